@@ -91,7 +91,7 @@ def _imported(module: str, function: str) -> Run:
 def _service(arguments: argparse.Namespace) -> int:
     gc.disable()  # collecting garbage while modules are imported takes a tenth of the start
     from bot.app import run  # noqa: PLC0415
-    from bot.config.policy import read_config  # noqa: PLC0415
+    from bot.config.live_policy import LivePolicy  # noqa: PLC0415
     from bot.config.settings import Settings  # noqa: PLC0415
 
     jobs = tuple(getattr(import_module(module), function) for module, function in arguments.jobs)
@@ -99,7 +99,7 @@ def _service(arguments: argparse.Namespace) -> int:
     gc.enable()
     settings = Settings.read()
     log_format.start(settings.log_level, settings.log_format, Mask(settings.secrets()))
-    asyncio.run(run(jobs, settings, read_config(settings.sweepbot_config)))
+    asyncio.run(run(jobs, settings, LivePolicy.read(settings.sweepbot_config)))
     return 0
 
 

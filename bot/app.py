@@ -23,7 +23,7 @@ from redis.backoff import NoBackoff
 from slack_sdk.errors import SlackApiError
 from slack_sdk.web.async_client import AsyncWebClient
 
-from bot.config.policy import Config
+from bot.config.live_policy import LivePolicy
 from bot.config.settings import Settings
 from bot.core.errors import UserError
 from bot.core.masking import Mask
@@ -41,7 +41,7 @@ CLEANUP_TIMEOUT = 5.0  # seconds to release leases and connections, after the gr
 @dataclass(frozen=True, kw_only=True)
 class Process:
     settings: Settings
-    config: Config
+    policy: LivePolicy
     redis: Redis
     probes: Probes
     http: Http
@@ -51,7 +51,7 @@ class Process:
 Job = Callable[[Process], Awaitable[None]]
 
 
-async def run(jobs: tuple[Job, ...], settings: Settings, config: Config) -> None:
+async def run(jobs: tuple[Job, ...], settings: Settings, policy: LivePolicy) -> None:
     """Run until SIGTERM or SIGINT. A failed job ends the process; Kubernetes restarts it."""
     stop = asyncio.Event()
 
@@ -72,7 +72,8 @@ async def run(jobs: tuple[Job, ...], settings: Settings, config: Config) -> None
         port = await stack.enter_async_context(served(http, settings.http_host, settings.http_port))
         log.info("serving /healthz and /readyz on port %d", port)
         probes.check("redis", partial(_redis, redis))
-        process = Process(settings=settings, config=config, redis=redis, probes=probes, http=http, stop=stop)
+        process = Process(settings=settings, policy=policy, redis=redis, probes=probes, http=http, stop=stop)
+        stack.callback(asyncio.create_task(policy.follow()).cancel)
         if await wait_until_reachable(redis, stop):
             await _live([asyncio.ensure_future(job(process)) for job in jobs], stop, settings.shutdown_grace)
     log.info("stopped")

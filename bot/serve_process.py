@@ -32,7 +32,7 @@ async def serve(process: Process) -> None:
     await accepted("SLACK_BOT_TOKEN", web.auth_test())
     process.probes.check("slack", partial(slack_identity, web), every=60)
     queue = Queue(process.redis)
-    channel_setup = SetupReader(process.redis, queue, process.config)
+    channel_setup = SetupReader(process.redis, queue, process.policy)
     store = Store(process.redis)
     receipts = Receipts(store, queue, now)
     context = HandlerContext(

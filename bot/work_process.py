@@ -18,7 +18,7 @@ from bot.channels.store import SetupWriter
 from bot.charts.drawing import Pictures
 from bot.clients import Clients
 from bot.config.digest_times import DigestSchedule
-from bot.config.policy import all_namespaces
+from bot.config.policy import Config, all_namespaces
 from bot.core.masking import Mask
 from bot.core.metrics import measured
 from bot.core.work_item import ItemKind, WorkItem
@@ -65,8 +65,13 @@ async def workers(process: Process) -> None:
     async with AsyncExitStack() as stack:
         web = client(settings.slack_bot_token.get_secret_value(), settings.slack_api_url)
         clients = await _clients(process, web, stack)
-        source = await stack.enter_async_context(measuring(settings, process.config, process.redis, now))
-        setups = SetupWriter(clients, process.redis)
+
+        def config() -> Config:
+            """Return the current configuration, which its file and /sweep setup can change."""
+            return clients.config
+
+        source = await stack.enter_async_context(measuring(settings, config, process.redis, now))
+        setups = SetupWriter(clients, process.redis, process.policy)
 
         async def digest_schedules() -> tuple[DigestSchedule, ...]:
             """Return the current schedules, which /sweep setup can change."""
@@ -78,7 +83,7 @@ async def workers(process: Process) -> None:
         worker = Worker(clients.queue, settings.worker_concurrency, handlers, suspect=informer.suspect)
         _probes(process.probes, web, clients.cluster, informer, worker)
         schedule = Schedule(clients.queue, digest_schedules, now)
-        collector = UsageCollector(process.redis, clients.cluster, source, settings, process.config, now)
+        collector = UsageCollector(process.redis, clients.cluster, source, settings, config, now)
         log.info("working in namespace %s", settings.k8s_namespace)
         tasks = [informer.run(), collector.run(), schedule.run(), setups.follow()]
         await _work(_run_worker(worker, setups, informer, process.stop), tasks, process.stop)
@@ -115,7 +120,7 @@ async def _clients(process: Process, web: AsyncWebClient, stack: AsyncExitStack)
         results=results,
         live=LiveValues(process.redis, TrackingApi(settings.mlflow_tracking_uri), LogReader(cluster), wake),
         settings=settings,
-        config=process.config,
+        config=process.policy.config,
         usage=HourlyStore(process.redis),
         pictures=pictures,
         now=now,
@@ -156,7 +161,7 @@ async def _maintenance(redis: Redis, clients: Clients) -> dict[str, Handler]:
             redis=redis,
             cluster=clients.cluster,
             registry=clients.registry,
-            config=clients.config,
+            config=lambda: clients.config,
             namespace=settings.k8s_namespace,
             days=settings.image_days,
             now=now,
@@ -167,7 +172,7 @@ async def _maintenance(redis: Redis, clients: Clients) -> dict[str, Handler]:
         cluster=clients.cluster,
         store=clients.store,
         namespace=settings.k8s_namespace,
-        namespaces=all_namespaces(settings.k8s_namespace, clients.config),
+        namespaces=lambda: all_namespaces(settings.k8s_namespace, clients.config),
         days=settings.sweep_days,
         now=now,
     )

@@ -40,7 +40,7 @@ class ImageGc:
     redis: Redis
     cluster: KubernetesClient
     registry: Registry
-    config: Config
+    config: Callable[[], Config]  # the current one
     namespace: str
     days: int
     now: Callable[[], datetime]
@@ -78,7 +78,7 @@ class ImageGc:
 
     async def _repositories(self, used: Iterable[ImageRef]) -> set[str]:
         """Return all image repositories, also those no longer in the configuration or the cluster."""
-        known = {own_repository(repository) for repository in self.config.repositories}
+        known = {own_repository(repository) for repository in self.config().repositories}
         found: Any = await self.redis.zrange(USED, 0, -1)
         before = {text(name).rpartition(":")[0] for name in found}
         return {SHARED} | known | before | {place.repository for place in used}

@@ -19,6 +19,7 @@ from slack_sdk.errors import SlackApiError
 
 from bot.channels.models import ChannelSetup, Person, Setup, applied, entry, read, team_by_mail
 from bot.channels.views import greeting, saved
+from bot.config.live_policy import LivePolicy
 from bot.config.policy import Config
 from bot.config.teams import team_of
 from bot.core.work_item import ItemKind, WorkItem
@@ -60,9 +61,9 @@ _REQUEST: TypeAdapter[SetupRequest] = TypeAdapter(SetupRequest)
 class SetupReader:
     """The handlers' side. Methods raise RedisError."""
 
-    def __init__(self, redis: Redis, queue: Queue, config: Config) -> None:
-        self._redis, self._queue, self._base = redis, queue, config
-        self.config, self.setup = config, Setup()
+    def __init__(self, redis: Redis, queue: Queue, policy: LivePolicy) -> None:
+        self._redis, self._queue, self._policy = redis, queue, policy
+        self.config, self.setup = policy.config, Setup()
         self.loaded = False  # whether a worker has published the settings
 
     async def follow(self) -> None:
@@ -77,7 +78,7 @@ class SetupReader:
     async def refresh(self) -> None:
         if found := await self._redis.get(SETUP_KEY):
             self.setup, self.loaded = read(json.loads(found)), True
-            self.config = applied(self._base, self.setup)
+        self.config = applied(self._policy.config, self.setup)
 
     async def add_request(self, request: SetupRequest) -> None:
         await self._redis.rpush(REQUESTS_KEY, _REQUEST.dump_json(request))
@@ -94,10 +95,14 @@ class SetupReader:
 class SetupWriter:
     """The workers' side: the ConfigMap is the source of truth."""
 
-    def __init__(self, clients: "Clients", redis: Redis) -> None:
-        self._clients, self._redis, self._base = clients, redis, clients.config
+    def __init__(self, clients: "Clients", redis: Redis, policy: LivePolicy) -> None:
+        self._clients, self._redis, self._policy = clients, redis, policy
         self._ref = Ref("ConfigMap", clients.settings.k8s_namespace, CONFIGMAP_NAME)
         self.setup = Setup()
+
+    @property
+    def _base(self) -> Config:
+        return self._policy.config
 
     async def ready(self, stop: asyncio.Event) -> None:
         """Return once the settings are loaded: no sweep can be resolved before."""

@@ -60,6 +60,17 @@ GPU_FIGURES = Gauge(
     registry=REGISTRY,
 )
 
+CONFIG_VALID = Gauge(
+    "sweepbot_config_last_reload_successful",
+    "1 if the configuration file is in effect; 0 if it has errors and an earlier one is.",
+    registry=REGISTRY,
+)
+CONFIG_READ_AT = Gauge(
+    "sweepbot_config_last_reload_success_timestamp_seconds",
+    "When the configuration in effect was read.",
+    registry=REGISTRY,
+)
+
 
 @dataclass
 class _Run:

@@ -36,17 +36,20 @@ SAMPLES_BACKFILL = timedelta(hours=2)  # without Prometheus; stored samples reac
 NEVER = datetime.min.replace(tzinfo=UTC)
 
 Now = Callable[[], datetime]
+ReadConfig = Callable[[], Config]  # the current one
 
 
 @asynccontextmanager
-async def measuring(settings: Settings, config: Config, redis: Redis, now: Now) -> AsyncIterator[Source]:
+async def measuring(
+    settings: Settings, config: ReadConfig, redis: Redis, now: Now
+) -> AsyncIterator[Source]:
     """Open the source of GPU data, for any process: Prometheus if it is configured, else samples in Redis."""
     if not settings.prometheus_url:
         yield ScrapeSource(SampleStore(redis), now)
         return
     token = settings.prometheus_token.get_secret_value() if settings.prometheus_token else ""
     prometheus = Prometheus(settings.prometheus_url, token)
-    owners = OwnerStore(redis, config.teams)
+    owners = OwnerStore(redis, lambda: config().teams)
     try:
         yield PrometheusSource(prometheus, owners, now, settings.dcgm_scrape_seconds or 0)
     finally:
@@ -62,13 +65,17 @@ class UsageCollector:
         cluster: KubernetesClient,
         source: Source,
         settings: Settings,
-        config: Config,
+        config: ReadConfig,
         now: Now,
     ) -> None:
         self._redis, self._source, self._now = redis, source, now
-        self._owners, self._hours = OwnerStore(redis, config.teams), HourlyStore(redis)
+        self._owners, self._hours = OwnerStore(redis, lambda: config().teams), HourlyStore(redis)
         self._samples = SampleStore(redis)
-        self._sampler = Sampler(cluster, all_namespaces(settings.k8s_namespace, config), self._owners)
+
+        def namespaces() -> tuple[str, ...]:
+            return all_namespaces(settings.k8s_namespace, config())
+
+        self._sampler = Sampler(cluster, namespaces, self._owners)
         self._queue, self._monitor_interval = Queue(redis), settings.watch_seconds
         self._interval, self._stores_samples = settings.usage_seconds, not settings.prometheus_url
         self._retry_at: dict[datetime, datetime] = {}  # by hour

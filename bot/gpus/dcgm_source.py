@@ -111,7 +111,9 @@ class ScrapeSource:
 class Sampler:
     """Takes samples of the cluster. Missing permissions are logged once; that data is unknown, not idle."""
 
-    def __init__(self, cluster: KubernetesClient, namespaces: Sequence[str], owners: OwnerStore) -> None:
+    def __init__(
+        self, cluster: KubernetesClient, namespaces: Callable[[], Sequence[str]], owners: OwnerStore
+    ) -> None:
         """`namespaces`: those of the sweeps, the default one first."""
         self._cluster, self._namespaces, self._owners = cluster, namespaces, owners
         self._warned: set[str] = set()
@@ -150,7 +152,7 @@ class Sampler:
         wanted: dict[str, Any] = {"fields": UNFINISHED_PODS, "only": gpus.concerns_gpus}
         if found := await self._allowed("Pod", **wanted):
             return found
-        home, *others = self._namespaces
+        home, *others = self._namespaces()
         pods = await self._cluster.list("Pod", home, **wanted)
         return pods + [pod for each in others for pod in await self._allowed("Pod", each, **wanted)]
 

@@ -5,7 +5,7 @@ usage:<cluster>:owners:<2026-11-20>   hash: namespace/pod -> owner, team, sweep,
 
 import asyncio
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -52,7 +52,7 @@ def merged(first: Ownership, second: Ownership) -> Ownership:
 class OwnerStore:
     """Methods raise redis.exceptions.RedisError."""
 
-    def __init__(self, redis: Redis, teams: tuple[Team, ...], cluster: str = "main") -> None:
+    def __init__(self, redis: Redis, teams: Callable[[], tuple[Team, ...]], cluster: str = "main") -> None:
         self._redis, self._teams, self._prefix = redis, teams, f"usage:{cluster}:owners:"
 
     async def save(self, at: datetime, pods: Mapping[PodKey, Ownership]) -> None:
@@ -87,7 +87,7 @@ class OwnerStore:
         for pod, text in zip(pods, texts, strict=True):
             saved = cached(_OWNERSHIP, text) or UNOWNED
             owner = merged(labeled.get(pod, UNOWNED), saved)
-            found[pod] = replace(owner, team=owner.team or team_of(self._teams, pod[0], owner.owner))
+            found[pod] = replace(owner, team=owner.team or team_of(self._teams(), pod[0], owner.owner))
         return found
 
     def _key(self, at: datetime) -> str:

@@ -108,13 +108,16 @@ class Git:
     def __init__(
         self, cache: Path, logins: Mapping[str, Login] | None = None, *, timeout: float = 60.0
     ) -> None:
-        self.cache, self.logins = cache, logins or {}
-        self._mask = Mask(
-            {password for _, password in self.logins.values()} | secrets_in_environment(os.environ)
-        )
+        self.cache = cache
+        self.use_logins(logins or {})
         self.timeout = timeout  # seconds, for each git command
         self.locks: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
         self._listings = Listings()
+
+    def use_logins(self, logins: Mapping[str, Login]) -> None:
+        """Replace the credentials for all later calls."""
+        self.logins = logins
+        self._mask = Mask({password for _, password in logins.values()} | secrets_in_environment(os.environ))
 
     async def resolve(self, url: str, branch: str) -> Tip:
         """Return the tip of a branch, or else of a tag. Raises UserError, GitUnavailableError."""

@@ -37,6 +37,7 @@ RESYNC_LEASE = 15.0  # seconds
 RESYNC_INTERVAL = timedelta(minutes=5)
 STALE_AFTER = 1.5 * SILENCE  # seconds without a response from the API server
 FIRST_LIST_TIMEOUT = 10.0  # seconds without progress; then reconciles start without complete caches
+NAMESPACES_INTERVAL = 10.0  # seconds until a namespace that was added is watched
 LISTS_TIMEOUT = 60.0  # seconds; then they do in any case
 
 
@@ -47,18 +48,15 @@ class SweepInformer:
         self._suspected, self._recovered = asyncio.Event(), asyncio.Event()
         self._outage = Outage(clients.cluster, self._recovered.set)
         self.wakes = Wakes(clients)
-        for kind, namespace in self._watched():
-            clients.caches.add(Cache(kind, namespace, self.wakes.add))
+        self._add_caches()
 
     async def run(self) -> None:
         """Watch and wake until cancelled; then another worker takes over the resync."""
-        self._answered = dict.fromkeys(self._watched(), monotonic())
         async with asyncio.TaskGroup() as group:
             group.create_task(self.wakes.run())
             group.create_task(self._probe())
             group.create_task(self._lead())
-            for cache in self._clients.caches:
-                group.create_task(self._follow(cache))
+            group.create_task(self._follow_all(group))
 
     async def listed(self, stop: asyncio.Event, within: float = LISTS_TIMEOUT) -> None:
         """Wait until the caches are complete for the first time, or until `stop`.
@@ -114,6 +112,25 @@ class SweepInformer:
             WATCHED_KINDS, all_namespaces(settings.k8s_namespace, self._clients.config)
         )
         return dict.fromkeys((*trials, *((kind, settings.builds_in) for kind in WATCHED_BUILD_KINDS)))
+
+    def _add_caches(self) -> None:
+        known = {(cache.kind, cache.namespace) for cache in self._clients.caches}
+        for kind, namespace in self._watched():
+            if (kind, namespace) not in known:
+                self._clients.caches.add(Cache(kind, namespace, self.wakes.add))
+
+    async def _follow_all(self, group: asyncio.TaskGroup) -> None:
+        """Watch the configured namespaces, and those that a changed configuration adds.
+
+        A removed one is watched until the process ends: sweeps can still run there.
+        """
+        while True:
+            self._add_caches()
+            for cache in self._clients.caches:
+                if (cache.kind, cache.namespace) not in self._answered:
+                    self._answered[cache.kind, cache.namespace] = monotonic()
+                    group.create_task(self._follow(cache))
+            await asyncio.sleep(NAMESPACES_INTERVAL)
 
     async def _follow(self, cache: Cache) -> None:
         def answered() -> None:

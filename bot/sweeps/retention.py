@@ -31,13 +31,13 @@ class SweepGc:
     cluster: KubernetesClient
     store: Store
     namespace: str  # of the records
-    namespaces: tuple[str, ...]  # of trials
+    namespaces: Callable[[], tuple[str, ...]]  # of trials, at present
     days: int  # 0: keep ended sweeps
     now: Callable[[], datetime]
 
     async def run(self, _: str = ITEM.key) -> timedelta:
         """Delete what has expired. Return when to run again. Raises ApiError and UnreachableError."""
-        for namespace in self.namespaces:
+        for namespace in self.namespaces():
             await self._delete_suggestions(namespace)
         if self.days:
             await self._delete_sweeps()

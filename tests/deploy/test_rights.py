@@ -122,7 +122,7 @@ async def leaves(simulation: Guarded) -> None:
             "cluster": simulation.clients.cluster,
             "store": simulation.store,
             "namespace": "sweeps",
-            "namespaces": (simulation.last.plan.experiment_ref.namespace,),
+            "namespaces": lambda: (simulation.last.plan.experiment_ref.namespace,),
         }
         await SweepGc(**here, days=1, now=lambda: later).run()
         await simulation.settle()

@@ -91,7 +91,7 @@ async def test_gpu_utilization_is_measured_with_all_permissions_of_the_role(
 ) -> None:
     for obj in deployed():
         server.store.create(obj)
-    sampler = Sampler(cluster, ["sweeps"], OwnerStore(redis, ()))
+    sampler = Sampler(cluster, lambda: ["sweeps"], OwnerStore(redis, tuple))
     shares: dict[str, list[float | None]] = {}
 
     async def seen() -> bool:
@@ -120,7 +120,7 @@ async def test_gpu_utilization_without_the_proxy_permission_is_unknown(
     for obj in deployed():
         if not obj["kind"].startswith("Role"):
             server.store.create(obj)
-    sampler = Sampler(cluster, ["sweeps"], OwnerStore(redis, ()))
+    sampler = Sampler(cluster, lambda: ["sweeps"], OwnerStore(redis, tuple))
 
     async def holders() -> bool:
         return len(await sampler.holders()) == 2

@@ -6,6 +6,7 @@ from typing import Any
 from redis.asyncio import Redis
 
 from bot.channels.store import SetupReader
+from bot.config.live_policy import LivePolicy
 from bot.digests.latest import latest_digest
 from bot.gpus.snapshot_store import SnapshotStore
 from bot.launch.drafts import Drafts
@@ -31,4 +32,4 @@ def a_context(redis: Redis, **changes: Any) -> HandlerContext:
         "now": lambda: NOW,
     }
     config = changes.pop("config", CONFIG)
-    return HandlerContext(**parts | {"channel_setup": SetupReader(redis, queue, config)} | changes)
+    return HandlerContext(**parts | {"channel_setup": SetupReader(redis, queue, LivePolicy(config))} | changes)

@@ -91,6 +91,7 @@ class SlackUser:
         web = AsyncWebClient(token=slack.bot_token, base_url=slack.api_url)
         self.context = a_context(redis, config=config, now=lambda: self.now)
         self.app = build(web, self.context)
+        self.policy = LivePolicy(config)
         self.clients = Clients(
             registry=None,
             results=None,
@@ -109,7 +110,7 @@ class SlackUser:
         self.clients.cluster.store.create(
             {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "sweeps"}}
         )
-        self.setups = SetupWriter(self.clients, redis)
+        self.setups = SetupWriter(self.clients, redis, self.policy)
         self.job_handlers = {
             ItemKind.SETUP: self.setups.run,
             ItemKind.PREVIEW: partial(

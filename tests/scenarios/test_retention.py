@@ -20,7 +20,7 @@ async def visit(simulation, days):
         "cluster": simulation.cluster,
         "store": simulation.store,
         "namespace": "sweeps",
-        "namespaces": ("sweeps",),
+        "namespaces": lambda: ("sweeps",),
     }
     assert await SweepGc(**here, days=30, now=lambda: NOW + timedelta(days=days)).run() == GC_INTERVAL
     await simulation.settle()

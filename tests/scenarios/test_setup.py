@@ -77,7 +77,7 @@ async def test_channel_setup_survives_a_lost_redis(ada, redis):
     await set_up(ada)
     await redis.flushall()
     await ada.setups.refresh()
-    again_opened = SetupReader(redis, ada.context.queue, HOUSE)
+    again_opened = SetupReader(redis, ada.context.queue, LivePolicy(HOUSE))
     await again_opened.refresh()
     assert again_opened.config.channel_repos == {VISION: "vision"}
 
@@ -133,7 +133,7 @@ async def test_crash_at_any_call_greets_at_most_twice_and_writes_once(redis, cra
         await ada.context.channel_setup.add_request(SetupRequest(user=ADA, channel=VISION, settings=place))
         for _ in range(3):
             with contextlib.suppress(WorkerCrash):
-                await SetupWriter(crashing, redis).run("U01GRACEHOP")
+                await SetupWriter(crashing, redis, LivePolicy(HOUSE)).run("U01GRACEHOP")
         greetings = ada.slack.messages("D01GRACEHOP")
         assert 1 <= len(greetings) <= 2
         await ada.setups.refresh()

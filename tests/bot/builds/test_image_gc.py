@@ -59,7 +59,7 @@ def tidy(redis):
             redis=redis,
             cluster=Records(*sweeps),
             registry=registry,
-            config=CONFIG,
+            config=lambda: CONFIG,
             namespace="sweeps",
             days=30,
             now=lambda: now,

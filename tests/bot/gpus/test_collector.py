@@ -53,7 +53,7 @@ class RecordedSource:
 def collecting(redis: Redis, source: Any, at: Any, **changes: Any) -> UsageCollector:
     one: Any = DayCluster()
     one.hour = 23.0
-    return UsageCollector(redis, one, source, settings(**changes), CONFIG, lambda: at)
+    return UsageCollector(redis, one, source, settings(**changes), lambda: CONFIG, lambda: at)
 
 
 async def test_collector_writes_hours_once_complete(redis: Redis, no_litter: None) -> None:
@@ -117,16 +117,16 @@ async def test_collector_retries_incomplete_hours_less_and_less_often(redis: Red
 async def test_collector_with_prometheus_remembers_pod_owners(redis: Redis) -> None:
     await collecting(redis, RecordedSource(), NOON, prometheus_url="http://p").collect_once(NOON)
     pod = ("a", "half")
-    found = await OwnerStore(redis, ()).owners(NOON, [pod], {})
+    found = await OwnerStore(redis, tuple).owners(NOON, [pod], {})
     assert found == {pod: Ownership(owner="U1A1", sweep="lr-brave-otter")}
 
 
 async def test_collector_without_prometheus_samples_and_shares_snapshots(redis: Redis) -> None:
     await collecting(redis, RecordedSource(), NOON).collect_once(NOON)
-    async with measuring(settings(), CONFIG, redis, lambda: NOON) as source:
+    async with measuring(settings(), lambda: CONFIG, redis, lambda: NOON) as source:
         assert isinstance(source, ScrapeSource)
         assert "half" in {pod.pod for pod in await source.pods(HOUR)}
-    async with measuring(settings(prometheus_url="http://p"), CONFIG, redis, lambda: NOON) as source:
+    async with measuring(settings(prometheus_url="http://p"), lambda: CONFIG, redis, lambda: NOON) as source:
         assert isinstance(source, PrometheusSource)
 
 
@@ -143,7 +143,7 @@ async def test_collector_delays_warnings_until_owners_are_known(redis: Redis, wa
     one = asyncio.create_task(collecting(redis, RecordedSource(), NOON, prometheus_url="http://p").run())
     lease = await wait_until(lambda: Queue(redis).get(wait=0), "the monitor of idle GPUs is queued")
     pod = ("a", "half")
-    assert (lease.item, (await OwnerStore(redis, ()).owners(NOON, [pod], {}))[pod].owner) == (ITEM, "U1A1")
+    assert (lease.item, (await OwnerStore(redis, tuple).owners(NOON, [pod], {}))[pod].owner) == (ITEM, "U1A1")
     one.cancel()
     await asyncio.gather(one, return_exceptions=True)
 

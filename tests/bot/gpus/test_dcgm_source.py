@@ -125,7 +125,7 @@ class Watched:
     def __init__(self, redis: Redis, step: int) -> None:
         self.cluster, self.step, self.tick = DayCluster(), step, 0
         self.kept = SampleStore(redis)
-        self.sampler = Sampler(self.cluster, ["a"], OwnerStore(redis, TEAMS))  # type: ignore[arg-type]
+        self.sampler = Sampler(self.cluster, ["a"], OwnerStore(redis, lambda: TEAMS))  # type: ignore[arg-type]
         self.source = ScrapeSource(self.kept, lambda: START + self.cluster.hour * HOUR)
 
     async def until(self, hour: float) -> ScrapeSource:
@@ -278,7 +278,7 @@ async def test_missing_permission_limits_the_source_to_sweeps(watched: Watched) 
 
 
 async def test_forbidden_namespace_hides_no_other(redis: Redis, caplog: Any) -> None:
-    cluster, owners = DayCluster(), OwnerStore(redis, TEAMS)
+    cluster, owners = DayCluster(), OwnerStore(redis, lambda: TEAMS)
     cluster.hour, cluster.refuses = 22.6, ("Pod", "Node", "PodMetrics", "b")
     found = await Sampler(cluster, ["a", "b"], owners).holders()  # type: ignore[arg-type]
     assert {pod for _, pod in found} == {"half"}

@@ -13,7 +13,7 @@ PLACE = ("sweeps", "lr-brave-otter-x-1")
 
 
 async def test_exported_label_keeps_other_remembered_labels(redis: Redis) -> None:
-    owners = OwnerStore(redis, ())
+    owners = OwnerStore(redis, tuple)
     await owners.save(NOON, {PLACE: WHOLE})
     for ownership in (
         Ownership(trial="lr-brave-otter-x"),
@@ -32,7 +32,7 @@ async def test_exported_label_overrides_the_remembered_one(redis: Redis) -> None
 
 
 async def test_pod_of_today_ignores_an_older_pod_of_the_same_name(redis: Redis) -> None:
-    owners = OwnerStore(redis, ())
+    owners = OwnerStore(redis, tuple)
     await owners.save(NOON - timedelta(days=1), {PLACE: WHOLE})
     await owners.save(NOON, {PLACE: Ownership(owner="U2")})
     assert await owners.owners(NOON, [PLACE], {}) == {PLACE: Ownership(owner="U2")}

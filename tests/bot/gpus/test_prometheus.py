@@ -124,7 +124,7 @@ async def test_pod_older_than_the_day_is_not_called_unused(redis: Any, age: int,
             return [Row(labels, known.get(query, 1e9 if "count_over_time" in query else 0.0))]
 
     quiet = Quiet("http://127.0.0.1:1")
-    [pod] = await PrometheusSource(quiet, OwnerStore(redis, ()), lambda: AT, 30).pods(HALF_HOUR)
+    [pod] = await PrometheusSource(quiet, OwnerStore(redis, tuple), lambda: AT, 30).pods(HALF_HOUR)
     await quiet.close()
     assert pod.busy_ever is ever
 
@@ -136,9 +136,9 @@ async def test_owner_of_a_deleted_pod_is_remembered(redis: Any, no_litter: None)
     labels = {"sweepbot/owner": "U1", "sweepbot/sweep": "lr-brave-otter", "katib.kubeflow.org/trial": "t-1"}
     mine = by_labels(labels)
     assert mine == Ownership(owner="U1", sweep="lr-brave-otter", trial="t-1")
-    await OwnerStore(redis, TEAMS).save(AT, {("sweeps", "t-1-x"): mine, ("sweeps", "none"): UNOWNED})
+    await OwnerStore(redis, lambda: TEAMS).save(AT, {("sweeps", "t-1-x"): mine, ("sweeps", "none"): UNOWNED})
     pods = [("sweeps", "t-1-x"), ("vision", "notebook"), ("sweeps", "none")]
-    assert await OwnerStore(redis, TEAMS).owners(AT, pods, {}) == {
+    assert await OwnerStore(redis, lambda: TEAMS).owners(AT, pods, {}) == {
         pods[0]: Ownership(owner="U1", team="speech", sweep="lr-brave-otter", trial="t-1"),
         pods[1]: Ownership(team="vision"),
         pods[2]: UNOWNED,
@@ -146,7 +146,7 @@ async def test_owner_of_a_deleted_pod_is_remembered(redis: Any, no_litter: None)
 
 
 async def test_owner_is_forgotten_when_no_hour_needs_it(redis: Any) -> None:
-    await OwnerStore(redis, ()).save(AT, {("sweeps", "t-1-x"): Ownership(owner="U1")})
+    await OwnerStore(redis, tuple).save(AT, {("sweeps", "t-1-x"): Ownership(owner="U1")})
     [key] = await redis.keys()
     assert BACKFILL.days * 86400 < await redis.ttl(key) <= (BACKFILL.days + 1) * 86400
 
@@ -154,16 +154,16 @@ async def test_owner_is_forgotten_when_no_hour_needs_it(redis: Any) -> None:
 async def test_owners_are_kept_at_midnight(redis: Any) -> None:
     pod, mine = ("sweeps", "t-1-x"), Ownership(owner="U1", sweep="lr-brave-otter", trial="t-1")
     late = AT.replace(hour=23, minute=59, second=30)
-    await OwnerStore(redis, ()).save(late, {pod: mine})
-    assert await OwnerStore(redis, ()).owners(late + timedelta(seconds=31), [pod], {}) == {pod: mine}
-    assert await OwnerStore(redis, ()).owners(late + timedelta(days=2), [pod], {}) == {pod: UNOWNED}
+    await OwnerStore(redis, tuple).save(late, {pod: mine})
+    assert await OwnerStore(redis, tuple).owners(late + timedelta(seconds=31), [pod], {}) == {pod: mine}
+    assert await OwnerStore(redis, tuple).owners(late + timedelta(days=2), [pod], {}) == {pod: UNOWNED}
 
 
 async def test_current_owner_and_team_precede_remembered_ones(redis: Any) -> None:
     pod = ("vision", "a")
-    await OwnerStore(redis, TEAMS).save(AT, {pod: Ownership(owner="U1")})
+    await OwnerStore(redis, lambda: TEAMS).save(AT, {pod: Ownership(owner="U1")})
     owners = {pod: Ownership(owner="U2", team="robots")}
-    assert await OwnerStore(redis, TEAMS).owners(AT, [pod], owners) == owners
+    assert await OwnerStore(redis, lambda: TEAMS).owners(AT, [pod], owners) == owners
 
 
 async def test_prometheus_source_queries_intervals_models_and_metrics_once_in_ten_minutes(redis: Any) -> None:
@@ -175,7 +175,7 @@ async def test_prometheus_source_queries_intervals_models_and_metrics_once_in_te
             asked.append(query)
             return []
 
-    source = PrometheusSource(Counting("http://127.0.0.1:1"), OwnerStore(redis, ()), lambda: now[0])
+    source = PrometheusSource(Counting("http://127.0.0.1:1"), OwnerStore(redis, tuple), lambda: now[0])
     seldom = {promql.samples_by_host(600), promql.MODELS, promql.UTIL_ONLY}
     for minutes, expected in ((0, seldom), (9, set()), (11, seldom)):
         now[0] = AT + timedelta(minutes=minutes)
@@ -210,7 +210,7 @@ async def test_hour_queries_pending_pods_and_closed_nodes_only_if_there_were_any
             asked.add(query)
             return [Row({}, 1.0)] if query in present | queried else []
 
-    source = PrometheusSource(Quiet("http://127.0.0.1:1"), OwnerStore(redis, ()), lambda: AT, 30)
+    source = PrometheusSource(Quiet("http://127.0.0.1:1"), OwnerStore(redis, tuple), lambda: AT, 30)
     _, capacity = await source.hour(AT)
     assert asked & {promql.CLOSED_HOURS, promql.PENDING_HOURS, promql.LONGEST_WAIT} == queried
     assert (capacity.closed, capacity.waited) == tuple(

@@ -99,7 +99,7 @@ async def asking(served: str, wait_until: Any) -> AsyncIterator[Prometheus]:
 @pytest.fixture
 def source_at(prometheus: Prometheus, redis: Redis) -> Callable[[float], PrometheusSource]:
     """As if it were that hour of the day."""
-    owners = OwnerStore(redis, TEAMS)
+    owners = OwnerStore(redis, lambda: TEAMS)
     return lambda hour: PrometheusSource(prometheus, owners, lambda: START + hour * HOUR)
 
 
@@ -132,7 +132,7 @@ async def test_hour_names_model_owner_and_team(source_at, redis: Redis) -> None:
         ("c", "slices"): Ownership(owner="U1A1", sweep="remembered"),
         ("b", "gap"): Ownership(owner="U1A1"),
     }
-    await OwnerStore(redis, ()).save(START, remembered)
+    await OwnerStore(redis, tuple).save(START, remembered)
     uses = {f"{use.namespace}/{use.pod}": use for use in (await source_at(24).hour(START + 23 * HOUR))[0]}
     assert (uses["a/half"].owner, uses["a/half"].sweep) == ("U1A1", "lr-brave-otter")
     assert uses["b/gap"].owner == "U1A1"  # the day's last hour is still of that day
@@ -347,10 +347,10 @@ async def odd_source(
     seed, address = odd
     pods = generated.pods(seed)
     owners = {("sweeps", pod.name): Ownership(owner="U1A1", sweep="lr-brave-otter") for pod in pods}
-    await OwnerStore(redis, ()).save(START, owners)
+    await OwnerStore(redis, tuple).save(START, owners)
     async with asking(address, wait_until) as client:
         end = START + generated.HOURS * HOUR
-        yield pods, PrometheusSource(client, OwnerStore(redis, TEAMS), lambda: end)
+        yield pods, PrometheusSource(client, OwnerStore(redis, lambda: TEAMS), lambda: end)
 
 
 async def test_hours_do_not_depend_on_the_scrape_interval(odd_source) -> None:
