@@ -104,13 +104,17 @@ def _service(arguments: argparse.Namespace) -> int:
 
 
 def _doctor(arguments: argparse.Namespace) -> int:
-    from bot.config.policy import read_config  # noqa: PLC0415
+    from bot.config.policy import Config, read_config  # noqa: PLC0415
     from bot.config.settings import Settings  # noqa: PLC0415
     from bot.doctor import checks  # noqa: PLC0415
     from bot.doctor.findings import Level, as_json, as_lines  # noqa: PLC0415
 
     settings = Settings.read()
-    findings = asyncio.run(checks.run(settings, read_config(settings.sweepbot_config)))
+    try:
+        config, error = read_config(settings.sweepbot_config), ""
+    except UserError as wrong:  # the other checks need no configuration
+        config, error = Config(repositories=()), str(wrong)
+    findings = [*checks.configuration(error), *asyncio.run(checks.run(settings, config))]
     print(Mask(settings.secrets())(as_json(findings) if arguments.json else as_lines(findings)))
     return int(any(one.level is Level.BROKEN for one in findings))
 

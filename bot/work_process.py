@@ -33,6 +33,7 @@ from bot.home.gpu_query_job import GpuQueryJob
 from bot.idle.monitor import IdleMonitor
 from bot.idle.store import AlertStore
 from bot.launch import drafts, preview_job
+from bot.operator.config_report import ConfigReport
 from bot.registry.client import Registry
 from bot.reports import history_job
 from bot.reports.trial_runs_job import TrialRunsJob
@@ -77,7 +78,13 @@ async def workers(process: Process) -> None:
             """Return the current schedules, which /sweep setup can change."""
             return clients.config.digests
 
+        process.policy.require(partial(logins, environ=os.environ))
+        report = ConfigReport(process.policy, clients, process.redis)
         handlers = _job_handlers(process.redis, clients, source, setups, digest_schedules)
+        handlers[ItemKind.DOCTOR] = keyed(
+            partial(checks.answer_commands, clients=clients, policy=process.policy)
+        )
+        handlers[ItemKind.CONFIG] = keyed(report.run)
         handlers |= await _maintenance(process.redis, clients)
         informer = SweepInformer(process.redis, clients)
         worker = Worker(clients.queue, settings.worker_concurrency, handlers, suspect=informer.suspect)
@@ -85,7 +92,7 @@ async def workers(process: Process) -> None:
         schedule = Schedule(clients.queue, digest_schedules, now)
         collector = UsageCollector(process.redis, clients.cluster, source, settings, config, now)
         log.info("working in namespace %s", settings.k8s_namespace)
-        tasks = [informer.run(), collector.run(), schedule.run(), setups.follow()]
+        tasks = [informer.run(), collector.run(), schedule.run(), setups.follow(), report.follow()]
         await _work(_run_worker(worker, setups, informer, process.stop), tasks, process.stop)
 
 
@@ -115,7 +122,7 @@ async def _clients(process: Process, web: AsyncWebClient, stack: AsyncExitStack)
         queue=queue,
         cluster=cluster,
         registry=registry,
-        git=Git(settings.sweepbot_data / "git", logins(process.config, os.environ)),
+        git=Git(settings.sweepbot_data / "git", logins(process.policy.config, os.environ)),
         slack=Slack(web, RateLimiter(process.redis), Mask(settings.secrets())),
         results=results,
         live=LiveValues(process.redis, TrackingApi(settings.mlflow_tracking_uri), LogReader(cluster), wake),
@@ -141,7 +148,6 @@ def _job_handlers(
     mlflow = clients.settings.mlflow_tracking_uri, clients.settings.mlflow_ui
     return {
         ItemKind.SWEEP: partial(reconciler.handle, clients=clients),
-        ItemKind.DOCTOR: keyed(partial(checks.answer_commands, clients=clients)),
         ItemKind.IDLE_GPUS: keyed(IdleMonitor(clients, source, AlertStore(redis)).run),
         ItemKind.PREVIEW: keyed(show),
         ItemKind.GIT_NAMES: keyed(partial(catalog.refresh, git=clients.git)),

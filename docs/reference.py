@@ -87,7 +87,7 @@ parameters:
 CONFIGURATION = """\
 `SWEEPBOT_CONFIG` names this YAML file. Sweepbot reads it at the start and exits with one line per error.
 `NAME` in a key stands for a name of your choice; `[]` stands for each entry of a list.
-[deploy/base/config.yaml](../deploy/base/config.yaml) is a commented example.
+[deploy/base/config/config.yaml](../deploy/base/config/config.yaml) is a commented example.
 """
 HEAD = """\
 # Configuration

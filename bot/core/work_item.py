@@ -20,6 +20,8 @@ class ItemKind(StrEnum):
     TRIAL_RUNS = "runs"  # the ID of an ended sweep
     IMAGE_GC = "registry"  # "tidy"
     SWEEP_GC = "sweeps"  # "retire"
+    CONFIG = "config"  # "valid", or the version of a rejected configuration file
+    OPERATOR = "operator"  # "now"
 
 
 @dataclass(frozen=True)
@@ -44,3 +46,4 @@ class WorkItem:
 
 
 DOCTOR = WorkItem(ItemKind.DOCTOR, "now")
+OPERATOR = WorkItem(ItemKind.OPERATOR, "now")

@@ -12,6 +12,7 @@ from kubernetes.aio.config import ConfigException
 from slack_sdk.errors import SlackApiError
 
 from bot.clients import Clients
+from bot.config.live_policy import LivePolicy
 from bot.config.policy import Config, all_namespaces
 from bot.config.settings import Settings
 from bot.core.work_item import DOCTOR
@@ -30,18 +31,27 @@ log = logging.getLogger(__name__)
 Findings = list[Finding]
 
 
-async def answer_commands(_: str, clients: Clients) -> None:
+async def answer_commands(_: str, clients: Clients, policy: LivePolicy) -> None:
     """Run the checks and answer each `/sweep doctor`; a worker checks its own permissions and network."""
     commands = await clients.store.commands(str(DOCTOR))
     if not commands:
         return
-    text = clients.mask(as_mrkdwn(await run(clients.settings, clients.config)))
+    findings = [*configuration(policy.error), *await run(clients.settings, clients.config)]
+    text = clients.mask(as_mrkdwn(findings))
     for command in commands:
         try:
             await clients.slack.post_ephemeral(command.user, text, command.response_url)
         except (SlackApiError, NotInChannelError) as error:
             log.warning("Slack rejected the doctor's answer: %s", error)
     await clients.store.remove_commands(str(DOCTOR), commands)
+
+
+def configuration(error: str) -> Findings:
+    """Return the finding about a configuration file with errors; without any, no finding."""
+    if not error:
+        return []
+    fix = "correct the file and apply it again; running processes use the previous one, new ones fail"
+    return [broken("configuration", error, fix)]
 
 
 async def run(settings: Settings, config: Config, *, resolve: Resolve | None = None) -> Findings:

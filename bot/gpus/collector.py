@@ -40,9 +40,7 @@ ReadConfig = Callable[[], Config]  # the current one
 
 
 @asynccontextmanager
-async def measuring(
-    settings: Settings, config: ReadConfig, redis: Redis, now: Now
-) -> AsyncIterator[Source]:
+async def measuring(settings: Settings, config: ReadConfig, redis: Redis, now: Now) -> AsyncIterator[Source]:
     """Open the source of GPU data, for any process: Prometheus if it is configured, else samples in Redis."""
     if not settings.prometheus_url:
         yield ScrapeSource(SampleStore(redis), now)

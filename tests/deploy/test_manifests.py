@@ -111,6 +111,12 @@ def test_guide_shows_how_to_set_values(tmp_path: Path) -> None:
         assert "git.example/mine" in one(objects, "ConfigMap", "sweepbot-config")["data"]["config.yaml"]
 
 
+def test_changed_configuration_reaches_running_pods(objects: list[Object]) -> None:
+    for bot in bots(objects):
+        assert mounted(bot)["/etc/sweepbot"]["configMap"]["name"] == "sweepbot-config"  # no hash, no restart
+        assert not [each for each in container(bot)["volumeMounts"] if "subPath" in each]
+
+
 def test_overlays_start_the_named_processes(overlay: str, objects: list[Object]) -> None:
     started = {
         bot["metadata"]["name"]: (container(bot)["args"][0], bot["spec"].get("replicas", 1))

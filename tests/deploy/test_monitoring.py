@@ -39,6 +39,7 @@ HEALTHY = {
     'sweepbot_calls_total{service="slack", result="ok"}': "0+30x60",
     'sweepbot_calls_total{service="slack", result="error"}': "0+1x60",
     "sweepbot_messages_waiting": "3x60",
+    "sweepbot_config_last_reload_successful": "1x60",
     'sweepbot_leader{lease="sweepbot:resync"}': "1x60",
     'sweepbot_gpu_figures_timestamp_seconds{figures="hours"}': "0x60",
 }
@@ -53,6 +54,7 @@ BROKEN = {
     "SweepbotCallsFail": ('sweepbot_calls_total{service="slack", result="error"}', "0+60x60"),
     "SweepbotMessagesWaiting": ("sweepbot_messages_waiting", "80x60"),
     "SweepbotQuarantine": ('sweepbot_queue_items{state="quarantined"}', "1x60"),
+    "SweepbotConfigRejected": ("sweepbot_config_last_reload_successful", "0x60"),
     "SweepbotNoLeader": ('sweepbot_leader{lease="sweepbot:resync"}', "0x60"),
     "SweepbotGpuFiguresOld": (
         'sweepbot_gpu_figures_timestamp_seconds{figures="hours"}',

@@ -110,7 +110,7 @@ def test_example_spaces_match_their_schema(file):
 
 def test_deployed_configuration_matches_its_schema():
     schema = json.loads((ROOT / "docs/schemas/config.schema.json").read_text())
-    text = (ROOT / "deploy/base/config.yaml").read_text()
+    text = (ROOT / "deploy/base/config/config.yaml").read_text()
     assert fits(plain(read(text, "config.yaml")), schema)
 
 

@@ -32,4 +32,6 @@ def a_context(redis: Redis, **changes: Any) -> HandlerContext:
         "now": lambda: NOW,
     }
     config = changes.pop("config", CONFIG)
-    return HandlerContext(**parts | {"channel_setup": SetupReader(redis, queue, LivePolicy(config))} | changes)
+    return HandlerContext(
+        **parts | {"channel_setup": SetupReader(redis, queue, LivePolicy(config))} | changes
+    )

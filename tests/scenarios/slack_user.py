@@ -8,6 +8,7 @@ from slack_sdk.web.async_client import AsyncWebClient
 
 from bot.channels.store import SetupWriter
 from bot.clients import Clients
+from bot.config.live_policy import LivePolicy
 from bot.core.errors import UserError
 from bot.core.work_item import ItemKind
 from bot.gpus.hourly_store import HourlyStore

@@ -7,6 +7,7 @@ import pytest
 
 from bot.channels.models import ChannelSetup, Person, Setup
 from bot.channels.store import CONFIGMAP_NAME, REQUESTS_KEY, SetupReader, SetupRequest, SetupWriter
+from bot.config.live_policy import LivePolicy
 from bot.config.teams import Team
 from k8s.objects import Ref
 from tests.bot.factories import CONFIG, REPOSITORY

@@ -7,6 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from bot.config.live_policy import LivePolicy
 from bot.config.settings import Settings
 from bot.core.commands import Action, Command
 from bot.core.masking import Mask
@@ -176,8 +177,24 @@ async def test_checks_answers_each_requester_once(here):
     clients = SimpleNamespace(
         store=records, slack=slack_, settings=Settings(**here.settings), config=here.config, mask=Mask()
     )
-    await checks.answer_commands(DOCTOR.key, clients)
-    await checks.answer_commands(DOCTOR.key, clients)
+    policy = LivePolicy(here.config)
+    await checks.answer_commands(DOCTOR.key, clients, policy)
+    await checks.answer_commands(DOCTOR.key, clients, policy)
     counts = "*Sweepbot doctor:* 0 broken, 0 warnings, 22 ok"
     assert slack_.received == [("U1", counts, "url-U1"), ("U3", counts, "url-U3")]
     assert await records.commands(str(DOCTOR)) == []
+
+
+async def test_checks_reports_a_rejected_configuration_first(here):
+    records, slack_ = Records(here.redis), EphemeralSlack()
+    await records.add_command(str(DOCTOR), Command(action=Action.EXAMINE, user="U1", user_name=""))
+    clients = SimpleNamespace(
+        store=records, slack=slack_, settings=Settings(**here.settings), config=here.config, mask=Mask()
+    )
+    policy = LivePolicy(here.config)
+    policy.error = "config.yaml:3: admins: must be a list."
+    await checks.answer_commands(DOCTOR.key, clients, policy)
+    [(_, counts, _)] = slack_.received
+    assert counts == "*Sweepbot doctor:* 1 broken, 0 warnings, 22 ok"
+    [finding] = checks.configuration(policy.error)
+    assert (finding.check, finding.found) == ("configuration", policy.error)
