@@ -1,4 +1,4 @@
-"""The command line: sweepbot serve, work, all, doctor, plan, space, and results."""
+"""The command line: sweepbot serve, work, all, doctor, plan, space, results, and the operators' commands."""
 
 import argparse
 import asyncio
@@ -11,6 +11,7 @@ from pathlib import Path
 
 from bot.core.errors import UserError
 from bot.core.masking import Mask, secrets_in_environment
+from bot.operator.words import ABOUT_ONE, COMMANDS
 from bot.runtime import log_format
 
 Run = Callable[[argparse.Namespace], int]
@@ -53,6 +54,7 @@ def _arguments() -> argparse.Namespace:
     planner.set_defaults(run=_imported("bot.offline_commands", "print_plan"))
     _add_space(commands)
     _add_results(commands)
+    _add_operator(commands)
     return parser.parse_args()
 
 
@@ -79,6 +81,14 @@ def _add_results(commands: "argparse._SubParsersAction[argparse.ArgumentParser]"
     command.add_argument("--format", choices=("table", "csv", "json"), default="table")
     command.add_argument("--namespace", help="of the sweep's records; default: K8S_NAMESPACE, else sweeps")
     command.set_defaults(run=_imported("bot.results_command", "print_results"))
+
+
+def _add_operator(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    for word, about in COMMANDS.items():
+        command = commands.add_parser(word, help=about, description=about)
+        if word in ABOUT_ONE:
+            command.add_argument("item", metavar="SWEEP", help="full name, such as lr-brave-otter")
+        command.set_defaults(run=_imported("bot.operator_commands", "run_operator"), word=word)
 
 
 def _imported(module: str, function: str) -> Run:

@@ -13,6 +13,7 @@ from bot.gpus.snapshot_store import SnapshotStore
 from bot.launch import drafts
 from bot.repos.catalog import Catalog
 from bot.slack.client import client
+from bot.storage.queue_state import QueueReader
 from bot.storage.sweeps import Store
 from bot.storage.work_queue import Queue
 from bot.sweeps.receipts import Receipts
@@ -44,6 +45,7 @@ async def serve(process: Process) -> None:
         last_digest=partial(latest_digest, process.redis),
         snapshots=SnapshotStore(process.redis),
         channel_setup=channel_setup,
+        has_worker=QueueReader(process.redis).has_worker,
         namespace=settings.k8s_namespace,
         now=now,
     )

@@ -15,46 +15,37 @@ from bot.app import Process, now, slack_identity
 from bot.builds import image_gc
 from bot.builds.image_gc import ImageGc
 from bot.channels.store import SetupWriter
-from bot.charts.drawing import Pictures
+from bot.client_setup import connect_clients
 from bot.clients import Clients
 from bot.config.digest_times import DigestSchedule
 from bot.config.policy import Config, all_namespaces
-from bot.core.masking import Mask
-from bot.core.metrics import measured
-from bot.core.work_item import ItemKind, WorkItem
+from bot.core.work_item import ItemKind
 from bot.digests.post import Digests, ReadSchedules
 from bot.digests.schedule import Schedule
 from bot.doctor import checks
 from bot.gpus.collector import UsageCollector, measuring
-from bot.gpus.hourly_store import HourlyStore
 from bot.gpus.models import Source
 from bot.gpus.snapshot_store import SnapshotStore
 from bot.home.gpu_query_job import GpuQueryJob
 from bot.idle.monitor import IdleMonitor
 from bot.idle.store import AlertStore
 from bot.launch import drafts, preview_job
+from bot.operator import commands as operator_commands
 from bot.operator.config_report import ConfigReport
-from bot.registry.client import Registry
+from bot.operator.remember import remembering
 from bot.reports import history_job
 from bot.reports.trial_runs_job import TrialRunsJob
 from bot.repos.catalog import Catalog
-from bot.repos.git import Git, logins
-from bot.results.experiments import MlflowExperiments
-from bot.results.live import LiveValues
-from bot.results.log_curves import LogReader
+from bot.repos.git import logins
 from bot.results.run_writer import RunWriter
-from bot.results.tracking_api import TrackingApi
 from bot.runtime.probes import Probes
-from bot.slack.client import Slack, client
-from bot.slack.rate_limit import RateLimiter
-from bot.storage.sweeps import Store
-from bot.storage.work_queue import Queue
+from bot.slack.client import client
+from bot.storage.last_errors import LastErrors
 from bot.sweeps import reconciler, retention
 from bot.sweeps.informer import SweepInformer
 from bot.sweeps.retention import SweepGc
 from bot.worker import Handler, Worker, keyed
 from k8s.client import KubernetesClient
-from k8s.errors import ApiError
 
 log = logging.getLogger(__name__)
 
@@ -65,7 +56,8 @@ async def workers(process: Process) -> None:
     settings = process.settings
     async with AsyncExitStack() as stack:
         web = client(settings.slack_bot_token.get_secret_value(), settings.slack_api_url)
-        clients = await _clients(process, web, stack)
+        clients = await connect_clients(settings, process.policy, process.redis, web, stack)
+        clients.results.warm_up()
 
         def config() -> Config:
             """Return the current configuration, which its file and /sweep setup can change."""
@@ -85,7 +77,12 @@ async def workers(process: Process) -> None:
             partial(checks.answer_commands, clients=clients, policy=process.policy)
         )
         handlers[ItemKind.CONFIG] = keyed(report.run)
+        handlers[ItemKind.OPERATOR] = keyed(
+            partial(operator_commands.answer_commands, clients=clients, redis=process.redis)
+        )
         handlers |= await _maintenance(process.redis, clients)
+        errors = LastErrors(process.redis)
+        handlers = {kind: remembering(each, errors, clients.mask, now) for kind, each in handlers.items()}
         informer = SweepInformer(process.redis, clients)
         worker = Worker(clients.queue, settings.worker_concurrency, handlers, suspect=informer.suspect)
         _probes(process.probes, web, clients.cluster, informer, worker)
@@ -94,49 +91,6 @@ async def workers(process: Process) -> None:
         log.info("working in namespace %s", settings.k8s_namespace)
         tasks = [informer.run(), collector.run(), schedule.run(), setups.follow(), report.follow()]
         await _work(_run_worker(worker, setups, informer, process.stop), tasks, process.stop)
-
-
-async def _clients(process: Process, web: AsyncWebClient, stack: AsyncExitStack) -> Clients:
-    settings = process.settings
-    cluster = await KubernetesClient.connect(partial(measured, "kubernetes", _is_answer))
-    stack.push_async_callback(cluster.close)
-    registry = Registry(
-        settings.registry_api,
-        insecure=settings.image_registry_plain_http,
-        credentials=settings.own_login(),
-    )
-    stack.push_async_callback(registry.close)
-    queue = Queue(process.redis)
-
-    async def wake(sweep_id: str) -> None:
-        await queue.add(WorkItem.sweep(sweep_id))
-
-    results = MlflowExperiments(
-        settings.mlflow_tracking_uri, settings.mlflow_ui, wake, settings.katib_ui_url or ""
-    )
-    results.warm_up()
-    pictures = Pictures(wake, Mask(settings.secrets()))
-    stack.push_async_callback(pictures.close)
-    return Clients(
-        store=Store(process.redis),
-        queue=queue,
-        cluster=cluster,
-        registry=registry,
-        git=Git(settings.sweepbot_data / "git", logins(process.policy.config, os.environ)),
-        slack=Slack(web, RateLimiter(process.redis), Mask(settings.secrets())),
-        results=results,
-        live=LiveValues(process.redis, TrackingApi(settings.mlflow_tracking_uri), LogReader(cluster), wake),
-        settings=settings,
-        config=process.policy.config,
-        usage=HourlyStore(process.redis),
-        pictures=pictures,
-        now=now,
-    )
-
-
-def _is_answer(error: Exception) -> bool:
-    """Return whether the API server answered; "not found" and conflicts are ordinary answers."""
-    return isinstance(error, ApiError) and not error.outage and error.status != 429
 
 
 def _job_handlers(

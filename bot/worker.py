@@ -97,7 +97,7 @@ class Worker:
         try:
             kind = lease.item.kind if lease.item.kind in self._handlers else "unknown"
             async with self._queue.renewing(lease):
-                with running(kind, lease.waited):
+                with running(kind, lease.waited, str(lease.item)):
                     again = await self._handle(lease)
             again_after = again.total_seconds() if again is not None else None
             if stop and not stop.is_set():

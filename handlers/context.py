@@ -72,6 +72,7 @@ class HandlerContext:
     snapshots: SnapshotStore
     last_digest: Callable[[str], Awaitable[LatestDigest | None]]  # of a channel
     channel_setup: SetupReader
+    has_worker: Callable[[], Awaitable[bool]]
     receipts: Receipts
     namespace: str
     now: Callable[[], datetime]

@@ -21,6 +21,7 @@ from bot.launch.command_line import EXAMPLE, HELP, missing_options, parse, parse
 from bot.launch.options import READERS
 from bot.runtime.audit import write_entry
 from bot.slack.mrkdwn import code, cut, plain
+from handlers.admin_commands import run_admin
 from handlers.channel_setup import open_setup
 from handlers.context import ACK_TIMEOUT, HandlerContext, unconfirmed
 from handlers.launch_form import open_form
@@ -75,15 +76,11 @@ async def _answer(context: HandlerContext, command: dict[str, Any]) -> str:
     word = first_word(text)[0]
     if word in {"", "help"}:  # "" if the form could not be opened
         return (not text and _denial(context, command)) or HELP
-    if hint := suggest_command(text, "help", "setup", "doctor", "release", "history"):
+    if hint := suggest_command(text, "help", "setup", "doctor", "release", "history", "admin"):
         return f"{hint} To start a sweep: {EXAMPLE}. All commands: `/sweep help`."
     try:
-        if word == "doctor":
-            return doctor_denial(command["user_id"], context.config) or await _examine(context, command)
-        if word == "history":
-            return await _history(context, command)
-        if word == "release":
-            return await _release(context, command)
+        if answer := _WORDS.get(word):
+            return await answer(context, command)
         if is_command(text):
             return await handle_command(context, text, _sender(command))
         if refusal := _denial(context, command):
@@ -124,6 +121,8 @@ def _denial(context: HandlerContext, command: dict[str, Any]) -> str:
 
 async def _examine(context: HandlerContext, command: dict[str, Any]) -> str:
     """Let a worker run the checks: they are about the process that runs the sweeps."""
+    if refused := doctor_denial(command["user_id"], context.config):
+        return refused
     examine = Command(
         action=Action.EXAMINE,
         user=command["user_id"],
@@ -150,6 +149,13 @@ async def _history(context: HandlerContext, command: dict[str, Any]) -> str:
     return f"Looking up {code(space)}… The answer appears here."
 
 
+async def _admin(context: HandlerContext, command: dict[str, Any]) -> str:
+    rest = first_word(command["text"])[1]
+    if first_word(rest)[0] == "release":
+        return await _release(context, command | {"text": rest})
+    return await run_admin(context, rest, _sender(command))
+
+
 async def _release(context: HandlerContext, command: dict[str, Any]) -> str:
     """Release a quarantined sweep, or another work item that the doctor reports."""
     item, user = first_word(unescape(command["text"]))[1].replace("`", ""), command["user_id"]
@@ -165,6 +171,14 @@ async def _release(context: HandlerContext, command: dict[str, Any]) -> str:
     if not item:
         return f"Usage: `/sweep release NAME`. Quarantined: {names}."
     return f"{code(item)} isn't quarantined. Quarantined: {names}."
+
+
+_WORDS: dict[str, Callable[[HandlerContext, dict[str, Any]], Awaitable[str]]] = {
+    "doctor": _examine,
+    "history": _history,
+    "release": _release,
+    "admin": _admin,
+}
 
 
 def requester_of(command: dict[str, Any]) -> Requester:

@@ -63,21 +63,26 @@ NO_LOG_YET = (
 )  # in the 400 for a log that doesn't exist yet
 
 
+Measure = Callable[[str], AbstractContextManager[None]]
+
+
+def _unmeasured(_: str) -> AbstractContextManager[None]:
+    return nullcontext()
+
+
 class KubernetesClient:
     """Methods raise ApiError and UnreachableError, take up to 30 s, and never retry.
 
     Args:
-        measured: a context manager around each call, until its response begins.
+        measured: returns, for a method and path, a context manager around the call until its response begins.
     """
 
-    def __init__(
-        self, client: "ApiClient", measured: Callable[[], AbstractContextManager[None]] = nullcontext
-    ) -> None:
+    def __init__(self, client: "ApiClient", measured: Measure = _unmeasured) -> None:
         self._client, self._measured = client, measured
         self._client.user_agent = "sweepbot"
 
     @classmethod
-    async def connect(cls, measured: Callable[[], AbstractContextManager[None]] = nullcontext) -> Self:
+    async def connect(cls, measured: Measure = _unmeasured) -> Self:
         """Connect by $KUBECONFIG, else by the pod's service account, else by ~/.kube/config.
 
         Raises kubernetes.aio.config.ConfigException if none of them exists.
@@ -332,7 +337,7 @@ class KubernetesClient:
             body=body,
             auth_settings=["BearerToken"],
         )
-        with _network_errors(), self._measured():
+        with _network_errors(), self._measured(f"{method} {path}"):
             answer = await self._client.call_api(*request, _request_timeout=limits or CALL)
             response: aiohttp.ClientResponse = answer.response
             if response.status < 400:

@@ -33,6 +33,7 @@ class Action(StrEnum):
     MEASURES = "see the GPU use of"  # as above
     RELEASE = "release"  # from quarantine; handled by the queue
     EXAMINE = "examine"  # the installation, not a sweep
+    OPERATE = "operate"  # a command of an admin; `changes` has its words
 
     @property
     def label(self) -> str:

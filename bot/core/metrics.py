@@ -12,6 +12,7 @@ from time import monotonic
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector
 
+from bot.core import calls
 from bot.core.errors import RetryAfterError
 from bot.core.work_item import ItemKind
 
@@ -83,33 +84,50 @@ _run: ContextVar[_Run | None] = ContextVar("run", default=None)
 
 
 @contextmanager
-def measured(service: str, is_answer: Callable[[Exception], bool] = lambda _: False) -> Iterator[None]:
-    """Count and time the call in the body. `is_answer`: whether an exception is the service's normal answer.
+def measured(
+    service: str,
+    is_answer: Callable[[Exception], bool] = lambda _: False,
+    operation: str = "",
+    describe: Callable[[Exception], str] = str,
+) -> Iterator[None]:
+    """Count, time, log, and trace the call in the body. A cancelled call isn't counted.
 
-    A cancelled call isn't counted.
+    Args:
+        is_answer: whether an exception is the service's normal answer.
+        operation: what is called, such as a method and a path, for the log and the trace.
+        describe: returns an exception's text.
     """
     # Both exist from the first call on, because an error rate needs a series that starts at 0.
     counts = {result: CALLS.labels(service, result) for result in ("ok", "error")}
-    started, result = monotonic(), ""
+    started, result, failure = monotonic(), "", ""
     try:
-        yield
+        with calls.span(f"{service} {operation}".strip(), service=service):
+            yield
         result = "ok"
     except Exception as error:
-        result = "ok" if is_answer(error) else "error"
+        result, failure = "ok" if is_answer(error) else "error", _one_line(describe(error), error)
+        calls.note_failure(service, error, failure)
         raise
     finally:
         if result:
+            seconds = monotonic() - started
             counts[result].inc()
-            CALL_SECONDS.labels(service).observe(monotonic() - started)
+            CALL_SECONDS.labels(service).observe(seconds)
+            calls.log_call(service, operation, seconds, failure)
+
+
+def _one_line(text: str, error: Exception) -> str:
+    return " ".join((text or type(error).__name__)[: calls.MAX_ERROR].split())
 
 
 @contextmanager
-def running(kind: str, waited: float) -> Iterator[None]:
-    """Count and time a work item's run. `waited`: seconds since it was due."""
+def running(kind: str, waited: float, item: str = "") -> Iterator[None]:
+    """Count, time, and trace a work item's run. `waited`: seconds since it was due."""
     started, result = monotonic(), "cancelled"
     token = _run.set(_Run(started - waited if kind == ItemKind.SWEEP else None))
     try:
-        yield
+        with calls.span(f"work item {kind}", kind=kind, item=item):
+            yield
         result = "ok"
     except RetryAfterError:
         result = "postponed"

@@ -62,7 +62,7 @@ async def run(settings: Settings, config: Config, *, resolve: Resolve | None = N
     """
     with Resolver() as real:
         target = Installation(settings=settings, config=config, resolve=resolve or real)
-        services = [_checked(name, check(target)) for name, check in probe_services.CHECKS.items()]
+        services = [checked(name, check(target)) for name, check in probe_services.CHECKS.items()]
         cluster, *found = await asyncio.gather(_cluster(settings, config), *services)
     return [*cluster, *_flat(found)]
 
@@ -75,16 +75,16 @@ async def _cluster(settings: Settings, config: Config) -> Findings:
         return [broken("Kubernetes API", f"can't connect: {error}", API_FIX)]
     try:
         version = await cluster.version()
-        checks = [_checked(name, check(cluster, namespace)) for name, check in probe_cluster.CHECKS.items()]
+        checks = [checked(name, check(cluster, namespace)) for name, check in probe_cluster.CHECKS.items()]
         gpu_use = probe_cluster.gpu_use(cluster, scrapes=not settings.prometheus_url)
-        checks.append(_checked("GPU use", gpu_use))
+        checks.append(checked("GPU use", gpu_use))
         more = all_namespaces(namespace, config)[1:]
         checks += [
-            _checked(f"namespace {each}", probe_cluster.trial_namespace(cluster, each)) for each in more
+            checked(f"namespace {each}", probe_cluster.trial_namespace(cluster, each)) for each in more
         ]
         if settings.builds_in not in all_namespaces(namespace, config):
             builds = probe_cluster.build_namespace(cluster, settings.builds_in)
-            checks.append(_checked(f"namespace {settings.builds_in}", builds))
+            checks.append(checked(f"namespace {settings.builds_in}", builds))
         return [ok("Kubernetes API", version), *_flat(await asyncio.gather(*checks))]
     except (ApiError, UnreachableError) as error:
         return [broken("Kubernetes API", str(error), API_FIX)]
@@ -92,7 +92,7 @@ async def _cluster(settings: Settings, config: Config) -> Findings:
         await cluster.close()
 
 
-async def _checked(name: str, check: Awaitable[Findings]) -> Findings:
+async def checked(name: str, check: Awaitable[Findings]) -> Findings:
     try:
         async with asyncio.timeout(CHECK_TIMEOUT):
             return await check

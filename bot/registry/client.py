@@ -215,7 +215,7 @@ class Registry:
         how = {"data": data, "timeout": timeout, "allow_redirects": method in {"GET", "HEAD"}}
         try:
             authorization = self._cached_authorization(scope, url)
-            with measured("registry"):
+            with measured("registry", operation=f"{method} {url.path}"):
                 answer = await self._session.request(
                     method, url, headers={**(headers or {}), **authorization}, **how
                 )

@@ -68,6 +68,9 @@ MEMORY_SETTINGS = {
 }
 GIT_WITH_MEMORY_LIMIT = ("sh", "-c", 'ulimit -v 524288 2>/dev/null; exec git "$@"', "git")
 
+# Those that are called, for the log: they follow options and a directory.
+COMMANDS = {"init", "config", "fetch", "ls-remote", "ls-tree", "cat-file", "log", "rev-list", "rev-parse"}
+
 Login = tuple[str, str]  # user; password or token
 # Passed over a pipe: an argument or a URL would show it to other processes, logs, and error messages.
 CREDENTIAL_HELPER = (
@@ -283,7 +286,8 @@ class Git:
 
     async def _run(self, url: str, *arguments: str | Path, most: int = MAX_LISTING) -> bytes:
         """Run git; raise UserError if it prints more than `most` bytes."""
-        with measured("git", lambda error: isinstance(error, UserError)):
+        command = next((each for each in arguments if each in COMMANDS), "")
+        with measured("git", lambda error: isinstance(error, UserError), f"{command} {url}"):
             return await self._measured_run(url, *arguments, most=most)
 
     async def _measured_run(self, url: str, *arguments: str | Path, most: int) -> bytes:

@@ -85,7 +85,7 @@ class MlflowExperiments:
             if monotonic() < self._not_before:  # the previous call failed
                 return
             try:
-                with measured("mlflow"):
+                with measured("mlflow", operation="open experiment"):
                     number = await asyncio.get_running_loop().run_in_executor(
                         self._thread, self._experiment, name, tags
                     )

@@ -12,6 +12,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextvars import copy_context
 from datetime import timedelta
 from functools import partial
 from typing import TypeVar
@@ -128,7 +129,8 @@ class LiveValues:
         return LiveReading(read=True, latest=latest, curves=curves)
 
     async def _in_thread(self, call: Callable[[], T]) -> T:
-        return await asyncio.get_running_loop().run_in_executor(self._threads, call)
+        run = copy_context().run  # the call belongs to this sweep, too
+        return await asyncio.get_running_loop().run_in_executor(self._threads, run, call)
 
     def _key(self, name: str, sweep_id: str) -> str:
         return f"{self._prefix}:{name}:{sweep_id}"

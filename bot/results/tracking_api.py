@@ -108,7 +108,7 @@ class TrackingApi:
     def _call(self, method: str, endpoint: str, **query: Any) -> dict[str, Any]:
         """Return the parsed response; {} if the requested object doesn't exist."""
         try:
-            with measured("mlflow"):
+            with measured("mlflow", operation=f"{method} {endpoint}"):
                 status, body = self._answer(method, f"/api/2.0/mlflow/{endpoint}", query)
             answer = json.loads(body) if status in {200, 404} else {}
         except TrackingError:

@@ -89,10 +89,15 @@ def _status(error: SlackApiError) -> int:
 
 class _MeasuredClient(AsyncWebClient):
     async def api_call(self, api_method: str, **arguments: Any) -> AsyncSlackResponse:
-        with measured("slack", _is_answer):
+        with measured("slack", _is_answer, api_method, _described):
             answer = await super().api_call(api_method, **arguments)
         slack_called()
         return answer
+
+
+def _described(error: Exception) -> str:
+    """Return Slack's code alone: slack_sdk's own text has the whole response."""
+    return error_code(error) if isinstance(error, SlackApiError) else str(error)
 
 
 def _is_answer(error: Exception) -> bool:

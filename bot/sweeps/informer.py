@@ -9,7 +9,7 @@ import asyncio
 import itertools
 import logging
 import math
-from contextlib import aclosing, suppress
+from contextlib import suppress
 from datetime import timedelta
 from time import monotonic
 
@@ -20,12 +20,12 @@ from bot.clients import Clients
 from bot.config.policy import all_namespaces
 from bot.core.metrics import WATCH_FAILURES, WATCH_RESPONSE
 from bot.runtime.probes import ProbeFailedError
-from bot.storage import sweep_configmap
 from bot.storage.leader import lead
+from bot.sweeps.recovery import recover
 from bot.sweeps.wakes import Wakes
 from k8s.cache import Cache
 from k8s.errors import ApiError, UnreachableError
-from k8s.objects import OURS, SWEEP_LABEL
+from k8s.objects import OURS
 from k8s.outage import Outage
 from k8s.watch import SILENCE, watch_forever
 
@@ -154,7 +154,7 @@ class SweepInformer:
             await lead(self._redis, "sweepbot:resync", RESYNC_LEASE, self._resync)
 
     async def _resync(self) -> None:
-        """Wake unfinished sweeps, in case a watch missed a change or Redis lost its data.
+        """Wake unfinished sweeps, in case a watch missed a change, and restore those that Redis lost.
 
         At the end of an outage, do so at once, and make all failed items ready.
         """
@@ -163,20 +163,10 @@ class SweepInformer:
             again = RESYNC_INTERVAL
             try:
                 await self._clients.queue.hurry()
-                await self._wake_unfinished()
+                await recover(self._clients)
             except (ApiError, UnreachableError, RedisError) as error:
                 log.warning("can't list unfinished sweeps: %s", error)
                 if isinstance(error, ApiError) and error.throttled:
                     again = timedelta(seconds=error.wait)
             with suppress(TimeoutError):
                 await asyncio.wait_for(self._recovered.wait(), again.total_seconds())
-
-    async def _wake_unfinished(self) -> None:
-        ids = await self._clients.store.active()
-        home = self._clients.settings.k8s_namespace
-        listing = self._clients.cluster.pages("ConfigMap", home, labels=sweep_configmap.UNFINISHED)
-        async with aclosing(listing) as pages:
-            async for maps, _ in pages:
-                ids |= {each["metadata"]["labels"][SWEEP_LABEL] for each in maps}
-        for sweep_id in ids:
-            await self._clients.wake(sweep_id)

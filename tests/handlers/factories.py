@@ -11,6 +11,7 @@ from bot.digests.latest import latest_digest
 from bot.gpus.snapshot_store import SnapshotStore
 from bot.launch.drafts import Drafts
 from bot.repos.catalog import Catalog
+from bot.storage.queue_state import QueueReader
 from bot.storage.sweeps import Store
 from bot.storage.work_queue import Queue
 from bot.sweeps.receipts import Receipts
@@ -31,6 +32,7 @@ def a_context(redis: Redis, **changes: Any) -> HandlerContext:
         "namespace": "sweeps",
         "now": lambda: NOW,
     }
+    parts["has_worker"] = QueueReader(redis).has_worker
     config = changes.pop("config", CONFIG)
     return HandlerContext(
         **parts | {"channel_setup": SetupReader(redis, queue, LivePolicy(config))} | changes

@@ -1,0 +1,75 @@
+"""Connect the clients of other systems, for workers and for the commands of operators."""
+
+import os
+from contextlib import AsyncExitStack
+from datetime import UTC, datetime
+from functools import partial
+
+from redis.asyncio import Redis
+from slack_sdk.web.async_client import AsyncWebClient
+
+from bot.charts.drawing import Pictures
+from bot.clients import Clients
+from bot.config.live_policy import LivePolicy
+from bot.config.settings import Settings
+from bot.core.masking import Mask
+from bot.core.metrics import measured
+from bot.core.work_item import WorkItem
+from bot.gpus.hourly_store import HourlyStore
+from bot.registry.client import Registry
+from bot.repos.git import Git, logins
+from bot.results.experiments import MlflowExperiments
+from bot.results.live import LiveValues
+from bot.results.log_curves import LogReader
+from bot.results.tracking_api import TrackingApi
+from bot.slack.client import Slack
+from bot.slack.rate_limit import RateLimiter
+from bot.storage.sweeps import Store
+from bot.storage.work_queue import Queue
+from k8s.client import KubernetesClient
+from k8s.errors import ApiError
+
+
+async def connect_clients(
+    settings: Settings, policy: LivePolicy, redis: Redis, web: AsyncWebClient, stack: AsyncExitStack
+) -> Clients:
+    """Return clients that are closed with `stack`.
+
+    Raises kubernetes.aio.config.ConfigException without access to a cluster, UserError without credentials.
+    """
+    cluster = await KubernetesClient.connect(partial(measured, "kubernetes", _is_answer))
+    stack.push_async_callback(cluster.close)
+    registry = Registry(
+        settings.registry_api,
+        insecure=settings.image_registry_plain_http,
+        credentials=settings.own_login(),
+    )
+    stack.push_async_callback(registry.close)
+    queue = Queue(redis)
+
+    async def wake(sweep_id: str) -> None:
+        await queue.add(WorkItem.sweep(sweep_id))
+
+    pictures = Pictures(wake, Mask(settings.secrets()))
+    stack.push_async_callback(pictures.close)
+    mlflow = settings.mlflow_tracking_uri
+    return Clients(
+        store=Store(redis),
+        queue=queue,
+        cluster=cluster,
+        registry=registry,
+        git=Git(settings.sweepbot_data / "git", logins(policy.config, os.environ)),
+        slack=Slack(web, RateLimiter(redis), Mask(settings.secrets())),
+        results=MlflowExperiments(mlflow, settings.mlflow_ui, wake, settings.katib_ui_url or ""),
+        live=LiveValues(redis, TrackingApi(mlflow), LogReader(cluster), wake),
+        settings=settings,
+        config=policy.config,
+        usage=HourlyStore(redis),
+        pictures=pictures,
+        now=partial(datetime.now, UTC),
+    )
+
+
+def _is_answer(error: Exception) -> bool:
+    """Return whether the API server answered; "not found" and conflicts are ordinary answers."""
+    return isinstance(error, ApiError) and not error.outage and error.status != 429

@@ -1,0 +1,118 @@
+"""The commands of operators, for the command line and for Slack: ps, inspect, retry, release, and recover."""
+
+import logging
+from dataclasses import dataclass
+
+from redis.asyncio import Redis
+from redis.exceptions import RedisError
+from slack_sdk.errors import SlackApiError
+
+from bot.clients import Clients
+from bot.core.commands import Command
+from bot.core.errors import UserError
+from bot.core.wording import counted, listed, printable
+from bot.core.work_item import OPERATOR, WorkItem
+from bot.operator.read import FactReader
+from bot.operator.report import Row, inspection, process_list
+from bot.operator.words import ABOUT_ONE, COMMANDS, MAX_NAME
+from bot.slack.client import MessageRejectedError, NotInChannelError
+from bot.slack.mrkdwn import block, plain
+from bot.storage.last_errors import LastErrors
+from bot.storage.queue_state import QueueReader
+from bot.storage.work_queue import Queue
+from bot.sweeps.recovery import recover
+from k8s.errors import ApiError, UnreachableError
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Operator:
+    clients: Clients
+    redis: Redis
+
+    async def run(self, word: str, name: str = "") -> list[str]:
+        """Return the answer's lines. Raises UserError, ApiError, UnreachableError, and RedisError."""
+        if word not in COMMANDS:
+            raise UserError(f"Unknown command {printable(word[:MAX_NAME])}. Available: {listed(COMMANDS)}.")
+        if bool(name) != (word in ABOUT_ONE) or len(name) > MAX_NAME:
+            raise UserError(f"Usage: {word}{' SWEEP' if word in ABOUT_ONE else ''}.")
+        match word:
+            case "ps":
+                return await self._list()
+            case "inspect":
+                return inspection(await FactReader(self.clients, self.redis).read(name))
+            case "retry":
+                return [await self._retry(name)]
+            case "release":
+                return [await release(self.clients.queue, name)]
+        return await self._recover()
+
+    async def _list(self) -> list[str]:
+        queue, live = QueueReader(self.redis), [s for s in await self.clients.store.listed() if s.live]
+        sweeps = {sweep.id: sweep for sweep in live}
+        names = list(dict.fromkeys([*sweeps, *await queue.others()]))
+        states, errors = await queue.items(names), await LastErrors(self.redis).of_all(names)
+        rows = [
+            Row(item=name, state=state, errors=found, sweep=sweeps.get(name))
+            for name, state, found in zip(names, states, errors, strict=True)
+        ]
+        return process_list(rows, has_worker=await queue.has_worker(), now=self.clients.now())
+
+    async def _retry(self, name: str) -> str:
+        if name in await self.clients.queue.quarantined():
+            raise UserError(f"{printable(name)} is quarantined. *Fix:* release {printable(name)}.")
+        if not await self.clients.store.is_active(name):
+            raise UserError(f"No unfinished sweep {printable(name)} in Redis. *Fix:* inspect, or recover.")
+        await self.clients.queue.add(WorkItem.sweep(name))
+        return f"{name} queued: a worker reconciles it now."
+
+    async def _recover(self) -> list[str]:
+        found = await recover(self.clients)
+        lines = [f"{counted(len(found.woken), 'unfinished sweep')} queued; {len(found.restored)} restored."]
+        lines += [f"restored: {printable(each)}" for each in sorted(found.restored)]
+        newer = "stored by a newer Sweepbot; finish the upgrade"
+        return [*lines, *(f"unreadable: {printable(each)}: {newer}" for each in sorted(found.unreadable))]
+
+
+async def release(queue: Queue, name: str) -> str:
+    """Release an item from quarantine. Raises UserError with the quarantined items, and RedisError."""
+    if await queue.retry(WorkItem.parse(name)):
+        return f"{name} released. Sweepbot is retrying now."
+    held = listed(sorted(await queue.quarantined())) or "none"
+    raise UserError(f"{printable(name[:MAX_NAME])} isn't quarantined. Quarantined: {held}.")
+
+
+async def answer_commands(_: str, clients: Clients, redis: Redis) -> None:
+    """Answer each waiting `/sweep admin`: the handler of a work item.
+
+    An error of a service is the answer: a retry would answer long after the question.
+    """
+    for command in await clients.store.commands(str(OPERATOR)):
+        text = await _answer(command, Operator(clients, redis))
+        try:
+            await clients.slack.post_ephemeral(command.user, text, command.response_url)
+        except (SlackApiError, NotInChannelError, MessageRejectedError) as error:
+            log.warning("Slack rejected the answer to an admin: %s", error)
+        await clients.store.remove_commands(str(OPERATOR), [command])
+
+
+async def _answer(command: Command, operator: Operator) -> str:
+    word, _, name = command.changes.partition(" ")
+    try:
+        lines = await operator.run(word, name)
+    except (UserError, ApiError, UnreachableError) as error:
+        return plain(str(error))
+    except RedisError:
+        raise
+    except Exception:  # the next question must not fail because of this one
+        log.exception("can't answer admin command %s", printable(command.changes))
+        return "Couldn't answer: internal error. *Fix:* Check the worker's log, and report the bug."
+    return as_mrkdwn(lines)
+
+
+def as_mrkdwn(lines: list[str]) -> str:
+    """Format the cause and the fix as sentences, the rest as a code block."""
+    head = lines.index("") if "" in lines else 1
+    sentences = "\n".join(plain(line) for line in lines[:head])
+    return "\n".join(filter(None, (sentences, block("\n".join(lines[head:])))))

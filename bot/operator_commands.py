@@ -1,0 +1,44 @@
+"""The commands ps, inspect, retry, release, and recover, which read Redis and the cluster."""
+
+import argparse
+import asyncio
+from contextlib import AsyncExitStack
+
+from redis.exceptions import RedisError
+
+from bot.client_setup import connect_clients
+from bot.config.live_policy import LivePolicy
+from bot.config.settings import Settings
+from bot.core.errors import UserError
+from bot.core.masking import Mask
+from bot.operator.commands import Operator
+from bot.slack.client import client
+from bot.storage.redis_client import connect
+from k8s.errors import ApiError, UnreachableError
+
+
+def run_operator(arguments: argparse.Namespace) -> int:
+    """Run a command and print its answer. Raises UserError."""
+    settings = Settings.read()
+    lines = asyncio.run(_run(arguments.word, getattr(arguments, "item", ""), settings))
+    print(Mask(settings.secrets())("\n".join(lines)))
+    return 0
+
+
+async def _run(word: str, item: str, settings: Settings) -> list[str]:
+    from kubernetes.aio.config import ConfigException  # noqa: PLC0415  see KubernetesClient.connect
+
+    policy = LivePolicy.read(settings.sweepbot_config)
+    web = client(settings.slack_bot_token.get_secret_value(), settings.slack_api_url)
+    async with AsyncExitStack() as stack:
+        redis = await stack.enter_async_context(connect(settings.redis_url))
+        try:
+            clients = await connect_clients(settings, policy, redis, web, stack)
+            return await Operator(clients, redis).run(word, item)
+        except ConfigException as error:
+            raise UserError(f"No access to a cluster: {error}. *Fix:* Set KUBECONFIG.") from None
+        except RedisError as error:
+            pods = "`kubectl -n sweepbot get pods -l app.kubernetes.io/name=sweepbot-redis`"
+            raise UserError(f"Redis doesn't respond, so no sweep continues: {error}. *Fix:* {pods}") from None
+        except (ApiError, UnreachableError) as error:
+            raise UserError(f"The API server failed: {error}. *Fix:* `sweepbot doctor`") from None
