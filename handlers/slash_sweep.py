@@ -11,23 +11,19 @@ from slack_bolt.async_app import AsyncAck, AsyncApp
 from slack_sdk.web.async_client import AsyncWebClient
 
 from bot.answers.command_parser import first_word, suggest_command
-from bot.config.permissions import doctor_denial, launch_denial
-from bot.core.commands import Action, AuditEntry, Command
+from bot.config.permissions import launch_denial
+from bot.core.commands import Action, AuditEntry
 from bot.core.errors import UserError
 from bot.core.request import Requester
-from bot.core.wording import listed
-from bot.core.work_item import DOCTOR, ItemKind, WorkItem
-from bot.launch.command_line import EXAMPLE, HELP, missing_options, parse, parse_options, unescape
-from bot.launch.options import READERS
+from bot.launch.command_line import EXAMPLE, HELP, missing_options, parse, parse_options
 from bot.runtime.audit import write_entry
 from bot.slack.mrkdwn import code, cut, plain
-from handlers.admin_commands import run_admin
 from handlers.channel_setup import open_setup
-from handlers.context import ACK_TIMEOUT, HandlerContext, unconfirmed
+from handlers.context import HandlerContext, unconfirmed
 from handlers.launch_form import open_form
-from handlers.sweep_commands import Sender, handle_command, is_command
+from handlers.other_commands import WORDS
+from handlers.sweep_commands import handle_command, is_command, sender_of
 
-MAX_NAMED = 10  # quarantined items in a reply
 GREETING_TIMEOUT = 0.5  # seconds
 
 log = logging.getLogger(__name__)
@@ -79,10 +75,10 @@ async def _answer(context: HandlerContext, command: dict[str, Any]) -> str:
     if hint := suggest_command(text, "help", "setup", "doctor", "release", "history", "admin"):
         return f"{hint} To start a sweep: {EXAMPLE}. All commands: `/sweep help`."
     try:
-        if answer := _WORDS.get(word):
+        if answer := WORDS.get(word):
             return await answer(context, command)
         if is_command(text):
-            return await handle_command(context, text, _sender(command))
+            return await handle_command(context, text, sender_of(command))
         if refusal := _denial(context, command):
             return refusal
         request, requester = parse(text, context.config), requester_of(command)
@@ -96,16 +92,6 @@ async def _answer(context: HandlerContext, command: dict[str, Any]) -> str:
     return f"Sweep `{record.id}` queued. Its thread opens here once {branch} is checked."
 
 
-def _sender(command: dict[str, Any]) -> Sender:
-    return Sender(
-        user=command["user_id"],
-        user_name=command.get("user_name", ""),
-        channel=command["channel_id"],
-        request_id=command["trigger_id"],
-        response_url=command.get("response_url", ""),
-    )
-
-
 def _denial(context: HandlerContext, command: dict[str, Any]) -> str:
     """Return why this user can't start sweeps here; a worker also checks the sweep's size."""
     user, channel = command["user_id"], command["channel_id"]
@@ -117,68 +103,6 @@ def _denial(context: HandlerContext, command: dict[str, Any]) -> str:
             ),
         )
     return refusal
-
-
-async def _examine(context: HandlerContext, command: dict[str, Any]) -> str:
-    """Let a worker run the checks: they are about the process that runs the sweeps."""
-    if refused := doctor_denial(command["user_id"], context.config):
-        return refused
-    examine = Command(
-        action=Action.EXAMINE,
-        user=command["user_id"],
-        user_name=command.get("user_name", ""),
-        response_url=command.get("response_url", ""),
-    )
-    await context.send(str(DOCTOR), examine)
-    return "Running checks… Results appear here in a few seconds. If not, no worker is running."
-
-
-async def _history(context: HandlerContext, command: dict[str, Any]) -> str:
-    """Let a worker read all results of a space. Raises UserError."""
-    options = parse_options(first_word(command["text"])[1])
-    if set(options) != {"space"}:
-        raise UserError("Usage: `/sweep history space=lr`.")
-    space = READERS["space"]("space", options["space"], context.config)
-    ask = Command(
-        action=Action.HISTORY,
-        user=command["user_id"],
-        user_name=command.get("user_name", ""),
-        response_url=command.get("response_url", ""),
-    )
-    await context.send(str(WorkItem(ItemKind.HISTORY, space)), ask)
-    return f"Looking up {code(space)}… The answer appears here."
-
-
-async def _admin(context: HandlerContext, command: dict[str, Any]) -> str:
-    rest = first_word(command["text"])[1]
-    if first_word(rest)[0] == "release":
-        return await _release(context, command | {"text": rest})
-    return await run_admin(context, rest, _sender(command))
-
-
-async def _release(context: HandlerContext, command: dict[str, Any]) -> str:
-    """Release a quarantined sweep, or another work item that the doctor reports."""
-    item, user = first_word(unescape(command["text"]))[1].replace("`", ""), command["user_id"]
-    refused = doctor_denial(user, context.config)
-    write_entry(item, AuditEntry(at=context.now(), user=user, action=Action.RELEASE, refused=refused))
-    if refused:
-        return refused
-    async with asyncio.timeout(ACK_TIMEOUT):
-        if await context.queue.retry(WorkItem.parse(item)):
-            return f"{code(item)} released. Sweepbot is retrying now."
-        held = await context.queue.quarantined()
-    names = listed([code(each) for each in sorted(held)[:MAX_NAMED]]) or "none"
-    if not item:
-        return f"Usage: `/sweep release NAME`. Quarantined: {names}."
-    return f"{code(item)} isn't quarantined. Quarantined: {names}."
-
-
-_WORDS: dict[str, Callable[[HandlerContext, dict[str, Any]], Awaitable[str]]] = {
-    "doctor": _examine,
-    "history": _history,
-    "release": _release,
-    "admin": _admin,
-}
 
 
 def requester_of(command: dict[str, Any]) -> Requester:

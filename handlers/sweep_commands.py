@@ -2,6 +2,7 @@
 
 import asyncio
 from dataclasses import dataclass
+from typing import Any
 
 from bot.answers import messages
 from bot.answers.command_parser import COMMANDS, choose, first_word, parse_command, selected
@@ -22,6 +23,16 @@ class Sender:
     request_id: str  # of the Slack request
     response_url: str = ""
     here: str = ""  # the sweep in whose thread the command was written
+
+
+def sender_of(command: dict[str, Any]) -> Sender:
+    return Sender(
+        user=command["user_id"],
+        user_name=command.get("user_name", ""),
+        channel=command["channel_id"],
+        request_id=command["trigger_id"],
+        response_url=command.get("response_url", ""),
+    )
 
 
 def is_command(text: str) -> bool:

@@ -53,6 +53,11 @@ def age(since: datetime | timedelta, now: datetime) -> str:
     return f"{max(seconds, 0):.0f} s"
 
 
+def phase_name(phase: Phase) -> str:
+    """Return the phase in the words of messages; records store some older names."""
+    return phase.name.lower()
+
+
 def unreadable(facts: SweepFacts) -> Cause | None:
     if not facts.unreadable:
         return None
@@ -68,10 +73,10 @@ def unknown(facts: SweepFacts) -> Cause | None:
 def lost_record(facts: SweepFacts) -> Cause | None:
     if facts.record or not facts.stored:
         return None
-    phase = facts.stored.phase
+    phase, words = facts.stored.phase, phase_name(facts.stored.phase)
     if phase.final:
-        return Cause(f"No trouble found: the sweep ended ({phase}), and Redis no longer has its record.")
-    return Cause(f"Redis lost the record; its ConfigMap has it ({phase}).", "`sweepbot recover`")
+        return Cause(f"No trouble found: the sweep ended ({words}), and Redis no longer has its record.")
+    return Cause(f"Redis lost the record; its ConfigMap has it ({words}).", "`sweepbot recover`")
 
 
 def no_worker(facts: SweepFacts) -> Cause | None:
@@ -232,7 +237,7 @@ def waits_for(facts: SweepFacts) -> str:
     if record is None:
         return "unknown"
     if record.phase.final:
-        return f"No trouble found: the sweep ended ({record.phase})."
+        return f"No trouble found: the sweep ended ({phase_name(record.phase)})."
     done = {
         Phase.RECEIVED: "its branch and space file are being checked",
         Phase.OPENING: "its thread is being opened",

@@ -12,7 +12,7 @@ from bot.core.commands import Command
 from bot.core.errors import UserError
 from bot.core.wording import counted, listed, printable
 from bot.core.work_item import OPERATOR, WorkItem
-from bot.operator.read import FactReader
+from bot.operator.read import FactReader, FindFaults, find_faults
 from bot.operator.report import Row, inspection, process_list
 from bot.operator.words import ABOUT_ONE, COMMANDS, MAX_NAME
 from bot.slack.client import MessageRejectedError, NotInChannelError
@@ -30,6 +30,7 @@ log = logging.getLogger(__name__)
 class Operator:
     clients: Clients
     redis: Redis
+    find_faults: FindFaults = find_faults
 
     async def run(self, word: str, name: str = "") -> list[str]:
         """Return the answer's lines. Raises UserError, ApiError, UnreachableError, and RedisError."""
@@ -41,7 +42,7 @@ class Operator:
             case "ps":
                 return await self._list()
             case "inspect":
-                return inspection(await FactReader(self.clients, self.redis).read(name))
+                return inspection(await FactReader(self.clients, self.redis, self.find_faults).read(name))
             case "retry":
                 return [await self._retry(name)]
             case "release":
@@ -49,7 +50,8 @@ class Operator:
         return await self._recover()
 
     async def _list(self) -> list[str]:
-        queue, live = QueueReader(self.redis), [s for s in await self.clients.store.listed() if s.live]
+        queue = QueueReader(self.redis, self.clients.queue.prefix)
+        live = [s for s in await self.clients.store.listed() if s.live]
         sweeps = {sweep.id: sweep for sweep in live}
         names = list(dict.fromkeys([*sweeps, *await queue.others()]))
         states, errors = await queue.items(names), await LastErrors(self.redis).of_all(names)

@@ -9,6 +9,7 @@ from bot.storage.last_errors import LastError
 from bot.storage.queue_state import ItemState
 from k8s.objects import Manifest, parse_time, true_conditions
 
+PODS = {"Pod", "Suggestion pod"}
 CURRENT = timedelta(minutes=15)  # a failed retry is repeated every 5 minutes at most
 
 
@@ -16,7 +17,7 @@ CURRENT = timedelta(minutes=15)  # a failed retry is repeated every 5 minutes at
 class ObjectFacts:
     """One object of the sweep in the cluster."""
 
-    kind: str
+    kind: str  # in Kubernetes, or "Suggestion pod"
     namespace: str
     name: str
     state: str
@@ -85,13 +86,13 @@ def object_facts(obj: Manifest, kind: str) -> ObjectFacts:
         created=parse_time(meta.get("creationTimestamp")),
         deleted=parse_time(meta.get("deletionTimestamp")),
         finalizers=tuple(meta.get("finalizers") or ()),
-        waiting=_not_running(obj) if kind == "Pod" else "",
+        waiting=_not_running(obj) if kind in PODS else "",
     )
 
 
 def _state(obj: Manifest, kind: str) -> str:
     status = obj.get("status") or {}
-    if kind == "Pod":
+    if kind in PODS:
         return ": ".join(filter(None, (status.get("phase", "unknown"), _not_running(obj))))
     if kind == "Job":
         if obj.get("spec", {}).get("suspend"):

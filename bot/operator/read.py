@@ -1,7 +1,7 @@
 """Read the facts about a sweep. That something can't be read is a fact, too."""
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass, replace
 
 from redis.asyncio import Redis
@@ -31,17 +31,22 @@ SERVICES = ("Slack token", "registry", "git", "MLflow")  # checks of the doctor
 STARTED = {Phase.PENDING, Phase.RUNNING, Phase.HELD, Phase.PAUSED, Phase.STOPPING}
 
 
+FindFaults = Callable[[Clients], Awaitable[tuple[Fault, ...]]]
 Found = tuple[list[ObjectFacts], tuple[Diagnosis, ...]]
 
 
 @dataclass(frozen=True)
 class FactReader:
+    """`find_faults` returns the services that don't work now."""
+
     clients: Clients
     redis: Redis
+    find_faults: FindFaults
 
     async def read(self, sweep: str) -> SweepFacts:
         """Return all facts. Raises redis.exceptions.RedisError."""
-        queue, (record, unreadable) = QueueReader(self.redis), await self._record(sweep)
+        queue = QueueReader(self.redis, self.clients.queue.prefix)
+        record, unreadable = await self._record(sweep)
         facts = SweepFacts(
             sweep=sweep,
             now=self.clients.now(),
@@ -51,7 +56,7 @@ class FactReader:
             has_worker=await queue.has_worker(),
             errors=await LastErrors(self.redis).of(sweep),
         )
-        cluster, faults = await asyncio.gather(self._with_cluster(facts), self._faults())
+        cluster, faults = await asyncio.gather(self._with_cluster(facts), self.find_faults(self.clients))
         return replace(cluster, faults=faults)
 
     async def _record(self, sweep: str) -> tuple[SweepRecord | None, str]:
@@ -131,15 +136,16 @@ class FactReader:
             return ()
         evidence = EvidenceCollector(replace(record, progress=Progress()), plan, self.clients)
         await evidence.run(experiment, *found)
-        return evidence.diagnoses
+        return tuple(evidence.found)  # also those that are too young for the sweep's thread
 
-    async def _faults(self) -> tuple[Fault, ...]:
-        """Return which services don't work now, by the checks of the doctor."""
-        with Resolver() as resolve:
-            target = Installation(settings=self.clients.settings, config=self.clients.config, resolve=resolve)
-            found = await asyncio.gather(*(checked(name, CHECKS[name](target)) for name in SERVICES))
-        broken = (each for findings in found for each in findings if each.level is Level.BROKEN)
-        return tuple(Fault(service=each.check, text=each.found, fix=each.fix) for each in broken)
+
+async def find_faults(clients: Clients) -> tuple[Fault, ...]:
+    """Return which services don't work now, by the checks of the doctor. Raises nothing."""
+    with Resolver() as resolve:
+        target = Installation(settings=clients.settings, config=clients.config, resolve=resolve)
+        found = await asyncio.gather(*(checked(name, CHECKS[name](target)) for name in SERVICES))
+    broken = (each for findings in found for each in findings if each.level is Level.BROKEN)
+    return tuple(Fault(service=each.check, text=each.found, fix=each.fix) for each in broken)
 
 
 def _facts(kind: str, objects: Iterable[Manifest | None]) -> list[ObjectFacts]:

@@ -10,7 +10,7 @@ from datetime import datetime, timedelta
 
 from bot.core.sweep_summary import SweepSummary
 from bot.core.wording import counted, printable
-from bot.operator.causes import age, find_cause
+from bot.operator.causes import age, find_cause, phase_name
 from bot.operator.facts import ObjectFacts, SweepFacts
 from bot.storage.last_errors import LastError
 from bot.storage.queue_state import ItemState
@@ -71,7 +71,7 @@ def _row(row: Row, now: datetime) -> str:
     else:
         note = ""
     unsent = f"  {counted(row.sweep.unsent, 'message')} unsent" if row.sweep and row.sweep.unsent else ""
-    phase = row.sweep.phase if row.sweep else "job"
+    phase = phase_name(row.sweep.phase) if row.sweep else "job"
     return f"{row.item:<30} {phase:<10} {queue_words(row.state, now)}{unsent}{note}"
 
 
@@ -79,7 +79,7 @@ def _overview(facts: SweepFacts) -> Iterable[tuple[str, str]]:
     if record := facts.record:
         unsent = f", {counted(len(record.outbox), 'message')} unsent" if record.outbox else ""
         since = age(record.since, facts.now)
-        yield "Record", f"{record.phase} for {since}, version {record.version}{unsent}"
+        yield "Record", f"{phase_name(record.phase)} for {since}, version {record.version}{unsent}"
         yield "Owner", f"{record.requester.user_name} ({record.requester.user}) in {record.requester.channel}"
     else:
         yield "Record", "none in Redis"
@@ -90,7 +90,7 @@ def _overview(facts: SweepFacts) -> Iterable[tuple[str, str]]:
 
 def _stored(facts: SweepFacts) -> str:
     if facts.stored:
-        return str(facts.stored.phase)
+        return phase_name(facts.stored.phase)
     return f"unknown: {facts.cluster_error}" if facts.cluster_error else "none"
 
 
