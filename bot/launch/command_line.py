@@ -34,7 +34,8 @@ Name a sweep by its full name, or by its start or end: \
 *In a sweep's thread:* mention me, for example `@sweepbot logs`. I can't read direct messages.
 *GPUs:* `/gpus` shows free GPUs; `/gpus help` lists all views.
 *Admins:* `/sweep doctor` checks the installation; `/sweep setup` sets a channel's repository and daily \
-digest; `/sweep release NAME` retries what Sweepbot quarantined."""
+digest; `/sweep release NAME` retries what Sweepbot quarantined; `/sweep admin inspect SWEEP` shows why a \
+sweep doesn't continue (also `ps`, `retry`, and `recover`)."""
 
 # A link as Slack sends it: after repo=, use its URL, elsewhere its label, which is what the user typed.
 _LINK = re.compile(r"""((?i:repo)=["']?)?<((?:https?://|mailto:)[^|<>]+)(?:\|([^<>]*))?>""")

@@ -1,75 +1,21 @@
 """`inspect` on staged troubles: the first line names the cause, and the second one the fix."""
 
-from dataclasses import replace
 from datetime import timedelta
 
 import pytest
 
 from bot.core.record import Phase
-from bot.core.work_item import WorkItem
 from bot.operator.facts import Fault
-from bot.operator.read import FactReader
-from bot.operator.report import inspection
-from bot.storage.last_errors import LastErrors
-from bot.storage.work_queue import Queue
 from k8s.errors import ApiError, UnreachableError
 from tests.bot.health import real_messages
-from tests.scenarios.failing_trials import FailingTrials
+from tests.bot.operator.stage import ITEM, Refusing, Stage
 from tests.scenarios.pod_faults import waits
 from tests.scenarios.sweep_in_memory import SWEEP
 
-ITEM = WorkItem.sweep(SWEEP)
 FORBIDDEN = (
     'experiments.kubeflow.org is forbidden: User "system:serviceaccount:sweepbot:sweepbot-work" cannot list '
     'resource "experiments" in API group "kubeflow.org" in the namespace "sweeps"'
 )
-
-
-class Stage:
-    """A sweep in a simulated cluster, its item in the queue, and a worker's lease."""
-
-    def __init__(self, redis, happens=lambda *_: None, **scenario):
-        self.redis, self.queue, self.faults = redis, Queue(redis), ()
-        self.simulation = FailingTrials(redis, happens, **scenario)
-
-    async def begun(self, rounds):
-        await self.redis.set("sweepbot:resync", "worker-1")
-        if rounds:
-            await self.simulation.rounds(rounds)
-
-    async def failed(self, service, error, times=3):
-        """The worker's last runs failed with this error."""
-        for _ in range(times):
-            await self.queue.add(ITEM)
-            await self.queue.fail(await self.queue.get(wait=0))
-        await self.error(service, error)
-
-    async def error(self, service, error):
-        await LastErrors(self.redis).save(SWEEP, {service: error}, self.simulation.clients.now())
-
-    async def save(self, **changes):
-        record = replace(await self.simulation.record(), **changes)
-        await self.simulation.store.save(record)
-
-    async def lines(self, cluster=None):
-        async def find_faults(_):
-            return self.faults
-
-        cluster = cluster or self.simulation.cluster
-        clients = replace(
-            self.simulation.clients, cluster=cluster, queue=self.queue, store=self.simulation.store
-        )
-        return inspection(await FactReader(clients, self.redis, find_faults).read(SWEEP))
-
-
-class Refusing:
-    """An API server that answers everything with one error."""
-
-    def __init__(self, error):
-        self.error = error
-
-    async def get(self, _):
-        raise self.error
 
 
 async def quarantined(stage):
@@ -264,10 +210,5 @@ async def test_inspect_of_an_unknown_name_reads_no_object_by_it(redis):
     stage = Stage(redis)
     async with stage.simulation.started():
         await stage.begun(0)
-        clients = replace(stage.simulation.clients, cluster=None, queue=stage.queue)
-
-        async def no_faults(_):
-            return ()
-
-        lines = inspection(await FactReader(clients, redis, no_faults).read("../../secrets"))
-    assert lines[0].startswith("../../secrets: Unknown sweep")
+        [first, *_] = await stage.run("inspect", "../../secrets", Refusing(AssertionError("read")))
+    assert first.startswith("../../secrets: Unknown sweep")
