@@ -9,6 +9,7 @@ from slack_bolt.async_app import AsyncApp
 from bot.app import Process, accepted, now, slack_identity
 from bot.channels.store import SetupReader
 from bot.digests.latest import latest_digest
+from bot.environments.requests import RequestStore
 from bot.gpus.snapshot_store import SnapshotStore
 from bot.launch import drafts
 from bot.repos.catalog import Catalog
@@ -46,6 +47,7 @@ async def serve(process: Process) -> None:
         snapshots=SnapshotStore(process.redis),
         channel_setup=channel_setup,
         has_worker=QueueReader(process.redis).has_worker,
+        environments=RequestStore(process.redis, queue),
         namespace=settings.k8s_namespace,
         now=now,
     )

@@ -23,6 +23,10 @@ from bot.core.work_item import ItemKind
 from bot.digests.post import Digests, ReadSchedules
 from bot.digests.schedule import Schedule
 from bot.doctor import checks
+from bot.environments.informer import EnvironmentInformer
+from bot.environments.reconciler import EnvironmentReconciler
+from bot.environments.request_job import RequestJob
+from bot.environments.requests import RequestStore
 from bot.gpus.collector import UsageCollector, measuring
 from bot.gpus.models import Source
 from bot.gpus.snapshot_store import SnapshotStore
@@ -89,7 +93,9 @@ async def workers(process: Process) -> None:
         schedule = Schedule(clients.queue, digest_schedules, now)
         collector = UsageCollector(process.redis, clients.cluster, source, settings, config, now)
         log.info("working in namespace %s", settings.k8s_namespace)
-        tasks = [informer.run(), collector.run(), schedule.run(), setups.follow(), report.follow()]
+        environments = EnvironmentInformer(clients)
+        tasks = [informer.run(), environments.run(), collector.run(), schedule.run()]
+        tasks += [setups.follow(), report.follow()]
         await _work(_run_worker(worker, setups, informer, process.stop), tasks, process.stop)
 
 
@@ -109,6 +115,8 @@ def _job_handlers(
         ItemKind.DIGEST: keyed(Digests(clients, redis, source, digest_schedules).run),
         ItemKind.HISTORY: keyed(partial(history_job.answer_commands, clients=clients)),
         ItemKind.TRIAL_RUNS: keyed(TrialRunsJob(clients, RunWriter(*mlflow)).run),
+        ItemKind.ENVIRONMENT: keyed(EnvironmentReconciler(clients).run),
+        ItemKind.ENVIRONMENT_COMMANDS: keyed(RequestJob(clients, RequestStore(redis, clients.queue)).run),
         ItemKind.GPU_QUESTIONS: keyed(GpuQueryJob(clients, redis, source, digest_schedules).run),
     }
 

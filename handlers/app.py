@@ -12,6 +12,7 @@ from handlers.launch_form import add_form
 from handlers.mentions import add_mentions
 from handlers.menus import add_menus
 from handlers.middleware import add_admission
+from handlers.slash_env import add_env
 from handlers.slash_gpus import add_gpus
 from handlers.slash_sweep import add_sweep
 
@@ -26,6 +27,7 @@ def build(web: AsyncWebClient, context: HandlerContext, *, signing_secret: str |
     add_admission(app, context)
     add_sweep(app, context)
     add_gpus(app, context)
+    add_env(app, context)
     add_mentions(app, context)
     add_buttons(app, context, show)
     add_form(app, context)

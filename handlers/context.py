@@ -18,6 +18,7 @@ from bot.core.record import SweepRecord
 from bot.core.request import Requester, SweepRequest
 from bot.core.work_item import WorkItem
 from bot.digests.latest import LatestDigest
+from bot.environments.requests import RequestStore
 from bot.gpus.snapshot_store import SnapshotStore
 from bot.launch.create import start
 from bot.launch.drafts import Drafts, last_launch
@@ -74,6 +75,7 @@ class HandlerContext:
     channel_setup: SetupReader
     has_worker: Callable[[], Awaitable[bool]]
     receipts: Receipts
+    environments: RequestStore
     namespace: str
     now: Callable[[], datetime]
     background: BackgroundTasks = field(default_factory=BackgroundTasks)

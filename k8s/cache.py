@@ -13,11 +13,11 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import NamedTuple
 
 from k8s.client import KubernetesClient, Manifests
-from k8s.objects import BUILD_LABEL, SWEEP_LABEL, Manifest, Ref, still_live
+from k8s.objects import BUILD_LABEL, ENVIRONMENT_LABEL, SWEEP_LABEL, Manifest, Ref, still_live
 from k8s.slim import slim
 
-GROUPED_BY = (SWEEP_LABEL, BUILD_LABEL)
-Group = tuple[str, str]  # the label of an object's sweep or build, and its value
+GROUPED_BY = (SWEEP_LABEL, BUILD_LABEL, ENVIRONMENT_LABEL)
+Group = tuple[str, str]  # the label of an object's sweep, build, or environment, and its value
 
 
 class Change(NamedTuple):
@@ -29,7 +29,7 @@ class Change(NamedTuple):
 
 
 class Cache:
-    """The objects of one kind in one namespace that belong to a sweep or a build.
+    """The objects of one kind in one namespace that belong to a sweep, a build, or an environment.
 
     `complete`: it has all objects of the API server, except for changes still on their way. Read it only
     then.

@@ -36,11 +36,17 @@ KINDS = {
     "Suggestion": ("kubeflow.org/v1beta1", "suggestions"),
     "Workload": ("kueue.x-k8s.io/v1beta1", "workloads"),
     "Node": ("v1", "nodes"),
+    "StatefulSet": ("apps/v1", "statefulsets"),
+    "PersistentVolumeClaim": ("v1", "persistentvolumeclaims"),
+    "Secret": ("v1", "secrets"),
+    "Service": ("v1", "services"),
+    "Ingress": ("networking.k8s.io/v1", "ingresses"),
     "PodMetrics": ("metrics.k8s.io/v1beta1", "pods"),  # where metrics-server is installed
     # Only the doctor reads these; most are cluster-scoped.
     "SelfSubjectAccessReview": ("authorization.k8s.io/v1", "selfsubjectaccessreviews"),
     "Namespace": ("v1", "namespaces"),
     "StorageClass": ("storage.k8s.io/v1", "storageclasses"),
+    "IngressClass": ("networking.k8s.io/v1", "ingressclasses"),
     "DaemonSet": ("apps/v1", "daemonsets"),
     "Deployment": ("apps/v1", "deployments"),
     "EndpointSlice": ("discovery.k8s.io/v1", "endpointslices"),

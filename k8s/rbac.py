@@ -37,3 +37,14 @@ FOR_GPU_USE = {
     ("metrics.k8s.io", "pods"): ("list",),
     ("", "pods/proxy"): ("get",),  # of dcgm-exporter
 }
+
+# In the namespace of environments, from deploy/environments. Secrets can't be read: a login is computed.
+FOR_ENVIRONMENTS = {
+    ("", "events"): ("list",),
+    ("", "persistentvolumeclaims"): ("create", "delete", "get", "list"),
+    ("", "pods"): ("list", "watch"),
+    ("", "secrets"): ("create", "patch"),
+    ("", "services"): ("create",),
+    ("apps", "statefulsets"): ("create", "delete", "get", "list", "patch", "watch"),
+    ("networking.k8s.io", "ingresses"): ("create",),
+}

@@ -6,7 +6,7 @@ Everything else is dropped before an object is kept in memory: pod templates, ma
 from typing import Any
 
 from k8s.katib.spec import EXPERIMENT_LABEL, REQUEST_ID
-from k8s.objects import BUILD_LABEL, SWEEP_LABEL, Manifest
+from k8s.objects import BUILD_LABEL, ENVIRONMENT_LABEL, SWEEP_LABEL, Manifest
 from k8s.pods import JOB_LABEL
 
 MAX_FIELD_SIZE = 4096  # characters of one text, which is also the kubelet's limit of a termination message
@@ -17,7 +17,7 @@ _METADATA = {
     **dict.fromkeys(
         ("name", "namespace", "uid", "resourceVersion", "creationTimestamp", "deletionTimestamp"), True
     ),
-    "labels": dict.fromkeys((SWEEP_LABEL, BUILD_LABEL, JOB_LABEL, EXPERIMENT_LABEL), True),
+    "labels": dict.fromkeys((SWEEP_LABEL, BUILD_LABEL, ENVIRONMENT_LABEL, JOB_LABEL, EXPERIMENT_LABEL), True),
     "annotations": {REQUEST_ID: True},
     "ownerReferences": {"kind": True, "uid": True},
 }
@@ -39,6 +39,7 @@ _SHAPES: dict[str, Any] = {
             "initContainerStatuses": _CONTAINERS,
         },
     },
+    "StatefulSet": {"spec": {"replicas": True}, "status": {"readyReplicas": True}},
     "Job": {
         "spec": {"suspend": True},
         "status": {"startTime": True, "completionTime": True, "conditions": _CONDITIONS},

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from bot.config.digest_times import DigestSchedule, read_digests
+from bot.config.environments import EnvironmentConfig, read_environments
 from bot.config.idle_thresholds import read_watch
 from bot.config.keys import NAMESPACE_NAME, OBJECT_NAME
 from bot.config.policy_keys import (
@@ -106,6 +107,7 @@ class Config:
     self_assigned: frozenset[str] = frozenset()  # people who chose their team: no permission
     trials: PodShape = field(default_factory=PodShape)  # what their pods need on this cluster
     namespaces: tuple[str, ...] = ()  # for trials, in addition to K8S_NAMESPACE
+    environments: EnvironmentConfig | None = None  # None: there are none
     channel_repos: Mapping[str, str] = field(default_factory=dict)  # by channel id, from /sweep setup
     channel_namespaces: Mapping[str, str] = field(default_factory=dict)  # as above
 
@@ -147,6 +149,7 @@ def parse_config(text: str, file: str) -> Config:
         admin_channel=read_channel(keys.get("admin_channel")),
         trials=read_trials(keys.get("trials")),
         namespaces=tuple(_namespace(item) for item in entries(keys.get("namespaces"))),
+        environments=read_environments(keys.get("environments")),
     )
     root.check()
     return config

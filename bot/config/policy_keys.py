@@ -3,6 +3,7 @@
 import re
 
 from bot.config.digest_times import DIGEST_KEYS
+from bot.config.environments import ENVIRONMENT_KEYS
 from bot.config.idle_thresholds import THRESHOLD_KEYS
 from bot.config.keys import (
     BOOLEAN,
@@ -248,5 +249,11 @@ KEYS: Keys = {
         type=list_of(string("namespace", NAMESPACE_NAME.pattern)),
         default="none",
         example="[vision]",
+    ),
+    "environments": Key(
+        meaning="Research environments (`/env`): Jupyter or code-server, each with a home that survives it.",
+        type=MAPPING,
+        default="none",
+        keys=ENVIRONMENT_KEYS,
     ),
 }

@@ -18,6 +18,8 @@ class ItemKind(StrEnum):
     DIGEST = "digest"  # channel and day
     HISTORY = "history"  # the space's name
     TRIAL_RUNS = "runs"  # the ID of an ended sweep
+    ENVIRONMENT = "environment"  # the environment's name
+    ENVIRONMENT_COMMANDS = "environment-commands"  # "now"
     IMAGE_GC = "registry"  # "tidy"
     SWEEP_GC = "sweeps"  # "retire"
     CONFIG = "config"  # "valid", or the version of a rejected configuration file

@@ -21,6 +21,7 @@ class TrialEvidence:
     source: MetricSource = MetricSource.TENSORBOARD
     metrics_path: str = ""  # of MetricSource.FILE
     gpus: int
+    noun: str = "trial"  # what the pod belongs to, in texts
     experiment: Manifest
     suggestion: Manifest | None = None
     services: tuple[Manifest, ...] = ()  # pods of the suggestion service

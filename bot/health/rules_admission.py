@@ -103,10 +103,10 @@ def refused_pod(evidence: TrialEvidence) -> Diagnosis | None:
         return None
     words = event.get("message", "")
     if "exceeded quota" in words:
-        return evidence.found("quota", *_quota(words), words)
+        return evidence.found("quota", *_quota(words, evidence.noun), words)
     if away := webhook_away(words):
         return evidence.found("webhook", *away, words)
-    text = "Kubernetes rejected the trial's pod."
+    text = f"Kubernetes rejected the {evidence.noun}'s pod."
     if "Unable to find primary container" in words:
         text = "Katib rejected the trial's pod: it didn't find the training container."
     return evidence.found("no-pod", text, ADMIN, words)
@@ -195,7 +195,7 @@ def _exceeds_quota(words: str) -> str:
     return f"The trial can never be admitted: its queue's quota is {quota}, less than the trial requests."
 
 
-def _quota(words: str) -> tuple[str, str]:
+def _quota(words: str, noun: str) -> tuple[str, str]:
     """Return text and fix; a request above the limit itself can never start."""
     numbers = [
         re.search(rf"{word}: [^:]*?nvidia\.com/gpu=(\d{{1,9}})", words)
@@ -207,7 +207,7 @@ def _quota(words: str) -> tuple[str, str]:
     requested, used, limit = (int(n[1]) for n in numbers if n)
     requests = counted(requested, "GPU")
     if requested > limit:
-        text = f"The trial can never start: it requests {requests}, and the namespace quota is {limit}."
+        text = f"The {noun} can never start: it requests {requests}, and the namespace quota is {limit}."
         return text, f"{more[0].upper()}{more[1:]}"
-    text = f"Over quota: the trial requests {requests}; {used} of the namespace's {limit} are in use."
+    text = f"Over quota: the {noun} requests {requests}; {used} of the namespace's {limit} are in use."
     return text, f"Wait for running jobs to finish, {more}"

@@ -28,10 +28,10 @@ def unschedulable(evidence: TrialEvidence) -> Diagnosis | None:
     largest = max(map(_gpus, evidence.nodes), default=evidence.gpus)
     if 0 < largest < evidence.gpus:
         requested = counted(evidence.gpus, "GPU")
-        text = f"The trial can't fit: it requests {requested}, and the largest node has {largest}."
+        text = f"The {evidence.noun} can't fit: it requests {requested}, and the largest node has {largest}."
         return evidence.found("never-fits", text, f"Start it with `gpus={largest}` or fewer.", words)
     if largest < evidence.gpus:  # soft: an autoscaler can add the first GPU node in a minute
-        text = f"No node has GPUs; the trial requests {evidence.gpus}."
+        text = f"No node has GPUs; the {evidence.noun} requests {evidence.gpus}."
         fix = "Ask an admin to check the GPU nodes and the device plugin."
         return evidence.found("no-gpus", text, fix, words, soft=True, report_at=at)
     found = _by_nodes(evidence) or refusals(words)

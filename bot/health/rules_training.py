@@ -250,7 +250,9 @@ def dead_node(evidence: TrialEvidence) -> Diagnosis | None:
     words = ready.get("message") or (event or evidence.status).get("message", "")
     text = f"Node `{name}` isn't responding."
     # A Job with a podFailurePolicy replaces a pod only once it is Failed, which its node has to report.
-    fix = f"Ask an admin to restore or remove `{name}`; until then the trial can't restart elsewhere."
+    fix = (
+        f"Ask an admin to restore or remove `{name}`; until then the {evidence.noun} can't restart elsewhere."
+    )
     return evidence.found("node", text, fix, words)
 
 

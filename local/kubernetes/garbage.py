@@ -5,7 +5,18 @@ from collections.abc import Iterator, Sequence
 from local.kubernetes.kinds import Object
 from local.kubernetes.store import Store, place
 
-OWNED = ("Pod", "Job", "Trial", "Suggestion", "Experiment", "ConfigMap", "Secret")
+OWNED = (
+    "Pod",
+    "Job",
+    "Trial",
+    "Suggestion",
+    "Experiment",
+    "ConfigMap",
+    "Secret",
+    "StatefulSet",
+    "Service",
+    "Ingress",
+)
 BLOCKS = "foregroundDeletion"
 ORPHANS = "orphan"
 

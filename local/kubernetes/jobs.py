@@ -1,4 +1,4 @@
-"""The Job controller with its time limits, and the loop that runs it and the garbage collector.
+"""The Job controller with its time limits, and the loop that runs all controllers.
 
 Each change of a Job or its pods reconciles the Job.
 A Job has one pod (validation.py refuses others), and a suspended one has none until it is resumed.
@@ -13,6 +13,7 @@ from datetime import UTC, datetime
 
 from local.kubernetes import garbage
 from local.kubernetes.kinds import KINDS, Object, Refused, clone, timestamp
+from local.kubernetes.stateful_sets import StatefulSets
 from local.kubernetes.store import Store, owner, place
 
 TRACKING = "batch.kubernetes.io/job-tracking"
@@ -32,6 +33,7 @@ class Controllers:
         self._failed_at: dict[str, float] = {}
         self._refusals: dict[str, int] = {}
         self._timers: dict[str, asyncio.TimerHandle] = {}
+        self._stateful_sets = StatefulSets(store)
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
@@ -41,6 +43,7 @@ class Controllers:
         """Stop. Raises the error that stopped the controllers, if any."""
         for timer in self._timers.values():
             timer.cancel()
+        self._stateful_sets.close()
         if self._task:
             self._task.cancel()
             with contextlib.suppress(asyncio.CancelledError):
@@ -53,6 +56,7 @@ class Controllers:
                 continue  # deleted in between; its DELETED follows
             garbage.collect(self._store, type_, obj)
             namespace = obj["metadata"].get("namespace", "")
+            self._stateful_sets.changed(obj)
             if obj["kind"] == "Job":
                 self._sync(namespace, obj["metadata"]["name"])
             if obj["kind"] == "Pod" and type_ != "DELETED":

@@ -81,6 +81,11 @@ _ALL = (
         )
         for name in ("Validating", "Mutating")
     ),
+    Kind("StatefulSet", "statefulsets", "apps", has_status=True, has_generation=True),
+    Kind("PersistentVolumeClaim", "persistentvolumeclaims", has_status=True),
+    Kind("Service", "services"),
+    Kind("Ingress", "ingresses", "networking.k8s.io"),
+    Kind("IngressClass", "ingressclasses", "networking.k8s.io", namespaced=False),
     Kind("Job", "jobs", "batch", has_status=True, has_generation=True),
     *map(_katib, ("Experiment", "Trial", "Suggestion")),
     *(_kueue(name, namespaced=name != "ClusterQueue") for name in QUEUES),

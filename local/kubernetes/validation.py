@@ -27,6 +27,7 @@ NOT_QUALIFIED = (
 )
 MAX_ANNOTATIONS = 256 * 1024
 MAX_DATA = 1024 * 1024
+SCALED = ("replicas", "template", "updateStrategy", "revisionHistoryLimit")  # what an update can change
 COUNTS = ("parallelism", "completions", "activeDeadlineSeconds", "backoffLimit", "ttlSecondsAfterFinished")
 
 
@@ -43,14 +44,15 @@ def complete(kind: Kind, obj: Object) -> None:
     if kind.name == "Namespace":
         meta["labels"] = meta.get("labels", {}) | {"kubernetes.io/metadata.name": meta.get("name", "")}
         obj |= {"spec": {"finalizers": ["kubernetes"]}, "status": {"phase": "Active"}}
-    elif kind.name == "Secret":
-        plain = {key: base64.b64encode(v.encode()).decode() for key, v in obj.pop("stringData", {}).items()}
-        obj |= {"type": obj.get("type", "Opaque"), "data": obj.get("data", {}) | plain}
     elif kind.name == "Pod":
         obj["status"] = {"phase": "Pending"}
     elif kind.name == "Job":
         _select_own_pods(meta, obj["spec"])
         obj["status"] = {}
+    elif kind.name == "StatefulSet":
+        obj["status"] = {"replicas": 0}
+    elif kind.name == "PersistentVolumeClaim":
+        obj["status"] = {"phase": "Pending"}
 
 
 def check_new(kind: Kind, obj: Object) -> None:
@@ -73,8 +75,13 @@ def _refuse(kind: Kind, obj: Object, causes: list[Cause]) -> None:
 
 
 def _default(kind: Kind, obj: Object) -> None:
+    if kind.name == "Secret":
+        plain = {key: base64.b64encode(v.encode()).decode() for key, v in obj.pop("stringData", {}).items()}
+        obj |= {"type": obj.get("type", "Opaque"), "data": obj.get("data", {}) | plain}
     if kind.name == "Pod":
         complete_pod(obj.setdefault("spec", {}))
+    if kind.name == "StatefulSet":
+        _complete_stateful_set(obj)
     if kind.name == "Job":
         given = obj.get("spec", {})
         replaces = "Failed" if "podFailurePolicy" in given else "TerminatingOrFailed"
@@ -82,6 +89,13 @@ def _default(kind: Kind, obj: Object) -> None:
         template = obj["spec"].setdefault("template", {})
         template.setdefault("metadata", {}).setdefault("labels", {})
         complete_pod_spec(template.setdefault("spec", {}))
+
+
+def _complete_stateful_set(obj: Object) -> None:
+    spec = obj["spec"] = {"replicas": 1, "podManagementPolicy": "OrderedReady", **obj.get("spec", {})}
+    template = spec.setdefault("template", {})
+    template.setdefault("metadata", {}).setdefault("labels", {})
+    complete_pod_spec(template.setdefault("spec", {}))
 
 
 def _select_own_pods(meta: Object, spec: Object) -> None:
@@ -149,6 +163,8 @@ def _content(kind: Kind, obj: Object) -> Iterator[Cause]:
         yield from check_containers("spec", obj.get("spec", {}))
     if kind.name == "Job":
         yield from _job(obj["spec"])
+    if kind.name == "StatefulSet":
+        yield from _stateful_set(obj["spec"])
 
 
 def _job(spec: Object) -> Iterator[Cause]:
@@ -168,12 +184,38 @@ def _job(spec: Object) -> Iterator[Cause]:
         yield Cause("spec", "Forbidden: a Job of the local cluster has one pod", "FieldValueForbidden")
 
 
+def _stateful_set(spec: Object) -> Iterator[Cause]:
+    labels, pod = spec["template"]["metadata"]["labels"], spec["template"]["spec"]
+    yield from _labels("spec.template.labels", labels)
+    claims = [{"name": each["metadata"]["name"]} for each in spec.get("volumeClaimTemplates", [])]
+    with_claims = {**pod, "volumes": [*pod.get("volumes", []), *claims]}
+    yield from check_containers("spec.template.spec", with_claims)
+    wanted = spec.get("selector", {}).get("matchLabels", {})
+    if not wanted or not wanted.items() <= labels.items():
+        shown = f"Invalid value: {labels}: `selector` does not match template `labels`"
+        yield Cause("spec.template.metadata.labels", shown)
+    if pod["restartPolicy"] != "Always":
+        text = f'Unsupported value: "{pod["restartPolicy"]}": supported values: "Always"'
+        yield Cause("spec.template.spec.restartPolicy", text, "FieldValueNotSupported")
+    if not 0 <= spec["replicas"] <= 1:
+        text = "Forbidden: a StatefulSet of the local cluster has up to one pod"
+        yield Cause("spec.replicas", text, "FieldValueForbidden")
+
+
 def _changed(kind: Kind, old: Object, new: Object) -> Iterator[Cause]:
     """Check that a Pod's or Job's spec doesn't change, except by binding a pod or resuming a Job."""
     was, now = old.get("spec", {}), new.get("spec", {})
     bound = {**was, "nodeName": now.get("nodeName")} if kind.name == "Pod" and "nodeName" not in was else was
     if kind.name == "Job":
         bound = {**was, "suspend": now.get("suspend") and was["suspend"]}  # resumed, as Kueue does
+    fixed = [key for key in was.keys() | now.keys() if key not in SCALED and was.get(key) != now.get(key)]
+    if kind.name == "StatefulSet" and fixed:
+        text = (
+            "Forbidden: updates to statefulset spec for fields other than 'replicas', 'ordinals', "
+            "'template', 'updateStrategy', 'revisionHistoryLimit', 'persistentVolumeClaimRetentionPolicy' "
+            "and 'minReadySeconds' are forbidden"
+        )
+        yield Cause("spec", text, "FieldValueForbidden")
     if kind.name in ("Pod", "Job") and now not in (was, bound):
         text = f"Forbidden: the local cluster changes no spec of a {kind.name}"
         yield Cause("spec", text, "FieldValueForbidden")

@@ -78,7 +78,7 @@ def _belongs(message: Message, thread_ts: str | None) -> bool:
 async def serve(
     port: int = 0,
     *,
-    commands: tuple[str, ...] = ("/sweep", "/gpus"),
+    commands: tuple[str, ...] = ("/sweep", "/gpus", "/env"),
     rates: Mapping[str, Rate] | None = None,
     ack_seconds: float = 3.0,
     clock: Callable[[], float] = time.monotonic,

@@ -72,7 +72,7 @@ def training_log(text):
 def refusal(text):
     refusals(f"0/5 nodes are available: {text}")
     _exceeds_quota(text)
-    _quota(text)
+    _quota(text, "trial")
 
 
 def shown(text):

@@ -8,6 +8,7 @@ from redis.asyncio import Redis
 from bot.channels.store import SetupReader
 from bot.config.live_policy import LivePolicy
 from bot.digests.latest import latest_digest
+from bot.environments.requests import RequestStore
 from bot.gpus.snapshot_store import SnapshotStore
 from bot.launch.drafts import Drafts
 from bot.repos.catalog import Catalog
@@ -29,6 +30,7 @@ def a_context(redis: Redis, **changes: Any) -> HandlerContext:
         "catalog": Catalog(redis, queue, lambda: NOW),
         "snapshots": SnapshotStore(redis),
         "last_digest": partial(latest_digest, redis),
+        "environments": RequestStore(redis, queue),
         "namespace": "sweeps",
         "now": lambda: NOW,
     }

@@ -1,0 +1,335 @@
+"""Research environments: `environments:` of the configuration file. Pure."""
+
+import re
+from dataclasses import dataclass, field
+from urllib.parse import urlsplit
+
+from bot.config.keys import (
+    BOOLEAN,
+    MAPPING,
+    NAMESPACE_NAME,
+    OBJECT_NAME,
+    STRING,
+    Key,
+    Keys,
+    Schema,
+    integer,
+    list_of,
+    named,
+    number,
+    one_of,
+    string,
+)
+from bot.config.trial_pods import QUANTITY, QUANTITY_TYPE
+from bot.config.yaml_reader import Node, entries
+from bot.core.wording import listed, shortened
+from bot.registry.images import ImageName
+
+NAME = re.compile(r"[a-z]([a-z0-9-]{0,28}[a-z0-9])?")  # of an environment, a home, an image, and a size
+STORAGE = re.compile(r"([1-9][0-9]{0,5})(Mi|Gi|Ti)")  # the size of a home
+BYTES = {"Mi": 2**20, "Gi": 2**30, "Ti": 2**40}
+JUPYTER, CODE_SERVER = "jupyter", "code-server"
+URL = re.compile(r"https?://[A-Za-z0-9.{}-]+(:\d{1,5})?/([A-Za-z0-9._~{}/-]*/)?")
+MAX_CHOICES = 100  # options of a Slack menu
+STORAGE_TYPE: Schema = string("size", STORAGE.pattern)
+IMAGE_KEYS: Keys = {
+    "image": Key(
+        meaning="Image reference, with a tag or a digest.",
+        type=STRING,
+        example="quay.io/jupyter/pytorch-notebook:cuda12-2026-11-02",
+        required=True,
+    ),
+    "server": Key(
+        meaning="What listens in it: `jupyter` (port 8888) or `code-server` (port 8080).",
+        type=one_of(JUPYTER, CODE_SERVER),
+        default=JUPYTER,
+        example=CODE_SERVER,
+    ),
+    "command": Key(
+        meaning="Command of an image that isn't built like Jupyter Docker Stacks.",
+        type=list_of(STRING),
+        default="the image's",
+        example="[jupyter, lab]",
+    ),
+}
+SIZE_KEYS: Keys = {
+    "cpu": Key(meaning="Requested CPU.", type=QUANTITY_TYPE, example="4", required=True),
+    "memory": Key(
+        meaning="Requested memory, which is also the limit; a quarter of it can be `/dev/shm`.",
+        type=QUANTITY_TYPE,
+        example="32Gi",
+        required=True,
+    ),
+}
+LIMIT_KEYS: Keys = {
+    "per_person": Key(
+        meaning="Maximum environments of one person.", type=integer(0), default="2", example="3"
+    ),
+    "per_team": Key(
+        meaning="Maximum environments of one team.", type=integer(0), default="no limit", example="20"
+    ),
+    "gpus": Key(meaning="Maximum GPUs of one environment.", type=integer(0), default="1", example="2"),
+    "gpus_per_person": Key(
+        meaning="Maximum GPUs of one person's running environments.",
+        type=integer(0),
+        default="1",
+        example="2",
+    ),
+    "gpus_per_team": Key(
+        meaning="Maximum GPUs of one team's running environments.",
+        type=integer(0),
+        default="no limit",
+        example="8",
+    ),
+}
+IDLE_KEYS: Keys = {
+    "hours": Key(
+        meaning="Hours without use before a warning. 0: never.",
+        type=number(0, 24),
+        default="2",
+        example="4",
+    ),
+    "stop": Key(
+        meaning="Stop an environment that stays idle after its warning.",
+        type=BOOLEAN,
+        default="false",
+        example="true",
+    ),
+    "notice_minutes": Key(
+        meaning="Minutes from the warning to the stop.", type=integer(5, 1440), default="30", example="60"
+    ),
+}
+ENVIRONMENT_KEYS: Keys = {
+    "namespace": Key(
+        meaning="Namespace of environments only: not `K8S_NAMESPACE`, because pods can mount its Secrets.",
+        type=string("namespace", NAMESPACE_NAME.pattern),
+        example="environments",
+        required=True,
+    ),
+    "images": Key(
+        meaning="Images by name. The first is the default.",
+        type=named(NAME) | {"minProperties": 1},
+        example="{jupyter: {image: quay.io/jupyter/pytorch-notebook:cuda12-2026-11-02}}",
+        required=True,
+        keys=IMAGE_KEYS,
+    ),
+    "sizes": Key(
+        meaning="Sizes by name. The first is the default.",
+        type=named(NAME),
+        default="{m: {cpu: 2, memory: 8Gi}}",
+        example="{m: {cpu: 4, memory: 16Gi}, l: {cpu: 8, memory: 64Gi}}",
+        keys=SIZE_KEYS,
+    ),
+    "home": Key(meaning="Size of a new home.", type=STORAGE_TYPE, default="20Gi", example="50Gi"),
+    "max_home": Key(meaning="Maximum size of a home.", type=STORAGE_TYPE, default="100Gi", example="1Ti"),
+    "storage_class": Key(
+        meaning="StorageClass of homes.",
+        type=string("name", OBJECT_NAME.pattern),
+        default="the cluster's",
+        example="cephfs",
+    ),
+    "shared_homes": Key(
+        meaning="Create homes as ReadWriteMany, so that no node has to release them first.",
+        type=BOOLEAN,
+        default="false",
+        example="true",
+    ),
+    "url": Key(
+        meaning="URL of an environment, with `{name}` in the host or the path, for an Ingress. Without it, "
+        "people use `kubectl port-forward`.",
+        type=string("URL", URL.pattern),
+        default="none",
+        example='"https://env.example/{name}/"',
+    ),
+    "ingress_class": Key(
+        meaning="IngressClass of environments.",
+        type=string("name", OBJECT_NAME.pattern),
+        default="the cluster's",
+        example="nginx",
+    ),
+    "ingress_annotations": Key(
+        meaning="Annotations of the Ingress, such as timeouts for WebSockets.",
+        type={"type": "object", "additionalProperties": STRING},
+        default="none",
+        example='{nginx.ingress.kubernetes.io/proxy-read-timeout: "3600"}',
+    ),
+    "limits": Key(meaning="Maximum values; admins have none.", type=MAPPING, keys=LIMIT_KEYS),
+    "idle": Key(meaning="What happens to unused environments.", type=MAPPING, keys=IDLE_KEYS),
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class EnvironmentImage:
+    name: str
+    image: str
+    server: str = JUPYTER
+    command: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class EnvironmentSize:
+    name: str
+    cpu: str
+    memory: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class EnvironmentLimits:
+    """None: no limit."""
+
+    per_person: int = 2
+    per_team: int | None = None
+    gpus: int = 1
+    gpus_per_person: int = 1
+    gpus_per_team: int | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class EnvironmentIdle:
+    hours: float = 2.0  # 0: never warn
+    stop: bool = False
+    notice_minutes: int = 30
+
+
+DEFAULT_SIZE = EnvironmentSize(name="m", cpu="2", memory="8Gi")
+
+
+@dataclass(frozen=True, kw_only=True)
+class EnvironmentConfig:
+    namespace: str
+    images: tuple[EnvironmentImage, ...]  # the first is the default
+    sizes: tuple[EnvironmentSize, ...] = (DEFAULT_SIZE,)  # as above
+    home: str = "20Gi"
+    max_home: str = "100Gi"
+    storage_class: str = ""
+    shared_homes: bool = False
+    url: str = ""  # with {name} in the host or the path; "": no Ingress
+    ingress_class: str = ""
+    ingress_annotations: dict[str, str] = field(default_factory=dict)
+    limits: EnvironmentLimits = EnvironmentLimits()
+    idle: EnvironmentIdle = EnvironmentIdle()
+
+    def image(self, name: str) -> EnvironmentImage | None:
+        return next((each for each in self.images if each.name == name), None)
+
+    def size(self, name: str) -> EnvironmentSize | None:
+        return next((each for each in self.sizes if each.name == name), None)
+
+
+def storage_bytes(size: str) -> int:
+    """Return the bytes of a size that STORAGE matches."""
+    found = STORAGE.fullmatch(size)
+    return int(found[1]) * BYTES[found[2]] if found else 0
+
+
+def read_environments(node: Node | None) -> EnvironmentConfig | None:
+    if node is None:
+        return None
+    keys = node.mapping(ENVIRONMENT_KEYS)
+    images = tuple(_image(name, each) for name, each in _choices(keys.get("images")))
+    sizes = tuple(_size(name, each) for name, each in _choices(keys.get("sizes")))
+    config = EnvironmentConfig(
+        namespace=_text(keys.get("namespace"), NAMESPACE_NAME, "a namespace name"),
+        images=images,
+        sizes=sizes or (DEFAULT_SIZE,),
+        home=_text(keys.get("home"), STORAGE, "a size such as 20Gi", "20Gi"),
+        max_home=_text(keys.get("max_home"), STORAGE, "a size such as 100Gi", "100Gi"),
+        storage_class=_text(keys.get("storage_class"), OBJECT_NAME, "the name of a StorageClass"),
+        shared_homes=keys["shared_homes"].flag() if "shared_homes" in keys else False,
+        url=_url(keys.get("url"), images),
+        ingress_class=_text(keys.get("ingress_class"), OBJECT_NAME, "the name of an IngressClass"),
+        ingress_annotations=_annotations(keys.get("ingress_annotations")),
+        limits=EnvironmentLimits(**_limits(keys.get("limits"))),
+        idle=_idle(keys.get("idle")),
+    )
+    if storage_bytes(config.home) > storage_bytes(config.max_home):
+        node.error(f"home ({config.home}) must be at most max_home ({config.max_home})")
+    return config
+
+
+def _choices(node: Node | None) -> list[tuple[str, Node]]:
+    found = list(node.mapping().items()) if node else []
+    if node and not 0 < len(found) <= MAX_CHOICES:
+        node.error(f"must have from 1 to {MAX_CHOICES} entries; got {len(found)}")
+    for name, each in found:
+        if not NAME.fullmatch(name):
+            rule = "at most 30 lowercase letters, digits, and dashes, and start with a letter"
+            each.error(f'name must have {rule}; got "{shortened(name)}"')
+    return found
+
+
+def _image(name: str, node: Node) -> EnvironmentImage:
+    keys = node.mapping(IMAGE_KEYS)
+    image = keys["image"].text() if "image" in keys else ""
+    if image:
+        _check_image(keys["image"], image)
+    server = keys["server"].text() if "server" in keys else JUPYTER
+    if server not in {JUPYTER, CODE_SERVER}:
+        keys["server"].error(f'must be {JUPYTER} or {CODE_SERVER}; got "{shortened(server)}"')
+    command = tuple(each.text() for each in entries(keys.get("command")))
+    return EnvironmentImage(name=name, image=image, server=server, command=command)
+
+
+def _check_image(node: Node, image: str) -> None:
+    try:
+        ImageName.parse(image)
+    except ValueError as error:
+        node.error(f"must be an image reference ({error})")
+    if ":" not in image.rpartition("/")[2]:
+        node.error("must have a tag or a digest: without one, each start pulls the image again")
+
+
+def _size(name: str, node: Node) -> EnvironmentSize:
+    keys = node.mapping(SIZE_KEYS)
+    for each in keys.values():
+        if not QUANTITY.fullmatch(each.raw):
+            each.error(f"must be a Kubernetes quantity such as 4 or 32Gi; got {each.described}")
+    cpu, memory = (keys[key].raw if key in keys else "1" for key in ("cpu", "memory"))
+    return EnvironmentSize(name=name, cpu=cpu, memory=memory)
+
+
+def _text(node: Node | None, pattern: re.Pattern[str], what: str, default: str = "") -> str:
+    text = node.text() if node else default
+    if node and text and not pattern.fullmatch(text):
+        node.error(f'must be {what}; got "{shortened(text)}"')
+        return default
+    return text
+
+
+def _url(node: Node | None, images: tuple[EnvironmentImage, ...]) -> str:
+    url = node.text() if node else ""
+    if node is None or not url:
+        return ""
+    if not URL.fullmatch(url) or url.count("{name}") != 1 or re.sub(r"\{name\}", "", url).count("{"):
+        node.error(f'must be a URL with one {{name}} that ends in a slash; got "{shortened(url)}"')
+        return ""
+    rooted = [each.name for each in images if each.server == CODE_SERVER]
+    if rooted and urlsplit(url).path != "/":
+        node.error(f"must have {{name}} in the host, and no path: {listed(rooted)} ({CODE_SERVER}) needs /")
+    return url
+
+
+def _annotations(node: Node | None) -> dict[str, str]:
+    return {key: value.text() for key, value in node.mapping().items()} if node else {}
+
+
+def _limits(node: Node | None) -> dict[str, int]:
+    found = {}
+    for key, each in (node.mapping(LIMIT_KEYS) if node else {}).items():
+        found[key] = each.whole()
+        if found[key] < 0:
+            each.error(f"must be at least 0; got {found[key]}")
+    return {key: value for key, value in found.items() if key in LIMIT_KEYS}
+
+
+def _idle(node: Node | None) -> EnvironmentIdle:
+    keys = node.mapping(IDLE_KEYS) if node else {}
+    default = EnvironmentIdle()
+    hours = float(keys["hours"].number()) if "hours" in keys else default.hours
+    if not 0 <= hours <= 24:
+        keys["hours"].error(f"must be from 0 (never) to 24; got {hours:g}")
+    notice = keys["notice_minutes"].whole() if "notice_minutes" in keys else default.notice_minutes
+    if not 5 <= notice <= 1440:
+        keys["notice_minutes"].error(f"must be from 5 to 1440; got {notice}")
+    stop = keys["stop"].flag() if "stop" in keys else default.stop
+    return EnvironmentIdle(hours=hours, stop=stop, notice_minutes=notice)

@@ -1,0 +1,156 @@
+"""Read and write environments in the cluster. Functions raise ApiError and UnreachableError."""
+
+import logging
+from collections.abc import Mapping
+from typing import Any
+
+from bot.clients import Clients
+from bot.config.environments import EnvironmentConfig
+from bot.config.policy import Config
+from bot.core.errors import RetryAfterError, UserError
+from bot.core.work_item import ItemKind, WorkItem
+from bot.environments.login import login
+from bot.environments.record import Environment, EnvironmentRecord, dump, read
+from bot.environments.spec import spec_of
+from k8s.client import Manifests
+from k8s.environments import (
+    RECORD,
+    EnvironmentSpec,
+    claim,
+    home_ref,
+    ingress,
+    ref,
+    secret,
+    service,
+    stateful_set,
+    template,
+)
+from k8s.errors import ApiError
+from k8s.objects import ENVIRONMENT_LABEL, HOME_LABEL, OURS, OWNER_LABEL, Manifest, ref_of, still_live
+
+log = logging.getLogger(__name__)
+
+STALE_RETRY = 0.2  # seconds; the StatefulSet's controller has just written its status
+
+
+def item(name: str) -> WorkItem:
+    return WorkItem(ItemKind.ENVIRONMENT, name)
+
+
+def configured(config: Config) -> EnvironmentConfig:
+    """Raises UserError if there are no environments here."""
+    if config.environments is None:
+        raise UserError("Environments aren't configured.")
+    return config.environments
+
+
+async def load(name: str, clients: Clients) -> Environment | None:
+    found = await clients.cluster.get(ref(configured(clients.config).namespace, name))
+    return read(found) if found else None
+
+
+async def load_all(clients: Clients) -> list[Environment]:
+    namespace = configured(clients.config).namespace
+    found = await clients.cluster.list("StatefulSet", namespace, labels=OURS)
+    return [each for one in found if (each := read(one))]
+
+
+async def pod_of(name: str, clients: Clients) -> Manifest | None:
+    """Return the environment's pod, which can be terminating; None if there is none."""
+    namespace, labels = configured(clients.config).namespace, f"{ENVIRONMENT_LABEL}={name}"
+    pods: Manifests = await clients.cluster.list("Pod", namespace, labels=labels)
+    return next((pod for pod in pods if still_live(pod)), None)
+
+
+async def homes(clients: Clients) -> Manifests:
+    namespace = configured(clients.config).namespace
+    return await clients.cluster.list("PersistentVolumeClaim", namespace, labels=HOME_LABEL)
+
+
+async def create(record: EnvironmentRecord, clients: Clients) -> None:
+    """Create the StatefulSet without a pod. Raises UserError if its image isn't configured."""
+    await clients.cluster.create(stateful_set(spec_of(record, clients.config), dump(record)))
+
+
+async def save(
+    environment: Environment,
+    record: EnvironmentRecord,
+    clients: Clients,
+    spec: Mapping[str, Any] | None = None,
+) -> Environment:
+    """Write the record, and parts of the StatefulSet's spec in the same step.
+
+    Raises RetryAfterError if it has changed since it was read: its item must run again.
+    """
+    meta = {"resourceVersion": environment.version, "annotations": {RECORD: dump(record)}}
+    patch: Manifest = {"metadata": meta} | ({"spec": dict(spec)} if spec else {})
+    try:
+        saved = read(await clients.cluster.merge(ref_of(environment.manifest), patch))
+    except ApiError as error:
+        if error.stale:
+            raise RetryAfterError(
+                f"environment {record.name} has changed since it was read", STALE_RETRY
+            ) from error
+        raise
+    if saved is None:
+        raise RetryAfterError(f"environment {record.name} is being deleted", STALE_RETRY)
+    return saved
+
+
+async def start_pod(environment: Environment, clients: Clients) -> Environment:
+    """Create what the pod needs, then the pod. Raises UserError if its image isn't configured."""
+    record, uid = environment.record, environment.uid
+    spec = spec_of(record, clients.config)
+    await _create_home(record, clients)
+    token = login(clients.settings.slack_bot_token.get_secret_value(), uid, record.starts)
+    await _create_login(secret(spec, uid, token), clients)
+    await _create(service(spec, uid), clients)
+    if spec.host:
+        await _create(ingress(spec, uid), clients)
+    return await save(environment, record, clients, _with_pod(spec))
+
+
+def _with_pod(spec: EnvironmentSpec) -> Manifest:
+    """Return the StatefulSet's changes: the image or the size can be another one since the last start."""
+    return {"replicas": 1, "template": template(spec)}
+
+
+async def _create_home(record: EnvironmentRecord, clients: Clients) -> None:
+    """Create the home if there is none. Raises UserError for one of another person."""
+    config = configured(clients.config)
+    there = await clients.cluster.get(home_ref(config.namespace, record.home))
+    if there is None:
+        made = claim(
+            config.namespace,
+            record.home,
+            record.owner,
+            record.home_size,
+            storage_class=config.storage_class,
+            shared=config.shared_homes,
+        )
+        return await _create(made, clients)
+    if owner_of(there) != record.owner:
+        raise UserError(f"Home `{record.home}` belongs to someone else. Start it with another home=.")
+    return None
+
+
+def owner_of(obj: Manifest) -> str:
+    return str((obj["metadata"].get("labels") or {}).get(OWNER_LABEL, ""))
+
+
+async def _create(manifest: Manifest, clients: Clients) -> None:
+    try:
+        await clients.cluster.create(manifest)
+    except ApiError as error:
+        if not error.exists:
+            raise
+
+
+async def _create_login(manifest: Manifest, clients: Clients) -> None:
+    """Create the Secret, or write the login of this start into it."""
+    try:
+        await clients.cluster.create(manifest)
+    except ApiError as error:
+        if not error.exists:
+            raise
+        await clients.cluster.merge(ref_of(manifest), {"stringData": manifest["stringData"]})

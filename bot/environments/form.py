@@ -1,0 +1,106 @@
+"""The modals to start an environment and to delete a home. Pure."""
+
+from typing import Any
+
+from bot.config.environments import EnvironmentConfig
+from bot.core.errors import UserError
+from bot.core.wording import counted
+from bot.environments.command_line import checked_name, with_options
+from bot.environments.requests import EnvironmentRequest
+from bot.slack.blocks import Block, View, context, modal, option, plain_text, section
+from bot.slack.mrkdwn import code, direct, place
+
+FORM, DELETE_HOME_FORM = "start_environment_form", "delete_home_form"  # callback ids
+FIELDS = ("name", "image", "gpus", "size", "home")
+MAX_GPUS = 64  # choices
+
+
+def form(channel: str, config: EnvironmentConfig, error: str = "") -> View:
+    images = [(each.name, each.image.rpartition("/")[2]) for each in config.images]
+    sizes = [(each.name, f"CPU {each.cpu}, memory {each.memory}") for each in config.sizes]
+    gpus = [(str(n), "") for n in range(min(config.limits.gpus, MAX_GPUS) + 1)]
+    where = f"in {place(channel)}" if not direct(channel) else "in your direct messages"
+    keeps = "The home survives stop and delete; installed packages outside it and processes don't."
+    blocks = [
+        *([section(f":warning: {error}")] if error else []),
+        _input(
+            "name", "Name", _text("Lowercase letters, digits, dashes; default: a new name"), optional=True
+        ),
+        _input("image", "Image", _menu(images)),
+        _input("gpus", "GPUs", _menu(gpus)),
+        _input("size", "Size", _menu(sizes)),
+        _input("home", "Home", _text(f"Size of a new one ({config.home}), or a name"), optional=True),
+        context(f"{keeps} Its message appears {where}."),
+    ]
+    return modal(
+        "Start environment",
+        blocks,
+        close="Cancel",
+        callback_id=FORM,
+        submit=plain_text("Start"),
+        private_metadata=channel,
+    )
+
+
+def read_form(view: View, request: EnvironmentRequest, config: EnvironmentConfig) -> EnvironmentRequest:
+    """Return the request with the form's values. Raises UserError, whose field is the input."""
+    values = view["state"]["values"]
+    options = {field: _value(values[field]["value"]) for field in FIELDS if field in values}
+    return with_options(request, options, config)
+
+
+def errors_of(error: UserError) -> dict[str, str]:
+    """Return the error below its input; the name's, if it is about none."""
+    return {error.field if error.field in FIELDS else "name": str(error)}
+
+
+def delete_home_form(home: str) -> View:
+    """Build the modal in which the home's name is typed."""
+    text = f"Deletes home {code(home)} with all its files. This can't be undone."
+    return modal(
+        "Delete home",
+        [section(text), _input("typed", f"Type {home} to confirm", _text(home))],
+        close="Keep the home",
+        callback_id=DELETE_HOME_FORM,
+        submit=plain_text("Delete"),
+        private_metadata=home,
+    )
+
+
+def typed_home(view: View) -> str:
+    """Return the home to delete. Raises UserError if its name wasn't typed."""
+    home = checked_name(view["private_metadata"])
+    if _value(view["state"]["values"]["typed"]["value"]).strip() != home:
+        raise UserError(f"Type {home} to delete this home.", field="typed")
+    return home
+
+
+def started(name: str, gpus: int) -> View:
+    what = f" with {counted(gpus, 'GPU')}" if gpus else ""
+    return modal("Start environment", [section(f"Starting {code(name)}{what}… Its message appears shortly.")])
+
+
+def _input(block: str, label: str, element: Block, *, optional: bool = False) -> Block:
+    return {
+        "type": "input",
+        "block_id": block,
+        "label": plain_text(label),
+        "element": element,
+        "optional": optional,
+    }
+
+
+def _text(placeholder: str) -> Block:
+    box: Block = {"type": "plain_text_input", "action_id": "value", "max_length": 100}
+    return box | {"placeholder": plain_text(placeholder)}
+
+
+def _menu(choices: list[tuple[str, str]]) -> Block:
+    options = [option(name, about) for name, about in choices]
+    menu: Block = {"type": "static_select", "action_id": "value", "options": options}
+    return menu | {"initial_option": options[0]}
+
+
+def _value(state: dict[str, Any]) -> str:
+    chosen = state.get("selected_option") or {}
+    return str(chosen.get("value") or state.get("value") or "").strip()

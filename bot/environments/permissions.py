@@ -1,0 +1,89 @@
+"""Decide who can start, use, and change environments, and how many. Pure.
+
+Each `*_denial` returns why the user can't do it and who can, as a sentence; "" if allowed.
+"""
+
+from collections.abc import Iterable
+
+from bot.config.permissions import controls
+from bot.config.policy import Config
+from bot.config.teams import team_of
+from bot.core.wording import counted, listed
+from bot.environments.record import EnvironmentRecord, Wanted
+from bot.environments.requests import Verb
+from bot.slack.mrkdwn import mention
+
+NOT_CONFIGURED = (
+    "Environments aren't configured. *Fix:* Ask an admin to add `environments:` to Sweepbot's configuration."
+)
+
+
+def start_denial(user: str, channel: str, config: Config) -> str:
+    """Return why `user` can't start environments here, whatever their size."""
+    if config.environments is None:
+        return NOT_CONFIGURED
+    launch = config.launch
+    if user in config.admins:
+        return ""
+    if launch.people and user not in launch.people:
+        return (
+            f"You don't have permission to start environments. {_ask(config)} to add you to `launch.people`."
+        )
+    if launch.channels and channel not in launch.channels:
+        channels = listed([f"<#{each}>" for each in launch.channels], "or")
+        return f"Environments can only be started in {channels}."
+    return ""
+
+
+def denial(user: str, verb: Verb, environment: EnvironmentRecord, config: Config) -> str:
+    """Return why `user` can't do this with the environment. Its login is for its owner only."""
+    name, owner = environment.name, mention(environment.owner)
+    if user == environment.owner or (verb is not Verb.OPEN and controls(user, environment.owner, config)):
+        return ""
+    if verb is Verb.OPEN:
+        return f"Only {owner} (owner) can open `{name}`: its login is personal."
+    mates = config.teammates_can_act and team_of(config.teams, "", environment.owner)
+    return f"Only {owner} (owner){', a teammate,' if mates else ''} or an admin can {verb.value} `{name}`."
+
+
+def size_denial(
+    user: str, wanted: EnvironmentRecord, others: Iterable[EnvironmentRecord], config: Config
+) -> str:
+    """Return why this environment exceeds a limit. `others`: all existing environments but this one."""
+    if user in config.admins or config.environments is None:
+        return ""
+    limits, there = config.environments.limits, [each for each in others if each.wanted is not Wanted.DELETED]
+    own = [each for each in there if each.owner == wanted.owner]
+    team = [each for each in there if wanted.team and each.team == wanted.team]
+    if wanted.gpus > limits.gpus:
+        what = f"The limit is {counted(limits.gpus, 'GPU')} per environment; got gpus={wanted.gpus}."
+        return f"{what} {_ask(config)}, or request fewer."
+    if len(own) >= limits.per_person:
+        names = listed([f"`{each.name}`" for each in own])
+        return f"{_most(limits.per_person, 'environment', 'person')} *Fix:* Delete one of yours ({names})."
+    if limits.per_team is not None and len(team) >= limits.per_team:
+        return f"{_most(limits.per_team, 'environment', 'team')} *Fix:* Delete one (`/env list team`)."
+    if refusal := _gpu_denial(wanted.gpus, own, limits.gpus_per_person, "person"):
+        return refusal
+    return _gpu_denial(wanted.gpus, team, limits.gpus_per_team, "team")
+
+
+def _gpu_denial(gpus: int, others: list[EnvironmentRecord], most: int | None, whose: str) -> str:
+    running = [each for each in others if each.gpus and each.wanted is Wanted.RUNNING]
+    used = sum(each.gpus for each in running)
+    if most is None or not gpus or used + gpus <= most:
+        return ""
+    names = listed([f"`{each.name}` ({each.gpus})" for each in running])
+    also = f"; in use: {names}" if running else ""
+    fix = "Stop one of them, or request fewer GPUs" if running else "Request fewer GPUs"
+    return f"{_most(most, 'GPU', whose)} This one requests {gpus}{also}. *Fix:* {fix}."
+
+
+def _most(number: int, thing: str, whose: str) -> str:
+    what = "environments" if thing == "environment" else "GPUs in running environments"
+    return f"The limit is {number} {what} per {whose}."
+
+
+def _ask(config: Config) -> str:
+    admins = listed([mention(admin) for admin in config.admins], "or") or "an admin"
+    return f"*Fix:* Ask {admins}"

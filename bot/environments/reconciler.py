@@ -1,0 +1,139 @@
+"""Reconcile one environment: make the cluster as its record wants, and redraw its message.
+
+Every step is idempotent, because a worker can die at any call: objects have deterministic names, everything
+but the home is owned by the StatefulSet, and a record that has changed meanwhile isn't overwritten.
+"""
+
+import logging
+from dataclasses import dataclass, replace
+from datetime import timedelta
+
+from bot.clients import Clients
+from bot.core.errors import UserError
+from bot.environments import cluster, diagnosis
+from bot.environments.message import Observed, message
+from bot.environments.progress import Stage, durations, stage_of
+from bot.environments.record import Environment, EnvironmentRecord, Wanted
+from bot.slack.client import MessageRejectedError, NotInChannelError
+from k8s.errors import ApiError
+from k8s.objects import Manifest, ref_of
+
+log = logging.getLogger(__name__)
+
+POLL = timedelta(seconds=10)  # while it starts or stops: events aren't watched
+NOT_IN_CHANNEL = (
+    "Environment `{}` didn't start: I'm not in that channel. *Fix:* Run `/invite @sweepbot` there (the app's "
+    "name can differ), then start it again."
+)
+
+
+@dataclass(frozen=True)
+class EnvironmentReconciler:
+    clients: Clients
+
+    async def run(self, name: str) -> timedelta | None:
+        """Reconcile once. Return when to do so again; None: when it changes."""
+        if self.clients.config.environments is None:
+            return None
+        environment = await cluster.load(name, self.clients)
+        if environment is None:
+            return None
+        if not environment.record.ts and environment.record.wanted is not Wanted.DELETED:
+            environment = await self._open_message(environment)
+        if environment.record.wanted is Wanted.DELETED:
+            await self._delete(environment)
+            return None
+        environment = await self._scale(environment)
+        return await self._report(environment)
+
+    async def _open_message(self, environment: Environment) -> Environment:
+        """Post the message before anything runs. In other channels, delete the environment instead."""
+        record = environment.record
+        shown = message(record, Observed())
+        try:
+            ts = await self.clients.slack.post(record.channel, shown)
+        except (NotInChannelError, MessageRejectedError) as error:
+            log.warning("can't post the message of environment %s: %s", record.name, error)
+            return await self._save(environment, record.delete(self.clients.now(), reason="no message"))
+        return await self._save(environment, replace(record, ts=ts, shown=shown.fingerprint))
+
+    async def _delete(self, environment: Environment) -> None:
+        """Show that it is deleted, then delete it: afterwards nothing knows its message."""
+        record = environment.record
+        if record.ts:
+            await self._show(record, Observed())
+        else:
+            await self.clients.slack.post_ephemeral(record.owner, NOT_IN_CHANNEL.format(record.name))
+        await self.clients.cluster.delete(ref_of(environment.manifest), uid=environment.uid)
+
+    async def _scale(self, environment: Environment) -> Environment:
+        record = environment.record
+        if record.wanted is Wanted.STOPPED and environment.replicas:
+            return await self._save(environment, record, {"replicas": 0})
+        if record.wanted is Wanted.STOPPED or environment.replicas:
+            return environment
+        try:
+            return await cluster.start_pod(environment, self.clients)
+        except UserError as error:
+            return await self._save(environment, record.stop(self.clients.now(), reason=str(error)))
+        except ApiError as error:
+            if not error.permanent:
+                raise
+            reason = f"the cluster rejected it ({self.clients.mask(error.message)})"
+            return await self._save(environment, record.stop(self.clients.now(), reason=reason))
+
+    async def _report(self, environment: Environment) -> timedelta | None:
+        pod = await cluster.pod_of(environment.record.name, self.clients)
+        seen = await self._observe(environment, pod)
+        environment = await self._note(environment, seen.observed, seen.took)
+        record = environment.record
+        if (shown := message(record, seen.observed)).fingerprint != record.shown:
+            await self._show(record, seen.observed)
+            environment = await self._save(environment, replace(record, shown=shown.fingerprint))
+        settled = seen.observed.stage is Stage.READY if record.wanted is Wanted.RUNNING else pod is None
+        return None if settled else POLL
+
+    async def _observe(self, environment: Environment, pod: Manifest | None) -> "_Seen":
+        if environment.record.wanted is not Wanted.RUNNING:
+            return _Seen(Observed(has_pod=pod is not None), {})
+        leaving = pod is not None and "deletionTimestamp" in pod["metadata"]  # its successor comes afterwards
+        ready = stage_of(pod, ()) is Stage.READY and not leaving
+        if pod and ready and environment.record.ready_at:
+            return _Seen(Observed(stage=Stage.READY, has_pod=True, node=_node(pod)), {})
+        evidence = await diagnosis.collect(environment, pod, self.clients)
+        if pod and ready:
+            took = durations(pod, evidence.events, environment.record.since)
+            return _Seen(Observed(stage=Stage.READY, has_pod=True, node=_node(pod)), took)
+        stage = Stage.NODE if leaving else stage_of(pod, evidence.events)
+        problem = diagnosis.diagnose(evidence)
+        return _Seen(Observed(stage=stage, has_pod=pod is not None, problem=problem), {})
+
+    async def _note(self, environment: Environment, seen: Observed, took: dict[str, float]) -> Environment:
+        """Record when it became ready, and where it runs."""
+        record = environment.record
+        if record.wanted is not Wanted.RUNNING or seen.stage is not Stage.READY:
+            return environment
+        ready_at = record.ready_at or self.clients.now()
+        after = replace(record, node=seen.node, ready_at=ready_at, took=record.took or took)
+        return environment if after == record else await self._save(environment, after)
+
+    async def _show(self, record: EnvironmentRecord, seen: Observed) -> None:
+        try:
+            await self.clients.slack.update(record.channel, record.ts, message(record, seen))
+        except (NotInChannelError, MessageRejectedError) as error:
+            log.warning("can't update the message of environment %s: %s", record.name, error)
+
+    async def _save(
+        self, environment: Environment, record: EnvironmentRecord, spec: Manifest | None = None
+    ) -> Environment:
+        return await cluster.save(environment, record, self.clients, spec)
+
+
+@dataclass(frozen=True)
+class _Seen:
+    observed: Observed
+    took: dict[str, float]
+
+
+def _node(pod: Manifest) -> str:
+    return str(pod["spec"].get("nodeName", ""))

@@ -1,0 +1,92 @@
+"""An environment's record, an annotation of its StatefulSet. Frozen: a change returns the next record."""
+
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from enum import StrEnum
+from typing import Any, Self
+
+from pydantic import TypeAdapter
+
+from k8s.environments import RECORD
+from k8s.objects import Manifest
+
+
+class Wanted(StrEnum):
+    """What was last requested; the reconciler makes it so."""
+
+    RUNNING = "running"
+    STOPPED = "stopped"
+    DELETED = "deleted"
+
+
+@dataclass(frozen=True, kw_only=True)
+class EnvironmentRecord:
+    name: str
+    owner: str  # Slack user id
+    owner_name: str = ""
+    team: str = ""
+    channel: str  # of its message
+    request_id: str  # Slack's id of the command that created it
+    image: str  # a name in the configuration, like `size`
+    size: str
+    gpus: int
+    home: str
+    home_size: str  # of a new home
+    wanted: Wanted = Wanted.RUNNING
+    since: datetime  # of `wanted`
+    by: str = ""  # who stopped or deleted it; "" is Sweepbot
+    reason: str = ""  # why Sweepbot stopped it
+    starts: int = 1  # each has its own login
+    ready_at: datetime | None = None  # of this start
+    node: str = ""
+    took: dict[str, float] = field(default_factory=dict)  # seconds of this start, by stage
+    keep_until: datetime | None = None  # no idle warning before
+    ts: str = ""  # of its message
+    shown: str = ""  # fingerprint of its message
+
+    def start(self, now: datetime, **changes: Any) -> Self:
+        fresh: dict[str, Any] = {"ready_at": None, "took": {}, "node": ""}
+        fresh |= {"wanted": Wanted.RUNNING, "since": now, "by": "", "reason": "", "keep_until": None}
+        return replace(self, starts=self.starts + 1, **fresh | changes)
+
+    def stop(self, now: datetime, *, by: str = "", reason: str = "") -> Self:
+        return replace(self, wanted=Wanted.STOPPED, since=now, by=by, reason=reason)
+
+    def delete(self, now: datetime, *, by: str = "", reason: str = "") -> Self:
+        return replace(self, wanted=Wanted.DELETED, since=now, by=by, reason=reason)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Environment:
+    """A record with the state of its StatefulSet."""
+
+    record: EnvironmentRecord
+    uid: str
+    version: str  # resourceVersion
+    replicas: int
+    manifest: Manifest
+
+
+_RECORD: TypeAdapter[EnvironmentRecord] = TypeAdapter(EnvironmentRecord)
+
+
+def dump(record: EnvironmentRecord) -> str:
+    return _RECORD.dump_json(record, exclude_defaults=True).decode()
+
+
+def read(found: Manifest) -> Environment | None:
+    """Return the environment; None if it is being deleted, or has no record that this version can read."""
+    meta = found["metadata"]
+    try:
+        record = _RECORD.validate_json((meta.get("annotations") or {}).get(RECORD, ""))
+    except ValueError:
+        return None
+    if "deletionTimestamp" in meta:
+        return None
+    return Environment(
+        record=record,
+        uid=meta["uid"],
+        version=meta["resourceVersion"],
+        replicas=found["spec"].get("replicas", 0),
+        manifest=found,
+    )

@@ -1,0 +1,258 @@
+"""Handle requests about environments: check them against all others, write what is wanted, and answer.
+
+One work item handles all of them, one after another, so that two starts can't both pass a limit. A request is
+removed after it was handled; a worker that dies before repeats it, which changes nothing.
+"""
+
+import logging
+from dataclasses import dataclass, replace
+from datetime import timedelta
+
+from slack_sdk.errors import SlackApiError
+
+from bot.clients import Clients
+from bot.config.environments import NAME
+from bot.config.teams import team_of
+from bot.core.errors import RetryAfterError, UserError
+from bot.core.wording import did_you_mean, listed
+from bot.environments import access, cluster
+from bot.environments.message import listing
+from bot.environments.permissions import denial, size_denial, start_denial
+from bot.environments.record import Environment, EnvironmentRecord, Wanted
+from bot.environments.requests import EnvironmentRequest, RequestStore, Verb
+from bot.runtime.audit import audit
+from bot.slack.client import MessageRejectedError, NotInChannelError
+from bot.slack.mrkdwn import code, mention
+from k8s.environments import home_ref
+from k8s.errors import ApiError, UnreachableError
+from k8s.objects import HOME_LABEL, Manifest
+
+log = logging.getLogger(__name__)
+
+INTERNAL_ERROR = "Couldn't handle `/env {}`: internal error. *Fix:* Ask an admin to check the log."
+
+
+@dataclass(frozen=True)
+class RequestJob:
+    clients: Clients
+    requests: RequestStore
+
+    async def run(self, _: str) -> timedelta | None:
+        for request in await self.requests.all():
+            await self._handle(request)
+            await self.requests.remove(request)
+        return None
+
+    async def _handle(self, request: EnvironmentRequest) -> None:
+        """Handle a request and answer it. A bug must not keep the requests after it waiting."""
+        try:
+            answer = await self._apply(request)
+        except UserError as error:
+            answer = str(error)
+        except ApiError as error:
+            if not error.permanent:
+                raise
+            answer = f"The cluster rejected the request: {self.clients.mask(error.message)}"
+        except (UnreachableError, RetryAfterError):
+            raise
+        except Exception:
+            log.exception("can't handle a request about environments: %s", request.verb)
+            answer = INTERNAL_ERROR.format(request.verb)
+        if answer:
+            await self._answer(request, answer)
+
+    async def _answer(self, request: EnvironmentRequest, answer: str) -> None:
+        try:
+            await self.clients.slack.post_ephemeral(request.user, answer, request.response_url)
+        except (SlackApiError, NotInChannelError, MessageRejectedError) as error:
+            log.warning("Slack rejected an answer about environments: %s", error)
+
+    async def _apply(self, request: EnvironmentRequest) -> str:
+        """Return the answer; "" if its message shows the result. Raises UserError."""
+        everything = await cluster.load_all(self.clients)
+        match request.verb:
+            case Verb.START:
+                return await self._start(request, everything)
+            case Verb.LIST:
+                return await self._list(request, everything)
+            case Verb.DELETE_HOME:
+                return await self._delete_home(request, everything)
+        environment = self._chosen(request, everything)
+        if refusal := denial(request.user, request.verb, environment.record, self.clients.config):
+            self._audit(request, environment.record.name, refusal)
+            if request.view:
+                await access.show_refusal(request.view, refusal, self.clients)
+                return ""
+            return refusal
+        self._audit(request, environment.record.name)
+        if request.verb is Verb.OPEN:
+            await access.show(request.view, environment, self.clients)
+            return ""
+        return await self._change(request, environment)
+
+    def _chosen(self, request: EnvironmentRequest, everything: list[Environment]) -> Environment:
+        """Return the named environment, or the user's only one. Raises UserError."""
+        if request.name:
+            names = [each.record.name for each in everything]
+            found = next((each for each in everything if each.record.name == request.name), None)
+            if found is None:
+                raise UserError(f"No environment {code(request.name)}.{did_you_mean(request.name, names)}")
+            return found
+        own = [each for each in everything if each.record.owner == request.user]
+        if len(own) == 1:
+            return own[0]
+        if not own:
+            raise UserError("You have no environment. `/env start` starts one.")
+        names = [code(each.record.name) for each in own]
+        raise UserError(f"Which one? Add its name: {listed(names, 'or')}.")
+
+    async def _change(self, request: EnvironmentRequest, environment: Environment) -> str:
+        record, now, by = environment.record, self.clients.now(), request.user
+        if request.verb is Verb.STOP and record.wanted is Wanted.RUNNING:
+            after = record.stop(now, by=by)
+        elif request.verb is Verb.DELETE:
+            after = record.delete(now, by=by)
+        elif request.verb is Verb.KEEP and record.wanted is Wanted.RUNNING:
+            after = replace(record, keep_until=now + timedelta(hours=request.hours))
+        else:
+            return f"{code(record.name)} isn't running."
+        await cluster.save(environment, after, self.clients)
+        await self.clients.queue.add(cluster.item(record.name))
+        return ""
+
+    async def _start(self, request: EnvironmentRequest, everything: list[Environment]) -> str:
+        if refusal := start_denial(request.user, request.channel, self.clients.config):
+            raise UserError(refusal)
+        existing = next((each for each in everything if each.record.name == request.name), None)
+        if existing is None and not request.name:
+            existing = self._repeated(request, everything)
+        if existing:
+            return await self._start_again(request, existing, everything)
+        record = await self._new(request, everything)
+        self._check_size(record, everything)
+        self._audit(request, record.name)
+        await cluster.create(record, self.clients)
+        await self.clients.queue.add(cluster.item(record.name))
+        return ""
+
+    def _repeated(self, request: EnvironmentRequest, everything: list[Environment]) -> Environment | None:
+        """Return the environment that this request, repeated after a crash, has created."""
+        return next((each for each in everything if each.record.request_id == request.request_id), None)
+
+    async def _start_again(
+        self, request: EnvironmentRequest, environment: Environment, everything: list[Environment]
+    ) -> str:
+        record = environment.record
+        if refusal := denial(request.user, Verb.START, record, self.clients.config):
+            self._audit(request, record.name, refusal)
+            return f"{refusal} To start your own, use another name."
+        if record.request_id == request.request_id:
+            await self.clients.queue.add(cluster.item(record.name))
+            return ""
+        if record.wanted is Wanted.DELETED:
+            return f"{code(record.name)} is being deleted. Try again in a few seconds."
+        if record.wanted is Wanted.RUNNING:
+            return f"{code(record.name)} is already running. Stop it first to start it with other options."
+        changes = {
+            "image": request.image or record.image,
+            "size": request.size or record.size,
+            "gpus": record.gpus if request.gpus is None else request.gpus,
+            "request_id": request.request_id,
+        }
+        if request.home and request.home != record.home:
+            raise UserError(
+                f"{code(record.name)} has the home {code(record.home)}. Delete it to use another one."
+            )
+        after = record.start(self.clients.now(), **changes)
+        self._check_size(after, everything)
+        self._audit(request, record.name)
+        await cluster.save(environment, after, self.clients)
+        await self.clients.queue.add(cluster.item(record.name))
+        return ""
+
+    async def _new(self, request: EnvironmentRequest, everything: list[Environment]) -> EnvironmentRecord:
+        config, name = cluster.configured(self.clients.config), request.name or request.suggested
+        home = request.home if NAME.fullmatch(request.home) else name
+        users = [each.record.name for each in everything if each.record.home == home]
+        if users:
+            raise UserError(f"Home {code(home)} is used by environment {code(users[0])}.")
+        there = await self.clients.cluster.get(home_ref(config.namespace, home))
+        if there and cluster.owner_of(there) != request.user:
+            raise UserError(f"Home {code(home)} belongs to someone else. Use another name.")
+        if there and "deletionTimestamp" in there["metadata"]:
+            raise UserError(f"Home {code(home)} is being deleted. Use another name, or try again later.")
+        if there is None and home == request.home:
+            raise UserError(f"No home {code(home)}. For a new one, set its size, such as home={config.home}.")
+        return EnvironmentRecord(
+            name=name,
+            owner=request.user,
+            owner_name=request.user_name,
+            team=team_of(self.clients.config.teams, "", request.user),
+            channel=request.channel,
+            request_id=request.request_id,
+            image=request.image or config.images[0].name,
+            size=request.size or config.sizes[0].name,
+            gpus=request.gpus or 0,
+            home=home,
+            home_size=config.home if not request.home or home == request.home else request.home,
+            since=self.clients.now(),
+        )
+
+    def _check_size(self, record: EnvironmentRecord, everything: list[Environment]) -> None:
+        others = [each.record for each in everything if each.record.name != record.name]
+        if refusal := size_denial(record.owner, record, others, self.clients.config):
+            raise UserError(refusal)
+
+    async def _list(self, request: EnvironmentRequest, everything: list[Environment]) -> str:
+        config, user = self.clients.config, request.user
+        team = team_of(config.teams, "", user)
+        if request.which == "":
+            mine = [each for each in everything if each.record.owner == user]
+            return listing(
+                [_with_state(each) for each in mine], await self._unused_homes(user, everything), "Yours"
+            )
+        ours = [each for each in everything if not team or each.record.team == team]
+        title = f"Team {team}" if team else "All environments"
+        return listing([_with_state(each) for each in ours], [], title)
+
+    async def _unused_homes(self, user: str, everything: list[Environment]) -> list[tuple[str, str]]:
+        used = {each.record.home for each in everything}
+        found = [each for each in await cluster.homes(self.clients) if cluster.owner_of(each) == user]
+        homes = [(each["metadata"]["labels"][HOME_LABEL], _size(each)) for each in found]
+        return [(name, size) for name, size in homes if name not in used]
+
+    async def _delete_home(self, request: EnvironmentRequest, everything: list[Environment]) -> str:
+        """Delete a home and its files: the user has typed its name."""
+        users = [each.record.name for each in everything if each.record.home == request.name]
+        ref = home_ref(cluster.configured(self.clients.config).namespace, request.name)
+        found = await self.clients.cluster.get(ref)
+        if found is None or "deletionTimestamp" in found["metadata"]:
+            return f"No home {code(request.name)}. `/env list` shows yours."
+        owner = cluster.owner_of(found)
+        if owner != request.user:
+            self._audit(request, request.name, "not the owner")
+            return f"Only {mention(owner)} (owner) can delete home {code(request.name)}."
+        if users:
+            return f"Home {code(request.name)} is used by environment {code(users[0])}. Delete that first."
+        self._audit(request, request.name)
+        await self.clients.cluster.delete(ref, uid=found["metadata"]["uid"])
+        return f"Home {code(request.name)} and its files are deleted."
+
+    def _audit(self, request: EnvironmentRequest, name: str, refusal: str = "") -> None:
+        result = f"denied: {refusal}" if refusal else "allowed"
+        audit.info(
+            "user=%s action=environment_%s environment=%s: %s",
+            request.user,
+            request.verb.replace(" ", "_"),
+            name,
+            result,
+        )
+
+
+def _with_state(environment: Environment) -> tuple[EnvironmentRecord, bool]:
+    ready = environment.manifest.get("status", {}).get("readyReplicas", 0)
+    return environment.record, bool(ready)
+
+
+def _size(claim: Manifest) -> str:
+    return str(claim["spec"]["resources"]["requests"].get("storage", ""))

@@ -1,0 +1,70 @@
+"""Requests about environments, from a command, a form, or a button, and their list in Redis.
+
+environments:commands   list: requests for the next run of the item `environment-commands: now`
+"""
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from pydantic import TypeAdapter
+from redis.asyncio import Redis
+
+from bot.core.work_item import ItemKind, WorkItem
+from bot.storage.work_queue import Queue, text
+
+ITEM = WorkItem(ItemKind.ENVIRONMENT_COMMANDS, "now")
+REQUESTS_KEY = "sweepbot:environments:commands"
+
+
+class Verb(StrEnum):
+    START = "start"
+    LIST = "list"
+    OPEN = "open"
+    STOP = "stop"
+    KEEP = "keep"
+    DELETE = "delete"
+    DELETE_HOME = "delete home"
+
+
+@dataclass(frozen=True, kw_only=True)
+class EnvironmentRequest:
+    verb: Verb
+    user: str
+    user_name: str = ""
+    channel: str = ""
+    response_url: str = ""
+    request_id: str = ""  # Slack's id: a repeated delivery starts no second environment
+    name: str = ""  # of the environment, or of the home; "": the user's only one
+    suggested: str = ""  # start without a name: the name of a new environment
+    image: str = ""  # start; "" leaves it as it is, or is the default; also below
+    size: str = ""
+    gpus: int | None = None
+    home: str = ""  # a size, or the name of a home
+    hours: int = 0  # keep
+    which: str = ""  # list: "", "team", or "idle"
+    view: str = ""  # open: id of the modal
+
+
+_REQUEST: TypeAdapter[EnvironmentRequest] = TypeAdapter(EnvironmentRequest)
+
+
+class RequestStore:
+    """Methods raise redis.exceptions.RedisError."""
+
+    def __init__(self, redis: Redis, queue: Queue) -> None:
+        self._redis, self._queue = redis, queue
+
+    async def add(self, request: EnvironmentRequest) -> None:
+        await self._redis.rpush(REQUESTS_KEY, _dump(request))
+        await self._queue.add(ITEM)
+
+    async def all(self) -> list[EnvironmentRequest]:
+        """Return the requests that were not handled yet, oldest first."""
+        return [_REQUEST.validate_json(text(each)) for each in await self._redis.lrange(REQUESTS_KEY, 0, -1)]
+
+    async def remove(self, request: EnvironmentRequest) -> None:
+        await self._redis.lrem(REQUESTS_KEY, 1, _dump(request))
+
+
+def _dump(request: EnvironmentRequest) -> str:
+    return _REQUEST.dump_json(request, exclude_defaults=True).decode()

@@ -1,0 +1,46 @@
+"""Turn a record and the configuration into the objects' specification. Pure."""
+
+from urllib.parse import urlsplit
+
+from bot.config.environments import CODE_SERVER as CODE
+from bot.config.environments import EnvironmentConfig
+from bot.config.policy import Config
+from bot.core.errors import UserError
+from bot.environments.record import EnvironmentRecord
+from k8s.environments import CODE_SERVER, JUPYTER, EnvironmentSpec
+
+
+def url_of(name: str, config: EnvironmentConfig) -> str:
+    """Return the environment's URL; "" without an Ingress."""
+    return config.url.replace("{name}", name)
+
+
+def spec_of(record: EnvironmentRecord, config: Config) -> EnvironmentSpec:
+    """Raises UserError if its image or size is no longer configured."""
+    environments = config.environments
+    image = environments.image(record.image) if environments else None
+    size = environments.size(record.size) if environments else None
+    if environments is None or image is None or size is None:
+        what, name = ("size", record.size) if image else ("image", record.image)
+        raise UserError(
+            f"{what.capitalize()} `{name}` is no longer configured. Start it with another {what}=."
+        )
+    url = urlsplit(url_of(record.name, environments))
+    return EnvironmentSpec(
+        name=record.name,
+        namespace=environments.namespace,
+        owner=record.owner,
+        team=record.team,
+        image=image.image,
+        server=CODE_SERVER if image.server == CODE else JUPYTER,
+        command=image.command,
+        cpu=size.cpu,
+        memory=size.memory,
+        gpus=record.gpus,
+        home=record.home,
+        path=url.path or "/",
+        host=url.hostname or "",
+        ingress_class=environments.ingress_class,
+        ingress_annotations=environments.ingress_annotations,
+        shape=config.trials,
+    )

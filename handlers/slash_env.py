@@ -1,0 +1,255 @@
+"""Handle /env, its forms, and the buttons of environments: check the syntax, queue, and acknowledge."""
+
+import asyncio
+import logging
+from dataclasses import replace
+from typing import Any
+
+from redis.exceptions import RedisError
+from slack_bolt.async_app import AsyncAck, AsyncApp, AsyncRespond
+from slack_sdk.web.async_client import AsyncWebClient
+
+from bot.config.environments import NAME
+from bot.core.errors import UserError
+from bot.core.ids import candidates
+from bot.environments import message
+from bot.environments.access_view import OPEN_LINK, loading
+from bot.environments.command_line import HELP, parse
+from bot.environments.form import (
+    DELETE_HOME_FORM,
+    FORM,
+    delete_home_form,
+    errors_of,
+    form,
+    read_form,
+    started,
+    typed_home,
+)
+from bot.environments.permissions import NOT_CONFIGURED, start_denial
+from bot.environments.requests import EnvironmentRequest, Verb
+from bot.slack.blocks import View, modal, section
+from bot.slack.mrkdwn import code, cut, plain
+from handlers.buttons import Handler
+from handlers.context import ACK_TIMEOUT, SLACK_ERRORS, HandlerContext, unconfirmed
+
+log = logging.getLogger(__name__)
+
+Body = dict[str, Any]
+BUTTONS = {
+    message.KEEP: Verb.KEEP,
+    message.STOP: Verb.STOP,
+    message.START: Verb.START,
+    message.DELETE: Verb.DELETE,
+}
+NOT_OPENED = "Slack couldn't open the dialog. Try again."
+QUEUED = "Request sent. The environment's message shows the result."
+LISTING = "Looking up environments… If nothing appears in a few seconds, no worker is running."
+
+
+def add_env(app: AsyncApp, context: HandlerContext) -> None:
+    app.command("/env")(on_env(context))
+    for action, verb in BUTTONS.items():
+        app.action(action, matchers=[names_an_environment])(_on_click(context, verb))
+    app.action(message.OPEN, matchers=[names_an_environment])(_on_open(context))
+    app.action(OPEN_LINK)(_on_link)
+    app.view(FORM)(_on_form(context))
+    app.view(DELETE_HOME_FORM)(_on_delete_home(context))
+
+
+async def names_an_environment(action: Body) -> bool:
+    """Ignore forged values."""
+    return bool(NAME.fullmatch(action.get("value", "")))
+
+
+def on_env(context: HandlerContext) -> Handler:
+    async def env(ack: AsyncAck, command: Body, client: AsyncWebClient) -> None:
+        try:
+            answer = await _answer(context, command, client)
+        except UserError as error:
+            answer = plain(str(error))
+        except (RedisError, TimeoutError) as error:
+            log.error("failed to queue a request about environments: %r", error)  # noqa: TRY400 - no trace needed
+            answer = unconfirmed(error)
+        except SLACK_ERRORS as error:
+            log.warning("can't open a dialog of environments: %r", error)
+            answer = NOT_OPENED
+        await ack(text=cut(answer))
+
+    return env
+
+
+async def _answer(context: HandlerContext, command: Body, client: AsyncWebClient) -> str:
+    """Return the acknowledgment; "" if a modal opened. Raises UserError, RedisError, SLACK_ERRORS."""
+    config, text = context.config.environments, command.get("text", "").strip()
+    if config is None:
+        return NOT_CONFIGURED
+    if text == "help":
+        return HELP
+    request = _request(command)
+    if not text:
+        if refusal := start_denial(request.user, request.channel, context.config):
+            return refusal
+        return await _show(client, command["trigger_id"], form(request.channel, config))
+    request = parse(text, request, config)
+    if request.verb is Verb.DELETE_HOME:
+        return await _show(client, command["trigger_id"], delete_home_form(request.name))
+    if request.verb is Verb.OPEN:
+        return await _open(context, client, command["trigger_id"], request)
+    return await _queue(context, request)
+
+
+async def _show(client: AsyncWebClient, trigger: str, view: View) -> str:
+    async with asyncio.timeout(ACK_TIMEOUT):
+        await client.views_open(trigger_id=trigger, view=view)
+    return ""
+
+
+async def _open(
+    context: HandlerContext, client: AsyncWebClient, trigger: str, request: EnvironmentRequest
+) -> str:
+    """Open the modal at once, because Slack allows 3 seconds; a worker fills it."""
+    async with asyncio.timeout(ACK_TIMEOUT):
+        opened = await client.views_open(trigger_id=trigger, view=loading())
+        await context.environments.add(replace(request, view=opened["view"]["id"]))
+    return ""
+
+
+async def _queue(context: HandlerContext, request: EnvironmentRequest) -> str:
+    if request.verb is Verb.START:
+        if refusal := start_denial(request.user, request.channel, context.config):
+            return refusal
+        request = _with_name(request)
+    async with asyncio.timeout(ACK_TIMEOUT):
+        await context.environments.add(request)
+    if request.verb is Verb.LIST:
+        return LISTING
+    if request.verb is Verb.START:
+        return f"Starting {code(request.name or request.suggested)}… Its message shows the progress."
+    return QUEUED
+
+
+def _with_name(request: EnvironmentRequest) -> EnvironmentRequest:
+    """Suggest a name if none is given, the same for a repeated delivery."""
+    if request.name:
+        return request
+    head = request.user_name or "env"
+    return replace(request, suggested=next(candidates(head, request.request_id, 1)))
+
+
+def _request(command: Body) -> EnvironmentRequest:
+    return EnvironmentRequest(
+        verb=Verb.LIST,
+        user=command["user_id"],
+        user_name=command.get("user_name", ""),
+        channel=command["channel_id"],
+        response_url=command.get("response_url", ""),
+        request_id=command["trigger_id"],
+    )
+
+
+def _clicked(body: Body, action: Body, verb: Verb) -> EnvironmentRequest:
+    user = body["user"]
+    return EnvironmentRequest(
+        verb=verb,
+        user=user["id"],
+        user_name=user.get("username") or user.get("name", ""),
+        channel=body.get("container", {}).get("channel_id", ""),
+        response_url=body.get("response_url", ""),
+        request_id=body["trigger_id"],
+        name=action["value"],
+        hours=message.KEEP_HOURS if verb is Verb.KEEP else 0,
+    )
+
+
+def _on_click(context: HandlerContext, verb: Verb) -> Handler:
+    async def click(ack: AsyncAck, respond: AsyncRespond, body: Body, action: Body) -> None:
+        try:
+            async with asyncio.timeout(ACK_TIMEOUT):
+                await context.environments.add(_clicked(body, action, verb))
+        except (RedisError, TimeoutError) as error:
+            log.exception("failed to queue a button click")
+            await respond(text=unconfirmed(error), response_type="ephemeral", replace_original=False)
+        await ack()
+
+    return click
+
+
+def _on_open(context: HandlerContext) -> Handler:
+    async def click(
+        ack: AsyncAck, client: AsyncWebClient, respond: AsyncRespond, body: Body, action: Body
+    ) -> None:
+        try:
+            await _open(context, client, body["trigger_id"], _clicked(body, action, Verb.OPEN))
+        except (RedisError, *SLACK_ERRORS):
+            log.exception("failed to open an environment's modal")
+            await respond(text=NOT_OPENED, response_type="ephemeral", replace_original=False)
+        await ack()
+
+    return click
+
+
+async def _on_link(ack: AsyncAck) -> None:
+    """Slack requires an ack, although the browser has already opened the link."""
+    await ack()
+
+
+def _on_form(context: HandlerContext) -> Handler:
+    async def submitted(ack: AsyncAck, body: Body) -> None:
+        await ack(**await _submitted(context, body))
+
+    return submitted
+
+
+async def _submitted(context: HandlerContext, body: Body) -> Body:
+    """Queue the form's request. Return the response to Slack."""
+    view, user, config = body["view"], body["user"], context.config.environments
+    if config is None:
+        return _updated(_notice(NOT_CONFIGURED))
+    request = EnvironmentRequest(
+        verb=Verb.START,
+        user=user["id"],
+        user_name=user.get("username") or user.get("name", ""),
+        channel=view["private_metadata"],
+        request_id=view["id"],
+    )
+    try:
+        request = _with_name(read_form(view, request, config))
+        if refusal := start_denial(request.user, request.channel, context.config):
+            return _updated(form(request.channel, config, refusal))
+        await _queue(context, request)
+    except UserError as error:
+        return {"response_action": "errors", "errors": errors_of(error)}
+    except (RedisError, TimeoutError) as error:
+        log.exception("failed to queue a form of environments")
+        return _updated(form(request.channel, config, unconfirmed(error)))
+    return _updated(started(request.name or request.suggested, request.gpus or 0))
+
+
+def _on_delete_home(context: HandlerContext) -> Handler:
+    async def submitted(ack: AsyncAck, body: Body) -> None:
+        await ack(**await _delete_home(context, body))
+
+    return submitted
+
+
+async def _delete_home(context: HandlerContext, body: Body) -> Body:
+    """Queue the deletion if the home's name was typed. Return the response to Slack."""
+    try:
+        home = typed_home(body["view"])
+        request = EnvironmentRequest(verb=Verb.DELETE_HOME, user=body["user"]["id"], name=home)
+        async with asyncio.timeout(ACK_TIMEOUT):
+            await context.environments.add(request)
+    except UserError as error:
+        return {"response_action": "errors", "errors": {"typed": str(error)}}
+    except (RedisError, TimeoutError) as error:
+        log.exception("failed to queue the deletion of a home")
+        return _updated(_notice(unconfirmed(error)))
+    return _updated(_notice(f"Deleting home {code(home)}… The result comes as a direct message."))
+
+
+def _updated(view: View) -> Body:
+    return {"response_action": "update", "view": view}
+
+
+def _notice(text: str) -> View:
+    return modal("Environments", [section(text)])

@@ -1,0 +1,241 @@
+"""Build the objects of a research environment: a StatefulSet with 0 or 1 pods, and what belongs to it.
+
+A StatefulSet, because a bare pod is lost when its node is drained, and the two pods of a Deployment's update
+would both mount the home. `Parallel`, because OrderedReady never replaces a pod that can't become ready
+(kubernetes#67250). The home has no owner reference: nothing but its own deletion removes it.
+"""
+
+import re
+from dataclasses import dataclass, field
+
+from k8s.katib.spec import MAIN, PodShape
+from k8s.objects import (
+    ENVIRONMENT_LABEL,
+    GPU,
+    HOME_LABEL,
+    MANAGED_BY,
+    OWNER_LABEL,
+    TEAM_LABEL,
+    Manifest,
+    Ref,
+)
+
+RECORD = "sweepbot/environment"  # annotation of the StatefulSet: JSON
+LOGIN = "login"  # key in the Secret
+UID = 1000  # of Jupyter's and code-server's images
+UNITS = {"": 1, "k": 10**3, "M": 10**6, "G": 10**9, "T": 10**12}
+UNITS |= {f"{unit}i": 2 ** (10 * power) for power, unit in enumerate("KMGT", start=1)}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Server:
+    """What listens in an environment's container."""
+
+    port: int
+    home: str
+    group: int  # of the files in the home
+    login: str  # environment variable
+    ready: str  # path below the base URL that answers without a login
+
+
+JUPYTER = Server(port=8888, home="/home/jovyan", group=100, login="JUPYTER_TOKEN", ready="api")
+CODE_SERVER = Server(port=8080, home="/home/coder", group=1000, login="PASSWORD", ready="healthz")
+
+
+@dataclass(frozen=True, kw_only=True)
+class EnvironmentSpec:
+    name: str
+    namespace: str
+    owner: str  # Slack user id
+    team: str = ""
+    image: str
+    server: Server
+    command: tuple[str, ...] = ()
+    cpu: str
+    memory: str
+    gpus: int
+    home: str
+    path: str = "/"  # of its URL; starts and ends with a slash
+    host: str = ""  # "": no Ingress
+    ingress_class: str = ""
+    ingress_annotations: dict[str, str] = field(default_factory=dict)
+    shape: PodShape = field(default_factory=PodShape)  # of GPU nodes
+
+
+def ref(namespace: str, name: str, kind: str = "StatefulSet") -> Ref:
+    """Return the address of one of an environment's objects; its pod is `env-NAME-0`."""
+    return Ref(kind, namespace, f"env-{name}")
+
+
+def home_ref(namespace: str, home: str) -> Ref:
+    return Ref("PersistentVolumeClaim", namespace, f"home-{home}")
+
+
+def stateful_set(spec: EnvironmentSpec, record: str) -> Manifest:
+    """Return it without a pod: `replicas` is 0 until everything else exists."""
+    return _object("apps/v1", ref(spec.namespace, spec.name), spec, annotations={RECORD: record}) | {
+        "spec": {
+            "replicas": 0,
+            "serviceName": f"env-{spec.name}",
+            "podManagementPolicy": "Parallel",
+            "updateStrategy": {"type": "OnDelete"},
+            "revisionHistoryLimit": 1,
+            "selector": {"matchLabels": {ENVIRONMENT_LABEL: spec.name}},
+            "template": template(spec),
+        }
+    }
+
+
+def template(spec: EnvironmentSpec) -> Manifest:
+    """Return the pod's template; it satisfies Pod Security "restricted"."""
+    volumes = [
+        {"name": "home", "persistentVolumeClaim": {"claimName": f"home-{spec.home}"}},
+        {"name": "shm", "emptyDir": {"medium": "Memory", "sizeLimit": _quarter(spec.memory)}},
+    ]
+    security = {
+        "runAsNonRoot": True,
+        "runAsUser": UID,
+        "fsGroup": spec.server.group,
+        # Otherwise the kubelet changes every file of a large home at each start, which takes minutes.
+        "fsGroupChangePolicy": "OnRootMismatch",
+        "seccompProfile": {"type": "RuntimeDefault"},
+    }
+    pod: Manifest = {
+        "automountServiceAccountToken": False,
+        "enableServiceLinks": False,
+        "terminationGracePeriodSeconds": 30,
+        "securityContext": security,
+        "containers": [_container(spec)],
+        "volumes": volumes,
+    }
+    return {"metadata": {"labels": _labels(spec)}, "spec": pod | _placement(spec)}
+
+
+def claim(
+    namespace: str,
+    home: str,
+    owner: str,
+    size: str,
+    *,
+    storage_class: str = "",
+    shared: bool = False,
+) -> Manifest:
+    """Return the claim of a home. It has no owner reference."""
+    where = home_ref(namespace, home)
+    labels = {MANAGED_BY: "sweepbot", HOME_LABEL: home, OWNER_LABEL: owner}
+    spec: Manifest = {
+        "accessModes": ["ReadWriteMany" if shared else "ReadWriteOnce"],
+        "resources": {"requests": {"storage": size}},
+    }
+    return {
+        "apiVersion": "v1",
+        "kind": where.kind,
+        "metadata": {"name": where.name, "namespace": namespace, "labels": labels},
+        "spec": spec | ({"storageClassName": storage_class} if storage_class else {}),
+    }
+
+
+def secret(spec: EnvironmentSpec, uid: str, login: str) -> Manifest:
+    where = ref(spec.namespace, spec.name, "Secret")
+    return _object("v1", where, spec, uid=uid) | {"stringData": {LOGIN: login}}
+
+
+def service(spec: EnvironmentSpec, uid: str) -> Manifest:
+    port = {"name": "http", "port": spec.server.port, "targetPort": spec.server.port}
+    body = {"selector": {ENVIRONMENT_LABEL: spec.name}, "ports": [port]}
+    return _object("v1", ref(spec.namespace, spec.name, "Service"), spec, uid=uid) | {"spec": body}
+
+
+def ingress(spec: EnvironmentSpec, uid: str) -> Manifest:
+    backend = {"service": {"name": f"env-{spec.name}", "port": {"number": spec.server.port}}}
+    path = {"path": spec.path, "pathType": "Prefix", "backend": backend}
+    body: Manifest = {"rules": [{"host": spec.host, "http": {"paths": [path]}}]}
+    body |= {"ingressClassName": spec.ingress_class} if spec.ingress_class else {}
+    where = ref(spec.namespace, spec.name, "Ingress")
+    made = _object("networking.k8s.io/v1", where, spec, uid=uid, annotations=spec.ingress_annotations)
+    return made | {"spec": body}
+
+
+def _object(
+    version: str,
+    where: Ref,
+    spec: EnvironmentSpec,
+    *,
+    uid: str = "",
+    annotations: dict[str, str] | None = None,
+) -> Manifest:
+    """Return an object without its content, owned by the StatefulSet with this uid."""
+    meta: Manifest = {"name": where.name, "namespace": where.namespace, "labels": _labels(spec)}
+    meta |= {"annotations": annotations} if annotations else {}
+    if uid:
+        owner = {"apiVersion": "apps/v1", "kind": "StatefulSet", "name": f"env-{spec.name}", "uid": uid}
+        meta["ownerReferences"] = [owner | {"controller": True}]
+    return {"apiVersion": version, "kind": where.kind, "metadata": meta}
+
+
+def _labels(spec: EnvironmentSpec) -> dict[str, str]:
+    team = {TEAM_LABEL: spec.team} if spec.team else {}
+    return {MANAGED_BY: "sweepbot", ENVIRONMENT_LABEL: spec.name, OWNER_LABEL: spec.owner} | team
+
+
+def _container(spec: EnvironmentSpec) -> Manifest:
+    server = spec.server
+    requests = {"cpu": spec.cpu, "memory": spec.memory}
+    limits = {"memory": spec.memory} | ({GPU: str(spec.gpus)} if spec.gpus else {})
+    probe = {"httpGet": {"path": f"{spec.path}{server.ready}", "port": server.port}}
+    return {
+        "name": MAIN,
+        "image": spec.image,
+        "imagePullPolicy": "IfNotPresent",
+        **_command(spec),
+        "env": _variables(spec),
+        "ports": [{"containerPort": server.port}],
+        "resources": {"requests": requests | limits, "limits": limits},
+        "readinessProbe": probe | {"periodSeconds": 2, "timeoutSeconds": 5, "failureThreshold": 15},
+        "securityContext": {
+            "allowPrivilegeEscalation": False,
+            "capabilities": {"drop": ["ALL"]},
+        },
+        "volumeMounts": [
+            {"name": "home", "mountPath": server.home},
+            {"name": "shm", "mountPath": "/dev/shm"},  # noqa: S108 - in the container
+        ],
+    }
+
+
+def _command(spec: EnvironmentSpec) -> Manifest:
+    """Return command and args of an image that doesn't read NOTEBOOK_ARGS."""
+    if not spec.command:
+        return {}
+    if spec.server is CODE_SERVER:
+        return {"command": list(spec.command), "args": [f"--bind-addr=0.0.0.0:{CODE_SERVER.port}"]}
+    args = [f"--ServerApp.base_url={spec.path}", "--ServerApp.ip=0.0.0.0"]
+    return {"command": list(spec.command), "args": [*args, f"--ServerApp.port={JUPYTER.port}"]}
+
+
+def _variables(spec: EnvironmentSpec) -> list[Manifest]:
+    key = {"name": f"env-{spec.name}", "key": LOGIN}
+    found: list[Manifest] = [
+        {"name": spec.server.login, "valueFrom": {"secretKeyRef": key}},
+        {"name": "HOME", "value": spec.server.home},
+    ]
+    if spec.server is JUPYTER and not spec.command:
+        found.append({"name": "NOTEBOOK_ARGS", "value": f"--ServerApp.base_url={spec.path}"})
+    if not spec.gpus:  # where NVIDIA's runtime is the default, CUDA images would get all GPUs of the node
+        found.append({"name": "NVIDIA_VISIBLE_DEVICES", "value": "void"})
+    return found
+
+
+def _placement(spec: EnvironmentSpec) -> Manifest:
+    """Return what pods need on GPU nodes; an environment without GPUs runs on any node."""
+    shape = spec.shape if spec.gpus else PodShape()
+    found: Manifest = {"runtimeClassName": shape.runtime_class} if shape.runtime_class else {}
+    found |= {"nodeSelector": shape.nodes} if shape.nodes else {}
+    return found | ({"tolerations": list(shape.tolerations)} if shape.tolerations else {})
+
+
+def _quarter(memory: str) -> str:
+    """Return a quarter of a quantity of memory, in bytes: /dev/shm counts toward the container's limit."""
+    found = re.fullmatch(r"([0-9.]+)([A-Za-z]*)", memory)
+    size = float(found[1]) * UNITS.get(found[2], 1) if found else 0
+    return str(int(size / 4))

@@ -1,0 +1,211 @@
+"""Environments from their start to their deletion, in memory."""
+
+import pytest
+
+from bot.core.masking import Mask
+from bot.environments.login import login
+from bot.environments.requests import Verb
+from local.kubernetes.kinds import timestamp
+from tests.bot.environments.world import NAMESPACE, World
+from tests.bot.factories import ADMIN, OWNER, STRANGER
+
+HOME = ("PersistentVolumeClaim", "home-lab")
+
+
+@pytest.fixture
+async def world(redis):
+    async with World(redis).started() as world:
+        yield world
+
+
+async def test_environment_lives_from_start_to_delete_and_its_home_survives(world):
+    await world.ask(Verb.START)
+    assert world.slack.texts() == ["lab: Starting: waiting for a node (1 of 4)"]
+    await world.ready()
+    assert world.slack.texts() == ["lab: Running"]
+    await world.ask(Verb.STOP)
+    assert world.slack.texts() == [f"lab: Stopping by <@{OWNER}>"]
+    await world.end_pod()
+    assert world.slack.texts() == [f"lab: Stopped by <@{OWNER}>"]
+    await world.ask(Verb.START, request_id="again")
+    await world.ready()
+    assert world.slack.texts() == ["lab: Running"]
+    assert world.record().starts == 2
+    await world.ask(Verb.DELETE)
+    await world.end_pod()
+    assert world.slack.texts() == [f"lab: Deleted by <@{OWNER}>"]
+    assert world.objects() == [HOME]
+
+
+async def test_start_with_the_same_request_twice_creates_one_environment(world):
+    for _ in range(2):
+        await world.ask(Verb.START, name="", suggested="ada-brave-otter", request_id="once")
+    assert len(world.slack.messages) == 1
+    assert [kind for kind, _ in world.objects()].count("StatefulSet") == 1
+
+
+async def test_stages_and_their_shares_are_shown(world):
+    await world.ask(Verb.START)
+    await world.report("lab", "PodScheduled", waiting={"reason": "ContainerCreating"})
+    assert "mounting the home (2 of 4)" in world.slack.texts()[0]
+    creating = {"reason": "ContainerCreating"}
+    await world.report("lab", "PodScheduled", "PodReadyToStartContainers", waiting=creating)
+    assert "pulling the image (3 of 4)" in world.slack.texts()[0]
+    await world.report("lab", "PodScheduled", "PodReadyToStartContainers")
+    assert "waiting for the server to answer (4 of 4)" in world.slack.texts()[0]
+    await world.ready()
+    assert list(world.record().took) == ["node", "volume", "image", "server"]
+    footer = world.slack.messages["1.0"][-1].blocks[1]["elements"][0]["text"]
+    assert "ready in " in footer
+
+
+async def test_login_is_in_the_owners_modal_only_and_new_at_each_start(world, caplog):
+    caplog.set_level("DEBUG")
+    await world.ask(Verb.START)
+    await world.ready()
+    await world.ask(Verb.OPEN, view="V1")
+    uid = world.kubernetes.get("StatefulSet", NAMESPACE, "env-lab")["metadata"]["uid"]
+    first, second = (login("xoxb-1", uid, start) for start in (1, 2))
+    assert first in str(world.slack.views["V1"])
+    assert first in Mask()(str(world.slack.views["V1"]))
+    assert first not in str(world.slack.messages) + str(world.slack.answers) + caplog.text
+    assert first not in str(world.kubernetes.list("StatefulSet") + world.kubernetes.list("Pod"))
+    for other in (ADMIN, STRANGER):
+        await world.ask(Verb.OPEN, user=other, view=f"V-{other}")
+        assert first not in str(world.slack.views[f"V-{other}"])
+        assert "its login is personal" in str(world.slack.views[f"V-{other}"])
+    await world.ask(Verb.STOP)
+    await world.end_pod()
+    await world.ask(Verb.START, request_id="again")
+    await world.ready()
+    await world.ask(Verb.OPEN, view="V2")
+    assert second in str(world.slack.views["V2"])
+
+
+@pytest.mark.parametrize("verb", [Verb.STOP, Verb.KEEP, Verb.DELETE])
+async def test_others_cannot_change_an_environment(world, verb):
+    await world.ask(Verb.START)
+    await world.ready()
+    before = world.record()
+    await world.ask(verb, user=STRANGER, hours=24)
+    assert world.record() == before
+    assert world.slack.answers == [(STRANGER, f"Only <@{OWNER}> (owner) or an admin can {verb} `lab`.")]
+
+
+async def test_name_of_another_person_is_refused(world):
+    await world.ask(Verb.START)
+    await world.ask(Verb.START, user=STRANGER)
+    assert world.slack.answers == [
+        (
+            STRANGER,
+            f"Only <@{OWNER}> (owner) or an admin can start `lab`. To start your own, use another name.",
+        )
+    ]
+
+
+async def test_home_of_another_person_is_refused(world):
+    await world.ask(Verb.START)
+    await world.ask(Verb.DELETE)
+    await world.end_pod()
+    await world.ask(Verb.START, user=STRANGER)
+    assert world.slack.answers == [(STRANGER, "Home `lab` belongs to someone else. Use another name.")]
+    await world.ask(Verb.DELETE_HOME, user=STRANGER)
+    assert world.slack.answers[-1] == (STRANGER, f"Only <@{OWNER}> (owner) can delete home `lab`.")
+    assert world.objects() == [HOME]
+
+
+async def test_home_is_deleted_only_by_its_own_request_and_only_unused(world):
+    await world.ask(Verb.START)
+    await world.ask(Verb.DELETE_HOME)
+    expected = "Home `lab` is used by environment `lab`. Delete that first."
+    assert world.slack.answers == [(OWNER, expected)]
+    await world.ask(Verb.DELETE)
+    await world.end_pod()
+    await world.ask(Verb.DELETE_HOME, request_id="typed")
+    assert world.objects() == []
+
+
+async def test_limits_of_a_person_are_enforced(world):
+    for name in ("a", "b", "c"):
+        await world.ask(Verb.START, name=name, request_id=name)
+    assert world.slack.answers == [
+        (OWNER, "The limit is 2 environments per person. *Fix:* Delete one of yours (`a` and `b`).")
+    ]
+    await world.ask(Verb.DELETE, name="b")
+    await world.ask(Verb.STOP, name="a")
+    await world.end_pod("a")
+    await world.ask(Verb.START, name="a", gpus=2, request_id="more")
+    assert world.slack.answers[-1][1].startswith("The limit is 1 GPU per environment; got gpus=2.")
+
+
+async def test_outside_the_bots_channels_nothing_is_left(world):
+    world.slack.invited = False
+    await world.ask(Verb.START)
+    assert world.objects() == []
+    assert "I'm not in that channel" in world.slack.answers[0][1]
+
+
+async def test_quota_is_shown_with_its_numbers_and_the_environment_starts_once_it_is_free(world):
+    quota = {
+        "apiVersion": "v1",
+        "kind": "ResourceQuota",
+        "metadata": {"name": "gpus", "namespace": NAMESPACE},
+    }
+    world.kubernetes.create(quota | {"spec": {"hard": {"requests.nvidia.com/gpu": "0"}}})
+    await world.ask(Verb.START, gpus=1)
+    text = world.slack.messages["1.0"][-1].blocks[0]["text"]["text"]
+    assert "The environment can never start: it requests 1 GPU, and the namespace quota is 0." in text
+
+
+async def test_full_nodes_are_shown_in_the_words_of_trials(world):
+    await world.ask(Verb.START, gpus=1)
+    node = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "gpu-1"}}
+    made = world.kubernetes.create(node)
+    world.kubernetes.set_status(made, {"allocatable": {"nvidia.com/gpu": "2"}})
+    full = "0/1 nodes are available: 1 Insufficient nvidia.com/gpu."
+    unscheduled(world, full)
+    await world.rounds(2)
+    text = world.slack.messages["1.0"][-1].blocks[0]["text"]["text"]
+    assert "not enough free GPUs on 1 node. It starts when GPUs are released." in text
+    assert "waiting for a node with 1 free GPU (1 of 4)" in text
+
+
+async def test_unbound_home_is_shown_with_the_provisioners_words(redis):
+    async with World(redis, storage_class="absent").started() as world:
+        await world.ask(Verb.START)
+        unscheduled(world, "0/1 nodes are available: pod has unbound immediate PersistentVolumeClaims.")
+        await world.rounds(40)
+        text = world.slack.messages["1.0"][-1].blocks[0]["text"]["text"]
+        assert "PersistentVolumeClaim `home-lab` isn't bound." in text
+        assert 'storageclass.storage.k8s.io "absent" not found' in text
+
+
+async def test_broken_image_is_shown_and_can_be_stopped(world):
+    await world.ask(Verb.START)
+    words = 'Back-off pulling image "x": failed to resolve reference: not found'
+    waiting = {"reason": "ImagePullBackOff", "message": words}
+    await world.report("lab", "PodScheduled", "PodReadyToStartContainers", waiting=waiting)
+    text = world.slack.messages["1.0"][-1].blocks[0]["text"]["text"]
+    assert "The node can't pull the image: not found in the registry." in text
+    assert "Ask an admin to check this image under `environments:`" in text
+    await world.ask(Verb.STOP)
+    await world.end_pod()
+    assert world.slack.texts() == [f"lab: Stopped by <@{OWNER}>"]
+
+
+async def test_list_names_own_environments_and_unused_homes(world):
+    await world.ask(Verb.START, name="old", request_id="old")
+    await world.ask(Verb.DELETE, name="old")
+    await world.end_pod("old")
+    await world.ask(Verb.START)
+    await world.ask(Verb.LIST, name="")
+    answer = world.slack.answers[-1][1]
+    assert "• `lab` · starting since " in answer
+    assert "• Home `old` (20Gi), not in use" in answer
+
+
+def unscheduled(world, message):
+    condition = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": message}
+    condition |= {"lastTransitionTime": timestamp(world.now)}
+    status = {"phase": "Pending", "conditions": [condition]}
+    world.kubernetes.patch("Pod", NAMESPACE, "env-lab-0", {"status": status}, subresource="status")

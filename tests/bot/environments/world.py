@@ -1,0 +1,168 @@
+"""Environments in memory: real jobs and reconciles, Kubernetes' controllers, and a node that tests direct."""
+
+import asyncio
+import contextlib
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+from bot.clients import Clients
+from bot.config.environments import EnvironmentConfig, EnvironmentImage
+from bot.core.errors import RetryAfterError
+from bot.environments.reconciler import EnvironmentReconciler
+from bot.environments.record import read
+from bot.environments.request_job import RequestJob
+from bot.environments.requests import EnvironmentRequest, RequestStore, Verb
+from bot.slack.client import NotInChannelError
+from bot.storage.work_queue import Queue
+from k8s.errors import ApiError
+from local.kubernetes import store as kubernetes
+from local.kubernetes.jobs import Controllers
+from local.kubernetes.kinds import timestamp
+from tests.bot.factories import CONFIG, NOW, OWNER, SETTINGS
+from tests.scenarios.sweep_in_memory import Clock, CrashingProxy, DirectCluster, WorkerCrash
+
+NAMESPACE = "environments"
+IMAGE = "registry:5000/lab/jupyter:1"
+ENVIRONMENTS = EnvironmentConfig(
+    namespace=NAMESPACE,
+    images=(
+        EnvironmentImage(name="jupyter", image=IMAGE),
+        EnvironmentImage(name="code", image="registry:5000/lab/code:1", server="code-server"),
+    ),
+    url="https://{name}.env.example/",
+)
+CLASS = {
+    "apiVersion": "storage.k8s.io/v1",
+    "kind": "StorageClass",
+    "metadata": {"name": "local", "annotations": {"storageclass.kubernetes.io/is-default-class": "true"}},
+    "provisioner": "rancher.io/local-path",
+}
+
+
+class FakeSlack:
+    """Messages by ts, each with all its versions."""
+
+    def __init__(self) -> None:
+        self.messages: dict[str, list[Any]] = {}
+        self.answers: list[tuple[str, str]] = []
+        self.views: dict[str, dict[str, Any]] = {}
+        self.invited = True
+
+    async def post(self, channel: str, message: Any) -> str:
+        if not self.invited:
+            raise NotInChannelError(channel)
+        ts = f"{len(self.messages) + 1}.0"
+        self.messages[ts] = [message]
+        return ts
+
+    async def update(self, channel: str, ts: str, message: Any) -> None:
+        self.messages[ts].append(message)
+
+    async def post_ephemeral(self, user: str, message: str, response_url: str = "") -> None:
+        self.answers.append((user, message))
+
+    async def update_view(self, view: str, content: dict[str, Any]) -> None:
+        self.views[view] = content
+
+    def texts(self) -> list[str]:
+        """Return what each message says last."""
+        return [each[-1].text for each in self.messages.values()]
+
+
+class World:
+    """`crash_at`: the call to another system at which the worker dies."""
+
+    def __init__(self, redis: Any, crash_at: int | None = None, **changes: Any) -> None:
+        self.redis, self.clock, self.now = redis, Clock(crash_at), NOW
+        self.kubernetes = kubernetes.Store()
+        self.controllers = Controllers(self.kubernetes)
+        self.slack, self.queue = FakeSlack(), Queue(redis, prefix="env:queue")
+        config = replace(CONFIG, environments=replace(ENVIRONMENTS, **changes))
+        unused: Any = None
+        parts: dict[str, Any] = {"cluster": DirectCluster(self.kubernetes), "slack": self.slack}
+        proxies = {name: CrashingProxy(part, self.clock) for name, part in parts.items()}
+        names = ("store", "registry", "git", "results", "live", "usage", "pictures")
+        self.clients = Clients(
+            **dict.fromkeys(names, unused) | proxies,
+            queue=self.queue,
+            settings=SETTINGS,
+            config=config,
+            now=lambda: self.now,
+        )
+        self.requests = RequestStore(redis, self.queue)
+
+    @contextlib.asynccontextmanager
+    async def started(self):
+        for name in (NAMESPACE, "sweeps"):
+            self.kubernetes.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
+        self.kubernetes.create(CLASS)
+        self.controllers.start()
+        try:
+            yield self
+        finally:
+            await self.controllers.close()
+
+    async def ask(self, verb: Verb, user: str = OWNER, **options: Any) -> None:
+        options = {"name": "lab", "channel": "C1", "request_id": f"{verb}-{user}"} | options
+        await self.requests.add(EnvironmentRequest(verb=verb, user=user, user_name="ada", **options))
+        await self.rounds(3)
+
+    async def rounds(self, count: int) -> None:
+        """Run what is queued, as workers do; one that dies is replaced by the next."""
+        for _ in range(count):
+            await self.round()
+
+    async def round(self) -> None:
+        with contextlib.suppress(WorkerCrash, RetryAfterError, ApiError):
+            await RequestJob(self.clients, self.requests).run("now")
+        for each in self.kubernetes.list("StatefulSet", NAMESPACE):
+            with contextlib.suppress(WorkerCrash, RetryAfterError):
+                name = each["metadata"]["name"].removeprefix("env-")
+                await EnvironmentReconciler(self.clients).run(name)
+        await self.settle()
+        self.now += timedelta(seconds=2)
+
+    async def settle(self) -> None:
+        quiet = 0
+        while quiet < 40:
+            before = self.kubernetes.version
+            await asyncio.sleep(0)
+            quiet = quiet + 1 if self.kubernetes.version == before else 0
+
+    def pod(self, name: str = "lab") -> Any:
+        return self.kubernetes.get("Pod", NAMESPACE, f"env-{name}-0")
+
+    def record(self, name: str = "lab") -> Any:
+        found = self.kubernetes.get("StatefulSet", NAMESPACE, f"env-{name}")
+        environment = read(found) if found else None
+        return environment and environment.record
+
+    async def report(self, name: str = "lab", *conditions: str, waiting: Any = None, **running: Any) -> None:
+        """Set the pod's status: these conditions are True; the container waits, or runs."""
+        pod = self.pod(name)
+        said = [
+            {"type": each, "status": "True", "lastTransitionTime": timestamp(self.now)} for each in conditions
+        ]
+        state = {"waiting": waiting} if waiting else {"running": {"startedAt": timestamp(self.now)} | running}
+        container = {"name": "main", "state": state, "ready": "Ready" in conditions, "restartCount": 0}
+        container |= {"image": IMAGE, "imageID": ""}
+        status = {"phase": "Pending" if waiting else "Running", "conditions": said}
+        status |= {"containerStatuses": [container]}
+        if "PodScheduled" in conditions and not pod["spec"].get("nodeName"):
+            self.kubernetes.patch("Pod", NAMESPACE, f"env-{name}-0", {"spec": {"nodeName": "gpu-1"}})
+        self.kubernetes.patch(*kubernetes.place(pod), {"status": status}, subresource="status")
+        await self.rounds(2)
+
+    async def ready(self, name: str = "lab") -> None:
+        await self.report(name, "PodScheduled", "PodReadyToStartContainers", "Ready")
+
+    async def end_pod(self, name: str = "lab") -> None:
+        """Complete the deletion of the pod, as its node does."""
+        if pod := self.pod(name):
+            self.kubernetes.delete(*kubernetes.place(pod), grace=0)
+        await self.rounds(2)
+
+    def objects(self) -> list[tuple[str, str]]:
+        kinds = ("StatefulSet", "Pod", "Service", "Ingress", "Secret", "PersistentVolumeClaim")
+        return [(kind, each["metadata"]["name"]) for kind in kinds for each in self.kubernetes.list(kind)]

@@ -1,0 +1,59 @@
+"""The permissions in the namespace of environments are exactly those that Sweepbot uses there."""
+
+import asyncio
+from contextlib import suppress
+from dataclasses import replace
+
+from bot.environments.informer import EnvironmentInformer
+from bot.environments.requests import Verb
+from k8s.client import KubernetesClient
+from k8s.rbac import FOR_ENVIRONMENTS
+from local.kubernetes.api import serve
+from local.kubernetes.kinds import Refused
+from tests.bot.environments.world import NAMESPACE, World
+from tests.deploy.test_rights import WORKER, deployed, granted, used
+
+
+async def test_environments_use_exactly_their_role(redis, tmp_path, monkeypatch, wait_until):
+    monkeypatch.setenv("KUBECONFIG", str(tmp_path / "kubeconfig"))
+    async with World(redis).started() as world:
+        rights = deployed("environments/rights.yaml")
+        for obj in (*deployed("base/namespaces.yaml"), *deployed("base/rights.yaml"), *rights):
+            with suppress(Refused):  # the world has some of the namespaces
+                world.kubernetes.create(obj)
+        server = await serve(world.kubernetes)
+        server.tokens["worker"] = WORKER
+        server.kubeconfig(tmp_path / "kubeconfig", "worker")
+        cluster = await KubernetesClient.connect()
+        world.clients = replace(world.clients, cluster=cluster)
+        try:
+            await whole_life(world)
+            await watch(world, server, wait_until)
+        finally:
+            await cluster.close()
+            await server.close()
+        here = [each for each in server.granted if each.namespace == NAMESPACE]
+    assert used(here, NAMESPACE) == granted(rights[0]["rules"])
+    assert used(here, NAMESPACE) == {key: set(verbs) for key, verbs in FOR_ENVIRONMENTS.items()}
+
+
+async def whole_life(world):
+    await world.ask(Verb.START)
+    await world.ready()
+    await world.ask(Verb.LIST, name="")
+    await world.ask(Verb.STOP)
+    await world.end_pod()
+    await world.ask(Verb.START, request_id="again")
+    await world.ask(Verb.DELETE)
+    await world.end_pod()
+    await world.ask(Verb.DELETE_HOME)
+    assert world.objects() == []
+
+
+async def watch(world, server, wait_until):
+    task = asyncio.create_task(EnvironmentInformer(world.clients).run())
+    await wait_until(
+        lambda: sum(each.verb == "watch" for each in server.granted) == 2, "pods and StatefulSets are watched"
+    )
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
