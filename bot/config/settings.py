@@ -19,7 +19,15 @@ from bot.core.errors import UserError
 from bot.core.masking import secrets_in_environment, secrets_in_urls
 from bot.registry.auth import login
 
-SCHEMES = ("http://", "https://", "redis://", "rediss://", "unix://")
+SCHEMES = (
+    "http://",
+    "https://",
+    "redis://",
+    "rediss://",
+    "redis+sentinel://",
+    "rediss+sentinel://",
+    "unix://",
+)
 
 
 def _url(text: str) -> str:
@@ -174,7 +182,7 @@ class Settings(PlanSettings):
     )
     slack_api_url: Url = Field(default="https://slack.com/api", description="Slack Web API URL")
     redis_url: Url = Field(
-        description="URL of Redis 6.2+ or Valkey, with an append-only file",
+        description="URL of Redis 6.2+ or Valkey, with an append-only file; TLS, Sentinel: docs/operate.md",
         examples=["redis://sweepbot-redis:6379/0"],
     )
     sweepbot_config: Path = Field(

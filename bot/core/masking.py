@@ -23,7 +23,7 @@ SECRET_NAME = re.compile(
 )
 
 URL_LOGIN = re.compile(r"([a-z]+)://([^\s/\"'<>]*)@")
-URL_PASSWORD = re.compile(r"[?&]password=([^&\s\"']+)")
+URL_PASSWORD = re.compile(r"[?&](?:sentinel_)?password=([^&\s\"']+)")
 
 # Between a name and its value, in JSON, YAML, shells and URLs.
 SEPARATOR = r"\\?[\"']?[ \t]{0,2}[:=][ \t]{0,2}\\?[\"']?"

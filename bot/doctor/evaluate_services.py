@@ -60,6 +60,9 @@ def redis_version(info: Mapping[str, Any]) -> Finding:
     numbers = [int(number) for number in re.findall(r"\d+", str(info["redis_version"]))]
     if tuple(numbers[:2]) < OLDEST_REDIS:
         return broken("Redis", f"{named} is too old", "run Redis 6.2 or newer, or Valkey")
+    if info.get("cluster_enabled"):
+        fix = "use a single primary, with Sentinel for failover: docs/operate.md"
+        return broken("Redis", f"{named} is part of a cluster", fix)
     return ok("Redis", named)
 
 

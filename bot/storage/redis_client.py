@@ -4,32 +4,41 @@ import asyncio
 import logging
 from contextlib import suppress
 from typing import Any
+from urllib.parse import urlsplit
 
 from redis.asyncio import Redis
 from redis.asyncio.connection import AbstractConnection
-from redis.exceptions import AuthenticationError, RedisError
+from redis.exceptions import AuthenticationError, RedisError, ResponseError
 
 from bot.core.errors import UserError
+from bot.storage.sentinel import SCHEMES, connect_primary
 
 log = logging.getLogger(__name__)
 
 RETRY_SECONDS = 1.0
+NO_CLUSTER = (
+    "REDIS_URL: the server is part of a cluster, which can't run Sweepbot's scripts. Use a single primary; "
+    "for failover, replicas with Sentinel: redis+sentinel://HOST:26379/NAME."
+)
 
 
 def connect(url: str, **options: Any) -> Redis:
-    """Return Redis.from_url(url, **options) with calls that never lose a cancellation.
+    """Return a client of the URL with calls that never lose a cancellation.
 
     redis-py sends with asyncio.wait_for, which on Python 3.11 swallows a cancellation that arrives just as
     the call succeeds (https://github.com/python/cpython/issues/86296): a loop of calls would never end.
     """
-    redis = Redis.from_url(url, **options)
+    with_sentinel = urlsplit(url).scheme in SCHEMES
+    redis = connect_primary(url, **options) if with_sentinel else Redis.from_url(url, **options)
     pool = redis.connection_pool
     pool.connection_class = _cancellable(pool.connection_class)
     return redis
 
 
 async def wait_until_reachable(redis: Redis, stop: asyncio.Event) -> bool:
-    """Return True once Redis answers, False if `stop` is set first. Raises UserError on a rejected login.
+    """Return True once Redis answers, False if `stop` is set first.
+
+    Raises UserError on a rejected login, and if the server is part of a cluster.
 
     A process that exits instead would be restarted by Kubernetes with delays of up to 5 min
     (https://kubernetes.io/docs/concepts/workloads/pods/pod-lifecycle/#restart-policy).
@@ -38,6 +47,7 @@ async def wait_until_reachable(redis: Redis, stop: asyncio.Event) -> bool:
     while not stop.is_set():
         try:
             await redis.ping()
+            await _reject_cluster(redis)
         except AuthenticationError:
             raise UserError("REDIS_URL: Redis rejected the login.") from None
         except (RedisError, TimeoutError) as error:
@@ -49,6 +59,19 @@ async def wait_until_reachable(redis: Redis, stop: asyncio.Event) -> bool:
         with suppress(TimeoutError):
             await asyncio.wait_for(stop.wait(), RETRY_SECONDS)
     return False
+
+
+async def _reject_cluster(redis: Redis) -> None:
+    """Raise UserError for a cluster: a script there can only use keys of one slot.
+
+    All keys in one slot would be on one server again, without the cluster's size and with its restrictions.
+    """
+    try:
+        info = await redis.info("cluster")
+    except ResponseError:  # some managed services forbid INFO
+        return
+    if info.get("cluster_enabled"):
+        raise UserError(NO_CLUSTER)
 
 
 class _Cancellable(AbstractConnection):

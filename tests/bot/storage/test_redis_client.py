@@ -95,3 +95,22 @@ async def test_a_rejected_login_is_not_waited_out(redis: Redis) -> None:
                 await wait_until_reachable(stranger, asyncio.Event())
     finally:
         await redis.config_set("requirepass", "")
+
+
+def test_sentinel_url_sets_servers_name_database_and_tls() -> None:
+    url = "rediss+sentinel://:secret@one:1,two/main/3?ssl_ca_certs=/ca.pem&sentinel_password=other"
+    pool = connect(url).connection_pool
+    sentinels = [each.connection_pool.connection_kwargs for each in pool.sentinel_manager.sentinels]
+    assert [(each["host"], each["port"], each["password"]) for each in sentinels] == [
+        ("one", 1, "other"),
+        ("two", 26379, "other"),
+    ]
+    connection = pool.make_connection()
+    assert (pool.service_name, connection.db, connection.password) == ("main", 3, "secret")
+    assert isinstance(connection, SSLConnection)
+    assert connection.ssl_context.ca_certs == "/ca.pem"
+
+
+def test_sentinel_url_without_a_name_is_refused() -> None:
+    with pytest.raises(UserError, match=r"must name Sentinel's primary: redis\+sentinel://HOST:26379/NAME"):
+        connect("redis+sentinel://one:26379")
