@@ -56,7 +56,7 @@ from k8s.katib.spec import grace_of
 from k8s.katib.status import Experiment, ExperimentState, Trial, TrialState
 from k8s.pods import Pod
 
-EXPERIMENT_DELETED = "the Katib experiment was deleted"
+EXPERIMENT_DELETED = "the Katib experiment was deleted, or isn't in this cluster"
 MAX_RESTARTS = 2  # of one trial
 PULL_TIMEOUT = timedelta(minutes=1)  # of failed pulls; a new pod then pulls sooner than the kubelet's retry
 METRICS_TIMEOUT = timedelta(minutes=10)  # the collector reports within seconds of the training's end

@@ -57,14 +57,14 @@ async def edit(simulation, change):
 
 
 async def test_record_of_a_newer_worker_is_left_to_it(simulation, older, newer, caplog):
-    posted = list(simulation.slack.said)
+    posted = list(simulation.slack.posted)
     await simulation.store.add_command(SWEEP, STATUS)
     before = json.loads(await simulation.redis.hget(KEY, "record"))
     stored = await edit(simulation, lambda fields: fields | newer)
     await older(3)
     assert await simulation.redis.hget(KEY, "record") == stored
     assert await simulation.store.commands(SWEEP) == [STATUS]
-    assert (simulation.slack.said, simulation.slack.ephemeral_messages) == (posted, [])
+    assert (simulation.slack.posted, simulation.slack.ephemeral_messages) == (posted, [])
     assert f"left {SWEEP} to a newer worker" in caplog.text
     assert "Traceback" not in caplog.text
     assert await simulation.redis.zscore("life:queue:delayed", SWEEP)
@@ -76,13 +76,13 @@ async def test_record_of_a_newer_worker_is_left_to_it(simulation, older, newer, 
 
 
 async def test_command_of_a_newer_version_is_left_to_it(simulation, older):
-    said = len(simulation.slack.said)
+    said = len(simulation.slack.posted)
     for command in ('{"action":"clone","user":"U1","user_name":"ada"}', '{"action":"drain","soon":1}'):
         await simulation.redis.delete(f"life:commands:{SWEEP}")
         await simulation.redis.rpush(f"life:commands:{SWEEP}", command)
         await older(6)
         assert await simulation.redis.lrange(f"life:commands:{SWEEP}", 0, -1) == [command.encode()]
-    assert len(simulation.slack.said) == said, "no false alarm in the thread"
+    assert len(simulation.slack.posted) == said, "no false alarm in the thread"
 
 
 async def test_downgrade_answers_each_command_once_with_what_to_do(simulation, older, newer):

@@ -133,7 +133,7 @@ def test_pending_pod_without_a_collector_does_not_count_as_running():
 def test_deleted_experiment_fails_the_sweep(sweep):
     failed = after(sweep)
     assert (failed.phase, failed.ending) == (Phase.STOPPING, Phase.FAILED)
-    assert failed.reason == "the Katib experiment was deleted"
+    assert failed.reason == "the Katib experiment was deleted, or isn't in this cluster"
     assert after(replace(sweep, submitted=False)).phase is sweep.phase
 
 
