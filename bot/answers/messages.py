@@ -3,20 +3,19 @@
 Slack accepts 13,000 characters in a message's blocks and 100 rows in its table; the rest goes into a file.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from datetime import datetime
 
 from bot.core.commands import Action, AuditEntry
-from bot.core.number_format import as_csv, short
+from bot.core.number_format import short
 from bot.core.record import Phase, SweepRecord
 from bot.core.space import SearchSpace
 from bot.core.sweep_summary import SweepSummary
 from bot.core.wording import counted, fitting
 from bot.lifecycle.observation import Observation
 from bot.messages.parent import PHASES, flags, summary
-from bot.messages.seeds import csv_rows
-from bot.results.models import TrialResult
-from bot.results.ranking import ranked
+from bot.results.csv_file import ordered
+from bot.results.models import SweepResults, TrialResult
 from bot.results.table import MAX_COLUMNS, MAX_TABLE_SIZE, STATES, length, row
 from bot.slack.blocks import Block, View, button, context, modal, plain_text, section
 from bot.slack.message import Message
@@ -87,42 +86,34 @@ def _local_time(at: datetime) -> str:
     return f"<!date^{int(at.timestamp())}^{{date_short_pretty}} {{time}}|{at:%Y-%m-%d %H:%M} UTC>"
 
 
-AnyTrial = Trial | TrialResult  # as Katib has it, or as stored at the sweep's end
-
-
-def results(sweep: SweepRecord, space: SearchSpace, trials: Iterable[AnyTrial]) -> tuple[Message, str]:
-    """Return a table of the trials, best first or by seed, and a CSV of all; "" when Katib has none."""
-    reported = sweep.progress.best.trial if sweep.progress.best else ""
-    ordered = _by_seed(space, trials) if space.seed else ranked(space.goal, trials, reported)
-    head = f"{summary(sweep)}\n"
-    if not ordered:
-        return Message(text=f"{head}Katib has no trials for this sweep."), ""
-    best = [_ranked_line(space, trial) for trial in ordered[:BEST_SHOWN] if trial.value is not None]
-    rows = _rows(sweep, space, ordered)
-    left = len(ordered) - len(rows) + 1
+def results(sweep: SweepRecord, found: SweepResults) -> Message:
+    """Return a table of the trials, best first or by seed; the rest is in the CSV."""
+    head, trials = f"{summary(sweep)}\n", ordered(found)
+    best = [_ranked_line(found.space, trial) for trial in trials[:BEST_SHOWN] if trial.value is not None]
+    rows = _rows(found, trials)
+    left = len(trials) - len(rows) + 1
     below = [context(f"{counted(left, 'more trial')} in the CSV.")] if left > 0 else []
     blocks = (section(head), {"type": "table", "rows": rows}, *below)
-    return Message(text="\n".join(fitting([*head.splitlines(), *best], MAX_REPLY)), blocks=blocks), _csv(
-        sweep, space, ordered
-    )
+    return Message(text="\n".join(fitting([*head.splitlines(), *best], MAX_REPLY)), blocks=blocks)
 
 
-def _by_seed(space: SearchSpace, trials: Iterable[AnyTrial]) -> list[AnyTrial]:
-    return sorted(trials, key=lambda trial: (int(trial.parameters.get(space.seed, -1)), trial.name))
+def no_results(sweep: SweepRecord) -> str:
+    return f"{summary(sweep)}\nKatib has no trials for this sweep."
 
 
-def _ranked_line(space: SearchSpace, trial: AnyTrial) -> str:
+def _ranked_line(space: SearchSpace, trial: TrialResult) -> str:
     value = f"{code(space.metric)} {trial.value:.6g}"
     return f"{value} in {code(trial.name)} with {flags(trial.parameters)}"
 
 
-def _rows(sweep: SweepRecord, space: SearchSpace, trials: Sequence[AnyTrial]) -> list[list[Block]]:
+def _rows(found: SweepResults, trials: Sequence[TrialResult]) -> list[list[Block]]:
+    space = found.space
     names = [parameter.name for parameter in space.parameters][: MAX_COLUMNS - len(space.additional)]
     rows = [row(["trial", "state", *space.strategies, *names])]
     room = MAX_TABLE_SIZE - length(rows[0])
     for trial in trials[:99]:
         value = "" if trial.value is None else f"{trial.value:.6g}"
-        name = trial.name.removeprefix(f"{sweep.id}-")
+        name = trial.name.removeprefix(f"{found.sweep}-")
         more = [f"{trial.more[n]:.6g}" if n in trial.more else "" for n in space.additional]
         parameters = (short(trial.parameters.get(n, "")) for n in names)
         cells = row([name, STATES[trial.state], value, *more, *parameters])
@@ -130,22 +121,6 @@ def _rows(sweep: SweepRecord, space: SearchSpace, trials: Sequence[AnyTrial]) ->
         if room < 0:
             break
         rows.append(cells)
-    return rows
-
-
-def _csv(sweep: SweepRecord, space: SearchSpace, trials: Sequence[AnyTrial]) -> str:
-    return as_csv(trial_rows(space, trials) + (csv_rows(sweep) if space.seed else []))
-
-
-def trial_rows(space: SearchSpace, trials: Iterable[AnyTrial]) -> list[list[str]]:
-    """Return the rows of a CSV, with every digit of the values."""
-    names = [parameter.name for parameter in space.parameters]
-    rows = [["trial", "state", *space.strategies, *names]]
-    for trial in trials:
-        value = "" if trial.value is None else repr(trial.value)
-        more = [repr(trial.more[n]) if n in trial.more else "" for n in space.additional]
-        parameters = (trial.parameters.get(n, "") for n in names)
-        rows.append([trial.name, STATES[trial.state], value, *more, *parameters])
     return rows
 
 

@@ -4,6 +4,7 @@ Questions from the sweep's thread are answered there, visible to all; others pri
 direct message.
 """
 
+import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 
@@ -23,7 +24,8 @@ from bot.lifecycle.commands import named
 from bot.lifecycle.observation import Observation
 from bot.reports.compare import compare
 from bot.reports.curves import Picture, draw_curves
-from bot.reports.end_results import stored_results
+from bot.reports.end_results import current_results
+from bot.results.csv_file import csv_text
 from bot.slack.client import MessageRejectedError, NotInChannelError
 from bot.slack.message import Message
 from bot.slack.mrkdwn import MAX_CODE_SIZE, code, plain
@@ -89,15 +91,13 @@ class _Reply:
     async def results(self) -> None:
         if self.sweep.plan is None:
             raise UserError(f"`{self.sweep.id}` has no trials.")
-        stored = None if self.seen.trials else await stored_results(self.sweep.id, self.clients)
-        own = stored and stored.request_id == self.sweep.request_id
-        trials = stored.trials if stored and own else self.seen.trials  # Katib's are deleted after a while
-        message, sheet = messages.results(self.sweep, self.sweep.plan.space, trials)
-        if sheet:
+        found = await current_results(self.sweep, self.seen, self.clients)
+        if found:
+            message, sheet = messages.results(self.sweep, found), await asyncio.to_thread(csv_text, found)
             text = f"All trials of `{self.sweep.id}`"
             await self._with_file(message, text, f"{self.sweep.id}.csv", sheet)
         else:
-            await self.send(message)
+            await self.send(messages.no_results(self.sweep))
 
     async def curves(self) -> None:
         picture = await draw_curves(self.sweep, self.seen, self.clients)

@@ -1,19 +1,19 @@
 """Answer commands on a sweep whose record is gone, from the results that were stored at its end."""
 
+import asyncio
 import logging
 
 from slack_sdk.errors import SlackApiError
 
-from bot.answers.messages import trial_rows, with_note
+from bot.answers.messages import with_note
 from bot.clients import Clients
 from bot.core.commands import Action, Command
 from bot.core.errors import UserError
-from bot.core.number_format import as_csv
 from bot.core.wording import counted
 from bot.reports.compare import compare
 from bot.reports.end_results import stored_results
+from bot.results.csv_file import csv_text
 from bot.results.models import SweepResults
-from bot.results.ranking import ranked
 from bot.results.table import best_table
 from bot.slack.client import MessageRejectedError, NotInChannelError
 from bot.slack.message import Message
@@ -45,7 +45,8 @@ async def _answer(command: Command, sweep_id: str, clients: Clients) -> None:
         text = f"All trials of `{sweep_id}`"
         message = with_note(_table(results), f"{text}: file sent by direct message.")
         await slack.post_ephemeral(command.user, message, command.response_url)
-        await slack.send_file(command.user, text, f"{sweep_id}.csv", _csv(results))
+        sheet = await asyncio.to_thread(csv_text, results)
+        await slack.send_file(command.user, text, f"{sweep_id}.csv", sheet)
     elif command.action is Action.COMPARE:
         message, picture = await compare([sweep_id, *command.changes.split()], clients)
         await slack.post_ephemeral(command.user, message, command.response_url)
@@ -61,7 +62,3 @@ async def _answer(command: Command, sweep_id: str, clients: Clients) -> None:
 def _table(results: SweepResults) -> Message:
     trials = counted(len(results.trials) + results.omitted, "trial")
     return best_table(results) or Message(text=f"None of {trials} has a finite objective.")
-
-
-def _csv(results: SweepResults) -> str:
-    return as_csv(trial_rows(results.space, ranked(results.space.goal, results.trials, results.best)))

@@ -145,10 +145,10 @@ def _tick(value: float) -> str:
     return text.replace(".0e", "e").replace("e-0", "e-").replace("e+0", "e")
 
 
-def legend(axes: Any) -> None:
+def legend(axes: Any, columns: int = 4, handle: float = 1.0) -> None:
     """Put the legend below the axes, where it hides no point."""
-    look = {"frameon": False, "handlelength": 1.0, "columnspacing": 1.2, "markerscale": 0.6}
-    axes.legend(fontsize=LABEL - 3, loc="upper center", bbox_to_anchor=(0.5, -0.14), ncols=4, **look)
+    look = {"frameon": False, "handlelength": handle, "columnspacing": 1.2, "markerscale": 0.6}
+    axes.legend(fontsize=LABEL - 3, loc="upper center", bbox_to_anchor=(0.5, -0.14), ncols=columns, **look)
 
 
 def style(axes: Any, title: str, right: str = "", *, size: int = TITLE) -> None:

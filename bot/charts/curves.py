@@ -3,7 +3,7 @@
 import asyncio
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from io import BytesIO
 from typing import Any
 
@@ -34,13 +34,15 @@ class CurvesChart:
     maximize: bool
     strategy: str  # which value of a trial counts: min, max, or latest
     curves: Mapping[str, Curve]  # by trial
-    running: frozenset[str]
+    running: frozenset[str] = frozenset()
+    objectives: Mapping[str, float] = field(default_factory=dict)  # if known: a curve can be a sample
 
     @property
     def ranked(self) -> list[tuple[str, float]]:
         """Return each trial with its objective, best first; trials without a finite one are last."""
         values = {
-            name: so_far([p.value for p in curve], self.strategy)[-1] for name, curve in self.curves.items()
+            name: self.objectives.get(name, so_far([p.value for p in curve], self.strategy)[-1])
+            for name, curve in self.curves.items()
         }
         sign = -1 if self.maximize else 1
         return sorted(values.items(), key=lambda pair: (not math.isfinite(pair[1]), sign * pair[1], pair[0]))
@@ -75,7 +77,15 @@ def picture(chart: CurvesChart) -> Any:
     from matplotlib.figure import Figure  # noqa: PLC0415 - takes 40 MB, and most processes never draw
 
     figure = Figure(figsize=FIGURE_SIZE, dpi=DPI, layout="constrained")
-    axes = figure.add_subplot()
+    plot(figure.add_subplot(), chart)
+    columns = 2 if len(chart.curves) > 1 else 1
+    legend = {"fontsize": LABEL_SIZE, "frameon": False, "handlelength": 2.4, "columnspacing": 1.2}
+    figure.legend(loc="outside lower center", ncols=columns, labelcolor=TEXT_COLOR, **legend)
+    return figure
+
+
+def plot(axes: Any, chart: CurvesChart) -> None:
+    """Draw the curves, without a legend."""
     for trial, _ in chart.ranked[len(STYLES) :]:
         axes.plot(*_line(chart.curves[trial]), color=OTHERS_COLOR, linewidth=1.5, zorder=1)
     best = list(zip(chart.ranked, STYLES, strict=False))
@@ -89,10 +99,6 @@ def picture(chart: CurvesChart) -> Any:
         if trial in chart.running or len(steps) == 1:  # a line of one point is invisible
             axes.plot(steps[-1:], values[-1:], "o", color=color, markersize=12, zorder=3)
     _label(axes, chart)
-    columns = 2 if len(best) > 1 else 1
-    legend = {"fontsize": LABEL_SIZE, "frameon": False, "handlelength": 2.4, "columnspacing": 1.2}
-    figure.legend(loc="outside lower center", ncols=columns, labelcolor=TEXT_COLOR, **legend)
-    return figure
 
 
 def _line(curve: Curve) -> tuple[list[int], list[float]]:

@@ -21,6 +21,7 @@ from bot.charts.axes import (
     shown,
     style,
 )
+from bot.charts.curves import CurvesChart, plot
 from bot.charts.importances import EVALUATOR, importances
 from bot.charts.parallel import parallel_coordinates
 from bot.core.number_format import short
@@ -35,7 +36,14 @@ WIDTH, DPI = 8.0, 150  # inches; 1200 pixels, which a phone shows in 400
 SLICES_MAX, AXES_MAX = 6, 7  # parameters
 MIN_PARALLEL = 3  # parameters
 MAX_ALT = 900  # characters; Slack accepts 1,000
-HEIGHTS = {"objective": 4.3, "slice": 3.2, "parallel": 4.2, "importance": 0.8, "seeds": 4.2}  # inches
+HEIGHTS = {
+    "objective": 4.3,
+    "curves": 5.0,
+    "slice": 3.2,
+    "parallel": 4.2,
+    "importance": 0.8,
+    "seeds": 4.2,
+}  # inches
 
 
 class Content:
@@ -52,6 +60,7 @@ class Content:
         varied = [scale for scale in scales if scale.varies]
         weight = self.importances
         self.scales = sorted(varied, key=lambda scale: -weight.get(scale.name, 0.0))
+        self.curves = {name: curve for name, curve in results.curves.items() if len(curve) > 1}
 
 
 def alt_text(content: Content) -> str:
@@ -69,6 +78,8 @@ def alt_text(content: Content) -> str:
     else:
         flags = ", ".join(f"{shown(name)}={shown(short(value))}" for name, value in best.parameters.items())
         facts += [f"Best ({space.goal}): {best.value:.6g} with {flags}."]
+    if content.curves:
+        facts += [f"Learning curves of the best {counted(len(content.curves), 'trial')}."]
     if content.importances:
         shares = ", ".join(f"{shown(name)} {share:.0%}" for name, share in content.importances.items())
         facts += [f"Importance by {EVALUATOR}: {shares}."]
@@ -101,6 +112,7 @@ def _figure(content: Content) -> Any:
 
     slices = content.scales[:SLICES_MAX]
     heights = [HEIGHTS["seeds" if content.space.seed else "objective"]]
+    heights += [HEIGHTS["curves"]] if content.curves else []
     heights += [HEIGHTS["slice"]] * math.ceil(len(slices) / 2)
     heights += [HEIGHTS["parallel"]] if len(content.scales) >= MIN_PARALLEL else []
     shares = dict(list(content.importances.items())[:SLICES_MAX])
@@ -109,9 +121,13 @@ def _figure(content: Content) -> Any:
     grid = figure.add_gridspec(len(heights), 2, height_ratios=heights)
     first = figure.add_subplot(grid[0, :])
     (_seeds if content.space.seed else _objective)(first, content)
+    row = 1
+    if content.curves:
+        _curves(figure.add_subplot(grid[row, :]), content)
+        row += 1
     for number, scale in enumerate(slices):
-        _slice(figure.add_subplot(grid[1 + number // 2, number % 2]), content, scale, left=number % 2 == 0)
-    row = 1 + math.ceil(len(slices) / 2)
+        _slice(figure.add_subplot(grid[row + number // 2, number % 2]), content, scale, left=number % 2 == 0)
+    row += math.ceil(len(slices) / 2)
     if len(content.scales) >= MIN_PARALLEL:
         parallel_coordinates(figure, figure.add_subplot(grid[row, :]), content.scales[:AXES_MAX], content)
         row += 1
@@ -148,6 +164,24 @@ def _running_best(goal: Goal, values: Sequence[float]) -> list[float]:
     return found
 
 
+def _curves(axes: Any, content: Content) -> None:
+    """Show the objective by step, of the best trials whose curves are in MLflow."""
+    results, space = content.results, content.space
+    chart = CurvesChart(
+        sweep=results.sweep,
+        metric=space.metric,
+        maximize=space.goal is Goal.MAXIMIZE,
+        strategy=space.strategies[space.metric],
+        curves=content.curves,
+        objectives={trial.name: trial.value for trial in content.finite if trial.value is not None},
+    )
+    plot(axes, chart)
+    style(axes, f"Best {counted(len(content.curves), 'trial')} by step")
+    axes.set_ylabel(shown(space.metric), fontsize=LABEL - 1)
+    axes.set_xlabel("")
+    legend(axes, columns=2, handle=2.4)
+
+
 def _slice(axes: Any, content: Content, scale: Scale, *, left: bool) -> None:
     """Show the objective over one parameter."""
     low, high = objective_range(content)
@@ -160,7 +194,9 @@ def _slice(axes: Any, content: Content, scale: Scale, *, left: bool) -> None:
     scale.apply(axes)
     axes.set_ylim(*_padded(low, high))
     style(axes, scale.title, size=LABEL + 2)
-    if not left:
+    if left:
+        axes.set_ylabel(shown(content.space.metric), fontsize=LABEL - 1)
+    else:
         axes.set_yticklabels([])
 
 

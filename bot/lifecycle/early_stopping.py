@@ -5,7 +5,7 @@ the cluster shows that it was stopped early rather than cancelled.
 """
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 
@@ -18,7 +18,7 @@ from bot.core.stopping import EarlyStop, Objective, StoppingRule, Verdict, judge
 from bot.lifecycle.observation import Observation
 from bot.lifecycle.time_left import run_times, usual_seconds
 from bot.messages.early_stopping import stopped_line
-from k8s.katib.status import TrialState
+from k8s.katib.status import Trial, TrialState
 
 MAX_CURVES_PER_READING = 100  # the next reading, a minute later, has the others
 
@@ -51,6 +51,17 @@ def follow_early_stopping(sweep: SweepRecord, seen: Observation, now: datetime) 
         return sweep
     sweep = _judged(_reported(sweep, plan, seen), plan, plan.space.stopping, seen, now)
     return replace(sweep, saved_gpu_hours=round(_saved(sweep, plan, seen), 1))
+
+
+def with_stopped_values(sweep: SweepRecord, trials: Sequence[Trial]) -> tuple[Trial, ...]:
+    """Give trials that Sweepbot stopped the value by which they were judged; Katib has none of them."""
+    stops = sweep.ended_early | sweep.ending_early
+    return tuple(
+        replace(trial, value=stops[trial.name].value)
+        if trial.value is None and trial.state is TrialState.STOPPED_EARLY and trial.name in stops
+        else trial
+        for trial in trials
+    )
 
 
 def _reported(sweep: SweepRecord, plan: SweepPlan, seen: Observation) -> SweepRecord:

@@ -106,4 +106,4 @@ def end_events(sweep: SweepRecord, ending: Phase) -> tuple[Event, ...]:
     direct = [replace(event, to_user=user, response_url="") for user in sorted(also - {event.to_user})]
     of_results = (EventKind.RESULTS, EventKind.RESULT_FILES) if sweep.submitted else ()
     results = (Event(kind=each) for each in of_results)
-    return (event, *results, *direct)
+    return (event, *direct, *results)

@@ -33,7 +33,7 @@ from bot.health.rules_startup import may_pass
 from bot.launch.plan import image_with
 from bot.lifecycle.commands import apply_command, with_entry
 from bot.lifecycle.deadline import out_of_time, start_clock, time_left
-from bot.lifecycle.early_stopping import follow_early_stopping
+from bot.lifecycle.early_stopping import follow_early_stopping, with_stopped_values
 from bot.lifecycle.events import (
     build_failed,
     build_finished,
@@ -85,6 +85,7 @@ def advance(sweep: SweepRecord, seen: Observation, config: Config, now: datetime
         case Phase.PAUSED:
             return sweep if is_paused(seen) else _unpaused(sweep, seen, now)
         case Phase.STOPPING:
+            seen = replace(seen, trials=with_stopped_values(sweep, seen.trials))
             return _stopping(replace(sweep, progress=_progress(sweep, seen)), seen, config, now)
         case _:
             return sweep

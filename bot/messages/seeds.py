@@ -93,13 +93,3 @@ def _missing(sweep: SweepRecord) -> list[int]:
 
 def _values(sweep: SweepRecord) -> list[float]:
     return [value for value in sweep.progress.seeds.values() if value is not None]
-
-
-def csv_rows(sweep: SweepRecord) -> list[list[str]]:
-    """Return the statistics as rows below the trials: name, nothing, and value with every digit."""
-    found = statistics(_values(sweep))
-    if found is None:
-        return []
-    low, high = found.interval or (None, None)
-    rows = {"mean": found.mean, "standard deviation": found.deviation, "95% from": low, "95% to": high}
-    return [[name, "", repr(value)] for name, value in rows.items() if value is not None]

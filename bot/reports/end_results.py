@@ -1,4 +1,4 @@
-"""Collect and store the results of an ended sweep: Katib's objects and Redis can be deleted."""
+"""Collect a sweep's results, and store them at its end: Katib's objects and Redis can be deleted."""
 
 import asyncio
 import logging
@@ -7,6 +7,8 @@ from bot.clients import Clients
 from bot.core.plan import SweepPlan
 from bot.core.record import SweepRecord
 from bot.core.work_item import ItemKind, WorkItem
+from bot.lifecycle.early_stopping import with_stopped_values
+from bot.lifecycle.observation import Observation
 from bot.results.collect import Sources, collect
 from bot.results.models import SweepResults
 from k8s.errors import ApiError
@@ -49,6 +51,25 @@ async def posted_results(sweep: SweepRecord, clients: Clients) -> SweepResults |
     return collected or stored
 
 
+async def current_results(sweep: SweepRecord, seen: Observation, clients: Clients) -> SweepResults | None:
+    """Return the results so far, of an ended sweep those that were stored; None without trials.
+
+    Raises ApiError and UnreachableError.
+    """
+    if sweep.phase.final and (stored := await posted_results(sweep, clients)):
+        return stored
+    if sweep.plan is None or not seen.trials:
+        return None
+    sources = Sources(
+        trials=with_stopped_values(sweep, seen.trials),
+        pods=seen.pods,
+        uses=await clients.usage.of_sweep(sweep.id, sweep.created, clients.now()),
+        prices=clients.config.prices,
+        currency=clients.config.currency,
+    )
+    return await asyncio.to_thread(collect, sweep, sweep.plan, sources)
+
+
 async def _own_results(sweep: SweepRecord, clients: Clients) -> SweepResults | None:
     """Return the stored results unless they are of another sweep of this name."""
     stored = await stored_results(sweep.id, clients)
@@ -78,7 +99,7 @@ async def _collected(sweep: SweepRecord, plan: SweepPlan, clients: Clients) -> S
         return None
     experiment = read_experiment(found)
     sources = Sources(
-        trials=[read_trial(each, plan.space.strategies) for each in trials],
+        trials=with_stopped_values(sweep, [read_trial(each, plan.space.strategies) for each in trials]),
         pods=[read_pod(each, MAIN) for each in pods],
         uses=uses,
         katib_best=experiment.best if experiment else "",

@@ -1,9 +1,11 @@
 """Post an ended sweep's results into its thread: the best trials, then the picture and the files."""
 
 import asyncio
+from datetime import timedelta
 
 from bot.charts.drawing import Picture, PictureWaitError
 from bot.clients import Clients
+from bot.core.errors import RetryAfterError
 from bot.core.record import SweepRecord
 from bot.core.wording import counted
 from bot.launch.best_space import BEST_SPACE, best_yaml
@@ -15,6 +17,7 @@ from bot.slack.message import File
 from bot.slack.mrkdwn import code
 
 MISSING = "The picture couldn't be drawn."
+RUNS_TIMEOUT = timedelta(minutes=1)  # since the end; then the files are posted without URLs and curves
 
 
 async def post_table(sweep: SweepRecord, clients: Clients) -> None:
@@ -28,11 +31,14 @@ async def post_table(sweep: SweepRecord, clients: Clients) -> None:
 async def post_files(sweep: SweepRecord, clients: Clients) -> None:
     """Post the picture, results.csv, and best.yaml; nothing without a finite objective.
 
-    Raises PictureWaitError while the picture is drawn.
+    Raises RetryAfterError while MLflow's runs are read, and while the picture is drawn.
     """
     results = await posted_results(sweep, clients)
     if results is None or not sweep.thread or all(trial.value is None for trial in results.trials):
         return
+    left = (sweep.since + RUNS_TIMEOUT - clients.now()).total_seconds()
+    if results.runs_pending and sweep.phase.final and left > 0:
+        raise RetryAfterError("MLflow's runs are being completed", left)
     picture = clients.pictures.get(results)
     if picture is None:
         raise PictureWaitError

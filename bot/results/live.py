@@ -27,7 +27,7 @@ from bot.core.space import SearchSpace
 from bot.core.stopping import at_rungs
 from bot.core.stored_format import cached
 from bot.results.log_curves import LogCurve, LogQuery, LogReader
-from bot.results.tracking_api import Run, TrackingApi, TrackingError
+from bot.results.tracking_api import TrackingApi, TrackingError
 
 log = logging.getLogger(__name__)
 
@@ -81,9 +81,16 @@ class LiveValues:
 
         Raises TrackingError, also if MLflow doesn't answer within ON_DEMAND_TIMEOUT seconds.
         """
+        return await self._on_demand(partial(self._curves, plan, points))
+
+    async def curves_of(self, trials: Mapping[str, str], metric: str, points: int) -> dict[str, Curve]:
+        """Return the curves of these runs, as `curves` does. `trials`: by run ID."""
+        return await self._on_demand(partial(self._api.curves, trials, metric, most=points))
+
+    async def _on_demand(self, call: Callable[[], T]) -> T:
         try:
             async with asyncio.timeout(ON_DEMAND_TIMEOUT):
-                return await self._in_thread(partial(self._curves, plan, points))
+                return await self._in_thread(call)
         except TimeoutError:
             raise TrackingError(f"no answer within {ON_DEMAND_TIMEOUT:g} s") from None
 
@@ -91,7 +98,7 @@ class LiveValues:
         metric = plan.space.metric
         runs = self._api.runs(plan.results_name, metric).values()
         last = sorted(runs, key=lambda run: run.latest.at, reverse=True)[:MAX_CURVES]
-        return self._api.curves(last, metric, most=points)
+        return self._api.curves({run.id: run.trial for run in last}, metric, most=points)
 
     async def _next(
         self, sweep_id: str, plan: SweepPlan, before: LiveReading, wanted: Wanted, query: LogQuery | None
@@ -116,8 +123,8 @@ class LiveValues:
         metric = plan.space.metric
         runs = self._api.runs(plan.results_name, metric)
         latest = {trial: run.latest for trial, run in runs.items()}
-        curves: list[Run] = [runs[trial] for trial in sorted(wanted(latest))]
-        found = self._api.curves(curves, metric, most=READING_POINTS) if curves else {}
+        trials = {runs[trial].id: trial for trial in sorted(wanted(latest))}
+        found = self._api.curves(trials, metric, most=READING_POINTS) if trials else {}
         return LiveReading(read=True, latest=latest, curves=_at_rungs(plan.space, found))
 
     async def _from_logs(self, sweep_id: str, query: LogQuery, wanted: Wanted) -> LiveReading:

@@ -8,6 +8,7 @@ import zlib
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 
+from bot.core.curves import Curve
 from bot.core.record import Phase
 from bot.core.space import SearchSpace
 from bot.core.stored_format import StoredFormat
@@ -65,6 +66,8 @@ class SweepResults:
     katib_best: str = ""  # name of Katib's own optimum
     trials: tuple[TrialResult, ...] = ()  # by name
     omitted: int = 0  # trials that didn't fit into the stored form
+    curves: dict[str, Curve] = field(default_factory=dict)  # of the best trials, from MLflow; finite
+    runs_pending: bool = True  # whether MLflow's runs are still to be completed
     schema: int = 1  # as in SweepRecord
 
     @property

@@ -1,13 +1,15 @@
 """Complete the MLflow runs of an ended sweep in a thread, in passes of limited duration.
 
-A pass reads all runs and applies `trial_runs.changes`. It is idempotent, so any worker can repeat it; the
-state tag is logged last.
+A pass reads all runs and applies `trial_runs.changes`. It is idempotent, so any worker can repeat it. A run
+is complete once it isn't RUNNING and has the state tag. The status of a new run is written last, the tag of
+any other run, too.
 """
 
 import asyncio
 import logging
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from datetime import datetime
 from time import monotonic
 from typing import TYPE_CHECKING
@@ -34,6 +36,22 @@ class MlflowUnavailableError(SweepbotError):
     """MLflow can't be reached, or rejects every call."""
 
 
+@dataclass(frozen=True)
+class MainRun:
+    """A trial's main run (`trial_runs.main_run`)."""
+
+    id: str
+    url: str  # for browsers
+
+
+@dataclass(frozen=True)
+class Completion:
+    """The result of one pass: the runs by trial, and whether another pass is needed."""
+
+    runs: Mapping[str, MainRun]
+    complete: bool
+
+
 class RunWriter:
     def __init__(self, tracking_uri: str, ui: str) -> None:
         self._tracking_uri, self._ui = tracking_uri, ui
@@ -41,11 +59,8 @@ class RunWriter:
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="mlflow-runs")
         self._not_before = 0.0
 
-    async def complete(self, results: SweepResults, tags: Mapping[str, str]) -> dict[str, str] | None:
-        """Complete the runs. Return their URLs by trial; None if another pass is needed.
-
-        `tags`: of new runs, in addition to their names. Raises MlflowUnavailableError.
-        """
+    async def complete(self, results: SweepResults, tags: Mapping[str, str]) -> Completion:
+        """Complete the runs. Raises MlflowUnavailableError. `tags`: of new runs, besides their names."""
         if monotonic() < self._not_before:
             raise MlflowUnavailableError("the last call failed")
         call = asyncio.get_running_loop().run_in_executor(self._thread, self._complete, results, tags)
@@ -56,7 +71,7 @@ class RunWriter:
             log.warning("MLflow unavailable; runs of %s are completed later: %s", results.sweep, error)
             raise MlflowUnavailableError(str(error)) from error
 
-    def _complete(self, results: SweepResults, tags: Mapping[str, str]) -> dict[str, str] | None:
+    def _complete(self, results: SweepResults, tags: Mapping[str, str]) -> Completion:
         client = tracking_client(self._tracking_uri)
         number = experiment_id(client, results.mlflow_experiment, {run_tags.SWEEP: results.sweep})
         runs = list(_runs(client, number, results))
@@ -64,9 +79,10 @@ class RunWriter:
         until = monotonic() + PASS_TIMEOUT  # from here: reading a busy server can take longer than that
         for change in todo:
             if monotonic() > until:
-                return None
+                return Completion(self._main_runs(number, results, runs), complete=False)
             self._apply(client, number, change, tags)
-        return self._urls(number, results, list(_runs(client, number, results)) if todo else runs)
+        runs = list(_runs(client, number, results)) if todo else runs
+        return Completion(self._main_runs(number, results, runs), complete=True)
 
     def _apply(self, client: "MlflowClient", number: str, change: RunChange, tags: Mapping[str, str]) -> None:
         from mlflow.exceptions import MlflowException  # noqa: PLC0415  see tracking_client
@@ -78,14 +94,13 @@ class RunWriter:
                 raise
             log.warning("MLflow rejected the run of %s: %s", change.trial.name, error)
 
-    def _urls(self, number: str, results: SweepResults, runs: list[Run]) -> dict[str, str]:
+    def _main_runs(self, number: str, results: SweepResults, runs: list[Run]) -> dict[str, MainRun]:
         by_trial: dict[str, list[Run]] = {}
         for run in runs:
             by_trial.setdefault(run.trial, []).append(run)
         main = {trial: main_run(each, results.space.metric) for trial, each in by_trial.items()}
-        return {
-            trial: f"{self._ui}/#/experiments/{number}/runs/{run.id}" for trial, run in main.items() if run
-        }
+        url = f"{self._ui}/#/experiments/{number}/runs"
+        return {trial: MainRun(run.id, f"{url}/{run.id}") for trial, run in main.items() if run}
 
 
 def _write(client: "MlflowClient", number: str, change: RunChange, tags: Mapping[str, str]) -> None:
@@ -99,16 +114,19 @@ def _write(client: "MlflowClient", number: str, change: RunChange, tags: Mapping
         own = {**tags, run_tags.RUN_NAME: trial.name, run_tags.TRIAL: trial.name, SOURCE_TAG: FROM_KATIB}
         started = _milliseconds(trial.started)
         run_id = client.create_run(number, started, own, run_name=trial.name).info.run_id
-    params = [Param(name, value) for name, value in change.params.items()]
-    for first in range(0, len(params), MAX_PARAMS_PER_REQUEST):
-        client.log_batch(run_id, params=params[first : first + MAX_PARAMS_PER_REQUEST])
-    if change.status:
+    elif change.status:
         client.set_terminated(run_id, change.status, _milliseconds(trial.ended))
+    params = [Param(name, value) for name, value in change.params.items()]
+    while len(params) > MAX_PARAMS_PER_REQUEST:
+        client.log_batch(run_id, params=params[:MAX_PARAMS_PER_REQUEST])
+        del params[:MAX_PARAMS_PER_REQUEST]
     at = _milliseconds(trial.ended) or _milliseconds(trial.started) or 0
     metrics = [Metric(name, value, at, 0) for name, value in change.metrics.items()]
     tags_ = [RunTag(name, value) for name, value in change.tags.items()]
-    if metrics or tags_:
-        client.log_batch(run_id, metrics=metrics, tags=tags_)
+    if metrics or params or tags_:
+        client.log_batch(run_id, metrics=metrics, params=params, tags=tags_)
+    if not change.run_id:
+        client.set_terminated(run_id, change.status, _milliseconds(trial.ended))
 
 
 def _runs(client: "MlflowClient", number: str, results: SweepResults) -> Iterator[Run]:

@@ -22,6 +22,7 @@ log = logging.getLogger(__name__)
 
 RESULTS_LABEL = "sweepbot/results"  # the sweep's ID; not the sweep label, which selects records
 SPACE_LABEL = "sweepbot/space"
+RUNS_LABEL, PENDING, COMPLETE = "sweepbot/runs", "pending", "complete"  # whether MLflow has all runs
 KEY = "results"
 PAGE = 20  # ConfigMaps in one answer, of up to 1 MiB each
 
@@ -56,6 +57,15 @@ class ResultsStore:
                 if results.space.name == space:
                     yield results
 
+    async def pending(self) -> AsyncGenerator[str]:
+        """Yield the IDs of the ended sweeps whose MLflow runs are still to be completed."""
+        labels = f"{RUNS_LABEL}={PENDING}"
+        kept = self._cluster.pages("ConfigMap", self._namespace, labels=labels, limit=PAGE)
+        async with aclosing(kept) as pages:
+            async for page, _ in pages:
+                for each in page:
+                    yield each["metadata"]["labels"][RESULTS_LABEL]
+
     async def all(self, more: str = "") -> AsyncGenerator[SweepResults]:
         """Yield the results of all ended sweeps, and skip unreadable ones. `more`: of the label selector."""
         labels = f"{RESULTS_LABEL}{more}"
@@ -78,6 +88,7 @@ class ResultsStore:
                     MANAGED_BY: "sweepbot",
                     RESULTS_LABEL: results.sweep,
                     SPACE_LABEL: label_value(results.space.name),
+                    RUNS_LABEL: PENDING if results.runs_pending else COMPLETE,
                 },
             },
             "binaryData": {KEY: b64encode(stored).decode()},

@@ -8,7 +8,7 @@ import json
 import math
 import re
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from time import monotonic
 from typing import Any
@@ -66,9 +66,8 @@ class TrackingApi:
                 found[run.trial] = run
         return found
 
-    def curves(self, runs: Iterable[Run], metric: str, *, most: int = MAX_POINTS) -> dict[str, Curve]:
-        """Return the curves of these runs, by trial, with up to `most` points each."""
-        trials = {run.id: run.trial for run in runs}
+    def curves(self, trials: Mapping[str, str], metric: str, *, most: int = MAX_POINTS) -> dict[str, Curve]:
+        """Return the curves by trial, with up to `most` points each. `trials`: by run ID."""
         points: dict[str, list[Point]] = {}
         for batch in _batches(list(trials), CURVES_PER_REQUEST):
             query = [

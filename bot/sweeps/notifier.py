@@ -9,7 +9,6 @@ from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import replace
 from datetime import timedelta
 
-from bot.charts.drawing import PictureWaitError
 from bot.clients import Clients
 from bot.core.commands import Command
 from bot.core.errors import RetryAfterError
@@ -57,7 +56,7 @@ class Notifier:
                 ts = await self._post(sweep, event)
             except (NotInChannelError, MessageRejectedError) as error:
                 log.warning("can't post %s of %s: %s", event.kind, sweep.id, error)
-            except (SlackBusyError, PictureWaitError) as later:
+            except RetryAfterError as later:
                 self._wait(later)
                 return sweep
             sweep = replace(sweep, outbox=sweep.outbox[1:])

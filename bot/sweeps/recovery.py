@@ -1,10 +1,11 @@
-"""Restore the records that Redis lost from their ConfigMaps, and wake all unfinished sweeps."""
+"""Restore from ConfigMaps what Redis lost: records, and the work items of runs; wake all unfinished sweeps."""
 
 import logging
 from contextlib import aclosing
 from dataclasses import dataclass, field
 
 from bot.clients import Clients
+from bot.core.work_item import ItemKind, WorkItem
 from bot.lifecycle.trouble import report_restored
 from bot.storage import sweep_configmap
 from k8s.objects import SWEEP_LABEL, Manifest
@@ -33,6 +34,9 @@ async def recover(clients: Clients) -> Recovered:
                 found.woken.add(sweep_id)
     for sweep_id in found.woken:
         await clients.wake(sweep_id)
+    async with aclosing(clients.kept_results.pending()) as pending:
+        async for sweep_id in pending:
+            await clients.queue.add(WorkItem(ItemKind.TRIAL_RUNS, sweep_id))
     return found
 
 

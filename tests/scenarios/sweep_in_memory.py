@@ -19,11 +19,13 @@ from bot.clients import Clients
 from bot.core.commands import Action, Command
 from bot.core.curves import MAX_FAILURES, LiveReading
 from bot.core.record import Phase
-from bot.core.work_item import WorkItem
+from bot.core.work_item import ItemKind, WorkItem
 from bot.gpus.hourly_store import HourlyStore
 from bot.registry.client import ImageMissingError
 from bot.registry.images import ImageRef
+from bot.reports.trial_runs_job import TrialRunsJob
 from bot.repos.git import Tip
+from bot.results.run_writer import Completion, MainRun, MlflowUnavailableError
 from bot.results.tracking_api import TrackingError
 from bot.slack.client import NotInChannelError
 from bot.storage.sweeps import Store
@@ -255,24 +257,42 @@ class FakeResults:
 
 
 class FakeLive:
-    """MLflow as a sweep sees it: `curves` by trial; `away` while it doesn't answer."""
+    """MLflow as a sweep sees it: `reported`; `away` while it doesn't answer."""
 
     def __init__(self):
-        self.curves_of, self.away, self.reads = {}, False, 0
+        self.reported, self.away, self.reads = {}, False, 0
 
     async def read(self, sweep_id, plan, wanted, query=None):
         self.reads += 1
         if self.away:
             return LiveReading(failures=MAX_FAILURES)
-        latest = {trial: curve[-1] for trial, curve in self.curves_of.items() if curve}
-        return LiveReading(
-            read=True, latest=latest, curves={trial: self.curves_of[trial] for trial in wanted(latest)}
-        )
+        known = self.reported
+        latest = {trial: curve[-1] for trial, curve in known.items() if curve}
+        return LiveReading(read=True, latest=latest, curves={trial: known[trial] for trial in wanted(latest)})
 
     async def curves(self, plan, points):
         if self.away:
             raise TrackingError("no answer within 8 s")
-        return {trial: tuple(curve) for trial, curve in self.curves_of.items()}
+        return {trial: tuple(curve) for trial, curve in self.reported.items()}
+
+    async def curves_of(self, trials, metric, points):
+        if self.away:
+            raise TrackingError("no answer within 8 s")
+        known = self.reported
+        return {trial: tuple(known[trial]) for trial in trials.values() if trial in known}
+
+
+class FakeRunWriter:
+    """An MLflow that has a run of each trial; `away` while it doesn't answer."""
+
+    def __init__(self):
+        self.away = False
+
+    async def complete(self, results, tags):
+        if self.away:
+            raise MlflowUnavailableError("away")
+        runs = {each.name: MainRun(each.name, f"http://mlflow/{each.name}") for each in results.trials}
+        return Completion(runs, complete=True)
 
 
 class FakePictures:
@@ -303,7 +323,7 @@ class SimulatedSweep:
         self.kubernetes = kubernetes.Store()
         self.katib, self.controllers = Katib(self.kubernetes), Controllers(self.kubernetes)
         self.slack = FakeSlack(invited=scenario.get("invited", True))
-        self.live = FakeLive()
+        self.live, self.run_writer = FakeLive(), FakeRunWriter()
         self.registry, self.git = (
             FakeRegistry(),
             FakeGit(scenario.get("space", SPACE), scenario.get("files", FILES)),
@@ -387,11 +407,19 @@ class SimulatedSweep:
             WorkerCrash, ApiError, UnreachableError, SlackApiError
         ):  # another worker runs the next reconcile
             await reconcile(lease, self.clients)
+            await self._complete_runs(item)
         await self.redis.delete(lease.key)
         await self.settle()
         await self._time_passes()
         await self.settle()
         await self._interfere((await self.record()).phase)
+
+    async def _complete_runs(self, sweep_id: str) -> None:
+        """Handle the work item of the runs, if the sweep's end has queued it."""
+        queued, item = "life:queue:ready", str(WorkItem(ItemKind.TRIAL_RUNS, sweep_id))
+        if await self.redis.zscore(queued, item) is not None:
+            again = await TrialRunsJob(self.clients, self.run_writer).run(sweep_id)
+            await (self.redis.zrem(queued, item) if again is None else asyncio.sleep(0))
 
     async def settle(self) -> None:
         """Run until nothing follows: a controller handles one change per step, also of kinds it ignores."""

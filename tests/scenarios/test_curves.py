@@ -17,9 +17,7 @@ async def test_curves_are_a_picture_sent_with_the_values_as_its_description(redi
         await session.until(Phase.RUNNING)
         _, [_, private] = await session.types("curves")
         assert "in MLflow has the metric `loss` yet. *Fix:* Log it while training" in private
-        session.simulation.live.curves_of = {
-            name: [Point(1, 0.5), Point(2, 0.25)] for name in trials(session)
-        }
+        session.simulation.live.reported = {name: [Point(1, 0.5), Point(2, 0.25)] for name in trials(session)}
         answer, [_, private] = await session.types("curves")
         assert answer.startswith(f"Looking up `{SWEEP}`")
         assert private.endswith("2 trials with `loss` in MLflow: picture sent by direct message.")
@@ -36,7 +34,7 @@ async def test_message_follows_running_trials_without_mlflow_too(redis):
         await session.until(Phase.RUNNING)
         await session.rounds(3)
         first, second = trials(session)
-        session.simulation.live.curves_of = {first: [Point(4, 0.5)], second: [Point(3, 0.25)]}
+        session.simulation.live.reported = {first: [Point(4, 0.5)], second: [Point(3, 0.25)]}
         await session.rounds(1)
         assert session.simulation.last.progress.live.trial == second
         session.simulation.live.away = True

@@ -4,6 +4,8 @@ import pytest
 
 from bot.core.curves import Point
 from bot.core.record import Phase
+from bot.reports.end_results import current_results
+from bot.sweeps.observe import observe
 from k8s.katib.status import STOPPED_EARLY
 from tests.scenarios.sweep_in_memory import SWEEP, Clock, SimulatedSweep
 
@@ -28,8 +30,8 @@ class Curves(SimulatedSweep):
     def report(self):
         """Give each trial without a value the next worse one; names don't tell which is later."""
         for name in self.trials():
-            number = len(self.live.curves_of)
-            self.live.curves_of.setdefault(name, [Point(1, 0.1 * (number + 1), float(number))])
+            number = len(self.live.reported)
+            self.live.reported.setdefault(name, [Point(1, 0.1 * (number + 1), float(number))])
 
     async def until(self, fact, most=40):
         for _ in range(most):
@@ -58,12 +60,17 @@ def running(sweep):
     }
 
 
+async def results_of(sweep):
+    seen = await observe(await sweep.record(), (), sweep.clients)
+    return (await current_results(sweep.last, seen, sweep.clients)).trials
+
+
 async def test_poor_trial_is_stopped_and_replaced(redis):
     sweep = Curves(redis, Clock(None), **ASHA)
     async with sweep.started():
         await sweep.until(lambda: len(running(sweep)) == 3)
         sweep.report()
-        *_, third = sweep.live.curves_of
+        *_, third = sweep.live.reported
         await sweep.until(lambda: any("stopped 1 trial early" in text for text in sweep.slack.posted))
         assert sweep.stopped() == [third]
         assert third not in running(sweep)
@@ -74,6 +81,9 @@ async def test_poor_trial_is_stopped_and_replaced(redis):
         await sweep.until(lambda: len(sweep.stopped()) == 2)
         await sweep.until(lambda: sum("early (asha)" in text for text in sweep.slack.posted) == 2)
         assert len(running(sweep)) == 2
+        stopped = {trial.name: trial for trial in await results_of(sweep)}
+        assert stopped[third].value == 0.30000000000000004
+        assert (await sweep.record()).progress.best is None
         assert all("cancelled" not in text for text in sweep.slack.posted)
 
 
@@ -114,7 +124,7 @@ async def test_crash_at_any_call_stops_one_trial_and_reports_it(redis, crash_at)
         while (await sweep.record()).phase is not Phase.RUNNING:
             await sweep.round()
         sweep.report()
-        *_, third = sweep.live.curves_of
+        *_, third = sweep.live.reported
         clock.crash_at = clock.calls + crash_at
         await sweep.until(lambda: any("stopped 1 trial early" in text for text in sweep.slack.posted))
         assert sweep.stopped() == [third]

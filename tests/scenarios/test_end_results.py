@@ -3,19 +3,23 @@
 import csv
 import re
 from dataclasses import replace
+from datetime import timedelta
 
 import pytest
 
 from bot.charts.drawing import Picture
 from bot.config.policy import Limits
+from bot.core.commands import Action, Command
 from bot.core.events import EventKind
 from bot.core.record import Phase
 from bot.core.request import SweepRequest
 from bot.core.space import Goal, command_line
 from bot.launch.space import parse_space
 from bot.reports.end_results import keep_results, stored_results
+from bot.reports.post_results import RUNS_TIMEOUT
 from bot.results.store import ResultsStore
 from k8s.katib.status import TrialState
+from tests.bot.factories import NOW, OWNER
 from tests.scenarios.sweep_in_memory import SWEEP, Clock, FakePictures, SimulatedSweep
 
 
@@ -24,7 +28,7 @@ async def ended(redis):
     async with SimulatedSweep(redis, Clock(None), image=True).started() as simulation:
         for _ in range(40):
             await simulation.round()
-            if (await simulation.record()).phase.final:
+            if (record := await simulation.record()).phase.final and not record.outbox:
                 break
         yield simulation
 
@@ -40,6 +44,10 @@ async def test_results_of_an_ended_sweep_outlive_katibs_objects_redis_and_the_re
     assert found.best_trial.parameters == {"width": "c"}
     assert {trial.state for trial in found.trials} == {TrialState.SUCCEEDED}
     assert {trial.node for trial in found.trials} == {"n1"}
+    assert (found.runs_pending, {trial.run_url for trial in found.trials}) == (
+        False,
+        {f"http://mlflow/{trial.name}" for trial in found.trials},
+    )
     assert await keep_results(ended.last, ended.clients) == found  # from the stored record
 
 
@@ -59,6 +67,7 @@ async def test_every_figure_of_the_messages_is_in_the_csv(ended):
     files = dict(ended.slack.files)
     rows = list(csv.DictReader(files["results.csv"].splitlines()))
     assert [row["loss"] for row in rows] == ["0.1", "0.3", "0.5"]
+    assert [row["run_url"] for row in rows] == [f"http://mlflow/{row['trial']}" for row in rows]
     known = {f"{float(row['loss']):.6g}": row for row in rows}
     [table] = [text for text in ended.slack.posted if text.startswith("3 trials by `loss`")]
     for line in table.splitlines()[1:]:
@@ -93,6 +102,33 @@ async def test_files_wait_for_the_picture_and_nothing_is_posted_twice(redis):
         assert len([text for text in simulation.slack.posted if text.startswith("3 trials by `loss`")]) == 1
         assert [name for name, _ in simulation.slack.files] == ["results.csv", "best.yaml"]
         assert any(text.endswith("The picture couldn't be drawn.") for text in simulation.slack.posted)
+
+
+async def test_files_are_posted_a_minute_after_the_end_while_mlflow_is_away(redis):
+    scenario, passed = SimulatedSweep(redis, Clock(None), image=True), timedelta(0)
+    scenario.run_writer.away, scenario.clients.now = True, lambda: NOW + passed
+    async with scenario.started() as simulation:
+        for _ in range(40):
+            await simulation.round()
+            if (record := await simulation.record()).phase.final:
+                break
+        assert [event.kind for event in record.outbox] == [EventKind.RESULT_FILES]
+        passed = RUNS_TIMEOUT - timedelta(seconds=1)
+        await simulation.round()
+        assert simulation.slack.files == []
+        passed = RUNS_TIMEOUT
+        await simulation.round()
+        files = dict(simulation.slack.files)
+        assert len(files) == 3
+        assert [row["run_url"] for row in csv.DictReader(files["results.csv"].splitlines())] == [""] * 3
+
+
+async def test_results_command_sends_the_csv_of_the_end(ended):
+    command = Command(action=Action.RESULTS, user=OWNER, user_name="ada", response_url="https://hooks/2")
+    await ended.store.add_command(SWEEP, command)
+    await ended.round()
+    posted, sent = (dict(ended.slack.files)[name] for name in ("results.csv", f"{SWEEP}.csv"))
+    assert sent == posted
 
 
 class SlowPictures(FakePictures):

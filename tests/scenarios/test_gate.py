@@ -142,7 +142,7 @@ async def test_silent_first_trial_opens_the_gate_once_it_reports_a_metric_or_use
         if sign == "GPU":
             await simulation.store.add_busy_trial(first)
         else:
-            simulation.live.curves_of = {first: [Point(step=1, value=0.5)]}
+            simulation.live.reported = {first: [Point(step=1, value=0.5)]}
         for _ in range(3):
             await simulation.round()
         assert (len(trials(simulation)), simulation.last.gated) == (2, False)

@@ -1,14 +1,18 @@
 """The runs that MLflow has of a sweep, after its end."""
 
+import math
 from dataclasses import replace
 from datetime import timedelta
 
 import pytest
 from mlflow import MlflowClient
 
+from bot.core.curves import Point
 from bot.reports.end_results import stored_results
 from bot.reports.trial_runs_job import NEXT_PASS_DELAY, UNAVAILABLE_DELAY, TrialRunsJob
 from bot.results.run_writer import RunWriter
+from bot.results.store import ResultsStore
+from bot.sweeps.recovery import recover
 from tests.bot.factories import NOW
 from tests.scenarios.sweep_in_memory import SWEEP, Clock, SimulatedSweep
 
@@ -16,6 +20,7 @@ from tests.scenarios.sweep_in_memory import SWEEP, Clock, SimulatedSweep
 @pytest.fixture
 async def ended(redis):
     async with SimulatedSweep(redis, Clock(None), image=True).started() as simulation:
+        simulation.run_writer.away = True
         for _ in range(40):
             await simulation.round()
             if (await simulation.record()).phase.final:
@@ -52,8 +57,42 @@ async def test_runs_are_written_later_while_mlflow_is_away_and_given_up_after_a_
     assert [await job.run(SWEEP) for _ in range(3)] == [UNAVAILABLE_DELAY] * 3
     assert caplog.text.count("MLflow unavailable") == 1
     late = replace(ended.clients, now=lambda: NOW + timedelta(days=8))
+    assert await pending(ended) == [SWEEP]
     assert await TrialRunsJob(late, job._writer).run(SWEEP) is None
+    assert await pending(ended) == []
     assert await job.run("lr-other-otter") is None
+
+
+async def pending(ended):
+    return [each async for each in ResultsStore(ended.cluster, "sweeps").pending()]
+
+
+async def test_runs_are_written_even_if_redis_is_lost_right_after_the_end(ended, tracking):
+    await ended.redis.flushall()
+    await recover(replace(ended.clients, cluster=ended.cluster))
+    assert await ended.redis.zscore("life:queue:ready", f"runs: {SWEEP}") is not None
+    assert await TrialRunsJob(ended.clients, RunWriter(tracking, "http://ui")).run(SWEEP) is None
+    results = await stored_results(SWEEP, ended.clients)
+    assert all(trial.run_url for trial in results.trials)
+    await ended.redis.flushall()
+    await recover(replace(ended.clients, cluster=ended.cluster))
+    assert await ended.redis.zscore("life:queue:ready", f"runs: {SWEEP}") is None
+
+
+async def test_curves_of_the_best_trials_are_stored_without_values_that_are_not_finite(ended, tracking):
+    trials = {trial.name for trial in (await stored_results(SWEEP, ended.clients)).trials}
+    curve = [Point(1, math.nan, 7.0), Point(2, 0.5, 8.0)]
+    ended.live.reported = dict.fromkeys(trials, curve)
+    await TrialRunsJob(ended.clients, RunWriter(tracking, "http://ui")).run(SWEEP)
+    results = await stored_results(SWEEP, ended.clients)
+    assert results.curves == dict.fromkeys(trials, (Point(2, 0.5),))
+
+
+async def test_curves_that_mlflow_does_not_answer_leave_the_runs_written(ended, tracking):
+    ended.live.away = True
+    assert await TrialRunsJob(ended.clients, RunWriter(tracking, "http://ui")).run(SWEEP) is None
+    results = await stored_results(SWEEP, ended.clients)
+    assert (results.curves, results.runs_pending) == ({}, False)
 
 
 async def test_results_that_a_later_end_stored_meanwhile_are_not_overwritten(ended, tracking):

@@ -8,7 +8,8 @@ import pytest
 from PIL import Image
 
 from bot.charts.axes import POINTS_MAX, Scale, objective_range, shown
-from bot.charts.picture import MAX_ALT, Content, alt_text, png
+from bot.charts.picture import MAX_ALT, Content, _figure, alt_text, png
+from bot.core.curves import Point
 from bot.core.space import Goal, Parameter
 from k8s.katib.status import TrialState
 from tests.bot.charts.test_importances import known
@@ -41,6 +42,20 @@ def test_picture_has_a_panel_for_each_view():
     with_importances = drawn(known(60))
     assert {few.width, many.width, with_importances.width} == {1200}
     assert few.height < many.height < with_importances.height
+
+
+def test_picture_has_the_curves_of_the_best_trials_with_their_objectives():
+    results = spread([0.3, 0.2], given=numbers)
+    names = [trial.name for trial in results.trials]
+    curves = {names[0]: (Point(1, 0.9), Point(2, 0.31)), names[1]: (Point(1, 0.2),)}
+    content = Content(replace(results, curves=curves))
+    assert list(content.curves) == names[:1]  # a single point is no curve
+    assert "Learning curves of the best 1 trial." in alt_text(content)
+    figure = _figure(content)
+    assert [text.get_text() for text in figure.axes[1].get_legend().get_texts()] == ["t0  0.3"]
+    labels = [axes.get_ylabel() for axes in figure.axes if axes.get_ylabel()]
+    assert labels == ["val_loss"] * 4  # of the curves, the left slice of both rows, and the color bar
+    assert drawn(replace(results, curves=curves)).height > drawn(results).height
 
 
 def test_picture_is_opaque_so_that_it_is_readable_on_dark():

@@ -6,10 +6,10 @@ from io import StringIO
 
 import pytest
 
-from bot.answers import messages
 from bot.core.number_format import as_csv
-from k8s.katib.status import Trial, TrialState
-from tests.bot.factories import PLAN, a_sweep
+from bot.results.csv_file import csv_text
+from tests.bot.factories import SPACE
+from tests.bot.results.factories import a_result, some_results
 
 
 @pytest.mark.parametrize(
@@ -33,8 +33,7 @@ def test_as_csv_writes_no_formulas_and_keeps_numbers(value, cell):
 
 
 def test_results_table_of_a_sweep_is_safe():
-    name = PLAN.space.parameters[0].name
-    done = TrialState.SUCCEEDED
-    trial = Trial(name="lr-1", state=done, value=-0.123456, parameters={name: "-1+1"}, raw={})
-    _, sheet = messages.results(a_sweep(), replace(PLAN.space, parameters=PLAN.space.parameters[:1]), [trial])
-    assert list(csv.reader(StringIO(sheet)))[1] == ["lr-1", "done", "-0.123456", "'-1+1"]
+    space = replace(SPACE, parameters=SPACE.parameters[:1])
+    trial = a_result("1", -0.123456, parameters={space.parameters[0].name: "-1+1"})
+    [_, row] = csv.reader(StringIO(csv_text(some_results(trial, space=space))))
+    assert row[:4] == ["lr-brave-otter-1", "done", "-0.123456", "'-1+1"]

@@ -144,6 +144,8 @@ def test_end_events_with_notify_dm_go_to_the_owner_too():
     sweep = a_sweep(Phase.STOPPING)
     sweep = replace(sweep, request=replace(sweep.request, notify=Notify.DM))
     assert [event.to_user for event in end_events(sweep, Phase.FAILED)] == ["", OWNER]
+    *_, table, files = end_events(replace(sweep, submitted=True), Phase.FAILED)  # the files can wait
+    assert (table.kind, files.kind) == (EventKind.RESULTS, EventKind.RESULT_FILES)
 
 
 def test_end_events_without_a_thread_go_to_owner_and_canceller():

@@ -19,6 +19,7 @@ from bot.lifecycle.phases import (
     submitted,
 )
 from bot.messages.events import event_text
+from bot.results.collect import Sources, collect
 from k8s.jobs import JobState
 from k8s.katib.status import TrialState
 from tests.bot.factories import ADMIN, CONFIG, NOW, OWNER, PLAN, a_sweep
@@ -294,7 +295,7 @@ def test_running_equal_result_keeps_the_reported_best():
     second = after(first, experiment=OPEN, trials=tie)
     assert len(second.outbox) == 1
     assert second.progress.best.trial == "t9", "the reported trial stays the best"
-    table, _ = results(second, PLAN.space, tie)
+    table = results(second, collect(second, PLAN, Sources(trials=tie)))
     assert table.text.splitlines()[-2].startswith("`val_loss` 0.5 in `t9`")
 
 

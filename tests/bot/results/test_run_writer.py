@@ -11,7 +11,7 @@ from mlflow.store.entities import PagedList
 
 from bot.results import run_tags, run_writer
 from bot.results.experiments import CLIENT_SETTINGS
-from bot.results.run_writer import MlflowUnavailableError, RunWriter
+from bot.results.run_writer import Completion, MainRun, MlflowUnavailableError, RunWriter
 from k8s.katib.status import TrialState
 from tests.bot.factories import NOW
 from tests.bot.results.factories import a_result, some_results
@@ -46,8 +46,9 @@ def runs(store):
 
 
 async def test_silent_trials_get_their_runs_once(store, writer):
-    urls = await writer.complete(RESULTS, TAGS)
-    assert await writer.complete(RESULTS, TAGS) == urls
+    done = await writer.complete(RESULTS, TAGS)
+    assert done.complete
+    assert await writer.complete(RESULTS, TAGS) == done
     first, second = (runs(store)[name] for name in ("t1", "t2"))
     assert first.data.params == {"lr": "0.01", "layers": "2", "optimizer": "adam"}
     assert (first.data.metrics, second.data.metrics) == ({"val_loss": 0.5}, {})
@@ -57,7 +58,8 @@ async def test_silent_trials_get_their_runs_once(store, writer):
         first.data.tags.items()
     )
     number = first.info.experiment_id
-    assert urls["lr-brave-otter-t1"] == f"http://ui/#/experiments/{number}/runs/{first.info.run_id}"
+    url = f"http://ui/#/experiments/{number}/runs/{first.info.run_id}"
+    assert done.runs["lr-brave-otter-t1"] == MainRun(first.info.run_id, url)
 
 
 @pytest.mark.parametrize("crash_at", range(1, 10))
@@ -83,7 +85,7 @@ async def test_worker_that_dies_at_any_call_leaves_no_second_run(store, writer, 
     monkeypatch.setattr(run_writer, "tracking_client", lambda uri: Dying(real(uri)))
     with pytest.raises(MlflowUnavailableError):
         await writer.complete(RESULTS, TAGS)
-    assert len(await writer.complete(RESULTS, TAGS)) == 2
+    assert len((await writer.complete(RESULTS, TAGS)).runs) == 2
     found = runs(store)
     assert found["t1"].data.metrics == {"val_loss": 0.5}
     assert [run.info.status for _, run in sorted(found.items())] == ["FINISHED", "FAILED"]
@@ -122,8 +124,8 @@ async def test_thousand_complete_runs_are_read_in_pages_and_none_is_written(monk
 
     monkeypatch.setattr(run_writer, "tracking_client", lambda _: Reading())
     trials = [a_result(f"t{number}") for number in range(1000)]
-    urls = await RunWriter("http://mlflow", "http://ui").complete(some_results(*trials), TAGS)
-    assert (len(urls), calls) == (1000, [*range(0, 1000, run_writer.PAGE_SIZE)])
+    done = await RunWriter("http://mlflow", "http://ui").complete(some_results(*trials), TAGS)
+    assert (len(done.runs), calls) == (1000, [*range(0, 1000, run_writer.PAGE_SIZE)])
 
 
 def complete_run(number):
@@ -135,9 +137,9 @@ def complete_run(number):
 
 async def test_pass_ends_in_time_and_the_next_one_continues(store, writer, monkeypatch):
     monkeypatch.setattr(run_writer, "PASS_TIMEOUT", -1)
-    assert await writer.complete(RESULTS, TAGS) is None
+    assert await writer.complete(RESULTS, TAGS) == Completion({}, complete=False)
     monkeypatch.setattr(run_writer, "PASS_TIMEOUT", 60)
-    assert len(await writer.complete(RESULTS, TAGS)) == 2
+    assert len((await writer.complete(RESULTS, TAGS)).runs) == 2
 
 
 async def test_pass_writes_even_if_reading_took_longer_than_a_pass(store, writer, monkeypatch):
@@ -149,7 +151,7 @@ async def test_pass_writes_even_if_reading_took_longer_than_a_pass(store, writer
 
     monkeypatch.setattr(run_writer, "_runs", slow_runs)
     monkeypatch.setattr(run_writer, "monotonic", lambda: seconds[0])
-    assert len(await writer.complete(RESULTS, TAGS)) == 2
+    assert len((await writer.complete(RESULTS, TAGS)).runs) == 2
 
 
 async def test_silent_server_is_called_once_and_then_left_alone(caplog, monkeypatch):

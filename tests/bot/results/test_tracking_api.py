@@ -86,7 +86,7 @@ def test_curves_equal_those_of_the_real_server(server):
         "lr-brave-otter-bbb": 2**40,
         "lr-brave-otter-ccc": 0,
     }
-    curves = api.curves(runs.values(), "loss")
+    curves = api.curves({run.id: trial for trial, run in runs.items()}, "loss")
     assert curves["lr-brave-otter-aaa"] == (Point(0, 0.9, 2.0), Point(1, 0.5, 2.001), Point(2, 0.3, 2.002))
     assert [(p.step, str(p.value)) for p in curves["lr-brave-otter-bbb"]] == [
         (1, "0.8"),
@@ -117,8 +117,10 @@ def test_runs_are_read_in_pages_and_long_histories_sampled(server, monkeypatch):
     api = TrackingApi(server)
     runs = api.runs("digits/many", "loss")
     assert len(runs) == 31
-    assert {len(curve) for curve in api.curves(runs.values(), "loss").values()} == {1, 900}
-    [sample] = api.curves([runs["lr-brave-otter-long"]], "loss", most=50).values()
+    assert {
+        len(curve) for curve in api.curves({run.id: trial for trial, run in runs.items()}, "loss").values()
+    } == {1, 900}
+    [sample] = api.curves({runs["lr-brave-otter-long"].id: "long"}, "loss", most=50).values()
     assert (len(sample), sample[0].step, sample[-1].step) == (50, 0, 899)
 
 
