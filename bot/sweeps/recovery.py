@@ -1,4 +1,4 @@
-"""Restore from ConfigMaps what Redis lost: records, and the work items of runs; wake all unfinished sweeps."""
+"""Restore from ConfigMaps what Redis lost, records and work items of runs; wake all unfinished sweeps."""
 
 import logging
 from contextlib import aclosing
