@@ -39,7 +39,7 @@ from bot.core.errors import UserError
 from bot.core.thresholds import IdleThresholds
 from bot.core.wording import listed, shortened
 from bot.registry.images import ImageName
-from k8s.katib.spec import PodShape
+from k8s.katib.trial_pod import PodShape
 
 URL = re.compile(r"(?P<scheme>https?)://[A-Za-z0-9.-]+(:\d+)?/(?P<path>[A-Za-z0-9._~/-]*)")
 

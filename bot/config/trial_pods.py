@@ -16,7 +16,8 @@ from bot.config.keys import (
 )
 from bot.config.yaml_reader import Node, entries
 from bot.core.wording import listed, shortened
-from k8s.katib.spec import KUBERNETES_GRACE, TRIAL_UID, PodShape, Volume
+from k8s.katib.spec import KUBERNETES_GRACE
+from k8s.katib.trial_pod import TRIAL_UID, PodShape, Volume
 
 QUANTITY = re.compile(r"\d+(\.\d+)?(m|[kMGT]i?)?")
 QUANTITY_TYPE: Schema = {

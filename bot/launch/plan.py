@@ -14,8 +14,9 @@ from bot.core.request import SweepRequest
 from bot.core.space import TENSORBOARD_PARAMETER, Goal, MetricSource, Parameter, SearchSpace
 from bot.launch.metrics import collector
 from bot.results import run_tags
-from k8s.katib.spec import REQUEST_ID, ExperimentSpec, Feasible, PodShape, experiment
+from k8s.katib.spec import REQUEST_ID, ExperimentSpec, Feasible, experiment
 from k8s.katib.training import TENSORBOARD_DIR
+from k8s.katib.trial_pod import PodShape, SecretVariables
 from k8s.names import label_value
 from k8s.objects import OWNER_LABEL, TEAM_LABEL
 
@@ -99,8 +100,7 @@ def _experiment(order: Order, image: str, settings: PlanSettings) -> ExperimentS
         image=image,
         gpus=order.request.gpus,
         env=_environment(order, settings),
-        env_secret=settings.mlflow_secret,
-        env_keys=run_tags.LOGIN_VARIABLES,
+        secrets=_secrets(settings),
         pull_secret=settings.image_registry_secret,
         shape=order.shape,
     )
@@ -157,6 +157,12 @@ def _environment(order: Order, settings: PlanSettings) -> dict[str, str]:
         "PYTHONUNBUFFERED": "1",  # else a crash loses the last log lines
         **_variables(order.space),
     }
+
+
+def _secrets(settings: PlanSettings) -> tuple[SecretVariables, ...]:
+    if not settings.mlflow_secret:
+        return ()
+    return (SecretVariables(name=settings.mlflow_secret, keys=run_tags.LOGIN_VARIABLES, optional=True),)
 
 
 def _feasible(parameter: Parameter) -> Feasible:

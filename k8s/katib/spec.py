@@ -8,12 +8,12 @@ running trials on their GPUs.
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from k8s.katib.training import Collector, metrics_collector_spec, shell
+from k8s.katib.training import Collector, metrics_collector_spec
+from k8s.katib.trial_pod import PodShape, SecretVariables, trial_pod
 from k8s.objects import MANAGED_BY, SWEEP_LABEL, Manifest
 
 MAIN = "main"
 REQUEST_ID = "sweepbot/delivery"  # annotation: id of the request that created this experiment
-TRIAL_UID = 1000
 EXPERIMENT_LABEL = "katib.kubeflow.org/experiment"
 TRIAL_LABEL = "katib.kubeflow.org/trial"
 TRIAL_NAME = "${trialParameters.trialName}"  # what Katib replaces by the trial's name
@@ -29,29 +29,6 @@ class Feasible:
     name: str
     type: str  # double | int | categorical
     space: Manifest  # min, max, step, distribution | list; every value a string
-
-
-@dataclass(frozen=True, kw_only=True)
-class Volume:
-    """A PersistentVolumeClaim in the trials' namespace, and its mount path."""
-
-    claim: str
-    at: str
-    read_only: bool
-
-
-@dataclass(frozen=True, kw_only=True)
-class PodShape:
-    """Settings of trial pods on one cluster, the same for all sweeps."""
-
-    runtime_class: str = ""
-    nodes: dict[str, str] = field(default_factory=dict)  # node selector
-    tolerations: tuple[dict[str, str], ...] = ()
-    cpu: str = ""  # requested
-    memory: str = ""  # request and limit
-    volumes: tuple[Volume, ...] = ()
-    grace_seconds: int | None = None  # from SIGTERM to SIGKILL, unless the space sets it
-    user: int = TRIAL_UID  # user id of the training; 0: the image's user, mostly root
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,10 +57,10 @@ class ExperimentSpec:
     image: str
     gpus: int
     env: dict[str, str]
-    env_secret: str | None = None  # whose keys `env_keys` the training gets as variables, if it has them
-    env_keys: tuple[str, ...] = ()
+    secrets: tuple[SecretVariables, ...] = ()
+    directory: str = ""  # absolute path, created before the training starts; may contain the trial's name
     pull_secret: str | None = None
-    shape: PodShape = PodShape()
+    shape: PodShape = field(default_factory=PodShape)
     settings: dict[str, str] = field(default_factory=dict)  # of the algorithm
 
 
@@ -168,90 +145,10 @@ def _trial_template(spec: ExperimentSpec) -> Manifest:
                     ]
                 },
                 # Katib's webhook also labels pods, unless it is down and its failure policy ignores that.
-                "template": {"metadata": {"labels": ours}, "spec": _trial_pod(spec)},
+                "template": {"metadata": {"labels": ours}, "spec": trial_pod(spec, MAIN)},
             },
         },
     }
-
-
-def _trial_pod(spec: ExperimentSpec) -> Manifest:
-    container: Manifest = {
-        "name": MAIN,
-        "image": spec.image,
-        # Without a command, Katib's webhook would fetch the image's entrypoint from the registry over HTTPS.
-        "command": ["sh", "-c"],
-        "args": [shell(spec.command, spec.arguments, spec.collector)],
-        "env": [
-            *({"name": name, "value": value} for name, value in (_home(spec) | spec.env).items()),
-            *_secret_variables(spec),
-        ],
-        "securityContext": _security(spec),
-        "volumeMounts": [
-            {"name": "dshm", "mountPath": "/dev/shm"},  # noqa: S108 - shared memory of data loaders
-            *(
-                # Katib rejects a template with a false that Go leaves out.
-                {"name": f"volume-{number}", "mountPath": volume.at}
-                | ({"readOnly": True} if volume.read_only else {})
-                for number, volume in enumerate(spec.shape.volumes)
-            ),
-        ],
-    }
-    if resources := _resources(spec):
-        container["resources"] = resources
-    grace = spec.grace_seconds or spec.shape.grace_seconds
-    return {
-        "restartPolicy": "Never",
-        # Training doesn't use Kubernetes, and a Service named mlflow would set MLFLOW_PORT.
-        "automountServiceAccountToken": False,
-        "enableServiceLinks": False,
-        "containers": [container],
-        "volumes": [
-            {"name": "dshm", "emptyDir": {"medium": "Memory"}},
-            *(
-                {"name": f"volume-{number}", "persistentVolumeClaim": {"claimName": volume.claim}}
-                for number, volume in enumerate(spec.shape.volumes)
-            ),
-        ],
-        # The pod's deadline starts on its node: a Job's would include the wait for GPUs.
-        **({"activeDeadlineSeconds": round(spec.trial_hours * 3600)} if spec.trial_hours else {}),
-        **({"terminationGracePeriodSeconds": grace} if grace else {}),
-        **({"runtimeClassName": spec.shape.runtime_class} if spec.shape.runtime_class else {}),
-        **({"nodeSelector": spec.shape.nodes} if spec.shape.nodes else {}),
-        **({"tolerations": list(spec.shape.tolerations)} if spec.shape.tolerations else {}),
-        **({"imagePullSecrets": [{"name": spec.pull_secret}]} if spec.pull_secret else {}),
-    }
-
-
-def _security(spec: ExperimentSpec) -> Manifest:
-    """Return the training container's security context; Katib sets that of its collector in the same pod."""
-    least = {
-        "allowPrivilegeEscalation": False,
-        "capabilities": {"drop": ["ALL"]},
-        "seccompProfile": {"type": "RuntimeDefault"},
-    }
-    user = spec.shape.user
-    return least | ({"runAsNonRoot": True, "runAsUser": user, "runAsGroup": user} if user else {})
-
-
-def _home(spec: ExperimentSpec) -> dict[str, str]:
-    """Return name and home of a user that isn't in the image; PyTorch looks up the name."""
-    return {"HOME": "/tmp", "USER": "trial"} if spec.shape.user else {}  # noqa: S108 - in its container
-
-
-def _secret_variables(spec: ExperimentSpec) -> list[Manifest]:
-    """Return the variables from the Secret, by key: with `envFrom` it could set PATH."""
-    if not spec.env_secret:
-        return []
-    source = {"name": spec.env_secret, "optional": True}
-    return [{"name": key, "valueFrom": {"secretKeyRef": {**source, "key": key}}} for key in spec.env_keys]
-
-
-def _resources(spec: ExperimentSpec) -> Manifest:
-    sizes = {"cpu": spec.shape.cpu, "memory": spec.shape.memory}
-    requests = {name: size for name, size in sizes.items() if size}
-    limits: Manifest = {"nvidia.com/gpu": spec.gpus} if spec.gpus else {}
-    limits |= {"memory": spec.shape.memory} if spec.shape.memory else {}
-    return {name: found for name, found in (("limits", limits), ("requests", requests)) if found}
 
 
 def grace_of(manifest: Manifest) -> int:

@@ -33,7 +33,7 @@ def metrics_collector_spec(collector: Collector) -> Manifest:
     return {"collector": {"kind": collector.kind}, "source": {"fileSystemPath": place}}
 
 
-def shell(command: str, arguments: str, collector: Collector) -> str:
+def shell(command: str, arguments: str, collector: Collector, directory: str = "") -> str:
     """Return the training's one shell line. `$` in both texts is doubled, except in Katib's placeholders.
 
     Katib joins `sh -c` words unquoted and appends `&& echo completed > marker`, for StdOut after
@@ -49,6 +49,8 @@ def shell(command: str, arguments: str, collector: Collector) -> str:
 
     The training is the shell's only child, because Katib's early stopping terminates that one and fails if
     there are more: `tee` is started by a subshell that exits.
+
+    `directory`: created first; an absolute path without characters that are special in a shell.
     """
     training = f"( {command}{arguments and ' '}{arguments} )"
     flush = f"sleep {FLUSH_DELAY}; " if collector.tee else ""
@@ -56,7 +58,8 @@ def shell(command: str, arguments: str, collector: Collector) -> str:
     end = f"wait $p && trap - TERM && sleep {EXIT_DELAY}"
     if collector.tee:
         end = f"{end} || {{ r=$?; {flush}( exit $r ); }}"
-    return f"{{ {_setup(collector)}{training}{_output(collector)} & p=$!; {trap}; {end}; }}"
+    made = f"mkdir -p {directory} || exit 1; " if directory else ""
+    return f"{{ {made}{_setup(collector)}{training}{_output(collector)} & p=$!; {trap}; {end}; }}"
 
 
 def _setup(collector: Collector) -> str:

@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from k8s.katib.spec import PodShape, experiment, grace_of
+from k8s.katib.spec import experiment, grace_of
 from k8s.katib.training import Collector, shell
+from k8s.katib.trial_pod import PodShape
 from local.katib.pods import _wrap
 from local.kubernetes.container_inputs import expand
 from tests.k8s.test_katib import SPEC

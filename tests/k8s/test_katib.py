@@ -8,8 +8,9 @@ from datetime import UTC, datetime
 import pytest
 
 from k8s.katib.patches import kill_trial, pause_experiment, resume_experiment, stop_experiment
-from k8s.katib.spec import ExperimentSpec, Feasible, PodShape, experiment, with_image
+from k8s.katib.spec import ExperimentSpec, Feasible, experiment, with_image
 from k8s.katib.status import ExperimentState, TrialState, read_experiment, read_trial, ui_link
+from k8s.katib.trial_pod import PodShape
 from k8s.objects import Ref
 from tests.recordings.__init__ import FOLDER, body
 

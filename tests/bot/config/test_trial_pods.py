@@ -7,7 +7,7 @@ import pytest
 from bot.config.policy import parse_config
 from bot.core.errors import UserError
 from bot.launch.plan import plan
-from k8s.katib.spec import PodShape, Volume
+from k8s.katib.trial_pod import PodShape, Volume
 from tests.bot.factories import ORDER, SETTINGS
 
 REPOSITORIES = "repositories:\n  digits: {url: https://git.example/digits.git}\n"

@@ -1,0 +1,183 @@
+"""Build the pod of a trial: its container, its resources, and the machines that it can run on."""
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from k8s.katib.training import shell
+from k8s.objects import GPU, SWEEP_LABEL, Manifest
+from k8s.quantities import canonical
+
+if TYPE_CHECKING:
+    from k8s.katib.spec import ExperimentSpec
+
+TRIAL_UID = 1000
+MAX_WEIGHT = 100  # of a preference; Kubernetes accepts 1 to 100
+
+
+@dataclass(frozen=True, kw_only=True)
+class Volume:
+    """A PersistentVolumeClaim in the trials' namespace, and its mount path."""
+
+    claim: str
+    at: str
+    read_only: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class SecretVariables:
+    """A Secret in the trials' namespace, and those of its keys that become variables of the same name."""
+
+    name: str
+    keys: tuple[str, ...]
+    optional: bool = False  # whether the training starts without it
+
+
+@dataclass(frozen=True, kw_only=True)
+class PodShape:
+    """Settings of a trial's pod: those of the cluster, with those of its profile and team."""
+
+    runtime_class: str = ""
+    nodes: dict[str, str] = field(default_factory=dict)  # node selector
+    node_choices: dict[str, tuple[str, ...]] = field(default_factory=dict)  # labels with several values
+    tolerations: tuple[dict[str, str], ...] = ()
+    resource: str = GPU  # that a GPU, or a MIG slice, is requested as
+    cpu: str = ""  # requested
+    whole_cpus: bool = False  # CPU limit = request, which the kubelet's static policy needs
+    memory: str = ""  # request and limit
+    shared_memory: str = ""  # size limit of /dev/shm; counts toward the memory
+    resources: dict[str, str] = field(default_factory=dict)  # others, such as rdma/hca
+    volumes: tuple[Volume, ...] = ()
+    grace_seconds: int | None = None  # from SIGTERM to SIGKILL, unless the space sets it
+    user: int = TRIAL_UID  # user id of the training; 0: the image's user, mostly root
+    scheduler: str = ""  # "": the cluster's default
+    priority_class: str = ""
+    pack: bool = False  # prefer machines that other trials use
+
+
+def requests(shape: PodShape, gpus: int) -> dict[str, str]:
+    """Return what a trial requests of its machine, as quantities by resource."""
+    sizes = {"cpu": shape.cpu, "memory": shape.memory, shape.resource: str(gpus) if gpus else ""}
+    return {name: size for name, size in (sizes | shape.resources).items() if size}
+
+
+def trial_pod(spec: "ExperimentSpec", name: str) -> Manifest:
+    """Return the pod's spec; `name`: of the container of the training."""
+    container: Manifest = {
+        "name": name,
+        "image": spec.image,
+        # Without a command, Katib's webhook would fetch the image's entrypoint from the registry over HTTPS.
+        "command": ["sh", "-c"],
+        "args": [shell(spec.command, spec.arguments, spec.collector, spec.directory)],
+        "env": [
+            *({"name": name, "value": value} for name, value in (_home(spec) | spec.env).items()),
+            *_secret_variables(spec),
+        ],
+        "securityContext": _security(spec),
+        "volumeMounts": [
+            {"name": "dshm", "mountPath": "/dev/shm"},  # noqa: S108 - shared memory of data loaders
+            *(
+                # Katib rejects a template with a false that Go leaves out.
+                {"name": f"volume-{number}", "mountPath": volume.at}
+                | ({"readOnly": True} if volume.read_only else {})
+                for number, volume in enumerate(spec.shape.volumes)
+            ),
+        ],
+    }
+    if resources := _resources(spec):
+        container["resources"] = resources
+    grace = spec.grace_seconds or spec.shape.grace_seconds
+    return {
+        "restartPolicy": "Never",
+        # Training doesn't use Kubernetes, and a Service named mlflow would set MLFLOW_PORT.
+        "automountServiceAccountToken": False,
+        "enableServiceLinks": False,
+        "containers": [container],
+        "volumes": [
+            {"name": "dshm", "emptyDir": {"medium": "Memory"} | _limit(spec.shape)},
+            *(
+                {"name": f"volume-{number}", "persistentVolumeClaim": {"claimName": volume.claim}}
+                for number, volume in enumerate(spec.shape.volumes)
+            ),
+        ],
+        # The pod's deadline starts on its node: a Job's would include the wait for GPUs.
+        **({"activeDeadlineSeconds": round(spec.trial_hours * 3600)} if spec.trial_hours else {}),
+        **({"terminationGracePeriodSeconds": grace} if grace else {}),
+        **({"runtimeClassName": spec.shape.runtime_class} if spec.shape.runtime_class else {}),
+        **({"nodeSelector": spec.shape.nodes} if spec.shape.nodes else {}),
+        **_affinity(spec),
+        **({"tolerations": list(spec.shape.tolerations)} if spec.shape.tolerations else {}),
+        **({"schedulerName": spec.shape.scheduler} if spec.shape.scheduler else {}),
+        **({"priorityClassName": spec.shape.priority_class} if spec.shape.priority_class else {}),
+        **({"imagePullSecrets": [{"name": spec.pull_secret}]} if spec.pull_secret else {}),
+    }
+
+
+def _security(spec: "ExperimentSpec") -> Manifest:
+    """Return the training container's security context; Katib sets that of its collector in the same pod."""
+    least = {
+        "allowPrivilegeEscalation": False,
+        "capabilities": {"drop": ["ALL"]},
+        "seccompProfile": {"type": "RuntimeDefault"},
+    }
+    user = spec.shape.user
+    return least | ({"runAsNonRoot": True, "runAsUser": user, "runAsGroup": user} if user else {})
+
+
+def _home(spec: "ExperimentSpec") -> dict[str, str]:
+    """Return name and home of a user that isn't in the image; PyTorch looks up the name."""
+    return {"HOME": "/tmp", "USER": "trial"} if spec.shape.user else {}  # noqa: S108 - in its container
+
+
+def _secret_variables(spec: "ExperimentSpec") -> list[Manifest]:
+    """Return the variables from Secrets, by key: with `envFrom` a Secret could set PATH."""
+    return [
+        {"name": key, "valueFrom": {"secretKeyRef": _source(secret) | {"key": key}}}
+        for secret in spec.secrets
+        for key in secret.keys
+    ]
+
+
+def _source(secret: SecretVariables) -> Manifest:
+    # Katib rejects a template with a false that Go leaves out.
+    return {"name": secret.name} | ({"optional": True} if secret.optional else {})
+
+
+def _limit(shape: PodShape) -> Manifest:
+    return {"sizeLimit": canonical(shape.shared_memory)} if shape.shared_memory else {}
+
+
+def _resources(spec: "ExperimentSpec") -> Manifest:
+    shape = spec.shape
+    found = requests(shape, spec.gpus)
+    # A CPU limit throttles; without the static policy, only requests are set.
+    limits: Manifest = {name: size for name, size in found.items() if name != "cpu" or shape.whole_cpus}
+    limits |= {shape.resource: spec.gpus} if spec.gpus else {}
+    own = {name: size for name, size in found.items() if name in {"cpu", "memory"}}
+    return {name: each for name, each in (("limits", limits), ("requests", own)) if each}
+
+
+def _affinity(spec: "ExperimentSpec") -> Manifest:
+    """Return the machines that the pod needs, and those that it prefers."""
+    rules: Manifest = {}
+    if spec.shape.node_choices:
+        terms = [
+            {"key": key, "operator": "In", "values": list(values)}
+            for key, values in spec.shape.node_choices.items()
+        ]
+        required = {"nodeSelectorTerms": [{"matchExpressions": terms}]}
+        rules["nodeAffinity"] = {"requiredDuringSchedulingIgnoredDuringExecution": required}
+    if spec.shape.pack and spec.gpus:
+        rules["podAffinity"] = {"preferredDuringSchedulingIgnoredDuringExecution": [_in_use()]}
+    return {"affinity": rules} if rules else {}
+
+
+def _in_use() -> Manifest:
+    """Prefer machines with other trials, so that whole ones stay free.
+
+    The scheduler spreads pods by default (NodeResourcesFit, LeastAllocated); only its own configuration can
+    change that, and a pod's preference changes it for trials alone. A trial that needs a whole machine fits
+    on no used one, so it needs no exception.
+    """
+    trials = {"matchExpressions": [{"key": SWEEP_LABEL, "operator": "Exists"}]}
+    term = {"labelSelector": trials, "namespaceSelector": {}, "topologyKey": "kubernetes.io/hostname"}
+    return {"weight": MAX_WEIGHT, "podAffinityTerm": term}

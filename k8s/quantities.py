@@ -1,0 +1,42 @@
+"""Kubernetes quantities: read, scale, and write them as the API server does. Pure."""
+
+import re
+from fractions import Fraction
+
+QUANTITY = re.compile(r"(\d{1,18}(?:\.\d{1,9})?)(m|[kMGTP]|[KMGTP]i)?")
+_DECIMAL = {"m": Fraction(1, 1000), "": Fraction(1)} | {
+    s: Fraction(1000**n) for n, s in enumerate("kMGTP", 1)
+}
+_BINARY = {f"{s}i": Fraction(1024**n) for n, s in enumerate("KMGTP", 1)}
+_UNITS = _DECIMAL | _BINARY
+
+
+def amount(quantity: str) -> Fraction:
+    """Return a quantity as a number: `4Gi` is 4294967296, `500m` one half. Raises ValueError."""
+    found = QUANTITY.fullmatch(quantity)
+    if not found:
+        raise ValueError(f"{quantity} is not a quantity")
+    return Fraction(found[1]) * _UNITS[found[2] or ""]
+
+
+def canonical(quantity: str) -> str:
+    """Return it as the API server writes it: `0.5Gi` as `512Mi`, `1000m` as `1`. Raises ValueError.
+
+    Katib rejects a template in which Kubernetes would write a value differently, except under `resources`.
+    """
+    return _written(amount(quantity), binary=quantity.endswith("i"))
+
+
+def scaled(quantity: str, factor: Fraction, *, least: Fraction = Fraction(1, 1000)) -> str:
+    """Return a multiple of a quantity, rounded down to a multiple of `least`, but not to zero."""
+    value = amount(quantity) * factor
+    return _written(max(value // least, 1) * least, binary=quantity.endswith("i"))
+
+
+def _written(value: Fraction, *, binary: bool) -> str:
+    """Return the value with the largest unit that leaves a whole number."""
+    units = _BINARY | {"": Fraction(1)} if binary else _DECIMAL
+    for suffix, unit in sorted(units.items(), key=lambda each: -each[1]):
+        if value >= unit and (value / unit).denominator == 1:
+            return f"{value / unit}{suffix}"
+    return f"{-(-value // _DECIMAL['m'])}m" if value else "0"
