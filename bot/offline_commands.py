@@ -14,12 +14,15 @@ from bot.config.policy import Config, Repository, bare, read_config, repository
 from bot.config.settings import PlanSettings
 from bot.config.yaml_reader import MAX_CHARACTERS
 from bot.core.errors import UserError
+from bot.core.plan import SweepPlan
 from bot.core.record import SweepRecord
 from bot.core.request import Requester, SweepRequest
 from bot.core.space import SearchSpace
+from bot.launch.capacity import requested
 from bot.launch.command_line import parse, parse_options, read_values
 from bot.launch.describe import as_yaml, explain
 from bot.launch.plan import Order, check_command, check_mounts, plan
+from bot.launch.pods import pods_of, with_output
 from bot.launch.resolve import look_up
 from bot.launch.space import parse_space
 from bot.repos.git import Git, GitUnavailableError, logins
@@ -42,7 +45,9 @@ def run_space(arguments: argparse.Namespace) -> int:
     request = SweepRequest(**values)
     space = parse_space(text, str(arguments.file), request, config.limits)
     check_command(space.command)
-    check_mounts(space, config.trials)
+    if "SWEEPBOT_CONFIG" in os.environ:
+        pods = pods_of(request, with_output(space, space.name, config), "", config)
+        check_mounts(space, pods.shape)
     print(DESCRIPTIONS[arguments.action](space, request))
     return 0
 
@@ -81,7 +86,11 @@ def print_plan(arguments: argparse.Namespace) -> int:
             )
         except GitUnavailableError as error:
             raise UserError(str(error)) from None
-    print(yaml.dump_all(_manifests(order, settings), Dumper=_Plain, sort_keys=False, width=1000), end="")
+    made = plan(order, settings)
+    if made.profile:
+        print(f"# profile {made.profile}: {requested(made)} per trial")
+    manifests = _manifests(order, made, settings)
+    print(yaml.dump_all(manifests, Dumper=_Plain, sort_keys=False, width=1000), end="")
     return 0
 
 
@@ -99,8 +108,8 @@ class _Plain(yaml.SafeDumper):
         return True
 
 
-def _manifests(order: Order, settings: PlanSettings) -> list[Manifest]:
-    made, parse_time = plan(order, settings), datetime.now(UTC)
+def _manifests(order: Order, made: SweepPlan, settings: PlanSettings) -> list[Manifest]:
+    parse_time = datetime.now(UTC)
     record = SweepRecord(
         id=order.sweep,
         namespace=settings.k8s_namespace,

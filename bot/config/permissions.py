@@ -6,7 +6,7 @@ Each `*_denial` returns why the user can't do it and who can, as a sentence; "" 
 from dataclasses import dataclass
 
 from bot.config.policy import Config
-from bot.config.teams import team_of
+from bot.config.teams import granted_team, team_of
 from bot.core.commands import Action
 from bot.core.plan import SweepPlan
 from bot.core.record import SweepRecord
@@ -22,6 +22,14 @@ class Visitor:
     team: str = ""  # the workspace
     enterprise: str = ""  # the organization of that
     guest: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class OtherPeaks:
+    """Peak GPUs of other active sweeps, as far as they count for a limit."""
+
+    person: int = 0
+    team: int = 0  # including the person's
 
 
 def entry_denial(who: Visitor, home: Visitor, config: Config) -> str:
@@ -61,8 +69,10 @@ def launch_denial(user: str, channel: str, config: Config) -> str:
     if launch.people and user not in launch.people:
         fix = f"Ask {_admins(config)} to add you to `launch.people`."
         return f"You don't have permission to start sweeps. {fix}"
-    if launch.channels and channel not in launch.channels:
-        channels = listed([f"<#{each}>" for each in launch.channels], "or")
+    team = granted_team(config.teams, user, config.self_assigned)
+    allowed = (team.channels if team else ()) or launch.channels
+    if allowed and channel not in allowed:
+        channels = listed([f"<#{each}>" for each in allowed], "or")
         return f"Sweeps can only be started in {channels}."
     return ""
 
@@ -71,22 +81,44 @@ def peak_gpus(plan: SweepPlan) -> int:
     return plan.gpus * plan.space.parallel
 
 
-def size_denial(user: str, plan: SweepPlan, config: Config, others: int = 0) -> str:
-    """Return why `user` can't run a plan with this many peak GPUs; "" if allowed.
+def size_denial(user: str, plan: SweepPlan, config: Config, others: OtherPeaks | None = None) -> str:
+    """Return why `user` can't run a plan with this many peak GPUs; "" if allowed."""
+    others, peak = others or OtherPeaks(), peak_gpus(plan)
+    if user in config.admins:
+        return ""
+    return (
+        _sweep_denial(user, plan, config)
+        or _user_denial(user, peak, others.person, config)
+        or _team_denial(user, peak, others.team, config)
+    )
 
-    `others`: peak GPUs of this user's other active sweeps.
-    """
-    return _sweep_denial(user, plan, config) or _user_denial(user, peak_gpus(plan), others, config)
+
+def person_limit(user: str, config: Config) -> int | None:
+    """Return the maximum peak GPUs of all active sweeps of a user; None: no limit."""
+    team = granted_team(config.teams, user, config.self_assigned)
+    own = team.gpus_per_person if team else None
+    return config.launch.gpus_per_person if own is None else own
 
 
 def _user_denial(user: str, peak: int, others: int, config: Config) -> str:
-    most = config.launch.gpus_per_person
-    if user in config.admins or most is None or peak + others <= most:
+    most = person_limit(user, config)
+    if most is None or peak + others <= most:
         return ""
     also = f"your other sweeps can use up to {others}, and " if others else ""
     return (
         f"This sweep can use up to {peak} GPUs, {also}one person can use {most}. *Fix:* Set a smaller "
         f"parallel= or gpus=, cancel a sweep, or ask {_admins(config)}."
+    )
+
+
+def _team_denial(user: str, peak: int, others: int, config: Config) -> str:
+    team = granted_team(config.teams, user, config.self_assigned)
+    if team is None or team.gpus_total is None or peak + others <= team.gpus_total:
+        return ""
+    also = f"other sweeps of team {team.name} can use up to {others}, and " if others else ""
+    return (
+        f"This sweep can use up to {peak} GPUs, {also}team {team.name} can use {team.gpus_total}. *Fix:* Set "
+        f"a smaller parallel= or gpus=, wait until a sweep ends, or ask {_admins(config)}."
     )
 
 
@@ -97,7 +129,7 @@ def _sweep_denial(user: str, plan: SweepPlan, config: Config) -> str:
     most = config.launch.gpus if own is None else own
     if user in config.self_assigned and most is not None and config.launch.gpus is not None:
         most = min(most, config.launch.gpus)
-    if user in config.admins or most is None or peak <= most:
+    if most is None or peak <= most:
         return ""
     whose = f" of team {team.name}" if team and own is not None else ""
     return (

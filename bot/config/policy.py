@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from bot.config.allowed import Allowed, read_allowed
 from bot.config.digest_times import DigestSchedule, read_digests
 from bot.config.environments import EnvironmentConfig, read_environments
 from bot.config.idle_thresholds import read_watch
@@ -32,6 +33,7 @@ from bot.config.policy_keys import (
     TENSORBOARD_TAG,
     WORKSPACE,
 )
+from bot.config.profiles import Profile, read_pools, read_profiles
 from bot.config.teams import MEMBER, Price, Team, read_channel, read_prices, read_teams
 from bot.config.trial_pods import read_trials
 from bot.config.yaml_reader import Node, entries, read
@@ -40,6 +42,7 @@ from bot.core.thresholds import IdleThresholds
 from bot.core.wording import listed, shortened
 from bot.registry.images import ImageName
 from k8s.katib.trial_pod import PodShape
+from k8s.machines import Machine
 
 URL = re.compile(r"(?P<scheme>https?)://[A-Za-z0-9.-]+(:\d+)?/(?P<path>[A-Za-z0-9._~/-]*)")
 
@@ -106,6 +109,9 @@ class Config:
     admin_channel: str = ""  # Slack channel id for GPU errors
     self_assigned: frozenset[str] = frozenset()  # people who chose their team: no permission
     trials: PodShape = field(default_factory=PodShape)  # what their pods need on this cluster
+    profiles: tuple[Profile, ...] = ()  # machine types; the first is the default
+    pools: tuple[Machine, ...] = ()  # autoscaled; one machine of each
+    allowed: Allowed = field(default_factory=Allowed)  # what space files can add to pods
     namespaces: tuple[str, ...] = ()  # for trials, in addition to K8S_NAMESPACE
     environments: EnvironmentConfig | None = None  # None: there are none
     channel_repos: Mapping[str, str] = field(default_factory=dict)  # by channel id, from /sweep setup
@@ -128,13 +134,13 @@ def parse_config(text: str, file: str) -> Config:
     """Raise UserError with all errors of the file, each with its line."""
     root = read(text, file)
     keys = root.mapping(KEYS)
-    teams = read_teams(keys.get("teams"))
+    teams, limits = read_teams(keys.get("teams")), _limits(keys.get("limits"))
     config = Config(
         repositories=tuple(_repositories(keys["repositories"])) if "repositories" in keys else (),
         allowed_urls=tuple(_prefix(item) for item in entries(keys.get("allowed_urls"))),
         images=tuple(_image(item) for item in entries(keys.get("images"))),
         admins=tuple(_user(item) for item in entries(keys.get("admins"))),
-        limits=_limits(keys.get("limits")),
+        limits=limits,
         seeds=_seeds(keys.get("seeds")),
         launch=_launch(keys.get("launch")),
         teammates_can_act=keys["teammates_can_act"].flag() if "teammates_can_act" in keys else False,
@@ -142,17 +148,28 @@ def parse_config(text: str, file: str) -> Config:
         guests=keys["guests"].flag() if "guests" in keys else False,
         workspaces=tuple(_workspace(item) for item in entries(keys.get("workspaces"))),
         teams=teams,
-        prices=read_prices(keys.get("prices")),
+        prices=read_prices(keys.get("prices"), keys.get("teams")),
         currency=_currency(keys.get("currency")),
         digests=read_digests(keys.get("digests"), teams),
         warnings=IdleThresholds(**read_watch(keys.get("warnings"))),
         admin_channel=read_channel(keys.get("admin_channel")),
         trials=read_trials(keys.get("trials")),
+        profiles=read_profiles(keys.get("profiles"), limits.gpus_per_trial),
+        pools=read_pools(keys.get("pools")),
+        allowed=read_allowed(keys, [team.name for team in teams]),
         namespaces=tuple(_namespace(item) for item in entries(keys.get("namespaces"))),
         environments=read_environments(keys.get("environments")),
     )
+    _check_team_namespaces(keys.get("teams"), config)
     root.check()
     return config
+
+
+def _check_team_namespaces(node: Node | None, config: Config) -> None:
+    for team in config.teams:
+        if node and team.namespace and team.namespace not in config.namespaces:
+            where = node.value[team.name]
+            where.error(f"namespace must be one of `namespaces`; got {team.namespace}. Add it there.")
 
 
 def all_namespaces(home: str, config: Config) -> tuple[str, ...]:

@@ -2,6 +2,7 @@
 
 import re
 
+from bot.config.allowed import NAME, OUTPUT_KEYS, SECRET_KEYS, VARIABLE, VOLUME_NAME_KEYS
 from bot.config.digest_times import DIGEST_KEYS
 from bot.config.environments import ENVIRONMENT_KEYS
 from bot.config.idle_thresholds import THRESHOLD_KEYS
@@ -23,6 +24,7 @@ from bot.config.keys import (
     one_of,
     string,
 )
+from bot.config.profiles import POOL_KEYS, PROFILE_KEYS, PROFILE_NAME
 from bot.config.teams import CHANNEL_ID, TEAM_KEYS, USER_ID
 from bot.config.trial_pods import POD_KEYS
 
@@ -244,6 +246,49 @@ KEYS: Keys = {
         meaning="Slack channel for GPU errors.", type=CHANNEL_ID, default="none", example="C012ABC"
     ),
     "trials": Key(meaning="What the pods of all trials need on this cluster.", type=MAPPING, keys=POD_KEYS),
+    "profiles": Key(
+        meaning="Machine types by name; `profile=` chooses one. The first is the default, scaled by `gpus=`.",
+        type=named(PROFILE_NAME),
+        default="none",
+        example="{1xh100: {gpus: 1, cpu: 16, memory: 200Gi}}",
+        keys=PROFILE_KEYS,
+    ),
+    "pools": Key(
+        meaning="Autoscaled pools by name: what one machine has, also while there is none. With `profiles`, "
+        "a sweep that fits no node and no pool is refused.",
+        type=named(PROFILE_NAME),
+        default="none",
+        example="{h100: {gpus: 8, cpu: 190, memory: 1900Gi}}",
+        keys=POOL_KEYS,
+    ),
+    "volumes": Key(
+        meaning="Volumes by name that space files can mount with `volumes`.",
+        type=named(NAME),
+        default="none",
+        example="{datasets: {claim: datasets, at: /data, read_only: true}}",
+        keys=VOLUME_NAME_KEYS,
+    ),
+    "env": Key(
+        meaning="Environment variables that space files can set with `env`.",
+        type=list_of(string("variable", VARIABLE.pattern)),
+        default="none",
+        example="[HF_HOME, WANDB_PROJECT]",
+    ),
+    "secrets": Key(
+        meaning="Secrets by name that space files can use with `secrets`. Whoever can start a sweep can read "
+        "them.",
+        type=named(NAME),
+        default="none",
+        example="{wandb: {secret: wandb-login, keys: [WANDB_API_KEY]}}",
+        keys=SECRET_KEYS,
+    ),
+    "output": Key(
+        meaning="Directory per trial that outlives its pod, for checkpoints ([details](checkpoints.md)).",
+        type=MAPPING,
+        default="none",
+        example="{volume: checkpoints, flag: output_dir}",
+        keys=OUTPUT_KEYS,
+    ),
     "namespaces": Key(
         meaning="More namespaces for trials. `/sweep setup` assigns them to channels.",
         type=list_of(string("namespace", NAMESPACE_NAME.pattern)),

@@ -18,8 +18,8 @@ from bot.config.yaml_reader import Node, entries
 from bot.core.wording import listed, shortened
 from k8s.katib.spec import KUBERNETES_GRACE
 from k8s.katib.trial_pod import TRIAL_UID, PodShape, Volume
+from k8s.quantities import QUANTITY
 
-QUANTITY = re.compile(r"\d+(\.\d+)?(m|[kMGT]i?)?")
 QUANTITY_TYPE: Schema = {
     "title": "Kubernetes quantity",
     "type": ["string", "number"],
@@ -109,12 +109,12 @@ POD_KEYS: Keys = {
 def read_trials(node: Node | None) -> PodShape:
     keys = node.mapping(POD_KEYS) if node else {}
     return PodShape(
-        runtime_class=_name(keys.get("runtime_class"), "a RuntimeClass"),
-        nodes=_texts(keys.get("nodes")),
-        tolerations=tuple(_toleration(each) for each in entries(keys.get("tolerations"))),
-        cpu=_quantity(keys.get("cpu"), "4 or 500m"),
-        memory=_quantity(keys.get("memory"), "32Gi"),
-        volumes=tuple(_volume(each) for each in entries(keys.get("volumes"))),
+        runtime_class=read_name(keys.get("runtime_class"), "a RuntimeClass"),
+        nodes=read_labels(keys.get("nodes")),
+        tolerations=tuple(read_toleration(each) for each in entries(keys.get("tolerations"))),
+        cpu=read_quantity(keys.get("cpu"), "4 or 500m"),
+        memory=read_quantity(keys.get("memory"), "32Gi"),
+        volumes=tuple(read_volume(each.mapping(VOLUME_KEYS)) for each in entries(keys.get("volumes"))),
         grace_seconds=read_grace(keys.get("grace_seconds"), MAX_GRACE),
         user=_user(keys.get("user")),
     )
@@ -142,14 +142,15 @@ def read_grace(node: Node | None, most: int) -> int | None:
     return grace
 
 
-def _name(node: Node | None, what: str) -> str:
+def read_name(node: Node | None, what: str) -> str:
+    """Return the name of an object; `what`: its kind, with an article."""
     name = node.text() if node else ""
     if node and name and not OBJECT_NAME.fullmatch(name):
         node.error(f"must be the name of {what}")
     return name
 
 
-def _texts(node: Node | None) -> dict[str, str]:
+def read_labels(node: Node | None) -> dict[str, str]:
     """Return node labels; `true` and `1` are text there."""
     found = node.mapping() if node else {}
     for value in found.values():
@@ -158,7 +159,8 @@ def _texts(node: Node | None) -> dict[str, str]:
     return {key: value.raw for key, value in found.items()}
 
 
-def _toleration(node: Node) -> dict[str, str]:
+def read_toleration(node: Node) -> dict[str, str]:
+    """Return a toleration as Kubernetes takes it."""
     found = {key: value.raw for key, value in node.mapping(TOLERATION_KEYS).items()}
     operator = found.get("operator", "Equal")
     if operator not in {"Exists", "Equal"}:
@@ -170,19 +172,20 @@ def _toleration(node: Node) -> dict[str, str]:
     return found
 
 
-def _quantity(node: Node | None, example: str) -> str:
+def read_quantity(node: Node | None, example: str) -> str:
+    """Return a quantity, "" if it isn't set."""
     if node and not QUANTITY.fullmatch(node.raw):
         node.error(f"must be a Kubernetes quantity such as {example}; got {node.described}")
     return node.raw if node else ""
 
 
-def _volume(node: Node) -> Volume:
-    keys = node.mapping(VOLUME_KEYS)
+def read_volume(keys: dict[str, Node]) -> Volume:
+    """Read the keys of a volume: its claim and its mount path."""
     at = keys["at"].text() if "at" in keys else "/data"
     if not MOUNT.fullmatch(at):
         keys["at"].error(f'must be an absolute path such as /data; got "{shortened(at)}"')
     return Volume(
-        claim=_name(keys.get("claim"), "a PersistentVolumeClaim"),
+        claim=read_name(keys.get("claim"), "a PersistentVolumeClaim"),
         at=at,
         read_only=keys["read_only"].flag() if "read_only" in keys else False,
     )

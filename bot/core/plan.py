@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from bot.core.space import SearchSpace
-from k8s.objects import Manifest, Ref, ref_of
+from k8s.objects import GPU, Manifest, Ref, ref_of
 
 
 class Role(StrEnum):
@@ -51,6 +51,8 @@ class SweepPlan:
     results_name: str  # of the MLflow experiment
     builds: tuple[Build, ...]  # several are composed; none: a prebuilt image
     experiment: Manifest  # with image_by_digest
+    profile: str = ""  # name; "": none are configured
+    resource: str = GPU  # that GPUs, or MIG slices, are requested as
 
     def build(self, role: Role) -> Build | None:
         return next((build for build in self.builds if build.role is role), None)

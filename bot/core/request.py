@@ -23,6 +23,10 @@ class Promotion:
     trial: str
     value: float
     strategy: dict[str, str] = field(default_factory=dict)  # of the search: min, max, or latest, by metric
+    volumes: tuple[str, ...] = ()  # of the search's space, as are the following
+    env: dict[str, str] = field(default_factory=dict)
+    secrets: tuple[str, ...] = ()
+    output_flag: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,6 +36,7 @@ class SweepRequest:
     branch: str
     space: str
     gpus: int = 1  # per trial
+    profile: str | None = None  # a name from the configuration; None: the default
     repo: str | None = None  # a name from the configuration, or an allowed URL
     image: str | None = None  # prebuilt; nothing is built
     parallel: int | None = None

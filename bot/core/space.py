@@ -79,6 +79,11 @@ class SearchSpace:
     stopping: StoppingRule | None = None  # early stopping by Sweepbot; None: off
     notes: tuple[str, ...] = ()  # what of another tool's file isn't used
     seed: str = ""  # the parameter of a sweep over seeds; "": a search
+    volumes: tuple[str, ...] = ()  # names that the configuration allows
+    env: dict[str, str] = field(default_factory=dict)  # variables that the configuration allows
+    secrets: tuple[str, ...] = ()  # as volumes
+    output_flag: str = ""  # that passes a directory on a volume, one for each trial; "": none
+    output_dir: str = ""  # parent of these directories; "": none
     extendable: bool = False  # keep the suggestion service after the end, so that trials can be added
 
     @property

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from datetime import date, datetime
 
 from bot.config.digest_times import DigestSchedule
-from bot.config.teams import Price, price_of
+from bot.config.teams import Price, price_of, prices_for
 from bot.gpus.models import HOUR, MIN_COVERAGE, Hour, HourUse
 from bot.gpus.overrequest import Overrequest, find_overrequests
 from bot.gpus.sums import Sums, Totals, UsageSum, Use, grouped
@@ -116,7 +116,7 @@ def figures(
         steps=tuple(_step(hour, schedule) for hour in known),
         uses=uses,
         overrequests=find_overrequests(uses),
-        prices=_prices_of(prices, {use.model for use in sums}),
+        prices=_prices_of(prices_for(prices, schedule.team), {use.model for use in sums}),
     )
 
 

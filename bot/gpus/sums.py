@@ -5,13 +5,15 @@ from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol, TypeVar
 
-from bot.config.teams import Price, price_of
+from bot.config.teams import Price, price_of, prices_for
 from bot.gpus.models import HourUse
 
 
 class Use(Protocol):
     """GPU-hours on GPUs of one model."""
 
+    @property
+    def team(self) -> str: ...
     @property
     def model(self) -> str: ...
     @property
@@ -106,8 +108,9 @@ class Sums:
 
 def grouped(uses: Collection[UseT], prices: tuple[Price, ...], key: Callable[[UseT], str]) -> dict[str, Sums]:
     """Return the sums by `key`, the most allocated first."""
-    hourly = {model: price_of(prices, model) for model in {use.model for use in uses}}
+    kinds = {(use.team, use.model) for use in uses}
+    hourly = {(team, model): price_of(prices_for(prices, team), model) for team, model in kinds}
     groups: dict[str, Sums] = defaultdict(Sums)
     for use in uses:
-        groups[key(use)].add(use, hourly[use.model])
+        groups[key(use)].add(use, hourly[use.team, use.model])
     return dict(sorted(groups.items(), key=lambda each: (-each[1].allocated, each[0])))

@@ -110,6 +110,7 @@ class EvidenceCollector:
             source=self.plan.space.source,
             metrics_path=self.plan.space.metrics_path,
             gpus=self.plan.gpus,
+            resource=self.plan.resource,
             experiment=experiment,
             **known,  # type: ignore[arg-type]
         )

@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 from bot.core.space import MetricSource
 from bot.health.diagnosis import Diagnosis
 from k8s.katib.spec import MAIN
-from k8s.objects import Manifest, parse_time, true_conditions
+from k8s.objects import GPU, Manifest, parse_time, true_conditions
 from k8s.pods import COLLECTORS, read_pod
 
 LOG_LINES_SHOWN = 20
@@ -22,6 +22,7 @@ class TrialEvidence:
     metrics_path: str = ""  # of MetricSource.FILE
     gpus: int
     noun: str = "trial"  # what the pod belongs to, in texts
+    resource: str = GPU  # that they are requested as
     experiment: Manifest
     suggestion: Manifest | None = None
     services: tuple[Manifest, ...] = ()  # pods of the suggestion service

@@ -7,9 +7,8 @@ from bot.core.wording import counted
 from bot.health.diagnosis import LABELS, TAINT, Diagnosis, main_reason, refusals, unschedulable_text
 from bot.health.evidence import TrialEvidence, since
 from bot.health.rules_admission import ADMIN, WAIT_GRACE
+from k8s.machines import unmatched, untolerated
 from k8s.objects import GPU, Manifest
-
-SYSTEM_TAINTS = "node.kubernetes.io/"  # cordoned, not ready, or under pressure
 
 
 def unschedulable(evidence: TrialEvidence) -> Diagnosis | None:
@@ -25,7 +24,7 @@ def unschedulable(evidence: TrialEvidence) -> Diagnosis | None:
         text = "No node has room; the autoscaler is adding one. This takes a few minutes."
         fix = "Request fewer GPUs if it takes too long."
         return evidence.found("unschedulable", text, fix, words, soft=True, report_at=at)
-    largest = max(map(_gpus, evidence.nodes), default=evidence.gpus)
+    largest = max((_gpus(node, evidence) for node in evidence.nodes), default=evidence.gpus)
     if 0 < largest < evidence.gpus:
         requested = counted(evidence.gpus, "GPU")
         text = f"The {evidence.noun} can't fit: it requests {requested}, and the largest node has {largest}."
@@ -62,7 +61,7 @@ def no_volume(evidence: TrialEvidence) -> Diagnosis | None:
 
 def _by_nodes(evidence: TrialEvidence) -> Counter[str]:
     """Count why nodes with enough GPUs exclude the pod; empty if one of them does not."""
-    able = [node for node in evidence.nodes if _gpus(node) >= evidence.gpus]
+    able = [node for node in evidence.nodes if _gpus(node, evidence) >= evidence.gpus]
     why = Counter(_exclusion(node, evidence) for node in able)
     return Counter() if why[""] else why
 
@@ -70,32 +69,20 @@ def _by_nodes(evidence: TrialEvidence) -> Counter[str]:
 def _exclusion(node: Manifest, evidence: TrialEvidence) -> str:
     if _untolerated(node, evidence):
         return TAINT
-    wanted = evidence.pod["spec"].get("nodeSelector") or {} if evidence.pod else {}
-    return "" if wanted.items() <= (node["metadata"].get("labels") or {}).items() else LABELS
+    labels = node["metadata"].get("labels") or {}
+    return LABELS if unmatched(evidence.pod["spec"] if evidence.pod else {}, labels) else ""
 
 
 def _untolerated(node: Manifest, evidence: TrialEvidence) -> list[str]:
     """Return the taints as the scheduler wrote them until kubernetes#134740: `dedicated: gpu`."""
-    tolerated = evidence.pod["spec"].get("tolerations") or () if evidence.pod else ()
-    return [
-        f"{taint['key']}: {taint.get('value', '')}".strip(": ")
-        for taint in node.get("spec", {}).get("taints") or ()
-        if taint["effect"] != "PreferNoSchedule"
-        and not taint["key"].startswith(SYSTEM_TAINTS)
-        and not any(_tolerates(each, taint) for each in tolerated)
-    ]
-
-
-def _tolerates(toleration: Manifest, taint: Manifest) -> bool:
-    """Without a key, a toleration matches every key; without an effect, every effect."""
-    key, effect = toleration.get("key") or taint["key"], toleration.get("effect") or taint["effect"]
-    same = toleration.get("operator") == "Exists" or toleration.get("value", "") == taint.get("value", "")
-    return same and (key, effect) == (taint["key"], taint["effect"])
+    taints = tuple(node.get("spec", {}).get("taints") or ())
+    found = untolerated(evidence.pod["spec"] if evidence.pod else {}, taints)
+    return [f"{taint['key']}: {taint.get('value', '')}".strip(": ") for taint in found]
 
 
 def _fix(evidence: TrialEvidence, words: str, found: Counter[str]) -> str:
     named = [taint.strip(": ") for taint in re.findall(r" taint \{([^{}]*)\}", words)]
-    able = (node for node in evidence.nodes if _gpus(node) >= evidence.gpus)
+    able = (node for node in evidence.nodes if _gpus(node, evidence) >= evidence.gpus)
     taints = dict.fromkeys(named or [taint for node in able for taint in _untolerated(node, evidence)])
     which = counted((refusals(words) | found)[TAINT], "node")
     names = ", ".join(f"`{t}`" for t in taints)
@@ -111,8 +98,8 @@ def _about_claims(condition: Manifest) -> bool:
     return "persistentvolumeclaim" in condition.get("message", "").lower()
 
 
-def _gpus(node: Manifest) -> int:
-    return int(node.get("status", {}).get("allocatable", {}).get(GPU, 0))
+def _gpus(node: Manifest, evidence: TrialEvidence) -> int:
+    return int(node.get("status", {}).get("allocatable", {}).get(evidence.resource, 0))
 
 
 def _claims(evidence: TrialEvidence) -> str:

@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from bot.config.policy import Config
+from bot.config.profiles import chosen
 from bot.core.errors import UserError
 from bot.core.request import SEEDS, SweepRequest
 from bot.core.space import ALGORITHMS
@@ -16,8 +17,8 @@ from bot.launch.options import READERS, SIMILARITY
 EXAMPLE = "`/sweep branch=main gpus=1 space=lr`"
 HELP = f"""*Start a sweep:* {EXAMPLE} builds the branch and runs the search in its `sweeps/lr.yaml`, one GPU \
 per trial. `/sweep` alone opens a form.
-*Options:* `repo=` (name or URL), `image=` (prebuilt; skips the build), `trials=`, `parallel=`, \
-`algorithm=` ({", ".join(ALGORITHMS)}), `metric=`, `goal=`, \
+*Options:* `profile=` (machine type), `repo=` (name or URL), `image=` (prebuilt; skips the build), \
+`trials=`, `parallel=`, `algorithm=` ({", ".join(ALGORITHMS)}), `metric=`, `goal=`, \
 `metrics=` (`stdout`, `push`, or a file), `flags=` (`a.b=1` for Hydra, `env`), `name=`, \
 `cmd="python train.py --epochs=3"`, \
 `notify=` (`channel`, `dm`, or `none`: thread only), `gate=off` (don't run one trial first), `max_hours=` \
@@ -96,16 +97,29 @@ def parse_options(text: str) -> dict[str, str]:
 
 def read_values(options: Mapping[str, str], config: Config) -> tuple[dict[str, Any], dict[str, str]]:
     """Return the fields of a SweepRequest, and an error for each key with an invalid value."""
-    values: dict[str, Any] = {"gpus": min(1, config.limits.gpus_per_trial)}
+    values: dict[str, Any] = {}
     errors: dict[str, str] = {}
     for key, value in options.items():
         try:
             values[key] = READERS[key](key, value, config)
         except UserError as error:
             errors[key] = str(error)
+    if not {"gpus", "profile"} & errors.keys():
+        try:
+            values["gpus"] = gpus_of(values.get("profile"), values.get("gpus"), config)
+        except UserError as error:
+            errors[error.field] = str(error)
     if "trials" in values and values.get("parallel", 0) > values["trials"]:
         errors["parallel"] = _too_parallel(values["parallel"], values["trials"])
     return values, errors
+
+
+def gpus_of(profile: str | None, gpus: int | None, config: Config) -> int:
+    """Return the GPUs of a trial: `gpus`, or else those of the profile. Raises UserError."""
+    found = chosen(config.profiles, profile, gpus)
+    if gpus is not None:
+        return gpus
+    return found.gpus if found else min(1, config.limits.gpus_per_trial)
 
 
 def changed(request: SweepRequest, text: str, config: Config) -> SweepRequest:
@@ -116,9 +130,11 @@ def changed(request: SweepRequest, text: str, config: Config) -> SweepRequest:
     Raises UserError for invalid options.
     """
     options = parse_options(text)
-    values, errors = read_values(options, config)
+    former = {} if request.profile is None else {"profile": request.profile}
+    values, errors = read_values(former | options, config)
+    keys = [*options, *(["gpus"] if "profile" in options else [])]  # a profile brings its own GPUs
     after = replace(
-        request, commit=None, promotes=None, **{key: values[key] for key in options if key in values}
+        request, commit=None, promotes=None, **{key: values[key] for key in keys if key in values}
     )
     if not errors and after.parallel and after.trials and after.parallel > after.trials:
         errors["parallel"] = _too_parallel(after.parallel, after.trials)

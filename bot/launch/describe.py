@@ -70,6 +70,12 @@ def _file(space: SearchSpace) -> Iterator[str]:
     yield from [f"image: {_text(space.image)}"] if space.image else []
     if space.watch:
         yield f"watch: {_flow({name: repr(value) for name, value in space.watch.items()})}"
+    yield from [f"volumes: [{', '.join(map(_text, space.volumes))}]"] if space.volumes else []
+    yield from (
+        [f"env: {_flow({key: _text(value) for key, value in space.env.items()})}"] if space.env else []
+    )
+    yield from [f"secrets: [{', '.join(map(_text, space.secrets))}]"] if space.secrets else []
+    yield from [f"output_flag: {_text(space.output_flag)}"] if space.output_flag else []
     yield "parameters:"
     for parameter in space.parameters:
         yield f"  {parameter.name}: {_dimension(parameter)}"

@@ -15,6 +15,7 @@ from bot.core.errors import UserError
 from bot.core.flags import FlagStyle
 from bot.core.request import SEEDS, Notify, SweepRequest
 from bot.core.space import ALGORITHMS, MetricSource
+from bot.launch.capacity import profile_size
 from bot.launch.command_line import conflicts, missing_options, read_values
 from bot.launch.space import INLINE, parse_space
 from bot.slack.blocks import (
@@ -38,9 +39,10 @@ TOGGLE_INLINE, EDIT, CHECK_AGAIN = "sweep_write", "sweep_change", "sweep_again" 
 
 MAX_INPUT = 3000  # characters: Slack's limit for an input
 MAX_METADATA = 3000
+MAX_OPTION, MAX_PROFILES = 75, 99  # characters of an option of a menu; its options besides the default
 MAX_FIELD_ERROR = 1000  # characters of the error below an input
 FIELDS = {
-    *("repo", "branch", "space", "text", "seeds", "gpus", "parallel", "trials"),
+    *("repo", "branch", "space", "text", "seeds", "profile", "gpus", "parallel", "trials"),
     *("algorithm", "metric", "goal", "metrics", "flags", "cmd", "notify", "gate", "max_hours"),
 }
 HIDDEN_OPTIONS = (
@@ -93,6 +95,8 @@ def options_of(request: SweepRequest) -> dict[str, str]:
     default = SweepRequest(branch="", space="")
     pairs = {key: getattr(request, key) for key in SweepRequest.__dataclass_fields__ if key != "commit"}
     options = {key: str(value) for key, value in pairs.items() if value != getattr(default, key)}
+    if request.profile is not None:
+        options["gpus"] = str(request.gpus)
     if request.gate is not None:
         options["gate"] = "on" if request.gate else "off"
     if request.seeds is not None:
@@ -140,9 +144,7 @@ def _fields(draft: Draft, config: Config) -> dict[str, Block]:
         "seeds": _optional(
             "seeds", "Seeds", _line("seeds", options, "Instead of a space: a number, or seeds such as 0-4,7")
         ),
-        "gpus": _input(
-            "gpus", "GPUs per trial", _number("gpus", options, 0, limits.gpus_per_trial, default="1")
-        ),
+        **_machine_fields(options, config),
         "parallel": _optional(
             "parallel", "Parallel trials", _number("parallel", options, 1, limits.parallel, DEFAULT)
         ),
@@ -166,6 +168,24 @@ def _fields(draft: Draft, config: Config) -> dict[str, Block]:
             "Notify on first failure and at the end",
             _choice("notify", options, {str(each): words for each, words in NOTIFY.items()}),
         ),
+    }
+
+
+def _machine_fields(options: Mapping[str, str], config: Config) -> dict[str, Block]:
+    """Return the inputs for the size of a trial; with profiles, GPUs only scale the chosen one."""
+    most = config.limits.gpus_per_trial
+    if not config.profiles:
+        number = _number("gpus", options, 0, most, default="1")
+        return {"gpus": _input("gpus", "GPUs per trial", number)}
+    choices = {
+        each.name: f"{each.name}: {profile_size(each, config)}"[:MAX_OPTION] for each in config.profiles
+    }
+    default = f"Default ({config.profiles[0].name})"
+    menu = _choice("profile", options, {NOTHING: default} | dict([*choices.items()][:MAX_PROFILES]))
+    number = _number("gpus", options, 0, most, "The profile's")
+    return {
+        "profile": _input("profile", "Profile", menu),
+        "gpus": _optional("gpus", "GPUs per trial", number),
     }
 
 

@@ -6,6 +6,7 @@ from typing import Any
 
 from bot.config.policy import Config, prebuilt_image, repository
 from bot.config.policy_keys import A_MINUTE, GOALS, MAX_HOURS
+from bot.config.profiles import chosen
 from bot.core.errors import UserError
 from bot.core.flags import FlagStyle
 from bot.core.request import Notify
@@ -105,6 +106,11 @@ def _notify(_key: str, value: str, _config: Config) -> Notify:
     return Notify(value.lower())
 
 
+def _profile(_key: str, value: str, config: Config) -> str:
+    chosen(config.profiles, value.lower(), None)
+    return value.lower()
+
+
 def _number(limit: str, minimum: int) -> Callable[[str, str, Config], int]:
     def read(key: str, value: str, config: Config) -> int:
         maximum: int = getattr(config.limits, limit)
@@ -165,4 +171,5 @@ READERS: dict[str, Callable[[str, str, Config], Any]] = {
     "algorithm": _algorithm,
     "gate": _gate,
     "max_hours": _max_hours,
+    "profile": _profile,
 }

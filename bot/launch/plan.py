@@ -14,7 +14,7 @@ from bot.core.request import SweepRequest
 from bot.core.space import TENSORBOARD_PARAMETER, Goal, MetricSource, Parameter, SearchSpace
 from bot.launch.metrics import collector
 from bot.results import run_tags
-from k8s.katib.spec import REQUEST_ID, ExperimentSpec, Feasible, experiment
+from k8s.katib.spec import REQUEST_ID, TRIAL_NAME, ExperimentSpec, Feasible, experiment
 from k8s.katib.training import TENSORBOARD_DIR
 from k8s.katib.trial_pod import PodShape, SecretVariables
 from k8s.names import label_value
@@ -36,7 +36,9 @@ class Order:
     space: SearchSpace
     namespace: str = ""  # of its trials; "": K8S_NAMESPACE
     team: str = ""  # that its GPU-hours count for
-    shape: PodShape = field(default_factory=PodShape)  # of trial pods on this cluster
+    profile: str = ""  # name; "": none are configured
+    shape: PodShape = field(default_factory=PodShape)  # of its trials' pods
+    secrets: tuple[SecretVariables, ...] = ()  # that the space names
 
     @property
     def results_name(self) -> str:
@@ -56,6 +58,8 @@ def plan(order: Order, settings: PlanSettings) -> SweepPlan:
         subject=source.subject,
         space=order.space,
         gpus=order.request.gpus,
+        profile=order.profile,
+        resource=order.shape.resource,
         image_repository=made.repository,
         image_tag=made.tag,
         image_by_digest=image,
@@ -100,7 +104,8 @@ def _experiment(order: Order, image: str, settings: PlanSettings) -> ExperimentS
         image=image,
         gpus=order.request.gpus,
         env=_environment(order, settings),
-        secrets=_secrets(settings),
+        secrets=(*_secrets(settings), *order.secrets),
+        directory=f"{space.output_dir}/{TRIAL_NAME}" if space.output_dir else "",
         pull_secret=settings.image_registry_secret,
         shape=order.shape,
     )
@@ -120,6 +125,9 @@ def _arguments(space: SearchSpace) -> str:
             texts += [shlex.quote(word) for word in marked]
     if space.source is MetricSource.TENSORBOARD:
         texts += _quoted(space, TENSORBOARD_PARAMETER, TENSORBOARD_DIR)
+    if space.output_dir:
+        path = f"{space.output_dir}/{TRIAL_NAME}"
+        texts += [shlex.quote(word) for word in words(space.flags, space.output_flag, path)]
     return " ".join(texts)
 
 
@@ -137,6 +145,8 @@ def _variables(space: SearchSpace) -> dict[str, str]:
     found |= {each.name: f"${{trialParameters.{each.name}}}" for each in space.parameters}
     if space.source is MetricSource.TENSORBOARD:
         found[TENSORBOARD_PARAMETER] = TENSORBOARD_DIR
+    if space.output_dir:
+        found[space.output_flag] = f"{space.output_dir}/{TRIAL_NAME}"
     return {variable(name): value for name, value in found.items()}
 
 
@@ -155,6 +165,7 @@ def _environment(order: Order, settings: PlanSettings) -> dict[str, str]:
         "MLFLOW_EXPERIMENT_NAME": order.results_name,
         run_tags.VARIABLE: run_tags.encode(tags),
         "PYTHONUNBUFFERED": "1",  # else a crash loses the last log lines
+        **{name: value.replace("$", "$$") for name, value in order.space.env.items()},
         **_variables(order.space),
     }
 

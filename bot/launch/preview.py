@@ -8,6 +8,7 @@ from bot.core.plan import SweepPlan
 from bot.core.request import SweepRequest
 from bot.core.space import TENSORBOARD_PARAMETER, MetricSource, Parameter, SearchSpace, command_line
 from bot.core.wording import counted, fitting
+from bot.launch.capacity import requested
 from bot.launch.form import CHECK_AGAIN, EDIT, LAUNCH, NOTIFY, Draft, metadata
 from bot.launch.space import combinations
 from bot.slack.blocks import Block, View, actions, button, context, fields, modal, plain_text, section
@@ -59,6 +60,7 @@ def _facts(request: SweepRequest, plan: SweepPlan, config: Config, free: int | N
     image = f"Prebuilt: {code(space.image)}" if space.image else plain(plan.recipe)
     return [
         ("Trials", _trials(request, space)),
+        *_machines(plan),
         ("Peak GPUs", f"{peak} ({counted(space.parallel, 'trial')} × {plan.gpus}){now}"),
         ("GPU-hours", _cost(space.max_trials * plan.gpus, space.trial_hours, config)),
         ("Goal", f"{space.goal.capitalize()} {code(space.metric)}{_until(space)}"),
@@ -68,6 +70,11 @@ def _facts(request: SweepRequest, plan: SweepPlan, config: Config, free: int | N
         *([("Namespace", code(plan.experiment_ref.namespace))] if config.namespaces else []),
         ("Notify", plain(NOTIFY[request.notify])),
     ]
+
+
+def _machines(plan: SweepPlan) -> list[tuple[str, str]]:
+    """Return the profile, if any are configured, and what each trial requests."""
+    return [("Profile", f"{code(plan.profile)}: {requested(plan)} per trial")] if plan.profile else []
 
 
 def _start(space: SearchSpace) -> list[tuple[str, str]]:
@@ -108,7 +115,8 @@ def _metrics(space: SearchSpace) -> str:
 
 def launch_flags(space: SearchSpace) -> dict[str, str]:
     """Return the flags that Sweepbot adds to the space's own."""
-    return {TENSORBOARD_PARAMETER: TENSORBOARD_DIR} if space.source is MetricSource.TENSORBOARD else {}
+    found = {TENSORBOARD_PARAMETER: TENSORBOARD_DIR} if space.source is MetricSource.TENSORBOARD else {}
+    return found | ({space.output_flag: f"{space.output_dir}/TRIAL"} if space.output_dir else {})
 
 
 def _of_all(space: SearchSpace) -> str:

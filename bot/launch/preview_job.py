@@ -1,26 +1,31 @@
 """Job for a submitted form: read the repository and show the preview, or the errors, in its view."""
 
 import logging
+from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime, timedelta
 
 from bot.clients import Clients
 from bot.config.permissions import size_denial
 from bot.config.policy import repository
+from bot.config.teams import prices_for, team_of
 from bot.core.errors import UserError
 from bot.core.ids import candidates
 from bot.gpus.snapshot_store import SnapshotStore
 from bot.launch.drafts import Drafts, SubmittedForm
 from bot.launch.form import errors_by_field, form
+from bot.launch.machines import check_capacity
 from bot.launch.plan import plan
+from bot.launch.pods import namespace_of
 from bot.launch.preview import preview
 from bot.launch.resolve import look_up
-from bot.launch.user_limits import limited_sweeps, total_peak
+from bot.launch.user_limits import limited_sweeps, other_peaks
 from bot.repos.git import GitUnavailableError
 from bot.runtime.parser_thread import run_in_parser_thread
 from bot.slack.blocks import View
 from bot.slack.client import MessageRejectedError
 from bot.slack.mrkdwn import plain
+from k8s.errors import ApiError, UnreachableError
 
 log = logging.getLogger(__name__)
 
@@ -56,13 +61,16 @@ async def _view(view_id: str, filled: SubmittedForm, clients: Clients, free: int
             owner=filled.user,
             request_id=view_id,
         )
-        home = config.channel_namespaces.get(draft.channel, "")
+        home = namespace_of(filled.user, draft.channel, config)
         made = await run_in_parser_thread(plan, replace(order, namespace=home), clients.settings)
+        with suppress(ApiError, UnreachableError):  # the launch checks it, too
+            await check_capacity(order, made, clients)
     except UserError as error:
         return form(draft, config, errors_by_field(error, draft))
     except GitUnavailableError as error:
         return form(draft, config, {"": f"The git host isn't responding. Try again. ({plain(str(error))})"})
-    others = total_peak(await limited_sweeps(filled.user, clients))
+    others = other_peaks(filled.user, await limited_sweeps(filled.user, clients))
     if refusal := size_denial(filled.user, made, config, others):
         return form(draft, config, {"parallel": refusal})
-    return preview(draft, request, made, config, free)
+    team = team_of(config.teams, "", filled.user)
+    return preview(draft, request, made, replace(config, prices=prices_for(config.prices, team)), free)

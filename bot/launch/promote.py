@@ -12,7 +12,15 @@ from bot.core.wording import listed
 from bot.launch.command_line import changed, parse_options
 
 DEFAULT_SEEDS = "0-4"
-CHANGEABLE = ("seeds", "gpus", "parallel", "name", "notify", "max_hours")  # nothing that changes the result
+CHANGEABLE = (
+    "seeds",
+    "gpus",
+    "profile",
+    "parallel",
+    "name",
+    "notify",
+    "max_hours",
+)  # nothing that changes the result
 
 
 def promoted(sweep: SweepRecord, changes: str, config: Config) -> SweepRequest:
@@ -29,6 +37,7 @@ def promoted(sweep: SweepRecord, changes: str, config: Config) -> SweepRequest:
         branch=sweep.request.branch,
         space=SEEDS,
         gpus=plan.gpus,
+        profile=sweep.request.profile,
         repo=sweep.request.repo,
         image=sweep.request.image or space.image or None,
         name=sweep.request.name or sweep.request.space,
@@ -43,7 +52,16 @@ def promoted(sweep: SweepRecord, changes: str, config: Config) -> SweepRequest:
     if forbidden := [key for key in parse_options(changes) if key not in CHANGEABLE]:
         names = listed([f"{key}=" for key in CHANGEABLE])
         raise UserError(f"promote can't change {forbidden[0]}=; it takes {names}.")
-    former = Promotion(sweep=sweep.id, trial=best.trial, value=best.value, strategy=space.strategy)
+    former = Promotion(
+        sweep=sweep.id,
+        trial=best.trial,
+        value=best.value,
+        strategy=space.strategy,
+        volumes=space.volumes,
+        env=space.env,
+        secrets=space.secrets,
+        output_flag=space.output_flag,
+    )
     return replace(changed(request, changes, config), commit=plan.commit, promotes=former)
 
 

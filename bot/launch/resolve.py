@@ -12,6 +12,7 @@ from bot.core.request import SweepRequest
 from bot.core.space import FOLDER, SearchSpace
 from bot.core.wording import did_you_mean
 from bot.launch.plan import Order
+from bot.launch.pods import pods_of, with_output
 from bot.launch.seeds import seed_space
 from bot.launch.space import INLINE, parse_space
 from bot.repos import submodules
@@ -43,7 +44,8 @@ async def look_up(
     await git.prefetch(repository.url, commit, (_space_file(request), *candidates(repository)))
     space = await _space(git, repository, commit, request, config)
     gate, max_hours = is_gated(request, space, config), request.max_hours or space.max_hours
-    space = replace(space, gate=gate, max_hours=max_hours)
+    space = with_output(replace(space, gate=gate, max_hours=max_hours), sweep, config)
+    pods = pods_of(request, space, owner, config)
     subject = await git.subject(repository.url, commit)
     if space.image:
         prebuilt_image(space.image, config)
@@ -58,7 +60,9 @@ async def look_up(
         request=request,
         source=source,
         space=space,
-        shape=config.trials,
+        profile=pods.profile.name if pods.profile else "",
+        shape=pods.shape,
+        secrets=pods.secrets,
     )
 
 

@@ -12,7 +12,7 @@ from bot.launch.space_keys import DEFAULT_PARALLEL
 
 def seed_space(request: SweepRequest, config: Config) -> SearchSpace:
     """Return a grid of the seeds. A failed seed stops no other one. Raises UserError."""
-    limits, defaults = config.limits, config.seeds
+    limits, defaults, search = config.limits, config.seeds, request.promotes
     seeds = parse_seeds(request.seeds or "", limits.trials)
     parallel = request.parallel or DEFAULT_PARALLEL
     source, path = read_source(None, request)
@@ -34,6 +34,10 @@ def seed_space(request: SweepRequest, config: Config) -> SearchSpace:
         source=source,
         metrics_path=path,
         flags=FlagStyle(request.flags or FlagStyle.DOTS),
-        strategy=request.promotes.strategy if request.promotes else {},
+        strategy=search.strategy if search else {},
+        volumes=search.volumes if search else (),
+        env=search.env if search else {},
+        secrets=search.secrets if search else (),
+        output_flag=search.output_flag if search else "",
         seed=defaults.parameter,
     )

@@ -17,6 +17,7 @@ from bot.core.request import SweepRequest
 from bot.core.space import Parameter, SearchSpace
 from bot.core.stopping import StoppingRule
 from bot.launch import katib_file, wandb_file
+from bot.launch.additions import read_additions
 from bot.launch.algorithms import read_algorithm
 from bot.launch.early_stopping import read_early_stopping
 from bot.launch.katib_file import is_katib
@@ -68,6 +69,7 @@ def parse_space(text: str, file: str, request: SweepRequest, limits: Limits) -> 
     grace = read_grace(trials.get("grace_seconds"), limits.grace_seconds)
     early = read_early_stopping(keys.get("early_stopping"), source, request.cmd or command, max_trials)
     watch = read_watch(keys.get("watch"))
+    more = read_additions(keys)
     root.check()
     return SearchSpace(
         name=request.space,
@@ -96,6 +98,10 @@ def parse_space(text: str, file: str, request: SweepRequest, limits: Limits) -> 
         parameters=parameters,
         finish_running=finish,
         extendable=extendable,
+        volumes=more.volumes,
+        env=more.env,
+        secrets=more.secrets,
+        output_flag=more.output_flag,
         image=request.image or image,
         watch=watch,
     )

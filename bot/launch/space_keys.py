@@ -23,6 +23,7 @@ from bot.config.keys import (
 from bot.config.policy_keys import A_MINUTE, MAX_HOURS, TENSORBOARD_TAG
 from bot.core.flags import FlagStyle
 from bot.core.space import ALGORITHMS, STRATEGIES, Goal, MetricSource
+from bot.launch.additions import ADDITION_KEYS
 from bot.launch.algorithms import ALGORITHM
 from bot.launch.early_stopping import EARLY_STOPPING
 
@@ -225,6 +226,7 @@ KEYS: Keys = {
         default="none",
         example="pytorch/pytorch:2.7.0-cuda12.6-cudnn9-runtime",
     ),
+    **ADDITION_KEYS,
     "watch": Key(
         meaning="Idle-GPU warning thresholds of this sweep. 0 turns a warning off.",
         type=MAPPING,

@@ -1,20 +1,32 @@
-"""Sum the peak GPUs of a user's active sweeps, for `launch.gpus_per_person`."""
+"""Sum the peak GPUs of active sweeps, for the limits of one person and of one team."""
 
 from collections.abc import Iterable
 
 from bot.clients import Clients
-from bot.config.permissions import peak_gpus
+from bot.config.permissions import OtherPeaks, peak_gpus, person_limit
+from bot.config.policy import Config
+from bot.config.teams import granted_team
 from bot.core.record import Phase, SweepRecord
 
 
 async def limited_sweeps(user: str, clients: Clients) -> list[SweepRecord]:
-    """Return a user's active sweeps that aren't paused; none if GPUs per person aren't limited."""
-    if clients.config.launch.gpus_per_person is None:
+    """Return the active sweeps that count for a limit and aren't paused: the user's, or the whole team's."""
+    users = _counted_with(user, clients.config)
+    if not users:
         return []
-    ids = [each.id for each in await clients.store.listed() if each.live and each.user == user]
+    ids = [each.id for each in await clients.store.listed() if each.live and each.user in users]
     records = await clients.store.records(ids)
     return [one for one in records if not (one.phase.final or one.phase is Phase.PAUSED)]
 
 
-def total_peak(sweeps: Iterable[SweepRecord]) -> int:
-    return sum(peak_gpus(one.plan) for one in sweeps if one.plan)
+def _counted_with(user: str, config: Config) -> set[str]:
+    team = granted_team(config.teams, user, config.self_assigned)
+    if team and team.gpus_total is not None:
+        return {user, *team.members}
+    return set() if person_limit(user, config) is None else {user}
+
+
+def other_peaks(user: str, sweeps: Iterable[SweepRecord]) -> OtherPeaks:
+    """Return the sums of these sweeps: the user's own, and all of them."""
+    peaks = [(one.requester.user, peak_gpus(one.plan)) for one in sweeps if one.plan]
+    return OtherPeaks(person=sum(p for who, p in peaks if who == user), team=sum(p for _, p in peaks))

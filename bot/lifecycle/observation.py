@@ -1,9 +1,10 @@
 """What one reconcile observed in git, the registry, and the cluster; each phase needs other fields."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import timedelta
 
+from bot.config.permissions import OtherPeaks
 from bot.core.commands import Command
 from bot.core.curves import LiveReading
 from bot.core.plan import Build, SweepPlan
@@ -45,7 +46,7 @@ class BuildSeen:
 class Observation:
     commands: tuple[Command, ...] = ()
     plan: SweepPlan | None = None  # received: made from the commit and the space file
-    others: int = 0  # received, and for a resume: peak GPUs of the user's other active sweeps, if limited
+    others: OtherPeaks = field(default_factory=OtherPeaks)  # received, and for a resume
     refusal: str = ""  # received: why there is no plan
     digest: str | None = None  # building: of the image in the registry
     builds: tuple[BuildSeen, ...] = ()

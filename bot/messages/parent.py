@@ -102,7 +102,8 @@ def _subject(sweep: SweepRecord) -> str:
     if plan is None:
         return f"{searched} · {owner}"
     commit = commit_text(plan.commit, plan.subject)
-    return f"{searched} @ {commit} · {counted(plan.gpus, 'GPU')} per trial · {owner}"
+    size = f"{code(plan.profile)}, {counted(plan.gpus, 'GPU')}" if plan.profile else counted(plan.gpus, "GPU")
+    return f"{searched} @ {commit} · {size} per trial · {owner}"
 
 
 def _results(sweep: SweepRecord) -> list[str]:

@@ -4,6 +4,7 @@ import asyncio
 import logging
 
 from bot.clients import Clients
+from bot.config.teams import prices_for
 from bot.core.plan import SweepPlan
 from bot.core.record import SweepRecord
 from bot.core.work_item import ItemKind, WorkItem
@@ -14,7 +15,7 @@ from bot.results.models import SweepResults
 from k8s.errors import ApiError
 from k8s.katib.spec import EXPERIMENT_LABEL, MAIN, REQUEST_ID
 from k8s.katib.status import read_experiment, read_trial
-from k8s.objects import SWEEP_LABEL
+from k8s.objects import SWEEP_LABEL, TEAM_LABEL
 from k8s.pods import is_trial_pod, read_pod
 
 log = logging.getLogger(__name__)
@@ -98,12 +99,13 @@ async def _collected(sweep: SweepRecord, plan: SweepPlan, clients: Clients) -> S
     if not trials:
         return None
     experiment = read_experiment(found)
+    team = plan.experiment["metadata"]["labels"].get(TEAM_LABEL, "")
     sources = Sources(
         trials=with_stopped_values(sweep, [read_trial(each, plan.space.strategies) for each in trials]),
         pods=[read_pod(each, MAIN) for each in pods],
         uses=uses,
         katib_best=experiment.best if experiment else "",
-        prices=clients.config.prices,
+        prices=prices_for(clients.config.prices, team),
         currency=clients.config.currency,
     )
     return await asyncio.to_thread(collect, sweep, plan, sources)

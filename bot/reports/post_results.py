@@ -72,7 +72,8 @@ def _files(results: SweepResults, picture: Picture) -> list[File]:
 def _about(results: SweepResults) -> list[str]:
     best, space = results.best_trial, results.space
     value = "" if best is None or best.value is None else f": {space.metric} {best.value!r}"
-    command = f"/sweep branch={results.branch} space={BEST_SPACE} gpus={results.gpus}"
+    size = f"profile={results.profile} gpus={results.gpus}" if results.profile else f"gpus={results.gpus}"
+    command = f"/sweep branch={results.branch} space={BEST_SPACE} {size}"
     return [
         f"Best trial of {results.sweep}{value}, commit {results.commit[:8]}.",
         f"Commit this file as sweeps/{BEST_SPACE}.yaml, then run: {command}",

@@ -61,6 +61,7 @@ def collect(sweep: SweepRecord, plan: SweepPlan, sources: Sources) -> SweepResul
         image=sweep.image or "",
         space=plan.space,
         gpus=plan.gpus,
+        profile=plan.profile,
         mlflow_experiment=plan.results_name,
         mlflow_url=sweep.results_url or "",
         started=sweep.created,

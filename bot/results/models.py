@@ -57,6 +57,7 @@ class SweepResults:
     image: str = ""  # by digest
     space: SearchSpace
     gpus: int  # per trial
+    profile: str = ""  # "": none are configured
     mlflow_experiment: str = ""  # name
     mlflow_url: str = ""
     started: datetime  # when the sweep was requested

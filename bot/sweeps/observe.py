@@ -5,6 +5,7 @@ from dataclasses import replace
 from datetime import timedelta
 
 from bot.clients import Clients
+from bot.config.permissions import OtherPeaks
 from bot.config.policy import repository
 from bot.config.teams import team_of
 from bot.core.commands import Action, Command
@@ -14,9 +15,11 @@ from bot.core.plan import SweepPlan
 from bot.core.record import Phase, SweepRecord
 from bot.health.collect import EvidenceCollector
 from bot.health.diagnosis import Diagnosis
+from bot.launch.machines import check_capacity
 from bot.launch.plan import plan
+from bot.launch.pods import namespace_of
 from bot.launch.resolve import look_up
-from bot.launch.user_limits import limited_sweeps, total_peak
+from bot.launch.user_limits import limited_sweeps, other_peaks
 from bot.lifecycle.observation import BuildSeen, Observation
 from bot.registry.client import RegistryError
 from bot.repos.git import GitUnavailableError
@@ -56,8 +59,8 @@ async def _seen(
     caches = Caches() if fresh else clients.caches
     seen = await _experiment(sweep, sweep.plan, commands, clients, CacheReader(caches, clients.cluster))
     if any(command.action is Action.RESUME for command in commands):
-        others = await limited_sweeps(sweep.requester.user, clients)
-        return replace(seen, others=total_peak(one for one in others if one.id != sweep.id))
+        others = await limited_sweeps(user := sweep.requester.user, clients)
+        return replace(seen, others=other_peaks(user, (one for one in others if one.id != sweep.id)))
     return seen
 
 
@@ -75,18 +78,17 @@ async def _request(sweep: SweepRecord, commands: tuple[Command, ...], clients: C
             owner=sweep.requester.user,
             request_id=sweep.request_id,
         )
-        home = clients.config.channel_namespaces.get(sweep.requester.channel, clients.settings.k8s_namespace)
-        team = team_of(clients.config.teams, home, sweep.requester.user)
+        user = sweep.requester.user
+        home = namespace_of(user, sweep.requester.channel, clients.config) or clients.settings.k8s_namespace
         order = replace(
             order,
             owner_name=sweep.requester.user_name,
             namespace=home,
-            team=team,
+            team=team_of(clients.config.teams, home, user),
             space=await with_prebuilt_image(order.space, clients),
         )
-        return Observation(
-            commands=commands, plan=await run_in_parser_thread(plan, order, clients.settings), others=others
-        )
+        made = await run_in_parser_thread(plan, order, clients.settings)
+        return Observation(commands=commands, plan=await check_capacity(order, made, clients), others=others)
     except UserError as error:
         return Observation(commands=commands, refusal=str(error))
     except (GitUnavailableError, RegistryError) as error:
@@ -95,8 +97,8 @@ async def _request(sweep: SweepRecord, commands: tuple[Command, ...], clients: C
         return Observation(commands=commands, refusal=f"{error} *Fix:* Run the command again later.")
 
 
-async def _others(sweep: SweepRecord, clients: Clients) -> int | None:
-    """Return the peak GPUs of the user's other active sweeps; None while an older one isn't planned yet.
+async def _others(sweep: SweepRecord, clients: Clients) -> OtherPeaks | None:
+    """Return the peaks of other active sweeps that count; None while an older one isn't planned yet.
 
     The older one is planned first, so that two sweeps can't both get the rest of the user's limit.
     """
@@ -104,7 +106,7 @@ async def _others(sweep: SweepRecord, clients: Clients) -> int | None:
     first = (one for one in others if (one.created, one.id) < (sweep.created, sweep.id))
     if any(one.plan is None and clients.now() - one.created < 2 * PLAN_TIMEOUT for one in first):
         return None
-    return total_peak(others)
+    return other_peaks(sweep.requester.user, others)
 
 
 async def _experiment(

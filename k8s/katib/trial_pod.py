@@ -103,9 +103,7 @@ def trial_pod(spec: "ExperimentSpec", name: str) -> Manifest:
         **({"activeDeadlineSeconds": round(spec.trial_hours * 3600)} if spec.trial_hours else {}),
         **({"terminationGracePeriodSeconds": grace} if grace else {}),
         **({"runtimeClassName": spec.shape.runtime_class} if spec.shape.runtime_class else {}),
-        **({"nodeSelector": spec.shape.nodes} if spec.shape.nodes else {}),
-        **_affinity(spec),
-        **({"tolerations": list(spec.shape.tolerations)} if spec.shape.tolerations else {}),
+        **placement(spec.shape, spec.gpus),
         **({"schedulerName": spec.shape.scheduler} if spec.shape.scheduler else {}),
         **({"priorityClassName": spec.shape.priority_class} if spec.shape.priority_class else {}),
         **({"imagePullSecrets": [{"name": spec.pull_secret}]} if spec.pull_secret else {}),
@@ -156,19 +154,25 @@ def _resources(spec: "ExperimentSpec") -> Manifest:
     return {name: each for name, each in (("limits", limits), ("requests", own)) if each}
 
 
-def _affinity(spec: "ExperimentSpec") -> Manifest:
-    """Return the machines that the pod needs, and those that it prefers."""
+def placement(shape: PodShape, gpus: int) -> Manifest:
+    """Return the part of the pod's spec that decides on which machines it can run."""
+    affinity = _affinity(shape, gpus)
+    return {
+        **({"nodeSelector": shape.nodes} if shape.nodes else {}),
+        **({"affinity": affinity} if affinity else {}),
+        **({"tolerations": list(shape.tolerations)} if shape.tolerations else {}),
+    }
+
+
+def _affinity(shape: PodShape, gpus: int) -> Manifest:
     rules: Manifest = {}
-    if spec.shape.node_choices:
-        terms = [
-            {"key": key, "operator": "In", "values": list(values)}
-            for key, values in spec.shape.node_choices.items()
-        ]
+    if shape.node_choices:
+        terms = [{"key": key, "operator": "In", "values": [*v]} for key, v in shape.node_choices.items()]
         required = {"nodeSelectorTerms": [{"matchExpressions": terms}]}
         rules["nodeAffinity"] = {"requiredDuringSchedulingIgnoredDuringExecution": required}
-    if spec.shape.pack and spec.gpus:
+    if shape.pack and gpus:
         rules["podAffinity"] = {"preferredDuringSchedulingIgnoredDuringExecution": [_in_use()]}
-    return {"affinity": rules} if rules else {}
+    return rules
 
 
 def _in_use() -> Manifest:

@@ -127,13 +127,19 @@ def _job_problem(run: Object) -> str:
 
 def _lost(before: Any, after: Any, path: str) -> Iterator[tuple[str, Any]]:
     for key, value in before.items() if isinstance(before, dict) else enumerate(before):
-        lost = value in (None, "", []) or (value is False and key in PLAIN)
+        lost = value in (None, "", []) or (value is False and key in PLAIN) or _rewritten(key, value)
         if lost or (isinstance(before, dict) and key not in after):
             yield f"{path}/{key}", value
         elif key in MAPS:
             continue
         elif isinstance(value, dict | list):
             yield from _lost(value, after[key], f"{path}/{key}")
+
+
+def _rewritten(key: Any, value: Any) -> bool:
+    """Return whether Go writes a quantity outside `resources` differently: 1024Mi as 1Gi."""
+    found = re.fullmatch(r"(\d+)([KMGT]i)", value) if key == "sizeLimit" and isinstance(value, str) else None
+    return bool(found and int(found[1]) % 1024 == 0)
 
 
 def _text(template: Object) -> str:

@@ -1,4 +1,8 @@
-"""The scheduler: assign pods to nodes by GPUs and nodeSelector."""
+"""The scheduler: assign pods to nodes by devices, labels, and taints.
+
+CPU and memory aren't counted. Of several nodes that fit, the one with the most pods that the pod prefers to
+be near wins, then the first.
+"""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -7,7 +11,7 @@ from local.kubernetes.kinds import Object, timestamp
 from local.kubernetes.store import Store
 
 GPU = "nvidia.com/gpu"
-LACKS_GPUS = f"Insufficient {GPU}"
+DURING = "DuringSchedulingIgnoredDuringExecution"
 OTHER_NODES = "node(s) didn't match Pod's node affinity/selector"
 
 
@@ -37,19 +41,23 @@ def _place(store: Store, pod: Object) -> None:
     name, namespace = pod["metadata"]["name"], pod["metadata"]["namespace"]
     reasons: Counter[str] = Counter()
     hopeless = 0  # nodes where pushing others out would not help
+    fitting = []
     for node in store.list("Node"):
-        if not _selected(pod, node):
-            reasons[OTHER_NODES] += 1
+        if reason := _excluded(pod, node):
+            reasons[reason] += 1
             hopeless += 1
-        elif gpus(pod) > _free(store, node):
-            reasons[LACKS_GPUS] += 1
-            hopeless += gpus(pod) > _allocatable(node)
+        elif short := _short_of(store, pod, node):
+            reasons[f"Insufficient {short}"] += 1
+            hopeless += _devices(pod)[short] > _allocatable(node, short)
         else:
-            store.patch("Pod", namespace, name, {"spec": {"nodeName": node["metadata"]["name"]}})
-            _set_scheduled(store, pod, {"status": "True"})
-            text = f"Successfully assigned {namespace}/{name} to {node['metadata']['name']}"
-            return store.record_event(pod, "Normal", "Scheduled", text, "default-scheduler")
-    return _report_unschedulable(store, pod, reasons, hopeless)
+            fitting.append(node)
+    if not fitting:
+        return _report_unschedulable(store, pod, reasons, hopeless)
+    node = max(fitting, key=lambda each: _preference(store, pod, each["metadata"]["name"]))
+    store.patch("Pod", namespace, name, {"spec": {"nodeName": node["metadata"]["name"]}})
+    _set_scheduled(store, pod, {"status": "True"})
+    text = f"Successfully assigned {namespace}/{name} to {node['metadata']['name']}"
+    return store.record_event(pod, "Normal", "Scheduled", text, "default-scheduler")
 
 
 def _report_unschedulable(store: Store, pod: Object, reasons: Counter[str], hopeless: int) -> None:
@@ -76,20 +84,77 @@ def _set_scheduled(store: Store, pod: Object, fields: Object) -> None:
     store.set_status(pod, {"phase": "Pending", "conditions": [condition]})
 
 
+def _excluded(pod: Object, node: Object) -> str:
+    """Return the scheduler's reason why the pod can't run there, whatever is free; "" if it can."""
+    if not _selected(pod, node):
+        return OTHER_NODES
+    for taint in node.get("spec", {}).get("taints") or ():
+        tolerated = any(_tolerates(each, taint) for each in pod["spec"].get("tolerations") or ())
+        if taint["effect"] != "PreferNoSchedule" and not tolerated:
+            return f"node(s) had untolerated taint {{{taint['key']}: {taint.get('value', '')}}}"
+    return ""
+
+
 def _selected(pod: Object, node: Object) -> bool:
-    return bool((pod["spec"].get("nodeSelector") or {}).items() <= node["metadata"].get("labels", {}).items())
+    labels = node["metadata"].get("labels", {})
+    required = pod["spec"].get("affinity", {}).get("nodeAffinity", {}).get(f"required{DURING}", {})
+    terms = required.get("nodeSelectorTerms")
+    chosen = terms is None or any(_matches(term, labels) for term in terms)
+    return chosen and bool((pod["spec"].get("nodeSelector") or {}).items() <= labels.items())
 
 
-def _allocatable(node: Object) -> int:
-    return int(node["status"]["allocatable"].get(GPU, 0))
+def _matches(term: Object, labels: dict[str, str]) -> bool:
+    """Match expressions of a node or label selector; only the operators In and Exists exist here."""
+    return all(
+        each["key"] in labels and (each["operator"] == "Exists" or labels[each["key"]] in each["values"])
+        for each in term.get("matchExpressions", ())
+    )
 
 
-def _free(store: Store, node: Object) -> int:
-    return _allocatable(node) - sum(map(gpus, _living_on(store, node["metadata"]["name"])))
+def _tolerates(toleration: Object, taint: Object) -> bool:
+    if toleration.get("key") not in (None, taint["key"]) or toleration.get("effect") not in (
+        None,
+        taint["effect"],
+    ):
+        return False
+    return toleration.get("operator") == "Exists" or toleration.get("value", "") == taint.get("value", "")
+
+
+def _preference(store: Store, pod: Object, node: str) -> int:
+    """Return the weight of the preferred pods on a node, by podAffinity with the topology of host names."""
+    preferred = pod["spec"].get("affinity", {}).get("podAffinity", {}).get(f"preferred{DURING}", ())
+    return sum(
+        each["weight"]
+        for each in preferred
+        for other in _living_on(store, node)
+        if _matches(each["podAffinityTerm"]["labelSelector"], other["metadata"].get("labels", {}))
+    )
+
+
+def _devices(pod: Object) -> Counter[str]:
+    """Return what the pod requests of devices, by resource."""
+    found: Counter[str] = Counter()
+    for container in pod["spec"]["containers"]:
+        for name, size in container.get("resources", {}).get("requests", {}).items():
+            found[name] += int(size) if "/" in name else 0
+    return +found
+
+
+def _short_of(store: Store, pod: Object, node: Object) -> str:
+    """Return a device of which the node has too few free ones."""
+    used: Counter[str] = Counter()
+    for each in _living_on(store, node["metadata"]["name"]):
+        used += _devices(each)
+    needed = _devices(pod)
+    return next((name for name in needed if needed[name] > _allocatable(node, name) - used[name]), "")
+
+
+def _allocatable(node: Object, name: str) -> int:
+    return int(node["status"]["allocatable"].get(name, 0))
 
 
 def _living_on(store: Store, node: str) -> Iterator[Object]:
-    """Return the node's free GPUs; a pod's are allocated from its binding to its end."""
+    """Return the pods whose devices are allocated on a node, from a pod's binding to its end."""
     for pod in store.peek("Pod"):
         ended = pod.get("status", {}).get("phase") in ("Succeeded", "Failed")
         if pod["spec"].get("nodeName") == node and not ended:

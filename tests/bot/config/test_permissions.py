@@ -5,7 +5,15 @@ from dataclasses import replace
 
 import pytest
 
-from bot.config.permissions import Visitor, denial, doctor_denial, entry_denial, launch_denial, size_denial
+from bot.config.permissions import (
+    OtherPeaks,
+    Visitor,
+    denial,
+    doctor_denial,
+    entry_denial,
+    launch_denial,
+    size_denial,
+)
 from bot.config.policy import Config, Launch, parse_config
 from bot.config.teams import Team
 from bot.core.commands import Action, Command
@@ -82,7 +90,7 @@ def test_size_denial_limits_one_sweep(user, config, gpus, answer):
     ],
 )
 def test_size_denial_limits_one_person(user, others, answer):
-    denied = size_denial(user, PLAN, launching(gpus_per_person=4), others)
+    denied = size_denial(user, PLAN, launching(gpus_per_person=4), OtherPeaks(person=others))
     assert answer in denied
     assert bool(answer) == bool(denied)
 

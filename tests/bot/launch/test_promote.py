@@ -41,6 +41,13 @@ def test_strategy_and_place_of_the_metric_are_the_searches():
     assert (space.strategies, space.metrics_path) == ({"val_loss": "latest"}, "/logs/m.txt")
 
 
+def test_additions_of_the_space_are_the_searches():
+    more = {"volumes": ("datasets",), "env": {"HF_HOME": "/d"}, "secrets": ("wandb",), "output_flag": "out"}
+    search = replace(SEARCH, plan=replace(PLAN, space=replace(PLAN.space, **more)))
+    space = seed_space(promoted(search, "", CONFIG), CONFIG)
+    assert {key: getattr(space, key) for key in more} == more
+
+
 def test_seed_of_the_best_trial_is_left_to_the_seeds():
     best = replace(BEST, parameters={"lr": "0.01", "seed": "3"})
     search = replace(SEARCH, progress=Progress(best=best))

@@ -6,6 +6,7 @@ from datetime import timedelta
 import pytest
 
 from bot.answers.messages import results
+from bot.config.permissions import OtherPeaks
 from bot.config.policy import Launch
 from bot.core.commands import Action, AuditEntry
 from bot.core.events import Event, EventKind, Progress, Result
@@ -60,7 +61,7 @@ def test_received_plan_opens_the_thread():
     ],
 )
 def test_received_plan_without_permission_is_refused(config, others, kind, why):
-    sweep = after(a_sweep(), config=config, plan=PLAN, others=others)
+    sweep = after(a_sweep(), config=config, plan=PLAN, others=OtherPeaks(person=others))
     [event] = sweep.outbox
     assert (sweep.phase, sweep.plan, sweep.since) == (Phase.REFUSED, None, LATER)
     assert (event.kind, event.to_user, event.response_url) == (kind, OWNER, "https://hooks/1")

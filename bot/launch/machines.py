@@ -1,0 +1,39 @@
+"""Read the cluster's machines, to refuse what fits none of them before anything is built."""
+
+import logging
+
+from bot.clients import Clients
+from bot.core.errors import UserError
+from bot.core.plan import SweepPlan
+from bot.launch.capacity import capacity_refusal
+from bot.launch.plan import Order
+from k8s.errors import ApiError
+from k8s.machines import Machine, read_machine
+
+log = logging.getLogger(__name__)
+
+
+async def check_capacity(order: Order, plan: SweepPlan, clients: Clients) -> SweepPlan:
+    """Return the plan if a machine or a pool can run its trials, or if nothing is known about them.
+
+    Raises UserError, ApiError, UnreachableError.
+    """
+    if not plan.profile:
+        return plan
+    nodes = await _nodes(clients)
+    if nodes is None:
+        return plan
+    if refusal := capacity_refusal(order.request, plan, order.owner, clients.config, nodes):
+        raise UserError(refusal, field="gpus")
+    return plan
+
+
+async def _nodes(clients: Clients) -> tuple[Machine, ...] | None:
+    """Return all nodes; None without the permission to list them."""
+    try:
+        return tuple(map(read_machine, await clients.cluster.list("Node", "")))
+    except ApiError as error:
+        if error.status != 403:
+            raise
+        log.info("capacity unchecked: no permission to list nodes")
+        return None

@@ -1,0 +1,137 @@
+"""Decide on the pods of a sweep: its profile, its team's machines, and what its space adds. Pure."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from typing import TypeVar
+
+from bot.config.allowed import AllowedSecret, AllowedVolume
+from bot.config.policy import Config
+from bot.config.profiles import Profile, chosen, shaped
+from bot.config.teams import Team, granted_team
+from bot.core.errors import UserError
+from bot.core.flags import FlagStyle, variable
+from bot.core.request import SweepRequest
+from bot.core.space import SearchSpace
+from bot.core.wording import did_you_mean, listed, shortened
+from k8s.katib.trial_pod import PodShape, SecretVariables
+
+Named = TypeVar("Named", AllowedVolume, AllowedSecret)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pods:
+    """The pods of a sweep's trials."""
+
+    profile: Profile | None
+    shape: PodShape
+    secrets: tuple[SecretVariables, ...]
+
+
+def pods_of(request: SweepRequest, space: SearchSpace, owner: str, config: Config) -> Pods:
+    """Return the pods of a sweep. Raises UserError for what the configuration doesn't have or allow."""
+    team = granted_team(config.teams, owner, config.self_assigned)
+    profile = chosen(config.profiles, request.profile, request.gpus)
+    shape = _on_machines_of(team, shaped(config.trials, profile, request.gpus))
+    mine = team.name if team else ""
+    volumes = _named("volumes", space.volumes, config.allowed.volumes, mine)
+    secrets = _named("secrets", space.secrets, config.allowed.secrets, mine)
+    _check_variables(space, [key for each in secrets for key in each.variables.keys], config)
+    output = _output_volume(config, mine) if space.output_dir else None
+    mounts = [each.volume for each in (*volumes, *([output] if output else []))]
+    shape = replace(shape, volumes=tuple(dict.fromkeys((*shape.volumes, *mounts))))
+    _check_paths(shape)
+    return Pods(profile=profile, shape=shape, secrets=tuple(each.variables for each in secrets))
+
+
+def namespace_of(owner: str, channel: str, config: Config) -> str:
+    """Return the namespace of a sweep's trials: the channel's, or else the team's; "": K8S_NAMESPACE."""
+    team = granted_team(config.teams, owner, config.self_assigned)
+    return config.channel_namespaces.get(channel) or (team.namespace if team else "")
+
+
+def shape_for(config: Config, owner: str, profile: Profile | None, gpus: int) -> PodShape:
+    """Return the shape of a trial with so many GPUs, without what its space adds."""
+    team = granted_team(config.teams, owner, config.self_assigned)
+    return _on_machines_of(team, shaped(config.trials, profile, gpus))
+
+
+def with_output(space: SearchSpace, sweep: str, config: Config) -> SearchSpace:
+    """Return the space with the directory of its outputs, if it or the configuration asks for one.
+
+    Raises UserError if no volume is configured, or a parameter has the flag's name.
+    """
+    output = config.allowed.output
+    if output is None:
+        if space.output_flag:
+            raise UserError(
+                "output_flag: the configuration has no `output`. Remove it, or ask an admin to add `output`.",
+                field="space",
+            )
+        return space
+    flag = space.output_flag or output.flag
+    if flag in {*(each.name for each in space.parameters), *space.fixed}:
+        raise UserError(f"parameters.{flag}: the output directory is passed as this flag.", field="space")
+    at = next(each.volume.at for each in config.allowed.volumes if each.name == output.volume)
+    return replace(space, output_flag=flag, output_dir=f"{at}/{sweep}") if flag else space
+
+
+def _output_volume(config: Config, team: str) -> AllowedVolume | None:
+    output = config.allowed.output
+    return _named("output", (output.volume,), config.allowed.volumes, team)[0] if output else None
+
+
+def _on_machines_of(team: Team | None, shape: PodShape) -> PodShape:
+    if team is None:
+        return shape
+    choices = {key: values for key, values in shape.node_choices.items() if key not in team.nodes}
+    return replace(
+        shape,
+        nodes=shape.nodes | team.nodes,
+        node_choices=choices,
+        tolerations=(
+            *shape.tolerations,
+            *(each for each in team.tolerations if each not in shape.tolerations),
+        ),
+    )
+
+
+def _named(key: str, names: Iterable[str], allowed: tuple[Named, ...], team: str) -> list[Named]:
+    """Return the entries that the space names. Raises UserError for one that this team can't use."""
+    known = {each.name: each for each in allowed if not each.teams or team in each.teams}
+    for name in names:
+        if name not in known:
+            raise UserError(f"{key}: {_denied(name, [*known])}", field="space")
+    return [known[name] for name in names]
+
+
+def _denied(name: str, usable: list[str]) -> str:
+    return f'"{shortened(name)}" isn\'t configured for your team.{_hint(name, usable)}'
+
+
+def _hint(name: str, usable: list[str]) -> str:
+    return did_you_mean(name, usable) or (f" Available: {listed(usable)}." if usable else "")
+
+
+def _check_variables(space: SearchSpace, secret_keys: list[str], config: Config) -> None:
+    for name in space.env:
+        if name not in config.allowed.env:
+            usable = [*config.allowed.env]
+            hint = did_you_mean(name, usable) or (f" Available: {listed(usable)}." if usable else "")
+            raise UserError(
+                f"env.{name}: the configuration doesn't allow this variable.{hint}", field="space"
+            )
+    parameters = {variable(each.name) for each in space.parameters} | {*map(variable, space.fixed)}
+    used = parameters if space.flags is FlagStyle.ENV else set()
+    for name in (*space.env, *secret_keys):
+        if name in used:
+            raise UserError(f"{name} is set twice, by env, secrets, or a parameter.", field="space")
+        used.add(name)
+
+
+def _check_paths(shape: PodShape) -> None:
+    """Kubernetes rejects a pod with two mounts at one path."""
+    seen: set[str] = set()
+    for each in shape.volumes:
+        if each.at.rstrip("/") in seen:
+            raise UserError(f"volumes: two volumes are mounted at {each.at}. Remove one.", field="space")
+        seen.add(each.at.rstrip("/"))

@@ -1,0 +1,34 @@
+"""Quantities are read and written as the API server does."""
+
+from fractions import Fraction
+
+import pytest
+
+from k8s.quantities import amount, canonical, scaled
+
+
+@pytest.mark.parametrize(
+    ("quantity", "value"), [("4Gi", 2**32), ("500m", Fraction(1, 2)), ("1.5", Fraction(3, 2)), ("2k", 2000)]
+)
+def test_amount_reads_all_units(quantity, value):
+    assert amount(quantity) == value
+
+
+@pytest.mark.parametrize("text", ["", "ki", "1ki", "-1", "1e3", "1 Gi"])
+def test_amount_of_something_else_raises(text):
+    with pytest.raises(ValueError, match="not a quantity"):
+        amount(text)
+
+
+@pytest.mark.parametrize(
+    ("quantity", "written"),
+    [("0.5Gi", "512Mi"), ("1024Mi", "1Gi"), ("1000m", "1"), ("1.5", "1500m"), ("1000", "1k"), ("0", "0")],
+)
+def test_canonical_is_what_the_api_server_writes(quantity, written):
+    assert canonical(quantity) == written
+
+
+def test_scaled_rounds_down_but_not_to_zero():
+    assert scaled("1Ti", Fraction(3, 8)) == "384Gi"
+    assert scaled("96", Fraction(1, 5), least=Fraction(1)) == "19"
+    assert scaled("1", Fraction(1, 8), least=Fraction(1)) == "1"
