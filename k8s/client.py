@@ -45,6 +45,8 @@ KINDS = {
     # Only the doctor reads these; most are cluster-scoped.
     "SelfSubjectAccessReview": ("authorization.k8s.io/v1", "selfsubjectaccessreviews"),
     "Namespace": ("v1", "namespaces"),
+    "PriorityClass": ("scheduling.k8s.io/v1", "priorityclasses"),
+    "RuntimeClass": ("node.k8s.io/v1", "runtimeclasses"),
     "StorageClass": ("storage.k8s.io/v1", "storageclasses"),
     "IngressClass": ("networking.k8s.io/v1", "ingressclasses"),
     "DaemonSet": ("apps/v1", "daemonsets"),

@@ -70,6 +70,8 @@ _ALL = (
     Kind("ClusterRole", "clusterroles", RBAC, namespaced=False),
     Kind("ClusterRoleBinding", "clusterrolebindings", RBAC, namespaced=False),
     Kind("SelfSubjectAccessReview", "selfsubjectaccessreviews", "authorization.k8s.io", namespaced=False),
+    Kind("PriorityClass", "priorityclasses", "scheduling.k8s.io", namespaced=False),
+    Kind("RuntimeClass", "runtimeclasses", "node.k8s.io", namespaced=False),
     Kind("StorageClass", "storageclasses", "storage.k8s.io", namespaced=False),
     Kind("DaemonSet", "daemonsets", "apps"),
     Kind("Deployment", "deployments", "apps"),
