@@ -151,6 +151,8 @@ def _output(node: Node, found: Allowed) -> Output:
         node.error(
             f'volume must be a name under `volumes`; got "{shortened(name)}".{did_you_mean(name, names)}'
         )
+    elif any(each.teams for each in found.volumes if each.name == name):
+        node.error(f"volume {name} must not have `teams`: every sweep can write its outputs there")
     elif volume and (volume.read_only or not PLAIN_PATH.fullmatch(volume.at)):
         node.error(
             f"volume {name} must be writable, at a path of letters, digits, dots, dashes, and underscores"

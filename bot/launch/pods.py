@@ -97,7 +97,7 @@ def _on_machines_of(team: Team | None, shape: PodShape) -> PodShape:
 
 def _named(key: str, names: Iterable[str], allowed: tuple[Named, ...], team: str) -> list[Named]:
     """Return the entries that the space names. Raises UserError for one that this team can't use."""
-    known = {each.name: each for each in allowed if not each.teams or team in each.teams}
+    known: dict[str, Named] = {each.name: each for each in allowed if not each.teams or team in each.teams}
     for name in names:
         if name not in known:
             raise UserError(f"{key}: {_denied(name, [*known])}", field="space")

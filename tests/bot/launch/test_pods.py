@@ -187,6 +187,10 @@ def test_space_with_an_invalid_addition_names_it(more, error):
         ("env: [MLFLOW_RUN_ID]", "MLFLOW_RUN_ID can't be allowed"),
         ("secrets: {a: {secret: x}}", "missing key: keys"),
         ("volumes: {a: {claim: c, at: /d, teams: [x]}}", 'must be a name under `teams`; got "x"'),
+        (
+            "teams: {t: {}}\nvolumes: {a: {claim: c, at: /d, teams: [t]}}\noutput: {volume: a}",
+            "volume a must not have `teams`",
+        ),
         ("output: {volume: x}", 'volume must be a name under `volumes`; got "x"'),
         ("volumes: {a: {claim: c, at: /d, read_only: true}}\noutput: {volume: a}", "must be writable"),
         ("volumes: {a: {claim: c, at: /d e}}\noutput: {volume: a}", "at a path of letters"),
