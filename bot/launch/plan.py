@@ -8,14 +8,13 @@ from pathlib import PurePosixPath
 from bot.builds.jobs import BuildPlan, Source, build_plan
 from bot.config.settings import PlanSettings
 from bot.core.errors import UserError
-from bot.core.flags import FlagStyle, flag, variable, words
 from bot.core.plan import SweepPlan
 from bot.core.request import SweepRequest
-from bot.core.space import TENSORBOARD_PARAMETER, Goal, MetricSource, Parameter, SearchSpace
+from bot.core.space import Goal, Parameter, SearchSpace
+from bot.launch.arguments import arguments, variables
 from bot.launch.metrics import collector
 from bot.results import run_tags
 from k8s.katib.spec import REQUEST_ID, TRIAL_NAME, ExperimentSpec, Feasible, experiment
-from k8s.katib.training import TENSORBOARD_DIR
 from k8s.katib.trial_pod import PodShape, SecretVariables
 from k8s.names import label_value
 from k8s.objects import OWNER_LABEL, TEAM_LABEL
@@ -96,7 +95,7 @@ def _experiment(order: Order, image: str, settings: PlanSettings) -> ExperimentS
         grace_seconds=space.grace_seconds,
         parameters=tuple(_feasible(p) for p in space.parameters),
         command=space.command.replace("$", "$$"),
-        arguments=_arguments(space),
+        arguments=arguments(space),
         collector=collector(space),
         additional=space.additional,
         early_stopping=space.early_stopping,
@@ -109,45 +108,6 @@ def _experiment(order: Order, image: str, settings: PlanSettings) -> ExperimentS
         pull_secret=settings.image_registry_secret,
         shape=order.shape,
     )
-
-
-def _arguments(space: SearchSpace) -> str:
-    """Return the flags as shell text: `$` doubled, except in Katib's placeholders."""
-    texts = []
-    for name, value in space.fixed.items():
-        texts += [] if space.is_switch(name) and value != "true" else _quoted(space, name, value)
-    for parameter in space.parameters:
-        placeholder = f"${{trialParameters.{parameter.name}}}"
-        if space.is_switch(parameter.name):
-            texts.append(f"$$([ {placeholder} = true ] && echo {flag(space.flags, parameter.name)})")
-        else:
-            marked = words(space.flags, parameter.name, placeholder)
-            texts += [shlex.quote(word) for word in marked]
-    if space.source is MetricSource.TENSORBOARD:
-        texts += _quoted(space, TENSORBOARD_PARAMETER, TENSORBOARD_DIR)
-    if space.output_dir:
-        path = f"{space.output_dir}/{TRIAL_NAME}"
-        texts += [shlex.quote(word) for word in words(space.flags, space.output_flag, path)]
-    return " ".join(texts)
-
-
-def _quoted(space: SearchSpace, name: str, value: str) -> list[str]:
-    if space.is_switch(name):
-        return [flag(space.flags, name)]
-    return [shlex.quote(word).replace("$", "$$") for word in words(space.flags, name, value)]
-
-
-def _variables(space: SearchSpace) -> dict[str, str]:
-    """Return the environment variables of the parameters: Kubernetes expands `$(NAME)` in them."""
-    if space.flags is not FlagStyle.ENV:
-        return {}
-    found = {name: value.replace("$", "$$") for name, value in space.fixed.items()}
-    found |= {each.name: f"${{trialParameters.{each.name}}}" for each in space.parameters}
-    if space.source is MetricSource.TENSORBOARD:
-        found[TENSORBOARD_PARAMETER] = TENSORBOARD_DIR
-    if space.output_dir:
-        found[space.output_flag] = f"{space.output_dir}/{TRIAL_NAME}"
-    return {variable(name): value for name, value in found.items()}
 
 
 def _environment(order: Order, settings: PlanSettings) -> dict[str, str]:
@@ -166,7 +126,7 @@ def _environment(order: Order, settings: PlanSettings) -> dict[str, str]:
         run_tags.VARIABLE: run_tags.encode(tags),
         "PYTHONUNBUFFERED": "1",  # else a crash loses the last log lines
         **{name: value.replace("$", "$$") for name, value in order.space.env.items()},
-        **_variables(order.space),
+        **variables(order.space),
     }
 
 
