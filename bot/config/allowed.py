@@ -38,11 +38,17 @@ SECRET_KEYS: Keys = {
     "teams": TEAMS,
 }
 OUTPUT_KEYS: Keys = {
-    "volume": Key(
-        meaning="A name under `volumes`. Trials write to `SWEEP/TRIAL` in it, so it must be writable for "
-        "their user, and `ReadWriteMany` if they run on several nodes.",
-        type=string("name", NAME.pattern),
+    "claim": Key(
+        meaning="PersistentVolumeClaim in the trials' namespace. Trials write to `SWEEP/TRIAL` in it, so it "
+        "must be writable for their user, and `ReadWriteMany` if they run on several nodes.",
+        type=string("name", OBJECT_NAME.pattern),
         example="checkpoints",
+        required=True,
+    ),
+    "at": Key(
+        meaning="Mount path of letters, digits, dots, dashes, and underscores.",
+        type=string("path", PLAIN_PATH.pattern),
+        example="/ckpt",
         required=True,
     ),
     "flag": Key(
@@ -72,7 +78,7 @@ class AllowedSecret:
 class Output:
     """The volume with a directory for each trial, which outlives the trial's pod."""
 
-    volume: str  # a name of an AllowedVolume
+    volume: Volume
     flag: str = ""  # that every trial gets; "": only where the space file asks for it
 
 
@@ -88,16 +94,12 @@ class Allowed:
 
 def read_allowed(keys: dict[str, Node], teams: list[str]) -> Allowed:
     """Read `volumes`, `env`, `secrets`, and `output`. `teams`: the names of all teams."""
-    volumes = _named(keys.get("volumes"))
-    found = Allowed(
+    volumes, secrets = _named(keys.get("volumes")), _named(keys.get("secrets"))
+    return Allowed(
         volumes=tuple(_volume(name, each, teams) for name, each in volumes.items()),
         env=tuple(_variable(each) for each in entries(keys.get("env"))),
-        secrets=tuple(_secret(name, each, teams) for name, each in _named(keys.get("secrets")).items()),
-    )
-    if "output" not in keys:
-        return found
-    return Allowed(
-        volumes=found.volumes, env=found.env, secrets=found.secrets, output=_output(keys["output"], found)
+        secrets=tuple(_secret(name, each, teams) for name, each in secrets.items()),
+        output=_output(keys["output"]) if "output" in keys else None,
     )
 
 
@@ -142,22 +144,12 @@ def _teams(node: Node | None, known: list[str]) -> tuple[str, ...]:
     return tuple(each.raw for each in entries(node))
 
 
-def _output(node: Node, found: Allowed) -> Output:
+def _output(node: Node) -> Output:
     keys = node.mapping(OUTPUT_KEYS)
-    name = keys["volume"].text() if "volume" in keys else ""
-    volume = next((each.volume for each in found.volumes if each.name == name), None)
-    if name and volume is None:
-        names = [each.name for each in found.volumes]
-        node.error(
-            f'volume must be a name under `volumes`; got "{shortened(name)}".{did_you_mean(name, names)}'
-        )
-    elif any(each.teams for each in found.volumes if each.name == name):
-        node.error(f"volume {name} must not have `teams`: every sweep can write its outputs there")
-    elif volume and (volume.read_only or not PLAIN_PATH.fullmatch(volume.at)):
-        node.error(
-            f"volume {name} must be writable, at a path of letters, digits, dots, dashes, and underscores"
-        )
-    return Output(volume=name, flag=read_flag(keys.get("flag")))
+    volume = read_volume(keys)
+    if "at" in keys and not PLAIN_PATH.fullmatch(volume.at):
+        keys["at"].error("must be an absolute path of letters, digits, dots, dashes, and underscores")
+    return Output(volume=volume, flag=read_flag(keys.get("flag")))
 
 
 def read_flag(node: Node | None) -> str:

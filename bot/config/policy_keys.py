@@ -286,7 +286,7 @@ KEYS: Keys = {
         meaning="Directory per trial that outlives its pod, for checkpoints ([details](checkpoints.md)).",
         type=MAPPING,
         default="none",
-        example="{volume: checkpoints, flag: output_dir}",
+        example="{claim: checkpoints, at: /ckpt, flag: output_dir}",
         keys=OUTPUT_KEYS,
     ),
     "namespaces": Key(

@@ -36,8 +36,8 @@ def pods_of(request: SweepRequest, space: SearchSpace, owner: str, config: Confi
     volumes = _named("volumes", space.volumes, config.allowed.volumes, mine)
     secrets = _named("secrets", space.secrets, config.allowed.secrets, mine)
     _check_variables(space, [key for each in secrets for key in each.variables.keys], config)
-    output = _output_volume(config, mine) if space.output_dir else None
-    mounts = [each.volume for each in (*volumes, *([output] if output else []))]
+    output = config.allowed.output if space.output_dir else None
+    mounts = [each.volume for each in volumes] + ([output.volume] if output else [])
     shape = replace(shape, volumes=tuple(dict.fromkeys((*shape.volumes, *mounts))))
     _check_paths(shape)
     return Pods(profile=profile, shape=shape, secrets=tuple(each.variables for each in secrets))
@@ -71,13 +71,7 @@ def with_output(space: SearchSpace, sweep: str, config: Config) -> SearchSpace:
     flag = space.output_flag or output.flag
     if flag in {*(each.name for each in space.parameters), *space.fixed}:
         raise UserError(f"parameters.{flag}: the output directory is passed as this flag.", field="space")
-    at = next(each.volume.at for each in config.allowed.volumes if each.name == output.volume)
-    return replace(space, output_flag=flag, output_dir=f"{at}/{sweep}") if flag else space
-
-
-def _output_volume(config: Config, team: str) -> AllowedVolume | None:
-    output = config.allowed.output
-    return _named("output", (output.volume,), config.allowed.volumes, team)[0] if output else None
+    return replace(space, output_flag=flag, output_dir=f"{output.volume.at}/{sweep}") if flag else space
 
 
 def _on_machines_of(team: Team | None, shape: PodShape) -> PodShape:

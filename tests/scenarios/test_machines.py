@@ -23,8 +23,7 @@ teams:
     nodes: {{team: vision}}
     tolerations: [{{key: team, value: vision}}]
     gpus_total: 2
-volumes: {{checkpoints: {{claim: checkpoints, at: /ckpt}}}}
-output: {{volume: checkpoints, flag: output_dir}}
+output: {{claim: checkpoints, at: /ckpt, flag: output_dir}}
 """
 CLUSTER = replace(
     CONFIG, **{name: getattr(parse_config(TEXT, "c.yaml"), name) for name in ("profiles", "allowed")}

@@ -26,12 +26,11 @@ teams:
     tolerations: [{key: team, value: vision}]
 volumes:
   datasets: {claim: datasets, at: /data, read_only: true}
-  checkpoints: {claim: checkpoints, at: /ckpt}
   faces: {claim: faces, at: /faces, teams: [vision]}
 env: [HF_HOME]
 secrets:
   wandb: {secret: wandb-login, keys: [WANDB_API_KEY], teams: [vision]}
-output: {volume: checkpoints}
+output: {claim: checkpoints, at: /ckpt}
 """
 CLUSTER = parse_config(TEXT, "c.yaml")
 SPACE = """\
@@ -92,7 +91,7 @@ def test_pod_gets_the_directory_in_the_style_of_its_flags():
 
 
 def test_output_flag_of_the_configuration_is_for_every_trial():
-    config = parse_config(TEXT.replace("{volume: checkpoints}", "{volume: checkpoints, flag: out}"), "c.yaml")
+    config = parse_config(TEXT.replace("at: /ckpt", "at: /ckpt, flag: out"), "c.yaml")
     assert f"'--out=/ckpt/{ORDER.sweep}/{TRIAL}'" in pod_of(config=config)["containers"][0]["args"][0]
 
 
@@ -187,13 +186,9 @@ def test_space_with_an_invalid_addition_names_it(more, error):
         ("env: [MLFLOW_RUN_ID]", "MLFLOW_RUN_ID can't be allowed"),
         ("secrets: {a: {secret: x}}", "missing key: keys"),
         ("volumes: {a: {claim: c, at: /d, teams: [x]}}", 'must be a name under `teams`; got "x"'),
-        (
-            "teams: {t: {}}\nvolumes: {a: {claim: c, at: /d, teams: [t]}}\noutput: {volume: a}",
-            "volume a must not have `teams`",
-        ),
-        ("output: {volume: x}", 'volume must be a name under `volumes`; got "x"'),
-        ("volumes: {a: {claim: c, at: /d, read_only: true}}\noutput: {volume: a}", "must be writable"),
-        ("volumes: {a: {claim: c, at: /d e}}\noutput: {volume: a}", "at a path of letters"),
+        ("output: {claim: c}", "missing key: at"),
+        ("output: {claim: c, at: /d e}", "must be an absolute path of letters"),
+        ("output: {claim: c, at: /d, read_only: true}", "unknown key"),
         ("teams: {a: {namespace: b}}", "namespace must be one of `namespaces`; got b"),
         ("teams: {a: {gpus_total: -1}}", "must be at least 0; got -1"),
         ("teams: {a: {queue: A!}}", "must be the name of a LocalQueue"),

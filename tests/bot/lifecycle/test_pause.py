@@ -6,6 +6,7 @@ from datetime import timedelta
 import pytest
 
 from bot.answers.command_parser import ParsedCommand, choose, parse_command
+from bot.config.permissions import OtherPeaks
 from bot.config.policy import Launch
 from bot.config.teams import Team
 from bot.core.commands import Action, Command
@@ -82,9 +83,12 @@ def test_pause_is_for_the_owner_teammates_by_setting_and_admins():
 
 def test_resume_is_denied_if_the_owners_other_sweeps_use_the_gpus():
     limited = replace(CONFIG, launch=Launch(gpus_per_person=3))
-    seen = {"experiment": CLOSED, "others": 2}
+    seen = {"experiment": CLOSED, "others": OtherPeaks(person=2)}
     assert "your other sweeps can use up to 2" in denied(STOPPED, Action.RESUME, config=limited, **seen)
-    assert applied(STOPPED, Action.RESUME, config=limited, **seen | {"others": 1}).phase is Phase.RUNNING
+    assert (
+        applied(STOPPED, Action.RESUME, config=limited, **seen | {"others": OtherPeaks(person=1)}).phase
+        is Phase.RUNNING
+    )
     assert applied(STOPPED, Action.RESUME, user=ADMIN, config=limited, **seen).phase is Phase.RUNNING
 
 
