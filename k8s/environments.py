@@ -8,7 +8,8 @@ would both mount the home. `Parallel`, because OrderedReady never replaces a pod
 import re
 from dataclasses import dataclass, field
 
-from k8s.katib.spec import MAIN, PodShape
+from k8s.katib.spec import MAIN
+from k8s.katib.trial_pod import PodShape
 from k8s.objects import (
     ENVIRONMENT_LABEL,
     GPU,

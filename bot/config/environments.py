@@ -20,10 +20,11 @@ from bot.config.keys import (
     one_of,
     string,
 )
-from bot.config.trial_pods import QUANTITY, QUANTITY_TYPE
+from bot.config.trial_pods import QUANTITY_TYPE
 from bot.config.yaml_reader import Node, entries
 from bot.core.wording import listed, shortened
 from bot.registry.images import ImageName
+from k8s.quantities import QUANTITY
 
 NAME = re.compile(r"[a-z]([a-z0-9-]{0,28}[a-z0-9])?")  # of an environment, a home, an image, and a size
 STORAGE = re.compile(r"([1-9][0-9]{0,5})(Mi|Gi|Ti)")  # the size of a home
