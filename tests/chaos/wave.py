@@ -24,6 +24,7 @@ from bot.storage import sweep_configmap
 from bot.sweeps.informer import SweepInformer
 from bot.sweeps.receipts import RECEIPT_CHECK_SECONDS, Receipts
 from bot.sweeps.reconciler import handle
+from bot.sweeps.recovery import recover
 from bot.worker import Worker
 from k8s.errors import ApiError, UnreachableError
 from k8s.objects import SWEEP_LABEL
@@ -218,7 +219,7 @@ class Wave:
 
     async def _resync(self) -> None:
         await self.simulation.clients.queue.hurry()
-        await self.informer._wake_unfinished()
+        await recover(self.informer._clients)
 
     def _complete(self, complete: bool) -> None:
         for cache in self.simulation.clients.caches:

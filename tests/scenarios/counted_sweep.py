@@ -12,8 +12,9 @@ from redis.asyncio.connection import AbstractConnection
 
 from bot.core.work_item import WorkItem
 from bot.storage.work_queue import Lease
-from bot.sweeps.informer import RESYNC_INTERVAL, SweepInformer
+from bot.sweeps.informer import RESYNC_INTERVAL
 from bot.sweeps.reconciler import reconcile
+from bot.sweeps.recovery import recover
 from k8s.cache import Caches
 from tests.bot.factories import NOW
 from tests.scenarios.sweep_in_memory import SWEEP, Clock, SimulatedSweep
@@ -93,11 +94,11 @@ class CountedSweep(SimulatedSweep):
     async def hour(self) -> Calls:
         """Return the calls of an hour in which nothing changes: every five minutes, it is woken."""
         cluster = Counting(self.cluster, "cluster", self.calls)
-        informer = SweepInformer(self.redis, replace(self.clients, cluster=cluster, caches=Caches()))
+        clients = replace(self.clients, cluster=cluster, caches=Caches())
         hour: Calls = Counter()
         for _ in range(timedelta(hours=1) // RESYNC_INTERVAL):
             self.calls.clear()
-            await informer._wake_unfinished()
+            await recover(clients)
             hour += self.calls
             hour += Counter(await self.reconciled())
         return hour

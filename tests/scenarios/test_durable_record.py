@@ -8,7 +8,7 @@ from bot.core.commands import Action, Command
 from bot.core.record import Phase
 from bot.slack.client import SlackBusyError
 from bot.storage import sweep_configmap
-from bot.sweeps.informer import SweepInformer
+from bot.sweeps.recovery import recover
 from k8s.errors import ApiError, UnreachableError
 from tests.bot.factories import ADMIN, OWNER, a_sweep
 from tests.scenarios.sweep_in_memory import SWEEP, Clock, SimulatedSweep
@@ -34,9 +34,7 @@ async def cancel(simulation, user=OWNER):
 async def forget_and_resync(simulation):
     """Redis loses everything; the resync wakes what the cluster calls unfinished."""
     await simulation.redis.flushall()
-    await SweepInformer(
-        simulation.redis, replace(simulation.clients, cluster=simulation.cluster)
-    )._wake_unfinished()
+    await recover(replace(simulation.clients, cluster=simulation.cluster))
     while lease := await simulation.clients.queue.get(wait=0):
         await simulation.clients.queue.done(lease)
         await rounds(simulation, 12)
@@ -109,9 +107,7 @@ async def test_record_left_active_by_a_paused_worker_is_closed_by_the_resync(sim
     assert (await simulation.record()).phase is Phase.CANCELLED
     simulation.kubernetes.patch(*WHERE, late)
     assert state(simulation) == "active"
-    await SweepInformer(
-        simulation.redis, replace(simulation.clients, cluster=simulation.cluster)
-    )._wake_unfinished()
+    await recover(replace(simulation.clients, cluster=simulation.cluster))
     assert (await simulation.clients.queue.get(wait=0)).item.key == SWEEP
     await rounds(simulation, 1)
     assert state(simulation) == "ended"

@@ -7,8 +7,8 @@ from redis.exceptions import ConnectionError as RedisDropped
 
 from bot.core.commands import Action, Command
 from bot.core.record import Phase
-from bot.sweeps.informer import SweepInformer
 from bot.sweeps.receipts import MAX_RECEIPTS
+from bot.sweeps.recovery import recover
 from k8s.errors import UnreachableError
 from tests.bot.factories import OWNER, a_sweep
 from tests.handlers.factories import a_context
@@ -34,9 +34,7 @@ async def rounds(simulation, count):
 
 
 async def resync(simulation):
-    await SweepInformer(
-        simulation.redis, replace(simulation.clients, cluster=simulation.cluster)
-    )._wake_unfinished()
+    await recover(replace(simulation.clients, cluster=simulation.cluster))
 
 
 async def test_sweep_lost_before_its_claim_is_restored_under_its_name(simulation, context):
