@@ -28,6 +28,7 @@ from bot.config.settings import Settings
 from bot.core.errors import UserError
 from bot.core.masking import Mask
 from bot.runtime.probes import Probes
+from bot.runtime.tracing import start_tracing
 from bot.slack.client import error_code
 from bot.storage.figures import Figures
 from bot.storage.redis_client import connect, wait_until_reachable
@@ -65,6 +66,7 @@ async def run(jobs: tuple[Job, ...], settings: Settings, policy: LivePolicy) -> 
         # After a restart of Redis, pooled connections are dead. All calls are safe to repeat once.
         retry = Retry(NoBackoff(), 1)
         redis = await stack.enter_async_context(connect(settings.redis_url, retry=retry))
+        stack.push_async_callback(asyncio.to_thread, start_tracing(os.environ, Mask(settings.secrets())))
         probes = Probes(stop.is_set, Mask(settings.secrets()))
         stack.push_async_callback(probes.close)
         probes.expect(len(jobs))

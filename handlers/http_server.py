@@ -51,6 +51,7 @@ class Http:
 
     def __init__(self, probes: Probes, refresh: Callable[[], Awaitable[None]]) -> None:
         self._probes, self._refresh = probes, refresh
+        self._scrape: asyncio.Task[bytes] | None = None
         self.slack: SlackCalls | None = None
 
     async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
@@ -67,7 +68,13 @@ class Http:
             await _respond(send, 404, b"not found")
 
     async def _metrics(self) -> bytes:
-        """Return all metrics; without Redis, those of this process, with sweepbot_redis_up 0."""
+        """Return all metrics. Requests at the same time share one answer: anyone in the cluster can ask."""
+        if self._scrape is None or self._scrape.done():
+            self._scrape = asyncio.create_task(self._refreshed())
+        return await asyncio.shield(self._scrape)
+
+    async def _refreshed(self) -> bytes:
+        """Without Redis, return the metrics of this process, with sweepbot_redis_up 0."""
         try:
             async with asyncio.timeout(REFRESH_TIMEOUT):
                 await self._refresh()

@@ -12,8 +12,8 @@ from pathlib import Path
 HERE = Path(__file__).parent
 UV = Path(sys.executable).parent / "uv"
 LOCKS = {
-    "dev.txt": ["pyproject.toml", "--group", "dev"],
-    "run.txt": ["pyproject.toml", "--constraint", "requirements/dev.txt"],
+    "dev.txt": ["pyproject.toml", "--extra", "tracing", "--group", "dev"],
+    "run.txt": ["pyproject.toml", "--extra", "tracing", "--constraint", "requirements/dev.txt"],
     "bench.txt": ["--group", "pyproject.toml:bench"],
     "bench-arq.txt": ["--group", "pyproject.toml:bench-arq"],
 }

@@ -101,7 +101,7 @@ def measured(
     counts = {result: CALLS.labels(service, result) for result in ("ok", "error")}
     started, result, failure = monotonic(), "", ""
     try:
-        with calls.span(f"{service} {operation}".strip(), service=service):
+        with calls.span(service, service=service, operation=operation):
             yield
         result = "ok"
     except Exception as error:

@@ -28,6 +28,11 @@ def about(sweep_id: str) -> Iterator[None]:
         _sweep.reset(token)
 
 
+def current_sweep() -> str:
+    """Return the sweep, or other work item, that this task works on; "" for none."""
+    return _sweep.get()
+
+
 class JsonLines(logging.Formatter):
     def __init__(self, mask: Mask) -> None:
         super().__init__()

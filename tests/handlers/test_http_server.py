@@ -366,3 +366,24 @@ async def test_command_on_a_sweep_is_two_round_trips_to_redis(listening, context
     await call(listening, drain)
     assert len(trips) == 2, "the list of sweeps; the command and its item"
     assert len(await context.store.commands(sweep)) == 3
+
+
+async def test_metrics_requested_in_parallel_are_read_once(probes):
+    started, go, reads = asyncio.Event(), asyncio.Event(), []
+
+    async def refresh():
+        reads.append(1)
+        started.set()
+        await go.wait()
+
+    page = Http(probes, refresh)
+    first = asyncio.create_task(page._metrics())
+    await started.wait()
+    others = [asyncio.create_task(page._metrics()) for _ in range(20)]
+    first.cancel()  # its client has closed the connection
+    await asyncio.sleep(0)
+    go.set()
+    answers = await asyncio.gather(*others)
+    assert (len(reads), len(set(answers))) == (1, 1)
+    await page._metrics()
+    assert len(reads) == 2

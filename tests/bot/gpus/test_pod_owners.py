@@ -25,7 +25,7 @@ async def test_exported_label_keeps_other_remembered_labels(redis: Redis) -> Non
 
 
 async def test_exported_label_overrides_the_remembered_one(redis: Redis) -> None:
-    owners = OwnerStore(redis, (Team(name="speech", members=("U2",)),))
+    owners = OwnerStore(redis, lambda: (Team(name="speech", members=("U2",)),))
     await owners.save(NOON, {PLACE: Ownership(owner="U1", sweep="old")})
     found = await owners.owners(NOON, [PLACE], {PLACE: Ownership(owner="U2")})
     assert found == {PLACE: Ownership(owner="U2", team="speech", sweep="old")}
