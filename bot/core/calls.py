@@ -1,7 +1,7 @@
 """Log, trace, and remember calls to other systems, with the work item that makes them.
 
-A call that succeeded has level DEBUG, because each step of each sweep makes some, and they would hide the rest of
-the log. A failed one has INFO: its caller decides whether that is a problem, and logs it then.
+A call that succeeded has level DEBUG: each step of each sweep makes some, and they would hide the rest of the
+log. A failed one has INFO: its caller decides whether that is a problem, and logs it then.
 """
 
 import logging
