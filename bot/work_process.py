@@ -23,6 +23,8 @@ from bot.core.work_item import ItemKind
 from bot.digests.post import Digests, ReadSchedules
 from bot.digests.schedule import Schedule
 from bot.doctor import checks
+from bot.environments import idle_job
+from bot.environments.idle_job import IdleJob
 from bot.environments.informer import EnvironmentInformer
 from bot.environments.reconciler import EnvironmentReconciler
 from bot.environments.request_job import RequestJob
@@ -116,6 +118,7 @@ def _job_handlers(
         ItemKind.HISTORY: keyed(partial(history_job.answer_commands, clients=clients)),
         ItemKind.TRIAL_RUNS: keyed(TrialRunsJob(clients, RunWriter(*mlflow)).run),
         ItemKind.ENVIRONMENT: keyed(EnvironmentReconciler(clients).run),
+        ItemKind.ENVIRONMENT_IDLE: keyed(IdleJob(clients, redis, source).run),
         ItemKind.ENVIRONMENT_COMMANDS: keyed(RequestJob(clients, RequestStore(redis, clients.queue)).run),
         ItemKind.GPU_QUESTIONS: keyed(GpuQueryJob(clients, redis, source, digest_schedules).run),
     }
@@ -145,6 +148,7 @@ async def _maintenance(redis: Redis, clients: Clients) -> dict[str, Handler]:
         now=now,
     )
     await clients.queue.add(retention.ITEM)
+    await clients.queue.add(idle_job.ITEM)
     return handlers | {ItemKind.SWEEP_GC: keyed(sweeps.run)}
 
 

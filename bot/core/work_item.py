@@ -19,6 +19,7 @@ class ItemKind(StrEnum):
     HISTORY = "history"  # the space's name
     TRIAL_RUNS = "runs"  # the ID of an ended sweep
     ENVIRONMENT = "environment"  # the environment's name
+    ENVIRONMENT_IDLE = "environment-idle"  # "now"
     ENVIRONMENT_COMMANDS = "environment-commands"  # "now"
     IMAGE_GC = "registry"  # "tidy"
     SWEEP_GC = "sweeps"  # "retire"

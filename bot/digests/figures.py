@@ -6,7 +6,7 @@ without metrics. The rest of the allocated time is pauses: data loading, checkpo
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import date, datetime
 
 from bot.config.digest_times import DigestSchedule
@@ -57,6 +57,7 @@ class Figures:
     schedule: DigestSchedule
     day: date
     total: Sums
+    environments: Sums = field(default_factory=Sums)  # part of the total: research environments
     capacity: float
     free: float
     unhealthy: float
@@ -86,10 +87,14 @@ def figures(
     hours: Iterable[Hour],
     week: Totals,
     prices: tuple[Price, ...],
+    environments: str = "",
 ) -> Figures:
     """Return the figures of `day`.
 
     `hours` are the day's, `week` sums the seven days before. With 100,000 uses it takes a second.
+
+    Args:
+        environments: the namespace of research environments; "" if there is none.
     """
     known = tuple(hours)
     uses = tuple(use for hour in known for use in hour.uses if schedule.team in ("", use.team))
@@ -102,6 +107,7 @@ def figures(
         schedule=schedule,
         day=day,
         total=_sum(sums, prices),
+        environments=_sum([use for use in sums if environments and use.namespace == environments], prices),
         capacity=sum(each.capacity for each in capacities),
         free=sum(each.free for each in capacities),
         unhealthy=sum(each.unhealthy for each in capacities),

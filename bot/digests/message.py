@@ -127,6 +127,9 @@ def _sums(figures: Figures) -> str:
         f"free {hours(figures.free)}",
         f"unhealthy {hours(figures.unhealthy)}",
     ]
+    if (part := figures.environments).allocated:
+        used = percent(part.used, part.allocated)
+        parts.append(f"research environments {hours(part.allocated)} ({used} used, {hours(part.idle)} idle)")
     return "  ·  ".join(parts)
 
 

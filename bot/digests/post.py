@@ -209,8 +209,9 @@ class Digests:
         hours, week = await asyncio.gather(
             self._hours.between(begin, end), self._hours.totals(begin - WEEK, begin)
         )
-        prices = self._clients.config.prices
-        found = await asyncio.to_thread(figures, schedule, day, hours, week, prices)
+        config = self._clients.config
+        place = config.environments.namespace if config.environments else ""
+        found = await asyncio.to_thread(figures, schedule, day, hours, week, config.prices, place)
         groups = [one.group for one in found.overrequests if one.ram]
         peaks = await self._hours.ram_peaks(begin - WEEK, begin, groups)
         return replace(found, overrequests=with_past_peaks(found.overrequests, peaks))

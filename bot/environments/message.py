@@ -44,9 +44,9 @@ def _state(record: EnvironmentRecord, seen: Observed) -> tuple[str, str]:
         why = f": {quoted(record.reason, 600)}" if record.reason else ""
         if seen.has_pod:
             return ":octagonal_sign:", f"Stopping{by}{why}"
-        return (":x:" if record.reason else ":zzz:"), f"Stopped{by}{why}"
+        return (":x:" if record.reason and record.ready_at is None else ":zzz:"), f"Stopped{by}{why}"
     if seen.stage is Stage.READY:
-        return ":runner:", "Running"
+        return (":zzz:", "Idle") if record.warned_at else (":runner:", "Running")
     if seen.problem and not seen.problem.soft:
         return ":warning:", f"Can't start: {_step(seen.stage, record)}"
     return (
@@ -84,7 +84,26 @@ def _details(record: EnvironmentRecord, seen: Observed) -> list[str]:
         fix = f"\n*Fix:* {seen.problem.fix}" if seen.problem.fix else ""
         said = f"\n> {quoted(seen.problem.detail, 500)}" if seen.problem.detail else ""
         return [f"{seen.problem.text}{fix}{said}"]
-    return []
+    return [_idle(record)] if record.warned_at else []
+
+
+def _idle(record: EnvironmentRecord) -> str:
+    """Return what was measured, and what follows."""
+    since = f"Idle since {local_time(record.idle_since)}" if record.idle_since else "Idle"
+    end = "Sweepbot doesn't stop it by itself."
+    if record.stop_at:
+        end = (
+            f"Sweepbot stops it at {local_time(record.stop_at)} unless it is used or kept. The home is kept."
+        )
+    return f"{since}: {record.measured}. {end}"
+
+
+def idle_warning(record: EnvironmentRecord) -> str:
+    """Return the reply below its message that notifies the owner."""
+    return (
+        f":zzz: {mention(record.owner)} {code(record.name)} isn't used. {_idle(record)}\n"
+        f"*Fix:* Stop it, or click *Keep {KEEP_HOURS} h* above."
+    )
 
 
 def _footer(record: EnvironmentRecord, seen: Observed) -> str:

@@ -41,12 +41,17 @@ class EnvironmentRecord:
     node: str = ""
     took: dict[str, float] = field(default_factory=dict)  # seconds of this start, by stage
     keep_until: datetime | None = None  # no idle warning before
+    warned_at: datetime | None = None  # Slack accepted the idle warning; None: it isn't idle
+    idle_since: datetime | None = None
+    measured: str = ""  # what the warning was about
+    stop_at: datetime | None = None  # when it stops unless it is used or kept; None: never
     ts: str = ""  # of its message
     shown: str = ""  # fingerprint of its message
 
     def start(self, now: datetime, **changes: Any) -> Self:
         fresh: dict[str, Any] = {"ready_at": None, "took": {}, "node": ""}
         fresh |= {"wanted": Wanted.RUNNING, "since": now, "by": "", "reason": "", "keep_until": None}
+        fresh |= {"warned_at": None, "idle_since": None, "measured": "", "stop_at": None}
         return replace(self, starts=self.starts + 1, **fresh | changes)
 
     def stop(self, now: datetime, *, by: str = "", reason: str = "") -> Self:

@@ -16,6 +16,7 @@ from bot.config.teams import team_of
 from bot.core.errors import RetryAfterError, UserError
 from bot.core.wording import did_you_mean, listed
 from bot.environments import access, cluster
+from bot.environments.idle import unwarned
 from bot.environments.message import listing
 from bot.environments.permissions import denial, size_denial, start_denial
 from bot.environments.record import Environment, EnvironmentRecord, Wanted
@@ -113,7 +114,7 @@ class RequestJob:
         elif request.verb is Verb.DELETE:
             after = record.delete(now, by=by)
         elif request.verb is Verb.KEEP and record.wanted is Wanted.RUNNING:
-            after = replace(record, keep_until=now + timedelta(hours=request.hours))
+            after = replace(unwarned(record), keep_until=now + timedelta(hours=request.hours))
         else:
             return f"{code(record.name)} isn't running."
         await cluster.save(environment, after, self.clients)
@@ -213,6 +214,9 @@ class RequestJob:
             )
         ours = [each for each in everything if not team or each.record.team == team]
         title = f"Team {team}" if team else "All environments"
+        if request.which == "idle":
+            ours = [each for each in ours if each.record.warned_at]
+            title = f"{title}, idle"
         return listing([_with_state(each) for each in ours], [], title)
 
     async def _unused_homes(self, user: str, everything: list[Environment]) -> list[tuple[str, str]]:

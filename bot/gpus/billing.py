@@ -11,6 +11,7 @@ from bot.gpus.models import HOUR, MAX_UNMEASURED
 from bot.gpus.sums import Sums, Totals, UsageSum, grouped
 from bot.slack.mrkdwn import code, mention, quoted
 
+ENVIRONMENTS = "Environments"  # their key, which no sweep can have
 MAX_LINES = 10  # of each part; the CSV has all
 
 
@@ -27,9 +28,22 @@ def month(parsed: ParsedCommand, now: datetime) -> tuple[datetime, datetime]:
 
 
 def bill(
-    parsed: ParsedCommand, totals: Totals, prices: tuple[Price, ...], currency: str, now: datetime
+    parsed: ParsedCommand,
+    totals: Totals,
+    prices: tuple[Price, ...],
+    currency: str,
+    now: datetime,
+    environments: str = "",
 ) -> str:
-    """Return the bill in mrkdwn; `totals` are of the month's stored hours."""
+    """Return the bill in mrkdwn; `totals` are of the month's stored hours.
+
+    Args:
+        environments: the namespace of research environments, which have their own line; "" if there is none.
+    """
+
+    def purpose(use: UsageSum) -> str:
+        return ENVIRONMENTS if environments and use.namespace == environments else use.sweep
+
     uses, (begin, end) = _uses(parsed, totals), month(parsed, now)
     expected = max(0, round((min(end, now) - begin) / HOUR))
     team = f", {parsed.team}" if parsed.team else ""
@@ -39,7 +53,7 @@ def bill(
     for title, key, named in (
         ("By team", lambda use: use.team, lambda name: quoted(name) or "no team"),
         ("By person", lambda use: use.owner, lambda name: mention(name) if name else "unknown"),
-        ("By sweep", lambda use: use.sweep, lambda name: code(name) or "not from a sweep"),
+        ("By sweep", purpose, _purpose),
     ):
         if not (parsed.team and title == "By team"):
             lines += _part(title, grouped(uses, prices, key), named, currency)
@@ -47,6 +61,10 @@ def bill(
     share = percent(min(totals.coverage, expected), expected)
     last = f"_Measured: {share} of the month so far. Months in UTC._"
     return "\n".join([*fitting([total, *lines], MAX_ANSWER - len(last)), last])
+
+
+def _purpose(name: str) -> str:
+    return "research environments" if name == ENVIRONMENTS else code(name) or "not from a sweep"
 
 
 def _part(title: str, groups: Mapping[str, Sums], named: Callable[[str], str], currency: str) -> list[str]:

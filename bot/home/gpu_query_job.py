@@ -106,7 +106,8 @@ class GpuQueryJob:
         config, now = self._clients.config, self._clients.now()
         totals = await self._hours.totals(*month(parsed, now))
         if query not in self._billed:
-            text = await asyncio.to_thread(bill, parsed, totals, config.prices, config.currency, now)
+            place = config.environments.namespace if config.environments else ""
+            text = await asyncio.to_thread(bill, parsed, totals, config.prices, config.currency, now, place)
             text += "\nFull table sent by direct message." if totals.groups else ""
             await self._reply(query, text)
             self._billed.add(query)

@@ -131,7 +131,14 @@ class IdleMonitor:
                 await self.clients.store.add_busy_trial(each.name)
 
     async def _measure(self, window: timedelta) -> dict[str, GpuAllocation]:
-        return allocations(await self.source.pods(window))
+        """Return all allocations but those of environments, which have their own warnings."""
+        environments = self.clients.config.environments
+        found = allocations(await self.source.pods(window))
+        return {
+            key: each
+            for key, each in found.items()
+            if environments is None or each.namespace != environments.namespace
+        }
 
     def _assessment(
         self,

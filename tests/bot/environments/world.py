@@ -48,6 +48,14 @@ class FakeSlack:
         self.answers: list[tuple[str, str]] = []
         self.views: dict[str, dict[str, Any]] = {}
         self.invited = True
+        self.replies: list[str] = []
+        self.reply_error: Exception | None = None
+
+    async def reply(self, channel: str, thread: str, message: str) -> str:
+        if self.reply_error:
+            raise self.reply_error
+        self.replies.append(message)
+        return "9.9"
 
     async def post(self, channel: str, message: Any) -> str:
         if not self.invited:
