@@ -25,14 +25,20 @@ async def url(tmp_path):
 
 
 async def planned(url, words=WORDS, **environment):
-    """Its exit code, what it printed, and its complaints."""
+    """Return the exit code, the manifests, and standard error."""
+    code, text, complaints = await printed(url, words, **environment)
+    return code, list(yaml.safe_load_all(text)), complaints
+
+
+async def printed(url, words, **environment):
+    """Return the exit code, standard output, and standard error."""
     command = [sys.executable, "-m", "bot", "plan", words, "--repo", url]
     known = {name: value for name, value in os.environ.items() if name != "SWEEPBOT_CONFIG"}
     made = await asyncio.create_subprocess_exec(
         *command, cwd=ROOT, env=known | environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE
     )
     message, complaints = await made.communicate()
-    return made.returncode, list(yaml.safe_load_all(message)), complaints.decode()
+    return made.returncode, message.decode(), complaints.decode()
 
 
 def pod_of(manifests):
@@ -60,6 +66,20 @@ async def test_plan_uses_the_configuration(url, tmp_path):
     )
     assert (code, manifests) == (2, [])
     assert "gpus= can be at most" in complaints
+
+
+async def test_plan_names_the_profile(url, tmp_path):
+    config = tmp_path / "config.yaml"
+    config.write_text(
+        f"repositories: {{digits: {{url: {url}}}}}\n"
+        "profiles: {1xh100: {gpus: 1, cpu: 16, memory: 200Gi, nodes: {gpu: h100}}}\n"
+    )
+    code, text, _ = await printed(url, "branch=main gpus=2 space=lr", SWEEPBOT_CONFIG=str(config))
+    assert (code, text.splitlines()[0]) == (
+        0,
+        "# profile 1xh100: 2 GPUs, 32 CPUs, and 400 GiB of memory per trial",
+    )
+    assert pod_of([*yaml.safe_load_all(text)])["nodeSelector"] == {"gpu": "h100"}
 
 
 async def test_plan_invalid_input_is_one_sentence(url, tmp_path):

@@ -6,6 +6,7 @@ from dataclasses import replace
 import pytest
 
 from bot.config.policy import Config, Limits, Repository
+from bot.config.profiles import Profile
 from bot.config.teams import Price
 from bot.core.errors import UserError
 from bot.core.request import Notify, SweepRequest
@@ -227,3 +228,22 @@ def test_form_errors_fit_below_their_fields():
     view = form(Draft(options={"text": "x"}, channel="C1", inline=True), CONFIG)
     [sentence] = errors_by_block(view, {"text": "the space: " * 1_000}).values()
     assert len(sentence) <= 1_000
+
+
+def test_form_with_profiles_offers_them_with_their_size():
+    shape = {"cpu": "16", "memory": "200Gi"}
+    profiles = (Profile(name="1xh100", gpus=1, **shape), Profile(name="cpu", gpus=0, cpu="4"))
+    config = replace(CONFIG, profiles=profiles)
+    view = shown(form(Draft(options=SAID | {"profile": "cpu"}, channel="C1"), config))
+    assert "cpu: 4 CPUs" in words(view)
+    assert "1xh100: 1 GPU, 16 CPUs, and 200 GiB of memory" in words(view)
+    asked, errors = request(read(view), config)
+    assert (asked.profile, asked.gpus, errors) == ("cpu", 0, {})
+    again = shown(form(Draft(options=options_of(asked), channel="C1"), config))
+    assert request(read(again), config)[0] == asked
+    assert "profile" not in fields(form(Draft(options=SAID, channel="C1"), CONFIG))
+
+
+def test_preview_with_a_profile_shows_what_a_trial_requests():
+    view = preview(Draft(channel="C1"), REQUEST, replace(PLAN, profile="1xh100"), CONFIG)
+    assert "`1xh100`: 1 GPU per trial" in words(view)
