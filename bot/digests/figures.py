@@ -152,12 +152,21 @@ def _rows(
 
 
 def _most_idle(uses: Iterable[HourUse], prices: tuple[Price, ...]) -> tuple[MostIdle, ...]:
-    groups: dict[str, list[HourUse]] = defaultdict(list)
+    uses = tuple(uses)
+    idle: dict[str, float] = defaultdict(float)
     for use in uses:
-        groups[use.sweep or f"{use.namespace}/{use.pod}"].append(use)
-    idle = {name: sum(use.idle for use in mine) for name, mine in groups.items()}
+        if use.idle:
+            idle[_idle_name(use)] += use.idle
     names = sorted((name for name in idle if idle[name] >= NOTABLE), key=lambda name: (-idle[name], name))
-    return tuple(_idle_group(name, groups[name], prices) for name in names[:MAX_MOST_IDLE])
+    shown: dict[str, list[HourUse]] = {name: [] for name in names[:MAX_MOST_IDLE]}
+    for use in uses:
+        if (mine := shown.get(_idle_name(use))) is not None:
+            mine.append(use)
+    return tuple(_idle_group(name, mine, prices) for name, mine in shown.items())
+
+
+def _idle_name(use: HourUse) -> str:
+    return use.sweep or f"{use.namespace}/{use.pod}"
 
 
 def _idle_group(name: str, uses: list[HourUse], prices: tuple[Price, ...]) -> MostIdle:

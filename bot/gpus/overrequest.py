@@ -4,7 +4,6 @@ Memory counts by its peak since the pods started, as far as hours are kept: load
 smaller request would get the pod killed there.
 """
 
-from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
@@ -32,12 +31,44 @@ class Overrequest:
     ram: Usage | None  # bytes: requested, peak used
 
 
+@dataclass(kw_only=True)
+class _Need:
+    """What the pods of a group requested and used."""
+
+    last: HourUse
+    cpu_requested: float = 0.0  # highest, in cores
+    cpu_hours: float = 0.0  # used, weighted by GPUs
+    gpu_hours: float = 0.0  # with known CPU use
+    ram_requested: float = 0.0  # highest, in bytes
+    ram_peak: float = 0.0
+    age: float = 0.0  # pod-hours
+
+    def add(self, use: HourUse) -> None:
+        """A day can have a hundred thousand uses, so this compares without function calls."""
+        self.last, allocated = use, use.allocated
+        if use.cpu_mean is not None:
+            self.cpu_hours += use.cpu_mean * allocated
+            self.gpu_hours += allocated
+            if (requested := use.cpu_requested or 0.0) > self.cpu_requested:
+                self.cpu_requested = requested
+        if (peak := use.ram_peak) is not None:
+            if (requested := use.ram_requested or 0.0) > self.ram_requested:
+                self.ram_requested = requested
+            if peak > self.ram_peak:
+                self.ram_peak = peak
+        if use.gpus:
+            self.age += allocated / use.gpus
+
+
 def find_overrequests(uses: Iterable[HourUse]) -> tuple[Overrequest, ...]:
     """Check a day's uses, by sweep or pod."""
-    groups: dict[str, list[HourUse]] = defaultdict(list)
+    needs: dict[tuple[str, ...], _Need] = {}
     for use in uses:
-        groups[group_of(use)].append(use)
-    found = (_of(group, mine) for group, mine in groups.items())
+        key = (use.namespace, use.sweep) if use.sweep else (use.namespace, "", use.pod)
+        if (need := needs.get(key)) is None:
+            needs[key] = need = _Need(last=use)
+        need.add(use)
+    found = map(_of, needs.values())
     return tuple(sorted((one for one in found if one), key=lambda one: one.group))
 
 
@@ -66,13 +97,13 @@ def group_of(use: HourUse) -> str:
     return f"{use.namespace}/{use.sweep}" if use.sweep else f"{use.namespace}//{use.pod}"
 
 
-def _of(group: str, uses: list[HourUse]) -> Overrequest | None:
-    cpu, ram = _cpu(uses), _ram(uses)
-    if not (cpu or ram) or sum(use.allocated / use.gpus for use in uses if use.gpus) < MIN_AGE:
+def _of(need: _Need) -> Overrequest | None:
+    cpu, ram = _little_cpu(need), _little_ram(need.ram_requested, need.ram_peak)
+    if not (cpu or ram) or need.age < MIN_AGE:
         return None
-    last = uses[-1]
+    last = need.last
     return Overrequest(
-        group=group,
+        group=group_of(last),
         name=last.sweep or last.pod,
         namespace=last.namespace,
         owner=last.owner,
@@ -82,23 +113,10 @@ def _of(group: str, uses: list[HourUse]) -> Overrequest | None:
     )
 
 
-def _cpu(uses: list[HourUse]) -> Usage | None:
-    requested = total = allocated = 0.0
-    for use in uses:
-        if use.cpu_mean is not None:
-            requested = max(requested, use.cpu_requested or 0.0)
-            total += use.cpu_mean * use.allocated
-            allocated += use.allocated
-    mean = total / allocated if allocated else 0.0
+def _little_cpu(need: _Need) -> Usage | None:
+    requested = need.cpu_requested
+    mean = need.cpu_hours / need.gpu_hours if need.gpu_hours else 0.0
     return (requested, mean) if requested >= LARGE_CPU and mean < LITTLE_CPU * requested else None
-
-
-def _ram(uses: list[HourUse]) -> Usage | None:
-    requested = peak = 0.0
-    for use in uses:
-        if use.ram_peak is not None:
-            requested, peak = max(requested, use.ram_requested or 0.0), max(peak, use.ram_peak)
-    return _little_ram(requested, peak)
 
 
 def _little_ram(requested: float, peak: float) -> Usage | None:

@@ -65,8 +65,18 @@ class Totals:
 
     def add_pods(self, uses: Iterable[HourUse]) -> None:
         self.add(
-            (namespace, team, owner, sweep, model, allocated, used, idle, max(allocated - observed, 0.0))
-            for _, namespace, _, allocated, observed, used, idle, _, owner, team, sweep, model, *_ in uses
+            (
+                use.namespace,
+                use.team,
+                use.owner,
+                use.sweep,
+                use.model,
+                use.allocated,
+                use.used,
+                use.idle,
+                use.allocated - use.observed if use.allocated > use.observed else 0.0,
+            )
+            for use in uses
         )
 
     def add(self, rows: Iterable[tuple[str, str, str, str, str, float, float, float, float]]) -> None:
