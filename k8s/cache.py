@@ -43,9 +43,13 @@ class Cache:
         self._groups: defaultdict[Group, dict[str, bytes]] = defaultdict(dict)
         self._group_of: dict[str, Group] = {}  # by name
 
+    def key(self, obj: Manifest) -> str:
+        """Return what `remove` and `retain` call the object."""
+        return str(obj["metadata"]["name"])
+
     def put(self, obj: Manifest) -> None:
         """Store an object that was added or changed."""
-        name, group = obj["metadata"]["name"], _group(obj)
+        name, group = self.key(obj), _group(obj)
         if group != self._group_of.get(name):
             self.remove(name)
         if group is None:

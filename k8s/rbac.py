@@ -33,7 +33,7 @@ FOR_RECORDS = FOR_TRIALS | FOR_BUILDS | {("", "configmaps"): ("create", "get", "
 # In all namespaces, from deploy/usage: to measure GPU use.
 FOR_GPU_USE = {
     ("", "nodes"): ("list",),
-    ("", "pods"): ("list",),
+    ("", "pods"): ("list", "watch"),
     ("metrics.k8s.io", "pods"): ("list",),
     ("", "pods/proxy"): ("get",),  # of dcgm-exporter
 }

@@ -78,7 +78,7 @@ class _Watch:
         async with aclosing(listing) as pages:
             async for items, since in pages:  # noqa: B007 - the watch starts at the last one
                 for item in items:
-                    listed.add(item["metadata"]["name"])
+                    listed.add(self.cache.key(item))
                     self.cache.put(item)
                 self.on_fresh()
         self.cache.retain(listed)
@@ -118,7 +118,7 @@ class _Watch:
 
     def _take(self, what: str, obj: Manifest) -> None:
         if what == "DELETED":
-            self.cache.remove(obj["metadata"]["name"])
+            self.cache.remove(self.cache.key(obj))
         elif what != "BOOKMARK":
             self.cache.put(obj)
         self.since = obj["metadata"]["resourceVersion"]
@@ -126,7 +126,7 @@ class _Watch:
 
     def _responded(self) -> None:
         if self.logged:
-            log.info("watching %s in %s again", self.kind, self.namespace)
+            log.info("watching %s in %s again", self.kind, self.namespace or "all namespaces")
         self.failures, self.logged = 0, False
         self.on_fresh()
 
@@ -138,7 +138,7 @@ class _Watch:
         elif not self.logged:
             trace = None if isinstance(error, ApiError | UnreachableError) else error
             text = "watching %s in %s is interrupted: %s"
-            log.warning(text, self.kind, self.namespace, error, exc_info=trace)
+            log.warning(text, self.kind, self.namespace or "all namespaces", error, exc_info=trace)
             self.logged = True
         if isinstance(error, ApiError) and error.throttled:
             await asyncio.sleep(error.wait)

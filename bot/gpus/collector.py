@@ -87,6 +87,7 @@ class UsageCollector:
 
     async def _collect(self) -> None:
         async with asyncio.TaskGroup() as group:
+            group.create_task(self._sampler.watch())
             group.create_task(self._sample_repeatedly())
             group.create_task(self._write_repeatedly())
             group.create_task(self._queue_monitor())

@@ -9,7 +9,7 @@ import asyncio
 import logging
 import zlib
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -23,8 +23,11 @@ from k8s import dcgm, gpus
 from k8s.client import KubernetesClient
 from k8s.dcgm import LastError, Reading
 from k8s.errors import ApiError, UnreachableError
+from k8s.gpu_pods import GpuPod, GpuPods, read_gpu_pod
 from k8s.gpus import GpuNode, Holder
-from k8s.objects import Manifest, parse_time
+from k8s.objects import Manifest
+from k8s.outage import Outage
+from k8s.watch import watch_forever
 
 log = logging.getLogger(__name__)
 
@@ -117,23 +120,31 @@ class Sampler:
         """`namespaces`: those of the sweeps, the default one first."""
         self._cluster, self._namespaces, self._owners = cluster, namespaces, owners
         self._warned: set[str] = set()
+        self._watched = GpuPods()
 
-    async def holders(self, pods: Iterable[Manifest] | None = None) -> dict[PodKey, Holder]:
+    async def watch(self) -> None:
+        """Watch the pods of all namespaces until cancelled. Without that permission, samples list them."""
+        try:
+            await watch_forever(
+                self._cluster, self._watched, "", Outage(self._cluster, lambda: None), on_fresh=lambda: None
+            )
+        finally:
+            self._watched = GpuPods()
+
+    async def holders(self) -> dict[PodKey, Holder]:
         """Return pods with GPUs; without cluster-wide permission, only those in the sweeps' namespaces."""
-        known = await self._pods() if pods is None else pods
-        found = [holder for holder in map(gpus.read_holder, known) if holder]
-        return {(holder.namespace, holder.pod): holder for holder in found}
+        return _holders(await self._pods())
 
     async def sample(self, at: datetime, step: int) -> Sample:
         pods, nodes, metrics = await asyncio.gather(
             self._pods(), self._allowed("Node"), self._allowed("PodMetrics")
         )
-        holders = await self.holders(pods)
-        readings, errors = await self._scrape([pod for pod in pods if dcgm.is_exporter(pod)])
+        holders = _holders(pods)
+        readings, errors = await self._scrape([pod for pod in pods if pod.exports])
         labeled = {pod: by_labels(holder.labels) for pod, holder in holders.items()}
         owners = await self._owners.owners(at, holders, labeled)
         used = {(m["metadata"]["namespace"], m["metadata"]["name"]): gpus.read_usage(m) for m in metrics}
-        created = [parse_time(pod["metadata"].get("creationTimestamp")) for pod in pods if gpus.wanted(pod)]
+        created = [pod.created for pod in pods if pod.wanted]
         return Sample(
             at=at,
             step=step,
@@ -142,13 +153,19 @@ class Sampler:
                 for pod, holder in sorted(holders.items())
             ),
             nodes=tuple(_node(n, holders.values(), readings) for n in map(gpus.read_node, nodes) if n),
-            wanted=sum(map(gpus.wanted, pods)),
+            wanted=sum(pod.wanted for pod in pods),
             waiting=len(created),
             longest=max([(at - since) / HOUR for since in created if since], default=0.0),
             xids=tuple(Xid(node=node, **vars(error)) for node in errors for error in errors[node]),
         )
 
-    async def _pods(self) -> list[Manifest]:
+    async def _pods(self) -> Collection[GpuPod]:
+        """Return unfinished pods with GPUs and exporters: as watched, else as listed."""
+        if self._watched.complete:
+            return self._watched.pods
+        return [found for pod in await self._listed() if (found := read_gpu_pod(pod))]
+
+    async def _listed(self) -> list[Manifest]:
         wanted: dict[str, Any] = {"fields": UNFINISHED_PODS, "only": gpus.concerns_gpus}
         if found := await self._allowed("Pod", **wanted):
             return found
@@ -167,34 +184,37 @@ class Sampler:
             return []
 
     async def _scrape(
-        self, exporters: list[Manifest]
+        self, exporters: list[GpuPod]
     ) -> tuple[dict[str, list[Reading]], dict[str, list[LastError]]]:
         """Return readings and errors by node. Parse one by one in a thread: they can be gigabytes."""
         slots = asyncio.Semaphore(SCRAPE_CONCURRENCY)
 
-        async def scrape(pod: Manifest) -> tuple[list[Reading], list[LastError]]:
-            meta = pod["metadata"]
-            where = (meta["namespace"], meta["name"], dcgm.EXPORTER_PORT, dcgm.EXPORTER_PATH)
+        async def scrape(pod: GpuPod) -> tuple[list[Reading], list[LastError]]:
+            where = (pod.namespace, pod.name, dcgm.EXPORTER_PORT, dcgm.EXPORTER_PATH)
             try:
                 async with slots:
                     async with asyncio.timeout(SCRAPE_TIMEOUT):
                         text = await self._cluster.proxy(*where)
                     return await asyncio.to_thread(lambda: (dcgm.read_exporter(text), dcgm.read_errors(text)))
             except (ApiError, UnreachableError, TimeoutError) as error:
-                self._warn_once(meta["name"], error)
+                self._warn_once(pod.name, error)
                 return [], []
 
         readings: dict[str, list[Reading]] = defaultdict(list)
         errors: dict[str, list[LastError]] = defaultdict(list)
         for pod, (shares, last) in zip(exporters, await asyncio.gather(*map(scrape, exporters)), strict=True):
-            readings[pod["spec"]["nodeName"]] += shares
-            errors[pod["spec"]["nodeName"]] += last
+            readings[pod.node] += shares
+            errors[pod.node] += last
         return readings, errors
 
     def _warn_once(self, what: str, error: Exception) -> None:
         if what not in self._warned:
             self._warned.add(what)
             log.warning("GPU data is incomplete: can't read %s: %s", what, error or "no answer")
+
+
+def _holders(pods: Iterable[GpuPod]) -> dict[PodKey, Holder]:
+    return {(pod.namespace, pod.name): pod.holder for pod in pods if pod.holder}
 
 
 def _use(holder: Holder, owner: Ownership, readings: Mapping[str, list[Reading]]) -> PodUse:

@@ -1,5 +1,6 @@
 """The rights of deploy/usage let the bot see what GPUs do: exporters answer through the API server."""
 
+import asyncio
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime
 from pathlib import Path
@@ -104,8 +105,64 @@ async def test_gpu_utilization_is_measured_with_all_permissions_of_the_role(
     sample = await sampler.sample(NOW, STEP)
     assert sample.nodes == (NodeUse(node="gpu-1", model="Local GPU", physical=4, allocatable=4, allocated=3),)
     assert {pod.use.owner for pod in sample.pods} == {"U1A1"}
-    used = {(command.group, command.resource) for command in server.granted}
-    assert used == set(rules())
+    listed = {(command.group, command.resource, command.verb) for command in server.granted}
+    assert listed == granted() - {("", "pods", "watch")}
+
+
+def granted() -> set[tuple[str, str, str]]:
+    return {(*resource, verb) for resource, verbs in rules().items() for verb in verbs}
+
+
+async def test_watched_pods_are_not_listed_for_samples(
+    server: ApiServer, cluster: KubernetesClient, redis: Redis, wait_until: Any
+) -> None:
+    for obj in deployed():
+        server.store.create(obj)
+    sampler = Sampler(cluster, lambda: ["sweeps"], OwnerStore(redis, tuple))
+    watching = asyncio.create_task(sampler.watch())
+    await wait_until(lambda: sampler._watched.complete, "the pods are watched")
+
+    async def holders() -> set[str]:
+        return {pod for _, pod in await sampler.holders()}
+
+    async def both() -> bool:
+        return await holders() == {"busy", "idle"}
+
+    await wait_until(both, "both pods have their node")
+    server.granted.clear()
+    sample = await sampler.sample(NOW, STEP)
+    assert {pod.use.pod for pod in sample.pods} == {"busy", "idle"}
+    assert ("", "pods", "list") not in {
+        (command.group, command.resource, command.verb) for command in server.granted
+    }
+    server.store.delete("Pod", "sweeps", "busy", grace=0)
+
+    async def one() -> bool:
+        return await holders() == {"idle"}
+
+    await wait_until(one, "the deletion is seen")
+    watching.cancel()
+    await asyncio.wait([watching])
+    assert not sampler._watched.complete, "a new leader starts with a list"
+    assert await holders() == {"idle"}
+
+
+async def test_pods_are_listed_without_the_permission_to_watch(
+    server: ApiServer, cluster: KubernetesClient, redis: Redis, wait_until: Any
+) -> None:
+    for obj in deployed():
+        for rule in obj.get("rules", []):
+            rule["verbs"] = [verb for verb in rule["verbs"] if verb != "watch"]
+        server.store.create(obj)
+    sampler = Sampler(cluster, lambda: ["sweeps"], OwnerStore(redis, tuple))
+    watching = asyncio.create_task(sampler.watch())
+
+    async def holders() -> bool:
+        return len(await sampler.holders()) == 2
+
+    await wait_until(holders, "both pods have their node")
+    watching.cancel()
+    await asyncio.wait([watching])
 
 
 async def looked_idle(sampler: Sampler) -> bool:

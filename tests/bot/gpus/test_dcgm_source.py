@@ -125,7 +125,7 @@ class Watched:
     def __init__(self, redis: Redis, step: int) -> None:
         self.cluster, self.step, self.tick = DayCluster(), step, 0
         self.kept = SampleStore(redis)
-        self.sampler = Sampler(self.cluster, ["a"], OwnerStore(redis, lambda: TEAMS))  # type: ignore[arg-type]
+        self.sampler = Sampler(self.cluster, lambda: ["a"], OwnerStore(redis, lambda: TEAMS))  # type: ignore[arg-type]
         self.source = ScrapeSource(self.kept, lambda: START + self.cluster.hour * HOUR)
 
     async def until(self, hour: float) -> ScrapeSource:
@@ -280,11 +280,11 @@ async def test_missing_permission_limits_the_source_to_sweeps(watched: Watched) 
 async def test_forbidden_namespace_hides_no_other(redis: Redis, caplog: Any) -> None:
     cluster, owners = DayCluster(), OwnerStore(redis, lambda: TEAMS)
     cluster.hour, cluster.refuses = 22.6, ("Pod", "Node", "PodMetrics", "b")
-    found = await Sampler(cluster, ["a", "b"], owners).holders()  # type: ignore[arg-type]
+    found = await Sampler(cluster, lambda: ["a", "b"], owners).holders()  # type: ignore[arg-type]
     assert {pod for _, pod in found} == {"half"}
     assert "can't read Pod in b" in caplog.text
     with pytest.raises(ApiError):  # its own it has to see
-        await Sampler(cluster, ["b", "a"], owners).holders()  # type: ignore[arg-type]
+        await Sampler(cluster, lambda: ["b", "a"], owners).holders()  # type: ignore[arg-type]
 
 
 async def test_no_samples_means_no_data(watched: Watched) -> None:

@@ -1,0 +1,70 @@
+"""Keep the unfinished pods with GPUs, and those that export their metrics, in memory by a watch.
+
+A list of 10,000 pods is 60 MB of JSON, and takes three seconds of CPU time.
+"""
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from datetime import datetime
+
+from k8s.cache import Cache
+from k8s.dcgm import is_exporter
+from k8s.gpus import Holder, read_holder, wanted
+from k8s.objects import Manifest, parse_time
+
+
+@dataclass(frozen=True, kw_only=True)
+class GpuPod:
+    namespace: str
+    name: str
+    node: str  # "": not scheduled
+    holder: Holder | None  # None: no GPUs are allocated to it
+    wanted: int  # GPUs that it requests while it has no node
+    created: datetime | None
+    exports: bool  # the metrics of its node's GPUs
+
+
+def read_gpu_pod(pod: Manifest) -> GpuPod | None:
+    """Return None for a pod that has finished or has nothing to do with GPUs. Raises ValueError."""
+    if pod.get("status", {}).get("phase") in {"Succeeded", "Failed"}:
+        return None
+    meta, holder, requests, exports = pod["metadata"], read_holder(pod), wanted(pod), is_exporter(pod)
+    if not (holder or requests or exports):
+        return None
+    return GpuPod(
+        namespace=meta["namespace"],
+        name=meta["name"],
+        node=pod["spec"].get("nodeName", ""),
+        holder=holder,
+        wanted=requests,
+        created=parse_time(meta.get("creationTimestamp")),
+        exports=exports,
+    )
+
+
+class GpuPods(Cache):
+    """Those of all namespaces. `complete`: a watch keeps them current."""
+
+    def __init__(self) -> None:
+        super().__init__("Pod", "", lambda _: None)
+        self._pods: dict[str, GpuPod] = {}
+
+    def key(self, obj: Manifest) -> str:
+        return f"{obj['metadata']['namespace']}/{obj['metadata']['name']}"
+
+    def put(self, obj: Manifest) -> None:
+        if found := read_gpu_pod(obj):
+            self._pods[self.key(obj)] = found
+        else:
+            self.remove(self.key(obj))
+
+    def remove(self, key: str) -> None:
+        self._pods.pop(key, None)
+
+    def retain(self, keys: set[str]) -> None:
+        for gone in self._pods.keys() - keys:
+            del self._pods[gone]
+
+    @property
+    def pods(self) -> Collection[GpuPod]:
+        return tuple(self._pods.values())
