@@ -1,23 +1,35 @@
 """Trials' runs on MLflow's real server: what training scripts leave there, and what Sweepbot makes of it."""
 
 import asyncio
+import contextlib
+import csv
 import json
 import os
+import re
+import sqlite3
 import subprocess
 import sys
+from collections import Counter
+from dataclasses import replace
 from datetime import timedelta
+from urllib.parse import urlsplit
 
 import pytest
 import pytest_asyncio
+import requests
 from mlflow import MlflowClient
 
-from bot.results import run_tags
-from bot.results.run_writer import RunWriter
+from bot.results import experiments, run_tags
+from bot.results.csv_file import csv_text
+from bot.results.run_writer import MlflowUnavailableError, RunWriter
+from bot.results.table import best_table
+from bot.results.tracking_api import TrackingApi
 from k8s.katib.status import TrialState
 from local.processes import Processes
 from tests.bot.factories import NOW
 from tests.bot.results.factories import a_result, some_results
 
+DATABASES = {}  # by the server's URL
 pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="module")]
 
 PARAMETERS = {"lr": "0.01"}
@@ -65,13 +77,16 @@ SCRIPTS = {
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def server(tmp_path_factory):
+    """Yield the URL of MLflow's own server."""
     folder = tmp_path_factory.mktemp("mlflow")
     processes = Processes(folder)
     command = [sys.executable, "-m", "mlflow", "server", "--host", "127.0.0.1", "--port", "0"]
     command += ["--backend-store-uri", f"sqlite:///{folder / 'mlflow.db'}", "--workers", "1"]
     command += ["--artifacts-destination", str(folder / "artifacts")]
     await processes.start("mlflow", *command, env={"MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"})
-    yield await processes.says("mlflow", r"running on (http://[0-9.:]+)")
+    url = await processes.says("mlflow", r"running on (http://[0-9.:]+)")
+    DATABASES[url] = f"sqlite:///{folder / 'mlflow.db'}"
+    yield url
     await processes.stop_all()
 
 
@@ -87,11 +102,14 @@ def train(server, folder, trial, script):
     subprocess.run([sys.executable, "-c", script], cwd=folder, env=env, capture_output=True, check=False)
 
 
-async def test_trial_has_one_complete_run_whatever_its_script_logs(server, tmp_path):
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def ended(server, tmp_path_factory):
+    """Return the results of a sweep whose trials ran these scripts, with their runs completed."""
+    folder = tmp_path_factory.mktemp("trials")
     MlflowClient(server).create_experiment("digits/lr")
     await asyncio.gather(
         *(
-            asyncio.to_thread(train, server, tmp_path, f"lr-brave-otter-{name}", script)
+            asyncio.to_thread(train, server, folder, f"lr-brave-otter-{name}", script)
             for name, script in SCRIPTS.items()
         )
     )
@@ -100,12 +118,22 @@ async def test_trial_has_one_complete_run_whatever_its_script_logs(server, tmp_p
         a_result(name, state=STATES.get(name, TrialState.SUCCEEDED), parameters=PARAMETERS, **times)
         for name in SCRIPTS
     ]
+    trials = [
+        replace(trial, value=trial.value if trial.name[15:] not in STATES else None) for trial in trials
+    ]
     results = some_results(*trials, mlflow_experiment="digits/lr")
-    urls = await RunWriter(server, "http://ui").complete(results, run_tags.planned(**FACTS, **SOURCE))
+    done = await RunWriter(server, "http://ui").complete(results, run_tags.planned(**FACTS, **SOURCE))
+    assert done.complete
+    return replace(
+        results, trials=tuple(replace(trial, run_url=done.runs[trial.name].url) for trial in results.trials)
+    )
+
+
+async def test_trial_has_one_complete_run_whatever_its_script_logs(server, ended):
     client = MlflowClient(server)
-    for trial in trials:
+    for trial in ended.trials:
         name = trial.name.removeprefix("lr-brave-otter-")
-        run = client.get_run(urls[trial.name].rpartition("/")[2])
+        run = client.get_run(trial.run_url.rpartition("/")[2])
         assert run.info.run_name == ("mine" if name == "ownname" else trial.name)
         assert {run_tags.TRIAL: trial.name, "sweepbot.owner": "ada", "mlflow.user": "ada"}.items() <= (
             run.data.tags.items()
@@ -117,3 +145,126 @@ async def test_trial_has_one_complete_run_whatever_its_script_logs(server, tmp_p
         assert "mlflow.parentRunId" not in run.data.tags
     number = client.get_experiment_by_name("digits/lr").experiment_id
     assert len(client.search_runs([number])) == len(SCRIPTS) + 3  # two nested ones, and one more of `several`
+
+
+async def test_every_figure_of_the_end_is_in_the_csv_and_in_mlflow(server, ended):
+    rows = {row["trial"]: row for row in csv.DictReader(csv_text(ended).splitlines())}
+    lines = best_table(ended).text.splitlines()[1:]
+    assert len(lines) == len(SCRIPTS) - len(STATES)
+    for line in lines:
+        value, trial = re.fullmatch(r"\d+\. (\S+) \(`(.+)`\)", line).groups()
+        assert f"{float(rows[trial]['val_loss']):.6g}" == value
+    for trial, row in rows.items():
+        run = MlflowClient(server).get_run(row["run_url"].rpartition("/")[2])
+        assert run.data.tags[run_tags.TRIAL] == trial
+        assert run.data.params["lr"] == row["lr"]
+        assert row["val_loss"] in {"", repr(run.data.metrics["val_loss"])}, trial
+        assert run.data.tags["sweepbot.state"] == (
+            "succeeded" if row["state"] == "done" else STATES[trial[15:]]
+        )
+
+
+@pytest.fixture
+def calls(monkeypatch):
+    """Count the requests to MLflow, by the end of their path."""
+    found, send = Counter(), requests.Session.request
+
+    def counting(session, method, url, *args, **kwargs):
+        found[url.partition("?")[0].rpartition("/mlflow/")[2]] += 1
+        return send(session, method, url, *args, **kwargs)
+
+    monkeypatch.setattr(requests.Session, "request", counting)
+    return found
+
+
+INSERT = {
+    "runs": "insert into runs (run_uuid, name, status, start_time, lifecycle_stage, artifact_uri,"
+    " experiment_id, user_id) values (?, ?, ?, ?, 'active', 'mlflow-artifacts:/x', ?, 'ada')",
+    "tags": "insert into tags (key, value, run_uuid) values (?, ?, ?)",
+    "params": "insert into params (key, value, run_uuid) values ('lr', '0.01', ?)",
+    "latest_metrics": "insert into latest_metrics (key, value, timestamp, step, is_nan, run_uuid)"
+    " values ('val_loss', 0.5, 1000, 1, 0, ?)",
+    "metrics": "insert into metrics (key, value, timestamp, step, is_nan, run_uuid)"
+    " values ('val_loss', 0.5, 1000, 1, 0, ?)",
+}
+
+
+def add_runs(server, name, states):
+    """Create an experiment with runs as trainings leave them, directly in the server's database."""
+    number = MlflowClient(server).create_experiment(name)
+    with sqlite3.connect(DATABASES[server].removeprefix("sqlite:///"), timeout=60) as database:
+        for place, (trial, (status, tags)) in enumerate(states.items()):
+            run = f"{int(number):08x}{place:024x}"
+            named = {run_tags.TRIAL: trial, run_tags.RUN_NAME: trial} | tags
+            database.execute(INSERT["runs"], (run, trial, status, place, int(number)))
+            database.executemany(INSERT["tags"], [(*each, run) for each in named.items()])
+            for table in ("params", "metrics", "latest_metrics"):
+                database.execute(INSERT[table], (run,))
+
+
+async def test_thousand_runs_cost_few_reads_and_one_write_for_each_missing_part(server, calls):
+    complete = ("FINISHED", {"sweepbot.state": "succeeded"})
+    logged = {f"lr-brave-otter-{n}": complete for n in range(985)}
+    logged |= {f"lr-brave-otter-{n}": ("FINISHED", {}) for n in range(985, 990)}
+    logged |= {f"lr-brave-otter-{n}": ("RUNNING", {}) for n in range(990, 995)}
+    add_runs(server, "digits/thousand", logged)
+    states = dict.fromkeys(range(990, 995), TrialState.KILLED)
+    trials = [
+        a_result(str(n), state=states.get(n, TrialState.SUCCEEDED), parameters=PARAMETERS)
+        for n in range(1000)
+    ]
+    results, writer = (
+        some_results(*trials, mlflow_experiment="digits/thousand"),
+        RunWriter(server, "http://ui"),
+    )
+    calls.clear()
+    done = await writer.complete(results, {run_tags.SWEEP: results.sweep})
+    assert (len(done.runs), done.complete) == (1000, True)
+    writes = {"runs/log-batch": 15, "runs/create": 5, "runs/update": 5 + 5}
+    once = {"experiments/get-by-name": 1, "experiments/set-experiment-tag": 1}
+    assert calls == {**once, **writes, "runs/search": 10 + 10}
+    calls.clear()
+    assert await writer.complete(results, {run_tags.SWEEP: results.sweep}) == done
+    assert calls == {"experiments/get-by-name": 1, "runs/search": 10}
+    calls.clear()
+    api = TrackingApi(server)
+    live = await asyncio.to_thread(api.runs, "digits/thousand", "val_loss")
+    best = {run.id: trial for trial, run in list(live.items())[:6]}
+    curves = await asyncio.to_thread(api.curves, best, "val_loss")
+    assert (len(live), len(curves)) == (1000, 6)
+    assert calls == {"experiments/get-by-name": 1, "runs/search": 4, "metrics/get-history-bulk-interval": 1}
+
+
+async def test_server_that_stops_answering_gets_one_request_and_later_all_runs(server, calls, monkeypatch):
+    """Between them is a connection that holds back what the real server answers."""
+    monkeypatch.setitem(experiments.CLIENT_SETTINGS, "MLFLOW_HTTP_REQUEST_TIMEOUT", "1")
+    answers = asyncio.Event()
+
+    async def relay(reader, writer):
+        url = urlsplit(server)
+        upstream, onward = await asyncio.open_connection(url.hostname, url.port)
+        await asyncio.gather(pass_on(reader, onward), pass_on(upstream, writer, answers))
+
+    async with await asyncio.start_server(relay, "127.0.0.1", 0) as proxy:
+        url = f"http://127.0.0.1:{proxy.sockets[0].getsockname()[1]}"
+        results = some_results(a_result(parameters=PARAMETERS), mlflow_experiment="digits/slow")
+        writer = RunWriter(url, "http://ui")
+        for _ in range(3):
+            with pytest.raises(MlflowUnavailableError):
+                await writer.complete(results, {})
+        assert calls == {"experiments/get-by-name": 1}
+        monkeypatch.setitem(experiments.CLIENT_SETTINGS, "MLFLOW_HTTP_REQUEST_TIMEOUT", "60")
+        answers.set()
+        done = await RunWriter(url, "http://ui").complete(results, {})
+        assert list(done.runs) == ["lr-brave-otter-t1"]
+
+
+async def pass_on(reader, writer, when=None):
+    """Copy bytes, those after an event if there is one, until either side closes."""
+    with contextlib.suppress(OSError):
+        while piece := await reader.read(2**16):
+            if when:
+                await when.wait()
+            writer.write(piece)
+            await writer.drain()
+    writer.close()
