@@ -11,6 +11,7 @@ from typing import Any
 from redis.asyncio import Redis
 from slack_sdk.web.async_client import AsyncWebClient
 
+from bot.answers import queue_job
 from bot.app import Process, now, slack_identity
 from bot.builds import image_gc
 from bot.builds.image_gc import ImageGc
@@ -115,6 +116,7 @@ def _job_handlers(
         ItemKind.GIT_NAMES: keyed(partial(catalog.refresh, git=clients.git)),
         ItemKind.SETUP: keyed(setups.run),
         ItemKind.DIGEST: keyed(Digests(clients, redis, source, digest_schedules).run),
+        ItemKind.QUEUE: keyed(partial(queue_job.answer_commands, clients=clients)),
         ItemKind.HISTORY: keyed(partial(history_job.answer_commands, clients=clients)),
         ItemKind.TRIAL_RUNS: keyed(TrialRunsJob(clients, RunWriter(*mlflow)).run),
         ItemKind.ENVIRONMENT: keyed(EnvironmentReconciler(clients).run),

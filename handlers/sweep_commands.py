@@ -9,6 +9,7 @@ from bot.answers.command_parser import COMMANDS, choose, first_word, parse_comma
 from bot.core.commands import Action, Command
 from bot.core.record import SweepRecord
 from bot.core.sweep_summary import SweepSummary
+from bot.core.work_item import QUEUE
 from bot.slack.mrkdwn import code
 from handlers.context import ACK_TIMEOUT, HandlerContext
 
@@ -49,7 +50,10 @@ async def handle_command(context: HandlerContext, text: str, who: Sender) -> str
     word, which = first_word(text)
     if word == "list":
         return messages.listing(selected(which, who.user, sweeps, context.config))
-    parsed = choose(parse_command(text, who.here), who.user, sweeps, context.config)
+    typed = parse_command(text, who.here)
+    if typed.action is Action.QUEUE:
+        return await _ask_queue(context, who)
+    parsed = choose(typed, who.user, sweeps, context.config)
     sweep = parsed.sweep
     if parsed.action is Action.STATUS and (record := await _record(context, sweep)):
         return messages.status(record)
@@ -60,6 +64,7 @@ async def handle_command(context: HandlerContext, text: str, who: Sender) -> str
         response_url=who.response_url,
         trial=parsed.trial,
         trials=parsed.trials,
+        queue=parsed.queue,
         changes=parsed.changes or " ".join(parsed.others),
         request_id=who.request_id if parsed.action in STARTS_SWEEP else "",
         channel=who.channel if parsed.action in STARTS_SWEEP else "",
@@ -69,6 +74,12 @@ async def handle_command(context: HandlerContext, text: str, who: Sender) -> str
     if parsed.action.is_read_only:
         return f"Looking up {code(sweep)}… The answer appears here."
     return f"Request sent to {code(sweep)}. The result appears in its thread."
+
+
+async def _ask_queue(context: HandlerContext, who: Sender) -> str:
+    ask = Command(action=Action.QUEUE, user=who.user, user_name=who.user_name, response_url=who.response_url)
+    await context.send(str(QUEUE), ask)
+    return "Reading the queues… The answer appears here."
 
 
 async def _record(context: HandlerContext, sweep_id: str) -> SweepRecord | None:

@@ -35,6 +35,9 @@ KINDS = {
     "Trial": ("kubeflow.org/v1beta1", "trials"),
     "Suggestion": ("kubeflow.org/v1beta1", "suggestions"),
     "Workload": ("kueue.x-k8s.io/v1beta1", "workloads"),
+    "LocalQueue": ("kueue.x-k8s.io/v1beta1", "localqueues"),
+    "ClusterQueue": ("kueue.x-k8s.io/v1beta1", "clusterqueues"),
+    "WorkloadPriorityClass": ("kueue.x-k8s.io/v1beta1", "workloadpriorityclasses"),
     "Node": ("v1", "nodes"),
     "StatefulSet": ("apps/v1", "statefulsets"),
     "PersistentVolumeClaim": ("v1", "persistentvolumeclaims"),
@@ -191,6 +194,22 @@ class KubernetesClient:
             yield [{**what, **item} for item in page.pop("items", None) or ()], str(version)
             if not token:
                 return
+
+    async def pending_workloads(self, namespace: str, queue: str) -> Manifests | None:
+        """Return a LocalQueue's pending Workloads from Kueue's visibility API, in order; None without it.
+
+        Kueue 0.14 serves v1beta1, 0.15 and newer v1beta2.
+        """
+        for version in ("v1beta2", "v1beta1"):
+            root = f"/apis/visibility.kueue.x-k8s.io/{version}/namespaces/{namespace}"
+            try:
+                return (await self._call("GET", f"{root}/localqueues/{quote(queue)}/pendingworkloads"))[
+                    "items"
+                ] or []
+            except ApiError as error:
+                if error.status not in {403, 404, 503}:
+                    raise
+        return None
 
     async def create(self, manifest: Manifest) -> Manifest:
         """Create the object and return it with the server's defaults.

@@ -1,9 +1,11 @@
 """Read the status of Jobs (batch/v1) of builds and trials."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from enum import StrEnum
 
+from k8s.kueue import PRIORITY_LABEL, QUEUE_LABEL
 from k8s.objects import Manifest, parse_time, true_conditions
 
 
@@ -21,10 +23,26 @@ class Job:
     ended: datetime | None = None
     seconds: float | None = None  # from start to completion; None unless complete
     message: str = ""
+    suspended: bool = False
+    kueue_labels: Mapping[str, str] = field(default_factory=dict)  # queue and priority class
+
+    @property
+    def queue(self) -> str:
+        """Kueue's LocalQueue; "" if it is in none."""
+        return self.kueue_labels.get(QUEUE_LABEL, "")
 
 
 def read_job(obj: Manifest) -> Job:
     """Read a Job. FailureTarget and SuccessCriteriaMet don't end it: its pods still run then."""
+    labels = obj["metadata"].get("labels", {})
+    return replace(
+        _job(obj),
+        suspended=bool(obj.get("spec", {}).get("suspend")),
+        kueue_labels={key: labels[key] for key in (QUEUE_LABEL, PRIORITY_LABEL) if key in labels},
+    )
+
+
+def _job(obj: Manifest) -> Job:
     name, uid = obj["metadata"]["name"], obj["metadata"].get("uid", "")
     true_now = true_conditions(obj)
     if "Complete" in true_now:

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from datetime import datetime
 
-from k8s.objects import Manifest, parse_time
+from k8s.objects import Manifest, parse_time, true_conditions
 
 JOB_LABEL = "batch.kubernetes.io/job-name"
 COLLECTORS = {"metrics-collector", "metrics-logger-and-collector"}  # Katib's sidecars
@@ -27,6 +27,7 @@ class Pod:
     failure: tuple[str, str] = ("", "")  # reason and message of a pod that failed as a whole
     abandoned: datetime | None = None  # when Katib's collector failed, before the container had started
     deleted: bool = False
+    disruption: tuple[str, str] = ("", "")  # reason and message of DisruptionTarget
     init_failed: str = ""  # the name of the init container that failed: the others never start
 
     @property
@@ -59,6 +60,7 @@ def read_pod(obj: Manifest, container: str) -> Pod:
         failure=(status.get("reason", ""), status.get("message", "")),
         abandoned=_abandoned(status, state),
         deleted="deletionTimestamp" in meta,
+        disruption=_disruption(obj),
         init_failed=_init_failed(status),
     )
 
@@ -83,6 +85,11 @@ def _abandoned(status: Manifest, state: Manifest) -> datetime | None:
         if ended and ("waiting" in state or (began and began > ended)):
             return ended
     return None
+
+
+def _disruption(obj: Manifest) -> tuple[str, str]:
+    found = true_conditions(obj).get("DisruptionTarget", {})
+    return found.get("reason", ""), found.get("message", "")
 
 
 def _waiting(status: Manifest, state: Manifest) -> Manifest:

@@ -9,13 +9,15 @@ FOR_TRIALS = {
     ("", "events"): ("list",),
     ("", "pods"): ("list", "watch"),
     ("", "pods/log"): ("get",),
-    ("batch", "jobs"): ("delete", "list", "watch"),
+    ("batch", "jobs"): ("delete", "list", "patch", "watch"),  # patch: labels of queued trials
     ("kubeflow.org", "experiments"): ("create", "delete", "get", "list", "patch", "watch"),
     ("kubeflow.org", "experiments/status"): ("patch",),
     ("kubeflow.org", "suggestions"): ("delete", "get", "list"),
     ("kubeflow.org", "trials"): ("list", "watch"),
     ("kubeflow.org", "trials/status"): ("patch",),
-    ("kueue.x-k8s.io", "workloads"): ("list",),  # a Role can name resources that aren't installed
+    ("kueue.x-k8s.io", "localqueues"): ("list",),  # a Role can name resources that aren't installed
+    ("kueue.x-k8s.io", "workloads"): ("list", "patch"),
+    ("visibility.kueue.x-k8s.io", "localqueues/pendingworkloads"): ("get",),
 }
 
 # In the namespace of builds: that of the records, or a separate one.
@@ -28,7 +30,16 @@ FOR_BUILDS = {
 }
 
 # In the namespace of the records, where trials and builds also run by default.
-FOR_RECORDS = FOR_TRIALS | FOR_BUILDS | {("", "configmaps"): ("create", "get", "list", "patch")}
+FOR_RECORDS = {
+    key: tuple(sorted({*FOR_TRIALS.get(key, ()), *FOR_BUILDS.get(key, ())}))
+    for key in (FOR_TRIALS | FOR_BUILDS)
+} | {("", "configmaps"): ("create", "get", "list", "patch")}
+
+# In all namespaces, from deploy/queues: to change priorities, and to show what a queue borrows.
+FOR_QUEUES = {
+    ("kueue.x-k8s.io", "clusterqueues"): ("list",),
+    ("kueue.x-k8s.io", "workloadpriorityclasses"): ("list",),
+}
 
 # In all namespaces, from deploy/usage: to measure GPU use.
 FOR_GPU_USE = {

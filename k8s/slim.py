@@ -6,6 +6,7 @@ Everything else is dropped before an object is kept in memory: pod templates, ma
 from typing import Any
 
 from k8s.katib.spec import EXPERIMENT_LABEL, REQUEST_ID
+from k8s.kueue import PRIORITY_LABEL, QUEUE_LABEL
 from k8s.objects import BUILD_LABEL, ENVIRONMENT_LABEL, SWEEP_LABEL, Manifest
 from k8s.pods import JOB_LABEL
 
@@ -13,11 +14,15 @@ MAX_FIELD_SIZE = 4096  # characters of one text, which is also the kubelet's lim
 
 _CONDITIONS = dict.fromkeys(("type", "status", "reason", "message", "lastTransitionTime"), True)
 _CONTAINERS = dict.fromkeys(("name", "state", "lastState", "restartCount"), True)
+_LABELS = (
+    *(SWEEP_LABEL, BUILD_LABEL, ENVIRONMENT_LABEL, JOB_LABEL, EXPERIMENT_LABEL),
+    *(QUEUE_LABEL, PRIORITY_LABEL),
+)
 _METADATA = {
     **dict.fromkeys(
         ("name", "namespace", "uid", "resourceVersion", "creationTimestamp", "deletionTimestamp"), True
     ),
-    "labels": dict.fromkeys((SWEEP_LABEL, BUILD_LABEL, ENVIRONMENT_LABEL, JOB_LABEL, EXPERIMENT_LABEL), True),
+    "labels": dict.fromkeys(_LABELS, True),
     "annotations": {REQUEST_ID: True},
     "ownerReferences": {"kind": True, "uid": True},
 }

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
 
+from bot.answers.queue_parser import QUEUE_COMMANDS, QUEUE_USAGE, parse_queue
 from bot.config.permissions import controls
 from bot.config.policy import Config
 from bot.config.teams import team_of
@@ -36,6 +37,7 @@ COMMANDS = {
     "rerun": Action.RERUN,
     "promote": Action.PROMOTE,
     "compare": Action.COMPARE,
+    "queue": Action.QUEUE,
 }
 COMMAND_USAGE = {
     "list": "`/sweep list`, or `list mine`, `list running`, `list team`",
@@ -53,6 +55,7 @@ COMMAND_USAGE = {
     "rerun": "`/sweep rerun [SWEEP] trials=20` (any option to change)",
     "promote": "`/sweep promote [SWEEP] seeds=5` (the best parameters with several seeds)",
     "compare": "`/sweep compare SWEEP SWEEP …`",
+    "queue": QUEUE_USAGE,
 }
 SWEEP_USAGE = "SWEEP is a sweep's name, or the start or end of it; omit it if only one of your sweeps matches"
 PAUSE_MODES = {"now": Action.PAUSE_NOW, "after-trials": Action.PAUSE}
@@ -60,6 +63,7 @@ PAUSES = {Action.PAUSE, Action.PAUSE_NOW}
 OF_ENDED = {Action.EXTEND, Action.PROMOTE}
 MAX_SWEEPS = 6  # sweeps in one comparison; more lines in a chart are hard to tell apart
 FOR_ACTIVE = {Action.CANCEL, Action.KILL, Action.DRAIN, Action.RESUME, Action.OPEN, Action.RETRY, *PAUSES}
+FOR_ACTIVE |= {*QUEUE_COMMANDS.values()}
 MAX_CHOICES = 8  # sweeps in an error
 # The end of a trial's name: Katib appends eight characters of k8s.io/apimachinery's rand.String; users can
 # type the last few of them.
@@ -76,6 +80,7 @@ class ParsedCommand:
     trials: int = 0
     changes: str = ""
     others: tuple[str, ...] = ()  # compare: the other sweeps
+    queue: str = ""  # move: the new one
 
 
 def first_word(text: str) -> tuple[str, str]:
@@ -106,6 +111,9 @@ def parse_command(text: str, here: str = "") -> ParsedCommand:
         return _new_sweep(action, rest, here)
     if action is Action.COMPARE:
         return _compare(rest, here)
+    if action is Action.QUEUE:
+        found = parse_queue(rest, here)
+        return ParsedCommand(action=found.action, sweep=_checked(found.sweep), queue=found.queue)
     words = unescape(rest).replace("`", "").split()
     total = ""
     if action is Action.EXTEND and words:

@@ -41,6 +41,11 @@ HISTORY_VERBS = {
     Action.RESUME: ("resumed the sweep", "resume"),
     Action.OPEN: ("started all trials", "start all trials"),
     Action.RETRY: ("retried the first trial", "retry the first trial"),
+    Action.RAISE: ("raised the priority", "raise the priority"),
+    Action.LOWER: ("lowered the priority", "lower the priority"),
+    Action.MOVE: ("moved the sweep to queue", "move to queue"),
+    Action.HOLD: ("held the waiting trials", "hold the waiting trials"),
+    Action.UNHOLD: ("released the waiting trials", "release the waiting trials"),
 }
 
 

@@ -6,6 +6,7 @@ Each `*_denial` returns why the user can't do it and who can, as a sentence; "" 
 from dataclasses import dataclass
 
 from bot.config.policy import Config
+from bot.config.queues import Member
 from bot.config.teams import granted_team, team_of
 from bot.core.commands import Action
 from bot.core.plan import SweepPlan
@@ -148,6 +149,13 @@ def denial(user: str, action: Action, sweep: SweepRecord, config: Config) -> str
     denied = f"Only {who} can {action.label} `{sweep.id}`."
     own = f" You picked your own team: {_admins(config)} must add you under `teams:`."
     return denied + (own if _are_teammates(user, owner, config) else "")
+
+
+def queue_member(user: str, config: Config) -> Member:
+    """Return the user as queues and priorities see them: a team that they chose themselves isn't a right."""
+    team = granted_team(config.teams, user, config.self_assigned)
+    own = {"team": team.name, "team_queue": team.queue} if team else {}
+    return Member(user=user, admin=user in config.admins, **own)
 
 
 def controls(user: str, owner: str, config: Config) -> bool:

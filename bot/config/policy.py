@@ -34,6 +34,7 @@ from bot.config.policy_keys import (
     WORKSPACE,
 )
 from bot.config.profiles import Profile, read_pools, read_profiles
+from bot.config.queues import QueuePolicy, read_queues
 from bot.config.teams import MEMBER, Price, Team, read_channel, read_prices, read_teams
 from bot.config.trial_pods import read_trials
 from bot.config.yaml_reader import Node, entries, read
@@ -102,6 +103,7 @@ class Config:
     guests: bool = False  # whether guests of the Slack workspace can use Sweepbot
     workspaces: tuple[str, ...] = ()  # ids of other Slack workspaces whose members can use Sweepbot
     teams: tuple[Team, ...] = ()
+    queueing: QueuePolicy = field(default_factory=QueuePolicy)  # `queues:` and `priorities:`
     prices: tuple[Price, ...] = ()  # the most specific match of a model's name wins
     currency: str = "$"
     digests: tuple[DigestSchedule, ...] = ()  # at most one per channel
@@ -148,6 +150,7 @@ def parse_config(text: str, file: str) -> Config:
         guests=keys["guests"].flag() if "guests" in keys else False,
         workspaces=tuple(_workspace(item) for item in entries(keys.get("workspaces"))),
         teams=teams,
+        queueing=read_queues(keys.get("queues"), keys.get("priorities")),
         prices=read_prices(keys.get("prices"), keys.get("teams")),
         currency=_currency(keys.get("currency")),
         digests=read_digests(keys.get("digests"), teams),

@@ -25,6 +25,7 @@ from bot.config.keys import (
     string,
 )
 from bot.config.profiles import POOL_KEYS, PROFILE_KEYS, PROFILE_NAME
+from bot.config.queues import PRIORITIES, PRIORITY_KEYS, QUEUE_KEYS, QUEUE_NAME
 from bot.config.teams import CHANNEL_ID, TEAM_KEYS, USER_ID
 from bot.config.trial_pods import POD_KEYS
 
@@ -218,6 +219,21 @@ KEYS: Keys = {
         default="none",
         example="{vision: {namespaces: [vision], members: [U012ABC]}}",
         keys=TEAM_KEYS,
+    ),
+    "queues": Key(
+        meaning="Kueue's LocalQueues that trials can use, by name. The first is the default.",
+        type=named(QUEUE_NAME),
+        default="none: trials aren't queued by Sweepbot",
+        example="{research: {}, urgent: {teams: [vision]}}",
+        keys=QUEUE_KEYS,
+    ),
+    "priorities": Key(
+        meaning="Priorities of trials: `low`, `normal` (the default of sweeps), and `high`, which only "
+        "admins can use unless it names teams or people.",
+        type=named(re.compile("|".join(PRIORITIES))),
+        default="none",
+        example="{low: {class: sweeps-low}, normal: {class: sweeps-normal}}",
+        keys=PRIORITY_KEYS,
     ),
     "prices": Key(
         meaning="Price of one GPU-hour by model: a regular expression for the start of the model's name. "

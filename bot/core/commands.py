@@ -32,6 +32,12 @@ class Action(StrEnum):
     KEEP = "keep the idle GPUs of"  # handled by the GPU monitor
     MEASURES = "see the GPU use of"  # as above
     RELEASE = "release"  # from quarantine; handled by the queue
+    QUEUE = "see the queue"  # no sweep
+    RAISE = "raise the priority of"
+    LOWER = "lower the priority of"
+    MOVE = "move to another queue"
+    HOLD = "hold the waiting trials of"
+    UNHOLD = "release the waiting trials of"
     EXAMINE = "examine"  # the installation, not a sweep
     OPERATE = "operate"  # a command of an admin; `changes` has its words
 
@@ -60,6 +66,7 @@ class Action(StrEnum):
 
 _LABELS = {
     Action.KILL: "cancel a trial of",
+    Action.MOVE: "choose the queue of",
     Action.PAUSE_NOW: "pause",
     Action.RETRY: "retry the first trial of",
     Action.KEEP: "snooze GPU warnings for",
@@ -78,6 +85,7 @@ class Command:
     response_url: str = ""
     trial: str = ""  # kill: the trial's name or its end; below a GPU warning, several with spaces between
     trials: int = 0  # extend: the new total
+    queue: str = ""  # move: the new queue
     changes: str = ""  # rerun, promote: options to change, as typed; compare: the other sweeps
     request_id: str = ""  # rerun, promote, and kill below a GPU warning: Slack's id of the request
     channel: str = ""  # rerun, promote: of the new thread; "" is the sweep's own channel

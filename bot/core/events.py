@@ -26,6 +26,9 @@ class EventKind(StrEnum):
     BETTER = "better"
     TRIAL_KILLED = "trial_killed"
     TRIAL_RESTARTED = "trial_restarted"
+    INTERRUPTED = "interrupted"  # by the cluster: preempted, or its node was drained or lost
+    RUNS_AGAIN = "runs_again"
+    QUEUE_CHANGED = "queue_changed"
     STOPPED_EARLY = "stopped_early"  # by Sweepbot; or in a dry run would have been
     NOT_JUDGED = "not_judged"  # no values for early stopping
     NO_LIVE_VALUES = "no_live_values"  # MLflow is unavailable
@@ -84,6 +87,7 @@ class Event:
     response_url: str = ""
     in_thread: bool = False  # an ephemeral message in the sweep's thread
     more: int = 0  # number of earlier events of this kind that it replaces
+    queued: bool = False  # interrupted: it waits in a queue of Kueue
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -49,6 +49,8 @@ class SweepPlan:
     image_by_digest: str  # as nodes pull it, with a placeholder for the digest; prebuilt images have none
     recipe: str  # description of the build, for users
     results_name: str  # of the MLflow experiment
+    queue: str = ""  # Kueue's LocalQueue of the trials; "" if Sweepbot sets none
+    priority: str = ""  # low, normal, or high
     builds: tuple[Build, ...]  # several are composed; none: a prebuilt image
     experiment: Manifest  # with image_by_digest
     profile: str = ""  # name; "": none are configured

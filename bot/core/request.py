@@ -47,6 +47,8 @@ class SweepRequest:
     algorithm: str | None = None
     gate: bool | None = None
     max_hours: float | None = None
+    queue: str | None = None  # Kueue's LocalQueue
+    priority: str | None = None  # low, normal, or high
     seeds: str | None = None  # such as 0-4: run `cmd` once with each, without a space
     metric: str | None = None  # of the objective
     goal: str | None = None  # minimize or maximize

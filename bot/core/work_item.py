@@ -16,6 +16,7 @@ class ItemKind(StrEnum):
     PREVIEW = "preview"  # ID of the Slack view
     SETUP = "setup"  # "now", or the Slack user ID of a new user
     DIGEST = "digest"  # channel and day
+    QUEUE = "queue"  # "now"
     HISTORY = "history"  # the space's name
     TRIAL_RUNS = "runs"  # the ID of an ended sweep
     ENVIRONMENT = "environment"  # the environment's name
@@ -50,3 +51,4 @@ class WorkItem:
 
 DOCTOR = WorkItem(ItemKind.DOCTOR, "now")
 OPERATOR = WorkItem(ItemKind.OPERATOR, "now")
+QUEUE = WorkItem(ItemKind.QUEUE, "now")

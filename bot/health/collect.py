@@ -17,6 +17,7 @@ from bot.health.rules import diagnose, due, next_due
 from bot.health.rules_training import not_finite
 from k8s.client import Manifests
 from k8s.katib.spec import MAIN
+from k8s.kueue import places, read_workload
 from k8s.objects import Manifest, Ref, still_live, true_conditions
 from k8s.pods import COLLECTORS, JOB_LABEL, is_trial_pod
 
@@ -34,6 +35,7 @@ class EvidenceCollector:
         self.sweep, self.plan, self.clients = sweep, plan, clients
         self.namespace, self.now = plan.experiment_ref.namespace, clients.now()
         self.found: list[Diagnosis] = []
+        self._asked_queue = False
 
     async def run(self, experiment: Manifest, trials: Manifests, jobs: Manifests, pods: Manifests) -> None:
         if self.sweep.phase not in {Phase.PENDING, Phase.RUNNING}:
@@ -91,17 +93,27 @@ class EvidenceCollector:
         job = next((j for j in jobs if _name(j) == name), None)
         pod = _latest(p for p in pods if p["metadata"]["labels"].get(JOB_LABEL) == name)
         evidence = self._evidence(experiment, trial=trial, job=job, pod=pod)
+        workload = await find_workload(job, self.clients)
         return self._evidence(
             experiment,
             trial=trial,
             job=job,
             pod=pod,
-            workload=await find_workload(job, self.clients),
+            workload=workload,
+            position=await self._position(workload),
             nodes=await self._nodes(evidence),
             events=_in_order(await self._related_events(evidence)),
             log=await self._log(pod) if evidence.exit or (evidence.running and read) else "",
             collector_log=await self._collector_log(evidence),
         )
+
+    async def _position(self, workload: Manifest | None) -> int | None:
+        """Return the place in the ClusterQueue, with at most one request per reconcile."""
+        if workload is None or self._asked_queue or self.sweep.phase is not Phase.PENDING:
+            return None
+        self._asked_queue, found = True, read_workload(workload)
+        pending = await self.clients.cluster.pending_workloads(self.namespace, found.queue)
+        return places(pending or ()).get(found.name)
 
     def _evidence(self, experiment: Manifest, **known: object) -> TrialEvidence:
         return TrialEvidence(

@@ -30,6 +30,7 @@ class TrialEvidence:
     job: Manifest | None = None
     pod: Manifest | None = None  # the latest one
     workload: Manifest | None = None  # Kueue's, of a suspended Job
+    position: int | None = None  # of the Workload in its ClusterQueue, from 0; None: unknown
     nodes: tuple[Manifest, ...] = ()  # empty: not requested, or no permission
     events: tuple[Manifest, ...] = ()  # about any of these, oldest first
     log: str = ""  # the end of the training's log
@@ -97,7 +98,9 @@ class TrialEvidence:
     @property
     def trial_failed(self) -> bool:
         failed = self.trial and {"Failed", "MetricsUnavailable"} & true_conditions(self.trial).keys()
-        return bool(failed) or (self.status.get("phase") == "Failed" and not self.disrupted)
+        suspended = (self.job or {}).get("spec", {}).get("suspend")  # which ends its pod, as at a preemption
+        pod_failed = self.status.get("phase") == "Failed" and not (self.disrupted or suspended)
+        return bool(failed) or pod_failed
 
     @property
     def unscheduled(self) -> Manifest | None:

@@ -9,7 +9,9 @@ from datetime import datetime, timedelta
 from bot.core.wording import counted
 from bot.health.diagnosis import Diagnosis
 from bot.health.evidence import TrialEvidence, created_at, event_time
-from k8s.objects import GPU, Manifest, true_conditions
+from bot.health.queue_words import LACKS, NEVER, STOPPED, resource_name
+from k8s.kueue import PRIORITY_LABEL, read_workload
+from k8s.objects import Manifest, true_conditions
 
 ADMIN = "Ask an admin to check."
 WAIT_GRACE = 55.0  # seconds before a wait is reported, so that the message is there within a minute
@@ -76,7 +78,7 @@ def queued(evidence: TrialEvidence) -> Diagnosis | None:
     late = created_at(evidence.job, later=WAIT_GRACE)
     if evidence.workload is None:
         text = "The trial's Job is suspended, and Kueue gives no reason."
-        return evidence.found("suspended", text, ADMIN, soft=True, report_at=late)
+        return evidence.found("suspended", text, _class_fix(evidence), soft=True, report_at=late)
     waits = [
         c for c in _conditions(evidence.workload) if c["type"] == "QuotaReserved" and c["status"] == "False"
     ]
@@ -84,16 +86,40 @@ def queued(evidence: TrialEvidence) -> Diagnosis | None:
     if "doesn't exist" in words:
         text = "The trial's Kueue queue doesn't exist."
         return evidence.found("no-queue", text, "Use an existing queue, or ask an admin.", words)
-    if stopped := re.search(r"(?:Local|Cluster)Queue (\S+) is inactive", words):
+    if stopped := STOPPED.search(words):
         text = f"The trial's Kueue queue `{stopped[1]}` is stopped."
         return evidence.found("queue-stopped", text, ADMIN, words, report_at=late)
     if too_much := _exceeds_quota(words):
         fix = "Request fewer GPUs, or ask an admin for more quota."
         return evidence.found("queue-too-small", too_much, fix, words)
-    lacks = re.search(r"unused quota for (\S+) in flavor (\S+), (\S+) more needed", words)
-    need = f": needs {lacks[3]} more {_resource(lacks[1], lacks[3])} in {lacks[2]}" if lacks else ""
+    found, place = read_workload(evidence.workload), _place(evidence.position)
+    if not found.active:
+        text = "Held in its queue: the Workload is inactive."
+        fix = "Run `/sweep queue release`, or ask an admin if nobody held the sweep."
+        return evidence.found("parked", text, fix, words, soft=True, report_at=late)
+    if found.checks:
+        text = "Kueue reserved quota and waits for machines."
+        return evidence.found("checks", text, "", found.checks, soft=True, report_at=late)
+    lacks = LACKS.search(words)
+    need = f": needs {lacks[3]} more {resource_name(lacks[1], lacks[3])} in {lacks[2]}" if lacks else ""
     fix = "None needed; the trial starts when quota is released." if lacks else ""
-    return evidence.found("queued", f"Queued by Kueue{need}.", fix, words, soft=True, report_at=late)
+    return evidence.found("queued", f"Queued by Kueue{need}{place}.", fix, words, soft=True, report_at=late)
+
+
+def _place(position: int | None) -> str:
+    """Return the place in the queue, rounded: each new text is an edit in Slack."""
+    if position is None:
+        return ""
+    if position == 0:
+        return "; next in its queue"
+    rounded = next((step for step in (500, 200, 100, 50, 20) if position > step), 0)
+    return f"; {f'more than {rounded}' if rounded else position} before it in its queue"
+
+
+def _class_fix(evidence: TrialEvidence) -> str:
+    """Kueue creates no Workload, and no event, for a Job with an unknown priority class."""
+    name = (evidence.job or {}).get("metadata", {}).get("labels", {}).get(PRIORITY_LABEL)
+    return f"Ask an admin to check that the WorkloadPriorityClass `{name}` exists." if name else ADMIN
 
 
 def refused_pod(evidence: TrialEvidence) -> Diagnosis | None:
@@ -176,21 +202,13 @@ def _out_of_memory(evidence: TrialEvidence) -> bool:
     return any(end.get("reason") == "OOMKilled" for end in ends)
 
 
-def _resource(resource: str, number: str) -> str:
-    return resource if resource != GPU else "GPU" if number == "1" else "GPUs"
-
-
 def _exceeds_quota(words: str) -> str:
     """Return a text if the request exceeds every flavor's quota. An older Kueue ends with `(24 > 16)`."""
-    most = re.findall(
-        r"insufficient quota for (\S{1,300}) in flavor (\S{1,300}), .{0,300}?"
-        r"maximum capacity \((?:[^()]{1,200} > )?([^\s()]{1,40})\)",
-        words,
-    )
+    most = NEVER.findall(words)
     if not most or "unused quota" in words:
         return ""
     quota = " and ".join(
-        f"{number} {_resource(resource, number)} in {flavor}" for resource, flavor, number in most
+        f"{number} {resource_name(resource, number)} in {flavor}" for resource, flavor, number in most
     )
     return f"The trial can never be admitted: its queue's quota is {quota}, less than the trial requests."
 

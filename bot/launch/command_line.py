@@ -22,7 +22,7 @@ per trial. `/sweep` alone opens a form.
 `metrics=` (`stdout`, `push`, or a file), `flags=` (`a.b=1` for Hydra, `env`), `name=`, \
 `cmd="python train.py --epochs=3"`, \
 `notify=` (`channel`, `dm`, or `none`: thread only), `gate=off` (don't run one trial first), `max_hours=` \
-(for the whole sweep).
+(for the whole sweep), `queue=`, `priority=` (`low`, `normal`, or `high`).
 *Repeat a command:* `/sweep branch=main seeds=5 cmd="python train.py"` runs it once with each seed and \
 reports mean and deviation.
 *Manage sweeps:* `/sweep list`, `status`, `results`, `logs`, `cancel`, `drain` (start no new trials), \
@@ -30,6 +30,8 @@ reports mean and deviation.
 `open` (don't wait for the first trial), `retry` (a sweep on hold), `extend trials=20` (new total), \
 `rerun` (plus any option to change), `promote seeds=5` (the best parameters with several \
 seeds), `compare A B`. `/sweep history space=lr` shows a space's best results by week. \
+`/sweep queue` shows who waits for what; `queue raise`, `lower`, `move queue=NAME`, `hold`, and `release` \
+change a sweep's place. \
 Name a sweep by its full name, or by its start or end: \
 `/sweep logs otter`. `logs` and `cancel` also take a trial.
 *In a sweep's thread:* mention me, for example `@sweepbot logs`. I can't read direct messages.

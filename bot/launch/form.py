@@ -40,10 +40,12 @@ TOGGLE_INLINE, EDIT, CHECK_AGAIN = "sweep_write", "sweep_change", "sweep_again" 
 MAX_INPUT = 3000  # characters: Slack's limit for an input
 MAX_METADATA = 3000
 MAX_OPTION, MAX_PROFILES = 75, 99  # characters of an option of a menu; its options besides the default
+MAX_QUEUES = 99  # in a menu, besides the default: Slack's limit is 100
 MAX_FIELD_ERROR = 1000  # characters of the error below an input
 FIELDS = {
     *("repo", "branch", "space", "text", "seeds", "profile", "gpus", "parallel", "trials"),
     *("algorithm", "metric", "goal", "metrics", "flags", "cmd", "notify", "gate", "max_hours"),
+    *("queue", "priority"),
 }
 HIDDEN_OPTIONS = (
     "repo",
@@ -163,6 +165,7 @@ def _fields(draft: Draft, config: Config) -> dict[str, Block]:
         "max_hours": _optional(
             "max_hours", "Max hours", _line("max_hours", options, "For the whole sweep, for example: 12")
         ),
+        **_queue_fields(options, config),
         "notify": _input(
             "notify",
             "Notify on first failure and at the end",
@@ -187,6 +190,20 @@ def _machine_fields(options: Mapping[str, str], config: Config) -> dict[str, Blo
         "profile": _input("profile", "Profile", menu),
         "gpus": _optional("gpus", "GPUs per trial", number),
     }
+
+
+def _queue_fields(options: Mapping[str, str], config: Config) -> dict[str, Block]:
+    """Return menus for what the configuration has: a queue only if there are several."""
+    fields, policy = dict[str, Block](), config.queueing
+    if len(policy.queues) > 1:
+        queues = {NOTHING: "Use the default"} | {each.name: each.name for each in policy.queues[:MAX_QUEUES]}
+        fields["queue"] = _input("queue", "Queue", _choice("queue", options, queues))
+    if policy.priorities:
+        names = {NOTHING: "Use the default"} | {
+            each.name: each.name.capitalize() for each in policy.priorities
+        }
+        fields["priority"] = _input("priority", "Priority", _choice("priority", options, names))
+    return fields
 
 
 def _metrics(options: Mapping[str, str]) -> dict[str, str]:

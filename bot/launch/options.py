@@ -7,6 +7,7 @@ from typing import Any
 from bot.config.policy import Config, prebuilt_image, repository
 from bot.config.policy_keys import A_MINUTE, GOALS, MAX_HOURS
 from bot.config.profiles import chosen
+from bot.config.queues import priority_option, queue_option
 from bot.core.errors import UserError
 from bot.core.flags import FlagStyle
 from bot.core.request import Notify
@@ -152,6 +153,14 @@ def _max_hours(_key: str, value: str, _config: Config) -> float:
     return float(value)
 
 
+def _queue(_key: str, value: str, config: Config) -> str:
+    return queue_option(value, config.queueing, config.teams)
+
+
+def _priority(_key: str, value: str, config: Config) -> str:
+    return priority_option(value, config.queueing)
+
+
 READERS: dict[str, Callable[[str, str, Config], Any]] = {
     "branch": _branch,
     "gpus": _number("gpus_per_trial", 0),
@@ -172,4 +181,6 @@ READERS: dict[str, Callable[[str, str, Config], Any]] = {
     "gate": _gate,
     "max_hours": _max_hours,
     "profile": _profile,
+    "queue": _queue,
+    "priority": _priority,
 }

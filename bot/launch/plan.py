@@ -13,6 +13,7 @@ from bot.core.request import SweepRequest
 from bot.core.space import Goal, Parameter, SearchSpace
 from bot.launch.arguments import arguments, variables
 from bot.launch.metrics import collector
+from bot.launch.queueing import Queueing
 from bot.results import run_tags
 from k8s.katib.spec import REQUEST_ID, TRIAL_NAME, ExperimentSpec, Feasible, experiment
 from k8s.katib.trial_pod import PodShape, SecretVariables
@@ -38,6 +39,7 @@ class Order:
     profile: str = ""  # name; "": none are configured
     shape: PodShape = field(default_factory=PodShape)  # of its trials' pods
     secrets: tuple[SecretVariables, ...] = ()  # that the space names
+    queueing: Queueing = field(default_factory=Queueing)
 
     @property
     def results_name(self) -> str:
@@ -64,6 +66,8 @@ def plan(order: Order, settings: PlanSettings) -> SweepPlan:
         image_by_digest=image,
         recipe=made.words,
         results_name=order.results_name,
+        queue=order.queueing.queue,
+        priority=order.queueing.priority,
         builds=made.builds,
         experiment=experiment(_experiment(order, image, settings)),
     )
@@ -107,6 +111,7 @@ def _experiment(order: Order, image: str, settings: PlanSettings) -> ExperimentS
         directory=f"{space.output_dir}/{TRIAL_NAME}" if space.output_dir else "",
         pull_secret=settings.image_registry_secret,
         shape=order.shape,
+        job_labels=order.queueing.labels,
     )
 
 

@@ -7,7 +7,7 @@ from bot.core.number_format import money
 from bot.core.plan import SweepPlan
 from bot.core.request import SweepRequest
 from bot.core.space import TENSORBOARD_PARAMETER, MetricSource, Parameter, SearchSpace, command_line
-from bot.core.wording import counted, fitting
+from bot.core.wording import counted, fitting, listed
 from bot.launch.capacity import requested
 from bot.launch.form import CHECK_AGAIN, EDIT, LAUNCH, NOTIFY, Draft, metadata
 from bot.launch.space import combinations
@@ -29,7 +29,7 @@ def preview(
         "Review sweep",
         [
             section(head),
-            fields(*_facts(request, plan, config, free)),
+            *_sections(_facts(request, plan, config, free)),
             section(first),
             *_notes(space),
             context("Nothing has started yet."),
@@ -67,9 +67,14 @@ def _facts(request: SweepRequest, plan: SweepPlan, config: Config, free: int | N
         ("Metrics", _metrics(space)),
         *_start(space),
         ("Image", image),
-        *([("Namespace", code(plan.experiment_ref.namespace))] if config.namespaces else []),
+        *_place(plan, config),
         ("Notify", plain(NOTIFY[request.notify])),
     ]
+
+
+def _sections(facts: list[tuple[str, str]]) -> list[Block]:
+    """Return the facts in sections of Slack's limit of ten."""
+    return [fields(*facts[first : first + 10]) for first in range(0, len(facts), 10)]
 
 
 def _machines(plan: SweepPlan) -> list[tuple[str, str]]:
@@ -83,6 +88,17 @@ def _start(space: SearchSpace) -> list[tuple[str, str]]:
     gate = [("Start", f"One trial first, and the {others} once it is healthy")] if space.gate else []
     limit = [("Time limit", f"{space.max_hours:g} h from the first trial's start")] if space.max_hours else []
     return gate + limit
+
+
+def _place(plan: SweepPlan, config: Config) -> list[tuple[str, str]]:
+    """Return namespace, queue, and priority as one fact."""
+    facts = {
+        "Namespace": code(plan.experiment_ref.namespace) if config.namespaces else "",
+        "Queue": code(plan.queue) if plan.queue else "",
+        "Priority": plan.priority,
+    }
+    found = {name: value for name, value in facts.items() if value}
+    return [(listed(found).capitalize(), ", ".join(found.values()))] if found else []
 
 
 def _trials(request: SweepRequest, space: SearchSpace) -> str:

@@ -5,6 +5,7 @@ from pathlib import PurePosixPath
 
 from bot.builds.jobs import Source
 from bot.builds.source_files import candidates, source_files
+from bot.config.permissions import queue_member
 from bot.config.policy import Config, Repository, prebuilt_image
 from bot.config.yaml_reader import MAX_CHARACTERS
 from bot.core.errors import UserError
@@ -13,6 +14,7 @@ from bot.core.space import FOLDER, SearchSpace
 from bot.core.wording import did_you_mean
 from bot.launch.plan import Order
 from bot.launch.pods import pods_of, with_output
+from bot.launch.queueing import queueing, with_priority
 from bot.launch.seeds import seed_space
 from bot.launch.space import INLINE, parse_space
 from bot.repos import submodules
@@ -46,6 +48,7 @@ async def look_up(
     gate, max_hours = is_gated(request, space, config), request.max_hours or space.max_hours
     space = with_output(replace(space, gate=gate, max_hours=max_hours), sweep, config)
     pods = pods_of(request, space, owner, config)
+    place = queueing(request, queue_member(owner, config), config)
     subject = await git.subject(repository.url, commit)
     if space.image:
         prebuilt_image(space.image, config)
@@ -61,8 +64,9 @@ async def look_up(
         source=source,
         space=space,
         profile=pods.profile.name if pods.profile else "",
-        shape=pods.shape,
+        shape=with_priority(pods.shape, place),
         secrets=pods.secrets,
+        queueing=place,
     )
 
 

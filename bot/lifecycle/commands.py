@@ -13,6 +13,7 @@ from bot.lifecycle.extension import extension_denial
 from bot.lifecycle.gate import opened, restarted
 from bot.lifecycle.observation import Observation
 from bot.lifecycle.pause import ACTIONS, is_repeated, pause_denial, pausing, resumed
+from bot.lifecycle.queueing import QUEUE_ACTIONS, changed_queue, queue_change_denial
 from bot.slack.mrkdwn import code
 from k8s.katib.status import Trial
 
@@ -26,9 +27,11 @@ def apply_command(
     """Apply or deny a command, with an audit entry; `replies` answers questions."""
     if command.action.is_read_only or _is_repeated(sweep, command, now):
         return sweep
-    refusal = denial(command.user, command.action, sweep, config) or _state_denial(
-        sweep, command, seen, config, now
-    )
+    refusal = denial(command.user, command.action, sweep, config)
+    if not refusal and command.action in QUEUE_ACTIONS:
+        refusal = queue_change_denial(sweep, command, seen, config)
+    elif not refusal:
+        refusal = _state_denial(sweep, command, seen, config, now)
     entry = AuditEntry(
         at=now,
         user=command.user,
@@ -41,7 +44,7 @@ def apply_command(
     if refusal:
         # The button may be on an outdated message: update both.
         return sweep.enqueue(_ephemeral(command, refusal), shown="", health_shown="")
-    return _applied(sweep, command, seen, now)
+    return _applied(sweep, command, seen, config, now)
 
 
 def _is_repeated(sweep: SweepRecord, command: Command, now: datetime) -> bool:
@@ -59,15 +62,19 @@ def _is_repeated(sweep: SweepRecord, command: Command, now: datetime) -> bool:
 
 
 def about(command: Command) -> str:
-    """Return the trial or the number of trials that the command names."""
-    return command.trial or (f"{command.trials} trials" if command.trials else "")
+    """Return the trial, the queue, or the number of trials that the command names."""
+    return command.trial or command.queue or (f"{command.trials} trials" if command.trials else "")
 
 
 def with_entry(sweep: SweepRecord, entry: AuditEntry) -> SweepRecord:
     return replace(sweep, audit_log=(*sweep.audit_log, entry)[-MAX_AUDIT_ENTRIES:])
 
 
-def _applied(sweep: SweepRecord, command: Command, seen: Observation, now: datetime) -> SweepRecord:
+def _applied(
+    sweep: SweepRecord, command: Command, seen: Observation, config: Config, now: datetime
+) -> SweepRecord:
+    if command.action in QUEUE_ACTIONS:
+        return changed_queue(sweep, command, seen, config)
     match command.action:
         case Action.CANCEL:
             return replace(sweep, cancelled_by=command.user)

@@ -8,9 +8,11 @@ from bot.config.permissions import OtherPeaks
 from bot.core.commands import Command
 from bot.core.curves import LiveReading
 from bot.core.plan import Build, SweepPlan
+from bot.core.queueing import Interruption
 from bot.health.diagnosis import Diagnosis
 from k8s.jobs import Job, JobState
 from k8s.katib.status import Experiment, ExperimentState, Trial, TrialState
+from k8s.kueue import Workload
 from k8s.pods import Pod
 
 
@@ -55,6 +57,10 @@ class Observation:
     trials: tuple[Trial, ...] = ()
     jobs: tuple[Job, ...] = ()  # of trials
     pods: tuple[Pod, ...] = ()  # of trials
+    workloads: tuple[Workload, ...] = ()  # of the Jobs that a change of the queue concerns
+    looked_up: frozenset[str] = frozenset()  # UIDs of the Jobs whose Workloads were read
+    priority_values: Mapping[str, int] = field(default_factory=dict)  # by class; read for commands
+    interruptions: tuple[Interruption, ...] = ()  # of trials that ran
     trouble: tuple[Diagnosis, ...] = ()  # of trials, the most severe first
     healthy: str = ""  # gated: the first trial, once it has proved healthy
     reading: LiveReading | None = None  # running: what trials report; None: not read

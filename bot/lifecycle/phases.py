@@ -49,6 +49,7 @@ from bot.lifecycle.gate import follow_gate, is_held_or_will_be, of_attempt
 from bot.lifecycle.live_values import follow_live
 from bot.lifecycle.observation import Observation
 from bot.lifecycle.pause import follow_pause, is_paused, resumed
+from bot.lifecycle.queueing import follow_queue
 from bot.results.ranking import best
 from k8s.jobs import JobState
 from k8s.katib.patches import DRAINED, GOAL_REACHED
@@ -241,7 +242,7 @@ def _running(sweep: SweepRecord, seen: Observation, now: datetime) -> SweepRecor
         return fail(sweep, EXPERIMENT_DELETED, now)
     space = sweep.plan.space
     sweep = follow_early_stopping(follow_live(_results(sweep, seen), seen, now), seen, now)
-    sweep = _restarted(_killed(_unreported(sweep, seen, now), seen), seen, now)
+    sweep = follow_queue(_restarted(_killed(_unreported(sweep, seen, now), seen), seen, now), seen, now)
     experiment = seen.experiment
     if is_paused(seen):
         return _pausing(sweep, seen, now)

@@ -13,6 +13,7 @@ from bot.core.plan import Build, Role, SweepPlan
 from bot.core.record import Phase, SweepRecord
 from bot.lifecycle.observation import Observation
 from bot.lifecycle.pause import is_paused
+from bot.lifecycle.queueing import queue_patches
 from bot.registry.images import ImageRef
 from bot.results import run_tags
 from k8s.jobs import Job
@@ -35,6 +36,7 @@ class Patch:
     ref: Ref
     body: Manifest
     subresource: str = ""
+    optional: bool = False  # a rejection is no error: Kueue admitted the Job since it was read
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -119,7 +121,11 @@ def _running(sweep: SweepRecord, plan: SweepPlan, seen: Observation, now: dateti
     kills = _kills(doomed, plan, "stopped by request", now)
     kills += _kills(early, plan, "stopped early", now, reason=STOPPED_EARLY)
     steered = _steered(sweep, plan, seen.experiment, seen, now) if seen.experiment else ()
-    return RequiredChanges(patch=(*steered, *kills), delete=_deletions(jobs, plan))
+    queue = (
+        Patch(ref=ref, body=body, optional=True)
+        for ref, body in queue_patches(sweep, seen, plan.experiment_ref.namespace)
+    )
+    return RequiredChanges(patch=(*steered, *kills, *queue), delete=_deletions(jobs, plan))
 
 
 def _steered(

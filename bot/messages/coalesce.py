@@ -9,6 +9,7 @@ from dataclasses import replace
 
 from bot.core.events import Event, EventKind
 
+COUNTED = {EventKind.BETTER, EventKind.TRIAL_RESTARTED, EventKind.RUNS_AGAIN}
 ENDS = {EventKind.SUCCEEDED, EventKind.FAILED, EventKind.CANCELLED}
 
 
@@ -33,6 +34,8 @@ def merged(outbox: tuple[Event, ...]) -> tuple[Event, ...]:
 def _replaces(event: Event, earlier: Event) -> bool:
     if event.kind in ENDS:
         return earlier.kind is EventKind.BETTER
+    if event.kind is EventKind.INTERRUPTED:
+        return (earlier.kind, earlier.text) == (event.kind, event.text)
     if event.kind is EventKind.TRIAL_KILLED:
         return earlier.kind is event.kind and earlier.by == event.by
-    return event.kind is earlier.kind and event.kind in {EventKind.BETTER, EventKind.TRIAL_RESTARTED}
+    return event.kind is earlier.kind and event.kind in COUNTED

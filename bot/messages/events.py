@@ -11,6 +11,7 @@ from bot.core.wording import counted, fitting
 from bot.messages.early_stopping import not_judged_text, savings, stopped_text
 from bot.messages.first_trial import health
 from bot.messages.parent import display_name, result_text
+from bot.messages.queueing import interrupted, queue_changed, runs_again
 from bot.messages.recipients import MENTIONING, is_loud, with_owner
 from bot.messages.seeds import end_text
 from bot.slack.mrkdwn import block, code, mention, place, plain, quoted
@@ -74,6 +75,8 @@ def _submitted(sweep: SweepRecord, _: Event) -> str:
     gpus = f"{counted(sweep.plan.gpus, 'GPU')} each"
     namespace = sweep.plan.experiment_ref.namespace
     where = "" if namespace == sweep.namespace else f" in namespace {code(namespace)}"
+    where += f", queue {code(sweep.plan.queue)}" if sweep.plan.queue else ""
+    where += f", priority {sweep.plan.priority}" if sweep.plan.priority else ""
     goal = f"{space.goal} {code(space.metric)}"
     notes = fitting((f"• {plain(note)}" for note in space.notes), MAX_NOTES_TEXT)
     unused = "\n".join(["\nNotes on the file:", *notes]) if notes else ""
@@ -303,6 +306,9 @@ EVENTS: dict[EventKind, Callable[[SweepRecord, Event], str]] = {
     EventKind.TRIAL_KILLED: _trial_killed,
     EventKind.TRIAL_RESTARTED: _trial_restarted,
     EventKind.STOPPED_EARLY: stopped_text,
+    EventKind.INTERRUPTED: interrupted,
+    EventKind.RUNS_AGAIN: runs_again,
+    EventKind.QUEUE_CHANGED: queue_changed,
     EventKind.NOT_JUDGED: _not_judged,
     EventKind.NO_LIVE_VALUES: _no_live_values,
     EventKind.GATE_OPENED: _gate_opened,

@@ -116,6 +116,9 @@ def _results(sweep: SweepRecord) -> list[str]:
     if sweep.paused_at and sweep.phase in ACTIVE:
         what = "are being stopped" if sweep.pause_now else "finish"
         lines.append(f"Pausing: no new trials start; running trials {what}.")
+    if user := sweep.queueing.held_by:
+        release = f"`/sweep queue release {sweep.id}`"
+        lines.append(f"{display_name(sweep, user)} held the waiting trials. Release them: {release}.")
     if seeds := summary_line(sweep):
         lines.append(seeds)
     if progress.best:

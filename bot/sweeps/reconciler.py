@@ -48,6 +48,7 @@ from bot.sweeps.notifier import Notifier
 from bot.sweeps.observe import observe
 from bot.sweeps.observe_gate import observe_gate
 from bot.sweeps.observe_live import observe_live
+from bot.sweeps.observe_queue import observe_queue
 from bot.sweeps.open_thread import open_thread, rename
 from k8s.errors import ApiError, UnreachableError
 from k8s.objects import BUILD_LABEL, Manifest
@@ -212,7 +213,8 @@ class _Reconcile:
         self, sweep: SweepRecord, commands: tuple[Command, ...], *, fresh: bool
     ) -> Observation:
         seen = await observe(sweep, commands, self.clients, fresh=fresh)
-        return await observe_gate(sweep, await observe_live(sweep, seen, self.clients), self.clients)
+        seen = await observe_gate(sweep, await observe_live(sweep, seen, self.clients), self.clients)
+        return await observe_queue(sweep, seen, self.clients)
 
     async def report_failure(self, error: Exception) -> None:
         """Report an error that lasts, and post what this reconcile saved before it failed."""
@@ -253,6 +255,9 @@ class _Reconcile:
             try:
                 await self.clients.cluster.merge(patch.ref, patch.body, subresource=patch.subresource)
             except ApiError as error:
+                if patch.optional and error.permanent:
+                    log.info("rejected patch of %s %s: %s", patch.ref.kind, patch.ref.name, error)
+                    continue
                 if seen.open or not (sweep.extending and error.permanent):
                     raise  # a gate's first trial can fail just before it opens: observed next
                 return await self.save(extension_refused(sweep, error.message, self.clients.now()))

@@ -61,6 +61,7 @@ class ExperimentSpec:
     directory: str = ""  # absolute path, created before the training starts; may contain the trial's name
     pull_secret: str | None = None
     shape: PodShape = field(default_factory=PodShape)
+    job_labels: dict[str, str] = field(default_factory=dict)  # of the trials' Jobs only, such as Kueue's
     settings: dict[str, str] = field(default_factory=dict)  # of the algorithm
 
 
@@ -130,7 +131,7 @@ def _trial_template(spec: ExperimentSpec) -> Manifest:
             "apiVersion": "batch/v1",
             "kind": "Job",
             # Katib copies the experiment's labels to trials and pods, but never to the Job.
-            "metadata": {"labels": ours},
+            "metadata": {"labels": ours | spec.job_labels},
             "spec": {
                 # The default of 6 retries would hide a crash for minutes.
                 "backoffLimit": 0,

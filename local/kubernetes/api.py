@@ -21,6 +21,7 @@ from local.kubernetes.requests import Target
 from local.kubernetes.selectors import matcher
 from local.kubernetes.store import Store
 from local.kubernetes.watching import stream, version_of
+from local.kueue.status import pending
 from local.serving import listen
 
 TOKEN = "local-admin"
@@ -80,6 +81,8 @@ class ApiServer:
             return web.Response(text="ok")
         if request.path.rstrip("/") == "/version":
             return _respond(VERSION)
+        if found := requests.visibility(request.path):
+            return _respond(pending(self.store, *found))
         if request.method == "GET" and not requests.address(request.path):
             return _respond(discovered(request.path, self.store.kinds()))
         target = requests.target(request.path, self.store.kinds())

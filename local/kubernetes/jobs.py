@@ -1,7 +1,7 @@
 """The Job controller with its time limits, and the loop that runs all controllers.
 
 Each change of a Job or its pods reconciles the Job.
-A Job has one pod (validation.py refuses others), and a suspended one has none until it is resumed.
+A Job has one pod (validation.py refuses others), and a suspended one has none [katib/08-B-jobs].
 With a podFailurePolicy, a pod being deleted is not counted or replaced before it has failed (isPodFailed in
 kubernetes' pkg/controller/job).
 """
@@ -72,12 +72,30 @@ class Controllers:
         pods = garbage.dependents(self._store, job, ["Pod"])
         if end := _condition(job["status"], "Complete") or _condition(job["status"], "Failed"):
             self._expire(job, end)
-        elif not job["spec"]["suspend"]:
+        elif job["spec"]["suspend"]:
+            self._suspend(job, pods)
+        else:
             self._work(job, pods)
+
+    def _suspend(self, job: Object, pods: Sequence[Object]) -> None:
+        """Delete the pods of a suspended Job. Without the finalizer, their ends aren't counted."""
+        live = [pod for pod in pods if not _verdict(job, pod) and "deletionTimestamp" not in pod["metadata"]]
+        for pod in live:
+            garbage.without_finalizer(self._store, pod, TRACKING)
+            self._store.delete(*place(pod))
+            self._record_event(job, "SuccessfulDelete", f"Deleted pod: {pod['metadata']['name']}")
+        status = {key: value for key, value in job["status"].items() if key != "startTime"}
+        if not _condition(status, "Suspended"):
+            _flip(status, "True", "JobSuspended", "Job suspended")
+            self._record_event(job, "Suspended", "Job suspended")
+        self._write(job, status, [pod for pod in pods if _is_terminating(pod)])
 
     def _work(self, job: Object, pods: Sequence[Object]) -> None:
         status = clone(job["status"])
         status.setdefault("startTime", timestamp())
+        if _condition(status, "Suspended"):
+            _flip(status, "False", "JobResumed", "Job resumed")
+            self._record_event(job, "Resumed", "Job resumed")
         active = [pod for pod in pods if not _verdict(job, pod)]
         for pod in [pod for pod in pods if _verdict(job, pod) and _is_tracked(pod)]:
             verdict = _verdict(job, pod)
@@ -227,6 +245,14 @@ def _set(status: Object, type_: str, why: tuple[str, str]) -> None:
     times = {"lastProbeTime": timestamp(), "lastTransitionTime": timestamp()}
     condition = {"type": type_, "status": "True", **times, "reason": why[0], "message": why[1]}
     status["conditions"] = [*status.get("conditions", []), condition]
+
+
+def _flip(status: Object, state: str, reason: str, message: str) -> None:
+    """Set the condition Suspended, which changes between True and False."""
+    rest = [c for c in status.get("conditions", []) if c["type"] != "Suspended"]
+    times = {"lastProbeTime": timestamp(), "lastTransitionTime": timestamp()}
+    condition = {"type": "Suspended", "status": state, **times, "reason": reason, "message": message}
+    status["conditions"] = [condition, *rest]
 
 
 def _age(since: str) -> float:

@@ -48,12 +48,20 @@ def _katib(name: str) -> Kind:
     return Kind(name, f"{name.lower()}s", "kubeflow.org", "v1beta1", has_status=True, has_generation=True)
 
 
-def _kueue(name: str, *, namespaced: bool = True) -> Kind:
-    return Kind(name, f"{name.lower()}s", KUEUE, "v1beta1", namespaced, has_status=True, has_generation=True)
+def _kueue(name: str) -> Kind:
+    plural = f"{name.lower()}es" if name.endswith("s") else f"{name.lower()}s"
+    namespaced = name in {"LocalQueue", "Workload"}
+    return Kind(name, plural, KUEUE, "v1beta1", namespaced, has_status=True, has_generation=True)
 
 
 KUEUE = "kueue.x-k8s.io"
-QUEUES = ("LocalQueue", "ClusterQueue", "Workload")  # served where Kueue is installed
+# Served where Kueue is installed.
+QUEUES = (
+    "LocalQueue",
+    "ClusterQueue",
+    "Workload",
+    "WorkloadPriorityClass",
+)
 RBAC = "rbac.authorization.k8s.io"
 ADMISSION = "admissionregistration.k8s.io"
 _ALL = (
@@ -90,7 +98,7 @@ _ALL = (
     Kind("IngressClass", "ingressclasses", "networking.k8s.io", namespaced=False),
     Kind("Job", "jobs", "batch", has_status=True, has_generation=True),
     *map(_katib, ("Experiment", "Trial", "Suggestion")),
-    *(_kueue(name, namespaced=name != "ClusterQueue") for name in QUEUES),
+    *map(_kueue, QUEUES),
 )
 KINDS = {kind.name: kind for kind in _ALL}
 

@@ -59,6 +59,14 @@ def address(path: str) -> Address | None:
     return Address(head[0], head[1], namespace, plural, name, subresource)
 
 
+def visibility(path: str) -> tuple[str, str] | None:
+    """Return namespace and LocalQueue of a path of Kueue's visibility API, as 0.14.8 serves it; else None."""
+    at, served = address(path), ("visibility.kueue.x-k8s.io", "v1beta1", "localqueues", "pendingworkloads")
+    if at is None or (at.group, at.version, at.plural, at.subresource) != served:
+        return None
+    return at.namespace or "", at.name
+
+
 def target(path: str, kinds: Iterable[Kind]) -> Target:
     """Return the target. Raises Refused 404, in plain text, if it is unknown [01-list-cr-absent]."""
     at = address(path)

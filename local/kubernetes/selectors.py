@@ -1,4 +1,4 @@
-"""Evaluate label and field selectors: `key`, `key=value`, `field=value`, `field!=value`."""
+"""Evaluate label and field selectors: `key`, `key=value`, `key in (a, b)`, `field=value`, `field!=value`."""
 
 import re
 from collections.abc import Callable, Mapping
@@ -7,6 +7,8 @@ from local.kubernetes.kinds import Object, bad_request
 
 Matcher = Callable[[Object], bool]
 REQUIREMENT = re.compile(r"([\w./-]+)\s*(?:==?\s*([\w.-]*))?")
+AMONG = re.compile(r"([\w./-]+)\s+in\s+\(([^()]*)\)")
+BETWEEN = re.compile(r",(?![^()]*\))")  # not the commas of a set
 FIELDS = {
     "Event": {"reason", "type"} | {f"involvedObject.{key}" for key in ("kind", "namespace", "name", "uid")},
     "Pod": {"status.phase", "spec.nodeName", "spec.restartPolicy"},
@@ -15,7 +17,7 @@ FIELDS = {
 
 def matcher(kind: str, namespace: str | None, query: Mapping[str, str]) -> Matcher:
     """Return whether an object matches the request's selectors. Raises Refused 400."""
-    labels = [_label_rule(text.strip()) for text in query.get("labelSelector", "").split(",") if text]
+    labels = [_label_rule(text.strip()) for text in BETWEEN.split(query.get("labelSelector", "")) if text]
     fields = [_field_rule(kind, text) for text in query.get("fieldSelector", "").split(",") if text]
 
     def matches(obj: Object) -> bool:
@@ -28,6 +30,9 @@ def matcher(kind: str, namespace: str | None, query: Mapping[str, str]) -> Match
 
 
 def _label_rule(text: str) -> Matcher:
+    if among := AMONG.fullmatch(text):
+        name, names = among[1], {each.strip() for each in among[2].split(",")}
+        return lambda labels: labels.get(name) in names
     found = REQUIREMENT.fullmatch(text)
     if not found:
         extra = text.split()[1] if len(text.split()) > 1 else text

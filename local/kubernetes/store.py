@@ -154,7 +154,7 @@ class Store:
         return clone(new if waits else self._removed(new))
 
     def admission(self, kind: str, hook: Hook) -> None:
-        """Call `hook` with a copy on CREATE (no `metadata.uid` yet) and when an UPDATE changes the spec.
+        """Call `hook` with a copy on CREATE (no `metadata.uid` yet), and if an UPDATE changes spec or labels.
 
         On UPDATE the store still returns the old object. The hook's result is stored; it can raise Refused.
         """
@@ -227,8 +227,10 @@ class Store:
         new = {**new, "metadata": _without(new["metadata"], *SERVERS_OWN) | own}
         if kind.has_status:
             new = {**_without(new, "status"), **_only(old, "status")}
-        if kind.has_generation and kind.name != "Pod" and _body(new) != _body(old):
+        relabeled = new["metadata"].get("labels") != was.get("labels")
+        if kind.has_generation and kind.name != "Pod" and (relabeled or _body(new) != _body(old)):
             new = self._admitted(kind, new)
+        if kind.has_generation and kind.name != "Pod" and _body(new) != _body(old):
             new["metadata"]["generation"] = was["generation"] + 1
         validation.check_update(kind, old, new)
         return new

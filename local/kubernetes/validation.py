@@ -203,11 +203,11 @@ def _stateful_set(spec: Object) -> Iterator[Cause]:
 
 
 def _changed(kind: Kind, old: Object, new: Object) -> Iterator[Cause]:
-    """Check that a Pod's or Job's spec doesn't change, except by binding a pod or resuming a Job."""
+    """Check that no spec changes, except by binding a pod, and by suspending or resuming a Job."""
     was, now = old.get("spec", {}), new.get("spec", {})
     bound = {**was, "nodeName": now.get("nodeName")} if kind.name == "Pod" and "nodeName" not in was else was
     if kind.name == "Job":
-        bound = {**was, "suspend": now.get("suspend") and was["suspend"]}  # resumed, as Kueue does
+        bound = {**was, "suspend": now.get("suspend")}  # as Kueue does
     fixed = [key for key in was.keys() | now.keys() if key not in SCALED and was.get(key) != now.get(key)]
     if kind.name == "StatefulSet" and fixed:
         text = (

@@ -16,18 +16,22 @@ import pytest
 import yaml
 from redis.asyncio import Redis
 
+from bot.answers import queue_job
 from bot.core.commands import Action
 from bot.core.commands import Command as Ordered
 from bot.core.record import Phase
+from bot.core.work_item import QUEUE
 from bot.sweeps.informer import WATCHED_KINDS, SweepInformer
 from bot.sweeps.retention import SweepGc
 from k8s.client import KubernetesClient
 from k8s.objects import BUILD_LABEL
 from k8s.rbac import FOR_BUILDS, FOR_RECORDS, FOR_TRIALS
+from local import kueue
 from local.kubernetes.api import serve
 from local.kubernetes.kinds import Refused, refusal
 from local.kubernetes.rbac import AccessRequest
 from tests.bot.factories import CONFIG, NOW, OWNER, a_sweep
+from tests.scenarios.queued_sweep import POLICY, create_queues
 from tests.scenarios.sweep_in_memory import SWEEP, Clock, SimulatedSweep
 from tests.scenarios.test_any_crash import STORIES
 
@@ -149,6 +153,30 @@ def in_trouble(kind: type[Guarded], redis: Redis, folder: Path, rules: list[dict
     return [without_pods, without_trials, queued]
 
 
+async def in_queues(simulation: Guarded, namespace: str = "sweeps") -> None:
+    """Trials wait in a queue without quota; they are moved and held, and someone looks at the queue."""
+    kueue.install(simulation.kubernetes)
+    controller = kueue.Kueue(simulation.kubernetes)
+    controller.start()
+    try:
+        async with simulation.started():
+            create_queues(simulation.kubernetes, 0, namespace)
+            config = replace(simulation.clients.config, queueing=POLICY, admins=(OWNER,))
+            simulation.clients = replace(simulation.clients, config=config)
+            for action in (None, Action.MOVE, Action.HOLD):
+                if action:
+                    command = Ordered(action=action, user=OWNER, user_name="ada", queue="urgent")
+                    await simulation.store.add_command(SWEEP, command)
+                for _ in range(5):
+                    await simulation.round()
+            ask = Ordered(action=Action.QUEUE, user=OWNER, user_name="ada")
+            await simulation.store.add_command(str(QUEUE), ask)
+            await queue_job.answer_commands("now", simulation.clients)
+            assert f"Held: `{SWEEP}`" in simulation.slack.ephemeral_messages[-1][1]
+    finally:
+        await controller.close()
+
+
 async def test_role_is_used_completely_by_sweeps_and_watches(
     redis: Redis, folder: Path, wait_until: Any
 ) -> None:
@@ -160,8 +188,10 @@ async def test_role_is_used_completely_by_sweeps_and_watches(
         await simulation.run()
     await watches(watching, wait_until)
     await leaves(leaving)
+    queued = Guarded(redis, folder, EVERYTHING, image=True)
+    await in_queues(queued)
     commands = {
-        command for simulation in (*lives, watching, leaving) for command in simulation.server.granted
+        command for simulation in (*lives, watching, leaving, queued) for command in simulation.server.granted
     }
     assert used(commands) == granted(role()["rules"])
 
@@ -201,8 +231,10 @@ async def test_channel_namespace_has_the_trials_and_the_main_one_everything_else
     watching, leaving = (Away(redis, folder, role()["rules"], image=image) for image in (False, True))
     await watches(watching, wait_until, namespaces=2)
     await leaves(leaving)
+    queued = Away(redis, folder, role()["rules"], image=True)
+    await in_queues(queued, "vision")
     commands = {
-        command for simulation in (*lives, watching, leaving) for command in simulation.server.granted
+        command for simulation in (*lives, watching, leaving, queued) for command in simulation.server.granted
     }
     there = {command for command in commands if command.namespace == "vision"}
     assert used(there, "vision") == {key: set(verbs) for key, verbs in FOR_TRIALS.items()}

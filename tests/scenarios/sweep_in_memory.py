@@ -39,6 +39,8 @@ from local.katib.metrics import Reported
 from local.kubernetes import store as kubernetes
 from local.kubernetes.jobs import Controllers
 from local.kubernetes.kinds import Refused
+from local.kubernetes.selectors import matcher
+from local.kueue.status import pending
 from tests.bot.factories import COMMIT, CONFIG, FILES, NOW, OWNER, PLAN, SETTINGS, a_sweep
 
 SPACE = """
@@ -104,11 +106,15 @@ class DirectCluster:
     async def list(self, kind, namespace, *, labels="", fields="", only=None):
         if kind not in {known.name for known in self.store.kinds()}:
             raise ApiError(404, "", f"this cluster does not know {kind}: is it installed?")
-        wanted = dict(pair.split("=", 1) for pair in labels.split(",") if "=" in pair)
-        there = {key for key in labels.split(",") if key and "=" not in key}
-        found = self.store.list(kind, namespace or None, wanted)
-        found = [obj for obj in found if there <= obj["metadata"].get("labels", {}).keys()]
+        matches = matcher(kind, namespace or None, {"labelSelector": labels})
+        found = [obj for obj in self.store.list(kind, namespace or None) if matches(obj)]
         return [obj for obj in found if only is None or only(obj)]
+
+    async def pending_workloads(self, namespace, queue):
+        try:
+            return pending(self.store, namespace, queue)["items"]
+        except Refused:
+            return None
 
     async def pages(self, kind, namespace, *, labels="", limit=0):
         yield await self.list(kind, namespace, labels=labels), str(self.store.version)

@@ -1,0 +1,102 @@
+"""Build the answer to `/sweep queue`: each queue with what waits in it, in Kueue's order. Pure."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from bot.config.queues import QueuePolicy
+from bot.core.sweep_summary import SweepSummary
+from bot.core.wording import counted, fitting
+from bot.health.queue_words import why_waiting
+from bot.slack.mrkdwn import code, plain, quoted
+from k8s.kueue import Workload, queue_order
+
+MAX_TEXT = 3_500  # characters; Slack recommends at most 4,000
+NO_KUEUE = "No queue: Kueue isn't installed, or Sweepbot has no permission to list its Workloads."
+
+
+@dataclass(frozen=True, kw_only=True)
+class QueueView:
+    """One LocalQueue as Kueue reports it."""
+
+    name: str
+    namespace: str
+    workloads: tuple[Workload, ...]
+    order: Mapping[str, int] | None = None  # place in the ClusterQueue by Workload, from 0; None: unknown
+    borrowed: int = 0  # GPUs that its ClusterQueue borrows
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Entry:
+    """Neighbors in the queue that are the same to a reader."""
+
+    first: int
+    last: int
+    workload: Workload
+    trials: int
+
+
+def queues_text(views: Sequence[QueueView], sweeps: Iterable[SweepSummary], policy: QueuePolicy) -> str:
+    """Return all queues, cut at Slack's limit."""
+    if not views:
+        return NO_KUEUE
+    owners = {each.id: each.user_name or each.user for each in sweeps}
+    lines = [line for view in views for line in _lines(view, owners, policy)]
+    return "\n".join(fitting(lines, MAX_TEXT))
+
+
+def _lines(view: QueueView, owners: Mapping[str, str], policy: QueuePolicy) -> list[str]:
+    running = [w for w in view.workloads if w.admitted and not w.finished]
+    held = [w for w in view.workloads if w.waiting and not w.active]
+    waiting = _ordered(view)
+    gpus = counted(sum(w.gpus for w in running), "GPU")
+    borrowed = f", {view.borrowed} of them borrowed" if view.borrowed else ""
+    counts = f"{len(running)} running ({gpus}{borrowed}), {len(waiting)} waiting"
+    head = f"*Queue {code(view.name)}* in {code(view.namespace)}: {counts}"
+    return [
+        head,
+        *(_line(entry, owners, policy) for entry in _merged(waiting, view)),
+        *(f"Held: {_who(entry, owners, policy)}" for entry in _merged(held, replace(view, order=None))),
+    ]
+
+
+def _ordered(view: QueueView) -> list[Workload]:
+    """Return the waiting Workloads in Kueue's own order, else by priority and age."""
+    found = queue_order(view.workloads)
+    if view.order is None:
+        return found
+    places = view.order
+    return sorted(found, key=lambda w: places.get(w.name, len(places)))
+
+
+def _merged(workloads: Iterable[Workload], view: QueueView) -> list[_Entry]:
+    """Merge neighbors of one sweep with the same priority and reason."""
+    found: list[_Entry] = []
+    for number, each in enumerate(workloads, 1):
+        place = number if view.order is None else view.order.get(each.name, number - 1) + 1
+        last = found[-1] if found else None
+        if last and each.sweep and _same(last.workload, each):
+            found[-1] = replace(last, last=place, trials=last.trials + 1)
+        else:
+            found.append(_Entry(first=place, last=place, workload=each, trials=1))
+    return found
+
+
+def _same(one: Workload, other: Workload) -> bool:
+    facts = [(w.sweep, w.priority, w.gpus, why_waiting(w)) for w in (one, other)]
+    return facts[0] == facts[1]
+
+
+def _line(entry: _Entry, owners: Mapping[str, str], policy: QueuePolicy) -> str:
+    places = f"{entry.first}." if entry.first == entry.last else f"{entry.first} to {entry.last}."
+    why = why_waiting(entry.workload)
+    return f"{places} {_who(entry, owners, policy)}{f': {plain(why)}' if why else ''}"
+
+
+def _who(entry: _Entry, owners: Mapping[str, str], policy: QueuePolicy) -> str:
+    each = entry.workload
+    priority = policy.priority_of(each.priority_class) or each.priority_class
+    name = code(each.sweep or each.job or each.name)
+    owner = quoted(owners[each.sweep], 80) if each.sweep in owners else ""
+    size = f"{counted(entry.trials, 'trial')} × {counted(each.gpus, 'GPU')}" if each.sweep else ""
+    size = size or counted(each.gpus, "GPU")
+    return ", ".join(filter(None, (name, owner, size, f"priority {priority}" if priority else "")))

@@ -1,0 +1,47 @@
+"""Decide the queue and the priority of a sweep's trials. Pure."""
+
+from dataclasses import dataclass, replace
+
+from bot.config.policy import Config
+from bot.config.queues import Member, priority_denial, queue_denial
+from bot.core.errors import UserError
+from bot.core.request import SweepRequest
+from k8s.katib.trial_pod import PodShape
+from k8s.kueue import job_labels
+
+
+@dataclass(frozen=True, kw_only=True)
+class Queueing:
+    """Where trials wait. Empty: the cluster decides."""
+
+    queue: str = ""  # Kueue's LocalQueue
+    priority: str = ""  # low, normal, or high
+    priority_class: str = ""
+
+    @property
+    def labels(self) -> dict[str, str]:
+        """Return the labels of the trials' Jobs. Kueue reads them there, and on no pod."""
+        return job_labels(self.queue, self.priority_class if self.queue else "")
+
+    @property
+    def pod_priority(self) -> str:
+        """Return the PriorityClass of the pods: without a queue, the scheduler decides who is first."""
+        return "" if self.queue else self.priority_class
+
+
+def with_priority(shape: PodShape, place: Queueing) -> PodShape:
+    """Return the pods with the PriorityClass of a sweep's priority, which replaces the profile's."""
+    return replace(shape, priority_class=place.pod_priority or shape.priority_class)
+
+
+def queueing(request: SweepRequest, who: Member, config: Config) -> Queueing:
+    """Return the queue and the priority of a request. Raises UserError if `who` can't use them."""
+    policy = config.queueing
+    default = next((each.name for each in policy.queues if each.allows(who.user, who.team)), "")
+    queue = request.queue or who.team_queue or default
+    priority = request.priority or policy.default_priority
+    if queue and (refusal := queue_denial(queue, who, policy)):
+        raise UserError(refusal, field="queue")
+    if request.priority and (refusal := priority_denial(priority, who, policy)):
+        raise UserError(refusal, field="priority")
+    return Queueing(queue=queue, priority=priority, priority_class=policy.priority_class(priority))

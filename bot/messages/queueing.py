@@ -1,0 +1,42 @@
+"""Build the messages about interrupted trials and changes of a sweep's place in its queue. Pure."""
+
+from bot.core.events import Event
+from bot.core.record import SweepRecord
+from bot.core.wording import counted, time_text
+from bot.messages.parent import display_name
+from bot.slack.mrkdwn import code, plain
+
+CHECKPOINT = "from its last checkpoint if the training saves one, else from the beginning"
+
+
+def interrupted(_: SweepRecord, event: Event) -> str:
+    trials = f"{code(event.trial)}{_more(event)}"
+    place = "its queue has quota" if event.queued else "a node has room"
+    return (
+        f":hourglass_flowing_sand: Trial {trials} stopped running: {plain(event.text)}. "
+        f"This isn't a failure: it starts again once {place}, {CHECKPOINT}."
+    )
+
+
+def runs_again(_: SweepRecord, event: Event) -> str:
+    trials = f"{code(event.trial)}{_more(event)}"
+    after = f", after {time_text(round((event.seconds or 0) / 60))}" if (event.seconds or 0) >= 60 else ""
+    return f":runner: Running again{after}: trial {trials}."
+
+
+def queue_changed(sweep: SweepRecord, event: Event) -> str:
+    who = display_name(sweep, event.by)
+    if event.text == "held":
+        return (
+            f":hourglass_flowing_sand: {who} held this sweep's waiting trials. Running trials continue. To "
+            f"release them: `/sweep queue release {sweep.id}`."
+        )
+    if event.text == "released":
+        return f":runner: {who} released this sweep's waiting trials. They are in their queue again."
+    what = plain(event.text)
+    running = " Running trials keep theirs." if event.text.startswith("queue ") else ""
+    return f":runner: {who} changed this sweep to {what}.{running}"
+
+
+def _more(event: Event) -> str:
+    return f" and {counted(event.more, 'more trial')}" if event.more else ""

@@ -1,0 +1,139 @@
+"""Read Kueue's Workloads, and build the patches that move a queued Job.
+
+Kueue suspends a Job in a queue and creates a Workload for it. While the Job is suspended, its labels for the
+queue and the priority can change; its webhook rejects that for an admitted Job. `spec.active: false` keeps a
+Workload out of the queue. Measured with Kueue 0.14.8; 0.19 has more reasons for the same conditions.
+"""
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+
+from k8s.objects import GPU, SWEEP_LABEL, Manifest, parse_time
+
+QUEUE_LABEL = "kueue.x-k8s.io/queue-name"
+PRIORITY_LABEL = "kueue.x-k8s.io/priority-class"
+JOB_UID_LABEL = "kueue.x-k8s.io/job-uid"
+PREEMPTOR = re.compile(r"JobUID: ([0-9a-f-]{36})\b")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Workload:
+    """One queued or admitted Job."""
+
+    name: str
+    namespace: str
+    job: str  # the Job's name; a trial's Job has the trial's name
+    job_uid: str
+    sweep: str = ""  # "": not a trial of Sweepbot
+    queue: str = ""
+    priority: int = 0
+    priority_class: str = ""
+    gpus: int = 0
+    active: bool = True
+    admitted: bool = False
+    finished: bool = False
+    created: datetime | None = None
+    waits: str = ""  # the message of QuotaReserved while it is False
+    reason: str = ""  # of that condition
+    checks: str = ""  # what an admitted-by-quota Workload still waits for
+    eviction: tuple[str, str] = ("", "")  # reason and message of the last eviction, while it lasts
+
+    @property
+    def waiting(self) -> bool:
+        return not self.admitted and not self.finished
+
+    @property
+    def preemptor(self) -> str:
+        """UID of the Job that preempted it; "" if it wasn't preempted."""
+        found = PREEMPTOR.search(self.eviction[1]) if self.eviction[0] == "Preempted" else None
+        return found[1] if found else ""
+
+
+def read_workload(obj: Manifest) -> Workload:
+    meta, spec = obj["metadata"], obj.get("spec", {})
+    conditions = {c["type"]: c for c in obj.get("status", {}).get("conditions") or ()}
+    reserved, evicted = conditions.get("QuotaReserved", {}), conditions.get("Evicted", {})
+    owner: Manifest = next((o for o in meta.get("ownerReferences") or () if o["kind"] == "Job"), {})
+    return Workload(
+        name=meta["name"],
+        namespace=meta.get("namespace", ""),
+        job=owner.get("name", ""),
+        job_uid=meta.get("labels", {}).get(JOB_UID_LABEL, ""),
+        sweep=_pod_labels(spec).get(SWEEP_LABEL, ""),
+        queue=spec.get("queueName", ""),
+        priority=int(spec.get("priority") or 0),
+        priority_class=_priority_class(spec),
+        gpus=sum(_gpus(each) for each in spec.get("podSets") or ()),
+        active=spec.get("active", True),
+        admitted=conditions.get("Admitted", reserved).get("status") == "True",
+        finished=conditions.get("Finished", {}).get("status") == "True",
+        created=parse_time(meta.get("creationTimestamp")),
+        waits=reserved.get("message", "") if reserved.get("status") == "False" else "",
+        reason=reserved.get("reason", "") if reserved.get("status") == "False" else "",
+        checks=_checks(obj) if reserved.get("status") == "True" else "",
+        eviction=(evicted["reason"], evicted.get("message", ""))
+        if evicted.get("status") == "True"
+        else ("", ""),
+    )
+
+
+def queue_order(workloads: Iterable[Workload]) -> list[Workload]:
+    """Return the waiting Workloads in the order in which Kueue tries them: by priority, then by creation.
+
+    A preempted Workload keeps its place. One that ran into a timeout goes to the end, which isn't read here:
+    Kueue's own order comes from its visibility API.
+    """
+    waiting = [each for each in workloads if each.waiting and each.active]
+    return sorted(waiting, key=lambda w: (-w.priority, str(w.created), w.name))
+
+
+def places(pending: Iterable[Manifest]) -> dict[str, int]:
+    """Return the place in the ClusterQueue by Workload, from 0, of what the visibility API returned."""
+    return {each["metadata"]["name"]: int(each.get("positionInClusterQueue", 0)) for each in pending}
+
+
+def job_labels(queue: str, priority_class: str) -> dict[str, str]:
+    """Return the labels of a trial's Job; of an empty value none."""
+    labels = {QUEUE_LABEL: queue, PRIORITY_LABEL: priority_class}
+    return {label: value for label, value in labels.items() if value}
+
+
+def relabeled(labels: Mapping[str, str]) -> Manifest:
+    """Return the patch of a suspended Job's labels."""
+    return {"metadata": {"labels": dict(labels)}}
+
+
+def prioritized(value: int) -> Manifest:
+    """Return the patch of a Workload's own priority, which is mutable also once it is admitted."""
+    return {"spec": {"priority": value}}
+
+
+def activated(*, active: bool) -> Manifest:
+    """Return the patch that takes a Workload out of its queue, or puts it back."""
+    return {"spec": {"active": active}}
+
+
+def _priority_class(spec: Manifest) -> str:
+    """Return the class's name: v1beta2 has it in a reference."""
+    ref = spec.get("priorityClassRef") or {}
+    return str(ref.get("name") or spec.get("priorityClassName") or "")
+
+
+def _pod_labels(spec: Manifest) -> Mapping[str, str]:
+    pods: list[Manifest] = spec.get("podSets") or [{}]
+    labels: Mapping[str, str] = pods[0].get("template", {}).get("metadata", {}).get("labels") or {}
+    return labels
+
+
+def _gpus(pods: Manifest) -> int:
+    containers = pods.get("template", {}).get("spec", {}).get("containers") or ()
+    each = sum(int(c.get("resources", {}).get("limits", {}).get(GPU, 0)) for c in containers)
+    return each * int(pods.get("count", 1))
+
+
+def _checks(obj: Manifest) -> str:
+    """Return what unfinished admission checks report, such as a provisioning request."""
+    checks = obj.get("status", {}).get("admissionChecks") or ()
+    return "; ".join(c.get("message") or c["name"] for c in checks if c.get("state") != "Ready")

@@ -1,0 +1,80 @@
+"""A subset of Kueue 0.14.8: queues, quotas, priorities, and preemption of Jobs [katib/08-*, 09-kueue-*].
+
+Its API exists once `install` was called: a cluster without its CustomResourceDefinitions has no Workloads.
+Only the first flavor of a ClusterQueue counts. Quota is borrowed within a cohort, but never reclaimed.
+"""
+
+import asyncio
+import contextlib
+
+from local.kubernetes.kinds import KINDS, QUEUES, Object, clone
+from local.kubernetes.store import Store
+from local.kueue import status, webhooks, workloads
+from local.kueue.quotas import Quotas
+from local.kueue.workloads import QUEUE
+
+__all__ = ["QUEUE", "Kueue", "install"]
+
+
+def install(store: Store) -> None:
+    for name in QUEUES:
+        kind = KINDS[name]
+        meta = {"name": kind.resource}
+        spec = {"group": kind.group, "versions": [{"name": kind.version, "served": True, "storage": True}]}
+        store.create(
+            {
+                "apiVersion": "apiextensions.k8s.io/v1",
+                "kind": "CustomResourceDefinition",
+                "metadata": meta,
+                "spec": spec,
+            }
+        )
+
+
+class Kueue:
+    """Does nothing in namespaces without a LocalQueue."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._task: asyncio.Task[None] | None = None
+        store.admission("Job", lambda job: webhooks.reviewed(store, job))
+
+    def start(self) -> None:
+        self._task = asyncio.create_task(self._run())
+
+    async def close(self) -> None:
+        if self._task:
+            self._task.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._task
+
+    async def _run(self) -> None:
+        async for _ in self._store.subscribe("Job", *QUEUES):
+            self.reconcile()
+
+    def reconcile(self) -> None:
+        """Bring Workloads up to date with their Jobs, then admit what fits, by priority and age."""
+        queued = [j for j in self._store.peek("Job") if QUEUE in j["metadata"].get("labels", {})]
+        for job in queued:
+            workloads.follow(self._store, clone(job))
+        for workload in self._pending():
+            self._look_at(workload)
+        status.report(self._store)
+
+    def _pending(self) -> list[Object]:
+        found = [w for w in self._store.list("Workload") if workloads.is_pending(w)]
+        return sorted(found, key=workloads.order)
+
+    def _look_at(self, workload: Object) -> None:
+        if reason := workloads.inadmissible(self._store, workload):
+            return workloads.refuse(self._store, workload, reason, "Inadmissible")
+        quotas = Quotas(self._store, workloads.cluster_queue(self._store, workload))
+        lacks = quotas.lack(workload)
+        if not lacks:
+            return workloads.admit(self._store, workload, quotas.name)
+        victims = quotas.victims(workload)
+        for victim in victims:
+            workloads.preempt(self._store, victim, workload)
+        if victims:  # admitted by the next reconcile, which these changes start
+            lacks = f"{lacks}. Pending the preemption of {len(victims)} workload(s)"
+        return workloads.refuse(self._store, workload, lacks, "Pending")

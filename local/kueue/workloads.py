@@ -1,0 +1,169 @@
+"""Workloads: one for each Job in a queue, with the conditions of Kueue 0.14.8 [katib/08-B-workloads]."""
+
+from local.kubernetes.kinds import KINDS, Object, clone, suffix, timestamp
+from local.kubernetes.store import Store, owner, place
+
+QUEUE = "kueue.x-k8s.io/queue-name"
+PRIORITY = "kueue.x-k8s.io/priority-class"
+JOB = "kueue.x-k8s.io/job-uid"
+DEACTIVATED = "The workload is deactivated"
+NO_RESERVATION = ("False", "NoReservation", "The workload has no reservation")
+
+
+def follow(store: Store, job: Object) -> None:
+    """Create the Job's Workload, or bring both up to date with each other.
+
+    An unknown priority class leaves the Job suspended without Workload and without event.
+    """
+    workload, spec = _of(store, job), _spec(store, job)
+    if workload is None:
+        if spec:
+            _create(store, job, spec)
+    elif ended := _ended(job):
+        _set(store, workload, Finished=("True", ended, f"Job finished: {ended}"))
+    elif not workload["spec"]["active"] and not is_deactivated(workload):
+        _deactivate(store, workload, job)
+    elif job["spec"]["suspend"] and spec and not is_admitted(workload):
+        _update(store, workload, spec)
+    elif not job["spec"]["suspend"] and not is_admitted(workload):
+        store.patch(*place(job), {"spec": {"suspend": True}})
+
+
+def is_pending(workload: Object) -> bool:
+    return bool(workload["spec"]["active"]) and not is_admitted(workload) and not _is(workload, "Finished")
+
+
+def is_admitted(workload: Object) -> bool:
+    return _is(workload, "Admitted") and not _is(workload, "Finished")
+
+
+def is_deactivated(workload: Object) -> bool:
+    return condition(workload, "QuotaReserved").get("message") == DEACTIVATED
+
+
+def order(workload: Object) -> tuple[int, str, str]:
+    """Return the sort key of pending Workloads."""
+    meta = workload["metadata"]
+    return -workload["spec"]["priority"], meta["creationTimestamp"], meta["name"]
+
+
+def cluster_queue(store: Store, workload: Object) -> Object | None:
+    namespace, name = workload["metadata"]["namespace"], workload["spec"]["queueName"]
+    queue = store.get("LocalQueue", namespace, name)
+    return store.get("ClusterQueue", "", queue["spec"]["clusterQueue"]) if queue else None
+
+
+def inadmissible(store: Store, workload: Object) -> str:
+    """Return why the Workload's queue admits nothing; "" if it does."""
+    namespace, name = workload["metadata"]["namespace"], workload["spec"]["queueName"]
+    queue = store.get("LocalQueue", namespace, name)
+    if queue is None:
+        return f"LocalQueue {name} doesn't exist"
+    above = queue["spec"]["clusterQueue"]
+    found = store.get("ClusterQueue", "", above)
+    if found is None:
+        return f"ClusterQueue {above} doesn't exist"
+    if found["spec"].get("stopPolicy", "None") != "None":
+        return f"ClusterQueue {above} is inactive"
+    return f"LocalQueue {name} is inactive" if queue["spec"].get("stopPolicy", "None") != "None" else ""
+
+
+def admit(store: Store, workload: Object, queue: str) -> None:
+    known = {c["type"] for c in workload.get("status", {}).get("conditions", [])}
+    why = ("QuotaReserved", f"Quota reserved in ClusterQueue {queue}")
+    over = {each: ("False", *why) for each in ("Evicted", "Preempted") if each in known}
+    admitted = ("True", "Admitted", "The workload is admitted")
+    _set(store, workload, QuotaReserved=("True", *why), Admitted=admitted, **over)
+    store.patch(*_job(workload), {"spec": {"suspend": False}})
+
+
+def refuse(store: Store, workload: Object, why: str, reason: str) -> None:
+    _set(store, workload, QuotaReserved=("False", reason, why))
+
+
+def preempt(store: Store, victim: Object, by: Object) -> None:
+    """Evict an admitted Workload: its Job is suspended again, and it waits in its queue."""
+    uids = f"UID: {by['metadata']['uid']}, JobUID: {by['metadata']['labels'][JOB]}"
+    why = f"Preempted to accommodate a workload ({uids}) due to prioritization in the ClusterQueue"
+    _set(
+        store,
+        victim,
+        QuotaReserved=("False", "Pending", why),
+        Evicted=("True", "Preempted", why),
+        Admitted=NO_RESERVATION,
+        Preempted=("True", "InClusterQueue", why),
+        Requeued=("True", "Preempted", why),
+    )
+    store.patch(*_job(victim), {"spec": {"suspend": True}})
+
+
+def condition(workload: Object, type_: str) -> Object:
+    """Return the condition; empty if it isn't there."""
+    return next((c for c in workload.get("status", {}).get("conditions", []) if c["type"] == type_), {})
+
+
+def _of(store: Store, job: Object) -> Object | None:
+    found = store.list("Workload", job["metadata"]["namespace"], {JOB: job["metadata"]["uid"]})
+    return found[0] if found else None
+
+
+def _spec(store: Store, job: Object) -> Object:
+    """Return the queue and the priority of the Job's labels; empty for an unknown class."""
+    labels = job["metadata"]["labels"]
+    spec = {"queueName": labels[QUEUE], "priority": 0}
+    if name := labels.get(PRIORITY):
+        found = store.get("WorkloadPriorityClass", "", name)
+        source = "kueue.x-k8s.io/workloadpriorityclass"
+        named = {"priorityClassName": name, "priorityClassSource": source}
+        return spec | named | {"priority": found["value"]} if found else {}
+    return spec
+
+
+def _create(store: Store, job: Object, spec: Object) -> None:
+    meta = job["metadata"]
+    pods = [{"count": 1, "name": "main", "template": clone(job["spec"]["template"])}]
+    name = {"name": f"job-{meta['name'][:50]}-{suffix()}", "namespace": meta["namespace"]}
+    head = {"apiVersion": KINDS["Workload"].api_version, "kind": "Workload"}
+    owned = {"labels": {JOB: meta["uid"]}, "ownerReferences": [owner(job)]}
+    store.create({**head, "metadata": name | owned, "spec": {"active": True, **spec, "podSets": pods}})
+
+
+def _update(store: Store, workload: Object, spec: Object) -> None:
+    """Take over new labels of a suspended Job. A priority set on the Workload itself stays."""
+    kept = ("queueName", "priorityClassName")
+    if any(workload["spec"].get(key) != spec.get(key) for key in kept):
+        store.patch(*place(workload), {"spec": spec})
+
+
+def _deactivate(store: Store, workload: Object, job: Object) -> None:
+    gone = {"Evicted": ("True", "Deactivated", DEACTIVATED), "Admitted": NO_RESERVATION}
+    evicted = gone if is_admitted(workload) else {}
+    requeued = ("False", "Deactivated", DEACTIVATED)
+    _set(store, workload, QuotaReserved=("False", "Pending", DEACTIVATED), **evicted, Requeued=requeued)
+    if not job["spec"]["suspend"]:
+        store.patch(*place(job), {"spec": {"suspend": True}})
+
+
+def _ended(job: Object) -> str:
+    true = {c["type"] for c in job["status"].get("conditions", []) if c["status"] == "True"}
+    return "Succeeded" if "Complete" in true else "Failed" if "Failed" in true else ""
+
+
+def _is(workload: Object, type_: str) -> bool:
+    return condition(workload, type_).get("status") == "True"
+
+
+def _job(workload: Object) -> tuple[str, str, str]:
+    [reference] = workload["metadata"]["ownerReferences"]
+    return "Job", workload["metadata"]["namespace"], reference["name"]
+
+
+def _set(store: Store, workload: Object, **conditions: tuple[str, str, str]) -> None:
+    """Set these conditions (status, reason, message); unchanged ones keep their time."""
+    current = store.get(*place(workload)) or workload
+    found = {c["type"]: c for c in current.get("status", {}).get("conditions", [])}
+    for type_, (state, reason, message) in conditions.items():
+        known = {"type": type_, "status": state, "reason": reason, "message": message}
+        if not known.items() <= found.get(type_, {}).items():
+            found[type_] = known | {"lastTransitionTime": timestamp()}
+    store.set_status(current, {**current.get("status", {}), "conditions": list(found.values())})

@@ -1,0 +1,198 @@
+"""A sweep whose trials wait in Kueue's queues: preemption, changes of its place, and what people see.
+
+Kueue is that of the local world, which answers as recorded from 0.14.8.
+"""
+
+from dataclasses import replace
+
+import pytest
+
+from bot.core.commands import Action
+from bot.core.record import Phase
+from k8s.kueue import PRIORITY_LABEL, QUEUE_LABEL
+from tests.bot.factories import ADMIN, OWNER, REQUEST, STRANGER
+from tests.scenarios.queued_sweep import QueuedSweep
+from tests.scenarios.sweep_in_memory import SWEEP
+
+
+@pytest.fixture
+async def busy(redis):
+    """Two trials run, and no quota is left."""
+    async with QueuedSweep(redis).started() as simulation:
+        await simulation.until(Phase.RUNNING)
+        await simulation.rounds(2)
+        yield simulation
+
+
+async def test_trial_jobs_have_queue_and_priority_and_the_thread_says_so(busy):
+    for job in busy.jobs():
+        labels = job["metadata"]["labels"]
+        assert (labels[QUEUE_LABEL], labels[PRIORITY_LABEL]) == ("research", "sweeps-normal")
+    assert len(busy.jobs(suspended=False)) == 2
+    assert busy.said("Submitted to Katib, queue `research`, priority normal: up to 3 trials")
+
+
+async def test_preempted_trial_is_no_failure_and_runs_again(busy):
+    busy.job("urgent-report")
+    await busy.rounds(3)
+    [preempted] = busy.jobs(suspended=True)
+    name = preempted["metadata"]["name"]
+    [told] = busy.said("stopped running")
+    assert told.startswith(
+        f":hourglass_flowing_sand: Trial `{name}` stopped running: Kueue preempted it for urgent-report in "
+        "namespace sweeps, by prioritization in the ClusterQueue. This isn't a failure: it starts again once "
+        "its queue has quota"
+    )
+    progress = (await busy.record()).progress
+    assert (progress.running, progress.waiting, progress.failed) == (1, 1, 0)
+    await busy.rounds(3)
+    assert len(busy.said("stopped running")) == 1
+    busy.later(minutes=12)
+    busy.kubernetes.delete("Job", "sweeps", "urgent-report")
+    await busy.rounds(8)
+    assert busy.said("Running again") == [f":runner: Running again, after 12 min: trial `{name}`."]
+    busy.scenario["endless"] = False
+    ended = await busy.until(Phase.SUCCEEDED)
+    assert (ended.progress.succeeded, ended.progress.failed, ended.progress.killed) == (3, 0, 0)
+    assert ended.progress.best.value == 0.1
+
+
+async def test_evicted_pod_is_no_failure_and_its_trial_runs_again(busy):
+    pod = next(p for p in busy.kubernetes.list("Pod") if p["status"]["phase"] == "Running")
+    why = {"reason": "EvictionByEvictionAPI", "message": "Eviction API: evicting"}
+    condition = {"type": "DisruptionTarget", "status": "True", **why}
+    evicted = pod["status"] | {"conditions": [condition]}
+    busy.kubernetes.delete("Pod", "sweeps", pod["metadata"]["name"])
+    busy.kubernetes.set_status(pod, evicted | {"phase": "Failed"})
+    await busy.rounds(7)
+    [told] = busy.said("stopped running")
+    assert "it was evicted, as when a node is drained. This isn't a failure" in told
+    assert "once a node has room" in told
+    assert busy.said("Running again")
+    assert (await busy.record()).progress.failed == 0
+
+
+async def test_raise_changes_all_trials_without_preempting_the_sweeps_own(redis):
+    async with QueuedSweep(redis, gpus=1).started() as simulation:
+        await simulation.until(Phase.RUNNING)
+        await simulation.asks(Action.RAISE, ADMIN)
+        labels = {j["spec"]["suspend"]: j["metadata"]["labels"][PRIORITY_LABEL] for j in simulation.jobs()}
+        assert labels == {False: "sweeps-normal", True: "sweeps-high"}
+        assert {w["spec"]["priority"] for w in simulation.kubernetes.list("Workload")} == {1000}
+        assert simulation.said("changed this sweep to priority high.")
+        assert not simulation.said("stopped running")
+        simulation.scenario["endless"] = False
+        ended = await simulation.until(Phase.SUCCEEDED)
+        assert (ended.progress.succeeded, ended.progress.failed) == (3, 0)
+        assert {j["metadata"]["labels"][PRIORITY_LABEL] for j in simulation.jobs()} > {"sweeps-high"}
+
+
+async def test_move_puts_waiting_trials_into_the_other_queue(redis):
+    async with QueuedSweep(redis, gpus=1).started() as simulation:
+        await simulation.until(Phase.RUNNING)
+        await simulation.asks(Action.MOVE, ADMIN, queue="urgent")
+        queues = {j["spec"]["suspend"]: j["metadata"]["labels"][QUEUE_LABEL] for j in simulation.jobs()}
+        assert queues == {False: "research", True: "urgent"}
+        assert {w["spec"]["queueName"] for w in simulation.kubernetes.list("Workload")} == {
+            "research",
+            "urgent",
+        }
+        assert simulation.said("changed this sweep to queue urgent")
+
+
+async def test_hold_keeps_waiting_trials_out_until_release(redis):
+    async with QueuedSweep(redis, gpus=1).started() as simulation:
+        await simulation.until(Phase.RUNNING)
+        await simulation.asks(Action.HOLD)
+        await simulation.rounds(2)
+        assert len(simulation.jobs(suspended=False)) == 1, "the running trial goes on"
+        simulation.scenario["endless"] = False
+        await simulation.rounds(8)
+        assert simulation.jobs(suspended=False)[0]["status"].get("succeeded") == 1
+        assert {w["spec"]["active"] for w in simulation.kubernetes.list("Workload")} == {True, False}
+        held = await simulation.record()
+        assert (held.phase, held.progress.running, held.progress.succeeded) == (Phase.RUNNING, 0, 1)
+        simulation.later(minutes=1)  # Slack takes another edit
+        await simulation.round()
+        assert "held the waiting trials. Release them" in str(simulation.slack.parents[-1].blocks)
+        await simulation.asks(Action.UNHOLD)
+        ended = await simulation.until(Phase.SUCCEEDED)
+        assert (ended.progress.succeeded, ended.queueing.parked) == (3, ())
+
+
+async def test_held_sweep_without_changes_costs_no_request_for_workloads(redis):
+    async with QueuedSweep(redis, gpus=1).started() as simulation:
+        await simulation.until(Phase.RUNNING)
+        await simulation.asks(Action.HOLD)
+        await simulation.rounds(4)
+        reads, list_ = [], simulation.cluster.list
+
+        async def counted(kind, *args, labels="", **kwargs):
+            reads.append(f"{kind} {labels}")
+            return await list_(kind, *args, labels=labels, **kwargs)
+
+        simulation.cluster.list = counted
+        await simulation.rounds(3)
+        assert not [each for each in reads if " in (" in each], "the diagnosis of first trials has its own"
+
+
+@pytest.mark.parametrize(
+    ("action", "user", "queue", "words"),
+    [
+        (Action.RAISE, OWNER, "", "Priority high is for admins."),
+        (Action.RAISE, STRANGER, "", "Only <@UOWNER> (owner) or an admin can raise the priority of"),
+        (Action.MOVE, OWNER, "urgent", "Queue `urgent` is for people listed in the configuration and admins"),
+        (Action.MOVE, OWNER, "research", "is already in queue `research`."),
+        (Action.MOVE, OWNER, "nope", "Queue `nope` isn't configured."),
+        (Action.UNHOLD, OWNER, "", "isn't held in its queue."),
+    ],
+)
+async def test_queue_command_without_permission_or_effect_is_denied(busy, action, user, queue, words):
+    before = [job["metadata"]["labels"] for job in busy.jobs()]
+    await busy.asks(action, user, queue)
+    assert words in busy.slack.ephemeral_messages[-1][1]
+    assert [job["metadata"]["labels"] for job in busy.jobs()] == before
+
+
+async def test_lower_twice_reaches_the_lowest(busy):
+    await busy.asks(Action.LOWER)
+    assert (await busy.record()).queueing.priority == "low"
+    await busy.asks(Action.LOWER)
+    assert "already has the lowest configured priority: low." in busy.slack.ephemeral_messages[-1][1]
+
+
+async def test_queue_shows_the_order_and_who_waits_for_what(redis):
+    async with QueuedSweep(redis, gpus=1).started() as simulation:
+        await simulation.until(Phase.RUNNING)
+        simulation.job("big-report", gpus=8)
+        await simulation.rounds(2)
+        text = await simulation.queue_text()
+        assert text.splitlines() == [
+            "*Queue `research`* in `sweeps`: 1 running (1 GPU), 2 waiting",
+            "1. `big-report`, 8 GPUs, priority high: can never start: the quota is 1 GPU in a100",
+            f"2. `{SWEEP}`, ada, 1 trial × 1 GPU, priority normal: needs 1 more GPU in a100",
+            "*Queue `urgent`* in `sweeps`: 0 running (0 GPUs), 0 waiting",
+        ]
+        await simulation.asks(Action.HOLD)
+        await simulation.rounds(2)
+        assert f"Held: `{SWEEP}`, ada, 1 trial × 1 GPU, priority normal" in await simulation.queue_text()
+
+
+async def test_waiting_first_trial_reports_what_is_missing_and_its_place(redis):
+    async with QueuedSweep(redis, gpus=1).started() as simulation:
+        simulation.job("report")
+        await simulation.until(Phase.PENDING)
+        await simulation.rounds(3)
+        simulation.later(days=2)
+        await simulation.rounds(2)
+        [told] = simulation.said("Queued by Kueue")
+        assert "Queued by Kueue: needs 1 more GPU in a100; " in told
+        assert "next in its queue." in told or "1 before it in its queue." in told  # two of one second
+
+
+async def test_launch_without_permission_is_refused_before_anything_starts(redis):
+    request = replace(REQUEST, priority="high")
+    async with QueuedSweep(redis, sweep={"request": request}).started() as simulation:
+        await simulation.until(Phase.REFUSED)
+        assert "Priority high is for admins." in simulation.slack.ephemeral_messages[-1][1]
+        assert simulation.jobs() == []
