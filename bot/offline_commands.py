@@ -46,7 +46,8 @@ def run_space(arguments: argparse.Namespace) -> int:
     space = parse_space(text, str(arguments.file), request, config.limits)
     check_command(space.command)
     if "SWEEPBOT_CONFIG" in os.environ:
-        pods = pods_of(request, with_output(space, space.name, config), "", config)
+        space = with_output(space, "SWEEP", config)
+        pods = pods_of(request, space, "", config)
         check_mounts(space, pods.shape)
     print(DESCRIPTIONS[arguments.action](space, request))
     return 0

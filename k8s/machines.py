@@ -102,7 +102,7 @@ def barriers(shape: PodShape, gpus: int, machine: Machine) -> list[str]:
     taints = [
         taint for taint in untolerated(pod, machine.taints) if taint["key"] not in requests(shape, gpus)
     ]
-    return [f"label {each}" for each in unmatched(pod, machine.labels)] + [
+    return [f"missing label {each}" for each in unmatched(pod, machine.labels)] + [
         f"taint {taint['key']}" + (f"={taint['value']}" if taint.get("value") else "") for taint in taints
     ]
 

@@ -94,12 +94,9 @@ def _named(key: str, names: Iterable[str], allowed: tuple[Named, ...], team: str
     known: dict[str, Named] = {each.name: each for each in allowed if not each.teams or team in each.teams}
     for name in names:
         if name not in known:
-            raise UserError(f"{key}: {_denied(name, [*known])}", field="space")
+            why = f'"{shortened(name)}" isn\'t configured, or not for your team.{_hint(name, [*known])}'
+            raise UserError(f"{key}: {why}", field="space")
     return [known[name] for name in names]
-
-
-def _denied(name: str, usable: list[str]) -> str:
-    return f'"{shortened(name)}" isn\'t configured for your team.{_hint(name, usable)}'
 
 
 def _hint(name: str, usable: list[str]) -> str:

@@ -15,7 +15,7 @@ from tests.scenarios.sweep_in_memory import SWEEP, Clock, SimulatedSweep
 TEXT = f"""\
 repositories: {{digits: {{url: https://git.example/digits.git}}}}
 profiles:
-  h100: {{gpus: 1, cpu: 4, memory: 8Gi, nodes: {{gpu: [h100, h100-nvl]}}}}
+  h100: {{gpus: 1, cpu: 4, memory: 8Gi, shared_memory: 2048Mi, nodes: {{gpu: [h100, h100-nvl]}}}}
   8xh100: {{gpus: 8, cpu: 32, memory: 64Gi, nodes: {{gpu: [h100, h100-nvl]}}}}
 teams:
   vision:

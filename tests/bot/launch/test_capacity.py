@@ -85,14 +85,16 @@ def test_capacity_refusal_counts_a_pool_without_nodes():
     config = parse_config(PROFILES + POOL, "c.yaml")
     assert refusal("profile=8xh100", config=config) == ""
     smaller = replace(config, pools=(replace(config.pools[0], labels={"gpu": "a100"}),))
-    assert "excluded by label gpu=h100" in refusal("profile=8xh100", config=smaller)
+    assert "excluded by missing label gpu=h100" in refusal("profile=8xh100", config=smaller)
 
 
 def test_capacity_refusal_names_labels_and_taints():
     big = {"cpu": "128", "memory": "1600Gi"}
     tainted = node(8, **big, taints=[taint("team", "vision")])
     found = refusal("profile=8xh100", tainted, node(8, **big, labels={"gpu": "a100"}))
-    assert "All 2 large machines are excluded by taint team=vision and label gpu=h100." in found
+    assert (
+        "All 2 large enough machines are excluded by taint team=vision and missing label gpu=h100." in found
+    )
 
 
 def test_capacity_refusal_lets_a_team_use_its_reserved_machines():
@@ -108,7 +110,7 @@ def test_capacity_refusal_lets_a_team_use_its_reserved_machines():
     assert "excluded by taint team=vision" in refusal("", reserved, config=config, owner="UOTHER")
     chose_it = replace(config, self_assigned=frozenset({OWNER}))
     assert "excluded by taint team=vision" in refusal("", reserved, config=chose_it)
-    assert "excluded by label team=vision" in refusal("", node(), config=config)
+    assert "excluded by missing label team=vision" in refusal("", node(), config=config)
 
 
 def test_capacity_refusal_where_nothing_fits_asks_an_admin():

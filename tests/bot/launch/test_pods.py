@@ -111,9 +111,13 @@ def test_space_file_keeps_what_it_names():
 @pytest.mark.parametrize(
     ("more", "owner", "error"),
     [
-        ("volumes: [dataset]", OWNER, '"dataset" isn\'t configured for your team. Did you mean datasets?'),
-        ("volumes: [faces]", "UOTHER", 'volumes: "faces" isn\'t configured for your team.'),
-        ("secrets: [wandb]", "UOTHER", 'secrets: "wandb" isn\'t configured for your team.'),
+        (
+            "volumes: [dataset]",
+            OWNER,
+            '"dataset" isn\'t configured, or not for your team. Did you mean datasets?',
+        ),
+        ("volumes: [faces]", "UOTHER", 'volumes: "faces" isn\'t configured, or not for your team.'),
+        ("secrets: [wandb]", "UOTHER", 'secrets: "wandb" isn\'t configured, or not for your team.'),
         (
             "env: {PATH: /x}",
             OWNER,
@@ -128,7 +132,7 @@ def test_pods_with_something_that_is_not_allowed_are_refused(more, owner, error)
 
 def test_pods_of_a_team_that_a_person_chose_get_nothing_of_it():
     config = replace(CLUSTER, self_assigned=frozenset({OWNER}))
-    assert "isn't configured for your team" in refused("secrets: [wandb]", config=config)
+    assert "isn't configured, or not for your team" in refused("secrets: [wandb]", config=config)
     assert "nodeSelector" not in pod_of(config=config)
     assert namespace_of(OWNER, "C1", config) == ""
 
