@@ -9,10 +9,11 @@ from bot.config.policy import Config
 from bot.config.profiles import Profile, chosen, shaped
 from bot.config.teams import Team, granted_team
 from bot.core.errors import UserError
-from bot.core.flags import FlagStyle, variable
+from bot.core.flags import RESERVED_VARIABLES, FlagStyle, variable
 from bot.core.request import SweepRequest
 from bot.core.space import SearchSpace
 from bot.core.wording import did_you_mean, listed, shortened
+from bot.launch.space_keys import RESERVED
 from k8s.katib.trial_pod import PodShape, SecretVariables
 
 Named = TypeVar("Named", AllowedVolume, AllowedSecret)
@@ -69,6 +70,8 @@ def with_output(space: SearchSpace, sweep: str, config: Config) -> SearchSpace:
             )
         return space
     flag = space.output_flag or output.flag
+    if flag in RESERVED or (space.flags is FlagStyle.ENV and RESERVED_VARIABLES.fullmatch(variable(flag))):
+        raise UserError(f"output_flag: {flag} has another meaning. Use another name.", field="space")
     if flag in {*(each.name for each in space.parameters), *space.fixed}:
         raise UserError(f"parameters.{flag}: the output directory is passed as this flag.", field="space")
     return replace(space, output_flag=flag, output_dir=f"{output.volume.at}/{sweep}") if flag else space
@@ -111,7 +114,8 @@ def _check_variables(space: SearchSpace, secret_keys: list[str], config: Config)
             raise UserError(
                 f"env.{name}: the configuration doesn't allow this variable.{hint}", field="space"
             )
-    parameters = {variable(each.name) for each in space.parameters} | {*map(variable, space.fixed)}
+    names = [*(each.name for each in space.parameters), *space.fixed, space.output_flag]
+    parameters = {variable(name) for name in names if name}
     used = parameters if space.flags is FlagStyle.ENV else set()
     for name in (*space.env, *secret_keys):
         if name in used:

@@ -123,6 +123,8 @@ def test_space_file_keeps_what_it_names():
             OWNER,
             "env.PATH: the configuration doesn't allow this variable. Available:",
         ),
+        ("output_flag: tensorboard_dir", OWNER, "output_flag: tensorboard_dir has another meaning."),
+        ("flags: env\noutput_flag: ld_preload", OWNER, "output_flag: ld_preload has another meaning."),
         ("output_flag: lr", OWNER, "parameters.lr: the output directory is passed as this flag."),
     ],
 )
