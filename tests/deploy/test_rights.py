@@ -119,7 +119,7 @@ async def watches(simulation: Guarded, wait_until: Any, *, namespaces: int = 1) 
 async def leaves(simulation: Guarded) -> None:
     """What is done when the days of an ended sweep are over."""
     async with simulation.started():
-        while not (await simulation.record()).phase.final:
+        while not ((await simulation.record()).durable_phase or Phase.RECEIVED).final:  # posted and stored
             await simulation.round()
         later = NOW + timedelta(days=2)
         here = {
