@@ -48,7 +48,8 @@ def test_pause_notes_user_time_and_mode(action):
     after = applied(RUNNING, action)
     assert (after.paused_by, after.paused_at) == (OWNER, NOW)
     assert after.pause_now is (action is Action.PAUSE_NOW)
-    assert [event.kind for event in after.outbox] == [EventKind.PAUSING]
+    [event] = after.outbox
+    assert (event.kind, event.text) == (EventKind.PAUSING, "now" if action is Action.PAUSE_NOW else "")
     assert applied(after, action) == after, "a second click"
 
 
