@@ -1,9 +1,9 @@
 """Seeds as an option, and the statistics of their results."""
 
 import random
+from importlib import import_module
 
 import pytest
-from scipy import stats
 
 from bot.core.errors import UserError
 from bot.core.seeds import parse_seeds, seeds_option, statistics
@@ -50,6 +50,7 @@ def test_parse_seeds_invalid_text_names_the_rule(text, message):
 
 @pytest.mark.parametrize("count", [2, 3, 5, 10, 13, 14, 20, 50, 500])
 def test_statistics_of_values_match_scipy(count):
+    stats = import_module("scipy.stats")  # more than a second of CPU time in each process that collects tests
     values = [random.Random(n).gauss(3, 2) for n in range(count)]  # noqa: S311
     found = statistics(values)
     low, high = stats.t.interval(0.95, count - 1, loc=stats.tmean(values), scale=stats.sem(values))

@@ -2,12 +2,7 @@
 
 import json
 import math
-import os
-import re
-import subprocess
-import sys
 import threading
-import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import ClassVar
 
@@ -18,41 +13,8 @@ from mlflow.entities import Metric
 from bot.core.curves import Point
 from bot.results import tracking_api
 from bot.results.tracking_api import TrackingApi, TrackingError
-from local.processes import START
-from local.world import MLFLOW
 
 NAME = "digits/lr-brave-otter"
-
-
-@pytest.fixture(scope="module")
-def server(tmp_path_factory):
-    """MLflow's own server, on a free port."""
-    folder = tmp_path_factory.mktemp("mlflow")
-    command = [
-        sys.executable,
-        "-m",
-        "mlflow",
-        "server",
-        "--host",
-        "127.0.0.1",
-        "--port",
-        "0",
-        "--workers",
-        "1",
-    ]
-    command += ["--backend-store-uri", f"sqlite:///{folder / 'mlflow.db'}"]
-    with (folder / "log").open("wb") as log:
-        process = subprocess.Popen(command, stdout=log, stderr=log, env={**os.environ, **MLFLOW}, cwd=folder)
-    try:
-        until = time.monotonic() + START
-        while not (found := re.search(rb"running on (http://[0-9.:]+)", (folder / "log").read_bytes())):
-            assert process.poll() is None, (folder / "log").read_text()
-            assert time.monotonic() < until, "MLflow's server did not start"
-            time.sleep(0.1)
-        yield found[1].decode()
-    finally:
-        process.terminate()
-        process.wait(30)
 
 
 class Experiment:
@@ -72,14 +34,14 @@ class Experiment:
 
 
 @pytest.mark.slow
-def test_curves_equal_those_of_the_real_server(server):
-    instance = Experiment(server, NAME)
+def test_curves_equal_those_of_the_real_server(mlflow_url):
+    instance = Experiment(mlflow_url, NAME)
     instance.run("lr-brave-otter-aaa", [0.9, 0.5, 0.3])
     instance.run("lr-brave-otter-bbb", [0.8, math.nan, -math.inf], steps=[1, 5, 2**40])
     instance.run("lr-brave-otter-ccc", [3, 2, 1], steps=[0, 0, 0])
     instance.run("lr-brave-otter-ddd", [1.0], key="accuracy")
     instance.run("Notes of Ada", [7.0])
-    api = TrackingApi(server)
+    api = TrackingApi(mlflow_url)
     runs = api.runs(NAME, "loss")
     assert {trial: run.latest.step for trial, run in runs.items()} == {
         "lr-brave-otter-aaa": 2,
@@ -98,23 +60,23 @@ def test_curves_equal_those_of_the_real_server(server):
 
 
 @pytest.mark.slow
-def test_runs_of_one_trial_are_merged_as_by_the_real_server(server):
-    instance = Experiment(server, "digits/several")
+def test_runs_of_one_trial_are_merged_as_by_the_real_server(mlflow_url):
+    instance = Experiment(mlflow_url, "digits/several")
     first = instance.run("lr-brave-otter-aaa", [0.1, 0.1, 0.1])
     restarted = instance.run("any name", [0.9], sweepbot_trial="lr-brave-otter-aaa")
     instance.run("lr-brave-otter-aaa", [0.5, 0.5], mlflow_parentRunId=first)
-    runs = TrackingApi(server).runs("digits/several", "loss")
+    runs = TrackingApi(mlflow_url).runs("digits/several", "loss")
     assert {trial: run.id for trial, run in runs.items()} == {"lr-brave-otter-aaa": restarted}
 
 
 @pytest.mark.slow
-def test_runs_are_read_in_pages_and_long_histories_sampled(server, monkeypatch):
+def test_runs_are_read_in_pages_and_long_histories_sampled(mlflow_url, monkeypatch):
     monkeypatch.setattr(tracking_api, "PAGE_SIZE", 8)
-    instance = Experiment(server, "digits/many")
+    instance = Experiment(mlflow_url, "digits/many")
     for number in range(30):
         instance.run(f"lr-brave-otter-{number:03}", [float(number)])
     instance.run("lr-brave-otter-long", [1 / (step + 1) for step in range(900)])
-    api = TrackingApi(server)
+    api = TrackingApi(mlflow_url)
     runs = api.runs("digits/many", "loss")
     assert len(runs) == 31
     assert {
@@ -146,7 +108,7 @@ class Hostile(BaseHTTPRequestHandler):
 @pytest.fixture
 def hostile():
     server = ThreadingHTTPServer(("127.0.0.1", 0), Hostile)
-    thread = threading.Thread(target=server.serve_forever)
+    thread = threading.Thread(target=server.serve_forever, args=(0.01,))  # shutdown waits for a poll
     thread.start()
 
     def answering(**answers):
