@@ -128,6 +128,10 @@ async def test_training_without_tee_fails_at_once(name, tmp_path):
 
 
 @pytest.mark.parametrize("name", SHELLS)
-async def test_background_process_with_open_output_does_not_delay_the_exit(name, tmp_path):
-    ended, printed = await output(name, rewritten("stdout", "sleep 3 & echo loss=0.5", tmp_path))
-    assert (ended, "loss=0.5" in printed) == (0, True)
+async def test_background_process_with_open_output_does_not_delay_the_exit(name, tmp_path, wait_until):
+    process = await started(name, rewritten("stdout", "sleep 600 & echo pid $! loss=0.5", tmp_path))
+    line = (await process.stdout.readline()).decode()
+    await wait_until(lambda: process.returncode is not None, "the shell has exited")
+    os.kill(int(line.split()[1]), signal.SIGKILL)  # it still ran
+    await process.communicate()
+    assert (process.returncode, "loss=0.5" in line) == (0, True)
