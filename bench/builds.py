@@ -90,10 +90,10 @@ class Bench:
 
 
 @asynccontextmanager
-async def bench(folder: Path, *, real: bool) -> AsyncIterator[Bench]:
-    """`real`: Debian's docker-registry in place of the local world's."""
+async def bench(folder: Path, tracking: str = "", *, real: bool) -> AsyncIterator[Bench]:
+    """`tracking`: URL of an MLflow to use. `real`: Debian's docker-registry in place of the local world's."""
     async with AsyncExitStack() as stack:
-        here = await stack.enter_async_context(world(folder))
+        here = await stack.enter_async_context(world(folder, tracking))
         address = await distribution.start(folder, here.processes) if real else here.env["IMAGE_REGISTRY"]
         relay = Relay(address)
         context = await relay.start()
@@ -102,8 +102,8 @@ async def bench(folder: Path, *, real: bool) -> AsyncIterator[Bench]:
         yield Bench(here, relay)
 
 
-async def measure(folder: Path, *, real: bool) -> list[Cost]:
-    async with bench(folder, real=real) as made:
+async def measure(folder: Path, tracking: str = "", *, real: bool) -> list[Cost]:
+    async with bench(folder, tracking, real=real) as made:
         return await made.run()
 
 

@@ -186,13 +186,14 @@ def _over(record: SweepRecord | None) -> bool:
     return bool(record and record.phase.final and record.durable_phase is record.phase and not record.outbox)
 
 
-async def run(seed: int, sweeps: int) -> Figures:
+async def run(seed: int, sweeps: int, tracking: str = "") -> Figures:
+    """Run the real processes. `tracking`: URL of an MLflow to use."""
     with tempfile.TemporaryDirectory() as folder:
         (Path(folder) / "own-redis").mkdir()
         server = Server(str(get_binary_path()), Path(folder) / "own-redis")
         server.start()
         try:
-            async with instance(Path(folder) / "world", REDIS_URL=server.url) as made:
+            async with instance(Path(folder) / "world", tracking, REDIS_URL=server.url) as made:
                 chaos = Chaos(made, server, Random(seed))
                 await chaos.live(sweeps)
                 made.hold.unlink()

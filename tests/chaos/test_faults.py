@@ -46,8 +46,8 @@ async def test_wave_of_many_sweeps_under_many_faults_neither_loses_nor_doubles(r
 
 
 @pytest.mark.slow
-async def test_wave_on_real_processes_survives_crashes():
-    figures = await processes.run(5, sweeps=2)
+async def test_wave_on_real_processes_survives_crashes(mlflow_url):
+    figures = await processes.run(5, sweeps=2, tracking=mlflow_url)
     assert figures.broken == []
     assert figures.faults.total() >= 4
 

@@ -152,7 +152,7 @@ def near(exact: float) -> Any:
 
 @pytest.mark.slow
 async def test_hours_equal_the_reference_day(redis: Redis) -> None:
-    watched, hours = Watched(redis, day.SCRAPE), []
+    watched, hours = Watched(redis, 60), []
     for number in range(24):
         source = await watched.until(number + 1)
         hours.append(await source.hour(START + number * HOUR))

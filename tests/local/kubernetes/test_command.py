@@ -4,10 +4,13 @@ import asyncio
 import signal
 import sys
 
+import pytest
+
 from k8s.client import KubernetesClient
 
 
-async def test_command_serves_until_stopped(tmp_path, monkeypatch):
+@pytest.mark.parametrize("stop", [signal.SIGTERM, signal.SIGHUP])
+async def test_command_serves_until_stopped(tmp_path, monkeypatch, stop):
     config = tmp_path / "kubeconfig"
     command = [sys.executable, "-m", "local", "kubernetes", "--port", "0", "--kubeconfig", str(config)]
     process = await asyncio.create_subprocess_exec(*command, stdout=asyncio.subprocess.PIPE)
@@ -18,5 +21,5 @@ async def test_command_serves_until_stopped(tmp_path, monkeypatch):
     assert await cluster.version() == "v1.36.2"
     assert await cluster.list("Experiment", "default") == []
     await cluster.close()
-    process.send_signal(signal.SIGTERM)
+    process.send_signal(stop)
     assert await process.wait() == 0
