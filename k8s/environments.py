@@ -189,6 +189,7 @@ def _container(spec: EnvironmentSpec) -> Manifest:
         "image": spec.image,
         "imagePullPolicy": "IfNotPresent",
         **_command(spec),
+        "workingDir": server.home,  # what Jupyter shows; files elsewhere would be lost at a stop
         "env": _variables(spec),
         "ports": [{"containerPort": server.port}],
         "resources": {"requests": requests | limits, "limits": limits},

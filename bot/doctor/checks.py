@@ -18,6 +18,7 @@ from bot.config.settings import Settings
 from bot.core.work_item import DOCTOR
 from bot.doctor import probe_cluster, probe_services
 from bot.doctor.findings import Finding, as_mrkdwn, broken, ok, warning
+from bot.doctor.probe_environments import environments
 from bot.doctor.probe_services import Installation, Resolve, Resolver
 from bot.doctor.profiles import profiles
 from bot.slack.client import NotInChannelError
@@ -80,6 +81,7 @@ async def _cluster(settings: Settings, config: Config) -> Findings:
         gpu_use = probe_cluster.gpu_use(cluster, scrapes=not settings.prometheus_url)
         checks.append(checked("GPU use", gpu_use))
         checks.append(checked("profiles", profiles(cluster, config)))
+        checks.append(checked("environments", environments(cluster, settings, config)))
         more = all_namespaces(namespace, config)[1:]
         checks += [
             checked(f"namespace {each}", probe_cluster.trial_namespace(cluster, each)) for each in more

@@ -20,10 +20,10 @@ GRANT_READ = "kubectl apply -k deploy/doctor"  # lets a check read beyond the bo
 
 
 async def _permissions(cluster: KubernetesClient, namespace: str) -> list[Finding]:
-    return [await _granted(cluster, namespace, FOR_RECORDS, "kubectl apply -f deploy/base/rights.yaml")]
+    return [await granted(cluster, namespace, FOR_RECORDS, "kubectl apply -f deploy/base/rights.yaml")]
 
 
-async def _granted(cluster: KubernetesClient, namespace: str, wanted: Permissions, fix: str) -> Finding:
+async def granted(cluster: KubernetesClient, namespace: str, wanted: Permissions, fix: str) -> Finding:
     each = [(*resource, verb) for resource, verbs in wanted.items() for verb in verbs]
     allowed = await asyncio.gather(*(_allowed(cluster, namespace, *one) for one in each))
     names = [f"{verb} {resource}" for _, resource, verb in each]
@@ -34,7 +34,7 @@ async def trial_namespace(cluster: KubernetesClient, namespace: str) -> list[Fin
     """Probe a namespace listed in `namespaces:`."""
     fix = f"kubectl -n {namespace} apply -f deploy/namespace/rights.yaml"
     return [
-        await _granted(cluster, namespace, FOR_TRIALS, fix),
+        await granted(cluster, namespace, FOR_TRIALS, fix),
         *await _namespace(cluster, namespace),
     ]
 
@@ -44,7 +44,7 @@ async def build_namespace(cluster: KubernetesClient, namespace: str) -> list[Fin
     fix = "kubectl apply -f deploy/builds/rights.yaml"
     found = await cluster.get(Ref("Namespace", "", namespace))
     return [
-        await _granted(cluster, namespace, FOR_BUILDS, fix),
+        await granted(cluster, namespace, FOR_BUILDS, fix),
         evaluate.build_namespace(namespace, found),
     ]
 

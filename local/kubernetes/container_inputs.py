@@ -22,6 +22,9 @@ def make_volumes(store: Store, pod: Object, folder: Path) -> dict[str, Path]:
     """Return a directory for each volume, by name. Raises NotReady."""
     made = {}
     for volume in pod["spec"].get("volumes", []):
+        if "persistentVolumeClaim" in volume:
+            made[volume["name"]] = _disk(store, pod, volume, folder.parents[1])
+            continue
         made[volume["name"]] = place = folder / volume["name"]
         place.mkdir(parents=True, exist_ok=True)
         try:
@@ -31,6 +34,14 @@ def make_volumes(store: Store, pod: Object, folder: Path) -> dict[str, Path]:
             text = f'MountVolume.SetUp failed for volume "{volume["name"]}" : {error}'
             raise NotReady(text) from error
     return made
+
+
+def _disk(store: Store, pod: Object, volume: Object, nodes: Path) -> Path:
+    """Return the directory of a claim's volume, which outlives the pod."""
+    claim = _found(store, pod, "PersistentVolumeClaim", volume["persistentVolumeClaim"]["claimName"])
+    place = nodes / "volumes" / str(claim["metadata"]["uid"])
+    place.mkdir(parents=True, exist_ok=True)
+    return place
 
 
 def _content(store: Store, pod: Object, volume: Object) -> dict[str, str]:

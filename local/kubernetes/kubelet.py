@@ -9,6 +9,7 @@ from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
 from typing import Any
+from urllib.request import urlopen
 
 from local.kubernetes import container_inputs, scheduler
 from local.kubernetes.container import Builtin, Container, Node
@@ -117,6 +118,7 @@ class _Pod:
             for group in ("initContainers", "containers")
         ]
         self.containers = [*self.inits, *self.mains]
+        self.mounted_at = self.ready_at = ""
         for one in self.mains if self.inits else ():
             one.state = {"waiting": {"reason": "PodInitializing"}}
         self.task = asyncio.create_task(self._live())
@@ -154,11 +156,14 @@ class _Pod:
     async def _run(self) -> None:
         """Start the containers in order; one that can't start yet doesn't block the others."""
         volumes = await self._volumes()
+        self.mounted_at = timestamp()
         for one in self.inits:
             await one.run(volumes, {})
             if await one.exit:
                 return
         async with asyncio.TaskGroup() as group:
+            if _probe(self.pod):
+                group.create_task(self._become_ready(_probe(self.pod)))
             for one in self.mains:
                 siblings = {other.name: other.exit for other in self.mains if other.started}
                 group.create_task(one.run(volumes, siblings))
@@ -171,6 +176,14 @@ class _Pod:
             except NotReady as error:
                 self._event("Warning", "FailedMount", str(error))
                 await asyncio.sleep(self.node.retry)
+
+    async def _become_ready(self, probe: Object) -> None:
+        """Report the pod ready once its server answers; it stays so while it runs."""
+        url = f"http://{ADDRESS}:{probe['httpGet']['port']}{probe['httpGet']['path']}"
+        while not (self.mains[0].started and await asyncio.to_thread(_answers, url)):  # noqa: ASYNC110 - polls
+            await asyncio.sleep(probe.get("periodSeconds", 10))
+        self.ready_at = timestamp()
+        self._report()
 
     async def _end(self, work: asyncio.Task[None], grace: int) -> None:
         """Terminate processes, then kill them; builtins are cancelled."""
@@ -210,9 +223,31 @@ class _Pod:
             statuses = [one.status for one in self.mains]
             status = {"phase": phase, "startTime": self.started, "containerStatuses": statuses}
             status |= {"initContainerStatuses": [one.status for one in self.inits]} if self.inits else {}
+            if _probe(self.pod):
+                status |= self._readiness(current, phase)
             if self.failure:
                 status |= dict(zip(("phase", "reason", "message"), ("Failed", *self.failure), strict=True))
             self.node.store.set_status(current, {**current["status"], **status})
+
+    def _readiness(self, current: Object, phase: str) -> Object:
+        """Return the address, and the conditions as the kubelet of 1.29 and later sets them."""
+        times = {"PodReadyToStartContainers": self.mounted_at, "Ready": self.ready_at * (phase == "Running")}
+        said = [c for c in current["status"].get("conditions", []) if c["type"] not in times]
+        own = {"lastProbeTime": None, "status": "True"}
+        said += [{"type": name, "lastTransitionTime": at} | own for name, at in times.items() if at]
+        return {"podIP": ADDRESS, "conditions": said}
+
+
+def _probe(pod: Object) -> Object:
+    """Return the readiness probe of the first container; empty if there is none."""
+    probe: Object = pod["spec"]["containers"][0].get("readinessProbe", {})
+    return probe
+
+
+def _answers(url: str) -> bool:
+    with suppress(OSError), urlopen(url, timeout=5):  # noqa: S310 - of this machine
+        return True
+    return False
 
 
 def _phase(inits: list[Object], states: list[Object]) -> str:
