@@ -6,6 +6,7 @@ from io import BytesIO
 from itertools import accumulate
 from typing import Any
 
+from bot.charts.axes import with_margin
 from bot.charts.curves import (
     DPI,
     FIGURE_SIZE,
@@ -52,6 +53,7 @@ def picture(sweeps: Sequence[SweepResults]) -> Any:
     from matplotlib.figure import Figure  # noqa: PLC0415 - takes 40 MB, and most processes never draw
 
     figure = Figure(figsize=FIGURE_SIZE, dpi=DPI, layout="constrained")
+    with_margin(figure)
     axes = figure.add_subplot()
     for each, (color, style) in zip(sweeps, STYLES, strict=False):
         values = best_so_far(each)

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from io import BytesIO
 from typing import Any
 
+from bot.charts.axes import with_margin
 from bot.core.curves import Curve, so_far
 from bot.core.wording import counted
 from bot.results.finite import clipped
@@ -77,6 +78,7 @@ def picture(chart: CurvesChart) -> Any:
     from matplotlib.figure import Figure  # noqa: PLC0415 - takes 40 MB, and most processes never draw
 
     figure = Figure(figsize=FIGURE_SIZE, dpi=DPI, layout="constrained")
+    with_margin(figure)
     plot(figure.add_subplot(), chart)
     columns = 2 if len(chart.curves) > 1 else 1
     legend = {"fontsize": LABEL_SIZE, "frameon": False, "handlelength": 2.4, "columnspacing": 1.2}

@@ -20,6 +20,7 @@ from bot.charts.axes import (
     objective_range,
     shown,
     style,
+    with_margin,
 )
 from bot.charts.curves import CurvesChart, plot
 from bot.charts.importances import EVALUATOR, importances
@@ -118,6 +119,7 @@ def _figure(content: Content) -> Any:
     shares = dict(list(content.importances.items())[:SLICES_MAX])
     heights += [0.8 + HEIGHTS["importance"] * len(shares)] if shares else []
     figure = Figure(figsize=(WIDTH, sum(heights)), dpi=DPI, layout="constrained")
+    with_margin(figure)
     grid = figure.add_gridspec(len(heights), 2, height_ratios=heights)
     first = figure.add_subplot(grid[0, :])
     (_seeds if content.space.seed else _objective)(first, content)
@@ -215,7 +217,8 @@ def _importances(axes: Any, content: Content) -> None:
 def _seeds(axes: Any, content: Content) -> None:
     """Show each seed's value, their mean, and its interval."""
     values = [clipped(value) for value in content.values]
-    axes.scatter(values, _spread(len(values)), s=DOT * 3, color=MUTED, edgecolor="black", label="seed")
+    look = {"color": MUTED, "edgecolor": "black", "zorder": 3}  # above the interval
+    axes.scatter(values, _spread(len(values)), s=DOT * 3, label="seed", **look)
     found = statistics(values)
     if found:
         axes.axvline(found.mean, color=LINE, linewidth=4, label=f"mean {found.mean:.6g}")
