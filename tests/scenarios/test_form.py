@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from bot.config.policy import Launch
+from bot.config.profiles import Profile
 from tests.bot.factories import COMMIT, CONFIG
 from tests.scenarios.slack_user import ADA, SPACE, a_slack_user
 
@@ -219,3 +220,21 @@ async def test_form_with_a_lost_draft_says_so(ada, redis):
     await redis.flushall()
     await ada.slack.submit("ada")
     assert "This form has expired" in ada.shows()
+
+
+async def test_form_with_a_profile_that_no_machine_can_run_is_an_error_below_its_field(redis):
+    profiles = (Profile(name="1xh100", gpus=1), Profile(name="8xh100", gpus=8))
+    async with a_slack_user(redis, replace(CONFIG, profiles=profiles)) as ada:
+        store, sizes = ada.clients.cluster.store, {"nvidia.com/gpu": "4"}
+        node = store.create({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n1"}})
+        store.set_status(node, {"capacity": sizes, "allocatable": sizes})
+        await ada.slack.command("ada", "sweeps", "/sweep", "branch=main profile=8xh100")
+        await ada.choose("sweep_space", "lr")
+        await ada.slack.submit("ada")
+        await ada.runs()
+        assert "The largest machine that it can use (node n1) has 4 GPUs." in ada.shows()
+        assert "*Fix:* Use gpus=4 or profile=1xh100." in ada.shows()
+        await ada.slack.enter("ada", "gpus", "4")
+        await ada.slack.submit("ada")
+        await ada.runs()
+        assert "`8xh100`: 4 GPUs per trial" in ada.shows()
