@@ -19,6 +19,7 @@ from redis.asyncio import Redis
 from bot.builds import provenance
 from bot.channels.models import ChannelSetup, Person, entry
 from bot.channels.store import CONFIGMAP_NAME, SETUP_KEY, SetupReader, SetupRequest
+from bot.config.live_policy import LivePolicy
 from bot.core.commands import Action, Command
 from bot.core.events import Event, EventKind, Progress, Result
 from bot.core.record import Phase
@@ -103,7 +104,7 @@ async def store_everything(redis: Redis, clients: Any) -> None:
     await cluster.create({"apiVersion": "v1", "kind": "ConfigMap", "metadata": meta, "data": setup})
     await redis.set(SETUP_KEY, json.dumps(setup))
     request = SetupRequest(user=OWNER, channel="C2", settings=ChannelSetup(repo="digits"))
-    await SetupReader(redis, queue, CONFIG).add_request(request)
+    await SetupReader(redis, queue, LivePolicy(CONFIG)).add_request(request)
     await save_latest(redis, "C1", LatestDigest(day=NOW.date(), headline="8 GPUs", link="https://x"))
     measured = hour(NOW, use(NOW, "pod-1", 2, 1, sweep=ENDED))
     await HourlyStore(redis).save(measured.uses, measured.capacity)

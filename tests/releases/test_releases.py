@@ -6,6 +6,7 @@ import pytest
 
 from bot.channels.models import read as read_setup
 from bot.channels.store import SETUP_KEY, SetupReader
+from bot.config.live_policy import LivePolicy
 from bot.core.record import Phase, dump, load
 from bot.core.work_item import ItemKind
 from bot.digests.latest import latest_digest
@@ -102,7 +103,7 @@ async def test_other_state_is_read(release, redis):
     assert (await Drafts(redis).last(OWNER)).options["branch"] == "main"
     [hour] = await HourlyStore(redis).between(NOW, NOW + timedelta(hours=1))
     assert hour.uses[0].sweep == ENDED
-    reader = SetupReader(redis, Queue(redis), CONFIG)
+    reader = SetupReader(redis, Queue(redis), LivePolicy(CONFIG))
     await reader.refresh()
     assert (reader.loaded, await redis.exists(SETUP_KEY)) == (True, 1)
 
