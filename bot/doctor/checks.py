@@ -21,6 +21,7 @@ from bot.doctor.findings import Finding, as_mrkdwn, broken, ok, warning
 from bot.doctor.probe_environments import environments
 from bot.doctor.probe_services import Installation, Resolve, Resolver
 from bot.doctor.profiles import profiles
+from bot.doctor.queues import queues
 from bot.slack.client import NotInChannelError
 from k8s.client import KubernetesClient
 from k8s.errors import ApiError, UnreachableError
@@ -82,6 +83,7 @@ async def _cluster(settings: Settings, config: Config) -> Findings:
         checks.append(checked("GPU use", gpu_use))
         checks.append(checked("profiles", profiles(cluster, config)))
         checks.append(checked("environments", environments(cluster, settings, config)))
+        checks.append(checked("Kueue", queues(cluster, settings, config)))
         more = all_namespaces(namespace, config)[1:]
         checks += [
             checked(f"namespace {each}", probe_cluster.trial_namespace(cluster, each)) for each in more
