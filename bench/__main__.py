@@ -24,21 +24,20 @@ GROUPS = (
     "start",
     "gpus",
     "scale",
-    "early_stopping",
 )
-SLOW = ("suites",)  # run only if named; otherwise, the table has the last results
-ALL = (*GROUPS, *SLOW)
+NAMED = ("suites", "early_stopping")  # run only if named; otherwise, the table has the last results
+ALL = (*GROUPS, *NAMED)
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
-    parser.add_argument("group", nargs="*", help=f"default: {', '.join(GROUPS)}; also: {', '.join(SLOW)}")
+    parser.add_argument("group", nargs="*", help=f"default: {', '.join(GROUPS)}; also: {', '.join(NAMED)}")
     chosen = parser.parse_args().group
     if unknown := sorted(set(chosen) - set(ALL)):
         parser.error(f"unknown group: {', '.join(unknown)}. Available: {', '.join(ALL)}")
     rows = [row for group in chosen or GROUPS for row in measured(group)]
     if not chosen:
-        rows += [row for group in SLOW for row in document.recorded(group)]
+        rows += [row for group in NAMED for row in document.recorded(group)]
     document.write(ALL)
     print(table(rows))
     print(summary(rows))

@@ -164,7 +164,7 @@ async def _store(folder: Path) -> AsyncIterator[tuple[HourlyStore, datetime]]:
 async def _source(folder: Path, server: Server, now: datetime) -> AsyncIterator[PrometheusSource]:
     async with _redis(folder) as owners:
         client = Prometheus(server.url)
-        yield PrometheusSource(client, OwnerStore(owners, ()), lambda: now)
+        yield PrometheusSource(client, OwnerStore(owners, tuple), lambda: now)
         await client.close()
 
 

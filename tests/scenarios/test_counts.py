@@ -4,7 +4,7 @@ from collections import Counter
 
 import pytest
 
-from tests.scenarios.counted_sweep import CountedSweep, counting_redis, running_sweep, space
+from tests.scenarios.counted_sweep import RESYNCS, CountedSweep, counting_redis, running_sweep, space
 
 
 @pytest.fixture
@@ -51,6 +51,5 @@ async def test_reconcile_of_an_unchanged_sweep_costs_two_redis_trips_and_no_requ
     assert await running.reconciled() == {"redis": 2}
 
 
-async def test_hour_of_an_unchanged_sweep_costs_two_lists_of_records_per_five_minutes(running):
-    """One of unfinished sweeps, and one of those whose MLflow runs are still to be completed."""
-    assert await running.hour() == {"cluster.pages": 12 * 2, "redis": 12 * (2 + 2)}
+async def test_hour_of_an_unchanged_sweep_costs_only_the_resync(running):
+    assert await running.hour() == RESYNCS
