@@ -44,11 +44,12 @@ def span(name: str, **attributes: str) -> AbstractContextManager[object]:
     return _span(name, attributes) if _span else nullcontext()
 
 
-def log_call(service: str, operation: str, seconds: float, error: str = "") -> None:
-    level = logging.INFO if error else logging.DEBUG
+def log_call(service: str, operation: str, seconds: float, answer: str, *, failed: bool) -> None:
+    """`answer`: "" for a result, else the error; "not found" can be an ordinary answer."""
+    level = logging.INFO if failed else logging.DEBUG
     if log.isEnabledFor(level):
         what = f"{service} {operation}".strip()
-        log.log(level, "call: %s in %.3f s: %s", what, seconds, error or "ok")
+        log.log(level, "call: %s in %.3f s: %s", what, seconds, answer or "ok")
 
 
 def note_failure(service: str, error: Exception, text: str) -> None:

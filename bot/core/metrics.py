@@ -113,7 +113,7 @@ def measured(
             seconds = monotonic() - started
             counts[result].inc()
             CALL_SECONDS.labels(service).observe(seconds)
-            calls.log_call(service, operation, seconds, failure)
+            calls.log_call(service, operation, seconds, failure, failed=result == "error")
 
 
 def _one_line(text: str, error: Exception) -> str:

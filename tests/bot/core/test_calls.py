@@ -39,3 +39,12 @@ def test_failed_call_is_logged_at_info_on_one_line(caplog):
     assert "\n" not in line.getMessage()
     assert len(line.getMessage()) < 400
     assert lines(caplog, logging.DEBUG) == []
+
+
+def test_ordinary_answer_is_logged_at_debug(caplog):
+    caplog.set_level("DEBUG", log.name)
+    with pytest.raises(KeyError), measured("kubernetes", lambda _: True, "GET /x"):
+        raise KeyError("not found")
+    assert lines(caplog, logging.INFO) == []
+    [line] = lines(caplog, logging.DEBUG)
+    assert line.getMessage().endswith("'not found'")
