@@ -23,6 +23,12 @@ async def simulation(redis):
         yield simulation
 
 
+@pytest.fixture(autouse=True)
+def patient_slack(monkeypatch):
+    """On a busy machine Redis can take longer than Slack waits."""
+    monkeypatch.setattr("handlers.context.ACK_TIMEOUT", 200)
+
+
 @pytest.fixture
 def context(simulation):
     return a_context(simulation.redis, store=simulation.store, queue=simulation.clients.queue)
