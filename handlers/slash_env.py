@@ -9,7 +9,7 @@ from redis.exceptions import RedisError
 from slack_bolt.async_app import AsyncAck, AsyncApp, AsyncRespond
 from slack_sdk.web.async_client import AsyncWebClient
 
-from bot.config.environments import NAME
+from bot.config.environment_keys import NAME
 from bot.core.errors import UserError
 from bot.core.ids import candidates
 from bot.environments import message
@@ -124,7 +124,8 @@ async def _queue(context: HandlerContext, request: EnvironmentRequest) -> str:
     if request.verb is Verb.LIST:
         return LISTING
     if request.verb is Verb.START:
-        return f"Starting {code(request.name or request.suggested)}… Its message shows the progress."
+        name = code(request.name or request.suggested)
+        return f"Starting {name}… A message in this channel shows the progress."
     return QUEUED
 
 

@@ -4,7 +4,7 @@ import re
 
 from bot.config.allowed import NAME, OUTPUT_KEYS, SECRET_KEYS, VARIABLE, VOLUME_NAME_KEYS
 from bot.config.digest_times import DIGEST_KEYS
-from bot.config.environments import ENVIRONMENT_KEYS
+from bot.config.environment_keys import ENVIRONMENT_KEYS
 from bot.config.idle_thresholds import THRESHOLD_KEYS
 from bot.config.keys import (
     BOOLEAN,

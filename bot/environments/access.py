@@ -13,7 +13,7 @@ async def show(view: str, environment: Environment, clients: Clients) -> None:
     """Fill the modal, for the owner only: the caller has checked that. Raises UserError."""
     record = environment.record
     if record.wanted is not Wanted.RUNNING or record.ready_at is None:
-        why = f"{code(record.name)} isn't running. Its message shows what it waits for."
+        why = f"{code(record.name)} isn't running. The environment's message says why."
         return await clients.slack.update_view(view, refused(why))
     spec = spec_of(record, clients.config)
     password = login(clients.settings.slack_bot_token.get_secret_value(), environment.uid, record.starts)

@@ -3,7 +3,8 @@
 import re
 from dataclasses import replace
 
-from bot.config.environments import NAME, STORAGE, EnvironmentConfig, storage_bytes
+from bot.config.environment_keys import NAME, STORAGE
+from bot.config.environments import EnvironmentConfig, storage_bytes
 from bot.core.errors import UserError
 from bot.core.wording import did_you_mean, listed, shortened
 from bot.environments.requests import EnvironmentRequest, Verb

@@ -30,7 +30,7 @@ def form(channel: str, config: EnvironmentConfig, error: str = "") -> View:
         _input("gpus", "GPUs", _menu(gpus)),
         _input("size", "Size", _menu(sizes)),
         _input("home", "Home", _text(f"Size of a new one ({config.home}), or a name"), optional=True),
-        context(f"{keeps} Its message appears {where}."),
+        context(f"{keeps} The environment's message appears {where}."),
     ]
     return modal(
         "Start environment",
@@ -77,7 +77,9 @@ def typed_home(view: View) -> str:
 
 def started(name: str, gpus: int) -> View:
     what = f" with {counted(gpus, 'GPU')}" if gpus else ""
-    return modal("Start environment", [section(f"Starting {code(name)}{what}… Its message appears shortly.")])
+    return modal(
+        "Start environment", [section(f"Starting {code(name)}{what}… A message shows the progress.")]
+    )
 
 
 def _input(block: str, label: str, element: Block, *, optional: bool = False) -> Block:

@@ -11,7 +11,7 @@ from datetime import timedelta
 from slack_sdk.errors import SlackApiError
 
 from bot.clients import Clients
-from bot.config.environments import NAME
+from bot.config.environment_keys import NAME
 from bot.config.teams import team_of
 from bot.core.errors import RetryAfterError, UserError
 from bot.core.wording import did_you_mean, listed

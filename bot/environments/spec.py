@@ -2,7 +2,7 @@
 
 from urllib.parse import urlsplit
 
-from bot.config.environments import CODE_SERVER as CODE
+from bot.config.environment_keys import CODE_SERVER as CODE
 from bot.config.environments import EnvironmentConfig
 from bot.config.policy import Config
 from bot.core.errors import UserError
