@@ -197,7 +197,7 @@ def _slice(axes: Any, content: Content, scale: Scale, *, left: bool) -> None:
     axes.set_ylim(*_padded(low, high))
     style(axes, scale.title, size=LABEL + 2)
     if left:
-        axes.set_ylabel(shown(content.space.metric), fontsize=LABEL - 1)
+        axes.set_ylabel(shown(content.space.metric), fontsize=LABEL - 1, labelpad=10)
     else:
         axes.set_yticklabels([])
 

@@ -17,12 +17,13 @@ from slack_sdk.web.async_client import AsyncWebClient
 from bot.config.policy import Limits
 from bot.core.record import Phase
 from bot.core.work_item import ItemKind, WorkItem
+from bot.reports.trial_runs_job import TrialRunsJob
 from bot.slack.client import Slack
 from bot.slack.rate_limit import EDITS, POSTS, Rate, RateLimiter
 from bot.storage.work_queue import Lease, Queue
 from bot.sweeps import reconciler
 from bot.sweeps.reconciler import reconcile
-from bot.worker import Worker
+from bot.worker import Worker, keyed
 from local.slack import serve
 from local.slack.webapi import WebApi
 from local.slack.workspace import Refusal
@@ -142,7 +143,10 @@ async def the_end(rush, web):
     queue, slack = Queue(rush.redis, prefix="life:queue"), Slack(web, RateLimiter(redis=rush.redis))
     rush.clients = replace(rush.clients, slack=slack, queue=queue, store=rush.store, now=now)
     stop = asyncio.Event()
-    handlers = {ItemKind.SWEEP: partial(reconciler.handle, clients=rush.clients)}
+    handlers = {
+        ItemKind.SWEEP: partial(reconciler.handle, clients=rush.clients),
+        ItemKind.TRIAL_RUNS: keyed(TrialRunsJob(rush.clients, rush.run_writer).run),
+    }
     working = asyncio.create_task(Worker(queue, 8, handlers).run(stop))
     try:
         async with asyncio.timeout(500):  # a minute where nothing else runs
