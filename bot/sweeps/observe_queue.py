@@ -20,6 +20,7 @@ AGAIN = timedelta(seconds=5)  # until Workloads that Sweepbot changed are read a
 
 async def observe_queue(sweep: SweepRecord, seen: Observation, clients: Clients) -> Observation:
     """Add Workloads and interruptions. Nothing is read unless a trial was interrupted or a hold changes."""
+    seen = replace(seen, priority_values=await _priority_values(seen, clients))
     if sweep.plan is None or sweep.phase not in {Phase.PENDING, Phase.RUNNING}:
         return seen
     ran = {*sweep.queueing.ran} & {t.name for t in seen.live}
@@ -35,7 +36,6 @@ async def observe_queue(sweep: SweepRecord, seen: Observation, clients: Clients)
         seen,
         workloads=tuple(found),
         looked_up=frozenset(uids),
-        priority_values=await _priority_values(seen, clients),
         interruptions=tuple(unique.values()),
         observe_again_in=soon,
     )

@@ -154,6 +154,17 @@ async def test_queue_command_without_permission_or_effect_is_denied(busy, action
     assert [job["metadata"]["labels"] for job in busy.jobs()] == before
 
 
+async def test_raise_while_paused_holds_for_the_trials_after_it(busy):
+    await busy.asks(Action.PAUSE_NOW)
+    await busy.until(Phase.PAUSED)
+    await busy.asks(Action.RAISE, ADMIN)
+    assert (await busy.record()).queueing.priority == "high"
+    await busy.asks(Action.RESUME)
+    await busy.rounds(6)
+    labels = {j["metadata"]["labels"][PRIORITY_LABEL] for j in busy.jobs(suspended=True)}
+    assert labels <= {"sweeps-high"}
+
+
 async def test_lower_twice_reaches_the_lowest(busy):
     await busy.asks(Action.LOWER)
     assert (await busy.record()).queueing.priority == "low"
