@@ -43,6 +43,7 @@ from tests.scenarios.sweep_in_memory import DirectCluster
 
 FOLDER = Path(__file__).parent
 RUNNING, RECEIVED, ENDED, QUARANTINED = "lr-brave-otter", "lr-calm-finch", "lr-epic-eel", "lr-bold-bee"
+CENTURY = 100 * 365 * 24 * 3600  # seconds: still delayed when later versions read it
 DRAIN = Command(action=Action.DRAIN, user=OWNER, user_name="ada")
 IMAGE = ImageRef(PLAN.image_repository, PLAN.image_tag)
 
@@ -123,7 +124,7 @@ async def _fill_queue(queue: Queue) -> None:
             await queue.done(lease)
         assert lease
         await (queue.fail(lease, permanent="ValueError: a bug") if run < MAX_STARTS else queue.done(lease))
-    await queue.add_after(DOCTOR, 3600)
+    await queue.add_after(DOCTOR, CENTURY)
     for item in (WorkItem.sweep(RUNNING), WorkItem.sweep(RECEIVED), WorkItem(ItemKind.SETUP, "now")):
         await queue.add(item)
 
