@@ -25,7 +25,7 @@ from local.world import NAMESPACE, World, commit, world
 
 ROUNDS, LIMIT = 5, 1.3
 TIMEOUT = 120.0  # seconds for one step
-SETTLE = 1.0  # seconds until the worker has done what follows the end of a sweep
+SETTLE = 5.0  # seconds after the end of a sweep, in which Slack accepts as many posts as it had
 FILES = ("sweeps/lr.yaml", "uv.lock", "pyproject.toml")
 COMMAND = "repo=uv branch=main space=lr trials=1"
 AGAINST = "the same calls in a row by a script"

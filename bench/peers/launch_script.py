@@ -20,7 +20,10 @@ from bot.storage.redis_client import connect
 from k8s.client import KubernetesClient
 from k8s.objects import Ref
 
-NAMESPACE, CHANNEL = os.environ["K8S_NAMESPACE"], "C01SWEEPS00"
+NAMESPACE, CHANNEL = (
+    os.environ["K8S_NAMESPACE"],
+    "C01VISION00",
+)  # not Sweepbot's: posts in one channel share a rate limit
 IMAGE = "sweepbot/uv"
 
 
