@@ -12,11 +12,12 @@ from dataclasses import dataclass
 from functools import partial
 from statistics import median, quantiles
 
-from bench.child import Child, child, free_port
+from bench.child import Child, child
 from bench.site import Site, site
 from bench.slack_calls import Line, command, first_answer
 from bench.table import Row, bounded, compared, interleaved
 from local.slack import Slack
+from tests.free_port import free_port
 
 ROUNDS, ALONE, AT_ONCE, EACH = 7, 40, 50, 6
 TEXT = "branch=main space=lr"

@@ -1,10 +1,10 @@
 """A real registry for tests: Debian's docker-registry, where it is installed."""
 
 import shutil
-import socket
 from pathlib import Path
 
 from local.processes import Processes
+from tests.free_port import free_port
 
 PROGRAM = "docker-registry"
 CONFIG = """
@@ -22,9 +22,7 @@ def is_installed() -> bool:
 
 async def start(folder: Path, processes: Processes, more: str = "") -> str:
     """Its host and port. `more`: of its configuration."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        address = f"127.0.0.1:{free.getsockname()[1]}"
+    address = f"127.0.0.1:{free_port()}"
     config = folder / "registry.yml"
     config.write_text(CONFIG.format(folder=folder, address=address, more=more))
     await processes.start(PROGRAM, PROGRAM, "serve", str(config))

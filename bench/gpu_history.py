@@ -11,7 +11,8 @@ from pathlib import Path
 
 import aiohttp
 
-from bench.child import Child, free_port
+from bench.child import Child
+from tests.free_port import free_port
 
 PER_NODE = 8  # GPUs
 PER_POD = 2

@@ -19,7 +19,7 @@ from time import monotonic
 from redis.asyncio import Redis
 from redis.asyncio.client import PubSub
 
-from bench.child import Child, child, free_port
+from bench.child import Child, child
 from bench.environments import python_of
 from bench.scale_cluster import RATE, SECONDS, TRIALS, planned, sweep_name, trial_name
 from bench.site import site
@@ -29,6 +29,7 @@ from bot.core.record import Phase, SweepRecord
 from bot.storage.redis_client import connect
 from bot.storage.sweeps import Store
 from tests.bot.factories import a_sweep
+from tests.free_port import free_port
 
 SIZES = (10, 100, 1000)
 QUIET = 3.0  # seconds without a reconcile after which the start is over

@@ -4,10 +4,11 @@ import asyncio
 from dataclasses import dataclass
 from functools import partial
 
-from bench.child import child, cpu_of, free_port
+from bench.child import child, cpu_of
 from bench.site import Site, site
 from bench.slack_calls import first_answer
 from bench.table import Row, compared, interleaved
+from tests.free_port import free_port
 
 ROUNDS = 5
 

@@ -8,7 +8,7 @@ from statistics import median
 
 from redis.asyncio import Redis
 
-from bench.child import child, free_port
+from bench.child import child
 from bench.site import Site, site
 from bench.slack_calls import Line, first_answer
 from bench.table import Row, compared, interleaved
@@ -17,6 +17,7 @@ from bot.core.request import Requester, SweepRequest
 from bot.storage.redis_client import connect
 from bot.storage.sweeps import Store
 from local.slack.workspace import ADA
+from tests.free_port import free_port
 
 FEW, MANY = 10, 1000
 ROUNDS, COMMANDS, PAUSE = 7, 40, 0.05  # seconds between two commands

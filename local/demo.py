@@ -9,7 +9,7 @@ import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
-from local import demo_usage
+from local import demo_environments, demo_usage
 from local.processes import EndedError
 from local.slack.workspace import ADA, Change
 from local.world import World, world
@@ -38,6 +38,7 @@ async def run(arguments: list[str]) -> int:
 async def _live(here: World, *, once: bool) -> int:
     try:
         await demo_usage.write(here.env["REDIS_URL"])
+        demo_environments.install(here)
         await here.start_bot("serve", "work")
         print(_welcome(here), flush=True)
         if once:
@@ -64,6 +65,7 @@ def _welcome(here: World) -> str:
             open it and run   /sweep {COMMAND}   in #sweeps
             space=idle waits before training: after a few seconds, a warning about idle GPUs follows
             /gpus shows free GPUs; yesterday's GPU digest is in the channel
+            /env start lab starts a research environment, with a page in place of Jupyter
   MLflow    {here.env["MLFLOW_TRACKING_URI"]}
   kubectl   export KUBECONFIG={here.folder / "kubeconfig"}; kubectl -n sweeps get pods,experiments
   git       commit in {here.git / "digits"} and push, then start another sweep

@@ -2,7 +2,6 @@
 
 import asyncio
 import signal
-import socket
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import AsyncExitStack
 from inspect import isawaitable
@@ -17,6 +16,7 @@ from bot.storage.redis_client import connect
 from local.processes import Processes
 from local.redis import redis as server
 from local.world import start_mlflow
+from tests.free_port import free_port
 
 WaitUntil = Callable[..., Awaitable[Any]]
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
@@ -100,12 +100,9 @@ async def _value(fact: Callable[[], Any]) -> Any:
     return await value if isawaitable(value) else value
 
 
-@pytest.fixture
-def free_port() -> int:
-    """Nobody listens there."""
-    with socket.socket() as sock:
-        sock.bind(("127.0.0.1", 0))
-        return int(sock.getsockname()[1])
+@pytest.fixture(name="free_port")
+def _free_port() -> int:
+    return free_port()
 
 
 @pytest.fixture

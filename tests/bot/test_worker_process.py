@@ -45,6 +45,10 @@ def a_watcher(redis, cluster):
     async def active():
         return set()
 
+    async def pending():
+        for sweep in ():
+            yield sweep
+
     store, queue = SimpleNamespace(active=active), Queue(redis)
 
     async def wake(sweep_id):
@@ -58,6 +62,7 @@ def a_watcher(redis, cluster):
         queue=queue,
         wake=wake,
         caches=Caches(),
+        kept_results=SimpleNamespace(pending=pending),
     )
     return SweepInformer(redis, clients)
 

@@ -1,6 +1,5 @@
 """A Redis that can be killed and started again."""
 
-import socket
 import subprocess
 import time
 from pathlib import Path
@@ -8,14 +7,14 @@ from pathlib import Path
 from redis import Redis as Client
 from redis.exceptions import RedisError
 
+from tests.free_port import free_port
+
 
 class Server:
     """With an append-only file, and always on the same port."""
 
     def __init__(self, binary: str, folder: Path) -> None:
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            self.port = free.getsockname()[1]
+        self.port = free_port()
         self.url = f"redis://127.0.0.1:{self.port}"
         self.killed: list[float] = []  # when
         how = {"port": self.port, "bind": "127.0.0.1", "dir": folder, "logfile": folder / "log", "save": ""}

@@ -76,7 +76,7 @@ async def test_wave_that_submits_under_a_second_name_reports_doubled_experiments
 async def test_wave_whose_cancels_are_lost_reports_sweeps_that_run_on(redis, monkeypatch):
     monkeypatch.setattr("tests.chaos.wave.TIMEOUT_SECONDS", 600)
     monkeypatch.setattr(phases, "_cancelled", lambda _: False)
-    found = await broken(redis, "3", sweeps=3, faults=6)
+    found = await broken(redis, "8", sweeps=3, faults=6)
     assert any(what.startswith("endless-") and "lost: running" in what for what in found)
 
 
@@ -85,5 +85,5 @@ async def test_wave_without_receipts_reports_sweeps_that_redis_lost(redis, monke
         pass
 
     monkeypatch.setattr(Receipts, "restore_lost", nothing)
-    found = await broken(redis, "8", sweeps=6, faults=30, flush=True)
+    found = await broken(redis, "6", sweeps=6, faults=30, flush=True)
     assert any(what.endswith("lost: no record") for what in found)

@@ -20,12 +20,13 @@ from bot.core.commands import Action, Command
 from bot.core.record import Phase, SweepRecord
 from bot.core.request import Requester, SweepRequest
 from bot.core.work_item import ItemKind, WorkItem
+from bot.reports.trial_runs_job import TrialRunsJob
 from bot.storage import sweep_configmap
 from bot.sweeps.informer import SweepInformer
 from bot.sweeps.receipts import RECEIPT_CHECK_SECONDS, Receipts
 from bot.sweeps.reconciler import handle
 from bot.sweeps.recovery import recover
-from bot.worker import Worker
+from bot.worker import Worker, keyed
 from k8s.errors import ApiError, UnreachableError
 from k8s.objects import SWEEP_LABEL
 from tests.bot.factories import ADMIN, NOW
@@ -89,7 +90,12 @@ class Wave:
         simulation.controllers.start()
         self.changes = simulation.kubernetes.follow(simulation.kubernetes.version)
         self.worker = Worker(
-            simulation.clients.queue, 1, {ItemKind.SWEEP: partial(handle, clients=simulation.clients)}
+            simulation.clients.queue,
+            1,
+            {
+                ItemKind.SWEEP: partial(handle, clients=simulation.clients),
+                ItemKind.TRIAL_RUNS: keyed(TrialRunsJob(simulation.clients, simulation.run_writer).run),
+            },
         )
         self.informer = SweepInformer(self.redis, simulation.clients)
         self.informer.wakes._clock = lambda: self.gate.seconds

@@ -11,7 +11,6 @@ import os
 import re
 import secrets
 import shutil
-import socket
 import subprocess
 import sys
 import tempfile
@@ -30,6 +29,7 @@ from local.kubernetes.kinds import KINDS, Object
 from local.world import TOKEN as WORKER
 from local.world import World, commit, world
 from tests.deploy.kustomize import DEPLOY, apply, of, one, render, secret, variables
+from tests.free_port import free_port
 
 pytestmark = pytest.mark.slow
 ROOT = DEPLOY.parent
@@ -210,13 +210,6 @@ def registry_login(here: World, password: str, namespace: str, name: str) -> Obj
         "metadata": {"name": name, "namespace": namespace},
         "data": {DOCKER: base64.b64encode(document.encode()).decode()},
     }
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 async def ready(url: str) -> None:

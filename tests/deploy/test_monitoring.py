@@ -4,7 +4,6 @@ import asyncio
 import json
 import re
 import shutil
-import socket
 import subprocess
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
@@ -22,6 +21,7 @@ from bot.runtime.probes import Probes
 from bot.storage.figures import Figures
 from handlers.http_server import Http, served
 from tests.deploy.kustomize import DEPLOY, one, render
+from tests.free_port import free_port
 
 RULES = next(yaml.safe_load_all((DEPLOY / "monitoring" / "alerts.yaml").read_text()))["spec"]
 DASHBOARD = json.loads((DEPLOY / "monitoring" / "dashboard.json").read_text())
@@ -140,9 +140,7 @@ async def scraped(redis: Redis) -> AsyncIterator[int]:
 
 @pytest.fixture
 def prometheus(tmp_path: Path, scraped: int) -> Iterator[str]:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        own = free.getsockname()[1]
+    own = free_port()
     scrape = {"job_name": "sweepbot", "static_configs": [{"targets": [f"127.0.0.1:{scraped}"]}]}
     config = {"global": {"scrape_interval": "1s", "scrape_timeout": "1s"}, "scrape_configs": [scrape]}
     (tmp_path / "prometheus.yml").write_text(yaml.safe_dump(config))

@@ -4,7 +4,6 @@ import asyncio
 import os
 import re
 import shutil
-import socket
 import sys
 from pathlib import Path
 
@@ -15,6 +14,7 @@ import yaml
 from bot.config.policy import parse_config
 from bot.config.settings import Settings
 from tests.deploy.kustomize import render
+from tests.free_port import free_port
 
 ROOT = Path(__file__).parents[2]
 GUIDE = (ROOT / "docs" / "install.md").read_text()
@@ -67,9 +67,7 @@ def test_example_manifests_pin_images_and_serve_the_named_urls(file):
 async def test_mlflow_manifest_accepts_its_service_name(tmp_path, wait_until):
     [server] = [o for o in yaml.safe_load_all(MANIFESTS[0].read_text()) if o["kind"] == "Deployment"]
     _, *arguments = server["spec"]["template"]["spec"]["containers"][0]["args"]
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = free_port()
     changed = {"/data": str(tmp_path), "--port=5000": f"--port={port}", "0.0.0.0": "127.0.0.1"}  # noqa: S104
     for old, new in changed.items():
         arguments = [argument.replace(old, new) for argument in arguments]

@@ -27,6 +27,12 @@ async def visit(simulation, days):
     return {kind for kind, _, _ in simulation.objects()}
 
 
+async def end(simulation):
+    """Reconcile until the sweep has ended and its last message is posted."""
+    while not (record := await simulation.record()).phase.final or record.outbox:
+        await simulation.round()
+
+
 def records(simulation):
     kept = simulation.kubernetes.list("ConfigMap", "sweeps")
     return {obj["metadata"]["name"] for obj in kept if "record" in obj.get("data", {})}
@@ -35,8 +41,7 @@ def records(simulation):
 @pytest.fixture
 async def simulation(redis):
     async with SimulatedSweep(redis, Clock(None), image=True).started() as simulation:
-        while not (await simulation.record()).phase.final:
-            await simulation.round()
+        await end(simulation)
         yield simulation
 
 
@@ -83,9 +88,10 @@ async def test_namespace_that_is_no_longer_configured_keeps_no_other_sweep(simul
 
 async def test_unfinished_or_unreadable_sweep_is_kept(simulation, caplog):
     running = a_sweep(Phase.RUNNING, id="lr-calm-heron")
-    newer = replace(a_sweep(Phase.SUCCEEDED), id="lr-old-fox", schema=99)
-    for sweep in (running, newer):
-        simulation.kubernetes.create(sweep_configmap.config_map(sweep))
+    newer = sweep_configmap.config_map(a_sweep(Phase.SUCCEEDED, id="lr-old-fox"))
+    newer["data"]["record"] = newer["data"]["record"].replace('"schema":1', '"schema":99')
+    for config_map in (sweep_configmap.config_map(running), newer):
+        simulation.kubernetes.create(config_map)
     await visit(simulation, 31)
     assert records(simulation) == {"sweep-lr-calm-heron", "sweep-lr-old-fox"}
     assert "kept sweep-lr-old-fox: unreadable record" in caplog.text
@@ -106,8 +112,7 @@ async def test_suggestion_service_is_deleted_a_day_after_the_end_and_its_sweep_k
 async def test_suggestion_service_of_an_extendable_sweep_is_kept_with_it(redis):
     space = f"{SPACE}extendable: true\n"
     async with SimulatedSweep(redis, Clock(None), image=True, space=space).started() as simulation:
-        while not (await simulation.record()).phase.final:
-            await simulation.round()
+        await end(simulation)
         await visit(simulation, 29)
         assert len(simulation.kubernetes.list("Suggestion")) == 1
         await visit(simulation, 31)

@@ -4,7 +4,6 @@ Needs Debian's package `prometheus`, which includes promtool. Runs with and with
 """
 
 import shutil
-import socket
 import subprocess
 from collections import defaultdict
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -30,6 +29,7 @@ from bot.idle.detector import LOW_WINDOW, Kind, allocations, classify
 from tests.bot.gpus.reference_day import cluster, generated
 from tests.bot.gpus.reference_day.expected import WARNED, assert_digest, assert_hours
 from tests.bot.gpus.reference_day.prometheus_text import openmetrics
+from tests.free_port import free_port
 
 START = datetime.now(UTC).replace(hour=0, minute=0, second=0, microsecond=0) - timedelta(days=1)
 TEAMS = (Team(name="speech", namespaces=("b",)), Team(name="vision", members=("U1A1",)))
@@ -59,9 +59,7 @@ def serving(folder: Path, history: str) -> Iterator[str]:
     made = ["promtool", "tsdb", "create-blocks-from", "openmetrics", "day.txt", "data"]
     subprocess.run(made, cwd=folder, check=True, capture_output=True)
     (folder / "none.yml").write_text("{}")
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        address = f"127.0.0.1:{free.getsockname()[1]}"
+    address = f"127.0.0.1:{free_port()}"
     command = ["prometheus", "--config.file=none.yml", "--storage.tsdb.path=data"]
     command += ["--storage.tsdb.retention.time=10y", f"--web.listen-address={address}"]
     # A backfill has no staleness markers, which at a real scrape end a series with the next one.

@@ -2,7 +2,6 @@
 
 import asyncio
 import shutil
-import socket
 import subprocess
 from contextlib import AsyncExitStack, suppress
 from pathlib import Path
@@ -17,6 +16,7 @@ from bot.storage.redis_client import connect, wait_until_reachable
 from bot.storage.sweeps import Store
 from bot.storage.work_queue import Queue
 from tests.bot.factories import NOW, a_sweep
+from tests.free_port import free_port
 
 SERVER = shutil.which("redis-server") or shutil.which("valkey-server")
 OPENSSL = shutil.which("openssl")
@@ -66,12 +66,6 @@ class Servers:
     def kill(self, port: int) -> None:
         self.processes[port].kill()
         self.processes[port].wait()
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 @pytest.fixture

@@ -1,0 +1,9 @@
+"""A port of 127.0.0.1 that no server uses."""
+
+import socket
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
