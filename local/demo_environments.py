@@ -40,4 +40,4 @@ def install(here: World) -> None:
         for obj in yaml.safe_load_all((ROOT / "deploy" / "environments" / file).read_text()):
             here.store.create(obj)
     config = here.folder / "config.yaml"
-    config.write_text(f"{config.read_text()}\n{yaml.safe_dump(CONFIG)}")
+    config.write_text(f"{config.read_text()}\n{yaml.safe_dump(CONFIG, sort_keys=False)}")
