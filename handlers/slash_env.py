@@ -245,7 +245,7 @@ async def _delete_home(context: HandlerContext, body: Body) -> Body:
     except (RedisError, TimeoutError) as error:
         log.exception("failed to queue the deletion of a home")
         return _updated(_notice(unconfirmed(error)))
-    return _updated(_notice(f"Deleting home {code(home)}… The result comes as a direct message."))
+    return _updated(_notice(f"Deleting home {code(home)}… The result is sent by direct message."))
 
 
 def _updated(view: View) -> Body:

@@ -148,6 +148,6 @@ ENVIRONMENT_KEYS: Keys = {
         default="none",
         example='{nginx.ingress.kubernetes.io/proxy-read-timeout: "3600"}',
     ),
-    "limits": Key(meaning="Maximum values; admins have none.", type=MAPPING, keys=LIMIT_KEYS),
+    "limits": Key(meaning="Maximum values; they don't apply to admins.", type=MAPPING, keys=LIMIT_KEYS),
     "idle": Key(meaning="What happens to unused environments.", type=MAPPING, keys=IDLE_KEYS),
 }

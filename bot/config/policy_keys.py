@@ -259,7 +259,10 @@ KEYS: Keys = {
         meaning="Idle-GPU warning thresholds. 0 turns a warning off.", type=MAPPING, keys=THRESHOLD_KEYS
     ),
     "admin_channel": Key(
-        meaning="Slack channel for GPU errors.", type=CHANNEL_ID, default="none", example="C012ABC"
+        meaning="Slack channel for GPU errors and rejected configuration files.",
+        type=CHANNEL_ID,
+        default="none",
+        example="C012ABC",
     ),
     "trials": Key(meaning="What the pods of all trials need on this cluster.", type=MAPPING, keys=POD_KEYS),
     "profiles": Key(
@@ -270,8 +273,8 @@ KEYS: Keys = {
         keys=PROFILE_KEYS,
     ),
     "pools": Key(
-        meaning="Autoscaled pools by name: what one machine has, also while there is none. With `profiles`, "
-        "a sweep that fits no node and no pool is refused.",
+        meaning="Autoscaled pools by name: what one machine has, even while the pool is empty. With "
+        "`profiles`, a sweep that fits no node and no pool is refused.",
         type=named(PROFILE_NAME),
         default="none",
         example="{h100: {gpus: 8, cpu: 190, memory: 1900Gi}}",

@@ -57,7 +57,7 @@ PROFILE_KEYS: Keys = {
         example="1Ti",
     ),
     "shared_memory": Key(
-        meaning="Size limit of `/dev/shm`. What is in it counts toward the memory.",
+        meaning="Size limit of `/dev/shm`. Its contents count toward the memory.",
         type=QUANTITY_TYPE,
         default="half of the node's memory",
         example="256Gi",

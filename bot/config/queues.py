@@ -84,7 +84,9 @@ def queue_option(value: str, policy: QueuePolicy, teams: tuple[Team, ...] = ()) 
     if not names:
         raise UserError("queue= needs Kueue. Ask an admin to add `queues:` to Sweepbot's configuration.")
     if value not in names:
-        raise UserError(f'queue= must be a queue; got "{shortened(value)}".{did_you_mean(value, names)}')
+        raise UserError(
+            f'queue= must be a configured queue; got "{shortened(value)}".{did_you_mean(value, names)}'
+        )
     return value
 
 

@@ -41,7 +41,7 @@ def classes(wanted: EnvironmentConfig) -> Mapping[str, str]:
 
 
 def shared(name: str) -> Finding:
-    what = f"namespace {name} also has trials or builds, whose pods could mount the logins"
+    what = f"namespace {name} also has trials or builds, whose pods could mount the credentials"
     return broken(CHECK, what, f"set environments.namespace to one of its own; {APPLY}")
 
 

@@ -18,7 +18,8 @@ async def profiles(cluster: KubernetesClient, config: Config) -> list[Finding]:
     machines = [read_machine(node) for node in await cluster.list("Node", "")]
     missing = [await _missing(cluster, kind, name) for kind, name in _classes(config)]
     found = [*too_large(config, machines), *(each for each in missing if each)]
-    return found or [ok(CHECK, f"{counted(len(config.profiles), 'profile')} fit this cluster")]
+    count = len(config.profiles)
+    return found or [ok(CHECK, f"{counted(count, 'profile')} {'fits' if count == 1 else 'fit'} this cluster")]
 
 
 def too_large(config: Config, machines: list[Machine]) -> list[Finding]:

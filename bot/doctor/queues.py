@@ -44,9 +44,7 @@ def local_queues(names: Iterable[str], namespaces: Sequence[str], found: Iterabl
     for name in names:
         places = [each for each in namespaces if (name, each) in there]
         if not places:
-            fix = (
-                f"kubectl -n {namespaces[0]} create a LocalQueue {name}, or remove it from the configuration"
-            )
+            fix = f"create LocalQueue {name} in {namespaces[0]}, or remove it from the configuration"
             faults.append(broken(CHECK, f"LocalQueue {name} not found in {listed(namespaces)}", fix))
         for place in places:
             if why := _inactive(there[name, place]):

@@ -1,4 +1,4 @@
-"""Fill the modal with an environment's link and login, which nothing stores, for its owner only."""
+"""Fill the modal with an environment's link and credentials, which nothing stores, for its owner only."""
 
 from bot.clients import Clients
 from bot.environments import cluster
@@ -13,7 +13,7 @@ async def show(view: str, environment: Environment, clients: Clients) -> None:
     """Fill the modal, for the owner only: the caller has checked that. Raises UserError."""
     record = environment.record
     if record.wanted is not Wanted.RUNNING or record.ready_at is None:
-        why = f"{code(record.name)} isn't running. The environment's message says why."
+        why = f"{code(record.name)} isn't running. The environment's message shows why."
         return await clients.slack.update_view(view, refused(why))
     spec = spec_of(record, clients.config)
     password = login(clients.settings.slack_bot_token.get_secret_value(), environment.uid, record.starts)

@@ -1,4 +1,4 @@
-"""The modal with an environment's link and login. Pure."""
+"""The modal with an environment's link and credentials. Pure."""
 
 from bot.environments.record import EnvironmentRecord
 from bot.slack.blocks import Block, View, actions, button, context, modal, section
@@ -18,7 +18,7 @@ def refused(why: str) -> View:
 
 
 def access(record: EnvironmentRecord, spec: EnvironmentSpec, url: str, password: str) -> View:
-    """Build the modal: the link if there is an Ingress, else the command line; the login apart from it."""
+    """Build the modal: the link if there is an Ingress, else the command line; then the credentials."""
     where = f"env-{spec.name}"
     blocks: list[Block] = [section(f"*{record.name}* is running on {code(record.node)}.")]
     if url:
@@ -26,14 +26,13 @@ def access(record: EnvironmentRecord, spec: EnvironmentSpec, url: str, password:
     else:
         line = f"kubectl -n {spec.namespace} port-forward svc/{where} {spec.server.port}"
         local = f"http://127.0.0.1:{spec.server.port}{spec.path}"
-        again = "It ends when the connection is idle or the pod restarts: run it again."
-        blocks.append(
-            section(f"1. Run this, with your own kubeconfig:\n```{line}```\n2. Open {code(local)}.")
-        )
+        again = "Port forwarding ends when it is idle or the pod restarts. Then run the command again."
+        blocks.append(section(f"1. Run this with your own kubeconfig:\n```{line}```\n2. Open {code(local)}."))
         blocks.append(context(again))
-    blocks.append(section(f"*Login* (token or password)\n```{password}```"))
-    attach = (
-        f"In VS Code, Kubernetes extension: pod {code(f'{where}-0')} in {code(spec.namespace)}, *Attach*."
+    blocks.append(section(f"*Credentials* (token or password)\n```{password}```"))
+    pod = f"pod {code(f'{where}-0')} in {code(spec.namespace)}"
+    attach = f"VS Code: in its Kubernetes extension, *Attach* to {pod}."
+    note = (
+        "Only you see this. Don't share it: it lets others run code as you. Each start has new credentials."
     )
-    note = "Only you see this. Don't share it: it runs code as you. The next start has a new login."
     return modal(TITLE, [*blocks, context(attach), context(note)])

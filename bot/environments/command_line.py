@@ -17,8 +17,8 @@ HOURS = re.compile(r"([0-9]{1,4})(h|d)?")
 WORDS = (*(verb.value for verb in Verb if verb is not Verb.DELETE_HOME), "help")
 HELP = """*Start an environment:* `/env start lab image=jupyter gpus=1 size=m home=20Gi` starts Jupyter or \
 code-server on the cluster. `/env` alone opens a form. Every option has a default.
-*Use it:* `/env open lab` shows its link and login, only to you. `/env list` shows yours, `/env list team` \
-your team's, `/env list idle` unused ones.
+*Use it:* `/env open lab` shows its link and credentials, only to you. `/env list` shows your environments, \
+`/env list team` your team's, and `/env list idle` the idle ones.
 *Manage it:* `/env stop lab` releases its GPUs and keeps the home; `/env start lab` starts it again, with \
 other options if you add them. `/env keep lab 24h` prevents idle warnings. `/env delete lab` deletes the \
 environment and keeps the home; `/env delete home lab` asks you to type the home's name and then deletes its \
@@ -85,7 +85,7 @@ def with_options(
 
 def _not_configured(field: str, value: str, names: list[str]) -> UserError:
     hint = did_you_mean(value, names)
-    return UserError(f'{field}= must be configured; got "{shortened(value)}".{hint}', field=field)
+    return UserError(f'{field}= must be a configured {field}; got "{shortened(value)}".{hint}', field=field)
 
 
 def checked_name(name: str) -> str:

@@ -1,6 +1,6 @@
 """Diagnose why an environment isn't ready, with the rules for trials and in their words.
 
-Its log isn't read: a server can print its login there.
+Its log isn't read: a server can print its credentials there.
 """
 
 from dataclasses import replace
@@ -30,7 +30,7 @@ FIXES = {
 
 
 def crash(evidence: TrialEvidence) -> Diagnosis | None:
-    """The server keeps ending: a wrong command, a full home, or not enough memory."""
+    """The server keeps exiting: a wrong command, a full home, or not enough memory."""
     over, pod = evidence.exit or {}, evidence.pod
     if (
         pod is None
@@ -44,8 +44,8 @@ def crash(evidence: TrialEvidence) -> Diagnosis | None:
         else f"exit code {over.get('exitCode', 'unknown')}"
     )
     meta = pod["metadata"]
-    fix = f"Read `kubectl -n {meta['namespace']} logs {meta['name']} --previous`, or ask an admin to."
-    return evidence.found("crash", f"The server keeps ending ({why}); Kubernetes restarts it.", fix)
+    fix = f"Check `kubectl -n {meta['namespace']} logs {meta['name']} --previous`, or ask an admin to."
+    return evidence.found("crash", f"The server keeps exiting ({why}); Kubernetes restarts it.", fix)
 
 
 RULES: tuple[Rule, ...] = (

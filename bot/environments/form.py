@@ -20,16 +20,19 @@ def form(channel: str, config: EnvironmentConfig, error: str = "") -> View:
     sizes = [(each.name, f"CPU {each.cpu}, memory {each.memory}") for each in config.sizes]
     gpus = [(str(n), "") for n in range(min(config.limits.gpus, MAX_GPUS) + 1)]
     where = f"in {place(channel)}" if not direct(channel) else "in your direct messages"
-    keeps = "The home survives stop and delete; installed packages outside it and processes don't."
+    keeps = "The home survives stop and delete; packages installed outside it and processes don't."
     blocks = [
         *([section(f":warning: {error}")] if error else []),
         _input(
-            "name", "Name", _text("Lowercase letters, digits, dashes; default: a new name"), optional=True
+            "name",
+            "Name",
+            _text("Lowercase letters, digits, dashes; default: a generated name"),
+            optional=True,
         ),
         _input("image", "Image", _menu(images)),
         _input("gpus", "GPUs", _menu(gpus)),
         _input("size", "Size", _menu(sizes)),
-        _input("home", "Home", _text(f"Size of a new one ({config.home}), or a name"), optional=True),
+        _input("home", "Home", _text(f"Size of a new home ({config.home}), or a home's name"), optional=True),
         context(f"{keeps} The environment's message appears {where}."),
     ]
     return modal(
@@ -56,7 +59,7 @@ def errors_of(error: UserError) -> dict[str, str]:
 
 def delete_home_form(home: str) -> View:
     """Build the modal in which the home's name is typed."""
-    text = f"Deletes home {code(home)} with all its files. This can't be undone."
+    text = f"Deletes home {code(home)} and all its files. This can't be undone."
     return modal(
         "Delete home",
         [section(text), _input("typed", f"Type {home} to confirm", _text(home))],

@@ -89,7 +89,7 @@ class IdleJob:
             except (NotInChannelError, MessageRejectedError) as error:
                 return log.warning("can't warn about idle environment %s: %s", record.name, error)
         elif step is Step.STOP:
-            after = unwarned(record).stop(quiet.at, reason="idle, and not kept after the warning")
+            after = unwarned(record).stop(quiet.at, reason="idle, and not used or kept after the warning")
         else:
             after = unwarned(record)
         try:

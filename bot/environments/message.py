@@ -92,16 +92,15 @@ def _idle(record: EnvironmentRecord) -> str:
     since = f"Idle since {local_time(record.idle_since)}" if record.idle_since else "Idle"
     end = "Sweepbot doesn't stop it by itself."
     if record.stop_at:
-        end = (
-            f"Sweepbot stops it at {local_time(record.stop_at)} unless it is used or kept. The home is kept."
-        )
+        at, keep = local_time(record.stop_at), f"*Keep {KEEP_HOURS} h*"
+        end = f"Sweepbot stops it at {at} unless someone uses it or clicks {keep}. The home is kept."
     return f"{since}: {record.measured}. {end}"
 
 
 def idle_warning(record: EnvironmentRecord) -> str:
     """Return the reply below its message that notifies the owner."""
     return (
-        f":zzz: {mention(record.owner)} {code(record.name)} isn't used. {_idle(record)}\n"
+        f":zzz: {mention(record.owner)} {code(record.name)} isn't in use. {_idle(record)}\n"
         f"*Fix:* Stop it, or click *Keep {KEEP_HOURS} h* above."
     )
 
@@ -139,7 +138,7 @@ def _buttons(record: EnvironmentRecord, seen: Observed) -> list[Block]:
         effect = f"Deletes {name}. Its home {record.home} and the files in it are kept."
         delete = _confirm("Delete this environment?", effect, "Delete", "Keep it")
         return [button(START, "Start", name), button(DELETE, "Delete", name, style="danger", confirm=delete)]
-    effect = f"Ends all processes of {name} and releases {_released(record)}. The home is kept."
+    effect = f"Stops all processes of {name} and releases {_released(record)}. The home is kept."
     stop = button(
         STOP, "Stop", name, style="danger", confirm=_confirm("Stop this environment?", effect, "Stop")
     )

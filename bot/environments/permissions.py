@@ -36,12 +36,12 @@ def start_denial(user: str, channel: str, config: Config) -> str:
 
 
 def denial(user: str, verb: Verb, environment: EnvironmentRecord, config: Config) -> str:
-    """Return why `user` can't do this with the environment. Its login is for its owner only."""
+    """Return why `user` can't do this with the environment. Only its owner can open it."""
     name, owner = environment.name, mention(environment.owner)
     if user == environment.owner or (verb is not Verb.OPEN and controls(user, environment.owner, config)):
         return ""
     if verb is Verb.OPEN:
-        return f"Only {owner} (owner) can open `{name}`: its login is personal."
+        return f"Only {owner} (owner) can open `{name}`: its credentials are personal."
     mates = config.teammates_can_act and team_of(config.teams, "", environment.owner)
     return f"Only {owner} (owner){', a teammate,' if mates else ''} or an admin can {verb.value} `{name}`."
 
@@ -76,12 +76,12 @@ def _gpu_denial(gpus: int, others: list[EnvironmentRecord], most: int | None, wh
     names = listed([f"`{each.name}` ({each.gpus})" for each in running])
     also = f"; in use: {names}" if running else ""
     fix = "Stop one of them, or request fewer GPUs" if running else "Request fewer GPUs"
-    return f"{_most(most, 'GPU', whose)} This one requests {gpus}{also}. *Fix:* {fix}."
+    return f"{_most(most, 'GPU', whose)} This environment requests {gpus}{also}. *Fix:* {fix}."
 
 
 def _most(number: int, thing: str, whose: str) -> str:
-    what = "environments" if thing == "environment" else "GPUs in running environments"
-    return f"The limit is {number} {what} per {whose}."
+    where = "" if thing == "environment" else " in running environments"
+    return f"The limit is {counted(number, thing)}{where} per {whose}."
 
 
 def _ask(config: Config) -> str:

@@ -22,8 +22,8 @@ log = logging.getLogger(__name__)
 
 POLL = timedelta(seconds=10)  # while it starts or stops: events aren't watched
 NOT_IN_CHANNEL = (
-    "Environment `{}` didn't start: I'm not in that channel. *Fix:* Run `/invite @sweepbot` there (the app's "
-    "name can differ), then start it again."
+    "Environment `{}` didn't start: Sweepbot can't post in that channel. *Fix:* Run `/invite @sweepbot` "
+    "there (the app's name can differ), then start it again."
 )
 
 

@@ -105,7 +105,7 @@ class RequestJob:
         if not own:
             raise UserError("You have no environment. `/env start` starts one.")
         names = [code(each.record.name) for each in own]
-        raise UserError(f"Which one? Add its name: {listed(names, 'or')}.")
+        raise UserError(f"You have several environments. Add a name: {listed(names, 'or')}.")
 
     async def _change(self, request: EnvironmentRequest, environment: Environment) -> str:
         record, now, by = environment.record, self.clients.now(), request.user
@@ -153,7 +153,9 @@ class RequestJob:
         if record.wanted is Wanted.DELETED:
             return f"{code(record.name)} is being deleted. Try again in a few seconds."
         if record.wanted is Wanted.RUNNING:
-            return f"{code(record.name)} is already running. Stop it first to start it with other options."
+            return (
+                f"{code(record.name)} is already running or starting. To change its options, stop it first."
+            )
         changes = {
             "image": request.image or record.image,
             "size": request.size or record.size,
@@ -162,7 +164,8 @@ class RequestJob:
         }
         if request.home and request.home != record.home:
             raise UserError(
-                f"{code(record.name)} has the home {code(record.home)}. Delete it to use another one."
+                f"{code(record.name)} uses home {code(record.home)}. To use another home, delete the "
+                "environment; its home is kept."
             )
         after = record.start(self.clients.now(), **changes)
         self._check_size(after, everything)
@@ -210,13 +213,15 @@ class RequestJob:
         if request.which == "":
             mine = [each for each in everything if each.record.owner == user]
             return listing(
-                [_with_state(each) for each in mine], await self._unused_homes(user, everything), "Yours"
+                [_with_state(each) for each in mine],
+                await self._unused_homes(user, everything),
+                "Your environments",
             )
         ours = [each for each in everything if not team or each.record.team == team]
-        title = f"Team {team}" if team else "All environments"
+        title = f"Environments of team {team}" if team else "All environments"
         if request.which == "idle":
             ours = [each for each in ours if each.record.warned_at]
-            title = f"{title}, idle"
+            title = f"Idle environments of team {team}" if team else "All idle environments"
         return listing([_with_state(each) for each in ours], [], title)
 
     async def _unused_homes(self, user: str, everything: list[Environment]) -> list[tuple[str, str]]:
@@ -237,7 +242,8 @@ class RequestJob:
             self._audit(request, request.name, "not the owner")
             return f"Only {mention(owner)} (owner) can delete home {code(request.name)}."
         if users:
-            return f"Home {code(request.name)} is used by environment {code(users[0])}. Delete that first."
+            used = f"Home {code(request.name)} is used by environment {code(users[0])}."
+            return f"{used} Delete that environment first."
         self._audit(request, request.name)
         await self.clients.cluster.delete(ref, uid=found["metadata"]["uid"])
         return f"Home {code(request.name)} and its files are deleted."

@@ -22,9 +22,8 @@ def spec_of(record: EnvironmentRecord, config: Config) -> EnvironmentSpec:
     size = environments.size(record.size) if environments else None
     if environments is None or image is None or size is None:
         what, name = ("size", record.size) if image else ("image", record.image)
-        raise UserError(
-            f"{what.capitalize()} `{name}` is no longer configured. Start it with another {what}=."
-        )
+        gone = f"{what.capitalize()} `{name}` is no longer configured."
+        raise UserError(f"{gone} Start the environment with another {what}=.")
     url = urlsplit(url_of(record.name, environments))
     return EnvironmentSpec(
         name=record.name,

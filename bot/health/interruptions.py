@@ -21,7 +21,7 @@ BY_NODE = {
 BY_KUEUE = {
     "Deactivated": "its Workload was deactivated",
     "PodsReadyTimeout": "its pod wasn't ready in time",
-    "AdmissionCheck": "an admission check withdrew its machines",
+    "AdmissionCheck": "an admission check withdrew its approval",
     "ClusterQueueStopped": "its ClusterQueue was stopped",
     "LocalQueueStopped": "its LocalQueue was stopped",
     "NodeFailures": "its node failed",
@@ -36,7 +36,7 @@ def queue_interruption(trial: str, workload: Workload | None, by: Workload | Non
         why = BY_KUEUE.get(reason) or (f"Kueue evicted it ({reason})" if reason else "its Job was suspended")
         return Interruption(trial=trial, why=why, queued=True)
     cause = CAUSE.search(message)
-    because = f", by {cause[1]}" if cause else ""
+    because = f", due to {cause[1]}" if cause else ""
     return Interruption(trial=trial, why=f"Kueue preempted it for {_name(by)}{because}", queued=True)
 
 

@@ -1,4 +1,4 @@
-"""Say in plain words why Kueue keeps a Workload waiting. Pure."""
+"""Explain why Kueue keeps a Workload waiting. Pure."""
 
 import re
 

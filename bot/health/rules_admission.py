@@ -113,7 +113,7 @@ def _place(position: int | None) -> str:
     if position == 0:
         return "; next in its queue"
     rounded = next((step for step in (500, 200, 100, 50, 20) if position > step), 0)
-    return f"; {f'more than {rounded}' if rounded else position} before it in its queue"
+    return f"; {f'more than {rounded}' if rounded else position} ahead of it in its queue"
 
 
 def _class_fix(evidence: TrialEvidence) -> str:

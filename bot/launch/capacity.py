@@ -69,7 +69,7 @@ def _why(shape: PodShape, gpus: int, machines: list[Machine]) -> str:
 
 
 def _large_enough(count: int) -> str:
-    return "The only large enough machine is" if count == 1 else f"All {count} large enough machines are"
+    return "The only machine large enough is" if count == 1 else f"All {count} machines large enough are"
 
 
 def _fix(request: SweepRequest, profile: Profile, owner: str, config: Config, machines: list[Machine]) -> str:

@@ -117,10 +117,10 @@ def queue_change_denial(sweep: SweepRecord, command: Command, seen: Observation,
     policy, who = config.queueing, queue_member(command.user, config)
     queue, priority = current(sweep)
     if sweep.phase in ENDING:
-        return f"`{sweep.id}` is ending."
+        return f"`{sweep.id}` is stopping or has ended."
     if not queue:
         return (
-            f"`{sweep.id}` isn't in a queue of Kueue, so its place can't change. *Fix:* Start it again with "
+            f"`{sweep.id}` isn't in a Kueue queue, so its place can't change. *Fix:* Start it again with "
             "queue= or priority=."
         )
     if command.action is Action.HOLD:

@@ -6,15 +6,16 @@ from bot.core.wording import counted, time_text
 from bot.messages.parent import display_name
 from bot.slack.mrkdwn import code, plain
 
-CHECKPOINT = "from its last checkpoint if the training saves one, else from the beginning"
+CHECKPOINT = "last checkpoint if the training saves one, else from the beginning"
 
 
 def interrupted(_: SweepRecord, event: Event) -> str:
-    trials = f"{code(event.trial)}{_more(event)}"
-    place = "its queue has quota" if event.queued else "a node has room"
+    also = f"; {counted(event.more, 'more trial')} stopped for the same reason" if event.more else ""
+    who, whose = ("they start", "their") if event.more else ("it starts", "its")
+    place = f"{whose} queue has quota" if event.queued else "a node has room"
     return (
-        f":hourglass_flowing_sand: Trial {trials} stopped running: {plain(event.text)}. "
-        f"This isn't a failure: it starts again once {place}, {CHECKPOINT}."
+        f":hourglass_flowing_sand: Trial {code(event.trial)} stopped running: {plain(event.text)}{also}. "
+        f"This isn't a failure: {who} again once {place}, from {whose} {CHECKPOINT}."
     )
 
 
@@ -32,9 +33,9 @@ def queue_changed(sweep: SweepRecord, event: Event) -> str:
             f"release them: `/sweep queue release {sweep.id}`."
         )
     if event.text == "released":
-        return f":runner: {who} released this sweep's waiting trials. They are in their queue again."
+        return f":runner: {who} released this sweep's waiting trials. They're back in the queue."
     what = plain(event.text)
-    running = " Running trials keep theirs." if event.text.startswith("queue ") else ""
+    running = " Running trials stay in their queue." if event.text.startswith("queue ") else ""
     return f":runner: {who} changed this sweep to {what}.{running}"
 
 

@@ -20,7 +20,7 @@ POSTING_REFUSED = {
     "is_archived": "the channel is archived",
     "not_in_channel": "the bot isn't in the channel",
     "channel_not_found": "the channel is gone, or private without the bot",
-    "restricted_action": "the channel's settings forbid the bot to post",
+    "restricted_action": "the channel's settings don't let the bot post",
 }
 BEFORE_RESULTS = {Phase.BUILDING, Phase.PENDING, Phase.RUNNING}  # bot.sweeps.reconciler opens MLflow then
 
@@ -85,7 +85,9 @@ def no_worker(facts: SweepFacts) -> Cause | None:
         return None
     waits = f" The sweep has been due for {age(late, facts.now)}." if late >= SLOW else ""
     if facts.has_worker:
-        return Cause(f"No worker takes the sweep; all are busy or stuck.{waits}", f"{LOGS}; add replicas.")
+        return Cause(
+            f"No worker has taken the sweep; all are busy or stuck.{waits}", f"{LOGS}; add replicas."
+        )
     return Cause(f"{NO_WORKER.text}{waits}", NO_WORKER.fix)
 
 
@@ -105,8 +107,8 @@ def cluster_down(facts: SweepFacts) -> Cause | None:
         return None
     if facts.cluster_refuses or "403" in words:
         fix = "`sweepbot doctor` prints the missing permission and the command that grants it."
-        return Cause(f"The API server refuses a request: {words}.", fix)
-    return Cause(f"The API server doesn't work: {words}.", "`kubectl get --raw /readyz`; Sweepbot retries.")
+        return Cause(f"The API server rejects a request: {words}.", fix)
+    return Cause(f"The API server isn't working: {words}.", "`kubectl get --raw /readyz`; Sweepbot retries.")
 
 
 def git_down(facts: SweepFacts) -> Cause | None:
@@ -130,13 +132,13 @@ def slack_refuses(facts: SweepFacts) -> Cause | None:
         return None
     code = last.text.rpartition(" ")[2]
     if why := POSTING_REFUSED.get(code):
-        fix = "Unarchive the channel, or run `/invite @sweepbot` there. Messages refused so far are lost."
-        return Cause(f"Slack refuses messages: {why} ({last.text}).", fix)
+        fix = "Unarchive the channel, or run `/invite @sweepbot` there. Messages rejected so far are lost."
+        return Cause(f"Slack rejects messages: {why} ({last.text}).", fix)
     unsent = len(facts.record.outbox) if facts.record else 0
     if not (unsent or facts.item.failures):
         return None
     fix = "`sweepbot doctor` (`Slack token`); https://slack-status.com. Sweepbot retries."
-    return Cause(f"Slack doesn't accept messages, {unsent} wait: {last.text}.", fix)
+    return Cause(f"Slack doesn't accept messages ({unsent} waiting): {last.text}.", fix)
 
 
 def failing(facts: SweepFacts) -> Cause | None:
@@ -169,7 +171,7 @@ def suggestion_crash(facts: SweepFacts) -> Cause | None:
     for pod in facts.objects:
         if pod.kind == "Suggestion pod" and any(word in pod.state for word in ("CrashLoop", "OOMKilled")):
             fix = "Raise its memory limit: docs/operate.md, The suggestion service is out of memory."
-            return Cause(f"Katib's suggestion service crashes, so no trial starts: {pod.state}.", fix)
+            return Cause(f"Katib's suggestion service is crashing, so no trial starts: {pod.state}.", fix)
     return None
 
 
@@ -187,7 +189,9 @@ def build_without_pod(facts: SweepFacts) -> Cause | None:
         return None
     for job in facts.objects:
         if job.kind == "Job" and job.state == "no pod" and job.created and facts.now - job.created > SLOW:
-            text = f"Build Job {job.name} has had no pod for {age(job.created, facts.now)}, without a reason."
+            text = (
+                f"Build Job {job.name} has had no pod for {age(job.created, facts.now)}; no reason reported."
+            )
             return Cause(
                 text, f"`kubectl -n {job.namespace} describe job {job.name}`; check the Job controller."
             )
@@ -198,13 +202,13 @@ def mlflow_down(facts: SweepFacts) -> Cause | None:
     record, fault = facts.record, facts.fault("MLflow")
     if fault is None or record is None or record.results_url or record.phase not in BEFORE_RESULTS:
         return None
-    text = f"MLflow doesn't work: {fault.text}. The sweep continues without a link and live values."
+    text = f"MLflow isn't working: {fault.text}. The sweep continues without a link and live values."
     return Cause(text, fault.fix)
 
 
 def waiting_for_people(facts: SweepFacts) -> Cause | None:
     if facts.record and facts.phase is Phase.HELD:
-        fix = "Its owner uses `/sweep open`, `retry`, or `cancel`."
+        fix = "Ask its owner to use `/sweep open`, `retry`, or `cancel`."
         return Cause(f"On hold, because the first trial failed: {facts.record.hold.splitlines()[0]}", fix)
     if facts.record and facts.phase is Phase.PAUSED:
         return Cause("Paused; no GPUs are allocated.", f"`/sweep resume {facts.sweep}`")

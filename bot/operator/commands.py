@@ -63,9 +63,9 @@ class Operator:
 
     async def _retry(self, name: str) -> str:
         if name in await self.clients.queue.quarantined():
-            raise UserError(f"{printable(name)} is quarantined. *Fix:* release {printable(name)}.")
+            raise UserError(f"{printable(name)} is quarantined. *Fix:* Run release {printable(name)}.")
         if not await self.clients.store.is_active(name):
-            raise UserError(f"No unfinished sweep {printable(name)} in Redis. *Fix:* inspect, or recover.")
+            raise UserError(f"No unfinished sweep {printable(name)} in Redis. *Fix:* Run inspect or recover.")
         await self.clients.queue.add(WorkItem.sweep(name))
         return f"{name} queued: a worker reconciles it now."
 

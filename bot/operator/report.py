@@ -44,7 +44,7 @@ def inspection(facts: SweepFacts) -> list[str]:
     if facts.errors:
         lines += ["", "Last errors", *(_error(each, facts) for each in facts.errors)]
     if facts.faults:
-        lines += ["", "Services that don't work now"]
+        lines += ["", "Failing services"]
         lines += [f"  {fault.service}: {fault.text}" for fault in facts.faults]
     return [_clean(line) for line in lines]
 
@@ -102,17 +102,17 @@ def _queue(facts: SweepFacts) -> str:
 
 
 def queue_words(item: ItemState, now: datetime) -> str:
-    """`delayed, next look in 40 s`."""
+    """`delayed, next run in 40 s`."""
     if item.due is None or item.state not in {"ready", "delayed"}:
         return item.state
     left = item.due - now
-    return f"{item.state}, next look {f'in {age(left, now)}' if left > timedelta(0) else 'now'}"
+    return f"{item.state}, next run {f'in {age(left, now)}' if left > timedelta(0) else 'now'}"
 
 
 def _objects(facts: SweepFacts) -> Iterable[str]:
     shown = sorted(facts.objects, key=_rank)[:MAX_OBJECTS]
     for each in shown:
-        gone = f", deletion began {age(each.deleted, facts.now)} ago" if each.deleted else ""
+        gone = f", deletion started {age(each.deleted, facts.now)} ago" if each.deleted else ""
         held = f", finalizers {', '.join(each.finalizers)}" if each.deleted and each.finalizers else ""
         yield f"  {each.kind:<15}{each.name}  {each.state}{gone}{held}"
     if more := len(facts.objects) - len(shown):

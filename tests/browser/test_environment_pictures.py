@@ -36,5 +36,5 @@ async def test_pictures_of_an_environment(opened: Opened, instance: Instance) ->
     await expect(message).to_be_visible()
     await shoot(page, "environment")
     await message.get_by_role("button", name="Open").click()
-    await expect(page.locator("#modal")).to_contain_text("Login")
+    await expect(page.locator("#modal")).to_contain_text("Credentials")
     await shoot(page, "environment-open")

@@ -40,8 +40,8 @@ async def test_preempted_trial_is_no_failure_and_runs_again(busy):
     [told] = busy.said("stopped running")
     assert told.startswith(
         f":hourglass_flowing_sand: Trial `{name}` stopped running: Kueue preempted it for urgent-report in "
-        "namespace sweeps, by prioritization in the ClusterQueue. This isn't a failure: it starts again once "
-        "its queue has quota"
+        "namespace sweeps, due to prioritization in the ClusterQueue. This isn't a failure: it starts again "
+        "once its queue has quota"
     )
     progress = (await busy.record()).progress
     assert (progress.running, progress.waiting, progress.failed) == (1, 1, 0)
@@ -198,7 +198,7 @@ async def test_waiting_first_trial_reports_what_is_missing_and_its_place(redis):
         await simulation.rounds(2)
         [told] = simulation.said("Queued by Kueue")
         assert "Queued by Kueue: needs 1 more GPU in a100; " in told
-        assert "next in its queue." in told or "1 before it in its queue." in told  # two of one second
+        assert "next in its queue." in told or "1 ahead of it in its queue." in told  # two of one second
 
 
 async def test_launch_without_permission_is_refused_before_anything_starts(redis):

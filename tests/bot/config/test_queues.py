@@ -147,7 +147,7 @@ def test_queueing_without_permission_raises_the_reason():
 @pytest.mark.parametrize(
     ("text", "error"),
     [
-        ("queue=urgen", 'queue= must be a queue; got "urgen". Did you mean urgent?'),
+        ("queue=urgen", 'queue= must be a configured queue; got "urgen". Did you mean urgent?'),
         ("priority=top", 'priority= must be low, normal, or high; got "top".'),
     ],
 )

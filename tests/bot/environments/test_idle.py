@@ -114,7 +114,7 @@ class Measured:
 
     @property
     def warnings(self):
-        return [each for each in self.world.slack.replies if "isn't used" in each]
+        return [each for each in self.world.slack.replies if "isn't in use" in each]
 
 
 @pytest.fixture
@@ -136,7 +136,7 @@ async def test_idle_environment_is_warned_about_with_what_was_measured_and_not_s
         assert here.warnings == []
         await here.wait(20)
         (warning,) = here.warnings
-        assert warning.startswith(f":zzz: <@{OWNER}> `lab` isn't used. Idle since ")
+        assert warning.startswith(f":zzz: <@{OWNER}> `lab` isn't in use. Idle since ")
         assert "GPU max 0% in 30 min, no kernel busy, last used" in warning
         assert "CPU 0.01 cores. Sweepbot doesn't stop it by itself." in warning
         assert world.slack.texts() == ["lab: Idle"]
@@ -152,7 +152,7 @@ async def test_idle_environment_is_stopped_after_its_warning_and_its_home_is_kep
     assert stopping.world.slack.texts() == ["lab: Idle"]
     await stopping.wait(15)
     await stopping.world.end_pod()
-    assert stopping.world.slack.texts() == ["lab: Stopped: idle, and not kept after the warning"]
+    assert stopping.world.slack.texts() == ["lab: Stopped: idle, and not used or kept after the warning"]
     assert ("PersistentVolumeClaim", "home-lab") in stopping.world.objects()
 
 

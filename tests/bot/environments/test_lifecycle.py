@@ -73,7 +73,7 @@ async def test_login_is_in_the_owners_modal_only_and_new_at_each_start(world, ca
     for other in (ADMIN, STRANGER):
         await world.ask(Verb.OPEN, user=other, view=f"V-{other}")
         assert first not in str(world.slack.views[f"V-{other}"])
-        assert "its login is personal" in str(world.slack.views[f"V-{other}"])
+        assert "its credentials are personal" in str(world.slack.views[f"V-{other}"])
     await world.ask(Verb.STOP)
     await world.end_pod()
     await world.ask(Verb.START, request_id="again")
@@ -117,7 +117,7 @@ async def test_home_of_another_person_is_refused(world):
 async def test_home_is_deleted_only_by_its_own_request_and_only_unused(world):
     await world.ask(Verb.START)
     await world.ask(Verb.DELETE_HOME)
-    expected = "Home `lab` is used by environment `lab`. Delete that first."
+    expected = "Home `lab` is used by environment `lab`. Delete that environment first."
     assert world.slack.answers == [(OWNER, expected)]
     await world.ask(Verb.DELETE)
     await world.end_pod()
@@ -142,7 +142,7 @@ async def test_outside_the_bots_channels_nothing_is_left(world):
     world.slack.invited = False
     await world.ask(Verb.START)
     assert world.objects() == []
-    assert "I'm not in that channel" in world.slack.answers[0][1]
+    assert "Sweepbot can't post in that channel" in world.slack.answers[0][1]
 
 
 async def test_quota_is_shown_with_its_numbers_and_the_environment_starts_once_it_is_free(world):

@@ -93,7 +93,7 @@ def test_capacity_refusal_names_labels_and_taints():
     tainted = node(8, **big, taints=[taint("team", "vision")])
     found = refusal("profile=8xh100", tainted, node(8, **big, labels={"gpu": "a100"}))
     assert (
-        "All 2 large enough machines are excluded by taint team=vision and missing label gpu=h100." in found
+        "All 2 machines large enough are excluded by taint team=vision and missing label gpu=h100." in found
     )
 
 
