@@ -29,7 +29,7 @@ class Use(StrEnum):
 class ServerUse:
     """What Jupyter or code-server reports."""
 
-    busy: bool  # a kernel is executing
+    busy: bool | None  # a kernel is executing; None: code-server has no kernels
     last: datetime  # activity: of a kernel or a terminal, or of a browser with code-server
 
 
@@ -46,14 +46,15 @@ class Activity:
     def use(self) -> Use:
         if self.gpu is None or self.server is None or self.cpu is None:
             return Use.UNKNOWN
-        recent = self.server.busy or self.at - self.server.last < RECENT
+        recent = bool(self.server.busy) or self.at - self.server.last < RECENT
         return Use.BUSY if self.gpu >= BUSY or recent or self.cpu >= IDLE_CORES else Use.IDLE
 
     def described(self, gpus: int) -> str:
         """Return what was measured, for a warning."""
         gpu = [f"GPU max {percent(self.gpu or 0, 1)} in 30 min"] if gpus else []
         last = [f"last used {local_time(self.server.last)}"] if self.server else []
-        return ", ".join([*gpu, "no kernel busy", *last, f"CPU {self.cpu or 0:.2f} cores"])
+        kernels = ["no kernel busy"] if self.server and self.server.busy is not None else []
+        return ", ".join([*gpu, *kernels, *last, f"CPU {self.cpu or 0:.2f} cores"])
 
 
 def gpu_peak(pod: PodUse | None, gpus: int) -> float | None:
@@ -87,8 +88,6 @@ def code_server_use(health: str) -> ServerUse | None:
     """Read the answer of /healthz; None before the first browser, and if it isn't code-server's."""
     try:
         heartbeat = int(json.loads(health)["lastHeartbeat"])
-        return (
-            ServerUse(busy=False, last=datetime.fromtimestamp(heartbeat / 1000, UTC)) if heartbeat else None
-        )
+        return ServerUse(busy=None, last=datetime.fromtimestamp(heartbeat / 1000, UTC)) if heartbeat else None
     except (ValueError, TypeError, KeyError, OverflowError, OSError, RecursionError):
         return None

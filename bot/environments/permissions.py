@@ -75,7 +75,7 @@ def _gpu_denial(gpus: int, others: list[EnvironmentRecord], most: int | None, wh
         return ""
     names = listed([f"`{each.name}` ({each.gpus})" for each in running])
     also = f"; in use: {names}" if running else ""
-    fix = "Stop one of them, or request fewer GPUs" if running else "Request fewer GPUs"
+    fix = "Stop one, or request fewer GPUs" if running else "Request fewer GPUs"
     return f"{_most(most, 'GPU', whose)} This environment requests {gpus}{also}. *Fix:* {fix}."
 
 

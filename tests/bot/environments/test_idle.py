@@ -71,6 +71,12 @@ def test_jupyter_answer_of_another_form_is_unknown(status, kernels, busy):
     assert (found.busy if found else None) is busy
 
 
+def test_code_server_is_described_without_kernels():
+    server = code_server_use('{"status": "alive", "lastHeartbeat": 1795359600000}')
+    assert "kernel" not in replace(IDLE, server=server).described(1)
+    assert "no kernel busy" in IDLE.described(1)
+
+
 def test_code_server_without_a_browser_so_far_is_unknown():
     assert code_server_use('{"status": "expired", "lastHeartbeat": 0}') is None
     assert code_server_use('{"status": "alive", "lastHeartbeat": 1800000000000}').last.year == 2027

@@ -138,6 +138,15 @@ async def test_limits_of_a_person_are_enforced(world):
     assert world.slack.answers[-1][1].startswith("The limit is 1 GPU per environment; got gpus=2.")
 
 
+async def test_second_gpu_of_a_person_is_denied_with_what_is_in_use(world):
+    await world.ask(Verb.START, name="a", gpus=1, request_id="a")
+    await world.ask(Verb.START, name="b", gpus=1, request_id="b")
+    assert world.slack.answers[-1][1] == (
+        "The limit is 1 GPU in running environments per person. This environment requests 1; in use: `a` (1)."
+        " *Fix:* Stop one, or request fewer GPUs."
+    )
+
+
 async def test_outside_the_bots_channels_nothing_is_left(world):
     world.slack.invited = False
     await world.ask(Verb.START)
