@@ -37,7 +37,9 @@ def with_priority(shape: PodShape, place: Queueing) -> PodShape:
 def queueing(request: SweepRequest, who: Member, config: Config) -> Queueing:
     """Return the queue and the priority of a request. Raises UserError if `who` can't use them."""
     policy = config.queueing
-    default = next((each.name for each in policy.queues if each.allows(who.user, who.team)), "")
+    names = [each.name for each in policy.queues]
+    # Who can use no queue gets the reason: without a queue, trials would pass all that wait.
+    default = next((name for name in names if not queue_denial(name, who, policy)), names[0] if names else "")
     queue = request.queue or who.team_queue or default
     priority = request.priority or policy.default_priority
     if queue and (refusal := queue_denial(queue, who, policy)):

@@ -182,3 +182,10 @@ def test_preview_shows_queue_and_priority_in_at_most_ten_facts():
     facts = next(block["fields"] for block in view["blocks"] if "fields" in block)
     assert any("*Namespace, queue, and priority*\n`sweeps`, `urgent`, high" in f["text"] for f in facts)
     assert len(facts) <= 10
+
+
+def test_queueing_of_a_person_without_any_queue_is_refused_and_an_admin_gets_the_first():
+    config = parse_config(FILE.replace("  research:\n", ""), "config.yaml")
+    with pytest.raises(UserError, match="Queue `urgent` is for team vision and admins"):
+        queueing(REQUEST, queue_member(STRANGER, config), config)
+    assert queueing(REQUEST, queue_member(ADMIN, config), config).queue == "urgent"
