@@ -39,13 +39,13 @@ class GpuNode:
 
 def concerns_gpus(pod: Manifest) -> bool:
     """Return whether a pod requests GPUs or exports their metrics."""
-    return any(map(_gpus, pod["spec"]["containers"])) or is_exporter(pod)
+    return any(map(gpus_of, pod["spec"]["containers"])) or is_exporter(pod)
 
 
 def read_holder(pod: Manifest) -> Holder | None:
     """Return None for a pod without GPUs or node, and for one that has finished."""
     containers, status = pod["spec"]["containers"], pod.get("status", {})
-    gpus = sum(_gpus(each) for each in containers)
+    gpus = sum(gpus_of(each) for each in containers)
     if not gpus or not pod["spec"].get("nodeName") or status.get("phase") not in {"Pending", "Running"}:
         return None
     training = [each for each in containers if each["name"] not in COLLECTORS]
@@ -55,7 +55,7 @@ def read_holder(pod: Manifest) -> Holder | None:
         node=pod["spec"]["nodeName"],
         labels=pod["metadata"].get("labels", {}),
         gpus=gpus,
-        started=_started(status, {each["name"] for each in containers if _gpus(each)}),
+        started=_started(status, {each["name"] for each in containers if gpus_of(each)}),
         cpu_requested=_requested(training, "cpu"),
         ram_requested=_requested(training, "memory"),
     )
@@ -64,7 +64,7 @@ def read_holder(pod: Manifest) -> Holder | None:
 def wanted(pod: Manifest) -> int:
     """Return how many GPUs a pending pod without a node requests."""
     waits = not pod["spec"].get("nodeName") and pod.get("status", {}).get("phase") == "Pending"
-    return sum(_gpus(each) for each in pod["spec"]["containers"]) if waits else 0
+    return sum(gpus_of(each) for each in pod["spec"]["containers"]) if waits else 0
 
 
 def read_node(node: Manifest) -> GpuNode | None:
@@ -96,8 +96,8 @@ def _number(quantity: str) -> float:
     return number
 
 
-def _gpus(container: Manifest) -> int:
-    """Requests and limits of extended resources are equal; either can be omitted."""
+def gpus_of(container: Manifest) -> int:
+    """Return the GPUs of a container; requests and limits are equal, and either can be omitted."""
     resources = container.get("resources", {})
     return _count({**resources.get("limits", {}), **resources.get("requests", {})})
 

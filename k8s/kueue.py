@@ -10,7 +10,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 
-from k8s.objects import GPU, SWEEP_LABEL, Manifest, parse_time
+from k8s.gpus import gpus_of
+from k8s.objects import SWEEP_LABEL, Manifest, parse_time
 
 QUEUE_LABEL = "kueue.x-k8s.io/queue-name"
 PRIORITY_LABEL = "kueue.x-k8s.io/priority-class"
@@ -129,8 +130,7 @@ def _pod_labels(spec: Manifest) -> Mapping[str, str]:
 
 def _gpus(pods: Manifest) -> int:
     containers = pods.get("template", {}).get("spec", {}).get("containers") or ()
-    each = sum(int(c.get("resources", {}).get("limits", {}).get(GPU, 0)) for c in containers)
-    return each * int(pods.get("count", 1))
+    return sum(gpus_of(each) for each in containers) * int(pods.get("count", 1))
 
 
 def _checks(obj: Manifest) -> str:

@@ -13,6 +13,7 @@ from bot.health.cluster_events import list_if_allowed
 from bot.slack.client import MessageRejectedError, NotInChannelError
 from k8s.kueue import Workload, places, read_workload
 from k8s.objects import GPU, Manifest
+from k8s.quantities import amount
 
 log = logging.getLogger(__name__)
 
@@ -67,7 +68,7 @@ def _borrowed(cluster_queue: Manifest) -> int:
     """Return the GPUs that a ClusterQueue borrows; 0 if unknown."""
     flavors = cluster_queue.get("status", {}).get("flavorsUsage") or ()
     return sum(
-        int(each.get("borrowed") or 0)
+        int(amount(str(each.get("borrowed") or 0)))
         for flavor in flavors
         for each in flavor.get("resources") or ()
         if each["name"] == GPU

@@ -1,0 +1,15 @@
+"""Kueue's Workloads, as the API server returns them."""
+
+import pytest
+
+from k8s.kueue import read_workload
+from k8s.objects import GPU
+
+
+@pytest.mark.parametrize(("limit", "gpus"), [("8", 16), (8, 16), ("1k", 2000), ("1e3", 2000)])
+def test_gpus_of_a_workload_are_a_quantity(limit, gpus):
+    """The API server writes 1000 as 1k, and anyone's Job can be in a queue."""
+    container = {"name": "main", "resources": {"limits": {GPU: limit}}}
+    pods = {"name": "main", "count": 2, "template": {"spec": {"containers": [container]}}}
+    workload = {"metadata": {"name": "job-big", "namespace": "sweeps"}, "spec": {"podSets": [pods]}}
+    assert read_workload(workload).gpus == gpus
