@@ -24,6 +24,7 @@ from k8s.objects import (
 RECORD = "sweepbot/environment"  # annotation of the StatefulSet: JSON
 LOGIN = "login"  # key in the Secret
 UID = 1000  # of Jupyter's and code-server's images
+PORT = 80  # of the Service, whatever listens in the pod: the next start can have another server
 UNITS = {"": 1, "k": 10**3, "M": 10**6, "G": 10**9, "T": 10**12}
 UNITS |= {f"{unit}i": 2 ** (10 * power) for power, unit in enumerate("KMGT", start=1)}
 
@@ -142,13 +143,13 @@ def secret(spec: EnvironmentSpec, uid: str, login: str) -> Manifest:
 
 
 def service(spec: EnvironmentSpec, uid: str) -> Manifest:
-    port = {"name": "http", "port": spec.server.port, "targetPort": spec.server.port}
+    port = {"name": "http", "port": PORT, "targetPort": "http"}
     body = {"selector": {ENVIRONMENT_LABEL: spec.name}, "ports": [port]}
     return _object("v1", ref(spec.namespace, spec.name, "Service"), spec, uid=uid) | {"spec": body}
 
 
 def ingress(spec: EnvironmentSpec, uid: str) -> Manifest:
-    backend = {"service": {"name": f"env-{spec.name}", "port": {"number": spec.server.port}}}
+    backend = {"service": {"name": f"env-{spec.name}", "port": {"number": PORT}}}
     path = {"path": spec.path, "pathType": "Prefix", "backend": backend}
     body: Manifest = {"rules": [{"host": spec.host, "http": {"paths": [path]}}]}
     body |= {"ingressClassName": spec.ingress_class} if spec.ingress_class else {}
@@ -191,7 +192,7 @@ def _container(spec: EnvironmentSpec) -> Manifest:
         **_command(spec),
         "workingDir": server.home,  # what Jupyter shows; files elsewhere would be lost at a stop
         "env": _variables(spec),
-        "ports": [{"containerPort": server.port}],
+        "ports": [{"name": "http", "containerPort": server.port}],
         "resources": {"requests": requests | limits, "limits": limits},
         "readinessProbe": probe | {"periodSeconds": 2, "timeoutSeconds": 5, "failureThreshold": 15},
         "securityContext": {

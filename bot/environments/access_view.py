@@ -3,7 +3,7 @@
 from bot.environments.record import EnvironmentRecord
 from bot.slack.blocks import Block, View, actions, button, context, modal, section
 from bot.slack.mrkdwn import code
-from k8s.environments import EnvironmentSpec
+from k8s.environments import PORT, EnvironmentSpec
 
 TITLE = "Open environment"
 OPEN_LINK = "open_environment_link"
@@ -24,7 +24,7 @@ def access(record: EnvironmentRecord, spec: EnvironmentSpec, url: str, password:
     if url:
         blocks.append(actions(button(OPEN_LINK, "Open in browser", url=url, style="primary")))
     else:
-        line = f"kubectl -n {spec.namespace} port-forward svc/{where} {spec.server.port}"
+        line = f"kubectl -n {spec.namespace} port-forward svc/{where} {spec.server.port}:{PORT}"
         local = f"http://127.0.0.1:{spec.server.port}{spec.path}"
         again = "Port forwarding ends when it is idle or the pod restarts. Then run the command again."
         blocks.append(section(f"1. Run this with your own kubeconfig:\n```{line}```\n2. Open {code(local)}."))
