@@ -62,7 +62,7 @@ class IdleJob:
         """Measure once. Return when to measure again."""
         config = self.clients.config.environments
         if config is None or not config.idle.hours:
-            return None
+            return TICK  # a changed configuration can turn it on
         running = [each for each in await cluster.load_all(self.clients) if _is_running(each)]
         if running:
             pods = await self._pods()
@@ -173,8 +173,10 @@ async def _get(url: str, token: str = "") -> str:
         aiohttp.ClientSession(timeout=CALL_TIMEOUT, raise_for_status=True) as session,
         session.get(url, headers=headers, allow_redirects=False) as response,
     ):
-        body = await response.content.read(MAX_ANSWER)
-        if not response.content.at_eof() and len(body) == MAX_ANSWER:
+        body = b""
+        while part := await response.content.read(MAX_ANSWER + 1 - len(body)):
+            body += part  # one read returns what has arrived so far
+        if len(body) > MAX_ANSWER:
             raise ValueError("the answer is too long")
         return body.decode()
 

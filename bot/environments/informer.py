@@ -1,4 +1,4 @@
-"""Wake environments when their pods or StatefulSets change, and all of them when this worker starts."""
+"""Wake environments when their pods or StatefulSets change, and all of them when their watch begins."""
 
 import asyncio
 import logging
@@ -17,6 +17,7 @@ log = logging.getLogger(__name__)
 WATCHED = ("Pod", "StatefulSet")
 BATCH_SECONDS = 0.2  # further changes of the same environment are one wake
 REDIS_RETRY = 1.0  # seconds
+NAMESPACE_INTERVAL = 10.0  # seconds until a namespace that was configured meanwhile is watched
 
 
 class EnvironmentInformer:
@@ -28,17 +29,23 @@ class EnvironmentInformer:
         self._has_work = asyncio.Event()
 
     async def run(self) -> None:
-        """Watch until cancelled; return at once where no environments are configured."""
-        config = self._clients.config.environments
-        if config is None:
-            return
-        outage = Outage(self._clients.cluster, lambda: None)
+        """Watch the configured namespace, also one that is configured later, until cancelled."""
+        watched = set[str]()
         async with asyncio.TaskGroup() as group:
             group.create_task(self._wake())
-            for kind in WATCHED:
-                cache = Cache(kind, config.namespace, self.add)
-                watch = watch_forever(self._clients.cluster, cache, OURS, outage, on_fresh=lambda: None)
-                group.create_task(watch)
+            while True:
+                config = self._clients.config.environments
+                if config and config.namespace not in watched:
+                    watched.add(config.namespace)
+                    self._watch(config.namespace, group)
+                await asyncio.sleep(NAMESPACE_INTERVAL)
+
+    def _watch(self, namespace: str, group: asyncio.TaskGroup) -> None:
+        outage = Outage(self._clients.cluster, lambda: None)
+        for kind in WATCHED:
+            cache = Cache(kind, namespace, self.add)
+            watch = watch_forever(self._clients.cluster, cache, OURS, outage, on_fresh=lambda: None)
+            group.create_task(watch)
 
     def add(self, change: Change) -> None:
         self._changed.add(change.group[1])

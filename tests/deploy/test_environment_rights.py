@@ -4,6 +4,7 @@ import asyncio
 from contextlib import suppress
 from dataclasses import replace
 
+from bot.environments import informer
 from bot.environments.informer import EnvironmentInformer
 from bot.environments.requests import Verb
 from k8s.client import KubernetesClient
@@ -15,6 +16,7 @@ from tests.deploy.test_rights import WORKER, deployed, granted, used
 
 
 async def test_environments_use_exactly_their_role(redis, tmp_path, monkeypatch, wait_until):
+    monkeypatch.setattr(informer, "NAMESPACE_INTERVAL", 0.01)
     monkeypatch.setenv("KUBECONFIG", str(tmp_path / "kubeconfig"))
     async with World(redis).started() as world:
         rights = deployed("environments/rights.yaml")
@@ -51,7 +53,10 @@ async def whole_life(world):
 
 
 async def watch(world, server, wait_until):
+    configured, world.clients.config = world.clients.config, replace(world.clients.config, environments=None)
     task = asyncio.create_task(EnvironmentInformer(world.clients).run())
+    await asyncio.sleep(0)
+    world.clients.config = configured  # a changed file
     await wait_until(
         lambda: sum(each.verb == "watch" for each in server.granted) == 2, "pods and StatefulSets are watched"
     )

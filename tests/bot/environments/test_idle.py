@@ -1,5 +1,6 @@
 """Idle environments: what is measured, the warning, and the stop."""
 
+import asyncio
 from dataclasses import replace
 from datetime import timedelta
 
@@ -9,6 +10,7 @@ from aiohttp import web
 from bot.config.environments import EnvironmentIdle
 from bot.environments.activity import Activity, ServerUse, Use, code_server_use, cores, gpu_peak, jupyter_use
 from bot.environments.cluster import load
+from bot.environments.idle import TICK
 from bot.environments.idle_job import QUIET_KEY, IdleJob
 from bot.environments.requests import Verb
 from bot.gpus.models import Gpu, NoGpuDataError, PodUse
@@ -230,7 +232,13 @@ async def test_server_in_the_pod_is_asked_with_its_login_and_its_answer_is_limit
 
     async def answer(request):
         seen.append((request.path, request.headers.get("Authorization", "")[:6]))
-        return web.Response(text=answers[request.path])
+        response = web.StreamResponse()
+        await response.prepare(request)
+        text = answers[request.path].encode()
+        for part in (text[:1], text[1:]):  # what has arrived first is no whole answer
+            await response.write(part)
+            await asyncio.sleep(0.05)
+        return response
 
     port = int((await toy(answer)).rpartition(":")[2])
     async with World(redis).started() as world:
@@ -247,3 +255,10 @@ async def test_server_in_the_pod_is_asked_with_its_login_and_its_answer_is_limit
         answers["/api/status"] = "x" * 10**6
         assert await job._server(environment, pod) is None
         assert await job._server(environment, {"status": {"podIP": "evil.example"}}) is None
+
+
+async def test_measurements_begin_once_a_changed_configuration_asks_for_them(redis):
+    async with World(redis).started() as world:
+        configured = world.clients.config
+        world.clients.config = replace(configured, environments=None)
+        assert await IdleJob(world.clients, redis, Source()).run("now") == TICK
