@@ -10,7 +10,7 @@ from bot.config.policy import Config
 from bot.core.errors import RetryAfterError, UserError
 from bot.core.work_item import ItemKind, WorkItem
 from bot.environments.login import login
-from bot.environments.record import Environment, EnvironmentRecord, dump, read
+from bot.environments.record import Environment, EnvironmentRecord, Wanted, dump, read
 from bot.environments.spec import spec_of
 from k8s.client import Manifests
 from k8s.environments import (
@@ -80,9 +80,14 @@ async def save(
 ) -> Environment:
     """Write the record, and parts of the StatefulSet's spec in the same step.
 
+    An environment that shall not run loses its pod in this step. Otherwise one that is started again at once
+    would keep its old pod, with the login and the image of the start before.
+
     Raises RetryAfterError if it has changed since it was read: its item must run again.
     """
     meta = {"resourceVersion": environment.version, "annotations": {RECORD: dump(record)}}
+    if record.wanted is not Wanted.RUNNING and environment.replicas:
+        spec = {"replicas": 0}
     patch: Manifest = {"metadata": meta} | ({"spec": dict(spec)} if spec else {})
     try:
         saved = read(await clients.cluster.merge(ref_of(environment.manifest), patch))

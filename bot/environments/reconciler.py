@@ -63,15 +63,16 @@ class EnvironmentReconciler:
         if record.ts:
             await self._show(record, Observed())
         else:
-            await self.clients.slack.post_ephemeral(record.owner, NOT_IN_CHANNEL.format(record.name))
+            await self._tell(record.owner, NOT_IN_CHANNEL.format(record.name))
         await self.clients.cluster.delete(ref_of(environment.manifest), uid=environment.uid)
 
     async def _scale(self, environment: Environment) -> Environment:
         record = environment.record
-        if record.wanted is Wanted.STOPPED and environment.replicas:
-            return await self._save(environment, record, {"replicas": 0})
         if record.wanted is Wanted.STOPPED or environment.replicas:
             return environment
+        before = await cluster.pod_of(record.name, self.clients)
+        if before and "deletionTimestamp" not in before["metadata"]:
+            return environment  # its controller would keep the pod of the start before
         try:
             return await cluster.start_pod(environment, self.clients)
         except UserError as error:
@@ -117,16 +118,20 @@ class EnvironmentReconciler:
         after = replace(record, node=seen.node, ready_at=ready_at, took=record.took or took)
         return environment if after == record else await self._save(environment, after)
 
+    async def _tell(self, user: str, text: str) -> None:
+        try:
+            await self.clients.slack.post_ephemeral(user, text)
+        except (NotInChannelError, MessageRejectedError) as error:
+            log.warning("can't tell %s about an environment: %s", user, error)
+
     async def _show(self, record: EnvironmentRecord, seen: Observed) -> None:
         try:
             await self.clients.slack.update(record.channel, record.ts, message(record, seen))
         except (NotInChannelError, MessageRejectedError) as error:
             log.warning("can't update the message of environment %s: %s", record.name, error)
 
-    async def _save(
-        self, environment: Environment, record: EnvironmentRecord, spec: Manifest | None = None
-    ) -> Environment:
-        return await cluster.save(environment, record, self.clients, spec)
+    async def _save(self, environment: Environment, record: EnvironmentRecord) -> Environment:
+        return await cluster.save(environment, record, self.clients)
 
 
 @dataclass(frozen=True)

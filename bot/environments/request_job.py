@@ -1,26 +1,29 @@
 """Handle requests about environments: check them against all others, write what is wanted, and answer.
 
 One work item handles all of them, one after another, so that two starts can't both pass a limit. A request is
-removed after it was handled; a worker that dies before repeats it, which changes nothing.
+removed after it was handled; a worker that dies before repeats it, which changes nothing. A request of a
+newer Sweepbot waits for that version, while those after it are handled.
 """
 
 import logging
 from dataclasses import dataclass, replace
 from datetime import timedelta
 
+from redis.exceptions import RedisError
 from slack_sdk.errors import SlackApiError
 
 from bot.clients import Clients
 from bot.config.environment_keys import NAME
 from bot.config.teams import team_of
 from bot.core.errors import RetryAfterError, UserError
+from bot.core.stored_format import NewerFormatError
 from bot.core.wording import did_you_mean, listed
 from bot.environments import access, cluster
 from bot.environments.idle import unwarned
 from bot.environments.message import listing
 from bot.environments.permissions import denial, size_denial, start_denial
 from bot.environments.record import Environment, EnvironmentRecord, Wanted
-from bot.environments.requests import EnvironmentRequest, RequestStore, Verb
+from bot.environments.requests import EnvironmentRequest, RequestStore, Verb, load
 from bot.runtime.audit import audit
 from bot.slack.client import MessageRejectedError, NotInChannelError
 from bot.slack.mrkdwn import code, mention
@@ -39,9 +42,18 @@ class RequestJob:
     requests: RequestStore
 
     async def run(self, _: str) -> timedelta | None:
-        for request in await self.requests.all():
+        """Handle all requests. Raises NewerFormatError, at the end, for one of a newer version."""
+        newer: NewerFormatError | None = None
+        for stored in await self.requests.all():
+            try:
+                request = load(stored)
+            except NewerFormatError as error:
+                newer = error
+                continue
             await self._handle(request)
-            await self.requests.remove(request)
+            await self.requests.remove(stored)
+        if newer:
+            raise newer
         return None
 
     async def _handle(self, request: EnvironmentRequest) -> None:
@@ -54,7 +66,7 @@ class RequestJob:
             if not error.permanent:
                 raise
             answer = f"The cluster rejected the request: {self.clients.mask(error.message)}"
-        except (UnreachableError, RetryAfterError):
+        except (UnreachableError, RetryAfterError, RedisError):
             raise
         except Exception:
             log.exception("can't handle a request about environments: %s", request.verb)
@@ -63,7 +75,10 @@ class RequestJob:
             await self._answer(request, answer)
 
     async def _answer(self, request: EnvironmentRequest, answer: str) -> None:
+        """Show it in the modal that waits for it, or below the command."""
         try:
+            if request.view:
+                return await access.show_refusal(request.view, answer, self.clients)
             await self.clients.slack.post_ephemeral(request.user, answer, request.response_url)
         except (SlackApiError, NotInChannelError, MessageRejectedError) as error:
             log.warning("Slack rejected an answer about environments: %s", error)
@@ -81,9 +96,6 @@ class RequestJob:
         environment = self._chosen(request, everything)
         if refusal := denial(request.user, request.verb, environment.record, self.clients.config):
             self._audit(request, environment.record.name, refusal)
-            if request.view:
-                await access.show_refusal(request.view, refusal, self.clients)
-                return ""
             return refusal
         self._audit(request, environment.record.name)
         if request.verb is Verb.OPEN:

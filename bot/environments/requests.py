@@ -1,19 +1,22 @@
 """Requests about environments, from a command, a form, or a button, and their list in Redis.
 
-environments:commands   list: requests for the next run of the item `environment-commands: now`
+environments:commands   list: requests for the next run of the item `environment-commands: now`; expires a day
+                        after the last one, because a start that comes later would surprise
 """
 
 from dataclasses import dataclass
+from datetime import timedelta
 from enum import StrEnum
 
-from pydantic import TypeAdapter
 from redis.asyncio import Redis
 
+from bot.core.stored_format import parse, strict_adapter
 from bot.core.work_item import ItemKind, WorkItem
 from bot.storage.work_queue import Queue, text
 
 ITEM = WorkItem(ItemKind.ENVIRONMENT_COMMANDS, "now")
 REQUESTS_KEY = "sweepbot:environments:commands"
+KEEP = timedelta(days=1)
 
 
 class Verb(StrEnum):
@@ -45,7 +48,7 @@ class EnvironmentRequest:
     view: str = ""  # open: id of the modal
 
 
-_REQUEST: TypeAdapter[EnvironmentRequest] = TypeAdapter(EnvironmentRequest)
+_REQUEST = strict_adapter(EnvironmentRequest)
 
 
 class RequestStore:
@@ -55,16 +58,21 @@ class RequestStore:
         self._redis, self._queue = redis, queue
 
     async def add(self, request: EnvironmentRequest) -> None:
-        await self._redis.rpush(REQUESTS_KEY, _dump(request))
+        stored = _REQUEST.dump_json(request, exclude_defaults=True).decode()
+        async with self._redis.pipeline(transaction=True) as both:
+            both.rpush(REQUESTS_KEY, stored)
+            both.expire(REQUESTS_KEY, KEEP)
+            await both.execute()
         await self._queue.add(ITEM)
 
-    async def all(self) -> list[EnvironmentRequest]:
-        """Return the requests that were not handled yet, oldest first."""
-        return [_REQUEST.validate_json(text(each)) for each in await self._redis.lrange(REQUESTS_KEY, 0, -1)]
+    async def all(self) -> list[str]:
+        """Return the requests that were not handled yet, oldest first, each as `load` reads it."""
+        return [text(each) for each in await self._redis.lrange(REQUESTS_KEY, 0, -1)]
 
-    async def remove(self, request: EnvironmentRequest) -> None:
-        await self._redis.lrem(REQUESTS_KEY, 1, _dump(request))
+    async def remove(self, stored: str) -> None:
+        await self._redis.lrem(REQUESTS_KEY, 1, stored)
 
 
-def _dump(request: EnvironmentRequest) -> str:
-    return _REQUEST.dump_json(request, exclude_defaults=True).decode()
+def load(stored: str) -> EnvironmentRequest:
+    """Raises NewerFormatError for a request that only a newer version can read completely."""
+    return parse(_REQUEST, stored, "a request about environments")

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from bot.config.policy import Launch
-from bot.environments.requests import Verb
+from bot.environments.requests import Verb, load
 from bot.slack.mrkdwn import cut
 from handlers.slash_env import _delete_home, _submitted, names_an_environment, on_env
 from tests.bot.environments.world import ENVIRONMENTS
@@ -37,7 +37,7 @@ class Place:
         return cut(said[0])
 
     async def queued(self):
-        return await self.context.environments.all()
+        return [load(each) for each in await self.context.environments.all()]
 
 
 @pytest.fixture

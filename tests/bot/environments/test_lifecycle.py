@@ -1,10 +1,18 @@
 """Environments from their start to their deletion, in memory."""
 
-import pytest
+import base64
 
+import pytest
+from redis.exceptions import ConnectionError as RedisConnectionError
+
+from bot.core.errors import RetryAfterError
 from bot.core.masking import Mask
+from bot.core.stored_format import NewerFormatError
 from bot.environments.login import login
-from bot.environments.requests import Verb
+from bot.environments.record import Wanted
+from bot.environments.request_job import RequestJob
+from bot.environments.requests import REQUESTS_KEY, EnvironmentRequest, Verb
+from bot.slack.client import MessageRejectedError
 from local.kubernetes.kinds import timestamp
 from tests.bot.environments.world import NAMESPACE, World
 from tests.bot.factories import ADMIN, OWNER, STRANGER
@@ -218,3 +226,83 @@ def unscheduled(world, message):
     condition |= {"lastTransitionTime": timestamp(world.now)}
     status = {"phase": "Pending", "conditions": [condition]}
     world.kubernetes.patch("Pod", NAMESPACE, "env-lab-0", {"status": status}, subresource="status")
+
+
+async def test_stop_and_start_at_once_replace_the_pod_and_its_login(world):
+    await world.ask(Verb.START)
+    await world.ready()
+    pod = world.pod()["metadata"]["uid"]
+    for verb in (Verb.STOP, Verb.START):
+        options = {"name": "lab", "channel": "C1", "request_id": f"{verb}-again"}
+        await world.requests.add(EnvironmentRequest(verb=verb, user=OWNER, **options))
+    await world.rounds(3)
+    await world.end_pod()
+    await world.ready()
+    assert world.pod()["metadata"]["uid"] != pod
+    uid = world.kubernetes.get("StatefulSet", NAMESPACE, "env-lab")["metadata"]["uid"]
+    secret = world.kubernetes.get("Secret", NAMESPACE, "env-lab")
+    assert base64.b64decode(secret["data"]["login"]).decode() == login("xoxb-1", uid, 2)
+
+
+async def test_deleted_environment_releases_its_gpus_while_slack_is_down(world):
+    await world.ask(Verb.START)
+    await world.ready()
+    world.slack.update_error = RetryAfterError("Slack is down", 5)
+    await world.ask(Verb.DELETE)
+    assert "deletionTimestamp" in world.pod()["metadata"]
+    world.slack.update_error = None
+    await world.end_pod()
+    assert world.objects() == [HOME]
+
+
+async def test_deletion_ends_although_slack_rejects_the_message_to_its_owner(world):
+    world.slack.invited, world.slack.answer_error = False, MessageRejectedError("messages_tab_disabled")
+    await world.ask(Verb.START)
+    assert world.objects() == []
+
+
+async def test_other_image_with_another_port_is_reached_by_the_same_service(world):
+    await world.ask(Verb.START)
+    await world.ready()
+    await world.ask(Verb.STOP)
+    await world.end_pod()
+    await world.ask(Verb.START, image="code", request_id="again")
+    [service] = world.kubernetes.get("Service", NAMESPACE, "env-lab")["spec"]["ports"]
+    [rule] = world.kubernetes.get("Ingress", NAMESPACE, "env-lab")["spec"]["rules"]
+    [container] = world.pod()["spec"]["containers"]
+    ports = {each["name"]: each["containerPort"] for each in container["ports"]}
+    assert ports[service["targetPort"]] == 8080
+    [path] = rule["http"]["paths"]
+    assert path["backend"]["service"]["port"]["number"] == service["port"]
+
+
+@pytest.mark.parametrize(
+    "newer", ['{"verb":"clone","user":"U1"}', f'{{"verb":"stop","user":"{OWNER}","name":"lab","why":"x"}}']
+)
+async def test_request_of_a_newer_version_waits_for_it_and_blocks_no_other(world, newer):
+    await world.redis.rpush(REQUESTS_KEY, newer)
+    await world.ask(Verb.START)
+    assert world.record().wanted is Wanted.RUNNING
+    assert await world.requests.all() == [newer]
+    with pytest.raises(NewerFormatError):
+        await RequestJob(world.clients, world.requests).run("now")
+
+
+async def test_request_is_repeated_if_redis_is_lost_while_it_is_handled(world, monkeypatch):
+    async def lost(_):
+        raise RedisConnectionError
+
+    options = {"name": "lab", "channel": "C1", "request_id": "once"}
+    await world.requests.add(EnvironmentRequest(verb=Verb.START, user=OWNER, **options))
+    [stored] = await world.requests.all()
+    monkeypatch.setattr(world.queue, "add", lost)
+    with pytest.raises(RedisConnectionError):
+        await RequestJob(world.clients, world.requests).run("now")
+    assert await world.requests.all() == [stored]
+    assert world.slack.answers == []
+
+
+async def test_modal_shows_why_nothing_opens(world):
+    await world.ask(Verb.OPEN, name="other", view="V1")
+    assert "No environment `other`" in str(world.slack.views["V1"])
+    assert world.slack.answers == []

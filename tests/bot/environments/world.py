@@ -9,6 +9,7 @@ from typing import Any
 from bot.clients import Clients
 from bot.config.environments import EnvironmentConfig, EnvironmentImage
 from bot.core.errors import RetryAfterError
+from bot.core.stored_format import NewerFormatError
 from bot.environments.reconciler import EnvironmentReconciler
 from bot.environments.record import read
 from bot.environments.request_job import RequestJob
@@ -50,6 +51,8 @@ class FakeSlack:
         self.invited = True
         self.replies: list[str] = []
         self.reply_error: Exception | None = None
+        self.update_error: Exception | None = None
+        self.answer_error: Exception | None = None
 
     async def reply(self, channel: str, thread: str, message: str) -> str:
         if self.reply_error:
@@ -65,9 +68,13 @@ class FakeSlack:
         return ts
 
     async def update(self, channel: str, ts: str, message: Any) -> None:
+        if self.update_error:
+            raise self.update_error
         self.messages[ts].append(message)
 
     async def post_ephemeral(self, user: str, message: str, response_url: str = "") -> None:
+        if self.answer_error:
+            raise self.answer_error
         self.answers.append((user, message))
 
     async def update_view(self, view: str, content: dict[str, Any]) -> None:
@@ -122,7 +129,7 @@ class World:
             await self.round()
 
     async def round(self) -> None:
-        with contextlib.suppress(WorkerCrash, RetryAfterError, ApiError):
+        with contextlib.suppress(WorkerCrash, RetryAfterError, ApiError, NewerFormatError):
             await RequestJob(self.clients, self.requests).run("now")
         for each in self.kubernetes.list("StatefulSet", NAMESPACE):
             with contextlib.suppress(WorkerCrash, RetryAfterError):
