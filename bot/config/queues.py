@@ -39,7 +39,7 @@ PRIORITY_KEYS: Keys = {
 
 @dataclass(frozen=True, kw_only=True)
 class Grant:
-    """A queue or a priority, and who can use it besides admins. Neither teams nor people: everyone."""
+    """A queue or a priority, and who can use it in addition to admins. Neither teams nor people: everyone."""
 
     name: str
     teams: tuple[str, ...] = ()

@@ -82,8 +82,8 @@ def _details(record: EnvironmentRecord, seen: Observed) -> list[str]:
         return ["No GPUs are allocated. The home is kept."]
     if seen.stage is not Stage.READY and seen.problem:
         fix = f"\n*Fix:* {seen.problem.fix}" if seen.problem.fix else ""
-        said = f"\n> {quoted(seen.problem.detail, 500)}" if seen.problem.detail else ""
-        return [f"{seen.problem.text}{fix}{said}"]
+        quote = f"\n> {quoted(seen.problem.detail, 500)}" if seen.problem.detail else ""
+        return [f"{seen.problem.text}{fix}{quote}"]
     return [_idle(record)] if record.warned_at else []
 
 

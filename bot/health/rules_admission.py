@@ -95,7 +95,7 @@ def queued(evidence: TrialEvidence) -> Diagnosis | None:
     found, place = read_workload(evidence.workload), _place(evidence.position)
     if not found.active:
         text = "Held in its queue: the Workload is inactive."
-        fix = "Run `/sweep queue release`, or ask an admin if nobody held the sweep."
+        fix = "If the sweep is held, run `/sweep queue release`; otherwise, ask an admin."
         return evidence.found("parked", text, fix, words, soft=True, report_at=late)
     if found.checks:
         text = "Kueue reserved quota and waits for machines."

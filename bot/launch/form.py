@@ -39,8 +39,8 @@ TOGGLE_INLINE, EDIT, CHECK_AGAIN = "sweep_write", "sweep_change", "sweep_again" 
 
 MAX_INPUT = 3000  # characters: Slack's limit for an input
 MAX_METADATA = 3000
-MAX_OPTION, MAX_PROFILES = 75, 99  # characters of an option of a menu; its options besides the default
-MAX_QUEUES = 99  # in a menu, besides the default: Slack's limit is 100
+MAX_OPTION, MAX_PROFILES = 75, 99  # characters of an option of a menu; its options without the default
+MAX_QUEUES = 99  # in a menu, without the default: Slack's limit is 100
 MAX_FIELD_ERROR = 1000  # characters of the error below an input
 FIELDS = {
     *("repo", "branch", "space", "text", "seeds", "profile", "gpus", "parallel", "trials"),

@@ -56,7 +56,7 @@ class Figures:
         entries = await self._store.listed()
         phases = Counter(entry.phase for entry in entries)
         for phase in Phase:
-            SWEEPS.labels(phase).set(phases[phase])
+            SWEEPS.labels(phase.name.lower()).set(phases[phase])  # records store some older names
         UNSENT.set(sum(entry.unsent for entry in entries))
 
 

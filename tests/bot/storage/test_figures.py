@@ -57,6 +57,7 @@ async def test_sweeps_are_counted_by_phase_with_their_unsent_messages(redis):
     await figures.refresh()
     assert value("sweepbot_sweeps", phase=Phase.RECEIVED) == 1
     assert value("sweepbot_sweeps", phase=Phase.REFUSED) == 1
+    assert value("sweepbot_sweeps", phase="pending") == 0  # as in messages, not as stored
     assert value("sweepbot_messages_waiting") == 1
 
 
