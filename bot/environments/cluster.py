@@ -1,4 +1,7 @@
-"""Read and write environments in the cluster. Functions raise ApiError and UnreachableError."""
+"""Read and write environments in the cluster.
+
+Functions raise ApiError, UnreachableError, and NewerFormatError: a newer worker must go on.
+"""
 
 import logging
 from collections.abc import Mapping

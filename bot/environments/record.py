@@ -5,8 +5,7 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Any, Self
 
-from pydantic import TypeAdapter
-
+from bot.core.stored_format import NewerFormatError, parse, strict_adapter
 from k8s.environments import RECORD
 from k8s.objects import Manifest
 
@@ -72,7 +71,7 @@ class Environment:
     manifest: Manifest
 
 
-_RECORD: TypeAdapter[EnvironmentRecord] = TypeAdapter(EnvironmentRecord)
+_RECORD = strict_adapter(EnvironmentRecord)
 
 
 def dump(record: EnvironmentRecord) -> str:
@@ -80,13 +79,18 @@ def dump(record: EnvironmentRecord) -> str:
 
 
 def read(found: Manifest) -> Environment | None:
-    """Return the environment; None if it is being deleted, or has no record that this version can read."""
+    """Return the environment; None if it is being deleted, or has no valid record.
+
+    Raises NewerFormatError for the record of a newer version: a save would drop what only that one knows.
+    """
     meta = found["metadata"]
-    try:
-        record = _RECORD.validate_json((meta.get("annotations") or {}).get(RECORD, ""))
-    except ValueError:
-        return None
     if "deletionTimestamp" in meta:
+        return None
+    try:
+        record = parse(_RECORD, (meta.get("annotations") or {}).get(RECORD, ""), meta["name"])
+    except NewerFormatError:
+        raise
+    except ValueError:
         return None
     return Environment(
         record=record,

@@ -66,7 +66,7 @@ class RequestJob:
             if not error.permanent:
                 raise
             answer = f"The cluster rejected the request: {self.clients.mask(error.message)}"
-        except (UnreachableError, RetryAfterError, RedisError):
+        except (UnreachableError, RetryAfterError, RedisError, NewerFormatError):
             raise
         except Exception:
             log.exception("can't handle a request about environments: %s", request.verb)

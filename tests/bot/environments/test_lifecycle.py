@@ -1,6 +1,7 @@
 """Environments from their start to their deletion, in memory."""
 
 import base64
+import json
 
 import pytest
 from redis.exceptions import ConnectionError as RedisConnectionError
@@ -9,10 +10,12 @@ from bot.core.errors import RetryAfterError
 from bot.core.masking import Mask
 from bot.core.stored_format import NewerFormatError
 from bot.environments.login import login
+from bot.environments.reconciler import EnvironmentReconciler
 from bot.environments.record import Wanted
 from bot.environments.request_job import RequestJob
-from bot.environments.requests import REQUESTS_KEY, EnvironmentRequest, Verb
+from bot.environments.requests import REQUESTS_KEY, EnvironmentRequest, Verb, load
 from bot.slack.client import MessageRejectedError
+from k8s.environments import RECORD
 from local.kubernetes.kinds import timestamp
 from tests.bot.environments.world import NAMESPACE, World
 from tests.bot.factories import ADMIN, OWNER, STRANGER
@@ -306,3 +309,22 @@ async def test_modal_shows_why_nothing_opens(world):
     await world.ask(Verb.OPEN, name="other", view="V1")
     assert "No environment `other`" in str(world.slack.views["V1"])
     assert world.slack.answers == []
+
+
+async def test_record_of_a_newer_version_is_left_to_it(world):
+    await world.ask(Verb.START)
+    [before] = world.kubernetes.list("StatefulSet")
+    stored = json.loads(before["metadata"]["annotations"][RECORD]) | {"color": "blue"}
+    patch = {"metadata": {"annotations": {RECORD: json.dumps(stored)}}}
+    world.kubernetes.patch("StatefulSet", NAMESPACE, "env-lab", patch)
+    request = EnvironmentRequest(verb=Verb.STOP, user=OWNER, name="lab")
+    await world.requests.add(request)
+    for job, key in (
+        (RequestJob(world.clients, world.requests), "now"),
+        (EnvironmentReconciler(world.clients), "lab"),
+    ):
+        with pytest.raises(NewerFormatError):
+            await job.run(key)
+    [after] = world.kubernetes.list("StatefulSet")
+    assert json.loads(after["metadata"]["annotations"][RECORD]) == stored
+    assert [load(each) for each in await world.requests.all()] == [request]
