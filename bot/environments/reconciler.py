@@ -122,7 +122,7 @@ class EnvironmentReconciler:
         try:
             await self.clients.slack.post_ephemeral(user, text)
         except (NotInChannelError, MessageRejectedError) as error:
-            log.warning("can't tell %s about an environment: %s", user, error)
+            log.warning("can't notify %s about an environment: %s", user, error)
 
     async def _show(self, record: EnvironmentRecord, seen: Observed) -> None:
         try:

@@ -60,7 +60,7 @@ class RunWriter:
         self._not_before = 0.0
 
     async def complete(self, results: SweepResults, tags: Mapping[str, str]) -> Completion:
-        """Complete the runs. Raises MlflowUnavailableError. `tags`: of new runs, without their names."""
+        """Complete the runs. Raises MlflowUnavailableError. `tags`: of new runs; their names are separate."""
         if monotonic() < self._not_before:
             raise MlflowUnavailableError("the last call failed")
         call = asyncio.get_running_loop().run_in_executor(self._thread, self._complete, results, tags)
