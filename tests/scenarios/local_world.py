@@ -1,4 +1,4 @@
-"""A world with a Sweepbot in it, as the people of a lab meet it: what they type, and what they then read.
+"""A world with a Sweepbot in it, as its users meet it: what they type, and what they then read.
 
 The repository in it is the digits example and small programs beside it, which train in a blink or for ever.
 """

@@ -18,7 +18,7 @@ TINY = SPACE.format(flags="", parallel=1, trials=2)
 BASE = "FROM python:3.11-slim\n"
 
 
-@pytest_asyncio.fixture(scope="module", loop_scope="module", name="lab")
+@pytest_asyncio.fixture(scope="module", loop_scope="module", name="instance")
 async def _lab(tmp_path_factory: pytest.TempPathFactory, mlflow_url: str) -> AsyncIterator[Instance]:
     folder = tmp_path_factory.mktemp("builds")
     async with world(folder, mlflow_url) as here:

@@ -27,7 +27,7 @@ parameters:
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def here(tmp_path_factory, mlflow_url):
-    async with instance(tmp_path_factory.mktemp("lab"), mlflow_url) as made:
+    async with instance(tmp_path_factory.mktemp("instance"), mlflow_url) as made:
         made.commit("Spaces to control", {"sweeps/more.yaml": MORE, "sweeps/queue.yaml": QUEUE})
         yield made
 

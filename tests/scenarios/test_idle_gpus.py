@@ -22,9 +22,9 @@ parameters:
 """
 
 
-@pytest_asyncio.fixture(scope="module", loop_scope="module", name="lab")
+@pytest_asyncio.fixture(scope="module", loop_scope="module", name="instance")
 async def _lab(tmp_path_factory: pytest.TempPathFactory, mlflow_url: str) -> AsyncIterator[Instance]:
-    async with instance(tmp_path_factory.mktemp("lab"), mlflow_url) as made:
+    async with instance(tmp_path_factory.mktemp("instance"), mlflow_url) as made:
         made.commit("Add a space whose trainings wait", {"sweeps/asleep.yaml": SPACE})
         yield made
 

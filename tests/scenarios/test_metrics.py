@@ -79,9 +79,9 @@ FILES = {
 }
 
 
-@pytest_asyncio.fixture(scope="module", loop_scope="module", name="lab")
+@pytest_asyncio.fixture(scope="module", loop_scope="module", name="instance")
 async def _lab(tmp_path_factory: pytest.TempPathFactory, mlflow_url: str) -> AsyncIterator[Instance]:
-    async with instance(tmp_path_factory.mktemp("lab"), mlflow_url) as made:
+    async with instance(tmp_path_factory.mktemp("instance"), mlflow_url) as made:
         stopped = STOPPED.format(path=str(made.here.folder / "count"))
         made.commit("Add programs that print and write metrics", FILES | {"stopped.py": stopped})
         yield made

@@ -23,9 +23,9 @@ ADA = "U01ADALOVEL"
 SLOW = "FROM python:3.11-slim\nWORKDIR /app\nCOPY . .\nRUN sleep {seconds}\n"
 
 
-@pytest_asyncio.fixture(scope="module", loop_scope="module", name="lab")
+@pytest_asyncio.fixture(scope="module", loop_scope="module", name="instance")
 async def _lab(tmp_path_factory: pytest.TempPathFactory, mlflow_url: str) -> AsyncIterator[Instance]:
-    async with instance(tmp_path_factory.mktemp("lab"), mlflow_url) as made:
+    async with instance(tmp_path_factory.mktemp("instance"), mlflow_url) as made:
         yield made
 
 
