@@ -44,6 +44,6 @@ def queueing(request: SweepRequest, who: Member, config: Config) -> Queueing:
     priority = request.priority or policy.default_priority
     if queue and (refusal := queue_denial(queue, who, policy)):
         raise UserError(refusal, field="queue")
-    if request.priority and (refusal := priority_denial(priority, who, policy)):
+    if priority and (refusal := priority_denial(priority, who, policy)):
         raise UserError(refusal, field="priority")
     return Queueing(queue=queue, priority=priority, priority_class=policy.priority_class(priority))

@@ -144,6 +144,15 @@ def test_queueing_without_permission_raises_the_reason():
         assert raised.value.field == field
 
 
+def test_queueing_checks_the_default_priority_too():
+    config = parse_config(
+        FILE.replace("{class: sweeps-normal}", "{class: sweeps-normal, people: [UOWNER]}"), "c"
+    )
+    assert queueing(REQUEST, queue_member(OWNER, config), config).priority == "normal"
+    with pytest.raises(UserError, match="Priority normal is for"):
+        queueing(REQUEST, queue_member(STRANGER, config), config)
+
+
 @pytest.mark.parametrize(
     ("text", "error"),
     [
