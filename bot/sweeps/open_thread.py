@@ -10,7 +10,10 @@ from bot.messages.parent import Links, parent
 from bot.slack.client import NotInChannelError
 from bot.sweeps.durable_record import DurableRecord, Save
 
-NOT_IN_CHANNEL = "Sweepbot isn't in that channel. Run `/invite @sweepbot` there (the app's name can differ), then try again."
+NOT_IN_CHANNEL = (
+    "Sweepbot isn't in that channel. Run `/invite @sweepbot` there (the app's name can differ), then try "
+    "again."
+)
 
 
 async def open_thread(sweep: SweepRecord, clients: Clients, record: DurableRecord, save: Save) -> SweepRecord:
