@@ -26,7 +26,7 @@ from bot.environments.form import (
     typed_home,
 )
 from bot.environments.permissions import NOT_CONFIGURED, start_denial
-from bot.environments.requests import EnvironmentRequest, Verb
+from bot.environments.requests import EnvironmentRequest, Verb, write_audit
 from bot.slack.blocks import View, modal, section
 from bot.slack.mrkdwn import code, cut, plain
 from handlers.buttons import Handler
@@ -117,6 +117,7 @@ async def _open(
 async def _queue(context: HandlerContext, request: EnvironmentRequest) -> str:
     if request.verb is Verb.START:
         if refusal := start_denial(request.user, request.channel, context.config):
+            write_audit(request, request.name, refusal)
             return refusal
         request = _with_name(request)
     async with asyncio.timeout(ACK_TIMEOUT):
@@ -216,6 +217,7 @@ async def _submitted(context: HandlerContext, body: Body) -> Body:
     try:
         request = _with_name(read_form(view, request, config))
         if refusal := start_denial(request.user, request.channel, context.config):
+            write_audit(request, request.name, refusal)
             return _updated(form(request.channel, config, refusal))
         await _queue(context, request)
     except UserError as error:

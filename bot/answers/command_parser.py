@@ -173,7 +173,7 @@ def _chosen(
     if len(fits) == 1:
         return replace(parsed, sweep=fits[0])
     if fits:
-        raise UserError(f"`{parsed.sweep}` matches several sweeps: {_listed(fits)}.")
+        raise UserError(f"`{parsed.sweep}` matches several sweeps. Name one: {_listed(fits)}.")
     if by_trial := _of_trial(parsed, user, there):
         return by_trial
     if parsed.sweep.count("-") >= 2 and SWEEP_ID.fullmatch(parsed.sweep):  # perhaps only in the cluster

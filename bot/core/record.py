@@ -16,6 +16,7 @@ from bot.core.request import Requester, SweepRequest
 from bot.core.seeds import EarlierSeeds
 from bot.core.stopping import EarlyStop, Rungs
 from bot.core.stored_format import StoredFormat
+from k8s.kueue import QUEUE_LABEL
 
 
 class Phase(StrEnum):
@@ -114,6 +115,12 @@ class SweepRecord:
     def draining(self) -> bool:
         """Whether no new trials start."""
         return bool(self.drained_by) or self.out_of_time
+
+    @property
+    def queue_and_priority(self) -> tuple[str, str]:
+        """The queue and the priority that new trials get: as planned, or as changed by a user."""
+        queue, priority = (self.plan.queue, self.plan.priority) if self.plan else ("", "")
+        return self.queueing.labels.get(QUEUE_LABEL) or queue, self.queueing.priority or priority
 
     def to(self, phase: Phase, now: datetime, *events: Event, **changes: Any) -> Self:
         return replace(self, phase=phase, since=now, outbox=self.outbox + events, **changes)

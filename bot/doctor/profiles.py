@@ -23,7 +23,7 @@ async def profiles(cluster: KubernetesClient, config: Config) -> list[Finding]:
 
 
 def too_large(config: Config, machines: list[Machine]) -> list[Finding]:
-    fix = "change it under `profiles`, or declare its autoscaled pool under `pools`, in SWEEPBOT_CONFIG"
+    fix = "change it under profiles:, or declare its autoscaled pool under pools:, in SWEEPBOT_CONFIG"
     found = unfitting(config, machines)
     return [broken(CHECK, f"{each.name} fits no machine. {why}", fix) for each, why in found]
 
@@ -38,5 +38,5 @@ def _classes(config: Config) -> list[tuple[str, str]]:
 async def _missing(cluster: KubernetesClient, kind: str, name: str) -> Finding | None:
     if await cluster.get(Ref(kind, "", name)):
         return None
-    fix = f"kubectl get {kind.lower()}  # then change `profiles` in SWEEPBOT_CONFIG, or create it"
+    fix = f"kubectl get {kind.lower()}  # then change profiles: in SWEEPBOT_CONFIG, or create it"
     return broken(CHECK, f"{kind} {name} doesn't exist", fix)

@@ -28,8 +28,8 @@ async def queues(cluster: KubernetesClient, settings: Settings, config: Config) 
     except ApiError as error:
         if error.status != 404:
             raise
-        fix = "https://kueue.sigs.k8s.io/docs/installation, or remove `queues:`"
-        return [broken(CHECK, "not installed; `queues:` needs it", fix)]
+        fix = "https://kueue.sigs.k8s.io/docs/installation, or remove queues:"
+        return [broken(CHECK, "not installed; queues: needs it", fix)]
     found = local_queues(names, namespaces, local)
     found += await _cluster_queues(cluster, local)
     found += await _classes(cluster, policy)

@@ -23,8 +23,7 @@ from bot.environments.idle import unwarned
 from bot.environments.message import listing
 from bot.environments.permissions import denial, size_denial, start_denial
 from bot.environments.record import Environment, EnvironmentRecord, Wanted
-from bot.environments.requests import EnvironmentRequest, RequestStore, Verb, load
-from bot.runtime.audit import audit
+from bot.environments.requests import EnvironmentRequest, RequestStore, Verb, load, write_audit
 from bot.slack.client import MessageRejectedError, NotInChannelError
 from bot.slack.mrkdwn import code, mention
 from k8s.environments import home_ref
@@ -95,9 +94,9 @@ class RequestJob:
                 return await self._delete_home(request, everything)
         environment = self._chosen(request, everything)
         if refusal := denial(request.user, request.verb, environment.record, self.clients.config):
-            self._audit(request, environment.record.name, refusal)
+            write_audit(request, environment.record.name, refusal)
             return refusal
-        self._audit(request, environment.record.name)
+        write_audit(request, environment.record.name)
         if request.verb is Verb.OPEN:
             await access.show(request.view, environment, self.clients)
             return ""
@@ -134,16 +133,15 @@ class RequestJob:
         return ""
 
     async def _start(self, request: EnvironmentRequest, everything: list[Environment]) -> str:
-        if refusal := start_denial(request.user, request.channel, self.clients.config):
-            raise UserError(refusal)
+        _allow(request, request.name, start_denial(request.user, request.channel, self.clients.config))
         existing = next((each for each in everything if each.record.name == request.name), None)
         if existing is None and not request.name:
             existing = self._repeated(request, everything)
         if existing:
             return await self._start_again(request, existing, everything)
         record = await self._new(request, everything)
-        self._check_size(record, everything)
-        self._audit(request, record.name)
+        self._check_size(request, record, everything)
+        write_audit(request, record.name)
         await cluster.create(record, self.clients)
         await self.clients.queue.add(cluster.item(record.name))
         return ""
@@ -157,7 +155,7 @@ class RequestJob:
     ) -> str:
         record = environment.record
         if refusal := denial(request.user, Verb.START, record, self.clients.config):
-            self._audit(request, record.name, refusal)
+            write_audit(request, record.name, refusal)
             return f"{refusal} To start your own, use another name."
         if record.request_id == request.request_id:
             await self.clients.queue.add(cluster.item(record.name))
@@ -180,8 +178,8 @@ class RequestJob:
                 "environment; its home is kept."
             )
         after = record.start(self.clients.now(), **changes)
-        self._check_size(after, everything)
-        self._audit(request, record.name)
+        self._check_size(request, after, everything)
+        write_audit(request, record.name)
         await cluster.save(environment, after, self.clients)
         await self.clients.queue.add(cluster.item(record.name))
         return ""
@@ -214,10 +212,11 @@ class RequestJob:
             since=self.clients.now(),
         )
 
-    def _check_size(self, record: EnvironmentRecord, everything: list[Environment]) -> None:
+    def _check_size(
+        self, request: EnvironmentRequest, record: EnvironmentRecord, everything: list[Environment]
+    ) -> None:
         others = [each.record for each in everything if each.record.name != record.name]
-        if refusal := size_denial(record.owner, record, others, self.clients.config):
-            raise UserError(refusal)
+        _allow(request, record.name, size_denial(record.owner, record, others, self.clients.config))
 
     async def _list(self, request: EnvironmentRequest, everything: list[Environment]) -> str:
         config, user = self.clients.config, request.user
@@ -234,6 +233,8 @@ class RequestJob:
         if request.which == "idle":
             ours = [each for each in ours if each.record.warned_at]
             title = f"Idle environments of team {team}" if team else "All idle environments"
+            if not ours:
+                return f"{title}: none."
         return listing([_with_state(each) for each in ours], [], title)
 
     async def _unused_homes(self, user: str, everything: list[Environment]) -> list[tuple[str, str]]:
@@ -251,24 +252,21 @@ class RequestJob:
             return f"No home {code(request.name)}. `/env list` shows yours."
         owner = cluster.owner_of(found)
         if owner != request.user:
-            self._audit(request, request.name, "not the owner")
+            write_audit(request, request.name, "not the owner")
             return f"Only {mention(owner)} (owner) can delete home {code(request.name)}."
         if users:
             used = f"Home {code(request.name)} is used by environment {code(users[0])}."
             return f"{used} Delete that environment first."
-        self._audit(request, request.name)
+        write_audit(request, request.name)
         await self.clients.cluster.delete(ref, uid=found["metadata"]["uid"])
         return f"Home {code(request.name)} and its files are deleted."
 
-    def _audit(self, request: EnvironmentRequest, name: str, refusal: str = "") -> None:
-        result = f"denied: {refusal}" if refusal else "allowed"
-        audit.info(
-            "user=%s action=environment_%s environment=%s: %s",
-            request.user,
-            request.verb.replace(" ", "_"),
-            name,
-            result,
-        )
+
+def _allow(request: EnvironmentRequest, name: str, refusal: str) -> None:
+    """Log a denial. Raises UserError with its reason."""
+    if refusal:
+        write_audit(request, name, refusal)
+        raise UserError(refusal)
 
 
 def _with_state(environment: Environment) -> tuple[EnvironmentRecord, bool]:

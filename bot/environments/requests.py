@@ -12,6 +12,7 @@ from redis.asyncio import Redis
 
 from bot.core.stored_format import parse, strict_adapter
 from bot.core.work_item import ItemKind, WorkItem
+from bot.runtime.audit import audit
 from bot.storage.work_queue import Queue, text
 
 ITEM = WorkItem(ItemKind.ENVIRONMENT_COMMANDS, "now")
@@ -49,6 +50,17 @@ class EnvironmentRequest:
 
 
 _REQUEST = strict_adapter(EnvironmentRequest)
+
+
+def write_audit(request: EnvironmentRequest, name: str, refusal: str = "") -> None:
+    """Log a request about the environment or home `name`. `refusal`: why it is denied."""
+    audit.info(
+        "user=%s action=environment_%s environment=%s: %s",
+        request.user,
+        request.verb.replace(" ", "_"),
+        name or "new",
+        f"denied: {refusal}" if refusal else "allowed",
+    )
 
 
 class RequestStore:

@@ -10,6 +10,7 @@ NEVER = re.compile(
     r"insufficient quota for (\S{1,300}) in flavor (\S{1,300}), .{0,300}?"
     r"maximum capacity \((?:[^()]{1,200} > )?([^\s()]{1,40})\)"  # an older Kueue ends with `(24 > 16)`
 )
+NO_QUOTA_FOR = re.compile(r"resource (\S{1,300}) unavailable in ClusterQueue")
 STOPPED = re.compile(r"(?:Local|Cluster)Queue (\S{1,300}) is inactive")
 MAX_WORDS = 200  # characters of a message that isn't known
 
@@ -33,6 +34,8 @@ def why_waiting(workload: Workload) -> str:
     if never := NEVER.search(words):
         resource, flavor, number = never.groups()
         return f"can never start: the quota is {number} {resource_name(resource, number)} in {flavor}"
+    if lacks := NO_QUOTA_FOR.search(words):
+        return f"can't start: the ClusterQueue has no quota for {lacks[1]}"
     if "doesn't exist" in words:
         return f"can't start: {words[:MAX_WORDS]}"
     if stopped := STOPPED.search(words):

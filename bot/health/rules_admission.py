@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 from bot.core.wording import counted
 from bot.health.diagnosis import Diagnosis
 from bot.health.evidence import TrialEvidence, created_at, event_time
-from bot.health.queue_words import LACKS, NEVER, STOPPED, resource_name
+from bot.health.queue_words import LACKS, NEVER, NO_QUOTA_FOR, STOPPED, resource_name
 from k8s.kueue import PRIORITY_LABEL, read_workload
 from k8s.objects import Manifest, true_conditions
 
@@ -92,6 +92,10 @@ def queued(evidence: TrialEvidence) -> Diagnosis | None:
     if too_much := _exceeds_quota(words):
         fix = "Request fewer GPUs, or ask an admin for more quota."
         return evidence.found("queue-too-small", too_much, fix, words)
+    if lacks := NO_QUOTA_FOR.search(words):
+        text = f"The trial can't start: its Kueue queue has no quota for {lacks[1]}."
+        fix = f"Ask an admin to add {lacks[1]} to the ClusterQueue."
+        return evidence.found("queue-lacks", text, fix, words)
     found, place = read_workload(evidence.workload), _place(evidence.position)
     if not found.active:
         text = "Held in its queue: the Workload is inactive."

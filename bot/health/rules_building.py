@@ -9,6 +9,7 @@ import re
 from bot.core.wording import listed
 from bot.health.diagnosis import Diagnosis, waiting
 from bot.health.evidence import Rule, TrialEvidence, created_at
+from bot.health.queue_words import NO_QUOTA_FOR
 from bot.health.rules_admission import ADMIN, WAIT_GRACE, webhook_away
 from bot.health.rules_startup import mount, sandbox
 from k8s.kaniko import BUILD_CONTAINER
@@ -33,7 +34,7 @@ def queued(evidence: TrialEvidence) -> Diagnosis | None:
         return evidence.found("suspended", text, f"{OWN_NAMESPACE}.", report_at=late)
     words, queue = _reserved(evidence.workload), evidence.workload.get("spec", {}).get("queueName", "")
     where = f"in its queue `{queue}`" if queue else "in a queue"
-    if lacks := re.search(r"resource (\S+) unavailable in ClusterQueue", words):
+    if lacks := NO_QUOTA_FOR.search(words):
         text = f"The build can't start: Kueue holds it {where}, which has no quota for {lacks[1]}."
         return evidence.found("queue-lacks", text, f"{OWN_NAMESPACE}.", words)
     text, fix = f"Kueue holds the build {where}.", f"{OWN_NAMESPACE}, where no queue applies."

@@ -29,13 +29,15 @@ reports mean and deviation.
 `pause` (until `resume`; `pause now` stops running trials), \
 `open` (don't wait for the first trial), `retry` (a sweep on hold), `extend trials=20` (new total), \
 `rerun` (plus any option to change), `promote seeds=5` (the best parameters with several \
-seeds), `compare A B`. `/sweep history space=lr` shows a space's best results by week. \
+seeds), `compare A B`, `curves` (a picture of the learning curves). \
+`/sweep history space=lr` shows a space's best results by week. \
 `/sweep queue` shows who waits for what; `queue raise`, `lower`, `move queue=NAME`, `hold`, and `release` \
 change a sweep's place. \
 Name a sweep by its full name, or by its start or end: \
 `/sweep logs otter`. `logs` and `cancel` also take a trial.
 *In a sweep's thread:* mention me, for example `@sweepbot logs`. I can't read direct messages.
 *GPUs:* `/gpus` shows free GPUs; `/gpus help` lists all views.
+*Environments:* `/env help`, where an admin has configured them.
 *Admins:* `/sweep doctor` checks the installation; `/sweep setup` sets a channel's repository and daily \
 digest; `/sweep release NAME` retries what Sweepbot quarantined; `/sweep admin inspect SWEEP` shows why a \
 sweep doesn't continue (also `ps`, `retry`, and `recover`)."""

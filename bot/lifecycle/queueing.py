@@ -115,7 +115,7 @@ def _parked(sweep: SweepRecord, seen: Observation) -> tuple[str, ...]:
 def queue_change_denial(sweep: SweepRecord, command: Command, seen: Observation, config: Config) -> str:
     """Return why the queue of this sweep can't change so; "" if it can."""
     policy, who = config.queueing, queue_member(command.user, config)
-    queue, priority = current(sweep)
+    queue, priority = sweep.queue_and_priority
     if sweep.phase in ENDING:
         return f"`{sweep.id}` is stopping or has ended."
     if not queue:
@@ -146,7 +146,7 @@ def queue_change_denial(sweep: SweepRecord, command: Command, seen: Observation,
 
 def changed_queue(sweep: SweepRecord, command: Command, seen: Observation, config: Config) -> SweepRecord:
     """Apply a command that `queue_change_denial` allows."""
-    state, (_, priority) = sweep.queueing, current(sweep)
+    state, (_, priority) = sweep.queueing, sweep.queue_and_priority
     if command.action is Action.HOLD:
         return _announced(sweep, command, "held", held_by=command.user)
     if command.action is Action.UNHOLD:
@@ -159,13 +159,6 @@ def changed_queue(sweep: SweepRecord, command: Command, seen: Observation, confi
     labels, value = state.labels | job_labels("", class_name), seen.priority_values[class_name]
     what = f"priority {priority}"
     return _announced(sweep, command, what, labels=labels, priority=priority, value=value, lifted=())
-
-
-def current(sweep: SweepRecord) -> tuple[str, str]:
-    """Return the queue and the priority that new trials get."""
-    plan, state = sweep.plan, sweep.queueing
-    queue = state.labels.get(QUEUE_LABEL) or (plan.queue if plan else "")
-    return queue, state.priority or (plan.priority if plan else "")
 
 
 def _announced(sweep: SweepRecord, command: Command, what: str, **changes: object) -> SweepRecord:

@@ -75,8 +75,9 @@ def _submitted(sweep: SweepRecord, _: Event) -> str:
     gpus = f"{counted(sweep.plan.gpus, 'GPU')} each"
     namespace = sweep.plan.experiment_ref.namespace
     where = "" if namespace == sweep.namespace else f" in namespace {code(namespace)}"
-    where += f", queue {code(sweep.plan.queue)}" if sweep.plan.queue else ""
-    where += f", priority {sweep.plan.priority}" if sweep.plan.priority else ""
+    queue, priority = sweep.queue_and_priority
+    where += f", queue {code(queue)}" if queue else ""
+    where += f", priority {priority}" if priority else ""
     goal = f"{space.goal} {code(space.metric)}"
     notes = fitting((f"• {plain(note)}" for note in space.notes), MAX_NOTES_TEXT)
     unused = "\n".join(["\nNotes on the file:", *notes]) if notes else ""

@@ -67,7 +67,10 @@ def unreadable(facts: SweepFacts) -> Cause | None:
 def unknown(facts: SweepFacts) -> Cause | None:
     if facts.known or facts.cluster_error:
         return None
-    return Cause("Unknown sweep: Redis and the cluster have no record.", "Check the name: `sweepbot ps`.")
+    return Cause(
+        "Unknown sweep: Redis and the cluster have no record.",
+        "Check the name with `sweepbot ps` or `/sweep admin ps`.",
+    )
 
 
 def lost_record(facts: SweepFacts) -> Cause | None:

@@ -24,6 +24,7 @@ from bot.sweeps.recovery import recover
 from k8s.errors import ApiError, UnreachableError
 
 log = logging.getLogger(__name__)
+MAX_FITS = 10  # sweeps named in an error
 
 
 @dataclass(frozen=True)
@@ -42,12 +43,24 @@ class Operator:
             case "ps":
                 return await self._list()
             case "inspect":
-                return inspection(await FactReader(self.clients, self.redis, self.find_faults).read(name))
+                sweep = await self._full_name(name)
+                return inspection(await FactReader(self.clients, self.redis, self.find_faults).read(sweep))
             case "retry":
-                return [await self._retry(name)]
+                return [await self._retry(await self._full_name(name))]
             case "release":
                 return [await release(self.clients.queue, name)]
         return await self._recover()
+
+    async def _full_name(self, name: str) -> str:
+        """Complete the start or end of a sweep's name. Raises UserError if several sweeps match."""
+        known = [sweep.id for sweep in await self.clients.store.listed()]
+        fits = [each for each in known if each.startswith(name) or each.endswith(name)]
+        if name in known or not fits:
+            return name
+        if len(fits) > 1:
+            several = f"{counted(len(fits), 'sweep')}: {listed(fits[:MAX_FITS])}"
+            raise UserError(f"{printable(name)} matches {several}. *Fix:* Give the full name.")
+        return fits[0]
 
     async def _list(self) -> list[str]:
         queue = QueueReader(self.redis, self.clients.queue.prefix)

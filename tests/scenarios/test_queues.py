@@ -32,6 +32,16 @@ async def test_trial_jobs_have_queue_and_priority_and_the_thread_says_so(busy):
     assert busy.said("Submitted to Katib, queue `research`, priority normal: up to 3 trials")
 
 
+async def test_submitted_message_names_a_priority_that_was_changed_before(redis):
+    async with QueuedSweep(redis).started() as simulation:
+        while not (await simulation.record()).plan:
+            await simulation.rounds(1)
+        assert not simulation.said("Submitted to Katib")
+        await simulation.asks(Action.RAISE, ADMIN)
+        await simulation.until(Phase.RUNNING)
+        assert simulation.said("Submitted to Katib, queue `research`, priority high: up to 3 trials")
+
+
 async def test_preempted_trial_is_no_failure_and_runs_again(busy):
     busy.job("urgent-report")
     await busy.rounds(3)

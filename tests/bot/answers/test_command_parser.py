@@ -72,7 +72,7 @@ def test_command_resolves_the_named_sweep(action, named, user, chosen):
 @pytest.mark.parametrize(
     ("action", "named", "user", "answer"),
     [
-        (Action.CANCEL, "lr", "ULINUS", "`lr` matches several sweeps: `lr-brave-otter`, `lr-calm-finch`."),
+        (Action.CANCEL, "lr", "ULINUS", "several sweeps. Name one: `lr-brave-otter`, `lr-calm-finch`."),
         (Action.CANCEL, "", "ULINUS", "You have no running sweeps"),
         (Action.EXTEND, "", "UADA", "You have no finished sweeps"),
         (Action.CANCEL, "brave-oter", "UADA", "Did you mean lr-brave-otter"),

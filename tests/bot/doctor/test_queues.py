@@ -41,7 +41,7 @@ async def test_queues_without_configuration_are_not_checked(store):
 
 async def test_queues_without_kueue_are_broken():
     [finding] = await examined(Store())
-    assert (finding.level, finding.found) == (Level.BROKEN, "not installed; `queues:` needs it")
+    assert (finding.level, finding.found) == (Level.BROKEN, "not installed; queues: needs it")
 
 
 @pytest.mark.parametrize(

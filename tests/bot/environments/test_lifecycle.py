@@ -2,6 +2,7 @@
 
 import base64
 import json
+import logging
 
 import pytest
 from redis.exceptions import ConnectionError as RedisConnectionError
@@ -136,7 +137,8 @@ async def test_home_is_deleted_only_by_its_own_request_and_only_unused(world):
     assert world.objects() == []
 
 
-async def test_limits_of_a_person_are_enforced(world):
+async def test_limits_of_a_person_are_enforced(world, caplog):
+    caplog.set_level(logging.INFO, "sweepbot.audit")
     for name in ("a", "b", "c"):
         await world.ask(Verb.START, name=name, request_id=name)
     assert world.slack.answers == [
@@ -147,6 +149,8 @@ async def test_limits_of_a_person_are_enforced(world):
     await world.end_pod("a")
     await world.ask(Verb.START, name="a", gpus=2, request_id="more")
     assert world.slack.answers[-1][1].startswith("The limit is 1 GPU per environment; got gpus=2.")
+    assert f"user={OWNER} action=environment_start environment=c: denied: The limit is 2" in caplog.text
+    assert f"user={OWNER} action=environment_start environment=a: denied: The limit is 1" in caplog.text
 
 
 async def test_second_gpu_of_a_person_is_denied_with_what_is_in_use(world):

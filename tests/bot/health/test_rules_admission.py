@@ -71,6 +71,14 @@ RESERVED = {"type": "QuotaReserved", "status": "True", "message": "Quota reserve
             ("no-queue", "The trial's Kueue queue doesn't exist.", "Use an existing queue, or ask an admin."),
         ),
         (
+            real_messages.NO_RESOURCE,
+            (
+                "queue-lacks",
+                "The trial can't start: its Kueue queue has no quota for cpu.",
+                "Ask an admin to add cpu to the ClusterQueue.",
+            ),
+        ),
+        (
             real_messages.TOO_MUCH,
             (
                 "queue-too-small",

@@ -57,6 +57,19 @@ async def test_command_that_does_not_apply_says_why(stage, word, name, error):
         await stage.run(word, name)
 
 
+async def test_end_of_a_name_is_enough(stage):
+    end = SWEEP.rpartition("-")[2]
+    assert await stage.run("retry", end) == [f"{SWEEP} queued: a worker reconciles it now."]
+    assert (await stage.run("inspect", end))[0].startswith(f"{SWEEP}: ")
+
+
+async def test_name_of_several_sweeps_lists_them(stage):
+    record = await stage.simulation.record()
+    await stage.simulation.store.restore(replace(record, id="lr-calm-finch", version=0))
+    with pytest.raises(UserError, match=r"lr matches 2 sweeps: .*lr-calm-finch"):
+        await stage.run("retry", "lr")
+
+
 async def test_release_retries_a_quarantined_sweep(stage):
     for _ in range(6):
         await stage.queue.add(ITEM)
