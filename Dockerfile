@@ -1,9 +1,9 @@
 # Sweepbot's image: nobody is root in it, nothing can be built or installed, and local/ is left out. See deploy/image-contents.
 # The base is Docker's official image by the digest of its index, for every architecture. A newer one:
 #   docker buildx imagetools inspect python:3.11-slim-bookworm
-ARG PYTHON=python:3.11-slim-bookworm@sha256:a36c24f9cbdf4fd0f52d67f0823eeac19c2028c637cecc392d97f980d4fec56b
+ARG BASE=python:3.11-slim-bookworm@sha256:a36c24f9cbdf4fd0f52d67f0823eeac19c2028c637cecc392d97f980d4fec56b
 
-FROM ${PYTHON} AS build
+FROM ${BASE} AS build
 COPY requirements/run.txt /
 RUN python -m venv --without-pip /opt/venv \
     && pip --python /opt/venv/bin/python install --no-cache-dir --no-compile --no-deps --require-hashes --only-binary :all: -r /run.txt
@@ -16,12 +16,12 @@ RUN python -m compileall -q --invalidation-mode unchecked-hash . \
     && { python -m compileall -qq --invalidation-mode unchecked-hash /opt/venv/lib || true; } \
     && printf '#!/bin/sh\nexec python -m bot "$@"\n' > /opt/venv/bin/sweepbot && chmod 755 /opt/venv/bin/sweepbot
 
-FROM ${PYTHON}
+FROM ${BASE}
 RUN apt-get update \
     && apt-get install -y --no-install-recommends git \
     && rm -rf /var/lib/apt/lists/* \
     && pip uninstall --yes --root-user-action=ignore wheel setuptools pip \
-    && rm -rf /usr/local/lib/python3.11/ensurepip /var/log/* /var/cache/ldconfig/aux-cache
+    && rm -rf /usr/local/lib/python3.11/ensurepip /var/log/* /var/cache/apt/* /var/cache/ldconfig/aux-cache
 COPY --from=build /opt/venv /opt/venv
 COPY --from=build /app /app
 ENV PATH=/opt/venv/bin:$PATH HOME=/tmp PYTHONDONTWRITEBYTECODE=1 PYTHONUNBUFFERED=1

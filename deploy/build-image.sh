@@ -5,11 +5,21 @@
 #   deploy/build-image.sh --check   build twice without a cache; fail unless both have the same digest
 #   deploy/build-image.sh --sbom    only build/sbom.json
 #
-# The image needs Docker with BuildKit 0.13 or newer, the list needs uv. Equal inputs are this commit, the base by digest,
-# the locked packages, and the version of git that Debian has at that time.
+# BASE=IMAGE@DIGEST builds on another base, such as a mirror's copy, or one with your CA.
+# The image needs Docker with BuildKit 0.13 or newer that writes OCI files: with the containerd image store, or after
+# `docker buildx create --use`. The list needs uv. Equal inputs are this commit, the base by digest, the locked packages,
+# and the version of git that Debian has at that time.
 set -eu
 cd "$(dirname "$0")/.."
 mkdir -p build
+
+case "${BASE:-@sha256:}" in
+*@sha256:*) ;;
+*)
+  echo "build-image: BASE=$BASE has no digest, so two builds could differ. Set BASE=$BASE@sha256:..." >&2
+  exit 1
+  ;;
+esac
 
 version=$(sed -n 's/^version = "\(.*\)"$/\1/p' pyproject.toml)
 
@@ -23,8 +33,8 @@ image() {
   file=$1 tag=$2
   shift 2
   epoch=$(git log -1 --format=%ct)
-  docker buildx build "$@" --quiet --provenance=false --build-arg "SOURCE_DATE_EPOCH=$epoch" --metadata-file build/metadata.json \
-    --output "type=oci,dest=build/$file,name=$tag,rewrite-timestamp=true" . >&2
+  docker buildx build "$@" --quiet --provenance=false --build-arg BASE --build-arg "SOURCE_DATE_EPOCH=$epoch" \
+    --metadata-file build/metadata.json --output "type=oci,dest=build/$file,name=$tag,rewrite-timestamp=true" . >/dev/null
   sed -n 's/.*"containerimage.digest": "\(sha256:[0-9a-f]*\)".*/\1/p' build/metadata.json
 }
 

@@ -1,5 +1,7 @@
 """deploy/image-contents: what goes into the image, and what it refuses to see there."""
 
+import asyncio
+import json
 import re
 import shutil
 import subprocess
@@ -7,6 +9,11 @@ import sys
 from pathlib import Path
 
 import pytest
+
+from bot.config.settings import Settings
+from bot.core.masking import Mask
+from bot.runtime.probes import ProbeFailedError, Probes
+from handlers.http_server import Http, served
 
 ROOT = Path(__file__).parents[2]
 PARTS = ("Dockerfile", "pyproject.toml", "requirements/run.txt", "deploy/image-contents")
@@ -46,8 +53,14 @@ def test_image_contains_the_product_and_its_runtime() -> None:
         ("Dockerfile", "COPY bot bot", "COPY tests bot ./", "tests is copied"),
         ("Dockerfile", "recommends git", "recommends git gcc", "gcc is installed by apt-get"),
         ("Dockerfile", "@sha256:", "#", "the base is not pinned by digest"),
-        ("Dockerfile", "FROM ${PYTHON}\n", "FROM python:3.11\n", "python:3.11 is another base"),
+        ("Dockerfile", "FROM ${BASE}\n", "FROM python:3.11\n", "python:3.11 is another base"),
         ("Dockerfile", "pip uninstall --yes", "true", "the base's pip, setuptools and wheel stay"),
+        (
+            "Dockerfile",
+            " /var/cache/apt/*",
+            "",
+            "apt-get's caches stay, which differ in each build",
+        ),
         ("Dockerfile", "USER 10001:10001\n", "", "its user is root"),
         ("Dockerfile", "USER 10001:10001", "USER 0:0", "its user is 0:0"),
         ("requirements/run.txt", "aiohttp==", "pytest==", "pytest is locked"),
@@ -64,3 +77,32 @@ def test_image_with_forbidden_contents_is_rejected(
     reported = contents(copy)
     assert reported.returncode == 1
     assert reported.stderr == f"image-contents: {reason}\n"
+
+
+def health_command(port: int) -> list[str]:
+    """Return the image's, for another port than its own."""
+    found = re.search(r"^HEALTHCHECK .*CMD (\[.*\])$", (ROOT / "Dockerfile").read_text(), re.MULTILINE)
+    assert found
+    python, option, code = json.loads(found[1])
+    assert python == "python"
+    own = f":{Settings.model_fields['http_port'].default}/"
+    assert own in code
+    return [sys.executable, option, code.replace(own, f":{port}/")]
+
+
+@pytest.mark.parametrize("healthy", [True, False])
+async def test_image_is_healthy_as_long_as_healthz_says_so(healthy: bool) -> None:
+    async def no_refresh() -> None:
+        pass
+
+    async def check() -> str:
+        if not healthy:
+            raise ProbeFailedError("stuck")
+        return "turning"
+
+    probes = Probes(lambda: False, Mask())
+    probes.vital("work", check)
+    async with served(Http(probes, no_refresh), "127.0.0.1", 0) as port:
+        process = await asyncio.create_subprocess_exec(*health_command(port), stderr=subprocess.DEVNULL)
+        assert await process.wait() == (0 if healthy else 1)
+    await probes.close()
