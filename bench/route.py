@@ -24,11 +24,12 @@ from slack_sdk.web.async_client import AsyncWebClient
 
 from bot.core.record import SweepRecord
 from bot.core.work_item import ItemKind
+from bot.reports.trial_runs_job import TrialRunsJob
 from bot.runtime import parser_thread
 from bot.storage.redis_client import connect
 from bot.storage.work_queue import Queue
 from bot.sweeps import reconciler
-from bot.worker import Worker
+from bot.worker import Worker, keyed
 from handlers.app import build
 from local import redis as local_redis
 from local.slack import serve
@@ -102,7 +103,10 @@ async def traced(redis: Redis) -> tuple[list[str], SweepRecord]:
         context = a_context(redis, store=simulation.store, queue=queue)
         slack = await serve()
         app = build(AsyncWebClient(token=slack.bot_token, base_url=slack.api_url), context)
-        handlers = {ItemKind.SWEEP: partial(reconciler.handle, clients=simulation.clients)}
+        handlers = {
+            ItemKind.SWEEP: partial(reconciler.handle, clients=simulation.clients),
+            ItemKind.TRIAL_RUNS: keyed(TrialRunsJob(simulation.clients, simulation.run_writer).run),
+        }
         worker = Worker(queue, 1, handlers)
         try:
             with trace.recording():
