@@ -8,6 +8,7 @@ from bot.core.wording import counted
 from bot.slack.mrkdwn import code
 
 VALUES_SHOWN = 50
+MIN_VERDICT_SEEDS = 3  # the interval of two is so wide that it confirms nearly every value
 
 
 def summary_line(sweep: SweepRecord) -> str:
@@ -65,8 +66,8 @@ def _verdict(sweep: SweepRecord) -> list[str]:
         return []
     best = f"{code(former.sweep)} reported {former.value:.6g}"
     interval = next_value(found)
-    if interval is None:
-        return [f"{best}. A verdict needs at least two seeds."]
+    if interval is None or found.count < MIN_VERDICT_SEEDS:
+        return [f"{best}. A verdict needs at least {MIN_VERDICT_SEEDS} seeds."]
     low, high = interval
     between = f"{low:.6g} to {high:.6g}, where 95% of single runs are expected"
     if low <= former.value <= high:

@@ -1,5 +1,6 @@
 """The pictures of the README, taken again with SWEEPBOT_PICTURES=1: real sweeps as users see them."""
 
+import asyncio
 import os
 from io import BytesIO
 from pathlib import Path
@@ -10,7 +11,7 @@ from playwright.async_api import Page, expect
 
 from tests.browser.conftest import Opened
 from tests.browser.test_form import ask, choose
-from tests.scenarios.local_world import Instance
+from tests.scenarios.local_world import WAIT_SECONDS, Instance
 
 IMAGES = Path(__file__).parents[2] / "docs" / "images"
 
@@ -59,6 +60,12 @@ async def test_pictures_of_the_results(opened: Opened, instance: Instance) -> No
     uploaded = instance.slack.workspace.files.values()
     drawn = next(each["content"] for each in uploaded if each["name"] == f"{sweep.id}.png")
     (IMAGES / "sweep.png").write_bytes(drawn)
+    await instance.types(f"curves {sweep.id}")
+    name = f"{sweep.id}-curves.png"
+    async with asyncio.timeout(WAIT_SECONDS):
+        while not (curves := [each["content"] for each in uploaded if each["name"] == name]):
+            await asyncio.sleep(0.1)
+    (IMAGES / "curves.png").write_bytes(curves[0])
 
 
 async def test_pictures_of_the_form(opened: Opened, instance: Instance) -> None:

@@ -79,7 +79,8 @@ def test_rerun_of_a_promotion_compares_with_nothing():
         ((0.24, 0.26, 0.27), "Confirmed: `lr-brave-otter` reported 0.25, within 0."),
         ((0.4, 0.41, 0.42), "Not confirmed: `lr-brave-otter` reported 0.25, better than 0."),
         ((0.1, 0.11, 0.12), "Better than reported: `lr-brave-otter` reported 0.25, worse than "),
-        ((0.3,), "A verdict needs at least two seeds."),
+        ((0.3,), "A verdict needs at least 3 seeds."),
+        ((0.115, 0.08), "A verdict needs at least 3 seeds."),
     ],
 )
 def test_verdict_respects_how_much_single_runs_vary(values, verdict):
