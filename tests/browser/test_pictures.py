@@ -1,6 +1,5 @@
 """The pictures of the README, taken again with SWEEPBOT_PICTURES=1: real sweeps as users see them."""
 
-import asyncio
 import os
 from io import BytesIO
 from pathlib import Path
@@ -11,7 +10,7 @@ from playwright.async_api import Page, expect
 
 from tests.browser.conftest import Opened
 from tests.browser.test_form import ask, choose
-from tests.scenarios.local_world import WAIT_SECONDS, Instance
+from tests.scenarios.local_world import Instance, until
 
 IMAGES = Path(__file__).parents[2] / "docs" / "images"
 
@@ -62,10 +61,10 @@ async def test_pictures_of_the_results(opened: Opened, instance: Instance) -> No
     (IMAGES / "sweep.png").write_bytes(drawn)
     await instance.types(f"curves {sweep.id}")
     name = f"{sweep.id}-curves.png"
-    async with asyncio.timeout(WAIT_SECONDS):
-        while not (curves := [each["content"] for each in uploaded if each["name"] == name]):
-            await asyncio.sleep(0.1)
-    (IMAGES / "curves.png").write_bytes(curves[0])
+    curves = await until(
+        lambda: next((each["content"] for each in uploaded if each["name"] == name), None), "the curves come"
+    )
+    (IMAGES / "curves.png").write_bytes(curves)
 
 
 async def test_pictures_of_the_form(opened: Opened, instance: Instance) -> None:
