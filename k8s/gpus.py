@@ -5,8 +5,6 @@ import re
 from dataclasses import dataclass
 from datetime import datetime
 
-from kubernetes.utils.quantity import parse_quantity
-
 from k8s.dcgm import is_exporter
 from k8s.objects import Manifest, parse_time
 from k8s.pods import COLLECTORS
@@ -90,6 +88,8 @@ def read_usage(metrics: Manifest) -> tuple[float, float]:
 
 def _number(quantity: str) -> float:
     """Return a Kubernetes quantity as a number: `4Gi` is 4294967296.0. Raises ValueError."""
+    from kubernetes.utils.quantity import parse_quantity  # noqa: PLC0415 - loads the whole client
+
     number = float(parse_quantity(quantity))  # type: ignore[no-untyped-call]
     if not math.isfinite(number):
         raise ValueError(f"{quantity} is not a quantity")
