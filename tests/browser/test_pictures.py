@@ -62,7 +62,8 @@ async def test_pictures_of_the_results(opened: Opened, instance: Instance) -> No
     await instance.types(f"curves {sweep.id}")
     name = f"{sweep.id}-curves.png"
     curves = await until(
-        lambda: next((each["content"] for each in uploaded if each["name"] == name), None), "the curves come"
+        lambda: next((each.get("content") for each in uploaded if each["name"] == name), None),
+        "the curves come",
     )
     (IMAGES / "curves.png").write_bytes(curves)
 
