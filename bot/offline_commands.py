@@ -24,8 +24,8 @@ from bot.launch.describe import as_yaml, explain
 from bot.launch.plan import Order, check_command, check_mounts, plan
 from bot.launch.pods import pods_of, with_output
 from bot.launch.resolve import look_up
-from bot.launch.space import parse_space
 from bot.repos.git import Git, GitUnavailableError, logins
+from bot.spaces.space import parse_space
 from bot.storage import sweep_configmap
 from k8s.katib.spec import gated
 from k8s.objects import Manifest

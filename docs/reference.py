@@ -14,7 +14,7 @@ from pydantic_core import PydanticUndefined
 from bot.config import policy_keys
 from bot.config.keys import Keys, Schema, flat, object_schema
 from bot.config.settings import Settings
-from bot.launch import space_keys
+from bot.spaces import space_keys
 
 HERE = Path(__file__).parent
 TYPES: dict[str, Schema] = {

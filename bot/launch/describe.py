@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from bot.core.number_format import NUMBER, hours
 from bot.core.space import MetricSource, Parameter, SearchSpace, command_line
 from bot.core.wording import counted
-from bot.launch.early_stopping import own_settings
 from bot.launch.preview import first_values, launch_flags
-from bot.launch.space import combinations
+from bot.spaces.early_stopping import own_settings
+from bot.spaces.space import combinations
 
 
 def explain(space: SearchSpace, gpus: int) -> str:

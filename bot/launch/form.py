@@ -17,7 +17,6 @@ from bot.core.request import SEEDS, Notify, SweepRequest
 from bot.core.space import ALGORITHMS, MetricSource
 from bot.launch.capacity import profile_size
 from bot.launch.command_line import conflicts, missing_options, read_values
-from bot.launch.space import INLINE, parse_space
 from bot.slack.blocks import (
     MAX_VALUE,
     NOTHING,
@@ -32,6 +31,7 @@ from bot.slack.blocks import (
     section,
 )
 from bot.slack.mrkdwn import code, cut, direct, place, plain
+from bot.spaces.space import INLINE, parse_space
 
 FORM, LAUNCH = "sweep_form", "sweep_launch"  # callback ids
 REPO_MENU, BRANCH_MENU, SPACE_MENU = "sweep_repo", "sweep_branch", "sweep_space"  # action ids of the menus

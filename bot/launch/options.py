@@ -14,9 +14,9 @@ from bot.core.request import Notify
 from bot.core.seeds import parse_seeds, seeds_option
 from bot.core.space import ALGORITHMS, MetricSource
 from bot.core.wording import did_you_mean, listed, shortened
-from bot.launch.algorithms import rejection
-from bot.launch.metrics import NAME_RULE, path_objection
-from bot.launch.space_keys import METRIC_NAME
+from bot.spaces.algorithms import rejection
+from bot.spaces.metrics import NAME_RULE, path_objection
+from bot.spaces.space_keys import METRIC_NAME
 
 MAX_DIGITS = 40  # of a number: longer ones exceed every limit
 SIMILARITY = 0.6  # 0 to 1, for suggestions: `brnch` is branch, but `user` isn't gpus

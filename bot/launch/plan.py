@@ -12,9 +12,9 @@ from bot.core.plan import SweepPlan
 from bot.core.request import SweepRequest
 from bot.core.space import Goal, Parameter, SearchSpace
 from bot.launch.arguments import arguments, variables
-from bot.launch.metrics import collector
 from bot.launch.queueing import Queueing
 from bot.results import run_tags
+from bot.spaces.metrics import collector
 from k8s.katib.spec import REQUEST_ID, TRIAL_NAME, ExperimentSpec, Feasible, experiment
 from k8s.katib.trial_pod import PodShape, SecretVariables
 from k8s.names import label_value

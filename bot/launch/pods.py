@@ -13,7 +13,7 @@ from bot.core.flags import RESERVED_VARIABLES, FlagStyle, variable
 from bot.core.request import SweepRequest
 from bot.core.space import SearchSpace
 from bot.core.wording import did_you_mean, listed, shortened
-from bot.launch.space_keys import RESERVED
+from bot.spaces.space_keys import RESERVED
 from k8s.katib.trial_pod import PodShape, SecretVariables
 
 Named = TypeVar("Named", AllowedVolume, AllowedSecret)

@@ -10,9 +10,9 @@ from bot.core.space import TENSORBOARD_PARAMETER, MetricSource, Parameter, Searc
 from bot.core.wording import counted, fitting, listed
 from bot.launch.capacity import requested
 from bot.launch.form import CHECK_AGAIN, EDIT, LAUNCH, NOTIFY, Draft, metadata
-from bot.launch.space import combinations
 from bot.slack.blocks import Block, View, actions, button, context, fields, modal, plain_text, section
 from bot.slack.mrkdwn import block, code, commit_text, plain
+from bot.spaces.space import combinations
 from k8s.katib.training import TENSORBOARD_DIR
 
 MAX_NOTES_TEXT = 2_500  # characters of a section

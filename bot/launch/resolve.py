@@ -16,10 +16,10 @@ from bot.launch.plan import Order
 from bot.launch.pods import pods_of, with_output
 from bot.launch.queueing import queueing, with_priority
 from bot.launch.seeds import seed_space
-from bot.launch.space import INLINE, parse_space
 from bot.repos import submodules
 from bot.repos.git import Git, Tip
 from bot.runtime.parser_thread import run_in_parser_thread
+from bot.spaces.space import INLINE, parse_space
 
 
 async def look_up(

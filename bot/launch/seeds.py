@@ -6,8 +6,8 @@ from bot.core.flags import FlagStyle
 from bot.core.request import SweepRequest
 from bot.core.seeds import parse_seeds
 from bot.core.space import Goal, Parameter, SearchSpace
-from bot.launch.metrics import metric_objection, read_source
-from bot.launch.space_keys import DEFAULT_PARALLEL
+from bot.spaces.metrics import metric_objection, read_source
+from bot.spaces.space_keys import DEFAULT_PARALLEL
 
 
 def seed_space(request: SweepRequest, config: Config) -> SearchSpace:

@@ -5,7 +5,7 @@ from datetime import datetime, timedelta
 from bot.config.policy import Config
 from bot.core.record import Phase, SweepRecord
 from bot.core.space import SearchSpace
-from bot.launch.space import combinations
+from bot.spaces.space import combinations
 from k8s.katib.patches import MAX_TRIALS_REACHED
 from k8s.katib.status import Experiment
 

@@ -6,11 +6,11 @@ from bot.clients import Clients
 from bot.core.plan import SweepPlan
 from bot.core.record import Phase, SweepRecord
 from bot.core.space import MetricSource
-from bot.launch.metrics import line_filter
 from bot.lifecycle.early_stopping import wanted_curves
 from bot.lifecycle.observation import Observation
 from bot.results.live import PERIOD
 from bot.results.log_curves import LogQuery, LogSource
+from bot.spaces.metrics import line_filter
 
 
 async def observe_live(sweep: SweepRecord, seen: Observation, clients: Clients) -> Observation:

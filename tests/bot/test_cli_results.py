@@ -12,7 +12,7 @@ from k8s.client import KubernetesClient
 from k8s.katib.status import TrialState
 from local.kubernetes.store import Store
 from tests.bot.results.factories import SWEEP, a_result, some_results
-from tests.scenarios.sweep_in_memory import DirectCluster
+from tests.scenarios.fakes import DirectCluster
 
 TOKEN = "hf_" + "a" * 30
 

@@ -20,12 +20,12 @@ from bot.health.diagnosis import refusals
 from bot.health.evidence import TrialEvidence
 from bot.health.rules_admission import _exceeds_quota, _quota
 from bot.launch.command_line import parse_options
-from bot.launch.space import parse_space
 from bot.registry.images import IMAGE_NAME
 from bot.repos.catalog import description
 from bot.repos.git import _failure
 from bot.runtime.log_format import Mask
 from bot.slack.mrkdwn import block, code, quoted
+from bot.spaces.space import parse_space
 from handlers.mentions import SELF
 from k8s.jobs import Job, JobState
 from tests.bot.factories import NOW

@@ -16,7 +16,8 @@ from k8s.objects import BUILD_LABEL, SWEEP_LABEL
 from local.kubernetes.store import place
 from tests.bot.factories import NOW
 from tests.chaos.gate import Gate, Gated
-from tests.scenarios.sweep_in_memory import Clock, DirectCluster, FakeGit, FakeSlack, SimulatedSweep
+from tests.scenarios.fakes import DirectCluster, FakeGit, FakeSlack
+from tests.scenarios.sweep_in_memory import Clock, SimulatedSweep
 
 REAL_TIME, SIMULATED_TIME = "redis.call('TIME')", "{0, ARGV[#ARGV]}"  # seconds and microseconds
 LATEST = 120.0  # seconds that a pod may outlive its sweep: a late call's object has to be found and deleted

@@ -12,8 +12,8 @@ from bot.config.policy import Limits, parse_config
 from bot.config.settings import Settings
 from bot.config.yaml_reader import Node, read
 from bot.core.request import SweepRequest
-from bot.launch import space_keys
-from bot.launch.space import parse_space
+from bot.spaces import space_keys
+from bot.spaces.space import parse_space
 from docs import reference
 
 ROOT = Path(__file__).parents[2]

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from bot.config.policy import Limits
 from bot.core.request import SweepRequest
-from bot.launch.space import parse_space
+from bot.spaces.space import parse_space
 
 FOLDER = Path(__file__).parents[2] / "examples" / "checkpoints"
 

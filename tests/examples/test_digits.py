@@ -13,8 +13,8 @@ from tensorboardX.proto.event_pb2 import Event
 from bot.config.policy import Limits
 from bot.core.request import SweepRequest
 from bot.core.space import SearchSpace
-from bot.launch.metrics import line_filter
-from bot.launch.space import parse_space
+from bot.spaces.metrics import line_filter
+from bot.spaces.space import parse_space
 
 ROOT = Path(__file__).parents[2]
 DIGITS = ROOT / "examples" / "digits"

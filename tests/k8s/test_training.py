@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from bot.launch.metrics import line_filter
+from bot.spaces.metrics import line_filter
 from k8s.katib.training import LOG, Collector, shell
 from local.katib.early_stopping import COMMAND
 from local.katib.pods import _wrap

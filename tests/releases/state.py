@@ -39,7 +39,7 @@ from local.redis import redis as server
 from tests.bot.factories import CONFIG, NOW, OWNER, PLAN, REQUEST, SETTINGS, a_sweep
 from tests.bot.gpus.factories import hour, use
 from tests.bot.results.factories import a_result, some_results
-from tests.scenarios.sweep_in_memory import DirectCluster
+from tests.scenarios.fakes import DirectCluster
 
 FOLDER = Path(__file__).parent
 RUNNING, RECEIVED, ENDED, QUARANTINED = "lr-brave-otter", "lr-calm-finch", "lr-epic-eel", "lr-bold-bee"

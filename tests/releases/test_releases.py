@@ -29,7 +29,8 @@ from tests.releases.state import (
     releases,
     version,
 )
-from tests.scenarios.sweep_in_memory import SWEEP, Clock, DirectCluster, SimulatedSweep, kubernetes
+from tests.scenarios.fakes import DirectCluster
+from tests.scenarios.sweep_in_memory import SWEEP, Clock, SimulatedSweep, kubernetes
 
 RELEASES = releases()
 

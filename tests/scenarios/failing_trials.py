@@ -15,7 +15,8 @@ from k8s.objects import BUILD_LABEL, timestamp
 from k8s.pods import JOB_LABEL
 from local.kubernetes.kinds import Refused
 from local.kubernetes.rbac import AccessRequest, why
-from tests.scenarios.sweep_in_memory import SWEEP, Clock, DirectCluster, SimulatedSweep
+from tests.scenarios.fakes import DirectCluster
+from tests.scenarios.sweep_in_memory import SWEEP, Clock, SimulatedSweep
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
 WORKER = "system:serviceaccount:sweepbot:sweepbot-work"

@@ -65,7 +65,7 @@ class QueuedSweep(SimulatedSweep):
             await self.kueue.close()
 
     def job(self, name, gpus=1, priority="sweeps-high"):
-        """A Job of somebody else in the same queue."""
+        """A Job of another person in the same queue."""
         main = {"name": "main", "image": "x", "resources": {"limits": {GPU: str(gpus)}}}
         template = {"spec": {"restartPolicy": "Never", "containers": [main]}}
         labels = {QUEUE_LABEL: "research", PRIORITY_LABEL: priority}

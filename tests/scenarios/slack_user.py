@@ -23,7 +23,7 @@ from local.kubernetes import store as kubernetes
 from local.slack import serve
 from tests.bot.factories import COMMIT, CONFIG, FILES, NOW, SETTINGS
 from tests.handlers.factories import a_context
-from tests.scenarios.sweep_in_memory import DirectCluster
+from tests.scenarios.fakes import DirectCluster
 
 ADA = "U01ADALOVEL"
 SPACE = """\

@@ -14,20 +14,13 @@ from redis.asyncio import Redis
 from slack_sdk.errors import SlackApiError
 
 from bot.builds import provenance
-from bot.charts.drawing import Picture
 from bot.clients import Clients
 from bot.core.commands import Action, Command
-from bot.core.curves import MAX_FAILURES, LiveReading
 from bot.core.record import Phase
 from bot.core.work_item import ItemKind, WorkItem
 from bot.gpus.hourly_store import HourlyStore
-from bot.registry.client import ImageMissingError
 from bot.registry.images import ImageRef
 from bot.reports.trial_runs_job import TrialRunsJob
-from bot.repos.git import Tip
-from bot.results.run_writer import Completion, MainRun, MlflowUnavailableError
-from bot.results.tracking_api import TrackingError
-from bot.slack.client import NotInChannelError
 from bot.storage.sweeps import Store
 from bot.storage.work_queue import Lease, Queue
 from bot.sweeps.informer import SweepInformer
@@ -38,10 +31,18 @@ from local.katib import Katib
 from local.katib.metrics import Reported
 from local.kubernetes import store as kubernetes
 from local.kubernetes.jobs import Controllers
-from local.kubernetes.kinds import Refused
-from local.kubernetes.selectors import matcher
-from local.kueue.status import pending
-from tests.bot.factories import COMMIT, CONFIG, FILES, NOW, OWNER, PLAN, SETTINGS, a_sweep
+from tests.bot.factories import CONFIG, FILES, NOW, OWNER, PLAN, SETTINGS, a_sweep
+from tests.scenarios.fakes import (
+    DIGEST,
+    DirectCluster,
+    FakeGit,
+    FakeLive,
+    FakePictures,
+    FakeRegistry,
+    FakeResults,
+    FakeRunWriter,
+    FakeSlack,
+)
 
 SPACE = """
 command: python train.py
@@ -52,7 +53,6 @@ parameters:
   width: [a, b, c]
 """
 SWEEP = "lr-brave-otter"
-DIGEST = f"sha256:{'d' * 64}"
 ROUNDS = 60
 AFTERWARDS = 4  # an ended sweep that is woken stays as it is
 
@@ -92,226 +92,6 @@ class CrashingProxy:
                 self._clock.tick()
 
         return call
-
-
-class DirectCluster:
-    """The product's client without the wire: the same store behind, the same errors."""
-
-    def __init__(self, store: kubernetes.Store) -> None:
-        self.store = store
-
-    async def get(self, ref):
-        return self.store.get(ref.kind, ref.namespace, ref.name)
-
-    async def list(self, kind, namespace, *, labels="", fields="", only=None):
-        if kind not in {known.name for known in self.store.kinds()}:
-            raise ApiError(404, "", f"this cluster does not know {kind}: is it installed?")
-        matches = matcher(kind, namespace or None, {"labelSelector": labels})
-        found = [obj for obj in self.store.list(kind, namespace or None) if matches(obj)]
-        return [obj for obj in found if only is None or only(obj)]
-
-    async def pending_workloads(self, namespace, queue):
-        try:
-            return pending(self.store, namespace, queue)["items"]
-        except Refused:
-            return None
-
-    async def pages(self, kind, namespace, *, labels="", limit=0):
-        yield await self.list(kind, namespace, labels=labels), str(self.store.version)
-
-    async def watch(self, kind, namespace, *, labels, since, on_open, **_):
-        changes, wanted = self.store.follow(int(since)), dict([labels.split("=", 1)])
-        try:
-            on_open()
-            while True:
-                change = await changes.get()
-                meta = change.object["metadata"]
-                if (change.object["kind"], meta.get("namespace")) != (kind, namespace):
-                    continue
-                if wanted.items() <= meta.get("labels", {}).items():
-                    yield change.type, change.object
-        finally:
-            self.store.unfollow(changes)
-
-    async def is_ready(self):
-        return True
-
-    async def create(self, manifest):
-        return self._refusable(self.store.create, manifest)
-
-    async def merge(self, ref, patch, *, subresource=""):
-        where = (ref.kind, ref.namespace, ref.name)
-        return self._refusable(self.store.patch, *where, patch, subresource=subresource or None)
-
-    async def delete(self, ref, *, uid=None):
-        try:
-            self._refusable(self.store.delete, ref.kind, ref.namespace, ref.name, uid=uid)
-        except ApiError as error:
-            if error.status == 404 or error.stale:
-                return False
-            raise
-        return True
-
-    async def log(self, namespace, pod, container, *, tail, previous=False, since=""):
-        return f"the last lines of {container}" if self.store.get("Pod", namespace, pod) else ""
-
-    def _refusable(self, call, *args, **kwargs):
-        try:
-            return call(*args, **kwargs)
-        except Refused as refused:
-            refusal = refused.body if isinstance(refused.body, dict) else {}
-            raise ApiError(refused.code, refusal.get("reason", ""), refusal.get("message", "")) from None
-
-
-class FakeRegistry:
-    """`images`: digests by repository:tag, as the last push has left them; `pushed`: repository@digest."""
-
-    def __init__(self):
-        self.images, self.pushed, self.composed = {}, set(), []
-
-    def push(self, image, digest):
-        self.images[image] = digest
-        self.pushed.add(f"{image.partition(':')[0]}@{digest}")
-
-    async def digest(self, repository, reference):
-        if ":" in reference:
-            return reference if f"{repository}@{reference}" in self.pushed else None
-        return self.images.get(f"{repository}:{reference}")
-
-    async def compose(self, to, below, above):
-        for place in (below, above):
-            if not await self.digest(place.repository, place.tag):
-                raise ImageMissingError(f"{place} is gone")
-        self.composed.append((below.tag, above.tag))
-        self.push(str(to), DIGEST)
-        return DIGEST
-
-
-class FakeGit:
-    def __init__(self, space, files):
-        self.space, self.files = space, files
-
-    async def resolve(self, url, branch):
-        return Tip("refs/heads/main", COMMIT)
-
-    async def prefetch(self, url, commit, paths):
-        pass
-
-    async def read(self, url, commit, path, most=0):
-        return self.space if path == "sweeps/lr.yaml" else self.files.get(path)
-
-    async def names(self, url, commit, folder):
-        return ["lr.yaml"] if folder else list(self.files)
-
-    async def subject(self, url, commit):
-        return "Try a wider net"
-
-
-class FakeSlack:
-    def __init__(self, *, invited=True):
-        self.invited, self.posted, self.ephemeral_messages, self.parents = invited, [], [], []
-        self.opened = 0
-        self.loud, self.files, self.views = [], [], {}  # what the whole channel sees; by name; by id
-
-    async def open_thread(self, channel, message):
-        if not self.invited:
-            raise NotInChannelError(channel)
-        self.opened += 1
-        self.parents.append(message)
-        return f"{len(self.parents)}.0"
-
-    async def reply(self, channel, thread, message, *, broadcast=False):
-        text = message if isinstance(message, str) else message.text
-        self.posted.append(text)
-        self.loud += [text] if broadcast else []
-        return f"posted.{len(self.posted)}"
-
-    async def upload(self, channel, thread, text, name, content, *, alt="", at_once=False):
-        self.posted.append(text)
-        self.files.append((name, content))
-
-    async def upload_files(self, channel, thread, text, files):
-        self.posted.append(text)
-        self.files += [(file.name, file.content) for file in files]
-
-    async def send_file(self, user, text, name, content, *, alt=""):
-        self.files.append((name, content))
-
-    async def update_view(self, view, content):
-        self.views[view] = content
-
-    async def update(self, channel, ts, message):
-        where, _, number = ts.partition(".")
-        if where == "posted":
-            self.posted[int(number) - 1] = message.text
-        else:
-            self.parents.append(message)
-
-    async def permalink(self, channel, ts):
-        return f"https://lab.slack.com/{channel}/{ts}"
-
-    async def post_ephemeral(self, user, message, response_url="", channel="", thread=""):
-        self.ephemeral_messages.append((user, message if isinstance(message, str) else message.text))
-
-
-class FakeResults:
-    async def open(self, sweep):
-        return "http://mlflow/#/experiments/1"
-
-    async def ready(self, sweep):
-        pass
-
-
-class FakeLive:
-    """MLflow as a sweep sees it: `reported`; `away` while it doesn't answer."""
-
-    def __init__(self):
-        self.reported, self.away, self.reads = {}, False, 0
-
-    async def read(self, sweep_id, plan, wanted, query=None):
-        self.reads += 1
-        if self.away:
-            return LiveReading(failures=MAX_FAILURES)
-        known = self.reported
-        latest = {trial: curve[-1] for trial, curve in known.items() if curve}
-        return LiveReading(read=True, latest=latest, curves={trial: known[trial] for trial in wanted(latest)})
-
-    async def curves(self, plan, points):
-        if self.away:
-            raise TrackingError("no answer within 8 s")
-        return {trial: tuple(curve) for trial, curve in self.reported.items()}
-
-    async def curves_of(self, trials, metric, points):
-        if self.away:
-            raise TrackingError("no answer within 8 s")
-        known = self.reported
-        return {trial: tuple(known[trial]) for trial in trials.values() if trial in known}
-
-
-class FakeRunWriter:
-    """An MLflow that has a run of each trial; `away` while it doesn't answer."""
-
-    def __init__(self):
-        self.away = False
-
-    async def complete(self, results, tags):
-        if self.away:
-            raise MlflowUnavailableError("away")
-        runs = {each.name: MainRun(each.name, f"http://mlflow/{each.name}") for each in results.trials}
-        return Completion(runs, complete=True)
-
-
-class FakePictures:
-    """Draws at once. `forgotten`: the sweeps whose picture was posted."""
-
-    def __init__(self):
-        self.forgotten = []
-
-    def get(self, results):
-        return Picture(f"Results of {results.sweep}", b"PNG")
-
-    def forget(self, results):
-        self.forgotten.append(results.sweep)
 
 
 class SimulatedSweep:

@@ -14,13 +14,14 @@ from bot.core.events import EventKind
 from bot.core.record import Phase
 from bot.core.request import SweepRequest
 from bot.core.space import Goal, command_line
-from bot.launch.space import parse_space
 from bot.reports.end_results import keep_results, stored_results
 from bot.reports.post_results import RUNS_TIMEOUT
 from bot.results.store import ResultsStore
+from bot.spaces.space import parse_space
 from k8s.katib.status import TrialState
 from tests.bot.factories import NOW, OWNER
-from tests.scenarios.sweep_in_memory import SWEEP, Clock, FakePictures, SimulatedSweep
+from tests.scenarios.fakes import FakePictures
+from tests.scenarios.sweep_in_memory import SWEEP, Clock, SimulatedSweep
 
 
 @pytest.fixture

@@ -8,7 +8,8 @@ import pytest
 from bot.core.commands import Action
 from bot.core.record import Phase
 from k8s.cache import Cache, Caches
-from tests.scenarios.sweep_in_memory import Clock, DirectCluster, SimulatedSweep
+from tests.scenarios.fakes import DirectCluster
+from tests.scenarios.sweep_in_memory import Clock, SimulatedSweep
 from tests.scenarios.test_any_crash import EXTENDABLE
 
 RUNNING = {"image": True, "acts": {Action.CANCEL: Phase.RUNNING}, "endless": True}

@@ -39,7 +39,7 @@ async def test_operator_commands_and_a_changed_configuration_need_no_restart(tmp
         await here.start_bot("serve", "work")
         await here.processes.says("work", "(working in namespace)")
 
-        config(here, valid.replace(ADA.id, "nobody"))
+        config(here, valid.replace(ADA.id, "no-user"))
         reports = lambda: [m["text"] for m in here.slack.messages("sweeps") if "config.yaml" in m["text"]]  # noqa: E731
         [report] = await wait_until(reports, "the admin channel gets the error")
         assert report.startswith(":warning: *config.yaml has errors.*")

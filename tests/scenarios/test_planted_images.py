@@ -5,7 +5,8 @@ import pytest
 from bot.core.record import Phase
 from k8s.kaniko import DOCKERFILE_KEY
 from tests.bot.factories import PLAN
-from tests.scenarios.sweep_in_memory import DIGEST, Clock, SimulatedSweep
+from tests.scenarios.fakes import DIGEST
+from tests.scenarios.sweep_in_memory import Clock, SimulatedSweep
 from tests.scenarios.test_any_crash import FRAMEWORKS, UV
 from tests.scenarios.test_composing import jobs, reported, until_phase
 

@@ -115,7 +115,7 @@ async def test_hold_keeps_waiting_trials_out_until_release(redis):
         await simulation.until(Phase.RUNNING)
         await simulation.asks(Action.HOLD)
         await simulation.rounds(2)
-        assert len(simulation.jobs(suspended=False)) == 1, "the running trial goes on"
+        assert len(simulation.jobs(suspended=False)) == 1, "the running trial continues"
         simulation.scenario["endless"] = False
         await simulation.rounds(8)
         assert simulation.jobs(suspended=False)[0]["status"].get("succeeded") == 1

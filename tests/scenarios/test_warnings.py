@@ -22,7 +22,8 @@ from k8s.errors import ApiError
 from local.kubernetes import store as kubernetes
 from tests.bot.factories import ADMIN, CONFIG, NOW, OWNER, PLAN, SETTINGS, STRANGER, a_sweep
 from tests.bot.idle.test_detector import BUSY, QUIET, a_pod
-from tests.scenarios.sweep_in_memory import Clock, CrashingProxy, DirectCluster, WorkerCrash
+from tests.scenarios.fakes import DirectCluster
+from tests.scenarios.sweep_in_memory import Clock, CrashingProxy, WorkerCrash
 
 TRIAL = "lr-brave-otter-x"
 VISION = Team(name="vision", namespaces=("vision",), members=("UMATE",), channel="C9")

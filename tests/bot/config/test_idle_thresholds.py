@@ -6,7 +6,7 @@ from bot.config.policy import Limits, parse_config
 from bot.core.errors import UserError
 from bot.core.request import SweepRequest
 from bot.core.thresholds import IdleThresholds
-from bot.launch.space import parse_space
+from bot.spaces.space import parse_space
 
 HEAD = "repositories: {a: {url: https://x.org/a.git}}\n"
 SPACE = """\

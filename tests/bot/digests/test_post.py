@@ -26,7 +26,8 @@ from local.kubernetes import store as kubernetes
 from tests.bot.factories import CONFIG, SETTINGS, a_sweep
 from tests.bot.gpus.factories import lazy
 from tests.bot.results.factories import a_result, some_results
-from tests.scenarios.sweep_in_memory import Clock, CrashingProxy, DirectCluster, WorkerCrash
+from tests.scenarios.fakes import DirectCluster
+from tests.scenarios.sweep_in_memory import Clock, CrashingProxy, WorkerCrash
 
 BERLIN = DigestSchedule(channel="C1", hour=9, timezone="Europe/Berlin")
 DAY = date(2026, 11, 20)

@@ -3,7 +3,7 @@
 from bot.config.policy import parse_config
 from bot.doctor.profiles import profiles
 from local.kubernetes.store import Store
-from tests.scenarios.sweep_in_memory import DirectCluster
+from tests.scenarios.fakes import DirectCluster
 
 TEXT = """\
 repositories: {digits: {url: https://git.example/digits.git}}

@@ -10,8 +10,8 @@ from bot.doctor.queues import queues
 from local import kueue
 from local.kubernetes.store import Store
 from tests.bot.factories import CONFIG, SETTINGS
+from tests.scenarios.fakes import DirectCluster
 from tests.scenarios.queued_sweep import POLICY, create_queues
-from tests.scenarios.sweep_in_memory import DirectCluster
 
 QUEUED = replace(CONFIG, queueing=POLICY)
 

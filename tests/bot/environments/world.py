@@ -21,7 +21,8 @@ from local.kubernetes import store as kubernetes
 from local.kubernetes.jobs import Controllers
 from local.kubernetes.kinds import timestamp
 from tests.bot.factories import CONFIG, NOW, OWNER, SETTINGS
-from tests.scenarios.sweep_in_memory import Clock, CrashingProxy, DirectCluster, WorkerCrash
+from tests.scenarios.fakes import DirectCluster
+from tests.scenarios.sweep_in_memory import Clock, CrashingProxy, WorkerCrash
 
 NAMESPACE = "environments"
 IMAGE = "registry:5000/lab/jupyter:1"

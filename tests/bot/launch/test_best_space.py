@@ -11,7 +11,7 @@ from bot.core.space import Goal, MetricSource, Parameter, command_line
 from bot.core.stopping import ASHA, MEDIAN, StoppingRule
 from bot.launch.best_space import best_yaml
 from bot.launch.describe import as_yaml
-from bot.launch.space import parse_space
+from bot.spaces.space import parse_space
 from tests.bot.factories import SPACE
 
 REQUEST = SweepRequest(branch="main", space="best")

@@ -12,7 +12,7 @@ from bot.launch.describe import as_yaml
 from bot.launch.plan import plan
 from bot.launch.pods import namespace_of, pods_of, with_output
 from bot.launch.preview import first_values, launch_flags
-from bot.launch.space import parse_space
+from bot.spaces.space import parse_space
 from tests.bot.factories import CONFIG, ORDER, OWNER, REQUEST, SETTINGS
 
 TEXT = """\

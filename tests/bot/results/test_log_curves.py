@@ -5,9 +5,9 @@ import asyncio
 import pytest
 
 from bot.core.curves import Point
-from bot.launch.metrics import line_filter
 from bot.results import log_curves
 from bot.results.log_curves import LogCurve, LogQuery, LogReader, LogSource, read_on
+from bot.spaces.metrics import line_filter
 from k8s.errors import ApiError
 
 STAMP = "2026-11-22T13:00:{:02}.{:09}{}"

@@ -15,14 +15,14 @@ from bot.core.flags import FlagStyle
 from bot.core.request import SweepRequest
 from bot.core.space import ALGORITHMS
 from bot.launch.plan import plan
-from bot.launch.space import parse_space
+from bot.spaces.space import parse_space
 from local.katib import Katib
 from local.katib.algorithm_validation import objection
 from local.katib.suggestions import Suggestions
 from local.kubernetes.kinds import Refused, clone
 from local.kubernetes.store import Store
 from tests.bot.factories import ORDER, SETTINGS
-from tests.bot.launch.katib_models import faults
+from tests.bot.spaces.katib_models import faults
 
 REQUEST = SweepRequest(branch="main", space="lr")
 FOREIGN = Path(__file__).parents[3] / "examples" / "sweep-files" / "sweeps"

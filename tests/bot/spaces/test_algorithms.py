@@ -5,8 +5,8 @@ from dataclasses import replace
 import pytest
 
 from bot.core.space import ALGORITHMS
-from bot.launch.space import parse_space
-from tests.bot.launch.test_space import FILE, LIMITS, REQUEST, complaint, space
+from bot.spaces.space import parse_space
+from tests.bot.spaces.test_space import FILE, LIMITS, REQUEST, complaint, space
 
 TWO = "{a: {min: 0.1, max: 0.9}, b: {min: 1, max: 8}}"
 

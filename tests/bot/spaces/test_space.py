@@ -8,7 +8,7 @@ from bot.config.policy import Limits
 from bot.core.errors import UserError
 from bot.core.request import SweepRequest
 from bot.core.space import Goal, Parameter, SearchSpace
-from bot.launch.space import combinations, parse_space
+from bot.spaces.space import combinations, parse_space
 
 REQUEST = SweepRequest(branch="main", space="lr")
 LIMITS = Limits(gpus_per_trial=8, parallel=8, trials=100, trial_hours=8)

@@ -13,7 +13,7 @@ from bot.core.request import SweepRequest
 from bot.core.space import MetricSource, command_line
 from bot.launch.plan import plan
 from bot.launch.preview import first_values, launch_flags
-from bot.launch.space import parse_space
+from bot.spaces.space import parse_space
 from k8s.katib.trial_pod import PodShape, Volume
 from tests.bot.factories import ORDER, SETTINGS
 

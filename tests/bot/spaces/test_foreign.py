@@ -12,7 +12,7 @@ from bot.core.flags import FlagStyle
 from bot.core.request import SweepRequest
 from bot.core.space import Goal, MetricSource, Parameter
 from bot.launch.describe import as_yaml, explain
-from bot.launch.space import parse_space
+from bot.spaces.space import parse_space
 
 FILES = Path(__file__).parents[3] / "examples" / "sweep-files" / "sweeps"
 REQUEST = SweepRequest(branch="main", space="x")

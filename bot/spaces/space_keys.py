@@ -23,9 +23,9 @@ from bot.config.keys import (
 from bot.config.policy_keys import A_MINUTE, MAX_HOURS, TENSORBOARD_TAG
 from bot.core.flags import FlagStyle
 from bot.core.space import ALGORITHMS, STRATEGIES, Goal, MetricSource
-from bot.launch.additions import ADDITION_KEYS
-from bot.launch.algorithms import ALGORITHM
-from bot.launch.early_stopping import EARLY_STOPPING
+from bot.spaces.additions import ADDITION_KEYS
+from bot.spaces.algorithms import ALGORITHM
+from bot.spaces.early_stopping import EARLY_STOPPING
 
 DEFAULT_TRIALS, DEFAULT_PARALLEL, DEFAULT_MAX_FAILED = 12, 4, 3  # defaults
 # Flags with another meaning: ours, draccus' (a config file), and the name Katib gives a trial's name.

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from bot.config.yaml_reader import Node
 from bot.core.request import SweepRequest
 from bot.core.wording import shortened
-from bot.launch.foreign import Foreign, entries, mapping, number, scalar, sequence, text, unknown
+from bot.spaces.foreign import Foreign, entries, mapping, number, scalar, sequence, text, unknown
 
 TOOL = "Katib Experiment"
 COLLECTORS = {"StdOut": "stdout", "File": "file", "TensorFlowEvent": "tensorboard", "Push": "push"}

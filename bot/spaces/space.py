@@ -16,21 +16,21 @@ from bot.core.flags import FlagStyle
 from bot.core.request import SweepRequest
 from bot.core.space import Parameter, SearchSpace
 from bot.core.stopping import StoppingRule
-from bot.launch import katib_file, wandb_file
-from bot.launch.additions import read_additions
-from bot.launch.algorithms import read_algorithm
-from bot.launch.early_stopping import read_early_stopping
-from bot.launch.katib_file import is_katib
-from bot.launch.metrics import choice, metric_objection, read_objective, read_source
-from bot.launch.parameters import Report, read_parameters, size
-from bot.launch.space_keys import (
+from bot.spaces import katib_file, wandb_file
+from bot.spaces.additions import read_additions
+from bot.spaces.algorithms import read_algorithm
+from bot.spaces.early_stopping import read_early_stopping
+from bot.spaces.katib_file import is_katib
+from bot.spaces.metrics import choice, metric_objection, read_objective, read_source
+from bot.spaces.parameters import Report, read_parameters, size
+from bot.spaces.space_keys import (
     DEFAULT_MAX_FAILED,
     DEFAULT_PARALLEL,
     DEFAULT_TRIALS,
     KEYS,
     TRIAL_KEYS,
 )
-from bot.launch.wandb_file import is_wandb
+from bot.spaces.wandb_file import is_wandb
 
 INLINE = "your space"  # the file name in errors about a space written in the form
 MAX_NOTES = 20
