@@ -11,6 +11,7 @@ from pathlib import Path
 
 from bot.core.errors import UserError
 from bot.core.masking import Mask, secrets_in_environment
+from bot.core.terminal import without_markup
 from bot.operator.words import ABOUT_ONE, COMMANDS
 from bot.runtime import log_format
 
@@ -25,7 +26,7 @@ def main() -> int:
     try:
         return arguments.run(arguments)  # type: ignore[no-any-return]
     except UserError as error:
-        print(mask(str(error)), file=sys.stderr)
+        print(without_markup(mask(str(error))), file=sys.stderr)
         return 2
 
 
@@ -125,7 +126,8 @@ def _doctor(arguments: argparse.Namespace) -> int:
     except UserError as wrong:  # the other checks need no configuration
         config, error = Config(repositories=()), str(wrong)
     findings = [*checks.configuration(error), *asyncio.run(checks.run(settings, config))]
-    print(Mask(settings.secrets())(as_json(findings) if arguments.json else as_lines(findings)))
+    mask = Mask(settings.secrets())
+    print(mask(as_json(findings)) if arguments.json else without_markup(mask(as_lines(findings))))
     return int(any(one.level is Level.BROKEN for one in findings))
 
 

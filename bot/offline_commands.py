@@ -8,8 +8,6 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
-import yaml
-
 from bot.config.policy import Config, Repository, bare, read_config, repository
 from bot.config.settings import PlanSettings
 from bot.config.yaml_reader import MAX_CHARACTERS
@@ -18,10 +16,10 @@ from bot.core.plan import SweepPlan
 from bot.core.record import SweepRecord
 from bot.core.request import Requester, SweepRequest
 from bot.core.space import SearchSpace
-from bot.launch.capacity import requested
 from bot.launch.command_line import parse, parse_options, read_values
 from bot.launch.describe import as_yaml, explain
 from bot.launch.plan import Order, check_command, check_mounts, plan
+from bot.launch.plan_text import gate_comment, plan_text
 from bot.launch.pods import pods_of, with_output
 from bot.launch.resolve import look_up
 from bot.repos.git import Git, GitUnavailableError, logins
@@ -88,10 +86,7 @@ def print_plan(arguments: argparse.Namespace) -> int:
         except GitUnavailableError as error:
             raise UserError(str(error)) from None
     made = plan(order, settings)
-    if made.profile:
-        print(f"# profile {made.profile}: {requested(made)} per trial")
-    manifests = _manifests(order, made, settings)
-    print(yaml.dump_all(manifests, Dumper=_Plain, sort_keys=False, width=1000), end="")
+    print(plan_text(request, made, config, _manifests(order, made, settings)), end="")
     return 0
 
 
@@ -102,14 +97,7 @@ def _config_for(url: str, file: str | None) -> Config:
     return replace(config, repositories=tuple(known or [Repository(name=Path(url).stem, url=url)]))
 
 
-class _Plain(yaml.SafeDumper):
-    """Write shared values twice instead of with anchors."""
-
-    def ignore_aliases(self, data: object) -> bool:  # noqa: ARG002
-        return True
-
-
-def _manifests(order: Order, made: SweepPlan, settings: PlanSettings) -> list[Manifest]:
+def _manifests(order: Order, made: SweepPlan, settings: PlanSettings) -> list[tuple[str, Manifest]]:
     parse_time = datetime.now(UTC)
     record = SweepRecord(
         id=order.sweep,
@@ -121,8 +109,9 @@ def _manifests(order: Order, made: SweepPlan, settings: PlanSettings) -> list[Ma
         since=parse_time,
         plan=made,
     )
+    experiment = gated(made.experiment) if made.space.gate else made.experiment
     return [
-        sweep_configmap.config_map(record),
-        *(build.job for build in made.builds),
-        gated(made.experiment) if made.space.gate else made.experiment,
+        *((f"Build: {build.role.label}.", build.job) for build in made.builds),
+        (gate_comment(made), experiment),
+        ("Sweepbot's record of the sweep.", sweep_configmap.config_map(record)),
     ]

@@ -11,6 +11,7 @@ from bot.config.live_policy import LivePolicy
 from bot.config.settings import Settings
 from bot.core.errors import UserError
 from bot.core.masking import Mask
+from bot.core.terminal import without_markup
 from bot.operator.commands import Operator
 from bot.slack.client import client
 from bot.storage.redis_client import connect
@@ -21,7 +22,7 @@ def run_operator(arguments: argparse.Namespace) -> int:
     """Run a command and print its answer. Raises UserError."""
     settings = Settings.read()
     lines = asyncio.run(_run(arguments.word, getattr(arguments, "item", ""), settings))
-    print(Mask(settings.secrets())("\n".join(lines)))
+    print(without_markup(Mask(settings.secrets())("\n".join(lines))))
     return 0
 
 

@@ -13,6 +13,7 @@ from slack_sdk.errors import SlackApiError
 
 from bot.clients import Clients
 from bot.config.live_policy import LivePolicy
+from bot.config.permissions import doctor_denial
 from bot.config.policy import Config, all_namespaces
 from bot.config.settings import Settings
 from bot.core.work_item import DOCTOR
@@ -35,7 +36,10 @@ Findings = list[Finding]
 
 
 async def answer_commands(_: str, clients: Clients, policy: LivePolicy) -> None:
-    """Run the checks and answer each `/sweep doctor`; a worker checks its own permissions and network."""
+    """Run the checks and answer each `/sweep doctor`; a worker checks its own permissions and network.
+
+    Who can ask is checked again: admins can have changed since the command was queued.
+    """
     commands = await clients.store.commands(str(DOCTOR))
     if not commands:
         return
@@ -43,7 +47,8 @@ async def answer_commands(_: str, clients: Clients, policy: LivePolicy) -> None:
     text = clients.mask(as_mrkdwn(findings))
     for command in commands:
         try:
-            await clients.slack.post_ephemeral(command.user, text, command.response_url)
+            answer = doctor_denial(command.user, clients.config) or text
+            await clients.slack.post_ephemeral(command.user, answer, command.response_url)
         except (SlackApiError, NotInChannelError) as error:
             log.warning("Slack rejected the doctor's answer: %s", error)
     await clients.store.remove_commands(str(DOCTOR), commands)

@@ -23,13 +23,13 @@ def preview(
 ) -> View:
     """Return the view with the Launch button. `free`: free GPUs now, None if unknown."""
     space, commit = plan.space, commit_text(plan.commit, plan.subject)
-    head = f"*{plain(_name(request))}* on {code(request.branch)} @ {commit}"
+    head = f"*{plain(request_name(request))}* on {code(request.branch)} @ {commit}"
     first = f"{_trial_title(space)}\n{block(command_line(space, first_values(space), **launch_flags(space)))}"
     return modal(
         "Review sweep",
         [
             section(head),
-            *_sections(_facts(request, plan, config, free)),
+            *_sections([*facts(request, plan, config, free), ("Notify", plain(NOTIFY[request.notify]))]),
             section(first),
             *_notes(space),
             context("Nothing has started yet."),
@@ -48,13 +48,19 @@ def previewed_commit(view: View) -> str | None:
     return found
 
 
-def _name(request: SweepRequest) -> str:
+def request_name(request: SweepRequest) -> str:
     if request.seeds is not None:
         return request.name or f"Seeds {request.seeds}"
     return request.name or ("Inline space" if request.text is not None else request.space)
 
 
-def _facts(request: SweepRequest, plan: SweepPlan, config: Config, free: int | None) -> list[tuple[str, str]]:
+def facts(
+    request: SweepRequest, plan: SweepPlan, config: Config, free: int | None = None
+) -> list[tuple[str, str]]:
+    """Return what a sweep builds, runs, and costs, as labels and mrkdwn.
+
+    `free`: free GPUs now, None if unknown.
+    """
     space, peak = plan.space, plan.space.parallel * plan.gpus
     now = "" if free is None else f"; {free} free now"
     image = f"Prebuilt: {code(space.image)}" if space.image else plain(plan.recipe)
@@ -68,13 +74,12 @@ def _facts(request: SweepRequest, plan: SweepPlan, config: Config, free: int | N
         *_start(space),
         ("Image", image),
         *_place(plan, config),
-        ("Notify", plain(NOTIFY[request.notify])),
     ]
 
 
-def _sections(facts: list[tuple[str, str]]) -> list[Block]:
+def _sections(found: list[tuple[str, str]]) -> list[Block]:
     """Return the facts in sections of Slack's limit of ten."""
-    return [fields(*facts[first : first + 10]) for first in range(0, len(facts), 10)]
+    return [fields(*found[first : first + 10]) for first in range(0, len(found), 10)]
 
 
 def _machines(plan: SweepPlan) -> list[tuple[str, str]]:
@@ -92,12 +97,12 @@ def _start(space: SearchSpace) -> list[tuple[str, str]]:
 
 def _place(plan: SweepPlan, config: Config) -> list[tuple[str, str]]:
     """Return namespace, queue, and priority as one fact."""
-    facts = {
+    places = {
         "Namespace": code(plan.experiment_ref.namespace) if config.namespaces else "",
         "Queue": code(plan.queue) if plan.queue else "",
         "Priority": plan.priority,
     }
-    found = {name: value for name, value in facts.items() if value}
+    found = {name: value for name, value in places.items() if value}
     return [(listed(found).capitalize(), ", ".join(found.values()))] if found else []
 
 

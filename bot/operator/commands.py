@@ -8,13 +8,15 @@ from redis.exceptions import RedisError
 from slack_sdk.errors import SlackApiError
 
 from bot.clients import Clients
-from bot.core.commands import Command
+from bot.config.permissions import doctor_denial
+from bot.core.commands import Action, AuditEntry, Command
 from bot.core.errors import UserError
 from bot.core.wording import counted, listed, printable
 from bot.core.work_item import OPERATOR, WorkItem
 from bot.operator.read import FactReader, FindFaults, find_faults
 from bot.operator.report import Row, inspection, process_list
 from bot.operator.words import ABOUT_ONE, COMMANDS, MAX_NAME
+from bot.runtime.audit import write_entry
 from bot.slack.client import MessageRejectedError, NotInChannelError
 from bot.slack.mrkdwn import block, plain
 from bot.storage.last_errors import LastErrors
@@ -113,7 +115,13 @@ async def answer_commands(_: str, clients: Clients, redis: Redis) -> None:
 
 
 async def _answer(command: Command, operator: Operator) -> str:
+    """Check the permission here, too: admins can have changed since the command was queued."""
     word, _, name = command.changes.partition(" ")
+    if refused := doctor_denial(command.user, operator.clients.config):
+        at, about = operator.clients.now(), word[:MAX_NAME]
+        entry = AuditEntry(at=at, user=command.user, action=Action.OPERATE, about=about, refused=refused)
+        write_entry(name[:MAX_NAME], entry)
+        return refused
     try:
         lines = await operator.run(word, name)
     except (UserError, ApiError, UnreachableError) as error:

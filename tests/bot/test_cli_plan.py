@@ -42,7 +42,8 @@ async def printed(url, words, **environment):
 
 
 def pod_of(manifests):
-    return manifests[-1]["spec"]["trialTemplate"]["trialSpec"]["spec"]["template"]["spec"]
+    experiment = next(one for one in manifests if one["kind"] == "Experiment")
+    return experiment["spec"]["trialTemplate"]["trialSpec"]["spec"]["template"]["spec"]
 
 
 async def test_plan_without_settings_needs_git_only(url):
@@ -68,18 +69,40 @@ async def test_plan_uses_the_configuration(url, tmp_path):
     assert "gpus= can be at most" in complaints
 
 
-async def test_plan_names_the_profile(url, tmp_path):
+async def test_plan_begins_with_a_summary_in_comments(url, tmp_path):
     config = tmp_path / "config.yaml"
     config.write_text(
         f"repositories: {{digits: {{url: {url}}}}}\n"
         "profiles: {1xh100: {gpus: 1, cpu: 16, memory: 200Gi, nodes: {gpu: h100}}}\n"
+        "prices: {NVIDIA H100: 2.5}\n"
+        "priorities: {normal: {class: sweeps-normal}}\n"
     )
-    code, text, _ = await printed(url, "branch=main gpus=2 space=lr", SWEEPBOT_CONFIG=str(config))
-    assert (code, text.splitlines()[0]) == (
-        0,
-        "# profile 1xh100: 2 GPUs, 32 CPUs, and 400 GiB of memory per trial",
-    )
+    code, text, complaints = await printed(url, "branch=main gpus=2 space=lr", SWEEPBOT_CONFIG=str(config))
+    assert (code, complaints) == (0, "")
+    head = text.partition("\n\n")[0]
+    assert all(line.startswith("# ") for line in head.splitlines())
+    assert head.startswith("# lr on main @ ")
+    for fact in (
+        "# Trials:",
+        "1xh100: 2 GPUs, 32 CPUs, and 400 GiB of memory per trial",
+        "# Peak GPUs:",
+        "# GPU-hours:   Up to 6 ($15",
+        "# Priority:    normal",
+        "# Builds:      2 Jobs; the image is ",
+    ):
+        assert fact in head
+    assert not set("*`") & set(head)
     assert pod_of([*yaml.safe_load_all(text)])["nodeSelector"] == {"gpu": "h100"}
+
+
+async def test_plan_says_that_one_trial_runs_first(url):
+    _, text, _ = await printed(url, WORDS)
+    comment = next(line for line in text.splitlines() if "maxTrialCount: 1," in line)
+    counts = yaml.safe_load_all(text)
+    experiment = next(one for one in counts if one["kind"] == "Experiment")
+    assert comment.startswith("# The experiment, created when the image is built.")
+    assert experiment["spec"]["maxTrialCount"] == 1
+    assert text.index(comment) < text.index("kind: Experiment")
 
 
 async def test_plan_invalid_input_is_one_sentence(url, tmp_path):

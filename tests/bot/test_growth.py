@@ -14,6 +14,7 @@ from bot.builds.toml_reader import toml
 from bot.config.policy import Limits
 from bot.core.errors import UserError
 from bot.core.request import SweepRequest
+from bot.core.terminal import without_markup
 from bot.core.wording import did_you_mean
 from bot.health import rules_training
 from bot.health.diagnosis import refusals
@@ -144,6 +145,7 @@ PIECES = {
             "sk-",
         ),
     ),
+    without_markup: ("*a", "* ", "`", "<https://", "<https://|", "&lt"),
     shown: ("`", "```", "&", "<", "\r", "\n", "\u202e", " "),
 }
 CASES = [(parser, piece) for parser, pieces in PIECES.items() for piece in pieces]

@@ -169,27 +169,31 @@ class EphemeralSlack:
 
 async def test_checks_answers_each_requester_once(here):
     records, slack_ = Records(here.redis), EphemeralSlack(refuses={"U2"})
-    for user in ("U1", "U2", "U3"):
+    for user in ("U1", "U2", "U3", "U4"):
         await records.add_command(
             str(DOCTOR),
             Command(action=Action.EXAMINE, user=user, user_name="", response_url=f"url-{user}"),
         )
+    config = replace(here.config, admins=("U1", "U2", "U3"))
     clients = SimpleNamespace(
-        store=records, slack=slack_, settings=Settings(**here.settings), config=here.config, mask=Mask()
+        store=records, slack=slack_, settings=Settings(**here.settings), config=config, mask=Mask()
     )
     policy = LivePolicy(here.config)
     await checks.answer_commands(DOCTOR.key, clients, policy)
     await checks.answer_commands(DOCTOR.key, clients, policy)
     counts = "*Sweepbot doctor:* 0 broken, 0 warnings, 22 ok"
-    assert slack_.received == [("U1", counts, "url-U1"), ("U3", counts, "url-U3")]
+    denial = "Only admins can do that: <@U1>, <@U2>, or <@U3>."
+    answers = [("U1", counts, "url-U1"), ("U3", counts, "url-U3"), ("U4", denial, "url-U4")]
+    assert slack_.received == answers
     assert await records.commands(str(DOCTOR)) == []
 
 
 async def test_checks_reports_a_rejected_configuration_first(here):
     records, slack_ = Records(here.redis), EphemeralSlack()
     await records.add_command(str(DOCTOR), Command(action=Action.EXAMINE, user="U1", user_name=""))
+    config = replace(here.config, admins=("U1", "U2", "U3"))
     clients = SimpleNamespace(
-        store=records, slack=slack_, settings=Settings(**here.settings), config=here.config, mask=Mask()
+        store=records, slack=slack_, settings=Settings(**here.settings), config=config, mask=Mask()
     )
     policy = LivePolicy(here.config)
     policy.error = "config.yaml:3: admins: must be a list."

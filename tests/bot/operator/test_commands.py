@@ -9,7 +9,7 @@ from bot.core.errors import UserError
 from bot.core.work_item import OPERATOR
 from bot.operator.commands import answer_commands
 from bot.operator.words import COMMANDS
-from tests.bot.factories import ADMIN
+from tests.bot.factories import ADMIN, OWNER
 from tests.bot.operator.stage import ITEM, Stage
 from tests.scenarios.sweep_in_memory import SWEEP
 
@@ -98,14 +98,14 @@ class PrivateAnswers:
         self.texts.append((user, text))
 
 
-async def asked(stage, redis, words):
+async def asked(stage, redis, words, user=ADMIN):
     slack = PrivateAnswers()
-    command = Command(action=Action.OPERATE, user=ADMIN, user_name="root", changes=words)
+    command = Command(action=Action.OPERATE, user=user, user_name="root", changes=words)
     await stage.simulation.store.add_command(str(OPERATOR), command)
     await answer_commands("now", replace(stage.clients, slack=slack), redis)
     assert await stage.simulation.store.commands(str(OPERATOR)) == []
-    [(user, text)] = slack.texts
-    assert user == ADMIN
+    [(recipient, text)] = slack.texts
+    assert recipient == user
     return text
 
 
@@ -115,6 +115,14 @@ async def test_answer_in_slack_has_the_cause_first_and_no_mentions(stage, redis)
     assert text.splitlines()[0] == "1 unfinished sweep; 0 quarantined, 1 failing; workers running."
     assert "<!" not in text
     assert text.count("```") == 2
+
+
+async def test_command_of_someone_who_is_no_admin_changes_nothing(stage, redis, caplog):
+    caplog.set_level("INFO", "sweepbot.audit")
+    await stage.failed("git", "down")
+    assert await asked(stage, redis, f"retry {SWEEP}", OWNER) == f"Only admins can do that: <@{ADMIN}>."
+    assert await stage.queue.get(wait=0) is None
+    assert f"user={OWNER} action=operate sweep={SWEEP} (retry): denied" in caplog.text
 
 
 async def test_answer_in_slack_to_a_mistake_says_what_is_wrong(stage, redis):

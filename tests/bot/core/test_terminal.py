@@ -1,0 +1,22 @@
+"""Slack mrkdwn on a terminal."""
+
+import pytest
+
+from bot.core.terminal import without_markup
+
+
+@pytest.mark.parametrize(
+    ("mrkdwn", "shown"),
+    [
+        ("No access. *Fix:* Set KUBECONFIG.", "No access. Fix: Set KUBECONFIG."),
+        ("`kubectl get pods`; `sweepbot doctor`", "kubectl get pods; sweepbot doctor"),
+        ("See <https://x.example/a|the run>.", "See the run (https://x.example/a)."),
+        ("See <https://x.example/a>.", "See https://x.example/a."),
+        ("cpu &lt; 4 &amp; free", "cpu < 4 & free"),
+        ("0 3 * * * and 2*3*4 and **kw", "0 3 * * * and 2*3*4 and **kw"),
+        ("got \x1b[31mred\x1b[0m\u202e", "got  [31mred [0m "),
+        ("two\nlines", "two\nlines"),
+    ],
+)
+def test_without_markup_returns_plain_text(mrkdwn, shown):
+    assert without_markup(mrkdwn) == shown
