@@ -116,7 +116,7 @@ class Launches:
     async def _by_script(self, manifest: Manifest) -> float:
         self.number += 1
         name = f"script-{self.number}"
-        order = {"url": self.url, "files": FILES, "jobs": [name] * 2, "manifest": _copied(manifest, name)}
+        order = {"url": self.url, "files": FILES, "manifest": _copied(manifest, name)}
         milliseconds, made = await self._timed(
             manifest["kind"], self.redis.lpush("orders", json.dumps(order))
         )

@@ -1,7 +1,7 @@
 """The calls of one `/sweep` in a row, with nothing saved in Redis. `python launch_script.py REDIS_URL`
 
-Takes orders from the list `orders` in Redis: JSON with a repository's `url`, its `files`, the names of the
-builds' `jobs`, and the `manifest` to create, a build's Job or an experiment. Needs the environment of `work`.
+Takes orders from the list `orders` in Redis: JSON with a repository's `url`, its `files`, and the `manifest`
+to create, a build's Job or an experiment. Needs the environment of `work`.
 """
 
 import asyncio
@@ -44,8 +44,6 @@ class Script:
         await self.slack.chat_getPermalink(channel=CHANNEL, message_ts=thread)
         for state in ("opened", "building"):
             await self._note(record, state)
-        for job in order["jobs"]:
-            await self.cluster.get(Ref("Job", NAMESPACE, job))
         await self.cluster.get(Ref("ConfigMap", NAMESPACE, f"image-{commit}"))
         await self.registry.digest(IMAGE, commit)
         if manifest["kind"] == "Experiment":

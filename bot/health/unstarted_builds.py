@@ -5,16 +5,17 @@ from bot.health.cluster_events import find_workload, list_events
 from bot.health.diagnosis import Diagnosis
 from bot.health.evidence import TrialEvidence, event_time
 from bot.health.rules_building import why_not_started
-from k8s.objects import BUILD_LABEL, Ref, still_live
+from k8s.client import Manifests
+from k8s.objects import Manifest, Ref, still_live
 
 
-async def diagnose_build(ref: Ref, clients: Clients) -> Diagnosis | None:
-    """Return why the build Job `ref` has not started; None if nothing is wrong so far.
+async def diagnose_build(
+    ref: Ref, job: Manifest | None, pods: Manifests, clients: Clients
+) -> Diagnosis | None:
+    """Return why the build Job `ref` with these pods has not started; None if nothing is wrong so far.
 
     Raises ApiError, UnreachableError.
     """
-    job = await clients.cluster.get(ref)
-    pods = await clients.cluster.list("Pod", ref.namespace, labels=f"{BUILD_LABEL}={ref.name}")
     pod = next((pod for pod in pods if still_live(pod)), None)
     kind, name = ("Pod", pod["metadata"]["name"]) if pod else ("Job", ref.name)
     events = await list_events(kind, ref.namespace, name, clients)

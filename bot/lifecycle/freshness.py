@@ -3,7 +3,7 @@
 Counts, better results, and diagnoses can come from caches. A change of phase needs a direct read: otherwise a
 sweep could fail because the caches don't have its experiment yet, or be reported as cancelled while a pod is
 left. So do patches, deletions, and messages that a trial's GPUs are released. Creating an object doesn't: the
-API server rejects it if it exists.
+API server rejects it if it exists. Composing an image doesn't either: its parts were read from the registry.
 """
 
 from dataclasses import replace
@@ -29,5 +29,5 @@ def needs_fresh_read(before: SweepRecord, after: SweepRecord, seen: Observation,
     decided = any(getattr(after, name) != getattr(before, name) for name in DECISIONS)
     # The record was saved from newer caches of another worker: finished trials don't run again.
     outdated = after.progress.finished < before.progress.finished
-    changes = replace(required_changes(after, seen, now), create=())
+    changes = replace(required_changes(after, seen, now), create=(), compose=None)
     return decided or outdated or changes != RequiredChanges()

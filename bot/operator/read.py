@@ -102,7 +102,7 @@ class FactReader:
             label = f"{BUILD_LABEL}={build.ref.name}"
             pods = await self.clients.cluster.list("Pod", build.ref.namespace, labels=label)
             objects += [object_facts(job, "Job"), *(object_facts(pod, "Pod") for pod in pods)]
-            if found := await diagnose_build(build.ref, self.clients):
+            if found := await diagnose_build(build.ref, job, pods, self.clients):
                 diagnoses.append(found)
         return objects, tuple(diagnoses)
 

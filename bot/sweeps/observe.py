@@ -54,10 +54,10 @@ async def _seen(
         return await _request(sweep, commands, clients)
     if sweep.plan is None or sweep.phase is Phase.OPENING:
         return Observation(commands=commands)
+    reader = CacheReader(Caches() if fresh else clients.caches, clients.cluster)
     if sweep.phase is Phase.BUILDING:
-        return replace(await observe_builds(sweep, sweep.plan, clients), commands=commands)
-    caches = Caches() if fresh else clients.caches
-    seen = await _experiment(sweep, sweep.plan, commands, clients, CacheReader(caches, clients.cluster))
+        return replace(await observe_builds(sweep, sweep.plan, clients, reader), commands=commands)
+    seen = await _experiment(sweep, sweep.plan, commands, clients, reader)
     if any(command.action is Action.RESUME for command in commands):
         others = await limited_sweeps(user := sweep.requester.user, clients)
         return replace(seen, others=other_peaks(user, (one for one in others if one.id != sweep.id)))
@@ -129,7 +129,7 @@ async def _experiment(
     space = plan_.space
     seen = Observation(
         commands=commands,
-        builds=await left_builds(sweep, plan_, clients),
+        builds=await left_builds(sweep, plan_, clients, reader),
         experiment=read_experiment(experiment),
         trials=tuple(read_trial(t, space.strategies) for t in trials),
         jobs=tuple(read_job(j) for j in jobs),

@@ -18,8 +18,10 @@ from bot.registry.client import Registry
 from bot.registry.images import ImageRef
 from bot.runtime.parser_thread import run_in_parser_thread
 from k8s import kaniko
+from k8s.cache import CacheReader
+from k8s.client import Manifests
 from k8s.jobs import Job, JobState, read_job
-from k8s.objects import BUILD_LABEL
+from k8s.objects import BUILD_LABEL, Ref
 from k8s.pods import Pod, read_pod
 
 # Events, queues, and quotas aren't watched, so builds that haven't started are polled.
@@ -27,27 +29,37 @@ EARLY, POLL_EARLY, POLL_LATE = timedelta(minutes=2), timedelta(seconds=10), time
 FAILED_LOG_LINES = 200  # enough to find the instruction that failed; the whole log is attached
 
 
-async def observe_builds(sweep: SweepRecord, plan: SweepPlan, clients: Clients) -> Observation:
-    """Return the builds' Jobs, images, and failures. Raises RegistryError."""
+async def observe_builds(
+    sweep: SweepRecord, plan: SweepPlan, clients: Clients, reader: CacheReader
+) -> Observation:
+    """Return the builds' Jobs, images, and failures. Raises RegistryError.
+
+    `cached` is False if the sweep's image exists: the registry shows that, not a cache.
+    """
     for build in plan.builds:
         await clients.store.wait_for_build(build.ref.name, sweep.id)
     # Jobs first: so an image that is pushed between the two calls is found.
-    jobs = await asyncio.gather(*(_job(build, clients) for build in plan.builds))
+    jobs = await asyncio.gather(*(_job(build, reader) for build in plan.builds))
     seen = [BuildSeen(build=build, job=job) for build, job in zip(plan.builds, jobs, strict=True)]
-    digest = None
+    missing = None
     if plan.builds and not any(one.running for one in seen):
-        digest = await recorded(ImageRef(plan.image_repository, plan.image_tag), clients)
-    if digest:
-        return Observation(digest=digest, builds=tuple(seen))
-    found = await _found(sweep, plan, seen, clients)
+        missing = ImageRef(plan.image_repository, plan.image_tag)
+        if digest := await recorded(missing, clients):
+            return Observation(digest=digest, builds=tuple(seen))
+    found = await _found(sweep, plan, seen, clients, missing)
     if any(one.there is False and one.job is None for one in found):
         # Raises if the registry is unreachable: a build would fail at its push.
         await clients.registry.digest(plan.image_repository, plan.image_tag)
     whole = next((one.digest for one in found if one.build.tag == plan.image_tag), None)
-    builds = tuple([await _with_trouble(sweep, one, clients) for one in found])
+    builds = tuple([await _with_trouble(sweep, one, clients, reader) for one in found])
     waits = any(one.running and not one.started for one in builds)
     poll = POLL_EARLY if clients.now() - sweep.since < EARLY else POLL_LATE
-    return Observation(digest=whole or None, builds=builds, observe_again_in=poll if waits else None)
+    return Observation(
+        digest=whole or None,
+        builds=builds,
+        observe_again_in=poll if waits else None,
+        cached=reader.cached and not whole,
+    )
 
 
 async def with_prebuilt_image(space: SearchSpace, clients: Clients) -> SearchSpace:
@@ -70,7 +82,9 @@ async def with_prebuilt_image(space: SearchSpace, clients: Clients) -> SearchSpa
     return replace(space, image=name.at(digest))
 
 
-async def left_builds(sweep: SweepRecord, plan: SweepPlan, clients: Clients) -> tuple[BuildSeen, ...]:
+async def left_builds(
+    sweep: SweepRecord, plan: SweepPlan, clients: Clients, reader: CacheReader
+) -> tuple[BuildSeen, ...]:
     """Return the builds of a sweep that stops without an image; those that no other sweep needs are deleted.
 
     A deleted Job disappears at once, its pod only after its container has exited.
@@ -78,27 +92,33 @@ async def left_builds(sweep: SweepRecord, plan: SweepPlan, clients: Clients) -> 
     left = []
     for build in () if sweep.image else plan.builds:
         others = await clients.store.stop_waiting(build.ref.name, sweep.id)
-        job, pods = await _job(build, clients), await _pods(build, clients)
+        job, pods = await _job(build, reader), _read(await _pods(build.ref, reader))
         alive = tuple(pod for pod in pods if not pod.finished)
         left.append(BuildSeen(build=build, job=job, shared=others > 0, alive=alive))
     return tuple(left)
 
 
-async def _job(build: Build, clients: Clients) -> Job | None:
-    job = await clients.cluster.get(build.ref)
+async def _job(build: Build, reader: CacheReader) -> Job | None:
+    job = await reader.get(build.ref)
     return read_job(job) if job else None
 
 
-async def _pods(build: Build, clients: Clients) -> list[Pod]:
-    ref = build.ref
-    found = await clients.cluster.list("Pod", ref.namespace, labels=f"{BUILD_LABEL}={ref.name}")
-    return [read_pod(pod, kaniko.BUILD_CONTAINER) for pod in found]
+async def _pods(ref: Ref, reader: CacheReader) -> Manifests:
+    return await reader.list("Pod", ref.namespace, labels=f"{BUILD_LABEL}={ref.name}")
+
+
+def _read(pods: Manifests) -> list[Pod]:
+    return [read_pod(pod, kaniko.BUILD_CONTAINER) for pod in pods]
 
 
 async def _found(
-    sweep: SweepRecord, plan: SweepPlan, seen: list[BuildSeen], clients: Clients
+    sweep: SweepRecord, plan: SweepPlan, seen: list[BuildSeen], clients: Clients, missing: ImageRef | None
 ) -> list[BuildSeen]:
-    """Return the builds with their digests. The frameworks image isn't needed once the dependencies exist."""
+    """Return the builds with their digests. The frameworks image isn't needed once the dependencies exist.
+
+    Args:
+        missing: an image that isn't recorded.
+    """
     found: dict[Role, BuildSeen] = {}
     for one in reversed(seen):
         build = one.build
@@ -108,12 +128,12 @@ async def _found(
         elif one.running:
             found[build.role] = one
         else:
-            digest = sweep.digests.get(build.tag) or await _made(one, clients)
+            digest = sweep.digests.get(build.tag) or await _made(one, clients, missing)
             found[build.role] = replace(one, there=bool(digest), digest=digest or "")
     return [found[one.build.role] for one in seen]
 
 
-async def _made(one: BuildSeen, clients: Clients) -> str | None:
+async def _made(one: BuildSeen, clients: Clients, missing: ImageRef | None) -> str | None:
     """Return the digest that the build's Job pushed, and record it; else the recorded one."""
     build = one.build
     place = ImageRef(build.repository, build.tag)
@@ -122,10 +142,11 @@ async def _made(one: BuildSeen, clients: Clients) -> str | None:
         if build.role is not Role.CODE:  # rebuilt in a second, and used by only one commit
             await record(place, digest, clients)
         return digest
-    return None if build.role is Role.CODE else await recorded(place, clients)
+    return None if build.role is Role.CODE or place == missing else await recorded(place, clients)
 
 
 async def _pushed(one: BuildSeen, clients: Clients) -> str | None:
+    """Read directly: trials run this digest, and caches don't have the arguments of containers."""
     ref = one.build.ref
     if one.job is None or one.job.state is not JobState.COMPLETE:
         return None
@@ -134,17 +155,32 @@ async def _pushed(one: BuildSeen, clients: Clients) -> str | None:
     return kaniko.pushed_digest(job, pods, kaniko.destination(one.build.job)) if job else None
 
 
-async def _with_trouble(sweep: SweepRecord, one: BuildSeen, clients: Clients) -> BuildSeen:
+async def _with_trouble(
+    sweep: SweepRecord, one: BuildSeen, clients: Clients, reader: CacheReader
+) -> BuildSeen:
     if one.job is None or one.there:
         return one
-    ref, pods = one.build.ref, await _pods(one.build, clients)
     if one.running:
-        started = any(pod.running_since for pod in pods)
-        return replace(one, started=started, trouble=None if started else await diagnose_build(ref, clients))
-    if one.job.state is JobState.FAILED and one.is_own(sweep.build_uids):
-        pod = next((pod for pod in pods if pod.finished), None)
-        container = (pod and pod.init_failed) or kaniko.BUILD_CONTAINER
-        log = await clients.tail(ref.namespace, pod.name, container, FAILED_LOG_LINES) if pod else ""
-        trouble = await run_in_parser_thread(explain, log, one.job, pod)
-        return replace(one, trouble=trouble, pod=pod.name if pod else "", container=container)
-    return one
+        return await _with_start(one, clients, reader)
+    if one.job.state is JobState.FAILED and one.is_own(sweep.build_uids) and not reader.cached:
+        return await _explained(one, one.job, clients)
+    return one  # failed in the cache: the direct read that follows explains it (bot.lifecycle.freshness)
+
+
+async def _with_start(one: BuildSeen, clients: Clients, reader: CacheReader) -> BuildSeen:
+    """Add whether the build's container has started, else why it hasn't."""
+    pods = await _pods(one.build.ref, reader)
+    if any(pod.running_since for pod in _read(pods)):
+        return replace(one, started=True)
+    job = await reader.get(one.build.ref)
+    return replace(one, trouble=await diagnose_build(one.build.ref, job, pods, clients))
+
+
+async def _explained(one: BuildSeen, job: Job, clients: Clients) -> BuildSeen:
+    ref = one.build.ref
+    found = await clients.cluster.list("Pod", ref.namespace, labels=f"{BUILD_LABEL}={ref.name}")
+    pod = next((pod for pod in _read(found) if pod.finished), None)
+    container = (pod and pod.init_failed) or kaniko.BUILD_CONTAINER
+    log = await clients.tail(ref.namespace, pod.name, container, FAILED_LOG_LINES) if pod else ""
+    trouble = await run_in_parser_thread(explain, log, job, pod)
+    return replace(one, trouble=trouble, pod=pod.name if pod else "", container=container)

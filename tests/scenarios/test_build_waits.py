@@ -7,6 +7,7 @@ from bot.core.record import Phase
 from bot.messages.parent import summary
 from bot.slack.mrkdwn import plain
 from bot.sweeps.observe_builds import EARLY, POLL_EARLY, POLL_LATE, observe_builds
+from k8s.cache import CacheReader
 from local import kueue
 from tests.bot.health import real_messages
 from tests.scenarios.failing_trials import FailingTrials
@@ -177,7 +178,8 @@ async def test_missing_registry_secret_is_reported(redis):
 async def test_waiting_build_is_diagnosed_often_and_then_rarely(redis):
     async def observe_again_in(simulation):
         record = await simulation.record()
-        return (await observe_builds(record, record.plan, simulation.clients)).observe_again_in
+        reader = CacheReader(simulation.clients.caches, simulation.clients.cluster)
+        return (await observe_builds(record, record.plan, simulation.clients, reader)).observe_again_in
 
     simulation = builds(redis)
     simulation.kubernetes.admission("Job", suspend)

@@ -23,8 +23,8 @@ async def test_sweep_of_30_trials_costs_as_many_requests_as_one_of_10(redis, cal
     assert costs[1] == costs[0]
     assert costs[1] == {
         "cluster.create": 5,
-        "cluster.get": 18,
-        "cluster.list": 25,
+        "cluster.get": 12,
+        "cluster.list": 22,
         "cluster.log": 2,
         "cluster.merge": 10,
         "git.prefetch": 1,
