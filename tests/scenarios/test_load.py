@@ -1,4 +1,4 @@
-"""20 sweeps of 30 trials end at once in one channel: nothing is lost, and Slack never rate limits.
+"""20 sweeps of 30 trials end at once in one channel: nothing is lost under Slack's rate limits.
 
 The controllers of the cluster and Katib, the reconciles, the worker, and Slack's limits are real. The clocks
 of the limits, Slack's and ours, run FASTER than a real one.
@@ -25,8 +25,6 @@ from bot.sweeps import reconciler
 from bot.sweeps.reconciler import reconcile
 from bot.worker import Worker, keyed
 from local.slack import serve
-from local.slack.webapi import WebApi
-from local.slack.workspace import Refusal
 from tests.bot.factories import a_sweep
 from tests.scenarios.slack_session import ADA, CHANNEL
 from tests.scenarios.sweep_in_memory import Clock, SimulatedSweep
@@ -89,7 +87,7 @@ class Rush(SimulatedSweep):
 
 
 async def test_end_of_20_sweeps_of_30_trials_in_one_channel_loses_nothing(redis, monkeypatch):
-    refused, clock = counting(monkeypatch), Ticking()
+    clock = Ticking()
     for name, rate in {"POSTS": POSTS, "EDITS": EDITS}.items():
         monkeypatch.setattr(f"bot.slack.client.{name}", Rate(rate.gap / FASTER, rate.burst))
     slack = await serve(clock=clock)
@@ -101,27 +99,11 @@ async def test_end_of_20_sweeps_of_30_trials_in_one_channel_loses_nothing(redis,
             before = len(slack.messages(CHANNEL))
             clock.since = time.monotonic()
             await the_end(rush, web)
-            # On a busy machine, a message can arrive late and the next one too early.
-            assert len(refused) <= SWEEPS // 10, refused
             assert len(slack.messages(CHANNEL)) == before + 2 * SWEEPS  # a failed first trial and the end
             for sweep in await rush.records():
                 assert_reported(slack, sweep)
     finally:
         await slack.close()
-
-
-def counting(monkeypatch):
-    refused, spend = [], WebApi._spend
-
-    def counted(self, method, channel):
-        try:
-            spend(self, method, channel)
-        except Refusal:
-            refused.append(method)
-            raise
-
-    monkeypatch.setattr(WebApi, "_spend", counted)
-    return refused
 
 
 async def running(rush, web):

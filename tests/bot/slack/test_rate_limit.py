@@ -1,13 +1,14 @@
 """Messages under a rate limit: a burst, then one at a time, in order."""
 
 import asyncio
+import time
 
 import pytest
 from slack_sdk.web.async_client import AsyncWebClient
 
 from bot.slack.client import Slack, SlackBusyError
 from bot.slack.message import Message
-from bot.slack.rate_limit import Rate, RateLimiter
+from bot.slack.rate_limit import EDITS, POSTS, Rate, RateLimiter
 from local.slack import Rate as Limit
 from local.slack import serve
 
@@ -41,6 +42,23 @@ async def test_waiting_message_is_sent_when_due(pace):
     wait = await pace.wait("c", "second", QUICK)
     await asyncio.sleep(wait + 0.01)
     assert await pace.wait("c", "second", QUICK) == 0
+
+
+@pytest.mark.parametrize("rate", [POSTS, EDITS], ids=["posts", "edits"])
+async def test_calls_at_their_reserved_times_stay_within_the_limits_of_slack(pace, rate):
+    clock = [0.0]
+    slack = await serve(clock=lambda: clock[0])
+    try:
+        web = AsyncWebClient(token=slack.bot_token, base_url=slack.api_url)
+        ts = (await web.chat_postMessage(channel=SWEEPS, text="first"))["ts"]
+        for n in range(200):
+            clock[0] = 1000 + time.monotonic() + await pace.wait("c", f"s{n}", rate)
+            if rate is POSTS:
+                await web.chat_postMessage(channel=SWEEPS, text=f"{n}")  # raises SlackApiError if refused
+            else:
+                await web.chat_update(channel=SWEEPS, ts=ts, text=f"{n}")
+    finally:
+        await slack.close()
 
 
 async def test_other_channels_are_not_delayed(pace):
