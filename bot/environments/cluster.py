@@ -13,7 +13,7 @@ from bot.config.policy import Config
 from bot.core.errors import RetryAfterError, UserError
 from bot.core.work_item import ItemKind, WorkItem
 from bot.environments.login import login
-from bot.environments.record import Environment, EnvironmentRecord, Wanted, dump, read
+from bot.environments.record import Environment, EnvironmentRecord, Wanted, dump, read, read_or_outline
 from bot.environments.spec import spec_of
 from k8s.client import Manifests
 from k8s.environments import (
@@ -53,9 +53,10 @@ async def load(name: str, clients: Clients) -> Environment | None:
 
 
 async def load_all(clients: Clients) -> list[Environment]:
+    """Return all environments, also those of a newer version, which only show what their objects do."""
     namespace = configured(clients.config).namespace
     found = await clients.cluster.list("StatefulSet", namespace, labels=OURS)
-    return [each for one in found if (each := read(one))]
+    return [each for one in found if (each := read_or_outline(one))]
 
 
 async def pod_of(name: str, clients: Clients) -> Manifest | None:

@@ -20,9 +20,9 @@ code-server on the cluster. `/env` alone opens a form. Every option has a defaul
 *Use it:* `/env open lab` shows its link and credentials, only to you. `/env list` shows your environments, \
 `/env list team` your team's, and `/env list idle` the idle ones.
 *Manage it:* `/env stop lab` releases its GPUs and keeps the home; `/env start lab` starts it again, with \
-other options if you add them. `/env keep lab 24h` prevents idle warnings. `/env delete lab` deletes the \
-environment and keeps the home; `/env delete home lab` asks you to type the home's name and then deletes its \
-files."""
+other options if you add them. `/env keep lab 24h` prevents idle warnings and the automatic stop. \
+`/env delete lab` deletes the environment and keeps the home; `/env delete home lab` asks you to type the \
+home's name and then deletes its files."""
 
 
 def parse(text: str, request: EnvironmentRequest, config: EnvironmentConfig) -> EnvironmentRequest:

@@ -6,6 +6,7 @@ one. If this bot was away, the series begins again.
 sweepbot:environments:quiet   hash: environment -> since when it has been idle; expires after a day
 """
 
+import asyncio
 import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -47,6 +48,7 @@ ITEM = WorkItem(ItemKind.ENVIRONMENT_IDLE, "now")
 QUIET_KEY = "sweepbot:environments:quiet"
 TTL = timedelta(days=1)
 CALL_TIMEOUT = aiohttp.ClientTimeout(total=5)
+PARALLEL = 16  # servers asked at once; one that doesn't answer takes 10 seconds
 MAX_ANSWER = 256 * 1024  # bytes
 
 _QUIET: TypeAdapter[Quiet] = TypeAdapter(Quiet)
@@ -67,8 +69,10 @@ class IdleJob:
         if running:
             pods = await self._pods()
             gpus, cpu = await self._gpus(), await self._cpu(config.namespace)
-            for each in running:
-                await self._judge(each, await self._activity(each, pods, gpus, cpu))
+            limit = asyncio.Semaphore(PARALLEL)
+            servers = await asyncio.gather(*(self._server(each, pods, limit) for each in running))
+            for each, server in zip(running, servers, strict=True):
+                await self._judge(each, self._activity(each, server, gpus, cpu))
         return TICK
 
     async def _judge(self, environment: Environment, activity: Activity) -> None:
@@ -98,19 +102,18 @@ class IdleJob:
             return log.info("%s", error)
         return await self.clients.queue.add(cluster.item(record.name))
 
-    async def _activity(
+    def _activity(
         self,
         environment: Environment,
-        pods: Mapping[str, Manifest],
+        server: ServerUse | None,
         gpus: Mapping[str, PodUse],
         cpu: Mapping[str, float | None],
     ) -> Activity:
         record = environment.record
-        pod = pods.get(record.name)
         return Activity(
             at=self.clients.now(),
             gpu=gpu_peak(gpus.get(f"env-{record.name}-0"), record.gpus),
-            server=await self._server(environment, pod) if pod else None,
+            server=server,
             cpu=cpu.get(f"env-{record.name}-0"),
         )
 
@@ -133,7 +136,17 @@ class IdleJob:
         found = await list_if_allowed("PodMetrics", namespace, self.clients)
         return {each["metadata"]["name"]: _cores(each) for each in found}
 
-    async def _server(self, environment: Environment, pod: Manifest) -> ServerUse | None:
+    async def _server(
+        self, environment: Environment, pods: Mapping[str, Manifest], limit: asyncio.Semaphore
+    ) -> ServerUse | None:
+        """Return what its server reports; None without a pod."""
+        pod = pods.get(environment.record.name)
+        if pod is None:
+            return None
+        async with limit:
+            return await self.server_use(environment, pod)
+
+    async def server_use(self, environment: Environment, pod: Manifest) -> ServerUse | None:
         """Ask the server in the pod. Its answer is the user's: it is limited, and checked."""
         try:
             spec = spec_of(environment.record, self.clients.config)

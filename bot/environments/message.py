@@ -113,7 +113,7 @@ def _footer(record: EnvironmentRecord, seen: Observed) -> str:
     parts = [f"Since {local_time(record.ready_at or record.since)}"]
     parts += [f"on {code(seen.node)}"] if seen.node else []
     parts += [took(record.took)] if record.took else []
-    parts += [f"no idle warnings until {local_time(record.keep_until)}"] if record.keep_until else []
+    parts += [f"kept until {local_time(record.keep_until)}"] if record.keep_until else []
     return " · ".join(parts)
 
 

@@ -1,13 +1,13 @@
 """An environment's record, an annotation of its StatefulSet. Frozen: a change returns the next record."""
 
 from dataclasses import dataclass, field, replace
-from datetime import datetime
+from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Any, Self
 
 from bot.core.stored_format import NewerFormatError, parse, strict_adapter
 from k8s.environments import RECORD
-from k8s.objects import Manifest
+from k8s.objects import GPU, OWNER_LABEL, TEAM_LABEL, Manifest, parse_time
 
 
 class Wanted(StrEnum):
@@ -69,6 +69,7 @@ class Environment:
     version: str  # resourceVersion
     replicas: int
     manifest: Manifest
+    newer: bool = False  # its record is of a newer version, and `record` an outline: don't save it
 
 
 _RECORD = strict_adapter(EnvironmentRecord)
@@ -92,10 +93,43 @@ def read(found: Manifest) -> Environment | None:
         raise
     except ValueError:
         return None
+    return _environment(found, record)
+
+
+def read_or_outline(found: Manifest) -> Environment | None:
+    """Return the environment as `read` does; of a newer version's, what its StatefulSet shows."""
+    try:
+        return read(found)
+    except NewerFormatError:
+        return replace(_environment(found, _outline(found)), newer=True)
+
+
+def _environment(found: Manifest, record: EnvironmentRecord) -> Environment:
     return Environment(
         record=record,
-        uid=meta["uid"],
-        version=meta["resourceVersion"],
+        uid=found["metadata"]["uid"],
+        version=found["metadata"]["resourceVersion"],
         replicas=found["spec"].get("replicas", 0),
         manifest=found,
+    )
+
+
+def _outline(found: Manifest) -> EnvironmentRecord:
+    """Return what limits, lists, and checks of homes need."""
+    meta, pod = found["metadata"], found["spec"]["template"]["spec"]
+    labels, container = meta.get("labels") or {}, pod["containers"][0]
+    claims = [each["persistentVolumeClaim"] for each in pod["volumes"] if "persistentVolumeClaim" in each]
+    return EnvironmentRecord(
+        name=meta["name"].removeprefix("env-"),
+        owner=labels.get(OWNER_LABEL, ""),
+        team=labels.get(TEAM_LABEL, ""),
+        channel="",
+        request_id="",
+        image=container["image"],
+        size="",
+        gpus=int(container["resources"].get("limits", {}).get(GPU, 0)),
+        home=claims[0]["claimName"].removeprefix("home-") if claims else "",
+        home_size="",
+        wanted=Wanted.RUNNING if found["spec"].get("replicas") else Wanted.STOPPED,
+        since=parse_time(meta["creationTimestamp"]) or datetime.now(UTC),
     )

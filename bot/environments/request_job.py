@@ -32,6 +32,10 @@ from k8s.objects import HOME_LABEL, Manifest
 
 log = logging.getLogger(__name__)
 
+NEWER = (
+    "{} was saved by a newer version of Sweepbot, and this version can't change it. *Fix:* Try again when "
+    "the update is complete, or ask an admin to update Sweepbot."
+)
 INTERNAL_ERROR = "Couldn't handle `/env {}`: internal error. *Fix:* Ask an admin to check the log."
 
 
@@ -92,7 +96,7 @@ class RequestJob:
                 return await self._list(request, everything)
             case Verb.DELETE_HOME:
                 return await self._delete_home(request, everything)
-        environment = self._chosen(request, everything)
+        environment = _readable(self._chosen(request, everything))
         if refusal := denial(request.user, request.verb, environment.record, self.clients.config):
             write_audit(request, environment.record.name, refusal)
             return refusal
@@ -138,7 +142,7 @@ class RequestJob:
         if existing is None and not request.name:
             existing = self._repeated(request, everything)
         if existing:
-            return await self._start_again(request, existing, everything)
+            return await self._start_again(request, _readable(existing), everything)
         record = await self._new(request, everything)
         self._check_size(request, record, everything)
         write_audit(request, record.name)
@@ -260,6 +264,13 @@ class RequestJob:
         write_audit(request, request.name)
         await self.clients.cluster.delete(ref, uid=found["metadata"]["uid"])
         return f"Home {code(request.name)} and its files are deleted."
+
+
+def _readable(environment: Environment) -> Environment:
+    """Raises UserError for one whose record only a newer version can read."""
+    if environment.newer:
+        raise UserError(NEWER.format(code(environment.record.name)))
+    return environment
 
 
 def _allow(request: EnvironmentRequest, name: str, refusal: str) -> None:

@@ -11,7 +11,8 @@ from bot.config.environments import EnvironmentIdle
 from bot.environments.activity import Activity, ServerUse, Use, code_server_use, cores, gpu_peak, jupyter_use
 from bot.environments.cluster import load
 from bot.environments.idle import TICK
-from bot.environments.idle_job import QUIET_KEY, IdleJob
+from bot.environments.idle_job import PARALLEL, QUIET_KEY, IdleJob
+from bot.environments.record import Environment, EnvironmentRecord
 from bot.environments.requests import Verb
 from bot.gpus.models import Gpu, NoGpuDataError, PodUse
 from bot.slack.client import NotInChannelError
@@ -19,6 +20,8 @@ from k8s.environments import JUPYTER as JUPYTER_SERVER
 from tests.bot.environments.world import NAMESPACE, World
 from tests.bot.factories import NOW, OWNER
 
+RECORD = {"name": "lab", "owner": OWNER, "channel": "C1", "request_id": "1", "image": "jupyter", "size": "m"}
+RECORD |= {"gpus": 0, "home": "lab", "home_size": "20Gi", "since": NOW}
 LONG_AGO = ServerUse(busy=False, last=NOW - timedelta(hours=9))
 IDLE = Activity(at=NOW, gpu=0.0, server=LONG_AGO, cpu=0.01)
 STATUS = '{"last_activity": "2026-11-21T03:00:00.000000Z", "kernels": 1, "connections": 0}'
@@ -110,7 +113,7 @@ class Measured:
         async def cpu(_self, namespace):
             return self.cpu
 
-        monkeypatch.setattr(IdleJob, "_server", server)
+        monkeypatch.setattr(IdleJob, "server_use", server)
         monkeypatch.setattr(IdleJob, "_cpu", cpu)
 
     async def wait(self, minutes, step=5):
@@ -250,11 +253,11 @@ async def test_server_in_the_pod_is_asked_with_its_login_and_its_answer_is_limit
         monkeypatch.setattr("bot.environments.spec.JUPYTER", server)
         monkeypatch.setattr("bot.environments.idle_job.JUPYTER", server)
         pod = {"status": {"podIP": "127.0.0.1"}}
-        assert (await job._server(environment, pod)).busy is False
+        assert (await job.server_use(environment, pod)).busy is False
         assert seen == [("/api/status", "token "), ("/api/kernels", "token ")]
         answers["/api/status"] = "x" * 10**6
-        assert await job._server(environment, pod) is None
-        assert await job._server(environment, {"status": {"podIP": "evil.example"}}) is None
+        assert await job.server_use(environment, pod) is None
+        assert await job.server_use(environment, {"status": {"podIP": "evil.example"}}) is None
 
 
 async def test_measurements_begin_once_a_changed_configuration_asks_for_them(redis):
@@ -262,3 +265,36 @@ async def test_measurements_begin_once_a_changed_configuration_asks_for_them(red
         configured = world.clients.config
         world.clients.config = replace(configured, environments=None)
         assert await IdleJob(world.clients, redis, Source()).run("now") == TICK
+
+
+async def test_servers_are_asked_at_the_same_time_up_to_a_limit(redis, monkeypatch):
+    asked, peak, released = 0, 0, asyncio.Event()
+
+    async def silent(_self, environment, pod):
+        nonlocal asked, peak
+        asked += 1
+        peak = max(peak, asked)
+        if asked == PARALLEL:
+            released.set()
+        await released.wait()
+        await asyncio.sleep(0)
+        asked -= 1
+
+    async def everything(_clients):
+        record = EnvironmentRecord(**RECORD, ready_at=NOW)
+        names = [f"lab-{number}" for number in range(3 * PARALLEL)]
+        return [
+            Environment(record=replace(record, name=name), uid=name, version="1", replicas=1, manifest={})
+            for name in names
+        ]
+
+    async def pods(_self):
+        return {f"lab-{number}": {} for number in range(3 * PARALLEL)}
+
+    monkeypatch.setattr(IdleJob, "server_use", silent)
+    monkeypatch.setattr(IdleJob, "_pods", pods)
+    monkeypatch.setattr("bot.environments.cluster.load_all", everything)
+    async with World(redis).started() as world:
+        await IdleJob(world.clients, redis, Source()).run("now")
+        assert peak == PARALLEL
+        assert await redis.hlen(QUIET_KEY) == 3 * PARALLEL

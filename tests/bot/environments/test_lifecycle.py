@@ -14,7 +14,7 @@ from bot.environments.login import login
 from bot.environments.reconciler import EnvironmentReconciler
 from bot.environments.record import Wanted
 from bot.environments.request_job import RequestJob
-from bot.environments.requests import REQUESTS_KEY, EnvironmentRequest, Verb, load
+from bot.environments.requests import REQUESTS_KEY, EnvironmentRequest, Verb
 from bot.slack.client import MessageRejectedError
 from k8s.environments import RECORD
 from local.kubernetes.kinds import timestamp
@@ -315,20 +315,33 @@ async def test_modal_shows_why_nothing_opens(world):
     assert world.slack.answers == []
 
 
-async def test_record_of_a_newer_version_is_left_to_it(world):
-    await world.ask(Verb.START)
+async def test_environment_of_a_newer_version_is_left_to_it_and_others_are_handled(world):
+    await world.ask(Verb.START, gpus=1)
     [before] = world.kubernetes.list("StatefulSet")
     stored = json.loads(before["metadata"]["annotations"][RECORD]) | {"color": "blue"}
     patch = {"metadata": {"annotations": {RECORD: json.dumps(stored)}}}
     world.kubernetes.patch("StatefulSet", NAMESPACE, "env-lab", patch)
-    request = EnvironmentRequest(verb=Verb.STOP, user=OWNER, name="lab")
-    await world.requests.add(request)
-    for job, key in (
-        (RequestJob(world.clients, world.requests), "now"),
-        (EnvironmentReconciler(world.clients), "lab"),
-    ):
-        with pytest.raises(NewerFormatError):
-            await job.run(key)
-    [after] = world.kubernetes.list("StatefulSet")
+    with pytest.raises(NewerFormatError):
+        await EnvironmentReconciler(world.clients).run("lab")
+    for verb in (Verb.STOP, Verb.START, Verb.OPEN, Verb.KEEP, Verb.DELETE):
+        await handled(world, verb, name="lab", hours=24)
+        assert world.slack.answers[-1][1] == (
+            "`lab` was saved by a newer version of Sweepbot, and this version can't change it. *Fix:* Try "
+            "again when the update is complete, or ask an admin to update Sweepbot."
+        )
+    after = world.kubernetes.get("StatefulSet", NAMESPACE, "env-lab")
     assert json.loads(after["metadata"]["annotations"][RECORD]) == stored
-    assert [load(each) for each in await world.requests.all()] == [request]
+    await handled(world, Verb.DELETE_HOME, name="lab")
+    assert "Home `lab` is used by environment `lab`." in world.slack.answers[-1][1]
+    await handled(world, Verb.START, name="other", gpus=1)
+    assert "The limit is 1 GPU in running environments per person." in world.slack.answers[-1][1]
+    await handled(world, Verb.START, name="other")
+    await handled(world, Verb.LIST)
+    assert "• `lab` · starting since " in world.slack.answers[-1][1]
+    assert "• `other` · starting since " in world.slack.answers[-1][1]
+
+
+async def handled(world, verb, **options):
+    options = {"channel": "C1", "request_id": f"{verb}-newer"} | options
+    await world.requests.add(EnvironmentRequest(verb=verb, user=OWNER, user_name="ada", **options))
+    await RequestJob(world.clients, world.requests).run("now")
