@@ -20,6 +20,7 @@ GROUPS = (
     "work_queue",
     "reaction",
     "launch",
+    "environment_start",
     "counts",
     "start",
     "gpus",
