@@ -1,7 +1,7 @@
 """Are the locked requirement files in step with pyproject.toml? With --write: bring them there.
 
 run.txt is what the image installs, dev.txt adds the local world and the tests. bench*.txt hold only what the
-benchmarks compare Sweepbot with. Hashes, no index address.
+benchmarks compare Sweepbot with, jupyter.txt what a test of environments starts. Hashes, no index address.
 """
 
 import subprocess
@@ -16,6 +16,7 @@ LOCKS = {
     "run.txt": ["pyproject.toml", "--extra", "tracing", "--constraint", "requirements/dev.txt"],
     "bench.txt": ["--group", "pyproject.toml:bench"],
     "bench-arq.txt": ["--group", "pyproject.toml:bench-arq"],
+    "jupyter.txt": ["--group", "pyproject.toml:jupyter"],
 }
 
 

@@ -1,17 +1,18 @@
 """An environment with a real Jupyter server, from the command to its home after a second start.
 
-Jupyter isn't a dependency of this project. Install it into an environment of its own, and name its Python:
-SWEEPBOT_JUPYTER=/somewhere/bin/python.
+Jupyter isn't a dependency of this project: the test installs it into a virtual environment of its own.
 """
 
 import asyncio
-import os
 import re
 import socket
+import subprocess
 
 import aiohttp
 import pytest
+from playwright.async_api import async_playwright, expect
 
+from bench.environments import python_of
 from bot.config.environments import EnvironmentImage
 from bot.environments.cluster import load
 from bot.environments.idle_job import IdleJob
@@ -19,10 +20,10 @@ from bot.environments.requests import Verb
 from local.kubernetes.kubelet import Kubelet
 from tests.bot.environments.test_idle import Source
 from tests.bot.environments.world import World
+from tests.browser.conftest import CHROMIUM, QUIET
 
-PYTHON, PORT = os.environ.get("SWEEPBOT_JUPYTER", ""), 8888
-COMMAND = (PYTHON, "-m", "jupyter_server", "--allow-root")  # the local nodes run as whoever tests
-JUPYTER = EnvironmentImage(name="jupyter", image="python:3.11-slim", command=COMMAND)
+PORT = 8888
+ARGUMENTS = ("-m", "jupyterlab", "--allow-root")  # the local nodes run as whoever tests
 
 
 def is_free(port):
@@ -32,15 +33,23 @@ def is_free(port):
 
 pytestmark = [
     pytest.mark.slow,
-    pytest.mark.skipif(not PYTHON, reason="SWEEPBOT_JUPYTER is not set"),
     pytest.mark.skipif(not is_free(PORT), reason=f"port {PORT}, which the image has, is in use"),
 ]
 
 
+@pytest.fixture(scope="module")
+def jupyter():
+    try:
+        command = (python_of("jupyter"), *ARGUMENTS)
+    except (OSError, subprocess.CalledProcessError) as error:
+        pytest.skip(f"Jupyter can't be installed: {error}")
+    return EnvironmentImage(name="jupyter", image="python:3.11-slim", command=command)
+
+
 @pytest.fixture
-async def world(redis, tmp_path):
+async def world(redis, tmp_path, jupyter):
     url = f"http://127.0.0.1:{PORT}/{{name}}/"
-    async with World(redis, images=(JUPYTER,), url=url).started() as world:
+    async with World(redis, images=(jupyter,), url=url).started() as world:
         kubelet = Kubelet(world.kubernetes, {"gpu-1": 1}, "127.0.0.1:1", {}, tmp_path / "pods", retry=0.2)
         kubelet.start()
         yield world
@@ -62,10 +71,24 @@ async def opened(world, view):
     return re.search(r"'url': '([^']+)'", shown)[1], re.search(r"```([0-9a-f]{40})```", shown)[1]
 
 
+async def log_in(url, login):
+    """Open the link in a browser, and type the login, as the dialog says."""
+    async with async_playwright() as playwright:
+        browser = await playwright.chromium.launch(executable_path=CHROMIUM, args=QUIET)
+        page = await browser.new_page()
+        await page.goto(url)
+        await page.get_by_label("Password or token").fill(login)
+        await page.get_by_role("button", name="Log in", exact=True).click()
+        await expect(page.get_by_role("menuitem", name="Kernel")).to_be_visible(timeout=200_000)
+        await browser.close()
+
+
 async def test_jupyter_opens_with_the_login_of_its_owner_and_keeps_its_home(world):
     await world.ask(Verb.START)
     await until(world, "lab: Running")
     url, login = await opened(world, "V1")
+    if CHROMIUM:
+        await log_in(url, login)
     async with aiohttp.ClientSession() as browser:
         assert (await browser.get(f"{url}api/kernels")).status == 403
         headers = {"Authorization": f"token {login}"}
@@ -73,9 +96,8 @@ async def test_jupyter_opens_with_the_login_of_its_owner_and_keeps_its_home(worl
         written = await browser.put(f"{url}api/contents/note.txt", json=note, headers=headers)
         assert written.status == 201
         pod = world.pod()
-        use = await IdleJob(world.clients, world.redis, Source())._server(
-            await load("lab", world.clients), pod
-        )
+        job = IdleJob(world.clients, world.redis, Source())
+        use = await job.server_use(await load("lab", world.clients), pod)
         assert use is not None
         await world.ask(Verb.STOP)
         await until(world, "lab: Stopped by <@UOWNER>")
