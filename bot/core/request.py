@@ -27,6 +27,7 @@ class Promotion:
     env: dict[str, str] = field(default_factory=dict)
     secrets: tuple[str, ...] = ()
     output_flag: str = ""
+    seed: str = ""  # of that trial; "": the search set none
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -7,11 +7,13 @@ from bot.config.policy import Config
 from bot.core.errors import UserError
 from bot.core.record import SweepRecord
 from bot.core.request import SEEDS, Promotion, SweepRequest
+from bot.core.seeds import seeds_option
 from bot.core.space import MetricSource, SearchSpace, command_line
 from bot.core.wording import listed
 from bot.launch.command_line import changed, parse_options
 
-DEFAULT_SEEDS = "0-4"
+DEFAULT_SEEDS = "5"
+FIRST_SEED = 1  # 0 is the usual default of programs, with which a search without a seed has run already
 CHANGEABLE = (
     "seeds",
     "gpus",
@@ -49,7 +51,8 @@ def promoted(sweep: SweepRecord, changes: str, config: Config) -> SweepRequest:
         metrics=space.metrics_path if space.source is MetricSource.FILE else space.source,
         flags=space.flags,
     )
-    if forbidden := [key for key in parse_options(changes) if key not in CHANGEABLE]:
+    options = parse_options(changes)
+    if forbidden := [key for key in options if key not in CHANGEABLE]:
         names = listed([f"{key}=" for key in CHANGEABLE])
         raise UserError(f"promote can't change {forbidden[0]}=; it takes {names}.")
     former = Promotion(
@@ -61,10 +64,28 @@ def promoted(sweep: SweepRecord, changes: str, config: Config) -> SweepRequest:
         env=space.env,
         secrets=space.secrets,
         output_flag=space.output_flag,
+        seed=own_seed(space, best.parameters, config),
     )
-    return replace(changed(request, changes, config), commit=plan.commit, promotes=former)
+    after = changed(request, changes, config)
+    if (count := options.get("seeds", DEFAULT_SEEDS)).isdecimal():
+        after = replace(after, seeds=new_seeds(int(count), former.seed))
+    return replace(after, commit=plan.commit, promotes=former)
+
+
+def own_seed(space: SearchSpace, parameters: Mapping[str, str], config: Config) -> str:
+    """Return the seed with which the best trial ran; "" if the search set none."""
+    name = config.seeds.parameter
+    return parameters.get(name) or space.fixed.get(name, "")
+
+
+def new_seeds(count: int, used: str) -> str:
+    """Return so many seeds as an option, without the one of the best trial."""
+    unused = [seed for seed in range(FIRST_SEED, FIRST_SEED + count + 1) if str(seed) != used]
+    return seeds_option(unused[:count])
 
 
 def promoted_command(space: SearchSpace, parameters: Mapping[str, str], config: Config) -> str:
     """Return the command with the best parameters, without a seed among them."""
-    return command_line(space, {k: v for k, v in parameters.items() if k != config.seeds.parameter})
+    name = config.seeds.parameter
+    fixed = {key: value for key, value in space.fixed.items() if key != name}
+    return command_line(replace(space, fixed=fixed), {k: v for k, v in parameters.items() if k != name})

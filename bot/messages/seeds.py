@@ -2,6 +2,7 @@
 
 from bot.core.combined_seeds import combined_values, ran_the_same
 from bot.core.record import SweepRecord
+from bot.core.request import Promotion
 from bot.core.seeds import Statistics, next_value, parse_seeds, seeds_option, statistics
 from bot.core.space import Goal
 from bot.core.wording import counted
@@ -61,21 +62,38 @@ def _verdict(sweep: SweepRecord) -> list[str]:
 
     That value is of a single run, so it is compared with the interval for one run, not with the mean's.
     """
-    former, found = sweep.request.promotes, statistics(_values(sweep))
-    if former is None or found is None or sweep.plan is None:
+    former = sweep.request.promotes
+    if former is None or sweep.plan is None:
         return []
+    others = {seed: value for seed, value in sweep.progress.seeds.items() if seed != former.seed}
+    found = statistics([value for value in others.values() if value is not None])
+    return [f"{_comparison(former, found, sweep.plan.space.goal)} {_own_run(sweep, former)}"] if found else []
+
+
+def _comparison(former: Promotion, found: Statistics, goal: Goal) -> str:
     best = f"{code(former.sweep)} reported {former.value:.6g}"
     interval = next_value(found)
     if interval is None or found.count < MIN_VERDICT_SEEDS:
-        return [f"{best}. A verdict needs at least {MIN_VERDICT_SEEDS} seeds."]
+        return f"{best}. A verdict needs at least {MIN_VERDICT_SEEDS} seeds."
     low, high = interval
     between = f"{low:.6g} to {high:.6g}, where 95% of single runs are expected"
     if low <= former.value <= high:
-        return [f"Confirmed: {best}, within {between}."]
-    better = former.value > high if sweep.plan.space.goal is Goal.MAXIMIZE else former.value < low
-    if better:
-        return [f"Not confirmed: {best}, better than {between}. Expect the mean, not that value."]
-    return [f"Better than reported: {best}, worse than {between}."]
+        return f"Confirmed: {best}, within {between}."
+    if former.value > high if goal is Goal.MAXIMIZE else former.value < low:
+        return f"Not confirmed: {best}, better than {between}. Expect the mean, not that value."
+    return f"Better than reported: {best}, worse than {between}."
+
+
+def _own_run(sweep: SweepRecord, former: Promotion) -> str:
+    """Return whether the search's own run is repeated: its result can't confirm itself."""
+    ran = sweep.progress.seeds
+    if former.seed:
+        if former.seed in ran:
+            return f"Seed {former.seed} is the search's own, so the comparison leaves it out."
+        return f"The search's own seed, {former.seed}, isn't among them."
+    if "0" in ran:
+        return "The search set no seed: if its program's default is among these, that run is repeated."
+    return "The search set no seed; seed 0, the usual default, is left out, so that its run isn't repeated."
 
 
 def _rerun_line(sweep: SweepRecord) -> list[str]:

@@ -7,7 +7,7 @@ import pytest
 from bot.core.errors import UserError
 from bot.core.events import Progress, Result
 from bot.core.record import Phase
-from bot.core.seeds import next_value, statistics
+from bot.core.seeds import next_value, parse_seeds, statistics
 from bot.core.space import MetricSource
 from bot.launch.command_line import changed
 from bot.launch.promote import promoted
@@ -21,7 +21,7 @@ SEARCH = a_sweep(Phase.SUCCEEDED, submitted=True, progress=Progress(best=BEST))
 
 def test_best_parameters_run_with_five_seeds_on_the_same_commit():
     request = promoted(SEARCH, "", CONFIG)
-    assert (request.cmd, request.seeds) == ("python train.py --lr=0.01 --optimizer=adam", "0-4")
+    assert (request.cmd, request.seeds) == ("python train.py --lr=0.01 --optimizer=adam", "1-5")
     assert (request.commit, request.branch, request.gpus) == (COMMIT, "main", 1)
     space = seed_space(request, CONFIG)
     assert (space.metric, space.goal, space.source, space.flags) == (
@@ -48,10 +48,46 @@ def test_additions_of_the_space_are_the_searches():
     assert {key: getattr(space, key) for key in more} == more
 
 
-def test_seed_of_the_best_trial_is_left_to_the_seeds():
-    best = replace(BEST, parameters={"lr": "0.01", "seed": "3"})
-    search = replace(SEARCH, progress=Progress(best=best))
-    assert promoted(search, "seeds=3", CONFIG).cmd == "python train.py --lr=0.01"
+SEEDED = replace(SEARCH, progress=Progress(best=replace(BEST, parameters={"lr": "0.01", "seed": "3"})))
+FIXED = replace(SEARCH, plan=replace(PLAN, space=replace(PLAN.space, fixed={"seed": "3"})))
+
+
+@pytest.mark.parametrize(
+    ("search", "options", "seeds"),
+    [
+        (SEARCH, "seeds=3", "1-3"),
+        (SEARCH, "seeds=0-4", "0-4"),
+        (SEARCH, "seeds=1", "1-1"),
+        (SEEDED, "seeds=3", "1-2,4"),
+        (SEEDED, "", "1-2,4-6"),
+        (SEEDED, "seeds=2-4", "2-4"),
+        (FIXED, "seeds=2", "1-2"),
+        (FIXED, "seeds=3", "1-2,4"),
+    ],
+)
+def test_number_of_seeds_leaves_out_the_run_of_the_search(search, options, seeds):
+    request = promoted(search, options, CONFIG)
+    assert request.seeds == seeds
+    assert "--seed" not in request.cmd
+
+
+@pytest.mark.parametrize(
+    ("search", "options", "own"),
+    [
+        (SEARCH, "", "The search set no seed; seed 0, the usual default, is left out"),
+        (SEARCH, "seeds=0-4", "The search set no seed: if its program's default is among these"),
+        (SEEDED, "", "The search's own seed, 3, isn't among them."),
+        (SEEDED, "seeds=1-5", "Seed 3 is the search's own, so the comparison leaves it out."),
+    ],
+)
+def test_verdict_says_whether_the_run_of_the_search_is_among_the_seeds(search, options, own):
+    request = promoted(search, options, CONFIG)
+    seeds = parse_seeds(request.seeds, limit=10)
+    values = {str(seed): 0.5 + seed / 100 for seed in seeds} | ({"3": 0.25} if options == "seeds=1-5" else {})
+    plan = replace(PLAN, space=seed_space(request, CONFIG))
+    text = end_text(replace(search, request=request, plan=plan, progress=Progress(seeds=values)))
+    assert own in text
+    assert "Not confirmed: " in text  # with 0.25 itself among the seeds, it would be confirmed
 
 
 @pytest.mark.parametrize(
