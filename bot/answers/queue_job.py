@@ -59,6 +59,7 @@ async def _view(
         name=name,
         namespace=namespace,
         workloads=tuple(w for w in found if w.queue == name and not w.finished),
+        cluster_queue=queue["spec"]["clusterQueue"],
         order=None if pending is None else places(pending),
         borrowed=_borrowed(above.get(queue["spec"]["clusterQueue"], {})),
     )

@@ -21,6 +21,7 @@ class QueueView:
     name: str
     namespace: str
     workloads: tuple[Workload, ...]
+    cluster_queue: str = ""
     order: Mapping[str, int] | None = None  # place in the ClusterQueue by Workload, from 0; None: unknown
     borrowed: int = 0  # GPUs that its ClusterQueue borrows
 
@@ -29,10 +30,12 @@ class QueueView:
 class _Entry:
     """Neighbors in the queue that are the same to a reader."""
 
-    first: int
+    first: int  # place in the LocalQueue, from 1
     last: int
     workload: Workload
     trials: int
+    behind: int = 0  # how many of the ClusterQueue's other LocalQueues are ahead of it
+    above: str = ""  # the ClusterQueue, if its order is known
 
 
 def queues_text(views: Sequence[QueueView], sweeps: Iterable[SweepSummary], policy: QueuePolicy) -> str:
@@ -69,15 +72,17 @@ def _ordered(view: QueueView) -> list[Workload]:
 
 
 def _merged(workloads: Iterable[Workload], view: QueueView) -> list[_Entry]:
-    """Merge neighbors of one sweep with the same priority and reason."""
+    """Merge neighbors of one sweep with the same priority and reason, and the same others ahead."""
     found: list[_Entry] = []
-    for number, each in enumerate(workloads, 1):
-        place = number if view.order is None else view.order.get(each.name, number - 1) + 1
+    for place, each in enumerate(workloads, 1):
+        behind = max(0, (view.order or {}).get(each.name, 0) + 1 - place)
         last = found[-1] if found else None
-        if last and each.sweep and _same(last.workload, each):
+        if last and each.sweep and last.behind == behind and _same(last.workload, each):
             found[-1] = replace(last, last=place, trials=last.trials + 1)
         else:
-            found.append(_Entry(first=place, last=place, workload=each, trials=1))
+            above = view.cluster_queue if view.order is not None else ""
+            entry = _Entry(first=place, last=place, workload=each, trials=1, behind=behind, above=above)
+            found.append(entry)
     return found
 
 
@@ -89,7 +94,16 @@ def _same(one: Workload, other: Workload) -> bool:
 def _line(entry: _Entry, owners: Mapping[str, str], policy: QueuePolicy) -> str:
     places = f"{entry.first}." if entry.first == entry.last else f"{entry.first} to {entry.last}."
     why = why_waiting(entry.workload)
-    return f"{places} {_who(entry, owners, policy)}{f': {plain(why)}' if why else ''}"
+    return f"{places} {_who(entry, owners, policy)}{_behind(entry)}{f': {plain(why)}' if why else ''}"
+
+
+def _behind(entry: _Entry) -> str:
+    """Return the place in the ClusterQueue, if other LocalQueues change it: their Workloads aren't listed."""
+    if not entry.behind:
+        return ""
+    first, last = entry.first + entry.behind, entry.last + entry.behind
+    place = f"place {first}" if first == last else f"places {first} to {last}"
+    return f" ({place} in ClusterQueue {code(entry.above)}, behind {entry.behind} of other queues)"
 
 
 def _who(entry: _Entry, owners: Mapping[str, str], policy: QueuePolicy) -> str:

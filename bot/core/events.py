@@ -96,6 +96,7 @@ class Progress:
 
     running: int = 0
     waiting: int = 0
+    waits_for: str = ""  # nouns, such as "free GPUs"; "" if unknown
     finishing: int = 0  # the training has ended, and Katib doesn't count the trial yet
     succeeded: int = 0
     failed: int = 0

@@ -134,32 +134,27 @@ def _sums(figures: Figures) -> str:
 
 
 def _table(figures: Figures, now: DigestContext) -> dict[str, Any]:
-    head = [
-        "Person" if figures.schedule.team else "Team",
-        "Allocated",
-        "Used",
-        "Idle",
-        "Idle cost",
-        "vs 7-day avg",
-    ]
+    head = ["Person" if figures.schedule.team else "Team", "Used GPU-h", "Idle GPU-h", "Idle cost"]
     shown, rest = figures.rows[:MAX_ROWS], figures.rows[MAX_ROWS:]
     rows = [_cells(_named(row.name, figures, now), row, now) for row in shown]
     if rest:
         rows.append(_cells(f"{len(rest)} others", _together(rest), now))
-    settings = [{"align": "left"}] + [{"align": "right"}] * (len(head) - 1)
+    # Wrapped, so that a phone shows all columns: others scroll sideways there.
+    settings = [
+        {"align": "left" if not number else "right", "is_wrapped": True} for number in range(len(head))
+    ]
     cells = [[{"type": "raw_text", "text": text} for text in row] for row in [head, *rows]]
     return {"type": "table", "rows": cells, "column_settings": settings}
 
 
 def _cells(name: str, row: Row, now: DigestContext) -> list[str]:
     sums = row.sums
+    change = "" if row.usual is None else f" ({signed(sums.idle - row.usual)})"
     return [
         name,
-        hours(sums.allocated),
-        percent(sums.used, sums.allocated),
-        hours(sums.idle),
+        f"{percent(sums.used, sums.allocated)} of {hours(sums.allocated)}",
+        f"{hours(sums.idle)}{change}",
         cost_of(sums.wasted, sums, now) if priced(sums) else "no price",
-        "–" if row.usual is None else signed(sums.idle - row.usual),
     ]
 
 
@@ -242,8 +237,10 @@ def _footer(figures: Figures, now: DigestContext) -> str:
     begin, end = (each.astimezone(schedule.zone) for each in schedule.window(figures.day))
     unpriced = sorted(figures.total.unpriced)
     window = f"{day_text(begin)} {begin:%H:%M}–{day_text(end)} {end:%H:%M} {plain(schedule.timezone)}"
+    compared = any(row.usual is not None for row in figures.rows)
     parts = [
         DEFINITIONS,
+        "In parentheses: change from the 7-day average." if compared else "",
         f"{window}, {percent(figures.coverage, 1)} measured.",
         _prices(figures, now),
         f"No price for {quoted(listed(unpriced))}." if unpriced and figures.total.cost else "",

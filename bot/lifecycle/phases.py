@@ -50,6 +50,7 @@ from bot.lifecycle.live_values import follow_live
 from bot.lifecycle.observation import Observation
 from bot.lifecycle.pause import follow_pause, is_paused, resumed
 from bot.lifecycle.queueing import follow_queue
+from bot.lifecycle.waiting import waits_for
 from bot.results.ranking import best
 from k8s.jobs import JobState
 from k8s.katib.patches import DRAINED, GOAL_REACHED
@@ -367,6 +368,7 @@ def _progress(sweep: SweepRecord, seen: Observation) -> Progress:
     return Progress(
         running=sum(t.name in seen.running for t in seen.live),
         waiting=sum(t.name not in seen.running | seen.finishing for t in seen.live),
+        waits_for=waits_for(seen),
         finishing=len(seen.finishing),
         succeeded=states.count(TrialState.SUCCEEDED),
         failed=states.count(TrialState.FAILED) + states.count(TrialState.NO_METRICS),

@@ -132,6 +132,8 @@ def _running(sweep: SweepRecord) -> list[str]:
     progress, lines = sweep.progress, []
     if sweep.plan is None or sweep.phase is not Phase.RUNNING:
         return []
+    if progress.waits_for and not sweep.queueing.held_by:
+        lines.append(f"Waiting trials need {plain(progress.waits_for)}.")
     if live := progress.live:
         value = f"{code(sweep.plan.space.metric)} *{live.value:.6g}* at step {live.step:,}"
         lines.append(f"Best running trial: {value} ({code(live.trial)})")

@@ -56,10 +56,12 @@ async def test_digest_on_request_is_readable_on_a_phone(
         "notebook-0: 16 cores requested, 0.3 used; 128 GiB requested, 9.0 peak"
     )
     await picture(page, "digest")
-    phone = await opened("ada", width=400, height=800)
+    phone = await opened("ada", width=390, height=800)
     await phone.get_by_role("img", name="Chart of all GPUs").scroll_into_view_if_needed()
     wide = await phone.evaluate("document.documentElement.scrollWidth")
-    assert wide <= 400
+    assert wide <= 390
+    cut = "table => table.parentElement.scrollWidth - table.parentElement.clientWidth"
+    assert await phone.get_by_role("table").evaluate(cut) == 0
     await picture(phone, "chart")
 
 

@@ -64,11 +64,11 @@ class QueuedSweep(SimulatedSweep):
         finally:
             await self.kueue.close()
 
-    def job(self, name, gpus=1, priority="sweeps-high"):
-        """A Job of another person in the same queue."""
+    def job(self, name, gpus=1, priority="sweeps-high", queue="research"):
+        """A Job of another person in the same ClusterQueue."""
         main = {"name": "main", "image": "x", "resources": {"limits": {GPU: str(gpus)}}}
         template = {"spec": {"restartPolicy": "Never", "containers": [main]}}
-        labels = {QUEUE_LABEL: "research", PRIORITY_LABEL: priority}
+        labels = {QUEUE_LABEL: queue, PRIORITY_LABEL: priority}
         meta = {"name": name, "namespace": "sweeps", "labels": labels}
         spec = {"template": template}
         self.kubernetes.create({"apiVersion": "batch/v1", "kind": "Job", "metadata": meta, "spec": spec})

@@ -9,6 +9,7 @@ import pytest
 
 from bot.core.commands import Action
 from bot.core.record import Phase
+from bot.messages.parent import summary
 from k8s.kueue import PRIORITY_LABEL, QUEUE_LABEL
 from tests.bot.factories import ADMIN, OWNER, REQUEST, STRANGER
 from tests.scenarios.queued_sweep import QueuedSweep
@@ -197,6 +198,34 @@ async def test_queue_shows_the_order_and_who_waits_for_what(redis):
         await simulation.asks(Action.HOLD)
         await simulation.rounds(2)
         assert f"Held: `{SWEEP}`, ada, 1 trial × 1 GPU, priority normal" in await simulation.queue_text()
+
+
+async def test_queue_counts_what_other_queues_have_ahead(redis):
+    """The visibility API has places of the ClusterQueue, of which a LocalQueue's list shows only a part."""
+    async with QueuedSweep(redis, gpus=1).started() as simulation:
+        await simulation.until(Phase.RUNNING)
+        for name in ("report-1", "report-2"):
+            simulation.job(name, gpus=8, queue="urgent")
+        await simulation.rounds(2)
+        research, mine, urgent, *others = (await simulation.queue_text()).splitlines()
+        assert (research, urgent) == (
+            "*Queue `research`* in `sweeps`: 1 running (1 GPU), 1 waiting",
+            "*Queue `urgent`* in `sweeps`: 0 running (0 GPUs), 2 waiting",
+        )
+        assert mine == (
+            f"1. `{SWEEP}`, ada, 1 trial × 1 GPU, priority normal (place 3 in ClusterQueue `lab`, "
+            "behind 2 of other queues): needs 1 more GPU in a100"
+        )
+        assert [line[:14] for line in others] == ["1. `report-1`,", "2. `report-2`,"]
+
+
+async def test_running_sweep_says_why_its_other_trials_wait(busy):
+    busy.job("urgent-report")
+    await busy.rounds(3)
+    needs = "Waiting trials need quota in queue `research` (`/sweep queue` shows their place)."
+    assert needs in summary(await busy.record())
+    await busy.asks(Action.HOLD)
+    assert needs not in summary(await busy.record())
 
 
 async def test_waiting_first_trial_reports_what_is_missing_and_its_place(redis):

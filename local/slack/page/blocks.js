@@ -21,7 +21,8 @@ const BLOCKS = {
   rich_text: (block, on) => h("div", { className: "text" }, block.elements.map((part) => rich(part, on.names))),
   table: (block, on) => h("div", { className: "scroll", tabIndex: 0 }, h("table", {}, block.rows.map((row, index) =>
     h("tr", {}, row.map((cell, column) => h(index ? "td" : "th", {
-      style: `text-align: ${block.column_settings?.[column]?.align ?? "left"}`,
+      style: `text-align: ${block.column_settings?.[column]?.align ?? "left"}; ` +
+        `white-space: ${block.column_settings?.[column]?.is_wrapped ? "normal" : "nowrap"}`,
     }, cell.type === "raw_text" ? cell.text : cell.elements.map((part) => rich(part, on.names)))))))),
   input: (block, on) => on.input(block),
 };

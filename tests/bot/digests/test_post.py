@@ -148,14 +148,15 @@ async def test_run_posts_message_chart_and_details(redis: Redis) -> None:
     assert await latest_digest(redis, "C2") is None
 
 
-@pytest.mark.parametrize(("days", "compared"), [(7, "±0"), (8, "–")])
-async def test_run_compares_with_the_seven_days_before(redis: Redis, days: int, compared: str) -> None:
+@pytest.mark.parametrize(("days", "compared"), [(7, True), (8, False)])
+async def test_run_compares_with_the_seven_days_before(redis: Redis, days: int, compared: bool) -> None:
     here = Place(redis)
     await here.measured(DAY - timedelta(days=days), DAY)
     await here.run_until_done(item("C1", DAY))
     [(_, message)] = here.slack.posts
     [table] = [block for block in message.blocks if block["type"] == "table"]
-    assert {row[-1]["text"] for row in table["rows"][1:]} == {compared}
+    assert {row[2]["text"].endswith(" (±0)") for row in table["rows"][1:]} == {compared}
+    assert ("change from the 7-day average" in str(message.blocks)) == compared
 
 
 async def test_names_are_requested_once(redis: Redis) -> None:
