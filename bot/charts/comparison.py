@@ -1,7 +1,11 @@
-"""Draw the best value so far of several sweeps in one picture, readable on a phone and by the color-blind."""
+"""Draw several sweeps in one picture, readable on a phone and by the color-blind.
+
+Above, the best value so far; below, the learning curve of each sweep's best trial, if any is stored.
+"""
 
 import asyncio
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
 from io import BytesIO
 from itertools import accumulate
 from typing import Any
@@ -11,15 +15,19 @@ from bot.charts.curves import (
     DPI,
     FIGURE_SIZE,
     LABEL_SIZE,
-    LOG_RATIO,
     STYLES,
     TEXT_COLOR,
     TITLE_SIZE,
+    log_scale,
+    points,
 )
+from bot.core.curves import Curve
 from bot.core.space import Goal
 from bot.core.wording import counted
 from bot.results.finite import clipped
 from bot.results.models import SweepResults
+
+MAX_METRIC = 18  # characters in a title
 
 
 def best_so_far(results: SweepResults) -> list[float]:
@@ -28,6 +36,11 @@ def best_so_far(results: SweepResults) -> list[float]:
     ended.sort(key=lambda each: (each.ended is None, each.ended or results.ended, each.name))
     better = max if results.space.goal is Goal.MAXIMIZE else min
     return list(accumulate((each.value for each in ended if each.value is not None), better))
+
+
+def best_curves(sweeps: Sequence[SweepResults]) -> dict[str, Curve]:
+    """Return the learning curve of the best trial by sweep; sweeps without a stored one are left out."""
+    return {each.sweep: curve for each in sweeps if (curve := each.curves.get(each.best))}
 
 
 async def png(sweeps: Sequence[SweepResults]) -> bytes:
@@ -39,7 +52,8 @@ def alt_text(sweeps: Sequence[SweepResults]) -> str:
     """Describe the picture. Only for sweeps with one objective (comparison.comparable)."""
     ends = [(each.sweep, found) for each in sweeps if (found := best_so_far(each))]
     facts = "; ".join(f"{name} {found[-1]:.6g} after {counted(len(found), 'trial')}" for name, found in ends)
-    return f"Best {sweeps[0].space.metric} so far by trial. At the end: {facts or 'no values'}."
+    drawn = " Below, the learning curve of each sweep's best trial." if best_curves(sweeps) else ""
+    return f"Best {sweeps[0].space.metric} so far by trial. At the end: {facts or 'no values'}.{drawn}"
 
 
 def _draw(sweeps: Sequence[SweepResults]) -> bytes:
@@ -52,9 +66,11 @@ def picture(sweeps: Sequence[SweepResults]) -> Any:
     """Return a matplotlib Figure. Its background is opaque, so it reads the same in Slack's dark mode."""
     from matplotlib.figure import Figure  # noqa: PLC0415 - takes 40 MB, and most processes never draw
 
-    figure = Figure(figsize=FIGURE_SIZE, dpi=DPI, layout="constrained")
+    curves, (width, height) = best_curves(sweeps), FIGURE_SIZE
+    figure = Figure(figsize=(width, height * (1.7 if curves else 1)), dpi=DPI, layout="constrained")
     with_margin(figure)
-    axes = figure.add_subplot()
+    rows = figure.subplots(2 if curves else 1, squeeze=False)
+    axes = rows[0, 0]
     for each, (color, style) in zip(sweeps, STYLES, strict=False):
         values = best_so_far(each)
         label = f"{each.sweep}  {values[-1]:.4g}" if values else f"{each.sweep}  no result"
@@ -63,24 +79,44 @@ def picture(sweeps: Sequence[SweepResults]) -> Any:
         axes.step(range(1, len(drawn) + 1), drawn, where="post", label=label, **line)
         if drawn:  # a line of one point is invisible
             axes.plot(len(drawn), drawn[-1], "o", color=color, markersize=12)
-    _label(axes, sweeps)
+    values = [clipped(value) for each in sweeps for value in best_so_far(each)]
+    _label(axes, f"Best {_metric(sweeps)} so far", "trials that ended with a value", values)
+    labels = axes.get_legend_handles_labels()
+    if curves:
+        _draw_curves(rows[1, 0], sweeps, curves)
     figure.legend(
-        loc="outside lower center", ncols=1, fontsize=LABEL_SIZE, frameon=False, labelcolor=TEXT_COLOR
+        *labels,
+        loc="outside lower center",
+        ncols=1,
+        fontsize=LABEL_SIZE,
+        frameon=False,
+        labelcolor=TEXT_COLOR,
     )
     return figure
 
 
-def _label(axes: Any, sweeps: Sequence[SweepResults]) -> None:
-    values = [clipped(value) for each in sweeps for value in best_so_far(each)]
-    if values and min(values) > 0 and max(values) / min(values) > LOG_RATIO:
-        axes.set_yscale("log")
-        axes.yaxis.set_major_formatter(lambda value, _: f"{value:g}")  # 0.1 rather than a power of ten
-    space = sweeps[0].space
-    metric = space.metric if len(space.metric) <= 18 else f"{space.metric[:17]}…"
-    axes.set_title(
-        f"Best {metric} so far", fontsize=TITLE_SIZE, loc="left", color=TEXT_COLOR, parse_math=False
-    )
-    axes.set_xlabel("trials that ended with a value", fontsize=LABEL_SIZE, color=TEXT_COLOR)
+def _draw_curves(axes: Any, sweeps: Sequence[SweepResults], curves: Mapping[str, Curve]) -> None:
+    """Draw each sweep's curve in the color that it has above."""
+    values: list[float] = []
+    for each, (color, style) in zip(sweeps, STYLES, strict=False):
+        if curve := curves.get(each.sweep):
+            steps, drawn = points(curve)
+            axes.plot(steps, drawn, color=color, linestyle=style, linewidth=4.0)
+            if len(steps) == 1:  # a line of one point is invisible
+                axes.plot(steps, drawn, "o", color=color, markersize=12)
+            values += [value for value in drawn if math.isfinite(value)]
+    _label(axes, f"{_metric(sweeps)} of the best trials", "step", values)
+
+
+def _metric(sweeps: Sequence[SweepResults]) -> str:
+    metric = sweeps[0].space.metric
+    return metric if len(metric) <= MAX_METRIC else f"{metric[: MAX_METRIC - 1]}…"
+
+
+def _label(axes: Any, title: str, below: str, values: Sequence[float]) -> None:
+    log_scale(axes, values)
+    axes.set_title(title, fontsize=TITLE_SIZE, loc="left", color=TEXT_COLOR, parse_math=False)
+    axes.set_xlabel(below, fontsize=LABEL_SIZE, color=TEXT_COLOR)
     axes.xaxis.get_major_locator().set_params(integer=True, nbins=5)
     axes.tick_params(labelsize=LABEL_SIZE, pad=8, colors=TEXT_COLOR)
     axes.grid(axis="y", color="#e5e5e5", linewidth=1)

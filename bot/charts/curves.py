@@ -2,7 +2,7 @@
 
 import asyncio
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from io import BytesIO
 from typing import Any
@@ -89,10 +89,10 @@ def picture(chart: CurvesChart) -> Any:
 def plot(axes: Any, chart: CurvesChart) -> None:
     """Draw the curves, without a legend."""
     for trial, _ in chart.ranked[len(STYLES) :]:
-        axes.plot(*_line(chart.curves[trial]), color=OTHERS_COLOR, linewidth=1.5, zorder=1)
+        axes.plot(*points(chart.curves[trial]), color=OTHERS_COLOR, linewidth=1.5, zorder=1)
     best = list(zip(chart.ranked, STYLES, strict=False))
     for number, ((trial, value), (color, style)) in enumerate(best):
-        steps, values = _line(chart.curves[trial])
+        steps, values = points(chart.curves[trial])
         width = 5.0 if number == 0 else 3.0
         label = f"{chart.short(trial)}  {value:.{DIGITS}g}"
         axes.plot(
@@ -103,8 +103,8 @@ def plot(axes: Any, chart: CurvesChart) -> None:
     _label(axes, chart)
 
 
-def _line(curve: Curve) -> tuple[list[int], list[float]]:
-    """Return steps and values; one that isn't finite leaves a gap, and huge ones are clipped."""
+def points(curve: Curve) -> tuple[list[int], list[float]]:
+    """Return a curve's steps and values; one that isn't finite leaves a gap, and huge ones are clipped."""
     return [p.step for p in curve], [_drawable(p.value) for p in curve]
 
 
@@ -112,15 +112,20 @@ def _drawable(value: float) -> float:
     return clipped(value) if math.isfinite(value) else math.nan
 
 
-def _label(axes: Any, chart: CurvesChart) -> None:
+def log_scale(axes: Any, values: Sequence[float]) -> None:
+    """Make the axis of these finite values logarithmic if they are positive and far apart."""
     from matplotlib.ticker import LogLocator, NullFormatter  # noqa: PLC0415 - as in picture
 
-    values = [clipped(p.value) for curve in chart.curves.values() for p in curve if math.isfinite(p.value)]
     if values and min(values) > 0 and max(values) / min(values) > LOG_RATIO:
         axes.set_yscale("log")
         axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5), numticks=6))
         axes.yaxis.set_minor_formatter(NullFormatter())
         axes.yaxis.set_major_formatter(lambda value, _: f"{value:g}")  # 0.1 rather than a power of ten
+
+
+def _label(axes: Any, chart: CurvesChart) -> None:
+    values = [clipped(p.value) for curve in chart.curves.values() for p in curve if math.isfinite(p.value)]
+    log_scale(axes, values)
     metric = chart.metric if len(chart.metric) <= 24 else f"{chart.metric[:23]}…"
     title = f"{metric}, {'higher' if chart.maximize else 'lower'} is better"
     axes.set_title(title, fontsize=TITLE_SIZE, loc="left", color=TEXT_COLOR, parse_math=False)

@@ -134,7 +134,7 @@ def _sums(figures: Figures) -> str:
 
 
 def _table(figures: Figures, now: DigestContext) -> dict[str, Any]:
-    head = ["Person" if figures.schedule.team else "Team", "Used GPU-h", "Idle GPU-h", "Idle cost"]
+    head = ["Person" if figures.schedule.team else "Team", "Used", "Idle", "Idle cost"]
     shown, rest = figures.rows[:MAX_ROWS], figures.rows[MAX_ROWS:]
     rows = [_cells(_named(row.name, figures, now), row, now) for row in shown]
     if rest:

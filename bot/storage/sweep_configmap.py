@@ -1,6 +1,7 @@
 """Convert sweep records to ConfigMaps, which outlive Redis and Katib's objects: one per sweep."""
 
 import logging
+from dataclasses import replace
 
 from bot.core.record import FORMAT, SweepRecord, dump, load
 from bot.core.stored_format import NewerFormatError
@@ -13,6 +14,10 @@ log = logging.getLogger(__name__)
 STATE_LABEL = "sweepbot/state"
 UNFINISHED = f"{SWEEP_LABEL},{STATE_LABEL}=active"
 ENDED = f"{STATE_LABEL}=ended"
+MAX_RECORD = 900_000  # bytes; Kubernetes limits a ConfigMap to 1 MiB
+# What a copy that is too large leaves out, the most easily replaced first: the values at rungs are read again
+# from MLflow or the logs; without those of stopped trials, their results have no value.
+LEFT_OUT = ("rungs", "ended_early")
 # The patch that empties the ConfigMap of a deleted sweep. The name stays taken: MLflow has runs under it.
 RETIRED: Manifest = {
     "metadata": {"labels": {STATE_LABEL: "retired", SWEEP_LABEL: None}},
@@ -25,7 +30,7 @@ def ref(namespace: str, sweep_id: str) -> Ref:
 
 
 def config_map(sweep: SweepRecord) -> Manifest:
-    """Return the ConfigMap, well below 1 MiB: logs are in a record only until they are posted."""
+    """Return the ConfigMap, below 1 MiB: only early stopping of over 1,500 trials comes near it."""
     address = ref(sweep.namespace, sweep.id)
     return {
         "apiVersion": "v1",
@@ -40,8 +45,17 @@ def config_map(sweep: SweepRecord) -> Manifest:
                 "sweepbot/owner": label_value(sweep.requester.user),
             },
         },
-        "data": {"schema": str(FORMAT.schema), "record": dump(sweep)},
+        "data": {"schema": str(FORMAT.schema), "record": _record(sweep)},
     }
+
+
+def _record(sweep: SweepRecord) -> str:
+    text = dump(sweep)
+    for field in LEFT_OUT:
+        if len(text.encode()) > MAX_RECORD:
+            sweep = replace(sweep, **{field: {}})  # type: ignore[arg-type]
+            text = dump(sweep)
+    return text
 
 
 def is_retired(manifest: Manifest) -> bool:

@@ -6,6 +6,8 @@ from datetime import timedelta
 import pytest
 
 from bot.charts.comparison import alt_text, best_so_far, picture, png
+from bot.charts.curves import STYLES
+from bot.core.curves import Point
 from bot.core.space import Parameter
 from bot.repos.git import Between, CommitList
 from bot.results.comparison import Commits, comparable, comparison
@@ -78,6 +80,18 @@ def test_picture_shows_the_best_so_far_of_each_sweep():
         "Best val_loss so far by trial. At the end: "
         "lr-old-otter 0.4 after 3 trials; lr-new-otter 0.3 after 1 trial."
     )
+
+
+def test_picture_has_the_stored_learning_curve_of_each_best_trial():
+    best = OLD.best or OLD.trials[1].name
+    curve = tuple(Point(step, 1 / (step + 1)) for step in range(5))
+    learned = replace(OLD, best=best, curves={best: curve, "other": curve[:1]})
+    _, below = picture([NEW, learned]).axes
+    [line] = below.lines
+    assert [*line.get_ydata()] == [point.value for point in curve]
+    assert line.get_color() == STYLES[1][0]  # as above
+    assert alt_text([NEW, learned]).endswith("Below, the learning curve of each sweep's best trial.")
+    assert len(picture([NEW, OLD]).axes) == 1
 
 
 @pytest.mark.parametrize("values", [(1e308,), (1.7e308, -1.7e308), (5e-324, 1e308)])
