@@ -1,7 +1,8 @@
 # From a fresh clone each target does all the set-up it needs: Python 3.11 or newer, make and git are enough.
 PYTHON ?= python3
 BIN := .venv/bin
-CRASHES = $(BIN)/pytest -q -n 2 --dist worksteal tests/scenarios/test_any_crash.py -k crash_at_any_call
+CRASHES = $(BIN)/pytest -q -n 2 --dist worksteal -k crash_at_any_call \
+	tests/scenarios/test_any_crash.py tests/bot/environments/test_any_crash.py
 UV_VERSION := 0.13.9
 # Images often forbid Python to keep its bytecode, and the tests start hundreds of processes: each would compile
 # every module again, seconds of CPU time.
@@ -16,8 +17,8 @@ test: .venv/ready  ## the fast tests, under three minutes
 	$(BIN)/pytest -q -n 2 --dist worksteal -m "not slow"
 
 slow: .venv/ready  ## the tests that need minutes, a browser or Debian's servers; what is missing is skipped with a reason
-	$(BIN)/pytest -q -n 3 --dist loadfile -m slow -rs --durations 15
-	CRASH_EVERY=8 $(CRASHES)
+	$(BIN)/pytest -q -n 3 --dist loadfile --no-loadscope-reorder -m slow -rs --durations 15
+	CRASH_EVERY=24 $(CRASHES)
 
 chaos: .venv/ready  ## 1,000 faults over 200 sweeps, then real processes; SEED=n replays a run
 	$(BIN)/python -m tests.chaos $(if $(SEED),--seed $(SEED))

@@ -1,10 +1,12 @@
 """What all tests share: a real Redis (Valkey) of their own, and waiting for facts."""
 
 import asyncio
+import gc
 import signal
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import AsyncExitStack
 from inspect import isawaitable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -18,8 +20,47 @@ from local.redis import redis as server
 from local.world import start_mlflow
 from tests.free_port import free_port
 
+TESTS = Path(__file__).parent
 WaitUntil = Callable[..., Awaitable[Any]]
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+
+# `make slow` starts the files that take longest first; else one process would run the last of them alone.
+LONGEST = (
+    "scenarios/test_builds.py",
+    "scenarios/test_sweeps.py",
+    "deploy/test_deployed.py",
+    "scenarios/test_high_availability.py",
+    "local/test_demo.py",
+    "bench/test_builds.py",
+    "scenarios/test_metrics.py",
+    "scenarios/test_processes.py",
+    "chaos/test_faults.py",
+    "scenarios/test_load.py",
+    "scenarios/test_cancel_drain_extend.py",
+    "bot/gpus/test_prometheus_source.py",
+    "browser/test_form.py",
+    "browser/test_page.py",
+    "bot/results/test_mlflow_server.py",
+    "scenarios/test_idle_gpus.py",
+    "scenarios/test_gate_in_a_cluster.py",
+)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    order = {TESTS / file: number for number, file in enumerate(LONGEST)}
+    items.sort(key=lambda item: order.get(item.path, len(order)))
+
+
+def pytest_collection() -> None:
+    """Collect without garbage collection: thousands of tests only add objects that stay."""
+    gc.disable()
+
+
+def pytest_collection_finish() -> None:
+    """Exempt what was collected, which garbage collection would look through again and again."""
+    gc.freeze()
+    gc.enable()
 
 
 @pytest.fixture(scope="session")

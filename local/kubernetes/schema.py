@@ -45,27 +45,26 @@ class Decoding:
         return {**clone({k: v for k, v in obj.items() if k != "metadata"}), "metadata": meta}
 
     def _value(self, value: Any, wanted: str, path: str, owner: str) -> Any:
-        inner = wanted.partition("[")[2].removesuffix("]")
-        if wanted.startswith("List["):
-            self._expect(isinstance(value, list), value, wanted, path, owner)
+        shape, inner = _shape(wanted)
+        if shape:
+            self._expect(isinstance(value, list if shape == "List" else dict), value, wanted, path, owner)
+        if shape == "List":
             return [self._value(item, inner, path, owner) for item in value]
-        if wanted.startswith("Dict["):
-            self._expect(isinstance(value, dict), value, wanted, path, owner)
-            return self._map(value, inner.partition(", ")[2], path, owner)
-        if _types(wanted) is not None:
-            self._expect(isinstance(value, dict), value, wanted, path, owner)
+        if shape == "Dict":
+            return self._map(value, inner, path, owner)
+        if shape:
             return self._struct(value, wanted, path)
-        if wanted != "object":
-            fits = type(value) in ACCEPTED.get(wanted, (str,))
-            self._expect(fits, value, wanted, path, owner)
-        return clone(value)
+        if wanted == "object":
+            return clone(value)
+        self._expect(type(value) in ACCEPTED.get(wanted, (str,)), value, wanted, path, owner)
+        return value
 
     def _struct(self, value: Object, model: str, path: str) -> Object:
-        types = _types(model) or {}
+        types, owner = _types(model) or {}, _go_name(model)
         below = {key: f"{path}.{key}".removeprefix(".") for key in value}
         self.unknown += [below[key] for key in value if key not in types]
         return {
-            key: self._value(item, types[key], below[key], _go_name(model))
+            key: self._value(item, types[key], below[key], owner)
             for key, item in value.items()
             if key in types and item is not None
         }
@@ -91,12 +90,22 @@ class Decoding:
 
 
 @cache
+def _shape(wanted: str) -> tuple[str, str]:
+    """Return "List", "Dict", or "Struct" with the type of what is in it; "" for anything else."""
+    outer, _, inner = wanted.partition("[")
+    if outer in ("List", "Dict"):
+        return outer, inner.removesuffix("]").removeprefix("str, " if outer == "Dict" else "")
+    return ("Struct", wanted) if _types(wanted) is not None else ("", "")
+
+
+@cache
 def _types(model: str) -> dict[str, str] | None:
     """Return the types of a model's fields by their JSON names; None if there is no such model."""
     cls = getattr(models, model, None)
     return cls and {json: cls.openapi_types[name] for name, json in cls.attribute_map.items()}
 
 
+@cache
 def _go_name(model: str) -> str:
     return re.sub(r"^(Core)?V1", "", model)
 
