@@ -18,6 +18,7 @@ from bot.results.experiments import MlflowExperiments
 from bot.results.live import LiveValues
 from bot.results.store import ResultsStore
 from bot.slack.client import Slack
+from bot.storage.rooms import RoomStore
 from bot.storage.sweeps import Store
 from bot.storage.work_queue import Queue
 from k8s.cache import Caches
@@ -40,6 +41,7 @@ class Clients:
     config: Config
     queue: Queue
     usage: HourlyStore
+    rooms: RoomStore
     pictures: Pictures
     now: Callable[[], datetime]
     caches: Caches = field(default_factory=Caches)  # filled by watches (bot.sweeps.informer)

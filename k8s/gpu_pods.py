@@ -3,14 +3,16 @@
 A list of 10,000 pods is 60 MB of JSON, and takes three seconds of CPU time.
 """
 
-from collections.abc import Collection
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
 from datetime import datetime
 
 from k8s.cache import Cache
 from k8s.dcgm import is_exporter
-from k8s.gpus import Holder, read_holder, wanted
+from k8s.gpus import Holder, gpu_sizes, read_holder, wanted
 from k8s.objects import Manifest, parse_time
+
+PLACEMENT = ("nodeSelector", "affinity", "tolerations")  # the part of a pod's spec that chooses nodes
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -22,6 +24,9 @@ class GpuPod:
     wanted: int  # GPUs that it requests while it has no node
     created: datetime | None
     exports: bool  # the metrics of its node's GPUs
+    sizes: Mapping[str, int] = field(default_factory=dict)  # its GPUs by resource, such as a MIG profile
+    labels: Mapping[str, str] = field(default_factory=dict)
+    spec: Manifest = field(default_factory=dict)  # while it has no node: where it can run
 
 
 def read_gpu_pod(pod: Manifest) -> GpuPod | None:
@@ -39,6 +44,9 @@ def read_gpu_pod(pod: Manifest) -> GpuPod | None:
         wanted=requests,
         created=parse_time(meta.get("creationTimestamp")),
         exports=exports,
+        sizes=gpu_sizes(pod),
+        labels=meta.get("labels") or {},
+        spec={key: pod["spec"][key] for key in PLACEMENT if key in pod["spec"]} if requests else {},
     )
 
 

@@ -102,6 +102,17 @@ def gpus_of(container: Manifest) -> int:
     return _count({**resources.get("limits", {}), **resources.get("requests", {})})
 
 
+def gpu_sizes(pod: Manifest) -> dict[str, int]:
+    """Return the GPUs that a pod requests, by resource."""
+    found: dict[str, int] = {}
+    for container in pod["spec"]["containers"]:
+        resources = container.get("resources", {})
+        for name, size in {**resources.get("limits", {}), **resources.get("requests", {})}.items():
+            if GPU_RESOURCE.fullmatch(name):
+                found[name] = found.get(name, 0) + int(_number(size))
+    return found
+
+
 def _count(sizes: Manifest) -> int:
     return sum(int(_number(size)) for name, size in sizes.items() if GPU_RESOURCE.fullmatch(name))
 

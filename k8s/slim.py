@@ -5,6 +5,7 @@ Everything else is dropped before an object is kept in memory: pod templates, ma
 
 from typing import Any
 
+from k8s.katib.patches import ENDED_COUNTS, EXPERIMENT_COUNTS
 from k8s.katib.spec import EXPERIMENT_LABEL, REQUEST_ID
 from k8s.kueue import PRIORITY_LABEL, QUEUE_LABEL
 from k8s.objects import BUILD_LABEL, ENVIRONMENT_LABEL, SWEEP_LABEL, Manifest
@@ -58,8 +59,12 @@ _SHAPES: dict[str, Any] = {
         },
     },
     "Experiment": {
-        "spec": {"maxTrialCount": True},
-        "status": {"conditions": _CONDITIONS, "currentOptimalTrial": {"bestTrialName": True}},
+        "spec": dict.fromkeys(EXPERIMENT_COUNTS, True),
+        "status": {
+            **dict.fromkeys(("trials", *ENDED_COUNTS), True),
+            "conditions": _CONDITIONS,
+            "currentOptimalTrial": {"bestTrialName": True},
+        },
     },
 }
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from bot.config.policy import Config
 from bot.config.queues import Member
-from bot.config.teams import granted_team, team_of
+from bot.config.teams import Team, granted_team, team_of
 from bot.core.commands import Action
 from bot.core.plan import SweepPlan
 from bot.core.record import SweepRecord
@@ -79,7 +79,22 @@ def launch_denial(user: str, channel: str, config: Config) -> str:
 
 
 def peak_gpus(plan: SweepPlan) -> int:
-    return plan.gpus * plan.space.parallel
+    """Return the GPUs that a sweep can use without asking again: one trial's with `parallel=auto`."""
+    return plan.gpus * plan.space.first_parallel
+
+
+def most_parallel(user: str, plan: SweepPlan, config: Config, others: OtherPeaks) -> int:
+    """Return how many trials of a `parallel=auto` sweep fit within the limits next to other sweeps."""
+    most, team = plan.space.parallel, granted_team(config.teams, user, config.self_assigned)
+    if user in config.admins:
+        return most
+    limits = (
+        (_sweep_limit(user, config), 0),
+        (person_limit(user, config), others.person),
+        (team.gpus_total if team else None, others.team),
+    )
+    rooms = [(limit - used) // plan.gpus for limit, used in limits if limit is not None]
+    return max(1, min([most, *rooms]))
 
 
 def size_denial(user: str, plan: SweepPlan, config: Config, others: OtherPeaks | None = None) -> str:
@@ -124,19 +139,28 @@ def _team_denial(user: str, peak: int, others: int, config: Config) -> str:
 
 
 def _sweep_denial(user: str, plan: SweepPlan, config: Config) -> str:
-    peak = peak_gpus(plan)
-    team = next((t for t in config.teams if t.name == team_of(config.teams, "", user)), None)
-    own = team.gpus if team else None
-    most = config.launch.gpus if own is None else own
-    if user in config.self_assigned and most is not None and config.launch.gpus is not None:
-        most = min(most, config.launch.gpus)
+    peak, most = peak_gpus(plan), _sweep_limit(user, config)
     if most is None or peak <= most:
         return ""
-    whose = f" of team {team.name}" if team and own is not None else ""
+    team = _named_team(user, config)
+    whose = f" of team {team.name}" if team and team.gpus is not None else ""
     return (
-        f"This sweep needs {counted(peak, 'GPU')} ({plan.space.parallel} parallel × {plan.gpus}); the limit "
-        f"is {most} per sweep{whose}. Lower parallel= or gpus=, or ask {_admins(config)}."
+        f"This sweep needs {counted(peak, 'GPU')} ({plan.space.first_parallel} parallel × {plan.gpus}); the "
+        f"limit is {most} per sweep{whose}. Lower parallel= or gpus=, or ask {_admins(config)}."
     )
+
+
+def _sweep_limit(user: str, config: Config) -> int | None:
+    """Return the maximum peak GPUs of one sweep; None: no limit."""
+    team = _named_team(user, config)
+    most = config.launch.gpus if team is None or team.gpus is None else team.gpus
+    if user in config.self_assigned and most is not None and config.launch.gpus is not None:
+        return min(most, config.launch.gpus)
+    return most
+
+
+def _named_team(user: str, config: Config) -> Team | None:
+    return next((t for t in config.teams if t.name == team_of(config.teams, "", user)), None)
 
 
 def denial(user: str, action: Action, sweep: SweepRecord, config: Config) -> str:

@@ -84,7 +84,7 @@ LIMIT_KEYS: Keys = {
         meaning="Maximum GPUs of one trial.", type=integer(0), default=str(MAX_GPUS_PER_TRIAL), example="4"
     ),
     "parallel": Key(
-        meaning="Maximum parallel trials of one sweep.",
+        meaning="Maximum parallel trials of one sweep; `parallel=auto` grows up to it.",
         type=integer(1),
         default=str(MAX_PARALLEL),
         example="8",

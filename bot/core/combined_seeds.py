@@ -42,6 +42,7 @@ def _measured(request: SweepRequest) -> SweepRequest:
         commit=None,
         name=None,
         parallel=None,
+        auto=False,
         gate=None,
         max_hours=None,
         promotes=None,

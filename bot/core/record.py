@@ -10,6 +10,7 @@ from typing import Any, Self
 
 from bot.core.commands import AuditEntry
 from bot.core.events import Event, Health, Progress
+from bot.core.pace import Pace
 from bot.core.plan import SweepPlan
 from bot.core.queueing import QueueState
 from bot.core.request import Requester, SweepRequest
@@ -95,6 +96,7 @@ class SweepRecord:
     deadline: datetime | None = None  # no new trials start after it
     out_of_time: bool = False  # the deadline has passed
     to_kill: dict[str, str] = field(default_factory=dict)  # by trial: the user who cancelled it
+    pace: Pace = field(default_factory=Pace)  # of `parallel=auto`
     queueing: QueueState = field(default_factory=QueueState)
     rungs: Rungs = field(default_factory=dict)  # of early stopping by Sweepbot
     ending_early: dict[str, EarlyStop] = field(default_factory=dict)  # by trial: being stopped

@@ -41,6 +41,7 @@ class SweepRequest:
     repo: str | None = None  # a name from the configuration, or an allowed URL
     image: str | None = None  # prebuilt; nothing is built
     parallel: int | None = None
+    auto: bool = False  # `parallel` is the maximum: Sweepbot follows free GPUs
     trials: int | None = None
     name: str | None = None
     cmd: str | None = None

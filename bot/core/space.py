@@ -59,6 +59,7 @@ class SearchSpace:
     settings: dict[str, str] = field(default_factory=dict)  # of the algorithm, as Katib takes them
     max_trials: int
     parallel: int
+    auto: bool = False  # `parallel` is the maximum: Sweepbot follows free GPUs
     max_failed: int
     trial_hours: float | None = None  # maximum run time of a trial on its node; None: no limit
     max_hours: float | None = None  # of the whole sweep, since its first trial's start; None: no limit
@@ -91,6 +92,15 @@ class SearchSpace:
         """Return which value of a trial counts, by metric; the objective comes first."""
         usual = "max" if self.goal is Goal.MAXIMIZE else "min"
         return {name: self.strategy.get(name, usual) for name in (self.metric, *self.additional)}
+
+    @property
+    def first_parallel(self) -> int:
+        """Return how many trials start at once, after the gate if there is one."""
+        return 1 if self.auto else self.parallel
+
+    @property
+    def parallel_text(self) -> str:
+        return f"1 to {self.parallel} in parallel (auto)" if self.auto else f"{self.parallel} in parallel"
 
     def is_switch(self, name: str) -> bool:
         """Return whether a parameter is passed as a bare flag."""

@@ -10,6 +10,7 @@ from functools import partial
 from redis.asyncio import Redis
 from redis.exceptions import RedisError
 
+from bot.capacity.measure import INTERVAL, RoomMeasurer
 from bot.config.policy import Config, all_namespaces
 from bot.config.settings import Settings
 from bot.core.metrics import GPU_FIGURES
@@ -20,6 +21,7 @@ from bot.gpus.pod_owners import OwnerStore, by_labels
 from bot.gpus.prometheus import Prometheus
 from bot.gpus.prometheus_source import PrometheusSource
 from bot.storage.leader import lead
+from bot.storage.rooms import RoomStore
 from bot.storage.work_queue import Queue
 from k8s.client import KubernetesClient
 from k8s.errors import ApiError, UnreachableError
@@ -73,6 +75,7 @@ class UsageCollector:
         def namespaces() -> tuple[str, ...]:
             return all_namespaces(settings.k8s_namespace, config())
 
+        self._rooms = RoomMeasurer(cluster, RoomStore(redis), settings.k8s_namespace, config, now)
         self._sampler = Sampler(cluster, namespaces, self._owners)
         self._queue, self._monitor_interval = Queue(redis), settings.watch_seconds
         self._interval, self._stores_samples = settings.usage_seconds, not settings.prometheus_url
@@ -91,6 +94,7 @@ class UsageCollector:
             group.create_task(self._sample_repeatedly())
             group.create_task(self._write_repeatedly())
             group.create_task(self._queue_monitor())
+            group.create_task(self._measure_repeatedly())
 
     async def _sample_repeatedly(self) -> None:
         """Sample at multiples of the interval, so that samples of two workers have equal times."""
@@ -104,6 +108,16 @@ class UsageCollector:
         while True:
             await self._attempt(self.write_hours)
             await asyncio.sleep(WRITE_INTERVAL)
+
+    async def _measure_repeatedly(self) -> None:
+        """Measure free GPUs for `parallel=auto`, from the pods that are watched anyway."""
+
+        async def measure() -> None:
+            await self._rooms.measure(await self._sampler.pods())
+
+        while True:
+            await self._attempt(measure)
+            await asyncio.sleep(INTERVAL)
 
     async def _queue_monitor(self) -> None:
         """Queue the GPU monitor's item, which any worker handles.

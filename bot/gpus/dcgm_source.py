@@ -133,11 +133,11 @@ class Sampler:
 
     async def holders(self) -> dict[PodKey, Holder]:
         """Return pods with GPUs; without cluster-wide permission, only those in the sweeps' namespaces."""
-        return _holders(await self._pods())
+        return _holders(await self.pods())
 
     async def sample(self, at: datetime, step: int) -> Sample:
         pods, nodes, metrics = await asyncio.gather(
-            self._pods(), self._allowed("Node"), self._allowed("PodMetrics")
+            self.pods(), self._allowed("Node"), self._allowed("PodMetrics")
         )
         holders = _holders(pods)
         readings, errors = await self._scrape([pod for pod in pods if pod.exports])
@@ -159,7 +159,7 @@ class Sampler:
             xids=tuple(Xid(node=node, **vars(error)) for node in errors for error in errors[node]),
         )
 
-    async def _pods(self) -> Collection[GpuPod]:
+    async def pods(self) -> Collection[GpuPod]:
         """Return unfinished pods with GPUs and exporters: as watched, else as listed."""
         if self._watched.complete:
             return self._watched.pods

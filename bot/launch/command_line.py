@@ -12,13 +12,14 @@ from bot.core.errors import UserError
 from bot.core.request import SEEDS, SweepRequest
 from bot.core.space import ALGORITHMS
 from bot.core.wording import did_you_mean, fitting, listed, shortened
-from bot.launch.options import READERS, SIMILARITY
+from bot.launch.options import READERS, SIMILARITY, is_auto
 
 EXAMPLE = "`/sweep branch=main gpus=1 space=lr`"
 HELP = f"""*Start a sweep:* {EXAMPLE} builds the branch and runs the search in its `sweeps/lr.yaml`, one GPU \
 per trial. `/sweep` alone opens a form.
 *Options:* `profile=` (machine type), `repo=` (name or URL), `image=` (prebuilt; skips the build), \
-`trials=`, `parallel=`, `algorithm=` ({", ".join(ALGORITHMS)}), `metric=`, `goal=`, \
+`trials=`, `parallel=` (a number, or `auto` to follow free GPUs), \
+`algorithm=` ({", ".join(ALGORITHMS)}), `metric=`, `goal=`, \
 `metrics=` (`stdout`, `push`, or a file), `flags=` (`a.b=1` for Hydra, `env`), `name=`, \
 `cmd="python train.py --epochs=3"`, \
 `notify=` (`channel`, `dm`, or `none`: thread only), `gate=off` (don't run one trial first), `max_hours=` \
@@ -74,10 +75,14 @@ def missing_options(options: Collection[str]) -> list[str]:
 
 
 def conflicts(request: SweepRequest, options: Collection[str]) -> dict[str, str]:
-    """Return an error for each option that `seeds=` rules out or needs. `options`: those typed now."""
-    if request.seeds is None:
-        return {}
+    """Return an error for each option that another one rules out or needs. `options`: those typed now."""
     errors = {}
+    if request.auto and request.gpus == 0:
+        errors["parallel"] = (
+            "parallel=auto follows free GPUs, and gpus=0 needs none. Use a number, for example parallel=4."
+        )
+    if request.seeds is None:
+        return errors
     if request.space != SEEDS or request.text is not None or "space" in options:
         errors["seeds"] = (
             "seeds= runs cmd= without a space. Remove seeds= or space=. To combine them, add the seeds to "
@@ -113,7 +118,9 @@ def read_values(options: Mapping[str, str], config: Config) -> tuple[dict[str, A
             values["gpus"] = gpus_of(values.get("profile"), values.get("gpus"), config)
         except UserError as error:
             errors[error.field] = str(error)
-    if "trials" in values and values.get("parallel", 0) > values["trials"]:
+    if "parallel" in values:
+        values["auto"] = is_auto(options["parallel"])
+    if "trials" in values and not values.get("auto") and values.get("parallel", 0) > values["trials"]:
         errors["parallel"] = _too_parallel(values["parallel"], values["trials"])
     return values, errors
 
@@ -136,11 +143,11 @@ def changed(request: SweepRequest, text: str, config: Config) -> SweepRequest:
     options = parse_options(text)
     former = {} if request.profile is None else {"profile": request.profile}
     values, errors = read_values(former | options, config)
-    keys = [*options, *(["gpus"] if "profile" in options else [])]  # a profile brings its own GPUs
+    keys = [*options, "auto", *(["gpus"] if "profile" in options else [])]  # a profile brings its own GPUs
     after = replace(
         request, commit=None, promotes=None, **{key: values[key] for key in keys if key in values}
     )
-    if not errors and after.parallel and after.trials and after.parallel > after.trials:
+    if not (errors or after.auto) and after.parallel and after.trials and after.parallel > after.trials:
         errors["parallel"] = _too_parallel(after.parallel, after.trials)
     errors |= conflicts(after, options)
     if errors:

@@ -18,7 +18,7 @@ def explain(space: SearchSpace, gpus: int) -> str:
 
 def _explanation(space: SearchSpace, gpus: int) -> Iterator[str]:
     there = combinations(space)
-    count = f"{counted(space.max_trials, 'trial')}, {space.parallel} in parallel, by {space.algorithm}"
+    count = f"{counted(space.max_trials, 'trial')}, {space.parallel_text}, by {space.algorithm}"
     yield count + (f"; the space has {there:,} combinations" if there else "")
     total = space.max_trials * gpus
     if space.trial_hours:

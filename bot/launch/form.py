@@ -77,6 +77,7 @@ GATE_CHOICES = {
     "on": "One trial first, the others once it is healthy",
     "off": "All parallel trials at once",
 }
+PARALLEL_HINT = "1 to {0}, or auto (or auto:{0}) to follow free GPUs"
 GOAL_CHOICES = {NOTHING: DEFAULT} | {word: word.capitalize() for word in GOALS}
 
 
@@ -97,6 +98,8 @@ def options_of(request: SweepRequest) -> dict[str, str]:
     default = SweepRequest(branch="", space="")
     pairs = {key: getattr(request, key) for key in SweepRequest.__dataclass_fields__ if key != "commit"}
     options = {key: str(value) for key, value in pairs.items() if value != getattr(default, key)}
+    if options.pop("auto", ""):
+        options["parallel"] = f"auto:{request.parallel}"
     if request.profile is not None:
         options["gpus"] = str(request.gpus)
     if request.gate is not None:
@@ -148,7 +151,7 @@ def _fields(draft: Draft, config: Config) -> dict[str, Block]:
         ),
         **_machine_fields(options, config),
         "parallel": _optional(
-            "parallel", "Parallel trials", _number("parallel", options, 1, limits.parallel, DEFAULT)
+            "parallel", "Parallel trials", _line("parallel", options, PARALLEL_HINT.format(limits.parallel))
         ),
         "trials": _optional("trials", "Max trials", _number("trials", options, 1, limits.trials, DEFAULT)),
         "algorithm": _input("algorithm", "Algorithm", _choice("algorithm", options, ALGORITHM_CHOICES)),

@@ -21,6 +21,7 @@ from bot.spaces.space_keys import METRIC_NAME
 MAX_DIGITS = 40  # of a number: longer ones exceed every limit
 SIMILARITY = 0.6  # 0 to 1, for suggestions: `brnch` is branch, but `user` isn't gpus
 _SWITCH = {"on": True, "true": True, "yes": True, "off": False, "false": False, "no": False}
+AUTO = "auto"  # of parallel=
 PREFIX_MIN = 3  # letters that abbreviate an algorithm's name
 # What git check-ref-format rejects; a leading dash, which git would read as an option; #, which ends the
 # branch in the URL that Kaniko gets; and $(, which Kubernetes expands.
@@ -127,6 +128,18 @@ def _number(limit: str, minimum: int) -> Callable[[str, str, Config], int]:
     return read
 
 
+def is_auto(value: str) -> bool:
+    """Return whether Sweepbot chooses the number of parallel trials."""
+    return value.lower().partition(":")[0] == AUTO
+
+
+def _parallel(key: str, value: str, config: Config) -> int:
+    """Return the number, or for `auto` and `auto:8` the maximum."""
+    if value.lower() == AUTO:
+        return config.limits.parallel
+    return _number("parallel", 1)(key, value.partition(":")[2] if is_auto(value) else value, config)
+
+
 def _algorithm(_key: str, value: str, _config: Config) -> str:
     name = value.lower()
     matches = [each for each in ALGORITHMS if len(name) >= PREFIX_MIN and each.startswith(name)]
@@ -166,7 +179,7 @@ READERS: dict[str, Callable[[str, str, Config], Any]] = {
     "gpus": _number("gpus_per_trial", 0),
     "space": _space,
     "repo": _repo,
-    "parallel": _number("parallel", 1),
+    "parallel": _parallel,
     "trials": _number("trials", 1),
     "image": _image,
     "name": _name,

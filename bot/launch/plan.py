@@ -92,7 +92,7 @@ def _experiment(order: Order, image: str, settings: PlanSettings) -> ExperimentS
         target=space.target,
         algorithm=space.algorithm,
         settings=space.settings,
-        parallel=space.parallel,
+        parallel=space.first_parallel,
         max_trials=space.max_trials,
         max_failed=space.max_failed,
         trial_hours=space.trial_hours,

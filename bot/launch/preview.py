@@ -67,7 +67,7 @@ def facts(
     return [
         ("Trials", _trials(request, space)),
         *_machines(plan),
-        ("Peak GPUs", f"{peak} ({counted(space.parallel, 'trial')} × {plan.gpus}){now}"),
+        ("Peak GPUs", f"{peak} ({_peak_trials(space)} × {plan.gpus}){now}"),
         ("GPU-hours", _cost(space.max_trials * plan.gpus, space.trial_hours, config)),
         ("Goal", f"{space.goal.capitalize()} {code(space.metric)}{_until(space)}"),
         ("Metrics", _metrics(space)),
@@ -75,6 +75,12 @@ def facts(
         ("Image", image),
         *_place(plan, config),
     ]
+
+
+def _peak_trials(space: SearchSpace) -> str:
+    return (
+        f"auto: up to {counted(space.parallel, 'trial')}" if space.auto else counted(space.parallel, "trial")
+    )
 
 
 def _sections(found: list[tuple[str, str]]) -> list[Block]:

@@ -27,6 +27,7 @@ def seed_space(request: SweepRequest, config: Config) -> SearchSpace:
         algorithm="grid",
         max_trials=len(seeds),
         parallel=min(parallel, limits.parallel, len(seeds)),
+        auto=request.auto,
         max_failed=len(seeds),
         trial_hours=limits.trial_hours,
         parameters=(Parameter(name=defaults.parameter, values=tuple(map(str, seeds))),),

@@ -28,5 +28,5 @@ def _counted_with(user: str, config: Config) -> set[str]:
 
 def other_peaks(user: str, sweeps: Iterable[SweepRecord]) -> OtherPeaks:
     """Return the sums of these sweeps: the user's own, and all of them."""
-    peaks = [(one.requester.user, peak_gpus(one.plan)) for one in sweeps if one.plan]
+    peaks = [(one.requester.user, peak_gpus(one.plan) * one.pace.target) for one in sweeps if one.plan]
     return OtherPeaks(person=sum(p for who, p in peaks if who == user), team=sum(p for _, p in peaks))

@@ -132,6 +132,7 @@ def _extended(sweep: SweepRecord, plan: SweepPlan, command: Command, now: dateti
     plan = replace(plan, space=replace(plan.space, max_trials=total))
     event = Event(kind=EventKind.EXTENDED, by=command.user)
     changes = {"plan": plan, "ending": None, "reason": "", "extending": True, "paused_at": None}
+    changes |= {"drained_by": None}
     return sweep.to(Phase.RUNNING, now, event, **changes)
 
 

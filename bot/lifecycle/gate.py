@@ -17,6 +17,7 @@ from bot.core.plan import SweepPlan
 from bot.core.record import Phase, SweepRecord
 from bot.core.wording import counted
 from bot.lifecycle.observation import Observation
+from bot.lifecycle.pace import first_only
 from bot.messages.first_trial import health
 from k8s.katib.patches import DRAINED, MAX_TRIALS_REACHED, PAUSED
 from k8s.katib.spec import renamed
@@ -32,7 +33,7 @@ def follow_gate(sweep: SweepRecord, seen: Observation, now: datetime) -> SweepRe
         return sweep
     if not sweep.gated and experiment.state is not ExperimentState.FAILED:
         return sweep
-    if experiment.max_trials >= plan.space.max_trials:  # opened before Redis lost its data
+    if not first_only(plan.space, experiment):  # opened before Redis lost its data
         return replace(sweep, gated=False)
     trial = seen.healthy or next((t.name for t in seen.succeeded), "")
     if sweep.gated and trial and (seen.open or experiment.reason == MAX_TRIALS_REACHED):
@@ -57,7 +58,7 @@ def _is_broken(sweep: SweepRecord, seen: Observation) -> bool:
     experiment, plan = seen.experiment, sweep.plan
     if seen.open or experiment is None or plan is None or experiment.reason in {DRAINED, PAUSED}:
         return False
-    limited = experiment.max_trials < plan.space.max_trials
+    limited = first_only(plan.space, experiment)
     failed = sweep.gated or experiment.state is ExperimentState.FAILED
     return limited and failed and bool(seen.trials) and not seen.live and not seen.succeeded
 
@@ -80,7 +81,7 @@ def _savings(plan: SweepPlan, seen: Observation) -> str:
     """
     space = plan.space
     saved = f"{counted(space.max_trials - 1, 'other trial')} didn't start."
-    others = min(space.max_trials, max(1, space.max_failed) + space.parallel - 1) - 1
+    others = min(space.max_trials, max(1, space.max_failed) + space.first_parallel - 1) - 1
     hours = others * plan.gpus * max((pod.seconds or 0.0 for pod in seen.pods), default=0.0) / 3600
     if hours < 0.05:
         return saved

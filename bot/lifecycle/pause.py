@@ -15,8 +15,10 @@ from bot.config.permissions import size_denial
 from bot.config.policy import Config
 from bot.core.commands import Action, Command
 from bot.core.events import Event, EventKind
+from bot.core.pace import Pace
 from bot.core.record import Phase, SweepRecord
 from bot.lifecycle.observation import Observation
+from bot.lifecycle.pace import is_paced_end
 from k8s.katib.patches import PAUSED
 
 ACTIONS = {Action.PAUSE, Action.PAUSE_NOW, Action.RESUME}
@@ -65,6 +67,7 @@ def resumed(sweep: SweepRecord, now: datetime, by: str = "") -> SweepRecord:
     """Continue in the phase before the pause, whose time doesn't count toward `max_hours`."""
     pause = now - sweep.paused_at if sweep.paused_at else timedelta(0)
     changes = {"paused_at": None, "paused_by": "", "pause_now": False, "paused_in": None, "resuming": True}
+    sweep = replace(sweep, pace=Pace())  # free GPUs are measured again
     deadline = sweep.deadline and sweep.deadline + pause
     event = Event(kind=EventKind.RESUMED, by=by)
     if sweep.phase is not Phase.PAUSED:
@@ -72,8 +75,12 @@ def resumed(sweep: SweepRecord, now: datetime, by: str = "") -> SweepRecord:
     return sweep.to(sweep.paused_in or Phase.RUNNING, now, event, deadline=deadline, **changes)
 
 
-def is_paused(seen: Observation) -> bool:
-    return seen.experiment is not None and not seen.open and seen.experiment.reason == PAUSED
+def is_paused(sweep: SweepRecord, seen: Observation) -> bool:
+    """Return whether Katib starts no trials: by the condition, or by a lowered maxTrialCount."""
+    experiment = seen.experiment
+    if experiment is None or seen.open:
+        return False
+    return experiment.reason == PAUSED or (bool(sweep.paused_at) and is_paced_end(sweep, experiment))
 
 
 def follow_pause(sweep: SweepRecord, seen: Observation, now: datetime) -> SweepRecord:

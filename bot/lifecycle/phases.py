@@ -48,6 +48,7 @@ from bot.lifecycle.first_trials import failed_alike, follow
 from bot.lifecycle.gate import follow_gate, is_held_or_will_be, of_attempt
 from bot.lifecycle.live_values import follow_live
 from bot.lifecycle.observation import Observation
+from bot.lifecycle.pace import first_only, follow_pace, is_paced_end
 from bot.lifecycle.pause import follow_pause, is_paused, resumed
 from bot.lifecycle.queueing import follow_queue
 from bot.lifecycle.waiting import waits_for
@@ -85,7 +86,7 @@ def advance(sweep: SweepRecord, seen: Observation, config: Config, now: datetime
         case Phase.PENDING | Phase.RUNNING:
             return _active(sweep, seen, now)
         case Phase.PAUSED:
-            return sweep if is_paused(seen) else _unpaused(sweep, seen, now)
+            return sweep if is_paused(sweep, seen) else _unpaused(sweep, seen, now)
         case Phase.STOPPING:
             seen = replace(seen, trials=with_stopped_values(sweep, seen.trials))
             return _stopping(replace(sweep, progress=_progress(sweep, seen)), seen, config, now)
@@ -244,16 +245,18 @@ def _running(sweep: SweepRecord, seen: Observation, now: datetime) -> SweepRecor
     space = sweep.plan.space
     sweep = follow_early_stopping(follow_live(_results(sweep, seen), seen, now), seen, now)
     sweep = follow_queue(_restarted(_killed(_unreported(sweep, seen, now), seen), seen, now), seen, now)
-    experiment = seen.experiment
-    if is_paused(seen):
+    sweep, experiment = follow_pace(sweep, seen, now), seen.experiment
+    if is_paused(sweep, seen):
         return _pausing(sweep, seen, now)
     if seen.open:
-        waits = sweep.extending and experiment.max_trials < space.max_trials
+        waits = sweep.extending and first_only(space, experiment)
         return replace(sweep, extending=waits, resuming=False)
     if is_held_or_will_be(sweep, seen):
         return sweep
     if sweep.extending and sweep.progress.finished < space.max_trials:
         return sweep  # Katib hasn't removed the previous end yet
+    if is_paced_end(sweep, experiment):
+        return sweep  # continued by a higher maxTrialCount
     if seen.live and _may_finish(space, experiment):
         return sweep
     if experiment.state is ExperimentState.SUCCEEDED:

@@ -12,6 +12,7 @@ from functools import partial
 from bot.core.plan import Build, Role, SweepPlan
 from bot.core.record import Phase, SweepRecord
 from bot.lifecycle.observation import Observation
+from bot.lifecycle.pace import pace_patch
 from bot.lifecycle.pause import is_paused
 from bot.lifecycle.queueing import queue_patches
 from bot.registry.images import ImageRef
@@ -111,7 +112,7 @@ def _composition(plan: SweepPlan, there: Mapping[str, str]) -> tuple[ImageRef, I
 
 def _running(sweep: SweepRecord, plan: SweepPlan, seen: Observation, now: datetime) -> RequiredChanges:
     # Trials are stopped after the experiment is paused, so that no others start.
-    all_stop = bool(sweep.paused_at) and sweep.pause_now and is_paused(seen)
+    all_stop = bool(sweep.paused_at) and sweep.pause_now and is_paused(sweep, seen)
     doomed = [t for t in seen.live if all_stop or t.name in sweep.to_kill]
     # Katib recreates a deleted Job until it has read the Killed condition.
     stopped = {t.name for t in seen.trials if t.killed}
@@ -135,11 +136,13 @@ def _steered(
     ref, raw = plan.experiment_ref, experiment.raw
     if seen.open and sweep.draining:
         return (_status(ref, drain_experiment(raw, "Sweepbot: drained", now)),)
+    if pace := pace_patch(sweep, seen):
+        return (Patch(ref=ref, body=pace, optional=not sweep.extending),)
     if seen.open and sweep.paused_at:
         return (_status(ref, pause_experiment(raw, now)),)
-    if is_paused(seen):
+    if is_paused(sweep, seen):
         return (_status(ref, resume_experiment(raw, now)),) if sweep.resuming else ()
-    if sweep.extending and experiment.max_trials < plan.space.max_trials:
+    if sweep.extending and not plan.space.auto and experiment.max_trials < plan.space.max_trials:
         return (_more_trials(plan, experiment),)
     return ()
 

@@ -70,7 +70,7 @@ def _submitted(sweep: SweepRecord, _: Event) -> str:
     if sweep.plan is None:
         return ""
     space = sweep.plan.space
-    trials = f"up to {counted(space.max_trials, 'trial')}, {space.parallel} in parallel"
+    trials = f"up to {counted(space.max_trials, 'trial')}, {space.parallel_text}"
     first = " One trial runs first; the others start once it is healthy." if sweep.gated else ""
     gpus = f"{counted(sweep.plan.gpus, 'GPU')} each"
     namespace = sweep.plan.experiment_ref.namespace

@@ -11,6 +11,7 @@ from bot.core.number_format import short
 from bot.core.record import Phase, SweepRecord
 from bot.core.wording import counted, time_text
 from bot.messages.early_stopping import savings
+from bot.messages.pace import pace_line
 from bot.messages.seeds import summary_line
 from bot.slack.blocks import actions, button, context, plain_text, section
 from bot.slack.message import Message
@@ -119,8 +120,7 @@ def _results(sweep: SweepRecord) -> list[str]:
     if user := sweep.queueing.held_by:
         release = f"`/sweep queue release {sweep.id}`"
         lines.append(f"{display_name(sweep, user)} held the waiting trials. Release them: {release}.")
-    if seeds := summary_line(sweep):
-        lines.append(seeds)
+    lines += filter(None, [pace_line(sweep), summary_line(sweep)])
     if progress.best:
         best = "Best" if sweep.phase.final else "Best so far"
         lines.append(f"{best}: {result_text(sweep, progress.best)}")

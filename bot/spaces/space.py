@@ -91,6 +91,7 @@ def parse_space(text: str, file: str, request: SweepRequest, limits: Limits) -> 
         settings=settings,
         max_trials=max_trials,
         parallel=parallel,
+        auto=request.auto,
         max_failed=max_failed,
         trial_hours=trial_hours,
         max_hours=max_hours,
@@ -164,7 +165,7 @@ def _counts(
         written = keys[key].whole() if key in keys else None
         if override is not None:
             report = partial(_report_option, root, flag, override)
-            return _Count(override, report, adjustable=False)
+            return _Count(override, report, adjustable=key == "parallel" and request.auto)
         if written is not None:
             lowered = request.trials is not None or grid is not None
             return _Count(written, keys[key].error, adjustable=lowered)

@@ -49,6 +49,7 @@ from bot.sweeps.observe import observe
 from bot.sweeps.observe_gate import observe_gate
 from bot.sweeps.observe_live import observe_live
 from bot.sweeps.observe_queue import observe_queue
+from bot.sweeps.observe_room import observe_room
 from bot.sweeps.open_thread import open_thread, rename
 from k8s.errors import ApiError, UnreachableError
 from k8s.objects import BUILD_LABEL, Manifest
@@ -214,7 +215,7 @@ class _Reconcile:
     ) -> Observation:
         seen = await observe(sweep, commands, self.clients, fresh=fresh)
         seen = await observe_gate(sweep, await observe_live(sweep, seen, self.clients), self.clients)
-        return await observe_queue(sweep, seen, self.clients)
+        return await observe_room(sweep, await observe_queue(sweep, seen, self.clients), self.clients)
 
     async def report_failure(self, error: Exception) -> None:
         """Report an error that lasts, and post what this reconcile saved before it failed."""

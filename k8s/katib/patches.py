@@ -14,6 +14,8 @@ def kill_trial(trial: Manifest, message: str, now: datetime, *, reason: str = "T
     return _ended(trial, "Killed", reason, message, now, first=True)
 
 
+EXPERIMENT_COUNTS = ("maxTrialCount", "parallelTrialCount", "maxFailedTrialCount")
+ENDED_COUNTS = ("trialsSucceeded", "trialsFailed", "trialsKilled", "trialsEarlyStopped")
 DRAINED = "SweepbotDrained"
 PAUSED = "SweepbotPaused"
 GOAL_REACHED = "ExperimentGoalReached"
@@ -57,6 +59,34 @@ def more_trials(experiment: Manifest, *, total: int, parallel: int, max_failed: 
     now, counts = experiment["spec"], {"parallelTrialCount": parallel, "maxFailedTrialCount": max_failed}
     raised = {name: count for name, count in counts.items() if count > now.get(name, 0)}
     return {"spec": {"maxTrialCount": total, **raised}}
+
+
+def paced(experiment: Manifest, *, total: int, running: int, max_failed: int) -> Manifest:
+    """Return the patch after which about `running` trials run at once, and `total` in all; {} if none is due.
+
+    parallelTrialCount only rises, and maxTrialCount throttles below it. The webhook wants maxTrialCount above
+    the trials created so far and not below the other two counts. A maxFailedTrialCount above it can't be
+    reached until it rises again, and is left out so long.
+    """
+    spec, made = experiment["spec"], int(experiment.get("status", {}).get("trials", 0))
+    if made >= total:
+        return {}
+    parallel = min(total, max(spec["parallelTrialCount"], running))
+    wanted = total if running >= parallel else min(total, max(parallel, _ended_trials(experiment) + running))
+    least, now = max(wanted, made + 1), spec["maxTrialCount"]
+    most = least if wanted > now else min(least, now)
+    if most <= made:  # no trial starts in any case, and the webhook rejects all patches
+        return {}
+    counts = dict(
+        zip(EXPERIMENT_COUNTS, (most, parallel, max_failed if max_failed <= most else None), strict=True)
+    )
+    changed = {name: count for name, count in counts.items() if count != spec.get(name)}
+    return {"spec": changed} if changed else {}
+
+
+def _ended_trials(experiment: Manifest) -> int:
+    """Return the trials that Katib counts as completed when it decides whether to start others."""
+    return sum(int(experiment.get("status", {}).get(name, 0)) for name in ENDED_COUNTS)
 
 
 def _closed(experiment: Manifest, type_: str, reason: str, message: str, now: datetime) -> Manifest:

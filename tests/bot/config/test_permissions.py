@@ -12,6 +12,7 @@ from bot.config.permissions import (
     doctor_denial,
     entry_denial,
     launch_denial,
+    most_parallel,
     size_denial,
 )
 from bot.config.policy import Config, Launch, parse_config
@@ -224,3 +225,30 @@ def test_parse_config_reads_all_permissions():
 def test_parse_config_rejects_a_channel_name():
     with pytest.raises(UserError, match=r'config.yaml:3: .*must be a Slack channel ID .* got "#general"'):
         parse_config(RULES.replace("C012ABC", '"#general"'), "config.yaml")
+
+
+AUTO = replace(PLAN, gpus=2, space=replace(PLAN.space, parallel=8, auto=True))
+
+
+@pytest.mark.parametrize(
+    ("user", "launch", "others", "most"),
+    [
+        (OWNER, {}, OtherPeaks(), 8),
+        (OWNER, {"gpus": 12}, OtherPeaks(), 6),
+        (OWNER, {"gpus_per_person": 12}, OtherPeaks(person=5), 3),
+        (OWNER, {"gpus_per_person": 12}, OtherPeaks(person=12), 1),
+        (ADMIN, {"gpus": 2}, OtherPeaks(), 8),
+    ],
+)
+def test_auto_parallel_sweep_grows_within_the_limits(user, launch, others, most):
+    assert most_parallel(user, AUTO, launching(**launch), others) == most
+
+
+def test_auto_parallel_sweep_grows_within_its_teams_limit():
+    team = Team(name="vision", members=(OWNER,), gpus_total=10)
+    assert most_parallel(OWNER, AUTO, replace(CONFIG, teams=(team,)), OtherPeaks(team=4)) == 3
+
+
+def test_auto_parallel_sweep_needs_the_gpus_of_one_trial_to_start():
+    assert size_denial(OWNER, AUTO, launching(gpus=2)) == ""
+    assert "(1 parallel × 2)" in size_denial(OWNER, AUTO, launching(gpus=1))

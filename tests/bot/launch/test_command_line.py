@@ -1,5 +1,6 @@
 """The options of `/sweep`."""
 
+import re
 from dataclasses import replace
 
 import pytest
@@ -277,3 +278,31 @@ def test_rerun_changes_only_the_given_options() -> None:
         changed(before, "trials=2", CONFIG)
     with pytest.raises(UserError, match="spaec"):
         changed(before, "spaec=lr", CONFIG)
+
+
+@pytest.mark.parametrize(("option", "most"), [("auto", 16), ("AUTO", 16), ("auto:8", 8), ("auto:16", 16)])
+def test_parallel_auto_is_a_maximum(option, most):
+    asked = parse(f"branch=main space=lr trials=4 parallel={option}", CONFIG)
+    assert (asked.parallel, asked.auto) == (most, True)
+
+
+@pytest.mark.parametrize(
+    ("options", "error"),
+    [
+        ("parallel=auto:0", 'parallel= must be a whole number from 1 to 16; got "0".'),
+        ("parallel=auto:17", "parallel= can be at most 16 on this cluster (limits.parallel); got 17."),
+        ("parallel=auto:", "must be a whole number"),
+        ("parallel=automatic", 'parallel= must be a whole number from 1 to 16; got "automatic".'),
+        ("parallel=auto gpus=0", "parallel=auto follows free GPUs, and gpus=0 needs none."),
+    ],
+)
+def test_parallel_auto_that_is_wrong_is_rejected(options, error):
+    with pytest.raises(UserError, match=re.escape(error)):
+        parse(f"branch=main space=lr {options}", CONFIG)
+
+
+def test_parallel_auto_can_be_changed_to_a_number_and_back():
+    auto = replace(LR, parallel=8, auto=True)
+    assert changed(auto, "parallel=4", CONFIG) == replace(LR, parallel=4)
+    assert changed(LR, "parallel=auto:8", CONFIG) == auto
+    assert changed(auto, "trials=4", CONFIG) == replace(auto, trials=4)

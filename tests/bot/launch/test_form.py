@@ -62,6 +62,7 @@ def words(view):
         SweepRequest(branch="main", space="lr", repo="digits", image="registry:5000/lab/ready:1"),
         SweepRequest(branch="main", space="written", text=SPACE.rstrip(), gpus=1),
         SweepRequest(branch="main", space="lr", commit="0123" * 10),
+        SweepRequest(branch="main", space="lr", parallel=8, auto=True),
         SweepRequest(
             branch="main", space="seeds", seeds="0-4", cmd="python t.py", metric="acc", goal="maximize"
         ),

@@ -1,0 +1,122 @@
+"""Measure the room of all `parallel=auto` sweeps, by a few reads for the whole cluster."""
+
+import asyncio
+import logging
+from collections.abc import Callable, Collection, Iterable
+from dataclasses import replace
+from datetime import datetime
+from typing import Any
+
+from bot.capacity.nodes import NodeRoom, measured, room_for
+from bot.capacity.quotas import Queues, read_queues, room_in_queue
+from bot.config.policy import Config, all_namespaces
+from bot.config.teams import team_of
+from bot.core.pace import Room, Want
+from bot.storage.rooms import RoomStore
+from k8s.client import KubernetesClient
+from k8s.errors import ApiError
+from k8s.gpu_pods import GpuPod
+from k8s.kueue import Workload, read_workload
+from k8s.objects import OWNER_LABEL, SWEEP_LABEL, TEAM_LABEL, Manifest
+
+log = logging.getLogger(__name__)
+
+INTERVAL = 30.0  # seconds
+
+
+class RoomMeasurer:
+    """Measures for the sweeps that registered in the last minutes. Without any, nothing is read."""
+
+    def __init__(
+        self,
+        cluster: KubernetesClient,
+        store: RoomStore,
+        namespace: str,
+        config: Callable[[], Config],
+        now: Callable[[], datetime],
+    ) -> None:
+        """`namespace`: K8S_NAMESPACE."""
+        self._cluster, self._store, self._namespace = cluster, store, namespace
+        self._config, self._now = config, now
+
+    async def measure(self, pods: Collection[GpuPod]) -> None:
+        """Store the room of each sweep. `pods`: the unfinished ones with GPUs, in all namespaces.
+
+        Raises ApiError, UnreachableError, RedisError.
+        """
+        now = self._now()
+        if not (wants := await self._store.wants(now)):
+            return
+        nodes = await self._listed("Node", "")
+        queues = await self._queues() if any(want.queue for want in wants) else None
+        before = await self._store.rooms()
+        rooms = await asyncio.to_thread(self._rooms, wants, nodes, pods, queues, now)
+        await self._store.save({sweep: _steady(room, before.get(sweep)) for sweep, room in rooms.items()})
+
+    async def _queues(self) -> Queues | None:
+        """Read Kueue's queues; None if it isn't installed or its ClusterQueues can't be read."""
+        if (above := await self._listed("ClusterQueue", "")) is None:
+            return None
+        local, workloads = list[Manifest](), list[Workload]()
+        for namespace in all_namespaces(self._namespace, self._config()):
+            local += await self._listed("LocalQueue", namespace) or ()
+            workloads += map(read_workload, await self._listed("Workload", namespace) or ())
+        return read_queues(local, above, workloads)
+
+    async def _listed(self, kind: str, namespace: str) -> Iterable[Manifest] | None:
+        """Return None if the kind doesn't exist or listing it is forbidden."""
+        try:
+            return await self._cluster.list(kind, namespace)
+        except ApiError as error:
+            if error.status not in {403, 404}:
+                raise
+            return None
+
+    def _rooms(
+        self,
+        wants: list[Want],
+        nodes: Iterable[Manifest] | None,
+        pods: Collection[GpuPod],
+        queues: Queues | None,
+        now: datetime,
+    ) -> dict[str, Room]:
+        on_nodes = measured(nodes, pods) if nodes is not None else None
+        running = {pod.labels.get(SWEEP_LABEL, "") for pod in pods if pod.holder}
+        # A sweep with a running trial starts fewer by itself while others of its trials wait.
+        yielding = {want.sweep for want in wants} & running
+        return {want.sweep: self._room(want, on_nodes, queues, yielding, now) for want in wants}
+
+    def _room(
+        self, want: Want, nodes: NodeRoom | None, queues: Queues | None, yielding: set[str], now: datetime
+    ) -> Room:
+        found = []
+        if nodes is not None:
+            found.append(room_for(want, nodes, yielding, self._name_of_pod, now))
+        if want.queue and queues:
+            in_queue = room_in_queue(want, queues, yielding, self._name_of_workload, now)
+            found += [in_queue] if in_queue else []
+        if not found:
+            return Room(at=now, gpus=want.gpus * want.pods, now=None)
+        tightest = max(found, key=lambda room: room.short)
+        least = min(room.now or 0 for room in found)
+        return replace(tightest, now=least, fits=least, waiting=max(room.waiting for room in found))
+
+    def _name_of_pod(self, pod: GpuPod) -> str:
+        return self._name(pod.namespace, pod.labels)
+
+    def _name_of_workload(self, workload: Workload) -> str:
+        return self._name(workload.namespace, {SWEEP_LABEL: workload.sweep} if workload.sweep else {})
+
+    def _name(self, namespace: str, labels: Any) -> str:
+        """Return who waits: a team, a sweep, or a namespace."""
+        owner = labels.get(OWNER_LABEL, "")
+        if team := labels.get(TEAM_LABEL) or team_of(self._config().teams, namespace, owner):
+            return f"team {team}"
+        sweep = labels.get(SWEEP_LABEL)
+        return f"sweep {sweep}" if sweep else f"namespace {namespace}"
+
+
+def _steady(room: Room, before: Room | None) -> Room:
+    """Return the room that this measurement and the one before have in common."""
+    known = before.now if before and before.now is not None else 0
+    return replace(room, fits=min(room.now or 0, known))

@@ -1,0 +1,129 @@
+"""Measure room in Kueue's queues: unused quota, and Workloads that wait for it. Pure.
+
+A sweep gives way to Workloads of its own ClusterQueue, and to those of its cohort as far as its ClusterQueue
+borrows: its nominal quota is its own. Kueue's API v1beta2 names the cohort `cohortName`.
+"""
+
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+
+from bot.capacity.nodes import PATIENCE
+from bot.core.pace import Room, Want
+from k8s.kueue import Workload
+from k8s.objects import Manifest
+from k8s.quantities import amount
+
+
+@dataclass(frozen=True, kw_only=True)
+class Queues:
+    """Kueue's queues, and the Workloads of the sweeps' namespaces."""
+
+    cluster_queue: Mapping[tuple[str, str], str]  # by namespace and LocalQueue
+    above: Mapping[str, Manifest]  # ClusterQueues by name
+    workloads: tuple[Workload, ...]
+
+
+def read_queues(
+    local: Iterable[Manifest], above: Iterable[Manifest], workloads: Iterable[Workload]
+) -> Queues:
+    return Queues(
+        cluster_queue={
+            (q["metadata"]["namespace"], q["metadata"]["name"]): q["spec"]["clusterQueue"] for q in local
+        },
+        above={q["metadata"]["name"]: q for q in above},
+        workloads=tuple(workloads),
+    )
+
+
+def room_in_queue(
+    want: Want, queues: Queues, yielding: Collection[str], name: Callable[[Workload], str], now: datetime
+) -> Room | None:
+    """Return a sweep's room in its queue; None if its ClusterQueue can't be read or has no such quota."""
+    own = queues.above.get(queues.cluster_queue.get((want.namespace, want.queue), ""))
+    if own is None or (free := _unused(own, want.resource, queues)) is None:
+        return None
+    size = want.gpus * want.pods
+    old = [w for w in queues.workloads if _waits(w, now)]
+    mine = [w for w in queues.workloads if w.sweep == want.sweep and not w.finished]
+    rank = max((w.priority for w in mine), default=0)
+    others = [w for w in old if w.sweep not in {want.sweep, *yielding} and w.priority >= rank and w.gpus]
+    queue = own["metadata"]["name"]
+    near = [w for w in others if queues.cluster_queue.get((w.namespace, w.queue)) == queue]
+    far = [w for w in others if w not in near and _cohort_of(w, queues) == _cohort(own) != ""]
+    wanted = sum(w.gpus for w in near) + min(_borrowed(own, want.resource), sum(w.gpus for w in far))
+    who = max([*near, *far], key=lambda w: w.gpus, default=None) if wanted else None
+    short = max(0, wanted - max(0, free))
+    left = 0 if wanted else max(0, free) // size
+    return Room(
+        at=now,
+        gpus=size,
+        now=left,
+        fits=left,
+        waiting=sum(w.sweep == want.sweep for w in old),
+        short=-(-short // size),
+        who=name(who) if who and short else "",
+        wanted=wanted if short else 0,
+    )
+
+
+def _waits(workload: Workload, now: datetime) -> bool:
+    old = workload.created is not None and now - workload.created >= PATIENCE
+    return workload.waiting and workload.active and old and "maximum capacity" not in workload.waits
+
+
+def _cohort_of(workload: Workload, queues: Queues) -> str:
+    name = queues.cluster_queue.get((workload.namespace, workload.queue), "")
+    return _cohort(queues.above[name]) if name in queues.above else ""
+
+
+def _cohort(queue: Manifest) -> str:
+    return str(queue["spec"].get("cohortName") or queue["spec"].get("cohort") or "")
+
+
+def _unused(queue: Manifest, resource: str, queues: Queues) -> int | None:
+    """Return the GPUs of a ClusterQueue's quota, and of what it can borrow, that are unused."""
+    quota = _quota(queue, resource)
+    if quota is None:
+        return None
+    nominal, borrowing = quota
+    used = _used(queue, resource)
+    if not (cohort := _cohort(queue)):
+        return nominal - used
+    members = [each for each in queues.above.values() if _cohort(each) == cohort]
+    total = sum((_quota(each, resource) or (0, None))[0] for each in members)
+    free = total - sum(_used(each, resource) for each in members)
+    return free if borrowing is None else min(free, nominal + borrowing - used)
+
+
+def _quota(queue: Manifest, resource: str) -> tuple[int, int | None] | None:
+    """Return nominal quota and borrowing limit of all flavors; None without this resource."""
+    found = [
+        each
+        for group in queue["spec"].get("resourceGroups") or ()
+        for flavor in group.get("flavors") or ()
+        for each in flavor.get("resources") or ()
+        if each["name"] == resource
+    ]
+    if not found:
+        return None
+    limits = [each.get("borrowingLimit") for each in found]
+    borrowing = None if None in limits else sum(_whole(each) for each in limits)
+    return sum(_whole(each.get("nominalQuota", 0)) for each in found), borrowing
+
+
+def _used(queue: Manifest, resource: str, key: str = "total") -> int:
+    return sum(
+        _whole(each.get(key) or 0)
+        for flavor in queue.get("status", {}).get("flavorsUsage") or ()
+        for each in flavor.get("resources") or ()
+        if each["name"] == resource
+    )
+
+
+def _borrowed(queue: Manifest, resource: str) -> int:
+    return _used(queue, resource, "borrowed")
+
+
+def _whole(quantity: object) -> int:
+    return int(amount(str(quantity)))

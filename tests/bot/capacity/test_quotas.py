@@ -1,0 +1,90 @@
+"""Room in Kueue's queues: unused quota, borrowing, and Workloads that wait."""
+
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+
+from bot.capacity.quotas import read_queues, room_in_queue
+from bot.core.pace import Want
+from k8s.kueue import Workload
+from tests.bot.factories import NOW
+
+GPU = "nvidia.com/gpu"
+WANT = Want(sweep="mine", namespace="sweeps", queue="research", gpus=2, resource=GPU, pod={}, at=NOW)
+MINE = Workload(
+    name="w0",
+    namespace="sweeps",
+    job="j0",
+    job_uid="u0",
+    sweep="mine",
+    queue="research",
+    gpus=2,
+    admitted=True,
+    priority=100,
+)
+OTHER = replace(MINE, name="w1", sweep="other", gpus=4, admitted=False, created=NOW - timedelta(minutes=5))
+
+
+def a_queue(name="lab", nominal=8, used=0, borrowed=0, limit=None, cohort="", **more):
+    resource = {"name": GPU, "nominalQuota": nominal} | ({} if limit is None else {"borrowingLimit": limit})
+    group = {"flavors": [{"name": "a100", "resources": [resource]}]}
+    usage = [{"name": "a100", "resources": [{"name": GPU, "total": str(used), "borrowed": str(borrowed)}]}]
+    spec = {"resourceGroups": [group]} | ({"cohort": cohort} if cohort else {}) | more
+    return {"metadata": {"name": name}, "spec": spec, "status": {"flavorsUsage": usage}}
+
+
+def a_local(name="research", above="lab", namespace="sweeps"):
+    return {"metadata": {"name": name, "namespace": namespace}, "spec": {"clusterQueue": above}}
+
+
+def room(*above, workloads=(), local=(), yielding=()):
+    queues = read_queues(local or [a_local()], above, workloads)
+    return room_in_queue(WANT, queues, yielding, lambda w: w.sweep, NOW)
+
+
+def test_room_is_the_unused_quota():
+    assert room(a_queue(used=3)).now == 2
+    assert room(a_queue(used=8)).now == 0
+
+
+@pytest.mark.parametrize("cohort", [{"cohort": "all"}, {"cohortName": "all"}])
+def test_room_includes_what_the_queue_can_borrow(cohort):
+    other = a_queue("nlp", nominal=8, used=2, **cohort)
+    assert room(a_queue(used=8, **cohort), other).now == 3
+    assert room(a_queue(used=8, limit=4, **cohort), other).now == 2
+    assert room(a_queue(used=8, limit=0, **cohort), other).now == 0
+
+
+def test_workload_of_the_same_queue_that_waits_is_short_of_quota():
+    found = room(a_queue(used=6), workloads=[MINE, OTHER])
+    assert (found.now, found.short, found.who, found.wanted) == (0, 1, "other", 4)
+
+
+@pytest.mark.parametrize(("borrowed", "short"), [(0, 0), (2, 1), (8, 2)])
+def test_queue_gives_back_to_its_cohort_only_what_it_borrows(borrowed, short):
+    mine = a_queue(used=8 + borrowed, borrowed=borrowed, cohort="all")
+    other = a_queue("nlp", used=8 - borrowed, cohort="all")
+    waits = replace(OTHER, namespace="nlp", queue="nlp")
+    local = (a_local(), a_local("nlp", "nlp", "nlp"))
+    assert room(mine, other, workloads=[MINE, waits], local=local).short == short
+
+
+@pytest.mark.parametrize(
+    "waits",
+    [
+        replace(OTHER, priority=10),
+        replace(OTHER, active=False),
+        replace(OTHER, created=NOW),
+        replace(OTHER, waits="previously considered podsets requests (0) > maximum capacity (2)"),
+        replace(OTHER, sweep="yields"),
+    ],
+    ids=["lower priority", "held", "new", "never fits", "gives way itself"],
+)
+def test_workload_that_this_sweep_cannot_help_lacks_nothing(waits):
+    assert room(a_queue(used=8), workloads=[MINE, waits], yielding={"yields"}).short == 0
+
+
+def test_room_is_unknown_without_the_cluster_queue():
+    assert room() is None
+    assert room(a_queue("another")) is None

@@ -1,0 +1,122 @@
+"""When a `parallel=auto` sweep runs more trials at once, or fewer."""
+
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+
+from bot.core.events import Progress
+from bot.core.pace import Pace, PaceChange, Room
+from bot.core.record import Phase
+from bot.lifecycle.observation import Observation
+from bot.lifecycle.pace import GROW_AFTER, follow_pace
+from bot.messages.pace import pace_line
+from tests.bot.factories import NOW, PLAN, a_sweep
+from tests.bot.lifecycle.observations import OPEN, a_trial
+
+SPACE = replace(PLAN.space, auto=True, parallel=8, max_trials=40)
+SWEEP = a_sweep(Phase.RUNNING, submitted=True, plan=replace(PLAN, space=SPACE))
+BEFORE = NOW - GROW_AFTER
+
+
+def a_room(now=0, fits=0, **facts):
+    return Room(at=NOW, gpus=2, now=now, fits=fits, **facts)
+
+
+def chosen(room, *, target=4, active=4, at=BEFORE, most=0, **changes):
+    sweep = replace(SWEEP, pace=Pace(target=target, at=at), **changes)
+    trials = tuple(a_trial(f"t{number}") for number in range(active))
+    seen = Observation(experiment=OPEN, trials=trials, room=room, most_parallel=most)
+    return follow_pace(sweep, seen, NOW).pace
+
+
+@pytest.mark.parametrize(("now", "fits", "target"), [(2, 2, 6), (3, 1, 5), (3, 0, 4), (20, 20, 8)])
+def test_growth_needs_room_in_two_measurements(now, fits, target):
+    assert chosen(a_room(now, fits)).target == target
+
+
+def test_first_growth_needs_one_measurement():
+    pace = chosen(a_room(3, 0), target=1, active=1, at=None)
+    assert (pace.target, pace.change, pace.gpus) == (4, PaceChange.GREW, 6)
+
+
+@pytest.mark.parametrize(
+    "held_back",
+    [
+        {"at": NOW - GROW_AFTER + timedelta(seconds=1)},
+        {"active": 3},
+        {"most": 4},
+        {"progress": Progress(waiting=1)},
+        {"progress": Progress(succeeded=36)},
+        {"gated": True},
+        {"drained_by": "U1"},
+        {"paused_at": NOW},
+        {"resuming": True},
+    ],
+    ids=str,
+)
+def test_sweep_does_not_grow(held_back):
+    assert chosen(a_room(4, 4), **held_back).target == 4
+
+
+@pytest.mark.parametrize(("short", "target"), [(1, 3), (2, 2), (9, 1)])
+def test_sweep_gives_way_to_others(short, target):
+    pace = chosen(a_room(short=short, who="team nlp", wanted=8), at=NOW - timedelta(seconds=1))
+    assert (pace.target, pace.change, pace.who, pace.gpus) == (target, PaceChange.YIELDS, "team nlp", 8)
+
+
+def test_trials_that_are_ending_count_as_given_back():
+    assert chosen(a_room(short=2), target=4, active=6).target == 4
+
+
+def test_measurement_before_the_last_change_is_outdated():
+    assert chosen(a_room(short=2), at=NOW).target == 4
+
+
+def test_sweep_whose_own_trials_wait_stops_replacing_them():
+    pace = chosen(a_room(waiting=2))
+    assert (pace.target, pace.change) == (2, PaceChange.FULL)
+
+
+def test_lower_limit_takes_effect_without_a_measurement():
+    pace = chosen(None, most=2)
+    assert (pace.target, pace.change) == (2, PaceChange.LIMITED)
+
+
+def test_unknown_room_is_reported_and_changes_nothing():
+    pace = chosen(Room(at=NOW, gpus=2, now=None))
+    assert (pace.target, pace.change) == (4, PaceChange.UNKNOWN)
+
+
+@pytest.mark.parametrize(
+    ("pace", "running", "line"),
+    [
+        (Pace(), 1, "Running up to 1 trial (auto): more start once GPUs are free, up to 8"),
+        (
+            Pace(target=6, change=PaceChange.GREW, gpus=2),
+            4,
+            "Running up to 6 trials (auto): 2 more GPUs became free",
+        ),
+        (
+            Pace(target=2, change=PaceChange.YIELDS, gpus=8, who="team nlp"),
+            4,
+            "Letting trials end, down to 2: team nlp waits for 8 GPUs",
+        ),
+        (
+            Pace(target=2, change=PaceChange.YIELDS, gpus=8, who="team nlp"),
+            2,
+            "Running up to 2 trials (auto): team nlp was waiting for 8 GPUs",
+        ),
+        (
+            Pace(target=2, change=PaceChange.FULL),
+            2,
+            "Running up to 2 trials (auto): no GPUs are free for more",
+        ),
+    ],
+)
+def test_line_says_how_many_trials_run_and_why(pace, running, line):
+    assert pace_line(replace(SWEEP, pace=pace, progress=Progress(running=running))) == line
+
+
+def test_line_is_for_auto_parallel_sweeps_only():
+    assert pace_line(a_sweep(Phase.RUNNING, submitted=True)) == ""
