@@ -32,6 +32,7 @@ class EventKind(StrEnum):
     STOPPED_EARLY = "stopped_early"  # by Sweepbot; or in a dry run would have been
     NOT_JUDGED = "not_judged"  # no values for early stopping
     NO_LIVE_VALUES = "no_live_values"  # MLflow is unavailable
+    SEARCH_LOST = "search_lost"  # by a restart of Katib's suggestion service
     GATE_OPENED = "gate_opened"
     HELD = "held"
     RETRIED = "retried"

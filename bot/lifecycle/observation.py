@@ -63,6 +63,7 @@ class Observation:
     priority_values: Mapping[str, int] = field(default_factory=dict)  # by class; read for commands
     interruptions: tuple[Interruption, ...] = ()  # of trials that ran
     trouble: tuple[Diagnosis, ...] = ()  # of trials, the most severe first
+    search_lost: bool = False  # Katib's suggestion service restarted, and can't continue
     healthy: str = ""  # gated: the first trial, once it has proved healthy
     reading: LiveReading | None = None  # running: what trials report; None: not read
     room: Room | None = None  # `parallel=auto`: the last measurement

@@ -51,6 +51,7 @@ from bot.lifecycle.observation import Observation
 from bot.lifecycle.pace import first_only, follow_pace, is_paced_end
 from bot.lifecycle.pause import follow_pause, is_paused, resumed
 from bot.lifecycle.queueing import follow_queue
+from bot.lifecycle.search import follow_search
 from bot.lifecycle.waiting import waits_for
 from bot.results.ranking import best
 from k8s.jobs import JobState
@@ -243,7 +244,8 @@ def _running(sweep: SweepRecord, seen: Observation, now: datetime) -> SweepRecor
     if seen.experiment is None:
         return fail(sweep, EXPERIMENT_DELETED, now)
     space = sweep.plan.space
-    sweep = follow_early_stopping(follow_live(_results(sweep, seen), seen, now), seen, now)
+    sweep = follow_live(follow_search(_results(sweep, seen), seen), seen, now)
+    sweep = follow_early_stopping(sweep, seen, now)
     sweep = follow_queue(_restarted(_killed(_unreported(sweep, seen, now), seen), seen, now), seen, now)
     sweep, experiment = follow_pace(sweep, seen, now), seen.experiment
     if is_paused(sweep, seen):

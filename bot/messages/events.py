@@ -13,6 +13,7 @@ from bot.messages.first_trial import health
 from bot.messages.parent import display_name, result_text
 from bot.messages.queueing import interrupted, queue_changed, runs_again
 from bot.messages.recipients import MENTIONING, is_loud, with_owner
+from bot.messages.search import search_lost
 from bot.messages.seeds import end_text
 from bot.slack.mrkdwn import block, code, mention, place, plain, quoted
 
@@ -312,6 +313,7 @@ EVENTS: dict[EventKind, Callable[[SweepRecord, Event], str]] = {
     EventKind.QUEUE_CHANGED: queue_changed,
     EventKind.NOT_JUDGED: _not_judged,
     EventKind.NO_LIVE_VALUES: _no_live_values,
+    EventKind.SEARCH_LOST: search_lost,
     EventKind.GATE_OPENED: _gate_opened,
     EventKind.HELD: _held,
     EventKind.RETRIED: _retried,

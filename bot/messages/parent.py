@@ -6,7 +6,7 @@ Notifications and screen readers use the plain `text`; Slack shows the blocks.
 from dataclasses import dataclass
 from typing import Any
 
-from bot.core.events import Progress, Result
+from bot.core.events import EventKind, Progress, Result
 from bot.core.number_format import short
 from bot.core.record import Phase, SweepRecord
 from bot.core.wording import counted, time_text
@@ -117,6 +117,8 @@ def _results(sweep: SweepRecord) -> list[str]:
     if sweep.paused_at and sweep.phase in ACTIVE:
         what = "are being stopped" if sweep.pause_now else "finish"
         lines.append(f"Pausing: no new trials start; running trials {what}.")
+    if f"{EventKind.SEARCH_LOST}/{sweep.attempt}" in sweep.sent_keys and sweep.phase in ACTIVE:
+        lines.append("No new trials start: Katib's suggestion service lost the search.")
     if user := sweep.queueing.held_by:
         release = f"`/sweep queue release {sweep.id}`"
         lines.append(f"{display_name(sweep, user)} held the waiting trials. Release them: {release}.")

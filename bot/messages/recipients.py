@@ -6,11 +6,17 @@ from bot.core.request import Notify
 from bot.slack.mrkdwn import mention
 
 # Events that mention the owner; so does the first trials' message once it is a failure.
-MENTIONING = {EventKind.SUCCEEDED, EventKind.FAILED, EventKind.CANCELLED, EventKind.FIRST_FAILED}
+MENTIONING = {
+    EventKind.SUCCEEDED,
+    EventKind.FAILED,
+    EventKind.CANCELLED,
+    EventKind.FIRST_FAILED,
+    EventKind.SEARCH_LOST,
+}
 
 
 def is_loud(sweep: SweepRecord, event: Event) -> bool:
-    """Return whether the whole channel sees the event: a first trial that failed, and the sweep's end."""
+    """Return whether the whole channel sees the event: a failed first trial, a lost search, and the end."""
     failed = sweep.health is not None and sweep.health.status is HealthStatus.FAILED
     loud = event.kind in MENTIONING or (event.kind is EventKind.HEALTH and failed)
     own = event.kind is EventKind.CANCELLED and sweep.cancelled_by == sweep.requester.user

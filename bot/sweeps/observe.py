@@ -15,6 +15,7 @@ from bot.core.plan import SweepPlan
 from bot.core.record import Phase, SweepRecord
 from bot.health.collect import EvidenceCollector
 from bot.health.diagnosis import Diagnosis
+from bot.health.suggestion_restart import lost_search
 from bot.launch.machines import check_capacity
 from bot.launch.plan import plan
 from bot.launch.pods import namespace_of
@@ -134,6 +135,7 @@ async def _experiment(
         trials=tuple(read_trial(t, space.strategies) for t in trials),
         jobs=tuple(read_job(j) for j in jobs),
         pods=tuple(read_pod(p, MAIN) for p in pods if is_trial_pod(p)),
+        search_lost=lost_search(space.algorithm, experiment, trials, pods),
         cached=reader.cached,
     )
     evidence = EvidenceCollector(sweep, plan_, clients)

@@ -47,7 +47,9 @@ class QueuedSweep(SimulatedSweep):
     """`gpus`: the quota of the only ClusterQueue."""
 
     def __init__(self, redis, *, gpus=2, **scenario):
-        super().__init__(redis, Clock(None), image=True, endless="trainings", space=SPACE, **scenario)
+        super().__init__(
+            redis, Clock(None), **{"image": True, "endless": "trainings", "space": SPACE} | scenario
+        )
         self.clients = replace(self.clients, config=replace(self.clients.config, queueing=POLICY))
         self.kueue = kueue.Kueue(self.kubernetes)
         self.controllers = Controllers(self.kubernetes, backoff=0)
