@@ -1,16 +1,20 @@
-"""An environment with a real Jupyter server, from the command to its home after a second start.
+"""Environments with a real JupyterLab and a real code-server, opened in a browser.
 
-Jupyter isn't a dependency of this project: the test installs it into a virtual environment of its own.
+Neither is a dependency of this project. The test installs JupyterLab into a virtual environment of its own.
+code-server compiles for minutes, so its test uses an installed one: SWEEPBOT_CODE_SERVER names the file
+out/node/entry.js of `npm install code-server`, which needs its own version of Node.js.
 """
 
 import asyncio
+import contextlib
+import os
 import re
 import socket
 import subprocess
 
 import aiohttp
 import pytest
-from playwright.async_api import async_playwright, expect
+from playwright.async_api import async_playwright
 
 from bench.environments import python_of
 from bot.config.environments import EnvironmentImage
@@ -22,7 +26,8 @@ from tests.bot.environments.test_idle import Source
 from tests.bot.environments.world import World
 from tests.browser.conftest import CHROMIUM, QUIET
 
-PORT = 8888
+PORT, CODE_PORT = 8888, 8080  # the images have them
+CODE_SERVER = os.environ.get("SWEEPBOT_CODE_SERVER", "")
 ARGUMENTS = ("-m", "jupyterlab", "--allow-root")  # the local nodes run as whoever tests
 
 
@@ -33,7 +38,10 @@ def is_free(port):
 
 pytestmark = [
     pytest.mark.slow,
-    pytest.mark.skipif(not is_free(PORT), reason=f"port {PORT}, which the image has, is in use"),
+    *(
+        pytest.mark.skipif(not is_free(port), reason=f"port {port}, which an image has, is in use")
+        for port in (PORT, CODE_PORT)
+    ),
 ]
 
 
@@ -46,14 +54,22 @@ def jupyter():
     return EnvironmentImage(name="jupyter", image="python:3.11-slim", command=command)
 
 
-@pytest.fixture
-async def world(redis, tmp_path, jupyter):
-    url = f"http://127.0.0.1:{PORT}/{{name}}/"
-    async with World(redis, images=(jupyter,), url=url).started() as world:
-        kubelet = Kubelet(world.kubernetes, {"gpu-1": 1}, "127.0.0.1:1", {}, tmp_path / "pods", retry=0.2)
+@contextlib.asynccontextmanager
+async def running(redis, folder, image, url):
+    """Start a world whose node runs this image, and an environment with it."""
+    async with World(redis, images=(image,), url=url).started() as world:
+        kubelet = Kubelet(world.kubernetes, {"gpu-1": 1}, "127.0.0.1:1", {}, folder, retry=0.2)
         kubelet.start()
+        await world.ask(Verb.START)
+        await until(world, "lab: Running")
         yield world
         await kubelet.close()
+
+
+@pytest.fixture
+async def world(redis, tmp_path, jupyter):
+    async with running(redis, tmp_path, jupyter, f"http://127.0.0.1:{PORT}/{{name}}/") as world:
+        yield world
 
 
 async def until(world, text):
@@ -71,34 +87,37 @@ async def opened(world, view):
     return re.search(r"'url': '([^']+)'", shown)[1], re.search(r"```([0-9a-f]{40})```", shown)[1]
 
 
-async def log_in(url, login):
-    """Open the link in a browser, and type the login, as the dialog says."""
+@contextlib.asynccontextmanager
+async def page_of(url):
     async with async_playwright() as playwright:
         browser = await playwright.chromium.launch(executable_path=CHROMIUM, args=QUIET)
         page = await browser.new_page()
+        page.set_default_timeout(200_000)
         await page.goto(url)
-        await page.get_by_label("Password or token").fill(login)
-        await page.get_by_role("button", name="Log in", exact=True).click()
-        await expect(page.get_by_role("menuitem", name="Kernel")).to_be_visible(timeout=200_000)
+        yield page
         await browser.close()
 
 
+async def use(world):
+    """Return what Sweepbot reads from the environment's server."""
+    job = IdleJob(world.clients, world.redis, Source())
+    return await job.server_use(await load("lab", world.clients), world.pod())
+
+
 async def test_jupyter_opens_with_the_login_of_its_owner_and_keeps_its_home(world):
-    await world.ask(Verb.START)
-    await until(world, "lab: Running")
     url, login = await opened(world, "V1")
     if CHROMIUM:
-        await log_in(url, login)
+        async with page_of(url) as page:
+            await page.get_by_label("Password or token").fill(login)
+            await page.get_by_role("button", name="Log in", exact=True).click()
+            await page.get_by_role("menuitem", name="Kernel").wait_for()
     async with aiohttp.ClientSession() as browser:
         assert (await browser.get(f"{url}api/kernels")).status == 403
         headers = {"Authorization": f"token {login}"}
         note = {"type": "file", "format": "text", "content": "it works"}
         written = await browser.put(f"{url}api/contents/note.txt", json=note, headers=headers)
         assert written.status == 201
-        pod = world.pod()
-        job = IdleJob(world.clients, world.redis, Source())
-        use = await job.server_use(await load("lab", world.clients), pod)
-        assert use is not None
+        assert (await use(world)).busy is False
         await world.ask(Verb.STOP)
         await until(world, "lab: Stopped by <@UOWNER>")
         await world.ask(Verb.START, request_id="again")
@@ -109,3 +128,21 @@ async def test_jupyter_opens_with_the_login_of_its_owner_and_keeps_its_home(worl
         again = await browser.get(f"{url}api/contents/note.txt", headers=headers)
         assert again.status == 200, await again.text()
         assert (await again.json())["content"] == "it works"
+
+
+@pytest.mark.skipif(not CODE_SERVER, reason="SWEEPBOT_CODE_SERVER is not set")
+@pytest.mark.skipif(not CHROMIUM, reason="Chromium is not installed (Debian's package chromium)")
+async def test_code_server_opens_with_its_password_and_its_use_is_unknown_before(redis, tmp_path):
+    image = EnvironmentImage(
+        name="code", image="python:3.11-slim", server="code-server", command=("node", CODE_SERVER)
+    )
+    async with running(redis, tmp_path, image, f"http://127.0.0.1:{CODE_PORT}/") as world:
+        url, login = await opened(world, "V1")
+        assert await use(world) is None
+        async with page_of(url) as page:
+            await page.locator("input[type=password]").fill(login)
+            await page.get_by_role("button").click()
+            await page.locator(".monaco-workbench").wait_for()
+            async with asyncio.timeout(200):
+                while await use(world) is None:  # noqa: ASYNC110 - its first heartbeat
+                    await asyncio.sleep(0.5)
