@@ -89,8 +89,10 @@ async def _answer(context: HandlerContext, command: Body, client: AsyncWebClient
     if not text:
         if refusal := start_denial(request.user, request.channel, context.config):
             return refusal
-        return await _show(client, command["trigger_id"], form(request.channel, config))
-    request = parse(text, request, config)
+        return await _show(
+            client, command["trigger_id"], form(request.channel, config, context.config.profiles)
+        )
+    request = parse(text, request, config, context.config.profiles)
     if request.verb is Verb.DELETE_HOME:
         return await _show(client, command["trigger_id"], delete_home_form(request.name))
     if request.verb is Verb.OPEN:
@@ -204,7 +206,8 @@ def _on_form(context: HandlerContext) -> Handler:
 
 async def _submitted(context: HandlerContext, body: Body) -> Body:
     """Queue the form's request. Return the response to Slack."""
-    view, user, config = body["view"], body["user"], context.config.environments
+    view, user = body["view"], body["user"]
+    config, profiles = context.config.environments, context.config.profiles
     if config is None:
         return _updated(_notice(NOT_CONFIGURED))
     request = EnvironmentRequest(
@@ -215,16 +218,16 @@ async def _submitted(context: HandlerContext, body: Body) -> Body:
         request_id=view["id"],
     )
     try:
-        request = _with_name(read_form(view, request, config))
+        request = _with_name(read_form(view, request, config, profiles))
         if refusal := start_denial(request.user, request.channel, context.config):
             write_audit(request, request.name, refusal)
-            return _updated(form(request.channel, config, refusal))
+            return _updated(form(request.channel, config, profiles, refusal))
         await _queue(context, request)
     except UserError as error:
         return {"response_action": "errors", "errors": errors_of(error)}
     except (RedisError, TimeoutError) as error:
         log.exception("failed to queue a form of environments")
-        return _updated(form(request.channel, config, unconfirmed(error)))
+        return _updated(form(request.channel, config, profiles, unconfirmed(error)))
     return _updated(started(request.name or request.suggested, request.gpus or 0))
 
 

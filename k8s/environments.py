@@ -9,10 +9,9 @@ import re
 from dataclasses import dataclass, field
 
 from k8s.katib.spec import MAIN
-from k8s.katib.trial_pod import PodShape
+from k8s.katib.trial_pod import PodShape, placement
 from k8s.objects import (
     ENVIRONMENT_LABEL,
-    GPU,
     HOME_LABEL,
     MANAGED_BY,
     OWNER_LABEL,
@@ -61,7 +60,7 @@ class EnvironmentSpec:
     host: str = ""  # "": no Ingress
     ingress_class: str = ""
     ingress_annotations: dict[str, str] = field(default_factory=dict)
-    shape: PodShape = field(default_factory=PodShape)  # of GPU nodes
+    shape: PodShape = field(default_factory=PodShape)  # where it runs, and what its GPUs are
 
 
 def ref(namespace: str, name: str, kind: str = "StatefulSet") -> Ref:
@@ -183,7 +182,7 @@ def _labels(spec: EnvironmentSpec) -> dict[str, str]:
 def _container(spec: EnvironmentSpec) -> Manifest:
     server = spec.server
     requests = {"cpu": spec.cpu, "memory": spec.memory}
-    limits = {"memory": spec.memory} | ({GPU: str(spec.gpus)} if spec.gpus else {})
+    limits = {"memory": spec.memory} | ({spec.shape.resource: str(spec.gpus)} if spec.gpus else {})
     probe = {"httpGet": {"path": f"{spec.path}{server.ready}", "port": server.port}}
     return {
         "name": MAIN,
@@ -230,11 +229,13 @@ def _variables(spec: EnvironmentSpec) -> list[Manifest]:
 
 
 def _placement(spec: EnvironmentSpec) -> Manifest:
-    """Return what pods need on GPU nodes; an environment without GPUs runs on any node."""
-    shape = spec.shape if spec.gpus else PodShape()
-    found: Manifest = {"runtimeClassName": shape.runtime_class} if shape.runtime_class else {}
-    found |= {"nodeSelector": shape.nodes} if shape.nodes else {}
-    return found | ({"tolerations": list(shape.tolerations)} if shape.tolerations else {})
+    shape = spec.shape
+    found = {
+        "runtimeClassName": shape.runtime_class,
+        "schedulerName": shape.scheduler,
+        "priorityClassName": shape.priority_class,
+    }
+    return {key: name for key, name in found.items() if name} | placement(shape, spec.gpus)
 
 
 def _quarter(memory: str) -> str:

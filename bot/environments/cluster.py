@@ -139,7 +139,7 @@ async def _create_home(record: EnvironmentRecord, clients: Clients) -> None:
         )
         return await _create(made, clients)
     if owner_of(there) != record.owner:
-        raise UserError(f"Home `{record.home}` belongs to someone else. Start it with another home=.")
+        raise UserError(f"Home {record.home} belongs to someone else. Start it with another home=.")
     return None
 
 

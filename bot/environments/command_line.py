@@ -5,18 +5,22 @@ from dataclasses import replace
 
 from bot.config.environment_keys import NAME, STORAGE
 from bot.config.environments import EnvironmentConfig, storage_bytes
+from bot.config.profiles import Profile
 from bot.core.errors import UserError
 from bot.core.wording import did_you_mean, listed, shortened
+from bot.environments.machine import checked_gpus
 from bot.environments.requests import EnvironmentRequest, Verb
 
 MAX_KEEP_HOURS = 7 * 24
 MAX_COMMAND = 1_000  # characters
-OPTIONS = ("image", "size", "gpus", "home")
+OPTIONS = ("image", "size", "gpus", "profile", "home")
 LISTS = ("team", "idle")
+Profiles = tuple[Profile, ...]
 HOURS = re.compile(r"([0-9]{1,4})(h|d)?")
 WORDS = (*(verb.value for verb in Verb if verb is not Verb.DELETE_HOME), "help")
 HELP = """*Start an environment:* `/env start lab image=jupyter gpus=1 size=m home=20Gi` starts Jupyter or \
-code-server on the cluster. `/env` alone opens a form. Every option has a default.
+code-server on the cluster; `profile=` chooses the machine type. Every option has a default. `/env` alone \
+opens a form.
 *Use it:* `/env open lab` shows its link and credentials, only to you. `/env list` shows your environments, \
 `/env list team` your team's, and `/env list idle` the idle ones.
 *Manage it:* `/env stop lab` releases its GPUs and keeps the home; `/env start lab` starts it again, with \
@@ -25,7 +29,9 @@ other options if you add them. `/env keep lab 24h` prevents idle warnings and th
 home's name and then deletes its files."""
 
 
-def parse(text: str, request: EnvironmentRequest, config: EnvironmentConfig) -> EnvironmentRequest:
+def parse(
+    text: str, request: EnvironmentRequest, config: EnvironmentConfig, profiles: Profiles = ()
+) -> EnvironmentRequest:
     """Return the request with what the text adds. Raises UserError; the text isn't empty or `help`."""
     if len(text) > MAX_COMMAND:
         raise UserError(f"The command is too long ({len(text):,} characters; the limit is {MAX_COMMAND:,}).")
@@ -37,7 +43,7 @@ def parse(text: str, request: EnvironmentRequest, config: EnvironmentConfig) -> 
         verb, rest = Verb.DELETE_HOME, rest[1:]
     request = replace(request, verb=verb)
     if verb is Verb.START:
-        return _start(rest, request, config)
+        return with_options(request, _options(rest), config, profiles)
     if verb is Verb.LIST:
         return _list(rest, request)
     hours = rest.pop() if verb is Verb.KEEP and rest and HOURS.fullmatch(rest[-1]) else ""
@@ -47,7 +53,7 @@ def parse(text: str, request: EnvironmentRequest, config: EnvironmentConfig) -> 
     return replace(request, hours=_hours(hours)) if verb is Verb.KEEP else request
 
 
-def _start(rest: list[str], request: EnvironmentRequest, config: EnvironmentConfig) -> EnvironmentRequest:
+def _options(rest: list[str]) -> dict[str, str]:
     options: dict[str, str] = {}
     for each in rest:
         key, equals, value = each.partition("=")
@@ -61,24 +67,30 @@ def _start(rest: list[str], request: EnvironmentRequest, config: EnvironmentConf
                 else f'Name one environment; got "{shortened(options[key])}" and "{shortened(each)}".'
             )
         options[key] = value if equals else each
-    return with_options(request, options, config)
+    return options
 
 
 def with_options(
-    request: EnvironmentRequest, options: dict[str, str], config: EnvironmentConfig
+    request: EnvironmentRequest,
+    options: dict[str, str],
+    config: EnvironmentConfig,
+    profiles: Profiles = (),
 ) -> EnvironmentRequest:
     """Return the request with these options, each checked; "" isn't set. Raises UserError with its field."""
-    image, size = options.get("image", ""), options.get("size", "")
+    image, size, profile = (options.get(key, "") for key in ("image", "size", "profile"))
+    gpus = _gpus(options.get("gpus", ""))
     if image and not config.image(image):
         raise _not_configured("image", image, [each.name for each in config.images])
     if size and not config.size(size):
         raise _not_configured("size", size, [each.name for each in config.sizes])
+    checked_gpus(profile, gpus, 0, profiles)
     return replace(
         request,
         name=checked_name(options["name"]) if options.get("name") else "",
         image=image,
         size=size,
-        gpus=_gpus(options.get("gpus", "")),
+        gpus=gpus,
+        profile=profile,
         home=_home(options.get("home", ""), config),
     )
 

@@ -2,23 +2,26 @@
 
 from typing import Any
 
+from bot.config.environment_keys import MAX_CHOICES
 from bot.config.environments import EnvironmentConfig
 from bot.core.errors import UserError
 from bot.core.wording import counted
-from bot.environments.command_line import checked_name, with_options
+from bot.environments.command_line import Profiles, checked_name, with_options
 from bot.environments.requests import EnvironmentRequest
-from bot.slack.blocks import Block, View, context, modal, option, plain_text, section
+from bot.slack.blocks import Block, Option, View, context, modal, option, plain_text, section
 from bot.slack.mrkdwn import code, direct, place
 
 FORM, DELETE_HOME_FORM = "start_environment_form", "delete_home_form"  # callback ids
-FIELDS = ("name", "image", "gpus", "size", "home")
+FIELDS = ("name", "image", "gpus", "profile", "size", "home")
+ANY = "-"  # no profile has this name
 MAX_GPUS = 64  # choices
 
 
-def form(channel: str, config: EnvironmentConfig, error: str = "") -> View:
-    images = [(each.name, each.image.rpartition("/")[2]) for each in config.images]
-    sizes = [(each.name, f"CPU {each.cpu}, memory {each.memory}") for each in config.sizes]
-    gpus = [(str(n), "") for n in range(min(config.limits.gpus, MAX_GPUS) + 1)]
+def form(channel: str, config: EnvironmentConfig, profiles: Profiles = (), error: str = "") -> View:
+    images = [option(each.name, each.image.rpartition("/")[2]) for each in config.images]
+    sizes = [option(each.name, f"CPU {each.cpu}, memory {each.memory}") for each in config.sizes]
+    gpus = [option(str(n)) for n in range(min(config.limits.gpus, MAX_GPUS) + 1)]
+    machines = [option(ANY, text="Any machine"), *(option(each.name) for each in profiles)][:MAX_CHOICES]
     where = f"in {place(channel)}" if not direct(channel) else "in your direct messages"
     keeps = "The home survives stop and delete; packages installed outside it and processes don't."
     blocks = [
@@ -31,6 +34,7 @@ def form(channel: str, config: EnvironmentConfig, error: str = "") -> View:
         ),
         _input("image", "Image", _menu(images)),
         _input("gpus", "GPUs", _menu(gpus)),
+        *([_input("profile", "Profile", _menu(machines))] if profiles else []),
         _input("size", "Size", _menu(sizes)),
         _input("home", "Home", _text(f"Size of a new home ({config.home}), or a home's name"), optional=True),
         context(f"{keeps} The environment's message appears {where}."),
@@ -45,11 +49,15 @@ def form(channel: str, config: EnvironmentConfig, error: str = "") -> View:
     )
 
 
-def read_form(view: View, request: EnvironmentRequest, config: EnvironmentConfig) -> EnvironmentRequest:
+def read_form(
+    view: View, request: EnvironmentRequest, config: EnvironmentConfig, profiles: Profiles = ()
+) -> EnvironmentRequest:
     """Return the request with the form's values. Raises UserError, whose field is the input."""
     values = view["state"]["values"]
     options = {field: _value(values[field]["value"]) for field in FIELDS if field in values}
-    return with_options(request, options, config)
+    if options.get("profile") == ANY:
+        del options["profile"]
+    return with_options(request, options, config, profiles)
 
 
 def errors_of(error: UserError) -> dict[str, str]:
@@ -100,8 +108,7 @@ def _text(placeholder: str) -> Block:
     return box | {"placeholder": plain_text(placeholder)}
 
 
-def _menu(choices: list[tuple[str, str]]) -> Block:
-    options = [option(name, about) for name, about in choices]
+def _menu(options: list[Option]) -> Block:
     menu: Block = {"type": "static_select", "action_id": "value", "options": options}
     return menu | {"initial_option": options[0]}
 

@@ -69,7 +69,8 @@ def _step(stage: Stage, record: EnvironmentRecord) -> str:
 
 def _subject(record: EnvironmentRecord) -> str:
     gpus = counted(record.gpus, "GPU") if record.gpus else "no GPU"
-    what = f"{code(record.image)}, size {code(record.size)}, {gpus}, home {code(record.home)}"
+    machine = f" ({code(record.profile)})" if record.profile else ""
+    what = f"{code(record.image)}, size {code(record.size)}, {gpus}{machine}, home {code(record.home)}"
     return f"{what} · {_owner(record)}"
 
 

@@ -7,7 +7,7 @@ from typing import Any, Self
 
 from bot.core.stored_format import NewerFormatError, parse, strict_adapter
 from k8s.environments import RECORD
-from k8s.objects import GPU, OWNER_LABEL, TEAM_LABEL, Manifest, parse_time
+from k8s.objects import OWNER_LABEL, TEAM_LABEL, Manifest, parse_time
 
 
 class Wanted(StrEnum):
@@ -29,6 +29,7 @@ class EnvironmentRecord:
     image: str  # a name in the configuration, like `size`
     size: str
     gpus: int
+    profile: str = ""  # of the configuration, for its machines; "": any
     home: str
     home_size: str  # of a new home
     wanted: Wanted = Wanted.RUNNING
@@ -118,6 +119,7 @@ def _outline(found: Manifest) -> EnvironmentRecord:
     """Return what limits, lists, and checks of homes need."""
     meta, pod = found["metadata"], found["spec"]["template"]["spec"]
     labels, container = meta.get("labels") or {}, pod["containers"][0]
+    limits = container["resources"].get("limits") or {}
     claims = [each["persistentVolumeClaim"] for each in pod["volumes"] if "persistentVolumeClaim" in each]
     return EnvironmentRecord(
         name=meta["name"].removeprefix("env-"),
@@ -127,7 +129,7 @@ def _outline(found: Manifest) -> EnvironmentRecord:
         request_id="",
         image=container["image"],
         size="",
-        gpus=int(container["resources"].get("limits", {}).get(GPU, 0)),
+        gpus=sum(int(number) for name, number in limits.items() if name != "memory"),
         home=claims[0]["claimName"].removeprefix("home-") if claims else "",
         home_size="",
         wanted=Wanted.RUNNING if found["spec"].get("replicas") else Wanted.STOPPED,

@@ -20,6 +20,7 @@ from bot.core.stored_format import NewerFormatError
 from bot.core.wording import did_you_mean, listed
 from bot.environments import access, cluster
 from bot.environments.idle import unwarned
+from bot.environments.machine import checked_gpus, still_configured
 from bot.environments.message import listing
 from bot.environments.permissions import denial, size_denial, start_denial
 from bot.environments.record import Environment, EnvironmentRecord, Wanted
@@ -170,10 +171,13 @@ class RequestJob:
             return (
                 f"{code(record.name)} is already running or starting. To change its options, stop it first."
             )
+        profiles = self.clients.config.profiles
+        profile = request.profile or still_configured(record.profile, profiles)
         changes = {
             "image": request.image or record.image,
             "size": request.size or record.size,
-            "gpus": record.gpus if request.gpus is None else request.gpus,
+            "gpus": checked_gpus(profile, request.gpus, record.gpus, profiles),
+            "profile": profile,
             "request_id": request.request_id,
         }
         if request.home and request.home != record.home:
@@ -210,7 +214,8 @@ class RequestJob:
             request_id=request.request_id,
             image=request.image or config.images[0].name,
             size=request.size or config.sizes[0].name,
-            gpus=request.gpus or 0,
+            gpus=checked_gpus(request.profile, request.gpus, 0, self.clients.config.profiles),
+            profile=request.profile,
             home=home,
             home_size=config.home if not request.home or home == request.home else request.home,
             since=self.clients.now(),

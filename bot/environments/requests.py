@@ -43,6 +43,7 @@ class EnvironmentRequest:
     image: str = ""  # start; "" leaves it as it is, or is the default; also below
     size: str = ""
     gpus: int | None = None
+    profile: str = ""
     home: str = ""  # a size, or the name of a home
     hours: int = 0  # keep
     which: str = ""  # list: "", "team", or "idle"

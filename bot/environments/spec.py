@@ -6,6 +6,7 @@ from bot.config.environment_keys import CODE_SERVER as CODE
 from bot.config.environments import EnvironmentConfig
 from bot.config.policy import Config
 from bot.core.errors import UserError
+from bot.environments.machine import shape_of
 from bot.environments.record import EnvironmentRecord
 from k8s.environments import CODE_SERVER, JUPYTER, EnvironmentSpec
 
@@ -16,13 +17,13 @@ def url_of(name: str, config: EnvironmentConfig) -> str:
 
 
 def spec_of(record: EnvironmentRecord, config: Config) -> EnvironmentSpec:
-    """Raises UserError if its image or size is no longer configured."""
+    """Raises UserError if its image, size, or profile is no longer configured."""
     environments = config.environments
     image = environments.image(record.image) if environments else None
     size = environments.size(record.size) if environments else None
     if environments is None or image is None or size is None:
         what, name = ("size", record.size) if image else ("image", record.image)
-        gone = f"{what.capitalize()} `{name}` is no longer configured."
+        gone = f"{what.capitalize()} {name} is no longer configured."
         raise UserError(f"{gone} Start the environment with another {what}=.")
     url = urlsplit(url_of(record.name, environments))
     return EnvironmentSpec(
@@ -41,5 +42,5 @@ def spec_of(record: EnvironmentRecord, config: Config) -> EnvironmentSpec:
         host=url.hostname or "",
         ingress_class=environments.ingress_class,
         ingress_annotations=environments.ingress_annotations,
-        shape=config.trials,
+        shape=shape_of(record.profile, record.gpus, config),
     )

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from bot.config.policy import Launch
+from bot.config.profiles import Profile
 from bot.environments.requests import Verb, load
 from bot.slack.mrkdwn import cut
 from handlers.slash_env import _delete_home, _submitted, names_an_environment, on_env
@@ -72,6 +73,18 @@ async def test_env_alone_opens_the_form_and_its_submission_starts_the_environmen
     assert "Starting `lab` with 1 GPU" in str(answer["view"])
     (request,) = await here.queued()
     assert (request.name, request.image, request.gpus, request.request_id) == ("lab", "code", 1, "V9")
+
+
+async def test_form_offers_the_profiles_where_some_are_configured(redis):
+    here = Place(redis, replace(CONFIGURED, profiles=(Profile(name="1xa100", gpus=1),)))
+    await here.types("")
+    (menu,) = [each for each in here.views[0]["blocks"] if each.get("block_id") == "profile"]
+    assert [each["value"] for each in menu["element"]["options"]] == ["-", "1xa100"]
+    await _submitted(here.context, submitted(name="a", profile="-"))
+    answer = await _submitted(here.context, submitted(name="b", gpus="0", profile="1xa100"))
+    assert answer["errors"].keys() == {"gpus"}
+    await _submitted(here.context, submitted(name="b", gpus="1", profile="1xa100"))
+    assert [each.profile for each in await here.queued()] == ["", "1xa100"]
 
 
 async def test_error_in_the_form_is_shown_below_its_field(here):

@@ -2,6 +2,7 @@ from dataclasses import replace
 
 import pytest
 
+from bot.config.profiles import Profile
 from bot.core.errors import UserError
 from bot.environments.command_line import parse
 from bot.environments.requests import EnvironmentRequest, Verb
@@ -11,8 +12,11 @@ from tests.bot.factories import OWNER
 REQUEST = EnvironmentRequest(verb=Verb.LIST, user=OWNER)
 
 
+PROFILES = (Profile(name="1xa100", gpus=1), Profile(name="cpu", gpus=0))
+
+
 def parsed(text):
-    return parse(text, REQUEST, ENVIRONMENTS)
+    return parse(text, REQUEST, ENVIRONMENTS, PROFILES)
 
 
 @pytest.mark.parametrize(
@@ -22,6 +26,8 @@ def parsed(text):
         ("start lab", {"verb": Verb.START, "name": "lab"}),
         ("START gpus=1 lab image=code", {"verb": Verb.START, "name": "lab", "gpus": 1, "image": "code"}),
         ("start lab home=50Gi size=m", {"verb": Verb.START, "name": "lab", "home": "50Gi", "size": "m"}),
+        ("start profile=1xa100", {"verb": Verb.START, "profile": "1xa100"}),
+        ("start profile=cpu gpus=0", {"verb": Verb.START, "profile": "cpu", "gpus": 0}),
         ("list", {"verb": Verb.LIST}),
         ("list team", {"verb": Verb.LIST, "which": "team"}),
         ("open", {"verb": Verb.OPEN}),
@@ -56,6 +62,9 @@ def test_command_is_parsed(text, expected):
         ("start size=xxl", 'size= must be a configured size; got "xxl". Available: m.'),
         ("start home=5PB", 'home= must be a size such as 20Gi, or the name of a home; got "5PB".'),
         ("start home=2Ti", "home= can be at most 100Gi; got 2Ti."),
+        ("start profile=a100", 'profile= must be a configured profile; got "a100". Did you mean 1xa100?'),
+        ("start profile=1xa100 gpus=0", "gpus= must be at least 1 with profile=1xa100, which has GPUs."),
+        ("start profile=cpu gpus=1", "gpus= must be 0 with profile=cpu, which has no GPUs."),
         ("start color=red", "Unknown option color=."),
         ("keep lab 8d", 'The time must be from 1h to 7d; got "8d".'),
         ("keep lab 0h", 'The time must be from 1h to 7d; got "0h".'),

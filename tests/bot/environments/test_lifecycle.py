@@ -3,10 +3,12 @@
 import base64
 import json
 import logging
+from dataclasses import replace
 
 import pytest
 from redis.exceptions import ConnectionError as RedisConnectionError
 
+from bot.config.profiles import Profile
 from bot.core.errors import RetryAfterError
 from bot.core.masking import Mask
 from bot.core.stored_format import NewerFormatError
@@ -345,3 +347,57 @@ async def handled(world, verb, **options):
     options = {"channel": "C1", "request_id": f"{verb}-newer"} | options
     await world.requests.add(EnvironmentRequest(verb=verb, user=OWNER, user_name="ada", **options))
     await RequestJob(world.clients, world.requests).run("now")
+
+
+MIG = Profile(
+    name="mig",
+    gpus=2,
+    resource="nvidia.com/mig-3g.40gb",
+    cpu="96",
+    nodes={"pool": ("a100",), "zone": ("a", "b")},
+    tolerations=({"key": "dedicated", "value": "a100"},),
+    priority_class="research",
+)
+
+
+async def test_profile_chooses_the_machines_and_what_a_gpu_is(world):
+    world.clients.config = replace(world.clients.config, profiles=(MIG,))
+    await world.ask(Verb.START, profile="mig")
+    pod = world.pod()["spec"]
+    assert pod["containers"][0]["resources"]["limits"] == {"memory": "8Gi", "nvidia.com/mig-3g.40gb": "1"}
+    assert pod["containers"][0]["resources"]["requests"]["cpu"] == "2"
+    assert (pod["nodeSelector"], pod["priorityClassName"]) == ({"pool": "a100"}, "research")
+    assert "'values': ['a', 'b']" in str(pod["affinity"])
+    assert "podAffinity" not in pod["affinity"]
+    assert {"key": "dedicated", "value": "a100"} in pod["tolerations"]
+    assert "1 GPU (`mig`)" in world.slack.messages["1.0"][-1].blocks[0]["text"]["text"]
+
+
+async def test_stopped_environment_keeps_its_profile_until_the_configuration_loses_it(world):
+    world.clients.config = replace(world.clients.config, profiles=(MIG,))
+    await world.ask(Verb.START, profile="mig")
+    await world.ask(Verb.STOP)
+    await world.end_pod()
+    await world.ask(Verb.START, request_id="again")
+    assert world.pod()["spec"]["nodeSelector"] == {"pool": "a100"}
+    await world.ask(Verb.STOP, request_id="stop again")
+    await world.end_pod()
+    world.clients.config = replace(world.clients.config, profiles=())
+    await world.ask(Verb.START, request_id="third")
+    assert world.pod() is None
+    assert (
+        "Profile mig is no longer configured. Start the environment with another"
+        in world.slack.answers[-1][1]
+    )
+
+
+async def test_profile_removed_before_the_pod_starts_stops_the_environment_with_the_reason(world):
+    world.clients.config = replace(world.clients.config, profiles=(MIG,))
+    await world.ask(Verb.START, profile="mig")
+    await world.ask(Verb.STOP)
+    request = EnvironmentRequest(verb=Verb.START, user=OWNER, name="lab", channel="C1", request_id="again")
+    await world.requests.add(request)
+    await RequestJob(world.clients, world.requests).run("now")
+    world.clients.config = replace(world.clients.config, profiles=())
+    await world.end_pod()
+    assert world.slack.texts()[0].startswith("lab: Stopped: Profile mig is no longer configured.")
