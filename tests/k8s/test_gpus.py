@@ -202,7 +202,7 @@ def test_quantity_is_parsed(text, number) -> None:
 
 @pytest.mark.parametrize("text", ["", "four", "1ki", "NaN", "Infinity", "1e999999999"])
 def test_quantity_that_is_invalid_is_an_error(text) -> None:
-    with pytest.raises(ValueError, match=repr(text)):
+    with pytest.raises(ValueError, match=text or "format: $"):
         read_usage(using(text))
 
 
