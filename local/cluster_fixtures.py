@@ -4,8 +4,7 @@ import asyncio
 from collections.abc import Iterable
 from pathlib import Path
 
-import yaml
-
+from local import manifests
 from local.kubernetes.container import Log
 from local.kubernetes.kinds import Object
 from local.kubernetes.store import Store
@@ -18,7 +17,7 @@ MANIFESTS = Path(__file__).with_suffix(".yaml")
 
 
 def install(store: Store, nodes: Iterable[str]) -> None:
-    for obj in yaml.safe_load_all(MANIFESTS.read_text()):
+    for obj in manifests.read(MANIFESTS):
         store.create(obj)
     for plugin in store.list("DaemonSet"):
         name, place, pod = (

@@ -6,6 +6,7 @@ machine's ports, so one environment can run at a time.
 
 import yaml
 
+from local import manifests
 from local.world import ROOT, World
 
 PORT = 8888
@@ -37,7 +38,7 @@ CONFIG = {
 def install(here: World) -> None:
     """Add environments to a world whose bot isn't running yet."""
     for file in FILES:
-        for obj in yaml.safe_load_all((ROOT / "deploy" / "environments" / file).read_text()):
+        for obj in manifests.read(ROOT / "deploy" / "environments" / file):
             here.store.create(obj)
     config = here.folder / "config.yaml"
     config.write_text(f"{config.read_text()}\n{yaml.safe_dump(CONFIG, sort_keys=False)}")

@@ -10,9 +10,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-import yaml
-
-from local import cluster_fixtures, demo_usage, git_server, registry, slack
+from local import cluster_fixtures, demo_usage, git_server, manifests, registry, slack
 from local.katib import Katib
 from local.kubernetes.api import KUBECTL, ApiServer, serve
 from local.kubernetes.jobs import Controllers
@@ -85,10 +83,10 @@ async def _cluster(stack: AsyncExitStack, folder: Path, images: str) -> tuple[Ap
     store = Store()
     katib = Katib(store)
     for file in DEPLOYED:
-        for obj in yaml.safe_load_all((ROOT / "deploy" / file).read_text()):
+        for obj in manifests.read(ROOT / "deploy" / file):
             store.create(obj)
     cluster_fixtures.install(store, NODES)
-    for obj in yaml.safe_load_all((ROOT / "deploy" / "namespace" / "rights.yaml").read_text()):
+    for obj in manifests.read(ROOT / "deploy" / "namespace" / "rights.yaml"):
         store.create(obj | {"metadata": obj["metadata"] | {"namespace": "speech"}})
     server = await serve(store)
     stack.push_async_callback(server.close)

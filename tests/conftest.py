@@ -3,6 +3,7 @@
 import asyncio
 import gc
 import signal
+import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import AsyncExitStack
 from inspect import isawaitable
@@ -61,6 +62,14 @@ def pytest_collection_finish() -> None:
     """Exempt what was collected, which garbage collection would look through again and again."""
     gc.freeze()
     gc.enable()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def no_public_certificates() -> Iterator[None]:
+    """No test asks a public host, and to read the machine's certificates takes 33 ms for each client."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ssl.SSLContext, "load_default_certs", lambda *_: None)
+        yield
 
 
 @pytest.fixture(scope="session")

@@ -10,7 +10,6 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-import yaml
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
@@ -19,6 +18,7 @@ from kubernetes.aio.config import incluster_config
 
 from k8s.client import KubernetesClient
 from k8s.errors import ApiError
+from local import manifests
 from local.kubernetes.api import ApiServer, serve
 from local.kubernetes.store import Store
 from tests.deploy.kustomize import DEPLOY
@@ -51,7 +51,7 @@ def certificate(folder: Path) -> Path:
 async def server() -> AsyncIterator[ApiServer]:
     store = Store()
     for file in ("namespaces.yaml", "rights.yaml"):
-        for obj in yaml.safe_load_all((DEPLOY / "base" / file).read_text()):
+        for obj in manifests.read(DEPLOY / "base" / file):
             store.create(obj)
     server = await serve(store)
     yield server

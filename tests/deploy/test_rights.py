@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 from redis.asyncio import Redis
 
 from bot.answers import queue_job
@@ -26,7 +25,7 @@ from bot.sweeps.retention import SweepGc
 from k8s.client import KubernetesClient
 from k8s.objects import BUILD_LABEL
 from k8s.rbac import FOR_BUILDS, FOR_RECORDS, FOR_TRIALS
-from local import kueue
+from local import kueue, manifests
 from local.kubernetes.api import serve
 from local.kubernetes.kinds import Refused, refusal
 from local.kubernetes.rbac import AccessRequest
@@ -51,7 +50,7 @@ Rights = dict[tuple[str, str], set[str]]
 
 
 def deployed(file: str) -> list[dict[str, Any]]:
-    return list(yaml.safe_load_all((DEPLOY / file).read_text()))
+    return manifests.read(DEPLOY / file)
 
 
 def role() -> dict[str, Any]:

@@ -8,11 +8,10 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-import yaml
-
 from k8s.errors import ApiError
 from k8s.objects import BUILD_LABEL, timestamp
 from k8s.pods import JOB_LABEL
+from local import manifests
 from local.kubernetes.kinds import Refused
 from local.kubernetes.rbac import AccessRequest, why
 from tests.scenarios.fakes import DirectCluster
@@ -67,7 +66,7 @@ class FailingTrials(SimulatedSweep):
         """With the rights that deploy/ gives."""
         async with super().started():
             for file in ("namespaces.yaml", "rights.yaml"):
-                for obj in yaml.safe_load_all((DEPLOY / "base" / file).read_text()):
+                for obj in manifests.read(DEPLOY / "base" / file):
                     with suppress(Refused):  # a simulation starts with one of the namespaces
                         self.kubernetes.create(obj)
             yield self

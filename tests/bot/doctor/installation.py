@@ -2,14 +2,13 @@
 
 from pathlib import Path
 
-import yaml
 from aiohttp import web
 from redis.asyncio import Redis
 
 from bot.config.policy import Config, Repository
 from bot.config.settings import Settings
 from bot.doctor import checks
-from local import cluster_fixtures, git_server, registry, slack
+from local import cluster_fixtures, git_server, manifests, registry, slack
 from local.kubernetes import api
 from local.kubernetes.kubelet import _register
 from local.kubernetes.store import Store
@@ -66,8 +65,7 @@ class Installed:
             self.store.create({"apiVersion": "v1", "kind": "Namespace", "metadata": meta})
         self.store.create({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": ACCOUNT})
         for folder in ("base", "doctor", "usage"):
-            file = DEPLOY / folder / "rights.yaml"
-            for obj in yaml.safe_load_all(file.read_text()):
+            for obj in manifests.read(DEPLOY / folder / "rights.yaml"):
                 if obj["kind"] != "ServiceAccount":
                     self.store.create(obj)
         for node in ("gpu-1", "gpu-2"):
