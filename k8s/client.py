@@ -12,12 +12,14 @@ import json
 import os
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from functools import partial
 from typing import TYPE_CHECKING, Any, Self
 from urllib.parse import quote
 
 import aiohttp
 
 from k8s.errors import ApiError, UnreachableError
+from k8s.kueue_version import KueueVersion
 from k8s.objects import Manifest, Ref
 
 if TYPE_CHECKING:
@@ -25,7 +27,7 @@ if TYPE_CHECKING:
 
 Manifests = list[Manifest]
 
-# kind -> apiVersion, and its name in a path
+# kind -> apiVersion, and its name in a path; of Kueue's, k8s.kueue_version chooses the served version
 KINDS = {
     "ConfigMap": ("v1", "configmaps"),
     "Pod": ("v1", "pods"),
@@ -90,6 +92,7 @@ class KubernetesClient:
 
     def __init__(self, client: "ApiClient", measured: Measure = _unmeasured) -> None:
         self._client, self._measured = client, measured
+        self._kueue = KueueVersion(partial(self._call, "GET"))
         self._client.user_agent = "sweepbot"
 
     @classmethod
@@ -356,6 +359,7 @@ class KubernetesClient:
         limits: aiohttp.ClientTimeout | None = None,
     ) -> aiohttp.ClientResponse:
         """Return the response with its body unread. Raises ApiError for status 400 and above."""
+        path = await self._kueue.path(path)
         request = await self._client.param_serialize(
             method,
             path,
@@ -369,6 +373,8 @@ class KubernetesClient:
             response: aiohttp.ClientResponse = answer.response
             if response.status < 400:
                 return response
+            if response.status == 404:
+                self._kueue.forget(path)
             error = _api_error(response.status, await response.read(), path)
             error.wait = _retry_after(response.headers.get("Retry-After", ""))
             raise error

@@ -13,6 +13,7 @@ def discovered(path: str, kinds: Sequence[Kind]) -> Object:
     groups = {kind.group: kind.version for kind in kinds}
     answers: dict[str, Object] = {"/api": {"kind": "APIVersions", "versions": [groups.pop("")]}}
     answers["/apis"] = {"kind": "APIGroupList", "apiVersion": "v1", "groups": [*map(_group, groups.items())]}
+    answers |= {f"/apis/{name}": _group_document(name, version) for name, version in groups.items()}
     for kind in kinds:
         at = f"/apis/{kind.api_version}" if kind.group else "/api/v1"
         known: Object = {"kind": "APIResourceList", "groupVersion": kind.api_version, "resources": []}
@@ -26,6 +27,10 @@ def _group(named: tuple[str, str]) -> Object:
     name, version = named
     here = {"groupVersion": f"{name}/{version}", "version": version}
     return {"name": name, "versions": [here], "preferredVersion": here}
+
+
+def _group_document(name: str, version: str) -> Object:
+    return {"kind": "APIGroup", "apiVersion": "v1", **_group((name, version))}
 
 
 def _resources(kind: Kind) -> list[Object]:
