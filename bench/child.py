@@ -45,9 +45,8 @@ async def child(
     *arguments: str, env: Mapping[str, str] | None = None, python: str = sys.executable
 ) -> AsyncIterator[Child]:
     """Run `python ARGUMENTS` in the repository's root; killed at the end of the body. Errors go to ours."""
-    clean = {key: value for key, value in os.environ.items() if not key.lower().endswith("_proxy")}
     process = await asyncio.create_subprocess_exec(
-        python, *arguments, cwd=ROOT, env={**clean, **(env or {})}, stdout=asyncio.subprocess.PIPE
+        python, *arguments, cwd=ROOT, env={**_environment(), **(env or {})}, stdout=asyncio.subprocess.PIPE
     )
     try:
         yield Child(process)
@@ -60,7 +59,13 @@ async def child(
 def cpu_of(*arguments: str) -> float:
     """Run `python ARGUMENTS` to its end; return the seconds of user and system time it took."""
     command = [sys.executable, *arguments]
-    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.DEVNULL) as process:
+    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.DEVNULL, env=_environment()) as process:
         _, _, used = os.wait4(process.pid, 0)
         process.returncode = 0
     return used.ru_utime + used.ru_stime
+
+
+def _environment() -> dict[str, str]:
+    """Return ours without proxies. Bytecode is kept, as images have it: peers' packages have theirs."""
+    unwanted = {"http_proxy", "https_proxy", "all_proxy", "no_proxy", "pythondontwritebytecode"}
+    return {key: value for key, value in os.environ.items() if key.lower() not in unwanted}

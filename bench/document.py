@@ -16,14 +16,19 @@ def recorded(group: str) -> list[Row]:
     return [Row(**row) for row in json.loads(file.read_text())["rows"]] if file.exists() else []
 
 
+def ran(groups: Iterable[str]) -> list[str]:
+    """Return the groups that have results."""
+    return [group for group in groups if (RESULTS / f"{group}.json").exists()]
+
+
 def results(groups: Iterable[str]) -> str:
     """Return the table of the groups' last runs, in Markdown."""
-    ran = [group for group in groups if (RESULTS / f"{group}.json").exists()]
-    rows = [row for group in ran for row in recorded(group)]
+    known = ran(groups)
+    rows = [row for group in known for row in recorded(group)]
     lines = [COLUMNS, ("---",) * len(COLUMNS), *(_escaped(cells(row)) for row in rows)]
     table = "\n".join(f"| {' | '.join(line)} |" for line in lines)
-    about = "\n".join(_about(group) for group in ran)
-    return f"{summary(rows).capitalize()}.\n\n{table}\n\n{about}"
+    notes = "\n".join(map(about, known))
+    return f"{summary(rows).capitalize()}.\n\n{table}\n\n{notes}"
 
 
 def write(groups: Sequence[str]) -> None:
@@ -37,9 +42,11 @@ def _escaped(line: Sequence[str]) -> list[str]:
     return [cell.replace("|", "\\|") for cell in line]
 
 
-def _about(group: str) -> str:
+def about(group: str) -> str:
+    """Return when and where a group's last run was, as an item of a list."""
     document = json.loads((RESULTS / f"{group}.json").read_text())
     machine = document["machine"]
     when = document["date"].replace("T", " ")[:16]
     on = f"{machine['cores']} cores, load {machine['load']}"
-    return f"- `{group}`: {when} UTC, commit {machine['commit']}, {on}"
+    took = f", {document['seconds']} s" if "seconds" in document else ""
+    return f"- `{group}`: {when} UTC, commit {machine['commit']}, {on}{took}"

@@ -15,6 +15,7 @@ from contextlib import asynccontextmanager
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from shutil import which
 from typing import Any
 
 from redis.asyncio import Redis
@@ -58,7 +59,15 @@ PLAIN = (  # what a digest shows, each as one query
 async def run() -> list[Row]:
     with tempfile.TemporaryDirectory(prefix="sweepbot-bench-") as name:
         folder = Path(name)
-        return [*await _stored(folder), *await _live(folder), *await _against_plain(folder)]
+        rows = await _stored(folder)
+        if which("prometheus") is None:
+            return [*rows, _not_installed()]
+        return [*rows, *await _live(folder), *await _against_plain(folder)]
+
+
+def _not_installed() -> Row:
+    measured = "not measured: prometheus isn't installed. As root on Debian: apt-get install prometheus"
+    return Row(what="Prometheus, for `/gpus`", against="", measured=measured, goal="runs", met=False)
 
 
 async def _stored(folder: Path) -> list[Row]:

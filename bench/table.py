@@ -124,10 +124,20 @@ def summary(rows: Sequence[Row]) -> str:
     return f"goals met {sum(1 for row in goals if row.met)} of {len(goals)}"
 
 
-def write(group: str, rows: Sequence[Row], folder: Path = RESULTS) -> None:
+def reason(error: BaseException) -> str:
+    """Return an error's type and text in one line; of a group of errors, those of the first."""
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    text = " ".join(str(error).split())[:300]
+    return f"{type(error).__name__}: {text}" if text else type(error).__name__
+
+
+def write(group: str, rows: Sequence[Row], seconds: float, folder: Path = RESULTS) -> None:
+    """Write the results of a group that took so many seconds."""
     folder.mkdir(exist_ok=True)
     document = {
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
+        "seconds": round(seconds),
         "machine": machine(),
         "versions": {name: version(name) for name in PACKAGES},
         "rows": [asdict(row) for row in rows],

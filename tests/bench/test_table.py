@@ -1,6 +1,7 @@
 """The benchmark's table: what counts as a goal met, and what a failing group does."""
 
 import json
+from functools import partial
 
 import pytest
 
@@ -58,27 +59,30 @@ def test_failed_group_misses_its_goal_and_hides_no_other(monkeypatch, tmp_path, 
         return [bounded("fine", [1.0], unit="s", at_most=2)]
 
     async def broken():
-        raise RuntimeError("no peer")
+        raise ExceptionGroup("children", [TimeoutError(), RuntimeError("no peer")])
 
     groups = {"bench.fine": fine, "bench.broken": broken}
     monkeypatch.setattr(command, "GROUPS", ("broken", "fine"))
     monkeypatch.setattr(command, "import_module", lambda name: type("Group", (), {"run": groups[name]}))
-    monkeypatch.setattr(command, "write", lambda group, rows: table.write(group, rows, tmp_path))
+    monkeypatch.setattr(command, "write", partial(table.write, folder=tmp_path))
     monkeypatch.setattr(command.document, "RESULTS", tmp_path)
     monkeypatch.setattr(command.document, "DOCUMENT", tmp_path / "performance.md")
     (tmp_path / "performance.md").write_text(f"before {BEGIN} old {END} after")
-    monkeypatch.setattr(command, "ALL", ("broken", "fine"))
+    monkeypatch.setattr(command, "NAMED", ("never ran",))
+    monkeypatch.setattr(command, "ALL", ("broken", "fine", "never ran"))
     monkeypatch.setattr("sys.argv", ["bench"])
     assert command.main() == 1
     printed = capsys.readouterr().out.splitlines()
-    assert "failed: no peer" in printed[1]
+    assert "failed: TimeoutError" in printed[1]
+    assert "not measured: run make bench GROUP=never ran" in printed[3]
+    assert [line.partition(":")[0] for line in printed[4:6]] == ["- `broken`", "- `fine`"]
     assert printed[-1] == "goals met 1 of 2"
     kept = json.loads((tmp_path / "fine.json").read_text())
-    assert {"date", "machine", "versions"} < kept.keys()
+    assert {"date", "seconds", "machine", "versions"} < kept.keys()
     assert kept["rows"][0]["samples"] == {"ours": [1.0]}
     written = (tmp_path / "performance.md").read_text()
     assert "| fine |  | 1 s |  | at most 2 s | yes |" in written
-    assert (written.startswith(f"before {BEGIN}\n\nGoals met 1 of 1."), "old" in written) == (True, False)
+    assert (written.startswith(f"before {BEGIN}\n\nGoals met 1 of 2."), "old" in written) == (True, False)
     assert written.endswith(f"{END} after")
 
 

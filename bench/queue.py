@@ -18,7 +18,7 @@ from redis.asyncio import Redis
 
 from bench.child import ROOT, Child, child
 from bench.environments import python_of
-from bench.table import Row, bounded, compared, interleaved
+from bench.table import Row, bounded, compared, interleaved, reason
 from bot.core.work_item import WorkItem
 from bot.storage.redis_client import connect
 from bot.storage.work_queue import Queue
@@ -67,8 +67,7 @@ async def _peer(name: str, lock: str) -> list[Row]:
         python = await asyncio.to_thread(python_of, lock)
         return await _beside(name, python, name, PEER_ROUNDS, Goals())
     except (OSError, RuntimeError, TimeoutError, subprocess.CalledProcessError) as error:
-        reason = str(error) or type(error).__name__
-        return [Row(what="queue", against=name, measured=f"not measured: {reason}")]
+        return [Row(what="queue", against=name, measured=f"not measured: {reason(error)}")]
 
 
 async def _beside(library: str, python: str, name: str, rounds: int, goals: Goals) -> list[Row]:
