@@ -82,9 +82,9 @@ def _details(record: EnvironmentRecord, seen: Observed) -> list[str]:
     if record.wanted is Wanted.STOPPED:
         return ["No GPUs are allocated. The home is kept."]
     if seen.stage is not Stage.READY and seen.problem:
-        fix = f"\n*Fix:* {seen.problem.fix}" if seen.problem.fix else ""
+        fix = f"\n*Fix:* {plain(seen.problem.fix)}" if seen.problem.fix else ""
         quote = f"\n> {quoted(seen.problem.detail, 500)}" if seen.problem.detail else ""
-        return [f"{seen.problem.text}{fix}{quote}"]
+        return [f"{plain(seen.problem.text)}{fix}{quote}"]
     return [_idle(record)] if record.warned_at else []
 
 

@@ -26,7 +26,7 @@ from bot.environments.permissions import denial, size_denial, start_denial
 from bot.environments.record import Environment, EnvironmentRecord, Wanted
 from bot.environments.requests import EnvironmentRequest, RequestStore, Verb, load, write_audit
 from bot.slack.client import MessageRejectedError, NotInChannelError
-from bot.slack.mrkdwn import code, mention
+from bot.slack.mrkdwn import code, mention, plain
 from k8s.environments import home_ref
 from k8s.errors import ApiError, UnreachableError
 from k8s.objects import HOME_LABEL, Manifest
@@ -69,7 +69,7 @@ class RequestJob:
         except ApiError as error:
             if not error.permanent:
                 raise
-            answer = f"The cluster rejected the request: {self.clients.mask(error.message)}"
+            answer = f"The cluster rejected the request: {plain(self.clients.mask(error.message))}"
         except (UnreachableError, RetryAfterError, RedisError, NewerFormatError):
             raise
         except Exception:

@@ -46,7 +46,7 @@ class JsonLines(logging.Formatter):
             line["sweep"] = self._mask(sweep)
         if record.exc_info and record.exc_info[0]:
             line["exception"] = self._mask(self.formatException(record.exc_info))
-        return json.dumps(line, ensure_ascii=False)
+        return visible(json.dumps(line, ensure_ascii=False))
 
 
 class TextLines(logging.Formatter):
@@ -55,9 +55,16 @@ class TextLines(logging.Formatter):
         self._mask = mask
 
     def format(self, record: logging.LogRecord) -> str:
-        record.msg, record.args = _message(record), None
+        record.msg, record.args = visible(self._mask(_message(record))), None
         record.sweep = f" [{_sweep.get()}]" if _sweep.get() else ""
         return self._mask(super().format(record))
+
+
+def visible(text: str) -> str:
+    """Escape line breaks, control characters, and marks of direction, by which users could forge lines."""
+    if text.isprintable():
+        return text
+    return "".join(each if each.isprintable() else json.dumps(each)[1:-1] for each in text)
 
 
 def _message(record: logging.LogRecord) -> str:

@@ -6,6 +6,7 @@ import json
 import pytest
 
 from bot import results_command
+from bot.__main__ import main
 from bot.core.errors import UserError
 from bot.results.store import ResultsStore
 from k8s.client import KubernetesClient
@@ -68,3 +69,12 @@ def test_unreadable_results_are_an_error(cluster, capsys):
     cluster.store.patch("ConfigMap", "sweeps", f"results-{SWEEP}", {"binaryData": {"results": "AAAA"}})
     with pytest.raises(UserError, match="can't be read"):
         printed(capsys)
+
+
+def test_error_on_a_terminal_has_no_markup(cluster, capsys, monkeypatch):
+    monkeypatch.setattr("sys.argv", ["sweepbot", "results", f"lr-{TOKEN}"])
+    assert main() == 2
+    complaint = capsys.readouterr().err
+    assert "Fix: Give the sweep's full name" in complaint
+    assert "*" not in complaint.replace("***", "")
+    assert TOKEN not in complaint

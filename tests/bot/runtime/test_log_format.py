@@ -83,6 +83,17 @@ def test_log_line_for_terminals_is_text(logged):
     assert line.endswith(" WARNING bot.somewhere [lr-brave-otter]: the token is ***")
 
 
+@pytest.mark.parametrize("style", ["json", "text"])
+@pytest.mark.parametrize("evil", ["\n", "\r", "\x1b[2K", "\x85", "\u2028", "\u202e", "\U000e0041"])
+def test_log_line_can_not_be_forged(logged, style, evil):
+    lines = logged(style)
+    log.warning("sweep=%s: denied", f"x{evil}WARNING sweepbot.audit: user=U1: allowed")
+    [line] = lines()
+    assert line.isprintable()
+    if style == "json":
+        assert evil in json.loads(line)["message"]
+
+
 def everywhere(secret):
     """Log a secret in every way a program can."""
     log.info(secret)
