@@ -25,6 +25,7 @@ from bot.launch.resolve import look_up
 from bot.repos.git import Git, GitUnavailableError, logins
 from bot.spaces.space import parse_space
 from bot.storage import sweep_configmap
+from k8s.katib.multi_node import service
 from k8s.katib.spec import gated
 from k8s.objects import Manifest
 
@@ -56,7 +57,7 @@ def check_space(space: SearchSpace, _request: SweepRequest) -> str:
 
 
 def explain_space(space: SearchSpace, request: SweepRequest) -> str:
-    return explain(space, request.gpus)
+    return explain(space, request.gpus, request.nodes)
 
 
 def convert_space(space: SearchSpace, _request: SweepRequest) -> str:
@@ -64,6 +65,9 @@ def convert_space(space: SearchSpace, _request: SweepRequest) -> str:
 
 
 DESCRIPTIONS = {"check": check_space, "explain": explain_space, "convert": convert_space}
+
+
+SERVICE_COMMENT = "The Service by which the nodes of a trial find each other, shared by all sweeps."
 
 
 def print_plan(arguments: argparse.Namespace) -> int:
@@ -112,6 +116,7 @@ def _manifests(order: Order, made: SweepPlan, settings: PlanSettings) -> list[tu
     experiment = gated(made.experiment) if made.space.gate else made.experiment
     return [
         *((f"Build: {build.role.label}.", build.job) for build in made.builds),
+        *([(SERVICE_COMMENT, service(made.experiment_ref.namespace))] if made.nodes > 1 else []),
         (gate_comment(made), experiment),
         ("Sweepbot's record of the sweep.", sweep_configmap.config_map(record)),
     ]

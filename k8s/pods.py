@@ -5,6 +5,7 @@ from datetime import datetime
 
 from k8s.objects import Manifest, parse_time, true_conditions
 
+INDEX_LABEL = "batch.kubernetes.io/job-completion-index"  # of Indexed Jobs, since Kubernetes 1.28
 JOB_LABEL = "batch.kubernetes.io/job-name"
 COLLECTORS = {"metrics-collector", "metrics-logger-and-collector"}  # Katib's sidecars
 
@@ -12,6 +13,7 @@ COLLECTORS = {"metrics-collector", "metrics-logger-and-collector"}  # Katib's si
 @dataclass(frozen=True, kw_only=True)
 class Pod:
     name: str
+    index: int = 0  # among the pods of its trial
     job: str  # a trial's Job has the trial's name
     job_uid: str = ""
     node: str
@@ -45,6 +47,7 @@ def read_pod(obj: Manifest, container: str) -> Pod:
     ended = parse_time(over.get("finishedAt")) if over else None
     return Pod(
         name=meta["name"],
+        index=pod_index(obj),
         job=meta.get("labels", {}).get(JOB_LABEL, ""),
         job_uid=next((o["uid"] for o in meta.get("ownerReferences") or () if o["kind"] == "Job"), ""),
         node=obj.get("spec", {}).get("nodeName", ""),
@@ -63,6 +66,12 @@ def read_pod(obj: Manifest, container: str) -> Pod:
         disruption=_disruption(obj),
         init_failed=_init_failed(status),
     )
+
+
+def pod_index(obj: Manifest) -> int:
+    """Return the pod's number in an Indexed Job; 0 in any other."""
+    text = str(obj["metadata"].get("labels", {}).get(INDEX_LABEL, ""))
+    return int(text) if text.isdecimal() else 0
 
 
 def is_trial_pod(obj: Manifest) -> bool:

@@ -9,6 +9,7 @@ FOR_TRIALS = {
     ("", "events"): ("list",),
     ("", "pods"): ("list", "watch"),
     ("", "pods/log"): ("get",),
+    ("", "services"): ("create",),  # by which the nodes of a trial find each other
     ("batch", "jobs"): ("delete", "list", "patch", "watch"),  # patch: labels of queued trials
     ("kubeflow.org", "experiments"): ("create", "delete", "get", "list", "patch", "watch"),
     ("kubeflow.org", "experiments/status"): ("patch",),

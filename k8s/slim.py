@@ -9,14 +9,14 @@ from k8s.katib.patches import ENDED_COUNTS, EXPERIMENT_COUNTS
 from k8s.katib.spec import EXPERIMENT_LABEL, REQUEST_ID
 from k8s.kueue import PRIORITY_LABEL, QUEUE_LABEL
 from k8s.objects import BUILD_LABEL, ENVIRONMENT_LABEL, SWEEP_LABEL, Manifest
-from k8s.pods import JOB_LABEL
+from k8s.pods import INDEX_LABEL, JOB_LABEL
 
 MAX_FIELD_SIZE = 4096  # characters of one text, which is also the kubelet's limit of a termination message
 
 _CONDITIONS = dict.fromkeys(("type", "status", "reason", "message", "lastTransitionTime"), True)
 _CONTAINERS = dict.fromkeys(("name", "state", "lastState", "restartCount"), True)
 _LABELS = (
-    *(SWEEP_LABEL, BUILD_LABEL, ENVIRONMENT_LABEL, JOB_LABEL, EXPERIMENT_LABEL),
+    *(SWEEP_LABEL, BUILD_LABEL, ENVIRONMENT_LABEL, JOB_LABEL, INDEX_LABEL, EXPERIMENT_LABEL),
     *(QUEUE_LABEL, PRIORITY_LABEL),
 )
 _METADATA = {

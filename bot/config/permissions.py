@@ -80,7 +80,7 @@ def launch_denial(user: str, channel: str, config: Config) -> str:
 
 def peak_gpus(plan: SweepPlan) -> int:
     """Return the GPUs that a sweep can use without asking again: one trial's with `parallel=auto`."""
-    return plan.gpus * plan.space.first_parallel
+    return plan.trial_gpus * plan.space.first_parallel
 
 
 def most_parallel(user: str, plan: SweepPlan, config: Config, others: OtherPeaks) -> int:
@@ -93,19 +93,19 @@ def most_parallel(user: str, plan: SweepPlan, config: Config, others: OtherPeaks
         (person_limit(user, config), others.person),
         (team.gpus_total if team else None, others.team),
     )
-    rooms = [(limit - used) // plan.gpus for limit, used in limits if limit is not None]
+    rooms = [(limit - used) // plan.trial_gpus for limit, used in limits if limit is not None]
     return max(1, min([most, *rooms]))
 
 
 def size_denial(user: str, plan: SweepPlan, config: Config, others: OtherPeaks | None = None) -> str:
     """Return why `user` can't run a plan with this many peak GPUs; "" if allowed."""
-    others, peak = others or OtherPeaks(), peak_gpus(plan)
+    others = others or OtherPeaks()
     if user in config.admins:
         return ""
     return (
         _sweep_denial(user, plan, config)
-        or _user_denial(user, peak, others.person, config)
-        or _team_denial(user, peak, others.team, config)
+        or _user_denial(user, plan, others.person, config)
+        or _team_denial(user, plan, others.team, config)
     )
 
 
@@ -116,25 +116,25 @@ def person_limit(user: str, config: Config) -> int | None:
     return config.launch.gpus_per_person if own is None else own
 
 
-def _user_denial(user: str, peak: int, others: int, config: Config) -> str:
-    most = person_limit(user, config)
+def _user_denial(user: str, plan: SweepPlan, others: int, config: Config) -> str:
+    most, peak = person_limit(user, config), peak_gpus(plan)
     if most is None or peak + others <= most:
         return ""
     also = f"your other sweeps can use up to {others}, and " if others else ""
     return (
         f"This sweep can use up to {peak} GPUs, {also}one person can use {most}. *Fix:* Set a smaller "
-        f"parallel= or gpus=, cancel a sweep, or ask {_admins(config)}."
+        f"{_sizes(plan)}, cancel a sweep, or ask {_admins(config)}."
     )
 
 
-def _team_denial(user: str, peak: int, others: int, config: Config) -> str:
-    team = granted_team(config.teams, user, config.self_assigned)
+def _team_denial(user: str, plan: SweepPlan, others: int, config: Config) -> str:
+    team, peak = granted_team(config.teams, user, config.self_assigned), peak_gpus(plan)
     if team is None or team.gpus_total is None or peak + others <= team.gpus_total:
         return ""
     also = f"other sweeps of team {team.name} can use up to {others}, and " if others else ""
     return (
         f"This sweep can use up to {peak} GPUs, {also}team {team.name} can use {team.gpus_total}. *Fix:* Set "
-        f"a smaller parallel= or gpus=, wait until a sweep ends, or ask {_admins(config)}."
+        f"a smaller {_sizes(plan)}, wait until a sweep ends, or ask {_admins(config)}."
     )
 
 
@@ -144,10 +144,16 @@ def _sweep_denial(user: str, plan: SweepPlan, config: Config) -> str:
         return ""
     team = _named_team(user, config)
     whose = f" of team {team.name}" if team and team.gpus is not None else ""
+    nodes = f" × {plan.nodes} nodes" if plan.nodes > 1 else ""
+    factors = f"{plan.space.first_parallel} parallel{nodes} × {plan.gpus}"
     return (
-        f"This sweep needs {counted(peak, 'GPU')} ({plan.space.first_parallel} parallel × {plan.gpus}); the "
-        f"limit is {most} per sweep{whose}. Lower parallel= or gpus=, or ask {_admins(config)}."
+        f"This sweep needs {counted(peak, 'GPU')} ({factors}); the limit is {most} per sweep{whose}. "
+        f"Lower {_sizes(plan)}, or ask {_admins(config)}."
     )
+
+
+def _sizes(plan: SweepPlan) -> str:
+    return "parallel=, nodes=, or gpus=" if plan.nodes > 1 else "parallel= or gpus="
 
 
 def _sweep_limit(user: str, config: Config) -> int | None:

@@ -21,6 +21,7 @@ from bot.config.policy_keys import (
     MAX_GPUS_PER_TRIAL,
     MAX_GRACE_SECONDS,
     MAX_HOURS,
+    MAX_NODES_PER_TRIAL,
     MAX_PARALLEL,
     MAX_TRIALS,
     PARAMETER,
@@ -63,7 +64,8 @@ class Repository:
 class Limits:
     """Maximum request of one sweep."""
 
-    gpus_per_trial: int = MAX_GPUS_PER_TRIAL
+    gpus_per_trial: int = MAX_GPUS_PER_TRIAL  # on each of its nodes
+    nodes_per_trial: int = MAX_NODES_PER_TRIAL
     parallel: int = MAX_PARALLEL
     trials: int = MAX_TRIALS
     trial_hours: float | None = None
@@ -335,6 +337,7 @@ def _limits(node: Node | None) -> Limits:
     default = Limits()
     return Limits(
         gpus_per_trial=_limit(keys.get("gpus_per_trial"), 0, default.gpus_per_trial),
+        nodes_per_trial=_limit(keys.get("nodes_per_trial"), 1, default.nodes_per_trial),
         parallel=_limit(keys.get("parallel"), 1, default.parallel),
         trials=_limit(keys.get("trials"), 1, default.trials),
         trial_hours=read_hours(keys.get("trial_hours"), default.trial_hours),

@@ -30,6 +30,7 @@ from bot.config.teams import CHANNEL_ID, TEAM_KEYS, USER_ID
 from bot.config.trial_pods import POD_KEYS
 
 MAX_GPUS_PER_TRIAL, MAX_PARALLEL, MAX_TRIALS, MAX_GRACE_SECONDS = 8, 16, 500, 600  # default limits
+MAX_NODES_PER_TRIAL = 8  # default limit
 A_MINUTE, MAX_HOURS = 1 / 60, 2**31 // 3600  # hours; Kubernetes rejects deadlines of 2**31 seconds or more
 REPOSITORY_NAME = re.compile(r"[a-z0-9][a-z0-9_.-]*")
 REPOSITORY_PATH = re.compile(r"(?!.*\.\.)[A-Za-z0-9_.][A-Za-z0-9_./-]*")
@@ -81,7 +82,16 @@ REPOSITORY_KEYS: Keys = {
 }
 LIMIT_KEYS: Keys = {
     "gpus_per_trial": Key(
-        meaning="Maximum GPUs of one trial.", type=integer(0), default=str(MAX_GPUS_PER_TRIAL), example="4"
+        meaning="Maximum GPUs of one trial on each of its nodes.",
+        type=integer(0),
+        default=str(MAX_GPUS_PER_TRIAL),
+        example="4",
+    ),
+    "nodes_per_trial": Key(
+        meaning="Maximum nodes of one trial.",
+        type=integer(1),
+        default=str(MAX_NODES_PER_TRIAL),
+        example="16",
     ),
     "parallel": Key(
         meaning="Maximum parallel trials of one sweep; `parallel=auto` grows up to it.",
@@ -139,7 +149,7 @@ LAUNCH_KEYS: Keys = {
         example="[U012ABC]",
     ),
     "gpus": Key(
-        meaning="Maximum peak GPUs of one sweep: parallel trials × GPUs per trial.",
+        meaning="Maximum peak GPUs of one sweep: parallel trials × nodes × GPUs per node.",
         type=integer(0),
         default="no limit",
         example="16",

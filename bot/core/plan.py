@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from bot.core.space import SearchSpace
+from bot.core.wording import trial_size
 from k8s.objects import GPU, Manifest, Ref, ref_of
 
 
@@ -43,7 +44,7 @@ class SweepPlan:
     commit: str  # 40 hexadecimal digits
     subject: str  # the commit message's first line
     space: SearchSpace
-    gpus: int
+    gpus: int  # per node of a trial
     image_repository: str  # path in the registry, without host
     image_tag: str
     image_by_digest: str  # as nodes pull it, with a placeholder for the digest; prebuilt images have none
@@ -55,6 +56,16 @@ class SweepPlan:
     experiment: Manifest  # with image_by_digest
     profile: str = ""  # name; "": none are configured
     resource: str = GPU  # that GPUs, or MIG slices, are requested as
+    nodes: int = 1  # per trial
+
+    @property
+    def trial_gpus(self) -> int:
+        return self.nodes * self.gpus
+
+    @property
+    def size(self) -> str:
+        """What one trial has, for users: `8 GPUs`, `4 nodes × 8 GPUs`."""
+        return trial_size(self.nodes, self.gpus)
 
     def build(self, role: Role) -> Build | None:
         return next((build for build in self.builds if build.role is role), None)

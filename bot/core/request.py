@@ -36,7 +36,8 @@ class SweepRequest:
 
     branch: str
     space: str
-    gpus: int = 1  # per trial
+    gpus: int = 1  # per node of a trial
+    nodes: int = 1  # per trial
     profile: str | None = None  # a name from the configuration; None: the default
     repo: str | None = None  # a name from the configuration, or an allowed URL
     image: str | None = None  # prebuilt; nothing is built

@@ -37,6 +37,11 @@ def counted(number: int, thing: str) -> str:
     return f"{number} {thing}" if number == 1 else f"{number} {thing}s"
 
 
+def trial_size(nodes: int, gpus: int) -> str:
+    """`8 GPUs`, `4 nodes × 8 GPUs`."""
+    return counted(gpus, "GPU") if nodes == 1 else f"{nodes} nodes × {counted(gpus, 'GPU')}"
+
+
 def fitting(lines: Iterable[str], room: int) -> list[str]:
     """Return as many lines as fit into `room` characters, and the number of the others."""
     rest, shown = list(lines), list[str]()

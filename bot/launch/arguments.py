@@ -4,8 +4,7 @@ import shlex
 
 from bot.core.flags import FlagStyle, flag, variable, words
 from bot.core.space import TENSORBOARD_PARAMETER, MetricSource, SearchSpace
-from k8s.katib.spec import TRIAL_NAME
-from k8s.katib.training import TENSORBOARD_DIR
+from k8s.katib.training import TENSORBOARD_DIR, TRIAL_NAME
 
 
 def arguments(space: SearchSpace) -> str:

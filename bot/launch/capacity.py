@@ -25,19 +25,33 @@ SIZES = ((Fraction(2**40), "TiB"), (Fraction(2**30), "GiB"), (Fraction(2**20), "
 def capacity_refusal(
     request: SweepRequest, plan: SweepPlan, owner: str, config: Config, machines: Iterable[Machine]
 ) -> str:
-    """Return why no machine can ever run a trial of this plan, and what fits; "" if one can.
+    """Return why no machines can ever run a trial of this plan, and what fits; "" if some can.
 
     `machines`: the cluster's nodes. Without `profiles:`, nothing is refused.
     """
+    machines = list(machines)
     known = [*machines, *config.pools]
     profile = next((each for each in config.profiles if each.name == plan.profile), None)
     if profile is None:
         return ""
     shape = shape_for(config, owner, profile, plan.gpus)
-    if any(fits(shape, plan.gpus, each) for each in known):
+    able = sum(1 for each in machines if fits(shape, plan.gpus, each))
+    if able >= plan.nodes or any(fits(shape, plan.gpus, each) for each in config.pools):
         return ""
-    needed = f"profile={profile.name} can't run on this cluster: a trial requests {requested(plan)}"
+    if able:
+        return _too_few(able, profile, plan)
+    needed = f"profile={profile.name} can't run on this cluster: {_who(plan)} requests {requested(plan)}"
     return f"{needed}. {_why(shape, plan.gpus, known)} {_fix(request, profile, owner, config, known)}"
+
+
+def _too_few(able: int, profile: Profile, plan: SweepPlan) -> str:
+    """Return the refusal of more nodes than the cluster has. A pool can have any number of machines."""
+    has = "only one machine has" if able == 1 else f"only {able} machines have"
+    fix = "Remove nodes=" if able == 1 else f"Use nodes={able}"
+    return (
+        f"profile={profile.name} nodes={plan.nodes} can't run on this cluster: each node of a trial requests "
+        f"{requested(plan)}, and {has} that. *Fix:* {fix}."
+    )
 
 
 def unfitting(config: Config, machines: Iterable[Machine]) -> list[tuple[Profile, str]]:
@@ -66,6 +80,10 @@ def _why(shape: PodShape, gpus: int, machines: list[Machine]) -> str:
     found = dict.fromkeys(why for each in large for why in barriers(shape, gpus, each))
     more = "" if len(found) <= MAX_NAMED else f" and {len(found) - MAX_NAMED} more"
     return f"{_large_enough(len(large))} excluded by {listed([*found][:MAX_NAMED])}{more}."
+
+
+def _who(plan: SweepPlan) -> str:
+    return "each node of a trial" if plan.nodes > 1 else "a trial"
 
 
 def _large_enough(count: int) -> str:

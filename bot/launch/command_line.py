@@ -17,7 +17,8 @@ from bot.launch.options import READERS, SIMILARITY, is_auto
 EXAMPLE = "`/sweep branch=main gpus=1 space=lr`"
 HELP = f"""*Start a sweep:* {EXAMPLE} builds the branch and runs the search in its `sweeps/lr.yaml`, one GPU \
 per trial. `/sweep` alone opens a form.
-*Options:* `profile=` (machine type), `repo=` (name or URL), `image=` (prebuilt; skips the build), \
+*Options:* `profile=` (machine type), `nodes=` (machines per trial), \
+`repo=` (name or URL), `image=` (prebuilt; skips the build), \
 `trials=`, `parallel=` (a number, or `auto` to follow free GPUs), \
 `algorithm=` ({", ".join(ALGORITHMS)}), `metric=`, `goal=`, \
 `metrics=` (`stdout`, `push`, or a file), `flags=` (`a.b=1` for Hydra, `env`), `name=`, \

@@ -5,24 +5,24 @@ from collections.abc import Iterator
 
 from bot.core.number_format import NUMBER, hours
 from bot.core.space import MetricSource, Parameter, SearchSpace, command_line
-from bot.core.wording import counted
+from bot.core.wording import counted, trial_size
 from bot.launch.preview import first_values, launch_flags
 from bot.spaces.early_stopping import own_settings
 from bot.spaces.space import combinations
 
 
-def explain(space: SearchSpace, gpus: int) -> str:
-    """Return the trials, the parameters, and an example command. `gpus`: per trial."""
-    return "\n".join(_explanation(space, gpus))
+def explain(space: SearchSpace, gpus: int, nodes: int = 1) -> str:
+    """Return the trials, the parameters, and an example command. `gpus`: per node."""
+    return "\n".join(_explanation(space, gpus, nodes))
 
 
-def _explanation(space: SearchSpace, gpus: int) -> Iterator[str]:
+def _explanation(space: SearchSpace, gpus: int, nodes: int) -> Iterator[str]:
     there = combinations(space)
     count = f"{counted(space.max_trials, 'trial')}, {space.parallel_text}, by {space.algorithm}"
     yield count + (f"; the space has {there:,} combinations" if there else "")
-    total = space.max_trials * gpus
+    total = space.max_trials * gpus * nodes
     if space.trial_hours:
-        yield f"Up to {hours(total * space.trial_hours)} GPU-hours: {counted(gpus, 'GPU')} per trial"
+        yield f"Up to {hours(total * space.trial_hours)} GPU-hours: {trial_size(nodes, gpus)} per trial"
     else:
         yield f"{total:,} GPU-hours per hour of trial time, without a limit (trials: trial_hours)"
     metrics = ", ".join(f"{name} ({strategy})" for name, strategy in space.strategies.items())

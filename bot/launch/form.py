@@ -43,7 +43,8 @@ MAX_OPTION, MAX_PROFILES = 75, 99  # characters of an option of a menu; its opti
 MAX_QUEUES = 99  # in a menu, without the default: Slack's limit is 100
 MAX_FIELD_ERROR = 1000  # characters of the error below an input
 FIELDS = {
-    *("repo", "branch", "space", "text", "seeds", "profile", "gpus", "parallel", "trials"),
+    *("repo", "branch", "space", "text", "seeds", "profile", "gpus", "nodes"),
+    *("parallel", "trials"),
     *("algorithm", "metric", "goal", "metrics", "flags", "cmd", "notify", "gate", "max_hours"),
     *("queue", "priority"),
 }
@@ -182,7 +183,7 @@ def _machine_fields(options: Mapping[str, str], config: Config) -> dict[str, Blo
     most = config.limits.gpus_per_trial
     if not config.profiles:
         number = _number("gpus", options, 0, most, default="1")
-        return {"gpus": _input("gpus", "GPUs per trial", number)}
+        return {"gpus": _input("gpus", "GPUs per trial", number), **_nodes(options, config)}
     choices = {
         each.name: f"{each.name}: {profile_size(each, config)}"[:MAX_OPTION] for each in config.profiles
     }
@@ -192,7 +193,16 @@ def _machine_fields(options: Mapping[str, str], config: Config) -> dict[str, Blo
     return {
         "profile": _input("profile", "Profile", menu),
         "gpus": _optional("gpus", "GPUs per trial", number),
+        **_nodes(options, config),
     }
+
+
+def _nodes(options: Mapping[str, str], config: Config) -> dict[str, Block]:
+    most = config.limits.nodes_per_trial
+    if most == 1:
+        return {}
+    number = _number("nodes", options, 1, most, "1; each has the GPUs above")
+    return {"nodes": _optional("nodes", "Nodes per trial", number)}
 
 
 def _queue_fields(options: Mapping[str, str], config: Config) -> dict[str, Block]:

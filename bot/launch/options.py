@@ -194,6 +194,7 @@ READERS: dict[str, Callable[[str, str, Config], Any]] = {
     "gate": _gate,
     "max_hours": _max_hours,
     "profile": _profile,
+    "nodes": _number("nodes_per_trial", 1),
     "queue": _queue,
     "priority": _priority,
 }

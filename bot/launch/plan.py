@@ -15,7 +15,8 @@ from bot.launch.arguments import arguments, variables
 from bot.launch.queueing import Queueing
 from bot.results import run_tags
 from bot.spaces.metrics import collector
-from k8s.katib.spec import REQUEST_ID, TRIAL_NAME, ExperimentSpec, Feasible, experiment
+from k8s.katib.spec import REQUEST_ID, ExperimentSpec, Feasible, experiment
+from k8s.katib.training import TRIAL_NAME
 from k8s.katib.trial_pod import PodShape, SecretVariables
 from k8s.names import label_value
 from k8s.objects import OWNER_LABEL, TEAM_LABEL
@@ -59,6 +60,7 @@ def plan(order: Order, settings: PlanSettings) -> SweepPlan:
         subject=source.subject,
         space=order.space,
         gpus=order.request.gpus,
+        nodes=order.request.nodes,
         profile=order.profile,
         resource=order.shape.resource,
         image_repository=made.repository,
@@ -106,6 +108,7 @@ def _experiment(order: Order, image: str, settings: PlanSettings) -> ExperimentS
         strategies=space.strategies if space.strategy else {},
         image=image,
         gpus=order.request.gpus,
+        nodes=order.request.nodes,
         env=_environment(order, settings),
         secrets=(*_secrets(settings), *order.secrets),
         directory=f"{space.output_dir}/{TRIAL_NAME}" if space.output_dir else "",

@@ -61,14 +61,15 @@ def facts(
 
     `free`: free GPUs now, None if unknown.
     """
-    space, peak = plan.space, plan.space.parallel * plan.gpus
+    space, peak = plan.space, plan.space.parallel * plan.trial_gpus
     now = "" if free is None else f"; {free} free now"
+    nodes = f" × {plan.nodes} nodes" if plan.nodes > 1 else ""
     image = f"Prebuilt: {code(space.image)}" if space.image else plain(plan.recipe)
     return [
         ("Trials", _trials(request, space)),
         *_machines(plan),
-        ("Peak GPUs", f"{peak} ({_peak_trials(space)} × {plan.gpus}){now}"),
-        ("GPU-hours", _cost(space.max_trials * plan.gpus, space.trial_hours, config)),
+        ("Peak GPUs", f"{peak} ({_peak_trials(space)}{nodes} × {plan.gpus}){now}"),
+        ("GPU-hours", _cost(space.max_trials * plan.trial_gpus, space.trial_hours, config)),
         ("Goal", f"{space.goal.capitalize()} {code(space.metric)}{_until(space)}"),
         ("Metrics", _metrics(space)),
         *_start(space),
@@ -90,7 +91,8 @@ def _sections(found: list[tuple[str, str]]) -> list[Block]:
 
 def _machines(plan: SweepPlan) -> list[tuple[str, str]]:
     """Return the profile, if any are configured, and what each trial requests."""
-    return [("Profile", f"{code(plan.profile)}: {requested(plan)} per trial")] if plan.profile else []
+    what = "node" if plan.nodes > 1 else "trial"
+    return [("Profile", f"{code(plan.profile)}: {requested(plan)} per {what}")] if plan.profile else []
 
 
 def _start(space: SearchSpace) -> list[tuple[str, str]]:

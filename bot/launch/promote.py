@@ -17,6 +17,7 @@ FIRST_SEED = 1  # 0 is the usual default of programs, with which a search withou
 CHANGEABLE = (
     "seeds",
     "gpus",
+    "nodes",
     "profile",
     "parallel",
     "name",
@@ -39,6 +40,7 @@ def promoted(sweep: SweepRecord, changes: str, config: Config) -> SweepRequest:
         branch=sweep.request.branch,
         space=SEEDS,
         gpus=plan.gpus,
+        nodes=plan.nodes,
         profile=sweep.request.profile,
         repo=sweep.request.repo,
         image=sweep.request.image or space.image or None,

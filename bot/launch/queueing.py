@@ -6,6 +6,7 @@ from bot.config.policy import Config
 from bot.config.queues import Member, priority_denial, queue_denial
 from bot.core.errors import UserError
 from bot.core.request import SweepRequest
+from bot.core.space import SearchSpace
 from k8s.katib.trial_pod import PodShape
 from k8s.kueue import job_labels
 
@@ -32,6 +33,21 @@ class Queueing:
 def with_priority(shape: PodShape, place: Queueing) -> PodShape:
     """Return the pods with the PriorityClass of a sweep's priority, which replaces the profile's."""
     return replace(shape, priority_class=place.pod_priority or shape.priority_class)
+
+
+def one_at_a_time(space: SearchSpace, request: SweepRequest, place: Queueing) -> SearchSpace:
+    """Return the space with one trial at a time if nothing else starts all nodes of a trial together.
+
+    Without a queue, the scheduler places each pod by itself, and two half-started trials can wait for each
+    other forever. Kueue admits all pods of a trial at once.
+    """
+    if request.nodes == 1 or place.queue or request.parallel is not None or space.parallel == 1:
+        return space
+    note = (
+        f"nodes={request.nodes}: one trial runs at a time, because two half-started trials could wait for "
+        "each other's nodes. Use a queue, or set parallel= to run several."
+    )
+    return replace(space, parallel=1, notes=(*space.notes, note))
 
 
 def queueing(request: SweepRequest, who: Member, config: Config) -> Queueing:

@@ -14,7 +14,7 @@ from bot.core.space import FOLDER, SearchSpace
 from bot.core.wording import did_you_mean
 from bot.launch.plan import Order
 from bot.launch.pods import pods_of, with_output
-from bot.launch.queueing import queueing, with_priority
+from bot.launch.queueing import one_at_a_time, queueing, with_priority
 from bot.launch.seeds import seed_space
 from bot.repos import submodules
 from bot.repos.git import Git, Tip
@@ -44,11 +44,11 @@ async def look_up(
             field="branch",
         )
     await git.prefetch(repository.url, commit, (_space_file(request), *candidates(repository)))
-    space = await _space(git, repository, commit, request, config)
+    place = queueing(request, queue_member(owner, config), config)
+    space = one_at_a_time(await _space(git, repository, commit, request, config), request, place)
     gate, max_hours = is_gated(request, space, config), request.max_hours or space.max_hours
     space = with_output(replace(space, gate=gate, max_hours=max_hours), sweep, config)
     pods = pods_of(request, space, owner, config)
-    place = queueing(request, queue_member(owner, config), config)
     subject = await git.subject(repository.url, commit)
     if space.image:
         prebuilt_image(space.image, config)

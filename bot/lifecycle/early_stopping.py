@@ -123,7 +123,7 @@ def _saved(sweep: SweepRecord, plan: SweepPlan, seen: Observation) -> float:
     if usual is None:
         return sweep.saved_gpu_hours
     seconds = sum(max(0.0, own.get(name, usual) - stop.seconds) for name, stop in sweep.ended_early.items())
-    return seconds * plan.gpus / 3600
+    return seconds * plan.trial_gpus / 3600
 
 
 def _without_values(sweep: SweepRecord, seen: Observation) -> SweepRecord:

@@ -82,7 +82,7 @@ def _savings(plan: SweepPlan, seen: Observation) -> str:
     space = plan.space
     saved = f"{counted(space.max_trials - 1, 'other trial')} didn't start."
     others = min(space.max_trials, max(1, space.max_failed) + space.first_parallel - 1) - 1
-    hours = others * plan.gpus * max((pod.seconds or 0.0 for pod in seen.pods), default=0.0) / 3600
+    hours = others * plan.trial_gpus * max((pod.seconds or 0.0 for pod in seen.pods), default=0.0) / 3600
     if hours < 0.05:
         return saved
     return f"{saved} Without the gate, {counted(others, 'trial')} could have failed: {hours:,.1f} GPU-hours."

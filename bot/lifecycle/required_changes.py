@@ -19,6 +19,7 @@ from bot.registry.images import ImageRef
 from bot.results import run_tags
 from k8s.jobs import Job
 from k8s.kaniko import with_base
+from k8s.katib.multi_node import service
 from k8s.katib.patches import (
     drain_experiment,
     kill_trial,
@@ -67,13 +68,19 @@ def required_changes(sweep: SweepRecord, seen: Observation, now: datetime) -> Re
             return _building(sweep, plan, seen)
         case Phase.PENDING if seen.experiment is None and sweep.image and not sweep.submitted:
             manifest = _submitted(sweep, plan, sweep.image)
-            return RequiredChanges(create=(gated(manifest) if sweep.gated else manifest,))
+            manifest = gated(manifest) if sweep.gated else manifest
+            return RequiredChanges(create=(*_services(plan), manifest))
         case Phase.PENDING | Phase.RUNNING:
             return _running(sweep, plan, seen, now)
         case Phase.STOPPING | Phase.CANCELLED | Phase.FAILED | Phase.SUCCEEDED:
             return _ending(sweep, plan, seen, now)
         case _:
             return RequiredChanges()
+
+
+def _services(plan: SweepPlan) -> tuple[Manifest, ...]:
+    """Return the Service by which the workers of a trial find each other; all sweeps share it."""
+    return (service(plan.experiment_ref.namespace),) if plan.nodes > 1 else ()
 
 
 def _submitted(sweep: SweepRecord, plan: SweepPlan, image: str) -> Manifest:

@@ -19,7 +19,7 @@ def stopped_line(plan: SweepPlan, trial: str, stop: EarlyStop, usual: float | No
     among = f"the median of {stop.others} trials"
     if rule and rule.name == ASHA:
         among = f"the cutoff for the best 1/{rule.factor} of {stop.others + 1} trials"
-    hours = max(0.0, (usual or 0.0) - stop.seconds) * plan.gpus / 3600
+    hours = max(0.0, (usual or 0.0) - stop.seconds) * plan.trial_gpus / 3600
     saved = f"; about {hours:.1f} GPU-hours saved" if hours >= 0.05 else ""
     return f"{trial}: {metric} {value} at step {stop.step:,}, worse than {cutoff}{among}{saved}"
 

@@ -73,7 +73,7 @@ def _submitted(sweep: SweepRecord, _: Event) -> str:
     space = sweep.plan.space
     trials = f"up to {counted(space.max_trials, 'trial')}, {space.parallel_text}"
     first = " One trial runs first; the others start once it is healthy." if sweep.gated else ""
-    gpus = f"{counted(sweep.plan.gpus, 'GPU')} each"
+    gpus = f"{sweep.plan.size} each"
     namespace = sweep.plan.experiment_ref.namespace
     where = "" if namespace == sweep.namespace else f" in namespace {code(namespace)}"
     queue, priority = sweep.queue_and_priority

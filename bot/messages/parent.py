@@ -103,7 +103,7 @@ def _subject(sweep: SweepRecord) -> str:
     if plan is None:
         return f"{searched} · {owner}"
     commit = commit_text(plan.commit, plan.subject)
-    size = f"{code(plan.profile)}, {counted(plan.gpus, 'GPU')}" if plan.profile else counted(plan.gpus, "GPU")
+    size = f"{code(plan.profile)}, {plan.size}" if plan.profile else plan.size
     return f"{searched} @ {commit} · {size} per trial · {owner}"
 
 
@@ -227,7 +227,7 @@ def _confirm_pause(title: str, effect: str, verb: str) -> dict[str, Any]:
 
 
 def _resume_button(sweep: SweepRecord) -> dict[str, Any]:
-    gpus = sweep.plan.gpus * sweep.plan.space.parallel if sweep.plan else 0
+    gpus = sweep.plan.trial_gpus * sweep.plan.space.parallel if sweep.plan else 0
     words = {
         "title": "Resume this sweep?",
         "text": f"Starts trials of {sweep.id} again, on up to {counted(gpus, 'GPU')}.",

@@ -73,6 +73,7 @@ def _about(results: SweepResults) -> list[str]:
     best, space = results.best_trial, results.space
     value = "" if best is None or best.value is None else f": {space.metric} {best.value!r}"
     size = f"profile={results.profile} gpus={results.gpus}" if results.profile else f"gpus={results.gpus}"
+    size += f" nodes={results.nodes}" if results.nodes > 1 else ""
     command = f"/sweep branch={results.branch} space={BEST_SPACE} {size}"
     return [
         f"Best trial of {results.sweep}{value}, commit {results.commit[:8]}.",

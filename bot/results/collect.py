@@ -39,10 +39,10 @@ class _Measured:
 
 def collect(sweep: SweepRecord, plan: SweepPlan, sources: Sources) -> SweepResults:
     """Return the results of an ended sweep."""
-    pods, measured = _by_trial(sources.pods), _measured(sources.uses)
+    pods, measured = _by_trial(sources.pods), _measured(sources.uses, plan.nodes)
     best = sweep.progress.best
     trials = (
-        _trial(each, plan.gpus, pods.get(each.name, ()), measured.get(each.name), sources.prices)
+        _trial(each, plan, pods.get(each.name, ()), measured.get(each.name), sources.prices)
         for each in sources.trials
     )
     return SweepResults(
@@ -61,6 +61,7 @@ def collect(sweep: SweepRecord, plan: SweepPlan, sources: Sources) -> SweepResul
         image=sweep.image or "",
         space=plan.space,
         gpus=plan.gpus,
+        nodes=plan.nodes,
         profile=plan.profile,
         mlflow_experiment=plan.results_name,
         mlflow_url=sweep.results_url or "",
@@ -73,9 +74,12 @@ def collect(sweep: SweepRecord, plan: SweepPlan, sources: Sources) -> SweepResul
     )
 
 
-def trial_of(pod: str) -> str:
-    """Return the trial's name from its pod's: the Job has the trial's name, and its pod adds a suffix."""
-    return pod.rpartition("-")[0]
+def trial_of(pod: str, nodes: int = 1) -> str:
+    """Return the trial's name from its pod's: the Job has the trial's name, and its pod adds a suffix.
+
+    A pod of several adds its number before: `lr-otter-x1-3-abcde`.
+    """
+    return pod.rsplit("-", 1 if nodes == 1 else 2)[0]
 
 
 def _by_trial(pods: Iterable[Pod]) -> Mapping[str, list[Pod]]:
@@ -85,10 +89,10 @@ def _by_trial(pods: Iterable[Pod]) -> Mapping[str, list[Pod]]:
     return found
 
 
-def _measured(uses: Iterable[HourUse]) -> Mapping[str, _Measured]:
+def _measured(uses: Iterable[HourUse], nodes: int) -> Mapping[str, _Measured]:
     found: dict[str, _Measured] = defaultdict(_Measured)
     for use in uses:
-        sums = found[trial_of(use.pod)]
+        sums = found[trial_of(use.pod, nodes)]
         sums.allocated += use.allocated
         sums.observed += use.observed
         sums.used += use.used
@@ -98,13 +102,17 @@ def _measured(uses: Iterable[HourUse]) -> Mapping[str, _Measured]:
 
 
 def _trial(
-    trial: Trial, gpus: int, pods: Sequence[Pod], measured: _Measured | None, prices: tuple[Price, ...]
+    trial: Trial,
+    plan: SweepPlan,
+    pods: Sequence[Pod],
+    measured: _Measured | None,
+    prices: tuple[Price, ...],
 ) -> TrialResult:
     live, sums = trial.state is TrialState.LIVE, measured or _Measured()
     started, ended = _times(trial, pods)
     known = [model for model in sums.models if model]
     model = max(known, key=lambda each: sums.models[each], default="")
-    hours = _gpu_hours(gpus, pods, sums)
+    hours = _gpu_hours(plan.trial_gpus, pods, sums)
     price = price_of(prices, model) if model else None
     return TrialResult(
         name=trial.name,
@@ -132,10 +140,17 @@ def _times(trial: Trial, pods: Sequence[Pod]) -> tuple[datetime | None, datetime
 def _gpu_hours(gpus: int, pods: Sequence[Pod], sums: _Measured) -> float | None:
     """Return the allocated GPU-hours, from the pods' times or the measurements, whichever is larger.
 
-    Neither is complete: Kubernetes deletes pods, and only full hours are measured.
+    Neither is complete: Kubernetes deletes pods, and only full hours are measured. Of several nodes, the
+    one with the longest known time counts for all: a trial's end deletes the pods that still run.
+
+    Args:
+        gpus: of the whole trial.
     """
-    allocated = [(pod.scheduled or pod.began, pod.ended) for pod in pods]
-    known = [(until - since) / HOUR for since, until in allocated if since and until]
-    by_pods = gpus * sum(max(each, 0.0) for each in known) if known else None
+    known: dict[int, float] = defaultdict(float)  # hours by node
+    for pod in pods:
+        since = pod.scheduled or pod.began
+        if since and pod.ended:
+            known[pod.index] += max((pod.ended - since) / HOUR, 0.0)
+    by_pods = gpus * max(known.values()) if known else None
     by_hours = sums.allocated or None
     return max((each for each in (by_pods, by_hours) if each is not None), default=None)

@@ -17,7 +17,8 @@ from bot.results.ranking import ranked
 from bot.results.table import STATES
 
 ABOUT = (
-    *("sweep", "phase", "reason", "owner_name", "repo_url", "branch", "commit", "subject", "image", "gpus"),
+    *("sweep", "phase", "reason", "owner_name", "repo_url", "branch", "commit", "subject", "image"),
+    *("gpus", "nodes"),
     *("mlflow_experiment", "mlflow_url", "started", "ended", "best", "katib_best", "omitted"),
 )
 FACTS = ("started", "ended", "node", "gpu_model", "gpu_hours", "utilization", "cost", "run_url")

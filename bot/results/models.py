@@ -56,7 +56,8 @@ class SweepResults:
     subject: str = ""  # the commit message's first line
     image: str = ""  # by digest
     space: SearchSpace
-    gpus: int  # per trial
+    gpus: int  # per node of a trial
+    nodes: int = 1  # per trial
     profile: str = ""  # "": none are configured
     mlflow_experiment: str = ""  # name
     mlflow_url: str = ""

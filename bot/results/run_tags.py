@@ -8,7 +8,7 @@ no change. Tags and a run name given in code win. A run that `MlflowClient.creat
 import json
 from collections.abc import Mapping
 
-from k8s.katib.spec import TRIAL_NAME
+from k8s.katib.training import TRIAL_NAME
 
 VARIABLE = "MLFLOW_RUN_CONTEXT"
 # MLflow's client reads its credentials from these.

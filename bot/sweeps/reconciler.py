@@ -290,7 +290,7 @@ class _Reconcile:
         if BUILD_LABEL in manifest["metadata"].get("labels", {}):
             uids = {manifest["metadata"]["name"]: made["metadata"]["uid"]}
             return await self.save(replace(sweep, build_uids=sweep.build_uids | uids))
-        return await self.save(submitted(sweep))
+        return await self.save(submitted(sweep)) if manifest["kind"] == "Experiment" else sweep
 
     async def _compose(
         self, sweep: SweepRecord, to: ImageRef, below: ImageRef, above: ImageRef

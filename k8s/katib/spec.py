@@ -8,15 +8,16 @@ running trials on their GPUs.
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from k8s.katib.multi_node import MULTI_LABEL, job_fields
 from k8s.katib.training import Collector, metrics_collector_spec
 from k8s.katib.trial_pod import PodShape, SecretVariables, trial_pod
 from k8s.objects import MANAGED_BY, SWEEP_LABEL, Manifest
+from k8s.pods import INDEX_LABEL
 
 MAIN = "main"
 REQUEST_ID = "sweepbot/delivery"  # annotation: id of the request that created this experiment
 EXPERIMENT_LABEL = "katib.kubeflow.org/experiment"
 TRIAL_LABEL = "katib.kubeflow.org/trial"
-TRIAL_NAME = "${trialParameters.trialName}"  # what Katib replaces by the trial's name
 KUBERNETES_GRACE = 30  # seconds from SIGTERM to SIGKILL if the pod doesn't set it
 # Katib creates a Job again if it is deleted before its metrics arrived, so Jobs are kept for days.
 JOB_TTL = 7 * 24 * 3600
@@ -55,7 +56,8 @@ class ExperimentSpec:
     strategies: dict[str, str] = field(default_factory=dict)  # min, max, or latest, by metric
     early_stopping: dict[str, str] | None = None  # settings of medianstop; None: off
     image: str
-    gpus: int
+    gpus: int  # of each pod
+    nodes: int = 1  # pods of a trial, each on its own machine
     env: dict[str, str]
     secrets: tuple[SecretVariables, ...] = ()
     directory: str = ""  # absolute path, created before the training starts; may contain the trial's name
@@ -123,9 +125,12 @@ def _early_stopping(spec: ExperimentSpec) -> Manifest:
 def _trial_template(spec: ExperimentSpec) -> Manifest:
     meta = [{"name": "trialName", "reference": "${trialSpec.Name}"}]
     ours = {MANAGED_BY: "sweepbot", SWEEP_LABEL: spec.sweep}
+    several = spec.nodes > 1
     return {
         "retain": True,
         "primaryContainerName": MAIN,
+        # Else each worker would report metrics as the trial.
+        **({"primaryPodLabels": {INDEX_LABEL: "0"}} if several else {}),
         "trialParameters": [{"name": p.name, "reference": p.name} for p in spec.parameters] + meta,
         "trialSpec": {
             "apiVersion": "batch/v1",
@@ -136,20 +141,21 @@ def _trial_template(spec: ExperimentSpec) -> Manifest:
                 # The default of 6 retries would hide a crash for minutes.
                 "backoffLimit": 0,
                 "ttlSecondsAfterFinished": JOB_TTL,
-                # Without this rule, a drained node would count as a failed trial.
-                "podFailurePolicy": {
-                    "rules": [
-                        {
-                            "action": "Ignore",
-                            "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}],
-                        }
-                    ]
-                },
+                **(job_fields(spec.nodes) if several else _ignored_disruptions()),
                 # Katib's webhook also labels pods, unless it is down and its failure policy ignores that.
-                "template": {"metadata": {"labels": ours}, "spec": trial_pod(spec, MAIN)},
+                "template": {
+                    "metadata": {"labels": ours | ({MULTI_LABEL: "true"} if several else {})},
+                    "spec": trial_pod(spec, MAIN),
+                },
             },
         },
     }
+
+
+def _ignored_disruptions() -> Manifest:
+    """Return the rule without which a drained node would count as a failed trial."""
+    disrupted = {"type": "DisruptionTarget", "status": "True"}
+    return {"podFailurePolicy": {"rules": [{"action": "Ignore", "onPodConditions": [disrupted]}]}}
 
 
 def grace_of(manifest: Manifest) -> int:

@@ -1,12 +1,17 @@
 """Build the shell command of a trial, which Katib's webhook extends, and its metrics collector."""
 
 from dataclasses import dataclass
+from pathlib import PurePosixPath
 
 from k8s.objects import Manifest
 
+TRIAL_NAME = "${trialParameters.trialName}"  # what Katib replaces by the trial's name
 TENSORBOARD_DIR = "/var/log/katib/tfevent/"
-LOG = "/var/log/katib/metrics.log"
-FIFO = "/var/log/katib/training.fifo"
+FOLDER = "/var/log/katib"
+LOG = f"{FOLDER}/metrics.log"
+FIFO = f"{FOLDER}/training.fifo"
+# In a trial of several pods, Katib mounts its volume for the first one only.
+FOLDER_OR_TMP = f"k={FOLDER}; [ -d $k ] || k=/tmp; "
 # Seconds after the training, in which the collector finds its process (kubeflow/katib#2181).
 EXIT_DELAY = 10
 FLUSH_DELAY = 1  # seconds in which `tee` writes the last lines of a training that failed
@@ -33,7 +38,9 @@ def metrics_collector_spec(collector: Collector) -> Manifest:
     return {"collector": {"kind": collector.kind}, "source": {"fileSystemPath": place}}
 
 
-def shell(command: str, arguments: str, collector: Collector, directory: str = "") -> str:
+def shell(
+    command: str, arguments: str, collector: Collector, directory: str = "", *, several: bool = False
+) -> str:
     """Return the training's one shell line. `$` in both texts is doubled, except in Katib's placeholders.
 
     Katib joins `sh -c` words unquoted and appends `&& echo completed > marker`, for StdOut after
@@ -50,7 +57,8 @@ def shell(command: str, arguments: str, collector: Collector, directory: str = "
     The training is the shell's only child, because Katib's early stopping terminates that one and fails if
     there are more: `tee` is started by a subshell that exits.
 
-    `directory`: created first; an absolute path without characters that are special in a shell.
+    `directory`: created first; an absolute path without characters that are special in a shell. `several`:
+    whether the trial has several pods, which all run this line.
     """
     training = f"( {command}{arguments and ' '}{arguments} )"
     flush = f"sleep {FLUSH_DELAY}; " if collector.tee else ""
@@ -59,7 +67,20 @@ def shell(command: str, arguments: str, collector: Collector, directory: str = "
     if collector.tee:
         end = f"{end} || {{ r=$?; {flush}( exit $r ); }}"
     made = f"mkdir -p {directory} || exit 1; " if directory else ""
-    return f"{{ {made}{_setup(collector)}{training}{_output(collector)} & p=$!; {trap}; {end}; }}"
+    setup, output = _setup(collector), _output(collector)
+    if several:
+        setup, output = _for_all_pods(collector, setup), output.replace(FOLDER, "$k")
+    return f"{{ {made}{setup}{training}{output} & p=$!; {trap}; {end}; }}"
+
+
+def _for_all_pods(collector: Collector, setup: str) -> str:
+    """Return the setup for pods with and without Katib's volume."""
+    if collector.tee:
+        return FOLDER_OR_TMP + setup.replace(FOLDER, "$k")
+    if collector.kind == "File":
+        folder = str(PurePosixPath(collector.path).parent)
+        return f"( mkdir -p {folder} && : >> {collector.path} ) 2> /dev/null; "
+    return setup
 
 
 def _setup(collector: Collector) -> str:

@@ -1,9 +1,11 @@
 """Build the pod of a trial: its container, its resources, and the machines that it can run on."""
 
 from dataclasses import dataclass, field
+from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
 
-from k8s.katib.training import shell
+from k8s.katib.multi_node import SERVICE, rendezvous
+from k8s.katib.training import TRIAL_NAME, shell
 from k8s.objects import GPU, SWEEP_LABEL, Manifest
 from k8s.quantities import canonical
 
@@ -67,10 +69,11 @@ def trial_pod(spec: "ExperimentSpec", name: str) -> Manifest:
         "image": spec.image,
         # Without a command, Katib's webhook would fetch the image's entrypoint from the registry over HTTPS.
         "command": ["sh", "-c"],
-        "args": [shell(spec.command, spec.arguments, spec.collector, spec.directory)],
+        "args": [_shell(spec)],
         "env": [
             *({"name": name, "value": value} for name, value in (_home(spec) | spec.env).items()),
             *_secret_variables(spec),
+            *(rendezvous(TRIAL_NAME, spec.nodes, max(1, spec.gpus)) if spec.nodes > 1 else ()),
         ],
         "securityContext": _security(spec),
         "volumeMounts": [
@@ -81,6 +84,7 @@ def trial_pod(spec: "ExperimentSpec", name: str) -> Manifest:
                 | ({"readOnly": True} if volume.read_only else {})
                 for number, volume in enumerate(spec.shape.volumes)
             ),
+            *_event_mounts(spec),
         ],
     }
     if resources := _resources(spec):
@@ -98,7 +102,9 @@ def trial_pod(spec: "ExperimentSpec", name: str) -> Manifest:
                 {"name": f"volume-{number}", "persistentVolumeClaim": {"claimName": volume.claim}}
                 for number, volume in enumerate(spec.shape.volumes)
             ),
+            *({"name": mount["name"], "emptyDir": {}} for mount in _event_mounts(spec)),
         ],
+        **({"subdomain": SERVICE} if spec.nodes > 1 else {}),
         # The pod's deadline starts on its node: a Job's would include the wait for GPUs.
         **({"activeDeadlineSeconds": round(spec.trial_hours * 3600)} if spec.trial_hours else {}),
         **({"terminationGracePeriodSeconds": grace} if grace else {}),
@@ -108,6 +114,18 @@ def trial_pod(spec: "ExperimentSpec", name: str) -> Manifest:
         **({"priorityClassName": spec.shape.priority_class} if spec.shape.priority_class else {}),
         **({"imagePullSecrets": [{"name": spec.pull_secret}]} if spec.pull_secret else {}),
     }
+
+
+def _shell(spec: "ExperimentSpec") -> str:
+    several = spec.nodes > 1
+    return shell(spec.command, spec.arguments, spec.collector, spec.directory, several=several)
+
+
+def _event_mounts(spec: "ExperimentSpec") -> list[Manifest]:
+    """Return a writable parent of TensorBoard's directory, which Katib mounts for the first worker only."""
+    if spec.nodes == 1 or spec.collector.kind != "TensorFlowEvent":
+        return []
+    return [{"name": "events", "mountPath": str(PurePosixPath(spec.collector.path).parent)}]
 
 
 def _security(spec: "ExperimentSpec") -> Manifest:

@@ -38,7 +38,8 @@ def admit(store: Store, pod: Object) -> Object:
         raise denied("mutator.pod", f"{why} {[one['name'] for one in containers]}")
     source = {"fieldRef": {"apiVersion": "v1", "fieldPath": f"metadata.labels['{TRIAL}']"}}
     main.setdefault("env", []).append({"name": "KATIB_TRIAL_NAME", "valueFrom": source})
-    _collect(new, main, trial)
+    if spec.get("primaryPodLabels", {}).items() <= labels.items():
+        _collect(new, main, trial)
     return new
 
 

@@ -169,7 +169,8 @@ class Container:
             env, place = image_pull.inherited() | given | own, self.folder
         else:
             of_image = dict(pair.split("=", 1) for pair in image.config.get("Env") or [])
-            given = {**of_image, **known, "HOSTNAME": self.pod["metadata"]["name"]}
+            hostname = self.pod["spec"].get("hostname") or self.pod["metadata"]["name"]
+            given = {**of_image, **known, "HOSTNAME": hostname}
             env = await asyncio.to_thread(image_pull.environment, rootfs, given, mounts)
             place = self._workdir(image, rootfs, mounts)
         program = _program(command[0], place, env["PATH"])

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from local.kubernetes.hostnames import resolved
 from local.kubernetes.kinds import Object
 from local.kubernetes.store import Store
 
@@ -94,7 +95,7 @@ def variables(store: Store, pod: Object, container: Object) -> dict[str, str]:
         source = entry.get("valueFrom")
         value = _from(store, pod, source) if source else expand(entry.get("value", ""), result)
         if value is not None:
-            result[entry["name"]] = value
+            result[entry["name"]] = resolved(store, pod, value)
     return result
 
 

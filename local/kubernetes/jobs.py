@@ -1,7 +1,8 @@
 """The Job controller with its time limits, and the loop that runs all controllers.
 
 Each change of a Job or its pods reconciles the Job.
-A Job has one pod (validation.py refuses others), and a suspended one has none [katib/08-B-jobs].
+A Job has one pod, or one for each number of an Indexed Job (validation.py refuses others), and a suspended
+one has none [katib/08-B-jobs].
 With a podFailurePolicy, a pod being deleted is not counted or replaced before it has failed (isPodFailed in
 kubernetes' pkg/controller/job).
 """
@@ -11,7 +12,7 @@ import contextlib
 from collections.abc import Sequence
 from datetime import UTC, datetime
 
-from local.kubernetes import garbage
+from local.kubernetes import garbage, indexed_jobs
 from local.kubernetes.kinds import KINDS, Object, Refused, clone, timestamp
 from local.kubernetes.stateful_sets import StatefulSets
 from local.kubernetes.store import Store, owner, place
@@ -101,6 +102,8 @@ class Controllers:
             verdict = _verdict(job, pod)
             if verdict == "succeeded" or not _is_ignored(job, pod):
                 status[verdict] = status.get(verdict, 0) + 1
+            if verdict == "succeeded" and indexed_jobs.is_indexed(job):
+                indexed_jobs.with_succeeded(status, pod)
             if verdict == "failed":
                 self._failed_at[job["metadata"]["uid"]] = _clock()
             garbage.without_finalizer(self._store, pod, TRACKING)
@@ -111,8 +114,8 @@ class Controllers:
 
     def _proceed(self, job: Object, status: Object, pods: Sequence[Object], active: list[Object]) -> None:
         target = next((name for name in FINAL if _condition(status, name)), None)
-        if target is None and not active:
-            active = self._create_pods(job, status)
+        if target is None:
+            active += self._create_pods(job, active, status)
         elif target and not active and not any(map(_is_terminating, pods)):
             self._finish(job, status, target)
         for pod in [pod for pod in active if target and "deletionTimestamp" not in pod["metadata"]]:
@@ -125,10 +128,12 @@ class Controllers:
         spec = job["spec"]
         if any(_condition(status, name) for name in FINAL):
             return
-        if status.get("succeeded"):
+        if status.get("succeeded", 0) == spec["completions"]:
             _set(status, "SuccessCriteriaMet", REACHED)
         elif status.get("failed", 0) > spec["backoffLimit"]:
             _set(status, "FailureTarget", BACKOFF_LIMIT)
+        elif policy := indexed_jobs.matched_policy(job, status):
+            _set(status, "SuccessCriteriaMet", policy)
         elif "activeDeadlineSeconds" in spec:
             left = spec["activeDeadlineSeconds"] - _age(status["startTime"])
             if left <= 0:
@@ -146,23 +151,27 @@ class Controllers:
             status["completionTime"] = timestamp()
             self._record_event(job, "Completed", "Job completed")
 
-    def _create_pods(self, job: Object, status: Object) -> list[Object]:
-        """Create the Job's pod; None during backoff, or if the pod is rejected."""
-        uid = job["metadata"]["uid"]
+    def _create_pods(self, job: Object, active: Sequence[Object], status: Object) -> list[Object]:
+        """Create the Job's missing pods; none during backoff, or from one that is rejected on."""
+        uid, pods = job["metadata"]["uid"], _missing(job, active, status)
+        if not pods:
+            return []
         if uid in self._failed_at:
             pause = min(self._backoff * 2 ** (status.get("failed", 1) - 1), LONGEST_BACKOFF)
             if (wait := self._failed_at[uid] + pause - _clock()) > 0:
                 self._again(job, wait, "retry")
                 return []
-        try:
-            pod = self._store.create(_pod(job))
-        except Refused as refused:
-            self._record_event(job, "FailedCreate", f"Error creating: {refused}", "Warning")
-            self._refusals[uid] = self._refusals.get(uid, -1) + 1
-            self._again(job, min(2.0 ** self._refusals[uid], LONGEST_BACKOFF), "refused")
-            return []
-        self._record_event(job, "SuccessfulCreate", f"Created pod: {pod['metadata']['name']}")
-        return [pod]
+        made = []
+        for each in pods:
+            try:
+                made.append(self._store.create(each))
+            except Refused as refused:
+                self._record_event(job, "FailedCreate", f"Error creating: {refused}", "Warning")
+                self._refusals[uid] = self._refusals.get(uid, -1) + 1
+                self._again(job, min(2.0 ** self._refusals[uid], LONGEST_BACKOFF), "refused")
+                break
+            self._record_event(job, "SuccessfulCreate", f"Created pod: {made[-1]['metadata']['name']}")
+        return made
 
     def _expire(self, job: Object, end: Object) -> None:
         if "ttlSecondsAfterFinished" not in job["spec"]:
@@ -197,6 +206,14 @@ class Controllers:
             self._timers[key].cancel()
         _, namespace, name = place(job)
         self._timers[key] = asyncio.get_running_loop().call_later(seconds, self._sync, namespace, name)
+
+
+def _missing(job: Object, active: Sequence[Object], status: Object) -> list[Object]:
+    """Return the pods to create."""
+    if not indexed_jobs.is_indexed(job):
+        return [] if active else [_pod(job)]
+    numbers = indexed_jobs.missing(job, active, status)
+    return [indexed_jobs.numbered(_pod(job), job, number) for number in numbers]
 
 
 def _pod(job: Object) -> Object:

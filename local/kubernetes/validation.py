@@ -4,8 +4,9 @@ import base64
 import re
 from collections.abc import Iterator
 
+from local.kubernetes.indexed_jobs import MAX_INDEXES
 from local.kubernetes.kinds import Cause, Kind, Object, bad_request, invalid
-from local.kubernetes.pods import JOB_DEFAULTS, check_containers, complete_pod, complete_pod_spec
+from local.kubernetes.pods import JOB_DEFAULTS, LABEL, check_containers, complete_pod, complete_pod_spec
 from local.kubernetes.schema import Decoding
 
 SUBDOMAIN = r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*"
@@ -163,6 +164,7 @@ def _content(kind: Kind, obj: Object) -> Iterator[Cause]:
         yield from check_containers("spec", obj.get("spec", {}))
     if kind.name == "Job":
         yield from _job(obj["spec"])
+        yield from _indexes(obj["metadata"], obj["spec"])
     if kind.name == "StatefulSet":
         yield from _stateful_set(obj["spec"])
 
@@ -180,8 +182,27 @@ def _job(spec: Object) -> Iterator[Cause]:
         if rule.get("action") != "Ignore" or not rule.get("onPodConditions"):
             text = "Forbidden: a Job of the local cluster only ignores, and by conditions of its pod"
             yield Cause("spec.podFailurePolicy", text, "FieldValueForbidden")
-    if max(spec["parallelism"], spec["completions"]) > 1:
-        yield Cause("spec", "Forbidden: a Job of the local cluster has one pod", "FieldValueForbidden")
+
+
+def _indexes(meta: Object, spec: Object) -> Iterator[Cause]:
+    """Check how many pods a Job has, and what only an Indexed Job can have."""
+    indexed, pods = spec["completionMode"] == "Indexed", spec["completions"]
+    last = f"{meta.get('name', '')}-{pods - 1}"
+    if spec["completionMode"] not in ("Indexed", "NonIndexed"):
+        supported = 'supported values: "NonIndexed", "Indexed"'
+        text = f'Unsupported value: "{spec["completionMode"]}": {supported}'
+        yield Cause("spec.completionMode", text, "FieldValueNotSupported")
+    if indexed and (len(last) > 63 or not re.fullmatch(LABEL, last)):
+        why = f"will not able to create pod with invalid DNS label: {last}"
+        yield Cause.value("metadata.name", meta.get("name", ""), why)
+    if "successPolicy" in spec and not indexed:
+        yield Cause.value("spec.successPolicy", spec["successPolicy"], "requires indexed completion mode")
+    if "successPolicy" in spec and not spec["successPolicy"].get("rules"):
+        yield Cause.required("spec.successPolicy.rules", "at least one rules must be specified")
+    most = MAX_INDEXES if indexed else 1
+    if spec["parallelism"] != pods or not 1 <= pods <= most:
+        text = f"Forbidden: a Job of the local cluster has one pod, or up to {MAX_INDEXES} with an index each"
+        yield Cause("spec", text, "FieldValueForbidden")
 
 
 def _stateful_set(spec: Object) -> Iterator[Cause]:

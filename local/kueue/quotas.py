@@ -82,10 +82,11 @@ def quotas(queue: Object) -> Iterator[tuple[str, str, float, float | None]]:
 
 def requests(workload: Object) -> dict[str, float]:
     found: dict[str, float] = {}
-    for container in workload["spec"]["podSets"][0]["template"]["spec"]["containers"]:
+    [pods] = workload["spec"]["podSets"]
+    for container in pods["template"]["spec"]["containers"]:
         sizes = container["resources"].get("limits", {}) | container["resources"].get("requests", {})
         for name, size in sizes.items():
-            found[name] = found.get(name, 0) + amount(str(size))
+            found[name] = found.get(name, 0) + amount(str(size)) * pods["count"]
     return found
 
 

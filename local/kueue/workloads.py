@@ -121,7 +121,7 @@ def _spec(store: Store, job: Object) -> Object:
 
 def _create(store: Store, job: Object, spec: Object) -> None:
     meta = job["metadata"]
-    pods = [{"count": 1, "name": "main", "template": clone(job["spec"]["template"])}]
+    pods = [{"count": job["spec"]["parallelism"], "name": "main", "template": clone(job["spec"]["template"])}]
     name = {"name": f"job-{meta['name'][:50]}-{suffix()}", "namespace": meta["namespace"]}
     head = {"apiVersion": KINDS["Workload"].api_version, "kind": "Workload"}
     owned = {"labels": {JOB: meta["uid"]}, "ownerReferences": [owner(job)]}

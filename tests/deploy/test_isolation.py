@@ -17,6 +17,7 @@ BUILD = PLAN.builds[0].job["spec"]["template"]["metadata"]["labels"] | JOB
 EXPERIMENT = plan(ORDER, SETTINGS).experiment
 TRIAL = EXPERIMENT["spec"]["trialTemplate"]["trialSpec"]["spec"]["template"]["metadata"]["labels"] | JOB
 SUGGESTION = EXPERIMENT["metadata"]["labels"] | {"katib.kubeflow.org/deployment": "x-random"}  # no Job's
+WORKER = TRIAL | {"sweepbot/multi": "true"}  # of a trial on several machines
 DNS = {"k8s-app": "kube-dns"}
 
 
@@ -43,12 +44,10 @@ def is_peer(peer: Object, to: Any) -> bool:
         allowed, *excepted = [bool(cidr) and _within(to, cidr) for cidr in inside]
         return allowed and not any(excepted)
     namespace, labels = to
+    if "namespaceSelector" not in peer:  # the policy's own namespace
+        return namespace == "sweeps" and "podSelector" in peer and matches(peer["podSelector"], labels)
     home = {"kubernetes.io/metadata.name": namespace}
-    return (
-        "namespaceSelector" in peer
-        and matches(peer["namespaceSelector"], home)
-        and matches(peer.get("podSelector", {}), labels)
-    )
+    return matches(peer["namespaceSelector"], home) and matches(peer.get("podSelector", {}), labels)
 
 
 def _within(address: str, cidr: str) -> bool:
@@ -101,6 +100,16 @@ def test_network_policies_protect_builds_and_trials_and_admit_katib(
     assert selecting(policies, SUGGESTION, "Ingress") == selecting(policies, SUGGESTION, "Egress") == []
 
 
+def test_network_policies_connect_the_nodes_of_a_trial(policies: list[Object]) -> None:
+    assert can_call(policies, WORKER, ("sweeps", WORKER), 29500)
+    assert not can_call(policies, WORKER, ("sweeps", TRIAL), 29500)
+    assert not can_call(policies, WORKER, ("other", WORKER), 29500)
+    rules = [rule for spec in selecting(policies, WORKER, "Ingress") for rule in spec.get("ingress", [])]
+    callers = [peer for rule in rules for peer in rule["from"]]
+    assert [is_peer(peer, ("sweeps", WORKER)) for peer in callers] == [True]
+    assert not any(is_peer(peer, ("sweeps", TRIAL)) for peer in callers)
+
+
 def test_isolation_is_valid_and_one_line_of_the_documented_overlay(policies: list[Object]) -> None:
     for policy in policies:
         well_formed(policy)
@@ -109,5 +118,6 @@ def test_isolation_is_valid_and_one_line_of_the_documented_overlay(policies: lis
 
 
 def test_isolation_applies_to_another_trial_namespace_unchanged() -> None:
-    (alone,) = yaml.safe_load_all((DEPLOY / "isolation" / "trials.yaml").read_text())
-    assert "namespace" not in alone["metadata"]
+    alone = [*yaml.safe_load_all((DEPLOY / "isolation" / "trials.yaml").read_text())]
+    assert not any("namespace" in policy["metadata"] for policy in alone)
+    assert len(alone) == 2

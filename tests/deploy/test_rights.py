@@ -44,6 +44,7 @@ WITH_TRIALS = (
     "cancelled while running",
     "extended",
     "paused now, then resumed",
+    "several nodes, cancelled while running",
 )
 WITH_BUILDS = (*BUILDS, "two builds cancelled")
 Rights = dict[tuple[str, str], set[str]]

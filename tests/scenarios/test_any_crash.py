@@ -85,6 +85,12 @@ STORIES = {
         "image": True,
         "patient": True,
     },
+    "several nodes, cancelled while running": {
+        "sweep": {"request": replace(REQUEST, nodes=3)},
+        "acts": {Action.CANCEL: Phase.RUNNING},
+        "image": True,
+        "endless": "trainings",
+    },
     "held, then cancelled": {"crash": "unseen", "acts": {Action.CANCEL: Phase.HELD}, "image": True} | GATED,
 }
 ENDS = {

@@ -1,5 +1,6 @@
 """The data about a trial, from Katib, its pods, and the measured hours."""
 
+from dataclasses import replace
 from datetime import timedelta
 
 import pytest
@@ -29,9 +30,9 @@ def an_hour(pod="t1-abcde", **facts):
     return HourUse(hour=NOW, namespace="sweeps", pod=pod, **sums | facts)
 
 
-def one(trial=None, **sources):
+def one(trial=None, plan=PLAN, **sources):
     sweep = a_sweep(Phase.SUCCEEDED, submitted=True)
-    [found] = collect(sweep, PLAN, Sources(trials=[trial or a_trial()], **sources)).trials
+    [found] = collect(sweep, plan, Sources(trials=[trial or a_trial()], **sources)).trials
     return found
 
 
@@ -50,6 +51,15 @@ def test_collect_uses_measured_hours_for_deleted_pods():
     found = one(uses=[an_hour(), an_hour(used=0.0), an_hour("t2-abcde")], prices=prices)
     assert (found.node, found.gpu_model, found.gpu_hours, found.cost) == ("n9", "NVIDIA A100", 2.0, 5.0)
     assert found.utilization == pytest.approx(0.25)
+
+
+def test_collect_with_several_nodes_counts_those_whose_pods_are_deleted():
+    plan = replace(PLAN, gpus=8, nodes=4)
+    first = a_pod("t1-aaaaa", index=0, scheduled=NOW, began=NOW, ended=LATER)
+    third = a_pod("t1-bbbbb", index=2, scheduled=NOW, began=NOW, ended=NOW + timedelta(hours=1))
+    assert one(plan=plan, pods=[first, third]).gpu_hours == 2 * 4 * 8
+    uses = [an_hour(f"t1-{number}-abcde", allocated=8.0) for number in range(4)]
+    assert one(plan=plan, uses=uses).gpu_hours == 32
 
 
 def test_collect_without_data_is_unknown():

@@ -3,7 +3,7 @@
 import json
 
 from bot.results import run_tags
-from k8s.katib.spec import TRIAL_NAME
+from k8s.katib.training import TRIAL_NAME
 
 FACTS = {"sweep": "lr-otter", "owner": "ada", "owner_id": "U1", "team": "", "repository": "https://git/x"}
 

@@ -185,7 +185,7 @@ async def test_other_policies_are_rejected(store: Store, rule: Object) -> None:
 
 @pytest.mark.parametrize("requested", [{"parallelism": 2}, {"completions": 2}])
 async def test_unsupported_job_is_rejected(store: Store, requested: Object) -> None:
-    with pytest.raises(Refused, match="a Job of the local cluster has one pod"):
+    with pytest.raises(Refused, match="a Job of the local cluster has one pod, or up to 64"):
         store.create(job(**requested))
 
 

@@ -1,0 +1,61 @@
+"""Run one trial on several machines: an Indexed Job with one pod, a worker, on each. Pure.
+
+To Katib it is a Job like any other. Worker 0 is the first: its metrics and its success are the trial's, and
+all others find it by its hostname, which one headless Service per namespace resolves for all trials:
+https://kubernetes.io/docs/tasks/job/job-with-pod-to-pod-communication
+"""
+
+from k8s.objects import MANAGED_BY, Manifest, Ref
+from k8s.pods import INDEX_LABEL
+
+MULTI_LABEL = "sweepbot/multi"  # on the pods that the Service resolves
+SERVICE = "sweepbot-trials"
+PORT = 29500  # torchrun's default; each pod has its own address
+
+
+def job_fields(nodes: int) -> Manifest:
+    """Return the fields of the Job's spec that start and end all workers together.
+
+    `successPolicy` is enabled by default from Kubernetes 1.31 on; older servers drop it, and the trial then
+    waits for all workers. Without a podFailurePolicy, a disrupted worker fails the Job: a replacement can't
+    join a static rendezvous, and the others would keep their GPUs until a timeout.
+    """
+    return {
+        "completionMode": "Indexed",
+        "completions": nodes,
+        "parallelism": nodes,
+        "successPolicy": {"rules": [{"succeededIndexes": "0"}]},
+    }
+
+
+def rendezvous(trial: str, nodes: int, processes: int) -> list[Manifest]:
+    """Return torchrun's options as variables, which it reads with the prefix PET_.
+
+    `trial`: the name of the trial, or Katib's placeholder for it. `processes`: on each machine.
+    """
+    rank = {"fieldRef": {"fieldPath": f"metadata.labels['{INDEX_LABEL}']"}}
+    return [
+        {"name": "PET_NNODES", "value": str(nodes)},
+        {"name": "PET_NPROC_PER_NODE", "value": str(processes)},
+        {"name": "PET_NODE_RANK", "valueFrom": rank},
+        {"name": "PET_MASTER_ADDR", "value": f"{trial}-0.{SERVICE}"},
+        {"name": "PET_MASTER_PORT", "value": str(PORT)},
+    ]
+
+
+def service_ref(namespace: str) -> Ref:
+    return Ref("Service", namespace, SERVICE)
+
+
+def service(namespace: str) -> Manifest:
+    """Return the Service that resolves the workers of all trials in a namespace, also before they run."""
+    return {
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": {"name": SERVICE, "namespace": namespace, "labels": {MANAGED_BY: "sweepbot"}},
+        "spec": {
+            "clusterIP": "None",
+            "publishNotReadyAddresses": True,
+            "selector": {MULTI_LABEL: "true"},
+        },
+    }

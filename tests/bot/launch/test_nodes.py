@@ -1,0 +1,113 @@
+"""A request with several nodes per trial: its GPUs, its limits, and what it starts at a time."""
+
+from dataclasses import replace
+
+import pytest
+
+from bot.config.permissions import peak_gpus, size_denial
+from bot.config.policy import Launch, Limits, parse_config
+from bot.core.errors import UserError
+from bot.core.record import Phase
+from bot.launch.command_line import parse
+from bot.launch.describe import explain
+from bot.launch.form import Draft, form, options_of
+from bot.launch.plan import plan
+from bot.launch.preview import preview
+from bot.launch.queueing import Queueing, one_at_a_time
+from bot.lifecycle.observation import Observation
+from bot.lifecycle.required_changes import required_changes
+from tests.bot.factories import CONFIG, NOW, ORDER, OWNER, PLAN, REQUEST, SETTINGS, SPACE, a_sweep
+from tests.bot.launch.test_capacity import POOL, PROFILES, node, refusal
+
+MULTI = replace(REQUEST, gpus=8, nodes=4)
+MULTI_PLAN = plan(replace(ORDER, request=MULTI), SETTINGS)
+
+
+def test_parse_reads_nodes_up_to_the_limit():
+    assert parse("branch=main space=lr nodes=4", CONFIG).nodes == 4
+    assert parse("branch=main space=lr", CONFIG).nodes == 1
+    with pytest.raises(UserError, match="nodes= can be at most 2 on this cluster"):
+        parse("branch=main space=lr nodes=3", replace(CONFIG, limits=Limits(nodes_per_trial=2)))
+    with pytest.raises(UserError, match="nodes= must be a whole number from 1 to 8"):
+        parse("branch=main space=lr nodes=0", CONFIG)
+
+
+def test_plan_counts_the_gpus_of_all_nodes():
+    assert (MULTI_PLAN.trial_gpus, MULTI_PLAN.size) == (32, "4 nodes × 8 GPUs")
+    assert peak_gpus(MULTI_PLAN) == 64
+    assert (PLAN.trial_gpus, PLAN.size) == (1, "1 GPU")
+
+
+def test_size_denial_names_nodes():
+    config = replace(CONFIG, launch=Launch(gpus=32))
+    assert size_denial(OWNER, MULTI_PLAN, config).startswith(
+        "This sweep needs 64 GPUs (2 parallel × 4 nodes × 8); the limit is 32 per sweep. Lower parallel=, "
+        "nodes=, or gpus=,"
+    )
+
+
+def test_one_at_a_time_without_a_queue_sets_parallel_and_says_why():
+    space = one_at_a_time(SPACE, MULTI, Queueing())
+    assert space.parallel == 1
+    [note] = space.notes
+    assert note == (
+        "nodes=4: one trial runs at a time, because two half-started trials could wait for each other's "
+        "nodes. Use a queue, or set parallel= to run several."
+    )
+
+
+@pytest.mark.parametrize(
+    ("request_", "place"),
+    [
+        (REQUEST, Queueing()),
+        (MULTI, Queueing(queue="research")),
+        (replace(MULTI, parallel=2), Queueing()),
+    ],
+)
+def test_one_at_a_time_keeps_what_starts_together_or_was_set(request_, place):
+    assert one_at_a_time(SPACE, request_, place) == SPACE
+
+
+def test_capacity_refusal_counts_the_nodes_that_fit():
+    two = (node(8, cpu="190", memory="1900Gi"), node(8, cpu="190", memory="1900Gi", name="gpu-2"))
+    assert refusal("profile=8xh100 nodes=2", *two) == ""
+    assert refusal("profile=8xh100 nodes=4", *two) == (
+        "profile=8xh100 nodes=4 can't run on this cluster: each node of a trial requests 8 GPUs, 128 CPUs, "
+        "and 1.562 TiB of memory, and only 2 machines have that. *Fix:* Use nodes=2."
+    )
+    assert "only one machine has that. *Fix:* Remove nodes=." in refusal("profile=8xh100 nodes=2", two[0])
+    assert refusal("profile=8xh100 nodes=2", node()).startswith(
+        "profile=8xh100 can't run on this cluster: each node of a trial requests 8 GPUs"
+    )
+    pool = parse_config(PROFILES + POOL, "c.yaml")
+    assert refusal("profile=1xh100 nodes=4", config=pool) == ""
+
+
+def test_preview_shows_nodes_and_their_gpus():
+    shown = str(preview(Draft(channel="C1"), MULTI, MULTI_PLAN, CONFIG, free=8))
+    assert "64 (2 trials × 4 nodes × 8); 8 free now" in shown
+    assert "128 per hour of trial time" in shown
+
+
+def test_explain_counts_the_gpus_of_all_nodes():
+    assert "Up to 64 GPU-hours: 4 nodes × 8 GPUs per trial" in explain(
+        replace(SPACE, trial_hours=0.5), 8, nodes=4
+    )
+
+
+def test_form_has_nodes_where_several_are_allowed():
+    draft = Draft(options=options_of(MULTI), channel="C1")
+    blocks = {b["block_id"]: b for b in form(draft, CONFIG)["blocks"] if b["type"] == "input"}
+    assert blocks["nodes"]["element"]["initial_value"] == "4"
+    one = replace(CONFIG, limits=Limits(nodes_per_trial=1))
+    assert "nodes" not in {b.get("block_id") for b in form(draft, one)["blocks"]}
+
+
+def test_submission_creates_the_service_before_the_experiment():
+    sweep = a_sweep(Phase.PENDING, plan=MULTI_PLAN, image="registry/x@sha256:1")
+    assert [each["kind"] for each in required_changes(sweep, Observation(), NOW).create] == [
+        "Service",
+        "Experiment",
+    ]
+    single = replace(sweep, plan=PLAN)
+    assert [each["kind"] for each in required_changes(single, Observation(), NOW).create] == ["Experiment"]
