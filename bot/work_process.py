@@ -24,6 +24,7 @@ from bot.core.work_item import ItemKind
 from bot.digests.post import Digests, ReadSchedules
 from bot.digests.schedule import Schedule
 from bot.doctor import checks
+from bot.elastic.controller import ElasticController
 from bot.environments import idle_job
 from bot.environments.idle_job import IdleJob
 from bot.environments.informer import EnvironmentInformer
@@ -98,7 +99,7 @@ async def workers(process: Process) -> None:
         log.info("working in namespace %s", settings.k8s_namespace)
         environments = EnvironmentInformer(clients)
         tasks = [informer.run(), environments.run(), collector.run(), schedule.run()]
-        tasks += [setups.follow(), report.follow()]
+        tasks += [setups.follow(), report.follow(), ElasticController(process.redis, clients).run()]
         await _work(_run_worker(worker, setups, informer, process.stop), tasks, process.stop)
 
 

@@ -50,6 +50,23 @@ FOR_GPU_USE = {
     ("", "pods/proxy"): ("get",),  # of dcgm-exporter
 }
 
+# In all namespaces, from deploy/elastic: what the scheduler counts.
+FOR_ELASTIC = {
+    ("", "nodes"): ("list",),
+    ("", "pods"): ("list", "watch"),
+    ("scheduling.k8s.io", "priorityclasses"): ("get",),
+}
+
+# In the namespace of an elastic Deployment, from deploy/elastic: the first two for named Deployments only.
+FOR_ELASTIC_DEPLOYMENT = {
+    ("apps", "deployments"): ("get",),
+    ("apps", "deployments/scale"): ("patch",),
+    ("", "pods"): ("patch",),  # their pod-deletion-cost
+    ("autoscaling", "horizontalpodautoscalers"): ("list",),  # this and the next two: the doctor
+    ("keda.sh", "scaledobjects"): ("list",),
+    ("policy", "poddisruptionbudgets"): ("list",),
+}
+
 # In the namespace of environments, from deploy/environments. Secrets can't be read: a login is computed.
 FOR_ENVIRONMENTS = {
     ("", "events"): ("list",),

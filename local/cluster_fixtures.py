@@ -18,7 +18,9 @@ MANIFESTS = Path(__file__).with_suffix(".yaml")
 
 def install(store: Store, nodes: Iterable[str]) -> None:
     for obj in manifests.read(MANIFESTS):
-        store.create(obj)
+        made = store.create(obj)
+        if obj["kind"] == "Deployment":
+            store.set_status(made, obj["status"])
     for plugin in store.list("DaemonSet"):
         name, place, pod = (
             plugin["metadata"]["name"],

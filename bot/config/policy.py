@@ -7,6 +7,7 @@ from pathlib import Path
 
 from bot.config.allowed import Allowed, read_allowed
 from bot.config.digest_times import DigestSchedule, read_digests
+from bot.config.elastic import ElasticDeployment, read_elastic
 from bot.config.environments import EnvironmentConfig, read_environments
 from bot.config.idle_thresholds import read_watch
 from bot.config.keys import NAMESPACE_NAME, OBJECT_NAME
@@ -118,6 +119,7 @@ class Config:
     allowed: Allowed = field(default_factory=Allowed)  # what space files can add to pods
     namespaces: tuple[str, ...] = ()  # for trials, in addition to K8S_NAMESPACE
     environments: EnvironmentConfig | None = None  # None: there are none
+    elastic: tuple[ElasticDeployment, ...] = ()  # Deployments whose replicas follow free GPUs
     channel_repos: Mapping[str, str] = field(default_factory=dict)  # by channel id, from /sweep setup
     channel_namespaces: Mapping[str, str] = field(default_factory=dict)  # as above
 
@@ -164,6 +166,7 @@ def parse_config(text: str, file: str) -> Config:
         allowed=read_allowed(keys, [team.name for team in teams]),
         namespaces=tuple(_namespace(item) for item in entries(keys.get("namespaces"))),
         environments=read_environments(keys.get("environments")),
+        elastic=read_elastic(keys.get("elastic")),
     )
     _check_team_namespaces(keys.get("teams"), config)
     root.check()

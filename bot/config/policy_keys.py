@@ -4,6 +4,7 @@ import re
 
 from bot.config.allowed import NAME, OUTPUT_KEYS, SECRET_KEYS, VARIABLE, VOLUME_NAME_KEYS
 from bot.config.digest_times import DIGEST_KEYS
+from bot.config.elastic import ELASTIC_KEYS
 from bot.config.environment_keys import ENVIRONMENT_KEYS
 from bot.config.idle_thresholds import THRESHOLD_KEYS
 from bot.config.keys import (
@@ -329,5 +330,12 @@ KEYS: Keys = {
         type=MAPPING,
         default="none",
         keys=ENVIRONMENT_KEYS,
+    ),
+    "elastic": Key(
+        meaning="Deployments whose replicas follow free GPUs ([details](elastic.md)).",
+        type=LIST,
+        default="none",
+        example="[{namespace: serving, deployment: llm, gpus: 2, max: 6, channel: C012ABC}]",
+        keys=ELASTIC_KEYS,
     ),
 }

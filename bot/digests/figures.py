@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from datetime import date, datetime
 
 from bot.config.digest_times import DigestSchedule
+from bot.config.elastic import ElasticDeployment, is_elastic
 from bot.config.teams import Price, price_of, prices_for
 from bot.gpus.models import HOUR, MIN_COVERAGE, Hour, HourUse
 from bot.gpus.overrequest import Overrequest, find_overrequests
@@ -58,6 +59,7 @@ class Figures:
     day: date
     total: Sums
     environments: Sums = field(default_factory=Sums)  # part of the total: research environments
+    elastic: Sums = field(default_factory=Sums)  # part of the total: replicas that follow free GPUs
     capacity: float
     free: float
     unhealthy: float
@@ -88,6 +90,7 @@ def figures(
     week: Totals,
     prices: tuple[Price, ...],
     environments: str = "",
+    elastic: tuple[ElasticDeployment, ...] = (),
 ) -> Figures:
     """Return the figures of `day`.
 
@@ -95,6 +98,7 @@ def figures(
 
     Args:
         environments: the namespace of research environments; "" if there is none.
+        elastic: the Deployments whose replicas have their own line.
     """
     known = tuple(hours)
     uses = tuple(use for hour in known for use in hour.uses if schedule.team in ("", use.team))
@@ -108,6 +112,7 @@ def figures(
         day=day,
         total=_sum(sums, prices),
         environments=_sum([use for use in sums if environments and use.namespace == environments], prices),
+        elastic=_sum([use for use in uses if is_elastic(elastic, use.namespace, use.pod)], prices),
         capacity=sum(each.capacity for each in capacities),
         free=sum(each.free for each in capacities),
         unhealthy=sum(each.unhealthy for each in capacities),

@@ -127,9 +127,13 @@ def _sums(figures: Figures) -> str:
         f"free {hours(figures.free)}",
         f"unhealthy {hours(figures.unhealthy)}",
     ]
-    if (part := figures.environments).allocated:
-        used = percent(part.used, part.allocated)
-        parts.append(f"research environments {hours(part.allocated)} ({used} used, {hours(part.idle)} idle)")
+    for name, part in (
+        ("research environments", figures.environments),
+        ("elastic replicas", figures.elastic),
+    ):
+        if part.allocated:
+            used = percent(part.used, part.allocated)
+            parts.append(f"{name} {hours(part.allocated)} ({used} used, {hours(part.idle)} idle)")
     return "  ·  ".join(parts)
 
 

@@ -211,7 +211,8 @@ class Digests:
         )
         config = self._clients.config
         place = config.environments.namespace if config.environments else ""
-        found = await asyncio.to_thread(figures, schedule, day, hours, week, config.prices, place)
+        where = place, config.elastic
+        found = await asyncio.to_thread(figures, schedule, day, hours, week, config.prices, *where)
         groups = [one.group for one in found.overrequests if one.ram]
         peaks = await self._hours.ram_peaks(begin - WEEK, begin, groups)
         return replace(found, overrequests=with_past_peaks(found.overrequests, peaks))

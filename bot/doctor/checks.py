@@ -19,6 +19,7 @@ from bot.config.settings import Settings
 from bot.core.work_item import DOCTOR
 from bot.doctor import probe_cluster, probe_services
 from bot.doctor.findings import Finding, as_mrkdwn, broken, ok, warning
+from bot.doctor.probe_elastic import elastic
 from bot.doctor.probe_environments import environments
 from bot.doctor.probe_services import Installation, Resolve, Resolver
 from bot.doctor.profiles import profiles
@@ -88,6 +89,7 @@ async def _cluster(settings: Settings, config: Config) -> Findings:
         checks.append(checked("GPU use", gpu_use))
         checks.append(checked("profiles", profiles(cluster, config)))
         checks.append(checked("environments", environments(cluster, settings, config)))
+        checks.append(checked("elastic", elastic(cluster, config)))
         checks.append(checked("Kueue", queues(cluster, settings, config)))
         more = all_namespaces(namespace, config)[1:]
         checks += [

@@ -37,7 +37,7 @@ def permissions(namespace: str, answers: Mapping[str, bool], fix: str) -> Findin
         answers: "verb resource" -> is the bot allowed to do that.
         fix: the command that grants all of them.
     """
-    check = f"RBAC in {namespace}"
+    check = f"RBAC in {namespace or 'all namespaces'}"
     if denied := [permission for permission, allowed in answers.items() if not allowed]:
         return broken(check, f"missing {', '.join(denied)}", fix)
     return ok(check, f"{len(answers)} of {len(answers)} granted")

@@ -23,9 +23,12 @@ async def _permissions(cluster: KubernetesClient, namespace: str) -> list[Findin
     return [await granted(cluster, namespace, FOR_RECORDS, "kubectl apply -f deploy/base/rights.yaml")]
 
 
-async def granted(cluster: KubernetesClient, namespace: str, wanted: Permissions, fix: str) -> Finding:
+async def granted(
+    cluster: KubernetesClient, namespace: str, wanted: Permissions, fix: str, *, name: str = ""
+) -> Finding:
+    """Probe permissions in a namespace, or in all for ""; with a name, those for objects of that name."""
     each = [(*resource, verb) for resource, verbs in wanted.items() for verb in verbs]
-    allowed = await asyncio.gather(*(_allowed(cluster, namespace, *one) for one in each))
+    allowed = await asyncio.gather(*(_allowed(cluster, namespace, *one, name=name) for one in each))
     names = [f"{verb} {resource}" for _, resource, verb in each]
     return evaluate.permissions(namespace, dict(zip(names, allowed, strict=True)), fix)
 
@@ -49,9 +52,12 @@ async def build_namespace(cluster: KubernetesClient, namespace: str) -> list[Fin
     ]
 
 
-async def _allowed(cluster: KubernetesClient, namespace: str, group: str, resource: str, verb: str) -> bool:
+async def _allowed(
+    cluster: KubernetesClient, namespace: str, group: str, resource: str, verb: str, name: str = ""
+) -> bool:
     kind, _, sub = resource.partition("/")
     attributes = {"namespace": namespace, "verb": verb, "group": group, "resource": kind, "subresource": sub}
+    attributes |= {"name": name} if name else {}
     review = {"apiVersion": "authorization.k8s.io/v1", "kind": "SelfSubjectAccessReview", "metadata": {}}
     answer = await cluster.create({**review, "spec": {"resourceAttributes": attributes}})
     return bool(answer["status"]["allowed"])

@@ -12,6 +12,7 @@ from datetime import datetime, timedelta
 from functools import partial
 
 from bot.clients import Clients
+from bot.config.elastic import is_elastic
 from bot.core.commands import Action
 from bot.core.record import Phase, SweepRecord
 from bot.core.thresholds import IdleThresholds
@@ -131,13 +132,14 @@ class IdleMonitor:
                 await self.clients.store.add_busy_trial(each.name)
 
     async def _measure(self, window: timedelta) -> dict[str, GpuAllocation]:
-        """Return all allocations but those of environments, which have their own warnings."""
-        environments = self.clients.config.environments
+        """Return all allocations but elastic replicas, and environments, which have their own warnings."""
+        environments, elastic = self.clients.config.environments, self.clients.config.elastic
         found = allocations(await self.source.pods(window))
         return {
             key: each
             for key, each in found.items()
-            if environments is None or each.namespace != environments.namespace
+            if (environments is None or each.namespace != environments.namespace)
+            and not is_elastic(elastic, each.namespace, each.name)
         }
 
     def _assessment(

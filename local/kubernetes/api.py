@@ -13,7 +13,7 @@ from pathlib import Path
 import yaml
 from aiohttp import web
 
-from local.kubernetes import rbac, requests
+from local.kubernetes import rbac, requests, scale
 from local.kubernetes.discovery import discovered
 from local.kubernetes.kinds import Object, Refused, bad_request, not_found, refusal
 from local.kubernetes.pagination import Pages
@@ -98,6 +98,7 @@ class ApiServer:
             "POST list": self._create,
             "PATCH object": self._patch,
             "PATCH status": self._patch,
+            "PATCH scale": self._patch_scale,
             "DELETE object": self._delete,
         }
         if "dryRun" in request.query:
@@ -151,6 +152,9 @@ class ApiServer:
     async def _patch(self, target: Target, request: web.Request) -> web.Response:
         patch = await requests.patch(request)
         return _respond(self.store.patch(*target.place, patch, subresource=target.subresource or None))
+
+    async def _patch_scale(self, target: Target, request: web.Request) -> web.Response:
+        return _respond(scale.patch(self.store, *target.place, await requests.patch(request)))
 
     async def _delete(self, target: Target, request: web.Request) -> web.Response:
         options, warnings = await requests.deletion(target.kind, request)

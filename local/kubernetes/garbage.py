@@ -15,6 +15,7 @@ OWNED = (
     "ConfigMap",
     "Secret",
     "StatefulSet",
+    "ReplicaSet",
     "Service",
     "Ingress",
 )

@@ -82,7 +82,12 @@ _ALL = (
     Kind("RuntimeClass", "runtimeclasses", "node.k8s.io", namespaced=False),
     Kind("StorageClass", "storageclasses", "storage.k8s.io", namespaced=False),
     Kind("DaemonSet", "daemonsets", "apps"),
-    Kind("Deployment", "deployments", "apps"),
+    *(
+        Kind(name, f"{name.lower()}s", "apps", has_status=True, has_generation=True)
+        for name in ("Deployment", "ReplicaSet")
+    ),
+    Kind("PodDisruptionBudget", "poddisruptionbudgets", "policy"),
+    Kind("HorizontalPodAutoscaler", "horizontalpodautoscalers", "autoscaling", "v2"),
     Kind("EndpointSlice", "endpointslices", "discovery.k8s.io"),
     Kind("CustomResourceDefinition", "customresourcedefinitions", "apiextensions.k8s.io", namespaced=False),
     *(

@@ -1,12 +1,13 @@
-"""The scheduler: assign pods to nodes by devices, labels, and taints.
+"""The scheduler: assign pods to nodes by devices, labels, and taints; preempt those of a lower priority.
 
-CPU and memory aren't counted. Of several nodes that fit, the one with the most pods that the pod prefers to
-be near wins, then the first.
+CPU and memory aren't counted. Pods of a higher priority come first, then older ones. Of several nodes that
+fit, the one with the most pods that the pod prefers to be near wins, then the first.
 """
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
+from local.kubernetes import preemption
 from local.kubernetes.kinds import Object, timestamp
 from local.kubernetes.store import Store
 
@@ -16,7 +17,7 @@ OTHER_NODES = "node(s) didn't match Pod's node affinity/selector"
 
 
 async def run(store: Store) -> None:
-    """Bind pods in order of creation, as GPUs are released, until cancelled."""
+    """Bind pods as GPUs are released, until cancelled."""
     queue: dict[str, None] = {}
     async for type_, obj in store.subscribe("Pod", "Node"):
         if type_ == "DELETED":
@@ -24,7 +25,7 @@ async def run(store: Store) -> None:
         elif type_ == "ADDED" and obj["kind"] == "Pod":
             queue[obj["metadata"]["uid"]] = None
         waiting = {pod["metadata"]["uid"]: pod for pod in store.peek("Pod") if _is_waiting(pod)}
-        for uid in [uid for uid in queue if uid in waiting]:
+        for uid in sorted((uid for uid in queue if uid in waiting), key=lambda uid: -_priority(waiting[uid])):
             _place(store, waiting[uid])
 
 
@@ -52,7 +53,8 @@ def _place(store: Store, pod: Object) -> None:
         else:
             fitting.append(node)
     if not fitting:
-        return _report_unschedulable(store, pod, reasons, hopeless)
+        chosen = preemption.choose(*_rivals(store, pod))
+        return _report_unschedulable(store, pod, reasons, hopeless, chosen)
     node = max(fitting, key=lambda each: _preference(store, pod, each["metadata"]["name"]))
     store.patch("Pod", namespace, name, {"spec": {"nodeName": node["metadata"]["name"]}})
     _set_scheduled(store, pod, {"status": "True"})
@@ -60,28 +62,52 @@ def _place(store: Store, pod: Object) -> None:
     return store.record_event(pod, "Normal", "Scheduled", text, "default-scheduler")
 
 
-def _report_unschedulable(store: Store, pod: Object, reasons: Counter[str], hopeless: int) -> None:
+def _rivals(store: Store, pod: Object) -> tuple[Object, dict[str, list[Object]], preemption.Fits]:
+    """Return the pod, what lives on each node where it can run, and whether it would fit without some."""
+    nodes = {each["metadata"]["name"]: each for each in store.list("Node") if not _excluded(pod, each)}
+
+    def fits(node: str, without: list[Object]) -> bool:
+        return not _short_of(store, pod, nodes[node], {each["metadata"]["uid"] for each in without})
+
+    return pod, {name: list(_living_on(store, name)) for name in nodes}, fits
+
+
+def _report_unschedulable(
+    store: Store, pod: Object, reasons: Counter[str], hopeless: int, chosen: tuple[str, list[Object]] | None
+) -> None:
     """Set the condition and the event with the scheduler's message, once for each new reason."""
     total = reasons.total()
     prefix = f"0/{total} nodes are available: "
-    preemption = {
+    outlook = {
         "No preemption victims found for incoming pod": total - hopeless,
         "Preemption is not helpful for scheduling": hopeless,
     }
-    text = f"{prefix}{_listed(reasons)}. preemption: {prefix}{_listed(preemption)}."
+    text = f"{prefix}{_listed(reasons)}. preemption: {prefix}{_listed(outlook)}."
+    if waits_for := preemption.ineligible(store, pod):
+        text, chosen = f"{prefix}{_listed(reasons)}. preemption: {waits_for}", None
     fields = [condition.get("message") for condition in pod["status"].get("conditions", [])]
-    if text not in fields:
-        _set_scheduled(store, pod, {"status": "False", "reason": "Unschedulable", "message": text})
+    nominated = {"nominatedNodeName": chosen[0]} if chosen else {}
+    if text not in fields or nominated:
+        condition = {"status": "False", "reason": "Unschedulable", "message": text}
+        _set_scheduled(store, pod, condition, nominated)
         store.record_event(pod, "Warning", "FailedScheduling", text, "default-scheduler")
+    if chosen:
+        preemption.evict(store, pod, *chosen)
 
 
 def _listed(counts: dict[str, int]) -> str:
     return ", ".join(sorted(f"{count} {reason}" for reason, count in counts.items() if count))
 
 
-def _set_scheduled(store: Store, pod: Object, fields: Object) -> None:
+def _set_scheduled(store: Store, pod: Object, fields: Object, more: Object | None = None) -> None:
     condition = {"type": "PodScheduled", "lastProbeTime": None, "lastTransitionTime": timestamp()} | fields
-    store.set_status(pod, {"phase": "Pending", "conditions": [condition]})
+    kept = {"nominatedNodeName": node} if (node := pod["status"].get("nominatedNodeName")) else {}
+    store.set_status(pod, {"phase": "Pending", "conditions": [condition], **kept, **(more or {})})
+
+
+def _priority(pod: Object) -> int:
+    priority: int = pod["spec"].get("priority", 0)
+    return priority
 
 
 def _excluded(pod: Object, node: Object) -> str:
@@ -140,17 +166,32 @@ def _devices(pod: Object) -> Counter[str]:
     return +found
 
 
-def _short_of(store: Store, pod: Object, node: Object) -> str:
-    """Return a device of which the node has too few free ones."""
+def _short_of(store: Store, pod: Object, node: Object, without: Collection[str] = ()) -> str:
+    """Return a device of which the node has too few free ones.
+
+    Pods of at least the same priority for which others are preempted there count as if they ran.
+    """
     used: Counter[str] = Counter()
-    for each in _living_on(store, node["metadata"]["name"]):
-        used += _devices(each)
+    here = [*_living_on(store, node["metadata"]["name"]), *_nominated(store, pod, node["metadata"]["name"])]
+    for each in here:
+        used += _devices(each) if each["metadata"]["uid"] not in without else Counter()
     needed = _devices(pod)
     return next((name for name in needed if needed[name] > _allocatable(node, name) - used[name]), "")
 
 
 def _allocatable(node: Object, name: str) -> int:
     return int(node["status"]["allocatable"].get(name, 0))
+
+
+def _nominated(store: Store, pod: Object, node: str) -> Iterator[Object]:
+    for other in store.peek("Pod"):
+        there = _is_waiting(other) and other["status"].get("nominatedNodeName") == node
+        if (
+            there
+            and other["metadata"]["uid"] != pod["metadata"]["uid"]
+            and _priority(other) >= _priority(pod)
+        ):
+            yield other
 
 
 def _living_on(store: Store, node: str) -> Iterator[Object]:

@@ -13,7 +13,7 @@ from kubernetes.aio.client import models
 
 from local.kubernetes.kinds import Kind, Object, Refused, bad_request, clone
 
-MODELS = {"Event": "CoreV1Event"}
+MODELS = {"Event": "CoreV1Event", "HorizontalPodAutoscaler": "V2HorizontalPodAutoscaler"}
 GO = {"str": "string", "bytes": "string", "datetime": "string", "bool": "bool", "float": "float64"}
 JSON = {
     str: "string",

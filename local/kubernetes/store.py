@@ -12,7 +12,7 @@ from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import NamedTuple
 
-from local.kubernetes import quota, validation
+from local.kubernetes import priorities, quota, validation
 from local.kubernetes.kinds import (
     KINDS,
     QUEUES,
@@ -103,6 +103,8 @@ class Store:
         new["metadata"] |= {"uid": str(uuid.uuid4()), "creationTimestamp": timestamp()}
         if kind.has_generation:
             new["metadata"]["generation"] = 1
+        if kind.name == "Pod":
+            priorities.admit(new, self.peek("PriorityClass"))
         validation.complete(kind, new)
         validation.check_new(kind, new)
         if there := self._objects[kind.name].get(place(new)):

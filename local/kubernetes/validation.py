@@ -2,7 +2,7 @@
 
 import base64
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from local.kubernetes.indexed_jobs import MAX_INDEXES
 from local.kubernetes.kinds import Cause, Kind, Object, bad_request, invalid
@@ -28,6 +28,7 @@ NOT_QUALIFIED = (
 )
 MAX_ANNOTATIONS = 256 * 1024
 MAX_DATA = 1024 * 1024
+REPLICATED = ("Deployment", "ReplicaSet")
 SCALED = ("replicas", "template", "updateStrategy", "revisionHistoryLimit")  # what an update can change
 COUNTS = ("parallelism", "completions", "activeDeadlineSeconds", "backoffLimit", "ttlSecondsAfterFinished")
 
@@ -52,6 +53,8 @@ def complete(kind: Kind, obj: Object) -> None:
         obj["status"] = {}
     elif kind.name == "StatefulSet":
         obj["status"] = {"replicas": 0}
+    elif kind.name in REPLICATED:
+        obj["status"] = {}
     elif kind.name == "PersistentVolumeClaim":
         obj["status"] = {"phase": "Pending"}
 
@@ -83,6 +86,8 @@ def _default(kind: Kind, obj: Object) -> None:
         complete_pod(obj.setdefault("spec", {}))
     if kind.name == "StatefulSet":
         _complete_stateful_set(obj)
+    if kind.name in REPLICATED:
+        _complete_replicated(obj)
     if kind.name == "Job":
         given = obj.get("spec", {})
         replaces = "Failed" if "podFailurePolicy" in given else "TerminatingOrFailed"
@@ -97,6 +102,18 @@ def _complete_stateful_set(obj: Object) -> None:
     template = spec.setdefault("template", {})
     template.setdefault("metadata", {}).setdefault("labels", {})
     complete_pod_spec(template.setdefault("spec", {}))
+
+
+def _complete_replicated(obj: Object) -> None:
+    spec = obj["spec"] = {"replicas": 1, **obj.get("spec", {})}
+    template = spec.setdefault("template", {})
+    template.setdefault("metadata", {}).setdefault("labels", {})
+    complete_pod_spec(template.setdefault("spec", {}))
+    if obj["kind"] == "Deployment":
+        half = {"maxSurge": "25%", "maxUnavailable": "25%"}
+        strategy = spec.setdefault("strategy", {})
+        if strategy.setdefault("type", "RollingUpdate") == "RollingUpdate":
+            strategy["rollingUpdate"] = half | strategy.get("rollingUpdate", {})
 
 
 def _select_own_pods(meta: Object, spec: Object) -> None:
@@ -167,6 +184,14 @@ def _content(kind: Kind, obj: Object) -> Iterator[Cause]:
         yield from _indexes(obj["metadata"], obj["spec"])
     if kind.name == "StatefulSet":
         yield from _stateful_set(obj["spec"])
+    if kind.name in REPLICATED:
+        yield from _replicated(obj["spec"])
+
+
+def _replicated(spec: Object) -> Iterator[Cause]:
+    if spec["replicas"] < 0:
+        yield Cause.value("spec.replicas", spec["replicas"], "must be greater than or equal to 0")
+    yield from _pods_of_template(spec)
 
 
 def _job(spec: Object) -> Iterator[Cause]:
@@ -206,9 +231,16 @@ def _indexes(meta: Object, spec: Object) -> Iterator[Cause]:
 
 
 def _stateful_set(spec: Object) -> Iterator[Cause]:
+    claims = [{"name": each["metadata"]["name"]} for each in spec.get("volumeClaimTemplates", [])]
+    yield from _pods_of_template(spec, claims)
+    if not 0 <= spec["replicas"] <= 1:
+        text = "Forbidden: a StatefulSet of the local cluster has up to one pod"
+        yield Cause("spec.replicas", text, "FieldValueForbidden")
+
+
+def _pods_of_template(spec: Object, claims: Sequence[Object] = ()) -> Iterator[Cause]:
     labels, pod = spec["template"]["metadata"]["labels"], spec["template"]["spec"]
     yield from _labels("spec.template.labels", labels)
-    claims = [{"name": each["metadata"]["name"]} for each in spec.get("volumeClaimTemplates", [])]
     with_claims = {**pod, "volumes": [*pod.get("volumes", []), *claims]}
     yield from check_containers("spec.template.spec", with_claims)
     wanted = spec.get("selector", {}).get("matchLabels", {})
@@ -218,9 +250,6 @@ def _stateful_set(spec: Object) -> Iterator[Cause]:
     if pod["restartPolicy"] != "Always":
         text = f'Unsupported value: "{pod["restartPolicy"]}": supported values: "Always"'
         yield Cause("spec.template.spec.restartPolicy", text, "FieldValueNotSupported")
-    if not 0 <= spec["replicas"] <= 1:
-        text = "Forbidden: a StatefulSet of the local cluster has up to one pod"
-        yield Cause("spec.replicas", text, "FieldValueForbidden")
 
 
 def _changed(kind: Kind, old: Object, new: Object) -> Iterator[Cause]:
@@ -237,6 +266,9 @@ def _changed(kind: Kind, old: Object, new: Object) -> Iterator[Cause]:
             "and 'minReadySeconds' are forbidden"
         )
         yield Cause("spec", text, "FieldValueForbidden")
+    if kind.name in REPLICATED and (was["template"], was["selector"]) != (now["template"], now["selector"]):
+        text = f"Forbidden: the local cluster changes no template and selector of a {kind.name}"
+        yield Cause("spec.template", text, "FieldValueForbidden")
     if kind.name in ("Pod", "Job") and now not in (was, bound):
         text = f"Forbidden: the local cluster changes no spec of a {kind.name}"
         yield Cause("spec", text, "FieldValueForbidden")

@@ -8,6 +8,7 @@ from bot.results.run_writer import Completion, MainRun, MlflowUnavailableError
 from bot.results.tracking_api import TrackingError
 from bot.slack.client import NotInChannelError
 from k8s.errors import ApiError
+from local.kubernetes import scale
 from local.kubernetes import store as kubernetes
 from local.kubernetes.kinds import Refused
 from local.kubernetes.selectors import matcher
@@ -43,13 +44,14 @@ class DirectCluster:
         yield await self.list(kind, namespace, labels=labels), str(self.store.version)
 
     async def watch(self, kind, namespace, *, labels, since, on_open, **_):
-        changes, wanted = self.store.follow(int(since)), dict([labels.split("=", 1)])
+        changes = self.store.follow(int(since))
+        wanted = dict([labels.split("=", 1)]) if labels else {}
         try:
             on_open()
             while True:
                 change = await changes.get()
                 meta = change.object["metadata"]
-                if (change.object["kind"], meta.get("namespace")) != (kind, namespace):
+                if change.object["kind"] != kind or namespace not in ("", meta.get("namespace")):
                     continue
                 if wanted.items() <= meta.get("labels", {}).items():
                     yield change.type, change.object
@@ -64,6 +66,8 @@ class DirectCluster:
 
     async def merge(self, ref, patch, *, subresource=""):
         where = (ref.kind, ref.namespace, ref.name)
+        if subresource == "scale":
+            return self._refusable(scale.patch, self.store, *where, patch)
         return self._refusable(self.store.patch, *where, patch, subresource=subresource or None)
 
     async def delete(self, ref, *, uid=None):

@@ -67,7 +67,8 @@ async def no_crd(here):
 
 
 async def mysql_killed_by_its_probe(here):
-    here.change("Deployment", "katib-mysql", {"status": {"readyReplicas": None}}, "kubeflow")
+    unready = {"status": {"readyReplicas": None}}
+    here.change("Deployment", "katib-mysql", unready, "kubeflow", subresource="status")
 
 
 async def webhook_without_backend(here):

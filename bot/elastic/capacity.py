@@ -1,0 +1,188 @@
+"""Compute how many replicas fit into free GPUs, and which other pods wait for the GPUs of replicas. Pure.
+
+A pod that terminates still holds its GPUs. A pod that waits with a nominated node already has its victims, so
+its demand counts on that node only.
+"""
+
+import json
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field
+
+from k8s.objects import Manifest
+from k8s.scheduling import OpenNode, ScheduledPod, Sizes, can_run, gpu_count, placement, pod_needs
+
+
+@dataclass(frozen=True, kw_only=True)
+class Replica:
+    """What the scheduler has to find for one replica."""
+
+    namespace: str
+    deployment: str
+    priority: int
+    needs: Sizes
+    placement: Manifest = field(default_factory=dict)
+
+    @property
+    def gpus(self) -> int:
+        return gpu_count(self.needs)
+
+    def owns(self, pod: ScheduledPod) -> bool:
+        return (pod.namespace, pod.deployment) == (self.namespace, self.deployment)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Supply:
+    """The cluster as one Deployment sees it, in replicas."""
+
+    running: int = 0  # with a node, and not terminating
+    ready: int = 0
+    free: int = 0  # more that fit now
+    coming: int = 0  # more that fit once the pods that terminate are gone
+    pressing: tuple[ScheduledPod, ...] = ()  # wait for GPUs of replicas that don't terminate yet
+    nominated: tuple[ScheduledPod, ...] = ()  # the scheduler preempts others for them
+    victims: tuple[ScheduledPod, ...] = ()  # replicas that must go for pods that can't preempt
+
+    @property
+    def pressure(self) -> bool:
+        return bool(self.pressing or self.nominated)
+
+
+def read_replica(deployment: Manifest, priority: int) -> Replica:
+    """Return what the Deployment's template requests. Raises ValueError for an unreadable size."""
+    spec, meta = deployment["spec"]["template"]["spec"], deployment["metadata"]
+    return Replica(
+        namespace=meta["namespace"],
+        deployment=meta["name"],
+        priority=priority,
+        needs=pod_needs(spec),
+        placement=placement(spec),
+    )
+
+
+def supply(replica: Replica, nodes: Iterable[OpenNode], pods: Collection[ScheduledPod]) -> Supply:
+    """Return what the nodes and pods leave for this Deployment.
+
+    Args:
+        nodes: the open ones; no pod is scheduled to others.
+    """
+    mine = [pod for pod in pods if replica.owns(pod) and pod.node and not pod.terminating]
+    rooms = _Rooms({node.name: node for node in nodes}, replica)
+    rooms.fill(pods)
+    waiting = [pod for pod in pods if _competes(pod, replica)]
+    found = rooms.place([pod for pod in waiting if not pod.nominated], mine)
+    return Supply(
+        running=len(mine),
+        ready=sum(pod.ready for pod in mine),
+        free=rooms.blocks(rooms.now),
+        coming=rooms.blocks(rooms.soon),
+        pressing=tuple(found),
+        nominated=tuple(pod for pod in waiting if pod.nominated and pod.priority > replica.priority),
+        victims=tuple(rooms.victims),
+    )
+
+
+def _competes(pod: ScheduledPod, replica: Replica) -> bool:
+    """Return whether a pod without a node comes before new replicas; the replicas' own don't count."""
+    waits = not pod.node and not pod.terminating and (pod.waits or pod.nominated) and pod.gpus
+    return bool(waits) and pod.priority >= replica.priority and not replica.owns(pod)
+
+
+class _Rooms:
+    """What is free on each node: `now`, and `soon`, once the pods that terminate are gone."""
+
+    def __init__(self, nodes: Mapping[str, OpenNode], replica: Replica) -> None:
+        self.nodes, self.replica = nodes, replica
+        self.now = {name: dict(node.sizes) for name, node in nodes.items()}
+        self.soon = {name: dict(node.sizes) for name, node in nodes.items()}
+        self.victims: list[ScheduledPod] = []
+
+    def fill(self, pods: Iterable[ScheduledPod]) -> None:
+        for pod in pods:
+            node = pod.node or (pod.nominated if pod.priority >= self.replica.priority else "")
+            if node in self.nodes:
+                _take(self.now[node], pod.needs)
+                if not (pod.node and pod.terminating):
+                    _take(self.soon[node], pod.needs)
+
+    def place(self, waiting: Iterable[ScheduledPod], mine: Iterable[ScheduledPod]) -> list[ScheduledPod]:
+        """Give room to pods that wait. Return those that would fit only in place of replicas.
+
+        The scheduler chooses the victims of pods that can preempt; for the others, `victims` gets them.
+        """
+        ours = defaultdict(list)
+        for pod in sorted(mine, key=lambda each: (each.ready, each.created), reverse=True):
+            ours[pod.node].append(pod)  # the last one goes first, and those that aren't ready are last
+        pressing, hopeless = list[ScheduledPod](), set[str]()
+        for pod in sorted(waiting, key=lambda each: (-each.priority, each.created, each.key)):
+            shape = json.dumps([pod.priority, pod.needs, pod.placement], sort_keys=True)
+            if shape in hopeless or self._fits_beside(pod):
+                continue
+            lost = self._replaced(pod, ours) if pod.priority > self.replica.priority else None
+            if lost is None:
+                hopeless.add(shape)  # the room only shrinks
+                continue
+            pressing.append(pod)
+            if not pod.preempts:
+                self._evict(pod, lost, ours)
+        return pressing
+
+    def blocks(self, rooms: Mapping[str, dict[str, int]]) -> int:
+        """Return how many more replicas fit."""
+        needs = {name: size for name, size in self.replica.needs.items() if size}
+        return sum(
+            max(0, min(room.get(resource, 0) // size for resource, size in needs.items()))
+            for name, room in rooms.items()
+            if can_run(self.replica.placement, self.nodes[name])
+        )
+
+    def _fits_beside(self, pod: ScheduledPod) -> bool:
+        """Take the room of a node where the pod fits without replacing a replica, if there is one."""
+        for name, room in self.soon.items():
+            if _has(room, pod.needs) and can_run(pod.placement, self.nodes[name]):
+                _take(room, pod.needs)
+                _take(self.now[name], pod.needs)
+                return True
+        return False
+
+    def _replaced(
+        self, pod: ScheduledPod, ours: Mapping[str, list[ScheduledPod]]
+    ) -> list[ScheduledPod] | None:
+        """Return the fewest replicas of one node in whose place the pod fits; None if it fits nowhere."""
+        found: list[list[ScheduledPod]] = []
+        for name, here in ours.items():
+            if name not in self.nodes or not can_run(pod.placement, self.nodes[name]):
+                continue
+            room, lost = dict(self.soon[name]), list[ScheduledPod]()
+            for each in reversed(here):
+                _give(room, each.needs)
+                lost.append(each)
+                if _has(room, pod.needs):
+                    found.append(lost)
+                    break
+        return min(found, key=len, default=None)
+
+    def _evict(
+        self, pod: ScheduledPod, lost: list[ScheduledPod], ours: Mapping[str, list[ScheduledPod]]
+    ) -> None:
+        name = lost[0].node
+        for each in lost:
+            _give(self.soon[name], each.needs)
+            ours[name].remove(each)
+        _take(self.soon[name], pod.needs)
+        _take(self.now[name], pod.needs)
+        self.victims += lost
+
+
+def _has(room: Mapping[str, int], needs: Sizes) -> bool:
+    return all(room.get(name, 0) >= size for name, size in needs.items() if size)
+
+
+def _take(room: dict[str, int], needs: Sizes) -> None:
+    for name, size in needs.items():
+        room[name] = room.get(name, 0) - size
+
+
+def _give(room: dict[str, int], needs: Sizes) -> None:
+    for name, size in needs.items():
+        room[name] = room.get(name, 0) + size

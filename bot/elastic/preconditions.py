@@ -1,0 +1,50 @@
+"""What a Deployment must be like before Sweepbot scales it, for its message and the doctor. Pure."""
+
+from collections.abc import Callable
+
+from bot.config.elastic import ElasticDeployment
+from bot.core.wording import counted
+from bot.elastic.view import Problem
+from bot.slack.mrkdwn import code, quoted
+from k8s.errors import ApiError
+from k8s.objects import Manifest
+from k8s.scheduling import gpu_count, pod_needs
+
+APPLY = "kubectl apply -k deploy/elastic"
+CLASS = "sweepbot-elastic"  # the PriorityClass of deploy/elastic
+
+
+def problem_of(config: ElasticDeployment, deployment: Manifest, priority: int | None) -> Problem | None:
+    """Return why Sweepbot must not scale the Deployment; None if it can.
+
+    Args:
+        deployment: {} if it doesn't exist.
+        priority: the value of its PriorityClass; None if it names none, or one that doesn't exist.
+    """
+    if not deployment:
+        text = f"Deployment {code(config.deployment)} doesn't exist in {code(config.namespace)}."
+        return Problem(text=text, fix="Create it, or remove it from `elastic:`.")
+    spec = deployment["spec"]["template"]["spec"]
+    if priority is None or priority >= 0:
+        why = "Pods without a class couldn't preempt them."
+        text = f"The priority of its pods isn't below 0: {_class(spec, priority)}. {why}"
+        return Problem(text=text, fix=f"Set `priorityClassName: {CLASS}` in its template (`{APPLY}`).")
+    if (gpus := gpu_count(pod_needs(spec))) != config.gpus:
+        text = f"Its pods request {counted(gpus, 'GPU')}, and `elastic:` says {config.gpus}."
+        return Problem(text=text, fix="Correct `gpus` in `elastic:`, or the Deployment's template.")
+    return None
+
+
+def _class(spec: Manifest, priority: int | None) -> str:
+    name = spec.get("priorityClassName", "")
+    if not name:
+        return "the template has no `priorityClassName`"
+    return f"PriorityClass {code(name)} " + ("doesn't exist" if priority is None else f"is {priority}")
+
+
+def rejection(error: Exception, mask: Callable[[str], str]) -> Problem | None:
+    """Return what to show for a failed call; None for an outage, which ends by itself."""
+    if isinstance(error, ApiError) and error.permanent:
+        text = f"The cluster rejected a request: {quoted(mask(error.message))}"
+        return Problem(text=text, fix=f"Grant the permissions (`{APPLY}`), and run `/sweep doctor`.")
+    return None

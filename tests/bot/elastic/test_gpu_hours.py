@@ -1,0 +1,41 @@
+"""Elastic replicas have their own line in the digest, and no warnings about idle GPUs."""
+
+from dataclasses import replace
+
+from bot.config.elastic import ElasticDeployment
+from bot.digests.figures import figures
+from bot.digests.message import _sums
+from bot.gpus.models import PodUse
+from bot.idle.monitor import IdleMonitor
+from tests.bot.digests.days import BERLIN, DAY, PRICES
+from tests.bot.elastic.factories import LLM
+from tests.bot.elastic.world import ElasticWorld
+from tests.bot.gpus.factories import hour, totals, use
+
+BEGIN, _ = BERLIN.window(DAY)
+POD = "llm-6d5f9c7b8-x2x4z"
+REPLICA = use(BEGIN, f"serving/{POD}", 2.0)
+OTHER = use(BEGIN, "serving/notebook-0", 1.0)
+
+
+def test_digest_has_elastic_replicas_as_their_own_sum():
+    found = figures(BERLIN, DAY, [hour(BEGIN, REPLICA, OTHER)], totals(()), PRICES, "", (LLM,))
+    assert (found.elastic.allocated, found.total.allocated) == (2.0, 3.0)
+    assert "elastic replicas 2 (" in _sums(found)
+    assert "elastic" not in _sums(replace(found, elastic=type(found.elastic)()))
+
+
+class Source:
+    """One idle pod."""
+
+    async def pods(self, _window):
+        return (PodUse(namespace="serving", pod=POD, node="gpu-1", allocated=1),)
+
+
+async def test_idle_monitor_leaves_elastic_replicas_out():
+    world = ElasticWorld()
+    monitor = IdleMonitor(world.clients, Source(), None)
+    assert await monitor._measure(None) == {}
+    elastic = (ElasticDeployment(namespace="serving", deployment="asr", gpus=1, max=1, channel="C1"),)
+    world.clients.config = replace(world.clients.config, elastic=elastic)
+    assert len(await monitor._measure(None)) == 1

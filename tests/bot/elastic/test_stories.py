@@ -1,0 +1,231 @@
+"""Elastic replicas in a cluster in memory: up, down at the pod's watch event, a dead bot, someone else.
+
+Time is simulated. `settle` lets happen what needs no timer, so what follows it was caused by an event.
+"""
+
+from dataclasses import replace
+
+import pytest
+
+from bot.elastic import scaler
+from tests.bot.elastic.factories import SERVING, deployment_of, node_of
+from tests.bot.elastic.world import ElasticWorld
+
+COST = "controller.kubernetes.io/pod-deletion-cost"
+
+
+async def grown(world, replicas=4):
+    await world.passes(30)
+    assert (world.replicas, world.running()) == (replicas, ["gpu-1"] * replicas)
+    world.cluster.scaled.clear()
+
+
+async def test_replicas_grow_one_by_one_into_free_gpus():
+    async with ElasticWorld().started() as world, world.led():
+        await world.passes(4.9)
+        assert world.replicas == 0
+        await world.passes(10)
+        assert world.cluster.scaled == [1, 2, 3, 4]
+        assert "4 of max 6 replicas run" in await world.report()
+
+
+async def test_replicas_leave_the_reserve_free():
+    async with ElasticWorld(reserve=1).started() as world, world.led():
+        await grown(world, 3)
+        world.start_pod()
+        await world.settle()
+        assert world.pod()["spec"]["nodeName"] == "gpu-1"  # at once, without preemption
+        await world.look()
+        assert world.replicas == 2
+        assert "less was free than the reserve" in await world.report()
+
+
+async def test_pod_that_preempts_lowers_the_replicas_at_its_watch_event():
+    async with ElasticWorld().started() as world, world.led():
+        await grown(world)
+        world.start_pod(gpus=2, meta={"labels": {"sweepbot/sweep": "lr-otter-7"}})
+        await world.settle()
+        assert world.cluster.scaled == [2], "by the pod's events alone, and only once"
+        assert world.running() == ["gpu-1"] * 2, "no substitutes wait"
+        text = await world.report()
+        assert "Lowered from 4 to 2" in text
+        assert "GPUs given to `lr-otter-7`" in text
+        world.end_pods()
+        await world.settle()
+        assert world.pod()["spec"]["nodeName"] == "gpu-1"
+        await world.look()
+        assert world.cluster.scaled == [2], "the victims weren't subtracted twice"
+
+
+async def test_replicas_come_back_ten_minutes_after_a_step_down():
+    async with ElasticWorld().started() as world, world.led():
+        await grown(world)
+        world.start_pod(gpus=2)
+        await world.settle()
+        world.end_pods()
+        await world.passes(0.2)
+        world.end_pod("otter")
+        await world.passes(9.5)
+        assert world.cluster.scaled == [2]
+        await world.passes(2)
+        assert world.cluster.scaled == [2, 3, 4]
+
+
+async def test_pod_that_cannot_preempt_gets_the_gpus_of_one_node():
+    nodes = [node_of("gpu-1", gpus=2), node_of("gpu-2", gpus=4)]
+    async with ElasticWorld(*nodes).started() as world, world.led():
+        await world.passes(30)
+        assert world.running() == ["gpu-1"] * 2 + ["gpu-2"] * 4
+        patient = {"metadata": {"name": "patient"}, "value": 1000, "preemptionPolicy": "Never"}
+        world.store.create({"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass"} | patient)
+        world.start_pod(gpus=3, priorityClassName="patient")
+        await world.settle()
+        assert world.replicas == 3
+        assert world.running() == ["gpu-1"] * 2 + ["gpu-2"]
+        marked = [p for p in world.store.list("Pod", SERVING) if COST in p["metadata"].get("annotations", {})]
+        assert {pod["spec"]["nodeName"] for pod in marked} == {"gpu-2"}
+        world.end_pods()
+        await world.look()
+        assert world.pod()["spec"].get("nodeName") == "gpu-2"
+        assert world.replicas == 3
+
+
+async def test_dead_bot_leaves_preemption_which_gives_the_gpus_back():
+    async with ElasticWorld().started() as world:
+        async with world.led():
+            await grown(world)
+        world.start_pod(gpus=3)
+        await world.settle()
+        world.end_pods()
+        await world.settle()
+        assert world.pod()["spec"]["nodeName"] == "gpu-1"
+        assert (world.replicas, world.running()) == (4, ["", "", "", "gpu-1"])
+        async with world.led():  # the next leader tidies up
+            assert world.replicas == 1
+            assert world.running() == ["gpu-1"]
+
+
+async def test_someone_else_scales_and_sweepbot_pauses_until_the_number_is_back():
+    async with ElasticWorld().started() as world, world.led():
+        await grown(world)
+        world.scale(1)
+        await world.settle()
+        world.end_pods()
+        await world.passes(30)
+        assert (world.replicas, world.cluster.scaled) == (1, [])
+        text = await world.report()
+        assert "scaling is paused" in text
+        assert "from 4 to 1" in text
+        assert "kubectl -n serving scale deployment/llm --replicas=4" in text
+        world.scale(4)
+        await world.passes(0.5)
+        assert "4 of max 6 replicas" in await world.report()
+
+
+async def test_leader_that_died_before_its_write_arrived_is_no_one_else(monkeypatch):
+    async with ElasticWorld().started() as world:
+        async with world.led():
+            await grown(world)
+            monkeypatch.setattr(world.cluster, "merge", refusing_scale(world.cluster.merge))
+            world.start_pod(gpus=2)
+            await world.settle()
+            assert world.replicas == 4
+            monkeypatch.undo()
+        async with world.led():
+            assert world.replicas == 2
+            assert "paused" not in await world.report()
+
+
+def refusing_scale(merge):
+    async def call(ref, patch, *, subresource=""):
+        if subresource == "scale":
+            raise ConnectionError("killed")
+        return await merge(ref, patch, subresource=subresource)
+
+    return call
+
+
+async def test_message_survives_a_new_leader_and_is_edited_only_when_it_changes():
+    async with ElasticWorld().started() as world:
+        async with world.led():
+            await grown(world)
+            await world.report()
+        async with world.led():
+            await world.look()
+            await world.report()
+        assert [len(each) for each in world.slack.messages.values()] == [1]
+
+
+async def test_deployment_removed_from_the_configuration_is_reported_and_keeps_its_replicas():
+    async with ElasticWorld().started() as world, world.led():
+        await grown(world)
+        await world.report()
+        world.clients.config = replace(world.clients.config, elastic=())
+        await world.look()
+        assert "isn't in `elastic:` anymore" in await world.report()
+        assert world.replicas == 4
+
+
+async def test_interrupted_watch_raises_nothing_and_is_shown_after_a_minute():
+    async with ElasticWorld().started() as world, world.led():
+        await world.passes(4)
+        world.scaler._pods.complete = False
+        await world.passes(0.5)
+        assert "no current data" not in await world.report()
+        await world.passes(10)
+        assert world.replicas == 0
+        assert "no current data" in await world.report()
+        world.scaler._pods.complete = True
+        await world.passes(4.9)
+        assert world.replicas == 0
+        await world.passes(0.5)
+        assert world.replicas == 1
+
+
+async def test_old_node_list_raises_nothing():
+    async with ElasticWorld().started() as world, world.led():
+        await world.passes(4)
+        world.now += scaler.NODES_STALE
+        await world.look()
+        await world.look()
+        assert world.replicas == 0
+
+
+@pytest.mark.parametrize(
+    ("deployment", "config", "text"),
+    [
+        (deployment_of(priorityClassName=""), {}, "has no `priorityClassName`"),
+        (deployment_of(priorityClassName="none"), {}, "PriorityClass `none` doesn't exist"),
+        (deployment_of(gpus=2), {}, "Its pods request 2 GPUs, and `elastic:` says 1"),
+        (None, {"deployment": "asr"}, "Deployment `asr` doesn't exist in `serving`"),
+    ],
+)
+async def test_deployment_that_is_not_ready_for_it_is_not_scaled(deployment, config, text):
+    async with ElasticWorld(made=deployment, **config).started() as world, world.led():
+        await world.passes(10)
+        assert world.cluster.scaled == []
+        assert text in await world.report()
+
+
+async def test_two_deployments_share_the_free_gpus_without_taking_any_twice():
+    async with ElasticWorld(node_of(gpus=3)).started() as world:
+        second = deployment_of()
+        second["metadata"] = second["metadata"] | {"name": "asr"}
+        world.store.create(second)
+        first = world.clients.config.elastic[0]
+        both = (first, replace(first, deployment="asr"))
+        world.clients.config = replace(world.clients.config, elastic=both)
+        async with world.led():
+            await world.passes(30)
+            assert sorted(world.cluster.scaled) == [1, 1, 2], "no step down was needed"
+
+
+async def test_channel_without_the_bot_keeps_no_one_from_scaling():
+    async with ElasticWorld().started() as world, world.led():
+        world.slack.invited = False
+        await grown(world)
+        await world.reporter.report()
+        assert world.slack.messages == {}
+        world.slack.invited = True
+        await world.passes(5)
+        assert "4 of max 6" in await world.report()

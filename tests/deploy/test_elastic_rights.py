@@ -1,0 +1,86 @@
+"""The permissions of deploy/elastic are exactly those that Sweepbot uses, for the named Deployment only."""
+
+from dataclasses import replace
+
+import pytest
+
+from bot.doctor.findings import Level
+from bot.doctor.probe_elastic import elastic
+from k8s.client import KubernetesClient
+from k8s.errors import ApiError
+from k8s.objects import Ref
+from k8s.rbac import FOR_ELASTIC, FOR_ELASTIC_DEPLOYMENT
+from local.kubernetes.api import serve
+from tests.bot.elastic.factories import SERVING
+from tests.bot.elastic.world import PRIORITY, ElasticWorld
+from tests.deploy.test_rights import WORKER, deployed, granted
+
+ACCOUNT = {"apiVersion": "v1", "kind": "ServiceAccount"}
+REPORTING = ("authorization.k8s.io", "selfsubjectaccessreviews")
+
+
+def rules(kind):
+    return next(each for each in deployed("elastic/rights.yaml") if each["kind"] == kind)["rules"]
+
+
+@pytest.fixture
+async def world(tmp_path, monkeypatch):
+    """A world whose worker calls the API server with the permissions of deploy/elastic."""
+    made = ElasticWorld()
+    made.store.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "sweepbot"}})
+    for obj in (*deployed("base/rights.yaml"), *deployed("elastic/rights.yaml")):
+        made.store.create(obj)
+    made.server = await serve(made.store)
+    made.server.tokens["worker"] = WORKER
+    made.server.kubeconfig(tmp_path / "kubeconfig", "worker")
+    monkeypatch.setenv("KUBECONFIG", str(tmp_path / "kubeconfig"))
+    made.clients = replace(made.clients, cluster=await KubernetesClient.connect())
+    yield made
+    await made.clients.cluster.close()
+    await made.server.close()
+
+
+async def test_elastic_replicas_use_exactly_their_roles(world, wait_until):
+    patient = {"metadata": {"name": "patient"}, "value": 1000, "preemptionPolicy": "Never"}
+    world.store.create({"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass"} | patient)
+    world.clients.config = replace(
+        world.clients.config, elastic=(replace(world.clients.config.elastic[0], min=4),)
+    )
+    async with world.started(), world.led():
+        await wait_until(lambda: len(world.running()) == 4, "the minimum runs")
+        world.clients.config = replace(
+            world.clients.config, elastic=(replace(world.clients.config.elastic[0], min=0),)
+        )
+        world.start_pod(gpus=3, priorityClassName="patient")
+        await wait_until(lambda: world.replicas == 1, "three replicas are given away")
+        findings = await elastic(world.clients.cluster, world.clients.config)
+        assert {each.level for each in findings} == {Level.OK}, findings
+    used = {}
+    for each in world.server.granted:
+        used.setdefault(each.namespace, {}).setdefault((each.group, each.resource), set()).add(each.verb)
+    everywhere, here = used.pop(""), used.pop(SERVING)
+    assert everywhere.pop(REPORTING) == {"create"}
+    assert (
+        everywhere == granted(rules("ClusterRole")) == {key: {*verbs} for key, verbs in FOR_ELASTIC.items()}
+    )
+    wanted = {key: {*verbs} for key, verbs in FOR_ELASTIC_DEPLOYMENT.items()}
+    assert wanted == granted(rules("Role"))
+    assert here == wanted
+    assert used == {"sweeps": {("", "configmaps"): {"create", "get", "patch"}}}
+
+
+async def test_role_covers_no_other_deployment(world):
+    for ref, body in (("asr", {"spec": {"replicas": 0}}), ("asr", {})):
+        with pytest.raises(ApiError) as error:
+            await world.clients.cluster.merge(Ref("Deployment", SERVING, ref), body, subresource="scale")
+        assert error.value.status == 403
+    with pytest.raises(ApiError) as error:  # only its scale
+        await world.clients.cluster.merge(Ref("Deployment", SERVING, "llm"), {"spec": {"paused": True}})
+    assert error.value.status == 403
+
+
+def test_deployed_class_is_the_one_of_the_stories():
+    (found,) = deployed("elastic/priority.yaml")
+    assert {key: found[key] for key in ("value", "preemptionPolicy", "metadata")} == {
+        key: PRIORITY[key] for key in ("value", "preemptionPolicy", "metadata")
+    }
