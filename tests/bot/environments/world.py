@@ -156,11 +156,15 @@ class World:
 
     async def report(self, name: str = "lab", *conditions: str, waiting: Any = None, **running: Any) -> None:
         """Set the pod's status: these conditions are True; the container waits, or runs."""
-        pod = self.pod(name)
+        pod, now = self.pod(name), timestamp(self.now)
+        since = {each["type"]: each["lastTransitionTime"] for each in pod["status"].get("conditions") or ()}
         said = [
-            {"type": each, "status": "True", "lastTransitionTime": timestamp(self.now)} for each in conditions
+            {"type": each, "status": "True", "lastTransitionTime": since.get(each, now)}
+            for each in conditions
         ]
-        state = {"waiting": waiting} if waiting else {"running": {"startedAt": timestamp(self.now)} | running}
+        before = (pod["status"].get("containerStatuses") or [{}])[0].get("state", {})
+        started = before.get("running", {"startedAt": now})
+        state = {"waiting": waiting} if waiting else {"running": started | running}
         container = {"name": "main", "state": state, "ready": "Ready" in conditions, "restartCount": 0}
         container |= {"image": IMAGE, "imageID": ""}
         status = {"phase": "Pending" if waiting else "Running", "conditions": said}
