@@ -1,6 +1,5 @@
 """Convert logs and Slack mrkdwn to the text that a terminal shows. Pure."""
 
-import html
 import re
 
 from bot.core.wording import printable
@@ -24,7 +23,8 @@ def as_shown(log: str) -> str:
 
 def without_markup(mrkdwn: str) -> str:
     """Return a message as plain text: without bold, code, links, entities, and control characters."""
-    text = html.unescape(LINK.sub(_address, CODE.sub(r"\1", BOLD.sub(r"\1", mrkdwn))))
+    text = LINK.sub(_address, CODE.sub(r"\1", BOLD.sub(r"\1", mrkdwn)))
+    text = text.replace("&lt;", "<").replace("&gt;", ">").replace("&amp;", "&")  # Slack's only entities
     return "\n".join(map(printable, text.split("\n")))
 
 

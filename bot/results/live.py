@@ -4,7 +4,7 @@ A reconcile gets the last reading from Redis and never waits for the next one. I
 starts it; a reading with new values wakes the sweep. All workers share the readings and the period.
 
     live:<id>        the last reading                  RETENTION
-    live-logs:<id>   how far each log was read         RETENTION
+    live-log:<id>    by trial: how far it was read     RETENTION
     live-due:<id>    set until the next one is due     PERIOD
 """
 
@@ -28,6 +28,7 @@ from bot.core.stopping import at_rungs
 from bot.core.stored_format import cached
 from bot.results.log_curves import LogCurve, LogQuery, LogReader
 from bot.results.tracking_api import TrackingApi, TrackingError
+from bot.storage.work_queue import text
 
 log = logging.getLogger(__name__)
 
@@ -39,7 +40,7 @@ MAX_CURVES = 100  # in one chart
 READING_POINTS = 500  # of one curve
 
 _READING: TypeAdapter[LiveReading] = TypeAdapter(LiveReading)
-_LOGS: TypeAdapter[dict[str, LogCurve]] = TypeAdapter(dict[str, LogCurve])
+_LOG: TypeAdapter[LogCurve] = TypeAdapter(LogCurve)
 T = TypeVar("T")
 # Returns the trials whose curves to read, given each trial's latest point.
 Wanted = Callable[[Mapping[str, Point]], set[str]]
@@ -128,9 +129,15 @@ class LiveValues:
         return LiveReading(read=True, latest=latest, curves=_at_rungs(plan.space, found))
 
     async def _from_logs(self, sweep_id: str, query: LogQuery, wanted: Wanted) -> LiveReading:
-        key = self._key("live-logs", sweep_id)
-        read = await self._logs.read(_parsed_logs(await self._redis.get(key)), query)
-        await self._redis.set(key, _LOGS.dump_json(read), px=RETENTION)
+        key = self._key("live-log", sweep_id)
+        stored = {text(trial): each for trial, each in (await self._redis.hgetall(key)).items()}
+        read = await self._logs.read(await self._in_thread(partial(_parsed_logs, stored)), query)
+        changed = await self._in_thread(partial(_changed_logs, read, stored))
+        async with self._redis.pipeline(transaction=False) as both:
+            for trial, new in changed.items():
+                both.hset(key, trial, new)
+            both.pexpire(key, RETENTION)
+            await both.execute()
         latest = {trial: each.latest for trial, each in read.items() if each.latest}
         curves = {trial: read[trial].points for trial in sorted(wanted(latest))}
         return LiveReading(read=True, latest=latest, curves=curves)
@@ -153,5 +160,13 @@ def _parsed(stored: bytes | None) -> LiveReading:
     return cached(_READING, stored) or LiveReading()
 
 
-def _parsed_logs(stored: bytes | str | None) -> dict[str, LogCurve]:
-    return cached(_LOGS, stored) or {}
+def _parsed_logs(stored: Mapping[str, bytes | str]) -> dict[str, LogCurve]:
+    """Parse each trial's on its own: thousands in one call would block the interpreter's other threads."""
+    found = {trial: cached(_LOG, each) for trial, each in stored.items()}
+    return {trial: curve for trial, curve in found.items() if curve}
+
+
+def _changed_logs(read: Mapping[str, LogCurve], stored: Mapping[str, bytes | str]) -> dict[str, bytes]:
+    """Return what differs from the stored form; as text, because NaN differs from itself."""
+    texts = {trial: _LOG.dump_json(curve) for trial, curve in read.items()}
+    return {trial: each for trial, each in texts.items() if stored.get(trial) != each}

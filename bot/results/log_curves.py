@@ -1,8 +1,7 @@
 """Read what early stopping needs of the learning curves in the logs of trials that print their metric.
 
 A log is read on from where the last reading ended, in pieces of MAX_PIECE bytes. A step is the number of the
-report, as Katib's medianstop counts. Only the values at rungs are kept: what is kept of all logs is parsed on
-the event loop.
+report, as Katib's medianstop counts. Only the values at rungs are kept.
 """
 
 import asyncio

@@ -14,6 +14,7 @@ from bot.core.terminal import without_markup
         ("See <https://x.example/a>.", "See https://x.example/a."),
         ("cpu &lt; 4 &amp; free", "cpu < 4 & free"),
         ("0 3 * * * and 2*3*4 and **kw", "0 3 * * * and 2*3*4 and **kw"),
+        ("&amp;lt; &#10; &copy;", "&lt; &#10; &copy;"),
         ("got \x1b[31mred\x1b[0m\u202e", "got  [31mred [0m "),
         ("two\nlines", "two\nlines"),
     ],

@@ -161,3 +161,30 @@ async def test_read_with_a_log_query_reads_on_in_the_logs_and_not_mlflow(
     reading = await values.read(SWEEP.id, SWEEP.plan, lambda _: set(), query)
     assert [point.step for point in reading.curves["t"]] == [1, 2, 3]
     assert (reading.latest["t"].value, tracking.asked) == (1 / 3, [])
+
+
+async def test_logs_are_parsed_outside_the_event_loop_and_written_if_they_changed(
+    redis, values, woken, wait_until, monkeypatch
+):
+    threads, written = set(), []
+    parsed, changed = live._parsed_logs, live._changed_logs
+
+    def parse(stored):
+        threads.add(threading.current_thread())
+        return parsed(stored)
+
+    def compare(read, stored):
+        threads.add(threading.current_thread())
+        written.append(sorted(changed(read, stored)))
+        return changed(read, stored)
+
+    monkeypatch.setattr(live, "_parsed_logs", parse)
+    monkeypatch.setattr(live, "_changed_logs", compare)
+    await redis.hset(f"sweepbot:live-log:{SWEEP.id}", "old", live._LOG.dump_json(LogCurve(pod="old")))
+    query = LogQuery(pattern="(loss)=(1)", strategy="min", rungs=frozenset())
+    for number in (1, 2):
+        await due(redis)
+        await values.read(SWEEP.id, SWEEP.plan, set, query)
+        await wait_until(lambda n=number: len(woken) == n and not values._tasks, "the logs are read")
+    assert written == [["t"], ["t"]]
+    assert threading.main_thread() not in threads
