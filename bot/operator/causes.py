@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from bot.core.events import Progress
+from bot.core.events import EventKind, Progress
 from bot.core.record import Phase
 from bot.core.wording import counted
 from bot.operator.facts import ObjectFacts, SweepFacts
@@ -178,6 +178,16 @@ def suggestion_crash(facts: SweepFacts) -> Cause | None:
     return None
 
 
+def search_lost(facts: SweepFacts) -> Cause | None:
+    record = facts.record
+    if record is None or facts.phase is not Phase.RUNNING or record.draining:
+        return None
+    if f"{EventKind.SEARCH_LOST}/{record.attempt}" not in record.sent_keys:
+        return None
+    text = "Katib's suggestion service restarted and lost the search, so no new trial starts."
+    return Cause(text, f"`/sweep drain {facts.sweep}`, then `/sweep rerun {facts.sweep}`")
+
+
 def diagnosed(facts: SweepFacts) -> Cause | None:
     """A rule of bot.health explains a build or a trial that hasn't started, or failed."""
     found = sorted(facts.diagnoses, key=lambda each: each.soft)
@@ -231,6 +241,7 @@ RULES: tuple[Rule, ...] = (
     slack_refuses,
     failing,
     suggestion_crash,
+    search_lost,
     diagnosed,
     build_without_pod,
     mlflow_down,

@@ -4,6 +4,7 @@ from datetime import timedelta
 
 import pytest
 
+from bot.core.events import EventKind
 from bot.core.record import Phase
 from bot.operator.facts import Fault
 from k8s.errors import ApiError, UnreachableError
@@ -121,6 +122,12 @@ async def suggestion_service_crashes(stage):
     return await stage.lines()
 
 
+async def search_is_lost(stage):
+    await stage.begun(6)
+    await stage.save(phase=Phase.RUNNING, sent_keys=(f"{EventKind.SEARCH_LOST}/1",))
+    return await stage.lines()
+
+
 async def no_worker_runs(stage):
     await stage.begun(4)
     await stage.redis.delete("sweepbot:resync")
@@ -149,6 +156,7 @@ TROUBLES = {
     mlflow_is_down: ("MLflow isn't working: 502 Bad Gateway.", "continues", "curl -i"),
     finalizer_blocks_the_cleanup: ("Cleanup waits for Experiment", "example.com/audit", "kubectl -n sweeps"),
     suggestion_service_crashes: ("Katib's suggestion service is crashing", "OOMKilled", "memory limit"),
+    search_is_lost: ("Katib's suggestion service restarted", "no new trial starts", f"/sweep drain {SWEEP}"),
     no_worker_runs: ("No worker is running", "due for 12 min", "rollout restart"),
     reconcile_hits_a_bug: ("Failed 3 times in a row:", "KeyError", "kubectl -n sweepbot logs"),
 }
