@@ -154,20 +154,23 @@ CASES += [(lambda text: _failure("url", text), "//a"), (lambda text: did_you_mea
 
 
 def work(parser, text):
-    """Seconds of this thread, the least of some: what else the machine does adds to the others."""
-    took = []
-    for _ in range(4):
-        started = time.thread_time()
-        with suppress(UserError):
-            parser(text)
-        took.append(time.thread_time() - started)
-    return max(min(took), 1e-4)  # less is the clock's
+    """Seconds of this thread."""
+    started = time.thread_time()
+    with suppress(UserError):
+        parser(text)
+    return max(time.thread_time() - started, 1e-4)  # less is the clock's
+
+
+def is_linear(parser, short, long):
+    """Compare the least of some measurements: what else the machine does adds to the others."""
+    least = min(work(parser, short) for _ in range(4))
+    return any(work(parser, long) / least < MAX_RATIO for _ in range(4))
 
 
 @pytest.mark.parametrize(("parser", "piece"), CASES)
 def test_parsers_need_linear_time(parser, piece):
     text = piece * (SHORT // len(piece))
-    assert work(parser, text * TIMES) / work(parser, text) < MAX_RATIO
+    assert is_linear(parser, text, text * TIMES)
 
 
 PACKAGE = """
@@ -197,4 +200,4 @@ dependencies = [{{ name = "p{1}" }}, {{ name = "torch", extra = ["a", "b"] }}]
 )
 def test_parsers_compare_no_entries_in_pairs(parser, piece):
     pieces = [piece(number) for number in range(400 * TIMES)]
-    assert work(parser, "".join(pieces)) / work(parser, "".join(pieces[:400])) < MAX_RATIO
+    assert is_linear(parser, "".join(pieces[:400]), "".join(pieces))

@@ -13,6 +13,8 @@ from slack_sdk.errors import SlackApiError
 from bot.config.digest_times import DigestSchedule
 from bot.core.record import Phase
 from bot.core.work_item import WorkItem
+from bot.digests import chart
+from bot.digests.figures import Figures
 from bot.digests.latest import LatestDigest, latest_digest
 from bot.digests.post import Digests, item
 from bot.digests.schedule import GRACE, Schedule
@@ -33,6 +35,23 @@ BERLIN = DigestSchedule(channel="C1", hour=9, timezone="Europe/Berlin")
 DAY = date(2026, 11, 20)
 NOW = datetime(2026, 11, 21, 8, tzinfo=UTC)
 CALLS = 14  # to Slack, the cluster, and the store in a run without a crash
+
+
+PICTURES: dict[str, bytes] = {}  # by their figures
+
+
+@pytest.fixture(autouse=True)
+def drawn_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Draw equal figures once: drawing takes more CPU time than all else of a run."""
+    draw = chart.png
+
+    async def png(figures: Figures) -> bytes:
+        shown = str(figures)
+        if shown not in PICTURES:
+            PICTURES[shown] = await draw(figures)
+        return PICTURES[shown]
+
+    monkeypatch.setattr(chart, "png", png)
 
 
 class FakeSlack:
