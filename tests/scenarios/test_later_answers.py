@@ -33,7 +33,7 @@ async def test_promote_starts_the_best_parameters_with_seeds_on_the_same_commit(
         assert f"queued: a promotion of `{SWEEP}`" in reported[-1]
         [made] = await instance.simulation.store.active()
         record = await instance.simulation.store.get(made)
-        assert (record.request.seeds, record.requester.user_name) == ("0-2", "grace")
+        assert (record.request.seeds, record.requester.user_name) == ("1-3", "grace")
         assert record.request.cmd == "python train.py --width=c"
         assert (record.request.promotes.sweep, record.request.promotes.value) == (SWEEP, 0.1)
         assert record.request.commit == instance.simulation.last.plan.commit
