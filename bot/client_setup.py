@@ -10,6 +10,9 @@ from slack_sdk.web.async_client import AsyncWebClient
 
 from bot.charts.drawing import Pictures
 from bot.clients import Clients
+from bot.clusters.connections import Clusters
+from bot.clusters.identity import Identities
+from bot.config.clusters import TrialCluster
 from bot.config.live_policy import LivePolicy
 from bot.config.settings import Settings
 from bot.core.masking import Mask
@@ -29,6 +32,7 @@ from bot.storage.sweeps import Store
 from bot.storage.work_queue import Queue
 from k8s.client import KubernetesClient
 from k8s.errors import ApiError
+from k8s.remote import RemoteClient
 
 
 async def connect_clients(
@@ -38,8 +42,17 @@ async def connect_clients(
 
     Raises kubernetes.aio.config.ConfigException without access to a cluster, UserError without credentials.
     """
-    cluster = await KubernetesClient.connect(partial(measured, "kubernetes", _is_answer))
+    measure = partial(measured, "kubernetes", _is_answer)
+    cluster = await KubernetesClient.connect(measure)
     stack.push_async_callback(cluster.close)
+    identities = Identities(cluster, settings.k8s_namespace)
+
+    def connect(other: TrialCluster) -> RemoteClient:
+        known = partial(identities.known, other.name)
+        return RemoteClient(other.name, other.kubeconfig, other.context, known, measure)
+
+    clusters = Clusters(connect)
+    stack.push_async_callback(clusters.close)
     registry = Registry(
         settings.registry_api,
         insecure=settings.image_registry_plain_http,
@@ -58,6 +71,7 @@ async def connect_clients(
         store=Store(redis),
         queue=queue,
         cluster=cluster,
+        clusters=clusters,
         registry=registry,
         git=Git(settings.sweepbot_data / "git", logins(policy.config, os.environ)),
         slack=Slack(web, RateLimiter(redis), Mask(settings.secrets())),

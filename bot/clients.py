@@ -1,14 +1,18 @@
 """The clients of other systems that workers use, passed as one value."""
 
 from collections.abc import Callable
+from copy import copy
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import cached_property
+from typing import Self
 
 from bot.charts.drawing import Pictures
-from bot.config.policy import Config
+from bot.clusters.connections import Clusters, RemoteCluster, no_clusters
+from bot.config.policy import Config, namespaces_in
 from bot.config.settings import Settings
 from bot.core.masking import Mask
+from bot.core.plan import HOME_CLUSTER
 from bot.core.terminal import as_shown
 from bot.core.work_item import WorkItem
 from bot.gpus.hourly_store import HourlyStore
@@ -28,7 +32,11 @@ from k8s.logs import LOG_LINES, tail
 
 @dataclass(kw_only=True)
 class Clients:
-    """`config` includes what admins set up in Slack (bot.channels.store)."""
+    """`config` includes what admins set up in Slack (bot.channels.store).
+
+    `cluster` is the home cluster, with all records, builds, and results. `trials` is the cluster of one
+    sweep's trials: the home cluster, unless `of` returned these clients.
+    """
 
     store: Store
     cluster: KubernetesClient
@@ -45,11 +53,42 @@ class Clients:
     pictures: Pictures
     now: Callable[[], datetime]
     caches: Caches = field(default_factory=Caches)  # filled by watches (bot.sweeps.informer)
+    clusters: Clusters = field(default_factory=no_clusters)
+    at: RemoteCluster | None = field(default=None, init=False, repr=False)  # set by `of`; None: at home
 
     @cached_property
     def mask(self) -> Mask:
         """Masks this installation's secrets, and known forms of secrets, in text from other systems."""
         return Mask(self.settings.secrets())
+
+    def of(self, cluster: str) -> Self:
+        """Return these clients for sweeps whose trials run in this cluster."""
+        at = None if cluster == HOME_CLUSTER else self.clusters.get(cluster, self.config)
+        if at is self.at:
+            return self
+        found = copy(self)
+        found.at = at
+        return found
+
+    @property
+    def home(self) -> Self:
+        return self.of(HOME_CLUSTER)
+
+    @property
+    def trials(self) -> KubernetesClient:
+        return self.at.api if self.at else self.cluster
+
+    @property
+    def trial_caches(self) -> Caches:
+        return self.at.caches if self.at else self.caches
+
+    def namespaces_elsewhere(self) -> tuple[tuple[KubernetesClient, str], ...]:
+        """Return the namespaces for trials in other clusters than the home cluster, with the cluster."""
+        home = self.settings.k8s_namespace
+        remotes = self.clusters.all(self.config)
+        return tuple(
+            (each.api, name) for each in remotes for name in namespaces_in(each.config, home, self.config)
+        )
 
     @property
     def kept_results(self) -> ResultsStore:
@@ -63,9 +102,9 @@ class Clients:
     async def tail(
         self, namespace: str, pod: str, container: str, lines: int = LOG_LINES, *, previous: bool = False
     ) -> str:
-        """Return the last lines of a container's log, masked (k8s.logs.tail)."""
+        """Return the last lines of a container's log in the trials' cluster, masked (k8s.logs.tail)."""
 
         def clean(log: str) -> str:
             return self.mask(as_shown(log))
 
-        return await tail(self.cluster, namespace, pod, container, lines, previous=previous, clean=clean)
+        return await tail(self.trials, namespace, pod, container, lines, previous=previous, clean=clean)

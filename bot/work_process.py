@@ -39,6 +39,7 @@ from bot.idle.monitor import IdleMonitor
 from bot.idle.store import AlertStore
 from bot.launch import drafts, preview_job
 from bot.operator import commands as operator_commands
+from bot.operator.cluster_report import ClusterReport
 from bot.operator.config_report import ConfigReport
 from bot.operator.remember import remembering
 from bot.reports import history_job
@@ -100,6 +101,7 @@ async def workers(process: Process) -> None:
         environments = EnvironmentInformer(clients)
         tasks = [informer.run(), environments.run(), collector.run(), schedule.run()]
         tasks += [setups.follow(), report.follow(), ElasticController(process.redis, clients).run()]
+        tasks.append(ClusterReport(clients, process.redis).follow())
         await _work(_run_worker(worker, setups, informer, process.stop), tasks, process.stop)
 
 
@@ -147,6 +149,8 @@ async def _maintenance(redis: Redis, clients: Clients) -> dict[str, Handler]:
         store=clients.store,
         namespace=settings.k8s_namespace,
         namespaces=lambda: all_namespaces(settings.k8s_namespace, clients.config),
+        elsewhere=clients.namespaces_elsewhere,
+        trials_of=lambda cluster: clients.of(cluster).trials,
         days=settings.sweep_days,
         now=now,
     )

@@ -21,6 +21,7 @@ import aiohttp
 from k8s.errors import ApiError, UnreachableError
 from k8s.kueue_version import KueueVersion
 from k8s.objects import Manifest, Ref
+from k8s.sessions import by_kubeconfig, in_cluster
 
 if TYPE_CHECKING:
     from kubernetes.aio.client import ApiClient
@@ -82,7 +83,7 @@ NO_LOG_YET = (
 Measure = Callable[[str], AbstractContextManager[None]]
 
 
-def _unmeasured(_: str) -> AbstractContextManager[None]:
+def unmeasured(_: str) -> AbstractContextManager[None]:
     return nullcontext()
 
 
@@ -93,33 +94,25 @@ class KubernetesClient:
         measured: returns, for a method and path, a context manager around the call until its response begins.
     """
 
-    def __init__(self, client: "ApiClient", measured: Measure = _unmeasured) -> None:
+    def __init__(self, client: "ApiClient", measured: Measure = unmeasured) -> None:
         self._client, self._measured = client, measured
         self._kueue = KueueVersion(partial(self._call, "GET"))
-        self._client.user_agent = "sweepbot"
 
     @classmethod
-    async def connect(cls, measured: Measure = _unmeasured) -> Self:
+    async def connect(cls, measured: Measure = unmeasured) -> Self:
         """Connect by $KUBECONFIG, else by the pod's service account, else by ~/.kube/config.
 
         Raises kubernetes.aio.config.ConfigException if none of them exists.
         """
-        # Importing it takes a second of CPU time; `serve` and `plan` do without.
-        from kubernetes.aio import config  # noqa: PLC0415
-        from kubernetes.aio.client import ApiClient, Configuration  # noqa: PLC0415
-
-        configuration = Configuration()
         if "KUBECONFIG" not in os.environ and "KUBERNETES_SERVICE_HOST" in os.environ:
-            config.load_incluster_config(configuration)  # type: ignore[no-untyped-call]
-        else:
-            file = os.environ.get("KUBECONFIG") or "~/.kube/config"
-            await config.load_kube_config(  # type: ignore[no-untyped-call]
-                file, client_configuration=configuration, persist_config=False
-            )
-        return cls(ApiClient(configuration), measured)
+            return cls(in_cluster(), measured)
+        return cls(await by_kubeconfig(os.environ.get("KUBECONFIG") or "~/.kube/config"), measured)
 
     async def close(self) -> None:
         await self._client.close()  # type: ignore[no-untyped-call]
+
+    async def _api(self) -> "ApiClient":
+        return self._client
 
     async def version(self) -> str:
         """Return the server's version, such as `v1.36.2`."""
@@ -281,7 +274,7 @@ class KubernetesClient:
         there = _path("Pod", namespace, f"{pod}:{port}", f"proxy/{path}")
         response = await self._send("GET", there, None, accept="*/*")
         answer = bytearray()
-        with _network_errors():
+        with network_errors():
             async for some in response.content.iter_any():
                 answer += some
                 if len(answer) > MAX_PROXY_BODY:
@@ -347,7 +340,7 @@ class KubernetesClient:
 
     async def _read(self, method: str, path: str, query: Mapping[str, Any] | None, **how: Any) -> bytes:
         response = await self._send(method, path, query, **how)
-        with _network_errors():
+        with network_errors():
             return await response.read()
 
     async def _send(
@@ -362,8 +355,9 @@ class KubernetesClient:
         limits: aiohttp.ClientTimeout | None = None,
     ) -> aiohttp.ClientResponse:
         """Return the response with its body unread. Raises ApiError for status 400 and above."""
+        client = await self._api()
         path = await self._kueue.path(path)
-        request = await self._client.param_serialize(
+        request = await client.param_serialize(
             method,
             path,
             query_params={key: value for key, value in (query or {}).items() if value},
@@ -371,8 +365,8 @@ class KubernetesClient:
             body=body,
             auth_settings=["BearerToken"],
         )
-        with _network_errors(), self._measured(f"{method} {path}"):
-            answer = await self._client.call_api(*request, _request_timeout=limits or CALL)
+        with network_errors(), self._measured(f"{method} {path}"):
+            answer = await client.call_api(*request, _request_timeout=limits or CALL)
             response: aiohttp.ClientResponse = answer.response
             if response.status < 400:
                 return response
@@ -418,7 +412,7 @@ def _excerpt(body: bytes) -> str:
 async def _log_end(response: aiohttp.ClientResponse) -> bytes:
     """Return the end of the log, starting with a whole line or word: half a secret couldn't be masked."""
     log, was_cut = bytearray(), False
-    with _network_errors():
+    with network_errors():
         async for some in response.content.iter_any():
             log += some
             was_cut = was_cut or len(log) > MAX_LOG
@@ -433,7 +427,7 @@ async def _lines(response: aiohttp.ClientResponse) -> AsyncIterator[bytes]:
     """Yield lines of any length: an object can exceed aiohttp's line limit."""
     partial = b""
     while True:
-        with _network_errors():
+        with network_errors():
             chunk = await response.content.readany()
         if not chunk:
             return
@@ -443,7 +437,7 @@ async def _lines(response: aiohttp.ClientResponse) -> AsyncIterator[bytes]:
 
 
 @contextmanager
-def _network_errors() -> Iterator[None]:
+def network_errors() -> Iterator[None]:
     try:
         yield
     except (aiohttp.ClientError, OSError) as error:  # TimeoutError is an OSError

@@ -1,6 +1,7 @@
 """Errors of calls to the Kubernetes API, and the root of all of Sweepbot's errors."""
 
 from dataclasses import dataclass, field
+from datetime import datetime
 
 
 class SweepbotError(Exception):
@@ -61,3 +62,14 @@ class ApiError(SweepbotError):
 
 class UnreachableError(SweepbotError):
     """No response from the API server, or an incomplete one."""
+
+
+class ClusterAwayError(UnreachableError):
+    """A cluster of trials doesn't answer, or must not be used; other clusters are not affected.
+
+    `fix`: what an admin must do; "" if the cluster only doesn't answer.
+    """
+
+    def __init__(self, cluster: str, why: str, *, seen: datetime | None = None, fix: str = "") -> None:
+        super().__init__(f"cluster {cluster}: {why}")
+        self.cluster, self.why, self.seen, self.fix = cluster, why, seen, fix

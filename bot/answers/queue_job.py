@@ -2,15 +2,17 @@
 
 import logging
 from collections.abc import Mapping
+from dataclasses import replace
 
 from slack_sdk.errors import SlackApiError
 
 from bot.answers.queue_messages import QueueView, queues_text
 from bot.clients import Clients
-from bot.config.policy import all_namespaces
+from bot.config.policy import all_namespaces, namespaces_in
 from bot.core.work_item import QUEUE
 from bot.health.cluster_events import list_if_allowed
 from bot.slack.client import MessageRejectedError, NotInChannelError
+from k8s.errors import ApiError, UnreachableError
 from k8s.kueue import Workload, places, read_workload
 from k8s.objects import GPU, Manifest
 from k8s.quantities import amount
@@ -28,13 +30,30 @@ async def answer_commands(_: str, clients: Clients) -> None:
         for namespace in all_namespaces(clients.settings.k8s_namespace, clients.config)
         for view in await _queues(namespace, clients)
     ]
-    text = clients.mask(queues_text(views, await clients.store.listed(), clients.config.queueing))
+    elsewhere, away = await _elsewhere(clients)
+    text = clients.mask(
+        queues_text(views + elsewhere, await clients.store.listed(), clients.config.queueing, away)
+    )
     for command in commands:
         try:
             await clients.slack.post_ephemeral(command.user, text, command.response_url)
         except (NotInChannelError, MessageRejectedError, SlackApiError) as error:
             log.warning("Slack rejected the queue: %s", error)
         await clients.store.remove_commands(str(QUEUE), [command])
+
+
+async def _elsewhere(clients: Clients) -> tuple[list[QueueView], list[str]]:
+    """Return the queues of other clusters, and the names of clusters that don't answer."""
+    views, away = list[QueueView](), list[str]()
+    for cluster in clients.clusters.all(clients.config):
+        there, name = clients.of(cluster.config.name), cluster.config.name
+        try:
+            for namespace in namespaces_in(cluster.config, clients.settings.k8s_namespace, clients.config):
+                views += [replace(view, cluster=name) for view in await _queues(namespace, there)]
+        except (ApiError, UnreachableError) as error:
+            log.warning("can't read the queues of cluster %s: %s", name, error)
+            away.append(name)
+    return views, away
 
 
 async def _queues(namespace: str, clients: Clients) -> list[QueueView]:
@@ -54,7 +73,7 @@ async def _view(
     name: str, queue: Manifest, above: Mapping[str, Manifest], found: list[Workload], clients: Clients
 ) -> QueueView:
     namespace = queue["metadata"]["namespace"]
-    pending = await clients.cluster.pending_workloads(namespace, name)
+    pending = await clients.trials.pending_workloads(namespace, name)
     return QueueView(
         name=name,
         namespace=namespace,

@@ -24,6 +24,7 @@ class QueueView:
     cluster_queue: str = ""
     order: Mapping[str, int] | None = None  # place in the ClusterQueue by Workload, from 0; None: unknown
     borrowed: int = 0  # GPUs that its ClusterQueue borrows
+    cluster: str = ""  # name; "": the home cluster
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,13 +39,21 @@ class _Entry:
     above: str = ""  # the ClusterQueue, if its order is known
 
 
-def queues_text(views: Sequence[QueueView], sweeps: Iterable[SweepSummary], policy: QueuePolicy) -> str:
-    """Return all queues, cut at Slack's limit."""
+def queues_text(
+    views: Sequence[QueueView],
+    sweeps: Iterable[SweepSummary],
+    policy: QueuePolicy,
+    away: Iterable[str] = (),
+) -> str:
+    """Return all queues, cut at Slack's limit. `away`: the clusters whose queues are unknown."""
+    unknown = [
+        f":warning: The queues of cluster {code(name)} are unknown: it doesn't answer." for name in away
+    ]
     if not views:
-        return NO_KUEUE
+        return "\n".join([*unknown, NO_KUEUE])
     owners = {each.id: each.user_name or each.user for each in sweeps}
     lines = [line for view in views for line in _lines(view, owners, policy)]
-    return "\n".join(fitting(lines, MAX_TEXT))
+    return "\n".join(fitting([*unknown, *lines], MAX_TEXT))
 
 
 def _lines(view: QueueView, owners: Mapping[str, str], policy: QueuePolicy) -> list[str]:
@@ -54,7 +63,8 @@ def _lines(view: QueueView, owners: Mapping[str, str], policy: QueuePolicy) -> l
     gpus = counted(sum(w.gpus for w in running), "GPU")
     borrowed = f", {view.borrowed} of them borrowed" if view.borrowed else ""
     counts = f"{len(running)} running ({gpus}{borrowed}), {len(waiting)} waiting"
-    head = f"*Queue {code(view.name)}* in {code(view.namespace)}: {counts}"
+    place = f"{code(view.namespace)}{f' of cluster {code(view.cluster)}' if view.cluster else ''}"
+    head = f"*Queue {code(view.name)}* in {place}: {counts}"
     return [
         head,
         *(_line(entry, owners, policy) for entry in _merged(waiting, view)),

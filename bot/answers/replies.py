@@ -30,6 +30,7 @@ from bot.slack.client import MessageRejectedError, NotInChannelError
 from bot.slack.message import Message
 from bot.slack.mrkdwn import MAX_CODE_SIZE, code, plain
 from k8s import kaniko
+from k8s.errors import ClusterAwayError
 from k8s.katib.spec import MAIN
 from k8s.katib.status import Trial, TrialState
 from k8s.logs import WHOLE_LOG
@@ -49,6 +50,8 @@ async def answer(command: Command, sweep: SweepRecord, seen: Observation, client
         await reply.by_action[command.action]()
     except UserError as error:
         await reply.send(plain(str(error)), private=True)
+    except ClusterAwayError as away:  # perhaps of another sweep that the question is about
+        await reply.send(f"Can't answer now: {plain(str(away))}. Try again later.", private=True)
     except (NotInChannelError, MessageRejectedError, SlackApiError) as error:
         log.warning("Slack rejected an answer about %s: %s", sweep.id, error)
 
@@ -116,7 +119,8 @@ class _Reply:
         source, namespace, pod, container = await self._pod()
         if not pod:
             raise UserError(f"No log for {source}: its pod was deleted.")
-        whole = await self.clients.tail(namespace, pod, container, WHOLE_LOG)
+        clients = self.clients.home if self._is_about_build else self.clients
+        whole = await clients.tail(namespace, pod, container, WHOLE_LOG)
         message = messages.logs(source, whole)
         if len(whole) > MAX_CODE_SIZE:
             await self._with_file(message, f"Full log of {source}", f"{pod}.log", whole)
@@ -125,13 +129,17 @@ class _Reply:
 
     async def _pod(self) -> tuple[str, str, str, str]:
         """Return what the log is of, for users; its namespace; its pod, "" if deleted; and its container."""
-        if not (self.seen.trials or self.command.trial):
+        if self._is_about_build:
             return await self._build_pod()
         trial = self._trial()
         pods = [pod for pod in self.seen.pods if pod.job == trial.name]
         plan = self.sweep.plan
         namespace = plan.experiment_ref.namespace if plan else ""
         return f"trial {code(trial.name)}", namespace, pods[-1].name if pods else "", MAIN
+
+    @property
+    def _is_about_build(self) -> bool:
+        return not (self.seen.trials or self.command.trial)
 
     def _trial(self) -> Trial:
         """Return the named trial; else one with a pod, preferring running, then failed, then the best."""

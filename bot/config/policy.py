@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from bot.config.allowed import Allowed, read_allowed
+from bot.config.clusters import TrialCluster, read_clusters
 from bot.config.digest_times import DigestSchedule, read_digests
 from bot.config.elastic import ElasticDeployment, read_elastic
 from bot.config.environments import EnvironmentConfig, read_environments
@@ -107,6 +108,7 @@ class Config:
     workspaces: tuple[str, ...] = ()  # ids of other Slack workspaces whose members can use Sweepbot
     teams: tuple[Team, ...] = ()
     queueing: QueuePolicy = field(default_factory=QueuePolicy)  # `queues:` and `priorities:`
+    clusters: tuple[TrialCluster, ...] = ()  # in order of preference; none: the home cluster alone
     prices: tuple[Price, ...] = ()  # the most specific match of a model's name wins
     currency: str = "$"
     digests: tuple[DigestSchedule, ...] = ()  # at most one per channel
@@ -155,6 +157,7 @@ def parse_config(text: str, file: str) -> Config:
         workspaces=tuple(_workspace(item) for item in entries(keys.get("workspaces"))),
         teams=teams,
         queueing=read_queues(keys.get("queues"), keys.get("priorities")),
+        clusters=read_clusters(keys.get("clusters"), [team.name for team in teams]),
         prices=read_prices(keys.get("prices"), keys.get("teams")),
         currency=_currency(keys.get("currency")),
         digests=read_digests(keys.get("digests"), teams),
@@ -183,6 +186,11 @@ def _check_team_namespaces(node: Node | None, config: Config) -> None:
 def all_namespaces(home: str, config: Config) -> tuple[str, ...]:
     """Return the namespaces for trials; `home` is K8S_NAMESPACE."""
     return tuple(dict.fromkeys((home, *config.namespaces)))
+
+
+def namespaces_in(cluster: TrialCluster, home: str, config: Config) -> tuple[str, ...]:
+    """Return the namespaces for trials in this cluster."""
+    return (cluster.namespace,) if cluster.namespace else all_namespaces(home, config)
 
 
 def repository(requested: str | None, config: Config, channel: str = "") -> Repository:

@@ -3,6 +3,7 @@
 import re
 
 from bot.config.allowed import NAME, OUTPUT_KEYS, SECRET_KEYS, VARIABLE, VOLUME_NAME_KEYS
+from bot.config.clusters import CLUSTER_KEYS, CLUSTER_NAME
 from bot.config.digest_times import DIGEST_KEYS
 from bot.config.elastic import ELASTIC_KEYS
 from bot.config.environment_keys import ENVIRONMENT_KEYS
@@ -245,6 +246,14 @@ KEYS: Keys = {
         default="none",
         example="{low: {class: sweeps-low}, normal: {class: sweeps-normal}}",
         keys=PRIORITY_KEYS,
+    ),
+    "clusters": Key(
+        meaning="Clusters for trials, by name, in order of preference ([details](clusters.md)). `main` is "
+        "the one that Sweepbot runs in.",
+        type=named(CLUSTER_NAME),
+        default="all trials run in the cluster that Sweepbot runs in",
+        example="{main: {}, west: {kubeconfig: /etc/sweepbot-clusters/west}}",
+        keys=CLUSTER_KEYS,
     ),
     "prices": Key(
         meaning="Price of one GPU-hour by model: a regular expression for the start of the model's name. "

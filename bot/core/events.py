@@ -9,6 +9,7 @@ class EventKind(StrEnum):
 
     REFUSED = "refused"  # ephemeral
     NOT_ALLOWED = "not_allowed"  # ephemeral
+    CLUSTER_CHOSEN = "cluster_chosen"
     BUILD_STARTED = "build_started"
     BUILD_JOINED = "build_joined"
     BUILD_REUSED = "build_reused"

@@ -53,6 +53,12 @@ WATCH_RESPONSE = Gauge(
 WATCH_FAILURES = Counter(
     "sweepbot_watch_failures", "Interrupted watches and lists.", ["kind"], registry=REGISTRY
 )
+CLUSTER_RESPONSE = Gauge(
+    "sweepbot_cluster_last_response_timestamp_seconds",
+    "When a cluster of trials, other than the home cluster, last answered a watch.",
+    ["cluster"],
+    registry=REGISTRY,
+)
 LEADER = Gauge("sweepbot_leader", "1 in the process that holds the lease.", ["lease"], registry=REGISTRY)
 GPU_FIGURES = Gauge(
     "sweepbot_gpu_figures_timestamp_seconds",

@@ -7,6 +7,8 @@ from bot.core.space import SearchSpace
 from bot.core.wording import trial_size
 from k8s.objects import GPU, Manifest, Ref, ref_of
 
+HOME_CLUSTER = "main"  # name of the cluster that Sweepbot runs in
+
 
 class Role(StrEnum):
     """What a built image is to a sweep. Values are stored in records; `label` is for users."""
@@ -57,6 +59,8 @@ class SweepPlan:
     profile: str = ""  # name; "": none are configured
     resource: str = GPU  # that GPUs, or MIG slices, are requested as
     nodes: int = 1  # per trial
+    cluster: str = HOME_CLUSTER  # of its trials
+    cluster_reason: str = ""  # why this one; "": there was no choice
 
     @property
     def trial_gpus(self) -> int:

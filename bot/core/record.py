@@ -11,7 +11,7 @@ from typing import Any, Self
 from bot.core.commands import AuditEntry
 from bot.core.events import Event, Health, Progress
 from bot.core.pace import Pace
-from bot.core.plan import SweepPlan
+from bot.core.plan import HOME_CLUSTER, SweepPlan
 from bot.core.queueing import QueueState
 from bot.core.request import Requester, SweepRequest
 from bot.core.seeds import EarlierSeeds
@@ -52,7 +52,9 @@ class SweepRecord:
     """The state of one sweep."""
 
     id: str
-    cluster: str = "main"
+    cluster: str = HOME_CLUSTER  # of its trials
+    unseen_since: datetime | None = None  # when that cluster last answered; None: it answers
+    unseen_reason: str = ""  # what an admin must fix for it to answer
     namespace: str  # of the ConfigMap; builds and trials can run in other namespaces
     request: SweepRequest
     requester: Requester

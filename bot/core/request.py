@@ -39,6 +39,7 @@ class SweepRequest:
     gpus: int = 1  # per node of a trial
     nodes: int = 1  # per trial
     profile: str | None = None  # a name from the configuration; None: the default
+    cluster: str | None = None  # a name from the configuration; None: Sweepbot chooses one
     repo: str | None = None  # a name from the configuration, or an allowed URL
     image: str | None = None  # prebuilt; nothing is built
     parallel: int | None = None

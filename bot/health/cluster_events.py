@@ -10,7 +10,7 @@ async def list_events(kind: str, namespace: str, name: str, clients: Clients) ->
     """Raises ApiError, UnreachableError."""
     target = {"kind": kind, "name": name}
     fields = f"involvedObject.kind={kind},involvedObject.name={name}"
-    events = await clients.cluster.list("Event", namespace, fields=fields)
+    events = await clients.trials.list("Event", namespace, fields=fields)
     return [event for event in events if target.items() <= event["involvedObject"].items()]
 
 
@@ -25,7 +25,7 @@ async def find_workload(job: Manifest | None, clients: Clients) -> Manifest | No
 async def list_if_allowed(kind: str, namespace: str, clients: Clients, labels: str = "") -> Manifests:
     """Return an empty list where Kueue is not installed, or the bot has no permission to list nodes."""
     try:
-        return await clients.cluster.list(kind, namespace, labels=labels)
+        return await clients.trials.list(kind, namespace, labels=labels)
     except ApiError as error:
         if not error.permanent:
             raise

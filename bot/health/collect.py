@@ -81,7 +81,7 @@ class EvidenceCollector:
 
     async def _without_trials(self, experiment: Manifest, pods: Manifests) -> TrialEvidence:
         ref = self.plan.experiment_ref
-        suggestion = await self.clients.cluster.get(Ref("Suggestion", ref.namespace, ref.name))
+        suggestion = await self.clients.trials.get(Ref("Suggestion", ref.namespace, ref.name))
         events = [*await self._events("Experiment", ref.name), *await self._events("Suggestion", ref.name)]
         services = tuple(pod for pod in pods if not is_trial_pod(pod))
         return self._evidence(experiment, suggestion=suggestion, services=services, events=_in_order(events))
@@ -112,7 +112,7 @@ class EvidenceCollector:
         if workload is None or self._asked_queue or self.sweep.phase is not Phase.PENDING:
             return None
         self._asked_queue, found = True, read_workload(workload)
-        pending = await self.clients.cluster.pending_workloads(self.namespace, found.queue)
+        pending = await self.clients.trials.pending_workloads(self.namespace, found.queue)
         return places(pending or ()).get(found.name)
 
     def _evidence(self, experiment: Manifest, **known: object) -> TrialEvidence:

@@ -24,7 +24,7 @@ per trial. `/sweep` alone opens a form.
 `metrics=` (`stdout`, `push`, or a file), `flags=` (`a.b=1` for Hydra, `env`), `name=`, \
 `cmd="python train.py --epochs=3"`, \
 `notify=` (`channel`, `dm`, or `none`: thread only), `gate=off` (don't run one trial first), `max_hours=` \
-(for the whole sweep), `queue=`, `priority=` (`low`, `normal`, or `high`).
+(for the whole sweep), `queue=`, `priority=` (`low`, `normal`, or `high`), `cluster=`.
 *Repeat a command:* `/sweep branch=main seeds=5 cmd="python train.py"` runs it once with each seed and \
 reports mean and deviation.
 *Manage sweeps:* `/sweep list`, `status`, `results`, `logs`, `cancel`, `drain` (start no new trials), \

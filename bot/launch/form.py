@@ -46,7 +46,7 @@ FIELDS = {
     *("repo", "branch", "space", "text", "seeds", "profile", "gpus", "nodes"),
     *("parallel", "trials"),
     *("algorithm", "metric", "goal", "metrics", "flags", "cmd", "notify", "gate", "max_hours"),
-    *("queue", "priority"),
+    *("queue", "priority", "cluster"),
 }
 HIDDEN_OPTIONS = (
     "repo",
@@ -206,8 +206,11 @@ def _nodes(options: Mapping[str, str], config: Config) -> dict[str, Block]:
 
 
 def _queue_fields(options: Mapping[str, str], config: Config) -> dict[str, Block]:
-    """Return menus for what the configuration has: a queue only if there are several."""
+    """Return menus for what the configuration has: a cluster or a queue only if there are several."""
     fields, policy = dict[str, Block](), config.queueing
+    if len(config.clusters) > 1:
+        clusters = {NOTHING: "Where most GPUs are free"} | {each.name: each.name for each in config.clusters}
+        fields["cluster"] = _input("cluster", "Cluster", _choice("cluster", options, clusters))
     if len(policy.queues) > 1:
         queues = {NOTHING: "Use the default"} | {each.name: each.name for each in policy.queues[:MAX_QUEUES]}
         fields["queue"] = _input("queue", "Queue", _choice("queue", options, queues))

@@ -31,7 +31,7 @@ async def check_capacity(order: Order, plan: SweepPlan, clients: Clients) -> Swe
 async def _nodes(clients: Clients) -> tuple[Machine, ...] | None:
     """Return all nodes; None without the permission to list them."""
     try:
-        return tuple(map(read_machine, await clients.cluster.list("Node", "")))
+        return tuple(map(read_machine, await clients.trials.list("Node", "")))
     except ApiError as error:
         if error.status != 403:
             raise

@@ -4,6 +4,7 @@ import re
 from collections.abc import Callable
 from typing import Any
 
+from bot.config.clusters import cluster_option
 from bot.config.policy import Config, prebuilt_image, repository
 from bot.config.policy_keys import A_MINUTE, GOALS, MAX_HOURS
 from bot.config.profiles import chosen
@@ -174,6 +175,10 @@ def _priority(_key: str, value: str, config: Config) -> str:
     return priority_option(value, config.queueing)
 
 
+def _cluster(_key: str, value: str, config: Config) -> str:
+    return cluster_option(value, config.clusters)
+
+
 READERS: dict[str, Callable[[str, str, Config], Any]] = {
     "branch": _branch,
     "gpus": _number("gpus_per_trial", 0),
@@ -197,4 +202,5 @@ READERS: dict[str, Callable[[str, str, Config], Any]] = {
     "nodes": _number("nodes_per_trial", 1),
     "queue": _queue,
     "priority": _priority,
+    "cluster": _cluster,
 }

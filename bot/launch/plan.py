@@ -8,7 +8,7 @@ from pathlib import PurePosixPath
 from bot.builds.jobs import BuildPlan, Source, build_plan
 from bot.config.settings import PlanSettings
 from bot.core.errors import UserError
-from bot.core.plan import SweepPlan
+from bot.core.plan import HOME_CLUSTER, SweepPlan
 from bot.core.request import SweepRequest
 from bot.core.space import Goal, Parameter, SearchSpace
 from bot.launch.arguments import arguments, variables
@@ -41,6 +41,8 @@ class Order:
     shape: PodShape = field(default_factory=PodShape)  # of its trials' pods
     secrets: tuple[SecretVariables, ...] = ()  # that the space names
     queueing: Queueing = field(default_factory=Queueing)
+    cluster: str = ""  # of its trials; "": none are configured
+    cluster_reason: str = ""  # why this one; "": there was no choice
 
     @property
     def results_name(self) -> str:
@@ -63,6 +65,8 @@ def plan(order: Order, settings: PlanSettings) -> SweepPlan:
         nodes=order.request.nodes,
         profile=order.profile,
         resource=order.shape.resource,
+        cluster=order.cluster or HOME_CLUSTER,
+        cluster_reason=order.cluster_reason,
         image_repository=made.repository,
         image_tag=made.tag,
         image_by_digest=image,
@@ -127,6 +131,7 @@ def _environment(order: Order, settings: PlanSettings) -> dict[str, str]:
         repository=order.source.repository.url,
         branch=order.request.branch,
         commit=order.source.commit,
+        cluster=order.cluster,
     )
     return {
         "MLFLOW_TRACKING_URI": settings.mlflow_tracking_uri,

@@ -104,8 +104,9 @@ def _start(space: SearchSpace) -> list[tuple[str, str]]:
 
 
 def _place(plan: SweepPlan, config: Config) -> list[tuple[str, str]]:
-    """Return namespace, queue, and priority as one fact."""
+    """Return cluster, namespace, queue, and priority as one fact."""
     places = {
+        "Cluster": code(plan.cluster) if config.clusters else "",
         "Namespace": code(plan.experiment_ref.namespace) if config.namespaces else "",
         "Queue": code(plan.queue) if plan.queue else "",
         "Priority": plan.priority,

@@ -12,6 +12,7 @@ from bot.config.teams import prices_for, team_of
 from bot.core.errors import UserError
 from bot.core.ids import candidates
 from bot.gpus.snapshot_store import SnapshotStore
+from bot.launch.clusters import with_cluster
 from bot.launch.drafts import Drafts, SubmittedForm
 from bot.launch.form import errors_by_field, form
 from bot.launch.machines import check_capacity
@@ -62,9 +63,10 @@ async def _view(view_id: str, filled: SubmittedForm, clients: Clients, free: int
             request_id=view_id,
         )
         home = namespace_of(filled.user, draft.channel, config)
-        made = await run_in_parser_thread(plan, replace(order, namespace=home), clients.settings)
+        order = await with_cluster(replace(order, namespace=home), clients)
+        made = await run_in_parser_thread(plan, order, clients.settings)
         with suppress(ApiError, UnreachableError):  # the launch checks it, too
-            await check_capacity(order, made, clients)
+            await check_capacity(order, made, clients.of(made.cluster))
     except UserError as error:
         return form(draft, config, errors_by_field(error, draft))
     except GitUnavailableError as error:

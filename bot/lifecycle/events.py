@@ -42,6 +42,12 @@ def build_failed(failed: BuildSeen) -> Event:
     )
 
 
+def cluster_chosen(sweep: SweepRecord) -> tuple[Event, ...]:
+    """Report the choice between several clusters."""
+    reason = sweep.plan.cluster_reason if sweep.plan else ""
+    return (Event(kind=EventKind.CLUSTER_CHOSEN, text=reason),) if reason else ()
+
+
 def build_finished(sweep: SweepRecord, seen: Observation) -> Event:
     """Return the event with the images built for this sweep and the reused ones."""
     built = [b for b in seen.builds if b.is_own(sweep.build_uids)]

@@ -38,6 +38,7 @@ from bot.lifecycle.events import (
     build_failed,
     build_finished,
     build_started,
+    cluster_chosen,
     end_events,
     failure_reason,
     finished_trials,
@@ -81,7 +82,7 @@ def advance(sweep: SweepRecord, seen: Observation, config: Config, now: datetime
         case Phase.RECEIVED:
             return _received(sweep, seen, config, now)
         case Phase.OPENING:
-            return sweep.to(Phase.BUILDING, now) if sweep.thread else sweep
+            return sweep.to(Phase.BUILDING, now, *cluster_chosen(sweep)) if sweep.thread else sweep
         case Phase.BUILDING:
             return _building(sweep, seen, now)
         case Phase.PENDING | Phase.RUNNING:
@@ -143,7 +144,8 @@ def _received(sweep: SweepRecord, seen: Observation, config: Config, now: dateti
         AuditEntry(at=now, user=user, name=sweep.requester.user_name, action=Action.LAUNCH, refused=refusal),
     )
     if seen.plan and not refusal:
-        return sweep.to(Phase.OPENING, now, plan=seen.plan, gated=seen.plan.space.gate)
+        cluster = seen.plan.cluster
+        return sweep.to(Phase.OPENING, now, plan=seen.plan, gated=seen.plan.space.gate, cluster=cluster)
     return refuse(sweep, refusal, now, allowed=not forbidden)
 
 

@@ -45,6 +45,7 @@ class Patch:
 class Delete:
     ref: Ref
     uid: str  # a precondition: a later object of the same name is kept
+    build: bool = False  # builds run in the home cluster
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -98,7 +99,7 @@ def _building(sweep: SweepRecord, plan: SweepPlan, seen: Observation) -> Require
     old = [b for b in seen.builds if b.ended_without_image and not b.is_own(sweep.build_uids)]
     new = [b.build for b in seen.builds if b.there is False and b.job is None]
     return RequiredChanges(
-        delete=tuple(Delete(ref=b.build.ref, uid=b.job.uid) for b in old if b.job),
+        delete=tuple(Delete(ref=b.build.ref, uid=b.job.uid, build=True) for b in old if b.job),
         create=tuple(_job(b, there) for b in new if not b.needs or b.needs in there),
         compose=_composition(plan, there) if seen.builds and len(there) == len(plan.builds) else None,
     )
@@ -161,7 +162,7 @@ def _ending(sweep: SweepRecord, plan: SweepPlan, seen: Observation, now: datetim
         return RequiredChanges(patch=(_status(plan.experiment_ref, body),))
     jobs = _deletions(seen.active_jobs, plan)
     left = seen.unwanted_builds(sweep.image)
-    builds = [Delete(ref=b.build.ref, uid=b.job.uid) for b in left if b.job and b.running]
+    builds = [Delete(ref=b.build.ref, uid=b.job.uid, build=True) for b in left if b.job and b.running]
     return RequiredChanges(patch=_kills(seen.live, plan, sweep.reason, now), delete=(*jobs, *builds))
 
 

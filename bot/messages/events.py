@@ -8,6 +8,7 @@ from bot.core.plan import Role
 from bot.core.record import Phase, SweepRecord
 from bot.core.space import command_line
 from bot.core.wording import counted, fitting
+from bot.messages.clusters import cluster_chosen
 from bot.messages.early_stopping import not_judged_text, savings, stopped_text
 from bot.messages.first_trial import health
 from bot.messages.parent import display_name, result_text
@@ -290,6 +291,7 @@ FROM_RESULTS = {EventKind.RESULTS, EventKind.RESULT_FILES}  # their messages are
 EVENTS: dict[EventKind, Callable[[SweepRecord, Event], str]] = {
     EventKind.REFUSED: _refused,
     EventKind.NOT_ALLOWED: _not_allowed,
+    EventKind.CLUSTER_CHOSEN: cluster_chosen,
     EventKind.BUILD_STARTED: _build_started,
     EventKind.BUILD_JOINED: _build_joined,
     EventKind.BUILD_REUSED: _build_reused,

@@ -10,6 +10,7 @@ from bot.core.events import EventKind, Progress, Result
 from bot.core.number_format import short
 from bot.core.record import Phase, SweepRecord
 from bot.core.wording import counted, time_text
+from bot.messages.clusters import placed, unseen_line
 from bot.messages.early_stopping import savings
 from bot.messages.pace import pace_line
 from bot.messages.seeds import summary_line
@@ -77,6 +78,8 @@ def summary(sweep: SweepRecord) -> str:
 def _problem(sweep: SweepRecord) -> list[str]:
     if sweep.phase is Phase.HELD:
         return [plain(sweep.hold)]
+    if unseen := unseen_line(sweep):
+        return [f":warning: {unseen}"]
     trouble = sweep.build_trouble if sweep.phase is Phase.BUILDING else ""
     return [f":warning: {plain(trouble)}"] if trouble else []
 
@@ -104,7 +107,8 @@ def _subject(sweep: SweepRecord) -> str:
         return f"{searched} · {owner}"
     commit = commit_text(plan.commit, plan.subject)
     size = f"{code(plan.profile)}, {plan.size}" if plan.profile else plan.size
-    return f"{searched} @ {commit} · {size} per trial · {owner}"
+    parts = [f"{searched} @ {commit}", f"{size} per trial", placed(plan), owner]
+    return " · ".join(filter(None, parts))
 
 
 def _results(sweep: SweepRecord) -> list[str]:

@@ -107,7 +107,7 @@ class FactReader:
         return objects, tuple(diagnoses)
 
     async def _experiment(self, record: SweepRecord, plan: SweepPlan) -> Found:
-        ref, cluster = plan.experiment_ref, self.clients.cluster
+        ref, cluster = plan.experiment_ref, self.clients.of(record.cluster).trials
         ours = f"{SWEEP_LABEL}={record.id}"
         experiment = await cluster.get(ref)
         suggestion = await cluster.get(Ref("Suggestion", ref.namespace, ref.name))
@@ -134,7 +134,8 @@ class FactReader:
         """Diagnose live trials, also after the first success, when reconciles no longer do."""
         if experiment is None:
             return ()
-        evidence = EvidenceCollector(replace(record, progress=Progress()), plan, self.clients)
+        clients = self.clients.of(record.cluster)
+        evidence = EvidenceCollector(replace(record, progress=Progress()), plan, clients)
         await evidence.run(experiment, *found)
         return tuple(evidence.found)  # also those that are too young for the sweep's thread
 

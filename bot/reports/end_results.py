@@ -87,7 +87,7 @@ async def stored_results(sweep_id: str, clients: Clients) -> SweepResults | None
 
 
 async def _collected(sweep: SweepRecord, plan: SweepPlan, clients: Clients) -> SweepResults | None:
-    ref, ours, cluster = plan.experiment_ref, f"{SWEEP_LABEL}={sweep.id}", clients.cluster
+    ref, ours, cluster = plan.experiment_ref, f"{SWEEP_LABEL}={sweep.id}", clients.of(sweep.cluster).trials
     found = await cluster.get(ref)
     if found is None or found["metadata"].get("annotations", {}).get(REQUEST_ID) != sweep.request_id:
         return None

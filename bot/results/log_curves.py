@@ -56,6 +56,7 @@ class LogQuery:
     strategy: str  # which value of a trial counts: min, max, or latest
     rungs: frozenset[int]  # numbers of reports (bot.core.stopping)
     sources: Sequence[LogSource] = field(default_factory=tuple)
+    cluster: KubernetesClient | None = None  # of the trials; None: the reader's
 
 
 class LogReader:
@@ -80,7 +81,7 @@ class LogReader:
         options = {"container": MAIN, "timestamps": "true", "limitBytes": MAX_PIECE} | since
         try:
             async with asyncio.timeout(READ_TIMEOUT):
-                text = await self._cluster.raw_log(source.namespace, source.pod, options)
+                text = await (query.cluster or self._cluster).raw_log(source.namespace, source.pod, options)
         except (ApiError, UnreachableError, TimeoutError):
             return known
         return await asyncio.to_thread(read_on, known, text, query, finished=source.finished)

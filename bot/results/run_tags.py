@@ -16,6 +16,7 @@ LOGIN_VARIABLES = ("MLFLOW_TRACKING_USERNAME", "MLFLOW_TRACKING_PASSWORD", "MLFL
 SWEEP, TRIAL, COMMIT = "sweepbot.sweep", "sweepbot.trial", "sweepbot.commit"
 BRANCH, REPOSITORY, IMAGE = "sweepbot.branch", "sweepbot.repository", "sweepbot.image"
 OWNER, OWNER_ID, TEAM = "sweepbot.owner", "sweepbot.owner_id", "sweepbot.team"
+CLUSTER = "sweepbot.cluster"  # only where the configuration has several
 THREAD = "sweepbot.thread"  # URL of the sweep's thread in Slack
 # MLflow's own tags (mlflow/utils/mlflow_tags.py): the name, user, source, and description on its pages.
 RUN_NAME, USER, NOTE = "mlflow.runName", "mlflow.user", "mlflow.note.content"
@@ -31,6 +32,7 @@ def planned(
     repository: str,
     branch: str,
     commit: str,
+    cluster: str = "",
     trial: str = TRIAL_NAME,
 ) -> dict[str, str]:
     """Return the tags that are known before the build, without empty ones."""
@@ -48,6 +50,7 @@ def planned(
         REPOSITORY: repository,
         BRANCH: branch,
         COMMIT: commit,
+        CLUSTER: cluster,
     }
     return {name: value for name, value in tags.items() if value}
 

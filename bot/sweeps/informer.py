@@ -22,6 +22,7 @@ from bot.core.metrics import WATCH_FAILURES, WATCH_RESPONSE
 from bot.runtime.probes import ProbeFailedError
 from bot.storage.leader import lead
 from bot.sweeps.recovery import recover
+from bot.sweeps.remote_watches import RemoteWatches
 from bot.sweeps.wakes import Wakes
 from k8s.cache import Cache
 from k8s.errors import ApiError, UnreachableError
@@ -57,6 +58,7 @@ class SweepInformer:
             group.create_task(self._probe())
             group.create_task(self._lead())
             group.create_task(self._follow_all(group))
+            group.create_task(RemoteWatches(self._clients, self.wakes).run())
 
     async def listed(self, stop: asyncio.Event, within: float = LISTS_TIMEOUT) -> None:
         """Wait until the caches are complete for the first time, or until `stop`.

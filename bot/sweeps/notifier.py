@@ -89,7 +89,7 @@ class Notifier:
         builds = sweep.plan.builds if sweep.plan else ()
         namespace = builds[0].ref.namespace if builds else sweep.namespace
         container = event.container or kaniko.BUILD_CONTAINER
-        return await self._clients.tail(namespace, event.pod, container, WHOLE_LOG)
+        return await self._clients.home.tail(namespace, event.pod, container, WHOLE_LOG)
 
     async def _update_health(self, sweep: SweepRecord) -> SweepRecord:
         """Edit the message about the first trials. Its event posts it; after a crash in between, again."""

@@ -16,6 +16,7 @@ from bot.core.record import Phase, SweepRecord
 from bot.health.collect import EvidenceCollector
 from bot.health.diagnosis import Diagnosis
 from bot.health.suggestion_restart import lost_search
+from bot.launch.clusters import with_cluster
 from bot.launch.machines import check_capacity
 from bot.launch.plan import plan
 from bot.launch.pods import namespace_of
@@ -57,8 +58,9 @@ async def _seen(
         return Observation(commands=commands)
     reader = CacheReader(Caches() if fresh else clients.caches, clients.cluster)
     if sweep.phase is Phase.BUILDING:
-        return replace(await observe_builds(sweep, sweep.plan, clients, reader), commands=commands)
-    seen = await _experiment(sweep, sweep.plan, commands, clients, reader)
+        return replace(await observe_builds(sweep, sweep.plan, clients.home, reader), commands=commands)
+    there = CacheReader(Caches() if fresh else clients.trial_caches, clients.trials)
+    seen = await _experiment(sweep, sweep.plan, commands, clients, there, reader)
     if any(command.action is Action.RESUME for command in commands):
         others = await limited_sweeps(user := sweep.requester.user, clients)
         return replace(seen, others=other_peaks(user, (one for one in others if one.id != sweep.id)))
@@ -88,8 +90,10 @@ async def _request(sweep: SweepRecord, commands: tuple[Command, ...], clients: C
             team=team_of(clients.config.teams, home, user),
             space=await with_prebuilt_image(order.space, clients),
         )
+        order = await with_cluster(order, clients)
         made = await run_in_parser_thread(plan, order, clients.settings)
-        return Observation(commands=commands, plan=await check_capacity(order, made, clients), others=others)
+        made = await check_capacity(order, made, clients.of(made.cluster))
+        return Observation(commands=commands, plan=made, others=others)
     except UserError as error:
         return Observation(commands=commands, refusal=str(error))
     except (GitUnavailableError, RegistryError) as error:
@@ -116,6 +120,7 @@ async def _experiment(
     commands: tuple[Command, ...],
     clients: Clients,
     reader: CacheReader,
+    at_home: CacheReader,
 ) -> Observation:
     ref, ours = plan_.experiment_ref, f"{SWEEP_LABEL}={sweep.id}"
     experiment, trials, jobs, pods = await asyncio.gather(
@@ -130,13 +135,13 @@ async def _experiment(
     space = plan_.space
     seen = Observation(
         commands=commands,
-        builds=await left_builds(sweep, plan_, clients, reader),
+        builds=await left_builds(sweep, plan_, clients, at_home),
         experiment=read_experiment(experiment),
         trials=tuple(read_trial(t, space.strategies) for t in trials),
         jobs=tuple(read_job(j) for j in jobs),
         pods=tuple(read_pod(p, MAIN) for p in pods if is_trial_pod(p)),
         search_lost=lost_search(space.algorithm, experiment, trials, pods),
-        cached=reader.cached,
+        cached=reader.cached or at_home.cached,
     )
     evidence = EvidenceCollector(sweep, plan_, clients)
     if experiment:

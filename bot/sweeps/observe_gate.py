@@ -31,7 +31,7 @@ async def observe_gate(sweep: SweepRecord, seen: Observation, clients: Clients) 
     if (
         pod.job in reported
         or await clients.store.is_busy_trial(pod.job)
-        or await has_line_since(clients.cluster, namespace, pod.name, MAIN, settled)
+        or await has_line_since(clients.trials, namespace, pod.name, MAIN, settled)
     ):
         return replace(seen, healthy=pod.job)
     return replace(seen, observe_again_in=min(POLL_INTERVAL, seen.observe_again_in or POLL_INTERVAL))

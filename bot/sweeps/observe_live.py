@@ -18,6 +18,7 @@ async def observe_live(sweep: SweepRecord, seen: Observation, clients: Clients) 
     if sweep.phase is not Phase.RUNNING or sweep.plan is None or not seen.running:
         return seen
     wanted, query = wanted_curves(sweep, seen), log_query(sweep.plan, seen)
+    query = query and replace(query, cluster=clients.trials)
     reading = await clients.live.read(sweep.id, sweep.plan, wanted, query)
     return replace(seen, reading=reading, observe_again_in=min(PERIOD, seen.observe_again_in or PERIOD))
 

@@ -43,6 +43,7 @@ from bot.slack.client import SlackBusyError
 from bot.storage import sweep_configmap
 from bot.storage.sweeps import StaleRecordError
 from bot.storage.work_queue import Lease, LeaseLostError
+from bot.sweeps.away import report_away, seen_again
 from bot.sweeps.durable_record import DurableRecord
 from bot.sweeps.notifier import Notifier
 from bot.sweeps.observe import observe
@@ -51,7 +52,7 @@ from bot.sweeps.observe_live import observe_live
 from bot.sweeps.observe_queue import observe_queue
 from bot.sweeps.observe_room import observe_room
 from bot.sweeps.open_thread import open_thread, rename
-from k8s.errors import ApiError, UnreachableError
+from k8s.errors import ApiError, ClusterAwayError, UnreachableError
 from k8s.objects import BUILD_LABEL, Manifest
 
 log = logging.getLogger(__name__)
@@ -101,9 +102,11 @@ async def reconcile(lease: Lease, clients: Clients) -> timedelta | None:
     if sweep is None:
         await _reject_commands(lease.item.key, clients)
         return None
-    this = _Reconcile(lease, clients)
+    this = _Reconcile(lease, clients.of(sweep.cluster))
     try:
         return await this.run(sweep)
+    except ClusterAwayError as away:
+        return await report_away(sweep.id, away, this.notifier, this.save, clients)
     except SlackBusyError as busy:
         return timedelta(seconds=busy.seconds)
     except (NewerFormatError, StaleRecordError, LeaseLostError, RedisError):
@@ -204,10 +207,10 @@ class _Reconcile:
     ) -> tuple[Observation, SweepRecord]:
         """Observe and advance; if a change needs it, once more from a direct read of the API server."""
         seen = await self._observe(before, commands, fresh=bool(commands))
-        after = advance(before, seen, self.clients.config, now)
+        after = advance(seen_again(before), seen, self.clients.config, now)
         if seen.cached and needs_fresh_read(before, after, seen, now):
             seen = await self._observe(before, commands, fresh=True)
-            after = advance(before, seen, self.clients.config, now)
+            after = advance(seen_again(before), seen, self.clients.config, now)
         return seen, after
 
     async def _observe(
@@ -254,7 +257,7 @@ class _Reconcile:
         todo = required_changes(sweep, seen, self.clients.now())
         for patch in todo.patch:
             try:
-                await self.clients.cluster.merge(patch.ref, patch.body, subresource=patch.subresource)
+                await self.clients.trials.merge(patch.ref, patch.body, subresource=patch.subresource)
             except ApiError as error:
                 if patch.optional and error.permanent:
                     log.info("rejected patch of %s %s: %s", patch.ref.kind, patch.ref.name, error)
@@ -263,7 +266,8 @@ class _Reconcile:
                     raise  # a gate's first trial can fail just before it opens: observed next
                 return await self.save(extension_refused(sweep, error.message, self.clients.now()))
         for delete in todo.delete:
-            await self.clients.cluster.delete(delete.ref, uid=delete.uid)
+            at = self.clients.cluster if delete.build else self.clients.trials
+            await at.delete(delete.ref, uid=delete.uid)
         phase = sweep.phase
         for manifest in todo.create:
             if sweep.phase is phase:  # else the cluster rejected one, and the sweep stops
@@ -274,10 +278,11 @@ class _Reconcile:
         return await self.record.claim(sweep) or await rename(sweep, self.clients, self.save)
 
     async def _create(self, sweep: SweepRecord, manifest: Manifest) -> SweepRecord:
+        is_build = BUILD_LABEL in manifest["metadata"].get("labels", {})
         if manifest["kind"] == "Experiment":
             await self.clients.results.ready(sweep)
         try:
-            made = await self.clients.cluster.create(manifest)
+            made = await (self.clients.cluster if is_build else self.clients.trials).create(manifest)
         except ApiError as error:
             if error.exists:
                 return sweep  # created by an earlier reconcile or another sweep; observed next
@@ -287,7 +292,7 @@ class _Reconcile:
             return await self.save(
                 fail(sweep, f"the cluster rejected the {manifest['kind']}", self.clients.now(), event)
             )
-        if BUILD_LABEL in manifest["metadata"].get("labels", {}):
+        if is_build:
             uids = {manifest["metadata"]["name"]: made["metadata"]["uid"]}
             return await self.save(replace(sweep, build_uids=sweep.build_uids | uids))
         return await self.save(submitted(sweep)) if manifest["kind"] == "Experiment" else sweep

@@ -5,7 +5,7 @@ every experiment that could continue. Without this, both would pile up.
 """
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
@@ -15,7 +15,7 @@ from bot.lifecycle.extension import EXTENDABLE_FOR
 from bot.storage import sweep_configmap
 from bot.storage.sweeps import Store
 from k8s.client import KubernetesClient
-from k8s.errors import ApiError
+from k8s.errors import ApiError, ClusterAwayError
 from k8s.katib.spec import REQUEST_ID
 from k8s.objects import OURS, SWEEP_LABEL, Manifest, ref_of
 
@@ -31,23 +31,32 @@ class SweepGc:
     cluster: KubernetesClient
     store: Store
     namespace: str  # of the records
-    namespaces: Callable[[], tuple[str, ...]]  # of trials, at present
+    namespaces: Callable[[], tuple[str, ...]]  # of trials in the home cluster, at present
+    elsewhere: Callable[[], Sequence[tuple[KubernetesClient, str]]] = tuple  # other clusters' namespaces
+    trials_of: Callable[[str], KubernetesClient] | None = (
+        None  # by cluster; None: all are in the home cluster
+    )
     days: int  # 0: keep ended sweeps
     now: Callable[[], datetime]
 
     async def run(self, _: str = ITEM.key) -> timedelta:
         """Delete what has expired. Return when to run again. Raises ApiError and UnreachableError."""
         for namespace in self.namespaces():
-            await self._delete_suggestions(namespace)
+            await self._delete_suggestions(self.cluster, namespace)
+        for other, namespace in self.elsewhere():
+            try:
+                await self._delete_suggestions(other, namespace)
+            except ClusterAwayError as away:
+                log.warning("kept the suggestions in %s: %s", namespace, away)
         if self.days:
             await self._delete_sweeps()
         return GC_INTERVAL
 
-    async def _delete_suggestions(self, namespace: str) -> None:
+    async def _delete_suggestions(self, cluster: KubernetesClient, namespace: str) -> None:
         try:
-            for suggestion in await self.cluster.list("Suggestion", namespace, labels=OURS):
+            for suggestion in await cluster.list("Suggestion", namespace, labels=OURS):
                 if await self._is_unused(suggestion):
-                    await self.cluster.delete(ref_of(suggestion), uid=suggestion["metadata"]["uid"])
+                    await cluster.delete(ref_of(suggestion), uid=suggestion["metadata"]["uid"])
         except ApiError as error:
             if not error.permanent:
                 raise
@@ -93,6 +102,8 @@ class SweepGc:
         """Continue with other sweeps if the cluster rejects one, for example in a removed namespace."""
         try:
             await self._delete(sweep, config_map)
+        except ClusterAwayError as away:
+            log.warning("kept %s: %s", sweep.id, away)
         except ApiError as error:
             if not error.permanent:
                 raise
@@ -101,8 +112,9 @@ class SweepGc:
     async def _delete(self, sweep: SweepRecord, config_map: Manifest) -> None:
         """Delete the experiments, then empty the ConfigMap, whose name stays taken. A crash repeats both."""
         labels, namespace = f"{SWEEP_LABEL}={sweep.id}", sweep.plan and sweep.plan.experiment_ref.namespace
-        for each in await self.cluster.list("Experiment", namespace, labels=labels) if namespace else ():
+        trials = self.trials_of(sweep.cluster) if self.trials_of else self.cluster
+        for each in await trials.list("Experiment", namespace, labels=labels) if namespace else ():
             if each["metadata"].get("annotations", {}).get(REQUEST_ID) == sweep.request_id:
-                await self.cluster.delete(ref_of(each), uid=each["metadata"]["uid"])
+                await trials.delete(ref_of(each), uid=each["metadata"]["uid"])
         await self.cluster.merge(ref_of(config_map), sweep_configmap.RETIRED)
         log.info("deleted %s, ended %s", sweep.id, sweep.since.date())

@@ -121,12 +121,12 @@ def test_parse_accepts_typographic_quotes_and_spacing(text: str, request_: Sweep
             'algorithm= must be a search algorithm; got "tpee". Did you mean tpe?',
         ),
         (
-            "branch=main space=lr colour=red",
-            "Unknown option: `colour=`. Available: branch, gpus, space, repo, parallel, ",
+            "branch=main space=lr tint=red",
+            "Unknown option: `tint=`. Available: branch, gpus, space, repo, parallel, ",
         ),
         (
-            "branch=main space=lr user=ada",
-            "`user=`. Available: branch, gpus, space, repo, parallel,",
+            "branch=main space=lr who=ada",
+            "`who=`. Available: branch, gpus, space, repo, parallel,",
         ),
         ("branch=main space=lr gate=maybe", 'gate= must be on or off; got "maybe".'),
         (

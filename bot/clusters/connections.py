@@ -1,0 +1,71 @@
+"""Connect to the clusters of trials beside the home cluster, as the current configuration names them."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import NoReturn
+
+from bot.config.clusters import TrialCluster, find_cluster, remote
+from bot.config.policy import Config
+from k8s.cache import Caches
+from k8s.client import KubernetesClient
+from k8s.errors import ClusterAwayError
+from k8s.remote import RemoteClient
+
+Connect = Callable[[TrialCluster], KubernetesClient]  # connects with the first call
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class RemoteCluster:
+    config: TrialCluster
+    api: KubernetesClient
+    caches: Caches = field(default_factory=Caches)  # filled by watches (bot.sweeps.remote_watches)
+
+    @property
+    def failure(self) -> ClusterAwayError | None:
+        """Why the last call failed; None if it was answered, and before the first one."""
+        return self.api.failure if isinstance(self.api, RemoteClient) else None
+
+    @property
+    def answers(self) -> bool:
+        return isinstance(self.api, RemoteClient) and self.api.seen is not None and not self.api.failure
+
+
+class Clusters:
+    """One connection per entry of the configuration; a changed entry gets another one."""
+
+    def __init__(self, connect: Connect) -> None:
+        self._connect = connect
+        self._open: dict[TrialCluster, RemoteCluster] = {}
+
+    def get(self, name: str, config: Config) -> RemoteCluster:
+        """Return a cluster; one that was removed from the configuration never answers."""
+        found = find_cluster(remote(config.clusters), name)
+        if found is None:
+            unknown = TrialCluster(name=name)
+            return RemoteCluster(config=unknown, api=RemovedCluster(name))
+        if found not in self._open:
+            self._open[found] = RemoteCluster(config=found, api=self._connect(found))
+        return self._open[found]
+
+    def all(self, config: Config) -> tuple[RemoteCluster, ...]:
+        return tuple(self.get(each.name, config) for each in remote(config.clusters))
+
+    async def close(self) -> None:
+        for each in self._open.values():
+            await each.api.close()
+
+
+class RemovedCluster(KubernetesClient):
+    """Stands for a cluster that the configuration no longer names, and where sweeps can still run."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    async def _api(self) -> NoReturn:
+        fix = f"Add `{self._name}` to `clusters:` in config.yaml again."
+        raise ClusterAwayError(self._name, "the configuration doesn't name it anymore", fix=fix)
+
+
+def no_clusters() -> Clusters:
+    """Return what a process without access to other clusters has."""
+    return Clusters(lambda each: RemovedCluster(each.name))

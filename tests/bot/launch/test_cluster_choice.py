@@ -1,0 +1,223 @@
+"""Which cluster a new sweep gets, and the reason."""
+
+from dataclasses import replace
+
+import pytest
+
+from bot.config.clusters import TrialCluster
+from bot.config.policy import parse_config
+from bot.core.errors import UserError
+from bot.launch.cluster_choice import Candidate, choose
+from bot.launch.clusters import free_gpus, with_cluster
+from bot.launch.command_line import parse
+from bot.launch.plan import plan
+from k8s.errors import ApiError
+from k8s.katib.trial_pod import PodShape
+from tests.bot.factories import NOW, ORDER, REQUEST, SETTINGS, SPACE
+from tests.scenarios.sweep_in_memory import Clock
+from tests.scenarios.two_clusters import CLUSTERS, TwoClusters
+
+MAIN, WEST, EAST = (TrialCluster(name=name) for name in ("main", "west", "east"))
+GPU = "nvidia.com/gpu"
+TWO = "repositories: {digits: {url: https://git.example/digits.git}}\nteams: {vision: {members: [UOWNER]}}\n"
+
+
+def candidate(cluster, free=None, waiting=0, refusal=""):
+    return Candidate(cluster=cluster, free=free, waiting=waiting, refusal=refusal)
+
+
+def node(name, gpus, **spec):
+    size = {"cpu": "64", "memory": "512Gi", GPU: str(gpus)}
+    return {
+        "apiVersion": "v1",
+        "kind": "Node",
+        "metadata": {"name": name},
+        "spec": spec,
+        "status": {
+            "capacity": size,
+            "allocatable": size,
+            "conditions": [{"type": "Ready", "status": "True"}],
+        },
+    }
+
+
+def pod(name, gpus, on=""):
+    container = {"name": "main", "image": "x", "resources": {"limits": {GPU: str(gpus)}}}
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": name, "namespace": "sweeps"},
+        "spec": {"containers": [container]} | ({"nodeName": on} if on else {}),
+    }
+
+
+@pytest.mark.parametrize(
+    ("candidates", "peak", "chosen", "reason"),
+    [
+        (
+            [candidate(MAIN, 4), candidate(WEST, 16)],
+            16,
+            WEST,
+            "16 GPUs free, 0 waiting (main: 4 GPUs free, 0 waiting)",
+        ),
+        (
+            [candidate(MAIN, 8), candidate(WEST, 16)],
+            8,
+            MAIN,
+            "8 GPUs free, 0 waiting (west: 16 GPUs free, 0 waiting)",
+        ),
+        (
+            [candidate(MAIN, 0, 7), candidate(WEST, 0, 2)],
+            8,
+            WEST,
+            "0 GPUs free, 2 waiting (main: 0 GPUs free, 7 waiting)",
+        ),
+        (
+            [candidate(MAIN, 16, refusal="no machine fits profile h100"), candidate(WEST)],
+            8,
+            WEST,
+            "free GPUs unknown, 0 waiting (main: no machine fits profile h100)",
+        ),
+    ],
+)
+def test_choose_prefers_free_gpus_then_short_queues_then_the_order(candidates, peak, chosen, reason):
+    assert choose(candidates, peak) == (chosen, reason)
+
+
+def test_choose_without_an_able_cluster_names_each_reason():
+    with pytest.raises(UserError) as error:
+        choose([candidate(MAIN, refusal="not for your team"), candidate(WEST, refusal="doesn't answer")], 8)
+    assert str(error.value) == (
+        "No cluster can run this sweep. main: not for your team and west: doesn't answer. *Fix:* Change the "
+        "request, or ask an admin."
+    )
+
+
+def test_free_gpus_counts_whole_trials_on_nodes_that_take_them():
+    nodes = [
+        node("a", 8),
+        node("b", 8, unschedulable=True),
+        node("c", 4, taints=[{"key": "x", "effect": "NoSchedule"}]),
+    ]
+    assert free_gpus(nodes, [pod("p", 3, on="a"), pod("w", 8)], PodShape(), 2) == 4
+
+
+@pytest.fixture
+async def two(redis):
+    simulation = TwoClusters(redis, Clock(None))
+    add(simulation.home, node("home-1", 2))
+    for number in range(2):
+        add(simulation.kubernetes, node(f"west-{number}", 8))
+    return simulation
+
+
+def add(store, machine):
+    store.create(machine)
+    store.patch("Node", "", machine["metadata"]["name"], {"status": machine["status"]}, subresource="status")
+
+
+def order(**request):
+    return replace(
+        ORDER, request=replace(REQUEST, **request), namespace="sweeps", space=replace(SPACE, parallel=4)
+    )
+
+
+async def test_with_cluster_takes_the_one_with_the_most_free_gpus(two):
+    found = await with_cluster(order(gpus=2), two.clients)
+    assert (found.cluster, found.cluster_reason) == (
+        "west",
+        "16 GPUs free, 0 waiting (main: 2 GPUs free, 0 waiting)",
+    )
+    made = plan(found, SETTINGS)
+    assert (made.cluster, made.cluster_reason) == (found.cluster, found.cluster_reason)
+    assert '\\"sweepbot.cluster\\": \\"west\\"' in str(made.experiment).replace('"', '\\"')
+
+
+async def test_with_cluster_away_uses_another_and_refuses_it_by_name(two):
+    two.west.away = True
+    found = await with_cluster(order(), two.clients)
+    assert (found.cluster, found.cluster_reason) == (
+        "main",
+        f"2 GPUs free, 0 waiting (west: hasn't been seen since {NOW:%H:%M} UTC)",
+    )
+    with pytest.raises(UserError) as error:
+        await with_cluster(order(cluster="west"), two.clients)
+    assert str(error.value) == (
+        f"cluster=west: hasn't been seen since {NOW:%H:%M} UTC. *Fix:* Use another cluster, or omit cluster=."
+    )
+
+
+async def test_with_cluster_named_has_no_reason_and_its_own_namespace(two):
+    west = replace(CLUSTERS[1], namespace="gpu-lab")
+    two.clients.config = replace(two.clients.config, clusters=(CLUSTERS[0], west))
+    found = await with_cluster(order(cluster="west"), two.clients)
+    assert (found.cluster, found.cluster_reason, found.namespace) == ("west", "", "gpu-lab")
+
+
+@pytest.mark.parametrize(
+    ("west", "reason"),
+    [
+        ("registries: [elsewhere:5000]", "its nodes can't pull from registry:5000"),
+        ("teams: [vision]", "not for your team"),
+    ],
+)
+async def test_with_cluster_leaves_out_what_the_configuration_excludes(two, west, reason):
+    text = f"{TWO}clusters: {{main: {{}}, west: {{kubeconfig: /west, {west}}}}}"
+    two.clients.config = parse_config(text, "c.yaml")
+    stranger = replace(order(), owner="USTRANGER")
+    found = await with_cluster(stranger, two.clients)
+    assert (found.cluster, reason in found.cluster_reason) == ("main", True)
+
+
+async def test_with_cluster_without_permission_to_list_pods_knows_no_free_gpus(two, monkeypatch):
+    async def forbidden(*_, **__):
+        raise ApiError(403, "Forbidden", "pods is forbidden")
+
+    monkeypatch.setattr(two.cluster, "list", forbidden)
+    found = await with_cluster(order(cluster="main"), two.clients)
+    assert found.cluster == "main"
+
+
+async def test_with_cluster_without_clusters_reads_nothing(two):
+    two.clients.config = replace(two.clients.config, clusters=())
+    calls = two.clock.calls
+    assert await with_cluster(order(), two.clients) == order()
+    assert two.clock.calls == calls
+
+
+@pytest.mark.parametrize(
+    ("typed", "reported"),
+    [
+        ("cluster=wst", 'cluster= must be a configured cluster; got "wst". Did you mean west?'),
+        ("cluster=x", 'cluster= must be a configured cluster; got "x". Available: main and west.'),
+    ],
+)
+def test_parse_unknown_cluster_names_the_known_ones(typed, reported):
+    config = parse_config(f"{TWO}clusters: {{main: {{}}, west: {{kubeconfig: /west}}}}", "c.yaml")
+    assert parse("branch=main space=lr cluster=west", config).cluster == "west"
+    with pytest.raises(UserError) as error:
+        parse(f"branch=main space=lr {typed}", config)
+    assert str(error.value) == reported
+
+
+def test_parse_cluster_without_clusters_is_refused():
+    with pytest.raises(UserError, match="the configuration has no `clusters:`"):
+        parse("branch=main space=lr cluster=west", parse_config(TWO, "c.yaml"))
+
+
+@pytest.mark.parametrize(
+    ("clusters", "reported"),
+    [
+        ("{west: {}}", "missing key: kubeconfig"),
+        ("{main: {kubeconfig: /x}}", "main is the cluster that Sweepbot runs in; remove kubeconfig"),
+        ("{West: {kubeconfig: /x}}", "name must have only lowercase letters"),
+        ("{west: {kubeconfig: x}}", 'must be an absolute path; got "x"'),
+        ("{west: {kubeconfig: /x, teams: [sound]}}", 'must be one of `teams`; got "sound"'),
+        ("{west: {kubeconfig: /x, registries: [a/b]}}", "must be the host of a registry"),
+        ("{west: {kubeconfig: /x, namespace: A_b}}", "must be a namespace name"),
+    ],
+)
+def test_parse_config_invalid_clusters_names_the_rule(clusters, reported):
+    with pytest.raises(UserError) as error:
+        parse_config(f"{TWO}clusters: {clusters}", "c.yaml")
+    assert reported in str(error.value)

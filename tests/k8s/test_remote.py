@@ -1,0 +1,156 @@
+"""Clusters that are away, come back, or turn out to be others; each is a local API server."""
+
+import asyncio
+import stat
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from k8s import remote
+from k8s.errors import ApiError, ClusterAwayError
+from k8s.objects import Ref
+from k8s.remote import RemoteClient
+from local.kubernetes.api import ApiServer, serve
+from local.kubernetes.store import Store
+
+NAMESPACE = Ref("Namespace", "", "default")
+
+
+def kubeconfig(file: Path, url: str, **user: Any) -> str:
+    config = {
+        "clusters": [{"name": "c", "cluster": {"server": url}}],
+        "users": [{"name": "u", "user": user or {"token": "local-admin"}}],
+        "contexts": [{"name": "west", "context": {"cluster": "c", "user": "u"}}],
+        "current-context": "west",
+    }
+    file.write_text(yaml.safe_dump(config))
+    return str(file)
+
+
+class Home:
+    """Remembers the first uid, as the home cluster's ConfigMap does."""
+
+    def __init__(self) -> None:
+        self.uid = ""
+
+    async def known(self, uid: str) -> str:
+        self.uid = self.uid or uid
+        return self.uid
+
+
+@pytest.fixture
+def calls(monkeypatch):
+    """The next call after a failed one is due at once; `calls.pause` keeps it from being made."""
+    monkeypatch.setattr(remote, "RETRY", 0.0)
+    return monkeypatch
+
+
+@pytest.fixture
+async def west(server: ApiServer, tmp_path: Path):
+    client = RemoteClient("west", kubeconfig(tmp_path / "west", server.url), "west", Home().known)
+    yield client
+    await client.close()
+
+
+async def test_cluster_that_answers_is_read_and_seen(west):
+    assert west.seen is None
+    assert (await west.get(NAMESPACE))["metadata"]["name"] == "default"
+    assert west.seen is not None
+    assert await west.get(Ref("Namespace", "", "missing")) is None
+
+
+async def test_cluster_that_is_killed_and_restored_is_used_again(west, server, store, calls):
+    await west.get(NAMESPACE)
+    port = int(server.url.rpartition(":")[2])
+    await server.close()
+    with pytest.raises(ClusterAwayError) as away:
+        await west.get(NAMESPACE)
+    assert (away.value.cluster, away.value.seen, away.value.fix) == ("west", west.seen, "")
+    assert not await west.is_ready()
+    again = await serve(store, port)
+    assert await west.get(NAMESPACE)
+    await again.close()
+
+
+async def test_calls_to_a_dead_cluster_fail_without_trying(west, server, calls):
+    await west.get(NAMESPACE)
+    await server.close()
+    calls.setattr(remote, "RETRY", 3600.0)
+    with pytest.raises(ClusterAwayError):
+        await west.get(NAMESPACE)
+    tried: list[str] = []
+    calls.setattr(remote.KubernetesClient, "_send", lambda *_, **__: tried.append("call"))
+    for _ in range(20):
+        with pytest.raises(ClusterAwayError):
+            await west.list("Pod", "sweeps")
+    assert tried == []
+
+
+async def test_kubeconfig_of_another_cluster_is_refused_until_it_points_back(server, tmp_path, calls):
+    home, file = Home(), tmp_path / "west"
+    client = RemoteClient("west", kubeconfig(file, server.url), "", home.known)
+    await client.get(NAMESPACE)
+    await client.close()
+    other = await serve(Store())
+    moved = RemoteClient("west", kubeconfig(file, other.url), "", home.known)
+    with pytest.raises(ClusterAwayError, match="points to another cluster than before") as refused:
+        await moved.get(NAMESPACE)
+    assert "Point it to the former cluster" in refused.value.fix
+    kubeconfig(file, server.url)
+    assert await moved.get(NAMESPACE)
+    await moved.close()
+    await other.close()
+
+
+async def test_rejected_token_is_replaced_from_the_file(server, tmp_path, calls):
+    file = tmp_path / "west"
+    client = RemoteClient("west", kubeconfig(file, server.url, token="old"), "", Home().known)
+    with pytest.raises(ClusterAwayError, match="rejects the credentials") as refused:
+        await client.get(NAMESPACE)
+    assert refused.value.fix == "Put a valid token into its kubeconfig."
+    kubeconfig(file, server.url)
+    assert await client.get(NAMESPACE)
+    await client.close()
+
+
+async def test_token_of_an_exec_plugin_is_used(server, tmp_path):
+    plugin = tmp_path / "plugin"
+    answer = (
+        '{"apiVersion": "client.authentication.k8s.io/v1", "kind": "ExecCredential", '
+        '"status": {"token": "local-admin"}}'
+    )
+    plugin.write_text(f"#!/bin/sh\necho '{answer}'\n")
+    plugin.chmod(plugin.stat().st_mode | stat.S_IEXEC)
+    user = {"exec": {"apiVersion": "client.authentication.k8s.io/v1", "command": str(plugin)}}
+    client = RemoteClient("west", kubeconfig(tmp_path / "west", server.url, **user), "", Home().known)
+    assert await client.get(NAMESPACE)
+    await client.close()
+
+
+@pytest.mark.parametrize("text", [None, "{", "token: [s3cret", "{}"])
+async def test_unusable_kubeconfig_is_named_without_its_content(tmp_path, text):
+    file = tmp_path / "west"
+    if text is not None:
+        file.write_text(text)
+    client = RemoteClient("west", str(file), "", Home().known)
+    with pytest.raises(ClusterAwayError, match=r"kubeconfig .* can't be used") as refused:
+        await client.get(NAMESPACE)
+    assert "s3cret" not in str(refused.value)
+    assert refused.value.fix == "Check the file."
+
+
+async def test_missing_right_to_read_the_identity_names_the_fix(west, calls):
+    async def forbidden(*_: Any, **__: Any) -> Any:
+        raise ApiError(403, "Forbidden", "namespaces is forbidden")
+
+    calls.setattr(remote.KubernetesClient, "_send", forbidden)
+    with pytest.raises(ClusterAwayError) as refused:
+        await west.get(NAMESPACE)
+    assert refused.value.fix == "Grant `get` of the namespace kube-system."
+
+
+async def test_calls_at_the_same_time_open_one_session(west):
+    await asyncio.gather(*(west.get(NAMESPACE) for _ in range(10)))
+    assert west.seen is not None
