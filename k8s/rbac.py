@@ -67,6 +67,10 @@ FOR_ELASTIC_DEPLOYMENT = {
     ("policy", "poddisruptionbudgets"): ("list",),
 }
 
+# In all namespaces of another cluster with trials, from deploy/clusters: to see what is free there. The same
+# ClusterRole allows to get the namespace kube-system, which identifies the cluster.
+FOR_CLUSTERS = {("", "nodes"): ("list",), ("", "pods"): ("list",)}
+
 # In the namespace of environments, from deploy/environments. Secrets can't be read: a login is computed.
 FOR_ENVIRONMENTS = {
     ("", "events"): ("list",),

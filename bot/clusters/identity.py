@@ -13,11 +13,15 @@ class Identities:
     def __init__(self, home: KubernetesClient, namespace: str) -> None:
         self._home, self._ref = home, Ref("ConfigMap", namespace, NAME)
 
+    async def stored(self, cluster: str, uid: str) -> str:
+        """Return the uid that was stored first for this cluster; this one if there is none."""
+        found = await self._home.get(self._ref)
+        return str(((found or {}).get("data") or {}).get(cluster, uid))
+
     async def known(self, cluster: str, uid: str) -> str:
         """Return the uid that was stored first for this cluster; store this one if there is none."""
-        found = await self._home.get(self._ref)
-        if stored := ((found or {}).get("data") or {}).get(cluster):
-            return str(stored)
+        if (stored := await self.stored(cluster, "")) != "":
+            return stored
         saved = await upsert(self._home, self._config_map({cluster: uid}))
         return str(saved["data"][cluster])
 

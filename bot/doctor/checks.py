@@ -18,6 +18,7 @@ from bot.config.policy import Config, all_namespaces
 from bot.config.settings import Settings
 from bot.core.work_item import DOCTOR
 from bot.doctor import probe_cluster, probe_services
+from bot.doctor.clusters import clusters
 from bot.doctor.findings import Finding, as_mrkdwn, broken, ok, warning
 from bot.doctor.probe_elastic import elastic
 from bot.doctor.probe_environments import environments
@@ -91,6 +92,7 @@ async def _cluster(settings: Settings, config: Config) -> Findings:
         checks.append(checked("environments", environments(cluster, settings, config)))
         checks.append(checked("elastic", elastic(cluster, config)))
         checks.append(checked("Kueue", queues(cluster, settings, config)))
+        checks.append(clusters(cluster, settings, config, checked))
         more = all_namespaces(namespace, config)[1:]
         checks += [
             checked(f"namespace {each}", probe_cluster.trial_namespace(cluster, each)) for each in more
