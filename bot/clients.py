@@ -67,7 +67,7 @@ class Clients:
         if at is self.at:
             return self
         found = copy(self)
-        found.at = at
+        found.at, found.rooms, found.usage = at, self.rooms.at(cluster), self.usage.at(cluster)
         return found
 
     @property

@@ -28,6 +28,10 @@ class HourlyStore:
     def __init__(self, redis: Redis, cluster: str = "main") -> None:
         self._redis, self._prefix = redis, f"usage:{cluster}:hour:"
 
+    def at(self, cluster: str) -> "HourlyStore":
+        """Return the store of another cluster."""
+        return HourlyStore(self._redis, cluster)
+
     async def save(self, uses: Iterable[HourUse], capacity: HourCapacity) -> None:
         """Store an hour, unless a better measurement of it is stored."""
         before: Any = await self._redis.hget(self._key(capacity.hour), "capacity")

@@ -8,10 +8,12 @@ from dataclasses import replace
 from bot.clients import Clients
 from bot.config.clusters import TrialCluster, find_cluster
 from bot.config.teams import granted_team
-from bot.core.plan import HOME_CLUSTER
+from bot.core.plan import HOME_CLUSTER, SweepPlan
 from bot.health.cluster_events import list_if_allowed
 from bot.launch.cluster_choice import Candidate, choose, pinned
-from bot.launch.plan import Order
+from bot.launch.machines import check_capacity
+from bot.launch.plan import Order, plan
+from bot.runtime.parser_thread import run_in_parser_thread
 from k8s.client import Manifests
 from k8s.errors import ApiError, ClusterAwayError, UnreachableError
 from k8s.gpus import concerns_gpus
@@ -22,6 +24,16 @@ from k8s.objects import Manifest
 log = logging.getLogger(__name__)
 
 UNFINISHED = "status.phase!=Succeeded,status.phase!=Failed"
+
+
+async def planned(order: Order, clients: Clients) -> SweepPlan:
+    """Return the plan for the order's cluster, which can run it.
+
+    Raises UserError, ApiError, UnreachableError.
+    """
+    order = await with_cluster(order, clients)
+    made = await run_in_parser_thread(plan, order, clients.settings)
+    return await check_capacity(order, made, clients.of(made.cluster))
 
 
 async def with_cluster(order: Order, clients: Clients) -> Order:

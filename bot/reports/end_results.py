@@ -87,14 +87,15 @@ async def stored_results(sweep_id: str, clients: Clients) -> SweepResults | None
 
 
 async def _collected(sweep: SweepRecord, plan: SweepPlan, clients: Clients) -> SweepResults | None:
-    ref, ours, cluster = plan.experiment_ref, f"{SWEEP_LABEL}={sweep.id}", clients.of(sweep.cluster).trials
+    there = clients.of(sweep.cluster)
+    ref, ours, cluster = plan.experiment_ref, f"{SWEEP_LABEL}={sweep.id}", there.trials
     found = await cluster.get(ref)
     if found is None or found["metadata"].get("annotations", {}).get(REQUEST_ID) != sweep.request_id:
         return None
     trials, pods, uses = await asyncio.gather(
         cluster.list("Trial", ref.namespace, labels=f"{ours},{EXPERIMENT_LABEL}={ref.name}"),
         cluster.list("Pod", ref.namespace, labels=ours, only=is_trial_pod),
-        clients.usage.of_sweep(sweep.id, sweep.created, sweep.since),
+        there.usage.of_sweep(sweep.id, sweep.created, sweep.since),
     )
     if not trials:
         return None

@@ -29,6 +29,10 @@ class RoomStore:
         self._redis, self._prefix = redis, f"room:{cluster}"
         self._wants, self._rooms = f"{self._prefix}:wants", f"{self._prefix}:rooms"
 
+    def at(self, cluster: str) -> "RoomStore":
+        """Return the store of another cluster."""
+        return RoomStore(self._redis, cluster)
+
     async def room(self, want: Want) -> Room | None:
         """Register what a sweep needs, and return its last room; None if it isn't measured yet."""
         async with self._redis.pipeline(transaction=True) as steps:

@@ -16,16 +16,13 @@ from bot.core.record import Phase, SweepRecord
 from bot.health.collect import EvidenceCollector
 from bot.health.diagnosis import Diagnosis
 from bot.health.suggestion_restart import lost_search
-from bot.launch.clusters import with_cluster
-from bot.launch.machines import check_capacity
-from bot.launch.plan import plan
+from bot.launch.clusters import planned
 from bot.launch.pods import namespace_of
 from bot.launch.resolve import look_up
 from bot.launch.user_limits import limited_sweeps, other_peaks
 from bot.lifecycle.observation import BuildSeen, Observation
 from bot.registry.client import RegistryError
 from bot.repos.git import GitUnavailableError
-from bot.runtime.parser_thread import run_in_parser_thread
 from bot.sweeps.observe_builds import left_builds, observe_builds, with_prebuilt_image
 from k8s.cache import CacheReader, Caches
 from k8s.jobs import read_job
@@ -90,10 +87,7 @@ async def _request(sweep: SweepRecord, commands: tuple[Command, ...], clients: C
             team=team_of(clients.config.teams, home, user),
             space=await with_prebuilt_image(order.space, clients),
         )
-        order = await with_cluster(order, clients)
-        made = await run_in_parser_thread(plan, order, clients.settings)
-        made = await check_capacity(order, made, clients.of(made.cluster))
-        return Observation(commands=commands, plan=made, others=others)
+        return Observation(commands=commands, plan=await planned(order, clients), others=others)
     except UserError as error:
         return Observation(commands=commands, refusal=str(error))
     except (GitUnavailableError, RegistryError) as error:

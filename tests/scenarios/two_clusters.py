@@ -8,6 +8,8 @@ from redis.asyncio import Redis
 
 from bot.clusters.connections import Clusters
 from bot.config.clusters import TrialCluster
+from bot.gpus.hourly_store import HourlyStore
+from bot.storage.rooms import RoomStore
 from bot.sweeps.informer import SweepInformer
 from bot.sweeps.remote_watches import RemoteWatches
 from k8s.errors import ClusterAwayError
@@ -50,6 +52,8 @@ class TwoClusters(SimulatedSweep):
             clusters=Clusters(lambda _: west),
             config=replace(self.clients.config, clusters=CLUSTERS),
             now=lambda: self.time,
+            rooms=RoomStore(redis),
+            usage=HourlyStore(redis),
         )
         self.time = NOW
 
