@@ -18,9 +18,9 @@ from bot.core.request import Requester, SweepRequest
 from bot.core.space import SearchSpace
 from bot.launch.command_line import parse, parse_options, read_values
 from bot.launch.describe import as_yaml, explain
-from bot.launch.plan import Order, check_command, check_mounts, plan
+from bot.launch.plan import Order, check_command, plan
 from bot.launch.plan_text import gate_comment, plan_text
-from bot.launch.pods import pods_of, with_output
+from bot.launch.pods import check_mounts, pods_of, with_output
 from bot.launch.resolve import look_up
 from bot.repos.git import Git, GitUnavailableError, logins
 from bot.spaces.space import parse_space

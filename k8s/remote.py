@@ -9,6 +9,7 @@ import asyncio
 import json
 from collections.abc import Awaitable, Callable, Mapping
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING, Any
@@ -17,6 +18,7 @@ import aiohttp
 
 from k8s.client import CALL_TIMEOUT, CONNECT_TIMEOUT, KubernetesClient, Measure, network_errors, unmeasured
 from k8s.errors import ApiError, ClusterAwayError, UnreachableError
+from k8s.kueue_version import KueueVersion
 from k8s.sessions import by_kubeconfig
 
 if TYPE_CHECKING:
@@ -49,6 +51,7 @@ class RemoteClient(KubernetesClient):
     ) -> None:
         self.name, self._file, self._context, self._known = name, kubeconfig, context, known
         self._measured = measured
+        self._kueue = KueueVersion(partial(self._call, "GET"))
         self._session: ApiClient | None = None
         self._former: ApiClient | None = None  # a call can still be about to use it
         self._stamp = 0  # of the kubeconfig, when the session was opened
@@ -136,6 +139,7 @@ class RemoteClient(KubernetesClient):
                 "Point it to the former cluster, or add the new one to `clusters:` under another name.",
             )
         self._is_verified = True
+        self._answered()
 
     async def _uid(self) -> str:
         try:

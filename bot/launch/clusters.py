@@ -48,7 +48,7 @@ async def with_cluster(order: Order, clients: Clients) -> Order:
         pinned(await _candidate(named, order, clients))
         return _placed(order, named, "")
     found = await asyncio.gather(*(_candidate(each, order, clients) for each in config.clusters))
-    return _placed(order, *choose(found, order.space.parallel * request.gpus))
+    return _placed(order, *choose(found, order.space.parallel * request.nodes * request.gpus))
 
 
 def _placed(order: Order, cluster: TrialCluster, reason: str) -> Order:

@@ -3,7 +3,6 @@
 import re
 import shlex
 from dataclasses import dataclass, field
-from pathlib import PurePosixPath
 
 from bot.builds.jobs import BuildPlan, Source, build_plan
 from bot.config.settings import PlanSettings
@@ -12,6 +11,7 @@ from bot.core.plan import HOME_CLUSTER, SweepPlan
 from bot.core.request import SweepRequest
 from bot.core.space import Goal, Parameter, SearchSpace
 from bot.launch.arguments import arguments, variables
+from bot.launch.pods import check_mounts
 from bot.launch.queueing import Queueing
 from bot.results import run_tags
 from bot.spaces.metrics import collector
@@ -178,17 +178,6 @@ def check_command(command: str) -> None:
         raise UserError(
             f"command must not use Katib's placeholders; got `{command}`. "
             "Parameters are appended as --name=value."
-        )
-
-
-def check_mounts(space: SearchSpace, shape: PodShape) -> None:
-    """Raise UserError if the file's directory is one of the cluster's volumes: mount paths must differ."""
-    folder = str(PurePosixPath(space.metrics_path).parent)
-    if space.metrics_path and folder in {volume.at.rstrip("/") for volume in shape.volumes}:
-        raise UserError(
-            f"metrics.path: {space.metrics_path} is in {folder}, where this cluster mounts a volume. Use a "
-            "directory of its own, such as /logs/metrics.txt.",
-            field="space",
         )
 
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from pathlib import PurePosixPath
 from typing import TypeVar
 
 from bot.config.allowed import AllowedSecret, AllowedVolume
@@ -75,6 +76,17 @@ def with_output(space: SearchSpace, sweep: str, config: Config) -> SearchSpace:
     if flag in {*(each.name for each in space.parameters), *space.fixed}:
         raise UserError(f"parameters.{flag}: the output directory is passed as this flag.", field="space")
     return replace(space, output_flag=flag, output_dir=f"{output.volume.at}/{sweep}") if flag else space
+
+
+def check_mounts(space: SearchSpace, shape: PodShape) -> None:
+    """Raise UserError if the file's directory is one of the cluster's volumes: mount paths must differ."""
+    folder = str(PurePosixPath(space.metrics_path).parent)
+    if space.metrics_path and folder in {volume.at.rstrip("/") for volume in shape.volumes}:
+        raise UserError(
+            f"metrics.path: {space.metrics_path} is in {folder}, where this cluster mounts a volume. Use a "
+            "directory of its own, such as /logs/metrics.txt.",
+            field="space",
+        )
 
 
 def _on_machines_of(team: Team | None, shape: PodShape) -> PodShape:
