@@ -234,7 +234,8 @@ async def test_pod_has_all_known_fields(watched: Watched) -> None:
 
 
 @pytest.mark.parametrize(("hour", "warned"), WARNED.items())
-async def test_warnings_go_to_idle_pods(watched: Watched, hour: float, warned: dict[str, Kind]) -> None:
+async def test_warnings_go_to_idle_pods(redis: Redis, hour: float, warned: dict[str, Kind]) -> None:
+    watched = Watched(redis, 120)
     watched.skip(max(0, hour - 3))
     source, now = await watched.until(hour), START + hour * HOUR
     held, long = [allocations(await source.pods(over)) for over in (HALF_HOUR, LOW_WINDOW)]
