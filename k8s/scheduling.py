@@ -6,12 +6,14 @@ https://kubernetes.io/docs/concepts/scheduling-eviction/pod-priority-preemption/
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
 
+from k8s.gpu_pods import PLACEMENT
 from k8s.gpus import GPU_RESOURCE
-from k8s.machines import tolerates
+from k8s.machines import PASSING_TAINTS
+from k8s.node_matching import can_run
 from k8s.objects import SWEEP_LABEL, Manifest
 from k8s.quantities import amount
 
@@ -110,71 +112,35 @@ def gpu_count(needs: Sizes) -> int:
     return sum(size for name, size in needs.items() if GPU_RESOURCE.fullmatch(name)) // 1000
 
 
+def gpu_resource(needs: Sizes) -> str:
+    """Return the name of the GPUs, such as that of a MIG profile; "" if there are none."""
+    return next((name for name in needs if GPU_RESOURCE.fullmatch(name)), "")
+
+
 def placement(spec: Manifest) -> Manifest:
     """Return the parts of a pod's spec that exclude nodes."""
-    affinity = (spec.get("affinity") or {}).get("nodeAffinity") or {}
-    required = affinity.get("requiredDuringSchedulingIgnoredDuringExecution")
-    parts = {"nodeSelector": spec.get("nodeSelector"), "tolerations": spec.get("tolerations")}
-    return {name: part for name, part in (parts | {"required": required}).items() if part}
+    return {key: spec[key] for key in PLACEMENT if spec.get(key)}
 
 
 def read_open_node(node: Manifest) -> OpenNode | None:
-    """Return None for a node that isn't ready, is cordoned, or is being deleted."""
+    """Return None for a node that isn't ready, is cordoned, is being deleted, or is short of something."""
     meta, spec, status = node["metadata"], node.get("spec") or {}, node.get("status") or {}
     if spec.get("unschedulable") or "deletionTimestamp" in meta or not _is_true(status, "Ready"):
+        return None
+    if any(t["effect"] in BLOCKING and t["key"].startswith(PASSING_TAINTS) for t in spec.get("taints") or ()):
         return None
     sizes = {name: _thousandths(size, up=False) for name, size in (status.get("allocatable") or {}).items()}
     labels, taints = meta.get("labels") or {}, spec.get("taints") or ()
     return OpenNode(name=meta["name"], sizes=sizes, labels=labels, taints=tuple(taints))
 
 
-def can_run(where: Manifest, node: OpenNode) -> bool:
-    """Return whether selector, node affinity, and taints admit a pod with this placement."""
-    if not (where.get("nodeSelector") or {}).items() <= node.labels.items():
-        return False
-    if "required" in where:
-        terms = where["required"].get("nodeSelectorTerms") or ()
-        if not any(_matches(term, node) for term in terms):
-            return False
-    tolerations = where.get("tolerations") or ()
-    return all(
-        any(tolerates(each, taint) for each in tolerations)
-        for taint in node.taints
-        if taint["effect"] in BLOCKING
-    )
+def admits(node: OpenNode, where: Manifest, resource: str = "") -> bool:
+    """Return whether selector, node affinity, and taints admit a pod with this placement.
 
-
-def _matches(term: Manifest, node: OpenNode) -> bool:
-    """Terms without a requirement match no node."""
-    labels, fields = term.get("matchExpressions") or (), term.get("matchFields") or ()
-    rules = [_holds(each, node.labels) for each in labels]
-    rules += [_holds(each, {"metadata.name": node.name}) for each in fields]
-    return bool(rules) and all(rules)
-
-
-def _holds(rule: Manifest, labels: Mapping[str, str]) -> bool:
-    """Evaluate one requirement; an unknown operator excludes the node."""
-    value, values = labels.get(rule["key"]), rule.get("values") or ()
-    match rule["operator"]:
-        case "In":
-            return value in values
-        case "NotIn":
-            return value not in values
-        case "Exists":
-            return value is not None
-        case "DoesNotExist":
-            return value is None
-        case "Gt" | "Lt" as operator:
-            return _compares(value, values, operator)
-    return False
-
-
-def _compares(value: str | None, values: Iterable[str], operator: str) -> bool:
-    try:
-        sign, bound = int(value or ""), int(next(iter(values), ""))
-    except ValueError:
-        return False
-    return sign > bound if operator == "Gt" else sign < bound
+    Args:
+        resource: a taint of this name doesn't count: an admission plugin can tolerate it in new pods.
+    """
+    return can_run(where, node.labels, node.taints, resource)
 
 
 def _requests(container: Manifest) -> Counter[str]:

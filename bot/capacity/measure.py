@@ -9,6 +9,7 @@ from typing import Any
 
 from bot.capacity.nodes import NodeRoom, measured, room_for
 from bot.capacity.quotas import Queues, read_queues, room_in_queue
+from bot.config.elastic import is_elastic
 from bot.config.policy import Config, all_namespaces
 from bot.config.teams import team_of
 from bot.core.pace import Room, Want
@@ -42,8 +43,11 @@ class RoomMeasurer:
     async def measure(self, pods: Collection[GpuPod]) -> None:
         """Store the room of each sweep. `pods`: the unfinished ones with GPUs, in all namespaces.
 
+        Elastic replicas don't count: trials preempt them, and don't wait for them.
         Raises ApiError, UnreachableError, RedisError.
         """
+        elastic = self._config().elastic
+        pods = [pod for pod in pods if not is_elastic(elastic, pod.namespace, pod.name)]
         now = self._now()
         if not (wants := await self._store.wants(now)):
             return

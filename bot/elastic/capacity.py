@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from k8s.objects import Manifest
-from k8s.scheduling import OpenNode, ScheduledPod, Sizes, can_run, gpu_count, placement, pod_needs
+from k8s.scheduling import OpenNode, ScheduledPod, Sizes, admits, gpu_resource, placement, pod_needs
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -22,10 +22,6 @@ class Replica:
     priority: int
     needs: Sizes
     placement: Manifest = field(default_factory=dict)
-
-    @property
-    def gpus(self) -> int:
-        return gpu_count(self.needs)
 
     def owns(self, pod: ScheduledPod) -> bool:
         return (pod.namespace, pod.deployment) == (self.namespace, self.deployment)
@@ -130,16 +126,17 @@ class _Rooms:
     def blocks(self, rooms: Mapping[str, dict[str, int]]) -> int:
         """Return how many more replicas fit."""
         needs = {name: size for name, size in self.replica.needs.items() if size}
+        gpus = gpu_resource(needs)
         return sum(
             max(0, min(room.get(resource, 0) // size for resource, size in needs.items()))
             for name, room in rooms.items()
-            if can_run(self.replica.placement, self.nodes[name])
+            if admits(self.nodes[name], self.replica.placement, gpus)
         )
 
     def _fits_beside(self, pod: ScheduledPod) -> bool:
         """Take the room of a node where the pod fits without replacing a replica, if there is one."""
         for name, room in self.soon.items():
-            if _has(room, pod.needs) and can_run(pod.placement, self.nodes[name]):
+            if _has(room, pod.needs) and admits(self.nodes[name], pod.placement):
                 _take(room, pod.needs)
                 _take(self.now[name], pod.needs)
                 return True
@@ -151,7 +148,7 @@ class _Rooms:
         """Return the fewest replicas of one node in whose place the pod fits; None if it fits nowhere."""
         found: list[list[ScheduledPod]] = []
         for name, here in ours.items():
-            if name not in self.nodes or not can_run(pod.placement, self.nodes[name]):
+            if name not in self.nodes or not admits(self.nodes[name], pod.placement):
                 continue
             room, lost = dict(self.soon[name]), list[ScheduledPod]()
             for each in reversed(here):

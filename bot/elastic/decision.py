@@ -36,6 +36,7 @@ def decide(
 
     Without pressure it is `running + free - reserve`. While other pods wait for the GPUs of replicas, it is
     what survives: the scheduler chooses the victims, and lowering the number keeps it from replacing them.
+    While a replica has no node yet, there are no more.
     """
     if replicas < config.min:
         return Decision(replicas=config.min)
@@ -47,6 +48,8 @@ def decide(
     since = times.free_since or now
     pauses = ((since, FREE_FOR), (times.raised_at, STEP_INTERVAL), (times.lowered_at, AFTER_DOWN))
     raise_at = max(begin + pause for begin, pause in pauses if begin)
+    if supply.running < replicas:
+        return Decision(replicas=replicas, free_since=since)
     return Decision(replicas=replicas + (now >= raise_at), free_since=since, raise_at=raise_at)
 
 

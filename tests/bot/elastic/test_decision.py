@@ -81,10 +81,14 @@ def test_decision_after_any_step_down_waits_ten_minutes():
     assert life.see(0.2, free=2, coming=2) == 5
 
 
+def test_decision_adds_no_replica_while_one_has_no_node():
+    assert Life(1).see(60, running=0, free=3, coming=3) == 1
+
+
 def test_decision_keeps_a_reserve():
     life = Life(0, reserve=2)
-    assert life.see(60, running=0, free=2, coming=2) == 0
-    assert life.see(5.1, running=0, free=3, coming=3) == 1
+    assert life.see(60, free=2, coming=2) == 0
+    assert life.see(5.1, free=3, coming=3) == 1
     assert Life(3, reserve=1).see(running=3, free=0, coming=0) == 2  # restores it
 
 
