@@ -15,8 +15,7 @@ from bot.core.wording import listed
 from bot.core.work_item import DOCTOR, OPERATOR, ItemKind, WorkItem
 from bot.launch.command_line import parse_options, unescape
 from bot.launch.options import READERS
-from bot.operator.causes import NO_WORKER
-from bot.operator.words import ABOUT_ONE, COMMANDS, MAX_NAME
+from bot.operator.words import ABOUT_ONE, COMMANDS, MAX_NAME, NO_WORKER
 from bot.runtime.audit import write_entry
 from bot.slack.mrkdwn import code
 from handlers.context import ACK_TIMEOUT, HandlerContext

@@ -95,6 +95,11 @@ class Command:
     alert: str = ""  # keep, measures, kill: id of the warning
     hours: int = 0  # keep
 
+    @property
+    def about(self) -> str:
+        """The trial, the queue, or the number of trials that it names."""
+        return self.trial or self.queue or (f"{self.trials} trials" if self.trials else "")
+
 
 @dataclass(frozen=True, kw_only=True)
 class AuditEntry:

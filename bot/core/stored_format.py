@@ -6,6 +6,7 @@ field. Any other change (a field renamed, removed, or with another meaning) is a
 """
 
 from collections.abc import Callable, Sequence
+from functools import cached_property
 from typing import Any, Generic, TypeVar
 
 from pydantic import ConfigDict, TypeAdapter, ValidationError, with_config
@@ -44,9 +45,13 @@ class StoredFormat(Generic[Stored]):
     """
 
     def __init__(self, kind: type[Stored], what: str, migrations: Sequence[Migration] = ()) -> None:
-        self._what, self._migrations = what, migrations
+        self._kind, self._what, self._migrations = kind, what, migrations
         self.schema = len(migrations) + 1
-        self._adapter: TypeAdapter[Stored] = strict_adapter(kind)
+
+    @cached_property
+    def _adapter(self) -> TypeAdapter[Stored]:
+        """Made when it is first used: that of a record takes 20 ms, and not every process reads records."""
+        return strict_adapter(self._kind)
 
     def dump(self, value: Stored) -> bytes:
         fields = self._adapter.dump_json(value, exclude_defaults=True, exclude={"schema"})

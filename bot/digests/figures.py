@@ -210,7 +210,8 @@ def _partly(uses: Iterable[HourUse]) -> tuple[int, int, int] | None:
 def _step(hour: Hour, schedule: DigestSchedule) -> Step:
     """Return one hour of the whole cluster: free and unhealthy GPUs belong to no team."""
     capacity, uses = hour.capacity, hour.uses
-    used, unknown = sum(use.used for use in uses), sum(use.unknown for use in uses)
+    used = sum(use.used for use in uses)
+    unknown = sum(use.allocated - use.observed for use in uses if use.allocated > use.observed)
     return Step(
         hour=capacity.hour.astimezone(schedule.zone),
         used=used,

@@ -1,13 +1,14 @@
 """Each channel's latest digest, kept in Redis for the home tab and `/gpus digest`."""
 
 from dataclasses import dataclass
-from datetime import date
+from datetime import date, timedelta
 
 from pydantic import TypeAdapter
 from redis.asyncio import Redis
 
 from bot.core.stored_format import cached
-from bot.gpus.hourly_store import RETENTION
+
+RETENTION = timedelta(days=40)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -8,6 +8,7 @@ import json
 import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
+from functools import partial
 from typing import Any
 
 from pydantic import TypeAdapter
@@ -24,6 +25,8 @@ GPU_HOUR_DECIMALS = 5  # 40 ms
 Stored = Mapping[bytes, bytes]
 
 CAPACITY: TypeAdapter[HourCapacity] = TypeAdapter(HourCapacity)
+
+_use = partial(tuple.__new__, HourUse)  # HourUse._make without its check, in half the time
 
 
 def encode(uses: Iterable[HourUse], capacity: HourCapacity) -> dict[str, bytes]:
@@ -44,13 +47,13 @@ def decode(stored: Stored) -> Hour:
         return Hour(uses=_first_version(stored[b"uses"], capacity.hour), capacity=capacity)
     columns = _unpacked(stored[b"pods"])
     rows = _rows([[[capacity.hour], [0] * _length(columns)], *columns])
-    return Hour(uses=tuple(map(HourUse._make, rows)), capacity=capacity)
+    return Hour(uses=tuple(map(_use, rows)), capacity=capacity)
 
 
 def add_sums(totals: Totals, stored: Stored) -> None:
     """Add an hour to `totals`; needs the fields capacity and sums, or uses of version 1."""
     if b"sums" in stored:
-        totals.add(map(UsageSum._make, _rows(_unpacked(stored[b"sums"]))))
+        totals.add(_rows(_unpacked(stored[b"sums"])))
     else:
         totals.add_pods(decode(stored).uses)
     totals.coverage += CAPACITY.validate_json(stored[b"capacity"]).coverage
@@ -59,9 +62,9 @@ def add_sums(totals: Totals, stored: Stored) -> None:
 def raise_peaks(peaks: dict[str, float], stored: Stored) -> None:
     """Raise the peaks of the groups in `peaks` to those of an hour; needs ram, or capacity and uses."""
     found = _unpacked(stored[b"ram"]) if b"ram" in stored else ram_peaks(decode(stored).uses)
-    for group, peak in found.items():
-        if group in peaks:
-            peaks[group] = max(peaks[group], peak)
+    for group in peaks.keys() & found.keys():
+        if found[group] > peaks[group]:
+            peaks[group] = found[group]
 
 
 def _first_version(text: bytes, hour: datetime) -> tuple[HourUse, ...]:
@@ -89,7 +92,7 @@ def _rows(columns: Iterable[Any]) -> Iterator[tuple[Any, ...]]:
 
 def _values(column: Any) -> list[Any]:
     values, indexes = column
-    return values if indexes is None else [values[index] for index in indexes]
+    return values if indexes is None else list(map(values.__getitem__, indexes))
 
 
 def _length(columns: Sequence[Any]) -> int:

@@ -31,7 +31,7 @@ class Overrequest:
     ram: Usage | None  # bytes: requested, peak used
 
 
-@dataclass(kw_only=True)
+@dataclass(kw_only=True, slots=True)
 class _Need:
     """What the pods of a group requested and used."""
 

@@ -37,7 +37,7 @@ def apply_command(
         user=command.user,
         name=command.user_name,
         action=command.action,
-        about=about(command),
+        about=command.about,
         refused=refusal,
     )
     sweep = with_entry(sweep, entry)
@@ -59,11 +59,6 @@ def _is_repeated(sweep: SweepRecord, command: Command, now: datetime) -> bool:
         and bool(command.trial)
         and any(trial.endswith(command.trial) for trial in mine)
     )
-
-
-def about(command: Command) -> str:
-    """Return the trial, the queue, or the number of trials that the command names."""
-    return command.trial or command.queue or (f"{command.trials} trials" if command.trials else "")
 
 
 def with_entry(sweep: SweepRecord, entry: AuditEntry) -> SweepRecord:

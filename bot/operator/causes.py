@@ -5,17 +5,15 @@ waiting objects; a problem of one object comes last.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from bot.core.events import EventKind, Progress
 from bot.core.record import Phase
 from bot.core.wording import counted
 from bot.operator.facts import ObjectFacts, SweepFacts
+from bot.operator.words import LOGS, NO_WORKER, Cause
 
 SLOW = timedelta(minutes=1)  # after which a deletion, a wait for a worker, or a missing pod is a problem
-WORK = "deployment/sweepbot-work"
-LOGS = f"`kubectl -n sweepbot logs {WORK}`"
 POSTING_REFUSED = {
     "is_archived": "the channel is archived",
     "not_in_channel": "the bot isn't in the channel",
@@ -24,17 +22,6 @@ POSTING_REFUSED = {
 }
 BEFORE_RESULTS = {Phase.BUILDING, Phase.PENDING, Phase.RUNNING}  # bot.sweeps.reconciler opens MLflow then
 
-
-@dataclass(frozen=True)
-class Cause:
-    text: str
-    fix: str = ""
-
-
-NO_WORKER = Cause(
-    "No worker is running: no process holds a lease.",
-    f"`kubectl -n sweepbot get pods`; {LOGS}; `kubectl -n sweepbot rollout restart {WORK}`",
-)
 
 Rule = Callable[[SweepFacts], Cause | None]
 

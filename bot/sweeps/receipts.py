@@ -17,7 +17,6 @@ from redis.exceptions import RedisError
 from bot.core.commands import Action, Command, dump_command
 from bot.core.record import SweepRecord
 from bot.core.stored_format import NewerFormatError
-from bot.lifecycle.commands import about
 from bot.storage.sweeps import Store
 from bot.storage.work_queue import Queue
 
@@ -129,6 +128,6 @@ class Receipts:
 def _is_applied(command: Command, sweep: SweepRecord) -> bool:
     """Applied or denied, a command is in the audit log, which is saved before the command is removed."""
     return any(
-        (entry.user, entry.action, entry.about) == (command.user, command.action, about(command))
+        (entry.user, entry.action, entry.about) == (command.user, command.action, command.about)
         for entry in sweep.audit_log
     )
