@@ -101,6 +101,9 @@ def _imported(module: str, function: str) -> Run:
 
 def _service(arguments: argparse.Namespace) -> int:
     gc.disable()  # collecting garbage while modules are imported takes a tenth of the start
+    from bot.storage.redis_import import import_redis  # noqa: PLC0415
+
+    import_redis()
     from bot.app import run  # noqa: PLC0415
     from bot.config.live_policy import LivePolicy  # noqa: PLC0415
     from bot.config.settings import Settings  # noqa: PLC0415

@@ -7,7 +7,10 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-HEAVY = {"apscheduler", "google", "kubernetes", "matplotlib", "mlflow", "requests", "slack_bolt", "uvicorn"}
+HEAVY = {
+    *("apscheduler", "google", "kubernetes", "matplotlib", "mlflow", "opentelemetry", "requests"),
+    *("slack_bolt", "uvicorn"),
+}
 ROOMS = {
     "bot.builds.image_gc",
     "bot.doctor.checks",
@@ -15,6 +18,7 @@ ROOMS = {
     "bot.sweeps.reconciler",
     "bot.work_process",
 }
+REDIS = "from bot.storage.redis_import import import_redis; import_redis()"
 HELP = "import runpy, sys; sys.argv = ['bot', 'plan', '--help']; runpy.run_module('bot', run_name='__main__')"
 
 
@@ -33,9 +37,17 @@ def imported(code):
     [
         (HELP, set()),
         ("import bot.offline_commands", {"pydantic"}),
-        ("import bot.serve_process", {"bot.serve_process", "pydantic", "redis", "slack_bolt", "uvicorn"}),
+        (
+            f"{REDIS}; import bot.serve_process",
+            {"bot.serve_process", "pydantic", "redis", "slack_bolt", "uvicorn"},
+        ),
     ],
     ids=["plan --help", "plan", "serve"],
 )
 def test_command_imports_no_heavy_package_that_it_does_not_use(code, expected):
     assert imported(code) == expected
+
+
+def test_opentelemetry_can_be_imported_after_redis():
+    code = f"{REDIS}; import opentelemetry.sdk.trace"
+    assert imported(code) == {"opentelemetry", "redis"}
