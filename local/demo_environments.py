@@ -30,7 +30,7 @@ CONFIG = {
         "namespace": "environments",
         "images": {"jupyter": {"image": "python:3.11-slim", "command": ["python3", "-c", SERVER]}},
         "sizes": {"m": {"cpu": 4, "memory": "16Gi"}, "l": {"cpu": 8, "memory": "64Gi"}},
-        "url": f"http://127.0.0.1:{PORT}/{{name}}/",
+        "url": f"http://localhost:{PORT}/{{name}}/",
     }
 }
 

@@ -58,6 +58,7 @@ class EnvironmentIdle:
     notice_minutes: int = 30
 
 
+IP_HOST = re.compile(r"https?://[0-9]+(\.[0-9]+){3}[:/]")
 DEFAULT_SIZE = EnvironmentSize(name="m", cpu="2", memory="8Gi")
 
 
@@ -170,6 +171,8 @@ def _url(node: Node | None, images: tuple[EnvironmentImage, ...]) -> str:
     if not URL.fullmatch(url) or url.count("{name}") != 1 or re.sub(r"\{name\}", "", url).count("{"):
         node.error(f'must be a URL with one {{name}} that ends in a slash; got "{shortened(url)}"')
         return ""
+    if IP_HOST.match(url):
+        node.error("must have a host name: an Ingress rejects IP addresses")
     rooted = [each.name for each in images if each.server == CODE_SERVER]
     if rooted and urlsplit(url).path != "/":
         node.error(f"must have {{name}} in the host, and no path: {listed(rooted)} ({CODE_SERVER}) needs /")

@@ -11,6 +11,7 @@ from local.kubernetes.schema import Decoding
 
 SUBDOMAIN = r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*"
 LABEL_VALUE = r"(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?"
+IP = re.compile(r"[0-9]+(\.[0-9]+){3}|\[?[0-9a-fA-F:]*:[0-9a-fA-F:.]*\]?")
 QUALIFIED = r"([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]"
 ENDS = "and must start and end with an alphanumeric character (e.g."
 REGEX = "regex used for validation is"
@@ -186,6 +187,17 @@ def _content(kind: Kind, obj: Object) -> Iterator[Cause]:
         yield from _stateful_set(obj["spec"])
     if kind.name in REPLICATED:
         yield from _replicated(obj["spec"])
+    if kind.name == "Ingress":
+        yield from _ingress(obj["spec"])
+
+
+def _ingress(spec: Object) -> Iterator[Cause]:
+    for number, host in enumerate(rule.get("host", "") for rule in spec.get("rules", [])):
+        field = f"spec.rules[{number}].host"
+        if IP.fullmatch(host):
+            yield Cause.value(field, host, "must be a DNS name, not an IP address")
+        elif host and not re.fullmatch(rf"(\*\.)?{SUBDOMAIN}", host):
+            yield Cause.value(field, host, NOT_SUBDOMAIN)
 
 
 def _replicated(spec: Object) -> Iterator[Cause]:

@@ -36,7 +36,7 @@ pytestmark = [
 
 @pytest.fixture
 async def world(redis, tmp_path):
-    async with World(redis, images=(IMAGE,), url=f"http://127.0.0.1:{PORT}/").started() as world:
+    async with World(redis, images=(IMAGE,), url=f"http://localhost:{PORT}/").started() as world:
         kubelet = Kubelet(world.kubernetes, {"gpu-1": 1}, "127.0.0.1:1", {}, tmp_path, retry=0.2)
         kubelet.start()
         yield world

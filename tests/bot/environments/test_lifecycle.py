@@ -359,10 +359,24 @@ MIG = Profile(
     tolerations=({"key": "dedicated", "value": "a100"},),
     priority_class="research",
 )
+RESEARCH = {
+    "apiVersion": "scheduling.k8s.io/v1",
+    "kind": "PriorityClass",
+    "metadata": {"name": "research"},
+    "value": 10,
+}
 
 
-async def test_profile_chooses_the_machines_and_what_a_gpu_is(world):
+@pytest.fixture
+async def machines(world):
+    """A world with a profile, and the PriorityClass that it names."""
+    world.kubernetes.create(RESEARCH)
     world.clients.config = replace(world.clients.config, profiles=(MIG,))
+    return world
+
+
+async def test_profile_chooses_the_machines_and_what_a_gpu_is(machines):
+    world = machines
     await world.ask(Verb.START, profile="mig")
     pod = world.pod()["spec"]
     assert pod["containers"][0]["resources"]["limits"] == {"memory": "8Gi", "nvidia.com/mig-3g.40gb": "1"}
@@ -374,8 +388,8 @@ async def test_profile_chooses_the_machines_and_what_a_gpu_is(world):
     assert "1 GPU (`mig`)" in world.slack.messages["1.0"][-1].blocks[0]["text"]["text"]
 
 
-async def test_stopped_environment_keeps_its_profile_until_the_configuration_loses_it(world):
-    world.clients.config = replace(world.clients.config, profiles=(MIG,))
+async def test_stopped_environment_keeps_its_profile_until_the_configuration_loses_it(machines):
+    world = machines
     await world.ask(Verb.START, profile="mig")
     await world.ask(Verb.STOP)
     await world.end_pod()
@@ -392,8 +406,8 @@ async def test_stopped_environment_keeps_its_profile_until_the_configuration_los
     )
 
 
-async def test_profile_removed_before_the_pod_starts_stops_the_environment_with_the_reason(world):
-    world.clients.config = replace(world.clients.config, profiles=(MIG,))
+async def test_profile_removed_before_the_pod_starts_stops_the_environment_with_the_reason(machines):
+    world = machines
     await world.ask(Verb.START, profile="mig")
     await world.ask(Verb.STOP)
     request = EnvironmentRequest(verb=Verb.START, user=OWNER, name="lab", channel="C1", request_id="again")

@@ -166,3 +166,20 @@ async def test_subscriber_gets_existing_objects_and_changes(store: Store) -> Non
     await asyncio.wait_for(listen(), 20)
     changes = [("ADDED", "first"), ("ADDED", "second"), ("MODIFIED", "second"), ("DELETED", "second")]
     assert received == changes
+
+
+@pytest.mark.parametrize(
+    ("host", "why"),
+    [
+        ("127.0.0.1", "must be a DNS name, not an IP address"),
+        ("::1", "must be a DNS name, not an IP address"),
+        ("Lab.example", "a lowercase RFC 1123 subdomain"),
+    ],
+)
+def test_ingress_for_an_address_is_refused(store: Store, host: str, why: str) -> None:
+    meta = {"name": "i", "namespace": "kaniko"}
+    made = {"apiVersion": "networking.k8s.io/v1", "kind": "Ingress", "metadata": meta}
+    with pytest.raises(Refused) as refused:
+        store.create(made | {"spec": {"rules": [{"host": host}]}})
+    assert f'spec.rules[0].host: Invalid value: "{host}": {why}' in str(refused.value)
+    store.create(made | {"spec": {"rules": [{"host": "*.lab.example"}, {"host": "localhost"}]}})
