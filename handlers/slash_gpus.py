@@ -8,6 +8,7 @@ from typing import Any
 from redis.exceptions import RedisError
 from slack_bolt.async_app import AsyncAck, AsyncApp
 
+from bot.config.clusters import remote
 from bot.config.permissions import doctor_denial
 from bot.core.errors import UserError
 from bot.gpus.command import GPUS_HELP, LOADING, SNAPSHOT_MAX_AGE, ParsedCommand, answer, parse_command
@@ -55,7 +56,9 @@ async def _answer(context: HandlerContext, command: dict[str, Any]) -> str:
 async def _from_snapshot(context: HandlerContext, command: dict[str, Any], parsed: ParsedCommand) -> str:
     latest = None if parsed.view in ACKS else await context.snapshots.latest()
     known = answer(parsed.view, latest, command["user_id"], context.now()) if latest else ""
-    if latest and context.now() - latest.at < SNAPSHOT_MAX_AGE:
+    # Free GPUs of other clusters aren't in the snapshot: a worker reads them for each answer.
+    is_whole = parsed.view != "free" or not remote(context.config.clusters)
+    if latest and is_whole and context.now() - latest.at < SNAPSHOT_MAX_AGE:
         return known
     query = GpuQuery(
         user=command["user_id"],

@@ -9,6 +9,7 @@ from redis.asyncio import Redis
 from slack_sdk.errors import SlackApiError
 
 from bot.clients import Clients
+from bot.config.clusters import remote
 from bot.core.errors import UserError
 from bot.digests import post
 from bot.digests.latest import latest_digest
@@ -19,6 +20,7 @@ from bot.gpus.hourly_store import HourlyStore
 from bot.gpus.models import HALF_HOUR, NoGpuDataError, Snapshot, Source
 from bot.gpus.snapshot_store import HOME_TAB, GpuQuery, SnapshotStore
 from bot.home.load import HomeLoader
+from bot.home.other_clusters import gpus_elsewhere, with_other_clusters
 from bot.launch.drafts import Drafts
 from bot.slack.client import MessageRejectedError, NotInChannelError
 from bot.slack.mrkdwn import link, plain, quoted
@@ -87,9 +89,17 @@ class GpuQueryJob:
             elif parsed.view == "digest":
                 await self._digest(query)
             elif text := error or (answer(parsed.view, fresh, query.user, now) if fresh else ""):
-                await self._reply(query, text)
+                await self._reply(query, await self._with_others(parsed.view, text, fresh))
         except (NotInChannelError, MessageRejectedError, SlackApiError) as refusal:
             log.warning("can't answer /gpus: %s", refusal)
+
+    async def _with_others(self, view: str, text: str, fresh: Snapshot | None) -> str:
+        """Add the free GPUs of other clusters, where the configuration has some."""
+        clients = self._clients
+        if view != "free" or fresh is None or not remote(clients.config.clusters):
+            return text
+        home = sum(node.free for node in fresh.nodes), sum(node.allocatable for node in fresh.nodes)
+        return with_other_clusters(text, home, await gpus_elsewhere(clients))
 
     async def _show_home(self, user: str, error: str) -> None:
         clients = self._clients

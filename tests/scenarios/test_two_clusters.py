@@ -1,12 +1,18 @@
 """Trials in another cluster than Sweepbot's own: which objects are where, and what its outage does."""
 
 from dataclasses import replace
+from functools import partial
 
 import pytest
 
+from bot.clusters.connections import Clusters
+from bot.clusters.identity import Identities
 from bot.core.commands import Action, Command
 from bot.core.record import Phase, dump, load
 from bot.results.store import ResultsStore
+from k8s import remote
+from k8s.remote import RemoteClient
+from local.kubernetes.api import serve
 from tests.bot.factories import OWNER
 from tests.scenarios.sweep_in_memory import SWEEP, Clock
 from tests.scenarios.two_clusters import CLUSTERS, IN_WEST, TwoClusters
@@ -116,3 +122,30 @@ async def test_crashed_worker_leaves_the_same_objects(redis, crash_at):
     assert (await simulation.record()).phase is Phase.SUCCEEDED
     assert [each["metadata"]["name"] for each in simulation.kubernetes.list("Experiment")] == [SWEEP]
     assert simulation.gpus_held() == []
+
+
+async def test_killed_api_server_is_waited_for_and_a_cancel_then_frees_its_gpus(redis, tmp_path, monkeypatch):
+    """The client, the watches, and the API server are real; the server is killed and restored."""
+    monkeypatch.setattr(remote, "RETRY", 0.0)
+    simulation = TwoClusters(redis, Clock(None), endless="trainings", **IN_WEST)
+    server = await serve(simulation.kubernetes)
+    server.kubeconfig(tmp_path / "west")
+    known = Identities(simulation.cluster, "sweeps").known
+    client = RemoteClient("west", str(tmp_path / "west"), "", partial(known, "west"))
+    simulation.clients.clusters = Clusters(lambda _: client)
+    async with simulation.started():
+        await until(simulation, Phase.RUNNING)
+        await server.close()
+        await simulation.store.add_command(SWEEP, Command(action=Action.CANCEL, user=OWNER, user_name="ada"))
+        for _ in range(3):
+            await simulation.round()
+        assert (await simulation.record()).phase is Phase.STOPPING
+        assert len(simulation.gpus_held()) == 2
+        assert "Cluster `west` hasn't been seen since" in headline(simulation)
+        again = await serve(simulation.kubernetes, int(server.url.rpartition(":")[2]))
+        await until(simulation, Phase.CANCELLED, rounds=60)
+        assert simulation.gpus_held() == []
+    stored = simulation.home.get("ConfigMap", "sweeps", "sweepbot-clusters")["data"]
+    assert stored == {"west": simulation.kubernetes.get("Namespace", "", "kube-system")["metadata"]["uid"]}
+    await client.close()
+    await again.close()

@@ -1,0 +1,77 @@
+"""Count free GPUs in other clusters than the home cluster, for `/gpus`."""
+
+import asyncio
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import datetime
+
+from bot.clients import Clients
+from bot.clusters.connections import RemoteCluster
+from bot.core.wording import counted
+from bot.slack.mrkdwn import code, local_time
+from k8s.client import Manifests
+from k8s.errors import ApiError, ClusterAwayError, UnreachableError
+from k8s.gpus import concerns_gpus, read_holder, read_node
+
+UNFINISHED = "status.phase!=Succeeded,status.phase!=Failed"
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClusterGpus:
+    cluster: str
+    free: int = 0  # on nodes that accept pods
+    total: int = 0  # allocatable on these
+    away: str = ""  # why nothing is known; "" if it answered
+
+
+async def gpus_elsewhere(clients: Clients) -> list[ClusterGpus]:
+    """Read nodes and pods of each cluster, at the same time. Raises nothing."""
+    return await asyncio.gather(*map(_measured, clients.clusters.all(clients.config)))
+
+
+async def _measured(cluster: RemoteCluster) -> ClusterGpus:
+    name = cluster.config.name
+    try:
+        nodes = await cluster.api.list("Node", "")
+        pods = await cluster.api.list("Pod", "", fields=UNFINISHED, only=concerns_gpus)
+    except ClusterAwayError as away:
+        return ClusterGpus(cluster=name, away=_unseen(away.seen))
+    except (ApiError, UnreachableError) as error:
+        denied = isinstance(error, ApiError) and error.status == 403
+        return ClusterGpus(cluster=name, away="no permission" if denied else "its API server fails")
+    free, total = await asyncio.to_thread(free_and_total, nodes, pods)
+    return ClusterGpus(cluster=name, free=free, total=total)
+
+
+def _unseen(seen: datetime | None) -> str:
+    return f"not seen since {local_time(seen)}" if seen else "doesn't answer"
+
+
+def free_and_total(nodes: Manifests, pods: Manifests) -> tuple[int, int]:
+    """Return the free and the allocatable GPUs of the nodes that are ready and not cordoned."""
+    used = Counter[str]()
+    for holder in filter(None, map(read_holder, pods)):
+        used[holder.node] += holder.gpus
+    found = [node for node in map(read_node, nodes) if node and node.ready and not node.cordoned]
+    free = sum(max(0, node.allocatable - used[node.node]) for node in found)
+    return free, sum(node.allocatable for node in found)
+
+
+def with_other_clusters(text: str, home: tuple[int, int], others: Iterable[ClusterGpus]) -> str:
+    """Add each cluster, and the sum of all. Without others, the text stays as it is.
+
+    Args:
+        home: free and allocatable GPUs of the home cluster.
+    """
+    known = list(others)
+    if not known:
+        return text
+    free = home[0] + sum(each.free for each in known)
+    total = home[1] + sum(each.total for each in known)
+    lines = [f"• {code(each.cluster)}: {each.away or _free(each)}" for each in known]
+    return "\n".join([text, f"*All clusters: {free} of {counted(total, 'GPU')} free*", *lines])
+
+
+def _free(cluster: ClusterGpus) -> str:
+    return f"{cluster.free} of {counted(cluster.total, 'GPU')} free"
