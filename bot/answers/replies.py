@@ -11,10 +11,12 @@ from collections.abc import Awaitable, Callable
 from slack_sdk.errors import SlackApiError
 
 from bot.answers import messages
+from bot.answers.worker_logs import worker_logs
 from bot.clients import Clients
 from bot.core.combined_seeds import earlier_seeds
 from bot.core.commands import Action, Command
 from bot.core.errors import UserError
+from bot.core.plan import SweepPlan
 from bot.core.record import SweepRecord
 from bot.core.request import Requester, SweepRequest
 from bot.launch.command_line import changed
@@ -116,6 +118,9 @@ class _Reply:
             await slack.send_file(command.user, picture.text, name, picture.png, alt=picture.alt)
 
     async def logs(self) -> None:
+        if self.sweep.plan and self.sweep.plan.nodes > 1 and (self.seen.trials or self.command.trial):
+            await self._worker_logs(self.sweep.plan)
+            return
         source, namespace, pod, container = await self._pod()
         if not pod:
             raise UserError(f"No log for {source}: its pod was deleted.")
@@ -126,6 +131,17 @@ class _Reply:
             await self._with_file(message, f"Full log of {source}", f"{pod}.log", whole)
         else:
             await self.send(message)
+
+    async def _worker_logs(self, plan: SweepPlan) -> None:
+        trial = self._trial()
+        pods = [pod for pod in self.seen.pods if pod.job == trial.name]
+        if not pods:
+            raise UserError(f"No log for trial {code(trial.name)}: its pods were deleted.")
+        found = await worker_logs(pods, plan.experiment_ref.namespace, plan.nodes, self.clients)
+        message = messages.logs(f"trial {code(trial.name)}, {found.shown}", found.log)
+        await self._with_file(
+            message, f"Logs of all workers of {trial.name}", f"{trial.name}.log", found.whole
+        )
 
     async def _pod(self) -> tuple[str, str, str, str]:
         """Return what the log is of, for users; its namespace; its pod, "" if deleted; and its container."""

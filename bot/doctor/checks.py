@@ -20,6 +20,7 @@ from bot.core.work_item import DOCTOR
 from bot.doctor import probe_cluster, probe_services
 from bot.doctor.clusters import clusters
 from bot.doctor.findings import Finding, as_mrkdwn, broken, ok, warning
+from bot.doctor.nodes import several_nodes
 from bot.doctor.probe_elastic import elastic
 from bot.doctor.probe_environments import environments
 from bot.doctor.probe_services import Installation, Resolve, Resolver
@@ -100,7 +101,8 @@ async def _cluster(settings: Settings, config: Config) -> Findings:
         if settings.builds_in not in all_namespaces(namespace, config):
             builds = probe_cluster.build_namespace(cluster, settings.builds_in)
             checks.append(checked(f"namespace {settings.builds_in}", builds))
-        return [ok("Kubernetes API", version), *_flat(await asyncio.gather(*checks))]
+        nodes = several_nodes(version, config)
+        return [ok("Kubernetes API", version), *nodes, *_flat(await asyncio.gather(*checks))]
     except (ApiError, UnreachableError) as error:
         return [broken("Kubernetes API", str(error), API_FIX)]
     finally:

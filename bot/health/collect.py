@@ -15,6 +15,7 @@ from bot.health.diagnosis import Diagnosis
 from bot.health.evidence import TrialEvidence, event_time
 from bot.health.rules import diagnose, due, next_due
 from bot.health.rules_training import not_finite
+from bot.health.workers import explaining, named
 from k8s.client import Manifests
 from k8s.katib.spec import MAIN
 from k8s.kueue import places, read_workload
@@ -66,7 +67,7 @@ class EvidenceCollector:
 
     def _note(self, evidence: TrialEvidence) -> None:
         if found := diagnose(evidence):
-            self.found.append(found)
+            self.found.append(named(found, evidence))
 
     def _suspects(self, trials: Manifests) -> Manifests:
         sweep = self.sweep
@@ -91,7 +92,8 @@ class EvidenceCollector:
     ) -> TrialEvidence:
         name = _name(trial)
         job = next((j for j in jobs if _name(j) == name), None)
-        pod = _latest(p for p in pods if p["metadata"]["labels"].get(JOB_LABEL) == name)
+        mine = [p for p in pods if p["metadata"]["labels"].get(JOB_LABEL) == name]
+        pod = _latest(mine) if self.plan.nodes == 1 else explaining(_by_age(mine))
         evidence = self._evidence(experiment, trial=trial, job=job, pod=pod)
         workload = await find_workload(job, self.clients)
         return self._evidence(
@@ -122,6 +124,7 @@ class EvidenceCollector:
             source=self.plan.space.source,
             metrics_path=self.plan.space.metrics_path,
             gpus=self.plan.gpus,
+            workers=self.plan.nodes,
             resource=self.plan.resource,
             experiment=experiment,
             **known,  # type: ignore[arg-type]

@@ -9,7 +9,7 @@ from bot.core.space import MetricSource
 from bot.health.diagnosis import Diagnosis
 from k8s.katib.spec import MAIN
 from k8s.objects import GPU, Manifest, parse_time, true_conditions
-from k8s.pods import COLLECTORS, read_pod
+from k8s.pods import COLLECTORS, pod_index, read_pod
 
 LOG_LINES_SHOWN = 20
 
@@ -28,7 +28,8 @@ class TrialEvidence:
     services: tuple[Manifest, ...] = ()  # pods of the suggestion service
     trial: Manifest | None = None
     job: Manifest | None = None
-    pod: Manifest | None = None  # the latest one
+    pod: Manifest | None = None  # the latest one; of several workers, the one that explains the trial
+    workers: int = 1  # nodes of the trial
     workload: Manifest | None = None  # Kueue's, of a suspended Job
     position: int | None = None  # of the Workload in its ClusterQueue, from 0; None: unknown
     nodes: tuple[Manifest, ...] = ()  # empty: not requested, or no permission
@@ -91,15 +92,25 @@ class TrialEvidence:
 
     @property
     def disrupted(self) -> str:
-        """Reason and message of the condition DisruptionTarget: the Job replaces such a pod."""
+        """Reason and message of the condition DisruptionTarget."""
         found = true_conditions({"status": self.status}).get("DisruptionTarget")
         return f"{found.get('reason', '')}: {found.get('message', '')}" if found else ""
+
+    @property
+    def replaced(self) -> bool:
+        """The Job replaces the disrupted pod. A new worker can't join the others, so there it doesn't."""
+        return bool(self.disrupted) and self.workers == 1
+
+    @property
+    def index(self) -> int:
+        """The worker's number, from 0."""
+        return pod_index(self.pod) if self.pod else 0
 
     @property
     def trial_failed(self) -> bool:
         failed = self.trial and {"Failed", "MetricsUnavailable"} & true_conditions(self.trial).keys()
         suspended = (self.job or {}).get("spec", {}).get("suspend")  # which ends its pod, as at a preemption
-        pod_failed = self.status.get("phase") == "Failed" and not (self.disrupted or suspended)
+        pod_failed = self.status.get("phase") == "Failed" and not (self.replaced or suspended)
         return bool(failed) or pod_failed
 
     @property

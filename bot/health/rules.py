@@ -14,6 +14,7 @@ from bot.health import rules_admission as admission
 from bot.health import rules_scheduling as scheduling
 from bot.health import rules_startup as startup
 from bot.health import rules_training as training
+from bot.health import workers
 from bot.health.diagnosis import Diagnosis
 from bot.health.evidence import Rule, TrialEvidence
 
@@ -35,6 +36,7 @@ RULES: tuple[tuple[str, Rule], ...] = (
     ("R15", training.evicted),
     ("R16", training.out_of_gpu_memory),
     ("R17", training.no_cuda),
+    ("R27", workers.rendezvous),
     ("R18", training.nccl),
     ("R19", training.not_a_number),
     ("R20", training.no_metrics),

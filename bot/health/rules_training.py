@@ -73,7 +73,7 @@ def evicted(evidence: TrialEvidence) -> Diagnosis | None:
     if not evidence.disrupted and (evidence.status.get("phase") != "Failed" or reason not in BY_NODE):
         return None
     words = message or evidence.disrupted
-    disrupted = bool(evidence.disrupted)
+    disrupted = evidence.replaced
     if over := re.search(OVER_DISK, words):
         limit = next(filter(None, over.groups()))
         text = f"The trial exceeded its limit of {limit} for the container's disk."
@@ -139,7 +139,8 @@ def nccl(evidence: TrialEvidence) -> Diagnosis | None:
     text = "GPU communication failed (NCCL)."
     if re.search(HUNG, line):
         text = "The training hung: one GPU never reached a collective operation (NCCL timeout)."
-    fix = "Set `NCCL_DEBUG=INFO` to see where, and try `gpus=1`."
+    fewer = "nodes" if evidence.workers > 1 else "gpus"
+    fix = f"Set `NCCL_DEBUG=INFO` to see where, and try `{fewer}=1`."
     return evidence.found("nccl", text, fix, evidence.tail, lasting=True)
 
 
@@ -158,7 +159,7 @@ def not_a_number(evidence: TrialEvidence) -> Diagnosis | None:
 
 def no_collector(evidence: TrialEvidence) -> Diagnosis | None:
     """R24: without a label on the namespace, Katib collects no metrics in it (katib#1182)."""
-    if evidence.pod is None or evidence.source is MetricSource.PUSH:
+    if evidence.pod is None or evidence.source is MetricSource.PUSH or evidence.index:
         return None
     if {c["name"] for c in evidence.pod["spec"]["containers"]} & COLLECTORS:
         return None

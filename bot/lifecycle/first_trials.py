@@ -113,6 +113,7 @@ def _status(found: Diagnosis) -> HealthStatus:
 
 def _healthy_trial(seen: Observation) -> str:
     """Return the name of a trial that is running or has succeeded; "" if there is none."""
-    running = [pod.job for pod in seen.pods if pod.running and not pod.abandoned]
+    ready = [pod for pod in seen.pods if pod.job not in seen.incomplete]
+    running = [pod.job for pod in ready if pod.running and not pod.abandoned]
     done = [trial.name for trial in seen.trials if trial.state is TrialState.SUCCEEDED]
     return next(iter((*running, *done)), "")

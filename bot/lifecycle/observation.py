@@ -91,8 +91,14 @@ class Observation:
 
     @property
     def running(self) -> set[str]:
-        """Names of trials whose training container runs."""
-        return {p.job for p in self.pods if p.running}
+        """Names of trials whose training container runs, on all of their nodes."""
+        return {p.job for p in self.pods if p.running} - self.incomplete
+
+    @property
+    def incomplete(self) -> set[str]:
+        """Names of trials of several nodes of which one hasn't started: the others wait for it."""
+        several = {p.job for p in self.pods if p.index}
+        return several & {p.job for p in self.pods if not (p.began or p.finished)}
 
     @property
     def finishing(self) -> set[str]:

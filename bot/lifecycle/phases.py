@@ -222,7 +222,8 @@ def _active(sweep: SweepRecord, seen: Observation, now: datetime) -> SweepRecord
 def _pending(sweep: SweepRecord, seen: Observation, now: datetime) -> SweepRecord:
     if sweep.phase is not Phase.PENDING:
         return sweep
-    started = next((p for p in seen.pods if p.running_since and not p.abandoned), None)
+    ready = (p for p in seen.pods if p.running_since and p.job not in seen.incomplete)
+    started = next((p for p in ready if not p.abandoned), None)
     done = next((t for t in seen.trials if t.state is TrialState.SUCCEEDED), None)
     if started or done:
         trial = started.job if started else done.name if done else ""

@@ -20,7 +20,8 @@ async def observe_gate(sweep: SweepRecord, seen: Observation, clients: Clients) 
     It has reported a metric to MLflow, used a GPU (bot.idle.monitor), or logged a line after STARTUP.
     A trial without any of these has to finish first, which the cluster reports by itself.
     """
-    pod = next((pod for pod in seen.pods if pod.running and not pod.abandoned and not pod.deleted), None)
+    up = (pod for pod in seen.pods if pod.running and not pod.abandoned and not pod.deleted)
+    pod = next((pod for pod in up if not pod.index and pod.job not in seen.incomplete), None)
     if not sweep.gated or sweep.plan is None or pod is None or pod.running_since is None:
         return seen
     settled, now = pod.running_since + STARTUP, clients.now()

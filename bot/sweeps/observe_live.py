@@ -32,7 +32,7 @@ def log_query(plan: SweepPlan, seen: Observation) -> LogQuery | None:
     sources = (
         LogSource(trial=pod.job, namespace=namespace, pod=pod.name, finished=pod.finished)
         for pod in seen.pods
-        if pod.job in trials and not pod.deleted
+        if pod.job in trials and not pod.deleted and not pod.index
     )
     pattern, strategy = line_filter((space.metric,)), space.strategies[space.metric]
     rungs = frozenset(space.stopping.rungs)

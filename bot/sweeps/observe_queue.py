@@ -63,7 +63,11 @@ def _of_job(job: Job, found: list[Workload], preemptors: list[Workload]) -> Inte
 
 
 def _of_pods(ran: set[str], seen: Observation) -> list[Interruption]:
-    """Return the trials whose pod is being disrupted, and that have no other running pod."""
+    """Return the trials whose pod is being disrupted, and that have no other running pod.
+
+    One of several nodes has failed then: its Job replaces no pod.
+    """
+    ran = ran - {pod.job for pod in seen.pods if pod.index}
     left = {pod.job for pod in seen.pods if pod.running and not pod.deleted}
     return [
         pod_interruption(pod)

@@ -1,0 +1,87 @@
+"""Trials on several machines: the worker whose pod explains the trial, and R27. Pure.
+
+When a worker fails, the others fail with communication errors, and the Job deletes them. The first failure is
+the cause; the rest is noise.
+"""
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+from bot.health.diagnosis import Diagnosis
+from bot.health.evidence import TrialEvidence
+from k8s.katib.spec import MAIN
+from k8s.objects import Manifest, still_live
+from k8s.pods import pod_index, read_pod
+
+# PyTorch: TCPStore.cpp, socket.cpp, and elastic/rendezvous/api.py; Python and glibc for own rendezvous
+RENDEZVOUS = (
+    r"RendezvousTimeoutError|RendezvousConnectionError|DistNetworkError|DistStoreError"
+    r"|client socket (has timed out|has failed to connect|cannot be initialized)"
+    r"|waiting for clients\. \d{1,6}/\d{1,6} clients joined"
+    r"|Name or service not known|Temporary failure in name resolution|network addresses of .{1,300} cannot be"
+    r"|ConnectionRefusedError|No route to host"
+)
+
+UNREACHABLE = "can't reach the first one."  # continues "Worker 3 of 4"
+
+
+def explaining(pods: Iterable[Manifest]) -> Manifest | None:
+    """Return the pod that failed first; else the first that hasn't started; else that of the first worker.
+
+    `pods`: of one trial, the oldest first.
+    """
+    latest: dict[int, Manifest] = {}
+    for pod in pods:
+        before = latest.get(pod_index(pod))
+        if before is None or still_live(pod) or not still_live(before):
+            latest[pod_index(pod)] = pod
+    found = [latest[index] for index in sorted(latest)]
+    failed = [pod for pod in found if _failed(pod)]
+    if failed:
+        return min(failed, key=_order)
+    return next((pod for pod in found if _waits(pod)), found[0] if found else None)
+
+
+def _failed(pod: Manifest) -> bool:
+    """Return whether a pod failed by itself, or was disrupted; the Job deletes the others after that."""
+    seen = read_pod(pod, MAIN)
+    failed = pod.get("status", {}).get("phase") == "Failed" or bool(seen.exit and seen.exit[0])
+    return bool(seen.disruption[0]) or (failed and not seen.deleted)
+
+
+def _order(pod: Manifest) -> tuple[bool, str]:
+    """Return the sort key of failed pods: disrupted ones, then by their end; "~" follows all times."""
+    seen = read_pod(pod, MAIN)
+    return not seen.disruption[0], seen.ended.isoformat() if seen.ended else "~"
+
+
+def _waits(pod: Manifest) -> bool:
+    seen = read_pod(pod, MAIN)
+    return not seen.deleted and not seen.finished and seen.began is None
+
+
+def rendezvous(evidence: TrialEvidence) -> Diagnosis | None:
+    """R27: the workers of a trial didn't find each other. Only a failed training counts: they retry."""
+    line = evidence.line(RENDEZVOUS) if evidence.workers > 1 and _exited(evidence) else ""
+    if not line:
+        return None
+    text = UNREACHABLE
+    if evidence.index == 0:
+        text = f"Not all {evidence.workers} workers joined the rendezvous in time."
+    fix = (
+        "Check that the training starts by `torchrun` without rendezvous options, and ask an admin whether "
+        "network policies let the nodes of a trial connect (`deploy/isolation`)."
+    )
+    return evidence.found("rendezvous", text, fix, evidence.tail, lasting=True)
+
+
+def _exited(evidence: TrialEvidence) -> bool:
+    return bool((evidence.exit or {}).get("exitCode"))
+
+
+def named(found: Diagnosis, evidence: TrialEvidence) -> Diagnosis:
+    """Return the diagnosis of a worker's pod with its number: `Worker 3 of 4: Out of GPU memory.`"""
+    if evidence.workers == 1 or evidence.pod is None:
+        return found
+    separator = " " if found.text == UNREACHABLE else ": "
+    return replace(found, text=f"Worker {evidence.index + 1} of {evidence.workers}{separator}{found.text}")

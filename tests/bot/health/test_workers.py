@@ -1,0 +1,116 @@
+"""Which worker explains a trial on several machines, and what is said about it."""
+
+import pytest
+
+from bot.health.workers import explaining, named
+from k8s.objects import timestamp
+from k8s.pods import INDEX_LABEL
+from tests.bot.factories import NOW
+from tests.bot.health.snapshots import EARLIER, a_pod, ended, found, key, running
+from tests.bot.health.test_rules_training import real_messages
+
+TIMED_OUT = (
+    "torch.distributed.DistNetworkError: The client socket has timed out after 60000ms while trying to "
+    "connect to (lr-otter-x1-0.sweepbot-trials, 29500)."
+)
+NOT_JOINED = (
+    "torch.distributed.DistStoreError: Timed out after 901 seconds waiting for clients. 3/4 clients joined."
+)
+UNKNOWN_HOST = "socket.gaierror: [Errno -2] Name or service not known"
+DISRUPTED = [
+    {
+        "type": "DisruptionTarget",
+        "status": "True",
+        "reason": "EvictionByEvictionAPI",
+        "message": "Eviction API",
+    }
+]
+
+
+def worker(index, pod, **meta):
+    about = {"name": f"t1-{index}-abcde", "labels": {INDEX_LABEL: str(index)}, **meta}
+    return pod | {"metadata": pod["metadata"] | about}
+
+
+def failed_at(second, code=1):
+    pod = ended(code)
+    over = pod["status"]["containerStatuses"][0]["state"]["terminated"]
+    over |= {"startedAt": EARLIER, "finishedAt": f"2026-11-21T11:59:{second:02}Z"}
+    return pod
+
+
+def index_of(*pods):
+    return int(explaining(pods)["metadata"]["labels"][INDEX_LABEL])
+
+
+def test_explaining_pod_is_the_one_that_failed_first():
+    assert index_of(worker(0, failed_at(30)), worker(1, running()), worker(2, failed_at(20))) == 2
+
+
+def test_explaining_pod_was_not_deleted_after_anothers_failure():
+    gone = {"deletionTimestamp": timestamp(NOW)}
+    assert index_of(worker(0, failed_at(10, 143), **gone), worker(1, failed_at(20))) == 1
+
+
+def test_explaining_pod_was_disrupted():
+    evicted = worker(2, running(conditions=DISRUPTED), deletionTimestamp=timestamp(NOW))
+    assert index_of(worker(0, running()), worker(1, failed_at(20)), evicted) == 2
+
+
+def test_explaining_pod_is_the_one_that_has_not_started():
+    assert index_of(worker(0, running()), worker(1, a_pod(phase="Pending")), worker(2, running())) == 1
+
+
+def test_explaining_pod_of_running_workers_is_the_first():
+    assert index_of(worker(1, running()), worker(0, running())) == 0
+    assert explaining([]) is None
+
+
+def test_explaining_pod_replaced_an_earlier_one():
+    before, after = worker(0, failed_at(10)), worker(0, running(), name="t1-0-zzzzz")
+    assert explaining([before, after])["metadata"]["name"] == "t1-0-zzzzz"
+
+
+@pytest.mark.parametrize("log", [TIMED_OUT, UNKNOWN_HOST])
+def test_diagnose_worker_that_cannot_reach_the_first_says_so(log):
+    diagnosis = found(worker(2, ended(1)), workers=4, log=log)
+    assert (diagnosis.key, diagnosis.text) == ("rendezvous", "can't reach the first one.")
+    assert "`deploy/isolation`" in diagnosis.fix
+
+
+def test_diagnose_first_worker_without_the_others_counts_the_workers():
+    diagnosis = found(worker(0, ended(1)), workers=4, log=NOT_JOINED)
+    assert diagnosis.text == "Not all 4 workers joined the rendezvous in time."
+
+
+def test_diagnose_rendezvous_errors_only_of_failed_trials_on_several_machines():
+    assert key(worker(0, ended(1)), log=TIMED_OUT) == "crash"
+    assert key(worker(0, running()), workers=2, log=TIMED_OUT) is None
+
+
+def test_diagnose_worker_without_a_collector_is_fine():
+    pod = worker(1, running())
+    pod["spec"] = {"containers": [{"name": "main"}]}
+    assert key(pod, workers=2) is None
+    assert key(worker(0, pod), workers=2) == "no-collector"
+
+
+def test_diagnose_evicted_worker_has_failed():
+    pod = worker(1, ended(143, conditions=DISRUPTED))
+    diagnosis = found(pod, workers=2)
+    assert (diagnosis.key, diagnosis.failed, diagnosis.fix) == ("evicted", True, "Start the sweep again.")
+    assert not found(worker(0, pod)).failed  # a single pod is replaced
+
+
+def test_diagnose_nccl_error_of_several_machines_suggests_fewer():
+    assert "`nodes=1`" in found(worker(1, ended(1)), workers=2, log=real_messages.NCCL).fix
+
+
+def test_named_adds_the_workers_number():
+    class Evidence:
+        workers, pod, index = 4, {"metadata": {}}, 2
+
+    out_of_memory = found(worker(2, ended(1)), workers=4, log=real_messages.CUDA_OOM)
+    assert named(out_of_memory, Evidence).text.startswith("Worker 3 of 4: Out of GPU memory")
+    unreachable = found(worker(2, ended(1)), workers=4, log=TIMED_OUT)
+    assert named(unreachable, Evidence).text == "Worker 3 of 4 can't reach the first one."

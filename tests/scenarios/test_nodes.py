@@ -1,0 +1,87 @@
+"""Trials on several machines: when they count as running, what one worker's failure shows, and all logs."""
+
+from dataclasses import replace
+
+import pytest
+
+from bot.core.commands import Action, Command
+from bot.core.record import Phase
+from k8s.objects import GPU
+from k8s.pods import INDEX_LABEL
+from tests.bot.factories import OWNER, REQUEST
+from tests.bot.health import real_messages
+from tests.scenarios.failing_trials import FailingTrials
+from tests.scenarios.sweep_in_memory import SWEEP
+
+NODES = {"sweep": {"request": replace(REQUEST, nodes=3, gpus=8)}}
+
+
+def index(pod):
+    return int(pod["metadata"]["labels"][INDEX_LABEL])
+
+
+def second_waits(world, pod):
+    if index(pod) == 1:
+        world.unscheduled(pod, real_messages.UNSCHEDULABLE)
+    else:
+        world.runs(pod)
+
+
+def third_fails(world, pod):
+    if index(pod) == 2 and world.scenario.get("fails"):
+        world.cluster.logs[pod["metadata"]["name"]] = real_messages.CUDA_OOM
+        world.ends(pod, 1)
+    else:
+        world.runs(pod)
+        world.cluster.logs[pod["metadata"]["name"]] = f"log of worker {index(pod)}"
+
+
+async def test_trial_runs_once_all_of_its_workers_run(redis):
+    async with FailingTrials(redis, second_waits, **NODES).started() as world:
+        await world.rounds()
+        await world.after(120)
+        assert (await world.record()).phase is Phase.PENDING
+        assert "Worker 2 of 3: The pod is pending: not enough free GPUs" in await world.message()
+        world.happens = third_fails
+        await world.rounds()
+        assert (await world.record()).phase is Phase.RUNNING
+
+
+async def test_first_failed_worker_is_the_diagnosis_and_the_others_are_gone(redis):
+    async with FailingTrials(redis, third_fails, fails=True, **NODES).started() as world:
+        await world.rounds(20)
+        text = await world.message()
+        assert "Worker 3 of 3: Out of GPU memory" in text
+        assert world.gpus_held() == []
+        left = [pod for pod in world.kubernetes.list("Pod") if INDEX_LABEL in pod["metadata"]["labels"]]
+        assert {index(pod) for pod in left} == {2}
+
+
+@pytest.mark.parametrize("action", [Action.CANCEL, Action.KILL])
+async def test_cancelled_trial_frees_the_gpus_of_all_workers(redis, action):
+    async with FailingTrials(redis, third_fails, **NODES).started() as world:
+        await world.rounds()
+        pods = [pod for pod in world.kubernetes.list("Pod") if INDEX_LABEL in pod["metadata"]["labels"]]
+        assert [each["spec"]["containers"][0]["resources"]["limits"][GPU] for each in pods] == ["8"] * 3
+        trial = pods[0]["metadata"]["labels"]["katib.kubeflow.org/trial"]
+        command = Command(action=action, user=OWNER, user_name="ada", trial=trial)
+        await world.store.add_command(SWEEP, command)
+        await world.rounds()
+        alive = {each["metadata"]["name"] for each in world.kubernetes.list("Pod")}
+        assert not alive & {pod["metadata"]["name"] for pod in pods}
+
+
+async def test_logs_of_a_trial_have_every_worker(redis):
+    async with FailingTrials(redis, third_fails, **NODES).started() as world:
+        await world.rounds()
+        ask = Command(action=Action.LOGS, user=OWNER, user_name="ada", in_thread=True)
+        await world.store.add_command(SWEEP, ask)
+        await world.round()
+        answer = next(text for text in world.slack.posted if text.startswith("Log of trial"))
+        assert "worker 1 of 3" in answer
+        assert "log of worker 0" in answer
+        [(name, whole)] = world.slack.files
+        assert name.endswith(".log")
+        assert [f"==> Worker {n + 1} of 3" in whole and f"log of worker {n}" in whole for n in range(3)] == [
+            True
+        ] * 3

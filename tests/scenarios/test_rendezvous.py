@@ -1,0 +1,74 @@
+"""A trial on two machines, with real processes that find each other by torchrun's variables."""
+
+import pytest
+import pytest_asyncio
+
+from k8s.pods import INDEX_LABEL
+from tests.scenarios.local_world import Instance, instance
+
+pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="module")]
+
+# As torchrun: the first worker listens, the others connect. Only the first one ends by itself.
+TRAINING = """
+import argparse, os, socket, time
+options = argparse.ArgumentParser()
+options.add_argument("--width", type=int)
+options.add_argument("--tensorboard_dir")
+options = options.parse_args()
+rank, nodes = int(os.environ["PET_NODE_RANK"]), int(os.environ["PET_NNODES"])
+first = os.environ["PET_MASTER_ADDR"], int(os.environ["PET_MASTER_PORT"])
+print("worker", rank, "on", os.environ["HOSTNAME"])
+from tensorboardX import SummaryWriter
+log = SummaryWriter(options.tensorboard_dir)
+if rank:
+    while True:
+        try:
+            connection = socket.create_connection(first)
+            break
+        except OSError:
+            time.sleep(0.2)
+    connection.sendall(b"%d\\n" % rank)
+    print("sum from the first worker:", connection.makefile().readline().strip())
+    log.add_scalar("loss", -1, 1)
+    time.sleep(3600)
+server = socket.create_server(first)
+others = [server.accept()[0] for _ in range(nodes - 1)]
+total = sum(int(each.makefile().readline()) for each in others)
+for each in others:
+    each.sendall(b"%d\\n" % total)
+print("joined by", len(others))
+log.add_scalar("loss", total + options.width, 1)
+log.close()
+"""
+SPACE = """\
+command: python together.py
+objective: {metric: loss, goal: minimize}
+algorithm: grid
+trials: {parallel: 2}
+parameters:
+  width: {min: 1, max: 2}
+"""
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def here(tmp_path_factory, mlflow_url):
+    async with instance(tmp_path_factory.mktemp("instance"), mlflow_url) as made:
+        made.commit("Train on two machines", {"together.py": TRAINING, "sweeps/together.yaml": SPACE})
+        yield made
+
+
+async def test_workers_find_each_other_and_the_first_ends_the_trial(here: Instance):
+    sweep = await here.sweep("branch=main gpus=1 nodes=2 space=together")
+    await sweep.posts("Submitted to Katib", "1 in parallel, 2 nodes × 1 GPU each", "one trial runs at a time")
+    await sweep.posts("Finished:", "2 trials done")
+    assert sweep.conditions("Trial") == [{"Created", "Succeeded"}] * 2
+    values = [obj["status"]["observation"]["metrics"] for obj in sweep.objects("Trial")]
+    assert sorted(float(each["latest"]) for [each] in values) == [
+        2.0,
+        3.0,
+    ]  # the other worker's -1 isn't read
+    assert sweep.pods_alive() == []
+    assert {pod["metadata"]["labels"][INDEX_LABEL] for pod in sweep.objects("Pod")} >= {"0"}
+    answer = await here.answer(f"logs {sweep.id}")
+    assert "worker 1 of 2" in answer
+    assert "joined by 1" in answer
