@@ -1,7 +1,7 @@
 # From a fresh clone each target does all the set-up it needs: Python 3.11 or newer, make and git are enough.
 PYTHON ?= python3
 BIN := .venv/bin
-CRASHES = $(BIN)/pytest -q -n 2 --dist worksteal -k "crash or any_reconcile"
+CRASHES = $(BIN)/pytest -q -n 2 --dist worksteal -k "crash or any_reconcile or role_is_used"
 UV_VERSION := 0.13.9
 # Images often forbid Python to keep its bytecode, and the tests start hundreds of processes: each would compile
 # every module again, seconds of CPU time.
@@ -22,8 +22,8 @@ slow: .venv/ready  ## the tests that need minutes, a browser or Debian's servers
 chaos: .venv/ready  ## 1,000 faults over 200 sweeps, then real processes; SEED=n replays a run
 	$(BIN)/python -m tests.chaos $(if $(SEED),--seed $(SEED))
 
-crashes: .venv/ready  ## minutes: a worker dies at every call of every story, not at some
-	CRASH_EVERY=1 $(CRASHES) tests/scenarios tests/bot/environments
+crashes: .venv/ready  ## minutes: a worker dies at every call of every story, not at a sample
+	CRASH_EVERY=1 $(CRASHES) tests/scenarios tests/bot/environments tests/deploy/test_rights.py
 
 conformance: .venv/ready  ## the Kubernetes client against a real cluster: CONFORMANCE_KUBECONFIG=FILE make conformance
 	@test -n "$$CONFORMANCE_KUBECONFIG" || { echo "Name a cluster: CONFORMANCE_KUBECONFIG=FILE make conformance"; exit 2; }

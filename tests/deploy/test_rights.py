@@ -30,6 +30,7 @@ from local.kubernetes.api import serve
 from local.kubernetes.kinds import Refused, refusal
 from local.kubernetes.rbac import AccessRequest
 from tests.bot.factories import CONFIG, NOW, OWNER, a_sweep
+from tests.scenarios.moments import sample
 from tests.scenarios.queued_sweep import POLICY, create_queues
 from tests.scenarios.sweep_in_memory import SWEEP, Clock, SimulatedSweep
 from tests.scenarios.test_any_crash import BUILDS, STORIES
@@ -46,6 +47,8 @@ WITH_TRIALS = (
     "paused now, then resumed",
     "several nodes, cancelled while running",
 )
+# Together they use all rights but those of the watches, of the garbage collection, and of queues.
+WITH_ALL = ("calm", "extended", "cancelled while running", "several nodes, cancelled while running")
 WITH_BUILDS = (*BUILDS, "two builds cancelled")
 Rights = dict[tuple[str, str], set[str]]
 
@@ -189,7 +192,11 @@ async def in_queues(simulation: Guarded, namespace: str = "sweeps") -> None:
 async def test_role_is_used_completely_by_sweeps_and_watches(
     redis: Redis, folder: Path, wait_until: Any
 ) -> None:
-    lives = [Guarded(redis, folder, EVERYTHING, **scenario) for scenario in STORIES.values()]
+    """Live a sample of the stories; CRASH_EVERY=1 takes all."""
+    sampled = [list(STORIES)[number] for number in sample(range(len(STORIES)), every=4)]
+    lives = [
+        Guarded(redis, folder, EVERYTHING, **STORIES[story]) for story in dict.fromkeys((*WITH_ALL, *sampled))
+    ]
     lives.append(Guarded(redis, folder, EVERYTHING, forget_in=Phase.RUNNING, image=True))
     lives += in_trouble(Guarded, redis, folder, EVERYTHING)
     watching, leaving = Guarded(redis, folder, EVERYTHING), Guarded(redis, folder, EVERYTHING, image=True)

@@ -1,4 +1,4 @@
-"""Sample the moments at which something fails: every run takes others, and `make crashes` takes all."""
+"""Sample the moments at which something fails: every run has others, and `make crashes` has all."""
 
 import os
 import secrets
