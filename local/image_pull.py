@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from local.registry import DOCKER, OCI, digest_of
+from local.image_formats import DOCKER, OCI, digest_of
 
 ACCEPT = f"{OCI}, {DOCKER}"
 PYTHON = f"{sys.version_info.major}.{sys.version_info.minor}"

@@ -15,10 +15,9 @@ from typing import Any
 
 from aiohttp import web
 
+from local.image_formats import DOCKER, OCI, digest_of
 from local.serving import Server, listen
 
-DOCKER = "application/vnd.docker.distribution.manifest.v2+json"
-OCI = "application/vnd.oci.image.manifest.v1+json"
 SCHEMA1 = "application/vnd.docker.distribution.manifest.v1+prettyjws"
 
 NAME = "{name:[a-z0-9]+(?:(?:[._]|__|-+)[a-z0-9]+)*(?:/[a-z0-9]+(?:(?:[._]|__|-+)[a-z0-9]+)*)*}"
@@ -34,10 +33,6 @@ ERRORS = {
     "MANIFEST_UNKNOWN": (404, "manifest unknown"),
     "NAME_UNKNOWN": (404, "repository name not known to registry"),
 }
-
-
-def digest_of(data: bytes) -> str:
-    return "sha256:" + hashlib.sha256(data).hexdigest()
 
 
 async def serve(folder: Path) -> Server:

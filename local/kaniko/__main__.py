@@ -10,12 +10,12 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import FrameType
 
+from local.image_formats import digest_of
 from local.image_pull import Reference, registry_request
 from local.kaniko import context, dockerfile
 from local.kaniko.build import Build
 from local.kaniko.image import reaching
 from local.kaniko.options import USAGE, Options, Stop
-from local.registry import digest_of
 
 
 def main() -> int:

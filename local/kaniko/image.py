@@ -11,9 +11,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from local.image_formats import DOCKER, digest_of
 from local.image_pull import Reference, registry_request
 from local.kaniko.options import Stop
-from local.registry import DOCKER, digest_of
 
 CONFIG_TYPE = "application/vnd.docker.container.image.v1+json"
 LAYER_TYPE = "application/vnd.docker.image.rootfs.diff.tar.gzip"

@@ -3,6 +3,7 @@
 import json
 import re
 import shutil
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,7 @@ from bot.config.policy import parse_config
 from bot.config.settings import Settings
 from handlers import http_server
 from local.kubernetes.api import TOKEN, serve
-from local.kubernetes.kinds import KINDS, Kind, Object
+from local.kubernetes.kinds import KINDS, Kind, Object, clone
 from local.kubernetes.schema import Decoding
 from local.kubernetes.store import Store
 from tests.deploy.kustomize import DEPLOY, KUBECTLS, apply, of, one, render, secret, variables, workloads
@@ -31,9 +32,12 @@ def overlay(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
 
+rendered = cache(render)
+
+
 @pytest.fixture
 def objects(overlay: str) -> list[Object]:
-    return render(DEPLOY / "overlays" / overlay)
+    return clone(rendered(DEPLOY / "overlays" / overlay))
 
 
 def pod(workload: Object) -> Object:

@@ -8,7 +8,8 @@ from typing import Any
 import aiohttp
 import pytest
 
-from local.registry import DOCKER, OCI, SCHEMA1
+from local.image_formats import DOCKER, OCI
+from local.registry import SCHEMA1
 
 BOTH = f"{OCI}, {DOCKER}"
 NOTHING = "sha256:" + "0" * 64
