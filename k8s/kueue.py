@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from k8s.gpus import gpus_of
-from k8s.objects import SWEEP_LABEL, Manifest, parse_time
+from k8s.objects import SWEEP_LABEL, Manifest, parse_time, true_conditions
 
 QUEUE_LABEL = "kueue.x-k8s.io/queue-name"
 PRIORITY_LABEL = "kueue.x-k8s.io/priority-class"
@@ -78,6 +78,11 @@ def read_workload(obj: Manifest) -> Workload:
         if evicted.get("status") == "True"
         else ("", ""),
     )
+
+
+def unfinished(obj: Manifest) -> bool:
+    """Return whether a Workload hasn't finished. Kueue keeps finished ones with their Jobs, for days."""
+    return "Finished" not in true_conditions(obj)
 
 
 def queue_order(workloads: Iterable[Workload]) -> list[Workload]:

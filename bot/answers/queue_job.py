@@ -13,7 +13,7 @@ from bot.core.work_item import QUEUE
 from bot.health.cluster_events import list_if_allowed
 from bot.slack.client import MessageRejectedError, NotInChannelError
 from k8s.errors import ApiError, UnreachableError
-from k8s.kueue import Workload, places, read_workload
+from k8s.kueue import Workload, places, read_workload, unfinished
 from k8s.objects import GPU, Manifest
 from k8s.quantities import amount
 
@@ -62,7 +62,8 @@ async def _queues(namespace: str, clients: Clients) -> list[QueueView]:
     if not queues:
         return []
     above = {q["metadata"]["name"]: q for q in await list_if_allowed("ClusterQueue", "", clients)}
-    found = [read_workload(w) for w in await list_if_allowed("Workload", namespace, clients)]
+    workloads = await list_if_allowed("Workload", namespace, clients, only=unfinished)
+    found = [read_workload(w) for w in workloads]
     named = {each.name for each in clients.config.queueing.queues} | {w.queue for w in found}
     return [
         await _view(name, queues[name], above, found, clients) for name in sorted(queues) if name in named

@@ -17,7 +17,7 @@ from bot.storage.rooms import RoomStore
 from k8s.client import KubernetesClient
 from k8s.errors import ApiError
 from k8s.gpu_pods import GpuPod
-from k8s.kueue import Workload, read_workload
+from k8s.kueue import Workload, read_workload, unfinished
 from k8s.objects import OWNER_LABEL, SWEEP_LABEL, TEAM_LABEL, Manifest
 
 log = logging.getLogger(__name__)
@@ -64,13 +64,15 @@ class RoomMeasurer:
         local, workloads = list[Manifest](), list[Workload]()
         for namespace in all_namespaces(self._namespace, self._config()):
             local += await self._listed("LocalQueue", namespace) or ()
-            workloads += map(read_workload, await self._listed("Workload", namespace) or ())
+            workloads += map(read_workload, await self._listed("Workload", namespace, unfinished) or ())
         return read_queues(local, above, workloads)
 
-    async def _listed(self, kind: str, namespace: str) -> Iterable[Manifest] | None:
+    async def _listed(
+        self, kind: str, namespace: str, only: Callable[[Manifest], bool] | None = None
+    ) -> Iterable[Manifest] | None:
         """Return None if the kind doesn't exist or listing it is forbidden."""
         try:
-            return await self._cluster.list(kind, namespace)
+            return await self._cluster.list(kind, namespace, only=only)
         except ApiError as error:
             if error.status not in {403, 404}:
                 raise

@@ -1,5 +1,7 @@
 """Read what explains an object that doesn't start: its events, and Kueue's Workload."""
 
+from collections.abc import Callable
+
 from bot.clients import Clients
 from k8s.client import Manifests
 from k8s.errors import ApiError
@@ -22,10 +24,16 @@ async def find_workload(job: Manifest | None, clients: Clients) -> Manifest | No
     return next(iter(await list_if_allowed("Workload", job["metadata"]["namespace"], clients, labels)), None)
 
 
-async def list_if_allowed(kind: str, namespace: str, clients: Clients, labels: str = "") -> Manifests:
+async def list_if_allowed(
+    kind: str,
+    namespace: str,
+    clients: Clients,
+    labels: str = "",
+    only: Callable[[Manifest], bool] | None = None,
+) -> Manifests:
     """Return an empty list where Kueue is not installed, or the bot has no permission to list nodes."""
     try:
-        return await clients.trials.list(kind, namespace, labels=labels)
+        return await clients.trials.list(kind, namespace, labels=labels, only=only)
     except ApiError as error:
         if not error.permanent:
             raise

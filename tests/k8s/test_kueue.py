@@ -2,7 +2,7 @@
 
 import pytest
 
-from k8s.kueue import read_workload
+from k8s.kueue import read_workload, unfinished
 from k8s.objects import GPU
 
 
@@ -13,3 +13,15 @@ def test_gpus_of_a_workload_are_a_quantity(limit, gpus):
     pods = {"name": "main", "count": 2, "template": {"spec": {"containers": [container]}}}
     workload = {"metadata": {"name": "job-big", "namespace": "sweeps"}, "spec": {"podSets": [pods]}}
     assert read_workload(workload).gpus == gpus
+
+
+@pytest.mark.parametrize(
+    ("conditions", "kept"),
+    [
+        ([], True),
+        ([{"type": "Finished", "status": "False"}], True),
+        ([{"type": "Admitted", "status": "True"}, {"type": "Finished", "status": "True"}], False),
+    ],
+)
+def test_unfinished_workloads_are_kept(conditions, kept):
+    assert unfinished({"metadata": {"name": "w"}, "status": {"conditions": conditions}}) is kept

@@ -200,6 +200,24 @@ async def test_queue_shows_the_order_and_who_waits_for_what(redis):
         assert f"Held: `{SWEEP}`, ada, 1 trial × 1 GPU, priority normal" in await simulation.queue_text()
 
 
+async def test_queue_keeps_no_finished_workloads_in_memory(busy, monkeypatch):
+    """Kueue keeps them for days: twenty thousand would take half a gigabyte."""
+    listed, read = [], busy.cluster.list
+
+    async def spy(kind, namespace, **options):
+        found = await read(kind, namespace, **options)
+        listed.extend(w["metadata"]["name"] for w in found if kind == "Workload")
+        return found
+
+    monkeypatch.setattr(busy.cluster, "list", spy)
+    old, *_ = busy.kubernetes.list("Workload")
+    finished = {"type": "Finished", "status": "True", "reason": "JobFinished", "message": ""}
+    busy.kubernetes.set_status(old, {**old["status"], "conditions": [finished]})
+    await busy.queue_text()
+    assert listed
+    assert old["metadata"]["name"] not in listed
+
+
 async def test_queue_counts_what_other_queues_have_ahead(redis):
     """The visibility API has places of the ClusterQueue, of which a LocalQueue's list shows only a part."""
     async with QueuedSweep(redis, gpus=1).started() as simulation:
