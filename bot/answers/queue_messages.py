@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 
 from bot.config.queues import QueuePolicy
 from bot.core.sweep_summary import SweepSummary
-from bot.core.wording import counted, fitting
+from bot.core.wording import counted, fitting, printable
 from bot.health.queue_words import why_waiting
 from bot.slack.mrkdwn import code, plain, quoted
 from k8s.kueue import Workload, queue_order
@@ -104,7 +104,9 @@ def _same(one: Workload, other: Workload) -> bool:
 def _line(entry: _Entry, owners: Mapping[str, str], policy: QueuePolicy) -> str:
     places = f"{entry.first}." if entry.first == entry.last else f"{entry.first} to {entry.last}."
     why = why_waiting(entry.workload)
-    return f"{places} {_who(entry, owners, policy)}{_behind(entry)}{f': {plain(why)}' if why else ''}"
+    return (
+        f"{places} {_who(entry, owners, policy)}{_behind(entry)}{f': {plain(printable(why))}' if why else ''}"
+    )
 
 
 def _behind(entry: _Entry) -> str:
@@ -123,4 +125,6 @@ def _who(entry: _Entry, owners: Mapping[str, str], policy: QueuePolicy) -> str:
     owner = quoted(owners[each.sweep], 80) if each.sweep in owners else ""
     size = f"{counted(entry.trials, 'trial')} × {counted(each.gpus, 'GPU')}" if each.sweep else ""
     size = size or counted(each.gpus, "GPU")
-    return ", ".join(filter(None, (name, owner, size, f"priority {priority}" if priority else "")))
+    return ", ".join(
+        filter(None, (name, owner, size, f"priority {plain(printable(priority))}" if priority else ""))
+    )

@@ -12,7 +12,7 @@ from tests.bot.factories import CONFIG, NOW
 
 
 class Nodes:
-    async def list(self, kind, namespace):
+    async def list(self, kind, namespace, *, only=None):
         return [a_node("n1", 8)]
 
 
