@@ -15,7 +15,7 @@ from bot.config.permissions import launch_denial
 from bot.core.commands import Action, AuditEntry
 from bot.core.errors import UserError
 from bot.core.request import Requester
-from bot.launch.command_line import EXAMPLE, HELP, missing_options, parse, parse_options, request_of
+from bot.launch.command_line import EXAMPLE, HELP, missing_options, parse, parse_options
 from bot.runtime.audit import write_entry
 from bot.slack.mrkdwn import code, cut, plain
 from handlers.channel_setup import open_setup
@@ -29,7 +29,6 @@ GREETING_TIMEOUT = 0.5  # seconds
 log = logging.getLogger(__name__)
 
 Handler = Callable[[AsyncAck, dict[str, Any], AsyncWebClient], Awaitable[None]]
-Options = dict[str, str] | None
 
 
 def add_sweep(app: AsyncApp, context: HandlerContext) -> None:
@@ -41,12 +40,10 @@ def _on_sweep(context: HandlerContext) -> Handler:
         await _greet(context, command["user_id"])
         if first_word(command.get("text", ""))[0] == "setup":
             await ack(text=cut(await open_setup(context, client, command)))
-            return
-        options = _options(command)
-        if (form := await _form(context, command, client, options)) is not None:
+        elif (form := await _form(context, command, client)) is not None:
             await ack(text=cut(form))
         else:
-            await ack(text=cut(await _answer(context, command, options)))
+            await ack(text=cut(await _answer(context, command)))
 
     return sweep
 
@@ -57,26 +54,20 @@ async def _greet(context: HandlerContext, user: str) -> None:
             await context.channel_setup.queue_greeting(user)
 
 
-def _options(command: dict[str, Any]) -> Options:
-    """Return the options of a new sweep; None for a command on one, and after a syntax error."""
+async def _form(context: HandlerContext, command: dict[str, Any], client: AsyncWebClient) -> str | None:
+    """Open the form for an incomplete command; return why it isn't open, "" if it is, None if not needed."""
     text = command.get("text", "").strip()
     try:
-        return None if is_command(text) else parse_options(text)
+        options = None if is_command(text) else parse_options(text)
     except UserError:
         return None
-
-
-async def _form(
-    context: HandlerContext, command: dict[str, Any], client: AsyncWebClient, options: Options
-) -> str | None:
-    """Open the form for an incomplete command; return why it isn't open, "" if it is, None if not needed."""
     user, channel = command["user_id"], command["channel_id"]
     if options is None or not missing_options(options) or launch_denial(user, channel, context.config):
         return None
     return await open_form(context, client, command["trigger_id"], user, channel, options)
 
 
-async def _answer(context: HandlerContext, command: dict[str, Any], options: Options) -> str:
+async def _answer(context: HandlerContext, command: dict[str, Any]) -> str:
     text = command.get("text", "").strip()
     word = first_word(text)[0]
     if word in {"", "help"}:  # "" if the form could not be opened
@@ -90,8 +81,8 @@ async def _answer(context: HandlerContext, command: dict[str, Any], options: Opt
             return await handle_command(context, text, sender_of(command))
         if refusal := _denial(context, command):
             return refusal
-        request = parse(text, context.config) if options is None else request_of(options, context.config)
-        record = await context.create_sweep(request, requester_of(command), command["trigger_id"])
+        request, requester = parse(text, context.config), requester_of(command)
+        record = await context.create_sweep(request, requester, command["trigger_id"])
     except UserError as error:
         return plain(str(error))
     except (RedisError, TimeoutError) as error:

@@ -56,15 +56,7 @@ _FREE_TEXT = {"cmd", "name"}  # where separators belong to the value
 
 def parse(text: str, config: Config) -> SweepRequest:
     """Parse a complete command. Raises UserError with one line for each error."""
-    return _request(*_options(unescape(text)), config)
-
-
-def request_of(options: dict[str, str], config: Config) -> SweepRequest:
-    """Read the options that `parse_options` found in a complete command. Raises UserError as `parse` does."""
-    return _request(options, [], config)
-
-
-def _request(options: dict[str, str], errors: list[str], config: Config) -> SweepRequest:
+    options, errors = _options(unescape(text))
     missing = missing_options(options)
     if missing and not errors:
         errors.append(f"Missing {listed(f'`{key}=`' for key in missing)}. Example: {EXAMPLE}")
