@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
+from functools import lru_cache
 
 from k8s.gpu_pods import PLACEMENT
 from k8s.gpus import GPU_RESOURCE
@@ -129,7 +130,8 @@ def read_open_node(node: Manifest) -> OpenNode | None:
         return None
     if any(t["effect"] in BLOCKING and t["key"].startswith(PASSING_TAINTS) for t in spec.get("taints") or ()):
         return None
-    sizes = {name: _thousandths(size, up=False) for name, size in (status.get("allocatable") or {}).items()}
+    there = (status.get("allocatable") or {}).items()
+    sizes = {name: _thousandths(str(size), up=False) for name, size in there}
     labels, taints = meta.get("labels") or {}, spec.get("taints") or ()
     return OpenNode(name=meta["name"], sizes=sizes, labels=labels, taints=tuple(taints))
 
@@ -150,11 +152,12 @@ def _requests(container: Manifest) -> Counter[str]:
 
 
 def _sizes(found: Manifest) -> Counter[str]:
-    return Counter({name: _thousandths(size, up=True) for name, size in found.items()})
+    return Counter({name: _thousandths(str(size), up=True) for name, size in found.items()})
 
 
-def _thousandths(quantity: object, *, up: bool) -> int:
-    size = _amount(str(quantity)) * 1000
+@lru_cache(maxsize=4096)
+def _thousandths(quantity: str, *, up: bool) -> int:
+    size = _amount(quantity) * 1000
     return math.ceil(size) if up else math.floor(size)
 
 

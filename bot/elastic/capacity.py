@@ -35,7 +35,7 @@ class Supply:
     ready: int = 0
     free: int = 0  # more that fit now
     coming: int = 0  # more that fit once the pods that terminate are gone
-    pressing: tuple[ScheduledPod, ...] = ()  # wait for GPUs of replicas that don't terminate yet
+    pressing: tuple[ScheduledPod, ...] = ()  # one of each kind that waits for GPUs of other replicas
     nominated: tuple[ScheduledPod, ...] = ()  # the scheduler preempts others for them
     victims: tuple[ScheduledPod, ...] = ()  # replicas that must go for pods that can't preempt
 
@@ -92,6 +92,7 @@ class _Rooms:
         self.now = {name: dict(node.sizes) for name, node in nodes.items()}
         self.soon = {name: dict(node.sizes) for name, node in nodes.items()}
         self.victims: list[ScheduledPod] = []
+        self._left: dict[str, list[str]] = {}  # by shape: nodes that can still have room for such pods
 
     def fill(self, pods: Iterable[ScheduledPod]) -> None:
         for pod in pods:
@@ -109,18 +110,18 @@ class _Rooms:
         ours = defaultdict(list)
         for pod in sorted(mine, key=lambda each: (each.ready, each.created), reverse=True):
             ours[pod.node].append(pod)  # the last one goes first, and those that aren't ready are last
-        pressing, hopeless = list[ScheduledPod](), set[str]()
+        pressing, settled = list[ScheduledPod](), set[str]()
         for pod in sorted(waiting, key=lambda each: (-each.priority, each.created, each.key)):
-            shape = json.dumps([pod.priority, pod.needs, pod.placement], sort_keys=True)
-            if shape in hopeless or self._fits_beside(pod):
+            shape = json.dumps([pod.priority, pod.preempts, pod.needs, pod.placement], sort_keys=True)
+            if shape in settled or self._fits_beside(pod, shape):
                 continue
             lost = self._replaced(pod, ours) if pod.priority > self.replica.priority else None
-            if lost is None:
-                hopeless.add(shape)  # the room only shrinks
-                continue
-            pressing.append(pod)
-            if not pod.preempts:
+            if lost:
+                pressing.append(pod)
+            if lost and not pod.preempts:
                 self._evict(pod, lost, ours)
+            else:
+                settled.add(shape)  # the room only shrinks, so the same follows for every pod like this
         return pressing
 
     def blocks(self, rooms: Mapping[str, dict[str, int]]) -> int:
@@ -133,14 +134,17 @@ class _Rooms:
             if admits(self.nodes[name], self.replica.placement, gpus)
         )
 
-    def _fits_beside(self, pod: ScheduledPod) -> bool:
+    def _fits_beside(self, pod: ScheduledPod, shape: str) -> bool:
         """Take the room of a node where the pod fits without replacing a replica, if there is one."""
-        for name, room in self.soon.items():
-            if _has(room, pod.needs) and admits(self.nodes[name], pod.placement):
-                _take(room, pod.needs)
-                _take(self.now[name], pod.needs)
-                return True
-        return False
+        if shape not in self._left:
+            self._left[shape] = [name for name in self.nodes if admits(self.nodes[name], pod.placement)]
+        left = self._left[shape]
+        while left and not _has(self.soon[left[-1]], pod.needs):
+            left.pop()
+        if left:
+            _take(self.soon[left[-1]], pod.needs)
+            _take(self.now[left[-1]], pod.needs)
+        return bool(left)
 
     def _replaced(
         self, pod: ScheduledPod, ours: Mapping[str, list[ScheduledPod]]

@@ -88,7 +88,7 @@ def _change(record: ElasticRecord) -> str:
         Reason.FREE: "GPUs were free",
         Reason.GIVEN: f"GPUs given to {_listed(record.given)}",
         Reason.RESERVE: "less was free than the reserve",
-        Reason.LIMITS: "`elastic:` changed",
+        Reason.LIMITS: "below `min`" if verb == "Raised" else "above `max`",
     }
     when = f" at {local_time(record.changed_at)}" if record.changed_at else ""
     reason = f": {why[record.reason]}" if record.reason else ""

@@ -24,7 +24,7 @@ class Reason(StrEnum):
     FREE = "free"  # GPUs were free
     GIVEN = "given"  # to other pods
     RESERVE = "reserve"  # no room, or less than the reserve
-    LIMITS = "limits"  # of the configuration
+    LIMITS = "limits"  # it was below `min` or above `max`
 
 
 @dataclass(frozen=True, kw_only=True)

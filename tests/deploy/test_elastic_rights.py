@@ -13,6 +13,7 @@ from k8s.rbac import FOR_ELASTIC, FOR_ELASTIC_DEPLOYMENT
 from local.kubernetes.api import serve
 from tests.bot.elastic.factories import SERVING
 from tests.bot.elastic.world import PRIORITY, ElasticWorld
+from tests.deploy.kustomize import DEPLOY, render
 from tests.deploy.test_rights import WORKER, deployed, granted
 
 ACCOUNT = {"apiVersion": "v1", "kind": "ServiceAccount"}
@@ -70,13 +71,16 @@ async def test_elastic_replicas_use_exactly_their_roles(world, wait_until):
 
 
 async def test_role_covers_no_other_deployment(world):
-    for ref, body in (("asr", {"spec": {"replicas": 0}}), ("asr", {})):
+    for name, subresource in (("asr", "scale"), ("llm", "")):  # of llm, only the scale
+        ref, body = Ref("Deployment", SERVING, name), {"spec": {"replicas": 0}}
         with pytest.raises(ApiError) as error:
-            await world.clients.cluster.merge(Ref("Deployment", SERVING, ref), body, subresource="scale")
+            await world.clients.cluster.merge(ref, body, subresource=subresource)
         assert error.value.status == 403
-    with pytest.raises(ApiError) as error:  # only its scale
-        await world.clients.cluster.merge(Ref("Deployment", SERVING, "llm"), {"spec": {"paused": True}})
-    assert error.value.status == 403
+
+
+def test_component_renders_with_kubectl():
+    kinds = sorted(each["kind"] for each in render(DEPLOY / "elastic"))
+    assert kinds == ["ClusterRole", "ClusterRoleBinding", "PriorityClass", "Role", "RoleBinding"]
 
 
 def test_deployed_class_is_the_one_of_the_stories():
