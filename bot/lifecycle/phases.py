@@ -25,7 +25,7 @@ from datetime import datetime, timedelta
 from bot.config.permissions import launch_denial, size_denial
 from bot.config.policy import Config
 from bot.core.commands import Action, AuditEntry, Command
-from bot.core.events import Event, EventKind, Progress, Result
+from bot.core.events import Event, EventKind
 from bot.core.record import Phase, SweepRecord
 from bot.core.space import SearchSpace
 from bot.health.diagnosis import Diagnosis
@@ -51,14 +51,13 @@ from bot.lifecycle.live_values import follow_live
 from bot.lifecycle.observation import Observation
 from bot.lifecycle.pace import first_only, follow_pace, is_paced_end
 from bot.lifecycle.pause import follow_pause, is_paused, resumed
+from bot.lifecycle.progress import current_progress
 from bot.lifecycle.queueing import follow_queue
 from bot.lifecycle.search import follow_search
-from bot.lifecycle.waiting import waits_for
-from bot.results.ranking import best
 from k8s.jobs import JobState
 from k8s.katib.patches import DRAINED, GOAL_REACHED
 from k8s.katib.spec import grace_of
-from k8s.katib.status import Experiment, ExperimentState, Trial, TrialState
+from k8s.katib.status import Experiment, ExperimentState, TrialState
 from k8s.pods import Pod
 
 EXPERIMENT_DELETED = "the Katib experiment was deleted, or isn't in this cluster"
@@ -91,7 +90,7 @@ def advance(sweep: SweepRecord, seen: Observation, config: Config, now: datetime
             return sweep if is_paused(sweep, seen) else _unpaused(sweep, seen, now)
         case Phase.STOPPING:
             seen = replace(seen, trials=with_stopped_values(sweep, seen.trials))
-            return _stopping(replace(sweep, progress=_progress(sweep, seen)), seen, config, now)
+            return _stopping(replace(sweep, progress=current_progress(sweep, seen)), seen, config, now)
         case _:
             return sweep
 
@@ -236,7 +235,7 @@ def _pending(sweep: SweepRecord, seen: Observation, now: datetime) -> SweepRecor
 def _gated(sweep: SweepRecord, seen: Observation, now: datetime) -> SweepRecord:
     sweep = follow_gate(sweep, seen, now)
     if sweep.phase is Phase.HELD:
-        return replace(sweep, progress=_progress(sweep, seen))
+        return replace(sweep, progress=current_progress(sweep, seen))
     return _running(sweep, seen, now)
 
 
@@ -285,7 +284,7 @@ def _unpaused(sweep: SweepRecord, seen: Observation, now: datetime) -> SweepReco
 
 
 def _results(sweep: SweepRecord, seen: Observation) -> SweepRecord:
-    before, progress = sweep.progress.best, _progress(sweep, seen)
+    before, progress = sweep.progress.best, current_progress(sweep, seen)
     sweep = replace(sweep, progress=progress)
     if progress.best and (before is None or progress.best.value != before.value):
         sweep = sweep.enqueue(Event(kind=EventKind.BETTER, result=progress.best))
@@ -366,35 +365,3 @@ def _report_stuck(sweep: SweepRecord, seen: Observation) -> SweepRecord:
 def _gpus_free(sweep: SweepRecord, seen: Observation) -> bool:
     """Return whether nothing runs for this sweep and nothing can start."""
     return not (seen.open or seen.held or seen.unwanted_builds(sweep.image))
-
-
-def _progress(sweep: SweepRecord, seen: Observation) -> Progress:
-    if not seen.trials or sweep.plan is None:
-        return sweep.progress
-    space = sweep.plan.space
-    states = [t.state for t in seen.trials]
-    return Progress(
-        running=sum(t.name in seen.running for t in seen.live),
-        waiting=sum(t.name not in seen.running | seen.finishing for t in seen.live),
-        waits_for=waits_for(seen),
-        finishing=len(seen.finishing),
-        succeeded=states.count(TrialState.SUCCEEDED),
-        failed=states.count(TrialState.FAILED) + states.count(TrialState.NO_METRICS),
-        killed=states.count(TrialState.KILLED),
-        stopped_early=states.count(TrialState.STOPPED_EARLY),
-        best=None if space.seed else _best(space, seen.trials, sweep.progress.best),
-        seeds=_by_seed(space.seed, seen.trials) if space.seed else {},
-    )
-
-
-def _by_seed(parameter: str, trials: tuple[Trial, ...]) -> dict[str, float | None]:
-    """Return the result of each seed whose trial ended."""
-    ended = [trial for trial in trials if trial.state is not TrialState.LIVE]
-    return {seed: trial.value for trial in ended if (seed := trial.parameters.get(parameter))}
-
-
-def _best(space: SearchSpace, trials: tuple[Trial, ...], before: Result | None) -> Result | None:
-    found = best(space.goal, trials, before.trial if before else "")
-    if found is None or found.value is None:
-        return None
-    return Result(trial=found.name, value=found.value, parameters=found.parameters)
