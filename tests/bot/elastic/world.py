@@ -9,6 +9,7 @@ from bot.clients import Clients
 from bot.elastic.records import ElasticRecords
 from bot.elastic.reporter import Reporter
 from bot.elastic.scaler import Scaler
+from k8s.errors import UnreachableError
 from local.kubernetes import scheduler
 from local.kubernetes.deployments import Deployments
 from local.kubernetes.store import Store, place
@@ -22,16 +23,31 @@ PRIORITY |= {"value": -100, "preemptionPolicy": "Never"}
 
 
 class CountingCluster(DirectCluster):
-    """Records the numbers written to `scale`; `away`: calls fail as with an API server that is down."""
+    """Records the numbers written to `scale`. `dies_at`: the write before or after which the leader dies."""
 
     def __init__(self, store):
         super().__init__(store)
-        self.scaled = []
+        self.scaled, self.writes, self.dies_at, self.dead = [], 0, None, False
 
     async def merge(self, ref, patch, *, subresource=""):
+        self._write(before=True)
         if subresource == "scale":
             self.scaled.append(patch["spec"]["replicas"])
-        return await super().merge(ref, patch, subresource=subresource)
+        found = await super().merge(ref, patch, subresource=subresource)
+        self._write(before=False)
+        return found
+
+    async def create(self, manifest):
+        self._write(before=True)
+        found = await super().create(manifest)
+        self._write(before=False)
+        return found
+
+    def _write(self, *, before):
+        self.writes += before
+        self.dead = self.dead or self.dies_at == (self.writes, before)
+        if self.dead:
+            raise UnreachableError("the worker is dead")
 
 
 class ElasticWorld:
@@ -108,7 +124,7 @@ class ElasticWorld:
 
     async def report(self):
         await self.reporter.report()
-        (last,) = [each[-1] for each in self.slack.messages.values()]
+        last = [each[-1] for each in self.slack.messages.values()][-1]
         return "\n".join([last.text, *(each["text"]["text"] for each in last.blocks if "text" in each)])
 
     def run_pods(self):
