@@ -20,7 +20,7 @@ from bot.client_setup import connect_clients
 from bot.clients import Clients
 from bot.config.digest_times import DigestSchedule
 from bot.config.policy import Config, all_namespaces
-from bot.core.work_item import ItemKind
+from bot.core.work_item import RESERVATIONS, ItemKind
 from bot.digests.post import Digests, ReadSchedules
 from bot.digests.schedule import Schedule
 from bot.doctor import checks
@@ -46,6 +46,7 @@ from bot.reports import history_job
 from bot.reports.trial_runs_job import TrialRunsJob
 from bot.repos.catalog import Catalog
 from bot.repos.git import logins
+from bot.reservations import hold as reservations
 from bot.results.run_writer import RunWriter
 from bot.runtime.probes import Probes
 from bot.slack.client import client
@@ -119,6 +120,7 @@ def _job_handlers(
         ItemKind.GIT_NAMES: keyed(partial(catalog.refresh, git=clients.git)),
         ItemKind.SETUP: keyed(setups.run),
         ItemKind.DIGEST: keyed(Digests(clients, redis, source, digest_schedules).run),
+        ItemKind.RESERVATIONS: keyed(partial(reservations.hold, clients=clients)),
         ItemKind.QUEUE: keyed(partial(queue_job.answer_commands, clients=clients)),
         ItemKind.HISTORY: keyed(partial(history_job.answer_commands, clients=clients)),
         ItemKind.TRIAL_RUNS: keyed(TrialRunsJob(clients, RunWriter(*mlflow)).run),
@@ -156,6 +158,7 @@ async def _maintenance(redis: Redis, clients: Clients) -> dict[str, Handler]:
     )
     await clients.queue.add(retention.ITEM)
     await clients.queue.add(idle_job.ITEM)
+    await clients.queue.add(RESERVATIONS)
     return handlers | {ItemKind.SWEEP_GC: keyed(sweeps.run)}
 
 

@@ -20,8 +20,12 @@ log = logging.getLogger(__name__)
 
 Handler = Callable[[AsyncAck, dict[str, Any]], Awaitable[None]]
 
+ADMIN_VIEWS = ("digest", "reserve", "release")
 ACKS = {
     "bill": "Calculating the bill… It appears here in a moment.",
+    "reserve": "Reserving… The result appears here in a moment.",
+    "reservations": "Reading reservations…",
+    "release": "Releasing… The result appears here in a moment.",
     "digest": "Posting yesterday's digest here. Sweepbot must be in this channel.",
 }
 
@@ -42,7 +46,7 @@ async def _answer(context: HandlerContext, command: dict[str, Any]) -> str:
         parsed = parse_command(command.get("text", ""), context.config.teams)
         if parsed.view == "help":
             return GPUS_HELP
-        if parsed.view == "digest" and (refusal := doctor_denial(command["user_id"], context.config)):
+        if parsed.view in ADMIN_VIEWS and (refusal := doctor_denial(command["user_id"], context.config)):
             return refusal
         async with asyncio.timeout(ACK_TIMEOUT):
             return await _from_snapshot(context, command, parsed)

@@ -85,6 +85,11 @@ def unfinished(obj: Manifest) -> bool:
     return "Finished" not in true_conditions(obj)
 
 
+def fits_quota(workload: Workload) -> bool:
+    """Return whether a Workload waits for quota that it can get at some time."""
+    return workload.waiting and workload.active and "maximum capacity" not in workload.waits
+
+
 def queue_order(workloads: Iterable[Workload]) -> list[Workload]:
     """Return the waiting Workloads in the order in which Kueue tries them: by priority, then by creation.
 

@@ -42,6 +42,9 @@ FOR_QUEUES = {
     ("kueue.x-k8s.io", "workloadpriorityclasses"): ("list",),
 }
 
+# In each team's namespace, from deploy/reservations: to hold reserved GPUs.
+FOR_RESERVATIONS = {("batch", "jobs"): ("create",)}
+
 # In all namespaces, from deploy/usage: to measure GPU use.
 FOR_GPU_USE = {
     ("", "nodes"): ("list",),

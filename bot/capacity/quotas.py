@@ -10,9 +10,10 @@ from datetime import datetime
 
 from bot.capacity.nodes import PATIENCE
 from bot.core.pace import Room, Want
-from k8s.kueue import Workload
+from k8s.kueue import Workload, fits_quota
 from k8s.objects import Manifest
 from k8s.quantities import amount
+from k8s.reservations import is_placeholder
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,7 +70,7 @@ def room_in_queue(
 
 def _waits(workload: Workload, now: datetime) -> bool:
     old = workload.created is not None and now - workload.created >= PATIENCE
-    return workload.waiting and workload.active and old and "maximum capacity" not in workload.waits
+    return old and fits_quota(workload) and not is_placeholder(workload.job)
 
 
 def _cohort_of(workload: Workload, queues: Queues) -> str:

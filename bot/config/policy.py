@@ -27,6 +27,7 @@ from bot.config.policy_keys import (
     MAX_PARALLEL,
     MAX_TRIALS,
     PARAMETER,
+    PLACEHOLDER_IMAGE,
     REPOSITORY_KEYS,
     REPOSITORY_NAME,
     REPOSITORY_PATH,
@@ -48,6 +49,7 @@ from bot.registry.images import ImageName
 from k8s.katib.trial_pod import PodShape
 from k8s.machines import Machine
 
+IMAGE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/@-]{0,254}")
 URL = re.compile(r"(?P<scheme>https?)://[A-Za-z0-9.-]+(:\d+)?/(?P<path>[A-Za-z0-9._~/-]*)")
 
 
@@ -105,6 +107,8 @@ class Config:
     teammates_can_act: bool = False  # cancel, drain, pause, and extend each other's sweeps
     gate: bool = True  # one trial runs first in sweeps with several parallel trials
     guests: bool = False  # whether guests of the Slack workspace can use Sweepbot
+    reservations: bool = False  # whether admins can reserve GPUs for teams
+    placeholder_image: str = PLACEHOLDER_IMAGE  # of the pods that hold reserved GPUs
     workspaces: tuple[str, ...] = ()  # ids of other Slack workspaces whose members can use Sweepbot
     teams: tuple[Team, ...] = ()
     queueing: QueuePolicy = field(default_factory=QueuePolicy)  # `queues:` and `priorities:`
@@ -154,6 +158,8 @@ def parse_config(text: str, file: str) -> Config:
         teammates_can_act=keys["teammates_can_act"].flag() if "teammates_can_act" in keys else False,
         gate=keys["gate"].flag() if "gate" in keys else True,
         guests=keys["guests"].flag() if "guests" in keys else False,
+        reservations=keys["reservations"].flag() if "reservations" in keys else False,
+        placeholder_image=_placeholder_image(keys.get("placeholder_image")),
         workspaces=tuple(_workspace(item) for item in entries(keys.get("workspaces"))),
         teams=teams,
         queueing=read_queues(keys.get("queues"), keys.get("priorities")),
@@ -334,6 +340,13 @@ def _namespace(node: Node) -> str:
     if name and not NAMESPACE_NAME.fullmatch(name):
         node.error(f'must be a namespace name (lowercase letters, digits, dashes); got "{name}"')
     return name
+
+
+def _placeholder_image(node: Node | None) -> str:
+    image = node.text() if node else PLACEHOLDER_IMAGE
+    if node and image and not IMAGE.fullmatch(image):
+        node.error(f'must be an image such as {PLACEHOLDER_IMAGE}; got "{shortened(image)}"')
+    return image
 
 
 def _currency(node: Node | None) -> str:

@@ -38,6 +38,7 @@ REPOSITORY_NAME = re.compile(r"[a-z0-9][a-z0-9_.-]*")
 REPOSITORY_PATH = re.compile(r"(?!.*\.\.)[A-Za-z0-9_.][A-Za-z0-9_./-]*")
 WORKSPACE = re.compile(r"[TE][A-Z0-9]{2,}")
 GOALS = ("minimize", "maximize")
+PLACEHOLDER_IMAGE = "registry.k8s.io/pause:3.10"
 SEED_PARAMETER, SEED_METRIC = "seed", "loss"  # defaults of sweeps over seeds
 PARAMETER = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,99}")
 TENSORBOARD_TAG = re.compile(r"[A-Za-z0-9_-]{1,100}")
@@ -218,6 +219,18 @@ KEYS: Keys = {
         type=BOOLEAN,
         default="false",
         example="true",
+    ),
+    "reservations": Key(
+        meaning="Let admins reserve GPUs for teams: `/gpus reserve`. Needs Kueue and deploy/reservations.",
+        type=BOOLEAN,
+        default="false",
+        example="true",
+    ),
+    "placeholder_image": Key(
+        meaning="Image of the pods that hold reserved GPUs: one that only waits.",
+        type=STRING,
+        default=f"`{PLACEHOLDER_IMAGE}`",
+        example="registry.lab.example/pause:3.10",
     ),
     "workspaces": Key(
         meaning="IDs of other Slack workspaces whose members can use Sweepbot through Slack Connect.",

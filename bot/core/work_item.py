@@ -25,6 +25,7 @@ class ItemKind(StrEnum):
     IMAGE_GC = "registry"  # "tidy"
     SWEEP_GC = "sweeps"  # "retire"
     CONFIG = "config"  # "valid", or the version of a rejected configuration file
+    RESERVATIONS = "reservations"  # "now"
     OPERATOR = "operator"  # "now"
 
 
@@ -51,4 +52,5 @@ class WorkItem:
 
 DOCTOR = WorkItem(ItemKind.DOCTOR, "now")
 OPERATOR = WorkItem(ItemKind.OPERATOR, "now")
+RESERVATIONS = WorkItem(ItemKind.RESERVATIONS, "now")
 QUEUE = WorkItem(ItemKind.QUEUE, "now")

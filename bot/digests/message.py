@@ -47,6 +47,7 @@ class DigestContext:
     nodes: tuple[NodeUse, ...] | None = None  # None: no GPU data
     waiting: tuple[Waiting, ...] = ()
     missed: tuple[date, ...] = ()
+    reserved: str = ""  # one line about reservations, in mrkdwn
     today: date | None = None  # the date of the prices
 
 
@@ -102,7 +103,7 @@ def message(figures: Figures, now: DigestContext, chart: str = "") -> Message:
     """Build the message; `chart` is the Slack file id of the chart, empty without one."""
     first = headline(figures, now)
     if figures.quiet or not figures.coverage:
-        return Message(text=" ".join([plain(first), *_missed(now)]))
+        return Message(text=" ".join([plain(first), *_missed(now), *_reserved(now)]))
     blocks = [section(f"*{plain(first)}*"), context(_sums(figures))]
     if chart:
         alt = alt_text(figures)[:2000]
@@ -208,7 +209,9 @@ def _waiting_and_free(figures: Figures, now: DigestContext) -> str:
         where = link(now.links[one.sweep], one.sweep) if one.sweep in now.links else code(one.sweep)
         trials = f"{counted(one.trials, 'trial')}, {hours(one.hours)} h"
         lines.append(f":hourglass_flowing_sand: Waiting to start: {where}, {trials}")
-    return "\n".join(fitting([*(lines or ["No pods waited for GPUs."]), *_free_blocks(now)], MAX_SECTION))
+    return "\n".join(
+        fitting([*(lines or ["No pods waited for GPUs."]), *_free_blocks(now), *_reserved(now)], MAX_SECTION)
+    )
 
 
 def _queue(figures: Figures) -> str:
@@ -216,6 +219,10 @@ def _queue(figures: Figures) -> str:
         return ""  # unknown in hours that an older version wrote
     longest = f", longest wait {hours(figures.longest)} h" if figures.longest else ""
     return f" Peak {counted(figures.waiting, 'pod')} ({counted(figures.wanted, 'GPU')}){longest}."
+
+
+def _reserved(now: DigestContext) -> list[str]:
+    return [now.reserved] if now.reserved else []
 
 
 def _free_blocks(now: DigestContext) -> list[str]:

@@ -31,6 +31,7 @@ from bot.digests.message import MAX_MISSED, DigestContext, Waiting, headline, me
 from bot.gpus.hourly_store import HourlyStore
 from bot.gpus.models import HOUR, NoGpuDataError, Source
 from bot.gpus.overrequest import with_past_peaks
+from bot.reservations.answer import reserved_line
 from bot.results.week import week_page, week_sweep
 from bot.slack.client import MessageRejectedError, NotInChannelError, SlackBusyError
 from bot.slack.message import Message
@@ -236,6 +237,7 @@ class Digests:
             nodes=nodes,
             waiting=tuple(self._waiting(one) for one in waiting),
             missed=missed,
+            reserved=await reserved_line(self._clients),
             today=self._clients.now().astimezone(found.schedule.zone).date(),
         )
 

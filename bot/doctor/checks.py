@@ -26,6 +26,7 @@ from bot.doctor.probe_environments import environments
 from bot.doctor.probe_services import Installation, Resolve, Resolver
 from bot.doctor.profiles import profiles
 from bot.doctor.queues import queues
+from bot.doctor.reservations import reservations
 from bot.slack.client import NotInChannelError
 from k8s.client import KubernetesClient
 from k8s.errors import ApiError, UnreachableError
@@ -94,6 +95,7 @@ async def _cluster(settings: Settings, config: Config) -> Findings:
         checks.append(checked("elastic", elastic(cluster, config)))
         checks.append(checked("Kueue", queues(cluster, settings, config)))
         checks.append(clusters(cluster, settings, config, checked))
+        checks.append(checked("reservations", reservations(cluster, settings, config)))
         more = all_namespaces(namespace, config)[1:]
         checks += [
             checked(f"namespace {each}", probe_cluster.trial_namespace(cluster, each)) for each in more

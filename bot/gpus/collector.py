@@ -14,6 +14,7 @@ from bot.capacity.measure import INTERVAL, RoomMeasurer
 from bot.config.policy import Config, all_namespaces
 from bot.config.settings import Settings
 from bot.core.metrics import GPU_FIGURES
+from bot.core.work_item import RESERVATIONS
 from bot.gpus.dcgm_source import Sampler, SampleStore, ScrapeSource
 from bot.gpus.hourly_store import HourlyStore, full_hour
 from bot.gpus.models import HOUR, ITEM, NoGpuDataError, Source
@@ -75,6 +76,7 @@ class UsageCollector:
         def namespaces() -> tuple[str, ...]:
             return all_namespaces(settings.k8s_namespace, config())
 
+        self._config = config
         self._rooms = RoomMeasurer(cluster, RoomStore(redis), settings.k8s_namespace, config, now)
         self._sampler = Sampler(cluster, namespaces, self._owners)
         self._queue, self._monitor_interval = Queue(redis), settings.watch_seconds
@@ -129,6 +131,8 @@ class UsageCollector:
             await self._attempt(partial(self.collect_once, self._now()))
         while True:
             await self._attempt(partial(self._queue.add, ITEM))
+            if self._config().reservations:  # also after Redis lost its data
+                await self._attempt(partial(self._queue.add, RESERVATIONS))
             await asyncio.sleep(self._monitor_interval)
 
     async def collect_once(self, at: datetime) -> None:

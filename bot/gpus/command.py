@@ -23,7 +23,8 @@ VIEWS = {
     "now": "all pods with GPUs, idle ones first",
 }
 LOADING = "Loading GPU data… If nothing appears in a few seconds, no worker is running."
-OTHER_VIEWS = ("bill", "digest", "help")
+RESERVATION_VIEWS = ("reserve", "reservations", "release")  # bot.reservations parses what follows
+OTHER_VIEWS = ("bill", "digest", *RESERVATION_VIEWS, "help")
 ALIASES = {
     "by team": "team",
     "by node": "nodes",
@@ -37,6 +38,8 @@ GPUS_HELP = "\n".join(
         "*GPUs*",
         *(f"• `/gpus {view}`: {text}" for view, text in VIEWS.items()),
         "• `/gpus bill [TEAM] [MONTH]`: GPU-hours and cost of this month, or of `2026-11` or `last`",
+        "• `/gpus reservations`: GPUs that are reserved for teams",
+        "• `/gpus reserve team=vision gpus=16 until=Fri`, `/gpus release NAME`: reserve GPUs (admins only)",
         "• `/gpus digest`: post yesterday's digest in this channel (admins only)",
     ]
 )
@@ -46,6 +49,7 @@ GPUS_HELP = "\n".join(
 class ParsedCommand:
     view: str
     team: str = ""
+    rest: str = ""  # what follows the word, of a view about reservations
     month: str = ""  # "2026-11", "last", or "" for the current one
 
 
@@ -53,6 +57,8 @@ def parse_command(text: str, teams: tuple[Team, ...]) -> ParsedCommand:
     """Raises UserError, with a suggestion, for an unknown view, team, or month."""
     words = " ".join(text.lower().split())
     word, _, rest = words.partition(" ")
+    if word in RESERVATION_VIEWS:
+        return ParsedCommand(view=word, rest=rest)
     if word == "bill":
         return _bill(rest, [team.name for team in teams])
     view = ALIASES.get(words, words)
@@ -107,6 +113,8 @@ def _free(known: Snapshot, _: str) -> Iterator[str]:
         total = sum(node.allocatable for node in nodes)
         yield f"• {quoted(model) or 'unknown model'}: {left} of {total} free{block}"
     yield from _unhealthy(known.nodes)
+    if known.reserved:
+        yield known.reserved
 
 
 def _unhealthy(nodes: Iterable[NodeUse]) -> Iterator[str]:

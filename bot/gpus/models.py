@@ -93,6 +93,7 @@ class Snapshot:
     at: datetime
     nodes: tuple[NodeUse, ...]
     pods: tuple[PodUse, ...]  # with utilization of the last 30 min
+    reserved: str = ""  # one line about reservations, in mrkdwn
 
 
 class HourUse(NamedTuple):

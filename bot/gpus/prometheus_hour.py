@@ -8,6 +8,7 @@ from datetime import datetime
 from bot.gpus.models import HourCapacity, HourUse
 from bot.gpus.pod_owners import Ownership, PodKey
 from bot.gpus.prometheus import Row
+from k8s.reservations import is_placeholder
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,9 +70,9 @@ def _hour_uses(start: datetime, results: HourResults) -> tuple[HourUse, ...]:
             # A GPU can keep the label of a terminated pod until its kubelet removes it.
             observed=min(observed[pod], allocated[pod]),
             used=min(used[pod], allocated[pod]),
-            idle=min(idle[pod], allocated[pod]),
+            idle=0.0 if is_placeholder(pod[1]) else min(idle[pod], allocated[pod]),
             gpus=gpus[pod],
-            unused=unused[pod],
+            unused=0 if is_placeholder(pod[1]) else unused[pod],
             cpu_requested=results.cpu_requested.get(pod),
             cpu_mean=results.cpu_mean.get(pod),
             ram_requested=results.ram_requested.get(pod),

@@ -19,6 +19,7 @@ from bot.gpus.models import (
     PodUse,
     Xid,
 )
+from k8s.reservations import is_placeholder
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -148,6 +149,7 @@ def _use(start: datetime, seen: Sequence[tuple[Sample, PodSample]], models: Mapp
     cpu = [each.cpu for each in samples if each.cpu is not None]
     early = _idle(each for each in seen if each[0].at <= start + HALF_HOUR)
     late = _idle(each for each in seen if each[0].at > start + HALF_HOUR)
+    held = is_placeholder(first.pod)  # idle on purpose
     return HourUse(
         hour=start,
         namespace=first.namespace,
@@ -160,9 +162,9 @@ def _use(start: datetime, seen: Sequence[tuple[Sample, PodSample]], models: Mapp
         allocated=sum(time * use.allocated for time, use in hours),
         observed=sum(time * min(len(use.gpus), use.allocated) for time, use in hours),
         used=sum(time * (gpu.peak or 0.0) for time, use in hours for gpu in use.gpus),
-        idle=sum(early.values()) + sum(late.values()),
+        idle=0.0 if held else sum(early.values()) + sum(late.values()),
         gpus=len({gpu.device for gpu in gpus}),
-        unused=len(early.keys() & late.keys()),
+        unused=0 if held else len(early.keys() & late.keys()),
         cpu_requested=samples[-1].cpu_requested,
         cpu_mean=sum(cpu) / len(cpu) if cpu else None,
         ram_requested=samples[-1].ram_requested,

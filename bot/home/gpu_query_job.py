@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+from dataclasses import replace
 from datetime import timedelta
 from functools import partial
 
@@ -15,13 +16,14 @@ from bot.digests import post
 from bot.digests.latest import latest_digest
 from bot.digests.post import ReadSchedules, schedule_for
 from bot.gpus.billing import bill, bill_file, month
-from bot.gpus.command import VIEWS, ParsedCommand, answer, parse_command
+from bot.gpus.command import RESERVATION_VIEWS, VIEWS, ParsedCommand, answer, parse_command
 from bot.gpus.hourly_store import HourlyStore
 from bot.gpus.models import HALF_HOUR, NoGpuDataError, Snapshot, Source
 from bot.gpus.snapshot_store import HOME_TAB, GpuQuery, SnapshotStore
 from bot.home.load import HomeLoader
 from bot.home.other_clusters import gpus_elsewhere, with_other_clusters
 from bot.launch.drafts import Drafts
+from bot.reservations.answer import answer_reservations, reserved_line
 from bot.slack.client import MessageRejectedError, NotInChannelError
 from bot.slack.mrkdwn import link, plain, quoted
 
@@ -76,6 +78,7 @@ class GpuQueryJob:
 
     async def _measured(self) -> Snapshot:
         fresh = await self._source.snapshot(HALF_HOUR)
+        fresh = replace(fresh, reserved=await reserved_line(self._clients))
         await self._snapshots.save(fresh)
         return fresh
 
@@ -86,6 +89,8 @@ class GpuQueryJob:
                 await self._show_home(query.user, error)
             elif parsed.view == "bill":
                 await self._bill(parsed, query)
+            elif parsed.view in RESERVATION_VIEWS:
+                await self._reservations(parsed, query)
             elif parsed.view == "digest":
                 await self._digest(query)
             elif text := error or (answer(parsed.view, fresh, query.user, now) if fresh else ""):
@@ -126,6 +131,13 @@ class GpuQueryJob:
             table = await asyncio.to_thread(bill_file, parsed, totals, config.prices)
             await self._clients.slack.send_file(query.user, "GPU bill", name, table)
         self._billed.discard(query)
+
+    async def _reservations(self, parsed: ParsedCommand, query: GpuQuery) -> None:
+        who = {"user": query.user, "channel": query.channel}
+        text = await answer_reservations(
+            parsed.view, parsed.rest, **who, asked_at=query.at, clients=self._clients
+        )
+        await self._reply(query, self._clients.mask(text))
 
     async def _digest(self, query: GpuQuery) -> None:
         """Queue yesterday's digest for the channel, unless it is there already."""

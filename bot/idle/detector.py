@@ -13,6 +13,7 @@ from itertools import groupby
 
 from bot.core.thresholds import IdleThresholds
 from bot.gpus.models import BUSY, Gpu, PodUse
+from k8s.reservations import is_placeholder
 
 SETTLING = 4 / 3  # times the window: the age from which a container's inactivity counts
 REPEAT_AT = (2, 4)  # times the first threshold: 60 and 120 minutes by default
@@ -79,12 +80,15 @@ class GpuAllocation:
 
 
 def allocations(pods: Iterable[PodUse]) -> dict[str, GpuAllocation]:
-    """Group pods by trial; pods outside sweeps stay alone. Keys are `GpuAllocation.key`."""
+    """Group pods by trial; pods outside sweeps stay alone. Those that hold reserved GPUs are idle on purpose.
+
+    Keys are `GpuAllocation.key`."""
 
     def place(pod: PodUse) -> tuple[str, str]:
         return pod.namespace, pod.trial if pod.sweep and pod.trial else pod.pod
 
-    groups = groupby(sorted(pods, key=place), key=place)
+    known = (pod for pod in pods if not is_placeholder(pod.pod))
+    groups = groupby(sorted(known, key=place), key=place)
     found = [_allocation(name, list(group)) for (_, name), group in groups]
     return {each.key: each for each in found}
 

@@ -58,23 +58,28 @@ class Kueue:
         for job in queued:
             workloads.follow(self._store, clone(job))
         for workload in self._pending():
-            self._look_at(workload)
+            if self._look_at(workload):
+                break  # the quota of what it preempts is its own: nothing behind it may take it
         status.report(self._store)
 
     def _pending(self) -> list[Object]:
         found = [w for w in self._store.list("Workload") if workloads.is_pending(w)]
         return sorted(found, key=workloads.order)
 
-    def _look_at(self, workload: Object) -> None:
+    def _look_at(self, workload: Object) -> bool:
+        """Admit or refuse a Workload, and return whether it preempts others: the next reconcile admits it."""
         if reason := workloads.inadmissible(self._store, workload):
-            return workloads.refuse(self._store, workload, reason, "Inadmissible")
+            workloads.refuse(self._store, workload, reason, "Inadmissible")
+            return False
         quotas = Quotas(self._store, workloads.cluster_queue(self._store, workload))
         lacks = quotas.lack(workload)
         if not lacks:
-            return workloads.admit(self._store, workload, quotas.name)
+            workloads.admit(self._store, workload, quotas.name)
+            return False
         victims = quotas.victims(workload)
         for victim in victims:
             workloads.preempt(self._store, victim, workload)
-        if victims:  # admitted by the next reconcile, which these changes start
+        if victims:
             lacks = f"{lacks}. Pending the preemption of {len(victims)} workload(s)"
-        return workloads.refuse(self._store, workload, lacks, "Pending")
+        workloads.refuse(self._store, workload, lacks, "Pending")
+        return bool(victims)

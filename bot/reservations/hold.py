@@ -1,0 +1,113 @@
+"""Hold reserved GPUs: the job of one work item, which creates and deletes placeholders as needed.
+
+A worker can die at any call: placeholders have deterministic names, and each run starts from what the cluster
+has. The ConfigMap `sweepbot-reservations` survives the loss of Redis.
+"""
+
+import logging
+from collections.abc import Iterable
+from datetime import timedelta
+
+from bot.clients import Clients
+from bot.reservations.models import Reservation, config_map, needed, read, ref, surplus
+from k8s.configmaps import upsert
+from k8s.errors import ApiError
+from k8s.kueue import Workload, read_workload
+from k8s.objects import Ref
+from k8s.reservations import (
+    RESERVATION_LABEL,
+    Placeholder,
+    placeholder,
+    placeholder_name,
+    read_placeholder,
+)
+
+log = logging.getLogger(__name__)
+
+INTERVAL = timedelta(seconds=30)  # while there are reservations
+
+
+async def load(clients: Clients) -> list[Reservation]:
+    """Raises ApiError, UnreachableError."""
+    return read(await clients.cluster.get(ref(clients.settings.k8s_namespace)))
+
+
+async def save(clients: Clients, one: Reservation | None, name: str) -> None:
+    """Store or remove one reservation; others are untouched. Raises ApiError, UnreachableError."""
+    await upsert(clients.cluster, config_map(clients.settings.k8s_namespace, {name: one}))
+
+
+async def hold(_: str, clients: Clients) -> timedelta | None:
+    """Bring the placeholders of all reservations up to date. Return when to run again; None without any.
+
+    Raises ApiError, UnreachableError; a namespace that rejects a change doesn't keep others from theirs.
+    """
+    known = await load(clients)
+    failure: ApiError | None = None
+    for namespace in {one.namespace for one in known}:
+        try:
+            await _hold_in(namespace, [one for one in known if one.namespace == namespace], clients)
+        except ApiError as error:
+            log.warning("can't hold reserved GPUs in %s: %s", namespace, error)
+            failure = error
+    if failure and not failure.permanent:
+        raise failure
+    return INTERVAL if known else None
+
+
+async def _hold_in(namespace: str, known: list[Reservation], clients: Clients) -> None:
+    now, cluster = clients.now(), clients.cluster
+    jobs = [read_placeholder(job) for job in await cluster.list("Job", namespace, labels=RESERVATION_LABEL)]
+    active = [one for one in known if one.active(now) and clients.config.reservations]
+    workloads = list(map(read_workload, await cluster.list("Workload", namespace))) if active else []
+    for one in known:
+        mine = [job for job in jobs if job.reservation == one.id]
+        if one in active:
+            await _adjust(one, mine, _workloads_for(one, active, workloads), clients)
+        elif mine:
+            await _delete(namespace, mine, clients)
+        else:
+            await save(clients, None, one.id)
+    ids = {one.id for one in known}
+    await _delete(namespace, [job for job in jobs if job.reservation not in ids], clients)
+
+
+def _workloads_for(
+    one: Reservation, active: Iterable[Reservation], workloads: list[Workload]
+) -> list[Workload]:
+    """Return the Workloads that use the reservation: those of a team fill its first one to end first."""
+    first = next(each for each in active if (each.team, each.queue) == (one.team, one.queue))
+    return workloads if first.id == one.id else []
+
+
+async def _adjust(
+    one: Reservation, mine: list[Placeholder], workloads: list[Workload], clients: Clients
+) -> None:
+    number = needed(one, workloads)
+    await _delete(one.namespace, surplus(mine, number), clients)
+    taken = {job.number for job in mine}
+    free = (n for n in range(one.gpus + len(taken)) if n not in taken)
+    team = next((each for each in clients.config.teams if each.name == one.team), None)
+    placement = {"nodeSelector": team.nodes, "tolerations": list(team.tolerations)} if team else {}
+    for _ in range(number - len(mine)):
+        manifest = placeholder(
+            placeholder_name(one.id, next(free)),
+            one.namespace,
+            reservation=one.id,
+            team=one.team,
+            queue=one.queue,
+            image=clients.config.placeholder_image,
+            until=one.until,
+            now=clients.now(),
+            placement={key: value for key, value in placement.items() if value},
+        )
+        try:
+            await clients.cluster.create(manifest)
+        except ApiError as error:
+            if not error.exists:
+                raise
+
+
+async def _delete(namespace: str, jobs: Iterable[Placeholder], clients: Clients) -> None:
+    for job in jobs:
+        await clients.cluster.delete(Ref("Job", namespace, job.name), uid=job.uid)

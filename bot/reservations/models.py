@@ -1,0 +1,85 @@
+"""A reservation of GPUs for a team, and which placeholders it needs. Pure."""
+
+import hashlib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from pydantic import TypeAdapter, ValidationError
+
+from bot.config.policy import Config
+from k8s.kueue import Workload, fits_quota
+from k8s.objects import MANAGED_BY, Manifest, Ref
+from k8s.reservations import Placeholder, is_placeholder
+
+MAX_GPUS = 256  # of all reservations together: each GPU is one Job
+MAX_TIME = timedelta(days=31)
+CONFIGMAP_NAME = "sweepbot-reservations"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reservation:
+    id: str
+    team: str
+    gpus: int
+    until: datetime
+    by: str  # Slack user id
+    namespace: str  # of the team's trials
+    queue: str  # the team's LocalQueue
+    created: datetime
+    released: bool = False  # by an admin; forgotten once its placeholders are gone
+
+    def active(self, now: datetime) -> bool:
+        return not self.released and now < self.until
+
+
+_RESERVATION: TypeAdapter[Reservation] = TypeAdapter(Reservation)
+
+
+def reservation_id(team: str, seed: str) -> str:
+    """Return a name, the same for the same seed: a repeated delivery is the same reservation."""
+    return f"{team[:20].strip('-')}-{hashlib.sha256(seed.encode()).hexdigest()[:5]}"
+
+
+def ref(namespace: str) -> Ref:
+    return Ref("ConfigMap", namespace, CONFIGMAP_NAME)
+
+
+def config_map(namespace: str, entries: Mapping[str, Reservation | None]) -> Manifest:
+    """Return the patch that stores these reservations by ID, and removes those that are None."""
+    texts = {name: _RESERVATION.dump_json(one).decode() if one else None for name, one in entries.items()}
+    meta = {"name": CONFIGMAP_NAME, "namespace": namespace, "labels": {MANAGED_BY: "sweepbot"}}
+    return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": meta, "data": texts}
+
+
+def read(manifest: Manifest | None) -> list[Reservation]:
+    """Return the stored reservations, the first to end first. One in another version's format is left out."""
+    found = []
+    for text in ((manifest or {}).get("data") or {}).values():
+        try:
+            found.append(_RESERVATION.validate_json(text))
+        except ValidationError:
+            continue
+    return sorted(found, key=lambda one: (one.until, one.id))
+
+
+def team_queue(team: str, config: Config) -> tuple[str, str]:
+    """Return the namespace and the LocalQueue of a team's trials; "" for K8S_NAMESPACE, or if it has none."""
+    found = next((each for each in config.teams if each.name == team), None)
+    queues = [each.name for each in config.queueing.queues]
+    return (found.namespace, found.queue or next(iter(queues), "")) if found else ("", "")
+
+
+def needed(one: Reservation, workloads: Iterable[Workload]) -> int:
+    """Return how many GPUs placeholders must hold: what the team neither uses nor waits for.
+
+    They give way to what waits even if the ClusterQueue has no preemption.
+    """
+    theirs = (w for w in workloads if w.queue == one.queue and not is_placeholder(w.job))
+    return max(0, one.gpus - sum(w.gpus for w in theirs if w.admitted or fits_quota(w)))
+
+
+def surplus(placeholders: Iterable[Placeholder], number: int) -> list[Placeholder]:
+    """Return the placeholders above this number, those that wait first."""
+    ordered = sorted(placeholders, key=lambda each: (each.suspended, each.number))
+    return ordered[number:]

@@ -1,0 +1,105 @@
+"""Placeholders of reservations: Jobs in a Kueue queue that hold one GPU each until something else needs it.
+
+Kueue preempts them for any other Workload of the ClusterQueue: their WorkloadPriorityClass has the lowest
+value. A preempted one waits in the queue, and returns by itself. If Sweepbot is away, each ends by itself:
+activeDeadlineSeconds counts from its last start.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from k8s.kueue import PRIORITY_LABEL, QUEUE_LABEL
+from k8s.objects import GPU, MANAGED_BY, TEAM_LABEL, Manifest
+
+RESERVATION_LABEL = "sweepbot/reservation"  # on placeholders, their Workloads' pod templates, and their pods
+PRIORITY_CLASS = "sweepbot-reservation"  # a WorkloadPriorityClass of deploy/reservations
+PREFIX = "sweepbot-reserved-"  # of placeholders' names
+TTL_SECONDS = 60  # after its end, for whoever looks
+
+
+@dataclass(frozen=True, kw_only=True)
+class Placeholder:
+    """A Job that holds a GPU, or waits to."""
+
+    name: str
+    uid: str
+    reservation: str
+    number: int
+    suspended: bool
+
+
+def placeholder_name(reservation: str, number: int) -> str:
+    return f"{PREFIX}{reservation}-{number}"
+
+
+def is_placeholder(name: str) -> bool:
+    """Return whether a Job or pod of this name holds a GPU for a reservation, idle on purpose."""
+    return name.startswith(PREFIX)
+
+
+def placeholder(
+    name: str,
+    namespace: str,
+    *,
+    reservation: str,
+    team: str,
+    queue: str,
+    image: str,
+    until: datetime,
+    now: datetime,
+    placement: Mapping[str, Any],
+) -> Manifest:
+    """Build the Job. `placement`: node selector and tolerations of the team's machines."""
+    labels = {MANAGED_BY: "sweepbot", RESERVATION_LABEL: reservation, TEAM_LABEL: team}
+    container: Manifest = {
+        "name": "placeholder",
+        "image": image,
+        # Nothing else: a ClusterQueue without a quota of CPUs admits no Workload that requests them.
+        "resources": {"requests": {GPU: "1"}, "limits": {GPU: "1"}},
+        "securityContext": {
+            "allowPrivilegeEscalation": False,
+            "capabilities": {"drop": ["ALL"]},
+            "readOnlyRootFilesystem": True,
+            "runAsNonRoot": True,
+            "runAsUser": 65535,
+            "seccompProfile": {"type": "RuntimeDefault"},
+        },
+    }
+    pod: Manifest = {
+        "restartPolicy": "Never",
+        "terminationGracePeriodSeconds": 0,
+        "automountServiceAccountToken": False,
+        "enableServiceLinks": False,
+        **placement,
+        "containers": [container],
+    }
+    return {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": {
+            "name": name,
+            "namespace": namespace,
+            "labels": labels | {QUEUE_LABEL: queue, PRIORITY_LABEL: PRIORITY_CLASS},
+        },
+        "spec": {
+            "suspend": True,  # as Kueue's webhook would; without it, nothing must run outside the queue
+            "activeDeadlineSeconds": max(60, round((until - now).total_seconds())),
+            "ttlSecondsAfterFinished": TTL_SECONDS,
+            "backoffLimit": 0,
+            "template": {"metadata": {"labels": labels}, "spec": pod},
+        },
+    }
+
+
+def read_placeholder(job: Manifest) -> Placeholder:
+    """Read a Job with RESERVATION_LABEL. Raises KeyError, ValueError for one that Sweepbot didn't create."""
+    meta = job["metadata"]
+    return Placeholder(
+        name=meta["name"],
+        uid=meta["uid"],
+        reservation=meta["labels"][RESERVATION_LABEL],
+        number=int(meta["name"].rpartition("-")[2]),
+        suspended=bool(job["spec"].get("suspend")),
+    )

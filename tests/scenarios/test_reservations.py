@@ -1,0 +1,166 @@
+"""Reserved GPUs are held, given to the team's trials, and free again at the end."""
+
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+
+from bot.config.teams import Team
+from bot.core.work_item import RESERVATIONS
+from bot.reservations.answer import answer_reservations
+from bot.reservations.hold import hold, load
+from k8s.kueue import QUEUE_LABEL, relabeled
+from local.kubernetes.jobs import Controllers
+from tests.bot.factories import ADMIN, NOW, OWNER
+from tests.scenarios.queued_sweep import QueuedSweep
+from tests.scenarios.sweep_in_memory import WorkerCrash
+
+TEAM = Team(name="vision", members=(OWNER,), queue="research")
+
+
+class Reserving(QueuedSweep):
+    """A sweep of team vision in a queue with a quota of four GPUs."""
+
+    def __init__(self, redis, **scenario):
+        super().__init__(redis, gpus=4, **scenario)
+        config = replace(self.clients.config, teams=(TEAM,), reservations=True)
+        self.clients = replace(self.clients, config=config)
+        self.controllers = Controllers(self.kubernetes, backoff=0)
+        self.time = NOW
+
+    async def asks(self, text, user=ADMIN, at=NOW):
+        view, _, rest = text.partition(" ")
+        return await answer_reservations(
+            view, rest, user=user, channel="C1", asked_at=at, clients=self.clients
+        )
+
+    async def holds(self, after=timedelta(0)):
+        """One run of the work item, and what the cluster does then."""
+        self.clients = replace(self.clients, now=lambda: NOW + after)
+        again = await hold("now", self.clients)
+        for _ in range(2):
+            await self.settle()
+            await self._time_passes()
+        await self.settle()
+        return again
+
+    def placeholders(self, *, held=None):
+        found = [j for j in self.kubernetes.list("Job") if "sweepbot-reserved" in j["metadata"]["name"]]
+        return [j for j in found if held in (None, not j["spec"]["suspend"])]
+
+    def held(self):
+        pods = self.kubernetes.list("Pod")
+        return [p for p in pods if "reserved" in p["metadata"]["name"] and p["status"]["phase"] == "Running"]
+
+
+@pytest.fixture
+async def story(redis):
+    story = Reserving(redis)
+    async with story.started():
+        lowest = {"metadata": {"name": "sweepbot-reservation"}, "value": -1000000}
+        head = {"apiVersion": "kueue.x-k8s.io/v1beta1", "kind": "WorkloadPriorityClass"}
+        story.kubernetes.create(head | lowest)
+        yield story
+
+
+async def test_reservation_holds_gpus_until_its_end(story):
+    answer = await story.asks("reserve team=vision gpus=3 until=48h")
+    assert answer.startswith("Reserved 3 GPUs for team vision until <!date^")
+    assert await story.redis.zscore("life:queue:ready", str(RESERVATIONS)) is not None
+    assert await story.holds() == timedelta(seconds=30)
+    assert len(story.held()) == 3
+    [one] = await load(story.clients)
+    assert f"`{one.id}`: 3 GPUs for team vision" in await story.asks("reservations", user=OWNER)
+    await story.holds(timedelta(hours=47))
+    assert len(story.held()) == 3
+    await story.holds(timedelta(hours=48))
+    assert (story.held(), story.placeholders()) == ([], [])
+    await story.holds(timedelta(hours=48, minutes=1))
+    assert await story.holds(timedelta(hours=48, minutes=2)) is None
+    assert await load(story.clients) == []
+
+
+async def test_trials_of_the_team_take_the_place_of_what_is_held(story):
+    await story.asks("reserve team=vision gpus=4 until=48h")
+    await story.holds()
+    assert len(story.held()) == 4
+    assert {w["spec"]["priority"] for w in story.kubernetes.list("Workload")} == {-1000000}
+    while len(story.jobs(suspended=False)) < 2:  # the sweep's two trials, although no quota was free
+        await story.round()
+    await story.holds()
+    assert len(story.held()) == 2
+    assert len(story.placeholders()) == 2, "the team has four GPUs in all, and doesn't get six"
+
+
+async def test_released_reservation_frees_its_gpus(story):
+    await story.asks("reserve team=vision gpus=1 until=48h")
+    await story.holds()
+    [one] = await load(story.clients)
+    assert "Unknown reservation" in await story.asks("release nothing")
+    assert await story.asks(f"release {one.id}") == f"Released `{one.id}`: 1 GPU of team vision."
+    await hold("now", story.clients)
+    assert story.placeholders() == []
+
+
+async def test_reservation_ends_if_reservations_are_switched_off(story):
+    await story.asks("reserve team=vision gpus=1 until=48h")
+    await hold("now", story.clients)
+    story.clients = replace(story.clients, config=replace(story.clients.config, reservations=False))
+    await hold("now", story.clients)
+    await hold("now", story.clients)
+    assert story.placeholders() == []
+    assert await load(story.clients) == []
+
+
+async def test_repeated_request_is_one_reservation(story):
+    for _ in range(2):
+        await story.asks("reserve team=vision gpus=3 until=48h")
+    assert len(await load(story.clients)) == 1
+
+
+async def test_worker_crash_at_any_call_leaves_nothing_behind(story):
+    await story.asks("reserve team=vision gpus=3 until=48h")
+    for after, number in ((timedelta(0), 3), (timedelta(hours=48), 0)):
+        for call in range(1, 6):
+            story.clock.calls, story.clock.crash_at = 0, call
+            try:
+                await story.holds(after)
+            except WorkerCrash:
+                await story.settle()
+        story.clock.crash_at = None
+        await story.holds(after)
+        assert len(story.placeholders()) == number
+
+
+async def test_gpus_that_are_not_free_are_held_once_they_are(story):
+    story.job("other", gpus=3)
+    story.kubernetes.patch("Job", "sweeps", "other", relabeled({QUEUE_LABEL: "urgent"}))
+    await story.settle()
+    await story.asks("reserve team=vision gpus=3 until=48h")
+    await story.holds()
+    assert len(story.placeholders(held=True)) == 1, "a running Job isn't preempted"
+    story.kubernetes.delete("Job", "sweeps", "other")
+    await story.holds()
+    assert len(story.held()) == 3
+
+
+@pytest.mark.parametrize(
+    ("text", "user", "words"),
+    [
+        ("reserve team=vision gpus=3 until=48h", OWNER, "Only admins can do that"),
+        ("reserve team=visoin gpus=3 until=48h", ADMIN, "Unknown team visoin. Did you mean vision?"),
+        ("reserve team=vision gpus=257 until=48h", ADMIN, "gpus= must be a whole number from 1 to 256"),
+        ("reserve team=vision until=48h", ADMIN, "Missing gpus=."),
+        ("reserve team=vision gpus=3 until=48h extra", ADMIN, '"extra" isn\'t an option of reserve.'),
+    ],
+)
+async def test_reservation_that_is_wrong_is_rejected(story, text, user, words):
+    assert words in await story.asks(text, user=user)
+    assert await load(story.clients) == []
+
+
+async def test_reservation_without_the_priority_class_is_rejected(redis):
+    story = Reserving(redis)
+    async with story.started():
+        answer = await story.asks("reserve team=vision gpus=3 until=48h")
+        assert answer.startswith("The WorkloadPriorityClass `sweepbot-reservation` is missing. *Fix:*")
