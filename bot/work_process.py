@@ -97,7 +97,11 @@ async def workers(process: Process) -> None:
         worker = Worker(clients.queue, settings.worker_concurrency, handlers, suspect=informer.suspect)
         _probes(process.probes, web, clients.cluster, informer, worker)
         schedule = Schedule(clients.queue, digest_schedules, now)
-        collector = UsageCollector(process.redis, clients.cluster, source, settings, config, now)
+
+        def others() -> list[tuple[str, KubernetesClient]]:
+            return [(each.config.name, each.api) for each in clients.clusters.all(clients.config)]
+
+        collector = UsageCollector(process.redis, clients.cluster, source, settings, config, now, others)
         log.info("working in namespace %s", settings.k8s_namespace)
         environments = EnvironmentInformer(clients)
         tasks = [informer.run(), environments.run(), collector.run(), schedule.run()]

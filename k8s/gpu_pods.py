@@ -12,6 +12,7 @@ from k8s.dcgm import is_exporter
 from k8s.gpus import Holder, gpu_sizes, read_holder, wanted
 from k8s.objects import Manifest, parse_time
 
+UNFINISHED_PODS = "status.phase!=Succeeded,status.phase!=Failed"  # field selector
 PLACEMENT = ("nodeSelector", "affinity", "tolerations")  # the part of a pod's spec that chooses nodes
 
 

@@ -16,7 +16,8 @@ from bot.core.pace import Room, Want
 from bot.storage.rooms import RoomStore
 from k8s.client import KubernetesClient
 from k8s.errors import ApiError
-from k8s.gpu_pods import GpuPod
+from k8s.gpu_pods import UNFINISHED_PODS, GpuPod, read_gpu_pod
+from k8s.gpus import concerns_gpus
 from k8s.kueue import Workload, read_workload, unfinished
 from k8s.objects import OWNER_LABEL, SWEEP_LABEL, TEAM_LABEL, Manifest
 
@@ -56,6 +57,12 @@ class RoomMeasurer:
         before = await self._store.rooms()
         rooms = await asyncio.to_thread(self._rooms, wants, nodes, pods, queues, now)
         await self._store.save({sweep: _steady(room, before.get(sweep)) for sweep, room in rooms.items()})
+
+    async def measure_listed(self) -> None:
+        """Measure in a cluster whose pods aren't watched. Without sweeps that need it, nothing is read."""
+        if await self._store.wants(self._now()):
+            listed = await self._cluster.list("Pod", "", fields=UNFINISHED_PODS, only=concerns_gpus)
+            await self.measure([found for pod in listed if (found := read_gpu_pod(pod))])
 
     async def _queues(self) -> Queues | None:
         """Read Kueue's queues; None if it isn't installed or its ClusterQueues can't be read."""

@@ -14,6 +14,7 @@ from bot.capacity.measure import INTERVAL, RoomMeasurer
 from bot.config.policy import Config, all_namespaces
 from bot.config.settings import Settings
 from bot.core.metrics import GPU_FIGURES
+from bot.core.plan import HOME_CLUSTER
 from bot.core.work_item import RESERVATIONS
 from bot.gpus.dcgm_source import Sampler, SampleStore, ScrapeSource
 from bot.gpus.hourly_store import HourlyStore, full_hour
@@ -68,7 +69,9 @@ class UsageCollector:
         settings: Settings,
         config: ReadConfig,
         now: Now,
+        others: Callable[[], Iterable[tuple[str, KubernetesClient]]] = tuple,
     ) -> None:
+        """`others`: returns the other clusters with trials, by name."""
         self._redis, self._source, self._now = redis, source, now
         self._owners, self._hours = OwnerStore(redis, lambda: config().teams), HourlyStore(redis)
         self._samples = SampleStore(redis)
@@ -77,7 +80,12 @@ class UsageCollector:
             return all_namespaces(settings.k8s_namespace, config())
 
         self._config = config
-        self._rooms = RoomMeasurer(cluster, RoomStore(redis), settings.k8s_namespace, config, now)
+
+        def measurer(name: str, client: KubernetesClient) -> RoomMeasurer:
+            return RoomMeasurer(client, RoomStore(redis, name), settings.k8s_namespace, config, now)
+
+        self._rooms = measurer(HOME_CLUSTER, cluster)
+        self._measurer, self._others = measurer, others
         self._sampler = Sampler(cluster, namespaces, self._owners)
         self._queue, self._monitor_interval = Queue(redis), settings.watch_seconds
         self._interval, self._stores_samples = settings.usage_seconds, not settings.prometheus_url
@@ -119,6 +127,8 @@ class UsageCollector:
 
         while True:
             await self._attempt(measure)
+            for name, client in self._others():
+                await self._attempt(self._measurer(name, client).measure_listed)
             await asyncio.sleep(INTERVAL)
 
     async def _queue_monitor(self) -> None:

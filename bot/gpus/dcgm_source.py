@@ -23,7 +23,7 @@ from k8s import dcgm, gpus
 from k8s.client import KubernetesClient
 from k8s.dcgm import LastError, Reading
 from k8s.errors import ApiError, UnreachableError
-from k8s.gpu_pods import GpuPod, GpuPods, read_gpu_pod
+from k8s.gpu_pods import UNFINISHED_PODS, GpuPod, GpuPods, read_gpu_pod
 from k8s.gpus import GpuNode, Holder
 from k8s.objects import Manifest
 from k8s.outage import Outage
@@ -33,7 +33,6 @@ log = logging.getLogger(__name__)
 
 RETENTION = timedelta(hours=3)  # the longest window in use, and time to write an hour
 SAMPLE_MAX_AGE = timedelta(minutes=5)  # without a sample, there is no GPU data
-UNFINISHED_PODS = "status.phase!=Succeeded,status.phase!=Failed"
 SCRAPE_CONCURRENCY = 16  # exporters
 SCRAPE_TIMEOUT = 5.0  # seconds per exporter
 

@@ -22,7 +22,7 @@ from bot.reservations.command import (
 )
 from bot.reservations.hold import load, save
 from bot.runtime.audit import write_entry
-from k8s.errors import ApiError
+from k8s.errors import ApiError, UnreachableError
 from k8s.reservations import PRIORITY_CLASS
 
 MAX_AUDIT = 200  # characters of a command
@@ -100,5 +100,5 @@ async def reserved_line(clients: Clients) -> str:
     """Return one line about all reservations, for `/gpus` and the digest; "" if they can't be read."""
     try:
         return summary(await load(clients), clients.now()) if clients.config.reservations else ""
-    except ApiError:
+    except (ApiError, UnreachableError):
         return ""

@@ -12,7 +12,7 @@ from bot.clients import Clients
 from bot.reservations.models import Reservation, config_map, needed, read, ref, surplus
 from k8s.configmaps import upsert
 from k8s.errors import ApiError
-from k8s.kueue import Workload, read_workload
+from k8s.kueue import Workload, read_workload, unfinished
 from k8s.objects import Ref
 from k8s.reservations import (
     RESERVATION_LABEL,
@@ -59,7 +59,8 @@ async def _hold_in(namespace: str, known: list[Reservation], clients: Clients) -
     now, cluster = clients.now(), clients.cluster
     jobs = [read_placeholder(job) for job in await cluster.list("Job", namespace, labels=RESERVATION_LABEL)]
     active = [one for one in known if one.active(now) and clients.config.reservations]
-    workloads = list(map(read_workload, await cluster.list("Workload", namespace))) if active else []
+    listed = await cluster.list("Workload", namespace, only=unfinished) if active else ()
+    workloads = [read_workload(each) for each in listed]
     for one in known:
         mine = [job for job in jobs if job.reservation == one.id]
         if one in active:
