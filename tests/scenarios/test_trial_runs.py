@@ -5,7 +5,6 @@ from dataclasses import replace
 from datetime import timedelta
 
 import pytest
-from mlflow import MlflowClient
 
 from bot.core.curves import Point
 from bot.reports.end_results import stored_results
@@ -14,6 +13,7 @@ from bot.results.run_writer import RunWriter
 from bot.results.store import ResultsStore
 from bot.sweeps.recovery import recover
 from tests.bot.factories import NOW
+from tests.bot.results.mlflow_client import mlflow_client
 from tests.scenarios.sweep_in_memory import SWEEP, Clock, SimulatedSweep
 
 
@@ -38,7 +38,7 @@ async def test_silent_trials_of_an_ended_sweep_get_runs_whose_urls_are_in_its_re
     queued = await ended.redis.zrange("life:queue:ready", 0, -1)
     assert f"runs: {SWEEP}".encode() in queued
     assert await TrialRunsJob(ended.clients, RunWriter(tracking, "http://ui")).run(SWEEP) is None
-    client = MlflowClient(tracking)
+    client = mlflow_client(tracking)
     number = client.get_experiment_by_name(ended.last.plan.results_name).experiment_id
     found = {run.info.run_name: run for run in client.search_runs([number])}
     results = await stored_results(SWEEP, ended.clients)

@@ -5,11 +5,11 @@ import threading
 from dataclasses import replace
 
 import pytest
-from mlflow import MlflowClient
 
 from bot.core.record import Phase
 from bot.results.experiments import CLIENT_SETTINGS, MlflowExperiments, experiment_tags
 from tests.bot.factories import OWNER, a_sweep
+from tests.bot.results.mlflow_client import mlflow_client
 
 SWEEP = a_sweep(Phase.PENDING)
 
@@ -97,7 +97,7 @@ def test_experiment_is_described_with_who_started_what(tmp_path, woken, monkeypa
     plan = replace(SWEEP.plan, subject="Wider `net` <img src=x> [x](http://evil)\n# head")
     sweep = replace(SWEEP, plan=plan, permalink="https://lab.slack.com/archives/C1/p1")
     tags = experiment_tags(sweep, plan, "https://katib.example")
-    client = MlflowClient(tmp_path.as_uri())
+    client = mlflow_client(tmp_path.as_uri())
     number = MlflowExperiments(tmp_path.as_uri(), "http://ui", woken.append)._experiment("digits/lr", tags)
     stored = client.get_experiment(number).tags
     assert stored["mlflow.note.content"] == (
@@ -116,7 +116,7 @@ def test_experiment_is_described_with_who_started_what(tmp_path, woken, monkeypa
 
 def test_experiment_created_by_a_trial_gets_its_description(tmp_path, woken, monkeypatch):
     monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")
-    client = MlflowClient(tmp_path.as_uri())
+    client = mlflow_client(tmp_path.as_uri())
     by_a_trial = client.create_experiment("digits/lr")
     results = MlflowExperiments(tmp_path.as_uri(), "http://ui", woken.append)
     assert results._experiment("digits/lr", experiment_tags(SWEEP, SWEEP.plan)) == by_a_trial

@@ -17,7 +17,6 @@ from urllib.parse import urlsplit
 import pytest
 import pytest_asyncio
 import requests
-from mlflow import MlflowClient
 
 from bot.results import experiments, run_tags
 from bot.results.csv_file import csv_text
@@ -28,6 +27,7 @@ from k8s.katib.status import TrialState
 from local.processes import Processes
 from tests.bot.factories import NOW
 from tests.bot.results.factories import a_result, some_results
+from tests.bot.results.mlflow_client import mlflow_client
 
 DATABASES = {}  # by the server's URL
 pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="module")]
@@ -106,7 +106,7 @@ def train(server, folder, trial, script):
 async def ended(server, tmp_path_factory):
     """Return the results of a sweep whose trials ran these scripts, with their runs completed."""
     folder = tmp_path_factory.mktemp("trials")
-    MlflowClient(server).create_experiment("digits/lr")
+    mlflow_client(server).create_experiment("digits/lr")
     await asyncio.gather(
         *(
             asyncio.to_thread(train, server, folder, f"lr-brave-otter-{name}", script)
@@ -130,7 +130,7 @@ async def ended(server, tmp_path_factory):
 
 
 async def test_trial_has_one_complete_run_whatever_its_script_logs(server, ended):
-    client = MlflowClient(server)
+    client = mlflow_client(server)
     for trial in ended.trials:
         name = trial.name.removeprefix("lr-brave-otter-")
         run = client.get_run(trial.run_url.rpartition("/")[2])
@@ -155,7 +155,7 @@ async def test_every_figure_of_the_end_is_in_the_csv_and_in_mlflow(server, ended
         value, trial = re.fullmatch(r"\d+\. (\S+) \(`(.+)`\)", line).groups()
         assert f"{float(rows[trial]['val_loss']):.6g}" == value
     for trial, row in rows.items():
-        run = MlflowClient(server).get_run(row["run_url"].rpartition("/")[2])
+        run = mlflow_client(server).get_run(row["run_url"].rpartition("/")[2])
         assert run.data.tags[run_tags.TRIAL] == trial
         assert run.data.params["lr"] == row["lr"]
         assert row["val_loss"] in {"", repr(run.data.metrics["val_loss"])}, trial
@@ -191,7 +191,7 @@ INSERT = {
 
 def add_runs(server, name, states):
     """Create an experiment with runs as trainings leave them, directly in the server's database."""
-    number = MlflowClient(server).create_experiment(name)
+    number = mlflow_client(server).create_experiment(name)
     with sqlite3.connect(DATABASES[server].removeprefix("sqlite:///"), timeout=60) as database:
         for place, (trial, (status, tags)) in enumerate(states.items()):
             run = f"{int(number):08x}{place:024x}"

@@ -5,9 +5,6 @@ from dataclasses import replace
 from datetime import timedelta
 
 import pytest
-from mlflow import MlflowClient
-from mlflow.entities import Experiment, ExperimentTag, Metric, Run, RunData, RunInfo, RunTag
-from mlflow.store.entities import PagedList
 
 from bot.results import run_tags, run_writer
 from bot.results.experiments import CLIENT_SETTINGS
@@ -15,6 +12,7 @@ from bot.results.run_writer import Completion, MainRun, MlflowUnavailableError, 
 from k8s.katib.status import TrialState
 from tests.bot.factories import NOW
 from tests.bot.results.factories import a_result, some_results
+from tests.bot.results.mlflow_client import entities, mlflow_client
 
 TAGS = {run_tags.SWEEP: "lr-brave-otter", run_tags.OWNER: "ada"}
 TIMES = {"started": NOW, "ended": NOW + timedelta(minutes=5)}
@@ -38,7 +36,7 @@ def writer(store):
 
 def runs(store):
     """Return the runs by name; a name must not come twice."""
-    client = MlflowClient(store)
+    client = mlflow_client(store)
     experiment = client.get_experiment_by_name("digits/lr-brave-otter")
     found = client.search_runs([experiment.experiment_id])
     assert len({run.info.run_name for run in found}) == len(found)
@@ -89,7 +87,7 @@ async def test_worker_that_dies_at_any_call_leaves_no_second_run(store, writer, 
     found = runs(store)
     assert found["t1"].data.metrics == {"val_loss": 0.5}
     assert [run.info.status for _, run in sorted(found.items())] == ["FINISHED", "FAILED"]
-    history = MlflowClient(store).get_metric_history(found["t1"].info.run_id, "val_loss")
+    history = mlflow_client(store).get_metric_history(found["t1"].info.run_id, "val_loss")
     assert {point.value for point in history} == {0.5}
 
 
@@ -113,14 +111,16 @@ async def test_thousand_complete_runs_are_read_in_pages_and_none_is_written(monk
 
     class Reading:
         def get_experiment_by_name(self, name):
-            return Experiment("1", name, "", "active", tags=[ExperimentTag(run_tags.SWEEP, RESULTS.sweep)])
+            return entities().Experiment(
+                "1", name, "", "active", tags=[entities().ExperimentTag(run_tags.SWEEP, RESULTS.sweep)]
+            )
 
         def search_runs(self, experiments, max_results, page_token=None):
             first = int(page_token or 0)
             calls.append(first)
             after = first + max_results
             found = [complete_run(number) for number in range(first, min(after, 1000))]
-            return PagedList(found, str(after) if after < 1000 else None)
+            return entities().PagedList(found, str(after) if after < 1000 else None)
 
     monkeypatch.setattr(run_writer, "tracking_client", lambda _: Reading())
     trials = [a_result(f"t{number}") for number in range(1000)]
@@ -130,9 +130,11 @@ async def test_thousand_complete_runs_are_read_in_pages_and_none_is_written(monk
 
 def complete_run(number):
     name = f"lr-brave-otter-t{number}"
-    info = RunInfo(f"r{number}", "1", "ada", "FINISHED", 1, 2, "active", run_name=name)
-    tags = [RunTag(run_tags.TRIAL, name), RunTag("sweepbot.state", "succeeded")]
-    return Run(info, RunData(metrics=[Metric("val_loss", 0.5, 1, 0)], params=[], tags=tags))
+    info = entities().RunInfo(f"r{number}", "1", "ada", "FINISHED", 1, 2, "active", run_name=name)
+    tags = [entities().RunTag(run_tags.TRIAL, name), entities().RunTag("sweepbot.state", "succeeded")]
+    return entities().Run(
+        info, entities().RunData(metrics=[entities().Metric("val_loss", 0.5, 1, 0)], params=[], tags=tags)
+    )
 
 
 async def test_pass_ends_in_time_and_the_next_one_continues(store, writer, monkeypatch):

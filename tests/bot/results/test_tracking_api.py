@@ -7,12 +7,11 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import ClassVar
 
 import pytest
-from mlflow import MlflowClient
-from mlflow.entities import Metric
 
 from bot.core.curves import Point
 from bot.results import tracking_api
 from bot.results.tracking_api import TrackingApi, TrackingError
+from tests.bot.results.mlflow_client import entities, mlflow_client
 
 NAME = "digits/lr-brave-otter"
 
@@ -21,7 +20,7 @@ class Experiment:
     """Runs as trials log them, with times a second apart."""
 
     def __init__(self, url, name):
-        self.client = MlflowClient(url)
+        self.client = mlflow_client(url)
         self.number, self.time = self.client.create_experiment(name), 1_000
 
     def run(self, trial, values, *, steps=None, key="loss", **tags):
@@ -29,7 +28,9 @@ class Experiment:
         named = {"mlflow.runName": trial} | {name.replace("_", "."): value for name, value in tags.items()}
         run = self.client.create_run(self.number, start_time=self.time, tags=named)
         points = zip(values, steps or range(len(values)), strict=True)
-        self.client.log_batch(run.info.run_id, [Metric(key, v, self.time + s, s) for v, s in points])
+        self.client.log_batch(
+            run.info.run_id, [entities().Metric(key, v, self.time + s, s) for v, s in points]
+        )
         return run.info.run_id
 
 
