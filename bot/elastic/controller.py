@@ -1,7 +1,6 @@
 """Let one worker scale elastic Deployments, under a lease."""
 
 import asyncio
-import logging
 
 from redis.asyncio import Redis
 
@@ -10,8 +9,6 @@ from bot.elastic.records import ElasticRecords
 from bot.elastic.reporter import Reporter
 from bot.elastic.scaler import Scaler
 from bot.storage.leader import lead
-
-log = logging.getLogger(__name__)
 
 LEASE = 15.0  # seconds
 CONFIG_INTERVAL = 10.0  # seconds until a Deployment that was configured meanwhile is scaled
@@ -22,13 +19,13 @@ class ElasticController:
         self._redis, self._clients = redis, clients
 
     async def run(self) -> None:
-        """Lead or wait until cancelled; then another worker takes over."""
+        """Lead or wait until cancelled; then another worker takes over. Unconfigured, it needs no lease."""
+        while not self._clients.config.elastic:  # noqa: ASYNC110 - polls a file
+            await asyncio.sleep(CONFIG_INTERVAL)
         while True:
             await lead(self._redis, "sweepbot:elastic", LEASE, self._scale)
 
     async def _scale(self) -> None:
-        while not self._clients.config.elastic:  # noqa: ASYNC110 - polls a file
-            await asyncio.sleep(CONFIG_INTERVAL)
         records = ElasticRecords(self._clients)
         scaler = Scaler(self._clients, records)
         async with asyncio.TaskGroup() as group:
