@@ -18,6 +18,7 @@ from bot.builds.image_gc import ImageGc
 from bot.channels.store import SetupWriter
 from bot.client_setup import connect_clients
 from bot.clients import Clients
+from bot.clusters.usage import RemoteUsage
 from bot.config.digest_times import DigestSchedule
 from bot.config.policy import Config, all_namespaces
 from bot.core.work_item import RESERVATIONS, ItemKind
@@ -107,6 +108,7 @@ async def workers(process: Process) -> None:
         tasks = [informer.run(), environments.run(), collector.run(), schedule.run()]
         tasks += [setups.follow(), report.follow(), ElasticController(process.redis, clients).run()]
         tasks.append(ClusterReport(clients, process.redis).follow())
+        tasks.append(RemoteUsage(process.redis, clients.clusters, settings, config, now).run())
         await _work(_run_worker(worker, setups, informer, process.stop), tasks, process.stop)
 
 

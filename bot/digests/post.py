@@ -24,6 +24,7 @@ from bot.config.teams import team_of
 from bot.core.record import Phase, SweepRecord
 from bot.core.work_item import ItemKind, WorkItem
 from bot.digests import chart
+from bot.digests.clusters import cluster_lines
 from bot.digests.details import MAX_PEOPLE, details, table
 from bot.digests.figures import Figures, figures
 from bot.digests.latest import LatestDigest, save_latest
@@ -182,7 +183,8 @@ class Digests:
                 saved = await self._save(saved, chart=file or "none")
             if not saved.state.details:
                 csv = await asyncio.to_thread(table, found, now)
-                await upload(channel, ts, details(found, now), f"gpus-{day}.csv", csv)
+                clusters = await cluster_lines(found, self._hours, self._clients.config)
+                await upload(channel, ts, details(found, now) + clusters, f"gpus-{day}.csv", csv)
                 saved = await self._save(saved, details=True)
         except (NotInChannelError, MessageRejectedError) as error:
             log.warning("can't share a digest's details: %s", error)

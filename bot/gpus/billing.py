@@ -63,6 +63,15 @@ def bill(
     return "\n".join([*fitting([total, *lines], MAX_ANSWER - len(last)), last])
 
 
+def by_cluster(
+    parsed: ParsedCommand, totals: Mapping[str, Totals], prices: tuple[Price, ...], currency: str
+) -> str:
+    """Return a part with one line per cluster that has GPU-hours. `totals`: by cluster."""
+    sums = {name: _all(uses, prices) for name, each in totals.items() if (uses := _uses(parsed, each))}
+    ordered = dict(sorted(sums.items(), key=lambda each: (-each[1].allocated, each[0])))
+    return "\n".join(_part("By cluster", ordered, code, currency))
+
+
 def _purpose(name: str) -> str:
     return "research environments" if name == ENVIRONMENTS else code(name) or "not from a sweep"
 

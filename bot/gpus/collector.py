@@ -59,7 +59,15 @@ async def measuring(settings: Settings, config: ReadConfig, redis: Redis, now: N
 
 
 class UsageCollector:
-    """Collects GPU use under a lease; a second collector would only duplicate work."""
+    """Collects GPU use under a lease; a second collector would only duplicate work.
+
+    Args:
+        name: of the cluster. In others than the home cluster, samples are always scraped, and idle GPUs
+            aren't monitored.
+        namespaces: those of the sweeps in this cluster; by default those of the home cluster.
+        others: returns the other clusters with trials, by name, whose free GPUs the home cluster's collector
+            measures for `parallel=auto`.
+    """
 
     def __init__(
         self,
@@ -70,13 +78,16 @@ class UsageCollector:
         config: ReadConfig,
         now: Now,
         others: Callable[[], Iterable[tuple[str, KubernetesClient]]] = tuple,
+        *,
+        name: str = HOME_CLUSTER,
+        namespaces: Callable[[], tuple[str, ...]] | None = None,
     ) -> None:
-        """`others`: returns the other clusters with trials, by name."""
-        self._redis, self._source, self._now = redis, source, now
-        self._owners, self._hours = OwnerStore(redis, lambda: config().teams), HourlyStore(redis)
-        self._samples = SampleStore(redis)
+        self._redis, self._source, self._now, self._name = redis, source, now, name
+        self._owners = OwnerStore(redis, lambda: config().teams, name)
+        self._hours, self._samples = HourlyStore(redis, name), SampleStore(redis, name)
+        self._is_home = name == HOME_CLUSTER
 
-        def namespaces() -> tuple[str, ...]:
+        def of_home() -> tuple[str, ...]:
             return all_namespaces(settings.k8s_namespace, config())
 
         self._config = config
@@ -86,9 +97,10 @@ class UsageCollector:
 
         self._rooms = measurer(HOME_CLUSTER, cluster)
         self._measurer, self._others = measurer, others
-        self._sampler = Sampler(cluster, namespaces, self._owners)
+        self._sampler = Sampler(cluster, namespaces or of_home, self._owners)
         self._queue, self._monitor_interval = Queue(redis), settings.watch_seconds
-        self._interval, self._stores_samples = settings.usage_seconds, not settings.prometheus_url
+        self._interval = settings.usage_seconds
+        self._stores_samples = not (self._is_home and settings.prometheus_url)
         self._retry_at: dict[datetime, datetime] = {}  # by hour
         self._last_error = ""
         self._latest = NEVER  # end of the latest stored hour
@@ -96,15 +108,17 @@ class UsageCollector:
     async def run(self) -> None:
         """Run until cancelled; then another worker takes over."""
         while True:
-            await lead(self._redis, "sweepbot:usage", LEASE, self._collect)
+            lease = "sweepbot:usage" if self._is_home else f"sweepbot:usage:{self._name}"
+            await lead(self._redis, lease, LEASE, self._collect)
 
     async def _collect(self) -> None:
         async with asyncio.TaskGroup() as group:
             group.create_task(self._sampler.watch())
             group.create_task(self._sample_repeatedly())
             group.create_task(self._write_repeatedly())
-            group.create_task(self._queue_monitor())
-            group.create_task(self._measure_repeatedly())
+            if self._is_home:
+                group.create_task(self._queue_monitor())
+                group.create_task(self._measure_repeatedly())
 
     async def _sample_repeatedly(self) -> None:
         """Sample at multiples of the interval, so that samples of two workers have equal times."""
@@ -149,7 +163,8 @@ class UsageCollector:
         """Store a sample of the cluster; with Prometheus, only the owners of pods."""
         if self._stores_samples:
             await self._samples.save(await self._sampler.sample(at, self._interval))
-            GPU_FIGURES.labels("samples").set(at.timestamp())
+            if self._is_home:
+                GPU_FIGURES.labels("samples").set(at.timestamp())
         else:
             holders = await self._sampler.holders()
             owners = {pod: by_labels(holder.labels) for pod, holder in holders.items()}
@@ -175,7 +190,7 @@ class UsageCollector:
     def _report(self, hours: Iterable[datetime]) -> None:
         """Set the metric to the end of the latest of these stored hours, or of one reported before."""
         self._latest = max([self._latest, *(hour + HOUR for hour in hours)])
-        if self._latest > NEVER:
+        if self._latest > NEVER and self._is_home:
             GPU_FIGURES.labels("hours").set(self._latest.timestamp())
 
     async def _attempt(self, work: Callable[[], Awaitable[None]]) -> None:
@@ -185,5 +200,6 @@ class UsageCollector:
         except Exception as error:  # sweeps must not stop because figures fail
             expected = isinstance(error, ApiError | UnreachableError | NoGpuDataError | RedisError)
             if str(error) != self._last_error:
-                log.warning("can't collect GPU use: %s", error, exc_info=not expected)
+                where = "" if self._is_home else f" of cluster {self._name}"
+                log.warning("can't collect GPU use%s: %s", where, error, exc_info=not expected)
             self._last_error = str(error)

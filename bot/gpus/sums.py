@@ -63,6 +63,15 @@ class Totals:
         totals.add_pods(uses)
         return totals
 
+    @classmethod
+    def all(cls, totals: Iterable["Totals"]) -> "Totals":
+        """Return the sum of several clusters. The coverage is that of the one with the most."""
+        whole = cls()
+        for each in totals:
+            whole.coverage = max(whole.coverage, each.coverage)
+            whole.add(each.uses)
+        return whole
+
     def add_pods(self, uses: Iterable[HourUse]) -> None:
         """Add pods, of which a day can have a hundred thousand."""
         groups = self.groups

@@ -3,7 +3,7 @@
 import asyncio
 import logging
 from dataclasses import replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 from functools import partial
 
 from redis.asyncio import Redis
@@ -12,14 +12,16 @@ from slack_sdk.errors import SlackApiError
 from bot.clients import Clients
 from bot.config.clusters import remote
 from bot.core.errors import UserError
+from bot.core.plan import HOME_CLUSTER
 from bot.digests import post
 from bot.digests.latest import latest_digest
 from bot.digests.post import ReadSchedules, schedule_for
-from bot.gpus.billing import bill, bill_file, month
+from bot.gpus.billing import bill, bill_file, by_cluster, month
 from bot.gpus.command import RESERVATION_VIEWS, VIEWS, ParsedCommand, answer, parse_command
 from bot.gpus.hourly_store import HourlyStore
 from bot.gpus.models import HALF_HOUR, NoGpuDataError, Snapshot, Source
 from bot.gpus.snapshot_store import HOME_TAB, GpuQuery, SnapshotStore
+from bot.gpus.sums import Totals
 from bot.home.load import HomeLoader
 from bot.home.other_clusters import gpus_elsewhere, with_other_clusters
 from bot.launch.drafts import Drafts
@@ -119,10 +121,13 @@ class GpuQueryJob:
 
     async def _bill(self, parsed: ParsedCommand, query: GpuQuery) -> None:
         config, now = self._clients.config, self._clients.now()
-        totals = await self._hours.totals(*month(parsed, now))
+        by_name = await self._totals(*month(parsed, now))
+        totals = Totals.all(by_name.values()) if len(by_name) > 1 else by_name[HOME_CLUSTER]
         if query not in self._billed:
             place = config.environments.namespace if config.environments else ""
             text = await asyncio.to_thread(bill, parsed, totals, config.prices, config.currency, now, place)
+            if len(by_name) > 1 and totals.groups:
+                text += f"\n{by_cluster(parsed, by_name, config.prices, config.currency)}"
             text += "\nFull table sent by direct message." if totals.groups else ""
             await self._reply(query, text)
             self._billed.add(query)
@@ -138,6 +143,11 @@ class GpuQueryJob:
             parsed.view, parsed.rest, **who, asked_at=query.at, clients=self._clients
         )
         await self._reply(query, self._clients.mask(text))
+
+    async def _totals(self, start: datetime, end: datetime) -> dict[str, Totals]:
+        """Return the sums of the home cluster and of each other one that is configured, by name."""
+        others = [each.name for each in remote(self._clients.config.clusters)]
+        return {name: await self._hours.at(name).totals(start, end) for name in (HOME_CLUSTER, *others)}
 
     async def _digest(self, query: GpuQuery) -> None:
         """Queue yesterday's digest for the channel, unless it is there already."""

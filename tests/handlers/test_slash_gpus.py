@@ -1,12 +1,14 @@
 """/gpus from the handler to the answer."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
 from redis.asyncio import Redis
 
+from bot.config.clusters import TrialCluster
 from bot.config.digest_times import DigestSchedule
 from bot.core.masking import Mask
 from bot.digests.post import item
@@ -129,6 +131,26 @@ async def test_bill_has_a_file(here: Place) -> None:
     )
     assert here.slack.replies[0][1].endswith("\nFull table sent by direct message.")
     assert here.slack.files == ["gpus-2026-11.csv"]
+
+
+async def test_bill_of_several_clusters_has_each_and_the_sum(here: Place) -> None:
+    here.job._clients.config = replace(CONFIG, clusters=(TrialCluster(name="west", kubeconfig="/west"),))
+    for name in ("main", "west"):
+        for hour in lazy(NOW - timedelta(hours=2 if name == "west" else 12), NOW):
+            await HourlyStore(here.redis, name).save(hour.uses, hour.capacity)
+    await here.types("bill")
+    await here.job.run(ITEM.key)
+    text = here.slack.replies[0][1]
+    assert text.startswith("*November 2026*: 98 GPU-h allocated")
+    assert "*By cluster*\n• `main`: 84 GPU-h allocated" in text
+    assert "\n• `west`: 14 GPU-h allocated" in text
+
+
+async def test_free_gpus_of_several_clusters_are_measured_for_each_answer(here: Place) -> None:
+    here.context.policy.config = replace(CONFIG, clusters=(TrialCluster(name="west", kubeconfig="/west"),))
+    await SnapshotStore(here.redis).save(Snapshot(at=NOW, nodes=(NODE,), pods=(POD,)))
+    assert (await here.types("")).endswith("Refreshing…")
+    assert (await here.types("nodes")).endswith("_Measured just now._")
 
 
 async def test_bill_file_that_waits_repeats_no_message(here: Place) -> None:
