@@ -147,7 +147,8 @@ async def test_bill_of_several_clusters_has_each_and_the_sum(here: Place) -> Non
 
 
 async def test_free_gpus_of_several_clusters_are_measured_for_each_answer(here: Place) -> None:
-    here.context.policy.config = replace(CONFIG, clusters=(TrialCluster(name="west", kubeconfig="/west"),))
+    config = replace(CONFIG, clusters=(TrialCluster(name="west", kubeconfig="/west"),))
+    here.context = a_context(here.redis, now=lambda: here.now, config=config)
     await SnapshotStore(here.redis).save(Snapshot(at=NOW, nodes=(NODE,), pods=(POD,)))
     assert (await here.types("")).endswith("Refreshing…")
     assert (await here.types("nodes")).endswith("_Measured just now._")
