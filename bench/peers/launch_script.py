@@ -16,6 +16,7 @@ from slack_sdk.web.async_client import AsyncWebClient
 
 from bot.registry.client import Registry
 from bot.repos.git import Git
+from bot.results.experiments import experiment_id, tracking_client
 from bot.storage.redis_client import connect
 from k8s.client import KubernetesClient
 from k8s.objects import Ref
@@ -32,6 +33,7 @@ class Script:
         self, cluster: KubernetesClient, git: Git, registry: Registry, slack: AsyncWebClient
     ) -> None:
         self.cluster, self.git, self.registry, self.slack = cluster, git, registry, slack
+        self.tracking = tracking_client(os.environ["MLFLOW_TRACKING_URI"])
 
     async def run(self, order: dict[str, Any]) -> None:
         manifest = order["manifest"]
@@ -49,6 +51,7 @@ class Script:
         if manifest["kind"] == "Experiment":
             await self.slack.chat_postMessage(channel=CHANNEL, thread_ts=thread, text="Reusing the image.")
             await self._note(record, "running")
+            await asyncio.to_thread(experiment_id, self.tracking, name, {})  # before the first trial
         else:
             await self.registry.digest(IMAGE, f"dependencies-{commit}")
         await self.cluster.create(manifest)
