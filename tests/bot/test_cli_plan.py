@@ -53,6 +53,14 @@ async def test_plan_without_settings_needs_git_only(url):
     assert "runtimeClassName" not in pod_of(manifests)
 
 
+async def test_plan_with_several_nodes_shows_all_gpus_and_the_service(url):
+    code, text, _ = await printed(url, f"{WORDS} nodes=4")
+    assert code == 0
+    assert {one["kind"] for one in yaml.safe_load_all(text)} == {"ConfigMap", "Job", "Service", "Experiment"}
+    assert "8 (1 trial × 4 nodes × 2)" in text
+    assert "one trial runs at a time" in text
+
+
 async def test_plan_uses_the_configuration(url, tmp_path):
     config = tmp_path / "config.yaml"
     config.write_text(

@@ -68,6 +68,23 @@ async def test_preempted_trial_is_no_failure_and_runs_again(busy):
     assert ended.progress.best.value == 0.1
 
 
+async def test_trial_on_several_nodes_is_admitted_and_preempted_as_one(redis):
+    several = {"request": replace(REQUEST, gpus=2, nodes=3, parallel=1)}
+    async with QueuedSweep(redis, gpus=6, sweep=several).started() as simulation:
+        await simulation.until(Phase.RUNNING)
+        [admitted] = simulation.jobs(suspended=False)
+        assert admitted["status"]["active"] == 3
+        simulation.job("urgent-report", gpus=2)
+        await simulation.rounds(3)
+        [preempted] = simulation.jobs(suspended=True)
+        assert preempted["metadata"]["uid"] == admitted["metadata"]["uid"]
+        assert "active" not in preempted["status"]
+        [told] = simulation.said("stopped running")
+        assert "Kueue preempted it for urgent-report" in told
+        progress = (await simulation.record()).progress
+        assert (progress.running, progress.waiting, progress.failed) == (0, 1, 0)
+
+
 async def test_evicted_pod_is_no_failure_and_its_trial_runs_again(busy):
     pod = next(p for p in busy.kubernetes.list("Pod") if p["status"]["phase"] == "Running")
     why = {"reason": "EvictionByEvictionAPI", "message": "Eviction API: evicting"}
