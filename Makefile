@@ -16,7 +16,7 @@ test: .venv/ready  ## the fast tests, under three minutes
 	$(BIN)/pytest -q -n 2 --dist worksteal -m "not slow"
 
 slow: .venv/ready  ## the tests that need minutes, a browser or Debian's servers; what is missing is skipped with a reason
-	$(BIN)/pytest -q -n 3 --dist loadfile --no-loadscope-reorder -m slow -rs --durations 15
+	$(BIN)/pytest -q -n 4 --dist loadfile --no-loadscope-reorder -m slow -rs --durations 15
 	CRASH_EVERY=24 $(CRASHES) tests/scenarios/test_any_crash.py tests/bot/environments/test_any_crash.py
 
 chaos: .venv/ready  ## 1,000 faults over 200 sweeps, then real processes; SEED=n replays a run
