@@ -6,6 +6,7 @@ from types import SimpleNamespace
 import pytest
 
 from bot import app, work_process
+from bot.clusters.connections import no_clusters
 from bot.core.work_item import ItemKind, WorkItem
 from bot.runtime.probes import ProbeFailedError
 from bot.storage.work_queue import Queue
@@ -63,6 +64,7 @@ def a_watcher(redis, cluster):
         wake=wake,
         caches=Caches(),
         kept_results=SimpleNamespace(pending=pending),
+        clusters=no_clusters(),
     )
     return SweepInformer(redis, clients)
 
