@@ -168,6 +168,7 @@ async def test_next_form_is_prefilled_with_the_last_launch(ada):
         "sweep_branch": "dev",
         "sweep_space": "lr",
         "gpus": "1",
+        "nodes": None,
         "parallel": None,
         "trials": "2",
         "algorithm": "grid",
