@@ -5,6 +5,7 @@ value. A preempted one waits in the queue, and returns by itself. If Sweepbot is
 activeDeadlineSeconds counts from its last start.
 """
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
@@ -17,6 +18,7 @@ RESERVATION_LABEL = "sweepbot/reservation"  # on placeholders, their Workloads' 
 PRIORITY_CLASS = "sweepbot-reservation"  # a WorkloadPriorityClass of deploy/reservations
 PREFIX = "sweepbot-reserved-"  # of placeholders' names
 TTL_SECONDS = 60  # after its end, for whoever looks
+NUMBER = re.compile(r"[0-9]{1,4}")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -93,13 +95,16 @@ def placeholder(
     }
 
 
-def read_placeholder(job: Manifest) -> Placeholder:
-    """Read a Job with RESERVATION_LABEL. Raises KeyError, ValueError for one that Sweepbot didn't create."""
+def read_placeholder(job: Manifest) -> Placeholder | None:
+    """Return None for a Job that has RESERVATION_LABEL, but not the name of a placeholder: someone else's."""
     meta = job["metadata"]
+    reservation, number = meta["labels"][RESERVATION_LABEL], meta["name"].rpartition("-")[2]
+    if not NUMBER.fullmatch(number) or meta["name"] != placeholder_name(reservation, int(number)):
+        return None
     return Placeholder(
         name=meta["name"],
         uid=meta["uid"],
-        reservation=meta["labels"][RESERVATION_LABEL],
-        number=int(meta["name"].rpartition("-")[2]),
+        reservation=reservation,
+        number=int(number),
         suspended=bool(job["spec"].get("suspend")),
     )

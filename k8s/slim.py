@@ -5,7 +5,7 @@ Everything else is dropped before an object is kept in memory: pod templates, ma
 
 from typing import Any
 
-from k8s.katib.patches import ENDED_COUNTS, EXPERIMENT_COUNTS
+from k8s.katib.patches import ENDED_COUNTS, EXPERIMENT_COUNTS, UNREPORTED_COUNT
 from k8s.katib.spec import EXPERIMENT_LABEL, REQUEST_ID
 from k8s.kueue import PRIORITY_LABEL, QUEUE_LABEL
 from k8s.objects import BUILD_LABEL, ENVIRONMENT_LABEL, SWEEP_LABEL, Manifest
@@ -61,7 +61,7 @@ _SHAPES: dict[str, Any] = {
     "Experiment": {
         "spec": dict.fromkeys(EXPERIMENT_COUNTS, True),
         "status": {
-            **dict.fromkeys(("trials", *ENDED_COUNTS), True),
+            **dict.fromkeys(("trials", UNREPORTED_COUNT, *ENDED_COUNTS), True),
             "conditions": _CONDITIONS,
             "currentOptimalTrial": {"bestTrialName": True},
         },

@@ -16,10 +16,11 @@ from bot.launch.plan import Order, plan
 from bot.runtime.parser_thread import run_in_parser_thread
 from k8s.client import Manifests
 from k8s.errors import ApiError, ClusterAwayError, UnreachableError
-from k8s.gpus import concerns_gpus
+from k8s.gpus import concerns_gpus, gpu_sizes
 from k8s.katib.trial_pod import PodShape
 from k8s.machines import barriers, fits, read_machine
 from k8s.objects import Manifest
+from k8s.quantities import amount
 
 log = logging.getLogger(__name__)
 
@@ -105,9 +106,9 @@ def free_gpus(nodes: Manifests, pods: Manifests, shape: PodShape, gpus: int) -> 
     """Return the GPUs that trials with `gpus` GPUs each could get at once on nodes that take such trials."""
     used = Counter[str]()
     for pod in pods:
-        used[pod["spec"].get("nodeName", "")] += _requested(pod, shape.resource)
+        used[pod["spec"].get("nodeName", "")] += gpu_sizes(pod).get(shape.resource, 0)
     return sum(
-        (_allocatable(node, shape.resource) - used[node["metadata"]["name"]]) // gpus * gpus
+        max(0, _allocatable(node, shape.resource) - used[node["metadata"]["name"]]) // gpus * gpus
         for node in nodes
         if _takes_pods(node) and not barriers(shape, gpus, read_machine(node))
     )
@@ -120,9 +121,4 @@ def _takes_pods(node: Manifest) -> bool:
 
 
 def _allocatable(node: Manifest, resource: str) -> int:
-    return int(node.get("status", {}).get("allocatable", {}).get(resource, 0))
-
-
-def _requested(pod: Manifest, resource: str) -> int:
-    each = (one.get("resources", {}) for one in pod["spec"]["containers"])
-    return sum(int({**one.get("limits", {}), **one.get("requests", {})}.get(resource, 0)) for one in each)
+    return int(amount(str(node.get("status", {}).get("allocatable", {}).get(resource, 0))))

@@ -12,7 +12,7 @@ from bot.clients import Clients
 from bot.reservations.models import Reservation, config_map, needed, read, ref, surplus
 from k8s.configmaps import upsert
 from k8s.errors import ApiError
-from k8s.kueue import Workload, read_workload, unfinished
+from k8s.kueue import read_workload, unfinished
 from k8s.objects import Ref
 from k8s.reservations import (
     RESERVATION_LABEL,
@@ -57,14 +57,15 @@ async def hold(_: str, clients: Clients) -> timedelta | None:
 
 async def _hold_in(namespace: str, known: list[Reservation], clients: Clients) -> None:
     now, cluster = clients.now(), clients.cluster
-    jobs = [read_placeholder(job) for job in await cluster.list("Job", namespace, labels=RESERVATION_LABEL)]
+    found = await cluster.list("Job", namespace, labels=RESERVATION_LABEL)
+    jobs = [each for job in found if (each := read_placeholder(job))]
     active = [one for one in known if one.active(now) and clients.config.reservations]
     listed = await cluster.list("Workload", namespace, only=unfinished) if active else ()
-    workloads = [read_workload(each) for each in listed]
+    numbers = needed(active, [read_workload(each) for each in listed])
     for one in known:
         mine = [job for job in jobs if job.reservation == one.id]
         if one in active:
-            await _adjust(one, mine, _workloads_for(one, active, workloads), clients)
+            await _adjust(one, mine, numbers[one.id], clients)
         elif mine:
             await _delete(namespace, mine, clients)
         else:
@@ -73,18 +74,7 @@ async def _hold_in(namespace: str, known: list[Reservation], clients: Clients) -
     await _delete(namespace, [job for job in jobs if job.reservation not in ids], clients)
 
 
-def _workloads_for(
-    one: Reservation, active: Iterable[Reservation], workloads: list[Workload]
-) -> list[Workload]:
-    """Return the Workloads that use the reservation: those of a team fill its first one to end first."""
-    first = next(each for each in active if (each.team, each.queue) == (one.team, one.queue))
-    return workloads if first.id == one.id else []
-
-
-async def _adjust(
-    one: Reservation, mine: list[Placeholder], workloads: list[Workload], clients: Clients
-) -> None:
-    number = needed(one, workloads)
+async def _adjust(one: Reservation, mine: list[Placeholder], number: int, clients: Clients) -> None:
     await _delete(one.namespace, surplus(mine, number), clients)
     taken = {job.number for job in mine}
     free = (n for n in range(one.gpus + len(taken)) if n not in taken)

@@ -1,6 +1,7 @@
 """A reservation of GPUs for a team, and which placeholders it needs. Pure."""
 
 import hashlib
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -70,13 +71,21 @@ def team_queue(team: str, config: Config) -> tuple[str, str]:
     return (found.namespace, found.queue or next(iter(queues), "")) if found else ("", "")
 
 
-def needed(one: Reservation, workloads: Iterable[Workload]) -> int:
-    """Return how many GPUs placeholders must hold: what the team neither uses nor waits for.
+def needed(active: Iterable[Reservation], workloads: Iterable[Workload]) -> dict[str, int]:
+    """Return, by ID, how many GPUs placeholders must hold: what the queue's trials neither use nor wait for.
 
-    They give way to what waits even if the ClusterQueue has no preemption.
+    They give way to what waits even if the ClusterQueue has no preemption. What one reservation doesn't cover
+    counts toward the queue's next one. All are of one namespace.
     """
-    theirs = (w for w in workloads if w.queue == one.queue and not is_placeholder(w.job))
-    return max(0, one.gpus - sum(w.gpus for w in theirs if w.admitted or fits_quota(w)))
+    used, found = Counter[str](), dict[str, int]()
+    for each in workloads:
+        if not is_placeholder(each.job) and (each.admitted or fits_quota(each)):
+            used[each.queue] += each.gpus
+    for one in active:
+        covered = min(one.gpus, used[one.queue])
+        used[one.queue] -= covered
+        found[one.id] = one.gpus - covered
+    return found
 
 
 def surplus(placeholders: Iterable[Placeholder], number: int) -> list[Placeholder]:

@@ -16,6 +16,8 @@ def kill_trial(trial: Manifest, message: str, now: datetime, *, reason: str = "T
 
 EXPERIMENT_COUNTS = ("maxTrialCount", "parallelTrialCount", "maxFailedTrialCount")
 ENDED_COUNTS = ("trialsSucceeded", "trialsFailed", "trialsKilled", "trialsEarlyStopped")
+# Trials without metrics: Katib counts them when it ends an experiment, but not when it starts trials.
+UNREPORTED_COUNT = "trialMetricsUnavailable"
 DRAINED = "SweepbotDrained"
 PAUSED = "SweepbotPaused"
 GOAL_REACHED = "ExperimentGoalReached"
@@ -66,15 +68,18 @@ def paced(experiment: Manifest, *, total: int, running: int, max_failed: int) ->
 
     parallelTrialCount only rises, and maxTrialCount throttles below it. The webhook wants maxTrialCount above
     the trials created so far and not below the other two counts. A maxFailedTrialCount above it can't be
-    reached until it rises again, and is left out so long.
+    reached until it rises again, and is left out so long. ENDED_COUNTS are what Katib subtracts before it
+    starts trials.
     """
-    spec, made = experiment["spec"], int(experiment.get("status", {}).get("trials", 0))
+    spec, made = experiment["spec"], _count(experiment, "trials")
     if made >= total:
         return {}
+    ended = _count(experiment, *ENDED_COUNTS)
     parallel = min(total, max(spec["parallelTrialCount"], running))
-    wanted = total if running >= parallel else min(total, max(parallel, _ended_trials(experiment) + running))
+    wanted = total if running >= parallel else min(total, max(parallel, ended + running))
     least, now = max(wanted, made + 1), spec["maxTrialCount"]
-    most = least if wanted > now else min(least, now)
+    all_ended = ended + _count(experiment, UNREPORTED_COUNT) >= made
+    most = least if wanted > now or all_ended else min(least, now)
     if most <= made:  # no trial starts in any case, and the webhook rejects all patches
         return {}
     counts = dict(
@@ -84,9 +89,9 @@ def paced(experiment: Manifest, *, total: int, running: int, max_failed: int) ->
     return {"spec": changed} if changed else {}
 
 
-def _ended_trials(experiment: Manifest) -> int:
-    """Return the trials that Katib counts as completed when it decides whether to start others."""
-    return sum(int(experiment.get("status", {}).get(name, 0)) for name in ENDED_COUNTS)
+def _count(experiment: Manifest, *names: str) -> int:
+    """Return the sum of these counts of trials in the status."""
+    return sum(int(experiment.get("status", {}).get(name, 0)) for name in names)
 
 
 def _closed(experiment: Manifest, type_: str, reason: str, message: str, now: datetime) -> Manifest:

@@ -8,6 +8,7 @@ from itertools import product
 import pytest
 
 from k8s.katib.patches import paced
+from k8s.slim import slim
 
 
 def an_experiment(parallel, most, ended=0, active=0, failed=None):
@@ -69,6 +70,20 @@ def test_throttle_lets_at_most_one_more_start_and_then_shrinks_to_the_target():
 
 def test_experiment_that_ended_at_a_lowered_maximum_is_continued():
     assert patched(an_experiment(8, 12, ended=12), running=2)["maxTrialCount"] == 14
+
+
+def test_experiment_that_ended_with_trials_without_metrics_is_continued():
+    experiment = an_experiment(8, 12, ended=10)
+    experiment["status"] |= {"trials": 12, "trialMetricsUnavailable": 2}
+    assert (
+        patched(slim({"kind": "Experiment", "metadata": {}, **experiment}), running=1)["maxTrialCount"] == 13
+    )
+
+
+def test_throttled_experiment_with_active_trials_is_left_as_it_is():
+    experiment = an_experiment(8, 12, ended=9, active=1)
+    experiment["status"] |= {"trials": 12, "trialMetricsUnavailable": 2}
+    assert paced(experiment, total=20, running=1, max_failed=3) == {}
 
 
 def test_experiment_with_all_trials_created_needs_no_patch():

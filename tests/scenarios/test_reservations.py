@@ -10,6 +10,7 @@ from bot.core.work_item import RESERVATIONS
 from bot.reservations.answer import answer_reservations
 from bot.reservations.hold import hold, load
 from k8s.kueue import QUEUE_LABEL, relabeled
+from k8s.reservations import RESERVATION_LABEL
 from local.kubernetes.jobs import Controllers
 from tests.bot.factories import ADMIN, NOW, OWNER
 from tests.scenarios.queued_sweep import QueuedSweep
@@ -164,3 +165,16 @@ async def test_reservation_without_the_priority_class_is_rejected(redis):
     async with story.started():
         answer = await story.asks("reserve team=vision gpus=3 until=48h")
         assert answer.startswith("The WorkloadPriorityClass `sweepbot-reservation` is missing. *Fix:*")
+
+
+async def test_job_of_someone_else_with_the_label_is_left_alone(story):
+    names = {"theirs", "theirs-0", "other-0"}
+    for name in names:
+        story.job(name, gpus=0)
+        story.kubernetes.patch("Job", "sweeps", name, {"metadata": {"labels": {RESERVATION_LABEL: "other"}}})
+    await story.asks("reserve team=vision gpus=3 until=48h")
+    await story.holds()
+    assert len(story.held()) == 3
+    await story.holds(timedelta(hours=48))
+    assert story.held() == []
+    assert names <= {job["metadata"]["name"] for job in story.kubernetes.list("Job")}

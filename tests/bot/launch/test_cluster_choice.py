@@ -102,6 +102,12 @@ def test_free_gpus_counts_whole_trials_on_nodes_that_take_them():
     assert free_gpus(nodes, [pod("p", 3, on="a"), pod("w", 8)], PodShape(), 2) == 4
 
 
+def test_free_gpus_with_a_size_as_the_server_writes_it_and_a_node_without_its_device_plugin():
+    nodes = [node("a", "1k"), node("b", 0), node("c", 4)]
+    pods = [pod("huge", "1k"), pod("left", 8, on="b")]
+    assert free_gpus(nodes, pods, PodShape(), 1) == 1004
+
+
 @pytest.fixture
 async def two(redis):
     simulation = TwoClusters(redis, Clock(None))
