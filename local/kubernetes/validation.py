@@ -237,7 +237,8 @@ def _indexes(meta: Object, spec: Object) -> Iterator[Cause]:
     if "successPolicy" in spec and not spec["successPolicy"].get("rules"):
         yield Cause.required("spec.successPolicy.rules", "at least one rules must be specified")
     most = MAX_INDEXES if indexed else 1
-    if spec["parallelism"] != pods or not 1 <= pods <= most:
+    possible = min(spec["parallelism"], pods) >= 0  # or else refused as in any cluster
+    if possible and (spec["parallelism"] != pods or not 1 <= pods <= most):
         text = f"Forbidden: a Job of the local cluster has one pod, or up to {MAX_INDEXES} with an index each"
         yield Cause("spec", text, "FieldValueForbidden")
 
