@@ -36,8 +36,7 @@ from bot.gpus.collector import UsageCollector, measuring
 from bot.gpus.models import Source
 from bot.gpus.snapshot_store import SnapshotStore
 from bot.home.gpu_query_job import GpuQueryJob
-from bot.idle.monitor import IdleMonitor
-from bot.idle.store import AlertStore
+from bot.idle.monitors import IdleMonitors
 from bot.launch import drafts, preview_job
 from bot.operator import commands as operator_commands
 from bot.operator.cluster_report import ClusterReport
@@ -121,7 +120,7 @@ def _job_handlers(
     mlflow = clients.settings.mlflow_tracking_uri, clients.settings.mlflow_ui
     return {
         ItemKind.SWEEP: partial(reconciler.handle, clients=clients),
-        ItemKind.IDLE_GPUS: keyed(IdleMonitor(clients, source, AlertStore(redis)).run),
+        ItemKind.IDLE_GPUS: keyed(IdleMonitors(clients, redis, source).run),
         ItemKind.PREVIEW: keyed(show),
         ItemKind.GIT_NAMES: keyed(partial(catalog.refresh, git=clients.git)),
         ItemKind.SETUP: keyed(setups.run),

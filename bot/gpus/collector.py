@@ -62,8 +62,7 @@ class UsageCollector:
     """Collects GPU use under a lease; a second collector would only duplicate work.
 
     Args:
-        name: of the cluster. In others than the home cluster, samples are always scraped, and idle GPUs
-            aren't monitored.
+        name: of the cluster. In others than the home cluster, samples are always scraped.
         namespaces: those of the sweeps in this cluster; by default those of the home cluster.
         others: returns the other clusters with trials, by name, whose free GPUs the home cluster's collector
             measures for `parallel=auto`.

@@ -5,6 +5,7 @@ The gauge holds the last error until the exporter restarts, so only a change is 
 
 from collections.abc import Iterable, Mapping
 
+from bot.core.plan import HOME_CLUSTER
 from bot.gpus.models import Xid
 from bot.slack.message import Message
 from bot.slack.mrkdwn import code, plain
@@ -39,10 +40,11 @@ def news(before: Mapping[str, int], now: Iterable[Xid]) -> tuple[list[Xid], dict
     return new, {**before, **{device: xid.code for device, xid in seen.items()}}
 
 
-def message(new: list[Xid]) -> Message:
+def message(new: list[Xid], cluster: str = HOME_CLUSTER) -> Message:
+    where = "" if cluster == HOME_CLUSTER else f" in cluster {code(cluster)}"
     lines = [_line(xid) for xid in new[:MAX_CODES]]
     rest = [f"… and {len(new) - MAX_CODES} more"] if len(new) > MAX_CODES else []
-    return Message(text="\n".join([":warning: GPU errors:", *lines, *rest]))
+    return Message(text="\n".join([f":warning: GPU errors{where}:", *lines, *rest]))
 
 
 def _line(xid: Xid) -> str:

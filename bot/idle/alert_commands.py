@@ -8,6 +8,7 @@ from bot.clients import Clients
 from bot.config.permissions import denial
 from bot.config.teams import team_of
 from bot.core.commands import Action, AuditEntry, Command
+from bot.core.plan import HOME_CLUSTER
 from bot.core.record import SweepRecord
 from bot.core.thresholds import IdleThresholds
 from bot.gpus.models import NoGpuDataError, Source
@@ -33,6 +34,7 @@ GONE = "These GPUs are busy again or no longer allocated."
 class AlertCommands:
     clients: Clients
     source: Source
+    cluster: str = HOME_CLUSTER  # the one of `source`
 
     async def apply(
         self, command: Command, alert: Alert | None, current: dict[str, Snooze], now: datetime
@@ -109,10 +111,11 @@ class AlertCommands:
         window = measurement_window(thresholds_of(sweep, self.clients.config.warnings))
         window = LOW_WINDOW if alert.kind is Kind.LOW else window
         try:
-            current = allocations(await self.source.pods(window))
+            current = allocations(await self.source.pods(window), self.cluster)
         except NoGpuDataError as why:
             return f"GPU metrics are unavailable: {why}"
-        source = "Prometheus" if self.clients.settings.prometheus_url else "dcgm-exporter"
+        has_prometheus = self.cluster == HOME_CLUSTER and self.clients.settings.prometheus_url
+        source = "Prometheus" if has_prometheus else "dcgm-exporter"
         return utilization([current[item.key] for item in alert.open if item.key in current], window, source)
 
     async def _save(self, current: dict[str, Snooze], now: datetime) -> None:

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 
 from bot.clients import Clients
+from bot.core.plan import HOME_CLUSTER
 from bot.gpus import xid
 from bot.gpus.models import NoGpuDataError, Source
 from bot.idle.alerts import Alert, Snooze
@@ -23,6 +24,7 @@ class AlertNotifier:
     clients: Clients
     source: Source
     store: AlertStore
+    cluster: str = HOME_CLUSTER  # the one of `source`
 
     async def show(self, alert: Alert, snoozes: Mapping[str, Snooze], now: datetime) -> None:
         """Post the alert if its level rose, edit it if only its text changed, then save or delete it."""
@@ -53,7 +55,7 @@ class AlertNotifier:
         try:
             new, known = xid.news(await self.store.xids(), await self.source.xids())
             if new:
-                await slack.post(channel, xid.message(new))
+                await slack.post(channel, xid.message(new, self.cluster))
         except NoGpuDataError:
             return
         except (NotInChannelError, MessageRejectedError) as error:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from itertools import groupby
 
+from bot.core.plan import HOME_CLUSTER
 from bot.core.thresholds import IdleThresholds
 from bot.idle.detector import LOW_WINDOW, GpuAllocation, Kind, first_alert_after, repeat_level
 
@@ -89,6 +90,12 @@ class Alert:
     @property
     def over(self) -> bool:
         return all(item.now is Kind.ENDED for item in self.items)
+
+
+def cluster_of(alert_id: str) -> str:
+    """Return the cluster of an alert, by its id (see GpuAllocation.key)."""
+    cluster, colon, _ = alert_id.partition("/")[2].partition(":")
+    return cluster if colon else HOME_CLUSTER
 
 
 def update_alerts(

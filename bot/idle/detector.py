@@ -11,6 +11,7 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 from itertools import groupby
 
+from bot.core.plan import HOME_CLUSTER
 from bot.core.thresholds import IdleThresholds
 from bot.gpus.models import BUSY, Gpu, PodUse
 from k8s.reservations import is_placeholder
@@ -43,6 +44,7 @@ class Kind(StrEnum):
 class GpuAllocation:
     """The GPUs of one trial on any number of nodes, or of one pod outside sweeps."""
 
+    cluster: str = HOME_CLUSTER
     namespace: str
     name: str  # of the trial if `sweep` is set, else of the pod
     sweep: str = ""
@@ -57,7 +59,8 @@ class GpuAllocation:
 
     @property
     def key(self) -> str:
-        return f"{self.namespace}/{self.name}"
+        place = f"{self.namespace}/{self.name}"
+        return place if self.cluster == HOME_CLUSTER else f"{self.cluster}:{place}"
 
     @property
     def measured(self) -> bool:
@@ -79,24 +82,26 @@ class GpuAllocation:
         return max((gpu.p95 for gpu in self.gpus if gpu.p95 is not None), default=1.0)
 
 
-def allocations(pods: Iterable[PodUse]) -> dict[str, GpuAllocation]:
-    """Group pods by trial; pods outside sweeps stay alone. Those that hold reserved GPUs are idle on purpose.
+def allocations(pods: Iterable[PodUse], cluster: str = HOME_CLUSTER) -> dict[str, GpuAllocation]:
+    """Group one cluster's pods by trial; pods outside sweeps stay alone.
 
-    Keys are `GpuAllocation.key`."""
+    Those that hold reserved GPUs are idle on purpose. Keys are `GpuAllocation.key`.
+    """
 
     def place(pod: PodUse) -> tuple[str, str]:
         return pod.namespace, pod.trial if pod.sweep and pod.trial else pod.pod
 
     known = (pod for pod in pods if not is_placeholder(pod.pod))
     groups = groupby(sorted(known, key=place), key=place)
-    found = [_allocation(name, list(group)) for (_, name), group in groups]
+    found = [_allocation(cluster, name, list(group)) for (_, name), group in groups]
     return {each.key: each for each in found}
 
 
-def _allocation(name: str, pods: list[PodUse]) -> GpuAllocation:
+def _allocation(cluster: str, name: str, pods: list[PodUse]) -> GpuAllocation:
     starts = [pod.started for pod in pods if pod.started]
     ever = {pod.busy_ever for pod in pods}
     return GpuAllocation(
+        cluster=cluster,
         namespace=pods[0].namespace,
         name=name,
         sweep=pods[0].sweep if pods[0].trial else "",

@@ -1,4 +1,6 @@
-"""Reconcile GPU warnings: measure, update alerts, save them, apply commands, notify; for all sweeps and pods.
+"""Reconcile one cluster's GPU warnings: measure, update alerts, save them, apply commands, notify.
+
+At home they are about all pods, in other clusters only about the trials of sweeps.
 
 Every step is idempotent. A worker that crashes after a post and before saving it repeats that one message.
 Snoozes are saved in the cluster before the warning shows them.
@@ -12,15 +14,17 @@ from datetime import datetime, timedelta
 from functools import partial
 
 from bot.clients import Clients
+from bot.config.clusters import remote
 from bot.config.elastic import is_elastic
-from bot.core.commands import Action
+from bot.core.commands import Action, Command
+from bot.core.plan import HOME_CLUSTER
 from bot.core.record import Phase, SweepRecord
 from bot.core.thresholds import IdleThresholds
 from bot.gpus.models import BUSY, ITEM, NoGpuDataError, Source
 from bot.idle import snoozes
 from bot.idle.alert_commands import UNSEEN, AlertCommands, find_sweep, thresholds_of
 from bot.idle.alert_notifier import AlertNotifier
-from bot.idle.alerts import Alert, Assessment, Snooze, update_alerts
+from bot.idle.alerts import Alert, Assessment, Snooze, cluster_of, update_alerts
 from bot.idle.detector import (
     LOW_WINDOW,
     GpuAllocation,
@@ -45,8 +49,9 @@ class IdleMonitor:
     clients: Clients
     source: Source
     store: AlertStore
+    cluster: str = HOME_CLUSTER  # the one of `clients`
 
-    async def run(self, _: str = ITEM.key) -> timedelta | None:
+    async def run(self) -> timedelta | None:
         """Reconcile once. Return when to retry what Slack's rate limit held back; None if nothing was."""
         now, current = self.clients.now(), await self._read_snoozes()
         alerts, measured = await self._alerts(current, now)
@@ -75,8 +80,8 @@ class IdleMonitor:
     async def _apply_commands(
         self, alerts: tuple[Alert, ...], current: dict[str, Snooze], now: datetime, *, measured: bool
     ) -> dict[str, Snooze]:
-        queued, by_id = await self.clients.store.commands(str(ITEM)), {alert.id: alert for alert in alerts}
-        applier = AlertCommands(self.clients, self.source)
+        queued, by_id = await self._commands(), {alert.id: alert for alert in alerts}
+        applier = AlertCommands(self.clients, self.source, self.cluster)
         for command in queued:
             alert = by_id.get(command.alert)
             if command.action is Action.KILL and not measured:
@@ -86,10 +91,20 @@ class IdleMonitor:
         await self.clients.store.remove_commands(str(ITEM), queued)
         return current
 
+    async def _commands(self) -> list[Command]:
+        """Return those about this cluster. Those about a cluster that was removed are answered at home."""
+        others = {each.name for each in remote(self.clients.config.clusters)}
+
+        def answers_here(command: Command) -> bool:
+            named = cluster_of(command.alert)
+            return (named if named in others else HOME_CLUSTER) == self.cluster
+
+        return [each for each in await self.clients.store.commands(str(ITEM)) if answers_here(each)]
+
     async def _notify(
         self, alerts: tuple[Alert, ...], current: dict[str, Snooze], now: datetime
     ) -> timedelta | None:
-        notifier, retry_after = AlertNotifier(self.clients, self.source, self.store), None
+        notifier, retry_after = AlertNotifier(self.clients, self.source, self.store, self.cluster), None
         steps: list[Callable[[], Awaitable[None]]] = [notifier.report_xids]
         steps += [partial(notifier.show, alert, current, now) for alert in alerts]
         for step in steps:
@@ -106,7 +121,7 @@ class IdleMonitor:
         if not usual and not await self.source.nodes():
             raise NoGpuDataError("no GPU nodes found")
         names = {each.sweep for each in usual.values() if each.sweep}
-        sweeps = {name: await find_sweep(self.clients, name) for name in names}
+        sweeps = {name: await self._sweep(name) for name in names}
         await self._note_busy_first_trials(usual.values(), sweeps)
         by_window, found = {measurement_window(default): usual}, {}
         for key, each in usual.items():
@@ -121,6 +136,11 @@ class IdleMonitor:
         checked = await asyncio.gather(*(self._with_log_check(each, now, slots) for each in found.values()))
         return dict(zip(found, checked, strict=True))
 
+    async def _sweep(self, name: str) -> SweepRecord | None:
+        """Return None, too, for one of another cluster: the label came from another installation."""
+        found = await find_sweep(self.clients, name)
+        return found if found and found.cluster == self.cluster else None
+
     async def _note_busy_first_trials(
         self, allocated: Iterable[GpuAllocation], sweeps: Mapping[str, SweepRecord | None]
     ) -> None:
@@ -134,11 +154,12 @@ class IdleMonitor:
     async def _measure(self, window: timedelta) -> dict[str, GpuAllocation]:
         """Return all allocations but elastic replicas, and environments, which have their own warnings."""
         environments, elastic = self.clients.config.environments, self.clients.config.elastic
-        found = allocations(await self.source.pods(window))
+        found = allocations(await self.source.pods(window), self.cluster)
         return {
             key: each
             for key, each in found.items()
-            if (environments is None or each.namespace != environments.namespace)
+            if (each.sweep or self.cluster == HOME_CLUSTER)
+            and (environments is None or each.namespace != environments.namespace)
             and not is_elastic(elastic, each.namespace, each.name)
         }
 
@@ -172,5 +193,5 @@ class IdleMonitor:
             return current
         threshold = timedelta(minutes=current.thresholds.stuck_minutes)
         async with slots:
-            kind = await classify_log(self.clients.cluster, current.allocation, threshold)
+            kind = await classify_log(self.clients.trials, current.allocation, threshold)
         return replace(current, kind=kind)
