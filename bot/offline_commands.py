@@ -16,6 +16,7 @@ from bot.core.plan import SweepPlan
 from bot.core.record import SweepRecord
 from bot.core.request import Requester, SweepRequest
 from bot.core.space import SearchSpace
+from bot.launch.cluster_choice import placed_unmeasured
 from bot.launch.command_line import parse, parse_options, read_values
 from bot.launch.describe import as_yaml, explain
 from bot.launch.plan import Order, check_command, plan
@@ -89,6 +90,7 @@ def print_plan(arguments: argparse.Namespace) -> int:
             )
         except GitUnavailableError as error:
             raise UserError(str(error)) from None
+    order = placed_unmeasured(order, config.clusters, settings.image_registry)
     made = plan(order, settings)
     print(plan_text(request, made, config, _manifests(order, made, settings)), end="")
     return 0
@@ -112,6 +114,7 @@ def _manifests(order: Order, made: SweepPlan, settings: PlanSettings) -> list[tu
         created=parse_time,
         since=parse_time,
         plan=made,
+        cluster=made.cluster,
     )
     experiment = gated(made.experiment) if made.space.gate else made.experiment
     return [

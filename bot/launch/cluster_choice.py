@@ -1,11 +1,12 @@
 """Rank the clusters that can run a sweep: free GPUs, then what waits there, then their order. Pure."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from bot.config.clusters import TrialCluster
+from bot.config.clusters import TrialCluster, find_cluster
 from bot.core.errors import UserError
 from bot.core.wording import listed
+from bot.launch.plan import Order
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,3 +55,26 @@ def _state(candidate: Candidate) -> str:
 
 def _refusals(candidates: Iterable[Candidate]) -> str:
     return listed([f"{each.cluster.name}: {each.refusal}" for each in candidates if each.refusal])
+
+
+def placed(order: Order, cluster: TrialCluster, reason: str) -> Order:
+    """Return the order for this cluster, with its namespace there."""
+    namespace = cluster.namespace or order.namespace
+    return replace(order, cluster=cluster.name, cluster_reason=reason, namespace=namespace)
+
+
+def placed_unmeasured(order: Order, clusters: Iterable[TrialCluster], registry: str) -> Order:
+    """Return the order for the cluster that it names, else for the first whose nodes can pull the image.
+
+    Raises UserError. Without clusters, the order stays as it is.
+    """
+    known, image = tuple(clusters), order.space.image or registry
+    candidates = [Candidate(cluster=each, refusal=pull_refusal(each, image)) for each in known]
+    if order.request.cluster and (named := find_cluster(known, order.request.cluster)):
+        pinned(candidates[known.index(named)])
+        return placed(order, named, "")
+    return placed(order, choose(candidates, 0)[0], "") if known else order
+
+
+def pull_refusal(cluster: TrialCluster, image: str) -> str:
+    return "" if cluster.pulls(image) else f"its nodes can't pull from {image.partition('/')[0]}"

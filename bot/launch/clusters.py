@@ -3,14 +3,13 @@
 import asyncio
 import logging
 from collections import Counter
-from dataclasses import replace
 
 from bot.clients import Clients
 from bot.config.clusters import TrialCluster, find_cluster
 from bot.config.teams import granted_team
 from bot.core.plan import HOME_CLUSTER, SweepPlan
 from bot.health.cluster_events import list_if_allowed
-from bot.launch.cluster_choice import Candidate, choose, pinned
+from bot.launch.cluster_choice import Candidate, choose, pinned, placed, pull_refusal
 from bot.launch.machines import check_capacity
 from bot.launch.plan import Order, plan
 from bot.runtime.parser_thread import run_in_parser_thread
@@ -47,14 +46,9 @@ async def with_cluster(order: Order, clients: Clients) -> Order:
         return order
     if request.cluster and (named := find_cluster(config.clusters, request.cluster)):
         pinned(await _candidate(named, order, clients))
-        return _placed(order, named, "")
+        return placed(order, named, "")
     found = await asyncio.gather(*(_candidate(each, order, clients) for each in config.clusters))
-    return _placed(order, *choose(found, order.space.parallel * request.nodes * request.gpus))
-
-
-def _placed(order: Order, cluster: TrialCluster, reason: str) -> Order:
-    namespace = cluster.namespace or order.namespace
-    return replace(order, cluster=cluster.name, cluster_reason=reason, namespace=namespace)
+    return placed(order, *choose(found, order.space.parallel * request.nodes * request.gpus))
 
 
 async def _candidate(cluster: TrialCluster, order: Order, clients: Clients) -> Candidate:
@@ -76,8 +70,7 @@ def _refusal(cluster: TrialCluster, order: Order, clients: Clients) -> str:
     team = granted_team(config.teams, order.owner, config.self_assigned)
     if not cluster.allows(team.name if team else ""):
         return "not for your team"
-    image = order.space.image or settings.image_registry
-    return "" if cluster.pulls(image) else f"its nodes can't pull from {image.partition('/')[0]}"
+    return pull_refusal(cluster, order.space.image or settings.image_registry)
 
 
 async def _measured(cluster: TrialCluster, order: Order, clients: Clients) -> Candidate:

@@ -13,7 +13,7 @@ from bot.launch.preview import facts, request_name
 from bot.slack.mrkdwn import SHORT_COMMIT
 from k8s.objects import Manifest
 
-LABEL_WIDTH = 13  # characters, `GPU-hours` and `Time limit` included
+LABEL_WIDTH = 12  # characters, `GPU-hours:` and `Time limit:` included; few labels are longer
 
 
 def plan_text(
@@ -38,7 +38,7 @@ def _lines(request: SweepRequest, plan: SweepPlan, config: Config) -> Iterator[s
     commit = f"{plan.commit[:SHORT_COMMIT]} {plan.subject}".strip()
     yield f"{request_name(request)} on {request.branch} @ {commit}"
     for label, value in [*facts(request, plan, config), *_builds(plan)]:
-        yield f"{label + ':':<{LABEL_WIDTH}}{without_markup(value)}"
+        yield f"{label + ':':<{LABEL_WIDTH}} {without_markup(value)}"
     yield from (f"Note: {note}" for note in plan.space.notes)
 
 

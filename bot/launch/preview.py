@@ -74,7 +74,7 @@ def facts(
         ("Metrics", _metrics(space)),
         *_start(space),
         ("Image", image),
-        *_place(plan, config),
+        *_place(request, plan, config),
     ]
 
 
@@ -103,16 +103,23 @@ def _start(space: SearchSpace) -> list[tuple[str, str]]:
     return gate + limit
 
 
-def _place(plan: SweepPlan, config: Config) -> list[tuple[str, str]]:
+def _place(request: SweepRequest, plan: SweepPlan, config: Config) -> list[tuple[str, str]]:
     """Return cluster, namespace, queue, and priority as one fact."""
+    has_own = any(each.namespace for each in config.clusters)
     places = {
-        "Cluster": code(plan.cluster) if config.clusters else "",
-        "Namespace": code(plan.experiment_ref.namespace) if config.namespaces else "",
+        "Cluster": _cluster(request, plan, config) if config.clusters else "",
+        "Namespace": code(plan.experiment_ref.namespace) if config.namespaces or has_own else "",
         "Queue": code(plan.queue) if plan.queue else "",
         "Priority": plan.priority,
     }
     found = {name: value for name, value in places.items() if value}
     return [(listed(found).capitalize(), ", ".join(found.values()))] if found else []
+
+
+def _cluster(request: SweepRequest, plan: SweepPlan, config: Config) -> str:
+    """Return the plan's cluster. `sweepbot plan`, which reads no cluster, can't choose one."""
+    is_open = len(config.clusters) > 1 and not (request.cluster or plan.cluster_reason)
+    return code(plan.cluster) + " (in these manifests; chosen at launch)" * is_open
 
 
 def _trials(request: SweepRequest, space: SearchSpace) -> str:

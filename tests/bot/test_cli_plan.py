@@ -119,3 +119,37 @@ async def test_plan_invalid_input_is_one_sentence(url, tmp_path):
     assert "Did you mean main?" in complaints
     code, _, complaints = await planned(url, SWEEPBOT_CONFIG=str(tmp_path / "none"))
     assert (code, "can't be read" in complaints) == (2, True)
+
+
+CLUSTERS = """
+clusters:
+  main: {registries: [other.example]}
+  west: {kubeconfig: /etc/sweepbot-clusters/west, namespace: west-sweeps}
+  east: {kubeconfig: /etc/sweepbot-clusters/east}
+"""
+
+
+@pytest.mark.parametrize(
+    ("words", "line", "namespace"),
+    [
+        (WORDS, "west (in these manifests; chosen at launch), west-sweeps", "west-sweeps"),
+        (f"{WORDS} cluster=west", "west, west-sweeps", "west-sweeps"),
+        (f"{WORDS} cluster=east", "east, sweeps", "sweeps"),
+    ],
+)
+async def test_plan_shows_the_cluster_and_uses_its_namespace(url, tmp_path, words, line, namespace):
+    config = tmp_path / "config.yaml"
+    config.write_text(f"repositories: {{digits: {{url: {url}}}}}\n{CLUSTERS}")
+    code, text, complaints = await printed(url, words, SWEEPBOT_CONFIG=str(config))
+    assert (code, complaints) == (0, "")
+    assert f"# Cluster and namespace: {line}\n" in text
+    [experiment] = [each for each in yaml.safe_load_all(text) if each["kind"] == "Experiment"]
+    assert experiment["metadata"]["namespace"] == namespace
+
+
+async def test_plan_refuses_a_cluster_that_cannot_pull_the_image(url, tmp_path):
+    config = tmp_path / "config.yaml"
+    config.write_text(f"repositories: {{digits: {{url: {url}}}}}\n{CLUSTERS}")
+    code, _, complaints = await printed(url, f"{WORDS} cluster=main", SWEEPBOT_CONFIG=str(config))
+    assert code == 2
+    assert "cluster=main: its nodes can't pull from" in complaints
