@@ -59,9 +59,10 @@ async def _answer(context: HandlerContext, command: dict[str, Any]) -> str:
 
 async def _from_snapshot(context: HandlerContext, command: dict[str, Any], parsed: ParsedCommand) -> str:
     latest = None if parsed.view in ACKS else await context.snapshots.latest()
+    # GPUs of other clusters aren't in the snapshot: a worker adds them to each answer.
+    is_whole = not remote(context.config.clusters)
+    latest = latest if is_whole or parsed.view == "free" else None
     known = answer(parsed.view, latest, command["user_id"], context.now()) if latest else ""
-    # Free GPUs of other clusters aren't in the snapshot: a worker reads them for each answer.
-    is_whole = parsed.view != "free" or not remote(context.config.clusters)
     if latest and is_whole and context.now() - latest.at < SNAPSHOT_MAX_AGE:
         return known
     query = GpuQuery(

@@ -98,16 +98,30 @@ def _uses(parsed: ParsedCommand, totals: Totals) -> tuple[UsageSum, ...]:
     return tuple(use for use in totals.uses if parsed.team in ("", use.team))
 
 
-def bill_file(parsed: ParsedCommand, totals: Totals, prices: tuple[Price, ...]) -> str:
-    """Return CSV with one row per team, person, sweep, namespace, and model."""
-    keys = ("team", "owner", "sweep", "namespace", "model")
-    groups = grouped(_uses(parsed, totals), prices, lambda use: "\0".join(getattr(use, key) for key in keys))
-    rows = [
-        (
+KEYS, FIGURES = ("team", "owner", "sweep", "namespace", "model"), ("allocated", "used", "idle", "unknown")
+
+
+def bill_file(parsed: ParsedCommand, totals: Mapping[str, Totals], prices: tuple[Price, ...]) -> str:
+    """Return CSV with one row per cluster, team, person, sweep, namespace, and model.
+
+    Args:
+        totals: by cluster. If there is only one, the file has no column for it.
+    """
+    head = [*KEYS, *FIGURES, "cost"]
+    if len(totals) == 1:
+        [home] = totals.values()
+        return as_csv([head, *_rows(_uses(parsed, home), prices)])
+    rows = [[name, *row] for name, each in totals.items() for row in _rows(_uses(parsed, each), prices)]
+    return as_csv([["cluster", *head], *rows])
+
+
+def _rows(uses: Collection[UsageSum], prices: tuple[Price, ...]) -> list[list[str | float]]:
+    groups = grouped(uses, prices, lambda use: "\0".join(getattr(use, key) for key in KEYS))
+    return [
+        [
             *name.split("\0"),
-            *(float(each) for each in (sums.allocated, sums.used, sums.idle, sums.unknown)),
+            *(float(getattr(sums, figure)) for figure in FIGURES),
             "" if sums.unpriced else float(sums.cost),
-        )
+        ]
         for name, sums in groups.items()
     ]
-    return as_csv([(*keys, "allocated", "used", "idle", "unknown", "cost"), *rows])

@@ -142,7 +142,7 @@ def _team(known: Snapshot, _: str) -> Iterator[str]:
     for team, pods in sorted(groups.items(), key=lambda each: -_allocated(each[1])):
         people = {mention(pod.owner) for pod in pods if pod.owner}
         who = f" ({listed(sorted(people))})" if people else ""
-        yield f"• *{quoted(team) or 'no team'}*: {_summary(pods, known.at)}{who}"
+        yield f"• *{quoted(team) or 'no team'}*: {summary(pods, known.at)}{who}"
 
 
 def _nodes(known: Snapshot, _: str) -> Iterator[str]:
@@ -158,7 +158,7 @@ def _nodes(known: Snapshot, _: str) -> Iterator[str]:
 
 
 def _now(known: Snapshot, _: str) -> Iterator[str]:
-    yield f"*{_summary(known.pods, known.at)}.*" if known.pods else "No GPUs allocated."
+    yield f"*{summary(known.pods, known.at)}.*" if known.pods else "No GPUs allocated."
     for pod in _idle_first(known.pods, known.at):
         yield _pod(pod, known.at, who=True)
 
@@ -178,7 +178,7 @@ def _idle(pod: PodUse, at: datetime) -> int:
     return sum(gpu.peak is not None and gpu.peak < BUSY for gpu in pod.gpus)
 
 
-def _summary(pods: Iterable[PodUse], at: datetime) -> str:
+def summary(pods: Iterable[PodUse], at: datetime) -> str:
     known = list(pods)
     unknown = sum(pod.allocated - sum(gpu.peak is not None for gpu in pod.gpus) for pod in known)
     parts = [

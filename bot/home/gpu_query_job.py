@@ -22,6 +22,7 @@ from bot.gpus.hourly_store import HourlyStore
 from bot.gpus.models import HALF_HOUR, NoGpuDataError, Snapshot, Source
 from bot.gpus.snapshot_store import HOME_TAB, GpuQuery, SnapshotStore
 from bot.gpus.sums import Totals
+from bot.home.all_clusters import answer_of_all, snapshots_elsewhere
 from bot.home.load import HomeLoader
 from bot.home.other_clusters import gpus_elsewhere, with_other_clusters
 from bot.launch.drafts import Drafts
@@ -96,15 +97,18 @@ class GpuQueryJob:
             elif parsed.view == "digest":
                 await self._digest(query)
             elif text := error or (answer(parsed.view, fresh, query.user, now) if fresh else ""):
-                await self._reply(query, await self._with_others(parsed.view, text, fresh))
+                await self._reply(query, await self._with_others(parsed.view, text, fresh, query.user))
         except (NotInChannelError, MessageRejectedError, SlackApiError) as refusal:
             log.warning("can't answer /gpus: %s", refusal)
 
-    async def _with_others(self, view: str, text: str, fresh: Snapshot | None) -> str:
-        """Add the free GPUs of other clusters, where the configuration has some."""
+    async def _with_others(self, view: str, text: str, fresh: Snapshot | None, user: str) -> str:
+        """Add the GPUs of other clusters, where the configuration has some. Return the new text."""
         clients = self._clients
-        if view != "free" or fresh is None or not remote(clients.config.clusters):
+        if fresh is None or not remote(clients.config.clusters):
             return text
+        if view != "free":
+            others = await snapshots_elsewhere(clients, self._redis)
+            return answer_of_all(view, fresh, others, user, clients.now())
         home = sum(node.free for node in fresh.nodes), sum(node.allocatable for node in fresh.nodes)
         return with_other_clusters(text, home, await gpus_elsewhere(clients))
 
@@ -133,7 +137,7 @@ class GpuQueryJob:
             self._billed.add(query)
         if totals.groups:
             name = f"gpus-{month(parsed, now)[0]:%Y-%m}.csv"
-            table = await asyncio.to_thread(bill_file, parsed, totals, config.prices)
+            table = await asyncio.to_thread(bill_file, parsed, by_name, config.prices)
             await self._clients.slack.send_file(query.user, "GPU bill", name, table)
         self._billed.discard(query)
 

@@ -146,12 +146,16 @@ async def test_bill_of_several_clusters_has_each_and_the_sum(here: Place) -> Non
     assert "\n• `west`: 14 GPU-h allocated" in text
 
 
-async def test_free_gpus_of_several_clusters_are_measured_for_each_answer(here: Place) -> None:
+async def test_gpus_of_several_clusters_are_measured_for_each_answer(here: Place) -> None:
     config = replace(CONFIG, clusters=(TrialCluster(name="west", kubeconfig="/west"),))
     here.context = a_context(here.redis, now=lambda: here.now, config=config)
     await SnapshotStore(here.redis).save(Snapshot(at=NOW, nodes=(NODE,), pods=(POD,)))
     assert (await here.types("")).endswith("Refreshing…")
-    assert (await here.types("nodes")).endswith("_Measured just now._")
+    here.job._clients.config = config
+    await SnapshotStore(here.redis).remove_queries(await SnapshotStore(here.redis).queries())
+    assert (await here.types("nodes")).startswith("Loading GPU data…")
+    await here.job.run(ITEM.key)
+    assert here.slack.replies[-1][1].endswith("\n• `west`: no GPU data")
 
 
 async def test_bill_file_that_waits_repeats_no_message(here: Place) -> None:

@@ -177,12 +177,23 @@ def test_bill_shows_allocated_and_used_hours() -> None:
 
 
 def test_bill_file_adds_up() -> None:
-    lines = bill_file(ParsedCommand(view="bill"), totals(lazy(DAY, DAY + 24 * HOUR)), PRICES).splitlines()
+    day = totals(lazy(DAY, DAY + 24 * HOUR))
+    lines = bill_file(ParsedCommand(view="bill"), {"main": day}, PRICES).splitlines()
     assert lines == [
         "team,owner,sweep,namespace,model,allocated,used,idle,unknown,cost",
         "vision,U1ADA,lr-brave-otter,sweeps,NVIDIA H100 80GB HBM3,96.0,24.0,72.0,0.0,240.0",
         "speech,U2GRACE,,speech,NVIDIA H100 80GB HBM3,48.0,43.2,0.0,0.0,120.0",
         ",,,sweeps,NVIDIA A10,24.0,0.0,0.0,12.0,",
+    ]
+
+
+def test_bill_file_of_several_clusters_has_a_column_for_them() -> None:
+    two = {"main": totals(lazy(DAY, DAY + HOUR)), "west": totals(lazy(DAY, DAY + HOUR))}
+    head, *lines = bill_file(ParsedCommand(view="bill", team="vision"), two, PRICES).splitlines()
+    assert head == "cluster,team,owner,sweep,namespace,model,allocated,used,idle,unknown,cost"
+    assert lines == [
+        f"{name},vision,U1ADA,lr-brave-otter,sweeps,NVIDIA H100 80GB HBM3,4.0,1.0,3.0,0.0,10.0"
+        for name in two
     ]
 
 

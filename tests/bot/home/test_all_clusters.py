@@ -1,0 +1,68 @@
+"""`/gpus` views of pods and nodes, over all clusters."""
+
+from dataclasses import replace
+from datetime import timedelta
+
+from bot.config.clusters import TrialCluster
+from bot.gpus.models import NodeUse, Snapshot
+from bot.home.all_clusters import answer_of_all, snapshots_elsewhere
+from tests.bot.factories import NOW, OWNER
+from tests.bot.idle.test_detector import BUSY, QUIET, a_pod
+from tests.scenarios.sweep_in_memory import Clock
+from tests.scenarios.test_warnings_elsewhere import TwoClusters as Measured
+from tests.scenarios.two_clusters import TwoClusters
+
+NODE = NodeUse(node="n1", physical=4, allocatable=4, allocated=1)
+HOME = Snapshot(at=NOW, nodes=(NODE,), pods=(a_pod(BUSY, owner="U2", team="vision"),))
+WEST = Snapshot(
+    at=NOW, nodes=(NODE,), pods=(a_pod(QUIET, pod="x", trial="lr-x", owner=OWNER, team="vision"),)
+)
+
+
+def shown(view, **others):
+    return answer_of_all(view, HOME, others, OWNER, NOW).splitlines()
+
+
+def test_nodes_elsewhere_have_their_cluster_in_front():
+    assert shown("nodes", west=WEST) == [
+        "• `n1`: 3 of 4 free",
+        "• `west/n1`: 3 of 4 free",
+        "_Measured just now._",
+        "*By cluster*",
+        "• `main`: 3 of 4 GPUs free, 1 GPU allocated, 0 idle for 30 min",
+        "• `west`: 3 of 4 GPUs free, 1 GPU allocated, 1 idle for 30 min",
+    ]
+
+
+def test_teams_are_summed_over_clusters():
+    assert shown("team", west=WEST)[0].startswith("• *vision*: 2 GPUs allocated, 1 idle for 30 min")
+
+
+def test_own_pods_of_all_clusters_are_listed():
+    first, pod, *_, main, west = shown("mine", west=WEST)
+    assert (first, "on `west/n1`" in pod) == ("*You have 1 GPU.*", True)
+    assert main == "• `main`: 0 GPUs allocated, 0 idle for 30 min"
+    assert west == "• `west`: 1 GPU allocated, 1 idle for 30 min"
+
+
+def test_cluster_without_data_is_named():
+    assert shown("now", west=None)[-1] == "• `west`: no GPU data"
+
+
+async def test_snapshots_elsewhere_are_those_that_the_workers_stored(redis):
+    two = TwoClusters(redis, Clock(None))
+    clients = replace(
+        two.clients,
+        config=replace(
+            two.clients.config,
+            clusters=(
+                TrialCluster(name="west", kubeconfig="/west"),
+                TrialCluster(name="east", kubeconfig="/east"),
+            ),
+        ),
+    )
+    world = Measured(redis)
+    await world.sample(1)
+    found = await snapshots_elsewhere(replace(clients, now=lambda: NOW + timedelta(minutes=1)), redis)
+    assert found["east"] is None
+    assert [node.node for node in found["west"].nodes] == ["w1"]
