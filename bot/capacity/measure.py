@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import Any
 
 from bot.capacity.nodes import NodeRoom, measured, room_for
-from bot.capacity.quotas import Queues, read_queues, room_in_queue
+from bot.capacity.quotas import Queues, held_on_nodes, read_queues, room_in_queue
 from bot.config.elastic import is_elastic
 from bot.config.policy import Config, all_namespaces
 from bot.config.teams import team_of
@@ -20,6 +20,7 @@ from k8s.gpu_pods import UNFINISHED_PODS, GpuPod, read_gpu_pod
 from k8s.gpus import concerns_gpus
 from k8s.kueue import Workload, read_workload, unfinished
 from k8s.objects import OWNER_LABEL, SWEEP_LABEL, TEAM_LABEL, Manifest
+from k8s.reservations import is_placeholder
 
 log = logging.getLogger(__name__)
 
@@ -53,7 +54,7 @@ class RoomMeasurer:
         if not (wants := await self._store.wants(now)):
             return
         nodes = await self._listed("Node", "")
-        queues = await self._queues() if any(want.queue for want in wants) else None
+        queues = await self._queues(wants) if any(want.queue for want in wants) else None
         before = await self._store.rooms()
         rooms = await asyncio.to_thread(self._rooms, wants, nodes, pods, queues, now)
         await self._store.save({sweep: _steady(room, before.get(sweep)) for sweep, room in rooms.items()})
@@ -64,12 +65,16 @@ class RoomMeasurer:
             listed = await self._cluster.list("Pod", "", fields=UNFINISHED_PODS, only=concerns_gpus)
             await self.measure([found for pod in listed if (found := read_gpu_pod(pod))])
 
-    async def _queues(self) -> Queues | None:
-        """Read Kueue's queues; None if it isn't installed or its ClusterQueues can't be read."""
+    async def _queues(self, wants: Iterable[Want]) -> Queues | None:
+        """Read Kueue's queues; None if it isn't installed or its ClusterQueues can't be read.
+
+        Another cluster can have one namespace for all its trials, which the home cluster doesn't have.
+        """
         if (above := await self._listed("ClusterQueue", "")) is None:
             return None
         local, workloads = list[Manifest](), list[Workload]()
-        for namespace in all_namespaces(self._namespace, self._config()):
+        known = all_namespaces(self._namespace, self._config())
+        for namespace in dict.fromkeys((*known, *(want.namespace for want in wants))):
             local += await self._listed("LocalQueue", namespace) or ()
             workloads += map(read_workload, await self._listed("Workload", namespace, unfinished) or ())
         return read_queues(local, above, workloads)
@@ -94,17 +99,25 @@ class RoomMeasurer:
         now: datetime,
     ) -> dict[str, Room]:
         on_nodes = measured(nodes, pods) if nodes is not None else None
+        reserved = [pod for pod in pods if pod.holder and is_placeholder(pod.name)]
         running = {pod.labels.get(SWEEP_LABEL, "") for pod in pods if pod.holder}
         # A sweep with a running trial starts fewer by itself while others of its trials wait.
         yielding = {want.sweep for want in wants} & running
-        return {want.sweep: self._room(want, on_nodes, queues, yielding, now) for want in wants}
+        return {want.sweep: self._room(want, on_nodes, queues, reserved, yielding, now) for want in wants}
 
     def _room(
-        self, want: Want, nodes: NodeRoom | None, queues: Queues | None, yielding: set[str], now: datetime
+        self,
+        want: Want,
+        nodes: NodeRoom | None,
+        queues: Queues | None,
+        reserved: Iterable[GpuPod],
+        yielding: set[str],
+        now: datetime,
     ) -> Room:
         found = []
         if nodes is not None:
-            found.append(room_for(want, nodes, yielding, self._name_of_pod, now))
+            held = held_on_nodes(want, queues, reserved) if want.queue and queues else {}
+            found.append(room_for(want, nodes, yielding, self._name_of_pod, now, held))
         if want.queue and queues:
             in_queue = room_in_queue(want, queues, yielding, self._name_of_workload, now)
             found += [in_queue] if in_queue else []

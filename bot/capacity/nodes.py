@@ -111,16 +111,22 @@ def _candidates(pod: Manifest, resource: str, room: NodeRoom) -> list[Node]:
 
 
 def room_for(
-    want: Want, nodes: NodeRoom, yielding: Collection[str], name: Callable[[GpuPod], str], now: datetime
+    want: Want,
+    nodes: NodeRoom,
+    yielding: Collection[str],
+    name: Callable[[GpuPod], str],
+    now: datetime,
+    held: Mapping[str, int],
 ) -> Room:
     """Return a sweep's room on the nodes.
 
     Args:
         yielding: sweeps that give way by themselves, so that nobody else has to for them.
         name: who a pod belongs to, for users.
+        held: GPUs by node that are reserved for the sweep's queue.
     """
     places = _candidates(want.pod, want.resource, nodes)
-    slots = sum(node.free.get(want.resource, 0) // want.gpus for node in places)
+    slots = sum((node.free.get(want.resource, 0) + held.get(node.name, 0)) // want.gpus for node in places)
     mine = {pod.node for pod in nodes.pods if pod.holder and pod.labels.get(SWEEP_LABEL) == want.sweep}
     old = [each for each in nodes.waiting if _has_waited(each.pod, now)]
     own = [each for each in old if each.pod.labels.get(SWEEP_LABEL) == want.sweep]

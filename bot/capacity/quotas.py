@@ -4,14 +4,17 @@ A sweep gives way to Workloads of its own ClusterQueue, and to those of its coho
 borrows: its nominal quota is its own. Kueue's API v1beta2 names the cohort `cohortName`.
 """
 
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 
 from bot.capacity.nodes import PATIENCE
 from bot.core.pace import Room, Want
+from k8s.gpu_pods import GpuPod
 from k8s.kueue import Workload, fits_quota
-from k8s.objects import Manifest
+from k8s.objects import GPU, Manifest
+from k8s.pods import JOB_LABEL
 from k8s.quantities import amount
 from k8s.reservations import is_placeholder
 
@@ -55,7 +58,8 @@ def room_in_queue(
     wanted = sum(w.gpus for w in near) + min(_borrowed(own, want.resource), sum(w.gpus for w in far))
     who = max([*near, *far], key=lambda w: w.gpus, default=None) if wanted else None
     short = max(0, wanted - max(0, free))
-    left = 0 if wanted else max(0, free) // size
+    held = sum(w.gpus for w in _held_for(want, queues)) if want.resource == GPU else 0
+    left = 0 if wanted else max(0, free + held) // size
     return Room(
         at=now,
         gpus=size,
@@ -66,6 +70,23 @@ def room_in_queue(
         who=name(who) if who and short else "",
         wanted=wanted if short else 0,
     )
+
+
+def _held_for(want: Want, queues: Queues) -> list[Workload]:
+    """Return the placeholders that hold GPUs for the sweep's queue: they give way to its trials."""
+    place = want.namespace, want.queue
+    holding = (w for w in queues.workloads if w.admitted and is_placeholder(w.job))
+    return [w for w in holding if (w.namespace, w.queue) == place]
+
+
+def held_on_nodes(want: Want, queues: Queues, reserved: Iterable[GpuPod]) -> Mapping[str, int]:
+    """Return the GPUs by node that are reserved for the sweep's queue. `reserved`: pods of placeholders."""
+    jobs = {w.job for w in _held_for(want, queues)}
+    found = Counter[str]()
+    for pod in reserved:
+        if pod.namespace == want.namespace and pod.labels.get(JOB_LABEL) in jobs:
+            found[pod.node] += pod.sizes.get(want.resource, 0)
+    return found
 
 
 def _waits(workload: Workload, now: datetime) -> bool:

@@ -28,6 +28,7 @@ from k8s.watch import watch_forever
 log = logging.getLogger(__name__)
 
 TICK = 10.0  # seconds
+PAUSE = 0.5  # seconds: each look reads every Deployment, and changes of pods come in bursts
 NODES_INTERVAL = 60.0  # seconds between two lists of nodes
 NODES_STALE = timedelta(minutes=3)
 SHOWN_AFTER = timedelta(minutes=1)  # of an interrupted watch
@@ -41,10 +42,10 @@ class Nodes:
 
 
 class Scaler:
-    """`views` are for messages; `looked` is set after each look."""
+    """`views` are for messages; `looked` is set after each look. `pause`: seconds after each."""
 
-    def __init__(self, clients: Clients, records: ElasticRecords) -> None:
-        self._clients, self._records = clients, records
+    def __init__(self, clients: Clients, records: ElasticRecords, pause: float = PAUSE) -> None:
+        self._clients, self._records, self._pause = clients, records, pause
         self._woken = asyncio.Event()
         self._pods, self._nodes = WatchedPods(self._woken.set), Nodes()
         self._free_since: dict[str, datetime | None] = {}
@@ -67,8 +68,9 @@ class Scaler:
         await self._pods.listed.wait()
         while True:
             await self.look()
+            await asyncio.sleep(self._pause)
             with suppress(TimeoutError):
-                async with asyncio.timeout(TICK):
+                async with asyncio.timeout(TICK - self._pause):
                     await self._woken.wait()
 
     async def _follow_nodes(self) -> None:

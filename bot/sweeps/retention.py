@@ -9,13 +9,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
+from bot.core.plan import HOME_CLUSTER
 from bot.core.record import Phase, SweepRecord
 from bot.core.work_item import ItemKind, WorkItem
 from bot.lifecycle.extension import EXTENDABLE_FOR
 from bot.storage import sweep_configmap
 from bot.storage.sweeps import Store
 from k8s.client import KubernetesClient
-from k8s.errors import ApiError, ClusterAwayError
+from k8s.errors import ApiError, ClusterAwayError, UnreachableError
 from k8s.katib.spec import REQUEST_ID
 from k8s.objects import OURS, SWEEP_LABEL, Manifest, ref_of
 
@@ -46,8 +47,8 @@ class SweepGc:
         for other, namespace in self.elsewhere():
             try:
                 await self._delete_suggestions(other, namespace)
-            except ClusterAwayError as away:
-                log.warning("kept the suggestions in %s: %s", namespace, away)
+            except (ApiError, UnreachableError) as error:
+                log.warning("kept the suggestions in %s: %s", namespace, error)
         if self.days:
             await self._delete_sweeps()
         return GC_INTERVAL
@@ -105,7 +106,7 @@ class SweepGc:
         except ClusterAwayError as away:
             log.warning("kept %s: %s", sweep.id, away)
         except ApiError as error:
-            if not error.permanent:
+            if not error.permanent and sweep.cluster == HOME_CLUSTER:
                 raise
             log.warning("kept %s: the cluster rejected its deletion: %s", sweep.id, error)
 

@@ -14,9 +14,9 @@ from tests.bot.factories import NOW, PLAN, a_sweep
 from tests.scenarios.sweep_in_memory import SPACE, Clock, SimulatedSweep
 
 
-async def visit(simulation, days):
+async def visit(simulation, days, **elsewhere):
     """So many days from now, where sweeps stay for thirty."""
-    here = {
+    here = elsewhere | {
         "cluster": simulation.cluster,
         "store": simulation.store,
         "namespace": "sweeps",
@@ -84,6 +84,27 @@ async def test_namespace_that_is_no_longer_configured_keeps_no_other_sweep(simul
     await visit(simulation, 31)
     assert records(simulation) == {"sweep-lr-able-ant"}
     assert "kept lr-able-ant: the cluster rejected its deletion: " in caplog.text
+
+
+class Sick:
+    """Another cluster whose API server answers, but fails."""
+
+    async def list(self, *_, **__):
+        raise ApiError(500, "InternalError", "etcdserver: request timed out")
+
+
+async def test_cluster_that_fails_keeps_no_other_sweep(simulation, caplog):
+    elsewhere = a_sweep(Phase.SUCCEEDED, id="lr-able-ant", cluster="west", plan=PLAN)
+    simulation.kubernetes.create(sweep_configmap.config_map(elsewhere))
+    there = {"west": Sick()}
+    await visit(
+        simulation,
+        31,
+        elsewhere=lambda: [(there["west"], "sweeps")],
+        trials_of=lambda cluster: there.get(cluster, simulation.cluster),
+    )
+    assert records(simulation) == {"sweep-lr-able-ant"}
+    assert "kept the suggestions in sweeps: etcdserver: request timed out" in caplog.text
 
 
 async def test_unfinished_or_unreadable_sweep_is_kept(simulation, caplog):

@@ -6,7 +6,9 @@ import pytest
 
 from bot.capacity.measure import RoomMeasurer
 from bot.storage.rooms import RoomStore
-from tests.bot.capacity.test_nodes import a_node, a_pod, a_want
+from k8s.pods import JOB_LABEL
+from tests.bot.capacity.test_nodes import GPU, a_node, a_pod, a_want
+from tests.bot.capacity.test_quotas import a_local, a_queue
 from tests.bot.elastic.factories import LLM
 from tests.bot.factories import CONFIG, NOW
 
@@ -26,3 +28,42 @@ async def test_elastic_replicas_neither_hold_gpus_nor_wait_for_them(redis, node)
     assert [(room.now, room.short) for room in (await store.rooms()).values()] == [(8, 0)]
     await measurer.measure([replace(pod, name="notebook-0")])
     assert [room.now for room in (await store.rooms()).values()] == [0]
+
+
+class Queued(Nodes):
+    """A queue `research` in the namespace `away`, with a quota of eight GPUs, all of them reserved."""
+
+    async def list(self, kind, namespace, *, only=None):
+        if kind == "Node":
+            return await super().list(kind, namespace)
+        if kind == "ClusterQueue":
+            return [a_queue(used=8)]
+        if namespace != "away":
+            return []
+        if kind == "LocalQueue":
+            return [a_local(namespace="away")]
+        return [a_workload(f"sweepbot-reserved-vision-1a2b3-{number}") for number in range(8)]
+
+
+def a_workload(job):
+    container = {"name": "placeholder", "resources": {"requests": {GPU: "1"}}}
+    pods = {"count": 1, "template": {"spec": {"containers": [container]}}}
+    owner = {"kind": "Job", "name": job}
+    return {
+        "metadata": {"name": f"job-{job}", "namespace": "away", "ownerReferences": [owner]},
+        "spec": {"queueName": "research", "podSets": [pods]},
+        "status": {"conditions": [{"type": "Admitted", "status": "True"}]},
+    }
+
+
+@pytest.mark.parametrize(("queue", "now"), [("research", 4), ("", 0)])
+async def test_gpus_that_are_reserved_for_the_queue_are_room(redis, queue, now):
+    store = RoomStore(redis)
+    measurer = RoomMeasurer(Queued(), store, "sweeps", lambda: CONFIG, lambda: NOW)
+    await store.room(replace(a_want(gpus=2), namespace="away", queue=queue))
+    jobs = [f"sweepbot-reserved-vision-1a2b3-{number}" for number in range(8)]
+    pods = [
+        replace(a_pod(f"{job}-x2x4z", 1, "n1"), namespace="away", labels={JOB_LABEL: job}) for job in jobs
+    ]
+    await measurer.measure(pods)
+    assert [room.now for room in (await store.rooms()).values()] == [now]

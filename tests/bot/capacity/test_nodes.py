@@ -41,7 +41,7 @@ def a_want(gpus=1, pods=1, resource=GPU, **pod):
 
 
 def room(nodes, pods=(), want=None, yielding=()):
-    return room_for(want or a_want(), measured(nodes, pods), yielding, lambda pod: pod.namespace, NOW)
+    return room_for(want or a_want(), measured(nodes, pods), yielding, lambda pod: pod.namespace, NOW, {})
 
 
 def test_room_is_what_fits_on_each_node():

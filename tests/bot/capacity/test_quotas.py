@@ -88,3 +88,11 @@ def test_workload_that_this_sweep_cannot_help_lacks_nothing(waits):
 def test_room_is_unknown_without_the_cluster_queue():
     assert room() is None
     assert room(a_queue("another")) is None
+
+
+def test_room_includes_what_is_reserved_for_the_queue():
+    held = replace(MINE, sweep="", job="sweepbot-reserved-vision-1a2b3-0", gpus=1, priority=-1000000)
+    elsewhere = [replace(held, queue="urgent"), replace(held, namespace="nlp"), replace(held, admitted=False)]
+    assert room(a_queue(used=8), workloads=[held] * 4).now == 2
+    assert room(a_queue(used=8), workloads=elsewhere * 4).now == 0
+    assert room(a_queue(used=8), workloads=[held] * 4 + [OTHER]).now == 0, "another Workload waits"

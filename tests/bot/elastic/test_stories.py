@@ -242,3 +242,12 @@ async def test_channel_without_the_bot_keeps_no_one_from_scaling():
         world.slack.invited = True
         await world.passes(5)
         assert "4 of max 6" in await world.report()
+
+
+async def test_burst_of_changes_is_one_look():
+    async with ElasticWorld().started() as world, world.led(pause=600):
+        looks = len(world.cluster.read)
+        for number in range(20):
+            world.start_pod(f"otter-{number}")
+            await world.settle()
+        assert (looks, len(world.cluster.read)) == (1, 1)

@@ -23,11 +23,19 @@ PRIORITY |= {"value": -100, "preemptionPolicy": "Never"}
 
 
 class CountingCluster(DirectCluster):
-    """Records the numbers written to `scale`. `dies_at`: the write before or after which the leader dies."""
+    """Records reads of Deployments, and the numbers written to `scale`.
+
+    `dies_at`: the write before or after which the leader dies.
+    """
 
     def __init__(self, store):
         super().__init__(store)
-        self.scaled, self.writes, self.dies_at, self.dead = [], 0, None, False
+        self.read, self.scaled, self.writes, self.dies_at, self.dead = [], [], 0, None, False
+
+    async def get(self, ref):
+        if ref.kind == "Deployment":
+            self.read.append(ref)
+        return await super().get(ref)
 
     async def merge(self, ref, patch, *, subresource=""):
         self._write(before=True)
@@ -87,10 +95,10 @@ class ElasticWorld:
             await self.deployments.close()
 
     @contextlib.asynccontextmanager
-    async def led(self):
+    async def led(self, pause=0):
         """Run a leader's scaler: its watch, and what it does at once."""
         records = ElasticRecords(self.clients)
-        self.scaler = Scaler(self.clients, records)
+        self.scaler = Scaler(self.clients, records, pause=pause)
         self.reporter = Reporter(self.clients, records, self.scaler)
         task = asyncio.create_task(self.scaler.run())
         try:
