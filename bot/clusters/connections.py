@@ -4,6 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import NoReturn
 
+from bot.clusters.shared_reads import SharedReads
 from bot.config.clusters import TrialCluster, find_cluster, remote
 from bot.config.policy import Config
 from k8s.cache import Caches
@@ -31,11 +32,15 @@ class RemoteCluster:
 
 
 class Clusters:
-    """One connection per entry of the configuration; a changed entry gets another one."""
+    """One connection per entry of the configuration; a changed entry gets another one.
+
+    `reads`: of all clusters, by name.
+    """
 
     def __init__(self, connect: Connect) -> None:
         self._connect = connect
         self._open: dict[TrialCluster, RemoteCluster] = {}
+        self.reads = SharedReads()
 
     def get(self, name: str, config: Config) -> RemoteCluster:
         """Return a cluster; one that was removed from the configuration never answers."""

@@ -3,6 +3,7 @@
 import asyncio
 import logging
 from collections import Counter
+from functools import partial
 
 from bot.clients import Clients
 from bot.config.clusters import TrialCluster, find_cluster
@@ -74,17 +75,23 @@ def _refusal(cluster: TrialCluster, order: Order, clients: Clients) -> str:
 
 
 async def _measured(cluster: TrialCluster, order: Order, clients: Clients) -> Candidate:
-    """Read nodes, pods with GPUs, and the queue: three requests, to this cluster alone."""
-    api, gpus = clients.of(cluster.name).trials, order.request.gpus
-    nodes = await api.list("Node", "")
+    """Read nodes, pods with GPUs, and the queue: three requests, to this cluster alone.
+
+    Sweeps that are planned at the same time share what is listed of the whole cluster.
+    """
+    gpus, shared, there = order.request.gpus, clients.clusters.reads, clients.of(cluster.name).trials
+    nodes = await shared.get((cluster.name, "Node"), partial(there.list, "Node", ""))
     machines = [*map(read_machine, nodes), *clients.config.pools]
     if order.profile and not any(fits(order.shape, gpus, machine) for machine in machines):
         return Candidate(cluster=cluster, refusal=f"no machine fits profile {order.profile}")
     namespace = cluster.namespace or order.namespace
     queued = await _queued(namespace, order.queueing.queue, cluster, clients)
-    pods = await api.list("Pod", "", fields=UNFINISHED, only=concerns_gpus) if gpus else []
+    if not gpus:
+        return Candidate(cluster=cluster, waiting=queued)
+    list_pods = partial(there.list, "Pod", "", fields=UNFINISHED, only=concerns_gpus)
+    pods = await shared.get((cluster.name, "Pod"), list_pods)
     waiting = sum(not pod["spec"].get("nodeName") for pod in pods)
-    free = free_gpus(nodes, pods, order.shape, gpus) if gpus else None
+    free = await asyncio.to_thread(free_gpus, nodes, pods, order.shape, gpus)
     return Candidate(cluster=cluster, free=free, waiting=waiting + queued)
 
 

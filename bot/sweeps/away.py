@@ -6,27 +6,41 @@ from dataclasses import replace
 from datetime import timedelta
 
 from bot.clients import Clients
+from bot.core.commands import Action, Command
 from bot.core.record import SweepRecord
+from bot.lifecycle.observation import Observation
 from bot.messages.clusters import unseen_line
 from bot.slack.client import MessageRejectedError, NotInChannelError
+from bot.slack.mrkdwn import plain
 from bot.sweeps.notifier import Notifier
 from k8s.errors import ClusterAwayError
 
 LOOK_AGAIN = timedelta(seconds=15)  # costs no request while the cluster is away (k8s.remote)
 
+NEEDS_CLUSTER = {Action.LOGS, Action.TRIALS}
+
 Save = Callable[[SweepRecord], Awaitable[SweepRecord]]
+Respond = Callable[[Command, SweepRecord, Observation], Awaitable[None]]
 
 
 async def report_away(
-    sweep_id: str, away: ClusterAwayError, notifier: Notifier, save: Save, clients: Clients
-) -> timedelta:
+    sweep_id: str, away: ClusterAwayError, notifier: Notifier, save: Save, clients: Clients, respond: Respond
+) -> timedelta | None:
     """Show since when the cluster hasn't answered, and answer questions. Return when to try again.
 
-    It is no failure of the sweep: commands that change it wait, and a cancel is confirmed afterwards.
+    It is no failure of the sweep: commands that change it wait, and a cancel is confirmed afterwards. An
+    ended sweep that nothing waits for isn't tried again.
+
+    Args:
+        respond: answers a question from an observation.
     """
     sweep = await clients.store.get(sweep_id)
     if sweep is None:
         return LOOK_AGAIN
+    if sweep.phase.final and not sweep.outbox and sweep.durable_phase is sweep.phase:
+        await _answer_about_ended(sweep, away, clients, respond)
+        if not await clients.store.commands(sweep.id):
+            return None
     if sweep.unseen_since is None or sweep.unseen_reason != _reason(away):
         since = sweep.unseen_since or away.seen or clients.now()
         sweep = await save(replace(sweep, unseen_since=since, unseen_reason=_reason(away)))
@@ -46,10 +60,29 @@ def _reason(away: ClusterAwayError) -> str:
     return f"{away.why}. *Fix:* {away.fix}" if away.fix else ""
 
 
+async def _answer_about_ended(
+    sweep: SweepRecord, away: ClusterAwayError, clients: Clients, respond: Respond
+) -> None:
+    """Answer from what the home cluster stores of an ended sweep: its cluster may never come back."""
+    for command in await _questions(sweep, clients):
+        if command.action in NEEDS_CLUSTER:
+            fix = f" *Fix:* {away.fix}" if away.fix else ""
+            await _decline(command, f"Can't answer about `{sweep.id}` now: {plain(f'{away}.{fix}')}", clients)
+        else:
+            await respond(command, sweep, Observation())
+        await clients.store.remove_commands(sweep.id, [command])
+
+
 async def _answer_questions(sweep: SweepRecord, clients: Clients) -> None:
-    text = f"Can't answer about `{sweep.id}` now. {unseen_line(sweep)}"
-    for command in await clients.store.commands(sweep.id):
-        if command.action.is_read_only:
-            with suppress(NotInChannelError, MessageRejectedError):
-                await clients.slack.post_ephemeral(command.user, text, command.response_url)
-            await clients.store.remove_commands(sweep.id, [command])
+    for command in await _questions(sweep, clients):
+        await _decline(command, f"Can't answer about `{sweep.id}` now. {unseen_line(sweep)}", clients)
+        await clients.store.remove_commands(sweep.id, [command])
+
+
+async def _questions(sweep: SweepRecord, clients: Clients) -> list[Command]:
+    return [each for each in await clients.store.commands(sweep.id) if each.action.is_read_only]
+
+
+async def _decline(command: Command, text: str, clients: Clients) -> None:
+    with suppress(NotInChannelError, MessageRejectedError):
+        await clients.slack.post_ephemeral(command.user, text, command.response_url)

@@ -106,7 +106,7 @@ async def reconcile(lease: Lease, clients: Clients) -> timedelta | None:
     try:
         return await this.run(sweep)
     except ClusterAwayError as away:
-        return await report_away(sweep.id, away, this.notifier, this.save, clients)
+        return await report_away(sweep.id, away, this.notifier, this.save, clients, this.respond)
     except SlackBusyError as busy:
         return timedelta(seconds=busy.seconds)
     except (NewerFormatError, StaleRecordError, LeaseLostError, RedisError):
@@ -179,7 +179,7 @@ class _Reconcile:
         if sweep.phase is before.phase:  # else the observation is of another phase
             sweep = await self._act(sweep, seen)
         for question in questions:
-            await self._answer(question, sweep, seen)
+            await self.respond(question, sweep, seen)
             await self.clients.store.remove_commands(sweep.id, [question])
         await self.notifier.remove_stray_buttons(sweep, waiting)
         sweep = await self.record.keep(await self.notifier.publish(sweep))
@@ -189,7 +189,7 @@ class _Reconcile:
         soon, again = self.notifier.pause, requeue_after(before, sweep, now, seen.observe_again_in)
         return min(soon, again) if soon and again is not None else soon or again
 
-    async def _answer(self, question: Command, sweep: SweepRecord, seen: Observation) -> None:
+    async def respond(self, question: Command, sweep: SweepRecord, seen: Observation) -> None:
         """Answer a question. A bug in an answer is reported to who asked: it must not stop the sweep."""
         try:
             await answer(question, sweep, seen, self.clients)

@@ -9,7 +9,10 @@ from bot.clusters.connections import Clusters
 from bot.clusters.identity import Identities
 from bot.core.commands import Action, Command
 from bot.core.record import Phase, dump, load
+from bot.core.work_item import WorkItem
 from bot.results.store import ResultsStore
+from bot.storage.work_queue import Lease
+from bot.sweeps.reconciler import reconcile
 from k8s import remote
 from k8s.remote import RemoteClient
 from local.kubernetes.api import serve
@@ -95,6 +98,25 @@ async def test_question_during_an_outage_is_answered_and_a_change_waits(running)
     running.cut(away=False)
     await running.round()
     assert (await running.record()).drained_by == OWNER
+
+
+async def test_ended_sweep_answers_from_home_after_its_cluster_is_gone(redis):
+    simulation = TwoClusters(redis, Clock(None), **IN_WEST)
+    async with simulation.started():
+        while not (ended := await until(simulation, Phase.SUCCEEDED)) or ended.outbox:
+            await simulation.round()
+        simulation.clients.config = replace(simulation.clients.config, clusters=CLUSTERS[:1])
+        for action in (Action.RESULTS, Action.LOGS, Action.RERUN):
+            await simulation.store.add_command(SWEEP, Command(action=action, user=OWNER, user_name="ada"))
+        await simulation.round()
+        answers = [str(getattr(text, "text", text)) for _, text in simulation.slack.ephemeral_messages]
+        assert any("All trials of" in text for text in answers), answers
+        assert any("a rerun of `lr-brave-otter`" in text for text in answers), answers
+        assert any("Can't answer about `lr-brave-otter` now: cluster west:" in text for text in answers)
+        assert await simulation.store.commands(SWEEP) == []
+        assert "hasn't been seen" not in headline(simulation)
+        lease = Lease(WorkItem.sweep(SWEEP), "worker", failures=0, key="life:lease:worker")
+        assert await reconcile(lease, simulation.clients) is None, "nothing is left to do"
 
 
 async def test_cluster_removed_from_the_configuration_pauses_its_sweeps_until_it_is_named_again(running):

@@ -1,5 +1,7 @@
 """Which cluster a new sweep gets, and the reason."""
 
+import asyncio
+from collections import Counter
 from dataclasses import replace
 
 import pytest
@@ -137,6 +139,22 @@ async def test_with_cluster_takes_the_one_with_the_most_free_gpus(two):
     made = plan(found, SETTINGS)
     assert (made.cluster, made.cluster_reason) == (found.cluster, found.cluster_reason)
     assert '\\"sweepbot.cluster\\": \\"west\\"' in str(made.experiment).replace('"', '\\"')
+
+
+async def test_sweeps_at_the_same_time_list_each_cluster_once(two, monkeypatch):
+    listed, original = Counter(), two.cluster.list
+
+    async def counted(kind, *args, **kwargs):
+        listed[kind] += 1
+        await asyncio.sleep(0)
+        return await original(kind, *args, **kwargs)
+
+    monkeypatch.setattr(two.cluster, "list", counted)
+    found = await asyncio.gather(*(with_cluster(order(gpus=2), two.clients) for _ in range(50)))
+    assert {each.cluster for each in found} == {"west"}
+    assert listed == {"Node": 1, "Pod": 1}
+    await with_cluster(order(gpus=2), two.clients)
+    assert listed == {"Node": 2, "Pod": 2}, "what was listed isn't kept"
 
 
 async def test_with_cluster_away_uses_another_and_refuses_it_by_name(two):
