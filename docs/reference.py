@@ -14,6 +14,7 @@ from pydantic_core import PydanticUndefined
 from bot.config import policy_keys
 from bot.config.keys import Keys, Schema, flat, object_schema
 from bot.config.settings import Settings
+from bot.environments.service import SNIPPET_KEYS
 from bot.spaces import space_keys
 
 HERE = Path(__file__).parent
@@ -105,6 +106,9 @@ first line of the file:
 # yaml-language-server: $schema=docs/schemas/space.schema.json
 ```
 """
+SERVICE = """\
+The YAML of `/env service start` ([services](environments.md#services)). Sizes are those of each replica.
+"""
 ENV_HEAD = """\
 # Settings of Sweepbot: addresses and secrets. People and policy are in the file that SWEEPBOT_CONFIG names.
 # Written by `make reference`. Settings that are commented out show their default, or an example; an empty
@@ -125,6 +129,8 @@ def files() -> dict[Path, str]:
         _key_table(space_keys.KEYS),
         f"## Configuration file\n\n{CONFIGURATION}",
         _key_table(policy_keys.KEYS),
+        f"## Service\n\n{SERVICE}",
+        _key_table(SNIPPET_KEYS),
         f"## Environment\n\n{ENVIRONMENT}",
         *_environment_tables(),
     ]

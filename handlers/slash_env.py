@@ -27,10 +27,14 @@ from bot.environments.form import (
 )
 from bot.environments.permissions import NOT_CONFIGURED, start_denial
 from bot.environments.requests import EnvironmentRequest, Verb, write_audit
+from bot.environments.service_form import SERVICE_FORM
+from bot.environments.service_line import HELP as SERVICE_HELP
+from bot.environments.service_line import after_service
 from bot.slack.blocks import View, modal, section
 from bot.slack.mrkdwn import code, cut, plain
 from handlers.buttons import Handler
 from handlers.context import ACK_TIMEOUT, SLACK_ERRORS, HandlerContext, unconfirmed
+from handlers.slash_env_service import answer_service, on_service_form
 
 log = logging.getLogger(__name__)
 
@@ -53,6 +57,7 @@ def add_env(app: AsyncApp, context: HandlerContext) -> None:
     app.action(message.OPEN, matchers=[names_an_environment])(_on_open(context))
     app.action(OPEN_LINK)(_on_link)
     app.view(FORM)(_on_form(context))
+    app.view(SERVICE_FORM)(on_service_form(context))
     app.view(DELETE_HOME_FORM)(_on_delete_home(context))
 
 
@@ -84,8 +89,11 @@ async def _answer(context: HandlerContext, command: Body, client: AsyncWebClient
     if config is None:
         return NOT_CONFIGURED
     if text == "help":
-        return HELP
+        return f"{HELP}\n{SERVICE_HELP}"
     request = _request(command)
+    if (after := after_service(text)) is not None:
+        answer = await answer_service(context, after, request, config)
+        return answer if isinstance(answer, str) else await _show(client, command["trigger_id"], answer)
     if not text:
         if refusal := start_denial(request.user, request.channel, context.config):
             return refusal

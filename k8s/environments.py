@@ -7,6 +7,7 @@ would both mount the home. `Parallel`, because OrderedReady never replaces a pod
 
 import re
 from dataclasses import dataclass, field
+from typing import ClassVar
 
 from k8s.katib.spec import MAIN
 from k8s.katib.trial_pod import PodShape, placement
@@ -23,6 +24,8 @@ from k8s.objects import (
 RECORD = "sweepbot/environment"  # annotation of the StatefulSet: JSON
 LOGIN = "login"  # key in the Secret
 UID = 1000  # of Jupyter's and code-server's images
+SHM = {"name": "shm", "mountPath": "/dev/shm"}  # noqa: S108 - in the container
+VISIBLE_GPUS = "NVIDIA_VISIBLE_DEVICES"
 PORT = 80  # of the Service, whatever listens in the pod: the next start can have another server
 UNITS = {"": 1, "k": 10**3, "M": 10**6, "G": 10**9, "T": 10**12}
 UNITS |= {f"{unit}i": 2 ** (10 * power) for power, unit in enumerate("KMGT", start=1)}
@@ -44,23 +47,31 @@ CODE_SERVER = Server(port=8080, home="/home/coder", group=1000, login="PASSWORD"
 
 
 @dataclass(frozen=True, kw_only=True)
-class EnvironmentSpec:
+class Workload:
+    """What an environment and a service have in common."""
+
+    kind: ClassVar[str]  # of the object that owns the others
     name: str
     namespace: str
     owner: str  # Slack user id
     team: str = ""
     image: str
-    server: Server
-    command: tuple[str, ...] = ()
     cpu: str
     memory: str
-    gpus: int
-    home: str
+    gpus: int  # of one pod
     path: str = "/"  # of its URL; starts and ends with a slash
     host: str = ""  # "": no Ingress
     ingress_class: str = ""
     ingress_annotations: dict[str, str] = field(default_factory=dict)
     shape: PodShape = field(default_factory=PodShape)  # where it runs, and what its GPUs are
+
+
+@dataclass(frozen=True, kw_only=True)
+class EnvironmentSpec(Workload):
+    kind = "StatefulSet"
+    server: Server
+    command: tuple[str, ...] = ()
+    home: str
 
 
 def ref(namespace: str, name: str, kind: str = "StatefulSet") -> Ref:
@@ -74,7 +85,7 @@ def home_ref(namespace: str, home: str) -> Ref:
 
 def stateful_set(spec: EnvironmentSpec, record: str) -> Manifest:
     """Return it without a pod: `replicas` is 0 until everything else exists."""
-    return _object("apps/v1", ref(spec.namespace, spec.name), spec, annotations={RECORD: record}) | {
+    return owned("apps/v1", ref(spec.namespace, spec.name), spec, annotations={RECORD: record}) | {
         "spec": {
             "replicas": 0,
             "serviceName": f"env-{spec.name}",
@@ -89,27 +100,54 @@ def stateful_set(spec: EnvironmentSpec, record: str) -> Manifest:
 
 def template(spec: EnvironmentSpec) -> Manifest:
     """Return the pod's template; it satisfies Pod Security "restricted"."""
-    volumes = [
-        {"name": "home", "persistentVolumeClaim": {"claimName": f"home-{spec.home}"}},
-        {"name": "shm", "emptyDir": {"medium": "Memory", "sizeLimit": _quarter(spec.memory)}},
-    ]
+    home = {"name": "home", "persistentVolumeClaim": {"claimName": f"home-{spec.home}"}}
+    return pod_template(spec, _container(spec), [home], group=spec.server.group)
+
+
+def pod_template(spec: Workload, container: Manifest, volumes: list[Manifest], *, group: int) -> Manifest:
+    """Return a template that satisfies Pod Security "restricted", with this container.
+
+    Args:
+        group: of the files in the volumes.
+    """
     security = {
         "runAsNonRoot": True,
         "runAsUser": UID,
-        "fsGroup": spec.server.group,
+        "fsGroup": group,
         # Otherwise the kubelet changes every file of a large home at each start, which takes minutes.
         "fsGroupChangePolicy": "OnRootMismatch",
         "seccompProfile": {"type": "RuntimeDefault"},
     }
+    shm = {"name": "shm", "emptyDir": {"medium": "Memory", "sizeLimit": _quarter(spec.memory)}}
     pod: Manifest = {
         "automountServiceAccountToken": False,
         "enableServiceLinks": False,
         "terminationGracePeriodSeconds": 30,
         "securityContext": security,
-        "containers": [_container(spec)],
-        "volumes": volumes,
+        "containers": [_base(spec) | container],
+        "volumes": [*volumes, shm],
     }
-    return {"metadata": {"labels": _labels(spec)}, "spec": pod | _placement(spec)}
+    return {"metadata": {"labels": labels(spec)}, "spec": pod | _placement(spec)}
+
+
+def _base(spec: Workload) -> Manifest:
+    """Return what every container has."""
+    requests = {"cpu": spec.cpu, "memory": spec.memory}
+    limits = {"memory": spec.memory} | ({spec.shape.resource: str(spec.gpus)} if spec.gpus else {})
+    return {
+        "name": MAIN,
+        "image": spec.image,
+        "imagePullPolicy": "IfNotPresent",
+        "resources": {"requests": requests | limits, "limits": limits},
+        "securityContext": {
+            "allowPrivilegeEscalation": False,
+            "capabilities": {"drop": ["ALL"]},
+        },
+    }
+
+
+def readiness(probe: Manifest) -> Manifest:
+    return probe | {"periodSeconds": 2, "timeoutSeconds": 5, "failureThreshold": 15}
 
 
 def claim(
@@ -138,70 +176,62 @@ def claim(
 
 def secret(spec: EnvironmentSpec, uid: str, login: str) -> Manifest:
     where = ref(spec.namespace, spec.name, "Secret")
-    return _object("v1", where, spec, uid=uid) | {"stringData": {LOGIN: login}}
+    return owned("v1", where, spec, uid=uid) | {"stringData": {LOGIN: login}}
 
 
 def service(spec: EnvironmentSpec, uid: str) -> Manifest:
-    port = {"name": "http", "port": PORT, "targetPort": "http"}
-    body = {"selector": {ENVIRONMENT_LABEL: spec.name}, "ports": [port]}
-    return _object("v1", ref(spec.namespace, spec.name, "Service"), spec, uid=uid) | {"spec": body}
+    return service_at(PORT, spec, uid)
 
 
-def ingress(spec: EnvironmentSpec, uid: str) -> Manifest:
-    backend = {"service": {"name": f"env-{spec.name}", "port": {"number": PORT}}}
+def service_at(port: int, spec: Workload, uid: str) -> Manifest:
+    """Return a Service with this port, whatever port the container has."""
+    ports = [{"name": "http", "port": port, "targetPort": "http"}]
+    body = {"selector": {ENVIRONMENT_LABEL: spec.name}, "ports": ports}
+    return owned("v1", ref(spec.namespace, spec.name, "Service"), spec, uid=uid) | {"spec": body}
+
+
+def ingress(spec: Workload, uid: str, port: int = PORT) -> Manifest:
+    backend = {"service": {"name": f"env-{spec.name}", "port": {"number": port}}}
     path = {"path": spec.path, "pathType": "Prefix", "backend": backend}
     body: Manifest = {"rules": [{"host": spec.host, "http": {"paths": [path]}}]}
     body |= {"ingressClassName": spec.ingress_class} if spec.ingress_class else {}
     where = ref(spec.namespace, spec.name, "Ingress")
-    made = _object("networking.k8s.io/v1", where, spec, uid=uid, annotations=spec.ingress_annotations)
+    made = owned("networking.k8s.io/v1", where, spec, uid=uid, annotations=spec.ingress_annotations)
     return made | {"spec": body}
 
 
-def _object(
+def owned(
     version: str,
     where: Ref,
-    spec: EnvironmentSpec,
+    spec: Workload,
     *,
     uid: str = "",
     annotations: dict[str, str] | None = None,
 ) -> Manifest:
-    """Return an object without its content, owned by the StatefulSet with this uid."""
-    meta: Manifest = {"name": where.name, "namespace": where.namespace, "labels": _labels(spec)}
+    """Return an object without its content, owned by the workload with this uid."""
+    meta: Manifest = {"name": where.name, "namespace": where.namespace, "labels": labels(spec)}
     meta |= {"annotations": annotations} if annotations else {}
     if uid:
-        owner = {"apiVersion": "apps/v1", "kind": "StatefulSet", "name": f"env-{spec.name}", "uid": uid}
+        owner = {"apiVersion": "apps/v1", "kind": spec.kind, "name": f"env-{spec.name}", "uid": uid}
         meta["ownerReferences"] = [owner | {"controller": True}]
     return {"apiVersion": version, "kind": where.kind, "metadata": meta}
 
 
-def _labels(spec: EnvironmentSpec) -> dict[str, str]:
+def labels(spec: Workload) -> dict[str, str]:
     team = {TEAM_LABEL: spec.team} if spec.team else {}
     return {MANAGED_BY: "sweepbot", ENVIRONMENT_LABEL: spec.name, OWNER_LABEL: spec.owner} | team
 
 
 def _container(spec: EnvironmentSpec) -> Manifest:
     server = spec.server
-    requests = {"cpu": spec.cpu, "memory": spec.memory}
-    limits = {"memory": spec.memory} | ({spec.shape.resource: str(spec.gpus)} if spec.gpus else {})
     probe = {"httpGet": {"path": f"{spec.path}{server.ready}", "port": server.port}}
     return {
-        "name": MAIN,
-        "image": spec.image,
-        "imagePullPolicy": "IfNotPresent",
         **_command(spec),
         "workingDir": server.home,  # what Jupyter shows; files elsewhere would be lost at a stop
         "env": _variables(spec),
         "ports": [{"name": "http", "containerPort": server.port}],
-        "resources": {"requests": requests | limits, "limits": limits},
-        "readinessProbe": probe | {"periodSeconds": 2, "timeoutSeconds": 5, "failureThreshold": 15},
-        "securityContext": {
-            "allowPrivilegeEscalation": False,
-            "capabilities": {"drop": ["ALL"]},
-        },
-        "volumeMounts": [
-            {"name": "home", "mountPath": server.home},
-            {"name": "shm", "mountPath": "/dev/shm"},  # noqa: S108 - in the container
-        ],
+        "readinessProbe": readiness(probe),
+        "volumeMounts": [{"name": "home", "mountPath": server.home}, SHM],
     }
 
 
@@ -223,12 +253,15 @@ def _variables(spec: EnvironmentSpec) -> list[Manifest]:
     ]
     if spec.server is JUPYTER and not spec.command:
         found.append({"name": "NOTEBOOK_ARGS", "value": f"--ServerApp.base_url={spec.path}"})
-    if not spec.gpus:  # where NVIDIA's runtime is the default, CUDA images would get all GPUs of the node
-        found.append({"name": "NVIDIA_VISIBLE_DEVICES", "value": "void"})
-    return found
+    return [*found, *no_gpus(spec)]
 
 
-def _placement(spec: EnvironmentSpec) -> Manifest:
+def no_gpus(spec: Workload) -> list[Manifest]:
+    """Return a variable without which CUDA images get all GPUs where NVIDIA's runtime is the default."""
+    return [] if spec.gpus else [{"name": VISIBLE_GPUS, "value": "void"}]
+
+
+def _placement(spec: Workload) -> Manifest:
     shape = spec.shape
     found = {
         "runtimeClassName": shape.runtime_class,

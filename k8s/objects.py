@@ -12,6 +12,7 @@ OWNER_LABEL = "sweepbot/owner"  # a Slack user id
 TEAM_LABEL = "sweepbot/team"
 BUILD_LABEL = "sweepbot/build"  # on build Jobs, which several sweeps can share
 ENVIRONMENT_LABEL = "sweepbot/env"  # on the objects and pods of a research environment
+SERVICE_LABEL = "sweepbot/service"  # as well, on those of a service
 HOME_LABEL = "sweepbot/home"  # on the claims of homes, which survive their environments
 GPU = "nvidia.com/gpu"  # the resource that trials request
 OURS = f"{MANAGED_BY}=sweepbot"

@@ -84,3 +84,6 @@ FOR_ENVIRONMENTS = {
     ("apps", "statefulsets"): ("create", "delete", "get", "list", "patch", "watch"),
     ("networking.k8s.io", "ingresses"): ("create",),
 }
+
+# There, too, where `environments.services` is configured.
+FOR_SERVICES = {("apps", "deployments"): ("create", "delete", "get", "list", "patch")}

@@ -18,6 +18,7 @@ from bot.config.keys import (
     one_of,
     string,
 )
+from bot.config.service_keys import SERVICE_KEYS
 from bot.config.trial_pods import QUANTITY_TYPE
 
 NAME = re.compile(r"[a-z]([a-z0-9-]{0,28}[a-z0-9])?")  # of an environment, a home, an image, and a size
@@ -150,4 +151,11 @@ ENVIRONMENT_KEYS: Keys = {
     ),
     "limits": Key(meaning="Maximum values; they don't apply to admins.", type=MAPPING, keys=LIMIT_KEYS),
     "idle": Key(meaning="What happens to unused environments.", type=MAPPING, keys=IDLE_KEYS),
+    "services": Key(
+        meaning="Services that people can run with `/env service`. Without it, they can't.",
+        type=MAPPING,
+        default="none",
+        example="{images: [ghcr.io/lab/]}",
+        keys=SERVICE_KEYS,
+    ),
 }

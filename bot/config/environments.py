@@ -19,6 +19,7 @@ from bot.config.environment_keys import (
     URL,
 )
 from bot.config.keys import NAMESPACE_NAME, OBJECT_NAME
+from bot.config.services import ServiceConfig, read_services
 from bot.config.yaml_reader import Node, entries
 from bot.core.wording import listed, shortened
 from bot.registry.images import ImageName
@@ -76,6 +77,7 @@ class EnvironmentConfig:
     ingress_annotations: dict[str, str] = field(default_factory=dict)
     limits: EnvironmentLimits = EnvironmentLimits()
     idle: EnvironmentIdle = EnvironmentIdle()
+    services: ServiceConfig | None = None  # None: people can't run any
 
     def image(self, name: str) -> EnvironmentImage | None:
         return next((each for each in self.images if each.name == name), None)
@@ -109,7 +111,10 @@ def read_environments(node: Node | None) -> EnvironmentConfig | None:
         ingress_annotations=_annotations(keys.get("ingress_annotations")),
         limits=EnvironmentLimits(**_limits(keys.get("limits"))),
         idle=_idle(keys.get("idle")),
+        services=read_services(keys.get("services")),
     )
+    if config.services and config.services.ingress and not config.url:
+        keys["services"].error("ingress: true needs environments.url")
     if storage_bytes(config.home) > storage_bytes(config.max_home):
         node.error(f"home ({config.home}) must be at most max_home ({config.max_home})")
     return config

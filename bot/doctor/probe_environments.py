@@ -9,7 +9,7 @@ from bot.doctor.findings import Finding, broken, ok, warning
 from bot.doctor.probe_cluster import granted
 from k8s.client import KubernetesClient
 from k8s.objects import Manifest, Ref
-from k8s.rbac import FOR_ENVIRONMENTS
+from k8s.rbac import FOR_ENVIRONMENTS, FOR_SERVICES
 
 CHECK = "environments"
 APPLY = "kubectl apply -k deploy/environments"
@@ -27,7 +27,9 @@ async def environments(cluster: KubernetesClient, settings: Settings, config: Co
     found = await cluster.get(Ref("Namespace", "", wanted.namespace))
     findings = [namespace(wanted.namespace, found)]
     if found is not None:
-        findings.append(await granted(cluster, wanted.namespace, FOR_ENVIRONMENTS, APPLY))
+        needed = FOR_ENVIRONMENTS | (FOR_SERVICES if wanted.services else {})
+        findings.append(await granted(cluster, wanted.namespace, needed, APPLY))
+        findings += [await claim(cluster, wanted.namespace, name) for name in volumes(wanted)]
     for kind, name in classes(wanted).items():
         names = [each["metadata"]["name"] for each in await cluster.list(kind, "")]
         findings.append(object_class(kind, name, names))
@@ -38,6 +40,18 @@ def classes(wanted: EnvironmentConfig) -> Mapping[str, str]:
     """Return the classes that the configuration names, by kind."""
     found = {"StorageClass": wanted.storage_class, "IngressClass": wanted.url and wanted.ingress_class}
     return {kind: name for kind, name in found.items() if name}
+
+
+def volumes(wanted: EnvironmentConfig) -> tuple[str, ...]:
+    return wanted.services.volumes if wanted.services else ()
+
+
+async def claim(cluster: KubernetesClient, namespace: str, name: str) -> Finding:
+    """Check a volume of services."""
+    if await cluster.get(Ref("PersistentVolumeClaim", namespace, name)):
+        return ok(CHECK, f"PersistentVolumeClaim {name} exists in {namespace}")
+    what = f"PersistentVolumeClaim {name} does not exist in {namespace}"
+    return broken(CHECK, what, "create it, or change environments.services.volumes")
 
 
 def shared(name: str) -> Finding:

@@ -1,4 +1,6 @@
-"""Read and write environments in the cluster.
+"""Read and write environments, and services, in the cluster.
+
+Where services aren't configured, Deployments aren't read: there can be no permission for it.
 
 Functions raise ApiError, UnreachableError, and NewerFormatError: a newer worker must go on.
 """
@@ -14,7 +16,7 @@ from bot.core.errors import RetryAfterError, UserError
 from bot.core.work_item import ItemKind, WorkItem
 from bot.environments.login import login
 from bot.environments.record import Environment, EnvironmentRecord, Wanted, dump, read, read_or_outline
-from bot.environments.spec import spec_of
+from bot.environments.spec import service_spec_of, spec_of
 from k8s.client import Manifests
 from k8s.environments import (
     RECORD,
@@ -30,6 +32,7 @@ from k8s.environments import (
 )
 from k8s.errors import ApiError
 from k8s.objects import ENVIRONMENT_LABEL, HOME_LABEL, OURS, OWNER_LABEL, Manifest, ref_of, still_live
+from k8s.services import deployment, network_objects
 
 log = logging.getLogger(__name__)
 
@@ -48,22 +51,27 @@ def configured(config: Config) -> EnvironmentConfig:
 
 
 async def load(name: str, clients: Clients) -> Environment | None:
-    found = await clients.cluster.get(ref(configured(clients.config).namespace, name))
+    config = configured(clients.config)
+    found = await clients.cluster.get(ref(config.namespace, name))
+    if found is None and config.services:
+        found = await clients.cluster.get(ref(config.namespace, name, "Deployment"))
     return read(found) if found else None
 
 
 async def load_all(clients: Clients) -> list[Environment]:
     """Return all environments, also those of a newer version, which only show what their objects do."""
-    namespace = configured(clients.config).namespace
-    found = await clients.cluster.list("StatefulSet", namespace, labels=OURS)
+    config = configured(clients.config)
+    found = await clients.cluster.list("StatefulSet", config.namespace, labels=OURS)
+    if config.services:
+        found = [*found, *await clients.cluster.list("Deployment", config.namespace, labels=OURS)]
     return [each for one in found if (each := read_or_outline(one))]
 
 
-async def pod_of(name: str, clients: Clients) -> Manifest | None:
-    """Return the environment's pod, which can be terminating; None if there is none."""
+async def pods_of(name: str, clients: Clients) -> Manifests:
+    """Return the pods, which can be terminating: at most one of an environment's is not."""
     namespace, labels = configured(clients.config).namespace, f"{ENVIRONMENT_LABEL}={name}"
     pods: Manifests = await clients.cluster.list("Pod", namespace, labels=labels)
-    return next((pod for pod in pods if still_live(pod)), None)
+    return [pod for pod in pods if still_live(pod)]
 
 
 async def homes(clients: Clients) -> Manifests:
@@ -72,8 +80,12 @@ async def homes(clients: Clients) -> Manifests:
 
 
 async def create(record: EnvironmentRecord, clients: Clients) -> None:
-    """Create the StatefulSet without a pod. Raises UserError if its image isn't configured."""
-    await clients.cluster.create(stateful_set(spec_of(record, clients.config), dump(record)))
+    """Create the StatefulSet or the Deployment without pods. Raises UserError for an unknown image."""
+    if record.service:
+        made = deployment(service_spec_of(record, clients.config), dump(record))
+    else:
+        made = stateful_set(spec_of(record, clients.config), dump(record))
+    await clients.cluster.create(made)
 
 
 async def save(
@@ -82,7 +94,7 @@ async def save(
     clients: Clients,
     spec: Mapping[str, Any] | None = None,
 ) -> Environment:
-    """Write the record, and parts of the StatefulSet's spec in the same step.
+    """Write the record, and parts of its object's spec in the same step.
 
     An environment that shall not run loses its pod in this step. Otherwise one that is started again at once
     would keep its old pod, with the login and the image of the start before.
@@ -109,6 +121,8 @@ async def save(
 async def start_pod(environment: Environment, clients: Clients) -> Environment:
     """Create what the pod needs, then the pod. Raises UserError if its image isn't configured."""
     record, uid = environment.record, environment.uid
+    if record.service:
+        return await _start_service(environment, record.replicas, clients)
     spec = spec_of(record, clients.config)
     await _create_home(record, clients)
     token = login(clients.settings.slack_bot_token.get_secret_value(), uid, record.starts)
@@ -117,6 +131,14 @@ async def start_pod(environment: Environment, clients: Clients) -> Environment:
     if spec.host:
         await _create(ingress(spec, uid), clients)
     return await save(environment, record, clients, _with_pod(spec))
+
+
+async def _start_service(environment: Environment, replicas: int, clients: Clients) -> Environment:
+    """Create what connects to the pods, then the pods. The template stays as it was created."""
+    spec = service_spec_of(environment.record, clients.config)
+    for each in network_objects(spec, environment.uid):
+        await _create(each, clients)
+    return await save(environment, environment.record, clients, {"replicas": replicas})
 
 
 def _with_pod(spec: EnvironmentSpec) -> Manifest:

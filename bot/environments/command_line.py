@@ -17,7 +17,8 @@ OPTIONS = ("image", "size", "gpus", "profile", "home")
 LISTS = ("team", "idle")
 Profiles = tuple[Profile, ...]
 HOURS = re.compile(r"([0-9]{1,4})(h|d)?")
-WORDS = (*(verb.value for verb in Verb if verb is not Verb.DELETE_HOME), "help")
+VERBS = tuple(verb.value for verb in Verb if verb is not Verb.DELETE_HOME)
+WORDS = (*VERBS, "service", "help")
 HELP = """*Start an environment:* `/env start lab image=jupyter gpus=1 size=m home=20Gi` starts Jupyter or \
 code-server on the cluster; `profile=` chooses the machine type. Every option has a default. `/env` alone \
 opens a form.
@@ -36,7 +37,7 @@ def parse(
     if len(text) > MAX_COMMAND:
         raise UserError(f"The command is too long ({len(text):,} characters; the limit is {MAX_COMMAND:,}).")
     word, *rest = text.replace("`", "").split()
-    if word.lower() not in WORDS:
+    if word.lower() not in VERBS:
         raise UserError(f'Unknown command "{shortened(word)}".{did_you_mean(word, WORDS)}')
     verb = Verb(word.lower())
     if verb is Verb.DELETE and rest[:1] == ["home"] and len(rest) > 1:

@@ -28,6 +28,9 @@ FIXES = {
     "device": "Ask an admin to check the node. `stop` and `start` can move the environment to another one.",
 }
 
+OWN_IMAGE = "Delete the service, then start it with another image or command."
+SERVICE_FIXES = dict.fromkeys(("image-missing", "image-name", "command", "config"), OWN_IMAGE)
+
 
 def crash(evidence: TrialEvidence) -> Diagnosis | None:
     """The server keeps exiting: a wrong command, a full home, or not enough memory."""
@@ -69,7 +72,8 @@ def diagnose(evidence: TrialEvidence) -> Diagnosis | None:
     if found is None:
         return None
     due = found.report_at is None or found.report_at <= evidence.now or found.key in AT_ONCE
-    return replace(found, fix=FIXES.get(found.key, found.fix)) if due else None
+    fixes = FIXES | SERVICE_FIXES if evidence.noun == "service" else FIXES
+    return replace(found, fix=fixes.get(found.key, found.fix)) if due else None
 
 
 async def collect(environment: Environment, pod: Manifest | None, clients: Clients) -> TrialEvidence:
@@ -77,8 +81,8 @@ async def collect(environment: Environment, pod: Manifest | None, clients: Clien
     evidence = TrialEvidence(
         now=clients.now(),
         metric="",
-        gpus=environment.record.gpus,
-        noun="environment",
+        gpus=environment.record.gpus // environment.record.replicas,
+        noun=environment.record.noun,
         experiment={},
         job=environment.manifest,
         pod=pod,
@@ -91,12 +95,22 @@ async def _events(environment: Environment, evidence: TrialEvidence, clients: Cl
     """Return the events about the pod, or why there is none, and about a home that isn't bound."""
     meta = (evidence.pod or environment.manifest)["metadata"]
     namespace = meta["namespace"]
-    found = await list_events("Pod" if evidence.pod else "StatefulSet", namespace, meta["name"], clients)
+    if evidence.pod or environment.record.service is None:
+        kind = "Pod" if evidence.pod else "StatefulSet"
+        found = await list_events(kind, namespace, meta["name"], clients)
+    else:
+        found = await _replica_set_events(namespace, meta["name"], clients)
     found = [each for each in found if _is_recent(each, environment.record.since)]
-    if "claim" in (evidence.unscheduled or {}).get("message", "").lower():
+    if environment.record.home and "claim" in (evidence.unscheduled or {}).get("message", "").lower():
         claim = home_ref(namespace, environment.record.home).name
         found += await list_events("PersistentVolumeClaim", namespace, claim, clients)
     return sorted(found, key=lambda event: str(event_time(event)))
+
+
+async def _replica_set_events(namespace: str, deployment: str, clients: Clients) -> Manifests:
+    """Return the events about a Deployment's ReplicaSets, which add the template's hash to its name."""
+    events = await clients.trials.list("Event", namespace, fields="involvedObject.kind=ReplicaSet")
+    return [each for each in events if each["involvedObject"]["name"].rpartition("-")[0] == deployment]
 
 
 def _is_recent(event: Manifest, since: datetime) -> bool:

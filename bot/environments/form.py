@@ -22,22 +22,23 @@ def form(channel: str, config: EnvironmentConfig, profiles: Profiles = (), error
     sizes = [option(each.name, f"CPU {each.cpu}, memory {each.memory}") for each in config.sizes]
     gpus = [option(str(n)) for n in range(min(config.limits.gpus, MAX_GPUS) + 1)]
     machines = [option(ANY, text="Any machine"), *(option(each.name) for each in profiles)][:MAX_CHOICES]
-    where = f"in {place(channel)}" if not direct(channel) else "in your direct messages"
     keeps = "The home survives stop and delete; packages installed outside it and processes don't."
     blocks = [
         *([section(f":warning: {error}")] if error else []),
-        _input(
+        input_block(
             "name",
             "Name",
-            _text("Lowercase letters, digits, dashes; default: a generated name"),
+            text_box("Lowercase letters, digits, dashes; default: a generated name"),
             optional=True,
         ),
-        _input("image", "Image", _menu(images)),
-        _input("gpus", "GPUs", _menu(gpus)),
-        *([_input("profile", "Profile", _menu(machines))] if profiles else []),
-        _input("size", "Size", _menu(sizes)),
-        _input("home", "Home", _text(f"Size of a new home ({config.home}), or a home's name"), optional=True),
-        context(f"{keeps} The environment's message appears {where}."),
+        input_block("image", "Image", _menu(images)),
+        input_block("gpus", "GPUs", _menu(gpus)),
+        *([input_block("profile", "Profile", _menu(machines))] if profiles else []),
+        input_block("size", "Size", _menu(sizes)),
+        input_block(
+            "home", "Home", text_box(f"Size of a new home ({config.home}), or a home's name"), optional=True
+        ),
+        context(f"{keeps} {where_shown('environment', channel)}"),
     ]
     return modal(
         "Start environment",
@@ -49,12 +50,17 @@ def form(channel: str, config: EnvironmentConfig, profiles: Profiles = (), error
     )
 
 
+def where_shown(what: str, channel: str) -> str:
+    where = f"in {place(channel)}" if not direct(channel) else "in your direct messages"
+    return f"The {what}'s message appears {where}."
+
+
 def read_form(
     view: View, request: EnvironmentRequest, config: EnvironmentConfig, profiles: Profiles = ()
 ) -> EnvironmentRequest:
     """Return the request with the form's values. Raises UserError, whose field is the input."""
     values = view["state"]["values"]
-    options = {field: _value(values[field]["value"]) for field in FIELDS if field in values}
+    options = {field: value_of(values[field]["value"]) for field in FIELDS if field in values}
     if options.get("profile") == ANY:
         del options["profile"]
     return with_options(request, options, config, profiles)
@@ -70,7 +76,7 @@ def delete_home_form(home: str) -> View:
     text = f"Deletes home {code(home)} and all its files. This can't be undone."
     return modal(
         "Delete home",
-        [section(text), _input("typed", f"Type {home} to confirm", _text(home))],
+        [section(text), input_block("typed", f"Type {home} to confirm", text_box(home))],
         close="Keep the home",
         callback_id=DELETE_HOME_FORM,
         submit=plain_text("Delete"),
@@ -81,19 +87,17 @@ def delete_home_form(home: str) -> View:
 def typed_home(view: View) -> str:
     """Return the home to delete. Raises UserError if its name wasn't typed."""
     home = checked_name(view["private_metadata"])
-    if _value(view["state"]["values"]["typed"]["value"]).strip() != home:
+    if value_of(view["state"]["values"]["typed"]["value"]).strip() != home:
         raise UserError(f"Type {home} to delete this home.", field="typed")
     return home
 
 
-def started(name: str, gpus: int) -> View:
+def started(name: str, gpus: int, title: str = "Start environment") -> View:
     what = f" with {counted(gpus, 'GPU')}" if gpus else ""
-    return modal(
-        "Start environment", [section(f"Starting {code(name)}{what}… A message shows the progress.")]
-    )
+    return modal(title, [section(f"Starting {code(name)}{what}… A message shows the progress.")])
 
 
-def _input(block: str, label: str, element: Block, *, optional: bool = False) -> Block:
+def input_block(block: str, label: str, element: Block, *, optional: bool = False) -> Block:
     return {
         "type": "input",
         "block_id": block,
@@ -103,8 +107,8 @@ def _input(block: str, label: str, element: Block, *, optional: bool = False) ->
     }
 
 
-def _text(placeholder: str) -> Block:
-    box: Block = {"type": "plain_text_input", "action_id": "value", "max_length": 100}
+def text_box(placeholder: str, most: int = 100, **more: Any) -> Block:
+    box: Block = {"type": "plain_text_input", "action_id": "value", "max_length": most} | more
     return box | {"placeholder": plain_text(placeholder)}
 
 
@@ -113,6 +117,6 @@ def _menu(options: list[Option]) -> Block:
     return menu | {"initial_option": options[0]}
 
 
-def _value(state: dict[str, Any]) -> str:
+def value_of(state: dict[str, Any]) -> str:
     chosen = state.get("selected_option") or {}
     return str(chosen.get("value") or state.get("value") or "").strip()

@@ -195,7 +195,9 @@ async def _get(url: str, token: str = "") -> str:
 
 
 def _is_running(environment: Environment) -> bool:
-    return environment.record.wanted is Wanted.RUNNING and environment.record.ready_at is not None
+    """Return whether to measure it. Services aren't: one that waits for requests is in use."""
+    record = environment.record
+    return record.service is None and record.wanted is Wanted.RUNNING and record.ready_at is not None
 
 
 def _cores(metrics: Manifest) -> float | None:

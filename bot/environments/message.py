@@ -1,14 +1,15 @@
-"""Build the one message of an environment: its state, what it waits for, and the buttons. Pure."""
+"""Build the one message of an environment or a service: its state, its waits, and its buttons. Pure."""
 
 from dataclasses import dataclass
 
 from bot.core.wording import counted
 from bot.environments.progress import Stage
 from bot.environments.record import EnvironmentRecord, Wanted
+from bot.environments.service_text import partly, sizes
 from bot.health.diagnosis import Diagnosis
 from bot.slack.blocks import Block, actions, button, context, plain_text, section
 from bot.slack.message import Message
-from bot.slack.mrkdwn import code, local_time, mention, plain, quoted
+from bot.slack.mrkdwn import code, link, local_time, mention, plain, quoted
 
 # The buttons' action_ids; the value is the environment's name
 OPEN, KEEP, STOP = "open_environment", "keep_environment", "stop_environment"
@@ -25,6 +26,9 @@ class Observed:
     has_pod: bool = False
     node: str = ""
     problem: Diagnosis | None = None
+    ready: int = 0  # pods of a service; the rest is set for services only
+    address: str = ""  # in the cluster
+    url: str = ""  # "": it has no Ingress
 
 
 def message(record: EnvironmentRecord, seen: Observed) -> Message:
@@ -47,6 +51,10 @@ def _state(record: EnvironmentRecord, seen: Observed) -> tuple[str, str]:
         return (":x:" if record.reason and record.ready_at is None else ":zzz:"), f"Stopped{by}{why}"
     if seen.stage is Stage.READY:
         return (":zzz:", "Idle") if record.warned_at else (":runner:", "Running")
+    if seen.ready:
+        return ":warning:" if seen.problem else ":runner:", partly(
+            record, seen.ready, _step(seen.stage, record)
+        )
     if seen.problem and not seen.problem.soft:
         return ":warning:", f"Can't start: {_step(seen.stage, record)}"
     return (
@@ -57,17 +65,22 @@ def _state(record: EnvironmentRecord, seen: Observed) -> tuple[str, str]:
 
 def _step(stage: Stage, record: EnvironmentRecord) -> str:
     """Return the current stage with its number: `waiting for a node with 1 GPU (1 of 4)`."""
-    gpus = f" with {counted(record.gpus, 'free GPU')}" if record.gpus else ""
+    per_pod = record.gpus // record.replicas
+    gpus = f" with {counted(per_pod, 'free GPU')}" if per_pod else ""
     words = {
         Stage.NODE: f"waiting for a node{gpus}",
-        Stage.VOLUME: "mounting the home",
+        Stage.VOLUME: "mounting volumes" if record.service else "mounting the home",
         Stage.IMAGE: "pulling the image",
-        Stage.SERVER: "waiting for the server to answer",
+        Stage.SERVER: "waiting for the port to accept connections"
+        if record.service
+        else "waiting for the server to answer",
     }
     return f"{words[stage]} ({STAGES.index(stage) + 1} of {len(STAGES)})"
 
 
 def _subject(record: EnvironmentRecord) -> str:
+    if record.service:
+        return f"{sizes(record.service)} · {_owner(record)}"
     gpus = counted(record.gpus, "GPU") if record.gpus else "no GPU"
     machine = f" ({code(record.profile)})" if record.profile else ""
     what = f"{code(record.image)}, size {code(record.size)}, {gpus}{machine}, home {code(record.home)}"
@@ -75,17 +88,27 @@ def _subject(record: EnvironmentRecord) -> str:
 
 
 def _details(record: EnvironmentRecord, seen: Observed) -> list[str]:
+    if record.wanted is Wanted.DELETED and record.service:
+        return []
     if record.wanted is Wanted.DELETED:
         again = f"`/env start {record.name} home={record.home}` uses it again"
         delete = f"`/env delete home {record.home}` deletes its files"
         return [f"Home {code(record.home)} is kept. {again}; {delete}."]
     if record.wanted is Wanted.STOPPED:
-        return ["No GPUs are allocated. The home is kept."]
+        kept = "" if record.service else " The home is kept."
+        return [f"No GPUs are allocated.{kept}"]
     if seen.stage is not Stage.READY and seen.problem:
         fix = f"\n*Fix:* {plain(seen.problem.fix)}" if seen.problem.fix else ""
         quote = f"\n> {quoted(seen.problem.detail, 500)}" if seen.problem.detail else ""
-        return [f"{plain(seen.problem.text)}{fix}{quote}"]
-    return [_idle(record)] if record.warned_at else []
+        return [*_where(seen), f"{plain(seen.problem.text)}{fix}{quote}"]
+    return [*_where(seen), *([_idle(record)] if record.warned_at else [])]
+
+
+def _where(seen: Observed) -> list[str]:
+    """Return how to reach a service of which a pod is ready."""
+    if not seen.ready:
+        return []
+    return [f"{code(seen.address)}{' · ' + link(seen.url, seen.url) if seen.url else ''}"]
 
 
 def _idle(record: EnvironmentRecord) -> str:
@@ -136,14 +159,15 @@ def _buttons(record: EnvironmentRecord, seen: Observed) -> list[Block]:
     if record.wanted is Wanted.DELETED:
         return []
     if record.wanted is Wanted.STOPPED:
-        effect = f"Deletes {name}. Its home {record.home} and the files in it are kept."
-        delete = _confirm("Delete this environment?", effect, "Delete", "Keep it")
+        home = "" if record.service else f" Its home {record.home} and the files in it are kept."
+        title = f"Delete this {record.noun}?"
+        delete = _confirm(title, f"Deletes {name}.{home}", "Delete", "Keep it")
         return [button(START, "Start", name), button(DELETE, "Delete", name, style="danger", confirm=delete)]
-    effect = f"Stops all processes of {name} and releases {_released(record)}. The home is kept."
-    stop = button(
-        STOP, "Stop", name, style="danger", confirm=_confirm("Stop this environment?", effect, "Stop")
-    )
-    if seen.stage is not Stage.READY:
+    home = "" if record.service else " The home is kept."
+    effect = f"Stops all processes of {name} and releases {_released(record)}.{home}"
+    confirm = _confirm(f"Stop this {record.noun}?", effect, "Stop")
+    stop = button(STOP, "Stop", name, style="danger", confirm=confirm)
+    if seen.stage is not Stage.READY or record.service:
         return [stop]
     return [button(OPEN, "Open", name, style="primary"), button(KEEP, f"Keep {KEEP_HOURS} h", name), stop]
 
@@ -157,12 +181,17 @@ def _confirm(title: str, text: str, verb: str, deny: str = "Keep running") -> Bl
     return {key: plain_text(each) for key, each in words.items()}
 
 
-def listing(records: list[tuple[EnvironmentRecord, bool]], homes: list[tuple[str, str]], title: str) -> str:
+def listing(
+    records: list[tuple[EnvironmentRecord, bool]],
+    homes: list[tuple[str, str]],
+    title: str,
+    starter: str = "/env start",
+) -> str:
     """Return lines for the environments (each with whether it is ready) and for homes without one."""
     lines = [_line(record, is_ready=is_ready) for record, is_ready in records]
     unused = [f"• Home {code(name)} ({plain(size)}), not in use" for name, size in homes]
     if not lines and not unused:
-        return f"{title}: none. `/env start` starts one."
+        return f"{title}: none. `{starter}` starts one."
     return "\n".join([f"*{title}*", *lines, *unused])
 
 

@@ -5,12 +5,14 @@ Each `*_denial` returns why the user can't do it and who can, as a sentence; "" 
 
 from collections.abc import Iterable
 
+from bot.config.environments import EnvironmentLimits
 from bot.config.permissions import controls
 from bot.config.policy import Config
 from bot.config.teams import team_of
 from bot.core.wording import counted, listed
 from bot.environments.record import EnvironmentRecord, Wanted
 from bot.environments.requests import Verb
+from bot.environments.service_limits import limit_denial
 from bot.slack.mrkdwn import mention
 
 NOT_CONFIGURED = (
@@ -18,7 +20,20 @@ NOT_CONFIGURED = (
 )
 
 
-def start_denial(user: str, channel: str, config: Config) -> str:
+NO_SERVICES = (
+    "Services aren't configured. *Fix:* Ask an admin to add `environments.services` to Sweepbot's "
+    "configuration."
+)
+
+
+def service_start_denial(user: str, channel: str, config: Config) -> str:
+    """Return why `user` can't start services here, whatever their size."""
+    if config.environments and config.environments.services is None:
+        return NO_SERVICES
+    return start_denial(user, channel, config, "services")
+
+
+def start_denial(user: str, channel: str, config: Config, things: str = "environments") -> str:
     """Return why `user` can't start environments here, whatever their size."""
     if config.environments is None:
         return NOT_CONFIGURED
@@ -26,12 +41,10 @@ def start_denial(user: str, channel: str, config: Config) -> str:
     if user in config.admins:
         return ""
     if launch.people and user not in launch.people:
-        return (
-            f"You don't have permission to start environments. {_ask(config)} to add you to `launch.people`."
-        )
+        return f"You don't have permission to start {things}. {_ask(config)} to add you to `launch.people`."
     if launch.channels and channel not in launch.channels:
         channels = listed([f"<#{each}>" for each in launch.channels], "or")
-        return f"Environments can only be started in {channels}."
+        return f"{things.capitalize()} can only be started in {channels}."
     return ""
 
 
@@ -49,12 +62,29 @@ def denial(user: str, verb: Verb, environment: EnvironmentRecord, config: Config
 def size_denial(
     user: str, wanted: EnvironmentRecord, others: Iterable[EnvironmentRecord], config: Config
 ) -> str:
-    """Return why this environment exceeds a limit. `others`: all existing environments but this one."""
+    """Return why this environment or service exceeds a limit. `others`: all existing ones but this one."""
     if user in config.admins or config.environments is None:
         return ""
     limits, there = config.environments.limits, [each for each in others if each.wanted is not Wanted.DELETED]
     own = [each for each in there if each.owner == wanted.owner]
     team = [each for each in there if wanted.team and each.team == wanted.team]
+    services = config.environments.services
+    if wanted.service:
+        refusal = limit_denial(wanted.service, own, services.limits) if services else NO_SERVICES
+    else:
+        refusal = _environment_denial(wanted, own, team, config, limits)
+    refusal = refusal or _gpu_denial(wanted, own, limits.gpus_per_person, "person")
+    return refusal or _gpu_denial(wanted, team, limits.gpus_per_team, "team")
+
+
+def _environment_denial(
+    wanted: EnvironmentRecord,
+    own: list[EnvironmentRecord],
+    team: list[EnvironmentRecord],
+    config: Config,
+    limits: EnvironmentLimits,
+) -> str:
+    own, team = ([each for each in some if not each.service] for some in (own, team))
     if wanted.gpus > limits.gpus:
         what = f"The limit is {counted(limits.gpus, 'GPU')} per environment; got gpus={wanted.gpus}."
         return f"{what} {_ask(config)}, or request fewer."
@@ -63,12 +93,13 @@ def size_denial(
         return f"{_most(limits.per_person, 'environment', 'person')} *Fix:* Delete one of yours ({names})."
     if limits.per_team is not None and len(team) >= limits.per_team:
         return f"{_most(limits.per_team, 'environment', 'team')} *Fix:* Delete one (`/env list team`)."
-    if refusal := _gpu_denial(wanted.gpus, own, limits.gpus_per_person, "person"):
-        return refusal
-    return _gpu_denial(wanted.gpus, team, limits.gpus_per_team, "team")
+    return ""
 
 
-def _gpu_denial(gpus: int, others: list[EnvironmentRecord], most: int | None, whose: str) -> str:
+def _gpu_denial(
+    wanted: EnvironmentRecord, others: list[EnvironmentRecord], most: int | None, whose: str
+) -> str:
+    gpus = wanted.gpus
     running = [each for each in others if each.gpus and each.wanted is Wanted.RUNNING]
     used = sum(each.gpus for each in running)
     if most is None or not gpus or used + gpus <= most:
@@ -76,7 +107,7 @@ def _gpu_denial(gpus: int, others: list[EnvironmentRecord], most: int | None, wh
     names = listed([f"`{each.name}` ({each.gpus})" for each in running])
     also = f"; in use: {names}" if running else ""
     fix = "Stop one, or request fewer GPUs" if running else "Request fewer GPUs"
-    return f"{_most(most, 'GPU', whose)} This environment requests {gpus}{also}. *Fix:* {fix}."
+    return f"{_most(most, 'GPU', whose)} This {wanted.noun} requests {gpus}{also}. *Fix:* {fix}."
 
 
 def _most(number: int, thing: str, whose: str) -> str:

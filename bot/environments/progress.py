@@ -21,6 +21,24 @@ class Stage(StrEnum):
     READY = "ready"
 
 
+def deciding(pods: Sequence[Manifest], replicas: int) -> Manifest | None:
+    """Return the pod that shows the state: one that isn't ready, if any; None if a pod is missing.
+
+    If all pods are terminating, it is one of them.
+    """
+    live = [pod for pod in pods if "deletionTimestamp" not in pod["metadata"]]
+    if not live:
+        return pods[0] if pods else None
+    if len(live) < replicas:
+        return None
+    return next((pod for pod in live if stage_of(pod, ()) is not Stage.READY), live[0])
+
+
+def ready_pods(pods: Sequence[Manifest]) -> int:
+    live = [pod for pod in pods if "deletionTimestamp" not in pod["metadata"]]
+    return sum(stage_of(pod, ()) is Stage.READY for pod in live)
+
+
 def stage_of(pod: Manifest | None, events: Sequence[Manifest]) -> Stage:
     if pod is None or not _since(pod, "PodScheduled"):
         return Stage.VOLUME if pod and "persistentvolumeclaim" in _unscheduled(pod).lower() else Stage.NODE

@@ -1,7 +1,8 @@
 """Reconcile one environment: make the cluster as its record wants, and redraw its message.
 
 Every step is idempotent, because a worker can die at any call: objects have deterministic names, everything
-but the home is owned by the StatefulSet, and a record that has changed meanwhile isn't overwritten.
+but the home is owned by the StatefulSet or the Deployment, and a record that has changed meanwhile isn't
+overwritten.
 """
 
 import logging
@@ -12,9 +13,11 @@ from bot.clients import Clients
 from bot.core.errors import UserError
 from bot.environments import cluster, diagnosis
 from bot.environments.message import Observed, message
-from bot.environments.progress import Stage, durations, stage_of
+from bot.environments.progress import Stage, deciding, durations, ready_pods, stage_of
 from bot.environments.record import Environment, EnvironmentRecord, Wanted
+from bot.environments.spec import address_of, service_url_of
 from bot.slack.client import MessageRejectedError, NotInChannelError
+from k8s.client import Manifests
 from k8s.errors import ApiError
 from k8s.objects import Manifest, ref_of
 
@@ -22,7 +25,7 @@ log = logging.getLogger(__name__)
 
 POLL = timedelta(seconds=10)  # while it starts or stops: events aren't watched
 NOT_IN_CHANNEL = (
-    "Environment `{}` didn't start: Sweepbot can't post in that channel. *Fix:* Run `/invite @sweepbot` "
+    "{} `{}` didn't start: Sweepbot can't post in that channel. *Fix:* Run `/invite @sweepbot` "
     "there (the app's name can differ), then start it again."
 )
 
@@ -63,15 +66,15 @@ class EnvironmentReconciler:
         if record.ts:
             await self._show(record, Observed())
         else:
-            await self._tell(record.owner, NOT_IN_CHANNEL.format(record.name))
+            await self._tell(record.owner, NOT_IN_CHANNEL.format(record.noun.capitalize(), record.name))
         await self.clients.cluster.delete(ref_of(environment.manifest), uid=environment.uid)
 
     async def _scale(self, environment: Environment) -> Environment:
         record = environment.record
         if record.wanted is Wanted.STOPPED or environment.replicas:
             return environment
-        before = await cluster.pod_of(record.name, self.clients)
-        if before and "deletionTimestamp" not in before["metadata"]:
+        before = await cluster.pods_of(record.name, self.clients)
+        if any("deletionTimestamp" not in pod["metadata"] for pod in before):
             return environment  # its controller would keep the pod of the start before
         try:
             return await cluster.start_pod(environment, self.clients)
@@ -84,19 +87,29 @@ class EnvironmentReconciler:
             return await self._save(environment, record.stop(self.clients.now(), reason=reason))
 
     async def _report(self, environment: Environment) -> timedelta | None:
-        pod = await cluster.pod_of(environment.record.name, self.clients)
-        seen = await self._observe(environment, pod)
+        pods = await cluster.pods_of(environment.record.name, self.clients)
+        seen = await self._observe(environment, pods)
         environment = await self._note(environment, seen.observed, seen.took)
         record = environment.record
         if (shown := message(record, seen.observed)).fingerprint != record.shown:
             await self._show(record, seen.observed)
             environment = await self._save(environment, replace(record, shown=shown.fingerprint))
-        settled = seen.observed.stage is Stage.READY if record.wanted is Wanted.RUNNING else pod is None
+        settled = seen.observed.stage is Stage.READY if record.wanted is Wanted.RUNNING else not pods
         return None if settled else POLL
 
-    async def _observe(self, environment: Environment, pod: Manifest | None) -> "_Seen":
+    async def _observe(self, environment: Environment, pods: Manifests) -> "_Seen":
         if environment.record.wanted is not Wanted.RUNNING:
-            return _Seen(Observed(has_pod=pod is not None), {})
+            return _Seen(Observed(has_pod=bool(pods)), {})
+        seen = await self._observe_pod(environment, deciding(pods, environment.record.replicas))
+        if environment.record.service is None:
+            return seen
+        config = cluster.configured(self.clients.config)
+        address = address_of(environment.record, config)
+        url, ready = service_url_of(environment.record.name, config), ready_pods(pods)
+        observed = replace(seen.observed, node="", ready=ready, address=address, url=url)
+        return replace(seen, observed=observed)
+
+    async def _observe_pod(self, environment: Environment, pod: Manifest | None) -> "_Seen":
         leaving = pod is not None and "deletionTimestamp" in pod["metadata"]  # its successor comes afterwards
         ready = stage_of(pod, ()) is Stage.READY and not leaving
         if pod and ready and environment.record.ready_at:

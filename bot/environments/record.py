@@ -1,4 +1,7 @@
-"""An environment's record, an annotation of its StatefulSet. Frozen: a change returns the next record."""
+"""An environment's record, an annotation of its StatefulSet. Frozen: a change returns the next record.
+
+A service is an environment without a home and a login. Its record is an annotation of its Deployment.
+"""
 
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
@@ -6,6 +9,7 @@ from enum import StrEnum
 from typing import Any, Self
 
 from bot.core.stored_format import NewerFormatError, parse, strict_adapter
+from bot.environments.service import Service
 from k8s.environments import RECORD
 from k8s.objects import OWNER_LABEL, TEAM_LABEL, Manifest, parse_time
 
@@ -26,12 +30,13 @@ class EnvironmentRecord:
     team: str = ""
     channel: str  # of its message
     request_id: str  # Slack's id of the command that created it
-    image: str  # a name in the configuration, like `size`
-    size: str
-    gpus: int
+    image: str  # a name in the configuration, like `size`; of a service, its image
+    size: str = ""
+    gpus: int  # of all replicas
     profile: str = ""  # of the configuration, for its machines; "": any
-    home: str
-    home_size: str  # of a new home
+    home: str = ""
+    home_size: str = ""  # of a new home
+    service: Service | None = None  # None: it is a research environment
     wanted: Wanted = Wanted.RUNNING
     since: datetime  # of `wanted`
     by: str = ""  # who stopped or deleted it; "" is Sweepbot
@@ -48,6 +53,15 @@ class EnvironmentRecord:
     ts: str = ""  # of its message
     shown: str = ""  # fingerprint of its message
 
+    @property
+    def replicas(self) -> int:
+        return self.service.replicas if self.service else 1
+
+    @property
+    def noun(self) -> str:
+        """What it is called in texts."""
+        return "service" if self.service else "environment"
+
     def start(self, now: datetime, **changes: Any) -> Self:
         fresh: dict[str, Any] = {"ready_at": None, "took": {}, "node": ""}
         fresh |= {"wanted": Wanted.RUNNING, "since": now, "by": "", "reason": "", "keep_until": None}
@@ -63,7 +77,7 @@ class EnvironmentRecord:
 
 @dataclass(frozen=True, kw_only=True)
 class Environment:
-    """A record with the state of its StatefulSet."""
+    """A record with the state of its StatefulSet, or of a service's Deployment."""
 
     record: EnvironmentRecord
     uid: str
@@ -117,10 +131,16 @@ def _environment(found: Manifest, record: EnvironmentRecord) -> Environment:
 
 def _outline(found: Manifest) -> EnvironmentRecord:
     """Return what limits, lists, and checks of homes need."""
-    meta, pod = found["metadata"], found["spec"]["template"]["spec"]
-    labels, container = meta.get("labels") or {}, pod["containers"][0]
+    meta, spec = found["metadata"], found["spec"]
+    pod, labels = spec["template"]["spec"], meta.get("labels") or {}
+    container = pod["containers"][0]
     limits = container["resources"].get("limits") or {}
+    gpus = sum(int(number) for name, number in limits.items() if name != "memory")
     claims = [each["persistentVolumeClaim"] for each in pod["volumes"] if "persistentVolumeClaim" in each]
+    service = None
+    if found["kind"] == "Deployment":
+        port, replicas = container["ports"][0]["containerPort"], spec.get("replicas", 0)
+        service = Service(image=container["image"], port=port, replicas=replicas, gpus=gpus)
     return EnvironmentRecord(
         name=meta["name"].removeprefix("env-"),
         owner=labels.get(OWNER_LABEL, ""),
@@ -128,10 +148,9 @@ def _outline(found: Manifest) -> EnvironmentRecord:
         channel="",
         request_id="",
         image=container["image"],
-        size="",
-        gpus=sum(int(number) for name, number in limits.items() if name != "memory"),
-        home=claims[0]["claimName"].removeprefix("home-") if claims else "",
-        home_size="",
-        wanted=Wanted.RUNNING if found["spec"].get("replicas") else Wanted.STOPPED,
+        gpus=gpus * service.replicas if service else gpus,
+        home=claims[0]["claimName"].removeprefix("home-") if claims and not service else "",
+        service=service,
+        wanted=Wanted.RUNNING if spec.get("replicas") else Wanted.STOPPED,
         since=parse_time(meta["creationTimestamp"]) or datetime.now(UTC),
     )

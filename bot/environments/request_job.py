@@ -20,16 +20,16 @@ from bot.core.stored_format import NewerFormatError
 from bot.core.wording import did_you_mean, listed
 from bot.environments import access, cluster
 from bot.environments.idle import unwarned
+from bot.environments.listings import answer_list
 from bot.environments.machine import checked_gpus, still_configured
-from bot.environments.message import listing
 from bot.environments.permissions import denial, size_denial, start_denial
 from bot.environments.record import Environment, EnvironmentRecord, Wanted
 from bot.environments.requests import EnvironmentRequest, RequestStore, Verb, load, write_audit
+from bot.environments.service_requests import start_service
 from bot.slack.client import MessageRejectedError, NotInChannelError
 from bot.slack.mrkdwn import code, mention, plain
 from k8s.environments import home_ref
 from k8s.errors import ApiError, UnreachableError
-from k8s.objects import HOME_LABEL, Manifest
 
 log = logging.getLogger(__name__)
 
@@ -94,10 +94,12 @@ class RequestJob:
             case Verb.START:
                 return await self._start(request, everything)
             case Verb.LIST:
-                return await self._list(request, everything)
+                return await answer_list(request, everything, self.clients)
             case Verb.DELETE_HOME:
                 return await self._delete_home(request, everything)
         environment = _readable(self._chosen(request, everything))
+        if environment.record.service and request.verb in {Verb.OPEN, Verb.KEEP}:
+            raise UserError(f"{code(environment.record.name)} is a service: its message has its address.")
         if refusal := denial(request.user, request.verb, environment.record, self.clients.config):
             write_audit(request, environment.record.name, refusal)
             return refusal
@@ -110,12 +112,14 @@ class RequestJob:
     def _chosen(self, request: EnvironmentRequest, everything: list[Environment]) -> Environment:
         """Return the named environment, or the user's only one. Raises UserError."""
         if request.name:
-            names = [each.record.name for each in everything]
-            found = next((each for each in everything if each.record.name == request.name), None)
+            there = [each for each in everything if each.record.service or not request.services]
+            found = next((each for each in there if each.record.name == request.name), None)
             if found is None:
-                raise UserError(f"No environment {code(request.name)}.{did_you_mean(request.name, names)}")
+                what = "service" if request.services else "environment"
+                hint = did_you_mean(request.name, [each.record.name for each in there])
+                raise UserError(f"No {what} {code(request.name)}.{hint}")
             return found
-        own = [each for each in everything if each.record.owner == request.user]
+        own = [each for each in everything if each.record.owner == request.user and not each.record.service]
         if len(own) == 1:
             return own[0]
         if not own:
@@ -138,6 +142,9 @@ class RequestJob:
         return ""
 
     async def _start(self, request: EnvironmentRequest, everything: list[Environment]) -> str:
+        if request.service:
+            await start_service(request, request.service, everything, self.clients)
+            return ""
         _allow(request, request.name, start_denial(request.user, request.channel, self.clients.config))
         existing = next((each for each in everything if each.record.name == request.name), None)
         if existing is None and not request.name:
@@ -170,6 +177,11 @@ class RequestJob:
         if record.wanted is Wanted.RUNNING:
             return (
                 f"{code(record.name)} is already running or starting. To change its options, stop it first."
+            )
+        if record.service and request.has_options:
+            raise UserError(
+                f"{code(record.name)} is a service, and its options can't be changed. Delete it and start a "
+                "new one, or use another name."
             )
         profiles = self.clients.config.profiles
         profile = request.profile or still_configured(record.profile, profiles)
@@ -227,31 +239,6 @@ class RequestJob:
         others = [each.record for each in everything if each.record.name != record.name]
         _allow(request, record.name, size_denial(record.owner, record, others, self.clients.config))
 
-    async def _list(self, request: EnvironmentRequest, everything: list[Environment]) -> str:
-        config, user = self.clients.config, request.user
-        team = team_of(config.teams, "", user)
-        if request.which == "":
-            mine = [each for each in everything if each.record.owner == user]
-            return listing(
-                [_with_state(each) for each in mine],
-                await self._unused_homes(user, everything),
-                "Your environments",
-            )
-        ours = [each for each in everything if not team or each.record.team == team]
-        title = f"Environments of team {team}" if team else "All environments"
-        if request.which == "idle":
-            ours = [each for each in ours if each.record.warned_at]
-            title = f"Idle environments of team {team}" if team else "All idle environments"
-            if not ours:
-                return f"{title}: none."
-        return listing([_with_state(each) for each in ours], [], title)
-
-    async def _unused_homes(self, user: str, everything: list[Environment]) -> list[tuple[str, str]]:
-        used = {each.record.home for each in everything}
-        found = [each for each in await cluster.homes(self.clients) if cluster.owner_of(each) == user]
-        homes = [(each["metadata"]["labels"][HOME_LABEL], _size(each)) for each in found]
-        return [(name, size) for name, size in homes if name not in used]
-
     async def _delete_home(self, request: EnvironmentRequest, everything: list[Environment]) -> str:
         """Delete a home and its files: the user has typed its name."""
         users = [each.record.name for each in everything if each.record.home == request.name]
@@ -283,12 +270,3 @@ def _allow(request: EnvironmentRequest, name: str, refusal: str) -> None:
     if refusal:
         write_audit(request, name, refusal)
         raise UserError(refusal)
-
-
-def _with_state(environment: Environment) -> tuple[EnvironmentRecord, bool]:
-    ready = environment.manifest.get("status", {}).get("readyReplicas", 0)
-    return environment.record, bool(ready)
-
-
-def _size(claim: Manifest) -> str:
-    return str(claim["spec"]["resources"]["requests"].get("storage", ""))

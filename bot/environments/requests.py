@@ -12,6 +12,7 @@ from redis.asyncio import Redis
 
 from bot.core.stored_format import parse, strict_adapter
 from bot.core.work_item import ItemKind, WorkItem
+from bot.environments.service import Service
 from bot.runtime.audit import audit
 from bot.storage.work_queue import Queue, text
 
@@ -48,6 +49,13 @@ class EnvironmentRequest:
     hours: int = 0  # keep
     which: str = ""  # list: "", "team", or "idle"
     view: str = ""  # open: id of the modal
+    services: bool = False  # it is about services: the ones to list, and the one to delete
+    service: Service | None = None  # start
+
+    @property
+    def has_options(self) -> bool:
+        """Return whether a start sets anything but the name."""
+        return bool(self.image or self.size or self.gpus is not None or self.profile or self.home)
 
 
 _REQUEST = strict_adapter(EnvironmentRequest)

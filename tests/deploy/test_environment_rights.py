@@ -4,21 +4,27 @@ import asyncio
 from contextlib import suppress
 from dataclasses import replace
 
+from bot.config.services import ServiceConfig
 from bot.environments import informer
 from bot.environments.informer import EnvironmentInformer
 from bot.environments.requests import Verb
+from bot.environments.service import Service
 from k8s.client import KubernetesClient
-from k8s.rbac import FOR_ENVIRONMENTS
+from k8s.rbac import FOR_ENVIRONMENTS, FOR_SERVICES
 from local.kubernetes.api import serve
 from local.kubernetes.kinds import Refused
+from local.kubernetes.store import place
 from tests.bot.environments.world import NAMESPACE, World
 from tests.deploy.test_rights import WORKER, deployed, granted, used
+
+SERVICES = ServiceConfig(images=("ghcr.io/lab/",))
+LLM = Service(image="ghcr.io/lab/llm:3", port=8000)
 
 
 async def test_environments_use_exactly_their_role(redis, tmp_path, monkeypatch, wait_until):
     monkeypatch.setattr(informer, "NAMESPACE_INTERVAL", 0.01)
     monkeypatch.setenv("KUBECONFIG", str(tmp_path / "kubeconfig"))
-    async with World(redis).started() as world:
+    async with World(redis, services=SERVICES).started() as world:
         rights = deployed("environments/rights.yaml")
         for obj in (*deployed("base/namespaces.yaml"), *deployed("base/rights.yaml"), *rights):
             with suppress(Refused):  # the world has some of the namespaces
@@ -36,7 +42,9 @@ async def test_environments_use_exactly_their_role(redis, tmp_path, monkeypatch,
             await server.close()
         here = [each for each in server.granted if each.namespace == NAMESPACE]
     assert used(here, NAMESPACE) == granted(rights[0]["rules"])
-    assert used(here, NAMESPACE) == {key: set(verbs) for key, verbs in FOR_ENVIRONMENTS.items()}
+    assert used(here, NAMESPACE) == {
+        key: set(verbs) for key, verbs in (FOR_ENVIRONMENTS | FOR_SERVICES).items()
+    }
 
 
 async def whole_life(world):
@@ -49,6 +57,11 @@ async def whole_life(world):
     await world.ask(Verb.DELETE)
     await world.end_pod()
     await world.ask(Verb.DELETE_HOME)
+    await world.ask(Verb.START, name="llm", request_id="llm", service=LLM)
+    await world.ask(Verb.DELETE, name="llm", request_id="no llm")
+    for pod in world.kubernetes.list("Pod", NAMESPACE):
+        world.kubernetes.delete(*place(pod), grace=0)
+    await world.rounds(2)
     assert world.objects() == []
 
 

@@ -92,6 +92,7 @@ def test_reference_has_every_key_and_its_anchors():
     assert [heading.lower().replace(" ", "-") for heading in headings] == [
         "space-file",
         "configuration-file",
+        "service",
         "environment",
     ]
     names = {

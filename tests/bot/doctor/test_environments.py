@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 
+from bot.config.services import ServiceConfig
 from bot.doctor.findings import Level
 from bot.doctor.probe_environments import environments
 from tests.bot.environments.world import ENVIRONMENTS
@@ -19,6 +20,8 @@ class Cluster:
         self.labels, self.allowed = labels, allowed
 
     async def get(self, ref):
+        if ref.kind == "PersistentVolumeClaim":
+            return {} if ref.name == "absent" else {"metadata": {"name": ref.name}}
         return (self.labels is not None and {"metadata": {"name": ref.name, "labels": self.labels}}) or None
 
     async def list(self, kind, namespace):
@@ -50,6 +53,11 @@ async def test_doctor_passes_a_good_configuration():
         (Cluster(labels={}), {}, "doesn't enforce Pod Security restricted"),
         (Cluster(allowed=False), {}, "missing list events"),
         (Cluster(), {"namespace": "sweeps"}, "also has trials or builds"),
+        (
+            Cluster(),
+            {"services": ServiceConfig(images=("a/",), volumes=("absent",))},
+            "PersistentVolumeClaim absent does not exist in environments",
+        ),
         (Cluster(), {"storage_class": "nfs"}, "StorageClass nfs does not exist (there are: cephfs)"),
         (Cluster(), {"ingress_class": "traefik"}, "IngressClass traefik does not exist (there are: nginx)"),
     ],
@@ -58,3 +66,11 @@ async def test_doctor_names_each_fault_and_its_fix(cluster, changes, what):
     faults = [each for each in await found(cluster, **changes) if each.level is not Level.OK]
     assert what in faults[0].found
     assert faults[0].fix
+
+
+async def test_doctor_asks_for_deployments_only_where_services_are_configured():
+    asked = Cluster(allowed=False)
+    services = ServiceConfig(images=("a/",), volumes=("models",))
+    for configured, missing in ((None, False), (services, True)):
+        found_ = await found(asked, services=configured)
+        assert any("deployments" in each.found for each in found_) is missing

@@ -18,6 +18,7 @@ from bot.slack.client import NotInChannelError
 from bot.storage.work_queue import Queue
 from k8s.errors import ApiError
 from local.kubernetes import store as kubernetes
+from local.kubernetes.deployments import Deployments
 from local.kubernetes.jobs import Controllers
 from local.kubernetes.kinds import timestamp
 from tests.bot.factories import CONFIG, NOW, OWNER, SETTINGS
@@ -34,6 +35,7 @@ ENVIRONMENTS = EnvironmentConfig(
     ),
     url="https://{name}.env.example/",
 )
+WORKLOADS = ("StatefulSet", "Deployment")
 CLASS = {
     "apiVersion": "storage.k8s.io/v1",
     "kind": "StorageClass",
@@ -93,6 +95,7 @@ class World:
         self.redis, self.clock, self.now = redis, Clock(crash_at), NOW
         self.kubernetes = kubernetes.Store()
         self.controllers = Controllers(self.kubernetes)
+        self.deployments = Deployments(self.kubernetes)
         self.slack, self.queue = FakeSlack(), Queue(redis, prefix="env:queue")
         config = replace(CONFIG, environments=replace(ENVIRONMENTS, **changes))
         unused: Any = None
@@ -114,9 +117,11 @@ class World:
             self.kubernetes.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
         self.kubernetes.create(CLASS)
         self.controllers.start()
+        self.deployments.start()
         try:
             yield self
         finally:
+            await self.deployments.close()
             await self.controllers.close()
 
     async def ask(self, verb: Verb, user: str = OWNER, **options: Any) -> None:
@@ -132,12 +137,15 @@ class World:
     async def round(self) -> None:
         with contextlib.suppress(WorkerCrash, RetryAfterError, ApiError, NewerFormatError):
             await RequestJob(self.clients, self.requests).run("now")
-        for each in self.kubernetes.list("StatefulSet", NAMESPACE):
+        for each in self.workloads():
             with contextlib.suppress(WorkerCrash, RetryAfterError):
                 name = each["metadata"]["name"].removeprefix("env-")
                 await EnvironmentReconciler(self.clients).run(name)
         await self.settle()
         self.now += timedelta(seconds=2)
+
+    def workloads(self) -> list[Any]:
+        return [each for kind in WORKLOADS for each in self.kubernetes.list(kind, NAMESPACE)]
 
     async def settle(self) -> None:
         quiet = 0
@@ -150,13 +158,16 @@ class World:
         return self.kubernetes.get("Pod", NAMESPACE, f"env-{name}-0")
 
     def record(self, name: str = "lab") -> Any:
-        found = self.kubernetes.get("StatefulSet", NAMESPACE, f"env-{name}")
-        environment = read(found) if found else None
+        found = [each for each in self.workloads() if each["metadata"]["name"] == f"env-{name}"]
+        environment = read(found[0]) if found else None
         return environment and environment.record
 
     async def report(self, name: str = "lab", *conditions: str, waiting: Any = None, **running: Any) -> None:
         """Set the pod's status: these conditions are True; the container waits, or runs."""
-        pod, now = self.pod(name), timestamp(self.now)
+        await self.report_pod(self.pod(name), *conditions, waiting=waiting, **running)
+
+    async def report_pod(self, pod: Any, *conditions: str, waiting: Any = None, **running: Any) -> None:
+        now = timestamp(self.now)
         since = {each["type"]: each["lastTransitionTime"] for each in pod["status"].get("conditions") or ()}
         said = [
             {"type": each, "status": "True", "lastTransitionTime": since.get(each, now)}
@@ -170,7 +181,7 @@ class World:
         status = {"phase": "Pending" if waiting else "Running", "conditions": said}
         status |= {"containerStatuses": [container]}
         if "PodScheduled" in conditions and not pod["spec"].get("nodeName"):
-            self.kubernetes.patch("Pod", NAMESPACE, f"env-{name}-0", {"spec": {"nodeName": "gpu-1"}})
+            self.kubernetes.patch(*kubernetes.place(pod), {"spec": {"nodeName": "gpu-1"}})
         self.kubernetes.patch(*kubernetes.place(pod), {"status": status}, subresource="status")
         await self.rounds(2)
 
@@ -184,5 +195,5 @@ class World:
         await self.rounds(2)
 
     def objects(self) -> list[tuple[str, str]]:
-        kinds = ("StatefulSet", "Pod", "Service", "Ingress", "Secret", "PersistentVolumeClaim")
+        kinds = (*WORKLOADS, "ReplicaSet", "Pod", "Service", "Ingress", "Secret", "PersistentVolumeClaim")
         return [(kind, each["metadata"]["name"]) for kind in kinds for each in self.kubernetes.list(kind)]

@@ -1,0 +1,112 @@
+"""The modal to start a service. Pure."""
+
+import json
+import re
+
+from bot.config.environments import EnvironmentConfig
+from bot.core.errors import UserError
+from bot.environments.form import input_block, text_box, value_of, where_shown
+from bot.environments.requests import EnvironmentRequest
+from bot.environments.service import DEFAULT_CPU, DEFAULT_MEMORY, MAX_SNIPPET
+from bot.environments.service_line import with_snippet
+from bot.slack.blocks import Block, View, context, modal, plain_text, section
+from bot.slack.mrkdwn import plain
+
+SERVICE_FORM = "start_service_form"  # callback id
+TITLE = "Start service"
+LABELS = {
+    "name": "Name",
+    "image": "Image",
+    "port": "Port",
+    "replicas": "Replicas",
+    "gpus": "GPUs per replica",
+    "cpu": "CPU per replica",
+    "memory": "Memory per replica",
+    "command": "Command",
+}
+HINTS = {
+    "name": "Lowercase letters, digits, dashes",
+    "port": "On which the container listens, such as 8000",
+    "replicas": "Default: 1",
+    "gpus": "Default: 0",
+    "cpu": f"Default: {DEFAULT_CPU}",
+    "memory": f"Default: {DEFAULT_MEMORY}",
+    "command": "Default: the image's",
+}
+MORE = "more"  # the field with YAML
+EXAMPLE = "volumes: {models: /models}\nenv: {LOG_LEVEL: info}"
+MAX_HINT = 150  # characters of a placeholder, by Slack's rule
+MAX_ERROR = 1_000  # characters below a field; more would not be read
+WHOLE = re.compile("0|[1-9][0-9]{0,8}", re.ASCII)
+PLACE = re.compile(r"form:(?:([0-9]+):)? ")
+NEXT = re.compile(r"\n(?=form:)")
+MISSING = re.compile("missing key: ([a-z]+)")
+
+
+def service_form(channel: str, config: EnvironmentConfig, error: str = "") -> View:
+    allowed = config.services.images if config.services else ()
+    hints = HINTS | {"image": f"Allowed: {', '.join(allowed)}"[:MAX_HINT]}
+    fields = [_optional(each, label, text_box(hints[each], MAX_SNIPPET)) for each, label in LABELS.items()]
+    snippet = text_box(EXAMPLE, MAX_SNIPPET, multiline=True)
+    note = "YAML can also replace the fields above. Don't put credentials there: others can read it."
+    blocks = [
+        *([section(f":warning: {plain(error)}")] if error else []),
+        *fields,
+        _optional(MORE, "YAML, such as volumes and variables", snippet),
+        context(f"{note} {where_shown('service', channel)}"),
+    ]
+    return modal(
+        TITLE,
+        blocks,
+        close="Cancel",
+        callback_id=SERVICE_FORM,
+        submit=plain_text("Start"),
+        private_metadata=channel,
+    )
+
+
+def read_service_form(
+    view: View, request: EnvironmentRequest, config: EnvironmentConfig
+) -> EnvironmentRequest:
+    """Return the request to start the service. Raises UserError."""
+    values = _values(view)
+    lines = [f"{key}: {_yaml(values[key])}" for key in _filled(values)]
+    return with_snippet("\n".join([*lines, values[MORE]]).strip() or "{}", request, config, "form")
+
+
+def service_errors(view: View, error: UserError) -> dict[str, str]:
+    """Return each mistake below its field."""
+    filled, found = _filled(_values(view)), dict[str, str]()
+    for mistake in NEXT.split(str(error)):
+        field, text = _field(mistake, filled), PLACE.sub("", mistake, count=1)
+        found[field] = f"{found[field]} {text}" if field in found else text
+    return {field: text[:MAX_ERROR] for field, text in found.items()}
+
+
+def _field(mistake: str, filled: list[str]) -> str:
+    place, missing = PLACE.match(mistake), MISSING.search(mistake)
+    if missing and missing[1] in LABELS:
+        return missing[1]
+    if place is None or not place[1]:
+        return "image" if mistake.startswith("image ") else MORE
+    number = int(place[1])
+    return filled[number - 1] if number <= len(filled) else MORE
+
+
+def _values(view: View) -> dict[str, str]:
+    values = view["state"]["values"]
+    return {key: value_of(values[key]["value"]) for key in (*LABELS, MORE)}
+
+
+def _filled(values: dict[str, str]) -> list[str]:
+    """Return the fields with a value, in the order of their lines."""
+    return [key for key in LABELS if values[key]]
+
+
+def _yaml(value: str) -> str:
+    """Return a field as one line of YAML, which it can't leave."""
+    return value if WHOLE.fullmatch(value) else json.dumps(value, ensure_ascii=False)
+
+
+def _optional(block: str, label: str, element: Block) -> Block:
+    return input_block(block, label, element, optional=True)

@@ -1,0 +1,42 @@
+"""Decide whether a service is within the limits of services. Pure."""
+
+from collections.abc import Iterable
+
+from bot.config.services import ServiceLimits
+from bot.core.wording import counted, listed
+from bot.environments.record import EnvironmentRecord
+from bot.environments.service import Service
+from k8s.quantities import amount
+
+
+def limit_denial(service: Service, own: Iterable[EnvironmentRecord], limits: ServiceLimits) -> str:
+    """Return why the service exceeds a limit, as a sentence with its fix; "" if it is allowed.
+
+    Args:
+        own: the owner's other environments and services.
+    """
+    names = [f"`{each.name}`" for each in own if each.service]
+    if len(names) >= limits.per_person:
+        fix = f"*Fix:* Delete one of yours ({listed(names)})." if names else "Ask an admin to raise it."
+        return f"The limit is {counted(limits.per_person, 'service')} per person. {fix}"
+    return _replica_denial(service, limits) or _size_denial(service, limits)
+
+
+def _replica_denial(service: Service, limits: ServiceLimits) -> str:
+    if service.replicas <= limits.replicas:
+        return ""
+    most = counted(limits.replicas, "replica")
+    return f"The limit is {most} per service; got {service.replicas:,}. *Fix:* Request fewer."
+
+
+def _size_denial(service: Service, limits: ServiceLimits) -> str:
+    requested = {
+        counted(limits.gpus, "GPU"): (str(service.gpus), str(limits.gpus)),
+        f"{limits.cpu} CPU": (service.cpu, limits.cpu),
+        f"{limits.memory} of memory": (service.memory, limits.memory),
+    }
+    for limit, (each, most) in requested.items():
+        if amount(each) * service.replicas > amount(most):
+            total = f"{counted(service.replicas, 'replica')} with {each} each"
+            return f"The limit is {limit} per service, in all replicas; got {total}. *Fix:* Request less."
+    return ""
