@@ -175,9 +175,8 @@ class RequestJob:
         if record.wanted is Wanted.DELETED:
             return f"{code(record.name)} is being deleted. Try again in a few seconds."
         if record.wanted is Wanted.RUNNING:
-            return (
-                f"{code(record.name)} is already running or starting. To change its options, stop it first."
-            )
+            change = "" if record.service else " To change its options, stop it first."
+            return f"{code(record.name)} is already running or starting.{change}"
         if record.service and request.has_options:
             raise UserError(
                 f"{code(record.name)} is a service, and its options can't be changed. Delete it and start a "

@@ -46,8 +46,11 @@ MISSING = re.compile("missing key: ([a-z]+)")
 def service_form(channel: str, config: EnvironmentConfig, error: str = "") -> View:
     allowed = config.services.images if config.services else ()
     hints = HINTS | {"image": f"Allowed: {', '.join(allowed)}"[:MAX_HINT]}
-    fields = [_optional(each, label, text_box(hints[each], MAX_SNIPPET)) for each, label in LABELS.items()]
-    snippet = text_box(EXAMPLE, MAX_SNIPPET, multiline=True)
+    fields = [
+        _optional(each, label, text_box(hints[each], MAX_SNIPPET, action_id=each))
+        for each, label in LABELS.items()
+    ]
+    snippet = text_box(EXAMPLE, MAX_SNIPPET, action_id=MORE, multiline=True)
     note = "YAML can also replace the fields above. Don't put credentials there: others can read it."
     blocks = [
         *([section(f":warning: {plain(error)}")] if error else []),
@@ -95,7 +98,7 @@ def _field(mistake: str, filled: list[str]) -> str:
 
 def _values(view: View) -> dict[str, str]:
     values = view["state"]["values"]
-    return {key: value_of(values[key]["value"]) for key in (*LABELS, MORE)}
+    return {key: value_of(values[key][key]) for key in (*LABELS, MORE)}
 
 
 def _filled(values: dict[str, str]) -> list[str]:

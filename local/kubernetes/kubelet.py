@@ -4,6 +4,7 @@ import asyncio
 import logging
 import os
 import shutil
+import socket
 from collections.abc import Mapping
 from contextlib import suppress
 from datetime import datetime
@@ -179,8 +180,7 @@ class _Pod:
 
     async def _become_ready(self, probe: Object) -> None:
         """Report the pod ready once its server answers; it stays so while it runs."""
-        url = f"http://{ADDRESS}:{probe['httpGet']['port']}{probe['httpGet']['path']}"
-        while not (self.mains[0].started and await asyncio.to_thread(_answers, url)):  # noqa: ASYNC110 - polls
+        while not (self.mains[0].started and await asyncio.to_thread(_answers, self.pod, probe)):  # noqa: ASYNC110 - polls
             await asyncio.sleep(probe.get("periodSeconds", 10))
         self.ready_at = timestamp()
         self._report()
@@ -244,8 +244,18 @@ def _probe(pod: Object) -> Object:
     return probe
 
 
-def _answers(url: str) -> bool:
-    with suppress(OSError), urlopen(url, timeout=5):  # noqa: S310 - of this machine
+def _answers(pod: Object, probe: Object) -> bool:
+    """Return whether the server of an httpGet or tcpSocket probe answers; its port can be a name."""
+    given = probe.get("httpGet") or probe["tcpSocket"]
+    names = {
+        each.get("name"): each["containerPort"] for each in pod["spec"]["containers"][0].get("ports", [])
+    }
+    port = names.get(given["port"], given["port"])
+    with suppress(OSError):
+        if "tcpSocket" in probe:
+            socket.create_connection((ADDRESS, port), timeout=5).close()
+        else:
+            urlopen(f"http://{ADDRESS}:{port}{given['path']}", timeout=5).close()
         return True
     return False
 

@@ -12,6 +12,7 @@ from bot.config.policy import Limits, parse_config
 from bot.config.settings import Settings
 from bot.config.yaml_reader import Node, read
 from bot.core.request import SweepRequest
+from bot.environments.service import SNIPPET_KEYS
 from bot.spaces import space_keys
 from bot.spaces.space import parse_space
 from docs import reference
@@ -98,6 +99,7 @@ def test_reference_has_every_key_and_its_anchors():
     names = {
         *dict(flat(space_keys.KEYS)),
         *dict(flat(policy_keys.KEYS)),
+        *SNIPPET_KEYS,
         *map(str.upper, Settings.model_fields),
     }
     assert set(re.findall(r"^\| `([^`]+)` \|", text, re.MULTILINE)) == names

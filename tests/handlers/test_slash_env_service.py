@@ -9,6 +9,7 @@ from bot.config.services import ServiceConfig
 from bot.environments.requests import Verb
 from bot.environments.service import Service
 from handlers.slash_env_service import _submitted
+from local.slack.validation import view_complaints
 from tests.bot.environments.world import ENVIRONMENTS
 from tests.bot.factories import CONFIG, OWNER
 from tests.handlers.test_slash_env import Place
@@ -27,7 +28,7 @@ def here(redis):
 
 
 def submitted(**values):
-    state = {key: {"value": {"value": values.get(key)}} for key in FIELDS}
+    state = {key: {key: {"value": values.get(key)}} for key in FIELDS}
     view = {"id": "V9", "private_metadata": "C1", "state": {"values": state}}
     return {"view": view, "user": {"id": OWNER, "username": "ada"}}
 
@@ -52,6 +53,7 @@ async def test_list_and_delete_are_queued(here):
 async def test_form_opens_and_its_submission_starts_the_service(here, text):
     assert await here.types(text) == ""
     (view,) = here.views
+    assert view_complaints(view, "modal") == []
     assert [each["block_id"] for each in view["blocks"] if each["type"] == "input"] == list(FIELDS)
     assert "Allowed: ghcr.io/lab/" in str(view)
     answer = await _submitted(here.context, submitted(**LLM, gpus="2", command="serve --x 'a b'"))
