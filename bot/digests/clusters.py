@@ -1,4 +1,8 @@
-"""The GPU-hours of a digest's day in each cluster, where the configuration has several."""
+"""A digest's figures over all clusters, and by cluster, where the configuration has several."""
+
+from collections.abc import Collection, Mapping
+from dataclasses import replace
+from datetime import datetime
 
 from bot.config.clusters import remote
 from bot.config.policy import Config
@@ -7,15 +11,82 @@ from bot.digests.figures import Figures
 from bot.gpus.billing import by_cluster
 from bot.gpus.command import ParsedCommand
 from bot.gpus.hourly_store import HourlyStore
-from bot.gpus.sums import Totals
+from bot.gpus.models import Hour, HourCapacity
+from bot.gpus.sums import Sums, Totals, grouped
+
+SUMMED = ("capacity", "allocated", "unhealthy", "closed", "waited", "waiting", "wanted")
 
 
-async def cluster_lines(found: Figures, hours: HourlyStore, config: Config) -> str:
-    """Return lines for the digest's thread; "" without other clusters. Raises RedisError."""
-    if not (others := remote(config.clusters)):
-        return ""
-    totals = {HOME_CLUSTER: Totals.of(found.uses)}
-    for each in others:
-        totals[each.name] = await hours.at(each.name).totals(*found.schedule.window(found.day))
-    asked = ParsedCommand(view="digest", team=found.schedule.team)
-    return f"\n{by_cluster(asked, totals, config.prices, config.currency)}"
+class AllHours:
+    """The stored hours of all clusters together. Methods raise redis.exceptions.RedisError."""
+
+    def __init__(self, home: HourlyStore, config: Config) -> None:
+        others = [each.name for each in remote(config.clusters)]
+        self._stores = {name: home.at(name) for name in (HOME_CLUSTER, *others)}
+
+    async def missing(self, start: datetime, end: datetime) -> bool:
+        """Return whether an hour of any cluster isn't stored."""
+        return any([await each.missing(start, end) for each in self._stores.values()])
+
+    async def between(self, start: datetime, end: datetime) -> tuple[Hour, ...]:
+        stored = [await each.between(start, end) for each in self._stores.values()]
+        return merged([each for each in stored if each])
+
+    async def totals(self, start: datetime, end: datetime) -> Totals:
+        found = await self._by_cluster(start, end)
+        return Totals.all(found.values()) if len(found) > 1 else found[HOME_CLUSTER]
+
+    async def ram_peaks(self, start: datetime, end: datetime, groups: Collection[str]) -> dict[str, float]:
+        found = [await each.ram_peaks(start, end, groups) for each in self._stores.values()]
+        return {group: max(peaks[group] for peaks in found) for group in groups}
+
+    async def with_clusters(self, found: Figures, config: Config) -> Figures:
+        """Return the figures with the sums by cluster; unchanged without other clusters."""
+        if len(self._stores) == 1:
+            return found
+        totals = await self._by_cluster(*found.schedule.window(found.day))
+        return replace(found, clusters={name: _sum(each, found, config) for name, each in totals.items()})
+
+    async def lines(self, found: Figures, config: Config) -> str:
+        """Return lines for the digest's thread; "" without other clusters."""
+        if len(self._stores) == 1:
+            return ""
+        asked = ParsedCommand(view="digest", team=found.schedule.team)
+        totals = await self._by_cluster(*found.schedule.window(found.day))
+        return f"\n{by_cluster(asked, totals, config.prices, config.currency)}"
+
+    async def _by_cluster(self, start: datetime, end: datetime) -> Mapping[str, Totals]:
+        return {name: await each.totals(start, end) for name, each in self._stores.items()}
+
+
+def merged(clusters: Collection[tuple[Hour, ...]]) -> tuple[Hour, ...]:
+    """Return the hours of several clusters as those of one.
+
+    The coverage is the mean: an hour in which one of two clusters was away is half measured.
+    """
+    if len(clusters) == 1:
+        [only] = clusters
+        return only
+    by_hour: dict[datetime, list[Hour]] = {}
+    for each in (hour for hours in clusters for hour in hours):
+        by_hour.setdefault(each.capacity.hour, []).append(each)
+    return tuple(_together(start, by_hour[start], len(clusters)) for start in sorted(by_hour))
+
+
+def _together(start: datetime, hours: Collection[Hour], clusters: int) -> Hour:
+    capacities = [each.capacity for each in hours]
+    capacity = HourCapacity(
+        hour=start,
+        **{name: sum(getattr(each, name) for each in capacities) for name in SUMMED},
+        coverage=sum(each.coverage for each in capacities) / clusters,
+        longest=max(each.longest for each in capacities),
+    )
+    return Hour(uses=tuple(use for each in hours for use in each.uses), capacity=capacity)
+
+
+def _sum(totals: Totals, found: Figures, config: Config) -> Sums | None:
+    """Return None for a cluster without measurements."""
+    if not totals.coverage:
+        return None
+    uses = [use for use in totals.uses if found.schedule.team in ("", use.team)]
+    return grouped(uses, config.prices, lambda _: "").get("", Sums())

@@ -75,6 +75,7 @@ class Figures:
     uses: tuple[HourUse, ...]
     overrequests: tuple[Overrequest, ...]
     prices: Mapping[str, float]  # per GPU-hour, by model
+    clusters: Mapping[str, Sums | None] = field(default_factory=dict)  # if several; None: no measurements
 
     @property
     def quiet(self) -> bool:

@@ -48,6 +48,7 @@ class DigestContext:
     waiting: tuple[Waiting, ...] = ()
     missed: tuple[date, ...] = ()
     reserved: str = ""  # one line about reservations, in mrkdwn
+    unmeasured: tuple[str, ...] = ()  # clusters whose free GPUs are unknown
     today: date | None = None  # the date of the prices
 
 
@@ -105,6 +106,7 @@ def message(figures: Figures, now: DigestContext, chart: str = "") -> Message:
     if figures.quiet or not figures.coverage:
         return Message(text=" ".join([plain(first), *_missed(now), *_reserved(now)]))
     blocks = [section(f"*{plain(first)}*"), context(_sums(figures))]
+    blocks += [context(_clusters(figures))] if figures.clusters else []
     if chart:
         alt = alt_text(figures)[:2000]
         blocks.append({"type": "image", "slack_file": {"id": chart}, "alt_text": alt})
@@ -117,7 +119,7 @@ def message(figures: Figures, now: DigestContext, chart: str = "") -> Message:
 
 
 def _sums(figures: Figures) -> str:
-    """Show the totals; capacity, free, and unhealthy are always of the whole cluster."""
+    """Show the totals; capacity, free, and unhealthy are always of whole clusters."""
     total, capacity = figures.total, figures.capacity
     parts = [
         f"capacity {hours(capacity)} GPU-h",
@@ -136,6 +138,17 @@ def _sums(figures: Figures) -> str:
             used = percent(part.used, part.allocated)
             parts.append(f"{name} {hours(part.allocated)} ({used} used, {hours(part.idle)} idle)")
     return "  ·  ".join(parts)
+
+
+def _clusters(figures: Figures) -> str:
+    parts = [
+        f"{hours(sums.allocated)} GPU-h allocated, {hours(sums.used)} used, {hours(sums.idle)} idle"
+        if sums
+        else "no data"
+        for sums in figures.clusters.values()
+    ]
+    named = zip(figures.clusters, parts, strict=True)
+    return "  ·  ".join(f"{code(name)}: {part}" for name, part in named)
 
 
 def _table(figures: Figures, now: DigestContext) -> dict[str, Any]:
@@ -240,6 +253,7 @@ def _free_blocks(now: DigestContext) -> list[str]:
     lost = [f"{node.unavailable} on {node.node}" for node in now.nodes if node.unavailable]
     shut = [node.node for node in now.nodes if node.cordoned or not node.ready]
     found += [f":warning: GPUs unavailable: {plain(listed(lost))}."] if lost else []
+    found += [f"Free GPUs in cluster {code(name)}: unknown." for name in now.unmeasured]
     return found + ([f":warning: Cordoned or not ready: {plain(listed(shut))}."] if shut else [])
 
 

@@ -19,12 +19,13 @@ from redis.asyncio import Redis
 from slack_sdk.errors import SlackApiError
 
 from bot.clients import Clients
+from bot.clusters.snapshots import nodes_of, snapshots_elsewhere
 from bot.config.digest_times import DigestSchedule
 from bot.config.teams import team_of
 from bot.core.record import Phase, SweepRecord
 from bot.core.work_item import ItemKind, WorkItem
 from bot.digests import chart
-from bot.digests.clusters import cluster_lines
+from bot.digests.clusters import AllHours
 from bot.digests.details import MAX_PEOPLE, details, table
 from bot.digests.figures import Figures, figures
 from bot.digests.latest import LatestDigest, save_latest
@@ -91,7 +92,7 @@ class Digests:
         self, clients: Clients, redis: Redis, source: Source, digest_schedules: ReadSchedules
     ) -> None:
         self._clients, self._redis, self._source = clients, redis, source
-        self._hours, self._read_schedules = HourlyStore(redis), digest_schedules
+        self._read_schedules = digest_schedules
         self._ref = Ref("ConfigMap", clients.settings.k8s_namespace, CONFIGMAP_NAME)
         self._names: dict[str, str] = {}  # Slack user id -> display name
 
@@ -110,6 +111,10 @@ class Digests:
             daily = any(each.channel == channel for each in known)  # else it was only requested by /gpus
             state = State(day=day, missed=_missed(state, day) if daily else ())
         return await self._post(schedule, _Saved(channel, state, version))
+
+    @property
+    def _hours(self) -> AllHours:
+        return AllHours(HourlyStore(self._redis), self._clients.config)
 
     async def _last_hour_delay(self, end: datetime) -> timedelta | None:
         """Return how long to wait for the day's last hour; None if it is there or overdue."""
@@ -183,7 +188,7 @@ class Digests:
                 saved = await self._save(saved, chart=file or "none")
             if not saved.state.details:
                 csv = await asyncio.to_thread(table, found, now)
-                clusters = await cluster_lines(found, self._hours, self._clients.config)
+                clusters = await self._hours.lines(found, self._clients.config)
                 await upload(channel, ts, details(found, now) + clusters, f"gpus-{day}.csv", csv)
                 saved = await self._save(saved, details=True)
         except (NotInChannelError, MessageRejectedError) as error:
@@ -213,17 +218,18 @@ class Digests:
             self._hours.between(begin, end), self._hours.totals(begin - WEEK, begin)
         )
         config = self._clients.config
-        place = config.environments.namespace if config.environments else ""
-        where = place, config.elastic
+        where = config.environments.namespace if config.environments else "", config.elastic
         found = await asyncio.to_thread(figures, schedule, day, hours, week, config.prices, *where)
         groups = [one.group for one in found.overrequests if one.ram]
         peaks = await self._hours.ram_peaks(begin - WEEK, begin, groups)
-        return replace(found, overrequests=with_past_peaks(found.overrequests, peaks))
+        found = replace(found, overrequests=with_past_peaks(found.overrequests, peaks))
+        return await self._hours.with_clusters(found, config)
 
     async def _context(self, found: Figures, missed: tuple[date, ...]) -> DigestContext:
+        elsewhere = await snapshots_elsewhere(self._clients.config, self._redis, self._clients.now)
         nodes = None
         with contextlib.suppress(NoGpuDataError):
-            nodes = await self._source.nodes()
+            nodes = (*await self._source.nodes(), *nodes_of(elsewhere))
         active = [await self._sweep(each) for each in await self._clients.store.active()]
         waiting = [one for one in active if one and _is_waiting(one)]
         idle = [await self._sweep(one.sweep) for one in found.most_idle if one.sweep]
@@ -240,6 +246,7 @@ class Digests:
             waiting=tuple(self._waiting(one) for one in waiting),
             missed=missed,
             reserved=await reserved_line(self._clients),
+            unmeasured=tuple(name for name, each in elsewhere.items() if each is None),
             today=self._clients.now().astimezone(found.schedule.zone).date(),
         )
 

@@ -10,6 +10,7 @@ from redis.asyncio import Redis
 from slack_sdk.errors import SlackApiError
 
 from bot.clients import Clients
+from bot.clusters.snapshots import snapshots_elsewhere
 from bot.config.clusters import remote
 from bot.core.errors import UserError
 from bot.core.plan import HOME_CLUSTER
@@ -22,7 +23,7 @@ from bot.gpus.hourly_store import HourlyStore
 from bot.gpus.models import HALF_HOUR, NoGpuDataError, Snapshot, Source
 from bot.gpus.snapshot_store import HOME_TAB, GpuQuery, SnapshotStore
 from bot.gpus.sums import Totals
-from bot.home.all_clusters import answer_of_all, snapshots_elsewhere
+from bot.home.all_clusters import answer_of_all
 from bot.home.load import HomeLoader
 from bot.home.other_clusters import gpus_elsewhere, with_other_clusters
 from bot.launch.drafts import Drafts
@@ -107,7 +108,7 @@ class GpuQueryJob:
         if fresh is None or not remote(clients.config.clusters):
             return text
         if view != "free":
-            others = await snapshots_elsewhere(clients, self._redis)
+            others = await snapshots_elsewhere(clients.config, self._redis, clients.now)
             return answer_of_all(view, fresh, others, user, clients.now())
         home = sum(node.free for node in fresh.nodes), sum(node.allocatable for node in fresh.nodes)
         return with_other_clusters(text, home, await gpus_elsewhere(clients))

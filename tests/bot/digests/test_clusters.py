@@ -1,30 +1,63 @@
-"""The day's GPU-hours by cluster in a digest's thread."""
+"""A digest over several clusters: sums, a line for each cluster, and what is unknown."""
 
 from dataclasses import replace
-from datetime import datetime, timedelta
-from types import SimpleNamespace
-from typing import Any
+from datetime import timedelta
 
 from redis.asyncio import Redis
 
 from bot.config.clusters import TrialCluster
-from bot.digests.clusters import cluster_lines
+from bot.digests.clusters import AllHours
+from bot.digests.figures import figures
+from bot.digests.message import DigestContext, message
 from bot.gpus.hourly_store import HourlyStore
-from tests.bot.factories import CONFIG, NOW
+from tests.bot.digests.days import BERLIN, DAY, NODES, PRICES, of
+from tests.bot.factories import CONFIG
 from tests.bot.gpus.factories import lazy
 
+BEGIN, END = BERLIN.window(DAY)
+WEST = TrialCluster(name="west", kubeconfig="/west")
+EAST = TrialCluster(name="east", kubeconfig="/east")
+SEVERAL = replace(CONFIG, clusters=(WEST, EAST), prices=PRICES)
 
-async def test_digest_thread_has_a_line_for_each_cluster(redis: Redis) -> None:
-    start = NOW - timedelta(hours=2)
-    for hour in lazy(start, NOW):
-        await HourlyStore(redis, "west").save(hour.uses, hour.capacity)
 
-    def window(_: Any) -> tuple[datetime, datetime]:
-        return start, NOW
+async def store(redis: Redis, cluster: str, hours: int = 24) -> None:
+    for hour in lazy(BEGIN, BEGIN + timedelta(hours=hours)):
+        await HourlyStore(redis, cluster).save(hour.uses, hour.capacity)
 
-    schedule = SimpleNamespace(team="", window=window)
-    found: Any = SimpleNamespace(schedule=schedule, day=NOW.date(), uses=())
-    assert await cluster_lines(found, HourlyStore(redis), CONFIG) == ""
-    config = replace(CONFIG, clusters=(TrialCluster(name="west", kubeconfig="/west"),))
-    text = await cluster_lines(found, HourlyStore(redis), config)
-    assert text.startswith("\n*By cluster*\n• `west`: 14 GPU-h allocated")
+
+async def test_digest_sums_all_clusters_and_shows_each(redis: Redis) -> None:
+    await store(redis, "main")
+    await store(redis, "west", hours=12)
+    all_hours = AllHours(HourlyStore(redis), SEVERAL)
+    week = await all_hours.totals(BEGIN - timedelta(days=7), BEGIN)
+    found = figures(BERLIN, DAY, await all_hours.between(BEGIN, END), week, PRICES)
+    assert (found.total.allocated, found.capacity, found.coverage) == (252.0, 540.0, 0.75)
+    shown = message(await all_hours.with_clusters(found, SEVERAL), DigestContext(nodes=NODES))
+    assert "(75% measured)" in shown.text
+    assert shown.blocks[2]["elements"][0]["text"] == (
+        "`main`: 168 GPU-h allocated, 67.2 used, 72 idle  ·  "
+        "`west`: 84 GPU-h allocated, 33.6 used, 36 idle  ·  `east`: no data"
+    )
+    lines = await all_hours.lines(found, SEVERAL)
+    assert lines.startswith("\n*By cluster*\n• `main`: 168 GPU-h allocated")
+
+
+async def test_digest_of_one_cluster_is_unchanged(redis: Redis) -> None:
+    await store(redis, "main")
+    all_hours, found = AllHours(HourlyStore(redis), CONFIG), of()
+    assert await all_hours.between(BEGIN, END) == await HourlyStore(redis).between(BEGIN, END)
+    assert await all_hours.with_clusters(found, CONFIG) is found
+    assert await all_hours.lines(found, CONFIG) == ""
+
+
+async def test_digest_waits_for_the_last_hour_of_each_cluster(redis: Redis) -> None:
+    await store(redis, "main")
+    await store(redis, "west", hours=23)
+    last = END - timedelta(hours=1), END
+    assert not await AllHours(HourlyStore(redis), CONFIG).missing(*last)
+    assert await AllHours(HourlyStore(redis), replace(CONFIG, clusters=(WEST,))).missing(*last)
+
+
+def test_digest_names_clusters_whose_free_gpus_are_unknown() -> None:
+    shown = message(of(), DigestContext(nodes=NODES, unmeasured=("west",)))
+    assert "Free GPUs in cluster `west`: unknown." in str(shown.blocks)

@@ -1,21 +1,21 @@
 """`/gpus` views of pods and nodes, over all clusters."""
 
 from dataclasses import replace
-from datetime import timedelta
 
+from bot.clusters.snapshots import snapshots_elsewhere
 from bot.config.clusters import TrialCluster
 from bot.gpus.models import NodeUse, Snapshot
-from bot.home.all_clusters import answer_of_all, snapshots_elsewhere
-from tests.bot.factories import NOW, OWNER
+from bot.home.all_clusters import answer_of_all
+from tests.bot.factories import CONFIG, NOW, OWNER
 from tests.bot.idle.test_detector import BUSY, QUIET, a_pod
-from tests.scenarios.sweep_in_memory import Clock
-from tests.scenarios.test_warnings_elsewhere import TwoClusters as Measured
-from tests.scenarios.two_clusters import TwoClusters
+from tests.scenarios.test_warnings_elsewhere import TwoClusters
 
 NODE = NodeUse(node="n1", physical=4, allocatable=4, allocated=1)
 HOME = Snapshot(at=NOW, nodes=(NODE,), pods=(a_pod(BUSY, owner="U2", team="vision"),))
 WEST = Snapshot(
-    at=NOW, nodes=(NODE,), pods=(a_pod(QUIET, pod="x", trial="lr-x", owner=OWNER, team="vision"),)
+    at=NOW,
+    nodes=(replace(NODE, node="west/n1"),),
+    pods=(a_pod(QUIET, node="west/n1", pod="x", trial="lr-x", owner=OWNER, team="vision"),),
 )
 
 
@@ -23,7 +23,7 @@ def shown(view, **others):
     return answer_of_all(view, HOME, others, OWNER, NOW).splitlines()
 
 
-def test_nodes_elsewhere_have_their_cluster_in_front():
+def test_nodes_of_all_clusters_are_listed():
     assert shown("nodes", west=WEST) == [
         "• `n1`: 3 of 4 free",
         "• `west/n1`: 3 of 4 free",
@@ -50,19 +50,9 @@ def test_cluster_without_data_is_named():
 
 
 async def test_snapshots_elsewhere_are_those_that_the_workers_stored(redis):
-    two = TwoClusters(redis, Clock(None))
-    clients = replace(
-        two.clients,
-        config=replace(
-            two.clients.config,
-            clusters=(
-                TrialCluster(name="west", kubeconfig="/west"),
-                TrialCluster(name="east", kubeconfig="/east"),
-            ),
-        ),
-    )
-    world = Measured(redis)
-    await world.sample(1)
-    found = await snapshots_elsewhere(replace(clients, now=lambda: NOW + timedelta(minutes=1)), redis)
+    two = TwoClusters(redis)
+    await two.sample(1)
+    clusters = tuple(TrialCluster(name=name, kubeconfig=f"/{name}") for name in ("west", "east"))
+    found = await snapshots_elsewhere(replace(CONFIG, clusters=clusters), redis, lambda: two.now)
     assert found["east"] is None
-    assert [node.node for node in found["west"].nodes] == ["w1"]
+    assert [node.node for node in found["west"].nodes] == ["west/w1"]
