@@ -101,7 +101,7 @@ class UsageCollector:
         self._interval = settings.usage_seconds
         self._stores_samples = not (self._is_home and settings.prometheus_url)
         self._retry_at: dict[datetime, datetime] = {}  # by hour
-        self._last_error = ""
+        self._last_errors: dict[str, str] = {}  # by cluster
         self._latest = NEVER  # end of the latest stored hour
 
     async def run(self) -> None:
@@ -133,16 +133,19 @@ class UsageCollector:
             await asyncio.sleep(WRITE_INTERVAL)
 
     async def _measure_repeatedly(self) -> None:
-        """Measure free GPUs for `parallel=auto`, from the pods that are watched anyway."""
+        while True:
+            await self.measure_rooms()
+            await asyncio.sleep(INTERVAL)
+
+    async def measure_rooms(self) -> None:
+        """Measure free GPUs of all clusters for `parallel=auto`; at home from the pods that are watched."""
 
         async def measure() -> None:
             await self._rooms.measure(await self._sampler.pods())
 
-        while True:
-            await self._attempt(measure)
-            for name, client in self._others():
-                await self._attempt(self._measurer(name, client).measure_listed)
-            await asyncio.sleep(INTERVAL)
+        others = ((name, self._measurer(name, client)) for name, client in self._others())
+        away = (self._attempt(each.measure_listed, name) for name, each in others)
+        await asyncio.gather(self._attempt(measure), *away)
 
     async def _queue_monitor(self) -> None:
         """Queue the GPU monitor's item, which any worker handles.
@@ -192,13 +195,15 @@ class UsageCollector:
         if self._latest > NEVER and self._is_home:
             GPU_FIGURES.labels("hours").set(self._latest.timestamp())
 
-    async def _attempt(self, work: Callable[[], Awaitable[None]]) -> None:
+    async def _attempt(self, work: Callable[[], Awaitable[None]], cluster: str = "") -> None:
+        """Log an error of the work once. `cluster`: the one that it is about; "" for the collector's own."""
+        cluster = cluster or self._name
         try:
             await work()
-            self._last_error = ""
+            self._last_errors.pop(cluster, None)
         except Exception as error:  # sweeps must not stop because figures fail
             expected = isinstance(error, ApiError | UnreachableError | NoGpuDataError | RedisError)
-            if str(error) != self._last_error:
-                where = "" if self._is_home else f" of cluster {self._name}"
+            if str(error) != self._last_errors.get(cluster):
+                where = "" if cluster == HOME_CLUSTER else f" of cluster {cluster}"
                 log.warning("can't collect GPU use%s: %s", where, error, exc_info=not expected)
-            self._last_error = str(error)
+            self._last_errors[cluster] = str(error)
