@@ -2,7 +2,7 @@
 
 from bot.core.events import Event
 from bot.core.plan import HOME_CLUSTER, SweepPlan
-from bot.core.record import SweepRecord
+from bot.core.record import Phase, SweepRecord
 from bot.slack.mrkdwn import code, local_time, plain
 
 
@@ -12,7 +12,8 @@ def unseen_line(sweep: SweepRecord) -> str:
         return ""
     since = f"Cluster {code(sweep.cluster)} hasn't been seen since {local_time(sweep.unseen_since)}"
     why = f": {plain(sweep.unseen_reason)}" if sweep.unseen_reason else "."
-    return f"{since}{why} The sweep continues when it's back."
+    then = "Remaining pods are stopped" if sweep.phase is Phase.STOPPING else "The sweep continues"
+    return f"{since}{why} {then} when it's back."
 
 
 def placed(plan: SweepPlan) -> str:

@@ -82,6 +82,7 @@ async def test_cancel_during_an_outage_frees_the_gpus_when_the_cluster_is_back(r
     assert (record.phase, record.cancelled_by) == (Phase.STOPPING, OWNER)
     assert len(running.gpus_held()) == 2
     assert "hasn't been seen since" in headline(running)
+    assert "Remaining pods are stopped when it's back." in headline(running)
     running.cut(away=False)
     await until(running, Phase.CANCELLED)
     assert running.gpus_held() == []
