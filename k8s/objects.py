@@ -31,6 +31,17 @@ def ref_of(manifest: Manifest) -> Ref:
     return Ref(manifest["kind"], manifest["metadata"]["namespace"], manifest["metadata"]["name"])
 
 
+def replacing(old: Manifest, new: Manifest) -> Manifest:
+    """Return the JSON merge patch (RFC 7386) that makes `old` equal to `new`: what `new` lacks is null."""
+    changed = {
+        key: replacing(old[key], value)
+        if isinstance(value, dict) and isinstance(old.get(key), dict)
+        else value
+        for key, value in new.items()
+    }
+    return changed | dict.fromkeys(old.keys() - new.keys())
+
+
 def true_conditions(obj: Manifest) -> dict[str, Manifest]:
     """Return the conditions with status True, by type; their order and history differ by kind."""
     conditions = obj.get("status", {}).get("conditions") or []

@@ -20,7 +20,6 @@ from bot.environments.spec import service_spec_of, spec_of
 from k8s.client import Manifests
 from k8s.environments import (
     RECORD,
-    EnvironmentSpec,
     claim,
     home_ref,
     ingress,
@@ -31,7 +30,16 @@ from k8s.environments import (
     template,
 )
 from k8s.errors import ApiError
-from k8s.objects import ENVIRONMENT_LABEL, HOME_LABEL, OURS, OWNER_LABEL, Manifest, ref_of, still_live
+from k8s.objects import (
+    ENVIRONMENT_LABEL,
+    HOME_LABEL,
+    OURS,
+    OWNER_LABEL,
+    Manifest,
+    ref_of,
+    replacing,
+    still_live,
+)
 from k8s.services import deployment, network_objects
 
 log = logging.getLogger(__name__)
@@ -130,7 +138,9 @@ async def start_pod(environment: Environment, clients: Clients) -> Environment:
     await _create(service(spec, uid), clients)
     if spec.host:
         await _create(ingress(spec, uid), clients)
-    return await save(environment, record, clients, _with_pod(spec))
+    # The image or the size can be another one since the last start.
+    pod = replacing(environment.manifest["spec"]["template"], template(spec))
+    return await save(environment, record, clients, {"replicas": 1, "template": pod})
 
 
 async def _start_service(environment: Environment, replicas: int, clients: Clients) -> Environment:
@@ -139,11 +149,6 @@ async def _start_service(environment: Environment, replicas: int, clients: Clien
     for each in network_objects(spec, environment.uid):
         await _create(each, clients)
     return await save(environment, environment.record, clients, {"replicas": replicas})
-
-
-def _with_pod(spec: EnvironmentSpec) -> Manifest:
-    """Return the StatefulSet's changes: the image or the size can be another one since the last start."""
-    return {"replicas": 1, "template": template(spec)}
 
 
 async def _create_home(record: EnvironmentRecord, clients: Clients) -> None:

@@ -406,6 +406,19 @@ async def test_stopped_environment_keeps_its_profile_until_the_configuration_los
     )
 
 
+async def test_start_without_gpus_leaves_the_gpu_machines(world):
+    world.kubernetes.create(RESEARCH)
+    world.clients.config = replace(world.clients.config, profiles=(MIG, Profile(name="cpu", gpus=0)))
+    await world.ask(Verb.START, profile="mig")
+    await world.ask(Verb.STOP)
+    await world.end_pod()
+    await world.ask(Verb.START, profile="cpu", request_id="again")
+    pod = world.pod()["spec"]
+    assert pod.get("nodeSelector", {}) == {}
+    assert {"key": "dedicated", "value": "a100"} not in pod.get("tolerations", [])
+    assert pod.get("priorityClassName") != "research"
+
+
 async def test_profile_removed_before_the_pod_starts_stops_the_environment_with_the_reason(machines):
     world = machines
     await world.ask(Verb.START, profile="mig")
