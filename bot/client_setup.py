@@ -27,7 +27,7 @@ from bot.results.log_curves import LogReader
 from bot.results.tracking_api import TrackingApi
 from bot.slack.client import Slack
 from bot.slack.rate_limit import RateLimiter
-from bot.storage.rooms import RoomStore
+from bot.storage.free_capacity import CapacityStore
 from bot.storage.sweeps import Store
 from bot.storage.work_queue import Queue
 from k8s.client import KubernetesClient
@@ -80,7 +80,7 @@ async def connect_clients(
         settings=settings,
         config=policy.config,
         usage=HourlyStore(redis),
-        rooms=RoomStore(redis),
+        capacity=CapacityStore(redis),
         pictures=pictures,
         now=partial(datetime.now, UTC),
     )

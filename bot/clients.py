@@ -22,7 +22,7 @@ from bot.results.experiments import MlflowExperiments
 from bot.results.live import LiveValues
 from bot.results.store import ResultsStore
 from bot.slack.client import Slack
-from bot.storage.rooms import RoomStore
+from bot.storage.free_capacity import CapacityStore
 from bot.storage.sweeps import Store
 from bot.storage.work_queue import Queue
 from k8s.cache import Caches
@@ -49,7 +49,7 @@ class Clients:
     config: Config
     queue: Queue
     usage: HourlyStore
-    rooms: RoomStore
+    capacity: CapacityStore
     pictures: Pictures
     now: Callable[[], datetime]
     caches: Caches = field(default_factory=Caches)  # filled by watches (bot.sweeps.informer)
@@ -67,7 +67,7 @@ class Clients:
         if at is self.at:
             return self
         found = copy(self)
-        found.at, found.rooms, found.usage = at, self.rooms.at(cluster), self.usage.at(cluster)
+        found.at, found.capacity, found.usage = at, self.capacity.at(cluster), self.usage.at(cluster)
         return found
 
     @property

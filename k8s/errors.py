@@ -64,7 +64,7 @@ class UnreachableError(SweepbotError):
     """No response from the API server, or an incomplete one."""
 
 
-class ClusterAwayError(UnreachableError):
+class ClusterUnreachableError(UnreachableError):
     """A cluster of trials doesn't answer, or must not be used; other clusters are not affected.
 
     `fix`: what an admin must do; "" if the cluster only doesn't answer.

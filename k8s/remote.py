@@ -1,4 +1,4 @@
-"""Call the API of a cluster that can be away for hours, without keeping callers waiting.
+"""Call the API of a cluster that can be unreachable for hours, without delaying callers.
 
 After a call without an answer, calls fail at once, but one every RETRY seconds. Before the first call, and
 again after each outage, the uid of the namespace kube-system has to be the known one: behind a kubeconfig
@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import aiohttp
 
 from k8s.client import CALL_TIMEOUT, CONNECT_TIMEOUT, KubernetesClient, Measure, network_errors, unmeasured
-from k8s.errors import ApiError, ClusterAwayError, UnreachableError
+from k8s.errors import ApiError, ClusterUnreachableError, UnreachableError
 from k8s.kueue_version import KueueVersion
 from k8s.sessions import by_kubeconfig
 
@@ -35,7 +35,7 @@ Known = Callable[[str], Awaitable[str]]
 
 
 class RemoteClient(KubernetesClient):
-    """Raises ClusterAwayError, an UnreachableError, while the cluster is away, or must not be used.
+    """Raises ClusterUnreachableError while the cluster is unreachable, or must not be used.
 
     Args:
         kubeconfig: path; read on the first call, and again after an outage or a 401.
@@ -59,7 +59,7 @@ class RemoteClient(KubernetesClient):
         self._is_verified = False
         self._retry_at = 0.0  # after a failure
         self.seen: datetime | None = None  # when it last answered
-        self.failure: ClusterAwayError | None = None  # of the last call
+        self.failure: ClusterUnreachableError | None = None  # of the last call
 
     async def close(self) -> None:
         for session in (self._session, self._former):
@@ -79,7 +79,7 @@ class RemoteClient(KubernetesClient):
             async with asyncio.timeout(OPEN_TIMEOUT):
                 return await by_kubeconfig(self._file, self._context)
         except TimeoutError:
-            raise self._away("its kubeconfig's exec plugin gave no token in time") from None
+            raise self._away("the exec plugin of its kubeconfig returned no token in time") from None
         except Exception as error:  # noqa: BLE001 - of the file system, YAML, or the client's own
             # YAML errors quote the file, which holds a token.
             why = f"its kubeconfig {self._file} can't be used ({type(error).__name__})"
@@ -99,7 +99,7 @@ class RemoteClient(KubernetesClient):
         try:
             await self._verify()
             response = await super()._send(method, path, query, limits=limits or REMOTE_CALL, **how)
-        except ClusterAwayError as error:
+        except ClusterUnreachableError as error:
             raise self._failed(error) from None
         except UnreachableError as error:
             raise self._failed(self._away(str(error))) from error
@@ -114,7 +114,7 @@ class RemoteClient(KubernetesClient):
     async def _read(self, method: str, path: str, query: Mapping[str, Any] | None, **how: Any) -> bytes:
         try:
             return await super()._read(method, path, query, **how)
-        except ClusterAwayError:
+        except ClusterUnreachableError:
             raise
         except UnreachableError as error:  # in the middle of an answer
             raise self._failed(self._away(str(error))) from error
@@ -152,15 +152,15 @@ class RemoteClient(KubernetesClient):
             fix = "Grant `get` of the namespace kube-system." if error.status == 403 else ""
             raise self._away(f"its namespace kube-system can't be read: {error}", fix) from None
         except (ValueError, KeyError, TypeError):
-            raise self._away("its address is not that of an API server", "Check its kubeconfig.") from None
+            raise self._away("its URL isn't that of an API server", "Check its kubeconfig.") from None
 
     def _answered(self) -> None:
         self.failure, self.seen = None, datetime.now(UTC)
 
-    def _away(self, why: str, fix: str = "") -> ClusterAwayError:
-        return ClusterAwayError(self.name, why, seen=self.seen, fix=fix)
+    def _away(self, why: str, fix: str = "") -> ClusterUnreachableError:
+        return ClusterUnreachableError(self.name, why, seen=self.seen, fix=fix)
 
-    def _failed(self, error: ClusterAwayError) -> ClusterAwayError:
+    def _failed(self, error: ClusterUnreachableError) -> ClusterUnreachableError:
         self.failure, self._retry_at = error, monotonic() + RETRY
         self._is_verified = False
         return error
@@ -171,7 +171,7 @@ class RemoteClient(KubernetesClient):
         if former:
             await former.close()  # type: ignore[no-untyped-call]
 
-    async def _unauthorized(self) -> ClusterAwayError:
+    async def _unauthorized(self) -> ClusterUnreachableError:
         """Let the next call read the kubeconfig again: its token can have been replaced."""
         await self._reopen()
         fix = "Put a valid token into its kubeconfig."

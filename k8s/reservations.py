@@ -1,7 +1,7 @@
 """Placeholders of reservations: Jobs in a Kueue queue that hold one GPU each until something else needs it.
 
 Kueue preempts them for any other Workload of the ClusterQueue: their WorkloadPriorityClass has the lowest
-value. A preempted one waits in the queue, and returns by itself. If Sweepbot is away, each ends by itself:
+value. A preempted one waits in the queue, and returns by itself. If Sweepbot is down, each ends by itself:
 activeDeadlineSeconds counts from its last start.
 """
 

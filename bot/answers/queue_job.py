@@ -31,10 +31,10 @@ async def answer_commands(_: str, clients: Clients) -> None:
         for namespace in all_namespaces(clients.settings.k8s_namespace, clients.config)
         for view in await _queues(namespace, clients)
     ]
-    elsewhere, away = await _elsewhere(clients)
+    elsewhere, unreachable = await _elsewhere(clients)
     sweeps, policy = await clients.store.listed(), clients.config.queueing
     # In a thread: twenty thousand waiting Workloads take half a second.
-    text = clients.mask(await asyncio.to_thread(queues_text, views + elsewhere, sweeps, policy, away))
+    text = clients.mask(await asyncio.to_thread(queues_text, views + elsewhere, sweeps, policy, unreachable))
     for command in commands:
         try:
             await clients.slack.post_ephemeral(command.user, text, command.response_url)
@@ -45,7 +45,7 @@ async def answer_commands(_: str, clients: Clients) -> None:
 
 async def _elsewhere(clients: Clients) -> tuple[list[QueueView], list[str]]:
     """Return the queues of other clusters, and the names of clusters that don't answer."""
-    views, away = list[QueueView](), list[str]()
+    views, unreachable = list[QueueView](), list[str]()
     for cluster in clients.clusters.all(clients.config):
         there, name = clients.of(cluster.config.name), cluster.config.name
         try:
@@ -53,8 +53,8 @@ async def _elsewhere(clients: Clients) -> tuple[list[QueueView], list[str]]:
                 views += [replace(view, cluster=name) for view in await _queues(namespace, there)]
         except (ApiError, UnreachableError) as error:
             log.warning("can't read the queues of cluster %s: %s", name, error)
-            away.append(name)
-    return views, away
+            unreachable.append(name)
+    return views, unreachable
 
 
 async def _queues(namespace: str, clients: Clients) -> list[QueueView]:

@@ -43,11 +43,11 @@ def queues_text(
     views: Sequence[QueueView],
     sweeps: Iterable[SweepSummary],
     policy: QueuePolicy,
-    away: Iterable[str] = (),
+    unreachable: Iterable[str] = (),
 ) -> str:
-    """Return all queues, cut at Slack's limit. `away`: the clusters whose queues are unknown."""
+    """Return all queues, cut at Slack's limit. `unreachable`: the clusters whose queues are unknown."""
     unknown = [
-        f":warning: The queues of cluster {code(name)} are unknown: it doesn't answer." for name in away
+        f":warning: Cluster {code(name)} doesn't answer, so its queues are unknown." for name in unreachable
     ]
     if not views:
         return "\n".join([*unknown, NO_KUEUE])

@@ -32,7 +32,7 @@ from bot.slack.client import MessageRejectedError, NotInChannelError
 from bot.slack.message import Message
 from bot.slack.mrkdwn import MAX_CODE_SIZE, code, plain
 from k8s import kaniko
-from k8s.errors import ClusterAwayError
+from k8s.errors import ClusterUnreachableError
 from k8s.katib.spec import MAIN
 from k8s.katib.status import Trial, TrialState
 from k8s.logs import WHOLE_LOG
@@ -52,8 +52,8 @@ async def answer(command: Command, sweep: SweepRecord, seen: Observation, client
         await reply.by_action[command.action]()
     except UserError as error:
         await reply.send(plain(str(error)), private=True)
-    except ClusterAwayError as away:  # perhaps of another sweep that the question is about
-        await reply.send(f"Can't answer now: {plain(str(away))}. Try again later.", private=True)
+    except ClusterUnreachableError as failure:  # perhaps of another sweep that the question is about
+        await reply.send(f"Can't answer now: {plain(str(failure))}. Try again later.", private=True)
     except (NotInChannelError, MessageRejectedError, SlackApiError) as error:
         log.warning("Slack rejected an answer about %s: %s", sweep.id, error)
 

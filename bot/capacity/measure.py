@@ -1,4 +1,4 @@
-"""Measure the room of all `parallel=auto` sweeps, by a few reads for the whole cluster."""
+"""Measure free GPUs for all `parallel=auto` sweeps, by a few reads for the whole cluster."""
 
 import asyncio
 import logging
@@ -7,13 +7,13 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
-from bot.capacity.nodes import NodeRoom, measured, room_for
-from bot.capacity.quotas import Queues, held_on_nodes, read_queues, room_in_queue
+from bot.capacity.nodes import NodeCapacity, capacity_on_nodes, measured
+from bot.capacity.quotas import Queues, capacity_in_queue, held_on_nodes, read_queues
 from bot.config.elastic import is_elastic
 from bot.config.policy import Config, all_namespaces
 from bot.config.teams import team_of
-from bot.core.pace import Room, Want
-from bot.storage.rooms import RoomStore
+from bot.core.pace import CapacityRequest, FreeCapacity
+from bot.storage.free_capacity import CapacityStore
 from k8s.client import KubernetesClient
 from k8s.errors import ApiError
 from k8s.gpu_pods import UNFINISHED_PODS, GpuPod, read_gpu_pod
@@ -27,13 +27,13 @@ log = logging.getLogger(__name__)
 INTERVAL = 30.0  # seconds
 
 
-class RoomMeasurer:
+class CapacityMeasurer:
     """Measures for the sweeps that registered in the last minutes. Without any, nothing is read."""
 
     def __init__(
         self,
         cluster: KubernetesClient,
-        store: RoomStore,
+        store: CapacityStore,
         namespace: str,
         config: Callable[[], Config],
         now: Callable[[], datetime],
@@ -43,7 +43,7 @@ class RoomMeasurer:
         self._config, self._now = config, now
 
     async def measure(self, pods: Collection[GpuPod]) -> None:
-        """Store the room of each sweep. `pods`: the unfinished ones with GPUs, in all namespaces.
+        """Store what is free for each sweep. `pods`: the unfinished ones with GPUs, in all namespaces.
 
         Elastic replicas don't count: trials preempt them, and don't wait for them.
         Raises ApiError, UnreachableError, RedisError.
@@ -51,21 +51,21 @@ class RoomMeasurer:
         elastic = self._config().elastic
         pods = [pod for pod in pods if not is_elastic(elastic, pod.namespace, pod.name)]
         now = self._now()
-        if not (wants := await self._store.wants(now)):
+        if not (requests := await self._store.requests(now)):
             return
         nodes = await self._listed("Node", "")
-        queues = await self._queues(wants) if any(want.queue for want in wants) else None
-        before = await self._store.rooms()
-        rooms = await asyncio.to_thread(self._rooms, wants, nodes, pods, queues, now)
-        await self._store.save({sweep: _steady(room, before.get(sweep)) for sweep, room in rooms.items()})
+        queues = await self._queues(requests) if any(one.queue for one in requests) else None
+        before = await self._store.measured()
+        found = await asyncio.to_thread(self._measured, requests, nodes, pods, queues, now)
+        await self._store.save({sweep: _steady(free, before.get(sweep)) for sweep, free in found.items()})
 
     async def measure_listed(self) -> None:
         """Measure in a cluster whose pods aren't watched. Without sweeps that need it, nothing is read."""
-        if await self._store.wants(self._now()):
+        if await self._store.requests(self._now()):
             listed = await self._cluster.list("Pod", "", fields=UNFINISHED_PODS, only=concerns_gpus)
             await self.measure([found for pod in listed if (found := read_gpu_pod(pod))])
 
-    async def _queues(self, wants: Iterable[Want]) -> Queues | None:
+    async def _queues(self, requests: Iterable[CapacityRequest]) -> Queues | None:
         """Read Kueue's queues; None if it isn't installed or its ClusterQueues can't be read.
 
         Another cluster can have one namespace for all its trials, which the home cluster doesn't have.
@@ -74,7 +74,7 @@ class RoomMeasurer:
             return None
         local, workloads = list[Manifest](), list[Workload]()
         known = all_namespaces(self._namespace, self._config())
-        for namespace in dict.fromkeys((*known, *(want.namespace for want in wants))):
+        for namespace in dict.fromkeys((*known, *(one.namespace for one in requests))):
             local += await self._listed("LocalQueue", namespace) or ()
             workloads += map(read_workload, await self._listed("Workload", namespace, unfinished) or ())
         return read_queues(local, above, workloads)
@@ -90,42 +90,42 @@ class RoomMeasurer:
                 raise
             return None
 
-    def _rooms(
+    def _measured(
         self,
-        wants: list[Want],
+        requests: list[CapacityRequest],
         nodes: Iterable[Manifest] | None,
         pods: Collection[GpuPod],
         queues: Queues | None,
         now: datetime,
-    ) -> dict[str, Room]:
+    ) -> dict[str, FreeCapacity]:
         on_nodes = measured(nodes, pods) if nodes is not None else None
         reserved = [pod for pod in pods if pod.holder and is_placeholder(pod.name)]
         running = {pod.labels.get(SWEEP_LABEL, "") for pod in pods if pod.holder}
         # A sweep with a running trial starts fewer by itself while others of its trials wait.
-        yielding = {want.sweep for want in wants} & running
-        return {want.sweep: self._room(want, on_nodes, queues, reserved, yielding, now) for want in wants}
+        yielding = {one.sweep for one in requests} & running
+        return {one.sweep: self._free(one, on_nodes, queues, reserved, yielding, now) for one in requests}
 
-    def _room(
+    def _free(
         self,
-        want: Want,
-        nodes: NodeRoom | None,
+        request: CapacityRequest,
+        nodes: NodeCapacity | None,
         queues: Queues | None,
         reserved: Iterable[GpuPod],
         yielding: set[str],
         now: datetime,
-    ) -> Room:
+    ) -> FreeCapacity:
         found = []
         if nodes is not None:
-            held = held_on_nodes(want, queues, reserved) if want.queue and queues else {}
-            found.append(room_for(want, nodes, yielding, self._name_of_pod, now, held))
-        if want.queue and queues:
-            in_queue = room_in_queue(want, queues, yielding, self._name_of_workload, now)
+            held = held_on_nodes(request, queues, reserved) if request.queue and queues else {}
+            found.append(capacity_on_nodes(request, nodes, yielding, self._name_of_pod, now, held))
+        if request.queue and queues:
+            in_queue = capacity_in_queue(request, queues, yielding, self._name_of_workload, now)
             found += [in_queue] if in_queue else []
         if not found:
-            return Room(at=now, gpus=want.gpus * want.pods, now=None)
-        tightest = max(found, key=lambda room: room.short)
-        least = min(room.now or 0 for room in found)
-        return replace(tightest, now=least, fits=least, waiting=max(room.waiting for room in found))
+            return FreeCapacity(at=now, gpus=request.gpus * request.pods, trials=None)
+        tightest = max(found, key=lambda each: each.to_yield)
+        least = min(each.trials or 0 for each in found)
+        return replace(tightest, trials=least, steady=least, waiting=max(each.waiting for each in found))
 
     def _name_of_pod(self, pod: GpuPod) -> str:
         return self._name(pod.namespace, pod.labels)
@@ -142,7 +142,7 @@ class RoomMeasurer:
         return f"sweep {sweep}" if sweep else f"namespace {namespace}"
 
 
-def _steady(room: Room, before: Room | None) -> Room:
-    """Return the room that this measurement and the one before have in common."""
-    known = before.now if before and before.now is not None else 0
-    return replace(room, fits=min(room.now or 0, known))
+def _steady(free: FreeCapacity, before: FreeCapacity | None) -> FreeCapacity:
+    """Return what was free in this measurement and in the one before."""
+    known = before.trials if before and before.trials is not None else 0
+    return replace(free, steady=min(free.trials or 0, known))

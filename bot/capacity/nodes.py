@@ -1,22 +1,22 @@
-"""Measure room on the nodes: free GPUs, and pods that wait for GPUs. Pure.
+"""Measure free GPUs on the nodes, and pods that wait for GPUs. Pure.
 
 Waiting pods are placed first, the largest first, each on the fullest node that fits. What is left is free.
 A pod that no node could run, even an empty one, waits for something else and doesn't count.
 """
 
 import json
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
-from bot.core.pace import Room, Want
+from bot.core.pace import CapacityRequest, FreeCapacity
 from k8s.gpu_pods import GpuPod
 from k8s.gpus import GPU_RESOURCE
 from k8s.node_matching import can_run
 from k8s.objects import SWEEP_LABEL, Manifest
-from k8s.quantities import amount
+from k8s.scheduling import read_open_node
 
-PATIENCE = timedelta(minutes=1)  # a pod that has waited for less may be about to start
+WAIT_THRESHOLD = timedelta(minutes=1)  # a pod that has waited for less can be about to start
 MAX_WAITING = 300  # pods, the oldest; more of them change no decision
 
 
@@ -38,12 +38,12 @@ class Shortage:
     pod: GpuPod
     resource: str
     gpus: int  # that it requests
-    lacks: int  # of these; 0: a node has room for it
+    lacks: int  # of these; 0: it fits on a node
     nodes: frozenset[str]  # that could run it
 
 
 @dataclass(frozen=True, kw_only=True)
-class NodeRoom:
+class NodeCapacity:
     """What the nodes offer all sweeps."""
 
     nodes: tuple[Node, ...] = ()
@@ -52,42 +52,37 @@ class NodeRoom:
     known: dict[str, list[Node]] = field(default_factory=dict)  # by placement
 
 
-def measured(nodes: Iterable[Manifest], pods: Collection[GpuPod]) -> NodeRoom:
+def measured(nodes: Iterable[Manifest], pods: Collection[GpuPod]) -> NodeCapacity:
     """Read the nodes, and place the waiting pods."""
-    room = NodeRoom(nodes=tuple(_free_nodes(nodes, pods)), pods=tuple(pods))
+    found = NodeCapacity(nodes=tuple(free_nodes(nodes, pods)), pods=tuple(pods))
     oldest = sorted((pod for pod in pods if pod.wanted), key=lambda pod: str(pod.created))[:MAX_WAITING]
     largest = sorted(oldest, key=lambda pod: -pod.wanted)
-    placed = [found for pod in largest if (found := _placed(pod, room))]
-    return NodeRoom(nodes=room.nodes, pods=room.pods, waiting=tuple(placed), known=room.known)
+    placed = [one for pod in largest if (one := _placed(pod, found))]
+    return NodeCapacity(nodes=found.nodes, pods=found.pods, waiting=tuple(placed), known=found.known)
 
 
-def _free_nodes(nodes: Iterable[Manifest], pods: Iterable[GpuPod]) -> Iterable[Node]:
+def free_nodes(nodes: Iterable[Manifest], pods: Iterable[GpuPod]) -> Iterator[Node]:
+    """Return the open nodes with GPUs. The GPUs of pods with a node are allocated; waiting pods have none."""
     used: dict[tuple[str, str], int] = {}
     for pod in pods:
         for resource, gpus in pod.sizes.items() if pod.holder else ():
             used[pod.node, resource] = used.get((pod.node, resource), 0) + gpus
-    for node in nodes:
-        name, status, spec = node["metadata"]["name"], node.get("status", {}), node.get("spec", {})
-        ready = any(c["type"] == "Ready" and c["status"] == "True" for c in status.get("conditions") or ())
-        there = status.get("allocatable", {}).items()
-        sizes = {each: int(amount(str(size))) for each, size in there if GPU_RESOURCE.fullmatch(each)}
-        if ready and sizes and not spec.get("unschedulable"):
-            yield Node(
-                name=name,
-                labels=node["metadata"].get("labels") or {},
-                taints=tuple(spec.get("taints") or ()),
-                sizes=sizes,
-                free={each: max(0, size - used.get((name, each), 0)) for each, size in sizes.items()},
-            )
+    for node in filter(None, map(read_open_node, nodes)):
+        sizes = {each: size // 1000 for each, size in node.sizes.items() if GPU_RESOURCE.fullmatch(each)}
+        free = {each: max(0, size - used.get((node.name, each), 0)) for each, size in sizes.items()}
+        if sizes:
+            yield Node(name=node.name, labels=node.labels, taints=node.taints, sizes=sizes, free=free)
 
 
-def _placed(pod: GpuPod, room: NodeRoom) -> Shortage | None:
-    """Take a waiting pod's GPUs from the fullest node with room, or what the emptiest has.
+def _placed(pod: GpuPod, capacity: NodeCapacity) -> Shortage | None:
+    """Take a waiting pod's GPUs from the fullest node where it fits, or what the emptiest has.
 
     Return None if no node could run it, even an empty one.
     """
     resource, gpus = next(iter(pod.sizes.items()), ("", 0))
-    nodes = [node for node in _candidates(pod.spec, resource, room) if node.sizes.get(resource, 0) >= gpus]
+    nodes = [
+        node for node in _candidates(pod.spec, resource, capacity) if node.sizes.get(resource, 0) >= gpus
+    ]
     if not (nodes and gpus):
         return None
     fitting = [node for node in nodes if node.free[resource] >= gpus]
@@ -102,58 +97,62 @@ def _placed(pod: GpuPod, room: NodeRoom) -> Shortage | None:
     return Shortage(pod=pod, resource=resource, gpus=gpus, lacks=lacks, nodes=names)
 
 
-def _candidates(pod: Manifest, resource: str, room: NodeRoom) -> list[Node]:
+def _candidates(pod: Manifest, resource: str, capacity: NodeCapacity) -> list[Node]:
     """Return the nodes on which a pod can run; computed once for pods that are alike."""
     key = json.dumps([resource, pod], sort_keys=True)
-    if key not in room.known:
-        room.known[key] = [node for node in room.nodes if can_run(pod, node.labels, node.taints, resource)]
-    return room.known[key]
+    if key not in capacity.known:
+        capacity.known[key] = [
+            node for node in capacity.nodes if can_run(pod, node.labels, node.taints, resource)
+        ]
+    return capacity.known[key]
 
 
-def room_for(
-    want: Want,
-    nodes: NodeRoom,
+def capacity_on_nodes(
+    request: CapacityRequest,
+    nodes: NodeCapacity,
     yielding: Collection[str],
     name: Callable[[GpuPod], str],
     now: datetime,
     held: Mapping[str, int],
-) -> Room:
-    """Return a sweep's room on the nodes.
+) -> FreeCapacity:
+    """Return what the nodes have free for a sweep.
 
     Args:
-        yielding: sweeps that give way by themselves, so that nobody else has to for them.
+        yielding: sweeps that release GPUs by themselves, so that no other sweep has to for them.
         name: who a pod belongs to, for users.
         held: GPUs by node that are reserved for the sweep's queue.
     """
-    places = _candidates(want.pod, want.resource, nodes)
-    slots = sum((node.free.get(want.resource, 0) + held.get(node.name, 0)) // want.gpus for node in places)
-    mine = {pod.node for pod in nodes.pods if pod.holder and pod.labels.get(SWEEP_LABEL) == want.sweep}
+    places = _candidates(request.pod, request.resource, nodes)
+    slots = sum(
+        (node.free.get(request.resource, 0) + held.get(node.name, 0)) // request.gpus for node in places
+    )
+    mine = {pod.node for pod in nodes.pods if pod.holder and pod.labels.get(SWEEP_LABEL) == request.sweep}
     old = [each for each in nodes.waiting if _has_waited(each.pod, now)]
-    own = [each for each in old if each.pod.labels.get(SWEEP_LABEL) == want.sweep]
+    own = [each for each in old if each.pod.labels.get(SWEEP_LABEL) == request.sweep]
     others = [
         each
         for each in old
         if each.lacks
-        and each.resource == want.resource
+        and each.resource == request.resource
         and each.nodes & mine
-        and each.pod.labels.get(SWEEP_LABEL) not in {want.sweep, *yielding}
+        and each.pod.labels.get(SWEEP_LABEL) not in {request.sweep, *yielding}
     ]
-    who, wanted = _largest(others, name)
-    size = want.gpus * want.pods
-    return Room(
+    who, requested = _largest(others, name)
+    size = request.gpus * request.pods
+    return FreeCapacity(
         at=now,
         gpus=size,
-        now=slots // want.pods,
-        fits=slots // want.pods,
-        waiting=-(-len(own) // want.pods),
-        short=-(-sum(each.lacks for each in others) // size),
+        trials=slots // request.pods,
+        steady=slots // request.pods,
+        waiting=-(-len(own) // request.pods),
+        to_yield=-(-sum(each.lacks for each in others) // size),
         who=who,
-        wanted=wanted,
+        requested=requested,
     )
 
 
 def _has_waited(pod: GpuPod, now: datetime) -> bool:
-    return pod.created is not None and now - pod.created >= PATIENCE
+    return pod.created is not None and now - pod.created >= WAIT_THRESHOLD
 
 
 def _largest(others: Sequence[Shortage], name: Callable[[GpuPod], str]) -> tuple[str, int]:

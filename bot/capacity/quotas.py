@@ -1,6 +1,6 @@
-"""Measure room in Kueue's queues: unused quota, and Workloads that wait for it. Pure.
+"""Measure unused quota of Kueue's queues, and Workloads that wait for it. Pure.
 
-A sweep gives way to Workloads of its own ClusterQueue, and to those of its cohort as far as its ClusterQueue
+A sweep yields to Workloads of its own ClusterQueue, and to those of its cohort as far as its ClusterQueue
 borrows: its nominal quota is its own. Kueue's API v1beta2 names the cohort `cohortName`.
 """
 
@@ -9,8 +9,8 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 
-from bot.capacity.nodes import PATIENCE
-from bot.core.pace import Room, Want
+from bot.capacity.nodes import WAIT_THRESHOLD
+from bot.core.pace import CapacityRequest, FreeCapacity
 from k8s.gpu_pods import GpuPod
 from k8s.kueue import Workload, fits_quota
 from k8s.objects import GPU, Manifest
@@ -40,57 +40,61 @@ def read_queues(
     )
 
 
-def room_in_queue(
-    want: Want, queues: Queues, yielding: Collection[str], name: Callable[[Workload], str], now: datetime
-) -> Room | None:
-    """Return a sweep's room in its queue; None if its ClusterQueue can't be read or has no such quota."""
-    own = queues.above.get(queues.cluster_queue.get((want.namespace, want.queue), ""))
-    if own is None or (free := _unused(own, want.resource, queues)) is None:
+def capacity_in_queue(
+    request: CapacityRequest,
+    queues: Queues,
+    yielding: Collection[str],
+    name: Callable[[Workload], str],
+    now: datetime,
+) -> FreeCapacity | None:
+    """Return what a sweep's queue has free; None if its ClusterQueue can't be read or has no such quota."""
+    own = queues.above.get(queues.cluster_queue.get((request.namespace, request.queue), ""))
+    if own is None or (free := _unused(own, request.resource, queues)) is None:
         return None
-    size = want.gpus * want.pods
+    size = request.gpus * request.pods
     old = [w for w in queues.workloads if _waits(w, now)]
-    mine = [w for w in queues.workloads if w.sweep == want.sweep and not w.finished]
+    mine = [w for w in queues.workloads if w.sweep == request.sweep and not w.finished]
     rank = max((w.priority for w in mine), default=0)
-    others = [w for w in old if w.sweep not in {want.sweep, *yielding} and w.priority >= rank and w.gpus]
+    others = [w for w in old if w.sweep not in {request.sweep, *yielding} and w.priority >= rank and w.gpus]
     queue = own["metadata"]["name"]
     near = [w for w in others if queues.cluster_queue.get((w.namespace, w.queue)) == queue]
     far = [w for w in others if w not in near and _cohort_of(w, queues) == _cohort(own) != ""]
-    wanted = sum(w.gpus for w in near) + min(_borrowed(own, want.resource), sum(w.gpus for w in far))
-    who = max([*near, *far], key=lambda w: w.gpus, default=None) if wanted else None
-    short = max(0, wanted - max(0, free))
-    held = sum(w.gpus for w in _held_for(want, queues)) if want.resource == GPU else 0
-    left = 0 if wanted else max(0, free + held) // size
-    return Room(
+    requested = sum(w.gpus for w in near) + min(_borrowed(own, request.resource), sum(w.gpus for w in far))
+    who = max([*near, *far], key=lambda w: w.gpus, default=None) if requested else None
+    short = max(0, requested - max(0, free))
+    held = sum(w.gpus for w in _held_for(request, queues)) if request.resource == GPU else 0
+    left = 0 if requested else max(0, free + held) // size
+    return FreeCapacity(
         at=now,
         gpus=size,
-        now=left,
-        fits=left,
-        waiting=sum(w.sweep == want.sweep for w in old),
-        short=-(-short // size),
+        trials=left,
+        steady=left,
+        waiting=sum(w.sweep == request.sweep for w in old),
+        to_yield=-(-short // size),
         who=name(who) if who and short else "",
-        wanted=wanted if short else 0,
+        requested=requested if short else 0,
     )
 
 
-def _held_for(want: Want, queues: Queues) -> list[Workload]:
-    """Return the placeholders that hold GPUs for the sweep's queue: they give way to its trials."""
-    place = want.namespace, want.queue
+def _held_for(request: CapacityRequest, queues: Queues) -> list[Workload]:
+    """Return the placeholders that hold GPUs for the sweep's queue: its trials replace them."""
+    place = request.namespace, request.queue
     holding = (w for w in queues.workloads if w.admitted and is_placeholder(w.job))
     return [w for w in holding if (w.namespace, w.queue) == place]
 
 
-def held_on_nodes(want: Want, queues: Queues, reserved: Iterable[GpuPod]) -> Mapping[str, int]:
+def held_on_nodes(request: CapacityRequest, queues: Queues, reserved: Iterable[GpuPod]) -> Mapping[str, int]:
     """Return the GPUs by node that are reserved for the sweep's queue. `reserved`: pods of placeholders."""
-    jobs = {w.job for w in _held_for(want, queues)}
+    jobs = {w.job for w in _held_for(request, queues)}
     found = Counter[str]()
     for pod in reserved:
-        if pod.namespace == want.namespace and pod.labels.get(JOB_LABEL) in jobs:
-            found[pod.node] += pod.sizes.get(want.resource, 0)
+        if pod.namespace == request.namespace and pod.labels.get(JOB_LABEL) in jobs:
+            found[pod.node] += pod.sizes.get(request.resource, 0)
     return found
 
 
 def _waits(workload: Workload, now: datetime) -> bool:
-    old = workload.created is not None and now - workload.created >= PATIENCE
+    old = workload.created is not None and now - workload.created >= WAIT_THRESHOLD
     return old and fits_quota(workload) and not is_placeholder(workload.job)
 
 

@@ -9,7 +9,7 @@ from bot.config.clusters import TrialCluster, find_cluster, remote
 from bot.config.policy import Config
 from k8s.cache import Caches
 from k8s.client import KubernetesClient
-from k8s.errors import ClusterAwayError
+from k8s.errors import ClusterUnreachableError
 from k8s.remote import RemoteClient
 
 Connect = Callable[[TrialCluster], KubernetesClient]  # connects with the first call
@@ -22,7 +22,7 @@ class RemoteCluster:
     caches: Caches = field(default_factory=Caches)  # filled by watches (bot.sweeps.remote_watches)
 
     @property
-    def failure(self) -> ClusterAwayError | None:
+    def failure(self) -> ClusterUnreachableError | None:
         """Why the last call failed; None if it was answered, and before the first one."""
         return self.api.failure if isinstance(self.api, RemoteClient) else None
 
@@ -67,8 +67,8 @@ class RemovedCluster(KubernetesClient):
         self._name = name
 
     async def _api(self) -> NoReturn:
-        fix = f"Add `{self._name}` to `clusters:` in config.yaml again."
-        raise ClusterAwayError(self._name, "the configuration doesn't name it anymore", fix=fix)
+        fix = f"Add `{self._name}` to `clusters:` again."
+        raise ClusterUnreachableError(self._name, "it isn't in `clusters:` anymore", fix=fix)
 
 
 def no_clusters() -> Clusters:

@@ -8,8 +8,8 @@ from k8s.objects import Manifest
 
 
 @dataclass(frozen=True, kw_only=True)
-class Want:
-    """What a sweep's next trials need: workers register it, and the leader measures room for it."""
+class CapacityRequest:
+    """What a sweep's next trials need: workers register it, and the leader measures free GPUs for it."""
 
     sweep: str
     namespace: str
@@ -22,17 +22,17 @@ class Want:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Room:
+class FreeCapacity:
     """What the leader measured for one sweep."""
 
     at: datetime
     gpus: int  # of one trial
-    now: int | None  # trials that could start besides the active ones; None: unknown
-    fits: int = 0  # the same, but no more than in the measurement before
-    waiting: int = 0  # of its trials that have waited for GPUs for a minute or longer
-    short: int = 0  # of its trials that would free the GPUs that others have lacked for as long
+    trials: int | None  # more that could start now; None: unknown
+    steady: int = 0  # the same, but no more than in the measurement before
+    waiting: int = 0  # its own trials that have waited for GPUs for a minute or longer
+    to_yield: int = 0  # its trials that would release the GPUs that others have lacked for as long
     who: str = ""  # of these others, who waits for the most: "team nlp", "sweep lr-brave-otter"
-    wanted: int = 0  # GPUs that they wait for
+    requested: int = 0  # GPUs that they wait for
 
 
 class PaceChange(StrEnum):
@@ -40,7 +40,7 @@ class PaceChange(StrEnum):
 
     NONE = ""
     GREW = "grew"  # more GPUs became free
-    YIELDS = "yields"  # others wait
+    YIELDS = "yields"  # other pods wait
     FULL = "full"  # its own trials wait
     LIMITED = "limited"  # by the limits of a person or a team
     UNKNOWN = "unknown"  # nothing is known about free GPUs

@@ -13,7 +13,7 @@ from bot.doctor import probe_cluster
 from bot.doctor.findings import Finding, broken, ok
 from bot.doctor.queues import queues
 from k8s.client import KubernetesClient
-from k8s.errors import ApiError, ClusterAwayError, UnreachableError
+from k8s.errors import ApiError, ClusterUnreachableError, UnreachableError
 from k8s.rbac import FOR_CLUSTERS, FOR_TRIALS
 from k8s.remote import RemoteClient
 
@@ -39,8 +39,8 @@ async def _cluster(
     name = f"cluster {cluster.name}"
     try:
         version = await api.version()
-    except ClusterAwayError as away:
-        return [broken(name, away.why, away.fix)]
+    except ClusterUnreachableError as failure:
+        return [broken(name, failure.why, failure.fix)]
     except (ApiError, UnreachableError) as error:
         return [broken(name, str(error), "")]
     else:

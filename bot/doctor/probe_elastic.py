@@ -1,4 +1,4 @@
-"""Check the Deployments of `elastic:`, and what would work against their scaling."""
+"""Check the Deployments of `elastic:`, and what interferes with their scaling."""
 
 from collections.abc import Iterable
 
@@ -77,7 +77,7 @@ def autoscalers(check: str, config: ElasticDeployment, found: Iterable[Manifest]
     if not names:
         return []
     fix = "delete it, or remove the Deployment from elastic:"
-    return [broken(check, f"{listed(names)} scales it, too", fix)]
+    return [broken(check, f"also scaled by {listed(names)}", fix)]
 
 
 def _target(autoscaler: Manifest) -> tuple[str, str]:
@@ -101,7 +101,7 @@ def _selects(selector: Manifest | None, labels: Manifest) -> bool:
 
 
 def gitops(check: str, deployment: Manifest) -> list[Finding]:
-    """Remark that a GitOps controller could reset the replicas."""
+    """Warn that a GitOps controller could reset the replicas."""
     meta = deployment["metadata"]
     marks = {**(meta.get("labels") or {}), **(meta.get("annotations") or {})}
     for name, keys in GITOPS.items():

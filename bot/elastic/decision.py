@@ -1,10 +1,10 @@
-"""Decide the number of replicas: down at once, up only after a time of free GPUs, one by one. Pure."""
+"""Decide the number of replicas: down at once, up one by one after GPUs were free for some time. Pure."""
 
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from bot.config.elastic import ElasticDeployment
-from bot.elastic.capacity import Supply
+from bot.elastic.supply import Supply
 
 FREE_FOR = timedelta(minutes=5)  # uninterrupted, before the first step up
 STEP_INTERVAL = timedelta(minutes=1)  # between two steps up
@@ -13,14 +13,14 @@ AFTER_DOWN = timedelta(minutes=10)  # loading a model takes minutes
 
 @dataclass(frozen=True, kw_only=True)
 class Times:
-    free_since: datetime | None = None  # there is room for one more replica; None: there isn't
+    free_since: datetime | None = None  # one more replica fits; None: none does
     raised_at: datetime | None = None
     lowered_at: datetime | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
 class Decision:
-    replicas: int  # as they shall be
+    replicas: int  # the target
     free_since: datetime | None = None
     raise_at: datetime | None = None  # when the next step up follows, if the GPUs stay free
 
@@ -55,7 +55,7 @@ def decide(
 
 def _most(config: ElasticDeployment, replicas: int, supply: Supply) -> int:
     """Return the most replicas that can stay. Pods that terminate count as gone: a rollout replaces them."""
-    room = supply.running + supply.coming - config.reserve
+    most = supply.running + supply.coming - config.reserve
     if supply.pressure:
-        room = min(replicas, supply.running - len(supply.victims))
-    return max(config.min, min(config.max, room))
+        most = min(replicas, supply.running - len(supply.victims))
+    return max(config.min, min(config.max, most))

@@ -2,8 +2,8 @@
 
 from bot.config.elastic import ElasticDeployment
 from bot.core.wording import counted, listed
-from bot.elastic.capacity import Supply
 from bot.elastic.records import ElasticRecord, Reason
+from bot.elastic.supply import Supply
 from bot.elastic.view import ElasticView, Problem
 from bot.slack.blocks import context, section
 from bot.slack.message import Message

@@ -26,11 +26,11 @@ def problem_of(config: ElasticDeployment, deployment: Manifest, priority: int | 
         return Problem(text=text, fix="Create it, or remove it from `elastic:`.")
     spec = deployment["spec"]["template"]["spec"]
     if priority is None or priority >= 0:
-        why = "Pods without a class couldn't preempt them."
-        text = f"The priority of its pods isn't below 0: {_class(spec, priority)}. {why}"
+        why = "Other pods couldn't preempt the replicas."
+        text = f"The priority of the replicas isn't below 0: {_class(spec, priority)}. {why}"
         return Problem(text=text, fix=f"Set `priorityClassName: {CLASS}` in its template (`{APPLY}`).")
     if (gpus := gpu_count(pod_needs(spec))) != config.gpus:
-        text = f"Its pods request {counted(gpus, 'GPU')}, and `elastic:` says {config.gpus}."
+        text = f"A replica requests {counted(gpus, 'GPU')}, but `gpus` in `elastic:` is {config.gpus}."
         return Problem(text=text, fix="Correct `gpus` in `elastic:`, or the Deployment's template.")
     return None
 

@@ -23,7 +23,7 @@ class Reason(StrEnum):
 
     FREE = "free"  # GPUs were free
     GIVEN = "given"  # to other pods
-    RESERVE = "reserve"  # no room, or less than the reserve
+    RESERVE = "reserve"  # less is free than the reserve
     LIMITS = "limits"  # it was below `min` or above `max`
 
 

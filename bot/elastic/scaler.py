@@ -12,12 +12,12 @@ from typing import Any
 
 from bot.clients import Clients
 from bot.config.elastic import ElasticDeployment
-from bot.elastic.capacity import Replica, Supply, read_replica, supply
 from bot.elastic.decision import Decision, Times, decide
 from bot.elastic.message import names
 from bot.elastic.pods import WatchedPods
 from bot.elastic.preconditions import problem_of, rejection
 from bot.elastic.records import ElasticRecord, ElasticRecords, Reason
+from bot.elastic.supply import Replica, Supply, read_replica, supply
 from bot.elastic.view import ElasticView
 from k8s.errors import ApiError, SweepbotError
 from k8s.objects import Manifest, Ref

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from datetime import datetime
 
-from bot.elastic.capacity import Supply
+from bot.elastic.supply import Supply
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -10,7 +10,7 @@ from functools import partial
 from redis.asyncio import Redis
 from redis.exceptions import RedisError
 
-from bot.capacity.measure import INTERVAL, RoomMeasurer
+from bot.capacity.measure import INTERVAL, CapacityMeasurer
 from bot.config.policy import Config, all_namespaces
 from bot.config.settings import Settings
 from bot.core.metrics import GPU_FIGURES
@@ -22,8 +22,8 @@ from bot.gpus.models import HOUR, ITEM, NoGpuDataError, Source
 from bot.gpus.pod_owners import OwnerStore, by_labels
 from bot.gpus.prometheus import Prometheus
 from bot.gpus.prometheus_source import PrometheusSource
+from bot.storage.free_capacity import CapacityStore
 from bot.storage.leader import lead
-from bot.storage.rooms import RoomStore
 from bot.storage.work_queue import Queue
 from k8s.client import KubernetesClient
 from k8s.errors import ApiError, UnreachableError
@@ -91,10 +91,10 @@ class UsageCollector:
 
         self._config = config
 
-        def measurer(name: str, client: KubernetesClient) -> RoomMeasurer:
-            return RoomMeasurer(client, RoomStore(redis, name), settings.k8s_namespace, config, now)
+        def measurer(name: str, client: KubernetesClient) -> CapacityMeasurer:
+            return CapacityMeasurer(client, CapacityStore(redis, name), settings.k8s_namespace, config, now)
 
-        self._rooms = measurer(HOME_CLUSTER, cluster)
+        self._capacity = measurer(HOME_CLUSTER, cluster)
         self._measurer, self._others = measurer, others
         self._sampler = Sampler(cluster, namespaces or of_home, self._owners)
         self._queue, self._monitor_interval = Queue(redis), settings.watch_seconds
@@ -141,7 +141,7 @@ class UsageCollector:
         """Measure free GPUs of all clusters for `parallel=auto`; at home from the pods that are watched."""
 
         async def measure() -> None:
-            await self._rooms.measure(await self._sampler.pods())
+            await self._capacity.measure(await self._sampler.pods())
 
         others = ((name, self._measurer(name, client)) for name, client in self._others())
         away = (self._attempt(each.measure_listed, name) for name, each in others)

@@ -1,4 +1,4 @@
-"""Detect that a restart of Katib's suggestion service ended a search for good. Pure.
+"""Detect that a restart of Katib's suggestion service ended a search permanently. Pure.
 
 `cmaes` and `sobol` keep their search in memory only. After a restart, the service doesn't know the earlier
 trials and answers every request with an error (Katib's pkg/suggestion/v1beta1/goptuna, syncTrials). Katib

@@ -22,7 +22,7 @@ RENDEZVOUS = (
     r"|ConnectionRefusedError|No route to host"
 )
 
-UNREACHABLE = "can't reach the first one."  # continues "Worker 3 of 4"
+UNREACHABLE = "can't reach worker 1."  # continues "Worker 3 of 4"
 
 
 def explaining(pods: Iterable[Manifest]) -> Manifest | None:
@@ -69,7 +69,7 @@ def rendezvous(evidence: TrialEvidence) -> Diagnosis | None:
     if evidence.index == 0:
         text = f"Not all {evidence.workers} workers joined the rendezvous in time."
     fix = (
-        "Check that the training starts by `torchrun` without rendezvous options, and ask an admin whether "
+        "Check that the training starts with `torchrun` without rendezvous options, and ask an admin whether "
         "network policies let the nodes of a trial connect (`deploy/isolation`)."
     )
     return evidence.found("rendezvous", text, fix, evidence.tail, lasting=True)

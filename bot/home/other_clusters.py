@@ -1,4 +1,4 @@
-"""Count free GPUs in other clusters than the home cluster, for `/gpus`."""
+"""Count free GPUs in clusters other than the home cluster, for `/gpus`."""
 
 import asyncio
 from collections import Counter
@@ -11,10 +11,9 @@ from bot.clusters.connections import RemoteCluster
 from bot.core.wording import counted
 from bot.slack.mrkdwn import code, local_time
 from k8s.client import Manifests
-from k8s.errors import ApiError, ClusterAwayError, UnreachableError
+from k8s.errors import ApiError, ClusterUnreachableError, UnreachableError
+from k8s.gpu_pods import UNFINISHED_PODS
 from k8s.gpus import concerns_gpus, read_holder, read_node
-
-UNFINISHED = "status.phase!=Succeeded,status.phase!=Failed"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -22,7 +21,7 @@ class ClusterGpus:
     cluster: str
     free: int = 0  # on nodes that accept pods
     total: int = 0  # allocatable on these
-    away: str = ""  # why nothing is known; "" if it answered
+    failure: str = ""  # why nothing is known; "" if it answered
 
 
 async def gpus_elsewhere(clients: Clients) -> list[ClusterGpus]:
@@ -34,18 +33,19 @@ async def _measured(cluster: RemoteCluster) -> ClusterGpus:
     name = cluster.config.name
     try:
         nodes = await cluster.api.list("Node", "")
-        pods = await cluster.api.list("Pod", "", fields=UNFINISHED, only=concerns_gpus)
-    except ClusterAwayError as away:
-        return ClusterGpus(cluster=name, away=_unseen(away.seen))
+        pods = await cluster.api.list("Pod", "", fields=UNFINISHED_PODS, only=concerns_gpus)
+    except ClusterUnreachableError as failure:
+        return ClusterGpus(cluster=name, failure=_unseen(failure.seen))
     except (ApiError, UnreachableError) as error:
         denied = isinstance(error, ApiError) and error.status == 403
-        return ClusterGpus(cluster=name, away="no permission" if denied else "its API server fails")
+        why = "no permission to list nodes and pods" if denied else "its API server returns errors"
+        return ClusterGpus(cluster=name, failure=why)
     free, total = await asyncio.to_thread(free_and_total, nodes, pods)
     return ClusterGpus(cluster=name, free=free, total=total)
 
 
 def _unseen(seen: datetime | None) -> str:
-    return f"not seen since {local_time(seen)}" if seen else "doesn't answer"
+    return f"hasn't answered since {local_time(seen)}" if seen else "doesn't answer"
 
 
 def free_and_total(nodes: Manifests, pods: Manifests) -> tuple[int, int]:
@@ -69,7 +69,7 @@ def with_other_clusters(text: str, home: tuple[int, int], others: Iterable[Clust
         return text
     free = home[0] + sum(each.free for each in known)
     total = home[1] + sum(each.total for each in known)
-    lines = [f"• {code(each.cluster)}: {each.away or _free(each)}" for each in known]
+    lines = [f"• {code(each.cluster)}: {each.failure or _free(each)}" for each in known]
     return "\n".join([text, f"*All clusters: {free} of {counted(total, 'GPU')} free*", *lines])
 
 

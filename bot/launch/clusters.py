@@ -2,9 +2,10 @@
 
 import asyncio
 import logging
-from collections import Counter
+from collections.abc import Collection
 from functools import partial
 
+from bot.capacity.nodes import free_nodes
 from bot.clients import Clients
 from bot.config.clusters import TrialCluster, find_cluster
 from bot.config.teams import granted_team
@@ -15,16 +16,14 @@ from bot.launch.machines import check_capacity
 from bot.launch.plan import Order, plan
 from bot.runtime.parser_thread import run_in_parser_thread
 from k8s.client import Manifests
-from k8s.errors import ApiError, ClusterAwayError, UnreachableError
-from k8s.gpus import concerns_gpus, gpu_sizes
-from k8s.katib.trial_pod import PodShape
-from k8s.machines import barriers, fits, read_machine
-from k8s.objects import Manifest
-from k8s.quantities import amount
+from k8s.errors import ApiError, ClusterUnreachableError, UnreachableError
+from k8s.gpu_pods import UNFINISHED_PODS, GpuPod, read_gpu_pod
+from k8s.gpus import concerns_gpus
+from k8s.katib.trial_pod import PodShape, placement
+from k8s.machines import fits, read_machine
+from k8s.node_matching import can_run
 
 log = logging.getLogger(__name__)
-
-UNFINISHED = "status.phase!=Succeeded,status.phase!=Failed"
 
 
 async def planned(order: Order, clients: Clients) -> SweepPlan:
@@ -57,25 +56,25 @@ async def _candidate(cluster: TrialCluster, order: Order, clients: Clients) -> C
         return Candidate(cluster=cluster, refusal=refusal)
     try:
         return await _measured(cluster, order, clients)
-    except ClusterAwayError as away:
-        seen = f"hasn't been seen since {away.seen:%H:%M} UTC" if away.seen else "doesn't answer"
-        return Candidate(cluster=cluster, refusal=f"{seen}{f' ({away.why})' if away.fix else ''}")
+    except ClusterUnreachableError as failure:
+        seen = f"hasn't answered since {failure.seen:%H:%M} UTC" if failure.seen else "doesn't answer"
+        return Candidate(cluster=cluster, refusal=f"{seen}{f' ({failure.why})' if failure.fix else ''}")
     except (ApiError, UnreachableError) as error:
         log.warning("unknown free GPUs in cluster %s: %s", cluster.name, error)
         is_sick = cluster.name != HOME_CLUSTER and not (isinstance(error, ApiError) and error.permanent)
-        return Candidate(cluster=cluster, refusal="its API server fails" if is_sick else "")
+        return Candidate(cluster=cluster, refusal="its API server returns errors" if is_sick else "")
 
 
 def _refusal(cluster: TrialCluster, order: Order, clients: Clients) -> str:
     config, settings = clients.config, clients.settings
     team = granted_team(config.teams, order.owner, config.self_assigned)
     if not cluster.allows(team.name if team else ""):
-        return "not for your team"
+        return "your team can't use it"
     return pull_refusal(cluster, order.space.image or settings.image_registry)
 
 
 async def _measured(cluster: TrialCluster, order: Order, clients: Clients) -> Candidate:
-    """Read nodes, pods with GPUs, and the queue: three requests, to this cluster alone.
+    """Read nodes, pods with GPUs, and the queue: three requests to this cluster.
 
     Sweeps that are planned at the same time share what is listed of the whole cluster.
     """
@@ -88,10 +87,9 @@ async def _measured(cluster: TrialCluster, order: Order, clients: Clients) -> Ca
     queued = await _queued(namespace, order.queueing.queue, cluster, clients)
     if not gpus:
         return Candidate(cluster=cluster, waiting=queued)
-    list_pods = partial(there.list, "Pod", "", fields=UNFINISHED, only=concerns_gpus)
+    list_pods = partial(there.list, "Pod", "", fields=UNFINISHED_PODS, only=concerns_gpus)
     pods = await shared.get((cluster.name, "Pod"), list_pods)
-    waiting = sum(not pod["spec"].get("nodeName") for pod in pods)
-    free = await asyncio.to_thread(free_gpus, nodes, pods, order.shape, gpus)
+    free, waiting = await asyncio.to_thread(_free_and_waiting, nodes, pods, order.shape, gpus)
     return Candidate(cluster=cluster, free=free, waiting=waiting + queued)
 
 
@@ -102,23 +100,17 @@ async def _queued(namespace: str, queue: str, cluster: TrialCluster, clients: Cl
     return sum(int(each or 0) for each in waiting)
 
 
-def free_gpus(nodes: Manifests, pods: Manifests, shape: PodShape, gpus: int) -> int:
-    """Return the GPUs that trials with `gpus` GPUs each could get at once on nodes that take such trials."""
-    used = Counter[str]()
-    for pod in pods:
-        used[pod["spec"].get("nodeName", "")] += gpu_sizes(pod).get(shape.resource, 0)
+def _free_and_waiting(nodes: Manifests, listed: Manifests, shape: PodShape, gpus: int) -> tuple[int, int]:
+    """Return the free GPUs for such trials, and the number of pods that wait for GPUs."""
+    pods = [found for pod in listed if (found := read_gpu_pod(pod))]
+    return free_gpus(nodes, pods, shape, gpus), sum(bool(pod.wanted) for pod in pods)
+
+
+def free_gpus(nodes: Manifests, pods: Collection[GpuPod], shape: PodShape, gpus: int) -> int:
+    """Return the GPUs that trials with `gpus` GPUs each could get at once on the nodes that admit them."""
+    where = placement(shape, gpus)
     return sum(
-        max(0, _allocatable(node, shape.resource) - used[node["metadata"]["name"]]) // gpus * gpus
-        for node in nodes
-        if _takes_pods(node) and not barriers(shape, gpus, read_machine(node))
+        node.free.get(shape.resource, 0) // gpus * gpus
+        for node in free_nodes(nodes, pods)
+        if can_run(where, node.labels, node.taints, shape.resource)
     )
-
-
-def _takes_pods(node: Manifest) -> bool:
-    conditions = node.get("status", {}).get("conditions") or ()
-    ready = any(each["type"] == "Ready" and each["status"] == "True" for each in conditions)
-    return ready and not node.get("spec", {}).get("unschedulable")
-
-
-def _allocatable(node: Manifest, resource: str) -> int:
-    return int(amount(str(node.get("status", {}).get("allocatable", {}).get(resource, 0))))

@@ -78,7 +78,7 @@ GATE_CHOICES = {
     "on": "One trial first, the others once it is healthy",
     "off": "All parallel trials at once",
 }
-PARALLEL_HINT = "1 to {0}, or auto (or auto:{0}) to follow free GPUs"
+PARALLEL_HINT = "1 to {0}, or auto to follow free GPUs (auto:{0} sets a maximum)"
 GOAL_CHOICES = {NOTHING: DEFAULT} | {word: word.capitalize() for word in GOALS}
 
 
@@ -201,7 +201,7 @@ def _nodes(options: Mapping[str, str], config: Config) -> dict[str, Block]:
     most = config.limits.nodes_per_trial
     if most == 1:
         return {}
-    number = _number("nodes", options, 1, most, "1; each has the GPUs above")
+    number = _number("nodes", options, 1, most, "1; each node has the GPUs above")
     return {"nodes": _optional("nodes", "Nodes per trial", number)}
 
 

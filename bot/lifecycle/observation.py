@@ -7,7 +7,7 @@ from datetime import timedelta
 from bot.config.permissions import OtherPeaks
 from bot.core.commands import Command
 from bot.core.curves import LiveReading
-from bot.core.pace import Room
+from bot.core.pace import FreeCapacity
 from bot.core.plan import Build, SweepPlan
 from bot.core.queueing import Interruption
 from bot.health.diagnosis import Diagnosis
@@ -66,7 +66,7 @@ class Observation:
     search_lost: bool = False  # Katib's suggestion service restarted, and can't continue
     healthy: str = ""  # gated: the first trial, once it has proved healthy
     reading: LiveReading | None = None  # running: what trials report; None: not read
-    room: Room | None = None  # `parallel=auto`: the last measurement
+    capacity: FreeCapacity | None = None  # `parallel=auto`: the last measurement
     most_parallel: int = 0  # trials, by the limits of GPUs; 0: not read
     observe_again_in: timedelta | None = None  # observe again within this time
     cached: bool = False  # read from caches, at least in part

@@ -1,20 +1,20 @@
 """Choose the number of parallel trials of a `parallel=auto` sweep, and make Katib follow it. Pure.
 
-    grow    trials fit in two measurements, nobody waits, and the last change is a while ago
-    shrink  others have waited for a minute, or this sweep's own trials have, or a limit is lower
+    grow    trials fit in two measurements, no pods wait, and the last change is GROW_AFTER ago
+    shrink  other pods have waited for a minute, or this sweep's own have, or a limit is lower
 
-Shrinking stops no trial: those that end aren't replaced. Katib deletes the newest trials if
+Shrinking stops no trial: trials that end aren't replaced. Katib deletes the newest trials if
 parallelTrialCount falls below the active ones, so it only ever rises, and maxTrialCount throttles instead:
 Katib starts min(maxTrialCount - ended, parallelTrialCount) - active trials, and none if that is negative
-(ReconcileTrials of its experiment controller). Its webhook wants a maxTrialCount above the trials created so
-far, so one more trial can start after each lowering. If all trials end at a lowered maxTrialCount, the
+(ReconcileTrials of its experiment controller). Its webhook requires a maxTrialCount above the trials created
+so far, so one more trial can start after each lowering. If all trials end at a lowered maxTrialCount, the
 experiment has ended with ExperimentMaxTrialsReached, and a higher count continues it, as an extension does.
 """
 
 from dataclasses import replace
 from datetime import datetime, timedelta
 
-from bot.core.pace import Pace, PaceChange, Room
+from bot.core.pace import FreeCapacity, Pace, PaceChange
 from bot.core.record import SweepRecord
 from bot.core.space import SearchSpace
 from bot.lifecycle.observation import Observation
@@ -32,13 +32,13 @@ def follow_pace(sweep: SweepRecord, seen: Observation, now: datetime) -> SweepRe
     pace = sweep.pace
     if seen.most_parallel and seen.most_parallel < pace.target:
         return replace(sweep, pace=_lowered(pace, seen.most_parallel, PaceChange.LIMITED, now))
-    if seen.room is None or (pace.at and seen.room.at <= pace.at):
+    if seen.capacity is None or (pace.at and seen.capacity.at <= pace.at):
         return sweep
-    return replace(sweep, pace=_chosen(sweep, seen.room, seen, now))
+    return replace(sweep, pace=_chosen(sweep, seen.capacity, seen, now))
 
 
 def can_change(sweep: SweepRecord, seen: Observation) -> bool:
-    """Return whether Katib can follow: trials run, more than the gate's, and none were told to stop."""
+    """Return whether Katib can follow: the gate is open, and the sweep isn't draining or pausing."""
     plan = sweep.plan
     if plan is None or not plan.space.auto or seen.experiment is None:
         return False
@@ -46,19 +46,23 @@ def can_change(sweep: SweepRecord, seen: Observation) -> bool:
     return not stops and (seen.open or is_paced_end(sweep, seen.experiment))
 
 
-def may_grow(sweep: SweepRecord, room: Room, seen: Observation, now: datetime) -> bool:
+def can_grow(sweep: SweepRecord, capacity: FreeCapacity, seen: Observation, now: datetime) -> bool:
     """Return whether this measurement lets the sweep grow."""
     pace, most = sweep.pace, _most(sweep, seen)
-    waits = room.short or room.waiting or sweep.progress.waiting
+    waits = capacity.to_yield or capacity.waiting or sweep.progress.waiting
     rested = pace.at is None or now - pace.at >= GROW_AFTER
     return (
-        not waits and rested and _fits(pace, room) > 0 and pace.target < most and not _has_slack(pace, seen)
+        not waits
+        and rested
+        and _fits(pace, capacity) > 0
+        and pace.target < most
+        and not _has_slack(pace, seen)
     )
 
 
-def _fits(pace: Pace, room: Room) -> int:
+def _fits(pace: Pace, capacity: FreeCapacity) -> int:
     """Return how many more trials to start. At first, one measurement is enough."""
-    return room.fits if pace.at else room.now or 0
+    return capacity.steady if pace.at else capacity.trials or 0
 
 
 def _has_slack(pace: Pace, seen: Observation) -> bool:
@@ -75,19 +79,21 @@ def _most(sweep: SweepRecord, seen: Observation) -> int:
     return max(1, min(space.parallel, seen.most_parallel or space.parallel, left))
 
 
-def _chosen(sweep: SweepRecord, room: Room, seen: Observation, now: datetime) -> Pace:
+def _chosen(sweep: SweepRecord, capacity: FreeCapacity, seen: Observation, now: datetime) -> Pace:
     pace, active = sweep.pace, len(seen.live)
-    if room.now is None:
+    if capacity.trials is None:
         known = pace.change is PaceChange.UNKNOWN
         return pace if known else replace(pace, change=PaceChange.UNKNOWN)
-    if room.short:
-        return _lowered(pace, active - room.short, PaceChange.YIELDS, now, room.wanted, room.who)
-    if room.waiting:
-        return _lowered(pace, active - room.waiting, PaceChange.FULL, now)
-    if not may_grow(sweep, room, seen, now):
+    if capacity.to_yield:
+        return _lowered(
+            pace, active - capacity.to_yield, PaceChange.YIELDS, now, capacity.requested, capacity.who
+        )
+    if capacity.waiting:
+        return _lowered(pace, active - capacity.waiting, PaceChange.FULL, now)
+    if not can_grow(sweep, capacity, seen, now):
         return pace
-    target = min(_most(sweep, seen), pace.target + _fits(pace, room))
-    more = (target - pace.target) * room.gpus
+    target = min(_most(sweep, seen), pace.target + _fits(pace, capacity))
+    more = (target - pace.target) * capacity.gpus
     return Pace(target=target, at=now, change=PaceChange.GREW, gpus=more)
 
 

@@ -10,10 +10,10 @@ def unseen_line(sweep: SweepRecord) -> str:
     """Return since when the cluster hasn't answered; "" if it answers."""
     if sweep.unseen_since is None:
         return ""
-    since = f"Cluster {code(sweep.cluster)} hasn't been seen since {local_time(sweep.unseen_since)}"
+    since = f"Cluster {code(sweep.cluster)} hasn't answered since {local_time(sweep.unseen_since)}"
     why = f": {plain(sweep.unseen_reason)}" if sweep.unseen_reason else "."
     then = "Remaining pods are stopped" if sweep.phase is Phase.STOPPING else "The sweep continues"
-    return f"{since}{why} {then} when it's back."
+    return f"{since}{why} {then} when the cluster answers again."
 
 
 def placed(plan: SweepPlan) -> str:

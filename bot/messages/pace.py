@@ -20,13 +20,13 @@ def pace_line(sweep: SweepRecord) -> str:
         case PaceChange.GREW:
             return f"{up_to}: {counted(pace.gpus, 'more GPU')} became free"
         case PaceChange.YIELDS if active > pace.target:
-            return f"Letting trials end, down to {pace.target}: {plain(pace.who)} waits for {gpus}"
+            return f"Letting trials finish, down to {pace.target} (auto): {plain(pace.who)} waits for {gpus}"
         case PaceChange.YIELDS:
             return f"{up_to}: {plain(pace.who)} was waiting for {gpus}"
         case PaceChange.FULL:
-            return f"{up_to}: no GPUs are free for more"
+            return f"{up_to}: no more GPUs are free"
         case PaceChange.LIMITED:
-            return f"{up_to}: the GPU limit allows no more"
+            return f"{up_to}: the GPU limit is reached"
         case PaceChange.UNKNOWN:
             return f"{up_to}: free GPUs are unknown. *Fix:* Ask an admin to run `/sweep doctor`"
         case _:

@@ -16,7 +16,7 @@ from bot.core.errors import RetryAfterError
 from bot.slack.client import MessageRejectedError, NotInChannelError
 from bot.slack.message import Message
 from bot.slack.mrkdwn import code, plain
-from k8s.errors import ClusterAwayError
+from k8s.errors import ClusterUnreachableError
 
 log = logging.getLogger(__name__)
 
@@ -52,7 +52,7 @@ class ClusterReport:
             elif each.answers and await self._redis.delete(f"{REPORTED_KEY}:{name}"):
                 await self._post(f":white_check_mark: Cluster {code(name)} answers again.")
 
-    async def _report(self, name: str, refused: ClusterAwayError) -> None:
+    async def _report(self, name: str, refused: ClusterUnreachableError) -> None:
         key = f"{REPORTED_KEY}:{name}"
         if not await self._redis.set(key, 1, nx=True, ex=WEEK):
             return
@@ -72,6 +72,6 @@ class ClusterReport:
             log.warning("can't post to admin_channel %s: %s", channel, error)
 
 
-def _refused(cluster: RemoteCluster) -> ClusterAwayError | None:
+def _refused(cluster: RemoteCluster) -> ClusterUnreachableError | None:
     failure = cluster.failure
     return failure if failure and failure.fix else None

@@ -14,7 +14,7 @@ from bot.reservations.until import EXAMPLES, parse_until
 from bot.slack.mrkdwn import code, local_time, mention
 
 VIEWS = ("reserve", "reservations", "release")
-USAGE = f"Usage: `/gpus reserve team=vision gpus=16 until=Fri`. Also {EXAMPLES}."
+USAGE = f"Usage: `/gpus reserve team=vision gpus=16 until=Fri`. Ends: {EXAMPLES}."
 KEYS = ("team", "gpus", "until")
 
 
@@ -35,7 +35,7 @@ def parse_reserve(text: str, config: Config, now: datetime, zone: ZoneInfo) -> R
         raise UserError(f"Unknown team {shortened(team)}.{did_you_mean(team, teams)}")
     if not team_queue(team, config)[1]:
         raise UserError(
-            f"Team {team} has no queue, and reservations need one of Kueue. *Fix:* Set `teams.{team}.queue`."
+            f"Reservations need a Kueue queue, and team {team} has none. *Fix:* Set `teams.{team}.queue`."
         )
     gpus = options["gpus"]
     if not re.fullmatch(r"[0-9]{1,4}", gpus) or not 1 <= int(gpus) <= MAX_GPUS:
@@ -82,8 +82,8 @@ def size_denial(asked: ReserveRequest, others: Iterable[Reservation], now: datet
 def made_text(one: Reservation) -> str:
     return (
         f"Reserved {counted(one.gpus, 'GPU')} for team {one.team} until {local_time(one.until)} "
-        f"({code(one.id)}). They are held as they become free; no trial is stopped for them. "
-        f"To end it: `/gpus release {one.id}`."
+        f"({code(one.id)}). They are allocated as they become free; no trial is stopped for them. "
+        f"To release them: `/gpus release {one.id}`."
     )
 
 

@@ -74,8 +74,8 @@ def team_queue(team: str, config: Config) -> tuple[str, str]:
 def needed(active: Iterable[Reservation], workloads: Iterable[Workload]) -> dict[str, int]:
     """Return, by ID, how many GPUs placeholders must hold: what the queue's trials neither use nor wait for.
 
-    They give way to what waits even if the ClusterQueue has no preemption. What one reservation doesn't cover
-    counts toward the queue's next one. All are of one namespace.
+    So waiting Workloads get their GPUs even if the ClusterQueue has no preemption. What one reservation
+    doesn't cover counts toward the queue's next one. All are of one namespace.
     """
     used, found = Counter[str](), dict[str, int]()
     for each in workloads:

@@ -43,16 +43,16 @@ from bot.slack.client import SlackBusyError
 from bot.storage import sweep_configmap
 from bot.storage.sweeps import StaleRecordError
 from bot.storage.work_queue import Lease, LeaseLostError
-from bot.sweeps.away import report_away, seen_again
 from bot.sweeps.durable_record import DurableRecord
 from bot.sweeps.notifier import Notifier
 from bot.sweeps.observe import observe
+from bot.sweeps.observe_capacity import observe_capacity
 from bot.sweeps.observe_gate import observe_gate
 from bot.sweeps.observe_live import observe_live
 from bot.sweeps.observe_queue import observe_queue
-from bot.sweeps.observe_room import observe_room
 from bot.sweeps.open_thread import open_thread, rename
-from k8s.errors import ApiError, ClusterAwayError, UnreachableError
+from bot.sweeps.unreachable import report_unreachable, seen_again
+from k8s.errors import ApiError, ClusterUnreachableError, UnreachableError
 from k8s.objects import BUILD_LABEL, Manifest
 
 log = logging.getLogger(__name__)
@@ -105,8 +105,8 @@ async def reconcile(lease: Lease, clients: Clients) -> timedelta | None:
     this = _Reconcile(lease, clients.of(sweep.cluster))
     try:
         return await this.run(sweep)
-    except ClusterAwayError as away:
-        return await report_away(sweep.id, away, this.notifier, this.save, clients, this.respond)
+    except ClusterUnreachableError as failure:
+        return await report_unreachable(sweep.id, failure, this.notifier, this.save, clients, this.respond)
     except SlackBusyError as busy:
         return timedelta(seconds=busy.seconds)
     except (NewerFormatError, StaleRecordError, LeaseLostError, RedisError):
@@ -218,7 +218,7 @@ class _Reconcile:
     ) -> Observation:
         seen = await observe(sweep, commands, self.clients, fresh=fresh)
         seen = await observe_gate(sweep, await observe_live(sweep, seen, self.clients), self.clients)
-        return await observe_room(sweep, await observe_queue(sweep, seen, self.clients), self.clients)
+        return await observe_capacity(sweep, await observe_queue(sweep, seen, self.clients), self.clients)
 
     async def report_failure(self, error: Exception) -> None:
         """Report an error that lasts, and post what this reconcile saved before it failed."""

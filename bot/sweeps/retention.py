@@ -16,7 +16,7 @@ from bot.lifecycle.extension import EXTENDABLE_FOR
 from bot.storage import sweep_configmap
 from bot.storage.sweeps import Store
 from k8s.client import KubernetesClient
-from k8s.errors import ApiError, ClusterAwayError, UnreachableError
+from k8s.errors import ApiError, ClusterUnreachableError, UnreachableError
 from k8s.katib.spec import REQUEST_ID
 from k8s.objects import OURS, SWEEP_LABEL, Manifest, ref_of
 
@@ -103,8 +103,8 @@ class SweepGc:
         """Continue with other sweeps if the cluster rejects one, for example in a removed namespace."""
         try:
             await self._delete(sweep, config_map)
-        except ClusterAwayError as away:
-            log.warning("kept %s: %s", sweep.id, away)
+        except ClusterUnreachableError as failure:
+            log.warning("kept %s: %s", sweep.id, failure)
         except ApiError as error:
             if not error.permanent and sweep.cluster == HOME_CLUSTER:
                 raise

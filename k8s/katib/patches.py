@@ -64,12 +64,12 @@ def more_trials(experiment: Manifest, *, total: int, parallel: int, max_failed: 
 
 
 def paced(experiment: Manifest, *, total: int, running: int, max_failed: int) -> Manifest:
-    """Return the patch after which about `running` trials run at once, and `total` in all; {} if none is due.
+    """Return the patch for about `running` parallel trials and `total` trials; {} if none is due.
 
-    parallelTrialCount only rises, and maxTrialCount throttles below it. The webhook wants maxTrialCount above
-    the trials created so far and not below the other two counts. A maxFailedTrialCount above it can't be
-    reached until it rises again, and is left out so long. ENDED_COUNTS are what Katib subtracts before it
-    starts trials.
+    parallelTrialCount only rises, and maxTrialCount throttles below it. The webhook requires maxTrialCount
+    above the trials created so far and not below the other two counts. A maxFailedTrialCount above it
+    can't be reached until it rises again, and is omitted until then. ENDED_COUNTS are what Katib subtracts
+    before it starts trials.
     """
     spec, made = experiment["spec"], _count(experiment, "trials")
     if made >= total:

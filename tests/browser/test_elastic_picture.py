@@ -7,9 +7,9 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from playwright.async_api import expect
 
-from bot.elastic.capacity import Supply
 from bot.elastic.message import message
 from bot.elastic.records import ElasticRecord, Reason
+from bot.elastic.supply import Supply
 from bot.elastic.view import ElasticView
 from bot.slack.client import Slack, client
 from tests.bot.elastic.factories import LLM

@@ -41,7 +41,7 @@ def jupyter() -> list[str]:
         pytest.skip(f"JupyterLab can't be installed: {error}")
 
 
-async def test_environment_lives_from_its_form_to_its_deletion_and_keeps_its_home(
+async def test_environment_from_its_form_to_its_deletion_keeps_its_home(
     opened: Opened, instance: Instance, jupyter: list[str]
 ) -> None:
     configure(instance, jupyter)

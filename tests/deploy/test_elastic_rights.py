@@ -83,7 +83,7 @@ def test_component_renders_with_kubectl():
     assert kinds == ["ClusterRole", "ClusterRoleBinding", "PriorityClass", "Role", "RoleBinding"]
 
 
-def test_deployed_class_is_the_one_of_the_stories():
+def test_deployed_priority_class_is_the_tested_one():
     (found,) = deployed("elastic/priority.yaml")
     assert {key: found[key] for key in ("value", "preemptionPolicy", "metadata")} == {
         key: PRIORITY[key] for key in ("value", "preemptionPolicy", "metadata")

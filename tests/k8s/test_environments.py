@@ -67,7 +67,7 @@ def test_everything_but_the_home_is_deleted_with_the_stateful_set():
     assert "ownerReferences" not in claim("environments", "lab", "U1", "20Gi")["metadata"]
 
 
-def test_login_is_only_in_the_secret():
+def test_credentials_are_only_in_the_secret():
     pod = json.dumps(stateful_set(spec(), "{}"))
     assert "t0p-secret" not in pod
     assert secret(spec(), "uid-1", "t0p-secret")["stringData"] == {"login": "t0p-secret"}

@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from k8s import remote
-from k8s.errors import ApiError, ClusterAwayError
+from k8s.errors import ApiError, ClusterUnreachableError
 from k8s.objects import Ref
 from k8s.remote import RemoteClient
 from local.kubernetes.api import ApiServer, serve
@@ -65,7 +65,7 @@ async def test_cluster_that_is_killed_and_restored_is_used_again(west, server, s
     await west.get(NAMESPACE)
     port = int(server.url.rpartition(":")[2])
     await server.close()
-    with pytest.raises(ClusterAwayError) as away:
+    with pytest.raises(ClusterUnreachableError) as away:
         await west.get(NAMESPACE)
     assert (away.value.cluster, away.value.seen, away.value.fix) == ("west", west.seen, "")
     assert not await west.is_ready()
@@ -78,12 +78,12 @@ async def test_calls_to_a_dead_cluster_fail_without_trying(west, server, calls):
     await west.get(NAMESPACE)
     await server.close()
     calls.setattr(remote, "RETRY", 3600.0)
-    with pytest.raises(ClusterAwayError):
+    with pytest.raises(ClusterUnreachableError):
         await west.get(NAMESPACE)
     tried: list[str] = []
     calls.setattr(remote.KubernetesClient, "_send", lambda *_, **__: tried.append("call"))
     for _ in range(20):
-        with pytest.raises(ClusterAwayError):
+        with pytest.raises(ClusterUnreachableError):
             await west.list("Pod", "sweeps")
     assert tried == []
 
@@ -95,7 +95,7 @@ async def test_kubeconfig_of_another_cluster_is_refused_until_it_points_back(ser
     await client.close()
     other = await serve(Store())
     moved = RemoteClient("west", kubeconfig(file, other.url), "", home.known)
-    with pytest.raises(ClusterAwayError, match="points to another cluster than before") as refused:
+    with pytest.raises(ClusterUnreachableError, match="points to another cluster than before") as refused:
         await moved.get(NAMESPACE)
     assert "Point it to the former cluster" in refused.value.fix
     kubeconfig(file, server.url)
@@ -107,7 +107,7 @@ async def test_kubeconfig_of_another_cluster_is_refused_until_it_points_back(ser
 async def test_rejected_token_is_replaced_from_the_file(server, tmp_path, calls):
     file = tmp_path / "west"
     client = RemoteClient("west", kubeconfig(file, server.url, token="old"), "", Home().known)
-    with pytest.raises(ClusterAwayError, match="rejects the credentials") as refused:
+    with pytest.raises(ClusterUnreachableError, match="rejects the credentials") as refused:
         await client.get(NAMESPACE)
     assert refused.value.fix == "Put a valid token into its kubeconfig."
     kubeconfig(file, server.url)
@@ -135,7 +135,7 @@ async def test_unusable_kubeconfig_is_named_without_its_content(tmp_path, text):
     if text is not None:
         file.write_text(text)
     client = RemoteClient("west", str(file), "", Home().known)
-    with pytest.raises(ClusterAwayError, match=r"kubeconfig .* can't be used") as refused:
+    with pytest.raises(ClusterUnreachableError, match=r"kubeconfig .* can't be used") as refused:
         await client.get(NAMESPACE)
     assert "s3cret" not in str(refused.value)
     assert refused.value.fix == "Check the file."
@@ -146,7 +146,7 @@ async def test_missing_right_to_read_the_identity_names_the_fix(west, calls):
         raise ApiError(403, "Forbidden", "namespaces is forbidden")
 
     calls.setattr(remote.KubernetesClient, "_send", forbidden)
-    with pytest.raises(ClusterAwayError) as refused:
+    with pytest.raises(ClusterUnreachableError) as refused:
         await west.get(NAMESPACE)
     assert refused.value.fix == "Grant `get` of the namespace kube-system."
 

@@ -4,9 +4,9 @@ from contextlib import asynccontextmanager
 from dataclasses import replace
 from datetime import timedelta
 
-from bot.capacity.measure import RoomMeasurer
+from bot.capacity.measure import CapacityMeasurer
 from bot.core.commands import Command
-from bot.storage.rooms import RoomStore
+from bot.storage.free_capacity import CapacityStore
 from k8s.gpu_pods import read_gpu_pod
 from k8s.katib.spec import TRIAL_LABEL
 from local.kubernetes import store as kubernetes
@@ -36,8 +36,8 @@ class AutoSweep(SimulatedSweep):
         self.time, self.gpus, self.endings, self.first_seen = NOW, gpus, 0, {}
         self.clients = replace(self.clients, now=lambda: self.time)
         self.cluster.tick = self.clock.tick
-        self.measurer = RoomMeasurer(
-            self.cluster, RoomStore(redis), "sweeps", lambda: self.clients.config, lambda: self.time
+        self.measurer = CapacityMeasurer(
+            self.cluster, CapacityStore(redis), "sweeps", lambda: self.clients.config, lambda: self.time
         )
 
     @asynccontextmanager

@@ -17,7 +17,7 @@ from bot.home.gpu_query_job import GpuQueryJob
 from bot.launch import preview_job
 from bot.repos.git import GitUnavailableError, Tip
 from bot.slack.client import Slack
-from bot.storage.rooms import RoomStore
+from bot.storage.free_capacity import CapacityStore
 from handlers.app import build
 from handlers.socket_mode import Socket
 from local.kubernetes import store as kubernetes
@@ -98,7 +98,7 @@ class SlackUser:
             registry=None,
             results=None,
             usage=HourlyStore(redis),
-            rooms=RoomStore(redis),
+            capacity=CapacityStore(redis),
             pictures=None,
             live=None,
             cluster=DirectCluster(kubernetes.Store()),

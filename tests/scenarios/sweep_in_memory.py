@@ -21,7 +21,7 @@ from bot.core.work_item import ItemKind, WorkItem
 from bot.gpus.hourly_store import HourlyStore
 from bot.registry.images import ImageRef
 from bot.reports.trial_runs_job import TrialRunsJob
-from bot.storage.rooms import RoomStore
+from bot.storage.free_capacity import CapacityStore
 from bot.storage.sweeps import Store
 from bot.storage.work_queue import Lease, Queue
 from bot.sweeps.informer import SweepInformer
@@ -131,7 +131,7 @@ class SimulatedSweep:
                     "live": self.live,
                     "queue": Queue(redis, prefix="life:queue"),
                     "usage": HourlyStore(redis),
-                    "rooms": RoomStore(redis),
+                    "capacity": CapacityStore(redis),
                 }.items()
             },
             pictures=FakePictures(),

@@ -27,13 +27,13 @@ async def test_sweep_ends_after_all_its_trials(redis):
         assert story.last.progress.succeeded == 20
 
 
-async def test_sweep_gives_way_by_letting_trials_end_and_grows_again(redis):
+async def test_sweep_yields_by_letting_trials_finish_and_grows_again(redis):
     story = AutoSweep(redis, gpus=8, most=8)
     async with story.started():
         await story.until(lambda: len(story.running()) == 8)
         story.other_pod("other", 4, **{"sweepbot/team": "nlp"})
         await story.until(lambda: "Letting" in story.line())
-        assert story.line() == "Letting trials end, down to 4: team nlp waits for 4 GPUs"
+        assert story.line() == "Letting trials finish, down to 4 (auto): team nlp waits for 4 GPUs"
         assert len(story.running()) == 8, "no trial is stopped"
         parallel, most = story.counts()
         assert (parallel, most) == (8, 9), "parallelTrialCount is never lowered"
@@ -50,7 +50,7 @@ async def test_sweep_gives_way_by_letting_trials_end_and_grows_again(redis):
         assert story.last.progress.succeeded == 20
 
 
-async def test_trials_that_all_ended_while_the_bot_was_away_are_continued(redis):
+async def test_sweep_whose_trials_all_ended_while_sweepbot_was_down_continues(redis):
     story = AutoSweep(redis, gpus=8, most=4)
     async with story.started():
         await story.until(lambda: len(story.running()) == 4)

@@ -81,7 +81,7 @@ async def test_reservation_holds_gpus_until_its_end(story):
     assert await load(story.clients) == []
 
 
-async def test_trials_of_the_team_take_the_place_of_what_is_held(story):
+async def test_trials_of_the_team_replace_its_placeholders(story):
     await story.asks("reserve team=vision gpus=4 until=48h")
     await story.holds()
     assert len(story.held()) == 4

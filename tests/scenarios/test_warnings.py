@@ -16,7 +16,7 @@ from bot.idle.alert_commands import GONE, UNSEEN
 from bot.idle.monitor import IdleMonitor
 from bot.idle.store import AlertStore
 from bot.slack.client import SlackBusyError
-from bot.storage.rooms import RoomStore
+from bot.storage.free_capacity import CapacityStore
 from bot.storage.sweeps import Store
 from bot.storage.work_queue import Queue
 from k8s.errors import ApiError
@@ -87,7 +87,7 @@ class FailingTrials:
             git=None,
             results=None,
             usage=HourlyStore(redis),
-            rooms=RoomStore(redis),
+            capacity=CapacityStore(redis),
             pictures=None,
             live=None,
             queue=CrashingProxy(self.queue, self.clock),

@@ -15,7 +15,7 @@ from bot.idle.alert_commands import GONE
 from bot.idle.alerts import cluster_of
 from bot.idle.monitors import IdleMonitors
 from bot.idle.store import AlertStore
-from k8s.errors import ClusterAwayError
+from k8s.errors import ClusterUnreachableError
 from tests.bot.factories import NOW, OWNER, a_sweep
 from tests.bot.idle.test_detector import BUSY, QUIET, a_pod
 from tests.scenarios.test_warnings import TRIAL, FailingTrials
@@ -48,7 +48,7 @@ class West:
 
     async def list(self, kind, _namespace="", *, only=bool, **_):
         if self.away:
-            raise ClusterAwayError("west", "no route to host", seen=NOW)
+            raise ClusterUnreachableError("west", "no route to host", seen=NOW)
         if kind == "Node":
             size = {"allocatable": GPU, "capacity": GPU, "conditions": [{"type": "Ready", "status": "True"}]}
             return [{"metadata": {"name": "w1"}, "spec": {}, "status": size}]

@@ -9,10 +9,10 @@ from redis.asyncio import Redis
 from bot.clusters.connections import Clusters
 from bot.config.clusters import TrialCluster
 from bot.gpus.hourly_store import HourlyStore
-from bot.storage.rooms import RoomStore
+from bot.storage.free_capacity import CapacityStore
 from bot.sweeps.informer import SweepInformer
 from bot.sweeps.remote_watches import RemoteWatches
-from k8s.errors import ClusterAwayError
+from k8s.errors import ClusterUnreachableError
 from local.kubernetes import store as kubernetes
 from tests.bot.factories import NOW, REQUEST
 from tests.scenarios.fakes import DirectCluster
@@ -33,7 +33,7 @@ class RemoteCluster:
 
     def __getattr__(self, name: str) -> Any:
         if self.away:
-            raise ClusterAwayError("west", "no route to host", seen=NOW)
+            raise ClusterUnreachableError("west", "no route to host", seen=NOW)
         return getattr(self._inner, name)
 
 
@@ -52,7 +52,7 @@ class TwoClusters(SimulatedSweep):
             clusters=Clusters(lambda _: west),
             config=replace(self.clients.config, clusters=CLUSTERS),
             now=lambda: self.time,
-            rooms=RoomStore(redis),
+            capacity=CapacityStore(redis),
             usage=HourlyStore(redis),
         )
         self.time = NOW

@@ -17,7 +17,7 @@ def shown(*workloads, order=None):
     return queues_text([view], [], QueuePolicy())
 
 
-def test_texts_of_others_stay_on_their_line_and_mention_nothing():
+def test_texts_of_other_people_stay_on_their_line_and_mention_nothing():
     text = shown(a_workload(1, waits=EVIL, priority_class=EVIL, sweep=EVIL))
     assert len(text.splitlines()) == 2
     assert "<" not in text

@@ -1,13 +1,13 @@
-"""What the measurement of room leaves out."""
+"""What the measurement of free GPUs leaves out."""
 
 from dataclasses import replace
 
 import pytest
 
-from bot.capacity.measure import RoomMeasurer
-from bot.storage.rooms import RoomStore
+from bot.capacity.measure import CapacityMeasurer
+from bot.storage.free_capacity import CapacityStore
 from k8s.pods import JOB_LABEL
-from tests.bot.capacity.test_nodes import GPU, a_node, a_pod, a_want
+from tests.bot.capacity.test_nodes import GPU, a_node, a_pod, a_request
 from tests.bot.capacity.test_quotas import a_local, a_queue
 from tests.bot.elastic.factories import LLM
 from tests.bot.factories import CONFIG, NOW
@@ -20,14 +20,14 @@ class Nodes:
 
 @pytest.mark.parametrize("node", ["n1", ""])
 async def test_elastic_replicas_neither_hold_gpus_nor_wait_for_them(redis, node):
-    store, config = RoomStore(redis), replace(CONFIG, elastic=(LLM,))
-    measurer = RoomMeasurer(Nodes(), store, "sweeps", lambda: config, lambda: NOW)
-    await store.room(a_want())
+    store, config = CapacityStore(redis), replace(CONFIG, elastic=(LLM,))
+    measurer = CapacityMeasurer(Nodes(), store, "sweeps", lambda: config, lambda: NOW)
+    await store.register(a_request())
     pod = replace(a_pod("llm-7d9f8c6b5-x2x4z", 8, node), namespace=LLM.namespace)
     await measurer.measure([pod])
-    assert [(room.now, room.short) for room in (await store.rooms()).values()] == [(8, 0)]
+    assert [(free.trials, free.to_yield) for free in (await store.measured()).values()] == [(8, 0)]
     await measurer.measure([replace(pod, name="notebook-0")])
-    assert [room.now for room in (await store.rooms()).values()] == [0]
+    assert [free.trials for free in (await store.measured()).values()] == [0]
 
 
 class Queued(Nodes):
@@ -56,14 +56,14 @@ def a_workload(job):
     }
 
 
-@pytest.mark.parametrize(("queue", "now"), [("research", 4), ("", 0)])
-async def test_gpus_that_are_reserved_for_the_queue_are_room(redis, queue, now):
-    store = RoomStore(redis)
-    measurer = RoomMeasurer(Queued(), store, "sweeps", lambda: CONFIG, lambda: NOW)
-    await store.room(replace(a_want(gpus=2), namespace="away", queue=queue))
+@pytest.mark.parametrize(("queue", "trials"), [("research", 4), ("", 0)])
+async def test_gpus_reserved_for_the_queue_are_free(redis, queue, trials):
+    store = CapacityStore(redis)
+    measurer = CapacityMeasurer(Queued(), store, "sweeps", lambda: CONFIG, lambda: NOW)
+    await store.register(replace(a_request(gpus=2), namespace="away", queue=queue))
     jobs = [f"sweepbot-reserved-vision-1a2b3-{number}" for number in range(8)]
     pods = [
         replace(a_pod(f"{job}-x2x4z", 1, "n1"), namespace="away", labels={JOB_LABEL: job}) for job in jobs
     ]
     await measurer.measure(pods)
-    assert [room.now for room in (await store.rooms()).values()] == [now]
+    assert [free.trials for free in (await store.measured()).values()] == [trials]

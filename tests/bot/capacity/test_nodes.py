@@ -1,11 +1,11 @@
-"""Room on the nodes: what is free, and who waits for GPUs that a sweep holds."""
+"""Free capacity of the nodes: what is free, and who waits for GPUs that a sweep holds."""
 
 from datetime import timedelta
 
 import pytest
 
-from bot.capacity.nodes import measured, room_for
-from bot.core.pace import Want
+from bot.capacity.nodes import capacity_on_nodes, measured
+from bot.core.pace import CapacityRequest
 from k8s.gpu_pods import read_gpu_pod
 from tests.bot.factories import NOW
 
@@ -36,20 +36,24 @@ def a_pod(name, gpus, node="", since=LONG_AGO, sweep="", resource=GPU, **spec):
     )
 
 
-def a_want(gpus=1, pods=1, resource=GPU, **pod):
-    return Want(sweep="mine", namespace="sweeps", gpus=gpus, pods=pods, resource=resource, pod=pod, at=NOW)
+def a_request(gpus=1, pods=1, resource=GPU, **pod):
+    return CapacityRequest(
+        sweep="mine", namespace="sweeps", gpus=gpus, pods=pods, resource=resource, pod=pod, at=NOW
+    )
 
 
-def room(nodes, pods=(), want=None, yielding=()):
-    return room_for(want or a_want(), measured(nodes, pods), yielding, lambda pod: pod.namespace, NOW, {})
+def free(nodes, pods=(), request=None, yielding=()):
+    return capacity_on_nodes(
+        request or a_request(), measured(nodes, pods), yielding, lambda pod: pod.namespace, NOW, {}
+    )
 
 
-def test_room_is_what_fits_on_each_node():
+def test_capacity_is_what_fits_on_each_node():
     nodes = [a_node("n1", 8), a_node("n2", 8)]
     pods = [a_pod("a", 3, "n1"), a_pod("b", 6, "n2")]
-    assert room(nodes, pods, a_want(gpus=2)).now == 3
-    assert room(nodes, pods, a_want(gpus=4)).now == 1
-    assert room(nodes, pods, a_want(gpus=2, pods=2)).now == 1, "two machines per trial"
+    assert free(nodes, pods, a_request(gpus=2)).trials == 3
+    assert free(nodes, pods, a_request(gpus=4)).trials == 1
+    assert free(nodes, pods, a_request(gpus=2, pods=2)).trials == 1, "two machines per trial"
 
 
 @pytest.mark.parametrize(
@@ -58,18 +62,19 @@ def test_room_is_what_fits_on_each_node():
         a_node("n1", 8, ready=False),
         a_node("n1", 8, cordoned=True),
         a_node("n1", 8, taints=[{"key": "team", "value": "nlp", "effect": "NoSchedule"}]),
+        a_node("n1", 8, taints=[{"key": "node.kubernetes.io/disk-pressure", "effect": "NoSchedule"}]),
         a_node("n1", 8, resource="nvidia.com/mig-1g.10gb"),
     ],
 )
-def test_node_that_trials_cannot_use_has_no_room(node):
-    assert room([node]).now == 0
+def test_node_that_trials_cannot_use_has_no_capacity(node):
+    assert free([node]).trials == 0
 
 
 def test_node_selector_and_toleration_decide_where_trials_fit():
     taint = {"key": "team", "value": "nlp", "effect": "NoSchedule"}
     nodes = [a_node("n1", 8, taints=[taint], gpu="h100"), a_node("n2", 4, gpu="a100")]
-    want = a_want(nodeSelector={"gpu": "h100"}, tolerations=[{"key": "team", "operator": "Exists"}])
-    assert room(nodes, want=want).now == 8
+    request = a_request(nodeSelector={"gpu": "h100"}, tolerations=[{"key": "team", "operator": "Exists"}])
+    assert free(nodes, request=request).trials == 8
 
 
 def test_pods_of_others_that_wait_take_what_is_free_first():
@@ -77,21 +82,21 @@ def test_pods_of_others_that_wait_take_what_is_free_first():
         [a_node("n1", 8)],
         [a_pod("mine-1", 4, "n1", sweep="mine"), a_pod("other", 2, since=JUST_NOW)],
     )
-    found = room(nodes, pods)
-    assert (found.now, found.short) == (2, 0)
+    found = free(nodes, pods)
+    assert (found.trials, found.to_yield) == (2, 0)
 
 
-def test_others_that_have_waited_lack_what_is_not_free():
+def test_capacity_counts_gpus_that_waiting_pods_lack():
     nodes = [a_node("n1", 8)]
     pods = [a_pod("mine-1", 4, "n1", sweep="mine"), a_pod("x", 1, "n1"), a_pod("other", 6)]
-    found = room(nodes, pods, a_want(gpus=2))
-    assert (found.now, found.short, found.who, found.wanted) == (0, 2, "vision", 6)
+    found = free(nodes, pods, a_request(gpus=2))
+    assert (found.trials, found.to_yield, found.who, found.requested) == (0, 2, "vision", 6)
 
 
 def test_pod_that_waits_for_scattered_gpus_lacks_them():
     nodes = [a_node("n1", 4), a_node("n2", 4)]
     pods = [a_pod("a", 2, "n1", sweep="mine"), a_pod("b", 2, "n2", sweep="mine"), a_pod("other", 4)]
-    assert room(nodes, pods).short == 2
+    assert free(nodes, pods).to_yield == 2
 
 
 @pytest.mark.parametrize(
@@ -105,15 +110,15 @@ def test_pod_that_waits_for_scattered_gpus_lacks_them():
         a_pod("another resource", 8, resource="nvidia.com/mig-1g.10gb"),
     ],
 )
-def test_nobody_lacks_gpus_because_of_pods_that_this_sweep_cannot_help(pod):
+def test_capacity_ignores_waiting_pods_that_this_sweep_cannot_help(pod):
     pods = [a_pod("mine-1", 8, "n1", sweep="mine"), pod]
-    found = room([a_node("n1", 8)], pods, yielding={"auto"})
-    assert (found.short, found.who) == (0, "")
+    found = free([a_node("n1", 8)], pods, yielding={"auto"})
+    assert (found.to_yield, found.who) == (0, "")
 
 
-def test_waiting_trials_of_the_sweep_itself_are_counted():
+def test_capacity_counts_the_sweeps_own_waiting_trials():
     pods = [a_pod("mine-1", 8, "n1", sweep="mine"), a_pod("mine-2", 1, sweep="mine")]
-    assert room([a_node("n1", 8)], pods).waiting == 1
+    assert free([a_node("n1", 8)], pods).waiting == 1
 
 
 @pytest.mark.parametrize(
@@ -132,4 +137,4 @@ def test_affinity_of_other_peoples_pods_is_read_as_the_scheduler_does(operator, 
     terms = {"nodeSelectorTerms": [{"matchExpressions": [rule]}]}
     affinity = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": terms}}
     pods = [a_pod("mine-1", 8, "n1", sweep="mine"), a_pod("other", 8, affinity=affinity)]
-    assert bool(room([a_node("n1", 8, gpu="h100")], pods).short) is fits
+    assert bool(free([a_node("n1", 8, gpu="h100")], pods).to_yield) is fits

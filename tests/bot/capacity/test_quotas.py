@@ -1,17 +1,19 @@
-"""Room in Kueue's queues: unused quota, borrowing, and Workloads that wait."""
+"""Free capacity of Kueue's queues: unused quota, borrowing, and Workloads that wait."""
 
 from dataclasses import replace
 from datetime import timedelta
 
 import pytest
 
-from bot.capacity.quotas import read_queues, room_in_queue
-from bot.core.pace import Want
+from bot.capacity.quotas import capacity_in_queue, read_queues
+from bot.core.pace import CapacityRequest
 from k8s.kueue import Workload
 from tests.bot.factories import NOW
 
 GPU = "nvidia.com/gpu"
-WANT = Want(sweep="mine", namespace="sweeps", queue="research", gpus=2, resource=GPU, pod={}, at=NOW)
+REQUEST = CapacityRequest(
+    sweep="mine", namespace="sweeps", queue="research", gpus=2, resource=GPU, pod={}, at=NOW
+)
 MINE = Workload(
     name="w0",
     namespace="sweeps",
@@ -38,36 +40,36 @@ def a_local(name="research", above="lab", namespace="sweeps"):
     return {"metadata": {"name": name, "namespace": namespace}, "spec": {"clusterQueue": above}}
 
 
-def room(*above, workloads=(), local=(), yielding=()):
+def free(*above, workloads=(), local=(), yielding=()):
     queues = read_queues(local or [a_local()], above, workloads)
-    return room_in_queue(WANT, queues, yielding, lambda w: w.sweep, NOW)
+    return capacity_in_queue(REQUEST, queues, yielding, lambda w: w.sweep, NOW)
 
 
-def test_room_is_the_unused_quota():
-    assert room(a_queue(used=3)).now == 2
-    assert room(a_queue(used=8)).now == 0
+def test_capacity_is_the_unused_quota():
+    assert free(a_queue(used=3)).trials == 2
+    assert free(a_queue(used=8)).trials == 0
 
 
 @pytest.mark.parametrize("cohort", [{"cohort": "all"}, {"cohortName": "all"}])
-def test_room_includes_what_the_queue_can_borrow(cohort):
+def test_capacity_includes_what_the_queue_can_borrow(cohort):
     other = a_queue("nlp", nominal=8, used=2, **cohort)
-    assert room(a_queue(used=8, **cohort), other).now == 3
-    assert room(a_queue(used=8, limit=4, **cohort), other).now == 2
-    assert room(a_queue(used=8, limit=0, **cohort), other).now == 0
+    assert free(a_queue(used=8, **cohort), other).trials == 3
+    assert free(a_queue(used=8, limit=4, **cohort), other).trials == 2
+    assert free(a_queue(used=8, limit=0, **cohort), other).trials == 0
 
 
-def test_workload_of_the_same_queue_that_waits_is_short_of_quota():
-    found = room(a_queue(used=6), workloads=[MINE, OTHER])
-    assert (found.now, found.short, found.who, found.wanted) == (0, 1, "other", 4)
+def test_workload_of_the_same_queue_that_waits_lacks_quota():
+    found = free(a_queue(used=6), workloads=[MINE, OTHER])
+    assert (found.trials, found.to_yield, found.who, found.requested) == (0, 1, "other", 4)
 
 
 @pytest.mark.parametrize(("borrowed", "short"), [(0, 0), (2, 1), (8, 2)])
-def test_queue_gives_back_to_its_cohort_only_what_it_borrows(borrowed, short):
+def test_queue_yields_to_its_cohort_only_what_it_borrows(borrowed, short):
     mine = a_queue(used=8 + borrowed, borrowed=borrowed, cohort="all")
     other = a_queue("nlp", used=8 - borrowed, cohort="all")
     waits = replace(OTHER, namespace="nlp", queue="nlp")
     local = (a_local(), a_local("nlp", "nlp", "nlp"))
-    assert room(mine, other, workloads=[MINE, waits], local=local).short == short
+    assert free(mine, other, workloads=[MINE, waits], local=local).to_yield == short
 
 
 @pytest.mark.parametrize(
@@ -81,18 +83,18 @@ def test_queue_gives_back_to_its_cohort_only_what_it_borrows(borrowed, short):
     ],
     ids=["lower priority", "held", "new", "never fits", "gives way itself"],
 )
-def test_workload_that_this_sweep_cannot_help_lacks_nothing(waits):
-    assert room(a_queue(used=8), workloads=[MINE, waits], yielding={"yields"}).short == 0
+def test_capacity_ignores_waiting_workloads_that_this_sweep_cannot_help(waits):
+    assert free(a_queue(used=8), workloads=[MINE, waits], yielding={"yields"}).to_yield == 0
 
 
-def test_room_is_unknown_without_the_cluster_queue():
-    assert room() is None
-    assert room(a_queue("another")) is None
+def test_capacity_is_unknown_without_the_cluster_queue():
+    assert free() is None
+    assert free(a_queue("another")) is None
 
 
-def test_room_includes_what_is_reserved_for_the_queue():
+def test_capacity_includes_what_is_reserved_for_the_queue():
     held = replace(MINE, sweep="", job="sweepbot-reserved-vision-1a2b3-0", gpus=1, priority=-1000000)
     elsewhere = [replace(held, queue="urgent"), replace(held, namespace="nlp"), replace(held, admitted=False)]
-    assert room(a_queue(used=8), workloads=[held] * 4).now == 2
-    assert room(a_queue(used=8), workloads=elsewhere * 4).now == 0
-    assert room(a_queue(used=8), workloads=[held] * 4 + [OTHER]).now == 0, "another Workload waits"
+    assert free(a_queue(used=8), workloads=[held] * 4).trials == 2
+    assert free(a_queue(used=8), workloads=elsewhere * 4).trials == 0
+    assert free(a_queue(used=8), workloads=[held] * 4 + [OTHER]).trials == 0, "another Workload waits"

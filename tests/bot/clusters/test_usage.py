@@ -8,7 +8,7 @@ from bot.clusters.usage import RemoteUsage
 from bot.config.clusters import TrialCluster
 from bot.gpus.hourly_store import HourlyStore, full_hour
 from bot.gpus.models import HOUR
-from k8s.errors import ClusterAwayError
+from k8s.errors import ClusterUnreachableError
 from tests.bot.factories import CONFIG, NOW, SETTINGS
 from tests.bot.gpus.test_dcgm_source import DayCluster
 
@@ -20,7 +20,7 @@ class West(DayCluster):
 
     async def list(self, *args, **kwargs):
         if self.away:
-            raise ClusterAwayError("west", "no route to host")
+            raise ClusterUnreachableError("west", "no route to host")
         return await super().list(*args, **kwargs)
 
 
@@ -39,7 +39,7 @@ async def test_remote_usage_stores_hours_of_the_cluster_and_none_at_home(redis):
     assert await HourlyStore(redis).between(start, start + HOUR) == ()
 
 
-async def test_remote_usage_of_a_cluster_that_is_away_is_only_logged(redis, caplog):
+async def test_remote_usage_of_an_unreachable_cluster_is_only_logged(redis, caplog):
     west = West()
     west.away = True
     clusters = Clusters(lambda _: west)

@@ -64,7 +64,7 @@ async def test_doctor_names_missing_permissions_of_a_cluster(west, tmp_path):
     assert found["cluster west"].fix == "Grant `get` of the namespace kube-system."
 
 
-async def test_doctor_reports_a_cluster_that_is_away(west, tmp_path):
+async def test_doctor_reports_an_unreachable_cluster(west, tmp_path):
     await west.close()
     found = await examined(tmp_path)
     assert [(each.level, "unreachable" in each.found) for each in found.values()] == [("broken", True)]

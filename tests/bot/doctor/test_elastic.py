@@ -55,10 +55,14 @@ def selecting(labels):
     ("cluster", "level", "what"),
     [
         (Cluster(0), Level.BROKEN, "isn't below 0: PriorityClass sweepbot-elastic is 0"),
-        (Cluster(spec={"gpus": 2}), Level.BROKEN, "request 2 GPUs, and elastic: says 1"),
+        (Cluster(spec={"gpus": 2}), Level.BROKEN, "requests 2 GPUs, but gpus in elastic: is 1"),
         (Cluster(allowed=False), Level.BROKEN, "missing list nodes"),
-        (Cluster(HorizontalPodAutoscaler=[SCALES]), Level.BROKEN, "HorizontalPodAutoscaler llm scales it"),
-        (Cluster(ScaledObject=[SCALES]), Level.BROKEN, "ScaledObject llm scales it"),
+        (
+            Cluster(HorizontalPodAutoscaler=[SCALES]),
+            Level.BROKEN,
+            "scaled by HorizontalPodAutoscaler llm",
+        ),
+        (Cluster(ScaledObject=[SCALES]), Level.BROKEN, "also scaled by ScaledObject llm"),
         (Cluster(PodDisruptionBudget=selecting({"app": "llm"})), Level.WARNING, "PodDisruptionBudget llm"),
         (Cluster(strategy={"type": "RollingUpdate"}), Level.WARNING, "maxSurge is 25%"),
         (Cluster(marks={"argocd.argoproj.io/instance": "x"}), Level.WARNING, "Argo CD manages it"),

@@ -44,7 +44,7 @@ def namespaces(monkeypatch):
         ({"low": 10}, Level.BROKEN),
     ],
 )
-async def test_reservations_need_the_lowest_priority(namespaces, classes, level):
+async def test_reservations_without_the_lowest_priority_are_broken(namespaces, classes, level):
     found = await checks.reservations(Cluster(**classes), SETTINGS, RESERVING)
     assert found[-1].level is level
     assert namespaces == [("vision", "kubectl -n vision apply -f deploy/reservations/rights.yaml")]
@@ -56,5 +56,5 @@ async def test_reservations_without_a_teams_queue_are_broken(namespaces):
     assert (found.level, found.found) == (Level.BROKEN, "no team has a queue")
 
 
-async def test_reservations_that_are_off_need_nothing(namespaces):
+async def test_reservations_disabled_are_not_checked(namespaces):
     assert await checks.reservations(Cluster(), SETTINGS, CONFIG) == []

@@ -5,10 +5,10 @@ from datetime import timedelta
 
 import pytest
 
-from bot.elastic.capacity import Supply
 from bot.elastic.decision import Times, decide
+from bot.elastic.supply import Supply
 from tests.bot.elastic.factories import LLM, pods_of
-from tests.bot.elastic.test_capacity import waiting
+from tests.bot.elastic.test_supply import waiting
 from tests.bot.factories import NOW
 
 MINUTE = timedelta(minutes=1)

@@ -4,13 +4,13 @@ from dataclasses import replace
 
 import pytest
 
-from bot.elastic.capacity import Supply
 from bot.elastic.message import message
 from bot.elastic.records import ElasticRecord, Reason
 from bot.elastic.scaler import seen
+from bot.elastic.supply import Supply
 from bot.elastic.view import ElasticView
 from tests.bot.elastic.factories import LLM, deployment_of, pods_of
-from tests.bot.elastic.test_capacity import waiting
+from tests.bot.elastic.test_supply import waiting
 from tests.bot.factories import NOW
 
 

@@ -92,7 +92,7 @@ async def test_pod_that_cannot_preempt_gets_the_gpus_of_one_node():
         assert world.replicas == 3
 
 
-async def test_dead_bot_leaves_preemption_which_gives_the_gpus_back():
+async def test_scheduler_preempts_replicas_while_sweepbot_is_down():
     async with ElasticWorld().started() as world:
         async with world.led():
             await grown(world)
@@ -107,7 +107,7 @@ async def test_dead_bot_leaves_preemption_which_gives_the_gpus_back():
             assert world.running() == ["gpu-1"]
 
 
-async def test_someone_else_scales_and_sweepbot_pauses_until_the_number_is_back():
+async def test_scaling_pauses_while_someone_else_changes_the_replicas():
     async with ElasticWorld().started() as world, world.led():
         await grown(world)
         world.scale(1)
@@ -125,7 +125,7 @@ async def test_someone_else_scales_and_sweepbot_pauses_until_the_number_is_back(
 
 
 @pytest.mark.parametrize("before", [True, False])
-async def test_leader_that_dies_at_any_write_is_followed_by_one_that_goes_on(before):
+async def test_leader_that_dies_at_any_write_is_replaced(before):
     write = 0
     while True:
         write += 1
@@ -209,7 +209,7 @@ async def test_old_node_list_raises_nothing():
     [
         (deployment_of(priorityClassName=""), {}, "has no `priorityClassName`"),
         (deployment_of(priorityClassName="none"), {}, "PriorityClass `none` doesn't exist"),
-        (deployment_of(gpus=2), {}, "Its pods request 2 GPUs, and `elastic:` says 1"),
+        (deployment_of(gpus=2), {}, "A replica requests 2 GPUs, but `gpus` in `elastic:` is 1"),
         (None, {"deployment": "asr"}, "Deployment `asr` doesn't exist in `serving`"),
     ],
 )
@@ -233,7 +233,7 @@ async def test_two_deployments_share_the_free_gpus_without_taking_any_twice():
             assert sorted(world.cluster.scaled) == [1, 1, 2], "no step down was needed"
 
 
-async def test_channel_without_the_bot_keeps_no_one_from_scaling():
+async def test_channel_without_the_bot_does_not_stop_scaling():
     async with ElasticWorld().started() as world, world.led():
         world.slack.invited = False
         await grown(world)

@@ -71,7 +71,7 @@ class ElasticWorld:
             self.store.set_status(node, each["status"])
         self.store.create(made or deployment_of())
         unused = dict.fromkeys(
-            ("store", "registry", "git", "results", "live", "usage", "rooms", "pictures", "queue")
+            ("store", "registry", "git", "results", "live", "usage", "capacity", "pictures", "queue")
         )
         self.clients = Clients(
             **unused,

@@ -101,7 +101,7 @@ class World:
         unused: Any = None
         parts: dict[str, Any] = {"cluster": DirectCluster(self.kubernetes), "slack": self.slack}
         proxies = {name: CrashingProxy(part, self.clock) for name, part in parts.items()}
-        names = ("store", "registry", "git", "results", "live", "usage", "pictures", "rooms")
+        names = ("store", "registry", "git", "results", "live", "usage", "pictures", "capacity")
         self.clients = Clients(
             **dict.fromkeys(names, unused) | proxies,
             queue=self.queue,

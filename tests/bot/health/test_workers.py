@@ -74,7 +74,7 @@ def test_explaining_pod_replaced_an_earlier_one():
 @pytest.mark.parametrize("log", [TIMED_OUT, UNKNOWN_HOST])
 def test_diagnose_worker_that_cannot_reach_the_first_says_so(log):
     diagnosis = found(worker(2, ended(1)), workers=4, log=log)
-    assert (diagnosis.key, diagnosis.text) == ("rendezvous", "can't reach the first one.")
+    assert (diagnosis.key, diagnosis.text) == ("rendezvous", "can't reach worker 1.")
     assert "`deploy/isolation`" in diagnosis.fix
 
 
@@ -113,4 +113,4 @@ def test_named_adds_the_workers_number():
     out_of_memory = found(worker(2, ended(1)), workers=4, log=real_messages.CUDA_OOM)
     assert named(out_of_memory, Evidence).text.startswith("Worker 3 of 4: Out of GPU memory")
     unreachable = found(worker(2, ended(1)), workers=4, log=TIMED_OUT)
-    assert named(unreachable, Evidence).text == "Worker 3 of 4 can't reach the first one."
+    assert named(unreachable, Evidence).text == "Worker 3 of 4 can't reach worker 1."

@@ -27,10 +27,10 @@ async def test_gpus_elsewhere_counts_nodes_that_accept_pods(two):
     )
 
 
-async def test_gpus_elsewhere_says_since_when_a_cluster_is_away(two):
+async def test_gpus_elsewhere_shows_since_when_a_cluster_is_unreachable(two):
     two.west.away = True
     [found] = await gpus_elsewhere(two.clients)
-    assert found.away.startswith("not seen since <!date")
+    assert found.failure.startswith("hasn't answered since <!date")
 
 
 async def test_gpus_elsewhere_without_permission_is_named(two, monkeypatch):
@@ -38,7 +38,8 @@ async def test_gpus_elsewhere_without_permission_is_named(two, monkeypatch):
         raise ApiError(403, "Forbidden", "nodes is forbidden")
 
     monkeypatch.setattr(two.west, "list", forbidden, raising=False)
-    assert await gpus_elsewhere(two.clients) == [ClusterGpus(cluster="west", away="no permission")]
+    denied = ClusterGpus(cluster="west", failure="no permission to list nodes and pods")
+    assert await gpus_elsewhere(two.clients) == [denied]
 
 
 def test_answer_without_other_clusters_is_unchanged():

@@ -14,6 +14,7 @@ from bot.launch.clusters import free_gpus, with_cluster
 from bot.launch.command_line import parse
 from bot.launch.plan import plan
 from k8s.errors import ApiError
+from k8s.gpu_pods import read_gpu_pod
 from k8s.katib.trial_pod import PodShape
 from tests.bot.factories import NOW, ORDER, REQUEST, SETTINGS, SPACE
 from tests.scenarios.sweep_in_memory import Clock
@@ -53,6 +54,10 @@ def pod(name, gpus, on=""):
     }
 
 
+def gpu_pod(name, gpus, on=""):
+    return read_gpu_pod(pod(name, gpus, on) | {"status": {"phase": "Pending"}})
+
+
 @pytest.mark.parametrize(
     ("candidates", "peak", "chosen", "reason"),
     [
@@ -88,25 +93,25 @@ def test_choose_prefers_free_gpus_then_short_queues_then_the_order(candidates, p
 
 def test_choose_without_an_able_cluster_names_each_reason():
     with pytest.raises(UserError) as error:
-        choose([candidate(MAIN, refusal="not for your team"), candidate(WEST, refusal="doesn't answer")], 8)
+        choose([candidate(MAIN, refusal="too small"), candidate(WEST, refusal="doesn't answer")], 8)
     assert str(error.value) == (
-        "No cluster can run this sweep. main: not for your team and west: doesn't answer. *Fix:* Change the "
+        "No cluster can run this sweep. main: too small and west: doesn't answer. *Fix:* Change the "
         "request, or ask an admin."
     )
 
 
-def test_free_gpus_counts_whole_trials_on_nodes_that_take_them():
+def test_free_gpus_counts_whole_trials_on_nodes_that_admit_them():
     nodes = [
         node("a", 8),
         node("b", 8, unschedulable=True),
         node("c", 4, taints=[{"key": "x", "effect": "NoSchedule"}]),
     ]
-    assert free_gpus(nodes, [pod("p", 3, on="a"), pod("w", 8)], PodShape(), 2) == 4
+    assert free_gpus(nodes, [gpu_pod("p", 3, on="a"), gpu_pod("w", 8)], PodShape(), 2) == 4
 
 
 def test_free_gpus_with_a_size_as_the_server_writes_it_and_a_node_without_its_device_plugin():
     nodes = [node("a", "1k"), node("b", 0), node("c", 4)]
-    pods = [pod("huge", "1k"), pod("left", 8, on="b")]
+    pods = [gpu_pod("huge", "1k"), gpu_pod("left", 8, on="b")]
     assert free_gpus(nodes, pods, PodShape(), 1) == 1004
 
 
@@ -157,17 +162,17 @@ async def test_sweeps_at_the_same_time_list_each_cluster_once(two, monkeypatch):
     assert listed == {"Node": 2, "Pod": 2}, "what was listed isn't kept"
 
 
-async def test_with_cluster_away_uses_another_and_refuses_it_by_name(two):
+async def test_with_cluster_unreachable_uses_another_and_refuses_it_by_name(two):
     two.west.away = True
     found = await with_cluster(order(), two.clients)
     assert (found.cluster, found.cluster_reason) == (
         "main",
-        f"2 GPUs free, 0 waiting (west: hasn't been seen since {NOW:%H:%M} UTC)",
+        f"2 GPUs free, 0 waiting (west: hasn't answered since {NOW:%H:%M} UTC)",
     )
     with pytest.raises(UserError) as error:
         await with_cluster(order(cluster="west"), two.clients)
     assert str(error.value) == (
-        f"cluster=west: hasn't been seen since {NOW:%H:%M} UTC. *Fix:* Use another cluster, or omit cluster=."
+        f"cluster=west: hasn't answered since {NOW:%H:%M} UTC. *Fix:* Use another cluster, or omit cluster=."
     )
 
 
@@ -182,7 +187,7 @@ async def test_with_cluster_named_has_no_reason_and_its_own_namespace(two):
     ("west", "reason"),
     [
         ("registries: [elsewhere:5000]", "its nodes can't pull from registry:5000"),
-        ("teams: [vision]", "not for your team"),
+        ("teams: [vision]", "your team can't use it"),
     ],
 )
 async def test_with_cluster_leaves_out_what_the_configuration_excludes(two, west, reason):
@@ -216,7 +221,7 @@ async def test_with_cluster_without_clusters_reads_nothing(two):
         ("cluster=x", 'cluster= must be a configured cluster; got "x". Available: main and west.'),
     ],
 )
-def test_parse_unknown_cluster_names_the_known_ones(typed, reported):
+def test_parse_unknown_cluster_lists_the_known_ones(typed, reported):
     config = parse_config(f"{TWO}clusters: {{main: {{}}, west: {{kubeconfig: /west}}}}", "c.yaml")
     assert parse("branch=main space=lr cluster=west", config).cluster == "west"
     with pytest.raises(UserError) as error:

@@ -6,7 +6,7 @@ from datetime import timedelta
 import pytest
 
 from bot.core.events import Progress
-from bot.core.pace import Pace, PaceChange, Room
+from bot.core.pace import FreeCapacity, Pace, PaceChange
 from bot.core.record import Phase
 from bot.lifecycle.observation import Observation
 from bot.lifecycle.pace import GROW_AFTER, follow_pace
@@ -19,24 +19,24 @@ SWEEP = a_sweep(Phase.RUNNING, submitted=True, plan=replace(PLAN, space=SPACE))
 BEFORE = NOW - GROW_AFTER
 
 
-def a_room(now=0, fits=0, **facts):
-    return Room(at=NOW, gpus=2, now=now, fits=fits, **facts)
+def a_capacity(trials=0, steady=0, **facts):
+    return FreeCapacity(at=NOW, gpus=2, trials=trials, steady=steady, **facts)
 
 
-def chosen(room, *, target=4, active=4, at=BEFORE, most=0, **changes):
+def chosen(capacity, *, target=4, active=4, at=BEFORE, most=0, **changes):
     sweep = replace(SWEEP, pace=Pace(target=target, at=at), **changes)
     trials = tuple(a_trial(f"t{number}") for number in range(active))
-    seen = Observation(experiment=OPEN, trials=trials, room=room, most_parallel=most)
+    seen = Observation(experiment=OPEN, trials=trials, capacity=capacity, most_parallel=most)
     return follow_pace(sweep, seen, NOW).pace
 
 
-@pytest.mark.parametrize(("now", "fits", "target"), [(2, 2, 6), (3, 1, 5), (3, 0, 4), (20, 20, 8)])
-def test_growth_needs_room_in_two_measurements(now, fits, target):
-    assert chosen(a_room(now, fits)).target == target
+@pytest.mark.parametrize(("trials", "steady", "target"), [(2, 2, 6), (3, 1, 5), (3, 0, 4), (20, 20, 8)])
+def test_growth_needs_free_gpus_in_two_measurements(trials, steady, target):
+    assert chosen(a_capacity(trials, steady)).target == target
 
 
 def test_first_growth_needs_one_measurement():
-    pace = chosen(a_room(3, 0), target=1, active=1, at=None)
+    pace = chosen(a_capacity(3, 0), target=1, active=1, at=None)
     assert (pace.target, pace.change, pace.gpus) == (4, PaceChange.GREW, 6)
 
 
@@ -56,25 +56,25 @@ def test_first_growth_needs_one_measurement():
     ids=str,
 )
 def test_sweep_does_not_grow(held_back):
-    assert chosen(a_room(4, 4), **held_back).target == 4
+    assert chosen(a_capacity(4, 4), **held_back).target == 4
 
 
-@pytest.mark.parametrize(("short", "target"), [(1, 3), (2, 2), (9, 1)])
-def test_sweep_gives_way_to_others(short, target):
-    pace = chosen(a_room(short=short, who="team nlp", wanted=8), at=NOW - timedelta(seconds=1))
+@pytest.mark.parametrize(("to_yield", "target"), [(1, 3), (2, 2), (9, 1)])
+def test_sweep_yields_to_waiting_pods(to_yield, target):
+    pace = chosen(a_capacity(to_yield=to_yield, who="team nlp", requested=8), at=NOW - timedelta(seconds=1))
     assert (pace.target, pace.change, pace.who, pace.gpus) == (target, PaceChange.YIELDS, "team nlp", 8)
 
 
-def test_trials_that_are_ending_count_as_given_back():
-    assert chosen(a_room(short=2), target=4, active=6).target == 4
+def test_trials_that_are_ending_count_as_yielded():
+    assert chosen(a_capacity(to_yield=2), target=4, active=6).target == 4
 
 
 def test_measurement_before_the_last_change_is_outdated():
-    assert chosen(a_room(short=2), at=NOW).target == 4
+    assert chosen(a_capacity(to_yield=2), at=NOW).target == 4
 
 
 def test_sweep_whose_own_trials_wait_stops_replacing_them():
-    pace = chosen(a_room(waiting=2))
+    pace = chosen(a_capacity(waiting=2))
     assert (pace.target, pace.change) == (2, PaceChange.FULL)
 
 
@@ -83,8 +83,8 @@ def test_lower_limit_takes_effect_without_a_measurement():
     assert (pace.target, pace.change) == (2, PaceChange.LIMITED)
 
 
-def test_unknown_room_is_reported_and_changes_nothing():
-    pace = chosen(Room(at=NOW, gpus=2, now=None))
+def test_unknown_capacity_is_reported_and_changes_nothing():
+    pace = chosen(FreeCapacity(at=NOW, gpus=2, trials=None))
     assert (pace.target, pace.change) == (4, PaceChange.UNKNOWN)
 
 
@@ -100,7 +100,7 @@ def test_unknown_room_is_reported_and_changes_nothing():
         (
             Pace(target=2, change=PaceChange.YIELDS, gpus=8, who="team nlp"),
             4,
-            "Letting trials end, down to 2: team nlp waits for 8 GPUs",
+            "Letting trials finish, down to 2 (auto): team nlp waits for 8 GPUs",
         ),
         (
             Pace(target=2, change=PaceChange.YIELDS, gpus=8, who="team nlp"),
@@ -110,7 +110,7 @@ def test_unknown_room_is_reported_and_changes_nothing():
         (
             Pace(target=2, change=PaceChange.FULL),
             2,
-            "Running up to 2 trials (auto): no GPUs are free for more",
+            "Running up to 2 trials (auto): no more GPUs are free",
         ),
     ],
 )

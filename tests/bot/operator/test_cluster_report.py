@@ -9,11 +9,11 @@ from bot.clusters.connections import Clusters
 from bot.config.clusters import TrialCluster
 from bot.operator.cluster_report import ClusterReport
 from bot.slack.client import SlackBusyError
-from k8s.errors import ClusterAwayError
+from k8s.errors import ClusterUnreachableError
 from k8s.remote import RemoteClient
 from tests.bot.factories import CONFIG, NOW
 
-REJECTED = ClusterAwayError(
+REJECTED = ClusterUnreachableError(
     "west", "the API server rejects the credentials (401)", fix="Put a valid token into its kubeconfig."
 )
 CONFIGURED = replace(
@@ -64,7 +64,7 @@ async def test_rejected_token_is_reported_once_and_its_end_once(report, west):
 
 
 async def test_cluster_that_only_does_not_answer_is_not_reported(report, west):
-    west.failure = ClusterAwayError("west", "no route to host")
+    west.failure = ClusterUnreachableError("west", "no route to host")
     for _ in range(3):
         await report.check()
     assert report.posted == []

@@ -1,42 +1,42 @@
-"""Read the room that the leader measured for a `parallel=auto` sweep; nothing is read of the cluster."""
+"""Read the free GPUs that the leader measured for a `parallel=auto` sweep; the cluster gets no request."""
 
 from dataclasses import replace
 from datetime import datetime
 
 from bot.clients import Clients
 from bot.config.permissions import most_parallel
-from bot.core.pace import Want
+from bot.core.pace import CapacityRequest
 from bot.core.plan import SweepPlan
 from bot.core.record import Phase, SweepRecord
 from bot.launch.user_limits import limited_sweeps, other_peaks
 from bot.lifecycle.observation import Observation
-from bot.lifecycle.pace import can_change, may_grow
+from bot.lifecycle.pace import can_change, can_grow
 from bot.results.live import PERIOD
 from k8s.gpu_pods import PLACEMENT
 
 
-async def observe_room(sweep: SweepRecord, seen: Observation, clients: Clients) -> Observation:
+async def observe_capacity(sweep: SweepRecord, seen: Observation, clients: Clients) -> Observation:
     """Add the last measurement and the limits. A sweep whose turn it isn't to grow sees no free GPUs."""
     plan, user = sweep.plan, sweep.requester.user
     if plan is None or not plan.space.auto or sweep.phase not in {Phase.PENDING, Phase.RUNNING}:
         return seen
-    room = await clients.rooms.room(_want(sweep, plan, clients.now()))
+    capacity = await clients.capacity.register(_request(sweep, plan, clients.now()))
     others = [one for one in await limited_sweeps(user, clients) if one.id != sweep.id]
     most = most_parallel(user, plan, clients.config, other_peaks(user, others))
     again = min(PERIOD, seen.observe_again_in or PERIOD)
-    seen = replace(seen, room=room, most_parallel=most, observe_again_in=again)
-    if room is None or room.now is None:
+    seen = replace(seen, capacity=capacity, most_parallel=most, observe_again_in=again)
+    if capacity is None or capacity.trials is None:
         return seen
-    grows = can_change(sweep, seen) and may_grow(sweep, room, seen, clients.now())
-    if grows and await clients.rooms.take_turn(sweep.id, plan.queue or plan.resource):
+    grows = can_change(sweep, seen) and can_grow(sweep, capacity, seen, clients.now())
+    if grows and await clients.capacity.take_turn(sweep.id, plan.queue or plan.resource):
         return seen
-    return replace(seen, room=replace(room, now=0, fits=0))
+    return replace(seen, capacity=replace(capacity, trials=0, steady=0))
 
 
-def _want(sweep: SweepRecord, plan: SweepPlan, now: datetime) -> Want:
+def _request(sweep: SweepRecord, plan: SweepPlan, now: datetime) -> CapacityRequest:
     job = plan.experiment["spec"]["trialTemplate"]["trialSpec"]["spec"]
     pod = job["template"]["spec"]
-    return Want(
+    return CapacityRequest(
         sweep=sweep.id,
         namespace=plan.experiment_ref.namespace,
         queue=sweep.queue_and_priority[0],

@@ -2,7 +2,7 @@
 
 import pytest
 
-from bot.elastic.capacity import read_replica, supply
+from bot.elastic.supply import read_replica, supply
 from tests.bot.elastic.factories import (
     GPU,
     deployment_of,
@@ -146,15 +146,15 @@ FULL = [replica_of(f"llm-7d9f-{n}", "gpu-1") for n in range(4)]
         ),
     ],
 )
-def test_supply_is_pressed_by_pods_that_would_fit_in_place_of_replicas(pod, presses):
+def test_supply_has_pressure_from_pods_that_would_fit_in_place_of_replicas(pod, presses):
     seen = found([node_of(gpus=4)], [*FULL, pod])
     assert seen.pressure == presses
     assert not seen.victims  # the scheduler chooses them
 
 
-def test_supply_with_room_beside_replicas_is_not_pressed():
+def test_supply_with_free_gpus_beside_replicas_has_no_pressure():
     seen = found([node_of(gpus=5)], [*FULL, waiting()])
-    assert (seen.pressure, seen.free) == (False, 0)  # the room is the waiting pod's
+    assert (seen.pressure, seen.free) == (False, 0)  # the free GPUs are the waiting pod's
 
 
 def test_supply_counts_a_nominated_pod_once():
@@ -183,7 +183,7 @@ def test_supply_names_no_more_victims_while_the_first_terminate():
     assert (seen.pressure, seen.victims, seen.coming) == (False, (), 0)
 
 
-def test_supply_with_several_waiting_pods_gives_each_its_own_room():
+def test_supply_with_several_waiting_pods_gives_each_its_own_gpus():
     pods = [waiting(f"otter-{n}", gpus=2, **NEVER) for n in range(3)]
     seen = found([node_of(gpus=4)], [*FULL, *pods])
     assert (len(seen.victims), len(seen.pressing)) == (4, 2)  # the third fits nowhere
@@ -191,11 +191,11 @@ def test_supply_with_several_waiting_pods_gives_each_its_own_room():
 
 def test_supply_of_thousands_of_equal_pods_tries_each_shape_once(monkeypatch):
     calls = []
-    monkeypatch.setattr("bot.elastic.capacity._has", lambda *_: calls.append(1))
+    monkeypatch.setattr("bot.elastic.supply._has", lambda *_: calls.append(1))
     found([node_of(f"gpu-{n}") for n in range(10)], [*FULL, *(waiting(f"w{n}") for n in range(1000))])
     assert len(calls) < 100
 
 
-def test_supply_leaves_room_for_new_replicas_of_another_elastic_deployment():
+def test_supply_leaves_gpus_for_new_replicas_of_another_elastic_deployment():
     rival = waiting("rival", priority=-100)
     assert found([node_of(gpus=4)], [rival]).free == 3

@@ -63,18 +63,18 @@ def supply(replica: Replica, nodes: Iterable[OpenNode], pods: Collection[Schedul
         nodes: the open ones; no pod is scheduled to others.
     """
     mine = [pod for pod in pods if replica.owns(pod) and pod.node and not pod.terminating]
-    rooms = _Rooms({node.name: node for node in nodes}, replica)
-    rooms.fill(pods)
+    free = _FreeNodes({node.name: node for node in nodes}, replica)
+    free.fill(pods)
     waiting = [pod for pod in pods if _competes(pod, replica)]
-    found = rooms.place([pod for pod in waiting if not pod.nominated], mine)
+    found = free.place([pod for pod in waiting if not pod.nominated], mine)
     return Supply(
         running=len(mine),
         ready=sum(pod.ready for pod in mine),
-        free=rooms.blocks(rooms.now),
-        coming=rooms.blocks(rooms.soon),
+        free=free.blocks(free.now),
+        coming=free.blocks(free.soon),
         pressing=tuple(found),
         nominated=tuple(pod for pod in waiting if pod.nominated and pod.priority > replica.priority),
-        victims=tuple(rooms.victims),
+        victims=tuple(free.victims),
     )
 
 
@@ -84,7 +84,7 @@ def _competes(pod: ScheduledPod, replica: Replica) -> bool:
     return bool(waits) and pod.priority >= replica.priority and not replica.owns(pod)
 
 
-class _Rooms:
+class _FreeNodes:
     """What is free on each node: `now`, and `soon`, once the pods that terminate are gone."""
 
     def __init__(self, nodes: Mapping[str, OpenNode], replica: Replica) -> None:
@@ -92,7 +92,7 @@ class _Rooms:
         self.now = {name: dict(node.sizes) for name, node in nodes.items()}
         self.soon = {name: dict(node.sizes) for name, node in nodes.items()}
         self.victims: list[ScheduledPod] = []
-        self._left: dict[str, list[str]] = {}  # by shape: nodes that can still have room for such pods
+        self._left: dict[str, list[str]] = {}  # by shape: nodes where such pods can still fit
 
     def fill(self, pods: Iterable[ScheduledPod]) -> None:
         for pod in pods:
@@ -103,7 +103,7 @@ class _Rooms:
                     _take(self.soon[node], pod.needs)
 
     def place(self, waiting: Iterable[ScheduledPod], mine: Iterable[ScheduledPod]) -> list[ScheduledPod]:
-        """Give room to pods that wait. Return those that would fit only in place of replicas.
+        """Place pods that wait. Return those that would fit only in place of replicas.
 
         The scheduler chooses the victims of pods that can preempt; for the others, `victims` gets them.
         """
@@ -121,21 +121,21 @@ class _Rooms:
             if lost and not pod.preempts:
                 self._evict(pod, lost, ours)
             else:
-                settled.add(shape)  # the room only shrinks, so the same follows for every pod like this
+                settled.add(shape)  # what is free only shrinks, so the same follows for every pod like this
         return pressing
 
-    def blocks(self, rooms: Mapping[str, dict[str, int]]) -> int:
+    def blocks(self, free: Mapping[str, dict[str, int]]) -> int:
         """Return how many more replicas fit."""
         needs = {name: size for name, size in self.replica.needs.items() if size}
         gpus = gpu_resource(needs)
         return sum(
-            max(0, min(room.get(resource, 0) // size for resource, size in needs.items()))
-            for name, room in rooms.items()
+            max(0, min(sizes.get(resource, 0) // size for resource, size in needs.items()))
+            for name, sizes in free.items()
             if admits(self.nodes[name], self.replica.placement, gpus)
         )
 
     def _fits_beside(self, pod: ScheduledPod, shape: str) -> bool:
-        """Take the room of a node where the pod fits without replacing a replica, if there is one."""
+        """Place the pod on a node where it fits without replacing a replica, if there is one."""
         if shape not in self._left:
             self._left[shape] = [name for name in self.nodes if admits(self.nodes[name], pod.placement)]
         left = self._left[shape]
@@ -154,11 +154,11 @@ class _Rooms:
         for name, here in ours.items():
             if name not in self.nodes or not admits(self.nodes[name], pod.placement):
                 continue
-            room, lost = dict(self.soon[name]), list[ScheduledPod]()
+            free, lost = dict(self.soon[name]), list[ScheduledPod]()
             for each in reversed(here):
-                _give(room, each.needs)
+                _give(free, each.needs)
                 lost.append(each)
-                if _has(room, pod.needs):
+                if _has(free, pod.needs):
                     found.append(lost)
                     break
         return min(found, key=len, default=None)
@@ -175,15 +175,15 @@ class _Rooms:
         self.victims += lost
 
 
-def _has(room: Mapping[str, int], needs: Sizes) -> bool:
-    return all(room.get(name, 0) >= size for name, size in needs.items() if size)
+def _has(free: Mapping[str, int], needs: Sizes) -> bool:
+    return all(free.get(name, 0) >= size for name, size in needs.items() if size)
 
 
-def _take(room: dict[str, int], needs: Sizes) -> None:
+def _take(free: dict[str, int], needs: Sizes) -> None:
     for name, size in needs.items():
-        room[name] = room.get(name, 0) - size
+        free[name] = free.get(name, 0) - size
 
 
-def _give(room: dict[str, int], needs: Sizes) -> None:
+def _give(free: dict[str, int], needs: Sizes) -> None:
     for name, size in needs.items():
-        room[name] = room.get(name, 0) + size
+        free[name] = free.get(name, 0) + size

@@ -1,4 +1,4 @@
-"""Handle a sweep whose cluster doesn't answer: it waits, however long, and says so in its parent message."""
+"""Handle a sweep whose cluster doesn't answer: it waits, however long, and its parent message shows it."""
 
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
@@ -13,9 +13,9 @@ from bot.messages.clusters import unseen_line
 from bot.slack.client import MessageRejectedError, NotInChannelError
 from bot.slack.mrkdwn import plain
 from bot.sweeps.notifier import Notifier
-from k8s.errors import ClusterAwayError
+from k8s.errors import ClusterUnreachableError
 
-LOOK_AGAIN = timedelta(seconds=15)  # costs no request while the cluster is away (k8s.remote)
+RETRY = timedelta(seconds=15)  # costs no request while the cluster is unreachable (k8s.remote)
 
 NEEDS_CLUSTER = {Action.LOGS, Action.TRIALS}
 
@@ -23,8 +23,13 @@ Save = Callable[[SweepRecord], Awaitable[SweepRecord]]
 Respond = Callable[[Command, SweepRecord, Observation], Awaitable[None]]
 
 
-async def report_away(
-    sweep_id: str, away: ClusterAwayError, notifier: Notifier, save: Save, clients: Clients, respond: Respond
+async def report_unreachable(
+    sweep_id: str,
+    failure: ClusterUnreachableError,
+    notifier: Notifier,
+    save: Save,
+    clients: Clients,
+    respond: Respond,
 ) -> timedelta | None:
     """Show since when the cluster hasn't answered, and answer questions. Return when to try again.
 
@@ -36,38 +41,40 @@ async def report_away(
     """
     sweep = await clients.store.get(sweep_id)
     if sweep is None:
-        return LOOK_AGAIN
+        return RETRY
     if sweep.phase.final and not sweep.outbox and sweep.durable_phase is sweep.phase:
-        await _answer_about_ended(sweep, away, clients, respond)
+        await _answer_about_ended(sweep, failure, clients, respond)
         if not await clients.store.commands(sweep.id):
             return None
-    if sweep.unseen_since is None or sweep.unseen_reason != _reason(away):
-        since = sweep.unseen_since or away.seen or clients.now()
-        sweep = await save(replace(sweep, unseen_since=since, unseen_reason=_reason(away)))
-    with suppress(ClusterAwayError):  # the results at a sweep's end are in the cluster
+    if sweep.unseen_since is None or sweep.unseen_reason != _reason(failure):
+        since = sweep.unseen_since or failure.seen or clients.now()
+        sweep = await save(replace(sweep, unseen_since=since, unseen_reason=_reason(failure)))
+    with suppress(ClusterUnreachableError):  # the results at a sweep's end are in the cluster
         sweep = await notifier.post_outbox(sweep)
     await notifier.update_parent(sweep)
     await _answer_questions(sweep, clients)
-    return max(LOOK_AGAIN, notifier.pause or LOOK_AGAIN)
+    return max(RETRY, notifier.pause or RETRY)
 
 
 def seen_again(sweep: SweepRecord) -> SweepRecord:
     return replace(sweep, unseen_since=None, unseen_reason="") if sweep.unseen_since else sweep
 
 
-def _reason(away: ClusterAwayError) -> str:
+def _reason(failure: ClusterUnreachableError) -> str:
     """Return what an admin has to know; "" if the cluster only doesn't answer."""
-    return f"{away.why}. *Fix:* {away.fix}" if away.fix else ""
+    return f"{failure.why}. *Fix:* {failure.fix}" if failure.fix else ""
 
 
 async def _answer_about_ended(
-    sweep: SweepRecord, away: ClusterAwayError, clients: Clients, respond: Respond
+    sweep: SweepRecord, failure: ClusterUnreachableError, clients: Clients, respond: Respond
 ) -> None:
-    """Answer from what the home cluster stores of an ended sweep: its cluster may never come back."""
+    """Answer from what the home cluster stores of an ended sweep: its cluster can be gone forever."""
     for command in await _questions(sweep, clients):
         if command.action in NEEDS_CLUSTER:
-            fix = f" *Fix:* {away.fix}" if away.fix else ""
-            await _decline(command, f"Can't answer about `{sweep.id}` now: {plain(f'{away}.{fix}')}", clients)
+            fix = f" *Fix:* {failure.fix}" if failure.fix else ""
+            await _decline(
+                command, f"Can't answer about `{sweep.id}` now: {plain(f'{failure}.{fix}')}", clients
+            )
         else:
             await respond(command, sweep, Observation())
         await clients.store.remove_commands(sweep.id, [command])
