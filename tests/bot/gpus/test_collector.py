@@ -9,16 +9,16 @@ from redis.asyncio import Redis
 
 from bot.config.policy import Config
 from bot.config.settings import Settings
-from bot.core.pace import Want
+from bot.core.pace import CapacityRequest
 from bot.gpus.collector import UsageCollector, measuring
 from bot.gpus.dcgm_source import ScrapeSource
 from bot.gpus.hourly_store import HourlyStore, full_hour
 from bot.gpus.models import HOUR, ITEM, HourCapacity, NoGpuDataError
 from bot.gpus.pod_owners import Ownership, OwnerStore
 from bot.gpus.prometheus_source import PrometheusSource
-from bot.storage.rooms import RoomStore
+from bot.storage.free_capacity import CapacityStore
 from bot.storage.work_queue import Queue
-from k8s.errors import ApiError, ClusterAwayError
+from k8s.errors import ApiError, ClusterUnreachableError
 from tests.bot.gpus.test_dcgm_source import DayCluster
 
 NOON = full_hour(datetime.now(UTC)).replace(hour=12) - timedelta(days=1)
@@ -152,14 +152,16 @@ async def test_collector_delays_warnings_until_owners_are_known(redis: Redis, wa
 
 class Away:
     async def list(self, *_: Any, **__: Any) -> Any:
-        raise ClusterAwayError("west", "no answer")
+        raise ClusterUnreachableError("west", "no answer")
 
 
 async def test_cluster_that_is_away_is_logged_once_and_keeps_no_other_from_its_measurement(
     redis: Redis, caplog: pytest.LogCaptureFixture
 ) -> None:
     pod: Any = {}
-    want = Want(sweep="lr", namespace="sweeps", gpus=1, resource="nvidia.com/gpu", pod=pod, at=NOON)
+    request = CapacityRequest(
+        sweep="lr", namespace="sweeps", gpus=1, resource="nvidia.com/gpu", pod=pod, at=NOON
+    )
     one: Any = DayCluster()
     one.hour = 23.0
     others: Any = [("west", Away())]
@@ -167,13 +169,13 @@ async def test_cluster_that_is_away_is_logged_once_and_keeps_no_other_from_its_m
         redis, one, RecordedSource(), settings(), lambda: CONFIG, lambda: NOON, lambda: others
     )
     for name in ("main", "west"):
-        await RoomStore(redis, name).room(want)
+        await CapacityStore(redis, name).register(request)
     for _ in range(3):
         await collector.measure_rooms()
     assert [each.getMessage() for each in caplog.records] == [
         "can't collect GPU use of cluster west: cluster west: no answer"
     ]
-    assert await RoomStore(redis).rooms() != {}
+    assert await CapacityStore(redis).measured() != {}
 
 
 @pytest.mark.parametrize(
