@@ -71,7 +71,8 @@ class Page:
 
     async def _touch(self, person: str, action: Json) -> str | None:
         if action["do"] == "enter":
-            return await self.people.enter(person, action["action_id"], action["value"])
+            place = action["action_id"], action["value"], action["block_id"]
+            return await self.people.enter(person, *place)
         if action["do"] == "press":
             return await self.people.press(person, action["action_id"], action["value"])
         return await self.people.click(

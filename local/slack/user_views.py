@@ -30,13 +30,15 @@ class Surfaces:
         """Return the top modal. Raises LookupError if none is open."""
         return self.views.stacks[self.workspace.person(user).id][-1]
 
-    async def enter(self, user: str, action_id: str, value: Any) -> str | None:
+    async def enter(self, user: str, action_id: str, value: Any, block_id: str = "") -> str | None:
         """Type into an input, or choose an option {"text", "value"} of a menu; None clears it.
+
+        `block_id` tells inputs with the same action id apart; "": the first one.
 
         Notifies the app if the block has dispatch_action; returns the warning shown.
         """
         view = self.top(user)
-        block, element = _element(view, action_id)
+        block, element = _element(view, action_id, block_id=block_id)
         kind = "selected_option" if element["type"].endswith("_select") else "value"
         self.views.enter(view, block["block_id"], action_id, {"type": element["type"], kind: value})
         if block["type"] == "input" and not block.get("dispatch_action"):
@@ -168,9 +170,13 @@ class Surfaces:
         }
 
 
-def _element(view: Json, action_id: str, value: str | None = None) -> tuple[Json, Json]:
+def _element(
+    view: Json, action_id: str, value: str | None = None, *, block_id: str = ""
+) -> tuple[Json, Json]:
     """Return the element with this action id. Raises LookupError."""
     for block in view["blocks"]:
+        if block_id and block["block_id"] != block_id:
+            continue
         inside = block.get("elements", []) if block["type"] == "actions" else []
         for one in [*inside, block.get("accessory", {}), block.get("element", {})]:
             if one.get("action_id") == action_id and value in (None, one.get("value")):

@@ -56,14 +56,14 @@ export const showOptions = (found) => menus[found.action_id]?.(found);
 
 const act = (what, sending) => (one, value) => sending({ do: what, action_id: one.action_id, value });
 const surface = (shown) => ({ id: shown.id, names, act: act("press", send) });
-const enter = (one, value) => send({ do: "enter", action_id: one.action_id, value });
+const enter = (one, value) => send({ do: "enter", block_id: one.block_id, action_id: one.action_id, value });
 
 function drawInput(block) {
-  const one = block.element;
+  const one = { ...block.element, block_id: block.block_id }; // action ids repeat in other blocks
   const now = view.state.values[block.block_id][one.action_id];
   const field = DRAWN[one.type]?.(one, now) ?? drawText(one, now);
   const box = field.matches("input, select, textarea") ? field : field.querySelector("input");
-  box.id = `${view.id}-${one.action_id}`;
+  box.id = `${view.id}-${one.block_id}-${one.action_id}`;
   box.dataset.action = `${view.id} ${one.action_id}`;
   box.removeAttribute("aria-label");
   const optional = block.optional ? h("i", {}, " (optional)") : null;
@@ -89,7 +89,7 @@ function drawText(one, now, more = {}) {
 
 /** A text to type into, and below it what the app offers for that. */
 function drawMenu(one, chosen) {
-  const list = h("ul", { role: "listbox", id: `${view.id}-${one.action_id}-list`, hidden: true });
+  const list = h("ul", { role: "listbox", id: `${view.id}-${one.block_id}-${one.action_id}-list`, hidden: true });
   const box = h("input", { role: "combobox", autocomplete: "off", value: chosen?.text.text ?? "",
     placeholder: one.placeholder?.text ?? "Type to search…" });
   const aria = (name, value) => box.setAttribute(`aria-${name}`, value);

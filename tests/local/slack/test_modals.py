@@ -113,6 +113,17 @@ async def test_menu_request_has_metadata_and_no_state(slack: Slack, opened: list
     assert values["name"]["name"] == {"type": "plain_text_input", "value": "typed"}
 
 
+async def test_inputs_of_two_blocks_can_share_an_action_id(slack: Slack, web: AsyncWebClient) -> None:
+    blocks = [field("value", "plain_text_input") | {"block_id": name} for name in ("name", "home")]
+    await web.views_open(trigger_id=slack.views.trigger(ADA), view=modal(*blocks))
+    await slack.enter("ada", "value", "typed", "home")
+    values = slack.views.stated(slack.modals("ada")[-1])["state"]["values"]
+    assert {block: entered["value"]["value"] for block, entered in values.items()} == {
+        "name": None,
+        "home": "typed",
+    }
+
+
 async def test_trigger_id_opens_one_view_within_three_seconds() -> None:
     now = [0.0]
     slack = await serve(clock=lambda: now[0])
