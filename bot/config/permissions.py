@@ -93,8 +93,8 @@ def most_parallel(user: str, plan: SweepPlan, config: Config, others: OtherPeaks
         (person_limit(user, config), others.person),
         (team.gpus_total if team else None, others.team),
     )
-    rooms = [(limit - used) // plan.trial_gpus for limit, used in limits if limit is not None]
-    return max(1, min([most, *rooms]))
+    counts = [(limit - used) // plan.trial_gpus for limit, used in limits if limit is not None]
+    return max(1, min([most, *counts]))
 
 
 def size_denial(user: str, plan: SweepPlan, config: Config, others: OtherPeaks | None = None) -> str:

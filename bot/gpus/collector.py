@@ -134,10 +134,10 @@ class UsageCollector:
 
     async def _measure_repeatedly(self) -> None:
         while True:
-            await self.measure_rooms()
+            await self.measure_capacity()
             await asyncio.sleep(INTERVAL)
 
-    async def measure_rooms(self) -> None:
+    async def measure_capacity(self) -> None:
         """Measure free GPUs of all clusters for `parallel=auto`; at home from the pods that are watched."""
 
         async def measure() -> None:

@@ -171,7 +171,7 @@ async def test_cluster_that_is_away_is_logged_once_and_keeps_no_other_from_its_m
     for name in ("main", "west"):
         await CapacityStore(redis, name).register(request)
     for _ in range(3):
-        await collector.measure_rooms()
+        await collector.measure_capacity()
     assert [each.getMessage() for each in caplog.records] == [
         "can't collect GPU use of cluster west: cluster west: no answer"
     ]
