@@ -24,6 +24,7 @@ from bench.gpu_history import Server, prometheus
 from bench.table import Row, bounded, compared, interleaved
 from bot.config.digest_times import DigestSchedule
 from bot.config.teams import Price
+from bot.core.plan import HOME_CLUSTER
 from bot.digests.figures import figures
 from bot.digests.message import DigestContext, message
 from bot.digests.post import WEEK
@@ -127,7 +128,7 @@ async def _bill(hours: HourlyStore, now: datetime) -> None:
     parsed = ParsedCommand(view="bill")
     totals = await hours.totals(now - timedelta(days=30), now)
     bill(parsed, totals, PRICES, "$", now)
-    bill_file(parsed, totals, PRICES)
+    bill_file(parsed, {HOME_CLUSTER: totals}, PRICES)
 
 
 async def _plain(client: Prometheus, end: datetime) -> None:

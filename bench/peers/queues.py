@@ -25,7 +25,9 @@ Add = Callable[[str], Awaitable[Any]]
 
 
 def report(*figures: object) -> None:
-    print(*figures, flush=True)
+    # One write: workers with threads would mix their lines.
+    sys.stdout.write(" ".join(map(str, figures)) + "\n")
+    sys.stdout.flush()
 
 
 class Jobs:
