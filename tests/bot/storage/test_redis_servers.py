@@ -118,8 +118,10 @@ async def knows_replica(redis) -> bool:
 
 
 async def test_cluster_is_refused_with_what_to_use_instead(servers):
-    port = servers.start("--cluster-enabled", "yes", tls=False, password=False)
-    async with connect(f"redis://127.0.0.1:{port}") as redis:
+    # By default the bus listens on the port plus 10,000, which not every free port allows.
+    bus = free_port()
+    port = servers.start("--cluster-enabled", "yes", "--cluster-port", bus, tls=False, password=False)
+    async with connect(f"redis://127.0.0.1:{port}") as redis, asyncio.timeout(60):
         with pytest.raises(UserError) as refused:
             await wait_until_reachable(redis, asyncio.Event())
     text = str(refused.value)
