@@ -8,7 +8,8 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
-from bot.config.policy import Config, Repository, bare, read_config, repository
+from bot.config.policy import Config, read_config, repository
+from bot.config.repositories import Repository, bare
 from bot.config.settings import PlanSettings
 from bot.config.yaml_reader import MAX_CHARACTERS
 from bot.core.errors import UserError

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from bot.builds.recipes import Recipe, Step, recipe
-from bot.config.policy import Repository
+from bot.config.repositories import Repository
 from bot.config.settings import PlanSettings
 from bot.core.plan import Build, Role
 from k8s.kaniko import BuildSpec, build_job

@@ -21,7 +21,7 @@ from bot.builds import pyproject, requirements, uv_lock
 from bot.builds.dockerfile_split import split
 from bot.builds.requirements import FrameworkPins
 from bot.builds.toml_reader import toml
-from bot.config.policy import Repository
+from bot.config.repositories import Repository
 from bot.core.errors import UserError
 from bot.core.plan import Role
 

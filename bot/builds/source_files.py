@@ -6,7 +6,7 @@ from pathlib import PurePosixPath
 from bot.builds.dockerfile_split import split
 from bot.builds.recipes import BUILT_FROM
 from bot.builds.requirements import references
-from bot.config.policy import Repository
+from bot.config.repositories import Repository
 from bot.core.errors import UserError
 from bot.core.wording import listed
 from bot.repos.git import MAX_FILE, MIB, Git

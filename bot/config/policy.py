@@ -1,4 +1,4 @@
-"""The configuration file (SWEEPBOT_CONFIG): repositories, limits, people, teams, and prices."""
+"""The configuration file (SWEEPBOT_CONFIG) as a whole; the modules beside this one read its parts."""
 
 import re
 from collections.abc import Mapping
@@ -11,26 +11,14 @@ from bot.config.digest_times import DigestSchedule, read_digests
 from bot.config.elastic import ElasticDeployment, read_elastic
 from bot.config.environments import EnvironmentConfig, read_environments
 from bot.config.idle_thresholds import read_watch
-from bot.config.keys import NAMESPACE_NAME, OBJECT_NAME
+from bot.config.keys import NAMESPACE_NAME
+from bot.config.limits import Launch, Limits, read_launch, read_limits, read_user
 from bot.config.policy_keys import (
-    A_MINUTE,
-    EXAMPLE_URL,
     GOALS,
     KEYS,
-    LAUNCH_KEYS,
-    LIMIT_KEYS,
     MAX_CURRENCY,
-    MAX_GPUS_PER_TRIAL,
-    MAX_GRACE_SECONDS,
-    MAX_HOURS,
-    MAX_NODES_PER_TRIAL,
-    MAX_PARALLEL,
-    MAX_TRIALS,
     PARAMETER,
     PLACEHOLDER_IMAGE,
-    REPOSITORY_KEYS,
-    REPOSITORY_NAME,
-    REPOSITORY_PATH,
     SEED_KEYS,
     SEED_METRIC,
     SEED_PARAMETER,
@@ -39,7 +27,8 @@ from bot.config.policy_keys import (
 )
 from bot.config.profiles import Profile, read_pools, read_profiles
 from bot.config.queues import QueuePolicy, read_queues
-from bot.config.teams import MEMBER, Price, Team, read_channel, read_prices, read_teams
+from bot.config.repositories import Repository, bare, read_prefixes, read_repositories, url_error
+from bot.config.teams import Price, Team, read_channel, read_prices, read_teams
 from bot.config.trial_pods import read_trials
 from bot.config.yaml_reader import Node, entries, read
 from bot.core.errors import UserError
@@ -50,30 +39,6 @@ from k8s.katib.trial_pod import PodShape
 from k8s.machines import Machine
 
 IMAGE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/@-]{0,254}")
-URL = re.compile(r"(?P<scheme>https?)://[A-Za-z0-9.-]+(:\d+)?/(?P<path>[A-Za-z0-9._~/-]*)")
-
-
-@dataclass(frozen=True, kw_only=True)
-class Repository:
-    name: str
-    url: str
-    dockerfile: str | None = None  # path in the repository; None: `Dockerfile`, if it exists
-    requirements: str | None = None  # path in the repository; None: found by its name
-    install: bool = False  # whether the image installs the project itself
-    secret: str | None = None  # name of the Secret with git's username and password or token
-    push_secret: str | None = None  # name of a dockerconfigjson Secret for its images; None: the default one
-
-
-@dataclass(frozen=True, kw_only=True)
-class Limits:
-    """Maximum request of one sweep."""
-
-    gpus_per_trial: int = MAX_GPUS_PER_TRIAL  # on each of its nodes
-    nodes_per_trial: int = MAX_NODES_PER_TRIAL
-    parallel: int = MAX_PARALLEL
-    trials: int = MAX_TRIALS
-    trial_hours: float | None = None
-    grace_seconds: int = MAX_GRACE_SECONDS  # from SIGTERM to SIGKILL; GPUs stay allocated meanwhile
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -86,24 +51,14 @@ class SeedDefaults:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Launch:
-    """Who can start sweeps and where; empty allows everyone everywhere. Admins always can."""
-
-    channels: tuple[str, ...] = ()  # Slack channel ids
-    people: tuple[str, ...] = ()  # Slack user ids
-    gpus: int | None = None  # peak of one sweep; a team's own limit takes precedence
-    gpus_per_person: int | None = None  # peak of all active sweeps of one person
-
-
-@dataclass(frozen=True, kw_only=True)
 class Config:
     repositories: tuple[Repository, ...]  # the first is the default
     allowed_urls: tuple[str, ...] = ()  # prefixes, each ending in a slash
     images: tuple[str, ...] = ()  # allowed prebuilt images: repositories, or prefixes ending in a slash
     admins: tuple[str, ...] = ()  # Slack user ids
-    limits: Limits = Limits()
+    limits: Limits = field(default_factory=Limits)
     seeds: SeedDefaults = SeedDefaults()
-    launch: Launch = Launch()
+    launch: Launch = field(default_factory=Launch)
     teammates_can_act: bool = False  # cancel, drain, pause, and extend each other's sweeps
     gate: bool = True  # one trial runs first in sweeps with several parallel trials
     guests: bool = False  # whether guests of the Slack workspace can use Sweepbot
@@ -146,15 +101,15 @@ def parse_config(text: str, file: str) -> Config:
     """Raise UserError with all errors of the file, each with its line."""
     root = read(text, file)
     keys = root.mapping(KEYS)
-    teams, limits = read_teams(keys.get("teams")), _limits(keys.get("limits"))
+    teams, limits = read_teams(keys.get("teams")), read_limits(keys.get("limits"))
     config = Config(
-        repositories=tuple(_repositories(keys["repositories"])) if "repositories" in keys else (),
-        allowed_urls=tuple(_prefix(item) for item in entries(keys.get("allowed_urls"))),
+        repositories=read_repositories(keys["repositories"]) if "repositories" in keys else (),
+        allowed_urls=read_prefixes(keys.get("allowed_urls")),
         images=tuple(_image(item) for item in entries(keys.get("images"))),
-        admins=tuple(_user(item) for item in entries(keys.get("admins"))),
+        admins=tuple(read_user(item) for item in entries(keys.get("admins"))),
         limits=limits,
         seeds=_seeds(keys.get("seeds")),
-        launch=_launch(keys.get("launch")),
+        launch=read_launch(keys.get("launch")),
         teammates_can_act=keys["teammates_can_act"].flag() if "teammates_can_act" in keys else False,
         gate=keys["gate"].flag() if "gate" in keys else True,
         guests=keys["guests"].flag() if "guests" in keys else False,
@@ -211,7 +166,7 @@ def repository(requested: str | None, config: Config, channel: str = "") -> Repo
     names = f"Available: {listed([f'`{each.name}`' for each in config.repositories])}"
     if requested is None or "/" not in requested:
         raise UserError(f"repo={requested} isn't a configured repository. {names}.", field="repo")
-    if error := _url_error(requested, ("https",)):
+    if error := url_error(requested, ("https",)):
         raise UserError(f"repo={_without_password(requested)}: {error}. {names}.", field="repo")
     if not requested.startswith(config.allowed_urls):
         under = f", or any URL under {listed(config.allowed_urls, 'or')}" if config.allowed_urls else ""
@@ -233,57 +188,6 @@ def prebuilt_image(requested: str, config: Config) -> ImageName:
     raise UserError(f"image={requested} isn't allowed (resolved to {whole}). {hint}.", field="image")
 
 
-def is_repository_url(url: str) -> bool:
-    """Return whether it is an https or http URL of a repository."""
-    return _url_error(url, ("https", "http")) is None
-
-
-def bare(url: str) -> str:
-    """Return the URL as repositories are compared: without the trailing slash and `.git`."""
-    return url.rstrip("/").removesuffix(".git")
-
-
-def _repositories(node: Node) -> list[Repository]:
-    found = [_repository(name, each) for name, each in node.mapping().items()]
-    if node.value in ({}, None):
-        node.error("must have at least one repository")
-    return found
-
-
-def _repository(name: str, node: Node) -> Repository:
-    if not REPOSITORY_NAME.fullmatch(name):
-        node.error(
-            f'name must have only lowercase letters, digits, dots, dashes, and underscores; got "{name}"'
-        )
-    keys = node.mapping(REPOSITORY_KEYS)
-    url = keys["url"].text() if "url" in keys else ""
-    if url and (error := _url_error(url, ("https", "http"))):
-        keys["url"].error(error)
-    return Repository(
-        name=name,
-        url=url,
-        dockerfile=_path(keys.get("dockerfile"), "docker/Dockerfile"),
-        requirements=_path(keys.get("requirements"), "requirements/train.txt"),
-        install=keys["install"].flag() if "install" in keys else False,
-        secret=_secret(keys.get("secret")),
-        push_secret=_secret(keys.get("push_secret")),
-    )
-
-
-def _secret(node: Node | None) -> str | None:
-    name = node.text() if node else None
-    if node and name and not OBJECT_NAME.fullmatch(name):
-        node.error("must be the name of a Kubernetes Secret, not its contents")
-    return name
-
-
-def _path(node: Node | None, example: str) -> str | None:
-    path = node.text() if node else None
-    if node and path and not REPOSITORY_PATH.fullmatch(path):
-        node.error(f"must be a path inside the repository, such as {example}")
-    return path
-
-
 def _image(node: Node) -> str:
     """Return it with its registry, as image names are compared: pytorch/ is docker.io/pytorch/."""
     text = node.text()
@@ -298,34 +202,6 @@ def _image(node: Node) -> str:
         node.error("must not have a tag or digest: all tags of the repository are allowed")
     whole = f"{name.registry}/{name.repository}"
     return whole.removesuffix("any") if text.endswith("/") else whole
-
-
-def _prefix(node: Node) -> str:
-    prefix = node.text()
-    if prefix and not prefix.endswith("/"):  # https://x.org/acme would also allow https://x.org/acme-evil
-        node.error(f"must end with a slash: {prefix}/")
-    elif prefix and (error := _url_error(prefix, ("https",), whole=False)):
-        node.error(error)
-    return prefix
-
-
-def _user(node: Node) -> str:
-    user = node.text()
-    if user and not MEMBER.fullmatch(user):
-        node.error(
-            f'must be a Slack member ID such as U012ABC (Profile > More > Copy member ID); got "{user}"'
-        )
-    return user
-
-
-def _launch(node: Node | None) -> Launch:
-    keys = node.mapping(LAUNCH_KEYS) if node else {}
-    return Launch(
-        channels=tuple(read_channel(item) for item in entries(keys.get("channels"))),
-        people=tuple(_user(item) for item in entries(keys.get("people"))),
-        gpus=_limit(keys["gpus"], 0, 0) if "gpus" in keys else None,
-        gpus_per_person=_limit(keys["gpus_per_person"], 0, 0) if "gpus_per_person" in keys else None,
-    )
 
 
 def _workspace(node: Node) -> str:
@@ -356,19 +232,6 @@ def _currency(node: Node | None) -> str:
     return currency
 
 
-def _limits(node: Node | None) -> Limits:
-    keys = node.mapping(LIMIT_KEYS) if node else {}
-    default = Limits()
-    return Limits(
-        gpus_per_trial=_limit(keys.get("gpus_per_trial"), 0, default.gpus_per_trial),
-        nodes_per_trial=_limit(keys.get("nodes_per_trial"), 1, default.nodes_per_trial),
-        parallel=_limit(keys.get("parallel"), 1, default.parallel),
-        trials=_limit(keys.get("trials"), 1, default.trials),
-        trial_hours=read_hours(keys.get("trial_hours"), default.trial_hours),
-        grace_seconds=_limit(keys.get("grace_seconds"), 1, default.grace_seconds),
-    )
-
-
 def _seeds(node: Node | None) -> SeedDefaults:
     keys = node.mapping(SEED_KEYS) if node else {}
     default = SeedDefaults()
@@ -393,48 +256,6 @@ def _goal(node: Node | None, default: str) -> str:
     if node and goal and goal not in GOALS:
         node.error(f'must be {listed(GOALS, "or")}; got "{shortened(goal)}"')
     return goal
-
-
-def _limit(node: Node | None, least: int, default: int) -> int:
-    if node is None:
-        return default
-    before, limit = len(node.errors), node.whole()
-    if limit < least and len(node.errors) == before:
-        node.error(f"must be at least {least}; got {limit}")
-    return limit
-
-
-def read_hours(node: Node | None, most: float | None) -> float | None:
-    """Return the run time limit of a trial in hours: `most` by default, and never more."""
-    if node is None:
-        return most
-    before = len(node.errors)
-    hours = float(node.number())
-    if len(node.errors) > before:
-        return most
-    if hours < A_MINUTE:
-        node.error(f"must be at least {A_MINUTE:.3f} (one minute); got {hours:g}")
-    elif hours > MAX_HOURS:
-        node.error(f"must be at most {MAX_HOURS}. Omit it for no limit.")
-    elif most and hours > most:
-        node.error(f"can be at most {most:g} on this cluster (limits.trial_hours); got {hours:g}")
-    return hours
-
-
-def _url_error(url: str, schemes: tuple[str, ...], *, whole: bool = True) -> str | None:
-    """Return why it isn't a repository's URL, or with `whole=False` a prefix of some; None if it is."""
-    if "@" in url.partition("://")[2].partition("/")[0]:
-        return "must not contain a user or a password"
-    match = URL.fullmatch(url)
-    if not match or (whole and not match["path"]):
-        return f"must be the URL of a repository, such as {EXAMPLE_URL}"
-    if {".", "..", ""} & set(match["path"].removesuffix("/").split("/")) - (
-        {""} if not match["path"] else set()
-    ):
-        return "must be a URL without empty, `.`, or `..` path segments"
-    if match["scheme"] not in schemes:
-        return "must start with https://"
-    return None
 
 
 def _without_password(url: str) -> str:

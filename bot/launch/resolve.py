@@ -6,7 +6,8 @@ from pathlib import PurePosixPath
 from bot.builds.jobs import Source
 from bot.builds.source_files import candidates, source_files
 from bot.config.permissions import queue_member
-from bot.config.policy import Config, Repository, prebuilt_image
+from bot.config.policy import Config, prebuilt_image
+from bot.config.repositories import Repository
 from bot.config.yaml_reader import MAX_CHARACTERS
 from bot.core.errors import UserError
 from bot.core.request import SweepRequest

@@ -6,7 +6,7 @@ All submodules, nested ones included, must be on the repository's own host.
 import posixpath
 import re
 
-from bot.config.policy import Repository, is_repository_url
+from bot.config.repositories import Repository, is_repository_url
 from bot.core.errors import UserError
 from bot.repos.git import Git
 

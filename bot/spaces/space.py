@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from bot.config.idle_thresholds import read_watch
-from bot.config.policy import Limits, read_hours
+from bot.config.limits import Limits, read_hours
 from bot.config.trial_pods import read_grace
 from bot.config.yaml_reader import FileError, Node, read
 from bot.core.flags import FlagStyle

@@ -4,7 +4,8 @@ from dataclasses import replace
 from datetime import UTC, datetime
 
 from bot.builds.jobs import Source
-from bot.config.policy import Config, Repository
+from bot.config.policy import Config
+from bot.config.repositories import Repository
 from bot.config.settings import Settings
 from bot.core.record import Phase, SweepRecord
 from bot.core.request import Requester, SweepRequest

@@ -11,7 +11,7 @@ from bot.builds.dockerfile_split import split
 from bot.builds.failures import explain
 from bot.builds.requirements import framework_pins, local_requirement, references
 from bot.builds.toml_reader import toml
-from bot.config.policy import Limits
+from bot.config.limits import Limits
 from bot.core.errors import UserError
 from bot.core.request import SweepRequest
 from bot.core.terminal import without_markup

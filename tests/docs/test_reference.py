@@ -8,7 +8,8 @@ import pytest
 
 from bot.config import policy_keys
 from bot.config.keys import flat, object_schema
-from bot.config.policy import Limits, parse_config
+from bot.config.limits import Limits
+from bot.config.policy import parse_config
 from bot.config.settings import Settings
 from bot.config.yaml_reader import Node, read
 from bot.core.request import SweepRequest

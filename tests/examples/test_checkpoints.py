@@ -6,7 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from bot.config.policy import Limits
+from bot.config.limits import Limits
 from bot.core.request import SweepRequest
 from bot.spaces.space import parse_space
 

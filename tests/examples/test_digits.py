@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from tensorboardX.proto.event_pb2 import Event
 
-from bot.config.policy import Limits
+from bot.config.limits import Limits
 from bot.core.request import SweepRequest
 from bot.core.space import SearchSpace
 from bot.spaces.metrics import line_filter

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from bot.config.policy import Launch
+from bot.config.limits import Launch
 from bot.config.profiles import Profile
 from bot.environments.requests import Verb, load
 from bot.slack.mrkdwn import cut

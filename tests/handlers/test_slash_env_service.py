@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from bot.config.policy import Launch
+from bot.config.limits import Launch
 from bot.config.services import ServiceConfig
 from bot.environments.requests import Verb
 from bot.environments.service import Service

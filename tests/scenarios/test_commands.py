@@ -6,7 +6,7 @@ from itertools import count
 import pytest
 from slack_bolt.request.async_request import AsyncBoltRequest
 
-from bot.config.policy import Launch
+from bot.config.limits import Launch
 from bot.core.commands import Action
 from bot.core.record import Phase
 from bot.core.request import Notify

@@ -8,7 +8,7 @@ from datetime import timedelta
 import pytest
 
 from bot.charts.drawing import Picture
-from bot.config.policy import Limits
+from bot.config.limits import Limits
 from bot.core.commands import Action, Command
 from bot.core.events import EventKind
 from bot.core.record import Phase

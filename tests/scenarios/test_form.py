@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from bot.config.policy import Launch
+from bot.config.limits import Launch
 from bot.config.profiles import Profile
 from tests.bot.factories import COMMIT, CONFIG
 from tests.scenarios.slack_user import ADA, SPACE, a_slack_user

@@ -14,7 +14,7 @@ from functools import partial
 import pytest
 from slack_sdk.web.async_client import AsyncWebClient
 
-from bot.config.policy import Limits
+from bot.config.limits import Limits
 from bot.core.record import Phase
 from bot.core.work_item import ItemKind, WorkItem
 from bot.reports.trial_runs_job import TrialRunsJob

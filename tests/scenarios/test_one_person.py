@@ -5,7 +5,7 @@ from datetime import timedelta
 
 import pytest
 
-from bot.config.policy import Launch
+from bot.config.limits import Launch
 from bot.core.record import Phase
 from tests.bot.factories import ADMIN, CONFIG, NOW, STRANGER, a_sweep
 from tests.scenarios.sweep_in_memory import SWEEP, Clock, SimulatedSweep

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from bot.builds.recipes import recipe
-from bot.config.policy import Repository
+from bot.config.repositories import Repository
 
 REPOSITORY = Repository(name="digits", url="https://git.example/digits.git")
 BASE = "python:3.11-slim@sha256:ab"

@@ -7,7 +7,7 @@ import pytest
 
 from bot.builds.image_gc import ITEM, ImageGc
 from bot.builds.jobs import SHARED
-from bot.config.policy import Repository
+from bot.config.repositories import Repository
 from bot.core.record import Phase
 from bot.launch.plan import plan
 from bot.registry.client import RegistryError

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from bot.config.policy import Repository
+from bot.config.repositories import Repository
 from bot.config.settings import PlanSettings
 from bot.core.plan import Role
 from bot.launch.plan import plan

@@ -5,7 +5,8 @@ from dataclasses import replace
 from bot.channels.models import ChannelSetup, Person, Setup, applied, entry, read, team_by_mail
 from bot.channels.views import ZONES, greeting, read_setup, saved, setup_form, zones
 from bot.config.digest_times import DigestSchedule
-from bot.config.policy import Config, Repository, repository
+from bot.config.policy import Config, repository
+from bot.config.repositories import Repository
 from bot.config.teams import Team, team_of
 from local.slack import validation
 from local.slack.views import initial

@@ -2,7 +2,8 @@
 
 import pytest
 
-from bot.config.policy import Limits, parse_config
+from bot.config.limits import Limits
+from bot.config.policy import parse_config
 from bot.core.errors import UserError
 from bot.core.request import SweepRequest
 from bot.core.thresholds import IdleThresholds

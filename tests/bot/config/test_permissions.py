@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import pytest
 
+from bot.config.limits import Launch
 from bot.config.permissions import (
     OtherPeaks,
     Visitor,
@@ -15,7 +16,7 @@ from bot.config.permissions import (
     most_parallel,
     size_denial,
 )
-from bot.config.policy import Config, Launch, parse_config
+from bot.config.policy import Config, parse_config
 from bot.config.teams import Team
 from bot.core.commands import Action, Command
 from bot.core.errors import UserError

@@ -2,7 +2,9 @@
 
 import pytest
 
-from bot.config.policy import Config, Limits, Repository, parse_config, prebuilt_image, repository
+from bot.config.limits import Limits
+from bot.config.policy import Config, parse_config, prebuilt_image, repository
+from bot.config.repositories import Repository
 from bot.core.errors import UserError
 
 FULL = """\

@@ -4,7 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from bot.config.policy import Limits, parse_config
+from bot.config.limits import Limits
+from bot.config.policy import parse_config
 from bot.config.profiles import chosen, shaped
 from bot.core.errors import UserError
 from bot.launch.command_line import changed, parse

@@ -4,8 +4,9 @@ from dataclasses import replace
 
 import pytest
 
+from bot.config.limits import Launch
 from bot.config.permissions import OtherPeaks, launch_denial, size_denial
-from bot.config.policy import Launch, parse_config
+from bot.config.policy import parse_config
 from bot.config.teams import Team, price_of, prices_for
 from bot.gpus.sums import UsageSum, grouped
 from tests.bot.factories import ADMIN, CONFIG, OWNER, PLAN

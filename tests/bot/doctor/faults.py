@@ -1,6 +1,7 @@
 """One fault each in a healthy installation, with the finding and the fix that the doctor reports."""
 
-from bot.config.policy import Config, Repository
+from bot.config.policy import Config
+from bot.config.repositories import Repository
 from k8s.dcgm import is_exporter
 from local.kubernetes.kinds import refusal
 from tests.bot.doctor.installation import LABEL

@@ -5,7 +5,8 @@ from pathlib import Path
 from aiohttp import web
 from redis.asyncio import Redis
 
-from bot.config.policy import Config, Repository
+from bot.config.policy import Config
+from bot.config.repositories import Repository
 from bot.config.settings import Settings
 from bot.doctor import checks
 from local import cluster_fixtures, git_server, manifests, registry, slack

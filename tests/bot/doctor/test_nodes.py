@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from bot.config.policy import Limits
+from bot.config.limits import Limits
 from bot.doctor.nodes import several_nodes
 from tests.bot.factories import CONFIG
 

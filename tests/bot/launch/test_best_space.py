@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from bot.config.policy import Limits
+from bot.config.limits import Limits
 from bot.core.flags import FlagStyle
 from bot.core.request import SweepRequest
 from bot.core.space import Goal, MetricSource, Parameter, command_line

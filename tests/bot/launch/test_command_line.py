@@ -5,7 +5,9 @@ from dataclasses import replace
 
 import pytest
 
-from bot.config.policy import Config, Limits, Repository
+from bot.config.limits import Limits
+from bot.config.policy import Config
+from bot.config.repositories import Repository
 from bot.core.errors import UserError
 from bot.core.request import Notify, SweepRequest
 from bot.launch.command_line import HELP, changed, parse

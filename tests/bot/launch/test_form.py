@@ -5,8 +5,10 @@ from dataclasses import replace
 
 import pytest
 
-from bot.config.policy import Config, Limits, Repository
+from bot.config.limits import Limits
+from bot.config.policy import Config
 from bot.config.profiles import Profile
+from bot.config.repositories import Repository
 from bot.config.teams import Price
 from bot.core.errors import UserError
 from bot.core.request import Notify, SweepRequest

@@ -4,8 +4,9 @@ from dataclasses import replace
 
 import pytest
 
+from bot.config.limits import Launch, Limits
 from bot.config.permissions import peak_gpus, size_denial
-from bot.config.policy import Launch, Limits, parse_config
+from bot.config.policy import parse_config
 from bot.core.errors import UserError
 from bot.core.record import Phase
 from bot.launch.command_line import parse

@@ -5,7 +5,7 @@ from datetime import timedelta
 
 import pytest
 
-from bot.config.policy import Limits
+from bot.config.limits import Limits
 from bot.core.commands import Action, AuditEntry, Command
 from bot.core.events import Event, EventKind
 from bot.core.record import Phase

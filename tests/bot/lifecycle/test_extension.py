@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from bot.config.policy import Limits
+from bot.config.limits import Limits
 from bot.core.commands import Action, Command
 from bot.core.record import Phase
 from bot.core.space import Parameter

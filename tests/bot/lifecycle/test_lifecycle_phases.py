@@ -6,8 +6,8 @@ from datetime import timedelta
 import pytest
 
 from bot.answers.messages import results
+from bot.config.limits import Launch
 from bot.config.permissions import OtherPeaks
-from bot.config.policy import Launch
 from bot.core.commands import Action, AuditEntry
 from bot.core.events import Event, EventKind, Progress, Result
 from bot.core.record import Phase

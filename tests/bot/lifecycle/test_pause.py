@@ -6,8 +6,8 @@ from datetime import timedelta
 import pytest
 
 from bot.answers.command_parser import ParsedCommand, choose, parse_command
+from bot.config.limits import Launch
 from bot.config.permissions import OtherPeaks
-from bot.config.policy import Launch
 from bot.config.teams import Team
 from bot.core.commands import Action, Command
 from bot.core.errors import UserError

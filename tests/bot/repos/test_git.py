@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 from aiohttp import web
 
-from bot.config.policy import Config, Repository
+from bot.config.policy import Config
+from bot.config.repositories import Repository
 from bot.core.errors import UserError
 from bot.core.masking import Mask
 from bot.repos.git import Git, GitUnavailableError, Tip, _failure, logins

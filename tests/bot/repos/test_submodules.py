@@ -2,7 +2,8 @@
 
 import pytest
 
-from bot.config.policy import Config, Repository
+from bot.config.policy import Config
+from bot.config.repositories import Repository
 from bot.core.errors import UserError
 from bot.core.request import SweepRequest
 from bot.launch.resolve import look_up

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from bot.config.policy import Limits
+from bot.config.limits import Limits
 from bot.core.errors import UserError
 from bot.core.events import Progress
 from bot.core.record import Phase

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from bot.config.policy import Limits
+from bot.config.limits import Limits
 from bot.core.errors import UserError
 from bot.core.flags import FlagStyle
 from bot.core.request import SweepRequest

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from bot.config.policy import Limits
+from bot.config.limits import Limits
 from bot.core.errors import UserError
 from bot.core.request import SweepRequest
 from bot.core.space import Goal, Parameter, SearchSpace
