@@ -14,7 +14,7 @@ from pydantic_core import PydanticUndefined
 from bot.config import policy_keys
 from bot.config.keys import Keys, Schema, flat, object_schema
 from bot.config.settings import Settings
-from bot.environments.service import SNIPPET_KEYS
+from bot.services.snippet import SNIPPET_KEYS
 from bot.spaces import space_keys
 
 HERE = Path(__file__).parent

@@ -27,9 +27,9 @@ from bot.environments.form import (
 )
 from bot.environments.permissions import NOT_CONFIGURED, start_denial
 from bot.environments.requests import EnvironmentRequest, Verb, write_audit
-from bot.environments.service_form import SERVICE_FORM
-from bot.environments.service_line import HELP as SERVICE_HELP
-from bot.environments.service_line import after_service
+from bot.services.command_line import HELP as SERVICE_HELP
+from bot.services.command_line import after_service
+from bot.services.form import SERVICE_FORM
 from bot.slack.blocks import View, modal, section
 from bot.slack.mrkdwn import code, cut, plain
 from handlers.buttons import Handler

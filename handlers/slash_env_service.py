@@ -12,9 +12,9 @@ from bot.config.environments import EnvironmentConfig
 from bot.core.errors import UserError
 from bot.environments.form import started
 from bot.environments.permissions import NO_SERVICES, service_start_denial
-from bot.environments.requests import EnvironmentRequest, Verb, write_audit
-from bot.environments.service_form import TITLE, read_service_form, service_errors, service_form
-from bot.environments.service_line import HELP, parse_service
+from bot.environments.requests import EnvironmentRequest, Verb, with_command, write_audit
+from bot.services.command_line import HELP, parse_service
+from bot.services.form import TITLE, read_service_form, service_errors, service_form
 from bot.slack.blocks import View, modal, section
 from bot.slack.mrkdwn import code
 from handlers.buttons import Handler
@@ -34,13 +34,14 @@ async def answer_service(
         return NO_SERVICES
     if text == "help":
         return HELP
-    parsed = parse_service(text, request, config)
+    command = parse_service(text, config.services)
+    parsed = with_command(request, command) if command else None
     starts = parsed is None or parsed.verb is Verb.START
     if starts and (refusal := service_start_denial(request.user, request.channel, context.config)):
         write_audit(parsed or replace(request, verb=Verb.START), parsed.name if parsed else "", refusal)
         return refusal
     if parsed is None:
-        return service_form(request.channel, config)
+        return service_form(request.channel, config.services)
     await _queue(context, parsed)
     if parsed.verb is Verb.LIST:
         return LISTING
@@ -71,13 +72,13 @@ async def _submitted(context: HandlerContext, body: dict[str, Any]) -> dict[str,
         write_audit(request, "", refusal)
         return _updated(modal(TITLE, [section(refusal)]))
     try:
-        request = read_service_form(view, request, config)
+        request = with_command(request, read_service_form(view, config.services))
         await _queue(context, request)
     except UserError as error:
         return {"response_action": "errors", "errors": service_errors(view, error)}
     except (RedisError, TimeoutError) as error:
         log.exception("failed to queue the form of a service")
-        return _updated(service_form(request.channel, config, unconfirmed(error)))
+        return _updated(service_form(request.channel, config.services, unconfirmed(error)))
     gpus = request.service.gpus * request.service.replicas if request.service else 0
     return _updated(started(request.name, gpus, TITLE))
 

@@ -20,6 +20,8 @@ from bot.config.keys import (
 )
 from bot.config.service_keys import SERVICE_KEYS
 from bot.config.trial_pods import QUANTITY_TYPE
+from bot.core.errors import UserError
+from bot.core.wording import shortened
 
 NAME = re.compile(r"[a-z]([a-z0-9-]{0,28}[a-z0-9])?")  # of an environment, a home, an image, and a size
 STORAGE = re.compile(r"([1-9][0-9]{0,5})(Mi|Gi|Ti)")  # the size of a home
@@ -159,3 +161,11 @@ ENVIRONMENT_KEYS: Keys = {
         keys=SERVICE_KEYS,
     ),
 }
+
+
+def checked_name(name: str) -> str:
+    """Raises UserError for a name that an environment can't have."""
+    if NAME.fullmatch(name):
+        return name
+    rule = "at most 30 lowercase letters, digits, and dashes, and start with a letter"
+    raise UserError(f'The name must have {rule}; got "{shortened(name)}".', field="name")

@@ -3,7 +3,7 @@
 import re
 from dataclasses import replace
 
-from bot.config.environment_keys import NAME, STORAGE
+from bot.config.environment_keys import NAME, STORAGE, checked_name
 from bot.config.environments import EnvironmentConfig, storage_bytes
 from bot.config.profiles import Profile
 from bot.core.errors import UserError
@@ -99,14 +99,6 @@ def with_options(
 def _not_configured(field: str, value: str, names: list[str]) -> UserError:
     hint = did_you_mean(value, names)
     return UserError(f'{field}= must be a configured {field}; got "{shortened(value)}".{hint}', field=field)
-
-
-def checked_name(name: str) -> str:
-    """Raises UserError for a name that an environment can't have."""
-    if NAME.fullmatch(name):
-        return name
-    rule = "at most 30 lowercase letters, digits, and dashes, and start with a letter"
-    raise UserError(f'The name must have {rule}; got "{shortened(name)}".', field="name")
 
 
 def _gpus(text: str) -> int | None:

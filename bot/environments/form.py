@@ -1,15 +1,14 @@
 """The modals to start an environment and to delete a home. Pure."""
 
-from typing import Any
-
-from bot.config.environment_keys import MAX_CHOICES
+from bot.config.environment_keys import MAX_CHOICES, checked_name
 from bot.config.environments import EnvironmentConfig
 from bot.core.errors import UserError
 from bot.core.wording import counted
-from bot.environments.command_line import Profiles, checked_name, with_options
+from bot.environments.command_line import Profiles, with_options
 from bot.environments.requests import EnvironmentRequest
 from bot.slack.blocks import Block, Option, View, context, modal, option, plain_text, section
-from bot.slack.mrkdwn import code, direct, place
+from bot.slack.inputs import input_block, text_box, value_of, where_shown
+from bot.slack.mrkdwn import code
 
 FORM, DELETE_HOME_FORM = "start_environment_form", "delete_home_form"  # callback ids
 FIELDS = ("name", "image", "gpus", "profile", "size", "home")
@@ -48,11 +47,6 @@ def form(channel: str, config: EnvironmentConfig, profiles: Profiles = (), error
         submit=plain_text("Start"),
         private_metadata=channel,
     )
-
-
-def where_shown(what: str, channel: str) -> str:
-    where = f"in {place(channel)}" if not direct(channel) else "in your direct messages"
-    return f"The {what}'s message appears {where}."
 
 
 def read_form(
@@ -97,26 +91,6 @@ def started(name: str, gpus: int, title: str = "Start environment") -> View:
     return modal(title, [section(f"Starting {code(name)}{what}… A message shows the progress.")])
 
 
-def input_block(block: str, label: str, element: Block, *, optional: bool = False) -> Block:
-    return {
-        "type": "input",
-        "block_id": block,
-        "label": plain_text(label),
-        "element": element,
-        "optional": optional,
-    }
-
-
-def text_box(placeholder: str, most: int = 100, **more: Any) -> Block:
-    box: Block = {"type": "plain_text_input", "action_id": "value", "max_length": most} | more
-    return box | {"placeholder": plain_text(placeholder)}
-
-
 def _menu(options: list[Option]) -> Block:
     menu: Block = {"type": "static_select", "action_id": "value", "options": options}
     return menu | {"initial_option": options[0]}
-
-
-def value_of(state: dict[str, Any]) -> str:
-    chosen = state.get("selected_option") or {}
-    return str(chosen.get("value") or state.get("value") or "").strip()

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from bot.core.wording import counted
 from bot.environments.progress import Stage
 from bot.environments.record import EnvironmentRecord, Wanted
-from bot.environments.service_text import partly, sizes
 from bot.health.diagnosis import Diagnosis
+from bot.services.text import partly, sizes
 from bot.slack.blocks import Block, actions, button, context, plain_text, section
 from bot.slack.message import Message
 from bot.slack.mrkdwn import code, link, local_time, mention, plain, quoted
@@ -51,10 +51,9 @@ def _state(record: EnvironmentRecord, seen: Observed) -> tuple[str, str]:
         return (":x:" if record.reason and record.ready_at is None else ":zzz:"), f"Stopped{by}{why}"
     if seen.stage is Stage.READY:
         return (":zzz:", "Idle") if record.warned_at else (":runner:", "Running")
-    if seen.ready:
-        return ":warning:" if seen.problem else ":runner:", partly(
-            record, seen.ready, _step(seen.stage, record)
-        )
+    if record.service and seen.ready:
+        state = partly(record.service, seen.ready, _step(seen.stage, record))
+        return ":warning:" if seen.problem else ":runner:", state
     if seen.problem and not seen.problem.soft:
         return ":warning:", f"Can't start: {_step(seen.stage, record)}"
     return (

@@ -12,7 +12,7 @@ from bot.config.teams import team_of
 from bot.core.wording import counted, listed
 from bot.environments.record import EnvironmentRecord, Wanted
 from bot.environments.requests import Verb
-from bot.environments.service_limits import limit_denial
+from bot.services.limits import limit_denial
 from bot.slack.mrkdwn import mention
 
 NOT_CONFIGURED = (
@@ -70,7 +70,8 @@ def size_denial(
     team = [each for each in there if wanted.team and each.team == wanted.team]
     services = config.environments.services
     if wanted.service:
-        refusal = limit_denial(wanted.service, own, services.limits) if services else NO_SERVICES
+        names = [each.name for each in own if each.service]
+        refusal = limit_denial(wanted.service, names, services.limits) if services else NO_SERVICES
     else:
         refusal = _environment_denial(wanted, own, team, config, limits)
     refusal = refusal or _gpu_denial(wanted, own, limits.gpus_per_person, "person")

@@ -9,7 +9,7 @@ from enum import StrEnum
 from typing import Any, Self
 
 from bot.core.stored_format import NewerFormatError, parse, strict_adapter
-from bot.environments.service import Service
+from bot.services.snippet import Service
 from k8s.environments import RECORD
 from k8s.objects import OWNER_LABEL, TEAM_LABEL, Manifest, parse_time
 

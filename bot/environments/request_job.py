@@ -25,7 +25,7 @@ from bot.environments.machine import checked_gpus, still_configured
 from bot.environments.permissions import denial, size_denial, start_denial
 from bot.environments.record import Environment, EnvironmentRecord, Wanted
 from bot.environments.requests import EnvironmentRequest, RequestStore, Verb, load, write_audit
-from bot.environments.service_requests import start_service
+from bot.environments.start_service import start_service
 from bot.slack.client import MessageRejectedError, NotInChannelError
 from bot.slack.mrkdwn import code, mention, plain
 from k8s.environments import home_ref

@@ -4,7 +4,7 @@ environments:commands   list: requests for the next run of the item `environment
                         after the last one, because a start that comes later would surprise
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from enum import StrEnum
 
@@ -12,8 +12,9 @@ from redis.asyncio import Redis
 
 from bot.core.stored_format import parse, strict_adapter
 from bot.core.work_item import ItemKind, WorkItem
-from bot.environments.service import Service
 from bot.runtime.audit import audit
+from bot.services.command_line import ServiceCommand
+from bot.services.snippet import Service
 from bot.storage.work_queue import Queue, text
 
 ITEM = WorkItem(ItemKind.ENVIRONMENT_COMMANDS, "now")
@@ -59,6 +60,13 @@ class EnvironmentRequest:
 
 
 _REQUEST = strict_adapter(EnvironmentRequest)
+
+
+def with_command(request: EnvironmentRequest, command: ServiceCommand) -> EnvironmentRequest:
+    """Return the request with a command about services."""
+    verb, is_start = Verb(command.verb), command.service is not None
+    request = replace(request, verb=verb, name=command.name, which=command.which)
+    return replace(request, service=command.service, services=not is_start)
 
 
 def write_audit(request: EnvironmentRequest, name: str, refusal: str = "") -> None:

@@ -8,7 +8,7 @@ from bot.config.policy import Config
 from bot.core.errors import UserError
 from bot.environments.machine import shape_of
 from bot.environments.record import EnvironmentRecord
-from bot.environments.service import check_allowed
+from bot.services.snippet import check_allowed
 from k8s.environments import CODE_SERVER, JUPYTER, EnvironmentSpec
 from k8s.services import ServiceSpec
 

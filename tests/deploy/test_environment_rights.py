@@ -8,7 +8,7 @@ from bot.config.services import ServiceConfig
 from bot.environments import informer
 from bot.environments.informer import EnvironmentInformer
 from bot.environments.requests import Verb
-from bot.environments.service import Service
+from bot.services.snippet import Service
 from k8s.client import KubernetesClient
 from k8s.rbac import FOR_ENVIRONMENTS, FOR_SERVICES
 from local.kubernetes.api import serve

@@ -13,7 +13,7 @@ from bot.config.policy import parse_config
 from bot.config.settings import Settings
 from bot.config.yaml_reader import Node, read
 from bot.core.request import SweepRequest
-from bot.environments.service import SNIPPET_KEYS
+from bot.services.snippet import SNIPPET_KEYS
 from bot.spaces import space_keys
 from bot.spaces.space import parse_space
 from docs import reference

@@ -7,7 +7,7 @@ import pytest
 from bot.config.limits import Launch
 from bot.config.services import ServiceConfig
 from bot.environments.requests import Verb
-from bot.environments.service import Service
+from bot.services.snippet import Service
 from handlers.slash_env_service import _submitted
 from local.slack.validation import view_complaints
 from tests.bot.environments.world import ENVIRONMENTS

@@ -9,7 +9,7 @@ import secrets
 
 from bot.config.services import ServiceConfig
 from bot.environments.requests import Verb
-from bot.environments.service import Service
+from bot.services.snippet import Service
 from local.kubernetes.store import place
 from tests.bot.environments.world import NAMESPACE, World
 from tests.bot.factories import OWNER

@@ -11,7 +11,7 @@ from bot.environments import idle_job
 from bot.environments.reconciler import EnvironmentReconciler
 from bot.environments.request_job import RequestJob
 from bot.environments.requests import EnvironmentRequest, Verb
-from bot.environments.service import Service
+from bot.services.snippet import Service
 from k8s.environments import RECORD
 from local.kubernetes import store as kubernetes
 from local.kubernetes.kinds import timestamp

@@ -7,7 +7,7 @@ from bot.environments import cluster
 from bot.environments.permissions import service_start_denial, size_denial
 from bot.environments.record import Environment, EnvironmentRecord
 from bot.environments.requests import EnvironmentRequest, write_audit
-from bot.environments.service import Service
+from bot.services.snippet import Service
 from bot.slack.mrkdwn import code
 
 

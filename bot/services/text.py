@@ -1,8 +1,7 @@
 """Describe services in messages and answers. Pure."""
 
 from bot.core.wording import counted
-from bot.environments.record import EnvironmentRecord
-from bot.environments.service import Service
+from bot.services.snippet import Service
 from bot.slack.mrkdwn import code
 
 
@@ -14,6 +13,6 @@ def sizes(service: Service) -> str:
     return f"{code(service.image)}, {counted(service.replicas, 'replica')} with {what}"
 
 
-def partly(record: EnvironmentRecord, ready: int, step: str) -> str:
+def partly(service: Service, ready: int, step: str) -> str:
     """Return the state of a service of which some replicas aren't ready."""
-    return f"Running, {ready} of {counted(record.replicas, 'replica')} ready: {step}"
+    return f"Running, {ready} of {counted(service.replicas, 'replica')} ready: {step}"

@@ -1,22 +1,21 @@
 """Decide whether a service is within the limits of services. Pure."""
 
-from collections.abc import Iterable
+from collections.abc import Collection
 
 from bot.config.services import ServiceLimits
 from bot.core.wording import counted, listed
-from bot.environments.record import EnvironmentRecord
-from bot.environments.service import Service
+from bot.services.snippet import Service
 from k8s.quantities import amount
 
 
-def limit_denial(service: Service, own: Iterable[EnvironmentRecord], limits: ServiceLimits) -> str:
+def limit_denial(service: Service, own: Collection[str], limits: ServiceLimits) -> str:
     """Return why the service exceeds a limit, as a sentence with its fix; "" if it is allowed.
 
     Args:
-        own: the owner's other environments and services.
+        own: the names of the owner's other services.
     """
-    names = [f"`{each.name}`" for each in own if each.service]
-    if len(names) >= limits.per_person:
+    if len(own) >= limits.per_person:
+        names = [f"`{each}`" for each in own]
         fix = f"*Fix:* Delete one of yours ({listed(names)})." if names else "Ask an admin to raise it."
         return f"The limit is {counted(limits.per_person, 'service')} per person. {fix}"
     return _replica_denial(service, limits) or _size_denial(service, limits)

@@ -1,27 +1,15 @@
-"""YAML snippets of services, and the text after /env service."""
+"""YAML snippets of services."""
 
 from pathlib import Path
 
 import pytest
 
-from bot.config.environments import EnvironmentConfig
-from bot.config.services import ServiceConfig
 from bot.core.errors import UserError
-from bot.environments.requests import EnvironmentRequest, Verb
-from bot.environments.service import Service, read_service
-from bot.environments.service_line import after_service, parse_service
+from bot.services.snippet import Service, read_service
 
 ROOT = Path(__file__).parents[3]
 LEAST = "name: llm\nimage: ghcr.io/lab/llm:3\nport: 8000\n"
 LLM = Service(image="ghcr.io/lab/llm:3", port=8000)
-REQUEST = EnvironmentRequest(verb=Verb.LIST, user="U1", channel="C1")
-CONFIG = EnvironmentConfig(
-    namespace="environments", images=(), services=ServiceConfig(images=("ghcr.io/lab/",), volumes=("models",))
-)
-
-
-def parse(text):
-    return parse_service(text, REQUEST, CONFIG)
 
 
 def test_name_image_and_port_are_enough():
@@ -101,50 +89,3 @@ def test_aliases_cannot_grow():
     with pytest.raises(UserError) as caught:
         read_service("\n".join(lines))
     assert "too many values" in str(caught.value)
-
-
-@pytest.mark.parametrize("text", [f"```{LEAST}```", f"```\n{LEAST}```", f"```yaml\n{LEAST}```", LEAST])
-def test_snippet_after_the_command_is_read_with_or_without_a_fence(text):
-    request = parse(f"start {text}")
-    assert (request.verb, request.name, request.service) == (Verb.START, "llm", LLM)
-
-
-def test_slacks_escapes_are_undone():
-    request = parse(f"start {LEAST}command: sh -c 'a &amp;&amp; b &gt; <http://x.example|x.example>'")
-    assert request.service.command == ("sh", "-c", "a && b > x.example")
-
-
-def test_start_alone_and_no_word_open_the_form():
-    assert parse("") is None
-    assert parse("start") is None
-
-
-def test_list_and_delete_are_about_services():
-    assert parse("list team").which == "team"
-    request = parse("delete llm")
-    assert (request.verb, request.name, request.services) == (Verb.DELETE, "llm", True)
-
-
-@pytest.mark.parametrize(
-    ("text", "error"),
-    [
-        ("strat", 'Unknown command "service strat". Did you mean start?'),
-        ("list idle", '/env service list takes team, or nothing; got "idle".'),
-        ("delete", "Add the service's name"),
-        ("delete A B", "The name must have at most 30"),
-        ("start " + "x" * 20_000, "The YAML is too long"),
-        (f"start {LEAST.replace('lab', 'other')}", 'must be, or begin with, "ghcr.io/lab/"'),
-        (f"start {LEAST}volumes: {{model: /m}}", "Did you mean models?"),
-    ],
-)
-def test_wrong_command_is_refused(text, error):
-    with pytest.raises(UserError) as caught:
-        parse(text)
-    assert error in str(caught.value)
-
-
-@pytest.mark.parametrize(
-    ("text", "rest"), [("service", ""), ("Service list", "list"), ("services", None), ("start x", None)]
-)
-def test_word_service_is_recognized(text, rest):
-    assert after_service(text) == rest

@@ -3,13 +3,12 @@
 import json
 import re
 
-from bot.config.environments import EnvironmentConfig
+from bot.config.services import ServiceConfig
 from bot.core.errors import UserError
-from bot.environments.form import input_block, text_box, value_of, where_shown
-from bot.environments.requests import EnvironmentRequest
-from bot.environments.service import DEFAULT_CPU, DEFAULT_MEMORY, MAX_SNIPPET
-from bot.environments.service_line import with_snippet
+from bot.services.command_line import ServiceCommand, start_command
+from bot.services.snippet import DEFAULT_CPU, DEFAULT_MEMORY, MAX_SNIPPET
 from bot.slack.blocks import Block, View, context, modal, plain_text, section
+from bot.slack.inputs import input_block, text_box, value_of, where_shown
 from bot.slack.mrkdwn import plain
 
 SERVICE_FORM = "start_service_form"  # callback id
@@ -43,8 +42,8 @@ NEXT = re.compile(r"\n(?=form:)")
 MISSING = re.compile("missing key: ([a-z]+)")
 
 
-def service_form(channel: str, config: EnvironmentConfig, error: str = "") -> View:
-    allowed = config.services.images if config.services else ()
+def service_form(channel: str, config: ServiceConfig | None, error: str = "") -> View:
+    allowed = config.images if config else ()
     hints = HINTS | {"image": f"Allowed: {', '.join(allowed)}"[:MAX_HINT]}
     fields = [
         _optional(each, label, text_box(hints[each], MAX_SNIPPET, action_id=each))
@@ -68,13 +67,11 @@ def service_form(channel: str, config: EnvironmentConfig, error: str = "") -> Vi
     )
 
 
-def read_service_form(
-    view: View, request: EnvironmentRequest, config: EnvironmentConfig
-) -> EnvironmentRequest:
-    """Return the request to start the service. Raises UserError."""
+def read_service_form(view: View, config: ServiceConfig | None) -> ServiceCommand:
+    """Return the command to start the service. Raises UserError."""
     values = _values(view)
     lines = [f"{key}: {_yaml(values[key])}" for key in _filled(values)]
-    return with_snippet("\n".join([*lines, values[MORE]]).strip() or "{}", request, config, "form")
+    return start_command("\n".join([*lines, values[MORE]]).strip() or "{}", config, "form")
 
 
 def service_errors(view: View, error: UserError) -> dict[str, str]:
