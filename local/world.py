@@ -20,6 +20,7 @@ from local.kueue import Kueue
 from local.processes import Processes
 from local.redis import redis
 from local.slack.workspace import ADA
+from local.training_operator import TrainingOperator
 
 NAMESPACE = "sweeps"
 NODES = {"gpu-1": 2, "gpu-2": 2}  # GPUs
@@ -81,7 +82,7 @@ async def world(folder: Path, tracking: str = "") -> AsyncIterator[World]:
 
 async def _cluster(stack: AsyncExitStack, folder: Path, images: str) -> tuple[ApiServer, Kubelet]:
     store = Store()
-    katib = Katib(store)
+    katib, operator = Katib(store), TrainingOperator(store)
     for file in DEPLOYED:
         for obj in manifests.read(ROOT / "deploy" / file):
             store.create(obj)
@@ -91,12 +92,12 @@ async def _cluster(stack: AsyncExitStack, folder: Path, images: str) -> tuple[Ap
     server = await serve(store)
     stack.push_async_callback(server.close)
     daemons = dict.fromkeys(("k8s-device-plugin", "dcgm-exporter"), cluster_fixtures.daemon)
-    builtins = {**katib.builtins, **daemons}
+    builtins = {**katib.builtins, **operator.builtins, **daemons}
     kubelet = Kubelet(store, NODES, images, builtins, folder / "pods")
     server.logs, server.metrics = kubelet.logs, kubelet.metrics
     stack.push_async_callback(kubelet.close)
     controllers = Controllers(store)
-    for part in (controllers, katib, Kueue(store)):
+    for part in (controllers, katib, operator, Kueue(store)):
         stack.push_async_callback(part.close)
         part.start()
     kubelet.start()

@@ -10,10 +10,13 @@ SHORT = {"pods": "po", "configmaps": "cm", "namespaces": "ns", "nodes": "no", "e
 
 def discovered(path: str, kinds: Sequence[Kind]) -> Object:
     """Return the unaggregated discovery documents, which every kubectl reads. Raises Refused 404."""
-    groups = {kind.group: kind.version for kind in kinds}
-    answers: dict[str, Object] = {"/api": {"kind": "APIVersions", "versions": [groups.pop("")]}}
-    answers["/apis"] = {"kind": "APIGroupList", "apiVersion": "v1", "groups": [*map(_group, groups.items())]}
-    answers |= {f"/apis/{name}": _group_document(name, version) for name, version in groups.items()}
+    groups: dict[str, dict[str, None]] = {}
+    for kind in kinds:
+        groups.setdefault(kind.group, {})[kind.version] = None
+    answers: dict[str, Object] = {"/api": {"kind": "APIVersions", "versions": [*groups.pop("")]}}
+    listed = [_group(name, *sorted(versions)) for name, versions in groups.items()]
+    answers["/apis"] = {"kind": "APIGroupList", "apiVersion": "v1", "groups": listed}
+    answers |= {f"/apis/{each['name']}": {"kind": "APIGroup", "apiVersion": "v1", **each} for each in listed}
     for kind in kinds:
         at = f"/apis/{kind.api_version}" if kind.group else "/api/v1"
         known: Object = {"kind": "APIResourceList", "groupVersion": kind.api_version, "resources": []}
@@ -23,14 +26,10 @@ def discovered(path: str, kinds: Sequence[Kind]) -> Object:
     return answers[path.rstrip("/")]
 
 
-def _group(named: tuple[str, str]) -> Object:
-    name, version = named
-    here = {"groupVersion": f"{name}/{version}", "version": version}
-    return {"name": name, "versions": [here], "preferredVersion": here}
-
-
-def _group_document(name: str, version: str) -> Object:
-    return {"kind": "APIGroup", "apiVersion": "v1", **_group((name, version))}
+def _group(name: str, *versions: str) -> Object:
+    """Return a group; the stable version, which sorts first here, is the preferred one."""
+    each = [{"groupVersion": f"{name}/{version}", "version": version} for version in versions]
+    return {"name": name, "versions": each, "preferredVersion": each[0]}
 
 
 def _resources(kind: Kind) -> list[Object]:

@@ -8,6 +8,7 @@ from local.kubernetes.store import Store, place
 OWNED = (
     "Pod",
     "Job",
+    "PyTorchJob",
     "Workload",
     "Trial",
     "Suggestion",

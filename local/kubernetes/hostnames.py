@@ -1,13 +1,15 @@
-"""Hostnames of pods, which a headless Service resolves.
+"""Hostnames of pods, and names of headless Services, which resolve to the pods behind them.
 
-Pods here are processes of one machine without a resolver of their own. So each pod with a hostname and a
-subdomain gets its own loopback address, derived from both, and the kubelet replaces such a hostname by the
-address where it is the whole value of a variable.
+Pods here are processes of one machine without a resolver of their own. So each such name gets its own
+loopback address, derived from it, and the kubelet replaces the name by the address where it is the whole
+value of a variable.
 """
 
 import hashlib
+import re
 
 from local.kubernetes.kinds import Object
+from local.kubernetes.pods import LABEL
 from local.kubernetes.store import Store
 
 
@@ -18,13 +20,17 @@ def address(namespace: str, hostname: str, subdomain: str) -> str:
 
 
 def resolved(store: Store, pod: Object, name: str) -> str:
-    """Return the address of `hostname.subdomain` as this pod would resolve it; the name if it can't.
+    """Return the address of `hostname.subdomain`, or of a Service, as this pod would; the name if it can't.
 
     The subdomain must be a headless Service of the namespace that selects this pod, which stands for all pods
-    of its Job. With publishNotReadyAddresses, the other pod needn't run yet.
+    of its Job. With publishNotReadyAddresses, the other pod needn't run yet. A Service without it selects one
+    pod here, the only one that listens at its address.
     """
     hostname, _, subdomain = name.partition(".")
     namespace = pod["metadata"]["namespace"]
+    if re.fullmatch(LABEL, name):
+        alone = store.get("Service", namespace, name) or {"spec": {}}
+        return address(namespace, name, "") if alone["spec"].get("clusterIP") == "None" else name
     service = store.get("Service", namespace, subdomain) if subdomain and "." not in subdomain else None
     if service is None or pod["spec"].get("subdomain") != subdomain:
         return name

@@ -62,6 +62,7 @@ QUEUES = (
     "Workload",
     "WorkloadPriorityClass",
 )
+TRAINING = ("PyTorchJob",)  # served where the Training Operator is installed
 RBAC = "rbac.authorization.k8s.io"
 ADMISSION = "admissionregistration.k8s.io"
 _ALL = (
@@ -103,6 +104,7 @@ _ALL = (
     Kind("IngressClass", "ingressclasses", "networking.k8s.io", namespaced=False),
     Kind("Job", "jobs", "batch", has_status=True, has_generation=True),
     *map(_katib, ("Experiment", "Trial", "Suggestion")),
+    Kind("PyTorchJob", "pytorchjobs", "kubeflow.org", has_status=True, has_generation=True),
     *map(_kueue, QUEUES),
 )
 KINDS = {kind.name: kind for kind in _ALL}

@@ -1,7 +1,8 @@
 """Decode built-in kinds by the types in the official client's models.
 
 As in Go, a wrong type refuses the whole object, an unknown field is dropped and reported, null means absent.
-Custom resources of Katib keep whatever they are given; only their metadata has a type.
+Custom resources of Katib keep whatever they are given; only their metadata has a type. Others have a schema
+(structural.py).
 """
 
 import re
@@ -11,6 +12,7 @@ from typing import Any
 
 from kubernetes.aio.client import models
 
+from local.kubernetes import structural
 from local.kubernetes.kinds import Kind, Object, Refused, bad_request, clone
 
 MODELS = {"Event": "CoreV1Event", "HorizontalPodAutoscaler": "V2HorizontalPodAutoscaler"}
@@ -36,8 +38,13 @@ class Decoding:
 
     kind: Kind
     unknown: list[str] = field(default_factory=list)
+    name: str = ""
 
     def read(self, obj: Object) -> Object:
+        if structural.is_pruned(self.kind):
+            self.name = (obj.get("metadata") or {}).get("name", "")
+            pruned: Object = self._value(obj, self.kind.name, "", "")
+            return pruned
         if not self.kind.is_custom:
             read: Object = self._value(obj, MODELS.get(self.kind.name, f"V1{self.kind.name}"), "", "")
             return read
@@ -49,7 +56,9 @@ class Decoding:
         if shape:
             self._expect(isinstance(value, list if shape == "List" else dict), value, wanted, path, owner)
         if shape == "List":
-            return [self._value(item, inner, path, owner) for item in value]
+            named = self._is_structural(path)
+            below = [f"{path}[{at}]" if named else path for at in range(len(value))]
+            return [self._value(item, inner, at, owner) for item, at in zip(value, below, strict=True)]
         if shape == "Dict":
             return self._map(value, inner, path, owner)
         if shape:
@@ -63,6 +72,9 @@ class Decoding:
         types, owner = _types(model) or {}, _go_name(model)
         below = {key: f"{path}.{key}".removeprefix(".") for key in value}
         self.unknown += [below[key] for key in value if key not in types]
+        required = structural.REQUIRED.get(model, ()) if self._is_structural(path) else ()
+        for absent in (key for key in required if value.get(key) is None):
+            raise structural.missing(self.kind, self.name, f"{path}.{absent}")
         return {
             key: self._value(item, types[key], below[key], owner)
             for key, item in value.items()
@@ -72,7 +84,13 @@ class Decoding:
     def _map(self, value: Object, wanted: str, path: str, owner: str) -> Object:
         if path.rpartition(".")[2] in QUANTITIES:
             return {key: self._quantity(item) for key, item in value.items()}
-        return {key: self._value(item, wanted, path, owner) for key, item in value.items()}
+        named = self._is_structural(path)
+        below = {key: f"{path}.{key}" if named else path for key in value}
+        return {key: self._value(item, wanted, below[key], owner) for key, item in value.items()}
+
+    def _is_structural(self, path: str) -> bool:
+        """Return whether a schema types the field; metadata has the same types everywhere."""
+        return structural.is_pruned(self.kind) and not path.startswith("metadata")
 
     def _quantity(self, value: object) -> str:
         if isinstance(value, bool) or not QUANTITY.match(str(value)):
@@ -80,6 +98,8 @@ class Decoding:
         return str(value)
 
     def _expect(self, fits: bool, value: Any, wanted: str, path: str, owner: str) -> None:
+        if not fits and self._is_structural(path):
+            raise structural.wrong_type(self.kind, self.name, path, wanted, value)
         if not fits:
             where = f"Go struct field {owner}.{path} of type {_go_type(wanted, path)}"
             raise self.refused(f"json: cannot unmarshal {JSON.get(type(value), 'null')} into {where}")
@@ -101,6 +121,8 @@ def _shape(wanted: str) -> tuple[str, str]:
 @cache
 def _types(model: str) -> dict[str, str] | None:
     """Return the types of a model's fields by their JSON names; None if there is no such model."""
+    if model in structural.FIELDS:
+        return structural.FIELDS[model]
     cls = getattr(models, model, None)
     return cls and {json: cls.openapi_types[name] for name, json in cls.attribute_map.items()}
 

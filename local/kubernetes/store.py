@@ -16,6 +16,7 @@ from local.kubernetes import priorities, quota, validation
 from local.kubernetes.kinds import (
     KINDS,
     QUEUES,
+    TRAINING,
     Kind,
     Object,
     Refused,
@@ -87,9 +88,18 @@ class Store:
         return [self._objects[key[0]][key] for key in sorted(self._owned.get(uid, ()))]
 
     def kinds(self) -> Sequence[Kind]:
-        """Return the installed kinds; Kueue's need its CustomResourceDefinitions."""
+        """Return the installed kinds; those of Kueue and the operator need CustomResourceDefinitions."""
         installed = {name for _, _, name in self._objects["CustomResourceDefinition"]}
-        return [kind for kind in KINDS.values() if kind.name not in QUEUES or kind.resource in installed]
+        optional = (*QUEUES, *TRAINING)
+        return [kind for kind in KINDS.values() if kind.name not in optional or kind.resource in installed]
+
+    def install(self, *kinds: str) -> None:
+        """Create the CustomResourceDefinitions of these kinds, so that the API serves them."""
+        for kind in map(KINDS.__getitem__, kinds):
+            versions = [{"name": kind.version, "served": True, "storage": True}]
+            head = {"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition"}
+            spec = {"group": kind.group, "versions": versions}
+            self.create({**head, "metadata": {"name": kind.resource}, "spec": spec})
 
     def exists(self, uid: str) -> bool:
         return uid in self._uids

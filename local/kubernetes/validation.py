@@ -4,6 +4,7 @@ import base64
 import re
 from collections.abc import Iterator, Sequence
 
+from local.kubernetes import structural
 from local.kubernetes.indexed_jobs import MAX_INDEXES
 from local.kubernetes.kinds import Cause, Kind, Object, bad_request, invalid
 from local.kubernetes.pods import JOB_DEFAULTS, LABEL, check_containers, complete_pod, complete_pod_spec
@@ -89,6 +90,8 @@ def _default(kind: Kind, obj: Object) -> None:
         _complete_stateful_set(obj)
     if kind.name in REPLICATED:
         _complete_replicated(obj)
+    if structural.is_pruned(kind):
+        structural.set_defaults(obj)
     if kind.name == "Job":
         given = obj.get("spec", {})
         replaces = "Failed" if "podFailurePolicy" in given else "TerminatingOrFailed"

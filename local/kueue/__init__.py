@@ -7,7 +7,7 @@ Only the first flavor of a ClusterQueue counts. Quota is borrowed within a cohor
 import asyncio
 import contextlib
 
-from local.kubernetes.kinds import KINDS, QUEUES, Object, clone
+from local.kubernetes.kinds import QUEUES, Object, clone
 from local.kubernetes.store import Store
 from local.kueue import status, webhooks, workloads
 from local.kueue.quotas import Quotas
@@ -17,18 +17,7 @@ __all__ = ["QUEUE", "Kueue", "install"]
 
 
 def install(store: Store) -> None:
-    for name in QUEUES:
-        kind = KINDS[name]
-        meta = {"name": kind.resource}
-        spec = {"group": kind.group, "versions": [{"name": kind.version, "served": True, "storage": True}]}
-        store.create(
-            {
-                "apiVersion": "apiextensions.k8s.io/v1",
-                "kind": "CustomResourceDefinition",
-                "metadata": meta,
-                "spec": spec,
-            }
-        )
+    store.install(*QUEUES)
 
 
 class Kueue:
