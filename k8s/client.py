@@ -34,6 +34,7 @@ KINDS = {
     "Pod": ("v1", "pods"),
     "Event": ("v1", "events"),
     "Job": ("batch/v1", "jobs"),
+    "PyTorchJob": ("kubeflow.org/v1", "pytorchjobs"),
     "Experiment": ("kubeflow.org/v1beta1", "experiments"),
     "Trial": ("kubeflow.org/v1beta1", "trials"),
     "Suggestion": ("kubeflow.org/v1beta1", "suggestions"),

@@ -9,7 +9,6 @@ import re
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-from k8s.katib.spec import MAIN
 from k8s.katib.trial_pod import PodShape, placement
 from k8s.objects import (
     ENVIRONMENT_LABEL,
@@ -21,6 +20,7 @@ from k8s.objects import (
     Ref,
 )
 
+CONTAINER = "main"
 RECORD = "sweepbot/environment"  # annotation of the StatefulSet: JSON
 LOGIN = "login"  # key in the Secret
 UID = 1000  # of Jupyter's and code-server's images
@@ -135,7 +135,7 @@ def _base(spec: Workload) -> Manifest:
     requests = {"cpu": spec.cpu, "memory": spec.memory}
     limits = {"memory": spec.memory} | ({spec.shape.resource: str(spec.gpus)} if spec.gpus else {})
     return {
-        "name": MAIN,
+        "name": CONTAINER,
         "image": spec.image,
         "imagePullPolicy": "IfNotPresent",
         "resources": {"requests": requests | limits, "limits": limits},

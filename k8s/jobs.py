@@ -1,4 +1,4 @@
-"""Read the status of Jobs (batch/v1) of builds and trials."""
+"""Read the status of Jobs of builds, and of trials (k8s.trial_kinds)."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -7,6 +7,7 @@ from enum import StrEnum
 
 from k8s.kueue import PRIORITY_LABEL, QUEUE_LABEL
 from k8s.objects import Manifest, parse_time, true_conditions
+from k8s.trial_kinds import JOB, is_suspended
 
 
 class JobState(StrEnum):
@@ -17,6 +18,7 @@ class JobState(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class Job:
+    kind: str = JOB.kind
     name: str
     uid: str
     state: JobState
@@ -37,7 +39,8 @@ def read_job(obj: Manifest) -> Job:
     labels = obj["metadata"].get("labels", {})
     return replace(
         _job(obj),
-        suspended=bool(obj.get("spec", {}).get("suspend")),
+        kind=obj.get("kind", JOB.kind),
+        suspended=is_suspended(obj),
         kueue_labels={key: labels[key] for key in (QUEUE_LABEL, PRIORITY_LABEL) if key in labels},
     )
 
@@ -45,7 +48,7 @@ def read_job(obj: Manifest) -> Job:
 def _job(obj: Manifest) -> Job:
     name, uid = obj["metadata"]["name"], obj["metadata"].get("uid", "")
     true_now = true_conditions(obj)
-    if "Complete" in true_now:
+    if {"Complete", "Succeeded"} & true_now.keys():  # the latter of PyTorchJobs
         ended = parse_time(obj["status"].get("completionTime"))
         began = parse_time(obj["status"].get("startTime"))
         seconds = (ended - began).total_seconds() if began and ended else None

@@ -12,6 +12,7 @@ from datetime import datetime
 
 from k8s.gpus import gpus_of
 from k8s.objects import SWEEP_LABEL, Manifest, parse_time, true_conditions
+from k8s.trial_kinds import owner_of
 
 QUEUE_LABEL = "kueue.x-k8s.io/queue-name"
 PRIORITY_LABEL = "kueue.x-k8s.io/priority-class"
@@ -56,11 +57,10 @@ def read_workload(obj: Manifest) -> Workload:
     meta, spec = obj["metadata"], obj.get("spec", {})
     conditions = {c["type"]: c for c in obj.get("status", {}).get("conditions") or ()}
     reserved, evicted = conditions.get("QuotaReserved", {}), conditions.get("Evicted", {})
-    owner: Manifest = next((o for o in meta.get("ownerReferences") or () if o["kind"] == "Job"), {})
     return Workload(
         name=meta["name"],
         namespace=meta.get("namespace", ""),
-        job=owner.get("name", ""),
+        job=owner_of(obj).get("name", ""),
         job_uid=meta.get("labels", {}).get(JOB_UID_LABEL, ""),
         sweep=_pod_labels(spec).get(SWEEP_LABEL, ""),
         queue=spec.get("queueName", ""),

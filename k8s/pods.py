@@ -4,9 +4,8 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from k8s.objects import Manifest, parse_time, true_conditions
+from k8s.trial_kinds import JOB, job_of_pod, owner_of, pod_index, training_container
 
-INDEX_LABEL = "batch.kubernetes.io/job-completion-index"  # of Indexed Jobs, since Kubernetes 1.28
-JOB_LABEL = "batch.kubernetes.io/job-name"
 COLLECTORS = {"metrics-collector", "metrics-logger-and-collector"}  # Katib's sidecars
 
 
@@ -16,6 +15,7 @@ class Pod:
     index: int = 0  # among the pods of its trial
     job: str  # a trial's Job has the trial's name
     job_uid: str = ""
+    container: str = JOB.container  # the main one
     node: str
     finished: bool  # phase Succeeded or Failed: its GPUs are free
     scheduled: datetime | None = None  # its GPUs are allocated from then on
@@ -38,7 +38,13 @@ class Pod:
         return self.running_since is not None and not self.finished
 
 
+def read_trial_pod(obj: Manifest) -> Pod:
+    """Read a pod whose main container is the training."""
+    return read_pod(obj, training_container(obj))
+
+
 def read_pod(obj: Manifest, container: str) -> Pod:
+    """Read a pod. `container`: the main one."""
     status = obj.get("status", {})
     state = _state(status, container)
     running, over = state.get("running"), state.get("terminated")
@@ -48,8 +54,9 @@ def read_pod(obj: Manifest, container: str) -> Pod:
     return Pod(
         name=meta["name"],
         index=pod_index(obj),
-        job=meta.get("labels", {}).get(JOB_LABEL, ""),
-        job_uid=next((o["uid"] for o in meta.get("ownerReferences") or () if o["kind"] == "Job"), ""),
+        job=job_of_pod(obj),
+        job_uid=owner_of(obj).get("uid", ""),
+        container=container,
         node=obj.get("spec", {}).get("nodeName", ""),
         finished=status.get("phase") in {"Succeeded", "Failed"},
         scheduled=_scheduled(status),
@@ -68,15 +75,9 @@ def read_pod(obj: Manifest, container: str) -> Pod:
     )
 
 
-def pod_index(obj: Manifest) -> int:
-    """Return the pod's number in an Indexed Job; 0 in any other."""
-    text = str(obj["metadata"].get("labels", {}).get(INDEX_LABEL, ""))
-    return int(text) if text.isdecimal() else 0
-
-
 def is_trial_pod(obj: Manifest) -> bool:
     """Return whether a pod belongs to a Job: suggestion pods have the experiment's labels, too."""
-    return JOB_LABEL in obj["metadata"].get("labels", {})
+    return bool(job_of_pod(obj))
 
 
 def _abandoned(status: Manifest, state: Manifest) -> datetime | None:

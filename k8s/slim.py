@@ -9,15 +9,15 @@ from k8s.katib.patches import ENDED_COUNTS, EXPERIMENT_COUNTS, UNREPORTED_COUNT
 from k8s.katib.spec import EXPERIMENT_LABEL, REQUEST_ID
 from k8s.kueue import PRIORITY_LABEL, QUEUE_LABEL
 from k8s.objects import BUILD_LABEL, ENVIRONMENT_LABEL, SWEEP_LABEL, Manifest
-from k8s.pods import INDEX_LABEL, JOB_LABEL
+from k8s.trial_kinds import POD_LABELS
 
 MAX_FIELD_SIZE = 4096  # characters of one text, which is also the kubelet's limit of a termination message
 
 _CONDITIONS = dict.fromkeys(("type", "status", "reason", "message", "lastTransitionTime"), True)
 _CONTAINERS = dict.fromkeys(("name", "state", "lastState", "restartCount"), True)
 _LABELS = (
-    *(SWEEP_LABEL, BUILD_LABEL, ENVIRONMENT_LABEL, JOB_LABEL, INDEX_LABEL, EXPERIMENT_LABEL),
-    *(QUEUE_LABEL, PRIORITY_LABEL),
+    *(SWEEP_LABEL, BUILD_LABEL, ENVIRONMENT_LABEL, EXPERIMENT_LABEL),
+    *(*POD_LABELS, QUEUE_LABEL, PRIORITY_LABEL),
 )
 _METADATA = {
     **dict.fromkeys(
@@ -27,6 +27,7 @@ _METADATA = {
     "annotations": {REQUEST_ID: True},
     "ownerReferences": {"kind": True, "uid": True},
 }
+_JOB_STATUS = {"startTime": True, "completionTime": True, "conditions": _CONDITIONS}
 _SHAPES: dict[str, Any] = {
     "Pod": {
         "spec": {
@@ -46,10 +47,8 @@ _SHAPES: dict[str, Any] = {
         },
     },
     "StatefulSet": {"spec": {"replicas": True}, "status": {"readyReplicas": True}},
-    "Job": {
-        "spec": {"suspend": True},
-        "status": {"startTime": True, "completionTime": True, "conditions": _CONDITIONS},
-    },
+    "Job": {"spec": {"suspend": True}, "status": _JOB_STATUS},
+    "PyTorchJob": {"spec": {"runPolicy": {"suspend": True}}, "status": _JOB_STATUS},
     "Trial": {
         "spec": {"parameterAssignments": {"name": True, "value": True}},
         "status": {

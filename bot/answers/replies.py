@@ -33,7 +33,6 @@ from bot.slack.message import Message
 from bot.slack.mrkdwn import MAX_CODE_SIZE, code, plain
 from k8s import kaniko
 from k8s.errors import ClusterUnreachableError
-from k8s.katib.spec import MAIN
 from k8s.katib.status import Trial, TrialState
 from k8s.logs import WHOLE_LOG
 from k8s.objects import BUILD_LABEL
@@ -151,7 +150,8 @@ class _Reply:
         pods = [pod for pod in self.seen.pods if pod.job == trial.name]
         plan = self.sweep.plan
         namespace = plan.experiment_ref.namespace if plan else ""
-        return f"trial {code(trial.name)}", namespace, pods[-1].name if pods else "", MAIN
+        what = f"trial {code(trial.name)}"
+        return (what, namespace, pods[-1].name, pods[-1].container) if pods else (what, namespace, "", "")
 
     @property
     def _is_about_build(self) -> bool:

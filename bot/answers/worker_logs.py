@@ -5,7 +5,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from bot.clients import Clients
-from k8s.katib.spec import MAIN
 from k8s.logs import WHOLE_LOG
 from k8s.pods import Pod
 
@@ -22,7 +21,7 @@ async def worker_logs(pods: Sequence[Pod], namespace: str, nodes: int, clients: 
     latest = {pod.index: pod for pod in pods}
     found = [latest[index] for index in sorted(latest)]
     lines = max(WHOLE_LOG // nodes, 1)
-    logs = await asyncio.gather(*(clients.tail(namespace, pod.name, MAIN, lines) for pod in found))
+    logs = await asyncio.gather(*(clients.tail(namespace, pod.name, pod.container, lines) for pod in found))
     headed = [
         f"==> Worker {pod.index + 1} of {nodes}, {pod.name} <==\n{log}"
         for pod, log in zip(found, logs, strict=True)

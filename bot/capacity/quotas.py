@@ -14,9 +14,9 @@ from bot.core.pace import CapacityRequest, FreeCapacity
 from k8s.gpu_pods import GpuPod
 from k8s.kueue import Workload, fits_quota
 from k8s.objects import GPU, Manifest
-from k8s.pods import JOB_LABEL
 from k8s.quantities import amount
 from k8s.reservations import is_placeholder
+from k8s.trial_kinds import JOB_LABEL
 
 
 @dataclass(frozen=True, kw_only=True)

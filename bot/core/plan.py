@@ -6,6 +6,7 @@ from enum import StrEnum
 from bot.core.space import SearchSpace
 from bot.core.wording import trial_size
 from k8s.objects import GPU, Manifest, Ref, ref_of
+from k8s.trial_kinds import TRIAL_KINDS, TrialKind
 
 HOME_CLUSTER = "main"  # name of the cluster that Sweepbot runs in
 
@@ -65,6 +66,10 @@ class SweepPlan:
     @property
     def trial_gpus(self) -> int:
         return self.nodes * self.gpus
+
+    @property
+    def trial_kind(self) -> TrialKind:
+        return TRIAL_KINDS[self.experiment["spec"]["trialTemplate"]["trialSpec"]["kind"]]
 
     @property
     def size(self) -> str:

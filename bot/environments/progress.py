@@ -5,7 +5,7 @@ from datetime import datetime
 from enum import StrEnum
 
 from bot.health.evidence import event_time
-from k8s.katib.spec import MAIN
+from k8s.environments import CONTAINER
 from k8s.objects import Manifest, parse_time
 
 MOUNTED = "PodReadyToStartContainers"  # condition: volumes are mounted, and the sandbox has its network
@@ -72,7 +72,7 @@ def durations(pod: Manifest, events: Sequence[Manifest], since: datetime) -> dic
 def started_at(pod: Manifest) -> datetime | None:
     """Return when its container started; None if it doesn't run."""
     for each in pod.get("status", {}).get("containerStatuses") or ():
-        if each["name"] == MAIN:
+        if each["name"] == CONTAINER:
             return parse_time(((each.get("state") or {}).get("running") or {}).get("startedAt"))
     return None
 

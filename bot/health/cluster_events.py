@@ -6,6 +6,7 @@ from bot.clients import Clients
 from k8s.client import Manifests
 from k8s.errors import ApiError
 from k8s.objects import Manifest
+from k8s.trial_kinds import is_suspended
 
 
 async def list_events(kind: str, namespace: str, name: str, clients: Clients) -> Manifests:
@@ -18,7 +19,7 @@ async def list_events(kind: str, namespace: str, name: str, clients: Clients) ->
 
 async def find_workload(job: Manifest | None, clients: Clients) -> Manifest | None:
     """Return the Workload of a suspended Job; None for any other Job, and without Kueue."""
-    if job is None or not job["spec"].get("suspend"):
+    if job is None or not is_suspended(job):
         return None
     labels = f"kueue.x-k8s.io/job-uid={job['metadata']['uid']}"
     return next(iter(await list_if_allowed("Workload", job["metadata"]["namespace"], clients, labels)), None)

@@ -17,10 +17,10 @@ from bot.health.rules import diagnose, due, next_due
 from bot.health.rules_training import not_finite
 from bot.health.workers import explaining, named
 from k8s.client import Manifests
-from k8s.katib.spec import MAIN
 from k8s.kueue import places, read_workload
 from k8s.objects import Manifest, Ref, still_live, true_conditions
-from k8s.pods import COLLECTORS, JOB_LABEL, is_trial_pod
+from k8s.pods import COLLECTORS, is_trial_pod
+from k8s.trial_kinds import job_of_pod, training_container
 
 MAX_LIVE = 3  # live trials examined per reconcile
 MAX_EXAMINED = 20  # failed trials examined per sweep; more are only counted
@@ -92,7 +92,7 @@ class EvidenceCollector:
     ) -> TrialEvidence:
         name = _name(trial)
         job = next((j for j in jobs if _name(j) == name), None)
-        mine = [p for p in pods if p["metadata"]["labels"].get(JOB_LABEL) == name]
+        mine = [p for p in pods if job_of_pod(p) == name]
         pod = _latest(mine) if self.plan.nodes == 1 else explaining(_by_age(mine))
         evidence = self._evidence(experiment, trial=trial, job=job, pod=pod)
         workload = await find_workload(job, self.clients)
@@ -134,7 +134,7 @@ class EvidenceCollector:
         if evidence.trial and evidence.job is None:
             return await self._events("Trial", _name(evidence.trial))
         if evidence.job and evidence.pod is None:
-            return await self._events("Job", _name(evidence.job))
+            return await self._events(self.plan.trial_kind.kind, _name(evidence.job))
         unclear = evidence.status.get("phase") == "Pending" or evidence.abandoned or _unready(evidence)
         if evidence.pod is None or not unclear:
             return []
@@ -154,10 +154,11 @@ class EvidenceCollector:
     async def _log(self, pod: Manifest | None) -> str:
         if pod is None:
             return ""
-        log = await self.clients.tail(self.namespace, _name(pod), MAIN, TRIAL_LOG_LINES)
+        source = self.namespace, _name(pod), training_container(pod), TRIAL_LOG_LINES
+        log = await self.clients.tail(*source)
         if not _restarted(pod):
             return log
-        previous = await self.clients.tail(self.namespace, _name(pod), MAIN, TRIAL_LOG_LINES, previous=True)
+        previous = await self.clients.tail(*source, previous=True)
         return f"{previous}\n{log}".strip()
 
     async def _collector_log(self, evidence: TrialEvidence) -> str:
@@ -194,8 +195,8 @@ def _claims(pod: Manifest) -> list[str]:
 
 def _restarted(pod: Manifest) -> bool:
     """Return whether the log of the previous container is needed to see the cause."""
-    statuses = pod.get("status", {}).get("containerStatuses") or ()
-    return any(each["name"] == MAIN and each.get("restartCount") for each in statuses)
+    statuses, name = pod.get("status", {}).get("containerStatuses") or (), training_container(pod)
+    return any(each["name"] == name and each.get("restartCount") for each in statuses)
 
 
 def _unready(evidence: TrialEvidence) -> bool:

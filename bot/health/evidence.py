@@ -7,9 +7,9 @@ from datetime import datetime, timedelta
 
 from bot.core.space import MetricSource
 from bot.health.diagnosis import Diagnosis
-from k8s.katib.spec import MAIN
 from k8s.objects import GPU, Manifest, parse_time, true_conditions
-from k8s.pods import COLLECTORS, pod_index, read_pod
+from k8s.pods import COLLECTORS, read_trial_pod
+from k8s.trial_kinds import is_suspended, pod_index, training_container
 
 LOG_LINES_SHOWN = 20
 
@@ -38,6 +38,11 @@ class TrialEvidence:
     collector_log: str = ""
 
     @property
+    def container(self) -> str:
+        """Name of the container of the training."""
+        return training_container(self.pod) if self.pod else ""
+
+    @property
     def status(self) -> Manifest:
         """The pod's status."""
         found: Manifest = (self.pod or {}).get("status", {})
@@ -55,7 +60,7 @@ class TrialEvidence:
     def exit(self) -> Manifest | None:
         """The terminated state of the training; of a restarted container, the previous one."""
         for each in self.status.get("containerStatuses") or ():
-            if each["name"] == MAIN:
+            if each["name"] == self.container:
                 past = (each.get("lastState") or {}).get("terminated")
                 return (each.get("state") or {}).get("terminated") or past
         return None
@@ -70,18 +75,20 @@ class TrialEvidence:
     @property
     def abandoned(self) -> bool:
         """Katib's collector failed before the training started, so no metrics are collected."""
-        return self.pod is not None and read_pod(self.pod, MAIN).abandoned is not None
+        return self.pod is not None and read_trial_pod(self.pod).abandoned is not None
 
     @property
     def init_failed(self) -> str:
         """Name of the init container that failed; empty if none did."""
-        return read_pod(self.pod, MAIN).init_failed if self.pod else ""
+        return read_trial_pod(self.pod).init_failed if self.pod else ""
 
     @property
     def running(self) -> bool:
         """The training's container runs, by the kubelet's last report."""
         states = self.status.get("containerStatuses") or ()
-        return any(each["name"] == MAIN and (each.get("state") or {}).get("running") for each in states)
+        return any(
+            each["name"] == self.container and (each.get("state") or {}).get("running") for each in states
+        )
 
     @property
     def starting(self) -> bool:
@@ -109,8 +116,8 @@ class TrialEvidence:
     @property
     def trial_failed(self) -> bool:
         failed = self.trial and {"Failed", "MetricsUnavailable"} & true_conditions(self.trial).keys()
-        suspended = (self.job or {}).get("spec", {}).get("suspend")  # which ends its pod, as at a preemption
-        pod_failed = self.status.get("phase") == "Failed" and not (self.replaced or suspended)
+        ended_by_queue = is_suspended(self.job)  # as at a preemption
+        pod_failed = self.status.get("phase") == "Failed" and not (self.replaced or ended_by_queue)
         return bool(failed) or pod_failed
 
     @property

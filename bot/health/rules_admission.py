@@ -12,6 +12,7 @@ from bot.health.evidence import TrialEvidence, created_at, event_time
 from bot.health.queue_words import LACKS, NEVER, NO_QUOTA_FOR, STOPPED, resource_name
 from k8s.kueue import PRIORITY_LABEL, read_workload
 from k8s.objects import Manifest, true_conditions
+from k8s.trial_kinds import is_suspended
 
 ADMIN = "Ask an admin to check."
 WAIT_GRACE = 55.0  # seconds before a wait is reported, so that the message is there within a minute
@@ -73,7 +74,7 @@ def no_job(evidence: TrialEvidence) -> Diagnosis | None:
 
 def queued(evidence: TrialEvidence) -> Diagnosis | None:
     """R4: Kueue keeps the Job suspended until its queue has quota; an error only if it never can."""
-    if not (evidence.job or {}).get("spec", {}).get("suspend"):
+    if not is_suspended(evidence.job):
         return None
     late = created_at(evidence.job, later=WAIT_GRACE)
     if evidence.workload is None:

@@ -15,6 +15,7 @@ from bot.health.rules_startup import mount, sandbox
 from k8s.kaniko import BUILD_CONTAINER
 from k8s.objects import Manifest
 from k8s.pods import read_pod
+from k8s.trial_kinds import is_suspended
 
 OWN_NAMESPACE = "Ask an admin to give builds their own namespace (BUILD_NAMESPACE in docs/builds.md)"
 QUOTA = re.compile(r"exceeded quota: (\S+), requested: (.+), used: (.+), limited: (.+)")
@@ -26,7 +27,7 @@ def queued(evidence: TrialEvidence) -> Diagnosis | None:
 
     activeDeadlineSeconds doesn't count while a Job is suspended, so the wait has no limit.
     """
-    if not (evidence.job or {}).get("spec", {}).get("suspend"):
+    if not is_suspended(evidence.job):
         return None
     late = created_at(evidence.job, later=WAIT_GRACE)
     if evidence.workload is None:

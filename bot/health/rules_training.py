@@ -12,7 +12,6 @@ from bot.core.space import MetricSource
 from bot.health.diagnosis import Diagnosis
 from bot.health.evidence import TrialEvidence
 from bot.health.rules_admission import ADMIN, WAIT_GRACE
-from k8s.katib.spec import MAIN
 from k8s.objects import Manifest, parse_time, true_conditions
 from k8s.pods import COLLECTORS
 
@@ -295,7 +294,7 @@ def _failed(evidence: TrialEvidence) -> bool:
 def _user(evidence: TrialEvidence) -> int:
     """Return the user ID that the pod sets; 0 if it leaves it to the image."""
     containers = evidence.pod["spec"]["containers"] if evidence.pod else ()
-    main: Manifest = next((c for c in containers if c["name"] == MAIN), {})
+    main: Manifest = next((c for c in containers if c["name"] == evidence.container), {})
     return int(main.get("securityContext", {}).get("runAsUser", 0))
 
 
@@ -305,7 +304,9 @@ def _done(evidence: TrialEvidence) -> bool:
 
 def _limits(evidence: TrialEvidence) -> dict[str, str]:
     containers = evidence.pod["spec"]["containers"] if evidence.pod else ()
-    return next((c.get("resources", {}).get("limits", {}) for c in containers if c["name"] == MAIN), {})
+    main: Manifest = next((c for c in containers if c["name"] == evidence.container), {})
+    limits: dict[str, str] = main.get("resources", {}).get("limits", {})
+    return limits
 
 
 def not_finite(trial: Manifest | None, metric: str) -> str:

@@ -9,9 +9,9 @@ from dataclasses import replace
 
 from bot.health.diagnosis import Diagnosis
 from bot.health.evidence import TrialEvidence
-from k8s.katib.spec import MAIN
 from k8s.objects import Manifest, still_live
-from k8s.pods import pod_index, read_pod
+from k8s.pods import read_trial_pod
+from k8s.trial_kinds import pod_index
 
 # PyTorch: TCPStore.cpp, socket.cpp, and elastic/rendezvous/api.py; Python and glibc for own rendezvous
 RENDEZVOUS = (
@@ -44,19 +44,19 @@ def explaining(pods: Iterable[Manifest]) -> Manifest | None:
 
 def _failed(pod: Manifest) -> bool:
     """Return whether a pod failed by itself, or was disrupted; the Job deletes the others after that."""
-    seen = read_pod(pod, MAIN)
+    seen = read_trial_pod(pod)
     failed = pod.get("status", {}).get("phase") == "Failed" or bool(seen.exit and seen.exit[0])
     return bool(seen.disruption[0]) or (failed and not seen.deleted)
 
 
 def _order(pod: Manifest) -> tuple[bool, str]:
     """Return the sort key of failed pods: disrupted ones, then by their end; "~" follows all times."""
-    seen = read_pod(pod, MAIN)
+    seen = read_trial_pod(pod)
     return not seen.disruption[0], seen.ended.isoformat() if seen.ended else "~"
 
 
 def _waits(pod: Manifest) -> bool:
-    seen = read_pod(pod, MAIN)
+    seen = read_trial_pod(pod)
     return not seen.deleted and not seen.finished and seen.began is None
 
 

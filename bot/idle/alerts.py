@@ -15,6 +15,7 @@ from itertools import groupby
 from bot.core.plan import HOME_CLUSTER
 from bot.core.thresholds import IdleThresholds
 from bot.idle.detector import LOW_WINDOW, GpuAllocation, Kind, first_alert_after, repeat_level
+from k8s.trial_kinds import JOB
 
 MAX_SINGLE = 3  # new alerts of a sweep at once; more become one group alert
 
@@ -28,6 +29,7 @@ class Assessment:
     thresholds: IdleThresholds
     channel: str  # Slack channel id; empty: warn nowhere
     thread: str = ""
+    container: str = JOB.container  # of a trial: the one that trains
 
 
 @dataclass(frozen=True, kw_only=True)

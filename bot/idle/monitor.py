@@ -37,6 +37,7 @@ from bot.idle.detector import (
 from bot.idle.stalled_logs import classify_log
 from bot.idle.store import AlertStore
 from bot.slack.client import SlackBusyError
+from k8s.trial_kinds import JOB
 
 log = logging.getLogger(__name__)
 
@@ -178,7 +179,15 @@ class IdleMonitor:
             channel, thread = sweep.requester.channel if sweep.thread else "", sweep.thread or ""
         elif not allocation.sweep:
             channel = self._team_channel(allocation.team)
-        return Assessment(allocation=shown, kind=kind, thresholds=thresholds, channel=channel, thread=thread)
+        plan = sweep.plan if sweep else None
+        return Assessment(
+            allocation=shown,
+            kind=kind,
+            thresholds=thresholds,
+            channel=channel,
+            thread=thread,
+            container=(plan.trial_kind if plan else JOB).container,
+        )
 
     def _team_channel(self, name: str) -> str:
         return next((team.channel for team in self.clients.config.teams if team.name == name), "")
@@ -193,5 +202,7 @@ class IdleMonitor:
             return current
         threshold = timedelta(minutes=current.thresholds.stuck_minutes)
         async with slots:
-            kind = await classify_log(self.clients.trials, current.allocation, threshold)
+            kind = await classify_log(
+                self.clients.trials, current.allocation, threshold, container=current.container
+            )
         return replace(current, kind=kind)

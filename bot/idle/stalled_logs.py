@@ -2,34 +2,42 @@
 
 import asyncio
 from collections.abc import Iterable
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from itertools import pairwise
 
 from bot.idle.detector import GpuAllocation, Kind
 from k8s.client import KubernetesClient
 from k8s.errors import ApiError, UnreachableError
-from k8s.katib.spec import MAIN
+from k8s.trial_kinds import JOB
 
 TRIAL_LOGS_TIMEOUT = 5.0  # seconds for all log requests of one trial
-LAST_LINE = {"container": MAIN, "tailLines": 1, "limitBytes": 1024}
-LAST_LINES = {"container": MAIN, "tailLines": 1000, "limitBytes": 2**18, "timestamps": "true"}
+LAST_LINE: dict[str, object] = {"tailLines": 1, "limitBytes": 1024}
+LAST_LINES: dict[str, object] = {"tailLines": 1000, "limitBytes": 2**18, "timestamps": "true"}
 PAUSE_FACTOR = 2  # times the longest pause so far: epochs differ in length
 
 
-async def classify_log(cluster: KubernetesClient, allocation: GpuAllocation, threshold: timedelta) -> Kind:
+async def classify_log(
+    cluster: KubernetesClient,
+    allocation: GpuAllocation,
+    threshold: timedelta,
+    *,
+    container: str = JOB.container,
+) -> Kind:
     """Return STUCK for a trial that has logged before but not lately, else FINE, or UNKNOWN without logs.
 
     A program that never logs is FINE. One that logs once per epoch pauses for whole epochs, so twice its own
     longest pause counts where that is longer than `threshold`.
     """
+    logs = _TrialLogs(cluster, allocation, container)
     try:
         async with asyncio.timeout(TRIAL_LOGS_TIMEOUT):
-            if await _has_lines(cluster, allocation, _since(threshold)):
+            if await logs.have_lines(_since(threshold)):
                 return Kind.FINE
-            if not await _has_lines(cluster, allocation, LAST_LINE):
+            if not await logs.have_lines(LAST_LINE):
                 return Kind.FINE
-            usual = PAUSE_FACTOR * await _longest_pause(cluster, allocation)
-            if usual > threshold and await _has_lines(cluster, allocation, _since(usual)):
+            usual = PAUSE_FACTOR * await logs.longest_pause()
+            if usual > threshold and await logs.have_lines(_since(usual)):
                 return Kind.FINE
     except (ApiError, UnreachableError, TimeoutError):
         return Kind.UNKNOWN
@@ -41,18 +49,29 @@ def _since(time: timedelta) -> dict[str, object]:
     return LAST_LINE | {"sinceSeconds": max(1, round(time.total_seconds()))}
 
 
-async def _has_lines(cluster: KubernetesClient, allocation: GpuAllocation, query: dict[str, object]) -> bool:
-    for pod in allocation.pods:
-        if await cluster.raw_log(allocation.namespace, pod, query):
-            return True
-    return False
+@dataclass(frozen=True)
+class _TrialLogs:
+    """The logs of the training on all nodes of one trial."""
 
+    cluster: KubernetesClient
+    allocation: GpuAllocation
+    container: str
 
-async def _longest_pause(cluster: KubernetesClient, allocation: GpuAllocation) -> timedelta:
-    """Return the longest time between two lines of any of the trial's pods, as far as the tail goes back."""
-    texts = [await cluster.raw_log(allocation.namespace, pod, LAST_LINES) for pod in allocation.pods]
-    times = sorted(time for text in texts for time in _timestamps(text.splitlines()))
-    return max((later - earlier for earlier, later in pairwise(times)), default=timedelta(0))
+    async def have_lines(self, query: dict[str, object]) -> bool:
+        for pod in self.allocation.pods:
+            if await self._read(pod, query):
+                return True
+        return False
+
+    async def longest_pause(self) -> timedelta:
+        """Return the longest time between two lines of any of the pods, as far as the tail goes back."""
+        texts = [await self._read(pod, LAST_LINES) for pod in self.allocation.pods]
+        times = sorted(time for text in texts for time in _timestamps(text.splitlines()))
+        return max((later - earlier for earlier, later in pairwise(times)), default=timedelta(0))
+
+    async def _read(self, pod: str, query: dict[str, object]) -> str:
+        query = {"container": self.container, **query}
+        return await self.cluster.raw_log(self.allocation.namespace, pod, query)
 
 
 def _timestamps(lines: Iterable[str]) -> Iterable[datetime]:

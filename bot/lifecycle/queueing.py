@@ -86,7 +86,7 @@ def queue_patches(sweep: SweepRecord, seen: Observation, namespace: str) -> list
     lifts = [w for w in seen.workloads if w.job_uid in lift and w.priority != value]
     patches = [(Ref("Workload", namespace, w.name), prioritized(value)) for w in lifts]
     patches += [
-        (Ref("Job", namespace, job.name), relabeled(wanted))
+        (Ref(job.kind, namespace, job.name), relabeled(wanted))
         for job in seen.active_jobs
         if not lift and job.suspended and job.queue and not wanted.items() <= job.kueue_labels.items()
     ]

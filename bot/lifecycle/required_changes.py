@@ -184,7 +184,7 @@ def _kills(
 
 def _deletions(jobs: Iterable[Job], plan: SweepPlan) -> tuple[Delete, ...]:
     namespace = plan.experiment_ref.namespace
-    return tuple(Delete(ref=Ref("Job", namespace, j.name), uid=j.uid) for j in jobs)
+    return tuple(Delete(ref=Ref(j.kind, namespace, j.name), uid=j.uid) for j in jobs)
 
 
 def _status(ref: Ref, body: Manifest) -> Patch:

@@ -8,6 +8,7 @@ from bot.health.diagnosis import Diagnosis
 from bot.storage.last_errors import LastError
 from bot.storage.queue_state import ItemState
 from k8s.objects import Manifest, parse_time, true_conditions
+from k8s.trial_kinds import is_suspended
 
 PODS = {"Pod", "Suggestion pod"}
 CURRENT = timedelta(minutes=15)  # a failed retry is repeated every 5 minutes at most
@@ -94,9 +95,9 @@ def _state(obj: Manifest, kind: str) -> str:
     status = obj.get("status") or {}
     if kind in PODS:
         return ": ".join(filter(None, (status.get("phase", "unknown"), _not_running(obj))))
+    if is_suspended(obj):
+        return "suspended"
     if kind == "Job":
-        if obj.get("spec", {}).get("suspend"):
-            return "suspended"
         counts = (f"{status[key]} {key}" for key in ("active", "succeeded", "failed") if status.get(key))
         return ", ".join(counts) or "no pod"
     conditions = true_conditions(obj)

@@ -112,14 +112,15 @@ class FactReader:
         experiment = await cluster.get(ref)
         suggestion = await cluster.get(Ref("Suggestion", ref.namespace, ref.name))
         trials = await cluster.list("Trial", ref.namespace, labels=f"{ours},{EXPERIMENT_LABEL}={ref.name}")
-        jobs = await cluster.list("Job", ref.namespace, labels=ours)
+        kind = plan.trial_kind.kind
+        jobs = await cluster.list(kind, ref.namespace, labels=ours)
         pods = await cluster.list("Pod", ref.namespace, labels=ours)
         objects = [
             *_facts("Experiment", [experiment]),
             *_facts("Suggestion", [suggestion]),
             *_facts("Suggestion pod", (pod for pod in pods if not is_trial_pod(pod))),
             *_facts("Trial", trials),
-            *_facts("Job", jobs),
+            *_facts(kind, jobs),
             *_facts("Pod", (pod for pod in pods if is_trial_pod(pod))),
         ]
         return objects, await self._diagnoses(record, plan, experiment, (trials, jobs, pods))

@@ -13,10 +13,10 @@ from bot.lifecycle.observation import Observation
 from bot.results.collect import Sources, collect
 from bot.results.models import SweepResults
 from k8s.errors import ApiError
-from k8s.katib.spec import EXPERIMENT_LABEL, MAIN, REQUEST_ID
+from k8s.katib.spec import EXPERIMENT_LABEL, REQUEST_ID
 from k8s.katib.status import read_experiment, read_trial
 from k8s.objects import SWEEP_LABEL, TEAM_LABEL
-from k8s.pods import is_trial_pod, read_pod
+from k8s.pods import is_trial_pod, read_trial_pod
 
 log = logging.getLogger(__name__)
 
@@ -103,7 +103,7 @@ async def _collected(sweep: SweepRecord, plan: SweepPlan, clients: Clients) -> S
     team = plan.experiment["metadata"]["labels"].get(TEAM_LABEL, "")
     sources = Sources(
         trials=with_stopped_values(sweep, [read_trial(each, plan.space.strategies) for each in trials]),
-        pods=[read_pod(each, MAIN) for each in pods],
+        pods=[read_trial_pod(each) for each in pods],
         uses=uses,
         katib_best=experiment.best if experiment else "",
         prices=prices_for(clients.config.prices, team),

@@ -16,7 +16,7 @@ from pydantic import ConfigDict
 from bot.core.curves import Curve, Point, better
 from k8s.client import KubernetesClient
 from k8s.errors import ApiError, UnreachableError
-from k8s.katib.spec import MAIN
+from k8s.trial_kinds import JOB
 
 MAX_PIECE = 2**20  # bytes of one log and reading; a log that grows faster is read behind the training
 MAX_LINE = 2**14  # characters that are searched; the kubelet's runtime splits lines there
@@ -45,6 +45,7 @@ class LogSource:
     trial: str
     namespace: str
     pod: str
+    container: str = JOB.container
     finished: bool
 
 
@@ -78,7 +79,7 @@ class LogReader:
 
     async def _next(self, known: LogCurve, source: LogSource, query: LogQuery) -> LogCurve:
         since = {"sinceTime": _whole_second(known.cursor)} if known.cursor else {}
-        options = {"container": MAIN, "timestamps": "true", "limitBytes": MAX_PIECE} | since
+        options = {"container": source.container, "timestamps": "true", "limitBytes": MAX_PIECE} | since
         try:
             async with asyncio.timeout(READ_TIMEOUT):
                 text = await (query.cluster or self._cluster).raw_log(source.namespace, source.pod, options)

@@ -26,10 +26,10 @@ from bot.repos.git import GitUnavailableError
 from bot.sweeps.observe_builds import left_builds, observe_builds, with_prebuilt_image
 from k8s.cache import CacheReader, Caches
 from k8s.jobs import read_job
-from k8s.katib.spec import EXPERIMENT_LABEL, MAIN, REQUEST_ID
+from k8s.katib.spec import EXPERIMENT_LABEL, REQUEST_ID
 from k8s.katib.status import read_experiment, read_trial
 from k8s.objects import SWEEP_LABEL
-from k8s.pods import is_trial_pod, read_pod
+from k8s.pods import is_trial_pod, read_trial_pod
 
 PLAN_TIMEOUT = timedelta(minutes=2)  # of an unreachable git host or registry; then the sweep is refused
 PLAN_RETRY = timedelta(seconds=1)  # while an older sweep of the same user is planned
@@ -120,7 +120,7 @@ async def _experiment(
     experiment, trials, jobs, pods = await asyncio.gather(
         reader.get(ref),
         reader.list("Trial", ref.namespace, labels=f"{ours},{EXPERIMENT_LABEL}={ref.name}"),
-        reader.list("Job", ref.namespace, labels=ours),
+        reader.list(plan_.trial_kind.kind, ref.namespace, labels=ours),
         reader.list("Pod", ref.namespace, labels=ours),
     )
     if experiment and experiment["metadata"].get("annotations", {}).get(REQUEST_ID) != sweep.request_id:
@@ -133,7 +133,7 @@ async def _experiment(
         experiment=read_experiment(experiment),
         trials=tuple(read_trial(t, space.strategies) for t in trials),
         jobs=tuple(read_job(j) for j in jobs),
-        pods=tuple(read_pod(p, MAIN) for p in pods if is_trial_pod(p)),
+        pods=tuple(read_trial_pod(p) for p in pods if is_trial_pod(p)),
         search_lost=lost_search(space.algorithm, experiment, trials, pods),
         cached=reader.cached or at_home.cached,
     )

@@ -13,6 +13,7 @@ from bot.lifecycle.observation import Observation
 from bot.lifecycle.pace import can_change, can_grow
 from bot.results.live import PERIOD
 from k8s.gpu_pods import PLACEMENT
+from k8s.katib.spec import first_pod
 
 
 async def observe_capacity(sweep: SweepRecord, seen: Observation, clients: Clients) -> Observation:
@@ -34,15 +35,14 @@ async def observe_capacity(sweep: SweepRecord, seen: Observation, clients: Clien
 
 
 def _request(sweep: SweepRecord, plan: SweepPlan, now: datetime) -> CapacityRequest:
-    job = plan.experiment["spec"]["trialTemplate"]["trialSpec"]["spec"]
-    pod = job["template"]["spec"]
+    pod = first_pod(plan.experiment)
     return CapacityRequest(
         sweep=sweep.id,
         namespace=plan.experiment_ref.namespace,
         queue=sweep.queue_and_priority[0],
         gpus=plan.gpus,
         resource=plan.resource,
-        pods=int(job.get("parallelism", 1)),
+        pods=plan.nodes,
         pod={key: pod[key] for key in PLACEMENT if key in pod},
         at=now,
     )

@@ -6,7 +6,6 @@ from datetime import timedelta
 from bot.clients import Clients
 from bot.core.record import SweepRecord
 from bot.lifecycle.observation import Observation
-from k8s.katib.spec import MAIN
 from k8s.logs import has_line_since
 
 # Imports, data, and the first batch on the GPU fail within this time after the container's start.
@@ -32,7 +31,7 @@ async def observe_gate(sweep: SweepRecord, seen: Observation, clients: Clients) 
     if (
         pod.job in reported
         or await clients.store.is_busy_trial(pod.job)
-        or await has_line_since(clients.trials, namespace, pod.name, MAIN, settled)
+        or await has_line_since(clients.trials, namespace, pod.name, pod.container, settled)
     ):
         return replace(seen, healthy=pod.job)
     return replace(seen, observe_again_in=min(POLL_INTERVAL, seen.observe_again_in or POLL_INTERVAL))

@@ -30,7 +30,9 @@ def log_query(plan: SweepPlan, seen: Observation) -> LogQuery | None:
         return None
     trials, namespace = {trial.name for trial in seen.trials}, plan.experiment_ref.namespace
     sources = (
-        LogSource(trial=pod.job, namespace=namespace, pod=pod.name, finished=pod.finished)
+        LogSource(
+            trial=pod.job, namespace=namespace, pod=pod.name, container=pod.container, finished=pod.finished
+        )
         for pod in seen.pods
         if pod.job in trials and not pod.deleted and not pod.index
     )

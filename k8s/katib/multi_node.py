@@ -6,7 +6,7 @@ https://kubernetes.io/docs/tasks/job/job-with-pod-to-pod-communication
 """
 
 from k8s.objects import MANAGED_BY, Manifest, Ref
-from k8s.pods import INDEX_LABEL
+from k8s.trial_kinds import INDEX_LABEL
 
 MULTI_LABEL = "sweepbot/multi"  # on the pods that the Service resolves
 SERVICE = "sweepbot-trials"

@@ -6,15 +6,15 @@ running trials on their GPUs.
 """
 
 from collections.abc import Callable
+from copy import deepcopy
 from dataclasses import dataclass, field
 
 from k8s.katib.multi_node import MULTI_LABEL, job_fields
 from k8s.katib.training import Collector, metrics_collector_spec
 from k8s.katib.trial_pod import PodShape, SecretVariables, trial_pod
 from k8s.objects import MANAGED_BY, SWEEP_LABEL, Manifest
-from k8s.pods import INDEX_LABEL
+from k8s.trial_kinds import INDEX_LABEL, JOB, pod_templates
 
-MAIN = "main"
 REQUEST_ID = "sweepbot/delivery"  # annotation: id of the request that created this experiment
 EXPERIMENT_LABEL = "katib.kubeflow.org/experiment"
 TRIAL_LABEL = "katib.kubeflow.org/trial"
@@ -128,13 +128,13 @@ def _trial_template(spec: ExperimentSpec) -> Manifest:
     several = spec.nodes > 1
     return {
         "retain": True,
-        "primaryContainerName": MAIN,
+        "primaryContainerName": JOB.container,
         # Else each worker would report metrics as the trial.
         **({"primaryPodLabels": {INDEX_LABEL: "0"}} if several else {}),
         "trialParameters": [{"name": p.name, "reference": p.name} for p in spec.parameters] + meta,
         "trialSpec": {
-            "apiVersion": "batch/v1",
-            "kind": "Job",
+            "apiVersion": JOB.api_version,
+            "kind": JOB.kind,
             # Katib copies the experiment's labels to trials and pods, but never to the Job.
             "metadata": {"labels": ours | spec.job_labels},
             "spec": {
@@ -145,7 +145,7 @@ def _trial_template(spec: ExperimentSpec) -> Manifest:
                 # Katib's webhook also labels pods, unless it is down and its failure policy ignores that.
                 "template": {
                     "metadata": {"labels": ours | ({MULTI_LABEL: "true"} if several else {})},
-                    "spec": trial_pod(spec, MAIN),
+                    "spec": trial_pod(spec, JOB.container),
                 },
             },
         },
@@ -160,8 +160,21 @@ def _ignored_disruptions() -> Manifest:
 
 def grace_of(manifest: Manifest) -> int:
     """Return the seconds that a trial's pod of this experiment has to terminate."""
-    pod = manifest["spec"]["trialTemplate"]["trialSpec"]["spec"]["template"]["spec"]
+    pod = first_pod(manifest)
     return int(pod.get("terminationGracePeriodSeconds", KUBERNETES_GRACE))
+
+
+def first_pod(manifest: Manifest) -> Manifest:
+    """Return the spec of a trial's pod; of several, the first: they request the same."""
+    found: Manifest = pod_templates(manifest["spec"]["trialTemplate"]["trialSpec"])[0]["spec"]
+    return found
+
+
+def main_container(manifest: Manifest) -> Manifest:
+    """Return the container of the training in `first_pod`."""
+    name = manifest["spec"]["trialTemplate"]["primaryContainerName"]
+    found: Manifest = next(c for c in first_pod(manifest)["containers"] if c["name"] == name)
+    return found
 
 
 def gated(manifest: Manifest) -> Manifest:
@@ -197,13 +210,10 @@ def with_variable(manifest: Manifest, name: str, change: Callable[[str], str]) -
 
 
 def _with_main(manifest: Manifest, change: Callable[[Manifest], Manifest]) -> Manifest:
-    spec = manifest["spec"]
-    template = spec["trialTemplate"]
-    trial = template["trialSpec"]
-    pod = trial["spec"]["template"]["spec"]
-    containers = [change(c) if c["name"] == MAIN else c for c in pod["containers"]]
-    job = {
-        **trial["spec"],
-        "template": {**trial["spec"]["template"], "spec": {**pod, "containers": containers}},
-    }
-    return {**manifest, "spec": {**spec, "trialTemplate": {**template, "trialSpec": {**trial, "spec": job}}}}
+    """Return the experiment with the training's container changed, in all of a trial's pods."""
+    changed = deepcopy(manifest)
+    template = changed["spec"]["trialTemplate"]
+    for pod in (each["spec"] for each in pod_templates(template["trialSpec"])):
+        name = template["primaryContainerName"]
+        pod["containers"] = [change(c) if c["name"] == name else c for c in pod["containers"]]
+    return changed

@@ -4,8 +4,8 @@ import pytest
 
 from bench.scale import Figures, _reaction
 from bench.scale_cluster import TRIALS, a_cluster, sweep_name, toggle, trial_name
-from k8s.katib.spec import MAIN
 from k8s.pods import read_pod
+from k8s.trial_kinds import JOB
 
 
 @pytest.mark.parametrize(
@@ -23,4 +23,4 @@ def test_cluster_has_accepted_sweeps_whose_pods_start_and_stop():
     name = f"{trial_name(sweep_name(1), 1)}-pod"
     for runs in (True, False):
         toggle(cluster, name, running)
-        assert read_pod(cluster.get("Pod", "sweeps", name), MAIN).running is runs
+        assert read_pod(cluster.get("Pod", "sweeps", name), JOB.container).running is runs

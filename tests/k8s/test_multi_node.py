@@ -9,7 +9,7 @@ import pytest
 from k8s.katib.multi_node import MULTI_LABEL, SERVICE, service
 from k8s.katib.spec import experiment
 from k8s.katib.training import FOLDER, LOG, TENSORBOARD_DIR, Collector, shell
-from k8s.pods import INDEX_LABEL
+from k8s.trial_kinds import INDEX_LABEL
 from tests.k8s.test_katib import SPEC
 
 SHELLS = [name for name in ("dash", "bash") if shutil.which(name)]

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from k8s.errors import ApiError
 from k8s.objects import BUILD_LABEL, timestamp
-from k8s.pods import JOB_LABEL
+from k8s.trial_kinds import JOB_LABEL
 from local import manifests
 from local.kubernetes.kinds import Refused
 from local.kubernetes.rbac import AccessRequest, why

@@ -7,7 +7,7 @@ import pytest
 from bot.core.commands import Action, Command
 from bot.core.record import Phase
 from k8s.objects import GPU
-from k8s.pods import INDEX_LABEL
+from k8s.trial_kinds import INDEX_LABEL
 from tests.bot.factories import OWNER, REQUEST
 from tests.bot.health import real_messages
 from tests.scenarios.failing_trials import FailingTrials

@@ -3,7 +3,7 @@
 import pytest
 import pytest_asyncio
 
-from k8s.pods import INDEX_LABEL
+from k8s.trial_kinds import INDEX_LABEL
 from tests.scenarios.local_world import Instance, instance
 
 pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="module")]

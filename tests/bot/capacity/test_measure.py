@@ -6,7 +6,7 @@ import pytest
 
 from bot.capacity.measure import CapacityMeasurer
 from bot.storage.free_capacity import CapacityStore
-from k8s.pods import JOB_LABEL
+from k8s.trial_kinds import JOB_LABEL
 from tests.bot.capacity.test_nodes import GPU, a_node, a_pod, a_request
 from tests.bot.capacity.test_quotas import a_local, a_queue
 from tests.bot.elastic.factories import LLM

@@ -4,7 +4,7 @@ import pytest
 
 from bot.health.suggestion_restart import lost_search
 from k8s.katib.spec import EXPERIMENT_LABEL
-from k8s.pods import JOB_LABEL
+from k8s.trial_kinds import JOB_LABEL
 
 EXPERIMENT = {"metadata": {"name": "lr"}, "spec": {"maxTrialCount": 3}}
 BEFORE, FIRST, LATER = (f"2026-11-22T10:{minute:02}:00Z" for minute in (0, 5, 30))

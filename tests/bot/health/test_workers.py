@@ -4,7 +4,7 @@ import pytest
 
 from bot.health.workers import explaining, named
 from k8s.objects import timestamp
-from k8s.pods import INDEX_LABEL
+from k8s.trial_kinds import INDEX_LABEL
 from tests.bot.factories import NOW
 from tests.bot.health.snapshots import EARLIER, a_pod, ended, found, key, running
 from tests.bot.health.test_rules_training import real_messages

@@ -9,9 +9,9 @@ from bot.config.teams import Price
 from bot.core.record import Phase
 from bot.gpus.models import HourUse
 from bot.results.collect import Sources, collect, trial_of
-from k8s.katib.spec import MAIN
 from k8s.katib.status import Trial, TrialState
 from k8s.pods import Pod, read_pod
+from k8s.trial_kinds import JOB
 from tests.bot.factories import NOW, PLAN, a_sweep
 
 LATER = NOW + timedelta(hours=2)
@@ -85,7 +85,7 @@ def test_times_of_a_real_pods_status_are_read():
         }
     }
     scheduled = {"type": "PodScheduled", "status": "True", "lastTransitionTime": "2026-11-21T12:00:00Z"}
-    status = {"conditions": [scheduled], "containerStatuses": [{"name": MAIN, "state": state}]}
-    pod = read_pod({"metadata": {"name": "t1-abcde"}, "status": status}, MAIN)
+    status = {"conditions": [scheduled], "containerStatuses": [{"name": JOB.container, "state": state}]}
+    pod = read_pod({"metadata": {"name": "t1-abcde"}, "status": status}, JOB.container)
     assert (pod.scheduled, pod.began) == (NOW, NOW + timedelta(minutes=10))
     assert (pod.ended, pod.seconds) == (NOW + timedelta(hours=1), 3000.0)
