@@ -1,4 +1,4 @@
-"""Katib's controllers: an Experiment requests suggestions; each becomes a Trial; each Trial runs a Job.
+"""Katib's controllers: an Experiment requests suggestions, each becomes a Trial, each Trial runs a Job.
 
 A port of the real reconcilers with their surprises: a deleted Trial is recreated, running trials outlive
 their Experiment's end, conditions set by clients are respected, and a failed reconcile writes no status.
@@ -13,7 +13,7 @@ from local.katib.metrics import MetricsStore
 from local.katib.progress import conclude, count_of, summarize
 from local.katib.status import begin, finalizing, finish, is_true, mark, unmark
 from local.katib.suggestions import ServiceError, Suggestions
-from local.katib.templates import ReconcileError
+from local.katib.templates import TRIAL_KINDS, ReconcileError
 from local.katib.webhooks import restartable
 from local.kubernetes.kinds import Object, Refused
 from local.kubernetes.store import Store, owner
@@ -44,7 +44,7 @@ class Controller:
                     await asyncio.sleep(0)
 
     async def _watch(self) -> None:
-        async for _, obj in self._store.subscribe(*KINDS, "Job"):
+        async for _, obj in self._store.subscribe(*KINDS, *TRIAL_KINDS):
             meta = obj["metadata"]
             affected = [(obj["kind"], meta["name"])]
             for above in meta.get("ownerReferences", []):

@@ -3,6 +3,7 @@
 from pathlib import PurePosixPath
 
 from local.katib.early_stopping import COMMAND
+from local.katib.templates import TRIAL_KINDS
 from local.katib.webhooks import denied
 from local.kubernetes.kinds import Object, clone
 from local.kubernetes.store import Store
@@ -24,7 +25,7 @@ NO_COMMAND = (
 
 
 def admit(store: Store, pod: Object) -> Object:
-    """Return the mutated pod; unchanged unless a Trial owns its Job. Raises Refused (400)."""
+    """Return the mutated pod; unchanged unless a Trial owns its Job or PyTorchJob. Raises Refused (400)."""
     trial = _trial_of(store, pod)
     if trial is None or "uid" in pod["metadata"]:
         return pod
@@ -46,7 +47,8 @@ def admit(store: Store, pod: Object) -> Object:
 def _trial_of(store: Store, pod: Object) -> Object | None:
     meta = pod["metadata"]
     for owner in meta.get("ownerReferences", []):
-        job = store.get("Job", meta["namespace"], owner["name"]) if owner["kind"] == "Job" else None
+        kind = owner["kind"]
+        job = store.get(kind, meta["namespace"], owner["name"]) if kind in TRIAL_KINDS else None
         owners = job["metadata"].get("ownerReferences", []) if job else []
         if any(one["kind"] == "Trial" for one in owners):
             return store.get("Trial", meta["namespace"], owner["name"])

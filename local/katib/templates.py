@@ -2,7 +2,8 @@
 
 Katib replaces `${trialParameters.x}` in the template's JSON text: a value with a quote breaks the object or
 becomes part of it. A batch/v1 Job passes through Go's struct, which drops unknown and empty fields, and false
-ones without a pointer. Only the trial's name can be referenced here, and only Jobs run.
+ones without a pointer; a PyTorchJob isn't checked. Only the trial's name can be referenced here, and only
+these two kinds run, which the stock katib-config has among its trialResources.
 """
 
 import json
@@ -16,6 +17,7 @@ from local.kubernetes.schema import Decoding
 Rule = tuple[object, str]  # the condition, and its error message
 PATH = "spec.trialTemplate"
 TRIAL_NAME = "${trialSpec.Name}"
+TRIAL_KINDS = {"Job": "batch/v1", "PyTorchJob": "kubeflow.org/v1"}
 PLACEHOLDER = re.compile(r"\$\{trialParameters\..+?\}")
 NAMELESS = "name and reference must be specified and name must not contain '{' or '}'"
 # Booleans that Go leaves out when false, and maps, in which it keeps what is empty.
@@ -110,8 +112,10 @@ def _object_rules(run: Object) -> Iterator[Rule]:
     yield meta.get("name") or meta.get("namespace"), invalid(PATH, "", why)
     nameless = not (run.get("apiVersion") and run.get("kind"))
     yield nameless, required(PATH, f"APIVersion and Kind in {PATH} must be specified")
-    is_job = (run.get("apiVersion"), run.get("kind")) == ("batch/v1", "Job")
-    problem = _job_problem(run) if is_job else "the local Katib runs Jobs only"
+    known = TRIAL_KINDS.get(run.get("kind", "")) == run.get("apiVersion")
+    problem = "" if known else "the local Katib runs Jobs and PyTorchJobs only"
+    if known and run["kind"] == "Job":
+        problem = _job_problem(run)
     yield not nameless and problem, invalid(PATH, "", f"invalid {PATH}: {problem}")
 
 

@@ -8,7 +8,7 @@ import re
 from local.katib.metrics import UNAVAILABLE, MetricsStore, Reported
 from local.katib.progress import TRIAL_ENDS, objective_value
 from local.katib.status import begin, conditions_of, finalizing, finish, is_true, mark
-from local.katib.templates import fill
+from local.katib.templates import ReconcileError, fill
 from local.kubernetes.kinds import Object, timestamp
 from local.kubernetes.store import Store, owner
 
@@ -57,15 +57,20 @@ def reconcile(store: Store, metrics: MetricsStore, trial: Object) -> None:
 
 
 def _job(store: Store, trial: Object) -> Object | None:
-    """Create the Job of an active trial if it is missing; delete that of an ended one without `retain`."""
+    """Create the Job of an active trial if it is missing; delete that of an ended one without `retain`.
+
+    A PyTorchJob counts as a Job here and in messages. Raises ReconcileError if the cluster has none.
+    """
     run, ended = trial["spec"]["runSpec"], is_true(trial, *TRIAL_ENDS)
-    meta = run["metadata"]
-    job = store.get("Job", meta["namespace"], meta["name"])
+    meta, kind = run["metadata"], run["kind"]
+    job = store.get(kind, meta["namespace"], meta["name"])
     if job is None and not ended:
+        if kind not in [each.name for each in store.kinds()]:
+            raise ReconcileError(f'no matches for kind "{kind}" in version "{run["apiVersion"]}"')
         job = store.create({**run, "metadata": {**meta, "ownerReferences": [owner(trial)]}})
         store.record_event(trial, "Normal", "JobCreated", f"Job {meta['name']} has been created", COMPONENT)
     elif job and ended and not trial["spec"].get("retainRun") and "deletionTimestamp" not in job["metadata"]:
-        store.delete("Job", meta["namespace"], meta["name"], propagation="Foreground")
+        store.delete(kind, meta["namespace"], meta["name"], propagation="Foreground")
         store.record_event(trial, "Normal", "JobDeleted", f"Job {meta['name']} has been deleted", COMPONENT)
     return job
 

@@ -20,6 +20,9 @@ DISTRIBUTIONS = ("uniform", "logUniform")
 COUNTS = ("maxFailedTrialCount", "maxTrialCount", "parallelTrialCount")
 INJECTION = "katib.kubeflow.org/metrics-collector-injection"
 CONDITION = 'status.conditions.#(type=="{}")#|#(status=="True")#'
+# As in Katib v0.19.0, pkg/apis/controller/experiments/v1beta1/experiment_defaults.go.
+SUCCESS = {"Job": "Complete", "PyTorchJob": "Succeeded"}
+MASTER = {"training.kubeflow.org/job-role": "master"}
 NAME = (
     "name must consist of lower case alphanumeric characters or '-', start with an alphabetic character, and "
     "end with an alphanumeric character (e.g. 'my-name', or 'abc-123', regex used for validation is "
@@ -127,9 +130,12 @@ def _set_defaults(spec: Object) -> None:
         known = {one.get("name") for one in strategies}
         strategies += [{"name": name, "value": value} for name in names if name not in known]
     template = spec.get("trialTemplate") or {}
-    if (template.get("trialSpec") or {}).get("kind") == "Job":
-        template.setdefault("successCondition", CONDITION.format("Complete"))
+    kind = (template.get("trialSpec") or {}).get("kind")
+    if kind in SUCCESS:
+        template.setdefault("successCondition", CONDITION.format(SUCCESS[kind]))
         template.setdefault("failureCondition", CONDITION.format("Failed"))
+    if kind == "PyTorchJob" and not template.get("primaryPodLabels"):
+        template["primaryPodLabels"] = dict(MASTER)
     spec.setdefault("metricsCollectorSpec", {"collector": {"kind": "StdOut"}})
     for parameter in spec.get("parameters", []):
         parameter.setdefault("feasibleSpace", {}).setdefault("distribution", "uniform")

@@ -128,7 +128,7 @@ REFUSED = [
         {"algorithmName": "best"},
         "failed to find early stopping config for algorithm: best",
     ),
-    (("trialTemplate", "trialSpec", "kind"), "PyTorchJob", "the local Katib runs Jobs only"),
+    (("trialTemplate", "trialSpec", "kind"), "TFJob", "the local Katib runs Jobs and PyTorchJobs only"),
 ]
 
 
