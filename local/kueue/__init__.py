@@ -1,4 +1,4 @@
-"""A subset of Kueue 0.14.8: queues, quotas, priorities, and preemption of Jobs [katib/08-*, 09-kueue-*].
+"""A subset of Kueue 0.14.8: queues, quotas, priorities, and preemption of jobs [katib/08-*, 09-kueue-*].
 
 Its API exists once `install` was called: a cluster without its CustomResourceDefinitions has no Workloads.
 Only the first flavor of a ClusterQueue counts. Quota is borrowed within a cohort, but never reclaimed.
@@ -9,7 +9,7 @@ import contextlib
 
 from local.kubernetes.kinds import QUEUES, Object, clone
 from local.kubernetes.store import Store
-from local.kueue import status, webhooks, workloads
+from local.kueue import jobs, status, webhooks, workloads
 from local.kueue.quotas import Quotas
 from local.kueue.workloads import QUEUE
 
@@ -26,7 +26,8 @@ class Kueue:
     def __init__(self, store: Store) -> None:
         self._store = store
         self._task: asyncio.Task[None] | None = None
-        store.admission("Job", lambda job: webhooks.reviewed(store, job))
+        for kind in jobs.JOBS:
+            store.admission(kind, lambda job: webhooks.reviewed(store, job))
 
     def start(self) -> None:
         self._task = asyncio.create_task(self._run())
@@ -38,12 +39,12 @@ class Kueue:
                 await self._task
 
     async def _run(self) -> None:
-        async for _ in self._store.subscribe("Job", *QUEUES):
+        async for _ in self._store.subscribe(*jobs.JOBS, *QUEUES):
             self.reconcile()
 
     def reconcile(self) -> None:
-        """Bring Workloads up to date with their Jobs, then admit what fits, by priority and age."""
-        queued = [j for j in self._store.peek("Job") if QUEUE in j["metadata"].get("labels", {})]
+        """Bring Workloads up to date with their jobs, then admit what fits, by priority and age."""
+        queued = [j for j in jobs.all_jobs(self._store) if QUEUE in j["metadata"].get("labels", {})]
         for job in queued:
             workloads.follow(self._store, clone(job))
         for workload in self._pending():

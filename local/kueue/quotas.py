@@ -7,7 +7,7 @@ from local.kubernetes.pods import amount
 from local.kubernetes.store import Store
 from local.kueue.workloads import cluster_queue, is_admitted
 
-UNFIT = "couldn't assign flavors to pod set main: "
+UNFIT = "couldn't assign flavors to pod set"
 
 
 class Quotas:
@@ -24,20 +24,42 @@ class Quotas:
         self.preempts = queue["spec"].get("preemption", {}).get("withinClusterQueue") == "LowerPriority"
 
     def lack(self, workload: Object, without: tuple[str, ...] = ()) -> str:
-        """Return why the Workload doesn't fit; "" if it does. `without`: uids of Workloads to ignore."""
-        for resource, requested in sorted(requests(workload).items()):
+        """Return why the Workload doesn't fit; "" if it does. `without`: uids of Workloads to ignore.
+
+        What is missing for one pod set doesn't keep the next one from being considered, unless it can never
+        be there.
+        """
+        found: list[str] = []
+        considered: dict[str, float] = {}
+        for pods in workload["spec"]["podSets"]:
+            requested = _requests(pods)
+            why, never = self._lack(requested, considered, without)
+            found += [f"{UNFIT} {pods['name']}: {why}"] if why else []
+            if never:
+                break
+            considered = {
+                key: considered.get(key, 0) + requested.get(key, 0) for key in considered | requested
+            }
+        return "; ".join(found)
+
+    def _lack(
+        self, requested: dict[str, float], considered: dict[str, float], without: tuple[str, ...]
+    ) -> tuple[str, bool]:
+        """Return why one pod set doesn't fit, and whether it never does."""
+        for resource, size in sorted(requested.items()):
             if resource not in self.own:
-                return f"{UNFIT}resource {resource} unavailable in ClusterQueue"
+                return f"resource {resource} unavailable in ClusterQueue", True
             flavor, _, _ = self.own[resource]
-            most, short = self._most(resource), self._short(resource, requested, without)
-            sizes = f"previously considered podsets requests (0) + current podset request ({requested:g})"
-            if requested > most:
-                why = f"{sizes} > maximum capacity ({most:g})"
-                return f"{UNFIT}insufficient quota for {resource} in flavor {flavor}, {why}"
+            before, most = considered.get(resource, 0.0), self._most(resource)
+            short = self._short(resource, before + size, without)
+            if before + size > most:
+                sizes = f"considered podsets requests ({before:g}) + current podset request ({size:g})"
+                why = f"previously {sizes} > maximum capacity ({most:g})"
+                return f"insufficient quota for {resource} in flavor {flavor}, {why}", True
             if short > 0:
                 why = f"{resource} in flavor {flavor}, {short:g} more needed"
-                return f"{UNFIT}insufficient unused quota for {why}"
-        return ""
+                return f"insufficient unused quota for {why}", False
+        return "", False
 
     def victims(self, workload: Object) -> list[Object]:
         """Return the Workloads to preempt for it: as few as needed, the lowest and newest first."""
@@ -82,10 +104,18 @@ def quotas(queue: Object) -> Iterator[tuple[str, str, float, float | None]]:
 
 def requests(workload: Object) -> dict[str, float]:
     found: dict[str, float] = {}
-    [pods] = workload["spec"]["podSets"]
+    for pods in workload["spec"]["podSets"]:
+        for name, size in _requests(pods).items():
+            found[name] = found.get(name, 0) + size
+    return found
+
+
+def _requests(pods: Object) -> dict[str, float]:
+    """Return what a pod set requests."""
+    found: dict[str, float] = {}
     for container in pods["template"]["spec"]["containers"]:
-        sizes = container["resources"].get("limits", {}) | container["resources"].get("requests", {})
-        for name, size in sizes.items():
+        given = container.get("resources", {})
+        for name, size in (given.get("limits", {}) | given.get("requests", {})).items():
             found[name] = found.get(name, 0) + amount(str(size)) * pods["count"]
     return found
 

@@ -1,7 +1,8 @@
-"""Workloads: one for each Job in a queue, with the conditions of Kueue 0.14.8 [katib/08-B-workloads]."""
+"""Workloads: one for each job in a queue, with the conditions of Kueue 0.14.8 [katib/08-B-workloads]."""
 
-from local.kubernetes.kinds import KINDS, Object, clone, suffix, timestamp
+from local.kubernetes.kinds import KINDS, Object, suffix, timestamp
 from local.kubernetes.store import Store, owner, place
+from local.kueue import jobs
 
 QUEUE = "kueue.x-k8s.io/queue-name"
 PRIORITY = "kueue.x-k8s.io/priority-class"
@@ -11,22 +12,23 @@ NO_RESERVATION = ("False", "NoReservation", "The workload has no reservation")
 
 
 def follow(store: Store, job: Object) -> None:
-    """Create the Job's Workload, or bring both up to date with each other.
+    """Create the job's Workload, or bring both up to date with each other.
 
-    An unknown priority class leaves the Job suspended without Workload and without event.
+    An unknown priority class leaves the job suspended without Workload and without event.
     """
-    workload, spec = _of(store, job), _spec(store, job)
+    workload, spec, (ended, message) = _of(store, job), _spec(store, job), jobs.end(job)
+    is_suspended = jobs.is_suspended(job)
     if workload is None:
         if spec:
             _create(store, job, spec)
-    elif ended := _ended(job):
-        _set(store, workload, Finished=("True", ended, f"Job finished: {ended}"))
+    elif ended:
+        _set(store, workload, Finished=("True", ended, message))
     elif not workload["spec"]["active"] and not is_deactivated(workload):
         _deactivate(store, workload, job)
-    elif job["spec"]["suspend"] and spec and not is_admitted(workload):
+    elif is_suspended and spec and not is_admitted(workload):
         _update(store, workload, spec)
-    elif not job["spec"]["suspend"] and not is_admitted(workload):
-        store.patch(*place(job), {"spec": {"suspend": True}})
+    elif not is_suspended and not is_admitted(workload):
+        jobs.set_suspended(store, place(job), True)
 
 
 def is_pending(workload: Object) -> bool:
@@ -74,7 +76,7 @@ def admit(store: Store, workload: Object, queue: str) -> None:
     over = {each: ("False", *why) for each in ("Evicted", "Preempted") if each in known}
     admitted = ("True", "Admitted", "The workload is admitted")
     _set(store, workload, QuotaReserved=("True", *why), Admitted=admitted, **over)
-    store.patch(*_job(workload), {"spec": {"suspend": False}})
+    jobs.set_suspended(store, jobs.place_of_owner(workload), False)
 
 
 def refuse(store: Store, workload: Object, why: str, reason: str) -> None:
@@ -82,7 +84,7 @@ def refuse(store: Store, workload: Object, why: str, reason: str) -> None:
 
 
 def preempt(store: Store, victim: Object, by: Object) -> None:
-    """Evict an admitted Workload: its Job is suspended again, and it waits in its queue."""
+    """Evict an admitted Workload: its job is suspended again, and it waits in its queue."""
     uids = f"UID: {by['metadata']['uid']}, JobUID: {by['metadata']['labels'][JOB]}"
     why = f"Preempted to accommodate a workload ({uids}) due to prioritization in the ClusterQueue"
     _set(
@@ -94,7 +96,7 @@ def preempt(store: Store, victim: Object, by: Object) -> None:
         Preempted=("True", "InClusterQueue", why),
         Requeued=("True", "Preempted", why),
     )
-    store.patch(*_job(victim), {"spec": {"suspend": True}})
+    jobs.set_suspended(store, jobs.place_of_owner(victim), True)
 
 
 def condition(workload: Object, type_: str) -> Object:
@@ -108,7 +110,7 @@ def _of(store: Store, job: Object) -> Object | None:
 
 
 def _spec(store: Store, job: Object) -> Object:
-    """Return the queue and the priority of the Job's labels; empty for an unknown class."""
+    """Return the queue and the priority of the job's labels; empty for an unknown class."""
     labels = job["metadata"]["labels"]
     spec = {"queueName": labels[QUEUE], "priority": 0}
     if name := labels.get(PRIORITY):
@@ -121,15 +123,15 @@ def _spec(store: Store, job: Object) -> Object:
 
 def _create(store: Store, job: Object, spec: Object) -> None:
     meta = job["metadata"]
-    pods = [{"count": job["spec"]["parallelism"], "name": "main", "template": clone(job["spec"]["template"])}]
-    name = {"name": f"job-{meta['name'][:50]}-{suffix()}", "namespace": meta["namespace"]}
+    name = f"{job['kind'].lower()}-{meta['name'][:50]}-{suffix()}"
     head = {"apiVersion": KINDS["Workload"].api_version, "kind": "Workload"}
     owned = {"labels": {JOB: meta["uid"]}, "ownerReferences": [owner(job)]}
-    store.create({**head, "metadata": name | owned, "spec": {"active": True, **spec, "podSets": pods}})
+    body = {"active": True, **spec, "podSets": jobs.pod_sets(job)}
+    store.create({**head, "metadata": {"name": name, "namespace": meta["namespace"]} | owned, "spec": body})
 
 
 def _update(store: Store, workload: Object, spec: Object) -> None:
-    """Take over new labels of a suspended Job. A priority set on the Workload itself stays."""
+    """Take over new labels of a suspended job. A priority set on the Workload itself stays."""
     kept = ("queueName", "priorityClassName")
     if any(workload["spec"].get(key) != spec.get(key) for key in kept):
         store.patch(*place(workload), {"spec": spec})
@@ -140,22 +142,12 @@ def _deactivate(store: Store, workload: Object, job: Object) -> None:
     evicted = gone if is_admitted(workload) else {}
     requeued = ("False", "Deactivated", DEACTIVATED)
     _set(store, workload, QuotaReserved=("False", "Pending", DEACTIVATED), **evicted, Requeued=requeued)
-    if not job["spec"]["suspend"]:
-        store.patch(*place(job), {"spec": {"suspend": True}})
-
-
-def _ended(job: Object) -> str:
-    true = {c["type"] for c in job["status"].get("conditions", []) if c["status"] == "True"}
-    return "Succeeded" if "Complete" in true else "Failed" if "Failed" in true else ""
+    if not jobs.is_suspended(job):
+        jobs.set_suspended(store, place(job), True)
 
 
 def _is(workload: Object, type_: str) -> bool:
     return condition(workload, type_).get("status") == "True"
-
-
-def _job(workload: Object) -> tuple[str, str, str]:
-    [reference] = workload["metadata"]["ownerReferences"]
-    return "Job", workload["metadata"]["namespace"], reference["name"]
 
 
 def _set(store: Store, workload: Object, **conditions: tuple[str, str, str]) -> None:
