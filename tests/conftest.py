@@ -2,6 +2,7 @@
 
 import asyncio
 import gc
+import os
 import signal
 import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
@@ -16,10 +17,9 @@ from redis.asyncio import Redis
 
 from bot.storage import redis_client
 from bot.storage.redis_client import connect
-from local.processes import Processes
 from local.redis import redis as server
-from local.world import start_mlflow
 from tests.free_port import free_port
+from tests.shared_mlflow import shared_mlflow
 
 TESTS = Path(__file__).parent
 WaitUntil = Callable[..., Awaitable[Any]]
@@ -85,15 +85,16 @@ def redis_url() -> Iterator[str]:
 
 
 @pytest.fixture(scope="session")
-def mlflow_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """One MLflow for this test run: its start takes more CPU time than all else of a local world."""
-    (logs := tmp_path_factory.mktemp("mlflow") / "logs").mkdir()
-    processes = Processes(logs)
-    with asyncio.Runner() as runner:
-        try:
-            yield runner.run(start_mlflow(logs.parent, processes))
-        finally:
-            runner.run(processes.stop_all())
+def mlflow_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The directory of this run's MLflow, which the processes of pytest-xdist share."""
+    own = tmp_path_factory.getbasetemp()
+    return (own.parent if "PYTEST_XDIST_WORKER" in os.environ else own) / "mlflow"
+
+
+@pytest.fixture(scope="session")
+def mlflow_url(mlflow_folder: Path) -> Iterator[str]:
+    with shared_mlflow(mlflow_folder) as url:
+        yield url
 
 
 @pytest.fixture

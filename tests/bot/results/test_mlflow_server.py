@@ -24,12 +24,12 @@ from bot.results.run_writer import MlflowUnavailableError, RunWriter
 from bot.results.table import best_table
 from bot.results.tracking_api import TrackingApi
 from k8s.katib.status import TrialState
-from local.processes import Processes
 from tests.bot.factories import NOW
 from tests.bot.results.factories import a_result, some_results
 from tests.bot.results.mlflow_client import mlflow_client
+from tests.shared_mlflow import DATABASE
 
-DATABASES = {}  # by the server's URL
+EXPERIMENT = "training/lr"  # a name that no other test's sweeps have
 pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="module")]
 
 PARAMETERS = {"lr": "0.01"}
@@ -75,22 +75,7 @@ SCRIPTS = {
 }
 
 
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def server(tmp_path_factory):
-    """Yield the URL of MLflow's own server."""
-    folder = tmp_path_factory.mktemp("mlflow")
-    processes = Processes(folder)
-    command = [sys.executable, "-m", "mlflow", "server", "--host", "127.0.0.1", "--port", "0"]
-    command += ["--backend-store-uri", f"sqlite:///{folder / 'mlflow.db'}", "--workers", "1"]
-    command += ["--artifacts-destination", str(folder / "artifacts")]
-    await processes.start("mlflow", *command, env={"MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"})
-    url = await processes.says("mlflow", r"running on (http://[0-9.:]+)")
-    DATABASES[url] = f"sqlite:///{folder / 'mlflow.db'}"
-    yield url
-    await processes.stop_all()
-
-
-def train(server, folder, trial, script):
+def train(mlflow_url, folder, trial, script):
     """Run a script as a trial's pod does."""
     tags = run_tags.planned(**FACTS, **SOURCE) | run_tags.submitted(
         FACTS["sweep"], "r/i@sha256:12", "https://s/p1"
@@ -98,18 +83,22 @@ def train(server, folder, trial, script):
     context = run_tags.encode(tags).replace("${trialParameters.trialName}", trial)
     assert json.loads(context)[run_tags.TRIAL] == trial
     env = {name: value for name, value in os.environ.items() if not name.startswith("MLFLOW_")}
-    env |= {"MLFLOW_TRACKING_URI": server, "MLFLOW_EXPERIMENT_NAME": "digits/lr", run_tags.VARIABLE: context}
+    env |= {
+        "MLFLOW_TRACKING_URI": mlflow_url,
+        "MLFLOW_EXPERIMENT_NAME": EXPERIMENT,
+        run_tags.VARIABLE: context,
+    }
     subprocess.run([sys.executable, "-c", script], cwd=folder, env=env, capture_output=True, check=False)
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def ended(server, tmp_path_factory):
+async def ended(mlflow_url, tmp_path_factory):
     """Return the results of a sweep whose trials ran these scripts, with their runs completed."""
     folder = tmp_path_factory.mktemp("trials")
-    mlflow_client(server).create_experiment("digits/lr")
+    mlflow_client(mlflow_url).create_experiment(EXPERIMENT)
     await asyncio.gather(
         *(
-            asyncio.to_thread(train, server, folder, f"lr-brave-otter-{name}", script)
+            asyncio.to_thread(train, mlflow_url, folder, f"lr-brave-otter-{name}", script)
             for name, script in SCRIPTS.items()
         )
     )
@@ -121,16 +110,16 @@ async def ended(server, tmp_path_factory):
     trials = [
         replace(trial, value=trial.value if trial.name[15:] not in STATES else None) for trial in trials
     ]
-    results = some_results(*trials, mlflow_experiment="digits/lr")
-    done = await RunWriter(server, "http://ui").complete(results, run_tags.planned(**FACTS, **SOURCE))
+    results = some_results(*trials, mlflow_experiment=EXPERIMENT)
+    done = await RunWriter(mlflow_url, "http://ui").complete(results, run_tags.planned(**FACTS, **SOURCE))
     assert done.complete
     return replace(
         results, trials=tuple(replace(trial, run_url=done.runs[trial.name].url) for trial in results.trials)
     )
 
 
-async def test_trial_has_one_complete_run_whatever_its_script_logs(server, ended):
-    client = mlflow_client(server)
+async def test_trial_has_one_complete_run_whatever_its_script_logs(mlflow_url, ended):
+    client = mlflow_client(mlflow_url)
     for trial in ended.trials:
         name = trial.name.removeprefix("lr-brave-otter-")
         run = client.get_run(trial.run_url.rpartition("/")[2])
@@ -143,11 +132,11 @@ async def test_trial_has_one_complete_run_whatever_its_script_logs(server, ended
         assert run.info.status == {"crashing": "FAILED", "killed": "KILLED"}.get(name, "FINISHED"), name
         assert run.data.tags["sweepbot.state"] == trial.state.value
         assert "mlflow.parentRunId" not in run.data.tags
-    number = client.get_experiment_by_name("digits/lr").experiment_id
+    number = client.get_experiment_by_name(EXPERIMENT).experiment_id
     assert len(client.search_runs([number])) == len(SCRIPTS) + 3  # two nested ones, and one more of `several`
 
 
-async def test_every_figure_of_the_end_is_in_the_csv_and_in_mlflow(server, ended):
+async def test_every_figure_of_the_end_is_in_the_csv_and_in_mlflow(mlflow_url, ended):
     rows = {row["trial"]: row for row in csv.DictReader(csv_text(ended).splitlines())}
     lines = best_table(ended).text.splitlines()[1:]
     assert len(lines) == len(SCRIPTS) - len(STATES)
@@ -155,7 +144,7 @@ async def test_every_figure_of_the_end_is_in_the_csv_and_in_mlflow(server, ended
         value, trial = re.fullmatch(r"\d+\. (\S+) \(`(.+)`\)", line).groups()
         assert f"{float(rows[trial]['val_loss']):.6g}" == value
     for trial, row in rows.items():
-        run = mlflow_client(server).get_run(row["run_url"].rpartition("/")[2])
+        run = mlflow_client(mlflow_url).get_run(row["run_url"].rpartition("/")[2])
         assert run.data.tags[run_tags.TRIAL] == trial
         assert run.data.params["lr"] == row["lr"]
         assert row["val_loss"] in {"", repr(run.data.metrics["val_loss"])}, trial
@@ -189,25 +178,27 @@ INSERT = {
 }
 
 
-def add_runs(server, name, states):
+def add_runs(mlflow_url, database, name, states):
     """Create an experiment with runs as trainings leave them, directly in the server's database."""
-    number = mlflow_client(server).create_experiment(name)
-    with sqlite3.connect(DATABASES[server].removeprefix("sqlite:///"), timeout=60) as database:
+    number = mlflow_client(mlflow_url).create_experiment(name)
+    with sqlite3.connect(database, timeout=60) as connection:
         for place, (trial, (status, tags)) in enumerate(states.items()):
             run = f"{int(number):08x}{place:024x}"
             named = {run_tags.TRIAL: trial, run_tags.RUN_NAME: trial} | tags
-            database.execute(INSERT["runs"], (run, trial, status, place, int(number)))
-            database.executemany(INSERT["tags"], [(*each, run) for each in named.items()])
+            connection.execute(INSERT["runs"], (run, trial, status, place, int(number)))
+            connection.executemany(INSERT["tags"], [(*each, run) for each in named.items()])
             for table in ("params", "metrics", "latest_metrics"):
-                database.execute(INSERT[table], (run,))
+                connection.execute(INSERT[table], (run,))
 
 
-async def test_thousand_runs_cost_few_reads_and_one_write_for_each_missing_part(server, calls):
+async def test_thousand_runs_cost_few_reads_and_one_write_for_each_missing_part(
+    mlflow_url, mlflow_folder, calls
+):
     complete = ("FINISHED", {"sweepbot.state": "succeeded"})
     logged = {f"lr-brave-otter-{n}": complete for n in range(985)}
     logged |= {f"lr-brave-otter-{n}": ("FINISHED", {}) for n in range(985, 990)}
     logged |= {f"lr-brave-otter-{n}": ("RUNNING", {}) for n in range(990, 995)}
-    add_runs(server, "digits/thousand", logged)
+    add_runs(mlflow_url, mlflow_folder / DATABASE, "digits/thousand", logged)
     states = dict.fromkeys(range(990, 995), TrialState.KILLED)
     trials = [
         a_result(str(n), state=states.get(n, TrialState.SUCCEEDED), parameters=PARAMETERS)
@@ -215,7 +206,7 @@ async def test_thousand_runs_cost_few_reads_and_one_write_for_each_missing_part(
     ]
     results, writer = (
         some_results(*trials, mlflow_experiment="digits/thousand"),
-        RunWriter(server, "http://ui"),
+        RunWriter(mlflow_url, "http://ui"),
     )
     calls.clear()
     done = await writer.complete(results, {run_tags.SWEEP: results.sweep})
@@ -227,7 +218,7 @@ async def test_thousand_runs_cost_few_reads_and_one_write_for_each_missing_part(
     assert await writer.complete(results, {run_tags.SWEEP: results.sweep}) == done
     assert calls == {"experiments/get-by-name": 1, "runs/search": 10}
     calls.clear()
-    api = TrackingApi(server)
+    api = TrackingApi(mlflow_url)
     live = await asyncio.to_thread(api.runs, "digits/thousand", "val_loss")
     best = {run.id: trial for trial, run in list(live.items())[:6]}
     curves = await asyncio.to_thread(api.curves, best, "val_loss")
@@ -235,13 +226,15 @@ async def test_thousand_runs_cost_few_reads_and_one_write_for_each_missing_part(
     assert calls == {"experiments/get-by-name": 1, "runs/search": 4, "metrics/get-history-bulk-interval": 1}
 
 
-async def test_server_that_stops_answering_gets_one_request_and_later_all_runs(server, calls, monkeypatch):
+async def test_server_that_stops_answering_gets_one_request_and_later_all_runs(
+    mlflow_url, calls, monkeypatch
+):
     """Between them is a connection that holds back what the real server answers."""
     monkeypatch.setitem(experiments.CLIENT_SETTINGS, "MLFLOW_HTTP_REQUEST_TIMEOUT", "1")
     answers = asyncio.Event()
 
     async def relay(reader, writer):
-        url = urlsplit(server)
+        url = urlsplit(mlflow_url)
         upstream, onward = await asyncio.open_connection(url.hostname, url.port)
         await asyncio.gather(pass_on(reader, onward), pass_on(upstream, writer, answers))
 
