@@ -10,7 +10,7 @@ from collections.abc import Coroutine
 from typing import Any
 
 # Each module has `async def run(arguments) -> int | None`, and is only imported when needed.
-COMMANDS = {"demo": "local.demo", "kubernetes": "local.kubernetes.command"}
+COMMANDS = {"cluster": "local.cluster", "demo": "local.demo", "kubernetes": "local.kubernetes.command"}
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 

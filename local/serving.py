@@ -21,9 +21,12 @@ class Server:
 
 
 async def listen(app: web.Application, port: int = 0, *, hangs_up: bool = False) -> Server:
-    """Start a server. `hangs_up`: cancel a handler if its client disconnects or the server closes."""
+    """Start a server. `hangs_up`: cancel a handler if its client disconnects or the server closes.
+
+    A caller that restarts a server can keep its port reserved by a socket with SO_REUSEPORT.
+    """
     timeout = 0.1 if hangs_up else 1
     runner = web.AppRunner(app, access_log=None, handler_cancellation=hangs_up, shutdown_timeout=timeout)
     await runner.setup()
-    await web.TCPSite(runner, "127.0.0.1", port).start()
+    await web.TCPSite(runner, "127.0.0.1", port, reuse_port=bool(port)).start()
     return Server(f"127.0.0.1:{runner.addresses[0][1]}", runner)

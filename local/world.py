@@ -10,19 +10,17 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from local import cluster_fixtures, demo_usage, git_server, manifests, registry, slack
-from local.katib import Katib
-from local.kubernetes.api import KUBECTL, ApiServer, serve
-from local.kubernetes.jobs import Controllers
+from local import cluster, demo_usage, git_server, registry, slack
+from local.cluster import NAMESPACE, TOKEN, WORKER
+from local.kubernetes.api import ApiServer
 from local.kubernetes.kubelet import Kubelet
 from local.kubernetes.store import Store
-from local.kueue import Kueue
 from local.processes import Processes
 from local.redis import redis
 from local.slack.workspace import ADA
-from local.training_operator import TrainingOperator
 
-NAMESPACE = "sweeps"
+__all__ = ["NAMESPACE", "TOKEN", "WORKER", "World", "world"]
+
 NODES = {"gpu-1": 2, "gpu-2": 2}  # GPUs
 # Without its job runner, MLflow starts much faster.
 MLFLOW = {"MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"}
@@ -31,7 +29,6 @@ EXAMPLES = ROOT / "examples"
 REPOSITORIES = ("digits", "uv", "requirements")
 # The bot's permissions and service account, as in an installation: it never uses the admin's ./kubeconfig.
 DEPLOYED = ("base/namespaces.yaml", "base/rights.yaml", "doctor/rights.yaml", "usage/rights.yaml")
-WORKER, TOKEN = "system:serviceaccount:sweepbot:sweepbot-work", "local-sweepbot-work"
 
 
 @dataclass
@@ -71,40 +68,18 @@ async def world(folder: Path, tracking: str = "") -> AsyncIterator[World]:
         for name in REPOSITORIES:
             publish(EXAMPLES / name, folder / "work" / name, folder / "git" / f"{name}.git")
         tracking = tracking or await start_mlflow(folder, processes)
-        server, kubelet = await _cluster(stack, folder, images.address)
+        home = await cluster.start(stack, folder, NODES, images.address, _install)
         env = _environment(folder, chat, host.url) | {
             "REDIS_URL": redis_url,
             "IMAGE_REGISTRY": images.address,
             "MLFLOW_TRACKING_URI": tracking,
         }
-        yield World(folder, env, chat, server, server.store, kubelet, processes, folder / "work")
+        yield World(folder, env, chat, home.server, home.store, home.kubelet, processes, folder / "work")
 
 
-async def _cluster(stack: AsyncExitStack, folder: Path, images: str) -> tuple[ApiServer, Kubelet]:
-    store = Store()
-    katib, operator = Katib(store), TrainingOperator(store)
-    for file in DEPLOYED:
-        for obj in manifests.read(ROOT / "deploy" / file):
-            store.create(obj)
-    cluster_fixtures.install(store, NODES)
-    for obj in manifests.read(ROOT / "deploy" / "namespace" / "rights.yaml"):
-        store.create(obj | {"metadata": obj["metadata"] | {"namespace": "speech"}})
-    server = await serve(store)
-    stack.push_async_callback(server.close)
-    daemons = dict.fromkeys(("k8s-device-plugin", "dcgm-exporter"), cluster_fixtures.daemon)
-    builtins = {**katib.builtins, **operator.builtins, **daemons}
-    kubelet = Kubelet(store, NODES, images, builtins, folder / "pods")
-    server.logs, server.metrics = kubelet.logs, kubelet.metrics
-    stack.push_async_callback(kubelet.close)
-    controllers = Controllers(store)
-    for part in (controllers, katib, operator, Kueue(store)):
-        stack.push_async_callback(part.close)
-        part.start()
-    kubelet.start()
-    server.kubeconfig(folder / "kubeconfig", below=KUBECTL)
-    server.tokens[TOKEN] = WORKER
-    server.kubeconfig(folder / "bot-kubeconfig", TOKEN)
-    return server, kubelet
+def _install(store: Store) -> None:
+    cluster.apply(store, *DEPLOYED)
+    cluster.apply(store, "namespace/rights.yaml", namespace="speech")
 
 
 def _environment(folder: Path, chat: slack.Slack, git_url: str) -> dict[str, str]:

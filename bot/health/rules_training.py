@@ -34,6 +34,9 @@ LOADER = (
 )
 GPU_MEMORY_SIZE = r"total capac\w{1,9} of ([\d.]{1,12} [GM]iB)|([\d.]{1,12} [GM]iB) total capacity"
 PLACE = r"(?i)(epoch|iter\w{0,20}|step)\W{0,3}(\d{1,12})"
+LAST_SIGNAL = 64  # of Linux; exit(-1) is 255
+# containerd, internal/cri/server/restart.go: the reason for a container that it lost, with code 255
+LOST = "Unknown"
 # kubelet, pkg/kubelet/eviction/eviction_manager.go: of a container, of the pod, and of a volume in the pod
 OVER_DISK = (
     r'exceeded its local ephemeral storage limit "([^"]{1,40})"'
@@ -260,6 +263,9 @@ def crash(evidence: TrialEvidence) -> Diagnosis | None:
     """R13: any other failure of the training. Last, because it matches what more precise rules explain."""
     reason, message = evidence.waiting
     over = evidence.exit or {}
+    if over.get("reason") == LOST:
+        text = "The node restarted while the pod ran, or lost its container. This isn't caused by your code."
+        return evidence.found("node", text, "Rerun the sweep for the lost trials.", evidence.tail)
     if reason == "CrashLoopBackOff" or over.get("exitCode"):
         text, fix = _exit_text(over.get("exitCode")), "Run the command locally to debug it."
         if (user := _user(evidence)) and evidence.line(DENIED):
@@ -282,7 +288,7 @@ def crash(evidence: TrialEvidence) -> Diagnosis | None:
 def _exit_text(code: int | None) -> str:
     if code is None:  # of a restarting container whose previous state is gone
         return "The training failed repeatedly."
-    if code > 128:
+    if 128 < code <= 128 + LAST_SIGNAL:
         return f"The training was killed by signal {code - 128} (exit code {code})."
     return f"The training failed with exit code {code}."
 

@@ -29,6 +29,8 @@ class Suggestions:
     def next(self, suggestion: Object, experiment: Object, trials: list[Object], count: int) -> list[Object]:
         """Return this many new assignments. Raises ServiceError."""
         uid, spec, made = suggestion["metadata"]["uid"], experiment["spec"], []
+        if uid not in self._given:  # the first request, or the first after a restart
+            self._given[uid] = suggestion.get("status", {}).get("suggestionCount", 0)
         if spec["algorithm"]["algorithmName"] in GOPTUNA:
             _check_as_goptuna(spec, trials)
         try:

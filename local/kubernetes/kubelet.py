@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 from urllib.request import urlopen
 
-from local.kubernetes import container_inputs, scheduler
+from local.kubernetes import container_inputs, reboot, scheduler
 from local.kubernetes.container import Builtin, Container, Node
 from local.kubernetes.container_inputs import NotReady
 from local.kubernetes.dcgm import Gpus
@@ -46,7 +46,11 @@ class Kubelet:
 
     def start(self) -> None:
         for name, gpus in self.nodes.items():
-            _register(self.store, name, gpus)
+            if not self.store.get("Node", "", name):
+                _register(self.store, name, gpus)
+        for pod in self.store.list("Pod"):
+            if pod["spec"].get("nodeName") in self.nodes:
+                reboot.recover(self.store, pod, self.folder / pod["metadata"]["uid"])
         self._tasks = [asyncio.create_task(scheduler.run(self.store)), asyncio.create_task(self._follow())]
 
     async def close(self) -> None:
@@ -69,14 +73,14 @@ class Kubelet:
         Only the file has a time here, not its lines: a file last written before `since` counts as empty.
         """
         found = self.store.get("Pod", namespace, pod)
-        there = found and self._pods.get(found["metadata"]["uid"])
-        if not there:
+        there = self.folder / (found["metadata"]["uid"] if found else "unknown")
+        file = there / f"{container}.log"
+        if not file.exists():
             return ""
-        file = there.folder / f"{container}.log"
         if since and file.stat().st_mtime < since.timestamp():
             return ""
         text = file.read_text(errors="replace")
-        text = text.replace(f"{there.folder / container}/", "/")  # paths as the container knows them
+        text = text.replace(f"{there / container}/", "/")  # paths as the container knows them
         lines = text.splitlines(keepends=True)
         return "".join(lines if tail_lines is None else lines[-tail_lines or len(lines) :])
 
@@ -91,7 +95,7 @@ class Kubelet:
             if type_ == "DELETED":
                 self._forget(uid)
             elif pod["spec"].get("nodeName") in self.nodes:
-                if uid not in self._pods and "deletionTimestamp" not in meta:
+                if uid not in self._pods and not ("deletionTimestamp" in meta or _has_ended(pod)):
                     self._pods[uid] = _Pod(self.node, pod, self.folder / uid)
                 if uid in self._pods and "deletionTimestamp" in meta:
                     self._pods[uid].stop(meta["deletionGracePeriodSeconds"])
@@ -236,6 +240,10 @@ class _Pod:
         own = {"lastProbeTime": None, "status": "True"}
         said += [{"type": name, "lastTransitionTime": at} | own for name, at in times.items() if at]
         return {"podIP": ADDRESS, "conditions": said}
+
+
+def _has_ended(pod: Object) -> bool:
+    return pod["status"].get("phase") in ENDED
 
 
 def _probe(pod: Object) -> Object:

@@ -8,7 +8,7 @@ import asyncio
 import time
 import uuid
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import NamedTuple
 
@@ -62,6 +62,7 @@ class Store:
         self.changed: set[str] = set()  # kinds with any change so far
         self._hooks: dict[str, list[Hook]] = {}
         self._events: dict[tuple[str, ...], Key] = {}
+        self.journal: Callable[[Change], None] = lambda _: None  # called with each write
         for name in ("default", "kube-system", "kubeflow", "dcgm-exporter"):
             self.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
 
@@ -82,6 +83,21 @@ class Store:
         for key in sorted(self._objects[kind]):
             if namespace in (None, key[1]):
                 yield self._objects[kind][key]
+
+    def peek_all(self) -> Iterator[Object]:
+        for kind in self._objects:
+            yield from self.peek(kind)
+
+    def replay(self, writes: Iterable[tuple[str, Object]]) -> None:
+        """Replace all objects with the result of an earlier run's writes (type, object)."""
+        self._uids.clear()
+        self._owned.clear()
+        for there in self._objects.values():
+            there.clear()
+        for type_, obj in writes:
+            self.version = int(obj["metadata"]["resourceVersion"]) - 1
+            self._commit(type_, obj, self._objects[obj["kind"]].get(place(obj)))
+        self._history.clear()  # as in a restarted API server: watches of before have to list again
 
     def owned_by(self, uid: str) -> Sequence[Object]:
         """Return the objects with an owner reference to this uid, in the order of `peek`, without copies."""
@@ -188,7 +204,7 @@ class Store:
 
     def follow(self, since: int) -> asyncio.Queue[Change]:
         """Yield changes after version `since`, past and future. Raises Refused 410 if `since` is too old."""
-        oldest = self._history[0].version if self._history else 1
+        oldest = self._history[0].version if self._history else self.version + 1
         if since < oldest - 1:
             raise refusal(410, f"too old resource version: {since} ({oldest - 1})", "Expired")
         queue: asyncio.Queue[Change] = asyncio.Queue()
@@ -269,6 +285,7 @@ class Store:
         change = Change(self.version, type_, new, old)
         self._history.append(change)
         self.changed.add(new["kind"])
+        self.journal(change)
         for queue in self._queues:
             queue.put_nowait(change)
         return new

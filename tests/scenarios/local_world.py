@@ -183,15 +183,21 @@ async def instance(folder: Path, tracking: str = "", **env: str) -> AsyncIterato
     """`tracking`: URL of an MLflow to use; `env`: what the bot gets in place of the world's own settings."""
     async with world(folder, tracking) as here:
         here.env.update(env)
-        made = Instance(here)
-        spaces = {f"sweeps/{name}.yaml": SPACE.format(**what) for name, what in SPACES.items()}
-        files = {"tiny.py": TRAINING.replace('os.environ["HOLD"]', repr(str(made.hold)))}
-        made.commit("Add programs that train in a blink", files | spaces | {"sweeps/broken.yaml": BROKEN})
-        made.hold.touch()
-        config = here.folder / "config.yaml"
-        config.write_text(f"{config.read_text()}gate: false\n")
+        made = prepared(here)
         await here.start_bot("serve", "work")
         yield made
+
+
+def prepared(here: World, config: str = "") -> Instance:
+    """Publish the small programs, and add to the configuration; the bot isn't started."""
+    made = Instance(here)
+    spaces = {f"sweeps/{name}.yaml": SPACE.format(**what) for name, what in SPACES.items()}
+    files = {"tiny.py": TRAINING.replace('os.environ["HOLD"]', repr(str(made.hold)))}
+    made.commit("Add programs that train in a blink", files | spaces | {"sweeps/broken.yaml": BROKEN})
+    made.hold.touch()
+    file = here.folder / "config.yaml"
+    file.write_text(f"{file.read_text()}gate: false\n{config}")
+    return made
 
 
 def sweep_id(answer: str) -> str:

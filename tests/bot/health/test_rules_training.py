@@ -151,6 +151,7 @@ def test_diagnose_successful_training_ignores_errors_it_caught(log, cause):
         (128, "The training failed with exit code 128."),
         (129, "The training was killed by signal 1 (exit code 129)."),
         (139, "The training was killed by signal 11 (exit code 139)."),
+        (255, "The training failed with exit code 255."),
     ],
 )
 def test_crash_names_exit_code_and_signal(code, text):
@@ -212,3 +213,9 @@ def test_crash_without_write_permission_names_the_user():
     )
     assert "not as root" not in found(pod, log=DENIED).fix, "the image names its user"
     assert "not as root" not in found(mine, log=real_messages.TRACEBACK).fix
+
+
+def test_container_lost_by_its_node_is_no_error_of_the_training():
+    diagnosis = found(ended(255, reason="Unknown"), log="epoch 3")
+    assert diagnosis.text.startswith("The node restarted while the pod ran, or lost its container.")
+    assert diagnosis.fix == "Rerun the sweep for the lost trials."
