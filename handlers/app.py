@@ -11,7 +11,7 @@ from handlers.idle_buttons import add_idle_buttons
 from handlers.launch_form import add_form
 from handlers.mentions import add_mentions
 from handlers.menus import add_menus
-from handlers.middleware import add_admission
+from handlers.middleware import Admission
 from handlers.slash_env import add_env
 from handlers.slash_gpus import add_gpus
 from handlers.slash_sweep import add_sweep
@@ -25,7 +25,7 @@ def build(web: AsyncWebClient, context: HandlerContext, *, signing_secret: str |
     """
     app = AsyncApp(name="sweepbot", client=web, signing_secret=signing_secret, process_before_response=True)
     show = showing(context)
-    add_admission(app, context)
+    app.middleware(Admission(context))
     add_sweep(app, context)
     add_gpus(app, context)
     add_env(app, context)

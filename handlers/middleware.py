@@ -11,7 +11,8 @@ from dataclasses import replace
 from time import monotonic
 from typing import Any
 
-from slack_bolt.async_app import AsyncAck, AsyncApp, AsyncBoltContext, AsyncRespond
+from slack_bolt.async_app import AsyncAck, AsyncBoltContext, AsyncBoltRequest, AsyncRespond
+from slack_bolt.middleware.async_middleware import AsyncMiddleware
 from slack_bolt.response import BoltResponse
 from slack_sdk.web.async_client import AsyncWebClient
 
@@ -23,40 +24,37 @@ from handlers.context import SLACK_ERRORS, HandlerContext
 log = logging.getLogger(__name__)
 
 Body = dict[str, Any]
-Middleware = Callable[..., Awaitable[BoltResponse | None]]
 SLACK_TIMEOUT = 1.0  # seconds for one call; Slack waits 3 for an acknowledgment
 CACHE_TTL = 3600.0  # seconds
 MAX_CACHED = 10_000  # users
 
 
-def add_admission(app: AsyncApp, handlers: HandlerContext) -> None:
-    app.middleware(_admission(handlers))
+class Admission(AsyncMiddleware):
+    """Middleware that rejects users. For a function, Bolt would compute all arguments that one can have."""
 
+    def __init__(self, handlers: HandlerContext) -> None:
+        self._handlers, self._guests = handlers, Guests()
 
-def _admission(handlers: HandlerContext) -> Middleware:
-    guests = Guests()
-
-    async def admit(
-        body: Body,
-        context: AsyncBoltContext,
-        client: AsyncWebClient,
-        ack: AsyncAck,
-        respond: AsyncRespond,
-        next: Callable[[], Awaitable[None]],  # noqa: A002 - Bolt gives it by this name
+    async def async_process(
+        self,
+        *,
+        req: AsyncBoltRequest,
+        resp: BoltResponse,  # noqa: ARG002
+        next: Callable[[], Awaitable[BoltResponse]],  # noqa: A002
     ) -> BoltResponse | None:
-        who, home, config = visitor(body), _home(context), handlers.config
+        body, context, config = req.body, req.context, self._handlers.config
+        client = context.client
+        who, home = visitor(body), _home(context)
         refusal = entry_denial(who, home, config)
         if not refusal and not config.guests and not config.names(who.user):
-            refusal = entry_denial(await guests.look_up(client, who), home, config)
+            refusal = entry_denial(await self._guests.look_up(client, who), home, config)
         if not refusal:
             await next()
             return None
         workspace = who.team or who.enterprise
         audit.info("user=%s workspace=%s result=rejected reason=%s", who.user, workspace, refusal)
-        await _send(body, client, respond, refusal)
-        return await _answer(body, ack, refusal)
-
-    return admit
+        await _send(body, client, context.respond, refusal)
+        return await _answer(body, context.ack, refusal)
 
 
 def visitor(body: Body) -> Visitor:
@@ -115,14 +113,14 @@ class Guests:
         return found
 
 
-async def _send(body: Body, client: AsyncWebClient, respond: AsyncRespond, refusal: str) -> None:
+async def _send(body: Body, client: AsyncWebClient, respond: AsyncRespond | None, refusal: str) -> None:
     """Post the denial where the acknowledgment can't carry it."""
     event = body.get("event", {})
     try:
         async with asyncio.timeout(SLACK_TIMEOUT):
             if event.get("type") == "app_mention":
                 await client.chat_postEphemeral(channel=event["channel"], user=event["user"], text=refusal)
-            elif body.get("type") == "block_actions" and body.get("response_url"):
+            elif body.get("type") == "block_actions" and body.get("response_url") and respond:
                 await respond(text=refusal, response_type="ephemeral", replace_original=False)
     except SLACK_ERRORS as error:
         log.warning("can't post a denial: %s", error)

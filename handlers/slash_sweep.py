@@ -15,7 +15,7 @@ from bot.config.permissions import launch_denial
 from bot.core.commands import Action, AuditEntry
 from bot.core.errors import UserError
 from bot.core.request import Requester
-from bot.launch.command_line import EXAMPLE, HELP, missing_options, parse, parse_options
+from bot.launch.command_line import EXAMPLE, HELP, complete, missing_options, parse, parse_options
 from bot.runtime.audit import write_entry
 from bot.slack.mrkdwn import code, cut, plain
 from handlers.channel_setup import open_setup
@@ -38,36 +38,45 @@ def add_sweep(app: AsyncApp, context: HandlerContext) -> None:
 def _on_sweep(context: HandlerContext) -> Handler:
     async def sweep(ack: AsyncAck, command: dict[str, Any], client: AsyncWebClient) -> None:
         await _greet(context, command["user_id"])
+        options = _options(command)
         if first_word(command.get("text", ""))[0] == "setup":
             await ack(text=cut(await open_setup(context, client, command)))
-        elif (form := await _form(context, command, client)) is not None:
+        elif (form := await _form(context, command, options, client)) is not None:
             await ack(text=cut(form))
         else:
-            await ack(text=cut(await _answer(context, command)))
+            await ack(text=cut(await _answer(context, command, options)))
 
     return sweep
 
 
 async def _greet(context: HandlerContext, user: str) -> None:
+    if not context.channel_setup.is_new(user):
+        return
     with contextlib.suppress(RedisError, TimeoutError):
         async with asyncio.timeout(GREETING_TIMEOUT):
             await context.channel_setup.queue_greeting(user)
 
 
-async def _form(context: HandlerContext, command: dict[str, Any], client: AsyncWebClient) -> str | None:
-    """Open the form for an incomplete command; return why it isn't open, "" if it is, None if not needed."""
+def _options(command: dict[str, Any]) -> dict[str, str] | None:
+    """Return the options of a new sweep; None for another command, and for a syntax error."""
     text = command.get("text", "").strip()
     try:
-        options = None if is_command(text) else parse_options(text)
+        return None if is_command(text) else parse_options(text)
     except UserError:
         return None
+
+
+async def _form(
+    context: HandlerContext, command: dict[str, Any], options: dict[str, str] | None, client: AsyncWebClient
+) -> str | None:
+    """Open the form for an incomplete command; return why it isn't open, "" if it is, None if not needed."""
     user, channel = command["user_id"], command["channel_id"]
     if options is None or not missing_options(options) or launch_denial(user, channel, context.config):
         return None
     return await open_form(context, client, command["trigger_id"], user, channel, options)
 
 
-async def _answer(context: HandlerContext, command: dict[str, Any]) -> str:
+async def _answer(context: HandlerContext, command: dict[str, Any], options: dict[str, str] | None) -> str:
     text = command.get("text", "").strip()
     word = first_word(text)[0]
     if word in {"", "help"}:  # "" if the form could not be opened
@@ -81,8 +90,9 @@ async def _answer(context: HandlerContext, command: dict[str, Any]) -> str:
             return await handle_command(context, text, sender_of(command))
         if refusal := _denial(context, command):
             return refusal
-        request, requester = parse(text, context.config), requester_of(command)
-        record = await context.create_sweep(request, requester, command["trigger_id"])
+        config = context.config
+        request = parse(text, config) if options is None else complete(options, (), config)
+        record = await context.create_sweep(request, requester_of(command), command["trigger_id"])
     except UserError as error:
         return plain(str(error))
     except (RedisError, TimeoutError) as error:

@@ -84,9 +84,13 @@ class SetupReader:
         await self._redis.rpush(REQUESTS_KEY, _REQUEST.dump_json(request))
         await self._queue.add(WorkItem(ItemKind.SETUP, NOW))
 
+    def is_new(self, user: str) -> bool:
+        """Return whether the user may need a greeting; known without a request to Redis."""
+        return self.loaded and user not in self.setup.people
+
     async def queue_greeting(self, user: str) -> None:
         """Queue a greeting for a new user; does nothing for a known one."""
-        if not self.loaded or user in self.setup.people:
+        if not self.is_new(user):
             return
         if await self._redis.set(f"sweepbot:greeting:{user}", "1", nx=True, ex=timedelta(minutes=10)):
             await self._queue.add(WorkItem(ItemKind.SETUP, user))

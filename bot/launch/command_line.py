@@ -56,7 +56,12 @@ _FREE_TEXT = {"cmd", "name"}  # where separators belong to the value
 
 def parse(text: str, config: Config) -> SweepRequest:
     """Parse a complete command. Raises UserError with one line for each error."""
-    options, errors = _options(unescape(text))
+    return complete(*_options(unescape(text)), config)
+
+
+def complete(options: Mapping[str, str], errors: Iterable[str], config: Config) -> SweepRequest:
+    """Return the request with these options. Raises UserError with `errors` and all others, a line each."""
+    errors = list(errors)
     missing = missing_options(options)
     if missing and not errors:
         errors.append(f"Missing {listed(f'`{key}=`' for key in missing)}. Example: {EXAMPLE}")
