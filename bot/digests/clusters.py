@@ -11,7 +11,7 @@ from bot.digests.figures import Figures
 from bot.gpus.billing import by_cluster
 from bot.gpus.command import ParsedCommand
 from bot.gpus.hourly_store import HourlyStore
-from bot.gpus.models import Hour, HourCapacity
+from bot.gpus.models import Hour, HourCapacity, UseColumns
 from bot.gpus.sums import Sums, Totals, grouped
 
 SUMMED = ("capacity", "allocated", "unhealthy", "closed", "waited", "waiting", "wanted")
@@ -81,7 +81,7 @@ def _together(start: datetime, hours: Collection[Hour], clusters: int) -> Hour:
         coverage=sum(each.coverage for each in capacities) / clusters,
         longest=max(each.longest for each in capacities),
     )
-    return Hour(uses=tuple(use for each in hours for use in each.uses), capacity=capacity)
+    return Hour(columns=UseColumns.joined(each.columns for each in hours), capacity=capacity)
 
 
 def _sum(totals: Totals, found: Figures, config: Config) -> Sums | None:

@@ -1,5 +1,7 @@
 """Build the thread of a digest: use by person, overrequested CPU and memory, and all hours as CSV. Pure."""
 
+from collections.abc import Sequence
+
 from bot.core.number_format import as_csv, hours, percent
 from bot.core.wording import fitting
 from bot.digests.figures import Figures, Row
@@ -8,6 +10,10 @@ from bot.gpus.overrequest import GIB, Overrequest
 from bot.slack.mrkdwn import code, quoted
 
 MAX_PEOPLE = 30  # in the thread; the CSV has all
+HEAD = (
+    *("hour_utc", "namespace", "pod", "node", "model", "owner", "name", "team", "sweep"),
+    *("allocated", "observed", "used", "idle", "unknown"),
+)
 
 
 def details(figures: Figures, now: DigestContext) -> str:
@@ -35,14 +41,14 @@ def _overrequest(one: Overrequest, now: DigestContext) -> str:
 
 
 def table(figures: Figures, now: DigestContext) -> str:
-    """Return every pod's hours as CSV."""
-    head = "hour_utc,namespace,pod,node,model,owner,name,team,sweep,allocated,observed,used,idle,unknown"
-    rows = [
-        (
-            f"{use.hour:%Y-%m-%dT%H:%MZ}",
-            *(use.namespace, use.pod, use.node, use.model, use.owner, now.names.get(use.owner, "")),
-            *(use.team, use.sweep, use.allocated, use.observed, use.used, use.idle, use.unknown),
-        )
-        for use in figures.uses
+    """Return every pod's hours as CSV, with a column for the cluster if there are several."""
+    uses = figures.uses
+    starts = {hour: f"{hour:%Y-%m-%dT%H:%MZ}" for hour in set(uses.hour)}
+    columns: list[Sequence[object]] = [
+        *([starts[hour] for hour in uses.hour], uses.namespace, uses.pod, uses.node, uses.model),
+        *(uses.owner, [now.names.get(owner, "") for owner in uses.owner], uses.team, uses.sweep),
+        *(uses.allocated, uses.observed, uses.used, uses.idle, uses.unknown),
     ]
-    return as_csv([head.split(","), *rows])
+    if figures.clusters:
+        return as_csv([("cluster", *HEAD), *zip(uses.cluster, *columns, strict=True)])
+    return as_csv([HEAD, *zip(*columns, strict=True)])

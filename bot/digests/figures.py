@@ -12,7 +12,7 @@ from datetime import date, datetime
 from bot.config.digest_times import DigestSchedule
 from bot.config.elastic import ElasticDeployment, is_elastic
 from bot.config.teams import Price, price_of, prices_for
-from bot.gpus.models import HOUR, MIN_COVERAGE, Hour, HourUse
+from bot.gpus.models import HOUR, MIN_COVERAGE, Hour, HourUse, UseColumns
 from bot.gpus.overrequest import Overrequest, find_overrequests
 from bot.gpus.sums import Sums, Totals, UsageSum, Use, grouped
 
@@ -72,7 +72,7 @@ class Figures:
     people: tuple[Row, ...]
     most_idle: tuple[MostIdle, ...]
     steps: tuple[Step, ...]
-    uses: tuple[HourUse, ...]
+    uses: UseColumns
     overrequests: tuple[Overrequest, ...]
     prices: Mapping[str, float]  # per GPU-hour, by model
     clusters: Mapping[str, Sums | None] = field(default_factory=dict)  # if several; None: no measurements
@@ -95,14 +95,16 @@ def figures(
 ) -> Figures:
     """Return the figures of `day`.
 
-    `hours` are the day's, `week` sums the seven days before. With 100,000 uses it takes a second.
+    `hours` are the day's, `week` sums the seven days before. With 100,000 uses it takes a third of a second.
 
     Args:
         environments: the namespace of research environments; "" if there is none.
         elastic: the Deployments whose replicas have their own line.
     """
     known = tuple(hours)
-    uses = tuple(use for hour in known for use in hour.uses if schedule.team in ("", use.team))
+    uses = UseColumns.joined(hour.columns for hour in known)
+    if schedule.team:
+        uses = uses.where([team == schedule.team for team in uses.team])
     begin, end = schedule.window(day)
     sums = Totals.of(uses).uses
     people = _rows(sums, week, prices, lambda use: use.owner)
@@ -113,7 +115,7 @@ def figures(
         day=day,
         total=_sum(sums, prices),
         environments=_sum([use for use in sums if environments and use.namespace == environments], prices),
-        elastic=_sum([use for use in uses if is_elastic(elastic, use.namespace, use.pod)], prices),
+        elastic=_sum(_elastic(uses, elastic), prices),
         capacity=sum(each.capacity for each in capacities),
         free=sum(each.free for each in capacities),
         unhealthy=sum(each.unhealthy for each in capacities),
@@ -141,6 +143,13 @@ def _sum(uses: Collection[Use], prices: tuple[Price, ...]) -> Sums:
     return grouped(uses, prices, lambda _: "").get("", Sums())
 
 
+def _elastic(uses: UseColumns, elastic: tuple[ElasticDeployment, ...]) -> Collection[HourUse]:
+    if not elastic:
+        return ()
+    names = zip(uses.namespace, uses.pod, strict=True)
+    return tuple(uses.where([is_elastic(elastic, *each) for each in names]).rows())
+
+
 def _rows(
     uses: Collection[UsageSum],
     week: Totals,
@@ -157,22 +166,22 @@ def _rows(
     return tuple(sorted(rows, key=lambda row: (-row.sums.idle, -row.sums.allocated, row.name)))
 
 
-def _most_idle(uses: Iterable[HourUse], prices: tuple[Price, ...]) -> tuple[MostIdle, ...]:
-    uses = tuple(uses)
+def _most_idle(uses: UseColumns, prices: tuple[Price, ...]) -> tuple[MostIdle, ...]:
     idle: dict[str, float] = defaultdict(float)
-    for use in uses:
-        if use.idle:
-            idle[_idle_name(use)] += use.idle
+    every = _idle_names(uses)
+    for name, hours in zip(every, uses.idle, strict=True):
+        idle[name] += hours
     names = sorted((name for name in idle if idle[name] >= NOTABLE), key=lambda name: (-idle[name], name))
     shown: dict[str, list[HourUse]] = {name: [] for name in names[:MAX_MOST_IDLE]}
-    for use in uses:
-        if (mine := shown.get(_idle_name(use))) is not None:
-            mine.append(use)
+    selected = uses.where([name in shown for name in every])
+    for name, use in zip(_idle_names(selected), selected.rows(), strict=True):
+        shown[name].append(use)
     return tuple(_idle_group(name, mine, prices) for name, mine in shown.items())
 
 
-def _idle_name(use: HourUse) -> str:
-    return use.sweep or f"{use.namespace}/{use.pod}"
+def _idle_names(uses: UseColumns) -> list[str]:
+    named = zip(uses.sweep, uses.namespace, uses.pod, strict=True)
+    return [sweep or f"{namespace}/{pod}" for sweep, namespace, pod in named]
 
 
 def _idle_group(name: str, uses: list[HourUse], prices: tuple[Price, ...]) -> MostIdle:
@@ -210,13 +219,12 @@ def _partly(uses: Iterable[HourUse]) -> tuple[int, int, int] | None:
 
 def _step(hour: Hour, schedule: DigestSchedule) -> Step:
     """Return one hour of the whole cluster: free and unhealthy GPUs belong to no team."""
-    capacity, uses = hour.capacity, hour.uses
-    used = sum(use.used for use in uses)
-    unknown = sum(use.allocated - use.observed for use in uses if use.allocated > use.observed)
+    capacity, uses = hour.capacity, hour.columns
+    used, unknown = sum(uses.used), sum(uses.unknown)
     return Step(
         hour=capacity.hour.astimezone(schedule.zone),
         used=used,
-        unused=max(0.0, sum(use.allocated for use in uses) - used - unknown),
+        unused=max(0.0, sum(uses.allocated) - used - unknown),
         unknown=unknown,
         free=capacity.free,
         unhealthy=capacity.unhealthy,

@@ -79,7 +79,9 @@ def _finding(figures: Figures, now: DigestContext) -> str:
 
 def _rate(figures: Figures, now: DigestContext) -> str:
     """Return the range of prices of the GPUs that were idle."""
-    prices = {figures.prices[use.model] for use in figures.uses if use.idle and use.model in figures.prices}
+    uses = figures.uses
+    idle = {model for model, hours in zip(uses.model, uses.idle, strict=True) if hours}
+    prices = {figures.prices[model] for model in idle if model in figures.prices}
     ends = sorted({min(prices), max(prices)}) if prices else []
     return f" at {'–'.join(money(price, now.currency) for price in ends)}/GPU-h" if ends else ""
 

@@ -8,73 +8,76 @@ import json
 import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
-from functools import partial
 from typing import Any
 
 from pydantic import TypeAdapter
 from pydantic_core import from_json
 
-from bot.gpus.models import Hour, HourCapacity, HourUse
+from bot.core.plan import HOME_CLUSTER
+from bot.gpus.models import Hour, HourCapacity, HourUse, UseColumns
 from bot.gpus.overrequest import ram_peaks
 from bot.gpus.sums import Totals, UsageSum
 
 VERSION = 2  # version 1 has no field `version`, and every pod as a JSON object in `uses`
 DECIMALS = {"cpu_mean": 3, "ram_peak": -6}  # more digits are noise that doesn't compress
 GPU_HOUR_DECIMALS = 5  # 40 ms
+STORED = HourUse._fields[1:-1]  # the key has the hour and the cluster
 
 Stored = Mapping[bytes, bytes]
 
 CAPACITY: TypeAdapter[HourCapacity] = TypeAdapter(HourCapacity)
 
-_use = partial(tuple.__new__, HourUse)  # HourUse._make without its check, in half the time
-
 
 def encode(uses: Iterable[HourUse], capacity: HourCapacity) -> dict[str, bytes]:
-    pods = tuple(uses)
+    pods = UseColumns.of(uses)
     return {
         "version": str(VERSION).encode(),
         "capacity": CAPACITY.dump_json(capacity),
-        "pods": _packed(_columns(HourUse._fields[1:], [use[1:] for use in pods])),
-        "sums": _packed(_columns(UsageSum._fields, Totals.of(pods).uses)),
+        "pods": _packed(_columns(STORED, pods[1:-1])),
+        "sums": _packed(_columns(UsageSum._fields, tuple(zip(*Totals.of(pods).uses, strict=True)))),
         "ram": _packed(ram_peaks(pods)),
     }
 
 
-def decode(stored: Stored) -> Hour:
+def decode(stored: Stored, cluster: str = HOME_CLUSTER) -> Hour:
     """Return an hour with every pod; needs the fields version, capacity, and pods, or uses of version 1."""
     capacity = CAPACITY.validate_json(stored[b"capacity"])
     if b"version" not in stored:
-        return Hour(uses=_first_version(stored[b"uses"], capacity.hour), capacity=capacity)
-    columns = _unpacked(stored[b"pods"])
-    rows = _rows([[[capacity.hour], [0] * _length(columns)], *columns])
-    return Hour(uses=tuple(map(_use, rows)), capacity=capacity)
+        return Hour.of(_first_version(stored[b"uses"], capacity.hour, cluster), capacity)
+    columns: Any = [_values(each) for each in _unpacked(stored[b"pods"])] or [[] for _ in STORED]
+    number = len(columns[0])
+    known = dict(zip(STORED, columns, strict=True))
+    pods = UseColumns(hour=[capacity.hour] * number, cluster=[cluster] * number, **known)
+    return Hour(columns=pods, capacity=capacity)
 
 
 def add_sums(totals: Totals, stored: Stored) -> None:
     """Add an hour to `totals`; needs the fields capacity and sums, or uses of version 1."""
     if b"sums" in stored:
-        totals.add(_rows(_unpacked(stored[b"sums"])))
+        totals.add(zip(*map(_values, _unpacked(stored[b"sums"])), strict=True))
     else:
-        totals.add_pods(decode(stored).uses)
+        totals.add_pods(decode(stored).columns)
     totals.coverage += CAPACITY.validate_json(stored[b"capacity"]).coverage
 
 
 def raise_peaks(peaks: dict[str, float], stored: Stored) -> None:
     """Raise the peaks of the groups in `peaks` to those of an hour; needs ram, or capacity and uses."""
-    found = _unpacked(stored[b"ram"]) if b"ram" in stored else ram_peaks(decode(stored).uses)
+    found = _unpacked(stored[b"ram"]) if b"ram" in stored else ram_peaks(decode(stored).columns)
     for group in peaks.keys() & found.keys():
         if found[group] > peaks[group]:
             peaks[group] = found[group]
 
 
-def _first_version(text: bytes, hour: datetime) -> tuple[HourUse, ...]:
+def _first_version(text: bytes, hour: datetime, cluster: str) -> Iterator[HourUse]:
     rows: list[dict[str, Any]] = _unpacked(text)
-    return tuple(HourUse(**{**row, "hour": hour}) for row in rows)
+    return (HourUse(**{**row, "hour": hour, "cluster": cluster}) for row in rows)
 
 
-def _columns(names: Sequence[str], rows: Sequence[Sequence[Any]]) -> list[Any]:
+def _columns(names: Sequence[str], columns: Sequence[Sequence[Any]]) -> list[Any]:
+    """Return the columns to store: none if there are no rows."""
     digits = (DECIMALS.get(name, GPU_HOUR_DECIMALS) for name in names)
-    return [_column(values, number) for values, number in zip(zip(*rows, strict=True), digits, strict=False)]
+    given = zip(columns, digits, strict=False)
+    return [_column(values, number) for values, number in given if values]
 
 
 def _column(values: Sequence[Any], digits: int) -> list[Any]:
@@ -86,17 +89,9 @@ def _column(values: Sequence[Any], digits: int) -> list[Any]:
     return [list(indexes), [indexes[value] for value in rounded]]
 
 
-def _rows(columns: Iterable[Any]) -> Iterator[tuple[Any, ...]]:
-    return zip(*map(_values, columns), strict=True)
-
-
 def _values(column: Any) -> list[Any]:
     values, indexes = column
     return values if indexes is None else list(map(values.__getitem__, indexes))
-
-
-def _length(columns: Sequence[Any]) -> int:
-    return len(columns[0][1] or columns[0][0]) if columns else 0
 
 
 def _packed(value: Any) -> bytes:

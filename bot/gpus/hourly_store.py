@@ -26,7 +26,7 @@ class HourlyStore:
     """Encodes and decodes in threads. Methods raise redis.exceptions.RedisError."""
 
     def __init__(self, redis: Redis, cluster: str = "main") -> None:
-        self._redis, self._prefix = redis, f"usage:{cluster}:hour:"
+        self._redis, self._cluster, self._prefix = redis, cluster, f"usage:{cluster}:hour:"
 
     def at(self, cluster: str) -> "HourlyStore":
         """Return the store of another cluster."""
@@ -51,7 +51,7 @@ class HourlyStore:
     async def between(self, start: datetime, end: datetime) -> tuple[Hour, ...]:
         """Return the stored hours that begin from `start` until before `end`, in order, with every pod."""
         found: list[Hour] = []
-        await self._read(start, end, ("pods",), lambda stored: found.append(decode(stored)))
+        await self._read(start, end, ("pods",), lambda stored: found.append(decode(stored, self._cluster)))
         return tuple(found)
 
     async def of_sweep(self, sweep_id: str, start: datetime, end: datetime) -> tuple[HourUse, ...]:
@@ -62,7 +62,8 @@ class HourlyStore:
         found: list[HourUse] = []
 
         def select(stored: Stored) -> None:
-            found.extend(use for use in decode(stored).uses if use.sweep == sweep_id)
+            pods = decode(stored, self._cluster).columns
+            found.extend(pods.where([sweep == sweep_id for sweep in pods.sweep]).rows())
 
         await self._read(full_hour(start), end, ("pods",), select)
         return tuple(found)

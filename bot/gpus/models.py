@@ -5,10 +5,14 @@ the exporter was unavailable, the pod still pulls its image, or the container is
 up to 100,000 instances have slots, which halves their memory.
 """
 
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import NamedTuple, Protocol
+from functools import partial
+from itertools import chain, compress
+from typing import Any, NamedTuple, Protocol
 
+from bot.core.plan import HOME_CLUSTER
 from bot.core.work_item import ItemKind, WorkItem
 from k8s.errors import SweepbotError
 
@@ -97,7 +101,7 @@ class Snapshot:
 
 
 class HourUse(NamedTuple):
-    """One pod's GPU-hours in one hour. A named tuple: a day can have 100,000.
+    """One pod's GPU-hours in one hour.
 
     Used is time weighted by utilization. Idle is half-hours of the clock without activity. The rest is
     pauses: between batches, checkpoints, starts, and stops.
@@ -121,10 +125,64 @@ class HourUse(NamedTuple):
     cpu_mean: float | None = None  # cores, while its containers ran
     ram_requested: float | None = None  # bytes
     ram_peak: float | None = None  # bytes
+    cluster: str = HOME_CLUSTER
 
     @property
     def unknown(self) -> float:
         return max(self.allocated - self.observed, 0.0)
+
+
+_use = partial(tuple.__new__, HourUse)  # HourUse._make without its check, in half the time
+
+
+class UseColumns(NamedTuple):
+    """The fields of many `HourUse`, one list each.
+
+    A day can have 100,000 of them. As objects, they keep the garbage collector busy.
+    """
+
+    hour: Sequence[datetime]
+    namespace: Sequence[str]
+    pod: Sequence[str]
+    allocated: Sequence[float]
+    observed: Sequence[float]
+    used: Sequence[float]
+    idle: Sequence[float]
+    node: Sequence[str]
+    owner: Sequence[str]
+    team: Sequence[str]
+    sweep: Sequence[str]
+    model: Sequence[str]
+    gpus: Sequence[int]
+    unused: Sequence[int]
+    cpu_requested: Sequence[float | None]
+    cpu_mean: Sequence[float | None]
+    ram_requested: Sequence[float | None]
+    ram_peak: Sequence[float | None]
+    cluster: Sequence[str]
+
+    @classmethod
+    def of(cls, uses: Iterable[HourUse]) -> "UseColumns":
+        rows = tuple(uses)
+        return cls(*map(list, zip(*rows, strict=True))) if rows else cls(*([] for _ in cls._fields))
+
+    @classmethod
+    def joined(cls, parts: Iterable["UseColumns"]) -> "UseColumns":
+        columns: Iterable[Any] = zip(cls.of(()), *parts, strict=True)
+        return cls(*(list(chain.from_iterable(each)) for each in columns))
+
+    @property
+    def unknown(self) -> Sequence[float]:
+        pairs = zip(self.allocated, self.observed, strict=True)
+        return [allocated - observed if allocated > observed else 0.0 for allocated, observed in pairs]
+
+    def where(self, selected: Sequence[bool]) -> "UseColumns":
+        """Return the pods for which `selected`, one value per pod, is true."""
+        columns: Iterable[Any] = self
+        return UseColumns(*(list(compress(column, selected)) for column in columns))
+
+    def rows(self) -> Iterator[HourUse]:
+        return map(_use, zip(*self, strict=True))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -164,8 +222,16 @@ class HourCapacity:
 
 @dataclass(frozen=True, kw_only=True)
 class Hour:
-    uses: tuple[HourUse, ...]
+    columns: UseColumns
     capacity: HourCapacity
+
+    @classmethod
+    def of(cls, uses: Iterable[HourUse], capacity: HourCapacity) -> "Hour":
+        return cls(columns=UseColumns.of(uses), capacity=capacity)
+
+    @property
+    def uses(self) -> tuple[HourUse, ...]:
+        return tuple(self.columns.rows())
 
 
 class Source(Protocol):

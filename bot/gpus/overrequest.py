@@ -7,7 +7,7 @@ smaller request would get the pod killed there.
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
-from bot.gpus.models import HourUse
+from bot.gpus.models import UseColumns
 
 GIB = 2**30
 LARGE_CPU, LARGE_RAM = 4.0, 32 * GIB  # cores, bytes; smaller requests aren't reported
@@ -31,11 +31,11 @@ class Overrequest:
     ram: Usage | None  # bytes: requested, peak used
 
 
-@dataclass(kw_only=True, slots=True)
+@dataclass(slots=True)
 class _Need:
     """What the pods of a group requested and used."""
 
-    last: HourUse
+    last: int  # row of its last use
     cpu_requested: float = 0.0  # highest, in cores
     cpu_hours: float = 0.0  # used, weighted by GPUs
     gpu_hours: float = 0.0  # with known CPU use
@@ -43,32 +43,34 @@ class _Need:
     ram_peak: float = 0.0
     age: float = 0.0  # pod-hours
 
-    def add(self, use: HourUse) -> None:
-        """A day can have a hundred thousand uses, so this compares without function calls."""
-        self.last, allocated = use, use.allocated
-        if use.cpu_mean is not None:
-            self.cpu_hours += use.cpu_mean * allocated
-            self.gpu_hours += allocated
-            if (requested := use.cpu_requested or 0.0) > self.cpu_requested:
-                self.cpu_requested = requested
-        if (peak := use.ram_peak) is not None:
-            if (requested := use.ram_requested or 0.0) > self.ram_requested:
-                self.ram_requested = requested
-            if peak > self.ram_peak:
-                self.ram_peak = peak
-        if use.gpus:
-            self.age += allocated / use.gpus
+    def add_cpu(self, requested: float | None, mean: float, allocated: float) -> None:
+        self.cpu_hours += mean * allocated
+        self.gpu_hours += allocated
+        if requested is not None and requested > self.cpu_requested:
+            self.cpu_requested = requested
+
+    def add_ram(self, requested: float | None, peak: float) -> None:
+        if requested is not None and requested > self.ram_requested:
+            self.ram_requested = requested
+        if peak > self.ram_peak:
+            self.ram_peak = peak
 
 
-def find_overrequests(uses: Iterable[HourUse]) -> tuple[Overrequest, ...]:
+def find_overrequests(uses: UseColumns) -> tuple[Overrequest, ...]:
     """Check a day's uses, by sweep or pod."""
-    needs: dict[tuple[str, ...], _Need] = {}
-    for use in uses:
-        key = (use.namespace, use.sweep) if use.sweep else (use.namespace, "", use.pod)
-        if (need := needs.get(key)) is None:
-            needs[key] = need = _Need(last=use)
-        need.add(use)
-    found = map(_of, needs.values())
+    groups = groups_of(uses)
+    last = {group: row for row, group in enumerate(groups)}
+    needs = {group: _Need(row) for group, row in last.items()}
+    kinds = uses.allocated, uses.gpus, uses.cpu_requested, uses.cpu_mean, uses.ram_requested, uses.ram_peak
+    for group, allocated, gpus, cpu, cpu_mean, ram, ram_peak in zip(groups, *kinds, strict=True):
+        need = needs[group]
+        if gpus:
+            need.age += allocated / gpus
+        if cpu_mean is not None:
+            need.add_cpu(cpu, cpu_mean, allocated)
+        if ram_peak is not None:
+            need.add_ram(ram, ram_peak)
+    found = (_of(group, need, uses) for group, need in needs.items())
     return tuple(sorted((one for one in found if one), key=lambda one: one.group))
 
 
@@ -82,32 +84,34 @@ def _over_peak(ram: Usage | None, peak: float) -> Usage | None:
     return _little_ram(ram[0], max(ram[1], peak)) if ram else None
 
 
-def ram_peaks(uses: Iterable[HourUse]) -> dict[str, float]:
+def ram_peaks(uses: UseColumns) -> dict[str, float]:
     """Return the highest memory use of each group, in bytes; groups without metrics are absent."""
     peaks: dict[str, float] = {}
-    for use in uses:
-        if use.ram_peak is not None:
-            group = group_of(use)
-            peaks[group] = max(peaks.get(group, 0.0), use.ram_peak)
+    for group, peak in zip(groups_of(uses), uses.ram_peak, strict=True):
+        if peak is not None and peak > peaks.get(group, -1.0):
+            peaks[group] = peak
     return peaks
 
 
-def group_of(use: HourUse) -> str:
-    """Return what a request is set for: a sweep's trials, or a pod outside sweeps."""
-    return f"{use.namespace}/{use.sweep}" if use.sweep else f"{use.namespace}//{use.pod}"
+def groups_of(uses: UseColumns) -> list[str]:
+    """Return what each pod's request is set for: a sweep's trials, or a pod outside sweeps."""
+    return [
+        f"{namespace}/{sweep}" if sweep else f"{namespace}//{pod}"
+        for namespace, sweep, pod in zip(uses.namespace, uses.sweep, uses.pod, strict=True)
+    ]
 
 
-def _of(need: _Need) -> Overrequest | None:
+def _of(group: str, need: _Need, uses: UseColumns) -> Overrequest | None:
     cpu, ram = _little_cpu(need), _little_ram(need.ram_requested, need.ram_peak)
     if not (cpu or ram) or need.age < MIN_AGE:
         return None
     last = need.last
     return Overrequest(
-        group=group_of(last),
-        name=last.sweep or last.pod,
-        namespace=last.namespace,
-        owner=last.owner,
-        team=last.team,
+        group=group,
+        name=uses.sweep[last] or uses.pod[last],
+        namespace=uses.namespace[last],
+        owner=uses.owner[last],
+        team=uses.team[last],
         cpu=cpu,
         ram=ram,
     )

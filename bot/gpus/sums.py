@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol, TypeVar
 
 from bot.config.teams import Price, price_of, prices_for
-from bot.gpus.models import HourUse
+from bot.gpus.models import UseColumns
 
 
 class Use(Protocol):
@@ -58,7 +58,7 @@ class Totals:
         return tuple(UsageSum(*key, *sums) for key, sums in self.groups.items())
 
     @classmethod
-    def of(cls, uses: Iterable[HourUse], coverage: float = 0.0) -> "Totals":
+    def of(cls, uses: UseColumns, coverage: float = 0.0) -> "Totals":
         totals = cls(coverage=coverage)
         totals.add_pods(uses)
         return totals
@@ -72,19 +72,9 @@ class Totals:
             whole.add(each.uses)
         return whole
 
-    def add_pods(self, uses: Iterable[HourUse]) -> None:
-        """Add pods, of which a day can have a hundred thousand."""
-        groups = self.groups
-        for use in uses:
-            _, namespace, _, allocated, observed, used, idle, _, owner, team, sweep, model, *_ = use
-            key = (namespace, team, owner, sweep, model)
-            if (sums := groups.get(key)) is None:
-                groups[key] = sums = [0.0, 0.0, 0.0, 0.0]
-            sums[0] += allocated
-            sums[1] += used
-            sums[2] += idle
-            if allocated > observed:
-                sums[3] += allocated - observed
+    def add_pods(self, uses: UseColumns) -> None:
+        keys = uses.namespace, uses.team, uses.owner, uses.sweep, uses.model
+        self.add(zip(*keys, uses.allocated, uses.used, uses.idle, uses.unknown, strict=True))
 
     def add(self, rows: Iterable[tuple[str, str, str, str, str, float, float, float, float]]) -> None:
         """Add rows with the fields of `UsageSum`: a month can have a million."""

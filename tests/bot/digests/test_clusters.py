@@ -7,9 +7,11 @@ from redis.asyncio import Redis
 
 from bot.config.clusters import TrialCluster
 from bot.digests.clusters import AllHours
+from bot.digests.details import table
 from bot.digests.figures import figures
 from bot.digests.message import DigestContext, message
 from bot.gpus.hourly_store import HourlyStore
+from bot.gpus.sums import Totals
 from tests.bot.digests.days import BERLIN, DAY, NODES, PRICES, of
 from tests.bot.factories import CONFIG
 from tests.bot.gpus.factories import lazy
@@ -40,6 +42,17 @@ async def test_digest_sums_all_clusters_and_shows_each(redis: Redis) -> None:
     )
     lines = await all_hours.lines(found, SEVERAL)
     assert lines.startswith("\n*By cluster*\n• `main`: 168 GPU-h allocated")
+
+
+async def test_digest_of_several_clusters_has_the_cluster_of_each_row_in_its_csv(redis: Redis) -> None:
+    await store(redis, "main", hours=1)
+    await store(redis, "west", hours=1)
+    all_hours = AllHours(HourlyStore(redis), SEVERAL)
+    found = figures(BERLIN, DAY, await all_hours.between(BEGIN, END), Totals(), PRICES)
+    rows = table(await all_hours.with_clusters(found, SEVERAL), DigestContext()).splitlines()
+    assert rows[0].startswith("cluster,hour_utc,namespace,pod,")
+    assert [row.split(",")[0] for row in rows[1:]] == ["main"] * 3 + ["west"] * 3
+    assert rows[1].removeprefix("main") == rows[4].removeprefix("west")
 
 
 async def test_digest_of_one_cluster_is_unchanged(redis: Redis) -> None:

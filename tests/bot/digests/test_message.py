@@ -130,7 +130,7 @@ def asking(*hours: float, before: float = 0.0, **more: object) -> str:
 
     known = [at(begin + number * HOUR, peak) for number, peak in enumerate(hours)]
     found = figures(BERLIN, DAY, known, Totals(), ())
-    peaks = ram_peaks(at(begin - HOUR, before).uses)
+    peaks = ram_peaks(at(begin - HOUR, before).columns)
     found = replace(found, overrequests=with_past_peaks(found.overrequests, peaks))
     return details(found, DigestContext(names={"U1ADA": "ada"}))
 
@@ -175,7 +175,7 @@ def test_table_has_each_hour_of_each_pod_and_no_formulas() -> None:
     assert len(lines) == 1 + 3 * 24
     assert lines[1] == (
         "2026-11-19T23:00Z,sweeps,lr-1,n1,NVIDIA H100 80GB HBM3,U1ADA,'=HYPERLINK(1),"
-        "vision,lr-brave-otter,4,4,1.0,3.0,0"
+        "vision,lr-brave-otter,4,4,1.0,3.0,0.0"
     )
 
 

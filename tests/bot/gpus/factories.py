@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from datetime import datetime, timedelta
 
 from bot.gpus.hour_format import encode
-from bot.gpus.models import HOUR, Hour, HourCapacity, HourUse
+from bot.gpus.models import HOUR, Hour, HourCapacity, HourUse, UseColumns
 from bot.gpus.sums import Totals
 
 
@@ -20,14 +20,13 @@ def use(
 def hour(at: datetime, *uses: HourUse, capacity: float = 16.0, **more: float) -> Hour:
     given = {"unhealthy": 0.0} | more
     held = sum(each.allocated for each in uses)
-    return Hour(uses=uses, capacity=HourCapacity(hour=at, capacity=capacity, allocated=held, **given))
+    return Hour.of(uses, HourCapacity(hour=at, capacity=capacity, allocated=held, **given))
 
 
 def totals(hours: Iterable[Hour]) -> Totals:
     known = tuple(hours)
-    return Totals.of(
-        (use for each in known for use in each.uses), sum(each.capacity.coverage for each in known)
-    )
+    uses = UseColumns.joined(each.columns for each in known)
+    return Totals.of(uses, sum(each.capacity.coverage for each in known))
 
 
 def stored(uses: Iterable[HourUse], capacity: HourCapacity) -> dict[bytes, bytes]:

@@ -11,7 +11,7 @@ from bot.core.errors import UserError
 from bot.core.wording import did_you_mean
 from bot.gpus.billing import bill, bill_file, month
 from bot.gpus.command import GPUS_HELP, VIEWS, ParsedCommand, answer, parse_command
-from bot.gpus.models import HOUR, Gpu, NodeUse, PodUse, Snapshot
+from bot.gpus.models import HOUR, Gpu, Hour, NodeUse, PodUse, Snapshot
 from bot.gpus.sums import Totals
 from tests.bot.gpus.factories import lazy, totals
 
@@ -142,7 +142,7 @@ def test_bill_shows_the_measured_share_of_the_month() -> None:
 
 def test_bill_counts_use_by_measured_time() -> None:
     [hour] = lazy(DAY, DAY + HOUR)
-    blind = totals([replace(hour, uses=tuple(use._replace(observed=0, used=0) for use in hour.uses))])
+    blind = totals([Hour.of((use._replace(observed=0, used=0) for use in hour.uses), hour.capacity)])
     message = bill(ParsedCommand(view="bill"), blind, (), "$", DAY + HOUR)
     assert "*November 2026*: 7 GPU-h allocated, 7 unknown" in message
 

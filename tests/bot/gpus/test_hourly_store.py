@@ -10,7 +10,7 @@ import pytest
 
 from bot.gpus import hourly_store
 from bot.gpus.hourly_store import RETENTION, HourlyStore
-from bot.gpus.models import HOUR, Hour, HourCapacity, HourUse
+from bot.gpus.models import HOUR, Hour, HourCapacity, HourUse, UseColumns
 from bot.gpus.sums import Totals, UsageSum
 
 NOON = datetime.now(UTC).replace(minute=0, second=0, microsecond=0) - timedelta(days=2)
@@ -30,8 +30,8 @@ async def test_read_hour_equals_the_written_one(redis, no_litter):
     await hours.save([use(), use(pod="a-2")], capacity())
     await hours.save([], capacity(NOON + 2 * HOUR))
     assert await hours.between(NOON, NOON + 3 * HOUR) == (
-        Hour(uses=(use(), use(pod="a-2")), capacity=capacity()),
-        Hour(uses=(), capacity=capacity(NOON + 2 * HOUR)),
+        Hour.of([use(), use(pod="a-2")], capacity()),
+        Hour.of([], capacity(NOON + 2 * HOUR)),
     )
 
 
@@ -49,9 +49,8 @@ async def test_totals_sum_pods_by_sweep_owner_and_model(redis):
         UsageSum("vision", "", "", "", "", 4.0, 1.0, 2.0, 1.0),
         UsageSum("vision", "", "", "", "A10", 2.0, 0.5, 1.0, 0.5),
     )
-    assert Totals.of([pod for each in await hours.between(NOON, NOON + 2 * HOUR) for pod in each.uses]) == (
-        replace(found, coverage=0.0)
-    )
+    pods = UseColumns.joined(each.columns for each in await hours.between(NOON, NOON + 2 * HOUR))
+    assert Totals.of(pods) == replace(found, coverage=0.0)
 
 
 async def test_pods_of_a_sweep_are_found_from_the_hour_it_started_in(redis):
