@@ -24,6 +24,7 @@ RULES: tuple[tuple[str, Rule], ...] = (
     ("R3", admission.no_job),
     ("R4", admission.queued),
     ("R5", admission.refused_pod),
+    ("R29", admission.no_operator),
     ("R24", training.no_collector),
     ("R6", scheduling.unschedulable),
     ("R7", scheduling.no_volume),

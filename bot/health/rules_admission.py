@@ -1,4 +1,4 @@
-"""Rules R1 to R5 and R25: why a first trial has no pod. Pure.
+"""Rules R1 to R5, R25, and R29: why a first trial has no pod. Pure.
 
 A soft diagnosis is a wait that can end without a fix; it is reported from `report_at` on.
 """
@@ -9,10 +9,10 @@ from datetime import datetime, timedelta
 from bot.core.wording import counted
 from bot.health.diagnosis import Diagnosis
 from bot.health.evidence import TrialEvidence, created_at, event_time
-from bot.health.queue_words import LACKS, NEVER, NO_QUOTA_FOR, STOPPED, resource_name
+from bot.health.queue_words import NEVER, NO_QUOTA_FOR, STOPPED, lacking, resource_name
 from k8s.kueue import PRIORITY_LABEL, read_workload
 from k8s.objects import Manifest, true_conditions
-from k8s.trial_kinds import is_suspended
+from k8s.trial_kinds import PYTORCH_JOB, is_suspended
 
 ADMIN = "Ask an admin to check."
 WAIT_GRACE = 55.0  # seconds before a wait is reported, so that the message is there within a minute
@@ -93,9 +93,9 @@ def queued(evidence: TrialEvidence) -> Diagnosis | None:
     if too_much := _exceeds_quota(words):
         fix = "Request fewer GPUs, or ask an admin for more quota."
         return evidence.found("queue-too-small", too_much, fix, words)
-    if lacks := NO_QUOTA_FOR.search(words):
-        text = f"The trial can't start: its Kueue queue has no quota for {lacks[1]}."
-        fix = f"Ask an admin to add {lacks[1]} to the ClusterQueue."
+    if no_quota := NO_QUOTA_FOR.search(words):
+        text = f"The trial can't start: its Kueue queue has no quota for {no_quota[1]}."
+        fix = f"Ask an admin to add {no_quota[1]} to the ClusterQueue."
         return evidence.found("queue-lacks", text, fix, words)
     found, place = read_workload(evidence.workload), _place(evidence.position)
     if not found.active:
@@ -105,8 +105,8 @@ def queued(evidence: TrialEvidence) -> Diagnosis | None:
     if found.checks:
         text = "Kueue reserved quota and waits for machines."
         return evidence.found("checks", text, "", found.checks, soft=True, report_at=late)
-    lacks = LACKS.search(words)
-    need = f": needs {lacks[3]} more {resource_name(lacks[1], lacks[3])} in {lacks[2]}" if lacks else ""
+    lacks = lacking(words)
+    need = f": needs {lacks[2]} more {resource_name(lacks[0], lacks[2])} in {lacks[1]}" if lacks else ""
     fix = "None needed; the trial starts when quota is released." if lacks else ""
     return evidence.found("queued", f"Queued by Kueue{need}{place}.", fix, words, soft=True, report_at=late)
 
@@ -141,6 +141,16 @@ def refused_pod(evidence: TrialEvidence) -> Diagnosis | None:
     if "Unable to find primary container" in words:
         text = "Katib rejected the trial's pod: it didn't find the training container."
     return evidence.found("no-pod", text, ADMIN, words)
+
+
+def no_operator(evidence: TrialEvidence) -> Diagnosis | None:
+    """R29: the Training Operator, which sets the condition Created at once, hasn't seen the PyTorchJob."""
+    if (evidence.job or {}).get("kind") != PYTORCH_JOB.kind or evidence.pod or _conditions(evidence.job):
+        return None
+    text = "The Training Operator isn't responding, so the trial has no pods."
+    restart = "`kubectl -n kubeflow rollout restart deployment training-operator`"
+    fix = f"Ask an admin to restore it, for example with {restart}."
+    return evidence.found("no-operator", text, fix, report_at=created_at(evidence.job, later=WAIT_GRACE))
 
 
 def webhook_away(words: str) -> tuple[str, str] | None:

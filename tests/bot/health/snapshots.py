@@ -51,7 +51,7 @@ def found(pod=None, trial=TRIAL, job=JOB, gpus=1, **known):
     given = {"experiment": {"metadata": META, "status": {}}, "trial": trial, "job": job, "pod": pod} | known
     diagnosis = diagnose(TrialEvidence(now=NOW, metric="loss", gpus=gpus, **given))
     kinds = {"experiment": "Experiment", "trial": "Trial", "job": "Job", "pod": "Pod"}
-    kept = {name: given[name] and slim({**given[name], "kind": kind}) for name, kind in kinds.items()}
+    kept = {name: given[name] and slim({"kind": kind, **given[name]}) for name, kind in kinds.items()}
     assert diagnose(TrialEvidence(now=NOW, metric="loss", gpus=gpus, **given | kept)) == diagnosis
     return diagnosis
 

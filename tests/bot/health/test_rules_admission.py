@@ -37,6 +37,28 @@ def test_queued_real_message_names_the_cause(message, cause, soft, text):
     assert ("None needed" in diagnosis.fix) == (cause == "queued")
 
 
+def test_queued_workload_of_two_pod_sets_needs_what_both_lack():
+    lacks = (
+        "couldn't assign flavors to pod set {}: insufficient unused quota for nvidia.com/gpu in flavor a100, "
+    )
+    words = f"{lacks.format('master')}2 more needed; {lacks.format('worker')}6 more needed"
+    assert "needs 6 more GPUs in a100" in kueue(words).text
+
+
+def test_no_operator_only_if_a_pytorch_job_has_no_condition():
+    job = {**JOB, "kind": "PyTorchJob"}
+    restart = "`kubectl -n kubeflow rollout restart deployment training-operator`"
+    assert found(job=job) == expected(
+        "no-operator",
+        "The Training Operator isn't responding, so the trial has no pods.",
+        f"Ask an admin to restore it, for example with {restart}.",
+        due=25,
+    )
+    created = {"type": "Created", "status": "True", "reason": "PyTorchJobCreated", "message": "x"}
+    assert key(job={**job, "status": {"conditions": [created]}}) is None
+    assert key(job=JOB) is None
+
+
 def test_refused_pod_above_the_quota_can_never_start():
     fits, never = (
         found(events=(an_event("FailedCreate", words),))
