@@ -7,9 +7,8 @@ from bot.config.permissions import denial
 from bot.config.policy import Config
 from bot.core.commands import Action, AuditEntry, Command
 from bot.core.events import Event, EventKind
-from bot.core.plan import SweepPlan
 from bot.core.record import Phase, SweepRecord
-from bot.lifecycle.extension import extension_denial
+from bot.lifecycle.extension import extended, extension_denial
 from bot.lifecycle.gate import opened, restarted
 from bot.lifecycle.observation import Observation
 from bot.lifecycle.pause import ACTIONS, is_repeated, pause_denial, pausing, resumed
@@ -79,7 +78,7 @@ def _applied(
             trial = named(seen.live, command.trial)[0]
             return replace(sweep, to_kill={**sweep.to_kill, trial.name: command.user})
         case Action.EXTEND if sweep.plan:
-            return _extended(sweep, sweep.plan, command, now)
+            return extended(sweep, sweep.plan, command, now)
         case Action.PAUSE | Action.PAUSE_NOW:
             return pausing(sweep, command, now)
         case Action.RESUME:
@@ -120,15 +119,6 @@ def _state_denial(
         live = ", ".join(f"`{t.name}`" for t in seen.live) or "none"
         return f"{code(command.trial)} isn't an active trial of `{sweep.id}`. Active: {live}."
     return ""
-
-
-def _extended(sweep: SweepRecord, plan: SweepPlan, command: Command, now: datetime) -> SweepRecord:
-    total = command.trials or plan.space.max_trials + sweep.more_trials
-    plan = replace(plan, space=replace(plan.space, max_trials=total))
-    event = Event(kind=EventKind.EXTENDED, by=command.user)
-    changes = {"plan": plan, "ending": None, "reason": "", "extending": True, "paused_at": None}
-    changes |= {"drained_by": None}
-    return sweep.to(Phase.RUNNING, now, event, **changes)
 
 
 def _without_trials(sweep: SweepRecord) -> str:

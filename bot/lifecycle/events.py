@@ -70,10 +70,16 @@ def _reused(builds: Iterable[BuildSeen]) -> str:
 def success_reason(sweep: SweepRecord, experiment: Experiment) -> str:
     if experiment.reason == GOAL_REACHED:
         return "target reached"
-    if experiment.reason == DRAINED:
+    if experiment.reason == DRAINED or _is_short(sweep):
         why = "time limit reached" if sweep.out_of_time else "drained"
         return f"{why} after {counted(sweep.progress.finished, 'trial')}"
     return finished_trials(sweep.progress)
+
+
+def _is_short(sweep: SweepRecord) -> bool:
+    """Return whether a draining sweep used up the lowered maxTrialCount of `parallel=auto` before its own."""
+    total = sweep.plan.space.max_trials if sweep.plan else 0
+    return sweep.draining and sweep.progress.finished < total
 
 
 def finished_trials(progress: Progress) -> str:

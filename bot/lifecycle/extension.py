@@ -1,8 +1,13 @@
 """Decide whether a finished sweep can run more trials. Pure."""
 
+from dataclasses import replace
 from datetime import datetime, timedelta
 
 from bot.config.policy import Config
+from bot.core.commands import Command
+from bot.core.events import Event, EventKind
+from bot.core.pace import Pace
+from bot.core.plan import SweepPlan
 from bot.core.record import Phase, SweepRecord
 from bot.core.space import SearchSpace
 from bot.spaces.space import combinations
@@ -28,7 +33,7 @@ def extension_denial(
             f"`{sweep.id}` can't be extended: it ended more than 24 h ago. For later sweeps, set "
             "`extendable: true` in the space file."
         )
-    if why := limit_reason(space, experiment, config):
+    if why := limit_reason(sweep, experiment, config):
         return f"`{sweep.id}` can't be extended: {why}."
     limit = trial_limit(space, config)
     if total > limit:
@@ -38,10 +43,13 @@ def extension_denial(
     return ""
 
 
-def limit_reason(space: SearchSpace, experiment: Experiment | None, config: Config) -> str:
+def limit_reason(sweep: SweepRecord, experiment: Experiment | None, config: Config) -> str:
     """Return why an ended experiment can't run any more trials; "" if it can."""
-    if experiment is None:
+    space = sweep.plan.space if sweep.plan else None
+    if experiment is None or space is None:
         return "its Katib experiment was deleted"
+    if sweep.out_of_time:
+        return "its time limit was reached"
     if experiment.reason != MAX_TRIALS_REACHED:
         return "Katib only extends a sweep that used all its trials"
     if space.max_trials >= trial_limit(space, config):
@@ -55,7 +63,27 @@ def trial_limit(space: SearchSpace, config: Config) -> int:
     return min(config.limits.trials, combinations(space) or config.limits.trials)
 
 
-def more_trials(space: SearchSpace, experiment: Experiment | None, config: Config) -> int:
+def more_trials(sweep: SweepRecord, plan: SweepPlan, experiment: Experiment | None, config: Config) -> int:
     """Return the number of trials that the button can add; 0 if none."""
-    left = trial_limit(space, config) - space.max_trials
-    return 0 if limit_reason(space, experiment, config) else min(MORE, left)
+    left = trial_limit(plan.space, config) - plan.space.max_trials
+    return 0 if limit_reason(sweep, experiment, config) else min(MORE, left)
+
+
+def extended(sweep: SweepRecord, plan: SweepPlan, command: Command, now: datetime) -> SweepRecord:
+    """Run more trials. Free GPUs are measured again, and the time since the end doesn't count."""
+    space = plan.space
+    total = command.trials or space.max_trials + sweep.more_trials
+    parallel = min(sweep.request.parallel or space.parallel, total) if space.auto else space.parallel
+    return sweep.to(
+        Phase.RUNNING,
+        now,
+        Event(kind=EventKind.EXTENDED, by=command.user),
+        plan=replace(plan, space=replace(space, max_trials=total, parallel=parallel)),
+        ending=None,
+        reason="",
+        extending=True,
+        paused_at=None,
+        drained_by=None,
+        deadline=sweep.deadline and sweep.deadline + (now - sweep.since),
+        pace=Pace(),
+    )

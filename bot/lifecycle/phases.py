@@ -342,8 +342,8 @@ def _stopping(sweep: SweepRecord, seen: Observation, config: Config, now: dateti
     if not _gpus_free(sweep, seen):
         return _report_stuck(sweep, seen) if now - sweep.since > _stuck_timeout(sweep) else sweep
     if sweep.plan and ending is Phase.SUCCEEDED:
-        more = more_trials(sweep.plan.space, seen.experiment, config)
-        why = "" if more else limit_reason(sweep.plan.space, seen.experiment, config)
+        more = more_trials(sweep, sweep.plan, seen.experiment, config)
+        why = "" if more else limit_reason(sweep, seen.experiment, config)
         sweep = replace(sweep, more_trials=more, not_extendable=why)
     return sweep.to(ending, now, *failed_alike(sweep), *end_events(sweep, ending))
 

@@ -109,6 +109,14 @@ class AutoSweep(SimulatedSweep):
             p for p in pods if p["status"]["phase"] == "Running" and p["metadata"]["name"].startswith(SWEEP)
         ]
 
+    def active(self):
+        """Names of the trials that run or wait for GPUs."""
+        pods = [p for p in self.kubernetes.list("Pod") if p["metadata"]["name"].startswith(SWEEP)]
+        return [p["metadata"]["name"] for p in pods if p["status"]["phase"] in {"Pending", "Running"}]
+
+    def other_runs(self):
+        return bool(self.kubernetes.get("Pod", "sweeps", "other")["spec"].get("nodeName"))
+
     def counts(self):
         spec = self.kubernetes.get("Experiment", "sweeps", SWEEP)["spec"]
         return spec["parallelTrialCount"], spec["maxTrialCount"]
