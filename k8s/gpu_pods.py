@@ -3,6 +3,7 @@
 A list of 10,000 pods is 60 MB of JSON, and takes three seconds of CPU time.
 """
 
+import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -10,10 +11,12 @@ from datetime import datetime
 from k8s.cache import Cache
 from k8s.dcgm import is_exporter
 from k8s.gpus import Holder, gpu_sizes, read_holder, wanted
+from k8s.node_matching import PLACEMENT
 from k8s.objects import Manifest, parse_time
+from k8s.scheduling import Sizes, pod_needs
 
 UNFINISHED_PODS = "status.phase!=Succeeded,status.phase!=Failed"  # field selector
-PLACEMENT = ("nodeSelector", "affinity", "tolerations")  # the part of a pod's spec that chooses nodes
+INSUFFICIENT = re.compile(r"Insufficient (\S+?)[,.]?(?=\s|$)")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,7 +30,9 @@ class GpuPod:
     exports: bool  # the metrics of its node's GPUs
     sizes: Mapping[str, int] = field(default_factory=dict)  # its GPUs by resource, such as a MIG profile
     labels: Mapping[str, str] = field(default_factory=dict)
-    spec: Manifest = field(default_factory=dict)  # while it has no node: where it can run
+    spec: Manifest = field(default_factory=dict)  # while it has no node: where it can run, and:
+    needs: Sizes = field(default_factory=dict)  # all that it requests of a node, in thousandths
+    lacks_gpus: bool = False  # by the scheduler's last attempt, free GPUs could help
 
 
 def read_gpu_pod(pod: Manifest) -> GpuPod | None:
@@ -48,7 +53,25 @@ def read_gpu_pod(pod: Manifest) -> GpuPod | None:
         sizes=gpu_sizes(pod),
         labels=meta.get("labels") or {},
         spec={key: pod["spec"][key] for key in PLACEMENT if key in pod["spec"]} if requests else {},
+        needs=pod_needs(pod["spec"]) if requests else {},
+        lacks_gpus=bool(requests) and _lacks_gpus(pod),
     )
+
+
+def _lacks_gpus(pod: Manifest) -> bool:
+    """Return False if the pod waits for something else: a scheduling gate, a volume, or another resource.
+
+    kube-scheduler names each resource of which a node has too little, but nothing that it checks after that,
+    such as the zone of a volume. A pod without an attempt, or of another scheduler, can wait for GPUs.
+    """
+    for each in pod.get("status", {}).get("conditions") or ():
+        if (each["type"], each["status"]) != ("PodScheduled", "False"):
+            continue
+        message = each.get("message") or ""
+        known = " nodes are available: " in message or "persistentvolumeclaim" in message.lower()
+        names = set(INSUFFICIENT.findall(message))
+        return each.get("reason") != "SchedulingGated" and (not known or bool(names & gpu_sizes(pod).keys()))
+    return True
 
 
 class GpuPods(Cache):

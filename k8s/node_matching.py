@@ -6,6 +6,7 @@ from k8s.machines import REQUIRED, untolerated
 from k8s.objects import Manifest
 
 Labels = Mapping[str, str]
+PLACEMENT = ("nodeSelector", "affinity", "tolerations")  # the part of a pod's spec that chooses nodes
 
 _OPERATORS: dict[str, Callable[[str | None, list[str]], bool]] = {
     "In": lambda value, values: value in values,

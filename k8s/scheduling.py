@@ -11,10 +11,9 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import lru_cache
 
-from k8s.gpu_pods import PLACEMENT
 from k8s.gpus import GPU_RESOURCE
 from k8s.machines import PASSING_TAINTS
-from k8s.node_matching import can_run
+from k8s.node_matching import PLACEMENT, can_run
 from k8s.objects import SWEEP_LABEL, Manifest
 from k8s.quantities import amount
 

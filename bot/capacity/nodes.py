@@ -1,7 +1,7 @@
 """Measure free GPUs on the nodes, and pods that wait for GPUs. Pure.
 
 Waiting pods are placed first, the largest first, each on the fullest node that fits. What is left is free.
-A pod that no node could run, even an empty one, waits for something else and doesn't count.
+A pod that waits for something else, or that no node could run, even an empty one, doesn't count.
 """
 
 import json
@@ -14,7 +14,7 @@ from k8s.gpu_pods import GpuPod
 from k8s.gpus import GPU_RESOURCE
 from k8s.node_matching import can_run
 from k8s.objects import SWEEP_LABEL, Manifest
-from k8s.scheduling import read_open_node
+from k8s.scheduling import Sizes, read_open_node
 
 WAIT_THRESHOLD = timedelta(minutes=1)  # a pod that has waited for less can be about to start
 MAX_WAITING = 300  # pods, the oldest; more of them change no decision
@@ -28,6 +28,7 @@ class Node:
     labels: Mapping[str, str]
     taints: tuple[Manifest, ...]
     sizes: Mapping[str, int]  # allocatable GPUs by resource
+    allocatable: Sizes  # of everything, in thousandths
     free: dict[str, int]
 
 
@@ -55,7 +56,7 @@ class NodeCapacity:
 def measured(nodes: Iterable[Manifest], pods: Collection[GpuPod]) -> NodeCapacity:
     """Read the nodes, and place the waiting pods."""
     found = NodeCapacity(nodes=tuple(free_nodes(nodes, pods)), pods=tuple(pods))
-    oldest = sorted((pod for pod in pods if pod.wanted), key=lambda pod: str(pod.created))[:MAX_WAITING]
+    oldest = sorted((pod for pod in pods if pod.lacks_gpus), key=lambda pod: str(pod.created))[:MAX_WAITING]
     largest = sorted(oldest, key=lambda pod: -pod.wanted)
     placed = [one for pod in largest if (one := _placed(pod, found))]
     return NodeCapacity(nodes=found.nodes, pods=found.pods, waiting=tuple(placed), known=found.known)
@@ -71,7 +72,14 @@ def free_nodes(nodes: Iterable[Manifest], pods: Iterable[GpuPod]) -> Iterator[No
         sizes = {each: size // 1000 for each, size in node.sizes.items() if GPU_RESOURCE.fullmatch(each)}
         free = {each: max(0, size - used.get((node.name, each), 0)) for each, size in sizes.items()}
         if sizes:
-            yield Node(name=node.name, labels=node.labels, taints=node.taints, sizes=sizes, free=free)
+            yield Node(
+                name=node.name,
+                labels=node.labels,
+                taints=node.taints,
+                sizes=sizes,
+                allocatable=node.sizes,
+                free=free,
+            )
 
 
 def _placed(pod: GpuPod, capacity: NodeCapacity) -> Shortage | None:
@@ -80,9 +88,7 @@ def _placed(pod: GpuPod, capacity: NodeCapacity) -> Shortage | None:
     Return None if no node could run it, even an empty one.
     """
     resource, gpus = next(iter(pod.sizes.items()), ("", 0))
-    nodes = [
-        node for node in _candidates(pod.spec, resource, capacity) if node.sizes.get(resource, 0) >= gpus
-    ]
+    nodes = [node for node in _candidates(pod.spec, resource, capacity) if _holds(node, pod)]
     if not (nodes and gpus):
         return None
     fitting = [node for node in nodes if node.free[resource] >= gpus]
@@ -95,6 +101,11 @@ def _placed(pod: GpuPod, capacity: NodeCapacity) -> Shortage | None:
     node.free[resource] -= gpus - lacks
     names = frozenset(each.name for each in nodes)
     return Shortage(pod=pod, resource=resource, gpus=gpus, lacks=lacks, nodes=names)
+
+
+def _holds(node: Node, pod: GpuPod) -> bool:
+    """Return whether the pod fits on the node while nothing else runs there."""
+    return all(node.allocatable.get(name, 0) >= size for name, size in pod.needs.items())
 
 
 def _candidates(pod: Manifest, resource: str, capacity: NodeCapacity) -> list[Node]:

@@ -12,8 +12,8 @@ from bot.launch.user_limits import limited_sweeps, other_peaks
 from bot.lifecycle.observation import Observation
 from bot.lifecycle.pace import can_change, can_grow
 from bot.results.live import PERIOD
-from k8s.gpu_pods import PLACEMENT
 from k8s.katib.spec import first_pod
+from k8s.node_matching import PLACEMENT
 
 
 async def observe_capacity(sweep: SweepRecord, seen: Observation, clients: Clients) -> Observation:

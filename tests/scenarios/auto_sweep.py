@@ -34,6 +34,7 @@ class AutoSweep(SimulatedSweep):
         sweep = {"request": replace(REQUEST, **options)}
         super().__init__(redis, Clock(crash_at), image=True, space=space, sweep=sweep)
         self.time, self.gpus, self.endings, self.first_seen = NOW, gpus, 0, {}
+        self.binds = lambda _: True
         self.clients = replace(self.clients, now=lambda: self.time)
         self.cluster.tick = self.clock.tick
         self.measurer = CapacityMeasurer(
@@ -48,16 +49,22 @@ class AutoSweep(SimulatedSweep):
 
     def add_node(self, name, gpus):
         ready = [{"type": "Ready", "status": "True"}]
-        status = {"allocatable": {GPU: str(gpus)}, "capacity": {GPU: str(gpus)}, "conditions": ready}
+        sizes = {GPU: str(gpus), "cpu": "64", "memory": "512Gi", "ephemeral-storage": "1Ti", "pods": "110"}
+        status = {"allocatable": sizes, "capacity": sizes, "conditions": ready}
         self.kubernetes.create({"apiVersion": "v1", "kind": "Node", "metadata": {"name": name}})
         self.kubernetes.patch("Node", "", name, {"status": status}, subresource="status")
 
-    def other_pod(self, name, gpus, namespace="sweeps", **labels):
+    def other_pod(self, name, gpus, namespace="sweeps", waits="", **labels):
+        """`waits`: the scheduler's message; "": it hasn't tried yet."""
         main = {"name": "main", "image": "x", "resources": {"limits": {GPU: str(gpus)}}}
         meta = {"name": name, "namespace": namespace, "labels": labels}
         self.kubernetes.create(
             {"apiVersion": "v1", "kind": "Pod", "metadata": meta, "spec": {"containers": [main]}}
         )
+        if waits:
+            why = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": waits}
+            status = {"phase": "Pending", "conditions": [why]}
+            self.kubernetes.patch("Pod", namespace, name, {"status": status}, subresource="status")
 
     async def round(self, *args, **kwargs):
         self.time += STEP
@@ -74,7 +81,7 @@ class AutoSweep(SimulatedSweep):
         for pod in self.kubernetes.list("Pod"):
             wants = self._size(pod)
             pending = not pod["spec"].get("nodeName") and pod["status"]["phase"] == "Pending"
-            if pending and wants <= self.gpus - self.used():
+            if pending and self.binds(pod) and wants <= self.gpus - self.used():
                 self.kubernetes.patch(*kubernetes.place(pod), {"spec": {"nodeName": "n1"}})
         for pod in self.kubernetes.list("Pod"):
             labels = pod["metadata"].get("labels", {})

@@ -50,6 +50,19 @@ async def test_sweep_yields_by_letting_trials_finish_and_grows_again(redis):
         assert story.last.progress.succeeded == 20
 
 
+async def test_pod_that_waits_for_a_volume_keeps_no_sweep_small(redis):
+    story = AutoSweep(redis, gpus=8, most=8)
+    async with story.started():
+        story.other_pod("other", 9, waits="0/1 nodes are available: 1 Insufficient nvidia.com/gpu.")
+        unbound = "0/1 nodes are available: pod has unbound immediate PersistentVolumeClaims."
+        story.other_pod("unbound", 8, waits=unbound)
+        story.binds = lambda pod: pod["metadata"]["name"] != "unbound"
+        await story.until(lambda: len(story.running()) == 8)
+        await story.rounds(6)
+        assert len(story.running()) == 8
+        assert story.line() == "Running up to 8 trials (auto): 7 more GPUs became free"
+
+
 async def test_sweep_whose_trials_all_ended_while_sweepbot_was_down_continues(redis):
     story = AutoSweep(redis, gpus=8, most=4)
     async with story.started():

@@ -10,23 +10,43 @@ from k8s.gpu_pods import read_gpu_pod
 from tests.bot.factories import NOW
 
 GPU = "nvidia.com/gpu"
+NO_VICTIMS = "preemption: 0/2 nodes are available: 2 No preemption victims found for incoming pod."
+OTHER_REASONS = (
+    f"0/2 nodes are available: pod has unbound immediate PersistentVolumeClaims. {NO_VICTIMS}",
+    'persistentvolumeclaim "data" not found',
+    f"0/2 nodes are available: 1 node(s) didn't match pod affinity rules, 1 Insufficient cpu. {NO_VICTIMS}",
+    f"0/2 nodes are available: 2 Insufficient nvidia.com/gpu.shared. {NO_VICTIMS}",
+)
+GPU_REASONS = (
+    f"0/2 nodes are available: 1 Insufficient cpu, 2 Insufficient nvidia.com/gpu. {NO_VICTIMS}",
+    "0/2 nodes are available: 1 Insufficient nvidia.com/gpu, 1 node(s) were unschedulable.",
+    "0/1 nodes are available: 1 Insufficient nvidia.com/gpu.",
+    "pod group is not ready, 1 Pending, 2 minAvailable",  # Volcano's words
+    "",
+)
 LONG_AGO = (NOW - timedelta(minutes=5)).isoformat()
 JUST_NOW = (NOW - timedelta(seconds=10)).isoformat()
 
 
 def a_node(name, gpus, *, ready=True, cordoned=False, taints=(), resource=GPU, **labels):
     conditions = [{"type": "Ready", "status": str(ready)}]
+    sizes = {resource: str(gpus), "cpu": "64", "memory": "512Gi", "pods": "110"}
     return {
         "metadata": {"name": name, "labels": labels},
         "spec": {"unschedulable": cordoned, "taints": list(taints)},
-        "status": {"allocatable": {resource: str(gpus), "cpu": "64"}, "conditions": conditions},
+        "status": {"allocatable": sizes, "conditions": conditions},
     }
 
 
-def a_pod(name, gpus, node="", since=LONG_AGO, sweep="", resource=GPU, **spec):
+def a_pod(name, gpus, node="", since=LONG_AGO, sweep="", resource=GPU, waits=None, memory="1Gi", **spec):
     labels = {"sweepbot/sweep": sweep} if sweep else {}
-    spec = {"containers": [{"name": "main", "resources": {"limits": {resource: str(gpus)}}}], **spec}
+    limits = {resource: str(gpus), "memory": memory}
+    spec = {"containers": [{"name": "main", "resources": {"limits": limits}}], **spec}
     status = {"phase": "Running" if node else "Pending"}
+    if waits is not None:
+        reason, message = waits
+        why = {"type": "PodScheduled", "status": "False", "reason": reason, "message": message}
+        status["conditions"] = [why]
     return read_gpu_pod(
         {
             "metadata": {"name": name, "namespace": "vision", "creationTimestamp": since, "labels": labels},
@@ -108,12 +128,26 @@ def test_pod_that_waits_for_scattered_gpus_lacks_them():
         a_pod("own", 8, sweep="mine"),
         a_pod("yields itself", 8, sweep="auto"),
         a_pod("another resource", 8, resource="nvidia.com/mig-1g.10gb"),
+        a_pod("too much memory", 8, memory="1Ti"),
+        a_pod("gated", 8, waits=("SchedulingGated", "Scheduling is blocked")),
+        *(a_pod("waits for something else", 8, waits=("Unschedulable", each)) for each in OTHER_REASONS),
     ],
 )
 def test_capacity_ignores_waiting_pods_that_this_sweep_cannot_help(pod):
     pods = [a_pod("mine-1", 8, "n1", sweep="mine"), pod]
     found = free([a_node("n1", 8)], pods, yielding={"auto"})
     assert (found.to_yield, found.who) == (0, "")
+
+
+@pytest.mark.parametrize("message", GPU_REASONS)
+def test_capacity_counts_pods_of_which_the_scheduler_says_that_they_lack_gpus(message):
+    pods = [a_pod("mine-1", 8, "n1", sweep="mine"), a_pod("other", 8, waits=("Unschedulable", message))]
+    assert free([a_node("n1", 8)], pods).to_yield == 8
+
+
+def test_pod_that_waits_for_something_else_leaves_free_gpus_to_sweeps():
+    waits = ("Unschedulable", OTHER_REASONS[0])
+    assert free([a_node("n1", 8)], [a_pod("other", 8, waits=waits)]).trials == 8
 
 
 def test_capacity_counts_the_sweeps_own_waiting_trials():
