@@ -6,6 +6,7 @@ from contextlib import suppress
 from typing import Any
 from urllib.parse import urlsplit
 
+from redis import exceptions
 from redis.asyncio import Redis
 from redis.asyncio.connection import AbstractConnection
 from redis.exceptions import AuthenticationError, RedisError, ResponseError
@@ -27,6 +28,7 @@ def connect(url: str, **options: Any) -> Redis:
 
     redis-py sends with asyncio.wait_for, which on Python 3.11 swallows a cancellation that arrives just as
     the call succeeds (https://github.com/python/cpython/issues/86296): a loop of calls would never end.
+    It also starts a task for each command, a fifth of the client's CPU time.
     """
     with_sentinel = urlsplit(url).scheme in SCHEMES
     redis = connect_primary(url, **options) if with_sentinel else Redis.from_url(url, **options)
@@ -76,12 +78,23 @@ async def _reject_cluster(redis: Redis) -> None:
 
 class _Cancellable(AbstractConnection):
     async def send_packed_command(self, command: Any, check_health: bool = True) -> None:
-        task = asyncio.current_task()
-        before = task.cancelling() if task else 0
-        await super().send_packed_command(command, check_health)
-        if task and task.cancelling() > before:
-            await self.disconnect(nowait=True)  # its reply would be read as that of the next call
-            raise asyncio.CancelledError
+        """Send as redis-py does, with asyncio.timeout instead of asyncio.wait_for."""
+        if not self.is_connected:
+            await self.connect_check_health(check_health=False)
+        if check_health:
+            await self.check_health()  # type: ignore[no-untyped-call]
+        try:
+            async with asyncio.timeout(self.socket_timeout):
+                await self._send_packed_command([command] if isinstance(command, bytes) else command)
+        except TimeoutError as error:
+            await self.disconnect(nowait=True)
+            raise exceptions.TimeoutError("Timeout writing to socket") from error
+        except OSError as error:
+            await self.disconnect(nowait=True)
+            raise exceptions.ConnectionError(f"Error writing to socket: {error}") from error
+        except BaseException:
+            await self.disconnect(nowait=True)  # the next call would read this one's reply
+            raise
 
 
 def _cancellable(kind: type[AbstractConnection]) -> type[AbstractConnection]:

@@ -41,17 +41,17 @@ parameters:
 @contextmanager
 def counting_redis(calls: Calls) -> Iterator[None]:
     """Count the round trips to Redis of all clients as `redis`."""
-    send = AbstractConnection.send_packed_command
+    send = AbstractConnection._send_packed_command
 
     async def counting(connection: AbstractConnection, *args: Any, **kwargs: Any) -> None:
         calls["redis"] += 1
         await send(connection, *args, **kwargs)
 
-    AbstractConnection.send_packed_command = counting
+    AbstractConnection._send_packed_command = counting
     try:
         yield
     finally:
-        AbstractConnection.send_packed_command = send
+        AbstractConnection._send_packed_command = send
 
 
 class Counting:

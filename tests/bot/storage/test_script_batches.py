@@ -21,13 +21,13 @@ class Broken(AsyncScript):
 @pytest.fixture
 def sent(monkeypatch):
     """Connections that have sent something, once for each time."""
-    found, send = [], AbstractConnection.send_packed_command
+    found, send = [], AbstractConnection._send_packed_command
 
     async def noted(connection, *args, **kwargs):
         found.append(connection)
         await send(connection, *args, **kwargs)
 
-    monkeypatch.setattr(AbstractConnection, "send_packed_command", noted)
+    monkeypatch.setattr(AbstractConnection, "_send_packed_command", noted)
     return found
 
 
