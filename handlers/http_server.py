@@ -17,7 +17,7 @@ from redis.exceptions import RedisError
 from slack_bolt.adapter.asgi.async_handler import AsyncSlackRequestHandler
 from slack_bolt.async_app import AsyncApp
 from slack_sdk.signature import SignatureVerifier
-from uvicorn.protocols.http.h11_impl import H11Protocol
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from bot.core.errors import UserError
 from bot.core.metrics import REGISTRY
@@ -30,6 +30,7 @@ SLACK_PATH = "/slack/events"  # for commands, clicks, and forms
 MAX_BODY = 512 * 1024  # bytes of a request; Slack's largest, a form, has 250 kB
 # Unfinished requests and connections, which anyone can open. Slack's requests arrive complete within
 # milliseconds, so beyond these limits the oldest one is closed.
+MAX_HEADERS = 64 * 1024  # bytes of headers, or of trailers; checked after each read of up to 256 KiB
 MAX_BODIES = 64
 MAX_CONNECTIONS = 500
 BODY_TIMEOUT = 5.0  # seconds from a request's headers to its end
@@ -174,15 +175,30 @@ async def served(app: Http, host: str, port: int) -> AsyncIterator[int]:
         await serving
 
 
-class _Connection(H11Protocol):
-    """Limit connections, and the time to a request's headers; uvicorn limits neither."""
+class _Connection(HttpToolsProtocol):
+    """Limit connections, the size of headers, and the time to a request's headers; uvicorn limits none."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
+        self._unparsed = 0  # bytes since the last headers, or the last piece of a body
         self._wait()
         waiting = [each for each in self.connections if isinstance(each, _Connection) and each.is_waiting]
         if len(self.connections) > MAX_CONNECTIONS and waiting:
             min(waiting, key=lambda each: each.until.when()).transport.abort()
+
+    def data_received(self, data: bytes) -> None:
+        self._unparsed += len(data)
+        super().data_received(data)
+        if self._unparsed > MAX_HEADERS:
+            self.transport.abort()
+
+    def on_headers_complete(self) -> None:
+        self._unparsed = 0
+        super().on_headers_complete()
+
+    def on_body(self, body: bytes) -> None:
+        self._unparsed = 0
+        super().on_body(body)
 
     def on_response_complete(self) -> None:
         super().on_response_complete()

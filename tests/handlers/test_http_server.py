@@ -12,7 +12,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 from redis.exceptions import RedisError
 from slack_sdk.web.async_client import AsyncWebClient
-from uvicorn.protocols.http.h11_impl import H11Protocol
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from bot.core.errors import UserError
 from bot.core.masking import Mask
@@ -22,7 +22,7 @@ from bot.messages.parent import CANCEL
 from bot.runtime.probes import ProbeFailedError, Probes
 from handlers import http_server
 from handlers.app import build
-from handlers.http_server import MAX_BODY, SLACK_PATH, Http, SlackCalls, served
+from handlers.http_server import MAX_BODY, MAX_HEADERS, SLACK_PATH, Http, SlackCalls, served
 from local.slack import serve
 from local.slack.workspace import TEAM
 from tests.bot.factories import a_sweep
@@ -231,6 +231,33 @@ async def test_request_headers_have_a_deadline(http, monkeypatch, before):
     writer.close()
 
 
+PAGE = b"GET /healthz HTTP/1.1\r\nHost: x\r\n"
+CHUNKED = b"Transfer-Encoding: chunked\r\n\r\n"
+ENDLESS = {
+    "a header": PAGE + b"X: ",
+    "the path": b"GET /",
+    "a trailer": PAGE + CHUNKED + b"0\r\nX: ",
+    "a second request's header": PAGE + b"\r\n" + PAGE + b"X: ",
+}
+
+
+@pytest.mark.parametrize("start", ENDLESS.values(), ids=ENDLESS)
+async def test_connection_with_endless_headers_is_closed(http, monkeypatch, start):
+    monkeypatch.setattr("handlers.http_server.HEADERS_TIMEOUT", 600)
+    _, writer = await asyncio.open_connection("127.0.0.1", http.port)
+    writer.write(start)
+    with pytest.raises((ConnectionResetError, BrokenPipeError)):
+        await flood(writer)
+    writer.close()
+    assert (await page(http, "/healthz"))[0] == 200
+
+
+async def flood(writer):
+    for _ in range(300):
+        writer.write(b"x" * MAX_HEADERS)
+        await writer.drain()
+
+
 async def test_idle_connections_make_room_for_others(http, monkeypatch):
     monkeypatch.setattr("handlers.http_server.MAX_CONNECTIONS", 3)
     idle = [await asyncio.open_connection("127.0.0.1", http.port) for _ in range(6)]
@@ -337,7 +364,8 @@ async def test_response_does_not_wait_for_an_acknowledgment(http, monkeypatch):
     def connected(connection, transport):
         accepted = transport.get_extra_info("socket")
         options.append(accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY))
-        H11Protocol.connection_made(connection, transport)
+        HttpToolsProtocol.connection_made(connection, transport)
+        connection._unparsed = 0
         connection._wait()
 
     monkeypatch.setattr(http_server._Connection, "connection_made", connected)
