@@ -120,7 +120,7 @@ def _manifests(order: Order, made: SweepPlan, settings: PlanSettings) -> list[tu
     experiment = gated(made.experiment) if made.space.gate else made.experiment
     return [
         *((f"Build: {build.role.label}.", build.job) for build in made.builds),
-        *([(SERVICE_COMMENT, service(made.experiment_ref.namespace))] if made.nodes > 1 else []),
+        *([(SERVICE_COMMENT, service(made.experiment_ref.namespace))] if made.needs_service else []),
         (gate_comment(made), experiment),
         ("Sweepbot's record of the sweep.", sweep_configmap.config_map(record)),
     ]

@@ -13,6 +13,7 @@ FOR_TRIALS = {
     ("batch", "jobs"): ("delete", "list", "patch", "watch"),  # patch: labels of queued trials
     ("kubeflow.org", "experiments"): ("create", "delete", "get", "list", "patch", "watch"),
     ("kubeflow.org", "experiments/status"): ("patch",),
+    ("kubeflow.org", "pytorchjobs"): ("delete", "list", "patch", "watch"),  # as jobs
     ("kubeflow.org", "suggestions"): ("delete", "get", "list"),
     ("kubeflow.org", "trials"): ("list", "watch"),
     ("kubeflow.org", "trials/status"): ("patch",),

@@ -19,6 +19,7 @@ from bot.core.wording import listed, shortened
 from k8s.katib.spec import KUBERNETES_GRACE
 from k8s.katib.trial_pod import TRIAL_UID, PodShape, Volume
 from k8s.quantities import QUANTITY
+from k8s.trial_kinds import JOB, TRIAL_KINDS, TrialKind
 
 QUANTITY_TYPE: Schema = {
     "title": "Kubernetes quantity",
@@ -28,6 +29,7 @@ QUANTITY_TYPE: Schema = {
 MOUNT = re.compile(r"/[^:]*[^:/]")
 MAX_GRACE = 24 * 3600  # seconds; the trial's GPUs stay allocated meanwhile
 HIGHEST_USER = 2**31 - 1
+MULTI_NODE = {kind.lower(): each for kind, each in TRIAL_KINDS.items()}
 EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
 TOLERATION_KEYS: Keys = {
     "key": Key(meaning="Taint key.", type=SCALAR, default="any", example="nvidia.com/gpu"),
@@ -97,6 +99,13 @@ POD_KEYS: Keys = {
         default=str(KUBERNETES_GRACE),
         example="60",
     ),
+    "multi_node": Key(
+        meaning="What runs a trial of several nodes: a Job, or a PyTorchJob of Kubeflow's Training Operator "
+        "([details](machines.md#use-pytorchjobs)).",
+        type=one_of(*MULTI_NODE),
+        default="job",
+        example="pytorchjob",
+    ),
     "user": Key(
         meaning="User ID that trials run as. 0: the image's user, usually root.",
         type=integer(0, HIGHEST_USER),
@@ -117,7 +126,15 @@ def read_trials(node: Node | None) -> PodShape:
         volumes=tuple(read_volume(each.mapping(VOLUME_KEYS)) for each in entries(keys.get("volumes"))),
         grace_seconds=read_grace(keys.get("grace_seconds"), MAX_GRACE),
         user=_user(keys.get("user")),
+        multi_node=_multi_node(keys.get("multi_node")),
     )
+
+
+def _multi_node(node: Node | None) -> TrialKind:
+    name = node.text() if node else "job"
+    if node and name and name not in MULTI_NODE:
+        node.error(f'must be {listed(MULTI_NODE, "or")}; got "{shortened(name)}"')
+    return MULTI_NODE.get(name, JOB)
 
 
 def _user(node: Node | None) -> int:

@@ -6,7 +6,7 @@ from enum import StrEnum
 from bot.core.space import SearchSpace
 from bot.core.wording import trial_size
 from k8s.objects import GPU, Manifest, Ref, ref_of
-from k8s.trial_kinds import TRIAL_KINDS, TrialKind
+from k8s.trial_kinds import JOB, TRIAL_KINDS, TrialKind
 
 HOME_CLUSTER = "main"  # name of the cluster that Sweepbot runs in
 
@@ -70,6 +70,11 @@ class SweepPlan:
     @property
     def trial_kind(self) -> TrialKind:
         return TRIAL_KINDS[self.experiment["spec"]["trialTemplate"]["trialSpec"]["kind"]]
+
+    @property
+    def needs_service(self) -> bool:
+        """Whether its workers find each other by Sweepbot's Service; the Training Operator creates others."""
+        return self.nodes > 1 and self.trial_kind is JOB
 
     @property
     def size(self) -> str:

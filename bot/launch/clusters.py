@@ -14,6 +14,7 @@ from bot.health.cluster_events import list_if_allowed
 from bot.launch.cluster_choice import Candidate, choose, pinned, placed, pull_refusal
 from bot.launch.machines import check_capacity
 from bot.launch.plan import Order, plan
+from bot.launch.trial_kinds import check_trial_kind, kind_refusal
 from bot.runtime.parser_thread import run_in_parser_thread
 from k8s.client import Manifests
 from k8s.errors import ApiError, ClusterUnreachableError, UnreachableError
@@ -33,7 +34,9 @@ async def planned(order: Order, clients: Clients) -> SweepPlan:
     """
     order = await with_cluster(order, clients)
     made = await run_in_parser_thread(plan, order, clients.settings)
-    return await check_capacity(order, made, clients.of(made.cluster))
+    there = clients.of(made.cluster)
+    await check_trial_kind(made, there)
+    return await check_capacity(order, made, there)
 
 
 async def with_cluster(order: Order, clients: Clients) -> Order:
@@ -78,16 +81,19 @@ async def _measured(cluster: TrialCluster, order: Order, clients: Clients) -> Ca
 
     Sweeps that are planned at the same time share what is listed of the whole cluster.
     """
-    gpus, shared, there = order.request.gpus, clients.clusters.reads, clients.of(cluster.name).trials
-    nodes = await shared.get((cluster.name, "Node"), partial(there.list, "Node", ""))
+    request, shared, there = order.request, clients.clusters.reads, clients.of(cluster.name)
+    gpus = request.gpus
+    nodes = await shared.get((cluster.name, "Node"), partial(there.trials.list, "Node", ""))
     machines = [*map(read_machine, nodes), *clients.config.pools]
     if order.profile and not any(fits(order.shape, gpus, machine) for machine in machines):
         return Candidate(cluster=cluster, refusal=f"no machine fits profile {order.profile}")
     namespace = cluster.namespace or order.namespace
+    if request.nodes > 1 and (why := await kind_refusal(order.shape.multi_node, namespace, there)):
+        return Candidate(cluster=cluster, refusal=why)
     queued = await _queued(namespace, order.queueing.queue, cluster, clients)
     if not gpus:
         return Candidate(cluster=cluster, waiting=queued)
-    list_pods = partial(there.list, "Pod", "", fields=UNFINISHED_PODS, only=concerns_gpus)
+    list_pods = partial(there.trials.list, "Pod", "", fields=UNFINISHED_PODS, only=concerns_gpus)
     pods = await shared.get((cluster.name, "Pod"), list_pods)
     free, waiting = await asyncio.to_thread(_free_and_waiting, nodes, pods, order.shape, gpus)
     return Candidate(cluster=cluster, free=free, waiting=waiting + queued)

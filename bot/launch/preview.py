@@ -14,6 +14,7 @@ from bot.slack.blocks import Block, View, actions, button, context, fields, moda
 from bot.slack.mrkdwn import block, code, commit_text, plain
 from bot.spaces.space import combinations
 from k8s.katib.training import TENSORBOARD_DIR
+from k8s.trial_kinds import JOB
 
 MAX_NOTES_TEXT = 2_500  # characters of a section
 
@@ -68,6 +69,7 @@ def facts(
     return [
         ("Trials", _trials(request, space)),
         *_machines(plan),
+        *([("Trial kind", plan.trial_kind.kind)] if plan.trial_kind is not JOB else []),
         ("Peak GPUs", f"{peak} ({_peak_trials(space)}{nodes} × {plan.gpus}){now}"),
         ("GPU-hours", _cost(space.max_trials * plan.trial_gpus, space.trial_hours, config)),
         ("Goal", f"{space.goal.capitalize()} {code(space.metric)}{_until(space)}"),

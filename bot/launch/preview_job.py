@@ -20,6 +20,7 @@ from bot.launch.plan import plan
 from bot.launch.pods import namespace_of
 from bot.launch.preview import preview
 from bot.launch.resolve import look_up
+from bot.launch.trial_kinds import check_trial_kind
 from bot.launch.user_limits import limited_sweeps, other_peaks
 from bot.repos.git import GitUnavailableError
 from bot.runtime.parser_thread import run_in_parser_thread
@@ -66,6 +67,7 @@ async def _view(view_id: str, filled: SubmittedForm, clients: Clients, free: int
         order = await with_cluster(replace(order, namespace=home), clients)
         made = await run_in_parser_thread(plan, order, clients.settings)
         with suppress(ApiError, UnreachableError):  # the launch checks it, too
+            await check_trial_kind(made, clients.of(made.cluster))
             await check_capacity(order, made, clients.of(made.cluster))
     except UserError as error:
         return form(draft, config, errors_by_field(error, draft))

@@ -81,7 +81,7 @@ def required_changes(sweep: SweepRecord, seen: Observation, now: datetime) -> Re
 
 def _services(plan: SweepPlan) -> tuple[Manifest, ...]:
     """Return the Service by which the workers of a trial find each other; all sweeps share it."""
-    return (service(plan.experiment_ref.namespace),) if plan.nodes > 1 else ()
+    return (service(plan.experiment_ref.namespace),) if plan.needs_service else ()
 
 
 def _submitted(sweep: SweepRecord, plan: SweepPlan, image: str) -> Manifest:

@@ -24,6 +24,7 @@ from bot.storage.leader import lead
 from bot.sweeps.recovery import recover
 from bot.sweeps.remote_watches import RemoteWatches
 from bot.sweeps.wakes import Wakes
+from bot.sweeps.watched_kinds import WATCHED_BUILD_KINDS, WATCHED_KINDS, watched_in_trials
 from k8s.cache import Cache
 from k8s.errors import ApiError, UnreachableError
 from k8s.objects import OURS
@@ -32,8 +33,6 @@ from k8s.watch import SILENCE, watch_forever
 
 log = logging.getLogger(__name__)
 
-WATCHED_BUILD_KINDS = ("Pod", "Job")  # in the namespace of builds
-WATCHED_KINDS = (*WATCHED_BUILD_KINDS, "Experiment", "Trial")
 RESYNC_LEASE = 15.0  # seconds
 RESYNC_INTERVAL = timedelta(minutes=5)
 STALE_AFTER = 1.5 * SILENCE  # seconds without a response from the API server
@@ -94,13 +93,17 @@ class SweepInformer:
         """Return how long the quietest watch of the installation's namespace has had no response.
 
         Raises ProbeFailedError if that is longer than in a cluster without changes. A watch of another
-        namespace that fails is only logged.
+        namespace, or of a kind that isn't part of Katib or Kubernetes, that fails is only logged.
         """
         if not self._answered:
             return "not started"
         home = self._clients.settings.k8s_namespace
         kind, answered = min(
-            ((kind, at) for (kind, namespace), at in self._answered.items() if namespace == home),
+            (
+                (kind, at)
+                for (kind, place), at in self._answered.items()
+                if place == home and kind in WATCHED_KINDS
+            ),
             key=lambda item: item[1],
         )
         silent = monotonic() - answered
@@ -109,10 +112,8 @@ class SweepInformer:
         return f"watching; last response {silent:.0f} s ago"
 
     def _watched(self) -> dict[tuple[str, str], None]:
-        settings = self._clients.settings
-        trials = itertools.product(
-            WATCHED_KINDS, all_namespaces(settings.k8s_namespace, self._clients.config)
-        )
+        settings, config = self._clients.settings, self._clients.config
+        trials = itertools.product(watched_in_trials(config), all_namespaces(settings.k8s_namespace, config))
         return dict.fromkeys((*trials, *((kind, settings.builds_in) for kind in WATCHED_BUILD_KINDS)))
 
     def _add_caches(self) -> None:

@@ -9,13 +9,13 @@ from bot.clusters.connections import RemoteCluster
 from bot.config.policy import namespaces_in
 from bot.core.metrics import CLUSTER_RESPONSE, WATCH_FAILURES
 from bot.sweeps.wakes import Wakes
+from bot.sweeps.watched_kinds import watched_in_trials
 from k8s.cache import Cache
 from k8s.objects import OURS
 from k8s.outage import Outage
 from k8s.watch import watch_forever
 
 CLUSTERS_INTERVAL = 10.0  # seconds until a cluster or a namespace that was added is watched
-WATCHED_KINDS = ("Pod", "Job", "Experiment", "Trial")
 
 
 class RemoteWatches:
@@ -39,7 +39,7 @@ class RemoteWatches:
         configured = self._clients.clusters.all(config)
         for each in configured:
             watched = {(cache.kind, cache.namespace) for cache in each.caches}
-            places = itertools.product(WATCHED_KINDS, namespaces_in(each.config, home, config))
+            places = itertools.product(watched_in_trials(config), namespaces_in(each.config, home, config))
             for kind, namespace in dict.fromkeys(places):
                 if (kind, namespace) not in watched:
                     self._watch(each, kind, namespace)

@@ -9,11 +9,12 @@ from collections.abc import Callable
 from copy import deepcopy
 from dataclasses import dataclass, field
 
+from k8s.katib import pytorch_job
 from k8s.katib.multi_node import MULTI_LABEL, job_fields
 from k8s.katib.training import Collector, metrics_collector_spec
 from k8s.katib.trial_pod import PodShape, SecretVariables, trial_pod
 from k8s.objects import MANAGED_BY, SWEEP_LABEL, Manifest
-from k8s.trial_kinds import INDEX_LABEL, JOB, pod_templates
+from k8s.trial_kinds import INDEX_LABEL, JOB, PYTORCH_JOB, TrialKind, pod_templates
 
 REQUEST_ID = "sweepbot/delivery"  # annotation: id of the request that created this experiment
 EXPERIMENT_LABEL = "katib.kubeflow.org/experiment"
@@ -66,9 +67,18 @@ class ExperimentSpec:
     job_labels: dict[str, str] = field(default_factory=dict)  # of the trials' Jobs only, such as Kueue's
     settings: dict[str, str] = field(default_factory=dict)  # of the algorithm
 
+    @property
+    def trial_kind(self) -> TrialKind:
+        return self.shape.multi_node if self.nodes > 1 else JOB
+
+    @property
+    def processes(self) -> int:
+        """On each machine: one for each GPU, or one."""
+        return max(1, self.gpus)
+
 
 def experiment(spec: ExperimentSpec) -> Manifest:
-    labels = {MANAGED_BY: "sweepbot", SWEEP_LABEL: spec.sweep, **spec.labels}
+    labels = {**_labels(spec), **spec.labels}
     objective: Manifest = {
         "type": "maximize" if spec.maximize else "minimize",
         "objectiveMetricName": spec.metric,
@@ -123,33 +133,46 @@ def _early_stopping(spec: ExperimentSpec) -> Manifest:
 
 
 def _trial_template(spec: ExperimentSpec) -> Manifest:
-    meta = [{"name": "trialName", "reference": "${trialSpec.Name}"}]
-    ours = {MANAGED_BY: "sweepbot", SWEEP_LABEL: spec.sweep}
-    several = spec.nodes > 1
+    meta, kind = [{"name": "trialName", "reference": "${trialSpec.Name}"}], spec.trial_kind
     return {
         "retain": True,
-        "primaryContainerName": JOB.container,
-        # Else each worker would report metrics as the trial.
-        **({"primaryPodLabels": {INDEX_LABEL: "0"}} if several else {}),
+        "primaryContainerName": kind.container,
+        **(_of_first_worker(kind) if spec.nodes > 1 else {}),
         "trialParameters": [{"name": p.name, "reference": p.name} for p in spec.parameters] + meta,
         "trialSpec": {
-            "apiVersion": JOB.api_version,
-            "kind": JOB.kind,
+            "apiVersion": kind.api_version,
+            "kind": kind.kind,
             # Katib copies the experiment's labels to trials and pods, but never to the Job.
-            "metadata": {"labels": ours | spec.job_labels},
-            "spec": {
-                # The default of 6 retries would hide a crash for minutes.
-                "backoffLimit": 0,
-                "ttlSecondsAfterFinished": JOB_TTL,
-                **(job_fields(spec.nodes) if several else _ignored_disruptions()),
-                # Katib's webhook also labels pods, unless it is down and its failure policy ignores that.
-                "template": {
-                    "metadata": {"labels": ours | ({MULTI_LABEL: "true"} if several else {})},
-                    "spec": trial_pod(spec, JOB.container),
-                },
-            },
+            "metadata": {"labels": _labels(spec) | spec.job_labels},
+            "spec": _job_spec(spec),
         },
     }
+
+
+def _of_first_worker(kind: TrialKind) -> Manifest:
+    """Return the fields without which each worker would report metrics as the trial."""
+    if kind is PYTORCH_JOB:
+        return {"primaryPodLabels": pytorch_job.MASTER, **pytorch_job.CONDITIONS}
+    return {"primaryPodLabels": {INDEX_LABEL: "0"}}
+
+
+def _job_spec(spec: ExperimentSpec) -> Manifest:
+    several = {MULTI_LABEL: "true"} if spec.nodes > 1 else {}
+    # Katib's webhook also labels pods, unless it is down and its failure policy ignores that.
+    template = {"metadata": {"labels": _labels(spec) | several}, "spec": trial_pod(spec)}
+    if spec.trial_kind is PYTORCH_JOB:
+        return pytorch_job.job_spec(spec.nodes, spec.processes, template, ttl=JOB_TTL)
+    return {
+        # The default of 6 retries would hide a crash for minutes.
+        "backoffLimit": 0,
+        "ttlSecondsAfterFinished": JOB_TTL,
+        **(job_fields(spec.nodes) if several else _ignored_disruptions()),
+        "template": template,
+    }
+
+
+def _labels(spec: ExperimentSpec) -> dict[str, str]:
+    return {MANAGED_BY: "sweepbot", SWEEP_LABEL: spec.sweep}
 
 
 def _ignored_disruptions() -> Manifest:

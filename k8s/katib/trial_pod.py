@@ -8,6 +8,7 @@ from k8s.katib.multi_node import SERVICE, rendezvous
 from k8s.katib.training import TRIAL_NAME, shell
 from k8s.objects import GPU, SWEEP_LABEL, Manifest
 from k8s.quantities import canonical
+from k8s.trial_kinds import JOB, TrialKind
 
 if TYPE_CHECKING:
     from k8s.katib.spec import ExperimentSpec
@@ -54,6 +55,7 @@ class PodShape:
     scheduler: str = ""  # "": the cluster's default
     priority_class: str = ""
     pack: bool = False  # prefer machines that other trials use
+    multi_node: TrialKind = JOB  # of trials of several nodes
 
 
 def requests(shape: PodShape, gpus: int) -> dict[str, str]:
@@ -62,10 +64,11 @@ def requests(shape: PodShape, gpus: int) -> dict[str, str]:
     return {name: size for name, size in (sizes | shape.resources).items() if size}
 
 
-def trial_pod(spec: "ExperimentSpec", name: str) -> Manifest:
-    """Return the pod's spec; `name`: of the container of the training."""
+def trial_pod(spec: "ExperimentSpec") -> Manifest:
+    """Return the pod's spec. The Training Operator adds what connects the nodes, and a restartPolicy."""
+    indexed = spec.nodes > 1 and spec.trial_kind is JOB
     container: Manifest = {
-        "name": name,
+        "name": spec.trial_kind.container,
         "image": spec.image,
         # Without a command, Katib's webhook would fetch the image's entrypoint from the registry over HTTPS.
         "command": ["sh", "-c"],
@@ -73,7 +76,7 @@ def trial_pod(spec: "ExperimentSpec", name: str) -> Manifest:
         "env": [
             *({"name": name, "value": value} for name, value in (_home(spec) | spec.env).items()),
             *_secret_variables(spec),
-            *(rendezvous(TRIAL_NAME, spec.nodes, max(1, spec.gpus)) if spec.nodes > 1 else ()),
+            *(rendezvous(TRIAL_NAME, spec.nodes, spec.processes) if indexed else ()),
         ],
         "securityContext": _security(spec),
         "volumeMounts": [
@@ -91,7 +94,7 @@ def trial_pod(spec: "ExperimentSpec", name: str) -> Manifest:
         container["resources"] = resources
     grace = spec.grace_seconds or spec.shape.grace_seconds
     return {
-        "restartPolicy": "Never",
+        **({"restartPolicy": "Never"} if spec.trial_kind is JOB else {}),
         # Training doesn't use Kubernetes, and a Service named mlflow would set MLFLOW_PORT.
         "automountServiceAccountToken": False,
         "enableServiceLinks": False,
@@ -104,7 +107,7 @@ def trial_pod(spec: "ExperimentSpec", name: str) -> Manifest:
             ),
             *({"name": mount["name"], "emptyDir": {}} for mount in _event_mounts(spec)),
         ],
-        **({"subdomain": SERVICE} if spec.nodes > 1 else {}),
+        **({"subdomain": SERVICE} if indexed else {}),
         # The pod's deadline starts on its node: a Job's would include the wait for GPUs.
         **({"activeDeadlineSeconds": round(spec.trial_hours * 3600)} if spec.trial_hours else {}),
         **({"terminationGracePeriodSeconds": grace} if grace else {}),

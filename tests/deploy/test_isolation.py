@@ -1,5 +1,6 @@
 """What deploy/isolation lets pods of the sweeps' namespace reach, decided as a network plugin decides."""
 
+from dataclasses import replace
 from ipaddress import ip_address, ip_network
 from typing import Any
 
@@ -7,6 +8,8 @@ import pytest
 import yaml
 
 from bot.launch.plan import plan
+from k8s import trial_kinds
+from k8s.katib.trial_pod import PodShape
 from local.kubernetes.kinds import Object
 from tests.bot.factories import ORDER, PLAN, SETTINGS
 from tests.deploy.kustomize import DEPLOY, of, render
@@ -16,6 +19,11 @@ JOB = {"batch.kubernetes.io/job-name": "x"}  # the Job controller's
 BUILD = PLAN.builds[0].job["spec"]["template"]["metadata"]["labels"] | JOB
 EXPERIMENT = plan(ORDER, SETTINGS).experiment
 TRIAL = EXPERIMENT["spec"]["trialTemplate"]["trialSpec"]["spec"]["template"]["metadata"]["labels"] | JOB
+OPERATORS = {"training.kubeflow.org/job-name": "x"}  # the Training Operator's
+SHAPE = PodShape(multi_node=trial_kinds.PYTORCH_JOB)
+ON_TWO_NODES = replace(ORDER, request=replace(ORDER.request, nodes=2), shape=SHAPE)
+PYTORCH_JOB = plan(ON_TWO_NODES, SETTINGS).experiment["spec"]["trialTemplate"]["trialSpec"]
+PYTORCH = trial_kinds.pod_templates(PYTORCH_JOB)[1]["metadata"]["labels"] | OPERATORS
 SUGGESTION = EXPERIMENT["metadata"]["labels"] | {"katib.kubeflow.org/deployment": "x-random"}  # no Job's
 WORKER = TRIAL | {"sweepbot/multi": "true"}  # of a trial on several machines
 DNS = {"k8s-app": "kube-dns"}
@@ -27,8 +35,9 @@ def policies() -> list[Object]:
 
 
 def matches(selector: Object, labels: dict[str, str]) -> bool:
-    exist = {each["key"] for each in selector.get("matchExpressions", []) if each["operator"] == "Exists"}
-    return selector.get("matchLabels", {}).items() <= labels.items() and exist <= labels.keys()
+    wanted = {each["key"]: each["operator"] == "Exists" for each in selector.get("matchExpressions", [])}
+    exist = all((key in labels) is present for key, present in wanted.items())
+    return exist and selector.get("matchLabels", {}).items() <= labels.items()
 
 
 def selecting(policies: list[Object], labels: dict[str, str], way: str) -> list[Object]:
@@ -88,7 +97,8 @@ def can_call(policies: list[Object], labels: dict[str, str], to: Any, port: int)
 def test_network_policies_allow_the_required_connections(
     policies: list[Object], to: Any, port: int, build: bool, trial: bool
 ) -> None:
-    assert (can_call(policies, BUILD, to, port), can_call(policies, TRIAL, to, port)) == (build, trial)
+    answers = [can_call(policies, labels, to, port) for labels in (BUILD, TRIAL, PYTORCH)]
+    assert answers == [build, trial, trial]
 
 
 def test_network_policies_protect_builds_and_trials_and_admit_katib(
@@ -100,13 +110,16 @@ def test_network_policies_protect_builds_and_trials_and_admit_katib(
     assert selecting(policies, SUGGESTION, "Ingress") == selecting(policies, SUGGESTION, "Egress") == []
 
 
-def test_network_policies_connect_the_nodes_of_a_trial(policies: list[Object]) -> None:
-    assert can_call(policies, WORKER, ("sweeps", WORKER), 29500)
-    assert not can_call(policies, WORKER, ("sweeps", TRIAL), 29500)
-    assert not can_call(policies, WORKER, ("other", WORKER), 29500)
-    rules = [rule for spec in selecting(policies, WORKER, "Ingress") for rule in spec.get("ingress", [])]
+@pytest.mark.parametrize("worker", [WORKER, PYTORCH])
+def test_network_policies_connect_the_nodes_of_a_trial(
+    policies: list[Object], worker: dict[str, str]
+) -> None:
+    assert can_call(policies, worker, ("sweeps", worker), 29500)
+    assert not can_call(policies, worker, ("sweeps", TRIAL), 29500)
+    assert not can_call(policies, worker, ("other", worker), 29500)
+    rules = [rule for spec in selecting(policies, worker, "Ingress") for rule in spec.get("ingress", [])]
     callers = [peer for rule in rules for peer in rule["from"]]
-    assert [is_peer(peer, ("sweeps", WORKER)) for peer in callers] == [True]
+    assert [is_peer(peer, ("sweeps", worker)) for peer in callers] == [True]
     assert not any(is_peer(peer, ("sweeps", TRIAL)) for peer in callers)
 
 

@@ -20,8 +20,9 @@ from bot.core.commands import Action
 from bot.core.commands import Command as Ordered
 from bot.core.record import Phase
 from bot.core.work_item import QUEUE
-from bot.sweeps.informer import WATCHED_KINDS, SweepInformer
+from bot.sweeps.informer import SweepInformer
 from bot.sweeps.retention import SweepGc
+from bot.sweeps.watched_kinds import watched_in_trials
 from k8s.client import KubernetesClient
 from k8s.objects import BUILD_LABEL
 from k8s.rbac import FOR_BUILDS, FOR_RECORDS, FOR_TRIALS
@@ -119,7 +120,7 @@ async def watches(simulation: Guarded, wait_until: Any, *, namespaces: int = 1) 
 
     def followed() -> bool:
         followed = [command for command in simulation.server.granted if command.verb == "watch"]
-        return len(followed) == len(WATCHED_KINDS) * namespaces
+        return len(followed) == len(watched_in_trials(simulation.clients.config)) * namespaces
 
     async with simulation.started():
         waking = asyncio.create_task(SweepInformer(simulation.redis, simulation.clients).run())

@@ -7,9 +7,10 @@ from dataclasses import replace
 import pytest
 
 from k8s.katib.multi_node import MULTI_LABEL, SERVICE, service
-from k8s.katib.spec import experiment
+from k8s.katib.spec import JOB_TTL, experiment, with_image, with_variable
 from k8s.katib.training import FOLDER, LOG, TENSORBOARD_DIR, Collector, shell
-from k8s.trial_kinds import INDEX_LABEL
+from k8s.katib.trial_pod import PodShape
+from k8s.trial_kinds import INDEX_LABEL, PYTORCH_JOB, pod_templates
 from tests.k8s.test_katib import SPEC
 
 SHELLS = [name for name in ("dash", "bash") if shutil.which(name)]
@@ -56,6 +57,52 @@ def test_experiment_with_several_nodes_has_a_directory_for_every_workers_events(
     assert {"name": "events", "emptyDir": {}} in pod["volumes"]
     lines = template(nodes=2, collector=STDOUT)["trialSpec"]["spec"]["template"]["spec"]
     assert [each["name"] for each in lines["volumes"]] == ["dshm"]  # Katib mounts the same directory
+
+
+def pytorch_job(**changes):
+    return template(shape=PodShape(multi_node=PYTORCH_JOB), **changes)
+
+
+def test_experiment_of_pytorch_jobs_has_a_master_and_equal_workers():
+    found = pytorch_job(nodes=4)
+    trial, job = found["trialSpec"], found["trialSpec"]["spec"]
+    assert (trial["apiVersion"], trial["kind"]) == ("kubeflow.org/v1", "PyTorchJob")
+    assert found["primaryContainerName"] == "pytorch"
+    assert found["primaryPodLabels"] == {"training.kubeflow.org/job-role": "master"}
+    assert found["successCondition"] == 'status.conditions.#(type=="Succeeded")#|#(status=="True")#'
+    assert found["failureCondition"] == 'status.conditions.#(type=="Failed")#|#(status=="True")#'
+    assert job["nprocPerNode"] == "4"
+    replicas = job["pytorchReplicaSpecs"]
+    assert {type_: each["replicas"] for type_, each in replicas.items()} == {"Master": 1, "Worker": 3}
+    assert {each["restartPolicy"] for each in replicas.values()} == {"Never"}
+    assert replicas["Master"]["template"] == replicas["Worker"]["template"]
+
+
+def test_experiment_of_pytorch_jobs_frees_gpus_and_keeps_the_failed_pod():
+    """With a backoffLimit, the operator would delete the failed pod and its log, too."""
+    policy = pytorch_job(nodes=4)["trialSpec"]["spec"]["runPolicy"]
+    assert policy == {"cleanPodPolicy": "Running", "ttlSecondsAfterFinished": JOB_TTL}
+
+
+def test_pods_of_a_pytorch_job_get_what_connects_them_from_the_operator():
+    [pod] = {str(each) for each in pod_templates(pytorch_job(nodes=4, gpus=0)["trialSpec"])}
+    assert "PET_" not in pod
+    assert "subdomain" not in pod
+    assert "restartPolicy" not in pod
+    assert f"'{MULTI_LABEL}': 'true'" in pod
+
+
+def test_experiment_with_one_node_is_a_job_whatever_several_nodes_are():
+    assert pytorch_job() == template()
+
+
+def test_image_and_variables_are_set_in_all_pods_of_a_pytorch_job():
+    made = experiment(replace(SPEC, nodes=2, shape=PodShape(multi_node=PYTORCH_JOB), env={"A": "1"}))
+    made = with_variable(with_image(made, "repo@sha256:1"), "A", lambda value: f"{value}2")
+    for pod in pod_templates(made["spec"]["trialTemplate"]["trialSpec"]):
+        [main] = pod["spec"]["containers"]
+        assert main["image"] == "repo@sha256:1"
+        assert {"name": "A", "value": "12"} in main["env"]
 
 
 def test_service_resolves_pods_that_are_not_ready():

@@ -5,9 +5,11 @@ from dataclasses import replace
 import pytest
 
 from bot.config.policy import parse_config
+from bot.config.profiles import shaped
 from bot.core.errors import UserError
 from bot.launch.plan import plan
 from k8s.katib.trial_pod import PodShape, Volume
+from k8s.trial_kinds import JOB, PYTORCH_JOB
 from tests.bot.factories import ORDER, SETTINGS
 
 REPOSITORIES = "repositories:\n  digits: {url: https://git.example/digits.git}\n"
@@ -102,3 +104,17 @@ def test_read_trials_invalid_value_names_its_line(text, expected):
     with pytest.raises(UserError) as error:
         parse_config(f"{REPOSITORIES}trials: {text}\n", "c.yaml")
     assert expected in str(error.value)
+
+
+@pytest.mark.parametrize(("text", "kind"), [("job", JOB), ("pytorchjob", PYTORCH_JOB)])
+def test_multi_node_chooses_the_kind_of_trials_of_several_nodes(text, kind):
+    config = parse_config(
+        f"{REPOSITORIES}trials: {{multi_node: {text}}}\nprofiles: {{a: {{gpus: 1}}}}", "c.yaml"
+    )
+    assert config.trials.multi_node is kind
+    assert shaped(config.trials, config.profiles[0], 1).multi_node is kind
+
+
+def test_multi_node_of_an_unknown_kind_is_refused():
+    with pytest.raises(UserError, match='multi_node: must be job or pytorchjob; got "trainjob"'):
+        parse_config(f"{REPOSITORIES}trials: {{multi_node: trainjob}}", "c.yaml")
