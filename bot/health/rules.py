@@ -32,6 +32,7 @@ RULES: tuple[tuple[str, Rule], ...] = (
     ("R9", startup.sandbox),
     ("R10", startup.device),
     ("R11", startup.image),
+    ("R28", workers.first_is_late),
     ("R12", startup.config),
     ("R14", training.out_of_memory),
     ("R15", training.evicted),

@@ -129,7 +129,7 @@ def _class_fix(evidence: TrialEvidence) -> str:
 
 def refused_pod(evidence: TrialEvidence) -> Diagnosis | None:
     """R5: a quota or a webhook rejects the pod; only the Job's events show it."""
-    event = evidence.last("FailedCreate")
+    event = evidence.last("FailedCreate", "FailedCreatePod")  # the latter of PyTorchJobs
     if evidence.job is None or evidence.pod or event is None or evidence.trial_failed:
         return None
     words = event.get("message", "")

@@ -1,4 +1,4 @@
-"""Trials on several machines: the worker whose pod explains the trial, and R27. Pure.
+"""Trials on several machines: the worker whose pod explains the trial, R27, and R28. Pure.
 
 When a worker fails, the others fail with communication errors, and the Job deletes them. The first failure is
 the cause; the rest is noise.
@@ -22,6 +22,9 @@ RENDEZVOUS = (
     r"|ConnectionRefusedError|No route to host"
 )
 
+# Of the Training Operator, in all workers but the first: it resolves the first one's name, 100 times by
+# default, about every 2 s (pkg/controller.v1/pytorch/initcontainer.go).
+WAITS_FOR_FIRST = "init-pytorch"
 UNREACHABLE = "can't reach worker 1."  # continues "Worker 3 of 4"
 
 
@@ -58,6 +61,18 @@ def _order(pod: Manifest) -> tuple[bool, str]:
 def _waits(pod: Manifest) -> bool:
     seen = read_trial_pod(pod)
     return not seen.deleted and not seen.finished and seen.began is None
+
+
+def first_is_late(evidence: TrialEvidence) -> Diagnosis | None:
+    """R28: a PyTorchJob's worker stopped waiting until the first one runs."""
+    if evidence.workers == 1 or evidence.init_failed != WAITS_FOR_FIRST:
+        return None
+    text = f"Init container `{WAITS_FOR_FIRST}` stopped waiting for worker 1, which didn't start in time."
+    fix = (
+        "Start the sweep again: the image is now on more nodes. If pulling it takes minutes, ask an admin "
+        "to raise `--pytorch-init-container-max-tries` of the Training Operator."
+    )
+    return evidence.found("late-worker", text, fix, evidence.status.get("message", ""), lasting=True)
 
 
 def rendezvous(evidence: TrialEvidence) -> Diagnosis | None:

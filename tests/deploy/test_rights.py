@@ -30,7 +30,7 @@ from local import kueue, manifests
 from local.kubernetes.api import serve
 from local.kubernetes.kinds import Refused, refusal
 from local.kubernetes.rbac import AccessRequest
-from tests.bot.factories import CONFIG, NOW, OWNER, a_sweep
+from tests.bot.factories import NOW, OWNER, REQUEST, a_sweep
 from tests.scenarios.moments import sample
 from tests.scenarios.queued_sweep import POLICY, create_queues
 from tests.scenarios.sweep_in_memory import SWEEP, Clock, SimulatedSweep
@@ -47,9 +47,17 @@ WITH_TRIALS = (
     "extended",
     "paused now, then resumed",
     "several nodes, cancelled while running",
+    "PyTorchJobs, cancelled while running",
 )
 # Together they use all rights but those of the watches, of the garbage collection, and of queues.
-WITH_ALL = ("calm", "extended", "cancelled while running", "several nodes, cancelled while running")
+WITH_ALL = (
+    "calm",
+    "extended",
+    "cancelled while running",
+    "several nodes, cancelled while running",
+    "PyTorchJobs, cancelled while running",
+)
+PYTORCH_JOBS = {"pytorch": True, "sweep": {"request": replace(REQUEST, nodes=3)}}
 WITH_BUILDS = (*BUILDS, "two builds cancelled")
 Rights = dict[tuple[str, str], set[str]]
 
@@ -200,15 +208,19 @@ async def test_role_is_used_completely_by_sweeps_and_watches(
     ]
     lives.append(Guarded(redis, folder, EVERYTHING, forget_in=Phase.RUNNING, image=True))
     lives += in_trouble(Guarded, redis, folder, EVERYTHING)
-    watching, leaving = Guarded(redis, folder, EVERYTHING), Guarded(redis, folder, EVERYTHING, image=True)
+    watching = Guarded(redis, folder, EVERYTHING, pytorch=True)
+    leaving = Guarded(redis, folder, EVERYTHING, image=True)
     for simulation in lives:
         await simulation.run()
     await watches(watching, wait_until)
     await leaves(leaving)
-    queued = Guarded(redis, folder, EVERYTHING, image=True)
-    await in_queues(queued)
+    queued = [Guarded(redis, folder, EVERYTHING, image=True, **kind) for kind in ({}, PYTORCH_JOBS)]
+    for simulation in queued:
+        await in_queues(simulation)
     commands = {
-        command for simulation in (*lives, watching, leaving, queued) for command in simulation.server.granted
+        command
+        for simulation in (*lives, watching, leaving, *queued)
+        for command in simulation.server.granted
     }
     assert used(commands) == granted(role()["rules"])
 
@@ -228,7 +240,7 @@ class Away(Guarded):
             self.kubernetes.create(obj | {"metadata": obj["metadata"] | {"namespace": "vision"}})
         await super().move_in()
         channel = a_sweep().requester.channel
-        config = replace(CONFIG, namespaces=("vision",), channel_namespaces={channel: "vision"})
+        config = replace(self.clients.config, namespaces=("vision",), channel_namespaces={channel: "vision"})
         self.clients = replace(self.clients, config=config)
 
 
@@ -245,13 +257,17 @@ async def test_channel_namespace_has_the_trials_and_the_main_one_everything_else
             == []
         )
     assert any(simulation.last.phase is Phase.SUCCEEDED for simulation in lives)
-    watching, leaving = (Away(redis, folder, role()["rules"], image=image) for image in (False, True))
+    watching = Away(redis, folder, role()["rules"], pytorch=True)
+    leaving = Away(redis, folder, role()["rules"], image=True)
     await watches(watching, wait_until, namespaces=2)
     await leaves(leaving)
-    queued = Away(redis, folder, role()["rules"], image=True)
-    await in_queues(queued, "vision")
+    queued = [Away(redis, folder, role()["rules"], image=True, **kind) for kind in ({}, PYTORCH_JOBS)]
+    for simulation in queued:
+        await in_queues(simulation, "vision")
     commands = {
-        command for simulation in (*lives, watching, leaving, queued) for command in simulation.server.granted
+        command
+        for simulation in (*lives, watching, leaving, *queued)
+        for command in simulation.server.granted
     }
     there = {command for command in commands if command.namespace == "vision"}
     assert used(there, "vision") == {key: set(verbs) for key, verbs in FOR_TRIALS.items()}

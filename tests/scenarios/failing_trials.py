@@ -10,7 +10,7 @@ from pathlib import Path
 
 from k8s.errors import ApiError
 from k8s.objects import BUILD_LABEL, timestamp
-from k8s.trial_kinds import JOB_LABEL
+from k8s.pods import is_trial_pod
 from local import manifests
 from local.kubernetes.kinds import Refused
 from local.kubernetes.rbac import AccessRequest, why
@@ -89,7 +89,7 @@ class FailingTrials(SimulatedSweep):
 
     async def _time_passes(self):
         for pod in self.kubernetes.list("Pod", "sweeps"):
-            if JOB_LABEL in pod["metadata"]["labels"] and BUILD_LABEL not in pod["metadata"]["labels"]:
+            if is_trial_pod(pod) and BUILD_LABEL not in pod["metadata"]["labels"]:
                 if "deletionTimestamp" in pod["metadata"]:
                     self.kubernetes.delete("Pod", "sweeps", pod["metadata"]["name"], grace=0)
                 else:

@@ -27,7 +27,10 @@ from bot.storage.work_queue import Lease, Queue
 from bot.sweeps.informer import SweepInformer
 from bot.sweeps.reconciler import reconcile
 from k8s.errors import ApiError, UnreachableError
+from k8s.katib.trial_pod import PodShape
 from k8s.objects import BUILD_LABEL
+from k8s.trial_kinds import PYTORCH_JOB, TRIAL_KINDS
+from local import training_operator
 from local.katib import Katib
 from local.katib.metrics import Reported
 from local.kubernetes import store as kubernetes
@@ -53,6 +56,7 @@ trials: {max: 3, parallel: 2, max_failed: 1}
 parameters:
   width: [a, b, c]
 """
+WITH_PYTORCH_JOBS = replace(CONFIG, trials=PodShape(multi_node=PYTORCH_JOB))
 SWEEP = "lr-brave-otter"
 ROUNDS = 60
 AFTERWARDS = 4  # an ended sweep that is woken stays as it is
@@ -99,7 +103,7 @@ class SimulatedSweep:
     """`acts`: the owner's actions and their phases; `endless`: no training ends.
 
     `crash`: every training fails; "unseen": before its pod is observed running; "seen": once the record has a
-    running one.
+    running one. `pytorch`: the Training Operator is installed, and runs trials of several nodes.
     """
 
     def __init__(self, redis: Redis, clock: Clock, **scenario: Any) -> None:
@@ -109,6 +113,7 @@ class SimulatedSweep:
         self.redis = redis
         self.kubernetes = kubernetes.Store()
         self.katib, self.controllers = Katib(self.kubernetes), Controllers(self.kubernetes)
+        self.operator = training_operator.TrainingOperator(self.kubernetes)
         self.slack = FakeSlack(invited=scenario.get("invited", True))
         self.live, self.run_writer = FakeLive(), FakeRunWriter()
         self.registry, self.git = (
@@ -136,7 +141,7 @@ class SimulatedSweep:
             },
             pictures=FakePictures(),
             settings=SETTINGS,
-            config=CONFIG,
+            config=WITH_PYTORCH_JOBS if scenario.get("pytorch") else CONFIG,
             now=lambda: NOW,
         )
 
@@ -155,8 +160,10 @@ class SimulatedSweep:
         labels = {"katib.kubeflow.org/metrics-collector-injection": "enabled"}
         namespace = {"metadata": {"name": "sweeps", "labels": labels}}
         self.kubernetes.create({"apiVersion": "v1", "kind": "Namespace", **namespace})
-        self.katib.start()
-        self.controllers.start()
+        if self.scenario.get("pytorch"):
+            training_operator.install(self.kubernetes)
+        for part in (self.katib, self.controllers, self.operator):
+            part.start()
         watches = [asyncio.create_task(each) for each in self.watches()]
         try:
             first = a_sweep(request_id="trigger-1", **self.scenario.get("sweep", {}))
@@ -168,8 +175,8 @@ class SimulatedSweep:
             for watch in watches:
                 watch.cancel()
             await asyncio.gather(*watches, return_exceptions=True)
-            await self.katib.close()
-            await self.controllers.close()
+            for part in (self.katib, self.controllers, self.operator):
+                await part.close()
             await self.redis.flushall()
 
     def watches(self):
@@ -287,7 +294,8 @@ class SimulatedSweep:
 
     async def _ask(self, action: Action) -> None:
         """Once for each act; a repeated click is another story."""
-        live = [t for t in self.kubernetes.list("Job") if not t["metadata"]["name"].startswith("build")]
+        jobs = (job for kind in TRIAL_KINDS for job in self.kubernetes.list(kind))
+        live = [job for job in jobs if not job["metadata"]["name"].startswith("build")]
         trial = min((job["metadata"]["name"] for job in live), default="")
         if action is not Action.KILL or trial:
             del self.acts[action]
@@ -298,7 +306,7 @@ class SimulatedSweep:
     def objects(self) -> set[tuple[str, str]]:
         """The remaining objects in the cluster, with their end; without random suffixes."""
         found = set()
-        for kind in ("ConfigMap", "Job", "Pod", "Experiment", "Trial"):
+        for kind in ("ConfigMap", *TRIAL_KINDS, "Pod", "Experiment", "Trial"):
             for obj in self.kubernetes.list(kind):
                 conditions = obj.get("status", {}).get("conditions") or []
                 true_now = sorted(c["type"] for c in conditions if c["status"] == "True")

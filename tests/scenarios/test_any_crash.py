@@ -91,6 +91,13 @@ STORIES = {
         "image": True,
         "endless": "trainings",
     },
+    "PyTorchJobs, cancelled while running": {
+        "sweep": {"request": replace(REQUEST, nodes=3)},
+        "acts": {Action.CANCEL: Phase.RUNNING},
+        "image": True,
+        "endless": "trainings",
+        "pytorch": True,
+    },
     "held, then cancelled": {"crash": "unseen", "acts": {Action.CANCEL: Phase.HELD}, "image": True} | GATED,
 }
 ENDS = {

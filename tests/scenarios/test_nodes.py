@@ -7,7 +7,8 @@ import pytest
 from bot.core.commands import Action, Command
 from bot.core.record import Phase
 from k8s.objects import GPU
-from k8s.trial_kinds import INDEX_LABEL
+from k8s.pods import is_trial_pod
+from k8s.trial_kinds import pod_index
 from tests.bot.factories import OWNER, REQUEST
 from tests.bot.health import real_messages
 from tests.scenarios.failing_trials import FailingTrials
@@ -16,28 +17,32 @@ from tests.scenarios.sweep_in_memory import SWEEP
 NODES = {"sweep": {"request": replace(REQUEST, nodes=3, gpus=8)}}
 
 
-def index(pod):
-    return int(pod["metadata"]["labels"][INDEX_LABEL])
+BOTH_KINDS = pytest.mark.parametrize("kind", [{}, {"pytorch": True}], ids=["Job", "PyTorchJob"])
+
+
+def workers_in(world):
+    return [pod for pod in world.kubernetes.list("Pod") if is_trial_pod(pod)]
 
 
 def second_waits(world, pod):
-    if index(pod) == 1:
+    if pod_index(pod) == 1:
         world.unscheduled(pod, real_messages.UNSCHEDULABLE)
     else:
         world.runs(pod)
 
 
 def third_fails(world, pod):
-    if index(pod) == 2 and world.scenario.get("fails"):
+    if pod_index(pod) == 2 and world.scenario.get("fails"):
         world.cluster.logs[pod["metadata"]["name"]] = real_messages.CUDA_OOM
         world.ends(pod, 1)
     else:
         world.runs(pod)
-        world.cluster.logs[pod["metadata"]["name"]] = f"log of worker {index(pod)}"
+        world.cluster.logs[pod["metadata"]["name"]] = f"log of worker {pod_index(pod)}"
 
 
-async def test_trial_runs_once_all_of_its_workers_run(redis):
-    async with FailingTrials(redis, second_waits, **NODES).started() as world:
+@BOTH_KINDS
+async def test_trial_runs_once_all_of_its_workers_run(redis, kind):
+    async with FailingTrials(redis, second_waits, **NODES, **kind).started() as world:
         await world.rounds()
         await world.after(120)
         assert (await world.record()).phase is Phase.PENDING
@@ -47,21 +52,23 @@ async def test_trial_runs_once_all_of_its_workers_run(redis):
         assert (await world.record()).phase is Phase.RUNNING
 
 
-async def test_first_failed_worker_is_the_diagnosis_and_the_others_are_gone(redis):
-    async with FailingTrials(redis, third_fails, fails=True, **NODES).started() as world:
+@BOTH_KINDS
+async def test_first_failed_worker_is_the_diagnosis_and_the_others_are_gone(redis, kind):
+    async with FailingTrials(redis, third_fails, fails=True, **NODES, **kind).started() as world:
         await world.rounds(20)
         text = await world.message()
         assert "Worker 3 of 3: Out of GPU memory" in text
         assert world.gpus_held() == []
-        left = [pod for pod in world.kubernetes.list("Pod") if INDEX_LABEL in pod["metadata"]["labels"]]
-        assert {index(pod) for pod in left} == {2}
+        left = workers_in(world)
+        assert {pod_index(pod) for pod in left} == {2}
 
 
+@BOTH_KINDS
 @pytest.mark.parametrize("action", [Action.CANCEL, Action.KILL])
-async def test_cancelled_trial_frees_the_gpus_of_all_workers(redis, action):
-    async with FailingTrials(redis, third_fails, **NODES).started() as world:
+async def test_cancelled_trial_frees_the_gpus_of_all_workers(redis, action, kind):
+    async with FailingTrials(redis, third_fails, **NODES, **kind).started() as world:
         await world.rounds()
-        pods = [pod for pod in world.kubernetes.list("Pod") if INDEX_LABEL in pod["metadata"]["labels"]]
+        pods = workers_in(world)
         assert [each["spec"]["containers"][0]["resources"]["limits"][GPU] for each in pods] == ["8"] * 3
         trial = pods[0]["metadata"]["labels"]["katib.kubeflow.org/trial"]
         command = Command(action=action, user=OWNER, user_name="ada", trial=trial)
@@ -71,8 +78,9 @@ async def test_cancelled_trial_frees_the_gpus_of_all_workers(redis, action):
         assert not alive & {pod["metadata"]["name"] for pod in pods}
 
 
-async def test_logs_of_a_trial_have_every_worker(redis):
-    async with FailingTrials(redis, third_fails, **NODES).started() as world:
+@BOTH_KINDS
+async def test_logs_of_a_trial_have_every_worker(redis, kind):
+    async with FailingTrials(redis, third_fails, **NODES, **kind).started() as world:
         await world.rounds()
         ask = Command(action=Action.LOGS, user=OWNER, user_name="ada", in_thread=True)
         await world.store.add_command(SWEEP, ask)

@@ -72,6 +72,11 @@ def test_refused_pod_above_the_quota_can_never_start():
     assert "Wait" not in never.fix
 
 
+def test_refused_pod_of_a_pytorch_job_is_read_from_the_operators_event():
+    diagnosis = found(events=(an_event("FailedCreatePod", f"Error creating: {real_messages.QUOTA}"),))
+    assert "requests 8 GPUs; 56 of the namespace's 60 are in use" in diagnosis.text
+
+
 NO_ANSWER = "The webhook `{}` isn't responding, so Kubernetes rejects every pod in this namespace."
 RESTORE_KATIB = (
     "Ask an admin to restore Katib, for example with "

@@ -4,7 +4,7 @@ import pytest
 
 from bot.health.workers import explaining, named
 from k8s.objects import timestamp
-from k8s.trial_kinds import INDEX_LABEL
+from k8s.trial_kinds import INDEX_LABEL, PYTORCH_JOB_LABEL, REPLICA_INDEX_LABEL, REPLICA_TYPE_LABEL
 from tests.bot.factories import NOW
 from tests.bot.health.snapshots import EARLIER, a_pod, ended, found, key, running
 from tests.bot.health.test_rules_training import real_messages
@@ -76,6 +76,17 @@ def test_diagnose_worker_that_cannot_reach_the_first_says_so(log):
     diagnosis = found(worker(2, ended(1)), workers=4, log=log)
     assert (diagnosis.key, diagnosis.text) == ("rendezvous", "can't reach worker 1.")
     assert "`deploy/isolation`" in diagnosis.fix
+
+
+def test_diagnose_pytorch_jobs_worker_whose_init_container_gave_up_names_the_first():
+    gave_up = {"name": "init-pytorch", "state": {"terminated": {"exitCode": 1, "reason": "Error"}}}
+    pod = a_pod(phase="Failed", initContainerStatuses=[gave_up])
+    labels = {PYTORCH_JOB_LABEL: "t1", REPLICA_TYPE_LABEL: "worker", REPLICA_INDEX_LABEL: "1"}
+    diagnosis = found(pod | {"metadata": pod["metadata"] | {"labels": labels}}, workers=4)
+    assert (diagnosis.key, diagnosis.failed) == ("late-worker", True)
+    assert "stopped waiting for worker 1" in diagnosis.text
+    assert "`--pytorch-init-container-max-tries`" in diagnosis.fix
+    assert key(a_pod(phase="Failed", initContainerStatuses=[gave_up])) == "init"
 
 
 def test_diagnose_first_worker_without_the_others_counts_the_workers():
