@@ -10,7 +10,7 @@ from bot.slack.client import NotInChannelError
 from k8s.errors import ApiError
 from local.kubernetes import scale
 from local.kubernetes import store as kubernetes
-from local.kubernetes.kinds import Refused
+from local.kubernetes.kinds import Refused, clone
 from local.kubernetes.selectors import matcher
 from local.kueue.status import pending
 from tests.bot.factories import COMMIT
@@ -31,8 +31,8 @@ class DirectCluster:
         if kind not in {known.name for known in self.store.kinds()}:
             raise ApiError(404, "", f"this cluster does not know {kind}: is it installed?")
         matches = matcher(kind, namespace or None, {"labelSelector": labels})
-        found = [obj for obj in self.store.list(kind, namespace or None) if matches(obj)]
-        return [obj for obj in found if only is None or only(obj)]
+        found = filter(matches, self.store.peek(kind, namespace or None))  # copied only if listed
+        return [clone(obj) for obj in found if only is None or only(obj)]
 
     async def pending_workloads(self, namespace, queue):
         try:
