@@ -5,12 +5,16 @@ import os
 import re
 import signal
 import sys
-from collections.abc import AsyncIterator
+import tempfile
+from collections.abc import Iterator
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 
 import pytest
 
+from local.demo import run
+from local.world import world
 from tests.scenarios.local_world import until
 
 pytestmark = [
@@ -22,7 +26,7 @@ IMPATIENT = (signal.SIGINT, signal.SIGINT, signal.SIGTERM)
 
 
 class Demo:
-    """`folder` is its TMPDIR, by which all its processes are known."""
+    """`folder` is its TMPDIR, by which all its processes are found."""
 
     def __init__(self, folder: Path) -> None:
         self.folder, self.log = folder, folder.parent / "demo.log"
@@ -32,47 +36,69 @@ class Demo:
         command = [sys.executable, "-m", "local", "demo"]
         with self.log.open("wb") as log:
             self.process = await asyncio.create_subprocess_exec(*command, env=env, stdout=log, stderr=log)
-        await until(lambda: "Ctrl-C stops everything" in self.text(), "the demo is there", self.text)
+        await until(self.is_there, "the demo is there", self.text)
+
+    def is_there(self) -> bool:
+        assert self.process.returncode is None, self.text()
+        return "Ctrl-C stops everything" in self.text()
 
     def text(self) -> str:
         return self.log.read_text()
 
-    def processes(self) -> dict[int, str]:
-        found = {}
-        for folder in Path("/proc").glob("[0-9]*"):
-            with suppress(OSError):
-                words = (folder / "cmdline").read_bytes().replace(b"\0", b" ").decode()
-                if f"TMPDIR={self.folder}" in (folder / "environ").read_text(errors="replace"):
-                    found[int(folder.name)] = words
-        return found
+
+def of(folder: Path) -> dict[int, str]:
+    """The command lines of all processes with this TMPDIR, by number."""
+    found = {}
+    for process in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):
+            words = (process / "cmdline").read_bytes().replace(b"\0", b" ").decode()
+            if f"TMPDIR={folder}" in (process / "environ").read_text(errors="replace"):
+                found[int(process.name)] = words
+    return found
 
 
 @pytest.fixture
-async def demo(tmp_path: Path) -> AsyncIterator[Demo]:
+def folder(tmp_path: Path) -> Iterator[Path]:
     (folder := tmp_path / "tmp").mkdir()
-    demo = Demo(folder)
-    await demo.start()
-    yield demo
-    for process in demo.processes():
+    yield folder
+    for process in of(folder):
         os.kill(process, signal.SIGKILL)
 
 
-async def test_demo_stops_without_leftovers(demo: Demo) -> None:
-    assert len(demo.processes()) > 4
+def left(folder: Path) -> list[Path]:
+    return list(folder.rglob("*"))
+
+
+async def test_demo_stops_without_leftovers(folder: Path) -> None:
+    demo = Demo(folder)
+    await demo.start()
+    assert len(of(folder)) > 4
     for number in IMPATIENT:
         demo.process.send_signal(number)
         await asyncio.sleep(0.1)
     assert await demo.process.wait() == 0
-    assert demo.processes() == {}
-    assert list(demo.folder.iterdir()) == []
+    assert of(folder) == {}
+    assert left(folder) == []
     assert "Traceback" not in demo.text()
 
 
-async def test_process_that_exits_is_reported_with_its_last_lines(demo: Demo) -> None:
-    [worker] = [number for number, words in demo.processes().items() if words.endswith("-m bot work ")]
-    [log] = demo.folder.glob("*/logs/work.log")
+async def test_process_that_exits_is_reported_with_its_last_lines(
+    folder: Path, mlflow_url: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """In this process, and with the MLflow of this test run."""
+    monkeypatch.setenv("TMPDIR", str(folder))
+    monkeypatch.setattr(tempfile, "tempdir", None)
+    monkeypatch.setattr("local.demo.world", partial(world, tracking=mlflow_url))
+    ends = asyncio.create_task(run([]))
+
+    def worker() -> int | None:
+        assert not ends.done(), capsys.readouterr().out
+        return next((number for number, words in of(folder).items() if words.endswith("-m bot work ")), None)
+
+    number = await until(worker, "the worker has started")
+    [log] = [file for file in left(folder) if file.name == "work.log"]
     await until(log.read_text, "the worker has logged something")
-    os.kill(worker, signal.SIGKILL)
-    assert await demo.process.wait() == 1
-    assert re.search(r"^work ended with exit code -9\.\nwork: ", demo.text(), re.MULTILINE)
-    assert demo.processes() == {}
+    os.kill(number, signal.SIGKILL)
+    assert await ends == 1
+    assert re.search(r"^work ended with exit code -9\.\nwork: ", capsys.readouterr().out, re.MULTILINE)
+    assert of(folder) == {}

@@ -184,7 +184,7 @@ async def instance(folder: Path, tracking: str = "", **env: str) -> AsyncIterato
     async with world(folder, tracking) as here:
         here.env.update(env)
         made = prepared(here)
-        await here.start_bot("serve", "work")
+        await here.start_bot(*bots)
         yield made
 
 

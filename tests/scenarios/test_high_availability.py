@@ -83,8 +83,7 @@ class Bots:
 @asynccontextmanager
 async def bots(folder: Path, mlflow_url: str) -> AsyncIterator[Bots]:
     async with AsyncExitStack() as stack:
-        here = await stack.enter_async_context(instance(folder / "world", mlflow_url))
-        await here.here.processes.stop("work")
+        here = await stack.enter_async_context(instance(folder / "world", mlflow_url, bots=("serve",)))
         env = here.here.env
         redis = await stack.enter_async_context(Redis.from_url(env["REDIS_URL"]))
         known = await asyncio.to_thread(Path(env["SWEEPBOT_CONFIG"]).read_text)
