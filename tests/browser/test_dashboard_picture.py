@@ -7,7 +7,6 @@ drawn in the dashboard's grid, because Grafana isn't a package of Debian.
 import asyncio
 import os
 import shutil
-import subprocess
 from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
@@ -27,6 +26,7 @@ from tests.browser.test_pictures import IMAGES
 from tests.deploy.test_monitoring import DASHBOARD
 from tests.free_port import free_port
 from tests.scenarios.local_world import Instance, instance
+from tests.servers import running
 
 MAX_LEGEND = 8  # lines
 UNITS = {"s": EngFormatter("s"), "bytes": EngFormatter("B"), "percentunit": PercentFormatter(1)}
@@ -47,15 +47,9 @@ def prometheus(folder: Path, targets: list[int]) -> Iterator[str]:
     }
     config = {"global": {"scrape_interval": "2s", "scrape_timeout": "2s"}, "scrape_configs": [scrape]}
     (folder / "prometheus.yml").write_text(yaml.safe_dump(config))
-    address = f"127.0.0.1:{own}"
-    command = ["prometheus", "--config.file=prometheus.yml", f"--web.listen-address={address}"]
-    with (folder / "log").open("w") as log:
-        process = subprocess.Popen([*command, "--storage.tsdb.path=data"], cwd=folder, stdout=log, stderr=log)
-    try:
-        yield f"http://{address}"
-    finally:
-        process.kill()
-        process.wait()
+    command = ["prometheus", "--config.file=prometheus.yml", f"--web.listen-address=127.0.0.1:{own}"]
+    with running([*command, "--storage.tsdb.path=data"], own, folder / "log", cwd=folder):
+        yield f"http://127.0.0.1:{own}"
 
 
 @pytest.fixture

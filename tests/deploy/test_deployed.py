@@ -26,6 +26,7 @@ from redis.asyncio import Redis
 from bot.config.policy import parse_config
 from local.kubernetes.api import TOKEN as ADMIN
 from local.kubernetes.kinds import KINDS, Object
+from local.processes import Processes
 from local.world import TOKEN as WORKER
 from local.world import World, commit, world
 from tests.deploy.kustomize import DEPLOY, apply, of, one, render, secret, variables
@@ -149,7 +150,7 @@ class Installation:
                 await self.here.processes.start(name, *command)
                 path = spec["containers"][0]["readinessProbe"]["httpGet"]["path"]
                 probes.append(f"http://127.0.0.1:{environment['HTTP_PORT']}{path}")
-        await asyncio.gather(*map(ready, probes))
+        await asyncio.gather(*(ready(probe, self.here.processes) for probe in probes))
 
     def environment(self, spec: Object, folder: Path) -> dict[str, str]:
         """The container's own, with this machine's places for its volumes and for whom it calls."""
@@ -212,9 +213,10 @@ def registry_login(here: World, password: str, namespace: str, name: str) -> Obj
     }
 
 
-async def ready(url: str) -> None:
+async def ready(url: str, processes: Processes) -> None:
     async with asyncio.timeout(200), aiohttp.ClientSession() as session:
         while True:
+            processes.check()
             try:
                 async with session.get(url) as response:
                     if response.status == 200:
@@ -231,7 +233,8 @@ async def sweep(here: World) -> list[str]:
     assert answer.startswith("Sweep `")
     with suppress(TimeoutError):
         async with asyncio.timeout(400):
-            while not any("results.csv" in text or text.startswith(":x:") for text in thread(here)):  # noqa: ASYNC110
+            while not any("results.csv" in text or text.startswith(":x:") for text in thread(here)):
+                here.processes.check()
                 await asyncio.sleep(0.2)
     return thread(here)
 

@@ -22,6 +22,7 @@ from bot.storage.figures import Figures
 from handlers.http_server import Http, served
 from tests.deploy.kustomize import DEPLOY, one, render
 from tests.free_port import free_port
+from tests.servers import running as server
 
 RULES = next(yaml.safe_load_all((DEPLOY / "monitoring" / "alerts.yaml").read_text()))["spec"]
 DASHBOARD = json.loads((DEPLOY / "monitoring" / "dashboard.json").read_text())
@@ -149,13 +150,8 @@ def prometheus(tmp_path: Path, scraped: int) -> Iterator[str]:
         "--config.file=prometheus.yml",
         "--storage.tsdb.path=data",
     ]
-    with (tmp_path / "log").open("w") as log:
-        process = subprocess.Popen(["prometheus", *flags], cwd=tmp_path, stdout=log, stderr=log)
-    try:
+    with server(["prometheus", *flags], own, tmp_path / "log", cwd=tmp_path):
         yield f"http://127.0.0.1:{own}"
-    finally:
-        process.kill()
-        process.wait()
 
 
 async def result(client: aiohttp.ClientSession, query: str) -> list[Any]:
@@ -168,7 +164,7 @@ async def result(client: aiohttp.ClientSession, query: str) -> list[Any]:
 @needs_prometheus
 @pytest.mark.slow
 async def test_dashboard_has_data_from_a_real_prometheus(prometheus: str) -> None:
-    async with aiohttp.ClientSession(prometheus) as client, asyncio.timeout(120):
+    async with aiohttp.ClientSession(prometheus) as client, asyncio.timeout(200):
         scrapes = "count_over_time(sweepbot_redis_up[2m]) >= 3"
         while True:
             try:

@@ -1,7 +1,5 @@
 """docs/install.md names only what exists, and the configuration it shows is valid."""
 
-import asyncio
-import os
 import re
 import shutil
 import sys
@@ -13,6 +11,7 @@ import yaml
 
 from bot.config.policy import parse_config
 from bot.config.settings import Settings
+from local.processes import Processes
 from tests.deploy.kustomize import render
 from tests.free_port import free_port
 
@@ -72,9 +71,8 @@ async def test_mlflow_manifest_accepts_its_service_name(tmp_path, wait_until):
     for old, new in changed.items():
         arguments = [argument.replace(old, new) for argument in arguments]
     command = [sys.executable, "-m", "mlflow", *arguments]
-    env = {**os.environ, "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"}  # its job runner takes half a minute
-    quiet = {"stdout": asyncio.subprocess.DEVNULL, "stderr": asyncio.subprocess.DEVNULL}
-    process = await asyncio.create_subprocess_exec(*command, env=env, start_new_session=True, **quiet)
+    env = {"MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"}  # its job runner takes half a minute
+    processes = Processes(tmp_path)
     url = f"http://127.0.0.1:{port}/api/2.0/mlflow/experiments/search?max_results=1"
 
     async def status(host):
@@ -84,11 +82,15 @@ async def test_mlflow_manifest_accepts_its_service_name(tmp_path, wait_until):
         except aiohttp.ClientError:
             return 0
 
+    async def answers():
+        processes.check()
+        return await status("localhost:1")
+
     try:
+        await processes.start("mlflow", *command, env=env)
         async with aiohttp.ClientSession() as web:
-            await wait_until(lambda: status("localhost:1"), "MLflow answers")
+            await wait_until(answers, "MLflow answers", seconds=400)
             hosts = ("mlflow.mlflow.svc:5000", "localhost:5000", "mlflow:5000")
             assert [await status(host) for host in hosts] == [200, 200, 403]
     finally:
-        os.killpg(process.pid, 15)
-        await process.wait()
+        await processes.stop_all()

@@ -78,14 +78,21 @@ class Sweep:
         """The first message of the thread with all these words, waited for."""
 
         def found() -> str | None:
+            self.instance.check()
             return next((text for text in self.thread() if all(word in text for word in words)), None)
 
         return await until(found, f"{self.id} says {words}", self.story)
 
     async def shows(self, *words: str) -> str:
         """The parent, once it has all these words."""
+
+        def found() -> str | None:
+            self.instance.check()
+            text = shown(self.parent())
+            return text if all(word in text for word in words) else None
+
         return await until(
-            lambda: all(word in shown(self.parent()) for word in words) and shown(self.parent()),
+            found,
             f"the parent of {self.id} shows {words}",
             self.story,
         )
@@ -152,6 +159,10 @@ class Instance:
         git(self.copy, "switch", "--quiet", "main")
         return made
 
+    def check(self) -> None:
+        """Raise EndedError if one of Sweepbot's processes has ended by itself; stories kill others."""
+        self.here.processes.check(killed=True)
+
     def builds(self, of: str) -> list[dict[str, Any]]:
         return self.here.store.list("Job", NAMESPACE, {"sweepbot/commit": of})
 
@@ -179,7 +190,9 @@ class Instance:
 
 
 @asynccontextmanager
-async def instance(folder: Path, tracking: str = "", **env: str) -> AsyncIterator[Instance]:
+async def instance(
+    folder: Path, tracking: str = "", bots: tuple[str, ...] = ("serve", "work"), **env: str
+) -> AsyncIterator[Instance]:
     """`tracking`: URL of an MLflow to use; `env`: what the bot gets in place of the world's own settings."""
     async with world(folder, tracking) as here:
         here.env.update(env)

@@ -116,6 +116,7 @@ class Bot:
         return f"http://127.0.0.1:{found[0].split()[-1]}" if found else ""
 
     async def page(self, path: str) -> tuple[int, dict]:
+        assert self.process.returncode is None, f"it has ended:\n{self.log.read_text()}"
         try:
             patience = aiohttp.ClientTimeout(total=2)
             async with aiohttp.request("GET", f"{self.url}{path}", timeout=patience) as answer:
@@ -181,7 +182,7 @@ async def named(bot, *names):
 
 
 async def test_item_that_cannot_finish_in_time_goes_to_another_worker(instance, wait_until):
-    serving, first, second = [await instance.start(c, SHUTDOWN_GRACE="1") for c in ("serve", "work", "work")]
+    serving, first, second = [await instance.start(c, SHUTDOWN_GRACE="5") for c in ("serve", "work", "work")]
     for bot in (serving, first, second):
         await wait_until(bot.ready, "it is ready")
     await instance.type()

@@ -30,6 +30,7 @@ from tests.bot.gpus.reference_day import cluster, generated
 from tests.bot.gpus.reference_day.expected import WARNED, assert_digest, assert_hours
 from tests.bot.gpus.reference_day.prometheus_text import openmetrics
 from tests.free_port import free_port
+from tests.servers import running
 
 START = datetime.now(UTC).replace(hour=0, minute=0, second=0, microsecond=0) - timedelta(days=1)
 TEAMS = (Team(name="speech", namespaces=("b",)), Team(name="vision", members=("U1A1",)))
@@ -59,18 +60,13 @@ def serving(folder: Path, history: str) -> Iterator[str]:
     made = ["promtool", "tsdb", "create-blocks-from", "openmetrics", "day.txt", "data"]
     subprocess.run(made, cwd=folder, check=True, capture_output=True)
     (folder / "none.yml").write_text("{}")
-    address = f"127.0.0.1:{free_port()}"
+    port = free_port()
     command = ["prometheus", "--config.file=none.yml", "--storage.tsdb.path=data"]
-    command += ["--storage.tsdb.retention.time=10y", f"--web.listen-address={address}"]
+    command += ["--storage.tsdb.retention.time=10y", f"--web.listen-address=127.0.0.1:{port}"]
     # A backfill has no staleness markers, which at a real scrape end a series with the next one.
     command += [f"--query.lookback-delta={cluster.SCRAPE}s"]
-    with (folder / "log").open("wb") as log:
-        server = subprocess.Popen(command, cwd=folder, stdout=log, stderr=log)
-    try:
-        yield f"http://{address}"
-    finally:
-        server.terminate()
-        server.wait(10)
+    with running(command, port, folder / "log", cwd=folder):
+        yield f"http://127.0.0.1:{port}"
 
 
 @pytest.fixture
@@ -88,7 +84,7 @@ async def asking(served: str, wait_until: Any) -> AsyncIterator[Prometheus]:
         except aiohttp.ClientError:
             return False
 
-    await wait_until(ready, "Prometheus is ready", seconds=60)
+    await wait_until(ready, "Prometheus is ready")
     client = Prometheus(served)
     yield client
     await client.close()

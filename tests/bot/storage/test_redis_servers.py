@@ -17,6 +17,7 @@ from bot.storage.sweeps import Store
 from bot.storage.work_queue import Queue
 from tests.bot.factories import NOW, a_sweep
 from tests.free_port import free_port
+from tests.servers import running
 
 SERVER = shutil.which("redis-server") or shutil.which("valkey-server")
 OPENSSL = shutil.which("openssl")
@@ -56,11 +57,8 @@ class Servers:
         if password and not sentinel:
             words += ["requirepass secret", "masterauth secret"]
         (home / "conf").write_text("\n".join(words) + "\n")
-        command = [SERVER, home / "conf", *(["--sentinel"] if sentinel else []), *map(str, more)]
-        process = subprocess.Popen(command, stdout=(home / "log").open("wb"))
-        self._stack.callback(process.wait)
-        self._stack.callback(process.kill)
-        self.processes[port] = process
+        command = [SERVER, home / "conf", *(["--sentinel"] if sentinel else []), *more]
+        self.processes[port] = self._stack.enter_context(running(command, port, home / "log"))
         return port
 
     def kill(self, port: int) -> None:
@@ -121,7 +119,7 @@ async def test_cluster_is_refused_with_what_to_use_instead(servers):
     # By default the bus listens on the port plus 10,000, which not every free port allows.
     bus = free_port()
     port = servers.start("--cluster-enabled", "yes", "--cluster-port", bus, tls=False, password=False)
-    async with connect(f"redis://127.0.0.1:{port}") as redis, asyncio.timeout(60):
+    async with connect(f"redis://127.0.0.1:{port}") as redis, asyncio.timeout(200):
         with pytest.raises(UserError) as refused:
             await wait_until_reachable(redis, asyncio.Event())
     text = str(refused.value)
