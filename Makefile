@@ -9,7 +9,7 @@ UV_VERSION := 0.13.9
 # every module again, seconds of CPU time.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test check slow chaos crashes conformance mutants bench reference lock clean
+.PHONY: demo test check slow stories samples chaos crashes conformance mutants bench reference lock clean
 
 demo: .venv/ready  ## a whole world on this machine; ONCE=1 types one sweep and exits with its result
 	@$(BIN)/python -m local demo $(if $(ONCE),--once)
@@ -17,8 +17,13 @@ demo: .venv/ready  ## a whole world on this machine; ONCE=1 types one sweep and 
 test: .venv/ready  ## the fast tests, about four minutes on two cores
 	$(BIN)/pytest -q -n 2 --dist worksteal -m "not slow"
 
-slow: .venv/ready  ## the tests that need minutes, a browser or Debian's servers; what is missing is skipped with a reason
-	$(BIN)/pytest -q -n 4 --dist loadfile --no-loadscope-reorder -m slow -rs --durations 15 $(SLOW)
+slow: stories samples  ## the tests that need minutes, a browser or Debian's servers; what is missing is skipped with a reason
+
+# Six files at a time on two cores, because processes wait for each other during most of a story.
+stories: .venv/ready
+	$(BIN)/pytest -q -n 6 --dist loadfile --no-loadscope-reorder -m slow -rs --durations 15 $(SLOW)
+
+samples: .venv/ready
 	CRASH_EVERY=24 $(CRASHES) tests/scenarios/test_any_crash.py tests/bot/environments/test_any_crash.py
 
 chaos: .venv/ready  ## 1,000 faults over 200 sweeps, then real processes; SEED=n replays a run
