@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 RETRY = 5.0  # seconds between calls to a cluster that doesn't answer
 SILENCE = 10.0  # seconds without a byte until it counts as away; work items wait this long, once
 OPEN_TIMEOUT = 15.0  # seconds to read a kubeconfig, which can run an exec plugin
+IDLE = 60.0  # seconds without a call until an unused session is closed; no call takes as long
 REMOTE_CALL = aiohttp.ClientTimeout(total=CALL_TIMEOUT, sock_connect=CONNECT_TIMEOUT, sock_read=SILENCE)
 IDENTITY = "/api/v1/namespaces/kube-system"
 
@@ -58,6 +59,7 @@ class RemoteClient(KubernetesClient):
         self._opening = asyncio.Lock()
         self._is_verified = False
         self._retry_at = 0.0  # after a failure
+        self._used_at = 0.0
         self.seen: datetime | None = None  # when it last answered
         self.failure: ClusterUnreachableError | None = None  # of the last call
 
@@ -66,6 +68,14 @@ class RemoteClient(KubernetesClient):
             if session:
                 await session.close()  # type: ignore[no-untyped-call]
         self._session = self._former = None
+
+    async def close_when_idle(self) -> None:
+        """Close the session after IDLE seconds without a call, or when cancelled."""
+        try:
+            while (left := self._used_at + IDLE - monotonic()) > 0:  # noqa: ASYNC110 - time, no event
+                await asyncio.sleep(left)
+        finally:
+            await self.close()
 
     async def _api(self) -> "ApiClient":
         async with self._opening:
@@ -95,6 +105,7 @@ class RemoteClient(KubernetesClient):
         limits: aiohttp.ClientTimeout | None = None,
         **how: Any,
     ) -> aiohttp.ClientResponse:
+        self._used_at = monotonic()
         await self._admit()
         try:
             await self._verify()

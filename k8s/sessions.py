@@ -5,12 +5,18 @@ without.
 """
 
 import asyncio
+import logging
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from kubernetes.aio.client import ApiClient
 
 USER_AGENT = "sweepbot"
+RENEWAL = 60.0  # seconds between checks of a token's end, as in the official client
+FIRST_RETRY, LAST_RETRY = 1.0, 30.0  # seconds after an exec plugin has failed, doubled each time
+PLUGIN_TIMEOUT = 30.0  # seconds
+
+log = logging.getLogger(__name__)
 
 
 def in_cluster() -> "ApiClient":
@@ -45,7 +51,34 @@ async def by_kubeconfig(file: str, context: str = "") -> "ApiClient":
             renewal.cancel()
             return await super().close()  # type: ignore[no-untyped-call]
 
-    renewal = asyncio.create_task(config.refresh_token(loader, configuration))  # type: ignore[no-untyped-call]
+    renewal = asyncio.create_task(_renew(loader, configuration))
     session = Session(configuration)
     session.user_agent = USER_AGENT
     return session
+
+
+async def _renew(loader: Any, configuration: Any) -> None:
+    """Renew the token of an exec plugin before it ends, until cancelled.
+
+    The official client's refresh_token ends for good if the plugin's first run failed, and waits forever for
+    one that hangs.
+    """
+    if "exec" not in loader._user:  # noqa: SLF001 - as refresh_token does
+        return
+    pause = RENEWAL if hasattr(loader, "token") else FIRST_RETRY
+    while True:
+        await asyncio.sleep(pause)
+        if await _run_plugin(loader):
+            configuration.api_key["BearerToken"], pause = loader.token, RENEWAL
+        else:
+            pause = FIRST_RETRY if pause == RENEWAL else min(2 * pause, LAST_RETRY)
+
+
+async def _run_plugin(loader: Any) -> bool:
+    """Return whether there is a current token. The client logs the error of a plugin, without its output."""
+    try:
+        async with asyncio.timeout(PLUGIN_TIMEOUT):
+            return bool(await loader.load_from_exec_plugin()) and hasattr(loader, "token")
+    except TimeoutError:
+        log.warning("exec plugin of the kubeconfig: no token within %.0f s", PLUGIN_TIMEOUT)
+        return False

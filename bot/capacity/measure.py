@@ -7,12 +7,12 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
-from bot.capacity.nodes import NodeCapacity, capacity_on_nodes, measured
+from bot.capacity.nodes import NodeCapacity, capacity_on_nodes, counted_pods, measured
 from bot.capacity.quotas import Queues, capacity_in_queue, held_on_nodes, read_queues
-from bot.config.elastic import is_elastic
 from bot.config.policy import Config, all_namespaces
 from bot.config.teams import team_of
 from bot.core.pace import CapacityRequest, FreeCapacity
+from bot.core.plan import HOME_CLUSTER
 from bot.storage.free_capacity import CapacityStore
 from k8s.client import KubernetesClient
 from k8s.errors import ApiError
@@ -37,19 +37,18 @@ class CapacityMeasurer:
         namespace: str,
         config: Callable[[], Config],
         now: Callable[[], datetime],
+        name: str = HOME_CLUSTER,
     ) -> None:
-        """`namespace`: K8S_NAMESPACE."""
+        """`namespace`: K8S_NAMESPACE; `name`: of the cluster."""
         self._cluster, self._store, self._namespace = cluster, store, namespace
-        self._config, self._now = config, now
+        self._config, self._now, self._name_of_cluster = config, now, name
 
     async def measure(self, pods: Collection[GpuPod]) -> None:
         """Store what is free for each sweep. `pods`: the unfinished ones with GPUs, in all namespaces.
 
-        Elastic replicas don't count: trials preempt them, and don't wait for them.
         Raises ApiError, UnreachableError, RedisError.
         """
-        elastic = self._config().elastic
-        pods = [pod for pod in pods if not is_elastic(elastic, pod.namespace, pod.name)]
+        pods = counted_pods(pods, self._config().elastic, self._name_of_cluster)
         now = self._now()
         if not (requests := await self._store.requests(now)):
             return

@@ -9,12 +9,14 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
+from bot.config.elastic import ElasticDeployment, is_elastic
 from bot.core.pace import CapacityRequest, FreeCapacity
+from bot.core.plan import HOME_CLUSTER
 from k8s.gpu_pods import GpuPod
 from k8s.gpus import GPU_RESOURCE
 from k8s.node_matching import can_run
 from k8s.objects import SWEEP_LABEL, Manifest
-from k8s.scheduling import Sizes, read_open_node
+from k8s.scheduling import OpenNode, Sizes, read_open_node
 
 WAIT_THRESHOLD = timedelta(minutes=1)  # a pod that has waited for less can be about to start
 MAX_WAITING = 300  # pods, the oldest; more of them change no decision
@@ -53,22 +55,36 @@ class NodeCapacity:
     known: dict[str, list[Node]] = field(default_factory=dict)  # by placement
 
 
+def counted_pods(
+    pods: Iterable[GpuPod], elastic: Collection[ElasticDeployment], cluster: str
+) -> tuple[GpuPod, ...]:
+    """Return the pods whose GPUs aren't free for trials, and those that wait for GPUs with them.
+
+    Elastic replicas, which are in the home cluster, don't count: trials preempt them, and don't wait for
+    them.
+    """
+    if cluster != HOME_CLUSTER or not elastic:
+        return tuple(pods)
+    return tuple(pod for pod in pods if not is_elastic(elastic, pod.namespace, pod.name))
+
+
 def measured(nodes: Iterable[Manifest], pods: Collection[GpuPod]) -> NodeCapacity:
     """Read the nodes, and place the waiting pods."""
-    found = NodeCapacity(nodes=tuple(free_nodes(nodes, pods)), pods=tuple(pods))
+    opened = filter(None, map(read_open_node, nodes))
+    found = NodeCapacity(nodes=tuple(free_nodes(opened, pods)), pods=tuple(pods))
     oldest = sorted((pod for pod in pods if pod.lacks_gpus), key=lambda pod: str(pod.created))[:MAX_WAITING]
     largest = sorted(oldest, key=lambda pod: -pod.wanted)
     placed = [one for pod in largest if (one := _placed(pod, found))]
     return NodeCapacity(nodes=found.nodes, pods=found.pods, waiting=tuple(placed), known=found.known)
 
 
-def free_nodes(nodes: Iterable[Manifest], pods: Iterable[GpuPod]) -> Iterator[Node]:
-    """Return the open nodes with GPUs. The GPUs of pods with a node are allocated; waiting pods have none."""
+def free_nodes(nodes: Iterable[OpenNode], pods: Iterable[GpuPod]) -> Iterator[Node]:
+    """Return the nodes with GPUs. The GPUs of pods with a node are allocated; waiting pods have none."""
     used: dict[tuple[str, str], int] = {}
     for pod in pods:
         for resource, gpus in pod.sizes.items() if pod.holder else ():
             used[pod.node, resource] = used.get((pod.node, resource), 0) + gpus
-    for node in filter(None, map(read_open_node, nodes)):
+    for node in nodes:
         sizes = {each: size // 1000 for each, size in node.sizes.items() if GPU_RESOURCE.fullmatch(each)}
         free = {each: max(0, size - used.get((node.name, each), 0)) for each, size in sizes.items()}
         if sizes:

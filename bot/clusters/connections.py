@@ -1,5 +1,6 @@
 """Connect to the clusters of trials beside the home cluster, as the current configuration names them."""
 
+import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import NoReturn
@@ -40,6 +41,7 @@ class Clusters:
     def __init__(self, connect: Connect) -> None:
         self._connect = connect
         self._open: dict[TrialCluster, RemoteCluster] = {}
+        self._closing: set[asyncio.Task[None]] = set()
         self.reads = SharedReads()
 
     def get(self, name: str, config: Config) -> RemoteCluster:
@@ -55,7 +57,19 @@ class Clusters:
     def all(self, config: Config) -> tuple[RemoteCluster, ...]:
         return tuple(self.get(each.name, config) for each in remote(config.clusters))
 
+    def close_unused(self, config: Config) -> None:
+        """Close the connections of entries that were changed or removed, after the calls of their users."""
+        for entry in self._open.keys() - set(remote(config.clusters)):
+            api = self._open.pop(entry).api
+            if isinstance(api, RemoteClient):
+                task = asyncio.create_task(api.close_when_idle())
+                self._closing.add(task)
+                task.add_done_callback(self._closing.discard)
+
     async def close(self) -> None:
+        for task in self._closing:
+            task.cancel()
+        await asyncio.gather(*self._closing, return_exceptions=True)
         for each in self._open.values():
             await each.api.close()
 

@@ -92,7 +92,8 @@ class UsageCollector:
         self._config = config
 
         def measurer(name: str, client: KubernetesClient) -> CapacityMeasurer:
-            return CapacityMeasurer(client, CapacityStore(redis, name), settings.k8s_namespace, config, now)
+            store, home = CapacityStore(redis, name), settings.k8s_namespace
+            return CapacityMeasurer(client, store, home, config, now, name)
 
         self._capacity = measurer(HOME_CLUSTER, cluster)
         self._measurer, self._others = measurer, others

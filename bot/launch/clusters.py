@@ -2,10 +2,12 @@
 
 import asyncio
 import logging
-from collections.abc import Collection
+from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import dataclass
 from functools import partial
+from typing import TypeVar
 
-from bot.capacity.nodes import free_nodes
+from bot.capacity.nodes import counted_pods, free_nodes
 from bot.clients import Clients
 from bot.config.clusters import TrialCluster, find_cluster
 from bot.config.teams import granted_team
@@ -16,15 +18,23 @@ from bot.launch.machines import check_capacity
 from bot.launch.plan import Order, plan
 from bot.launch.trial_kinds import check_trial_kind, kind_refusal
 from bot.runtime.parser_thread import run_in_parser_thread
-from k8s.client import Manifests
+from k8s.client import KubernetesClient
 from k8s.errors import ApiError, ClusterUnreachableError, UnreachableError
 from k8s.gpu_pods import UNFINISHED_PODS, GpuPod, read_gpu_pod
 from k8s.gpus import concerns_gpus
 from k8s.katib.trial_pod import PodShape, placement
-from k8s.machines import fits, read_machine
+from k8s.machines import Machine, fits, read_machine
 from k8s.node_matching import can_run
+from k8s.scheduling import OpenNode, read_open_node
 
 log = logging.getLogger(__name__)
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Nodes:
+    all: tuple[Machine, ...]
+    open: tuple[OpenNode, ...]
 
 
 async def planned(order: Order, clients: Clients) -> SweepPlan:
@@ -77,14 +87,10 @@ def _refusal(cluster: TrialCluster, order: Order, clients: Clients) -> str:
 
 
 async def _measured(cluster: TrialCluster, order: Order, clients: Clients) -> Candidate:
-    """Read nodes, pods with GPUs, and the queue: three requests to this cluster.
-
-    Sweeps that are planned at the same time share what is listed of the whole cluster.
-    """
-    request, shared, there = order.request, clients.clusters.reads, clients.of(cluster.name)
-    gpus = request.gpus
-    nodes = await shared.get((cluster.name, "Node"), partial(there.trials.list, "Node", ""))
-    machines = [*map(read_machine, nodes), *clients.config.pools]
+    """Read nodes, pods with GPUs, and the queue. What is read of the whole cluster is shared for a while."""
+    request, gpus, there = order.request, order.request.gpus, clients.of(cluster.name)
+    nodes = await _shared(cluster, "Node", _nodes, clients)
+    machines = [*nodes.all, *clients.config.pools]
     if order.profile and not any(fits(order.shape, gpus, machine) for machine in machines):
         return Candidate(cluster=cluster, refusal=f"no machine fits profile {order.profile}")
     namespace = cluster.namespace or order.namespace
@@ -93,10 +99,32 @@ async def _measured(cluster: TrialCluster, order: Order, clients: Clients) -> Ca
     queued = await _queued(namespace, order.queueing.queue, cluster, clients)
     if not gpus:
         return Candidate(cluster=cluster, waiting=queued)
-    list_pods = partial(there.trials.list, "Pod", "", fields=UNFINISHED_PODS, only=concerns_gpus)
-    pods = await shared.get((cluster.name, "Pod"), list_pods)
-    free, waiting = await asyncio.to_thread(_free_and_waiting, nodes, pods, order.shape, gpus)
+    read = await _shared(cluster, "Pod", _gpu_pods, clients)
+    pods = counted_pods(read, clients.config.elastic, cluster.name)
+    free = await asyncio.to_thread(free_gpus, nodes.open, pods, order.shape, gpus)
+    waiting = sum(pod.lacks_gpus for pod in pods)
     return Candidate(cluster=cluster, free=free, waiting=waiting + queued)
+
+
+async def _shared(
+    cluster: TrialCluster, kind: str, read: Callable[[KubernetesClient], Awaitable[T]], clients: Clients
+) -> T:
+    """Return what another sweep read within the last 30 seconds, unless the cluster has failed since."""
+    reads, there = clients.clusters.reads, clients.of(cluster.name)
+    if there.at and there.at.failure:
+        reads.forget((cluster, kind))
+    return await reads.get((cluster, kind), partial(read, there.trials))
+
+
+async def _nodes(there: KubernetesClient) -> _Nodes:
+    listed = await there.list("Node", "")
+    opened = tuple(filter(None, map(read_open_node, listed)))
+    return _Nodes(all=tuple(map(read_machine, listed)), open=opened)
+
+
+async def _gpu_pods(there: KubernetesClient) -> tuple[GpuPod, ...]:
+    listed = await there.list("Pod", "", fields=UNFINISHED_PODS, only=concerns_gpus)
+    return tuple(filter(None, map(read_gpu_pod, listed)))
 
 
 async def _queued(namespace: str, queue: str, cluster: TrialCluster, clients: Clients) -> int:
@@ -106,13 +134,7 @@ async def _queued(namespace: str, queue: str, cluster: TrialCluster, clients: Cl
     return sum(int(each or 0) for each in waiting)
 
 
-def _free_and_waiting(nodes: Manifests, listed: Manifests, shape: PodShape, gpus: int) -> tuple[int, int]:
-    """Return the free GPUs for such trials, and the number of pods that wait for GPUs."""
-    pods = [found for pod in listed if (found := read_gpu_pod(pod))]
-    return free_gpus(nodes, pods, shape, gpus), sum(bool(pod.wanted) for pod in pods)
-
-
-def free_gpus(nodes: Manifests, pods: Collection[GpuPod], shape: PodShape, gpus: int) -> int:
+def free_gpus(nodes: Iterable[OpenNode], pods: Iterable[GpuPod], shape: PodShape, gpus: int) -> int:
     """Return the GPUs that trials with `gpus` GPUs each could get at once on the nodes that admit them."""
     where = placement(shape, gpus)
     return sum(

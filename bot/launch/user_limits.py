@@ -6,6 +6,7 @@ from bot.clients import Clients
 from bot.config.permissions import OtherPeaks, peak_gpus, person_limit
 from bot.config.policy import Config
 from bot.config.teams import granted_team
+from bot.core.plan import SweepPlan
 from bot.core.record import Phase, SweepRecord
 
 
@@ -28,5 +29,16 @@ def _counted_with(user: str, config: Config) -> set[str]:
 
 def other_peaks(user: str, sweeps: Iterable[SweepRecord]) -> OtherPeaks:
     """Return the sums of these sweeps: the user's own, and all of them."""
-    peaks = [(one.requester.user, peak_gpus(one.plan) * one.pace.target) for one in sweeps if one.plan]
+    peaks = [(one.requester.user, _counted_gpus(one, one.plan)) for one in sweeps if one.plan]
     return OtherPeaks(person=sum(p for who, p in peaks if who == user), team=sum(p for _, p in peaks))
+
+
+def _counted_gpus(sweep: SweepRecord, plan: SweepPlan) -> int:
+    """Return the GPUs of the trials that run or wait, or that can start next if that is more.
+
+    A `parallel=auto` sweep that has been lowered still holds the GPUs of its running trials.
+    """
+    if not plan.space.auto:
+        return peak_gpus(plan)
+    progress = sweep.progress
+    return plan.trial_gpus * max(sweep.pace.target, progress.running + progress.waiting + progress.finishing)

@@ -29,6 +29,7 @@ class RemoteWatches:
         try:
             while True:
                 self.follow()
+                self._clients.clusters.close_unused(self._clients.config)
                 await asyncio.sleep(CLUSTERS_INTERVAL)
         finally:
             self._stop(set(self._watching))

@@ -2,13 +2,15 @@
 
 import asyncio
 import stat
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
-from k8s import remote
+from k8s import remote, sessions
+from k8s.client import KubernetesClient
 from k8s.errors import ApiError, ClusterUnreachableError
 from k8s.objects import Ref
 from k8s.remote import RemoteClient
@@ -127,6 +129,72 @@ async def test_token_of_an_exec_plugin_is_used(server, tmp_path):
     client = RemoteClient("west", kubeconfig(tmp_path / "west", server.url, **user), "", Home().known)
     assert await client.get(NAMESPACE)
     await client.close()
+
+
+async def test_exec_plugin_that_failed_at_first_is_run_again_with_backoff(
+    server, tmp_path, monkeypatch, wait_until
+):
+    monkeypatch.setattr(sessions, "FIRST_RETRY", 0.0)
+    plugin, works = tmp_path / "plugin", tmp_path / "works"
+    answer = (
+        '{"apiVersion": "client.authentication.k8s.io/v1", "kind": "ExecCredential", '
+        '"status": {"token": "local-admin"}}'
+    )
+    plugin.write_text(f"#!/bin/sh\ntest -e {works} && echo '{answer}'\n")
+    plugin.chmod(plugin.stat().st_mode | stat.S_IEXEC)
+    user = {"exec": {"apiVersion": "client.authentication.k8s.io/v1", "command": str(plugin)}}
+    home = KubernetesClient(await sessions.by_kubeconfig(kubeconfig(tmp_path / "home", server.url, **user)))
+    with pytest.raises(ApiError) as refused:
+        await home.get(NAMESPACE)
+    assert refused.value.status in {401, 403}
+    works.touch()
+
+    async def answers():
+        with suppress(ApiError):
+            return await home.get(NAMESPACE)
+
+    await wait_until(answers, "the plugin is run again")
+    await home.close()
+
+
+async def test_exec_plugin_that_hangs_is_stopped_and_run_again(monkeypatch, wait_until):
+    class Loader:
+        _user, runs = {"exec": {}}, 0
+
+        async def load_from_exec_plugin(self):
+            self.runs += 1
+            if self.runs == 1:
+                await asyncio.Event().wait()
+            self.token = "Bearer new"
+            return True
+
+    class Configuration:
+        def __init__(self):
+            self.api_key = {}
+
+    monkeypatch.setattr(sessions, "FIRST_RETRY", 0.0)
+    monkeypatch.setattr(sessions, "PLUGIN_TIMEOUT", 0.01)
+    loader, configuration = Loader(), Configuration()
+    renewal = asyncio.create_task(sessions._renew(loader, configuration))
+    await wait_until(lambda: configuration.api_key, "the token is renewed")
+    renewal.cancel()
+    assert (loader.runs, configuration.api_key) == (2, {"BearerToken": "Bearer new"})
+
+
+async def test_unused_session_is_closed_once_no_call_needs_it(west, monkeypatch):
+    await west.get(NAMESPACE)
+    session = west._session
+    closing = asyncio.create_task(west.close_when_idle())
+    await asyncio.sleep(0)
+    assert await west.get(NAMESPACE)
+    assert west._session is session, "a user of before can still make calls"
+    closing.cancel()
+    await asyncio.gather(closing, return_exceptions=True)
+    assert west._session is None
+    monkeypatch.setattr(remote, "IDLE", 0.0)
+    await west.get(NAMESPACE)
+    await west.close_when_idle()
+    assert west._session is None
 
 
 @pytest.mark.parametrize("text", [None, "{", "token: [s3cret", "{}"])

@@ -22,6 +22,26 @@ async def test_failed_read_fails_for_every_caller_and_is_repeated_by_the_next():
     assert await reads.get("west", read) == 7
 
 
+async def test_read_is_kept_for_a_while_and_then_repeated(wait_until):
+    calls = []
+
+    async def read():
+        calls.append(1)
+        return len(calls)
+
+    kept = SharedReads(retention=3600.0)
+    assert [await kept.get("west", read) for _ in range(1000)] == [1] * 1000
+    kept.forget("west")
+    assert await kept.get("west", read) == 2
+    short = SharedReads(retention=0.0)
+    before = await short.get("west", read)
+
+    async def is_new():
+        return await short.get("west", read) != before
+
+    await wait_until(is_new, "it is read again")
+
+
 async def test_cancelled_caller_leaves_the_read_to_the_others():
     reads, answered = SharedReads(), asyncio.Event()
 

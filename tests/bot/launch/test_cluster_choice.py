@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from bot.clusters.connections import RemoteCluster
 from bot.config.clusters import TrialCluster
 from bot.config.policy import parse_config
 from bot.core.errors import UserError
@@ -13,9 +14,11 @@ from bot.launch.cluster_choice import Candidate, choose
 from bot.launch.clusters import free_gpus, with_cluster
 from bot.launch.command_line import parse
 from bot.launch.plan import plan
-from k8s.errors import ApiError
+from k8s.errors import ApiError, ClusterUnreachableError
 from k8s.gpu_pods import read_gpu_pod
 from k8s.katib.trial_pod import PodShape
+from k8s.scheduling import read_open_node
+from tests.bot.elastic.factories import LLM
 from tests.bot.factories import NOW, ORDER, REQUEST, SETTINGS, SPACE
 from tests.scenarios.sweep_in_memory import Clock
 from tests.scenarios.two_clusters import CLUSTERS, TwoClusters
@@ -106,13 +109,14 @@ def test_free_gpus_counts_whole_trials_on_nodes_that_admit_them():
         node("b", 8, unschedulable=True),
         node("c", 4, taints=[{"key": "x", "effect": "NoSchedule"}]),
     ]
-    assert free_gpus(nodes, [gpu_pod("p", 3, on="a"), gpu_pod("w", 8)], PodShape(), 2) == 4
+    opened = filter(None, map(read_open_node, nodes))
+    assert free_gpus(opened, [gpu_pod("p", 3, on="a"), gpu_pod("w", 8)], PodShape(), 2) == 4
 
 
 def test_free_gpus_with_a_size_as_the_server_writes_it_and_a_node_without_its_device_plugin():
     nodes = [node("a", "1k"), node("b", 0), node("c", 4)]
     pods = [gpu_pod("huge", "1k"), gpu_pod("left", 8, on="b")]
-    assert free_gpus(nodes, pods, PodShape(), 1) == 1004
+    assert free_gpus(filter(None, map(read_open_node, nodes)), pods, PodShape(), 1) == 1004
 
 
 @pytest.fixture
@@ -146,7 +150,7 @@ async def test_with_cluster_takes_the_one_with_the_most_free_gpus(two):
     assert '\\"sweepbot.cluster\\": \\"west\\"' in str(made.experiment).replace('"', '\\"')
 
 
-async def test_sweeps_at_the_same_time_list_each_cluster_once(two, monkeypatch):
+async def test_thousand_sweeps_list_each_cluster_once(two, monkeypatch):
     listed, original = Counter(), two.cluster.list
 
     async def counted(kind, *args, **kwargs):
@@ -155,11 +159,31 @@ async def test_sweeps_at_the_same_time_list_each_cluster_once(two, monkeypatch):
         return await original(kind, *args, **kwargs)
 
     monkeypatch.setattr(two.cluster, "list", counted)
-    found = await asyncio.gather(*(with_cluster(order(gpus=2), two.clients) for _ in range(50)))
+    found = await asyncio.gather(*(with_cluster(order(gpus=2), two.clients) for _ in range(500)))
     assert {each.cluster for each in found} == {"west"}
     assert listed == {"Node": 1, "Pod": 1}
-    await with_cluster(order(gpus=2), two.clients)
-    assert listed == {"Node": 2, "Pod": 2}, "what was listed isn't kept"
+    for _ in range(500):
+        await with_cluster(order(gpus=2), two.clients)
+    assert listed == {"Node": 1, "Pod": 1}
+
+
+async def test_cluster_that_fails_after_it_was_read_is_not_chosen_from_memory(two, monkeypatch):
+    assert (await with_cluster(order(gpus=2), two.clients)).cluster == "west"
+    two.west.away = True
+    monkeypatch.setattr(RemoteCluster, "failure", ClusterUnreachableError("west", "no route", seen=NOW))
+    found = await with_cluster(order(gpus=2), two.clients)
+    assert (found.cluster, "west: hasn't answered since" in found.cluster_reason) == ("main", True)
+
+
+async def test_elastic_replicas_give_way_so_their_gpus_are_free_in_the_home_cluster_only(two):
+    two.clients.config = replace(two.clients.config, elastic=(LLM,))
+    for store, machine in ((two.home, "home-1"), (two.kubernetes, "west-0")):
+        if not store.get("Namespace", "", "serving"):
+            store.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "serving"}})
+        replica = pod("llm-6d5f9c7b8-x2x4z", 2, on=machine)
+        store.create(replica | {"metadata": {"name": "llm-6d5f9c7b8-x2x4z", "namespace": "serving"}})
+    found = await with_cluster(order(gpus=2), two.clients)
+    assert found.cluster_reason == "14 GPUs free, 0 waiting (main: 2 GPUs free, 0 waiting)"
 
 
 async def test_with_cluster_unreachable_uses_another_and_refuses_it_by_name(two):
