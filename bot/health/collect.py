@@ -93,7 +93,7 @@ class EvidenceCollector:
         name = _name(trial)
         job = next((j for j in jobs if _name(j) == name), None)
         mine = [p for p in pods if job_of_pod(p) == name]
-        pod = _latest(mine) if self.plan.nodes == 1 else explaining(_by_age(mine))
+        pod = _latest(mine) if self.plan.nodes == 1 else explaining(_by_age(mine), self.plan.nodes)
         evidence = self._evidence(experiment, trial=trial, job=job, pod=pod)
         workload = await find_workload(job, self.clients)
         return self._evidence(

@@ -28,10 +28,14 @@ WAITS_FOR_FIRST = "init-pytorch"
 UNREACHABLE = "can't reach worker 1."  # continues "Worker 3 of 4"
 
 
-def explaining(pods: Iterable[Manifest]) -> Manifest | None:
+def explaining(pods: Iterable[Manifest], nodes: int) -> Manifest | None:
     """Return the pod that failed first; else the first that hasn't started; else that of the first worker.
 
-    `pods`: of one trial, the oldest first.
+    None if all pods run and one of a worker is missing: the events of the Job explain that.
+
+    Args:
+        pods: of one trial, the oldest first.
+        nodes: of the trial.
     """
     latest: dict[int, Manifest] = {}
     for pod in pods:
@@ -42,7 +46,8 @@ def explaining(pods: Iterable[Manifest]) -> Manifest | None:
     failed = [pod for pod in found if _failed(pod)]
     if failed:
         return min(failed, key=_order)
-    return next((pod for pod in found if _waits(pod)), found[0] if found else None)
+    is_partial = len(found) < nodes and all(map(_runs, found))
+    return next((pod for pod in found if _waits(pod)), None if is_partial or not found else found[0])
 
 
 def _failed(pod: Manifest) -> bool:
@@ -63,14 +68,19 @@ def _waits(pod: Manifest) -> bool:
     return not seen.deleted and not seen.finished and seen.began is None
 
 
+def _runs(pod: Manifest) -> bool:
+    seen = read_trial_pod(pod)
+    return seen.running and not seen.deleted
+
+
 def first_is_late(evidence: TrialEvidence) -> Diagnosis | None:
     """R28: a PyTorchJob's worker stopped waiting until the first one runs."""
     if evidence.workers == 1 or evidence.init_failed != WAITS_FOR_FIRST:
         return None
     text = f"Init container `{WAITS_FOR_FIRST}` stopped waiting for worker 1, which didn't start in time."
     fix = (
-        "Start the sweep again: the image is now on more nodes. If pulling it takes minutes, ask an admin "
-        "to raise `--pytorch-init-container-max-tries` of the Training Operator."
+        "Start the sweep again when all of its nodes are free, or use a queue. If pulling the image takes "
+        "minutes, ask an admin to raise `--pytorch-init-container-max-tries` of the Training Operator."
     )
     return evidence.found("late-worker", text, fix, evidence.status.get("message", ""), lasting=True)
 

@@ -1,5 +1,6 @@
 """What one reconcile observed in git, the registry, and the cluster; each phase needs other fields."""
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -58,6 +59,7 @@ class Observation:
     trials: tuple[Trial, ...] = ()
     jobs: tuple[Job, ...] = ()  # of trials
     pods: tuple[Pod, ...] = ()  # of trials
+    nodes: int = 1  # of each trial
     workloads: tuple[Workload, ...] = ()  # of the Jobs that a change of the queue concerns
     looked_up: frozenset[str] = frozenset()  # UIDs of the Jobs whose Workloads were read
     priority_values: Mapping[str, int] = field(default_factory=dict)  # by class; read for commands
@@ -98,7 +100,15 @@ class Observation:
     def incomplete(self) -> set[str]:
         """Names of trials of several nodes of which one hasn't started: the others wait for it."""
         several = {p.job for p in self.pods if p.index}
-        return several & {p.job for p in self.pods if not (p.began or p.finished)}
+        unstarted = several & {p.job for p in self.pods if not (p.began or p.finished)}
+        return unstarted | self._without_some_pods
+
+    @property
+    def _without_some_pods(self) -> set[str]:
+        """Names of trials whose Job hasn't created all pods, as by a quota; an ending Job deletes some."""
+        ending = {p.job for p in self.pods if p.finished or p.deleted}
+        there = Counter(job for job, _ in {(p.job, p.index) for p in self.pods})
+        return {job for job, count in there.items() if count < self.nodes and job not in ending}
 
     @property
     def finishing(self) -> set[str]:

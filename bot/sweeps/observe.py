@@ -134,6 +134,7 @@ async def _experiment(
         trials=tuple(read_trial(t, space.strategies) for t in trials),
         jobs=tuple(read_job(j) for j in jobs),
         pods=tuple(read_trial_pod(p) for p in pods if is_trial_pod(p)),
+        nodes=plan_.nodes,
         search_lost=lost_search(space.algorithm, experiment, trials, pods),
         cached=reader.cached or at_home.cached,
     )

@@ -64,6 +64,18 @@ async def test_first_failed_worker_is_the_diagnosis_and_the_others_are_gone(redi
 
 
 @BOTH_KINDS
+async def test_trial_without_some_workers_waits_for_the_quota_that_refuses_them(redis, kind):
+    async with FailingTrials(redis, third_fails, **NODES, **kind).started() as world:
+        meta, hard = {"name": "team", "namespace": "sweeps"}, {f"requests.{GPU}": "8"}
+        quota = {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": meta, "spec": {"hard": hard}}
+        world.kubernetes.create(quota)
+        await world.rounds()
+        assert [pod_index(pod) for pod in workers_in(world)] == [0]
+        assert (await world.record()).phase is Phase.PENDING
+        assert "requests 8 GPUs; 8 of the namespace's 8 are in use" in await world.message()
+
+
+@BOTH_KINDS
 @pytest.mark.parametrize("action", [Action.CANCEL, Action.KILL])
 async def test_cancelled_trial_frees_the_gpus_of_all_workers(redis, action, kind):
     async with FailingTrials(redis, third_fails, **NODES, **kind).started() as world:

@@ -40,7 +40,7 @@ def failed_at(second, code=1):
 
 
 def index_of(*pods):
-    return int(explaining(pods)["metadata"]["labels"][INDEX_LABEL])
+    return int(explaining(pods, len(pods))["metadata"]["labels"][INDEX_LABEL])
 
 
 def test_explaining_pod_is_the_one_that_failed_first():
@@ -63,12 +63,17 @@ def test_explaining_pod_is_the_one_that_has_not_started():
 
 def test_explaining_pod_of_running_workers_is_the_first():
     assert index_of(worker(1, running()), worker(0, running())) == 0
-    assert explaining([]) is None
+    assert explaining([], 2) is None
+
+
+def test_explaining_pod_is_none_if_one_is_missing_and_the_others_run():
+    assert explaining([worker(0, running())], 2) is None
+    assert explaining([worker(0, ended(0))], 2)
 
 
 def test_explaining_pod_replaced_an_earlier_one():
     before, after = worker(0, failed_at(10)), worker(0, running(), name="t1-0-zzzzz")
-    assert explaining([before, after])["metadata"]["name"] == "t1-0-zzzzz"
+    assert explaining([before, after], 1)["metadata"]["name"] == "t1-0-zzzzz"
 
 
 @pytest.mark.parametrize("log", [TIMED_OUT, UNKNOWN_HOST])
