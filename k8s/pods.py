@@ -12,6 +12,7 @@ COLLECTORS = {"metrics-collector", "metrics-logger-and-collector"}  # Katib's si
 @dataclass(frozen=True, kw_only=True)
 class Pod:
     name: str
+    uid: str = ""
     index: int = 0  # among the pods of its trial
     job: str  # a trial's Job has the trial's name
     job_uid: str = ""
@@ -53,6 +54,7 @@ def read_pod(obj: Manifest, container: str) -> Pod:
     ended = parse_time(over.get("finishedAt")) if over else None
     return Pod(
         name=meta["name"],
+        uid=meta.get("uid", ""),
         index=pod_index(obj),
         job=job_of_pod(obj),
         job_uid=owner_of(obj).get("uid", ""),

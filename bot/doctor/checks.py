@@ -25,6 +25,7 @@ from bot.doctor.probe_elastic import elastic
 from bot.doctor.probe_environments import environments
 from bot.doctor.probe_services import Installation, Resolve, Resolver
 from bot.doctor.profiles import profiles
+from bot.doctor.pytorch_jobs import pytorch_jobs
 from bot.doctor.queues import queues
 from bot.doctor.reservations import reservations
 from bot.slack.client import NotInChannelError
@@ -94,6 +95,7 @@ async def _cluster(settings: Settings, config: Config) -> Findings:
         checks.append(checked("environments", environments(cluster, settings, config)))
         checks.append(checked("elastic", elastic(cluster, config)))
         checks.append(checked("Kueue", queues(cluster, settings, config)))
+        checks.append(checked("PyTorchJobs", pytorch_jobs(cluster, config)))
         checks.append(clusters(cluster, settings, config, checked))
         checks.append(checked("reservations", reservations(cluster, settings, config)))
         more = all_namespaces(namespace, config)[1:]

@@ -11,6 +11,7 @@ from bot.config.policy import Config, namespaces_in
 from bot.config.settings import Settings
 from bot.doctor import probe_cluster
 from bot.doctor.findings import Finding, broken, ok
+from bot.doctor.pytorch_jobs import pytorch_jobs
 from bot.doctor.queues import queues
 from k8s.client import KubernetesClient
 from k8s.errors import ApiError, ClusterUnreachableError, UnreachableError
@@ -64,6 +65,7 @@ def _checks(
         *((f"namespace {each}", probe_cluster.CHECKS["namespace"](api, each)) for each in places),
         *((name, probe_cluster.CHECKS[name](api, places[0])) for name in KATIB),
         ("Kueue", queues(api, there, only)),
+        ("PyTorchJobs", pytorch_jobs(api, config)),
     ]
 
 

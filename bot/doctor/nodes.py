@@ -4,6 +4,7 @@ import re
 
 from bot.config.policy import Config
 from bot.doctor.findings import Finding, warning
+from k8s.trial_kinds import JOB
 
 CHECK = "several nodes"
 INDEX_LABEL_SINCE = (1, 28)  # the label of a pod's number, by which workers get their rank
@@ -11,12 +12,12 @@ SUCCESS_POLICY_SINCE = (1, 31)  # enabled by default
 
 
 def several_nodes(version: str, config: Config) -> list[Finding]:
-    """Return no findings if the version is new enough, or no trial can have several nodes.
+    """Return no findings if the version is new enough, or no Job can have several nodes.
 
     `version`: as the API server reports it, such as `v1.36.2`.
     """
     found = re.match(r"v?(\d{1,4})\.(\d{1,4})", version)
-    if config.limits.nodes_per_trial == 1 or found is None:
+    if config.limits.nodes_per_trial == 1 or config.trials.multi_node is not JOB or found is None:
         return []
     known = int(found[1]), int(found[2])
     if known < INDEX_LABEL_SINCE:

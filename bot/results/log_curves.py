@@ -31,7 +31,7 @@ class LogCurve:
 
     __pydantic_config__ = ConfigDict(ser_json_inf_nan="strings")
 
-    pod: str
+    pod: str  # LogSource.key
     cursor: str = ""  # the kubelet's timestamp of the last line
     reports: int = 0
     value: float = math.nan  # the objective of all reports
@@ -45,8 +45,14 @@ class LogSource:
     trial: str
     namespace: str
     pod: str
+    uid: str = ""  # of the pod
     container: str = JOB.container
     finished: bool
+
+    @property
+    def key(self) -> str:
+        """Identify the pod: after a preemption, the next one of a PyTorchJob has the same name."""
+        return f"{self.pod}/{self.uid}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,7 +76,7 @@ class LogReader:
 
         async def one(source: LogSource) -> LogCurve:
             known = before.get(source.trial)
-            known = known if known and known.pod == source.pod else LogCurve(pod=source.pod)
+            known = known if known and known.pod == source.key else LogCurve(pod=source.key)
             async with limit:
                 return known if known.complete else await self._next(known, source, query)
 

@@ -31,7 +31,12 @@ def log_query(plan: SweepPlan, seen: Observation) -> LogQuery | None:
     trials, namespace = {trial.name for trial in seen.trials}, plan.experiment_ref.namespace
     sources = (
         LogSource(
-            trial=pod.job, namespace=namespace, pod=pod.name, container=pod.container, finished=pod.finished
+            trial=pod.job,
+            namespace=namespace,
+            pod=pod.name,
+            uid=pod.uid,
+            container=pod.container,
+            finished=pod.finished,
         )
         for pod in seen.pods
         if pod.job in trials and not pod.deleted and not pod.index

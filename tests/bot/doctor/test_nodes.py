@@ -6,6 +6,8 @@ import pytest
 
 from bot.config.limits import Limits
 from bot.doctor.nodes import several_nodes
+from k8s.katib.trial_pod import PodShape
+from k8s.trial_kinds import PYTORCH_JOB
 from tests.bot.factories import CONFIG
 
 
@@ -26,3 +28,8 @@ def test_several_nodes_warns_of_an_old_kubernetes(version, text):
 
 def test_several_nodes_is_silent_where_trials_have_one_node():
     assert several_nodes("v1.20.0", replace(CONFIG, limits=Limits(nodes_per_trial=1))) == []
+
+
+def test_several_nodes_is_silent_where_trials_are_pytorch_jobs():
+    config = replace(CONFIG, trials=PodShape(multi_node=PYTORCH_JOB))
+    assert several_nodes("v1.27.0", config) == []

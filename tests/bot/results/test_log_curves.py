@@ -1,6 +1,7 @@
 """Learning curves from logs: read on where the last reading ended, whatever the log contains."""
 
 import asyncio
+from dataclasses import replace
 
 import pytest
 
@@ -75,6 +76,21 @@ async def test_read_pod_that_was_replaced_starts_again_and_a_complete_one_is_not
     assert values(read["t"]) == [(1, 1.0)]
     again = await reader.read(read, query(done))
     assert (again, read["t"].complete, len(kubelet.asked)) == (read, True, 1)
+
+
+async def test_read_pod_that_was_replaced_under_its_name_starts_again():
+    kubelet = Kubelet()
+    kubelet.log(1, "loss=1", "loss=2")
+    reader, before = (
+        LogReader(kubelet),
+        LogSource(trial="t", namespace="s", pod="t-master-0", uid="1", finished=True),
+    )
+    read = await reader.read({}, query(before))
+    kubelet.lines.clear()
+    kubelet.log(1, "loss=3")
+    read = await reader.read(read, query(replace(before, uid="2", container="pytorch")))
+    assert values(read["t"]) == [(1, 3.0)]
+    assert [asked["container"] for asked in kubelet.asked] == ["main", "pytorch"]
 
 
 async def test_read_log_that_is_away_keeps_what_was_read():
