@@ -50,7 +50,8 @@ class CapacityMeasurer:
         """
         pods = counted_pods(pods, self._config().elastic, self._name_of_cluster)
         now = self._now()
-        if not (requests := await self._store.requests(now)):
+        requests = await self._store.requests(now)
+        if not any(one.auto or not one.started for one in requests):
             return
         nodes = await self._listed("Node", "")
         queues = await self._queues(requests) if any(one.queue for one in requests) else None
@@ -60,7 +61,7 @@ class CapacityMeasurer:
 
     async def measure_listed(self) -> None:
         """Measure in a cluster whose pods aren't watched. Without sweeps that need it, nothing is read."""
-        if await self._store.requests(self._now()):
+        if any(one.auto or not one.started for one in await self._store.requests(self._now())):
             listed = await self._cluster.list("Pod", "", fields=UNFINISHED_PODS, only=concerns_gpus)
             await self.measure([found for pod in listed if (found := read_gpu_pod(pod))])
 
@@ -97,7 +98,7 @@ class CapacityMeasurer:
         queues: Queues | None,
         now: datetime,
     ) -> dict[str, FreeCapacity]:
-        on_nodes = measured(nodes, pods) if nodes is not None else None
+        on_nodes = measured(nodes, pods, requests) if nodes is not None else None
         reserved = [pod for pod in pods if pod.holder and is_placeholder(pod.name)]
         running = {pod.labels.get(SWEEP_LABEL, "") for pod in pods if pod.holder}
         # A sweep with a running trial starts fewer by itself while others of its trials wait.

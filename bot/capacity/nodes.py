@@ -5,6 +5,7 @@ A pod that waits for something else, or that no node could run, even an empty on
 """
 
 import json
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -68,13 +69,18 @@ def counted_pods(
     return tuple(pod for pod in pods if not is_elastic(elastic, pod.namespace, pod.name))
 
 
-def measured(nodes: Iterable[Manifest], pods: Collection[GpuPod]) -> NodeCapacity:
-    """Read the nodes, and place the waiting pods."""
+def measured(
+    nodes: Iterable[Manifest], pods: Collection[GpuPod], requests: Iterable[CapacityRequest] = ()
+) -> NodeCapacity:
+    """Read the nodes, and place the waiting pods and those that sweeps of several nodes expect."""
     opened = filter(None, map(read_open_node, nodes))
     found = NodeCapacity(nodes=tuple(free_nodes(opened, pods)), pods=tuple(pods))
     oldest = sorted((pod for pod in pods if pod.lacks_gpus), key=lambda pod: str(pod.created))[:MAX_WAITING]
     largest = sorted(oldest, key=lambda pod: -pod.wanted)
     placed = [one for pod in largest if (one := _placed(pod, found))]
+    there = Counter(pod.labels.get(SWEEP_LABEL, "") for pod in pods)
+    for each in requests:
+        _reserve(each, min(each.expects, MAX_WAITING) - there[each.sweep], found)
     return NodeCapacity(nodes=found.nodes, pods=found.pods, waiting=tuple(placed), known=found.known)
 
 
@@ -117,6 +123,16 @@ def _placed(pod: GpuPod, capacity: NodeCapacity) -> Shortage | None:
     node.free[resource] -= gpus - lacks
     names = frozenset(each.name for each in nodes)
     return Shortage(pod=pod, resource=resource, gpus=gpus, lacks=lacks, nodes=names)
+
+
+def _reserve(request: CapacityRequest, pods: int, capacity: NodeCapacity) -> None:
+    """Take the GPUs of so many pods that don't exist yet from the nodes where they fit."""
+    places, size = _candidates(request.pod, request.resource, capacity), request.gpus
+    for _ in range(pods):
+        fitting = [node for node in places if node.free.get(request.resource, 0) >= size]
+        if not fitting:
+            return
+        min(fitting, key=lambda each: each.free[request.resource]).free[request.resource] -= size
 
 
 def _holds(node: Node, pod: GpuPod) -> bool:

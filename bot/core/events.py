@@ -15,6 +15,7 @@ class EventKind(StrEnum):
     BUILD_REUSED = "build_reused"
     IMAGE_READY = "image_ready"
     BUILD_WAITING = "build_waiting"
+    START_WAITING = "start_waiting"  # for nodes, before the experiment is submitted
     BUILD_DONE = "build_done"
     BUILD_FAILED = "build_failed"
     SUBMIT_REFUSED = "submit_refused"

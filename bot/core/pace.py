@@ -18,6 +18,9 @@ class CapacityRequest:
     resource: str  # that they are requested as
     pods: int = 1  # of one trial
     pod: Manifest  # spec of its pods: what decides on which nodes they run
+    expects: int = 0  # pods at once, with those that exist: others leave them their GPUs
+    started: bool = False  # with several nodes per trial, and without a queue
+    auto: bool = True  # False: a started one isn't measured
     at: datetime  # an old one is dropped
 
 

@@ -54,6 +54,7 @@ class Observation:
     refusal: str = ""  # received: why there is no plan
     digest: str | None = None  # building: of the image in the registry
     builds: tuple[BuildSeen, ...] = ()
+    start_wait: str = ""  # before the submission: why it has to wait
     experiment: Experiment | None = None
     foreign: bool = False  # the experiment of this name belongs to an older sweep
     trials: tuple[Trial, ...] = ()

@@ -54,6 +54,7 @@ from bot.lifecycle.pause import follow_pause, is_paused, resumed
 from bot.lifecycle.progress import current_progress
 from bot.lifecycle.queueing import follow_queue
 from bot.lifecycle.search import follow_search
+from bot.lifecycle.start import follow_start
 from k8s.jobs import JobState
 from k8s.katib.patches import DRAINED, GOAL_REACHED
 from k8s.katib.spec import grace_of
@@ -208,7 +209,7 @@ def submitted(sweep: SweepRecord) -> SweepRecord:
 def _submitted(sweep: SweepRecord, seen: Observation, now: datetime) -> SweepRecord:
     if seen.foreign:
         return fail(sweep, f"a Katib experiment named {sweep.id} already exists", now)
-    return submitted(sweep) if seen.experiment else sweep
+    return submitted(follow_start(sweep, seen)) if seen.experiment else follow_start(sweep, seen)
 
 
 def _active(sweep: SweepRecord, seen: Observation, now: datetime) -> SweepRecord:

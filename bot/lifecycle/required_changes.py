@@ -67,7 +67,7 @@ def required_changes(sweep: SweepRecord, seen: Observation, now: datetime) -> Re
     match sweep.phase:
         case Phase.BUILDING:
             return _building(sweep, plan, seen)
-        case Phase.PENDING if seen.experiment is None and sweep.image and not sweep.submitted:
+        case Phase.PENDING if not (seen.experiment or sweep.submitted or seen.start_wait) and sweep.image:
             manifest = _submitted(sweep, plan, sweep.image)
             manifest = gated(manifest) if sweep.gated else manifest
             return RequiredChanges(create=(*_services(plan), manifest))

@@ -54,6 +54,10 @@ def _build_waiting(_: SweepRecord, event: Event) -> str:
     return f":hourglass_flowing_sand: Build not started. {plain(event.text)}\n{block(event.detail)}"
 
 
+def _start_waiting(_: SweepRecord, event: Event) -> str:
+    return f":hourglass_flowing_sand: {plain(event.text)} The first trial starts once they're free, or once that sweep ends."
+
+
 def _build_done(_: SweepRecord, event: Event) -> str:
     built = plain(event.text)
     is_one_image = built.startswith(Role.IMAGE)
@@ -297,6 +301,7 @@ EVENTS: dict[EventKind, Callable[[SweepRecord, Event], str]] = {
     EventKind.BUILD_REUSED: _build_reused,
     EventKind.IMAGE_READY: _image_ready,
     EventKind.BUILD_WAITING: _build_waiting,
+    EventKind.START_WAITING: _start_waiting,
     EventKind.BUILD_DONE: _build_done,
     EventKind.BUILD_FAILED: _build_failed,
     EventKind.SUBMIT_REFUSED: _submit_refused,

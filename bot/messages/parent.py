@@ -80,6 +80,8 @@ def _problem(sweep: SweepRecord) -> list[str]:
         return [plain(sweep.hold)]
     if unseen := unseen_line(sweep):
         return [f":warning: {unseen}"]
+    if sweep.start_wait and sweep.phase is Phase.PENDING:
+        return [plain(sweep.start_wait)]
     trouble = sweep.build_trouble if sweep.phase is Phase.BUILDING else ""
     return [f":warning: {plain(trouble)}"] if trouble else []
 

@@ -2,7 +2,8 @@
 
 capacity:<cluster>:requests  hash: sweep -> CapacityRequest; expires after ten minutes
 capacity:<cluster>:free      hash: sweep -> FreeCapacity; expires after ten minutes
-capacity:<cluster>:turn:<what>  the sweep that grows now, so that two don't take the same free GPUs
+capacity:<cluster>:starts    hash: sweep with several nodes per trial -> time of its start
+capacity:<cluster>:turn:<what>  the sweep that grows or starts now, so that two don't take the same free GPUs
 """
 
 from collections.abc import Mapping
@@ -28,6 +29,7 @@ class CapacityStore:
     def __init__(self, redis: Redis, cluster: str = "main") -> None:
         self._redis, self._prefix = redis, f"capacity:{cluster}"
         self._requests, self._free = f"{self._prefix}:requests", f"{self._prefix}:free"
+        self._starts = f"{self._prefix}:starts"
 
     def at(self, cluster: str) -> "CapacityStore":
         """Return the store of another cluster."""
@@ -38,10 +40,27 @@ class CapacityStore:
         async with self._redis.pipeline(transaction=True) as steps:
             steps.hset(self._requests, request.sweep, _REQUEST.dump_json(request).decode())
             steps.expire(self._requests, RETENTION)
+            if request.started:
+                steps.hsetnx(self._starts, request.sweep, request.at.isoformat())
+                steps.expire(self._starts, RETENTION)
             steps.hget(self._free, request.sweep)
             found = await steps.execute()
         last = cached(_FREE, found[-1])
         return last if last and request.at - last.at < RETENTION else None
+
+    async def forget(self, sweep: str) -> None:
+        """Drop what was stored for a sweep that starts no more trials."""
+        async with self._redis.pipeline(transaction=True) as steps:
+            for key in (self._requests, self._free, self._starts):
+                steps.hdel(key, sweep)
+            await steps.execute()
+
+    async def started(self, resource: str, now: datetime) -> dict[str, datetime]:
+        """Return the sweeps with several nodes per trial that use this resource, and when they started."""
+        found: Mapping[Any, Any] = await self._redis.hgetall(self._starts)
+        since = {as_text(sweep): datetime.fromisoformat(as_text(at)) for sweep, at in found.items()}
+        known = [one for one in await self.requests(now) if one.started and one.resource == resource]
+        return {one.sweep: since.get(one.sweep, now) for one in known}
 
     async def take_turn(self, sweep: str, what: str) -> bool:
         """Return whether this sweep can grow now; `what`: a queue or resource that others use, too."""
@@ -50,6 +69,9 @@ class CapacityStore:
             return True
         holder: Any = await self._redis.get(key)
         return holder is not None and as_text(holder) == sweep
+
+    async def end_turn(self, what: str) -> None:
+        await self._redis.delete(f"{self._prefix}:turn:{what}")
 
     async def requests(self, now: datetime) -> list[CapacityRequest]:
         """Return the current requests, and forget those of sweeps that have ended."""

@@ -21,7 +21,7 @@ async def observe_capacity(sweep: SweepRecord, seen: Observation, clients: Clien
     plan, user = sweep.plan, sweep.requester.user
     if plan is None or not plan.space.auto or sweep.phase not in {Phase.PENDING, Phase.RUNNING}:
         return seen
-    capacity = await clients.capacity.register(_request(sweep, plan, clients.now()))
+    capacity = await clients.capacity.register(capacity_request(sweep, plan, seen, clients.now()))
     others = [one for one in await limited_sweeps(user, clients) if one.id != sweep.id]
     most = most_parallel(user, plan, clients.config, other_peaks(user, others))
     again = min(PERIOD, seen.observe_again_in or PERIOD)
@@ -34,8 +34,11 @@ async def observe_capacity(sweep: SweepRecord, seen: Observation, clients: Clien
     return replace(seen, capacity=replace(capacity, trials=0, steady=0))
 
 
-def _request(sweep: SweepRecord, plan: SweepPlan, now: datetime) -> CapacityRequest:
+def capacity_request(
+    sweep: SweepRecord, plan: SweepPlan, seen: Observation, now: datetime
+) -> CapacityRequest:
     pod = first_pod(plan.experiment)
+    started = plan.nodes > 1 and not sweep.queue_and_priority[0] and not seen.start_wait
     return CapacityRequest(
         sweep=sweep.id,
         namespace=plan.experiment_ref.namespace,
@@ -44,5 +47,16 @@ def _request(sweep: SweepRecord, plan: SweepPlan, now: datetime) -> CapacityRequ
         resource=plan.resource,
         pods=plan.nodes,
         pod={key: pod[key] for key in PLACEMENT if key in pod},
+        expects=_expected(sweep, plan) if started else 0,
+        started=started,
+        auto=plan.space.auto,
         at=now,
     )
+
+
+def _expected(sweep: SweepRecord, plan: SweepPlan) -> int:
+    """Return how many pods its trials have at once, also between two trials."""
+    if sweep.draining or sweep.paused_at:
+        return 0
+    parallel = 1 if sweep.gated else sweep.pace.target if plan.space.auto else plan.space.parallel
+    return plan.nodes * max(0, min(parallel, plan.space.max_trials - sweep.progress.finished))

@@ -49,6 +49,7 @@ from bot.sweeps.observe import observe
 from bot.sweeps.observe_capacity import observe_capacity
 from bot.sweeps.observe_gate import observe_gate
 from bot.sweeps.observe_live import observe_live
+from bot.sweeps.observe_nodes import observe_nodes
 from bot.sweeps.observe_queue import observe_queue
 from bot.sweeps.open_thread import open_thread, rename
 from bot.sweeps.unreachable import report_unreachable, seen_again
@@ -218,7 +219,8 @@ class _Reconcile:
     ) -> Observation:
         seen = await observe(sweep, commands, self.clients, fresh=fresh)
         seen = await observe_gate(sweep, await observe_live(sweep, seen, self.clients), self.clients)
-        return await observe_capacity(sweep, await observe_queue(sweep, seen, self.clients), self.clients)
+        seen = await observe_nodes(sweep, await observe_queue(sweep, seen, self.clients), self.clients)
+        return await observe_capacity(sweep, seen, self.clients)
 
     async def report_failure(self, error: Exception) -> None:
         """Report an error that lasts, and post what this reconcile saved before it failed."""

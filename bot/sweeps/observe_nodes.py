@@ -1,0 +1,58 @@
+"""Decide whether a sweep with several nodes per trial can start: two half-started trials block each other.
+
+Without a queue, nothing admits all workers of a trial together. A sweep therefore starts only while no other
+such sweep is active in its cluster, or if its nodes are free besides those that the other sweeps need for
+their next trials. One sweep decides at a time, by a turn in Redis.
+"""
+
+from collections.abc import Iterable
+from dataclasses import replace
+from datetime import datetime, timedelta
+
+from bot.clients import Clients
+from bot.core.record import Phase, SweepRecord
+from bot.lifecycle.observation import Observation
+from bot.messages.start import waiting_text
+from bot.sweeps.observe_capacity import capacity_request
+
+TURN = "nodes"
+SKEW = timedelta(seconds=10)  # between the clocks of two workers
+ENDED = {Phase.HELD, Phase.PAUSED, Phase.STOPPING}  # no trials start
+
+
+async def observe_nodes(sweep: SweepRecord, seen: Observation, clients: Clients) -> Observation:
+    """Add why the sweep can't start yet. The cluster gets no request: the leader measures for all sweeps."""
+    plan = sweep.plan
+    if plan is None or plan.nodes < 2 or not plan.gpus or sweep.queue_and_priority[0]:
+        return seen
+    if sweep.phase in ENDED:
+        await clients.capacity.forget(sweep.id)
+    if sweep.phase not in {Phase.PENDING, Phase.RUNNING}:
+        return replace(seen, start_wait=waiting_text(plan))
+    if sweep.submitted or seen.experiment:
+        await clients.capacity.register(capacity_request(sweep, plan, seen, clients.now()))
+        return seen
+    if await _starts(sweep, seen, clients):
+        return seen
+    return replace(seen, start_wait=waiting_text(plan))
+
+
+async def _starts(sweep: SweepRecord, seen: Observation, clients: Clients) -> bool:
+    """Take the sweep's turn, and register its start before another one decides."""
+    store, plan, now = clients.capacity, sweep.plan, clients.now()
+    if plan is None or not await store.take_turn(sweep.id, TURN):
+        return False
+    others = await store.started(plan.resource, now)
+    others.pop(sweep.id, None)
+    starting = capacity_request(sweep, plan, seen, now)
+    last = await store.register(replace(starting, started=False, expects=0))
+    free = last is not None and bool(last.trials) and _is_newer(last.at, others.values())
+    if starts := free or not others:
+        await store.register(starting)
+    await store.end_turn(TURN)
+    return starts
+
+
+def _is_newer(measured: datetime, starts: Iterable[datetime]) -> bool:
+    """Return whether the measurement includes what these sweeps need."""
+    return all(measured - start >= SKEW for start in starts)
