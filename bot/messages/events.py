@@ -55,7 +55,8 @@ def _build_waiting(_: SweepRecord, event: Event) -> str:
 
 
 def _start_waiting(_: SweepRecord, event: Event) -> str:
-    return f":hourglass_flowing_sand: {plain(event.text)} The first trial starts once they're free, or once that sweep ends."
+    start = "The first trial starts once they're free, or once that sweep ends."
+    return f":hourglass_flowing_sand: {plain(event.text)} {start}"
 
 
 def _build_done(_: SweepRecord, event: Event) -> str:
