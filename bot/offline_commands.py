@@ -22,7 +22,7 @@ from bot.launch.command_line import parse, parse_options, read_values
 from bot.launch.describe import as_yaml, explain
 from bot.launch.plan import Order, check_command, plan
 from bot.launch.plan_text import gate_comment, plan_text
-from bot.launch.pods import check_mounts, pods_of, with_output
+from bot.launch.pods import check_mounts, nodes_of, pods_of, with_output
 from bot.launch.resolve import look_up
 from bot.repos.git import Git, GitUnavailableError, logins
 from bot.spaces.space import parse_space
@@ -45,6 +45,7 @@ def run_space(arguments: argparse.Namespace) -> int:
         raise UserError(f"{arguments.file} can't be read ({error.strerror}).") from None
     request = SweepRequest(**values)
     space = parse_space(text, str(arguments.file), request, config.limits)
+    request = replace(request, nodes=nodes_of(request, space, config))
     check_command(space.command)
     if "SWEEPBOT_CONFIG" in os.environ:
         space = with_output(space, "SWEEP", config)
@@ -59,7 +60,7 @@ def check_space(space: SearchSpace, _request: SweepRequest) -> str:
 
 
 def explain_space(space: SearchSpace, request: SweepRequest) -> str:
-    return explain(space, request.gpus, request.nodes)
+    return explain(space, request.gpus, request.nodes or 1)
 
 
 def convert_space(space: SearchSpace, _request: SweepRequest) -> str:

@@ -125,7 +125,7 @@ def parse_config(text: str, file: str) -> Config:
         warnings=IdleThresholds(**read_watch(keys.get("warnings"))),
         admin_channel=read_channel(keys.get("admin_channel")),
         trials=read_trials(keys.get("trials")),
-        profiles=read_profiles(keys.get("profiles"), limits.gpus_per_trial),
+        profiles=read_profiles(keys.get("profiles"), limits.gpus_per_trial, limits.nodes_per_trial),
         pools=read_pools(keys.get("pools")),
         allowed=read_allowed(keys, [team.name for team in teams]),
         namespaces=tuple(_namespace(item) for item in entries(keys.get("namespaces"))),

@@ -12,6 +12,7 @@ from bot.config.trial_pods import (
     TOLERATION_KEYS,
     read_labels,
     read_name,
+    read_nodes,
     read_quantity,
     read_toleration,
 )
@@ -34,6 +35,14 @@ LABEL_CHOICES: Schema = {
 }
 PROFILE_KEYS: Keys = {
     "gpus": Key(meaning="GPUs, or MIG slices, of one trial.", type=integer(0), example="8", required=True),
+    "nodes_per_trial": Key(
+        meaning="Nodes of one trial, each with the profile's GPUs "
+        "([details](machines.md#run-a-trial-on-several-machines)). `nodes` of a space file and `nodes=` "
+        "override it.",
+        type=integer(1),
+        default="1",
+        example="4",
+    ),
     "resource": Key(
         meaning="Resource that a GPU or a MIG slice is requested as.",
         type=RESOURCE_TYPE,
@@ -131,7 +140,8 @@ class Profile:
     """A machine type: what one trial requests, and where it runs. Unset values are those of `trials:`."""
 
     name: str
-    gpus: int
+    gpus: int  # on each of its nodes
+    nodes_per_trial: int = 1
     resource: str = GPU
     cpu: str = ""
     whole_cpus: bool = False
@@ -217,17 +227,18 @@ def _scaled(profile: Profile, factor: Fraction) -> Profile:
     )
 
 
-def read_profiles(node: Node | None, most: int) -> tuple[Profile, ...]:
-    """Read the profiles. `most`: limits.gpus_per_trial."""
-    return tuple(_profile(name, each, most) for name, each in node.mapping().items()) if node else ()
+def read_profiles(node: Node | None, most: int, most_nodes: int) -> tuple[Profile, ...]:
+    """Read the profiles. `most`: limits.gpus_per_trial; `most_nodes`: limits.nodes_per_trial."""
+    return tuple(_profile(*each, most, most_nodes) for each in node.mapping().items()) if node else ()
 
 
-def _profile(name: str, node: Node, most: int) -> Profile:
+def _profile(name: str, node: Node, most: int, most_nodes: int) -> Profile:
     _check_name(name, node)
     keys = node.mapping(PROFILE_KEYS)
     found = Profile(
         name=name,
         gpus=_gpus(keys.get("gpus"), most),
+        nodes_per_trial=read_nodes(keys.get("nodes_per_trial"), most_nodes) or 1,
         resource=_resource(keys.get("resource")),
         cpu=read_quantity(keys.get("cpu"), "96"),
         whole_cpus=keys["whole_cpus"].flag() if "whole_cpus" in keys else False,
@@ -318,6 +329,9 @@ def _resources(node: Node | None) -> dict[str, str]:
 
 def _choices(node: Node | None) -> dict[str, tuple[str, ...]]:
     """Return the allowed values of each node label."""
+    if node and node.raw.isdecimal():
+        node.error("must be labels of nodes; the number of nodes of a trial is nodes_per_trial")
+        return {}
     found = node.mapping() if node else {}
     for each in found.values():
         if each.value == [] or isinstance(each.value, dict):

@@ -159,6 +159,16 @@ def read_grace(node: Node | None, most: int) -> int | None:
     return grace
 
 
+def read_nodes(node: Node | None, most: int) -> int | None:
+    """Return the nodes of one trial; None if not set. `most`: limits.nodes_per_trial."""
+    if node is None:
+        return None
+    before, nodes = len(node.errors), node.whole()
+    if len(node.errors) == before and not 1 <= nodes <= most:
+        node.error(f"must be from 1 to {most} (limits.nodes_per_trial); got {nodes}")
+    return nodes
+
+
 def read_name(node: Node | None, what: str) -> str:
     """Return the name of an object; `what`: its kind, with an article."""
     name = node.text() if node else ""

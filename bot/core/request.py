@@ -37,7 +37,7 @@ class SweepRequest:
     branch: str
     space: str
     gpus: int = 1  # per node of a trial
-    nodes: int = 1  # per trial
+    nodes: int | None = None  # per trial
     profile: str | None = None  # a name from the configuration; None: the default
     cluster: str | None = None  # a name from the configuration; None: Sweepbot chooses one
     repo: str | None = None  # a name from the configuration, or an allowed URL

@@ -47,10 +47,9 @@ def capacity_refusal(
 def _too_few(able: int, profile: Profile, plan: SweepPlan) -> str:
     """Return the refusal of more nodes than the cluster has. A pool can have any number of machines."""
     has = "only one machine has" if able == 1 else f"only {able} machines have"
-    fix = "Remove nodes=" if able == 1 else f"Use nodes={able}"
     return (
         f"profile={profile.name} nodes={plan.nodes} can't run on this cluster: each node of a trial requests "
-        f"{requested(plan)}, and {has} that. *Fix:* {fix}."
+        f"{requested(plan)}, and {has} that. *Fix:* Use nodes={able}."
     )
 
 

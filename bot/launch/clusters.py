@@ -61,7 +61,7 @@ async def with_cluster(order: Order, clients: Clients) -> Order:
         pinned(await _candidate(named, order, clients))
         return placed(order, named, "")
     found = await asyncio.gather(*(_candidate(each, order, clients) for each in config.clusters))
-    return placed(order, *choose(found, order.space.parallel * request.nodes * request.gpus))
+    return placed(order, *choose(found, order.space.parallel * order.nodes * request.gpus))
 
 
 async def _candidate(cluster: TrialCluster, order: Order, clients: Clients) -> Candidate:
@@ -88,13 +88,13 @@ def _refusal(cluster: TrialCluster, order: Order, clients: Clients) -> str:
 
 async def _measured(cluster: TrialCluster, order: Order, clients: Clients) -> Candidate:
     """Read nodes, pods with GPUs, and the queue. What is read of the whole cluster is shared for a while."""
-    request, gpus, there = order.request, order.request.gpus, clients.of(cluster.name)
+    gpus, there = order.request.gpus, clients.of(cluster.name)
     nodes = await _shared(cluster, "Node", _nodes, clients)
     machines = [*nodes.all, *clients.config.pools]
     if order.profile and not any(fits(order.shape, gpus, machine) for machine in machines):
         return Candidate(cluster=cluster, refusal=f"no machine fits profile {order.profile}")
     namespace = cluster.namespace or order.namespace
-    if request.nodes > 1 and (why := await kind_refusal(order.shape.multi_node, namespace, there)):
+    if order.nodes > 1 and (why := await kind_refusal(order.shape.multi_node, namespace, there)):
         return Candidate(cluster=cluster, refusal=why)
     queued = await _queued(namespace, order.queueing.queue, cluster, clients)
     if not gpus:

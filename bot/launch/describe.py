@@ -67,6 +67,7 @@ def _file(space: SearchSpace) -> Iterator[str]:
     yield from ["booleans: switch"] if space.switches else []
     yield from ["running_at_target: finish"] if space.finish_running else []
     yield from ["extendable: true"] if space.extendable else []
+    yield from [f"nodes: {space.nodes}"] if space.nodes else []
     yield from [f"image: {_text(space.image)}"] if space.image else []
     if space.watch:
         yield f"watch: {_flow({name: repr(value) for name, value in space.watch.items()})}"

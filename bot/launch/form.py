@@ -201,7 +201,7 @@ def _nodes(options: Mapping[str, str], config: Config) -> dict[str, Block]:
     most = config.limits.nodes_per_trial
     if most == 1:
         return {}
-    number = _number("nodes", options, 1, most, "1; each node has the GPUs above")
+    number = _number("nodes", options, 1, most, "The space's or the profile's; each node has the GPUs above")
     return {"nodes": _optional("nodes", "Nodes per trial", number)}
 
 

@@ -45,6 +45,10 @@ class Order:
     cluster_reason: str = ""  # why this one; "": there was no choice
 
     @property
+    def nodes(self) -> int:
+        return self.request.nodes or 1
+
+    @property
     def results_name(self) -> str:
         return f"{self.source.project}/{self.sweep}"
 
@@ -62,7 +66,7 @@ def plan(order: Order, settings: PlanSettings) -> SweepPlan:
         subject=source.subject,
         space=order.space,
         gpus=order.request.gpus,
-        nodes=order.request.nodes,
+        nodes=order.nodes,
         profile=order.profile,
         resource=order.shape.resource,
         cluster=order.cluster or HOME_CLUSTER,
@@ -112,7 +116,7 @@ def _experiment(order: Order, image: str, settings: PlanSettings) -> ExperimentS
         strategies=space.strategies if space.strategy else {},
         image=image,
         gpus=order.request.gpus,
-        nodes=order.request.nodes,
+        nodes=order.nodes,
         env=_environment(order, settings),
         secrets=(*_secrets(settings), *order.secrets),
         directory=f"{space.output_dir}/{TRIAL_NAME}" if space.output_dir else "",

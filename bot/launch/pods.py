@@ -45,6 +45,12 @@ def pods_of(request: SweepRequest, space: SearchSpace, owner: str, config: Confi
     return Pods(profile=profile, shape=shape, secrets=tuple(each.variables for each in secrets))
 
 
+def nodes_of(request: SweepRequest, space: SearchSpace, config: Config) -> int:
+    """Return the nodes of one trial: those of the request, or else of the space, or else of the profile."""
+    profile = chosen(config.profiles, request.profile, request.gpus)
+    return request.nodes or space.nodes or (profile.nodes_per_trial if profile else 1)
+
+
 def namespace_of(owner: str, channel: str, config: Config) -> str:
     """Return the namespace of a sweep's trials: the channel's, or else the team's; "": K8S_NAMESPACE."""
     team = granted_team(config.teams, owner, config.self_assigned)

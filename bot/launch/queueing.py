@@ -35,16 +35,16 @@ def with_priority(shape: PodShape, place: Queueing) -> PodShape:
     return replace(shape, priority_class=place.pod_priority or shape.priority_class)
 
 
-def one_at_a_time(space: SearchSpace, request: SweepRequest, place: Queueing) -> SearchSpace:
+def one_at_a_time(space: SearchSpace, nodes: int, request: SweepRequest, place: Queueing) -> SearchSpace:
     """Return the space with one trial at a time if nothing else starts all nodes of a trial together.
 
     Without a queue, the scheduler places each pod by itself, and two half-started trials can wait for each
     other forever. Kueue admits all pods of a trial at once.
     """
-    if request.nodes == 1 or place.queue or request.parallel is not None or space.parallel == 1:
+    if nodes == 1 or place.queue or request.parallel is not None or space.parallel == 1:
         return space
     note = (
-        f"nodes={request.nodes}: one trial runs at a time, because two half-started trials could wait for "
+        f"nodes={nodes}: one trial runs at a time, because two half-started trials could wait for "
         "each other's nodes. Use a queue, or set parallel= to run several."
     )
     return replace(space, parallel=1, notes=(*space.notes, note))

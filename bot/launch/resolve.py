@@ -14,7 +14,7 @@ from bot.core.request import SweepRequest
 from bot.core.space import FOLDER, SearchSpace
 from bot.core.wording import did_you_mean
 from bot.launch.plan import Order
-from bot.launch.pods import pods_of, with_output
+from bot.launch.pods import nodes_of, pods_of, with_output
 from bot.launch.queueing import one_at_a_time, queueing, with_priority
 from bot.launch.seeds import seed_space
 from bot.repos import submodules
@@ -46,7 +46,9 @@ async def look_up(
         )
     await git.prefetch(repository.url, commit, (_space_file(request), *candidates(repository)))
     place = queueing(request, queue_member(owner, config), config)
-    space = one_at_a_time(await _space(git, repository, commit, request, config), request, place)
+    space = await _space(git, repository, commit, request, config)
+    nodes = nodes_of(request, space, config)
+    space = one_at_a_time(space, nodes, request, place)
     gate, max_hours = is_gated(request, space, config), request.max_hours or space.max_hours
     space = with_output(replace(space, gate=gate, max_hours=max_hours), sweep, config)
     pods = pods_of(request, space, owner, config)
@@ -61,7 +63,7 @@ async def look_up(
         sweep=sweep,
         owner=owner,
         request_id=request_id,
-        request=request,
+        request=replace(request, nodes=nodes),
         source=source,
         space=space,
         profile=pods.profile.name if pods.profile else "",

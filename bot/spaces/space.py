@@ -10,7 +10,7 @@ from functools import partial
 
 from bot.config.idle_thresholds import read_watch
 from bot.config.limits import Limits, read_hours
-from bot.config.trial_pods import read_grace
+from bot.config.trial_pods import read_grace, read_nodes
 from bot.config.yaml_reader import FileError, Node, read
 from bot.core.flags import FlagStyle
 from bot.core.request import SweepRequest
@@ -69,6 +69,7 @@ def parse_space(text: str, file: str, request: SweepRequest, limits: Limits) -> 
     grace = read_grace(trials.get("grace_seconds"), limits.grace_seconds)
     early = read_early_stopping(keys.get("early_stopping"), source, request.cmd or command, max_trials)
     watch = read_watch(keys.get("watch"))
+    nodes = read_nodes(keys.get("nodes"), limits.nodes_per_trial)
     more = read_additions(keys)
     root.check()
     return SearchSpace(
@@ -96,6 +97,7 @@ def parse_space(text: str, file: str, request: SweepRequest, limits: Limits) -> 
         trial_hours=trial_hours,
         max_hours=max_hours,
         grace_seconds=grace,
+        nodes=nodes,
         parameters=parameters,
         finish_running=finish,
         extendable=extendable,

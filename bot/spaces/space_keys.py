@@ -220,6 +220,13 @@ KEYS: Keys = {
         default="false",
         example="true",
     ),
+    "nodes": Key(
+        meaning="Nodes of one trial, each with the requested GPUs "
+        "([details](machines.md#run-a-trial-on-several-machines)). `nodes=` overrides it.",
+        type=integer(1),
+        default="`nodes_per_trial` of the profile, else 1",
+        example="4",
+    ),
     "image": Key(
         meaning="Prebuilt image to run in, without a build. `image=` overrides it.",
         type=STRING,

@@ -65,6 +65,12 @@ def test_read_profiles_keeps_their_order_and_pools():
         ("profiles: {a: {gpu: 1}}", "unknown key. Did you mean gpus?"),
         ("profiles: {A: {gpus: 1}}", "name must have only lowercase letters"),
         ("profiles: {a: {gpus: 9}}", "must be from 0 to 8 (limits.gpus_per_trial); got 9"),
+        (
+            "profiles: {a: {gpus: 1, nodes_per_trial: 9}}",
+            "must be from 1 to 8 (limits.nodes_per_trial); got 9",
+        ),
+        ("profiles: {a: {gpus: 1, nodes_per_trial: 1.5}}", "must be a whole number; got 1.5"),
+        ("profiles: {a: {gpus: 1, nodes: 2}}", "the number of nodes of a trial is nodes_per_trial"),
         ("profiles: {a: {gpus: 1, resource: gpu}}", "must be a resource such as nvidia.com/gpu"),
         ("profiles: {a: {gpus: 1, cpu: lots}}", 'must be a Kubernetes quantity such as 96; got "lots"'),
         ("profiles: {a: {gpus: 1, resources: {hca: 1}}}", "must be a resource with a domain"),

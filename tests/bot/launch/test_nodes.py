@@ -10,15 +10,18 @@ from bot.config.policy import parse_config
 from bot.core.errors import UserError
 from bot.core.record import Phase
 from bot.launch.command_line import parse
-from bot.launch.describe import explain
+from bot.launch.describe import as_yaml, explain
 from bot.launch.form import Draft, form, options_of
 from bot.launch.plan import plan
 from bot.launch.preview import preview
 from bot.launch.queueing import Queueing, one_at_a_time
+from bot.launch.resolve import look_up
 from bot.lifecycle.observation import Observation
 from bot.lifecycle.required_changes import required_changes
+from bot.spaces.space import parse_space
 from tests.bot.factories import CONFIG, NOW, ORDER, OWNER, PLAN, REQUEST, SETTINGS, SPACE, a_sweep
 from tests.bot.launch.test_capacity import POOL, PROFILES, node, refusal
+from tests.bot.launch.test_resolve import Files
 
 MULTI = replace(REQUEST, gpus=8, nodes=4)
 MULTI_PLAN = plan(replace(ORDER, request=MULTI), SETTINGS)
@@ -26,11 +29,65 @@ MULTI_PLAN = plan(replace(ORDER, request=MULTI), SETTINGS)
 
 def test_parse_reads_nodes_up_to_the_limit():
     assert parse("branch=main space=lr nodes=4", CONFIG).nodes == 4
-    assert parse("branch=main space=lr", CONFIG).nodes == 1
+    assert parse("branch=main space=lr", CONFIG).nodes is None
     with pytest.raises(UserError, match="nodes= can be at most 2 on this cluster"):
         parse("branch=main space=lr nodes=3", replace(CONFIG, limits=Limits(nodes_per_trial=2)))
     with pytest.raises(UserError, match="nodes= must be a whole number from 1 to 8"):
         parse("branch=main space=lr nodes=0", CONFIG)
+
+
+LR = """\
+command: python train.py
+objective: {metric: loss, goal: minimize}
+parameters: {lr: [1, 2, 3]}
+"""
+WHERE = "repositories:\n  digits: {url: https://git.example/digits.git}\n"
+PAIR = parse_config(
+    f"{WHERE}profiles: {{pair: {{gpus: 8, nodes_per_trial: 2}}, one: {{gpus: 8}}}}\n", "c.yaml"
+)
+
+
+@pytest.mark.parametrize(
+    ("typed", "space", "nodes"),
+    [
+        ("nodes=1", "nodes: 4", 1),
+        ("nodes=3", "", 3),
+        ("", "nodes: 4", 4),
+        ("profile=pair", "nodes: 1", 1),
+        ("profile=pair", "", 2),
+        ("profile=one", "", 1),
+        ("", "", 2),  # the default profile's
+    ],
+)
+async def test_nodes_of_the_command_override_the_space_file_and_that_the_profile(typed, space, nodes):
+    request = parse(f"branch=main space=lr gate=off {typed}", PAIR)
+    files = Files({"sweeps/lr.yaml": LR + space, "Dockerfile": "FROM scratch"})
+    who = {"sweep": "s", "owner": OWNER, "request_id": "d"}
+    made = plan(await look_up(files, PAIR.repositories[0], request, PAIR, **who), SETTINGS)
+    assert (made.nodes, made.trial_gpus) == (nodes, nodes * 8)
+    job = made.experiment["spec"]["trialTemplate"]["trialSpec"]["spec"]
+    assert job.get("completions", 1) == nodes
+    assert (made.space.parallel == 1) == (nodes > 1), "without a queue, one trial runs at a time"
+
+
+@pytest.mark.parametrize(
+    ("value", "error"),
+    [
+        ("two", 'lr.yaml:4: nodes: must be a number; got "two"'),
+        ("1.5", "lr.yaml:4: nodes: must be a whole number; got 1.5"),
+        ("0", "lr.yaml:4: nodes: must be from 1 to 8 (limits.nodes_per_trial); got 0"),
+        ("9", "lr.yaml:4: nodes: must be from 1 to 8 (limits.nodes_per_trial); got 9"),
+    ],
+)
+def test_nodes_of_a_space_file_that_are_invalid_name_its_line(value, error):
+    with pytest.raises(UserError) as refused:
+        parse_space(f"{LR}nodes: {value}\n", "lr.yaml", REQUEST, Limits())
+    assert error in str(refused.value)
+
+
+def test_nodes_of_a_space_file_are_written_to_the_next():
+    space = parse_space(f"{LR}nodes: 4\ntrials: {{trial_hours: 1}}\n", "lr.yaml", REQUEST, Limits())
+    assert parse_space(as_yaml(space), "lr.yaml", REQUEST, Limits()).nodes == 4
 
 
 def test_plan_counts_the_gpus_of_all_nodes():
@@ -48,7 +105,7 @@ def test_size_denial_names_nodes():
 
 
 def test_one_at_a_time_without_a_queue_sets_parallel_and_says_why():
-    space = one_at_a_time(SPACE, MULTI, Queueing())
+    space = one_at_a_time(SPACE, 4, MULTI, Queueing())
     assert space.parallel == 1
     [note] = space.notes
     assert note == (
@@ -66,7 +123,7 @@ def test_one_at_a_time_without_a_queue_sets_parallel_and_says_why():
     ],
 )
 def test_one_at_a_time_keeps_what_starts_together_or_was_set(request_, place):
-    assert one_at_a_time(SPACE, request_, place) == SPACE
+    assert one_at_a_time(SPACE, request_.nodes or 1, request_, place) == SPACE
 
 
 def test_capacity_refusal_counts_the_nodes_that_fit():
@@ -76,7 +133,7 @@ def test_capacity_refusal_counts_the_nodes_that_fit():
         "profile=8xh100 nodes=4 can't run on this cluster: each node of a trial requests 8 GPUs, 128 CPUs, "
         "and 1.562 TiB of memory, and only 2 machines have that. *Fix:* Use nodes=2."
     )
-    assert "only one machine has that. *Fix:* Remove nodes=." in refusal("profile=8xh100 nodes=2", two[0])
+    assert "only one machine has that. *Fix:* Use nodes=1." in refusal("profile=8xh100 nodes=2", two[0])
     assert refusal("profile=8xh100 nodes=2", node()).startswith(
         "profile=8xh100 can't run on this cluster: each node of a trial requests 8 GPUs"
     )
