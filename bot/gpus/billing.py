@@ -11,7 +11,8 @@ from bot.gpus.models import HOUR, MAX_UNMEASURED
 from bot.gpus.sums import Sums, Totals, UsageSum, grouped
 from bot.slack.mrkdwn import code, mention, quoted
 
-ENVIRONMENTS = "Environments"  # their key, which no sweep can have
+ENVIRONMENTS, ELASTIC = "Environments", "Elastic"  # their keys, which no sweep can have
+PURPOSES = {ENVIRONMENTS: "research environments", ELASTIC: "elastic replicas", "": "not from a sweep"}
 MAX_LINES = 10  # of each part; the CSV has all
 
 
@@ -34,15 +35,19 @@ def bill(
     currency: str,
     now: datetime,
     environments: str = "",
+    elastic: Collection[str] = (),
 ) -> str:
     """Return the bill in mrkdwn; `totals` are of the month's stored hours.
 
     Args:
         environments: the namespace of research environments, which have their own line; "" if there is none.
+        elastic: the namespaces of elastic Deployments, whose GPU-hours outside sweeps have their own line.
     """
 
     def purpose(use: UsageSum) -> str:
-        return ENVIRONMENTS if environments and use.namespace == environments else use.sweep
+        if environments and use.namespace == environments:
+            return ENVIRONMENTS
+        return ELASTIC if use.namespace in elastic and not use.sweep else use.sweep
 
     uses, (begin, end) = _uses(parsed, totals), month(parsed, now)
     expected = max(0, round((min(end, now) - begin) / HOUR))
@@ -73,7 +78,7 @@ def by_cluster(
 
 
 def _purpose(name: str) -> str:
-    return "research environments" if name == ENVIRONMENTS else code(name) or "not from a sweep"
+    return PURPOSES.get(name) or code(name)
 
 
 def _part(title: str, groups: Mapping[str, Sums], named: Callable[[str], str], currency: str) -> list[str]:

@@ -130,7 +130,9 @@ class GpuQueryJob:
         totals = Totals.all(by_name.values()) if len(by_name) > 1 else by_name[HOME_CLUSTER]
         if query not in self._billed:
             place = config.environments.namespace if config.environments else ""
-            text = await asyncio.to_thread(bill, parsed, totals, config.prices, config.currency, now, place)
+            elastic = {each.namespace for each in config.elastic}
+            figures = (parsed, totals, config.prices, config.currency, now, place, elastic)
+            text = await asyncio.to_thread(bill, *figures)
             if len(by_name) > 1 and totals.groups:
                 text += f"\n{by_cluster(parsed, by_name, config.prices, config.currency)}"
             text += "\nFull table sent by direct message." if totals.groups else ""

@@ -1,15 +1,20 @@
-"""Elastic replicas have their own line in the digest, and no warnings about idle GPUs."""
+"""Elastic replicas have their own line in the bill and the digest, and no warnings about idle GPUs."""
 
 from dataclasses import replace
+from functools import partial
 
 from bot.config.elastic import ElasticDeployment
 from bot.digests.figures import figures
 from bot.digests.message import _sums
-from bot.gpus.models import PodUse
+from bot.gpus.billing import bill
+from bot.gpus.command import ParsedCommand
+from bot.gpus.models import PodUse, UseColumns
+from bot.gpus.sums import Totals
 from bot.idle.monitor import IdleMonitor
 from tests.bot.digests.days import BERLIN, DAY, PRICES
 from tests.bot.elastic.factories import LLM
 from tests.bot.elastic.world import ElasticWorld
+from tests.bot.factories import NOW
 from tests.bot.gpus.factories import hour, totals, use
 
 BEGIN, _ = BERLIN.window(DAY)
@@ -23,6 +28,15 @@ def test_digest_has_elastic_replicas_as_their_own_sum():
     assert (found.elastic.allocated, found.total.allocated) == (2.0, 3.0)
     assert "elastic replicas 2 (" in _sums(found)
     assert "elastic" not in _sums(replace(found, elastic=type(found.elastic)()))
+
+
+def test_bill_has_elastic_replicas_as_their_own_line():
+    trial = use(BEGIN, "serving/lr-1", 1.0, sweep="lr-brave-otter")
+    month = Totals.of(UseColumns.of([REPLICA, trial]))
+    shown = partial(bill, ParsedCommand(view="bill"), month, PRICES, "$", NOW, "")
+    assert "• elastic replicas: 2 GPU-h allocated" in shown({"serving"})
+    assert "• `lr-brave-otter`: 1 GPU-h allocated" in shown({"serving"})
+    assert "• not from a sweep: 2 GPU-h allocated" in shown()
 
 
 class Source:

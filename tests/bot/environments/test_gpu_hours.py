@@ -6,6 +6,7 @@ from bot.digests.figures import figures
 from bot.digests.message import _sums
 from bot.gpus.billing import bill
 from bot.gpus.command import ParsedCommand
+from bot.gpus.models import UseColumns
 from bot.gpus.sums import Totals
 from bot.idle.monitor import IdleMonitor
 from tests.bot.digests.days import BERLIN, DAY, PRICES
@@ -20,7 +21,7 @@ SWEEPS = use(BEGIN, "sweeps/lr-1", 1.0, sweep="lr-brave-otter")
 
 
 def test_bill_has_environments_as_their_own_line():
-    sums = Totals.of([OURS, SWEEPS])
+    sums = Totals.of(UseColumns.of([OURS, SWEEPS]))
     text = bill(ParsedCommand(view="bill"), sums, PRICES, "$", NOW, NAMESPACE)
     assert "• research environments: 1 GPU-h allocated" in text
     assert "• `lr-brave-otter`: 1 GPU-h allocated" in text
