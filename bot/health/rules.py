@@ -25,6 +25,7 @@ RULES: tuple[tuple[str, Rule], ...] = (
     ("R4", admission.queued),
     ("R5", admission.refused_pod),
     ("R29", admission.no_operator),
+    ("R30", workers.resumed_early),
     ("R24", training.no_collector),
     ("R6", scheduling.unschedulable),
     ("R7", scheduling.no_volume),

@@ -106,3 +106,15 @@ async def test_sweep_is_refused_before_its_build_without_the_operator(redis):
         refused = await simulation.until(Phase.REFUSED)
         assert "Kubeflow's Training Operator isn't installed in the cluster" in refused.reason
         assert simulation.kubernetes.list("Job") == []
+
+
+async def test_trial_resumed_while_its_pods_terminate_fails_and_the_thread_says_why(redis):
+    async with QueuedSweep(redis, gpus=6, **THREE_NODES).started() as simulation:
+        await simulation.until(Phase.RUNNING)
+        await simulation.rounds(3)
+        simulation.job("urgent-report", gpus=2)
+        await simulation.settle()
+        simulation.kubernetes.delete("Job", "sweeps", "urgent-report")  # before any pod has terminated
+        await simulation.until(Phase.FAILED)
+        assert simulation.said("The trial started again while its earlier pods were terminating")
+        assert simulation.gpus_held() == []

@@ -130,3 +130,16 @@ def test_named_adds_the_workers_number():
     assert named(out_of_memory, Evidence).text.startswith("Worker 3 of 4: Out of GPU memory")
     unreachable = found(worker(2, ended(1)), workers=4, log=TIMED_OUT)
     assert named(unreachable, Evidence).text == "Worker 3 of 4 can't reach worker 1."
+
+
+@pytest.mark.parametrize(("second", "cause"), [(5, "resumed-early"), (59, None)])
+def test_resumed_early_only_if_the_pytorch_job_failed_at_once(second, cause):
+    resumed = {"type": "Suspended", "status": "False", "reason": "PyTorchJobResumed"}
+    failed = {"type": "Failed", "status": "True", "reason": "PyTorchJobFailed", "message": "1 failed"}
+    conditions = [
+        resumed | {"lastTransitionTime": "2026-11-21T11:50:00Z"},
+        failed | {"lastTransitionTime": f"2026-11-21T11:50:{second:02}Z"},
+    ]
+    job = {"kind": "PyTorchJob", "metadata": {"name": "t1"}, "spec": {}, "status": {"conditions": conditions}}
+    assert key(job=job, workers=3) == cause
+    assert key(worker(1, ended(1)), job=job, workers=3) != "resumed-early"
