@@ -13,6 +13,7 @@ from bot.gpus.pod_owners import PodKey
 from bot.gpus.prometheus import Device, Prometheus, Row
 from bot.gpus.recent import Recent
 from bot.gpus.scrape_interval import ScrapeIntervals
+from bot.gpus.series_kinds import NAMINGS_IN_USE, SeriesKinds, namings_in_use
 
 SECONDS_PER_DAY = 86400  # seconds
 
@@ -42,22 +43,27 @@ class DeviceQueries:
     """Methods raise NoGpuDataError."""
 
     def __init__(self, prometheus: Prometheus) -> None:
-        self._prometheus, self._engine_only = prometheus, Recent[bool]()
+        self._prometheus, self._kinds = prometheus, Recent[SeriesKinds]()
 
     async def stats(self, at: datetime, seconds: int, intervals: ScrapeIntervals, *, p95: bool) -> Stats:
         """Return the statistics of each pod's GPUs over the last `seconds`."""
-        queries = [promql.samples, promql.peak, promql.total, *([promql.p95] if p95 else [])]
-        engine = await self._engine_only.get(at, lambda: self._all_have_engine(at))
-        samples, peak, total, *rest = await asyncio.gather(
-            *(self._by_device(query(seconds, engine_only=engine), at) for query in queries)
-        )
+        kinds = await self._kinds.get(at, lambda: self._query_kinds(at))
+        queries = [
+            promql.samples(seconds, kinds=kinds),
+            promql.peak(seconds, kinds=kinds),
+            promql.total(seconds, kinds),
+            *([promql.p95(seconds, kinds)] if p95 else []),
+        ]
+        samples, peak, total, *rest = await asyncio.gather(*(self._by_device(query, at) for query in queries))
         if broken := samples.keys() - total.keys():
             samples |= await self._finite("count", at, seconds, intervals, broken)
             total |= await self._finite("sum", at, seconds, intervals, broken)
         return await asyncio.to_thread(_by_pod, samples, peak, total, rest[0] if rest else None)
 
-    async def _all_have_engine(self, at: datetime) -> bool:
-        return not await self._prometheus.query(promql.UTIL_ONLY, at)
+    async def _query_kinds(self, at: datetime) -> SeriesKinds:
+        engine_only = not await self._prometheus.query(promql.UTIL_ONLY, at)
+        rows = await self._prometheus.query(NAMINGS_IN_USE, at)
+        return SeriesKinds(engine_only, namings_in_use({row.labels.get("naming", "") for row in rows}))
 
     async def _finite(
         self, function: str, at: datetime, seconds: int, intervals: ScrapeIntervals, broken: set[Device]

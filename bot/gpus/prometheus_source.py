@@ -14,6 +14,7 @@ from bot.gpus.prometheus import Prometheus, Row
 from bot.gpus.prometheus_hour import HourResults, assemble_hour, sums
 from bot.gpus.recent import Recent
 from bot.gpus.scrape_interval import ScrapeIntervals
+from bot.gpus.series_kinds import SeriesKinds
 
 AN_HOUR, LATELY = 3600, 600  # seconds
 CAPACITY_QUERIES = {
@@ -66,7 +67,7 @@ class PrometheusSource:
         stats, started, owners = await asyncio.gather(
             self._devices.stats(at, seconds, intervals, p95=history),
             self._by_pod(promql.POD_STARTED, at),
-            self._owners_of(at, list(rows), day=at),
+            self._owners_of(promql.OWNER_LABELS, at, list(rows), day=at),
         )
         stats = {pod: stats.get(pod, []) for pod in rows}
         ages = {pod: at.timestamp() - since for pod, since in started.items()}
@@ -153,7 +154,7 @@ class PrometheusSource:
             models=await self._query_models(
                 promql.HOUR_MODELS, end, {row.labels.get("node", "") for row in allocated}
             ),
-            owners=await self._owners_of(end, pods, day=start),
+            owners=await self._owners_of(promql.HOUR_OWNER_LABELS, end, pods, day=start),
         )
 
     async def _cluster_totals(self, end: datetime) -> dict[str, float]:
@@ -173,21 +174,23 @@ class PrometheusSource:
         Each GPU is queried at its own scrape interval.
         """
         end, found = start + HOUR, list[list[Row]]([[], [], [], []])
-        engine = not await self._query(promql.HOUR_UTIL_ONLY, end)
+        kinds = SeriesKinds(engine_only=not await self._query(promql.HOUR_UTIL_ONLY, end))
         for step in intervals.steps:
             answers = await asyncio.gather(
-                self._query(promql.observed_hours(step, engine_only=engine), end),
-                self._query(promql.used_hours(step, engine_only=engine), end),
-                self._query(promql.idle_half(step, engine_only=engine), end),
-                self._query(promql.idle_half(step, engine_only=engine), start + HALF_HOUR),
+                self._query(promql.observed_hours(step, kinds), end),
+                self._query(promql.used_hours(step, kinds), end),
+                self._query(promql.idle_half(step, kinds), end),
+                self._query(promql.idle_half(step, kinds), start + HALF_HOUR),
             )
             for rows, answer in zip(found, answers, strict=True):
                 rows.extend(await asyncio.to_thread(_of_interval, answer, intervals, step))
         return found
 
-    async def _owners_of(self, at: datetime, pods: list[PodKey], *, day: datetime) -> dict[PodKey, Ownership]:
+    async def _owners_of(
+        self, query: str, at: datetime, pods: list[PodKey], *, day: datetime
+    ) -> dict[PodKey, Ownership]:
         """Return owners by the pod labels that kube-state-metrics is set up to export, else as stored."""
-        rows = await self._query(promql.OWNER_LABELS, at)
+        rows = await self._query(query, at)
         return await self._owners.owners(day, pods, await asyncio.to_thread(_labeled, rows))
 
     async def _query_models(self, query: str, at: datetime, nodes: Iterable[str]) -> dict[str, str]:

@@ -22,14 +22,10 @@ import re
 from collections.abc import Collection, Iterable
 
 from bot.gpus.models import BUSY, MIN_COVERAGE
+from bot.gpus.series_kinds import ALL_KINDS, Naming, SeriesKinds
 from k8s.dcgm import ENGINE, UTIL, XIDS
 
 DEVICE = "GPU_I_ID, GPU_I_PROFILE, modelName"
-GPU_NAMES = {"UUID": 'UUID!=""', "gpu, Hostname, hostname": 'UUID=""'}
-POD_NAMES = {
-    "exported_namespace, exported_pod": 'exported_pod!=""',
-    "namespace, pod": 'exported_pod="",pod!=""',
-}
 GPUS = 'resource=~"nvidia_com_(gpu(_shared)?|mig_.+)"'  # resources as kube-state-metrics spells them
 SIDECARS = "metrics-logger-and-collector|metrics-collector"
 TRAINING = f'container!="",container!="POD",container!~"{SIDECARS}",exported_container!~"{SIDECARS}"'
@@ -101,15 +97,18 @@ PENDING_PODS = _hourly_peak(f"count({PENDING})")
 PENDING_PEAK = _hourly_peak(f"sum({PENDING})")
 _CREATED = f"max by (namespace, pod) ({_original('kube_pod_created')})"
 LONGEST_WAIT = _hourly_peak(f"max(time() - ({_CREATED} and on (namespace, pod) ({PENDING}))) / 3600")
-POD_STARTED = (  # Unix seconds; absent for a pod that pulls its image or crash-loops
-    "max by (namespace, pod) ("
-    + _original("kube_pod_container_state_started", "namespace", "pod", "container")
-    + f" and on (namespace, pod, container) ({_requested(GPUS)}))"
-    + f" and on (namespace, pod) {_in_phase('Running')}"
+_SAME_POD = "namespace, pod, exported_namespace, exported_pod"  # of one scrape, so renamed alike
+_STARTED = (
+    f"kube_pod_container_state_started and on ({_SAME_POD}, container, exported_container)"
+    f" kube_pod_container_resource_requests{{{GPUS}}}"
+    f' and on ({_SAME_POD}) (kube_pod_status_phase{{phase="Running"}} == 1)'
 )
+# Unix seconds; absent for a pod that pulls its image or crash-loops
+POD_STARTED = f"max by (namespace, pod) ({_original(f'({_STARTED})')})"
 # Off by default: kube-state-metrics exports these labels only if configured.
-OWNER_LABELS = (
-    f"max by (namespace, pod, {POD_LABELS}) ({_original(f'last_over_time(kube_pod_labels[{HOUR_WINDOW}])')})"
+OWNER_LABELS, HOUR_OWNER_LABELS = (
+    f"max by (namespace, pod, {POD_LABELS}) ({_original(series)})"
+    for series in ("kube_pod_labels", f"last_over_time(kube_pod_labels[{HOUR_WINDOW}])")
 )
 
 
@@ -193,24 +192,21 @@ def _engine_or_util(
     function: str,
     scale: str,
     devices: Collection[str] | None,
-    *,
-    engine_only: bool,
+    kinds: SeriesKinds,
 ) -> str:
     """Use GR_ENGINE_ACTIVE, or else GPU_UTIL; `over` is a function over the window."""
     which = f"UUID=~{_any_of(devices)}," if devices is not None else ""
     engine, util = (
-        _by_gpu(function, f"{over}{metric}{{{which}{but}", f"}}[{window}])")
+        _by_gpu(function, f"{over}{metric}{{{which}{but}", f"}}[{window}])", kinds.namings)
         for metric, but in ((ENGINE, ""), (UTIL, 'GPU_I_ID="",'))
     )
-    return f"({engine}) >= 0" if engine_only else f"(({engine}) >= 0) or (({util}){scale} >= 0)"
+    return f"({engine}) >= 0" if kinds.engine_only else f"(({engine}) >= 0) or (({util}){scale} >= 0)"
 
 
-def _by_gpu(function: str, start: str, end: str) -> str:
+def _by_gpu(function: str, start: str, end: str, namings: Iterable[Naming]) -> str:
     """Aggregate by GPU. `label_replace` at each step of an hour would take three times as long."""
     return " or ".join(
-        f"{function} by ({names}, {holders}, {DEVICE}) ({start}{named},{held}{end})"
-        for holders, held in POD_NAMES.items()
-        for names, named in GPU_NAMES.items()
+        f"{function} by ({names}, {DEVICE}) ({start}{selector}{end})" for names, selector in namings
     )
 
 
@@ -222,32 +218,30 @@ _UTIL_SAMPLES, _ENGINE_SAMPLES = (
 HOUR_UTIL_ONLY = f"count({_UTIL_SAMPLES} unless {_ENGINE_SAMPLES} >= {_UTIL_SAMPLES})"
 
 
-def peak(window: int, devices: Collection[str] | None = None, *, engine_only: bool = False) -> str:
+def peak(window: int, devices: Collection[str] | None = None, kinds: SeriesKinds = ALL_KINDS) -> str:
     """Return the peak over `window` seconds; `devices` are UUIDs, "" stands for all GPUs without one."""
-    over = "max_over_time("
-    return _engine_or_util(over, f"{window}s", "max", " / 100", devices, engine_only=engine_only)
+    return _engine_or_util("max_over_time(", f"{window}s", "max", " / 100", devices, kinds)
 
 
-def p95(window: int, *, engine_only: bool = False) -> str:
-    over = "quantile_over_time(0.95, "
-    return _engine_or_util(over, f"{window}s", "max", " / 100", None, engine_only=engine_only)
+def p95(window: int, kinds: SeriesKinds = ALL_KINDS) -> str:
+    return _engine_or_util("quantile_over_time(0.95, ", f"{window}s", "max", " / 100", None, kinds)
 
 
-def total(window: int, *, engine_only: bool = False) -> str:
+def total(window: int, kinds: SeriesKinds = ALL_KINDS) -> str:
     """Return the sum of all samples."""
-    return _engine_or_util("sum_over_time(", f"{window}s", "sum", " / 100", None, engine_only=engine_only)
+    return _engine_or_util("sum_over_time(", f"{window}s", "sum", " / 100", None, kinds)
 
 
-def samples(window: int, devices: Collection[str] | None = None, *, engine_only: bool = False) -> str:
-    return _engine_or_util("count_over_time(", f"{window}s", "sum", "", devices, engine_only=engine_only)
+def samples(window: int, devices: Collection[str] | None = None, kinds: SeriesKinds = ALL_KINDS) -> str:
+    return _engine_or_util("count_over_time(", f"{window}s", "sum", "", devices, kinds)
 
 
 def _utilization(
-    function: str, step: int, devices: Collection[str] | None = None, *, engine_only: bool = False
+    function: str, step: int, devices: Collection[str] | None = None, kinds: SeriesKinds = ALL_KINDS
 ) -> str:
     """Return the last scrape's utilization, at most `step` seconds old."""
     over, window = f"{function}_over_time(", f"{step * 1000 - 1}ms"
-    return _engine_or_util(over, window, "max", " / 100", devices, engine_only=engine_only)
+    return _engine_or_util(over, window, "max", " / 100", devices, kinds)
 
 
 def finite_samples(function: str, window: int, step: int, devices: Collection[str]) -> str:
@@ -255,19 +249,19 @@ def finite_samples(function: str, window: int, step: int, devices: Collection[st
     return f"{function}_over_time(({_utilization('avg', step, devices)})[{window - 1}s:{step}s])"
 
 
-def used_hours(step: int, *, engine_only: bool = False) -> str:
-    shares = _utilization("avg", step, engine_only=engine_only)
+def used_hours(step: int, kinds: SeriesKinds = ALL_KINDS) -> str:
+    shares = _utilization("avg", step, kinds=kinds)
     return f"sum_over_time(({shares})[{HOUR_WINDOW}:{step}s]) * {step} / 3600"
 
 
-def observed_hours(step: int, *, engine_only: bool = False) -> str:
-    shares = _utilization("avg", step, engine_only=engine_only)
+def observed_hours(step: int, kinds: SeriesKinds = ALL_KINDS) -> str:
+    shares = _utilization("avg", step, kinds=kinds)
     return f"count_over_time(({shares})[{HOUR_WINDOW}:{step}s]) * {step} / 3600"
 
 
-def idle_half(step: int, *, engine_only: bool = False) -> str:
+def idle_half(step: int, kinds: SeriesKinds = ALL_KINDS) -> str:
     """Return the GPU-hours of GPUs that were idle for the last half-hour."""
-    shares = _utilization("max", step, engine_only=engine_only)
+    shares = _utilization("max", step, kinds=kinds)
     half, enough = f"({shares})[{HALF_HOUR_WINDOW}:{step}s]", MIN_COVERAGE * 1800 / step
     return f"(count_over_time({half}) >= {enough:g} and max_over_time({half}) < {BUSY}) * {step} / 3600"
 

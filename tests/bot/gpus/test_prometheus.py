@@ -14,6 +14,7 @@ from bot.gpus.models import HALF_HOUR, NoGpuDataError
 from bot.gpus.pod_owners import UNOWNED, Ownership, OwnerStore, by_labels
 from bot.gpus.prometheus import Prometheus, Row
 from bot.gpus.prometheus_source import PrometheusSource
+from bot.gpus.series_kinds import NAMINGS, NAMINGS_IN_USE, SeriesKinds
 
 AT = datetime(2026, 11, 20, 12, 0, 0, 500_000, tzinfo=UTC)
 Toy = Callable[[web.Response], Awaitable[Prometheus]]
@@ -176,7 +177,7 @@ async def test_prometheus_source_queries_intervals_models_and_metrics_once_in_te
             return []
 
     source = PrometheusSource(Counting("http://127.0.0.1:1"), OwnerStore(redis, tuple), lambda: now[0])
-    seldom = {promql.samples_by_host(600), promql.MODELS, promql.UTIL_ONLY}
+    seldom = {promql.samples_by_host(600), promql.MODELS, promql.UTIL_ONLY, NAMINGS_IN_USE}
     for minutes, expected in ((0, seldom), (9, set()), (11, seldom)):
         now[0] = AT + timedelta(minutes=minutes)
         asked.clear()
@@ -186,8 +187,23 @@ async def test_prometheus_source_queries_intervals_models_and_metrics_once_in_te
         assert promql.p95(1800) not in asked
 
 
+async def test_gpus_are_queried_only_by_the_labels_that_their_series_have(redis: Any) -> None:
+    asked: list[str] = []
+
+    class Named(Prometheus):
+        async def query(self, query: str, at: datetime) -> list[Row]:
+            asked.append(query)
+            return [Row({"naming": "2"}, 8.0)] if query == NAMINGS_IN_USE else []
+
+    source = PrometheusSource(Named("http://127.0.0.1:1"), OwnerStore(redis, tuple), lambda: AT, 30)
+    await source.snapshot(HALF_HOUR)
+    assert promql.total(1800, SeriesKinds(True, NAMINGS[2:3])) in asked
+    assert promql.total(1800, SeriesKinds(True)) not in asked
+
+
 def test_engine_only_leaves_out_the_other_metric() -> None:
-    for query in (promql.peak(60, engine_only=True), promql.used_hours(30, engine_only=True)):
+    kinds = SeriesKinds(engine_only=True)
+    for query in (promql.peak(60, kinds=kinds), promql.used_hours(30, kinds)):
         assert "DCGM_FI_PROF_GR_ENGINE_ACTIVE" in query
         assert "GPU_UTIL" not in query
 
