@@ -59,11 +59,10 @@ async def _answer(context: HandlerContext, command: dict[str, Any]) -> str:
 
 async def _from_snapshot(context: HandlerContext, command: dict[str, Any], parsed: ParsedCommand) -> str:
     latest = None if parsed.view in ACKS else await context.snapshots.latest()
-    # GPUs of other clusters aren't in the snapshot: a worker adds them to each answer.
-    is_whole = not remote(context.config.clusters)
-    latest = latest if is_whole or parsed.view == "free" else None
+    if parsed.view != "free" and remote(context.config.clusters):
+        latest = None  # a worker adds the pods and nodes of other clusters to each answer
     known = answer(parsed.view, latest, command["user_id"], context.now()) if latest else ""
-    if latest and is_whole and context.now() - latest.at < SNAPSHOT_MAX_AGE:
+    if latest and context.now() - latest.at < SNAPSHOT_MAX_AGE:
         return known
     query = GpuQuery(
         user=command["user_id"],

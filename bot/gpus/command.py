@@ -9,8 +9,9 @@ from datetime import datetime, timedelta
 from bot.config.teams import Team
 from bot.core.errors import UserError
 from bot.core.number_format import hours, percent
+from bot.core.plan import HOME_CLUSTER
 from bot.core.wording import counted, did_you_mean, fitting, listed
-from bot.gpus.models import BUSY, HALF_HOUR, HOUR, NodeUse, PodUse, Snapshot
+from bot.gpus.models import BUSY, HALF_HOUR, HOUR, ClusterGpus, NodeUse, PodUse, Snapshot
 from bot.slack.mrkdwn import code, mention, quoted
 
 SNAPSHOT_MAX_AGE = timedelta(seconds=60)  # a younger snapshot needs no new measurement
@@ -100,10 +101,12 @@ def _span(time: timedelta) -> str:
 
 def _free(known: Snapshot, _: str) -> Iterator[str]:
     free, total = sum(node.free for node in known.nodes), sum(node.allocatable for node in known.nodes)
+    if known.others:
+        yield from _by_cluster(ClusterGpus(cluster=HOME_CLUSTER, free=free, total=total), *known.others)
     if not known.nodes:
-        yield "No GPU nodes found."
+        yield "No GPU nodes found." if not known.others else f"No GPU nodes found in {code(HOME_CLUSTER)}."
         return
-    yield f"*{free} of {counted(total, 'GPU')} free*"
+    yield f"*{code(HOME_CLUSTER)}*" if known.others else f"*{free} of {counted(total, 'GPU')} free*"
     models: dict[str, list[NodeUse]] = defaultdict(list)
     for node in known.nodes:
         models[node.model].append(node)
@@ -115,6 +118,14 @@ def _free(known: Snapshot, _: str) -> Iterator[str]:
     yield from _unhealthy(known.nodes)
     if known.reserved:
         yield known.reserved
+
+
+def _by_cluster(*clusters: ClusterGpus) -> Iterator[str]:
+    """Yield the free GPUs of all clusters that answered, and then of each cluster."""
+    free, total = sum(each.free for each in clusters), sum(each.total for each in clusters)
+    yield f"*{free} of {counted(total, 'GPU')} free in all clusters*"
+    for each in clusters:
+        yield f"• {code(each.cluster)}: {each.failure or f'{each.free} of {each.total} free'}"
 
 
 def _unhealthy(nodes: Iterable[NodeUse]) -> Iterator[str]:

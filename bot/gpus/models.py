@@ -93,11 +93,29 @@ class Xid:
 
 
 @dataclass(frozen=True, kw_only=True)
+class ClusterGpus:
+    """The GPUs of a cluster other than the home cluster."""
+
+    cluster: str
+    free: int = 0  # on nodes that accept pods
+    total: int = 0  # allocatable on these
+    failure: str = ""  # in mrkdwn: why nothing is known; "" if it answered
+
+
+@dataclass(frozen=True, kw_only=True)
 class Snapshot:
     at: datetime
     nodes: tuple[NodeUse, ...]
     pods: tuple[PodUse, ...]  # with utilization of the last 30 min
     reserved: str = ""  # one line about reservations, in mrkdwn
+    others: tuple[ClusterGpus, ...] = ()  # other clusters, if the configuration has some
+
+    def free_in(self, cluster: str) -> int | None:
+        """Return the free GPUs of this cluster; None if unknown."""
+        if cluster == HOME_CLUSTER:
+            return sum(node.free for node in self.nodes)
+        answered = (each.free for each in self.others if each.cluster == cluster and not each.failure)
+        return next(answered, None)
 
 
 class HourUse(NamedTuple):

@@ -25,7 +25,7 @@ from bot.gpus.snapshot_store import HOME_TAB, GpuQuery, SnapshotStore
 from bot.gpus.sums import Totals
 from bot.home.all_clusters import answer_of_all
 from bot.home.load import HomeLoader
-from bot.home.other_clusters import gpus_elsewhere, with_other_clusters
+from bot.home.other_clusters import gpus_elsewhere
 from bot.launch.drafts import Drafts
 from bot.reservations.answer import answer_reservations, reserved_line
 from bot.slack.client import MessageRejectedError, NotInChannelError
@@ -81,8 +81,12 @@ class GpuQueryJob:
             return ParsedCommand(view="free")
 
     async def _measured(self) -> Snapshot:
-        fresh = await self._source.snapshot(HALF_HOUR)
-        fresh = replace(fresh, reserved=await reserved_line(self._clients))
+        measure, clients = self._source.snapshot(HALF_HOUR), self._clients
+        if remote(clients.config.clusters):
+            fresh, others = await asyncio.gather(measure, gpus_elsewhere(clients))
+        else:
+            fresh, others = await measure, ()
+        fresh = replace(fresh, reserved=await reserved_line(clients), others=others)
         await self._snapshots.save(fresh)
         return fresh
 
@@ -98,20 +102,17 @@ class GpuQueryJob:
             elif parsed.view == "digest":
                 await self._digest(query)
             elif text := error or (answer(parsed.view, fresh, query.user, now) if fresh else ""):
-                await self._reply(query, await self._with_others(parsed.view, text, fresh, query.user))
+                await self._reply(query, await self._of_all_clusters(parsed.view, text, fresh, query.user))
         except (NotInChannelError, MessageRejectedError, SlackApiError) as refusal:
             log.warning("can't answer /gpus: %s", refusal)
 
-    async def _with_others(self, view: str, text: str, fresh: Snapshot | None, user: str) -> str:
-        """Add the GPUs of other clusters, where the configuration has some. Return the new text."""
+    async def _of_all_clusters(self, view: str, text: str, fresh: Snapshot | None, user: str) -> str:
+        """Return the answer about all clusters, where the configuration has some, or else `text`."""
         clients = self._clients
-        if fresh is None or not remote(clients.config.clusters):
+        if fresh is None or view == "free" or not remote(clients.config.clusters):
             return text
-        if view != "free":
-            others = await snapshots_elsewhere(clients.config, self._redis, clients.now)
-            return answer_of_all(view, fresh, others, user, clients.now())
-        home = sum(node.free for node in fresh.nodes), sum(node.allocatable for node in fresh.nodes)
-        return with_other_clusters(text, home, await gpus_elsewhere(clients))
+        others = await snapshots_elsewhere(clients.config, self._redis, clients.now)
+        return answer_of_all(view, fresh, others, user, clients.now())
 
     async def _show_home(self, user: str, error: str) -> None:
         clients = self._clients

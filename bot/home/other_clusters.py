@@ -1,32 +1,22 @@
-"""Count free GPUs in clusters other than the home cluster, for `/gpus`."""
+"""Count free GPUs in clusters other than the home cluster, for `/gpus` and the Home tab."""
 
 import asyncio
 from collections import Counter
-from collections.abc import Iterable
-from dataclasses import dataclass
 from datetime import datetime
 
 from bot.clients import Clients
 from bot.clusters.connections import RemoteCluster
-from bot.core.wording import counted
-from bot.slack.mrkdwn import code, local_time
+from bot.gpus.models import ClusterGpus
+from bot.slack.mrkdwn import local_time
 from k8s.client import Manifests
 from k8s.errors import ApiError, ClusterUnreachableError, UnreachableError
 from k8s.gpu_pods import UNFINISHED_PODS
 from k8s.gpus import concerns_gpus, read_holder, read_node
 
 
-@dataclass(frozen=True, kw_only=True)
-class ClusterGpus:
-    cluster: str
-    free: int = 0  # on nodes that accept pods
-    total: int = 0  # allocatable on these
-    failure: str = ""  # why nothing is known; "" if it answered
-
-
-async def gpus_elsewhere(clients: Clients) -> list[ClusterGpus]:
+async def gpus_elsewhere(clients: Clients) -> tuple[ClusterGpus, ...]:
     """Read nodes and pods of each cluster, at the same time. Raises nothing."""
-    return await asyncio.gather(*map(_measured, clients.clusters.all(clients.config)))
+    return tuple(await asyncio.gather(*map(_measured, clients.clusters.all(clients.config))))
 
 
 async def _measured(cluster: RemoteCluster) -> ClusterGpus:
@@ -56,22 +46,3 @@ def free_and_total(nodes: Manifests, pods: Manifests) -> tuple[int, int]:
     found = [node for node in map(read_node, nodes) if node and node.ready and not node.cordoned]
     free = sum(max(0, node.allocatable - used[node.node]) for node in found)
     return free, sum(node.allocatable for node in found)
-
-
-def with_other_clusters(text: str, home: tuple[int, int], others: Iterable[ClusterGpus]) -> str:
-    """Add each cluster, and the sum of all. Without others, the text stays as it is.
-
-    Args:
-        home: free and allocatable GPUs of the home cluster.
-    """
-    known = list(others)
-    if not known:
-        return text
-    free = home[0] + sum(each.free for each in known)
-    total = home[1] + sum(each.total for each in known)
-    lines = [f"• {code(each.cluster)}: {each.failure or _free(each)}" for each in known]
-    return "\n".join([text, f"*All clusters: {free} of {counted(total, 'GPU')} free*", *lines])
-
-
-def _free(cluster: ClusterGpus) -> str:
-    return f"{cluster.free} of {counted(cluster.total, 'GPU')} free"

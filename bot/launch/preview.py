@@ -22,7 +22,7 @@ MAX_NOTES_TEXT = 2_500  # characters of a section
 def preview(
     draft: Draft, request: SweepRequest, plan: SweepPlan, config: Config, free: int | None = None
 ) -> View:
-    """Return the view with the Launch button. `free`: free GPUs now, None if unknown."""
+    """Return the view with the Launch button. `free`: free GPUs in its cluster now, None if unknown."""
     space, commit = plan.space, commit_text(plan.commit, plan.subject)
     head = f"*{plain(request_name(request))}* on {code(request.branch)} @ {commit}"
     first = f"{_trial_title(space)}\n{block(command_line(space, first_values(space), **launch_flags(space)))}"
@@ -60,7 +60,7 @@ def facts(
 ) -> list[tuple[str, str]]:
     """Return what a sweep builds, runs, and costs, as labels and mrkdwn.
 
-    `free`: free GPUs now, None if unknown.
+    `free`: free GPUs in the plan's cluster now, None if unknown.
     """
     space, peak = plan.space, plan.space.parallel * plan.trial_gpus
     now = "" if free is None else f"; {free} free now"

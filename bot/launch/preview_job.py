@@ -11,6 +11,7 @@ from bot.config.policy import repository
 from bot.config.teams import prices_for, team_of
 from bot.core.errors import UserError
 from bot.core.ids import candidates
+from bot.gpus.models import Snapshot
 from bot.gpus.snapshot_store import SnapshotStore
 from bot.launch.clusters import with_cluster
 from bot.launch.drafts import Drafts, SubmittedForm
@@ -39,19 +40,19 @@ async def show(view_id: str, clients: Clients, drafts: Drafts, known: SnapshotSt
     filled = await drafts.get(view_id)
     if filled and not filled.left:
         try:
-            view = await _view(view_id, filled, clients, await _free(known, clients.now()))
+            view = await _view(view_id, filled, clients, await _recent(known, clients.now()))
             if await drafts.get(view_id) == filled:  # git takes seconds
                 await clients.slack.update_view(view_id, view)
         except MessageRejectedError as error:  # permanent: the view stays as it is
             log.warning("Slack rejected a preview: %s", error)
 
 
-async def _free(known: SnapshotStore, now: datetime) -> int | None:
+async def _recent(known: SnapshotStore, now: datetime) -> Snapshot | None:
     seen = await known.latest()
-    return sum(node.free for node in seen.nodes) if seen and now - seen.at < SNAPSHOT_MAX_AGE else None
+    return seen if seen and now - seen.at < SNAPSHOT_MAX_AGE else None
 
 
-async def _view(view_id: str, filled: SubmittedForm, clients: Clients, free: int | None) -> View:
+async def _view(view_id: str, filled: SubmittedForm, clients: Clients, seen: Snapshot | None) -> View:
     request, draft, config = filled.request, filled.draft, clients.config
     try:
         order = await look_up(
@@ -77,4 +78,5 @@ async def _view(view_id: str, filled: SubmittedForm, clients: Clients, free: int
     if refusal := size_denial(filled.user, made, config, others):
         return form(draft, config, {"parallel": refusal})
     team = team_of(config.teams, "", filled.user)
+    free = seen.free_in(made.cluster) if seen else None
     return preview(draft, request, made, replace(config, prices=prices_for(config.prices, team)), free)

@@ -13,7 +13,7 @@ from bot.config.digest_times import DigestSchedule
 from bot.core.masking import Mask
 from bot.digests.post import item
 from bot.gpus.hourly_store import HourlyStore
-from bot.gpus.models import NodeUse, NoGpuDataError, PodUse, Snapshot
+from bot.gpus.models import ClusterGpus, NodeUse, NoGpuDataError, PodUse, Snapshot
 from bot.gpus.snapshot_store import ITEM, SnapshotStore
 from bot.home.gpu_query_job import GpuQueryJob
 from bot.slack.client import SlackBusyError
@@ -146,13 +146,15 @@ async def test_bill_of_several_clusters_has_each_and_the_sum(here: Place) -> Non
     assert "\n• `west`: 14 GPU-h allocated" in text
 
 
-async def test_gpus_of_several_clusters_are_measured_for_each_answer(here: Place) -> None:
+async def test_pods_and_nodes_of_several_clusters_are_measured_for_each_answer(here: Place) -> None:
     config = replace(CONFIG, clusters=(TrialCluster(name="west", kubeconfig="/west"),))
     here.context = a_context(here.redis, now=lambda: here.now, config=config)
-    await SnapshotStore(here.redis).save(Snapshot(at=NOW, nodes=(NODE,), pods=(POD,)))
-    assert (await here.types("")).endswith("Refreshing…")
+    west = (ClusterGpus(cluster="west", free=5, total=8),)
+    await SnapshotStore(here.redis).save(Snapshot(at=NOW, nodes=(NODE,), pods=(POD,), others=west))
+    assert (await here.types("")).startswith("*11 of 16 GPUs free in all clusters*")
+    assert await here.queued() == []
     here.job._clients.config = config
-    await SnapshotStore(here.redis).remove_queries(await SnapshotStore(here.redis).queries())
+    here.job._clients.clusters = type("None", (), {"all": lambda *_: ()})()
     assert (await here.types("nodes")).startswith("Loading GPU data…")
     await here.job.run(ITEM.key)
     assert here.slack.replies[-1][1].endswith("\n• `west`: no GPU data")

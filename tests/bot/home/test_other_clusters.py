@@ -1,9 +1,21 @@
-"""Free GPUs of other clusters, below the answer of `/gpus`."""
+"""Free GPUs of other clusters, in `/gpus`, the Home tab, and the form."""
+
+import json
+from dataclasses import replace
+from functools import partial
 
 import pytest
 
-from bot.home.other_clusters import ClusterGpus, gpus_elsewhere, with_other_clusters
+from bot.digests.latest import latest_digest
+from bot.gpus.command import answer
+from bot.gpus.models import ClusterGpus, NodeUse, Snapshot
+from bot.gpus.snapshot_store import SnapshotStore
+from bot.home.gpu_query_job import GpuQueryJob
+from bot.home.load import HomeLoader
+from bot.home.other_clusters import gpus_elsewhere
+from bot.launch.drafts import Drafts
 from k8s.errors import ApiError
+from tests.bot.factories import NOW
 from tests.bot.launch.test_cluster_choice import add, node, pod
 from tests.scenarios.sweep_in_memory import Clock
 from tests.scenarios.two_clusters import TwoClusters
@@ -21,10 +33,7 @@ async def two(redis):
 
 async def test_gpus_elsewhere_counts_nodes_that_accept_pods(two):
     found = await gpus_elsewhere(two.clients)
-    assert found == [ClusterGpus(cluster="west", free=5, total=8)]
-    assert with_other_clusters("*2 of 4 GPUs free*", (2, 4), found) == (
-        "*2 of 4 GPUs free*\n*All clusters: 7 of 12 GPUs free*\n• `west`: 5 of 8 GPUs free"
-    )
+    assert found == (ClusterGpus(cluster="west", free=5, total=8),)
 
 
 async def test_gpus_elsewhere_shows_since_when_a_cluster_is_unreachable(two):
@@ -39,8 +48,44 @@ async def test_gpus_elsewhere_without_permission_is_named(two, monkeypatch):
 
     monkeypatch.setattr(two.west, "list", forbidden, raising=False)
     denied = ClusterGpus(cluster="west", failure="no permission to list nodes and pods")
-    assert await gpus_elsewhere(two.clients) == [denied]
+    assert await gpus_elsewhere(two.clients) == (denied,)
 
 
-def test_answer_without_other_clusters_is_unchanged():
-    assert with_other_clusters("*2 of 4 GPUs free*", (2, 4), []) == "*2 of 4 GPUs free*"
+AWAY = ClusterGpus(cluster="east", failure="doesn't answer")
+SNAPSHOT = Snapshot(
+    at=NOW,
+    nodes=(NodeUse(node="n1", model="H100", physical=4, allocatable=4, allocated=2),),
+    pods=(),
+    others=(ClusterGpus(cluster="west", free=5, total=8), AWAY),
+)
+
+
+def test_free_gpus_of_all_clusters_precede_the_models_of_the_home_cluster():
+    assert answer("free", SNAPSHOT, "U1", NOW) == (
+        "*7 of 12 GPUs free in all clusters*\n• `main`: 2 of 4 free\n• `west`: 5 of 8 free\n"
+        "• `east`: doesn't answer\n*`main`*\n• H100: 2 of 4 free, largest block 2 on `n1`\n"
+        "_Measured just now._"
+    )
+    without = answer("free", replace(SNAPSHOT, nodes=()), "U1", NOW)
+    assert "No GPU nodes found in `main`." in without
+
+
+def test_free_gpus_in_a_cluster_that_did_not_answer_are_unknown():
+    assert [SNAPSHOT.free_in(name) for name in ("main", "west", "east", "none")] == [2, 5, None, None]
+
+
+async def test_home_tab_shows_the_free_gpus_of_all_clusters(two, redis):
+    class Source:
+        async def snapshot(self, _):
+            return replace(SNAPSHOT, others=())
+
+    clients = two.clients
+    await GpuQueryJob(clients, redis, Source(), None).run("now")
+    measured = await SnapshotStore(redis).latest()
+    drafts = Drafts(redis)
+    digest = partial(latest_digest, redis)
+    loader = HomeLoader(store=clients.store, drafts=drafts, last_digest=digest, config=clients.config)
+    view = await loader.view("U1", "", measured, "", NOW)
+    assert "*7 of 12 GPUs free in all clusters*\\n• `main`: 2 of 4 free\\n• `west`: 5 of 8" in json.dumps(
+        view, ensure_ascii=False
+    )
