@@ -18,7 +18,7 @@ from bot.runtime import log_format
 Run = Callable[[argparse.Namespace], int]
 # Module and function of each process; a module is imported only by a command that runs it.
 SERVE, WORK = ("bot.serve_process", "serve"), ("bot.work_process", "workers")
-# New objects before garbage is collected. With Python's 700, that is several times per Slack request.
+# New objects before garbage is collected: with Python's 700, that is during every ninth `/sweep`.
 GC_THRESHOLD = 10_000
 
 

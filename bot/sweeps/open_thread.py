@@ -5,7 +5,8 @@ from dataclasses import replace
 from bot.clients import Clients
 from bot.core.ids import candidates
 from bot.core.record import Phase, SweepRecord
-from bot.lifecycle.phases import refuse
+from bot.lifecycle.observation import Observation
+from bot.lifecycle.phases import advance, refuse
 from bot.messages.parent import Links, parent
 from bot.slack.client import NotInChannelError
 from bot.sweeps.durable_record import DurableRecord, Save
@@ -30,7 +31,9 @@ async def open_thread(sweep: SweepRecord, clients: Clients, record: DurableRecor
     # thread would open a second one.
     sweep = replace(sweep, shown=message.fingerprint, shown_at=clients.now(), shown_phase=sweep.phase)
     sweep = await save(replace(sweep, thread=ts, durable_phase=Phase.RECEIVED))
-    return await save(replace(sweep, permalink=await clients.slack.permalink(sweep.requester.channel, ts)))
+    sweep = replace(sweep, permalink=await clients.slack.permalink(sweep.requester.channel, ts))
+    # The next phase at once: one write of the ConfigMap has the thread and the phase.
+    return await save(advance(sweep, Observation(), clients.config, clients.now()))
 
 
 async def rename(sweep: SweepRecord, clients: Clients, save: Save) -> SweepRecord:

@@ -17,6 +17,7 @@ from bot.answers.replies import answer
 from bot.answers.stored_answers import answer_without_record
 from bot.builds.provenance import record
 from bot.clients import Clients
+from bot.core.both import both
 from bot.core.commands import Action, Command
 from bot.core.errors import PermanentError
 from bot.core.events import Event, EventKind
@@ -164,7 +165,7 @@ class _Reconcile:
         waiting = await self.clients.store.commands(sweep.id)
         if sweep.quarantined:
             sweep = await self.save(release(sweep))
-        before = await self._claim(await self._apply_cancels(sweep, waiting))
+        sweep = await self._apply_cancels(sweep, waiting)
         now = self.clients.now()
         questions = [command for command in waiting if command.action.is_read_only]
         commands = tuple(
@@ -172,7 +173,8 @@ class _Reconcile:
             for command in waiting
             if not (command.action.is_read_only or command.action is Action.CANCEL)
         )
-        seen, sweep = await self._advanced(before, commands, now)
+        before, seen = await self._claim_and_observe(sweep, commands)
+        seen, sweep = await self._advanced(before, seen, commands, now)
         write_new_entries(before, sweep)
         if sweep != before:
             sweep = await self.save(sweep)
@@ -203,11 +205,20 @@ class _Reconcile:
             )
             await self.clients.slack.post_ephemeral(question.user, text, question.response_url)
 
+    async def _claim_and_observe(
+        self, sweep: SweepRecord, commands: tuple[Command, ...]
+    ) -> tuple[SweepRecord, Observation]:
+        """Claim the name while git is read, which changes nothing."""
+        seeing = self._observe(sweep, commands, fresh=bool(commands))
+        claimed, seen = await both(self._claim(sweep), seeing)
+        if claimed.phase is not sweep.phase:  # renamed, refused, or restored
+            seen = await self._observe(claimed, commands, fresh=bool(commands))
+        return claimed, seen
+
     async def _advanced(
-        self, before: SweepRecord, commands: tuple[Command, ...], now: datetime
+        self, before: SweepRecord, seen: Observation, commands: tuple[Command, ...], now: datetime
     ) -> tuple[Observation, SweepRecord]:
-        """Observe and advance; if a change needs it, once more from a direct read of the API server."""
-        seen = await self._observe(before, commands, fresh=bool(commands))
+        """Advance; if a change needs it, once more from a direct read of the API server."""
         after = advance(seen_again(before), seen, self.clients.config, now)
         if seen.cached and needs_fresh_read(before, after, seen, now):
             seen = await self._observe(before, commands, fresh=True)

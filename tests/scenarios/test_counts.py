@@ -26,7 +26,7 @@ async def test_sweep_of_30_trials_costs_as_many_requests_as_one_of_10(redis, cal
         "cluster.get": 12,
         "cluster.list": 22,
         "cluster.log": 2,
-        "cluster.merge": 10,
+        "cluster.merge": 9,
         "git.prefetch": 1,
         "git.read": 3,
         "git.resolve": 1,
