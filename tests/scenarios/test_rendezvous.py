@@ -3,9 +3,9 @@
 import pytest
 import pytest_asyncio
 
-from k8s.trial_kinds import INDEX_LABEL, REPLICA_TYPE_LABEL
+from k8s.trial_kinds import INDEX_LABEL
 from local import training_operator
-from tests.scenarios.local_world import Instance, instance
+from tests.scenarios.local_world import Instance, Sweep, instance
 
 pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="module")]
 
@@ -59,34 +59,32 @@ async def here(tmp_path_factory, mlflow_url):
 
 
 async def test_workers_find_each_other_and_the_first_ends_the_trial(here: Instance):
+    sweep = await finished(here)
+    assert {pod["metadata"]["labels"][INDEX_LABEL] for pod in sweep.objects("Pod")} >= {"0"}
+
+
+async def test_workers_of_a_pytorch_job_find_each_other_as_well(here: Instance):
+    training_operator.install(here.here.store)
+    config = here.here.folder / "config.yaml"
+    async with here.without_worker():
+        config.write_text(f"{config.read_text()}trials: {{multi_node: pytorchjob}}\n")
+    sweep = await finished(here)
+    assert sweep.conditions("PyTorchJob") == [{"Created", "Succeeded"}] * 2
+    labels = [pod["metadata"]["labels"] for pod in sweep.objects("Pod")]
+    assert "master" in {each.get("training.kubeflow.org/job-role") for each in labels}
+
+
+async def finished(here: Instance) -> Sweep:
+    """Run the sweep to its end, and check what its trials reported."""
     sweep = await here.sweep("branch=main gpus=1 nodes=2 space=together")
     await sweep.posts("Submitted to Katib", "1 in parallel, 2 nodes × 1 GPU each", "one trial runs at a time")
     await sweep.posts("Finished:", "2 trials done")
     assert sweep.conditions("Trial") == [{"Created", "Succeeded"}] * 2
     values = [obj["status"]["observation"]["metrics"] for obj in sweep.objects("Trial")]
-    assert sorted(float(each["latest"]) for [each] in values) == [
-        2.0,
-        3.0,
-    ]  # the other worker's -1 isn't read
-    assert sweep.pods_alive() == []
-    assert {pod["metadata"]["labels"][INDEX_LABEL] for pod in sweep.objects("Pod")} >= {"0"}
-    answer = await here.answer(f"logs {sweep.id}")
-    assert "worker 1 of 2" in answer
-    assert "joined by 1" in answer
-
-
-async def test_replicas_of_a_pytorch_job_find_each_other_and_the_master_ends_the_trial(here: Instance):
-    training_operator.install(here.here.store)
-    file = here.here.folder / "config.yaml"
-    file.write_text(f"{file.read_text()}trials: {{multi_node: pytorchjob}}\n")
-    await here.kill_worker()  # the next one reads the file at once
-    sweep = await here.sweep("branch=main gpus=1 nodes=2 space=together")
-    await sweep.posts("Finished:", "2 trials done")
-    assert sweep.conditions("PyTorchJob") == [{"Created", "Succeeded"}] * 2
-    values = [obj["status"]["observation"]["metrics"] for obj in sweep.objects("Trial")]
+    # The other worker's -1 isn't read.
     assert sorted(float(each["latest"]) for [each] in values) == [2.0, 3.0]
     assert sweep.pods_alive() == []
-    assert {pod["metadata"]["labels"][REPLICA_TYPE_LABEL] for pod in sweep.objects("Pod")} >= {"master"}
     answer = await here.answer(f"logs {sweep.id}")
     assert "worker 1 of 2" in answer
     assert "joined by 1" in answer
+    return sweep
