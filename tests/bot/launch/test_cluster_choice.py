@@ -18,6 +18,8 @@ from k8s.errors import ApiError, ClusterUnreachableError
 from k8s.gpu_pods import read_gpu_pod
 from k8s.katib.trial_pod import PodShape
 from k8s.scheduling import read_open_node
+from k8s.trial_kinds import PYTORCH_JOB
+from local import training_operator
 from tests.bot.elastic.factories import LLM
 from tests.bot.factories import NOW, ORDER, REQUEST, SETTINGS, SPACE
 from tests.scenarios.sweep_in_memory import Clock
@@ -148,6 +150,17 @@ async def test_with_cluster_takes_the_one_with_the_most_free_gpus(two):
     made = plan(found, SETTINGS)
     assert (made.cluster, made.cluster_reason) == (found.cluster, found.cluster_reason)
     assert '\\"sweepbot.cluster\\": \\"west\\"' in str(made.experiment).replace('"', '\\"')
+
+
+async def test_with_cluster_excludes_one_without_the_training_operator(two):
+    training_operator.install(two.home)
+    shape = PodShape(multi_node=PYTORCH_JOB)
+    found = await with_cluster(replace(order(gpus=2, nodes=2), shape=shape), two.clients)
+    assert (found.cluster, found.cluster_reason) == (
+        "main",
+        "2 GPUs free, 0 waiting (west: Kubeflow's Training Operator isn't installed in the cluster)",
+    )
+    assert (await with_cluster(replace(order(gpus=2), shape=shape), two.clients)).cluster == "west"
 
 
 async def test_thousand_sweeps_list_each_cluster_once(two, monkeypatch):
