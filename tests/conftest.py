@@ -32,19 +32,23 @@ LONGEST = (
     "scenarios/test_sweeps.py",
     "deploy/test_deployed.py",
     "scenarios/test_high_availability.py",
-    "local/test_demo.py",
-    "bench/test_builds.py",
-    "scenarios/test_metrics.py",
-    "scenarios/test_processes.py",
-    "chaos/test_faults.py",
-    "scenarios/test_load.py",
-    "scenarios/test_cancel_drain_extend.py",
     "bot/gpus/test_prometheus_source.py",
-    "browser/test_form.py",
+    "scenarios/test_load.py",
+    "scenarios/test_metrics.py",
+    "scenarios/test_second_cluster.py",
+    "browser/test_environments.py",
     "browser/test_page.py",
+    "scenarios/test_processes.py",
+    "bench/test_builds.py",
+    "scenarios/test_cancel_drain_extend.py",
+    "browser/test_form.py",
     "bot/results/test_mlflow_server.py",
+    "chaos/test_faults.py",
     "scenarios/test_idle_gpus.py",
     "scenarios/test_gate_in_a_cluster.py",
+    "local/test_demo.py",
+    "scenarios/test_digest.py",
+    "docs/test_install.py",
 )
 
 
@@ -131,14 +135,17 @@ def trips(monkeypatch: pytest.MonkeyPatch) -> list[bytes]:
 def wait_until() -> WaitUntil:
     """`await wait_until(fact, "what the fact is")`: poll until it is true, give up after 200 seconds.
 
-    Long enough for a machine that stands still for a while.
+    Long enough for a machine that stands still for a while. Pauses grow to 0.1 s: a process that starts needs
+    the CPU time that many requests would take.
     """
 
     async def wait(fact: Callable[[], Any], what: str, *, seconds: float = 200) -> Any:
+        pause = 0.005
         try:
             async with asyncio.timeout(seconds):
-                while not (found := await _value(fact)):  # noqa: ASYNC110 - facts of other processes, too
-                    await asyncio.sleep(0.005)
+                while not (found := await _value(fact)):
+                    await asyncio.sleep(pause)
+                    pause = min(0.1, 1.1 * pause)
                 return found
         except TimeoutError:
             pytest.fail(f"waited {seconds} s until {what}")
