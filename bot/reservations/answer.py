@@ -21,6 +21,7 @@ from bot.reservations.command import (
     unknown_text,
 )
 from bot.reservations.hold import load, save
+from bot.reservations.models import read, ref, rejections
 from bot.runtime.audit import write_entry
 from k8s.errors import ApiError, UnreachableError
 from k8s.reservations import PRIORITY_CLASS
@@ -45,9 +46,10 @@ async def answer_reservations(
     config = clients.config
     if not config.reservations:
         return "Reservations aren't enabled. *Fix:* Ask an admin to set `reservations: true`."
-    known = await load(clients)
+    stored = await clients.cluster.get(ref(clients.settings.k8s_namespace))
+    known = read(stored)
     if view == "reservations":
-        return list_text(known, clients.now())
+        return list_text(known, clients.now(), rejections(stored))
     if refused := doctor_denial(user, config):
         return refused
     entry = AuditEntry(at=clients.now(), user=user, action=Action.OPERATE, about=rest[:MAX_AUDIT])

@@ -1,7 +1,7 @@
 """Parse `/gpus reserve`, and build the texts about reservations. Pure."""
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from zoneinfo import ZoneInfo
@@ -11,7 +11,7 @@ from bot.core.errors import UserError
 from bot.core.wording import counted, did_you_mean, shortened
 from bot.reservations.models import MAX_GPUS, Reservation, reservation_id, team_queue
 from bot.reservations.until import EXAMPLES, parse_until
-from bot.slack.mrkdwn import code, local_time, mention
+from bot.slack.mrkdwn import code, local_time, mention, quoted
 
 VIEWS = ("reserve", "reservations", "release")
 USAGE = f"Usage: `/gpus reserve team=vision gpus=16 until=Fri`. Ends: {EXAMPLES}."
@@ -95,15 +95,17 @@ def unknown_text(name: str, known: Sequence[Reservation]) -> str:
     return f"Unknown reservation {code(shortened(name))}.{did_you_mean(name, [one.id for one in known])}"
 
 
-def list_text(known: Iterable[Reservation], now: datetime) -> str:
-    lines = [line(one) for one in known if one.active(now)]
+def list_text(known: Iterable[Reservation], now: datetime, rejected: Mapping[str, str]) -> str:
+    """Return all reservations. `rejected`: why the cluster rejects placeholders, by ID."""
+    lines = [line(one, rejected.get(one.id, "")) for one in known if one.active(now)]
     return "\n".join(["*Reservations*", *lines]) if lines else "No GPUs are reserved."
 
 
-def line(one: Reservation) -> str:
+def line(one: Reservation, rejected: str = "") -> str:
+    problem = f". The cluster rejects its placeholders: {quoted(rejected)}" if rejected else ""
     return (
         f"• {code(one.id)}: {counted(one.gpus, 'GPU')} for team {one.team} until {local_time(one.until)}, "
-        f"by {mention(one.by)}"
+        f"by {mention(one.by)}{problem}"
     )
 
 

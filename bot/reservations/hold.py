@@ -9,7 +9,8 @@ from collections.abc import Iterable
 from datetime import timedelta
 
 from bot.clients import Clients
-from bot.reservations.models import Reservation, config_map, needed, read, ref, surplus
+from bot.reservations.models import Reservation, config_map, needed, read, ref, rejections, surplus
+from bot.reservations.rejections import report_rejections
 from k8s.configmaps import upsert
 from k8s.errors import ApiError
 from k8s.kueue import read_workload, unfinished
@@ -42,14 +43,19 @@ async def hold(_: str, clients: Clients) -> timedelta | None:
 
     Raises ApiError, UnreachableError; a namespace that rejects a change doesn't keep others from theirs.
     """
-    known = await load(clients)
+    stored = await clients.cluster.get(ref(clients.settings.k8s_namespace))
+    known, told = read(stored), rejections(stored)
     failure: ApiError | None = None
     for namespace in {one.namespace for one in known}:
+        here = [one for one in known if one.namespace == namespace]
         try:
-            await _hold_in(namespace, [one for one in known if one.namespace == namespace], clients)
+            await _hold_in(namespace, here, clients)
+            await report_rejections(here, told, None, clients)
         except ApiError as error:
             log.warning("can't hold reserved GPUs in %s: %s", namespace, error)
             failure = error
+            if error.permanent:
+                await report_rejections(here, told, error, clients)
     if failure and not failure.permanent:
         raise failure
     return INTERVAL if known else None

@@ -16,6 +16,7 @@ from k8s.reservations import Placeholder, is_placeholder
 MAX_GPUS = 256  # of all reservations together: each GPU is one Job
 MAX_TIME = timedelta(days=31)
 CONFIGMAP_NAME = "sweepbot-reservations"
+REJECTED = "rejected."  # prefix of the keys of reservations whose admins were notified of a rejection
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,8 +50,14 @@ def ref(namespace: str) -> Ref:
 def config_map(namespace: str, entries: Mapping[str, Reservation | None]) -> Manifest:
     """Return the patch that stores these reservations by ID, and removes those that are None."""
     texts = {name: _RESERVATION.dump_json(one).decode() if one else None for name, one in entries.items()}
+    removed = {REJECTED + name: None for name, one in entries.items() if one is None}
+    return manifest_of(namespace, texts | removed)
+
+
+def manifest_of(namespace: str, texts: Mapping[str, str | None]) -> Manifest:
+    """Return the patch that stores these texts by key, and removes those that are None."""
     meta = {"name": CONFIGMAP_NAME, "namespace": namespace, "labels": {MANAGED_BY: "sweepbot"}}
-    return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": meta, "data": texts}
+    return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": meta, "data": dict(texts)}
 
 
 def read(manifest: Manifest | None) -> list[Reservation]:
@@ -62,6 +69,12 @@ def read(manifest: Manifest | None) -> list[Reservation]:
         except ValidationError:
             continue
     return sorted(found, key=lambda one: (one.until, one.id))
+
+
+def rejections(manifest: Manifest | None) -> dict[str, str]:
+    """Return why the cluster rejects placeholders, by the ID of their reservation."""
+    data = (manifest or {}).get("data") or {}
+    return {key.removeprefix(REJECTED): text for key, text in data.items() if key.startswith(REJECTED)}
 
 
 def team_queue(team: str, config: Config) -> tuple[str, str]:

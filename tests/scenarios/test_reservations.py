@@ -1,5 +1,6 @@
 """Reserved GPUs are held, given to the team's trials, and free again at the end."""
 
+import secrets
 from dataclasses import replace
 from datetime import timedelta
 
@@ -9,6 +10,7 @@ from bot.config.teams import Team
 from bot.core.work_item import RESERVATIONS
 from bot.reservations.answer import answer_reservations
 from bot.reservations.hold import hold, load
+from k8s.errors import ApiError
 from k8s.kueue import QUEUE_LABEL, relabeled
 from k8s.reservations import RESERVATION_LABEL
 from local.kubernetes.jobs import Controllers
@@ -178,3 +180,32 @@ async def test_job_of_someone_else_with_the_label_is_left_alone(story):
     await story.holds(timedelta(hours=48))
     assert story.held() == []
     assert names <= {job["metadata"]["name"] for job in story.kubernetes.list("Job")}
+
+
+async def test_admin_is_notified_once_that_the_cluster_rejects_placeholders(story):
+    create, rejecting = story.cluster.create, True
+
+    async def rejected(manifest):
+        if rejecting and "reserved" in manifest["metadata"]["name"]:
+            raise ApiError(403, "Forbidden", f"denied by <!channel> policy, request {secrets.token_hex(4)}")
+        return await create(manifest)
+
+    story.cluster.create = rejected
+    await story.asks("reserve team=vision gpus=3 until=48h")
+    for _ in range(3):
+        assert await story.holds() == timedelta(seconds=30)
+    [(user, text)] = story.slack.ephemeral_messages
+    assert user == ADMIN
+    assert (
+        "can't be held: the cluster rejects placeholders in namespace `sweeps`.\n> denied by &lt;!channel"
+        in text
+    )
+    assert "The cluster rejects its placeholders: denied by" in await story.asks("reservations", user=OWNER)
+    rejecting = False
+    await story.holds()
+    assert len(story.held()) == 3
+    assert "rejects" not in await story.asks("reservations", user=OWNER)
+    await story.holds(timedelta(hours=48))
+    await story.holds(timedelta(hours=48, minutes=1))
+    assert not story.kubernetes.get("ConfigMap", "sweeps", "sweepbot-reservations").get("data")
+    assert len(story.slack.ephemeral_messages) == 1
