@@ -2,14 +2,11 @@
 
 import base64
 import json
-import logging
 import re
-from dataclasses import replace
 
 import pytest
 from redis.exceptions import ConnectionError as RedisConnectionError
 
-from bot.config.profiles import Profile
 from bot.core.errors import RetryAfterError
 from bot.core.masking import Mask
 from bot.core.stored_format import NewerFormatError
@@ -25,12 +22,6 @@ from tests.bot.environments.world import NAMESPACE, World
 from tests.bot.factories import ADMIN, OWNER, STRANGER
 
 HOME = ("PersistentVolumeClaim", "home-lab")
-
-
-@pytest.fixture
-async def world(redis):
-    async with World(redis).started() as world:
-        yield world
 
 
 async def test_environment_lives_from_start_to_delete_and_its_home_survives(world):
@@ -95,81 +86,6 @@ async def test_login_is_in_the_owners_modal_only_and_new_at_each_start(world, ca
     await world.ready()
     await world.ask(Verb.OPEN, view="V2")
     assert second in str(world.slack.views["V2"])
-
-
-@pytest.mark.parametrize("verb", [Verb.STOP, Verb.KEEP, Verb.DELETE])
-async def test_others_cannot_change_an_environment(world, verb):
-    await world.ask(Verb.START)
-    await world.ready()
-    before = world.record()
-    await world.ask(verb, user=STRANGER, hours=24)
-    assert world.record() == before
-    assert world.slack.answers == [(STRANGER, f"Only <@{OWNER}> (owner) or an admin can {verb} `lab`.")]
-
-
-async def test_name_of_another_person_is_refused(world):
-    await world.ask(Verb.START)
-    await world.ask(Verb.START, user=STRANGER)
-    assert world.slack.answers == [
-        (
-            STRANGER,
-            f"Only <@{OWNER}> (owner) or an admin can start `lab`. To start your own, use another name.",
-        )
-    ]
-
-
-async def test_home_of_another_person_is_refused(world):
-    await world.ask(Verb.START)
-    await world.ask(Verb.DELETE)
-    await world.end_pod()
-    await world.ask(Verb.START, user=STRANGER)
-    assert world.slack.answers == [(STRANGER, "Home `lab` belongs to someone else. Use another name.")]
-    await world.ask(Verb.DELETE_HOME, user=STRANGER)
-    assert world.slack.answers[-1] == (STRANGER, f"Only <@{OWNER}> (owner) can delete home `lab`.")
-    assert world.objects() == [HOME]
-
-
-async def test_home_is_deleted_only_by_its_own_request_and_only_unused(world):
-    await world.ask(Verb.START)
-    await world.ask(Verb.DELETE_HOME)
-    expected = "Home `lab` is used by environment `lab`. Delete that environment first."
-    assert world.slack.answers == [(OWNER, expected)]
-    await world.ask(Verb.DELETE)
-    await world.end_pod()
-    await world.ask(Verb.DELETE_HOME, request_id="typed")
-    assert world.objects() == []
-
-
-async def test_limits_of_a_person_are_enforced(world, caplog):
-    caplog.set_level(logging.INFO, "sweepbot.audit")
-    for name in ("a", "b", "c"):
-        await world.ask(Verb.START, name=name, request_id=name)
-    assert world.slack.answers == [
-        (OWNER, "The limit is 2 environments per person. *Fix:* Delete one of yours (`a` and `b`).")
-    ]
-    await world.ask(Verb.DELETE, name="b")
-    await world.ask(Verb.STOP, name="a")
-    await world.end_pod("a")
-    await world.ask(Verb.START, name="a", gpus=2, request_id="more")
-    assert world.slack.answers[-1][1].startswith("The limit is 1 GPU per environment; got gpus=2.")
-    assert f"user={OWNER} action=environment_start environment=c: denied: The limit is 2" in caplog.text
-    assert f"user={OWNER} action=environment_start environment=a: denied: The limit is 1" in caplog.text
-
-
-async def test_second_gpu_of_a_person_is_denied_with_what_is_in_use(world):
-    await world.ask(Verb.START, name="a", gpus=1, request_id="a")
-    await world.ask(Verb.START, name="b", gpus=1, request_id="b")
-    assert world.slack.answers[-1][1] == (
-        "The limit is 1 GPU in running environments per person. This environment requests 1; in use: `a` (1)."
-        " *Fix:* Stop one, or request fewer GPUs."
-    )
-
-
-async def test_outside_the_bots_channels_nothing_is_left(world):
-    world.slack.invited = False
-    await world.ask(Verb.START)
-    assert world.objects() == []
-    assert "Sweepbot can't post in that channel" in world.slack.answers[0][1]
 
 
 async def test_quota_is_shown_with_its_numbers_and_the_environment_starts_once_it_is_free(world):
@@ -348,84 +264,3 @@ async def handled(world, verb, **options):
     options = {"channel": "C1", "request_id": f"{verb}-newer"} | options
     await world.requests.add(EnvironmentRequest(verb=verb, user=OWNER, user_name="ada", **options))
     await RequestJob(world.clients, world.requests).run("now")
-
-
-MIG = Profile(
-    name="mig",
-    gpus=2,
-    resource="nvidia.com/mig-3g.40gb",
-    cpu="96",
-    nodes={"pool": ("a100",), "zone": ("a", "b")},
-    tolerations=({"key": "dedicated", "value": "a100"},),
-    priority_class="research",
-)
-RESEARCH = {
-    "apiVersion": "scheduling.k8s.io/v1",
-    "kind": "PriorityClass",
-    "metadata": {"name": "research"},
-    "value": 10,
-}
-
-
-@pytest.fixture
-async def machines(world):
-    """A world with a profile, and the PriorityClass that it names."""
-    world.kubernetes.create(RESEARCH)
-    world.clients.config = replace(world.clients.config, profiles=(MIG,))
-    return world
-
-
-async def test_profile_chooses_the_machines_and_what_a_gpu_is(machines):
-    world = machines
-    await world.ask(Verb.START, profile="mig")
-    pod = world.pod()["spec"]
-    assert pod["containers"][0]["resources"]["limits"] == {"memory": "8Gi", "nvidia.com/mig-3g.40gb": "1"}
-    assert pod["containers"][0]["resources"]["requests"]["cpu"] == "2"
-    assert (pod["nodeSelector"], pod["priorityClassName"]) == ({"pool": "a100"}, "research")
-    assert "'values': ['a', 'b']" in str(pod["affinity"])
-    assert "podAffinity" not in pod["affinity"]
-    assert {"key": "dedicated", "value": "a100"} in pod["tolerations"]
-    assert "1 GPU (`mig`)" in world.slack.messages["1.0"][-1].blocks[0]["text"]["text"]
-
-
-async def test_stopped_environment_keeps_its_profile_until_the_configuration_loses_it(machines):
-    world = machines
-    await world.ask(Verb.START, profile="mig")
-    await world.ask(Verb.STOP)
-    await world.end_pod()
-    await world.ask(Verb.START, request_id="again")
-    assert world.pod()["spec"]["nodeSelector"] == {"pool": "a100"}
-    await world.ask(Verb.STOP, request_id="stop again")
-    await world.end_pod()
-    world.clients.config = replace(world.clients.config, profiles=())
-    await world.ask(Verb.START, request_id="third")
-    assert world.pod() is None
-    assert (
-        "Profile mig is no longer configured. Start the environment with another"
-        in world.slack.answers[-1][1]
-    )
-
-
-async def test_start_without_gpus_leaves_the_gpu_machines(world):
-    world.kubernetes.create(RESEARCH)
-    world.clients.config = replace(world.clients.config, profiles=(MIG, Profile(name="cpu", gpus=0)))
-    await world.ask(Verb.START, profile="mig")
-    await world.ask(Verb.STOP)
-    await world.end_pod()
-    await world.ask(Verb.START, profile="cpu", request_id="again")
-    pod = world.pod()["spec"]
-    assert pod.get("nodeSelector", {}) == {}
-    assert {"key": "dedicated", "value": "a100"} not in pod.get("tolerations", [])
-    assert pod.get("priorityClassName") != "research"
-
-
-async def test_profile_removed_before_the_pod_starts_stops_the_environment_with_the_reason(machines):
-    world = machines
-    await world.ask(Verb.START, profile="mig")
-    await world.ask(Verb.STOP)
-    request = EnvironmentRequest(verb=Verb.START, user=OWNER, name="lab", channel="C1", request_id="again")
-    await world.requests.add(request)
-    await RequestJob(world.clients, world.requests).run("now")
-    world.clients.config = replace(world.clients.config, profiles=())
-    await world.end_pod()
-    assert world.slack.texts()[0].startswith("lab: Stopped: Profile mig is no longer configured.")
