@@ -116,8 +116,9 @@ class Controller:
             self._balance(exp, made)
 
     def _trials(self, named: Object) -> list[Object]:
+        """Return the store's own objects: don't change them."""
         meta = named["metadata"]
-        return self._store.list("Trial", meta["namespace"], {trials.EXPERIMENT: meta["name"]})
+        return [*self._store.peek("Trial", meta["namespace"], {trials.EXPERIMENT: meta["name"]})]
 
     def _balance(self, exp: Object, made: list[Object]) -> None:
         """Katib counts MetricsUnavailable as active here, so it can start too many trials."""

@@ -52,7 +52,7 @@ class Controllers:
 
     async def _run(self) -> None:
         async for type_, changed in self._store.subscribe(*KINDS):
-            obj = changed if type_ == "DELETED" else self._store.get(*place(changed))
+            obj = changed if type_ == "DELETED" else self._store.find(*place(changed))
             if obj is None:
                 continue  # deleted in between; its DELETED follows
             garbage.collect(self._store, type_, obj)
@@ -184,7 +184,7 @@ class Controllers:
 
     def _forget_if_orphan(self, pod: tuple[str, str, str]) -> None:
         """Remove the finalizer of a pod whose Job is deleted or being deleted."""
-        current = self._store.get(*pod)
+        current = self._store.find(*pod)
         if current and _is_tracked(current):
             owners = garbage.owners(self._store, current)
             if not any("deletionTimestamp" not in owner["metadata"] for owner in owners):

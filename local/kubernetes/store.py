@@ -58,7 +58,7 @@ class Store:
         self._uids: set[str] = set()
         self._owned: dict[str, set[Key]] = {}  # by their owner's uid
         self._history: deque[Change] = deque(maxlen=history)
-        self._queues: set[asyncio.Queue[Change]] = set()
+        self._queues: dict[asyncio.Queue[Change], frozenset[str]] = {}  # and the kinds each follows
         self.changed: set[str] = set()  # kinds with any change so far
         self._hooks: dict[str, list[Hook]] = {}
         self._events: dict[tuple[str, ...], Key] = {}
@@ -68,21 +68,27 @@ class Store:
 
     def get(self, kind: str, namespace: str, name: str) -> Object | None:
         """Return a copy; None if it doesn't exist."""
-        return clone(self._objects[kind].get(_key(kind, namespace, name)))
+        return clone(self.find(kind, namespace, name))
+
+    def find(self, kind: str, namespace: str, name: str) -> Object | None:
+        """Return what `get` does, without a copy, for callers that don't change it."""
+        return self._objects[kind].get(_key(kind, namespace, name))
 
     def list(
         self, kind: str, namespace: str | None = None, labels: Mapping[str, str] | None = None
     ) -> list[Object]:
         """Return copies, ordered by namespace and name; `namespace` None: all namespaces."""
-        wanted = (labels or {}).items()
-        found = self.peek(kind, namespace)
-        return [clone(obj) for obj in found if wanted <= obj["metadata"].get("labels", {}).items()]
+        return [clone(obj) for obj in self.peek(kind, namespace, labels)]
 
-    def peek(self, kind: str, namespace: str | None = None) -> Iterator[Object]:
+    def peek(
+        self, kind: str, namespace: str | None = None, labels: Mapping[str, str] | None = None
+    ) -> Iterator[Object]:
         """Return objects as `list` does, without copies, for callers that don't change them."""
+        wanted = (labels or {}).items()
         for key in sorted(self._objects[kind]):
-            if namespace in (None, key[1]):
-                yield self._objects[kind][key]
+            obj = self._objects[kind][key] if namespace in (None, key[1]) else None
+            if obj and wanted <= obj["metadata"].get("labels", {}).items():
+                yield obj
 
     def peek_all(self) -> Iterator[Object]:
         for kind in self._objects:
@@ -146,7 +152,7 @@ class Store:
     ) -> Object:
         """Apply a JSON merge patch (RFC 7386). With subresource "status", write only the status."""
         old = self._known(kind, namespace, name)
-        return self._write(old, merge_patch(clone(old), patch), subresource)
+        return clone(self._write(old, merge_patch(clone(old), patch), subresource))
 
     def set_status(self, obj: Object, status: Object) -> None:
         """Replace the whole status of the object that has `obj`'s name."""
@@ -158,8 +164,8 @@ class Store:
         new = self._updated(KINDS[old["kind"]], old, new, subresource)
         meta = new["metadata"]
         if "deletionTimestamp" in meta and not meta.get("finalizers") and not _has_time(new):
-            return clone(self._removed(new))
-        return clone(old if new == old else self._commit("MODIFIED", new, old))
+            return self._removed(new)
+        return old if new == old else self._commit("MODIFIED", new, old)
 
     def delete(
         self,
@@ -189,38 +195,41 @@ class Store:
         self._hooks.setdefault(kind, []).append(hook)
 
     async def subscribe(self, *kinds: str) -> AsyncIterator[tuple[str, Object]]:
-        """Yield what exists as ADDED, then every change of these kinds."""
-        queue = self.follow(self.version)
+        """Yield what exists as ADDED, then every change of these kinds, without copies: don't change them."""
+        queue = self.follow(self.version, *kinds)
         try:
-            for obj in [obj for kind in kinds for obj in self.list(kind)]:
+            for obj in [obj for kind in kinds for obj in self.peek(kind)]:
                 yield "ADDED", obj
             while True:
                 change = await queue.get()
                 await asyncio.sleep(0)  # yield to the event loop: a full queue never waits
-                if change.object["kind"] in kinds:
-                    yield change.type, clone(change.object)
+                yield change.type, change.object
         finally:
             self.unfollow(queue)
 
-    def follow(self, since: int) -> asyncio.Queue[Change]:
-        """Yield changes after version `since`, past and future. Raises Refused 410 if `since` is too old."""
+    def follow(self, since: int, *kinds: str) -> asyncio.Queue[Change]:
+        """Yield changes of these kinds after version `since`, past and future; of all kinds if none is given.
+
+        Raises Refused 410 if `since` is too old.
+        """
         oldest = self._history[0].version if self._history else self.version + 1
         if since < oldest - 1:
             raise refusal(410, f"too old resource version: {since} ({oldest - 1})", "Expired")
         queue: asyncio.Queue[Change] = asyncio.Queue()
+        followed = frozenset(kinds or KINDS)
         for change in self._history:
-            if change.version > since:
+            if change.version > since and change.object["kind"] in followed:
                 queue.put_nowait(change)
-        self._queues.add(queue)
+        self._queues[queue] = followed
         return queue
 
     def unfollow(self, queue: asyncio.Queue[Change]) -> None:
-        self._queues.discard(queue)
+        self._queues.pop(queue, None)
 
     def record_event(self, about: Object, type_: str, reason: str, message: str, component: str) -> None:
         """Record a core/v1 Event; a repeated one increases its count. None in a deleted namespace."""
         namespace = about["metadata"].get("namespace") or "default"
-        if not self.get("Namespace", "", namespace):
+        if not self.find("Namespace", "", namespace):
             return
         same = (about["metadata"]["uid"], type_, reason, message, component)
         key = self._events.get(same)
@@ -286,8 +295,9 @@ class Store:
         self._history.append(change)
         self.changed.add(new["kind"])
         self.journal(change)
-        for queue in self._queues:
-            queue.put_nowait(change)
+        for queue, kinds in self._queues.items():
+            if new["kind"] in kinds:
+                queue.put_nowait(change)
         return new
 
     def _removed(self, last: Object) -> Object:

@@ -229,7 +229,7 @@ class SimulatedSweep:
 
     async def _time_passes(self) -> None:
         """The kubelet's work: bind, run, end, and remove a deleted pod."""
-        for pod in self.kubernetes.list("Pod"):
+        for pod in [*self.kubernetes.peek("Pod")]:
             labels = pod["metadata"]["labels"]
             if "deletionTimestamp" in pod["metadata"]:
                 self.kubernetes.delete(*kubernetes.place(pod), grace=0)
