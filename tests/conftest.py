@@ -63,8 +63,12 @@ def pytest_collection() -> None:
 
 
 def pytest_collection_finish() -> None:
-    """Exempt what was collected, which garbage collection would look through again and again."""
+    """Exempt what was collected, which garbage collection would look through again and again.
+
+    Few objects of a test are in cycles: collecting after each 700 took 4% of the tests' CPU time.
+    """
     gc.freeze()
+    gc.set_threshold(20_000)
     gc.enable()
 
 
