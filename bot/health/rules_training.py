@@ -12,6 +12,7 @@ from bot.core.space import MetricSource
 from bot.health.diagnosis import Diagnosis
 from bot.health.evidence import TrialEvidence
 from bot.health.rules_admission import ADMIN, WAIT_GRACE
+from k8s.jobs import JobState, read_job
 from k8s.objects import Manifest, parse_time, true_conditions
 from k8s.pods import COLLECTORS
 
@@ -225,15 +226,14 @@ def _abandoned(evidence: TrialEvidence) -> Diagnosis:
 
 def unreported(evidence: TrialEvidence) -> Diagnosis | None:
     """R22: the training finished and Katib received no metric; Katib would wait forever (katib#1795)."""
-    complete = true_conditions(evidence.job or {}).get("Complete")
-    if complete is None or evidence.trial_failed or _done(evidence):
+    job = read_job(evidence.job) if evidence.job else None
+    if job is None or job.state is not JobState.COMPLETE or evidence.trial_failed or _done(evidence):
         return None
     text = (
         "The trial finished, but Katib received no metrics; the metrics collector or Katib's database may be "
         "down. Sweepbot stops the trial 10 min after training ended."
     )
-    at = parse_time((evidence.job or {})["status"].get("completionTime"))
-    at = at and at + timedelta(seconds=WAIT_GRACE)
+    at = job.ended and job.ended + timedelta(seconds=WAIT_GRACE)
     return evidence.found("unreported", text, ADMIN, evidence.collector_log, report_at=at)
 
 

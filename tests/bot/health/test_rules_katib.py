@@ -156,6 +156,12 @@ def test_unreported_metrics_are_due_a_minute_after_the_job():
     )
 
 
+def test_unreported_metrics_of_a_pytorch_job_that_succeeded_are_due_as_well():
+    job = complete(20)
+    job["status"]["conditions"] = [{"type": "Succeeded", "status": "True"}]
+    assert found(in_state(DONE, phase="Succeeded"), job=job).key == "unreported"
+
+
 @pytest.mark.parametrize("why", ["Succeeded", "Killed", "EarlyStopped", "Failed"])
 def test_unreported_ends_with_the_trial(why):
     assert key(in_state(DONE, phase="Succeeded"), job=complete(90), trial=of_trial(why)) is None
