@@ -6,6 +6,7 @@ from slack_sdk.web.async_client import AsyncWebClient
 from handlers.buttons import add_buttons
 from handlers.channel_setup import add_setup
 from handlers.context import HandlerContext
+from handlers.elastic_buttons import add_elastic_buttons
 from handlers.home_tab import add_home, showing
 from handlers.idle_buttons import add_idle_buttons
 from handlers.launch_form import add_form
@@ -36,4 +37,5 @@ def build(web: AsyncWebClient, context: HandlerContext, *, signing_secret: str |
     add_home(app, context, show)
     add_setup(app, context)
     add_idle_buttons(app, context)
+    add_elastic_buttons(app, context)
     return app

@@ -181,6 +181,14 @@ def denial(user: str, action: Action, sweep: SweepRecord, config: Config) -> str
     return denied + (own if _are_teammates(user, owner, config) else "")
 
 
+def namespace_denial(user: str, namespace: str, config: Config) -> str:
+    """Return why `user` can't change what runs in a namespace; "" for admins and the namespace's team."""
+    team = granted_team(config.teams, user, config.self_assigned)
+    if user in config.admins or (team and namespace in team.namespaces):
+        return ""
+    return f"Only admins, and the team with the namespace `{namespace}`, can do this. Ask {_admins(config)}."
+
+
 def queue_member(user: str, config: Config) -> Member:
     """Return the user as queues and priorities see them: a team that they chose themselves isn't a right."""
     team = granted_team(config.teams, user, config.self_assigned)

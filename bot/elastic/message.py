@@ -3,9 +3,10 @@
 from bot.config.elastic import ElasticDeployment
 from bot.core.wording import counted, listed
 from bot.elastic.records import ElasticRecord, Reason
+from bot.elastic.resume import RESUME, value_of
 from bot.elastic.supply import Supply
 from bot.elastic.view import ElasticView, Problem
-from bot.slack.blocks import context, section
+from bot.slack.blocks import actions, button, context, section
 from bot.slack.message import Message
 from bot.slack.mrkdwn import code, local_time
 from k8s.scheduling import ScheduledPod
@@ -17,9 +18,11 @@ def message(config: ElasticDeployment, record: ElasticRecord, view: ElasticView)
     name = f"{code(config.deployment)} in {code(config.namespace)}"
     emoji, state = _state(config, record, view)
     lines = [f"{emoji} *{name}*: {state}", *_details(config, record, view)]
-    return Message(
-        text=f"{emoji} {name}: {state}", blocks=(section("\n".join(lines)), context(_footer(config)))
-    )
+    blocks = [section("\n".join(lines)), context(_footer(config))]
+    if record.found is not None and not view.problem:
+        value = value_of(config.key, record.found)
+        blocks.insert(1, actions(button(RESUME, "Resume scaling", value)))
+    return Message(text=f"{emoji} {name}: {state}", blocks=tuple(blocks))
 
 
 def removed(key: str) -> Message:
@@ -71,7 +74,8 @@ def _pause(config: ElasticDeployment, record: ElasticRecord) -> Problem:
     command = f"kubectl -n {config.namespace} scale deployment/{config.deployment}"
     return Problem(
         text=f"{who} changed the number of replicas from {record.replicas} to {record.found}.",
-        fix=f"To resume, run {code(f'{command} --replicas={record.replicas}')}.",
+        fix=f"An admin, or the namespace's team, can click *Resume scaling* to continue from {record.found}. "
+        f"To return to {record.replicas}, run {code(f'{command} --replicas={record.replicas}')}.",
     )
 
 

@@ -17,6 +17,7 @@ from bot.elastic.message import names
 from bot.elastic.pods import WatchedPods
 from bot.elastic.preconditions import problem_of, rejection
 from bot.elastic.records import ElasticRecord, ElasticRecords, Reason
+from bot.elastic.resume import take, value_of
 from bot.elastic.supply import Replica, Supply, read_replica, supply
 from bot.elastic.view import ElasticView
 from k8s.errors import ApiError, SweepbotError
@@ -126,6 +127,9 @@ class Scaler:
             return ElasticView(problem=problem)
         replicas = found["spec"].get("replicas", 1)
         record = await self._records.change(config.key, **seen(record, replicas, found))
+        if record.found is not None and await take(self._clients.store, value_of(config.key, replicas)):
+            record = await self._records.change(config.key, replicas=replicas, found=None, found_by="")
+            log.info("resumed %s from %d replicas", config.key, replicas)
         if not self._sees():
             return self._unseen(config, replicas)
         self._seen_at = self._clients.now()

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 
-from bot.elastic import scaler
+from bot.elastic import resume, scaler
 from k8s.errors import UnreachableError
 from tests.bot.elastic.factories import SERVING, deployment_of, node_of
 from tests.bot.elastic.world import ElasticWorld
@@ -122,6 +122,34 @@ async def test_scaling_pauses_while_someone_else_changes_the_replicas():
         world.scale(4)
         await world.passes(0.5)
         assert "4 of max 6 replicas" in await world.report()
+
+
+async def test_resume_scaling_continues_from_someone_elses_number():
+    async with ElasticWorld().started() as world, world.led():
+        await grown(world)
+        world.scale(1)
+        await world.settle()
+        world.end_pods()
+        await world.passes(1)
+        store, [value] = world.clients.store, [each["value"] for each in await buttons(world)]
+        assert value == "serving/llm 1"
+        await resume.request(store, "serving/llm 2", "UADMIN")  # below a message of before
+        store.down = True
+        await world.passes(1)
+        assert "scaling is paused" in await world.report()
+        store.down = False
+        await resume.request(store, value, "UADMIN")
+        await world.passes(0.5)
+        assert "1 of max 6 replicas runs" in await world.report()
+        assert await buttons(world) == []
+        await world.passes(15)
+        assert world.replicas == 4
+
+
+async def buttons(world):
+    await world.report()
+    last = [each[-1] for each in world.slack.messages.values()][-1]
+    return [each for block in last.blocks if block["type"] == "actions" for each in block["elements"]]
 
 
 @pytest.mark.parametrize("before", [True, False])

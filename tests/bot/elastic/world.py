@@ -5,6 +5,8 @@ import contextlib
 from dataclasses import replace
 from datetime import timedelta
 
+from redis.exceptions import ConnectionError as RedisDown
+
 from bot.clients import Clients
 from bot.elastic.records import ElasticRecords
 from bot.elastic.reporter import Reporter
@@ -58,6 +60,24 @@ class CountingCluster(DirectCluster):
             raise UnreachableError("the worker is dead")
 
 
+class FakeStore:
+    """Commands by mailbox."""
+
+    def __init__(self):
+        self.added, self.down = {}, False
+
+    async def add_command(self, mailbox, command):
+        self.added.setdefault(mailbox, []).append(command)
+
+    async def commands(self, mailbox):
+        if self.down:
+            raise RedisDown
+        return self.added.get(mailbox, [])
+
+    async def remove_commands(self, mailbox, commands):
+        self.added[mailbox] = [each for each in self.added.get(mailbox, []) if each not in commands]
+
+
 class ElasticWorld:
     def __init__(self, *nodes, made=None, **config):
         self.now, self.store, self.slack = NOW, Store(), FakeSlack()
@@ -71,10 +91,11 @@ class ElasticWorld:
             self.store.set_status(node, each["status"])
         self.store.create(made or deployment_of())
         unused = dict.fromkeys(
-            ("store", "registry", "git", "results", "live", "usage", "capacity", "pictures", "queue")
+            ("registry", "git", "results", "live", "usage", "capacity", "pictures", "queue")
         )
         self.clients = Clients(
             **unused,
+            store=FakeStore(),
             cluster=self.cluster,
             slack=self.slack,
             settings=SETTINGS,
