@@ -1,12 +1,14 @@
 """Read the cluster's machines, to refuse what fits none of them before anything is built."""
 
 import logging
+from functools import partial
 
 from bot.clients import Clients
 from bot.core.errors import UserError
-from bot.core.plan import SweepPlan
+from bot.core.plan import HOME_CLUSTER, SweepPlan
 from bot.launch.capacity import capacity_refusal
 from bot.launch.plan import Order
+from k8s.client import KubernetesClient
 from k8s.errors import ApiError
 from k8s.machines import Machine, read_machine
 
@@ -29,11 +31,16 @@ async def check_capacity(order: Order, plan: SweepPlan, clients: Clients) -> Swe
 
 
 async def _nodes(clients: Clients) -> tuple[Machine, ...] | None:
-    """Return all nodes; None without the permission to list them."""
+    """Return all nodes, shared with other sweeps for a while; None without the permission to list them."""
+    where = clients.at.config if clients.at else HOME_CLUSTER
     try:
-        return tuple(map(read_machine, await clients.trials.list("Node", "")))
+        return await clients.clusters.reads.get((where, "Machine"), partial(_machines, clients.trials))
     except ApiError as error:
         if error.status != 403:
             raise
         log.info("capacity unchecked: no permission to list nodes")
         return None
+
+
+async def _machines(cluster: KubernetesClient) -> tuple[Machine, ...]:
+    return tuple(map(read_machine, await cluster.list("Node", "")))

@@ -13,6 +13,7 @@ from bot.core.errors import UserError
 from bot.launch.cluster_choice import Candidate, choose
 from bot.launch.clusters import free_gpus, with_cluster
 from bot.launch.command_line import parse
+from bot.launch.machines import check_capacity
 from bot.launch.plan import plan
 from k8s.errors import ApiError, ClusterUnreachableError
 from k8s.gpu_pods import read_gpu_pod
@@ -178,6 +179,20 @@ async def test_thousand_sweeps_list_each_cluster_once(two, monkeypatch):
     for _ in range(500):
         await with_cluster(order(gpus=2), two.clients)
     assert listed == {"Node": 1, "Pod": 1}
+
+
+async def test_thousand_sweeps_with_a_profile_list_the_nodes_once(two, monkeypatch):
+    listed, original = Counter(), two.cluster.list
+
+    async def counted(kind, *args, **kwargs):
+        listed[kind] += 1
+        return await original(kind, *args, **kwargs)
+
+    monkeypatch.setattr(two.cluster, "list", counted)
+    made = replace(plan(order(), SETTINGS), profile="any")
+    for _ in range(1000):
+        assert await check_capacity(order(), made, two.clients) == made
+    assert listed == {"Node": 1}
 
 
 async def test_cluster_that_fails_after_it_was_read_is_not_chosen_from_memory(two, monkeypatch):
