@@ -17,17 +17,20 @@ LIMIT_KEYS: Keys = {
     "per_person": Key(meaning="Maximum services of one person.", type=integer(0), default="2", example="3"),
     "replicas": Key(meaning="Maximum replicas of one service.", type=integer(1), default="2", example="4"),
     "gpus": Key(
-        meaning="Maximum GPUs of one service, in all replicas. `environments.limits.gpus_per_person` and "
+        meaning="Maximum GPUs of one service, across all replicas. `environments.limits.gpus_per_person` and "
         "`gpus_per_team` count them, too.",
         type=integer(0),
         default="1",
         example="4",
     ),
     "cpu": Key(
-        meaning="Maximum CPU of one service, in all replicas.", type=QUANTITY_TYPE, default="8", example="16"
+        meaning="Maximum CPU of one service, across all replicas.",
+        type=QUANTITY_TYPE,
+        default="8",
+        example="16",
     ),
     "memory": Key(
-        meaning="Maximum memory of one service, in all replicas.",
+        meaning="Maximum memory of one service, across all replicas.",
         type=QUANTITY_TYPE,
         default="32Gi",
         example="64Gi",

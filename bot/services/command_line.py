@@ -15,8 +15,8 @@ WORDS = (START, LIST, DELETE, "help")
 MAX_ESCAPED = 5 * MAX_SNIPPET + 100  # Slack escapes `&` as `&amp;`
 FENCE = re.compile(r"```(?:ya?ml[ \t]*\n)?(.*)```", re.DOTALL)
 HELP = """*Run a service:* `/env service` opens a form for a container that runs until you delete it, such \
-as an inference server. `/env service start` with YAML after it needs no form. Its message shows its address \
-in the cluster.
+as an inference server. `/env service start`, followed by YAML, starts one without the form. Its message \
+shows its address in the cluster.
 *Manage services:* `/env service list` shows yours, and `/env service list team` your team's. \
 `/env service delete llm` deletes one. `/env stop llm` releases its GPUs; `/env start llm` restarts it."""
 

@@ -25,15 +25,15 @@ LABELS = {
 }
 HINTS = {
     "name": "Lowercase letters, digits, dashes",
-    "port": "On which the container listens, such as 8000",
+    "port": "The port that the container listens on, such as 8000",
     "replicas": "Default: 1",
     "gpus": "Default: 0",
     "cpu": f"Default: {DEFAULT_CPU}",
     "memory": f"Default: {DEFAULT_MEMORY}",
-    "command": "Default: the image's",
+    "command": "Default: the image's command",
 }
 MORE = "more"  # the field with YAML
-EXAMPLE = "volumes: {models: /models}\nenv: {LOG_LEVEL: info}"
+EXAMPLE = "volumes: {models: /models}"
 MAX_HINT = 150  # characters of a placeholder, by Slack's rule
 MAX_ERROR = 1_000  # characters below a field; more would not be read
 WHOLE = re.compile("0|[1-9][0-9]{0,8}", re.ASCII)
@@ -50,11 +50,14 @@ def service_form(channel: str, config: ServiceConfig | None, error: str = "") ->
         for each, label in LABELS.items()
     ]
     snippet = text_box(EXAMPLE, MAX_SNIPPET, action_id=MORE, multiline=True)
-    note = "YAML can also replace the fields above. Don't put credentials there: others can read it."
+    note = (
+        "Name, image, and port are required, above or in the YAML. Others can read it: don't put "
+        "credentials there."
+    )
     blocks = [
         *([section(f":warning: {plain(error)}")] if error else []),
         *fields,
-        _optional(MORE, "YAML, such as volumes and variables", snippet),
+        _optional(MORE, "More settings as YAML", snippet),
         context(f"{note} {where_shown('service', channel)}"),
     ]
     return modal(

@@ -37,5 +37,5 @@ def _size_denial(service: Service, limits: ServiceLimits) -> str:
     for limit, (each, most) in requested.items():
         if amount(each) * service.replicas > amount(most):
             total = f"{counted(service.replicas, 'replica')} with {each} each"
-            return f"The limit is {limit} per service, in all replicas; got {total}. *Fix:* Request less."
+            return f"The limit is {limit} per service, across all replicas; got {total}. *Fix:* Request less."
     return ""

@@ -111,7 +111,7 @@ def check_allowed(service: Service, config: ServiceConfig) -> None:
     """Raises UserError, for everyone, unless its image and its volumes are allowed."""
     if not config.allows(service.image):
         allowed = listed([f'"{shortened(each)}"' for each in config.images], "or")
-        raise UserError(f'image must be, or begin with, {allowed}; got "{shortened(service.image)}".')
+        raise UserError(f'image must be, or start with, {allowed}; got "{shortened(service.image)}".')
     for claim in service.volumes:
         if claim not in config.volumes:
             hint = did_you_mean(claim, config.volumes) if config.volumes else " None is configured."

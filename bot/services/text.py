@@ -9,7 +9,7 @@ def sizes(service: Service) -> str:
     """Return the image and what each replica gets."""
     gpus = counted(service.gpus, "GPU") if service.gpus else "no GPU"
     each = " each" if service.replicas > 1 else ""
-    what = f"{gpus}, {service.cpu} CPU, and {service.memory}{each}"
+    what = f"{gpus}, {service.cpu} CPU, and {service.memory} of memory{each}"
     return f"{code(service.image)}, {counted(service.replicas, 'replica')} with {what}"
 
 

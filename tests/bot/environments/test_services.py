@@ -58,8 +58,9 @@ async def test_service_lives_from_start_to_delete_and_leaves_nothing(world):
     assert world.slack.texts() == ["llm: Starting: waiting for a node (1 of 4)"]
     await ready(world)
     assert world.slack.texts() == ["llm: Running"]
-    assert f"`{IMAGE}`, 1 replica with no GPU, 1 CPU, and 2Gi · ada\n`env-llm.environments:8000`" in text(
-        world
+    assert (
+        f"`{IMAGE}`, 1 replica with no GPU, 1 CPU, and 2Gi of memory · ada\n`env-llm.environments:8000`"
+        in text(world)
     )
     await world.ask(Verb.STOP, name="llm")
     await end_pods(world)
@@ -164,17 +165,17 @@ async def test_others_cannot_change_a_service(world, verb):
         (replace(LLM, replicas=3), "The limit is 2 replicas per service; got 3."),
         (
             replace(LLM, gpus=1, replicas=2),
-            "The limit is 1 GPU per service, in all replicas; got 2 replicas",
+            "The limit is 1 GPU per service, across all replicas; got 2 replicas",
         ),
         (
             replace(LLM, cpu="5", replicas=2),
-            "The limit is 8 CPU per service, in all replicas; got 2 replicas",
+            "The limit is 8 CPU per service, across all replicas; got 2 replicas",
         ),
         (
             replace(LLM, memory="33Gi"),
-            "The limit is 32Gi of memory per service, in all replicas",
+            "The limit is 32Gi of memory per service, across all replicas",
         ),
-        (replace(LLM, image="ghcr.io/other/llm:3"), 'image must be, or begin with, "ghcr.io/lab/"; got'),
+        (replace(LLM, image="ghcr.io/other/llm:3"), 'image must be, or start with, "ghcr.io/lab/"; got'),
         (replace(LLM, volumes={"home-lab": "/home"}), 'must be configured volumes; got "home-lab".'),
     ],
 )
@@ -211,7 +212,7 @@ async def test_restarted_service_is_checked_again(world):
     )
     await world.ask(Verb.START, name="llm", request_id="again")
     assert pods(world) == []
-    assert "image must be, or begin with" in world.slack.texts()[0]
+    assert "image must be, or start with" in world.slack.texts()[0]
 
 
 async def test_existing_service_is_not_changed(world):

@@ -42,7 +42,7 @@ def test_list_and_delete_are_about_services():
         ("delete", "Add the service's name"),
         ("delete A B", "The name must have at most 30"),
         ("start " + "x" * 20_000, "The YAML is too long"),
-        (f"start {LEAST.replace('lab', 'other')}", 'must be, or begin with, "ghcr.io/lab/"'),
+        (f"start {LEAST.replace('lab', 'other')}", 'must be, or start with, "ghcr.io/lab/"'),
         (f"start {LEAST}volumes: {{model: /m}}", "Did you mean models?"),
     ],
 )
