@@ -6,11 +6,10 @@ Stored in the ConfigMap `sweepbot-setup`, one entry per channel and person, and 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-from pydantic import TypeAdapter
-
 from bot.config.digest_times import DigestSchedule
 from bot.config.policy import Config
 from bot.config.teams import MEMBER, Team, team_of
+from bot.core.stored_format import late_adapter
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,8 +37,8 @@ class Setup:
     people: Mapping[str, Person] = field(default_factory=dict)  # by user
 
 
-_CHANNEL: TypeAdapter[ChannelSetup] = TypeAdapter(ChannelSetup)
-_PERSON: TypeAdapter[Person] = TypeAdapter(Person)
+_CHANNEL = late_adapter(ChannelSetup)
+_PERSON = late_adapter(Person)
 
 
 def entry(value: ChannelSetup | Person) -> str:

@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
-from pydantic import TypeAdapter
 from redis.asyncio import Redis
 from redis.exceptions import RedisError
 from slack_sdk.errors import SlackApiError
@@ -22,6 +21,7 @@ from bot.channels.views import greeting, saved
 from bot.config.live_policy import LivePolicy
 from bot.config.policy import Config
 from bot.config.teams import team_of
+from bot.core.stored_format import late_adapter
 from bot.core.work_item import ItemKind, WorkItem
 from bot.runtime.audit import audit
 from bot.slack.blocks import View
@@ -55,7 +55,7 @@ class SetupRequest:
     view: str = ""  # Slack view to update with the result
 
 
-_REQUEST: TypeAdapter[SetupRequest] = TypeAdapter(SetupRequest)
+_REQUEST = late_adapter(SetupRequest)
 
 
 class SetupReader:

@@ -74,8 +74,13 @@ class StoredFormat(Generic[Stored]):
 
 
 def strict_adapter(kind: type[Stored]) -> TypeAdapter[Stored]:
-    """Return an adapter that rejects unknown fields, for `parse`."""
-    return TypeAdapter(with_config(ConfigDict(extra="forbid"))(kind))
+    """Return an adapter that rejects unknown fields, for `parse`. It is built when it is first used."""
+    return TypeAdapter(with_config(ConfigDict(extra="forbid", defer_build=True))(kind))
+
+
+def late_adapter(kind: type[Stored]) -> TypeAdapter[Stored]:
+    """Return an adapter of a dataclass that is built when it is first used: one takes milliseconds."""
+    return TypeAdapter(with_config(ConfigDict(defer_build=True))(kind))
 
 
 def parse(adapter: TypeAdapter[Stored], text: str | bytes, what: str) -> Stored:

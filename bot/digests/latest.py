@@ -3,10 +3,9 @@
 from dataclasses import dataclass
 from datetime import date, timedelta
 
-from pydantic import TypeAdapter
 from redis.asyncio import Redis
 
-from bot.core.stored_format import cached
+from bot.core.stored_format import cached, late_adapter
 
 RETENTION = timedelta(days=40)
 
@@ -18,7 +17,7 @@ class LatestDigest:
     link: str
 
 
-_LATEST: TypeAdapter[LatestDigest] = TypeAdapter(LatestDigest)
+_LATEST = late_adapter(LatestDigest)
 
 
 async def latest_digest(redis: Redis, channel: str) -> LatestDigest | None:

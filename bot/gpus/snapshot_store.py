@@ -12,10 +12,10 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any
 
-from pydantic import TypeAdapter
+from pydantic import ConfigDict, TypeAdapter
 from redis.asyncio import Redis
 
-from bot.core.stored_format import cached
+from bot.core.stored_format import cached, late_adapter
 from bot.core.work_item import ItemKind, WorkItem
 from bot.gpus.models import PodUse, Snapshot
 
@@ -34,9 +34,9 @@ class GpuQuery:
 
 PODS_PER_PART = 250  # a call of the parser keeps the event loop waiting, also from a thread
 
-_SNAPSHOT: TypeAdapter[Snapshot] = TypeAdapter(Snapshot)
-_PODS: TypeAdapter[tuple[PodUse, ...]] = TypeAdapter(tuple[PodUse, ...])
-_QUERY: TypeAdapter[GpuQuery] = TypeAdapter(GpuQuery)
+_SNAPSHOT = late_adapter(Snapshot)
+_PODS: TypeAdapter[tuple[PodUse, ...]] = TypeAdapter(tuple[PodUse, ...], config=ConfigDict(defer_build=True))
+_QUERY = late_adapter(GpuQuery)
 
 
 class SnapshotStore:

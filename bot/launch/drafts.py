@@ -7,11 +7,10 @@ last:<user>        the values of the last launch        90 days
 from dataclasses import dataclass
 from datetime import timedelta
 
-from pydantic import TypeAdapter
 from redis.asyncio import Redis
 
 from bot.core.request import SweepRequest
-from bot.core.stored_format import cached
+from bot.core.stored_format import cached, late_adapter
 from bot.core.work_item import ItemKind, WorkItem
 from bot.launch.form import Draft, options_of
 from bot.storage.sweeps import ExpiringValue
@@ -29,8 +28,8 @@ class SubmittedForm:
     left: bool = False  # launched or being edited: a late preview must not replace the view
 
 
-_FILLED: TypeAdapter[SubmittedForm] = TypeAdapter(SubmittedForm)
-_DRAFT: TypeAdapter[Draft] = TypeAdapter(Draft)
+_FILLED = late_adapter(SubmittedForm)
+_DRAFT = late_adapter(Draft)
 
 
 class Drafts:

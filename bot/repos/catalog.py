@@ -13,13 +13,12 @@ from datetime import datetime, timedelta
 from pathlib import PurePosixPath
 from time import monotonic
 
-from pydantic import TypeAdapter
 from redis.asyncio import Redis
 
 from bot.config.yaml_reader import MAX_CHARACTERS
 from bot.core.errors import UserError
 from bot.core.space import FOLDER
-from bot.core.stored_format import cached
+from bot.core.stored_format import cached, late_adapter
 from bot.core.work_item import ItemKind, WorkItem
 from bot.repos.git import Git, GitUnavailableError
 from bot.storage.work_queue import Queue
@@ -46,7 +45,7 @@ FIRST_RESULT_TIMEOUT = 1.5  # seconds
 MAX_DESCRIBED = 50  # spaces whose descriptions are read
 MAX_GIT_NAMES = 3_000  # per repository: menus read all of them for each typed letter
 MAX_DESCRIPTION = 100  # characters; a menu shows 75
-_NAMES: TypeAdapter[GitNames] = TypeAdapter(GitNames)
+_NAMES = late_adapter(GitNames)
 
 
 class Catalog:

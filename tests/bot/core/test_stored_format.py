@@ -5,7 +5,7 @@ from enum import StrEnum
 
 import pytest
 
-from bot.core.stored_format import NewerFormatError, StoredFormat
+from bot.core.stored_format import NewerFormatError, StoredFormat, late_adapter, strict_adapter
 
 
 class Colour(StrEnum):
@@ -74,3 +74,15 @@ def test_load_of_damaged_text_is_a_value_error(stored):
     with pytest.raises(ValueError, match=r"\w") as found:
         FIRST.load(stored)
     assert not isinstance(found.value, NewerFormatError)
+
+
+@pytest.mark.parametrize("adapter_of", [late_adapter, strict_adapter])
+def test_adapter_is_built_by_its_first_use(adapter_of):
+    @dataclass(frozen=True)
+    class Unused:
+        size: int = 0
+
+    adapter = adapter_of(Unused)
+    assert not adapter.pydantic_complete
+    assert adapter.validate_json('{"size":2}') == Unused(2)
+    assert adapter.pydantic_complete
