@@ -51,12 +51,12 @@ async def test_write_that_blocks_is_an_error_of_redis(redis: Redis, monkeypatch:
         raise OSError("broken")
 
     connection = await redis.connection_pool.get_connection()
-    connection.socket_timeout = 0.01
     for sent, error in ((blocks, RedisTimeout), (breaks, RedisConnectionError)):
-        monkeypatch.setattr(Connection, "_send_packed_command", sent)
-        with pytest.raises(error, match="writing to socket"):
-            await connection.send_packed_command(b"PING", check_health=False)
-        monkeypatch.undo()
+        with monkeypatch.context() as patch:
+            patch.setattr(Connection, "_send_packed_command", sent)
+            patch.setattr(connection, "socket_timeout", 0.01)  # seconds; not of the connection that follows
+            with pytest.raises(error, match="writing to socket"):
+                await connection.send_packed_command(b"PING", check_health=False)
         assert not connection.is_connected
         await connection.connect()
     await redis.connection_pool.release(connection)
