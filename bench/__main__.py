@@ -8,12 +8,11 @@ here have a command line of their own.
 import argparse
 import asyncio
 import sys
-import traceback
 from importlib import import_module
 from time import monotonic
 
 from bench import document
-from bench.table import Row, reason, summary, table, write
+from bench.table import Row, part, summary, table, write
 
 GROUPS = (
     "ack",
@@ -52,11 +51,7 @@ def measured(group: str) -> list[Row]:
     """Run one group and write its results; a group that breaks is a goal missed, and hides no other."""
     print(f"measuring {group} ...", file=sys.stderr, flush=True)
     started = monotonic()
-    try:
-        rows = asyncio.run(_run(group))
-    except Exception as error:  # noqa: BLE001
-        traceback.print_exc()
-        rows = [Row(what=group, against="", measured=f"failed: {reason(error)}", goal="runs", met=False)]
+    rows = asyncio.run(part(group, _run(group)))
     write(group, rows, monotonic() - started)
     return rows
 

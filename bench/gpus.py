@@ -21,7 +21,7 @@ from typing import Any
 from redis.asyncio import Redis
 
 from bench.gpu_history import Server, prometheus
-from bench.table import Row, bounded, compared, interleaved
+from bench.table import Row, bounded, compared, interleaved, part
 from bot.config.digest_times import DigestSchedule
 from bot.config.teams import Price
 from bot.core.plan import HOME_CLUSTER
@@ -63,7 +63,8 @@ async def run() -> list[Row]:
         rows = await _stored(folder)
         if which("prometheus") is None:
             return [*rows, _not_installed()]
-        return [*rows, *await _live(folder), *await _against_plain(folder)]
+        rows += await part("Prometheus, for `/gpus`", _live(folder))
+        return rows + await part(f"digest, {PEER_GPUS} GPUs", _against_plain(folder))
 
 
 def _not_installed() -> Row:

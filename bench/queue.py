@@ -18,7 +18,7 @@ from redis.asyncio import Redis
 
 from bench.child import ROOT, Child, child
 from bench.environments import python_of
-from bench.table import Row, bounded, compared, interleaved, reason
+from bench.table import Row, bounded, compared, interleaved, part, reason
 from bot.core.work_item import WorkItem
 from bot.storage.redis_client import connect
 from bot.storage.work_queue import Queue
@@ -59,7 +59,7 @@ class Goals:
 async def run() -> list[Row]:
     rows = await _beside("raw", sys.executable, RAW, ROUNDS, Goals(enqueue=0.6, run=0.7, cpu=2, idle=2))
     rows += [row for name, lock in PEERS.items() for row in await _peer(name, lock)]
-    return rows + await _after_kill()
+    return rows + await part("queue: re-run after SIGKILL", _after_kill())
 
 
 async def _peer(name: str, lock: str) -> list[Row]:

@@ -8,6 +8,7 @@ import json
 import os
 import platform
 import subprocess
+import traceback
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
@@ -122,6 +123,15 @@ def cells(row: Row) -> tuple[str, ...]:
 def summary(rows: Sequence[Row]) -> str:
     goals = [row for row in rows if row.met is not None]
     return f"goals met {sum(1 for row in goals if row.met)} of {len(goals)}"
+
+
+async def part(what: str, measuring: Awaitable[list[Row]]) -> list[Row]:
+    """Return the rows of a group, or of a part of one; if it fails, one row that says why."""
+    try:
+        return await measuring
+    except Exception as error:  # noqa: BLE001
+        traceback.print_exc()
+        return [Row(what=what, against="", measured=f"failed: {reason(error)}", goal="runs", met=False)]
 
 
 def reason(error: BaseException) -> str:

@@ -8,7 +8,7 @@ import pytest
 import bench.__main__ as command
 from bench import document, table
 from bench.document import BEGIN, END
-from bench.table import Row, bounded, compared, interleaved, spread, summary
+from bench.table import Row, bounded, compared, interleaved, part, spread, summary
 
 
 def test_compared_takes_the_median_ratio_of_rounds_on_a_drifting_machine():
@@ -89,3 +89,11 @@ def test_failed_group_misses_its_goal_and_hides_no_other(monkeypatch, tmp_path, 
 def test_document_has_the_results_of_the_last_runs():
     """`make bench` writes both."""
     assert document.results(command.ALL) in document.DOCUMENT.read_text()
+
+
+async def test_part_that_fails_is_a_missed_goal_that_says_why() -> None:
+    async def broken() -> list[Row]:
+        raise TimeoutError("no line in 120 s")
+
+    [row] = await part("queue", broken())
+    assert (row.what, row.measured, row.met) == ("queue", "failed: TimeoutError: no line in 120 s", False)
