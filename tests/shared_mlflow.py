@@ -49,7 +49,8 @@ def _started(folder: Path) -> str:
 
 
 async def _serve(folder: Path) -> None:
-    processes = Processes(folder)
+    (logs := folder / "logs").mkdir(exist_ok=True)
+    processes = Processes(logs)
     try:
         print(await start_mlflow(folder, processes), flush=True)
         with _locked(folder / "users", LOCK_EX):

@@ -47,7 +47,7 @@ class KubernetesClient:
 
     async def until(self, question, what: str):
         """Wait for a fact: call `question()` after every change in the store."""
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(200):
             while not (answer := question()):  # noqa: ASYNC110 - logs and processes send no notice
                 await asyncio.sleep(0.01)
         assert answer, what

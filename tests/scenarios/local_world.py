@@ -15,7 +15,7 @@ from typing import Any
 
 from local.world import NAMESPACE, World, commit, git, world
 
-WAIT_SECONDS = 200  # seconds until a fact that needs builds and trainings on a busy machine
+WAIT_SECONDS = 300  # seconds until a fact that needs builds and trainings on a busy machine
 
 TRAINING = """
 import argparse, os, time

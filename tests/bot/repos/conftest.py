@@ -24,4 +24,4 @@ async def url(repo: Repo) -> AsyncIterator[str]:
 
 @pytest.fixture
 def git(tmp_path: Path) -> Git:
-    return Git(tmp_path / "cache", timeout=20)
+    return Git(tmp_path / "cache", timeout=200)

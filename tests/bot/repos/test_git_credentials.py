@@ -24,7 +24,7 @@ async def test_private_repository_is_read_with_credentials_passed_to_git_only(
 ) -> None:
     commit = private.commit("Begin", {"a.txt": "a"})
     private.push("main")
-    git = Git(tmp_path / "cache", {url: ("bot", TOKEN)}, timeout=20)
+    git = Git(tmp_path / "cache", {url: ("bot", TOKEN)}, timeout=200)
     assert (await git.resolve(url, "main")).commit == commit
     assert await git.read(url, commit, "a.txt") == "a"
     kept = [file for file in git.cache.rglob("*") if file.is_file() and TOKEN.encode() in file.read_bytes()]
@@ -34,7 +34,7 @@ async def test_private_repository_is_read_with_credentials_passed_to_git_only(
 async def test_private_repository_without_credentials_is_a_user_error(
     private: Repo, url: str, git: Git, tmp_path: Path
 ) -> None:
-    for one in (git, Git(tmp_path / "other", {url: ("bot", f"old-{TOKEN}")}, timeout=20)):
+    for one in (git, Git(tmp_path / "other", {url: ("bot", f"old-{TOKEN}")}, timeout=200)):
         with pytest.raises(UserError, match="Sweepbot has read access") as error:
             await one.resolve(url, "main")
         assert TOKEN not in str(error.value)
@@ -45,7 +45,7 @@ async def test_credentials_are_used_for_one_host(private: Repo, url: str, tmp_pa
     private.push("main")
     other = url.replace("127.0.0.1", "localhost")
     with pytest.raises(UserError):
-        await Git(tmp_path / "cache", {url: ("bot", TOKEN)}, timeout=20).resolve(other, "main")
+        await Git(tmp_path / "cache", {url: ("bot", TOKEN)}, timeout=200).resolve(other, "main")
 
 
 def test_credentials_are_read_from_the_environment_by_secret_name() -> None:
@@ -61,7 +61,7 @@ async def test_credentials_can_be_used_for_one_more_url(repo: Repo, url: str, tm
     repo.commit("Begin", {})
     repo.push("main")
     (repo.bare / "password").write_text(f"bot:{TOKEN}")
-    git = Git(tmp_path / "cache", {"https://git.example/a": ("bot", TOKEN)}, timeout=20)
+    git = Git(tmp_path / "cache", {"https://git.example/a": ("bot", TOKEN)}, timeout=200)
     with pytest.raises(UserError):
         await git.check_access(url)
     await git.with_login(url, like="https://git.example/a").check_access(url)

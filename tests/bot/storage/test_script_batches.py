@@ -72,7 +72,7 @@ async def test_any_error_of_a_script_sent_whole_reaches_its_caller_only(redis, b
     await redis.script_flush()
     script = redis.register_script(ADD)
     calls = [batches.call(Broken(redis, ADD), ["n"], ["1"]), batches.call(script, ["n"], ["2"])]
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(200):
         one, other = await asyncio.gather(*calls, return_exceptions=True)
     assert (str(one), other) == ("no more sockets", 2)
 

@@ -71,7 +71,7 @@ asyncio.run(main())
 
 
 async def hold_forever(holding):
-    async with asyncio.timeout(20), holding:
+    async with asyncio.timeout(200), holding:
         await asyncio.Event().wait()
 
 

@@ -118,7 +118,7 @@ async def test_close_ends_watches(
 ) -> None:
     response = await http.get("/api/v1/pods?watch=1")
     await wait_until(lambda: store._queues, "the watch has started")
-    await asyncio.wait_for(server.close(), 20)
+    await asyncio.wait_for(server.close(), 200)
     await wait_until(lambda: not store._queues, "no watch is open")
     response.close()
 

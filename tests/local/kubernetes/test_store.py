@@ -163,7 +163,7 @@ async def test_subscriber_gets_existing_objects_and_changes(store: Store) -> Non
             if received[-1] == ("DELETED", "second"):
                 return
 
-    await asyncio.wait_for(listen(), 20)
+    await asyncio.wait_for(listen(), 200)
     changes = [("ADDED", "first"), ("ADDED", "second"), ("MODIFIED", "second"), ("DELETED", "second")]
     assert received == changes
 

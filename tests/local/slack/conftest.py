@@ -35,7 +35,7 @@ async def app(slack: Slack) -> AsyncIterator[AsyncApp]:
     await handler.close_async()
 
 
-async def wait_until(fact: str, holds: Callable[[], Any], seconds: float = 10) -> Any:
+async def wait_until(fact: str, holds: Callable[[], Any], seconds: float = 200) -> Any:
     async with asyncio.timeout(seconds):
         while not (found := holds()):  # noqa: ASYNC110 - the fact has no event
             await asyncio.sleep(0.005)
