@@ -16,10 +16,17 @@ ROOT = Path(__file__).parents[2]
 WORDS = "branch=main gpus=2 space=lr"
 
 
+@pytest.fixture(scope="module")
+def repositories(tmp_path_factory):
+    """A directory with one repository, which a plan only reads."""
+    folder = tmp_path_factory.mktemp("plan")
+    publish(ROOT / "examples" / "digits", folder / "work", folder / "git" / "digits.git")
+    return folder / "git"
+
+
 @pytest.fixture
-async def url(tmp_path):
-    publish(ROOT / "examples" / "digits", tmp_path / "work", tmp_path / "git" / "digits.git")
-    host = await git_server.serve(tmp_path / "git")
+async def url(repositories):
+    host = await git_server.serve(repositories)
     yield f"{host.url}/digits.git"
     await host.close()
 
