@@ -1,119 +1,18 @@
 """The idle GPU monitor: who is warned about what, the commands, and workers that die anywhere."""
 
-import contextlib
 from dataclasses import replace
 from datetime import timedelta
 
 import pytest
 
-from bot.clients import Clients
-from bot.config.teams import Team
 from bot.core.commands import Action, Command
 from bot.core.record import Phase
-from bot.gpus.hourly_store import HourlyStore
-from bot.gpus.models import ITEM, NodeUse, NoGpuDataError, Xid
-from bot.idle.alert_commands import GONE, UNSEEN
-from bot.idle.monitor import IdleMonitor
+from bot.gpus.models import ITEM, Xid
 from bot.idle.store import AlertStore
-from bot.slack.client import SlackBusyError
-from bot.storage.free_capacity import CapacityStore
-from bot.storage.sweeps import Store
-from bot.storage.work_queue import Queue
 from k8s.errors import ApiError
-from local.kubernetes import store as kubernetes
-from tests.bot.factories import ADMIN, CONFIG, NOW, OWNER, PLAN, SETTINGS, STRANGER, a_sweep
+from tests.bot.factories import ADMIN, OWNER, PLAN, STRANGER
 from tests.bot.idle.test_detector import BUSY, QUIET, a_pod
-from tests.scenarios.fakes import DirectCluster
-from tests.scenarios.sweep_in_memory import Clock, CrashingProxy, WorkerCrash
-
-TRIAL = "lr-brave-otter-x"
-VISION = Team(name="vision", namespaces=("vision",), members=("UMATE",), channel="C9")
-NODE = NodeUse(node="n1", physical=2, allocatable=2, allocated=1)
-
-
-class FakeSlack:
-    def __init__(self) -> None:
-        self.posted, self.ephemeral_messages, self.busy, self.number = {}, [], set(), 0
-
-    async def post(self, channel, message, thread=""):
-        if channel in self.busy:
-            raise SlackBusyError(7)
-        self.number += 1
-        self.posted[f"m{self.number}"] = (channel, thread, message)
-        return f"m{self.number}"
-
-    async def delete(self, channel, ts):
-        self.posted.pop(ts, None)
-
-    async def update(self, channel, ts, message):
-        self.posted[ts] = (*self.posted[ts][:2], message)
-
-    async def post_ephemeral(self, user, text, response_url="", channel="", thread=""):
-        self.ephemeral_messages.append((user, text))
-
-
-class FakeSource:
-    def __init__(self, *pods) -> None:
-        self.now, self.over, self.errors = pods, [], ()
-
-    async def pods(self, over):
-        self.over.append(over / timedelta(minutes=1))
-        if self.now is None:
-            raise NoGpuDataError("no samples")
-        return self.now
-
-    async def xids(self):
-        return self.errors
-
-    async def nodes(self):
-        return (NODE,) if self.now is not None else ()
-
-
-class FailingTrials:
-    """`dies_at`: the call at which the worker dies; the next run is another worker's."""
-
-    def __init__(self, redis, *pods, crash_at=None, teams=(VISION,)) -> None:
-        self.redis, self.now, self.clock = redis, NOW, Clock(crash_at)
-        self.slack, self.source, self.store = FakeSlack(), FakeSource(*pods), Store(redis)
-        self.kubernetes = kubernetes.Store()
-        self.kubernetes.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "sweeps"}})
-        self.cluster = DirectCluster(self.kubernetes)
-        parts = {"slack": self.slack, "store": self.store, "cluster": self.cluster}
-        crashing = {name: CrashingProxy(part, self.clock) for name, part in parts.items()}
-        self.queue = Queue(redis)
-        clients = Clients(
-            **crashing,
-            registry=None,
-            git=None,
-            results=None,
-            usage=HourlyStore(redis),
-            capacity=CapacityStore(redis),
-            pictures=None,
-            live=None,
-            queue=CrashingProxy(self.queue, self.clock),
-            settings=SETTINGS,
-            config=replace(CONFIG, teams=teams, admin_channel="CADMINS"),
-            now=lambda: self.now,
-        )
-        self.watching = IdleMonitor(clients, self.source, CrashingProxy(AlertStore(redis), self.clock))
-
-    async def sweep(self, phase=Phase.RUNNING, **changes) -> None:
-        sweep = a_sweep(phase, **changes)
-        await self.store.create(lambda _: sweep, [sweep.id], "trigger-1")
-
-    async def run(self, minutes=0, *pods):
-        self.now, self.source.now = NOW + timedelta(minutes=minutes), pods or self.source.now
-        with contextlib.suppress(WorkerCrash):
-            return await self.watching.run()
-
-    async def click(self, action, user=OWNER, **what) -> None:
-        alert = what.pop("alert", f"idle/sweeps/{TRIAL}")
-        await self.store.add_command(
-            str(ITEM), Command(action=action, user=user, user_name=user.lower(), alert=alert, **what)
-        )
-
-    def texts(self) -> list[str]:
-        return [message.blocks[0]["text"]["text"] for _, _, message in self.slack.posted.values()]
+from tests.scenarios.failing_trials import TRIAL, FailingTrials
 
 
 @pytest.fixture
@@ -324,66 +223,6 @@ async def test_busy_channel_does_not_delay_the_others(redis):
     simulation.slack.busy = set()
     assert await simulation.run() is None
     assert sorted(channel for channel, _, _ in simulation.slack.posted.values()) == ["C1", "C9"]
-
-
-FOUR = "wxyz"
-
-
-def trials(*gpus):
-    """One GPU each."""
-    named = zip(FOUR, gpus, strict=False)
-    return tuple(a_pod(gpu, pod=name, trial=f"lr-brave-otter-{name}") for name, gpu in named)
-
-
-async def four_are_cancelled(redis, *gpus, crash_at=None, **what):
-    """The state by the time the warning's button is handled."""
-    simulation = FailingTrials(redis, *trials(*[QUIET] * 4), crash_at=crash_at)
-    await simulation.sweep()
-    for _ in range(2):
-        await simulation.run()
-    command = {"trial": "w x y", "request_id": "trigger-2", "alert": "idle/sweeps/lr-brave-otter-w"}
-    await simulation.click(Action.KILL, **command | what)
-    simulation.source.now = trials(*gpus) if gpus else None
-    for _ in range(2):
-        await simulation.run(2)
-    return simulation
-
-
-async def kills(simulation) -> list[str]:
-    commands = await simulation.store.commands("lr-brave-otter")
-    assert {(command.action, command.user, command.in_thread) for command in commands} <= {
-        (Action.KILL, OWNER, True)
-    }
-    return [command.trial.removeprefix("lr-brave-otter-") for command in commands]
-
-
-async def test_cancel_of_many_keeps_trials_that_are_busy_again(redis):
-    simulation = await four_are_cancelled(redis, QUIET, BUSY, QUIET, QUIET)
-    assert await kills(simulation) == ["w", "y"]
-    assert (await simulation.queue.get(wait=0)).item.key == "lr-brave-otter"
-    reported = "Not cancelled:\n• `lr-brave-otter-x` is busy again after 32 min with 1 GPU idle"
-    assert simulation.slack.ephemeral_messages == [(OWNER, reported)]
-
-
-async def test_cancel_of_trials_that_are_busy_or_ended_is_answered(redis):
-    simulation = await four_are_cancelled(redis, BUSY, BUSY, BUSY, BUSY)
-    assert (await kills(simulation), simulation.slack.ephemeral_messages) == ([], [(OWNER, GONE)])
-
-
-async def test_cancel_of_many_needs_a_current_measurement(redis):
-    simulation = await four_are_cancelled(redis)
-    assert (await kills(simulation), simulation.slack.ephemeral_messages) == ([], [(OWNER, UNSEEN)])
-
-
-async def test_crash_while_cancelling_many_cancels_each_once(redis):
-    calls = (await four_are_cancelled(redis, QUIET, BUSY, QUIET, QUIET)).clock.calls
-    for crash_at in range(1, calls + 1):
-        await redis.flushall()
-        simulation = await four_are_cancelled(redis, QUIET, BUSY, QUIET, QUIET, crash_at=crash_at)
-        assert await kills(simulation) == ["w", "y"], crash_at
-        assert (await simulation.queue.get(wait=0)).item.key == "lr-brave-otter"
-        assert len(simulation.slack.ephemeral_messages) in {1, 2}, crash_at
-        assert await simulation.store.commands(str(ITEM)) == []
 
 
 async def a_day(redis, crash_at=None) -> FailingTrials:

@@ -18,7 +18,7 @@ from bot.idle.store import AlertStore
 from k8s.errors import ClusterUnreachableError
 from tests.bot.factories import NOW, OWNER, a_sweep
 from tests.bot.idle.test_detector import BUSY, QUIET, a_pod
-from tests.scenarios.test_warnings import TRIAL, FailingTrials
+from tests.scenarios.failing_trials import TRIAL, FailingTrials
 
 STEP = timedelta(seconds=30)
 WEST_TRIAL = "lr-calm-heron-x"
