@@ -2,7 +2,7 @@
 
 capacity:<cluster>:requests  hash: sweep -> CapacityRequest; expires after ten minutes
 capacity:<cluster>:free      hash: sweep -> FreeCapacity; expires after ten minutes
-capacity:<cluster>:starts    hash: sweep with several nodes per trial -> time of its start
+capacity:<cluster>:starts    hash: sweep with several nodes per trial -> since when measurements include it
 capacity:<cluster>:turn:<what>  the sweep that grows or starts now, so that two don't take the same free GPUs
 """
 
@@ -37,16 +37,23 @@ class CapacityStore:
 
     async def register(self, request: CapacityRequest) -> FreeCapacity | None:
         """Register what a sweep needs, and return its last measurement; None if it isn't measured yet."""
+        renews = request.started and await self._renews(request)
         async with self._redis.pipeline(transaction=True) as steps:
             steps.hset(self._requests, request.sweep, _REQUEST.dump_json(request).decode())
             steps.expire(self._requests, RETENTION)
-            if request.started:
-                steps.hsetnx(self._starts, request.sweep, request.at.isoformat())
-                steps.expire(self._starts, RETENTION)
+            if not request.started:
+                steps.hdel(self._starts, request.sweep)
+            elif not renews:
+                steps.hset(self._starts, request.sweep, request.at.isoformat())
             steps.hget(self._free, request.sweep)
             found = await steps.execute()
         last = cached(_FREE, found[-1])
         return last if last and request.at - last.at < RETENTION else None
+
+    async def _renews(self, request: CapacityRequest) -> bool:
+        """Return whether measurements included the sweep until now, as a started one."""
+        last = cached(_REQUEST, await self._redis.hget(self._requests, request.sweep))
+        return last is not None and last.started and request.at - last.at < RETENTION
 
     async def forget(self, sweep: str) -> None:
         """Drop what was stored for a sweep that starts no more trials."""
@@ -55,12 +62,10 @@ class CapacityStore:
                 steps.hdel(key, sweep)
             await steps.execute()
 
-    async def started(self, resource: str, now: datetime) -> dict[str, datetime]:
-        """Return the sweeps with several nodes per trial that use this resource, and when they started."""
+    async def starts(self) -> dict[str, datetime]:
+        """Return the sweeps with several nodes per trial that have started, also those not seen for long."""
         found: Mapping[Any, Any] = await self._redis.hgetall(self._starts)
-        since = {as_text(sweep): datetime.fromisoformat(as_text(at)) for sweep, at in found.items()}
-        known = [one for one in await self.requests(now) if one.started and one.resource == resource]
-        return {one.sweep: since.get(one.sweep, now) for one in known}
+        return {as_text(sweep): datetime.fromisoformat(as_text(at)) for sweep, at in found.items()}
 
     async def take_turn(self, sweep: str, what: str) -> bool:
         """Return whether this sweep can grow now; `what`: a queue or resource that others use, too."""

@@ -17,6 +17,7 @@ from bot.sweeps.observe_capacity import capacity_request
 
 TURN = "nodes"
 SKEW = timedelta(seconds=10)  # between the clocks of two workers
+ACTIVE = {Phase.PENDING, Phase.RUNNING}
 ENDED = {Phase.HELD, Phase.PAUSED, Phase.STOPPING}  # no trials start
 
 
@@ -27,7 +28,7 @@ async def observe_nodes(sweep: SweepRecord, seen: Observation, clients: Clients)
         return seen
     if sweep.phase in ENDED:
         await clients.capacity.forget(sweep.id)
-    if sweep.phase not in {Phase.PENDING, Phase.RUNNING}:
+    if sweep.phase not in ACTIVE:
         return replace(seen, start_wait=waiting_text(plan))
     if sweep.submitted or seen.experiment:
         await clients.capacity.register(capacity_request(sweep, plan, seen, clients.now()))
@@ -42,8 +43,7 @@ async def _starts(sweep: SweepRecord, seen: Observation, clients: Clients) -> bo
     store, plan, now = clients.capacity, sweep.plan, clients.now()
     if plan is None or not await store.take_turn(sweep.id, TURN):
         return False
-    others = await store.started(plan.resource, now)
-    others.pop(sweep.id, None)
+    others = await _others(sweep.id, plan.resource, clients)
     starting = capacity_request(sweep, plan, seen, now)
     last = await store.register(replace(starting, started=False, expects=0))
     free = last is not None and bool(last.trials) and _is_newer(last.at, others.values())
@@ -51,6 +51,23 @@ async def _starts(sweep: SweepRecord, seen: Observation, clients: Clients) -> bo
         await store.register(starting)
     await store.end_turn(TURN)
     return starts
+
+
+async def _others(sweep: str, resource: str, clients: Clients) -> dict[str, datetime]:
+    """Return since when measurements include the other active sweeps; from now on for one not seen for long.
+
+    The records decide which are active: after all workers were away, no sweep has a current request.
+    """
+    now, found = clients.now(), dict[str, datetime]()
+    current = {one.sweep for one in await clients.capacity.requests(now)}
+    for other, since in (await clients.capacity.starts()).items():
+        record = await clients.store.get(other) if other != sweep else None
+        if record and record.plan and record.phase in ACTIVE:
+            if record.plan.resource == resource:
+                found[other] = since if other in current else now
+        elif other != sweep:
+            await clients.capacity.forget(other)
+    return found
 
 
 def _is_newer(measured: datetime, starts: Iterable[datetime]) -> bool:

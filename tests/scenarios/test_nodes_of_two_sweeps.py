@@ -1,15 +1,17 @@
 """Two sweeps with several nodes per trial, without a queue: neither starts half of a trial."""
 
 from dataclasses import replace
+from datetime import timedelta
 
 import pytest
 
 from bot.core.commands import Action, Command
+from bot.core.pace import CapacityRequest
 from bot.core.record import Phase
 from bot.storage.free_capacity import CapacityStore
-from k8s.objects import SWEEP_LABEL
+from k8s.objects import GPU, SWEEP_LABEL
 from local.kubernetes import store as kubernetes
-from tests.bot.factories import OWNER, REQUEST, a_sweep
+from tests.bot.factories import NOW, OWNER, REQUEST, a_sweep
 from tests.scenarios.auto_sweep import AutoSweep
 from tests.scenarios.sweep_in_memory import SPACE, SWEEP
 
@@ -130,6 +132,56 @@ async def test_waiting_sweep_can_be_cancelled_and_leaves_nothing(four):
     assert four.kubernetes.get("Experiment", "sweeps", SECOND) is None
     store = CapacityStore(four.redis)
     assert [one.sweep for one in await store.requests(four.time)] == [SWEEP]
+
+
+@pytest.mark.parametrize("first_one_returns_after", [12, 3])
+async def test_second_sweep_waits_after_a_pause_of_all_workers(four, first_one_returns_after):
+    """The second one is handled first, while the first one is between two trials."""
+    four.endings = 3
+    await four.both()
+    four.time += timedelta(minutes=11)
+    four.add_node("n5", 8)
+    for number in range(12):
+        await four.round(item=SECOND)
+        if number >= first_one_returns_after:
+            await four.round()
+        assert len(four.workers(SWEEP)) == 0 or not four.workers(SECOND)
+        assert four.kubernetes.get("Experiment", "sweeps", SECOND) is None
+
+
+async def test_start_that_is_decided_again_needs_a_newer_measurement_of_others(redis):
+    store, request = CapacityStore(redis), a_start(at=NOW)
+    await store.register(request)
+    later = NOW + timedelta(minutes=1)  # the experiment's creation has failed until now
+    await store.register(replace(request, started=False, expects=0, at=later))
+    await store.register(replace(request, at=later))
+    assert await store.starts() == {SWEEP: later}
+
+
+async def test_start_is_dated_again_when_its_request_has_expired(redis):
+    store, request = CapacityStore(redis), a_start(at=NOW)
+    await store.register(request)
+    await store.register(replace(request, at=NOW + timedelta(minutes=9)))
+    assert await store.starts() == {SWEEP: NOW}
+    later = NOW + timedelta(minutes=20)  # measurements since then didn't include it
+    await store.register(replace(request, at=later))
+    assert await store.starts() == {SWEEP: later}
+
+
+def a_start(at):
+    return CapacityRequest(
+        sweep=SWEEP,
+        namespace="sweeps",
+        queue="",
+        gpus=8,
+        resource=GPU,
+        pods=3,
+        pod={},
+        expects=3,
+        started=True,
+        auto=False,
+        at=at,
+    )
 
 
 async def test_of_two_sweeps_that_decide_at_once_one_starts(redis):
