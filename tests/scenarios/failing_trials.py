@@ -1,115 +1,188 @@
-"""The idle GPU monitor with a cluster, Slack, and GPU data in memory, whose worker can die at any call."""
+"""A simulated sweep with failing first trials: statuses, events, and logs as real systems write them.
 
-import contextlib
+The clock can be advanced, so no test waits.
+"""
+
+from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
-from bot.clients import Clients
-from bot.config.teams import Team
-from bot.core.commands import Command
-from bot.core.record import Phase
-from bot.gpus.hourly_store import HourlyStore
-from bot.gpus.models import ITEM, NodeUse, NoGpuDataError
-from bot.idle.monitor import IdleMonitor
-from bot.idle.store import AlertStore
-from bot.slack.client import SlackBusyError
-from bot.storage.free_capacity import CapacityStore
-from bot.storage.sweeps import Store
-from bot.storage.work_queue import Queue
-from local.kubernetes import store as kubernetes
-from tests.bot.factories import CONFIG, NOW, OWNER, SETTINGS, a_sweep
+from k8s.errors import ApiError
+from k8s.objects import BUILD_LABEL, timestamp
+from k8s.pods import is_trial_pod
+from local import manifests
+from local.kubernetes.kinds import Refused
+from local.kubernetes.rbac import AccessRequest, why
 from tests.scenarios.fakes import DirectCluster
-from tests.scenarios.sweep_in_memory import Clock, CrashingProxy, WorkerCrash
+from tests.scenarios.sweep_in_memory import SWEEP, Clock, SimulatedSweep
 
-TRIAL = "lr-brave-otter-x"
-
-
-VISION = Team(name="vision", namespaces=("vision",), members=("UMATE",), channel="C9")
+DEPLOY = Path(__file__).parents[2] / "deploy"
+WORKER = "system:serviceaccount:sweepbot:sweepbot-work"
 
 
-NODE = NodeUse(node="n1", physical=2, allocatable=2, allocated=1)
+class FaultyCluster(DirectCluster):
+    """With Kueue's workloads, which the local cluster lacks, and with logs."""
+
+    def __init__(self, store):
+        super().__init__(store)
+        self.kueue, self.logs = None, {}  # Kueue's message for each suspended Job; None: no Kueue
+
+    async def list(self, kind, namespace, *, labels="", fields="", only=None):
+        if kind != "Workload" or not self.kueue:
+            return await super().list(kind, namespace, labels=labels, fields=fields, only=only)
+        access = AccessRequest(WORKER, "list", "kueue.x-k8s.io", "workloads", namespace, "")
+        if why(access, self.store) is None:
+            raise ApiError(403, "Forbidden", access.refused().body["message"])
+        return [w for w in self._workloads(namespace) if _selected(w, labels)]
+
+    def _workloads(self, namespace):
+        reserved = {"type": "QuotaReserved", "status": "False", "reason": "Pending", "message": self.kueue}
+        for job in self.store.list("Job", namespace) if self.kueue else ():
+            if job["spec"]["suspend"]:
+                meta = {"name": f"job-{job['metadata']['name']}-1a2b3"}
+                labels = {"kueue.x-k8s.io/job-uid": job["metadata"]["uid"]}
+                yield {"metadata": {**meta, "labels": labels}, "status": {"conditions": [reserved]}}
+
+    async def log(self, namespace, pod, container, *, tail, previous=False):
+        return self.logs.get(pod) or self.logs.get(container, "")
 
 
-class FakeSlack:
-    def __init__(self) -> None:
-        self.posted, self.ephemeral_messages, self.busy, self.number = {}, [], set(), 0
-
-    async def post(self, channel, message, thread=""):
-        if channel in self.busy:
-            raise SlackBusyError(7)
-        self.number += 1
-        self.posted[f"m{self.number}"] = (channel, thread, message)
-        return f"m{self.number}"
-
-    async def delete(self, channel, ts):
-        self.posted.pop(ts, None)
-
-    async def update(self, channel, ts, message):
-        self.posted[ts] = (*self.posted[ts][:2], message)
-
-    async def post_ephemeral(self, user, text, response_url="", channel="", thread=""):
-        self.ephemeral_messages.append((user, text))
+def _selected(obj, labels):
+    return dict(pair.split("=", 1) for pair in labels.split(",")).items() <= obj["metadata"]["labels"].items()
 
 
-class FakeSource:
-    def __init__(self, *pods) -> None:
-        self.now, self.over, self.errors = pods, [], ()
+class FailingTrials(SimulatedSweep):
+    def __init__(self, redis, happens, **scenario):
+        super().__init__(redis, Clock(None), image=True, **scenario)
+        self.happens = happens
+        self.ahead = timedelta(0)
+        self.cluster = FaultyCluster(self.kubernetes)
+        self.clients = replace(self.clients, cluster=self.cluster, now=lambda: datetime.now(UTC) + self.ahead)
+        self.pods = 0
 
-    async def pods(self, over):
-        self.over.append(over / timedelta(minutes=1))
-        if self.now is None:
-            raise NoGpuDataError("no samples")
-        return self.now
+    @asynccontextmanager
+    async def started(self):
+        """With the rights that deploy/ gives."""
+        async with super().started():
+            for file in ("namespaces.yaml", "rights.yaml"):
+                for obj in manifests.read(DEPLOY / "base" / file):
+                    with suppress(Refused):  # a simulation starts with one of the namespaces
+                        self.kubernetes.create(obj)
+            yield self
 
-    async def xids(self):
-        return self.errors
+    async def rounds(self, number=12):
+        for _ in range(number):
+            await self.round()
 
-    async def nodes(self):
-        return (NODE,) if self.now is not None else ()
+    async def after(self, seconds):
+        """Nobody moves, time passes."""
+        self.ahead += timedelta(seconds=seconds)
+        await self.rounds(2)
 
+    async def message(self):
+        """The text of the only message; None if there is none."""
+        record = await self.record()
+        if record.health_ts is None:
+            return None
+        return self.slack.posted[int(record.health_ts.partition(".")[2]) - 1]
 
-class FailingTrials:
-    """`dies_at`: the call at which the worker dies; the next run is another worker's."""
+    async def _time_passes(self):
+        for pod in self.kubernetes.list("Pod", "sweeps"):
+            if is_trial_pod(pod) and BUILD_LABEL not in pod["metadata"]["labels"]:
+                if "deletionTimestamp" in pod["metadata"]:
+                    self.kubernetes.delete("Pod", "sweeps", pod["metadata"]["name"], grace=0)
+                else:
+                    self.happens(self, pod)
 
-    def __init__(self, redis, *pods, crash_at=None, teams=(VISION,)) -> None:
-        self.redis, self.now, self.clock = redis, NOW, Clock(crash_at)
-        self.slack, self.source, self.store = FakeSlack(), FakeSource(*pods), Store(redis)
-        self.kubernetes = kubernetes.Store()
-        self.kubernetes.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "sweeps"}})
-        self.cluster = DirectCluster(self.kubernetes)
-        parts = {"slack": self.slack, "store": self.store, "cluster": self.cluster}
-        crashing = {name: CrashingProxy(part, self.clock) for name, part in parts.items()}
-        self.queue = Queue(redis)
-        clients = Clients(
-            **crashing,
-            registry=None,
-            git=None,
-            results=None,
-            usage=HourlyStore(redis),
-            capacity=CapacityStore(redis),
-            pictures=None,
-            live=None,
-            queue=CrashingProxy(self.queue, self.clock),
-            settings=SETTINGS,
-            config=replace(CONFIG, teams=teams, admin_channel="CADMINS"),
-            now=lambda: self.now,
+    # What a kubelet, a scheduler or a controller does to a pod
+
+    def bind(self, pod, node="n1"):
+        if not pod["spec"].get("nodeName"):
+            self._patch(pod, {"spec": {"nodeName": node}})
+            self.set_status(
+                pod,
+                conditions=[
+                    {
+                        "type": "PodScheduled",
+                        "status": "True",
+                        "lastTransitionTime": timestamp(datetime.now(UTC)),
+                    }
+                ],
+            )
+
+    def set_status(self, pod, **status):
+        current = self.kubernetes.get(pod["kind"], "sweeps", pod["metadata"]["name"])
+        status = {**current.get("status", {}), **status}
+        if status != current.get("status"):
+            self.kubernetes.set_status(current, status)
+
+    def waits(self, pod, reason, message=""):
+        self.bind(pod)
+        self.set_status(
+            pod,
+            phase="Pending",
+            containerStatuses=self.states(pod, {"waiting": {"reason": reason, "message": message}}),
         )
-        self.watching = IdleMonitor(clients, self.source, CrashingProxy(AlertStore(redis), self.clock))
 
-    async def sweep(self, phase=Phase.RUNNING, **changes) -> None:
-        sweep = a_sweep(phase, **changes)
-        await self.store.create(lambda _: sweep, [sweep.id], "trigger-1")
+    def runs(self, pod, **more):
+        self.bind(pod)
+        running = {"running": {"startedAt": "2026-11-21T12:00:00Z"}}
+        self.set_status(pod, phase="Running", containerStatuses=self.states(pod, running), **more)
 
-    async def run(self, minutes=0, *pods):
-        self.now, self.source.now = NOW + timedelta(minutes=minutes), pods or self.source.now
-        with contextlib.suppress(WorkerCrash):
-            return await self.watching.run()
-
-    async def click(self, action, user=OWNER, **what) -> None:
-        alert = what.pop("alert", f"idle/sweeps/{TRIAL}")
-        await self.store.add_command(
-            str(ITEM), Command(action=action, user=user, user_name=user.lower(), alert=alert, **what)
+    def ends(self, pod, code, reason="Error", message="", collector=0, **more):
+        self.bind(pod)
+        over = {"terminated": {"exitCode": code, "reason": reason, "message": message}}
+        states = self.states(pod, over)
+        for each in states:
+            if each["name"] == "metrics-collector":
+                each["state"] = {
+                    "terminated": {"exitCode": collector, "reason": "Error" if collector else "Completed"}
+                }
+        self.set_status(
+            pod, phase="Failed" if code or collector else "Succeeded", containerStatuses=states, **more
         )
 
-    def texts(self) -> list[str]:
-        return [message.blocks[0]["text"]["text"] for _, _, message in self.slack.posted.values()]
+    def states(self, pod, state):
+        common = {"ready": False, "restartCount": 0, "image": "", "imageID": ""}
+        return [{"name": c["name"], "state": state, **common} for c in pod["spec"]["containers"]]
+
+    def unscheduled(self, pod, message, reason="Unschedulable"):
+        known = {c["type"] for c in pod["status"].get("conditions") or ()}
+        if "PodScheduled" not in known:
+            at = timestamp(datetime.now(UTC))
+            why = {"type": "PodScheduled", "status": "False", "reason": reason, "message": message}
+            self.set_status(pod, conditions=[{**why, "lastTransitionTime": at, "lastProbeTime": None}])
+
+    def event(self, obj, reason, message, type_="Warning", component="kubelet"):
+        about = (obj["metadata"]["uid"], reason)
+        if about not in self.scenario.setdefault("seen", set()):
+            self.scenario["seen"].add(about)
+            self.kubernetes.record_event(obj, type_, reason, message, component)
+
+    def node(self, name="n1", gpus=8, ready="True", message="", taints=()):
+        status = {
+            "allocatable": {"nvidia.com/gpu": str(gpus)},
+            "conditions": [{"type": "Ready", "status": ready, "message": message}],
+        }
+        if not self.kubernetes.get("Node", "", name):
+            meta, spec = {"name": name}, {"taints": list(taints)}
+            self.kubernetes.create({"apiVersion": "v1", "kind": "Node", "metadata": meta, "spec": spec})
+        self.kubernetes.set_status(self.kubernetes.get("Node", "", name), status)
+
+    def _patch(self, obj, patch):
+        self.kubernetes.patch(obj["kind"], "sweeps", obj["metadata"]["name"], patch)
+
+    def suggestion(self, *conditions):
+        """As Katib makes it, where no Katib runs."""
+        meta = {"name": SWEEP, "namespace": "sweeps"}
+        if self.kubernetes.get("Experiment", "sweeps", SWEEP) and not self.kubernetes.get(
+            "Suggestion", "sweeps", SWEEP
+        ):
+            made = {"apiVersion": "kubeflow.org/v1beta1", "kind": "Suggestion", "metadata": meta}
+            self.kubernetes.create({**made, "spec": {"algorithm": {"algorithmName": "grid"}, "requests": 2}})
+            made = self.kubernetes.get("Suggestion", "sweeps", SWEEP)
+            at = timestamp(datetime.now(UTC))
+            self.kubernetes.set_status(
+                made, {"conditions": [{**c, "lastTransitionTime": at} for c in conditions]}
+            )

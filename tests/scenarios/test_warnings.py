@@ -12,12 +12,12 @@ from bot.idle.store import AlertStore
 from k8s.errors import ApiError
 from tests.bot.factories import ADMIN, OWNER, PLAN, STRANGER
 from tests.bot.idle.test_detector import BUSY, QUIET, a_pod
-from tests.scenarios.failing_trials import TRIAL, FailingTrials
+from tests.scenarios.simulated_monitor import TRIAL, SimulatedMonitor
 
 
 @pytest.fixture
 async def simulation(redis):
-    simulation = FailingTrials(redis, a_pod(QUIET))
+    simulation = SimulatedMonitor(redis, a_pod(QUIET))
     await simulation.sweep()
     return simulation
 
@@ -82,7 +82,7 @@ async def test_snooze_is_recorded_with_its_user_and_survives_redis(simulation):
 
 
 async def test_a_condition_that_changes_during_a_snooze_is_posted_when_the_snooze_expires(redis):
-    simulation = FailingTrials(redis, a_pod(QUIET, busy_ever=False))
+    simulation = SimulatedMonitor(redis, a_pod(QUIET, busy_ever=False))
     await simulation.sweep()
     await simulation.run()
     await simulation.click(Action.KEEP, alert=f"unused/sweeps/{TRIAL}", hours=4)
@@ -146,7 +146,7 @@ async def test_invalid_alert_is_skipped(simulation):
 
 
 async def test_sweep_can_have_its_own_thresholds(redis):
-    simulation = FailingTrials(redis, a_pod(QUIET, age=15))
+    simulation = SimulatedMonitor(redis, a_pod(QUIET, age=15))
     space = replace(PLAN.space, watch={"idle_minutes": 10})
     await simulation.sweep(plan=replace(PLAN, space=space))
     await simulation.run()
@@ -162,7 +162,7 @@ ALWAYS = (1.0, 0.99, 1.0)
     [("", "step 300", True), ("step 301", "step 301", False), ("", "", False), (None, "", False)],
 )
 async def test_busy_trial_with_a_stalled_log_is_reported(redis, recent, ever, reported):
-    simulation, asked = FailingTrials(redis, a_pod(ALWAYS)), []
+    simulation, asked = SimulatedMonitor(redis, a_pod(ALWAYS)), []
     await simulation.sweep()
 
     async def log(namespace, pod, query):
@@ -178,7 +178,7 @@ async def test_busy_trial_with_a_stalled_log_is_reported(redis, recent, ever, re
 
 
 async def test_ended_sweep_gets_no_warning(redis):
-    simulation = FailingTrials(redis, a_pod(QUIET))
+    simulation = SimulatedMonitor(redis, a_pod(QUIET))
     await simulation.sweep(phase=Phase.STOPPING)
     await simulation.run()
     assert simulation.texts() == []
@@ -186,7 +186,7 @@ async def test_ended_sweep_gets_no_warning(redis):
 
 async def test_pods_without_a_sweep_are_reported_to_their_team_if_it_has_a_channel(redis):
     lost = {"sweep": "", "trial": "", "namespace": "vision"}
-    simulation = FailingTrials(
+    simulation = SimulatedMonitor(
         redis, a_pod(QUIET, pod="notebook", team="vision", **lost), a_pod(QUIET, pod="other", **lost)
     )
     await simulation.run()
@@ -203,7 +203,7 @@ async def test_pods_without_a_sweep_are_reported_to_their_team_if_it_has_a_chann
 
 
 async def test_gpu_error_is_reported_to_the_admins_once(redis):
-    simulation = FailingTrials(redis)
+    simulation = SimulatedMonitor(redis)
     simulation.source.errors = (Xid(device="GPU-1", node="n1", code=79),)
     for _ in range(3):
         await simulation.run()
@@ -213,7 +213,7 @@ async def test_gpu_error_is_reported_to_the_admins_once(redis):
 
 
 async def test_busy_channel_does_not_delay_the_others(redis):
-    simulation = FailingTrials(
+    simulation = SimulatedMonitor(
         redis, a_pod(QUIET), a_pod(QUIET, pod="notebook", team="vision", sweep="", namespace="vision")
     )
     await simulation.sweep()
@@ -225,9 +225,9 @@ async def test_busy_channel_does_not_delay_the_others(redis):
     assert sorted(channel for channel, _, _ in simulation.slack.posted.values()) == ["C1", "C9"]
 
 
-async def a_day(redis, crash_at=None) -> FailingTrials:
+async def a_day(redis, crash_at=None) -> SimulatedMonitor:
     """Idle, snoozed, reported again, and ended; with one more run wherever a worker can die."""
-    simulation = FailingTrials(redis, a_pod(QUIET), crash_at=crash_at)
+    simulation = SimulatedMonitor(redis, a_pod(QUIET), crash_at=crash_at)
     await simulation.sweep()
     for _ in range(2):
         await simulation.run()
@@ -262,7 +262,7 @@ async def test_crash_at_any_call_posts_each_warning_once(redis):
     ("gated", "used", "noted"), [(True, BUSY, True), (True, QUIET, False), (False, BUSY, False)]
 )
 async def test_gpu_use_is_noted_for_the_gate_of_a_first_trial_only(redis, gated, used, noted):
-    simulation = FailingTrials(redis, a_pod(used))
+    simulation = SimulatedMonitor(redis, a_pod(used))
     await simulation.sweep(gated=gated)
     await simulation.run()
     assert await simulation.store.is_busy_trial(TRIAL) is noted

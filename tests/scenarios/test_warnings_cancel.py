@@ -5,7 +5,7 @@ from bot.gpus.models import ITEM
 from bot.idle.alert_commands import GONE, UNSEEN
 from tests.bot.factories import OWNER
 from tests.bot.idle.test_detector import BUSY, QUIET, a_pod
-from tests.scenarios.failing_trials import FailingTrials
+from tests.scenarios.simulated_monitor import SimulatedMonitor
 
 FOUR = "wxyz"
 
@@ -18,7 +18,7 @@ def trials(*gpus):
 
 async def four_are_cancelled(redis, *gpus, crash_at=None, **what):
     """The state by the time the warning's button is handled."""
-    simulation = FailingTrials(redis, *trials(*[QUIET] * 4), crash_at=crash_at)
+    simulation = SimulatedMonitor(redis, *trials(*[QUIET] * 4), crash_at=crash_at)
     await simulation.sweep()
     for _ in range(2):
         await simulation.run()

@@ -18,7 +18,7 @@ from bot.idle.store import AlertStore
 from k8s.errors import ClusterUnreachableError
 from tests.bot.factories import NOW, OWNER, a_sweep
 from tests.bot.idle.test_detector import BUSY, QUIET, a_pod
-from tests.scenarios.failing_trials import TRIAL, FailingTrials
+from tests.scenarios.simulated_monitor import TRIAL, SimulatedMonitor
 
 STEP = timedelta(seconds=30)
 WEST_TRIAL = "lr-calm-heron-x"
@@ -61,7 +61,7 @@ class West:
         return "".join(METRICS.format(pod=name) + XID.format(pod=name) for name in names)
 
 
-class TwoClusters(FailingTrials):
+class TwoClusters(SimulatedMonitor):
     """A sweep at home, whose GPUs the source of the home cluster has, and one in west."""
 
     def __init__(self, redis) -> None:
