@@ -330,7 +330,7 @@ def _resources(node: Node | None) -> dict[str, str]:
 def _choices(node: Node | None) -> dict[str, tuple[str, ...]]:
     """Return the allowed values of each node label."""
     if node and node.raw.isdecimal():
-        node.error("must be labels of nodes; the number of nodes of a trial is nodes_per_trial")
+        node.error("must be node labels. For the number of nodes per trial, use nodes_per_trial.")
         return {}
     found = node.mapping() if node else {}
     for each in found.values():

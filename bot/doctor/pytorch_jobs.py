@@ -1,4 +1,4 @@
-"""Check what trials as PyTorchJobs need: the Training Operator, and Katib and Kueue that know the kind.
+"""Check what trials as PyTorchJobs need: the Training Operator, and and the settings of Katib and Kueue.
 
 Katib and Kueue read their ConfigMaps at start, and ignore kinds that aren't named there: a trial's result is
 then never seen, or it starts without quota.
@@ -36,7 +36,7 @@ async def pytorch_jobs(cluster: KubernetesClient, config: Config) -> list[Findin
     found += await _katib(cluster, deployments.get(KATIB))
     if config.queueing.queues or any(team.queue for team in config.teams):
         found += await _kueue(cluster, deployments.get(KUEUE))
-    return found or [ok(CHECK, "served, and known to Katib")]
+    return found or [ok(CHECK, "served, and watched by Katib")]
 
 
 def _serves(crd: Manifest | None) -> bool:

@@ -45,7 +45,7 @@ async def take(store: Store, value: str) -> bool:
         commands = await store.commands(_mailbox(value))
         await store.remove_commands(_mailbox(value), commands)
     except RedisError as error:
-        log.warning("can't read whether %s is to be resumed: %s", value, error)
+        log.warning("can't read clicks on Resume scaling: %s: %s", value, error)
         return False
     return bool(commands)
 

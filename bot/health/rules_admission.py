@@ -6,7 +6,7 @@ A soft diagnosis is a wait that can end without a fix; it is reported from `repo
 import re
 from datetime import datetime, timedelta
 
-from bot.core.wording import counted
+from bot.core.wording import trial_size
 from bot.health.diagnosis import Diagnosis
 from bot.health.evidence import TrialEvidence, created_at, event_time
 from bot.health.queue_words import NEVER, NO_QUOTA_FOR, STOPPED, lacking, resource_name
@@ -134,7 +134,7 @@ def refused_pod(evidence: TrialEvidence) -> Diagnosis | None:
         return None
     words = event.get("message", "")
     if "exceeded quota" in words:
-        return evidence.found("quota", *_quota(words, evidence.noun), words)
+        return evidence.found("quota", *_quota(words, evidence), words)
     if away := webhook_away(words):
         return evidence.found("webhook", *away, words)
     text = f"Kubernetes rejected the {evidence.noun}'s pod."
@@ -228,18 +228,20 @@ def _exceeds_quota(words: str) -> str:
     return f"The trial can never be admitted: its queue's quota is {quota}, less than the trial requests."
 
 
-def _quota(words: str, noun: str) -> tuple[str, str]:
+def _quota(words: str, evidence: TrialEvidence) -> tuple[str, str]:
     """Return text and fix; a request above the limit itself can never start."""
     numbers = [
         re.search(rf"{word}: [^:]*?nvidia\.com/gpu=(\d{{1,9}})", words)
         for word in ("requested", "used", "limited")
     ]
-    more = "request fewer GPUs, or ask an admin for more quota."
+    noun, workers = evidence.noun, evidence.workers
+    less = "GPUs" if workers == 1 else "nodes or GPUs"
+    more = f"request fewer {less}, or ask an admin for more quota."
     if not all(numbers):
         return "The namespace's quota is used up.", f"Wait for running jobs to finish, {more}"
     requested, used, limit = (int(n[1]) for n in numbers if n)
-    requests = counted(requested, "GPU")
-    if requested > limit:
+    requests = trial_size(workers, requested)
+    if requested * workers > limit:
         text = f"The {noun} can never start: it requests {requests}, and the namespace quota is {limit}."
         return text, f"{more[0].upper()}{more[1:]}"
     text = f"Over quota: the {noun} requests {requests}; {used} of the namespace's {limit} are in use."

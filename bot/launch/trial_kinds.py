@@ -13,7 +13,7 @@ async def check_trial_kind(plan: SweepPlan, clients: Clients) -> None:
     if why := await kind_refusal(plan.trial_kind, namespace, clients):
         raise UserError(
             f"nodes={plan.nodes} can't run: `trials.multi_node` makes the trials {plan.trial_kind.kind}s, "
-            f"but {why}. *Fix:* Ask an admin to correct this, or to set `multi_node: job`.",
+            f"but {why}. *Fix:* Ask an admin to fix this, or to set `multi_node: job`.",
             field="nodes",
         )
 

@@ -34,7 +34,7 @@ def rejection_text(one: Reservation, reason: str) -> str:
 
 
 async def report_rejections(
-    known: Iterable[Reservation], told: Mapping[str, str], error: ApiError | None, clients: Clients
+    known: Iterable[Reservation], notified: Mapping[str, str], error: ApiError | None, clients: Clients
 ) -> None:
     """Notify who made these reservations of one namespace; `error` is None if it accepts them.
 
@@ -43,10 +43,10 @@ async def report_rejections(
     reason = clients.mask(error.message)[:MAX_REASON] if error else ""
     changes: dict[str, str | None] = {}
     for one in known:
-        is_new = bool(reason) and one.active(clients.now()) and one.id not in told
+        is_new = bool(reason) and one.active(clients.now()) and one.id not in notified
         if is_new and await _notified(one, reason, clients):
             changes[REJECTED + one.id] = reason
-        elif not reason and one.id in told:
+        elif not reason and one.id in notified:
             changes[REJECTED + one.id] = None
     if changes:
         await upsert(clients.cluster, manifest_of(clients.settings.k8s_namespace, changes))

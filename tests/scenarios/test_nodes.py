@@ -72,7 +72,10 @@ async def test_trial_without_some_workers_waits_for_the_quota_that_refuses_them(
         await world.rounds()
         assert [pod_index(pod) for pod in workers_in(world)] == [0]
         assert (await world.record()).phase is Phase.PENDING
-        assert "requests 8 GPUs; 8 of the namespace's 8 are in use" in await world.message()
+        assert (
+            "can never start: it requests 3 nodes × 8 GPUs, and the namespace quota is 8"
+            in await world.message()
+        )
 
 
 @BOTH_KINDS

@@ -70,7 +70,7 @@ def test_read_profiles_keeps_their_order_and_pools():
             "must be from 1 to 8 (limits.nodes_per_trial); got 9",
         ),
         ("profiles: {a: {gpus: 1, nodes_per_trial: 1.5}}", "must be a whole number; got 1.5"),
-        ("profiles: {a: {gpus: 1, nodes: 2}}", "the number of nodes of a trial is nodes_per_trial"),
+        ("profiles: {a: {gpus: 1, nodes: 2}}", "For the number of nodes per trial, use nodes_per_trial"),
         ("profiles: {a: {gpus: 1, resource: gpu}}", "must be a resource such as nvidia.com/gpu"),
         ("profiles: {a: {gpus: 1, cpu: lots}}", 'must be a Kubernetes quantity such as 96; got "lots"'),
         ("profiles: {a: {gpus: 1, resources: {hca: 1}}}", "must be a resource with a domain"),

@@ -57,7 +57,7 @@ async def examined(store, config=CONFIG):
 
 async def test_pytorch_jobs_of_a_healthy_cluster_are_ok(store):
     [finding] = await examined(store, replace(CONFIG, queueing=POLICY))
-    assert (finding.level, finding.found) == (Level.OK, "served, and known to Katib")
+    assert (finding.level, finding.found) == (Level.OK, "served, and watched by Katib")
 
 
 async def test_pytorch_jobs_are_not_checked_without_the_setting():
