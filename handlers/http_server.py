@@ -35,6 +35,7 @@ MAX_BODIES = 64
 MAX_CONNECTIONS = 500
 BODY_TIMEOUT = 5.0  # seconds from a request's headers to its end
 HEADERS_TIMEOUT = 10.0  # seconds from the start of a connection, or its last response, to a request's headers
+RESPONSE_TIMEOUT = 30.0  # seconds after that for a request in progress, also if the client reads nothing
 SIGNATURE = re.compile(r"v0=[0-9a-f]{64}")
 MAX_SIGNATURE_AGE = 5 * 60  # seconds, as Slack recommends
 SHUTDOWN_TIMEOUT = 3  # seconds for requests in progress at shutdown; Slack waits no longer
@@ -176,7 +177,7 @@ async def served(app: Http, host: str, port: int) -> AsyncIterator[int]:
 
 
 class _Connection(HttpToolsProtocol):
-    """Limit connections, the size of headers, and the time to a request's headers; uvicorn limits none."""
+    """Limit connections, the size of headers, and the time of a request; uvicorn limits none."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
@@ -185,6 +186,10 @@ class _Connection(HttpToolsProtocol):
         waiting = [each for each in self.connections if isinstance(each, _Connection) and each.is_waiting]
         if len(self.connections) > MAX_CONNECTIONS and waiting:
             min(waiting, key=lambda each: each.until.when()).transport.abort()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.until.cancel()
+        super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
         self._unparsed += len(data)
@@ -216,6 +221,8 @@ class _Connection(HttpToolsProtocol):
     def _give_up(self) -> None:
         if self.is_waiting:
             self.transport.abort()
+        else:
+            self.until = self.loop.call_later(RESPONSE_TIMEOUT, self.transport.abort)
 
 
 class _Server(uvicorn.Server):

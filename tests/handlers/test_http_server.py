@@ -258,6 +258,23 @@ async def flood(writer):
         await writer.drain()
 
 
+async def test_connection_of_a_client_that_reads_no_response_is_closed(http, monkeypatch):
+    monkeypatch.setattr("handlers.http_server.HEADERS_TIMEOUT", 0.1)
+    monkeypatch.setattr("handlers.http_server.RESPONSE_TIMEOUT", 0.1, raising=False)
+    lost, closed = http_server._Connection.connection_lost, asyncio.Event()
+
+    def noted(connection, error):
+        lost(connection, error)
+        closed.set()
+
+    monkeypatch.setattr(http_server._Connection, "connection_lost", noted)
+    unread = socket.create_connection(("127.0.0.1", http.port))
+    unread.sendall(b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n" * 5000)
+    async with asyncio.timeout(60):
+        await closed.wait()
+    unread.close()
+
+
 async def test_idle_connections_make_room_for_others(http, monkeypatch):
     monkeypatch.setattr("handlers.http_server.MAX_CONNECTIONS", 3)
     idle = [await asyncio.open_connection("127.0.0.1", http.port) for _ in range(6)]
