@@ -70,7 +70,7 @@ def facts(
         ("Trials", _trials(request, space)),
         *_machines(plan),
         *([("Trial kind", plan.trial_kind.kind)] if plan.trial_kind is not JOB else []),
-        ("Peak GPUs", f"{peak} ({_peak_trials(space)}{nodes} × {plan.gpus}){now}"),
+        ("Peak GPUs", f"{peak} ({_peak_trials(space)}{nodes} × {counted(plan.gpus, 'GPU')}){now}"),
         ("GPU-hours", _cost(space.max_trials * plan.trial_gpus, space.trial_hours, config)),
         ("Goal", f"{space.goal.capitalize()} {code(space.metric)}{_until(space)}"),
         ("Metrics", _metrics(space)),

@@ -64,7 +64,7 @@ async def test_plan_with_several_nodes_shows_all_gpus_and_the_service(url):
     code, text, _ = await printed(url, f"{WORDS} nodes=4")
     assert code == 0
     assert {one["kind"] for one in yaml.safe_load_all(text)} == {"ConfigMap", "Job", "Service", "Experiment"}
-    assert "8 (1 trial × 4 nodes × 2)" in text
+    assert "8 (1 trial × 4 nodes × 2 GPUs)" in text
     assert "one trial runs at a time" in text
 
 

@@ -36,7 +36,11 @@ async def test_form_fills_previews_and_launches_a_sweep(ada):
     assert await slack.submit("ada") == {}
     assert "Checking the branch" in ada.shows()
     await ada.runs()
-    for fact in ("`main` @ `01234567` “Try a wider net”", "3 of 3 combinations, grid", "4 (2 trials × 2)"):
+    for fact in (
+        "`main` @ `01234567` “Try a wider net”",
+        "3 of 3 combinations, grid",
+        "4 (2 trials × 2 GPUs)",
+    ):
         assert fact in ada.shows()
     assert "python train.py --width=a" in ada.shows()
     await slack.submit("ada")

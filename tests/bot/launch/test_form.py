@@ -130,7 +130,7 @@ def test_preview_sums_up_the_sweep():
     text = words(preview(Draft(options=SAID, channel="C1"), REQUEST, PLAN, config, free=3))
     for fact in (
         "4, random",
-        "2 (2 trials × 1); 3 free now",
+        "2 (2 trials × 1 GPU); 3 free now",
         "4 per hour of trial time (up to $12.00)",
         "python train.py --lr=0.0001 --layers=1 --optimizer=adam",
         "`01234567` “Try a wider net”",

@@ -143,7 +143,7 @@ def test_capacity_refusal_counts_the_nodes_that_fit():
 
 def test_preview_shows_nodes_and_their_gpus():
     shown = str(preview(Draft(channel="C1"), MULTI, MULTI_PLAN, CONFIG, free=8))
-    assert "64 (2 trials × 4 nodes × 8); 8 free now" in shown
+    assert "64 (2 trials × 4 nodes × 8 GPUs); 8 free now" in shown
     assert "128 per hour of trial time" in shown
 
 
