@@ -145,7 +145,7 @@ def _sweep_denial(user: str, plan: SweepPlan, config: Config) -> str:
     team = _named_team(user, config)
     whose = f" of team {team.name}" if team and team.gpus is not None else ""
     nodes = f" × {plan.nodes} nodes" if plan.nodes > 1 else ""
-    factors = f"{plan.space.first_parallel} parallel{nodes} × {plan.gpus}"
+    factors = f"{plan.space.first_parallel} parallel{nodes} × {counted(plan.gpus, 'GPU')}"
     return (
         f"This sweep needs {counted(peak, 'GPU')} ({factors}); the limit is {most} per sweep{whose}. "
         f"Lower {_sizes(plan)}, or ask {_admins(config)}."

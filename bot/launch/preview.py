@@ -99,7 +99,7 @@ def _machines(plan: SweepPlan) -> list[tuple[str, str]]:
 
 def _start(space: SearchSpace) -> list[tuple[str, str]]:
     """Return the facts about the gate and the time limit, if the sweep has them."""
-    others = counted(space.max_trials - 1, "other trial")
+    others = "others" if space.auto else counted(space.max_trials - 1, "other trial")
     gate = [("Start", f"One trial first, and the {others} once it is healthy")] if space.gate else []
     limit = [("Time limit", f"{space.max_hours:g} h from the first trial's start")] if space.max_hours else []
     return gate + limit
@@ -136,7 +136,7 @@ def _trials(request: SweepRequest, space: SearchSpace) -> str:
 
 def _notes(space: SearchSpace) -> list[Block]:
     lines = fitting((f"• {plain(note)}" for note in space.notes), MAX_NOTES_TEXT)
-    return [section("\n".join(["*Notes on the file*", *lines]))] if lines else []
+    return [section("\n".join(["*Notes*", *lines]))] if lines else []
 
 
 def _metrics(space: SearchSpace) -> str:

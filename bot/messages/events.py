@@ -87,7 +87,7 @@ def _submitted(sweep: SweepRecord, _: Event) -> str:
     where += f", priority {priority}" if priority else ""
     goal = f"{space.goal} {code(space.metric)}"
     notes = fitting((f"• {plain(note)}" for note in space.notes), MAX_NOTES_TEXT)
-    unused = "\n".join(["\nNotes on the file:", *notes]) if notes else ""
+    unused = "\n".join(["\nNotes:", *notes]) if notes else ""
     goal = f"Goal: {goal}.{first}"
     return f":hourglass_flowing_sand: Submitted to Katib{where}: {trials}, {gpus}. {goal}{unused}"
 

@@ -132,5 +132,5 @@ async def test_trial_worse_than_the_others_is_stopped_early(instance: Instance) 
 
 async def test_wandb_file_is_a_space_with_notes_in_the_thread(instance: Instance) -> None:
     sweep = await instance.sweep("branch=main space=wandb")
-    await sweep.posts("Notes on the file:", "line 3: project: not used")
+    await sweep.posts("Notes:", "line 3: project: not used")
     assert "*0.3* with `seed=3`" in await sweep.posts("Finished:", "2 trials done")

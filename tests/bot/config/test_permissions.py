@@ -59,9 +59,9 @@ def test_launch_denial_depends_on_user_and_channel(user, channel, config, answer
     [
         (OWNER, CONFIG, 100, ""),
         (OWNER, launching(gpus=8), 4, ""),
-        (OWNER, launching(gpus=8), 5, "needs 10 GPUs (2 parallel × 5); the limit is 8 per sweep."),
+        (OWNER, launching(gpus=8), 5, "needs 10 GPUs (2 parallel × 5 GPUs); the limit is 8 per sweep."),
         (ADMIN, launching(gpus=8), 5, ""),
-        (OWNER, FRIENDLY, 3, "needs 6 GPUs (2 parallel × 3); the limit is 4 per sweep of team vision."),
+        (OWNER, FRIENDLY, 3, "needs 6 GPUs (2 parallel × 3 GPUs); the limit is 4 per sweep of team vision."),
         (STRANGER, FRIENDLY, 3, ""),
         (
             OWNER,
@@ -252,4 +252,4 @@ def test_auto_parallel_sweep_grows_within_its_teams_limit():
 
 def test_auto_parallel_sweep_needs_the_gpus_of_one_trial_to_start():
     assert size_denial(OWNER, AUTO, launching(gpus=2)) == ""
-    assert "(1 parallel × 2)" in size_denial(OWNER, AUTO, launching(gpus=1))
+    assert "(1 parallel × 2 GPUs)" in size_denial(OWNER, AUTO, launching(gpus=1))

@@ -99,8 +99,8 @@ def test_plan_counts_the_gpus_of_all_nodes():
 def test_size_denial_names_nodes():
     config = replace(CONFIG, launch=Launch(gpus=32))
     assert size_denial(OWNER, MULTI_PLAN, config).startswith(
-        "This sweep needs 64 GPUs (2 parallel × 4 nodes × 8); the limit is 32 per sweep. Lower parallel=, "
-        "nodes=, or gpus=,"
+        "This sweep needs 64 GPUs (2 parallel × 4 nodes × 8 GPUs); the limit is 32 per sweep. "
+        "Lower parallel=, nodes=, or gpus=,"
     )
 
 
