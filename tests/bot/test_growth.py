@@ -3,6 +3,7 @@
 import re
 import time
 from contextlib import suppress
+from dataclasses import replace
 
 import pytest
 
@@ -62,8 +63,11 @@ def build_log(text):
     explain(text, Job(name="b", uid="1", state=JobState.FAILED), None)
 
 
+EVIDENCE = TrialEvidence(now=NOW, metric="loss", gpus=1, experiment={})
+
+
 def training_log(text):
-    evidence = TrialEvidence(now=NOW, metric="loss", gpus=1, experiment={}, log=text)
+    evidence = replace(EVIDENCE, log=text)
     for pattern in (rules_training.NO_CUDA, rules_training.NCCL, rules_training.NAN, rules_training.LOADER):
         evidence.line(pattern)
     re.findall(rules_training.PLACE, text)
@@ -73,7 +77,7 @@ def training_log(text):
 def refusal(text):
     refusals(f"0/5 nodes are available: {text}")
     _exceeds_quota(text)
-    _quota(text, "trial")
+    _quota(text, EVIDENCE)
 
 
 def shown(text):
