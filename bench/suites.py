@@ -1,4 +1,4 @@
-"""How long `.ci/run` and its part `make test` take: about 15 minutes, so they run only if named."""
+"""How long `.ci/run` and its part `make test` take: about 14 minutes, so they run only if named."""
 
 import asyncio
 import re
