@@ -1,8 +1,8 @@
 """Decide whether a sweep with several nodes per trial can start: two half-started trials block each other.
 
 Without a queue, nothing admits all workers of a trial together. A sweep therefore starts only while no other
-such sweep is active in its cluster, or if its nodes are free besides those that the other sweeps need for
-their next trials. One sweep decides at a time, by a turn in Redis.
+such sweep is active in its cluster, or if enough nodes are free for its trial and for the next trials of the
+others. One sweep decides at a time, by a turn in Redis.
 """
 
 from collections.abc import Iterable
