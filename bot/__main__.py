@@ -18,6 +18,8 @@ from bot.runtime import log_format
 Run = Callable[[argparse.Namespace], int]
 # Module and function of each process; a module is imported only by a command that runs it.
 SERVE, WORK = ("bot.serve_process", "serve"), ("bot.work_process", "workers")
+NAME = "full name, such as lr-brave-otter"
+PART = f"{NAME}; or a part of it that only one sweep has"
 # New objects before garbage is collected: with Python's 700, that is during every ninth `/sweep`.
 GC_THRESHOLD = 10_000
 
@@ -47,7 +49,7 @@ def _arguments() -> argparse.Namespace:
     words = "check this installation; exit with 1 if anything is broken"
     examiner = commands.add_parser("doctor", help=words, description=words)
     examiner.add_argument("--json", action="store_true", help="print findings as JSON")
-    examiner.set_defaults(run=_doctor)
+    examiner.set_defaults(run=_printing(_doctor))
     words = "print the Kubernetes manifests that a sweep would create; reads git, changes nothing"
     planner = commands.add_parser("plan", help=words, description=words)
     planner.add_argument("request", help="options as typed after /sweep")
@@ -90,7 +92,7 @@ def _add_operator(commands: "argparse._SubParsersAction[argparse.ArgumentParser]
     for word, about in COMMANDS.items():
         command = commands.add_parser(word, help=about, description=about)
         if word in ABOUT_ONE:
-            command.add_argument("item", metavar="SWEEP", help="full name, such as lr-brave-otter")
+            command.add_argument("item", metavar="SWEEP", help=NAME if word == "release" else PART)
         command.set_defaults(run=_imported("bot.operator_commands", "run_operator"), word=word)
 
 
@@ -98,7 +100,22 @@ def _imported(module: str, function: str) -> Run:
     def run(arguments: argparse.Namespace) -> int:
         return int(getattr(import_module(module), function)(arguments))
 
-    return run
+    return _printing(run)
+
+
+def _printing(run: Run) -> Run:
+    """Return the command without an error if the reader of its output has ended, such as `head`."""
+
+    def quietly(arguments: argparse.Namespace) -> int:
+        try:
+            code = run(arguments)
+            sys.stdout.flush()
+        except BrokenPipeError:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # for the flush at the exit
+            return 1
+        return code
+
+    return quietly
 
 
 def _service(arguments: argparse.Namespace) -> int:

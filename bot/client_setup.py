@@ -30,9 +30,9 @@ from bot.slack.rate_limit import RateLimiter
 from bot.storage.free_capacity import CapacityStore
 from bot.storage.sweeps import Store
 from bot.storage.work_queue import Queue
-from k8s.client import KubernetesClient
-from k8s.errors import ApiError
-from k8s.remote import RemoteClient
+from k8s.api.client import KubernetesClient
+from k8s.api.errors import ApiError
+from k8s.api.remote import RemoteClient
 
 
 async def connect_clients(

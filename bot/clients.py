@@ -25,9 +25,9 @@ from bot.slack.client import Slack
 from bot.storage.free_capacity import CapacityStore
 from bot.storage.sweeps import Store
 from bot.storage.work_queue import Queue
-from k8s.cache import Caches
-from k8s.client import KubernetesClient
-from k8s.logs import LOG_LINES, tail
+from k8s.api.cache import Caches
+from k8s.api.client import KubernetesClient
+from k8s.api.logs import LOG_LINES, tail
 
 
 @dataclass(kw_only=True)
@@ -102,7 +102,7 @@ class Clients:
     async def tail(
         self, namespace: str, pod: str, container: str, lines: int = LOG_LINES, *, previous: bool = False
     ) -> str:
-        """Return the last lines of a container's log in the trials' cluster, masked (k8s.logs.tail)."""
+        """Return the last lines of a container's log in the trials' cluster, masked (k8s.api.logs.tail)."""
 
         def clean(log: str) -> str:
             return self.mask(as_shown(log))

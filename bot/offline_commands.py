@@ -27,8 +27,8 @@ from bot.launch.resolve import look_up
 from bot.repos.git import Git, GitUnavailableError, logins
 from bot.spaces.space import parse_space
 from bot.storage import sweep_configmap
+from k8s.katib.manifest import gated
 from k8s.katib.multi_node import service
-from k8s.katib.spec import gated
 from k8s.objects import Manifest
 
 
@@ -71,6 +71,7 @@ DESCRIPTIONS = {"check": check_space, "explain": explain_space, "convert": conve
 
 
 SERVICE_COMMENT = "The Service by which the nodes of a trial find each other, shared by all sweeps."
+RUNTIME_COMMENT = "The pods of the trials. Created after the experiment, and deleted with it."
 
 
 def print_plan(arguments: argparse.Namespace) -> int:
@@ -123,5 +124,6 @@ def _manifests(order: Order, made: SweepPlan, settings: PlanSettings) -> list[tu
         *((f"Build: {build.role.label}.", build.job) for build in made.builds),
         *([(SERVICE_COMMENT, service(made.experiment_ref.namespace))] if made.needs_service else []),
         (gate_comment(made), experiment),
+        *([(RUNTIME_COMMENT, made.runtime)] if made.runtime else []),
         ("Sweepbot's record of the sweep.", sweep_configmap.config_map(record)),
     ]

@@ -15,7 +15,7 @@ from bot.core.terminal import without_markup
 from bot.operator.commands import Operator
 from bot.slack.client import client
 from bot.storage.redis_client import connect
-from k8s.errors import ApiError, UnreachableError
+from k8s.api.errors import ApiError, UnreachableError
 
 
 def run_operator(arguments: argparse.Namespace) -> int:
@@ -40,6 +40,8 @@ async def _run(word: str, item: str, settings: Settings) -> list[str]:
             raise UserError(f"No access to a cluster: {error}. *Fix:* Set KUBECONFIG.") from None
         except RedisError as error:
             pods = "`kubectl -n sweepbot get pods -l app.kubernetes.io/name=sweepbot-redis`"
-            raise UserError(f"Redis doesn't respond, so no sweep continues: {error}. *Fix:* {pods}") from None
+            raise UserError(
+                f"Redis doesn't respond, so no sweep continues: {str(error).rstrip('.')}. *Fix:* {pods}"
+            ) from None
         except (ApiError, UnreachableError) as error:
             raise UserError(f"The API server failed: {error}. *Fix:* `sweepbot doctor`") from None

@@ -11,8 +11,8 @@ from bot.core.wording import printable
 from bot.results.csv_file import csv_text, json_text, ordered, values
 from bot.results.models import SweepResults
 from bot.results.store import ResultsStore
-from k8s.client import KubernetesClient
-from k8s.errors import ApiError, UnreachableError
+from k8s.api.client import KubernetesClient
+from k8s.api.errors import ApiError, UnreachableError
 
 CELL_MAX = 40  # characters in a table
 COLUMNS_HIDDEN = {"node", "run_url", "ended", "image"}  # in a table

@@ -55,7 +55,7 @@ from bot.sweeps import reconciler, retention
 from bot.sweeps.informer import SweepInformer
 from bot.sweeps.retention import SweepGc
 from bot.worker import Handler, Worker, keyed
-from k8s.client import KubernetesClient
+from k8s.api.client import KubernetesClient
 
 log = logging.getLogger(__name__)
 

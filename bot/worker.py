@@ -15,8 +15,8 @@ from bot.runtime.log_format import about
 from bot.runtime.probes import ProbeFailedError
 from bot.storage.sweeps import StaleRecordError
 from bot.storage.work_queue import Lease, LeaseLostError, Queue
-from k8s.errors import ApiError, UnreachableError
-from k8s.outage import is_outage
+from k8s.api.errors import ApiError, UnreachableError
+from k8s.api.outage import is_outage
 
 log = logging.getLogger(__name__)
 

@@ -17,25 +17,19 @@ from redis.exceptions import RedisError
 from slack_bolt.adapter.asgi.async_handler import AsyncSlackRequestHandler
 from slack_bolt.async_app import AsyncApp
 from slack_sdk.signature import SignatureVerifier
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from bot.core.errors import UserError
 from bot.core.metrics import REGISTRY
 from bot.runtime.probes import Probes
+from handlers.http_connection import Connection
 
 log = logging.getLogger(__name__)
 
 REFRESH_TIMEOUT = 3.0  # seconds; Prometheus waits 10 by default
 SLACK_PATH = "/slack/events"  # for commands, clicks, and forms
 MAX_BODY = 512 * 1024  # bytes of a request; Slack's largest, a form, has 250 kB
-# Unfinished requests and connections, which anyone can open. Slack's requests arrive complete within
-# milliseconds, so beyond these limits the oldest one is closed.
-MAX_HEADERS = 64 * 1024  # bytes of headers, or of trailers; checked after each read of up to 256 KiB
-MAX_BODIES = 64
-MAX_CONNECTIONS = 500
+MAX_BODIES = 64  # being read; anyone can send them, so beyond this limit the oldest one is closed
 BODY_TIMEOUT = 5.0  # seconds from a request's headers to its end
-HEADERS_TIMEOUT = 10.0  # seconds from the start of a connection, or its last response, to a request's headers
-RESPONSE_TIMEOUT = 30.0  # seconds after that for a request in progress, also if the client reads nothing
 SIGNATURE = re.compile(r"v0=[0-9a-f]{64}")
 MAX_SIGNATURE_AGE = 5 * 60  # seconds, as Slack recommends
 SHUTDOWN_TIMEOUT = 3  # seconds for requests in progress at shutdown; Slack waits no longer
@@ -157,11 +151,11 @@ async def served(app: Http, host: str, port: int) -> AsyncIterator[int]:
     server = _Server(
         uvicorn.Config(
             app,
-            http=_Connection,
+            http=Connection,
             ws="none",
             lifespan="off",
             log_config=None,
-            log_level="warning",
+            log_level="error",  # uvicorn warns of each bad request, and anyone can send thousands per second
             access_log=False,
             server_header=False,
             proxy_headers=False,
@@ -174,55 +168,6 @@ async def served(app: Http, host: str, port: int) -> AsyncIterator[int]:
     finally:
         server.should_exit = True
         await serving
-
-
-class _Connection(HttpToolsProtocol):
-    """Limit connections, the size of headers, and the time of a request; uvicorn limits none."""
-
-    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        super().connection_made(transport)
-        self._unparsed = 0  # bytes since the last headers, or the last piece of a body
-        self._wait()
-        waiting = [each for each in self.connections if isinstance(each, _Connection) and each.is_waiting]
-        if len(self.connections) > MAX_CONNECTIONS and waiting:
-            min(waiting, key=lambda each: each.until.when()).transport.abort()
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        self.until.cancel()
-        super().connection_lost(exc)
-
-    def data_received(self, data: bytes) -> None:
-        self._unparsed += len(data)
-        super().data_received(data)
-        if self._unparsed > MAX_HEADERS:
-            self.transport.abort()
-
-    def on_headers_complete(self) -> None:
-        self._unparsed = 0
-        super().on_headers_complete()
-
-    def on_body(self, body: bytes) -> None:
-        self._unparsed = 0
-        super().on_body(body)
-
-    def on_response_complete(self) -> None:
-        super().on_response_complete()
-        self.until.cancel()
-        self._wait()
-
-    @property
-    def is_waiting(self) -> bool:
-        """Return whether the connection waits for the headers of a request."""
-        return self.cycle is None or self.cycle.response_complete
-
-    def _wait(self) -> None:
-        self.until = self.loop.call_later(HEADERS_TIMEOUT, self._give_up)
-
-    def _give_up(self) -> None:
-        if self.is_waiting:
-            self.transport.abort()
-        else:
-            self.until = self.loop.call_later(RESPONSE_TIMEOUT, self.transport.abort)
 
 
 class _Server(uvicorn.Server):

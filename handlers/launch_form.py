@@ -17,7 +17,6 @@ from bot.core.commands import Action, AuditEntry
 from bot.core.errors import UserError
 from bot.core.request import Requester, SweepRequest
 from bot.gpus import snapshot_store
-from bot.launch.command_line import EXAMPLE
 from bot.launch.drafts import PREVIEW_DELAY, SubmittedForm, item
 from bot.launch.form import (
     BRANCH_MENU,
@@ -36,6 +35,7 @@ from bot.launch.form import (
     read,
     request,
 )
+from bot.launch.help_text import EXAMPLE
 from bot.launch.preview import previewed_commit
 from bot.runtime.audit import write_entry
 from bot.runtime.parser_thread import run_in_parser_thread

@@ -16,8 +16,8 @@ from slack_sdk.web.async_client import AsyncWebClient
 
 from bot.answers.command_parser import COMMAND_USAGE, first_word, suggest_command
 from bot.core.errors import UserError
-from bot.launch.command_line import HELP
-from bot.slack.mrkdwn import cut, plain
+from bot.launch.help_text import HELP
+from bot.slack.mrkdwn import code, cut, plain
 from handlers.context import SLACK_ERRORS, HandlerContext, unconfirmed
 from handlers.sweep_commands import Sender, handle_command, is_command, sweep_in
 
@@ -71,6 +71,8 @@ async def _answer(context: HandlerContext, text: str, event: dict[str, Any], req
         return ""
     if is_command(text) and (sweep or word == "list"):
         return await handle_command(context, text, who)
+    if is_command(text):
+        return f"{code(word)} works in a sweep's thread. Here, use `/sweep {word}`."
     return f"{suggest_command(text, 'help')}\n{THREAD_HELP if sweep else HELP}".strip()
 
 

@@ -68,8 +68,9 @@ async def _examine(context: HandlerContext, command: dict[str, Any]) -> str:
 
 async def _history(context: HandlerContext, command: dict[str, Any]) -> str:
     """Let a worker read all results of a space. Raises UserError."""
-    options = parse_options(first_word(command["text"])[1])
-    if set(options) != {"space"}:
+    rest = first_word(command["text"])[1]
+    options = parse_options(rest) if "=" in rest else {"space": rest}
+    if set(options) != {"space"} or not rest:
         raise UserError("Usage: `/sweep history space=lr`.")
     space = READERS["space"]("space", options["space"], context.config)
     ask = Command(

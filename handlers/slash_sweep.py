@@ -15,7 +15,8 @@ from bot.config.permissions import launch_denial
 from bot.core.commands import Action, AuditEntry
 from bot.core.errors import UserError
 from bot.core.request import Requester
-from bot.launch.command_line import EXAMPLE, HELP, complete, missing_options, parse, parse_options
+from bot.launch.command_line import complete, missing_options, parse, parse_options
+from bot.launch.help_text import EXAMPLE, HELP
 from bot.runtime.audit import write_entry
 from bot.slack.mrkdwn import code, cut, plain
 from handlers.channel_setup import open_setup

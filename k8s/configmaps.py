@@ -1,7 +1,7 @@
 """Write the ConfigMaps that hold Sweepbot's own data."""
 
-from k8s.client import KubernetesClient
-from k8s.errors import ApiError
+from k8s.api.client import KubernetesClient
+from k8s.api.errors import ApiError
 from k8s.objects import Manifest, ref_of
 
 

@@ -9,7 +9,8 @@ import re
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-from k8s.katib.trial_pod import PodShape, placement
+from k8s.katib.pod_shape import PodShape
+from k8s.katib.trial_pod import VISIBLE_GPUS, placement
 from k8s.objects import (
     ENVIRONMENT_LABEL,
     HOME_LABEL,
@@ -25,7 +26,6 @@ RECORD = "sweepbot/environment"  # annotation of the StatefulSet: JSON
 LOGIN = "login"  # key in the Secret
 UID = 1000  # of Jupyter's and code-server's images
 SHM = {"name": "shm", "mountPath": "/dev/shm"}  # noqa: S108 - in the container
-VISIBLE_GPUS = "NVIDIA_VISIBLE_DEVICES"
 PORT = 80  # of the Service, whatever listens in the pod: the next start can have another server
 UNITS = {"": 1, "k": 10**3, "M": 10**6, "G": 10**9, "T": 10**12}
 UNITS |= {f"{unit}i": 2 ** (10 * power) for power, unit in enumerate("KMGT", start=1)}

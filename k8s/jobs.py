@@ -7,7 +7,7 @@ from enum import StrEnum
 
 from k8s.kueue import PRIORITY_LABEL, QUEUE_LABEL
 from k8s.objects import Manifest, parse_time, true_conditions
-from k8s.trial_kinds import JOB, is_suspended
+from k8s.trial_kinds import JOB, TRAIN_JOB, is_suspended
 
 
 class JobState(StrEnum):
@@ -48,9 +48,8 @@ def read_job(obj: Manifest) -> Job:
 def _job(obj: Manifest) -> Job:
     name, uid = obj["metadata"]["name"], obj["metadata"].get("uid", "")
     true_now = true_conditions(obj)
-    if {"Complete", "Succeeded"} & true_now.keys():  # the latter of PyTorchJobs
-        ended = parse_time(obj["status"].get("completionTime"))
-        began = parse_time(obj["status"].get("startTime"))
+    if complete := true_now.get("Complete") or true_now.get("Succeeded"):  # the latter of PyTorchJobs
+        began, ended = _times(obj, complete)
         seconds = (ended - began).total_seconds() if began and ended else None
         return Job(name=name, uid=uid, state=JobState.COMPLETE, ended=ended, seconds=seconds)
     if failed := true_now.get("Failed"):
@@ -58,3 +57,12 @@ def _job(obj: Manifest) -> Job:
         ended = parse_time(failed.get("lastTransitionTime"))  # failed Jobs have no completionTime
         return Job(name=name, uid=uid, state=JobState.FAILED, ended=ended, message=message)
     return Job(name=name, uid=uid, state=JobState.ACTIVE)
+
+
+def _times(obj: Manifest, complete: Manifest) -> tuple[datetime | None, datetime | None]:
+    """Return when a completed Job started and ended; a TrainJob has only the times of its conditions."""
+    if obj.get("kind") != TRAIN_JOB.kind:
+        return parse_time(obj["status"].get("startTime")), parse_time(obj["status"].get("completionTime"))
+    resumed = (c["lastTransitionTime"] for c in obj["status"]["conditions"] if c["type"] == "Suspended")
+    began = next(resumed, obj["metadata"].get("creationTimestamp"))
+    return parse_time(began), parse_time(complete.get("lastTransitionTime"))

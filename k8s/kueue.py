@@ -6,11 +6,12 @@ Workload out of the queue. Measured with Kueue 0.14.8; 0.19 has more reasons for
 """
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 
-from k8s.gpus import gpus_of
+from k8s.nodes.gpus import device_sizes, gpus_of
 from k8s.objects import SWEEP_LABEL, Manifest, parse_time, true_conditions
 from k8s.trial_kinds import owner_of
 
@@ -33,6 +34,7 @@ class Workload:
     priority: int = 0
     priority_class: str = ""
     gpus: int = 0
+    devices: Mapping[str, int] = field(default_factory=dict)  # of all pods, such as GPUs, by resource
     active: bool = True
     admitted: bool = False
     finished: bool = False
@@ -67,6 +69,7 @@ def read_workload(obj: Manifest) -> Workload:
         priority=int(spec.get("priority") or 0),
         priority_class=_priority_class(spec),
         gpus=sum(_gpus(each) for each in spec.get("podSets") or ()),
+        devices=_devices(spec.get("podSets") or ()),
         active=spec.get("active", True),
         admitted=conditions.get("Admitted", reserved).get("status") == "True",
         finished=conditions.get("Finished", {}).get("status") == "True",
@@ -141,6 +144,15 @@ def _pod_labels(spec: Manifest) -> Mapping[str, str]:
 def _gpus(pods: Manifest) -> int:
     containers = pods.get("template", {}).get("spec", {}).get("containers") or ()
     return sum(gpus_of(each) for each in containers) * int(pods.get("count", 1))
+
+
+def _devices(sets: Iterable[Manifest]) -> dict[str, int]:
+    found = Counter[str]()
+    for pods in sets:
+        count = int(pods.get("count", 1))
+        sizes = device_sizes(pods.get("template", {}).get("spec", {}))
+        found.update({name: size * count for name, size in sizes.items()})
+    return dict(found)
 
 
 def _checks(obj: Manifest) -> str:

@@ -7,7 +7,7 @@ both, except the priority class (`k8s.kueue`).
 
 from collections.abc import Awaitable, Callable
 
-from k8s.errors import ApiError
+from k8s.api.errors import ApiError
 from k8s.objects import Manifest
 
 GROUP = "/apis/kueue.x-k8s.io"

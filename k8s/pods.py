@@ -1,10 +1,11 @@
 """Read a pod's status. Only pods show whether a trial is running: Katib reports it earlier."""
 
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
 from datetime import datetime
 
 from k8s.objects import Manifest, parse_time, true_conditions
-from k8s.trial_kinds import JOB, job_of_pod, owner_of, pod_index, training_container
+from k8s.trial_kinds import JOB, TRAIN_JOB, job_of_pod, owner_of, pod_index, training_container
 
 COLLECTORS = {"metrics-collector", "metrics-logger-and-collector"}  # Katib's sidecars
 
@@ -42,6 +43,20 @@ class Pod:
 def read_trial_pod(obj: Manifest) -> Pod:
     """Read a pod whose main container is the training."""
     return read_pod(obj, training_container(obj))
+
+
+def read_trial_pods(pods: Iterable[Manifest], jobs: Iterable[Manifest]) -> Iterator[Pod]:
+    """Read the pods of trials among these; that of a TrainJob refers only to the Job below it."""
+    train_jobs = {
+        job["metadata"]["name"]: job["metadata"] for job in jobs if job.get("kind") == TRAIN_JOB.kind
+    }
+    for obj in filter(is_trial_pod, pods):
+        pod, meta = read_trial_pod(obj), train_jobs.get(job_of_pod(obj))
+        if meta is None:
+            yield pod
+        else:  # an older pod belongs to a TrainJob of the same name that was deleted
+            own = obj["metadata"].get("creationTimestamp", "") >= meta.get("creationTimestamp", "")
+            yield replace(pod, job_uid=meta["uid"] if own else "")
 
 
 def read_pod(obj: Manifest, container: str) -> Pod:

@@ -19,6 +19,8 @@ FOR_TRIALS = {
     ("kubeflow.org", "trials/status"): ("patch",),
     ("kueue.x-k8s.io", "localqueues"): ("list",),  # a Role can name resources that aren't installed
     ("kueue.x-k8s.io", "workloads"): ("list", "patch"),
+    ("trainer.kubeflow.org", "trainingruntimes"): ("create",),
+    ("trainer.kubeflow.org", "trainjobs"): ("delete", "list", "patch", "watch"),  # as jobs
     ("visibility.kueue.x-k8s.io", "localqueues/pendingworkloads"): ("get",),
 }
 
@@ -81,9 +83,9 @@ FOR_ENVIRONMENTS = {
     ("", "persistentvolumeclaims"): ("create", "delete", "get", "list"),
     ("", "pods"): ("list", "watch"),
     ("", "secrets"): ("create", "patch"),
-    ("", "services"): ("create",),
+    ("", "services"): ("create", "patch"),
     ("apps", "statefulsets"): ("create", "delete", "get", "list", "patch", "watch"),
-    ("networking.k8s.io", "ingresses"): ("create",),
+    ("networking.k8s.io", "ingresses"): ("create", "patch"),
 }
 
 # There, too, where `environments.services` is configured.

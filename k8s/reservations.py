@@ -1,4 +1,4 @@
-"""Placeholders of reservations: Jobs in a Kueue queue that hold one GPU each until something else needs it.
+"""Placeholders of reservations: Jobs in a Kueue queue that hold a GPU each until something else needs it.
 
 Kueue preempts them for any other Workload of the ClusterQueue: their WorkloadPriorityClass has the lowest
 value. A preempted one waits in the queue, and returns by itself. If Sweepbot is down, each ends by itself:
@@ -12,7 +12,7 @@ from datetime import datetime
 from typing import Any
 
 from k8s.kueue import PRIORITY_LABEL, QUEUE_LABEL
-from k8s.objects import GPU, MANAGED_BY, TEAM_LABEL, Manifest
+from k8s.objects import MANAGED_BY, TEAM_LABEL, Manifest
 
 RESERVATION_LABEL = "sweepbot/reservation"  # on placeholders, their Workloads' pod templates, and their pods
 PRIORITY_CLASS = "sweepbot-reservation"  # a WorkloadPriorityClass of deploy/reservations
@@ -51,15 +51,21 @@ def placeholder(
     image: str,
     until: datetime,
     now: datetime,
+    resource: str,
     placement: Mapping[str, Any],
 ) -> Manifest:
-    """Build the Job. `placement`: node selector and tolerations of the team's machines."""
+    """Build the Job.
+
+    Args:
+        resource: that a GPU, or a MIG slice, is requested as.
+        placement: the part of a pod's spec that decides on which machines it can run.
+    """
     labels = {MANAGED_BY: "sweepbot", RESERVATION_LABEL: reservation, TEAM_LABEL: team}
     container: Manifest = {
         "name": "placeholder",
         "image": image,
         # Nothing else: a ClusterQueue without a quota of CPUs admits no Workload that requests them.
-        "resources": {"requests": {GPU: "1"}, "limits": {GPU: "1"}},
+        "resources": {"requests": {resource: "1"}, "limits": {resource: "1"}},
         "securityContext": {
             "allowPrivilegeEscalation": False,
             "capabilities": {"drop": ["ALL"]},

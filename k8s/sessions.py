@@ -7,9 +7,11 @@ without.
 import asyncio
 import logging
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+from urllib.request import getproxies, proxy_bypass
 
 if TYPE_CHECKING:
-    from kubernetes.aio.client import ApiClient
+    from kubernetes.aio.client import ApiClient, Configuration
 
 USER_AGENT = "sweepbot"
 RENEWAL = 60.0  # seconds between checks of a token's end, as in the official client
@@ -26,6 +28,7 @@ def in_cluster() -> "ApiClient":
 
     configuration = Configuration()
     config.load_incluster_config(configuration)  # type: ignore[no-untyped-call]
+    _set_proxy(configuration)
     session = ApiClient(configuration)
     session.user_agent = USER_AGENT
     return session
@@ -51,10 +54,24 @@ async def by_kubeconfig(file: str, context: str = "") -> "ApiClient":
             renewal.cancel()
             return await super().close()  # type: ignore[no-untyped-call]
 
+    _set_proxy(configuration)
     renewal = asyncio.create_task(_renew(loader, configuration))
     session = Session(configuration)
     session.user_agent = USER_AGENT
     return session
+
+
+def _set_proxy(configuration: "Configuration") -> None:
+    """Use the proxy of the kubeconfig, else of the environment, such as $HTTPS_PROXY without $NO_PROXY.
+
+    With trust_env, aiohttp reads the environment and ~/.netrc in two threads for each request, which then
+    takes 1.1 ms of CPU time instead of 0.3.
+    """
+    configuration.client_session_kwargs = {"trust_env": False}
+    server = urlsplit(configuration.host)
+    # $NO_PROXY can have the port; an IPv6 address there has no brackets.
+    if not (configuration.proxy or proxy_bypass(server.netloc) or proxy_bypass(server.hostname or "")):
+        configuration.proxy = getproxies().get(server.scheme)
 
 
 async def _renew(loader: Any, configuration: Any) -> None:

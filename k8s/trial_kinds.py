@@ -1,8 +1,11 @@
 """The kinds of objects that run trials, and what differs between them: names, labels, statuses. Pure.
 
-Most trials are Jobs. A trial of several nodes is an Indexed Job, or a PyTorchJob of Kubeflow's Training
-Operator v1, whose pods are one master and the workers. Here, the master is worker 0. "Job" in names and texts
-is any of these.
+Most trials are Jobs. A trial of several nodes is one of these; "Job" in names and texts is any of them:
+
+- an Indexed Job
+- a PyTorchJob of Kubeflow's Training Operator v1, whose pods are one master and the workers. Here, the master
+  is worker 0.
+- a TrainJob of Kubeflow Trainer 2, which creates a JobSet of the same name, which creates an Indexed Job
 """
 
 from collections.abc import Mapping
@@ -16,6 +19,8 @@ INDEX_LABEL = "batch.kubernetes.io/job-completion-index"  # of Indexed Jobs, sin
 PYTORCH_JOB_LABEL = "training.kubeflow.org/job-name"
 REPLICA_TYPE_LABEL = "training.kubeflow.org/replica-type"  # master or worker
 REPLICA_INDEX_LABEL = "training.kubeflow.org/replica-index"  # from 0 in each type
+JOBSET_LABEL = "jobset.sigs.k8s.io/jobset-name"  # of JobSet: api/jobset/v1alpha2/jobset_types.go
+NODE = "node"  # Trainer's name for the container of the training, and for the JobSet's part with it
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,21 +29,40 @@ class TrialKind:
     api_version: str
     container: str  # of the training, in each pod
     label: str  # of each pod: the name of its Job
+    operator: str = ""  # that runs it; "": Kubernetes itself
 
 
 JOB = TrialKind(kind="Job", api_version="batch/v1", container="main", label=JOB_LABEL)
-# The operator requires this container name.
+# The operators require these container names.
 PYTORCH_JOB = TrialKind(
-    kind="PyTorchJob", api_version="kubeflow.org/v1", container="pytorch", label=PYTORCH_JOB_LABEL
+    kind="PyTorchJob",
+    api_version="kubeflow.org/v1",
+    container="pytorch",
+    label=PYTORCH_JOB_LABEL,
+    operator="Kubeflow's Training Operator",
 )
-TRIAL_KINDS = {each.kind: each for each in (JOB, PYTORCH_JOB)}
-POD_LABELS = (JOB_LABEL, INDEX_LABEL, PYTORCH_JOB_LABEL, REPLICA_TYPE_LABEL, REPLICA_INDEX_LABEL)
+TRAIN_JOB = TrialKind(
+    kind="TrainJob",
+    api_version="trainer.kubeflow.org/v1alpha1",
+    container=NODE,
+    label=JOBSET_LABEL,
+    operator="Kubeflow Trainer 2",
+)
+TRIAL_KINDS = {each.kind: each for each in (JOB, PYTORCH_JOB, TRAIN_JOB)}
+POD_LABELS = (
+    *(JOB_LABEL, INDEX_LABEL),
+    *(PYTORCH_JOB_LABEL, REPLICA_TYPE_LABEL, REPLICA_INDEX_LABEL),
+    JOBSET_LABEL,
+)
 
 
 def kind_of_pod(pod: Manifest) -> TrialKind | None:
-    """Return the kind of the Job that a pod belongs to; None for other pods."""
+    """Return the kind of the Job that a pod belongs to; None for other pods.
+
+    The pods of a TrainJob also have the label of the Job below it, so the plain Job comes last.
+    """
     labels = pod["metadata"].get("labels", {})
-    return next((each for each in TRIAL_KINDS.values() if each.label in labels), None)
+    return next((each for each in reversed(TRIAL_KINDS.values()) if each.label in labels), None)
 
 
 def job_of_pod(pod: Manifest) -> str:
@@ -65,7 +89,10 @@ def _number(labels: Mapping[str, str], label: str) -> int:
 
 
 def owner_of(obj: Manifest) -> Manifest:
-    """Return the reference to the Job that owns a pod or a Workload; {} without one."""
+    """Return the reference to the Job that owns a pod or a Workload; {} without one.
+
+    Of a TrainJob's pod, that is the Job below it.
+    """
     owners = obj["metadata"].get("ownerReferences") or ()
     return next((each for each in owners if each["kind"] in TRIAL_KINDS), {})
 
@@ -76,7 +103,16 @@ def is_suspended(job: Manifest | None) -> bool:
     return bool(spec.get("suspend") or spec.get("runPolicy", {}).get("suspend"))
 
 
+def creators_of_pods(kind: TrialKind, job: str) -> tuple[tuple[str, str], ...]:
+    """Return kind and name of the objects whose events tell why a Job has no pods, the Job first."""
+    below = (("JobSet", job), ("Job", f"{job}-{NODE}-0")) if kind is TRAIN_JOB else ()
+    return (kind.kind, job), *below
+
+
 def pod_templates(job: Manifest) -> list[Manifest]:
-    """Return the templates of a Job's pods, that of the first pod first; all request the same."""
+    """Return the templates of a Job's pods, that of the first pod first; all request the same.
+
+    A TrainJob has none: they are in its TrainingRuntime.
+    """
     replicas = job["spec"].get("pytorchReplicaSpecs")
     return [each["template"] for each in replicas.values()] if replicas else [job["spec"]["template"]]

@@ -1,4 +1,4 @@
-"""Run a whole cluster: API server, controllers, Kueue, Katib, the training operator, and nodes.
+"""Run a whole cluster: API server, controllers, Kueue, Katib, the training operators, and nodes.
 
 `python -m local cluster` runs one beside the home cluster, for trials, with its objects in a file: killed
 with all its containers and started again, it is the same cluster after a power failure. Katib's database of
@@ -14,12 +14,13 @@ from pathlib import Path
 
 from local import cluster_fixtures, manifests
 from local.katib import Katib
-from local.kubernetes.api import KUBECTL, ApiServer, serve
-from local.kubernetes.jobs import Controllers
-from local.kubernetes.journal import restore
-from local.kubernetes.kubelet import Kubelet
-from local.kubernetes.store import Store
+from local.kubernetes.apiserver.api import KUBECTL, ApiServer, serve
+from local.kubernetes.apiserver.journal import restore
+from local.kubernetes.apiserver.store import Store
+from local.kubernetes.controllers.jobs import Controllers
+from local.kubernetes.node.kubelet import Kubelet
 from local.kueue import Kueue
+from local.trainer import Trainer
 from local.training_operator import TrainingOperator
 
 DEPLOY = Path(__file__).parent.parent / "deploy"
@@ -56,7 +57,7 @@ async def start(
         journal: a file that keeps the objects; an existing one restores them.
     """
     store = Store()
-    katib, operator = Katib(store), TrainingOperator(store)
+    katib, operator, trainer = Katib(store), TrainingOperator(store), Trainer(store)
     if not (journal and restore(store, journal)):
         cluster_fixtures.install(store, nodes)
         install(store)
@@ -67,7 +68,7 @@ async def start(
     kubelet = Kubelet(store, nodes, registry, builtins, folder / "pods")
     server.logs, server.metrics = kubelet.logs, kubelet.metrics
     stack.push_async_callback(kubelet.close)
-    for part in (Controllers(store), katib, operator, Kueue(store)):
+    for part in (Controllers(store), katib, operator, trainer, Kueue(store)):
         stack.push_async_callback(part.close)
         part.start()
     kubelet.start()

@@ -5,9 +5,9 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from local import manifests
-from local.kubernetes.container import Log
-from local.kubernetes.kinds import Object
-from local.kubernetes.store import Store
+from local.kubernetes.apiserver.kinds import Object
+from local.kubernetes.apiserver.store import Store
+from local.kubernetes.node.container import Log
 
 LOG_LINES = {
     "nvidia-device-plugin-ctr": "Registered device plugin for 'nvidia.com/gpu' with Kubelet\n",

@@ -12,9 +12,9 @@ from pathlib import Path
 
 from local import cluster, demo_usage, git_server, registry, slack
 from local.cluster import NAMESPACE, TOKEN, WORKER
-from local.kubernetes.api import ApiServer
-from local.kubernetes.kubelet import Kubelet
-from local.kubernetes.store import Store
+from local.kubernetes.apiserver.api import ApiServer
+from local.kubernetes.apiserver.store import Store
+from local.kubernetes.node.kubelet import Kubelet
 from local.processes import Processes
 from local.redis import redis
 from local.slack.workspace import ADA
@@ -54,7 +54,7 @@ class World:
 async def world(folder: Path, tracking: str = "") -> AsyncIterator[World]:
     """Start everything except the bot, until the end of the block. `tracking`: URL of an MLflow to use."""
     async with AsyncExitStack() as stack:
-        for name in ("logs", "blobs", "pods", "git", "work"):
+        for name in ("logs", "blobs", "pods", "git", "clones"):
             (folder / name).mkdir(parents=True, exist_ok=True)
         processes = Processes(folder / "logs")
         stack.push_async_callback(processes.stop_all)
@@ -66,7 +66,7 @@ async def world(folder: Path, tracking: str = "") -> AsyncIterator[World]:
         host = await git_server.serve(folder / "git")
         stack.push_async_callback(host.close)
         for name in REPOSITORIES:
-            publish(EXAMPLES / name, folder / "work" / name, folder / "git" / f"{name}.git")
+            publish(EXAMPLES / name, folder / "clones" / name, folder / "git" / f"{name}.git")
         tracking = tracking or await start_mlflow(folder, processes)
         home = await cluster.start(stack, folder, NODES, images.address, _install)
         env = _environment(folder, chat, host.url) | {
@@ -74,7 +74,7 @@ async def world(folder: Path, tracking: str = "") -> AsyncIterator[World]:
             "IMAGE_REGISTRY": images.address,
             "MLFLOW_TRACKING_URI": tracking,
         }
-        yield World(folder, env, chat, home.server, home.store, home.kubelet, processes, folder / "work")
+        yield World(folder, env, chat, home.server, home.store, home.kubelet, processes, folder / "clones")
 
 
 def _install(store: Store) -> None:

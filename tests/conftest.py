@@ -33,6 +33,7 @@ LONGEST = (
     "deploy/test_deployed.py",
     "scenarios/test_high_availability.py",
     "bot/gpus/test_prometheus_source.py",
+    "bot/gpus/test_uneven_scrapes.py",
     "scenarios/test_load.py",
     "scenarios/test_metrics.py",
     "scenarios/test_second_cluster.py",

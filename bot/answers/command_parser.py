@@ -15,10 +15,10 @@ from bot.config.policy import Config
 from bot.config.teams import team_of
 from bot.core.commands import Action
 from bot.core.errors import UserError
-from bot.core.ids import SWEEP_ID
+from bot.core.ids import SWEEP_ID, is_meant
 from bot.core.record import Phase
 from bot.core.sweep_summary import SweepSummary
-from bot.core.wording import did_you_mean, shortened
+from bot.core.wording import did_you_mean, listed, shortened
 from bot.launch.command_line import STARTERS, unescape
 from bot.slack.mrkdwn import code
 
@@ -57,7 +57,7 @@ COMMAND_USAGE = {
     "compare": "`/sweep compare SWEEP SWEEP …`",
     "queue": QUEUE_USAGE,
 }
-SWEEP_USAGE = "SWEEP is a sweep's name, or the start or end of it; omit it if only one of your sweeps matches"
+SWEEP_USAGE = "SWEEP is a sweep's name, or a part of it; omit it if only one of your sweeps matches"
 PAUSE_MODES = {"now": Action.PAUSE_NOW, "after-trials": Action.PAUSE}
 PAUSES = {Action.PAUSE, Action.PAUSE_NOW}
 OF_ENDED = {Action.EXTEND, Action.PROMOTE}
@@ -69,6 +69,15 @@ MAX_CHOICES = 8  # sweeps in an error
 # type the last few of them.
 TRIAL_SUFFIX = re.compile(r"(?=.*[2-9])[a-z0-9]{3,8}|[bcdfghjklmnpqrstvwxz]{8}")
 TYPED_NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,39}")  # of a sweep or a trial
+SYNONYMS = {
+    **dict.fromkeys(("stop", "kill", "delete", "abort", "terminate"), "cancel"),
+    **dict.fromkeys(("show", "info", "describe"), "status"),
+    **dict.fromkeys(("ls", "ps"), "list"),
+    "continue": "resume",
+    "suspend": "pause",
+    "plot": "curves",
+    "-h": "help",
+}
 SIMILARITY = 0.7  # 0 to 1, for suggestions: `cancle` is cancel, but `main` isn't drain
 
 
@@ -95,9 +104,10 @@ def suggest_command(text: str, *others: str) -> str:
     known = [*COMMAND_USAGE, *others]
     if word in {*known, *STARTERS} or "=" in word or rest.startswith("="):
         return ""
-    if not (near := get_close_matches(word, known, cutoff=SIMILARITY)):
+    same = [SYNONYMS[word]] if SYNONYMS.get(word) in known else []
+    if not (near := same or get_close_matches(word, known, cutoff=SIMILARITY)):
         return ""
-    return f"Unknown command {code(word)}.{did_you_mean(word, near)}"
+    return f"Unknown command {code(word)}. Did you mean {listed(near, 'or')}?"
 
 
 def parse_command(text: str, here: str = "") -> ParsedCommand:
@@ -142,7 +152,8 @@ def _compare(rest: str, here: str) -> ParsedCommand:
     typed = [_checked(each.lower()) for each in unescape(rest).replace("`", "").replace(",", " ").split()]
     names = list(dict.fromkeys([*([here] if here else []), *typed]))
     if not 2 <= len(names) <= MAX_SWEEPS:
-        raise UserError(f"Usage: {COMMAND_USAGE['compare']}, 2 to {MAX_SWEEPS} of them. {SWEEP_USAGE}.")
+        usage = f"Usage: {COMMAND_USAGE['compare']}, 2 to {MAX_SWEEPS} of them."
+        raise UserError(f"{usage} SWEEP is a sweep's name, or a part of it.")
     return ParsedCommand(action=Action.COMPARE, sweep=names[0], others=tuple(names[1:]))
 
 
@@ -168,7 +179,7 @@ def _chosen(
     if any(sweep.id == parsed.sweep for sweep in sweeps):
         return parsed
     there = [sweep for sweep in sweeps if sweep.phase is not Phase.REFUSED]
-    found = [s for s in there if s.id.startswith(parsed.sweep) or s.id.endswith(parsed.sweep)]
+    found = [s for s in there if is_meant(s.id, parsed.sweep)]
     fits = [sweep.id for sweep in _fitting(parsed.action, user, found, config)]
     if len(fits) == 1:
         return replace(parsed, sweep=fits[0])

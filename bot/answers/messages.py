@@ -14,6 +14,7 @@ from bot.core.sweep_summary import SweepSummary
 from bot.core.wording import counted, fitting
 from bot.lifecycle.observation import Observation
 from bot.messages.parent import PHASES, flags, summary
+from bot.messages.start import WAITING
 from bot.results.csv_file import ordered
 from bot.results.models import SweepResults, TrialResult
 from bot.results.table import MAX_COLUMNS, MAX_TABLE_SIZE, STATES, length, row
@@ -58,7 +59,7 @@ def listing(sweeps: Sequence[SweepSummary]) -> str:
 
 
 def _line(sweep: SweepSummary) -> str:
-    emoji, phase = PHASES[sweep.phase]
+    emoji, phase = WAITING if sweep.waits_for_nodes else PHASES[sweep.phase]
     parts = [f"{emoji} *{sweep.id}*", phase]
     if sweep.trials:
         parts.append(f"{sweep.finished} of {counted(sweep.trials, 'trial')}")

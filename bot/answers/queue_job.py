@@ -13,7 +13,7 @@ from bot.config.policy import all_namespaces, namespaces_in
 from bot.core.work_item import QUEUE
 from bot.health.cluster_events import list_if_allowed
 from bot.slack.client import MessageRejectedError, NotInChannelError
-from k8s.errors import ApiError, UnreachableError
+from k8s.api.errors import ApiError, UnreachableError
 from k8s.kueue import Workload, places, read_workload, unfinished
 from k8s.objects import GPU, Manifest
 from k8s.quantities import amount

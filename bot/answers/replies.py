@@ -32,9 +32,9 @@ from bot.slack.client import MessageRejectedError, NotInChannelError
 from bot.slack.message import Message
 from bot.slack.mrkdwn import MAX_CODE_SIZE, code, plain
 from k8s import kaniko
-from k8s.errors import ClusterUnreachableError
+from k8s.api.errors import ClusterUnreachableError
+from k8s.api.logs import WHOLE_LOG
 from k8s.katib.status import Trial, TrialState
-from k8s.logs import WHOLE_LOG
 from k8s.objects import BUILD_LABEL
 from k8s.pods import read_pod
 

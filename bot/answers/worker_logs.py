@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from bot.clients import Clients
-from k8s.logs import WHOLE_LOG
+from k8s.api.logs import WHOLE_LOG
 from k8s.pods import Pod
 
 

@@ -24,7 +24,7 @@ from bot.registry.client import Registry, RegistryError
 from bot.registry.images import ImageRef
 from bot.storage import sweep_configmap
 from bot.storage.work_queue import text
-from k8s.client import KubernetesClient
+from k8s.api.client import KubernetesClient
 from k8s.objects import SWEEP_LABEL
 
 log = logging.getLogger(__name__)

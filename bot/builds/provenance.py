@@ -7,8 +7,8 @@ which no build and no trial can write to.
 
 from bot.clients import Clients
 from bot.registry.images import ImageRef
+from k8s.api.errors import ApiError
 from k8s.configmaps import upsert
-from k8s.errors import ApiError
 from k8s.kaniko import DIGEST_PATTERN
 from k8s.objects import MANAGED_BY, Manifest, ref_of
 

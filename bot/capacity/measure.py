@@ -7,18 +7,18 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
-from bot.capacity.nodes import NodeCapacity, capacity_on_nodes, counted_pods, measured
+from bot.capacity.nodes import NodeCapacity, capacity_on_nodes, counted_pods, measured, set_aside
 from bot.capacity.quotas import Queues, capacity_in_queue, held_on_nodes, read_queues
 from bot.config.policy import Config, all_namespaces
 from bot.config.teams import team_of
 from bot.core.pace import CapacityRequest, FreeCapacity
 from bot.core.plan import HOME_CLUSTER
 from bot.storage.free_capacity import CapacityStore
-from k8s.client import KubernetesClient
-from k8s.errors import ApiError
-from k8s.gpu_pods import UNFINISHED_PODS, GpuPod, read_gpu_pod
-from k8s.gpus import concerns_gpus
+from k8s.api.client import KubernetesClient
+from k8s.api.errors import ApiError
 from k8s.kueue import Workload, read_workload, unfinished
+from k8s.nodes.gpu_pods import UNFINISHED_PODS, GpuPod, read_gpu_pod
+from k8s.nodes.gpus import concerns_gpus
 from k8s.objects import OWNER_LABEL, SWEEP_LABEL, TEAM_LABEL, Manifest
 from k8s.reservations import is_placeholder
 
@@ -98,12 +98,25 @@ class CapacityMeasurer:
         queues: Queues | None,
         now: datetime,
     ) -> dict[str, FreeCapacity]:
-        on_nodes = measured(nodes, pods, requests) if nodes is not None else None
+        started = [one for one in requests if one.since is None]
+        waiting = sorted((one.since, one.sweep, one) for one in requests if one.since)
+        on_nodes = measured(nodes, pods, started) if nodes is not None else None
         reserved = [pod for pod in pods if pod.holder and is_placeholder(pod.name)]
         running = {pod.labels.get(SWEEP_LABEL, "") for pod in pods if pod.holder}
         # A sweep with a running trial starts fewer by itself while others of its trials wait.
         yielding = {one.sweep for one in requests} & running
-        return {one.sweep: self._free(one, on_nodes, queues, reserved, yielding, now) for one in requests}
+
+        def free(one: CapacityRequest) -> FreeCapacity:
+            return self._free(one, on_nodes, queues, reserved, yielding, now)
+
+        found, before = dict[str, FreeCapacity](), [one.sweep for one in started]
+        for _, _, one in waiting:  # first come, first served
+            found[one.sweep] = replace(free(one), beside=tuple(before))
+            before.append(one.sweep)
+            if on_nodes is not None:
+                set_aside(one, one.expects, on_nodes)
+        # Last: a `parallel=auto` sweep doesn't grow into nodes that others wait for.
+        return found | {one.sweep: free(one) for one in started}
 
     def _free(
         self,

@@ -13,11 +13,11 @@ from datetime import datetime, timedelta
 from bot.config.elastic import ElasticDeployment, is_elastic
 from bot.core.pace import CapacityRequest, FreeCapacity
 from bot.core.plan import HOME_CLUSTER
-from k8s.gpu_pods import GpuPod
-from k8s.gpus import GPU_RESOURCE
-from k8s.node_matching import can_run
+from k8s.nodes.gpu_pods import GpuPod
+from k8s.nodes.gpus import GPU_RESOURCE
+from k8s.nodes.node_matching import can_run
+from k8s.nodes.scheduling import OpenNode, Sizes, read_open_node
 from k8s.objects import SWEEP_LABEL, Manifest
-from k8s.scheduling import OpenNode, Sizes, read_open_node
 
 WAIT_THRESHOLD = timedelta(minutes=1)  # a pod that has waited for less can be about to start
 MAX_WAITING = 300  # pods, the oldest; more of them change no decision
@@ -80,7 +80,7 @@ def measured(
     placed = [one for pod in largest if (one := _placed(pod, found))]
     there = Counter(pod.labels.get(SWEEP_LABEL, "") for pod in pods)
     for each in requests:
-        _reserve(each, min(each.expects, MAX_WAITING) - there[each.sweep], found)
+        set_aside(each, each.expects - there[each.sweep], found)
     return NodeCapacity(nodes=found.nodes, pods=found.pods, waiting=tuple(placed), known=found.known)
 
 
@@ -125,10 +125,10 @@ def _placed(pod: GpuPod, capacity: NodeCapacity) -> Shortage | None:
     return Shortage(pod=pod, resource=resource, gpus=gpus, lacks=lacks, nodes=names)
 
 
-def _reserve(request: CapacityRequest, pods: int, capacity: NodeCapacity) -> None:
+def set_aside(request: CapacityRequest, pods: int, capacity: NodeCapacity) -> None:
     """Take the GPUs of so many pods that don't exist yet from the nodes where they fit."""
     places, size = _candidates(request.pod, request.resource, capacity), request.gpus
-    for _ in range(pods):
+    for _ in range(min(pods, MAX_WAITING)):
         fitting = [node for node in places if node.free.get(request.resource, 0) >= size]
         if not fitting:
             return

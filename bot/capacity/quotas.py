@@ -11,9 +11,9 @@ from datetime import datetime
 
 from bot.capacity.nodes import WAIT_THRESHOLD
 from bot.core.pace import CapacityRequest, FreeCapacity
-from k8s.gpu_pods import GpuPod
 from k8s.kueue import Workload, fits_quota
-from k8s.objects import GPU, Manifest
+from k8s.nodes.gpu_pods import GpuPod
+from k8s.objects import Manifest
 from k8s.quantities import amount
 from k8s.reservations import is_placeholder
 from k8s.trial_kinds import JOB_LABEL
@@ -62,7 +62,7 @@ def capacity_in_queue(
     requested = sum(w.gpus for w in near) + min(_borrowed(own, request.resource), sum(w.gpus for w in far))
     who = max([*near, *far], key=lambda w: w.gpus, default=None) if requested else None
     short = max(0, requested - max(0, free))
-    held = sum(w.gpus for w in _held_for(request, queues)) if request.resource == GPU else 0
+    held = sum(w.devices.get(request.resource, 0) for w in _held_for(request, queues))
     left = 0 if requested else max(0, free + held) // size
     return FreeCapacity(
         at=now,
@@ -74,6 +74,12 @@ def capacity_in_queue(
         who=name(who) if who and short else "",
         requested=requested if short else 0,
     )
+
+
+def has_quota(namespace: str, queue: str, resource: str, queues: Queues) -> bool | None:
+    """Return whether a LocalQueue's ClusterQueue has a quota of this resource; None if it is unknown."""
+    above = queues.above.get(queues.cluster_queue.get((namespace, queue), ""))
+    return None if above is None else _quota(above, resource) is not None
 
 
 def _held_for(request: CapacityRequest, queues: Queues) -> list[Workload]:

@@ -25,10 +25,16 @@ class ChannelSetup:
 
 @dataclass(frozen=True, kw_only=True)
 class Person:
-    """A person who was greeted."""
+    """A person who was greeted. Whom the file names by their ID needs no team here."""
 
     team: str = ""
     chosen: bool = False  # by this person, not matched by email address
+    mail: str = ""  # the address that matched; without it in the file, the person isn't in the team anymore
+
+    @property
+    def is_outdated(self) -> bool:
+        """Return whether a former version stored it, which kept no address."""
+        return bool(self.team) and not (self.chosen or self.mail)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,8 +48,9 @@ _PERSON = late_adapter(Person)
 
 
 def entry(value: ChannelSetup | Person) -> str:
-    text = _CHANNEL.dump_json(value) if isinstance(value, ChannelSetup) else _PERSON.dump_json(value)
-    return text.decode()
+    if isinstance(value, ChannelSetup):
+        return _CHANNEL.dump_json(value).decode()
+    return _PERSON.dump_json(value, exclude_defaults=True).decode()
 
 
 def read(entries: Mapping[str, str]) -> Setup:
@@ -95,11 +102,14 @@ def applied(config: Config, setup: Setup) -> Config:
 
 
 def _with_members(team: Team, config: Config, setup: Setup) -> Team:
-    """Add the members who chose this team, unless the file puts them in one."""
+    """Add who chose this team, or has an address among its members, unless the file puts them in one."""
+    mails = {each.lower() for each in team.members}
     more = [
         user
         for user, person in setup.people.items()
-        if person.team == team.name and not team_of(config.teams, "", user)
+        if person.team == team.name
+        and (person.chosen or person.is_outdated or person.mail in mails)
+        and not team_of(config.teams, "", user)
     ]
     return replace(team, members=(*team.members, *more))
 

@@ -8,10 +8,12 @@ greeting:<user>    a new user is being greeted; ten minutes
 import asyncio
 import json
 import logging
+import re
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
+from pydantic import ValidationError
 from redis.asyncio import Redis
 from redis.exceptions import RedisError
 from slack_sdk.errors import SlackApiError
@@ -28,9 +30,9 @@ from bot.slack.blocks import View
 from bot.slack.client import MessageRejectedError, NotInChannelError
 from bot.slack.message import Message
 from bot.slack.mrkdwn import code
-from bot.storage.work_queue import Queue, text
+from bot.storage.work_queue import Queue
+from k8s.api.errors import ApiError, UnreachableError
 from k8s.configmaps import upsert
-from k8s.errors import ApiError, UnreachableError
 from k8s.objects import MANAGED_BY, Ref
 
 if TYPE_CHECKING:  # serve, which only reads, has no clients
@@ -42,6 +44,7 @@ CONFIGMAP_NAME = "sweepbot-setup"
 NOW = "now"  # key of the item that applies requests; any other key is a user to greet
 WRITER_INTERVAL, READER_INTERVAL, RETRY_SECONDS = 10.0, 2.0, 2.0  # seconds
 SETUP_KEY, REQUESTS_KEY = "sweepbot:setup", "sweepbot:setup:requests"
+KEY = re.compile(r"[A-Z0-9]{1,64}")  # a Slack ID; also a valid key of a ConfigMap
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,6 +59,22 @@ class SetupRequest:
 
 
 _REQUEST = late_adapter(SetupRequest)
+
+
+def _readable(raw: bytes | str) -> SetupRequest | None:
+    """Return the request; None, with a log line, if it is damaged: it would block all later ones.
+
+    The ConfigMap would reject a key that isn't of a channel or user, at each attempt.
+    """
+    try:
+        request = _REQUEST.validate_json(raw)
+    except ValidationError as error:
+        log.error("damaged setup request dropped: %d bytes, %s", len(raw), error.errors()[0]["type"])  # noqa: TRY400
+        return None
+    if not KEY.fullmatch(request.channel if request.settings else request.user):
+        log.error("setup request dropped: no Slack ID of a channel or user")
+        return None
+    return request
 
 
 class SetupReader:
@@ -86,7 +105,8 @@ class SetupReader:
 
     def is_new(self, user: str) -> bool:
         """Return whether the user may need a greeting; known without a request to Redis."""
-        return self.loaded and user not in self.setup.people
+        known = self.setup.people.get(user)
+        return self.loaded and (known is None or known.is_outdated)
 
     async def queue_greeting(self, user: str) -> None:
         """Queue a greeting for a new user; does nothing for a known one."""
@@ -140,8 +160,9 @@ class SetupWriter:
         if key != NOW:
             await self._greet(key)
         for raw in await self._redis.lrange(REQUESTS_KEY, 0, -1):
-            await self._apply(_REQUEST.validate_json(raw))
-            await self._redis.lrem(REQUESTS_KEY, 1, text(raw))
+            if request := _readable(raw):
+                await self._apply(request)
+            await self._redis.lrem(REQUESTS_KEY, 1, raw)  # type: ignore[arg-type]  # can be bytes that aren't UTF-8
 
     async def _apply(self, request: SetupRequest) -> None:
         if request.settings:
@@ -162,12 +183,17 @@ class SetupWriter:
 
     async def _greet(self, user: str) -> None:
         """Post, then record: a worker that crashes in between greets twice rather than never."""
-        if user in self.setup.people:
+        known = self.setup.people.get(user)
+        if known and not known.is_outdated:
             return
         name, mail = await self._clients.slack.profile(user)
-        team = team_of(self._base.teams, "", user) or team_by_mail(mail, self._base)
-        await self._post(user, greeting(name, team, self._base))
-        await self._write(user, Person(team=team))
+        own, by_mail = team_of(self._base.teams, "", user), team_by_mail(mail, self._base)
+        if known and not (own or mail):  # Slack doesn't return it now
+            return
+        if known is None:
+            await self._post(user, greeting(name, own or by_mail, self._base))
+        matched = bool(by_mail) and not own
+        await self._write(user, Person(team=by_mail, mail=mail.lower()) if matched else Person())
 
     async def _show(self, view: str, content: View) -> None:
         try:

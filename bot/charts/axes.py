@@ -2,15 +2,12 @@
 
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 from bot.core.space import Goal, Parameter
 from bot.core.wording import printable
 from bot.results.finite import clipped, number
 from bot.results.models import TrialResult
-
-if TYPE_CHECKING:
-    from bot.charts.picture import Content
 
 TITLE, LABEL = 22, 18  # points: 11 and 9 on a phone that shows 8 inches in 400 pixels
 LINE, BEST, MUTED = "#0072b2", "#e69f00", "#999999"  # of Okabe and Ito's palette
@@ -33,15 +30,15 @@ def sample(points: Sequence[T]) -> Sequence[T]:
     return points[:: math.ceil(len(points) / POINTS_MAX)] if len(points) > POINTS_MAX else points
 
 
-def objective_range(content: "Content") -> tuple[float, float]:
+def objective_range(goal: Goal, finite: Sequence[float]) -> tuple[float, float]:
     """Return the values between which the objective is drawn: a diverged trial must not flatten the others.
 
     On the bad side, the range ends two interquartile ranges from the quartile; values beyond are drawn there.
     """
-    values = sorted(clipped(value) for value in content.values)
+    values = sorted(clipped(value) for value in finite)
     first, third = values[len(values) // 4], values[(3 * len(values)) // 4]
     far = 2 * (third - first)
-    if content.space.goal is Goal.MAXIMIZE:
+    if goal is Goal.MAXIMIZE:
         return (max(values[0], first - far) if far else values[0]), values[-1]
     return values[0], (min(values[-1], third + far) if far else values[-1])
 
@@ -79,7 +76,8 @@ class Scale:
             self._categories = {value: place for place, value in enumerate(known)}
         self.positions = [self.position(trial) for trial in trials]
         self._known = [position for position in self.positions if position is not None]
-        self.log = parameter.log and bool(self._known) and min(self._known) > 0
+        self._low, self._high = min(self._known, default=0.0), max(self._known, default=0.0)
+        self.log = parameter.log and self._low > 0
 
     @property
     def varies(self) -> bool:
@@ -100,7 +98,7 @@ class Scale:
 
     def share(self, position: float) -> float:
         """Return where a position lies between the axis' ends, 0 to 1."""
-        low, high = min(self._known), max(self._known)
+        low, high = self._low, self._high
         if self.log:
             low, high, position = math.log(low), math.log(high), math.log(position)
         return (position - low) / (high - low)
@@ -110,7 +108,7 @@ class Scale:
         if self._categories:
             names = list(self._categories)
             return shown(names[0], most), shown(names[-1], most)
-        return _tick(min(self._known)), _tick(max(self._known))
+        return _tick(self._low), _tick(self._high)
 
     def apply(self, axes: Any) -> None:
         if self.log:

@@ -16,7 +16,8 @@ def main() -> int:
     """Read a stored form (bot.results.models); write the alternative text, a NUL, and the PNG."""
     resource.setrlimit(resource.RLIMIT_AS, (MAX_ADDRESS_SPACE, MAX_ADDRESS_SPACE))
     results = load(sys.stdin.buffer.read())
-    from bot.charts.picture import Content, alt_text, png  # noqa: PLC0415  within the limit
+    from bot.charts.content import Content  # noqa: PLC0415
+    from bot.charts.picture import alt_text, png  # noqa: PLC0415  within the limit
 
     content = Content(results)
     picture = png(content)

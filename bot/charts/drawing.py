@@ -15,7 +15,7 @@ from bot.core.errors import RetryAfterError
 from bot.core.masking import Mask
 from bot.core.space import Parameter
 from bot.results.models import SweepResults, TrialResult, dump
-from k8s.errors import SweepbotError
+from k8s.api.errors import SweepbotError
 
 log = logging.getLogger(__name__)
 

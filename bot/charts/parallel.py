@@ -1,25 +1,23 @@
 """Draw parallel coordinates: one line per trial across the parameters, colored by the objective."""
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from bot.charts.axes import BEST, LABEL, Scale, objective_range, shown, style
+from bot.charts.content import Content
 from bot.core.space import Goal
 from bot.results.models import TrialResult
 from bot.results.ranking import ranked
 
-if TYPE_CHECKING:
-    from bot.charts.picture import Content
-
 LINES_MAX = 300  # trials; more would hide one another
 
 
-def parallel_coordinates(figure: Any, axes: Any, scales: Sequence[Scale], content: "Content") -> None:
+def parallel_coordinates(figure: Any, axes: Any, scales: Sequence[Scale], content: Content) -> None:
     """Draw the better trials over the others, the best one on top."""
     from matplotlib.collections import LineCollection  # noqa: PLC0415  see picture
     from matplotlib.colors import Normalize  # noqa: PLC0415
 
-    goal, low_high = content.space.goal, objective_range(content)
+    goal, low_high = content.space.goal, objective_range(content.space.goal, content.values)
     trials = [t for t in content.finite if all(scale.position(t) is not None for scale in scales)]
     order = ranked(goal, trials)[::-1]
     drawn = order[:: max(len(order) // LINES_MAX, 1)]

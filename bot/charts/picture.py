@@ -22,16 +22,15 @@ from bot.charts.axes import (
     style,
     with_margin,
 )
+from bot.charts.content import Content
 from bot.charts.curves import CurvesChart, plot
-from bot.charts.importances import EVALUATOR, importances
+from bot.charts.importances import EVALUATOR
 from bot.charts.parallel import parallel_coordinates
 from bot.core.number_format import short
 from bot.core.seeds import statistics
 from bot.core.space import Goal
 from bot.core.wording import counted
 from bot.results.finite import LIMIT, clipped
-from bot.results.models import SweepResults
-from bot.results.ranking import ranked
 
 WIDTH, DPI = 8.0, 150  # inches; 1200 pixels, which a phone shows in 400
 SLICES_MAX, AXES_MAX = 6, 7  # parameters
@@ -45,23 +44,6 @@ HEIGHTS = {
     "importance": 0.8,
     "seeds": 4.2,
 }  # inches
-
-
-class Content:
-    """What the picture and its alternative text show."""
-
-    def __init__(self, results: SweepResults) -> None:
-        self.results, self.space = results, results.space
-        timed = sorted(results.trials, key=lambda t: (t.started is None, str(t.started), t.name))
-        self.finite = [trial for trial in timed if trial.value is not None]
-        self.values = [trial.value for trial in self.finite if trial.value is not None]
-        self.best = ranked(self.space.goal, self.finite, results.best)[0] if self.finite else None
-        self.importances = {} if self.space.seed else importances(results)
-        scales = [] if self.space.seed else [Scale(p, self.finite) for p in self.space.parameters]
-        varied = [scale for scale in scales if scale.varies]
-        weight = self.importances
-        self.scales = sorted(varied, key=lambda scale: -weight.get(scale.name, 0.0))
-        self.curves = {name: curve for name, curve in results.curves.items() if len(curve) > 1}
 
 
 def alt_text(content: Content) -> str:
@@ -140,7 +122,7 @@ def _figure(content: Content) -> Any:
 
 def _objective(axes: Any, content: Content) -> None:
     """Show each trial's value in the order in which they started, and the best so far."""
-    low, high = objective_range(content)
+    low, high = objective_range(content.space.goal, content.values)
     points = [(float(place), value) for place, value in enumerate(content.values, 1)]
     dots(axes, points, (low, high), color=MUTED, label="trial", above="off scale")
     best_so_far = _running_best(content.space.goal, content.values)
@@ -186,7 +168,7 @@ def _curves(axes: Any, content: Content) -> None:
 
 def _slice(axes: Any, content: Content, scale: Scale, *, left: bool) -> None:
     """Show the objective over one parameter."""
-    low, high = objective_range(content)
+    low, high = objective_range(content.space.goal, content.values)
     points = [(x, value) for x, value in zip(scale.positions, content.values, strict=True) if x is not None]
     dots(axes, points, (low, high), color=LINE, alpha=0.6)
     best = scale.position(content.best) if content.best else None

@@ -8,10 +8,10 @@ from typing import NoReturn
 from bot.clusters.shared_reads import SharedReads
 from bot.config.clusters import TrialCluster, find_cluster, remote
 from bot.config.policy import Config
-from k8s.cache import Caches
-from k8s.client import KubernetesClient
-from k8s.errors import ClusterUnreachableError
-from k8s.remote import RemoteClient
+from k8s.api.cache import Caches
+from k8s.api.client import KubernetesClient
+from k8s.api.errors import ClusterUnreachableError
+from k8s.api.remote import RemoteClient
 
 Connect = Callable[[TrialCluster], KubernetesClient]  # connects with the first call
 

@@ -1,6 +1,6 @@
 """Store which cluster each name of `clusters:` means, by the uid of its namespace kube-system."""
 
-from k8s.client import KubernetesClient
+from k8s.api.client import KubernetesClient
 from k8s.configmaps import upsert
 from k8s.objects import Manifest, Ref
 

@@ -7,11 +7,13 @@ from bot.config.keys import NAMESPACE_NAME, OBJECT_NAME, Key, Keys, list_of, str
 from bot.config.trial_pods import VOLUME_KEYS, read_name, read_volume
 from bot.config.yaml_reader import Node, entries
 from bot.core.wording import did_you_mean, shortened
-from k8s.katib.trial_pod import SecretVariables, Volume
+from k8s.katib.pod_shape import SecretVariables, Volume
 
 VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,99}")
-# Variables that Sweepbot or Katib sets, and those that change which program runs.
-OWN = re.compile(r"MLFLOW_.*|SWEEPBOT_.*|KATIB_.*|PYTHONUNBUFFERED|HOME|USER|PATH|LD_.*")
+# Variables that Sweepbot or Katib sets, and those that change which program runs, or on which GPUs.
+OWN = re.compile(
+    r"MLFLOW_.*|SWEEPBOT_.*|KATIB_.*|PYTHONUNBUFFERED|HOME|USER|PATH|LD_.*|NVIDIA_VISIBLE_DEVICES"
+)
 NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,62}")
 FLAG = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,99}")
 PLAIN_PATH = re.compile(r"(/[A-Za-z0-9_.-]+)+")  # nothing that is special in a shell

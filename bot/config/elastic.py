@@ -13,6 +13,8 @@ MAX_DEPLOYMENTS, MAX_REPLICAS = 20, 1_000
 DEFAULT_MIN, DEFAULT_RESERVE = 0, 1  # replicas
 # What Kubernetes adds to a Deployment's name for a pod: a hash and five characters of this alphabet.
 REPLICA = re.compile(r"[bcdfghjklmnpqrstvwxz2456789]{1,10}-[bcdfghjklmnpqrstvwxz2456789]{5}")
+# Of a longer name, the five characters follow its first 58: without the dash, and perhaps without the hash.
+KEPT, CUT = 58, re.compile(r"[bcdfghjklmnpqrstvwxz2456789]{5,15}")
 ELASTIC_KEYS: Keys = {
     "namespace": Key(
         meaning="Namespace of the Deployment.",
@@ -67,8 +69,10 @@ class ElasticDeployment:
 
     def owns(self, namespace: str, pod: str) -> bool:
         """Return whether a pod of this name is one of its replicas: `llm-6d5f9c7b8-x2x4z`."""
-        rest = pod.removeprefix(f"{self.deployment}-")
-        return namespace == self.namespace and rest != pod and bool(REPLICA.fullmatch(rest))
+        prefix = f"{self.deployment}-"[:KEPT]
+        rest = pod.removeprefix(prefix)
+        is_replica = REPLICA.fullmatch(rest) or (len(pod) == KEPT + 5 and CUT.fullmatch(rest))
+        return namespace == self.namespace and rest != pod and bool(is_replica)
 
 
 def is_elastic(deployments: Iterable[ElasticDeployment], namespace: str, pod: str) -> bool:

@@ -113,8 +113,9 @@ def read_environments(node: Node | None) -> EnvironmentConfig | None:
         idle=_idle(keys.get("idle")),
         services=read_services(keys.get("services")),
     )
-    if config.services and config.services.ingress and not config.url:
-        keys["services"].error("ingress: true needs environments.url")
+    # On one host, pages of a service could act with a visitor's login of an environment.
+    if config.services and config.services.ingress and "{name}" not in urlsplit(config.url).netloc:
+        keys["services"].error("ingress: true needs {name} in the host of environments.url")
     if storage_bytes(config.home) > storage_bytes(config.max_home):
         node.error(f"home ({config.home}) must be at most max_home ({config.max_home})")
     return config

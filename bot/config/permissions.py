@@ -64,18 +64,23 @@ def doctor_denial(user: str, config: Config) -> str:
 
 def launch_denial(user: str, channel: str, config: Config) -> str:
     """Return why `user` can't start sweeps in this channel, whatever their size; "" if allowed."""
-    launch = config.launch
-    if user in config.admins:
-        return ""
-    if launch.people and user not in launch.people:
-        fix = f"Ask {_admins(config)} to add you to `launch.people`."
-        return f"You don't have permission to start sweeps. {fix}"
+    if refused := start_denial(user, config):
+        return refused
     team = granted_team(config.teams, user, config.self_assigned)
-    allowed = (team.channels if team else ()) or launch.channels
-    if allowed and channel not in allowed:
+    allowed = (team.channels if team else ()) or config.launch.channels
+    if allowed and channel not in allowed and user not in config.admins:
         channels = listed([f"<#{each}>" for each in allowed], "or")
         return f"Sweeps can only be started in {channels}."
     return ""
+
+
+def start_denial(user: str, config: Config) -> str:
+    """Return why `user` can't start sweeps in any channel, or run their ended ones again; "" if allowed."""
+    people = config.launch.people
+    if not people or user in people or user in config.admins:
+        return ""
+    fix = f"Ask {_admins(config)} to add you to `launch.people`."
+    return f"You don't have permission to start sweeps. {fix}"
 
 
 def peak_gpus(plan: SweepPlan) -> int:

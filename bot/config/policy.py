@@ -35,8 +35,8 @@ from bot.core.errors import UserError
 from bot.core.thresholds import IdleThresholds
 from bot.core.wording import listed, shortened
 from bot.registry.images import ImageName
-from k8s.katib.trial_pod import PodShape
-from k8s.machines import Machine
+from k8s.katib.pod_shape import PodShape
+from k8s.nodes.machines import Machine
 
 IMAGE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/@-]{0,254}")
 

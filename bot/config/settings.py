@@ -12,27 +12,25 @@ from typing import Annotated, Literal, Self
 from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, Field, SecretStr, ValidationError
-from pydantic_core import ErrorDetails
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
+from bot.config.setting_errors import error_text, missing
 from bot.core.errors import UserError
 from bot.core.masking import secrets_in_environment, secrets_in_urls
 from bot.registry.auth import login
 
-SCHEMES = (
-    "http://",
-    "https://",
-    "redis://",
-    "rediss://",
-    "redis+sentinel://",
-    "rediss+sentinel://",
-    "unix://",
-)
+REDIS_SCHEMES = ("redis://", "rediss://", "redis+sentinel://", "rediss+sentinel://", "unix://")
 
 
 def _url(text: str) -> str:
-    if not text.startswith(SCHEMES):
+    if not text.startswith(("http://", "https://")):
         raise ValueError(f"must be a URL such as https://host; got {_public(text)}")
+    return text.rstrip("/")
+
+
+def _redis_url(text: str) -> str:
+    if not text.startswith(REDIS_SCHEMES):
+        raise ValueError(f"must be a URL such as redis://host:6379/0; got {_public(text)}")
     return text.rstrip("/")
 
 
@@ -159,7 +157,8 @@ class PlanSettings(BaseSettings):
         try:
             return cls()
         except ValidationError as error:
-            raise UserError("\n".join(_sentence(cls, e) for e in error.errors(include_input=False))) from None
+            text = error_text(cls.model_fields, error.errors(include_input=False))
+            raise UserError(text) from None
 
 
 class Settings(PlanSettings):
@@ -181,7 +180,7 @@ class Settings(PlanSettings):
         default=None, description="signing secret of the Slack app, for signed HTTP"
     )
     slack_api_url: Url = Field(default="https://slack.com/api", description="Slack Web API URL")
-    redis_url: Url = Field(
+    redis_url: Annotated[str, AfterValidator(_redis_url)] = Field(
         description="URL of Redis 6.2+ or Valkey, with an append-only file; TLS, Sentinel: docs/operate.md",
         examples=["redis://sweepbot-redis:6379/0"],
     )
@@ -245,10 +244,8 @@ class Settings(PlanSettings):
         gt=0,
         description="seconds to finish running work after SIGTERM; keep the pod's grace period 10 s longer",
     )
-    log_level: str = Field(
-        default="INFO",
-        pattern="^(DEBUG|INFO|WARNING|ERROR)$",
-        description="log level: DEBUG, INFO, WARNING, or ERROR",
+    log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = Field(
+        default="INFO", description="log level: DEBUG, INFO, WARNING, or ERROR"
     )
     log_format: Literal["json", "text"] = Field(
         default="json", description="log format: json, or text for terminals"
@@ -280,7 +277,7 @@ class Settings(PlanSettings):
         name = "slack_signing_secret" if self.slack_mode == "http" else "slack_app_token"
         secret: SecretStr | None = getattr(self, name)
         if secret is None:
-            raise UserError(_missing(type(self), name))
+            raise UserError(missing(type(self).model_fields, name))
         return secret.get_secret_value()
 
     def secrets(self) -> set[str]:
@@ -305,15 +302,3 @@ def _of_registries(file: Path) -> set[str]:
     except (OSError, ValueError, KeyError, AttributeError, TypeError):
         return set()
     return found | {login.partition(":")[2] for login in plain}
-
-
-def _sentence(settings: type[PlanSettings], error: ErrorDetails) -> str:
-    name = str(error["loc"][0])
-    if error["type"] == "missing":
-        return _missing(settings, name)
-    description = settings.model_fields[name].description
-    return f"{name.upper()} is invalid: {error['msg'].removeprefix('Value error, ')} ({description})."
-
-
-def _missing(settings: type[PlanSettings], name: str) -> str:
-    return f"{name.upper()} isn't set ({settings.model_fields[name].description})."

@@ -16,8 +16,8 @@ from bot.config.keys import (
 )
 from bot.config.yaml_reader import Node, entries
 from bot.core.wording import listed, shortened
-from k8s.katib.spec import KUBERNETES_GRACE
-from k8s.katib.trial_pod import TRIAL_UID, PodShape, Volume
+from k8s.katib.manifest import KUBERNETES_GRACE
+from k8s.katib.pod_shape import TRIAL_UID, PodShape, Volume
 from k8s.quantities import QUANTITY
 from k8s.trial_kinds import JOB, TRIAL_KINDS, TrialKind
 
@@ -100,8 +100,9 @@ POD_KEYS: Keys = {
         example="60",
     ),
     "multi_node": Key(
-        meaning="What runs a trial of several nodes: a Job, or a PyTorchJob of Kubeflow's Training Operator "
-        "([details](machines.md#use-pytorchjobs)).",
+        meaning="What runs a trial of several nodes: a Job, a PyTorchJob of Kubeflow's Training Operator "
+        "([details](machines.md#use-pytorchjobs)), or a TrainJob of Kubeflow Trainer 2 "
+        "([details](machines.md#use-trainjobs)).",
         type=one_of(*MULTI_NODE),
         default="job",
         example="pytorchjob",

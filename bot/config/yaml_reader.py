@@ -5,8 +5,9 @@ An invalid value is recorded as an error and read as a harmless default, so that
 """
 
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any
 
 import yaml
@@ -22,6 +23,8 @@ MAX_DEPTH = 12
 MAX_ERRORS = 20  # shown for a file
 MAX_NUMBER = 1_000  # characters; longer scalars are not matched against the number patterns
 YAML = "tag:yaml.org,2002:"
+# YAML can write these as "\0" and "\ud800", but no container, database, or message can have them.
+UNSTORABLE = re.compile("[\0\ud800-\udfff]")
 
 
 class _Loader(yaml.SafeLoader):
@@ -82,10 +85,16 @@ class Node:
             last = [f"{self.file}: … and {counted(more, 'more error')}"] if more > 0 else []
             raise UserError("\n".join([*found[:MAX_ERRORS], *last]), field=errors[0].field)
 
-    def mapping(self, known: Keys | None = None, *, given: Collection[str] = ()) -> dict[str, "Node"]:
+    def mapping(
+        self,
+        known: Keys | None = None,
+        *,
+        given: Collection[str] = (),
+        elsewhere: Mapping[str, str] = MappingProxyType({}),
+    ) -> dict[str, "Node"]:
         """Return the values by key. With `known`, others are errors, and so are missing required ones.
 
-        `given`: required keys whose value comes from elsewhere.
+        `given`: required keys whose value comes from elsewhere. `elsewhere`: fixes for keys of other places.
         """
         if not isinstance(self.value, dict):
             keys = f" with {listed(known)}" if known else ""
@@ -93,7 +102,8 @@ class Node:
             return {}
         for key, node in self.value.items() if known else ():
             if known and key not in known:
-                node.error(f"unknown key.{did_you_mean(key, known)}")
+                hint = f" {elsewhere[key]}" if key in elsewhere else did_you_mean(key, known)
+                node.error(f"unknown key.{hint}")
         for name, each in (known or {}).items():
             if each.required and name not in self.value and name not in given:
                 self.error(f"missing key: {name}")
@@ -191,18 +201,25 @@ class _Reader:
             items = enumerate(source.value, 1)
             value = [self.node(n, f"{path}[{i}]", n.start_mark.line + 1, depth + 1) for i, n in items]
             return Node(self.file, line, path, value, "", self.errors)
-        return Node(self.file, line, path, self.scalar(source, line), source.value, self.errors)
+        raw = self.text(source)
+        return Node(self.file, line, path, self.scalar(source, line), raw, self.errors)
 
     def pairs(self, source: yaml.MappingNode, path: str, depth: int) -> dict[str, Node]:
         pairs: dict[str, Node] = {}
         for key, value in source.value:
-            name = key.value if isinstance(key, yaml.ScalarNode) else "?"
+            name = self.text(key) if isinstance(key, yaml.ScalarNode) else "?"
             where = shortened(f"{path}.{name}" if path else name)
             below = self.node(value, where, key.start_mark.line + 1, depth + 1)
             if name in pairs:
                 below.error(f"duplicate key; first set on line {pairs[name].line}")
             pairs.setdefault(name, below)
         return pairs
+
+    def text(self, source: yaml.Node) -> str:
+        if UNSTORABLE.search(source.value):
+            line = source.start_mark.line + 1
+            raise UserError(f"{self.file}:{line}: character not allowed (NUL, or half of a surrogate pair)")
+        return str(source.value)
 
     def scalar(self, source: yaml.Node, line: int) -> Any:
         tag = source.tag.removeprefix(YAML)

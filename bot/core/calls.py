@@ -10,7 +10,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from contextvars import ContextVar
 
 from bot.core.errors import UserError
-from k8s.errors import ApiError
+from k8s.api.errors import ApiError
 
 log = logging.getLogger("sweepbot.calls")
 

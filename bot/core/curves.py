@@ -32,6 +32,7 @@ class LiveReading:
     curves: Mapping[str, Curve] = field(default_factory=dict)  # of those that were requested
     read: bool = False  # whether MLflow has answered
     failures: int = 0  # failed readings in a row; the values are then the last known ones
+    at: float = field(default=0.0, compare=False)  # Unix seconds at its start
 
     @property
     def is_away(self) -> bool:

@@ -1,6 +1,6 @@
-"""Errors that several rooms share. The root of all errors is `k8s.errors.SweepbotError`."""
+"""Errors that several rooms share. The root of all errors is `k8s.api.errors.SweepbotError`."""
 
-from k8s.errors import SweepbotError
+from k8s.api.errors import SweepbotError
 
 
 class UserError(SweepbotError):

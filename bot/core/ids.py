@@ -38,6 +38,11 @@ def candidates(head: str, seed: str, count: int = 8) -> Iterator[str]:
     return (_id(head, f"{seed}/{n}") for n in range(count))
 
 
+def is_meant(sweep: str, typed: str) -> bool:
+    """Return whether a typed name is the start, the end, or a whole word of the sweep's name."""
+    return sweep.startswith(typed) or sweep.endswith(typed) or f"-{typed}-" in sweep
+
+
 def _id(head: str, seed: str) -> str:
     number = int.from_bytes(hashlib.sha256(seed.encode()).digest()[:8], "big")
     number, adjective = divmod(number, len(ADJECTIVES))

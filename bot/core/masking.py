@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from urllib.parse import quote, unquote
 
-from bot.core.terminal import uncolored
+from bot.core.terminal import without_escapes
 
 MASKED = "***"
 MIN_SECRET = 6  # characters of a secret known only by its variable's name: USE_TOKEN=true isn't one
@@ -106,7 +106,7 @@ FORMS = (
 class Mask:
     """Replaces secrets in a text, including their escaped forms in URLs, Python, JSON, and Slack's mrkdwn.
 
-    Terminal colors are removed, because they can split a secret. Idempotent.
+    A terminal's escape sequences are removed, because they can split a secret. Idempotent.
     """
 
     def __init__(self, secrets: Iterable[str] = ()) -> None:
@@ -114,7 +114,7 @@ class Mask:
         self._variants = sorted(looks, key=len, reverse=True)
 
     def __call__(self, text: str) -> str:
-        text = uncolored(text)
+        text = without_escapes(text)
         for look in self._variants:
             text = text.replace(look, MASKED)
         for form in FORMS:

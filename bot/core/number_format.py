@@ -5,12 +5,17 @@ import re
 from collections.abc import Iterable
 from io import StringIO
 
+# Spreadsheets of many countries also separate cells by semicolons.
+FORMULA = re.compile(r"(^|[;\t])(?=[=+\-@\t\r])")
 NUMBER = re.compile(r"[-+]?(\d+(\.\d*)?|\.\d+)([eE][-+]?\d+)?")
 SMALL = 100  # smaller numbers get decimals
+LEAST = 0.05  # GPU-hours that round to 0.1; fewer get one digit
 
 
 def hours(value: float) -> str:
-    """Format GPU-hours: `0.5`, `74`, `1,203`."""
+    """Format GPU-hours: `0.003`, `0.5`, `74`, `1,203`; 0 only if there are none."""
+    if 0 < value < LEAST:
+        return f"{max(value, 0.0001):.1g}"
     return f"{value:,.0f}" if value >= SMALL or round(value, 1) == round(value) else f"{value:.1f}"
 
 
@@ -45,6 +50,6 @@ def as_csv(rows: Iterable[Iterable[object]]) -> str:
 def _cell(value: object) -> object:
     if isinstance(value, float):
         return round(value, 3)
-    text = str(value)
-    formula = text.startswith(("=", "+", "-", "@", "\t", "\r")) and not NUMBER.fullmatch(text)
-    return f"'{text}" if formula else value
+    if not isinstance(value, str) or NUMBER.fullmatch(value):
+        return value
+    return FORMULA.sub(r"\1'", value)

@@ -19,7 +19,8 @@ class CapacityRequest:
     pods: int = 1  # of one trial
     pod: Manifest  # spec of its pods: what decides on which nodes they run
     expects: int = 0  # pods at once, with those that exist: others leave them their GPUs
-    started: bool = False  # with several nodes per trial, and without a queue
+    started: bool = False  # of a sweep that can wait for nodes: its trials can start
+    since: datetime | None = None  # when it began to wait for nodes; None: it doesn't
     auto: bool = True  # False: a started one isn't measured
     at: datetime  # an old one is dropped
 
@@ -36,6 +37,7 @@ class FreeCapacity:
     to_yield: int = 0  # its trials that would release the GPUs that others have lacked for as long
     who: str = ""  # of these others, who waits for the most: "team nlp", "sweep lr-brave-otter"
     requested: int = 0  # GPUs that they wait for
+    beside: tuple[str, ...] = ()  # sweeps that had their nodes set aside before
 
 
 class PaceChange(StrEnum):

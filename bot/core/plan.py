@@ -57,6 +57,7 @@ class SweepPlan:
     priority: str = ""  # low, normal, or high
     builds: tuple[Build, ...]  # several are composed; none: a prebuilt image
     experiment: Manifest  # with image_by_digest
+    runtime: Manifest | None = None  # TrainingRuntime of TrainJobs, without its owner
     profile: str = ""  # name; "": none are configured
     resource: str = GPU  # that GPUs, or MIG slices, are requested as
     nodes: int = 1  # per trial
@@ -72,8 +73,13 @@ class SweepPlan:
         return TRIAL_KINDS[self.experiment["spec"]["trialTemplate"]["trialSpec"]["kind"]]
 
     @property
+    def with_pod(self) -> Manifest:
+        """The manifest that has the spec of the trials' pods, for `k8s.katib.manifest`."""
+        return self.runtime or self.experiment
+
+    @property
     def needs_service(self) -> bool:
-        """Whether its workers find each other by Sweepbot's Service; the Training Operator creates others."""
+        """Whether its workers find each other by Sweepbot's Service; operators create others."""
         return self.nodes > 1 and self.trial_kind is JOB
 
     @property

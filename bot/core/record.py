@@ -70,6 +70,7 @@ class SweepRecord:
     build_started_at: datetime | None = None  # None: no build so far
     build_uids: dict[str, str] = field(default_factory=dict)  # by Job; ignores failures of older Jobs
     build_trouble: str = ""  # why a build hasn't started
+    unavailable: str = ""  # the registry or git server that can't be reached, and why
     start_wait: str = ""  # why the experiment isn't submitted yet
     digests: dict[str, str] = field(default_factory=dict)  # of finished parts by tag; "" where not needed
     submitted: bool = False  # whether the experiment was created

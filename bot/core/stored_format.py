@@ -13,7 +13,7 @@ from pydantic import ConfigDict, TypeAdapter, ValidationError, with_config
 from pydantic.dataclasses import dataclass
 from pydantic_core import from_json, to_json
 
-from k8s.errors import SweepbotError
+from k8s.api.errors import SweepbotError
 
 Stored = TypeVar("Stored")
 Fields = dict[str, Any]

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from pydantic import TypeAdapter
 
+from bot.core.gangs import is_gang, waits_for_nodes
 from bot.core.record import Phase, SweepRecord
 
 
@@ -22,6 +23,8 @@ class SweepSummary:
     running: int = 0
     best: float | None = None
     unsent: int = 0  # messages that Slack hasn't accepted
+    gang: bool = False  # its trials need several nodes at once, and no queue admits them
+    waits_for_nodes: bool = False  # before its trials start
 
     @property
     def live(self) -> bool:
@@ -45,6 +48,8 @@ def summary_of(sweep: SweepRecord) -> SweepSummary:
         running=progress.running,
         best=progress.best.value if progress.best else None,
         unsent=len(sweep.outbox),
+        gang=is_gang(sweep),
+        waits_for_nodes=bool(sweep.start_wait) and waits_for_nodes(sweep),
     )
 
 

@@ -8,16 +8,17 @@ from bot.core.wording import printable
 LINK = re.compile(r"<(https?://[^<>|\s]*)(?:\|([^<>|\n]*))?>")
 BOLD = re.compile(r"(?<![\w*])\*(?![\s*])([^*\n]*[^*\s])\*(?![\w*])")
 CODE = re.compile(r"`([^`\n]+)`")
-COLOR = re.compile(r"\x1b\[[0-9;]*m")
+# ECMA-48: colors, cursor movements, and erasures; and titles and links, whose text follows them.
+ESCAPE = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\))")
 
 
-def uncolored(text: str) -> str:
-    return COLOR.sub("", text) if "\x1b[" in text else text
+def without_escapes(text: str) -> str:
+    return ESCAPE.sub("", text) if "\x1b" in text else text
 
 
 def as_shown(log: str) -> str:
-    """Remove colors and NULs, and keep what follows a line's last carriage return, as for progress bars."""
-    lines = uncolored(log.replace("\0", "")).split("\n")
+    """Remove escape sequences and NULs; keep what follows a line's last carriage return (progress bars)."""
+    lines = without_escapes(log.replace("\0", "")).split("\n")
     return "\n".join(line.rstrip("\r").rpartition("\r")[2] for line in lines)
 
 

@@ -7,24 +7,23 @@ from difflib import get_close_matches
 MAX_LISTED_NAMES = 12  # max names in a list
 MAX_WORD = 100  # max characters of a word to show or compare: comparing takes quadratic time
 MAX_COMPARED = 2_000  # max names to compare with
+SIMILARITY = 0.6  # 0 to 1, for suggestions: `brnch` is branch, but `resources` isn't metrics
 
 
-def did_you_mean(word: str, known: Iterable[str], cutoff: float = 0.5) -> str:
+def did_you_mean(word: str, known: Iterable[str]) -> str:
     """Return " Did you mean …?", or the known names if none is close; "" if there are none.
 
-    Names that start with the word come before similar ones.
-
-    Args:
-        cutoff: least similarity, 0 to 1.
+    Names that start with the word come before similar ones, and names that contain it last.
     """
     names = list(known)
     compared = (
         [name for name in names[:MAX_COMPARED] if len(name) <= MAX_WORD] if len(word) <= MAX_WORD else []
     )
     starting = [name for name in compared if len(word) > 1 and name.startswith(word)]
-    near = starting[:3] or get_close_matches(word, compared, n=3, cutoff=cutoff)
+    near = starting or get_close_matches(word, compared, n=3, cutoff=SIMILARITY)
+    near = near or [name for name in compared if len(word) > 2 and word in name]
     if near:
-        return f" Did you mean {listed(near, 'or')}?"
+        return f" Did you mean {listed(near[:3], 'or')}?"
     return f" Available: {listed(map(shortened, names))}." if names else ""
 
 

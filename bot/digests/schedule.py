@@ -17,7 +17,7 @@ from redis.exceptions import RedisError
 from bot.config.digest_times import DigestSchedule
 from bot.digests.post import ReadSchedules, item
 from bot.storage.work_queue import Queue
-from k8s.errors import ApiError, UnreachableError
+from k8s.api.errors import ApiError, UnreachableError
 
 log = logging.getLogger(__name__)
 logging.getLogger("apscheduler").setLevel(logging.WARNING)  # it would log each check

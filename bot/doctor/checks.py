@@ -21,16 +21,16 @@ from bot.doctor import probe_cluster, probe_services
 from bot.doctor.clusters import clusters
 from bot.doctor.findings import Finding, as_mrkdwn, broken, ok, warning
 from bot.doctor.nodes import several_nodes
+from bot.doctor.operators import check_name, operators
 from bot.doctor.probe_elastic import elastic
 from bot.doctor.probe_environments import environments
 from bot.doctor.probe_services import Installation, Resolve, Resolver
 from bot.doctor.profiles import profiles
-from bot.doctor.pytorch_jobs import pytorch_jobs
 from bot.doctor.queues import queues
 from bot.doctor.reservations import reservations
 from bot.slack.client import NotInChannelError
-from k8s.client import KubernetesClient
-from k8s.errors import ApiError, UnreachableError
+from k8s.api.client import KubernetesClient
+from k8s.api.errors import ApiError, UnreachableError
 
 CHECK_TIMEOUT = 20.0  # seconds for one check
 API_FIX = "kubectl version  # check KUBECONFIG, or the pod's service account"
@@ -95,7 +95,7 @@ async def _cluster(settings: Settings, config: Config) -> Findings:
         checks.append(checked("environments", environments(cluster, settings, config)))
         checks.append(checked("elastic", elastic(cluster, config)))
         checks.append(checked("Kueue", queues(cluster, settings, config)))
-        checks.append(checked("PyTorchJobs", pytorch_jobs(cluster, config)))
+        checks.append(checked(check_name(config), operators(cluster, config)))
         checks.append(clusters(cluster, settings, config, checked))
         checks.append(checked("reservations", reservations(cluster, settings, config)))
         more = all_namespaces(namespace, config)[1:]

@@ -11,12 +11,12 @@ from bot.config.policy import Config, namespaces_in
 from bot.config.settings import Settings
 from bot.doctor import probe_cluster
 from bot.doctor.findings import Finding, broken, ok
-from bot.doctor.pytorch_jobs import pytorch_jobs
+from bot.doctor.operators import check_name, operators
 from bot.doctor.queues import queues
-from k8s.client import KubernetesClient
-from k8s.errors import ApiError, ClusterUnreachableError, UnreachableError
+from k8s.api.client import KubernetesClient
+from k8s.api.errors import ApiError, ClusterUnreachableError, UnreachableError
+from k8s.api.remote import RemoteClient
 from k8s.rbac import FOR_CLUSTERS, FOR_TRIALS
-from k8s.remote import RemoteClient
 
 Findings = list[Finding]
 Checked = Callable[[str, Awaitable[Findings]], Awaitable[Findings]]  # bot.doctor.checks.checked
@@ -65,7 +65,7 @@ def _checks(
         *((f"namespace {each}", probe_cluster.CHECKS["namespace"](api, each)) for each in places),
         *((name, probe_cluster.CHECKS[name](api, places[0])) for name in KATIB),
         ("Kueue", queues(api, there, only)),
-        ("PyTorchJobs", pytorch_jobs(api, config)),
+        (check_name(config), operators(api, config)),
     ]
 
 

@@ -10,8 +10,9 @@ from dataclasses import replace
 
 from bot.core.wording import counted, listed
 from bot.doctor.findings import Finding, Level, broken, ok, warning
-from k8s.dcgm import is_exporter
-from k8s.objects import GPU, Manifest, true_conditions
+from k8s.nodes.dcgm import is_exporter
+from k8s.nodes.gpus import GpuNode, read_node
+from k8s.objects import GPU, Manifest
 
 CRDS = tuple(f"{kind}.kubeflow.org" for kind in ("experiments", "trials", "suggestions"))
 INJECTION = "katib.kubeflow.org/metrics-collector-injection"
@@ -167,14 +168,17 @@ def _is_plugin(daemonset: Manifest) -> bool:
 
 
 def gpu_nodes(nodes: Iterable[Manifest]) -> list[Finding]:
-    """Return one finding if all GPU nodes are healthy, otherwise one for each that isn't."""
-    found = [node for node in nodes if _gpus(node, "capacity")]
+    """Return one finding if all GPU nodes are healthy, otherwise one for each that isn't.
+
+    A MIG slice counts as one GPU.
+    """
+    found = [each for node in nodes if (each := read_node(node))]
     if not found:
         return [broken("GPU nodes", f"no node has {GPU}", "kubectl describe nodes | grep -A9 Capacity")]
     faults = [fault for node in found if (fault := _node_fault(node))]
-    if not any(has_usable_gpus(node) for node in found):
+    if not any(map(_usable, found)):
         return [replace(fault, level=Level.BROKEN) for fault in faults]
-    total = sum(_gpus(node, "allocatable") for node in found)
+    total = sum(node.allocatable for node in found)
     return faults or [ok("GPU nodes", f"{counted(total, 'GPU')} on {counted(len(found), 'node')}")]
 
 
@@ -218,26 +222,23 @@ def log_unreadable(node: str, denied: Sequence[str], fix: str) -> Finding:
 
 
 def has_usable_gpus(node: Manifest) -> bool:
-    return "Ready" in true_conditions(node) and not _cordoned(node) and _gpus(node, "allocatable") > 0
+    found = read_node(node)
+    return found is not None and _usable(found)
 
 
-def _cordoned(node: Manifest) -> bool:
-    return bool(node.get("spec", {}).get("unschedulable"))
+def _usable(node: GpuNode) -> bool:
+    return node.ready and not node.cordoned and node.allocatable > 0
 
 
-def _gpus(node: Manifest, which: str) -> int:
-    return int(node.get("status", {}).get(which, {}).get(GPU, 0))
-
-
-def _node_fault(node: Manifest) -> Finding | None:
-    check, name, capacity = "GPU nodes", node["metadata"]["name"], _gpus(node, "capacity")
-    if "Ready" not in true_conditions(node):
+def _node_fault(node: GpuNode) -> Finding | None:
+    check, name = "GPU nodes", node.node
+    if not node.ready:
         return warning(check, f"{name}: not ready", f"kubectl describe node {name}")
-    if _cordoned(node):
+    if node.cordoned:
         return warning(check, f"{name}: cordoned", f"kubectl uncordon {name}")
-    if missing := capacity - _gpus(node, "allocatable"):
+    if missing := node.physical - node.allocatable:
         fix = f"on {name}: nvidia-smi; dmesg | grep -i xid; then reset the GPU or reboot"
-        return warning(check, f"{name}: {missing} of {capacity} GPUs not allocatable", fix)
+        return warning(check, f"{name}: {missing} of {node.physical} GPUs not allocatable", fix)
     return None
 
 

@@ -9,7 +9,7 @@ from bot.core.record import Quarantine
 from bot.core.wording import listed
 from bot.doctor.findings import Finding, broken, ok, warning
 from bot.gpus.promql import GPUS
-from k8s.dcgm import ENGINE, UTIL
+from k8s.nodes.dcgm import ENGINE, UTIL
 
 # The scopes in deploy/slack/manifest-*.yaml.
 SCOPES = (

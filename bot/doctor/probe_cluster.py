@@ -6,9 +6,9 @@ from collections.abc import Awaitable, Callable, Mapping
 from bot.core.wording import counted
 from bot.doctor import evaluate_cluster as evaluate
 from bot.doctor.findings import Finding, Level, ok, warning
-from k8s.client import KubernetesClient
-from k8s.dcgm import is_exporter
-from k8s.errors import ApiError
+from k8s.api.client import KubernetesClient
+from k8s.api.errors import ApiError
+from k8s.nodes.dcgm import is_exporter
 from k8s.objects import Manifest, Ref
 from k8s.rbac import FOR_BUILDS, FOR_GPU_USE, FOR_RECORDS, FOR_TRIALS
 

@@ -8,8 +8,8 @@ from bot.core.wording import listed
 from bot.doctor.findings import Finding, broken, ok, warning
 from bot.doctor.probe_cluster import granted
 from bot.elastic.preconditions import APPLY, problem_of
-from k8s.client import KubernetesClient
-from k8s.errors import ApiError
+from k8s.api.client import KubernetesClient
+from k8s.api.errors import ApiError
 from k8s.objects import Manifest, Ref
 from k8s.rbac import FOR_ELASTIC, FOR_ELASTIC_DEPLOYMENT
 

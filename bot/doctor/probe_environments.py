@@ -7,7 +7,7 @@ from bot.config.policy import Config, all_namespaces
 from bot.config.settings import Settings
 from bot.doctor.findings import Finding, broken, ok, warning
 from bot.doctor.probe_cluster import granted
-from k8s.client import KubernetesClient
+from k8s.api.client import KubernetesClient
 from k8s.objects import Manifest, Ref
 from k8s.rbac import FOR_ENVIRONMENTS, FOR_SERVICES
 

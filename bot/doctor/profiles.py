@@ -4,8 +4,8 @@ from bot.config.policy import Config
 from bot.core.wording import counted
 from bot.doctor.findings import Finding, broken, ok
 from bot.launch.capacity import unfitting
-from k8s.client import KubernetesClient
-from k8s.machines import Machine, read_machine
+from k8s.api.client import KubernetesClient
+from k8s.nodes.machines import Machine, read_machine
 from k8s.objects import Ref
 
 CHECK = "profiles"

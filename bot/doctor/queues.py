@@ -7,8 +7,8 @@ from bot.config.queues import QueuePolicy
 from bot.config.settings import Settings
 from bot.core.wording import counted, listed
 from bot.doctor.findings import Finding, broken, ok, warning
-from k8s.client import KubernetesClient
-from k8s.errors import ApiError
+from k8s.api.client import KubernetesClient
+from k8s.api.errors import ApiError
 from k8s.objects import Manifest, Ref
 
 CHECK = "Kueue"

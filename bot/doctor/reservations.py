@@ -5,7 +5,7 @@ from bot.config.settings import Settings
 from bot.doctor.findings import Finding, broken, ok
 from bot.doctor.probe_cluster import granted
 from bot.reservations.models import team_queue
-from k8s.client import KubernetesClient
+from k8s.api.client import KubernetesClient
 from k8s.objects import Manifest
 from k8s.rbac import FOR_RESERVATIONS
 from k8s.reservations import PRIORITY_CLASS

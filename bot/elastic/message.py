@@ -9,7 +9,7 @@ from bot.elastic.view import ElasticView, Problem
 from bot.slack.blocks import actions, button, context, section
 from bot.slack.message import Message
 from bot.slack.mrkdwn import code, local_time
-from k8s.scheduling import ScheduledPod
+from k8s.nodes.scheduling import ScheduledPod
 
 MAX_NAMES = 3
 

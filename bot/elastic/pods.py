@@ -3,9 +3,9 @@
 import logging
 from collections.abc import Callable, Collection
 
-from k8s.cache import Cache
+from k8s.api.cache import Cache
+from k8s.nodes.scheduling import ScheduledPod, read_scheduled
 from k8s.objects import Manifest
-from k8s.scheduling import ScheduledPod, read_scheduled
 
 log = logging.getLogger(__name__)
 

@@ -6,9 +6,9 @@ from bot.config.elastic import ElasticDeployment
 from bot.core.wording import counted
 from bot.elastic.view import Problem
 from bot.slack.mrkdwn import code, quoted
-from k8s.errors import ApiError
+from k8s.api.errors import ApiError
+from k8s.nodes.scheduling import gpu_count, pod_needs
 from k8s.objects import Manifest
-from k8s.scheduling import gpu_count, pod_needs
 
 APPLY = "kubectl apply -k deploy/elastic"
 CLASS = "sweepbot-elastic"  # the PriorityClass of deploy/elastic

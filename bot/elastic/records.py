@@ -12,7 +12,7 @@ from typing import Any
 
 from bot.clients import Clients
 from bot.core.stored_format import parse, strict_adapter
-from k8s.errors import ApiError
+from k8s.api.errors import ApiError
 from k8s.objects import MANAGED_BY, Manifest, Ref
 
 CONFIGMAP_NAME = "sweepbot-elastic"
@@ -73,7 +73,8 @@ class ElasticRecords:
     async def change(self, key: str, **changes: Any) -> ElasticRecord:
         """Store changes of one record and return it.
 
-        Raises ApiError (stale or exists) if another leader was faster; the records are then read again.
+        Raises ApiError (stale or exists) if another leader was faster, or (absent) if someone deleted the
+        ConfigMap; the records are then read again.
         """
         async with self._lock:
             records = await self._loaded()
@@ -94,7 +95,7 @@ class ElasticRecords:
         try:
             stored = await self._stored(data)
         except ApiError as error:
-            if error.stale or error.exists:
+            if error.stale or error.exists or error.absent:
                 self._records = None
             raise
         self._version = stored["metadata"]["resourceVersion"]

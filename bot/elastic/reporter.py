@@ -13,7 +13,7 @@ from bot.elastic.records import ElasticRecord, ElasticRecords
 from bot.elastic.scaler import Scaler
 from bot.slack.client import MessageRejectedError, NotInChannelError, SlackBusyError
 from bot.slack.message import Message
-from k8s.errors import ApiError, UnreachableError
+from k8s.api.errors import ApiError, UnreachableError
 
 log = logging.getLogger(__name__)
 

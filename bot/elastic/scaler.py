@@ -20,11 +20,11 @@ from bot.elastic.records import ElasticRecord, ElasticRecords, Reason
 from bot.elastic.resume import take, value_of
 from bot.elastic.supply import Replica, Supply, read_replica, supply
 from bot.elastic.view import ElasticView
-from k8s.errors import ApiError, SweepbotError
+from k8s.api.errors import ApiError, SweepbotError
+from k8s.api.outage import Outage
+from k8s.api.watch import watch_forever
+from k8s.nodes.scheduling import OpenNode, ScheduledPod, read_open_node
 from k8s.objects import Manifest, Ref
-from k8s.outage import Outage
-from k8s.scheduling import OpenNode, ScheduledPod, read_open_node
-from k8s.watch import watch_forever
 
 log = logging.getLogger(__name__)
 

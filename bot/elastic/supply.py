@@ -9,8 +9,8 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
+from k8s.nodes.scheduling import OpenNode, ScheduledPod, Sizes, admits, gpu_resource, placement, pod_needs
 from k8s.objects import Manifest
-from k8s.scheduling import OpenNode, ScheduledPod, Sizes, admits, gpu_resource, placement, pod_needs
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -108,8 +108,8 @@ class _FreeNodes:
         The scheduler chooses the victims of pods that can preempt; for the others, `victims` gets them.
         """
         ours = defaultdict(list)
-        for pod in sorted(mine, key=lambda each: (each.ready, each.created), reverse=True):
-            ours[pod.node].append(pod)  # the last one goes first, and those that aren't ready are last
+        for pod in sorted(mine, key=lambda each: (not each.ready, each.created)):
+            ours[pod.node].append(pod)  # the last one goes first: as in ReplicaSets, the newest unready one
         pressing, settled = list[ScheduledPod](), set[str]()
         for pod in sorted(waiting, key=lambda each: (-each.priority, each.created, each.key)):
             shape = json.dumps([pod.priority, pod.preempts, pod.needs, pod.placement], sort_keys=True)

@@ -17,7 +17,8 @@ from bot.core.work_item import ItemKind, WorkItem
 from bot.environments.login import login
 from bot.environments.record import Environment, EnvironmentRecord, Wanted, dump, read, read_or_outline
 from bot.environments.spec import service_spec_of, spec_of
-from k8s.client import Manifests
+from k8s.api.client import Manifests
+from k8s.api.errors import ApiError
 from k8s.environments import (
     RECORD,
     claim,
@@ -29,7 +30,6 @@ from k8s.environments import (
     stateful_set,
     template,
 )
-from k8s.errors import ApiError
 from k8s.objects import (
     ENVIRONMENT_LABEL,
     HOME_LABEL,
@@ -134,10 +134,10 @@ async def start_pod(environment: Environment, clients: Clients) -> Environment:
     spec = spec_of(record, clients.config)
     await _create_home(record, clients)
     token = login(clients.settings.slack_bot_token.get_secret_value(), uid, record.starts)
-    await _create_login(secret(spec, uid, token), clients)
-    await _create(service(spec, uid), clients)
+    await _apply(secret(spec, uid, token), clients)
+    await _apply(service(spec, uid), clients)
     if spec.host:
-        await _create(ingress(spec, uid), clients)
+        await _apply(ingress(spec, uid), clients)
     # The image or the size can be another one since the last start.
     pod = replacing(environment.manifest["spec"]["template"], template(spec))
     return await save(environment, record, clients, {"replicas": 1, "template": pod})
@@ -147,7 +147,7 @@ async def _start_service(environment: Environment, replicas: int, clients: Clien
     """Create what connects to the pods, then the pods. The template stays as it was created."""
     spec = service_spec_of(environment.record, clients.config)
     for each in network_objects(spec, environment.uid):
-        await _create(each, clients)
+        await _apply(each, clients)
     return await save(environment, environment.record, clients, {"replicas": replicas})
 
 
@@ -164,29 +164,24 @@ async def _create_home(record: EnvironmentRecord, clients: Clients) -> None:
             storage_class=config.storage_class,
             shared=config.shared_homes,
         )
-        return await _create(made, clients)
+        await clients.cluster.create(made)
+        return
     if owner_of(there) != record.owner:
         raise UserError(f"Home {record.home} belongs to someone else. Start it with another home=.")
-    return None
 
 
 def owner_of(obj: Manifest) -> str:
     return str((obj["metadata"].get("labels") or {}).get(OWNER_LABEL, ""))
 
 
-async def _create(manifest: Manifest, clients: Clients) -> None:
+async def _apply(manifest: Manifest, clients: Clients) -> None:
+    """Create the object, or write this start's login, URL, and owner into it.
+
+    The owner, because an object of a deleted environment of this name can exist until it is collected.
+    """
     try:
         await clients.cluster.create(manifest)
     except ApiError as error:
         if not error.exists:
             raise
-
-
-async def _create_login(manifest: Manifest, clients: Clients) -> None:
-    """Create the Secret, or write the login of this start into it."""
-    try:
-        await clients.cluster.create(manifest)
-    except ApiError as error:
-        if not error.exists:
-            raise
-        await clients.cluster.merge(ref_of(manifest), {"stringData": manifest["stringData"]})
+        await clients.cluster.merge(ref_of(manifest), manifest)

@@ -19,6 +19,12 @@ Profiles = tuple[Profile, ...]
 HOURS = re.compile(r"([0-9]{1,4})(h|d)?")
 VERBS = tuple(verb.value for verb in Verb if verb is not Verb.DELETE_HOME)
 WORDS = (*VERBS, "service", "help")
+SYNONYMS = {
+    **dict.fromkeys(("status", "show", "ls", "ps"), "list"),
+    **dict.fromkeys(("create", "launch", "new"), "start"),
+    **dict.fromkeys(("pause", "kill"), "stop"),
+    **dict.fromkeys(("remove", "rm"), "delete"),
+}
 HELP = """*Start an environment:* `/env start lab image=jupyter gpus=1 size=m home=20Gi` starts Jupyter or \
 code-server on the cluster; `profile=` chooses the machine type. Every option has a default. `/env` alone \
 opens a form.
@@ -38,7 +44,8 @@ def parse(
         raise UserError(f"The command is too long ({len(text):,} characters; the limit is {MAX_COMMAND:,}).")
     word, *rest = text.replace("`", "").split()
     if word.lower() not in VERBS:
-        raise UserError(f'Unknown command "{shortened(word)}".{did_you_mean(word, WORDS)}')
+        meant = SYNONYMS.get(word.lower(), word)
+        raise UserError(f'Unknown command "{shortened(word)}".{did_you_mean(meant, WORDS)}')
     verb = Verb(word.lower())
     if verb is Verb.DELETE and rest[:1] == ["home"] and len(rest) > 1:
         verb, rest = Verb.DELETE_HOME, rest[1:]

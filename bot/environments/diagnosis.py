@@ -15,7 +15,7 @@ from bot.health.cluster_events import list_events, list_if_allowed
 from bot.health.diagnosis import Diagnosis
 from bot.health.evidence import Rule, TrialEvidence, event_time
 from bot.health.rules_training import dead_node
-from k8s.client import Manifests
+from k8s.api.client import Manifests
 from k8s.environments import home_ref
 from k8s.objects import Manifest
 

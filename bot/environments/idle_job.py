@@ -38,8 +38,8 @@ from bot.gpus.models import HALF_HOUR, NoGpuDataError, PodUse, Source
 from bot.health.cluster_events import list_if_allowed
 from bot.slack.client import MessageRejectedError, NotInChannelError
 from bot.storage.work_queue import text
+from k8s.api.errors import SweepbotError
 from k8s.environments import JUPYTER, EnvironmentSpec
-from k8s.errors import SweepbotError
 from k8s.objects import ENVIRONMENT_LABEL, OURS, Manifest
 
 log = logging.getLogger(__name__)
@@ -49,6 +49,7 @@ QUIET_KEY = "sweepbot:environments:quiet"
 TTL = timedelta(days=1)
 CALL_TIMEOUT = aiohttp.ClientTimeout(total=5)
 PARALLEL = 16  # servers asked at once; one that doesn't answer takes 10 seconds
+MAX_LOGGED = 300  # characters: a server can write its own reason
 MAX_ANSWER = 256 * 1024  # bytes
 
 _QUIET: TypeAdapter[Quiet] = TypeAdapter(Quiet)
@@ -154,7 +155,9 @@ class IdleJob:
             base = f"http://{f'[{host}]' if host.version == 6 else host}:{spec.server.port}{spec.path}"
             return await self._ask(environment, spec, base)
         except (SweepbotError, ValueError, OSError, aiohttp.ClientError) as error:
-            log.info("use of environment %s is unknown: %r", environment.record.name, error)
+            # Not its repr, which has the request's headers and the server's.
+            why = f"{type(error).__name__} {error}"[:MAX_LOGGED]
+            log.info("use of environment %s is unknown: %s", environment.record.name, why)
             return None
 
     async def _ask(self, environment: Environment, spec: EnvironmentSpec, base: str) -> ServerUse | None:

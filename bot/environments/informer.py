@@ -7,10 +7,10 @@ from redis.exceptions import RedisError
 
 from bot.clients import Clients
 from bot.environments.cluster import item
-from k8s.cache import Cache, Change
+from k8s.api.cache import Cache, Change
+from k8s.api.outage import Outage
+from k8s.api.watch import watch_forever
 from k8s.objects import OURS
-from k8s.outage import Outage
-from k8s.watch import watch_forever
 
 log = logging.getLogger(__name__)
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 from bot.config.policy import Config
 from bot.config.profiles import Profile, chosen, shaped
 from bot.core.errors import UserError
-from k8s.katib.trial_pod import PodShape
+from k8s.katib.pod_shape import PodShape
 
 
 def checked_gpus(profile: str, wanted: int | None, before: int, profiles: tuple[Profile, ...]) -> int:

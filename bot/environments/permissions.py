@@ -62,7 +62,12 @@ def denial(user: str, verb: Verb, environment: EnvironmentRecord, config: Config
 def size_denial(
     user: str, wanted: EnvironmentRecord, others: Iterable[EnvironmentRecord], config: Config
 ) -> str:
-    """Return why this environment or service exceeds a limit. `others`: all existing ones but this one."""
+    """Return why this environment or service exceeds a limit of its owner, which only admins can exceed.
+
+    Args:
+        user: who wants to start it.
+        others: all existing ones but this one.
+    """
     if user in config.admins or config.environments is None:
         return ""
     limits, there = config.environments.limits, [each for each in others if each.wanted is not Wanted.DELETED]

@@ -17,8 +17,8 @@ from bot.environments.progress import Stage, deciding, durations, ready_pods, st
 from bot.environments.record import Environment, EnvironmentRecord, Wanted
 from bot.environments.spec import address_of, service_url_of
 from bot.slack.client import MessageRejectedError, NotInChannelError
-from k8s.client import Manifests
-from k8s.errors import ApiError
+from k8s.api.client import Manifests
+from k8s.api.errors import ApiError
 from k8s.objects import Manifest, ref_of
 
 log = logging.getLogger(__name__)

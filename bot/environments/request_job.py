@@ -28,8 +28,8 @@ from bot.environments.requests import EnvironmentRequest, RequestStore, Verb, lo
 from bot.environments.start_service import start_service
 from bot.slack.client import MessageRejectedError, NotInChannelError
 from bot.slack.mrkdwn import code, mention, plain
+from k8s.api.errors import ApiError, UnreachableError
 from k8s.environments import home_ref
-from k8s.errors import ApiError, UnreachableError
 
 log = logging.getLogger(__name__)
 
@@ -236,7 +236,7 @@ class RequestJob:
         self, request: EnvironmentRequest, record: EnvironmentRecord, everything: list[Environment]
     ) -> None:
         others = [each.record for each in everything if each.record.name != record.name]
-        _allow(request, record.name, size_denial(record.owner, record, others, self.clients.config))
+        _allow(request, record.name, size_denial(request.user, record, others, self.clients.config))
 
     async def _delete_home(self, request: EnvironmentRequest, everything: list[Environment]) -> str:
         """Delete a home and its files: the user has typed its name."""

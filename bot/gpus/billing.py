@@ -8,10 +8,10 @@ from bot.core.number_format import as_csv, hours, money, percent
 from bot.core.wording import fitting
 from bot.gpus.command import MAX_ANSWER, ParsedCommand
 from bot.gpus.models import HOUR, MAX_UNMEASURED
-from bot.gpus.sums import Sums, Totals, UsageSum, grouped
+from bot.gpus.sums import ELASTIC, Sums, Totals, UsageSum, grouped
 from bot.slack.mrkdwn import code, mention, quoted
 
-ENVIRONMENTS, ELASTIC = "Environments", "Elastic"  # their keys, which no sweep can have
+ENVIRONMENTS = "Environments"  # in place of a sweep; no sweep has this name
 PURPOSES = {ENVIRONMENTS: "research environments", ELASTIC: "elastic replicas", "": "not from a sweep"}
 MAX_LINES = 10  # of each part; the CSV has all
 
@@ -35,19 +35,15 @@ def bill(
     currency: str,
     now: datetime,
     environments: str = "",
-    elastic: Collection[str] = (),
 ) -> str:
     """Return the bill in mrkdwn; `totals` are of the month's stored hours.
 
     Args:
         environments: the namespace of research environments, which have their own line; "" if there is none.
-        elastic: the namespaces of elastic Deployments, whose GPU-hours outside sweeps have their own line.
     """
 
     def purpose(use: UsageSum) -> str:
-        if environments and use.namespace == environments:
-            return ENVIRONMENTS
-        return ELASTIC if use.namespace in elastic and not use.sweep else use.sweep
+        return ENVIRONMENTS if environments and use.namespace == environments else use.sweep
 
     uses, (begin, end) = _uses(parsed, totals), month(parsed, now)
     expected = max(0, round((min(end, now) - begin) / HOUR))

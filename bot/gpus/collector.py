@@ -11,6 +11,7 @@ from redis.asyncio import Redis
 from redis.exceptions import RedisError
 
 from bot.capacity.measure import INTERVAL, CapacityMeasurer
+from bot.config.elastic import ElasticDeployment
 from bot.config.policy import Config, all_namespaces
 from bot.config.settings import Settings
 from bot.core.metrics import GPU_FIGURES
@@ -25,14 +26,15 @@ from bot.gpus.prometheus_source import PrometheusSource
 from bot.storage.free_capacity import CapacityStore
 from bot.storage.leader import lead
 from bot.storage.work_queue import Queue
-from k8s.client import KubernetesClient
-from k8s.errors import ApiError, UnreachableError
+from k8s.api.client import KubernetesClient
+from k8s.api.errors import ApiError, UnreachableError
 
 log = logging.getLogger(__name__)
 
 LEASE = 30.0  # seconds
 SAMPLES_DELAY = timedelta(minutes=5)  # after its end; until then samples can be missing
 WRITE_INTERVAL = 60.0  # seconds
+ERROR_RETRY = timedelta(minutes=10)  # of an hour that Prometheus doesn't answer
 FIRST_RETRY = timedelta(hours=1)  # of an hour with missing samples; then after twice its age each time
 BACKFILL = timedelta(days=8)  # a digest compares with a week; Prometheus keeps two by default
 SAMPLES_BACKFILL = timedelta(hours=2)  # without Prometheus; stored samples reach 3 h back
@@ -183,12 +185,19 @@ class UsageCollector:
         self._report(hour for hour in past if hour not in missing)
         for hour in missing:
             if self._retry_at.get(hour, hour) <= self._now():
-                uses, capacity = await self._source.hour(hour)
+                try:
+                    uses, capacity = await self._source.hour(hour)
+                except NoGpuDataError:  # for example, this hour has too many samples: others go first
+                    self._retry_at[hour] = self._now() + ERROR_RETRY
+                    raise
                 if capacity.coverage:
-                    await self._hours.save(uses, capacity)
+                    await self._hours.save(uses, capacity, self._elastic())
                     self._report([hour])
                 age = self._now() - (hour + HOUR)
                 self._retry_at[hour] = self._now() + max(age, FIRST_RETRY)
+
+    def _elastic(self) -> tuple[ElasticDeployment, ...]:
+        return self._config().elastic if self._is_home else ()
 
     def _report(self, hours: Iterable[datetime]) -> None:
         """Set the metric to the end of the latest of these stored hours, or of one reported before."""

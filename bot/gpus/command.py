@@ -65,7 +65,7 @@ def parse_command(text: str, teams: tuple[Team, ...]) -> ParsedCommand:
     view = ALIASES.get(words, words)
     if view in (*VIEWS, *OTHER_VIEWS):
         return ParsedCommand(view=view)
-    raise UserError(f"Unknown view “{quoted(words, 60)}”.{did_you_mean(word, [*VIEWS, *OTHER_VIEWS])}")
+    raise UserError(f'Unknown view "{quoted(words, 60)}".{did_you_mean(word, [*VIEWS, *OTHER_VIEWS])}')
 
 
 def _bill(rest: str, teams: list[str]) -> ParsedCommand:
@@ -77,7 +77,7 @@ def _bill(rest: str, teams: list[str]) -> ParsedCommand:
             team = word
         else:
             known = f" {did_you_mean(word, teams).strip()}" if teams else ""
-            raise UserError(f"Unknown team or month “{quoted(word, 60)}”. Months: 2026-11 or last.{known}")
+            raise UserError(f'Unknown team or month "{quoted(word, 60)}". Months: 2026-11 or last.{known}')
     return ParsedCommand(view="bill", team=team, month=month)
 
 

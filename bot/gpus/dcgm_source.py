@@ -19,15 +19,15 @@ from bot.gpus import sampling
 from bot.gpus.models import HOUR, Gpu, HourCapacity, HourUse, NodeUse, NoGpuDataError, PodUse, Snapshot, Xid
 from bot.gpus.pod_owners import Ownership, OwnerStore, PodKey, by_labels
 from bot.gpus.sampling import PodSample, Sample
-from k8s import dcgm, gpus
-from k8s.client import KubernetesClient
-from k8s.dcgm import LastError, Reading
-from k8s.errors import ApiError, UnreachableError
-from k8s.gpu_pods import UNFINISHED_PODS, GpuPod, GpuPods, read_gpu_pod
-from k8s.gpus import GpuNode, Holder
+from k8s.api.client import KubernetesClient
+from k8s.api.errors import ApiError, UnreachableError
+from k8s.api.outage import Outage
+from k8s.api.watch import watch_forever
+from k8s.nodes import dcgm, gpus
+from k8s.nodes.dcgm import LastError, Reading
+from k8s.nodes.gpu_pods import UNFINISHED_PODS, GpuPod, GpuPods, read_gpu_pod
+from k8s.nodes.gpus import GpuNode, Holder
 from k8s.objects import Manifest
-from k8s.outage import Outage
-from k8s.watch import watch_forever
 
 log = logging.getLogger(__name__)
 
@@ -217,9 +217,9 @@ def _holders(pods: Iterable[GpuPod]) -> dict[PodKey, Holder]:
 
 
 def _use(holder: Holder, owner: Ownership, readings: Mapping[str, list[Reading]]) -> PodUse:
-    mine = {  # two exporters can report one GPU
+    mine = {  # two exporters can report one GPU; the highest is last
         reading.device: Gpu(device=reading.device, model=reading.model, peak=reading.share)
-        for reading in readings.get(holder.node, ())
+        for reading in sorted(readings.get(holder.node, ()), key=lambda each: each.share)
         if (reading.namespace, reading.pod) == (holder.namespace, holder.pod)
     }
     return PodUse(

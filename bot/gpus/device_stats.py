@@ -45,9 +45,25 @@ class DeviceQueries:
     def __init__(self, prometheus: Prometheus) -> None:
         self._prometheus, self._kinds = prometheus, Recent[SeriesKinds]()
 
-    async def stats(self, at: datetime, seconds: int, intervals: ScrapeIntervals, *, p95: bool) -> Stats:
-        """Return the statistics of each pod's GPUs over the last `seconds`."""
+    async def stats(
+        self, at: datetime, seconds: int, intervals: ScrapeIntervals, pods: Collection[PodKey], *, p95: bool
+    ) -> Stats:
+        """Return the statistics of each pod's GPUs over the last `seconds`.
+
+        Args:
+            pods: those with allocated GPUs. If one has no statistics, its series can be of a new kind: those
+                of free GPUs don't show by which labels a pod will be known.
+        """
         kinds = await self._kinds.get(at, lambda: self._query_kinds(at))
+        found = await self._stats(at, seconds, intervals, kinds, p95=p95)
+        if all(pod in found for pod in pods):
+            return found
+        current = await self._kinds.renew(at, lambda: self._query_kinds(at))
+        return found if current == kinds else await self._stats(at, seconds, intervals, current, p95=p95)
+
+    async def _stats(
+        self, at: datetime, seconds: int, intervals: ScrapeIntervals, kinds: SeriesKinds, *, p95: bool
+    ) -> Stats:
         queries = [
             promql.samples(seconds, kinds=kinds),
             promql.peak(seconds, kinds=kinds),
@@ -81,7 +97,8 @@ class DeviceQueries:
     ) -> dict[PodKey, bool | None]:
         """Return whether each pod was ever busy; query pods idle in the window over their whole life."""
         quiet = {pod for pod, gpus in stats.items() if gpus and all(gpu.peak < BUSY for gpu in gpus)}
-        oldest = max((round(ages[pod]) for pod in quiet & ages.keys()), default=0)
+        # At least 0: the clock of a pod's node can be ahead.
+        oldest = max([0, *(round(ages[pod]) for pod in quiet & ages.keys())])
         life = min(SECONDS_PER_DAY, oldest + intervals.steps[-1])
         which = {_uuid(gpu.device[2]) for pod in quiet for gpu in stats[pod]}
         peak, samples = {}, {}

@@ -6,17 +6,18 @@ minutes. Decoding still takes milliseconds per hour, so call it in a thread. Pur
 
 import json
 import zlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
 from pydantic import TypeAdapter
 from pydantic_core import from_json
 
+from bot.config.elastic import ElasticDeployment, is_elastic
 from bot.core.plan import HOME_CLUSTER
 from bot.gpus.models import Hour, HourCapacity, HourUse, UseColumns
 from bot.gpus.overrequest import ram_peaks
-from bot.gpus.sums import Totals, UsageSum
+from bot.gpus.sums import ELASTIC, Totals, UsageSum
 
 VERSION = 2  # version 1 has no field `version`, and every pod as a JSON object in `uses`
 DECIMALS = {"cpu_mean": 3, "ram_peak": -6}  # more digits are noise that doesn't compress
@@ -28,15 +29,24 @@ Stored = Mapping[bytes, bytes]
 CAPACITY: TypeAdapter[HourCapacity] = TypeAdapter(HourCapacity)
 
 
-def encode(uses: Iterable[HourUse], capacity: HourCapacity) -> dict[str, bytes]:
+def encode(
+    uses: Iterable[HourUse], capacity: HourCapacity, elastic: Collection[ElasticDeployment] = ()
+) -> dict[str, bytes]:
+    """`elastic`: the Deployments whose replicas have their own sums."""
     pods = UseColumns.of(uses)
+    sums = Totals.of(_billed(pods, elastic)).uses
     return {
         "version": str(VERSION).encode(),
         "capacity": CAPACITY.dump_json(capacity),
         "pods": _packed(_columns(STORED, pods[1:-1])),
-        "sums": _packed(_columns(UsageSum._fields, tuple(zip(*Totals.of(pods).uses, strict=True)))),
+        "sums": _packed(_columns(UsageSum._fields, tuple(zip(*sums, strict=True)))),
         "ram": _packed(ram_peaks(pods)),
     }
+
+
+def _billed(pods: UseColumns, elastic: Collection[ElasticDeployment]) -> UseColumns:
+    named = zip(pods.sweep, pods.namespace, pods.pod, strict=True)
+    return pods._replace(sweep=[sweep or ELASTIC * is_elastic(elastic, *pod) for sweep, *pod in named])
 
 
 def decode(stored: Stored, cluster: str = HOME_CLUSTER) -> Hour:

@@ -1,6 +1,7 @@
 """Store each hour's GPU use in Redis: digests and bills sum these hours in place of day-long queries.
 
     usage:<cluster>:hour:<2026-11-20T08>   hash: version, capacity, pods, sums, ram; expires after 40 days
+    usage:clusters                         sorted set: cluster -> start of its latest hour; expires with it
 
 `bot.gpus.hour_format` has the format. Uncompressed, 3,000 short trials an hour would fill Redis in two
 weeks, and a full Redis stops sweeps. An hour is replaced as a whole when it is measured better: samples can
@@ -14,11 +15,13 @@ from typing import Any
 
 from redis.asyncio import Redis
 
+from bot.config.elastic import ElasticDeployment
 from bot.gpus.hour_format import CAPACITY, VERSION, Stored, add_sums, decode, encode, raise_peaks
 from bot.gpus.models import HOUR, Hour, HourCapacity, HourUse
 from bot.gpus.sums import Totals
 
 RETENTION = timedelta(days=40)  # a month's bill, and some days to request it
+CLUSTERS_KEY = "usage:clusters"
 HOURS_PER_READ = 24  # bounds memory; a month at once would be hundreds of megabytes
 
 
@@ -32,12 +35,18 @@ class HourlyStore:
         """Return the store of another cluster."""
         return HourlyStore(self._redis, cluster)
 
-    async def save(self, uses: Iterable[HourUse], capacity: HourCapacity) -> None:
-        """Store an hour, unless a better measurement of it is stored."""
+    async def save(
+        self, uses: Iterable[HourUse], capacity: HourCapacity, elastic: Collection[ElasticDeployment] = ()
+    ) -> None:
+        """Store an hour, unless a better measurement of it is stored.
+
+        Args:
+            elastic: the Deployments whose replicas the bill shows on their own line.
+        """
         before: Any = await self._redis.hget(self._key(capacity.hour), "capacity")
         if before and capacity.worse_than(CAPACITY.validate_json(before)):
             return
-        await self.put(capacity.hour, await asyncio.to_thread(encode, uses, capacity))
+        await self.put(capacity.hour, await asyncio.to_thread(encode, uses, capacity, elastic))
 
     async def put(self, hour: datetime, stored: Mapping[str, bytes]) -> None:
         """Replace an hour by fields that are encoded already."""
@@ -46,7 +55,14 @@ class HourlyStore:
             steps.delete(self._key(hour))
             steps.hset(self._key(hour), mapping=fields)
             steps.expireat(self._key(hour), hour + RETENTION)
+            steps.zadd(CLUSTERS_KEY, {self._cluster: hour.timestamp()}, gt=True)
+            steps.expire(CLUSTERS_KEY, RETENTION)
             await steps.execute()
+
+    async def clusters(self, start: datetime) -> tuple[str, ...]:
+        """Return the clusters with hours since `start`; the configuration can have removed some."""
+        found: list[Any] = await self._redis.zrangebyscore(CLUSTERS_KEY, start.timestamp(), "+inf")
+        return tuple(each.decode() for each in found)
 
     async def between(self, start: datetime, end: datetime) -> tuple[Hour, ...]:
         """Return the stored hours that begin from `start` until before `end`, in order, with every pod."""

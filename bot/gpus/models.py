@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, Protocol
 
 from bot.core.plan import HOME_CLUSTER
 from bot.core.work_item import ItemKind, WorkItem
-from k8s.errors import SweepbotError
+from k8s.api.errors import SweepbotError
 
 ITEM = WorkItem(ItemKind.IDLE_GPUS, "gpus")
 

@@ -95,11 +95,23 @@ def _sample_times(status: int, text: bytes) -> list[tuple[Row, list[float]]]:
     ]
 
 
+def _missing(body: dict[str, Any]) -> str:
+    """Return why an answer lacks series, or "": Thanos and remote reads warn, VictoriaMetrics has a flag.
+
+    What a query's own text causes starts with `PromQL`. Without some series, allocated GPUs would look free.
+    """
+    warnings = map(str, body.get("warnings") or ())
+    flagged = "some storage nodes are unavailable" if body.get("isPartial") else ""
+    return next((each for each in warnings if not each.startswith("PromQL ")), flagged)
+
+
 def _read(status: int, text: bytes) -> list[Any]:
     try:
         body = json.loads(text)
         if body["status"] == "success":
             result: list[Any] = body["data"]["result"]
+            if missing := _missing(body):
+                raise NoGpuDataError(f"Prometheus' data is incomplete: {missing[:300]}")
             return result
         error = str(body["error"])
     except (ValueError, KeyError, TypeError):  # a proxy's page, a login form

@@ -65,7 +65,7 @@ class PrometheusSource:
         intervals = await self._intervals.get(at, lambda: self._probe.intervals(at, LATELY))
         rows = {row.pod: row for row in allocated if row.value}
         stats, started, owners = await asyncio.gather(
-            self._devices.stats(at, seconds, intervals, p95=history),
+            self._devices.stats(at, seconds, intervals, rows, p95=history),
             self._by_pod(promql.POD_STARTED, at),
             self._owners_of(promql.OWNER_LABELS, at, list(rows), day=at),
         )

@@ -23,7 +23,7 @@ from collections.abc import Collection, Iterable
 
 from bot.gpus.models import BUSY, MIN_COVERAGE
 from bot.gpus.series_kinds import ALL_KINDS, Naming, SeriesKinds
-from k8s.dcgm import ENGINE, UTIL, XIDS
+from k8s.nodes.dcgm import ENGINE, UTIL, XIDS
 
 DEVICE = "GPU_I_ID, GPU_I_PROFILE, modelName"
 GPUS = 'resource=~"nvidia_com_(gpu(_shared)?|mig_.+)"'  # resources as kube-state-metrics spells them
@@ -43,7 +43,8 @@ def _original(series: str, *labels: str) -> str:
 
 def _any_of(values: Iterable[str]) -> str:
     """Return a quoted regular expression; values come from exporters and can contain anything."""
-    return json.dumps("|".join(map(re.escape, sorted(values))))
+    # PromQL rejects JSON's escape of a character above U+FFFF, which is of two halves.
+    return json.dumps("|".join(map(re.escape, sorted(values))), ensure_ascii=False)
 
 
 def _scheduled(series: str) -> str:

@@ -18,3 +18,9 @@ class Recent(Generic[T]):
         if self._known is None or not timedelta(0) <= at - self._known[0] < SAMPLE_MAX_AGE:
             self._known = at, await measure()
         return self._known[1]
+
+    async def renew(self, at: datetime, measure: Callable[[], Awaitable[T]]) -> T:
+        """Measure, unless that was done for `at`."""
+        if self._known is None or self._known[0] != at:
+            self._known = at, await measure()
+        return self._known[1]

@@ -28,13 +28,17 @@ class ScrapeIntervals:
         return tuple(sorted({*self.by_gpu.values()} or {self.default}))
 
 
-def scrape_interval(times: Iterable[float]) -> int | None:
-    """Return the longest interval that a series of scrapes had, in seconds; None for fewer than two.
+def scrape_interval(*scrapers: Iterable[float]) -> int | None:
+    """Return the longest interval that an exporter's scrapes had, in seconds; None for fewer than two.
+
+    Args:
+        scrapers: the times of each one's scrapes. Two jobs or two replicas of Prometheus can scrape an
+            exporter at different seconds of the same interval.
 
     An interval that is too long loses nothing; one that is too short leaves most of the time unmeasured.
     Rounded up to one of a few, because each distinct interval takes its own queries.
     """
-    gaps = [later - earlier for earlier, later in pairwise(sorted(times))]
+    gaps = [later - earlier for times in scrapers for earlier, later in pairwise(sorted(times))]
     runs = [gaps[at : at + RUN_LENGTH] for at in range(0, len(gaps), RUN_LENGTH)]
     full = [run for run in runs if len(run) == RUN_LENGTH] or runs
     return _rounded_up(max(map(_typical, full))) if full else None

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from k8s.dcgm import ENGINE, UTIL
+from k8s.nodes.dcgm import ENGINE, UTIL
 
 POD_NAMES = {
     "exported_namespace, exported_pod": 'exported_pod!=""',

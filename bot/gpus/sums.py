@@ -26,11 +26,15 @@ class Use(Protocol):
     def unknown(self) -> float: ...
 
 
+ELASTIC = "Elastic"  # in place of a sweep, for replicas of elastic Deployments; no sweep has this name
 UseT = TypeVar("UseT", bound=Use)
 
 
 class UsageSum(NamedTuple):
-    """GPU-hours of all pods of a sweep, or of a person's pods outside sweeps, on GPUs of one model."""
+    """GPU-hours of all pods of a sweep, or of a person's pods outside sweeps, on GPUs of one model.
+
+    `sweep` is ELASTIC for replicas of elastic Deployments.
+    """
 
     namespace: str
     team: str

@@ -3,8 +3,8 @@
 from collections.abc import Callable
 
 from bot.clients import Clients
-from k8s.client import Manifests
-from k8s.errors import ApiError
+from k8s.api.client import Manifests
+from k8s.api.errors import ApiError
 from k8s.objects import Manifest
 from k8s.trial_kinds import is_suspended
 

@@ -15,12 +15,12 @@ from bot.health.diagnosis import Diagnosis
 from bot.health.evidence import TrialEvidence, event_time
 from bot.health.rules import diagnose, due, next_due
 from bot.health.rules_training import not_finite
-from bot.health.workers import explaining, named
-from k8s.client import Manifests
+from bot.health.workers import explaining
+from k8s.api.client import Manifests
 from k8s.kueue import places, read_workload
 from k8s.objects import Manifest, Ref, still_live, true_conditions
 from k8s.pods import COLLECTORS, is_trial_pod
-from k8s.trial_kinds import job_of_pod, training_container
+from k8s.trial_kinds import creators_of_pods, job_of_pod, training_container
 
 MAX_LIVE = 3  # live trials examined per reconcile
 MAX_EXAMINED = 20  # failed trials examined per sweep; more are only counted
@@ -67,7 +67,7 @@ class EvidenceCollector:
 
     def _note(self, evidence: TrialEvidence) -> None:
         if found := diagnose(evidence):
-            self.found.append(named(found, evidence))
+            self.found.append(found)
 
     def _suspects(self, trials: Manifests) -> Manifests:
         sweep = self.sweep
@@ -134,7 +134,8 @@ class EvidenceCollector:
         if evidence.trial and evidence.job is None:
             return await self._events("Trial", _name(evidence.trial))
         if evidence.job and evidence.pod is None:
-            return await self._events(self.plan.trial_kind.kind, _name(evidence.job))
+            sources = creators_of_pods(self.plan.trial_kind, _name(evidence.job))
+            return [event for source in sources for event in await self._events(*source)]
         unclear = evidence.status.get("phase") == "Pending" or evidence.abandoned or _unready(evidence)
         if evidence.pod is None or not unclear:
             return []

@@ -24,6 +24,7 @@ RULES: tuple[tuple[str, Rule], ...] = (
     ("R3", admission.no_job),
     ("R4", admission.queued),
     ("R5", admission.refused_pod),
+    ("R31", admission.refused_by_trainer),
     ("R29", admission.no_operator),
     ("R30", workers.resumed_early),
     ("R24", training.no_collector),
@@ -52,9 +53,14 @@ RULES: tuple[tuple[str, Rule], ...] = (
 )
 
 
+# About the experiment, the Job, or the trial's metrics, which one worker reports for all.
+OF_TRIAL = {"R1", "R2", "R3", "R4", "R5", "R19", "R20", "R21", "R22", "R24", "R25", "R29", "R30", "R31"}
+
+
 def diagnose(evidence: TrialEvidence) -> Diagnosis | None:
-    """Return the diagnosis of the first rule that matches."""
-    return next((found for _, rule in RULES if (found := rule(evidence))), None)
+    """Return the diagnosis of the first rule that matches; of a worker's pod, with the worker's number."""
+    name, found = next(((name, found) for name, rule in RULES if (found := rule(evidence))), ("", None))
+    return found if found is None or name in OF_TRIAL else workers.named(found, evidence)
 
 
 def due(found: Iterable[Diagnosis], now: datetime) -> tuple[Diagnosis, ...]:

@@ -1,4 +1,4 @@
-"""Rules R1 to R5, R25, and R29: why a first trial has no pod. Pure.
+"""Rules R1 to R5, R25, R29, and R31: why a first trial has no pod. Pure.
 
 A soft diagnosis is a wait that can end without a fix; it is reported from `report_at` on.
 """
@@ -12,11 +12,19 @@ from bot.health.evidence import TrialEvidence, created_at, event_time
 from bot.health.queue_words import NEVER, NO_QUOTA_FOR, STOPPED, lacking, resource_name
 from k8s.kueue import PRIORITY_LABEL, read_workload
 from k8s.objects import Manifest, true_conditions
-from k8s.trial_kinds import PYTORCH_JOB, is_suspended
+from k8s.trial_kinds import PYTORCH_JOB, TRAIN_JOB, is_suspended
 
 ADMIN = "Ask an admin to check."
 WAIT_GRACE = 55.0  # seconds before a wait is reported, so that the message is there within a minute
 RETRY_GRACE = 10.0  # seconds in which a controller or kubelet retries what failed once
+# Of trials of several nodes: what runs them, and its Deployments.
+OPERATORS = {
+    PYTORCH_JOB.kind: ("The Training Operator", "kubeflow", "training-operator"),
+    TRAIN_JOB.kind: (
+        *("Kubeflow Trainer 2 or its JobSet controller", "kubeflow-system"),
+        "kubeflow-trainer-controller-manager jobset-controller-manager",
+    ),
+}
 CONFLICT = "the object has been modified"  # optimistic locking: the controller retries
 
 
@@ -144,13 +152,38 @@ def refused_pod(evidence: TrialEvidence) -> Diagnosis | None:
 
 
 def no_operator(evidence: TrialEvidence) -> Diagnosis | None:
-    """R29: the Training Operator, which sets the condition Created at once, hasn't seen the PyTorchJob."""
-    if (evidence.job or {}).get("kind") != PYTORCH_JOB.kind or evidence.pod or _conditions(evidence.job):
+    """R29: no operator has seen the PyTorchJob or TrainJob.
+
+    The Training Operator sets the condition Created at once. Trainer creates a JobSet and copies its counts
+    of Jobs, which the JobSet controller sets at once.
+    """
+    kind = (evidence.job or {}).get("kind", "")
+    if kind not in OPERATORS or evidence.pod or _is_seen(evidence.job):
         return None
-    text = "The Training Operator isn't responding, so the trial has no pods."
-    restart = "`kubectl -n kubeflow rollout restart deployment training-operator`"
+    operator, namespace, deployments = OPERATORS[kind]
+    text = f"{operator} isn't responding, so the trial has no pods."
+    restart = f"`kubectl -n {namespace} rollout restart deployment {deployments}`"
     fix = f"Ask an admin to restore it, for example with {restart}."
     return evidence.found("no-operator", text, fix, report_at=created_at(evidence.job, later=WAIT_GRACE))
+
+
+def _is_seen(job: Manifest | None) -> bool:
+    status = (job or {}).get("status", {})
+    return bool(status.get("jobsStatus" if (job or {})["kind"] == TRAIN_JOB.kind else "conditions"))
+
+
+def refused_by_trainer(evidence: TrialEvidence) -> Diagnosis | None:
+    """R31: Trainer or JobSet can't create what is between a TrainJob and its pods."""
+    event = evidence.last(
+        "TrainJobResourcesCreationFailed", "JobCreationFailed", "HeadlessServiceCreationFailed"
+    )
+    if evidence.job is None or evidence.pod or event is None or evidence.trial_failed:
+        return None
+    words, at = event.get("message", ""), again(event)
+    if away := webhook_away(words):
+        return evidence.found("webhook", *away, words, report_at=at)
+    text = f"{TRAIN_JOB.operator} can't create the trial's pods."
+    return evidence.found("no-jobset", text, ADMIN, words, report_at=at)
 
 
 def webhook_away(words: str) -> tuple[str, str] | None:

@@ -7,7 +7,7 @@ from bot.core.wording import counted
 from bot.health.diagnosis import LABELS, TAINT, Diagnosis, main_reason, refusals, unschedulable_text
 from bot.health.evidence import TrialEvidence, since
 from bot.health.rules_admission import ADMIN, WAIT_GRACE
-from k8s.machines import unmatched, untolerated
+from k8s.nodes.machines import unmatched, untolerated
 from k8s.objects import GPU, Manifest
 
 
@@ -28,7 +28,9 @@ def unschedulable(evidence: TrialEvidence) -> Diagnosis | None:
     if 0 < largest < evidence.gpus:
         requested = counted(evidence.gpus, "GPU")
         text = f"The {evidence.noun} can't fit: it requests {requested}, and the largest node has {largest}."
-        return evidence.found("never-fits", text, f"Start it with `gpus={largest}` or fewer.", words)
+        return evidence.found(
+            "never-fits", text, f"Cancel the sweep, and start it again with `gpus={largest}` or fewer.", words
+        )
     if largest < evidence.gpus:  # soft: an autoscaler can add the first GPU node in a minute
         text = f"No node has GPUs; the {evidence.noun} requests {evidence.gpus}."
         fix = "Ask an admin to check the GPU nodes and the device plugin."

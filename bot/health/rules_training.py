@@ -9,6 +9,7 @@ import re
 from datetime import timedelta
 
 from bot.core.space import MetricSource
+from bot.health.crash_fixes import crash_fix
 from bot.health.diagnosis import Diagnosis
 from bot.health.evidence import TrialEvidence
 from bot.health.rules_admission import ADMIN, WAIT_GRACE
@@ -45,6 +46,7 @@ OVER_DISK = (
     r'|EmptyDir volume "[^"]{1,63}" exceeds the limit "([^"]{1,40})"'
 )
 BY_NODE = {"Evicted", "Preempting", "Preempted", "NodeShutdown", "Shutdown", "Terminated", "NodeAffinity"}
+OVER_TIME = "over-time"  # key
 
 
 def out_of_memory(evidence: TrialEvidence) -> Diagnosis | None:
@@ -87,7 +89,9 @@ def evicted(evidence: TrialEvidence) -> Diagnosis | None:
         fix = f"Write less to the container's disk{'' if disrupted else ', then start the sweep again'}."
         return evidence.found("disk", text, fix, words)
     text = "The node terminated the pod. This isn't caused by your code."
-    if "preempt" in words.lower():
+    if evidence.disrupted.startswith("EvictionByEvictionAPI"):
+        text = "The pod was evicted, as when a node is drained. This isn't caused by your code."
+    elif "preempt" in words.lower():
         text = "The pod was preempted by a higher-priority one. This isn't caused by your code."
     fix = "None needed; Kubernetes restarts the trial." if disrupted else "Start the sweep again."
     return evidence.found("evicted", text, fix, words, soft=disrupted)
@@ -100,7 +104,7 @@ def _over_time(evidence: TrialEvidence) -> Diagnosis:
         "Train for less time, or raise `trial_hours:` under `trials:` in the space file, up to the cluster's "
     )
     fix += "limit."
-    return evidence.found("over-time", text, fix, evidence.tail)
+    return evidence.found(OVER_TIME, text, fix, evidence.tail)
 
 
 def out_of_gpu_memory(evidence: TrialEvidence) -> Diagnosis | None:
@@ -180,6 +184,7 @@ def no_metrics(evidence: TrialEvidence) -> Diagnosis | None:
         return None
     missing, fix = _missing_metric(evidence)
     text = f"The trial finished but {missing}, so it counts as failed."
+    fix += " If the training reports another metric, start the sweep with it: `metric=NAME goal=minimize`."
     return evidence.found("no-metrics", text, fix, "\n".join(evidence.log.splitlines()[-5:]))
 
 
@@ -267,7 +272,7 @@ def crash(evidence: TrialEvidence) -> Diagnosis | None:
         text = "The node restarted while the pod ran, or lost its container. This isn't caused by your code."
         return evidence.found("node", text, "Rerun the sweep for the lost trials.", evidence.tail)
     if reason == "CrashLoopBackOff" or over.get("exitCode"):
-        text, fix = _exit_text(over.get("exitCode")), "Run the command locally to debug it."
+        text, fix = _exit_text(over.get("exitCode")), crash_fix(evidence)
         if (user := _user(evidence)) and evidence.line(DENIED):
             fix = f"Write below /tmp or to a volume that user {user} can write to: the training runs as user "
             fix += f"{user}, not as root. An admin can change it (`trials: user:`, docs/security.md)."

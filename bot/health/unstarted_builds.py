@@ -5,7 +5,7 @@ from bot.health.cluster_events import find_workload, list_events
 from bot.health.diagnosis import Diagnosis
 from bot.health.evidence import TrialEvidence, event_time
 from bot.health.rules_building import why_not_started
-from k8s.client import Manifests
+from k8s.api.client import Manifests
 from k8s.objects import Manifest, Ref, still_live
 
 

@@ -10,6 +10,7 @@ from datetime import timedelta
 
 from bot.health.diagnosis import Diagnosis
 from bot.health.evidence import TrialEvidence
+from bot.health.rules_training import OVER_TIME
 from k8s.objects import Manifest, parse_time, still_live
 from k8s.pods import read_trial_pod
 from k8s.trial_kinds import pod_index
@@ -28,6 +29,7 @@ RENDEZVOUS = (
 WAITS_FOR_FIRST = "init-pytorch"
 RESUMED = "PyTorchJobResumed"
 RESUME_MARGIN = timedelta(seconds=10)  # the operator fails the PyTorchJob when it sees the resume
+RENDEZVOUS_FAILED = "rendezvous"  # key
 UNREACHABLE = "can't reach worker 1."  # continues "Worker 3 of 4"
 
 
@@ -120,7 +122,7 @@ def rendezvous(evidence: TrialEvidence) -> Diagnosis | None:
         "Check that the training starts with `torchrun` without rendezvous options, and ask an admin whether "
         "network policies let the nodes of a trial connect (`deploy/isolation`)."
     )
-    return evidence.found("rendezvous", text, fix, evidence.tail, lasting=True)
+    return evidence.found(RENDEZVOUS_FAILED, text, fix, evidence.tail, lasting=True)
 
 
 def _exited(evidence: TrialEvidence) -> bool:
@@ -128,8 +130,12 @@ def _exited(evidence: TrialEvidence) -> bool:
 
 
 def named(found: Diagnosis, evidence: TrialEvidence) -> Diagnosis:
-    """Return the diagnosis of a worker's pod with its number: `Worker 3 of 4: Out of GPU memory.`"""
-    if evidence.workers == 1 or evidence.pod is None:
+    """Return the diagnosis of a worker's pod with its number: `Worker 3 of 4: Out of GPU memory.`
+
+    The first worker reports that others didn't join, and each has the time limit of the trial.
+    """
+    is_of_trial = found.key == OVER_TIME or (found.key == RENDEZVOUS_FAILED and evidence.index == 0)
+    if evidence.workers == 1 or evidence.pod is None or is_of_trial:
         return found
     separator = " " if found.text == UNREACHABLE else ": "
     return replace(found, text=f"Worker {evidence.index + 1} of {evidence.workers}{separator}{found.text}")

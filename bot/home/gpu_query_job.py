@@ -131,8 +131,7 @@ class GpuQueryJob:
         totals = Totals.all(by_name.values()) if len(by_name) > 1 else by_name[HOME_CLUSTER]
         if query not in self._billed:
             place = config.environments.namespace if config.environments else ""
-            elastic = {each.namespace for each in config.elastic}
-            figures = (parsed, totals, config.prices, config.currency, now, place, elastic)
+            figures = (parsed, totals, config.prices, config.currency, now, place)
             text = await asyncio.to_thread(bill, *figures)
             if len(by_name) > 1 and totals.groups:
                 text += f"\n{by_cluster(parsed, by_name, config.prices, config.currency)}"
@@ -153,9 +152,11 @@ class GpuQueryJob:
         await self._reply(query, self._clients.mask(text))
 
     async def _totals(self, start: datetime, end: datetime) -> dict[str, Totals]:
-        """Return the sums of the home cluster and of each other one that is configured, by name."""
-        others = [each.name for each in remote(self._clients.config.clusters)]
-        return {name: await self._hours.at(name).totals(start, end) for name in (HOME_CLUSTER, *others)}
+        """Return the sums of the home cluster and each other one, by name; of a removed one if it has any."""
+        names = [HOME_CLUSTER, *(each.name for each in remote(self._clients.config.clusters))]
+        every = dict.fromkeys([*names, *await self._hours.clusters(start)])
+        found = {name: await self._hours.at(name).totals(start, end) for name in every}
+        return {name: each for name, each in found.items() if name in names or each.groups}
 
     async def _digest(self, query: GpuQuery) -> None:
         """Queue yesterday's digest for the channel, unless it is there already."""

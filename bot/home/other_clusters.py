@@ -8,10 +8,10 @@ from bot.clients import Clients
 from bot.clusters.connections import RemoteCluster
 from bot.gpus.models import ClusterGpus
 from bot.slack.mrkdwn import local_time
-from k8s.client import Manifests
-from k8s.errors import ApiError, ClusterUnreachableError, UnreachableError
-from k8s.gpu_pods import UNFINISHED_PODS
-from k8s.gpus import concerns_gpus, read_holder, read_node
+from k8s.api.client import Manifests
+from k8s.api.errors import ApiError, ClusterUnreachableError, UnreachableError
+from k8s.nodes.gpu_pods import UNFINISHED_PODS
+from k8s.nodes.gpus import concerns_gpus, read_holder, read_node
 
 
 async def gpus_elsewhere(clients: Clients) -> tuple[ClusterGpus, ...]:

@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 
 from bot.clients import Clients
 from bot.config.permissions import denial
-from bot.config.teams import team_of
+from bot.config.teams import granted_team
 from bot.core.commands import Action, AuditEntry, Command
 from bot.core.plan import HOME_CLUSTER
 from bot.core.record import SweepRecord
@@ -98,12 +98,12 @@ class AlertCommands:
         if alert.sweep:
             sweep = await find_sweep(self.clients, alert.sweep)
             return denial(command.user, Action.KEEP, sweep, config) if sweep else GONE
-        teammate = alert.team and team_of(config.teams, "", command.user) == alert.team
-        if teammate or command.user == alert.owner or command.user in config.admins:
+        team = granted_team(config.teams, command.user, config.self_assigned)
+        if (team and team.name == alert.team) or command.user == alert.owner or command.user in config.admins:
             return ""
         owner = mention(alert.owner) if alert.owner else "the pod's owner"
-        team = f", a member of team {plain(alert.team)}," if alert.team else ""
-        return f"Only {owner}{team} or an admin can snooze this warning."
+        members = f", a member of team {plain(alert.team)}," if alert.team else ""
+        return f"Only {owner}{members} or an admin can snooze this warning."
 
     async def _utilization(self, alert: Alert) -> str:
         """Return current utilization, which may differ from that in the alert."""

@@ -7,11 +7,12 @@ from datetime import datetime, timedelta
 from itertools import pairwise
 
 from bot.idle.detector import GpuAllocation, Kind
-from k8s.client import KubernetesClient
-from k8s.errors import ApiError, UnreachableError
+from k8s.api.client import KubernetesClient
+from k8s.api.errors import ApiError, UnreachableError
 from k8s.trial_kinds import JOB
 
 TRIAL_LOGS_TIMEOUT = 5.0  # seconds for all log requests of one trial
+READS_AT_ONCE = 16  # of one trial's logs
 LAST_LINE: dict[str, object] = {"tailLines": 1, "limitBytes": 1024}
 LAST_LINES: dict[str, object] = {"tailLines": 1000, "limitBytes": 2**18, "timestamps": "true"}
 PAUSE_FACTOR = 2  # times the longest pause so far: epochs differ in length
@@ -58,20 +59,31 @@ class _TrialLogs:
     container: str
 
     async def have_lines(self, query: dict[str, object]) -> bool:
-        for pod in self.allocation.pods:
-            if await self._read(pod, query):
-                return True
-        return False
+        """Read the first pod's log, and only if it has none of these lines, the others'."""
+        first, *others = self.allocation.pods
+        return bool(await self._read(first, query)) or any(await self._read_all(others, query))
 
     async def longest_pause(self) -> timedelta:
         """Return the longest time between two lines of any of the pods, as far as the tail goes back."""
-        texts = [await self._read(pod, LAST_LINES) for pod in self.allocation.pods]
-        times = sorted(time for text in texts for time in _timestamps(text.splitlines()))
-        return max((later - earlier for earlier, later in pairwise(times)), default=timedelta(0))
+        return await asyncio.to_thread(_longest_pause, await self._read_all(self.allocation.pods, LAST_LINES))
+
+    async def _read_all(self, pods: Iterable[str], query: dict[str, object]) -> list[str]:
+        slots = asyncio.Semaphore(READS_AT_ONCE)
+
+        async def read(pod: str) -> str:
+            async with slots:
+                return await self._read(pod, query)
+
+        return await asyncio.gather(*map(read, pods))
 
     async def _read(self, pod: str, query: dict[str, object]) -> str:
         query = {"container": self.container, **query}
         return await self.cluster.raw_log(self.allocation.namespace, pod, query)
+
+
+def _longest_pause(texts: Iterable[str]) -> timedelta:
+    times = sorted(time for text in texts for time in _timestamps(text.splitlines()))
+    return max((later - earlier for earlier, later in pairwise(times)), default=timedelta(0))
 
 
 def _timestamps(lines: Iterable[str]) -> Iterable[datetime]:

@@ -12,9 +12,10 @@ from bot.core.plan import SweepPlan
 from bot.core.request import SweepRequest
 from bot.core.wording import counted, listed
 from bot.launch.pods import shape_for
-from k8s.katib.spec import main_container
-from k8s.katib.trial_pod import PodShape, requests
-from k8s.machines import Amount, Machine, barriers, fits, lacking
+from k8s.katib.manifest import main_container
+from k8s.katib.pod_shape import PodShape
+from k8s.katib.trial_pod import requests
+from k8s.nodes.machines import Amount, Machine, barriers, fits, lacking
 from k8s.objects import GPU
 from k8s.quantities import amount
 
@@ -115,7 +116,7 @@ def _fewer(gpus: int, profile: Profile, owner: str, config: Config, machines: li
 
 def requested(plan: SweepPlan) -> str:
     """Return what a trial requests: `8 GPUs, 96 CPUs, and 1 TiB of memory`."""
-    resources = main_container(plan.experiment).get("resources", {})
+    resources = main_container(plan.with_pod).get("resources", {})
     sizes = {**resources.get("requests", {}), **resources.get("limits", {})}
     return described({name: amount(str(size)) for name, size in sizes.items()})
 

@@ -18,14 +18,15 @@ from bot.launch.machines import check_capacity
 from bot.launch.plan import Order, plan
 from bot.launch.trial_kinds import check_trial_kind, kind_refusal
 from bot.runtime.parser_thread import run_in_parser_thread
-from k8s.client import KubernetesClient
-from k8s.errors import ApiError, ClusterUnreachableError, UnreachableError
-from k8s.gpu_pods import UNFINISHED_PODS, GpuPod, read_gpu_pod
-from k8s.gpus import concerns_gpus
-from k8s.katib.trial_pod import PodShape, placement
-from k8s.machines import Machine, fits, read_machine
-from k8s.node_matching import can_run
-from k8s.scheduling import OpenNode, read_open_node
+from k8s.api.client import KubernetesClient
+from k8s.api.errors import ApiError, ClusterUnreachableError, UnreachableError
+from k8s.katib.pod_shape import PodShape
+from k8s.katib.trial_pod import placement
+from k8s.nodes.gpu_pods import UNFINISHED_PODS, GpuPod, read_gpu_pod
+from k8s.nodes.gpus import concerns_gpus
+from k8s.nodes.machines import Machine, fits, read_machine
+from k8s.nodes.node_matching import can_run
+from k8s.nodes.scheduling import OpenNode, read_open_node
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")

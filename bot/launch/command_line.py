@@ -10,39 +10,9 @@ from bot.config.policy import Config
 from bot.config.profiles import chosen
 from bot.core.errors import UserError
 from bot.core.request import SEEDS, SweepRequest
-from bot.core.space import ALGORITHMS
-from bot.core.wording import did_you_mean, fitting, listed, shortened
-from bot.launch.options import READERS, SIMILARITY, is_auto
-
-EXAMPLE = "`/sweep branch=main gpus=1 space=lr`"
-HELP = f"""*Start a sweep:* {EXAMPLE} builds the branch and runs the search in its `sweeps/lr.yaml`, one GPU \
-per trial. `/sweep` alone opens a form.
-*Options:* `profile=` (machine type), `nodes=` (machines per trial), \
-`repo=` (name or URL), `image=` (prebuilt; skips the build), \
-`trials=`, `parallel=` (a number, or `auto` to follow free GPUs), \
-`algorithm=` ({", ".join(ALGORITHMS)}), `metric=`, `goal=`, \
-`metrics=` (`stdout`, `push`, or a file), `flags=` (`a.b=1` for Hydra, `env`), `name=`, \
-`cmd="python train.py --epochs=3"`, \
-`notify=` (`channel`, `dm`, or `none`: thread only), `gate=off` (don't run one trial first), `max_hours=` \
-(for the whole sweep), `queue=`, `priority=` (`low`, `normal`, or `high`), `cluster=`.
-*Repeat a command:* `/sweep branch=main seeds=5 cmd="python train.py"` runs it once with each seed and \
-reports mean and deviation.
-*Manage sweeps:* `/sweep list`, `status`, `results`, `logs`, `cancel`, `drain` (start no new trials), \
-`pause` (until `resume`; `pause now` stops running trials), \
-`open` (don't wait for the first trial), `retry` (a sweep on hold), `extend trials=20` (new total), \
-`rerun` (plus any option to change), `promote seeds=5` (the best parameters with several \
-seeds), `compare A B`, `curves` (a picture of the learning curves). \
-`/sweep history space=lr` shows a space's best results by week. \
-`/sweep queue` shows who waits for what; `queue raise`, `lower`, `move queue=NAME`, `hold`, and `release` \
-change a sweep's place. \
-Name a sweep by its full name, or by its start or end: \
-`/sweep logs otter`. `logs` and `cancel` also take a trial.
-*In a sweep's thread:* mention me, for example `@sweepbot logs`. I can't read direct messages.
-*GPUs:* `/gpus` shows free GPUs; `/gpus help` lists all views.
-*Environments:* `/env help`, where an admin has configured them.
-*Admins:* `/sweep doctor` checks the installation; `/sweep setup` sets a channel's repository and daily \
-digest; `/sweep release NAME` retries what Sweepbot quarantined; `/sweep admin inspect SWEEP` shows why a \
-sweep doesn't continue (also `ps`, `retry`, and `recover`)."""
+from bot.core.wording import fitting, listed, shortened
+from bot.launch.help_text import EXAMPLE
+from bot.launch.options import READERS, is_auto, unknown_option
 
 # A link as Slack sends it: after repo=, use its URL, elsewhere its label, which is what the user typed.
 _LINK = re.compile(r"""((?i:repo)=["']?)?<((?:https?://|mailto:)[^|<>]+)(?:\|([^<>]*))?>""")
@@ -198,13 +168,13 @@ def _options(text: str) -> tuple[dict[str, str], list[str]]:
     unknown = [f"`{shortened(word)}`" for word in words if word.find("=") < 1]
     if unknown:
         errors.append(
-            f"Unknown argument: {listed(unknown)}. Write `key=value` without spaces, for example {EXAMPLE}. "
-            "All commands: `/sweep help`."
+            f"Unknown argument{'s' if unknown[1:] else ''}: {listed(unknown)}. "
+            f"Write `key=value` without spaces, for example {EXAMPLE}. All commands: `/sweep help`."
         )
     for typed, _, value in (word.partition("=") for word in words if word.find("=") > 0):
         key = typed.lower()
         if key not in READERS:
-            errors.append(f"Unknown option: `{shortened(typed)}=`.{did_you_mean(key, READERS, SIMILARITY)}")
+            errors.append(unknown_option(typed))
         elif key in options:
             errors.append(f"`{key}=` is set twice.")
         else:

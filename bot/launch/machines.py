@@ -8,9 +8,9 @@ from bot.core.errors import UserError
 from bot.core.plan import HOME_CLUSTER, SweepPlan
 from bot.launch.capacity import capacity_refusal
 from bot.launch.plan import Order
-from k8s.client import KubernetesClient
-from k8s.errors import ApiError
-from k8s.machines import Machine, read_machine
+from k8s.api.client import KubernetesClient
+from k8s.api.errors import ApiError
+from k8s.nodes.machines import Machine, read_machine
 
 log = logging.getLogger(__name__)
 

@@ -17,10 +17,9 @@ from bot.core.space import ALGORITHMS, MetricSource
 from bot.core.wording import did_you_mean, listed, shortened
 from bot.spaces.algorithms import rejection
 from bot.spaces.metrics import NAME_RULE, path_objection
-from bot.spaces.space_keys import METRIC_NAME
+from bot.spaces.space_keys import KEYS, METRIC_NAME, RESOURCES
 
 MAX_DIGITS = 40  # of a number: longer ones exceed every limit
-SIMILARITY = 0.6  # 0 to 1, for suggestions: `brnch` is branch, but `user` isn't gpus
 _SWITCH = {"on": True, "true": True, "yes": True, "off": False, "false": False, "no": False}
 AUTO = "auto"  # of parallel=
 PREFIX_MIN = 3  # letters that abbreviate an algorithm's name
@@ -36,12 +35,13 @@ def _branch(_key: str, value: str, _config: Config) -> str:
 
 
 def _space(_key: str, value: str, _config: Config) -> str:
-    if not re.fullmatch(r"[a-z0-9][a-z0-9_-]*", value.lower()):
+    name = re.sub(r"^sweeps/|\.ya?ml$", "", value.lower())  # pasted from a file's path
+    if not re.fullmatch(r"[a-z0-9][a-z0-9_-]*", name):
         raise UserError(
             "space= must be a file name from sweeps/ without .yaml (lowercase letters, digits, dashes, "
             f'underscores), for example space=lr; got "{shortened(value)}".'
         )
-    return value.lower()
+    return name
 
 
 def _repo(_key: str, value: str, config: Config) -> str:
@@ -148,7 +148,7 @@ def _algorithm(_key: str, value: str, _config: Config) -> str:
         return name if name in ALGORITHMS else matches[0]
     if why := rejection(name):
         raise UserError(f"algorithm={why}.")
-    hint = did_you_mean(name, ALGORITHMS, SIMILARITY)
+    hint = did_you_mean(name, ALGORITHMS)
     raise UserError(f'algorithm= must be a search algorithm; got "{shortened(value)}".{hint}')
 
 
@@ -204,3 +204,14 @@ READERS: dict[str, Callable[[str, str, Config], Any]] = {
     "priority": _priority,
     "cluster": _cluster,
 }
+
+
+def unknown_option(typed: str) -> str:
+    """Return the error for an option that doesn't exist, with where its value is set instead."""
+    key, shown = typed.lower(), f"Unknown option: `{shortened(typed)}=`."
+    if key in KEYS:
+        return f"{shown} Set `{key}:` in the space file."
+    if key in RESOURCES:
+        return f"{shown} CPU and memory come with `gpus=` or `profile=` (a machine type)."
+    hint = did_you_mean(key, READERS)
+    return f"{shown}{hint}{' All options: `/sweep help`.' if hint.startswith(' Available') else ''}"

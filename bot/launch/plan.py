@@ -15,9 +15,10 @@ from bot.launch.pods import check_mounts
 from bot.launch.queueing import Queueing
 from bot.results import run_tags
 from bot.spaces.metrics import collector
-from k8s.katib.spec import REQUEST_ID, ExperimentSpec, Feasible, experiment
+from k8s.katib.experiment import experiment, training_runtime
+from k8s.katib.pod_shape import PodShape, SecretVariables
+from k8s.katib.spec import REQUEST_ID, ExperimentSpec, Feasible
 from k8s.katib.training import TRIAL_NAME
-from k8s.katib.trial_pod import PodShape, SecretVariables
 from k8s.names import label_value
 from k8s.objects import OWNER_LABEL, TEAM_LABEL
 
@@ -60,6 +61,7 @@ def plan(order: Order, settings: PlanSettings) -> SweepPlan:
     source, ready = order.source, order.space.image
     made = BuildPlan(repository="", tag="", builds=(), words="") if ready else build_plan(source, settings)
     image = ready or f"{settings.image_registry}/{made.repository}@{DIGEST}"
+    spec = _experiment(order, image, settings)
     return SweepPlan(
         repo_url=source.repository.url,
         commit=source.commit,
@@ -79,7 +81,8 @@ def plan(order: Order, settings: PlanSettings) -> SweepPlan:
         queue=order.queueing.queue,
         priority=order.queueing.priority,
         builds=made.builds,
-        experiment=experiment(_experiment(order, image, settings)),
+        experiment=experiment(spec),
+        runtime=training_runtime(spec),
     )
 
 

@@ -15,7 +15,7 @@ from bot.core.request import SweepRequest
 from bot.core.space import SearchSpace
 from bot.core.wording import did_you_mean, listed, shortened
 from bot.spaces.space_keys import RESERVED
-from k8s.katib.trial_pod import PodShape, SecretVariables
+from k8s.katib.pod_shape import PodShape, SecretVariables
 
 Named = TypeVar("Named", AllowedVolume, AllowedSecret)
 
@@ -33,7 +33,7 @@ def pods_of(request: SweepRequest, space: SearchSpace, owner: str, config: Confi
     """Return the pods of a sweep. Raises UserError for what the configuration doesn't have or allow."""
     team = granted_team(config.teams, owner, config.self_assigned)
     profile = chosen(config.profiles, request.profile, request.gpus)
-    shape = _on_machines_of(team, shaped(config.trials, profile, request.gpus))
+    shape = on_machines_of(team, shaped(config.trials, profile, request.gpus))
     mine = team.name if team else ""
     volumes = _named("volumes", space.volumes, config.allowed.volumes, mine)
     secrets = _named("secrets", space.secrets, config.allowed.secrets, mine)
@@ -60,7 +60,7 @@ def namespace_of(owner: str, channel: str, config: Config) -> str:
 def shape_for(config: Config, owner: str, profile: Profile | None, gpus: int) -> PodShape:
     """Return the shape of a trial with so many GPUs, without what its space adds."""
     team = granted_team(config.teams, owner, config.self_assigned)
-    return _on_machines_of(team, shaped(config.trials, profile, gpus))
+    return on_machines_of(team, shaped(config.trials, profile, gpus))
 
 
 def with_output(space: SearchSpace, sweep: str, config: Config) -> SearchSpace:
@@ -95,7 +95,8 @@ def check_mounts(space: SearchSpace, shape: PodShape) -> None:
         )
 
 
-def _on_machines_of(team: Team | None, shape: PodShape) -> PodShape:
+def on_machines_of(team: Team | None, shape: PodShape) -> PodShape:
+    """Return the shape limited to the machines reserved for a team."""
     if team is None:
         return shape
     choices = {key: values for key, values in shape.node_choices.items() if key not in team.nodes}

@@ -28,7 +28,7 @@ from bot.runtime.parser_thread import run_in_parser_thread
 from bot.slack.blocks import View
 from bot.slack.client import MessageRejectedError
 from bot.slack.mrkdwn import plain
-from k8s.errors import ApiError, UnreachableError
+from k8s.api.errors import ApiError, UnreachableError
 
 log = logging.getLogger(__name__)
 

@@ -7,7 +7,7 @@ from bot.config.queues import Member, priority_denial, queue_denial
 from bot.core.errors import UserError
 from bot.core.request import SweepRequest
 from bot.core.space import SearchSpace
-from k8s.katib.trial_pod import PodShape
+from k8s.katib.pod_shape import PodShape
 from k8s.kueue import job_labels
 
 

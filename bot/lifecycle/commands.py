@@ -7,9 +7,11 @@ from bot.config.permissions import denial
 from bot.config.policy import Config
 from bot.core.commands import Action, AuditEntry, Command
 from bot.core.events import Event, EventKind
+from bot.core.gangs import ACTIVE
 from bot.core.record import Phase, SweepRecord
 from bot.lifecycle.extension import extended, extension_denial
 from bot.lifecycle.gate import opened, restarted
+from bot.lifecycle.limits import restart_denial
 from bot.lifecycle.observation import Observation
 from bot.lifecycle.pause import ACTIONS, is_repeated, pause_denial, pausing, resumed
 from bot.lifecycle.queueing import QUEUE_ACTIONS, changed_queue, queue_change_denial
@@ -98,9 +100,10 @@ def _state_denial(
     sweep: SweepRecord, command: Command, seen: Observation, config: Config, now: datetime
 ) -> str:
     """Return why the sweep's state doesn't allow the command; "" if allowed."""
-    has_trials = sweep.phase in {Phase.PENDING, Phase.RUNNING} and sweep.submitted
+    has_trials = sweep.phase in ACTIVE and sweep.submitted and not sweep.start_wait
     if command.action is Action.EXTEND:
-        return extension_denial(sweep, seen.experiment, command.trials, config, now)
+        why = extension_denial(sweep, seen.experiment, command.trials, config, now)
+        return why or restart_denial(sweep, command, seen, config)
     if sweep.phase.final:
         return f"`{sweep.id}` has already ended."
     if sweep.cancelled_by:
@@ -122,6 +125,8 @@ def _state_denial(
 
 
 def _without_trials(sweep: SweepRecord) -> str:
+    if sweep.start_wait:
+        return "is waiting for nodes, so it has no trials to drain. Cancel it instead"
     return "is on hold" if sweep.phase is Phase.HELD else "has no trials yet"
 
 

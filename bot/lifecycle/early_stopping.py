@@ -132,6 +132,8 @@ def _without_values(sweep: SweepRecord, seen: Observation) -> SweepRecord:
     names = {trial.name for trial in seen.trials}
     if reading is None or reading.failures or not reading.read or names & reading.latest.keys():
         return sweep
-    if not seen.succeeded or EventKind.NOT_JUDGED in sent:
+    # A reading from before the trial's end can be older than its run.
+    finished = any(trial.ended and trial.ended.timestamp() < reading.at for trial in seen.succeeded)
+    if not finished or EventKind.NOT_JUDGED in sent:
         return sweep
     return sweep.enqueue(Event(kind=EventKind.NOT_JUDGED), sent_keys=(*sent, EventKind.NOT_JUDGED))

@@ -6,6 +6,7 @@ from datetime import datetime, timedelta
 from bot.config.policy import Config
 from bot.core.commands import Command
 from bot.core.events import Event, EventKind
+from bot.core.gangs import CHECKING, is_gang
 from bot.core.pace import Pace
 from bot.core.plan import SweepPlan
 from bot.core.record import Phase, SweepRecord
@@ -86,4 +87,5 @@ def extended(sweep: SweepRecord, plan: SweepPlan, command: Command, now: datetim
         drained_by=None,
         deadline=sweep.deadline and sweep.deadline + (now - sweep.since),
         pace=Pace(),
+        start_wait=CHECKING if is_gang(sweep) else "",
     )

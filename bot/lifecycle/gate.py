@@ -19,8 +19,8 @@ from bot.core.wording import counted
 from bot.lifecycle.observation import Observation
 from bot.lifecycle.pace import first_only
 from bot.messages.first_trial import health
+from k8s.katib.manifest import renamed
 from k8s.katib.patches import DRAINED, MAX_TRIALS_REACHED, PAUSED
-from k8s.katib.spec import renamed
 from k8s.katib.status import ExperimentState, TrialState
 
 FIRST_TRIAL_KEYS = (EventKind.TRIAL_FAILED, EventKind.FIRST_FAILED)  # prefixes; reported again after a retry

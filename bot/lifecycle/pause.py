@@ -11,12 +11,13 @@ count toward the total.
 from dataclasses import replace
 from datetime import datetime, timedelta
 
-from bot.config.permissions import size_denial
 from bot.config.policy import Config
 from bot.core.commands import Action, Command
 from bot.core.events import Event, EventKind
+from bot.core.gangs import CHECKING, is_gang
 from bot.core.pace import Pace
 from bot.core.record import Phase, SweepRecord
+from bot.lifecycle.limits import restart_denial
 from bot.lifecycle.observation import Observation
 from bot.lifecycle.pace import is_paced_end
 from k8s.katib.patches import PAUSED
@@ -39,15 +40,15 @@ def pause_denial(sweep: SweepRecord, command: Command, seen: Observation, config
         return f"`{sweep.id}` has no trials to pause."
     if sweep.gated:
         return f"`{sweep.id}` is waiting for its first trial. Pause it after that, or cancel it."
-    return "" if seen.open else f"`{sweep.id}` is ending: no new trials start."
+    if sweep.start_wait and not sweep.resuming:
+        return f"`{sweep.id}` is waiting for nodes, so it has no trials to pause."
+    return "" if seen.open or sweep.start_wait else f"`{sweep.id}` is ending: no new trials start."
 
 
 def _resume_denial(sweep: SweepRecord, command: Command, seen: Observation, config: Config) -> str:
     if not sweep.paused_at:
         return f"`{sweep.id}` isn't paused."
-    if sweep.phase is not Phase.PAUSED or sweep.plan is None or command.user in config.admins:
-        return ""
-    return size_denial(sweep.requester.user, sweep.plan, config, seen.others)
+    return restart_denial(sweep, command, seen, config) if sweep.phase is Phase.PAUSED else ""
 
 
 def is_repeated(sweep: SweepRecord, command: Command) -> bool:
@@ -57,10 +58,14 @@ def is_repeated(sweep: SweepRecord, command: Command) -> bool:
 
 
 def pausing(sweep: SweepRecord, command: Command, now: datetime) -> SweepRecord:
+    """Pause; a wait for nodes ends with it, and doesn't count toward `max_hours` either."""
     is_now = command.action is Action.PAUSE_NOW
     event = Event(kind=EventKind.PAUSING, by=command.user, text="now" if is_now else "")
     since = sweep.paused_at or now
-    return sweep.enqueue(event, paused_at=since, paused_by=command.user, pause_now=is_now, resuming=False)
+    waited = now - sweep.since if sweep.start_wait else timedelta(0)
+    deadline = sweep.deadline and sweep.deadline + waited
+    changes = {"paused_at": since, "paused_by": command.user, "pause_now": is_now, "deadline": deadline}
+    return sweep.enqueue(event, **changes, resuming=False, start_wait="")
 
 
 def resumed(sweep: SweepRecord, now: datetime, by: str = "") -> SweepRecord:
@@ -72,7 +77,9 @@ def resumed(sweep: SweepRecord, now: datetime, by: str = "") -> SweepRecord:
     event = Event(kind=EventKind.RESUMED, by=by)
     if sweep.phase is not Phase.PAUSED:
         return sweep.enqueue(event, deadline=deadline, **changes)
-    return sweep.to(sweep.paused_in or Phase.RUNNING, now, event, deadline=deadline, **changes)
+    wait = CHECKING if is_gang(sweep) else ""
+    phase = sweep.paused_in or Phase.RUNNING
+    return sweep.to(phase, now, event, deadline=deadline, start_wait=wait, **changes)
 
 
 def is_paused(sweep: SweepRecord, seen: Observation) -> bool:

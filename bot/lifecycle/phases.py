@@ -56,8 +56,8 @@ from bot.lifecycle.queueing import follow_queue
 from bot.lifecycle.search import follow_search
 from bot.lifecycle.start import follow_start
 from k8s.jobs import JobState
+from k8s.katib.manifest import grace_of
 from k8s.katib.patches import DRAINED, GOAL_REACHED
-from k8s.katib.spec import grace_of
 from k8s.katib.status import Experiment, ExperimentState, TrialState
 from k8s.pods import Pod
 
@@ -209,11 +209,11 @@ def submitted(sweep: SweepRecord) -> SweepRecord:
 def _submitted(sweep: SweepRecord, seen: Observation, now: datetime) -> SweepRecord:
     if seen.foreign:
         return fail(sweep, f"a Katib experiment named {sweep.id} already exists", now)
-    return submitted(follow_start(sweep, seen)) if seen.experiment else follow_start(sweep, seen)
+    return submitted(sweep) if seen.experiment else sweep
 
 
 def _active(sweep: SweepRecord, seen: Observation, now: datetime) -> SweepRecord:
-    if sweep.phase is Phase.PENDING:
+    if (sweep := follow_start(sweep, seen, now)).phase is Phase.PENDING:
         sweep = _pending(follow(_submitted(sweep, seen, now), seen), seen, now)
         return _gated(sweep, seen, now)
     return _gated(out_of_time(follow(sweep, seen), now), seen, now)
@@ -350,7 +350,7 @@ def _stopping(sweep: SweepRecord, seen: Observation, config: Config, now: dateti
 
 
 def _stuck_timeout(sweep: SweepRecord) -> timedelta:
-    return STUCK_AFTER + timedelta(seconds=grace_of(sweep.plan.experiment) if sweep.plan else 0)
+    return STUCK_AFTER + timedelta(seconds=grace_of(sweep.plan.with_pod) if sweep.plan else 0)
 
 
 def _report_stuck(sweep: SweepRecord, seen: Observation) -> SweepRecord:

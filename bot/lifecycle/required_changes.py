@@ -15,11 +15,12 @@ from bot.lifecycle.observation import Observation
 from bot.lifecycle.pace import pace_patch
 from bot.lifecycle.pause import is_paused
 from bot.lifecycle.queueing import queue_patches
+from bot.lifecycle.trial_objects import runtimes, services
 from bot.registry.images import ImageRef
 from bot.results import run_tags
 from k8s.jobs import Job
 from k8s.kaniko import with_base
-from k8s.katib.multi_node import service
+from k8s.katib.manifest import gated, with_annotations, with_image, with_variable
 from k8s.katib.patches import (
     drain_experiment,
     kill_trial,
@@ -28,7 +29,6 @@ from k8s.katib.patches import (
     resume_experiment,
     stop_experiment,
 )
-from k8s.katib.spec import gated, with_annotations, with_image, with_variable
 from k8s.katib.status import STOPPED_EARLY, Experiment, Trial
 from k8s.objects import Manifest, Ref
 
@@ -55,9 +55,7 @@ class RequiredChanges:
     patch: tuple[Patch, ...] = ()
     delete: tuple[Delete, ...] = ()
     create: tuple[Manifest, ...] = ()
-    compose: tuple[ImageRef, ImageRef, ImageRef] | None = (
-        None  # (image, dependencies, code): add the code's layers
-    )
+    compose: tuple[ImageRef, ImageRef, ImageRef] | None = None  # image, dependencies, and the code to add
 
 
 def required_changes(sweep: SweepRecord, seen: Observation, now: datetime) -> RequiredChanges:
@@ -70,18 +68,13 @@ def required_changes(sweep: SweepRecord, seen: Observation, now: datetime) -> Re
         case Phase.PENDING if not (seen.experiment or sweep.submitted or seen.start_wait) and sweep.image:
             manifest = _submitted(sweep, plan, sweep.image)
             manifest = gated(manifest) if sweep.gated else manifest
-            return RequiredChanges(create=(*_services(plan), manifest))
+            return RequiredChanges(create=(*services(plan), manifest))
         case Phase.PENDING | Phase.RUNNING:
             return _running(sweep, plan, seen, now)
         case Phase.STOPPING | Phase.CANCELLED | Phase.FAILED | Phase.SUCCEEDED:
             return _ending(sweep, plan, seen, now)
         case _:
             return RequiredChanges()
-
-
-def _services(plan: SweepPlan) -> tuple[Manifest, ...]:
-    """Return the Service by which the workers of a trial find each other; all sweeps share it."""
-    return (service(plan.experiment_ref.namespace),) if plan.needs_service else ()
 
 
 def _submitted(sweep: SweepRecord, plan: SweepPlan, image: str) -> Manifest:
@@ -129,12 +122,14 @@ def _running(sweep: SweepRecord, plan: SweepPlan, seen: Observation, now: dateti
     early = [t for t in seen.live if t.name in sweep.ending_early and t not in doomed]
     kills = _kills(doomed, plan, "stopped by request", now)
     kills += _kills(early, plan, "stopped early", now, reason=STOPPED_EARLY)
-    steered = _steered(sweep, plan, seen.experiment, seen, now) if seen.experiment else ()
+    experiment = None if seen.start_wait else seen.experiment
+    steered = _steered(sweep, plan, experiment, seen, now) if experiment else ()
     queue = (
         Patch(ref=ref, body=body, optional=True)
         for ref, body in queue_patches(sweep, seen, plan.experiment_ref.namespace)
     )
-    return RequiredChanges(patch=(*steered, *kills, *queue), delete=_deletions(jobs, plan))
+    patches = (*steered, *kills, *queue)
+    return RequiredChanges(patch=patches, delete=_deletions(jobs, plan), create=runtimes(plan, seen, now))
 
 
 def _steered(

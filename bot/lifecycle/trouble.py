@@ -24,11 +24,25 @@ def release(sweep: SweepRecord) -> SweepRecord:
 
 def report_trouble(sweep: SweepRecord, why: str) -> SweepRecord:
     """Report that reconciles keep failing: once per phase, to the owner while there is no thread."""
+    return _report(sweep, Event(kind=EventKind.TROUBLE, detail=why))
+
+
+def report_unavailable(sweep: SweepRecord, text: str) -> SweepRecord:
+    """Report a registry or git server that can't be reached, as trouble that the parent message shows."""
+    event = Event(kind=EventKind.TROUBLE, text=text)
+    return _report(sweep, event, unavailable=text)
+
+
+def _report(sweep: SweepRecord, event: Event, **changes: str) -> SweepRecord:
     key = f"{EventKind.TROUBLE}/{sweep.phase}{'' if sweep.thread else EPHEMERAL}"
     if key in sweep.sent_keys or sweep.phase.final:
         return sweep
-    event = to_owner(sweep, Event(kind=EventKind.TROUBLE, detail=why))
-    return sweep.enqueue(event, sent_keys=(*sweep.sent_keys, key))
+    return sweep.enqueue(to_owner(sweep, event), sent_keys=(*sweep.sent_keys, key), **changes)
+
+
+def has_trouble(sweep: SweepRecord) -> bool:
+    """Return whether its reconciles keep failing."""
+    return any(key.startswith(f"{EventKind.TROUBLE}/") for key in sweep.sent_keys)
 
 
 def resolve_trouble(sweep: SweepRecord) -> SweepRecord:
@@ -41,4 +55,5 @@ def resolve_trouble(sweep: SweepRecord) -> SweepRecord:
         return sweep
     in_thread = any(not key.endswith(EPHEMERAL) for key in over) and not sweep.phase.final
     event = (Event(kind=EventKind.TROUBLE_OVER),) if in_thread else ()
-    return sweep.enqueue(*event, sent_keys=tuple(key for key in sweep.sent_keys if key not in over))
+    left = tuple(key for key in sweep.sent_keys if key not in over)
+    return sweep.enqueue(*event, sent_keys=left, unavailable="")

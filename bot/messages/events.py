@@ -55,7 +55,7 @@ def _build_waiting(_: SweepRecord, event: Event) -> str:
 
 
 def _start_waiting(_: SweepRecord, event: Event) -> str:
-    start = "The first trial starts once they're free, or once that sweep ends."
+    start = "Trials start once enough nodes are free for all of these sweeps, or once those ahead have ended."
     return f":hourglass_flowing_sand: {plain(event.text)} {start}"
 
 
@@ -207,6 +207,8 @@ def _extended(sweep: SweepRecord, event: Event) -> str:
 
 
 def _trouble(sweep: SweepRecord, event: Event) -> str:
+    if event.text:
+        return f":warning: {code(sweep.id)} is waiting. {plain(event.text)}"
     return f":warning: {code(sweep.id)} hit an error. Sweepbot keeps retrying:\n{block(event.detail)}"
 
 

@@ -14,6 +14,7 @@ from bot.messages.clusters import placed, unseen_line
 from bot.messages.early_stopping import savings
 from bot.messages.pace import pace_line
 from bot.messages.seeds import summary_line
+from bot.messages.start import first_trial_line, waiting_phase
 from bot.slack.blocks import actions, button, context, plain_text, section
 from bot.slack.message import Message
 from bot.slack.mrkdwn import code, commit_text, direct, link, mention, plain, quoted
@@ -54,7 +55,7 @@ def parent(sweep: SweepRecord, links: Links) -> Message:
     if footer := _footer(sweep, links):
         blocks.append(context(footer))
     blocks.append(actions(*_buttons(sweep)))
-    phase = PHASES[sweep.phase][1]
+    phase = (waiting_phase(sweep) or PHASES[sweep.phase])[1]
     counts = (
         f", {_counts(sweep.progress, sweep.plan.space.max_trials)}" if sweep.plan and sweep.submitted else ""
     )
@@ -68,7 +69,7 @@ def duplicate(sweep: SweepRecord, url: str) -> Message:
 
 
 def summary(sweep: SweepRecord) -> str:
-    emoji, phase = PHASES[sweep.phase]
+    emoji, phase = waiting_phase(sweep) or PHASES[sweep.phase]
     headline = f"{emoji} *{sweep.id}* · {phase}{_phase_cause(sweep)}"
     quarantine = f":warning: Quarantined. *Fix:* Ask an admin to run `/sweep release {sweep.id}`."
     above = [*([quarantine] if sweep.quarantined else []), _subject(sweep), *_problem(sweep)]
@@ -80,7 +81,9 @@ def _problem(sweep: SweepRecord) -> list[str]:
         return [plain(sweep.hold)]
     if unseen := unseen_line(sweep):
         return [f":warning: {unseen}"]
-    if sweep.start_wait and sweep.phase is Phase.PENDING:
+    if sweep.unavailable:
+        return [f":warning: {plain(sweep.unavailable)}"]
+    if waiting_phase(sweep):
         return [plain(sweep.start_wait)]
     trouble = sweep.build_trouble if sweep.phase is Phase.BUILDING else ""
     return [f":warning: {plain(trouble)}"] if trouble else []
@@ -118,8 +121,7 @@ def _results(sweep: SweepRecord) -> list[str]:
         return []
     progress, total = sweep.progress, sweep.plan.space.max_trials
     lines = [f"{_bar(progress, total)}  {_counts(progress, total)}"]
-    if sweep.gated and sweep.phase is not Phase.HELD and not sweep.phase.final:
-        lines.append("One trial runs first. The others start once it is healthy.")
+    lines += filter(None, [first_trial_line(sweep)])
     if sweep.paused_at and sweep.phase in ACTIVE:
         what = "are being stopped" if sweep.pause_now else "finish"
         lines.append(f"Pausing: no new trials start; running trials {what}.")

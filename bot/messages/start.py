@@ -1,10 +1,44 @@
-"""Say why a sweep with several nodes per trial hasn't started. Pure."""
+"""Say why a sweep can't start trials yet: it waits for nodes, or for its first trial. Pure."""
 
+from collections.abc import Mapping
+
+from bot.core.events import HealthStatus
+from bot.core.gangs import ACTIVE
 from bot.core.plan import SweepPlan
-from bot.core.wording import counted
+from bot.core.record import Phase, SweepRecord
+from bot.core.wording import counted, listed
+from bot.slack.mrkdwn import plain
+
+NEVER_FITS = "never-fits"  # key of a diagnosis: bot.health.rules_scheduling
+WAITING = ":hourglass_flowing_sand:", "Waiting for nodes"
 
 
-def waiting_text(plan: SweepPlan) -> str:
-    """Return what the sweep waits for."""
+def waiting_text(plan: SweepPlan, ahead: Mapping[str, bool]) -> str:
+    """Return what the sweep waits for.
+
+    Args:
+        ahead: the sweeps before it, in order, and whether each is running; the others wait, too.
+    """
     nodes = f"{counted(plan.nodes, 'node')} with {counted(plan.gpus, 'free GPU')} each"
-    return f"Waiting for {nodes}, because another sweep runs trials on several nodes."
+    names = (f"{sweep} ({'running' if running else 'waiting'})" for sweep, running in ahead.items())
+    return f"Waiting for {nodes}. Sweeps ahead: {listed(names)}."
+
+
+def waiting_phase(sweep: SweepRecord) -> tuple[str, str] | None:
+    """Return the emoji and the name of its state while it waits for nodes; else None."""
+    return WAITING if sweep.start_wait and sweep.phase in ACTIVE else None
+
+
+def never_fits(sweep: SweepRecord) -> bool:
+    """Return whether the first trial requests more GPUs than any node has."""
+    health = sweep.health
+    return bool(health and health.key == NEVER_FITS and health.status is HealthStatus.UNHEALTHY)
+
+
+def first_trial_line(sweep: SweepRecord) -> str:
+    """Return what the first trial means for the others; "" if nothing waits for it."""
+    if sweep.phase is Phase.HELD or sweep.phase.final:
+        return ""
+    if sweep.health and never_fits(sweep):
+        return f":warning: The first trial can't run: {plain(sweep.health.text.partition(': ')[2])}"
+    return "One trial runs first. The others start once it is healthy." if sweep.gated else ""

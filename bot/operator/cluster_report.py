@@ -16,7 +16,7 @@ from bot.core.errors import RetryAfterError
 from bot.slack.client import MessageRejectedError, NotInChannelError
 from bot.slack.message import Message
 from bot.slack.mrkdwn import code, plain
-from k8s.errors import ClusterUnreachableError
+from k8s.api.errors import ClusterUnreachableError
 
 log = logging.getLogger(__name__)
 

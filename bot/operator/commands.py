@@ -11,6 +11,7 @@ from bot.clients import Clients
 from bot.config.permissions import doctor_denial
 from bot.core.commands import Action, AuditEntry, Command
 from bot.core.errors import UserError
+from bot.core.ids import is_meant
 from bot.core.wording import counted, listed, printable
 from bot.core.work_item import OPERATOR, WorkItem
 from bot.operator.read import FactReader, FindFaults, find_faults
@@ -23,7 +24,7 @@ from bot.storage.last_errors import LastErrors
 from bot.storage.queue_state import QueueReader
 from bot.storage.work_queue import Queue
 from bot.sweeps.recovery import recover
-from k8s.errors import ApiError, UnreachableError
+from k8s.api.errors import ApiError, UnreachableError
 
 log = logging.getLogger(__name__)
 MAX_FITS = 10  # sweeps named in an error
@@ -54,9 +55,9 @@ class Operator:
         return await self._recover()
 
     async def _full_name(self, name: str) -> str:
-        """Complete the start or end of a sweep's name. Raises UserError if several sweeps match."""
+        """Complete a part of a sweep's name. Raises UserError if several sweeps match."""
         known = [sweep.id for sweep in await self.clients.store.listed()]
-        fits = [each for each in known if each.startswith(name) or each.endswith(name)]
+        fits = [each for each in known if is_meant(each, name)]
         if name in known or not fits:
             return name
         if len(fits) > 1:

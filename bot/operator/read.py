@@ -21,8 +21,8 @@ from bot.operator.facts import Fault, ObjectFacts, SweepFacts, object_facts
 from bot.storage import sweep_configmap
 from bot.storage.last_errors import LastErrors
 from bot.storage.queue_state import QueueReader
-from k8s.client import Manifests
-from k8s.errors import ApiError, UnreachableError
+from k8s.api.client import Manifests
+from k8s.api.errors import ApiError, UnreachableError
 from k8s.katib.spec import EXPERIMENT_LABEL
 from k8s.objects import BUILD_LABEL, SWEEP_LABEL, Manifest, Ref
 from k8s.pods import is_trial_pod

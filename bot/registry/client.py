@@ -5,8 +5,8 @@ Hand-written on aiohttp: the Python clients that exist are synchronous, and push
 
 import json
 import re
-from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager
 from time import monotonic
 from typing import Any
 
@@ -16,7 +16,7 @@ from yarl import URL
 from bot.core.metrics import measured
 from bot.registry.auth import HUB
 from bot.registry.images import DOCKER, INDEXES, OCI, Image, ImageRef, Json, composed, digest_of, for_linux
-from k8s.errors import SweepbotError
+from k8s.api.errors import SweepbotError
 
 # All four types in one header: otherwise, registries convert the manifest and return a digest that can't be
 # pulled, or 404 for an image that exists (distribution 2.8).
@@ -24,8 +24,10 @@ MANIFESTS = ", ".join((OCI, DOCKER, *INDEXES))
 REQUEST_TIMEOUT = aiohttp.ClientTimeout(total=5)  # seconds
 LAYER_TIMEOUT = aiohttp.ClientTimeout(total=None, sock_connect=5, sock_read=60)  # a layer can be gigabytes
 TOKEN_LIFE = 60  # seconds, if a token has no expires_in: the minimum in the specification
-TAGS_PAGE = 1000  # tags
+TAGS_PAGE = 1000  # tags; registries can send fewer
+MAX_TAGS, MAX_PAGES = 100_000, 1000  # of a repository
 MAX_JSON = 4 * 2**20  # bytes: registries accept no larger manifest
+DIGEST = re.compile("sha256:[0-9a-f]{64}|sha512:[0-9a-f]{128}")
 HUB_API = "registry-1.docker.io"
 
 
@@ -35,6 +37,12 @@ class RegistryError(SweepbotError):
 
 class ImageMissingError(RegistryError):
     """The image doesn't exist."""
+
+
+class UnknownHostError(RegistryError):
+    """The registry's host name doesn't resolve. `image`: what a user gave with it; "" elsewhere."""
+
+    image = ""
 
 
 class Registry:
@@ -70,20 +78,26 @@ class Registry:
                 return None
             if answer.status != 200:
                 raise self._error(f"{answer.status} for {repository}:{tag}")
-            if "Docker-Content-Digest" not in answer.headers:
+            found = answer.headers.get("Docker-Content-Digest", "")
+            if not DIGEST.fullmatch(found):
                 raise self._error(f"no digest for {repository}:{tag}")
-            return answer.headers["Docker-Content-Digest"]
+            return found
 
     async def tags(self, repository: str) -> list[str]:
         """Return all tags; [] if the repository doesn't exist. Raises RegistryError."""
         found: list[str] = []
         page = f"/v2/{repository}/tags/list?n={TAGS_PAGE}"
-        while page:
+        for _ in range(MAX_PAGES):
             async with self._request("GET", page, _pull(repository)) as answer:
                 if answer.status == 404:
                     return found
-                found += (await self._json(answer, f"the tags of {repository}")).get("tags") or []
+                tags = (await self._json(answer, f"the tags of {repository}")).get("tags") or []
+                found += [str(tag) for tag in tags]
                 page = str(answer.links["next"]["url"]) if "next" in answer.links else ""
+            if not page or len(found) > MAX_TAGS:
+                break
+        if page:
+            raise self._error(f"over {MAX_TAGS:,} tags or {MAX_PAGES:,} pages of them for {repository}")
         return found
 
     async def delete(self, place: ImageRef) -> bool:
@@ -107,7 +121,8 @@ class Registry:
         Idempotent. Raises RegistryError; ImageMissingError if `below` or `above` doesn't exist.
         """
         under, over = await self._image(below), await self._image(above)
-        config, manifest = composed(under, over)
+        with self._as_expected():
+            config, manifest = composed(under, over)
         await self._upload(to.repository, digest_of(config), config)
         if not await self._put(to, under.type, manifest):
             # The layers are in other repositories: a project's first image, or new dependencies.
@@ -121,14 +136,16 @@ class Registry:
     async def _image(self, place: ImageRef) -> Image:
         manifest = await self._manifest(place, place.tag)
         if manifest.get("mediaType") in INDEXES:
-            chosen = for_linux(manifest)
+            with self._as_expected():
+                chosen = for_linux(manifest)
             if chosen is None:
                 raise ImageMissingError(f"{place} in the registry {self._host} has no linux/amd64 image")
             manifest = await self._manifest(place, chosen)
-        path = f"/v2/{place.repository}/blobs/{manifest['config']['digest']}"
+        with self._as_expected():
+            digest = str(manifest["config"]["digest"])
+        path = f"/v2/{place.repository}/blobs/{digest}"
         async with self._request("GET", path, _pull(place.repository)) as answer:
-            what = f"the config of {place}"
-            return Image(manifest, await self._json(answer, what, manifest["config"]["digest"]))
+            return Image(manifest, await self._json(answer, f"the config of {place}", digest))
 
     async def _manifest(self, place: ImageRef, reference: str) -> Json:
         path = f"/v2/{place.repository}/manifests/{reference}"
@@ -227,10 +244,15 @@ class Registry:
                     method, url, headers={**(headers or {}), **authorization}, **how
                 )
             async with answer:
-                yield answer
+                with self._as_expected():
+                    yield answer
+        except aiohttp.ClientConnectorDNSError as error:
+            raise UnknownHostError(
+                f"the registry {self._host} can't be reached: its host name doesn't resolve"
+            ) from error
         except (aiohttp.ClientError, OSError) as error:  # TimeoutError is an OSError
             why = str(error) or "no answer within 5 s"
-            raise RegistryError(f"the registry {self._host} is unreachable: {why}") from error
+            raise RegistryError(f"the registry {self._host} can't be reached: {why}") from error
 
     def _cached_authorization(self, scope: str, url: URL) -> dict[str, str]:
         """Return the header for the registry itself: an upload's Location can be on another host."""
@@ -264,8 +286,19 @@ class Registry:
             body = _object(await self._document(answer))
         if body is None:
             raise self._error(f"without a token from {parameters['realm']}")
-        seconds = float(body.get("expires_in") or TOKEN_LIFE)
+        with self._as_expected():
+            seconds = float(body.get("expires_in") or TOKEN_LIFE)
         return f"Bearer {body.get('token') or body.get('access_token')}", 0.8 * seconds
+
+    @contextmanager
+    def _as_expected(self) -> Iterator[None]:
+        """Raise RegistryError where the body finds an answer that isn't in the registry's specification."""
+        try:
+            yield
+        except aiohttp.ClientError:  # one is a ValueError, too
+            raise
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
+            raise self._error(f"something unexpected ({type(error).__name__}: {error})") from error
 
     def _error(self, what: str) -> RegistryError:
         return RegistryError(f"the registry {self._host} answered {what}")

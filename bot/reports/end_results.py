@@ -12,7 +12,7 @@ from bot.lifecycle.early_stopping import with_stopped_values
 from bot.lifecycle.observation import Observation
 from bot.results.collect import Sources, collect
 from bot.results.models import SweepResults
-from k8s.errors import ApiError
+from k8s.api.errors import ApiError
 from k8s.katib.spec import EXPERIMENT_LABEL, REQUEST_ID
 from k8s.katib.status import read_experiment, read_trial
 from k8s.objects import SWEEP_LABEL, TEAM_LABEL

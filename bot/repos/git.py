@@ -23,7 +23,7 @@ from bot.core.masking import Mask, secrets_in_environment
 from bot.core.metrics import measured
 from bot.core.wording import did_you_mean
 from bot.repos.listings import Listings
-from k8s.errors import SweepbotError
+from k8s.api.errors import SweepbotError
 
 PASSED_VARIABLES = (
     "PATH",

@@ -4,6 +4,7 @@ from dataclasses import replace
 from datetime import datetime
 from zoneinfo import ZoneInfo
 
+from bot.capacity.quotas import read_queues
 from bot.clients import Clients
 from bot.config.permissions import doctor_denial
 from bot.config.policy import Config
@@ -15,15 +16,16 @@ from bot.reservations.command import (
     made,
     made_text,
     parse_reserve,
+    quota_denial,
     released_text,
     size_denial,
     summary,
     unknown_text,
 )
 from bot.reservations.hold import load, save
-from bot.reservations.models import read, ref, rejections
+from bot.reservations.models import Reservation, read, ref, rejections
 from bot.runtime.audit import write_entry
-from k8s.errors import ApiError, UnreachableError
+from k8s.api.errors import ApiError, UnreachableError
 from k8s.reservations import PRIORITY_CLASS
 
 MAX_AUDIT = 200  # characters of a command
@@ -65,7 +67,7 @@ async def answer_reservations(
     seed, home = f"{user} {asked_at.timestamp()} {rest}", clients.settings.k8s_namespace
     one = made(asked, user, seed, home, config, asked_at)
     others = [each for each in known if each.id != one.id]
-    if refused := size_denial(asked, others, clients.now()):
+    if refused := size_denial(asked, others, clients.now()) or await _quota_denial(one, clients):
         return refused
     if not any(each.id == one.id for each in known):
         await save(clients, one, one.id)
@@ -96,6 +98,17 @@ async def _kueue_denial(clients: Clients) -> str:
     return (
         "" if PRIORITY_CLASS in names else f"The WorkloadPriorityClass `{PRIORITY_CLASS}` is missing. {GRANT}"
     )
+
+
+async def _quota_denial(one: Reservation, clients: Clients) -> str:
+    try:
+        above = await clients.cluster.list("ClusterQueue", "")
+        local = await clients.cluster.list("LocalQueue", one.namespace)
+    except ApiError as error:
+        if not error.permanent:
+            raise
+        return ""  # `/sweep doctor` reports the permission
+    return quota_denial(one, read_queues(local, above, ()))
 
 
 async def reserved_line(clients: Clients) -> str:

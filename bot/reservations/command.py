@@ -6,16 +6,20 @@ from dataclasses import dataclass
 from datetime import datetime
 from zoneinfo import ZoneInfo
 
+from bot.capacity.quotas import Queues, has_quota
 from bot.config.policy import Config
 from bot.core.errors import UserError
-from bot.core.wording import counted, did_you_mean, shortened
+from bot.core.wording import did_you_mean, shortened
+from bot.reservations.machines import profile_of
 from bot.reservations.models import MAX_GPUS, Reservation, reservation_id, team_queue
 from bot.reservations.until import EXAMPLES, parse_until
 from bot.slack.mrkdwn import code, local_time, mention, quoted
+from k8s.objects import GPU
 
 VIEWS = ("reserve", "reservations", "release")
-USAGE = f"Usage: `/gpus reserve team=vision gpus=16 until=Fri`. Ends: {EXAMPLES}."
-KEYS = ("team", "gpus", "until")
+USAGE = f"Usage: `/gpus reserve team=vision gpus=16 until=Fri`, also with profile=. Ends: {EXAMPLES}."
+REQUIRED = ("team", "gpus", "until")
+KEYS = (*REQUIRED, "profile")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -23,12 +27,14 @@ class ReserveRequest:
     team: str
     gpus: int
     until: datetime
+    profile: str
+    resource: str
 
 
 def parse_reserve(text: str, config: Config, now: datetime, zone: ZoneInfo) -> ReserveRequest:
     """Parse what follows `reserve`. Raises UserError."""
     options = _options(text)
-    if missing := [key for key in KEYS if key not in options]:
+    if missing := [key for key in REQUIRED if key not in options]:
         raise UserError(f"Missing {missing[0]}=. {USAGE}")
     team = options["team"].lower()
     if team not in (teams := [each.name for each in config.teams]):
@@ -40,7 +46,14 @@ def parse_reserve(text: str, config: Config, now: datetime, zone: ZoneInfo) -> R
     gpus = options["gpus"]
     if not re.fullmatch(r"[0-9]{1,4}", gpus) or not 1 <= int(gpus) <= MAX_GPUS:
         raise UserError(f'gpus= must be a whole number from 1 to {MAX_GPUS}; got "{shortened(gpus)}".')
-    return ReserveRequest(team=team, gpus=int(gpus), until=parse_until(options["until"], now, zone))
+    profile = profile_of(options.get("profile"), config)
+    return ReserveRequest(
+        team=team,
+        gpus=int(gpus),
+        until=parse_until(options["until"], now, zone),
+        profile=profile.name if profile else "",
+        resource=profile.resource if profile else GPU,
+    )
 
 
 def _options(text: str) -> dict[str, str]:
@@ -67,6 +80,8 @@ def made(
         by=user,
         namespace=namespace or home,
         queue=queue,
+        profile=asked.profile,
+        resource=asked.resource,
         created=now,
     )
 
@@ -81,14 +96,14 @@ def size_denial(asked: ReserveRequest, others: Iterable[Reservation], now: datet
 
 def made_text(one: Reservation) -> str:
     return (
-        f"Reserved {counted(one.gpus, 'GPU')} for team {one.team} until {local_time(one.until)} "
+        f"Reserved {one.size} for team {one.team} until {local_time(one.until)} "
         f"({code(one.id)}). They are allocated as they become free; no trial is stopped for them. "
         f"To release them: `/gpus release {one.id}`."
     )
 
 
 def released_text(one: Reservation) -> str:
-    return f"Released {code(one.id)}: {counted(one.gpus, 'GPU')} of team {one.team}."
+    return f"Released {code(one.id)}: {one.size} of team {one.team}."
 
 
 def unknown_text(name: str, known: Sequence[Reservation]) -> str:
@@ -104,7 +119,7 @@ def list_text(known: Iterable[Reservation], now: datetime, rejected: Mapping[str
 def line(one: Reservation, rejected: str = "") -> str:
     problem = f". The cluster rejects its placeholders: {quoted(rejected)}" if rejected else ""
     return (
-        f"• {code(one.id)}: {counted(one.gpus, 'GPU')} for team {one.team} until {local_time(one.until)}, "
+        f"• {code(one.id)}: {one.size} for team {one.team} until {local_time(one.until)}, "
         f"by {mention(one.by)}{problem}"
     )
 
@@ -112,6 +127,14 @@ def line(one: Reservation, rejected: str = "") -> str:
 def summary(known: Iterable[Reservation], now: datetime) -> str:
     """Return one line for `/gpus` and the digest; "" without reservations."""
     found = [
-        f"{one.gpus} for team {one.team} until {local_time(one.until)}" for one in known if one.active(now)
+        f"{one.size} for team {one.team} until {local_time(one.until)}" for one in known if one.active(now)
     ]
-    return f"Reserved GPUs: {', '.join(found)}." if found else ""
+    return f"Reserved: {', '.join(found)}." if found else ""
+
+
+def quota_denial(one: Reservation, queues: Queues) -> str:
+    """Return why its queue can never admit placeholders; "" if it can, or if that is unknown."""
+    if has_quota(one.namespace, one.queue, one.resource, queues) is not False:
+        return ""
+    fix = "Add the resource to its ClusterQueue, or reserve GPUs of another profile."
+    return f"Queue {one.queue} has no quota of {one.resource}. *Fix:* {fix}"

@@ -9,10 +9,12 @@ from collections.abc import Iterable
 from datetime import timedelta
 
 from bot.clients import Clients
+from bot.reservations.machines import shape_of
 from bot.reservations.models import Reservation, config_map, needed, read, ref, rejections, surplus
 from bot.reservations.rejections import report_rejections
+from k8s.api.errors import ApiError
 from k8s.configmaps import upsert
-from k8s.errors import ApiError
+from k8s.katib.trial_pod import placement
 from k8s.kueue import read_workload, unfinished
 from k8s.objects import Ref
 from k8s.reservations import (
@@ -84,8 +86,7 @@ async def _adjust(one: Reservation, mine: list[Placeholder], number: int, client
     await _delete(one.namespace, surplus(mine, number), clients)
     taken = {job.number for job in mine}
     free = (n for n in range(one.gpus + len(taken)) if n not in taken)
-    team = next((each for each in clients.config.teams if each.name == one.team), None)
-    placement = {"nodeSelector": team.nodes, "tolerations": list(team.tolerations)} if team else {}
+    where = placement(shape_of(one, clients.config), 0)
     for _ in range(number - len(mine)):
         manifest = placeholder(
             placeholder_name(one.id, next(free)),
@@ -96,7 +97,8 @@ async def _adjust(one: Reservation, mine: list[Placeholder], number: int, client
             image=clients.config.placeholder_image,
             until=one.until,
             now=clients.now(),
-            placement={key: value for key, value in placement.items() if value},
+            resource=one.resource,
+            placement=where,
         )
         try:
             await clients.cluster.create(manifest)

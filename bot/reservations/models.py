@@ -9,8 +9,9 @@ from datetime import datetime, timedelta
 from pydantic import TypeAdapter, ValidationError
 
 from bot.config.policy import Config
+from bot.core.wording import counted
 from k8s.kueue import Workload, fits_quota
-from k8s.objects import MANAGED_BY, Manifest, Ref
+from k8s.objects import GPU, MANAGED_BY, Manifest, Ref
 from k8s.reservations import Placeholder, is_placeholder
 
 MAX_GPUS = 256  # of all reservations together: each GPU is one Job
@@ -28,11 +29,18 @@ class Reservation:
     by: str  # Slack user id
     namespace: str  # of the team's trials
     queue: str  # the team's LocalQueue
+    profile: str = ""  # whose machines it is for; "": any with GPUs
+    resource: str = GPU  # that the GPUs, or MIG slices, are requested as
     created: datetime
     released: bool = False  # by an admin; forgotten once its placeholders are gone
 
     def active(self, now: datetime) -> bool:
         return not self.released and now < self.until
+
+    @property
+    def size(self) -> str:
+        """What is reserved, for users: `4 GPUs`, `4 GPUs (profile mig)`."""
+        return counted(self.gpus, "GPU") + (f" (profile {self.profile})" if self.profile else "")
 
 
 _RESERVATION: TypeAdapter[Reservation] = TypeAdapter(Reservation)
@@ -88,15 +96,15 @@ def needed(active: Iterable[Reservation], workloads: Iterable[Workload]) -> dict
     """Return, by ID, how many GPUs placeholders must hold: what the queue's trials neither use nor wait for.
 
     So waiting Workloads get their GPUs even if the ClusterQueue has no preemption. What one reservation
-    doesn't cover counts toward the queue's next one. All are of one namespace.
+    doesn't cover counts toward the queue's next one of the same resource. All are of one namespace.
     """
-    used, found = Counter[str](), dict[str, int]()
+    used, found = Counter[tuple[str, str]](), dict[str, int]()
     for each in workloads:
         if not is_placeholder(each.job) and (each.admitted or fits_quota(each)):
-            used[each.queue] += each.gpus
+            used.update({(each.queue, resource): number for resource, number in each.devices.items()})
     for one in active:
-        covered = min(one.gpus, used[one.queue])
-        used[one.queue] -= covered
+        covered = min(one.gpus, used[one.queue, one.resource])
+        used[one.queue, one.resource] -= covered
         found[one.id] = one.gpus - covered
     return found
 

@@ -14,8 +14,8 @@ from bot.core.wording import counted
 from bot.reservations.models import REJECTED, Reservation, manifest_of
 from bot.slack.client import MessageRejectedError, NotInChannelError
 from bot.slack.mrkdwn import code, quoted
+from k8s.api.errors import ApiError
 from k8s.configmaps import upsert
-from k8s.errors import ApiError
 
 log = logging.getLogger(__name__)
 

@@ -10,9 +10,11 @@ starts it; a reading with new values wakes the sweep. All workers share the read
 
 import asyncio
 import logging
+import time
 from collections.abc import Awaitable, Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
+from dataclasses import replace
 from datetime import timedelta
 from functools import partial
 from typing import TypeVar
@@ -104,6 +106,7 @@ class LiveValues:
     async def _next(
         self, sweep_id: str, plan: SweepPlan, before: LiveReading, wanted: Wanted, query: LogQuery | None
     ) -> None:
+        at = time.time()
         try:
             try:
                 if query:
@@ -113,9 +116,9 @@ class LiveValues:
             except TrackingError as error:
                 log.warning("no live values of %s: %s", sweep_id, error)
                 reading = LiveReading(latest=before.latest, failures=before.failures + 1)
-            new = _READING.dump_json(reading)  # as text: NaN differs from itself
+            new = _READING.dump_json(replace(reading, at=at))
             await self._redis.set(self._key("live", sweep_id), new, px=RETENTION)
-            if new != _READING.dump_json(before) and reading.failures in {0, MAX_FAILURES}:
+            if _values(reading) != _values(before) and reading.failures in {0, MAX_FAILURES}:
                 await self._wake(sweep_id)
         except RedisError as error:
             log.warning("live values of %s are read again later: %s", sweep_id, error)
@@ -154,6 +157,11 @@ def _at_rungs(space: SearchSpace, curves: Mapping[str, Curve]) -> dict[str, Curv
     """Return what a reconcile needs of the curves: it parses the reading on the event loop."""
     rule, strategy = space.stopping, space.strategies[space.metric]
     return {trial: at_rungs(rule, strategy, curve) for trial, curve in curves.items()} if rule else {}
+
+
+def _values(reading: LiveReading) -> bytes:
+    """Return what a reading says, whenever it was made; as text, because NaN differs from itself."""
+    return _READING.dump_json(reading, exclude={"at"})
 
 
 def _parsed(stored: bytes | None) -> LiveReading:

@@ -14,8 +14,8 @@ from datetime import UTC, datetime, timedelta
 from pydantic import ConfigDict
 
 from bot.core.curves import Curve, Point, better
-from k8s.client import KubernetesClient
-from k8s.errors import ApiError, UnreachableError
+from k8s.api.client import KubernetesClient
+from k8s.api.errors import ApiError, UnreachableError
 from k8s.trial_kinds import JOB
 
 MAX_PIECE = 2**20  # bytes of one log and reading; a log that grows faster is read behind the training
@@ -100,7 +100,8 @@ def read_on(known: LogCurve, text: str, query: LogQuery, *, finished: bool) -> L
     is_cut = len(text.encode()) >= MAX_PIECE
     new = [line for line in lines if STAMP.match(line) and line.partition(" ")[0] > known.cursor]
     if not new:
-        cursor = _next_second(known.cursor) if is_cut and known.cursor else known.cursor
+        since = known.cursor or (text.partition(" ")[0] if STAMP.match(text) else "")
+        cursor = _next_second(since) if is_cut and since else known.cursor
         return replace(known, cursor=cursor, complete=finished and not is_cut)
     known = _counted(known, _values(new, re.compile(query.pattern)), query)
     return replace(known, cursor=new[-1].partition(" ")[0], complete=finished and not is_cut)
@@ -133,6 +134,6 @@ def _whole_second(stamp: str) -> str:
 
 
 def _next_second(stamp: str) -> str:
-    """Return a timestamp before all lines of the next second: this one has more lines than a piece."""
+    """Return a timestamp before all lines of the next second: this one has more text than a piece."""
     later = datetime.fromisoformat(stamp).replace(microsecond=0) + timedelta(seconds=1)
     return later.isoformat()

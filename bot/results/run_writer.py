@@ -7,7 +7,7 @@ any other run, too.
 
 import asyncio
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import datetime
@@ -17,18 +17,17 @@ from typing import TYPE_CHECKING
 from bot.results import run_tags
 from bot.results.experiments import RETRY_SECONDS, experiment_id, tracking_client
 from bot.results.models import SweepResults
-from bot.results.tracking_api import PARENT_TAG
-from bot.results.trial_runs import FROM_KATIB, SOURCE_TAG, STATE_TAG, Run, RunChange, changes, main_run
-from k8s.errors import SweepbotError
+from bot.results.run_search import RunSearch, Search
+from bot.results.tracking_api import TrackingApi
+from bot.results.trial_runs import FROM_KATIB, SOURCE_TAG, Run, RunChange, changes, main_run
+from k8s.api.errors import SweepbotError
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
-    from mlflow.entities import Run as MlflowRun
 
 log = logging.getLogger(__name__)
 
 PASS_TIMEOUT = 20.0  # seconds of writing; the next pass continues
-PAGE_SIZE, MAX_PAGES = 100, 100  # runs; beyond these, the runs of missing trials are searched one by one
 MAX_PARAMS_PER_REQUEST = 100  # MLflow's limit
 
 
@@ -53,8 +52,9 @@ class Completion:
 
 
 class RunWriter:
-    def __init__(self, tracking_uri: str, ui: str) -> None:
+    def __init__(self, tracking_uri: str, ui: str, search: Search | None = None) -> None:
         self._tracking_uri, self._ui = tracking_uri, ui
+        self._search = search or TrackingApi(tracking_uri).search
         # A separate thread: writing must not delay the experiment of a sweep that is about to start.
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="mlflow-runs")
         self._not_before = 0.0
@@ -74,14 +74,14 @@ class RunWriter:
     def _complete(self, results: SweepResults, tags: Mapping[str, str]) -> Completion:
         client = tracking_client(self._tracking_uri)
         number = experiment_id(client, results.mlflow_experiment, {run_tags.SWEEP: results.sweep})
-        runs = list(_runs(client, number, results))
+        runs = list(RunSearch(self._search, number, results).runs())
         todo = changes(results, runs)
         until = monotonic() + PASS_TIMEOUT  # from here: reading a busy server can take longer than that
         for change in todo:
             if monotonic() > until:
                 return Completion(self._main_runs(number, results, runs), complete=False)
             self._apply(client, number, change, tags)
-        runs = list(_runs(client, number, results)) if todo else runs
+        runs = list(RunSearch(self._search, number, results).runs()) if todo else runs
         return Completion(self._main_runs(number, results, runs), complete=True)
 
     def _apply(self, client: "MlflowClient", number: str, change: RunChange, tags: Mapping[str, str]) -> None:
@@ -100,7 +100,7 @@ class RunWriter:
             by_trial.setdefault(run.trial, []).append(run)
         main = {trial: main_run(each, results.space.metric) for trial, each in by_trial.items()}
         url = f"{self._ui}/#/experiments/{number}/runs"
-        return {trial: MainRun(run.id, f"{url}/{run.id}") for trial, run in main.items() if run}
+        return {trial: MainRun(run.id, f"{url}/{run.id}") for trial, run in main.items() if run and run.id}
 
 
 def _write(client: "MlflowClient", number: str, change: RunChange, tags: Mapping[str, str]) -> None:
@@ -127,39 +127,6 @@ def _write(client: "MlflowClient", number: str, change: RunChange, tags: Mapping
         client.log_batch(run_id, metrics=metrics, params=params, tags=tags_)
     if not change.run_id:
         client.set_terminated(run_id, change.status, _milliseconds(trial.ended))
-
-
-def _runs(client: "MlflowClient", number: str, results: SweepResults) -> Iterator[Run]:
-    """Read the experiment's runs in pages, then search for each trial that wasn't among them."""
-    token, found = "", set[str]()
-    for _ in range(MAX_PAGES):
-        page = client.search_runs([number], max_results=PAGE_SIZE, page_token=token or None)
-        for run in filter(None, map(_run, page)):
-            found.add(run.trial)
-            yield run
-        if not (token := page.token or ""):
-            return
-    for trial in results.trials:
-        if trial.name not in found:
-            wanted = f"tags.`{run_tags.TRIAL}` = '{trial.name}'"
-            yield from filter(None, map(_run, client.search_runs([number], wanted, max_results=PAGE_SIZE)))
-
-
-def _run(run: "MlflowRun") -> Run | None:
-    tags, info, data = run.data.tags, run.info, run.data
-    if not (trial := tags.get(run_tags.TRIAL)):
-        return None
-    return Run(
-        id=info.run_id,
-        trial=trial,
-        status=info.status,
-        started=info.start_time or 0,
-        nested=PARENT_TAG in tags,
-        ours=tags.get(SOURCE_TAG) == FROM_KATIB,
-        state=tags.get(STATE_TAG, ""),
-        params=frozenset(data.params),
-        metrics=frozenset(data.metrics),
-    )
 
 
 def _milliseconds(at: datetime | None) -> int | None:

@@ -13,7 +13,7 @@ from contextlib import aclosing
 
 from bot.core.ids import SWEEP_ID
 from bot.results.models import SweepResults, dump, load
-from k8s.client import KubernetesClient
+from k8s.api.client import KubernetesClient
 from k8s.configmaps import upsert
 from k8s.names import label_value
 from k8s.objects import MANAGED_BY, Manifest, Ref

@@ -16,7 +16,7 @@ from typing import Any
 from bot.core.curves import Curve, Point, in_order
 from bot.core.metrics import measured
 from bot.results import run_tags
-from k8s.errors import SweepbotError
+from k8s.api.errors import SweepbotError
 
 PARENT_TAG = "mlflow.parentRunId"
 READ_TIMEOUT = 10.0  # seconds without a byte
@@ -32,6 +32,10 @@ TRIAL_NAME_RULE = re.compile(r"[a-z0-9][a-z0-9-]{0,252}")  # other runs of the e
 
 class TrackingError(SweepbotError):
     """MLflow can't be reached, or its answer can't be used."""
+
+
+class AnswerTooLargeError(TrackingError):
+    """MLflow's answer has over MAX_ANSWER_SIZE bytes."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,10 +80,19 @@ class TrackingApi:
                 *(("run_ids", each) for each in batch),
             ]
             answer = self._call("GET", "metrics/get-history-bulk-interval", params=query)
-            for each in _list(answer, "metrics"):
+            for each in dicts(answer, "metrics"):
                 if (point := _point(each)) and each.get("run_id") in trials:
                     points.setdefault(trials[each["run_id"]], []).append(point)
         return {trial: in_order(found) for trial, found in points.items()}
+
+    def search(self, experiment: str, where: str, size: int, token: str) -> tuple[list[dict[str, Any]], str]:
+        """Return a page of the runs that match a filter, and the next page's token (`run_search.Search`).
+
+        Raises AnswerTooLargeError.
+        """
+        body = {"experiment_ids": [experiment], "filter": where, "max_results": size, "page_token": token}
+        answer = self._call("POST", "runs/search", json={key: each for key, each in body.items() if each})
+        return dicts(answer, "runs"), str(answer.get("next_page_token") or "")
 
     def _experiment(self, name: str) -> str:
         """Return the experiment's ID; "" if it doesn't exist yet."""
@@ -99,7 +112,7 @@ class TrackingApi:
         }
         for _ in range(MAX_PAGES):
             answer = self._call("POST", "runs/search", json=body)
-            yield from _list(answer, "runs")
+            yield from dicts(answer, "runs")
             if not (token := answer.get("next_page_token")):
                 return
             body["page_token"] = token
@@ -139,7 +152,7 @@ def _body(response: Any) -> bytes:
         chunks.append(chunk)
         size += len(chunk)
         if size > MAX_ANSWER_SIZE:
-            raise TrackingError(f"MLflow's answer is larger than {MAX_ANSWER_SIZE // 2**20} MiB")
+            raise AnswerTooLargeError(f"MLflow's answer is larger than {MAX_ANSWER_SIZE // 2**20} MiB")
         if monotonic() > until:
             raise TrackingError(f"MLflow's answer took longer than {ANSWER_TIMEOUT:g} s")
     return b"".join(chunks)
@@ -147,10 +160,10 @@ def _body(response: Any) -> bytes:
 
 def _run(raw: Any, metric: str) -> Run | None:
     """Read one run of a search; None if it isn't a trial's run, or hasn't logged the metric."""
-    data, info = _mapping(raw, "data"), _mapping(raw, "info")
-    tags = {each.get("key"): each.get("value") for each in _list(data, "tags")}
+    data, info = mapping(raw, "data"), mapping(raw, "info")
+    tags = {each.get("key"): each.get("value") for each in dicts(data, "tags")}
     trial = tags.get(run_tags.TRIAL) or tags.get(run_tags.RUN_NAME)
-    latest = next((each for each in _list(data, "metrics") if each.get("key") == metric), None)
+    latest = next((each for each in dicts(data, "metrics") if each.get("key") == metric), None)
     point = _point(latest) if latest else None
     run_id, started = info.get("run_id"), info.get("start_time")
     if not (
@@ -172,12 +185,14 @@ def _point(raw: Mapping[str, Any]) -> Point | None:
     return Point(step, value, at) if -MAX_STEP <= step < MAX_STEP and math.isfinite(at) else None
 
 
-def _mapping(raw: Any, key: str) -> dict[str, Any]:
+def mapping(raw: Any, key: str) -> dict[str, Any]:
+    """Return the object of a key; {} if there is none."""
     found = raw.get(key) if isinstance(raw, dict) else None
     return found if isinstance(found, dict) else {}
 
 
-def _list(raw: Mapping[str, Any], key: str) -> list[dict[str, Any]]:
+def dicts(raw: Mapping[str, Any], key: str) -> list[dict[str, Any]]:
+    """Return the objects in the list of a key."""
     found = raw.get(key)
     return [each for each in found if isinstance(each, dict)] if isinstance(found, list) else []
 

@@ -12,7 +12,7 @@ from time import monotonic
 from typing import Any
 
 from bot.core.masking import Mask
-from k8s.errors import SweepbotError
+from k8s.api.errors import SweepbotError
 
 log = logging.getLogger(__name__)
 

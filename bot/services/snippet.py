@@ -13,14 +13,14 @@ from bot.config.yaml_reader import Node, read
 from bot.core.errors import UserError
 from bot.core.wording import did_you_mean, listed, shortened
 from bot.registry.images import ImageName
-from k8s.environments import VISIBLE_GPUS
+from k8s.katib.trial_pod import VISIBLE_GPUS
 from k8s.quantities import QUANTITY, amount
 
 MAX_SNIPPET = 3_000  # characters, as in a text field of Slack
 MAX_PORT = 65_535
 MAX_COUNT = 1_000  # replicas, and GPUs: far above every limit, so that sums stay small
 SYSTEM = ("dev", "proc", "sys")  # mounts there keep a container from starting
-CONTROL = re.compile(r"[^\t\n\x20-\U0010ffff]|[\x7f-\x9f\ud800-\udfff]")
+CONTROL = re.compile(r"[^\t\n\x20-\U0010ffff]|[\x7f-\x9f]")
 DEFAULT_CPU, DEFAULT_MEMORY = "1", "2Gi"
 SNIPPET_KEYS: Keys = {
     "name": Key(

@@ -18,7 +18,7 @@ from bot.slack.blocks import MAX_SECTION
 from bot.slack.message import File, Message
 from bot.slack.mrkdwn import code, cut
 from bot.slack.rate_limit import EDITS, POSTS, Rate, RateLimiter
-from k8s.errors import SweepbotError
+from k8s.api.errors import SweepbotError
 
 log = logging.getLogger(__name__)
 

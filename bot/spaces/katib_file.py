@@ -24,7 +24,7 @@ def is_katib(root: Node) -> bool:
     if "kind" in keys and "apiVersion" in keys:
         return text(keys["apiVersion"]).startswith("kubeflow.org/")
     parameters = keys["parameters"].value if "parameters" in keys else None
-    return isinstance(parameters, list)
+    return isinstance(parameters, list) and "command" not in keys
 
 
 def convert(root: Node, request: SweepRequest) -> Foreign:

@@ -31,7 +31,9 @@ def read_parameters(
         else:
             fixed[name] = _fixed(each)
     if not found and len(node.errors) == before:
-        node.error("must have at least one parameter with a range or a list of values")
+        node.error(
+            "must have at least one parameter with a range ({min: 1e-4, max: 1e-1}) or a list of values"
+        )
     elif len(node.errors) == before and (why := space_objection(algorithm, tuple(found), settings)):
         node.error(why)
     return tuple(found), fixed

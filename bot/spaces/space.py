@@ -27,6 +27,7 @@ from bot.spaces.space_keys import (
     DEFAULT_MAX_FAILED,
     DEFAULT_PARALLEL,
     DEFAULT_TRIALS,
+    ELSEWHERE,
     KEYS,
     TRIAL_KEYS,
 )
@@ -42,7 +43,7 @@ def parse_space(text: str, file: str, request: SweepRequest, limits: Limits) -> 
     """Read the file; options of the command override it. Raises UserError with all errors."""
     root, notes = _converted(read(text, file), request)
     given = {"command": request.cmd, "objective": request.metric and request.goal}
-    keys = root.mapping(KEYS, given=[key for key, value in given.items() if value])
+    keys = root.mapping(KEYS, given=[key for key, value in given.items() if value], elsewhere=ELSEWHERE)
     if "description" in keys and "\n" in keys["description"].text().strip():
         keys["description"].error("must be one line")
     algorithm, settings = read_algorithm(keys.get("algorithm"))

@@ -37,6 +37,9 @@ FILE_PATH = re.compile(r"/[A-Za-z0-9_./-]{1,200}")
 FIXED = re.compile(r"[^\x00-\x1f\x7f]{1,1000}")
 PARAMETER_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]*")
 
+RESOURCES = ("resources", "memory", "mem", "cpu", "cpus")  # never set for one sweep
+AT_START = ("gpus", "profile", "queue", "priority", "cluster", "notify", "gate", "repo", "branch", "seeds")
+
 VALUES: Schema = {
     "type": "array",
     "minItems": 1,
@@ -240,3 +243,8 @@ KEYS: Keys = {
         keys=WATCH_KEYS,
     ),
 }
+# Keys that people look for at the top of the file, and where they are set.
+ELSEWHERE = dict.fromkeys(TRIAL_KEYS, "Set it under `trials:`.")
+ELSEWHERE |= dict.fromkeys(OBJECTIVE_KEYS, "Set it under `objective:`.")
+ELSEWHERE |= dict.fromkeys(RESOURCES, "CPU and memory come with `gpus=` or `profile=` of the command.")
+ELSEWHERE |= {key: f"Set it in the command: `/sweep … {key}=`." for key in AT_START}

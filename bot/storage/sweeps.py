@@ -31,7 +31,7 @@ from bot.storage.queue_scripts import ADD
 from bot.storage.script_batches import ScriptBatches
 from bot.storage.summaries import Summaries
 from bot.storage.work_queue import Lease, Queue, text
-from k8s.errors import SweepbotError
+from k8s.api.errors import SweepbotError
 
 DAY = timedelta(days=1)
 

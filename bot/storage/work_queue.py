@@ -36,7 +36,7 @@ from redis.exceptions import RedisError
 from bot.core.record import Quarantine
 from bot.core.work_item import WorkItem
 from bot.storage import queue_scripts
-from k8s.errors import SweepbotError
+from k8s.api.errors import SweepbotError
 
 FIRST_DELAY, MAX_DELAY = 1.0, 300.0  # seconds before the first retry, and before any
 MAX_STARTS = 5  # of an item in a row without an end

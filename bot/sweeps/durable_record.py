@@ -9,8 +9,8 @@ from bot.core.record import Phase, SweepRecord
 from bot.lifecycle.phases import refuse
 from bot.lifecycle.trouble import report_restored
 from bot.storage import sweep_configmap
+from k8s.api.errors import ApiError
 from k8s.configmaps import upsert
-from k8s.errors import ApiError
 
 log = logging.getLogger(__name__)
 

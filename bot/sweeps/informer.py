@@ -25,11 +25,11 @@ from bot.sweeps.recovery import recover
 from bot.sweeps.remote_watches import RemoteWatches
 from bot.sweeps.wakes import Wakes
 from bot.sweeps.watched_kinds import WATCHED_BUILD_KINDS, WATCHED_KINDS, watched_in_trials
-from k8s.cache import Cache
-from k8s.errors import ApiError, UnreachableError
+from k8s.api.cache import Cache
+from k8s.api.errors import ApiError, UnreachableError
+from k8s.api.outage import Outage
+from k8s.api.watch import SILENCE, watch_forever
 from k8s.objects import OURS
-from k8s.outage import Outage
-from k8s.watch import SILENCE, watch_forever
 
 log = logging.getLogger(__name__)
 

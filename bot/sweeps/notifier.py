@@ -24,8 +24,8 @@ from bot.slack.blocks import actions, section
 from bot.slack.client import MessageRejectedError, NotInChannelError, SlackBusyError
 from bot.slack.message import Message
 from k8s import kaniko
+from k8s.api.logs import WHOLE_LOG
 from k8s.katib.status import ui_link
-from k8s.logs import WHOLE_LOG
 
 log = logging.getLogger(__name__)
 

@@ -8,7 +8,7 @@ from bot.clients import Clients
 from bot.config.permissions import OtherPeaks
 from bot.config.policy import repository
 from bot.config.teams import team_of
-from bot.core.commands import Action, Command
+from bot.core.commands import Command
 from bot.core.errors import UserError
 from bot.core.masking import Mask
 from bot.core.plan import SweepPlan
@@ -20,16 +20,18 @@ from bot.launch.clusters import planned
 from bot.launch.pods import namespace_of
 from bot.launch.resolve import look_up
 from bot.launch.user_limits import limited_sweeps, other_peaks
+from bot.lifecycle.limits import COUNTED_AGAIN
 from bot.lifecycle.observation import BuildSeen, Observation
 from bot.registry.client import RegistryError
 from bot.repos.git import GitUnavailableError
 from bot.sweeps.observe_builds import left_builds, observe_builds, with_prebuilt_image
-from k8s.cache import CacheReader, Caches
+from bot.sweeps.transient_errors import refusal
+from k8s.api.cache import CacheReader, Caches
 from k8s.jobs import read_job
 from k8s.katib.spec import EXPERIMENT_LABEL, REQUEST_ID
 from k8s.katib.status import read_experiment, read_trial
 from k8s.objects import SWEEP_LABEL
-from k8s.pods import is_trial_pod, read_trial_pod
+from k8s.pods import read_trial_pods
 
 PLAN_TIMEOUT = timedelta(minutes=2)  # of an unreachable git host or registry; then the sweep is refused
 PLAN_RETRY = timedelta(seconds=1)  # while an older sweep of the same user is planned
@@ -58,7 +60,7 @@ async def _seen(
         return replace(await observe_builds(sweep, sweep.plan, clients.home, reader), commands=commands)
     there = CacheReader(Caches() if fresh else clients.trial_caches, clients.trials)
     seen = await _experiment(sweep, sweep.plan, commands, clients, there, reader)
-    if any(command.action is Action.RESUME for command in commands):
+    if any(command.action in COUNTED_AGAIN for command in commands):
         others = await limited_sweeps(user := sweep.requester.user, clients)
         return replace(seen, others=other_peaks(user, (one for one in others if one.id != sweep.id)))
     return seen
@@ -93,7 +95,7 @@ async def _request(sweep: SweepRecord, commands: tuple[Command, ...], clients: C
     except (GitUnavailableError, RegistryError) as error:
         if clients.now() - sweep.created < PLAN_TIMEOUT:
             raise
-        return Observation(commands=commands, refusal=f"{error} *Fix:* Run the command again later.")
+        return Observation(commands=commands, refusal=refusal(error))
 
 
 async def _others(sweep: SweepRecord, clients: Clients) -> OtherPeaks | None:
@@ -133,7 +135,7 @@ async def _experiment(
         experiment=read_experiment(experiment),
         trials=tuple(read_trial(t, space.strategies) for t in trials),
         jobs=tuple(read_job(j) for j in jobs),
-        pods=tuple(read_trial_pod(p) for p in pods if is_trial_pod(p)),
+        pods=tuple(read_trial_pods(pods, jobs)),
         nodes=plan_.nodes,
         search_lost=lost_search(space.algorithm, experiment, trials, pods),
         cached=reader.cached or at_home.cached,

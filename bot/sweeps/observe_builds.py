@@ -14,12 +14,12 @@ from bot.core.record import SweepRecord
 from bot.core.space import SearchSpace
 from bot.health.unstarted_builds import diagnose_build
 from bot.lifecycle.observation import BuildSeen, Observation
-from bot.registry.client import Registry
+from bot.registry.client import Registry, UnknownHostError
 from bot.registry.images import ImageRef
 from bot.runtime.parser_thread import run_in_parser_thread
 from k8s import kaniko
-from k8s.cache import CacheReader
-from k8s.client import Manifests
+from k8s.api.cache import CacheReader
+from k8s.api.client import Manifests
 from k8s.jobs import Job, JobState, read_job
 from k8s.objects import BUILD_LABEL, Ref
 from k8s.pods import Pod, read_pod
@@ -75,6 +75,9 @@ async def with_prebuilt_image(space: SearchSpace, clients: Clients) -> SearchSpa
         registry = Registry(name.registry, credentials=settings.login(name.registry))
         try:
             digest = await registry.digest(name.repository, name.tag)
+        except UnknownHostError as error:
+            error.image = space.image
+            raise
         finally:
             await registry.close()
     if digest is None:

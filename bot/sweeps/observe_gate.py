@@ -6,7 +6,7 @@ from datetime import timedelta
 from bot.clients import Clients
 from bot.core.record import SweepRecord
 from bot.lifecycle.observation import Observation
-from k8s.logs import has_line_since
+from k8s.api.logs import has_line_since
 
 # Imports, data, and the first batch on the GPU fail within this time after the container's start.
 STARTUP = timedelta(minutes=1)

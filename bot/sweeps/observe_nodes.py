@@ -1,75 +1,134 @@
 """Decide whether a sweep with several nodes per trial can start: two half-started trials block each other.
 
-Without a queue, nothing admits all workers of a trial together. A sweep therefore starts only while no other
-such sweep is active in its cluster, or if enough nodes are free for its trial and for the next trials of the
-others. One sweep decides at a time, by a turn in Redis.
+Without a queue, nothing admits all workers of a trial together. A sweep that is new, resumed, or extended
+therefore starts only if no other one in its cluster can start trials, or if enough nodes are free for its
+trial and for those of all sweeps ahead of it: the active ones, and those that have waited for longer. One
+sweep decides at a time, under a lock in Redis. Records and experiments say which sweeps are active, so that
+one whose record was lost still counts.
 """
 
-from collections.abc import Iterable
 from dataclasses import replace
 from datetime import datetime, timedelta
 
 from bot.clients import Clients
+from bot.config.policy import all_namespaces, namespaces_in
+from bot.core.gangs import ACTIVE, CHECKING, can_start_trials, is_gang, waits_for_nodes
+from bot.core.pace import FreeCapacity
+from bot.core.plan import SweepPlan
 from bot.core.record import Phase, SweepRecord
 from bot.lifecycle.observation import Observation
+from bot.lifecycle.trouble import has_trouble
 from bot.messages.start import waiting_text
 from bot.sweeps.observe_capacity import capacity_request
+from k8s.api.client import KubernetesClient
+from k8s.api.errors import ApiError
+from k8s.katib.status import is_open_with_several_nodes
+from k8s.objects import SWEEP_LABEL
 
-TURN = "nodes"
-SKEW = timedelta(seconds=10)  # between the clocks of two workers
-ACTIVE = {Phase.PENDING, Phase.RUNNING}
+AGAIN = timedelta(seconds=20)  # until a waiting sweep decides again
+MEASURED_WITHIN = timedelta(seconds=75)  # two measurements; other sweeps may have grown since an older one
 ENDED = {Phase.HELD, Phase.PAUSED, Phase.STOPPING}  # no trials start
 
 
 async def observe_nodes(sweep: SweepRecord, seen: Observation, clients: Clients) -> Observation:
-    """Add why the sweep can't start yet. The cluster gets no request: the leader measures for all sweeps."""
+    """Add why the sweep can't start yet; the leader measures free nodes for all sweeps."""
     plan = sweep.plan
-    if plan is None or plan.nodes < 2 or not plan.gpus or sweep.queue_and_priority[0]:
+    if plan is None or not is_gang(sweep):
         return seen
     if sweep.phase in ENDED:
         await clients.capacity.forget(sweep.id)
-    if sweep.phase not in ACTIVE:
-        return replace(seen, start_wait=waiting_text(plan))
-    if sweep.submitted or seen.experiment:
+    if sweep.phase not in ACTIVE:  # a command can make it active
+        return replace(seen, start_wait=CHECKING)
+    if seen.open or not waits_for_nodes(sweep) or (seen.experiment and not sweep.submitted):
         await clients.capacity.register(capacity_request(sweep, plan, seen, clients.now()))
         return seen
-    if await _starts(sweep, seen, clients):
-        return seen
-    return replace(seen, start_wait=waiting_text(plan))
+    why = await _start_wait(sweep, plan, replace(seen, start_wait=CHECKING), clients)
+    again = min(AGAIN, seen.observe_again_in or AGAIN)
+    return replace(seen, start_wait=why, observe_again_in=again if why else seen.observe_again_in)
 
 
-async def _starts(sweep: SweepRecord, seen: Observation, clients: Clients) -> bool:
-    """Take the sweep's turn, and register its start before another one decides."""
-    store, plan, now = clients.capacity, sweep.plan, clients.now()
-    if plan is None or not await store.take_turn(sweep.id, TURN):
-        return False
-    others = await _others(sweep.id, plan.resource, clients)
-    starting = capacity_request(sweep, plan, seen, now)
-    last = await store.register(replace(starting, started=False, expects=0))
-    free = last is not None and bool(last.trials) and _is_newer(last.at, others.values())
-    if starts := free or not others:
-        await store.register(starting)
-    await store.end_turn(TURN)
-    return starts
+async def _start_wait(sweep: SweepRecord, plan: SweepPlan, seen: Observation, clients: Clients) -> str:
+    """Return why the sweep has to wait; "" if it can start, which others see before they decide."""
+    store = clients.capacity
+    if not await store.lock_starts(sweep.id):
+        return sweep.start_wait or CHECKING
+    try:
+        waiting = capacity_request(sweep, plan, seen, clients.now())
+        free = await store.register(waiting)
+        ahead = await _known_ahead(sweep, plan, clients)
+        if _fits(ahead, free, clients.now()):  # else the cluster gets no request
+            ahead |= await _running_in_cluster(sweep, plan, clients, set(ahead))
+        if not _fits(ahead, free, clients.now()):
+            return waiting_text(plan, ahead)
+        others_grow = ahead and not await store.lock_growth(sweep.id, plan.resource)
+        if others_grow or not await store.has_start_lock(sweep.id):
+            return sweep.start_wait or CHECKING
+        await store.register(replace(waiting, started=True, since=None))
+        return ""
+    finally:
+        await store.unlock_starts(sweep.id)
 
 
-async def _others(sweep: str, resource: str, clients: Clients) -> dict[str, datetime]:
-    """Return since when measurements include the other active sweeps; from now on for one not seen for long.
+def _fits(ahead: dict[str, bool], free: FreeCapacity | None, now: datetime) -> bool:
+    """Return whether enough nodes are free, with those that the sweeps ahead of it need set aside."""
+    if not ahead:
+        return True
+    measured = free is not None and now - free.at < MEASURED_WITHIN and ahead.keys() <= set(free.beside)
+    return free is not None and measured and bool(free.trials)
 
-    The records decide which are active: after all workers were away, no sweep has a current request.
+
+async def _known_ahead(sweep: SweepRecord, plan: SweepPlan, clients: Clients) -> dict[str, bool]:
+    """Return the sweeps ahead of this one by their records; True for active ones, which come first.
+
+    Nothing updates the record of a quarantined one: only its experiment says whether it is active. One whose
+    reconciles keep failing can't start, so no other waits for it.
     """
-    now, found = clients.now(), dict[str, datetime]()
-    current = {one.sweep for one in await clients.capacity.requests(now)}
-    for other, since in (await clients.capacity.starts()).items():
-        record = await clients.store.get(other) if other != sweep else None
-        if record and record.plan and record.phase in ACTIVE:
-            if record.plan.resource == resource:
-                found[other] = since if other in current else now
-        elif other != sweep:
-            await clients.capacity.forget(other)
-    return found
+    listed = [one.id for one in await clients.store.listed() if one.gang and one.live and one.id != sweep.id]
+    current = await clients.capacity.requests(clients.now())
+    starting = {one.sweep for one in current if one.started}  # decided; the experiment may not exist yet
+    active, waiting = list[str](), list[tuple[datetime, str]]()
+    for other in await clients.store.records(listed):
+        if other.quarantined or not _competes(other, sweep, plan):
+            continue
+        if can_start_trials(other) or (other.id in starting and waits_for_nodes(other)):
+            active.append(other.id)
+        elif waits_for_nodes(other) and not has_trouble(other):
+            waiting.append((other.since, other.id))
+    before = sorted(each for each in waiting if each < (sweep.since, sweep.id))
+    return dict.fromkeys(sorted(active), True) | {name: False for _, name in before}
 
 
-def _is_newer(measured: datetime, starts: Iterable[datetime]) -> bool:
-    """Return whether the measurement includes what these sweeps need."""
-    return all(measured - start >= SKEW for start in starts)
+def _competes(other: SweepRecord, sweep: SweepRecord, plan: SweepPlan) -> bool:
+    """Return whether trials of both can wait for the same nodes."""
+    same = other.plan is not None and other.plan.resource == plan.resource
+    return is_gang(other) and same and other.cluster == sweep.cluster
+
+
+async def _running_in_cluster(
+    sweep: SweepRecord, plan: SweepPlan, clients: Clients, known: set[str]
+) -> dict[str, bool]:
+    """Return the other sweeps whose experiments are open, unless their records say that they don't compete.
+
+    One without a record counts: Redis can have lost it.
+    """
+    home = clients.settings.k8s_namespace
+    there = namespaces_in(clients.at.config, home, clients.config) if clients.at else ()
+    found = set[str]()
+    for namespace in {plan.experiment_ref.namespace, *(there or all_namespaces(home, clients.config))}:
+        found |= await _open_in(namespace, clients.trials)
+    others = sorted(found - known - {sweep.id})
+    records = {one.id: one for one in await clients.store.records(others)}
+    return {each: True for each in others if each not in records or _competes(records[each], sweep, plan)}
+
+
+async def _open_in(namespace: str, cluster: KubernetesClient) -> set[str]:
+    """Return the sweeps with open experiments; none where Sweepbot can't list them, nor create any."""
+    try:
+        listed = await cluster.list(
+            "Experiment", namespace, labels=SWEEP_LABEL, only=is_open_with_several_nodes
+        )
+    except ApiError as error:
+        if error.status != 403:
+            raise
+        return set()
+    return {one["metadata"]["labels"][SWEEP_LABEL] for one in listed}

@@ -8,9 +8,7 @@ import logging
 from dataclasses import replace
 from datetime import datetime, timedelta
 
-from aiohttp import ClientError
 from redis.exceptions import RedisError
-from slack_sdk.errors import SlackApiError
 
 from bot.answers.newer_version import answer_about_newer_version
 from bot.answers.replies import answer
@@ -35,10 +33,9 @@ from bot.lifecycle.phases import (
     submitted,
 )
 from bot.lifecycle.required_changes import required_changes
-from bot.lifecycle.trouble import quarantine, release, report_restored, report_trouble, resolve_trouble
-from bot.registry.client import ImageMissingError, RegistryError
+from bot.lifecycle.trouble import quarantine, release, report_restored, resolve_trouble
+from bot.registry.client import ImageMissingError
 from bot.registry.images import ImageRef
-from bot.repos.git import GitUnavailableError
 from bot.runtime.audit import write_new_entries
 from bot.slack.client import SlackBusyError
 from bot.storage import sweep_configmap
@@ -53,27 +50,12 @@ from bot.sweeps.observe_live import observe_live
 from bot.sweeps.observe_nodes import observe_nodes
 from bot.sweeps.observe_queue import observe_queue
 from bot.sweeps.open_thread import open_thread, rename
+from bot.sweeps.transient_errors import TRANSIENT_ERRORS, report_error
 from bot.sweeps.unreachable import report_unreachable, seen_again
-from k8s.errors import ApiError, ClusterUnreachableError, UnreachableError
+from k8s.api.errors import ApiError, ClusterUnreachableError
 from k8s.objects import BUILD_LABEL, Manifest
 
 log = logging.getLogger(__name__)
-
-# Errors of other systems, which a retry can fix. Any other is a bug and would repeat.
-TRANSIENT_ERRORS = (
-    ApiError,
-    UnreachableError,
-    RegistryError,
-    GitUnavailableError,
-    SlackApiError,
-    SlackBusyError,
-    ClientError,
-    OSError,
-    RedisError,
-    StaleRecordError,
-    LeaseLostError,
-)
-REPORTED_AFTER = 4  # failures in a row, about 7 s, before an error is reported
 
 
 async def handle(lease: Lease, clients: Clients) -> timedelta | None:
@@ -187,7 +169,7 @@ class _Reconcile:
         await self.notifier.remove_stray_buttons(sweep, waiting)
         sweep = await self.record.keep(await self.notifier.publish(sweep))
         if (resolved := resolve_trouble(sweep)) != sweep:
-            sweep = await self.notifier.post_outbox(await self.save(resolved))
+            sweep = await self.notifier.publish(await self.save(resolved))
         await self._open_results(sweep)
         soon, again = self.notifier.pause, requeue_after(before, sweep, now, seen.observe_again_in)
         return min(soon, again) if soon and again is not None else soon or again
@@ -238,12 +220,10 @@ class _Reconcile:
         sweep = await self.clients.store.get(self.lease.item.key)
         if sweep is None:
             return
-        after = sweep
-        if self.lease.failures >= REPORTED_AFTER and isinstance(error, TRANSIENT_ERRORS):
-            after = report_trouble(sweep, str(error) or type(error).__name__)
+        after = report_error(sweep, error, self.lease.failures, self.clients.mask)
         if after != sweep:
             after = await self.save(after)
-        if after.outbox:
+        if after.outbox or after.unavailable:
             await self.notifier.update_parent(await self.notifier.post_outbox(after))
 
     async def _apply_cancels(self, sweep: SweepRecord, waiting: list[Command]) -> SweepRecord:

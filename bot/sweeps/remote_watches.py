@@ -10,10 +10,10 @@ from bot.config.policy import namespaces_in
 from bot.core.metrics import CLUSTER_RESPONSE, WATCH_FAILURES
 from bot.sweeps.wakes import Wakes
 from bot.sweeps.watched_kinds import watched_in_trials
-from k8s.cache import Cache
+from k8s.api.cache import Cache
+from k8s.api.outage import Outage
+from k8s.api.watch import watch_forever
 from k8s.objects import OURS
-from k8s.outage import Outage
-from k8s.watch import watch_forever
 
 CLUSTERS_INTERVAL = 10.0  # seconds until a cluster or a namespace that was added is watched
 

@@ -15,8 +15,8 @@ from bot.core.work_item import ItemKind, WorkItem
 from bot.lifecycle.extension import EXTENDABLE_FOR
 from bot.storage import sweep_configmap
 from bot.storage.sweeps import Store
-from k8s.client import KubernetesClient
-from k8s.errors import ApiError, ClusterUnreachableError, UnreachableError
+from k8s.api.client import KubernetesClient
+from k8s.api.errors import ApiError, ClusterUnreachableError, UnreachableError
 from k8s.katib.spec import REQUEST_ID
 from k8s.objects import OURS, SWEEP_LABEL, Manifest, ref_of
 

@@ -13,9 +13,9 @@ from bot.messages.clusters import unseen_line
 from bot.slack.client import MessageRejectedError, NotInChannelError
 from bot.slack.mrkdwn import plain
 from bot.sweeps.notifier import Notifier
-from k8s.errors import ClusterUnreachableError
+from k8s.api.errors import ClusterUnreachableError
 
-RETRY = timedelta(seconds=15)  # costs no request while the cluster is unreachable (k8s.remote)
+RETRY = timedelta(seconds=15)  # costs no request while the cluster is unreachable (k8s.api.remote)
 
 NEEDS_CLUSTER = {Action.LOGS, Action.TRIALS}
 

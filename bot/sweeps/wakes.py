@@ -13,7 +13,7 @@ from time import monotonic
 from redis.exceptions import RedisError
 
 from bot.clients import Clients
-from k8s.cache import Change, Group
+from k8s.api.cache import Change, Group
 from k8s.objects import SWEEP_LABEL
 
 log = logging.getLogger(__name__)

@@ -11,6 +11,7 @@ from k8s.trial_kinds import INDEX_LABEL
 MULTI_LABEL = "sweepbot/multi"  # on the pods that the Service resolves
 SERVICE = "sweepbot-trials"
 PORT = 29500  # torchrun's default; each pod has its own address
+SUCCESS_POLICY = {"successPolicy": {"rules": [{"succeededIndexes": "0"}]}}  # of a Job
 
 
 def job_fields(nodes: int) -> Manifest:
@@ -24,7 +25,7 @@ def job_fields(nodes: int) -> Manifest:
         "completionMode": "Indexed",
         "completions": nodes,
         "parallelism": nodes,
-        "successPolicy": {"rules": [{"succeededIndexes": "0"}]},
+        **SUCCESS_POLICY,
     }
 
 
@@ -41,6 +42,15 @@ def rendezvous(trial: str, nodes: int, processes: int) -> list[Manifest]:
         {"name": "PET_MASTER_ADDR", "value": f"{trial}-0.{SERVICE}"},
         {"name": "PET_MASTER_PORT", "value": str(PORT)},
     ]
+
+
+def conditions(success: str) -> Manifest:
+    """Return the fields by which Katib sees the end of a Job that an operator runs.
+
+    `success`: the type of the condition.
+    """
+    true = 'status.conditions.#(type=="{}")#|#(status=="True")#'
+    return {"successCondition": true.format(success), "failureCondition": true.format("Failed")}
 
 
 def service_ref(namespace: str) -> Ref:

@@ -10,8 +10,6 @@ from copy import deepcopy
 from k8s.objects import Manifest
 
 MASTER = {"training.kubeflow.org/job-role": "master"}  # labels of the first pod
-_TRUE = 'status.conditions.#(type=="{}")#|#(status=="True")#'
-CONDITIONS = {"successCondition": _TRUE.format("Succeeded"), "failureCondition": _TRUE.format("Failed")}
 
 
 def job_spec(nodes: int, processes: int, template: Manifest, *, ttl: int) -> Manifest:

@@ -131,3 +131,10 @@ def _finite(text: str) -> float | None:
 def ui_link(base: str, experiment: Ref) -> str:
     """Return the URL of the experiment in Katib's UI (its app-routing.module.ts)."""
     return f"{base}/katib/experiment/{experiment.namespace}/{experiment.name}"
+
+
+def is_open_with_several_nodes(obj: Manifest) -> bool:
+    """Return whether the experiment can start trials that have several pods; all but Jobs are such trials."""
+    job = obj["spec"].get("trialTemplate", {}).get("trialSpec") or {}
+    several = job.get("kind") != "Job" or job["spec"].get("completions", 1) > 1
+    return bool(job) and several and not {"Succeeded", "Failed"} & true_conditions(obj).keys()

@@ -1,61 +1,17 @@
 """Build the pod of a trial: its container, its resources, and the machines that it can run on."""
 
-from dataclasses import dataclass, field
 from pathlib import PurePosixPath
-from typing import TYPE_CHECKING
 
 from k8s.katib.multi_node import SERVICE, rendezvous
+from k8s.katib.pod_shape import PodShape, SecretVariables
+from k8s.katib.spec import ExperimentSpec
 from k8s.katib.training import TRIAL_NAME, shell
-from k8s.objects import GPU, SWEEP_LABEL, Manifest
+from k8s.objects import SWEEP_LABEL, Manifest
 from k8s.quantities import canonical
-from k8s.trial_kinds import JOB, TrialKind
+from k8s.trial_kinds import JOB, PYTORCH_JOB
 
-if TYPE_CHECKING:
-    from k8s.katib.spec import ExperimentSpec
-
-TRIAL_UID = 1000
+VISIBLE_GPUS = "NVIDIA_VISIBLE_DEVICES"
 MAX_WEIGHT = 100  # of a preference; Kubernetes accepts 1 to 100
-
-
-@dataclass(frozen=True, kw_only=True)
-class Volume:
-    """A PersistentVolumeClaim in the trials' namespace, and its mount path."""
-
-    claim: str
-    at: str
-    read_only: bool
-
-
-@dataclass(frozen=True, kw_only=True)
-class SecretVariables:
-    """A Secret in the trials' namespace, and those of its keys that become variables of the same name."""
-
-    name: str
-    keys: tuple[str, ...]
-    optional: bool = False  # whether the training starts without it
-
-
-@dataclass(frozen=True, kw_only=True)
-class PodShape:
-    """Settings of a trial's pod: those of the cluster, with those of its profile and team."""
-
-    runtime_class: str = ""
-    nodes: dict[str, str] = field(default_factory=dict)  # node selector
-    node_choices: dict[str, tuple[str, ...]] = field(default_factory=dict)  # labels with several values
-    tolerations: tuple[dict[str, str], ...] = ()
-    resource: str = GPU  # that a GPU, or a MIG slice, is requested as
-    cpu: str = ""  # requested
-    whole_cpus: bool = False  # CPU limit = request, which the kubelet's static policy needs
-    memory: str = ""  # request and limit
-    shared_memory: str = ""  # size limit of /dev/shm; counts toward the memory
-    resources: dict[str, str] = field(default_factory=dict)  # others, such as rdma/hca
-    volumes: tuple[Volume, ...] = ()
-    grace_seconds: int | None = None  # from SIGTERM to SIGKILL, unless the space sets it
-    user: int = TRIAL_UID  # user id of the training; 0: the image's user, mostly root
-    scheduler: str = ""  # "": the cluster's default
-    priority_class: str = ""
-    pack: bool = False  # prefer machines that other trials use
-    multi_node: TrialKind = JOB  # of trials of several nodes
 
 
 def requests(shape: PodShape, gpus: int) -> dict[str, str]:
@@ -64,8 +20,8 @@ def requests(shape: PodShape, gpus: int) -> dict[str, str]:
     return {name: size for name, size in (sizes | shape.resources).items() if size}
 
 
-def trial_pod(spec: "ExperimentSpec") -> Manifest:
-    """Return the pod's spec. The Training Operator adds what connects the nodes, and a restartPolicy."""
+def trial_pod(spec: ExperimentSpec) -> Manifest:
+    """Return the pod's spec. The training operators add what connects the nodes; of v1, a restartPolicy."""
     indexed = spec.nodes > 1 and spec.trial_kind is JOB
     container: Manifest = {
         "name": spec.trial_kind.container,
@@ -76,6 +32,7 @@ def trial_pod(spec: "ExperimentSpec") -> Manifest:
         "env": [
             *({"name": name, "value": value} for name, value in (_home(spec) | spec.env).items()),
             *_secret_variables(spec),
+            *_no_gpus(spec),
             *(rendezvous(TRIAL_NAME, spec.nodes, spec.processes) if indexed else ()),
         ],
         "securityContext": _security(spec),
@@ -94,7 +51,7 @@ def trial_pod(spec: "ExperimentSpec") -> Manifest:
         container["resources"] = resources
     grace = spec.grace_seconds or spec.shape.grace_seconds
     return {
-        **({"restartPolicy": "Never"} if spec.trial_kind is JOB else {}),
+        **({} if spec.trial_kind is PYTORCH_JOB else {"restartPolicy": "Never"}),
         # Training doesn't use Kubernetes, and a Service named mlflow would set MLFLOW_PORT.
         "automountServiceAccountToken": False,
         "enableServiceLinks": False,
@@ -119,19 +76,19 @@ def trial_pod(spec: "ExperimentSpec") -> Manifest:
     }
 
 
-def _shell(spec: "ExperimentSpec") -> str:
+def _shell(spec: ExperimentSpec) -> str:
     several = spec.nodes > 1
     return shell(spec.command, spec.arguments, spec.collector, spec.directory, several=several)
 
 
-def _event_mounts(spec: "ExperimentSpec") -> list[Manifest]:
+def _event_mounts(spec: ExperimentSpec) -> list[Manifest]:
     """Return a writable parent of TensorBoard's directory, which Katib mounts for the first worker only."""
     if spec.nodes == 1 or spec.collector.kind != "TensorFlowEvent":
         return []
     return [{"name": "events", "mountPath": str(PurePosixPath(spec.collector.path).parent)}]
 
 
-def _security(spec: "ExperimentSpec") -> Manifest:
+def _security(spec: ExperimentSpec) -> Manifest:
     """Return the training container's security context; Katib sets that of its collector in the same pod."""
     least = {
         "allowPrivilegeEscalation": False,
@@ -142,18 +99,24 @@ def _security(spec: "ExperimentSpec") -> Manifest:
     return least | ({"runAsNonRoot": True, "runAsUser": user, "runAsGroup": user} if user else {})
 
 
-def _home(spec: "ExperimentSpec") -> dict[str, str]:
+def _home(spec: ExperimentSpec) -> dict[str, str]:
     """Return name and home of a user that isn't in the image; PyTorch looks up the name."""
     return {"HOME": "/tmp", "USER": "trial"} if spec.shape.user else {}  # noqa: S108 - in its container
 
 
-def _secret_variables(spec: "ExperimentSpec") -> list[Manifest]:
+def _secret_variables(spec: ExperimentSpec) -> list[Manifest]:
     """Return the variables from Secrets, by key: with `envFrom` a Secret could set PATH."""
     return [
         {"name": key, "valueFrom": {"secretKeyRef": _source(secret) | {"key": key}}}
         for secret in spec.secrets
         for key in secret.keys
     ]
+
+
+def _no_gpus(spec: ExperimentSpec) -> list[Manifest]:
+    """Return a variable without which CUDA images get all GPUs where NVIDIA's runtime is the default."""
+    has_gpus = spec.gpus or any(name.startswith("nvidia.com/") for name in spec.shape.resources)
+    return [] if has_gpus else [{"name": VISIBLE_GPUS, "value": "void"}]
 
 
 def _source(secret: SecretVariables) -> Manifest:
@@ -165,7 +128,7 @@ def _limit(shape: PodShape) -> Manifest:
     return {"sizeLimit": canonical(shape.shared_memory)} if shape.shared_memory else {}
 
 
-def _resources(spec: "ExperimentSpec") -> Manifest:
+def _resources(spec: ExperimentSpec) -> Manifest:
     shape = spec.shape
     found = requests(shape, spec.gpus)
     # A CPU limit throttles; without the static policy, only requests are set.

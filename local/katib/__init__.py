@@ -13,8 +13,8 @@ from local.katib import pods, webhooks
 from local.katib.collector import Collectors
 from local.katib.controller import Controller
 from local.katib.metrics import MetricsStore
-from local.kubernetes.kinds import Object
-from local.kubernetes.store import Hook, Store
+from local.kubernetes.apiserver.kinds import Object
+from local.kubernetes.apiserver.store import Hook, Store
 
 
 class Katib:

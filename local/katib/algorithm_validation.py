@@ -8,7 +8,7 @@ import math
 from collections.abc import Callable, Iterator
 
 from local.katib.random_and_grid import points
-from local.kubernetes.kinds import Object
+from local.kubernetes.apiserver.kinds import Object
 
 Rule = tuple[Callable[[str], bool], str]
 ALGORITHMS = ("random", "grid", "tpe", "bayesianoptimization", "cmaes", "sobol", "multivariate-tpe")

@@ -15,7 +15,7 @@ from tensorboardX.proto.event_pb2 import Event
 from local.katib.early_stopping import watch
 from local.katib.line_collector import DEFAULT_FILTER, ParseError, read_lines
 from local.katib.metrics import UNAVAILABLE, MetricsStore, Reported
-from local.kubernetes.kinds import Object
+from local.kubernetes.apiserver.kinds import Object
 
 Log = Callable[[str], None]
 Siblings = Mapping[str, asyncio.Future[int]]

@@ -6,6 +6,7 @@ their Experiment's end, conditions set by clients are respected, and a failed re
 
 import asyncio
 import logging
+from functools import partial
 
 from local.katib import early_stopping, trials
 from local.katib.algorithm_validation import objection
@@ -15,8 +16,9 @@ from local.katib.status import begin, finalizing, finish, is_true, mark, unmark
 from local.katib.suggestions import ServiceError, Suggestions
 from local.katib.templates import TRIAL_KINDS, ReconcileError
 from local.katib.webhooks import restartable
-from local.kubernetes.kinds import Object, Refused
-from local.kubernetes.store import Store, owner
+from local.kubernetes.apiserver.kinds import Object, Refused
+from local.kubernetes.apiserver.store import Store, owner
+from local.kubernetes.controllers.retries import Retries
 
 KINDS = ("Experiment", "Suggestion", "Trial")
 FINISHED = ("Succeeded", "Failed")
@@ -31,17 +33,26 @@ class Controller:
         metrics.on_report = self._reported
         metrics.on_early_stop = self._stopped_early
         self._due: dict[tuple[str, str, str], None] = {}
+        self._retries = {kind: Retries(partial(self._add, kind)) for kind in KINDS}
         self._woken = asyncio.Event()
 
     async def run(self) -> None:
-        async with asyncio.TaskGroup() as group:
-            group.create_task(self._watch())
-            while await self._woken.wait():
-                self._woken.clear()
-                while self._due:
-                    self._due.pop(first := next(iter(self._due)))
-                    self._turn(*first)
-                    await asyncio.sleep(0)
+        try:
+            async with asyncio.TaskGroup() as group:
+                group.create_task(self._watch())
+                while await self._woken.wait():
+                    self._woken.clear()
+                    while self._due:
+                        self._due.pop(first := next(iter(self._due)))
+                        self._turn(*first)
+                        await asyncio.sleep(0)
+        finally:
+            for each in self._retries.values():
+                each.close()
+
+    def _add(self, kind: str, namespace: str, name: str) -> None:
+        self._due[kind, namespace, name] = None
+        self._woken.set()
 
     async def _watch(self) -> None:
         async for _, obj in self._store.subscribe(*KINDS, *TRIAL_KINDS):
@@ -52,8 +63,7 @@ class Controller:
                 affected.append((above["kind"], above["name"]))
             for kind, name in affected:
                 if kind in KINDS:
-                    self._due[kind, meta["namespace"], name] = None
-            self._woken.set()
+                    self._add(kind, meta["namespace"], name)
 
     def _reported(self, trial: str) -> None:
         for namespace in self._namespaces_of(trial):
@@ -83,8 +93,11 @@ class Controller:
         except (ReconcileError, ServiceError, Refused) as error:
             message = str(error) if kind == "Suggestion" else f"Failed to reconcile: {error}"
             self._store.record_event(obj, "Warning", "ReconcileError", message, f"{kind.lower()}-controller")
+            self._retries[kind].refused(obj)
         except Exception:
             logger.exception("The turn of %s %s/%s failed.", kind, namespace, name)
+        else:
+            self._retries[kind].accepted(obj)
 
     def _experiment(self, exp: Object) -> None:
         spec, status = exp["spec"], exp["status"]

@@ -14,7 +14,7 @@ from statistics import fmean
 
 from local.katib.metrics import MetricsStore
 from local.katib.status import is_true
-from local.kubernetes.kinds import Object
+from local.kubernetes.apiserver.kinds import Object
 
 DEFAULTS = {"min_trials_required": 3, "start_step": 4}
 POLL = 0.1  # seconds

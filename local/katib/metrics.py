@@ -5,7 +5,7 @@ import math
 from collections.abc import Callable
 from typing import NamedTuple
 
-from local.kubernetes.kinds import Object
+from local.kubernetes.apiserver.kinds import Object
 
 UNAVAILABLE = "unavailable"
 

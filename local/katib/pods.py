@@ -3,10 +3,9 @@
 from pathlib import PurePosixPath
 
 from local.katib.early_stopping import COMMAND
-from local.katib.templates import TRIAL_KINDS
 from local.katib.webhooks import denied
-from local.kubernetes.kinds import Object, clone
-from local.kubernetes.store import Store
+from local.kubernetes.apiserver.kinds import Object, clone
+from local.kubernetes.apiserver.store import Store
 
 DEFAULT_FILE = "/var/log/katib/metrics.log"
 # Name, image, and memory limit of the sidecar in the stock katib-config
@@ -17,6 +16,7 @@ CONTAINERS = {
     "StdOut": LINES,
 }
 TRIAL = "katib.kubeflow.org/trial"
+ABOVE = ("Job", "PyTorchJob", "JobSet", "TrainJob")  # what katib-controller may read, of the owners of pods
 # Recorded with Katib outside the cluster; inside, it would read the entrypoint from the image's registry.
 NO_COMMAND = (
     "Failed to create k8schain: unable to load in-cluster configuration, KUBERNETES_SERVICE_HOST "
@@ -25,7 +25,7 @@ NO_COMMAND = (
 
 
 def admit(store: Store, pod: Object) -> Object:
-    """Return the mutated pod; unchanged unless a Trial owns its Job or PyTorchJob. Raises Refused (400)."""
+    """Return the mutated pod; unchanged unless it belongs to a Trial. Raises Refused (400)."""
     trial = _trial_of(store, pod)
     if trial is None or "uid" in pod["metadata"]:
         return pod
@@ -45,13 +45,16 @@ def admit(store: Store, pod: Object) -> Object:
 
 
 def _trial_of(store: Store, pod: Object) -> Object | None:
+    """Search the owners of the pod's owners as well, as of a Job, its JobSet, and its TrainJob."""
     meta = pod["metadata"]
     for owner in meta.get("ownerReferences", []):
-        kind = owner["kind"]
-        job = store.get(kind, meta["namespace"], owner["name"]) if kind in TRIAL_KINDS else None
-        owners = job["metadata"].get("ownerReferences", []) if job else []
-        if any(one["kind"] == "Trial" for one in owners):
+        above = (
+            store.find(owner["kind"], meta["namespace"], owner["name"]) if owner["kind"] in ABOVE else None
+        )
+        if above and any(one["kind"] == "Trial" for one in above["metadata"].get("ownerReferences", [])):
             return store.get("Trial", meta["namespace"], owner["name"])
+        if above and (found := _trial_of(store, above)):
+            return found
     return None
 
 

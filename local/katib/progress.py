@@ -2,7 +2,7 @@
 
 from local.katib.metrics import UNAVAILABLE
 from local.katib.status import conditions_of, finish, mark
-from local.kubernetes.kinds import Object, timestamp
+from local.kubernetes.apiserver.kinds import Object, timestamp
 
 TRIAL_ENDS = ("Killed", "Failed", "Succeeded", "EarlyStopped", "MetricsUnavailable")
 # Looked at in this order: a killed trial is killed, whatever else is true of it.

@@ -4,7 +4,7 @@ import itertools
 import math
 import random
 
-from local.kubernetes.kinds import Object
+from local.kubernetes.apiserver.kinds import Object
 
 
 def drawn(spec: Object, seed: str, index: int) -> dict[str, str]:

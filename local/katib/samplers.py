@@ -23,7 +23,7 @@ from local.katib.algorithm_validation import GOPTUNA, settings_of
 from local.katib.progress import objective_value
 from local.katib.random_and_grid import rounded
 from local.katib.status import is_true
-from local.kubernetes.kinds import Object
+from local.kubernetes.apiserver.kinds import Object
 
 optuna.logging.set_verbosity(optuna.logging.WARNING)
 

@@ -3,8 +3,8 @@
 A condition that changes moves to the end of the list, and some suggestion services read only the last one.
 """
 
-from local.kubernetes.kinds import Object, timestamp
-from local.kubernetes.store import Store, place
+from local.kubernetes.apiserver.kinds import Object, timestamp
+from local.kubernetes.apiserver.store import Store, place
 
 
 def conditions_of(obj: Object, *types: str) -> list[Object]:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from local.katib.algorithm_validation import GOPTUNA, settings_of
 from local.katib.random_and_grid import drawn, walked
-from local.kubernetes.kinds import Object, suffix
+from local.kubernetes.apiserver.kinds import Object, suffix
 
 if TYPE_CHECKING:
     from local.katib.samplers import Study

@@ -2,8 +2,8 @@
 
 Katib replaces `${trialParameters.x}` in the template's JSON text: a value with a quote breaks the object or
 becomes part of it. A batch/v1 Job passes through Go's struct, which drops unknown and empty fields, and false
-ones without a pointer; a PyTorchJob isn't checked. Only the trial's name can be referenced here, and only
-these two kinds run, which the stock katib-config has among its trialResources.
+ones without a pointer; other kinds aren't checked. Only the trial's name can be referenced here, and only
+these kinds run, which the stock katib-config of v0.19 has among its trialResources.
 """
 
 import json
@@ -11,13 +11,17 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from local.kubernetes.kinds import KINDS, Object, Refused
-from local.kubernetes.schema import Decoding
+from local.kubernetes.apiserver.kinds import KINDS, Object, Refused
+from local.kubernetes.apiserver.schema import Decoding
 
 Rule = tuple[object, str]  # the condition, and its error message
 PATH = "spec.trialTemplate"
 TRIAL_NAME = "${trialSpec.Name}"
-TRIAL_KINDS = {"Job": "batch/v1", "PyTorchJob": "kubeflow.org/v1"}
+TRIAL_KINDS = {
+    "Job": "batch/v1",
+    "PyTorchJob": "kubeflow.org/v1",
+    "TrainJob": "trainer.kubeflow.org/v1alpha1",
+}
 PLACEHOLDER = re.compile(r"\$\{trialParameters\..+?\}")
 NAMELESS = "name and reference must be specified and name must not contain '{' or '}'"
 # Booleans that Go leaves out when false, and maps, in which it keeps what is empty.
@@ -113,7 +117,7 @@ def _object_rules(run: Object) -> Iterator[Rule]:
     nameless = not (run.get("apiVersion") and run.get("kind"))
     yield nameless, required(PATH, f"APIVersion and Kind in {PATH} must be specified")
     known = TRIAL_KINDS.get(run.get("kind", "")) == run.get("apiVersion")
-    problem = "" if known else "the local Katib runs Jobs and PyTorchJobs only"
+    problem = "" if known else "the local Katib runs Jobs, PyTorchJobs, and TrainJobs only"
     if known and run["kind"] == "Job":
         problem = _job_problem(run)
     yield not nameless and problem, invalid(PATH, "", f"invalid {PATH}: {problem}")

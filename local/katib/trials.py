@@ -9,8 +9,8 @@ from local.katib.metrics import UNAVAILABLE, MetricsStore, Reported
 from local.katib.progress import TRIAL_ENDS, objective_value
 from local.katib.status import begin, conditions_of, finalizing, finish, is_true, mark
 from local.katib.templates import ReconcileError, fill
-from local.kubernetes.kinds import Object, timestamp
-from local.kubernetes.store import Store, owner
+from local.kubernetes.apiserver.kinds import Object, timestamp
+from local.kubernetes.apiserver.store import Store, owner
 
 EXPERIMENT = "katib.kubeflow.org/experiment"
 COMPONENT = "trial-controller"

@@ -11,8 +11,8 @@ from typing import Any
 from local.katib.algorithm_validation import ALGORITHMS
 from local.katib.status import conditions_of, is_true
 from local.katib.templates import Rule, invalid, required, template_rules
-from local.kubernetes.kinds import Object, Refused, clone, refusal
-from local.kubernetes.store import Store
+from local.kubernetes.apiserver.kinds import Object, Refused, clone, refusal
+from local.kubernetes.apiserver.store import Store
 
 ELSEWHERE = ("hyperband", "pbt", "enas", "darts")  # in the real katib-config
 TYPES = ("double", "int", "categorical")
@@ -21,8 +21,14 @@ COUNTS = ("maxFailedTrialCount", "maxTrialCount", "parallelTrialCount")
 INJECTION = "katib.kubeflow.org/metrics-collector-injection"
 CONDITION = 'status.conditions.#(type=="{}")#|#(status=="True")#'
 # As in Katib v0.19.0, pkg/apis/controller/experiments/v1beta1/experiment_defaults.go.
-SUCCESS = {"Job": "Complete", "PyTorchJob": "Succeeded"}
-MASTER = {"training.kubeflow.org/job-role": "master"}
+SUCCESS = {"Job": "Complete", "PyTorchJob": "Succeeded", "TrainJob": "Complete"}
+PRIMARY = {
+    "PyTorchJob": {"training.kubeflow.org/job-role": "master"},
+    "TrainJob": {
+        "jobset.sigs.k8s.io/replicatedjob-name": "node",
+        "batch.kubernetes.io/job-completion-index": "0",
+    },
+}
 NAME = (
     "name must consist of lower case alphanumeric characters or '-', start with an alphabetic character, and "
     "end with an alphanumeric character (e.g. 'my-name', or 'abc-123', regex used for validation is "
@@ -134,8 +140,8 @@ def _set_defaults(spec: Object) -> None:
     if kind in SUCCESS:
         template.setdefault("successCondition", CONDITION.format(SUCCESS[kind]))
         template.setdefault("failureCondition", CONDITION.format("Failed"))
-    if kind == "PyTorchJob" and not template.get("primaryPodLabels"):
-        template["primaryPodLabels"] = dict(MASTER)
+    if kind in PRIMARY and not template.get("primaryPodLabels"):
+        template["primaryPodLabels"] = dict(PRIMARY[kind])
     spec.setdefault("metricsCollectorSpec", {"collector": {"kind": "StdOut"}})
     for parameter in spec.get("parameters", []):
         parameter.setdefault("feasibleSpace", {}).setdefault("distribution", "uniform")
@@ -145,7 +151,7 @@ def _rules(new: Object, old: Object | None) -> Iterator[Rule]:
     spec, name = new["spec"], new["metadata"]["name"]
     yield not re.match("[a-z]", name) or len(name) > 40, invalid("metadata.name", name, NAME)
     yield from _count_rules(spec)
-    if old:
+    if old and spec != old["spec"]:
         yield from _edit_rules(spec, old)
     objective = list(_objective_rules(spec.get("objective")))
     yield from objective
@@ -187,6 +193,7 @@ def _count_rules(spec: Object) -> Iterator[Rule]:
 
 
 def _edit_rules(spec: Object, old: Object) -> Iterator[Rule]:
+    """Judge a changed spec only: Katib removes its finalizer from an ended experiment that is deleted."""
     ended = is_true(old, "Succeeded", "Failed") and not restartable(old)
     yield ended, invalid("spec.resumePolicy", spec["resumePolicy"], RESTARTABLE)
     most = spec.get("maxTrialCount")

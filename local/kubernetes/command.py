@@ -6,15 +6,15 @@ from contextlib import AsyncExitStack
 from pathlib import Path
 
 from local.katib import Katib
-from local.kubernetes.api import serve
-from local.kubernetes.jobs import Controllers
-from local.kubernetes.store import Store
+from local.kubernetes.apiserver.api import KUBECTL, serve
+from local.kubernetes.apiserver.store import Store
+from local.kubernetes.controllers.jobs import Controllers
 
 
 async def run(arguments: list[str]) -> None:
     parser = argparse.ArgumentParser(prog="python -m local kubernetes", description=__doc__)
     parser.add_argument("--port", type=int, default=0, help="0 takes a free one")
-    parser.add_argument("--kubeconfig", type=Path, help="write a kubeconfig here")
+    parser.add_argument("--kubeconfig", type=Path, help="write a kubeconfig for kubectl here")
     options = parser.parse_args(arguments)
     store = Store()
     async with AsyncExitStack() as stack:
@@ -24,6 +24,6 @@ async def run(arguments: list[str]) -> None:
         server = await serve(store, options.port)
         stack.push_async_callback(server.close)
         if options.kubeconfig:
-            server.kubeconfig(options.kubeconfig)
+            server.kubeconfig(options.kubeconfig, below=KUBECTL)
         print(server.url, flush=True)
         await asyncio.Event().wait()

@@ -5,8 +5,8 @@ As in kubernetes' pkg/scheduler/framework/plugins/defaultpreemption, without Pod
 
 from collections.abc import Callable, Mapping
 
-from local.kubernetes.kinds import Object, timestamp
-from local.kubernetes.store import Store, place
+from local.kubernetes.apiserver.kinds import Object, timestamp
+from local.kubernetes.apiserver.store import Store, place
 
 Fits = Callable[[str, list[Object]], bool]  # whether the pod fits on the node without these pods
 ACCOMMODATES = "default-scheduler: preempting to accommodate a higher priority pod"

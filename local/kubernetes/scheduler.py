@@ -8,8 +8,8 @@ from collections import Counter
 from collections.abc import Collection, Iterator
 
 from local.kubernetes import preemption
-from local.kubernetes.kinds import Object, timestamp
-from local.kubernetes.store import Store
+from local.kubernetes.apiserver.kinds import Object, timestamp
+from local.kubernetes.apiserver.store import Store
 
 GPU = "nvidia.com/gpu"
 DURING = "DuringSchedulingIgnoredDuringExecution"

@@ -7,8 +7,8 @@ Only the first flavor of a ClusterQueue counts. Quota is borrowed within a cohor
 import asyncio
 import contextlib
 
-from local.kubernetes.kinds import QUEUES, Object, clone
-from local.kubernetes.store import Store
+from local.kubernetes.apiserver.kinds import QUEUES, Object, clone
+from local.kubernetes.apiserver.store import Store
 from local.kueue import jobs, status, webhooks, workloads
 from local.kueue.quotas import Quotas
 from local.kueue.workloads import QUEUE

@@ -2,9 +2,9 @@
 
 from collections.abc import Iterator
 
-from local.kubernetes.kinds import Object
-from local.kubernetes.pods import amount
-from local.kubernetes.store import Store
+from local.kubernetes.apiserver.kinds import Object
+from local.kubernetes.apiserver.pods import amount
+from local.kubernetes.apiserver.store import Store
 from local.kueue.workloads import cluster_queue, is_admitted
 
 UNFIT = "couldn't assign flavors to pod set"
@@ -17,10 +17,10 @@ class Quotas:
         assert queue, "only asked for Workloads with a ClusterQueue"  # noqa: S101
         self.name: str = queue["metadata"]["name"]
         cohort = queue["spec"].get("cohort")
-        every = [q for q in store.list("ClusterQueue") if cohort and q["spec"].get("cohort") == cohort]
+        every = [q for q in store.peek("ClusterQueue") if cohort and q["spec"].get("cohort") == cohort]
         self.cohort = every or [queue]
         self.own = {name: (flavor, quota, limit) for name, flavor, quota, limit in quotas(queue)}
-        self.admitted = [(w, _queue_of(store, w)) for w in store.list("Workload") if is_admitted(w)]
+        self.admitted = [(w, _queue_of(store, w)) for w in store.peek("Workload") if is_admitted(w)]
         self.preempts = queue["spec"].get("preemption", {}).get("withinClusterQueue") == "LowerPriority"
 
     def lack(self, workload: Object, without: tuple[str, ...] = ()) -> str:

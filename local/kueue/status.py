@@ -1,7 +1,7 @@
 """The status of queues, and the order that Kueue's visibility API shows."""
 
-from local.kubernetes.kinds import KINDS, Object, not_found, timestamp
-from local.kubernetes.store import Store
+from local.kubernetes.apiserver.kinds import KINDS, Object, not_found, timestamp
+from local.kubernetes.apiserver.store import Store
 from local.kueue import workloads
 from local.kueue.quotas import Quotas, quotas
 
@@ -10,21 +10,21 @@ VISIBILITY = "visibility.kueue.x-k8s.io"
 
 def report(store: Store) -> None:
     """Write the status of each queue [katib/08-clusterqueue-active, 08-I-clusterqueue-status]."""
-    for queue in store.list("ClusterQueue"):
+    for queue in [*store.peek("ClusterQueue")]:
         stopped = queue["spec"].get("stopPolicy", "None") != "None"
         active = ("False", "Stopped", "Can't admit new workloads: is stopped")
         active = active if stopped else ("True", "Ready", "Can admit new workloads")
         usage = Quotas(store, queue)
         each = [_used(usage, *found) for found in quotas(queue)]
         flavors = [{"name": name, "resources": [u for n, u in each if n == name]} for name, _ in each]
-        mine = [w for w in store.list("Workload") if _cluster_queue(store, w) == queue["metadata"]["name"]]
+        mine = [w for w in store.peek("Workload") if _cluster_queue(store, w) == queue["metadata"]["name"]]
         _write(store, queue, mine, active, {"flavorsUsage": flavors})
-    for local in store.list("LocalQueue"):
-        above = store.get("ClusterQueue", "", local["spec"]["clusterQueue"])
+    for local in [*store.peek("LocalQueue")]:
+        above = store.find("ClusterQueue", "", local["spec"]["clusterQueue"])
         active = ("True", "Ready", "Can submit new workloads to localQueue")
         if above is None or above["spec"].get("stopPolicy", "None") != "None":
             active = ("False", "ClusterQueueIsInactive", "Can't submit new workloads to clusterQueue")
-        there = store.list("Workload", local["metadata"]["namespace"])
+        there = store.peek("Workload", local["metadata"]["namespace"])
         mine = [w for w in there if w["spec"]["queueName"] == local["metadata"]["name"]]
         _write(store, local, mine, active, {})
 

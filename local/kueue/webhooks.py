@@ -1,11 +1,11 @@
 """Kueue's webhooks for jobs: they suspend new ones in a queue, and keep the labels of admitted ones.
 
 The messages are those of `vjob.kb.io` [katib/09-kueue-running-label-high, 09-kueue-running-queue-change];
-`vpytorchjob.kb.io` has the same code.
+`vpytorchjob.kb.io` and `vtrainjob.kb.io` have the same code.
 """
 
-from local.kubernetes.kinds import Object, refusal
-from local.kubernetes.store import Store, place
+from local.kubernetes.apiserver.kinds import Object, refusal
+from local.kubernetes.apiserver.store import Store, place
 from local.kueue import jobs
 from local.kueue.workloads import PRIORITY, QUEUE
 
@@ -27,7 +27,15 @@ def reviewed(store: Store, job: Object) -> Object:
 
 
 def _captured(store: Store, job: Object) -> Object:
-    """Suspend a new job in a queue; the namespace's default queue applies if it names none."""
+    """Suspend a new job in a queue; the namespace's default queue applies if it names none.
+
+    A Job of a JobSet belongs to the TrainJob above it. Each TrainJob gets a patch of its runtime, in a queue
+    or not.
+    """
+    if any(each["kind"] == "JobSet" for each in job["metadata"].get("ownerReferences", [])):
+        return job
+    if job["kind"] == "TrainJob":
+        job["spec"]["runtimePatches"] = [*job["spec"].get("runtimePatches", []), jobs.patch({})]
     labels = job["metadata"].setdefault("labels", {})
     if store.get("LocalQueue", job["metadata"]["namespace"], DEFAULT):
         labels.setdefault(QUEUE, DEFAULT)

@@ -1,7 +1,7 @@
 """Workloads: one for each job in a queue, with the conditions of Kueue 0.14.8 [katib/08-B-workloads]."""
 
-from local.kubernetes.kinds import KINDS, Object, suffix, timestamp
-from local.kubernetes.store import Store, owner, place
+from local.kubernetes.apiserver.kinds import KINDS, Object, suffix, timestamp
+from local.kubernetes.apiserver.store import Store, owner, place
 from local.kueue import jobs
 
 QUEUE = "kueue.x-k8s.io/queue-name"
@@ -123,10 +123,12 @@ def _spec(store: Store, job: Object) -> Object:
 
 def _create(store: Store, job: Object, spec: Object) -> None:
     meta = job["metadata"]
+    if not (sets := jobs.pod_sets(store, job)):
+        return
     name = f"{job['kind'].lower()}-{meta['name'][:50]}-{suffix()}"
     head = {"apiVersion": KINDS["Workload"].api_version, "kind": "Workload"}
     owned = {"labels": {JOB: meta["uid"]}, "ownerReferences": [owner(job)]}
-    body = {"active": True, **spec, "podSets": jobs.pod_sets(job)}
+    body = {"active": True, **spec, "podSets": sets}
     store.create({**head, "metadata": {"name": name, "namespace": meta["namespace"]} | owned, "spec": body})
 
 

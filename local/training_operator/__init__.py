@@ -9,10 +9,10 @@ import asyncio
 import contextlib
 from functools import partial
 
-from local.kubernetes import garbage
-from local.kubernetes.container import Builtin
-from local.kubernetes.kinds import TRAINING, Object
-from local.kubernetes.store import Store, place
+from local.kubernetes.apiserver.kinds import TRAINING, Object
+from local.kubernetes.apiserver.store import Store, place
+from local.kubernetes.controllers import garbage
+from local.kubernetes.node.container import Builtin
 from local.training_operator import init_container, webhook
 from local.training_operator.controller import Controller
 

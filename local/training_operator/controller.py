@@ -9,30 +9,25 @@ pkg/controller.v1/pytorch/pytorchjob_controller.go. What a user should know of i
 - A deadline is only looked at when something changes: its timer does nothing.
 """
 
-import asyncio
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 
-from local.kubernetes import garbage
-from local.kubernetes.kinds import Object, Refused, clone, timestamp
-from local.kubernetes.store import Store, place
+from local.kubernetes.apiserver.kinds import Object, Refused, clone, timestamp
+from local.kubernetes.apiserver.store import Store, place
+from local.kubernetes.controllers import garbage
+from local.kubernetes.controllers.retries import Retries
 from local.training_operator import replicas
 from local.training_operator.status import FINISHED, counted, end_active, is_active, is_true, mark
-
-LONGEST_BACKOFF = 1000.0  # seconds, as controller-runtime's
 
 
 class Controller:
     """Call `sync` after each change of a PyTorchJob, its pods, or its Services."""
 
     def __init__(self, store: Store) -> None:
-        self._store = store
-        self._refusals: dict[str, int] = {}
-        self._timers: dict[str, asyncio.TimerHandle] = {}
+        self._store, self._retries = store, Retries(self.sync)
 
     def close(self) -> None:
-        for timer in self._timers.values():
-            timer.cancel()
+        self._retries.close()
 
     def sync(self, namespace: str, name: str) -> None:
         job = self._store.get("PyTorchJob", namespace, name)
@@ -48,9 +43,9 @@ class Controller:
             else:
                 self._running(job, status, pods)
         except Refused:
-            self._retry(job)
+            self._retries.refused(job)
             return
-        self._refusals.pop(job["metadata"]["uid"], None)
+        self._retries.accepted(job)
         if self._store.get(*place(job)) and status != job.get("status"):
             self._store.set_status(job, status)
 
@@ -64,7 +59,7 @@ class Controller:
         if ttl is None:
             return
         if (left := ttl - _age(status["completionTime"])) > 0:
-            self._later(job, left)
+            self._retries.later(job, left)
         else:
             self._store.delete(*place(job))
             self._event(job, "SuccessfulDeletePod", f"Deleted job: {job['metadata']['name']}")
@@ -155,17 +150,6 @@ class Controller:
 
     def _event(self, job: Object, reason: str, message: str, type_: str = "Normal") -> None:
         self._store.record_event(job, type_, reason, message, replicas.OPERATOR)
-
-    def _retry(self, job: Object) -> None:
-        uid = job["metadata"]["uid"]
-        self._refusals[uid] = self._refusals.get(uid, -1) + 1
-        self._later(job, min(0.005 * 2.0 ** self._refusals[uid], LONGEST_BACKOFF))
-
-    def _later(self, job: Object, seconds: float) -> None:
-        uid, (_, namespace, name) = job["metadata"]["uid"], place(job)
-        if uid in self._timers:
-            self._timers[uid].cancel()
-        self._timers[uid] = asyncio.get_running_loop().call_later(seconds, self.sync, namespace, name)
 
 
 def _limit(job: Object, status: Object, pods: Sequence[Object]) -> str:

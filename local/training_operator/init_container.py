@@ -9,8 +9,8 @@ import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from local.kubernetes.kinds import Object
-from local.kubernetes.store import Store
+from local.kubernetes.apiserver.kinds import Object
+from local.kubernetes.apiserver.store import Store
 
 IMAGE = "alpine:3.10"
 MAX_TRIES = 100

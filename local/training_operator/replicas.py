@@ -4,8 +4,8 @@ As in kubeflow/trainer v1.9.3: pkg/controller.v1/pytorch/envvar.go and master.go
 pod.go and service.go, and pkg/apis/kubeflow.org/v1/pytorch_defaults.go. The stored object keeps no defaults.
 """
 
-from local.kubernetes.kinds import Object, clone
-from local.kubernetes.store import owner
+from local.kubernetes.apiserver.kinds import Object, clone
+from local.kubernetes.apiserver.store import owner
 from local.training_operator.init_container import container as init_container
 from local.training_operator.webhook import CONTAINER, TYPES
 

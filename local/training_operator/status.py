@@ -5,7 +5,7 @@ As in kubeflow/trainer v1.9.3, pkg/util/status.go and pkg/core/status.go.
 
 from collections.abc import Iterable
 
-from local.kubernetes.kinds import Object, timestamp
+from local.kubernetes.apiserver.kinds import Object, timestamp
 
 FINISHED = ("Succeeded", "Failed")
 ENDS = {"Succeeded": "succeeded", "Failed": "failed"}

@@ -7,7 +7,7 @@ operator has is refused here, in the local cluster's own words.
 import re
 from collections.abc import Iterator
 
-from local.kubernetes.kinds import Object, refusal
+from local.kubernetes.apiserver.kinds import Object, refusal
 
 HOOK = "validator.pytorchjob.training-operator.kubeflow.org"
 NAME = r"[a-z]([-a-z0-9]*[a-z0-9])?"

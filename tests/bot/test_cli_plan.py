@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 import yaml
 
+from bot.__main__ import main
+from bot.runtime import log_format
 from local import git_server
 from local.world import publish
 
@@ -31,21 +33,31 @@ async def url(repositories):
     await host.close()
 
 
-async def planned(url, words=WORDS, **environment):
-    """Return the exit code, the manifests, and standard error."""
-    code, text, complaints = await printed(url, words, **environment)
-    return code, list(yaml.safe_load_all(text)), complaints
+@pytest.fixture
+def printed(url, monkeypatch, capsys):
+    """`await printed(words, **environment)`: the command's exit code, standard output, and standard error."""
+    monkeypatch.setattr(log_format, "start", lambda *_: None)  # the tests' own logging stays
+    monkeypatch.delenv("SWEEPBOT_CONFIG", raising=False)
+
+    async def run(words=WORDS, **environment):
+        monkeypatch.setattr("sys.argv", ["sweepbot", "plan", words, "--repo", url])
+        for name, value in environment.items():
+            monkeypatch.setenv(name, value)
+        code = await asyncio.to_thread(main)
+        return code, *capsys.readouterr()
+
+    return run
 
 
-async def printed(url, words, **environment):
-    """Return the exit code, standard output, and standard error."""
-    command = [sys.executable, "-m", "bot", "plan", words, "--repo", url]
-    known = {name: value for name, value in os.environ.items() if name != "SWEEPBOT_CONFIG"}
-    made = await asyncio.create_subprocess_exec(
-        *command, cwd=ROOT, env=known | environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE
-    )
-    message, complaints = await made.communicate()
-    return made.returncode, message.decode(), complaints.decode()
+@pytest.fixture
+def planned(printed):
+    """As `printed`, with the manifests in place of the text."""
+
+    async def run(words=WORDS, **environment):
+        code, text, complaints = await printed(words, **environment)
+        return code, list(yaml.safe_load_all(text)), complaints
+
+    return run
 
 
 def pod_of(manifests):
@@ -53,38 +65,51 @@ def pod_of(manifests):
     return experiment["spec"]["trialTemplate"]["trialSpec"]["spec"]["template"]["spec"]
 
 
+def test_space_to_a_reader_that_has_ended_prints_no_error():
+    read, write = os.pipe()
+    os.close(read)
+    command = [sys.executable, "-m", "bot", "space", "explain", "examples/digits/sweeps/lr.yaml"]
+    done = subprocess.run(command, cwd=ROOT, stdout=write, stderr=subprocess.PIPE, check=False)
+    os.close(write)
+    assert (done.returncode, done.stderr) == (1, b"")
+
+
 async def test_plan_without_settings_needs_git_only(url):
-    code, manifests, complaints = await planned(url)
-    assert (code, complaints) == (0, "")
+    command = [sys.executable, "-m", "bot", "plan", WORDS, "--repo", url]
+    known = {name: value for name, value in os.environ.items() if name != "SWEEPBOT_CONFIG"}
+    made = await asyncio.create_subprocess_exec(
+        *command, cwd=ROOT, env=known, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    )
+    text, complaints = await made.communicate()
+    assert (made.returncode, complaints) == (0, b"")
+    manifests = list(yaml.safe_load_all(text))
     assert {one["kind"] for one in manifests} == {"ConfigMap", "Job", "Experiment"}
     assert "runtimeClassName" not in pod_of(manifests)
 
 
-async def test_plan_with_several_nodes_shows_all_gpus_and_the_service(url):
-    code, text, _ = await printed(url, f"{WORDS} nodes=4")
+async def test_plan_with_several_nodes_shows_all_gpus_and_the_service(printed):
+    code, text, _ = await printed(f"{WORDS} nodes=4")
     assert code == 0
     assert {one["kind"] for one in yaml.safe_load_all(text)} == {"ConfigMap", "Job", "Service", "Experiment"}
     assert "8 (1 trial × 4 nodes × 2 GPUs)" in text
     assert "one trial runs at a time" in text
 
 
-async def test_plan_uses_the_configuration(url, tmp_path):
+async def test_plan_uses_the_configuration(planned, url, tmp_path):
     config = tmp_path / "config.yaml"
     config.write_text(
         f"repositories: {{other: {{url: https://git.example/other.git}}, digits: {{url: {url}}}}}\n"
         "trials: {runtime_class: nvidia, volumes: [{claim: datasets, at: /data}]}\n"
         "limits: {gpus_per_trial: 2}\n"
     )
-    code, manifests, _ = await planned(url, SWEEPBOT_CONFIG=str(config))
+    code, manifests, _ = await planned(SWEEPBOT_CONFIG=str(config))
     assert (code, pod_of(manifests)["runtimeClassName"]) == (0, "nvidia")
-    code, manifests, complaints = await planned(
-        url, "branch=main gpus=4 space=lr", SWEEPBOT_CONFIG=str(config)
-    )
+    code, manifests, complaints = await planned("branch=main gpus=4 space=lr", SWEEPBOT_CONFIG=str(config))
     assert (code, manifests) == (2, [])
     assert "gpus= can be at most" in complaints
 
 
-async def test_plan_begins_with_a_summary_in_comments(url, tmp_path):
+async def test_plan_begins_with_a_summary_in_comments(printed, url, tmp_path):
     config = tmp_path / "config.yaml"
     config.write_text(
         f"repositories: {{digits: {{url: {url}}}}}\n"
@@ -92,7 +117,7 @@ async def test_plan_begins_with_a_summary_in_comments(url, tmp_path):
         "prices: {NVIDIA H100: 2.5}\n"
         "priorities: {normal: {class: sweeps-normal}}\n"
     )
-    code, text, complaints = await printed(url, "branch=main gpus=2 space=lr", SWEEPBOT_CONFIG=str(config))
+    code, text, complaints = await printed("branch=main gpus=2 space=lr", SWEEPBOT_CONFIG=str(config))
     assert (code, complaints) == (0, "")
     head = text.partition("\n\n")[0]
     assert all(line.startswith("# ") for line in head.splitlines())
@@ -110,8 +135,8 @@ async def test_plan_begins_with_a_summary_in_comments(url, tmp_path):
     assert pod_of([*yaml.safe_load_all(text)])["nodeSelector"] == {"gpu": "h100"}
 
 
-async def test_plan_says_that_one_trial_runs_first(url):
-    _, text, _ = await printed(url, WORDS)
+async def test_plan_says_that_one_trial_runs_first(printed):
+    _, text, _ = await printed(WORDS)
     comment = next(line for line in text.splitlines() if "maxTrialCount: 1," in line)
     counts = yaml.safe_load_all(text)
     experiment = next(one for one in counts if one["kind"] == "Experiment")
@@ -120,11 +145,11 @@ async def test_plan_says_that_one_trial_runs_first(url):
     assert text.index(comment) < text.index("kind: Experiment")
 
 
-async def test_plan_invalid_input_is_one_sentence(url, tmp_path):
-    code, manifests, complaints = await planned(url, "branch=mian space=lr")
+async def test_plan_invalid_input_is_one_sentence(planned, tmp_path):
+    code, manifests, complaints = await planned("branch=mian space=lr")
     assert (code, manifests) == (2, [])
     assert "Did you mean main?" in complaints
-    code, _, complaints = await planned(url, SWEEPBOT_CONFIG=str(tmp_path / "none"))
+    code, _, complaints = await planned(SWEEPBOT_CONFIG=str(tmp_path / "none"))
     assert (code, "can't be read" in complaints) == (2, True)
 
 
@@ -144,19 +169,33 @@ clusters:
         (f"{WORDS} cluster=east", "east, sweeps", "sweeps"),
     ],
 )
-async def test_plan_shows_the_cluster_and_uses_its_namespace(url, tmp_path, words, line, namespace):
+async def test_plan_shows_the_cluster_and_uses_its_namespace(printed, url, tmp_path, words, line, namespace):
     config = tmp_path / "config.yaml"
     config.write_text(f"repositories: {{digits: {{url: {url}}}}}\n{CLUSTERS}")
-    code, text, complaints = await printed(url, words, SWEEPBOT_CONFIG=str(config))
+    code, text, complaints = await printed(words, SWEEPBOT_CONFIG=str(config))
     assert (code, complaints) == (0, "")
     assert f"# Cluster and namespace: {line}\n" in text
     [experiment] = [each for each in yaml.safe_load_all(text) if each["kind"] == "Experiment"]
     assert experiment["metadata"]["namespace"] == namespace
 
 
-async def test_plan_refuses_a_cluster_that_cannot_pull_the_image(url, tmp_path):
+async def test_plan_refuses_a_cluster_that_cannot_pull_the_image(printed, url, tmp_path):
     config = tmp_path / "config.yaml"
     config.write_text(f"repositories: {{digits: {{url: {url}}}}}\n{CLUSTERS}")
-    code, _, complaints = await printed(url, f"{WORDS} cluster=main", SWEEPBOT_CONFIG=str(config))
+    code, _, complaints = await printed(f"{WORDS} cluster=main", SWEEPBOT_CONFIG=str(config))
     assert code == 2
     assert "cluster=main: its nodes can't pull from" in complaints
+
+
+async def test_plan_of_train_jobs_prints_the_runtime_with_their_pods(planned, url, tmp_path):
+    file = tmp_path / "config.yaml"
+    file.write_text(f"trials: {{multi_node: trainjob}}\nrepositories: {{digits: {{url: {url}}}}}\n")
+    code, manifests, _ = await planned(f"{WORDS} nodes=2", SWEEPBOT_CONFIG=str(file))
+    by_kind = {each["kind"]: each for each in manifests}
+    job = by_kind["Experiment"]["spec"]["trialTemplate"]["trialSpec"]
+    runtime = by_kind["TrainingRuntime"]
+    assert (code, "Service" in by_kind) == (0, False)
+    assert job["spec"]["runtimeRef"]["name"] == runtime["metadata"]["name"]
+    [node] = runtime["spec"]["template"]["spec"]["replicatedJobs"]
+    [training] = node["template"]["spec"]["template"]["spec"]["containers"]
+    assert training["resources"]["limits"] == {"nvidia.com/gpu": 2}

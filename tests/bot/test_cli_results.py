@@ -10,9 +10,9 @@ from bot.__main__ import main
 from bot.core.errors import UserError
 from bot.results.store import ResultsStore
 from bot.runtime import log_format
-from k8s.client import KubernetesClient
+from k8s.api.client import KubernetesClient
 from k8s.katib.status import TrialState
-from local.kubernetes.store import Store
+from local.kubernetes.apiserver.store import Store
 from tests.bot.results.factories import SWEEP, a_result, some_results
 from tests.scenarios.fakes import DirectCluster
 

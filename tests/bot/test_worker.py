@@ -19,7 +19,7 @@ from bot.storage import work_queue
 from bot.storage.work_queue import MAX_STARTS, Lease, Queue
 from bot.sweeps import reconciler
 from bot.worker import Worker, keyed
-from k8s.errors import ApiError, UnreachableError
+from k8s.api.errors import ApiError, UnreachableError
 from tests.bot.workers import SWEEP, WATCH, Running, failed, not_
 
 

@@ -13,8 +13,8 @@ from bot.storage.work_queue import Queue
 from bot.sweeps import informer
 from bot.sweeps.informer import SweepInformer
 from bot.worker import Worker
-from k8s import outage as outage_module
-from k8s.cache import Caches
+from k8s.api import outage as outage_module
+from k8s.api.cache import Caches
 from tests.bot.factories import CONFIG, SETTINGS
 from tests.bot.workers import SWEEP, WATCH, failed, not_
 

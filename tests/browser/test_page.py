@@ -89,6 +89,14 @@ async def test_mlflow_link_opens_runs_named_by_trial(opened: Opened, instance: I
     await expect((await tab.value).get_by_role("link", name=trial["metadata"]["name"])).to_be_visible()
 
 
+async def test_page_opens_the_thread_of_a_reply_that_the_channel_shows(opened: Opened) -> None:
+    page = await opened("ada")
+    shown = messages(page, "replied to a thread").last
+    sweep = (await shown.get_by_role("button", name="replied to a thread").inner_text()).split(":")[1].strip()
+    await shown.get_by_role("button", name="replied to a thread").click()
+    await expect(replies(page, f"{sweep} ·")).to_be_visible()
+
+
 async def test_page_at_the_end_shows_replies_beside_an_open_thread(opened: Opened) -> None:
     page = await opened("ada")
     write = page.get_by_role("textbox", name="Message")

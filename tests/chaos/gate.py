@@ -22,7 +22,7 @@ from slack_sdk.errors import SlackApiError
 from bot.registry.client import RegistryError
 from bot.repos.git import GitUnavailableError
 from bot.slack.client import SlackBusyError
-from k8s.errors import ApiError, UnreachableError
+from k8s.api.errors import ApiError, UnreachableError
 from tests.scenarios.sweep_in_memory import WorkerCrash
 
 OUTAGE = (5.0, 60.0)  # seconds that a system is away

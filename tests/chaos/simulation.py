@@ -13,7 +13,7 @@ from bot.repos.git import Tip
 from bot.storage.sweeps import Store
 from bot.storage.work_queue import Queue
 from k8s.objects import BUILD_LABEL, SWEEP_LABEL
-from local.kubernetes.store import place
+from local.kubernetes.apiserver.store import place
 from tests.bot.factories import NOW
 from tests.chaos.gate import Gate, Gated
 from tests.scenarios.fakes import DirectCluster, FakeGit, FakeSlack

@@ -4,7 +4,6 @@ import asyncio
 import random
 import secrets
 import uuid
-from collections import Counter, defaultdict
 from collections.abc import AsyncIterator, Awaitable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from functools import partial
@@ -17,7 +16,7 @@ from redis.asyncio import Redis
 from redis.exceptions import RedisError
 
 from bot.core.commands import Action, Command
-from bot.core.record import Phase, SweepRecord
+from bot.core.record import Phase
 from bot.core.request import Requester, SweepRequest
 from bot.core.work_item import ItemKind, WorkItem
 from bot.reports.trial_runs_job import TrialRunsJob
@@ -27,11 +26,12 @@ from bot.sweeps.receipts import RECEIPT_CHECK_SECONDS, Receipts
 from bot.sweeps.reconciler import handle
 from bot.sweeps.recovery import recover
 from bot.worker import Worker, keyed
-from k8s.errors import ApiError, UnreachableError
+from k8s.api.errors import ApiError, UnreachableError
 from k8s.objects import SWEEP_LABEL
-from tests.bot.factories import ADMIN, NOW
+from tests.bot.factories import ADMIN
 from tests.chaos.figures import Figures
 from tests.chaos.gate import ACTOR, Actor, Gate
+from tests.chaos.judge import judge
 from tests.chaos.simulation import BAD_BRANCHES, Simulation, fate
 from tests.handlers.factories import a_context
 from tests.scenarios.sweep_in_memory import WorkerCrash
@@ -46,10 +46,6 @@ TIMEOUT_SECONDS = (
     4 * 3600.0
 )  # simulated seconds after the last fault; a sweep that is not over by then is lost
 FATES = ("calm", "calm", "calm", "endless", "endless", "crashing")
-CANCEL_TIMEOUT_SECONDS = (
-    900.0  # simulated seconds until an acknowledged cancel has its effect, through outages and back-off
-)
-RESTORED = "Redis lost its data"
 COMMANDS = (Action.DRAIN, Action.KILL, Action.RERUN, Action.STATUS, Action.LOGS, Action.RESULTS)
 PEOPLE = ("UOWNER", "UADA", "UALAN")
 
@@ -77,7 +73,7 @@ class Wave:
             self.simulation = Simulation(self.redis, self.gate)
             async with self._running():
                 await self._under_faults()
-                await self._judge()
+                await judge(self)
         return self
 
     @asynccontextmanager
@@ -133,7 +129,7 @@ class Wave:
         """Nothing is active and nothing waits, neither in Redis nor in the cluster."""
         if self.actors or self.agenda or await self.simulation.store.active():
             return False
-        if "active" in self._records_in_cluster().values():
+        if "active" in self.records_in_cluster().values():
             return False
         for sweep_id in self.ids:
             record = await self.simulation.store.get(sweep_id)
@@ -143,7 +139,7 @@ class Wave:
                 return False
         return not self.simulation.alive()
 
-    def _records_in_cluster(self) -> dict[str, str]:
+    def records_in_cluster(self) -> dict[str, str]:
         """Sweeps that have a ConfigMap, and its state."""
         labels = [each["metadata"].get("labels", {}) for each in self.simulation.kubernetes.peek("ConfigMap")]
         return {
@@ -247,7 +243,7 @@ class Wave:
         why = (await self.simulation.queue.quarantined())[item].why
         record = await self.simulation.store.get(item)
         if why != "the worker died":
-            self._break(item, f"a bug of its own quarantined it: {why}")
+            self.report_broken(item, f"a bug of its own quarantined it: {why}")
         if record is None or record.quarantined or record.phase.final:
             self.figures.quarantined += 1
             await self.simulation.queue.retry(WorkItem.sweep(item))
@@ -333,97 +329,7 @@ class Wave:
             self.gate.note(sweep_id, "FLUSHALL")
         await self.redis.flushall()
 
-    async def _judge(self) -> None:
-        self.ids |= self._records_in_cluster().keys()
-        self.records = {sweep_id: await self._record(sweep_id) for sweep_id in sorted(self.ids)}
-        figures = self.figures
-        figures.reruns = len(self.ids - self.taken.keys())
-        figures.calls, figures.faults = len(self.gate.journal), self.gate.faults
-        figures.phases = Counter(str(r.phase) if r else "lost" for r in self.records.values())
-        figures.cancelled = len(self.cancels)
-        self._judge_loss()
-        self._judge_doubles()
-        self._check_ends()
-        self._check_messages()
-
-    async def _record(self, sweep_id: str) -> SweepRecord | None:
-        """The cluster has the record of a sweep that had ended when Redis lost it."""
-        found = await self.simulation.store.get(sweep_id)
-        kept = self.simulation.kubernetes.get("ConfigMap", "sweeps", f"sweep-{sweep_id}")
-        return found or (sweep_configmap.read(kept) if kept else None)
-
-    def _judge_loss(self) -> None:
-        for sweep_id, record in self.records.items():
-            over = (
-                record and record.phase.final and record.durable_phase is record.phase and not record.outbox
-            )
-            if over or (record is None and sweep_id not in self.taken):
-                continue
-            self.figures.lost += 1
-            if not self._forgotten_by_both(sweep_id):
-                self._break(sweep_id, f"lost: {_shape(record)}")
-
-    def _forgotten_by_both(self, sweep_id: str) -> bool:
-        """Redis lost it before its claim; the process that acknowledged it crashed before its next check."""
-        lost = [at for at, phases in self.flushes if phases.get(sweep_id, Phase.FAILED) is None]
-        deaths = [death for death in self.deaths if death >= self.taken[sweep_id]]
-        return any(not any(at < look < death for look in self.comparisons) for death in deaths for at in lost)
-
-    def _judge_doubles(self) -> None:
-        made = [each for each in self.simulation.cluster.created if each["kind"] == "Experiment"]
-        for sweep_id, count in Counter(each["metadata"]["labels"][SWEEP_LABEL] for each in made).items():
-            if count > 1:
-                self.figures.doubled_experiments += count - 1
-                self._break(sweep_id, f"{count} experiments")
-        requests = defaultdict(set)
-        for each in made:
-            if record := self.records.get(each["metadata"]["labels"][SWEEP_LABEL]):
-                requests[record.request_id.partition("/")[0]].add(record.id)
-        for ids in requests.values():
-            if len(ids) > 1:
-                self.figures.doubled_experiments += len(ids) - 1
-                self._break(min(ids), f"one request became {sorted(ids)}")
-        for name in self.simulation.cluster.rebuilt:
-            self.figures.doubled_builds += 1
-            self._break(name, "built again although it was built")
-
-    def _check_ends(self) -> None:
-        for pod in self.simulation.alive():
-            self.simulation.held.add(pod["metadata"]["labels"].get(SWEEP_LABEL, pod["metadata"]["name"]))
-        for sweep_id in sorted(self.simulation.held):
-            self.figures.held += 1
-            self._break(sweep_id, "its pods outlived it")
-        for sweep_id, record in self.records.items():
-            good = record and fate(sweep_id) == "calm" and record.request.branch not in BAD_BRANCHES
-            if good and record.phase is Phase.FAILED:
-                self.figures.failed_by_faults += 1
-                self._break(sweep_id, f"a fault failed it: {record.reason}")
-        for sweep_id, when in self.cancels.items():
-            record = self.records[sweep_id]
-            late = record and (record.since - NOW).total_seconds() - when > CANCEL_TIMEOUT_SECONDS
-            if record and record.phase is Phase.SUCCEEDED and (late or fate(sweep_id) == "endless"):
-                self.figures.uncancelled += 1
-                self._break(sweep_id, "it was cancelled, and ran on")
-
-    def _check_messages(self) -> None:
-        for texts in self.simulation.slack.threads.values():
-            self.figures.repeated_messages += len(texts) - len(set(texts))
-        opened = Counter(self.simulation.slack.opened_for)
-        self.figures.second_threads += opened.total() - len(opened)
-        for sweep_id, record in self.records.items():
-            hit = [phases[sweep_id] for _, phases in self.flushes if phases.get(sweep_id)]
-            # One that was only claimed starts again, from its receipt or from the cluster: it lost nothing.
-            # A sweep cancelled before its thread opened reports its end in the reply to the cancel.
-            early = record and record.phase is Phase.CANCELLED and not record.thread
-            if record and not early and any(not phase.final and phase is not Phase.RECEIVED for phase in hit):
-                self.figures.restored += 1
-                texts = self.simulation.slack.threads.get(record.thread or "", [])
-                ephemeral_messages = [text for _, text in self.simulation.slack.ephemeral_messages]
-                if not any(RESTORED in text and sweep_id in text for text in (*texts, *ephemeral_messages)):
-                    self.figures.untold += 1
-                    self._break(sweep_id, "Redis lost it, and its users were not notified")
-
-    def _break(self, item: str, what: str) -> None:
+    def report_broken(self, item: str, what: str) -> None:
         self.figures.broken.append(f"{item}: {what}\n{self.history(item)}")
 
     def history(self, item: str) -> str:
@@ -432,12 +338,6 @@ class Wave:
     def fingerprint(self) -> str:
         """The same for the same run."""
         return sha256(repr(self.gate.journal).encode()).hexdigest()[:12]
-
-
-def _shape(record: SweepRecord | None) -> str:
-    return (
-        f"{record.phase}, kept {record.durable_phase}, {len(record.outbox)} unsent" if record else "no record"
-    )
 
 
 @contextmanager

@@ -11,12 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from k8s.client import KubernetesClient
-from k8s.errors import ApiError
+from k8s.api.client import KubernetesClient
+from k8s.api.errors import ApiError
 from local.katib import Katib
-from local.kubernetes.api import serve
-from local.kubernetes.jobs import Controllers
-from local.kubernetes.store import Store
+from local.kubernetes.apiserver.api import serve
+from local.kubernetes.apiserver.store import Store
+from local.kubernetes.controllers.jobs import Controllers
 from tests.conformance.namespace import HOLD, Http, Place
 
 ELSEWHERE = os.environ.get("CONFORMANCE_KUBECONFIG")

@@ -7,7 +7,8 @@ from typing import Any
 
 import aiohttp
 
-from k8s.client import KINDS, KubernetesClient
+from k8s.api.client import KubernetesClient
+from k8s.api.paths import KINDS
 from k8s.objects import Manifest, Ref
 
 HOLD = "example.com/hold"  # a finalizer that only these tests take away

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from k8s.errors import ApiError
+from k8s.api.errors import ApiError
 from k8s.jobs import JobState, read_job
 from k8s.objects import Manifest, true_conditions
 from tests.conformance.namespace import Place

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from bot.launch.plan import plan
-from k8s.errors import ApiError
+from k8s.api.errors import ApiError
 from k8s.katib.patches import drain_experiment, kill_trial, more_trials, stop_experiment
 from k8s.katib.spec import EXPERIMENT_LABEL
 from k8s.katib.status import ExperimentState, TrialState, read_experiment, read_trial

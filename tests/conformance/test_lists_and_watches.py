@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from k8s.cache import Cache
-from k8s.client import KubernetesClient
-from k8s.errors import ApiError
-from k8s.outage import Outage
-from k8s.watch import _Watch, watch_forever
+from k8s.api.cache import Cache
+from k8s.api.client import KubernetesClient
+from k8s.api.errors import ApiError
+from k8s.api.outage import Outage
+from k8s.api.watch import _Watch, watch_forever
 from tests.conformance.conftest import ELSEWHERE, KEPT_FOR_WATCHERS
 from tests.conformance.namespace import Answer, Place
 
@@ -170,7 +170,7 @@ def a_watch(place: Place, cache: Seen) -> _Watch:
 async def test_client_watching_from_a_future_version_lists_again(
     place: Place, wait_until: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("k8s.watch.WATCH_SECONDS", 2)
+    monkeypatch.setattr("k8s.api.watch.WATCH_SECONDS", 2)
     cache = Seen(place)
     watch = a_watch(place, cache)
     watch.since = str(int(await version_of(place)) + 100_000)

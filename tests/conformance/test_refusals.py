@@ -5,9 +5,9 @@ from typing import Any
 import pytest
 
 from bot.storage.sweep_configmap import config_map
-from k8s import client
-from k8s.client import KubernetesClient
-from k8s.errors import ApiError
+from k8s.api import paths
+from k8s.api.client import KubernetesClient
+from k8s.api.errors import ApiError
 from k8s.objects import Manifest
 from tests.bot.factories import PLAN, a_sweep
 from tests.conformance.namespace import ABSENT_USER, Place, containers
@@ -27,7 +27,7 @@ async def test_server_reports_its_version(place: Place) -> None:
 
 
 async def test_unknown_kind_is_a_404_in_plain_text(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(client.KINDS, "Nothing", ("sweepbot.example.com/v1", "nothings"))
+    monkeypatch.setitem(paths.KINDS, "Nothing", ("sweepbot.example.com/v1", "nothings"))
     with pytest.raises(ApiError, match=r"doesn't serve sweepbot\.example\.com/v1/.*is it installed"):
         await place.cluster.list("Nothing", place.namespace)
     assert await refused(place.cluster.get(place.ref("Nothing", "x"))) == (404, "", {"permanent"})

@@ -11,8 +11,8 @@ import aiohttp
 import pytest
 import yaml
 
-from local.kubernetes.kinds import KINDS
-from local.kubernetes.store import Object
+from local.kubernetes.apiserver.kinds import KINDS
+from local.kubernetes.apiserver.store import Object
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
 # KUBECTL can name several, such as an old and a new one: a:b

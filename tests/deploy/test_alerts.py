@@ -29,8 +29,8 @@ from bot.storage.leader import lead
 from bot.storage.sweeps import Store
 from bot.storage.work_queue import MAX_STARTS, Queue
 from bot.sweeps.informer import SweepInformer
-from k8s.cache import Caches
-from k8s.errors import UnreachableError
+from k8s.api.cache import Caches
+from k8s.api.errors import UnreachableError
 from tests.bot.factories import CONFIG, SETTINGS, a_sweep
 from tests.bot.gpus.test_collector import NOON, collecting
 from tests.deploy.test_monitoring import HEALTHY, RULES, firing, needs_prometheus, promtool

@@ -5,9 +5,9 @@ import yaml
 
 from bot.clusters.connections import Clusters
 from bot.launch.clusters import with_cluster
+from k8s.api.remote import RemoteClient
 from k8s.rbac import FOR_CLUSTERS
-from k8s.remote import RemoteClient
-from local.kubernetes.api import serve
+from local.kubernetes.apiserver.api import serve
 from tests.bot.doctor.test_clusters import WORKER, apply
 from tests.bot.launch.test_cluster_choice import add, node, order
 from tests.deploy.kustomize import DEPLOY

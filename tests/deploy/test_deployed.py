@@ -24,8 +24,8 @@ import pytest
 from redis.asyncio import Redis
 
 from bot.config.policy import parse_config
-from local.kubernetes.api import TOKEN as ADMIN
-from local.kubernetes.kinds import KINDS, Object
+from local.kubernetes.apiserver.api import TOKEN as ADMIN
+from local.kubernetes.apiserver.kinds import KINDS, Object
 from local.processes import Processes
 from local.world import TOKEN as WORKER
 from local.world import World, commit, world

@@ -6,11 +6,11 @@ import pytest
 
 from bot.doctor.findings import Level
 from bot.doctor.probe_elastic import elastic
-from k8s.client import KubernetesClient
-from k8s.errors import ApiError
+from k8s.api.client import KubernetesClient
+from k8s.api.errors import ApiError
 from k8s.objects import Ref
 from k8s.rbac import FOR_ELASTIC, FOR_ELASTIC_DEPLOYMENT
-from local.kubernetes.api import serve
+from local.kubernetes.apiserver.api import serve
 from tests.bot.elastic.factories import SERVING
 from tests.bot.elastic.world import PRIORITY, ElasticWorld
 from tests.deploy.kustomize import DEPLOY, render

@@ -9,11 +9,11 @@ from bot.environments import informer
 from bot.environments.informer import EnvironmentInformer
 from bot.environments.requests import Verb
 from bot.services.snippet import Service
-from k8s.client import KubernetesClient
+from k8s.api.client import KubernetesClient
 from k8s.rbac import FOR_ENVIRONMENTS, FOR_SERVICES
-from local.kubernetes.api import serve
-from local.kubernetes.kinds import Refused
-from local.kubernetes.store import place
+from local.kubernetes.apiserver.api import serve
+from local.kubernetes.apiserver.kinds import Refused
+from local.kubernetes.apiserver.store import place
 from tests.bot.environments.world import NAMESPACE, World
 from tests.deploy.test_rights import WORKER, deployed, granted, used
 

@@ -16,11 +16,11 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 from kubernetes.aio.config import incluster_config
 
-from k8s.client import KubernetesClient
-from k8s.errors import ApiError
+from k8s.api.client import KubernetesClient
+from k8s.api.errors import ApiError
 from local import manifests
-from local.kubernetes.api import ApiServer, serve
-from local.kubernetes.store import Store
+from local.kubernetes.apiserver.api import ApiServer, serve
+from local.kubernetes.apiserver.store import Store
 from tests.deploy.kustomize import DEPLOY
 
 WORKER = "system:serviceaccount:sweepbot:sweepbot-work"

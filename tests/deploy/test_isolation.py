@@ -9,8 +9,8 @@ import yaml
 
 from bot.launch.plan import plan
 from k8s import trial_kinds
-from k8s.katib.trial_pod import PodShape
-from local.kubernetes.kinds import Object
+from k8s.katib.pod_shape import PodShape
+from local.kubernetes.apiserver.kinds import Object
 from tests.bot.factories import ORDER, PLAN, SETTINGS
 from tests.deploy.kustomize import DEPLOY, of, render
 from tests.deploy.test_manifests import well_formed
@@ -24,6 +24,10 @@ SHAPE = PodShape(multi_node=trial_kinds.PYTORCH_JOB)
 ON_TWO_NODES = replace(ORDER, request=replace(ORDER.request, nodes=2), shape=SHAPE)
 PYTORCH_JOB = plan(ON_TWO_NODES, SETTINGS).experiment["spec"]["trialTemplate"]["trialSpec"]
 PYTORCH = trial_kinds.pod_templates(PYTORCH_JOB)[1]["metadata"]["labels"] | OPERATORS
+ON_TRAINER = replace(ON_TWO_NODES, shape=PodShape(multi_node=trial_kinds.TRAIN_JOB))
+RUNTIME = plan(ON_TRAINER, SETTINGS).runtime
+TRAINER = RUNTIME["spec"]["template"]["spec"]["replicatedJobs"][0]["template"]["spec"]["template"]["metadata"]
+TRAIN_JOB = TRAINER["labels"] | JOB | {"jobset.sigs.k8s.io/jobset-name": "x"}  # JobSet's, too
 SUGGESTION = EXPERIMENT["metadata"]["labels"] | {"katib.kubeflow.org/deployment": "x-random"}  # no Job's
 WORKER = TRIAL | {"sweepbot/multi": "true"}  # of a trial on several machines
 DNS = {"k8s-app": "kube-dns"}
@@ -97,8 +101,8 @@ def can_call(policies: list[Object], labels: dict[str, str], to: Any, port: int)
 def test_network_policies_allow_the_required_connections(
     policies: list[Object], to: Any, port: int, build: bool, trial: bool
 ) -> None:
-    answers = [can_call(policies, labels, to, port) for labels in (BUILD, TRIAL, PYTORCH)]
-    assert answers == [build, trial, trial]
+    answers = [can_call(policies, labels, to, port) for labels in (BUILD, TRIAL, PYTORCH, TRAIN_JOB)]
+    assert answers == [build, trial, trial, trial]
 
 
 def test_network_policies_protect_builds_and_trials_and_admit_katib(
@@ -110,7 +114,7 @@ def test_network_policies_protect_builds_and_trials_and_admit_katib(
     assert selecting(policies, SUGGESTION, "Ingress") == selecting(policies, SUGGESTION, "Egress") == []
 
 
-@pytest.mark.parametrize("worker", [WORKER, PYTORCH])
+@pytest.mark.parametrize("worker", [WORKER, PYTORCH, TRAIN_JOB])
 def test_network_policies_connect_the_nodes_of_a_trial(
     policies: list[Object], worker: dict[str, str]
 ) -> None:

@@ -12,10 +12,10 @@ from kubernetes.aio.client import ApiClient
 from bot.config.policy import parse_config
 from bot.config.settings import Settings
 from handlers import http_server
-from local.kubernetes.api import TOKEN, serve
-from local.kubernetes.kinds import KINDS, Kind, Object, clone
-from local.kubernetes.schema import Decoding
-from local.kubernetes.store import Store
+from local.kubernetes.apiserver.api import TOKEN, serve
+from local.kubernetes.apiserver.kinds import KINDS, Kind, Object, clone
+from local.kubernetes.apiserver.schema import Decoding
+from local.kubernetes.apiserver.store import Store
 from tests.deploy.kustomize import DEPLOY, KUBECTLS, apply, of, one, render, secret, variables, workloads
 
 OVERLAYS = {

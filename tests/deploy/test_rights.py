@@ -23,17 +23,17 @@ from bot.core.work_item import QUEUE
 from bot.sweeps.informer import SweepInformer
 from bot.sweeps.retention import SweepGc
 from bot.sweeps.watched_kinds import watched_in_trials
-from k8s.client import KubernetesClient
+from k8s.api.client import KubernetesClient
 from k8s.objects import BUILD_LABEL
 from k8s.rbac import FOR_BUILDS, FOR_RECORDS, FOR_TRIALS
 from local import kueue, manifests
-from local.kubernetes.api import serve
-from local.kubernetes.kinds import Refused, refusal
-from local.kubernetes.rbac import AccessRequest
+from local.kubernetes.apiserver.api import serve
+from local.kubernetes.apiserver.kinds import Refused, refusal
+from local.kubernetes.apiserver.rbac import AccessRequest
 from tests.bot.factories import NOW, OWNER, REQUEST, a_sweep
 from tests.scenarios.moments import sample
 from tests.scenarios.queued_sweep import POLICY, create_queues
-from tests.scenarios.sweep_in_memory import SWEEP, Clock, SimulatedSweep
+from tests.scenarios.sweep_in_memory import OPERATORS, SWEEP, Clock, SimulatedSweep
 from tests.scenarios.test_any_crash import BUILDS, STORIES
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
@@ -48,6 +48,7 @@ WITH_TRIALS = (
     "paused now, then resumed",
     "several nodes, cancelled while running",
     "PyTorchJobs, cancelled while running",
+    "TrainJobs, cancelled while running",
 )
 # Together they use all rights but those of the watches, of the garbage collection, and of queues.
 WITH_ALL = (
@@ -56,8 +57,10 @@ WITH_ALL = (
     "cancelled while running",
     "several nodes, cancelled while running",
     "PyTorchJobs, cancelled while running",
+    "TrainJobs, cancelled while running",
 )
-PYTORCH_JOBS = {"pytorch": True, "sweep": {"request": replace(REQUEST, nodes=3)}}
+ON_NODES = {"sweep": {"request": replace(REQUEST, nodes=3)}}
+PER_KIND: tuple[dict[str, Any], ...] = ({}, ON_NODES | {"pytorch": True}, ON_NODES | {"trainer": True})
 WITH_BUILDS = (*BUILDS, "two builds cancelled")
 Rights = dict[tuple[str, str], set[str]]
 
@@ -208,18 +211,19 @@ async def test_role_is_used_completely_by_sweeps_and_watches(
     ]
     lives.append(Guarded(redis, folder, EVERYTHING, forget_in=Phase.RUNNING, image=True))
     lives += in_trouble(Guarded, redis, folder, EVERYTHING)
-    watching = Guarded(redis, folder, EVERYTHING, pytorch=True)
+    watching = [Guarded(redis, folder, EVERYTHING, **{operator: True}) for operator in OPERATORS]
     leaving = Guarded(redis, folder, EVERYTHING, image=True)
     for simulation in lives:
         await simulation.run()
-    await watches(watching, wait_until)
+    for simulation in watching:
+        await watches(simulation, wait_until)
     await leaves(leaving)
-    queued = [Guarded(redis, folder, EVERYTHING, image=True, **kind) for kind in ({}, PYTORCH_JOBS)]
+    queued = [Guarded(redis, folder, EVERYTHING, image=True, **kind) for kind in PER_KIND]
     for simulation in queued:
         await in_queues(simulation)
     commands = {
         command
-        for simulation in (*lives, watching, leaving, *queued)
+        for simulation in (*lives, *watching, leaving, *queued)
         for command in simulation.server.granted
     }
     assert used(commands) == granted(role()["rules"])
@@ -257,16 +261,17 @@ async def test_channel_namespace_has_the_trials_and_the_main_one_everything_else
             == []
         )
     assert any(simulation.last.phase is Phase.SUCCEEDED for simulation in lives)
-    watching = Away(redis, folder, role()["rules"], pytorch=True)
+    watching = [Away(redis, folder, role()["rules"], **{operator: True}) for operator in OPERATORS]
     leaving = Away(redis, folder, role()["rules"], image=True)
-    await watches(watching, wait_until, namespaces=2)
+    for simulation in watching:
+        await watches(simulation, wait_until, namespaces=2)
     await leaves(leaving)
-    queued = [Away(redis, folder, role()["rules"], image=True, **kind) for kind in ({}, PYTORCH_JOBS)]
+    queued = [Away(redis, folder, role()["rules"], image=True, **kind) for kind in PER_KIND]
     for simulation in queued:
         await in_queues(simulation, "vision")
     commands = {
         command
-        for simulation in (*lives, watching, leaving, *queued)
+        for simulation in (*lives, *watching, leaving, *queued)
         for command in simulation.server.granted
     }
     there = {command for command in commands if command.namespace == "vision"}

@@ -13,13 +13,13 @@ from redis.asyncio import Redis
 from bot.gpus.dcgm_source import Sampler
 from bot.gpus.models import BUSY, NodeUse
 from bot.gpus.pod_owners import OwnerStore
-from k8s.client import KubernetesClient
-from k8s.errors import ApiError
+from k8s.api.client import KubernetesClient
+from k8s.api.errors import ApiError
 from k8s.rbac import FOR_GPU_USE
 from local import cluster_fixtures
-from local.kubernetes.api import ApiServer, serve
-from local.kubernetes.kubelet import Kubelet
-from local.kubernetes.store import Store
+from local.kubernetes.apiserver.api import ApiServer, serve
+from local.kubernetes.apiserver.store import Store
+from local.kubernetes.node.kubelet import Kubelet
 
 RIGHTS = Path(__file__).parents[2] / "deploy" / "usage" / "rights.yaml"
 WORKER = "system:serviceaccount:sweepbot:sweepbot-work"

@@ -11,6 +11,7 @@ import yaml
 
 from bot.config.policy import parse_config
 from bot.config.settings import Settings
+from k8s.rbac import FOR_RECORDS, FOR_TRIALS
 from local.processes import Processes
 from tests.deploy.kustomize import render
 from tests.free_port import free_port
@@ -31,6 +32,13 @@ def test_named_settings_exist():
     settings = {name.upper() for name in Settings.model_fields} | {"REDIS_PASSWORD"}
     named = set(re.findall(r"\b(?:IMAGE|SLACK|REDIS|MLFLOW|K8S|KATIB)_[A-Z_]+\b", GUIDE))
     assert named <= settings
+
+
+def test_shown_numbers_of_permissions_are_those_of_the_doctor():
+    records, trials = (sum(map(len, each.values())) for each in (FOR_RECORDS, FOR_TRIALS))
+    assert f"RBAC in sweeps: {records} of {records} granted" in GUIDE
+    operate = (ROOT / "docs" / "operate.md").read_text()
+    assert f"RBAC in vision: {trials} of {trials} granted" in operate
 
 
 def test_shown_configuration_is_valid():

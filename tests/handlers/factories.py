@@ -1,9 +1,10 @@
-"""A context for tests of handlers, on a Redis of the test's own."""
+"""A context for tests of handlers, on a Redis of the test's own, and requests as Slack sends them."""
 
 from functools import partial
 from typing import Any
 
 from redis.asyncio import Redis
+from slack_bolt.request.async_request import AsyncBoltRequest
 
 from bot.channels.store import SetupReader
 from bot.config.live_policy import LivePolicy
@@ -11,12 +12,14 @@ from bot.digests.latest import latest_digest
 from bot.environments.requests import RequestStore
 from bot.gpus.snapshot_store import SnapshotStore
 from bot.launch.drafts import Drafts
+from bot.messages.parent import CANCEL
 from bot.repos.catalog import Catalog
 from bot.storage.queue_state import QueueReader
 from bot.storage.sweeps import Store
 from bot.storage.work_queue import Queue
 from bot.sweeps.receipts import Receipts
 from handlers.context import HandlerContext
+from local.slack.workspace import TEAM
 from tests.bot.factories import CONFIG, NOW
 
 
@@ -39,3 +42,30 @@ def a_context(redis: Redis, **changes: Any) -> HandlerContext:
     return HandlerContext(
         **parts | {"channel_setup": SetupReader(redis, queue, LivePolicy(config))} | changes
     )
+
+
+def a_command(text, trigger="trigger-1", user="U1"):
+    body = {
+        "command": "/sweep",
+        "text": text,
+        "trigger_id": trigger,
+        "user_id": user,
+        "user_name": "ada",
+        "channel_id": "C1",
+        "team_id": TEAM["id"],
+        "response_url": "https://hooks/1",
+    }
+    return AsyncBoltRequest(mode="socket_mode", body=body)
+
+
+def a_click(value, **more):
+    body = more | {
+        "type": "block_actions",
+        "user": {"id": "U1", "username": "ada", "team_id": TEAM["id"]},
+        "team": {"id": TEAM["id"]},
+        "channel": {"id": "C1"},
+        "response_url": "https://hooks/2",
+        "trigger_id": "trigger-2",
+        "actions": [{"action_id": CANCEL, "block_id": "b", "type": "button", "value": value}],
+    }
+    return AsyncBoltRequest(mode="socket_mode", body=body)

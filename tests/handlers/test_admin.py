@@ -8,8 +8,7 @@ from bot.core.work_item import OPERATOR
 from handlers.app import build
 from local.slack import serve
 from tests.bot.factories import ADMIN
-from tests.handlers.factories import a_context
-from tests.handlers.test_handlers import a_command
+from tests.handlers.factories import a_command, a_context
 
 
 @pytest.fixture

@@ -2,74 +2,24 @@
 
 import asyncio
 import json
-import socket
 import time
-from contextlib import suppress
 from urllib.parse import urlencode
 
 import aiohttp
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 from redis.exceptions import RedisError
-from slack_sdk.web.async_client import AsyncWebClient
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from bot.core.errors import UserError
-from bot.core.masking import Mask
 from bot.core.record import Phase
 from bot.launch.form import REPO_MENU
 from bot.messages.parent import CANCEL
-from bot.runtime.probes import ProbeFailedError, Probes
-from handlers import http_server
-from handlers.app import build
-from handlers.http_server import MAX_BODY, MAX_HEADERS, SLACK_PATH, Http, SlackCalls, served
-from local.slack import serve
+from bot.runtime.probes import ProbeFailedError
+from handlers.http_server import MAX_BODY, SLACK_PATH, Http, served
 from local.slack.workspace import TEAM
 from tests.bot.factories import a_sweep
-from tests.handlers.factories import a_context
+from tests.handlers.pages import no_refresh, page
 from tests.handlers.signing import COMMAND, FORM, SECRET, call, signed
-
-
-@pytest.fixture
-async def slack():
-    slack = await serve()
-    yield slack
-    await slack.close()
-
-
-@pytest.fixture
-def context(redis):
-    return a_context(redis)
-
-
-async def no_refresh():
-    pass
-
-
-@pytest.fixture
-async def probes():
-    probes = Probes(lambda: False, Mask([SECRET]))
-    yield probes
-    await probes.close()
-
-
-@pytest.fixture
-async def http(probes):
-    """The application, its address and a client."""
-    app = Http(probes, no_refresh)
-    async with (
-        served(app, "127.0.0.1", 0) as port,
-        aiohttp.ClientSession(f"http://127.0.0.1:{port}") as client,
-    ):
-        app.port, app.client = port, client
-        yield app
-
-
-@pytest.fixture
-def listening(http, slack, context):
-    web = AsyncWebClient(token=slack.bot_token, base_url=slack.api_url)
-    http.slack = SlackCalls(build(web, context, signing_secret=SECRET), SECRET)
-    return http.client
 
 
 async def test_signed_command_starts_a_sweep(listening, context):
@@ -177,123 +127,6 @@ async def test_endless_request_is_rejected(listening):
             assert answer.status == 413
 
 
-async def started(http, *headers, body=b"half"):
-    reader, writer = await asyncio.open_connection("127.0.0.1", http.port)
-    lines = ["POST /slack/events HTTP/1.1", "Host: x", "Content-Length: 9999", *headers]
-    writer.write("\r\n".join([*lines, "", ""]).encode() + body)
-    return reader, writer
-
-
-def is_signed():
-    return [f"{key}: {value}" for key, value in signed(b"").items()]
-
-
-@pytest.mark.parametrize("how", [{"age": 360}, {"version": "v1"}, None], ids=str)
-async def test_request_that_slack_cannot_have_sent_is_rejected_unread(listening, http, how):
-    headers = [] if how is None else [f"{key}: {value}" for key, value in signed(b"", **how).items()]
-    reader, writer = await started(http, *headers)
-    answer = await reader.read()  # to the connection's end
-    assert answer.startswith(b"HTTP/1.1 401")
-    writer.close()
-
-
-async def test_oversized_request_is_rejected_unread(listening, http):
-    reader, writer = await asyncio.open_connection("127.0.0.1", http.port)
-    lines = ["POST /slack/events HTTP/1.1", "Host: x", f"Content-Length: {MAX_BODY + 1}", *is_signed()]
-    writer.write("\r\n".join([*lines, "", ""]).encode())
-    assert (await reader.read()).startswith(b"HTTP/1.1 413")
-    writer.close()
-
-
-async def test_unfinished_requests_make_room_for_others(listening, http, monkeypatch):
-    monkeypatch.setattr("handlers.http_server.MAX_BODIES", 3)
-    calls = [await started(http, *is_signed()) for _ in range(5)]
-    assert [(await reader.read())[:12] for reader, _ in calls[:2]] == [b"HTTP/1.1 408"] * 2
-    assert (await call(listening, COMMAND))[0] == 200
-    for _, writer in calls:
-        writer.close()
-
-
-async def test_request_body_has_a_deadline(listening, http, monkeypatch):
-    monkeypatch.setattr("handlers.http_server.BODY_TIMEOUT", 0.05)
-    reader, writer = await started(http, *is_signed())
-    assert (await reader.read()).startswith(b"HTTP/1.1 408")
-    writer.close()
-
-
-@pytest.mark.parametrize("before", [b"", b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n"])
-async def test_request_headers_have_a_deadline(http, monkeypatch, before):
-    monkeypatch.setattr("handlers.http_server.HEADERS_TIMEOUT", 0.05)
-    reader, writer = await asyncio.open_connection("127.0.0.1", http.port)
-    writer.write(before + b"GET /healthz HTTP/1.1\r\nX: ")
-    with suppress(ConnectionResetError):
-        assert (await reader.read()).count(b"HTTP/1.1") == bool(before)
-    writer.close()
-
-
-PAGE = b"GET /healthz HTTP/1.1\r\nHost: x\r\n"
-CHUNKED = b"Transfer-Encoding: chunked\r\n\r\n"
-ENDLESS = {
-    "a header": PAGE + b"X: ",
-    "the path": b"GET /",
-    "a trailer": PAGE + CHUNKED + b"0\r\nX: ",
-    "a second request's header": PAGE + b"\r\n" + PAGE + b"X: ",
-}
-
-
-@pytest.mark.parametrize("start", ENDLESS.values(), ids=ENDLESS)
-async def test_connection_with_endless_headers_is_closed(http, monkeypatch, start):
-    monkeypatch.setattr("handlers.http_server.HEADERS_TIMEOUT", 600)
-    _, writer = await asyncio.open_connection("127.0.0.1", http.port)
-    writer.write(start)
-    with pytest.raises((ConnectionResetError, BrokenPipeError)):
-        await flood(writer)
-    writer.close()
-    assert (await page(http, "/healthz"))[0] == 200
-
-
-async def flood(writer):
-    for _ in range(300):
-        writer.write(b"x" * MAX_HEADERS)
-        await writer.drain()
-
-
-async def test_connection_of_a_client_that_reads_no_response_is_closed(http, monkeypatch):
-    monkeypatch.setattr("handlers.http_server.HEADERS_TIMEOUT", 0.1)
-    monkeypatch.setattr("handlers.http_server.RESPONSE_TIMEOUT", 0.1, raising=False)
-    lost, closed = http_server._Connection.connection_lost, asyncio.Event()
-
-    def noted(connection, error):
-        lost(connection, error)
-        closed.set()
-
-    monkeypatch.setattr(http_server._Connection, "connection_lost", noted)
-    unread = socket.create_connection(("127.0.0.1", http.port))
-    unread.sendall(b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n" * 5000)
-    async with asyncio.timeout(60):
-        await closed.wait()
-    unread.close()
-
-
-async def test_idle_connections_make_room_for_others(http, monkeypatch):
-    monkeypatch.setattr("handlers.http_server.MAX_CONNECTIONS", 3)
-    idle = [await asyncio.open_connection("127.0.0.1", http.port) for _ in range(6)]
-    with suppress(ConnectionResetError):
-        assert await idle[0][0].read() == b""
-    assert (await page(http, "/healthz"))[0] == 200
-    for _, writer in idle:
-        writer.close()
-
-
-async def test_closed_connection_leaves_no_resources(listening, http, caplog):
-    _, writer = await asyncio.open_connection("127.0.0.1", http.port)
-    writer.write(b"POST /slack/events HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\nhalf")
-    await writer.drain()
-    writer.close()
-    assert (await call(listening, COMMAND))[0] == 200
-    assert not [record for record in caplog.records if record.levelname == "ERROR"]
-
-
 @pytest.mark.parametrize(
     ("method", "path"), [("GET", SLACK_PATH), ("POST", "/"), ("GET", "/slack"), ("GET", "/docs")]
 )
@@ -304,11 +137,6 @@ async def test_other_paths_are_not_found(listening, method, path):
 
 async def test_socket_mode_serves_no_slack_path(http):
     assert (await call(http.client, COMMAND))[0] == 404
-
-
-async def page(http, path):
-    async with http.client.get(path) as answer:
-        return answer.status, await answer.json()
 
 
 async def test_readyz_reports_each_part_and_recovers(http, probes, wait_until):
@@ -373,21 +201,6 @@ async def test_server_listens_on_ipv4_and_ipv6(probes, host):
         aiohttp.request("GET", f"http://127.0.0.1:{port}/healthz") as answer,
     ):
         assert answer.status == 200
-
-
-async def test_response_does_not_wait_for_an_acknowledgment(http, monkeypatch):
-    options = []
-
-    def connected(connection, transport):
-        accepted = transport.get_extra_info("socket")
-        options.append(accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY))
-        HttpToolsProtocol.connection_made(connection, transport)
-        connection._unparsed = 0
-        connection._wait()
-
-    monkeypatch.setattr(http_server._Connection, "connection_made", connected)
-    assert (await page(http, "/healthz"))[0] == 200
-    assert options == [1]
 
 
 async def test_command_that_starts_a_sweep_is_one_round_trip_to_redis(listening, context, trips):

@@ -14,17 +14,9 @@ from bot.storage.sweeps import Store
 from bot.storage.work_queue import Queue
 from handlers.context import UNREACHABLE
 from handlers.idle_buttons import add_idle_buttons
-from local.slack import serve
 from local.slack.workspace import TEAM
 
 NOTICE = "idle/sweeps/lr-brave-otter-x"
-
-
-@pytest.fixture
-async def slack():
-    slack = await serve()
-    yield slack
-    await slack.close()
 
 
 class HandlerContext:

@@ -9,7 +9,6 @@ from slack_sdk.web.async_client import AsyncWebClient
 from bot.launch.form import BRANCH_MENU, FORM
 from bot.messages.parent import CANCEL
 from handlers.app import build
-from local.slack import serve
 from local.slack.workspace import ADA, TEAM
 from tests.bot.factories import ADMIN, CONFIG
 from tests.handlers.factories import a_context
@@ -70,13 +69,6 @@ class Place:
         answer = await self.app.async_dispatch(AsyncBoltRequest(mode="socket_mode", body=body))
         assert answer.status == 200
         return str(answer.body)
-
-
-@pytest.fixture
-async def slack():
-    slack = await serve()
-    yield slack
-    await slack.close()
 
 
 async def kept(redis):

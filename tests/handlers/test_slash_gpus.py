@@ -146,6 +146,19 @@ async def test_bill_of_several_clusters_has_each_and_the_sum(here: Place) -> Non
     assert "\n• `west`: 14 GPU-h allocated" in text
 
 
+async def test_bill_has_the_hours_of_a_cluster_that_was_removed_this_month(here: Place) -> None:
+    for name, hours in (("main", 12), ("west", 2), ("east", 24 * 25)):
+        begin = NOW - timedelta(hours=hours)
+        for hour in lazy(begin, begin + timedelta(hours=2)):
+            await HourlyStore(here.redis, name).save(hour.uses, hour.capacity)
+    await here.types("bill")
+    await here.job.run(ITEM.key)
+    text = here.slack.replies[0][1]
+    assert text.startswith("*November 2026*: 28 GPU-h allocated")
+    assert "\n• `west`: 14 GPU-h allocated" in text
+    assert "east" not in text
+
+
 async def test_pods_and_nodes_of_several_clusters_are_measured_for_each_answer(here: Place) -> None:
     config = replace(CONFIG, clusters=(TrialCluster(name="west", kubeconfig="/west"),))
     here.context = a_context(here.redis, now=lambda: here.now, config=config)
@@ -213,6 +226,6 @@ async def test_failing_reply_blocks_no_other_and_is_retried_for_half_an_hour(
 
 async def test_unknown_option_gets_a_suggestion(here: Place) -> None:
     unknown = await here.types("<!channel> nods")
-    assert unknown.startswith("Unknown view “&lt;!channel&gt; nods”.")
+    assert unknown.startswith('Unknown view "&lt;!channel&gt; nods".')
     assert "free, mine, team, nodes, now, bill, digest" in unknown
-    assert (await here.types("nods")).endswith("Did you mean nodes or now?")
+    assert (await here.types("nods")).endswith("Did you mean nodes?")

@@ -9,22 +9,8 @@ from slack_sdk.web.async_client import AsyncWebClient
 from bot.runtime.probes import ProbeFailedError
 from handlers.app import build
 from handlers.socket_mode import Socket
-from local.slack import serve
-from tests.handlers.factories import a_context
 
 COMMAND = "branch=main space=lr"
-
-
-@pytest.fixture
-async def slack():
-    slack = await serve()
-    yield slack
-    await slack.close()
-
-
-@pytest.fixture
-def context(redis):
-    return a_context(redis)
 
 
 @pytest.fixture

@@ -10,9 +10,9 @@ import pytest
 import yaml
 from aiohttp import web
 
-from k8s.client import KubernetesClient
-from local.kubernetes.api import ApiServer, serve
-from local.kubernetes.store import Store
+from k8s.api.client import KubernetesClient
+from local.kubernetes.apiserver.api import ApiServer, serve
+from local.kubernetes.apiserver.store import Store
 
 RECORDINGS = Path(__file__).parents[1] / "recordings"
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]

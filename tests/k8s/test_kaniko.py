@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from k8s.kaniko import DOCKERFILE_KEY, FETCHING, IGNORE_KEY, BuildSpec, build_job, pushed_digest, with_base
-from local.kubernetes.container_inputs import expand
+from local.kubernetes.node.container_inputs import expand
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 OWN = BuildSpec(

@@ -25,3 +25,19 @@ def test_gpus_of_a_workload_are_a_quantity(limit, gpus):
 )
 def test_unfinished_workloads_are_kept(conditions, kept):
     assert unfinished({"metadata": {"name": "w"}, "status": {"conditions": conditions}}) is kept
+
+
+@pytest.mark.parametrize(
+    ("status", "found"),
+    [("False", ("no quota", "Pending", "")), ("True", ("", "", "machines are created"))],
+)
+def test_workload_says_what_it_waits_for(status, found):
+    """Quota first, and then its admission checks."""
+    reserved = {"type": "QuotaReserved", "status": status, "reason": "Pending", "message": "no quota"}
+    check = {"name": "machines", "state": "Pending", "message": "machines are created"}
+    workload = {
+        "metadata": {"name": "w"},
+        "status": {"conditions": [reserved], "admissionChecks": [check]},
+    }
+    read = read_workload(workload)
+    assert (read.waits, read.reason, read.checks) == found

@@ -3,7 +3,7 @@
 import pytest
 from aiohttp import web
 
-from k8s.errors import ApiError
+from k8s.api.errors import ApiError
 from k8s.objects import Ref
 
 WORKLOAD = Ref("Workload", "sweeps", "job-a")
@@ -18,9 +18,13 @@ class KueueServer:
     async def answer(self, request):
         self.asked.append(request.path.removeprefix("/apis/kueue.x-k8s.io"))
         if request.path == "/apis/kueue.x-k8s.io" and self.versions:
-            return web.json_response({"versions": [{"version": each} for each in self.versions]})
+            return web.json_response(
+                {"kind": "APIGroup", "versions": [{"version": each} for each in self.versions]}
+            )
         if request.path.split("/")[3:4] and request.path.split("/")[3] in self.versions:
-            return web.json_response({"metadata": {}, "items": [{"metadata": {"name": "job-a"}}]})
+            return web.json_response(
+                {"kind": "WorkloadList", "metadata": {}, "items": [{"metadata": {"name": "job-a"}}]}
+            )
         return web.Response(status=self.status, text="404 page not found")
 
 

@@ -5,9 +5,9 @@ from contextlib import asynccontextmanager
 import pytest
 
 from local import kueue
-from local.kubernetes.jobs import Controllers
-from local.kubernetes.kinds import Refused
-from local.kubernetes.store import Store
+from local.kubernetes.apiserver.kinds import Refused
+from local.kubernetes.apiserver.store import Store
+from local.kubernetes.controllers.jobs import Controllers
 from local.kueue.status import pending
 from local.kueue.workloads import PRIORITY, QUEUE
 

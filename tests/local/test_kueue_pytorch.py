@@ -5,7 +5,7 @@ from contextlib import asynccontextmanager
 import pytest
 
 from local import training_operator
-from local.kubernetes.kinds import Refused
+from local.kubernetes.apiserver.kinds import Refused
 from local.kueue.workloads import PRIORITY, QUEUE
 from tests.local.test_kueue import GPU, admission, cluster, is_suspended, job, priorities
 from tests.local.training_operator.conftest import pytorch_job

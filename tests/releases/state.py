@@ -34,7 +34,7 @@ from bot.results.store import ResultsStore
 from bot.storage import sweep_configmap
 from bot.storage.sweeps import Store
 from bot.storage.work_queue import MAX_STARTS, Queue
-from local.kubernetes import store as kubernetes
+from local.kubernetes.apiserver import store as kubernetes
 from local.redis import redis as server
 from tests.bot.factories import CONFIG, NOW, OWNER, PLAN, REQUEST, SETTINGS, a_sweep
 from tests.bot.gpus.factories import hour, use

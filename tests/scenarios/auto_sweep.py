@@ -7,9 +7,9 @@ from datetime import timedelta
 from bot.capacity.measure import CapacityMeasurer
 from bot.core.commands import Command
 from bot.storage.free_capacity import CapacityStore
-from k8s.gpu_pods import read_gpu_pod
 from k8s.katib.spec import TRIAL_LABEL
-from local.kubernetes import store as kubernetes
+from k8s.nodes.gpu_pods import read_gpu_pod
+from local.kubernetes.apiserver import store as kubernetes
 from tests.bot.factories import NOW, OWNER, REQUEST
 from tests.scenarios.sweep_in_memory import SWEEP, Clock, SimulatedSweep
 
@@ -73,17 +73,17 @@ class AutoSweep(SimulatedSweep):
 
     def gpu_pods(self):
         """The store's clock is the machine's: a pod is as old as the rounds since it was there."""
-        pods = [found for pod in self.kubernetes.list("Pod") if (found := read_gpu_pod(pod))]
+        pods = [found for pod in self.kubernetes.peek("Pod") if (found := read_gpu_pod(pod))]
         return [replace(p, created=self.first_seen.setdefault(p.name, self.time)) for p in pods]
 
     async def _time_passes(self):
         """Bind what the node has GPUs for, the oldest first, as a scheduler without priorities."""
-        for pod in self.kubernetes.list("Pod"):
+        for pod in [*self.kubernetes.peek("Pod")]:
             wants = self._size(pod)
             pending = not pod["spec"].get("nodeName") and pod["status"]["phase"] == "Pending"
             if pending and self.binds(pod) and wants <= self.gpus - self.used():
                 self.kubernetes.patch(*kubernetes.place(pod), {"spec": {"nodeName": "n1"}})
-        for pod in self.kubernetes.list("Pod"):
+        for pod in [*self.kubernetes.peek("Pod")]:
             labels = pod["metadata"].get("labels", {})
             if "deletionTimestamp" in pod["metadata"]:
                 self.kubernetes.delete(*kubernetes.place(pod), grace=0)
@@ -96,7 +96,7 @@ class AutoSweep(SimulatedSweep):
                 self._end(pod, labels)
 
     def used(self):
-        pods = [p for p in self.kubernetes.list("Pod") if p["spec"].get("nodeName")]
+        pods = [p for p in self.kubernetes.peek("Pod") if p["spec"].get("nodeName")]
         return sum(self._size(p) for p in pods if p["status"]["phase"] in {"Pending", "Running"})
 
     @staticmethod

@@ -15,7 +15,7 @@ from bot.storage.work_queue import Lease
 from bot.sweeps.informer import RESYNC_INTERVAL
 from bot.sweeps.reconciler import reconcile
 from bot.sweeps.recovery import recover
-from k8s.cache import Caches
+from k8s.api.cache import Caches
 from tests.bot.factories import NOW
 from tests.scenarios.sweep_in_memory import SWEEP, Clock, SimulatedSweep
 

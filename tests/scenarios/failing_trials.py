@@ -8,12 +8,12 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from k8s.errors import ApiError
+from k8s.api.errors import ApiError
 from k8s.objects import BUILD_LABEL, timestamp
 from k8s.pods import is_trial_pod
 from local import manifests
-from local.kubernetes.kinds import Refused
-from local.kubernetes.rbac import AccessRequest, why
+from local.kubernetes.apiserver.kinds import Refused
+from local.kubernetes.apiserver.rbac import AccessRequest, why
 from tests.scenarios.fakes import DirectCluster
 from tests.scenarios.sweep_in_memory import SWEEP, Clock, SimulatedSweep
 

@@ -7,11 +7,11 @@ from bot.repos.git import Tip
 from bot.results.run_writer import Completion, MainRun, MlflowUnavailableError
 from bot.results.tracking_api import TrackingError
 from bot.slack.client import NotInChannelError
-from k8s.errors import ApiError
-from local.kubernetes import scale
-from local.kubernetes import store as kubernetes
-from local.kubernetes.kinds import Refused, clone
-from local.kubernetes.selectors import matcher
+from k8s.api.errors import ApiError
+from local.kubernetes.apiserver import scale
+from local.kubernetes.apiserver import store as kubernetes
+from local.kubernetes.apiserver.kinds import Refused, clone
+from local.kubernetes.apiserver.selectors import matcher
 from local.kueue.status import pending
 from tests.bot.factories import COMMIT
 

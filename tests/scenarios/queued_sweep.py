@@ -10,7 +10,7 @@ from bot.core.commands import Action, Command
 from bot.core.work_item import QUEUE
 from k8s.kueue import PRIORITY_LABEL, QUEUE_LABEL
 from local import kueue
-from local.kubernetes.jobs import Controllers
+from local.kubernetes.controllers.jobs import Controllers
 from tests.bot.factories import ADMIN, NOW, OWNER
 from tests.scenarios.sweep_in_memory import SPACE, SWEEP, Clock, SimulatedSweep
 

@@ -9,7 +9,7 @@ from http.client import HTTPConnection
 from pathlib import Path
 
 from local.cluster import NAMESPACE
-from local.kubernetes.api import TOKEN
+from local.kubernetes.apiserver.api import TOKEN
 from local.processes import Processes
 
 NAME = "west"

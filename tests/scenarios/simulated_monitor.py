@@ -16,7 +16,7 @@ from bot.slack.client import SlackBusyError
 from bot.storage.free_capacity import CapacityStore
 from bot.storage.sweeps import Store
 from bot.storage.work_queue import Queue
-from local.kubernetes import store as kubernetes
+from local.kubernetes.apiserver import store as kubernetes
 from tests.bot.factories import CONFIG, NOW, OWNER, SETTINGS, a_sweep
 from tests.scenarios.fakes import DirectCluster
 from tests.scenarios.sweep_in_memory import Clock, CrashingProxy, WorkerCrash
@@ -71,7 +71,7 @@ class FakeSource:
 class SimulatedMonitor:
     """`dies_at`: the call at which the worker dies; the next run is another worker's."""
 
-    def __init__(self, redis, *pods, crash_at=None, teams=(VISION,)) -> None:
+    def __init__(self, redis, *pods, crash_at=None, teams=(VISION,), self_assigned=()) -> None:
         self.redis, self.now, self.clock = redis, NOW, Clock(crash_at)
         self.slack, self.source, self.store = FakeSlack(), FakeSource(*pods), Store(redis)
         self.kubernetes = kubernetes.Store()
@@ -91,7 +91,9 @@ class SimulatedMonitor:
             live=None,
             queue=CrashingProxy(self.queue, self.clock),
             settings=SETTINGS,
-            config=replace(CONFIG, teams=teams, admin_channel="CADMINS"),
+            config=replace(
+                CONFIG, teams=teams, admin_channel="CADMINS", self_assigned=frozenset(self_assigned)
+            ),
             now=lambda: self.now,
         )
         self.watching = IdleMonitor(clients, self.source, CrashingProxy(AlertStore(redis), self.clock))

@@ -20,7 +20,7 @@ from bot.slack.client import Slack
 from bot.storage.free_capacity import CapacityStore
 from handlers.app import build
 from handlers.socket_mode import Socket
-from local.kubernetes import store as kubernetes
+from local.kubernetes.apiserver import store as kubernetes
 from local.slack import serve
 from tests.bot.factories import COMMIT, CONFIG, FILES, NOW, SETTINGS
 from tests.handlers.factories import a_context

@@ -19,22 +19,24 @@ from bot.core.commands import Action, Command
 from bot.core.record import Phase
 from bot.core.work_item import ItemKind, WorkItem
 from bot.gpus.hourly_store import HourlyStore
+from bot.registry.client import RegistryError
 from bot.registry.images import ImageRef
 from bot.reports.trial_runs_job import TrialRunsJob
+from bot.repos.git import GitUnavailableError
 from bot.storage.free_capacity import CapacityStore
 from bot.storage.sweeps import Store
 from bot.storage.work_queue import Lease, Queue
 from bot.sweeps.informer import SweepInformer
 from bot.sweeps.reconciler import reconcile
-from k8s.errors import ApiError, UnreachableError
-from k8s.katib.trial_pod import PodShape
+from k8s.api.errors import ApiError, UnreachableError
+from k8s.katib.pod_shape import PodShape
 from k8s.objects import BUILD_LABEL
-from k8s.trial_kinds import PYTORCH_JOB, TRIAL_KINDS
-from local import training_operator
+from k8s.trial_kinds import JOB, PYTORCH_JOB, TRAIN_JOB, TRIAL_KINDS
+from local import trainer, training_operator
 from local.katib import Katib
 from local.katib.metrics import Reported
-from local.kubernetes import store as kubernetes
-from local.kubernetes.jobs import Controllers
+from local.kubernetes.apiserver import store as kubernetes
+from local.kubernetes.controllers.jobs import Controllers
 from tests.bot.factories import CONFIG, FILES, NOW, OWNER, PLAN, SETTINGS, a_sweep
 from tests.scenarios.fakes import (
     DIGEST,
@@ -56,7 +58,7 @@ trials: {max: 3, parallel: 2, max_failed: 1}
 parameters:
   width: [a, b, c]
 """
-WITH_PYTORCH_JOBS = replace(CONFIG, trials=PodShape(multi_node=PYTORCH_JOB))
+OPERATORS = {"pytorch": PYTORCH_JOB, "trainer": TRAIN_JOB}
 SWEEP = "lr-brave-otter"
 ROUNDS = 60
 AFTERWARDS = 4  # an ended sweep that is woken stays as it is
@@ -103,7 +105,8 @@ class SimulatedSweep:
     """`acts`: the owner's actions and their phases; `endless`: no training ends.
 
     `crash`: every training fails; "unseen": before its pod is observed running; "seen": once the record has a
-    running one. `pytorch`: the Training Operator is installed, and runs trials of several nodes.
+    running one. `pytorch` or `trainer`: the Training Operator, or Kubeflow Trainer, is installed, and runs
+    trials of several nodes.
     """
 
     def __init__(self, redis: Redis, clock: Clock, **scenario: Any) -> None:
@@ -113,7 +116,10 @@ class SimulatedSweep:
         self.redis = redis
         self.kubernetes = kubernetes.Store()
         self.katib, self.controllers = Katib(self.kubernetes), Controllers(self.kubernetes)
-        self.operator = training_operator.TrainingOperator(self.kubernetes)
+        self.operator: Any = training_operator.TrainingOperator(self.kubernetes)
+        if scenario.get("trainer"):
+            self.operator = trainer.Trainer(self.kubernetes)
+        kind = next((kind for name, kind in OPERATORS.items() if scenario.get(name)), JOB)
         self.slack = FakeSlack(invited=scenario.get("invited", True))
         self.live, self.run_writer = FakeLive(), FakeRunWriter()
         self.registry, self.git = (
@@ -141,7 +147,7 @@ class SimulatedSweep:
             },
             pictures=FakePictures(),
             settings=SETTINGS,
-            config=WITH_PYTORCH_JOBS if scenario.get("pytorch") else CONFIG,
+            config=replace(CONFIG, trials=PodShape(multi_node=kind)),
             now=lambda: NOW,
         )
 
@@ -150,7 +156,7 @@ class SimulatedSweep:
             over = 0
             for number in range(ROUNDS):
                 await self.round(worker=f"worker-{number}")
-                over += (await self.record()).phase.final
+                over += self.last.phase.final
                 if over > AFTERWARDS:
                     break
             return self
@@ -160,8 +166,9 @@ class SimulatedSweep:
         labels = {"katib.kubeflow.org/metrics-collector-injection": "enabled"}
         namespace = {"metadata": {"name": "sweeps", "labels": labels}}
         self.kubernetes.create({"apiVersion": "v1", "kind": "Namespace", **namespace})
-        if self.scenario.get("pytorch"):
-            training_operator.install(self.kubernetes)
+        for name, operator in (("pytorch", training_operator), ("trainer", trainer)):
+            if self.scenario.get(name):
+                operator.install(self.kubernetes)
         for part in (self.katib, self.controllers, self.operator):
             part.start()
         watches = [asyncio.create_task(each) for each in self.watches()]
@@ -199,7 +206,7 @@ class SimulatedSweep:
         lease = Lease(WorkItem.sweep(item), worker, failures=failures, key=f"life:lease:{worker}")
         await self.redis.set(lease.key, worker)
         with contextlib.suppress(
-            WorkerCrash, ApiError, UnreachableError, SlackApiError
+            WorkerCrash, ApiError, UnreachableError, SlackApiError, RegistryError, GitUnavailableError
         ):  # another worker runs the next reconcile
             await reconcile(lease, self.clients)
             await self._complete_runs(item)
@@ -250,7 +257,7 @@ class SimulatedSweep:
         if self.scenario.get("crash") == "seen" and BUILD_LABEL not in labels:
             return self.last.phase is Phase.RUNNING
         if self.scenario.get("one_ends"):
-            trials = [trial["metadata"]["name"] for trial in self.kubernetes.list("Trial")]
+            trials = [trial["metadata"]["name"] for trial in self.kubernetes.peek("Trial")]
             return labels.get("katib.kubeflow.org/trial") == self.scenario.setdefault("the one", min(trials))
         return not self.scenario.get("endless") and not (
             self.scenario.get("patient") and self.rounds_since < 12

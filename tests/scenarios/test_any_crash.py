@@ -85,6 +85,12 @@ STORIES = {
         "image": True,
         "patient": True,
     },
+    "several nodes, paused now, then resumed": {
+        "sweep": {"request": replace(REQUEST, nodes=3)},
+        "acts": {Action.PAUSE_NOW: Phase.RUNNING, Action.RESUME: Phase.PAUSED},
+        "image": True,
+        "patient": True,
+    },
     "several nodes, cancelled while running": {
         "sweep": {"request": replace(REQUEST, nodes=3)},
         "acts": {Action.CANCEL: Phase.RUNNING},
@@ -97,6 +103,13 @@ STORIES = {
         "image": True,
         "endless": "trainings",
         "pytorch": True,
+    },
+    "TrainJobs, cancelled while running": {
+        "sweep": {"request": replace(REQUEST, nodes=3)},
+        "acts": {Action.CANCEL: Phase.RUNNING},
+        "image": True,
+        "endless": "trainings",
+        "trainer": True,
     },
     "held, then cancelled": {"crash": "unseen", "acts": {Action.CANCEL: Phase.HELD}, "image": True} | GATED,
 }
@@ -119,6 +132,7 @@ ENDS = {
     "held, then all run": Phase.FAILED,
     "paused, then resumed": Phase.SUCCEEDED,
     "paused now, then resumed": Phase.SUCCEEDED,
+    "several nodes, paused now, then resumed": Phase.SUCCEEDED,
 }
 
 BUILDS = {

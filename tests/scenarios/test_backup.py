@@ -13,7 +13,7 @@ import yaml
 from bot.core.record import Phase
 from bot.storage import sweep_configmap
 from k8s.objects import SWEEP_LABEL
-from local.kubernetes.api import KUBECTL, serve
+from local.kubernetes.apiserver.api import KUBECTL, serve
 from tests.scenarios.sweep_in_memory import SWEEP, Clock, SimulatedSweep
 from tests.scenarios.test_durable_record import forget_and_resync, rounds
 

@@ -7,7 +7,7 @@ from bot.core.record import Phase
 from bot.messages.parent import summary
 from bot.slack.mrkdwn import plain
 from bot.sweeps.observe_builds import EARLY, POLL_EARLY, POLL_LATE, observe_builds
-from k8s.cache import CacheReader
+from k8s.api.cache import CacheReader
 from local import kueue
 from tests.bot.health import real_messages
 from tests.scenarios.failing_trials import FailingTrials

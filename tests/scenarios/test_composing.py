@@ -3,7 +3,7 @@
 import pytest
 
 from bot.core.record import Phase
-from local.kubernetes.kinds import refusal
+from local.kubernetes.apiserver.kinds import refusal
 from tests.scenarios.sweep_in_memory import Clock, SimulatedSweep
 from tests.scenarios.test_any_crash import FRAMEWORKS, UV
 

@@ -9,7 +9,7 @@ from bot.core.record import Phase
 from bot.slack.client import SlackBusyError
 from bot.storage import sweep_configmap
 from bot.sweeps.recovery import recover
-from k8s.errors import ApiError, UnreachableError
+from k8s.api.errors import ApiError, UnreachableError
 from tests.bot.factories import ADMIN, OWNER, a_sweep
 from tests.scenarios.sweep_in_memory import SWEEP, Clock, SimulatedSweep
 

@@ -15,7 +15,7 @@ from bot.config.environments import EnvironmentImage
 from bot.environments.cluster import load
 from bot.environments.idle_job import IdleJob
 from bot.environments.requests import Verb
-from local.kubernetes.kubelet import Kubelet
+from local.kubernetes.node.kubelet import Kubelet
 from tests.bot.environments.test_idle import Source
 from tests.bot.environments.world import World
 from tests.browser.conftest import CHROMIUM, QUIET

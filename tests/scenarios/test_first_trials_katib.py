@@ -2,7 +2,7 @@
 
 import pytest
 
-from local.kubernetes.kinds import refusal
+from local.kubernetes.apiserver.kinds import refusal
 from tests.bot.health import real_messages
 from tests.scenarios.failing_trials import FailingTrials
 from tests.scenarios.pod_faults import MINUTE, NOW

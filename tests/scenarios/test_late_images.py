@@ -9,7 +9,7 @@ from tensorboardX import SummaryWriter
 from bot.core.events import EventKind
 from bot.core.record import Phase
 from k8s.objects import timestamp
-from local.kubernetes.kubelet import Kubelet
+from local.kubernetes.node.kubelet import Kubelet
 from tests.bot.health import real_messages
 from tests.scenarios.failing_trials import FailingTrials
 

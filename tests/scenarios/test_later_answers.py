@@ -48,7 +48,7 @@ async def test_history_of_a_space_is_read_from_all_its_ended_sweeps(redis):
         await store.save(replace(results, sweep=OTHER, space=replace(results.space, name="other")))
         answer, _ = await instance.types("history")
         assert answer.startswith("Usage: `/sweep history space=lr`")
-        answer, _ = await instance.types("history space=lr")
+        answer, _ = await instance.types("history lr")
         assert answer.startswith("Looking up `lr`")
         await history_job.answer_commands(
             "lr", replace(instance.simulation.clients, cluster=instance.simulation.cluster)

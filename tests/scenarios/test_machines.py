@@ -7,8 +7,8 @@ from dataclasses import replace
 from bot.config.policy import parse_config
 from bot.core.record import Phase
 from local.kubernetes import scheduler
-from local.kubernetes.jobs import Controllers
-from local.kubernetes.store import place
+from local.kubernetes.apiserver.store import place
+from local.kubernetes.controllers.jobs import Controllers
 from tests.bot.factories import CONFIG, OWNER, REQUEST
 from tests.scenarios.sweep_in_memory import SWEEP, Clock, SimulatedSweep
 

@@ -7,7 +7,7 @@ import pytest
 
 from bot.core.commands import Action
 from bot.core.record import Phase
-from k8s.cache import Cache, Caches
+from k8s.api.cache import Cache, Caches
 from tests.scenarios.fakes import DirectCluster
 from tests.scenarios.sweep_in_memory import Clock, SimulatedSweep
 from tests.scenarios.test_any_crash import EXTENDABLE

@@ -6,18 +6,24 @@ import pytest
 
 from bot.core.commands import Action, Command
 from bot.core.record import Phase
+from bot.gpus.pod_owners import by_labels
+from k8s.nodes.gpus import read_holder
 from k8s.objects import GPU
 from k8s.pods import is_trial_pod
 from k8s.trial_kinds import pod_index
 from tests.bot.factories import OWNER, REQUEST
 from tests.bot.health import real_messages
+from tests.bot.idle.test_detector import BUSY, QUIET, a_pod
 from tests.scenarios.failing_trials import FailingTrials
+from tests.scenarios.simulated_monitor import SimulatedMonitor
 from tests.scenarios.sweep_in_memory import SWEEP
 
 NODES = {"sweep": {"request": replace(REQUEST, nodes=3, gpus=8)}}
 
 
-BOTH_KINDS = pytest.mark.parametrize("kind", [{}, {"pytorch": True}], ids=["Job", "PyTorchJob"])
+EACH_KIND = pytest.mark.parametrize(
+    "kind", [{}, {"pytorch": True}, {"trainer": True}], ids=["Job", "PyTorchJob", "TrainJob"]
+)
 
 
 def workers_in(world):
@@ -40,7 +46,7 @@ def third_fails(world, pod):
         world.cluster.logs[pod["metadata"]["name"]] = f"log of worker {pod_index(pod)}"
 
 
-@BOTH_KINDS
+@EACH_KIND
 async def test_trial_runs_once_all_of_its_workers_run(redis, kind):
     async with FailingTrials(redis, second_waits, **NODES, **kind).started() as world:
         await world.rounds()
@@ -52,7 +58,7 @@ async def test_trial_runs_once_all_of_its_workers_run(redis, kind):
         assert (await world.record()).phase is Phase.RUNNING
 
 
-@BOTH_KINDS
+@EACH_KIND
 async def test_first_failed_worker_is_the_diagnosis_and_the_others_are_gone(redis, kind):
     async with FailingTrials(redis, third_fails, fails=True, **NODES, **kind).started() as world:
         await world.rounds(20)
@@ -63,7 +69,7 @@ async def test_first_failed_worker_is_the_diagnosis_and_the_others_are_gone(redi
         assert {pod_index(pod) for pod in left} == {2}
 
 
-@BOTH_KINDS
+@EACH_KIND
 async def test_trial_without_some_workers_waits_for_the_quota_that_refuses_them(redis, kind):
     async with FailingTrials(redis, third_fails, **NODES, **kind).started() as world:
         meta, hard = {"name": "team", "namespace": "sweeps"}, {f"requests.{GPU}": "8"}
@@ -78,7 +84,7 @@ async def test_trial_without_some_workers_waits_for_the_quota_that_refuses_them(
         )
 
 
-@BOTH_KINDS
+@EACH_KIND
 @pytest.mark.parametrize("action", [Action.CANCEL, Action.KILL])
 async def test_cancelled_trial_frees_the_gpus_of_all_workers(redis, action, kind):
     async with FailingTrials(redis, third_fails, **NODES, **kind).started() as world:
@@ -93,7 +99,7 @@ async def test_cancelled_trial_frees_the_gpus_of_all_workers(redis, action, kind
         assert not alive & {pod["metadata"]["name"] for pod in pods}
 
 
-@BOTH_KINDS
+@EACH_KIND
 async def test_logs_of_a_trial_have_every_worker(redis, kind):
     async with FailingTrials(redis, third_fails, **NODES, **kind).started() as world:
         await world.rounds()
@@ -108,3 +114,64 @@ async def test_logs_of_a_trial_have_every_worker(redis, kind):
         assert [f"==> Worker {n + 1} of 3" in whole and f"log of worker {n}" in whole for n in range(3)] == [
             True
         ] * 3
+
+
+def second_is_drained(world, pod):
+    """`kubectl drain`: the eviction adds the condition and deletes the pod; SIGTERM ends it."""
+    if pod_index(pod) != 1 or not world.scenario.get("drains"):
+        world.runs(pod)
+        return
+    why = {"reason": "EvictionByEvictionAPI", "message": "Eviction API: evicting"}
+    world.set_status(pod, conditions=[{"type": "DisruptionTarget", "status": "True", **why}])
+    world.kubernetes.delete("Pod", "sweeps", pod["metadata"]["name"])
+    world.ends(pod, 143)
+
+
+@EACH_KIND
+async def test_drained_node_of_one_worker_fails_the_trial_and_is_not_blamed_on_the_code(redis, kind):
+    request = replace(REQUEST, nodes=3, gpus=8, gate=False)
+    world = FailingTrials(redis, second_is_drained, **kind, sweep={"request": request})
+    async with world.started():
+        await world.rounds()
+        assert (await world.record()).progress.running == 1
+        world.scenario["drains"] = True
+        await world.round()
+        world.scenario["drains"] = False
+        await world.rounds()
+        [text] = [text for text in world.slack.posted if "Worker 2 of 3: " in text]
+        assert "The pod was evicted, as when a node is drained. This isn't caused by your code." in text
+        assert "*Fix:* Start the sweep again." in text
+        assert not any("isn't a failure" in text for text in world.slack.posted), "no pod is replaced"
+        record = await world.record()
+        assert (record.phase, record.progress.failed) == (Phase.FAILED, 1)
+        assert world.gpus_held() == []
+
+
+async def uses_of(redis, kind):
+    """Return the allocated GPUs of a running trial with three workers, by its pods, without measurements."""
+    async with FailingTrials(redis, third_fails, **NODES, **kind).started() as world:
+        await world.rounds()
+        held = filter(None, map(read_holder, workers_in(world)))
+        return [(one, by_labels(one.labels)) for one in sorted(held, key=lambda one: one.pod)]
+
+
+@EACH_KIND
+@pytest.mark.parametrize(
+    ("worker", "said"),
+    [
+        (QUIET, "24 GPUs idle for 30 min"),
+        (BUSY, "16 of 24 GPUs idle for 30 min"),
+        (None, ""),  # of which nothing is known
+    ],
+)
+async def test_idle_warning_counts_the_gpus_of_all_workers(redis, kind, worker, said):
+    pods = []
+    for number, (one, owner) in enumerate(await uses_of(redis, kind)):
+        use = worker if number == 2 else QUIET
+        facts = {"pod": one.pod, "sweep": owner.sweep, "trial": owner.trial, "allocated": one.gpus}
+        pods.append(a_pod(*[use] * one.gpus if use else (), **facts))
+    monitor = SimulatedMonitor(redis, *pods)
+    await monitor.sweep()
+    await monitor.run()
+    assert len({pod.trial for pod in pods}) == 1
+    assert [said in text for text in monitor.texts()] == ([True] if said else [])

@@ -1,42 +1,85 @@
 """Two sweeps with several nodes per trial, without a queue: neither starts half of a trial."""
 
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from datetime import timedelta
 
 import pytest
 
+from bot.answers.messages import listing
 from bot.core.commands import Action, Command
-from bot.core.pace import CapacityRequest
 from bot.core.record import Phase
+from bot.core.work_item import WorkItem
+from bot.lifecycle.trouble import report_trouble
+from bot.storage import sweep_configmap
 from bot.storage.free_capacity import CapacityStore
+from bot.storage.work_queue import Lease
+from bot.sweeps.reconciler import report_quarantine
+from k8s.api.errors import ApiError
 from k8s.objects import GPU, SWEEP_LABEL
-from local.kubernetes import store as kubernetes
-from tests.bot.factories import NOW, OWNER, REQUEST, a_sweep
+from local.kubernetes.apiserver import store as kubernetes
+from tests.bot.factories import CONFIG, OWNER, REQUEST, a_sweep
 from tests.scenarios.auto_sweep import AutoSweep
 from tests.scenarios.sweep_in_memory import SPACE, SWEEP
 
 SECOND = "lr-calm-fox"
-WAITING = "Waiting for 3 nodes with 8 free GPUs each, because another sweep runs trials on several nodes."
+THIRD = "lr-eager-gnu"
+
+
+def waiting_for(*ahead):
+    return f"Waiting for 3 nodes with 8 free GPUs each. Sweeps ahead: {', '.join(ahead)}."
+
+
+WAITING = waiting_for(f"{SWEEP} (running)")
 
 
 class TwoSweeps(AutoSweep):
     """Each trial has a worker on each of three nodes. `nodes`: with 8 GPUs each."""
 
-    def __init__(self, redis, *, nodes):
+    def __init__(self, redis, *, nodes, space=SPACE):
         request = replace(REQUEST, parallel=1, gpus=8, nodes=3, gate=False)
-        super().__init__(redis, gpus=8, space=SPACE)
+        super().__init__(redis, gpus=8, space=space)
         self.scenario["sweep"] = {"request": request}
-        self.second = a_sweep(request_id="trigger-2", request=request)
+        self.request, self.sweeps = request, [SWEEP]
         self.nodes = [f"n{number}" for number in range(1, nodes + 1)]
 
-    async def start_second(self):
-        await self.store.create(lambda i: replace(self.second, id=i), [SECOND], "trigger-2")
+    async def start_another(self, name=SECOND):
+        another = a_sweep(request_id=f"trigger-{name}", request=self.request)
+        await self.store.create(lambda i: replace(another, id=i), [name], another.request_id)
+        self.sweeps.append(name)
 
     async def both(self, rounds=1):
         for _ in range(rounds):
-            for sweep in (SWEEP, SECOND):
+            for sweep in self.sweeps:
                 await self.round(item=sweep)
             assert len(self.half_started()) < 2, "each has nodes that the other one needs"
+
+    async def asks(self, action, sweep=SWEEP, **options):
+        command = Command(action=action, user=OWNER, user_name="ada", **options)
+        await self.store.add_command(sweep, command)
+        await self.both()
+
+    async def restore(self, *sweeps):
+        """Lose Redis with all its data, and restore the records of these sweeps from their ConfigMaps."""
+        await self.redis.flushall()
+        for sweep in sweeps:
+            kept = self.kubernetes.get("ConfigMap", "sweeps", f"sweep-{sweep}")
+            await self.store.restore(sweep_configmap.read(kept))
+
+    @asynccontextmanager
+    async def leased(self, sweep):
+        lease = Lease(WorkItem.sweep(sweep), "worker", failures=5, quarantined="bug", key="life:lease:worker")
+        await self.redis.set(lease.key, "worker")
+        yield lease
+        await self.redis.delete(lease.key)
+
+    def parent_of(self, sweep):
+        """Return the newest parent message of this sweep."""
+        texts = [message.blocks[0]["text"]["text"] for message in self.slack.parents]
+        return [text for text in texts if f"*{sweep}*" in text][-1]
+
+    def runs(self, sweep):
+        return len({*self.workers(sweep)} - {""}) == 3
 
     async def until_both(self, holds, rounds=60):
         for _ in range(rounds):
@@ -56,7 +99,7 @@ class TwoSweeps(AutoSweep):
         return [pod["spec"].get("nodeName", "") for pod in alive]
 
     def half_started(self):
-        return [each for each in (SWEEP, SECOND) if len({*self.workers(each)} - {""}) in {1, 2}]
+        return [each for each in self.sweeps if len({*self.workers(each)} - {""}) in {1, 2}]
 
     async def _time_passes(self):
         """Bind in turns, as a scheduler does with pods that are created together."""
@@ -75,14 +118,20 @@ class TwoSweeps(AutoSweep):
         return self.gpus  # only `_time_passes` above binds
 
 
-@pytest.fixture
-async def four(redis):
-    story = TwoSweeps(redis, nodes=4)
+@asynccontextmanager
+async def busy(story):
+    """The first sweep's trial runs on three of four nodes, and a second sweep is created."""
     async with story.started():
         for name in story.nodes[1:]:
             story.add_node(name, 8)
         await story.until(lambda: len(story.running()) == 3)
-        await story.start_second()
+        await story.start_another()
+        yield story
+
+
+@pytest.fixture
+async def four(redis):
+    async with busy(TwoSweeps(redis, nodes=4)) as story:
         yield story
 
 
@@ -125,9 +174,8 @@ async def test_nodes_of_a_sweep_between_two_trials_are_not_free(four):
 
 async def test_waiting_sweep_can_be_cancelled_and_leaves_nothing(four):
     await four.both(6)
-    command = Command(action=Action.CANCEL, user=OWNER, user_name="ada")
-    await four.store.add_command(SECOND, command)
-    await four.both(3)
+    await four.asks(Action.CANCEL, SECOND)
+    await four.both(2)
     assert (await four.store.get(SECOND)).phase is Phase.CANCELLED
     assert four.kubernetes.get("Experiment", "sweeps", SECOND) is None
     store = CapacityStore(four.redis)
@@ -149,59 +197,25 @@ async def test_second_sweep_waits_after_a_pause_of_all_workers(four, first_one_r
         assert four.kubernetes.get("Experiment", "sweeps", SECOND) is None
 
 
-async def test_start_that_is_decided_again_needs_a_newer_measurement_of_others(redis):
-    store, request = CapacityStore(redis), a_start(at=NOW)
-    await store.register(request)
-    later = NOW + timedelta(minutes=1)  # the experiment's creation has failed until now
-    await store.register(replace(request, started=False, expects=0, at=later))
-    await store.register(replace(request, at=later))
-    assert await store.starts() == {SWEEP: later}
-
-
-async def test_start_is_dated_again_when_its_request_has_expired(redis):
-    store, request = CapacityStore(redis), a_start(at=NOW)
-    await store.register(request)
-    await store.register(replace(request, at=NOW + timedelta(minutes=9)))
-    assert await store.starts() == {SWEEP: NOW}
-    later = NOW + timedelta(minutes=20)  # measurements since then didn't include it
-    await store.register(replace(request, at=later))
-    assert await store.starts() == {SWEEP: later}
-
-
-def a_start(at):
-    return CapacityRequest(
-        sweep=SWEEP,
-        namespace="sweeps",
-        queue="",
-        gpus=8,
-        resource=GPU,
-        pods=3,
-        pod={},
-        expects=3,
-        started=True,
-        auto=False,
-        at=at,
-    )
-
-
 async def test_of_two_sweeps_that_decide_at_once_one_starts(redis):
     story = TwoSweeps(redis, nodes=4)
     async with story.started():
         for name in story.nodes[1:]:
             story.add_node(name, 8)
-        await story.start_second()
+        await story.start_another()
         await story.both(12)
         assert sorted(len(story.trials_of(each)) for each in (SWEEP, SECOND)) == [0, 1]
 
 
-async def test_second_sweep_of_a_worker_that_died_in_its_turn_starts_later(four):
-    four.endings = 1000
-    await CapacityStore(four.redis).take_turn("another sweep", "nodes")
-    await four.until_both(lambda: four.last.phase.final)
-    await four.both(4)
-    assert not four.trials_of(SECOND)
-    await CapacityStore(four.redis).end_turn("nodes")  # Redis does it after TURN
-    await four.until_both(lambda: four.trials_of(SECOND))
+async def test_sweep_waits_while_another_worker_decides_and_starts_after_its_death(redis):
+    story = TwoSweeps(redis, nodes=4)
+    async with story.started():
+        await CapacityStore(redis).lock_starts(SECOND)
+        await story.both(8)
+        assert story.trials_of(SWEEP) == []
+        assert "Checking for free nodes." in story.parent_of(SWEEP)
+        await CapacityStore(redis).unlock_starts(SECOND)  # Redis does it after START_LOCK
+        await story.until_both(lambda: story.trials_of(SWEEP))
 
 
 async def test_single_sweep_never_waits_and_is_not_measured(redis):
@@ -219,3 +233,166 @@ async def test_single_sweep_never_waits_and_is_not_measured(redis):
         story.cluster.list = recorded
         await story.rounds(5)
         assert "Node" not in calls
+
+
+async def test_resumed_sweep_waits_for_one_that_started_meanwhile(four):
+    await four.asks(Action.PAUSE_NOW)
+    await four.until_both(lambda: four.runs(SECOND))
+    await four.asks(Action.RESUME)
+    await four.both(4)
+    assert (four.last.phase, four.workers(SWEEP)) == (Phase.RUNNING, [])
+    assert four.last.start_wait == waiting_for(f"{SECOND} (running)")
+    shown = f":hourglass_flowing_sand: *{SWEEP}* · Waiting for nodes"
+    assert f"{shown}\n" in four.parent_of(SWEEP)
+    assert f"{shown} · 1 of 3 trials" in listing(await four.store.listed())
+    four.endings = 1000
+    await four.until_both(lambda: four.last.phase.final)
+    assert four.last.phase is Phase.SUCCEEDED
+    assert len([text for text in four.slack.posted if waiting_for(f"{SECOND} (running)") in text]) == 1
+
+
+async def test_resumed_sweep_that_waits_can_be_paused_again(four):
+    await four.asks(Action.PAUSE_NOW)
+    await four.until_both(lambda: four.runs(SECOND))
+    await four.asks(Action.RESUME)
+    await four.both(2)
+    await four.asks(Action.DRAIN)
+    assert "is waiting for nodes" in four.slack.ephemeral_messages[-1][1]
+    await four.asks(Action.PAUSE)
+    await four.both(2)
+    assert (four.last.phase, four.last.start_wait) == (Phase.PAUSED, "")
+    four.endings = 1000
+    await four.until_both(lambda: not four.workers(SECOND))
+    assert four.workers(SWEEP) == []
+
+
+@pytest.mark.parametrize("paused_again", [False, True])
+async def test_wait_of_a_resumed_sweep_does_not_count_toward_max_hours(redis, paused_again):
+    space = SPACE.replace("max: 3,", "max: 3, max_hours: 1,")
+    async with busy(TwoSweeps(redis, nodes=4, space=space)) as story:
+        await story.asks(Action.PAUSE_NOW)
+        await story.until_both(lambda: story.runs(SECOND))
+        before = (await story.record()).deadline - story.last.paused_at
+        await story.asks(Action.RESUME)
+        story.time += timedelta(hours=5)
+        await story.both(2)
+        assert not story.last.draining
+        if paused_again:
+            await story.asks(Action.PAUSE)
+            await story.both(2)
+            await story.asks(Action.RESUME)
+            await story.both(2)
+        resumed = story.time
+        await story.asks(Action.CANCEL, SECOND)
+        await story.until_both(lambda: story.runs(SWEEP))
+        assert story.last.deadline - resumed > before - timedelta(minutes=1)
+
+
+async def test_extended_sweep_waits_for_one_that_started_meanwhile(redis):
+    space = SPACE.replace("[a, b, c]", "[a, b, c, d, e]")
+    async with busy(TwoSweeps(redis, nodes=4, space=space)) as story:
+        story.endings = 9
+        await story.until_both(lambda: story.runs(SECOND) and story.last.phase is Phase.SUCCEEDED)
+        await story.asks(Action.EXTEND, trials=5)
+        await story.both(4)
+        assert (story.workers(SWEEP), len(story.trials_of(SWEEP))) == ([], 3)
+        assert story.last.start_wait == waiting_for(f"{SECOND} (running)")
+        story.endings = 1000
+        await story.until_both(lambda: story.last.phase is Phase.SUCCEEDED)
+        assert len(story.trials_of(SWEEP)) == 5
+
+
+async def test_waiting_sweeps_start_in_the_order_in_which_they_began_to_wait(four):
+    await four.both(6)
+    await four.start_another(THIRD)
+    four.sweeps = [THIRD, SECOND, SWEEP]  # the latest is handled first
+    await four.both(6)
+    both = waiting_for(f"{SWEEP} (running)", f"{SECOND} (waiting)").replace(", lr-calm", " and lr-calm")
+    assert (await four.store.get(THIRD)).start_wait == both
+    four.endings = 9
+    await four.until_both(lambda: four.trials_of(SECOND) or four.trials_of(THIRD))
+    assert four.trials_of(THIRD) == []
+    four.endings = 1000
+    await four.until_both(lambda: four.trials_of(THIRD))
+    assert (await four.store.get(SECOND)).phase in {Phase.STOPPING, Phase.SUCCEEDED}
+
+
+async def test_smaller_sweep_does_not_take_the_nodes_that_an_earlier_one_waits_for(four):
+    await four.both(6)
+    four.request = replace(four.request, nodes=2)
+    await four.start_another(THIRD)
+    await four.both(2)
+    four.nodes.append("n5")
+    four.add_node("n5", 8)  # enough for the third beside the first, but the second comes before it
+    await four.both(8)
+    assert (four.trials_of(SECOND), four.trials_of(THIRD)) == ([], [])
+    for name in ("n6", "n7", "n8"):
+        four.nodes.append(name)
+        four.add_node(name, 8)
+    await four.until_both(lambda: four.trials_of(SECOND))
+    assert four.trials_of(THIRD) == [], "the free nodes are measured again first"
+    await four.redis.delete(f"capacity:main:growth:{GPU}")  # Redis does it after GROWTH_LOCK
+    await four.until_both(lambda: four.trials_of(THIRD))
+
+
+async def test_waiting_sweep_does_not_start_when_redis_loses_the_other_one(four):
+    await four.both(6)
+    await four.restore(SECOND)
+    for _ in range(12):
+        await four.round(item=SECOND)
+        assert four.trials_of(SECOND) == []
+    assert (await four.store.get(SECOND)).start_wait == WAITING
+    await four.both(4)  # restores the first one
+    four.endings = 1000
+    await four.until_both(lambda: four.trials_of(SECOND))
+    assert len(four.trials_of(SWEEP)) == 3
+
+
+async def test_waiting_sweep_starts_when_the_experiment_of_a_quarantined_one_has_ended(four):
+    await four.both(6)
+    async with four.leased(SWEEP) as lease:
+        await report_quarantine(lease, four.clients)
+    four.sweeps = [SECOND]
+    await four.both(6)
+    assert four.trials_of(SECOND) == [], "the first one's trials still run"
+    four.endings = 1000
+    await four.until_both(lambda: four.trials_of(SECOND))
+
+
+async def test_waiting_sweep_whose_reconciles_keep_failing_holds_up_no_other(four):
+    await four.both(6)
+    await four.start_another(THIRD)
+    await four.both(4)
+    async with four.leased(SECOND) as lease:  # its namespace can't be read anymore
+        failing = report_trouble(await four.store.get(SECOND), "forbidden (403)")
+        await four.store.save(failing, lease)
+    four.sweeps, four.endings = [THIRD, SWEEP], 1000
+    await four.until_both(lambda: four.trials_of(THIRD))
+
+
+async def test_lost_order_is_restored_from_the_records(four):
+    await four.both(6)
+    await four.start_another(THIRD)
+    await four.both(4)
+    await four.restore(SWEEP, SECOND, THIRD)
+    four.sweeps = [THIRD, SECOND, SWEEP]
+    four.endings = 9
+    await four.until_both(lambda: four.trials_of(SECOND) or four.trials_of(THIRD))
+    assert four.trials_of(THIRD) == []
+
+
+@pytest.mark.parametrize(("status", "starts"), [(403, True), (500, False)])
+async def test_namespace_is_skipped_only_if_its_experiments_cannot_be_listed(redis, status, starts):
+    story = TwoSweeps(redis, nodes=4)
+    story.clients = replace(story.clients, config=replace(CONFIG, namespaces=("closed",)))
+    listed = story.cluster.list
+
+    async def answered(kind, namespace, **options):
+        if namespace == "closed":
+            raise ApiError(status, "", "")
+        return await listed(kind, namespace, **options)
+
+    story.cluster.list = answered
+    async with story.started():
+        await story.both(6)
+        assert bool(story.trials_of(SWEEP)) is starts

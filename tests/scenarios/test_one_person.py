@@ -6,18 +6,21 @@ from datetime import timedelta
 import pytest
 
 from bot.config.limits import Launch
+from bot.core.commands import Action
 from bot.core.record import Phase
-from tests.bot.factories import ADMIN, CONFIG, NOW, STRANGER, a_sweep
-from tests.scenarios.sweep_in_memory import SWEEP, Clock, SimulatedSweep
+from tests.bot.factories import ADMIN, CONFIG, NOW, PLAN, STRANGER, a_sweep
+from tests.scenarios.sweep_in_memory import ROUNDS, SPACE, SWEEP, Clock, SimulatedSweep
 
 SECOND = "lr-calm-lynx"
+LIMITED = replace(CONFIG, launch=Launch(gpus_per_person=3))
+FIVE = SPACE.replace("[a, b, c]", "[a, b, c, d, e]")  # two more than `trials: max`
 
 
 @pytest.fixture
 async def simulation(redis):
     """Two trials with a GPU each are two GPUs at the peak, of three."""
     simulation = SimulatedSweep(redis, Clock(None), endless=True)
-    simulation.clients = replace(simulation.clients, config=replace(CONFIG, launch=Launch(gpus_per_person=3)))
+    simulation.clients = replace(simulation.clients, config=LIMITED)
     async with simulation.started():
         yield simulation
 
@@ -57,3 +60,22 @@ async def test_sweep_that_is_never_planned_delays_others_briefly(simulation):
     await another(simulation)
     simulation.clients = replace(simulation.clients, now=lambda: NOW + timedelta(minutes=5))
     assert await phases(simulation, SECOND) == (Phase.RECEIVED, Phase.OPENING)
+
+
+@pytest.mark.parametrize(
+    ("phase", "extended"), [(Phase.RUNNING, Phase.SUCCEEDED), (Phase.CANCELLED, Phase.RUNNING)]
+)
+async def test_ended_sweep_is_extended_only_if_the_other_sweeps_leave_room(redis, phase, extended):
+    simulation = SimulatedSweep(redis, Clock(None), image=True, space=FIVE)
+    simulation.clients = replace(simulation.clients, config=LIMITED)
+    async with simulation.started():
+        for _ in range(ROUNDS):
+            await simulation.round()
+        assert simulation.last.phase is Phase.SUCCEEDED
+        await another(simulation, phase=phase, plan=PLAN)
+        simulation.acts = {Action.EXTEND: Phase.SUCCEEDED}
+        await simulation._interfere(Phase.SUCCEEDED)
+        await simulation.round()
+    assert simulation.last.phase is extended
+    denied = "one person can use 3" in str(simulation.slack.ephemeral_messages)
+    assert denied == (extended is Phase.SUCCEEDED)

@@ -8,7 +8,7 @@ from bot.core.commands import Action, Command
 from bot.core.record import Phase
 from bot.slack.client import MessageRejectedError, NotInChannelError
 from bot.storage import sweep_configmap
-from k8s.errors import ApiError, UnreachableError
+from k8s.api.errors import ApiError, UnreachableError
 from tests.bot.factories import ADMIN, OWNER, PLAN, a_sweep
 from tests.scenarios.sweep_in_memory import SWEEP, Clock, SimulatedSweep
 

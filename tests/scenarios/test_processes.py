@@ -14,9 +14,9 @@ import pytest
 from redis.asyncio import Redis
 
 from bot.config.settings import Settings
-from local.kubernetes.api import serve as serve_api
-from local.kubernetes.rbac import ADMIN
-from local.kubernetes.store import Store
+from local.kubernetes.apiserver.api import serve as serve_api
+from local.kubernetes.apiserver.rbac import ADMIN
+from local.kubernetes.apiserver.store import Store
 from local.redis import redis as serve_redis
 from local.slack import serve as serve_slack
 from tests.handlers.signing import COMMAND, SECRET, call
@@ -251,7 +251,7 @@ async def test_http_mode_serves_signed_requests_until_the_end(instance, wait_unt
         ({"HTTP_HOST": "192.0.2.1"}, "HTTP_HOST, HTTP_PORT: can't listen on 192.0.2.1"),
         (
             {"REDIS_URL": ":hunter2-p@ss@redis"},
-            "REDIS_URL is invalid: must be a URL such as https://host; got 'redis'",
+            "REDIS_URL is invalid: must be a URL such as redis://host:6379/0; got 'redis'",
         ),
     ],
 )

@@ -9,7 +9,7 @@ from bot.core.commands import Action, Command
 from bot.core.record import Phase
 from bot.sweeps.receipts import MAX_RECEIPTS
 from bot.sweeps.recovery import recover
-from k8s.errors import UnreachableError
+from k8s.api.errors import UnreachableError
 from tests.bot.factories import OWNER, a_sweep
 from tests.handlers.factories import a_context
 from tests.scenarios.moments import sample

@@ -4,7 +4,7 @@ import pytest
 import pytest_asyncio
 
 from k8s.trial_kinds import INDEX_LABEL
-from local import training_operator
+from local import trainer, training_operator
 from tests.scenarios.local_world import Instance, Sweep, instance
 
 pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="module")]
@@ -65,13 +65,28 @@ async def test_workers_find_each_other_and_the_first_ends_the_trial(here: Instan
 
 async def test_workers_of_a_pytorch_job_find_each_other_as_well(here: Instance):
     training_operator.install(here.here.store)
-    config = here.here.folder / "config.yaml"
-    async with here.without_worker():
-        config.write_text(f"{config.read_text()}trials: {{multi_node: pytorchjob}}\n")
+    await uses(here, "pytorchjob")
     sweep = await finished(here)
     assert sweep.conditions("PyTorchJob") == [{"Created", "Succeeded"}] * 2
     labels = [pod["metadata"]["labels"] for pod in sweep.objects("Pod")]
     assert "master" in {each.get("training.kubeflow.org/job-role") for each in labels}
+
+
+async def test_workers_of_a_train_job_find_each_other_as_well(here: Instance):
+    trainer.install(here.here.store)
+    await uses(here, "trainjob")
+    sweep = await finished(here)
+    assert sweep.conditions("TrainJob") == [{"Complete"}] * 2
+    [runtime] = here.here.store.list("TrainingRuntime")
+    assert [each["kind"] for each in runtime["metadata"]["ownerReferences"]] == ["Experiment"]
+
+
+async def uses(here: Instance, kind: str) -> None:
+    """Set the kind of the trials; the worker reads it as it starts."""
+    config = here.here.folder / "config.yaml"
+    async with here.without_worker():
+        others = [line for line in config.read_text().splitlines() if not line.startswith("trials:")]
+        config.write_text("\n".join([*others, f"trials: {{multi_node: {kind}}}\n"]))
 
 
 async def finished(here: Instance) -> Sweep:

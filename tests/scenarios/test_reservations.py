@@ -6,18 +6,21 @@ from datetime import timedelta
 
 import pytest
 
+from bot.config.profiles import Profile
 from bot.config.teams import Team
 from bot.core.work_item import RESERVATIONS
-from bot.reservations.answer import answer_reservations
+from bot.reservations.answer import answer_reservations, reserved_line
 from bot.reservations.hold import hold, load
-from k8s.errors import ApiError
+from k8s.api.errors import ApiError
 from k8s.kueue import QUEUE_LABEL, relabeled
+from k8s.objects import GPU
 from k8s.reservations import RESERVATION_LABEL
-from local.kubernetes.jobs import Controllers
+from local.kubernetes.controllers.jobs import Controllers
 from tests.bot.factories import ADMIN, NOW, OWNER
 from tests.scenarios.queued_sweep import QueuedSweep
 from tests.scenarios.sweep_in_memory import WorkerCrash
 
+AMD = "amd.com/gpu"
 TEAM = Team(name="vision", members=(OWNER,), queue="research")
 
 
@@ -145,6 +148,68 @@ async def test_gpus_that_are_not_free_are_held_once_they_are(story):
     story.kubernetes.delete("Job", "sweeps", "other")
     await story.holds()
     assert len(story.held()) == 3
+
+
+@pytest.fixture
+async def machines(story):
+    """Profiles of three kinds of machines; the ClusterQueue has quotas of GPUs and of AMD's."""
+    profiles = (
+        Profile(name="h100", gpus=8, nodes={"gpu": ("h100", "h200"), "rack": ("a",)}),
+        Profile(name="amd", gpus=1, resource=AMD, tolerations=({"key": "amd", "operator": "Exists"},)),
+        Profile(name="mig", gpus=1, resource="nvidia.com/mig-3g.40gb"),
+        Profile(name="cpu", gpus=0),
+    )
+    quota = [{"name": name, "nominalQuota": "4"} for name in (GPU, AMD)]
+    group = {"coveredResources": [GPU, AMD], "flavors": [{"name": "a100", "resources": quota}]}
+    story.kubernetes.patch("ClusterQueue", "", "lab", {"spec": {"resourceGroups": [group]}})
+    story.clients = replace(story.clients, config=replace(story.clients.config, profiles=profiles))
+    return story
+
+
+async def test_gpus_of_a_profile_are_held_as_its_resource_on_its_machines(machines):
+    answer = await machines.asks("reserve team=vision gpus=2 until=48h profile=amd")
+    assert answer.startswith("Reserved 2 GPUs (profile amd) for team vision until")
+    await machines.holds()
+    pods = [pod["spec"] for pod in machines.held()]
+    assert [pod["containers"][0]["resources"]["limits"] for pod in pods] == [{AMD: "1"}] * 2
+    assert {"key": "amd", "operator": "Exists"} in pods[0]["tolerations"]
+    assert "2 GPUs (profile amd) for team vision" in await machines.asks("reservations")
+    assert "Reserved: 2 GPUs (profile amd) for team vision until" in await reserved_line(machines.clients)
+
+
+async def test_reservation_of_a_profile_waits_for_machines_with_its_labels(machines):
+    await machines.asks("reserve team=vision gpus=1 until=48h profile=h100")
+    await machines.holds()
+    [job] = machines.placeholders()
+    pod = job["spec"]["template"]["spec"]
+    [term] = pod["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"][
+        "nodeSelectorTerms"
+    ]
+    assert pod["nodeSelector"] == {"rack": "a"}
+    assert term["matchExpressions"] == [{"key": "gpu", "operator": "In", "values": ["h100", "h200"]}]
+    assert "podAffinity" not in pod["affinity"]
+
+
+@pytest.mark.parametrize(
+    ("profile", "words"),
+    [
+        ("profile=mig", "Queue research has no quota of nvidia.com/mig-3g.40gb. *Fix:* Add the resource"),
+        ("profile=cpu", "profile= must be a profile with GPUs; cpu has none. Available: h100, amd, and mig."),
+        ("profile=h10", 'profile= must be a configured profile; got "h10". Did you mean h100?'),
+    ],
+)
+async def test_profile_that_cannot_be_reserved_is_rejected(machines, profile, words):
+    assert words in await machines.asks(f"reserve team=vision gpus=1 until=48h {profile}")
+    assert await load(machines.clients) == []
+
+
+async def test_profile_is_required_where_none_has_the_usual_resource(machines):
+    profiles = [each for each in machines.clients.config.profiles if each.name == "amd"]
+    machines.clients = replace(
+        machines.clients, config=replace(machines.clients.config, profiles=(*profiles,))
+    )
+    answer = await machines.asks("reserve team=vision gpus=1 until=48h")
+    assert answer == f"Missing profile=, because no profile requests {GPU}. Available: amd."
 
 
 @pytest.mark.parametrize(

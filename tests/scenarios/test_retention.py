@@ -8,7 +8,7 @@ import pytest
 from bot.core.record import Phase
 from bot.storage import sweep_configmap
 from bot.sweeps.retention import GC_INTERVAL, SweepGc
-from k8s.errors import ApiError
+from k8s.api.errors import ApiError
 from k8s.katib.spec import REQUEST_ID
 from tests.bot.factories import NOW, PLAN, a_sweep
 from tests.scenarios.sweep_in_memory import SPACE, Clock, SimulatedSweep

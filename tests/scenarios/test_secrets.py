@@ -13,7 +13,7 @@ from bot.core.commands import Action, Command
 from bot.core.errors import UserError
 from bot.core.masking import Mask
 from bot.runtime.log_format import JsonLines
-from k8s.errors import ApiError
+from k8s.api.errors import ApiError
 from tests.bot.factories import OWNER
 from tests.scenarios.sweep_in_memory import SWEEP, Clock, SimulatedSweep
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from bot.channels.models import ChannelSetup, Person, Setup
+from bot.channels.models import ChannelSetup, Person, Setup, entry
 from bot.channels.store import CONFIGMAP_NAME, REQUESTS_KEY, SetupReader, SetupRequest, SetupWriter
 from bot.config.live_policy import LivePolicy
 from bot.config.teams import Team
@@ -15,6 +15,7 @@ from tests.scenarios.slack_user import ADA, a_slack_user
 from tests.scenarios.sweep_in_memory import Clock, CrashingProxy, WorkerCrash
 
 VISION = "C01VISION00"
+GRACE = Person(team="see", mail="grace@lab.example")
 HOUSE = replace(
     CONFIG,
     admins=(ADA,),
@@ -97,7 +98,41 @@ async def test_new_user_is_greeted_once_and_found_by_email(ada):
     [hello] = ada.slack.messages("D01GRACEHOP")
     assert hello["text"].startswith("Hi Grace Hopper!")
     assert "You're in team `see`." in hello["text"]
-    assert ada.context.channel_setup.setup.people == {"U01GRACEHOP": Person(team="see")}
+    assert ada.context.channel_setup.setup.people == {"U01GRACEHOP": GRACE}
+
+
+@pytest.mark.parametrize(("teams", "found"), [(HOUSE.teams, GRACE), ((), Person())])
+async def test_entry_of_a_former_version_is_replaced_without_a_greeting(ada, teams, found):
+    entries = {"U01GRACEHOP": entry(Person(team="see"))}
+    meta = {"name": CONFIGMAP_NAME, "namespace": "sweeps"}
+    await ada.clients.cluster.create(
+        {"apiVersion": "v1", "kind": "ConfigMap", "metadata": meta, "data": entries}
+    )
+    ada.setups._policy.config = replace(HOUSE, teams=teams)
+    await ada.setups.refresh()
+    await ada.context.channel_setup.refresh()
+    await ada.slack.command("grace", "sweeps", "/sweep", "help")
+    await ada.runs()
+    assert ada.setups.setup.people == {"U01GRACEHOP": found}
+    assert ada.slack.workspace.channels.keys() == {"C01SWEEPS00", VISION, "C01RANDOM00"}
+
+
+async def test_entry_of_a_former_version_whose_user_the_file_names_needs_no_email(ada):
+    ada.setups._policy.config = replace(HOUSE, teams=(Team(name="see", members=("U01GRACEHOP",)),))
+    meta = {"name": CONFIGMAP_NAME, "namespace": "sweeps"}
+    data = {"U01GRACEHOP": entry(Person(team="see"))}
+    await ada.clients.cluster.create(
+        {"apiVersion": "v1", "kind": "ConfigMap", "metadata": meta, "data": data}
+    )
+
+    async def without_mail(_):
+        return "Grace Hopper", ""
+
+    ada.clients.slack.profile = without_mail
+    await ada.setups.run("U01GRACEHOP")
+    await ada.context.channel_setup.refresh()
+    assert ada.setups.setup.people == {"U01GRACEHOP": Person()}
+    assert not ada.context.channel_setup.is_new("U01GRACEHOP"), "each of her commands would ask Slack"
 
 
 async def test_user_without_a_team_chooses_one(ada):
@@ -138,5 +173,25 @@ async def test_crash_at_any_call_greets_at_most_twice_and_writes_once(redis, cra
         greetings = ada.slack.messages("D01GRACEHOP")
         assert 1 <= len(greetings) <= 2
         await ada.setups.refresh()
-        assert ada.setups.setup == Setup(channels={VISION: place}, people={"U01GRACEHOP": Person(team="see")})
+        assert ada.setups.setup == Setup(channels={VISION: place}, people={"U01GRACEHOP": GRACE})
         assert await redis.lrange(REQUESTS_KEY, 0, -1) == []
+
+
+DAMAGED = (
+    b"{",
+    b"null",
+    b"\xff",
+    b'{"user":1}',
+    b'{"user":"U1","channel":"no/id","settings":{"repo":"vision"}}',
+)
+
+
+@pytest.mark.parametrize("damaged", DAMAGED)
+async def test_damaged_request_is_dropped_with_one_log_line_and_later_ones_are_applied(
+    ada, redis, caplog, damaged
+):
+    await redis.rpush(REQUESTS_KEY, damaged)
+    await set_up(ada)
+    assert ada.setups.setup.channels[VISION].repo == "vision"
+    assert await redis.lrange(REQUESTS_KEY, 0, -1) == []
+    assert len([each for each in caplog.records if "setup request dropped" in each.message]) == 1

@@ -13,7 +13,7 @@ from bot.results.run_writer import RunWriter
 from bot.results.store import ResultsStore
 from bot.sweeps.recovery import recover
 from tests.bot.factories import NOW
-from tests.bot.results.mlflow_client import mlflow_client
+from tests.bot.results.mlflow_client import file_search, file_writer, mlflow_client
 from tests.scenarios.sweep_in_memory import SWEEP, Clock, SimulatedSweep
 
 
@@ -37,7 +37,7 @@ def tracking(tmp_path, monkeypatch):
 async def test_silent_trials_of_an_ended_sweep_get_runs_whose_urls_are_in_its_results(ended, tracking):
     queued = await ended.redis.zrange("life:queue:ready", 0, -1)
     assert f"runs: {SWEEP}".encode() in queued
-    assert await TrialRunsJob(ended.clients, RunWriter(tracking, "http://ui")).run(SWEEP) is None
+    assert await TrialRunsJob(ended.clients, file_writer(tracking)).run(SWEEP) is None
     client = mlflow_client(tracking)
     number = client.get_experiment_by_name(ended.last.plan.results_name).experiment_id
     found = {run.info.run_name: run for run in client.search_runs([number])}
@@ -71,7 +71,7 @@ async def test_runs_are_written_even_if_redis_is_lost_right_after_the_end(ended,
     await ended.redis.flushall()
     await recover(replace(ended.clients, cluster=ended.cluster))
     assert await ended.redis.zscore("life:queue:ready", f"runs: {SWEEP}") is not None
-    assert await TrialRunsJob(ended.clients, RunWriter(tracking, "http://ui")).run(SWEEP) is None
+    assert await TrialRunsJob(ended.clients, file_writer(tracking)).run(SWEEP) is None
     results = await stored_results(SWEEP, ended.clients)
     assert all(trial.run_url for trial in results.trials)
     await ended.redis.flushall()
@@ -83,14 +83,14 @@ async def test_curves_of_the_best_trials_are_stored_without_values_that_are_not_
     trials = {trial.name for trial in (await stored_results(SWEEP, ended.clients)).trials}
     curve = [Point(1, math.nan, 7.0), Point(2, 0.5, 8.0)]
     ended.live.reported = dict.fromkeys(trials, curve)
-    await TrialRunsJob(ended.clients, RunWriter(tracking, "http://ui")).run(SWEEP)
+    await TrialRunsJob(ended.clients, file_writer(tracking)).run(SWEEP)
     results = await stored_results(SWEEP, ended.clients)
     assert results.curves == dict.fromkeys(trials, (Point(2, 0.5),))
 
 
 async def test_curves_that_mlflow_does_not_answer_leave_the_runs_written(ended, tracking):
     ended.live.away = True
-    assert await TrialRunsJob(ended.clients, RunWriter(tracking, "http://ui")).run(SWEEP) is None
+    assert await TrialRunsJob(ended.clients, file_writer(tracking)).run(SWEEP) is None
     results = await stored_results(SWEEP, ended.clients)
     assert (results.curves, results.runs_pending) == ({}, False)
 
@@ -104,5 +104,8 @@ async def test_results_that_a_later_end_stored_meanwhile_are_not_overwritten(end
             await ended.clients.kept_results.save(later)
             return await super().complete(results, tags)
 
-    assert await TrialRunsJob(ended.clients, Slow(tracking, "http://ui")).run(SWEEP) == NEXT_PASS_DELAY
+    assert (
+        await TrialRunsJob(ended.clients, Slow(tracking, "http://ui", file_search(tracking))).run(SWEEP)
+        == NEXT_PASS_DELAY
+    )
     assert await stored_results(SWEEP, ended.clients) == later

@@ -13,9 +13,9 @@ from bot.core.work_item import WorkItem
 from bot.results.store import ResultsStore
 from bot.storage.work_queue import Lease
 from bot.sweeps.reconciler import reconcile
-from k8s import remote
-from k8s.remote import RemoteClient
-from local.kubernetes.api import serve
+from k8s.api import remote
+from k8s.api.remote import RemoteClient
+from local.kubernetes.apiserver.api import serve
 from tests.bot.factories import OWNER
 from tests.scenarios.sweep_in_memory import SWEEP, Clock
 from tests.scenarios.two_clusters import CLUSTERS, IN_WEST, TwoClusters

@@ -9,7 +9,7 @@ from bot.core.record import Phase
 from bot.core.work_item import WorkItem
 from bot.storage.work_queue import Lease
 from bot.sweeps.reconciler import reconcile
-from k8s.cache import Change
+from k8s.api.cache import Change
 from k8s.objects import SWEEP_LABEL
 from tests.bot.factories import NOW, OWNER
 from tests.scenarios.sweep_in_memory import SWEEP, Clock, SimulatedSweep

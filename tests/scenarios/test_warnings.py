@@ -9,10 +9,10 @@ from bot.core.commands import Action, Command
 from bot.core.record import Phase
 from bot.gpus.models import ITEM, Xid
 from bot.idle.store import AlertStore
-from k8s.errors import ApiError
+from k8s.api.errors import ApiError
 from tests.bot.factories import ADMIN, OWNER, PLAN, STRANGER
 from tests.bot.idle.test_detector import BUSY, QUIET, a_pod
-from tests.scenarios.simulated_monitor import TRIAL, SimulatedMonitor
+from tests.scenarios.simulated_monitor import TRIAL, VISION, SimulatedMonitor
 
 
 @pytest.fixture
@@ -200,6 +200,18 @@ async def test_pods_without_a_sweep_are_reported_to_their_team_if_it_has_a_chann
     assert simulation.slack.ephemeral_messages == [
         (STRANGER, "Only the pod's owner, a member of team vision, or an admin can snooze this warning.")
     ]
+
+
+async def test_team_that_someone_chose_is_no_right_to_snooze_its_warnings(redis):
+    lost = {"sweep": "", "trial": "", "namespace": "vision"}
+    teams = (replace(VISION, members=(*VISION.members, STRANGER)),)
+    notebook = a_pod(QUIET, pod="notebook", team="vision", **lost)
+    simulation = SimulatedMonitor(redis, notebook, teams=teams, self_assigned=[STRANGER])
+    await simulation.run()
+    await simulation.click(Action.KEEP, STRANGER, alert="idle/vision/notebook", hours=4)
+    await simulation.run(1)
+    assert [user for user, _ in simulation.slack.ephemeral_messages] == [STRANGER]
+    assert "Snoozed" not in simulation.texts()[0]
 
 
 async def test_gpu_error_is_reported_to_the_admins_once(redis):

@@ -15,7 +15,7 @@ from bot.idle.alert_commands import GONE
 from bot.idle.alerts import cluster_of
 from bot.idle.monitors import IdleMonitors
 from bot.idle.store import AlertStore
-from k8s.errors import ClusterUnreachableError
+from k8s.api.errors import ClusterUnreachableError
 from tests.bot.factories import NOW, OWNER, a_sweep
 from tests.bot.idle.test_detector import BUSY, QUIET, a_pod
 from tests.scenarios.simulated_monitor import TRIAL, SimulatedMonitor

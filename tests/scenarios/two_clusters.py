@@ -12,8 +12,8 @@ from bot.gpus.hourly_store import HourlyStore
 from bot.storage.free_capacity import CapacityStore
 from bot.sweeps.informer import SweepInformer
 from bot.sweeps.remote_watches import RemoteWatches
-from k8s.errors import ClusterUnreachableError
-from local.kubernetes import store as kubernetes
+from k8s.api.errors import ClusterUnreachableError
+from local.kubernetes.apiserver import store as kubernetes
 from tests.bot.factories import NOW, REQUEST
 from tests.scenarios.fakes import DirectCluster
 from tests.scenarios.sweep_in_memory import Clock, CrashingProxy, SimulatedSweep
@@ -23,7 +23,7 @@ IN_WEST = {"sweep": {"request": replace(REQUEST, cluster="west")}, "image": True
 
 
 class RemoteCluster:
-    """Fails as k8s.remote does while `away`."""
+    """Fails as k8s.api.remote does while `away`."""
 
     def __init__(self, store: kubernetes.Store) -> None:
         self._inner, self.away = DirectCluster(store), False

@@ -111,12 +111,13 @@ function list(place, messages, inThread) {
   const follow = place.dataset.of !== state.channel + (inThread && state.thread) || place.atEnd;
   const old = new Map([...place.children].map((item) => [item.dataset.ts, item]));
   const items = messages.map((message, index) => {
+    const about = !inThread && message.subtype === "thread_broadcast" ? parent(message).text : "";
     const previous = messages[index - 1];
-    const follows = previous?.user === message.user && message.ts - previous.ts < 300 && !message.is_ephemeral &&
+    const follows = !about && previous?.user === message.user && message.ts - previous.ts < 300 && !message.is_ephemeral &&
       !previous.is_ephemeral && !(inThread && index === 1) && !message.blocks;
-    const seen = JSON.stringify([message, follows, !inThread && state.unread.has(message.ts)]);
+    const seen = JSON.stringify([message, follows, about, !inThread && state.unread.has(message.ts)]);
     const kept = old.get(message.ts);
-    return kept?.seen === seen ? kept : Object.assign(draw(message, follows, inThread, kept), { seen });
+    return kept?.seen === seen ? kept : Object.assign(draw(message, follows, about, inThread, kept), { seen });
   });
   const focused = place.contains(document.activeElement) && document.activeElement.dataset.action;
   const same = items.length === old.size && items.every((item, index) => item === place.children[index]);
@@ -137,7 +138,10 @@ for (const place of [$("messages"), $("replies")]) {
   new ResizeObserver(() => place.atEnd && toEnd(place)).observe(place);
 }
 
-function draw(message, follows, inThread, kept) {
+const parent = (reply) => state.channels[state.channel].messages.find((one) => one.ts === reply.thread_ts);
+
+/** `about`: the first message of the thread of which this reply is also shown in the channel. */
+function draw(message, follows, about, inThread, kept) {
   const author = state.people[message.user];
   const body = message.blocks ? block.draw(message.blocks, surface(message)) :
     [h("div", { className: "text" }, mrkdwn(message.text, names))];
@@ -153,11 +157,14 @@ function draw(message, follows, inThread, kept) {
     h("span", { className: `avatar ${author.app ? "app" : ""}`, ariaHidden: "true" }, author.name[0]),
     h("div", { className: "content" },
       message.is_ephemeral ? h("small", { className: "only" }, "👁 Only visible to you") : null,
+      about ? h("button", { className: "plain only", onclick: () => open(state.channel, message.thread_ts) },
+        "replied to a thread: ", h("b", {}, about)) : null,
       h("div", { className: "who" }, h("b", {}, author.name), author.app ? h("span", { className: "badge" }, "APP") : null,
         h("time", { title: new Date(message.ts * 1000).toLocaleString("en") }, time(message.ts))),
       body, replies),
     inThread || message.is_ephemeral ? null : h("button", {
-      className: "plain start", title: "Reply in a thread", onclick: () => open(state.channel, message.ts) }, "💬"));
+      className: "plain start", title: "Reply in a thread",
+      onclick: () => open(state.channel, message.thread_ts ?? message.ts) }, "💬"));
   const hue = 345 + 130 * Object.keys(state.people).indexOf(message.user);
   item.querySelector(".avatar").style.setProperty("--hue", hue);
   item.dataset.ts = message.ts;

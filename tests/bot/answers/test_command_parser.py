@@ -59,6 +59,7 @@ def test_parse_command_reads_words(text, here, parsed):
         (Action.CANCEL, "otter", "ULINUS", "lr-brave-otter"),
         (Action.EXTEND, "lr-calm", "UGRACE", "lr-calm-otter"),
         (Action.CANCEL, "lr", "UADA", "lr-brave-otter"),
+        (Action.CANCEL, "brave", "UADA", "lr-brave-otter"),
         (Action.LOGS, "lr", "UADA", "lr-brave-otter"),
         (Action.LOGS, "lr-calm", "UGRACE", "lr-calm-finch"),
         (Action.LOGS, "lr-calm", "UADA", "lr-calm-finch"),
@@ -73,6 +74,7 @@ def test_command_resolves_the_named_sweep(action, named, user, chosen):
     ("action", "named", "user", "answer"),
     [
         (Action.CANCEL, "lr", "ULINUS", "several sweeps. Name one: `lr-brave-otter`, `lr-calm-finch`."),
+        (Action.CANCEL, "brav", "ULINUS", "No sweep named `brav`. Did you mean lr-brave-otter"),
         (Action.CANCEL, "", "ULINUS", "You have no running sweeps"),
         (Action.EXTEND, "", "UADA", "You have no finished sweeps"),
         (Action.CANCEL, "brave-oter", "UADA", "Did you mean lr-brave-otter"),
@@ -104,6 +106,9 @@ def test_refused_sweep_is_not_suggested_and_found_by_its_full_name():
         ("lsit\nmine", "Unknown command `lsit`. Did you mean list?"),
         ("hepl", "Unknown command `hepl`. Did you mean help?"),
         ("cancle&lt;", "Unknown command `cancle&lt;`. Did you mean cancel?"),
+        ("kill otter", "Unknown command `kill`. Did you mean cancel?"),
+        ("-h", "Unknown command `-h`. Did you mean help?"),
+        ("stop = x", ""),
         ("", ""),
         ("help me", ""),
         ("cancel otter", ""),
@@ -194,3 +199,8 @@ def test_trial_can_be_named_without_its_sweep(text, user, parsed):
 def test_unknown_name_is_reported(text, user, answer):
     with pytest.raises(UserError, match=answer):
         choose(parse_command(text), user, SWEEPS, CONFIG)
+
+
+def test_usage_of_compare_does_not_say_that_a_sweep_can_be_omitted():
+    with pytest.raises(UserError, match=r"2 to 6 of them\. SWEEP is a sweep's name, or a part of it\.$"):
+        parse_command("compare lr-brave-otter")

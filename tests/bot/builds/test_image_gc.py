@@ -78,6 +78,11 @@ async def test_gc_deletes_unused_parts_and_keeps_trial_images(tidy):
     assert registry.there == KEPT
 
 
+async def test_gc_of_a_registry_without_parts_deletes_nothing(tidy):
+    assert await tidy(31, Tags()) == set()
+    assert await tidy(31, Tags(*KEPT)) == set()
+
+
 async def test_gc_keeps_images_of_active_sweeps(tidy):
     registry = Tags(*PARTS)
     for days in (0, 40, 80):

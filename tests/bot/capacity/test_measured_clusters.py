@@ -1,14 +1,17 @@
 """The measurement in several clusters: what it reads, and what is stored."""
 
+from dataclasses import replace
 from datetime import timedelta
 
 import pytest
 
 from bot.capacity.measure import CapacityMeasurer
 from bot.core.pace import CapacityRequest
+from bot.core.plan import HOME_CLUSTER
 from bot.storage.free_capacity import CapacityStore
-from k8s.errors import ApiError
-from tests.bot.capacity.test_nodes import GPU, LONG_AGO, a_node
+from k8s.api.errors import ApiError
+from tests.bot.capacity.test_nodes import GPU, LONG_AGO, a_node, a_pod
+from tests.bot.elastic.factories import LLM
 from tests.bot.factories import CONFIG, NOW
 
 REQUEST = CapacityRequest(sweep="mine", namespace="sweeps", gpus=2, resource=GPU, pod={}, at=NOW)
@@ -37,9 +40,14 @@ def a_measurer(cluster, store):
 
 
 async def test_nothing_is_read_without_a_sweep_that_needs_it(redis):
-    cluster = Cluster()
-    await a_measurer(cluster, CapacityStore(redis)).measure_listed()
+    cluster, store = Cluster(), CapacityStore(redis)
+    await a_measurer(cluster, store).measure_listed()
+    await store.register(replace(REQUEST, auto=False, started=True))
+    await a_measurer(cluster, store).measure_listed()
     assert cluster.calls == []
+    await store.register(replace(REQUEST, auto=False, started=False))
+    await a_measurer(cluster, store).measure_listed()
+    assert cluster.calls == ["Pod", "Node"]
 
 
 async def test_capacity_store_keeps_clusters_apart(redis):
@@ -53,11 +61,39 @@ async def test_capacity_store_keeps_clusters_apart(redis):
     assert await home.register(REQUEST) is None
 
 
+async def test_pod_named_like_an_elastic_replica_counts_in_another_cluster(redis):
+    store, config = CapacityStore(redis), replace(CONFIG, elastic=(LLM,))
+    await store.register(REQUEST)
+    replica = replace(a_pod("llm-7d9f8c6b5-x2x4z", 8, "n1"), namespace=LLM.namespace)
+    for cluster, trials in ((HOME_CLUSTER, 4), ("b", 0)):
+        measurer = CapacityMeasurer(Cluster(), store, "sweeps", lambda: config, lambda: NOW, cluster)
+        await measurer.measure([replica])
+        assert (await store.register(REQUEST)).trials == trials
+
+
 async def test_measure_without_permission_is_unknown(redis):
     store = CapacityStore(redis)
-    await store.register(REQUEST)
+    several = replace(REQUEST, pods=2)
+    await store.register(several)
     await a_measurer(Cluster("Node"), store).measure([])
-    assert (await store.register(REQUEST)).trials is None
+    free = await store.register(several)
+    assert (free.trials, free.gpus) == (None, 4)
+
+
+async def test_measure_without_kueue_counts_nodes_only(redis):
+    store = CapacityStore(redis)
+    await store.register(replace(REQUEST, queue="research"))
+    await a_measurer(Cluster("ClusterQueue"), store).measure_listed()
+    assert (await store.register(REQUEST)).trials == 2
+
+
+async def test_steady_capacity_is_none_once_nothing_is_free(redis):
+    store = CapacityStore(redis)
+    await store.register(REQUEST)
+    await a_measurer(Cluster(), store).measure_listed()
+    await a_measurer(Cluster(), store).measure([a_pod("all", 8, "n1")])
+    free = await store.register(REQUEST)
+    assert (free.trials, free.steady) == (0, 0)
 
 
 async def test_sweep_that_ended_is_forgotten(redis):
@@ -70,6 +106,21 @@ async def test_sweep_that_ended_is_forgotten(redis):
 @pytest.mark.parametrize(("sweep", "granted"), [("mine", True), ("other", False)])
 async def test_only_one_sweep_grows_at_a_time(redis, sweep, granted):
     store = CapacityStore(redis)
-    assert await store.take_turn("mine", GPU)
-    assert await store.take_turn(sweep, GPU) is granted
-    assert await store.take_turn(sweep, "another")
+    assert await store.lock_growth("mine", GPU)
+    assert await store.lock_growth(sweep, GPU) is granted
+    assert await store.lock_growth(sweep, "another")
+
+
+async def test_start_lock_is_released_by_its_holder_only(redis):
+    store, elsewhere = CapacityStore(redis), CapacityStore(redis, "b")
+    assert await store.lock_starts("mine")
+    assert await store.lock_starts("mine"), "by the sweep's next worker"
+    assert not await store.lock_starts("other")
+    assert await elsewhere.lock_starts("other"), "each cluster has its own"
+    await redis.flushall()  # as after START_LOCK
+    assert not await store.has_start_lock("mine")
+    assert await store.lock_starts("other")
+    await store.unlock_starts("mine")
+    assert await store.has_start_lock("other")
+    await store.unlock_starts("other")
+    assert await store.lock_starts("mine")

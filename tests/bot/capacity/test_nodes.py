@@ -6,7 +6,7 @@ import pytest
 
 from bot.capacity.nodes import capacity_on_nodes, measured
 from bot.core.pace import CapacityRequest
-from k8s.gpu_pods import read_gpu_pod
+from k8s.nodes.gpu_pods import read_gpu_pod
 from tests.bot.factories import NOW
 
 GPU = "nvidia.com/gpu"
@@ -111,6 +111,15 @@ def test_capacity_counts_gpus_that_waiting_pods_lack():
     pods = [a_pod("mine-1", 4, "n1", sweep="mine"), a_pod("x", 1, "n1"), a_pod("other", 6)]
     found = free(nodes, pods, a_request(gpus=2))
     assert (found.trials, found.to_yield, found.who, found.requested) == (0, 2, "vision", 6)
+
+
+def test_sweep_on_several_nodes_yields_whole_trials():
+    nodes = [a_node("n1", 4), a_node("n2", 4)]
+    mine = [a_pod(f"mine-{n}", 4, f"n{n}", sweep="mine") for n in (1, 2)]
+    request = a_request(gpus=2, pods=2)
+    assert free(nodes, [*mine, a_pod("other", 3)], request).to_yield == 1, "a trial has four GPUs"
+    two = [a_pod("other-1", 4), a_pod("other-2", 1)]
+    assert free(nodes, [*mine, *two], request).to_yield == 2
 
 
 def test_pod_that_waits_for_scattered_gpus_lacks_them():

@@ -87,13 +87,28 @@ def test_capacity_ignores_waiting_workloads_that_this_sweep_cannot_help(waits):
     assert free(a_queue(used=8), workloads=[MINE, waits], yielding={"yields"}).to_yield == 0
 
 
+@pytest.mark.parametrize(("priority", "short"), [(1, 2), (0, 2), (-1, 0)])
+def test_sweep_without_workloads_yields_as_one_of_priority_0(priority, short):
+    assert free(a_queue(used=8), workloads=[replace(OTHER, priority=priority)]).to_yield == short
+
+
+def test_capacity_without_usage_in_the_status_is_the_whole_quota():
+    unused = a_queue(nominal=2)
+    unused["status"]["flavorsUsage"][0]["resources"] = [{"name": GPU}]
+    assert free(unused).trials == 1
+    del unused["status"]
+    assert free(unused).trials == 1
+
+
 def test_capacity_is_unknown_without_the_cluster_queue():
     assert free() is None
     assert free(a_queue("another")) is None
 
 
 def test_capacity_includes_what_is_reserved_for_the_queue():
-    held = replace(MINE, sweep="", job="sweepbot-reserved-vision-1a2b3-0", gpus=1, priority=-1000000)
+    held = replace(
+        MINE, sweep="", job="sweepbot-reserved-vision-1a2b3-0", devices={GPU: 1}, priority=-1000000
+    )
     elsewhere = [replace(held, queue="urgent"), replace(held, namespace="nlp"), replace(held, admitted=False)]
     assert free(a_queue(used=8), workloads=[held] * 4).trials == 2
     assert free(a_queue(used=8), workloads=elsewhere * 4).trials == 0

@@ -62,6 +62,17 @@ def test_user_team_follows_the_file_then_the_choice():
     assert team_by_mail("", CONFIG) == team_by_mail("u1", replace(CONFIG, teams=())) == ""
 
 
+def test_user_matched_by_email_leaves_the_team_with_the_address():
+    grace = Setup(people={"U22": Person(team="see", mail="grace@lab.example")})
+    assert team_of(applied(CONFIG, grace).teams, "", "U22") == "see"
+    see, hear = CONFIG.teams
+    without = replace(CONFIG, teams=(replace(see, members=("U11",)), hear))
+    assert team_of(applied(without, grace).teams, "", "U22") == ""
+    former = Setup(people={"U22": Person(team="see")})  # of a version that kept no address: looked up again
+    assert team_of(applied(without, former).teams, "", "U22") == "see"
+    assert former.people["U22"].is_outdated
+
+
 def test_entries_are_stored_separately_and_invalid_ones_ignored():
     place, person = ChannelSetup(repo="vision", hour=0), Person(team="see")
     kept = {"C2": entry(place), "U22": entry(person), "C3": "{", "U33": '{"team": 3}'}

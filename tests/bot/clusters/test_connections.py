@@ -5,8 +5,8 @@ from dataclasses import replace
 
 from bot.clusters.connections import Clusters
 from bot.config.clusters import TrialCluster
-from k8s import remote
-from k8s.remote import RemoteClient
+from k8s.api import remote
+from k8s.api.remote import RemoteClient
 from tests.bot.factories import CONFIG
 
 WEST = TrialCluster(name="west", kubeconfig="/west")

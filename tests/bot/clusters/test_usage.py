@@ -8,7 +8,7 @@ from bot.clusters.usage import RemoteUsage
 from bot.config.clusters import TrialCluster
 from bot.gpus.hourly_store import HourlyStore, full_hour
 from bot.gpus.models import HOUR
-from k8s.errors import ClusterUnreachableError
+from k8s.api.errors import ClusterUnreachableError
 from tests.bot.factories import CONFIG, NOW, SETTINGS
 from tests.bot.gpus.test_dcgm_source import DayCluster
 

@@ -62,3 +62,15 @@ def test_elastic_with_an_error_names_the_key_and_the_rule(text, error):
 def test_elastic_deployment_knows_its_pods_by_name(namespace, pod, owned):
     one = ElasticDeployment(namespace="serving", deployment="llm", gpus=1, max=1, channel="C1")
     assert one.owns(namespace, pod) is owned
+
+
+@pytest.mark.parametrize("length", [45, 46, 47, 50, 57, 58, 80])
+def test_elastic_deployment_with_a_long_name_knows_its_pods(length):
+    """Kubernetes cuts what a pod's name is generated from to 58 characters."""
+    name = "llm-" + "x" * (length - 4)
+    one = ElasticDeployment(namespace="serving", deployment=name, gpus=1, max=1, channel="C1")
+    pod = f"{name}-6d5f9c7b8f-"[:58] + "x2x4z"
+    assert one.owns("serving", pod)
+    assert not one.owns("serving", pod.replace("llm", "asr"))
+    assert not one.owns("serving", pod[:-1])
+    assert not one.owns("serving", f"{pod[:-5]}a1o-1")

@@ -10,8 +10,8 @@ from bot.config.profiles import chosen, shaped
 from bot.core.errors import UserError
 from bot.launch.command_line import changed, parse
 from bot.launch.plan import plan
-from k8s.katib.trial_pod import PodShape
-from k8s.machines import UNLIMITED
+from k8s.katib.pod_shape import PodShape
+from k8s.nodes.machines import UNLIMITED
 from tests.bot.factories import CONFIG, ORDER, SETTINGS
 
 REPOSITORIES = "repositories:\n  digits: {url: https://git.example/digits.git}\n"

@@ -38,7 +38,11 @@ def test_all_keys_are_read():
         ("{images: ['/']}", "must be an image, or a prefix that ends in a slash"),
         ("{images: ['']}", "must be text"),
         ("{images: [a b]}", "must be an image, or a prefix that ends in a slash"),
-        ("{images: [a/], ingress: true}", "ingress: true needs environments.url"),
+        ("{images: [a/], ingress: true}", "ingress: true needs {name} in the host of environments.url"),
+        (
+            '{images: [a/], ingress: true}\n  url: "https://env.example/{name}/"',
+            "ingress: true needs {name} in the host of environments.url",
+        ),
         ("{images: [a/], volumes: [A_b]}", "must be the name of a PersistentVolumeClaim"),
         ("{images: [a/], limits: {replicas: 0}}", "must be at least 1; got 0"),
         ("{images: [a/], limits: {memory: lots}}", "must be a Kubernetes quantity"),

@@ -66,17 +66,23 @@ def test_slack_secret_of_the_mode_must_be_set(monkeypatch, mode, name, what):
     [
         ("SLACK_BOT_TOKEN", "hunter2", "must start with xoxb-"),
         ("SLACK_APP_TOKEN", "xoxb-hunter2", "must start with xapp-"),
-        ("SLACK_MODE", "events", "Input should be 'socket' or 'http'"),
-        ("REDIS_URL", "redis:6379", "must be a URL such as https://host"),
-        ("REDIS_URL", ":hunter2@redis:6379", "must be a URL such as https://host"),
+        ("SLACK_MODE", "events", "must be 'socket' or 'http' (how Slack"),
+        ("REDIS_URL", "redis:6379", "must be a URL such as redis://host:6379/0; got 'redis:6379'"),
+        ("REDIS_URL", ":hunter2@redis:6379", "must be a URL such as redis://host:6379/0"),
+        ("REDIS_URL", "http://redis:6379", "must be a URL such as redis://host:6379/0"),
+        ("MLFLOW_TRACKING_URI", "redis://mlflow", "must be a URL such as https://host"),
+        ("LOG_LEVEL", "debug", "must be 'DEBUG', 'INFO', 'WARNING' or 'ERROR'"),
+        ("USAGE_SECONDS", "2s", "must be a whole number (seconds between GPU samples)."),
+        ("SHUTDOWN_GRACE", "0", "must be above 0"),
+        ("HTTP_PORT", "65536", "must be at most 65535"),
         ("IMAGE_REGISTRY", "https://registry", "must be HOST or HOST:PORT"),
         ("IMAGE_REGISTRY", "https://ada:hunter2@registry", "must be HOST or HOST:PORT"),
         ("IMAGE_REGISTRY_PUSH", "ada:hunter2@registry", "must be HOST or HOST:PORT"),
         ("MLFLOW_TRACKING_URI", "http://ada:hunter2@mlflow", "must not contain a user or a password"),
         ("MLFLOW_UI_URL", "http://hunter2@mlflow", "must not contain a user or a password"),
         ("KATIB_UI_URL", "http://ada:hunter2@katib", "must not contain a user or a password"),
-        ("IMAGE_REGISTRY_PLAIN_HTTP", "maybe", "boolean"),
-        ("WORKER_CONCURRENCY", "0", "greater than or equal to 1"),
+        ("IMAGE_REGISTRY_PLAIN_HTTP", "maybe", "must be true or false"),
+        ("WORKER_CONCURRENCY", "0", "must be at least 1"),
     ],
 )
 def test_read_invalid_setting_is_named_with_its_error(monkeypatch, name, value, sentence):
@@ -85,6 +91,7 @@ def test_read_invalid_setting_is_named_with_its_error(monkeypatch, name, value, 
     assert str(caught.value).startswith(f"{name} is invalid: ")
     assert sentence in str(caught.value)
     assert "hunter2" not in str(caught.value)
+    assert "kubectl -n sweepbot exec deployment/sweepbot-work -- sweepbot doctor" in str(caught.value)
 
 
 def test_example_lists_every_setting_with_its_description():

@@ -36,6 +36,7 @@ prices:
             "c.yaml:3: teams.Vision: name must have only lowercase letters, digits, and dashes",
         ),
         ("teams:\n  v: {member: [U1A1]}", "c.yaml:3: teams.v.member: unknown key. Did you mean"),
+        ("teams:\n  v: {gpus: -1}", "c.yaml:3: teams.v.gpus: must be at least 0; got -1"),
         (
             "teams:\n  v: {members: [ada]}",
             "c.yaml:3: teams.v.members[1]: must be a Slack member ID such as U012ABC or an email",

@@ -8,8 +8,8 @@ from bot.config.policy import parse_config
 from bot.config.profiles import shaped
 from bot.core.errors import UserError
 from bot.launch.plan import plan
-from k8s.katib.trial_pod import PodShape, Volume
-from k8s.trial_kinds import JOB, PYTORCH_JOB
+from k8s.katib.pod_shape import PodShape, Volume
+from k8s.trial_kinds import JOB, PYTORCH_JOB, TRAIN_JOB
 from tests.bot.factories import ORDER, SETTINGS
 
 REPOSITORIES = "repositories:\n  digits: {url: https://git.example/digits.git}\n"
@@ -106,7 +106,9 @@ def test_read_trials_invalid_value_names_its_line(text, expected):
     assert expected in str(error.value)
 
 
-@pytest.mark.parametrize(("text", "kind"), [("job", JOB), ("pytorchjob", PYTORCH_JOB)])
+@pytest.mark.parametrize(
+    ("text", "kind"), [("job", JOB), ("pytorchjob", PYTORCH_JOB), ("trainjob", TRAIN_JOB)]
+)
 def test_multi_node_chooses_the_kind_of_trials_of_several_nodes(text, kind):
     config = parse_config(
         f"{REPOSITORIES}trials: {{multi_node: {text}}}\nprofiles: {{a: {{gpus: 1}}}}", "c.yaml"
@@ -116,5 +118,5 @@ def test_multi_node_chooses_the_kind_of_trials_of_several_nodes(text, kind):
 
 
 def test_multi_node_of_an_unknown_kind_is_refused():
-    with pytest.raises(UserError, match='multi_node: must be job or pytorchjob; got "trainjob"'):
-        parse_config(f"{REPOSITORIES}trials: {{multi_node: trainjob}}", "c.yaml")
+    with pytest.raises(UserError, match='multi_node: must be job, pytorchjob, or trainjob; got "mpijob"'):
+        parse_config(f"{REPOSITORIES}trials: {{multi_node: mpijob}}", "c.yaml")

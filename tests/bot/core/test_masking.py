@@ -1,5 +1,6 @@
 """The mask hides the installation's secrets and texts that look like secrets, and nothing else."""
 
+import json
 from pathlib import Path
 
 import pytest
@@ -86,6 +87,18 @@ def test_mask_hides_secrets_escaped_for_slack():
     assert Mask(["a&b<c>d"])("it is a&amp;b&lt;c&gt;d") == "it is ***"
 
 
+def test_mask_hides_a_secret_that_contains_another_one():
+    assert Mask(["hunter2", "hunter2-and-more"])("it is hunter2-and-more") == "it is ***"
+
+
+@pytest.mark.parametrize("written", [repr, json.dumps])
+@pytest.mark.parametrize("secret", [OWN[2], "back\\slash", 'a "quote', "it's", "wörter"])
+def test_mask_hides_secrets_quoted_in_a_value(secret, written):
+    """Error messages show values as Python or JSON writes them."""
+    quoted = written(secret)
+    assert Mask([secret])(f"got {quoted}!") == f"got {quoted[0]}***{quoted[-1]}!"
+
+
 def test_mask_hides_each_line_of_a_key():
     assert Mask([KEY])("tail:\nb3BlbnNza\n") == "tail:\n***\n"
 
@@ -111,6 +124,20 @@ def test_mask_hides_variables_by_name_or_url_password():
         "api-key",
         "git-pw",
     }
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "\x1b[01;31m\x1b[Kpassword\x1b[m\x1b[K=hunter22",  # grep --color
+        "password=\x1b[1mhunt\x1b[22mer22",
+        "\x1b[2K\x1b[1Gpassword=\x1b[?25lhunter22\x1b[?25h",
+        "\x1b]8;;https://ada:hunter22@index/\x1b\\password\x1b]8;;\x1b\\=hunter22",  # a link
+        "\x1b]0;hunter22\x07password=hunter22",  # a title
+    ],
+)
+def test_mask_hides_secrets_split_by_escape_sequences(text):
+    assert Mask()(text) == "password=***"
 
 
 def test_masking_guide_lists_every_form():

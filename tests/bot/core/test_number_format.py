@@ -6,7 +6,7 @@ from io import StringIO
 
 import pytest
 
-from bot.core.number_format import as_csv
+from bot.core.number_format import as_csv, hours
 from bot.results.csv_file import csv_text
 from tests.bot.factories import SPACE
 from tests.bot.results.factories import a_result, some_results
@@ -19,7 +19,9 @@ from tests.bot.results.factories import a_result, some_results
         ("+1+cmd|' /C calc'!A0", "'+1+cmd|' /C calc'!A0"),
         ("-2+3+cmd|' /C calc'!A0", "'-2+3+cmd|' /C calc'!A0"),
         ("@SUM(A1)", "'@SUM(A1)"),
-        ("\t=1", "'\t=1"),
+        ("\t=1", "'\t'=1"),
+        ("Ada;=1+1;-2", "Ada;'=1+1;'-2"),
+        (None, ""),
         ("\r=1", "'\r=1"),
         ("-0.25", "-0.25"),
         ("-1e-05", "-1e-05"),
@@ -30,6 +32,17 @@ from tests.bot.results.factories import a_result, some_results
 )
 def test_as_csv_writes_no_formulas_and_keeps_numbers(value, cell):
     assert next(csv.reader(StringIO(as_csv([[value]]), newline=""))) == [cell]
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        *((0, "0"), (1e-9, "0.0001"), (0.0028, "0.003"), (0.0499, "0.05"), (0.05, "0.1"), (0.5, "0.5")),
+        *((2.04, "2"), (74, "74"), (1203.4, "1,203")),
+    ],
+)
+def test_hours_are_zero_only_without_any(value, text):
+    assert hours(value) == text
 
 
 def test_results_table_of_a_sweep_is_safe():

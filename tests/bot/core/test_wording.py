@@ -26,6 +26,9 @@ def test_fitting_lines_are_kept_whole_or_counted(room: int, shown: list[str]) ->
         ("multi", " Did you mean multivariate-tpe?"),
         ("tpee", " Did you mean tpe?"),
         ("sbol", " Did you mean sobol?"),
+        ("tpe2", " Did you mean tpe?"),
+        ("variate", " Did you mean multivariate-tpe?"),
+        ("genetic", f" Available: {listed(ALGORITHMS)}."),
     ],
 )
 def test_suggestions_by_prefix_precede_similar_words(word: str, offered: str) -> None:

@@ -24,7 +24,7 @@ from bot.results.store import ResultsStore
 from bot.slack.client import MessageRejectedError, NotInChannelError, SlackBusyError
 from bot.storage.sweeps import Store
 from bot.storage.work_queue import Queue
-from local.kubernetes import store as kubernetes
+from local.kubernetes.apiserver import store as kubernetes
 from tests.bot.factories import CONFIG, SETTINGS, a_sweep
 from tests.bot.gpus.factories import lazy
 from tests.bot.results.factories import a_result, some_results

@@ -2,8 +2,8 @@
 
 from bot.config.policy import Config
 from bot.config.repositories import Repository
-from k8s.dcgm import is_exporter
-from local.kubernetes.kinds import refusal
+from k8s.nodes.dcgm import is_exporter
+from local.kubernetes.apiserver.kinds import refusal
 from tests.bot.doctor.installation import LABEL
 
 GPU = "nvidia.com/gpu"

@@ -10,9 +10,9 @@ from bot.config.repositories import Repository
 from bot.config.settings import Settings
 from bot.doctor import checks
 from local import cluster_fixtures, git_server, manifests, registry, slack
-from local.kubernetes import api
-from local.kubernetes.kubelet import _register
-from local.kubernetes.store import Store
+from local.kubernetes.apiserver import api
+from local.kubernetes.apiserver.store import Store
+from local.kubernetes.node.kubelet import _register
 from local.serving import listen
 
 DEPLOY = Path(__file__).parents[3] / "deploy"

@@ -9,9 +9,9 @@ import yaml
 from bot.config.clusters import TrialCluster
 from bot.doctor.checks import checked
 from bot.doctor.clusters import clusters
-from local.kubernetes import api
-from local.kubernetes.kinds import Refused
-from local.kubernetes.store import Store
+from local.kubernetes.apiserver import api
+from local.kubernetes.apiserver.kinds import Refused
+from local.kubernetes.apiserver.store import Store
 from tests.bot.doctor.installation import DEPLOY
 from tests.bot.factories import CONFIG, SETTINGS
 from tests.scenarios.fakes import DirectCluster

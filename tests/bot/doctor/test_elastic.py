@@ -6,7 +6,7 @@ import pytest
 
 from bot.doctor.findings import Level
 from bot.doctor.probe_elastic import elastic
-from k8s.errors import ApiError
+from k8s.api.errors import ApiError
 from tests.bot.elastic.factories import LLM, deployment_of
 from tests.bot.factories import CONFIG
 

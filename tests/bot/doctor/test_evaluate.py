@@ -286,6 +286,24 @@ def test_nodes_report_unavailable_gpus(nodes, found):
     assert [(f.level, f.found) for f in evaluate_cluster.gpu_nodes(nodes)] == found
 
 
+def a_mig_node(**sizes):
+    """A node whose GPUs are all divided (MIG strategy `mixed`)."""
+    node = a_node("mig-1", 0, 0)
+    for each in ("capacity", "allocatable"):
+        node["status"][each] |= {"nvidia.com/mig-3g.40gb": "4", "nvidia.com/mig-1g.10gb": "2"}
+    node["status"]["allocatable"] |= sizes
+    return node
+
+
+def test_node_with_mig_slices_only_has_gpus():
+    [found] = evaluate_cluster.gpu_nodes([a_mig_node()])
+    assert (found.level, found.found) == ("ok", "6 GPUs on 1 node")
+    [found] = evaluate_cluster.gpu_nodes([a_node(), a_mig_node(**{"nvidia.com/mig-1g.10gb": "1"})])
+    assert found.found == "mig-1: 1 of 6 GPUs not allocatable"
+    [found] = evaluate_cluster.exporters([], [a_mig_node()])
+    assert found.found == "no dcgm-exporter on mig-1; GPU use there is unknown"
+
+
 def test_only_served_crd_versions_count():
     served = {"spec": {"versions": [{"name": "v1beta1", "served": True}]}}
     old = {"spec": {"versions": [{"name": "v1beta1", "served": False}]}}

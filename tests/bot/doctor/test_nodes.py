@@ -6,7 +6,7 @@ import pytest
 
 from bot.config.limits import Limits
 from bot.doctor.nodes import several_nodes
-from k8s.katib.trial_pod import PodShape
+from k8s.katib.pod_shape import PodShape
 from k8s.trial_kinds import PYTORCH_JOB
 from tests.bot.factories import CONFIG
 

@@ -2,7 +2,7 @@
 
 from bot.config.policy import parse_config
 from bot.doctor.profiles import profiles
-from local.kubernetes.store import Store
+from local.kubernetes.apiserver.store import Store
 from tests.scenarios.fakes import DirectCluster
 
 TEXT = """\

@@ -8,7 +8,7 @@ from bot.config.queues import QueuePolicy
 from bot.doctor.findings import Level
 from bot.doctor.queues import queues
 from local import kueue
-from local.kubernetes.store import Store
+from local.kubernetes.apiserver.store import Store
 from tests.bot.factories import CONFIG, SETTINGS
 from tests.scenarios.fakes import DirectCluster
 from tests.scenarios.queued_sweep import POLICY, create_queues

@@ -1,7 +1,7 @@
 """Nodes, pods, and Deployments as the API server returns them, for tests of elastic replicas."""
 
 from bot.config.elastic import ElasticDeployment
-from k8s.scheduling import read_open_node, read_scheduled
+from k8s.nodes.scheduling import read_open_node, read_scheduled
 
 GPU = "nvidia.com/gpu"
 CLASS = "sweepbot-elastic"

@@ -1,21 +1,23 @@
 """Elastic replicas have their own line in the bill and the digest, and no warnings about idle GPUs."""
 
 from dataclasses import replace
-from functools import partial
 
 from bot.config.elastic import ElasticDeployment
 from bot.digests.figures import figures
 from bot.digests.message import _sums
 from bot.gpus.billing import bill
+from bot.gpus.collector import UsageCollector
 from bot.gpus.command import ParsedCommand
-from bot.gpus.models import PodUse, UseColumns
-from bot.gpus.sums import Totals
+from bot.gpus.hour_format import add_sums
+from bot.gpus.hourly_store import HourlyStore
+from bot.gpus.models import HOUR, PodUse
+from bot.gpus.sums import ELASTIC, Totals
 from bot.idle.monitor import IdleMonitor
 from tests.bot.digests.days import BERLIN, DAY, PRICES
 from tests.bot.elastic.factories import LLM
 from tests.bot.elastic.world import ElasticWorld
 from tests.bot.factories import NOW
-from tests.bot.gpus.factories import hour, totals, use
+from tests.bot.gpus.factories import hour, stored, totals, use
 
 BEGIN, _ = BERLIN.window(DAY)
 POD = "llm-6d5f9c7b8-x2x4z"
@@ -30,13 +32,46 @@ def test_digest_has_elastic_replicas_as_their_own_sum():
     assert "elastic" not in _sums(replace(found, elastic=type(found.elastic)()))
 
 
+def billed(*elastic):
+    trial = use(BEGIN, "serving/lr-1", 4.0, sweep="lr-brave-otter")
+    sums = Totals()
+    add_sums(sums, stored([REPLICA, OTHER, trial], hour(BEGIN).capacity, elastic))
+    return bill(ParsedCommand(view="bill"), sums, PRICES, "$", NOW)
+
+
 def test_bill_has_elastic_replicas_as_their_own_line():
-    trial = use(BEGIN, "serving/lr-1", 1.0, sweep="lr-brave-otter")
-    month = Totals.of(UseColumns.of([REPLICA, trial]))
-    shown = partial(bill, ParsedCommand(view="bill"), month, PRICES, "$", NOW, "")
-    assert "• elastic replicas: 2 GPU-h allocated" in shown({"serving"})
-    assert "• `lr-brave-otter`: 1 GPU-h allocated" in shown({"serving"})
-    assert "• not from a sweep: 2 GPU-h allocated" in shown()
+    assert "• elastic replicas: 2 GPU-h allocated" in billed(LLM)
+    assert "• not from a sweep: 1 GPU-h allocated" in billed(LLM)
+    assert "• `lr-brave-otter`: 4 GPU-h allocated" in billed(LLM)
+    assert "• not from a sweep: 3 GPU-h allocated" in billed()
+
+
+async def test_collector_stores_elastic_replicas_of_the_home_cluster_only(redis):
+    world = ElasticWorld()
+    for name, sweeps in (("main", {ELASTIC, ""}), ("west", {""})):
+        source = Measured([REPLICA, OTHER], hour(BEGIN, REPLICA, OTHER).capacity)
+        collector = UsageCollector(
+            redis,
+            None,
+            source,
+            world.clients.settings,
+            lambda: world.clients.config,
+            lambda: BEGIN + 1.2 * HOUR,
+            name=name,
+        )
+        await collector.write_hours()
+        found = await HourlyStore(redis, name).totals(BEGIN, BEGIN + HOUR)
+        assert {each.sweep for each in found.uses} == sweeps
+
+
+class Measured:
+    """One hour."""
+
+    def __init__(self, uses, capacity):
+        self.uses, self.capacity = uses, capacity
+
+    async def hour(self, start):
+        return self.uses, replace(self.capacity, hour=start)
 
 
 class Source:

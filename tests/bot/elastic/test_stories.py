@@ -9,9 +9,11 @@ from dataclasses import replace
 import pytest
 
 from bot.elastic import resume, scaler
-from k8s.errors import UnreachableError
+from bot.elastic.records import CONFIGMAP_NAME
+from k8s.api.errors import UnreachableError
 from tests.bot.elastic.factories import SERVING, deployment_of, node_of
 from tests.bot.elastic.world import ElasticWorld
+from tests.bot.factories import SETTINGS
 
 COST = "controller.kubernetes.io/pod-deletion-cost"
 
@@ -259,6 +261,32 @@ async def test_two_deployments_share_the_free_gpus_without_taking_any_twice():
         async with world.led():
             await world.passes(30)
             assert sorted(world.cluster.scaled) == [1, 1, 2], "no step down was needed"
+
+
+async def test_leader_that_another_one_overtook_looks_again_at_once(caplog):
+    async with ElasticWorld().started() as world, world.led():
+        await grown(world)
+        annotated = {"metadata": {"annotations": {"by": "another leader"}}}
+        world.store.patch("ConfigMap", SETTINGS.k8s_namespace, CONFIGMAP_NAME, annotated)
+        [llm] = world.clients.config.elastic
+        world.clients.config = replace(world.clients.config, elastic=(replace(llm, max=2),))
+        await world.scaler.look()
+        assert world.cluster.scaled == [], "its copy of the records is outdated"
+        await world.settle()
+        assert world.cluster.scaled == [2]
+        assert "can't scale" not in caplog.text
+
+
+async def test_deleted_records_are_created_again_and_scaling_continues():
+    async with ElasticWorld().started() as world, world.led():
+        await grown(world)
+        world.store.delete("ConfigMap", SETTINGS.k8s_namespace, CONFIGMAP_NAME)
+        [llm] = world.clients.config.elastic
+        world.clients.config = replace(world.clients.config, elastic=(replace(llm, max=2),))
+        await world.passes(1)
+        assert world.cluster.scaled == [2]
+        assert "2 of max 2 replicas" in await world.report()
+        assert world.store.get("ConfigMap", SETTINGS.k8s_namespace, CONFIGMAP_NAME)
 
 
 async def test_channel_without_the_bot_does_not_stop_scaling():

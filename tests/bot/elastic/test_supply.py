@@ -177,6 +177,28 @@ def test_supply_names_the_fewest_victims_for_a_pod_that_cannot_preempt(spec):
     assert [each.name for each in seen.victims] == ["c"]
 
 
+def test_supply_names_victims_that_are_not_ready_and_then_the_newest():
+    minutes = {"ready-old": 1, "ready-new": 4, "starting-old": 2, "starting-new": 3}
+    pods = [
+        replica_of(
+            name,
+            "gpu-1",
+            meta={"creationTimestamp": f"2026-11-22T20:0{minute}:00Z"},
+            status={"conditions": [READY] if name.startswith("ready") else []},
+        )
+        for name, minute in minutes.items()
+    ]
+    seen = found([node_of(gpus=4)], [*pods, waiting(gpus=3, **NEVER)])
+    assert [each.name for each in seen.victims] == ["starting-new", "starting-old", "ready-new"]
+
+
+def test_supply_finds_no_room_for_a_waiting_pod_on_a_node_without_gpus():
+    cpu_only = node_of("cpu-1")
+    del cpu_only["status"]["allocatable"][GPU]
+    seen = found([node_of(gpus=4), cpu_only], [*FULL, waiting()])
+    assert seen.pressure
+
+
 def test_supply_names_no_more_victims_while_the_first_terminate():
     pods = [replica_of("a", "gpu-1", meta=TERMINATING), *FULL[1:], waiting(**NEVER)]
     seen = found([node_of(gpus=4)], pods)

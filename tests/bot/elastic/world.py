@@ -11,10 +11,10 @@ from bot.clients import Clients
 from bot.elastic.records import ElasticRecords
 from bot.elastic.reporter import Reporter
 from bot.elastic.scaler import Scaler
-from k8s.errors import UnreachableError
+from k8s.api.errors import UnreachableError
 from local.kubernetes import scheduler
-from local.kubernetes.deployments import Deployments
-from local.kubernetes.store import Store, place
+from local.kubernetes.apiserver.store import Store, place
+from local.kubernetes.controllers.deployments import Deployments
 from tests.bot.elastic.factories import CLASS, LLM, SERVING, deployment_of, node_of, pod_of
 from tests.bot.environments.world import FakeSlack
 from tests.bot.factories import CONFIG, NOW, SETTINGS

@@ -10,7 +10,7 @@ import secrets
 from bot.config.services import ServiceConfig
 from bot.environments.requests import Verb
 from bot.services.snippet import Service
-from local.kubernetes.store import place
+from local.kubernetes.apiserver.store import place
 from tests.bot.environments.world import NAMESPACE, World
 from tests.bot.factories import OWNER
 

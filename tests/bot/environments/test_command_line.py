@@ -48,6 +48,7 @@ def test_command_is_parsed(text, expected):
     ("text", "error"),
     [
         ("strat lab", 'Unknown command "strat". Did you mean start?'),
+        ("status", 'Unknown command "status". Did you mean list?'),
         (
             "start Lab",
             "The name must have at most 30 lowercase letters, digits, and dashes, and start with a",

@@ -1,9 +1,11 @@
 """Requests for environments that are denied, in memory."""
 
 import logging
+from dataclasses import replace
 
 import pytest
 
+from bot.config.teams import Team
 from bot.environments.requests import Verb
 from tests.bot.factories import OWNER, STRANGER
 
@@ -74,6 +76,19 @@ async def test_second_gpu_of_a_person_is_denied_with_what_is_in_use(world):
         "The limit is 1 GPU in running environments per person. This environment requests 1; in use: `a` (1)."
         " *Fix:* Stop one, or request fewer GPUs."
     )
+
+
+async def test_teammates_of_an_admin_stay_within_the_limits(world):
+    teams = (Team(name="vision", members=(OWNER, STRANGER)),)
+    config = replace(world.clients.config, admins=(OWNER,), teams=teams, teammates_can_act=True)
+    world.clients.config = config
+    await world.ask(Verb.START)
+    await world.ask(Verb.STOP)
+    await world.end_pod()
+    await world.ask(Verb.START, user=STRANGER, gpus=8, request_id="again")
+    assert world.slack.answers[-1][1].startswith("The limit is 1 GPU per environment; got gpus=8.")
+    await world.ask(Verb.START, gpus=8, request_id="own")
+    assert world.record().gpus == 8
 
 
 async def test_outside_the_bots_channels_nothing_is_left(world):

@@ -8,7 +8,6 @@ import pytest
 from aiohttp import web
 
 from bot.config.environments import EnvironmentIdle
-from bot.environments.activity import Activity, ServerUse, Use, code_server_use, cores, gpu_peak, jupyter_use
 from bot.environments.cluster import load
 from bot.environments.idle import TICK
 from bot.environments.idle_job import PARALLEL, QUIET_KEY, IdleJob
@@ -17,75 +16,9 @@ from bot.environments.requests import Verb
 from bot.gpus.models import Gpu, NoGpuDataError, PodUse
 from bot.slack.client import NotInChannelError
 from k8s.environments import JUPYTER as JUPYTER_SERVER
+from tests.bot.environments.test_idle_decisions import LONG_AGO, RECORD, STATUS
 from tests.bot.environments.world import NAMESPACE, World
 from tests.bot.factories import NOW, OWNER
-
-RECORD = {"name": "lab", "owner": OWNER, "channel": "C1", "request_id": "1", "image": "jupyter", "size": "m"}
-RECORD |= {"gpus": 0, "home": "lab", "home_size": "20Gi", "since": NOW}
-LONG_AGO = ServerUse(busy=False, last=NOW - timedelta(hours=9))
-IDLE = Activity(at=NOW, gpu=0.0, server=LONG_AGO, cpu=0.01)
-STATUS = '{"last_activity": "2026-11-21T03:00:00.000000Z", "kernels": 1, "connections": 0}'
-
-
-@pytest.mark.parametrize(
-    ("change", "use"),
-    [
-        ({}, Use.IDLE),
-        ({"gpu": 0.5}, Use.BUSY),
-        ({"gpu": None}, Use.UNKNOWN),
-        ({"cpu": 0.9}, Use.BUSY),
-        ({"cpu": None}, Use.UNKNOWN),
-        ({"server": None}, Use.UNKNOWN),
-        ({"server": replace(LONG_AGO, busy=True)}, Use.BUSY),
-        ({"server": replace(LONG_AGO, last=NOW - timedelta(minutes=1))}, Use.BUSY),
-        ({"server": replace(LONG_AGO, last=NOW + timedelta(days=1))}, Use.BUSY),
-    ],
-)
-def test_use_needs_gpu_server_and_cpu_together(change, use):
-    assert replace(IDLE, **change).use is use
-
-
-def test_gpu_peak_is_unknown_unless_all_gpus_have_samples():
-    def pod(*peaks):
-        gpus = tuple(Gpu(device=str(n), peak=peak) for n, peak in enumerate(peaks))
-        return PodUse(namespace=NAMESPACE, pod="p", node="n", allocated=2, gpus=gpus)
-
-    assert gpu_peak(pod(0.0, 0.7), 2) == 0.7
-    assert gpu_peak(pod(0.0), 2) is gpu_peak(pod(0.0, None), 2) is gpu_peak(None, 2) is None
-    assert gpu_peak(None, 0) == 0.0
-
-
-@pytest.mark.parametrize(("text", "number"), [("250000000n", 0.25), ("12m", 0.012), ("2", 2.0), ("x", None)])
-def test_cores_reads_quantities_of_metrics(text, number):
-    assert cores(text) == number
-
-
-@pytest.mark.parametrize(
-    ("status", "kernels", "busy"),
-    [
-        (STATUS, "[]", False),
-        (STATUS, '[{"execution_state": "busy"}, {"execution_state": "idle"}]', True),
-        (STATUS, '{"message": "Forbidden"}', None),
-        ("<html>", "[]", None),
-        ('{"last_activity": 5}', "[]", None),
-        ("[" * 100_000, "[]", None),
-    ],
-)
-def test_jupyter_answer_of_another_form_is_unknown(status, kernels, busy):
-    found = jupyter_use(status, kernels)
-    assert (found.busy if found else None) is busy
-
-
-def test_code_server_is_described_without_kernels():
-    server = code_server_use('{"status": "alive", "lastHeartbeat": 1795359600000}')
-    assert "kernel" not in replace(IDLE, server=server).described(1)
-    assert "no kernel busy" in IDLE.described(1)
-
-
-def test_code_server_without_a_browser_so_far_is_unknown():
-    assert code_server_use('{"status": "expired", "lastHeartbeat": 0}') is None
-    assert code_server_use('{"status": "alive", "lastHeartbeat": 1800000000000}').last.year == 2027
-    assert code_server_use('{"lastHeartbeat": 1e400}') is None
 
 
 class Source:
@@ -258,6 +191,64 @@ async def test_server_in_the_pod_is_asked_with_its_login_and_its_answer_is_limit
         answers["/api/status"] = "x" * 10**6
         assert await job.server_use(environment, pod) is None
         assert await job.server_use(environment, {"status": {"podIP": "evil.example"}}) is None
+
+
+@pytest.mark.parametrize(("ip", "host"), [("10.0.0.7", "10.0.0.7"), ("fd00::7", "[fd00::7]")])
+async def test_server_is_asked_at_its_pods_address(redis, monkeypatch, ip, host):
+    asked = []
+
+    async def get(url, token=""):
+        asked.append(url)
+        return STATUS if url.endswith("status") else "[]"
+
+    monkeypatch.setattr("bot.environments.idle_job._get", get)
+    async with World(redis).started() as world:
+        await world.ask(Verb.START)
+        await world.ready()
+        job, environment = IdleJob(world.clients, redis, Source()), await load("lab", world.clients)
+        assert (await job.server_use(environment, {"status": {"podIP": ip}})).busy is False
+    assert [url.startswith(f"http://{host}:{JUPYTER_SERVER.port}/") for url in asked] == [True, True]
+
+
+async def test_refused_request_is_logged_without_the_login_and_what_the_server_wrote(
+    redis, toy, monkeypatch, caplog
+):
+    async def answer(request):
+        return web.Response(status=403, headers={"X-Long": "x" * 4000, "X-Other": "written"})
+
+    caplog.set_level("INFO")
+    port = int((await toy(answer)).rpartition(":")[2])
+    async with World(redis).started() as world:
+        await world.ask(Verb.START)
+        await world.ready()
+        server = replace(JUPYTER_SERVER, port=port)
+        monkeypatch.setattr("bot.environments.spec.JUPYTER", server)
+        monkeypatch.setattr("bot.environments.idle_job.JUPYTER", server)
+        job, environment = IdleJob(world.clients, redis, Source()), await load("lab", world.clients)
+        assert await job.server_use(environment, {"status": {"podIP": "127.0.0.1"}}) is None
+    [line] = [each for each in caplog.messages if "is unknown" in each]
+    assert "403" in line
+    assert not any(each in line for each in ("token", "xxx", "written"))
+
+
+async def test_redirect_of_a_server_is_not_followed(redis, toy, monkeypatch):
+    """The request has the environment's login, and the user decides what the server answers."""
+    seen = []
+
+    async def answer(request):
+        seen.append(request.path)
+        return web.Response(status=302, headers={"Location": "/stolen"}, text=STATUS)
+
+    port = int((await toy(answer)).rpartition(":")[2])
+    async with World(redis).started() as world:
+        await world.ask(Verb.START)
+        await world.ready()
+        server = replace(JUPYTER_SERVER, port=port)
+        monkeypatch.setattr("bot.environments.spec.JUPYTER", server)
+        monkeypatch.setattr("bot.environments.idle_job.JUPYTER", server)
+        job, environment = IdleJob(world.clients, redis, Source()), await load("lab", world.clients)
+        await job.server_use(environment, {"status": {"podIP": "127.0.0.1"}})
+        assert seen == ["/api/status", "/api/kernels"]
 
 
 async def test_measurements_begin_once_a_changed_configuration_asks_for_them(redis):

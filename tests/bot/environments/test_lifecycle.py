@@ -17,7 +17,7 @@ from bot.environments.request_job import RequestJob
 from bot.environments.requests import REQUESTS_KEY, EnvironmentRequest, Verb
 from bot.slack.client import MessageRejectedError
 from k8s.environments import RECORD
-from local.kubernetes.kinds import timestamp
+from local.kubernetes.apiserver.kinds import timestamp
 from tests.bot.environments.world import NAMESPACE, World
 from tests.bot.factories import ADMIN, OWNER, STRANGER
 
@@ -185,6 +185,24 @@ async def test_deletion_ends_although_slack_rejects_the_message_to_its_owner(wor
     world.slack.invited, world.slack.answer_error = False, MessageRejectedError("messages_tab_disabled")
     await world.ask(Verb.START)
     assert world.objects() == []
+
+
+async def test_environment_started_before_its_predecessor_is_collected_keeps_its_objects(redis):
+    """The garbage collector deletes what belonged to a deleted StatefulSet seconds later."""
+    world = World(redis)
+    world.kubernetes.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}})
+    for verb in (Verb.START, Verb.STOP, Verb.DELETE):
+        await world.ask(verb)
+    kinds = ("Secret", "Service", "Ingress")
+    assert {(kind, "env-lab") for kind in kinds} < {*world.objects()}
+    await world.ask(Verb.START, request_id="again")
+    world.controllers.start()
+    await world.settle()
+    await world.controllers.close()
+    owner = world.kubernetes.get("StatefulSet", NAMESPACE, "env-lab")["metadata"]["uid"]
+    for kind in kinds:
+        [reference] = world.kubernetes.get(kind, NAMESPACE, "env-lab")["metadata"]["ownerReferences"]
+        assert reference["uid"] == owner
 
 
 async def test_other_image_with_another_port_is_reached_by_the_same_service(world):

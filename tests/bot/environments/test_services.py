@@ -13,8 +13,8 @@ from bot.environments.request_job import RequestJob
 from bot.environments.requests import EnvironmentRequest, Verb
 from bot.services.snippet import Service
 from k8s.environments import RECORD
-from local.kubernetes import store as kubernetes
-from local.kubernetes.kinds import timestamp
+from local.kubernetes.apiserver import store as kubernetes
+from local.kubernetes.apiserver.kinds import timestamp
 from tests.bot.environments.world import NAMESPACE, World
 from tests.bot.factories import ADMIN, OWNER, STRANGER
 

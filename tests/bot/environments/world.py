@@ -16,11 +16,11 @@ from bot.environments.request_job import RequestJob
 from bot.environments.requests import EnvironmentRequest, RequestStore, Verb
 from bot.slack.client import NotInChannelError
 from bot.storage.work_queue import Queue
-from k8s.errors import ApiError
-from local.kubernetes import store as kubernetes
-from local.kubernetes.deployments import Deployments
-from local.kubernetes.jobs import Controllers
-from local.kubernetes.kinds import timestamp
+from k8s.api.errors import ApiError
+from local.kubernetes.apiserver import store as kubernetes
+from local.kubernetes.apiserver.kinds import timestamp
+from local.kubernetes.controllers.deployments import Deployments
+from local.kubernetes.controllers.jobs import Controllers
 from tests.bot.factories import CONFIG, NOW, OWNER, SETTINGS
 from tests.scenarios.fakes import DirectCluster
 from tests.scenarios.sweep_in_memory import Clock, CrashingProxy, WorkerCrash

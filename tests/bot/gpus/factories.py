@@ -1,8 +1,9 @@
 """Hours of GPU use."""
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from datetime import datetime, timedelta
 
+from bot.config.elastic import ElasticDeployment
 from bot.gpus.hour_format import encode
 from bot.gpus.models import HOUR, Hour, HourCapacity, HourUse, UseColumns
 from bot.gpus.sums import Totals
@@ -29,9 +30,11 @@ def totals(hours: Iterable[Hour]) -> Totals:
     return Totals.of(uses, sum(each.capacity.coverage for each in known))
 
 
-def stored(uses: Iterable[HourUse], capacity: HourCapacity) -> dict[bytes, bytes]:
+def stored(
+    uses: Iterable[HourUse], capacity: HourCapacity, elastic: Collection[ElasticDeployment] = ()
+) -> dict[bytes, bytes]:
     """Return an hour's fields as Redis returns them."""
-    return {name.encode(): value for name, value in encode(uses, capacity).items()}
+    return {name.encode(): value for name, value in encode(uses, capacity, elastic).items()}
 
 
 def lazy(begin: datetime, end: datetime) -> tuple[Hour, ...]:

@@ -18,7 +18,7 @@ from bot.gpus.pod_owners import Ownership, OwnerStore
 from bot.gpus.prometheus_source import PrometheusSource
 from bot.storage.free_capacity import CapacityStore
 from bot.storage.work_queue import Queue
-from k8s.errors import ApiError, ClusterUnreachableError
+from k8s.api.errors import ApiError, ClusterUnreachableError
 from tests.bot.gpus.test_dcgm_source import DayCluster
 
 NOON = full_hour(datetime.now(UTC)).replace(hour=12) - timedelta(days=1)
@@ -114,6 +114,28 @@ async def test_collector_retries_incomplete_hours_less_and_less_often(redis: Red
         asked += [hour] * (NOON - HOUR in source.asked)
         now[0] += HOUR
     assert asked == [0, 1, 3, 7, 15, 31, 63, 127]
+
+
+async def test_unanswerable_hour_keeps_no_earlier_hour_from_being_stored(redis: Redis) -> None:
+    class TooManySamples(RecordedSource):
+        async def hour(self, start: Any) -> Any:
+            found = await super().hour(start)
+            if start == NOON - 2 * HOUR:
+                raise NoGpuDataError("Prometheus answered 422: too many samples")
+            return found
+
+    source, now = TooManySamples(), [NOON + timedelta(minutes=10)]
+    one = collecting(redis, source, None, prometheus_url="http://p")
+    one._now = lambda: now[0]
+    failures = 0
+    for _ in range(15):
+        now[0] += timedelta(minutes=1)
+        try:
+            await one.write_hours()
+        except NoGpuDataError:
+            failures += 1
+    missing = await HourlyStore(redis).missing(NOON - 8 * 24 * HOUR, NOON)
+    assert (missing, failures, source.asked.count(missing[0])) == ((NOON - 2 * HOUR,), 2, 2)
 
 
 async def test_collector_with_prometheus_remembers_pod_owners(redis: Redis) -> None:

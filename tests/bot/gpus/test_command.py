@@ -9,11 +9,11 @@ import pytest
 from bot.config.teams import Price, Team
 from bot.core.errors import UserError
 from bot.core.wording import did_you_mean
-from bot.gpus.billing import bill, bill_file, month
+from bot.gpus.billing import bill, bill_file, by_cluster, month
 from bot.gpus.command import GPUS_HELP, VIEWS, ParsedCommand, answer, parse_command
 from bot.gpus.models import HOUR, Gpu, Hour, NodeUse, PodUse, Snapshot
 from bot.gpus.sums import Totals
-from tests.bot.gpus.factories import lazy, totals
+from tests.bot.gpus.factories import hour, lazy, totals, use
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
 NAMES = ("vision", "speech")
@@ -63,14 +63,14 @@ def test_gpus_command_accepts_its_options(text: str, parsed: ParsedCommand) -> N
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("fre", "Unknown view “fre”. Did you mean free?"),
+        ("fre", 'Unknown view "fre". Did you mean free?'),
         (
             "bill visoin",
-            "Unknown team or month “visoin”. Months: 2026-11 or last. Did you mean vision?",
+            'Unknown team or month "visoin". Months: 2026-11 or last. Did you mean vision?',
         ),
         (
             "bill 2026-13",
-            "Unknown team or month “2026-13”. Months: 2026-11 or last." + did_you_mean("2026-13", NAMES),
+            'Unknown team or month "2026-13". Months: 2026-11 or last.' + did_you_mean("2026-13", NAMES),
         ),
     ],
 )
@@ -176,6 +176,27 @@ def test_bill_shows_allocated_and_used_hours() -> None:
     )
 
 
+@pytest.mark.parametrize(("sweeps", "more"), [(10, ""), (12, "… and 2 more in the CSV")])
+def test_bill_lists_ten_of_each_part(sweeps: int, more: str) -> None:
+    uses = [use(DAY, f"lr-{n}", 1 + n, sweep=f"lr-{n}") for n in range(sweeps)]
+    message = bill(ParsedCommand(view="bill"), totals([hour(DAY, *uses)]), (), "$", NOW)
+    listed = message.partition("*By sweep*\n")[2].splitlines()[:-1]
+    assert listed[0].startswith(f"• `lr-{sweeps - 1}`: {sweeps} GPU-h")
+    assert len(listed) == 10 + bool(more)
+    assert not more or listed[-1] == more
+
+
+def test_bill_by_cluster_lists_the_clusters_with_gpu_hours() -> None:
+    short, long = (totals(lazy(DAY, DAY + n * HOUR)) for n in (1, 2))
+    sums = {"west": short, "main": long, "east": short, "new": Totals()}
+    assert by_cluster(ParsedCommand(view="bill", team="vision"), sums, PRICES, "$") == (
+        "*By cluster*\n"
+        "• `main`: 8 GPU-h allocated, 2 used (25%), $20.00\n"
+        "• `east`: 4 GPU-h allocated, 1 used (25%), $10.00\n"
+        "• `west`: 4 GPU-h allocated, 1 used (25%), $10.00"
+    )
+
+
 def test_bill_file_adds_up() -> None:
     day = totals(lazy(DAY, DAY + 24 * HOUR))
     lines = bill_file(ParsedCommand(view="bill"), {"main": day}, PRICES).splitlines()
@@ -206,10 +227,16 @@ def test_bill_file_of_several_clusters_has_a_column_for_them() -> None:
     ],
 )
 def test_bill_accepts_months(message: str, begin: str, end: str) -> None:
-    assert [f"{each:%Y-%m-%d}" for each in month(ParsedCommand(view="bill", month=message), NOW)] == [
-        begin,
-        end,
-    ]
+    found = month(ParsedCommand(view="bill", month=message), NOW + timedelta(seconds=1, microseconds=1))
+    assert [each.isoformat() for each in found] == [f"{each}T00:00:00+00:00" for each in (begin, end)]
+
+
+def test_totals_of_several_clusters_have_the_coverage_of_the_most_measured() -> None:
+    short, long = (totals(lazy(DAY, DAY + n * HOUR)) for n in (1, 2))
+    for clusters in ((short, long), (long, short)):
+        whole = Totals.all(clusters)
+        assert (whole.coverage, sum(use.allocated for use in whole.uses)) == (2, 21)
+    assert Totals.all(()).coverage == 0
 
 
 def test_pod_of_a_few_minutes_is_not_idle() -> None:

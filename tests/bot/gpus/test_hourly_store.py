@@ -79,7 +79,7 @@ async def test_hours_of_version_1_are_read(redis):
 
 async def test_hours_of_a_newer_version_are_left_out(redis):
     await HourlyStore(redis).save([use()], capacity())
-    [key] = await redis.keys()
+    [key] = await redis.keys("usage:*:hour:*")
     await redis.hset(key, "version", "3")
     assert await HourlyStore(redis).between(NOON, NOON + HOUR) == ()
     assert await HourlyStore(redis).totals(NOON, NOON + HOUR) == Totals()
@@ -193,12 +193,12 @@ async def test_forty_days_of_many_short_trials_fit_in_redis(redis):
         for n in range(3000)
     ]
     await HourlyStore(redis).save(trials, capacity())
-    [key] = await redis.keys()
+    [key] = await redis.keys("usage:*:hour:*")
     assert 40 * 24 * await redis.memory_usage(key, samples=0) < 150e6  # of 384 MB
 
 
 async def test_clusters_do_not_share_hours(redis):
     await HourlyStore(redis).save([use()], capacity())
     assert await HourlyStore(redis, "other").between(NOON, NOON + HOUR) == ()
-    [key] = await redis.keys()
+    [key] = await redis.keys("usage:*:hour:*")
     assert 0 < await redis.ttl(key) <= RETENTION.total_seconds() - 2 * 86400

@@ -1,5 +1,6 @@
 """Queries to Prometheus and its responses; their figures are tested in test_prometheus_source."""
 
+import re
 from collections.abc import AsyncIterator, Awaitable, Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -10,11 +11,13 @@ from aiohttp import web
 from bot.config.teams import Team
 from bot.gpus import promql
 from bot.gpus.collector import BACKFILL
+from bot.gpus.interval_probe import IntervalProbe
 from bot.gpus.models import HALF_HOUR, NoGpuDataError
 from bot.gpus.pod_owners import UNOWNED, Ownership, OwnerStore, by_labels
 from bot.gpus.prometheus import Prometheus, Row
 from bot.gpus.prometheus_source import PrometheusSource
 from bot.gpus.series_kinds import NAMINGS, NAMINGS_IN_USE, SeriesKinds
+from k8s.nodes.dcgm import ENGINE, UTIL
 
 AT = datetime(2026, 11, 20, 12, 0, 0, 500_000, tzinfo=UTC)
 Toy = Callable[[web.Response], Awaitable[Prometheus]]
@@ -232,3 +235,98 @@ async def test_hour_queries_pending_pods_and_closed_nodes_only_if_there_were_any
     assert (capacity.closed, capacity.waited) == tuple(
         float(query in queried) for query in (promql.CLOSED_HOURS, promql.PENDING_HOURS)
     )
+
+
+def test_queries_keep_characters_that_promql_cannot_escape_in_two_halves() -> None:
+    assert 'UUID=~"GPU\\\\-\N{FIRE}"' in promql.peak(60, {"GPU-\N{FIRE}"})
+
+
+@pytest.mark.parametrize(
+    ("more", "partial"),
+    [
+        ({"warnings": ["receive series from Addr: 10.0.0.7:10901: rpc error"]}, "receive series from Addr"),
+        ({"isPartial": True}, "some storage nodes are unavailable"),
+        ({"warnings": ["PromQL info: metric might not be a counter"], "infos": ["PromQL info"]}, ""),
+        ({"isPartial": False, "warnings": []}, ""),
+    ],
+)
+async def test_query_partial_response_is_an_error(toy: Any, more: dict[str, Any], partial: str) -> None:
+    client = await toy[0](web.json_response({"status": "success", "data": {"result": []}} | more))
+    if not partial:
+        assert await client.query("up", AT) == []
+        return
+    with pytest.raises(NoGpuDataError, match=f"Prometheus' data is incomplete: {partial}"):
+        await client.query("up", AT)
+
+
+async def test_pod_started_by_a_clock_ahead_is_queried_over_a_valid_window(redis: Any) -> None:
+    labels = {"namespace": "sweeps", "pod": "a", "node": "n1", "UUID": "GPU-1"}
+    windows: list[int] = []
+
+    class AheadNode(Prometheus):
+        """The clock of the pod's node is two minutes ahead."""
+
+        async def query(self, query: str, at: datetime) -> list[Row]:
+            windows.extend(int(each) for each in re.findall(r"ACTIVE\{[^}]*\}\[(-?\d+)s\]", query))
+            known = {promql.ALLOCATED: 1.0, promql.POD_STARTED: at.timestamp() + 120}
+            if query.startswith("sum by (namespace, pod) (") or query == promql.OWNER_LABELS:
+                return []
+            return [Row(labels, known.get(query, float("count_over_time" in query)))]
+
+    ahead = AheadNode("http://127.0.0.1:1")
+    [pod] = await PrometheusSource(ahead, OwnerStore(redis, tuple), lambda: AT, 30).pods(HALF_HOUR)
+    await ahead.close()
+    assert pod.started == AT + timedelta(minutes=2)
+    assert {*windows} == {1800, 30}
+
+
+@pytest.mark.parametrize("metric", [ENGINE, UTIL])
+async def test_first_pod_of_a_cluster_is_measured_although_its_series_are_new(
+    redis: Any, metric: str
+) -> None:
+    """Without honorLabels, the series of free GPUs have only the labels of their exporter."""
+    labels = {"exported_namespace": "sweeps", "exported_pod": "a", "namespace": "gpu", "pod": "dcgm-x"}
+    now, running = [AT], [False]
+
+    class Cluster(Prometheus):
+        async def query(self, query: str, at: datetime) -> list[Row]:
+            if query == NAMINGS_IN_USE:
+                return [Row({"naming": each}, 1.0) for each in ("20" if running[0] else "2")]
+            if not running[0]:
+                return []
+            if query == promql.UTIL_ONLY:
+                return [Row({}, 1.0)] if metric == UTIL else []
+            if query == promql.ALLOCATED:
+                return [Row({"namespace": "sweeps", "pod": "a", "node": "n1"}, 1.0)]
+            has_series = re.search(rf'over_time.*{metric}{{[^}}]*exported_pod!=""', query)
+            return [Row(labels | {"UUID": "GPU-1"}, 1.0)] if has_series else []
+
+    source = PrometheusSource(Cluster("http://127.0.0.1:1"), OwnerStore(redis, tuple), lambda: now[0], 1800)
+    assert (await source.snapshot(HALF_HOUR)).pods == ()
+    running[0], now[0] = True, AT + timedelta(minutes=1)
+    [pod] = (await source.snapshot(HALF_HOUR)).pods
+    assert [gpu.peak for gpu in pod.gpus] == [1.0]
+
+
+async def test_interval_of_an_exporter_that_two_jobs_scrape_is_that_of_each_job() -> None:
+    begin = AT.timestamp() - 600
+    series = [
+        (Row({"__name__": name, "Hostname": "n1", "UUID": "GPU-1", "job": job, "pod": pod}, 0.0), times)
+        for name in (ENGINE, UTIL)
+        for job, offset in (("gpu-operator", 0), ("annotations", 5))
+        for pod, times in (
+            ("first", [begin + offset + 30 * scrape for scrape in range(7)]),
+            ("second", [begin + offset + 30 * scrape for scrape in range(7, 20)]),
+        )
+    ]
+
+    class Twice(Prometheus):
+        async def query(self, query: str, at: datetime) -> list[Row]:
+            return [Row({"Hostname": "n1", "UUID": "GPU-1"}, 40.0)]
+
+        async def sample_times(self, query: str, at: datetime) -> list[tuple[Row, list[float]]]:
+            return series
+
+    twice = Twice("http://127.0.0.1:1")
+    assert (await IntervalProbe(twice).intervals(AT, 600)).of("GPU-1") == 30
+    await twice.close()

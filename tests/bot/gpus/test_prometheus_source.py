@@ -3,17 +3,12 @@
 Needs Debian's package `prometheus`, which includes promtool. Runs with and without honorLabels.
 """
 
-import shutil
-import subprocess
 from collections import defaultdict
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager, contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from typing import Any
 
-import aiohttp
 import pytest
 from redis.asyncio import Redis
 
@@ -21,29 +16,22 @@ from bot.config.teams import Team
 from bot.core.thresholds import IdleThresholds
 from bot.doctor.evaluate_services import METRIC_QUERIES
 from bot.gpus import promql
-from bot.gpus.models import HOUR, Gpu, HourUse, NodeUse, NoGpuDataError, PodUse
+from bot.gpus.models import HOUR, Gpu, NodeUse, NoGpuDataError, PodUse
 from bot.gpus.pod_owners import Ownership, OwnerStore
 from bot.gpus.prometheus import Prometheus
 from bot.gpus.prometheus_source import PrometheusSource
 from bot.idle.detector import LOW_WINDOW, Kind, allocations, classify
-from tests.bot.gpus.reference_day import cluster, generated
+from tests.bot.gpus.prometheus_server import NEEDS_PROMETHEUS, asking, serving
+from tests.bot.gpus.reference_day import cluster
 from tests.bot.gpus.reference_day.expected import WARNED, assert_digest, assert_hours
 from tests.bot.gpus.reference_day.prometheus_text import openmetrics
-from tests.free_port import free_port
-from tests.servers import running
 
 START = datetime.now(UTC).replace(hour=0, minute=0, second=0, microsecond=0) - timedelta(days=1)
 TEAMS = (Team(name="speech", namespaces=("b",)), Team(name="vision", members=("U1A1",)))
 HALF_HOUR = timedelta(minutes=30)
 SLICE = f"{cluster.MODELS['n3']} MIG {cluster.SLICE}"
 
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.skipif(
-        not (shutil.which("prometheus") and shutil.which("promtool")),
-        reason="Debian's package prometheus is not installed",
-    ),
-]
+pytestmark = [pytest.mark.slow, NEEDS_PROMETHEUS]
 
 
 @pytest.fixture(scope="module", params=["honorLabels", "exported_pod"])
@@ -54,40 +42,10 @@ def served(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
         yield address
 
 
-@contextmanager
-def serving(folder: Path, history: str) -> Iterator[str]:
-    (folder / "day.txt").write_text(history)
-    made = ["promtool", "tsdb", "create-blocks-from", "openmetrics", "day.txt", "data"]
-    subprocess.run(made, cwd=folder, check=True, capture_output=True)
-    (folder / "none.yml").write_text("{}")
-    port = free_port()
-    command = ["prometheus", "--config.file=none.yml", "--storage.tsdb.path=data"]
-    command += ["--storage.tsdb.retention.time=10y", f"--web.listen-address=127.0.0.1:{port}"]
-    # A backfill has no staleness markers, which at a real scrape end a series with the next one.
-    command += [f"--query.lookback-delta={cluster.SCRAPE}s"]
-    with running(command, port, folder / "log", cwd=folder):
-        yield f"http://127.0.0.1:{port}"
-
-
 @pytest.fixture
 async def prometheus(served: str, wait_until) -> AsyncIterator[Prometheus]:
     async with asking(served, wait_until) as client:
         yield client
-
-
-@asynccontextmanager
-async def asking(served: str, wait_until: Any) -> AsyncIterator[Prometheus]:
-    async def ready() -> bool:
-        try:
-            async with aiohttp.ClientSession() as web, web.get(f"{served}/-/ready") as answer:
-                return answer.status == 200
-        except aiohttp.ClientError:
-            return False
-
-    await wait_until(ready, "Prometheus is ready")
-    client = Prometheus(served)
-    yield client
-    await client.close()
 
 
 @pytest.fixture
@@ -300,7 +258,7 @@ async def test_doctor_finds_the_series_of_the_figures(prometheus: Prometheus) ->
 
 
 async def test_hostile_name_is_escaped(prometheus: Prometheus) -> None:
-    names = {'GPU-1"} or vector(1)', "GPU-(", "a\\", "\n", ""}
+    names = {'GPU-1"} or vector(1)', "GPU-(", "a\\", "\n", "", "GPU-\N{FIRE}", "GPU-\u00e9", "\x7f"}
     for query in (promql.peak(60, names), promql.samples(60, names), promql.last_models(names - {""})):
         assert await prometheus.query(query, START + 12 * HOUR) == []
     assert await prometheus.sample_times(promql.raw_samples(names, 60), START + 12 * HOUR) == []
@@ -318,102 +276,3 @@ async def test_warnings_go_to_idle_pods(source_at, hour: float, warned: dict[str
     held, long = [allocations(await source.pods(over)) for over in (HALF_HOUR, LOW_WINDOW)]
     kinds = {key: classify(each, long[key], IdleThresholds(), now) for key, each in held.items()}
     assert {key: kind for key, kind in kinds.items() if kind is not Kind.FINE} == warned
-
-
-# Eight hours in which every node is scraped otherwise
-
-
-@pytest.fixture(scope="module", params=[(1, True), (2, False)])
-def odd(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[tuple[int, str]]:
-    seed, honoured = request.param
-    history = generated.openmetrics(seed, START, honoured=honoured)
-    with serving(tmp_path_factory.mktemp("prometheus"), history) as address:
-        yield seed, address
-
-
-@pytest.fixture
-async def odd_source(
-    odd, redis: Redis, wait_until
-) -> AsyncIterator[tuple[list[generated.Pod], PrometheusSource]]:
-    """The interval measured by the first query is wrong for most nodes and hours."""
-    seed, address = odd
-    pods = generated.pods(seed)
-    owners = {("sweeps", pod.name): Ownership(owner="U1A1", sweep="lr-brave-otter") for pod in pods}
-    await OwnerStore(redis, tuple).save(START, owners)
-    async with asking(address, wait_until) as client:
-        end = START + generated.HOURS * HOUR
-        yield pods, PrometheusSource(client, OwnerStore(redis, lambda: TEAMS), lambda: end)
-
-
-async def test_hours_do_not_depend_on_the_scrape_interval(odd_source) -> None:
-    pods, source = odd_source
-    hours = [await source.hour(START + number * HOUR) for number in range(generated.HOURS)]
-    uses: dict[str, list[HourUse]] = defaultdict(list)
-    for use in (use for each, _ in hours for use in each):
-        uses[use.pod].append(use)
-    truths = {pod.name: generated.exact(pod) for pod in pods}
-    sums = {name: [sum(getattr(use, f) for use in uses[name]) for f in SUMS] for name in truths}
-    off = [
-        (pod.name, sums[pod.name], truths[pod.name])
-        for pod in pods
-        if not agree(sums[pod.name], truths[pod.name], pod.node.slowest)
-    ]
-    assert off == []
-    for node in generated.NODES:
-        mine = [pod.name for pod in pods if pod.node == node]
-        for at, figure in enumerate(("allocated", "observed", "used")):
-            true = sum(getattr(truths[name], figure) for name in mine)
-            assert sum(sums[name][at] for name in mine) == pytest.approx(true, rel=0.015), (node.name, figure)
-
-
-SUMS = ("allocated", "observed", "used", "idle")
-
-
-def agree(sums: list[float], exact: generated.ExactFigures, step: int) -> bool:
-    """Up to a sample at each moment at which something changes."""
-    a_sample = max(step, 60) / 3600
-    slack = exact.edges * a_sample
-    least, most = exact.idle
-    return (
-        all(
-            abs(found - true) <= slack
-            for found, true in zip(sums, (exact.allocated, exact.observed, exact.used), strict=False)
-        )
-        and least - slack <= sums[3] <= most + slack
-    )
-
-
-async def test_exported_label_and_silent_exporter_hide_neither_owner_nor_price(odd_source) -> None:
-    pods, source = odd_source
-    models = {pod.name: pod.node.model for pod in pods}
-    for number in range(generated.HOURS):
-        for use in (await source.hour(START + number * HOUR))[0]:
-            assert (use.owner, use.team, use.sweep) == ("U1A1", "vision", "lr-brave-otter")
-            assert use.model == models[use.pod]
-
-
-async def test_cpu_use_covers_the_observed_time_only(odd_source) -> None:
-    pods, source = odd_source
-    cores = {pod.name: pod.cores for pod in pods}
-    known = 0
-    for number in range(generated.HOURS):
-        for use in (await source.hour(START + number * HOUR))[0]:
-            if use.cpu_mean is not None:
-                known += 1
-                assert use.cpu_mean == pytest.approx(cores[use.pod], rel=0.02)
-    assert known > len(pods)
-
-
-async def test_missing_uuid_or_nan_hides_no_gpu(odd_source) -> None:
-    pods, source = odd_source
-    held = {pod.pod: pod for pod in await source.pods(timedelta(minutes=10))}
-    late = [pod for pod in pods if pod.end == generated.HOURS * 3600]
-    assert {(held[pod.name].sweep, held[pod.name].trial) for pod in late} == {
-        ("lr-brave-otter", pod.name) for pod in late
-    }
-    assert {pod.name: len(held[pod.name].gpus) for pod in late} == {pod.name: len(pod.gpus) for pod in late}
-    assert any(not pod.node.uuids and len(pod.gpus) == 2 for pod in late)
-    settled = [pod for pod in late if pod.begin < (generated.HOURS - 1) * 3600]
-    assert all(gpu.peak is not None for pod in settled for gpu in held[pod.name].gpus)

@@ -34,6 +34,12 @@ def test_scrape_interval_is_the_slowest_usual_one(gaps: list[float], step: int |
     assert scrape_interval(scraped(*gaps)) == step
 
 
+@pytest.mark.parametrize("offset", [1, 5, 10, 15])
+def test_scrape_interval_of_two_scrapers_is_that_of_each(offset: int) -> None:
+    one = [30.0 * number for number in range(20)]
+    assert scrape_interval(one, [time + offset for time in one]) == 30
+
+
 def test_late_scrapes_are_no_outage() -> None:
     dice = random.Random(1)  # noqa: S311
     assert scrape_interval(15 * number + dice.uniform(-2, 2) for number in range(240)) == 20

@@ -297,3 +297,11 @@ NODE_NOT_READY = "Node is not ready"
 NO_KUBELET = "Kubelet stopped posting node status."
 # Kueue, about a queue with a quota for GPUs and none for CPU
 NO_RESOURCE = "couldn't assign flavors to pod set main: resource cpu unavailable in ClusterQueue"
+
+# Kubeflow Trainer v2.3.0, pkg/controller/trainjob_controller.go; jobset v0.12, pkg/webhooks/jobset_webhook.go
+JOBSET_REFUSED = """TrainJob resources reconciliation failed: admission webhook "vjobset.kb.io" denied the \
+request: JobSet.jobset.x-k8s.io "lr-otter-x1y2z3a4" is invalid: JobSet name is too long, pod names generated \
+for this JobSet will exceed 63 characters"""
+JOBSET_AWAY = """TrainJob resources reconciliation failed: Internal error occurred: failed calling webhook \
+"vjobset.kb.io": failed to call webhook: Post "https://jobset-webhook-service.kubeflow-system.svc:443/validate\
+-jobset-x-k8s-io-v1alpha2-jobset?timeout=10s": dial tcp 10.96.36.14:443: connect: connection refused"""

@@ -5,8 +5,8 @@ from datetime import timedelta
 from bot.health.diagnosis import Diagnosis
 from bot.health.evidence import TrialEvidence
 from bot.health.rules import diagnose
+from k8s.api.slim import slim
 from k8s.objects import timestamp
-from k8s.slim import slim
 from tests.bot.factories import NOW
 
 EARLIER = timestamp(NOW - timedelta(seconds=30))

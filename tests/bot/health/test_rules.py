@@ -24,7 +24,26 @@ from tests.bot.health.snapshots import (
 
 
 def test_rules_have_unique_ids_and_start_their_docstrings_with_them():
-    order = [1, 2, 3, 4, 5, 29, 30, 24, *range(6, 12), 28, 12, *range(14, 18), 27, *range(18, 24), 25, 26, 13]
+    order = [
+        1,
+        2,
+        3,
+        4,
+        5,
+        31,
+        29,
+        30,
+        24,
+        *range(6, 12),
+        28,
+        12,
+        *range(14, 18),
+        27,
+        *range(18, 24),
+        25,
+        26,
+        13,
+    ]
     assert [id_ for id_, _ in RULES] == [f"R{number}" for number in order]
     assert all(rule.__doc__.startswith(f"{id_}: ") for id_, rule in RULES)
 

@@ -59,6 +59,36 @@ def test_no_operator_only_if_a_pytorch_job_has_no_condition():
     assert key(job=JOB) is None
 
 
+def test_no_operator_only_if_jobset_has_not_seen_a_train_job():
+    job = {**JOB, "kind": "TrainJob"}
+    missing = found(job=job)
+    assert missing.key == "no-operator"
+    assert (
+        missing.text
+        == "Kubeflow Trainer 2 or its JobSet controller isn't responding, so the trial has no pods."
+    )
+    deployments = "kubeflow-trainer-controller-manager jobset-controller-manager"
+    assert f"`kubectl -n kubeflow-system rollout restart deployment {deployments}`" in missing.fix
+    assert key(job={**job, "status": {"jobsStatus": [{"name": "node", "active": 1}]}}) is None
+
+
+@pytest.mark.parametrize(
+    ("reason", "words", "cause"),
+    [
+        ("TrainJobResourcesCreationFailed", real_messages.JOBSET_REFUSED, "no-jobset"),
+        ("JobCreationFailed", "jobs.batch is forbidden: exceeded quota: jobs", "no-jobset"),
+        ("TrainJobResourcesCreationFailed", real_messages.JOBSET_AWAY, "webhook"),
+    ],
+)
+def test_train_job_without_pods_is_explained_by_the_event_of_trainer_or_jobset(reason, words, cause):
+    diagnosis = found(job={**JOB, "kind": "TrainJob"}, events=(an_event(reason, words),))
+    assert (diagnosis.key, diagnosis.detail) == (cause, words)
+    if cause == "no-jobset":
+        assert diagnosis.text == "Kubeflow Trainer 2 can't create the trial's pods."
+    else:
+        assert diagnosis.text.startswith("The webhook `vjobset.kb.io` isn't responding")
+
+
 def test_refused_pod_above_the_quota_can_never_start():
     fits, never = (
         found(events=(an_event("FailedCreate", words),))
@@ -143,6 +173,43 @@ def test_queued_that_can_never_start_is_reported_at_once(message, diagnosis):
 )
 def test_queued_that_can_start_is_a_wait(message, diagnosis):
     assert kueue(message) == expected(*diagnosis, message, soft=True, due=25)
+
+
+@pytest.mark.parametrize(
+    ("position", "place"),
+    [
+        (None, ""),
+        (0, "; next in its queue"),
+        (1, "; 1 ahead of it in its queue"),
+        (20, "; 20 ahead of it in its queue"),
+        (21, "; more than 20 ahead of it in its queue"),
+        (100, "; more than 50 ahead of it in its queue"),
+        (501, "; more than 500 ahead of it in its queue"),
+    ],
+)
+def test_queued_names_the_place_in_rounded_steps(position, place):
+    job = {**JOB, "spec": {"suspend": True}}
+    diagnosis = found(job=job, workload={"metadata": META}, position=position)
+    assert diagnosis.text == f"Queued by Kueue{place}."
+
+
+def test_queued_workload_out_of_the_queue_is_held():
+    job = {**JOB, "spec": {"suspend": True}}
+    workload = {"metadata": META, "spec": {"active": False}}
+    diagnosis = found(job=job, workload=workload)
+    assert (diagnosis.key, diagnosis.soft) == ("parked", True)
+
+
+@pytest.mark.parametrize(
+    ("state", "cause"), [("Pending", "checks"), ("Retry", "checks"), ("Ready", "queued")]
+)
+def test_queued_with_quota_waits_for_its_admission_checks(state, cause):
+    job = {**JOB, "spec": {"suspend": True}}
+    reserved = {"type": "QuotaReserved", "status": "True"}
+    check = {"name": "machines", "state": state, "message": "Creating 2 nodes."}
+    status = {"conditions": [reserved], "admissionChecks": [check]}
+    diagnosis = found(job=job, workload={"metadata": META, "status": status})
+    assert (diagnosis.key, diagnosis.detail) == (cause, "Creating 2 nodes." if cause == "checks" else "")
 
 
 def test_queued_by_a_stopped_queue_is_an_error_after_a_minute():

@@ -60,6 +60,7 @@ def test_no_metrics_shows_the_end_of_the_log():
         "so it counts as failed."
     )
     fix = 'Write it with `SummaryWriter(args.tensorboard_dir).add_scalar("loss", value, step)`.'
+    fix += " If the training reports another metric, start the sweep with it: `metric=NAME goal=minimize`."
     log = "\n".join(f"epoch {number}" for number in range(9))
     diagnosis = found(in_state(DONE), trial=of_trial("Succeeded", "MetricsUnavailable"), log=log)
     shown = "epoch 4\nepoch 5\nepoch 6\nepoch 7\nepoch 8"

@@ -122,7 +122,12 @@ def test_unschedulable_node_with_exactly_the_requested_gpus_counts(message):
 def test_unschedulable_larger_than_every_node_can_never_start():
     pod = unscheduled(real_messages.UNSCHEDULABLE, 61)
     text = "The trial can't fit: it requests 8 GPUs, and the largest node has 4."
-    never = expected("never-fits", text, "Start it with `gpus=4` or fewer.", real_messages.UNSCHEDULABLE)
+    never = expected(
+        "never-fits",
+        text,
+        "Cancel the sweep, and start it again with `gpus=4` or fewer.",
+        real_messages.UNSCHEDULABLE,
+    )
     assert found(pod, gpus=8, nodes=(a_node(0), a_node(4), a_node(1))) == never
     assert key(pod, gpus=4, nodes=(a_node(4),)) == "unschedulable"
     assert key(pod, gpus=2, nodes=(a_node(1),)) == "never-fits"

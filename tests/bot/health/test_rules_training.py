@@ -159,6 +159,24 @@ def test_crash_names_exit_code_and_signal(code, text):
     assert found(ended(code), log="step 9") == expected("crash", text, fix, "step 9", failed=True)
 
 
+@pytest.mark.parametrize(
+    ("last", "fix"),
+    [
+        ("train.py: error: unrecognized arguments: --lr=0.1", "Make the program accept the argument"),
+        ("train.py: error: the following arguments are required: --data", "Add the argument to `command:`"),
+        ("python: can't open file '/app/trian.py': [Errno 2] No such file or directory", "Correct the path"),
+        ("ModuleNotFoundError: No module named 'einops'", "Add the package to the build file"),
+        ("/usr/bin/python: No module named trian", "Add the package to the build file"),
+        ("MemoryError", "Keep less data in memory"),
+        ("ValueError: unknown optimizer 'adamw'", "Run the command locally"),
+    ],
+)
+def test_crash_with_a_known_last_line_names_its_fix(last, fix):
+    assert found(ended(1), log=f"epoch 1\n{last}").fix.startswith(fix)
+    caught = f"{last}\n" + "step 9\n" * 100
+    assert found(ended(1), log=caught).fix.startswith("Run the command locally"), "not the last lines"
+
+
 def test_crash_without_a_log_quotes_the_runtime():
     pod = ended(1)
     pod["status"]["containerStatuses"][0]["state"]["terminated"]["message"] = "exec format error"

@@ -29,6 +29,7 @@ def a_service(created=BEFORE, restarts=0, started=BEFORE, name="lr", **meta):
         ([a_service()], False),
         ([a_service(restarts=2, started=BEFORE)], False),  # before the first trial
         ([a_service(restarts=1, started=LATER)], True),
+        ([a_service(created=FIRST, restarts=1, started=FIRST)], False),  # times are in whole seconds
         ([a_service(created=LATER, started=LATER)], True),  # its node was drained
         ([a_service(), a_service(created=LATER)], False),
         ([a_service(deletionTimestamp=LATER), a_service(created=LATER)], True),
@@ -45,6 +46,13 @@ def test_lost_search_compares_the_service_with_the_first_trial(services, lost):
 def test_lost_search_needs_an_algorithm_without_memory_and_trials_to_start(algorithm, trials):
     service = a_service(restarts=1, started=LATER)
     assert not lost_search(algorithm, EXPERIMENT, [a_trial()] * trials, [service])
+
+
+def test_restart_of_another_container_loses_nothing():
+    service = a_service()
+    sidecar = {"name": "istio-proxy", "restartCount": 3, "state": {"running": {"startedAt": LATER}}}
+    service["status"]["containerStatuses"].insert(0, sidecar)
+    assert not lost_search("cmaes", EXPERIMENT, [a_trial()], [service])
 
 
 def test_lost_search_without_an_experiment_is_no_problem():

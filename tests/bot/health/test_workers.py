@@ -2,7 +2,7 @@
 
 import pytest
 
-from bot.health.workers import explaining, named
+from bot.health.workers import explaining
 from k8s.objects import timestamp
 from k8s.trial_kinds import INDEX_LABEL, PYTORCH_JOB_LABEL, REPLICA_INDEX_LABEL, REPLICA_TYPE_LABEL
 from tests.bot.factories import NOW
@@ -52,8 +52,10 @@ def test_explaining_pod_was_not_deleted_after_anothers_failure():
     assert index_of(worker(0, failed_at(10, 143), **gone), worker(1, failed_at(20))) == 1
 
 
-def test_explaining_pod_was_disrupted():
-    evicted = worker(2, running(conditions=DISRUPTED), deletionTimestamp=timestamp(NOW))
+@pytest.mark.parametrize("message", ["Eviction API", ""])
+def test_explaining_pod_was_disrupted(message):
+    conditions = [DISRUPTED[0] | {"message": message}]
+    evicted = worker(2, running(conditions=conditions), deletionTimestamp=timestamp(NOW))
     assert index_of(worker(0, running()), worker(1, failed_at(20)), evicted) == 2
 
 
@@ -79,7 +81,8 @@ def test_explaining_pod_replaced_an_earlier_one():
 @pytest.mark.parametrize("log", [TIMED_OUT, UNKNOWN_HOST])
 def test_diagnose_worker_that_cannot_reach_the_first_says_so(log):
     diagnosis = found(worker(2, ended(1)), workers=4, log=log)
-    assert (diagnosis.key, diagnosis.text) == ("rendezvous", "can't reach worker 1.")
+    assert (diagnosis.key, diagnosis.lasting) == ("rendezvous", True)
+    assert diagnosis.text == "Worker 3 of 4 can't reach worker 1."
     assert "`deploy/isolation`" in diagnosis.fix
 
 
@@ -88,7 +91,7 @@ def test_diagnose_pytorch_jobs_worker_whose_init_container_gave_up_names_the_fir
     pod = a_pod(phase="Failed", initContainerStatuses=[gave_up])
     labels = {PYTORCH_JOB_LABEL: "t1", REPLICA_TYPE_LABEL: "worker", REPLICA_INDEX_LABEL: "1"}
     diagnosis = found(pod | {"metadata": pod["metadata"] | {"labels": labels}}, workers=4)
-    assert (diagnosis.key, diagnosis.failed) == ("late-worker", True)
+    assert (diagnosis.key, diagnosis.failed, diagnosis.lasting) == ("late-worker", True, True)
     assert "stopped waiting for worker 1" in diagnosis.text
     assert "`--pytorch-init-container-max-tries`" in diagnosis.fix
     assert key(a_pod(phase="Failed", initContainerStatuses=[gave_up])) == "init"
@@ -123,13 +126,19 @@ def test_diagnose_nccl_error_of_several_machines_suggests_fewer():
 
 
 def test_named_adds_the_workers_number():
-    class Evidence:
-        workers, pod, index = 4, {"metadata": {}}, 2
-
     out_of_memory = found(worker(2, ended(1)), workers=4, log=real_messages.CUDA_OOM)
-    assert named(out_of_memory, Evidence).text.startswith("Worker 3 of 4: Out of GPU memory")
+    assert out_of_memory.text.startswith("Worker 3 of 4: Out of GPU memory")
     unreachable = found(worker(2, ended(1)), workers=4, log=TIMED_OUT)
-    assert named(unreachable, Evidence).text == "Worker 3 of 4 can't reach worker 1."
+    assert unreachable.text == "Worker 3 of 4 can't reach worker 1."
+
+
+def test_diagnosis_of_the_whole_trial_names_no_worker():
+    pod = ended(1) | {"spec": {"activeDeadlineSeconds": 3600, "containers": [{"name": "main"}]}}
+    pod["status"] |= {"phase": "Failed", "reason": "DeadlineExceeded"}
+    assert found(worker(1, pod), workers=2).text == "The trial reached its time limit of 1 h."
+    without_collector = worker(0, running())
+    without_collector["spec"] = {"containers": [{"name": "main"}]}
+    assert found(without_collector, workers=2).text.startswith("Katib doesn't collect metrics in namespace")
 
 
 @pytest.mark.parametrize(("second", "cause"), [(5, "resumed-early"), (59, None)])
@@ -142,4 +151,8 @@ def test_resumed_early_only_if_the_pytorch_job_failed_at_once(second, cause):
     ]
     job = {"kind": "PyTorchJob", "metadata": {"name": "t1"}, "spec": {}, "status": {"conditions": conditions}}
     assert key(job=job, workers=3) == cause
+    if cause:
+        diagnosis = found(worker(0, running()), job=job, workers=3)
+        assert diagnosis.lasting
+        assert diagnosis.text.startswith("The trial started again while its earlier pods were terminating")
     assert key(worker(1, ended(1)), job=job, workers=3) != "resumed-early"

@@ -14,7 +14,7 @@ from bot.home.gpu_query_job import GpuQueryJob
 from bot.home.load import HomeLoader
 from bot.home.other_clusters import gpus_elsewhere
 from bot.launch.drafts import Drafts
-from k8s.errors import ApiError
+from k8s.api.errors import ApiError
 from tests.bot.factories import NOW
 from tests.bot.launch.test_cluster_choice import add, node, pod
 from tests.scenarios.sweep_in_memory import Clock

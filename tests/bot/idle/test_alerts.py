@@ -5,8 +5,9 @@ from datetime import datetime, timedelta
 
 import pytest
 
+from bot.core.plan import HOME_CLUSTER
 from bot.core.thresholds import IdleThresholds
-from bot.idle.alerts import Alert, Assessment, Snooze, update_alerts
+from bot.idle.alerts import Alert, Assessment, Snooze, cluster_of, update_alerts
 from bot.idle.detector import Kind, allocations
 from tests.bot.factories import NOW
 from tests.bot.idle.test_detector import BUSY, QUIET, a_pod
@@ -38,6 +39,20 @@ def test_update_alerts_repeated_keeps_one_alert_per_trial() -> None:
     assert states(alerts) == [(Kind.IDLE, [Kind.IDLE])]
     assert alerts[0].items[0].since == NOW - 30 * MINUTE
     assert after(alerts, 3, Kind.IDLE) == after(alerts, 27, Kind.IDLE) == alerts
+
+
+def test_new_alert_is_not_posted_so_far() -> None:
+    [alert] = after((), 0, Kind.IDLE)
+    assert (alert.level, alert.due_level({}, NOW)) == (0, 1)
+    assert alert.due_level(snoozed(4), NOW) == 0
+
+
+@pytest.mark.parametrize("cluster", [HOME_CLUSTER, "west"])
+def test_alert_id_has_its_cluster(cluster: str) -> None:
+    [held] = allocations([a_pod(QUIET)], cluster).values()
+    assessed = Assessment(allocation=held, kind=Kind.IDLE, thresholds=IdleThresholds(), channel="C1")
+    [alert] = update_alerts((), {held.key: assessed}, {}, NOW)
+    assert cluster_of(alert.id) == cluster
 
 
 def test_level_rises_after_one_and_two_hours() -> None:
@@ -124,6 +139,15 @@ def test_later_trial_joins_the_group_alert() -> None:
     assert states(alerts) == [(Kind.IDLE, [Kind.IDLE] * 6)]
     alerts = after(alerts, 6, Kind.FINE, *[Kind.IDLE] * 5)
     assert states(alerts) == [(Kind.IDLE, [Kind.FINE, *[Kind.IDLE] * 5])]
+
+
+def test_trial_that_joins_a_group_alert_leaves_the_others_in_place() -> None:
+    def both(trials: int, alerts: tuple[Alert, ...] = ()) -> tuple[Alert, ...]:
+        other = found(Kind.IDLE, names="k", thread="0.1") | found(Kind.IDLE, names="l", thread="2.2")
+        return update_alerts(alerts, found(*[Kind.IDLE] * trials) | other, {}, NOW)
+
+    later = both(5, both(4))
+    assert [(alert.thread, len(alert.items)) for alert in later] == [("0.1", 1), ("1.1", 5), ("2.2", 1)]
 
 
 def test_sweeps_never_share_a_group_alert() -> None:

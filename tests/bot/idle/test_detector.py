@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from bot.core.thresholds import IdleThresholds
+from bot.gpus.models import BUSY as BUSY_PEAK
 from bot.gpus.models import Gpu, PodUse
 from bot.idle.detector import Kind, allocations, always_busy, classify, repeat_level
 from tests.bot.factories import NOW
@@ -45,6 +46,7 @@ def judged(*pods: PodUse, **watch: float) -> Kind:
         (a_pod(QUIET), Kind.IDLE),
         (a_pod(QUIET, QUIET), Kind.IDLE),
         (a_pod(BUSY), Kind.FINE),
+        (a_pod((BUSY_PEAK, 0.002, 0.003)), Kind.FINE),
         (a_pod(QUIET, BUSY), Kind.PARTIAL),
         (a_pod(QUIET, busy_ever=False), Kind.UNUSED),
         (

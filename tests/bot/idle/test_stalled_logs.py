@@ -1,13 +1,14 @@
 """Trials without new log lines, measured by the pauses of their own log."""
 
+import asyncio
 from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
 
 from bot.idle.detector import Kind, allocations
-from bot.idle.stalled_logs import classify_log
-from k8s.errors import ApiError
+from bot.idle.stalled_logs import READS_AT_ONCE, classify_log
+from k8s.api.errors import ApiError
 from tests.bot.factories import NOW
 from tests.bot.idle.test_detector import a_pod
 
@@ -58,6 +59,25 @@ async def test_classify_log_is_stuck_after_twice_the_longest_pause(ages: list[in
 async def test_longest_pause_is_over_all_pods_of_a_trial() -> None:
     assert await judged(trial_1=[400], trial_2=[90, 60, 31]) is Kind.FINE
     assert await judged(trial_1=[60, 58], trial_2=[59, 57]) is Kind.STUCK
+
+
+async def test_logs_of_many_workers_are_read_at_the_same_time_up_to_a_limit() -> None:
+    """One after another, those of a large trial that hangs would take longer than a check can."""
+    reading, most = 0, 0
+
+    class Counting(Kubelet):
+        async def raw_log(self, namespace: str, pod: str, query: dict[str, Any]) -> str:
+            nonlocal reading, most
+            reading += 1
+            most = max(most, reading)
+            await asyncio.sleep(0)
+            reading -= 1
+            return await super().raw_log(namespace, pod, query)
+
+    pods = {f"trial-{number:03}": [42, 41, 40] for number in range(100)}
+    [held] = allocations([a_pod((1.0, 0.99, 1.0), pod=name) for name in pods]).values()
+    assert await classify_log(Counting(**pods), held, MINUTES[30]) is Kind.STUCK  # type: ignore[arg-type]
+    assert most == READS_AT_ONCE
 
 
 async def test_classify_log_that_fails_is_unknown() -> None:

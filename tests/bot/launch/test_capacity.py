@@ -10,7 +10,7 @@ from bot.launch.capacity import capacity_refusal, unfitting
 from bot.launch.command_line import parse
 from bot.launch.plan import plan
 from bot.launch.pods import pods_of
-from k8s.machines import read_machine
+from k8s.nodes.machines import read_machine
 from tests.bot.factories import CONFIG, ORDER, OWNER, SETTINGS, SPACE
 
 PROFILES = """\
@@ -55,6 +55,16 @@ def test_capacity_refusal_names_the_largest_that_fits():
         "1.031 TiB of memory. "
         "*Fix:* Use gpus=4 or profile=1xh100."
     )
+
+
+def test_capacity_refusal_of_machines_with_as_many_gpus_names_the_one_with_the_most_cpus():
+    nodes = [node(cpu="10", name="small"), node(cpu="96", name="big"), node(cpu="20", name="medium")]
+    assert "(node big) has 4 GPUs" in refusal("profile=8xh100", *nodes)
+
+
+@pytest.mark.parametrize(("gpus", "most"), [(1, 1), (3, 3)])
+def test_capacity_refusal_offers_the_most_gpus_that_fit(gpus, most):
+    assert f"*Fix:* Use gpus={most}" in refusal("profile=1xh100 gpus=4", node(gpus))
 
 
 @pytest.mark.parametrize(

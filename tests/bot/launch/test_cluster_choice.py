@@ -10,15 +10,15 @@ from bot.clusters.connections import RemoteCluster
 from bot.config.clusters import TrialCluster
 from bot.config.policy import parse_config
 from bot.core.errors import UserError
-from bot.launch.cluster_choice import Candidate, choose
+from bot.launch.cluster_choice import Candidate, choose, placed_unmeasured
 from bot.launch.clusters import free_gpus, with_cluster
 from bot.launch.command_line import parse
 from bot.launch.machines import check_capacity
 from bot.launch.plan import plan
-from k8s.errors import ApiError, ClusterUnreachableError
-from k8s.gpu_pods import read_gpu_pod
-from k8s.katib.trial_pod import PodShape
-from k8s.scheduling import read_open_node
+from k8s.api.errors import ApiError, ClusterUnreachableError
+from k8s.katib.pod_shape import PodShape
+from k8s.nodes.gpu_pods import read_gpu_pod
+from k8s.nodes.scheduling import read_open_node
 from k8s.trial_kinds import PYTORCH_JOB
 from local import training_operator
 from tests.bot.elastic.factories import LLM
@@ -97,6 +97,11 @@ def test_choose_prefers_free_gpus_then_short_queues_then_the_order(candidates, p
     assert choose(candidates, peak) == (chosen, reason)
 
 
+def test_choose_prefers_one_free_gpu_to_an_unknown_number():
+    assert choose([candidate(WEST), candidate(EAST, 1)], 8)[0] == EAST
+    assert choose([candidate(WEST), candidate(EAST, 0)], 8)[0] == WEST
+
+
 def test_choose_without_an_able_cluster_names_each_reason():
     with pytest.raises(UserError) as error:
         choose([candidate(MAIN, refusal="too small"), candidate(WEST, refusal="doesn't answer")], 8)
@@ -104,6 +109,32 @@ def test_choose_without_an_able_cluster_names_each_reason():
         "No cluster can run this sweep. main: too small and west: doesn't answer. *Fix:* Change the "
         "request, or ask an admin."
     )
+
+
+PULLING = (
+    TrialCluster(name="main", registries=("elsewhere:5000",)),
+    TrialCluster(name="west", registries=("registry:5000", "nvcr.io"), namespace="gpu-lab"),
+)
+
+
+@pytest.mark.parametrize(
+    ("image", "registry", "cluster"),
+    [
+        ("", "registry:5000", "west"),
+        ("", "elsewhere:5000", "main"),
+        ("nvcr.io/nvidia/pytorch:1", "elsewhere:5000", "west"),  # the space's own image
+    ],
+)
+def test_unmeasured_sweep_is_placed_where_its_image_can_be_pulled(image, registry, cluster):
+    made = placed_unmeasured(replace(ORDER, space=replace(SPACE, image=image)), PULLING, registry)
+    assert (made.cluster, made.namespace) == (cluster, "gpu-lab" if cluster == "west" else ORDER.namespace)
+
+
+def test_unmeasured_sweep_that_names_a_cluster_is_placed_there_or_refused():
+    assert placed_unmeasured(order(cluster="west"), PULLING, "registry:5000").cluster == "west"
+    with pytest.raises(UserError, match="cluster=main: its nodes can't pull from registry:5000"):
+        placed_unmeasured(order(cluster="main"), PULLING, "registry:5000")
+    assert placed_unmeasured(order(), (), "registry:5000") == order()
 
 
 def test_free_gpus_counts_whole_trials_on_nodes_that_admit_them():
@@ -151,6 +182,22 @@ async def test_with_cluster_takes_the_one_with_the_most_free_gpus(two):
     made = plan(found, SETTINGS)
     assert (made.cluster, made.cluster_reason) == (found.cluster, found.cluster_reason)
     assert '\\"sweepbot.cluster\\": \\"west\\"' in str(made.experiment).replace('"', '\\"')
+
+
+@pytest.mark.parametrize(("nodes", "cluster"), [(1, "main"), (2, "west")])
+async def test_with_cluster_prefers_room_for_all_nodes_of_all_parallel_trials(two, nodes, cluster):
+    add(two.home, node("home-2", 8))
+    found = await with_cluster(order(gpus=2, nodes=nodes), two.clients)
+    assert found.cluster == cluster, "four trials at once need eight GPUs on each of their nodes"
+
+
+async def test_with_cluster_leaves_out_those_whose_machines_dont_fit_the_profile(two):
+    shaped = replace(order(gpus=2), profile="h100", shape=PodShape(nodes={"gpu": "h100"}))
+    with pytest.raises(UserError, match="main: no machine fits profile h100 and west: no machine"):
+        await with_cluster(shaped, two.clients)
+    two.home.patch("Node", "", "home-1", {"metadata": {"labels": {"gpu": "h100"}}})
+    two.clients.clusters.reads.forget((CLUSTERS[0], "Node"))
+    assert (await with_cluster(shaped, two.clients)).cluster == "main"
 
 
 async def test_with_cluster_excludes_one_without_the_training_operator(two):
@@ -235,6 +282,23 @@ async def test_with_cluster_named_has_no_reason_and_its_own_namespace(two):
     assert (found.cluster, found.cluster_reason, found.namespace) == ("west", "", "gpu-lab")
 
 
+async def test_with_cluster_counts_what_waits_in_the_queue_of_each_clusters_namespace(two, monkeypatch):
+    asked = set()
+
+    async def listed(kind, namespace, there):
+        asked.add((kind, namespace))
+        names = {"research": 3, "urgent": 5}
+        return [{"metadata": {"name": n}, "status": {"pendingWorkloads": w}} for n, w in names.items()]
+
+    monkeypatch.setattr("bot.launch.clusters.list_if_allowed", listed)
+    west = replace(CLUSTERS[1], namespace="gpu-lab")
+    two.clients.config = replace(two.clients.config, clusters=(CLUSTERS[0], west))
+    queued = replace(order(gpus=2), queueing=replace(ORDER.queueing, queue="research"))
+    found = await with_cluster(queued, two.clients)
+    assert asked == {("LocalQueue", "sweeps"), ("LocalQueue", "gpu-lab")}
+    assert found.cluster_reason == "16 GPUs free, 3 waiting (main: 2 GPUs free, 3 waiting)"
+
+
 @pytest.mark.parametrize(
     ("west", "reason"),
     [
@@ -257,6 +321,8 @@ async def test_with_cluster_without_permission_to_list_pods_knows_no_free_gpus(t
     monkeypatch.setattr(two.cluster, "list", forbidden)
     found = await with_cluster(order(cluster="main"), two.clients)
     assert found.cluster == "main"
+    best = await with_cluster(order(), two.clients)
+    assert "main: free GPUs unknown, 0 waiting" in f"{best.cluster}: {best.cluster_reason}"
 
 
 async def test_with_cluster_without_clusters_reads_nothing(two):

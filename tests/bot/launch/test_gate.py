@@ -7,7 +7,7 @@ import pytest
 from bot.launch.form import Draft, form, options_of, read, request
 from bot.launch.preview import preview
 from bot.launch.resolve import is_gated
-from k8s.katib.spec import gated
+from k8s.katib.manifest import gated
 from tests.bot.factories import CONFIG, PLAN, REQUEST, SPACE
 
 ON = replace(CONFIG, gate=True)

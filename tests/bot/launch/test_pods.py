@@ -189,6 +189,7 @@ def test_space_with_an_invalid_addition_names_it(more, error):
     ("text", "error"),
     [
         ("env: [PATH]", "PATH can't be allowed"),
+        ("env: [NVIDIA_VISIBLE_DEVICES]", "NVIDIA_VISIBLE_DEVICES can't be allowed"),
         ("env: [MLFLOW_RUN_ID]", "MLFLOW_RUN_ID can't be allowed"),
         ("secrets: {a: {secret: x}}", "missing key: keys"),
         ("volumes: {a: {claim: c, at: /d, teams: [x]}}", 'must be a name under `teams`; got "x"'),

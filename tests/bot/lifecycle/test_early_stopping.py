@@ -33,17 +33,24 @@ def a_sweep(rule=ASHA, source=MetricSource.TENSORBOARD, **changes):
     return replace(RUNNING, plan=replace(PLAN, space=space), **changes)
 
 
+def read(**changes):
+    """A reading of now."""
+    return LiveReading(**{"read": True, "at": LATER.timestamp()} | changes)
+
+
 def seen(curves=None, ended=(), **changes):
-    """Three trials that run since half an hour, and what they reported."""
+    """Three trials, of which the last has run for half an hour, and what they reported."""
     points = {name: (Point(1, value, n),) for n, (name, value) in enumerate((curves or {}).items())}
     facts = {
         "experiment": OPEN,
         "trials": tuple(a_trial(name) for name in NAMES if name not in ended),
         "pods": tuple(
-            a_pod(name, running_since=LATER - timedelta(minutes=30)) for name in NAMES if name not in ended
+            a_pod(name, running_since=LATER - timedelta(minutes=minutes))
+            for name, minutes in zip(NAMES, (50, 40, 30), strict=True)
+            if name not in ended
         ),
         "jobs": tuple(a_job(name) for name in NAMES if name not in ended),
-        "reading": LiveReading(read=True, latest={n: c[-1] for n, c in points.items()}, curves=points),
+        "reading": read(latest={n: c[-1] for n, c in points.items()}, curves=points),
     }
     return facts | changes
 
@@ -138,18 +145,22 @@ def test_a_dry_run_stops_nothing_and_says_once_what_it_would_have_stopped():
     )
 
 
+FINISHED = replace(a_trial("s-d", TrialState.SUCCEEDED), ended=LATER - timedelta(minutes=1))
+
+
 @pytest.mark.parametrize(
     ("changes", "reported"),
     [
         ({}, [EventKind.NOT_JUDGED]),
         ({"reading": LiveReading()}, []),  # MLflow hasn't answered yet
-        ({"reading": LiveReading(read=True, failures=1)}, []),
-        ({"reading": LiveReading(read=True, latest={"s-a": Point(1, 0.1)})}, []),
+        ({"reading": read(failures=1)}, []),
+        ({"reading": read(latest={"s-a": Point(1, 0.1)})}, []),
+        ({"reading": read(at=(LATER - timedelta(minutes=2)).timestamp())}, []),  # while the trial ran
         ({"trials": tuple(a_trial(name) for name in NAMES)}, []),
     ],
 )
 def test_a_metric_that_mlflow_doesnt_have_is_reported_once_a_trial_has_finished(changes, reported):
-    facts = seen(trials=(*map(a_trial, NAMES), a_trial("s-d", TrialState.SUCCEEDED, None))) | changes
+    facts = seen(trials=(*map(a_trial, NAMES), FINISHED)) | changes
     sweep = after(a_sweep(), **facts)
     assert kinds(sweep) == reported
     assert kinds(after(replace(sweep, outbox=()), **facts)) == []
@@ -173,7 +184,7 @@ def test_log_query_is_only_made_where_the_rule_needs_lines_of_the_output():
 
 
 def test_not_judged_with_metrics_from_the_output_names_the_line_to_print():
-    facts = seen(trials=(*map(a_trial, NAMES), a_trial("s-d", TrialState.SUCCEEDED, None)))
+    facts = seen(trials=(*map(a_trial, NAMES), FINISHED))
     sweep = after(a_sweep(source=MetricSource.STDOUT), **facts)
     assert "no line of its output has the metric `val_loss`. *Fix:* Print it" in event_text(
         sweep, sweep.outbox[0]

@@ -4,7 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from bot.config.limits import Limits
+from bot.config.limits import Launch, Limits
+from bot.config.permissions import launch_denial
 from bot.core.commands import Action, Command
 from bot.core.record import Phase
 from bot.core.space import Parameter
@@ -13,7 +14,7 @@ from bot.lifecycle.phases import advance
 from bot.lifecycle.required_changes import required_changes
 from bot.messages.parent import Links, parent
 from k8s.katib.patches import DRAINED, GOAL_REACHED, MAX_TRIALS_REACHED
-from tests.bot.factories import CONFIG, NOW, OWNER, PLAN, a_sweep
+from tests.bot.factories import CONFIG, NOW, OWNER, PLAN, STRANGER, a_sweep
 from tests.bot.lifecycle.observations import CANCEL, DONE, OPEN, RAW, after
 
 GRID = replace(PLAN.space, algorithm="grid", parameters=(Parameter(name="w", values=("1", "2", "3", "4")),))
@@ -87,3 +88,11 @@ def test_extended_sweep_runs_until_katib_has_the_new_total():
     more = RAW | {"spec": RAW["spec"] | {"maxTrialCount": 9}}
     reopened = after(waiting, experiment=replace(OPEN, raw=more))
     assert (reopened.extending, after(reopened, experiment=DONE).phase) == (False, Phase.STOPPING)
+
+
+def test_extension_is_denied_to_owners_who_can_no_longer_start_sweeps():
+    config = replace(CONFIG, launch=Launch(people=(STRANGER,)))
+    click = Command(action=Action.EXTEND, user=OWNER, user_name="ada")
+    seen = Observation(experiment=DONE, commands=(click,))
+    refused = advance(ended(), seen, config, NOW)
+    assert (refused.phase, refused.outbox[-1].text) == (Phase.SUCCEEDED, launch_denial(OWNER, "C1", config))

@@ -80,6 +80,7 @@ def test_unreachable_mlflow_is_reported_once_and_no_old_value_shown():
         ({"drained_by": "U1"}, 20),
         ({"deadline": LATER + timedelta(minutes=1)}, 35),
         ({"plan": replace(PLAN, space=replace(PLAN.space, max_trials=40))}, 600),
+        ({"plan": replace(PLAN, space=replace(PLAN.space, max_trials=203))}, 52 * 60),  # in steps of 4 hours
     ],
 )
 def test_time_left_follows_from_finished_trials(changes, minutes):

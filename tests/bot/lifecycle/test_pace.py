@@ -9,10 +9,11 @@ from bot.core.events import Progress
 from bot.core.pace import FreeCapacity, Pace, PaceChange
 from bot.core.record import Phase
 from bot.lifecycle.observation import Observation
-from bot.lifecycle.pace import GROW_AFTER, follow_pace
+from bot.lifecycle.pace import GROW_AFTER, first_only, follow_pace, is_paced_end
 from bot.messages.pace import pace_line
+from k8s.katib.patches import GOAL_REACHED, MAX_TRIALS_REACHED
 from tests.bot.factories import NOW, PLAN, a_sweep
-from tests.bot.lifecycle.observations import OPEN, a_trial
+from tests.bot.lifecycle.observations import COUNTS, DONE, OPEN, RAW, a_trial
 
 SPACE = replace(PLAN.space, auto=True, parallel=8, max_trials=40)
 SWEEP = a_sweep(Phase.RUNNING, submitted=True, plan=replace(PLAN, space=SPACE))
@@ -57,6 +58,24 @@ def test_first_growth_needs_one_measurement():
 )
 def test_sweep_does_not_grow(held_back):
     assert chosen(a_capacity(4, 4), **held_back).target == 4
+
+
+@pytest.mark.parametrize(
+    ("total", "made", "reason", "changes", "continues"),
+    [
+        (12, 12, MAX_TRIALS_REACHED, {}, True),
+        (40, 12, MAX_TRIALS_REACHED, {}, False),  # it isn't lowered
+        (39, 40, MAX_TRIALS_REACHED, {}, False),  # all trials have run
+        (12, 12, GOAL_REACHED, {}, False),
+        (12, 12, MAX_TRIALS_REACHED, {"gated": True}, False),
+        (12, 12, MAX_TRIALS_REACHED, {"drained_by": "U1"}, False),
+        (12, 12, MAX_TRIALS_REACHED, {"plan": replace(PLAN, space=replace(SPACE, auto=False))}, False),
+    ],
+)
+def test_experiment_that_ended_at_a_lowered_count_continues(total, made, reason, changes, continues):
+    raw = {**RAW, "spec": COUNTS | {"maxTrialCount": total}, "status": {"trials": made}}
+    ended = replace(DONE, reason=reason, raw=raw)
+    assert is_paced_end(replace(SWEEP, **changes), ended) is continues
 
 
 @pytest.mark.parametrize(("to_yield", "target"), [(1, 3), (2, 2), (9, 1)])
@@ -120,3 +139,18 @@ def test_line_says_how_many_trials_run_and_why(pace, running, line):
 
 def test_line_is_for_auto_parallel_sweeps_only():
     assert pace_line(a_sweep(Phase.RUNNING, submitted=True)) == ""
+
+
+@pytest.mark.parametrize(
+    ("auto", "most", "total", "first"),
+    [
+        (True, 40, 1, True),  # the gate's
+        (True, 40, 2, False),  # throttled
+        (True, 1, 1, False),
+        (False, 40, 39, True),
+        (False, 40, 40, False),
+    ],
+)
+def test_first_only_is_a_lower_count_than_asked_for_but_not_a_throttled_one(auto, most, total, first):
+    experiment = replace(OPEN, raw={**RAW, "spec": COUNTS | {"maxTrialCount": total}})
+    assert first_only(replace(SPACE, auto=auto, max_trials=most), experiment) is first

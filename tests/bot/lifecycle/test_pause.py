@@ -7,7 +7,7 @@ import pytest
 
 from bot.answers.command_parser import ParsedCommand, choose, parse_command
 from bot.config.limits import Launch
-from bot.config.permissions import OtherPeaks
+from bot.config.permissions import OtherPeaks, launch_denial
 from bot.config.teams import Team
 from bot.core.commands import Action, Command
 from bot.core.errors import UserError
@@ -73,6 +73,14 @@ def test_pause_is_denied_where_it_has_no_effect(sweep, action, seen, text):
     assert text in denied(sweep, action, **seen)
 
 
+def test_second_pause_changes_only_from_after_trials_to_now():
+    after = applied(PAUSING, Action.PAUSE_NOW, user=ADMIN)
+    assert (after.paused_at, after.paused_by, after.pause_now) == (NOW, ADMIN, True)
+    now = replace(PAUSING, pause_now=True)
+    for sweep, action in ((PAUSING, Action.PAUSE), (now, Action.PAUSE), (now, Action.PAUSE_NOW)):
+        assert "is already pausing." in denied(sweep, action, user=ADMIN)
+
+
 def test_pause_is_for_the_owner_teammates_by_setting_and_admins():
     team = (Team(name="vision", members=(OWNER, STRANGER)),)
     together = replace(CONFIG, teams=team, teammates_can_act=True)
@@ -91,6 +99,23 @@ def test_resume_is_denied_if_the_owners_other_sweeps_use_the_gpus():
         is Phase.RUNNING
     )
     assert applied(STOPPED, Action.RESUME, user=ADMIN, config=limited, **seen).phase is Phase.RUNNING
+    still = applied(PAUSING, Action.RESUME, config=limited, **seen)
+    assert (still.resuming, still.paused_at) == (True, None), "it still holds its GPUs"
+
+
+def test_resume_is_denied_to_owners_who_can_no_longer_start_sweeps():
+    config = replace(CONFIG, launch=Launch(people=(STRANGER,)))
+    refused = denied(STOPPED, Action.RESUME, config=config, experiment=CLOSED)
+    assert refused == launch_denial(OWNER, "C1", config) != ""
+    assert (
+        applied(STOPPED, Action.RESUME, user=ADMIN, config=config, experiment=CLOSED).phase is Phase.RUNNING
+    )
+
+
+def test_resuming_sweep_stays_active_until_katib_continues():
+    resuming = replace(RUNNING, resuming=True)
+    after = advance(resuming, Observation(experiment=CLOSED), CONFIG, LATER)
+    assert (after.phase, after.paused_at, after.resuming, after.outbox) == (Phase.RUNNING, None, True, ())
 
 
 def test_pause_closes_the_experiment_before_it_stops_a_trial():

@@ -12,9 +12,10 @@ from bot.core.request import Requester
 from bot.messages.events import EVENTS, FROM_RESULTS, event_text
 from bot.messages.first_trial import health
 from bot.messages.parent import Links, parent
+from bot.messages.recipients import is_loud
 from bot.slack.mrkdwn import MAX_CODE_SIZE, block, code, link, place, plain
 from local.slack.validation import complaints
-from tests.bot.factories import PLAN, REQUEST, a_sweep
+from tests.bot.factories import OWNER, PLAN, REQUEST, a_sweep
 
 BEST = Result(trial="lr-brave-otter-x1", value=0.03125, parameters={"lr": "0.01", "optimizer": "adam"})
 BUSY = Progress(running=2, waiting=1, finishing=1, succeeded=1, failed=1, best=BEST)
@@ -250,3 +251,18 @@ def test_sweep_that_did_not_start_shows_no_activity():
     assert first == ":x: *lr-brave-otter* · Didn't start: branch=mian isn't in digits."
     assert second == "`lr` on `main` · *ada*"
     assert re.fullmatch(r"Requested <!date.*> · ended <!date.*>", third)
+
+
+def test_first_trial_that_fits_no_node_mentions_the_owner_and_is_shown_in_the_parent():
+    why = "it requests 4 GPUs, and the largest node has 2."
+    stuck = Health(
+        status=HealthStatus.UNHEALTHY, key="never-fits", text=f"The trial can't fit: {why}", trial="t1"
+    )
+    sweep = a_sweep(Phase.PENDING, submitted=True, gated=True, health=stuck)
+    assert is_loud(sweep, Event(kind=EventKind.HEALTH))
+    assert f"<@{OWNER}>" in health(sweep, stuck).text
+    assert f":warning: The first trial can't run: {why}" in shown(sweep)
+    assert "One trial runs first" not in shown(sweep)
+    well = replace(sweep, health=replace(stuck, status=HealthStatus.RECOVERED))
+    assert not is_loud(well, Event(kind=EventKind.HEALTH))
+    assert "One trial runs first" in shown(well)

@@ -9,8 +9,8 @@ from bot.clusters.connections import Clusters
 from bot.config.clusters import TrialCluster
 from bot.operator.cluster_report import ClusterReport
 from bot.slack.client import SlackBusyError
-from k8s.errors import ClusterUnreachableError
-from k8s.remote import RemoteClient
+from k8s.api.errors import ClusterUnreachableError
+from k8s.api.remote import RemoteClient
 from tests.bot.factories import CONFIG, NOW
 
 REJECTED = ClusterUnreachableError(

@@ -7,7 +7,7 @@ import pytest
 from bot.core.events import EventKind
 from bot.core.record import Phase
 from bot.operator.facts import Fault
-from k8s.errors import ApiError, UnreachableError
+from k8s.api.errors import ApiError, UnreachableError
 from tests.bot.health import real_messages
 from tests.bot.operator.stage import ITEM, Refusing, Stage
 from tests.scenarios.pod_faults import waits

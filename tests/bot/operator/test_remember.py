@@ -14,7 +14,7 @@ from bot.slack.client import MessageRejectedError, NotInChannelError, Slack, cli
 from bot.slack.message import Message
 from bot.storage.last_errors import LastErrors
 from bot.storage.work_queue import Lease
-from k8s.errors import ApiError
+from k8s.api.errors import ApiError
 from local.slack import serve
 from tests.bot.factories import NOW
 from tests.scenarios.sweep_in_memory import SWEEP

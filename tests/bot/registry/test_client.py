@@ -6,7 +6,9 @@ from base64 import b64encode
 import pytest
 from aiohttp import web
 
+from bot.registry import client
 from bot.registry.client import MANIFESTS, Registry, RegistryError
+from bot.registry.images import ImageRef
 
 DIGEST = "sha256:" + "ab" * 32
 BASIC = "Basic " + b64encode(b"bot:secret").decode()
@@ -107,7 +109,7 @@ async def test_token_that_is_rejected_is_an_error(asked):
 async def test_unreachable_registry_is_an_error(free_port):
     registry = Registry(f"127.0.0.1:{free_port}", insecure=True)
     with pytest.raises(
-        RegistryError, match=f"the registry 127.0.0.1:{free_port} is unreachable: Cannot connect"
+        RegistryError, match=f"the registry 127.0.0.1:{free_port} can't be reached: Cannot connect"
     ):
         await registry.digest("team/lr", "v1")
     await registry.close()
@@ -118,7 +120,7 @@ async def test_registry_without_tls_is_not_called_over_http(toy):
         return found()
 
     registry = Registry(await toy(plain))
-    with pytest.raises(RegistryError, match="is unreachable"):
+    with pytest.raises(RegistryError, match="can't be reached"):
         await registry.digest("team/lr", "v1")
     await registry.close()
 
@@ -135,3 +137,50 @@ async def test_invalid_document_is_rejected(toy, document):
     with pytest.raises(RegistryError, match=r"answered 200 (with over 4 MiB of JSON|for the tags of a)"):
         await registry.tags("a")
     await registry.close()
+
+
+async def test_endless_tags_are_an_error(toy, monkeypatch):
+    monkeypatch.setattr(client, "MAX_PAGES", 20)
+
+    async def endless(_):
+        return web.json_response({"tags": []}, headers={"Link": '</v2/a/tags/list?last=x>; rel="next"'})
+
+    registry = Registry(await toy(endless), insecure=True)
+    with pytest.raises(RegistryError, match="answered over 100,000 tags or 20 pages of them for a"):
+        await registry.tags("a")
+    await registry.close()
+
+
+MANIFEST = {"mediaType": OCI, "config": {"digest": DIGEST}, "layers": []}
+INDEX = {"mediaType": "application/vnd.oci.image.index.v1+json", "manifests": ["x"]}
+
+
+@pytest.mark.parametrize(
+    "document",
+    [{"mediaType": OCI}, MANIFEST | {"config": [1]}, MANIFEST | {"layers": 3}, INDEX, {"manifests": {}}],
+)
+async def test_document_of_another_shape_is_an_error(toy, document):
+    async def answer(request):
+        return web.json_response(document, content_type=str(document.get("mediaType", OCI)))
+
+    registry, place = Registry(await toy(answer), insecure=True), ImageRef("a", "v1")
+    with pytest.raises(RegistryError, match=r"answered (something unexpected|content that doesn't match)"):
+        await registry.compose(place, place, place)
+    await registry.close()
+
+
+async def test_upload_without_a_location_is_an_error(toy):
+    async def accepted(_):
+        return web.Response(status=202)
+
+    registry = Registry(await toy(accepted), insecure=True)
+    with pytest.raises(RegistryError, match="answered something unexpected"):
+        await registry._upload("a", DIGEST, b"x")
+    await registry.close()
+
+
+async def test_digest_of_another_form_is_an_error(asked):
+    async def odd(_):
+        return web.Response(headers={"Docker-Content-Digest": "latest evil"})
+
+    assert await asked(odd) == "the registry HOST answered no digest for team/lr:v1"

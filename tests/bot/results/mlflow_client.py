@@ -3,6 +3,10 @@
 from types import SimpleNamespace
 from typing import Any
 
+from bot.results import run_writer
+from bot.results.run_search import Search
+from bot.results.run_writer import RunWriter
+
 
 def mlflow_client(url: str) -> Any:
     from mlflow import MlflowClient  # noqa: PLC0415
@@ -17,3 +21,26 @@ def entities() -> SimpleNamespace:
 
     names = ("Experiment", "ExperimentTag", "Metric", "Run", "RunData", "RunInfo", "RunTag")
     return SimpleNamespace(PagedList=PagedList, **{name: getattr(entities, name) for name in names})
+
+
+def file_search(store: str) -> Search:
+    """Return the search of MLflow's store of files, which has no REST API."""
+
+    def search(experiment: str, where: str, size: int, token: str) -> tuple[list[dict[str, Any]], str]:
+        client = run_writer.tracking_client(store)
+        page = client.search_runs([experiment], where, max_results=size, page_token=token or None)
+        return [_raw(run) for run in page], page.token or ""
+
+    return search
+
+
+def file_writer(store: str) -> RunWriter:
+    return RunWriter(store, "http://ui", file_search(store))
+
+
+def _raw(run: Any) -> dict[str, Any]:
+    """Return a run as the REST API does."""
+    info, data = dict(run.info), {}
+    for kind in ("tags", "params", "metrics"):
+        data[kind] = [{"key": key, "value": value} for key, value in getattr(run.data, kind).items()]
+    return {"info": info, "data": data}

@@ -2,6 +2,7 @@
 
 import math
 import threading
+import time
 from dataclasses import replace
 
 import pytest
@@ -86,6 +87,7 @@ async def test_live_values_are_the_last_reading_and_a_new_one_wakes_the_sweep(
     await wait_until(lambda: woken, "the sweep is woken")
     reading = await read(values)
     assert reading.latest["t"] == Point(5, 0.7, 5.0)
+    assert 0 < reading.at <= time.time()
     at_two, at_four = reading.curves["t"]  # the rungs up to 5; a value at the second, and the least so far
     assert (at_two.step, math.isnan(at_two.value), at_four) == (2, True, Point(5, 0.5, 5.0))
     assert tracking.asked == [(SWEEP.plan.results_name, "val_loss")]

@@ -9,7 +9,7 @@ from bot.core.curves import Point
 from bot.results import log_curves
 from bot.results.log_curves import LogCurve, LogQuery, LogReader, LogSource, read_on
 from bot.spaces.metrics import line_filter
-from k8s.errors import ApiError
+from k8s.api.errors import ApiError
 
 STAMP = "2026-11-22T13:00:{:02}.{:09}{}"
 SOURCE = LogSource(trial="t", namespace="sweeps", pod="t-x", finished=False)
@@ -122,6 +122,16 @@ async def test_read_second_with_more_lines_than_a_piece_is_left_behind(monkeypat
     for _ in range(4):
         read = await reader.read(read, query())
     assert read["t"].latest.value == 0.5
+
+
+async def test_read_first_line_longer_than_a_piece_is_left_behind(monkeypatch):
+    monkeypatch.setattr(log_curves, "MAX_PIECE", 200)
+    kubelet, curves = Kubelet(), {}
+    kubelet.log(1, "[=>] " * 100)  # a progress bar without line breaks
+    kubelet.log(5, "loss=0.5")
+    for _ in range(2):
+        curves = await LogReader(kubelet).read(curves, query())
+    assert [point.value for point in curves["t"].points] == [0.5]
 
 
 @pytest.mark.parametrize(

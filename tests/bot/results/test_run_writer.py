@@ -6,13 +6,13 @@ from datetime import timedelta
 
 import pytest
 
-from bot.results import run_tags, run_writer
+from bot.results import run_search, run_tags, run_writer
 from bot.results.experiments import CLIENT_SETTINGS
 from bot.results.run_writer import Completion, MainRun, MlflowUnavailableError, RunWriter
 from k8s.katib.status import TrialState
 from tests.bot.factories import NOW
 from tests.bot.results.factories import a_result, some_results
-from tests.bot.results.mlflow_client import entities, mlflow_client
+from tests.bot.results.mlflow_client import entities, file_writer, mlflow_client
 
 TAGS = {run_tags.SWEEP: "lr-brave-otter", run_tags.OWNER: "ada"}
 TIMES = {"started": NOW, "ended": NOW + timedelta(minutes=5)}
@@ -31,7 +31,7 @@ def store(tmp_path, monkeypatch):
 
 @pytest.fixture
 def writer(store):
-    return RunWriter(store, "http://ui")
+    return file_writer(store)
 
 
 def runs(store):
@@ -99,8 +99,8 @@ async def test_run_that_mlflow_rejects_does_not_hold_up_the_others(store, writer
 
 
 async def test_trials_beyond_the_first_pages_are_searched_by_name(store, writer, monkeypatch):
-    monkeypatch.setattr(run_writer, "PAGE_SIZE", 1)
-    monkeypatch.setattr(run_writer, "MAX_PAGES", 1)
+    monkeypatch.setattr(run_search, "PAGE_SIZE", 1)
+    monkeypatch.setattr(run_search, "MAX_PAGES", 1)
     await writer.complete(RESULTS, TAGS)
     await writer.complete(RESULTS, TAGS)
     assert set(runs(store)) == {"t1", "t2"}
@@ -115,7 +115,7 @@ async def test_thousand_complete_runs_are_read_in_pages_and_none_is_written(monk
                 "1", name, "", "active", tags=[entities().ExperimentTag(run_tags.SWEEP, RESULTS.sweep)]
             )
 
-        def search_runs(self, experiments, max_results, page_token=None):
+        def search_runs(self, experiments, where, max_results, page_token=None):
             first = int(page_token or 0)
             calls.append(first)
             after = first + max_results
@@ -124,8 +124,8 @@ async def test_thousand_complete_runs_are_read_in_pages_and_none_is_written(monk
 
     monkeypatch.setattr(run_writer, "tracking_client", lambda _: Reading())
     trials = [a_result(f"t{number}") for number in range(1000)]
-    done = await RunWriter("http://mlflow", "http://ui").complete(some_results(*trials), TAGS)
-    assert (len(done.runs), calls) == (1000, [*range(0, 1000, run_writer.PAGE_SIZE)])
+    done = await file_writer("http://mlflow").complete(some_results(*trials), TAGS)
+    assert (len(done.runs), calls) == (1000, [*range(0, 1000, run_search.PAGE_SIZE)])
 
 
 def complete_run(number):
@@ -145,13 +145,13 @@ async def test_pass_ends_in_time_and_the_next_one_continues(store, writer, monke
 
 
 async def test_pass_writes_even_if_reading_took_longer_than_a_pass(store, writer, monkeypatch):
-    seconds, read = [0.0], run_writer._runs
+    seconds, read = [0.0], run_search.RunSearch.runs
 
-    def slow_runs(*args):
+    def slow_runs(search):
         seconds[0] += run_writer.PASS_TIMEOUT + 1
-        return read(*args)
+        return read(search)
 
-    monkeypatch.setattr(run_writer, "_runs", slow_runs)
+    monkeypatch.setattr(run_search.RunSearch, "runs", slow_runs)
     monkeypatch.setattr(run_writer, "monotonic", lambda: seconds[0])
     assert len((await writer.complete(RESULTS, TAGS)).runs) == 2
 

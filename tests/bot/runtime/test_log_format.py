@@ -91,7 +91,8 @@ def test_log_line_can_not_be_forged(logged, style, evil):
     [line] = lines()
     assert line.isprintable()
     if style == "json":
-        assert evil in json.loads(line)["message"]
+        kept = "" if evil.startswith("\x1b") else evil  # secrets are looked for without terminal sequences
+        assert f"x{kept}WARNING" in json.loads(line)["message"]
 
 
 def everywhere(secret):

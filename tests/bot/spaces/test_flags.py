@@ -14,7 +14,7 @@ from bot.core.space import MetricSource, command_line
 from bot.launch.plan import plan
 from bot.launch.preview import first_values, launch_flags
 from bot.spaces.space import parse_space
-from k8s.katib.trial_pod import PodShape, Volume
+from k8s.katib.pod_shape import PodShape, Volume
 from tests.bot.factories import ORDER, SETTINGS
 
 REQUEST = SweepRequest(branch="main", space="lr")
@@ -132,7 +132,11 @@ def test_switches_are_bare_flags_or_nothing():
         ("{ld_preload: [a, b]}", "env", "the environment variable LD_PRELOAD already"),
         ("{a_b: [1, 2], a-b: [1, 2]}", "--a-b=1", "is passed as --a-b, like a_b. Rename one of them."),
         ("{a.b: [1], A_B: [1]}", "env", "is passed as A_B, like a.b"),
-        ("{lr: 1}", "--a.b=1", "must have at least one parameter with a range or a list of values"),
+        (
+            "{lr: 1}",
+            "--a.b=1",
+            "must have at least one parameter with a range ({min: 1e-4, max: 1e-1}) or a list of values",
+        ),
         ("{lr: [1], x: '${trialSpec.Name}'}", "--a.b=1", "x: must be a value on one line"),
         ("{lr: [1], x: null}", "--a.b=1", None),
         ("{lr: [[a b]]}", "--a.b=1", "in a list can only contain letters"),

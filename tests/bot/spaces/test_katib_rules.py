@@ -19,8 +19,8 @@ from bot.spaces.space import parse_space
 from local.katib import Katib
 from local.katib.algorithm_validation import objection
 from local.katib.suggestions import Suggestions
-from local.kubernetes.kinds import Refused, clone
-from local.kubernetes.store import Store
+from local.kubernetes.apiserver.kinds import Refused, clone
+from local.kubernetes.apiserver.store import Store
 from tests.bot.factories import ORDER, SETTINGS
 from tests.bot.spaces.katib_models import faults
 

@@ -216,6 +216,15 @@ async def test_record_in_redis_is_text(redis, store, sweep):
     assert await redis.hget(f"sweepbot:sweep:{sweep.id}", "record") == dump(sweep).encode()
 
 
+async def test_versions_and_active_sweeps_are_in_the_order_of_the_ids(store, sweep):
+    saved = await store.save(sweep)
+    assert await store.versions(["lr-x", sweep.id]) == [None, saved.version]
+    assert await store.versions([]) == []
+    assert await store.active_of(["lr-x", sweep.id]) == {sweep.id}
+    await end(store, saved)
+    assert await store.active_of([sweep.id]) == set()
+
+
 async def test_list_reads_no_records(store, sweep, monkeypatch):
     running = replace(sweep.to(Phase.RUNNING, NOW), thread="1.1", progress=Progress(succeeded=2, running=1))
     await store.save(running)

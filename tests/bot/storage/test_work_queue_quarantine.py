@@ -107,3 +107,16 @@ async def test_items_beside_a_crashing_one_are_not_quarantined(queue, redis):
     assert {"innocent-1", "innocent-2", "innocent-3"} <= ended
     await queue.retry(sweep("culprit"))
     await drain(queue)
+
+
+async def test_suspect_beside_a_running_suspect_waits_a_second(queue, redis):
+    for item in ("a", "b"):
+        await queue.add(sweep(item))
+        await redis.hset("sweepbot:queue:starts", item, 3)
+    lease = await got(queue)
+    second, _ = await redis.time()
+    assert await queue.get(wait=0) is None
+    assert await redis.zscore("sweepbot:queue:delayed", "b") >= (second + 1) * 1000
+    await queue.done(lease)
+    await queue.add(sweep("b"))
+    assert await drain(queue) == ["b"]

@@ -8,7 +8,7 @@ import pytest
 from bot.config.policy import Config
 from bot.sweeps import informer as informer_module
 from bot.sweeps.informer import WATCHED_KINDS, SweepInformer
-from k8s.cache import Caches
+from k8s.api.cache import Caches
 from tests.bot.factories import SETTINGS
 
 KEYS = [(kind, SETTINGS.k8s_namespace) for kind in WATCHED_KINDS]

@@ -7,7 +7,7 @@ from redis.exceptions import ConnectionError as RedisConnectionError
 
 from bot.sweeps import wakes as wakes_module
 from bot.sweeps.wakes import BATCH_SECONDS, Wakes
-from k8s.cache import Change
+from k8s.api.cache import Change
 from k8s.objects import BUILD_LABEL, SWEEP_LABEL
 
 

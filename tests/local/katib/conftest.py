@@ -10,7 +10,7 @@ import pytest
 
 from local.katib import Katib
 from local.katib.metrics import Reported
-from local.kubernetes.store import Store
+from local.kubernetes.apiserver.store import Store
 
 Object = dict[str, Any]
 RECORDINGS = Path(__file__).parents[2] / "recordings"

@@ -2,7 +2,7 @@
 
 import pytest
 
-from local.kubernetes.store import Refused
+from local.kubernetes.apiserver.store import Refused
 
 RUNNING = [("Created", "True", "ExperimentCreated"), ("Running", "True", "ExperimentRunning")]
 WAS_RUNNING = [("Created", "True", "ExperimentCreated"), ("Running", "False", "ExperimentRunning")]

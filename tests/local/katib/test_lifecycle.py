@@ -198,6 +198,16 @@ async def test_deleted_experiment_starts_nothing(world):
     assert world.katib.metrics.observation(trial, "loss") is None
 
 
+async def test_ended_experiment_whose_trials_are_used_up_can_be_deleted(world):
+    await world.experiment(maxTrialCount=1, maxFailedTrialCount=1)
+    (trial,) = world.trials()
+    await world.succeed(trial)
+    assert ("Succeeded", "True") in [each[:2] for each in world.conditions()]
+    world.store.delete("Experiment", "kaniko", "sweep")
+    await world.settle()
+    assert world.store.get("Experiment", "kaniko", "sweep") is None
+
+
 async def test_value_with_a_quote_leaves_a_created_experiment_and_an_event(world):
     space = {"list": ['a"b']}
     parameter = {"name": "lr", "parameterType": "categorical", "feasibleSpace": space}

@@ -3,7 +3,7 @@ import re
 
 import pytest
 
-from local.kubernetes.store import Refused
+from local.kubernetes.apiserver.store import Refused
 
 
 def pod_of(world, trial):

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from local import training_operator
-from local.kubernetes.jobs import Controllers
+from local.kubernetes.controllers.jobs import Controllers
 from tests.local.katib.conftest import World
 
 Object = dict[str, Any]

@@ -2,7 +2,7 @@
 
 import pytest
 
-from local.kubernetes.kinds import Refused
+from local.kubernetes.apiserver.kinds import Refused
 
 ONE = {"maxTrialCount": 1, "parallelTrialCount": 1, "maxFailedTrialCount": 1, "resumePolicy": "LongRunning"}
 COUNTS = ("maxTrialCount", "parallelTrialCount", "maxFailedTrialCount")

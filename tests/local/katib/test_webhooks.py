@@ -2,7 +2,7 @@ import copy
 
 import pytest
 
-from local.kubernetes.store import Refused
+from local.kubernetes.apiserver.store import Refused
 
 
 def intended(world, *path, value=None):
@@ -128,7 +128,11 @@ REFUSED = [
         {"algorithmName": "best"},
         "failed to find early stopping config for algorithm: best",
     ),
-    (("trialTemplate", "trialSpec", "kind"), "TFJob", "the local Katib runs Jobs and PyTorchJobs only"),
+    (
+        ("trialTemplate", "trialSpec", "kind"),
+        "TFJob",
+        "the local Katib runs Jobs, PyTorchJobs, and TrainJobs only",
+    ),
 ]
 
 

@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from local.kubernetes.jobs import Controllers
+from local.kubernetes.controllers.jobs import Controllers
 
 
 @pytest.fixture

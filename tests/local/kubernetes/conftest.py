@@ -6,9 +6,9 @@ import aiohttp
 import pytest
 from kubernetes.aio import client
 
-from local.kubernetes.api import TOKEN, ApiServer, serve
-from local.kubernetes.jobs import Controllers
-from local.kubernetes.store import Store
+from local.kubernetes.apiserver.api import TOKEN, ApiServer, serve
+from local.kubernetes.apiserver.store import Store
+from local.kubernetes.controllers.jobs import Controllers
 
 
 @pytest.fixture

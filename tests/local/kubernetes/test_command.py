@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from k8s.client import KubernetesClient
+from k8s.api.client import KubernetesClient
 
 
 @pytest.mark.parametrize("stop", [signal.SIGTERM, signal.SIGHUP])

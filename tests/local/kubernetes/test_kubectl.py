@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from local.kubernetes.api import KUBECTL, ApiServer
-from local.kubernetes.store import Store
+from local.kubernetes.apiserver.api import KUBECTL, ApiServer
+from local.kubernetes.apiserver.store import Store
 
 SAID = [
     ("get cm", "here"),

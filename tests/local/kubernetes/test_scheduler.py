@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from local.kubernetes import scheduler
-from local.kubernetes.store import Store
+from local.kubernetes.apiserver.store import Store
 
 GPU, MIG = "nvidia.com/gpu", "nvidia.com/mig-1g.5gb"
 

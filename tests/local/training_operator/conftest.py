@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from local import training_operator
-from local.kubernetes.jobs import Controllers
-from local.kubernetes.store import Store
+from local.kubernetes.apiserver.store import Store
+from local.kubernetes.controllers.jobs import Controllers
 
 Object = dict[str, Any]
 

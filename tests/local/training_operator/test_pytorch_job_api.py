@@ -7,8 +7,8 @@ import aiohttp
 import pytest
 
 from local import training_operator
-from local.kubernetes.api import TOKEN, serve
-from local.kubernetes.store import Refused, Store
+from local.kubernetes.apiserver.api import TOKEN, serve
+from local.kubernetes.apiserver.store import Refused, Store
 from tests.conformance.replay import alike, recording
 from tests.local.training_operator.conftest import World, pytorch_job
 

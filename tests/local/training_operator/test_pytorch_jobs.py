@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from local.kubernetes.container_inputs import variables
+from local.kubernetes.node.container_inputs import variables
 from local.training_operator import TrainingOperator, init_container
 from local.training_operator.controller import Controller
 from tests.local.training_operator.conftest import World, pytorch_job

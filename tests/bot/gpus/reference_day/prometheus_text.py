@@ -3,6 +3,7 @@
 from collections import defaultdict
 from collections.abc import Iterator
 from datetime import datetime
+from functools import cache
 
 from tests.bot.gpus.reference_day import cluster
 
@@ -16,9 +17,7 @@ def openmetrics(start: datetime, *, honoured: bool) -> str:
     for tick in range(cluster.PHASE, 24 * 3600, cluster.SCRAPE):
         hour, at = tick / 3600, start.timestamp() + tick
         for name, labels, value in (*of_exporters(hour), *of_states(hour, start), *of_kubelets(hour)):
-            pairs = ",".join(
-                f'{key}="{each}"' for key, each in _scraped(labels, honoured).items() if each != ""
-            )
+            pairs = _pairs(tuple(labels.items()), honoured)
             families[name].append(
                 f"{name}{{{pairs}}} {value:g} {at:.3f}"
                 if value < 1e6
@@ -26,6 +25,12 @@ def openmetrics(start: datetime, *, honoured: bool) -> str:
             )
     text = [line for name, lines in families.items() for line in (f"# TYPE {name} unknown", *lines)]
     return "\n".join([*text, "# EOF", ""])
+
+
+@cache  # each series has up to 2,880 samples
+def _pairs(labels: tuple[tuple[str, object], ...], honoured: bool) -> str:
+    scraped = _scraped(dict(labels), honoured).items()
+    return ",".join(f'{key}="{each}"' for key, each in scraped if each != "")
 
 
 def _scraped(labels: dict[str, object], honoured: bool) -> dict[str, object]:

@@ -1,0 +1,161 @@
+"""Check what trials as PyTorchJobs or TrainJobs need: their operator, and the settings of Katib and Kueue.
+
+Katib and Kueue read their ConfigMaps at start, and ignore kinds that aren't named there: a trial's result is
+then never seen, or it starts without quota.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import yaml
+
+from bot.config.policy import Config
+from bot.doctor.findings import Finding, broken, ok, warning
+from bot.doctor.probe_cluster import GRANT_READ
+from k8s.api.client import KubernetesClient
+from k8s.api.errors import ApiError
+from k8s.objects import Manifest, Ref
+from k8s.trial_kinds import PYTORCH_JOB, TRAIN_JOB, TrialKind
+
+KATIB, KUEUE = "katib-controller", "kueue-controller-manager"  # Deployments
+KATIB_CONFIG, KUEUE_CONFIG = "katib-config", "kueue-manager-config"  # ConfigMaps in their namespaces
+
+
+@dataclass(frozen=True, kw_only=True)
+class Needs:
+    """What a kind of trials needs in the cluster."""
+
+    kind: TrialKind
+    version: str  # of the operator, for users
+    crds: Mapping[str, str]  # served version by name
+    deployments: tuple[str, ...]
+    trial_resource: str  # in Katib's settings
+    framework: str  # in Kueue's settings
+
+    @property
+    def check(self) -> str:
+        return f"{self.kind.kind}s"
+
+
+NEEDS = {
+    PYTORCH_JOB: Needs(
+        kind=PYTORCH_JOB,
+        version="Kubeflow's Training Operator v1",
+        crds={"pytorchjobs.kubeflow.org": "v1"},
+        deployments=("training-operator",),
+        trial_resource="PyTorchJob.v1.kubeflow.org",
+        framework="kubeflow.org/pytorchjob",
+    ),
+    TRAIN_JOB: Needs(
+        kind=TRAIN_JOB,
+        version="Kubeflow Trainer 2",
+        crds={
+            "trainjobs.trainer.kubeflow.org": "v1alpha1",
+            "trainingruntimes.trainer.kubeflow.org": "v1alpha1",
+            "jobsets.jobset.x-k8s.io": "v1alpha2",
+        },
+        deployments=("kubeflow-trainer-controller-manager", "jobset-controller-manager"),
+        trial_resource="TrainJob.v1alpha1.trainer.kubeflow.org",
+        framework="trainer.kubeflow.org/trainjob",
+    ),
+}
+
+
+def check_name(config: Config) -> str:
+    return f"{config.trials.multi_node.kind}s"
+
+
+async def operators(cluster: KubernetesClient, config: Config) -> list[Finding]:
+    """Return no findings unless trials need an operator. Raises ApiError, UnreachableError."""
+    needs = NEEDS.get(config.trials.multi_node)
+    if needs is None:
+        return []
+    for name, version in needs.crds.items():
+        if not _serves(await cluster.get(Ref("CustomResourceDefinition", "", name)), version):
+            what = f"{name.partition('.')[2]}/{version} not served; sweeps with nodes= are refused"
+            fix = f"install {needs.version}: docs/machines.md, or set trials.multi_node: job"
+            return [broken(needs.check, what, fix)]
+    deployments = {each["metadata"]["name"]: each for each in await cluster.list("Deployment", "")}
+    found = [each for name in needs.deployments for each in operator(needs, name, deployments.get(name))]
+    found += await _katib(cluster, needs, deployments.get(KATIB))
+    if config.queueing.queues or any(team.queue for team in config.teams):
+        found += await _kueue(cluster, needs, deployments.get(KUEUE))
+    return found or [ok(needs.check, "served, and watched by Katib")]
+
+
+def _serves(crd: Manifest | None, version: str) -> bool:
+    versions = crd["spec"].get("versions", []) if crd else []
+    return any(each["name"] == version and each.get("served") for each in versions)
+
+
+def operator(needs: Needs, name: str, deployment: Manifest | None) -> list[Finding]:
+    """Evaluate an operator's Deployment. It can have another name, so None is only a warning."""
+    if deployment is None:
+        look = f"kubectl get deployments -A | grep {name}"
+        return [warning(needs.check, f"Deployment {name} not found; without it, trials get no pods", look)]
+    if not deployment.get("status", {}).get("readyReplicas"):
+        namespace = deployment["metadata"]["namespace"]
+        look = f"kubectl -n {namespace} describe deployment {name}"
+        return [broken(needs.check, f"Deployment {name} in {namespace} isn't ready", look)]
+    return []
+
+
+async def _katib(cluster: KubernetesClient, needs: Needs, controller: Manifest | None) -> list[Finding]:
+    if controller is None:
+        return []  # reported with Katib's Deployments
+    namespace = controller["metadata"]["namespace"]
+    settings = await _settings(cluster, needs.check, namespace, KATIB_CONFIG)
+    if isinstance(settings, Finding):
+        return [settings]
+    if needs.trial_resource in _texts(settings, "init", "controller", "trialResources"):
+        return []
+    what = f"trialResources in {KATIB_CONFIG} lacks {needs.trial_resource}; Katib never sees these trials end"
+    fix = f"kubectl -n {namespace} edit configmap {KATIB_CONFIG}; then {_restart(namespace, KATIB)}"
+    return [broken(needs.check, what, fix)]
+
+
+async def _kueue(cluster: KubernetesClient, needs: Needs, controller: Manifest | None) -> list[Finding]:
+    if controller is None:
+        return []  # reported with the queues
+    namespace = controller["metadata"]["namespace"]
+    settings = await _settings(cluster, needs.check, namespace, KUEUE_CONFIG)
+    if isinstance(settings, Finding):
+        return [settings]
+    if needs.framework in _texts(settings, "integrations", "frameworks"):
+        return []
+    what = f"integrations.frameworks of Kueue lacks {needs.framework}; these trials start without quota"
+    fix = f"kubectl -n {namespace} edit configmap {KUEUE_CONFIG}; then {_restart(namespace, KUEUE)}"
+    return [broken(needs.check, what, fix)]
+
+
+def _restart(namespace: str, deployment: str) -> str:
+    return f"kubectl -n {namespace} rollout restart deployment {deployment}"
+
+
+async def _settings(
+    cluster: KubernetesClient, check: str, namespace: str, name: str
+) -> dict[str, Any] | Finding:
+    """Return the YAML in a ConfigMap with one file; a warning if it can't be read."""
+    try:
+        found = await cluster.get(Ref("ConfigMap", namespace, name))
+    except ApiError as error:
+        if error.status != 403:
+            raise
+        return warning(check, f"ConfigMap {name} unknown: no permission", GRANT_READ)
+    text = next(iter(((found or {}).get("data") or {}).values()), "")
+    try:
+        settings = yaml.safe_load(text)
+    except yaml.YAMLError:
+        settings = None
+    if not isinstance(settings, dict):
+        look = f"kubectl -n {namespace} get configmap {name} -o yaml"
+        return warning(check, f"ConfigMap {name} in {namespace} can't be read", look)
+    return settings
+
+
+def _texts(settings: Any, *path: str) -> list[Any]:
+    """Return the list at this path; [] if there is none."""
+    for key in path:
+        settings = settings.get(key) if isinstance(settings, dict) else None
+    return settings if isinstance(settings, list) else []

@@ -1,0 +1,101 @@
+"""Limit what strangers can do with HTTP connections: everyone who reaches the port can open them.
+
+Slack's requests arrive complete within milliseconds, one after the other.
+"""
+
+import asyncio
+
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+MAX_CONNECTIONS = 500  # beyond it, the oldest one that waits for a request is closed
+MAX_HEADERS = 64 * 1024  # bytes of headers, or of trailers; checked after each read of up to 256 KiB
+MAX_HEADER_LINES = 200  # of a request: a byte each would cost a callback each
+MAX_CHUNKS = 128  # of a chunked body; Slack sends none, but a proxy can, in buffers of 4 KiB or more
+MAX_PIECES = 1_000  # of a body in reads of one TCP segment each; MAX_BODY has 978 of the smallest ones
+HEADERS_TIMEOUT = 10.0  # seconds from the start of a connection, or its last response, to a request's headers
+RESPONSE_TIMEOUT = 30.0  # seconds after that for a request in progress, also if the client reads nothing
+
+
+class _TooManyError(Exception):
+    """The request has too many parts, or came before the response to the last one."""
+
+
+class Connection(HttpToolsProtocol):
+    """Limit connections, the parts of a request, and its time; uvicorn limits none.
+
+    Pipelined requests close the connection: no client needs them, and the parser would go through thousands
+    in one read, while nothing else runs.
+    """
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self._unparsed = 0  # bytes since the last headers, or the last piece of a body
+        self._chunks = self._pieces = 0  # of the request's body
+        self._wait()
+        waiting = [each for each in self.connections if isinstance(each, Connection) and each.is_waiting]
+        if len(self.connections) > MAX_CONNECTIONS and waiting:
+            min(waiting, key=lambda each: each.until.when()).transport.abort()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.until.cancel()
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        self._unparsed += len(data)
+        super().data_received(data)
+        if self._unparsed > MAX_HEADERS:
+            self.transport.abort()
+
+    def on_message_begin(self) -> None:
+        _check(self.is_waiting)
+        super().on_message_begin()
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        _check(len(self.headers) < MAX_HEADER_LINES)
+        super().on_header(name, value)
+
+    def on_headers_complete(self) -> None:
+        self._unparsed = self._chunks = self._pieces = 0
+        super().on_headers_complete()
+
+    def on_chunk_header(self) -> None:
+        self._chunks += 1
+        _check(self._chunks <= MAX_CHUNKS)
+
+    def on_body(self, body: bytes) -> None:
+        self._unparsed = 0
+        self._pieces += 1
+        _check(self._pieces <= MAX_PIECES)
+        super().on_body(body)
+
+    def send_400_response(self, msg: str) -> None:
+        """Respond only where no other response can be on its way."""
+        if self.is_waiting:
+            super().send_400_response(msg)
+        else:
+            self.transport.abort()
+
+    def on_response_complete(self) -> None:
+        super().on_response_complete()
+        self.until.cancel()
+        self._wait()
+
+    @property
+    def is_waiting(self) -> bool:
+        """Return whether the connection waits for the headers of a request."""
+        return self.cycle is None or self.cycle.response_complete
+
+    def _wait(self) -> None:
+        self.until = self.loop.call_later(HEADERS_TIMEOUT, self._give_up)
+
+    def _give_up(self) -> None:
+        if self.is_waiting:
+            self.transport.abort()
+        else:
+            self.until = self.loop.call_later(RESPONSE_TIMEOUT, self.transport.abort)
+
+
+def _check(allowed: bool) -> None:
+    """Raise _TooManyError, at which the parser stops."""
+    if not allowed:
+        raise _TooManyError

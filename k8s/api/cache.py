@@ -1,0 +1,153 @@
+"""Cache watched objects in memory, so that most reconciles need no request to the API server.
+
+The caches are a little behind the API server: they show that something must be done, and a direct read
+decides what (`bot.lifecycle.freshness`). Of each object only the fields that reconciles read are stored
+(`k8s.api.slim`), as JSON text, because dicts take several times as much memory.
+"""
+
+import asyncio
+import json
+import sys
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import NamedTuple
+
+from k8s.api.client import KubernetesClient, Manifests
+from k8s.api.slim import slim
+from k8s.objects import BUILD_LABEL, ENVIRONMENT_LABEL, SWEEP_LABEL, Manifest, Ref, still_live
+
+GROUPED_BY = (SWEEP_LABEL, BUILD_LABEL, ENVIRONMENT_LABEL)
+Group = tuple[str, str]  # the label of an object's sweep, build, or environment, and its value
+
+
+class Change(NamedTuple):
+    """An object of this group was added, changed, or deleted."""
+
+    group: Group
+    live: bool  # it hasn't ended
+    initial: bool  # it is from the first list, so it may not have changed
+
+
+class Cache:
+    """The objects of one kind in one namespace that belong to a sweep, a build, or an environment.
+
+    `complete`: it has all objects of the API server, except for changes still on their way. Read it only
+    then.
+    """
+
+    def __init__(self, kind: str, namespace: str, on_change: Callable[[Change], None]) -> None:
+        self.kind, self.namespace = kind, namespace
+        self.complete = False
+        self.listed = asyncio.Event()  # set after the first list
+        self._on_change = on_change
+        self._groups: defaultdict[Group, dict[str, bytes]] = defaultdict(dict)
+        self._group_of: dict[str, Group] = {}  # by name
+
+    def key(self, obj: Manifest) -> str:
+        """Return what `remove` and `retain` call the object."""
+        return str(obj["metadata"]["name"])
+
+    def put(self, obj: Manifest) -> None:
+        """Store an object that was added or changed."""
+        name, group = self.key(obj), _group(obj)
+        if group != self._group_of.get(name):
+            self.remove(name)
+        if group is None:
+            return
+        slimmed = slim(obj)
+        version = slimmed["metadata"].pop("resourceVersion", "")
+        text = json.dumps(slimmed, separators=(",", ":")).encode()
+        members = self._groups[group]
+        changed = members.get(name, b"").partition(b"\n")[2] != text
+        members[name] = version.encode() + b"\n" + text
+        self._group_of[name] = group
+        if changed:
+            self._on_change(Change(group, still_live(obj), not self.listed.is_set()))
+
+    def remove(self, name: str) -> None:
+        """Remove an object that was deleted."""
+        if group := self._group_of.pop(name, None):
+            members = self._groups[group]
+            del members[name]
+            if not members:
+                del self._groups[group]
+            self._on_change(Change(group, live=False, initial=False))
+
+    def retain(self, names: set[str]) -> None:
+        """Remove all other objects, after a list."""
+        for gone in self._group_of.keys() - names:
+            self.remove(gone)
+
+    def get(self, name: str) -> Manifest | None:
+        group = self._group_of.get(name)
+        return _unpacked(self._groups[group][name]) if group else None
+
+    def list(self, labels: Mapping[str, str]) -> Manifests | None:
+        """Return the objects with these labels; None if they name no group."""
+        group = next((item for item in labels.items() if item[0] in GROUPED_BY), None)
+        if group is None:
+            return None
+        found = [_unpacked(text) for text in self._groups.get(group, {}).values()]
+        return [obj for obj in found if labels.items() <= obj["metadata"]["labels"].items()]
+
+
+def _group(obj: Manifest) -> Group | None:
+    labels = obj["metadata"].get("labels") or {}
+    # Interned: a sweep has many objects.
+    return next(((label, sys.intern(labels[label])) for label in GROUPED_BY if label in labels), None)
+
+
+def _unpacked(stored: bytes) -> Manifest:
+    version, _, text = stored.partition(b"\n")
+    obj: Manifest = json.loads(text)
+    obj["metadata"]["resourceVersion"] = version.decode()
+    return obj
+
+
+class Caches:
+    """All caches of one process, by kind and namespace. Without caches, reads go to the API server."""
+
+    def __init__(self, caches: Iterable[Cache] = ()) -> None:
+        self._caches = {(cache.kind, cache.namespace): cache for cache in caches}
+
+    def add(self, cache: Cache) -> None:
+        self._caches[cache.kind, cache.namespace] = cache
+
+    def __iter__(self) -> Iterator[Cache]:
+        return iter(list(self._caches.values()))
+
+    def complete(self, kind: str, namespace: str) -> Cache | None:
+        found = self._caches.get((kind, namespace))
+        return found if found and found.complete else None
+
+    async def listed(self) -> None:
+        """Wait until each cache had its first list."""
+        for cache in self:
+            await cache.listed.wait()
+
+
+class CacheReader:
+    """Read like a KubernetesClient, but from complete caches where they exist.
+
+    `cached`: at least one read came from a cache, so it can be a little old.
+    """
+
+    def __init__(self, caches: Caches, cluster: KubernetesClient) -> None:
+        self._caches, self._cluster = caches, cluster
+        self.cached = False
+
+    async def get(self, ref: Ref) -> Manifest | None:
+        cache = self._caches.complete(ref.kind, ref.namespace)
+        if cache is None:
+            return await self._cluster.get(ref)
+        self.cached = True
+        return cache.get(ref.name)
+
+    async def list(self, kind: str, namespace: str, *, labels: str) -> Manifests:
+        """`labels`: pairs `label=value`, separated by commas."""
+        cache = self._caches.complete(kind, namespace)
+        found = cache.list(dict(pair.split("=", 1) for pair in labels.split(","))) if cache else None
+        if found is None:
+            return await self._cluster.list(kind, namespace, labels=labels)
+        self.cached = True
+        return found

@@ -1,0 +1,153 @@
+"""Keep a cache current with the objects of one kind, across restarts, outages, and lost connections.
+
+List, then watch from the list's resourceVersion, and after that from where the last watch ended. List again
+if the resourceVersion is too old for the server, or newer than the server's own.
+
+A silent connection isn't necessarily dead: the server sends no bookmarks for a kind that hasn't changed since
+the server started. So watches are short, and a connection is alive if each watch ends in time.
+"""
+
+import asyncio
+import logging
+import random
+from collections.abc import Callable
+from contextlib import aclosing
+from time import monotonic
+
+from k8s.api.cache import Cache
+from k8s.api.client import CALL_TIMEOUT, WATCH_MARGIN, KubernetesClient
+from k8s.api.errors import ApiError, UnreachableError
+from k8s.api.outage import Outage, is_outage
+from k8s.objects import Manifest
+
+log = logging.getLogger(__name__)
+
+WATCH_SECONDS = 60.0  # seconds of one watch
+SILENCE = WATCH_SECONDS + WATCH_MARGIN + CALL_TIMEOUT  # seconds without a response from a live connection
+FIRST_PAUSE, MAX_PAUSE = 1.0, 30.0  # seconds after the first failure in a row, and after any
+WATCH_PAGE = 100  # whole objects in memory at a time, while a list is read
+
+
+async def watch_forever(
+    cluster: KubernetesClient,
+    cache: Cache,
+    labels: str,
+    outage: Outage,
+    *,
+    on_fresh: Callable[[], None],
+    on_failed: Callable[[], None] = lambda: None,
+) -> None:
+    """Keep `cache` current with the objects that have these labels, until cancelled.
+
+    The cache is complete after the first list, except while the watch is interrupted. `on_fresh` is called
+    after each response of the server, `on_failed` after each list or watch that failed.
+    """
+    await _Watch(cluster, cache, labels, outage, on_fresh, on_failed).run()
+
+
+class _Watch:
+    def __init__(
+        self,
+        cluster: KubernetesClient,
+        cache: Cache,
+        labels: str,
+        outage: Outage,
+        on_fresh: Callable[[], None],
+        on_failed: Callable[[], None] = lambda: None,
+    ) -> None:
+        self.cluster, self.cache, self.labels = cluster, cache, labels
+        self.kind, self.namespace = cache.kind, cache.namespace
+        self.outage, self.on_fresh, self.on_failed = outage, on_fresh, on_failed
+        self.since = ""  # the resourceVersion up to which the cache has everything; "": not yet listed
+        self.failures = 0  # in a row
+        self.logged = False  # whether the interruption was logged
+
+    async def run(self) -> None:
+        while True:
+            try:
+                if not self.since or not await self._has_our_version():
+                    await self._list()
+                await self._follow()
+            except Exception as error:  # noqa: BLE001 - logged once, then retried
+                await self._failed(error)
+
+    async def _list(self) -> None:
+        listed: set[str] = set()
+        since = ""
+        listing = self.cluster.pages(self.kind, self.namespace, labels=self.labels, limit=WATCH_PAGE)
+        async with aclosing(listing) as pages:
+            async for items, since in pages:  # noqa: B007 - the watch starts at the last one
+                for item in items:
+                    listed.add(self.cache.key(item))
+                    self.cache.put(item)
+                self.on_fresh()
+        self.cache.retain(listed)
+        self.since = since
+        self.cache.complete = True
+        self.cache.listed.set()
+        self._responded()
+
+    async def _has_our_version(self) -> bool:
+        """Return False after an interruption if the server was restored from an older backup."""
+        return self.cache.complete or await self.cluster.has_reached(self.kind, self.namespace, self.since)
+
+    async def _follow(self) -> None:
+        began, changed = monotonic(), False
+        changes = self.cluster.watch(
+            self.kind,
+            self.namespace,
+            labels=self.labels,
+            since=self.since,
+            timeout=WATCH_SECONDS,
+            on_open=self._opened,
+        )
+        async with aclosing(changes):
+            async for change in changes:
+                changed = True
+                self._take(*change)
+        if not changed and monotonic() - began < FIRST_PAUSE:
+            raise UnreachableError("the API server ended a watch at once")
+        if not changed and not await self.cluster.has_reached(self.kind, self.namespace, self.since):
+            self.since, self.cache.complete = "", False
+        self._responded()
+
+    def _opened(self) -> None:
+        """Mark the cache complete: the server now sends every change since the last watch."""
+        self.cache.complete = True
+        self.on_fresh()
+
+    def _take(self, what: str, obj: Manifest) -> None:
+        if what == "DELETED":
+            self.cache.remove(self.cache.key(obj))
+        elif what != "BOOKMARK":
+            self.cache.put(obj)
+        self.since = obj["metadata"]["resourceVersion"]
+        self._responded()
+
+    def _responded(self) -> None:
+        if self.logged:
+            log.info("watching %s in %s again", self.kind, self.namespace or "all namespaces")
+        self.failures, self.logged = 0, False
+        self.on_fresh()
+
+    async def _failed(self, error: Exception) -> None:
+        self.cache.complete = False
+        self.on_failed()
+        if isinstance(error, ApiError) and error.expired:
+            self.since = ""
+        elif not self.logged:
+            trace = None if isinstance(error, ApiError | UnreachableError) else error
+            text = "watching %s in %s is interrupted: %s"
+            log.warning(text, self.kind, self.namespace or "all namespaces", error, exc_info=trace)
+            self.logged = True
+        if isinstance(error, ApiError) and error.throttled:
+            await asyncio.sleep(error.wait)
+        elif is_outage(error) and await self.outage.over():
+            self.failures = 0
+        else:
+            await self._back_off()
+
+    async def _back_off(self) -> None:
+        self.failures += 1
+        pause = min(FIRST_PAUSE * 2 ** (self.failures - 1), MAX_PAUSE)
+        await asyncio.sleep(pause * random.uniform(0.5, 1))  # noqa: S311 - spreads load, guards nothing

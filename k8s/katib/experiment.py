@@ -1,0 +1,139 @@
+"""Build the Katib Experiment (v1beta1) of a sweep.
+
+Katib's behavior that shapes it: "Running" means that a Job exists, not that it runs; a deleted trial or Job
+is created again; metrics are reported once, after the training finished; a finished experiment leaves its
+running trials on their GPUs.
+"""
+
+from k8s.katib import pytorch_job, train_job
+from k8s.katib.multi_node import MULTI_LABEL, conditions, job_fields
+from k8s.katib.spec import ExperimentSpec
+from k8s.katib.training import metrics_collector_spec
+from k8s.katib.trial_pod import trial_pod
+from k8s.objects import MANAGED_BY, SWEEP_LABEL, Manifest
+from k8s.trial_kinds import INDEX_LABEL, PYTORCH_JOB, TRAIN_JOB, TrialKind
+
+# Katib creates a Job again if it is deleted before its metrics arrived, so Jobs are kept for days.
+JOB_TTL = 7 * 24 * 3600
+
+
+def experiment(spec: ExperimentSpec) -> Manifest:
+    labels = {**_labels(spec), **spec.labels}
+    objective: Manifest = {
+        "type": "maximize" if spec.maximize else "minimize",
+        "objectiveMetricName": spec.metric,
+    }
+    if spec.target is not None:
+        objective["goal"] = spec.target
+    if spec.additional:
+        objective["additionalMetricNames"] = list(spec.additional)
+    if spec.strategies:
+        strategies = [{"name": name, "value": value} for name, value in spec.strategies.items()]
+        objective["metricStrategies"] = strategies
+    return {
+        "apiVersion": "kubeflow.org/v1beta1",
+        "kind": "Experiment",
+        "metadata": {
+            "name": spec.name,
+            "namespace": spec.namespace,
+            "labels": labels,
+            "annotations": spec.annotations,
+        },
+        "spec": {
+            "objective": objective,
+            "algorithm": _algorithm(spec),
+            "parallelTrialCount": spec.parallel,
+            "maxTrialCount": spec.max_trials,
+            "maxFailedTrialCount": spec.max_failed,
+            # Keeps the suggestion service after an end: needed to open the gate, to pause, and to extend.
+            "resumePolicy": "LongRunning",
+            "parameters": [
+                {"name": p.name, "parameterType": p.type, "feasibleSpace": p.space} for p in spec.parameters
+            ],
+            "metricsCollectorSpec": metrics_collector_spec(spec.collector),
+            **_early_stopping(spec),
+            "trialTemplate": _trial_template(spec),
+        },
+    }
+
+
+def training_runtime(spec: ExperimentSpec) -> Manifest | None:
+    """Return the TrainingRuntime of the trials if they are TrainJobs; `train_job.owned` completes it."""
+    if spec.trial_kind is not TRAIN_JOB:
+        return None
+    return train_job.runtime(
+        spec.name, spec.namespace, _pod_template(spec), labels=_labels(spec), ttl=JOB_TTL
+    )
+
+
+def _algorithm(spec: ExperimentSpec) -> Manifest:
+    settings = [{"name": name, "value": value} for name, value in spec.settings.items()]
+    return {"algorithmName": spec.algorithm} | ({"algorithmSettings": settings} if settings else {})
+
+
+def _early_stopping(spec: ExperimentSpec) -> Manifest:
+    if spec.early_stopping is None:
+        return {}
+    settings = [{"name": name, "value": value} for name, value in spec.early_stopping.items()]
+    return {
+        "earlyStopping": {"algorithmName": "medianstop"}
+        | ({"algorithmSettings": settings} if settings else {})
+    }
+
+
+def _trial_template(spec: ExperimentSpec) -> Manifest:
+    meta, kind = [{"name": "trialName", "reference": "${trialSpec.Name}"}], spec.trial_kind
+    return {
+        "retain": True,
+        "primaryContainerName": kind.container,
+        **(_of_first_worker(kind) if spec.nodes > 1 else {}),
+        "trialParameters": [{"name": p.name, "reference": p.name} for p in spec.parameters] + meta,
+        "trialSpec": {
+            "apiVersion": kind.api_version,
+            "kind": kind.kind,
+            # Katib copies the experiment's labels to trials and pods, but never to the Job.
+            "metadata": {"labels": _labels(spec) | spec.job_labels},
+            "spec": _job_spec(spec),
+        },
+    }
+
+
+def _of_first_worker(kind: TrialKind) -> Manifest:
+    """Return the fields without which each worker would report metrics as the trial."""
+    if kind is PYTORCH_JOB:
+        return {"primaryPodLabels": pytorch_job.MASTER, **conditions("Succeeded")}
+    if kind is TRAIN_JOB:
+        return {"primaryPodLabels": train_job.FIRST_WORKER, **conditions("Complete")}
+    return {"primaryPodLabels": {INDEX_LABEL: "0"}}
+
+
+def _job_spec(spec: ExperimentSpec) -> Manifest:
+    template = _pod_template(spec)
+    if spec.trial_kind is TRAIN_JOB:
+        container = template["spec"]["containers"][0]
+        return train_job.job_spec(spec.name, spec.nodes, spec.processes, container)
+    if spec.trial_kind is PYTORCH_JOB:
+        return pytorch_job.job_spec(spec.nodes, spec.processes, template, ttl=JOB_TTL)
+    return {
+        # The default of 6 retries would hide a crash for minutes.
+        "backoffLimit": 0,
+        "ttlSecondsAfterFinished": JOB_TTL,
+        **(job_fields(spec.nodes) if spec.nodes > 1 else _ignored_disruptions()),
+        "template": template,
+    }
+
+
+def _pod_template(spec: ExperimentSpec) -> Manifest:
+    several = {MULTI_LABEL: "true"} if spec.nodes > 1 else {}
+    # Katib's webhook also labels pods, unless it is down and its failure policy ignores that.
+    return {"metadata": {"labels": _labels(spec) | several}, "spec": trial_pod(spec)}
+
+
+def _labels(spec: ExperimentSpec) -> dict[str, str]:
+    return {MANAGED_BY: "sweepbot", SWEEP_LABEL: spec.sweep}
+
+
+def _ignored_disruptions() -> Manifest:
+    """Return the rule without which a drained node would count as a failed trial."""
+    disrupted = {"type": "DisruptionTarget", "status": "True"}
+    return {"podFailurePolicy": {"rules": [{"action": "Ignore", "onPodConditions": [disrupted]}]}}

@@ -1,0 +1,134 @@
+"""Read GPUs from pods that request them, and from nodes that have them."""
+
+import math
+import re
+from dataclasses import dataclass
+from datetime import datetime
+
+from k8s.nodes.dcgm import is_exporter
+from k8s.objects import Manifest, parse_time
+from k8s.pods import COLLECTORS
+
+GPU_RESOURCE = re.compile(r"nvidia\.com/(gpu(\.shared)?|mig-.+)")  # a MIG slice counts as one
+
+
+@dataclass(frozen=True, kw_only=True)
+class Holder:
+    """A pod to which GPUs are allocated."""
+
+    namespace: str
+    pod: str
+    node: str
+    labels: dict[str, str]
+    gpus: int
+    started: datetime | None  # when the last of its containers with GPUs started; None: not all run
+    cpu_requested: float | None  # cores
+    ram_requested: float | None  # bytes
+
+
+@dataclass(frozen=True, kw_only=True)
+class GpuNode:
+    node: str
+    physical: int
+    allocatable: int
+    ready: bool
+    cordoned: bool
+
+
+def concerns_gpus(pod: Manifest) -> bool:
+    """Return whether a pod requests GPUs or exports their metrics."""
+    return any(map(gpus_of, pod["spec"]["containers"])) or is_exporter(pod)
+
+
+def read_holder(pod: Manifest) -> Holder | None:
+    """Return None for a pod without GPUs or node, and for one that has finished."""
+    containers, status = pod["spec"]["containers"], pod.get("status", {})
+    gpus = sum(gpus_of(each) for each in containers)
+    if not gpus or not pod["spec"].get("nodeName") or status.get("phase") not in {"Pending", "Running"}:
+        return None
+    training = [each for each in containers if each["name"] not in COLLECTORS]
+    return Holder(
+        namespace=pod["metadata"]["namespace"],
+        pod=pod["metadata"]["name"],
+        node=pod["spec"]["nodeName"],
+        labels=pod["metadata"].get("labels", {}),
+        gpus=gpus,
+        started=_started(status, {each["name"] for each in containers if gpus_of(each)}),
+        cpu_requested=_requested(training, "cpu"),
+        ram_requested=_requested(training, "memory"),
+    )
+
+
+def wanted(pod: Manifest) -> int:
+    """Return how many GPUs a pending pod without a node requests."""
+    waits = not pod["spec"].get("nodeName") and pod.get("status", {}).get("phase") == "Pending"
+    return sum(gpus_of(each) for each in pod["spec"]["containers"]) if waits else 0
+
+
+def read_node(node: Manifest) -> GpuNode | None:
+    """Return None for a node whose capacity has no GPUs."""
+    status = node.get("status", {})
+    if not (physical := _count(status.get("capacity", {}))):
+        return None
+    ready = any(c["type"] == "Ready" and c["status"] == "True" for c in status.get("conditions", []))
+    return GpuNode(
+        node=node["metadata"]["name"],
+        physical=physical,
+        allocatable=_count(status.get("allocatable", {})),
+        ready=ready,
+        cordoned=bool(node.get("spec", {}).get("unschedulable")),
+    )
+
+
+def read_usage(metrics: Manifest) -> tuple[float, float]:
+    """Return the cores and bytes that a pod uses, without Katib's sidecar. Raises ValueError."""
+    used = [each["usage"] for each in metrics["containers"] if each["name"] not in COLLECTORS]
+    return sum(_number(each["cpu"]) for each in used), sum(_number(each["memory"]) for each in used)
+
+
+def _number(quantity: str) -> float:
+    """Return a Kubernetes quantity as a number: `4Gi` is 4294967296.0. Raises ValueError."""
+    from kubernetes.utils.quantity import parse_quantity  # noqa: PLC0415 - loads the whole client
+
+    number = float(parse_quantity(quantity))  # type: ignore[no-untyped-call]
+    if not math.isfinite(number):
+        raise ValueError(f"{quantity} is not a quantity")
+    return number
+
+
+def gpus_of(container: Manifest) -> int:
+    """Return the GPUs of a container; requests and limits are equal, and either can be omitted."""
+    resources = container.get("resources", {})
+    return _count({**resources.get("limits", {}), **resources.get("requests", {})})
+
+
+def gpu_sizes(pod: Manifest) -> dict[str, int]:
+    """Return the GPUs that a pod requests, by resource."""
+    return {name: size for name, size in device_sizes(pod["spec"]).items() if GPU_RESOURCE.fullmatch(name)}
+
+
+def device_sizes(spec: Manifest) -> dict[str, int]:
+    """Return what a pod requests of device plugins, by resource: GPUs of all kinds, network adapters."""
+    found: dict[str, int] = {}
+    for container in spec.get("containers") or ():
+        resources = container.get("resources", {})
+        for name, size in {**resources.get("limits", {}), **resources.get("requests", {})}.items():
+            if "/" in name:  # Kubernetes' own have no domain
+                found[name] = found.get(name, 0) + int(_number(size))
+    return found
+
+
+def _count(sizes: Manifest) -> int:
+    return sum(int(_number(size)) for name, size in sizes.items() if GPU_RESOURCE.fullmatch(name))
+
+
+def _requested(containers: list[Manifest], resource: str) -> float | None:
+    requests = [each.get("resources", {}).get("requests", {}).get(resource) for each in containers]
+    return sum(_number(each) for each in requests if each) if any(requests) else None
+
+
+def _started(status: Manifest, containers: set[str]) -> datetime | None:
+    mine = [each for each in status.get("containerStatuses") or [] if each["name"] in containers]
+    since = [parse_time(each.get("state", {}).get("running", {}).get("startedAt")) for each in mine]
+    known = [each for each in since if each]
+    return max(known) if known and len(known) == len(containers) else None

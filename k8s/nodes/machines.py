@@ -1,0 +1,113 @@
+"""Compare what a trial needs with what a node, or a machine of an autoscaled pool, has. Pure."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from fractions import Fraction
+
+from k8s.katib.pod_shape import PodShape
+from k8s.katib.trial_pod import placement, requests
+from k8s.objects import Manifest
+from k8s.quantities import amount
+
+# Set by Kubernetes, cloud providers, and autoscalers while a node is away, new, or leaving.
+PASSING_TAINTS = (
+    "node.kubernetes.io/",
+    "node.cloudprovider.kubernetes.io/",
+    "ToBeDeletedByClusterAutoscaler",
+)
+REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
+UNLIMITED = float("inf")
+Amount = Fraction | float
+
+
+@dataclass(frozen=True, kw_only=True)
+class Machine:
+    name: str  # "node gpu-3", "pool h100"
+    resources: Mapping[str, Amount]  # of one machine
+    labels: Mapping[str, str] = field(default_factory=dict)
+    taints: tuple[Manifest, ...] = ()
+
+
+def read_machine(node: Manifest) -> Machine:
+    """Read a node, also one that is not ready or cordoned: it can come back.
+
+    GPUs and other devices count by capacity, because a broken device, or one whose plugin restarts, isn't
+    allocatable now and can be again.
+    """
+    status = node.get("status", {})
+    devices = {name: size for name, size in status.get("capacity", {}).items() if "/" in name}
+    sizes = {**status.get("allocatable", {}), **devices}
+    return Machine(
+        name=f"node {node['metadata']['name']}",
+        resources={name: _amount(str(size)) for name, size in sizes.items()},
+        labels=node["metadata"].get("labels") or {},
+        taints=tuple(node.get("spec", {}).get("taints") or ()),
+    )
+
+
+def _amount(size: str) -> Amount:
+    try:
+        return amount(size)
+    except ValueError:  # in a notation that isn't read here, such as 1e3
+        return UNLIMITED
+
+
+def lacking(shape: PodShape, gpus: int, machine: Machine) -> list[str]:
+    """Return the resources of which an empty machine has too little for this trial."""
+    needed = requests(shape, gpus)
+    return [name for name, size in needed.items() if amount(size) > machine.resources.get(name, 0)]
+
+
+def unmatched(pod: Manifest, labels: Mapping[str, str]) -> list[str]:
+    """Return the labels that the pod's spec requires of its node and these are not, as text."""
+    selected = pod.get("nodeSelector") or {}
+    wrong = [f"{key}={value}" for key, value in selected.items() if labels.get(key) != value]
+    return wrong + [
+        f"{key} in ({', '.join(values)})" for key, values in _choices(pod) if labels.get(key) not in values
+    ]
+
+
+def _choices(pod: Manifest) -> Iterator[tuple[str, list[str]]]:
+    required = pod.get("affinity", {}).get("nodeAffinity", {}).get(REQUIRED, {})
+    for term in required.get("nodeSelectorTerms", ())[:1]:  # trials have one
+        for each in term.get("matchExpressions", ()):
+            yield each["key"], each["values"]
+
+
+def untolerated(pod: Manifest, taints: tuple[Manifest, ...]) -> list[Manifest]:
+    """Return the lasting taints that keep a pod with this spec away."""
+    tolerations = pod.get("tolerations") or ()
+    return [
+        taint
+        for taint in taints
+        if taint["effect"] != "PreferNoSchedule"
+        and not taint["key"].startswith(PASSING_TAINTS)
+        and not any(tolerates(each, taint) for each in tolerations)
+    ]
+
+
+def tolerates(toleration: Manifest, taint: Manifest) -> bool:
+    """Without a key, a toleration matches every key; without an effect, every effect."""
+    key, effect = toleration.get("key") or taint["key"], toleration.get("effect") or taint["effect"]
+    same = toleration.get("operator") == "Exists" or toleration.get("value", "") == taint.get("value", "")
+    return same and (key, effect) == (taint["key"], taint["effect"])
+
+
+def barriers(shape: PodShape, gpus: int, machine: Machine) -> list[str]:
+    """Return the labels and taints that keep this trial from a machine, whatever its size.
+
+    A taint named like a requested resource doesn't count: clusters with the admission plugin
+    ExtendedResourceToleration, such as GKE's, tolerate it by themselves.
+    """
+    pod = placement(shape, gpus)
+    taints = [
+        taint for taint in untolerated(pod, machine.taints) if taint["key"] not in requests(shape, gpus)
+    ]
+    return [f"missing label {each}" for each in unmatched(pod, machine.labels)] + [
+        f"taint {taint['key']}" + (f"={taint['value']}" if taint.get("value") else "") for taint in taints
+    ]
+
+
+def fits(shape: PodShape, gpus: int, machine: Machine) -> bool:
+    """Return whether this trial could run on the machine if nothing else did."""
+    return not lacking(shape, gpus, machine) and not barriers(shape, gpus, machine)

@@ -1,0 +1,1 @@
+"""The API server: stored objects, their defaults and validation, admission, watches, and the HTTP API."""

@@ -1,0 +1,1 @@
+"""The controllers of Jobs, Deployments, and StatefulSets, and the garbage collector."""

@@ -1,0 +1,1 @@
+"""A node: the kubelet, containers as processes of this machine, and the GPU exporter."""

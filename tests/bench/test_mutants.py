@@ -1,0 +1,22 @@
+"""The mutation tests' lists: they name what exists."""
+
+from itertools import chain
+from pathlib import Path
+
+import pytest
+
+from bench.mutants import mutants
+from bench.mutation_targets import EQUIVALENT, TARGETS
+
+ROOT = Path(__file__).parents[2]
+
+
+def test_targets_name_files_and_tests_that_exist():
+    named = {*TARGETS, *chain(*TARGETS.values())}
+    assert not {path for path in named if not (ROOT / path).is_file()}
+
+
+@pytest.mark.parametrize("file", sorted({file for file, _ in EQUIVALENT}))
+def test_equivalent_lines_are_those_of_mutants(file):
+    listed = {line for each, line in EQUIVALENT if each == file}
+    assert listed <= {line for mutant in mutants(file) for line in mutant.changed_lines}

@@ -1,0 +1,192 @@
+"""The doctor's checks of the training operators, and of what Katib and Kueue know about their kinds."""
+
+from dataclasses import replace
+
+import pytest
+
+from bot.doctor.findings import Level
+from bot.doctor.operators import operators
+from k8s.katib.pod_shape import PodShape
+from k8s.trial_kinds import PYTORCH_JOB, TRAIN_JOB
+from local import cluster_fixtures, training_operator
+from local.kubernetes.apiserver.store import Store
+from tests.bot.factories import CONFIG
+from tests.scenarios.fakes import DirectCluster
+from tests.scenarios.queued_sweep import POLICY
+
+SHAPE = PodShape(multi_node=PYTORCH_JOB)
+KATIB = "init: {controller: {trialResources: [Job.v1.batch, PyTorchJob.v1.kubeflow.org]}}"
+KUEUE = 'integrations: {frameworks: ["batch/job", "kubeflow.org/pytorchjob"]}'
+
+
+def deploy(store, name, namespace, ready=1):
+    head = {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": name, "namespace": namespace}}
+    pod = {"metadata": {"labels": {"app": name}}, "spec": {"containers": [{"name": name, "image": "x"}]}}
+    made = store.create({**head, "spec": {"selector": {"matchLabels": {"app": name}}, "template": pod}})
+    store.set_status(made, {"readyReplicas": ready})
+
+
+def configure(store, name, namespace, text):
+    head = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name, "namespace": namespace}}
+    store.delete("ConfigMap", namespace, name) if store.get("ConfigMap", namespace, name) else None
+    store.create({**head, "data": {"config.yaml": text}})
+
+
+def install(store):
+    """Add what a healthy cluster with PyTorchJobs has. Katib is there."""
+    training_operator.install(store)
+    store.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "kueue-system"}})
+    deploy(store, "training-operator", "kubeflow")
+    deploy(store, "kueue-controller-manager", "kueue-system")
+    configure(store, "katib-config", "kubeflow", KATIB)
+    configure(store, "kueue-manager-config", "kueue-system", KUEUE)
+
+
+@pytest.fixture
+def store():
+    found = Store()
+    cluster_fixtures.install(found, [])
+    install(found)
+    return found
+
+
+async def examined(store, config=CONFIG):
+    with_pytorch_jobs = replace(config, trials=SHAPE)
+    return await operators(DirectCluster(store), with_pytorch_jobs)
+
+
+async def test_pytorch_jobs_of_a_healthy_cluster_are_ok(store):
+    [finding] = await examined(store, replace(CONFIG, queueing=POLICY))
+    assert (finding.level, finding.found) == (Level.OK, "served, and watched by Katib")
+
+
+async def test_pytorch_jobs_are_not_checked_without_the_setting():
+    assert await operators(DirectCluster(Store()), CONFIG) == []
+
+
+async def test_pytorch_jobs_without_the_operator_are_broken():
+    [finding] = await examined(Store())
+    assert finding.level is Level.BROKEN
+    assert finding.found == "kubeflow.org/v1 not served; sweeps with nodes= are refused"
+
+
+async def test_pytorch_jobs_with_an_operator_that_is_not_ready_are_broken(store):
+    store.delete("Deployment", "kubeflow", "training-operator")
+    [missing] = await examined(store)
+    assert (missing.level, "training-operator not found" in missing.found) == (Level.WARNING, True)
+    deploy(store, "training-operator", "kubeflow", ready=0)
+    [finding] = await examined(store)
+    assert (finding.level, finding.found) == (
+        Level.BROKEN,
+        "Deployment training-operator in kubeflow isn't ready",
+    )
+
+
+@pytest.mark.parametrize(
+    "text", ["init: {controller: {trialResources: [Job.v1.batch]}}", "init: {}", "init: 3"]
+)
+async def test_pytorch_jobs_that_katib_does_not_watch_are_broken(store, text):
+    configure(store, "katib-config", "kubeflow", text)
+    [finding] = await examined(store)
+    assert finding.level is Level.BROKEN
+    assert "trialResources in katib-config lacks PyTorchJob.v1.kubeflow.org" in finding.found
+    assert finding.fix.endswith("kubectl -n kubeflow rollout restart deployment katib-controller")
+
+
+async def test_pytorch_jobs_that_kueue_ignores_are_broken_if_there_are_queues(store):
+    configure(store, "kueue-manager-config", "kueue-system", 'integrations: {frameworks: ["batch/job"]}')
+    [finding] = await examined(store, replace(CONFIG, queueing=POLICY))
+    assert finding.level is Level.BROKEN
+    assert "lacks kubeflow.org/pytorchjob; these trials start without quota" in finding.found
+    [finding] = await examined(store)
+    assert finding.level is Level.OK
+
+
+@pytest.mark.parametrize("text", ["- a list", "{unclosed", ""])
+async def test_pytorch_jobs_with_an_unreadable_configuration_warn(store, text):
+    configure(store, "katib-config", "kubeflow", text)
+    [finding] = await examined(store)
+    assert (finding.level, finding.found) == (
+        Level.WARNING,
+        "ConfigMap katib-config in kubeflow can't be read",
+    )
+
+
+async def test_pytorch_jobs_are_checked_with_the_permissions_of_deploy(here):
+    install(here.store)
+    here.config = replace(here.config, trials=SHAPE, queueing=POLICY)
+    await here.examined()
+    assert [each.level for each in here.all if each.check == "PyTorchJobs"] == [Level.OK]
+    here.store.delete("ClusterRoleBinding", "", "sweepbot-doctor")
+    [finding] = [each for each in await here.examined() if each.check == "PyTorchJobs"]
+    assert (finding.level, finding.found) == (Level.WARNING, "unknown: no permission")
+
+
+TRAINER = (
+    ("trainjobs", "trainer.kubeflow.org", "v1alpha1"),
+    ("trainingruntimes", "trainer.kubeflow.org", "v1alpha1"),
+    ("jobsets", "jobset.x-k8s.io", "v1alpha2"),
+)
+
+
+def serve(store, plural, group, version):
+    meta, versions = {"name": f"{plural}.{group}"}, [{"name": version, "served": True, "storage": True}]
+    if store.get("CustomResourceDefinition", "", meta["name"]):
+        store.delete("CustomResourceDefinition", "", meta["name"])
+    head = {"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition"}
+    store.create({**head, "metadata": meta, "spec": {"group": group, "versions": versions}})
+
+
+@pytest.fixture
+def trainer(store):
+    """A healthy cluster with Kubeflow Trainer 2, as its release installs it."""
+    for each in TRAINER:
+        serve(store, *each)
+    store.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "kubeflow-system"}})
+    deploy(store, "kubeflow-trainer-controller-manager", "kubeflow-system")
+    deploy(store, "jobset-controller-manager", "kubeflow-system")
+    kinds = "[Job.v1.batch, TrainJob.v1alpha1.trainer.kubeflow.org]"
+    configure(store, "katib-config", "kubeflow", f"init: {{controller: {{trialResources: {kinds}}}}}")
+    kinds = '["batch/job", "trainer.kubeflow.org/trainjob"]'
+    configure(store, "kueue-manager-config", "kueue-system", f"integrations: {{frameworks: {kinds}}}")
+    return store
+
+
+async def with_train_jobs(store):
+    config = replace(CONFIG, trials=PodShape(multi_node=TRAIN_JOB), queueing=POLICY)
+    return await operators(DirectCluster(store), config)
+
+
+async def test_train_jobs_of_a_healthy_cluster_are_ok(trainer):
+    [finding] = await with_train_jobs(trainer)
+    assert (finding.level, finding.check) == (Level.OK, "TrainJobs")
+
+
+@pytest.mark.parametrize(("plural", "group", "version"), TRAINER)
+async def test_train_jobs_without_a_kind_or_with_another_version_of_it_are_broken(
+    trainer, plural, group, version
+):
+    serve(trainer, plural, group, "v1")
+    [finding] = await with_train_jobs(trainer)
+    what = f"{group}/{version} not served; sweeps with nodes= are refused"
+    assert (finding.level, finding.found) == (Level.BROKEN, what)
+    assert finding.fix.startswith("install Kubeflow Trainer 2")
+
+
+@pytest.mark.parametrize("name", ["kubeflow-trainer-controller-manager", "jobset-controller-manager"])
+async def test_train_jobs_with_a_controller_that_is_not_ready_are_broken(trainer, name):
+    trainer.delete("Deployment", "kubeflow-system", name)
+    deploy(trainer, name, "kubeflow-system", ready=0)
+    [finding] = await with_train_jobs(trainer)
+    assert (finding.level, finding.found) == (
+        Level.BROKEN,
+        f"Deployment {name} in kubeflow-system isn't ready",
+    )
+
+
+async def test_train_jobs_that_katib_and_kueue_do_not_know_are_broken(trainer):
+    configure(trainer, "katib-config", "kubeflow", KATIB)
+    configure(trainer, "kueue-manager-config", "kueue-system", KUEUE)
+    katib, kueue = await with_train_jobs(trainer)
+    assert "lacks TrainJob.v1alpha1.trainer.kubeflow.org" in katib.found
+    assert "lacks trainer.kubeflow.org/trainjob" in kueue.found

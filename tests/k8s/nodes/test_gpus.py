@@ -1,0 +1,210 @@
+"""GPUs in objects and in dcgm-exporter's text."""
+
+from datetime import UTC, datetime
+
+import pytest
+
+from k8s.nodes.dcgm import LastError, Reading, is_exporter, read_errors, read_exporter
+from k8s.nodes.gpus import Holder, concerns_gpus, read_holder, read_node, read_usage
+
+# The labels that dcgm-exporter's sources give to a metric; the host's was renamed in 2026.
+TEXT = """\
+# HELP DCGM_FI_DEV_GPU_UTIL GPU utilization (in %).
+# TYPE DCGM_FI_DEV_GPU_UTIL gauge
+DCGM_FI_DEV_GPU_UTIL{gpu="0",UUID="GPU-4dc0",pci_bus_id="00000000:65:00.0",device="nvidia0",modelName="NVIDIA A100-SXM4-80GB",Hostname="n1",container="main",namespace="sweeps",pod="t-1-x"} 97
+DCGM_FI_DEV_GPU_UTIL{gpu="1",UUID="GPU-5ed1",pci_bus_id="00000000:66:00.0",device="nvidia1",modelName="NVIDIA A100-SXM4-80GB",Hostname="n1",container="",namespace="",pod=""} 0
+DCGM_FI_DEV_FB_USED{gpu="0",UUID="GPU-4dc0",modelName="NVIDIA A100-SXM4-80GB",namespace="sweeps",pod="t-1-x"} 71234
+# HELP DCGM_FI_PROF_GR_ENGINE_ACTIVE Ratio of time the graphics engine is active.
+# TYPE DCGM_FI_PROF_GR_ENGINE_ACTIVE gauge
+DCGM_FI_PROF_GR_ENGINE_ACTIVE{gpu="0",UUID="GPU-4dc0",modelName="NVIDIA A100-SXM4-80GB",Hostname="n1",container="main",namespace="sweeps",pod="t-1-x"} 0.903412
+DCGM_FI_PROF_GR_ENGINE_ACTIVE{gpu="2",UUID="GPU-6fe2",modelName="NVIDIA A100-SXM4-80GB",GPU_I_PROFILE="3g.40gb",GPU_I_ID="1",hostname="n1",container="main",namespace="vision",pod="nb-0"} 0.000000
+"""  # noqa: E501
+
+
+def test_exporter_text_has_one_reading_per_gpu_and_slice() -> None:
+    model = "NVIDIA A100-SXM4-80GB"
+    found = sorted(read_exporter(TEXT), key=lambda each: each.device)
+    assert found == [
+        Reading(namespace="sweeps", pod="t-1-x", device="GPU-4dc0", model=model, share=0.903412),
+        Reading(namespace="", pod="", device="GPU-5ed1", model=model, share=0.0),
+        Reading(namespace="vision", pod="nb-0", device="GPU-6fe2/1", model=f"{model} MIG 3g.40gb", share=0.0),
+    ]
+
+
+def test_xid_is_the_last_error_of_a_gpu() -> None:
+    text = (
+        'DCGM_FI_DEV_XID_ERRORS{UUID="GPU-4dc0",modelName="A100",err_code="79",namespace="a",pod="b"} 79\n'
+        'DCGM_FI_DEV_XID_ERRORS{gpu="1",UUID="GPU-5ed1",modelName="A100",namespace="",pod=""} 0\n'
+    )
+    assert read_errors(TEXT) == []
+    assert read_errors(text) == [
+        LastError(namespace="a", pod="b", device="GPU-4dc0", model="A100", code=79),
+        LastError(namespace="", pod="", device="GPU-5ed1", model="A100", code=0),
+    ]
+
+
+def util(value: str = "97", *more: str, index: int = 0, labels: str = 'UUID="GPU-1",') -> str:
+    own = f'{{{labels}gpu="{index}",modelName="A100",Hostname="n1",namespace="a",pod="b"}}'
+    return "\n".join([f"DCGM_FI_DEV_GPU_UTIL{own} {value}", *more])
+
+
+@pytest.mark.parametrize(
+    ("text", "shares"),
+    [
+        (util("NaN"), []),
+        (util("+Inf"), []),
+        (util("-1"), []),
+        (util("much"), []),
+        (util("97 1763800000000"), [0.97]),
+        (util().replace("} ", "}\t"), [0.97]),
+        (util().replace("} ", "}   "), [0.97]),
+        (util().replace('",', '" , ').replace("{", "{ "), [0.97]),
+        (
+            util(
+                "5", 'DCGM_FI_DEV_GPU_UTIL{UUID="GPU-2', 'DCGM_FI_DEV_GPU_UTIL{a="1", ="2"} 3', "\x00", "}{"
+            ),
+            [0.05],
+        ),
+        (util("5", "DCGM_FI_DEV_GPU_UTIL_MAX 3", "DCGM_FI_DEV_GPU_UTIL"), [0.05]),
+        (util("5").replace("UTIL{", "UTIL {"), [0.05]),
+        (util("9" * 5000), []),
+    ],
+)
+def test_invalid_line_hides_no_other(text: str, shares: list[float]) -> None:
+    assert [reading.share for reading in read_exporter(text)] == pytest.approx(shares)
+
+
+def test_utilization_that_is_nan_is_read_from_the_other_metric() -> None:
+    engine = util("NaN").replace("DEV_GPU_UTIL", "PROF_GR_ENGINE_ACTIVE")
+    assert [reading.share for reading in read_exporter(util("50", engine))] == [0.5]
+
+
+def test_label_escapes_are_decoded() -> None:
+    [reading] = read_exporter(util().replace("A100", r"A \"100\" \\ , } x"))
+    assert reading.model == r'A "100" \ , } x'
+
+
+def test_gpus_without_uuid_are_distinguished_by_index() -> None:
+    text = util("5", util("7", index=1, labels=""), labels="")
+    assert {(each.device, each.share) for each in read_exporter(text)} == {("n1:0", 0.05), ("n1:1", 0.07)}
+    errors = read_errors(text.replace("DEV_GPU_UTIL", "DEV_XID_ERRORS"))
+    assert {error.device for error in errors} == {"n1:0", "n1:1"}
+
+
+def test_xid_that_is_no_number_is_none() -> None:
+    assert read_errors(util("NaN").replace("DEV_GPU_UTIL", "DEV_XID_ERRORS")) == []
+
+
+def test_hostile_line_is_parsed_in_linear_time() -> None:
+    hostile = util(labels='a="' + r"\"" * 2**20 + '",')
+    assert [reading.share for reading in read_exporter(f"{hostile}\n{util()}")] == [0.97]
+
+
+def pod(phase="Running", node="n1", since="2026-11-20T10:00:00Z", **resources):
+    sizes = {"cpu": "500m", "memory": "4Gi", "nvidia.com/gpu": "2", **resources}
+    state = {"running": {"startedAt": since}} if since else {"waiting": {"reason": "ImagePullBackOff"}}
+    return {
+        "metadata": {"namespace": "sweeps", "name": "t-1-x", "labels": {"a": "b"}},
+        "spec": {
+            "nodeName": node,
+            "containers": [
+                {"name": "main", "resources": {"requests": sizes}},
+                {"name": "metrics-collector", "resources": {"requests": {"cpu": "1"}}},
+            ],
+        },
+        "status": {"phase": phase, "containerStatuses": [{"name": "main", "state": state}]},
+    }
+
+
+HOLDER = {"namespace": "sweeps", "pod": "t-1-x", "node": "n1", "labels": {"a": "b"}, "gpus": 2}
+SIZES = {"cpu_requested": 0.5, "ram_requested": 4.0 * 2**30}
+
+
+def test_pod_allocates_gpus_while_it_runs_or_pulls_its_image() -> None:
+    started = datetime(2026, 11, 20, 10, tzinfo=UTC)
+    assert read_holder(pod()) == Holder(**HOLDER, **SIZES, started=started)
+    assert read_holder(pod(phase="Pending", since=None)) == Holder(**HOLDER, **SIZES, started=None)
+
+
+@pytest.mark.parametrize(
+    "pod",
+    [
+        pod(phase="Succeeded"),
+        pod(phase="Failed"),
+        pod(phase="Pending", node=""),
+        pod(**{"nvidia.com/gpu": "0"}),
+    ],
+)
+def test_pod_in_other_states_allocates_none(pod) -> None:
+    assert read_holder(pod) is None
+
+
+def test_holders_are_pods_with_gpus_and_their_exporters() -> None:
+    exporter = pod(**{"nvidia.com/gpu": "0"})
+    assert not concerns_gpus(exporter)
+    exporter["metadata"]["labels"] = {"app": "nvidia-dcgm-exporter"}
+    assert concerns_gpus(exporter)
+    assert concerns_gpus(pod(phase="Pending", node=""))
+
+
+def test_limits_count_as_requests_and_slices_as_gpus() -> None:
+    asked = pod()
+    limits = {"nvidia.com/mig-3g.40gb": "1", "nvidia.com/gpu": "2"}
+    asked["spec"]["containers"][0]["resources"] = {"limits": limits}
+    holder = read_holder(asked)
+    assert (holder.gpus, holder.cpu_requested) == (3, None)
+
+
+def node(**changes):
+    sizes = {"cpu": "64", "nvidia.com/gpu": "8"}
+    ready = [{"type": "Ready", "status": changes.get("ready", "True")}]
+    left = sizes | {"nvidia.com/gpu": "7"}
+    status = {"capacity": sizes, "allocatable": left, "conditions": ready}
+    return {"metadata": {"name": "n1"}, "spec": changes.get("spec", {}), "status": status}
+
+
+def test_node_has_unavailable_gpus() -> None:
+    found = read_node(node())
+    assert (found.physical, found.allocatable, found.ready, found.cordoned) == (8, 7, True, False)
+    assert read_node(node(ready="Unknown")).ready is False
+    assert read_node(node(spec={"unschedulable": True})).cordoned is True
+    assert read_node({"metadata": {"name": "cpu"}, "spec": {}, "status": {"capacity": {"cpu": "4"}}}) is None
+
+
+@pytest.mark.parametrize(
+    ("labels", "phase", "is_one"),
+    [
+        ({"app": "nvidia-dcgm-exporter"}, "Running", True),
+        ({"app.kubernetes.io/name": "dcgm-exporter"}, "Running", True),
+        ({"app.kubernetes.io/name": "gke-managed-dcgm-exporter"}, "Running", True),
+        ({"app": "nvidia-dcgm-exporter"}, "Pending", False),
+        ({"app": "other"}, "Running", False),
+    ],
+)
+def test_exporters_are_found_by_their_labels(labels, phase, is_one) -> None:
+    assert is_exporter({"metadata": {"labels": labels}, "status": {"phase": phase}}) is is_one
+
+
+def test_requests_exclude_katibs_sidecar() -> None:
+    main = {"name": "main", "usage": {"cpu": "1500123456n", "memory": "2097152Ki"}}
+    sidecar = {"name": "metrics-collector", "usage": {"cpu": "1", "memory": "1Gi"}}
+    assert read_usage({"containers": [main, sidecar]}) == (pytest.approx(1.500123456), 2.0 * 2**30)
+
+
+@pytest.mark.parametrize(
+    ("text", "number"),
+    [("0", 0), ("4", 4), ("500m", 0.5), ("12345678n", 0.012345678), ("20u", 2e-5), ("1k", 1000), ("2M", 2e6),
+     ("1.5Gi", 1.5 * 2**30), ("128974848", 128974848), ("129e6", 129e6), ("1Ki", 1024), ("3E", 3e18)],
+)  # fmt: skip
+def test_quantity_is_parsed(text, number) -> None:
+    assert read_usage(using(text)) == (pytest.approx(number), 0)
+
+
+@pytest.mark.parametrize("text", ["", "four", "1ki", "NaN", "Infinity", "1e999999999"])
+def test_quantity_that_is_invalid_is_an_error(text) -> None:
+    with pytest.raises(ValueError, match=text or "format: $"):
+        read_usage(using(text))
+
+
+def using(cpu):
+    return {"containers": [{"name": "main", "usage": {"cpu": cpu, "memory": "0"}}]}

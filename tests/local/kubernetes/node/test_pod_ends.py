@@ -1,0 +1,73 @@
+"""How a pod on the nodes of the local world ends: deleted, over its deadline, or with its kubelet."""
+
+from pathlib import Path
+
+from local.kubernetes.node.kubelet import OVER_TIME
+from tests.local.kubernetes.node.pods import gpu, sh
+
+
+async def test_deleted_pod_gets_sigterm_first(start, tmp_path):
+    cluster = start()
+    trap = f"trap 'echo bye > {tmp_path}/said; exit 0' TERM; echo ready; while :; do sleep 0.05; done"
+    cluster.run("long", sh(trap))
+    await cluster.until(lambda: cluster.log("long") == "ready\n", "it runs")
+    cluster.store.delete("Pod", "default", "long")
+    assert cluster.pod("long")["metadata"]["deletionTimestamp"]
+    await cluster.until(lambda: cluster.pod("long") is None, "the pod is gone")
+    assert (tmp_path / "said").read_text() == "bye\n"
+
+
+async def test_sigterm_goes_to_the_first_process_only(start, tmp_path):
+    """As containerd does it: a training behind a shell is killed, unless the shell passes the signal on."""
+    cluster = start()
+    child = f"trap 'touch {tmp_path}/told; exit 0' TERM; echo ready; while :; do sleep 0.05; done"
+    cluster.run("long", sh(f'( {child} ); echo "over"'))
+    await cluster.until(lambda: cluster.log("long") == "ready\n", "it runs")
+    cluster.store.delete("Pod", "default", "long")
+    await cluster.until(lambda: cluster.pod("long") is None, "the pod is gone")
+    assert not (tmp_path / "told").exists()
+
+
+async def test_pod_deleted_before_it_runs_has_failed(start):
+    """Its Job may keep the pod until it has counted it."""
+    cluster = start()
+    cluster.run("early", sh("true"), volumes=[{"name": "none", "secret": {"secretName": "none"}}])
+    await cluster.until(lambda: "FailedMount" in dict(cluster.events("early")), "it waits for its volume")
+    cluster.store.patch("Pod", "default", "early", {"metadata": {"finalizers": ["example.org/kept"]}})
+    cluster.store.delete("Pod", "default", "early")
+    await cluster.phase("early", "Failed")
+
+
+async def test_pod_that_ignores_sigterm_is_killed_after_its_grace_period(start):
+    cluster = start()
+    cluster.run("deaf", sh("trap '' TERM; echo $$$$; while :; do sleep 0.05; done"))
+    pid = int(await cluster.until(lambda: cluster.log("deaf"), "it runs"))
+    cluster.store.delete("Pod", "default", "deaf", grace=1)
+    await cluster.until(lambda: cluster.pod("deaf") is None, "the pod is gone")
+    assert not _alive(pid)
+
+
+async def test_pod_over_its_deadline_has_failed_and_releases_its_gpus(start):
+    """However well its processes end."""
+    cluster = start(nodes={"gpu-1": 2})
+    slow = sh("trap 'exit 0' TERM; while :; do sleep 0.05; done", **gpu(2))
+    cluster.run("slow", slow, activeDeadlineSeconds=1)
+    await cluster.phase("slow", "Running")
+    cluster.run("next", slow)
+    assert await cluster.phase("slow", "Failed", "Succeeded") == "Failed"
+    status = cluster.pod("slow")["status"]
+    assert (status["reason"], status["message"]) == OVER_TIME
+    await cluster.phase("next", "Running")
+
+
+async def test_closed_kubelet_runs_nothing(start):
+    cluster = start()
+    cluster.run("long", sh("sleep 1000 & echo $!; wait"))
+    pid = int(await cluster.until(lambda: cluster.log("long"), "it runs"))
+    await cluster.kubelet.close()
+    await cluster.until(lambda: not _alive(pid), "its children are gone too")
+
+
+def _alive(pid: int) -> bool:
+    stat = Path(f"/proc/{pid}/stat")
+    return stat.exists() and stat.read_text().split()[2] != "Z"
