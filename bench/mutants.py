@@ -1,8 +1,9 @@
 """Mutation tests: break one place at a time and see whether a test fails. `make mutants`
 
-`python -m bench.mutants [--per-file N] [--seed S] [--only PART]` copies the tree, draws N mutants of each
-file in TARGETS, and runs the tests named beside it. Prints each survivor as a diff, writes
-bench/results/mutants.json, and exits with 1 if fewer than 95% are killed. Equivalent mutants are left out.
+`python -m bench.mutants [--per-file N] [--seed S] [--only PART ...]` copies the tree, draws N mutants of each
+file in bench.mutation_targets, and runs the tests named beside it. Prints each survivor as a diff, writes
+bench/results/mutants.json (a run of all files), and exits with 1 if fewer than 95% are killed. Equivalent
+mutants are left out.
 
 By hand, because mutmut and cosmic-ray mutate Python only: half of the queue is Lua in strings.
 """
@@ -24,80 +25,21 @@ import resource
 import shutil
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 
+from bench.mutation_targets import EQUIVALENT, TARGETS
+
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "bench" / "results" / "mutants.json"
 COPIED = ("bot", "handlers", "k8s", "local", "tests", "bench", "deploy", "docs", "examples")
-TEST_TIMEOUT = 300  # seconds for one mutant's tests; an endless loop counts as killed
+TIMEOUT, GRACE = 120.0, 10.0  # seconds for one mutant's tests, and to stop; an endless loop counts as killed
 GOAL = 0.95
 PYTEST = ("-q", "-x", "-p", "no:cacheprovider", "-m", "not slow")
-QUEUE = (
-    "tests/bot/storage/test_work_queue.py",
-    "tests/bot/storage/test_work_queue_leases.py",
-    "tests/bot/storage/test_work_queue_quarantine.py",
-)
-TARGETS = {  # file -> the tests that must fail
-    "bot/lifecycle/phases.py": (
-        "tests/bot/lifecycle/test_lifecycle_phases.py",
-        "tests/bot/lifecycle/test_lifecycle_building.py",
-        "tests/bot/lifecycle/test_lifecycle_ends.py",
-        "tests/bot/lifecycle/test_pause.py",
-    ),
-    "bot/lifecycle/events.py": ("tests/bot/lifecycle/test_events.py",),
-    "bot/lifecycle/required_changes.py": ("tests/bot/lifecycle/test_required_changes.py",),
-    "bot/lifecycle/commands.py": (
-        "tests/bot/lifecycle/test_commands.py",
-        "tests/bot/lifecycle/test_pause.py",
-    ),
-    "bot/lifecycle/gate.py": ("tests/bot/lifecycle/test_gate.py",),
-    "bot/lifecycle/pause.py": ("tests/bot/lifecycle/test_pause.py",),
-    "bot/lifecycle/deadline.py": ("tests/bot/lifecycle/test_deadline.py",),
-    "bot/lifecycle/extension.py": (
-        "tests/bot/lifecycle/test_extension.py",
-        "tests/bot/lifecycle/test_commands.py",
-    ),
-    "bot/config/permissions.py": ("tests/bot/config/test_permissions.py",),
-    "bot/health/rules_admission.py": (
-        "tests/bot/health/test_rules_experiment.py",
-        "tests/bot/health/test_rules_admission.py",
-    ),
-    "bot/health/rules_scheduling.py": ("tests/bot/health/test_rules_scheduling.py",),
-    "bot/health/rules_startup.py": ("tests/bot/health/test_rules_startup.py",),
-    "bot/health/rules_training.py": (
-        "tests/bot/health/test_rules_training.py",
-        "tests/bot/health/test_rules_eviction.py",
-        "tests/bot/health/test_rules_katib.py",
-    ),
-    "bot/digests/figures.py": ("tests/bot/digests/test_figures.py",),
-    "bot/storage/work_queue.py": QUEUE,
-    "bot/storage/queue_scripts.py": QUEUE,
-}
-# (file, the mutated line) -> why no test can distinguish it from the original
-EQUIVALENT = {
-    (
-        "bot/digests/figures.py",
-        "return next(((*kind, number) for kind, number in partly.most_common(2)), None)",
-    ): "next() takes the first of them",
-    (
-        "bot/lifecycle/phases.py",
-        "sign = -1 if space.goal is Goal.MAXIMIZE else 2",
-    ): "any positive factor keeps the order",
-    (
-        "bot/lifecycle/phases.py",
-        "sign = -2 if space.goal is Goal.MAXIMIZE else 1",
-    ): "any negative factor reverses the order",
-    (
-        "bot/storage/work_queue.py",
-        "await self._sleep(min(left, float(found) - 0.001, MAX_BLOCK_SECONDS, self._lease / 4))",
-    ): "wakes 2 ms earlier and looks once more",
-}
-
 OPERATORS: dict[type[ast.AST], str] = {
     ast.Lt: "<=",
     ast.LtE: "<",
@@ -139,8 +81,8 @@ class Mutant:
 
     @property
     def changed_lines(self) -> list[str]:
-        lines = difflib.ndiff(self.original.splitlines(), self.mutated.splitlines())
-        return [line[2:].strip() for line in lines if line.startswith("+ ")]
+        """Return the mutated lines, without indentation."""
+        return [line[1:].strip() for line in self.diff().splitlines()[2:] if line.startswith("+")]
 
     @property
     def reason(self) -> str:
@@ -247,11 +189,12 @@ def _branches(node: ast.AST, source: Source) -> Edits:
 
 
 def _not_run(tree: ast.Module) -> set[int]:
-    """Return the nodes of annotations and decorators: breaking them changes nothing that runs."""
+    """Return the nodes of annotations, decorators, and `strict=` of zip: they change nothing that runs."""
     roots: list[ast.AST] = []
     for node in ast.walk(tree):
         roots += [part for name in ("annotation", "returns") if (part := getattr(node, name, None))]
         roots += getattr(node, "decorator_list", [])
+        roots += [node.value] if isinstance(node, ast.keyword) and node.arg == "strict" else []
     return {id(node) for root in roots for node in ast.walk(root)}
 
 
@@ -263,28 +206,33 @@ class Tests:
         os.chdir(tree)
         sys.path.insert(0, str(tree))
 
-    def preload(self, tests: set[str]) -> None:
+    def preload(self, tests: Iterable[str]) -> None:
         with contextlib.redirect_stdout(io.StringIO()):
             pytest.main([*PYTEST, "--collect-only", *tests])
         for name, module in list(sys.modules.items()):
             if (getattr(module, "__file__", None) or "").startswith(str(self.tree)):
                 del sys.modules[name]
 
-    def fail(self, tests: tuple[str, ...], mutant: Mutant | None = None) -> bool:
-        """Whether a test fails, or never ends, with this mutant in the tree."""
-        if mutant:
-            (self.tree / mutant.file).write_text(mutant.mutated)
+    def kill(self, tests: tuple[str, ...], mutant: Mutant) -> bool:
+        """Whether a test fails, or doesn't end, with this mutant in the tree."""
+        (self.tree / mutant.file).write_text(mutant.mutated)
+        failed = self.fail(tests, TIMEOUT)
+        (self.tree / mutant.file).write_text(mutant.original)
+        return failed
+
+    def fail(self, tests: Iterable[str], timeout: float | None = None) -> bool:
+        """Whether a test fails, or they don't end within `timeout` seconds."""
         run = multiprocessing.get_context("fork").Process(target=_run, args=(tests,))
         run.start()
-        run.join(TEST_TIMEOUT)
+        run.join(timeout)
+        run.terminate()  # it stops the servers that it started
+        run.join(GRACE)
         run.kill()
         run.join()
-        if mutant:
-            (self.tree / mutant.file).write_text(mutant.original)
         return run.exitcode != 0
 
 
-def _run(tests: tuple[str, ...]) -> None:
+def _run(tests: Iterable[str]) -> None:
     with Path(os.devnull).open("w") as nowhere:
         os.dup2(nowhere.fileno(), 1)
         os.dup2(nowhere.fileno(), 2)
@@ -293,27 +241,28 @@ def _run(tests: tuple[str, ...]) -> None:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--per-file", type=int, default=10)
+    parser.add_argument("--per-file", type=int, default=6)
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--only", default="", help="files whose path contains this")
+    parser.add_argument("--only", nargs="*", default=[], help="files whose path contains one of these")
     options = parser.parse_args()
     chosen = list(_chosen(options.per_file, options.seed, options.only))
     results: dict[Mutant, bool] = {}
     with tempfile.TemporaryDirectory(prefix="sweepbot-mutants-") as folder:
         tests = Tests(_copy(Path(folder)))
-        lists = {TARGETS[mutant.file] for mutant in chosen}
-        tests.preload({each for one in lists for each in one})
-        if any(tests.fail(one) for one in lists):
+        every = sorted({each for mutant in chosen for each in TARGETS[mutant.file]})
+        tests.preload(every)
+        if tests.fail(every):
             sys.exit("the tests fail without a mutant")
         for mutant in chosen:
-            results[mutant] = tests.fail(TARGETS[mutant.file], mutant)
+            results[mutant] = tests.kill(TARGETS[mutant.file], mutant)
             print("." if results[mutant] else f"\nsurvived:\n{mutant.diff()}\n", end="", flush=True)
-    return _report(results, options.seed)
+    share = _report(results, options.seed, save=not options.only)
+    return 0 if share >= GOAL else 1
 
 
-def _chosen(per_file: int, seed: int, only: str) -> Iterator[Mutant]:
+def _chosen(per_file: int, seed: int, only: list[str]) -> Iterator[Mutant]:
     for file in TARGETS:
-        if only in file:
+        if not only or any(part in file for part in only):
             every = [mutant for mutant in mutants(file) if not mutant.reason]
             chance = random.Random(f"{seed} {file}")  # noqa: S311 - draws a sample, guards nothing
             yield from chance.sample(every, min(per_file, len(every)))
@@ -329,7 +278,8 @@ def _copy(tree: Path) -> Path:
     return tree
 
 
-def _report(results: dict[Mutant, bool], seed: int) -> int:
+def _report(results: dict[Mutant, bool], seed: int, *, save: bool) -> float:
+    """Print the figures, and save them if asked. Return the share of killed mutants."""
     files = {
         file: [killed for mutant, killed in results.items() if mutant.file == file]
         for file in dict.fromkeys(mutant.file for mutant in results)
@@ -350,9 +300,9 @@ def _report(results: dict[Mutant, bool], seed: int) -> int:
         "files": {file: {"mutants": len(killed), "killed": sum(killed)} for file, killed in files.items()},
         "survivors": [mutant.diff() for mutant, killed in results.items() if not killed],
     }
-    RESULTS.parent.mkdir(exist_ok=True)
-    RESULTS.write_text(json.dumps(measured, indent=2) + "\n")
-    return 0 if share >= GOAL else 1
+    if save:
+        RESULTS.write_text(json.dumps(measured, indent=2) + "\n")
+    return share
 
 
 if __name__ == "__main__":

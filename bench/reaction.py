@@ -20,8 +20,8 @@ from bench.site import Site, site
 from bench.table import Row, bounded, compared
 from bot.storage.redis_client import connect
 from bot.storage.sweeps import Store
-from local.kubernetes.api import serve
-from local.kubernetes.store import Store as Cluster
+from local.kubernetes.apiserver.api import serve
+from local.kubernetes.apiserver.store import Store as Cluster
 from local.slack.workspace import BOT, Change
 
 SWEEPS, PAUSE = 18, (1.2, 2.6)  # seconds between two changes: Slack accepts one post per second in a channel

@@ -15,11 +15,12 @@ from time import monotonic
 
 from bot.core.plan import SweepPlan
 from bot.launch.plan import plan
-from k8s.katib.spec import EXPERIMENT_LABEL, TRIAL_LABEL, with_image
+from k8s.katib.manifest import with_image
+from k8s.katib.spec import EXPERIMENT_LABEL, TRIAL_LABEL
 from k8s.objects import MANAGED_BY, SWEEP_LABEL, Manifest
 from k8s.trial_kinds import JOB_LABEL
-from local.kubernetes.api import serve
-from local.kubernetes.store import Store
+from local.kubernetes.apiserver.api import serve
+from local.kubernetes.apiserver.store import Store
 from tests.bot.factories import ORDER, SETTINGS
 
 TRIALS = 20

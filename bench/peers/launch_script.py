@@ -18,7 +18,7 @@ from bot.registry.client import Registry
 from bot.repos.git import Git
 from bot.results.experiments import experiment_id, tracking_client
 from bot.storage.redis_client import connect
-from k8s.client import KubernetesClient
+from k8s.api.client import KubernetesClient
 from k8s.objects import Ref
 
 NAMESPACE, CHANNEL = (

@@ -13,7 +13,7 @@ from time import monotonic
 
 from slack_sdk.web.async_client import AsyncWebClient
 
-from k8s.client import KubernetesClient
+from k8s.api.client import KubernetesClient
 from k8s.objects import Manifest
 
 SECONDS, NAMESPACE = float(sys.argv[1]), os.environ["K8S_NAMESPACE"]
