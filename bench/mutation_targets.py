@@ -58,7 +58,7 @@ TARGETS = {  # file -> the tests that must fail
     "bot/lifecycle/waiting.py": (f"{LIFECYCLE}/test_waiting.py",),
     "bot/sweeps/observe_nodes.py": ("tests/scenarios/test_nodes_of_two_sweeps.py",),
     "bot/core/stopping.py": ("tests/bot/core/test_stopping.py", "tests/bot/spaces/test_early_stopping.py"),
-    "bot/core/masking.py": ("tests/bot/core/test_masking.py",),
+    "bot/text/masking.py": ("tests/bot/text/test_masking.py",),
     "bot/config/permissions.py": ("tests/bot/config/test_permissions.py",),
     "bot/config/teams.py": ("tests/bot/config/test_teams.py", "tests/bot/config/test_team_limits.py"),
     "bot/health/rules_admission.py": ADMISSION,

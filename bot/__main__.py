@@ -10,10 +10,10 @@ from importlib import import_module
 from pathlib import Path
 
 from bot.core.errors import UserError
-from bot.core.masking import Mask, secrets_in_environment
-from bot.core.terminal import without_markup
 from bot.operator.words import ABOUT_ONE, COMMANDS
 from bot.runtime import log_format
+from bot.text.masking import Mask, secrets_in_environment
+from bot.text.terminal import without_markup
 
 Run = Callable[[argparse.Namespace], int]
 # Module and function of each process; a module is imported only by a command that runs it.

@@ -26,12 +26,12 @@ from slack_sdk.web.async_client import AsyncWebClient
 from bot.config.live_policy import LivePolicy
 from bot.config.settings import Settings
 from bot.core.errors import UserError
-from bot.core.masking import Mask
 from bot.runtime.probes import Probes
 from bot.runtime.tracing import start_tracing
 from bot.slack.client import error_code
 from bot.storage.figures import Figures
 from bot.storage.redis_client import connect, wait_until_reachable
+from bot.text.masking import Mask
 from handlers.http_server import Http, served
 
 log = logging.getLogger(__name__)

@@ -15,7 +15,6 @@ from bot.clusters.identity import Identities
 from bot.config.clusters import TrialCluster
 from bot.config.live_policy import LivePolicy
 from bot.config.settings import Settings
-from bot.core.masking import Mask
 from bot.core.metrics import measured
 from bot.core.work_item import WorkItem
 from bot.gpus.hourly_store import HourlyStore
@@ -30,6 +29,7 @@ from bot.slack.rate_limit import RateLimiter
 from bot.storage.free_capacity import CapacityStore
 from bot.storage.sweeps import Store
 from bot.storage.work_queue import Queue
+from bot.text.masking import Mask
 from k8s.api.client import KubernetesClient
 from k8s.api.errors import ApiError
 from k8s.api.remote import RemoteClient

@@ -11,9 +11,7 @@ from bot.charts.drawing import Pictures
 from bot.clusters.connections import Clusters, RemoteCluster, no_clusters
 from bot.config.policy import Config, namespaces_in
 from bot.config.settings import Settings
-from bot.core.masking import Mask
 from bot.core.plan import HOME_CLUSTER
-from bot.core.terminal import as_shown
 from bot.core.work_item import WorkItem
 from bot.gpus.hourly_store import HourlyStore
 from bot.registry.client import Registry
@@ -25,6 +23,8 @@ from bot.slack.client import Slack
 from bot.storage.free_capacity import CapacityStore
 from bot.storage.sweeps import Store
 from bot.storage.work_queue import Queue
+from bot.text.masking import Mask
+from bot.text.terminal import as_shown
 from k8s.api.cache import Caches
 from k8s.api.client import KubernetesClient
 from k8s.api.logs import LOG_LINES, tail

@@ -10,11 +10,11 @@ from bot.client_setup import connect_clients
 from bot.config.live_policy import LivePolicy
 from bot.config.settings import Settings
 from bot.core.errors import UserError
-from bot.core.masking import Mask
-from bot.core.terminal import without_markup
 from bot.operator.commands import Operator
 from bot.slack.client import client
 from bot.storage.redis_client import connect
+from bot.text.masking import Mask
+from bot.text.terminal import without_markup
 from k8s.api.errors import ApiError, UnreachableError
 
 

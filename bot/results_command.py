@@ -6,11 +6,11 @@ import os
 
 from bot.config.settings import PlanSettings
 from bot.core.errors import UserError
-from bot.core.masking import Mask, secrets_in_environment
-from bot.core.wording import printable
 from bot.results.csv_file import csv_text, json_text, ordered, values
 from bot.results.models import SweepResults
 from bot.results.store import ResultsStore
+from bot.text.masking import Mask, secrets_in_environment
+from bot.text.wording import printable
 from k8s.api.client import KubernetesClient
 from k8s.api.errors import ApiError, UnreachableError
 

@@ -11,13 +11,13 @@ from bot.answers.command_parser import first_word
 from bot.config.permissions import doctor_denial
 from bot.core.commands import Action, AuditEntry, Command
 from bot.core.errors import UserError
-from bot.core.wording import listed
 from bot.core.work_item import DOCTOR, OPERATOR, ItemKind, WorkItem
 from bot.launch.command_line import parse_options, unescape
 from bot.launch.options import READERS
 from bot.operator.words import ABOUT_ONE, COMMANDS, MAX_NAME, NO_WORKER
 from bot.runtime.audit import write_entry
 from bot.slack.mrkdwn import code
+from bot.text.wording import listed
 from handlers.context import ACK_TIMEOUT, HandlerContext
 from handlers.sweep_commands import Sender, sender_of
 

@@ -18,9 +18,9 @@ from bot.core.errors import UserError
 from bot.core.ids import SWEEP_ID, is_meant
 from bot.core.record import Phase
 from bot.core.sweep_summary import SweepSummary
-from bot.core.wording import did_you_mean, listed, shortened
 from bot.launch.command_line import STARTERS, unescape
 from bot.slack.mrkdwn import code
+from bot.text.wording import did_you_mean, listed, shortened
 
 COMMANDS = {
     "status": Action.STATUS,

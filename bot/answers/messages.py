@@ -7,11 +7,9 @@ from collections.abc import Sequence
 from datetime import datetime
 
 from bot.core.commands import Action, AuditEntry
-from bot.core.number_format import short
 from bot.core.record import Phase, SweepRecord
 from bot.core.space import SearchSpace
 from bot.core.sweep_summary import SweepSummary
-from bot.core.wording import counted, fitting
 from bot.lifecycle.observation import Observation
 from bot.messages.parent import PHASES, flags, summary
 from bot.messages.start import WAITING
@@ -21,6 +19,8 @@ from bot.results.table import MAX_COLUMNS, MAX_TABLE_SIZE, STATES, length, row
 from bot.slack.blocks import Block, View, button, context, modal, plain_text, section
 from bot.slack.message import Message
 from bot.slack.mrkdwn import block, code, mention, place, quoted
+from bot.text.number_format import short
+from bot.text.wording import counted, fitting
 from k8s.katib.status import Trial
 
 CANCELLING = "cancelling"  # a state of a trial

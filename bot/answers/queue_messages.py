@@ -5,9 +5,9 @@ from dataclasses import dataclass, replace
 
 from bot.config.queues import QueuePolicy
 from bot.core.sweep_summary import SweepSummary
-from bot.core.wording import counted, fitting, printable
 from bot.health.queue_words import why_waiting
 from bot.slack.mrkdwn import code, plain, quoted
+from bot.text.wording import counted, fitting, printable
 from k8s.kueue import Workload, queue_order
 
 MAX_TEXT = 3_500  # characters; Slack recommends at most 4,000

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 
 from bot.core.commands import Action
 from bot.core.errors import UserError
-from bot.core.wording import did_you_mean, shortened
 from bot.launch.command_line import unescape
+from bot.text.wording import did_you_mean, shortened
 
 QUEUE_COMMANDS = {
     "raise": Action.RAISE,

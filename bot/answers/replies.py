@@ -13,7 +13,6 @@ from slack_sdk.errors import SlackApiError
 from bot.answers import messages
 from bot.answers.worker_logs import worker_logs
 from bot.clients import Clients
-from bot.core.combined_seeds import earlier_seeds
 from bot.core.commands import Action, Command
 from bot.core.errors import UserError
 from bot.core.plan import SweepPlan
@@ -27,6 +26,7 @@ from bot.lifecycle.observation import Observation
 from bot.reports.compare import compare
 from bot.reports.curves import Picture, draw_curves
 from bot.reports.end_results import current_results
+from bot.results.combined_seeds import earlier_seeds
 from bot.results.csv_file import csv_text
 from bot.slack.client import MessageRejectedError, NotInChannelError
 from bot.slack.message import Message

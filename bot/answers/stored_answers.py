@@ -9,7 +9,6 @@ from bot.answers.messages import with_note
 from bot.clients import Clients
 from bot.core.commands import Action, Command
 from bot.core.errors import UserError
-from bot.core.wording import counted
 from bot.reports.compare import compare
 from bot.reports.end_results import stored_results
 from bot.results.csv_file import csv_text
@@ -18,6 +17,7 @@ from bot.results.table import best_table
 from bot.slack.client import MessageRejectedError, NotInChannelError
 from bot.slack.message import Message
 from bot.slack.mrkdwn import plain
+from bot.text.wording import counted
 
 log = logging.getLogger(__name__)
 

@@ -8,9 +8,9 @@ from bot.builds.recipes import BUILT_FROM
 from bot.builds.requirements import references
 from bot.config.repositories import Repository
 from bot.core.errors import UserError
-from bot.core.wording import listed
 from bot.repos.git import MAX_FILE, MIB, Git
 from bot.runtime.parser_thread import run_in_parser_thread
+from bot.text.wording import listed
 
 DOCKERFILE, REQUIREMENTS = "Dockerfile", "requirements.txt"
 MAX_LOCKFILE = 4 * MIB  # bytes: a uv.lock of 1,000 packages has 2 MiB

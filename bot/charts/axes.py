@@ -5,9 +5,9 @@ from collections.abc import Sequence
 from typing import Any, TypeVar
 
 from bot.core.space import Goal, Parameter
-from bot.core.wording import printable
 from bot.results.finite import clipped, number
 from bot.results.models import TrialResult
+from bot.text.wording import printable
 
 TITLE, LABEL = 22, 18  # points: 11 and 9 on a phone that shows 8 inches in 400 pixels
 LINE, BEST, MUTED = "#0072b2", "#e69f00", "#999999"  # of Okabe and Ito's palette

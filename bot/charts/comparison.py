@@ -23,9 +23,9 @@ from bot.charts.curves import (
 )
 from bot.core.curves import Curve
 from bot.core.space import Goal
-from bot.core.wording import counted
 from bot.results.finite import clipped
 from bot.results.models import SweepResults
+from bot.text.wording import counted
 
 MAX_METRIC = 18  # characters in a title
 

@@ -9,8 +9,8 @@ from typing import Any
 
 from bot.charts.axes import with_margin
 from bot.core.curves import Curve, so_far
-from bot.core.wording import counted
 from bot.results.finite import clipped
+from bot.text.wording import counted
 
 # The Okabe-Ito palette without yellow, which is too light for a line. Line styles differ, too.
 STYLES = (

@@ -12,9 +12,9 @@ from datetime import datetime
 from redis.exceptions import RedisError
 
 from bot.core.errors import RetryAfterError
-from bot.core.masking import Mask
 from bot.core.space import Parameter
 from bot.results.models import SweepResults, TrialResult, dump
+from bot.text.masking import Mask
 from k8s.api.errors import SweepbotError
 
 log = logging.getLogger(__name__)

@@ -26,11 +26,11 @@ from bot.charts.content import Content
 from bot.charts.curves import CurvesChart, plot
 from bot.charts.importances import EVALUATOR
 from bot.charts.parallel import parallel_coordinates
-from bot.core.number_format import short
 from bot.core.seeds import statistics
 from bot.core.space import Goal
-from bot.core.wording import counted
 from bot.results.finite import LIMIT, clipped
+from bot.text.number_format import short
+from bot.text.wording import counted
 
 WIDTH, DPI = 8.0, 150  # inches; 1200 pixels, which a phone shows in 400
 SLICES_MAX, AXES_MAX = 6, 7  # parameters

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from bot.config.keys import NAMESPACE_NAME, OBJECT_NAME, Key, Keys, list_of, string
 from bot.config.trial_pods import VOLUME_KEYS, read_name, read_volume
 from bot.config.yaml_reader import Node, entries
-from bot.core.wording import did_you_mean, shortened
+from bot.text.wording import did_you_mean, shortened
 from k8s.katib.pod_shape import SecretVariables, Volume
 
 VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,99}")

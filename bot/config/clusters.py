@@ -11,7 +11,7 @@ from bot.config.keys import NAMESPACE_NAME, Key, Keys, list_of, string
 from bot.config.yaml_reader import Node, entries
 from bot.core.errors import UserError
 from bot.core.plan import HOME_CLUSTER
-from bot.core.wording import did_you_mean, listed, shortened
+from bot.text.wording import did_you_mean, listed, shortened
 
 CLUSTER_NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,29}[a-z0-9])?")
 REGISTRY_HOST = re.compile(r"[A-Za-z0-9.-]+(:[0-9]{1,5})?")

@@ -7,7 +7,7 @@ from zoneinfo import ZoneInfo
 from bot.config.keys import BOOLEAN, STRING, Key, Keys, integer
 from bot.config.teams import CHANNEL_ID, Team, read_channel
 from bot.config.yaml_reader import Node, entries
-from bot.core.wording import did_you_mean, shortened
+from bot.text.wording import did_you_mean, shortened
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from bot.config.keys import NAMESPACE_NAME, OBJECT_NAME, Key, Keys, integer, string
 from bot.config.teams import CHANNEL_ID, read_channel
 from bot.config.yaml_reader import Node, entries
-from bot.core.wording import shortened
+from bot.text.wording import shortened
 
 MAX_DEPLOYMENTS, MAX_REPLICAS = 20, 1_000
 DEFAULT_MIN, DEFAULT_RESERVE = 0, 1  # replicas

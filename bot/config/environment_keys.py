@@ -21,7 +21,7 @@ from bot.config.keys import (
 from bot.config.service_keys import SERVICE_KEYS
 from bot.config.trial_pods import QUANTITY_TYPE
 from bot.core.errors import UserError
-from bot.core.wording import shortened
+from bot.text.wording import shortened
 
 NAME = re.compile(r"[a-z]([a-z0-9-]{0,28}[a-z0-9])?")  # of an environment, a home, an image, and a size
 STORAGE = re.compile(r"([1-9][0-9]{0,5})(Mi|Gi|Ti)")  # the size of a home

@@ -21,8 +21,8 @@ from bot.config.environment_keys import (
 from bot.config.keys import NAMESPACE_NAME, OBJECT_NAME
 from bot.config.services import ServiceConfig, read_services
 from bot.config.yaml_reader import Node, entries
-from bot.core.wording import listed, shortened
 from bot.registry.images import ImageName
+from bot.text.wording import listed, shortened
 from k8s.quantities import QUANTITY
 
 

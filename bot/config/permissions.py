@@ -11,8 +11,8 @@ from bot.config.teams import Team, granted_team, team_of
 from bot.core.commands import Action
 from bot.core.plan import SweepPlan
 from bot.core.record import SweepRecord
-from bot.core.wording import counted, listed
 from bot.slack.mrkdwn import mention
+from bot.text.wording import counted, listed
 
 
 @dataclass(frozen=True, kw_only=True)

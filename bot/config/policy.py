@@ -33,8 +33,8 @@ from bot.config.trial_pods import read_trials
 from bot.config.yaml_reader import Node, entries, read
 from bot.core.errors import UserError
 from bot.core.thresholds import IdleThresholds
-from bot.core.wording import listed, shortened
 from bot.registry.images import ImageName
+from bot.text.wording import listed, shortened
 from k8s.katib.pod_shape import PodShape
 from k8s.nodes.machines import Machine
 

@@ -18,7 +18,7 @@ from bot.config.trial_pods import (
 )
 from bot.config.yaml_reader import Node, entries
 from bot.core.errors import UserError
-from bot.core.wording import counted, did_you_mean, listed, shortened
+from bot.text.wording import counted, did_you_mean, listed, shortened
 from k8s.katib.pod_shape import PodShape
 from k8s.nodes.machines import UNLIMITED, Machine
 from k8s.objects import GPU

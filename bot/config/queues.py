@@ -11,7 +11,7 @@ from bot.config.keys import NAMESPACE_NAME, OBJECT_NAME, Key, Keys, list_of, str
 from bot.config.teams import MEMBER, USER_ID, Team
 from bot.config.yaml_reader import Node, entries
 from bot.core.errors import UserError
-from bot.core.wording import did_you_mean, listed, shortened
+from bot.text.wording import did_you_mean, listed, shortened
 
 PRIORITIES = ("low", "normal", "high")  # rising
 QUEUE_NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")  # a label's value holds it

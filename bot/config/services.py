@@ -6,8 +6,8 @@ from bot.config.keys import OBJECT_NAME
 from bot.config.service_keys import LIMIT_KEYS, SERVICE_KEYS
 from bot.config.trial_pods import read_quantity
 from bot.config.yaml_reader import Node, entries
-from bot.core.wording import shortened
 from bot.registry.images import ImageName
+from bot.text.wording import shortened
 
 
 @dataclass(frozen=True, kw_only=True)

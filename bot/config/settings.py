@@ -16,8 +16,8 @@ from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from bot.config.setting_errors import error_text, missing
 from bot.core.errors import UserError
-from bot.core.masking import secrets_in_environment, secrets_in_urls
 from bot.registry.auth import login
+from bot.text.masking import secrets_in_environment, secrets_in_urls
 
 REDIS_SCHEMES = ("redis://", "rediss://", "redis+sentinel://", "rediss+sentinel://", "unix://")
 

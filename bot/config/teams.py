@@ -19,7 +19,7 @@ from bot.config.keys import (
 )
 from bot.config.trial_pods import TOLERATION_KEYS, read_labels, read_name, read_toleration
 from bot.config.yaml_reader import Node, entries
-from bot.core.wording import shortened
+from bot.text.wording import shortened
 
 MEMBER = re.compile(r"[UW][A-Z0-9]{2,}")
 MAIL = re.compile(r"[^@\s]+@[^@\s]+\.[^@\s]+")

@@ -15,7 +15,7 @@ from bot.config.keys import (
     string,
 )
 from bot.config.yaml_reader import Node, entries
-from bot.core.wording import listed, shortened
+from bot.text.wording import listed, shortened
 from k8s.katib.manifest import KUBERNETES_GRACE
 from k8s.katib.pod_shape import TRIAL_UID, PodShape, Volume
 from k8s.quantities import QUANTITY

@@ -14,8 +14,8 @@ import yaml
 
 from bot.config.keys import Keys
 from bot.core.errors import UserError
-from bot.core.number_format import NUMBER
-from bot.core.wording import counted, did_you_mean, listed, shortened
+from bot.text.number_format import NUMBER
+from bot.text.wording import counted, did_you_mean, listed, shortened
 
 MAX_CHARACTERS = 64_000
 MAX_NODES = 5_000  # after aliases are expanded: nine lines of anchors can mean a billion values

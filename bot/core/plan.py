@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from bot.core.space import SearchSpace
-from bot.core.wording import trial_size
+from bot.text.wording import trial_size
 from k8s.objects import GPU, Manifest, Ref, ref_of
 from k8s.trial_kinds import JOB, TRIAL_KINDS, TrialKind
 

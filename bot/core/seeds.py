@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from statistics import fmean, stdev
 
 from bot.core.errors import UserError
-from bot.core.wording import shortened
+from bot.text.wording import shortened
 
 MAX_SEED = 2**32 - 1  # the largest that numpy accepts
 MAX_OPTION = 2_000  # of the option

@@ -4,8 +4,8 @@ import asyncio
 from io import BytesIO
 from typing import Any
 
-from bot.core.wording import day_text
 from bot.digests.figures import Figures
+from bot.text.wording import day_text
 
 # Okabe and Ito's palette, which also differs in lightness; unknown and unhealthy are hatched.
 SERIES: tuple[tuple[str, str, dict[str, Any]], ...] = (

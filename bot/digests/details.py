@@ -2,12 +2,12 @@
 
 from collections.abc import Sequence
 
-from bot.core.number_format import as_csv, hours, percent
-from bot.core.wording import fitting
 from bot.digests.figures import Figures, Row
 from bot.digests.message import MAX_SECTION, DigestContext, cost_of, person, priced
 from bot.gpus.overrequest import GIB, Overrequest
 from bot.slack.mrkdwn import code, quoted
+from bot.text.number_format import as_csv, hours, percent
+from bot.text.wording import fitting
 
 MAX_PEOPLE = 30  # in the thread; the CSV has all
 HEAD = (

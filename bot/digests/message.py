@@ -8,8 +8,6 @@ from dataclasses import dataclass, field
 from datetime import date
 from typing import Any
 
-from bot.core.number_format import hours, money, percent, signed
-from bot.core.wording import counted, day_text, fitting, listed
 from bot.digests.chart import alt_text
 from bot.digests.figures import NOTABLE, Figures, MostIdle, Row
 from bot.gpus.models import NodeUse
@@ -17,6 +15,8 @@ from bot.gpus.sums import Sums
 from bot.slack.blocks import context, section
 from bot.slack.message import Message
 from bot.slack.mrkdwn import code, link, plain, quoted
+from bot.text.number_format import hours, money, percent, signed
+from bot.text.wording import counted, day_text, fitting, listed
 
 MAX_ROWS = 5  # of the table; the rest are summed up as "others"
 MAX_SECTION = 2900  # characters; Slack takes 3,000

@@ -8,8 +8,8 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
-from bot.core.wording import counted, listed
 from bot.doctor.findings import Finding, Level, broken, ok, warning
+from bot.text.wording import counted, listed
 from k8s.nodes.dcgm import is_exporter
 from k8s.nodes.gpus import GpuNode, read_node
 from k8s.objects import GPU, Manifest

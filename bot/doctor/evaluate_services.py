@@ -6,9 +6,9 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from bot.core.record import Quarantine
-from bot.core.wording import listed
 from bot.doctor.findings import Finding, broken, ok, warning
 from bot.gpus.promql import GPUS
+from bot.text.wording import listed
 from k8s.nodes.dcgm import ENGINE, UTIL
 
 # The scopes in deploy/slack/manifest-*.yaml.

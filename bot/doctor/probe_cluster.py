@@ -3,9 +3,9 @@
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 
-from bot.core.wording import counted
 from bot.doctor import evaluate_cluster as evaluate
 from bot.doctor.findings import Finding, Level, ok, warning
+from bot.text.wording import counted
 from k8s.api.client import KubernetesClient
 from k8s.api.errors import ApiError
 from k8s.nodes.dcgm import is_exporter

@@ -4,10 +4,10 @@ from collections.abc import Iterable
 
 from bot.config.elastic import ElasticDeployment
 from bot.config.policy import Config
-from bot.core.wording import listed
 from bot.doctor.findings import Finding, broken, ok, warning
 from bot.doctor.probe_cluster import granted
 from bot.elastic.preconditions import APPLY, problem_of
+from bot.text.wording import listed
 from k8s.api.client import KubernetesClient
 from k8s.api.errors import ApiError
 from k8s.objects import Manifest, Ref

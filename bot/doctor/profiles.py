@@ -1,9 +1,9 @@
 """Check the machine profiles: each fits a node or a pool, and the classes that it names exist."""
 
 from bot.config.policy import Config
-from bot.core.wording import counted
 from bot.doctor.findings import Finding, broken, ok
 from bot.launch.capacity import unfitting
+from bot.text.wording import counted
 from k8s.api.client import KubernetesClient
 from k8s.nodes.machines import Machine, read_machine
 from k8s.objects import Ref

@@ -5,8 +5,8 @@ from collections.abc import Iterable, Sequence
 from bot.config.policy import Config, all_namespaces
 from bot.config.queues import QueuePolicy
 from bot.config.settings import Settings
-from bot.core.wording import counted, listed
 from bot.doctor.findings import Finding, broken, ok, warning
+from bot.text.wording import counted, listed
 from k8s.api.client import KubernetesClient
 from k8s.api.errors import ApiError
 from k8s.objects import Manifest, Ref

@@ -1,7 +1,6 @@
 """Build the one message of an elastic Deployment. Pure."""
 
 from bot.config.elastic import ElasticDeployment
-from bot.core.wording import counted, listed
 from bot.elastic.records import ElasticRecord, Reason
 from bot.elastic.resume import RESUME, value_of
 from bot.elastic.supply import Supply
@@ -9,6 +8,7 @@ from bot.elastic.view import ElasticView, Problem
 from bot.slack.blocks import actions, button, context, section
 from bot.slack.message import Message
 from bot.slack.mrkdwn import code, local_time
+from bot.text.wording import counted, listed
 from k8s.nodes.scheduling import ScheduledPod
 
 MAX_NAMES = 3

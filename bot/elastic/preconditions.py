@@ -3,9 +3,9 @@
 from collections.abc import Callable
 
 from bot.config.elastic import ElasticDeployment
-from bot.core.wording import counted
 from bot.elastic.view import Problem
 from bot.slack.mrkdwn import code, quoted
+from bot.text.wording import counted
 from k8s.api.errors import ApiError
 from k8s.nodes.scheduling import gpu_count, pod_needs
 from k8s.objects import Manifest

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 
-from bot.core.number_format import percent
 from bot.gpus.models import BUSY, PodUse
 from bot.slack.mrkdwn import local_time
+from bot.text.number_format import percent
 
 RECENT = timedelta(minutes=10)  # an activity of the server counts as use for that long
 IDLE_CORES = 0.2

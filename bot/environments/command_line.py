@@ -7,9 +7,9 @@ from bot.config.environment_keys import NAME, STORAGE, checked_name
 from bot.config.environments import EnvironmentConfig, storage_bytes
 from bot.config.profiles import Profile
 from bot.core.errors import UserError
-from bot.core.wording import did_you_mean, listed, shortened
 from bot.environments.machine import checked_gpus
 from bot.environments.requests import EnvironmentRequest, Verb
+from bot.text.wording import did_you_mean, listed, shortened
 
 MAX_KEEP_HOURS = 7 * 24
 MAX_COMMAND = 1_000  # characters

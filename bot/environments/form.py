@@ -3,12 +3,12 @@
 from bot.config.environment_keys import MAX_CHOICES, checked_name
 from bot.config.environments import EnvironmentConfig
 from bot.core.errors import UserError
-from bot.core.wording import counted
 from bot.environments.command_line import Profiles, with_options
 from bot.environments.requests import EnvironmentRequest
 from bot.slack.blocks import Block, Option, View, context, modal, option, plain_text, section
 from bot.slack.inputs import input_block, text_box, value_of, where_shown
 from bot.slack.mrkdwn import code
+from bot.text.wording import counted
 
 FORM, DELETE_HOME_FORM = "start_environment_form", "delete_home_form"  # callback ids
 FIELDS = ("name", "image", "gpus", "profile", "size", "home")

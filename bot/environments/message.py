@@ -2,7 +2,6 @@
 
 from dataclasses import dataclass
 
-from bot.core.wording import counted
 from bot.environments.progress import Stage
 from bot.environments.record import EnvironmentRecord, Wanted
 from bot.health.diagnosis import Diagnosis
@@ -10,6 +9,7 @@ from bot.services.text import partly, sizes
 from bot.slack.blocks import Block, actions, button, context, plain_text, section
 from bot.slack.message import Message
 from bot.slack.mrkdwn import code, link, local_time, mention, plain, quoted
+from bot.text.wording import counted
 
 # The buttons' action_ids; the value is the environment's name
 OPEN, KEEP, STOP = "open_environment", "keep_environment", "stop_environment"

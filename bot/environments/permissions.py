@@ -9,11 +9,11 @@ from bot.config.environments import EnvironmentLimits
 from bot.config.permissions import controls
 from bot.config.policy import Config
 from bot.config.teams import team_of
-from bot.core.wording import counted, listed
 from bot.environments.record import EnvironmentRecord, Wanted
 from bot.environments.requests import Verb
 from bot.services.limits import limit_denial
 from bot.slack.mrkdwn import mention
+from bot.text.wording import counted, listed
 
 NOT_CONFIGURED = (
     "Environments aren't configured. *Fix:* Ask an admin to add `environments:` to Sweepbot's configuration."

@@ -17,7 +17,6 @@ from bot.config.environment_keys import NAME
 from bot.config.teams import team_of
 from bot.core.errors import RetryAfterError, UserError
 from bot.core.stored_format import NewerFormatError
-from bot.core.wording import did_you_mean, listed
 from bot.environments import access, cluster
 from bot.environments.idle import unwarned
 from bot.environments.listings import answer_list
@@ -28,6 +27,7 @@ from bot.environments.requests import EnvironmentRequest, RequestStore, Verb, lo
 from bot.environments.start_service import start_service
 from bot.slack.client import MessageRejectedError, NotInChannelError
 from bot.slack.mrkdwn import code, mention, plain
+from bot.text.wording import did_you_mean, listed
 from k8s.api.errors import ApiError, UnreachableError
 from k8s.environments import home_ref
 

@@ -4,12 +4,12 @@ from collections.abc import Callable, Collection, Mapping
 from datetime import UTC, datetime, timedelta
 
 from bot.config.teams import Price
-from bot.core.number_format import as_csv, hours, money, percent
-from bot.core.wording import fitting
 from bot.gpus.command import MAX_ANSWER, ParsedCommand
 from bot.gpus.models import HOUR, MAX_UNMEASURED
 from bot.gpus.sums import ELASTIC, Sums, Totals, UsageSum, grouped
 from bot.slack.mrkdwn import code, mention, quoted
+from bot.text.number_format import as_csv, hours, money, percent
+from bot.text.wording import fitting
 
 ENVIRONMENTS = "Environments"  # in place of a sweep; no sweep has this name
 PURPOSES = {ENVIRONMENTS: "research environments", ELASTIC: "elastic replicas", "": "not from a sweep"}

@@ -8,11 +8,11 @@ from datetime import datetime, timedelta
 
 from bot.config.teams import Team
 from bot.core.errors import UserError
-from bot.core.number_format import hours, percent
 from bot.core.plan import HOME_CLUSTER
-from bot.core.wording import counted, did_you_mean, fitting, listed
 from bot.gpus.models import BUSY, HALF_HOUR, HOUR, ClusterGpus, NodeUse, PodUse, Snapshot
 from bot.slack.mrkdwn import code, mention, quoted
+from bot.text.number_format import hours, percent
+from bot.text.wording import counted, did_you_mean, fitting, listed
 
 SNAPSHOT_MAX_AGE = timedelta(seconds=60)  # a younger snapshot needs no new measurement
 MAX_ANSWER = 2900  # characters

@@ -5,7 +5,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from bot.core.wording import counted
+from bot.text.wording import counted
 from k8s.objects import GPU
 from k8s.pods import Pod
 

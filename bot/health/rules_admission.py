@@ -6,10 +6,10 @@ A soft diagnosis is a wait that can end without a fix; it is reported from `repo
 import re
 from datetime import datetime, timedelta
 
-from bot.core.wording import trial_size
 from bot.health.diagnosis import Diagnosis
 from bot.health.evidence import TrialEvidence, created_at, event_time
 from bot.health.queue_words import NEVER, NO_QUOTA_FOR, STOPPED, lacking, resource_name
+from bot.text.wording import trial_size
 from k8s.kueue import PRIORITY_LABEL, read_workload
 from k8s.objects import Manifest, true_conditions
 from k8s.trial_kinds import PYTORCH_JOB, TRAIN_JOB, is_suspended

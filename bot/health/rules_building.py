@@ -6,12 +6,12 @@ give builds their own namespace.
 
 import re
 
-from bot.core.wording import listed
 from bot.health.diagnosis import Diagnosis, waiting
 from bot.health.evidence import Rule, TrialEvidence, created_at
 from bot.health.queue_words import NO_QUOTA_FOR
 from bot.health.rules_admission import ADMIN, WAIT_GRACE, webhook_away
 from bot.health.rules_startup import mount, sandbox
+from bot.text.wording import listed
 from k8s.kaniko import BUILD_CONTAINER
 from k8s.objects import Manifest
 from k8s.pods import read_pod

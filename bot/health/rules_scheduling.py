@@ -3,10 +3,10 @@
 import re
 from collections import Counter
 
-from bot.core.wording import counted
 from bot.health.diagnosis import LABELS, TAINT, Diagnosis, main_reason, refusals, unschedulable_text
 from bot.health.evidence import TrialEvidence, since
 from bot.health.rules_admission import ADMIN, WAIT_GRACE
+from bot.text.wording import counted
 from k8s.nodes.machines import unmatched, untolerated
 from k8s.objects import GPU, Manifest
 

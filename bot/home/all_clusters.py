@@ -6,10 +6,10 @@ from datetime import datetime
 
 from bot.clusters.snapshots import Snapshots
 from bot.core.plan import HOME_CLUSTER
-from bot.core.wording import counted
 from bot.gpus.command import answer, summary
 from bot.gpus.models import Snapshot
 from bot.slack.mrkdwn import code
+from bot.text.wording import counted
 
 
 def answer_of_all(view: str, home: Snapshot, others: Snapshots, user: str, now: datetime) -> str:

@@ -4,14 +4,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
-from bot.core.number_format import percent
-from bot.core.wording import counted, fitting
 from bot.gpus.models import BUSY
 from bot.idle.alerts import Alert, AlertItem, Snooze, active_snooze
 from bot.idle.detector import REPEAT_AT, GpuAllocation, Kind
 from bot.slack.blocks import actions, button, context, plain_text, section
 from bot.slack.message import Message
 from bot.slack.mrkdwn import code, local_time, mention, plain, quoted
+from bot.text.number_format import percent
+from bot.text.wording import counted, fitting
 
 # The buttons' action_ids
 CANCEL_IDLE, CANCEL_IDLE_GROUP = "warning_cancel", "warning_cancel_many"

@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from bot.core.space import Parameter, SearchSpace
-from bot.core.wording import printable
 from bot.launch.describe import as_yaml
+from bot.text.wording import printable
 
 BEST_SPACE = "best"
 

@@ -10,8 +10,8 @@ from bot.config.policy import Config
 from bot.config.profiles import Profile
 from bot.core.plan import SweepPlan
 from bot.core.request import SweepRequest
-from bot.core.wording import counted, listed
 from bot.launch.pods import shape_for
+from bot.text.wording import counted, listed
 from k8s.katib.manifest import main_container
 from k8s.katib.pod_shape import PodShape
 from k8s.katib.trial_pod import requests

@@ -5,8 +5,8 @@ from dataclasses import dataclass, replace
 
 from bot.config.clusters import TrialCluster, find_cluster
 from bot.core.errors import UserError
-from bot.core.wording import listed
 from bot.launch.plan import Order
+from bot.text.wording import listed
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -10,9 +10,9 @@ from bot.config.policy import Config
 from bot.config.profiles import chosen
 from bot.core.errors import UserError
 from bot.core.request import SEEDS, SweepRequest
-from bot.core.wording import fitting, listed, shortened
 from bot.launch.help_text import EXAMPLE
 from bot.launch.options import READERS, is_auto, unknown_option
+from bot.text.wording import fitting, listed, shortened
 
 # A link as Slack sends it: after repo=, use its URL, elsewhere its label, which is what the user typed.
 _LINK = re.compile(r"""((?i:repo)=["']?)?<((?:https?://|mailto:)[^|<>]+)(?:\|([^<>]*))?>""")

@@ -3,12 +3,12 @@
 import json
 from collections.abc import Iterator
 
-from bot.core.number_format import NUMBER, hours
 from bot.core.space import MetricSource, Parameter, SearchSpace, command_line
-from bot.core.wording import counted, trial_size
 from bot.launch.preview import first_values, launch_flags
 from bot.spaces.early_stopping import own_settings
 from bot.spaces.space import combinations
+from bot.text.number_format import NUMBER, hours
+from bot.text.wording import counted, trial_size
 
 
 def explain(space: SearchSpace, gpus: int, nodes: int = 1) -> str:

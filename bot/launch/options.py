@@ -14,10 +14,10 @@ from bot.core.flags import FlagStyle
 from bot.core.request import Notify
 from bot.core.seeds import parse_seeds, seeds_option
 from bot.core.space import ALGORITHMS, MetricSource
-from bot.core.wording import did_you_mean, listed, shortened
 from bot.spaces.algorithms import rejection
 from bot.spaces.metrics import NAME_RULE, path_objection
 from bot.spaces.space_keys import KEYS, METRIC_NAME, RESOURCES
+from bot.text.wording import did_you_mean, listed, shortened
 
 MAX_DIGITS = 40  # of a number: longer ones exceed every limit
 _SWITCH = {"on": True, "true": True, "yes": True, "off": False, "false": False, "no": False}

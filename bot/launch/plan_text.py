@@ -7,10 +7,10 @@ import yaml
 from bot.config.policy import Config
 from bot.core.plan import SweepPlan
 from bot.core.request import SweepRequest
-from bot.core.terminal import without_markup
-from bot.core.wording import counted, printable
 from bot.launch.preview import facts, request_name
 from bot.slack.mrkdwn import SHORT_COMMIT
+from bot.text.terminal import without_markup
+from bot.text.wording import counted, printable
 from k8s.objects import Manifest
 
 LABEL_WIDTH = 12  # characters, `GPU-hours:` and `Time limit:` included; few labels are longer

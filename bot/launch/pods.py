@@ -13,8 +13,8 @@ from bot.core.errors import UserError
 from bot.core.flags import RESERVED_VARIABLES, FlagStyle, variable
 from bot.core.request import SweepRequest
 from bot.core.space import SearchSpace
-from bot.core.wording import did_you_mean, listed, shortened
 from bot.spaces.space_keys import RESERVED
+from bot.text.wording import did_you_mean, listed, shortened
 from k8s.katib.pod_shape import PodShape, SecretVariables
 
 Named = TypeVar("Named", AllowedVolume, AllowedSecret)

@@ -3,16 +3,16 @@
 import json
 
 from bot.config.policy import Config
-from bot.core.number_format import money
 from bot.core.plan import SweepPlan
 from bot.core.request import SweepRequest
 from bot.core.space import TENSORBOARD_PARAMETER, MetricSource, Parameter, SearchSpace, command_line
-from bot.core.wording import counted, fitting, listed
 from bot.launch.capacity import requested
 from bot.launch.form import CHECK_AGAIN, EDIT, LAUNCH, NOTIFY, Draft, metadata
 from bot.slack.blocks import Block, View, actions, button, context, fields, modal, plain_text, section
 from bot.slack.mrkdwn import block, code, commit_text, plain
 from bot.spaces.space import combinations
+from bot.text.number_format import money
+from bot.text.wording import counted, fitting, listed
 from k8s.katib.training import TENSORBOARD_DIR
 from k8s.trial_kinds import JOB
 

@@ -9,8 +9,8 @@ from bot.core.record import SweepRecord
 from bot.core.request import SEEDS, Promotion, SweepRequest
 from bot.core.seeds import seeds_option
 from bot.core.space import MetricSource, SearchSpace, command_line
-from bot.core.wording import listed
 from bot.launch.command_line import changed, parse_options
+from bot.text.wording import listed
 
 DEFAULT_SEEDS = "5"
 FIRST_SEED = 1  # 0 is the usual default of programs, with which a search without a seed has run already

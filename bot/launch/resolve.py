@@ -12,7 +12,6 @@ from bot.config.yaml_reader import MAX_CHARACTERS
 from bot.core.errors import UserError
 from bot.core.request import SweepRequest
 from bot.core.space import FOLDER, SearchSpace
-from bot.core.wording import did_you_mean
 from bot.launch.plan import Order
 from bot.launch.pods import nodes_of, pods_of, with_output
 from bot.launch.queueing import one_at_a_time, queueing, with_priority
@@ -21,6 +20,7 @@ from bot.repos import submodules
 from bot.repos.git import Git, Tip
 from bot.runtime.parser_thread import run_in_parser_thread
 from bot.spaces.space import INLINE, parse_space
+from bot.text.wording import did_you_mean
 
 
 async def look_up(

@@ -6,8 +6,8 @@ from dataclasses import replace
 from bot.core.events import Event, EventKind, Progress
 from bot.core.record import Phase, SweepRecord
 from bot.core.request import Notify
-from bot.core.wording import counted, listed
 from bot.lifecycle.observation import BuildSeen, Observation
+from bot.text.wording import counted, listed
 from k8s.jobs import JobState
 from k8s.katib.patches import DRAINED, GOAL_REACHED
 from k8s.katib.status import Experiment

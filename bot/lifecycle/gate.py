@@ -15,10 +15,10 @@ from datetime import datetime
 from bot.core.events import Event, EventKind, Progress
 from bot.core.plan import SweepPlan
 from bot.core.record import Phase, SweepRecord
-from bot.core.wording import counted
 from bot.lifecycle.observation import Observation
 from bot.lifecycle.pace import first_only
 from bot.messages.first_trial import health
+from bot.text.wording import counted
 from k8s.katib.manifest import renamed
 from k8s.katib.patches import DRAINED, MAX_TRIALS_REACHED, PAUSED
 from k8s.katib.status import ExperimentState, TrialState

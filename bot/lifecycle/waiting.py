@@ -3,9 +3,9 @@
 Numbers of nodes and trials are left out: each new text is an edit in Slack.
 """
 
-from bot.core.wording import listed, shortened
 from bot.health.diagnosis import LABELS, RESOURCES, TAINT, main_reason, refusals
 from bot.lifecycle.observation import Observation
+from bot.text.wording import listed, shortened
 from k8s.pods import Pod
 
 NODES = {TAINT: "a node whose taints they tolerate", LABELS: "a node that matches their node selector"}

@@ -5,8 +5,8 @@ from bot.core.plan import SweepPlan
 from bot.core.record import SweepRecord
 from bot.core.space import MetricSource
 from bot.core.stopping import ASHA, EarlyStop
-from bot.core.wording import counted, fitting
 from bot.slack.mrkdwn import code, plain
+from bot.text.wording import counted, fitting
 
 MAX_TEXT = 2_500  # characters
 

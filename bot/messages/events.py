@@ -7,7 +7,6 @@ from bot.core.events import Event, EventKind, Result
 from bot.core.plan import Role
 from bot.core.record import Phase, SweepRecord
 from bot.core.space import command_line
-from bot.core.wording import counted, fitting
 from bot.messages.clusters import cluster_chosen
 from bot.messages.early_stopping import not_judged_text, savings, stopped_text
 from bot.messages.first_trial import health
@@ -17,6 +16,7 @@ from bot.messages.recipients import MENTIONING, is_loud, with_owner
 from bot.messages.search import search_lost
 from bot.messages.seeds import end_text
 from bot.slack.mrkdwn import block, code, mention, place, plain, quoted
+from bot.text.wording import counted, fitting
 
 MAX_NOTES_TEXT = 2_500  # characters
 UNBUILT = {Phase.RECEIVED, Phase.OPENING, Phase.BUILDING}

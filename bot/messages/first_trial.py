@@ -3,12 +3,12 @@
 from bot.core.events import Event, EventKind, Health, HealthStatus
 from bot.core.record import Phase, SweepRecord
 from bot.core.space import command_line
-from bot.core.wording import counted
 from bot.messages.parent import cancel_button, flags
 from bot.messages.recipients import is_loud, with_owner
 from bot.slack.blocks import actions, section
 from bot.slack.message import Message
 from bot.slack.mrkdwn import MAX_CODE_SIZE, block, code, plain
+from bot.text.wording import counted
 
 HEADLINES = {
     HealthStatus.WAITING: ":hourglass_flowing_sand: The first trial isn't running yet.",

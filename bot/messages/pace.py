@@ -2,8 +2,8 @@
 
 from bot.core.pace import PaceChange
 from bot.core.record import Phase, SweepRecord
-from bot.core.wording import counted
 from bot.slack.mrkdwn import plain
+from bot.text.wording import counted
 
 
 def pace_line(sweep: SweepRecord) -> str:

@@ -7,9 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from bot.core.events import EventKind, Progress, Result
-from bot.core.number_format import short
 from bot.core.record import Phase, SweepRecord
-from bot.core.wording import counted, time_text
 from bot.messages.clusters import placed, unseen_line
 from bot.messages.early_stopping import savings
 from bot.messages.pace import pace_line
@@ -18,6 +16,8 @@ from bot.messages.start import first_trial_line, waiting_phase
 from bot.slack.blocks import actions, button, context, plain_text, section
 from bot.slack.message import Message
 from bot.slack.mrkdwn import code, commit_text, direct, link, mention, plain, quoted
+from bot.text.number_format import short
+from bot.text.wording import counted, time_text
 
 # The buttons' action_ids
 CANCEL, TRIALS, LOGS = "cancel_sweep", "show_trials", "read_logs"

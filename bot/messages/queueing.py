@@ -2,9 +2,9 @@
 
 from bot.core.events import Event
 from bot.core.record import SweepRecord
-from bot.core.wording import counted, time_text
 from bot.messages.parent import display_name
 from bot.slack.mrkdwn import code, plain
+from bot.text.wording import counted, time_text
 
 CHECKPOINT = "last checkpoint if the training saves one, else from the beginning"
 

@@ -1,12 +1,12 @@
 """Text about the results of a sweep over seeds: mean, deviation, values, and seeds without a result. Pure."""
 
-from bot.core.combined_seeds import combined_values, ran_the_same
 from bot.core.record import SweepRecord
 from bot.core.request import Promotion
 from bot.core.seeds import Statistics, next_value, parse_seeds, seeds_option, statistics
 from bot.core.space import Goal
-from bot.core.wording import counted
+from bot.results.combined_seeds import combined_values, ran_the_same
 from bot.slack.mrkdwn import code
+from bot.text.wording import counted
 
 VALUES_SHOWN = 50
 MIN_VERDICT_SEEDS = 3  # the interval of two is so wide that it confirms nearly every value

@@ -6,8 +6,8 @@ from bot.core.events import HealthStatus
 from bot.core.gangs import ACTIVE
 from bot.core.plan import SweepPlan
 from bot.core.record import Phase, SweepRecord
-from bot.core.wording import counted, listed
 from bot.slack.mrkdwn import plain
+from bot.text.wording import counted, listed
 
 NEVER_FITS = "never-fits"  # key of a diagnosis: bot.health.rules_scheduling
 WAITING = ":hourglass_flowing_sand:", "Waiting for nodes"

@@ -9,9 +9,9 @@ from datetime import datetime, timedelta
 
 from bot.core.events import EventKind, Progress
 from bot.core.record import Phase
-from bot.core.wording import counted
 from bot.operator.facts import ObjectFacts, SweepFacts
 from bot.operator.words import LOGS, NO_WORKER, Cause
+from bot.text.wording import counted
 
 SLOW = timedelta(minutes=1)  # after which a deletion, a wait for a worker, or a missing pod is a problem
 POSTING_REFUSED = {

@@ -12,7 +12,6 @@ from bot.config.permissions import doctor_denial
 from bot.core.commands import Action, AuditEntry, Command
 from bot.core.errors import UserError
 from bot.core.ids import is_meant
-from bot.core.wording import counted, listed, printable
 from bot.core.work_item import OPERATOR, WorkItem
 from bot.operator.read import FactReader, FindFaults, find_faults
 from bot.operator.report import Row, inspection, process_list
@@ -24,6 +23,7 @@ from bot.storage.last_errors import LastErrors
 from bot.storage.queue_state import QueueReader
 from bot.storage.work_queue import Queue
 from bot.sweeps.recovery import recover
+from bot.text.wording import counted, listed, printable
 from k8s.api.errors import ApiError, UnreachableError
 
 log = logging.getLogger(__name__)

@@ -8,9 +8,9 @@ from redis.exceptions import RedisError
 
 from bot.core.calls import MAX_ERROR, Failures, remembering_failures
 from bot.core.errors import RetryAfterError
-from bot.core.masking import Mask
 from bot.storage.last_errors import LastErrors
 from bot.storage.work_queue import Lease
+from bot.text.masking import Mask
 
 log = logging.getLogger(__name__)
 

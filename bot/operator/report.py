@@ -9,11 +9,11 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from bot.core.sweep_summary import SweepSummary
-from bot.core.wording import counted, printable
 from bot.operator.causes import age, find_cause, phase_name
 from bot.operator.facts import ObjectFacts, SweepFacts
 from bot.storage.last_errors import LastError
 from bot.storage.queue_state import ItemState
+from bot.text.wording import counted, printable
 
 MAX_LINE = 400  # characters
 MAX_OBJECTS = 20

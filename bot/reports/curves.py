@@ -7,10 +7,10 @@ from bot.clients import Clients
 from bot.core.errors import UserError
 from bot.core.record import SweepRecord
 from bot.core.space import Goal
-from bot.core.wording import counted
 from bot.lifecycle.observation import Observation
 from bot.results.tracking_api import TrackingError
 from bot.slack.mrkdwn import code
+from bot.text.wording import counted
 
 POINTS = 300  # of a curve that is 1,000 pixels wide
 

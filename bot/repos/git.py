@@ -19,10 +19,10 @@ from tempfile import TemporaryDirectory
 
 from bot.config.policy import Config
 from bot.core.errors import UserError
-from bot.core.masking import Mask, secrets_in_environment
 from bot.core.metrics import measured
-from bot.core.wording import did_you_mean
 from bot.repos.listings import Listings
+from bot.text.masking import Mask, secrets_in_environment
+from bot.text.wording import did_you_mean
 from k8s.api.errors import SweepbotError
 
 PASSED_VARIABLES = (

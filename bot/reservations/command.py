@@ -9,11 +9,11 @@ from zoneinfo import ZoneInfo
 from bot.capacity.quotas import Queues, has_quota
 from bot.config.policy import Config
 from bot.core.errors import UserError
-from bot.core.wording import did_you_mean, shortened
 from bot.reservations.machines import profile_of
 from bot.reservations.models import MAX_GPUS, Reservation, reservation_id, team_queue
 from bot.reservations.until import EXAMPLES, parse_until
 from bot.slack.mrkdwn import code, local_time, mention, quoted
+from bot.text.wording import did_you_mean, shortened
 from k8s.objects import GPU
 
 VIEWS = ("reserve", "reservations", "release")

@@ -3,9 +3,9 @@
 from bot.config.policy import Config
 from bot.config.profiles import Profile, chosen, shaped
 from bot.core.errors import UserError
-from bot.core.wording import listed
 from bot.launch.pods import on_machines_of
 from bot.reservations.models import Reservation
+from bot.text.wording import listed
 from k8s.katib.pod_shape import PodShape
 from k8s.objects import GPU
 

@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 from pydantic import TypeAdapter, ValidationError
 
 from bot.config.policy import Config
-from bot.core.wording import counted
+from bot.text.wording import counted
 from k8s.kueue import Workload, fits_quota
 from k8s.objects import GPU, MANAGED_BY, Manifest, Ref
 from k8s.reservations import Placeholder, is_placeholder

@@ -10,10 +10,10 @@ from collections.abc import Iterable, Mapping
 from slack_sdk.errors import SlackApiError
 
 from bot.clients import Clients
-from bot.core.wording import counted
 from bot.reservations.models import REJECTED, Reservation, manifest_of
 from bot.slack.client import MessageRejectedError, NotInChannelError
 from bot.slack.mrkdwn import code, quoted
+from bot.text.wording import counted
 from k8s.api.errors import ApiError
 from k8s.configmaps import upsert
 

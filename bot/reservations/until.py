@@ -5,8 +5,8 @@ from datetime import date, datetime, time, timedelta
 from zoneinfo import ZoneInfo
 
 from bot.core.errors import UserError
-from bot.core.wording import shortened
 from bot.reservations.models import MAX_TIME
+from bot.text.wording import shortened
 
 DAYS = ("monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday")
 _DURATION = re.compile(r"([0-9]{1,4})([hd])")

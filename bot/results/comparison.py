@@ -4,16 +4,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from bot.core.number_format import hours, money
 from bot.core.seeds import statistics
 from bot.core.space import Parameter, SearchSpace
-from bot.core.wording import counted
 from bot.repos.git import Between
 from bot.results.models import SweepResults, TrialResult
 from bot.results.ranking import best
 from bot.slack.blocks import Block, section
 from bot.slack.message import Message
 from bot.slack.mrkdwn import SHORT_COMMIT, code, commit_text, quoted
+from bot.text.number_format import hours, money
+from bot.text.wording import counted
 
 SHOWN_VALUES = 8  # of a categorical parameter
 SHOWN_DIFFERENCES = 12  # parameters

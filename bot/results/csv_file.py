@@ -10,11 +10,11 @@ from dataclasses import asdict
 from datetime import datetime
 from typing import Any
 
-from bot.core.number_format import as_csv
 from bot.core.seeds import statistics
 from bot.results.models import SweepResults, TrialResult
 from bot.results.ranking import ranked
 from bot.results.table import STATES
+from bot.text.number_format import as_csv
 
 ABOUT = (
     *("sweep", "phase", "reason", "owner_name", "repo_url", "branch", "commit", "subject", "image"),

@@ -14,8 +14,8 @@ from redis.exceptions import RedisError
 from bot.core.metrics import measured
 from bot.core.plan import SweepPlan
 from bot.core.record import SweepRecord
-from bot.core.wording import counted
 from bot.results import run_tags
+from bot.text.wording import counted
 from k8s.katib.status import ui_link
 from k8s.objects import TEAM_LABEL
 

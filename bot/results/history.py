@@ -5,13 +5,13 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from bot.core.space import Goal
-from bot.core.wording import counted
 from bot.results.models import SweepResults
 from bot.results.ranking import best, ranked
 from bot.results.table import MAX_CELL_SIZE, row
 from bot.slack.blocks import Block, context, section
 from bot.slack.message import Message
 from bot.slack.mrkdwn import SHORT_COMMIT, code, commit_text, quoted
+from bot.text.wording import counted
 
 SHOWN_WEEKS = 26
 

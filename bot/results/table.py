@@ -5,14 +5,14 @@ Slack accepts 20 columns and 10,000 characters in a message's table, and rejects
 
 import json
 
-from bot.core.number_format import short
 from bot.core.space import Goal
-from bot.core.wording import counted
 from bot.results.models import SweepResults, TrialResult
 from bot.results.ranking import ranked
 from bot.slack.blocks import Block, context, section
 from bot.slack.message import Message
 from bot.slack.mrkdwn import code
+from bot.text.number_format import short
+from bot.text.wording import counted
 from k8s.katib.status import TrialState
 
 BEST_SHOWN = 10  # trials

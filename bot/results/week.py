@@ -5,16 +5,16 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime
 
-from bot.core.number_format import hours, money
 from bot.core.record import Phase
 from bot.core.space import Goal
-from bot.core.wording import counted, listed
 from bot.results.history import PastSweep, past_sweep
 from bot.results.models import SweepResults
 from bot.results.ranking import ranked
 from bot.slack.blocks import section
 from bot.slack.message import Message
 from bot.slack.mrkdwn import code, quoted
+from bot.text.number_format import hours, money
+from bot.text.wording import counted, listed
 
 SHOWN_IMPROVEMENTS = 5
 OUTCOMES = {Phase.SUCCEEDED: "finished", Phase.FAILED: "failed", Phase.CANCELLED: "cancelled"}

@@ -11,7 +11,7 @@ from contextvars import ContextVar
 from datetime import UTC, datetime
 from typing import Literal
 
-from bot.core.masking import Mask
+from bot.text.masking import Mask
 
 log = logging.getLogger(__name__)
 

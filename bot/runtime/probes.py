@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from time import monotonic
 from typing import Any
 
-from bot.core.masking import Mask
+from bot.text.masking import Mask
 from k8s.api.errors import SweepbotError
 
 log = logging.getLogger(__name__)

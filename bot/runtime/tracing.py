@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 
 from bot.core.calls import trace_with
 from bot.core.errors import UserError
-from bot.core.masking import Mask
 from bot.runtime.log_format import current_sweep
+from bot.text.masking import Mask
 
 if TYPE_CHECKING:
     from opentelemetry.sdk.trace import SpanProcessor

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from bot.config.environment_keys import checked_name
 from bot.config.services import ServiceConfig
 from bot.core.errors import UserError
-from bot.core.wording import did_you_mean, shortened
 from bot.launch.command_line import unescape
 from bot.services.snippet import MAX_SNIPPET, Service, check_allowed, read_service
+from bot.text.wording import did_you_mean, shortened
 
 START, LIST, DELETE = "start", "list", "delete"
 WORDS = (START, LIST, DELETE, "help")

@@ -3,8 +3,8 @@
 from collections.abc import Collection
 
 from bot.config.services import ServiceLimits
-from bot.core.wording import counted, listed
 from bot.services.snippet import Service
+from bot.text.wording import counted, listed
 from k8s.quantities import amount
 
 

@@ -11,8 +11,8 @@ from bot.config.services import ServiceConfig
 from bot.config.trial_pods import QUANTITY_TYPE
 from bot.config.yaml_reader import Node, read
 from bot.core.errors import UserError
-from bot.core.wording import did_you_mean, listed, shortened
 from bot.registry.images import ImageName
+from bot.text.wording import did_you_mean, listed, shortened
 from k8s.katib.trial_pod import VISIBLE_GPUS
 from k8s.quantities import QUANTITY, amount
 

@@ -1,8 +1,8 @@
 """Describe services in messages and answers. Pure."""
 
-from bot.core.wording import counted
 from bot.services.snippet import Service
 from bot.slack.mrkdwn import code
+from bot.text.wording import counted
 
 
 def sizes(service: Service) -> str:

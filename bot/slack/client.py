@@ -12,12 +12,12 @@ from slack_sdk.web.async_slack_response import AsyncSlackResponse
 from slack_sdk.webhook.async_client import AsyncWebhookClient
 
 from bot.core.errors import RetryAfterError
-from bot.core.masking import Mask
 from bot.core.metrics import measured, slack_called
 from bot.slack.blocks import MAX_SECTION
 from bot.slack.message import File, Message
 from bot.slack.mrkdwn import code, cut
 from bot.slack.rate_limit import EDITS, POSTS, Rate, RateLimiter
+from bot.text.masking import Mask
 from k8s.api.errors import SweepbotError
 
 log = logging.getLogger(__name__)

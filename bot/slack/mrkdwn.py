@@ -3,7 +3,7 @@
 import re
 from datetime import datetime
 
-from bot.core.terminal import as_shown
+from bot.text.terminal import as_shown
 
 # Characters that change the direction of the text after them.
 BIDI = re.compile("[\u200e\u200f\u061c\u202a-\u202e\u2066-\u2069]")

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from bot.config.allowed import FLAG, NAME, VARIABLE, read_flag
 from bot.config.keys import SCALAR, Key, Keys, list_of, string
 from bot.config.yaml_reader import Node, entries
-from bot.core.wording import shortened
+from bot.text.wording import shortened
 
 MAX_VALUE = 1000  # characters of a variable
 ADDITION_KEYS: Keys = {

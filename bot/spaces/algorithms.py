@@ -14,7 +14,7 @@ from bot.config.keys import Schema, integer, number, one_of
 from bot.config.yaml_reader import Node
 from bot.core.seeds import MAX_SEED
 from bot.core.space import ALGORITHMS, Parameter
-from bot.core.wording import did_you_mean, shortened
+from bot.text.wording import did_you_mean, shortened
 
 
 @dataclass(frozen=True)

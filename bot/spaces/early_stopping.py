@@ -7,7 +7,7 @@ from bot.config.keys import BOOLEAN, Key, Keys, Schema, integer, object_schema, 
 from bot.config.yaml_reader import Node
 from bot.core.space import MetricSource
 from bot.core.stopping import ASHA, MEDIAN, StoppingRule
-from bot.core.wording import listed, shortened
+from bot.text.wording import listed, shortened
 
 MEDIANSTOP = "medianstop"
 STOPPERS = (ASHA, MEDIAN, MEDIANSTOP)

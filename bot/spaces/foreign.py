@@ -6,8 +6,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from bot.config.yaml_reader import Node
-from bot.core.number_format import NUMBER
 from bot.core.request import SweepRequest
+from bot.text.number_format import NUMBER
 
 
 @dataclass(frozen=True)

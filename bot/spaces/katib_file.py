@@ -9,8 +9,8 @@ from collections.abc import Iterator
 
 from bot.config.yaml_reader import Node
 from bot.core.request import SweepRequest
-from bot.core.wording import shortened
 from bot.spaces.foreign import Foreign, entries, mapping, number, scalar, sequence, text, unknown
+from bot.text.wording import shortened
 
 TOOL = "Katib Experiment"
 COLLECTORS = {"StdOut": "stdout", "File": "file", "TensorFlowEvent": "tensorboard", "Push": "push"}

@@ -8,8 +8,8 @@ from pathlib import PurePosixPath
 from bot.config.yaml_reader import Node
 from bot.core.request import SweepRequest
 from bot.core.space import STRATEGIES, Goal, MetricSource, SearchSpace
-from bot.core.wording import listed, shortened
 from bot.spaces.space_keys import FILE_PATH, METRIC_NAME, METRICS_KEYS, OBJECTIVE_KEYS, TAG
+from bot.text.wording import listed, shortened
 from k8s.katib.training import LOG, Collector
 
 MAX_ADDITIONAL = 8  # columns of a table in Slack

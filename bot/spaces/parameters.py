@@ -6,10 +6,10 @@ from collections.abc import Callable, Iterator
 from bot.config.yaml_reader import Node
 from bot.core.flags import RESERVED_VARIABLES, FlagStyle, flag, variable
 from bot.core.space import Parameter
-from bot.core.wording import shortened
 from bot.spaces.algorithms import objection, space_objection
 from bot.spaces.metrics import choice
 from bot.spaces.space_keys import FIXED, PARAMETER_NAME, PARAMETER_VALUE, RANGE_KEYS, RESERVED
+from bot.text.wording import shortened
 
 Report = Callable[[str], None]
 MAX_LIST_VALUE = 1_000  # characters of a list as a value

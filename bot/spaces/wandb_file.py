@@ -9,8 +9,8 @@ import shlex
 
 from bot.config.yaml_reader import Node
 from bot.core.request import SweepRequest
-from bot.core.wording import shortened
 from bot.spaces.foreign import Foreign, entries, mapping, number, scalar, text, unknown
+from bot.text.wording import shortened
 
 TOOL = "W&B sweep file"
 METHODS = {"grid": "grid", "random": "random", "bayes": "tpe"}

@@ -10,7 +10,6 @@ from bot.config.policy import repository
 from bot.config.teams import team_of
 from bot.core.commands import Command
 from bot.core.errors import UserError
-from bot.core.masking import Mask
 from bot.core.plan import SweepPlan
 from bot.core.record import Phase, SweepRecord
 from bot.health.collect import EvidenceCollector
@@ -26,6 +25,7 @@ from bot.registry.client import RegistryError
 from bot.repos.git import GitUnavailableError
 from bot.sweeps.observe_builds import left_builds, observe_builds, with_prebuilt_image
 from bot.sweeps.transient_errors import refusal
+from bot.text.masking import Mask
 from k8s.api.cache import CacheReader, Caches
 from k8s.jobs import read_job
 from k8s.katib.spec import EXPERIMENT_LABEL, REQUEST_ID

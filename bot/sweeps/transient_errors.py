@@ -4,7 +4,6 @@ from aiohttp import ClientError
 from redis.exceptions import RedisError
 from slack_sdk.errors import SlackApiError
 
-from bot.core.masking import Mask
 from bot.core.record import Phase, SweepRecord
 from bot.lifecycle.trouble import report_trouble, report_unavailable
 from bot.registry.client import RegistryError, UnknownHostError
@@ -12,6 +11,7 @@ from bot.repos.git import GitUnavailableError
 from bot.slack.client import SlackBusyError
 from bot.storage.sweeps import StaleRecordError
 from bot.storage.work_queue import LeaseLostError
+from bot.text.masking import Mask
 from k8s.api.errors import ApiError, UnreachableError
 
 # Errors of other systems, which a retry can fix. Any other is a bug and would repeat.

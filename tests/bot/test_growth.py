@@ -15,8 +15,6 @@ from bot.builds.toml_reader import toml
 from bot.config.limits import Limits
 from bot.core.errors import UserError
 from bot.core.request import SweepRequest
-from bot.core.terminal import without_markup
-from bot.core.wording import did_you_mean
 from bot.health import rules_training
 from bot.health.diagnosis import refusals
 from bot.health.evidence import TrialEvidence
@@ -28,6 +26,8 @@ from bot.repos.git import _failure
 from bot.runtime.log_format import Mask
 from bot.slack.mrkdwn import block, code, quoted
 from bot.spaces.space import parse_space
+from bot.text.terminal import without_markup
+from bot.text.wording import did_you_mean
 from handlers.mentions import SELF
 from k8s.jobs import Job, JobState
 from tests.bot.factories import NOW

@@ -10,7 +10,6 @@ import pytest
 
 from bot import worker
 from bot.core.errors import RetryAfterError
-from bot.core.masking import Mask
 from bot.core.stored_format import NewerFormatError
 from bot.core.work_item import ItemKind, WorkItem
 from bot.runtime.log_format import JsonLines
@@ -18,6 +17,7 @@ from bot.runtime.probes import ProbeFailedError
 from bot.storage import work_queue
 from bot.storage.work_queue import MAX_STARTS, Lease, Queue
 from bot.sweeps import reconciler
+from bot.text.masking import Mask
 from bot.worker import Worker, keyed
 from k8s.api.errors import ApiError, UnreachableError
 from tests.bot.workers import SWEEP, WATCH, Running, failed, not_

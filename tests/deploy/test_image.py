@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from bot.config.settings import Settings
-from bot.core.masking import Mask
 from bot.runtime.probes import ProbeFailedError, Probes
+from bot.text.masking import Mask
 from handlers.http_server import Http, served
 
 ROOT = Path(__file__).parents[2]

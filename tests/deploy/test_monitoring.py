@@ -15,10 +15,10 @@ import yaml
 from redis.asyncio import Redis
 
 from bot.core import metrics
-from bot.core.masking import Mask
 from bot.core.metrics import REGISTRY, measured, running, slack_called
 from bot.runtime.probes import Probes
 from bot.storage.figures import Figures
+from bot.text.masking import Mask
 from handlers.http_server import Http, served
 from tests.deploy.kustomize import DEPLOY, one, render
 from tests.free_port import free_port

@@ -4,8 +4,8 @@ import aiohttp
 import pytest
 from slack_sdk.web.async_client import AsyncWebClient
 
-from bot.core.masking import Mask
 from bot.runtime.probes import Probes
+from bot.text.masking import Mask
 from handlers.app import build
 from handlers.http_server import Http, SlackCalls, served
 from local.slack import serve

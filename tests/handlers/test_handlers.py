@@ -12,10 +12,10 @@ from slack_bolt.request.async_request import AsyncBoltRequest
 from slack_sdk.web.async_client import AsyncWebClient
 
 from bot.core.commands import Action
-from bot.core.masking import Mask
 from bot.core.record import Phase
 from bot.core.work_item import DOCTOR
 from bot.runtime.log_format import JsonLines
+from bot.text.masking import Mask
 from handlers.context import LATE, UNREACHABLE
 from handlers.launch_form import NOT_OPENED
 from local.slack.workspace import TEAM

@@ -10,7 +10,6 @@ from redis.asyncio import Redis
 
 from bot.config.clusters import TrialCluster
 from bot.config.digest_times import DigestSchedule
-from bot.core.masking import Mask
 from bot.digests.post import item
 from bot.gpus.hourly_store import HourlyStore
 from bot.gpus.models import ClusterGpus, NodeUse, NoGpuDataError, PodUse, Snapshot
@@ -18,6 +17,7 @@ from bot.gpus.snapshot_store import ITEM, SnapshotStore
 from bot.home.gpu_query_job import GpuQueryJob
 from bot.slack.client import SlackBusyError
 from bot.storage.work_queue import Queue
+from bot.text.masking import Mask
 from handlers.slash_gpus import on_gpus
 from tests.bot.factories import ADMIN, CONFIG, NOW, OWNER, SETTINGS
 from tests.bot.gpus.factories import lazy

@@ -11,8 +11,8 @@ from slack_sdk.errors import SlackApiError
 
 from bot.core.commands import Action, Command
 from bot.core.errors import UserError
-from bot.core.masking import Mask
 from bot.runtime.log_format import JsonLines
+from bot.text.masking import Mask
 from k8s.api.errors import ApiError
 from tests.bot.factories import OWNER
 from tests.scenarios.sweep_in_memory import SWEEP, Clock, SimulatedSweep

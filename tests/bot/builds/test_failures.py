@@ -3,7 +3,7 @@
 import pytest
 
 from bot.builds.failures import explain
-from bot.core.terminal import as_shown
+from bot.text.terminal import as_shown
 from k8s.jobs import Job, JobState
 from k8s.pods import Pod
 from local.kaniko.options import USAGE

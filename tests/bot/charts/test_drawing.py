@@ -7,8 +7,8 @@ import pytest
 
 from bot.charts import drawing
 from bot.charts.drawing import DrawingError, Picture, Pictures, drawn, masked
-from bot.core.masking import Mask
 from bot.core.space import Parameter
+from bot.text.masking import Mask
 from tests.bot.factories import SPACE
 from tests.bot.results.factories import SWEEP, a_result, some_results
 

@@ -6,9 +6,9 @@ import logging
 import pytest
 
 from bot.core.calls import log
-from bot.core.masking import Mask
 from bot.core.metrics import measured
 from bot.runtime.log_format import JsonLines, about
+from bot.text.masking import Mask
 
 
 def lines(caplog, level):

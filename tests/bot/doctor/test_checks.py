@@ -10,13 +10,13 @@ import pytest
 from bot.config.live_policy import LivePolicy
 from bot.config.settings import Settings
 from bot.core.commands import Action, Command
-from bot.core.masking import Mask
 from bot.core.work_item import DOCTOR
 from bot.doctor import checks
 from bot.doctor.evaluate_services import SCOPES
 from bot.doctor.findings import as_lines
 from bot.slack.client import NotInChannelError
 from bot.storage.sweeps import Store as Records
+from bot.text.masking import Mask
 from tests.bot.doctor.faults import (
     FAULTS,
     an_exporter_is_missing,

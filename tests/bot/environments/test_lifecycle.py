@@ -8,7 +8,6 @@ import pytest
 from redis.exceptions import ConnectionError as RedisConnectionError
 
 from bot.core.errors import RetryAfterError
-from bot.core.masking import Mask
 from bot.core.stored_format import NewerFormatError
 from bot.environments.login import login
 from bot.environments.reconciler import EnvironmentReconciler
@@ -16,6 +15,7 @@ from bot.environments.record import Wanted
 from bot.environments.request_job import RequestJob
 from bot.environments.requests import REQUESTS_KEY, EnvironmentRequest, Verb
 from bot.slack.client import MessageRejectedError
+from bot.text.masking import Mask
 from k8s.environments import RECORD
 from local.kubernetes.apiserver.kinds import timestamp
 from tests.bot.environments.world import NAMESPACE, World

@@ -8,11 +8,11 @@ import pytest
 
 from bot.config.teams import Price, Team
 from bot.core.errors import UserError
-from bot.core.wording import did_you_mean
 from bot.gpus.billing import bill, bill_file, by_cluster, month
 from bot.gpus.command import GPUS_HELP, VIEWS, ParsedCommand, answer, parse_command
 from bot.gpus.models import HOUR, Gpu, Hour, NodeUse, PodUse, Snapshot
 from bot.gpus.sums import Totals
+from bot.text.wording import did_you_mean
 from tests.bot.gpus.factories import hour, lazy, totals, use
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)

@@ -10,9 +10,9 @@ from bot.core.curves import MAX_FAILURES, LiveReading, Point
 from bot.core.events import EventKind, LiveResult
 from bot.core.record import Phase
 from bot.core.space import Goal
-from bot.core.wording import time_text
 from bot.messages.events import event_text
 from bot.messages.parent import Links, parent
+from bot.text.wording import time_text
 from k8s.jobs import JobState
 from k8s.katib.status import TrialState
 from tests.bot.factories import PLAN

@@ -6,11 +6,11 @@ from types import SimpleNamespace
 import pytest
 
 from bot.config.live_policy import LivePolicy
-from bot.core.masking import Mask
 from bot.core.work_item import ItemKind
 from bot.operator.config_report import ConfigReport
 from bot.slack.client import NotInChannelError
 from bot.storage.work_queue import Queue
+from bot.text.masking import Mask
 from tests.bot.factories import CONFIG
 
 

@@ -6,7 +6,6 @@ from datetime import timedelta
 import pytest
 
 from bot.core.errors import RetryAfterError, UserError
-from bot.core.masking import Mask
 from bot.core.metrics import measured
 from bot.core.work_item import WorkItem
 from bot.operator.remember import remembering
@@ -14,6 +13,7 @@ from bot.slack.client import MessageRejectedError, NotInChannelError, Slack, cli
 from bot.slack.message import Message
 from bot.storage.last_errors import LastErrors
 from bot.storage.work_queue import Lease
+from bot.text.masking import Mask
 from k8s.api.errors import ApiError
 from local.slack import serve
 from tests.bot.factories import NOW

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from bot.core.errors import UserError
-from bot.core.masking import Mask
 from bot.repos.git import Git, GitUnavailableError, Tip, _failure
+from bot.text.masking import Mask
 from tests.bot.repos.pushed_repo import Repo
 
 

@@ -11,9 +11,9 @@ import warnings
 
 import pytest
 
-from bot.core.masking import Mask
 from bot.runtime import log_format
 from bot.runtime.log_format import about
+from bot.text.masking import Mask
 
 SECRETS = ("xoxb-1-2-planted", "5ign-ing$ecret", 'p@ss/wörd "quoted"\'', "short")
 log = logging.getLogger("bot.somewhere")

@@ -5,9 +5,9 @@ import logging
 
 import pytest
 
-from bot.core.masking import Mask
 from bot.runtime import probes as module
 from bot.runtime.probes import ProbeFailedError, Probes
+from bot.text.masking import Mask
 
 
 @pytest.fixture

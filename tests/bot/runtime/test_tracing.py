@@ -12,10 +12,10 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from opentelemetry.trace import StatusCode
 
 from bot.core.errors import UserError
-from bot.core.masking import Mask
 from bot.core.metrics import measured, running
 from bot.runtime import tracing
 from bot.runtime.log_format import about
+from bot.text.masking import Mask
 from local.serving import listen
 
 SWEEP = "lr-brave-otter"

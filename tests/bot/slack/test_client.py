@@ -5,7 +5,6 @@ from aiohttp import web
 from slack_sdk.errors import SlackApiError
 from slack_sdk.web.async_client import AsyncWebClient
 
-from bot.core.masking import Mask
 from bot.slack.client import (
     DEFAULT_RETRY_AFTER,
     MessageRejectedError,
@@ -15,6 +14,7 @@ from bot.slack.client import (
     error_code,
 )
 from bot.slack.message import Message
+from bot.text.masking import Mask
 from local.serving import listen
 from local.slack import DOWN, serve
 

@@ -6,7 +6,6 @@ from statistics import fmean, stdev
 import pytest
 
 from bot.answers.messages import results
-from bot.core.combined_seeds import earlier_seeds
 from bot.core.commands import Action, Command
 from bot.core.events import Progress
 from bot.core.record import Phase
@@ -14,6 +13,7 @@ from bot.core.request import SweepRequest
 from bot.launch.command_line import changed, parse
 from bot.messages.seeds import end_text
 from bot.results.collect import Sources, collect
+from bot.results.combined_seeds import earlier_seeds
 from bot.results.csv_file import csv_text
 from k8s.katib.status import Trial, TrialState
 from tests.bot.factories import CONFIG, OWNER, PLAN, a_sweep

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from bot.core.masking import FORMS, Mask, secrets_in_environment
+from bot.text.masking import FORMS, Mask, secrets_in_environment
 
 OWN = ("xoxb-1-2-planted", "5ign-ing$ecret", 'p@ss/wörd "quoted"\'', "short")
 KEY = "-----BEGIN OPENSSH PRIVATE KEY-----\nb3BlbnNza\n-----END OPENSSH PRIVATE KEY-----"

@@ -2,7 +2,7 @@
 
 import re
 
-from bot.core.wording import printable
+from bot.text.wording import printable
 
 # Each pattern ends within its line and excludes its own first character, so that matching is linear.
 LINK = re.compile(r"<(https?://[^<>|\s]*)(?:\|([^<>|\n]*))?>")

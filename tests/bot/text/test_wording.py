@@ -3,7 +3,7 @@
 import pytest
 
 from bot.core.space import ALGORITHMS
-from bot.core.wording import did_you_mean, fitting, listed
+from bot.text.wording import did_you_mean, fitting, listed
 
 
 @pytest.mark.parametrize(

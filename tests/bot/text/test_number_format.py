@@ -6,8 +6,8 @@ from io import StringIO
 
 import pytest
 
-from bot.core.number_format import as_csv, hours
 from bot.results.csv_file import csv_text
+from bot.text.number_format import as_csv, hours
 from tests.bot.factories import SPACE
 from tests.bot.results.factories import a_result, some_results
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from bot.core.terminal import without_markup
+from bot.text.terminal import without_markup
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from urllib.parse import quote, unquote
 
-from bot.core.terminal import without_escapes
+from bot.text.terminal import without_escapes
 
 MASKED = "***"
 MIN_SECRET = 6  # characters of a secret known only by its variable's name: USE_TOKEN=true isn't one
