@@ -17,14 +17,14 @@ from bot.core.plan import SweepPlan
 from bot.core.record import SweepRecord
 from bot.core.request import Requester, SweepRequest
 from bot.core.space import SearchSpace
+from bot.form.plan_text import gate_comment, plan_text
 from bot.launch.cluster_choice import placed_unmeasured
 from bot.launch.command_line import parse, parse_options, read_values
-from bot.launch.describe import as_yaml, explain
 from bot.launch.plan import Order, check_command, plan
-from bot.launch.plan_text import gate_comment, plan_text
 from bot.launch.pods import check_mounts, nodes_of, pods_of, with_output
 from bot.launch.resolve import look_up
 from bot.repos.git import Git, GitUnavailableError, logins
+from bot.spaces.describe import as_yaml, explain
 from bot.spaces.space import parse_space
 from bot.storage import sweep_configmap
 from k8s.katib.manifest import gated

@@ -10,8 +10,8 @@ from bot.app import Process, accepted, now, slack_identity
 from bot.channels.store import SetupReader
 from bot.digests.latest import latest_digest
 from bot.environments.requests import RequestStore
+from bot.form import drafts
 from bot.gpus.snapshot_store import SnapshotStore
-from bot.launch import drafts
 from bot.repos.catalog import Catalog
 from bot.slack.client import client
 from bot.storage.queue_state import QueueReader

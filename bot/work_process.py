@@ -32,12 +32,12 @@ from bot.environments.informer import EnvironmentInformer
 from bot.environments.reconciler import EnvironmentReconciler
 from bot.environments.request_job import RequestJob
 from bot.environments.requests import RequestStore
+from bot.form import drafts, preview_job
 from bot.gpus.collector import UsageCollector, measuring
 from bot.gpus.models import Source
 from bot.gpus.snapshot_store import SnapshotStore
 from bot.home.gpu_query_job import GpuQueryJob
 from bot.idle.monitors import IdleMonitors
-from bot.launch import drafts, preview_job
 from bot.operator import commands as operator_commands
 from bot.operator.cluster_report import ClusterReport
 from bot.operator.config_report import ConfigReport

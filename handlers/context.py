@@ -19,9 +19,9 @@ from bot.core.request import Requester, SweepRequest
 from bot.core.work_item import WorkItem
 from bot.digests.latest import LatestDigest
 from bot.environments.requests import RequestStore
+from bot.form.drafts import Drafts, last_launch
 from bot.gpus.snapshot_store import SnapshotStore
 from bot.launch.create import start
-from bot.launch.drafts import Drafts, last_launch
 from bot.repos.catalog import Catalog
 from bot.runtime.log_format import about
 from bot.storage.sweeps import Store

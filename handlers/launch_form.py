@@ -16,9 +16,9 @@ from bot.config.policy import Config, repository
 from bot.core.commands import Action, AuditEntry
 from bot.core.errors import UserError
 from bot.core.request import Requester, SweepRequest
-from bot.gpus import snapshot_store
-from bot.launch.drafts import PREVIEW_DELAY, SubmittedForm, item
-from bot.launch.form import (
+from bot.form.drafts import PREVIEW_DELAY, SubmittedForm, item
+from bot.form.preview import previewed_commit
+from bot.form.view import (
     BRANCH_MENU,
     CHECK_AGAIN,
     EDIT,
@@ -35,8 +35,8 @@ from bot.launch.form import (
     read,
     request,
 )
+from bot.gpus import snapshot_store
 from bot.launch.help_text import EXAMPLE
-from bot.launch.preview import previewed_commit
 from bot.runtime.audit import write_entry
 from bot.runtime.parser_thread import run_in_parser_thread
 from handlers.context import ACK_TIMEOUT, SLACK_ERRORS, UNREACHABLE, HandlerContext, unconfirmed

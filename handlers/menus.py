@@ -8,8 +8,8 @@ from slack_bolt.async_app import AsyncAck, AsyncApp
 
 from bot.config.policy import repository
 from bot.core.errors import UserError
-from bot.launch.form import BRANCH_MENU, REPO_MENU, SPACE_MENU
-from bot.launch.menus import names, repositories
+from bot.form.menus import names, repositories
+from bot.form.view import BRANCH_MENU, REPO_MENU, SPACE_MENU
 from bot.slack.blocks import NOTHING, Option, option
 from handlers.context import HandlerContext
 from handlers.launch_form import hidden

@@ -17,6 +17,7 @@ from bot.core.plan import HOME_CLUSTER
 from bot.digests import post
 from bot.digests.latest import latest_digest
 from bot.digests.post import ReadSchedules, schedule_for
+from bot.form.drafts import Drafts
 from bot.gpus.billing import bill, bill_file, by_cluster, month
 from bot.gpus.command import RESERVATION_VIEWS, VIEWS, ParsedCommand, answer, parse_command
 from bot.gpus.hourly_store import HourlyStore
@@ -26,7 +27,6 @@ from bot.gpus.sums import Totals
 from bot.home.all_clusters import answer_of_all
 from bot.home.load import HomeLoader
 from bot.home.other_clusters import gpus_elsewhere
-from bot.launch.drafts import Drafts
 from bot.reservations.answer import answer_reservations, reserved_line
 from bot.slack.client import MessageRejectedError, NotInChannelError
 from bot.slack.mrkdwn import link, plain, quoted

@@ -6,10 +6,10 @@ from datetime import datetime
 
 from bot.config.policy import Config
 from bot.digests.latest import LatestDigest
+from bot.form.drafts import Drafts
 from bot.gpus.command import answer
 from bot.gpus.models import Snapshot
 from bot.home.view import HomeFacts, home, shown
-from bot.launch.drafts import Drafts
 from bot.slack.blocks import View
 from bot.storage.sweeps import Store
 

@@ -1,4 +1,4 @@
-"""From a typed command or the form to a complete plan.
+"""From options, typed or from the form, to a complete plan.
 
 Plans everything and creates nothing in the cluster.
 """

@@ -7,13 +7,13 @@ from bot.charts.drawing import Picture, PictureWaitError
 from bot.clients import Clients
 from bot.core.errors import RetryAfterError
 from bot.core.record import SweepRecord
-from bot.launch.best_space import BEST_SPACE, best_yaml
 from bot.reports.end_results import keep_results, posted_results
 from bot.results.csv_file import csv_text
 from bot.results.models import SweepResults
 from bot.results.table import best_table
 from bot.slack.message import File
 from bot.slack.mrkdwn import code
+from bot.spaces.best_space import BEST_SPACE, best_yaml
 from bot.text.wording import counted
 
 MISSING = "The picture couldn't be drawn."

@@ -1,4 +1,4 @@
-"""Space files: reading them, also those of Katib and W&B, and checking what they search.
+"""Space files: reading them, also those of Katib and W&B, checking what they search, and writing them.
 
 Knows the file as text; not where it comes from, nor the sweep that runs it.
 """

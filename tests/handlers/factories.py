@@ -10,8 +10,8 @@ from bot.channels.store import SetupReader
 from bot.config.live_policy import LivePolicy
 from bot.digests.latest import latest_digest
 from bot.environments.requests import RequestStore
+from bot.form.drafts import Drafts
 from bot.gpus.snapshot_store import SnapshotStore
-from bot.launch.drafts import Drafts
 from bot.messages.parent import CANCEL
 from bot.repos.catalog import Catalog
 from bot.storage.queue_state import QueueReader

@@ -12,7 +12,7 @@ from redis.exceptions import RedisError
 
 from bot.core.errors import UserError
 from bot.core.record import Phase
-from bot.launch.form import REPO_MENU
+from bot.form.view import REPO_MENU
 from bot.messages.parent import CANCEL
 from bot.runtime.probes import ProbeFailedError
 from handlers.http_server import MAX_BODY, SLACK_PATH, Http, served

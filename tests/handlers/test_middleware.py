@@ -6,7 +6,7 @@ import pytest
 from slack_bolt.request.async_request import AsyncBoltRequest
 from slack_sdk.web.async_client import AsyncWebClient
 
-from bot.launch.form import BRANCH_MENU, FORM
+from bot.form.view import BRANCH_MENU, FORM
 from bot.messages.parent import CANCEL
 from handlers.app import build
 from local.slack.workspace import ADA, TEAM

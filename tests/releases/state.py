@@ -25,10 +25,10 @@ from bot.core.events import Event, EventKind, Progress, Result
 from bot.core.record import Phase
 from bot.core.work_item import DOCTOR, ItemKind, WorkItem
 from bot.digests.latest import LatestDigest, save_latest
+from bot.form.drafts import last_launch
 from bot.gpus.hourly_store import HourlyStore
 from bot.idle import snoozes
 from bot.idle.alerts import Snooze
-from bot.launch.drafts import last_launch
 from bot.registry.images import ImageRef
 from bot.results.store import ResultsStore
 from bot.storage import sweep_configmap

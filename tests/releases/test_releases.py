@@ -10,9 +10,9 @@ from bot.config.live_policy import LivePolicy
 from bot.core.record import Phase, dump, load
 from bot.core.work_item import ItemKind
 from bot.digests.latest import latest_digest
+from bot.form.drafts import Drafts
 from bot.gpus.hourly_store import HourlyStore
 from bot.idle import snoozes
-from bot.launch.drafts import Drafts
 from bot.results.store import ResultsStore
 from bot.storage import sweep_configmap
 from bot.storage.sweeps import Store

@@ -11,10 +11,10 @@ from bot.clients import Clients
 from bot.config.live_policy import LivePolicy
 from bot.core.errors import UserError
 from bot.core.work_item import ItemKind
+from bot.form import preview_job
 from bot.gpus.hourly_store import HourlyStore
 from bot.gpus.models import NodeUse, NoGpuDataError, Snapshot
 from bot.home.gpu_query_job import GpuQueryJob
-from bot.launch import preview_job
 from bot.repos.git import GitUnavailableError, Tip
 from bot.slack.client import Slack
 from bot.storage.free_capacity import CapacityStore

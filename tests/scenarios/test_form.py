@@ -137,7 +137,7 @@ async def test_inline_space_that_takes_long_to_parse_delays_no_other_command(ada
         end.wait()
 
     slack = ada.slack
-    monkeypatch.setattr("bot.launch.form.parse_space", slow)
+    monkeypatch.setattr("bot.form.view.parse_space", slow)
     await slack.command("ada", "sweeps", "/sweep", "branch=main")
     await slack.press("ada", "sweep_write")
     await slack.enter("ada", "text", SPACE)
@@ -150,7 +150,7 @@ async def test_inline_space_that_takes_long_to_parse_delays_no_other_command(ada
 
 async def test_inline_space_with_a_late_parser_is_an_error_below_its_field(ada, monkeypatch):
     end = threading.Event()
-    monkeypatch.setattr("bot.launch.form.parse_space", lambda *_: end.wait())
+    monkeypatch.setattr("bot.form.view.parse_space", lambda *_: end.wait())
     slack = ada.slack
     await slack.command("ada", "sweeps", "/sweep", "branch=main")
     await slack.press("ada", "sweep_write")

@@ -8,11 +8,11 @@ from bot.config.permissions import queue_member
 from bot.config.policy import parse_config
 from bot.config.queues import Member, priority_denial, queue_denial
 from bot.core.errors import UserError
+from bot.form.preview import preview
+from bot.form.view import Draft, form, options_of
+from bot.form.view import request as read_form
 from bot.launch.command_line import parse
-from bot.launch.form import Draft, form, options_of
-from bot.launch.form import request as read_form
 from bot.launch.plan import plan
-from bot.launch.preview import preview
 from bot.launch.queueing import queueing, with_priority
 from k8s.kueue import PRIORITY_LABEL, QUEUE_LABEL
 from tests.bot.factories import ADMIN, ORDER, OWNER, REQUEST, SETTINGS, STRANGER

@@ -7,13 +7,13 @@ from functools import partial
 import pytest
 
 from bot.digests.latest import latest_digest
+from bot.form.drafts import Drafts
 from bot.gpus.command import answer
 from bot.gpus.models import ClusterGpus, NodeUse, Snapshot
 from bot.gpus.snapshot_store import SnapshotStore
 from bot.home.gpu_query_job import GpuQueryJob
 from bot.home.load import HomeLoader
 from bot.home.other_clusters import gpus_elsewhere
-from bot.launch.drafts import Drafts
 from k8s.api.errors import ApiError
 from tests.bot.factories import NOW
 from tests.bot.launch.test_cluster_choice import add, node, pod

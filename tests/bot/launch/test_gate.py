@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from bot.launch.form import Draft, form, options_of, read, request
-from bot.launch.preview import preview
+from bot.form.preview import preview
+from bot.form.view import Draft, form, options_of, read, request
 from bot.launch.resolve import is_gated
 from k8s.katib.manifest import gated
 from tests.bot.factories import CONFIG, PLAN, REQUEST, SPACE

@@ -9,15 +9,15 @@ from bot.config.permissions import peak_gpus, size_denial
 from bot.config.policy import parse_config
 from bot.core.errors import UserError
 from bot.core.record import Phase
+from bot.form.preview import preview
+from bot.form.view import Draft, form, options_of
 from bot.launch.command_line import parse
-from bot.launch.describe import as_yaml, explain
-from bot.launch.form import Draft, form, options_of
 from bot.launch.plan import plan
-from bot.launch.preview import preview
 from bot.launch.queueing import Queueing, one_at_a_time
 from bot.launch.resolve import look_up
 from bot.lifecycle.observation import Observation
 from bot.lifecycle.required_changes import required_changes
+from bot.spaces.describe import as_yaml, explain
 from bot.spaces.space import parse_space
 from tests.bot.factories import CONFIG, NOW, ORDER, OWNER, PLAN, REQUEST, SETTINGS, SPACE, a_sweep
 from tests.bot.launch.test_capacity import POOL, PROFILES, node, refusal

@@ -8,10 +8,9 @@ from bot.config.policy import parse_config
 from bot.core.errors import UserError
 from bot.core.flags import FlagStyle
 from bot.core.space import command_line
-from bot.launch.describe import as_yaml
 from bot.launch.plan import plan
 from bot.launch.pods import namespace_of, pods_of, with_output
-from bot.launch.preview import first_values, launch_flags
+from bot.spaces.describe import as_yaml, first_values, launch_flags
 from bot.spaces.space import parse_space
 from tests.bot.factories import CONFIG, ORDER, OWNER, REQUEST, SETTINGS
 

@@ -7,8 +7,8 @@ import pytest
 
 from bot.core.errors import UserError
 from bot.core.flags import FlagStyle
+from bot.form.preview import facts
 from bot.launch.plan import plan
-from bot.launch.preview import facts
 from bot.launch.trial_kinds import check_trial_kind, kind_refusal
 from k8s.api.errors import ApiError
 from k8s.katib.pod_shape import PodShape

@@ -10,10 +10,10 @@ from bot.core.events import Progress
 from bot.core.record import Phase
 from bot.core.request import SweepRequest
 from bot.core.stopping import StoppingRule
-from bot.launch.describe import as_yaml
 from bot.launch.plan import plan
 from bot.lifecycle.events import finished_trials
 from bot.messages.parent import Links, parent
+from bot.spaces.describe import as_yaml
 from bot.spaces.space import parse_space
 from k8s.katib.status import TrialState, read_trial
 from tests.bot.factories import ORDER, SETTINGS, a_sweep

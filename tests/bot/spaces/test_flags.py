@@ -12,7 +12,7 @@ from bot.core.flags import FlagStyle
 from bot.core.request import SweepRequest
 from bot.core.space import MetricSource, command_line
 from bot.launch.plan import plan
-from bot.launch.preview import first_values, launch_flags
+from bot.spaces.describe import first_values, launch_flags
 from bot.spaces.space import parse_space
 from k8s.katib.pod_shape import PodShape, Volume
 from tests.bot.factories import ORDER, SETTINGS

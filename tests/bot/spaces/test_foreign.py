@@ -11,7 +11,7 @@ from bot.core.errors import UserError
 from bot.core.flags import FlagStyle
 from bot.core.request import SweepRequest
 from bot.core.space import Goal, MetricSource, Parameter
-from bot.launch.describe import as_yaml, explain
+from bot.spaces.describe import as_yaml, explain
 from bot.spaces.space import parse_space
 
 FILES = Path(__file__).parents[3] / "examples" / "sweep-files" / "sweeps"

@@ -3,12 +3,12 @@
 import json
 from collections.abc import Iterator
 
-from bot.core.space import MetricSource, Parameter, SearchSpace, command_line
-from bot.launch.preview import first_values, launch_flags
+from bot.core.space import TENSORBOARD_PARAMETER, MetricSource, Parameter, SearchSpace, command_line
 from bot.spaces.early_stopping import own_settings
 from bot.spaces.space import combinations
 from bot.text.number_format import NUMBER, hours
 from bot.text.wording import counted, trial_size
+from k8s.katib.training import TENSORBOARD_DIR
 
 
 def explain(space: SearchSpace, gpus: int, nodes: int = 1) -> str:
@@ -34,6 +34,21 @@ def _explanation(space: SearchSpace, gpus: int, nodes: int) -> Iterator[str]:
         yield f"  {name}: always {value}"
     yield "Example: " + command_line(space, first_values(space), **launch_flags(space))
     yield from (f"Note: {note}" for note in space.notes)
+
+
+def first_values(space: SearchSpace) -> dict[str, str]:
+    """Return the values of a grid's first trial; an example for any other algorithm."""
+    return {parameter.name: _first(parameter) for parameter in space.parameters}
+
+
+def _first(parameter: Parameter) -> str:
+    return parameter.values[0] if parameter.values else f"{parameter.min}"
+
+
+def launch_flags(space: SearchSpace) -> dict[str, str]:
+    """Return the flags that Sweepbot adds to the space's own."""
+    found = {TENSORBOARD_PARAMETER: TENSORBOARD_DIR} if space.source is MetricSource.TENSORBOARD else {}
+    return found | ({space.output_flag: f"{space.output_dir}/TRIAL"} if space.output_dir else {})
 
 
 def _range(parameter: Parameter) -> str:

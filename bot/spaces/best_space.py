@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from bot.core.space import Parameter, SearchSpace
-from bot.launch.describe import as_yaml
+from bot.spaces.describe import as_yaml
 from bot.text.wording import printable
 
 BEST_SPACE = "best"

@@ -11,15 +11,15 @@ from bot.config.policy import repository
 from bot.config.teams import prices_for, team_of
 from bot.core.errors import UserError
 from bot.core.ids import candidates
+from bot.form.drafts import Drafts, SubmittedForm
+from bot.form.preview import preview
+from bot.form.view import errors_by_field, form
 from bot.gpus.models import Snapshot
 from bot.gpus.snapshot_store import SnapshotStore
 from bot.launch.clusters import with_cluster
-from bot.launch.drafts import Drafts, SubmittedForm
-from bot.launch.form import errors_by_field, form
 from bot.launch.machines import check_capacity
 from bot.launch.plan import plan
 from bot.launch.pods import namespace_of
-from bot.launch.preview import preview
 from bot.launch.resolve import look_up
 from bot.launch.trial_kinds import check_trial_kind
 from bot.launch.user_limits import limited_sweeps, other_peaks

@@ -12,7 +12,7 @@ from redis.asyncio import Redis
 from bot.core.request import SweepRequest
 from bot.core.stored_format import cached, late_adapter
 from bot.core.work_item import ItemKind, WorkItem
-from bot.launch.form import Draft, options_of
+from bot.form.view import Draft, options_of
 from bot.storage.sweeps import ExpiringValue
 
 PREVIEW_DELAY = 0.6  # seconds: an update before Slack has shown the response to the submission is lost

@@ -5,15 +5,15 @@ import json
 from bot.config.policy import Config
 from bot.core.plan import SweepPlan
 from bot.core.request import SweepRequest
-from bot.core.space import TENSORBOARD_PARAMETER, MetricSource, Parameter, SearchSpace, command_line
+from bot.core.space import MetricSource, SearchSpace, command_line
+from bot.form.view import CHECK_AGAIN, EDIT, LAUNCH, NOTIFY, Draft, metadata
 from bot.launch.capacity import requested
-from bot.launch.form import CHECK_AGAIN, EDIT, LAUNCH, NOTIFY, Draft, metadata
 from bot.slack.blocks import Block, View, actions, button, context, fields, modal, plain_text, section
 from bot.slack.mrkdwn import block, code, commit_text, plain
+from bot.spaces.describe import first_values, launch_flags
 from bot.spaces.space import combinations
 from bot.text.number_format import money
 from bot.text.wording import counted, fitting, listed
-from k8s.katib.training import TENSORBOARD_DIR
 from k8s.trial_kinds import JOB
 
 MAX_NOTES_TEXT = 2_500  # characters of a section
@@ -152,12 +152,6 @@ def _metrics(space: SearchSpace) -> str:
             return f"Pushed to Katib: {names}"
 
 
-def launch_flags(space: SearchSpace) -> dict[str, str]:
-    """Return the flags that Sweepbot adds to the space's own."""
-    found = {TENSORBOARD_PARAMETER: TENSORBOARD_DIR} if space.source is MetricSource.TENSORBOARD else {}
-    return found | ({space.output_flag: f"{space.output_dir}/TRIAL"} if space.output_dir else {})
-
-
 def _of_all(space: SearchSpace) -> str:
     there = combinations(space)
     return f" of {there:,} combinations" if there else ""
@@ -180,15 +174,6 @@ def _cost(gpus: int, longest: float | None, config: Config) -> str:
         return hours
     cost = money(number * dearest, config.currency)
     return f"{hours} ({cost})" if longest else f"{hours} (up to {cost})"
-
-
-def first_values(space: SearchSpace) -> dict[str, str]:
-    """Return the values of a grid's first trial; an example for any other algorithm."""
-    return {parameter.name: _first(parameter) for parameter in space.parameters}
-
-
-def _first(parameter: Parameter) -> str:
-    return parameter.values[0] if parameter.values else f"{parameter.min}"
 
 
 def _trial_title(space: SearchSpace) -> str:

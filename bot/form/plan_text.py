@@ -7,7 +7,7 @@ import yaml
 from bot.config.policy import Config
 from bot.core.plan import SweepPlan
 from bot.core.request import SweepRequest
-from bot.launch.preview import facts, request_name
+from bot.form.preview import facts, request_name
 from bot.slack.mrkdwn import SHORT_COMMIT
 from bot.text.terminal import without_markup
 from bot.text.wording import counted, printable

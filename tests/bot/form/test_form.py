@@ -12,7 +12,9 @@ from bot.config.repositories import Repository
 from bot.config.teams import Price
 from bot.core.errors import UserError
 from bot.core.request import Notify, SweepRequest
-from bot.launch.form import (
+from bot.form.menus import names, repositories
+from bot.form.preview import preview
+from bot.form.view import (
     MAX_METADATA,
     Draft,
     checking,
@@ -26,9 +28,7 @@ from bot.launch.form import (
     read,
     request,
 )
-from bot.launch.menus import names, repositories
 from bot.launch.plan import plan
-from bot.launch.preview import preview
 from bot.repos.catalog import GitNames, Name
 from local.slack import validation
 from local.slack.views import initial

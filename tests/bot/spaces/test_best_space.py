@@ -9,8 +9,8 @@ from bot.core.flags import FlagStyle
 from bot.core.request import SweepRequest
 from bot.core.space import Goal, MetricSource, Parameter, command_line
 from bot.core.stopping import ASHA, MEDIAN, StoppingRule
-from bot.launch.best_space import best_yaml
-from bot.launch.describe import as_yaml
+from bot.spaces.best_space import best_yaml
+from bot.spaces.describe import as_yaml
 from bot.spaces.space import parse_space
 from tests.bot.factories import SPACE
 
