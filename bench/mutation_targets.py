@@ -88,6 +88,10 @@ TARGETS = {  # file -> the tests that must fail
         "tests/bot/launch/test_user_limits.py",
         "tests/scenarios/test_one_person.py",
     ),
+    "bot/sweeps/observe_limits.py": (
+        "tests/scenarios/test_one_person.py",
+        "tests/scenarios/test_limits_at_once.py",
+    ),
     "bot/environments/activity.py": ("tests/bot/environments/test_idle_decisions.py",),
     "bot/environments/idle.py": ("tests/bot/environments/test_idle_decisions.py",),
     "bot/environments/idle_job.py": ("tests/bot/environments/test_idle.py",),

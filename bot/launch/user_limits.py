@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from bot.clients import Clients
 from bot.config.permissions import OtherPeaks, peak_gpus, person_limit
 from bot.config.policy import Config
-from bot.config.teams import granted_team
+from bot.config.teams import Team, granted_team
 from bot.core.plan import SweepPlan
 from bot.core.record import Phase, SweepRecord
 
@@ -20,11 +20,22 @@ async def limited_sweeps(user: str, clients: Clients) -> list[SweepRecord]:
     return [one for one in records if not (one.phase.final or one.phase is Phase.PAUSED)]
 
 
+def limit_group(user: str, config: Config) -> str:
+    """Return the name of the team or person whose sweeps are counted with the user's; "" without a limit."""
+    if team := _limited_team(user, config):
+        return f"team:{team.name}"
+    return "" if person_limit(user, config) is None else f"person:{user}"
+
+
 def _counted_with(user: str, config: Config) -> set[str]:
-    team = granted_team(config.teams, user, config.self_assigned)
-    if team and team.gpus_total is not None:
+    if team := _limited_team(user, config):
         return {user, *team.members}
     return set() if person_limit(user, config) is None else {user}
+
+
+def _limited_team(user: str, config: Config) -> Team | None:
+    team = granted_team(config.teams, user, config.self_assigned)
+    return team if team and team.gpus_total is not None else None
 
 
 def other_peaks(user: str, sweeps: Iterable[SweepRecord]) -> OtherPeaks:

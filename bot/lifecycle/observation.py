@@ -8,6 +8,7 @@ from datetime import timedelta
 from bot.config.permissions import OtherPeaks
 from bot.core.commands import Command
 from bot.core.curves import LiveReading
+from bot.core.limit_check import LimitCheck
 from bot.core.pace import FreeCapacity
 from bot.core.plan import Build, SweepPlan
 from bot.core.queueing import Interruption
@@ -50,7 +51,8 @@ class BuildSeen:
 class Observation:
     commands: tuple[Command, ...] = ()
     plan: SweepPlan | None = None  # received: made from the commit and the space file
-    others: OtherPeaks = field(default_factory=OtherPeaks)  # received, and for a resume
+    others: OtherPeaks = field(default_factory=OtherPeaks)  # received, and for COUNTED_AGAIN
+    limit_check: LimitCheck | None = None  # with `others`: to save with
     refusal: str = ""  # received: why there is no plan
     digest: str | None = None  # building: of the image in the registry
     builds: tuple[BuildSeen, ...] = ()

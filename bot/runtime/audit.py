@@ -9,10 +9,18 @@ audit = logging.getLogger("sweepbot.audit")
 
 
 def write_new_entries(before: SweepRecord, after: SweepRecord) -> None:
-    """Call this before the record is saved: a crash can then repeat a line, but not lose one."""
+    """Call this before the record is saved: a crash can then repeat a line, but not lose one.
+
+    If the save is rejected because another sweep used the limit, `write_checked_again` follows.
+    """
     for entry in after.audit_log:
         if entry not in before.audit_log:
             write_entry(after.id, entry)
+
+
+def write_checked_again(sweep: str) -> None:
+    """Log that the line before this one doesn't hold: the command is checked again, and gets a line again."""
+    audit.info("sweep=%s: checked again: another sweep was checked against the same limit meanwhile", sweep)
 
 
 def write_entry(sweep: str, entry: AuditEntry) -> None:

@@ -10,6 +10,7 @@ lost. The script that writes checks both, so a worker that was paused can't over
     entries          hash: summaries for lists (bot.core.sweep_summary)
     request:<id>     a request that Slack can repeat           a day
     delivery:<id>    request id -> sweep id                    a day
+    checked:<group>  the sweep that was last checked against a GPU limit of this team or person       a day
     busy:<trial>     a first trial that has used a GPU         a day
     build:<name>     set: ids that wait for a build            a day after the last one was added
     left:<name>      set: ids that stopped waiting             a day after the last one was added
@@ -24,6 +25,7 @@ from typing import Any
 from redis.asyncio import Redis
 
 from bot.core.commands import Command, dump_command, load_command
+from bot.core.limit_check import LimitCheck
 from bot.core.record import SweepRecord, dump, load
 from bot.core.sweep_summary import SweepSummary, summary_of
 from bot.core.sweep_summary import dump as dump_entry
@@ -84,13 +86,18 @@ return answer
 """
 
 # A client that lost the reply sends the script again: the same record by the same lease is no conflict. Two
-# workers can compute the same record; the second one must be rejected, or both would post.
+# workers can compute the same record; the second one must be rejected, or both would post. Two sweeps can be
+# checked against the same limit at once; the second one must be rejected, or both would get the rest of it.
 _SAVE = """
 local version, record, by = unpack(call('HMGET', sweep, 'version', 'record', 'by'))
 if record == ARGV[3] and by == ARGV[6] then return 'saved' end
 if ARGV[6] ~= '' and call('GET', KEYS[5]) ~= ARGV[6] then return 'the lease is lost' end
 if not version then return 'its record was deleted' end
 if tonumber(version) ~= ARGV[2] - 1 then return 'another worker saved version ' .. version end
+if KEYS[6] ~= '' then
+  if (call('GET', KEYS[6]) or '') ~= ARGV[7] then return 'checked' end
+  call('SET', KEYS[6], id .. ':' .. ARGV[2], 'EX', 86400)
+end
 write(ARGV[2], ARGV[3], ARGV[4], ARGV[6])
 return 'saved'
 """
@@ -130,6 +137,10 @@ return found
 
 class StaleRecordError(SweepbotError):
     """The save was rejected; the message says why. Load the sweep again."""
+
+
+class OutdatedCheckError(StaleRecordError):
+    """Another sweep was checked against the same limit since. Read the sweeps that count for it again."""
 
 
 class NoFreeIdError(SweepbotError):
@@ -199,17 +210,29 @@ class Store:
         found = await self._redis.hget(self._key("sweep", sweep_id), "record")
         return None if found is None else load(found)
 
-    async def save(self, record: SweepRecord, lease: Lease | None = None) -> SweepRecord:
+    async def save(
+        self, record: SweepRecord, lease: Lease | None = None, check: LimitCheck | None = None
+    ) -> SweepRecord:
         """Store the record as its next version, and return that.
 
-        Raises StaleRecordError if it isn't the next version, or if `lease` is lost.
+        Raises StaleRecordError if it isn't the next version, or if `lease` is lost, and OutdatedCheckError if
+        `check` is outdated.
         """
         record = replace(record, version=record.version + 1)
-        keys = [*self._keys(record), lease.key if lease else ""]
-        answer = text(await self._save(keys, [*self._args(record), lease.token if lease else ""]))
+        checked = self._key("checked", check.group) if check else ""
+        keys = [*self._keys(record), lease.key if lease else "", checked]
+        token, last = lease.token if lease else "", check.last if check else ""
+        answer = text(await self._save(keys, [*self._args(record), token, last]))
+        if answer == "checked":
+            raise OutdatedCheckError(f"sweep {record.id} was not saved: another one was checked meanwhile")
         if answer != "saved":
             raise StaleRecordError(f"sweep {record.id} was not saved: {answer}")
         return record
+
+    async def limit_check(self, group: str) -> LimitCheck:
+        """Start a check against a limit of this group: call this before its sweeps are read."""
+        last: Any = await self._redis.get(self._key("checked", group))
+        return LimitCheck(group, text(last or ""))
 
     async def restore(self, record: SweepRecord) -> bool:
         """Store a record that Redis lost. Returns False, and changes nothing, if Redis has the sweep."""

@@ -5,7 +5,6 @@ from dataclasses import replace
 from datetime import timedelta
 
 from bot.clients import Clients
-from bot.config.permissions import OtherPeaks
 from bot.config.policy import repository
 from bot.config.teams import team_of
 from bot.core.commands import Command
@@ -18,12 +17,12 @@ from bot.health.suggestion_restart import lost_search
 from bot.launch.clusters import planned
 from bot.launch.pods import namespace_of
 from bot.launch.resolve import look_up
-from bot.launch.user_limits import limited_sweeps, other_peaks
 from bot.lifecycle.limits import COUNTED_AGAIN
 from bot.lifecycle.observation import BuildSeen, Observation
 from bot.registry.client import RegistryError
 from bot.repos.git import GitUnavailableError
 from bot.sweeps.observe_builds import left_builds, observe_builds, with_prebuilt_image
+from bot.sweeps.observe_limits import PLAN_TIMEOUT, observe_older, observe_others
 from bot.sweeps.transient_errors import refusal
 from bot.text.masking import Mask
 from k8s.api.cache import CacheReader, Caches
@@ -33,7 +32,6 @@ from k8s.katib.status import read_experiment, read_trial
 from k8s.objects import SWEEP_LABEL
 from k8s.pods import read_trial_pods
 
-PLAN_TIMEOUT = timedelta(minutes=2)  # of an unreachable git host or registry; then the sweep is refused
 PLAN_RETRY = timedelta(seconds=1)  # while an older sweep of the same user is planned
 
 
@@ -61,14 +59,15 @@ async def _seen(
     there = CacheReader(Caches() if fresh else clients.trial_caches, clients.trials)
     seen = await _experiment(sweep, sweep.plan, commands, clients, there, reader)
     if any(command.action in COUNTED_AGAIN for command in commands):
-        others = await limited_sweeps(user := sweep.requester.user, clients)
-        return replace(seen, others=other_peaks(user, (one for one in others if one.id != sweep.id)))
+        others, check = await observe_others(sweep, clients)
+        return replace(seen, others=others, limit_check=check)
     return seen
 
 
 async def _request(sweep: SweepRecord, commands: tuple[Command, ...], clients: Clients) -> Observation:
-    if (others := await _others(sweep, clients)) is None:
+    if (counted := await observe_older(sweep, clients)) is None:
         return Observation(commands=commands, observe_again_in=PLAN_RETRY)
+    others, check = counted
     try:
         repo = repository(sweep.request.repo, clients.config, sweep.requester.channel)
         order = await look_up(
@@ -89,25 +88,14 @@ async def _request(sweep: SweepRecord, commands: tuple[Command, ...], clients: C
             team=team_of(clients.config.teams, home, user),
             space=await with_prebuilt_image(order.space, clients),
         )
-        return Observation(commands=commands, plan=await planned(order, clients), others=others)
+        plan = await planned(order, clients)
+        return Observation(commands=commands, plan=plan, others=others, limit_check=check)
     except UserError as error:
         return Observation(commands=commands, refusal=str(error))
     except (GitUnavailableError, RegistryError) as error:
         if clients.now() - sweep.created < PLAN_TIMEOUT:
             raise
         return Observation(commands=commands, refusal=refusal(error))
-
-
-async def _others(sweep: SweepRecord, clients: Clients) -> OtherPeaks | None:
-    """Return the peaks of other active sweeps that count; None while an older one isn't planned yet.
-
-    The older one is planned first, so that two sweeps can't both get the rest of the user's limit.
-    """
-    others = [one for one in await limited_sweeps(sweep.requester.user, clients) if one.id != sweep.id]
-    first = (one for one in others if (one.created, one.id) < (sweep.created, sweep.id))
-    if any(one.plan is None and clients.now() - one.created < 2 * PLAN_TIMEOUT for one in first):
-        return None
-    return other_peaks(sweep.requester.user, others)
 
 
 async def _experiment(

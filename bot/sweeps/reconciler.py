@@ -20,6 +20,7 @@ from bot.core.commands import Action, Command
 from bot.core.errors import PermanentError
 from bot.core.events import Event, EventKind
 from bot.core.ids import SWEEP_ID
+from bot.core.limit_check import LimitCheck
 from bot.core.record import Phase, SweepRecord
 from bot.core.stored_format import NewerFormatError
 from bot.lifecycle.freshness import needs_fresh_read
@@ -36,10 +37,10 @@ from bot.lifecycle.required_changes import required_changes
 from bot.lifecycle.trouble import quarantine, release, report_restored, resolve_trouble
 from bot.registry.client import ImageMissingError
 from bot.registry.images import ImageRef
-from bot.runtime.audit import write_new_entries
+from bot.runtime.audit import write_checked_again, write_new_entries
 from bot.slack.client import SlackBusyError
 from bot.storage import sweep_configmap
-from bot.storage.sweeps import StaleRecordError
+from bot.storage.sweeps import OutdatedCheckError, StaleRecordError
 from bot.storage.work_queue import Lease, LeaseLostError
 from bot.sweeps.durable_record import DurableRecord
 from bot.sweeps.notifier import Notifier
@@ -93,6 +94,9 @@ async def reconcile(lease: Lease, clients: Clients) -> timedelta | None:
         return await report_unreachable(sweep.id, failure, this.notifier, this.save, clients, this.respond)
     except SlackBusyError as busy:
         return timedelta(seconds=busy.seconds)
+    except OutdatedCheckError:
+        write_checked_again(sweep.id)
+        return timedelta(0)
     except (NewerFormatError, StaleRecordError, LeaseLostError, RedisError):
         raise
     except Exception as error:
@@ -159,7 +163,7 @@ class _Reconcile:
         seen, sweep = await self._advanced(before, seen, commands, now)
         write_new_entries(before, sweep)
         if sweep != before:
-            sweep = await self.save(sweep)
+            sweep = await self.save(sweep, seen.limit_check)
         await self.clients.store.remove_commands(sweep.id, commands)
         if sweep.phase is before.phase:  # else the observation is of another phase
             sweep = await self._act(sweep, seen)
@@ -237,12 +241,12 @@ class _Reconcile:
             await self.clients.store.remove_commands(sweep.id, cancels)
         return await self.record.keep(after) if after.phase is Phase.STOPPING else after
 
-    async def save(self, sweep: SweepRecord) -> SweepRecord:
+    async def save(self, sweep: SweepRecord, check: LimitCheck | None = None) -> SweepRecord:
         """Save the record with masked texts: an error can quote the cluster or a library."""
         mask = self.clients.mask
         outbox = tuple(replace(each, text=mask(each.text), detail=mask(each.detail)) for each in sweep.outbox)
         sweep = replace(sweep, outbox=outbox, reason=mask(sweep.reason))
-        return await self.clients.store.save(sweep, self.lease)
+        return await self.clients.store.save(sweep, self.lease, check)
 
     async def _act(self, sweep: SweepRecord, seen: Observation) -> SweepRecord:
         if sweep.phase is Phase.OPENING:

@@ -4,10 +4,12 @@ from dataclasses import replace
 
 import pytest
 
+from bot.config.limits import Launch
+from bot.config.teams import Team
 from bot.core.events import Progress
 from bot.core.pace import Pace
-from bot.launch.user_limits import other_peaks
-from tests.bot.factories import OWNER, PLAN, a_sweep
+from bot.launch.user_limits import limit_group, other_peaks
+from tests.bot.factories import CONFIG, OWNER, PLAN, a_sweep
 
 AUTO = replace(PLAN, gpus=2, space=replace(PLAN.space, parallel=8, auto=True))
 
@@ -31,3 +33,24 @@ def test_other_peaks_of_a_fixed_sweep_count_its_parallel_trials():
     sweep = replace(a_sweep(plan=replace(PLAN, gpus=2)), progress=Progress(running=1))
     assert other_peaks("UOTHER", [sweep]).team == 2 * PLAN.space.parallel
     assert other_peaks("UOTHER", [sweep]).person == 0
+
+
+@pytest.mark.parametrize(
+    ("per_person", "team", "self_assigned", "group"),
+    [
+        (None, {}, False, ""),
+        (3, {}, False, f"person:{OWNER}"),
+        (None, {"gpus_per_person": 3}, False, f"person:{OWNER}"),
+        (3, {"gpus_total": 0}, False, "team:vision"),
+        (3, {"gpus_total": 6}, True, f"person:{OWNER}"),
+        (None, {"gpus_total": 6}, True, ""),
+    ],
+)
+def test_limit_group_is_the_team_only_if_the_team_has_a_total(per_person, team, self_assigned, group):
+    config = replace(
+        CONFIG,
+        launch=Launch(gpus_per_person=per_person),
+        teams=(Team(name="vision", members=(OWNER,), **team),),
+        self_assigned=frozenset({OWNER} if self_assigned else ()),
+    )
+    assert limit_group(OWNER, config) == group
