@@ -57,8 +57,11 @@ def capacity_request(
 
 
 def _expected(sweep: SweepRecord, plan: SweepPlan) -> int:
-    """Return how many pods its trials have at once, also between two trials."""
-    if sweep.draining or sweep.paused_at:
+    """Return how many pods its trials have at once, also between two trials.
+
+    A sweep that pauses keeps its nodes until it is paused: a resume before that starts trials without a check.
+    """
+    if sweep.draining:
         return 0
     parallel = sweep.pace.target if plan.space.auto else plan.space.parallel
     return plan.nodes * max(0, min(parallel, plan.space.max_trials - sweep.progress.finished))

@@ -266,6 +266,27 @@ async def test_resumed_sweep_that_waits_can_be_paused_again(four):
     assert four.workers(SWEEP) == []
 
 
+async def test_nodes_of_a_pausing_sweep_are_kept_for_its_resume_until_it_is_paused(four):
+    await four.asks(Action.PAUSE)
+    await four.both(2)
+    four.endings = 3
+    await four.round(item=SECOND)  # the first one's last trial ends, which only its own worker reports
+    for _ in range(3):
+        await four.round(item=SECOND)
+    assert (four.last.phase, four.workers(SWEEP), four.workers(SECOND)) == (Phase.RUNNING, [], [])
+    await four.asks(Action.RESUME)
+    await four.until_both(lambda: four.runs(SWEEP))
+    assert four.workers(SECOND) == []
+
+
+async def test_second_sweep_starts_once_the_first_one_is_paused(four):
+    await four.asks(Action.PAUSE)
+    await four.both(2)
+    four.endings = 3
+    await four.until_both(lambda: four.runs(SECOND))
+    assert four.last.phase is Phase.PAUSED
+
+
 @pytest.mark.parametrize("paused_again", [False, True])
 async def test_wait_of_a_resumed_sweep_does_not_count_toward_max_hours(redis, paused_again):
     space = SPACE.replace("max: 3,", "max: 3, max_hours: 1,")
