@@ -174,18 +174,19 @@ def repository(requested: str | None, config: Config, channel: str = "") -> Repo
     return Repository(name=bare(requested).split("/", 3)[3].replace("/", "-"), url=requested)
 
 
-def prebuilt_image(requested: str, config: Config) -> ImageName:
-    """Return an allowed prebuilt image. Raises UserError."""
+def prebuilt_image(requested: str, config: Config, *, in_file: bool = False) -> ImageName:
+    """Return an allowed prebuilt image, of an option or of a space file. Raises UserError."""
+    given, field = (f"image: {requested}", "space") if in_file else (f"image={requested}", "image")
     try:
         image = ImageName.parse(requested)
     except ValueError as error:
-        raise UserError(f"image={requested}: {error}.", field="image") from None
+        raise UserError(f"{given}: {error}.", field=field) from None
     whole = f"{image.registry}/{image.repository}"
     for allowed in config.images:
         if whole == allowed or (allowed.endswith("/") and whole.startswith(allowed)):
             return image
     hint = f"Allowed: {listed(config.images, 'or')}" if config.images else "No images are configured"
-    raise UserError(f"image={requested} isn't allowed (resolved to {whole}). {hint}.", field="image")
+    raise UserError(f"{given} isn't allowed (resolved to {whole}). {hint}.", field=field)
 
 
 def _image(node: Node) -> str:

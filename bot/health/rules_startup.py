@@ -95,7 +95,7 @@ PULLS = (
 FIXES = {
     "wait": "Wait; Kubernetes is retrying. Registry credentials or a mirror would raise the limit.",
     "login": "Ask an admin to add a pull secret for this registry to the namespace.",
-    "tag": "With `image=`, check the tag. Otherwise start the sweep again to rebuild it.",
+    "tag": "If you named the image, check its tag. Otherwise start the sweep again to rebuild it.",
     "certificate": "Ask an admin to add the registry's CA certificate to the node's container runtime.",
     "dns": "Ask an admin to check the registry's name and the node's DNS.",
     "http": "Ask an admin to serve HTTPS, or allow HTTP for it in the node's container runtime.",

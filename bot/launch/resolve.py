@@ -54,7 +54,7 @@ async def look_up(
     pods = pods_of(request, space, owner, config)
     subject = await git.subject(repository.url, commit)
     if space.image:
-        prebuilt_image(space.image, config)
+        prebuilt_image(space.image, config, in_file=not request.image)
     files = {} if space.image else await source_files(git, repository, commit)
     if repository.secret and submodules.GITMODULES in files:
         await submodules.check(git, repository, commit, files[submodules.GITMODULES])

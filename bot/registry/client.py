@@ -40,9 +40,9 @@ class ImageMissingError(RegistryError):
 
 
 class UnknownHostError(RegistryError):
-    """The registry's host name doesn't resolve. `image`: what a user gave with it; "" elsewhere."""
+    """The registry's host name doesn't resolve. `given`: the image as a user wrote it; "" elsewhere."""
 
-    image = ""
+    given = ""
 
 
 class Registry:

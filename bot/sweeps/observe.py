@@ -86,7 +86,7 @@ async def _request(sweep: SweepRecord, commands: tuple[Command, ...], clients: C
             owner_name=sweep.requester.user_name,
             namespace=home,
             team=team_of(clients.config.teams, home, user),
-            space=await with_prebuilt_image(order.space, clients),
+            space=await with_prebuilt_image(order.space, clients, in_file=not sweep.request.image),
         )
         plan = await planned(order, clients)
         return Observation(commands=commands, plan=plan, others=others, limit_check=check)

@@ -62,11 +62,14 @@ async def observe_builds(
     )
 
 
-async def with_prebuilt_image(space: SearchSpace, clients: Clients) -> SearchSpace:
-    """Return the space with its image by digest, because tags can move. Raises UserError, RegistryError."""
+async def with_prebuilt_image(space: SearchSpace, clients: Clients, *, in_file: bool) -> SearchSpace:
+    """Return the space with its image by digest, because tags can move. Raises UserError, RegistryError.
+
+    `in_file`: the space file names the image, not an option.
+    """
     if not space.image:
         return space
-    name, settings = prebuilt_image(space.image, clients.config), clients.settings
+    name, settings = prebuilt_image(space.image, clients.config, in_file=in_file), clients.settings
     if name.digest:
         return space
     if name.registry == settings.image_registry:
@@ -76,7 +79,7 @@ async def with_prebuilt_image(space: SearchSpace, clients: Clients) -> SearchSpa
         try:
             digest = await registry.digest(name.repository, name.tag)
         except UnknownHostError as error:
-            error.image = space.image
+            error.given = f"image: {space.image}" if in_file else f"image={space.image}"
             raise
         finally:
             await registry.close()

@@ -59,7 +59,7 @@ def capacity_request(
 def _expected(sweep: SweepRecord, plan: SweepPlan) -> int:
     """Return how many pods its trials have at once, also between two trials.
 
-    A sweep that pauses keeps its nodes until it is paused: a resume before that starts trials without a check.
+    A pausing sweep keeps its nodes until it is paused: a resume before that starts trials without a check.
     """
     if sweep.draining:
         return 0

@@ -1,5 +1,7 @@
 """Decide which errors of other systems a sweep's owner sees while reconciles are retried."""
 
+from datetime import timedelta
+
 from aiohttp import ClientError
 from redis.exceptions import RedisError
 from slack_sdk.errors import SlackApiError
@@ -11,6 +13,7 @@ from bot.repos.git import GitUnavailableError
 from bot.slack.client import SlackBusyError
 from bot.storage.sweeps import StaleRecordError
 from bot.storage.work_queue import LeaseLostError
+from bot.sweeps.observe_limits import PLAN_TIMEOUT
 from bot.text.masking import Mask
 from k8s.api.errors import ApiError, UnreachableError
 
@@ -30,6 +33,7 @@ TRANSIENT_ERRORS = (
 )
 REPORTED_AFTER = 4  # failures in a row, 15 s and the time of five attempts, before an error is reported
 PLAN_REPORTED_AFTER = 1  # while a sweep is planned: one attempt of git can take half a minute
+PLANNED_UNTIL = f" until {PLAN_TIMEOUT // timedelta(minutes=1)} min after the command, then refuses the sweep"
 
 
 def report_error(sweep: SweepRecord, error: Exception, failures: int, mask: Mask) -> SweepRecord:
@@ -43,7 +47,8 @@ def report_error(sweep: SweepRecord, error: Exception, failures: int, mask: Mask
     if failures < (PLAN_REPORTED_AFTER if planned else REPORTED_AFTER):
         return sweep
     if isinstance(error, RegistryError | GitUnavailableError):
-        return report_unavailable(sweep, mask(f"{unavailable_text(error)} Sweepbot retries.{fix(error)}"))
+        retries = f"Sweepbot retries{PLANNED_UNTIL if planned else ''}."
+        return report_unavailable(sweep, mask(f"{unavailable_text(error)} {retries}{fix(error)}"))
     if isinstance(error, TRANSIENT_ERRORS):
         return report_trouble(sweep, str(error) or type(error).__name__)
     return sweep
@@ -64,5 +69,5 @@ def unavailable_text(error: RegistryError | GitUnavailableError) -> str:
 
 def fix(error: Exception) -> str:
     """Return what the owner of the sweep can check, for a host name that is probably misspelled."""
-    image = error.image if isinstance(error, UnknownHostError) else ""
-    return f" *Fix:* Check the host name in `image={image}`." if image else ""
+    given = error.given if isinstance(error, UnknownHostError) else ""
+    return f" *Fix:* Check the host name in `{given}`." if given else ""

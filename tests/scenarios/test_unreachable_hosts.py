@@ -11,10 +11,11 @@ from bot.answers.messages import status
 from bot.core.record import Phase
 from bot.registry.client import Registry, RegistryError, UnknownHostError
 from bot.repos.git import GitUnavailableError
-from tests.bot.factories import NOW, OWNER
+from tests.bot.factories import NOW, OWNER, REQUEST
 from tests.scenarios.sweep_in_memory import SPACE, SWEEP, Clock, SimulatedSweep
 
 GHOST = "image: ghost.example/x:1\n"
+RETRIES = "Sweepbot retries until 2 min after the command, then refuses the sweep."
 
 
 @pytest.fixture
@@ -50,8 +51,8 @@ async def test_image_on_an_unknown_host_is_reported_once_and_the_sweep_goes_on(s
     await attempts(simulation, 4)
     [(user, text)] = simulation.slack.ephemeral_messages
     why = (
-        "The registry ghost.example can't be reached: its host name doesn't resolve. Sweepbot retries. "
-        "*Fix:* Check the host name in `image=ghost.example/x:1`."
+        f"The registry ghost.example can't be reached: its host name doesn't resolve. {RETRIES} "
+        "*Fix:* Check the host name in `image: ghost.example/x:1`."
     )
     assert (user, text) == (OWNER, f":warning: `{SWEEP}` is waiting. {why}")
     assert why in status(await simulation.record())
@@ -75,8 +76,8 @@ async def test_git_server_that_is_down_is_reported_by_the_second_attempt(simulat
     await attempts(simulation, 2)
     [(_, reported)] = simulation.slack.ephemeral_messages
     why = "The git server can't be reached: https://git.example/lab: Could not resolve host: git.example."
-    assert reported == f":warning: `{SWEEP}` is waiting. {why} Sweepbot retries."
-    assert f"{why} Sweepbot retries." in status(await simulation.record())
+    assert reported == f":warning: `{SWEEP}` is waiting. {why} {RETRIES}"
+    assert f"{why} {RETRIES}" in status(await simulation.record())
 
 
 async def test_image_that_stays_on_an_unknown_host_is_refused_with_the_fix(simulation, without_dns):
@@ -86,7 +87,17 @@ async def test_image_that_stays_on_an_unknown_host_is_refused_with_the_fix(simul
     record = await simulation.record()
     assert record.phase is Phase.REFUSED
     [(_, text)] = simulation.slack.ephemeral_messages
-    assert "doesn't resolve. *Fix:* Check the host name in `image=ghost.example/x:1`." in text
+    assert "doesn't resolve. *Fix:* Check the host name in `image: ghost.example/x:1`." in text
+
+
+async def test_image_of_an_option_is_named_as_it_was_typed(redis, without_dns):
+    request = replace(REQUEST, image="ghost.example/x:1")
+    simulation = SimulatedSweep(redis, Clock(None), sweep={"request": request})
+    simulation.clients.config = replace(simulation.clients.config, images=("ghost.example/",))
+    async with simulation.started():
+        await attempts(simulation, 2)
+    [(_, text)] = simulation.slack.ephemeral_messages
+    assert text.endswith("*Fix:* Check the host name in `image=ghost.example/x:1`.")
 
 
 async def test_registry_that_is_down_during_a_build_is_shown_until_it_is_back(simulation):

@@ -177,6 +177,17 @@ def test_prebuilt_image_matches_repositories_and_prefixes() -> None:
 
 
 @pytest.mark.parametrize(
+    ("in_file", "given", "field"), [(True, "image: ", "space"), (False, "image=", "image")]
+)
+@pytest.mark.parametrize("image", ["python:3.11", "https://x"])
+def test_prebuilt_image_is_refused_as_the_user_wrote_it(image, in_file, given, field) -> None:
+    with pytest.raises(UserError) as refused:
+        prebuilt_image(image, CONFIG, in_file=in_file)
+    assert str(refused.value).startswith(f"{given}{image}")
+    assert refused.value.field == field
+
+
+@pytest.mark.parametrize(
     ("line", "expected"),
     [
         (

@@ -207,7 +207,7 @@ def test_device_rejected_pod_names_the_node(reason, message, diagnosis):
 @pytest.mark.parametrize(
     ("cause", "text", "fix"),
     [
-        ("image-missing", "not found in the registry", "With `image=`, check the tag."),
+        ("image-missing", "not found in the registry", "If you named the image, check its tag."),
         ("image-login", "missing registry credentials", "add a pull secret for this registry"),
         ("image-limit", "registry rate limit reached", "Wait; Kubernetes is retrying."),
         ("image-tls", "it doesn't trust the registry's certificate", "add the registry's CA certificate"),
@@ -244,7 +244,7 @@ def test_image_of_an_older_kubelet_reads_the_latest_event():
     ],
 )
 def test_image_that_is_never_pulled_names_the_cause(reason, message, why):
-    fix = "With `image=`, check the tag. Otherwise start the sweep again to rebuild it."
+    fix = "If you named the image, check its tag. Otherwise start the sweep again to rebuild it."
     assert found(waiting(reason, message)) == expected(
         "image-name", f"The image can't be used: {why}.", fix, message
     )
