@@ -101,7 +101,7 @@ async def test_resolve_of_a_prebuilt_image_reads_no_build_files():
 
 
 async def test_resolve_rejects_a_prebuilt_image_that_is_not_allowed():
-    with pytest.raises(UserError, match=r"image=evil/pytorch isn't allowed \(resolved to docker\.io/evil/"):
+    with pytest.raises(UserError, match=r"image: evil/pytorch isn't allowed \(resolved to docker\.io/evil/"):
         await found({"sweeps/lr.yaml": f"{SPACE}image: evil/pytorch\n"})
 
 
