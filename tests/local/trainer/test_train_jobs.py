@@ -21,7 +21,7 @@ async def test_job_becomes_a_job_set_a_job_and_a_pod_for_each_node(world: World)
     job, jobset = world.of("Job"), world.of("JobSet")
     assert jobset["metadata"]["labels"] == {"team": "vision"}
     assert jobset["spec"]["network"] == {"enableDNSHostnames": True, "publishNotReadyAddresses": True}
-    assert jobset["metadata"]["ownerReferences"][0]["uid"] == world.of("TrainJob")["metadata"]["uid"]
+    assert jobset["metadata"]["ownerReferences"][0]["uid"] == world.of()["metadata"]["uid"]
     assert job["metadata"]["ownerReferences"][0]["uid"] == jobset["metadata"]["uid"]
     assert (job["spec"]["completionMode"], job["spec"]["completions"]) == ("Indexed", 3)
     assert job["metadata"]["labels"][ANCESTOR] == "trainer"
@@ -96,9 +96,9 @@ async def test_without_a_trainer_there_are_no_variables_of_torch(world: World) -
 async def test_job_is_complete_once_every_pod_has_succeeded(world: World) -> None:
     start(world)
     await world.runs(*ALL)
-    await world.wait_until(lambda: world.of("TrainJob").get("status"), "it has a status")
+    await world.wait_until(lambda: world.of().get("status"), "it has a status")
     ready = {"name": "node", "ready": 1, "succeeded": 0, "failed": 0, "active": 1, "suspended": 0}
-    await world.wait_until(lambda: world.of("TrainJob")["status"] == {"jobsStatus": [ready]}, "it is ready")
+    await world.wait_until(lambda: world.of()["status"] == {"jobsStatus": [ready]}, "it is ready")
     for name in ALL:
         world.becomes(name, "Succeeded")
     await world.until("Complete")
@@ -195,7 +195,7 @@ async def test_foreground_deletion_without_the_runtime_does_not_end(world: World
     await world.has()
     world.stops()
     await world.wait_until(lambda: not world.names("JobSet"), "its JobSet is gone")
-    assert world.of("TrainJob")["metadata"]["finalizers"] == ["foregroundDeletion"]
+    assert world.of()["metadata"]["finalizers"] == ["foregroundDeletion"]
     with pytest.raises(Refused, match="specified trainingRuntime must be created before"):
         world.store.patch("TrainJob", "default", "train", {"metadata": {"finalizers": None}})
 

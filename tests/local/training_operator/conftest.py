@@ -1,4 +1,4 @@
-"""A cluster with the Training Operator; a test plays the kubelet by writing pod statuses."""
+"""A cluster with the Training Operator, and what it runs."""
 
 from collections.abc import AsyncIterator, Callable
 from typing import Any
@@ -8,8 +8,7 @@ import pytest
 from local import training_operator
 from local.kubernetes.apiserver.store import Store
 from local.kubernetes.controllers.jobs import Controllers
-
-Object = dict[str, Any]
+from tests.local.training_jobs import JobWorld, Object, started
 
 
 def pytorch_job(name: str = "train", workers: int = 2, **policy: Any) -> Object:
@@ -26,63 +25,16 @@ def pytorch_job(name: str = "train", workers: int = 2, **policy: Any) -> Object:
     return {**head, "metadata": {"name": name, "namespace": "default"}, "spec": spec}
 
 
-class World:
-    def __init__(self, store: Store, wait_until: Callable[..., Any]) -> None:
-        self.store, self.wait_until = store, wait_until
-
-    def job(self) -> Object:
-        found = self.store.get("PyTorchJob", "default", "train")
-        return found or {}
-
-    def pods(self) -> dict[str, str]:
-        """The phases of the pods that aren't being deleted, by name."""
-        found = [pod for pod in self.store.list("Pod") if "deletionTimestamp" not in pod["metadata"]]
-        return {pod["metadata"]["name"]: pod["status"]["phase"] for pod in found}
-
-    def names(self, kind: str) -> list[str]:
-        return [obj["metadata"]["name"] for obj in self.store.list(kind, "default")]
-
-    async def has(self, *names: str) -> None:
-        await self.wait_until(lambda: sorted(self.pods()) == sorted(names), f"the pods are {names}")
-
-    async def runs(self, *names: str) -> None:
-        """Report these pods as running on a node."""
-        await self.wait_until(lambda: set(names) <= self.pods().keys(), "the pods are there")
-        for name in names:
-            self.store.patch("Pod", "default", name, {"spec": {"nodeName": "n1"}})
-            self.becomes(name, "Running")
-
-    def becomes(self, name: str, phase: str) -> None:
-        self.store.patch("Pod", "default", name, {"status": {"phase": phase}}, subresource="status")
+class World(JobWorld):
+    kind = "PyTorchJob"
 
     def set_suspended(self, value: bool) -> None:
         self.store.patch("PyTorchJob", "default", "train", {"spec": {"runPolicy": {"suspend": value}}})
-
-    def conditions(self) -> list[tuple[str, str, str]]:
-        found = self.job().get("status", {}).get("conditions", [])
-        return [(each["type"], each["status"], each["reason"]) for each in found]
-
-    def message(self, type_: str) -> str:
-        found = self.job()["status"]["conditions"]
-        return next(str(each["message"]) for each in found if each["type"] == type_)
-
-    async def until(self, type_: str) -> None:
-        reached = lambda: type_ in [name for name, state, _ in self.conditions() if state == "True"]  # noqa: E731
-        await self.wait_until(reached, f"the job is {type_}")
-
-    def events(self) -> list[tuple[str, str]]:
-        found = self.store.list("Event")
-        found.sort(key=lambda event: int(event["metadata"]["resourceVersion"]))
-        return [(event["reason"], event["message"]) for event in found]
 
 
 @pytest.fixture
 async def world(wait_until: Callable[..., Any]) -> AsyncIterator[World]:
     store = Store()
     training_operator.install(store)
-    parts = training_operator.TrainingOperator(store), Controllers(store)
-    for part in parts:
-        part.start()
-    yield World(store, wait_until)
-    for part in parts:
-        await part.close()
+    async with started(training_operator.TrainingOperator(store), Controllers(store)):
+        yield World(store, wait_until)

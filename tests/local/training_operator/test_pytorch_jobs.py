@@ -35,7 +35,7 @@ async def test_job_creates_a_pod_and_a_service_for_each_replica(world: World) ->
     assert services[0]["spec"]["clusterIP"] == "None"
     assert services[0]["spec"]["ports"] == [{"name": "pytorchjob-port", "port": 23456}]
     assert ("SuccessfulCreatePod", "Created pod: train-master-0") in world.events()
-    assert "ports" not in str(world.job()["spec"])  # the stored job keeps no defaults of the controller
+    assert "ports" not in str(world.of()["spec"])  # the stored job keeps no defaults of the controller
 
 
 async def test_replicas_get_the_rendezvous_as_variables(world: World) -> None:
@@ -94,7 +94,7 @@ async def test_masters_success_ends_the_job_and_deletes_running_workers(world: W
     ]
     assert world.message("Succeeded") == "PyTorchJob train is successfully completed."
     assert world.names("Service") == ["train-master-0"]
-    assert "completionTime" in world.job()["status"]
+    assert "completionTime" in world.of()["status"]
 
 
 async def test_failed_worker_fails_the_job_and_its_pod_stays(world: World) -> None:
@@ -163,7 +163,7 @@ async def test_expired_job_is_deleted(world: World) -> None:
     world.store.create(pytorch_job(ttlSecondsAfterFinished=0))
     await world.runs(*ALL)
     world.becomes("train-master-0", "Succeeded")
-    await world.wait_until(lambda: not world.job(), "the job is gone")
+    await world.wait_until(lambda: not world.of(), "the job is gone")
 
 
 async def test_refused_pod_is_an_event_and_tried_again(world: World) -> None:
