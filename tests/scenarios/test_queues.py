@@ -4,6 +4,7 @@ Kueue is that of the local world, which answers as recorded from 0.14.8.
 """
 
 from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
@@ -268,7 +269,8 @@ async def test_waiting_first_trial_reports_what_is_missing_and_its_place(redis):
         simulation.job("report")
         await simulation.until(Phase.PENDING)
         await simulation.rounds(3)
-        simulation.later(days=2)
+        later = datetime.now(UTC) + timedelta(hours=1)  # the cluster has the machine's time
+        simulation.clients = replace(simulation.clients, now=lambda: later)
         await simulation.rounds(2)
         [told] = simulation.said("Queued by Kueue")
         assert "Queued by Kueue: needs 1 more GPU in a100; " in told
