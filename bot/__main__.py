@@ -9,7 +9,7 @@ from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
 
-from bot.core.errors import UserError
+from bot.core.errors import UnknownNameError, UserError
 from bot.operator.words import ABOUT_ONE, COMMANDS
 from bot.runtime import log_format
 from bot.text.masking import Mask, secrets_in_environment
@@ -31,7 +31,7 @@ def main() -> int:
         return arguments.run(arguments)  # type: ignore[no-any-return]
     except UserError as error:
         print(without_markup(mask(str(error))), file=sys.stderr)
-        return 2
+        return 1 if isinstance(error, UnknownNameError) else 2
 
 
 def _arguments() -> argparse.Namespace:

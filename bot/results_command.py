@@ -5,7 +5,7 @@ import asyncio
 import os
 
 from bot.config.settings import PlanSettings
-from bot.core.errors import UserError
+from bot.core.errors import UnknownNameError, UserError
 from bot.results.csv_file import csv_text, json_text, ordered, values
 from bot.results.models import SweepResults
 from bot.results.store import ResultsStore
@@ -41,7 +41,7 @@ async def _read(sweep: str, namespace: str) -> SweepResults:
     finally:
         await cluster.close()
     if found is None:
-        raise UserError(
+        raise UnknownNameError(
             f"No results of {sweep} in namespace {namespace}. Results are stored when a sweep ends. "
             "*Fix:* Give the sweep's full name, and its namespace with --namespace."
         )

@@ -14,6 +14,10 @@ class UserError(SweepbotError):
         self.field = field
 
 
+class UnknownNameError(UserError):
+    """What the user named doesn't exist. The command line exits with 1 instead of 2."""
+
+
 class RetryAfterError(SweepbotError):
     """Another system asks to wait: the item runs again after `seconds`, and has not failed."""
 

@@ -10,9 +10,10 @@ from slack_sdk.errors import SlackApiError
 from bot.clients import Clients
 from bot.config.permissions import doctor_denial
 from bot.core.commands import Action, AuditEntry, Command
-from bot.core.errors import UserError
+from bot.core.errors import UnknownNameError, UserError
 from bot.core.ids import is_meant
 from bot.core.work_item import OPERATOR, WorkItem
+from bot.operator.causes import find_cause
 from bot.operator.read import FactReader, FindFaults, find_faults
 from bot.operator.report import Row, inspection, process_list
 from bot.operator.words import ABOUT_ONE, COMMANDS, MAX_NAME
@@ -46,8 +47,7 @@ class Operator:
             case "ps":
                 return await self._list()
             case "inspect":
-                sweep = await self._full_name(name)
-                return inspection(await FactReader(self.clients, self.redis, self.find_faults).read(sweep))
+                return await self._inspect(await self._full_name(name))
             case "retry":
                 return [await self._retry(await self._full_name(name))]
             case "release":
@@ -77,11 +77,20 @@ class Operator:
         ]
         return process_list(rows, has_worker=await queue.has_worker(), now=self.clients.now())
 
+    async def _inspect(self, name: str) -> list[str]:
+        facts = await FactReader(self.clients, self.redis, self.find_faults).read(name)
+        if facts.missing:
+            cause = find_cause(facts)
+            raise UnknownNameError(f"{printable(name)}: {cause.text} *Fix:* {cause.fix}")
+        return inspection(facts)
+
     async def _retry(self, name: str) -> str:
         if name in await self.clients.queue.quarantined():
             raise UserError(f"{printable(name)} is quarantined. *Fix:* Run release {printable(name)}.")
         if not await self.clients.store.is_active(name):
-            raise UserError(f"No unfinished sweep {printable(name)} in Redis. *Fix:* Run inspect or recover.")
+            raise UnknownNameError(
+                f"No unfinished sweep {printable(name)} in Redis. *Fix:* Run inspect or recover."
+            )
         await self.clients.queue.add(WorkItem.sweep(name))
         return f"{name} queued: a worker reconciles it now."
 
@@ -98,7 +107,7 @@ async def release(queue: Queue, name: str) -> str:
     if await queue.retry(WorkItem.parse(name)):
         return f"{name} released. Sweepbot is retrying now."
     held = listed(sorted(await queue.quarantined())) or "none"
-    raise UserError(f"{printable(name[:MAX_NAME])} isn't quarantined. Quarantined: {held}.")
+    raise UnknownNameError(f"{printable(name[:MAX_NAME])} isn't quarantined. Quarantined: {held}.")
 
 
 async def answer_commands(_: str, clients: Clients, redis: Redis) -> None:

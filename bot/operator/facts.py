@@ -59,6 +59,12 @@ class SweepFacts:
         return self.record or self.stored
 
     @property
+    def missing(self) -> bool:
+        """Whether nothing has this name: no record in Redis or the cluster, and no item of the queue."""
+        unread = self.unreadable or self.cluster_error
+        return not (self.known or unread) and self.item.state == "absent"
+
+    @property
     def phase(self) -> Phase | None:
         return self.known.phase if self.known else None
 

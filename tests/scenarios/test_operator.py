@@ -51,7 +51,12 @@ async def test_operator_commands_and_a_changed_configuration_need_no_restart(tmp
         lines, code = await cli(here, "ps")
         assert (code, lines[0]) == (0, summary)
         lines, code = await cli(here, "inspect", "no-such-sweep")
-        assert (code, lines[0]) == (0, "no-such-sweep: Unknown sweep: Redis and the cluster have no record.")
+        unknown = "no-such-sweep: Unknown sweep: Redis and the cluster have no record. Fix: Check the name"
+        assert (code, len(lines)) == (1, 1)
+        assert lines[0].startswith(unknown)
+        for word in ("retry", "release", "results"):
+            lines, code = await cli(here, word, "no-such-sweep")
+            assert (code, len(lines)) == (1, 1), lines
         assert "Running `ps`" in await here.slack.command("ada", "sweeps", "/sweep", "admin ps")
         shown = lambda: [m for m in here.slack.ephemerals("ada") if m["text"].startswith(summary)]  # noqa: E731
         await wait_until(shown, "a worker answers ada")

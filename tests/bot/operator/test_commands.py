@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from bot.core.commands import Action, Command
-from bot.core.errors import UserError
+from bot.core.errors import UnknownNameError, UserError
 from bot.core.work_item import OPERATOR
 from bot.operator.commands import answer_commands
 from bot.operator.words import COMMANDS
@@ -55,6 +55,14 @@ async def test_retry_makes_a_delayed_sweep_ready(stage):
 async def test_command_that_does_not_apply_says_why(stage, word, name, error):
     with pytest.raises(UserError, match=error):
         await stage.run(word, name)
+
+
+@pytest.mark.parametrize("word", ["inspect", "retry", "release"])
+async def test_unknown_sweep_is_an_error_of_its_own_and_an_answer_in_slack(stage, redis, word):
+    with pytest.raises(UnknownNameError, match="lr-no-such"):
+        await stage.run(word, "lr-no-such")
+    text = await asked(stage, redis, f"{word} lr-no-such")
+    assert "lr-no-such" in text
 
 
 async def test_end_of_a_name_is_enough(stage):

@@ -4,8 +4,10 @@ from datetime import timedelta
 
 import pytest
 
+from bot.core.errors import UnknownNameError
 from bot.core.events import EventKind
 from bot.core.record import Phase
+from bot.core.work_item import WorkItem
 from bot.operator.facts import Fault
 from k8s.api.errors import ApiError, UnreachableError
 from tests.bot.health import real_messages
@@ -218,5 +220,13 @@ async def test_inspect_of_an_unknown_name_reads_no_object_by_it(redis):
     stage = Stage(redis)
     async with stage.simulation.started():
         await stage.begun(0)
-        [first, *_] = await stage.run("inspect", "../../secrets", Refusing(AssertionError("read")))
-    assert first.startswith("../../secrets: Unknown sweep")
+        with pytest.raises(UnknownNameError, match=r"^\.\./\.\./secrets: Unknown sweep: "):
+            await stage.run("inspect", "../../secrets", Refusing(AssertionError("read")))
+
+
+async def test_inspect_of_a_job_shows_its_place_in_the_queue(redis):
+    stage = Stage(redis)
+    async with stage.simulation.started():
+        await stage.queue.add_after(WorkItem.parse("digest:2026-11-21"), 60)
+        lines = await stage.run("inspect", "digest:2026-11-21")
+    assert any(line.startswith("Queue      delayed, next run in") for line in lines)
