@@ -64,6 +64,12 @@ OF_ENDED = {Action.EXTEND, Action.PROMOTE}
 MAX_SWEEPS = 6  # sweeps in one comparison; more lines in a chart are hard to tell apart
 FOR_ACTIVE = {Action.CANCEL, Action.KILL, Action.DRAIN, Action.RESUME, Action.OPEN, Action.RETRY, *PAUSES}
 FOR_ACTIVE |= {*QUEUE_COMMANDS.values()}
+NONE_FITS = {
+    Action.OPEN: "sweeps that wait for their first trial",
+    Action.RETRY: "sweeps on hold",
+    **dict.fromkeys(QUEUE_COMMANDS.values(), "sweeps in a Kueue queue"),
+    **dict.fromkeys(OF_ENDED, "finished sweeps"),
+}
 MAX_CHOICES = 8  # sweeps in an error
 # The end of a trial's name: Katib appends eight characters of k8s.io/apimachinery's rand.String; users can
 # type the last few of them.
@@ -209,12 +215,21 @@ def _fitting(
 
 
 def _active(action: Action, sweeps: Iterable[SweepSummary]) -> list[SweepSummary]:
-    """Return the live sweeps: to pause, those not paused; to resume, the paused ones if there are any."""
+    """Return the live sweeps in whose state the action is allowed."""
     live = [sweep for sweep in sweeps if sweep.live]
-    paused = [sweep for sweep in live if sweep.phase is Phase.PAUSED]
-    if action is Action.RESUME:
-        return paused or live  # a sweep can also be resumed before its last trials have finished
-    return [sweep for sweep in live if sweep not in paused] if action in PAUSES else live
+    if action is Action.RESUME:  # a sweep can also be resumed before its last trials have finished
+        return [sweep for sweep in live if sweep.phase is Phase.PAUSED] or live
+    return [sweep for sweep in live if _applies(action, sweep)]
+
+
+def _applies(action: Action, sweep: SweepSummary) -> bool:
+    if action is Action.OPEN:
+        return sweep.gated
+    if action is Action.RETRY:
+        return sweep.phase is Phase.HELD
+    if action in QUEUE_COMMANDS.values():
+        return sweep.queued and sweep.phase is not Phase.STOPPING
+    return action not in PAUSES or sweep.phase is not Phase.PAUSED
 
 
 def _of_trial(parsed: ParsedCommand, user: str, there: Sequence[SweepSummary]) -> ParsedCommand | None:
@@ -244,8 +259,8 @@ def _only_one(action: Action, mine: list[SweepSummary]) -> str:
     if len(fits) == 1:
         return fits[0]
     if not fits:
-        kind = "running " if action in FOR_ACTIVE else "finished " if action in OF_ENDED else ""
-        raise UserError(f"You have no {kind}sweeps. Name another sweep; see `/sweep list`.")
+        kind = NONE_FITS.get(action, "running sweeps" if action in FOR_ACTIVE else "sweeps")
+        raise UserError(f"You have no {kind}. Name another sweep; see `/sweep list`.")
     raise UserError(f"Several of your sweeps match. Name one: {_listed(fits)}.")
 
 

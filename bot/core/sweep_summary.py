@@ -25,6 +25,8 @@ class SweepSummary:
     unsent: int = 0  # messages that Slack hasn't accepted
     gang: bool = False  # its trials need several nodes at once, and no queue admits them
     waits_for_nodes: bool = False  # before its trials start
+    gated: bool = False  # only the first trial can run
+    queued: bool = False  # a queue of Kueue admits its trials
 
     @property
     def live(self) -> bool:
@@ -49,6 +51,8 @@ def summary_of(sweep: SweepRecord) -> SweepSummary:
         best=progress.best.value if progress.best else None,
         unsent=len(sweep.outbox),
         gang=is_gang(sweep),
+        gated=sweep.gated,
+        queued=bool(sweep.queue_and_priority[0]),
         waits_for_nodes=bool(sweep.start_wait) and waits_for_nodes(sweep),
     )
 

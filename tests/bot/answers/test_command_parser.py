@@ -85,6 +85,50 @@ def test_command_without_a_unique_sweep_lists_the_choices(action, named, user, a
         choose(ParsedCommand(action=action, sweep=named), user, SWEEPS, CONFIG)
 
 
+STATES = [
+    sweep("lr-brave-otter"),
+    replace(sweep("lr-calm-finch", phase=Phase.PENDING), gated=True),
+    replace(sweep("lr-late-yak", phase=Phase.HELD), gated=True),
+    replace(sweep("big-red-fox"), queued=True),
+    replace(sweep("big-old-elk", phase=Phase.STOPPING), queued=True),
+    sweep("big-new-elk", "UGRACE"),
+]
+
+
+@pytest.mark.parametrize(
+    ("text", "chosen"),
+    [
+        ("retry", "lr-late-yak"),
+        ("retry lr", "lr-late-yak"),
+        ("open finch", "lr-calm-finch"),
+        ("open otter", "lr-brave-otter"),  # the answer says why not
+        ("queue raise", "big-red-fox"),
+        ("queue hold big", "big-red-fox"),
+        ("queue move queue=a", "big-red-fox"),
+    ],
+)
+def test_command_without_a_full_name_means_the_sweep_to_which_it_applies(text, chosen):
+    assert choose(parse_command(text), "UADA", STATES, CONFIG).sweep == chosen
+
+
+@pytest.mark.parametrize(
+    ("text", "user", "answer"),
+    [
+        ("open", "UADA", "Several of your sweeps match. Name one: `lr-calm-finch`, `lr-late-yak`."),
+        ("open", "UGRACE", "You have no sweeps that wait for their first trial. Name another sweep; see "),
+        ("retry", "UGRACE", "You have no sweeps on hold."),
+        ("queue lower", "UGRACE", "You have no sweeps in a Kueue queue."),
+        ("promote", "UGRACE", "You have no finished sweeps."),
+        ("pause", "ULINUS", "You have no running sweeps."),
+        ("logs", "ULINUS", "You have no sweeps."),
+    ],
+)
+def test_command_lists_only_sweeps_to_which_it_applies(text, user, answer):
+    with pytest.raises(UserError) as error:
+        choose(parse_command(text), user, STATES, CONFIG)
+    assert str(error.value).startswith(answer)
+
+
 def test_refused_sweep_is_not_suggested_and_found_by_its_full_name():
     sweeps = [*SWEEPS, sweep("lr-vain-otter", phase=Phase.REFUSED)]
     with pytest.raises(UserError) as error:
