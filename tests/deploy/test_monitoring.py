@@ -110,9 +110,14 @@ def test_alerts_and_dashboard_use_existing_metrics() -> None:
     assert used <= {name + end for name, kind in families.items() for end in suffixes[kind]}
 
 
-def test_alerts_are_documented() -> None:
-    text = (DEPLOY.parent / "docs" / "operate.md").read_text()
-    assert [rule["alert"] for rule in RULES["groups"][0]["rules"] if f"`{rule['alert']}`" not in text] == []
+def test_runbook_of_each_alert_names_the_section_with_its_row() -> None:
+    for rule in RULES["groups"][0]["rules"]:
+        found = re.search(r'under the heading "(.+)" of (docs/\S+\.md) in', rule["annotations"]["runbook"])
+        assert found, rule["alert"]
+        heading, file = found.groups()
+        _, _, section = (DEPLOY.parent / file).read_text().partition(f"\n### {heading}\n")
+        rows = section.partition("\n## ")[0].splitlines()
+        assert any(row.startswith(f"| `{rule['alert']}` |") for row in rows), rule["alert"]
 
 
 def test_monitoring_scrapes_the_port_of_the_pods() -> None:

@@ -26,4 +26,4 @@ def test_summary_says_whether_the_sweep_is_gated_or_queued(changes, gated, queue
 def test_summary_of_an_older_version_is_neither_gated_nor_queued():
     [entry] = load(['{"id": "lr-a-b", "user": "U1", "channel": "C1", "phase": "running"}'])
     assert entry == SweepSummary(id="lr-a-b", user="U1", channel="C1", phase=Phase.RUNNING)
-    assert not (entry.gated or entry.queued)
+    assert (entry.gated, entry.queued) == (False, False)
