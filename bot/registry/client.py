@@ -26,6 +26,7 @@ LAYER_TIMEOUT = aiohttp.ClientTimeout(total=None, sock_connect=5, sock_read=60) 
 TOKEN_LIFE = 60  # seconds, if a token has no expires_in: the minimum in the specification
 TAGS_PAGE = 1000  # tags; registries can send fewer
 MAX_TAGS, MAX_PAGES = 100_000, 1000  # of a repository
+MAX_REASON = 300  # characters of an error, which can quote an answer
 MAX_JSON = 4 * 2**20  # bytes: registries accept no larger manifest
 DIGEST = re.compile("sha256:[0-9a-f]{64}|sha512:[0-9a-f]{128}")
 HUB_API = "registry-1.docker.io"
@@ -228,30 +229,30 @@ class Registry:
         headers: Mapping[str, str] | None = None,
         timeout: aiohttp.ClientTimeout = REQUEST_TIMEOUT,  # noqa: ASYNC109 - aiohttp's own
     ) -> AsyncIterator[aiohttp.ClientResponse]:
-        url = self._url.join(URL(path, encoded=True))
-        how = {"data": data, "timeout": timeout, "allow_redirects": method in {"GET", "HEAD"}}
         try:
-            authorization = self._cached_authorization(scope, url)
-            with measured("registry", operation=f"{method} {url.path}"):
-                answer = await self._session.request(
-                    method, url, headers={**(headers or {}), **authorization}, **how
-                )
-            if answer.status == 401 and url.host == self._url.host:
-                challenge = answer.headers.get("WWW-Authenticate", "")
-                answer.release()
-                authorization = {"Authorization": await self._authorize(challenge, scope)}
-                answer = await self._session.request(
-                    method, url, headers={**(headers or {}), **authorization}, **how
-                )
-            async with answer:
-                with self._as_expected():
+            with self._as_expected():
+                url = self._url.join(URL(path, encoded=True))
+                how = {"data": data, "timeout": timeout, "allow_redirects": method in {"GET", "HEAD"}}
+                authorization = self._cached_authorization(scope, url)
+                with measured("registry", operation=f"{method} {url.path}"):
+                    answer = await self._session.request(
+                        method, url, headers={**(headers or {}), **authorization}, **how
+                    )
+                if answer.status == 401 and url.host == self._url.host:
+                    challenge = answer.headers.get("WWW-Authenticate", "")
+                    answer.release()
+                    authorization = {"Authorization": await self._authorize(challenge, scope)}
+                    answer = await self._session.request(
+                        method, url, headers={**(headers or {}), **authorization}, **how
+                    )
+                async with answer:
                     yield answer
         except aiohttp.ClientConnectorDNSError as error:
             raise UnknownHostError(
                 f"the registry {self._host} can't be reached: its host name doesn't resolve"
             ) from error
         except (aiohttp.ClientError, OSError) as error:  # TimeoutError is an OSError
-            why = str(error) or "no answer within 5 s"
+            why = str(error)[:MAX_REASON] or "no answer within 5 s"
             raise RegistryError(f"the registry {self._host} can't be reached: {why}") from error
 
     def _cached_authorization(self, scope: str, url: URL) -> dict[str, str]:
@@ -286,22 +287,24 @@ class Registry:
             body = _object(await self._document(answer))
         if body is None:
             raise self._error(f"without a token from {parameters['realm']}")
-        with self._as_expected():
-            seconds = float(body.get("expires_in") or TOKEN_LIFE)
+        seconds = float(body.get("expires_in") or TOKEN_LIFE)
         return f"Bearer {body.get('token') or body.get('access_token')}", 0.8 * seconds
 
     @contextmanager
     def _as_expected(self) -> Iterator[None]:
-        """Raise RegistryError where the body finds an answer that isn't in the registry's specification."""
+        """Raise RegistryError where the body finds an answer that isn't in the registry's specification.
+
+        URLs and tokens are parts of answers, too.
+        """
         try:
             yield
         except aiohttp.ClientError:  # one is a ValueError, too
             raise
-        except (AttributeError, KeyError, TypeError, ValueError) as error:
+        except (AttributeError, KeyError, OverflowError, TypeError, ValueError) as error:
             raise self._error(f"something unexpected ({type(error).__name__}: {error})") from error
 
     def _error(self, what: str) -> RegistryError:
-        return RegistryError(f"the registry {self._host} answered {what}")
+        return RegistryError(f"the registry {self._host} answered {what[:MAX_REASON]}")
 
 
 def _object(document: bytes) -> Json | None:

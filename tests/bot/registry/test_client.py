@@ -184,3 +184,46 @@ async def test_digest_of_another_form_is_an_error(asked):
         return web.Response(headers={"Docker-Content-Digest": "latest evil"})
 
     assert await asked(odd) == "the registry HOST answered no digest for team/lr:v1"
+
+
+LONG_LABEL = f"http://{'a' * 300}"  # DNS has at most 63 characters
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [{"token": "a\r\nX-Evil: b"}, {"token": "t", "expires_in": 10**400}, {"token": "t", "expires_in": "y"}],
+)
+async def test_token_that_cant_be_used_is_an_error(asked, answer):
+    async def bearer(request):
+        if request.path == "/token":
+            return web.json_response(answer)
+        return challenge(f'Bearer realm="http://{request.host}/token"')
+
+    assert "answered something unexpected" in await asked(bearer)
+
+
+async def test_token_service_without_a_possible_host_name_is_an_error(asked):
+    async def bearer(_):
+        return challenge(f'Bearer realm="{LONG_LABEL}"')
+
+    assert "answered something unexpected" in await asked(bearer)
+
+
+@pytest.mark.parametrize("place", ["http://[", "http://127.0.0.1:99999/", LONG_LABEL])
+async def test_upload_to_an_invalid_location_is_an_error(toy, place):
+    async def accepted(_):
+        return web.Response(status=202, headers={"Location": place})
+
+    registry = Registry(await toy(accepted), insecure=True)
+    with pytest.raises(RegistryError, match="answered something unexpected"):
+        await registry._upload("a", DIGEST, b"x")
+    await registry.close()
+
+
+async def test_error_quotes_only_the_begin_of_an_answer(asked):
+    async def bearer(request):
+        if request.path == "/token":
+            return web.json_response({"token": "t", "expires_in": "y" * 1_000_000})
+        return challenge(f'Bearer realm="http://{request.host}/token"')
+
+    assert len(await asked(bearer)) < 400
