@@ -36,6 +36,7 @@ from bot.storage.work_queue import Lease, Queue, text
 from k8s.api.errors import SweepbotError
 
 DAY = timedelta(days=1)
+RECORDS_PER_READ = 50  # a thousand at once would stop the event loop for half a second
 
 _COMMON = """
 local sweep, active, recent, entries, call = KEYS[1], KEYS[2], KEYS[3], KEYS[4], redis.call
@@ -287,11 +288,14 @@ class Store:
 
     async def records(self, ids: Sequence[str]) -> list[SweepRecord]:
         """Return the records of these sweeps, without missing and unreadable ones."""
-        async with self._redis.pipeline(transaction=False) as all_:
-            for sweep_id in ids:
-                all_.hget(self._key("sweep", sweep_id), "record")
-            records = await all_.execute()
-        return [record for one in records if one and (record := _readable(one))]
+        found = list[SweepRecord]()
+        for start in range(0, len(ids), RECORDS_PER_READ):
+            async with self._redis.pipeline(transaction=False) as some:
+                for sweep_id in ids[start : start + RECORDS_PER_READ]:
+                    some.hget(self._key("sweep", sweep_id), "record")
+                records = await some.execute()
+            found += [record for one in records if one and (record := _readable(one))]
+        return found
 
     async def versions(self, ids: Sequence[str]) -> list[int | None]:
         """Return the version of each sweep's record, None if there is none, in one round trip."""

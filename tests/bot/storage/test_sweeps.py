@@ -321,3 +321,28 @@ async def test_is_new_is_true_once_per_request_until_it_expires(store, redis):
     assert 0 < await redis.ttl("sweepbot:request:click-1") <= 10
     await redis.pexpire("sweepbot:request:click-1", 0)
     assert await store.is_new("click-1", timedelta(seconds=10))
+
+
+async def test_records_are_read_in_parts_that_let_others_run(store, redis, monkeypatch):
+    monkeypatch.setattr("bot.storage.sweeps.RECORDS_PER_READ", 2)
+    names = [f"lr-brave-otter-{number}" for number in range(5)]
+    for name in names:
+        await store.create(record_for, [name], name)
+    sizes, make = [], redis.pipeline
+
+    def counted_pipeline(**options):
+        pipeline = make(**options)
+        execute = pipeline.execute
+
+        async def counted_execute():
+            sizes.append(len(pipeline))
+            return await execute()
+
+        pipeline.execute = counted_execute
+        return pipeline
+
+    monkeypatch.setattr(redis, "pipeline", counted_pipeline)
+    found = await store.records(names)
+    assert ([each.id for each in found], sizes) == (names, [2, 2, 1])
+    for each in found:
+        await end(store, each)
