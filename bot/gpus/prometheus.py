@@ -3,14 +3,17 @@
 import asyncio
 import json
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
+from typing import Any, TypeVar
 
 import aiohttp
 
 from bot.gpus.models import NoGpuDataError
 from bot.gpus.pod_owners import PodKey
+
+T = TypeVar("T")
 
 QUERY_TIMEOUT = aiohttp.ClientTimeout(total=100)  # seconds; Prometheus' own default is two minutes
 
@@ -84,15 +87,16 @@ class Prometheus:
 
 
 def _vector(status: int, text: bytes) -> list[Row]:
-    rows = [Row(each["metric"], float(each["value"][1])) for each in _read(status, text)]
+    rows = _read(status, text, lambda each: Row(dict(each["metric"]), float(each["value"][1])))
     return [row for row in rows if math.isfinite(row.value)]
 
 
 def _sample_times(status: int, text: bytes) -> list[tuple[Row, list[float]]]:
-    return [
-        (Row(each["metric"], 0.0), [float(time) for time, _ in each["values"]])
-        for each in _read(status, text)
-    ]
+    return _read(
+        status,
+        text,
+        lambda each: (Row(dict(each["metric"]), 0.0), [float(time) for time, _ in each["values"]]),
+    )
 
 
 def _missing(body: dict[str, Any]) -> str:
@@ -105,15 +109,16 @@ def _missing(body: dict[str, Any]) -> str:
     return next((each for each in warnings if not each.startswith("PromQL ")), flagged)
 
 
-def _read(status: int, text: bytes) -> list[Any]:
+def _read(status: int, text: bytes, convert: Callable[[Any], T]) -> list[T]:
+    """Return each series of a successful answer, converted. Raises NoGpuDataError for any other answer."""
     try:
         body = json.loads(text)
         if body["status"] == "success":
-            result: list[Any] = body["data"]["result"]
+            result = [convert(each) for each in body["data"]["result"]]
             if missing := _missing(body):
                 raise NoGpuDataError(f"Prometheus' data is incomplete: {missing[:300]}")
             return result
         error = str(body["error"])
-    except (ValueError, KeyError, TypeError):  # a proxy's page, a login form
+    except (ValueError, LookupError, TypeError, RecursionError):  # a proxy's page, a login form
         error = text.decode(errors="replace").strip()
     raise NoGpuDataError(f"Prometheus answered {status}: {error[:300]}")

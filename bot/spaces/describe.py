@@ -7,13 +7,14 @@ from bot.core.space import TENSORBOARD_PARAMETER, MetricSource, Parameter, Searc
 from bot.spaces.early_stopping import own_settings
 from bot.spaces.space import combinations
 from bot.text.number_format import NUMBER, hours
-from bot.text.wording import counted, trial_size
+from bot.text.wording import counted, printable, trial_size
 from k8s.katib.training import TENSORBOARD_DIR
 
 
 def explain(space: SearchSpace, gpus: int, nodes: int = 1) -> str:
     """Return the trials, the parameters, and an example command. `gpus`: per node."""
-    return "\n".join(_explanation(space, gpus, nodes))
+    text = "\n".join(_explanation(space, gpus, nodes))
+    return "\n".join(map(printable, text.split("\n")))  # a command can have a terminal's escape sequences
 
 
 def _explanation(space: SearchSpace, gpus: int, nodes: int) -> Iterator[str]:

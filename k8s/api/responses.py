@@ -16,7 +16,7 @@ MAX_LOG = 1024 * 1024  # bytes: a single line can be a whole progress bar
 def api_error(status: int, body: bytes, path: str) -> ApiError:
     try:
         return error_of_status(status, body, json.loads(body))
-    except ValueError:
+    except (ValueError, RecursionError):
         if status == 404:  # without a Status: no such API
             kind = path.removeprefix("/apis/")
             return ApiError(404, "", f"the cluster doesn't serve {kind}; is it installed?")

@@ -80,6 +80,19 @@ async def test_query_invalid_response_is_an_error(toy: Any, status: int, text: s
         await client.query("up", AT)
 
 
+@pytest.mark.parametrize("ask", [Prometheus.query, Prometheus.sample_times])
+@pytest.mark.parametrize(
+    "result",
+    ["null", "[1]", '[{"metric":{}}]', '[{"metric":[1],"value":[1,"2"],"values":[]}]', "[" * 99_999],
+)
+async def test_query_successful_response_of_another_shape_is_an_error(
+    toy: Any, ask: Any, result: str
+) -> None:
+    client = await toy[0](web.Response(text=f'{{"status":"success","data":{{"result":{result}}}}}'))
+    with pytest.raises(NoGpuDataError, match="Prometheus answered 200: "):
+        await ask(client, "up", AT)
+
+
 async def test_query_unreachable_server_is_an_error() -> None:
     client = Prometheus("http://127.0.0.1:1")
     with pytest.raises(NoGpuDataError, match="Prometheus doesn't answer: "):

@@ -153,6 +153,11 @@ def test_explain_counts_the_gpus_of_all_nodes():
     )
 
 
+def test_explain_shows_no_escape_sequences_of_a_command():
+    shown = explain(replace(SPACE, command="python \x1b]0;title\x07train.py"), 1)
+    assert "Example: python  ]0;title train.py --lr=" in shown
+
+
 def test_form_has_nodes_where_several_are_allowed():
     draft = Draft(options=options_of(MULTI), channel="C1")
     blocks = {b["block_id"]: b for b in form(draft, CONFIG)["blocks"] if b["type"] == "input"}

@@ -2,7 +2,7 @@
 
 import pytest
 
-from bot.text.terminal import without_markup
+from bot.text.terminal import as_shown, without_markup
 
 
 @pytest.mark.parametrize(
@@ -21,3 +21,9 @@ from bot.text.terminal import without_markup
 )
 def test_without_markup_returns_plain_text(mrkdwn, shown):
     assert without_markup(mrkdwn) == shown
+
+
+def test_as_shown_keeps_lines_between_an_unfinished_title_and_a_later_bell():
+    assert as_shown("begin \x1b]0;lost\nRuntimeError: boom\ndone\x07") == (
+        "begin \x1b]0;lost\nRuntimeError: boom\ndone\x07"
+    )

@@ -117,6 +117,14 @@ async def test_json_that_is_no_kubernetes_object_is_an_error_that_is_retried(toy
         assert not error.value.permanent
 
 
+async def test_failure_with_a_deeply_nested_body_is_an_error_of_the_api(toy, connected):
+    async def proxy(_):
+        return web.Response(status=503, text="[" * 100_000, content_type="application/json")
+
+    with pytest.raises(ApiError, match=r"^\[{500} \(503\)$"):
+        await (await connected(await toy(proxy))).get(REF)
+
+
 async def test_create_returns_the_stored_object(replaying, recorded):
     cluster, asked = await replaying("03-job-create")
     assert await cluster.create(JOB) == recorded("03-job-create")["body"]
