@@ -8,12 +8,17 @@ from bot.text.wording import printable
 LINK = re.compile(r"<(https?://[^<>|\s]*)(?:\|([^<>|\n]*))?>")
 BOLD = re.compile(r"(?<![\w*])\*(?![\s*])([^*\n]*[^*\s])\*(?![\w*])")
 CODE = re.compile(r"`([^`\n]+)`")
-# ECMA-48: colors, cursor movements, and erasures; and titles and links, whose text follows them.
-ESCAPE = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b\n]*(?:\x07|\x1b\\))")
+# Of ECMA-48 and xterm. `tput sgr0` also selects a character set, or shifts back to the first one.
+ESCAPE = re.compile(
+    r"(?:\x1b\[|\x9b)[0-?]*[ -/]*[@-~]"  # colors, cursor movements, and erasures
+    r"|\x1b[\]PX^_][^\x07\x1b\n]*(?:\x07|\x1b\\)"  # titles, links, and other strings
+    r"|\x1b(?:[ -/]{1,3}[0-~]|[78=>])|[\x0e\x0f]"  # character sets, a saved cursor, and shifts
+)
+INTRODUCERS = ("\x1b", "\x9b", "\x0e", "\x0f")
 
 
 def without_escapes(text: str) -> str:
-    return ESCAPE.sub("", text) if "\x1b" in text else text
+    return ESCAPE.sub("", text) if any(each in text for each in INTRODUCERS) else text
 
 
 def as_shown(log: str) -> str:

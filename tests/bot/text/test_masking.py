@@ -134,6 +134,11 @@ def test_mask_hides_variables_by_name_or_url_password():
         "\x1b[2K\x1b[1Gpassword=\x1b[?25lhunter22\x1b[?25h",
         "\x1b]8;;https://ada:hunter22@index/\x1b\\password\x1b]8;;\x1b\\=hunter22",  # a link
         "\x1b]0;hunter22\x07password=hunter22",  # a title
+        "\x1b[1mpassword\x1b(B\x1b[m=hunter22",  # tput bold, tput sgr0
+        "password\x1b[m\x0f=hunter22",  # the same in tmux
+        "\x1b7password\x1b8=hunter22",
+        "\x9b1mpassword\x9b0m=hunter22",
+        "password\x1bPq\x1b\\=hunter22",
     ],
 )
 def test_mask_hides_secrets_split_by_escape_sequences(text):
