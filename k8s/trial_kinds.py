@@ -29,6 +29,7 @@ class TrialKind:
     api_version: str
     container: str  # of the training, in each pod
     label: str  # of each pod: the name of its Job
+    worker_parts: int = 2  # that the name of a worker's pod adds: `-3-abcde`, `-worker-2`
     operator: str = ""  # that runs it; "": Kubernetes itself
 
 
@@ -46,6 +47,7 @@ TRAIN_JOB = TrialKind(
     api_version="trainer.kubeflow.org/v1alpha1",
     container=NODE,
     label=JOBSET_LABEL,
+    worker_parts=4,  # `-node-0-3-abcde`
     operator="Kubeflow Trainer 2",
 )
 TRIAL_KINDS = {each.kind: each for each in (JOB, PYTORCH_JOB, TRAIN_JOB)}

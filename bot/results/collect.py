@@ -39,7 +39,7 @@ class _Measured:
 
 def collect(sweep: SweepRecord, plan: SweepPlan, sources: Sources) -> SweepResults:
     """Return the results of an ended sweep."""
-    pods, measured = _by_trial(sources.pods), _measured(sources.uses, plan.nodes)
+    pods, measured = _by_trial(sources.pods), _measured(sources.uses, plan)
     best = sweep.progress.best
     trials = (
         _trial(each, plan, pods.get(each.name, ()), measured.get(each.name), sources.prices)
@@ -74,12 +74,9 @@ def collect(sweep: SweepRecord, plan: SweepPlan, sources: Sources) -> SweepResul
     )
 
 
-def trial_of(pod: str, nodes: int = 1) -> str:
-    """Return the trial's name from its pod's: the Job has the trial's name, and its pod adds a suffix.
-
-    A pod of several adds its number before: `lr-otter-x1-3-abcde`.
-    """
-    return pod.rsplit("-", 1 if nodes == 1 else 2)[0]
+def trial_of(pod: str, plan: SweepPlan) -> str:
+    """Return the trial's name from its pod's, which adds `-abcde`; of several, what their kind adds."""
+    return pod.rsplit("-", 1 if plan.nodes == 1 else plan.trial_kind.worker_parts)[0]
 
 
 def _by_trial(pods: Iterable[Pod]) -> Mapping[str, list[Pod]]:
@@ -89,10 +86,10 @@ def _by_trial(pods: Iterable[Pod]) -> Mapping[str, list[Pod]]:
     return found
 
 
-def _measured(uses: Iterable[HourUse], nodes: int) -> Mapping[str, _Measured]:
+def _measured(uses: Iterable[HourUse], plan: SweepPlan) -> Mapping[str, _Measured]:
     found: dict[str, _Measured] = defaultdict(_Measured)
     for use in uses:
-        sums = found[trial_of(use.pod, nodes)]
+        sums = found[trial_of(use.pod, plan)]
         sums.allocated += use.allocated
         sums.observed += use.observed
         sums.used += use.used

@@ -8,11 +8,13 @@ import pytest
 from bot.config.teams import Price
 from bot.core.record import Phase
 from bot.gpus.models import HourUse
+from bot.launch.plan import plan
 from bot.results.collect import Sources, collect, trial_of
+from k8s.katib.pod_shape import PodShape
 from k8s.katib.status import Trial, TrialState
 from k8s.pods import Pod, read_pod
-from k8s.trial_kinds import JOB
-from tests.bot.factories import NOW, PLAN, a_sweep
+from k8s.trial_kinds import JOB, PYTORCH_JOB, TRAIN_JOB
+from tests.bot.factories import NOW, ORDER, PLAN, REQUEST, SETTINGS, a_sweep
 
 LATER = NOW + timedelta(hours=2)
 
@@ -73,7 +75,22 @@ def test_trial_without_a_price_has_hours_and_no_cost():
 
 
 def test_trial_is_named_by_its_pods_name():
-    assert trial_of("lr-brave-otter-k2x9-q7wzp") == "lr-brave-otter-k2x9"
+    assert trial_of("lr-brave-otter-k2x9-q7wzp", PLAN) == "lr-brave-otter-k2x9"
+
+
+@pytest.mark.parametrize(
+    ("kind", "pods"),
+    [
+        (JOB, ("t1-0-abcde", "t1-1-fghij")),
+        (PYTORCH_JOB, ("t1-master-0", "t1-worker-0")),
+        (TRAIN_JOB, ("t1-node-0-0-abcde", "t1-node-0-1-fghij")),
+    ],
+)
+def test_collect_adds_up_the_measured_hours_of_all_workers(kind, pods):
+    order = replace(ORDER, request=replace(REQUEST, nodes=2), shape=PodShape(multi_node=kind))
+    planned = plan(order, SETTINGS)
+    found = one(plan=planned, uses=[an_hour(pod, allocated=4.0) for pod in pods])
+    assert (found.gpu_hours, found.gpu_model) == (8.0, "NVIDIA A100")
 
 
 def test_times_of_a_real_pods_status_are_read():
