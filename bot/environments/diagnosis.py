@@ -53,6 +53,7 @@ def crash(evidence: TrialEvidence) -> Diagnosis | None:
 
 RULES: tuple[Rule, ...] = (
     admission.refused_pod,
+    scheduling.too_large,
     scheduling.unschedulable,
     scheduling.no_volume,
     startup.mount,

@@ -28,6 +28,7 @@ RULES: tuple[tuple[str, Rule], ...] = (
     ("R29", admission.no_operator),
     ("R30", workers.resumed_early),
     ("R24", training.no_collector),
+    ("R32", scheduling.too_large),
     ("R6", scheduling.unschedulable),
     ("R7", scheduling.no_volume),
     ("R8", startup.mount),
@@ -54,7 +55,23 @@ RULES: tuple[tuple[str, Rule], ...] = (
 
 
 # About the experiment, the Job, or the trial's metrics, which one worker reports for all.
-OF_TRIAL = {"R1", "R2", "R3", "R4", "R5", "R19", "R20", "R21", "R22", "R24", "R25", "R29", "R30", "R31"}
+OF_TRIAL = {
+    "R1",
+    "R2",
+    "R3",
+    "R4",
+    "R5",
+    "R19",
+    "R20",
+    "R21",
+    "R22",
+    "R24",
+    "R25",
+    "R29",
+    "R30",
+    "R31",
+    "R32",
+}
 
 
 def diagnose(evidence: TrialEvidence) -> Diagnosis | None:

@@ -1,18 +1,46 @@
-"""Rules R6 and R7: why the pod of a first trial can't be scheduled. Pure."""
+"""Rules R6, R7, and R32: why the pod of a first trial can't be scheduled. Pure."""
 
 import re
 from collections import Counter
+from datetime import datetime
 
 from bot.health.diagnosis import LABELS, TAINT, Diagnosis, main_reason, refusals, unschedulable_text
 from bot.health.evidence import TrialEvidence, since
 from bot.health.rules_admission import ADMIN, WAIT_GRACE
-from bot.text.wording import counted
+from bot.text.wording import counted, trial_size
 from k8s.nodes.machines import unmatched, untolerated
 from k8s.objects import GPU, Manifest
 
 
+def too_large(evidence: TrialEvidence) -> Diagnosis | None:
+    """R32: the trial doesn't fit the nodes, even without other pods. Its other workers can have GPUs."""
+    condition, gpus, workers = evidence.unscheduled, evidence.gpus, evidence.workers
+    has = [_gpus(node, evidence) for node in evidence.nodes]
+    if condition is None or _about_claims(condition) or _can_change(condition, evidence):
+        return None
+    if not gpus or not any(has):
+        return None
+    room = sum(each // gpus for each in has)
+    if room == 0:
+        return _never(evidence, condition, f"the largest node has {max(has)}", f"`gpus={max(has)}` or fewer")
+    if room < workers:  # soon, an autoscaler can report that it adds nodes
+        why = f"all nodes together have room for {room} of its {workers} workers"
+        fewer = f"`nodes={room}` or fewer" if room > 1 else "`nodes=1`"
+        return _never(evidence, condition, why, fewer, since(condition, later=WAIT_GRACE))
+    return None
+
+
+def _never(
+    evidence: TrialEvidence, condition: Manifest, why: str, fewer: str, at: datetime | None = None
+) -> Diagnosis:
+    size = trial_size(evidence.workers, evidence.gpus)
+    text = f"The {evidence.noun} can't fit: it requests {size}, and {why}."
+    fix = f"Cancel the sweep, and start it again with {fewer}."
+    return evidence.found("never-fits", text, fix, condition.get("message", ""), report_at=at)
+
+
 def unschedulable(evidence: TrialEvidence) -> Diagnosis | None:
-    """R6: the scheduler finds no node: all are full, tainted, or too small."""
+    """R6: the scheduler finds no node: all are full or tainted, or none has GPUs."""
     condition = evidence.unscheduled
     if condition is None or _about_claims(condition):
         return None
@@ -24,14 +52,8 @@ def unschedulable(evidence: TrialEvidence) -> Diagnosis | None:
         text = "No node has room; the autoscaler is adding one. This takes a few minutes."
         fix = "Request fewer GPUs if it takes too long."
         return evidence.found("unschedulable", text, fix, words, soft=True, report_at=at)
-    largest = max((_gpus(node, evidence) for node in evidence.nodes), default=evidence.gpus)
-    if 0 < largest < evidence.gpus:
-        requested = counted(evidence.gpus, "GPU")
-        text = f"The {evidence.noun} can't fit: it requests {requested}, and the largest node has {largest}."
-        return evidence.found(
-            "never-fits", text, f"Cancel the sweep, and start it again with `gpus={largest}` or fewer.", words
-        )
-    if largest < evidence.gpus:  # soft: an autoscaler can add the first GPU node in a minute
+    has = [_gpus(node, evidence) for node in evidence.nodes]
+    if evidence.gpus and has and not any(has):  # soft: an autoscaler can add the first GPU node in a minute
         text = f"No node has GPUs; the {evidence.noun} requests {evidence.gpus}."
         fix = "Ask an admin to check the GPU nodes and the device plugin."
         return evidence.found("no-gpus", text, fix, words, soft=True, report_at=at)
@@ -94,6 +116,11 @@ def _fix(evidence: TrialEvidence, words: str, found: Counter[str]) -> str:
         return f"{tainted}{admin}"
     fewer = "Request fewer GPUs if it takes too long." if main_reason(found) == GPU else ""
     return f"{tainted}{fewer}".strip()
+
+
+def _can_change(condition: Manifest, evidence: TrialEvidence) -> bool:
+    """Return whether a queue or an autoscaler is about to change what the scheduler found."""
+    return condition.get("reason") == "SchedulingGated" or evidence.last("TriggeredScaleUp") is not None
 
 
 def _about_claims(condition: Manifest) -> bool:

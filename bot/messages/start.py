@@ -30,7 +30,7 @@ def waiting_phase(sweep: SweepRecord) -> tuple[str, str] | None:
 
 
 def never_fits(sweep: SweepRecord) -> bool:
-    """Return whether the first trial requests more GPUs than any node has."""
+    """Return whether the first trial requests more than the nodes have."""
     health = sweep.health
     return bool(health and health.key == NEVER_FITS and health.status is HealthStatus.UNHEALTHY)
 

@@ -34,6 +34,7 @@ def test_rules_have_unique_ids_and_start_their_docstrings_with_them():
         29,
         30,
         24,
+        32,
         *range(6, 12),
         28,
         12,

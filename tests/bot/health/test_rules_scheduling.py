@@ -133,6 +133,28 @@ def test_unschedulable_larger_than_every_node_can_never_start():
     assert key(pod, gpus=2, nodes=(a_node(1),)) == "never-fits"
 
 
+def test_trial_with_more_nodes_than_the_cluster_has_can_never_start():
+    pod, nodes = unscheduled(real_messages.UNSCHEDULABLE, 61), (a_node(2), a_node(2), a_node(0))
+    text = (
+        "The trial can't fit: it requests 3 nodes × 2 GPUs, and all nodes together have room for 2 of its 3 "
+        "workers."
+    )
+    fix = "Cancel the sweep, and start it again with `nodes=2` or fewer."
+    never = expected("never-fits", text, fix, real_messages.UNSCHEDULABLE, due=-6)
+    assert found(pod, gpus=2, workers=3, nodes=nodes) == never
+    assert key(pod, gpus=2, workers=2, nodes=nodes) == "unschedulable"
+    assert key(pod, gpus=1, workers=4, nodes=nodes) == "unschedulable", "two workers fit one node"
+    assert found(pod, gpus=2, workers=2, nodes=nodes[1:]).fix.endswith("start it again with `nodes=1`.")
+    grows = an_event("TriggeredScaleUp", real_messages.SCALE_UP)
+    assert key(pod, gpus=2, workers=3, nodes=nodes, events=(grows,)) == "unschedulable"
+
+
+def test_too_large_workers_are_those_of_the_whole_trial():
+    pod = unscheduled(real_messages.UNSCHEDULABLE, 61)
+    text = "The trial can't fit: it requests 2 nodes × 8 GPUs, and the largest node has 4."
+    assert found(pod, gpus=8, workers=2, nodes=(a_node(4),)).text == text
+
+
 def test_unschedulable_without_gpu_nodes_is_a_wait():
     pod = unscheduled(real_messages.UNSCHEDULABLE, 61)
     text, fix = (
