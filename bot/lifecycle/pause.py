@@ -36,12 +36,12 @@ def pause_denial(sweep: SweepRecord, command: Command, seen: Observation, config
         return "" if is_more else f"`{sweep.id}` is already pausing."
     if sweep.draining:
         return f"`{sweep.id}` is draining: no new trials start."
+    if sweep.start_wait and not sweep.resuming:
+        return f"`{sweep.id}` is waiting for nodes, so it has no trials to pause. Cancel it instead."
     if sweep.phase not in {Phase.PENDING, Phase.RUNNING} or not sweep.submitted:
         return f"`{sweep.id}` has no trials to pause."
     if sweep.gated:
         return f"`{sweep.id}` is waiting for its first trial. Pause it after that, or cancel it."
-    if sweep.start_wait and not sweep.resuming:
-        return f"`{sweep.id}` is waiting for nodes, so it has no trials to pause."
     return "" if seen.open or sweep.start_wait else f"`{sweep.id}` is ending: no new trials start."
 
 

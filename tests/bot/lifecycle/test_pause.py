@@ -58,6 +58,7 @@ def test_pause_notes_user_time_and_mode(action):
     [
         (a_sweep(Phase.BUILDING), Action.PAUSE, {}, "has no trials to pause."),
         (a_sweep(Phase.HELD, submitted=True, gated=True), Action.PAUSE, {}, "has no trials to pause."),
+        (a_sweep(Phase.BUILDING, start_wait="nodes"), Action.PAUSE, {}, "is waiting for nodes, so it has no"),
         (replace(RUNNING, gated=True), Action.PAUSE, {}, "is waiting for its first trial."),
         (replace(RUNNING, out_of_time=True), Action.PAUSE_NOW, {}, "is draining: no new trials start."),
         (RUNNING, Action.PAUSE, {"experiment": DONE}, "is ending: no new trials start."),
