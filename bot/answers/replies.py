@@ -138,9 +138,7 @@ class _Reply:
             raise UserError(f"No log for trial {code(trial.name)}: its pods were deleted.")
         found = await worker_logs(pods, plan.experiment_ref.namespace, plan.nodes, self.clients)
         message = messages.logs(f"trial {code(trial.name)}, {found.shown}", found.log)
-        await self._with_file(
-            message, f"Logs of all workers of {trial.name}", f"{trial.name}.log", found.whole
-        )
+        await self._with_file(message, f"{found.title} of {trial.name}", f"{trial.name}.log", found.whole)
 
     async def _pod(self) -> tuple[str, str, str, str]:
         """Return what the log is of, for users; its namespace; its pod, "" if deleted; and its container."""

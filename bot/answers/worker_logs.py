@@ -1,19 +1,23 @@
 """Read the logs of all workers of a trial on several machines."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from bot.clients import Clients
 from k8s.api.logs import WHOLE_LOG
 from k8s.pods import Pod
 
+# The Job and the Training Operator delete pods that still run when the trial ends.
+NO_POD = "(no log: the pod doesn't exist; Kubernetes deletes pods that still run when the trial ends)"
+
 
 @dataclass(frozen=True, kw_only=True)
 class WorkerLogs:
     shown: str  # `worker 3 of 4`: the one that failed first, else the first
     log: str  # its log
-    whole: str  # of all workers, each below a heading
+    title: str  # of `whole`: whose logs it has
+    whole: str  # of all workers, each below a heading; NO_POD for those without a pod
 
 
 async def worker_logs(pods: Sequence[Pod], namespace: str, nodes: int, clients: Clients) -> WorkerLogs:
@@ -21,17 +25,22 @@ async def worker_logs(pods: Sequence[Pod], namespace: str, nodes: int, clients: 
     latest = {pod.index: pod for pod in pods}
     found = [latest[index] for index in sorted(latest)]
     lines = max(WHOLE_LOG // nodes, 1)
-    logs = await asyncio.gather(*(clients.tail(namespace, pod.name, pod.container, lines) for pod in found))
-    headed = [
-        f"==> Worker {pod.index + 1} of {nodes}, {pod.name} <==\n{log}"
-        for pod, log in zip(found, logs, strict=True)
-    ]
+    tails = (clients.tail(namespace, pod.name, pod.container, lines) for pod in found)
+    logs = dict(zip(sorted(latest), await asyncio.gather(*tails), strict=True))
     shown = _failed_first(found) or found[0]
     return WorkerLogs(
         shown=f"worker {shown.index + 1} of {nodes}",
-        log=logs[found.index(shown)],
-        whole="\n\n".join(headed),
+        log=logs[shown.index],
+        title=f"Logs of {f'{len(found)} of {nodes}' if len(found) < nodes else 'all'} workers",
+        whole="\n\n".join(
+            f"==> {_name(index, nodes, latest)} <==\n{logs.get(index, NO_POD)}" for index in range(nodes)
+        ),
     )
+
+
+def _name(index: int, nodes: int, pods: Mapping[int, Pod]) -> str:
+    pod = f", {pods[index].name}" if index in pods else ""
+    return f"Worker {index + 1} of {nodes}{pod}"
 
 
 def _failed_first(pods: Sequence[Pod]) -> Pod | None:
