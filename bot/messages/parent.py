@@ -127,7 +127,7 @@ def _results(sweep: SweepRecord) -> list[str]:
         lines.append(f"Pausing: no new trials start; running trials {what}.")
     if f"{EventKind.SEARCH_LOST}/{sweep.attempt}" in sweep.sent_keys and sweep.phase in ACTIVE:
         lines.append("No new trials start: Katib's suggestion service lost the search.")
-    if user := sweep.queueing.held_by:
+    if (user := sweep.queueing.held_by) and sweep.phase in ACTIVE:
         release = f"`/sweep queue release {sweep.id}`"
         lines.append(f"{display_name(sweep, user)} held the waiting trials. Release them: {release}.")
     lines += filter(None, [pace_line(sweep), summary_line(sweep)])

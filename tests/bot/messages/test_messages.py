@@ -7,6 +7,7 @@ import pytest
 
 from bot.answers.messages import status
 from bot.core.events import Event, EventKind, Health, HealthStatus, Progress, Result
+from bot.core.queueing import QueueState
 from bot.core.record import Phase
 from bot.core.request import Requester
 from bot.messages.events import EVENTS, FROM_RESULTS, event_text
@@ -251,6 +252,14 @@ def test_sweep_that_did_not_start_shows_no_activity():
     assert first == ":x: *lr-brave-otter* · Didn't start: branch=mian isn't in digits."
     assert second == "`lr` on `main` · *ada*"
     assert re.fullmatch(r"Requested <!date.*> · ended <!date.*>", third)
+
+
+@pytest.mark.parametrize(
+    ("phase", "held"), [(Phase.RUNNING, True), (Phase.PAUSED, False), (Phase.SUCCEEDED, False)]
+)
+def test_parent_names_held_trials_while_trials_can_wait(phase, held):
+    sweep = a_sweep(phase, submitted=True, queueing=QueueState(held_by=OWNER))
+    assert ("held the waiting trials" in shown(sweep)) == held
 
 
 def test_first_trial_that_fits_no_node_mentions_the_owner_and_is_shown_in_the_parent():
