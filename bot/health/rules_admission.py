@@ -99,7 +99,7 @@ def queued(evidence: TrialEvidence) -> Diagnosis | None:
         text = f"The trial's Kueue queue `{stopped[1]}` is stopped."
         return evidence.found("queue-stopped", text, ADMIN, words, report_at=late)
     if too_much := _exceeds_quota(words):
-        fix = "Request fewer GPUs, or ask an admin for more quota."
+        fix = f"Request {fewer(evidence)}, or ask an admin for more quota."
         return evidence.found("queue-too-small", too_much, fix, words)
     if no_quota := NO_QUOTA_FOR.search(words):
         text = f"The trial can't start: its Kueue queue has no quota for {no_quota[1]}."
@@ -268,8 +268,7 @@ def _quota(words: str, evidence: TrialEvidence) -> tuple[str, str]:
         for word in ("requested", "used", "limited")
     ]
     noun, workers = evidence.noun, evidence.workers
-    less = "GPUs" if workers == 1 else "nodes or GPUs"
-    more = f"request fewer {less}, or ask an admin for more quota."
+    more = f"request {fewer(evidence)}, or ask an admin for more quota."
     if not all(numbers):
         return "The namespace's quota is used up.", f"Wait for running jobs to finish, {more}"
     requested, used, limit = (int(n[1]) for n in numbers if n)
@@ -279,3 +278,7 @@ def _quota(words: str, evidence: TrialEvidence) -> tuple[str, str]:
         return text, f"{more[0].upper()}{more[1:]}"
     text = f"Over quota: the {noun} requests {requests}; {used} of the namespace's {limit} are in use."
     return text, f"Wait for running jobs to finish, {more}"
+
+
+def fewer(evidence: TrialEvidence) -> str:
+    return "fewer GPUs" if evidence.workers == 1 else "fewer nodes or GPUs"

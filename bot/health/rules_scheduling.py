@@ -6,7 +6,7 @@ from datetime import datetime
 
 from bot.health.diagnosis import LABELS, TAINT, Diagnosis, main_reason, refusals, unschedulable_text
 from bot.health.evidence import TrialEvidence, since
-from bot.health.rules_admission import ADMIN, WAIT_GRACE
+from bot.health.rules_admission import ADMIN, WAIT_GRACE, fewer
 from bot.text.wording import counted, trial_size
 from k8s.nodes.machines import unmatched, untolerated
 from k8s.objects import GPU, Manifest
@@ -25,17 +25,17 @@ def too_large(evidence: TrialEvidence) -> Diagnosis | None:
         return _never(evidence, condition, f"the largest node has {max(has)}", f"`gpus={max(has)}` or fewer")
     if room < workers:  # soon, an autoscaler can report that it adds nodes
         why = f"all nodes together have room for {room} of its {workers} workers"
-        fewer = f"`nodes={room}` or fewer" if room > 1 else "`nodes=1`"
-        return _never(evidence, condition, why, fewer, since(condition, later=WAIT_GRACE))
+        most = f"`nodes={room}` or fewer" if room > 1 else "`nodes=1`"
+        return _never(evidence, condition, why, most, since(condition, later=WAIT_GRACE))
     return None
 
 
 def _never(
-    evidence: TrialEvidence, condition: Manifest, why: str, fewer: str, at: datetime | None = None
+    evidence: TrialEvidence, condition: Manifest, why: str, most: str, at: datetime | None = None
 ) -> Diagnosis:
     size = trial_size(evidence.workers, evidence.gpus)
     text = f"The {evidence.noun} can't fit: it requests {size}, and {why}."
-    fix = f"Cancel the sweep, and start it again with {fewer}."
+    fix = f"Cancel the sweep, and start it again with {most}."
     return evidence.found("never-fits", text, fix, condition.get("message", ""), report_at=at)
 
 
@@ -50,7 +50,7 @@ def unschedulable(evidence: TrialEvidence) -> Diagnosis | None:
         return evidence.found("gated", text, ADMIN, words, soft=True, report_at=at)
     if evidence.last("TriggeredScaleUp"):
         text = "No node has room; the autoscaler is adding one. This takes a few minutes."
-        fix = "Request fewer GPUs if it takes too long."
+        fix = f"Request {fewer(evidence)} if it takes too long."
         return evidence.found("unschedulable", text, fix, words, soft=True, report_at=at)
     has = [_gpus(node, evidence) for node in evidence.nodes]
     if evidence.gpus and has and not any(has):  # soft: an autoscaler can add the first GPU node in a minute
@@ -114,8 +114,8 @@ def _fix(evidence: TrialEvidence, words: str, found: Counter[str]) -> str:
     if main_reason(found) in {TAINT, LABELS}:
         admin = "Ask an admin to set `tolerations` or `nodes` under `trials:` in Sweepbot's configuration."
         return f"{tainted}{admin}"
-    fewer = "Request fewer GPUs if it takes too long." if main_reason(found) == GPU else ""
-    return f"{tainted}{fewer}".strip()
+    less = f"Request {fewer(evidence)} if it takes too long." if main_reason(found) == GPU else ""
+    return f"{tainted}{less}".strip()
 
 
 def _can_change(condition: Manifest, evidence: TrialEvidence) -> bool:

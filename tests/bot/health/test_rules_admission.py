@@ -6,11 +6,11 @@ from tests.bot.health import real_messages
 from tests.bot.health.snapshots import ADMIN, JOB, META, a_pod, an_event, expected, found, key
 
 
-def kueue(message):
+def kueue(message, **known):
     why = {"type": "QuotaReserved", "status": "False", "reason": "Pending", "message": message}
     job = {**JOB, "spec": {"suspend": True}}
     workload = {"metadata": META, "status": {"conditions": [why]}} if message else None
-    return found(job=job, workload=workload)
+    return found(job=job, workload=workload, **known)
 
 
 @pytest.mark.parametrize(
@@ -147,6 +147,11 @@ RESERVED = {"type": "QuotaReserved", "status": "True", "message": "Quota reserve
 )
 def test_queued_that_can_never_start_is_reported_at_once(message, diagnosis):
     assert kueue(message) == expected(*diagnosis, message)
+
+
+def test_queued_trial_of_several_nodes_above_the_quota_can_request_fewer_nodes():
+    fix = "Request fewer nodes or GPUs, or ask an admin for more quota."
+    assert kueue(real_messages.TOO_MUCH, workers=3).fix == fix
 
 
 @pytest.mark.parametrize(

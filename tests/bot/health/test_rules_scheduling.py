@@ -142,7 +142,8 @@ def test_trial_with_more_nodes_than_the_cluster_has_can_never_start():
     fix = "Cancel the sweep, and start it again with `nodes=2` or fewer."
     never = expected("never-fits", text, fix, real_messages.UNSCHEDULABLE, due=-6)
     assert found(pod, gpus=2, workers=3, nodes=nodes) == never
-    assert key(pod, gpus=2, workers=2, nodes=nodes) == "unschedulable"
+    full = found(pod, gpus=2, workers=2, nodes=nodes)
+    assert (full.key, full.fix) == ("unschedulable", "Request fewer nodes or GPUs if it takes too long.")
     assert key(pod, gpus=1, workers=4, nodes=nodes) == "unschedulable", "two workers fit one node"
     assert found(pod, gpus=2, workers=2, nodes=nodes[1:]).fix.endswith("start it again with `nodes=1`.")
     grows = an_event("TriggeredScaleUp", real_messages.SCALE_UP)
