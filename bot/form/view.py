@@ -201,10 +201,9 @@ def _nodes(options: Mapping[str, str], config: Config) -> dict[str, Block]:
     most = config.limits.nodes_per_trial
     if most == 1:
         return {}
-    number = _number(
-        "nodes", options, 1, most, "Default: the space's or profile's; the GPUs above are per node"
-    )
-    return {"nodes": _optional("nodes", "Nodes per trial", number)}
+    number = _number("nodes", options, 1, most, "Default: the space's or profile's")
+    hint = {"hint": plain_text("Each node has the GPUs above.")}
+    return {"nodes": _optional("nodes", "Nodes per trial", number) | hint}
 
 
 def _queue_fields(options: Mapping[str, str], config: Config) -> dict[str, Block]:

@@ -247,6 +247,11 @@ def test_form_with_profiles_offers_them_with_their_size():
     assert "profile" not in fields(form(Draft(options=SAID, channel="C1"), CONFIG))
 
 
+def test_form_says_that_gpus_are_those_of_each_node():
+    nodes = {each["block_id"]: each for each in shown(form(Draft(channel="C1"), CONFIG))["blocks"]}["nodes"]
+    assert nodes["hint"]["text"] == "Each node has the GPUs above."
+
+
 def test_preview_with_a_profile_shows_what_a_trial_requests():
     view = preview(Draft(channel="C1"), REQUEST, replace(PLAN, profile="1xh100"), CONFIG)
     assert "`1xh100`: 1 GPU per trial" in words(view)
