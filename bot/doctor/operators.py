@@ -143,13 +143,15 @@ async def _settings(
         if error.status != 403:
             raise
         return warning(check, f"ConfigMap {name} unknown: no permission", GRANT_READ)
-    text = next(iter(((found or {}).get("data") or {}).values()), "")
+    look = f"kubectl -n {namespace} get configmap {name} -o yaml"
+    if found is None:
+        return warning(check, f"ConfigMap {name} in {namespace} not found", look)
+    text = next(iter((found.get("data") or {}).values()), "")
     try:
         settings = yaml.safe_load(text)
     except yaml.YAMLError:
         settings = None
     if not isinstance(settings, dict):
-        look = f"kubectl -n {namespace} get configmap {name} -o yaml"
         return warning(check, f"ConfigMap {name} in {namespace} can't be read", look)
     return settings
 

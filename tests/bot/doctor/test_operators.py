@@ -112,6 +112,15 @@ async def test_pytorch_jobs_with_an_unreadable_configuration_warn(store, text):
     )
 
 
+async def test_pytorch_jobs_without_the_configuration_of_katib_warn(store):
+    store.delete("ConfigMap", "kubeflow", "katib-config")
+    [finding] = await examined(store)
+    assert (finding.level, finding.found) == (
+        Level.WARNING,
+        "ConfigMap katib-config in kubeflow not found",
+    )
+
+
 async def test_pytorch_jobs_are_checked_with_the_permissions_of_deploy(here):
     install(here.store)
     here.config = replace(here.config, trials=SHAPE, queueing=POLICY)
