@@ -5,8 +5,6 @@ Metrics can't be pushed: there is no database.
 It shares only the object store with the rest of the local world, and responds as the recorded Katib does.
 """
 
-import asyncio
-import contextlib
 from functools import partial
 
 from local.katib import pods, webhooks
@@ -15,9 +13,10 @@ from local.katib.controller import Controller
 from local.katib.metrics import MetricsStore
 from local.kubernetes.apiserver.kinds import Object
 from local.kubernetes.apiserver.store import Hook, Store
+from local.kubernetes.controllers.loop import ControllerLoop
 
 
-class Katib:
+class Katib(ControllerLoop):
     """Its webhooks work from construction; its controllers from `start` to `close`.
 
     `builtins` are the containers it brings along, by a part of their image's name, for the kubelet to run.
@@ -32,7 +31,6 @@ class Katib:
             "file-metrics-collector": collectors.lines,
         }
         self._controller = Controller(store, self.metrics)
-        self._task: asyncio.Task[None] | None = None
         store.admission("Experiment", self._answering("defaulter.experiment", "mutate-experiment"))
         store.admission("Experiment", partial(webhooks.admit, store))
         store.admission("Pod", partial(self._ask_about_pod, store))
@@ -51,11 +49,5 @@ class Katib:
 
         return check
 
-    def start(self) -> None:
-        self._task = asyncio.create_task(self._controller.run())
-
-    async def close(self) -> None:
-        if self._task:
-            self._task.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await self._task
+    async def _run(self) -> None:
+        await self._controller.run()

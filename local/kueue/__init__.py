@@ -4,11 +4,9 @@ Its API exists once `install` was called: a cluster without its CustomResourceDe
 Only the first flavor of a ClusterQueue counts. Quota is borrowed within a cohort, but never reclaimed.
 """
 
-import asyncio
-import contextlib
-
 from local.kubernetes.apiserver.kinds import QUEUES, Object, clone
 from local.kubernetes.apiserver.store import Store
+from local.kubernetes.controllers.loop import ControllerLoop
 from local.kueue import jobs, status, webhooks, workloads
 from local.kueue.quotas import Quotas
 from local.kueue.workloads import QUEUE
@@ -20,23 +18,13 @@ def install(store: Store) -> None:
     store.install(*QUEUES)
 
 
-class Kueue:
+class Kueue(ControllerLoop):
     """Does nothing in namespaces without a LocalQueue."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        self._task: asyncio.Task[None] | None = None
         for kind in jobs.JOBS:
             store.admission(kind, lambda job: webhooks.reviewed(store, job))
-
-    def start(self) -> None:
-        self._task = asyncio.create_task(self._run())
-
-    async def close(self) -> None:
-        if self._task:
-            self._task.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await self._task
 
     async def _run(self) -> None:
         async for _ in self._store.subscribe(*jobs.JOBS, *QUEUES):

@@ -5,14 +5,13 @@ called: a cluster without its CustomResourceDefinitions has no TrainJobs. Cluste
 runtime patches, gang schedulers, MPI, and torchtune don't exist here.
 """
 
-import asyncio
-import contextlib
 from collections.abc import Iterator
 
 from local import jobset
 from local.kubernetes.apiserver.kinds import TRAINER, Object
 from local.kubernetes.apiserver.store import Store, place
 from local.kubernetes.controllers import garbage
+from local.kubernetes.controllers.loop import ControllerLoop
 from local.trainer import webhooks
 from local.trainer.controller import Controller
 
@@ -25,7 +24,7 @@ def install(store: Store) -> None:
     store.install(*TRAINER)
 
 
-class Trainer:
+class Trainer(ControllerLoop):
     """The webhooks work from construction; the controllers from `start` to `close`."""
 
     def __init__(self, store: Store) -> None:
@@ -34,21 +33,14 @@ class Trainer:
             "TrainJob": Controller(store),
             "JobSet": jobset.Controller(store),
         }
-        self._task: asyncio.Task[None] | None = None
         store.admission("TrainJob", lambda job: webhooks.reviewed_job(store, job))
         store.admission("TrainingRuntime", webhooks.reviewed_runtime)
         store.admission("JobSet", jobset.reviewed)
 
-    def start(self) -> None:
-        self._task = asyncio.create_task(self._run())
-
     async def close(self) -> None:
         for controller in self._controllers.values():
             controller.close()
-        if self._task:
-            self._task.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await self._task
+        await super().close()
 
     async def _run(self) -> None:
         async for _, obj in self._store.subscribe(*KINDS):

@@ -5,13 +5,12 @@ called: a cluster without its CustomResourceDefinition has no PyTorchJobs. Elast
 and its events about pods that can't start don't exist here.
 """
 
-import asyncio
-import contextlib
 from functools import partial
 
 from local.kubernetes.apiserver.kinds import TRAINING, Object
 from local.kubernetes.apiserver.store import Store, place
 from local.kubernetes.controllers import garbage
+from local.kubernetes.controllers.loop import ControllerLoop
 from local.kubernetes.node.container import Builtin
 from local.training_operator import init_container, webhook
 from local.training_operator.controller import Controller
@@ -23,7 +22,7 @@ def install(store: Store) -> None:
     store.install(*TRAINING)
 
 
-class TrainingOperator:
+class TrainingOperator(ControllerLoop):
     """Its webhook works from construction; its controller from `start` to `close`.
 
     `builtins` is the image of its init container, for the kubelet to run.
@@ -31,19 +30,12 @@ class TrainingOperator:
 
     def __init__(self, store: Store) -> None:
         self._store, self._controller = store, Controller(store)
-        self._task: asyncio.Task[None] | None = None
         self.builtins: dict[str, Builtin] = {init_container.IMAGE: partial(init_container.run, store)}
         store.admission("PyTorchJob", webhook.reviewed)
 
-    def start(self) -> None:
-        self._task = asyncio.create_task(self._run())
-
     async def close(self) -> None:
         self._controller.close()
-        if self._task:
-            self._task.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await self._task
+        await super().close()
 
     async def _run(self) -> None:
         async for _, obj in self._store.subscribe("PyTorchJob", "Pod", "Service"):

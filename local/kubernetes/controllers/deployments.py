@@ -1,13 +1,12 @@
 """The controllers of Deployments and ReplicaSets, for Deployments whose template doesn't change."""
 
-import asyncio
-import contextlib
 import hashlib
 import json
 
 from local.kubernetes.apiserver.kinds import Object, Refused, clone
 from local.kubernetes.apiserver.store import Store, owner, place
 from local.kubernetes.controllers.garbage import dependents, owners
+from local.kubernetes.controllers.loop import ControllerLoop
 
 HASH = "pod-template-hash"
 COST = "controller.kubernetes.io/pod-deletion-cost"
@@ -16,21 +15,11 @@ ENDED = ("Succeeded", "Failed")
 PHASES = {"Pending": 0, "Unknown": 1, "Running": 2}
 
 
-class Deployments:
+class Deployments(ControllerLoop):
     """Scale every Deployment of the store; start it only where all of them can run."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        self._task: asyncio.Task[None] | None = None
-
-    def start(self) -> None:
-        self._task = asyncio.create_task(self._run())
-
-    async def close(self) -> None:
-        if self._task:
-            self._task.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await self._task
 
     async def _run(self) -> None:
         async for type_, changed in self._store.subscribe("Deployment", "ReplicaSet", "Pod"):

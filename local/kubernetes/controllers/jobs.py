@@ -8,13 +8,13 @@ kubernetes' pkg/controller/job).
 """
 
 import asyncio
-import contextlib
 from collections.abc import Sequence
 from datetime import UTC, datetime
 
 from local.kubernetes.apiserver.kinds import KINDS, Object, Refused, clone, timestamp
 from local.kubernetes.apiserver.store import Store, owner, place
 from local.kubernetes.controllers import garbage, indexed_jobs
+from local.kubernetes.controllers.loop import ControllerLoop
 from local.kubernetes.controllers.stateful_sets import StatefulSets
 
 TRACKING = "batch.kubernetes.io/job-tracking"
@@ -25,7 +25,7 @@ REACHED = ("CompletionsReached", "Reached expected number of succeeded pods")
 FINAL = {"FailureTarget": "Failed", "SuccessCriteriaMet": "Complete"}
 
 
-class Controllers:
+class Controllers(ControllerLoop):
     """Jobs, garbage collection, and TTL. `backoff`: seconds until a failed pod is replaced, then doubled."""
 
     def __init__(self, store: Store, backoff: float = 10.0) -> None:
@@ -35,20 +35,13 @@ class Controllers:
         self._refusals: dict[str, int] = {}
         self._timers: dict[str, asyncio.TimerHandle] = {}
         self._stateful_sets = StatefulSets(store)
-        self._task: asyncio.Task[None] | None = None
-
-    def start(self) -> None:
-        self._task = asyncio.create_task(self._run())
 
     async def close(self) -> None:
         """Stop. Raises the error that stopped the controllers, if any."""
         for timer in self._timers.values():
             timer.cancel()
         self._stateful_sets.close()
-        if self._task:
-            self._task.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await self._task
+        await super().close()
 
     async def _run(self) -> None:
         async for type_, changed in self._store.subscribe(*KINDS):
