@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from bot.config.keys import NAMESPACE_NAME, OBJECT_NAME, Key, Keys, list_of, string
 from bot.config.trial_pods import VOLUME_KEYS, read_name, read_volume
-from bot.config.yaml_reader import Node, entries
+from bot.config.yaml_reader import Node, entries, matching
 from bot.text.wording import did_you_mean, shortened
 from k8s.katib.pod_shape import SecretVariables, Volume
 
@@ -156,9 +156,4 @@ def _output(node: Node) -> Output:
 
 def read_flag(node: Node | None) -> str:
     """Return the name of a flag without its dashes; "" if it isn't set."""
-    flag = node.text() if node else ""
-    if node and flag and not FLAG.fullmatch(flag):
-        node.error(
-            f'must be the name of a flag without its dashes, such as output_dir; got "{shortened(flag)}"'
-        )
-    return flag
+    return matching(node, FLAG, "the name of a flag without its dashes, such as output_dir")

@@ -8,24 +8,26 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from bot.config.keys import NAMESPACE_NAME, Key, Keys, list_of, string
-from bot.config.yaml_reader import Node, entries
+from bot.config.teams import read_namespace
+from bot.config.yaml_reader import Node, entries, matching
 from bot.core.errors import UserError
 from bot.core.plan import HOME_CLUSTER
 from bot.text.wording import did_you_mean, listed, shortened
 
 CLUSTER_NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,29}[a-z0-9])?")
+KUBECONFIG, CONTEXT = re.compile(r"/\S+"), re.compile(r"\S+")
 REGISTRY_HOST = re.compile(r"[A-Za-z0-9.-]+(:[0-9]{1,5})?")
 CLUSTER_KEYS: Keys = {
     "kubeconfig": Key(
         meaning="Path of its kubeconfig file in Sweepbot's pods, from a mounted Secret. "
         f"Every cluster but `{HOME_CLUSTER}` needs one.",
-        type=string("path", r"/\S+"),
+        type=string("path", KUBECONFIG.pattern),
         default="none (the home cluster)",
         example="/etc/sweepbot-clusters/west",
     ),
     "context": Key(
         meaning="Context in that file.",
-        type=string("context", r"\S+"),
+        type=string("context", CONTEXT.pattern),
         default="its current context",
         example="west",
     ),
@@ -102,11 +104,11 @@ def _cluster(name: str, node: Node, teams: list[str]) -> TrialCluster:
     _check_kubeconfig(name, node, keys)
     return TrialCluster(
         name=name,
-        kubeconfig=_matching(keys.get("kubeconfig"), r"/\S+", "must be an absolute path"),
-        context=_matching(keys.get("context"), r"\S+", "must be the name of a context"),
-        namespace=_matching(keys.get("namespace"), NAMESPACE_NAME.pattern, "must be a namespace name"),
+        kubeconfig=matching(keys.get("kubeconfig"), KUBECONFIG, "an absolute path"),
+        context=matching(keys.get("context"), CONTEXT, "the name of a context"),
+        namespace=read_namespace(keys.get("namespace")),
         registries=tuple(
-            _matching(each, REGISTRY_HOST.pattern, "must be the host of a registry, without a path")
+            matching(each, REGISTRY_HOST, "the host of a registry, without a path")
             for each in entries(keys.get("registries"))
         ),
         teams=tuple(_team(each, teams) for each in entries(keys.get("teams"))),
@@ -126,10 +128,3 @@ def _team(node: Node, teams: list[str]) -> str:
     if name and name not in teams:
         node.error(f'must be one of `teams`; got "{shortened(name)}"')
     return name
-
-
-def _matching(node: Node | None, pattern: str, rule: str) -> str:
-    text = node.text() if node else ""
-    if node and text and not re.fullmatch(pattern, text):
-        node.error(f'{rule}; got "{shortened(text)}"')
-    return text

@@ -6,8 +6,7 @@ from dataclasses import dataclass
 
 from bot.config.keys import NAMESPACE_NAME, OBJECT_NAME, Key, Keys, integer, string
 from bot.config.teams import CHANNEL_ID, read_channel
-from bot.config.yaml_reader import Node, entries
-from bot.text.wording import shortened
+from bot.config.yaml_reader import Node, entries, matching
 
 MAX_DEPLOYMENTS, MAX_REPLICAS = 20, 1_000
 DEFAULT_MIN, DEFAULT_RESERVE = 0, 1  # replicas
@@ -122,8 +121,4 @@ def _numbers(keys: dict[str, Node]) -> Iterator[tuple[str, int]]:
 
 
 def _name(node: Node | None, what: str) -> str:
-    text = node.text() if node else ""
-    pattern = NAMESPACE_NAME if what == "namespace" else OBJECT_NAME
-    if node and text and not pattern.fullmatch(text):
-        node.error(f'must be the name of a {what}; got "{shortened(text)}"')
-    return text
+    return matching(node, NAMESPACE_NAME if what == "namespace" else OBJECT_NAME, f"the name of a {what}")

@@ -13,7 +13,7 @@ from bot.config.policy_keys import (
     MAX_PARALLEL,
     MAX_TRIALS,
 )
-from bot.config.teams import MEMBER, read_channel
+from bot.config.teams import read_channel, read_member
 from bot.config.yaml_reader import Node, entries
 
 
@@ -58,7 +58,7 @@ def read_launch(node: Node | None) -> Launch:
     keys = node.mapping(LAUNCH_KEYS) if node else {}
     return Launch(
         channels=tuple(read_channel(item) for item in entries(keys.get("channels"))),
-        people=tuple(read_user(item) for item in entries(keys.get("people"))),
+        people=tuple(read_member(item) for item in entries(keys.get("people"))),
         gpus=_limit(keys["gpus"], 0, 0) if "gpus" in keys else None,
         gpus_per_person=_limit(keys["gpus_per_person"], 0, 0) if "gpus_per_person" in keys else None,
     )
@@ -88,13 +88,3 @@ def read_hours(node: Node | None, most: float | None) -> float | None:
     elif most and hours > most:
         node.error(f"can be at most {most:g} on this cluster (limits.trial_hours); got {hours:g}")
     return hours
-
-
-def read_user(node: Node) -> str:
-    """Return a Slack user id."""
-    user = node.text()
-    if user and not MEMBER.fullmatch(user):
-        node.error(
-            f'must be a Slack member ID such as U012ABC (Profile > More > Copy member ID); got "{user}"'
-        )
-    return user

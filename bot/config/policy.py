@@ -11,8 +11,7 @@ from bot.config.digest_times import DigestSchedule, read_digests
 from bot.config.elastic import ElasticDeployment, read_elastic
 from bot.config.environments import EnvironmentConfig, read_environments
 from bot.config.idle_thresholds import read_watch
-from bot.config.keys import NAMESPACE_NAME
-from bot.config.limits import Launch, Limits, read_launch, read_limits, read_user
+from bot.config.limits import Launch, Limits, read_launch, read_limits
 from bot.config.policy_keys import (
     GOALS,
     KEYS,
@@ -28,9 +27,9 @@ from bot.config.policy_keys import (
 from bot.config.profiles import Profile, read_pools, read_profiles
 from bot.config.queues import QueuePolicy, read_queues
 from bot.config.repositories import Repository, bare, read_prefixes, read_repositories, url_error
-from bot.config.teams import Price, Team, read_channel, read_prices, read_teams
+from bot.config.teams import Price, Team, read_channel, read_member, read_namespace, read_prices, read_teams
 from bot.config.trial_pods import read_trials
-from bot.config.yaml_reader import Node, entries, read
+from bot.config.yaml_reader import Node, entries, matching, read
 from bot.core.errors import UserError
 from bot.core.thresholds import IdleThresholds
 from bot.registry.images import ImageName
@@ -106,7 +105,7 @@ def parse_config(text: str, file: str) -> Config:
         repositories=read_repositories(keys["repositories"]) if "repositories" in keys else (),
         allowed_urls=read_prefixes(keys.get("allowed_urls")),
         images=tuple(_image(item) for item in entries(keys.get("images"))),
-        admins=tuple(read_user(item) for item in entries(keys.get("admins"))),
+        admins=tuple(read_member(item) for item in entries(keys.get("admins"))),
         limits=limits,
         seeds=_seeds(keys.get("seeds")),
         launch=read_launch(keys.get("launch")),
@@ -128,7 +127,7 @@ def parse_config(text: str, file: str) -> Config:
         profiles=read_profiles(keys.get("profiles"), limits.gpus_per_trial, limits.nodes_per_trial),
         pools=read_pools(keys.get("pools")),
         allowed=read_allowed(keys, [team.name for team in teams]),
-        namespaces=tuple(_namespace(item) for item in entries(keys.get("namespaces"))),
+        namespaces=tuple(read_namespace(item) for item in entries(keys.get("namespaces"))),
         environments=read_environments(keys.get("environments")),
         elastic=read_elastic(keys.get("elastic")),
     )
@@ -206,24 +205,11 @@ def _image(node: Node) -> str:
 
 
 def _workspace(node: Node) -> str:
-    workspace = node.text()
-    if workspace and not WORKSPACE.fullmatch(workspace):
-        node.error(f'must be the ID of a Slack workspace such as T012ABC; got "{workspace}"')
-    return workspace
-
-
-def _namespace(node: Node) -> str:
-    name = node.text()
-    if name and not NAMESPACE_NAME.fullmatch(name):
-        node.error(f'must be a namespace name (lowercase letters, digits, dashes); got "{name}"')
-    return name
+    return matching(node, WORKSPACE, "the ID of a Slack workspace such as T012ABC")
 
 
 def _placeholder_image(node: Node | None) -> str:
-    image = node.text() if node else PLACEHOLDER_IMAGE
-    if node and image and not IMAGE.fullmatch(image):
-        node.error(f'must be an image such as {PLACEHOLDER_IMAGE}; got "{shortened(image)}"')
-    return image
+    return matching(node, IMAGE, f"an image such as {PLACEHOLDER_IMAGE}") if node else PLACEHOLDER_IMAGE
 
 
 def _currency(node: Node | None) -> str:
@@ -237,19 +223,14 @@ def _seeds(node: Node | None) -> SeedDefaults:
     keys = node.mapping(SEED_KEYS) if node else {}
     default = SeedDefaults()
     return SeedDefaults(
-        parameter=_matching(keys.get("parameter"), PARAMETER, default.parameter),
-        metric=_matching(keys.get("metric"), TENSORBOARD_TAG, default.metric),
+        parameter=_seed_name(keys.get("parameter"), PARAMETER, default.parameter),
+        metric=_seed_name(keys.get("metric"), TENSORBOARD_TAG, default.metric),
         goal=_goal(keys.get("goal"), default.goal),
     )
 
 
-def _matching(node: Node | None, pattern: re.Pattern[str], default: str) -> str:
-    text = node.text() if node else default
-    if node and text and not pattern.fullmatch(text):
-        node.error(
-            f'must be a name of letters, digits, dots, dashes, and underscores; got "{shortened(text)}"'
-        )
-    return text
+def _seed_name(node: Node | None, pattern: re.Pattern[str], default: str) -> str:
+    return matching(node, pattern, "a name of letters, digits, dots, dashes, and underscores") or default
 
 
 def _goal(node: Node | None, default: str) -> str:

@@ -8,8 +8,8 @@ import re
 from dataclasses import dataclass
 
 from bot.config.keys import NAMESPACE_NAME, OBJECT_NAME, Key, Keys, list_of, string
-from bot.config.teams import MEMBER, USER_ID, Team
-from bot.config.yaml_reader import Node, entries
+from bot.config.teams import USER_ID, Team, read_member
+from bot.config.yaml_reader import Node, entries, matching
 from bot.core.errors import UserError
 from bot.text.wording import did_you_mean, listed, shortened
 
@@ -155,23 +155,9 @@ def _grant(name: str, node: Node, known: Keys) -> Grant:
     return Grant(
         name=name,
         teams=tuple(each.text() for each in entries(keys.get("teams"))),
-        people=tuple(_person(each) for each in entries(keys.get("people"))),
-        class_name=_class(keys.get("class")),
+        people=tuple(read_member(each) for each in entries(keys.get("people"))),
+        class_name=matching(keys.get("class"), OBJECT_NAME, "the name of a priority class"),
     )
-
-
-def _class(node: Node | None) -> str:
-    name = node.text() if node else ""
-    if node and name and not OBJECT_NAME.fullmatch(name):
-        node.error(f'must be the name of a priority class; got "{shortened(name)}"')
-    return name
-
-
-def _person(node: Node) -> str:
-    user = node.text()
-    if user and not MEMBER.fullmatch(user):
-        node.error(f'must be a Slack member ID such as U012ABC; got "{shortened(user)}"')
-    return user
 
 
 def _names(grants: tuple[Grant, ...]) -> list[str]:

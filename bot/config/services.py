@@ -5,9 +5,8 @@ from dataclasses import dataclass
 from bot.config.keys import OBJECT_NAME
 from bot.config.service_keys import LIMIT_KEYS, SERVICE_KEYS
 from bot.config.trial_pods import read_quantity
-from bot.config.yaml_reader import Node, entries
+from bot.config.yaml_reader import Node, entries, matching
 from bot.registry.images import ImageName
-from bot.text.wording import shortened
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,10 +66,7 @@ def _image(node: Node) -> str:
 
 
 def _claim(node: Node) -> str:
-    name = node.text()
-    if name and not OBJECT_NAME.fullmatch(name):
-        node.error(f'must be the name of a PersistentVolumeClaim; got "{shortened(name)}"')
-    return name
+    return matching(node, OBJECT_NAME, "the name of a PersistentVolumeClaim")
 
 
 def _limits(node: Node | None) -> ServiceLimits:

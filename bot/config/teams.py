@@ -18,11 +18,12 @@ from bot.config.keys import (
     string,
 )
 from bot.config.trial_pods import TOLERATION_KEYS, read_labels, read_name, read_toleration
-from bot.config.yaml_reader import Node, entries
+from bot.config.yaml_reader import Node, entries, matching
 from bot.text.wording import shortened
 
 MEMBER = re.compile(r"[UW][A-Z0-9]{2,}")
 MAIL = re.compile(r"[^@\s]+@[^@\s]+\.[^@\s]+")
+MEMBER_OR_MAIL = re.compile(f"{MEMBER.pattern}|{MAIL.pattern}")
 CHANNEL = re.compile(r"[CG][A-Z0-9]{2,}")
 SLICE = re.compile(r" MIG (\d+)g\.")
 QUARTERED = re.compile(r".*\b(A30|RTX PRO 6000)\b")  # largest MIG profile 4g; 7g for all others
@@ -204,7 +205,7 @@ def _team(name: str, node: Node) -> Team:
         gpus=_most(keys.get("gpus")),
         gpus_per_person=_most(keys.get("gpus_per_person")),
         gpus_total=_most(keys.get("gpus_total")),
-        namespace=_namespace(keys.get("namespace")),
+        namespace=read_namespace(keys.get("namespace")),
         queue=read_name(keys.get("queue"), "a LocalQueue"),
         nodes=read_labels(keys.get("nodes")),
         tolerations=tuple(read_toleration(each) for each in entries(keys.get("tolerations"))),
@@ -221,25 +222,21 @@ def _most(node: Node | None) -> int | None:
     return most
 
 
-def _namespace(node: Node | None) -> str:
-    name = node.text() if node else ""
-    if node and name and not NAMESPACE_NAME.fullmatch(name):
-        node.error(f'must be a namespace name (lowercase letters, digits, dashes); got "{shortened(name)}"')
-    return name
+def read_namespace(node: Node | None) -> str:
+    return matching(node, NAMESPACE_NAME, "a namespace name (lowercase letters, digits, dashes)")
 
 
 def _member(node: Node) -> str:
-    member = node.text()
-    if member and not (MEMBER.fullmatch(member) or MAIL.fullmatch(member)):
-        node.error(f'must be a Slack member ID such as U012ABC or an email address; got "{member}"')
-    return member
+    return matching(node, MEMBER_OR_MAIL, "a Slack member ID such as U012ABC or an email address")
+
+
+def read_member(node: Node) -> str:
+    """Return a Slack user id."""
+    return matching(node, MEMBER, "a Slack member ID such as U012ABC (Profile > More > Copy member ID)")
 
 
 def read_channel(node: Node | None) -> str:
-    channel = node.text() if node else ""
-    if node and channel and not CHANNEL.fullmatch(channel):
-        node.error(f'must be a Slack channel ID such as C012ABC (at the end of its details); got "{channel}"')
-    return channel
+    return matching(node, CHANNEL, "a Slack channel ID such as C012ABC (at the end of its details)")
 
 
 def read_prices(node: Node | None, teams: Node | None = None) -> tuple[Price, ...]:

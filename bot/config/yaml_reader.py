@@ -158,6 +158,14 @@ def entries(node: Node | None) -> list[Node]:
     return node.items() if node else []
 
 
+def matching(node: Node | None, pattern: re.Pattern[str], what: str) -> str:
+    """Return the text; "" without one. Text that doesn't match is an error: "must be" and `what`."""
+    text = node.text() if node else ""
+    if node and text and not pattern.fullmatch(text):
+        node.error(f'must be {what}; got "{shortened(text)}"')
+    return text
+
+
 def read(text: str, file: str) -> Node:
     """Raise UserError if the text is not a single YAML document within the limits."""
     if len(text) > MAX_CHARACTERS:
