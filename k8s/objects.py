@@ -1,7 +1,9 @@
-"""Read plain Kubernetes objects, as the API returns them."""
+"""Plain Kubernetes objects, as the API returns them."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from types import MappingProxyType
 from typing import Any
 
 Manifest = dict[str, Any]
@@ -29,6 +31,15 @@ class Ref:
 
 def ref_of(manifest: Manifest) -> Ref:
     return Ref(manifest["kind"], manifest["metadata"]["namespace"], manifest["metadata"]["name"])
+
+
+def config_map(
+    address: Ref, data: Mapping[str, str | None], labels: Mapping[str, str] = MappingProxyType({})
+) -> Manifest:
+    """Return a ConfigMap with Sweepbot's own data; as a patch, it removes the keys that are None."""
+    meta: Manifest = {"name": address.name, "namespace": address.namespace}
+    meta["labels"] = {MANAGED_BY: "sweepbot", **labels}
+    return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": meta, "data": dict(data)}
 
 
 def replacing(old: Manifest, new: Manifest) -> Manifest:

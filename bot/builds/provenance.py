@@ -10,7 +10,7 @@ from bot.registry.images import ImageRef
 from k8s.api.errors import ApiError
 from k8s.configmaps import upsert
 from k8s.kaniko import DIGEST_PATTERN
-from k8s.objects import MANAGED_BY, Manifest, ref_of
+from k8s.objects import Manifest, Ref, config_map, ref_of
 
 IMAGE_LABEL = "sweepbot/image"  # of these ConfigMaps
 
@@ -39,13 +39,6 @@ async def record(place: ImageRef, digest: str, clients: Clients) -> None:
 
 def _config_map(place: ImageRef, digest: str, clients: Clients) -> Manifest:
     """Names are unique: repositories and tags of builds have only lowercase letters, digits, `-`, `/`."""
-    return {
-        "apiVersion": "v1",
-        "kind": "ConfigMap",
-        "metadata": {
-            "name": f"image.{place.repository.replace('/', '.')}.{place.tag}",
-            "namespace": clients.settings.k8s_namespace,
-            "labels": {MANAGED_BY: "sweepbot", IMAGE_LABEL: "recorded"},
-        },
-        "data": {"image": str(place), "digest": digest},
-    }
+    name = f"image.{place.repository.replace('/', '.')}.{place.tag}"
+    address = Ref("ConfigMap", clients.settings.k8s_namespace, name)
+    return config_map(address, {"image": str(place), "digest": digest}, {IMAGE_LABEL: "recorded"})

@@ -33,7 +33,7 @@ from bot.slack.mrkdwn import code
 from bot.storage.work_queue import Queue
 from k8s.api.errors import ApiError, UnreachableError
 from k8s.configmaps import upsert
-from k8s.objects import MANAGED_BY, Ref
+from k8s.objects import Ref, config_map
 
 if TYPE_CHECKING:  # serve, which only reads, has no clients
     from bot.clients import Clients
@@ -209,7 +209,5 @@ class SetupWriter:
 
     async def _write(self, key: str, value: ChannelSetup | Person) -> None:
         """Write one entry, so that concurrent writers don't overwrite each other."""
-        meta = {"name": CONFIGMAP_NAME, "namespace": self._ref.namespace, "labels": {MANAGED_BY: "sweepbot"}}
-        config_map = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": meta, "data": {key: entry(value)}}
-        await upsert(self._clients.cluster, config_map)
+        await upsert(self._clients.cluster, config_map(self._ref, {key: entry(value)}))
         await self.refresh()

@@ -37,7 +37,7 @@ from bot.reservations.answer import reserved_line
 from bot.results.week import week_page, week_sweep
 from bot.slack.client import MessageRejectedError, NotInChannelError, SlackBusyError
 from bot.slack.message import Message
-from k8s.objects import MANAGED_BY, Ref
+from k8s.objects import Ref, config_map
 
 log = logging.getLogger(__name__)
 
@@ -277,14 +277,11 @@ class Digests:
         """Raises ApiError (stale or exists) if another worker was faster, before anything is posted."""
         state = replace(saved.state, **changes)
         data = {saved.channel: _STATE.dump_json(state).decode()}
-        meta = {"name": CONFIGMAP_NAME, "namespace": self._ref.namespace}
         if saved.version:
             patch = {"metadata": {"resourceVersion": saved.version}, "data": data}
             stored = await self._clients.cluster.merge(self._ref, patch)
         else:
-            labels = {"labels": {MANAGED_BY: "sweepbot"}}
-            new = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": meta | labels, "data": data}
-            stored = await self._clients.cluster.create(new)
+            stored = await self._clients.cluster.create(config_map(self._ref, data))
         return _Saved(saved.channel, state, stored["metadata"]["resourceVersion"])
 
 

@@ -13,7 +13,7 @@ from typing import Any
 from bot.clients import Clients
 from bot.core.stored_format import parse, strict_adapter
 from k8s.api.errors import ApiError
-from k8s.objects import MANAGED_BY, Manifest, Ref
+from k8s.objects import Manifest, Ref, config_map
 
 CONFIGMAP_NAME = "sweepbot-elastic"
 
@@ -104,10 +104,7 @@ class ElasticRecords:
         if self._version:
             patch = {"metadata": {"resourceVersion": self._version}, "data": data}
             return await self._cluster.merge(self._ref, patch)
-        meta = {"name": CONFIGMAP_NAME, "namespace": self._ref.namespace, "labels": {MANAGED_BY: "sweepbot"}}
-        return await self._cluster.create(
-            {"apiVersion": "v1", "kind": "ConfigMap", "metadata": meta, "data": data}
-        )
+        return await self._cluster.create(config_map(self._ref, data))
 
 
 def _name(key: str) -> str:

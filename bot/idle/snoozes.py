@@ -6,7 +6,8 @@ from datetime import datetime
 from pydantic import TypeAdapter
 
 from bot.idle.alerts import Snooze
-from k8s.objects import MANAGED_BY, Manifest, Ref
+from k8s import objects
+from k8s.objects import Manifest, Ref
 
 _SNOOZES: TypeAdapter[dict[str, Snooze]] = TypeAdapter(dict[str, Snooze])
 
@@ -18,16 +19,7 @@ def ref(namespace: str) -> Ref:
 def config_map(namespace: str, snoozes: Mapping[str, Snooze], now: datetime) -> Manifest:
     """Return the manifest of all snoozes that haven't expired."""
     valid = {key: snooze for key, snooze in snoozes.items() if snooze.until > now}
-    return {
-        "apiVersion": "v1",
-        "kind": "ConfigMap",
-        "metadata": {
-            "name": ref(namespace).name,
-            "namespace": namespace,
-            "labels": {MANAGED_BY: "sweepbot"},
-        },
-        "data": {"keeps": _SNOOZES.dump_json(valid).decode()},
-    }
+    return objects.config_map(ref(namespace), {"keeps": _SNOOZES.dump_json(valid).decode()})
 
 
 def read(manifest: Manifest | None) -> dict[str, Snooze]:

@@ -10,8 +10,9 @@ from pydantic import TypeAdapter, ValidationError
 
 from bot.config.policy import Config
 from bot.text.wording import counted
+from k8s import objects
 from k8s.kueue import Workload, fits_quota
-from k8s.objects import GPU, MANAGED_BY, Manifest, Ref
+from k8s.objects import GPU, Manifest, Ref
 from k8s.reservations import Placeholder, is_placeholder
 
 MAX_GPUS = 256  # of all reservations together: each GPU is one Job
@@ -64,8 +65,7 @@ def config_map(namespace: str, entries: Mapping[str, Reservation | None]) -> Man
 
 def manifest_of(namespace: str, texts: Mapping[str, str | None]) -> Manifest:
     """Return the patch that stores these texts by key, and removes those that are None."""
-    meta = {"name": CONFIGMAP_NAME, "namespace": namespace, "labels": {MANAGED_BY: "sweepbot"}}
-    return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": meta, "data": dict(texts)}
+    return objects.config_map(ref(namespace), texts)
 
 
 def read(manifest: Manifest | None) -> list[Reservation]:

@@ -5,8 +5,9 @@ from dataclasses import replace
 
 from bot.core.record import FORMAT, SweepRecord, dump, load
 from bot.core.stored_format import NewerFormatError
+from k8s import objects
 from k8s.names import label_value
-from k8s.objects import MANAGED_BY, SWEEP_LABEL, Manifest, Ref
+from k8s.objects import OWNER_LABEL, SWEEP_LABEL, Manifest, Ref
 
 log = logging.getLogger(__name__)
 
@@ -31,22 +32,13 @@ def ref(namespace: str, sweep_id: str) -> Ref:
 
 def config_map(sweep: SweepRecord) -> Manifest:
     """Return the ConfigMap, below 1 MiB: only early stopping of over 1,500 trials comes near it."""
-    address = ref(sweep.namespace, sweep.id)
-    return {
-        "apiVersion": "v1",
-        "kind": "ConfigMap",
-        "metadata": {
-            "name": address.name,
-            "namespace": address.namespace,
-            "labels": {
-                MANAGED_BY: "sweepbot",
-                SWEEP_LABEL: sweep.id,
-                STATE_LABEL: "ended" if sweep.phase.final else "active",
-                "sweepbot/owner": label_value(sweep.requester.user),
-            },
-        },
-        "data": {"schema": str(FORMAT.schema), "record": _record(sweep)},
+    labels = {
+        SWEEP_LABEL: sweep.id,
+        STATE_LABEL: "ended" if sweep.phase.final else "active",
+        OWNER_LABEL: label_value(sweep.requester.user),
     }
+    data = {"schema": str(FORMAT.schema), "record": _record(sweep)}
+    return objects.config_map(ref(sweep.namespace, sweep.id), data, labels)
 
 
 def _record(sweep: SweepRecord) -> str:
