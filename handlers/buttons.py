@@ -14,6 +14,7 @@ from bot.answers.messages import CANCEL_TRIAL, loading
 from bot.core.commands import Action, Command
 from bot.core.ids import SWEEP_ID
 from bot.messages import parent
+from bot.slack.inputs import user_name
 from handlers.context import ACK_TIMEOUT, SLACK_ERRORS, HandlerContext, unconfirmed
 from handlers.home_tab import Show
 
@@ -128,7 +129,7 @@ def _command(body: dict[str, Any], act: Action, **more: Any) -> Command:
     return Command(
         action=act,
         user=user["id"],
-        user_name=user.get("username") or user.get("name", ""),
+        user_name=user_name(user),
         response_url="" if in_thread else body.get("response_url", ""),
         in_thread=in_thread,
         clicked="" if in_thread else _clicked_message(place),

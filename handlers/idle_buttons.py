@@ -10,6 +10,7 @@ from slack_bolt.async_app import AsyncAck, AsyncApp, AsyncRespond
 from bot.core.commands import Action, Command
 from bot.gpus.models import ITEM
 from bot.idle.messages import CANCEL_IDLE, CANCEL_IDLE_GROUP, SNOOZE_4, SNOOZE_24, UTILIZATION
+from bot.slack.inputs import user_name
 from handlers.buttons import Handler, names_a_trial
 from handlers.context import HandlerContext, unconfirmed
 
@@ -34,7 +35,7 @@ def _on(context: HandlerContext, make_command: MakeCommand) -> Handler:
         user = body["user"]
         fields = {
             "user": user["id"],
-            "user_name": user.get("username", ""),
+            "user_name": user_name(user),
             "response_url": body.get("response_url", ""),
             "request_id": body.get("trigger_id", ""),
         }

@@ -39,6 +39,7 @@ from bot.gpus import snapshot_store
 from bot.launch.help_text import EXAMPLE
 from bot.runtime.audit import write_entry
 from bot.runtime.parser_thread import run_in_parser_thread
+from bot.slack.inputs import user_name
 from handlers.context import ACK_TIMEOUT, SLACK_ERRORS, UNREACHABLE, HandlerContext, unconfirmed
 
 log = logging.getLogger(__name__)
@@ -155,7 +156,7 @@ def _on_form(context: HandlerContext) -> Callable[..., Awaitable[None]]:
             )
             await ack(response_action="update", view=form(draft, context.config, {"": refusal}))
         else:
-            name = user.get("username", "")
+            name = user_name(user)
             filled = SubmittedForm(draft=draft, request=parsed, user=user["id"], user_name=name)
             await ack(response_action="update", view=await _queue_check(context, view["id"], filled))
 

@@ -22,6 +22,7 @@ from bot.environments.form import (
     errors_of,
     form,
     read_form,
+    request_of,
     started,
     typed_home,
 )
@@ -31,6 +32,7 @@ from bot.services.command_line import HELP as SERVICE_HELP
 from bot.services.command_line import after_service
 from bot.services.form import SERVICE_FORM
 from bot.slack.blocks import View, modal, section
+from bot.slack.inputs import user_name
 from bot.slack.mrkdwn import code, cut, plain
 from handlers.buttons import Handler
 from handlers.context import ACK_TIMEOUT, SLACK_ERRORS, HandlerContext, unconfirmed
@@ -164,7 +166,7 @@ def _clicked(body: Body, action: Body, verb: Verb) -> EnvironmentRequest:
     return EnvironmentRequest(
         verb=verb,
         user=user["id"],
-        user_name=user.get("username") or user.get("name", ""),
+        user_name=user_name(user),
         channel=body.get("container", {}).get("channel_id", ""),
         response_url=body.get("response_url", ""),
         request_id=body["trigger_id"],
@@ -214,19 +216,12 @@ def _on_form(context: HandlerContext) -> Handler:
 
 async def _submitted(context: HandlerContext, body: Body) -> Body:
     """Queue the form's request. Return the response to Slack."""
-    view, user = body["view"], body["user"]
     config, profiles = context.config.environments, context.config.profiles
     if config is None:
         return _updated(_notice(NOT_CONFIGURED))
-    request = EnvironmentRequest(
-        verb=Verb.START,
-        user=user["id"],
-        user_name=user.get("username") or user.get("name", ""),
-        channel=view["private_metadata"],
-        request_id=view["id"],
-    )
+    request = request_of(body)
     try:
-        request = _with_name(read_form(view, request, config, profiles))
+        request = _with_name(read_form(body["view"], request, config, profiles))
         if refusal := start_denial(request.user, request.channel, context.config):
             write_audit(request, request.name, refusal)
             return _updated(form(request.channel, config, profiles, refusal))

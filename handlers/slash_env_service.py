@@ -10,7 +10,7 @@ from slack_bolt.async_app import AsyncAck
 
 from bot.config.environments import EnvironmentConfig
 from bot.core.errors import UserError
-from bot.environments.form import started
+from bot.environments.form import request_of, started
 from bot.environments.permissions import NO_SERVICES, service_start_denial
 from bot.environments.requests import EnvironmentRequest, Verb, with_command, write_audit
 from bot.services.command_line import HELP, parse_service
@@ -59,23 +59,17 @@ def on_service_form(context: HandlerContext) -> Handler:
 
 async def _submitted(context: HandlerContext, body: dict[str, Any]) -> dict[str, Any]:
     """Queue the form's request. Return the response to Slack."""
-    view, user, config = body["view"], body["user"], context.config.environments
-    request = EnvironmentRequest(
-        verb=Verb.START,
-        user=user["id"],
-        user_name=user.get("username") or user.get("name", ""),
-        channel=view["private_metadata"],
-        request_id=view["id"],
-    )
+    config = context.config.environments
+    request = request_of(body)
     refusal = service_start_denial(request.user, request.channel, context.config)
     if config is None or refusal:
         write_audit(request, "", refusal)
         return _updated(modal(TITLE, [section(refusal)]))
     try:
-        request = with_command(request, read_service_form(view, config.services))
+        request = with_command(request, read_service_form(body["view"], config.services))
         await _queue(context, request)
     except UserError as error:
-        return {"response_action": "errors", "errors": service_errors(view, error)}
+        return {"response_action": "errors", "errors": service_errors(body["view"], error)}
     except (RedisError, TimeoutError) as error:
         log.exception("failed to queue the form of a service")
         return _updated(service_form(request.channel, config.services, unconfirmed(error)))

@@ -3,10 +3,8 @@
 Above, the best value so far; below, the learning curve of each sweep's best trial, if any is stored.
 """
 
-import asyncio
 import math
 from collections.abc import Mapping, Sequence
-from io import BytesIO
 from itertools import accumulate
 from typing import Any
 
@@ -21,6 +19,7 @@ from bot.charts.curves import (
     log_scale,
     points,
 )
+from bot.charts.png import drawn
 from bot.core.curves import Curve
 from bot.core.space import Goal
 from bot.results.finite import clipped
@@ -44,8 +43,7 @@ def best_curves(sweeps: Sequence[SweepResults]) -> dict[str, Curve]:
 
 
 async def png(sweeps: Sequence[SweepResults]) -> bytes:
-    """Draw in a thread: it takes half a second of CPU, and three the first time."""
-    return await asyncio.to_thread(_draw, sweeps)
+    return await drawn(picture, sweeps)
 
 
 def alt_text(sweeps: Sequence[SweepResults]) -> str:
@@ -54,12 +52,6 @@ def alt_text(sweeps: Sequence[SweepResults]) -> str:
     facts = "; ".join(f"{name} {found[-1]:.6g} after {counted(len(found), 'trial')}" for name, found in ends)
     drawn = " Below, the learning curve of each sweep's best trial." if best_curves(sweeps) else ""
     return f"Best {sweeps[0].space.metric} so far by trial. At the end: {facts or 'no values'}.{drawn}"
-
-
-def _draw(sweeps: Sequence[SweepResults]) -> bytes:
-    file = BytesIO()
-    picture(sweeps).savefig(file, format="png")
-    return file.getvalue()
 
 
 def picture(sweeps: Sequence[SweepResults]) -> Any:

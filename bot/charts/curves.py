@@ -1,13 +1,12 @@
 """Draw the learning curves of a sweep's trials, readable on a phone and by the color-blind."""
 
-import asyncio
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from io import BytesIO
 from typing import Any
 
 from bot.charts.axes import with_margin
+from bot.charts.png import drawn
 from bot.core.curves import Curve, so_far
 from bot.results.finite import clipped
 from bot.text.wording import counted
@@ -54,8 +53,7 @@ class CurvesChart:
 
 
 async def png(chart: CurvesChart) -> bytes:
-    """Draw in a thread: it takes half a second of CPU, and three the first time."""
-    return await asyncio.to_thread(_draw, chart)
+    return await drawn(picture, chart)
 
 
 def alt_text(chart: CurvesChart) -> str:
@@ -65,12 +63,6 @@ def alt_text(chart: CurvesChart) -> str:
         f"{counted(len(chart.curves), 'trial')}, {len(chart.running & chart.curves.keys())} still running"
     )
     return f"Learning curves of {chart.metric} for {trials}. The {goal}: {best}."
-
-
-def _draw(chart: CurvesChart) -> bytes:
-    file = BytesIO()
-    picture(chart).savefig(file, format="png")
-    return file.getvalue()
 
 
 def picture(chart: CurvesChart) -> Any:

@@ -5,7 +5,6 @@
 
 import math
 from collections.abc import Sequence
-from io import BytesIO
 from typing import Any
 
 from bot.charts.axes import (
@@ -26,6 +25,7 @@ from bot.charts.content import Content
 from bot.charts.curves import CurvesChart, plot
 from bot.charts.importances import EVALUATOR
 from bot.charts.parallel import parallel_coordinates
+from bot.charts.png import png_of
 from bot.core.seeds import statistics
 from bot.core.space import Goal
 from bot.results.finite import LIMIT, clipped
@@ -84,10 +84,8 @@ def png(content: Content) -> bytes:
         return b""
     from matplotlib import rc_context  # noqa: PLC0415  takes 40 MB, and most processes never draw
 
-    file = BytesIO()
     with rc_context({"text.parse_math": False, "path.simplify": True}):
-        _figure(content).savefig(file, format="png")
-    return file.getvalue()
+        return png_of(_figure(content))
 
 
 def _figure(content: Content) -> Any:

@@ -1,9 +1,8 @@
 """Draw the day's GPUs as a stacked bar chart, readable on a phone and by the color-blind."""
 
-import asyncio
-from io import BytesIO
 from typing import Any
 
+from bot.charts.png import drawn
 from bot.digests.figures import Figures
 from bot.text.wording import day_text
 
@@ -21,8 +20,7 @@ VISIBLE = 0.05  # GPUs; smaller kinds get no legend entry
 
 
 async def png(figures: Figures) -> bytes:
-    """Draw in a thread: it takes half a second of CPU, and three the first time."""
-    return await asyncio.to_thread(_draw, figures)
+    return await drawn(picture, figures)
 
 
 def alt_text(figures: Figures) -> str:
@@ -31,12 +29,6 @@ def alt_text(figures: Figures) -> str:
     totals = "; ".join(f"{label} {hours:,.0f}" for label, hours in sums if round(hours))
     day = f"{figures.day:%B} {figures.day.day}, {figures.day.year}"
     return f"Chart of all GPUs by hour on {day}. GPU-hours: {totals or 'none'}."
-
-
-def _draw(figures: Figures) -> bytes:
-    file = BytesIO()
-    picture(figures).savefig(file, format="png")
-    return file.getvalue()
 
 
 def picture(figures: Figures) -> Any:

@@ -1,12 +1,14 @@
 """The modals to start an environment and to delete a home. Pure."""
 
+from typing import Any
+
 from bot.config.environment_keys import MAX_CHOICES, checked_name
 from bot.config.environments import EnvironmentConfig
 from bot.core.errors import UserError
 from bot.environments.command_line import Profiles, with_options
-from bot.environments.requests import EnvironmentRequest
+from bot.environments.requests import EnvironmentRequest, Verb
 from bot.slack.blocks import Block, Option, View, context, modal, option, plain_text, section
-from bot.slack.inputs import input_block, text_box, value_of, where_shown
+from bot.slack.inputs import input_block, text_box, user_name, value_of, where_shown
 from bot.slack.mrkdwn import code
 from bot.text.wording import counted
 
@@ -46,6 +48,18 @@ def form(channel: str, config: EnvironmentConfig, profiles: Profiles = (), error
         callback_id=FORM,
         submit=plain_text("Start"),
         private_metadata=channel,
+    )
+
+
+def request_of(body: dict[str, Any]) -> EnvironmentRequest:
+    """Return the request of a submitted form to start something, without the form's values."""
+    view, user = body["view"], body["user"]
+    return EnvironmentRequest(
+        verb=Verb.START,
+        user=user["id"],
+        user_name=user_name(user),
+        channel=view["private_metadata"],
+        request_id=view["id"],
     )
 
 

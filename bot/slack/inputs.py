@@ -1,5 +1,6 @@
 """Build the inputs of forms, and read what was entered."""
 
+from collections.abc import Mapping
 from typing import Any
 
 from bot.slack.blocks import Block, plain_text
@@ -29,3 +30,8 @@ def value_of(state: dict[str, Any]) -> str:
 def where_shown(what: str, channel: str) -> str:
     where = f"in {place(channel)}" if not direct(channel) else "in your direct messages"
     return f"The {what}'s message appears {where}."
+
+
+def user_name(user: Mapping[str, str]) -> str:
+    """Return the name in an interaction's `user`; "" without one."""
+    return user.get("username") or user.get("name", "")

@@ -71,7 +71,7 @@ def test_parse_config_queues_reads_them_in_order():
         ("priorities: {high: {}}", "missing key: class"),
         ("priorities: {high: }", "missing key: class"),
         ("priorities: {high: {class: A B}}", "must be the name of a priority class"),
-        ("queues: {a: {people: [ada]}}", "must be a Slack member ID"),
+        ("queues: {a: {people: [ada]}}", "must be a Slack member ID such as U012ABC (Profile > More"),
     ],
 )
 def test_parse_config_invalid_queue_names_line_and_rule(line, error):
