@@ -1,12 +1,13 @@
 """Build parts of sentences: suggestions for unknown words, plurals, and lists. Pure."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from datetime import date
-from difflib import get_close_matches
+from difflib import SequenceMatcher, get_close_matches
 
 MAX_LISTED_NAMES = 12  # max names in a list
 MAX_WORD = 100  # max characters of a word to show or compare: comparing takes quadratic time
 MAX_COMPARED = 2_000  # max names to compare with
+MAX_PAIRS = 200_000  # max pairs of characters to compare: 2,000 long names took 15 s
 SIMILARITY = 0.6  # 0 to 1, for suggestions: `brnch` is branch, but `resources` isn't metrics
 
 
@@ -20,11 +21,25 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
         [name for name in names[:MAX_COMPARED] if len(name) <= MAX_WORD] if len(word) <= MAX_WORD else []
     )
     starting = [name for name in compared if len(word) > 1 and name.startswith(word)]
-    near = starting or get_close_matches(word, compared, n=3, cutoff=SIMILARITY)
+    near = starting or get_close_matches(word, _comparable(word, compared), n=3, cutoff=SIMILARITY)
     near = near or [name for name in compared if len(word) > 2 and word in name]
     if near:
         return f" Did you mean {listed(near[:3], 'or')}?"
     return f" Available: {listed(map(shortened, names))}." if names else ""
+
+
+def _comparable(word: str, names: Iterable[str]) -> Iterator[str]:
+    """Yield the names with most characters in common, as many as take little time to compare."""
+    matcher, shares = SequenceMatcher(b=word), dict[str, float]()
+    for name in names:
+        matcher.set_seq1(name)
+        shares[name] = min(matcher.real_quick_ratio(), matcher.quick_ratio())
+    left = MAX_PAIRS
+    for name in sorted(shares, key=lambda each: -shares[each]):
+        left -= len(word) * len(name)
+        if left < 0 or shares[name] < SIMILARITY:
+            return
+        yield name
 
 
 def shortened(word: str) -> str:

@@ -3,6 +3,7 @@
 import pytest
 
 from bot.core.space import ALGORITHMS
+from bot.text import wording
 from bot.text.wording import did_you_mean, fitting, listed
 
 
@@ -49,3 +50,20 @@ def test_listed_many_names_ends_in_the_number_of_the_others() -> None:
 
 def test_did_you_mean_without_a_near_name_lists_the_known_ones() -> None:
     assert did_you_mean("zzz", ["a", "b"]) == " Available: a and b."
+
+
+def test_did_you_mean_compares_few_of_many_long_names(monkeypatch: pytest.MonkeyPatch) -> None:
+    names = [f"{number:b}".rjust(11, "0") * 9 for number in range(2_000)]
+    compared: list[str] = []
+    monkeypatch.setattr(
+        wording, "get_close_matches", lambda _word, possible, **_: compared.extend(possible) or []
+    )
+    did_you_mean("01" * 50, names)
+    assert 0 < len(compared) <= wording.MAX_PAIRS // (100 * 99)
+
+
+def test_did_you_mean_finds_the_nearest_of_many_alike() -> None:
+    names = [f"feature/ticket-{number}-improve-lr" for number in range(2_000)]
+    assert did_you_mean("featre/ticket-1977-improve-lr", names).startswith(
+        " Did you mean feature/ticket-1977-"
+    )
