@@ -230,8 +230,7 @@ class Git:
         form = f"--format=%h %<({MAX_SUBJECT},trunc)%s"
         newest = ("log", f"-{MAX_LISTED}", "--abbrev=8", form, commits, "--")
         log = await self._run(url, "-C", repository, *newest)
-        lines = self._mask(log.decode(errors="replace")).splitlines()
-        pairs = (line.partition(" ") for line in lines)
+        pairs = (self._mask(line).partition(" ") for line in _lines(log))
         return CommitList(int(count), tuple((short, subject.strip()) for short, _, subject in pairs))
 
     async def branches(self, url: str) -> list[str]:
@@ -245,8 +244,8 @@ class Git:
 
     async def _refs(self, url: str, *patterns: str) -> dict[str, str]:
         listing = await self._run(url, "ls-remote", "--heads", "--tags", "--", url, *patterns)
-        pairs = (line.split("\t", 1) for line in listing.decode(errors="replace").splitlines())
-        return {ref: commit for commit, ref in pairs}
+        pairs = (line.partition("\t") for line in _lines(listing))
+        return {ref: commit for commit, _, ref in pairs}
 
     async def _files(self, url: str, repository: Path, commit: str, *paths: str) -> dict[str, str]:
         """Return regular files by path with their object names; of the root without a path."""
@@ -383,6 +382,11 @@ async def _last_bytes(stream: asyncio.StreamReader | None) -> bytes:
     while stream and (part := await stream.read(MAX_STDERR)):
         found = (found + part)[-MAX_STDERR:]
     return found
+
+
+def _lines(output: bytes) -> list[str]:
+    """Return lines that git ended; `splitlines` would also split at characters that names can have."""
+    return output.decode(errors="replace").split("\n")[:-1]
 
 
 def _failure(url: str, errors: str) -> Exception:

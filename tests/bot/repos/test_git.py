@@ -46,6 +46,15 @@ async def test_unknown_branch_is_reported_with_similar_names(repo: Repo, url: st
         await git.resolve(url, "0123abc")
 
 
+async def test_names_and_subjects_can_have_unicode_line_breaks(repo: Repo, url: str, git: Git) -> None:
+    old = repo.commit("Begin", {})
+    new = repo.commit("One\u2028two", {"a.txt": "a"})
+    repo.push("main", "main:refs/heads/a\u2028b", "main:refs/heads/c\u0085d")
+    assert sorted(await git.branches(url)) == ["a\u2028b", "c\u0085d", "main"]
+    [(short, subject)] = (await git.between(url, old, new)).added.shown
+    assert (short, subject) == (new[:8], "One\u2028two")
+
+
 async def test_file_is_read_at_its_commit(repo: Repo, url: str, git: Git) -> None:
     old = repo.commit("Old space, password=hunter2", {"sweeps/lr.yaml": "lr: ä\n"})
     new = repo.commit("New space", {"sweeps/lr.yaml": "lr: 2\n"})
