@@ -87,6 +87,7 @@ TARGETS = {  # file -> the tests that must fail
     "bot/launch/user_limits.py": (
         "tests/bot/launch/test_user_limits.py",
         "tests/scenarios/test_one_person.py",
+        "tests/scenarios/test_limits_at_once.py",
     ),
     "bot/sweeps/observe_limits.py": (
         "tests/scenarios/test_one_person.py",
@@ -132,6 +133,10 @@ TARGETS = {  # file -> the tests that must fail
 
 # (file, the mutated line) -> why no test has to distinguish it from the original
 EQUIVALENT = {
+    (
+        "bot/sweeps/observe_limits.py",
+        "first = (one for one in others if (one.created, one.id) <= (sweep.created, sweep.id))",
+    ): "the sweep itself isn't among the others",
     (
         "bot/digests/figures.py",
         "return next(((*kind, number) for kind, number in partly.most_common(2)), None)",

@@ -58,8 +58,13 @@ async def test_limit_per_person_ignores_others_and_admins(simulation, user):
 
 async def test_sweep_that_is_never_planned_delays_others_briefly(simulation):
     await another(simulation)
-    simulation.clients = replace(simulation.clients, now=lambda: NOW + timedelta(minutes=5))
+    simulation.clients = replace(simulation.clients, now=lambda: NOW + timedelta(minutes=4))
     assert await phases(simulation, SECOND) == (Phase.RECEIVED, Phase.OPENING)
+
+
+async def test_paused_sweep_leaves_room_for_another_one(simulation):
+    await another(simulation, phase=Phase.PAUSED, plan=PLAN)
+    assert await phases(simulation, SWEEP) == (Phase.OPENING, Phase.PAUSED)
 
 
 @pytest.mark.parametrize(
