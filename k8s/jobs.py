@@ -2,12 +2,15 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from enum import StrEnum
 
 from k8s.kueue import PRIORITY_LABEL, QUEUE_LABEL
 from k8s.objects import Manifest, parse_time, true_conditions
 from k8s.trial_kinds import JOB, TRAIN_JOB, is_suspended
+
+RESUMED = "PyTorchJobResumed"
+RESUME_MARGIN = timedelta(seconds=10)  # the operator fails the PyTorchJob when it sees the resume
 
 
 class JobState(StrEnum):
@@ -25,6 +28,8 @@ class Job:
     ended: datetime | None = None
     seconds: float | None = None  # from start to completion; None unless complete
     message: str = ""
+    disruption: str = ""  # how the cluster, not the training, failed it; a clause
+    deleted: bool = False
     suspended: bool = False
     kueue_labels: Mapping[str, str] = field(default_factory=dict)  # queue and priority class
 
@@ -40,6 +45,7 @@ def read_job(obj: Manifest) -> Job:
     return replace(
         _job(obj),
         kind=obj.get("kind", JOB.kind),
+        deleted="deletionTimestamp" in obj["metadata"],
         suspended=is_suspended(obj),
         kueue_labels={key: labels[key] for key in (QUEUE_LABEL, PRIORITY_LABEL) if key in labels},
     )
@@ -55,8 +61,30 @@ def _job(obj: Manifest) -> Job:
     if failed := true_now.get("Failed"):
         message = f"{failed.get('reason', '')}: {failed.get('message', '')}"
         ended = parse_time(failed.get("lastTransitionTime"))  # failed Jobs have no completionTime
-        return Job(name=name, uid=uid, state=JobState.FAILED, ended=ended, message=message)
+        why = _disruption(obj, failed)
+        return Job(name=name, uid=uid, state=JobState.FAILED, ended=ended, message=message, disruption=why)
     return Job(name=name, uid=uid, state=JobState.ACTIVE)
+
+
+def _disruption(obj: Manifest, failed: Manifest) -> str:
+    """Return how the cluster failed a Job, if the Job's conditions show it after its pods are gone."""
+    if failed.get("reason") == "PodFailurePolicy" and "DisruptionTarget" in failed.get("message", ""):
+        return "one of its pods was disrupted"
+    return "its earlier pods were still terminating" if resumed_early(obj) else ""
+
+
+def resumed_early(obj: Manifest) -> bool:
+    """Return whether a preempted PyTorchJob was resumed while its earlier pods were terminating.
+
+    The Training Operator counts those as failed: kubeflow/trainer v1.9.3, pkg/core/status.go.
+    """
+    found = {each["type"]: each for each in obj.get("status", {}).get("conditions") or ()}
+    failed, suspended = found.get("Failed", {}), found.get("Suspended", {})
+    resumed_at = parse_time(suspended.get("lastTransitionTime"))
+    failed_at = parse_time(failed.get("lastTransitionTime"))
+    if suspended.get("reason") != RESUMED or not resumed_at or not failed_at:
+        return False
+    return failed_at - resumed_at <= RESUME_MARGIN
 
 
 def _times(obj: Manifest, complete: Manifest) -> tuple[datetime | None, datetime | None]:

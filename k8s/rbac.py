@@ -15,7 +15,7 @@ FOR_TRIALS = {
     ("kubeflow.org", "experiments/status"): ("patch",),
     ("kubeflow.org", "pytorchjobs"): ("delete", "list", "patch", "watch"),  # as jobs
     ("kubeflow.org", "suggestions"): ("delete", "get", "list"),
-    ("kubeflow.org", "trials"): ("list", "watch"),
+    ("kubeflow.org", "trials"): ("delete", "list", "watch"),  # delete: to start one again after a disruption
     ("kubeflow.org", "trials/status"): ("patch",),
     ("kueue.x-k8s.io", "localqueues"): ("list",),  # a Role can name resources that aren't installed
     ("kueue.x-k8s.io", "workloads"): ("list", "patch"),

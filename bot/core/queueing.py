@@ -16,12 +16,14 @@ class QueueState:
     parked: tuple[str, ...] = ()  # UIDs of the Jobs whose Workloads Sweepbot made inactive
     ran: tuple[str, ...] = ()  # live trials that have run
     interrupted: dict[str, datetime] = field(default_factory=dict)  # by trial, until it runs again
+    disrupted: dict[str, str] = field(default_factory=dict)  # by UID of a Job that is replaced: its trial
 
 
 @dataclass(frozen=True, kw_only=True)
 class Interruption:
-    """A running trial was stopped by the cluster, and starts again by itself."""
+    """A trial was stopped by the cluster, and starts again."""
 
     trial: str
     why: str  # a clause about the trial, such as "its node was drained"
     queued: bool  # it waits in a queue of Kueue, not for a node
+    job_uid: str = ""  # of its Job, if that must be replaced; "": the cluster starts the trial again

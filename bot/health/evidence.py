@@ -105,8 +105,8 @@ class TrialEvidence:
 
     @property
     def replaced(self) -> bool:
-        """The Job replaces the disrupted pod. A new worker can't join the others, so there it doesn't."""
-        return bool(self.disrupted) and self.workers == 1
+        """The disrupted pod starts again, with all workers of its trial, unless the trial has failed."""
+        return bool(self.disrupted) and not self.katib_failed
 
     @property
     def index(self) -> int:
@@ -115,10 +115,14 @@ class TrialEvidence:
 
     @property
     def trial_failed(self) -> bool:
-        failed = self.trial and {"Failed", "MetricsUnavailable"} & true_conditions(self.trial).keys()
         ended_by_queue = is_suspended(self.job)  # as at a preemption
         pod_failed = self.status.get("phase") == "Failed" and not (self.replaced or ended_by_queue)
-        return bool(failed) or pod_failed
+        return self.katib_failed or pod_failed
+
+    @property
+    def katib_failed(self) -> bool:
+        """Katib counts the trial as failed."""
+        return bool({"Failed", "MetricsUnavailable"} & true_conditions(self.trial or {}).keys())
 
     @property
     def unscheduled(self) -> Manifest | None:

@@ -1,22 +1,24 @@
 """Explain why the cluster stopped a running trial: preemption, a drained or lost node. Pure.
 
-None of these is a failure: Kueue admits the Job again, or the Job replaces the pod (its podFailurePolicy
-ignores the condition DisruptionTarget).
+None of these is a failure: Kueue admits the Job again, the Job replaces the pod (its podFailurePolicy
+ignores the condition DisruptionTarget), or all workers of a trial start again (bot.lifecycle.disruptions).
 """
 
 import re
 
 from bot.core.queueing import Interruption
+from bot.health.rules_training import OVER_DISK
+from k8s.jobs import Job
 from k8s.kueue import Workload
 from k8s.pods import Pod
 
 # Reasons of DisruptionTarget: https://kubernetes.io/docs/concepts/workloads/pods/disruptions
 BY_NODE = {
-    "PreemptionByScheduler": "the scheduler preempted it for a pod with a higher priority",
-    "EvictionByEvictionAPI": "it was evicted, as when a node is drained",
-    "DeletionByTaintManager": "its node became unavailable",
-    "DeletionByPodGC": "its node was removed",
-    "TerminationByKubelet": "the kubelet terminated it",
+    "PreemptionByScheduler": "the scheduler preempted {it} for a pod with a higher priority",
+    "EvictionByEvictionAPI": "{it} was evicted, as when a node is drained",
+    "DeletionByTaintManager": "{its} node became unavailable",
+    "DeletionByPodGC": "{its} node was removed",
+    "TerminationByKubelet": "the kubelet terminated {it}",
 }
 BY_KUEUE = {
     "Deactivated": "its Workload was deactivated",
@@ -41,10 +43,41 @@ def queue_interruption(trial: str, workload: Workload | None, by: Workload | Non
 
 
 def pod_interruption(pod: Pod) -> Interruption:
+    return Interruption(trial=pod.job, why=_why(pod, "it", "its"), queued=False)
+
+
+def worker_interruption(pod: Pod, workers: int, *, queued: bool) -> Interruption:
+    """Explain which worker of a trial of several nodes was stopped: all of them start again."""
+    which = f"worker {pod.index + 1}"
+    why = _why(pod, f"{which} of {workers}", f"{which}'s")
+    return Interruption(trial=pod.job, why=why, queued=queued, job_uid=pod.job_uid)
+
+
+def job_interruption(job: Job) -> Interruption:
+    """Explain a failed Job of several pods, if those that show the cause are gone."""
+    return Interruption(trial=job.name, why=job.disruption, queued=bool(job.queue), job_uid=job.uid)
+
+
+def is_disrupted(pod: Pod) -> bool:
+    return bool(pod.disruption[0]) and (pod.deleted or pod.finished)
+
+
+def has_succeeded(pod: Pod) -> bool:
+    """Return whether this pod is the first worker of its trial, and its training has succeeded."""
+    return pod.index == 0 and pod.exit is not None and not pod.exit[0]
+
+
+def is_over_disk(pod: Pod) -> bool:
+    """Return whether the kubelet stopped a pod because it used more disk than its limit."""
+    return re.search(OVER_DISK, f"{pod.failure[1]} {pod.disruption[1]}") is not None
+
+
+def _why(pod: Pod, it: str, its: str) -> str:
     reason, message = pod.disruption
-    why = BY_NODE.get(reason) or f"its pod was disrupted ({reason})"
+    if reason not in BY_NODE:
+        return f"{its} pod was disrupted ({reason})"
     detail = f": {message[:200]}" if reason == "TerminationByKubelet" and message else ""
-    return Interruption(trial=pod.job, why=f"{why}{detail}", queued=False)
+    return f"{BY_NODE[reason].format(it=it, its=its)}{detail}"
 
 
 def _name(by: Workload | None) -> str:

@@ -6,12 +6,12 @@ the cause; the rest is noise.
 
 from collections.abc import Iterable
 from dataclasses import replace
-from datetime import timedelta
 
 from bot.health.diagnosis import Diagnosis
 from bot.health.evidence import TrialEvidence
 from bot.health.rules_training import OVER_TIME
-from k8s.objects import Manifest, parse_time, still_live
+from k8s.jobs import resumed_early as pytorch_resumed_early
+from k8s.objects import Manifest, still_live
 from k8s.pods import read_trial_pod
 from k8s.trial_kinds import pod_index
 
@@ -27,8 +27,6 @@ RENDEZVOUS = (
 # Of the Training Operator, in all workers but the first: it resolves the first one's name, 100 times by
 # default, about every 2 s (pkg/controller.v1/pytorch/initcontainer.go).
 WAITS_FOR_FIRST = "init-pytorch"
-RESUMED = "PyTorchJobResumed"
-RESUME_MARGIN = timedelta(seconds=10)  # the operator fails the PyTorchJob when it sees the resume
 RENDEZVOUS_FAILED = "rendezvous"  # key
 UNREACHABLE = "can't reach worker 1."  # continues "Worker 3 of 4"
 
@@ -91,17 +89,8 @@ def first_is_late(evidence: TrialEvidence) -> Diagnosis | None:
 
 
 def resumed_early(evidence: TrialEvidence) -> Diagnosis | None:
-    """R30: a preempted PyTorchJob was resumed while its earlier pods were terminating.
-
-    The Training Operator counts those as failed: kubeflow/trainer v1.9.3, pkg/core/status.go.
-    """
-    found = {each["type"]: each for each in (evidence.job or {}).get("status", {}).get("conditions") or ()}
-    failed, suspended = found.get("Failed", {}), found.get("Suspended", {})
-    resumed_at = parse_time(suspended.get("lastTransitionTime"))
-    failed_at = parse_time(failed.get("lastTransitionTime"))
-    if suspended.get("reason") != RESUMED or not resumed_at or not failed_at or evidence.exit:
-        return None
-    if failed_at - resumed_at > RESUME_MARGIN:
+    """R30: a preempted PyTorchJob was resumed while its earlier pods were terminating."""
+    if evidence.job is None or evidence.exit or not pytorch_resumed_early(evidence.job):
         return None
     text = (
         "The trial started again while its earlier pods were terminating, and the Training Operator counted "

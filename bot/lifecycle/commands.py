@@ -9,6 +9,7 @@ from bot.core.commands import Action, AuditEntry, Command
 from bot.core.events import Event, EventKind
 from bot.core.gangs import ACTIVE
 from bot.core.record import Phase, SweepRecord
+from bot.lifecycle.disruptions import missing
 from bot.lifecycle.extension import extended, extension_denial
 from bot.lifecycle.gate import opened, restarted
 from bot.lifecycle.limits import restart_denial
@@ -119,9 +120,15 @@ def _state_denial(
     if command.action is Action.DRAIN and (sweep.draining or not has_trials):
         return f"`{sweep.id}` {'is already draining' if sweep.draining else _without_trials(sweep)}."
     if command.action is Action.KILL and not (has_trials and len(named(seen.live, command.trial)) == 1):
-        live = ", ".join(f"`{t.name}`" for t in seen.live) or "none"
-        return f"{code(command.trial)} isn't an active trial of `{sweep.id}`. Active: {live}."
+        return _kill_denial(sweep, command, seen)
     return ""
+
+
+def _kill_denial(sweep: SweepRecord, command: Command, seen: Observation) -> str:
+    if any(name.endswith(command.trial) for name in missing(sweep, seen) if command.trial):
+        return f"{code(command.trial)} isn't running. Katib starts it again; cancel it then."
+    live = ", ".join(f"`{t.name}`" for t in seen.live) or "none"
+    return f"{code(command.trial)} isn't an active trial of `{sweep.id}`. Active: {live}."
 
 
 def _without_trials(sweep: SweepRecord) -> str:

@@ -112,6 +112,7 @@ def restarted(sweep: SweepRecord, event: Event, now: datetime, *, gated: bool) -
         rungs={},
         ending_early={},
         ended_early={},
+        queueing=replace(sweep.queueing, disrupted={}),
         alike={},
         sent_keys=tuple(key for key in sweep.sent_keys if not key.startswith(FIRST_TRIAL_KEYS)),
     )

@@ -67,6 +67,7 @@ class Observation:
     looked_up: frozenset[str] = frozenset()  # UIDs of the Jobs whose Workloads were read
     priority_values: Mapping[str, int] = field(default_factory=dict)  # by class; read for commands
     interruptions: tuple[Interruption, ...] = ()  # of trials that ran
+    starting_again: frozenset[str] = frozenset()  # trials that Katib counts as failed, shown as live here
     trouble: tuple[Diagnosis, ...] = ()  # of trials, the most severe first
     search_lost: bool = False  # Katib's suggestion service restarted, and can't continue
     healthy: str = ""  # gated: the first trial, once it has proved healthy

@@ -17,6 +17,7 @@ from bot.core.events import Event, EventKind
 from bot.core.gangs import CHECKING, is_gang
 from bot.core.pace import Pace
 from bot.core.record import Phase, SweepRecord
+from bot.lifecycle.disruptions import reopens
 from bot.lifecycle.limits import restart_denial
 from bot.lifecycle.observation import Observation
 from bot.lifecycle.pace import is_paced_end
@@ -42,7 +43,8 @@ def pause_denial(sweep: SweepRecord, command: Command, seen: Observation, config
         return f"`{sweep.id}` has no trials to pause."
     if sweep.gated:
         return f"`{sweep.id}` is waiting for its first trial. Pause it after that, or cancel it."
-    return "" if seen.open or sweep.start_wait else f"`{sweep.id}` is ending: no new trials start."
+    continues = seen.open or sweep.start_wait or seen.starting_again or reopens(sweep, seen)
+    return "" if continues else f"`{sweep.id}` is ending: no new trials start."
 
 
 def _resume_denial(sweep: SweepRecord, command: Command, seen: Observation, config: Config) -> str:

@@ -33,6 +33,7 @@ from bot.health.rules_startup import may_pass
 from bot.launch.plan import image_with
 from bot.lifecycle.commands import apply_command, with_entry
 from bot.lifecycle.deadline import out_of_time, start_clock, time_left
+from bot.lifecycle.disruptions import reopens
 from bot.lifecycle.early_stopping import follow_early_stopping, with_stopped_values
 from bot.lifecycle.events import (
     build_failed,
@@ -256,7 +257,7 @@ def _running(sweep: SweepRecord, seen: Observation, now: datetime) -> SweepRecor
     if seen.open:
         waits = sweep.extending and first_only(space, experiment)
         return replace(sweep, extending=waits, resuming=False)
-    if is_held_or_will_be(sweep, seen):
+    if is_held_or_will_be(sweep, seen) or seen.starting_again or reopens(sweep, seen):
         return sweep
     if sweep.extending and sweep.progress.finished < space.max_trials:
         return sweep  # Katib hasn't removed the previous end yet

@@ -15,6 +15,7 @@ from bot.config.queues import priority_denial, queue_denial
 from bot.core.commands import Action, Command
 from bot.core.events import Event, EventKind
 from bot.core.record import Phase, SweepRecord
+from bot.lifecycle.disruptions import disrupted_jobs, disrupted_of
 from bot.lifecycle.observation import Observation
 from k8s.kueue import PRIORITY_LABEL, QUEUE_LABEL, activated, job_labels, prioritized, relabeled
 from k8s.objects import Manifest, Ref
@@ -26,11 +27,13 @@ ENDING = {Phase.STOPPING, Phase.SUCCEEDED, Phase.FAILED, Phase.CANCELLED, Phase.
 
 def follow_queue(sweep: SweepRecord, seen: Observation, now: datetime) -> SweepRecord:
     """Report trials that the cluster interrupted, and those that run again; each once."""
-    state, live, running = sweep.queueing, {t.name for t in seen.live}, _running(seen)
+    state, live, running = sweep.queueing, {t.name for t in seen.live}, _running(sweep, seen)
     new = [each for each in seen.interruptions if each.trial in live - state.interrupted.keys()]
     again = {t: at for t, at in state.interrupted.items() if t in running}
     gone = {each.trial for each in new}
-    left = {t: at for t, at in state.interrupted.items() if t in live and t not in again}
+    disrupted = disrupted_of(sweep, seen)
+    absent = {*disrupted.values()} - {t.name for t in seen.trials}  # until Katib creates them again
+    left = {t: at for t, at in state.interrupted.items() if t in live | absent and t not in again}
     events = [
         *(Event(kind=EventKind.INTERRUPTED, trial=e.trial, text=e.why, queued=e.queued) for e in new),
         *(
@@ -39,14 +42,16 @@ def follow_queue(sweep: SweepRecord, seen: Observation, now: datetime) -> SweepR
         ),
     ]
     ran = sorted((({*state.ran} | running) & live) - gone)
-    state = replace(state, ran=tuple(ran), interrupted=left | dict.fromkeys(sorted(gone), now))
+    interrupted = left | dict.fromkeys(sorted(gone), now)
+    state = replace(state, ran=tuple(ran), interrupted=interrupted, disrupted=disrupted)
     state = replace(state, parked=_parked(sweep, seen), lifted=_lifted(sweep, seen))
     return sweep.enqueue(*events, queueing=state)
 
 
-def _running(seen: Observation) -> set[str]:
-    """Return the trials that run and aren't being stopped."""
-    suspended = {job.name for job in seen.jobs if job.suspended}
+def _running(sweep: SweepRecord, seen: Observation) -> set[str]:
+    """Return the trials that run, on all of their nodes, and aren't being stopped."""
+    replaced = disrupted_jobs(sweep, seen)
+    suspended = {job.name for job in seen.jobs if job.suspended or job.uid in replaced} | seen.incomplete
     up = {pod.job for pod in seen.pods if pod.running and not pod.deleted and not pod.disruption[0]}
     return up - suspended
 

@@ -4,13 +4,14 @@ They depend on the phase, never on a transition: if a worker dies after saving a
 returns the same changes.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
 
 from bot.core.plan import Build, Role, SweepPlan
 from bot.core.record import Phase, SweepRecord
+from bot.lifecycle.disruptions import jobs_to_replace, reopens, trials_to_replace
 from bot.lifecycle.observation import Observation
 from bot.lifecycle.pace import pace_patch
 from bot.lifecycle.pause import is_paused
@@ -26,10 +27,11 @@ from k8s.katib.patches import (
     kill_trial,
     more_trials,
     pause_experiment,
+    reopen_experiment,
     resume_experiment,
     stop_experiment,
 )
-from k8s.katib.status import STOPPED_EARLY, Experiment, Trial
+from k8s.katib.status import STOPPED_EARLY, Experiment, Trial, TrialState
 from k8s.objects import Manifest, Ref
 
 
@@ -46,6 +48,7 @@ class Delete:
     ref: Ref
     uid: str  # a precondition: a later object of the same name is kept
     build: bool = False  # builds run in the home cluster
+    wait: bool = False  # the object stays until all of its dependents are gone
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -129,14 +132,27 @@ def _running(sweep: SweepRecord, plan: SweepPlan, seen: Observation, now: dateti
         for ref, body in queue_patches(sweep, seen, plan.experiment_ref.namespace)
     )
     patches = (*steered, *kills, *queue)
-    return RequiredChanges(patch=patches, delete=_deletions(jobs, plan), create=runtimes(plan, seen, now))
+    deletions = (*_deletions(jobs, plan), *_replaced(sweep, plan, seen))
+    return RequiredChanges(patch=patches, delete=deletions, create=runtimes(plan, seen, now))
+
+
+def _replaced(sweep: SweepRecord, plan: SweepPlan, seen: Observation) -> Iterator[Delete]:
+    """Yield the Jobs and trials that Katib then creates again, after a disruption."""
+    namespace = plan.experiment_ref.namespace
+    for job in jobs_to_replace(sweep, seen):
+        yield Delete(ref=Ref(job.kind, namespace, job.name), uid=job.uid, wait=True)
+    for trial in trials_to_replace(seen):
+        yield Delete(ref=Ref("Trial", namespace, trial.name), uid=trial.raw["metadata"]["uid"])
 
 
 def _steered(
     sweep: SweepRecord, plan: SweepPlan, experiment: Experiment, seen: Observation, now: datetime
 ) -> tuple[Patch, ...]:
-    """Return the patch that drains, pauses, resumes, or extends the experiment; at most one per reconcile."""
+    """Return the patch that drains, pauses, reopens, or extends the experiment; at most one per reconcile."""
     ref, raw = plan.experiment_ref, experiment.raw
+    if reopens(sweep, seen):
+        failed = sum(trial.state is TrialState.FAILED for trial in seen.trials)
+        return (_status(ref, reopen_experiment(raw, len(seen.trials), failed, now)),)
     if seen.open and sweep.draining:
         return (_status(ref, drain_experiment(raw, "Sweepbot: drained", now)),)
     if pace := pace_patch(sweep, seen):

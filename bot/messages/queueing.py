@@ -9,10 +9,14 @@ from bot.text.wording import counted, time_text
 CHECKPOINT = "last checkpoint if the training saves one, else from the beginning"
 
 
-def interrupted(_: SweepRecord, event: Event) -> str:
+def interrupted(sweep: SweepRecord, event: Event) -> str:
     also = f"; {counted(event.more, 'more trial')} stopped for the same reason" if event.more else ""
     who, whose = ("they start", "their") if event.more else ("it starts", "its")
-    place = f"{whose} queue has quota" if event.queued else "a node has room"
+    nodes = sweep.plan.nodes if sweep.plan else 1
+    if nodes > 1:
+        who = f"all {nodes} workers of each start" if event.more else f"all of its {nodes} workers start"
+    room = f"{nodes} nodes have room" if nodes > 1 else "a node has room"
+    place = f"{whose} queue has quota" if event.queued else room
     return (
         f":hourglass_flowing_sand: Trial {code(event.trial)} stopped running: {plain(event.text)}{also}. "
         f"This isn't a failure: {who} again once {place}, from {whose} {CHECKPOINT}."

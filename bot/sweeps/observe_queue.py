@@ -6,10 +6,19 @@ from datetime import timedelta
 
 from bot.clients import Clients
 from bot.core.commands import Action
+from bot.core.plan import SweepPlan
 from bot.core.queueing import Interruption
 from bot.core.record import Phase, SweepRecord
 from bot.health.cluster_events import list_if_allowed
-from bot.health.interruptions import pod_interruption, queue_interruption
+from bot.health.interruptions import (
+    has_succeeded,
+    is_disrupted,
+    is_over_disk,
+    job_interruption,
+    pod_interruption,
+    queue_interruption,
+    worker_interruption,
+)
 from bot.lifecycle.observation import Observation
 from bot.lifecycle.queueing import changing
 from k8s.jobs import Job
@@ -29,7 +38,8 @@ async def observe_queue(sweep: SweepRecord, seen: Observation, clients: Clients)
     uids = {job.uid for job in stopped} | concerned
     found = await _workloads(namespace, uids, clients)
     preemptors = await _workloads(namespace, {w.preemptor for w in found} - {""}, clients)
-    interruptions = [_of_job(job, found, preemptors) for job in stopped] + _of_pods(ran, seen)
+    interruptions = [_of_job(job, found, preemptors) for job in stopped]
+    interruptions += _of_pods(ran, seen) if sweep.plan.nodes == 1 else _of_workers(sweep.plan, seen)
     soon = min(AGAIN, seen.observe_again_in or AGAIN) if concerned else seen.observe_again_in
     unique = {each.trial: each for each in interruptions}
     return replace(
@@ -39,6 +49,18 @@ async def observe_queue(sweep: SweepRecord, seen: Observation, clients: Clients)
         interruptions=tuple(unique.values()),
         observe_again_in=soon,
     )
+
+
+def _of_workers(plan: SweepPlan, seen: Observation) -> list[Interruption]:
+    """Return the trials of several nodes of which the cluster stopped a worker, running or not."""
+    queues = {job.name: job.queue for job in seen.jobs}
+    # The others are of no use after the first worker has succeeded, and its disk limit is a training's own.
+    spared = {pod.job for pod in seen.pods if has_succeeded(pod) or is_over_disk(pod)}
+    pods = [pod for pod in seen.pods if is_disrupted(pod) and pod.job_uid and pod.job not in spared]
+    jobs = [job for job in seen.jobs if job.disruption and job.name not in spared]
+    return [job_interruption(job) for job in jobs] + [
+        worker_interruption(pod, plan.nodes, queued=bool(queues.get(pod.job))) for pod in pods
+    ]
 
 
 async def _priority_values(seen: Observation, clients: Clients) -> dict[str, int]:
@@ -63,14 +85,6 @@ def _of_job(job: Job, found: list[Workload], preemptors: list[Workload]) -> Inte
 
 
 def _of_pods(ran: set[str], seen: Observation) -> list[Interruption]:
-    """Return the trials whose pod is being disrupted, and that have no other running pod.
-
-    One of several nodes has failed then: its Job replaces no pod.
-    """
-    ran = ran - {pod.job for pod in seen.pods if pod.index}
+    """Return the trials whose pod is being disrupted, and that have no other running pod."""
     left = {pod.job for pod in seen.pods if pod.running and not pod.deleted}
-    return [
-        pod_interruption(pod)
-        for pod in seen.pods
-        if pod.disruption[0] and (pod.deleted or pod.finished) and pod.job in ran - left
-    ]
+    return [pod_interruption(pod) for pod in seen.pods if is_disrupted(pod) and pod.job in ran - left]

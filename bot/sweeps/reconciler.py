@@ -23,6 +23,7 @@ from bot.core.ids import SWEEP_ID
 from bot.core.limit_check import LimitCheck
 from bot.core.record import Phase, SweepRecord
 from bot.core.stored_format import NewerFormatError
+from bot.lifecycle.disruptions import with_disruptions
 from bot.lifecycle.freshness import needs_fresh_read
 from bot.lifecycle.observation import Observation
 from bot.lifecycle.phases import (
@@ -216,7 +217,8 @@ class _Reconcile:
     ) -> Observation:
         seen = await observe(sweep, commands, self.clients, fresh=fresh)
         seen = await observe_gate(sweep, await observe_live(sweep, seen, self.clients), self.clients)
-        seen = await observe_nodes(sweep, await observe_queue(sweep, seen, self.clients), self.clients)
+        seen = with_disruptions(sweep, await observe_queue(sweep, seen, self.clients))
+        seen = await observe_nodes(sweep, seen, self.clients)
         return await observe_capacity(sweep, seen, self.clients)
 
     async def report_failure(self, error: Exception) -> None:
@@ -264,7 +266,7 @@ class _Reconcile:
                 return await self.save(extension_refused(sweep, error.message, self.clients.now()))
         for delete in todo.delete:
             at = self.clients.cluster if delete.build else self.clients.trials
-            await at.delete(delete.ref, uid=delete.uid)
+            await at.delete(delete.ref, uid=delete.uid, wait=delete.wait)
         phase = sweep.phase
         for manifest in todo.create:
             if sweep.phase is phase:  # else the cluster rejected one, and the sweep stops

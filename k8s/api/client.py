@@ -195,12 +195,16 @@ class KubernetesClient:
         path = object_path(ref.kind, ref.namespace, ref.name, subresource)
         return await self._call("PATCH", path, body=patch, sends="application/merge-patch+json")
 
-    async def delete(self, ref: Ref, *, uid: str | None = None) -> bool:
+    async def delete(self, ref: Ref, *, uid: str | None = None, wait: bool = False) -> bool:
         """Delete the object and its dependents; return False if none with this name and uid exists.
 
         Without a propagation policy, deleting a Job would leave its pods running.
+
+        Args:
+            wait: the object stays, with a deletionTimestamp, until all of its dependents are gone.
         """
-        body: Manifest = {"kind": "DeleteOptions", "apiVersion": "v1", "propagationPolicy": "Background"}
+        policy = "Foreground" if wait else "Background"
+        body: Manifest = {"kind": "DeleteOptions", "apiVersion": "v1", "propagationPolicy": policy}
         if uid:
             body["preconditions"] = {"uid": uid}
         try:

@@ -18,14 +18,16 @@ def job_fields(nodes: int) -> Manifest:
     """Return the fields of the Job's spec that start and end all workers together.
 
     `successPolicy` is enabled by default from Kubernetes 1.31 on; older servers drop it, and the trial then
-    waits for all workers. Without a podFailurePolicy, a disrupted worker fails the Job: a replacement can't
-    join a static rendezvous, and the others would keep their GPUs until a timeout.
+    waits for all workers. A disrupted worker fails the Job, which says so in its conditions: a replacement
+    can't join a static rendezvous, and the others would keep their GPUs until a timeout.
     """
+    disrupted = {"type": "DisruptionTarget", "status": "True"}
     return {
         "completionMode": "Indexed",
         "completions": nodes,
         "parallelism": nodes,
         **SUCCESS_POLICY,
+        "podFailurePolicy": {"rules": [{"action": "FailJob", "onPodConditions": [disrupted]}]},
     }
 
 

@@ -22,6 +22,8 @@ DRAINED = "SweepbotDrained"
 PAUSED = "SweepbotPaused"
 GOAL_REACHED = "ExperimentGoalReached"
 MAX_TRIALS_REACHED = "ExperimentMaxTrialsReached"
+# The message: the reason is the same if the suggestion service fails.
+TOO_MANY_FAILED = "Experiment has failed because max failed count has reached"
 
 
 def stop_experiment(experiment: Manifest, message: str, now: datetime) -> Manifest:
@@ -40,15 +42,25 @@ def pause_experiment(experiment: Manifest, now: datetime) -> Manifest:
 
 
 def resume_experiment(experiment: Manifest, now: datetime) -> Manifest:
-    """Return the patch that removes the condition of `pause_experiment`: Katib starts trials again."""
+    """Return the patch that removes the experiment's end: Katib starts trials again."""
     times = {"lastTransitionTime": timestamp(now), "lastUpdateTime": timestamp(now)}
     conditions = [
         {**c, "status": "True", **times} if c["type"] == "Running" else c
         for c in experiment["status"]["conditions"]
-        if c["type"] != "Succeeded"
+        if c["type"] not in {"Succeeded", "Failed"}
     ]
     version = {"resourceVersion": experiment["metadata"]["resourceVersion"]}
     return {"metadata": version, "status": {"conditions": conditions}}
+
+
+def reopen_experiment(experiment: Manifest, trials: int, failed: int, now: datetime) -> Manifest:
+    """Return the patch that removes an end which deleted trials caused.
+
+    Katib doesn't count again while there are no trials, and then creates none beyond the former counts.
+    """
+    patch = resume_experiment(experiment, now)
+    patch["status"] |= {"trials": trials, "trialsFailed": failed}
+    return patch
 
 
 def more_trials(experiment: Manifest, *, total: int, parallel: int, max_failed: int) -> Manifest:

@@ -32,9 +32,10 @@ class Kueue(ControllerLoop):
 
     def reconcile(self) -> None:
         """Bring Workloads up to date with their jobs, then admit what fits, by priority and age."""
-        queued = [j for j in jobs.all_jobs(self._store) if QUEUE in j["metadata"].get("labels", {})]
-        for job in queued:
-            workloads.follow(self._store, clone(job))
+        for job in [*jobs.all_jobs(self._store)]:
+            meta = job["metadata"]
+            if QUEUE in meta.get("labels", {}) and "deletionTimestamp" not in meta:
+                workloads.follow(self._store, clone(job))
         for workload in self._pending():
             if self._look_at(workload):
                 break  # the quota of what it preempts is its own: nothing behind it may take it

@@ -48,6 +48,7 @@ WITH_TRIALS = (
     "paused now, then resumed",
     "several nodes, cancelled while running",
     "PyTorchJobs, cancelled while running",
+    "PyTorchJobs, one drained",
     "TrainJobs, cancelled while running",
 )
 # Together they use all rights but those of the watches, of the garbage collection, and of queues.
@@ -57,6 +58,7 @@ WITH_ALL = (
     "cancelled while running",
     "several nodes, cancelled while running",
     "PyTorchJobs, cancelled while running",
+    "PyTorchJobs, one drained",
     "TrainJobs, cancelled while running",
 )
 ON_NODES = {"sweep": {"request": replace(REQUEST, nodes=3)}}

@@ -91,6 +91,8 @@ class FailingTrials(SimulatedSweep):
         for pod in self.kubernetes.list("Pod", "sweeps"):
             if is_trial_pod(pod) and BUILD_LABEL not in pod["metadata"]["labels"]:
                 if "deletionTimestamp" in pod["metadata"]:
+                    if pod["spec"].get("nodeName") and pod["status"]["phase"] == "Running":
+                        self.ends(pod, 143)  # the kubelet reports the end before it removes the pod
                     self.kubernetes.delete("Pod", "sweeps", pod["metadata"]["name"], grace=0)
                 else:
                     self.happens(self, pod)

@@ -70,9 +70,11 @@ class DirectCluster:
             return self._refusable(scale.patch, self.store, *where, patch)
         return self._refusable(self.store.patch, *where, patch, subresource=subresource or None)
 
-    async def delete(self, ref, *, uid=None):
+    async def delete(self, ref, *, uid=None, wait=False):
+        policy = "Foreground" if wait else "Background"
         try:
-            self._refusable(self.store.delete, ref.kind, ref.namespace, ref.name, uid=uid)
+            where = (ref.kind, ref.namespace, ref.name)
+            self._refusable(self.store.delete, *where, uid=uid, propagation=policy)
         except ApiError as error:
             if error.status == 404 or error.stale:
                 return False

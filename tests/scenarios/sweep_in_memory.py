@@ -30,8 +30,9 @@ from bot.sweeps.informer import SweepInformer
 from bot.sweeps.reconciler import reconcile
 from k8s.api.errors import ApiError, UnreachableError
 from k8s.katib.pod_shape import PodShape
+from k8s.katib.spec import TRIAL_LABEL
 from k8s.objects import BUILD_LABEL
-from k8s.trial_kinds import JOB, PYTORCH_JOB, TRAIN_JOB, TRIAL_KINDS
+from k8s.trial_kinds import JOB, PYTORCH_JOB, TRAIN_JOB, TRIAL_KINDS, owner_of, pod_index
 from local import trainer, training_operator
 from local.katib import Katib
 from local.katib.metrics import Reported
@@ -105,7 +106,9 @@ class SimulatedSweep:
     """`acts`: the owner's actions and their phases; `endless`: no training ends.
 
     `crash`: every training fails; "unseen": before its pod is observed running; "seen": once the record has a
-    running one. `pytorch` or `trainer`: the Training Operator, or Kubeflow Trainer, is installed, and runs
+    running one. `drained`: the second worker of each trial is evicted once; it ends "at once", "later", or
+    "unseen", with all pods gone before the next reconcile.
+    `pytorch` or `trainer`: the Training Operator, or Kubeflow Trainer, is installed, and runs
     trials of several nodes.
     """
 
@@ -113,6 +116,9 @@ class SimulatedSweep:
         self.clock, self.scenario = clock, scenario
         self.rounds_since = 0
         self.acts = dict(scenario.get("acts", {}))
+        self.evicted: dict[
+            str, str
+        ] = {}  # by trial: the UID of the Job whose worker was evicted; "": not yet
         self.redis = redis
         self.kubernetes = kubernetes.Store()
         self.katib, self.controllers = Katib(self.kubernetes), Controllers(self.kubernetes)
@@ -214,6 +220,9 @@ class SimulatedSweep:
         await self.settle()
         await self._time_passes()
         await self.settle()
+        if self.scenario.get("drained") == "unseen" and any(self.evicted.values()):
+            await self._time_passes()  # until no pod is left
+            await self.settle()
         await self._interfere((await self.record()).phase)
 
     async def _complete_runs(self, sweep_id: str) -> None:
@@ -239,6 +248,8 @@ class SimulatedSweep:
         for pod in [*self.kubernetes.peek("Pod")]:
             labels = pod["metadata"]["labels"]
             if "deletionTimestamp" in pod["metadata"]:
+                if pod["status"]["phase"] == "Running":
+                    self._status(pod, "Failed", {"terminated": {"exitCode": 143, "reason": "Error"}})
                 self.kubernetes.delete(*kubernetes.place(pod), grace=0)
             elif not pod["spec"].get("nodeName"):
                 self.kubernetes.patch(*kubernetes.place(pod), {"spec": {"nodeName": "n1"}})
@@ -246,8 +257,37 @@ class SimulatedSweep:
                 self._status(pod, "Running", {"running": {"startedAt": "2026-11-21T12:00:00Z"}})
                 if self.scenario.get("crash") == "unseen":
                     self._end(pod, labels)
+            elif pod["status"]["phase"] == "Running" and self.scenario.get("drained") and self._drained(pod):
+                continue
             elif pod["status"]["phase"] == "Running" and self._ends(labels):
                 self._end(pod, labels)
+
+    def _drained(self, pod) -> bool:
+        """Evict the second worker of each trial once. Return whether the pod is in that group, and hangs."""
+        trial, job = pod["metadata"]["labels"].get(TRIAL_LABEL), owner_of(pod)["uid"]
+        if trial is None:
+            return False
+        self.evicted.setdefault(trial, "")
+        if self.evicted[trial] == "" and pod_index(pod) == 1 and self._all_run(job):
+            self.evicted[trial] = job
+            self.evict(pod)
+            if self.scenario["drained"] != "later":
+                self._status(pod, "Failed", {"terminated": {"exitCode": 143, "reason": "Error"}})
+        return self.evicted[trial] in {"", job}
+
+    def _all_run(self, job) -> bool:
+        pods = [pod for pod in self.kubernetes.peek("Pod") if owner_of(pod).get("uid") == job]
+        return len(pods) == self.last.plan.nodes and all(p["status"]["phase"] == "Running" for p in pods)
+
+    def evict(self, pod) -> None:
+        """As `kubectl drain` does; SIGTERM then ends the pod."""
+        why = {"reason": "EvictionByEvictionAPI", "message": "Eviction API: evicting"}
+        disrupted = {"type": "DisruptionTarget", "status": "True", **why}
+        conditions = [*pod["status"].get("conditions", []), disrupted]
+        self.kubernetes.patch(
+            *kubernetes.place(pod), {"status": {"conditions": conditions}}, subresource="status"
+        )
+        self.kubernetes.delete(*kubernetes.place(pod))
 
     def _ends(self, labels) -> bool:
         """`patient`: some rounds after the last action; `one_ends`: only one trial ends."""

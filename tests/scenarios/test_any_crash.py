@@ -26,6 +26,7 @@ from tests.scenarios.sweep_in_memory import SPACE, Clock, SimulatedSweep
 
 TARGET = SPACE.replace("goal: minimize", "goal: minimize, target: 0.6")
 EXTENDABLE = SPACE.replace("[a, b, c]", "[a, b, c, d, e]")
+ONE_TRIAL = SPACE.replace("[a, b, c]", "[a]").replace("max: 3, parallel: 2", "max: 1")
 READY = f"{SPACE}image: registry:5000/lab/ready\n"
 PROJECT = '[project]\nname = "lr"\n'
 UV = {"pyproject.toml": PROJECT, "uv.lock": "version = 1"}
@@ -111,6 +112,19 @@ STORIES = {
         "endless": "trainings",
         "trainer": True,
     },
+    "several nodes, one drained": {
+        "sweep": {"request": replace(REQUEST, nodes=3)},
+        "space": ONE_TRIAL,
+        "image": True,
+        "drained": "later",
+    },
+    "PyTorchJobs, one drained": {
+        "sweep": {"request": replace(REQUEST, nodes=3)},
+        "space": ONE_TRIAL,
+        "image": True,
+        "drained": "at once",
+        "pytorch": True,
+    },
     "held, then cancelled": {"crash": "unseen", "acts": {Action.CANCEL: Phase.HELD}, "image": True} | GATED,
 }
 ENDS = {
@@ -133,6 +147,8 @@ ENDS = {
     "paused, then resumed": Phase.SUCCEEDED,
     "paused now, then resumed": Phase.SUCCEEDED,
     "several nodes, paused now, then resumed": Phase.SUCCEEDED,
+    "several nodes, one drained": Phase.SUCCEEDED,
+    "PyTorchJobs, one drained": Phase.SUCCEEDED,
 }
 
 BUILDS = {

@@ -116,37 +116,6 @@ async def test_logs_of_a_trial_have_every_worker(redis, kind):
         ] * 3
 
 
-def second_is_drained(world, pod):
-    """`kubectl drain`: the eviction adds the condition and deletes the pod; SIGTERM ends it."""
-    if pod_index(pod) != 1 or not world.scenario.get("drains"):
-        world.runs(pod)
-        return
-    why = {"reason": "EvictionByEvictionAPI", "message": "Eviction API: evicting"}
-    world.set_status(pod, conditions=[{"type": "DisruptionTarget", "status": "True", **why}])
-    world.kubernetes.delete("Pod", "sweeps", pod["metadata"]["name"])
-    world.ends(pod, 143)
-
-
-@EACH_KIND
-async def test_drained_node_of_one_worker_fails_the_trial_and_is_not_blamed_on_the_code(redis, kind):
-    request = replace(REQUEST, nodes=3, gpus=8, gate=False)
-    world = FailingTrials(redis, second_is_drained, **kind, sweep={"request": request})
-    async with world.started():
-        await world.rounds()
-        assert (await world.record()).progress.running == 1
-        world.scenario["drains"] = True
-        await world.round()
-        world.scenario["drains"] = False
-        await world.rounds()
-        [text] = [text for text in world.slack.posted if "Worker 2 of 3: " in text]
-        assert "The pod was evicted, as when a node is drained. This isn't caused by your code." in text
-        assert "*Fix:* Start the sweep again." in text
-        assert not any("isn't a failure" in text for text in world.slack.posted), "no pod is replaced"
-        record = await world.record()
-        assert (record.phase, record.progress.failed) == (Phase.FAILED, 1)
-        assert world.gpus_held() == []
-
-
 async def uses_of(redis, kind):
     """Return the allocated GPUs of a running trial with three workers, by its pods, without measurements."""
     async with FailingTrials(redis, third_fails, **NODES, **kind).started() as world:

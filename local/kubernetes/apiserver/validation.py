@@ -227,8 +227,8 @@ def _job(spec: Object) -> Iterator[Cause]:
     if pod["restartPolicy"] not in ("OnFailure", "Never"):
         yield Cause.required("spec.template.spec.restartPolicy", 'valid values: "OnFailure", "Never"')
     for rule in spec.get("podFailurePolicy", {}).get("rules", []):
-        if rule.get("action") != "Ignore" or not rule.get("onPodConditions"):
-            text = "Forbidden: a Job of the local cluster only ignores, and by conditions of its pod"
+        if rule.get("action") not in ("Ignore", "FailJob") or not rule.get("onPodConditions"):
+            text = "Forbidden: a Job of the local cluster only ignores or fails, and by conditions of its pod"
             yield Cause("spec.podFailurePolicy", text, "FieldValueForbidden")
 
 

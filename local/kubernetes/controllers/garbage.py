@@ -44,7 +44,8 @@ def collect(store: Store, type_: str, obj: Object) -> None:
         without_finalizer(store, obj, ORPHANS)
     elif BLOCKS in finalizers:
         for dependent in dependents(store, obj):
-            store.delete(*place(dependent))
+            below = "Foreground" if dependents(store, dependent) else "Background"
+            store.delete(*place(dependent), propagation=below)
         _release(store, obj)
 
 

@@ -8,7 +8,7 @@ kubernetes' pkg/controller/job).
 """
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 
 from local.kubernetes.apiserver.kinds import KINDS, Object, Refused, clone, timestamp
@@ -97,6 +97,9 @@ class Controllers(ControllerLoop):
                 status[verdict] = status.get(verdict, 0) + 1
             if verdict == "succeeded" and indexed_jobs.is_indexed(job):
                 indexed_jobs.with_succeeded(status, pod)
+            why = _failing_rule(job, pod) if verdict == "failed" else ""
+            if why and not _condition(status, "FailureTarget"):
+                _set(status, "FailureTarget", ("PodFailurePolicy", why))
             if verdict == "failed":
                 self._failed_at[job["metadata"]["uid"]] = _clock()
             garbage.without_finalizer(self._store, pod, TRACKING)
@@ -231,9 +234,27 @@ def _verdict(job: Object, pod: Object) -> str:
 
 
 def _is_ignored(job: Object, pod: Object) -> bool:
+    return any(rule["action"] == "Ignore" for _, rule, _ in _matching_rules(job, pod))
+
+
+def _failing_rule(job: Object, pod: Object) -> str:
+    """Return the message of a rule that fails the Job; "" if none matches."""
+    for number, rule, type_ in _matching_rules(job, pod):
+        if rule["action"] == "FailJob":
+            _, namespace, name = place(pod)
+            return f"Pod {namespace}/{name} has condition {type_} matching FailJob rule at index {number}"
+    return ""
+
+
+def _matching_rules(job: Object, pod: Object) -> Iterator[tuple[int, Object, str]]:
+    """Yield number, rule, and condition of the first rule that matches (matchPodFailurePolicy)."""
     rules = job["spec"].get("podFailurePolicy", {}).get("rules", [])
     conditions = [(c["type"], c["status"]) for c in pod["status"].get("conditions", [])]
-    return any((c["type"], c["status"]) in conditions for rule in rules for c in rule["onPodConditions"])
+    for number, rule in enumerate(rules):
+        for each in rule["onPodConditions"]:
+            if (each["type"], each["status"]) in conditions:
+                yield number, rule, each["type"]
+                return
 
 
 def _is_tracked(pod: Object) -> bool:

@@ -114,11 +114,14 @@ def test_diagnose_worker_without_a_collector_is_fine():
     assert key(worker(0, pod), workers=2) == "no-collector"
 
 
-def test_diagnose_evicted_worker_has_failed():
+def test_diagnose_evicted_worker_starts_again_until_katib_counts_the_trial_as_failed():
     pod = worker(1, ended(143, conditions=DISRUPTED))
     diagnosis = found(pod, workers=2)
+    again = "None needed; Kubernetes restarts the trial."
+    assert (diagnosis.key, diagnosis.failed, diagnosis.fix) == ("evicted", False, again)
+    failed = {"metadata": {"name": "t1"}, "status": {"conditions": [{"type": "Failed", "status": "True"}]}}
+    diagnosis = found(pod, workers=2, trial=failed)
     assert (diagnosis.key, diagnosis.failed, diagnosis.fix) == ("evicted", True, "Start the sweep again.")
-    assert not found(worker(0, pod)).failed  # a single pod is replaced
 
 
 def test_diagnose_nccl_error_of_several_machines_suggests_fewer():

@@ -31,7 +31,8 @@ def test_experiment_with_several_nodes_has_an_indexed_job():
     assert (job["completionMode"], job["completions"], job["parallelism"]) == ("Indexed", 4, 4)
     assert job["successPolicy"] == {"rules": [{"succeededIndexes": "0"}]}
     assert job["backoffLimit"] == 0
-    assert "podFailurePolicy" not in job
+    disrupted = {"type": "DisruptionTarget", "status": "True"}
+    assert job["podFailurePolicy"] == {"rules": [{"action": "FailJob", "onPodConditions": [disrupted]}]}
     assert pod["metadata"]["labels"][MULTI_LABEL] == "true"
     assert pod["spec"]["subdomain"] == SERVICE
     [main] = pod["spec"]["containers"]

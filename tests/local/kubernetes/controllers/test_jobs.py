@@ -145,6 +145,18 @@ async def test_disrupted_pod_is_replaced_and_not_counted(store: Store, kubelet: 
     assert (await kubelet.until("Failed"))["failed"] == 1
 
 
+async def test_disrupted_pod_fails_the_job_by_its_policy(store: Store, kubelet: Kubelet) -> None:
+    rule = {"action": "FailJob", "onPodConditions": [DISRUPTED]}
+    store.create(job(backoffLimit=3, podFailurePolicy={"rules": [rule]}))
+    pod = await kubelet.pod()
+    disrupt(store, pod)
+    kubelet.set_status(pod, "Failed")
+    failed = (await kubelet.until("Failed"))["conditions"][-1]
+    name = pod["metadata"]["name"]
+    said = f"Pod kaniko/{name} has condition DisruptionTarget matching FailJob rule at index 0"
+    assert (failed["reason"], failed["message"]) == ("PodFailurePolicy", said)
+
+
 async def test_pod_on_a_dead_node_is_replaced_once_failed(store: Store, kubelet: Kubelet) -> None:
     """A dead node's taint deletes the pod, and no kubelet ends it."""
     made = store.create(job(backoffLimit=0, podFailurePolicy=LENIENT))
@@ -174,12 +186,12 @@ async def test_pod_deleted_before_scheduling_has_failed(store: Store, kubelet: K
 @pytest.mark.parametrize(
     "rule",
     [
-        {"action": "FailJob", "onPodConditions": [DISRUPTED]},
+        {"action": "Count", "onPodConditions": [DISRUPTED]},
         {"action": "Ignore", "onExitCodes": {"operator": "In", "values": [137]}},
     ],
 )
 async def test_other_policies_are_rejected(store: Store, rule: Object) -> None:
-    with pytest.raises(Refused, match="only ignores, and by conditions of its pod"):
+    with pytest.raises(Refused, match="only ignores or fails, and by conditions of its pod"):
         store.create(job(podFailurePolicy={"rules": [rule]}))
 
 

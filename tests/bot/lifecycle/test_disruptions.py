@@ -1,0 +1,125 @@
+"""Which failed trials start again after a disruption, and when the experiment is reopened."""
+
+from dataclasses import replace
+
+import pytest
+
+from bot.core.queueing import Interruption, QueueState
+from bot.core.record import Phase
+from bot.lifecycle.disruptions import MAX_DISRUPTIONS, reopens, with_disruptions
+from bot.lifecycle.observation import Observation
+from bot.lifecycle.required_changes import Delete, required_changes
+from k8s.jobs import Job, JobState
+from k8s.katib.patches import DRAINED, GOAL_REACHED, MAX_TRIALS_REACHED, PAUSED, TOO_MANY_FAILED
+from k8s.katib.status import Experiment, ExperimentState, Trial, TrialState
+from k8s.objects import Ref
+from tests.bot.factories import NOW, a_sweep
+
+SPEC = {"maxTrialCount": 3, "parallelTrialCount": 1, "maxFailedTrialCount": 1}
+CONDITIONS = [{"type": "Running", "status": "False"}, {"type": "Failed", "status": "True"}]
+RAW = {"metadata": {"resourceVersion": "7"}, "spec": SPEC, "status": {"conditions": CONDITIONS}}
+OPEN = Experiment(state=ExperimentState.RUNNING, raw=RAW)
+BROKEN = Experiment(state=ExperimentState.FAILED, raw=RAW, message=TOO_MANY_FAILED)
+SWEEP = a_sweep(Phase.RUNNING, submitted=True, queueing=QueueState(disrupted={"u-t1": "t1"}))
+
+
+def a_trial(name, state):
+    return Trial(name=name, state=state, parameters={}, value=None, raw={"metadata": {"uid": f"uid-{name}"}})
+
+
+FAILED, OTHER_FAILED = a_trial("t1", TrialState.FAILED), a_trial("t2", TrialState.FAILED)
+DONE = a_trial("t2", TrialState.SUCCEEDED)
+
+
+def a_job(uid, **more):
+    return Job(name="t1", uid=uid, state=JobState.FAILED, **more)
+
+
+def seen(*trials, experiment=BROKEN, sweep=SWEEP, **more):
+    return with_disruptions(sweep, Observation(trials=trials, experiment=experiment, **more))
+
+
+def ended(state, reason="", message=""):
+    return Experiment(state=state, raw=RAW, reason=reason, message=message)
+
+
+@pytest.mark.parametrize("jobs", [(), (a_job("u-t1"),)], ids=["deleted", "there"])
+def test_failed_trial_of_a_disrupted_job_is_shown_as_live(jobs):
+    found = seen(FAILED, DONE, jobs=jobs)
+    assert [trial.state for trial in found.trials] == [TrialState.LIVE, TrialState.SUCCEEDED]
+    assert found.starting_again == {"t1"}
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"phase": Phase.STOPPING},
+        {"to_kill": {"t1": "U1"}},
+        {"drained_by": "U1"},
+        {"queueing": QueueState()},
+    ],
+)
+def test_failed_trial_stays_failed_if_the_sweep_does_not_start_it(changes):
+    found = seen(FAILED, sweep=replace(SWEEP, **changes))
+    assert (found.trials, found.starting_again) == ((FAILED,), frozenset())
+
+
+def test_failed_trial_stays_failed_after_its_next_job():
+    assert not seen(FAILED, experiment=OPEN, jobs=(a_job("u-next"),)).starting_again
+
+
+def test_trial_stays_failed_after_many_disruptions():
+    before = {f"u-{number}": "t1" for number in range(MAX_DISRUPTIONS)}
+    why = Interruption(trial="t1", why="", queued=False, job_uid="u-last")
+    for known, again in ((before, False), (dict(list(before.items())[1:]), True)):
+        sweep = replace(SWEEP, queueing=QueueState(disrupted=known))
+        found = seen(FAILED, sweep=sweep, jobs=(a_job("u-last"),), interruptions=(why,), experiment=OPEN)
+        assert bool(found.starting_again) is again
+
+
+@pytest.mark.parametrize(
+    "experiment",
+    [
+        ended(ExperimentState.SUCCEEDED, GOAL_REACHED),
+        ended(ExperimentState.SUCCEEDED, DRAINED),
+        ended(ExperimentState.FAILED, "ExperimentFailed", "Suggestion has failed"),
+        ended(ExperimentState.FAILED, "SweepbotStopped", "Sweepbot: cancelled"),
+    ],
+)
+def test_failed_trial_stays_failed_if_the_experiment_ended_for_another_reason(experiment):
+    assert not seen(FAILED, experiment=experiment).starting_again
+    assert not reopens(SWEEP, Observation(trials=(DONE,), experiment=experiment))
+
+
+def test_failed_trial_stays_failed_if_enough_others_failed():
+    assert not seen(FAILED, OTHER_FAILED).starting_again
+    assert not reopens(SWEEP, Observation(trials=(OTHER_FAILED,), experiment=BROKEN))
+
+
+@pytest.mark.parametrize("experiment", [OPEN, ended(ExperimentState.SUCCEEDED, PAUSED)])
+def test_trial_of_an_open_or_paused_experiment_needs_no_reopening(experiment):
+    assert seen(FAILED, OTHER_FAILED, experiment=experiment).starting_again == {"t1"}
+    assert not reopens(SWEEP, Observation(trials=(DONE,), experiment=experiment))
+
+
+def deletions(observed):
+    return required_changes(SWEEP, observed, NOW).delete
+
+
+def test_job_is_deleted_first_with_its_pods_and_then_the_trial():
+    namespace = SWEEP.plan.experiment_ref.namespace
+    job = Delete(ref=Ref("Job", namespace, "t1"), uid="u-t1", wait=True)
+    assert deletions(seen(FAILED, jobs=(a_job("u-t1"),))) == (job,)
+    assert deletions(seen(FAILED, jobs=(a_job("u-t1", deleted=True),))) == ()
+    assert deletions(seen(FAILED)) == (Delete(ref=Ref("Trial", namespace, "t1"), uid="uid-t1"),)
+
+
+@pytest.mark.parametrize("experiment", [BROKEN, ended(ExperimentState.SUCCEEDED, MAX_TRIALS_REACHED)])
+def test_experiment_is_reopened_once_the_trial_is_gone(experiment):
+    assert not reopens(SWEEP, seen(FAILED, DONE, experiment=experiment))
+    gone = seen(DONE, experiment=experiment)
+    [patch] = required_changes(SWEEP, gone, NOW).patch
+    assert (patch.ref, patch.subresource) == (SWEEP.plan.experiment_ref, "status")
+    status = patch.body["status"]
+    assert [(c["type"], c["status"]) for c in status["conditions"]] == [("Running", "True")]
+    assert (status["trials"], status["trialsFailed"]) == (1, 0)  # Katib counts no empty list again
