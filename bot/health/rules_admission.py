@@ -7,7 +7,7 @@ import re
 from datetime import datetime, timedelta
 
 from bot.health.diagnosis import Diagnosis
-from bot.health.evidence import TrialEvidence, created_at, event_time
+from bot.health.evidence import TrialEvidence, created_at, event_time, since
 from bot.health.queue_words import NEVER, NO_QUOTA_FOR, STOPPED, lacking, resource_name
 from bot.text.wording import trial_size
 from k8s.kueue import PRIORITY_LABEL, read_workload
@@ -155,7 +155,8 @@ def no_operator(evidence: TrialEvidence) -> Diagnosis | None:
     """R29: no operator has seen the PyTorchJob or TrainJob.
 
     The Training Operator sets the condition Created at once. Trainer creates a JobSet and copies its counts
-    of Jobs, which the JobSet controller sets at once.
+    of Jobs, which the JobSet controller sets at once. Trainer 2.0 copies none, so the time counts from when
+    it resumed a TrainJob.
     """
     kind = (evidence.job or {}).get("kind", "")
     if kind not in OPERATORS or evidence.pod or _is_seen(evidence.job):
@@ -164,12 +165,17 @@ def no_operator(evidence: TrialEvidence) -> Diagnosis | None:
     text = f"{operator} isn't responding, so the trial has no pods."
     restart = f"`kubectl -n {namespace} rollout restart deployment {deployments}`"
     fix = f"Ask an admin to restore it, for example with {restart}."
-    return evidence.found("no-operator", text, fix, report_at=created_at(evidence.job, later=WAIT_GRACE))
+    times = [
+        created_at(evidence.job, later=WAIT_GRACE),
+        *(since(each, later=WAIT_GRACE) for each in _conditions(evidence.job)),
+    ]
+    return evidence.found("no-operator", text, fix, report_at=max(filter(None, times), default=None))
 
 
 def _is_seen(job: Manifest | None) -> bool:
-    status = (job or {}).get("status", {})
-    return bool(status.get("jobsStatus" if (job or {})["kind"] == TRAIN_JOB.kind else "conditions"))
+    if job is None or job["kind"] != TRAIN_JOB.kind:
+        return bool(_conditions(job))
+    return bool(job.get("status", {}).get("jobsStatus") or true_conditions(job))
 
 
 def refused_by_trainer(evidence: TrialEvidence) -> Diagnosis | None:

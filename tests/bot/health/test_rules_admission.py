@@ -1,7 +1,11 @@
 """Rules for a Job without a pod: Kueue's queue, quotas, and webhooks."""
 
+from datetime import timedelta
+
 import pytest
 
+from k8s.objects import timestamp
+from tests.bot.factories import NOW
 from tests.bot.health import real_messages
 from tests.bot.health.snapshots import ADMIN, JOB, META, a_pod, an_event, expected, found, key
 
@@ -70,6 +74,16 @@ def test_no_operator_only_if_jobset_has_not_seen_a_train_job():
     deployments = "kubeflow-trainer-controller-manager jobset-controller-manager"
     assert f"`kubectl -n kubeflow-system rollout restart deployment {deployments}`" in missing.fix
     assert key(job={**job, "status": {"jobsStatus": [{"name": "node", "active": 1}]}}) is None
+
+
+def test_no_operator_of_a_train_job_that_was_just_resumed_is_due_later():
+    """Trainer 2.0 sets no counts."""
+    job = {**JOB, "kind": "TrainJob"}
+    suspended = {"type": "Suspended", "status": "True", "reason": "Suspended", "message": "x"}
+    suspended["lastTransitionTime"] = timestamp(NOW - timedelta(seconds=600))
+    assert key(job={**job, "status": {"conditions": [suspended]}}) is None
+    resumed = {**suspended, "status": "False", "lastTransitionTime": timestamp(NOW - timedelta(seconds=5))}
+    assert found(job={**job, "status": {"conditions": [resumed]}}).report_at == NOW + timedelta(seconds=50)
 
 
 @pytest.mark.parametrize(
