@@ -10,6 +10,7 @@ from k8s.trial_kinds import INDEX_LABEL
 
 MULTI_LABEL = "sweepbot/multi"  # on the pods that the Service resolves
 SERVICE = "sweepbot-trials"
+WAIT_SECONDS = 1800  # in which all workers of a trial have to start
 PORT = 29500  # torchrun's default; each pod has its own address
 SUCCESS_POLICY = {"successPolicy": {"rules": [{"succeededIndexes": "0"}]}}  # of a Job
 
@@ -44,6 +45,15 @@ def rendezvous(trial: str, nodes: int, processes: int) -> list[Manifest]:
         {"name": "PET_MASTER_ADDR", "value": f"{trial}-0.{SERVICE}"},
         {"name": "PET_MASTER_PORT", "value": str(PORT)},
     ]
+
+
+def patience(nodes: int) -> dict[str, str]:
+    """Return torchrun's option for how long workers wait for each other; by default, 10 min.
+
+    A node that was drained, or that an autoscaler adds, needs longer. The backend `static` reads it:
+    torch/distributed/elastic/rendezvous/static_tcp_rendezvous.py.
+    """
+    return {"PET_RDZV_CONF": f"timeout={WAIT_SECONDS}"} if nodes > 1 else {}
 
 
 def conditions(success: str) -> Manifest:

@@ -2,7 +2,7 @@
 
 from pathlib import PurePosixPath
 
-from k8s.katib.multi_node import SERVICE, rendezvous
+from k8s.katib.multi_node import SERVICE, patience, rendezvous
 from k8s.katib.pod_shape import PodShape, SecretVariables
 from k8s.katib.spec import ExperimentSpec
 from k8s.katib.training import TRIAL_NAME, shell
@@ -30,7 +30,10 @@ def trial_pod(spec: ExperimentSpec) -> Manifest:
         "command": ["sh", "-c"],
         "args": [_shell(spec)],
         "env": [
-            *({"name": name, "value": value} for name, value in (_home(spec) | spec.env).items()),
+            *(
+                {"name": name, "value": value}
+                for name, value in (_home(spec) | patience(spec.nodes) | spec.env).items()
+            ),
             *_secret_variables(spec),
             *_no_gpus(spec),
             *(rendezvous(TRIAL_NAME, spec.nodes, spec.processes) if indexed else ()),

@@ -44,7 +44,18 @@ def test_experiment_with_several_nodes_has_an_indexed_job():
         "PET_NODE_RANK": {"fieldPath": f"metadata.labels['{INDEX_LABEL}']"},
         "PET_MASTER_ADDR": "${trialParameters.trialName}-0.sweepbot-trials",
         "PET_MASTER_PORT": "29500",
+        "PET_RDZV_CONF": "timeout=1800",
     }
+
+
+@pytest.mark.parametrize("kind", [JOB, PYTORCH_JOB, TRAIN_JOB], ids=lambda kind: kind.kind)
+def test_workers_of_each_kind_wait_for_a_late_node_as_long_as_the_space_says(kind):
+    def waits(nodes, **env):
+        job = template(nodes=nodes, env=env, shape=PodShape(multi_node=kind))["trialSpec"]
+        main = job["spec"].get("trainer") or pod_templates(job)[0]["spec"]["containers"][0]
+        return [each["value"] for each in main["env"] if each["name"] == "PET_RDZV_CONF"]
+
+    assert (waits(1), waits(2), waits(2, PET_RDZV_CONF="timeout=9")) == ([], ["timeout=1800"], ["timeout=9"])
 
 
 def test_experiment_without_gpus_runs_one_process_per_node():
@@ -89,7 +100,8 @@ def test_experiment_of_pytorch_jobs_frees_gpus_and_keeps_the_failed_pod():
 
 def test_pods_of_a_pytorch_job_get_what_connects_them_from_the_operator():
     [pod] = {str(each) for each in pod_templates(pytorch_job(nodes=4, gpus=0)["trialSpec"])}
-    assert "PET_" not in pod
+    assert "MASTER_ADDR" not in pod
+    assert "PET_NNODES" not in pod
     assert "subdomain" not in pod
     assert "restartPolicy" not in pod
     assert f"'{MULTI_LABEL}': 'true'" in pod
