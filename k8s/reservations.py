@@ -61,28 +61,6 @@ def placeholder(
         placement: the part of a pod's spec that decides on which machines it can run.
     """
     labels = {MANAGED_BY: "sweepbot", RESERVATION_LABEL: reservation, TEAM_LABEL: team}
-    container: Manifest = {
-        "name": "placeholder",
-        "image": image,
-        # Nothing else: a ClusterQueue without a quota of CPUs admits no Workload that requests them.
-        "resources": {"requests": {resource: "1"}, "limits": {resource: "1"}},
-        "securityContext": {
-            "allowPrivilegeEscalation": False,
-            "capabilities": {"drop": ["ALL"]},
-            "readOnlyRootFilesystem": True,
-            "runAsNonRoot": True,
-            "runAsUser": 65535,
-            "seccompProfile": {"type": "RuntimeDefault"},
-        },
-    }
-    pod: Manifest = {
-        "restartPolicy": "Never",
-        "terminationGracePeriodSeconds": 0,
-        "automountServiceAccountToken": False,
-        "enableServiceLinks": False,
-        **placement,
-        "containers": [container],
-    }
     return {
         "apiVersion": "batch/v1",
         "kind": "Job",
@@ -96,8 +74,34 @@ def placeholder(
             "activeDeadlineSeconds": max(60, round((until - now).total_seconds())),
             "ttlSecondsAfterFinished": TTL_SECONDS,
             "backoffLimit": 0,
-            "template": {"metadata": {"labels": labels}, "spec": pod},
+            "template": {"metadata": {"labels": labels}, "spec": _pod(image, resource, placement)},
         },
+    }
+
+
+def _pod(image: str, resource: str, placement: Mapping[str, Any]) -> Manifest:
+    return {
+        "restartPolicy": "Never",
+        "terminationGracePeriodSeconds": 0,
+        "automountServiceAccountToken": False,
+        "enableServiceLinks": False,
+        **placement,
+        "containers": [
+            {
+                "name": "placeholder",
+                "image": image,
+                # Nothing else: a ClusterQueue without a quota of CPUs admits no Workload that requests them.
+                "resources": {"requests": {resource: "1"}, "limits": {resource: "1"}},
+                "securityContext": {
+                    "allowPrivilegeEscalation": False,
+                    "capabilities": {"drop": ["ALL"]},
+                    "readOnlyRootFilesystem": True,
+                    "runAsNonRoot": True,
+                    "runAsUser": 65535,
+                    "seccompProfile": {"type": "RuntimeDefault"},
+                },
+            }
+        ],
     }
 
 

@@ -22,7 +22,38 @@ def requests(shape: PodShape, gpus: int) -> dict[str, str]:
 
 def trial_pod(spec: ExperimentSpec) -> Manifest:
     """Return the pod's spec. The training operators add what connects the nodes; of v1, a restartPolicy."""
-    indexed = spec.nodes > 1 and spec.trial_kind is JOB
+    grace = spec.grace_seconds or spec.shape.grace_seconds
+    return {
+        **({} if spec.trial_kind is PYTORCH_JOB else {"restartPolicy": "Never"}),
+        # Training doesn't use Kubernetes, and a Service named mlflow would set MLFLOW_PORT.
+        "automountServiceAccountToken": False,
+        "enableServiceLinks": False,
+        "containers": [_container(spec)],
+        "volumes": [
+            {"name": "dshm", "emptyDir": {"medium": "Memory"} | _limit(spec.shape)},
+            *(
+                {"name": f"volume-{number}", "persistentVolumeClaim": {"claimName": volume.claim}}
+                for number, volume in enumerate(spec.shape.volumes)
+            ),
+            *({"name": mount["name"], "emptyDir": {}} for mount in _event_mounts(spec)),
+        ],
+        **({"subdomain": SERVICE} if _is_indexed(spec) else {}),
+        # The pod's deadline starts on its node: a Job's would include the wait for GPUs.
+        **({"activeDeadlineSeconds": round(spec.trial_hours * 3600)} if spec.trial_hours else {}),
+        **({"terminationGracePeriodSeconds": grace} if grace else {}),
+        **({"runtimeClassName": spec.shape.runtime_class} if spec.shape.runtime_class else {}),
+        **placement(spec.shape, spec.gpus),
+        **({"schedulerName": spec.shape.scheduler} if spec.shape.scheduler else {}),
+        **({"priorityClassName": spec.shape.priority_class} if spec.shape.priority_class else {}),
+        **({"imagePullSecrets": [{"name": spec.pull_secret}]} if spec.pull_secret else {}),
+    }
+
+
+def _is_indexed(spec: ExperimentSpec) -> bool:
+    return spec.nodes > 1 and spec.trial_kind is JOB
+
+
+def _container(spec: ExperimentSpec) -> Manifest:
     container: Manifest = {
         "name": spec.trial_kind.container,
         "image": spec.image,
@@ -36,7 +67,7 @@ def trial_pod(spec: ExperimentSpec) -> Manifest:
             ),
             *_secret_variables(spec),
             *_no_gpus(spec),
-            *(rendezvous(TRIAL_NAME, spec.nodes, spec.processes) if indexed else ()),
+            *(rendezvous(TRIAL_NAME, spec.nodes, spec.processes) if _is_indexed(spec) else ()),
         ],
         "securityContext": _security(spec),
         "volumeMounts": [
@@ -52,31 +83,7 @@ def trial_pod(spec: ExperimentSpec) -> Manifest:
     }
     if resources := _resources(spec):
         container["resources"] = resources
-    grace = spec.grace_seconds or spec.shape.grace_seconds
-    return {
-        **({} if spec.trial_kind is PYTORCH_JOB else {"restartPolicy": "Never"}),
-        # Training doesn't use Kubernetes, and a Service named mlflow would set MLFLOW_PORT.
-        "automountServiceAccountToken": False,
-        "enableServiceLinks": False,
-        "containers": [container],
-        "volumes": [
-            {"name": "dshm", "emptyDir": {"medium": "Memory"} | _limit(spec.shape)},
-            *(
-                {"name": f"volume-{number}", "persistentVolumeClaim": {"claimName": volume.claim}}
-                for number, volume in enumerate(spec.shape.volumes)
-            ),
-            *({"name": mount["name"], "emptyDir": {}} for mount in _event_mounts(spec)),
-        ],
-        **({"subdomain": SERVICE} if indexed else {}),
-        # The pod's deadline starts on its node: a Job's would include the wait for GPUs.
-        **({"activeDeadlineSeconds": round(spec.trial_hours * 3600)} if spec.trial_hours else {}),
-        **({"terminationGracePeriodSeconds": grace} if grace else {}),
-        **({"runtimeClassName": spec.shape.runtime_class} if spec.shape.runtime_class else {}),
-        **placement(spec.shape, spec.gpus),
-        **({"schedulerName": spec.shape.scheduler} if spec.shape.scheduler else {}),
-        **({"priorityClassName": spec.shape.priority_class} if spec.shape.priority_class else {}),
-        **({"imagePullSecrets": [{"name": spec.pull_secret}]} if spec.pull_secret else {}),
-    }
+    return container
 
 
 def _shell(spec: ExperimentSpec) -> str:

@@ -1,4 +1,4 @@
-"""The mutation tests' lists: they name what exists."""
+"""The mutation tests' lists name files, tests, and lines that exist."""
 
 from itertools import chain
 from pathlib import Path

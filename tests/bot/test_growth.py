@@ -1,4 +1,4 @@
-"""Whoever writes a file, a log or a command can't make reading it take the square of its length."""
+"""Reading takes linear time, whatever a file, a log, or a command contains."""
 
 import re
 import time

@@ -44,7 +44,7 @@ class Run:
 
 
 def _part(name: str, run: Coroutine[Any, Any, Figures]) -> list[str]:
-    """Print a part's figures as soon as it is over; return what broke."""
+    """Print a part's figures when it ends; return the invariants that broke."""
     figures = asyncio.run(run)
     print(f"\n{name}\n{figures}", flush=True)
     return figures.broken

@@ -1,4 +1,4 @@
-"""One order of all calls, drawn from a seed: which worker continues, and which call fails in which way.
+"""The order of all calls, drawn from a seed: which worker continues, and which calls fail, and how.
 
 Workers run concurrently, but one call at a time: each waits at the gate until the schedule picks it. So the
 same seed gives the same run, although the workers are real coroutines and Redis is a real server.

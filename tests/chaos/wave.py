@@ -161,7 +161,7 @@ class Wave:
         self.actors = {task for task in self.actors if not task.done()}
 
     async def _wait(self) -> None:
-        """Nobody has anything to do: time jumps, further with each time in a row."""
+        """No task can run: advance the clock, further with each time in a row."""
         waits_for_receipts = bool(self.context.receipts._open)
         most = RECEIPT_CHECK_SECONDS if waits_for_receipts else LONGEST_JUMP
         self.gate.seconds += min(self.jump, most)
@@ -190,7 +190,7 @@ class Wave:
             self.gate.note(actor.item, f"{actor.name} ends: {type(end).__name__}")
 
     async def _at_once(self, name: str, item: str, work: Awaitable[Any]) -> Any:
-        """Done by another process, between two calls of the workers; its result. Raises what it raises."""
+        """Run it as another process would, between two calls of the workers. Return or raise what it does."""
         actor = Actor(name, item=item)
         before = ACTOR.set(actor)
         try:

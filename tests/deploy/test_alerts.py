@@ -1,4 +1,4 @@
-"""Each alert fires on the metrics of a Sweepbot whose world is broken as the alert says.
+"""Each alert fires on the metrics of a Sweepbot with the fault that the alert names.
 
 Every world here is the product's own code on something that doesn't work; promtool evaluates the rules on
 the values that it then reports, for 40 simulated minutes.

@@ -1,4 +1,4 @@
-"""deploy/build-image.sh: what it asks Docker for, and what it says of two builds. Needs no Docker."""
+"""deploy/build-image.sh: its calls of Docker, and how it compares two builds. Needs no Docker."""
 
 import os
 import shutil

@@ -113,7 +113,7 @@ def folder() -> Iterator[Path]:
 
 @dataclass
 class Installation:
-    """Somebody's own folder beside deploy/'s overlays, rendered and applied to the cluster of a world."""
+    """A user's own overlay beside those of deploy/, rendered and applied to a world's cluster."""
 
     here: World
     image: Image

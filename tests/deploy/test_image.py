@@ -1,4 +1,4 @@
-"""deploy/image-contents: what goes into the image, and what it refuses to see there."""
+"""deploy/image-contents: which files go into the image, and which it rejects."""
 
 import asyncio
 import json

@@ -1,4 +1,4 @@
-"""docs/architecture.md names the way of a sweep as a sweep goes it, and files that there are."""
+"""docs/architecture.md names the route of a sweep in its order, and files that exist."""
 
 import re
 

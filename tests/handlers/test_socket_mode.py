@@ -1,4 +1,4 @@
-"""The line to Slack: true about being connected, back after a cut, and closed only when all is answered."""
+"""The connection to Slack: its state, its return after a cut, and its end after the last response."""
 
 import asyncio
 

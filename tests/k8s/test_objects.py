@@ -1,4 +1,4 @@
-"""What still lives, by recorded objects."""
+"""Which recorded objects have not ended."""
 
 import pytest
 

@@ -76,7 +76,7 @@ class FailingTrials(SimulatedSweep):
             await self.round()
 
     async def after(self, seconds):
-        """Nobody moves, time passes."""
+        """Advance the clock while nothing else changes."""
         self.ahead += timedelta(seconds=seconds)
         await self.rounds(2)
 

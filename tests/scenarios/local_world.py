@@ -145,7 +145,7 @@ class Instance:
         return await self.whispered(person, before)
 
     async def whispered(self, person: str, before: int) -> str:
-        """What this person alone is told next, after so many private messages."""
+        """Return this user's next ephemeral message, after so many."""
         news = await until(lambda: self.slack.ephemerals(person)[before:], f"{person} is told something")
         return str(news[0]["text"])
 

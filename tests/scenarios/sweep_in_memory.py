@@ -83,7 +83,7 @@ class Clock:
 
 
 class CrashingProxy:
-    """Passes calls on, each of them perhaps the last."""
+    """Passes calls on; the worker can die at each of them."""
 
     def __init__(self, inner: Any, clock: Clock) -> None:
         self._inner, self._clock = inner, clock

@@ -134,7 +134,7 @@ async def test_failure_after_a_success_is_a_message_of_its_own(redis):
 
 
 async def recovering(redis, crash_at=None):
-    """Two reports: it can't start, then it recovers. The worker may die at one of its calls."""
+    """The trial can't start, then recovers: two reports. The worker can die at any of its calls."""
     simulation = FailingTrials(redis, waits("CreateContainerConfigError", real_messages.NO_ENV_SECRET))
     simulation.clock.crash_at = crash_at
     async with simulation.started():

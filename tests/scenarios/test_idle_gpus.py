@@ -1,4 +1,4 @@
-"""Real processes: a trial that sleeps is told of in its sweep's thread, and the buttons do what they say."""
+"""Real processes: an idle trial is reported in its sweep's thread, and each button has its effect."""
 
 from collections.abc import AsyncIterator
 from typing import Any

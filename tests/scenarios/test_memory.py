@@ -23,7 +23,7 @@ STORIES = {
 
 
 class Direct(SimulatedSweep):
-    """Whose worker has no memory: nothing is watched."""
+    """A sweep with a worker that watches nothing, so it has no caches."""
 
     def watches(self):
         return []
@@ -41,7 +41,7 @@ class LateCluster(DirectCluster):
 
 
 class Late(SimulatedSweep):
-    """Whose worker's memory shows what has changed only before each fourth reconcile."""
+    """A sweep with a worker whose caches are updated only before each fourth reconcile."""
 
     def __init__(self, redis, clock, **scenario):
         super().__init__(redis, clock, **scenario)

@@ -48,7 +48,7 @@ PLANTED = (*OWN.values(), *FOREIGN, LOGIN)
 
 @pytest.fixture
 def lines(monkeypatch, tmp_path):
-    """The installation's secrets where they come from, and its log as it is written."""
+    """The installation's secrets, from their sources to its log."""
     for name in ("GIT_PASSWORD_GIT_DIGITS", "MLFLOW_TRACKING_PASSWORD", "UV_INDEX_ACME_PASSWORD"):
         monkeypatch.setenv(name, OWN[name])
     monkeypatch.setenv("HTTPS_PROXY", f"http://ada:{OWN['HTTPS_PROXY']}@proxy:3128")

@@ -1,4 +1,4 @@
-"""Whole sweeps with real processes, told as the person in Slack lives them. One world serves all stories."""
+"""Whole sweeps with real processes, as a user in Slack sees them. All tests share one world."""
 
 import asyncio
 import re

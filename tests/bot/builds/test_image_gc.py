@@ -24,7 +24,7 @@ KEPT = {WHOLE, ImageRef("sweepbot/digits", "latest"), ImageRef("other/digits", f
 
 
 class Tags:
-    """A registry."""
+    """A registry with the images of these places."""
 
     def __init__(self, *places):
         self.there = set(places)

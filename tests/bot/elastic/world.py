@@ -130,7 +130,7 @@ class ElasticWorld:
             await asyncio.gather(task, return_exceptions=True)
 
     async def settle(self):
-        """Let everything happen that needs no timer."""
+        """Wait until everything has happened that needs no timer."""
         quiet = 0
         while quiet < 60:
             before = self.store.version

@@ -69,7 +69,7 @@ async def stopping(redis, monkeypatch):
         yield Measured(world, monkeypatch)
 
 
-async def test_idle_environment_is_warned_about_with_what_was_measured_and_not_stopped_by_default(
+async def test_idle_environment_gets_a_warning_with_measurements_and_is_not_stopped_by_default(
     redis, monkeypatch
 ):
     async with World(redis).started() as world:

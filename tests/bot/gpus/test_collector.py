@@ -177,7 +177,7 @@ class Away:
         raise ClusterUnreachableError("west", "no answer")
 
 
-async def test_cluster_that_is_away_is_logged_once_and_keeps_no_other_from_its_measurement(
+async def test_unreachable_cluster_is_logged_once_and_other_clusters_are_measured(
     redis: Redis, caplog: pytest.LogCaptureFixture
 ) -> None:
     pod: Any = {}

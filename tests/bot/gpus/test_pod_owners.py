@@ -1,4 +1,4 @@
-"""Whose a pod is: what exported labels leave out is remembered."""
+"""Ownership of pods: it is remembered while exported labels leave it out."""
 
 from datetime import UTC, datetime, timedelta
 

@@ -147,7 +147,7 @@ def test_free_gpus_counts_whole_trials_on_nodes_that_admit_them():
     assert free_gpus(opened, [gpu_pod("p", 3, on="a"), gpu_pod("w", 8)], PodShape(), 2) == 4
 
 
-def test_free_gpus_with_a_size_as_the_server_writes_it_and_a_node_without_its_device_plugin():
+def test_free_gpus_reads_the_servers_quantities_and_skips_a_node_without_a_device_plugin():
     nodes = [node("a", "1k"), node("b", 0), node("c", 4)]
     pods = [gpu_pod("huge", "1k"), gpu_pod("left", 8, on="b")]
     assert free_gpus(filter(None, map(read_open_node, nodes)), pods, PodShape(), 1) == 1004

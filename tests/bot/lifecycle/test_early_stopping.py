@@ -73,7 +73,7 @@ def test_the_worst_trial_is_ended_by_its_condition_first_and_then_its_job():
     assert load(dump(sweep)) == sweep
 
 
-def test_a_killed_trial_with_sweepbots_reason_is_read_as_stopped_early_and_its_job_is_deleted():
+def test_trial_killed_with_sweepbots_reason_is_stopped_early_and_its_job_is_deleted():
     conditions = [{"type": "Killed", "status": "True", "reason": STOPPED_EARLY}]
     raw = {"metadata": {"name": "s-c", "resourceVersion": "7"}, "status": {"conditions": conditions}}
     trial = read_trial(raw, {"loss": "min"})

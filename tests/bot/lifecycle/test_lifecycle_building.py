@@ -48,7 +48,7 @@ def test_building_reports_its_start_once():
 WAITS = Diagnosis(key="queued", text="Kueue holds the build.", fix="Ask an admin.", detail="no quota")
 
 
-def test_building_that_waits_is_reported_once_per_cause_and_shown_while_it_lasts():
+def test_waiting_build_is_reported_once_per_cause_and_shown_while_it_waits():
     sweep = a_sweep(Phase.BUILDING, build_started_at=NOW)
     job = a_job(MAKES.ref.name)
     waits = after(sweep, **building(job, trouble=WAITS))

@@ -74,7 +74,7 @@ async def read(values, wanted=frozenset()):
 
 
 async def due(redis):
-    """A period passes."""
+    """Advance the clock by one period."""
     await redis.delete(f"sweepbot:live-due:{SWEEP.id}")
 
 

@@ -19,7 +19,7 @@ async def probes():
 
 
 class Part:
-    """Something a process needs."""
+    """A dependency of a process."""
 
     def __init__(self):
         self.trouble, self.asked = None, 0

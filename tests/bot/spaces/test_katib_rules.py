@@ -293,7 +293,7 @@ def test_algorithm_service_rule_is_reported_before_the_build(real, spec, paramet
 
 
 @pytest.mark.parametrize("name", ["hyperband", "pbt", "enas", "darts"])
-def test_algorithms_that_do_not_work_in_katib_are_rejected_with_the_reason_and_another_one(name):
+def test_algorithms_that_fail_in_katib_are_rejected_with_the_reason_and_an_alternative(name):
     message = sentence(f"{BASE}algorithm: {name}\nparameters: {OTHER}\n")
     assert message.startswith(f"sweeps/lr.yaml:3: algorithm: {name} ")
     assert "use tpe" in message

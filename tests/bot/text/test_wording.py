@@ -1,4 +1,4 @@
-"""What has no room is counted."""
+"""Suggestions, lists, and how much of them fits."""
 
 import pytest
 

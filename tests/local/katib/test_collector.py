@@ -1,3 +1,5 @@
+"""The collector of TensorBoard events, on event files as trainings write them."""
+
 import asyncio
 
 import pytest

@@ -1,4 +1,4 @@
-"""The recipes by which a running experiment is steered, and the ways which do not work."""
+"""The patches that control a running experiment, and those that have no effect."""
 
 import pytest
 

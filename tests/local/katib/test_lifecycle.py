@@ -1,4 +1,4 @@
-"""What becomes of an experiment left to itself."""
+"""An experiment from its creation to its end, without any action of a user."""
 
 import re
 

@@ -1,3 +1,5 @@
+"""Katib's webhook on pods, beside recorded pods: labels, the marker in the command, and the collector."""
+
 import copy
 import re
 

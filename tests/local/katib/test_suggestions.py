@@ -1,3 +1,5 @@
+"""The local algorithm services: values inside the space, the ends of grids, and learning from results."""
+
 import pytest
 
 RANGE = {"min": "1", "max": "3"}

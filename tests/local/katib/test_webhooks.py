@@ -1,3 +1,5 @@
+"""Katib's webhook on experiments: which fields and edits it rejects, with the recorded messages."""
+
 import copy
 
 import pytest

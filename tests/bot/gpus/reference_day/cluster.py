@@ -1,4 +1,4 @@
-"""A busy day on twenty-two GPUs, with all that makes figures wrong, and what it truly came to.
+"""A busy day on twenty-two GPUs, with everything that can make figures wrong, and its true figures.
 
 Times are hours since the day's start; shares are what a GPU does, 0 to 1.
 """
