@@ -5,12 +5,10 @@ only its suggestion service or metrics collector rejects leaves a sweep hanging 
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from functools import partial
 
 from bot.config.idle_thresholds import read_watch
-from bot.config.limits import Limits, read_hours
-from bot.config.trial_pods import read_grace, read_nodes
+from bot.config.limits import Limits
+from bot.config.trial_pods import read_nodes
 from bot.config.yaml_reader import FileError, Node, read
 from bot.core.flags import FlagStyle
 from bot.core.request import SweepRequest
@@ -22,15 +20,9 @@ from bot.spaces.algorithms import read_algorithm
 from bot.spaces.early_stopping import read_early_stopping
 from bot.spaces.katib_file import is_katib
 from bot.spaces.metrics import choice, metric_objection, read_objective, read_source
-from bot.spaces.parameters import Report, read_parameters, size
-from bot.spaces.space_keys import (
-    DEFAULT_MAX_FAILED,
-    DEFAULT_PARALLEL,
-    DEFAULT_TRIALS,
-    ELSEWHERE,
-    KEYS,
-    TRIAL_KEYS,
-)
+from bot.spaces.parameters import read_parameters, size
+from bot.spaces.space_keys import ELSEWHERE, KEYS
+from bot.spaces.trials import read_trials
 from bot.spaces.wandb_file import is_wandb
 
 INLINE = "your space"  # the file name in errors about a space written in the form
@@ -53,22 +45,15 @@ def parse_space(text: str, file: str, request: SweepRequest, limits: Limits) -> 
     objective = read_objective(keys.get("objective"), request, source)
     if request.metric and (why := metric_objection(request.metric, source)):
         root.errors.append(FileError(0, why, field="metric"))
-    flags = FlagStyle(request.flags or read_flags(keys.get("flags")))
-    switches = choice(keys.get("booleans"), ("value", "switch")) == "switch"
-    if switches and not flags.has_switches:
-        keys["booleans"].error(f"switch needs flags that start with --; got flags: {flags}")
+    flags, switches = _flags(keys, request)
     finish = choice(keys.get("running_at_target"), ("end", "finish")) == "finish"
     extendable = keys["extendable"].flag() if "extendable" in keys else False
     image = keys["image"].text() if "image" in keys else ""
     command = keys["command"].text() if "command" in keys else ""
     parameters, fixed = read_parameters(keys.get("parameters"), algorithm, settings, flags)
     grid = _grid(root, parameters, limits) if algorithm == "grid" else None
-    trials = keys["trials"].mapping(TRIAL_KEYS) if "trials" in keys else {}
-    max_trials, parallel, max_failed = _counts(root, trials, request, limits, grid)
-    trial_hours = read_hours(trials.get("trial_hours"), limits.trial_hours)
-    max_hours = read_hours(trials.get("max_hours"), None)
-    grace = read_grace(trials.get("grace_seconds"), limits.grace_seconds)
-    early = read_early_stopping(keys.get("early_stopping"), source, request.cmd or command, max_trials)
+    trials = read_trials(root, keys.get("trials"), request, limits, grid)
+    early = read_early_stopping(keys.get("early_stopping"), source, request.cmd or command, trials.max)
     watch = read_watch(keys.get("watch"))
     nodes = read_nodes(keys.get("nodes"), limits.nodes_per_trial)
     more = read_additions(keys)
@@ -91,13 +76,13 @@ def parse_space(text: str, file: str, request: SweepRequest, limits: Limits) -> 
         notes=notes,
         algorithm=algorithm,
         settings=settings,
-        max_trials=max_trials,
-        parallel=parallel,
+        max_trials=trials.max,
+        parallel=trials.parallel,
         auto=request.auto,
-        max_failed=max_failed,
-        trial_hours=trial_hours,
-        max_hours=max_hours,
-        grace_seconds=grace,
+        max_failed=trials.max_failed,
+        trial_hours=trials.hours,
+        max_hours=trials.max_hours,
+        grace_seconds=trials.grace_seconds,
         nodes=nodes,
         parameters=parameters,
         finish_running=finish,
@@ -118,6 +103,15 @@ def _converted(root: Node, request: SweepRequest) -> tuple[Node, tuple[str, ...]
             found = convert(root, request)
             return found.root, tuple(found.notes[:MAX_NOTES])
     return root, ()
+
+
+def _flags(keys: Mapping[str, Node], request: SweepRequest) -> tuple[FlagStyle, bool]:
+    """Return the style, and whether booleans are switches."""
+    flags = FlagStyle(request.flags or read_flags(keys.get("flags")))
+    switches = choice(keys.get("booleans"), ("value", "switch")) == "switch"
+    if switches and not flags.has_switches:
+        keys["booleans"].error(f"switch needs flags that start with --; got flags: {flags}")
+    return flags, switches
 
 
 def read_flags(node: Node | None) -> FlagStyle:
@@ -148,56 +142,3 @@ def _combinations(parameters: tuple[Parameter, ...]) -> int | None:
             return None
         found = min(found * max(count, 1), ENDLESS)
     return found
-
-
-@dataclass(frozen=True)
-class _Count:
-    """A number of trials, and how to report an error about it."""
-
-    value: int
-    report: Report
-    adjustable: bool  # lowered without an error if the sweep has fewer trials
-
-
-def _counts(
-    root: Node, keys: Mapping[str, Node], request: SweepRequest, limits: Limits, grid: int | None
-) -> tuple[int, int, int]:
-    """Return max trials, parallel, and max failed. A lower max from the command or grid lowers the rest."""
-
-    def count(key: str, flag: str, override: int | None, default: int) -> _Count:
-        written = keys[key].whole() if key in keys else None
-        if override is not None:
-            report = partial(_report_option, root, flag, override)
-            return _Count(override, report, adjustable=key == "parallel" and request.auto)
-        if written is not None:
-            lowered = request.trials is not None or grid is not None
-            return _Count(written, keys[key].error, adjustable=lowered)
-        return _Count(default, lambda sentence: root.error(f"trials.{key}: {sentence}"), adjustable=True)
-
-    total = count(
-        "max", "trials", request.trials, min(DEFAULT_TRIALS, limits.trials) if grid is None else grid
-    )
-    _limit(total, 1, limits.trials, "trials")
-    trials = total.value if grid is None else min(total.value, grid)
-    parallel = count("parallel", "parallel", request.parallel, min(DEFAULT_PARALLEL, limits.parallel))
-    _limit(parallel, 1, limits.parallel, "parallel")
-    max_failed = count("max_failed", "", None, DEFAULT_MAX_FAILED)
-    _limit(max_failed, 0, limits.trials, "trials")
-    return trials, _adjusted(parallel, trials), _adjusted(max_failed, trials)
-
-
-def _report_option(root: Node, option: str, value: int, sentence: str) -> None:
-    root.errors.append(FileError(0, f"{option}={value} in the command: {sentence}", field=option))
-
-
-def _limit(count: _Count, least: int, most: int, name: str) -> None:
-    if count.value < least:
-        count.report(f"must be at least {least}; got {count.value}")
-    elif count.value > most:
-        count.report(f"can be at most {most} on this cluster (limits.{name}); got {count.value}")
-
-
-def _adjusted(count: _Count, trials: int) -> int:
-    if count.value > trials and not count.adjustable:
-        count.report(f"can't exceed the number of trials ({trials}); got {count.value}")
-    return min(count.value, trials)
