@@ -228,10 +228,6 @@ EQUIVALENT = {
         "bot/core/stopping.py",
         "MAX_RUNGS = 13  # of one trial",
     ): "a limit of about this size",
-    (
-        "bot/health/workers.py",
-        "RESUME_MARGIN = timedelta(seconds=11)  # the operator fails the PyTorchJob when it sees the resume",
-    ): "a time of about this length",
     ("k8s/nodes/scheduling.py", "priority: int = 1"): "`read_scheduled` sets it",
     (
         "k8s/kueue.py",
