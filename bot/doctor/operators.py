@@ -4,7 +4,8 @@ Katib and Kueue read their ConfigMaps at start, and ignore kinds that aren't nam
 then never seen, or it starts without quota.
 """
 
-from collections.abc import Mapping
+import re
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,8 +19,23 @@ from k8s.api.errors import ApiError
 from k8s.objects import Manifest, Ref
 from k8s.trial_kinds import PYTORCH_JOB, TRAIN_JOB, TrialKind
 
+TRAIN_JOBS = "trainjobs.trainer.kubeflow.org"  # a CustomResourceDefinition
 KATIB, KUEUE = "katib-controller", "kueue-controller-manager"  # Deployments
 KATIB_CONFIG, KUEUE_CONFIG = "katib-config", "kueue-manager-config"  # ConfigMaps in their namespaces
+
+
+# The field of a TrainJob's spec in which Kueue sets node selectors and tolerations, by the first version of
+# Kueue that uses it (pkg/controller/jobs/trainjob). Each Trainer has one; the API server drops the others.
+KUEUE_FIELDS = {
+    (0, 17, 0): "runtimePatches",
+    (0, 14, 5): "podTemplateOverrides",
+    (0, 14, 0): "podSpecOverrides",
+}
+KUEUE_IMAGE = re.compile(r"kueue:v([0-9]{1,4})\.([0-9]{1,4})\.([0-9]{1,4})")
+FITTING = (
+    "install versions that fit: Kueue 0.14.0 to 0.14.4 with Trainer 2.0, 0.14.5 to 0.16 with 2.1, "
+    "0.17 or newer with 2.2 or newer"
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,7 +67,7 @@ NEEDS = {
         kind=TRAIN_JOB,
         version="Kubeflow Trainer 2",
         crds={
-            "trainjobs.trainer.kubeflow.org": "v1alpha1",
+            TRAIN_JOBS: "v1alpha1",
             "trainingruntimes.trainer.kubeflow.org": "v1alpha1",
             "jobsets.jobset.x-k8s.io": "v1alpha2",
         },
@@ -71,8 +87,11 @@ async def operators(cluster: KubernetesClient, config: Config) -> list[Finding]:
     needs = NEEDS.get(config.trials.multi_node)
     if needs is None:
         return []
+    fields = set[str]()
     for name, version in needs.crds.items():
-        if not _serves(await cluster.get(Ref("CustomResourceDefinition", "", name)), version):
+        crd = await cluster.get(Ref("CustomResourceDefinition", "", name))
+        fields |= _fields_of_spec(crd, version) if name == TRAIN_JOBS else set()
+        if not _serves(crd, version):
             what = f"{name.partition('.')[2]}/{version} not served; sweeps with nodes= are refused"
             fix = f"install {needs.version}: docs/machines.md, or set trials.multi_node: job"
             return [broken(needs.check, what, fix)]
@@ -81,12 +100,33 @@ async def operators(cluster: KubernetesClient, config: Config) -> list[Finding]:
     found += await _katib(cluster, needs, deployments.get(KATIB))
     if config.queueing.queues or any(team.queue for team in config.teams):
         found += await _kueue(cluster, needs, deployments.get(KUEUE))
+        found += kueue_fits(needs, fields, deployments.get(KUEUE))
     return found or [ok(needs.check, "served, and watched by Katib")]
 
 
 def _serves(crd: Manifest | None, version: str) -> bool:
     versions = crd["spec"].get("versions", []) if crd else []
     return any(each["name"] == version and each.get("served") for each in versions)
+
+
+def _fields_of_spec(crd: Manifest | None, version: str) -> set[str]:
+    """Return the fields of the kind's spec; none if its schema is unknown."""
+    versions = crd["spec"].get("versions", []) if crd else []
+    schema: Manifest = next((each.get("schema", {}) for each in versions if each["name"] == version), {})
+    found = schema.get("openAPIV3Schema", {}).get("properties", {}).get("spec", {}).get("properties", {})
+    return set(found)
+
+
+def kueue_fits(needs: Needs, fields: Collection[str], controller: Manifest | None) -> list[Finding]:
+    """Compare Kueue with Trainer. `fields`: of a TrainJob's spec. Unknown versions aren't reported."""
+    containers = controller["spec"]["template"]["spec"]["containers"] if controller and fields else []
+    image = next(filter(None, (KUEUE_IMAGE.search(each["image"]) for each in containers)), None)
+    version = tuple(map(int, image.groups())) if image else ()
+    used = next((field for first, field in KUEUE_FIELDS.items() if version >= first), "")
+    if not used or used in fields:
+        return []
+    what = f"Kueue {'.'.join(map(str, version))} sets {used} of TrainJobs, which this Trainer doesn't have"
+    return [broken(needs.check, f"{what}: trials ignore the nodes of their flavor, or never start", FITTING)]
 
 
 def operator(needs: Needs, name: str, deployment: Manifest | None) -> list[Finding]:

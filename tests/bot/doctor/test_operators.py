@@ -19,9 +19,9 @@ KATIB = "init: {controller: {trialResources: [Job.v1.batch, PyTorchJob.v1.kubefl
 KUEUE = 'integrations: {frameworks: ["batch/job", "kubeflow.org/pytorchjob"]}'
 
 
-def deploy(store, name, namespace, ready=1):
+def deploy(store, name, namespace, ready=1, image="x"):
     head = {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": name, "namespace": namespace}}
-    pod = {"metadata": {"labels": {"app": name}}, "spec": {"containers": [{"name": name, "image": "x"}]}}
+    pod = {"metadata": {"labels": {"app": name}}, "spec": {"containers": [{"name": name, "image": image}]}}
     made = store.create({**head, "spec": {"selector": {"matchLabels": {"app": name}}, "template": pod}})
     store.set_status(made, {"readyReplicas": ready})
 
@@ -138,8 +138,14 @@ TRAINER = (
 )
 
 
-def serve(store, plural, group, version):
-    meta, versions = {"name": f"{plural}.{group}"}, [{"name": version, "served": True, "storage": True}]
+def serve(store, plural, group, version, *fields):
+    """`fields`: of the kind's spec, in its schema."""
+    spec = {"type": "object", "properties": {field: {"type": "array"} for field in fields}}
+    schema = (
+        {"schema": {"openAPIV3Schema": {"type": "object", "properties": {"spec": spec}}}} if fields else {}
+    )
+    versions = [{"name": version, "served": True, "storage": True, **schema}]
+    meta = {"name": f"{plural}.{group}"}
     if store.get("CustomResourceDefinition", "", meta["name"]):
         store.delete("CustomResourceDefinition", "", meta["name"])
     head = {"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition"}
@@ -199,3 +205,28 @@ async def test_train_jobs_that_katib_and_kueue_do_not_know_are_broken(trainer):
     katib, kueue = await with_train_jobs(trainer)
     assert "lacks TrainJob.v1alpha1.trainer.kubeflow.org" in katib.found
     assert "lacks trainer.kubeflow.org/trainjob" in kueue.found
+
+
+@pytest.mark.parametrize(
+    ("field", "image", "fits"),
+    [
+        ("podSpecOverrides", "registry.k8s.io/kueue/kueue:v0.14.4", True),
+        ("podTemplateOverrides", "registry.k8s.io/kueue/kueue:v0.14.4", False),
+        ("podTemplateOverrides", "registry.k8s.io/kueue/kueue:v0.14.5", True),
+        ("podTemplateOverrides", "registry.k8s.io/kueue/kueue:v0.16.3", True),
+        ("podTemplateOverrides", "registry.k8s.io/kueue/kueue:v0.17.0", False),
+        ("runtimePatches", "registry.k8s.io/kueue/kueue:v0.16.3", False),
+        ("runtimePatches", "mirror.example/kueue:v0.19.2@sha256:1", True),
+        ("runtimePatches", "mirror.example/kueue:main", True),
+        ("runtimePatches", "registry.k8s.io/kueue/kueue:v0.13.9", True),  # without TrainJobs: reported before
+    ],
+)
+async def test_kueue_that_does_not_fit_trainer_is_broken(trainer, field, image, fits):
+    serve(trainer, *TRAINER[0], "runtimeRef", field)
+    trainer.delete("Deployment", "kueue-system", "kueue-controller-manager")
+    deploy(trainer, "kueue-controller-manager", "kueue-system", image=image)
+    [finding] = await with_train_jobs(trainer)
+    assert finding.level is (Level.OK if fits else Level.BROKEN)
+    if not fits:
+        assert finding.found.endswith("trials ignore the nodes of their flavor, or never start")
+        assert "0.17 or newer with 2.2 or newer" in finding.fix
