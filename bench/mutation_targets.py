@@ -26,6 +26,7 @@ QUEUE = (
     "tests/bot/storage/test_work_queue.py",
     "tests/bot/storage/test_work_queue_leases.py",
     "tests/bot/storage/test_work_queue_quarantine.py",
+    "tests/bot/storage/test_work_queue_versions.py",
 )
 SUPPLY = ("tests/bot/elastic/test_supply.py",)
 SCALER = ("tests/bot/elastic/test_stories.py",)

@@ -116,7 +116,7 @@ class Worker:
         except (ApiError, UnreachableError) as error:
             await self._cluster_failed(lease, error)
         except NewerFormatError as newer:
-            delay = await self._queue.fail(lease)
+            delay = await self._queue.leave(lease)
             log.warning("left %s to a newer worker for %.0f s: %s", lease.item, delay, newer)
         except Exception as error:
             permanent = str(error) if isinstance(error, PermanentError) else ""

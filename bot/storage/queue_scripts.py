@@ -5,6 +5,7 @@ local P, item = KEYS[1], ARGV[1]
 local ready, delayed, running, again = P .. ':ready', P .. ':delayed', P .. ':running', P .. ':again'
 local failures, wake, hurried = P .. ':failures', P .. ':wake', P .. ':hurried'
 local starts, quarantine, reasons = P .. ':starts', P .. ':quarantine', P .. ':reasons'
+local left = P .. ':left'
 local call, time = redis.call, redis.call('TIME')
 local now = time[1] * 1000 + time[2] / 1000 -- milliseconds
 
@@ -43,6 +44,7 @@ local function finish(due)
   call('DEL', lease_key(item))
   call('ZREM', running, item)
   call('ZREM', again, item)
+  call('HDEL', left, item)
   if due then schedule(due) end
   return due
 end
@@ -91,11 +93,20 @@ local function collect_due()
   end
 end
 
--- Pops the first ready item that can run; returns it, its starts so far, why it is quarantined, and when it
--- was due.
-local function pop(most)
+-- Pops an item that another worker left, and this one hasn't.
+local function pop_left(worker)
+  local found = call('HSCAN', left, 0, 'COUNT', 100)[2]
+  for n = 1, #found, 2 do
+    local is_new = not string.find(found[n + 1], worker, 1, true)
+    if is_new and call('ZREM', delayed, found[n]) == 1 then return {found[n], now} end
+  end
+end
+
+-- Pops the first item that can run; returns it, its starts so far, why it is quarantined, and when it was
+-- due.
+local function pop(worker, most)
   while true do
-    local popped = call('ZPOPMIN', ready)
+    local popped = pop_left(worker) or call('ZPOPMIN', ready)
     local name = popped[1]
     if not name then return end
     local begun, why = call('HGET', starts, name), call('HGET', quarantine, name)
@@ -104,12 +115,13 @@ local function pop(most)
       if count < 2 or not suspect_runs() then return name, count, why, popped[2] end
       call('ZADD', delayed, now + 1000, name)
     end
+    call('HDEL', left, name)
   end
 end
 
-local function take(token, lease, most)
+local function take(worker, token, lease, most)
   collect_due()
-  local name, count, why, due = pop(most)
+  local name, count, why, due = pop(worker, most)
   if call('EXISTS', ready) == 1 then ring() else call('DEL', wake) end
   if name then
     call('ZADD', running, now + lease, name)
@@ -130,7 +142,7 @@ local function take(token, lease, most)
 end
 """
 
-TAKE = f"{_COMMON} {_TAKING} return take(ARGV[2], tonumber(ARGV[3]) * 1000, tonumber(ARGV[4]))"
+TAKE = f"{_COMMON} {_TAKING} return take(ARGV[2], ARGV[3], tonumber(ARGV[4]) * 1000, tonumber(ARGV[5]))"
 
 HEARTBEAT = f"""
 {_COMMON}
@@ -149,23 +161,58 @@ if holds(ARGV[2]) then
 end
 """
 
-DONE_AND_TAKE = f"{DONE} {_TAKING} return take(ARGV[4], tonumber(ARGV[5]) * 1000, tonumber(ARGV[6]))"
+DONE_AND_TAKE = f"""
+{DONE}
+{_TAKING}
+return take(ARGV[4], ARGV[5], tonumber(ARGV[6]) * 1000, tonumber(ARGV[7]))
+"""
 
 RELEASE = f"""
 {_COMMON}
 if holds(ARGV[2]) then finish(now) end
 """
 
+_FAILING = """
+local function end_start()
+  if call('HEXISTS', quarantine, item) == 1 then call('HINCRBY', starts, item, -1)
+  else forget_starts(item) end
+end
+
+-- Counts a failure; returns the milliseconds until the item is retried.
+local function back_off(first, longest, jitter)
+  local count = call('HINCRBY', failures, item, 1)
+  return math.min(first * 2 ^ (count - 1), longest) * jitter * 1000
+end
+"""
+
 FAIL = f"""
 {_COMMON}
+{_FAILING}
 if not holds(ARGV[2]) then return '0' end
-if ARGV[6] ~= '' then call('HSET', reasons, item, ARGV[6])
-elseif call('HEXISTS', quarantine, item) == 1 then call('HINCRBY', starts, item, -1)
-else forget_starts(item) end
-local count = call('HINCRBY', failures, item, 1)
-local delay = math.min(ARGV[3] * 2 ^ (count - 1), ARGV[4]) * ARGV[5] * 1000
+if ARGV[6] ~= '' then call('HSET', reasons, item, ARGV[6]) else end_start() end
+local delay = back_off(ARGV[3], ARGV[4], ARGV[5])
 if tonumber(ARGV[7]) < tonumber(call('GET', hurried) or 0) then delay = 0 end
 local due = finish(now + delay)
+return tostring(math.max(due - now, 0) / 1000)
+"""
+
+# `left` has for each item that a worker left: when all workers get it again (milliseconds), and who left it.
+# Leaving it again before then counts no failure: the delay must not grow with each older worker and wake.
+LEAVE = f"""
+{_COMMON}
+{_FAILING}
+if not holds(ARGV[2]) then return '0' end
+end_start()
+local known = call('HGET', left, item) or '0'
+local due = tonumber(string.match(known, '%S+'))
+if due <= now then
+  due = now + back_off(ARGV[3], ARGV[4], ARGV[5])
+  known = string.format('%.0f', due)
+end
+if not string.find(known, ARGV[6], 1, true) then known = known .. ' ' .. ARGV[6] end
+due = finish(due)
+call('HSET', left, item, known)
+ring()
 return tostring(math.max(due - now, 0) / 1000)
 """
 
@@ -177,4 +224,4 @@ end
 call('SET', hurried, now, 'PX', ARGV[1] * 1000)
 """
 
-ALL = (ADD, TAKE, HEARTBEAT, DONE, DONE_AND_TAKE, RELEASE, FAIL, HURRY, RETRY_QUARANTINED)
+ALL = (ADD, TAKE, HEARTBEAT, DONE, DONE_AND_TAKE, RELEASE, FAIL, LEAVE, HURRY, RETRY_QUARANTINED)

@@ -9,9 +9,13 @@ the script that saves.
 
 A busy worker needs one round trip per item: the script that finishes an item takes the next one. An idle
 worker waits in BLPOP on the list `wake`, which has at most one element. A script pushes the element when it
-makes an item ready, when it delays an item to a time before all others, and when it takes an item and leaves
-others. If a worker dies after it popped the element, the others notice within 2 s. (BZPOPMIN on the ready
+makes an item ready, when it delays an item to a time before all others, and when it takes an item and others
+are ready. If a worker dies after it popped the element, the others notice within 2 s. (BZPOPMIN on the ready
 items would lose an item between the pop and the lease.)
+
+During an update, a worker leaves an item that it is too old for: any worker that hasn't left it takes it at
+once, before ready items. The item also counts as failed and delayed, because after a downgrade there is no
+newer worker. That is counted once until the delay is over: older workers leave it again at each wake.
 
 Quarantine: an item that kills its worker (out of memory, an endless loop) must not kill one after the
 other. Starts are counted until a run ends. After MAX_STARTS the item gets one more lease, `quarantined`, to
@@ -80,6 +84,7 @@ class Queue:
         self._redis = redis
         self.prefix = prefix
         self._lease, self._most_starts = lease, most_starts
+        self._worker = secrets.token_hex(8)
         self._scripts = {body: redis.register_script(body) for body in queue_scripts.ALL}
 
     async def add(self, item: WorkItem) -> None:
@@ -99,7 +104,7 @@ class Queue:
         until = monotonic() + wait
         while True:
             token = _new_token()
-            found = await self._run(queue_scripts.TAKE, "", token, self._lease, self._most_starts)
+            found = await self._run(queue_scripts.TAKE, "", *self._taking(token))
             if lease := self._taken(found, token):
                 return lease
             left = until - monotonic()
@@ -121,9 +126,8 @@ class Queue:
     async def done_and_get(self, lease: Lease, *, again_after: float | None = None) -> Lease | None:
         """Finish an item like `done`, and lease the next ready one, if any, in the same round trip."""
         token = _new_token()
-        found = await self._run(
-            queue_scripts.DONE_AND_TAKE, *_finished(lease, again_after), token, self._lease, self._most_starts
-        )
+        args = (*_finished(lease, again_after), *self._taking(token))
+        found = await self._run(queue_scripts.DONE_AND_TAKE, *args)
         return self._taken(found, token)
 
     async def release(self, lease: Lease) -> None:
@@ -139,9 +143,17 @@ class Queue:
         Args:
             permanent: the error, if a retry isn't expected to help.
         """
-        jitter = random.uniform(0.8, 1.0)  # noqa: S311 - spreads load, guards nothing
-        args = (FIRST_DELAY, MAX_DELAY, jitter, permanent[:MAX_REASON], lease.since)
+        args = (*_delays(), permanent[:MAX_REASON], lease.since)
         return float(await self._run(queue_scripts.FAIL, str(lease.item), lease.token, *args))
+
+    async def leave(self, lease: Lease) -> float:
+        """Leave the item to a worker of another version, which gets it at once.
+
+        In case there is none, all workers get it again, after delays as those of `fail`. Returns the seconds
+        until then. Ignored for a lost lease: returns 0.
+        """
+        args = (*_delays(), self._worker)
+        return float(await self._run(queue_scripts.LEAVE, str(lease.item), lease.token, *args))
 
     async def retry(self, item: WorkItem, *, starts: int = MAX_STARTS) -> bool:
         """Release an item from quarantine for so many starts. Returns False if it isn't quarantined."""
@@ -176,6 +188,9 @@ class Queue:
         quarantined, key = _read(why).why if why else "", self.lease_key(item)
         since, waited = float(found[3]), max(float(found[4]) / 1000, 0)
         return Lease(item, token, int(found[1]), quarantined, key=key, since=since, waited=waited)
+
+    def _taking(self, token: str) -> tuple[str, str, float, int]:
+        return self._worker, token, self._lease, self._most_starts
 
     async def _sleep(self, seconds: float) -> None:
         await self._redis.blpop([f"{self.prefix}:wake"], timeout=max(seconds, 0.01))  # 0 would wait forever
@@ -237,6 +252,10 @@ def _new_token() -> str:
 
 def _finished(lease: Lease, again_after: float | None) -> tuple[str, str, str | float]:
     return str(lease.item), lease.token, "" if again_after is None else max(again_after, 0)
+
+
+def _delays() -> tuple[float, float, float]:
+    return FIRST_DELAY, MAX_DELAY, random.uniform(0.8, 1.0)  # noqa: S311 - spreads load, guards nothing
 
 
 def _read(stored: str) -> Quarantine:

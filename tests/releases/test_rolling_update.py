@@ -8,6 +8,7 @@ import pytest
 from bot.core.commands import Action, Command
 from bot.core.record import FORMAT, Phase
 from bot.core.work_item import ItemKind, WorkItem
+from bot.storage import work_queue
 from bot.storage.work_queue import Queue
 from bot.sweeps import reconciler
 from bot.worker import Worker
@@ -75,6 +76,19 @@ async def test_record_of_a_newer_worker_is_left_to_it(simulation, older, newer, 
     assert await simulation.store.commands(SWEEP) == []
 
 
+async def test_update_gives_no_answer_of_a_downgrade_however_often_older_workers_wake(
+    simulation, older, newer, monkeypatch
+):
+    monkeypatch.setattr(work_queue, "FIRST_DELAY", 300.0)  # none ends by itself during the test
+    await simulation.store.add_command(SWEEP, STATUS)
+    await edit(simulation, lambda fields: fields | newer)
+    await older(10)
+    assert simulation.slack.ephemeral_messages == []
+    lease = await Queue(simulation.redis, prefix="life:queue").get(wait=0)
+    assert lease, "a newer worker gets it at once"
+    assert lease.item == ITEM
+
+
 async def test_command_of_a_newer_version_is_left_to_it(simulation, older):
     said = len(simulation.slack.posted)
     for command in ('{"action":"clone","user":"U1","user_name":"ada"}', '{"action":"drain","soon":1}'):
@@ -88,7 +102,9 @@ async def test_command_of_a_newer_version_is_left_to_it(simulation, older):
 async def test_downgrade_answers_each_command_once_with_what_to_do(simulation, older, newer):
     await simulation.store.add_command(SWEEP, STATUS)
     stored = await edit(simulation, lambda fields: fields | newer)
-    await older(10)
+    for _ in range(10):
+        await older()
+        await simulation.redis.hset("life:queue:left", SWEEP, "1")  # as if its delay were over
     [(user, text)] = simulation.slack.ephemeral_messages
     assert user == OWNER
     assert text.startswith(

@@ -238,9 +238,13 @@ AFTER = {
     ("fail", "running"): "delayed",
     ("fail", "running, ready"): "ready",
     ("fail", "running, delayed"): "delayed",
+    ("leave", "running"): "delayed",
+    ("leave", "running, ready"): "ready",
+    ("leave", "running, delayed"): "delayed",
 }
 ACTS = st.tuples(
-    st.sampled_from(["add", "add_after", "get", "done", "again", "release", "fail"]), st.sampled_from("abc")
+    st.sampled_from(["add", "add_after", "get", "done", "again", "release", "fail", "leave"]),
+    st.sampled_from("abc"),
 )
 
 
@@ -281,7 +285,7 @@ async def do(queue, action, item, leases):
         await queue.add(sweep(item))
     elif action == "add_after":
         await queue.add_after(sweep(item), 1000)
-    elif action in {"fail", "release"}:
+    elif action in {"fail", "leave", "release"}:
         await getattr(queue, action)(leases.pop(item))
     else:
         await queue.done(leases.pop(item), again_after=1000 if action == "again" else None)
