@@ -31,7 +31,8 @@ KUEUE_FIELDS = {
     (0, 14, 5): "podTemplateOverrides",
     (0, 14, 0): "podSpecOverrides",
 }
-KUEUE_IMAGE = re.compile(r"kueue:v([0-9]{1,4})\.([0-9]{1,4})\.([0-9]{1,4})")
+VERSION = r":v([0-9]{1,4})\.([0-9]{1,4})\.([0-9]{1,4})"
+KUEUE_IMAGE, KATIB_IMAGE = re.compile(f"kueue{VERSION}"), re.compile(f"katib-controller{VERSION}")
 FITTING = (
     "install versions that fit: Kueue 0.14.0 to 0.14.4 with Trainer 2.0, 0.14.5 to 0.16 with 2.1, "
     "0.17 or newer with 2.2 or newer"
@@ -48,6 +49,7 @@ class Needs:
     deployments: tuple[str, ...]
     trial_resource: str  # in Katib's settings
     framework: str  # in Kueue's settings
+    katib: tuple[int, ...] = ()  # its first version with permissions for the kind
 
     @property
     def check(self) -> str:
@@ -74,6 +76,7 @@ NEEDS = {
         deployments=("kubeflow-trainer-controller-manager", "jobset-controller-manager"),
         trial_resource="TrainJob.v1alpha1.trainer.kubeflow.org",
         framework="trainer.kubeflow.org/trainjob",
+        katib=(0, 19, 0),
     ),
 }
 
@@ -119,14 +122,23 @@ def _fields_of_spec(crd: Manifest | None, version: str) -> set[str]:
 
 def kueue_fits(needs: Needs, fields: Collection[str], controller: Manifest | None) -> list[Finding]:
     """Compare Kueue with Trainer. `fields`: of a TrainJob's spec. Unknown versions aren't reported."""
-    containers = controller["spec"]["template"]["spec"]["containers"] if controller and fields else []
-    image = next(filter(None, (KUEUE_IMAGE.search(each["image"]) for each in containers)), None)
-    version = tuple(map(int, image.groups())) if image else ()
+    version = _version(controller, KUEUE_IMAGE) if fields else ()
     used = next((field for first, field in KUEUE_FIELDS.items() if version >= first), "")
     if not used or used in fields:
         return []
-    what = f"Kueue {'.'.join(map(str, version))} sets {used} of TrainJobs, which this Trainer doesn't have"
+    what = f"Kueue {_shown(version)} sets {used} of TrainJobs, which this Trainer doesn't have"
     return [broken(needs.check, f"{what}: trials ignore the nodes of their flavor, or never start", FITTING)]
+
+
+def _version(deployment: Manifest | None, image: re.Pattern[str]) -> tuple[int, ...]:
+    """Return the version in the tag of a Deployment's image; () if it is unknown."""
+    containers = deployment["spec"]["template"]["spec"]["containers"] if deployment else []
+    found = next(filter(None, (image.search(each["image"]) for each in containers)), None)
+    return tuple(map(int, found.groups())) if found else ()
+
+
+def _shown(version: tuple[int, ...]) -> str:
+    return ".".join(map(str, version))
 
 
 def operator(needs: Needs, name: str, deployment: Manifest | None) -> list[Finding]:
@@ -144,6 +156,10 @@ def operator(needs: Needs, name: str, deployment: Manifest | None) -> list[Findi
 async def _katib(cluster: KubernetesClient, needs: Needs, controller: Manifest | None) -> list[Finding]:
     if controller is None:
         return []  # reported with Katib's Deployments
+    if () < (version := _version(controller, KATIB_IMAGE)) < needs.katib:
+        # Not to be added to its settings: it would stop at a kind that it can't list.
+        what = f"Katib {_shown(version)} has no permission for {needs.check}"
+        return [broken(needs.check, what, f"upgrade Katib to {_shown(needs.katib)} or newer")]
     namespace = controller["metadata"]["namespace"]
     settings = await _settings(cluster, needs.check, namespace, KATIB_CONFIG)
     if isinstance(settings, Finding):

@@ -230,3 +230,27 @@ async def test_kueue_that_does_not_fit_trainer_is_broken(trainer, field, image, 
     if not fits:
         assert finding.found.endswith("trials ignore the nodes of their flavor, or never start")
         assert "0.17 or newer with 2.2 or newer" in finding.fix
+
+
+@pytest.mark.parametrize(
+    ("image", "known"),
+    [
+        ("docker.io/kubeflowkatib/katib-controller:v0.17.0", False),
+        ("ghcr.io/kubeflow/katib/katib-controller:v0.18.0", False),
+        ("ghcr.io/kubeflow/katib/katib-controller:v0.19.0", True),
+        ("mirror.example/katib-controller:latest", True),
+    ],
+)
+async def test_katib_without_permission_for_train_jobs_is_broken_whatever_its_settings(trainer, image, known):
+    trainer.delete("Deployment", "kubeflow", "katib-controller")
+    deploy(trainer, "katib-controller", "kubeflow", image=image)
+    [finding] = await with_train_jobs(trainer)
+    assert finding.level is (Level.OK if known else Level.BROKEN)
+    assert known or finding.fix == "upgrade Katib to 0.19.0 or newer"
+
+
+async def test_pytorch_jobs_need_no_version_of_katib(store):
+    store.delete("Deployment", "kubeflow", "katib-controller")
+    deploy(store, "katib-controller", "kubeflow", image="katib-controller:v0.17.0")
+    [finding] = await examined(store)
+    assert finding.level is Level.OK
