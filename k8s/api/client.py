@@ -312,7 +312,8 @@ class KubernetesClient:
             result = json.loads(answer)
         except (ValueError, RecursionError):  # a proxy's page, a login form
             raise ApiError(200, "", f"not JSON: {excerpt(answer)}") from None
-        if not isinstance(result, dict) or ("kind" not in result and path != VERSION):  # a proxy's, too
+        key = "gitVersion" if path == VERSION else "kind"
+        if not isinstance(result, dict) or key not in result:  # a proxy's, too
             raise ApiError(200, "", f"not a Kubernetes object: {excerpt(answer)}")
         return result
 

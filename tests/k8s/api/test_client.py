@@ -111,7 +111,7 @@ async def test_json_that_is_no_kubernetes_object_is_an_error_that_is_retried(toy
         return web.Response(text=answer, content_type="application/json")
 
     cluster = await connected(await toy(proxy))
-    for call in (cluster.list("Pod", "sweeps"), cluster.get(REF), cluster.create(JOB)):
+    for call in (cluster.list("Pod", "sweeps"), cluster.get(REF), cluster.create(JOB), cluster.version()):
         with pytest.raises(ApiError, match=r"not (JSON|a Kubernetes object)") as error:
             await call
         assert not error.value.permanent
