@@ -60,7 +60,8 @@ def bill(
             lines += _part(title, grouped(uses, prices, key), named, currency)
     total = _line(f"*{begin:%B %Y}{team}*", _all(uses, prices), currency).removeprefix("• ")
     share = percent(min(totals.coverage, expected), expected)
-    last = f"_Measured: {share} of the month so far. Months in UTC._"
+    so_far = " so far" if now < end else ""
+    last = f"_Measured: {share} of the month{so_far}. Months in UTC._"
     return "\n".join([*fitting([total, *lines], MAX_ANSWER - len(last)), last])
 
 

@@ -140,6 +140,15 @@ def test_bill_shows_the_measured_share_of_the_month() -> None:
     assert "_Measured: 26% of the month so far." in message
 
 
+def test_bill_of_last_month_is_about_all_of_it_also_in_january() -> None:
+    begin = datetime(2026, 12, 1, tzinfo=UTC)
+    whole = totals(lazy(begin, begin + 31 * 24 * HOUR))
+    for now in (begin + 31 * 24 * HOUR, datetime(2027, 1, 31, 23, 59, tzinfo=UTC)):
+        message = bill(ParsedCommand(view="bill", month="last"), whole, (), "$", now)
+        assert message.startswith("*December 2026*: 5,208 GPU-h allocated")
+        assert message.endswith("_Measured: 100% of the month. Months in UTC._")
+
+
 def test_bill_counts_use_by_measured_time() -> None:
     [hour] = lazy(DAY, DAY + HOUR)
     blind = totals([Hour.of((use._replace(observed=0, used=0) for use in hour.uses), hour.capacity)])
