@@ -7,7 +7,7 @@ at that hour or Redis lost the item. The job itself checks what was already post
 import asyncio
 import logging
 from collections.abc import Callable
-from datetime import UTC, datetime, time, timedelta
+from datetime import UTC, date, datetime, time, timedelta
 
 from apscheduler.schedulers.asyncio import AsyncIOScheduler
 from apscheduler.triggers.cron import CronTrigger
@@ -51,18 +51,25 @@ class Schedule:
             for channel, each in known.items():
                 trigger = CronTrigger(hour=each.hour, minute=0, timezone=each.zone)
                 self._clock.add_job(self.queue, trigger, [each], id=channel, replace_existing=True)
-                if self._due(each):
-                    await self.queue(each)
+                await self.queue(each)
         except (ApiError, UnreachableError, RedisError) as error:
             log.warning("can't schedule digests: %s", error)
 
-    def _due(self, one: DigestSchedule) -> bool:
-        today = self._now().astimezone(one.zone).date()
-        hour = datetime.combine(today, time(one.hour), one.zone)
-        return timedelta(0) <= self._now() - hour.astimezone(UTC) < GRACE
-
     async def queue(self, one: DigestSchedule) -> None:
+        """Queue the digest that is due, if one is."""
+        if (day := self._due(one)) is None:
+            return
         try:
-            await self._queue.add(item(one.channel, one.day(self._now())))
+            await self._queue.add(item(one.channel, day))
         except RedisError as error:
             log.warning("can't queue a digest; next attempt in %s: %s", CHECK_INTERVAL, error)
+
+    def _due(self, one: DigestSchedule) -> date | None:
+        """Return the day that the due digest is about. The grace period can last beyond midnight."""
+        now = self._now()
+        yesterday = one.day(now)
+        for day in (yesterday, yesterday - timedelta(days=1)):
+            hour = datetime.combine(day + timedelta(days=1), time(one.hour), one.zone)
+            if timedelta(0) <= now - hour.astimezone(UTC) < GRACE:
+                return day
+        return None

@@ -336,17 +336,37 @@ async def test_schedule_queues_at_the_hour_and_after_a_late_start(redis: Redis) 
     (job,) = schedule._clock.get_jobs()
     assert str(job.trigger) == "cron[hour='9', minute='0']"
     assert await here.queued() == ""
+    here.now = NOW
     await job.func(*job.args)
     assert await here.queued() == "digest: C1 2026-11-20"
-    here.now += GRACE
+    here.now += GRACE - timedelta(minutes=1)
     await schedule.refresh()
     assert await here.queued() == "digest: C1 2026-11-20"
-    here.now += HOUR
+    here.now += timedelta(minutes=1)
     await schedule.refresh()
     assert await here.queued() == ""
     here.digest_schedules = ()
     await schedule.refresh()
     assert schedule._clock.get_jobs() == []
+
+
+@pytest.mark.parametrize("hour", [21, 22, 23])
+async def test_late_digest_of_the_evening_is_queued_after_midnight(redis: Redis, hour: int) -> None:
+    """At the end of a month and a year, for the whole grace period and about the same day."""
+    here = Place(redis, digest_schedules=(DigestSchedule(channel="C1", hour=hour),))
+    schedule, due = here.schedule(), datetime(2026, 12, 31, hour, tzinfo=UTC)
+    late = [
+        timedelta(minutes=-1),
+        *(number * HOUR for number in range(3)),
+        GRACE - timedelta(minutes=1),
+        GRACE,
+    ]
+    found = []
+    for passed in late:
+        here.now = due + passed
+        await schedule.refresh()
+        found.append(await here.queued())
+    assert found == ["", *["digest: C1 2026-12-30"] * 4, ""]
 
 
 async def test_schedule_stops_with_its_worker(redis: Redis, wait_until: Any) -> None:
