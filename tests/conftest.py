@@ -7,6 +7,7 @@ import signal
 import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import AsyncExitStack
+from datetime import timedelta
 from inspect import isawaitable
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ import pytest
 from aiohttp import web
 from redis.asyncio import Redis
 
+from bot.gpus import hourly_store
 from bot.storage import redis_client
 from bot.storage.redis_client import connect
 from local.redis import redis as server
@@ -120,6 +122,12 @@ async def no_litter(redis: Redis) -> AsyncIterator[None]:
     yield
     left = [key.decode() async for key in redis.scan_iter() if await redis.ttl(key) == -1]
     assert not left, f"left in Redis for ever: {left}"
+
+
+@pytest.fixture
+def kept_hours(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Keep the hourly GPU use of fixed days: Redis has the machine's time and would expire them at once."""
+    monkeypatch.setattr(hourly_store, "RETENTION", timedelta(days=100 * 365))
 
 
 @pytest.fixture

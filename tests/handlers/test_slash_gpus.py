@@ -23,6 +23,8 @@ from tests.bot.factories import ADMIN, CONFIG, NOW, OWNER, SETTINGS
 from tests.bot.gpus.factories import lazy
 from tests.handlers.factories import a_context
 
+pytestmark = pytest.mark.usefixtures("kept_hours")
+
 NODE = NodeUse(node="n1", model="NVIDIA H100", physical=8, allocatable=8, allocated=2)
 POD = PodUse(namespace="sweeps", pod="a", node="n1", owner=OWNER, allocated=2)
 

@@ -43,6 +43,7 @@ from tests.scenarios.fakes import DirectCluster
 
 FOLDER = Path(__file__).parent
 RUNNING, RECEIVED, ENDED, QUARANTINED = "lr-brave-otter", "lr-calm-finch", "lr-epic-eel", "lr-bold-bee"
+RECENT = "sweepbot:recent"
 CENTURY = 100 * 365 * 24 * 3600  # seconds: still delayed when later versions read it
 DRAIN = Command(action=Action.DRAIN, user=OWNER, user_name="ada")
 IMAGE = ImageRef(PLAN.image_repository, PLAN.image_tag)
@@ -58,12 +59,16 @@ def releases() -> list[str]:
 
 
 async def load_redis(release: str, redis: Redis) -> None:
-    """Fill an empty Redis with what this release left there, without expiry times."""
+    """Fill an empty Redis with what this release left there a moment ago, without expiry times."""
+    now, _ = await redis.time()
     for key, value in json.loads((FOLDER / release / "redis.json").read_text()).items():
         match value:
             case {"hash": fields}:
                 await redis.hset(key, mapping={name: _bytes(each) for name, each in fields.items()})
             case {"zset": members}:
+                if key == RECENT:  # times in seconds; what is older than 14 days is forgotten
+                    last = max(members.values())
+                    members = {sweep: at - last + now for sweep, at in members.items()}
                 await redis.zadd(key, members)
             case {"set": members}:
                 await redis.sadd(key, *members)

@@ -3,6 +3,8 @@
 from dataclasses import replace
 from datetime import timedelta
 
+import pytest
+
 from bot.clusters.connections import Clusters
 from bot.clusters.usage import RemoteUsage
 from bot.config.clusters import TrialCluster
@@ -11,6 +13,8 @@ from bot.gpus.models import HOUR
 from k8s.api.errors import ClusterUnreachableError
 from tests.bot.factories import CONFIG, NOW, SETTINGS
 from tests.bot.gpus.test_dcgm_source import DayCluster
+
+pytestmark = pytest.mark.usefixtures("kept_hours")
 
 WEST = replace(CONFIG, clusters=(TrialCluster(name="west", kubeconfig="/west"),))
 

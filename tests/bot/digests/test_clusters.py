@@ -3,6 +3,7 @@
 from dataclasses import replace
 from datetime import timedelta
 
+import pytest
 from redis.asyncio import Redis
 
 from bot.config.clusters import TrialCluster
@@ -15,6 +16,8 @@ from bot.gpus.sums import Totals
 from tests.bot.digests.days import BERLIN, DAY, NODES, PRICES, of
 from tests.bot.factories import CONFIG
 from tests.bot.gpus.factories import lazy
+
+pytestmark = pytest.mark.usefixtures("kept_hours")
 
 BEGIN, END = BERLIN.window(DAY)
 WEST = TrialCluster(name="west", kubeconfig="/west")

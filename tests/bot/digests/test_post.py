@@ -31,6 +31,8 @@ from tests.bot.results.factories import a_result, some_results
 from tests.scenarios.fakes import DirectCluster
 from tests.scenarios.sweep_in_memory import Clock, CrashingProxy, WorkerCrash
 
+pytestmark = pytest.mark.usefixtures("kept_hours")
+
 BERLIN = DigestSchedule(channel="C1", hour=9, timezone="Europe/Berlin")
 DAY = date(2026, 11, 20)
 NOW = datetime(2026, 11, 21, 8, tzinfo=UTC)

@@ -2,6 +2,8 @@
 
 from dataclasses import replace
 
+import pytest
+
 from bot.config.elastic import ElasticDeployment
 from bot.digests.figures import figures
 from bot.digests.message import _sums
@@ -18,6 +20,8 @@ from tests.bot.elastic.factories import LLM
 from tests.bot.elastic.world import ElasticWorld
 from tests.bot.factories import NOW
 from tests.bot.gpus.factories import hour, stored, totals, use
+
+pytestmark = pytest.mark.usefixtures("kept_hours")
 
 BEGIN, _ = BERLIN.window(DAY)
 POD = "llm-6d5f9c7b8-x2x4z"
