@@ -12,6 +12,7 @@ import logging
 import random
 from collections.abc import Callable
 from contextlib import aclosing
+from dataclasses import dataclass
 from time import monotonic
 
 from k8s.api.cache import Cache
@@ -45,22 +46,20 @@ async def watch_forever(
     await _Watch(cluster, cache, labels, outage, on_fresh, on_failed).run()
 
 
+@dataclass
 class _Watch:
-    def __init__(
-        self,
-        cluster: KubernetesClient,
-        cache: Cache,
-        labels: str,
-        outage: Outage,
-        on_fresh: Callable[[], None],
-        on_failed: Callable[[], None] = lambda: None,
-    ) -> None:
-        self.cluster, self.cache, self.labels = cluster, cache, labels
-        self.kind, self.namespace = cache.kind, cache.namespace
-        self.outage, self.on_fresh, self.on_failed = outage, on_fresh, on_failed
-        self.since = ""  # the resourceVersion up to which the cache has everything; "": not yet listed
-        self.failures = 0  # in a row
-        self.logged = False  # whether the interruption was logged
+    cluster: KubernetesClient
+    cache: Cache
+    labels: str
+    outage: Outage
+    on_fresh: Callable[[], None]
+    on_failed: Callable[[], None] = lambda: None
+    since: str = ""  # the resourceVersion up to which the cache has everything; "": not yet listed
+    failures: int = 0  # in a row
+    logged: bool = False  # whether the interruption was logged
+
+    def __post_init__(self) -> None:
+        self.kind, self.namespace = self.cache.kind, self.cache.namespace
 
     async def run(self) -> None:
         while True:
