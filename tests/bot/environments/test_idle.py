@@ -210,13 +210,8 @@ async def test_server_is_asked_at_its_pods_address(redis, monkeypatch, ip, host)
     assert [url.startswith(f"http://{host}:{JUPYTER_SERVER.port}/") for url in asked] == [True, True]
 
 
-async def test_refused_request_is_logged_without_the_login_and_what_the_server_wrote(
-    redis, toy, monkeypatch, caplog
-):
-    async def answer(request):
-        return web.Response(status=403, headers={"X-Long": "x" * 4000, "X-Other": "written"})
-
-    caplog.set_level("INFO")
+async def use_of(toy, answer, redis, monkeypatch):
+    """Return what is measured of an environment whose server answers like this."""
     port = int((await toy(answer)).rpartition(":")[2])
     async with World(redis).started() as world:
         await world.ask(Verb.START)
@@ -225,7 +220,17 @@ async def test_refused_request_is_logged_without_the_login_and_what_the_server_w
         monkeypatch.setattr("bot.environments.spec.JUPYTER", server)
         monkeypatch.setattr("bot.environments.idle_job.JUPYTER", server)
         job, environment = IdleJob(world.clients, redis, Source()), await load("lab", world.clients)
-        assert await job.server_use(environment, {"status": {"podIP": "127.0.0.1"}}) is None
+        return await job.server_use(environment, {"status": {"podIP": "127.0.0.1"}})
+
+
+async def test_refused_request_is_logged_without_the_login_and_what_the_server_wrote(
+    redis, toy, monkeypatch, caplog
+):
+    async def answer(request):
+        return web.Response(status=403, headers={"X-Long": "x" * 4000, "X-Other": "written"})
+
+    caplog.set_level("INFO")
+    assert await use_of(toy, answer, redis, monkeypatch) is None
     [line] = [each for each in caplog.messages if "is unknown" in each]
     assert "403" in line
     assert not any(each in line for each in ("token", "xxx", "written"))
@@ -239,16 +244,8 @@ async def test_redirect_of_a_server_is_not_followed(redis, toy, monkeypatch):
         seen.append(request.path)
         return web.Response(status=302, headers={"Location": "/stolen"}, text=STATUS)
 
-    port = int((await toy(answer)).rpartition(":")[2])
-    async with World(redis).started() as world:
-        await world.ask(Verb.START)
-        await world.ready()
-        server = replace(JUPYTER_SERVER, port=port)
-        monkeypatch.setattr("bot.environments.spec.JUPYTER", server)
-        monkeypatch.setattr("bot.environments.idle_job.JUPYTER", server)
-        job, environment = IdleJob(world.clients, redis, Source()), await load("lab", world.clients)
-        await job.server_use(environment, {"status": {"podIP": "127.0.0.1"}})
-        assert seen == ["/api/status", "/api/kernels"]
+    await use_of(toy, answer, redis, monkeypatch)
+    assert seen == ["/api/status", "/api/kernels"]
 
 
 async def test_measurements_begin_once_a_changed_configuration_asks_for_them(redis):
