@@ -46,7 +46,7 @@ class People(Surfaces):
         """Post a message; a mention of the bot sends an event, except in direct messages."""
         text = html.escape(text, quote=False)
         for someone in (*PEOPLE, BOT):
-            text = re.sub(rf"@{someone.name}\b", f"<@{someone.id}>", text)
+            text = re.sub(rf"@{someone.name}\b", f"<@{someone.id}>", text, flags=re.IGNORECASE)
         place, person = self.workspace.channel(channel), self.workspace.person(user)
         message = self.workspace.post(place, person, {"text": text}, thread_ts)
         if f"<@{BOT.id}>" in text and BOT.id in place.members and place.id.startswith("C"):

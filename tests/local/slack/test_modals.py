@@ -195,8 +195,9 @@ async def test_home_tab_is_published_when_opened_and_its_buttons_work(
     assert slack.home("grace") is None
 
 
+@pytest.mark.parametrize("name", ["sweepbot", "Sweepbot"])
 async def test_mention_is_an_event_with_an_ephemeral_reply(
-    slack: Slack, app: AsyncApp, web: AsyncWebClient, until: Any
+    slack: Slack, app: AsyncApp, web: AsyncWebClient, until: Any, name: str
 ) -> None:
     @app.event("app_mention")
     async def mentioned(event: dict[str, Any], client: AsyncWebClient) -> None:
@@ -204,7 +205,7 @@ async def test_mention_is_an_event_with_an_ephemeral_reply(
         await client.chat_postEphemeral(text=f"heard: {event['text']}", **where)
 
     parent = (await web.chat_postMessage(channel=SWEEPS, text="Sweep lr"))["ts"]
-    slack.say("ada", "sweeps", "@sweepbot how far is it?", parent)
+    slack.say("ada", "sweeps", f"@{name} how far is it?", parent)
     [post_ephemeral] = await until("an answer", lambda: slack.ephemerals("ada"))
     assert (post_ephemeral["thread_ts"], post_ephemeral["text"]) == (
         parent,
