@@ -1,5 +1,6 @@
 """Read the status of Jobs of builds, and of trials (k8s.trial_kinds)."""
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
@@ -9,6 +10,10 @@ from k8s.kueue import PRIORITY_LABEL, QUEUE_LABEL
 from k8s.objects import Manifest, parse_time, true_conditions
 from k8s.trial_kinds import JOB, TRAIN_JOB, is_suspended
 
+# The number is a worker's, in its pod's name: kubernetes, pkg/controller/job/pod_failure_policy.go.
+DISRUPTED = re.compile(
+    r"^Pod \S{1,500}-(\d{1,5})-[a-z0-9]{1,10} has condition DisruptionTarget matching FailJob"
+)
 RESUMED = "PyTorchJobResumed"
 RESUME_MARGIN = timedelta(seconds=10)  # the operator fails the PyTorchJob when it sees the resume
 
@@ -28,7 +33,7 @@ class Job:
     ended: datetime | None = None
     seconds: float | None = None  # from start to completion; None unless complete
     message: str = ""
-    disruption: str = ""  # how the cluster, not the training, failed it; a clause
+    disruption: str = ""  # how the cluster, not the training, fails it; a clause
     deleted: bool = False
     suspended: bool = False
     kueue_labels: Mapping[str, str] = field(default_factory=dict)  # queue and priority class
@@ -58,18 +63,21 @@ def _job(obj: Manifest) -> Job:
         began, ended = _times(obj, complete)
         seconds = (ended - began).total_seconds() if began and ended else None
         return Job(name=name, uid=uid, state=JobState.COMPLETE, ended=ended, seconds=seconds)
+    why = _disruption(obj, true_now.get("Failed") or true_now.get("FailureTarget") or {})
     if failed := true_now.get("Failed"):
         message = f"{failed.get('reason', '')}: {failed.get('message', '')}"
         ended = parse_time(failed.get("lastTransitionTime"))  # failed Jobs have no completionTime
-        why = _disruption(obj, failed)
         return Job(name=name, uid=uid, state=JobState.FAILED, ended=ended, message=message, disruption=why)
-    return Job(name=name, uid=uid, state=JobState.ACTIVE)
+    return Job(name=name, uid=uid, state=JobState.ACTIVE, disruption=why)
 
 
 def _disruption(obj: Manifest, failed: Manifest) -> str:
-    """Return how the cluster failed a Job, if the Job's conditions show it after its pods are gone."""
-    if failed.get("reason") == "PodFailurePolicy" and "DisruptionTarget" in failed.get("message", ""):
-        return "one of its pods was disrupted"
+    """Return how the cluster fails a Job of several pods, if the Job's conditions show it."""
+    found = (
+        DISRUPTED.search(failed.get("message", "")) if failed.get("reason") == "PodFailurePolicy" else None
+    )
+    if found:
+        return f"the cluster stopped worker {int(found[1]) + 1}, as when its node is drained"
     return "its earlier pods were still terminating" if resumed_early(obj) else ""
 
 

@@ -34,7 +34,8 @@ UNREACHABLE = "can't reach worker 1."  # continues "Worker 3 of 4"
 def explaining(pods: Iterable[Manifest], nodes: int) -> Manifest | None:
     """Return the pod that failed first; else the first that hasn't started; else that of the first worker.
 
-    None if all pods run and one of a worker is missing: the events of the Job explain that.
+    None if all pods run and one of a worker is missing: the events of the Job explain that. None also if all
+    are being deleted: their ends explain nothing.
 
     Args:
         pods: of one trial, the oldest first.
@@ -50,7 +51,8 @@ def explaining(pods: Iterable[Manifest], nodes: int) -> Manifest | None:
     if failed:
         return min(failed, key=_order)
     is_partial = len(found) < nodes and all(map(_runs, found))
-    return next((pod for pod in found if _waits(pod)), None if is_partial or not found else found[0])
+    left = [pod for pod in found if not read_trial_pod(pod).deleted]
+    return next((pod for pod in left if _waits(pod)), None if is_partial or not left else left[0])
 
 
 def _failed(pod: Manifest) -> bool:

@@ -24,10 +24,10 @@ FAILED = {TrialState.FAILED, TrialState.NO_METRICS}
 def with_disruptions(sweep: SweepRecord, seen: Observation) -> Observation:
     """Return the observation with disrupted trials as live: they start again, and haven't failed."""
     names = frozenset(trial.name for trial in _disrupted_trials(sweep, seen))
-    if not names:
-        return seen
+    disrupted = disrupted_jobs(sweep, seen)
+    ending = {job.name for job in seen.jobs if job.uid in disrupted} & {trial.name for trial in seen.live}
     live = (replace(t, state=TrialState.LIVE) if t.name in names else t for t in seen.trials)
-    trouble = tuple(each for each in seen.trouble if each.trial not in names)
+    trouble = tuple(each for each in seen.trouble if each.trial not in names | ending)
     return replace(seen, trials=tuple(live), trouble=trouble, starting_again=names)
 
 

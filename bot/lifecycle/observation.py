@@ -62,6 +62,7 @@ class Observation:
     trials: tuple[Trial, ...] = ()
     jobs: tuple[Job, ...] = ()  # of trials
     pods: tuple[Pod, ...] = ()  # of trials
+    gone: tuple[Pod, ...] = ()  # of trials of several nodes: deleted after a disruption
     nodes: int = 1  # of each trial
     workloads: tuple[Workload, ...] = ()  # of the Jobs that a change of the queue concerns
     looked_up: frozenset[str] = frozenset()  # UIDs of the Jobs whose Workloads were read

@@ -26,6 +26,7 @@ from bot.sweeps.observe_limits import PLAN_TIMEOUT, observe_older, observe_other
 from bot.sweeps.transient_errors import refusal
 from bot.text.masking import Mask
 from k8s.api.cache import CacheReader, Caches
+from k8s.api.client import Manifests
 from k8s.jobs import read_job
 from k8s.katib.spec import EXPERIMENT_LABEL, REQUEST_ID
 from k8s.katib.status import read_experiment, read_trial
@@ -124,6 +125,7 @@ async def _experiment(
         trials=tuple(read_trial(t, space.strategies) for t in trials),
         jobs=tuple(read_job(j) for j in jobs),
         pods=tuple(read_trial_pods(pods, jobs)),
+        gone=tuple(read_trial_pods(_gone(sweep, plan_, clients), jobs)),
         nodes=plan_.nodes,
         search_lost=lost_search(space.algorithm, experiment, trials, pods),
         cached=reader.cached or at_home.cached,
@@ -132,6 +134,13 @@ async def _experiment(
     if experiment:
         await evidence.run(experiment, trials, jobs, pods)
     return replace(seen, trouble=evidence.diagnoses, observe_again_in=evidence.requeue_after)
+
+
+def _gone(sweep: SweepRecord, plan_: SweepPlan, clients: Clients) -> Manifests:
+    """Return the disrupted pods that only the watch has seen. The Job of a trial with one pod replaces it."""
+    if plan_.nodes == 1:
+        return []
+    return clients.trial_caches.disrupted(plan_.experiment_ref.namespace, (SWEEP_LABEL, sweep.id))
 
 
 def _masked(seen: Observation, mask: Mask) -> Observation:

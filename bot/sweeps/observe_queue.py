@@ -39,7 +39,7 @@ async def observe_queue(sweep: SweepRecord, seen: Observation, clients: Clients)
     found = await _workloads(namespace, uids, clients)
     preemptors = await _workloads(namespace, {w.preemptor for w in found} - {""}, clients)
     interruptions = [_of_job(job, found, preemptors) for job in stopped]
-    interruptions += _of_pods(ran, seen) if sweep.plan.nodes == 1 else _of_workers(sweep.plan, seen)
+    interruptions += _of_pods(ran, seen) if sweep.plan.nodes == 1 else _of_workers(sweep, sweep.plan, seen)
     soon = min(AGAIN, seen.observe_again_in or AGAIN) if concerned else seen.observe_again_in
     unique = {each.trial: each for each in interruptions}
     return replace(
@@ -51,13 +51,15 @@ async def observe_queue(sweep: SweepRecord, seen: Observation, clients: Clients)
     )
 
 
-def _of_workers(plan: SweepPlan, seen: Observation) -> list[Interruption]:
+def _of_workers(sweep: SweepRecord, plan: SweepPlan, seen: Observation) -> list[Interruption]:
     """Return the trials of several nodes of which the cluster stopped a worker, running or not."""
+    known, all_pods = sweep.queueing.disrupted, (*seen.pods, *seen.gone)
     queues = {job.name: job.queue for job in seen.jobs}
     # The others are of no use after the first worker has succeeded, and its disk limit is a training's own.
-    spared = {pod.job for pod in seen.pods if has_succeeded(pod) or is_over_disk(pod)}
-    pods = [pod for pod in seen.pods if is_disrupted(pod) and pod.job_uid and pod.job not in spared]
-    jobs = [job for job in seen.jobs if job.disruption and job.name not in spared]
+    spared = {pod.job for pod in all_pods if has_succeeded(pod) or is_over_disk(pod)}
+    new = [pod for pod in all_pods if pod.job_uid and pod.job_uid not in known and pod.job not in spared]
+    pods = [pod for pod in new if is_disrupted(pod)]
+    jobs = [job for job in seen.jobs if job.disruption and job.uid not in known and job.name not in spared]
     return [job_interruption(job) for job in jobs] + [
         worker_interruption(pod, plan.nodes, queued=bool(queues.get(pod.job))) for pod in pods
     ]

@@ -10,12 +10,15 @@ import json
 import sys
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from time import monotonic
 from typing import NamedTuple
 
 from k8s.api.client import KubernetesClient, Manifests
 from k8s.api.slim import slim
 from k8s.objects import BUILD_LABEL, ENVIRONMENT_LABEL, SWEEP_LABEL, Manifest, Ref, still_live
 
+DISRUPTED_SECONDS = 600.0
+MAX_DISRUPTED = 1000  # pods in one cache
 GROUPED_BY = (SWEEP_LABEL, BUILD_LABEL, ENVIRONMENT_LABEL)
 Group = tuple[str, str]  # the label of an object's sweep, build, or environment, and its value
 
@@ -42,6 +45,7 @@ class Cache:
         self._on_change = on_change
         self._groups: defaultdict[Group, dict[str, bytes]] = defaultdict(dict)
         self._group_of: dict[str, Group] = {}  # by name
+        self._disrupted: dict[str, tuple[Group, bytes, float]] = {}  # deleted pods by name; when: monotonic
 
     def key(self, obj: Manifest) -> str:
         """Return what `remove` and `retain` call the object."""
@@ -68,10 +72,24 @@ class Cache:
         """Remove an object that was deleted."""
         if group := self._group_of.pop(name, None):
             members = self._groups[group]
-            del members[name]
+            self._remember(name, group, members.pop(name))
             if not members:
                 del self._groups[group]
             self._on_change(Change(group, live=False, initial=False))
+
+    def _remember(self, name: str, group: Group, stored: bytes) -> None:
+        """Keep a disrupted pod for a while: nothing else says later why it is gone."""
+        if self.kind == "Pod" and b'"DisruptionTarget"' in stored:
+            self._disrupted[name] = group, stored, monotonic()
+            while len(self._disrupted) > MAX_DISRUPTED:
+                del self._disrupted[next(iter(self._disrupted))]
+
+    def disrupted(self, group: Group) -> Manifests:
+        """Return the pods of this group that were disrupted and then deleted within DISRUPTED_SECONDS."""
+        recent = monotonic() - DISRUPTED_SECONDS
+        kept = {name: each for name, each in self._disrupted.items() if each[2] >= recent}
+        self._disrupted = kept
+        return [_unpacked(stored) for where, stored, _ in kept.values() if where == group]
 
     def retain(self, names: set[str]) -> None:
         """Remove all other objects, after a list."""
@@ -115,6 +133,11 @@ class Caches:
 
     def __iter__(self) -> Iterator[Cache]:
         return iter(list(self._caches.values()))
+
+    def disrupted(self, namespace: str, group: Group) -> Manifests:
+        """Return the group's pods that were disrupted and deleted while this process watched."""
+        found = self._caches.get(("Pod", namespace))
+        return found.disrupted(group) if found else []
 
     def complete(self, kind: str, namespace: str) -> Cache | None:
         found = self._caches.get((kind, namespace))

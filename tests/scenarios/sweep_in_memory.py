@@ -39,6 +39,7 @@ from local.katib.metrics import Reported
 from local.kubernetes.apiserver import store as kubernetes
 from local.kubernetes.controllers.jobs import Controllers
 from tests.bot.factories import CONFIG, FILES, NOW, OWNER, PLAN, SETTINGS, a_sweep
+from tests.scenarios.evictions import evict
 from tests.scenarios.fakes import (
     DIGEST,
     DirectCluster,
@@ -270,7 +271,7 @@ class SimulatedSweep:
         self.evicted.setdefault(trial, "")
         if self.evicted[trial] == "" and pod_index(pod) == 1 and self._all_run(job):
             self.evicted[trial] = job
-            self.evict(pod)
+            evict(self.kubernetes, pod)
             if self.scenario["drained"] != "later":
                 self._status(pod, "Failed", {"terminated": {"exitCode": 143, "reason": "Error"}})
         return self.evicted[trial] in {"", job}
@@ -278,16 +279,6 @@ class SimulatedSweep:
     def _all_run(self, job) -> bool:
         pods = [pod for pod in self.kubernetes.peek("Pod") if owner_of(pod).get("uid") == job]
         return len(pods) == self.last.plan.nodes and all(p["status"]["phase"] == "Running" for p in pods)
-
-    def evict(self, pod) -> None:
-        """As `kubectl drain` does; SIGTERM then ends the pod."""
-        why = {"reason": "EvictionByEvictionAPI", "message": "Eviction API: evicting"}
-        disrupted = {"type": "DisruptionTarget", "status": "True", **why}
-        conditions = [*pod["status"].get("conditions", []), disrupted]
-        self.kubernetes.patch(
-            *kubernetes.place(pod), {"status": {"conditions": conditions}}, subresource="status"
-        )
-        self.kubernetes.delete(*kubernetes.place(pod))
 
     def _ends(self, labels) -> bool:
         """`patient`: some rounds after the last action; `one_ends`: only one trial ends."""
@@ -362,7 +353,7 @@ class SimulatedSweep:
 
     def texts(self) -> list[str]:
         """Drop intermediate events (a running pod, a better result): they depend on the observation times."""
-        passing = r":chart|:seedling|:warning: \d+ more trial"
+        passing = r":chart|:seedling|:runner: Running again|:warning: \d+ more trial"
         return [_steady(text) for text in self.slack.posted if not re.match(passing, text)]
 
     def gpus_held(self) -> list[str]:

@@ -86,12 +86,25 @@ async def test_training_that_fails_after_its_restart_has_failed(redis, kind, dra
     assert simulation.gpus_held() == []
 
 
+@EACH_KIND
 @pytest.mark.parametrize("parallel", [1, 3])
-async def test_job_whose_pods_are_gone_shows_that_one_was_disrupted(redis, parallel):
-    simulation = await Drained(redis, replace(THREE_NODES, parallel=parallel), drained="unseen").run()
+async def test_pods_that_are_gone_before_a_reconcile_are_known_from_the_watch(redis, kind, parallel):
+    simulation = await Drained(redis, replace(THREE_NODES, parallel=parallel), drained="unseen", **kind).run()
     ended = await simulation.record()
     assert (ended.phase, ended.progress.succeeded, ended.progress.failed) == (Phase.SUCCEEDED, 3, 0)
-    assert "stopped running: one of its pods was disrupted" in simulation.said("stopped running")[0]
+    assert "worker 2 of 3 was evicted, as when a node is drained" in simulation.said("stopped running")[0]
+
+
+async def test_job_whose_pods_nobody_has_seen_shows_that_one_was_disrupted(redis):
+    simulation = Drained(redis, drained="unseen")
+    simulation.watches = list
+    await simulation.run()
+    ended = await simulation.record()
+    assert (ended.phase, ended.progress.succeeded, ended.progress.failed) == (Phase.SUCCEEDED, 3, 0)
+    assert (
+        "stopped running: the cluster stopped worker 2, as when its node is drained"
+        in simulation.said("stopped running")[0]
+    )
 
 
 @EACH_KIND

@@ -1,10 +1,16 @@
-"""A trial on two machines, with real processes that find each other by torchrun's variables."""
+"""A trial on two machines, with real processes that find each other by torchrun's variables.
+
+The second one of the first trial is drained once: both start again.
+"""
 
 import pytest
 import pytest_asyncio
 
-from k8s.trial_kinds import INDEX_LABEL
+from k8s.katib.spec import TRIAL_LABEL
+from k8s.pods import is_trial_pod
+from k8s.trial_kinds import INDEX_LABEL, pod_index
 from local import trainer, training_operator
+from tests.scenarios.evictions import evict
 from tests.scenarios.local_world import Instance, Sweep, instance
 
 pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="module")]
@@ -38,6 +44,8 @@ total = sum(int(each.makefile().readline()) for each in others)
 for each in others:
     each.sendall(b"%d\\n" % total)
 print("joined by", len(others))
+while os.path.exists(os.environ["HOLD"]):
+    time.sleep(0.2)
 log.add_scalar("loss", total + options.width, 1)
 log.close()
 """
@@ -54,7 +62,8 @@ parameters:
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def here(tmp_path_factory, mlflow_url):
     async with instance(tmp_path_factory.mktemp("instance"), mlflow_url) as made:
-        made.commit("Train on two machines", {"together.py": TRAINING, "sweeps/together.yaml": SPACE})
+        program = TRAINING.replace('os.environ["HOLD"]', repr(str(made.hold)))
+        made.commit("Train on two machines", {"together.py": program, "sweeps/together.yaml": SPACE})
         yield made
 
 
@@ -81,6 +90,17 @@ async def test_workers_of_a_train_job_find_each_other_as_well(here: Instance):
     assert [each["kind"] for each in runtime["metadata"]["ownerReferences"]] == ["Experiment"]
 
 
+async def drained(here: Instance, sweep: Sweep) -> tuple[str, set[str]]:
+    """Evict the second worker of the first trial. Return the trial, and the UIDs of its pods."""
+    await sweep.posts("First trial is running")
+    pods = {pod_index(pod): pod for pod in sweep.objects("Pod") if is_trial_pod(pod)}
+    trial = pods[1]["metadata"]["labels"][TRIAL_LABEL]
+    evict(here.here.store, pods[1])
+    again = "This isn't a failure: all of its 2 workers start again once 2 nodes have room"
+    await sweep.posts(f"Trial `{trial}` stopped running: ", "worker 2", "drained", again)
+    return trial, {pod["metadata"]["uid"] for pod in pods.values()}
+
+
 async def uses(here: Instance, kind: str) -> None:
     """Set the kind of the trials; the worker reads it as it starts."""
     config = here.here.folder / "config.yaml"
@@ -91,9 +111,15 @@ async def uses(here: Instance, kind: str) -> None:
 
 async def finished(here: Instance) -> Sweep:
     """Run the sweep to its end, and check what its trials reported."""
+    here.hold.touch()
     sweep = await here.sweep("branch=main gpus=1 nodes=2 space=together")
     await sweep.posts("Submitted to Katib", "1 in parallel, 2 nodes × 1 GPU each", "one trial runs at a time")
+    trial, before = await drained(here, sweep)
+    here.hold.unlink()
     await sweep.posts("Finished:", "2 trials done")
+    after = [pod for pod in sweep.objects("Pod") if pod["metadata"]["labels"][TRIAL_LABEL] == trial]
+    assert after
+    assert not before & {pod["metadata"]["uid"] for pod in after}
     assert sweep.conditions("Trial") == [{"Created", "Succeeded"}] * 2
     values = [obj["status"]["observation"]["metrics"] for obj in sweep.objects("Trial")]
     # The other worker's -1 isn't read.

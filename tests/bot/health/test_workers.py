@@ -52,6 +52,11 @@ def test_explaining_pod_was_not_deleted_after_anothers_failure():
     assert index_of(worker(0, failed_at(10, 143), **gone), worker(1, failed_at(20))) == 1
 
 
+def test_explaining_pod_is_none_if_all_are_being_deleted():
+    gone = {"deletionTimestamp": timestamp(NOW)}
+    assert explaining([worker(0, failed_at(10, 143), **gone), worker(1, running(), **gone)], 2) is None
+
+
 @pytest.mark.parametrize("message", ["Eviction API", ""])
 def test_explaining_pod_was_disrupted(message):
     conditions = [DISRUPTED[0] | {"message": message}]

@@ -5,6 +5,7 @@ import tracemalloc
 
 import pytest
 
+from k8s.api import cache as cache_module
 from k8s.api.cache import Cache, CacheReader, Caches, Change
 from k8s.api.slim import slim
 from k8s.jobs import read_job
@@ -43,6 +44,31 @@ def test_change_is_reported_with_its_group_and_whether_it_is_live():
     cache.remove("t1")
     assert cache.changes == [Change(GROUP, live, initial=False) for live in (True, False, False)]
     assert (cache.get("t1"), cache.list(dict([GROUP]))) == (None, [])
+
+
+def a_pod(name, **status):
+    meta = {"name": name, "namespace": "sweeps", "resourceVersion": "1", "labels": dict([GROUP])}
+    return {"kind": "Pod", "metadata": meta, "spec": {}, "status": status}
+
+
+def test_deleted_pods_are_kept_for_a_while_if_they_were_disrupted(monkeypatch):
+    now = 0.0
+    monkeypatch.setattr(cache_module, "monotonic", lambda: now)
+    monkeypatch.setattr(cache_module, "MAX_DISRUPTED", 2)
+    cache = Kept("Pod")
+
+    def names():
+        return [pod["metadata"]["name"] for pod in Caches([cache]).disrupted("sweeps", GROUP)]
+
+    cache.put(a_pod("calm"))
+    for name in ("one", "two", "three"):
+        cache.put(a_pod(name, **condition("DisruptionTarget")))
+        cache.remove(name)
+    cache.remove("calm")
+    assert names() == ["two", "three"]
+    now = cache_module.DISRUPTED_SECONDS + 1
+    assert names() == []
+    assert Caches([cache]).disrupted("elsewhere", GROUP) == []
 
 
 def test_change_of_unread_fields_is_cached_and_not_reported():
