@@ -32,6 +32,7 @@ class Pod:
     abandoned: datetime | None = None  # when Katib's collector failed, before the container had started
     deleted: bool = False
     disruption: tuple[str, str] = ("", "")  # reason and message of DisruptionTarget
+    disrupted_at: datetime | None = None
     init_failed: str = ""  # the name of the init container that failed: the others never start
 
     @property
@@ -67,6 +68,7 @@ def read_pod(obj: Manifest, container: str) -> Pod:
     waiting, meta = _waiting(status, state), obj["metadata"]
     began = parse_time((running or over or {}).get("startedAt"))
     ended = parse_time(over.get("finishedAt")) if over else None
+    disruption = true_conditions(obj).get("DisruptionTarget", {})
     return Pod(
         name=meta["name"],
         uid=meta.get("uid", ""),
@@ -87,7 +89,8 @@ def read_pod(obj: Manifest, container: str) -> Pod:
         failure=(status.get("reason", ""), status.get("message", "")),
         abandoned=_abandoned(status, state),
         deleted="deletionTimestamp" in meta,
-        disruption=_disruption(obj),
+        disruption=(disruption.get("reason", ""), disruption.get("message", "")),
+        disrupted_at=parse_time(disruption.get("lastTransitionTime")),
         init_failed=_init_failed(status),
     )
 
@@ -112,11 +115,6 @@ def _abandoned(status: Manifest, state: Manifest) -> datetime | None:
         if ended and ("waiting" in state or (began and began > ended)):
             return ended
     return None
-
-
-def _disruption(obj: Manifest) -> tuple[str, str]:
-    found = true_conditions(obj).get("DisruptionTarget", {})
-    return found.get("reason", ""), found.get("message", "")
 
 
 def _waiting(status: Manifest, state: Manifest) -> Manifest:

@@ -5,6 +5,7 @@ ignores the condition DisruptionTarget), or all workers of a trial start again (
 """
 
 import re
+from datetime import datetime
 
 from bot.core.queueing import Interruption
 from bot.health.rules_training import OVER_DISK
@@ -12,13 +13,14 @@ from k8s.jobs import Job
 from k8s.kueue import Workload
 from k8s.pods import Pod
 
+BY_KUBELET = "TerminationByKubelet"
 # Reasons of DisruptionTarget: https://kubernetes.io/docs/concepts/workloads/pods/disruptions
 BY_NODE = {
     "PreemptionByScheduler": "the scheduler preempted {it} for a pod with a higher priority",
     "EvictionByEvictionAPI": "{it} was evicted, as when a node is drained",
     "DeletionByTaintManager": "{its} node became unavailable",
     "DeletionByPodGC": "{its} node was removed",
-    "TerminationByKubelet": "the kubelet terminated {it}",
+    BY_KUBELET: "the kubelet terminated {it}",
 }
 BY_KUEUE = {
     "Deactivated": "its Workload was deactivated",
@@ -62,6 +64,16 @@ def is_disrupted(pod: Pod) -> bool:
     return bool(pod.disruption[0]) and (pod.deleted or pod.finished)
 
 
+def is_late(pod: Pod, ended: datetime | None) -> bool:
+    """Return whether a pod was disrupted after its Job had ended: a drain marks ended pods, too.
+
+    The kubelet doesn't, and its clock can differ. Kubernetes: pkg/registry/core/pod/storage/eviction.go.
+    """
+    if pod.disruption[0] == BY_KUBELET or not (pod.disrupted_at and ended):
+        return False
+    return pod.disrupted_at > ended
+
+
 def has_succeeded(pod: Pod) -> bool:
     """Return whether this pod is the first worker of its trial, and its training has succeeded."""
     return pod.index == 0 and pod.exit is not None and not pod.exit[0]
@@ -76,7 +88,7 @@ def _why(pod: Pod, it: str, its: str) -> str:
     reason, message = pod.disruption
     if reason not in BY_NODE:
         return f"{its} pod was disrupted ({reason})"
-    detail = f": {message[:200]}" if reason == "TerminationByKubelet" and message else ""
+    detail = f": {message[:200]}" if reason == BY_KUBELET and message else ""
     return f"{BY_NODE[reason].format(it=it, its=its)}{detail}"
 
 

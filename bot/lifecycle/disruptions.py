@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from bot.core.record import Phase, SweepRecord
 from bot.lifecycle.observation import Observation
-from k8s.jobs import Job
+from k8s.jobs import Job, JobState
 from k8s.katib.patches import MAX_TRIALS_REACHED, PAUSED, TOO_MANY_FAILED
 from k8s.katib.status import Experiment, ExperimentState, Trial, TrialState
 
@@ -33,34 +33,60 @@ def with_disruptions(sweep: SweepRecord, seen: Observation) -> Observation:
 
 def disrupted_jobs(sweep: SweepRecord, seen: Observation) -> dict[str, str]:
     """Return the trials of the Jobs that are replaced, by UID; at most MAX_DISRUPTIONS for each trial."""
-    known = sweep.queueing.disrupted
-    times = Counter(known.values())
-    new = {each.job_uid: each.trial for each in seen.interruptions if each.job_uid}
-    return known | {uid: trial for uid, trial in new.items() if times[trial] < MAX_DISRUPTIONS}
+    return _replaceable(_known_jobs(sweep, seen))
 
 
 def disrupted_of(sweep: SweepRecord, seen: Observation) -> dict[str, str]:
-    """Return what the record keeps of them: those of trials that haven't ended."""
+    """Return what the record keeps of them: those of trials that haven't ended, or that start no more."""
     ended = {trial.name for trial in seen.trials if trial.state is not TrialState.LIVE}
-    return {uid: trial for uid, trial in disrupted_jobs(sweep, seen).items() if trial not in ended}
+    known = _known_jobs(sweep, seen)
+    left = _replaceable(known)
+    return {uid: trial for uid, trial in known.items() if trial not in ended or uid not in left}
+
+
+def _known_jobs(sweep: SweepRecord, seen: Observation) -> dict[str, str]:
+    """Return the trials of disrupted Jobs by UID. One more than MAX_DISRUPTIONS shows that it is used up."""
+    known = sweep.queueing.disrupted
+    times = Counter(known.values())
+    new = {each.job_uid: each.trial for each in seen.interruptions if each.job_uid}
+    return known | {uid: trial for uid, trial in new.items() if times[trial] <= MAX_DISRUPTIONS}
+
+
+def _replaceable(known: dict[str, str]) -> dict[str, str]:
+    times = Counter(known.values())
+    return {uid: trial for uid, trial in known.items() if times[trial] <= MAX_DISRUPTIONS}
 
 
 def jobs_to_replace(sweep: SweepRecord, seen: Observation) -> list[Job]:
-    """Return the Jobs to delete with their pods: workers of the next Job must not meet those of this one."""
-    return [job for job in seen.jobs if job.uid in sweep.queueing.disrupted and not job.deleted]
+    """Return the Jobs to delete with their pods: workers of the next Job must not meet those of this one.
+
+    Not one that completed nevertheless: its training would run again.
+    """
+    disrupted = _replaceable(sweep.queueing.disrupted)
+    left = [job for job in seen.jobs if job.state is not JobState.COMPLETE]
+    return [job for job in left if job.uid in disrupted and not job.deleted]
 
 
-def trials_to_replace(seen: Observation) -> list[Trial]:
-    """Return the failed trials whose Job is gone; before, Katib would read the failure of that Job again."""
+def trials_to_replace(sweep: SweepRecord, seen: Observation) -> list[Trial]:
+    """Return the failed trial to delete, once its Job is gone: before, Katib would read its failure again.
+
+    One after the other: Katib creates all missing ones as soon as one more can run. If these are more than
+    parallelTrialCount, it deletes the newest trials, with their suggestions.
+    """
     jobs = {job.name for job in seen.jobs}
-    return [trial for trial in seen.trials if trial.name in seen.starting_again and trial.name not in jobs]
+    ready = [trial for trial in seen.trials if trial.name in seen.starting_again and trial.name not in jobs]
+    waits = missing(sweep, seen) and (seen.open or reopens(sweep, seen))
+    return [] if waits else ready[:1]
 
 
 def reopens(sweep: SweepRecord, seen: Observation) -> bool:
     """Return whether the experiment has ended only because of trials that Katib has to create again."""
-    if seen.experiment is None or seen.starting_again or not missing(sweep, seen):
+    if seen.experiment is None or not missing(sweep, seen):
         return False
-    return _has_room(seen.experiment, seen.trials)
+    counted = (
+        replace(t, state=TrialState.FAILED) if t.name in seen.starting_again else t for t in seen.trials
+    )
+    return _has_room(seen.experiment, tuple(counted))
 
 
 def missing(sweep: SweepRecord, seen: Observation) -> set[str]:
@@ -93,4 +119,5 @@ def _has_room(experiment: Experiment, trials: tuple[Trial, ...]) -> bool:
     ended = sum(state is not TrialState.LIVE for state in states)
     by_failures = experiment.state is ExperimentState.FAILED and experiment.message == TOO_MANY_FAILED
     by_counts = by_failures or experiment.reason == MAX_TRIALS_REACHED
-    return by_counts and failed < spec["maxFailedTrialCount"] and ended < spec["maxTrialCount"]
+    most_failed = spec.get("maxFailedTrialCount", failed + 1)  # a throttled experiment can have none
+    return by_counts and failed < most_failed and ended < spec["maxTrialCount"]

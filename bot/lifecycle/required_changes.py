@@ -141,7 +141,7 @@ def _replaced(sweep: SweepRecord, plan: SweepPlan, seen: Observation) -> Iterato
     namespace = plan.experiment_ref.namespace
     for job in jobs_to_replace(sweep, seen):
         yield Delete(ref=Ref(job.kind, namespace, job.name), uid=job.uid, wait=True)
-    for trial in trials_to_replace(seen):
+    for trial in trials_to_replace(sweep, seen):
         yield Delete(ref=Ref("Trial", namespace, trial.name), uid=trial.raw["metadata"]["uid"])
 
 

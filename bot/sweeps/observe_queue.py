@@ -13,6 +13,7 @@ from bot.health.cluster_events import list_if_allowed
 from bot.health.interruptions import (
     has_succeeded,
     is_disrupted,
+    is_late,
     is_over_disk,
     job_interruption,
     pod_interruption,
@@ -54,14 +55,16 @@ async def observe_queue(sweep: SweepRecord, seen: Observation, clients: Clients)
 def _of_workers(sweep: SweepRecord, plan: SweepPlan, seen: Observation) -> list[Interruption]:
     """Return the trials of several nodes of which the cluster stopped a worker, running or not."""
     known, all_pods = sweep.queueing.disrupted, (*seen.pods, *seen.gone)
-    queues = {job.name: job.queue for job in seen.jobs}
+    # Not those of an earlier experiment, and no Job that is gone: a pod of a TrainJob has another UID then.
+    trials = {trial.name for trial in seen.trials}
+    jobs = {job.uid: job for job in seen.jobs if job.name in trials and job.uid not in known}
     # The others are of no use after the first worker has succeeded, and its disk limit is a training's own.
     spared = {pod.job for pod in all_pods if has_succeeded(pod) or is_over_disk(pod)}
-    new = [pod for pod in all_pods if pod.job_uid and pod.job_uid not in known and pod.job not in spared]
-    pods = [pod for pod in new if is_disrupted(pod)]
-    jobs = [job for job in seen.jobs if job.disruption and job.uid not in known and job.name not in spared]
-    return [job_interruption(job) for job in jobs] + [
-        worker_interruption(pod, plan.nodes, queued=bool(queues.get(pod.job))) for pod in pods
+    new = [pod for pod in all_pods if pod.job_uid in jobs and pod.job not in spared]
+    pods = [pod for pod in new if is_disrupted(pod) and not is_late(pod, jobs[pod.job_uid].ended)]
+    failed = [job for job in jobs.values() if job.disruption and job.name not in spared]
+    return [job_interruption(job) for job in failed] + [
+        worker_interruption(pod, plan.nodes, queued=bool(jobs[pod.job_uid].queue)) for pod in pods
     ]
 
 

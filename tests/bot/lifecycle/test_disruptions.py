@@ -8,6 +8,7 @@ from bot.core.queueing import Interruption, QueueState
 from bot.core.record import Phase
 from bot.lifecycle.disruptions import MAX_DISRUPTIONS, reopens, with_disruptions
 from bot.lifecycle.observation import Observation
+from bot.lifecycle.queueing import follow_queue
 from bot.lifecycle.required_changes import Delete, required_changes
 from k8s.jobs import Job, JobState
 from k8s.katib.patches import DRAINED, GOAL_REACHED, MAX_TRIALS_REACHED, PAUSED, TOO_MANY_FAILED
@@ -77,6 +78,28 @@ def test_trial_stays_failed_after_many_disruptions():
         assert bool(found.starting_again) is again
 
 
+def test_trial_with_too_many_disruptions_also_stays_failed_in_later_reconciles():
+    known = {f"u-{number}": "t1" for number in range(MAX_DISRUPTIONS)}
+    why = Interruption(trial="t1", why="", queued=False, job_uid="u-last")
+    sweep = replace(SWEEP, queueing=QueueState(disrupted=known))
+    new = {"jobs": (a_job("u-last"),), "interruptions": (why,), "experiment": OPEN}
+    sweep = follow_queue(sweep, seen(FAILED, sweep=sweep, **new), NOW)
+    for later in (new, {"experiment": OPEN}):
+        found = seen(FAILED, sweep=sweep, **later)
+        assert not found.starting_again
+        assert required_changes(sweep, found, NOW).delete == ()
+        sweep = follow_queue(sweep, found, NOW)
+
+
+def test_experiment_without_a_limit_of_failures_can_end():
+    """`parallel=auto` omits a limit that the throttled experiment can't reach."""
+    unlimited = {"maxTrialCount": 2, "parallelTrialCount": 1}
+    reason = {"state": ExperimentState.SUCCEEDED, "reason": MAX_TRIALS_REACHED}
+    experiment = Experiment(raw={**RAW, "spec": unlimited}, **reason)
+    assert seen(FAILED, DONE, experiment=experiment).starting_again == {"t1"}
+    assert not seen(OTHER_FAILED, DONE, experiment=experiment).starting_again
+
+
 @pytest.mark.parametrize(
     "experiment",
     [
@@ -114,6 +137,12 @@ def test_job_is_deleted_first_with_its_pods_and_then_the_trial():
     assert deletions(seen(FAILED)) == (Delete(ref=Ref("Trial", namespace, "t1"), uid="uid-t1"),)
 
 
+def test_job_that_completed_after_the_loss_of_a_worker_does_not_run_again():
+    live = a_trial("t1", TrialState.LIVE)
+    done = replace(a_job("u-t1"), state=JobState.COMPLETE)
+    assert deletions(seen(live, jobs=(done,), experiment=OPEN)) == ()
+
+
 @pytest.mark.parametrize("experiment", [BROKEN, ended(ExperimentState.SUCCEEDED, MAX_TRIALS_REACHED)])
 def test_experiment_is_reopened_once_the_trial_is_gone(experiment):
     assert not reopens(SWEEP, seen(FAILED, DONE, experiment=experiment))
@@ -123,3 +152,19 @@ def test_experiment_is_reopened_once_the_trial_is_gone(experiment):
     status = patch.body["status"]
     assert [(c["type"], c["status"]) for c in status["conditions"]] == [("Running", "True")]
     assert (status["trials"], status["trialsFailed"]) == (1, 0)  # Katib counts no empty list again
+
+
+@pytest.mark.parametrize(("most_failed", "deleted"), [(1, ["t2"]), (2, [])])
+def test_failed_trials_are_deleted_one_after_the_other_unless_none_could_start(most_failed, deleted):
+    """Katib creates all missing trials at once, and deletes the newest if they are more than `parallel`."""
+    sweep = replace(SWEEP, queueing=QueueState(disrupted={"u-t1": "t1", "u-t2": "t2"}))
+
+    def changes(*trials, **experiment):
+        raw = {**RAW, "spec": {**SPEC, "maxFailedTrialCount": most_failed}}
+        found = seen(*trials, sweep=sweep, experiment=replace(BROKEN, raw=raw, **experiment))
+        required = required_changes(sweep, found, NOW)
+        return [each.ref.name for each in required.delete], bool(required.patch)
+
+    assert changes(FAILED, OTHER_FAILED) == (["t1"], False)
+    assert changes(OTHER_FAILED) == (deleted, not deleted)
+    assert changes(OTHER_FAILED, state=ExperimentState.RUNNING, message="") == ([], False)
