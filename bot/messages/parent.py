@@ -130,11 +130,19 @@ def _results(sweep: SweepRecord) -> list[str]:
     if (user := sweep.queueing.held_by) and sweep.phase in ACTIVE:
         release = f"`/sweep queue release {sweep.id}`"
         lines.append(f"{display_name(sweep, user)} held the waiting trials. Release them: {release}.")
-    lines += filter(None, [pace_line(sweep), summary_line(sweep)])
+    lines += filter(None, [_interrupted(sweep), pace_line(sweep), summary_line(sweep)])
     if progress.best:
         best = "Best" if sweep.phase.final else "Best so far"
         lines.append(f"{best}: {result_text(sweep, progress.best)}")
     return [*lines, *filter(None, [savings(sweep)]), *_running(sweep)]
+
+
+def _interrupted(sweep: SweepRecord) -> str:
+    """Return how many trials will start again; Katib doesn't count one whose turn comes after others."""
+    number = len(sweep.queueing.interrupted)
+    if not number or sweep.phase not in ACTIVE or sweep.paused_at or sweep.draining:
+        return ""
+    return f"{counted(number, 'interrupted trial')} will start again."
 
 
 def _running(sweep: SweepRecord) -> list[str]:

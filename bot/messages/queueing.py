@@ -16,7 +16,10 @@ def interrupted(sweep: SweepRecord, event: Event) -> str:
     if nodes > 1:
         who = f"all {nodes} workers of each start" if event.more else f"all of its {nodes} workers start"
     room = f"{nodes} nodes have room" if nodes > 1 else "a node has room"
-    place = f"{whose} queue has quota" if event.queued else room
+    quota = f"{whose} queue has quota"
+    if event.queued and nodes > 1:  # a drained node leaves the quota as it is
+        quota += f" and {room}"
+    place = quota if event.queued else room
     return (
         f":hourglass_flowing_sand: Trial {code(event.trial)} stopped running: {plain(event.text)}{also}. "
         f"This isn't a failure: {who} again once {place}, from {whose} {CHECKPOINT}."

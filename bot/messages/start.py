@@ -11,16 +11,18 @@ from bot.text.wording import counted, listed
 
 NEVER_FITS = "never-fits"  # key of a diagnosis: bot.health.rules_scheduling
 WAITING = ":hourglass_flowing_sand:", "Waiting for nodes"
+# States of a sweep that is ahead: trials have run, the first one hasn't yet, or it waits for nodes, too.
+RUNS, STARTS, WAITS = "running", "starting", "waiting"
 
 
-def waiting_text(plan: SweepPlan, ahead: Mapping[str, bool]) -> str:
+def waiting_text(plan: SweepPlan, ahead: Mapping[str, str]) -> str:
     """Return what the sweep waits for.
 
     Args:
-        ahead: the sweeps before it, in order, and whether each is running; the others wait, too.
+        ahead: the sweeps before it, in order, with their states.
     """
     nodes = f"{counted(plan.nodes, 'node')} with {counted(plan.gpus, 'free GPU')} each"
-    names = (f"{sweep} ({'running' if running else 'waiting'})" for sweep, running in ahead.items())
+    names = (f"{sweep} ({state})" for sweep, state in ahead.items())
     return f"Waiting for {nodes}. Sweeps ahead: {listed(names)}."
 
 

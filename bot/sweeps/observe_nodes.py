@@ -18,7 +18,7 @@ from bot.core.plan import SweepPlan
 from bot.core.record import Phase, SweepRecord
 from bot.lifecycle.observation import Observation
 from bot.lifecycle.trouble import has_trouble
-from bot.messages.start import waiting_text
+from bot.messages.start import RUNS, STARTS, WAITS, waiting_text
 from bot.sweeps.observe_capacity import capacity_request
 from k8s.api.client import KubernetesClient
 from k8s.api.errors import ApiError
@@ -69,7 +69,7 @@ async def _start_wait(sweep: SweepRecord, plan: SweepPlan, seen: Observation, cl
         await store.unlock_starts(sweep.id)
 
 
-def _fits(ahead: dict[str, bool], free: FreeCapacity | None, now: datetime) -> bool:
+def _fits(ahead: dict[str, str], free: FreeCapacity | None, now: datetime) -> bool:
     """Return whether enough nodes are free, with those that the sweeps ahead of it need set aside."""
     if not ahead:
         return True
@@ -77,8 +77,8 @@ def _fits(ahead: dict[str, bool], free: FreeCapacity | None, now: datetime) -> b
     return free is not None and measured and bool(free.trials)
 
 
-async def _known_ahead(sweep: SweepRecord, plan: SweepPlan, clients: Clients) -> dict[str, bool]:
-    """Return the sweeps ahead of this one by their records; True for active ones, which come first.
+async def _known_ahead(sweep: SweepRecord, plan: SweepPlan, clients: Clients) -> dict[str, str]:
+    """Return the sweeps ahead of this one by their records, and their states; active ones come first.
 
     Nothing updates the record of a quarantined one: only its experiment says whether it is active. One whose
     reconciles keep failing can't start, so no other waits for it.
@@ -86,16 +86,16 @@ async def _known_ahead(sweep: SweepRecord, plan: SweepPlan, clients: Clients) ->
     listed = [one.id for one in await clients.store.listed() if one.gang and one.live and one.id != sweep.id]
     current = await clients.capacity.requests(clients.now())
     starting = {one.sweep for one in current if one.started}  # decided; the experiment may not exist yet
-    active, waiting = list[str](), list[tuple[datetime, str]]()
+    active, waiting = dict[str, str](), list[tuple[datetime, str]]()
     for other in await clients.store.records(listed):
         if other.quarantined or not _competes(other, sweep, plan):
             continue
         if can_start_trials(other) or (other.id in starting and waits_for_nodes(other)):
-            active.append(other.id)
+            active[other.id] = _state(other)
         elif waits_for_nodes(other) and not has_trouble(other):
             waiting.append((other.since, other.id))
     before = sorted(each for each in waiting if each < (sweep.since, sweep.id))
-    return dict.fromkeys(sorted(active), True) | {name: False for _, name in before}
+    return dict(sorted(active.items())) | {name: WAITS for _, name in before}
 
 
 def _competes(other: SweepRecord, sweep: SweepRecord, plan: SweepPlan) -> bool:
@@ -106,7 +106,7 @@ def _competes(other: SweepRecord, sweep: SweepRecord, plan: SweepPlan) -> bool:
 
 async def _running_in_cluster(
     sweep: SweepRecord, plan: SweepPlan, clients: Clients, known: set[str]
-) -> dict[str, bool]:
+) -> dict[str, str]:
     """Return the other sweeps whose experiments are open, unless their records say that they don't compete.
 
     One without a record counts: Redis can have lost it.
@@ -118,7 +118,13 @@ async def _running_in_cluster(
         found |= await _open_in(namespace, clients.trials)
     others = sorted(found - known - {sweep.id})
     records = {one.id: one for one in await clients.store.records(others)}
-    return {each: True for each in others if each not in records or _competes(records[each], sweep, plan)}
+    competing = (each for each in others if each not in records or _competes(records[each], sweep, plan))
+    return {each: _state(records.get(each)) for each in competing}
+
+
+def _state(active: SweepRecord | None) -> str:
+    """Return whether its first trial has started; without a record, its experiment is open."""
+    return STARTS if active and active.phase is Phase.PENDING else RUNS
 
 
 async def _open_in(namespace: str, cluster: KubernetesClient) -> set[str]:

@@ -117,6 +117,20 @@ async def test_of_two_sweeps_that_decide_at_once_one_starts(redis):
         assert sorted(len(story.trials_of(each)) for each in (SWEEP, SECOND)) == [0, 1]
 
 
+async def test_sweep_ahead_is_starting_until_its_first_trial_runs(redis):
+    story = TwoSweeps(redis, nodes=1)
+    async with story.started():
+        await story.until(lambda: story.trials_of(SWEEP))
+        await story.start_another()
+        await story.both(4)
+        assert waiting_for(f"{SWEEP} (starting)") in story.parent_of(SECOND)
+        for name in ("n2", "n3"):
+            story.nodes.append(name)
+            story.add_node(name, 8)
+        await story.until_both(lambda: WAITING in story.parent_of(SECOND))
+        assert story.runs(SWEEP)
+
+
 async def test_sweep_waits_while_another_worker_decides_and_starts_after_its_death(redis):
     story = TwoSweeps(redis, nodes=4)
     async with story.started():

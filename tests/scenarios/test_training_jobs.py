@@ -147,7 +147,8 @@ async def test_pytorch_job_resumed_while_its_pods_terminate_starts_again_and_has
         simulation.kubernetes.delete("Job", "sweeps", "urgent-report")  # before any pod has terminated
         await simulation.rounds(8)
         [told] = simulation.said("its earlier pods were still terminating")
-        assert "This isn't a failure: all of its 3 workers start again once its queue has quota" in told
+        again = "all of its 3 workers start again once its queue has quota and 3 nodes have room"
+        assert f"This isn't a failure: {again}" in told
         assert len(workers(simulation, PYTORCH_JOB)) == 3
         simulation.scenario["endless"] = False
         ended = await simulation.until(Phase.SUCCEEDED)

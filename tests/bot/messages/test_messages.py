@@ -16,7 +16,7 @@ from bot.messages.parent import Links, parent
 from bot.messages.recipients import is_loud
 from bot.slack.mrkdwn import MAX_CODE_SIZE, block, code, link, place, plain
 from local.slack.validation import complaints
-from tests.bot.factories import OWNER, PLAN, REQUEST, a_sweep
+from tests.bot.factories import NOW, OWNER, PLAN, REQUEST, a_sweep
 
 BEST = Result(trial="lr-brave-otter-x1", value=0.03125, parameters={"lr": "0.01", "optimizer": "adam"})
 BUSY = Progress(running=2, waiting=1, finishing=1, succeeded=1, failed=1, best=BEST)
@@ -260,6 +260,22 @@ def test_sweep_that_did_not_start_shows_no_activity():
 def test_parent_names_held_trials_while_trials_can_wait(phase, held):
     sweep = a_sweep(phase, submitted=True, queueing=QueueState(held_by=OWNER))
     assert ("held the waiting trials" in shown(sweep)) == held
+
+
+@pytest.mark.parametrize(
+    ("number", "changes", "line"),
+    [
+        (1, {}, "\n1 interrupted trial will start again."),
+        (2, {}, "\n2 interrupted trials will start again."),
+        (1, {"paused_at": NOW}, ""),
+        (1, {"drained_by": OWNER}, ""),
+        (1, {"phase": Phase.CANCELLED}, ""),
+    ],
+)
+def test_parent_counts_interrupted_trials_until_they_start_again(number, changes, line):
+    state = QueueState(interrupted={f"t{each}": NOW for each in range(number)})
+    text = shown(replace(a_sweep(Phase.RUNNING, submitted=True, queueing=state), **changes))
+    assert line in text if line else "interrupted" not in text
 
 
 def test_first_trial_that_fits_no_node_mentions_the_owner_and_is_shown_in_the_parent():
