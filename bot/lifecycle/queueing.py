@@ -28,7 +28,9 @@ ENDING = {Phase.STOPPING, Phase.SUCCEEDED, Phase.FAILED, Phase.CANCELLED, Phase.
 def follow_queue(sweep: SweepRecord, seen: Observation, now: datetime) -> SweepRecord:
     """Report trials that the cluster interrupted, and those that run again; each once."""
     state, live, running = sweep.queueing, {t.name for t in seen.live}, _running(sweep, seen)
-    new = [each for each in seen.interruptions if each.trial in live - state.interrupted.keys()]
+    replaced = disrupted_jobs(sweep, seen)
+    restarts = [each for each in seen.interruptions if not each.job_uid or each.job_uid in replaced]
+    new = [each for each in restarts if each.trial in live - state.interrupted.keys()]
     again = {t: at for t, at in state.interrupted.items() if t in running}
     gone = {each.trial for each in new}
     disrupted = disrupted_of(sweep, seen)

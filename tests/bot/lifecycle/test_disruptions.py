@@ -91,6 +91,19 @@ def test_trial_with_too_many_disruptions_also_stays_failed_in_later_reconciles()
         sweep = follow_queue(sweep, found, NOW)
 
 
+@pytest.mark.parametrize(("before", "told"), [(MAX_DISRUPTIONS, 0), (MAX_DISRUPTIONS - 1, 1)])
+def test_only_a_trial_that_starts_again_is_reported_as_interrupted(before, told):
+    sweep = replace(SWEEP, queueing=QueueState(disrupted={f"u-{number}": "t1" for number in range(before)}))
+    why = Interruption(trial="t1", why="", queued=False, job_uid="u-last")
+    active = replace(a_job("u-last"), state=JobState.ACTIVE)
+    found = seen(
+        a_trial("t1", TrialState.LIVE), sweep=sweep, jobs=(active,), interruptions=(why,), experiment=OPEN
+    )
+    after = follow_queue(sweep, found, NOW)
+    assert len(after.outbox) == told
+    assert len(required_changes(after, found, NOW).delete) == told
+
+
 def test_experiment_without_a_limit_of_failures_can_end():
     """`parallel=auto` omits a limit that the throttled experiment can't reach."""
     unlimited = {"maxTrialCount": 2, "parallelTrialCount": 1}
