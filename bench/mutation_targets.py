@@ -52,6 +52,7 @@ TARGETS = {  # file -> the tests that must fail
     "bot/lifecycle/pace.py": (f"{LIFECYCLE}/test_pace.py", "tests/scenarios/test_auto_parallel.py"),
     "bot/lifecycle/queueing.py": (f"{LIFECYCLE}/test_queueing.py", *QUEUED),
     "bot/lifecycle/first_trials.py": (f"{LIFECYCLE}/test_first_trials.py",),
+    "bot/lifecycle/disruptions.py": (f"{LIFECYCLE}/test_disruptions.py",),
     "bot/lifecycle/freshness.py": (f"{LIFECYCLE}/test_freshness.py",),
     "bot/lifecycle/live_values.py": (f"{LIFECYCLE}/test_live_values.py",),
     "bot/lifecycle/time_left.py": (f"{LIFECYCLE}/test_live_values.py",),

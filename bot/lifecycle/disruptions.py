@@ -15,9 +15,7 @@ from k8s.jobs import Job, JobState
 from k8s.katib.patches import MAX_TRIALS_REACHED, PAUSED, TOO_MANY_FAILED
 from k8s.katib.status import Experiment, ExperimentState, Trial, TrialState
 
-MAX_DISRUPTIONS = (
-    10  # of one trial, which then counts as failed: kubelets also evict for what a training does
-)
+MAX_DISRUPTIONS = 10  # of one trial, which then has failed: a kubelet also evicts for what a training does
 FAILED = {TrialState.FAILED, TrialState.NO_METRICS}
 
 

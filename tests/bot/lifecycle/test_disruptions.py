@@ -6,6 +6,7 @@ import pytest
 
 from bot.core.queueing import Interruption, QueueState
 from bot.core.record import Phase
+from bot.health.diagnosis import Diagnosis
 from bot.lifecycle.disruptions import MAX_DISRUPTIONS, reopens, with_disruptions
 from bot.lifecycle.observation import Observation
 from bot.lifecycle.queueing import follow_queue
@@ -44,9 +45,10 @@ def ended(state, reason="", message=""):
     return Experiment(state=state, raw=RAW, reason=reason, message=message)
 
 
+@pytest.mark.parametrize("phase", [Phase.PENDING, Phase.RUNNING])
 @pytest.mark.parametrize("jobs", [(), (a_job("u-t1"),)], ids=["deleted", "there"])
-def test_failed_trial_of_a_disrupted_job_is_shown_as_live(jobs):
-    found = seen(FAILED, DONE, jobs=jobs)
+def test_failed_trial_of_a_disrupted_job_is_shown_as_live(jobs, phase):
+    found = seen(FAILED, DONE, jobs=jobs, sweep=replace(SWEEP, phase=phase))
     assert [trial.state for trial in found.trials] == [TrialState.LIVE, TrialState.SUCCEEDED]
     assert found.starting_again == {"t1"}
 
@@ -63,6 +65,14 @@ def test_failed_trial_of_a_disrupted_job_is_shown_as_live(jobs):
 def test_failed_trial_stays_failed_if_the_sweep_does_not_start_it(changes):
     found = seen(FAILED, sweep=replace(SWEEP, **changes))
     assert (found.trials, found.starting_again) == ((FAILED,), frozenset())
+
+
+def test_ends_of_a_disrupted_jobs_workers_are_not_diagnosed():
+    trouble = tuple(Diagnosis(key="crash", text="", trial=trial) for trial in ("t1", "t2"))
+    running = (a_trial("t1", TrialState.LIVE), a_trial("t2", TrialState.LIVE))
+    jobs = (a_job("u-t1"), replace(a_job("u-t2"), name="t2"))
+    found = seen(*running, experiment=OPEN, jobs=jobs, trouble=trouble)
+    assert [each.trial for each in found.trouble] == ["t2"]
 
 
 def test_failed_trial_stays_failed_after_its_next_job():
@@ -102,6 +112,14 @@ def test_only_a_trial_that_starts_again_is_reported_as_interrupted(before, told)
     after = follow_queue(sweep, found, NOW)
     assert len(after.outbox) == told
     assert len(required_changes(after, found, NOW).delete) == told
+
+
+@pytest.mark.parametrize(("most", "again"), [(2, False), (3, True)])
+def test_experiment_is_not_reopened_if_enough_trials_ended(most, again):
+    raw = {**RAW, "spec": SPEC | {"maxTrialCount": most}}
+    experiment = replace(ended(ExperimentState.SUCCEEDED, MAX_TRIALS_REACHED), raw=raw)
+    others = (DONE, a_trial("t3", TrialState.SUCCEEDED), a_trial("t4", TrialState.LIVE))
+    assert reopens(SWEEP, Observation(trials=others, experiment=experiment)) is again
 
 
 def test_experiment_without_a_limit_of_failures_can_end():
