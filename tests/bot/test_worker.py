@@ -184,7 +184,7 @@ async def test_only_errors_of_the_sweep_are_permanent(queue, monkeypatch, wait_u
         return 0
 
     monkeypatch.setattr(reconciler, "reconcile", failing)
-    monkeypatch.setattr(queue, "fail", fail)
+    monkeypatch.setattr(queue, "leave" if isinstance(error, NewerFormatError) else "fail", fail)
     await queue.add(item)
     sweeps = partial(reconciler.handle, clients=SimpleNamespace(mask=Mask()))
     running = Running(queue, sweeps, 1, {ItemKind.IDLE_GPUS: keyed(failing)})
