@@ -14,7 +14,7 @@ unexport PYTHONDONTWRITEBYTECODE
 demo: .venv/ready  ## a whole world on this machine; ONCE=1 types one sweep and exits with its result
 	@$(BIN)/python -m local demo $(if $(ONCE),--once)
 
-test: .venv/ready  ## the fast tests, 3.2 minutes on two cores
+test: .venv/ready  ## the fast tests, 3.6 minutes on two cores
 	$(BIN)/pytest -q -n 2 --dist worksteal -m "not slow"
 
 slow: stories samples  ## the tests that need minutes, a browser or Debian's servers; what is missing is skipped with a reason
