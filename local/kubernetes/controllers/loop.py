@@ -2,9 +2,10 @@
 
 import asyncio
 import contextlib
+from abc import ABC, abstractmethod
 
 
-class ControllerLoop:
+class ControllerLoop(ABC):
     """Runs `_run` of its subclass from `start` to `close`."""
 
     _task: asyncio.Task[None] | None = None
@@ -19,5 +20,5 @@ class ControllerLoop:
             with contextlib.suppress(asyncio.CancelledError):
                 await self._task
 
-    async def _run(self) -> None:
-        raise NotImplementedError
+    @abstractmethod
+    async def _run(self) -> None: ...

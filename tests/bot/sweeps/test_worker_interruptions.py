@@ -48,7 +48,7 @@ async def test_worker_of_an_earlier_experiment_is_ignored():
 
 
 async def test_worker_that_is_remembered_after_its_job_is_gone_is_ignored():
-    """The pod of a TrainJob refers to the Job below it, whose UID nobody knows then."""
+    """A TrainJob's pod has the UID of the Job below it, which belongs to no trial without the TrainJob."""
     assert await interrupted(replace(evicted(NOW), job_uid="u-inner"), jobs=(), gone=True) == []
 
 
