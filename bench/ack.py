@@ -1,10 +1,11 @@
-"""Slash commands, from the call to its acknowledgment: Sweepbot's are queued durably by then, Bolt's dropped.
+"""Slash commands, from the call to its acknowledgment, beside Bolt apps that do less (bench/bolt_app.py).
 
 Each round sends commands one after another on one connection, and then on 50 connections at once, each again
 after its acknowledgment. The servers are separate processes on the same machine.
 """
 
 import asyncio
+import os
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
@@ -15,13 +16,17 @@ from statistics import median, quantiles
 from bench.child import Child, child
 from bench.site import Site, site
 from bench.slack_calls import Line, command, first_answer
-from bench.table import Row, bounded, compared, interleaved
+from bench.table import Row, bounded, compared, interleaved, part
 from local.slack import Slack
 from tests.free_port import free_port
 
 ROUNDS, ALONE, AT_ONCE, EACH = 7, 40, 50, 6
 TEXT = "branch=main space=lr"
-BOLT = "Bolt's default, ack only"
+PEERS = {
+    "default": "Bolt's default, ack only",
+    "before": "Bolt with process_before_response, ack only",
+    "durable": "the same with one XADD before the ack",
+}
 
 Call = Callable[[], Awaitable[float]]
 
@@ -52,37 +57,49 @@ class Server:
 
 
 async def run() -> list[Row]:
-    async with AsyncExitStack() as stack:
-        here, there = [await stack.enter_async_context(site()) for _ in range(2)]
-        rows = []
-        for name, serving in (("HTTP", _over_http), ("Socket Mode", _over_a_socket)):
-            async with serving(here, "-m", "bot", "serve") as ours, _bolt(serving, there) as bolt:
-                rows += await _compare(name, ours, bolt)
-        return rows
-
-
-async def _compare(name: str, ours: Server, bolt: Server) -> list[Row]:
     rows = []
-    for at_once, each, limit in ((1, ALONE, 0.1), (AT_ONCE, EACH, 1.3)):
-        figures = await interleaved(
-            ROUNDS, partial(ours.take, at_once, each), partial(bolt.take, at_once, each)
-        )
+    for name, serving in (("HTTP", over_http), ("Socket Mode", _over_a_socket)):
+        async with AsyncExitStack() as stack:
+            servers = [
+                await stack.enter_async_context(serving(await stack.enter_async_context(site()), *arguments))
+                for arguments in (("-m", "bot", "serve"), *(("-m", "bench.bolt_app", peer) for peer in PEERS))
+            ]
+            rows += await _compare(name, servers)
+    return rows + await part("/sweep on a saturated node", saturated())
+
+
+async def _compare(name: str, servers: list[Server]) -> list[Row]:
+    rows = []
+    for at_once, each in ((1, ALONE), (AT_ONCE, EACH)):
+        ours, *theirs = await interleaved(ROUNDS, *(partial(one.take, at_once, each) for one in servers))
         what = f"/sweep queued and acknowledged, {name}, {at_once} at once"
-        p50 = [[each.p50 for each in one] for one in figures]
-        rows.append(compared(f"{what}, p50", BOLT, *p50, unit="ms", at_most=limit))
-        cpu = [[each.cpu for each in one] for one in figures]
-        rows.append(compared(f"{what}, CPU", BOLT, *cpu, unit="ms"))
+        for peer, taken in zip(PEERS.values(), theirs, strict=True):
+            p50 = [[each.p50 for each in one] for one in (ours, taken)]
+            rows.append(compared(f"{what}, p50", peer, *p50, unit="ms"))
+            cpu = [[each.cpu for each in one] for one in (ours, taken)]
+            rows.append(compared(f"{what}, CPU", peer, *cpu, unit="ms"))
         if at_once > 1:
-            rows.append(bounded(f"{what}, p99", [each.p99 for each in figures[0]], unit="ms", at_most=300))
+            rows.append(bounded(f"{what}, p99", [each.p99 for each in ours], unit="ms", at_most=300))
     return rows
 
 
-def _bolt(serving: Callable[..., object], there: Site) -> object:
-    return serving(there, "-m", "bench.bolt_app")
+async def saturated() -> list[Row]:
+    """Measure 50 at once over HTTP while as many other processes as there are cores use all they get."""
+    async with AsyncExitStack() as stack:
+        ours, theirs = [await stack.enter_async_context(site()) for _ in range(2)]
+        serve = await stack.enter_async_context(over_http(ours, "-m", "bot", "serve"))
+        bolt = await stack.enter_async_context(over_http(theirs, "-m", "bench.bolt_app", "durable"))
+        for _ in range(os.cpu_count() or 1):
+            await stack.enter_async_context(child("-c", "while True: pass"))
+        taken = await interleaved(ROUNDS, *(partial(one.take, AT_ONCE, EACH) for one in (serve, bolt)))
+    p99 = [[each.p99 for each in one] for one in taken]
+    what = f"/sweep queued and acknowledged on a saturated node, HTTP, {AT_ONCE} at once, p99"
+    limit = bounded(what, p99[0], unit="ms", at_most=1000)
+    return [limit, compared(what, PEERS["durable"], *p99, unit="ms")]
 
 
 @asynccontextmanager
-async def _over_http(here: Site, *arguments: str) -> AsyncIterator[Server]:
+async def over_http(here: Site, *arguments: str) -> AsyncIterator[Server]:
     port = free_port()
     env = {**here.env, "SLACK_MODE": "http", "HTTP_PORT": str(port)}
     async with child(*arguments, env=env) as process:

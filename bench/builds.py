@@ -68,19 +68,22 @@ class Bench:
 
     async def _sweep(self) -> None:
         """Wait for its image; then cancel the sweep, which sends nothing to the registry."""
-        slack, ready = self.here.slack, asyncio.Event()
+        slack, built, more = self.here.slack, list[str](), asyncio.Event()
 
         def on_message(change: dict[str, Any]) -> None:
-            text = str(change["message"]["text"])
-            if "Image ready" in text or "Reusing the image" in text:
-                ready.set()
+            if "✓ Image" in (text := str(change["message"])):  # in a block of the parent message
+                built.append(text)
+                more.set()
 
         stop_listening = slack.listen(on_message)
         answer = await slack.command("ada", "sweeps", "/sweep", "repo=uv branch=main space=lr trials=1")
+        name = str(answer).split("`")[1]
         async with asyncio.timeout(TIMEOUT_SECONDS):
-            await ready.wait()
+            while not any(name in text for text in built):
+                more.clear()
+                await more.wait()
         stop_listening()
-        await slack.command("ada", "sweeps", "/sweep", f"cancel {str(answer).split('`')[1]}")
+        await slack.command("ada", "sweeps", "/sweep", f"cancel {name}")
 
     def _new_jobs(self) -> int:
         named = [job["metadata"]["name"] for job in self.here.store.list("Job", NAMESPACE)]

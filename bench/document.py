@@ -3,7 +3,9 @@
 import json
 from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import Any
 
+from bench.commits import outdated
 from bench.table import COLUMNS, RESULTS, Row, cells, summary
 
 DOCUMENT = Path(__file__).parents[1] / "docs" / "performance.md"
@@ -19,6 +21,13 @@ def recorded(group: str) -> list[Row]:
 def ran(groups: Iterable[str]) -> list[str]:
     """Return the groups that have results."""
     return [group for group in groups if (RESULTS / f"{group}.json").exists()]
+
+
+def stale(groups: Iterable[str]) -> list[str]:
+    """Return one line for each group whose last run is of other code than today's."""
+    commits = {group: _last(group)["machine"]["commit"] for group in ran(groups)}
+    found = ((group, commit, outdated(group, commit)) for group, commit in commits.items())
+    return [f"outdated: {group}: commit {commit}: {why}" for group, commit, why in found if why]
 
 
 def results(groups: Iterable[str]) -> str:
@@ -38,13 +47,18 @@ def write(groups: Sequence[str]) -> None:
     DOCUMENT.write_text(f"{before}{BEGIN}\n\n{results(groups)}\n\n{END}{after}")
 
 
+def _last(group: str) -> dict[str, Any]:
+    document: dict[str, Any] = json.loads((RESULTS / f"{group}.json").read_text())
+    return document
+
+
 def _escaped(line: Sequence[str]) -> list[str]:
     return [cell.replace("|", "\\|") for cell in line]
 
 
 def about(group: str) -> str:
     """Return when and where a group's last run was, as an item of a list."""
-    document = json.loads((RESULTS / f"{group}.json").read_text())
+    document = _last(group)
     machine = document["machine"]
     when = document["date"].replace("T", " ")[:16]
     on = f"{machine['cores']} cores, load {machine['load']}"

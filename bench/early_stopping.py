@@ -17,7 +17,7 @@ from statistics import mean, median
 from bench.table import Row
 from bot.core.curves import Curve, Point
 from bot.core.stopping import Objective, StoppingRule, judge, missing_rungs
-from bot.results.live import PERIOD
+from bot.sweep.results.live import PERIOD
 
 CURVES = Path(__file__).parent / "curves"
 PARALLEL, ORDERS = 8, 20

@@ -16,10 +16,10 @@ from pathlib import Path
 from time import monotonic
 
 from bench.table import Row, compared, interleaved
-from bot.config.policy import Config, read_config
-from bot.environments import cluster
-from bot.environments.record import EnvironmentRecord
-from bot.environments.spec import spec_of
+from bot.platform.config.policy import Config, read_config
+from bot.workspaces.environments import cluster
+from bot.workspaces.environments.record import EnvironmentRecord
+from bot.workspaces.environments.spec import spec_of
 from k8s.environments import claim, ingress, secret, service, stateful_set
 from k8s.objects import MANAGED_BY, Manifest
 from local import demo_environments

@@ -1,4 +1,4 @@
-"""GPU use of 10,000 GPUs: a digest and a bill from stored hours, and what `/gpus` costs Prometheus.
+"""GPU use of 10,000 GPUs: a digest and a bill from stored hours, and what filling them and `/gpus` cost.
 
 Uses are generated, with about 5,000 pods at a time. Ours are CPU seconds, which other load on the machine
 hardly changes. The peer is what a digest would be without stored hours: subqueries over 24 hours, here of 250
@@ -17,25 +17,29 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from shutil import which
 from typing import Any
+from zlib import compress
 
 from redis.asyncio import Redis
 
 from bench.gpu_history import Server, prometheus
 from bench.table import Row, bounded, compared, interleaved, part
-from bot.config.digest_times import DigestSchedule
-from bot.config.teams import Price
 from bot.core.plan import HOME_CLUSTER
-from bot.digests.figures import figures
-from bot.digests.message import DigestContext, message
-from bot.digests.post import WEEK
-from bot.gpus.billing import bill, bill_file
-from bot.gpus.command import ParsedCommand
-from bot.gpus.hour_format import CAPACITY, encode
-from bot.gpus.hourly_store import HourlyStore, full_hour
-from bot.gpus.models import HALF_HOUR, HOUR, HourCapacity, HourUse
-from bot.gpus.pod_owners import OwnerStore
-from bot.gpus.prometheus import Prometheus
-from bot.gpus.prometheus_source import PrometheusSource
+from bot.measure.gpus import sampling
+from bot.measure.gpus.billing import bill, bill_file
+from bot.measure.gpus.command import ParsedCommand
+from bot.measure.gpus.dcgm_source import StoredSamples
+from bot.measure.gpus.hour_format import CAPACITY, encode
+from bot.measure.gpus.hourly_store import HourlyStore, full_hour
+from bot.measure.gpus.models import HALF_HOUR, HOUR, Gpu, HourCapacity, HourUse, PodUse
+from bot.measure.gpus.pod_owners import OwnerStore
+from bot.measure.gpus.prometheus import Prometheus
+from bot.measure.gpus.prometheus_source import PrometheusSource
+from bot.measure.gpus.sampling import PodSample, Sample
+from bot.platform.config.digest_times import DigestSchedule
+from bot.platform.config.teams import Price
+from bot.watch.digests.figures import figures
+from bot.watch.digests.message import DigestContext, message
+from bot.watch.digests.post import WEEK
 from local.redis import redis
 
 ROUNDS, GPUS, PEER_GPUS, DAYS = 3, 10_000, 250, 40
@@ -78,6 +82,12 @@ async def _stored(folder: Path) -> list[Row]:
         [digests] = await interleaved(ROUNDS, lambda: _cpu(lambda: _digest(hours, now)))
         [bills] = await interleaved(ROUNDS, lambda: _cpu(lambda: _bill(hours, now)))
         return [
+            bounded(
+                "reading 90 min of samples without Prometheus, 2,500 GPUs",
+                [_samples()],
+                unit="MB",
+                at_most=30,
+            ),
             bounded("digest from stored hours, 10,000 GPUs", digests, unit="CPU s", at_most=1),
             bounded("bill of 30 days, 10,000 GPUs, 40 days kept", bills, unit="CPU s", at_most=3),
             bounded("memory of that bill", [await _memory(hours, now)], unit="MB", at_most=None),
@@ -92,7 +102,12 @@ async def _live(folder: Path) -> list[Row]:
     ):
         cold = await _server_cpu(server, lambda: source.snapshot(HALF_HOUR))
         warm = [await _server_cpu(server, lambda: source.snapshot(HALF_HOUR)) for _ in range(ROUNDS)]
+        own = time.process_time()
+        hourly = await _server_cpu(server, lambda: source.hour(end - HOUR))
+        own = time.process_time() - own
         return [
+            bounded("Prometheus, to measure an hour, 10,000 GPUs", [hourly], unit="CPU s", at_most=5),
+            bounded("own, to measure an hour, 10,000 GPUs", [own], unit="CPU s", at_most=2),
             bounded("Prometheus, for the first `/gpus` in 10 min", [cold], unit="CPU s", at_most=None),
             bounded("Prometheus, for another `/gpus`, 10,000 GPUs", warm, unit="CPU s", at_most=2),
         ]
@@ -130,6 +145,31 @@ async def _bill(hours: HourlyStore, now: datetime) -> None:
     totals = await hours.totals(now - timedelta(days=30), now)
     bill(parsed, totals, PRICES, "$", now)
     bill_file(parsed, {HOME_CLUSTER: totals}, PRICES)
+
+
+def _samples() -> float:
+    """Return the peak of Python's memory in MB while reading a window of samples, one each 30 s."""
+    start, count = datetime.now(UTC), 180
+    uses = [
+        PodUse(
+            namespace="sweeps",
+            pod=f"lr-{number:04}",
+            node=f"n{number // 2}",
+            allocated=4,
+            started=start,
+            gpus=tuple(Gpu(device=f"GPU-{number}-{gpu}", model=MODELS[0], peak=0.5) for gpu in range(4)),
+        )
+        for number in range(2500 // 4)
+    ]
+    pods = tuple(PodSample(use=use, busy=True) for use in uses)
+    times = (start + timedelta(seconds=30 * number) for number in range(count))
+    texts = [compress(sampling.dump(Sample(at=at, step=30, pods=pods, nodes=()))) for at in times]
+    tracemalloc.start()
+    try:
+        sampling.pods(StoredSamples(texts, start - HOUR), timedelta(minutes=90))
+        return tracemalloc.get_traced_memory()[1] / 1e6
+    finally:
+        tracemalloc.stop()
 
 
 async def _plain(client: Prometheus, end: datetime) -> None:

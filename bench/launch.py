@@ -19,7 +19,7 @@ from redis.asyncio import Redis
 
 from bench.child import ROOT, child
 from bench.table import Row, compared
-from bot.storage.redis_client import connect
+from bot.platform.storage.redis_client import connect
 from k8s.objects import Manifest
 from local.world import NAMESPACE, World, commit, world
 

@@ -36,7 +36,7 @@ from bench.mutation_targets import EQUIVALENT, TARGETS
 
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "bench" / "results" / "mutants.json"
-COPIED = ("bot", "handlers", "k8s", "local", "tests", "bench", "deploy", "docs", "examples")
+COPIED = ("bot", "handlers", "k8s", "reader", "local", "tests", "bench", "deploy", "docs", "examples")
 TIMEOUT, GRACE = 120.0, 10.0  # seconds for one mutant's tests, and to stop; an endless loop counts as killed
 GOAL = 0.95
 PYTEST = ("-q", "-x", "-p", "no:cacheprovider", "-m", "not slow")

@@ -20,8 +20,8 @@ from bench.child import ROOT, Child, child
 from bench.environments import python_of
 from bench.table import Row, bounded, compared, interleaved, part, reason
 from bot.core.work_item import WorkItem
-from bot.storage.redis_client import connect
-from bot.storage.work_queue import Queue
+from bot.platform.storage.redis_client import connect
+from bot.platform.storage.work_queue import Queue
 from local.redis import redis
 
 PROGRAM = "bench/peers/queues.py"
@@ -58,6 +58,7 @@ class Goals:
 
 async def run() -> list[Row]:
     rows = await _beside("raw", sys.executable, RAW, ROUNDS, Goals(enqueue=0.6, run=0.7, cpu=2, idle=2))
+    rows += await _beside("batches", sys.executable, f"{RAW}, read in batches", PEER_ROUNDS, Goals())
     rows += [row for name, lock in PEERS.items() for row in await _peer(name, lock)]
     return rows + await part("queue: re-run after SIGKILL", _after_kill())
 

@@ -18,8 +18,8 @@ from bench.scale import running_record, running_worker, settled
 from bench.scale_cluster import a_cluster, succeed, sweep_name, trial_name
 from bench.site import Site, site
 from bench.table import Row, bounded, compared
-from bot.storage.redis_client import connect
-from bot.storage.sweeps import Store
+from bot.platform.storage.redis_client import connect
+from bot.platform.storage.sweeps import Store
 from local.kubernetes.apiserver.api import serve
 from local.kubernetes.apiserver.store import Store as Cluster
 from local.slack.workspace import BOT, Change

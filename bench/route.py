@@ -2,7 +2,8 @@
 
 A `/sweep` goes through Bolt's dispatch, the queue, and real workers to the end of the sweep. Slack, git, the
 registry and the cluster's API client are those of tests/scenarios: in memory, so their files are not counted.
-Lists every file by its first call, and compares the route in docs/architecture.md with it.
+Lists every file by its first call, and compares the route in docs/architecture.md with it. How long the whole
+way is, is a figure with a goal, which nothing enforces: code must not be bent to reach it.
 """
 
 import argparse
@@ -24,11 +25,11 @@ from slack_sdk.web.async_client import AsyncWebClient
 
 from bot.core.record import SweepRecord
 from bot.core.work_item import ItemKind
-from bot.reports.trial_runs_job import TrialRunsJob
-from bot.runtime import parser_thread
-from bot.storage.redis_client import connect
-from bot.storage.work_queue import Queue
-from bot.sweeps import reconciler
+from bot.platform.runtime import parser_thread
+from bot.platform.storage.redis_client import connect
+from bot.platform.storage.work_queue import Queue
+from bot.sweep.reports.trial_runs_job import TrialRunsJob
+from bot.sweep.sweeps import reconciler
 from bot.worker import Worker, keyed
 from handlers.app import build
 from local import redis as local_redis
@@ -41,7 +42,7 @@ from tests.scenarios.sweep_in_memory import ROUNDS, Clock, SimulatedSweep
 ROOT = Path(__file__).parents[1]
 DOCUMENT = ROOT / "docs" / "architecture.md"
 PRODUCT = ("bot", "handlers", "k8s")
-MAX_FILES, MAX_LINES = 14, 2500
+GOAL = (80, 9_000)  # files and lines of the whole way
 
 
 @dataclass
@@ -83,14 +84,10 @@ def lines(files: list[str]) -> int:
 
 
 def faults(named: list[str], passed: list[str]) -> list[str]:
-    """Return the errors of the named route; "" if a sweep takes it and it is within the limits."""
+    """Return the errors of the named route; "" if a sweep takes it."""
     found = [f"{file} is not passed" for file in named if file not in passed]
     if not found and named != sorted(named, key=passed.index):
         found.append(f"the order of first calls is {', '.join(sorted(named, key=passed.index))}")
-    if len(named) > MAX_FILES:
-        found.append(f"{len(named)} files, more than {MAX_FILES}")
-    if lines(named) > MAX_LINES:
-        found.append(f"{lines(named)} lines, more than {MAX_LINES}")
     return found
 
 
@@ -151,8 +148,10 @@ def main() -> None:
     named = route()
     for file in passed:
         print(f"{'*' if file in named else ' '} {lines([file]):4} {file}")
-    print(f"{record.id} {record.phase}: {len(passed)} files, {lines(passed)} lines")
-    print(f"route in docs/architecture.md (*): {len(named)} files, {lines(named)} lines")
+    files, most = GOAL
+    whole = f"{len(passed)} files, {lines(passed):,} lines"
+    print(f"whole way of {record.id} ({record.phase}): {whole}; goal: under {files} files, {most:,} lines")
+    print(f"route in docs/architecture.md (*): {len(named)} files, {lines(named):,} lines")
     if wrong := faults(named, passed):
         sys.exit("\n".join(wrong))
 

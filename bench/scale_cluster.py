@@ -1,8 +1,8 @@
 """The cluster of the scale benchmark, as a process: its API server must not share a loop with what measures.
 
-`python -m bench.scale_cluster SWEEPS KUBECONFIG` creates the objects of running sweeps of 20 trials, serves
-them, and prints "ready". On SIGUSR1 it makes pods start and stop at random, and prints each change as `SWEEP
-SECONDS` by the machine's monotonic clock, and then "done".
+`python -m bench.scale_cluster SWEEPS KUBECONFIG [TRIALS]` creates the objects of running sweeps of 20, or so
+many, trials, serves them, and prints "ready". On SIGUSR1 it makes pods start and stop at random, and prints
+each change as `SWEEP SECONDS` by the machine's monotonic clock, and then "done".
 """
 
 import asyncio
@@ -14,11 +14,11 @@ from pathlib import Path
 from time import monotonic
 
 from bot.core.plan import SweepPlan
-from bot.launch.plan import plan
+from bot.sweep.launch.plan import plan
 from k8s.katib.manifest import with_image
-from k8s.katib.spec import EXPERIMENT_LABEL, TRIAL_LABEL
+from k8s.katib.spec import EXPERIMENT_LABEL
 from k8s.objects import MANAGED_BY, SWEEP_LABEL, Manifest
-from k8s.trial_kinds import JOB_LABEL
+from k8s.trial_kinds import JOB_LABEL, TRIAL_LABEL
 from local.kubernetes.apiserver.api import serve
 from local.kubernetes.apiserver.store import Store
 from tests.bot.factories import ORDER, SETTINGS
@@ -44,24 +44,26 @@ def planned(name: str) -> tuple[SweepPlan, str]:
 
 async def main() -> None:
     size, kubeconfig = int(sys.argv[1]), Path(sys.argv[2])
-    cluster, start = a_cluster(size), asyncio.Event()
+    trials = int(sys.argv[3]) if sys.argv[3:] else TRIALS
+    cluster, start = a_cluster(size, trials), asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGUSR1, start.set)
     server = await serve(cluster)
     server.kubeconfig(kubeconfig)
     print("ready", flush=True)
     await start.wait()
-    await change(cluster, size)
+    await change(cluster, size, trials)
     print("done", flush=True)
     await asyncio.Event().wait()
 
 
-def a_cluster(size: int) -> Store:
+def a_cluster(size: int, trials: int = TRIALS) -> Store:
     cluster = Store()
     cluster.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "sweeps"}})
     for name in map(sweep_name, range(size)):
         found, image = planned(name)
-        cluster.create(with_image(found.experiment, image))
-        for number in range(TRIALS):
+        experiment = with_image(found.experiment, image)
+        cluster.create({**experiment, "spec": {**experiment["spec"], "maxTrialCount": trials}})
+        for number in range(trials):
             add_trial(cluster, name, number)
     return cluster
 
@@ -105,14 +107,14 @@ def _status(cluster: Store, kind: str, name: str, status: Manifest) -> None:
     cluster.patch(kind, "sweeps", name, {"status": status}, subresource="status")
 
 
-async def change(cluster: Store, size: int) -> None:
+async def change(cluster: Store, size: int, trials: int) -> None:
     """Start and stop pods at random, RATE a second."""
     chance, running, begin = random.Random(7), set[str](), monotonic()  # noqa: S311
     for number in range(RATE * SECONDS):
         await asyncio.sleep(max(0.0, begin + number / RATE - monotonic()))
         sweep = sweep_name(chance.randrange(size))
         print(sweep, monotonic(), flush=True)
-        toggle(cluster, f"{trial_name(sweep, chance.randrange(1, TRIALS))}-pod", running)
+        toggle(cluster, f"{trial_name(sweep, chance.randrange(1, trials))}-pod", running)
 
 
 def toggle(cluster: Store, pod: str, running: set[str]) -> None:

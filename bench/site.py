@@ -45,6 +45,7 @@ def _environment(folder: Path, chat: slack.Slack, redis_url: str) -> dict[str, s
         "REDIS_URL": redis_url,
         "SWEEPBOT_CONFIG": str(folder / "config.yaml"),
         "SWEEPBOT_DATA": str(folder / "data"),
+        "SWEEPBOT_UNCONFIRMED": str(folder / "unconfirmed"),
         "IMAGE_REGISTRY": "registry.example:5000",
         "MLFLOW_TRACKING_URI": "http://mlflow.example:5000",
         "HTTP_HOST": "127.0.0.1",

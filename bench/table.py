@@ -7,7 +7,6 @@ the same run, and a goal is a limit on their ratio, round by round.
 import json
 import os
 import platform
-import subprocess
 import traceback
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -142,13 +141,13 @@ def reason(error: BaseException) -> str:
     return f"{type(error).__name__}: {text}" if text else type(error).__name__
 
 
-def write(group: str, rows: Sequence[Row], seconds: float, folder: Path = RESULTS) -> None:
-    """Write the results of a group that took so many seconds."""
+def write(group: str, rows: Sequence[Row], seconds: float, commit: str, folder: Path = RESULTS) -> None:
+    """Write the results of a group that took so many seconds, and measured this commit."""
     folder.mkdir(exist_ok=True)
     document = {
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
         "seconds": round(seconds),
-        "machine": machine(),
+        "machine": {**machine(), "commit": commit},
         "versions": {name: version(name) for name in PACKAGES},
         "rows": [asdict(row) for row in rows],
     }
@@ -162,12 +161,5 @@ def machine() -> dict[str, Any]:
         "architecture": platform.machine(),
         "kernel": platform.release(),
         "python": platform.python_version(),
-        "commit": _commit(),
         "load": round(os.getloadavg()[0], 1),
     }
-
-
-def _commit() -> str:
-    command = ["git", "describe", "--always", "--dirty"]
-    done = subprocess.run(command, cwd=RESULTS.parent, capture_output=True, text=True, check=False)
-    return done.stdout.strip()

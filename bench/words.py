@@ -14,8 +14,8 @@ from bench.slack_calls import Line, first_answer
 from bench.table import Row, compared, interleaved
 from bot.core.record import Phase, SweepRecord
 from bot.core.request import Requester, SweepRequest
-from bot.storage.redis_client import connect
-from bot.storage.sweeps import Store
+from bot.platform.storage.redis_client import connect
+from bot.platform.storage.sweeps import Store
 from local.slack.workspace import ADA
 from tests.free_port import free_port
 

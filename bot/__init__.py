@@ -1,1 +1,3 @@
-"""Sweepbot, in rooms by feature; `bot.app` runs its processes."""
+"""Sweepbot, in wings (docs/architecture.md); `bot.app` runs its processes."""
+
+__version__ = "0.1.0"

@@ -7,11 +7,11 @@ import os
 import sys
 from collections.abc import Callable
 from importlib import import_module
-from pathlib import Path
 
+from bot import __version__
 from bot.core.errors import UnknownNameError, UserError
-from bot.operator.words import ABOUT_ONE, COMMANDS
-from bot.runtime import log_format
+from bot.operate.words import ABOUT_ONE, COMMANDS
+from bot.platform.runtime import log_format
 from bot.text.masking import Mask, secrets_in_environment
 from bot.text.terminal import without_markup
 
@@ -19,7 +19,7 @@ Run = Callable[[argparse.Namespace], int]
 # Module and function of each process; a module is imported only by a command that runs it.
 SERVE, WORK = ("bot.serve_process", "serve"), ("bot.work_process", "workers")
 NAME = "full name, such as lr-brave-otter"
-PART = f"{NAME}; or a part of it that only one sweep has"
+PART = f"{NAME}; or a part of it that is unique"
 # New objects before garbage is collected: with Python's 700, that is during every ninth `/sweep`.
 GC_THRESHOLD = 10_000
 
@@ -29,6 +29,9 @@ def main() -> int:
     log_format.start("WARNING", "text", mask)  # until the settings are read
     try:
         return arguments.run(arguments)  # type: ignore[no-any-return]
+    except ModuleNotFoundError as error:  # of a package that plan and space don't need
+        print(f'This command needs pip install "sweepbot[{arguments.extra}]" ({error}).', file=sys.stderr)
+        return 2
     except UserError as error:
         print(without_markup(mask(str(error))), file=sys.stderr)
         return 1 if isinstance(error, UnknownNameError) else 2
@@ -38,6 +41,8 @@ def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="sweepbot", description="Run hyperparameter sweeps on Kubernetes from Slack."
     )
+    parser.set_defaults(extra="server")
+    parser.add_argument("--version", action="version", version=f"%(prog)s {__version__}")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     for name, jobs, words in (
         ("serve", (SERVE,), "serve Slack commands, buttons, and forms"),
@@ -52,12 +57,21 @@ def _arguments() -> argparse.Namespace:
     examiner.set_defaults(run=_printing(_doctor))
     words = "print the Kubernetes manifests that a sweep would create; reads git, changes nothing"
     planner = commands.add_parser("plan", help=words, description=words)
-    planner.add_argument("request", help="options as typed after /sweep")
     planner.add_argument(
-        "--repo", required=True, metavar="URL", help="https or http URL of the git repository"
+        "request", nargs="+", help="the command as in Slack, such as /sweep branch=main space=lr"
+    )
+    planner.add_argument(
+        "--repo",
+        default=".",
+        metavar="URL|PATH",
+        help="the git repository: https, http, or a directory, of which commits are read; default: this one",
     )
     planner.set_defaults(run=_imported("bot.offline_commands", "print_plan"))
     _add_space(commands)
+    words = "print the JSON Schema of space files or of config.yaml, for editors"
+    schema = commands.add_parser("schema", help=words, description=words)
+    schema.add_argument("kind", choices=("space", "config"))
+    schema.set_defaults(run=_imported("bot.offline_commands", "print_schema"))
     _add_results(commands)
     _add_operator(commands)
     return parser.parse_args()
@@ -74,18 +88,20 @@ def _add_space(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") 
         ("convert", "convert the file to a Sweepbot space file and print it"),
     ):
         action = actions.add_parser(name, help=about, description=about)
-        action.add_argument("file", type=Path, help="path of the file")
-        action.add_argument("options", nargs="?", default="", help="options as typed after /sweep")
+        words = "paths of files, and options of /sweep, such as sweeps/lr.yaml trials=20 gpus=2"
+        action.add_argument("words", metavar="FILE", nargs="+", help=words)
         action.set_defaults(run=_imported("bot.offline_commands", "run_space"), action=name)
 
 
 def _add_results(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
-    words = "print the trials of an ended sweep, for a terminal, spreadsheet, or notebook; reads the cluster"
+    words = "print an ended sweep's trials as a table, CSV, or JSON; reads the cluster"
     command = commands.add_parser("results", help=words, description=words)
     command.add_argument("sweep", help="full name, such as lr-brave-otter")
     command.add_argument("--format", choices=("table", "csv", "json"), default="table")
-    command.add_argument("--namespace", help="of the sweep's records; default: K8S_NAMESPACE, else sweeps")
-    command.set_defaults(run=_imported("bot.results_command", "print_results"))
+    command.add_argument(
+        "--namespace", help="namespace of the sweep's records; default: K8S_NAMESPACE, or else sweeps"
+    )
+    command.set_defaults(run=_imported("bot.results_command", "print_results"), extra="cluster")
 
 
 def _add_operator(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
@@ -120,12 +136,9 @@ def _printing(run: Run) -> Run:
 
 def _service(arguments: argparse.Namespace) -> int:
     gc.disable()  # collecting garbage while modules are imported takes a tenth of the start
-    from bot.storage.redis_import import import_redis  # noqa: PLC0415
-
-    import_redis()
     from bot.app import run  # noqa: PLC0415
-    from bot.config.live_policy import LivePolicy  # noqa: PLC0415
-    from bot.config.settings import Settings  # noqa: PLC0415
+    from bot.platform.config.live_policy import LivePolicy  # noqa: PLC0415
+    from bot.platform.config.settings import Settings  # noqa: PLC0415
 
     jobs = tuple(getattr(import_module(module), function) for module, function in arguments.jobs)
     gc.freeze()
@@ -138,19 +151,21 @@ def _service(arguments: argparse.Namespace) -> int:
 
 
 def _doctor(arguments: argparse.Namespace) -> int:
-    from bot.config.policy import Config, read_config  # noqa: PLC0415
-    from bot.config.settings import Settings  # noqa: PLC0415
-    from bot.doctor import checks  # noqa: PLC0415
-    from bot.doctor.findings import Level, as_json, as_lines  # noqa: PLC0415
+    from bot.core.finding import Level  # noqa: PLC0415
+    from bot.operate import checks  # noqa: PLC0415
+    from bot.operate.show import findings_json, findings_lines  # noqa: PLC0415
+    from bot.platform.config.policy import Config, read_config  # noqa: PLC0415
+    from bot.platform.config.settings import Settings  # noqa: PLC0415
+    from bot.workspace_table import checks as of_workspaces  # noqa: PLC0415
 
     settings = Settings.read()
     try:
         config, error = read_config(settings.sweepbot_config), ""
     except UserError as wrong:  # the other checks need no configuration
         config, error = Config(repositories=()), str(wrong)
-    findings = [*checks.configuration(error), *asyncio.run(checks.run(settings, config))]
+    findings = [*checks.configuration(error), *asyncio.run(checks.run(settings, config, of_workspaces))]
     mask = Mask(settings.secrets())
-    print(mask(as_json(findings)) if arguments.json else without_markup(mask(as_lines(findings))))
+    print(mask(findings_json(findings)) if arguments.json else without_markup(mask(findings_lines(findings))))
     return int(any(one.level is Level.BROKEN for one in findings))
 
 

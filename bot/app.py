@@ -23,14 +23,14 @@ from redis.backoff import NoBackoff
 from slack_sdk.errors import SlackApiError
 from slack_sdk.web.async_client import AsyncWebClient
 
-from bot.config.live_policy import LivePolicy
-from bot.config.settings import Settings
 from bot.core.errors import UserError
-from bot.runtime.probes import Probes
-from bot.runtime.tracing import start_tracing
-from bot.slack.client import error_code
-from bot.storage.figures import Figures
-from bot.storage.redis_client import connect, wait_until_reachable
+from bot.platform.config.live_policy import LivePolicy
+from bot.platform.config.settings import Settings
+from bot.platform.runtime.probes import Probes
+from bot.platform.runtime.tracing import start_tracing
+from bot.platform.slack.client import error_code
+from bot.platform.storage.queue_state import Figures
+from bot.platform.storage.redis_client import connect, wait_until_writable
 from bot.text.masking import Mask
 from handlers.http_server import Http, served
 
@@ -76,7 +76,7 @@ async def run(jobs: tuple[Job, ...], settings: Settings, policy: LivePolicy) -> 
         probes.check("redis", partial(_redis, redis))
         process = Process(settings=settings, policy=policy, redis=redis, probes=probes, http=http, stop=stop)
         stack.callback(asyncio.create_task(policy.follow()).cancel)
-        if await wait_until_reachable(redis, stop):
+        if await wait_until_writable(redis, stop):
             await _live([asyncio.ensure_future(job(process)) for job in jobs], stop, settings.shutdown_grace)
     log.info("stopped")
 

@@ -8,27 +8,26 @@ from functools import partial
 from redis.asyncio import Redis
 from slack_sdk.web.async_client import AsyncWebClient
 
-from bot.charts.drawing import Pictures
-from bot.clients import Clients
-from bot.clusters.connections import Clusters
-from bot.clusters.identity import Identities
-from bot.config.clusters import TrialCluster
-from bot.config.live_policy import LivePolicy
-from bot.config.settings import Settings
 from bot.core.metrics import measured
 from bot.core.work_item import WorkItem
-from bot.gpus.hourly_store import HourlyStore
-from bot.registry.client import Registry
-from bot.repos.git import Git, logins
-from bot.results.experiments import MlflowExperiments
-from bot.results.live import LiveValues
-from bot.results.log_curves import LogReader
-from bot.results.tracking_api import TrackingApi
-from bot.slack.client import Slack
-from bot.slack.rate_limit import RateLimiter
-from bot.storage.free_capacity import CapacityStore
-from bot.storage.sweeps import Store
-from bot.storage.work_queue import Queue
+from bot.measure.gpus.hourly_store import HourlyStore
+from bot.platform.clients import own_registry
+from bot.platform.clusters.connections import Clusters, Identities
+from bot.platform.config.clusters import TrialCluster
+from bot.platform.config.live_policy import LivePolicy
+from bot.platform.config.settings import Settings
+from bot.platform.repos.git import Git, logins
+from bot.platform.slack.client import Slack
+from bot.platform.slack.rate_limit import RateLimiter
+from bot.platform.storage.free_capacity import CapacityStore
+from bot.platform.storage.sweeps import Store
+from bot.platform.storage.work_queue import Queue
+from bot.sweep.charts.drawing import Pictures
+from bot.sweep.clients import SweepClients
+from bot.sweep.results.experiments import MlflowExperiments
+from bot.sweep.results.live import LiveValues
+from bot.sweep.results.log_curves import LogReader
+from bot.sweep.results.tracking_api import TrackingApi
 from bot.text.masking import Mask
 from k8s.api.client import KubernetesClient
 from k8s.api.errors import ApiError
@@ -37,7 +36,7 @@ from k8s.api.remote import RemoteClient
 
 async def connect_clients(
     settings: Settings, policy: LivePolicy, redis: Redis, web: AsyncWebClient, stack: AsyncExitStack
-) -> Clients:
+) -> SweepClients:
     """Return clients that are closed with `stack`.
 
     Raises kubernetes.aio.config.ConfigException without access to a cluster, UserError without credentials.
@@ -53,11 +52,7 @@ async def connect_clients(
 
     clusters = Clusters(connect)
     stack.push_async_callback(clusters.close)
-    registry = Registry(
-        settings.registry_api,
-        insecure=settings.image_registry_plain_http,
-        credentials=settings.own_login(),
-    )
+    registry = own_registry(settings)
     stack.push_async_callback(registry.close)
     queue = Queue(redis)
 
@@ -67,7 +62,7 @@ async def connect_clients(
     pictures = Pictures(wake, Mask(settings.secrets()))
     stack.push_async_callback(pictures.close)
     mlflow = settings.mlflow_tracking_uri
-    return Clients(
+    return SweepClients(
         store=Store(redis),
         queue=queue,
         cluster=cluster,

@@ -2,57 +2,106 @@
 
 import argparse
 import asyncio
+import json
 import os
+import re
 import tempfile
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
-from bot.config.policy import Config, read_config, repository
-from bot.config.repositories import Repository, bare
-from bot.config.settings import PlanSettings
-from bot.config.yaml_reader import MAX_CHARACTERS
+import yaml
+
 from bot.core.errors import UserError
 from bot.core.plan import SweepPlan
 from bot.core.record import SweepRecord
 from bot.core.request import Requester, SweepRequest
 from bot.core.space import SearchSpace
-from bot.form.plan_text import gate_comment, plan_text
-from bot.launch.cluster_choice import placed_unmeasured
-from bot.launch.command_line import parse, parse_options, read_values
-from bot.launch.plan import Order, check_command, plan
-from bot.launch.pods import check_mounts, nodes_of, pods_of, with_output
-from bot.launch.resolve import look_up
-from bot.repos.git import Git, GitUnavailableError, logins
-from bot.spaces.describe import as_yaml, explain
-from bot.spaces.space import parse_space
-from bot.storage import sweep_configmap
+from bot.platform.config.policy import Config, read_config, repository
+from bot.platform.config.repositories import Repository, bare
+from bot.platform.config.section import json_schema
+from bot.platform.config.settings import PlanSettings
+from bot.platform.config.yaml_reader import MAX_CHARACTERS
+from bot.platform.repos.git import Git, GitUnavailableError, logins
+from bot.platform.slack.mrkdwn import SHORT_COMMIT
+from bot.platform.storage import sweep_configmap
+from bot.sweep.form.preview import facts, request_name
+from bot.sweep.launch.cluster_choice import placed_unmeasured
+from bot.sweep.launch.command_line import parse, parse_options, read_values
+from bot.sweep.launch.plan import Order, check_command, plan
+from bot.sweep.launch.pods import check_mounts, nodes_of, pods_of, with_output
+from bot.sweep.launch.resolve import look_up
+from bot.sweep.spaces.describe import as_yaml, explain
+from bot.sweep.spaces.space import parse_space
+from bot.sweep.spaces.space_keys import SpaceFile
+from bot.text.terminal import without_markup
+from bot.text.wording import counted, printable
 from k8s.katib.manifest import gated
 from k8s.katib.multi_node import service
 from k8s.objects import Manifest
 
+DRAFT = "https://json-schema.org/draft/2020-12/schema"
+SCHEMAS = {"space": ("space file", SpaceFile), "config": ("configuration file", Config)}
+
+
+def print_schema(arguments: argparse.Namespace) -> int:
+    print(schema_text(arguments.kind), end="")
+    return 0
+
+
+def schema_text(kind: str) -> str:
+    """Return the JSON Schema of a kind of file, for editors."""
+    title, section = SCHEMAS[kind]
+    whole = {"$schema": DRAFT, "title": f"Sweepbot {title}"} | _published(json_schema(section))
+    return json.dumps(whole, indent=2, ensure_ascii=False) + "\n"
+
+
+def _published(schema: Any) -> Any:
+    """Return a schema without what only the reference shows."""
+    if isinstance(schema, dict):
+        hidden = {"x-default", "x-example"} | ({"default"} if "description" in schema else set())
+        return {key: _published(each) for key, each in schema.items() if key not in hidden}
+    return [_published(each) for each in schema] if isinstance(schema, list) else schema
+
 
 def run_space(arguments: argparse.Namespace) -> int:
+    """Run the action on each file, and report the errors of all."""
+    files = [word for word in arguments.words if "=" not in word or Path(word).exists()]
+    options = parse_options(typed([word for word in arguments.words if word not in files]))
+    found, wrong = [], []
+    for file in files:
+        try:
+            text = _of_space(arguments.action, Path(file), options)
+            found.append(f"{file}: {text}" if len(files) > 1 else text)
+        except UserError as error:
+            wrong.append(str(error))
+    if wrong or not files:
+        raise UserError("\n".join(wrong) or "Name a space file, such as sweeps/lr.yaml.")
+    print("\n".join(found))
+    return 0
+
+
+def _of_space(action: str, path: Path, options: Mapping[str, str]) -> str:
     config = _config_for("https://example.invalid/x.git", os.environ.get("SWEEPBOT_CONFIG"))
-    options = {"branch": "main", "space": arguments.file.stem.lower(), **parse_options(arguments.options)}
-    values, errors = read_values(options, config)
+    values, errors = read_values({"branch": "main", "space": path.stem.lower(), **options}, config)
     if errors:
         raise UserError("\n".join(errors.values()))
     try:
-        with arguments.file.open(errors="replace") as file:
+        with path.open(errors="replace") as file:
             text = file.read(MAX_CHARACTERS + 1)
     except OSError as error:
-        raise UserError(f"{arguments.file} can't be read ({error.strerror}).") from None
+        raise UserError(f"{path} can't be read ({error.strerror}).") from None
     request = SweepRequest(**values)
-    space = parse_space(text, str(arguments.file), request, config.limits)
+    space = parse_space(text, str(path), request, config.limits)
     request = replace(request, nodes=nodes_of(request, space, config))
     check_command(space.command)
     if "SWEEPBOT_CONFIG" in os.environ:
         space = with_output(space, "SWEEP", config)
         pods = pods_of(request, space, "", config)
         check_mounts(space, pods.shape)
-    print(DESCRIPTIONS[arguments.action](space, request))
-    return 0
+    return DESCRIPTIONS[action](space, request)
 
 
 def check_space(space: SearchSpace, _request: SweepRequest) -> str:
@@ -75,14 +124,17 @@ RUNTIME_COMMENT = "The pods of the trials. Created after the experiment, and del
 
 
 def print_plan(arguments: argparse.Namespace) -> int:
-    config = _config_for(arguments.repo, os.environ.get("SWEEPBOT_CONFIG"))
-    request = parse(arguments.request, config)
+    local = "://" not in arguments.repo
+    url = _local(arguments.repo) if local else arguments.repo
+    protocols = "https:http:file" if local else "https:http"  # a remote one names no files of this machine
+    config = _config_for(url, os.environ.get("SWEEPBOT_CONFIG"))
+    request = parse(typed(arguments.request).removeprefix("/sweep ").strip(), config)
     settings = PlanSettings.read()
     with tempfile.TemporaryDirectory() as folder:
         try:
             order = asyncio.run(
                 look_up(
-                    Git(Path(folder), logins(config, os.environ)),
+                    Git(Path(folder), logins(config, os.environ), protocols=protocols),
                     repository(request.repo, config),
                     request,
                     config,
@@ -97,6 +149,20 @@ def print_plan(arguments: argparse.Namespace) -> int:
     made = plan(order, settings)
     print(plan_text(request, made, config, _manifests(order, made, settings)), end="")
     return 0
+
+
+def typed(words: list[str]) -> str:
+    """Return arguments of a shell as a command in Slack, with the quotes that the shell removed."""
+    if len(words) < 2:  # one that was quoted as a whole
+        return "".join(words)
+    return " ".join(re.sub(r"^([\w-]+)=(.*\s.*)$", r'\1="\2"', word) for word in words)
+
+
+def _local(folder: str) -> str:
+    path = Path(folder).resolve()
+    if not path.is_dir():
+        raise UserError(f"--repo={folder} is neither a URL (https, http) nor a directory.")
+    return path.as_uri()
 
 
 def _config_for(url: str, file: str | None) -> Config:
@@ -127,3 +193,60 @@ def _manifests(order: Order, made: SweepPlan, settings: PlanSettings) -> list[tu
         *([(RUNTIME_COMMENT, made.runtime)] if made.runtime else []),
         ("Sweepbot's record of the sweep.", sweep_configmap.config_map(record)),
     ]
+
+
+LABEL_WIDTH = 12  # characters, `GPU-hours:` and `Time limit:` included; few labels are longer
+
+
+def plan_text(
+    request: SweepRequest, plan: SweepPlan, config: Config, manifests: Iterable[tuple[str, Manifest]]
+) -> str:
+    """Return the summary and the manifests, each below a comment that says what it is for.
+
+    Args:
+        manifests: in order, each with its comment.
+    """
+    documents = [f"# {printable(comment)}\n{_dumped(manifest)}" for comment, manifest in manifests]
+    separator = "---\n"
+    return f"{summary(request, plan, config)}\n\n{separator.join(documents)}"
+
+
+def summary(request: SweepRequest, plan: SweepPlan, config: Config) -> str:
+    """Return the lines of the summary. Every line is a comment, whatever a name or a commit's subject has."""
+    return "\n".join(f"# {printable(line)}" for line in _lines(request, plan, config))
+
+
+def _lines(request: SweepRequest, plan: SweepPlan, config: Config) -> Iterator[str]:
+    commit = f"{plan.commit[:SHORT_COMMIT]} {plan.subject}".strip()
+    yield f"{request_name(request)} on {request.branch} @ {commit}"
+    for label, value in [*facts(request, plan, config), *_builds(plan)]:
+        yield f"{label + ':':<{LABEL_WIDTH}} {without_markup(value)}"
+    yield from (f"Note: {note}" for note in plan.space.notes)
+
+
+def _builds(plan: SweepPlan) -> Iterator[tuple[str, str]]:
+    if plan.builds:
+        yield "Builds", f"{counted(len(plan.builds), 'Job')}; the image is {plan.image_by_digest}"
+
+
+def gate_comment(plan: SweepPlan) -> str:
+    """Explain the counts of the experiment's manifest, which the gate changes after the first trial."""
+    space, created = plan.space, "The experiment, created when the image is built."
+    if not space.gate:
+        return created
+    return (
+        f"{created} It starts with maxTrialCount: 1, for the first trial. When that trial is healthy, "
+        f"Sweepbot sets maxTrialCount: {space.max_trials}, parallelTrialCount: {space.parallel}, and "
+        f"maxFailedTrialCount: {space.max_failed}."
+    )
+
+
+class _Plain(yaml.SafeDumper):
+    """Write shared values twice instead of with anchors."""
+
+    def ignore_aliases(self, data: object) -> bool:  # noqa: ARG002
+        return True
+
+
+def _dumped(manifest: Manifest) -> str:
+    return str(yaml.dump(manifest, Dumper=_Plain, sort_keys=False, width=1000))

@@ -7,12 +7,12 @@ from contextlib import AsyncExitStack
 from redis.exceptions import RedisError
 
 from bot.client_setup import connect_clients
-from bot.config.live_policy import LivePolicy
-from bot.config.settings import Settings
 from bot.core.errors import UserError
-from bot.operator.commands import Operator
-from bot.slack.client import client
-from bot.storage.redis_client import connect
+from bot.operate.commands import Operator
+from bot.platform.config.live_policy import LivePolicy
+from bot.platform.config.settings import Settings
+from bot.platform.slack.client import client
+from bot.platform.storage.redis_client import connect
 from bot.text.masking import Mask
 from bot.text.terminal import without_markup
 from k8s.api.errors import ApiError, UnreachableError

@@ -4,11 +4,11 @@ import argparse
 import asyncio
 import os
 
-from bot.config.settings import PlanSettings
 from bot.core.errors import UnknownNameError, UserError
-from bot.results.csv_file import csv_text, json_text, ordered, values
-from bot.results.models import SweepResults
-from bot.results.store import ResultsStore
+from bot.platform.config.settings import PlanSettings
+from bot.sweep.results.csv_file import csv_text, json_text, ordered, values
+from bot.sweep.results.models import SweepResults
+from bot.sweep.results.store import ResultsStore
 from bot.text.masking import Mask, secrets_in_environment
 from bot.text.wording import printable
 from k8s.api.client import KubernetesClient

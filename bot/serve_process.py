@@ -7,17 +7,17 @@ from functools import partial
 from slack_bolt.async_app import AsyncApp
 
 from bot.app import Process, accepted, now, slack_identity
-from bot.channels.store import SetupReader
-from bot.digests.latest import latest_digest
-from bot.environments.requests import RequestStore
-from bot.form import drafts
-from bot.gpus.snapshot_store import SnapshotStore
-from bot.repos.catalog import Catalog
-from bot.slack.client import client
-from bot.storage.queue_state import QueueReader
-from bot.storage.sweeps import Store
-from bot.storage.work_queue import Queue
-from bot.sweeps.receipts import Receipts
+from bot.measure.gpus.snapshot_store import SnapshotStore
+from bot.platform.repos.catalog import Catalog
+from bot.platform.slack.client import client
+from bot.platform.storage.queue_state import QueueReader
+from bot.platform.storage.sweeps import Store
+from bot.platform.storage.work_queue import Queue
+from bot.sweep.channels.store import SetupReader
+from bot.sweep.form import drafts
+from bot.sweep.sweeps.unconfirmed import UnconfirmedRequests
+from bot.watch.digests.latest import latest_digest
+from bot.workspace_table import GPUS, add_handlers
 from handlers.app import build
 from handlers.context import HandlerContext
 from handlers.http_server import SlackCalls
@@ -36,10 +36,10 @@ async def serve(process: Process) -> None:
     queue = Queue(process.redis)
     channel_setup = SetupReader(process.redis, queue, process.policy)
     store = Store(process.redis)
-    receipts = Receipts(store, queue, now)
+    unconfirmed = UnconfirmedRequests(store, queue, now, settings.sweepbot_unconfirmed)
     context = HandlerContext(
         store=store,
-        receipts=receipts,
+        unconfirmed=unconfirmed,
         queue=queue,
         drafts=drafts.Drafts(process.redis),
         catalog=Catalog(process.redis, queue, now),
@@ -47,19 +47,22 @@ async def serve(process: Process) -> None:
         snapshots=SnapshotStore(process.redis),
         channel_setup=channel_setup,
         has_worker=QueueReader(process.redis).has_worker,
-        environments=RequestStore(process.redis, queue),
+        gpus=GPUS,
         namespace=settings.k8s_namespace,
         now=now,
     )
-    tasks = [asyncio.create_task(each) for each in (channel_setup.follow(), receipts.run())]
+    tasks = [asyncio.create_task(each) for each in (channel_setup.follow(), unconfirmed.run())]
     try:
         if settings.slack_mode == "http":
-            await _over_http(process, build(web, context, signing_secret=settings.slack_secret()))
+            await _over_http(
+                process, build(web, context, add_handlers, signing_secret=settings.slack_secret())
+            )
         else:
-            await _over_a_socket(process, build(web, context))
+            await _over_a_socket(process, build(web, context, add_handlers))
     finally:
         for task in tasks:
             task.cancel()
+        unconfirmed.file.close()
         await context.background.finish(SHUTDOWN_TIMEOUT)
 
 

@@ -6,55 +6,48 @@ import os
 from collections.abc import Coroutine
 from contextlib import AsyncExitStack
 from functools import partial
+from itertools import chain
 from typing import Any
 
 from redis.asyncio import Redis
 from slack_sdk.web.async_client import AsyncWebClient
 
-from bot.answers import queue_job
 from bot.app import Process, now, slack_identity
-from bot.builds import image_gc
-from bot.builds.image_gc import ImageGc
-from bot.channels.store import SetupWriter
 from bot.client_setup import connect_clients
-from bot.clients import Clients
-from bot.clusters.usage import RemoteUsage
-from bot.config.digest_times import DigestSchedule
-from bot.config.policy import Config, all_namespaces
-from bot.core.work_item import RESERVATIONS, ItemKind
-from bot.digests.post import Digests, ReadSchedules
-from bot.digests.schedule import Schedule
-from bot.doctor import checks
-from bot.elastic.controller import ElasticController
-from bot.environments import idle_job
-from bot.environments.idle_job import IdleJob
-from bot.environments.informer import EnvironmentInformer
-from bot.environments.reconciler import EnvironmentReconciler
-from bot.environments.request_job import RequestJob
-from bot.environments.requests import RequestStore
-from bot.form import drafts, preview_job
-from bot.gpus.collector import UsageCollector, measuring
-from bot.gpus.models import Source
-from bot.gpus.snapshot_store import SnapshotStore
-from bot.home.gpu_query_job import GpuQueryJob
-from bot.idle.monitors import IdleMonitors
-from bot.operator import commands as operator_commands
-from bot.operator.cluster_report import ClusterReport
-from bot.operator.config_report import ConfigReport
-from bot.operator.remember import remembering
-from bot.reports import history_job
-from bot.reports.trial_runs_job import TrialRunsJob
-from bot.repos.catalog import Catalog
-from bot.repos.git import logins
-from bot.reservations import hold as reservations
-from bot.results.run_writer import RunWriter
-from bot.runtime.probes import Probes
-from bot.slack.client import client
-from bot.storage.last_errors import LastErrors
-from bot.sweeps import reconciler, retention
-from bot.sweeps.informer import SweepInformer
-from bot.sweeps.retention import SweepGc
+from bot.core.work_item import ItemKind
+from bot.measure.gpus.collector import UsageCollector, measuring
+from bot.measure.gpus.models import Source
+from bot.measure.gpus.remote_usage import RemoteUsage
+from bot.measure.gpus.snapshot_store import SnapshotStore
+from bot.operate import checks
+from bot.operate import commands as operator_commands
+from bot.operate.admin_reports import ClusterReport, ConfigReport
+from bot.platform.config.digest_times import DigestSchedule
+from bot.platform.config.policy import Config, all_namespaces
+from bot.platform.repos.catalog import Catalog
+from bot.platform.repos.git import logins
+from bot.platform.runtime.probes import Probes
+from bot.platform.slack.client import client
+from bot.platform.storage.last_errors import LastErrors, remembering
+from bot.sweep.answers import queue_job
+from bot.sweep.builds import image_gc
+from bot.sweep.builds.image_gc import ImageGc
+from bot.sweep.channels.store import SetupWriter
+from bot.sweep.clients import SweepClients
+from bot.sweep.form import drafts, preview_job
+from bot.sweep.reports import bisect, history_job
+from bot.sweep.reports.trial_runs_job import TrialRunsJob
+from bot.sweep.results.run_writer import RunWriter
+from bot.sweep.sweeps import reconciler, retention
+from bot.sweep.sweeps.informer import SweepInformer
+from bot.sweep.sweeps.retention import SweepGc
+from bot.watch.digests.post import Digests, ReadSchedules
+from bot.watch.digests.schedule import Schedule
+from bot.watch.home.gpu_query_job import GpuQueryJob
+from bot.watch.idle.monitor import IdleMonitors
 from bot.worker import Handler, Worker, keyed
+from bot.workspace_table import GPUS, ROOMS, lines
+from bot.workspace_table import checks as of_workspaces
 from k8s.api.client import KubernetesClient
 
 log = logging.getLogger(__name__)
@@ -84,7 +77,7 @@ async def workers(process: Process) -> None:
         report = ConfigReport(process.policy, clients, process.redis)
         handlers = _job_handlers(process.redis, clients, source, setups, digest_schedules)
         handlers[ItemKind.DOCTOR] = keyed(
-            partial(checks.answer_commands, clients=clients, policy=process.policy)
+            partial(checks.answer_commands, clients=clients, policy=process.policy, more=of_workspaces)
         )
         handlers[ItemKind.CONFIG] = keyed(report.run)
         handlers[ItemKind.OPERATOR] = keyed(
@@ -101,22 +94,32 @@ async def workers(process: Process) -> None:
         def others() -> list[tuple[str, KubernetesClient]]:
             return [(each.config.name, each.api) for each in clients.clusters.all(clients.config)]
 
-        collector = UsageCollector(process.redis, clients.cluster, source, settings, config, now, others)
+        collector = UsageCollector(
+            process.redis,
+            clients.cluster,
+            source,
+            settings,
+            config,
+            now,
+            others,
+            resync=lambda: [item for room in ROOMS for item in room.resync(config())],
+        )
         log.info("working in namespace %s", settings.k8s_namespace)
-        environments = EnvironmentInformer(clients)
-        tasks = [informer.run(), environments.run(), collector.run(), schedule.run()]
-        tasks += [setups.follow(), report.follow(), ElasticController(process.redis, clients).run()]
+        tasks = [informer.run(), collector.run(), schedule.run(), setups.follow(), report.follow()]
+        tasks += [task for room in ROOMS for task in room.tasks(clients, process.redis)]
         tasks.append(ClusterReport(clients, process.redis).follow())
         tasks.append(RemoteUsage(process.redis, clients.clusters, settings, config, now).run())
         await _work(_run_worker(worker, setups, informer, process.stop), tasks, process.stop)
 
 
 def _job_handlers(
-    redis: Redis, clients: Clients, source: Source, setups: SetupWriter, digest_schedules: ReadSchedules
+    redis: Redis, clients: SweepClients, source: Source, setups: SetupWriter, digest_schedules: ReadSchedules
 ) -> dict[str, Handler]:
     """Return what handles each kind of work item."""
     catalog, forms = Catalog(redis, clients.queue, now), drafts.Drafts(redis)
     show = partial(preview_job.show, clients=clients, drafts=forms, known=SnapshotStore(redis))
+    reserved = partial(lines, clients)
+    of_rooms = [room.jobs(clients, redis, source).items() for room in ROOMS]
     mlflow = clients.settings.mlflow_tracking_uri, clients.settings.mlflow_ui
     return {
         ItemKind.SWEEP: partial(reconciler.handle, clients=clients),
@@ -124,19 +127,19 @@ def _job_handlers(
         ItemKind.PREVIEW: keyed(show),
         ItemKind.GIT_NAMES: keyed(partial(catalog.refresh, git=clients.git)),
         ItemKind.SETUP: keyed(setups.run),
-        ItemKind.DIGEST: keyed(Digests(clients, redis, source, digest_schedules).run),
-        ItemKind.RESERVATIONS: keyed(partial(reservations.hold, clients=clients)),
+        ItemKind.DIGEST: keyed(Digests(clients, redis, source, digest_schedules, reserved).run),
         ItemKind.QUEUE: keyed(partial(queue_job.answer_commands, clients=clients)),
         ItemKind.HISTORY: keyed(partial(history_job.answer_commands, clients=clients)),
         ItemKind.TRIAL_RUNS: keyed(TrialRunsJob(clients, RunWriter(*mlflow)).run),
-        ItemKind.ENVIRONMENT: keyed(EnvironmentReconciler(clients).run),
-        ItemKind.ENVIRONMENT_IDLE: keyed(IdleJob(clients, redis, source).run),
-        ItemKind.ENVIRONMENT_COMMANDS: keyed(RequestJob(clients, RequestStore(redis, clients.queue)).run),
-        ItemKind.GPU_QUESTIONS: keyed(GpuQueryJob(clients, redis, source, digest_schedules).run),
+        ItemKind.BISECT: keyed(partial(bisect.follow, clients=clients)),
+        ItemKind.GPU_QUESTIONS: keyed(
+            GpuQueryJob(clients, redis, source, digest_schedules, reserved, GPUS).run
+        ),
+        **{kind: keyed(job) for kind, job in chain(*of_rooms)},
     }
 
 
-async def _maintenance(redis: Redis, clients: Clients) -> dict[str, Handler]:
+async def _maintenance(redis: Redis, clients: SweepClients) -> dict[str, Handler]:
     """Queue the daily cleanups that the settings ask for, and return their handlers."""
     settings, handlers = clients.settings, dict[str, Handler]()
     if settings.image_days:
@@ -145,7 +148,7 @@ async def _maintenance(redis: Redis, clients: Clients) -> dict[str, Handler]:
             cluster=clients.cluster,
             registry=clients.registry,
             config=lambda: clients.config,
-            namespace=settings.k8s_namespace,
+            settings=settings,
             days=settings.image_days,
             now=now,
         )
@@ -161,9 +164,8 @@ async def _maintenance(redis: Redis, clients: Clients) -> dict[str, Handler]:
         days=settings.sweep_days,
         now=now,
     )
-    await clients.queue.add(retention.ITEM)
-    await clients.queue.add(idle_job.ITEM)
-    await clients.queue.add(RESERVATIONS)
+    for item in (retention.ITEM, *(item for room in ROOMS for item in room.starts)):
+        await clients.queue.add(item)
     return handlers | {ItemKind.SWEEP_GC: keyed(sweeps.run)}
 
 

@@ -3,6 +3,7 @@
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import replace
 from datetime import timedelta
 from time import monotonic
 
@@ -11,17 +12,18 @@ from redis.exceptions import RedisError
 from bot.core.errors import PermanentError, RetryAfterError
 from bot.core.metrics import running
 from bot.core.stored_format import NewerFormatError
-from bot.runtime.log_format import about
-from bot.runtime.probes import ProbeFailedError
-from bot.storage.sweeps import StaleRecordError
-from bot.storage.work_queue import Lease, LeaseLostError, Queue
+from bot.platform.runtime.log_format import about
+from bot.platform.runtime.probes import ProbeFailedError
+from bot.platform.storage.redis_client import REDIS_RETRY
+from bot.platform.storage.sweeps import StaleRecordError
+from bot.platform.storage.work_queue import RETRY, Lease, LeaseLostError, Queue
 from k8s.api.errors import ApiError, UnreachableError
 from k8s.api.outage import is_outage
 
 log = logging.getLogger(__name__)
 
-REDIS_RETRY = 1.0  # seconds after a failed call
-MAX_UNKNOWN_RETRIES = 20  # of an item that only another version knows: about an hour
+UNKNOWN_RETRY = replace(RETRY, attempts=20)  # of an item that only another version knows: about an hour
+MAX_FAILING = 10_000  # items whose error is remembered
 RELEASE_TIMEOUT = 2.0  # seconds; a lease that can't be released expires
 
 # Returns after how long to run the item again; None: only when it is queued again. Raises RetryAfterError to
@@ -56,6 +58,7 @@ class Worker:
         self._queue, self._handlers, self._suspect = queue, handlers, suspect
         self._running = [("", monotonic())] * concurrency  # each loop's item ("": idle), and since when
         self._waiting = asyncio.Lock()
+        self._failing: dict[str, str] = {}  # by item: the error that was logged
 
     async def run(self, stop: asyncio.Event) -> None:
         """Run until `stop`, then finish the running items. If cancelled, release them at once."""
@@ -85,7 +88,7 @@ class Worker:
             except RedisError as error:
                 lease = None
                 log.warning("Redis is unreachable: %s", error)
-                await asyncio.sleep(REDIS_RETRY)
+                await asyncio.sleep(REDIS_RETRY.seconds())
 
     async def _next(self, stop: asyncio.Event) -> Lease | None:
         """Wait for an item: one loop in Redis, the others for that loop, so that an item wakes only one."""
@@ -99,6 +102,7 @@ class Worker:
             async with self._queue.renewing(lease):
                 with running(kind, lease.waited, str(lease.item)):
                     again = await self._handle(lease)
+            self._failing.pop(str(lease.item), None)
             again_after = again.total_seconds() if again is not None else None
             if stop and not stop.is_set():
                 return await self._queue.done_and_get(lease, again_after=again_after)
@@ -121,15 +125,25 @@ class Worker:
         except Exception as error:
             permanent = str(error) if isinstance(error, PermanentError) else ""
             delay = await self._queue.fail(lease, permanent=permanent)
-            log.exception("%s failed; retrying in %.0f s", lease.item, delay)
+            if self._is_news(lease, error):
+                log.exception("%s failed; retrying in %.0f s", lease.item, delay)
         return None
+
+    def _is_news(self, lease: Lease, error: Exception) -> bool:
+        """Return whether this item's failure isn't logged yet: in an outage, all fail every few seconds."""
+        item, cause = str(lease.item), f"{type(error).__name__}: {error}"
+        before = self._failing.get(item)
+        if len(self._failing) >= MAX_FAILING:
+            self._failing.clear()
+        self._failing[item] = cause
+        return before != cause
 
     async def _handle(self, lease: Lease) -> timedelta | None:
         if lease.quarantined:
             log.error("quarantined: %s: %s; /sweep release retries it", lease.item, lease.quarantined)
         if handler := self._handlers.get(lease.item.kind):
             return await handler(lease)
-        if lease.failures < MAX_UNKNOWN_RETRIES:
+        if not UNKNOWN_RETRY.exhausted(lease.failures):
             raise NewerFormatError("unknown kind of work item; it waits for a newer Sweepbot")
         log.warning("unknown kind of work item, dropped: %s", lease.item)
         return None
@@ -149,7 +163,8 @@ class Worker:
         delay = await self._queue.fail(lease)
         if is_outage(error):
             self._suspect()
-        log.warning("%s failed; retrying in %.0f s: %s", lease.item, delay, error)
+        if self._is_news(lease, error):
+            log.warning("%s failed; retrying in %.0f s: %s", lease.item, delay, error)
 
     async def _release(self, lease: Lease) -> None:
         log.info("releasing %s to another worker", lease.item)

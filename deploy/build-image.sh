@@ -2,6 +2,7 @@
 # Build Sweepbot's image, and list its Python packages in CycloneDX:
 #
 #   deploy/build-image.sh [TAG]     build/image.tar (OCI), build/sbom.json; TAG defaults to sweepbot:VERSION
+#   deploy/build-image.sh --search [TAG]  the search service's: build/search.tar; TAG defaults to sweepbot-search:VERSION
 #   deploy/build-image.sh --check   build twice without a cache; fail unless both have the same digest
 #   deploy/build-image.sh --sbom    only build/sbom.json
 #
@@ -40,6 +41,7 @@ image() {
 
 case "${1:-}" in
 --sbom) sbom ;;
+--search) image search.tar "${2:-sweepbot-search:$version}" --target search ;;
 --check)
   first=$(image first.tar sweepbot:check --no-cache)
   second=$(image second.tar sweepbot:check --no-cache)

@@ -1,28 +1,29 @@
-"""Write docs/configuration.md, docs/schemas/, and .env.example from the tables that the readers use.
+"""Write docs/configuration.md, docs/schemas/, and .env.example from the fields that are read.
 
 Run `make reference`; a test fails when a file is out of date.
 """
 
-import json
 from collections.abc import Iterator, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
-from bot.config import policy_keys
-from bot.config.keys import Keys, Schema, flat, object_schema
-from bot.config.settings import Settings
-from bot.services.snippet import SNIPPET_KEYS
-from bot.spaces import space_keys
+from bot.offline_commands import schema_text
+from bot.platform.config.policy import Config
+from bot.platform.config.rules import Schema
+from bot.platform.config.section import json_schema
+from bot.platform.config.settings import Settings
+from bot.sweep.spaces.space_keys import SpaceFile
+from bot.workspace_table import ROOMS
 
 HERE = Path(__file__).parent
 TYPES: dict[str, Schema] = {
     name: {key: value for key, value in schema.items() if key != "title"}
     for name, schema in Settings.model_json_schema()["properties"].items()
 }
-DRAFT = "https://json-schema.org/draft/2020-12/schema"
 GROUPS = {
     "Slack": (
         "slack_bot_token",
@@ -38,10 +39,15 @@ GROUPS = {
         "image_registry_plain_http",
         "image_registry_secret",
         "image_push_secret",
+        "build_service_account",
         "registry_auth_file",
+        "registry_identity",
     ),
-    "Builds": ("build_namespace", "kaniko_image", "base_image", "build_ca_configmap"),
-    "MLflow and Katib": ("mlflow_tracking_uri", "mlflow_secret", "mlflow_ui_url", "katib_ui_url"),
+    "Builds": ("build_namespace", "kaniko_image", "base_image", "build_network_secret", "build_ca_configmap"),
+    "MLflow and Katib": (
+        *("mlflow_tracking_uri", "mlflow_secret", "mlflow_ui_url", "katib_ui_url"),
+        *("metrics_reader_image", "katib_db_manager"),
+    ),
     "GPU metrics": (
         "prometheus_url",
         "prometheus_token",
@@ -55,6 +61,7 @@ GROUPS = {
         "k8s_namespace",
         "redis_url",
         "sweepbot_data",
+        "sweepbot_unconfirmed",
         "worker_concurrency",
         "http_host",
         "http_port",
@@ -86,28 +93,27 @@ parameters:
 ```
 """
 CONFIGURATION = """\
-`SWEEPBOT_CONFIG` names this YAML file. Sweepbot reads it at the start and exits with one line per error.
+`SWEEPBOT_CONFIG` names this YAML file. Sweepbot reads it at startup, and exits with one line per error;
+later changes take effect without a restart ([change the configuration](operate.md#change-the-configuration)).
 `NAME` in a key stands for a name of your choice; `[]` stands for each entry of a list.
 [deploy/base/config/config.yaml](../deploy/base/config/config.yaml) is a commented example.
 """
 HEAD = """\
 # Configuration
 
-<!-- Written by `make reference` from the tables in bot/. Don't edit this file. -->
+<!-- Written by `make reference` from the fields in bot/. Don't edit this file. -->
 
 Reference of all keys: [space file](#space-file), [configuration file](#configuration-file),
 [environment](#environment).
 
 For completion and checks in an editor, use the JSON Schemas [space.schema.json](schemas/space.schema.json)
-and [config.schema.json](schemas/config.schema.json). With yaml-language-server, put the path in the
-first line of the file:
+and [config.schema.json](schemas/config.schema.json). With yaml-language-server, name
+the schema in the first line of the file: a URL, or a path from the file's directory to a copy of the schema:
+`sweepbot schema space > sweeps/.schema.json`
 
 ```yaml
-# yaml-language-server: $schema=docs/schemas/space.schema.json
+# yaml-language-server: $schema=.schema.json
 ```
-"""
-SERVICE = """\
-The YAML of `/env service start` ([services](environments.md#services)). Sizes are those of each replica.
 """
 ENV_HEAD = """\
 # Settings of Sweepbot: addresses and secrets. People and policy are in the file that SWEEPBOT_CONFIG names.
@@ -118,19 +124,18 @@ ENV_HEAD = """\
 
 def files() -> dict[Path, str]:
     """Return the content of each file that this script writes."""
-    tables = {"space": ("Space file", space_keys.KEYS), "config": ("Configuration file", policy_keys.KEYS)}
+    space, config = json_schema(SpaceFile), json_schema(Config)
     found = {
-        HERE / "schemas" / f"{name}.schema.json": _schema(f"Sweepbot {title.lower()}", keys)
-        for name, (title, keys) in tables.items()
+        HERE / "schemas/space.schema.json": schema_text("space"),
+        HERE / "schemas/config.schema.json": schema_text("config"),
     }
     parts = [
         HEAD,
         f"## Space file\n\n{SPACE}",
-        _key_table(space_keys.KEYS),
+        _reference(space),
         f"## Configuration file\n\n{CONFIGURATION}",
-        _key_table(policy_keys.KEYS),
-        f"## Service\n\n{SERVICE}",
-        _key_table(SNIPPET_KEYS),
+        _reference(config),
+        *_formats(),
         f"## Environment\n\n{ENVIRONMENT}",
         *_environment_tables(),
     ]
@@ -139,23 +144,45 @@ def files() -> dict[Path, str]:
     return found
 
 
-def _schema(title: str, keys: Keys) -> str:
-    schema = {"$schema": DRAFT, "title": title} | object_schema(keys)
-    return json.dumps(schema, indent=2, ensure_ascii=False) + "\n"
+def _formats() -> Iterator[str]:
+    for heading, (introduction, section) in chain(*(room.formats.items() for room in ROOMS)):
+        yield f"## {heading}\n\n{introduction}"
+        yield _reference(json_schema(section))
 
 
-def _key_table(keys: Keys) -> str:
+def flat(schema: Schema, prefix: str = "") -> Iterator[tuple[str, Schema, bool]]:
+    """Yield each key's path (`limits.trials`, `repositories.NAME.url`, `digests[].hour`) and schema.
+
+    The last value is whether the key is required.
+    """
+    for name, key in schema.get("properties", {}).items():
+        yield f"{prefix}{name}", key, name in schema.get("required", ())
+        entry = key.get("additionalProperties") or {}
+        below = [(".", key), ("[].", key.get("items", {}))]
+        below += [(".NAME.", each) for each in entry.get("anyOf", [entry])]
+        for step, each in below:
+            yield from flat(each, f"{prefix}{name}{step}")
+
+
+def _reference(schema: Schema) -> str:
     rows = [
         (
             f"`{path}`",
-            described(key.type) + (" **(required)**" if key.required else ""),
-            key.default,
-            key.meaning,
-            _code(key.example),
+            described(key) + (" **(required)**" if required else ""),
+            "" if required else _default(key),
+            key["description"],
+            _code(key.get("x-example", "")),
         )
-        for path, key in flat(keys)
+        for path, key, required in flat(schema)
     ]
     return _table(("Key", "Type", "Default", "Meaning", "Example"), rows)
+
+
+def _default(key: Schema) -> str:
+    if "x-default" in key or ("properties" in key and "x-example" not in key):
+        return str(key.get("x-default", ""))
+    default = key.get("default")
+    return "none" if default in (None, "", [], {}) else _shown(default)
 
 
 def described(schema: Schema) -> str:

@@ -1,25 +1,33 @@
 """Build the Bolt app. Handlers check, queue durably, and acknowledge; workers do the rest."""
 
+from collections.abc import Callable
+
 from slack_bolt.async_app import AsyncApp
 from slack_sdk.web.async_client import AsyncWebClient
 
-from handlers.buttons import add_buttons
+from handlers.any_wording import add_wording
+from handlers.buttons import add_buttons, add_idle_buttons
 from handlers.channel_setup import add_setup
 from handlers.context import HandlerContext
-from handlers.elastic_buttons import add_elastic_buttons
 from handlers.home_tab import add_home, showing
-from handlers.idle_buttons import add_idle_buttons
 from handlers.launch_form import add_form
 from handlers.mentions import add_mentions
 from handlers.menus import add_menus
 from handlers.middleware import Admission
-from handlers.slash_env import add_env
 from handlers.slash_gpus import add_gpus
 from handlers.slash_sweep import add_sweep
 
+AddHandlers = Callable[[AsyncApp, HandlerContext], None]
 
-def build(web: AsyncWebClient, context: HandlerContext, *, signing_secret: str | None = None) -> AsyncApp:
-    """Return the app with all handlers, which only enqueue.
+
+def build(
+    web: AsyncWebClient,
+    context: HandlerContext,
+    add_more: AddHandlers = lambda *_: None,
+    *,
+    signing_secret: str | None = None,
+) -> AsyncApp:
+    """Return the app with all handlers, which only enqueue. `add_more`: adds those of workspaces.
 
     Without `process_before_response`, Bolt would poll every 10 ms for the acknowledgment. Without a name, it
     would read the source of each caller for one, 50 ms at the start.
@@ -29,13 +37,13 @@ def build(web: AsyncWebClient, context: HandlerContext, *, signing_secret: str |
     app.middleware(Admission(context))
     add_sweep(app, context)
     add_gpus(app, context)
-    add_env(app, context)
     add_mentions(app, context)
+    add_wording(app, context)
     add_buttons(app, context, show)
     add_form(app, context)
     add_menus(app, context)
     add_home(app, context, show)
     add_setup(app, context)
     add_idle_buttons(app, context)
-    add_elastic_buttons(app, context)
+    add_more(app, context)
     return app

@@ -1,4 +1,7 @@
-"""Handle buttons: a click queues a command; a worker applies it to the sweep's current state."""
+"""Handle buttons: a click queues a command; a worker applies it to the current state.
+
+Below messages about idle GPUs, cancelling one trial goes to its sweep, everything else to the GPU monitor.
+"""
 
 import asyncio
 import logging
@@ -10,89 +13,119 @@ from redis.exceptions import RedisError
 from slack_bolt.async_app import AsyncAck, AsyncApp, AsyncRespond
 from slack_sdk.web.async_client import AsyncWebClient
 
-from bot.answers.messages import CANCEL_TRIAL, loading
 from bot.core.commands import Action, Command
 from bot.core.ids import SWEEP_ID
-from bot.messages import parent
-from bot.slack.inputs import user_name
-from handlers.context import ACK_TIMEOUT, SLACK_ERRORS, HandlerContext, unconfirmed
+from bot.measure.gpus.command import ASK_OWNER
+from bot.measure.gpus.models import ITEM
+from bot.platform.slack.blocks import user_name
+from bot.sweep.answers.messages import CANCEL_TRIAL, loading
+from bot.sweep.decisions import parent_message as parent
+from bot.sweep.decisions.commands import RULES
+from bot.sweep.model.texts import CONTINUE
+from bot.watch.idle.messages import (
+    CANCEL_IDLE,
+    CANCEL_IDLE_GROUP,
+    NEEDED,
+    NEEDED_HOURS,
+    SNOOZE_4,
+    SNOOZE_24,
+    UTILIZATION,
+)
+from handlers.context import ACK_TIMEOUT, SLACK_ERRORS, HandlerContext, unconfirmed_reply
 from handlers.home_tab import Show
 
 log = logging.getLogger(__name__)
 
 NOT_SHOWN = "Couldn't load the trials. Try again."
 
+Body = dict[str, Any]
 Handler = Callable[..., Awaitable[None]]
 DOUBLE_CLICK = timedelta(seconds=10)  # clicks on Rerun within this time count as one
 BUTTONS = {
-    parent.CANCEL: Action.CANCEL,
     parent.LOGS: Action.LOGS,
     parent.RESULTS: Action.RESULTS,
     parent.RERUN: Action.RERUN,
-    parent.OPEN_GATE: Action.OPEN,
-    parent.EXTEND: Action.EXTEND,
-    parent.PAUSE: Action.PAUSE,
-    parent.PAUSE_NOW: Action.PAUSE_NOW,
-    parent.RESUME: Action.RESUME,
-    parent.RETRY_FIRST: Action.RETRY,
-}
+} | {rule.button: action for action, rule in RULES.items() if rule.button}
+
+# A button's value and the fields of its user -> the queue item to handle it, and the command.
+MakeCommand = Callable[[str, Body], tuple[str, Command]]
 
 
 def add_buttons(app: AsyncApp, context: HandlerContext, show: Show) -> None:
     for action_id, action in BUTTONS.items():
         app.action(action_id, matchers=[names_a_sweep])(_on_click(context, action, show))
     app.action(parent.TRIALS, matchers=[names_a_sweep])(_on_trials(context))
+    app.action(CONTINUE, matchers=[names_a_trial])(_on_continue(context))
     app.action(CANCEL_TRIAL, matchers=[names_a_trial])(_on_cancel_trial(context))
 
 
-async def names_a_sweep(action: dict[str, Any]) -> bool:
+async def names_a_sweep(action: Body) -> bool:
     """Ignore forged values: they would name an arbitrary queue item."""
     return bool(SWEEP_ID.fullmatch(action.get("value", "")))
 
 
-async def names_a_trial(action: dict[str, Any]) -> bool:
+async def names_a_trial(action: Body) -> bool:
     return bool(SWEEP_ID.fullmatch(action.get("value", "").partition(" ")[0]))
 
 
 def _on_click(context: HandlerContext, act: Action, show: Show) -> Handler:
     async def click(
-        ack: AsyncAck,
-        client: AsyncWebClient,
-        respond: AsyncRespond,
-        body: dict[str, Any],
-        action: dict[str, Any],
+        ack: AsyncAck, client: AsyncWebClient, respond: AsyncRespond, body: Body, action: Body
     ) -> None:
-        rerun = {"request_id": body["trigger_id"]} if act is Action.RERUN else {}
-        try:
-            if not rerun or await _is_one_click(context, body, action["value"]):
-                await context.send(action["value"], _command(body, act, **rerun))
-        except (RedisError, TimeoutError) as error:
-            log.exception("failed to queue a button click")
-            if body.get("response_url"):  # the home tab has none
-                await respond(text=unconfirmed(error), response_type="ephemeral", replace_original=False)
-        else:
-            if body.get("view", {}).get("type") == "home":  # Slack doesn't refresh it
-                await show(client, body["user"]["id"], action["value"])
+        queued = await _queued(respond, body, _send(context, body, act, action["value"]))
+        if queued and body.get("view", {}).get("type") == "home":  # Slack doesn't refresh it
+            await show(client, body["user"]["id"], action["value"])
         await ack()
 
     return click
 
 
-async def _is_one_click(context: HandlerContext, body: dict[str, Any], sweep: str) -> bool:
-    """Return False for a double click, which would start two sweeps: each click has its own id."""
-    async with asyncio.timeout(ACK_TIMEOUT):
-        return await context.store.is_new(f"rerun/{body['user']['id']}/{sweep}", DOUBLE_CLICK)
+async def _send(context: HandlerContext, body: Body, act: Action, sweep: str) -> None:
+    """Queue the command, but not of a double click on Rerun, which would start two sweeps."""
+    if act is not Action.RERUN:
+        await context.send(sweep, _command(body, act))
+        return
+    await _rerun(context, body, sweep)
 
 
-def _on_trials(context: HandlerContext) -> Callable[..., Awaitable[None]]:
+async def _rerun(context: HandlerContext, body: Body, sweep: str, changes: str = "") -> None:
+    rerun = _command(body, Action.RERUN, request_id=body["trigger_id"], changes=changes)
+    await context.send(sweep, rerun, once=f"rerun/{body['user']['id']}/{sweep}", within=DOUBLE_CLICK)
+
+
+def _on_continue(context: HandlerContext) -> Handler:
+    """Start the sweep again within the bounds that the button names."""
+
+    async def go_on(ack: AsyncAck, respond: AsyncRespond, body: Body, action: Body) -> None:
+        sweep, _, where = action["value"].partition(" ")
+        await _queued(respond, body, _rerun(context, body, sweep, f'where="{where}"'))
+        await ack()
+
+    return go_on
+
+
+async def _queued(respond: AsyncRespond, body: Body, sending: Awaitable[None]) -> bool:
+    """Return whether the command was stored; tell the user if not."""
+    try:
+        await sending
+    except (RedisError, TimeoutError) as error:
+        log.exception("failed to queue a button click")
+        await tell(respond, body, unconfirmed_reply(error))
+        return False
+    return True
+
+
+async def tell(respond: AsyncRespond, body: Body, text: str) -> None:
+    """Answer the user alone; modals and the home tab have no response_url for it."""
+    if body.get("response_url"):
+        await respond(text=text, response_type="ephemeral", replace_original=False)
+
+
+def _on_trials(context: HandlerContext) -> Handler:
     """Open the modal at once, because Slack allows 3 seconds; a worker fills it."""
 
     async def trials(
-        ack: AsyncAck,
-        client: AsyncWebClient,
-        respond: AsyncRespond,
-        body: dict[str, Any],
-        action: dict[str, Any],
+        ack: AsyncAck, client: AsyncWebClient, respond: AsyncRespond, body: Body, action: Body
     ) -> None:
         try:
             async with asyncio.timeout(ACK_TIMEOUT):
@@ -100,28 +133,26 @@ def _on_trials(context: HandlerContext) -> Callable[..., Awaitable[None]]:
                 await context.send(action["value"], _command(body, Action.TRIALS, view=opened["view"]["id"]))
         except (RedisError, *SLACK_ERRORS):
             log.exception("failed to show trials")
-            await respond(text=NOT_SHOWN, response_type="ephemeral", replace_original=False)
+            await tell(respond, body, NOT_SHOWN)
         await ack()
 
     return trials
 
 
-def _on_cancel_trial(context: HandlerContext) -> Callable[..., Awaitable[None]]:
+def _on_cancel_trial(context: HandlerContext) -> Handler:
     """Cancel a trial from the modal of trials, and update the modal."""
 
-    async def cancel_trial(ack: AsyncAck, body: dict[str, Any], action: dict[str, Any]) -> None:
+    async def cancel_trial(ack: AsyncAck, respond: AsyncRespond, body: Body, action: Body) -> None:
         sweep, _, trial = action["value"].partition(" ")
-        try:
-            await context.send(sweep, _command(body, Action.KILL, trial=trial))
-            await context.send(sweep, _command(body, Action.TRIALS, view=body["view"]["id"]))
-        except (RedisError, TimeoutError):
-            log.exception("failed to queue a button click")
+        if await _queued(respond, body, context.send(sweep, _command(body, Action.KILL, trial=trial))):
+            update = _command(body, Action.TRIALS, view=body["view"]["id"])
+            await _queued(respond, body, context.send(sweep, update))
         await ack()
 
     return cancel_trial
 
 
-def _command(body: dict[str, Any], act: Action, **more: Any) -> Command:
+def _command(body: Body, act: Action, **more: Any) -> Command:
     user, place = body["user"], body.get("container", {})
     # A response_url can't post to a thread; its ts is in the container or else in the message.
     thread = place.get("thread_ts") or body.get("message", {}).get("thread_ts")
@@ -137,7 +168,57 @@ def _command(body: dict[str, Any], act: Action, **more: Any) -> Command:
     )
 
 
-def _clicked_message(place: dict[str, Any]) -> str:
+def _clicked_message(place: Body) -> str:
     """Return channel and ts of the clicked message; "" for a modal, the home tab, or an ephemeral message."""
     is_public = place.get("type") == "message" and not place.get("is_ephemeral")
     return f"{place['channel_id']} {place['message_ts']}" if is_public else ""
+
+
+def add_idle_buttons(app: AsyncApp, context: HandlerContext) -> None:
+    app.action(CANCEL_IDLE, matchers=[names_a_trial])(_on(context, _cancel))
+    app.action(CANCEL_IDLE_GROUP)(_on(context, _cancel_many))
+    app.action(SNOOZE_4)(_on(context, _snooze(4)))
+    app.action(SNOOZE_24)(_on(context, _snooze(24)))
+    app.action(NEEDED)(_on(context, _snooze(NEEDED_HOURS)))
+    app.action(UTILIZATION)(_on(context, _utilization))
+    app.action(ASK_OWNER)(_on(context, _ask))
+
+
+def _on(context: HandlerContext, make_command: MakeCommand) -> Handler:
+    async def click(ack: AsyncAck, respond: AsyncRespond, body: Body, action: Body) -> None:
+        user = body["user"]
+        fields = {
+            "user": user["id"],
+            "user_name": user_name(user),
+            "response_url": body.get("response_url", ""),
+            "request_id": body.get("trigger_id", ""),
+        }
+        await _queued(respond, body, context.send(*make_command(action["value"], fields)))
+        await ack()
+
+    return click
+
+
+def _cancel(value: str, fields: Body) -> tuple[str, Command]:
+    """Reply in the thread; a response_url would put the reply into the channel."""
+    sweep, _, trial = value.partition(" ")
+    fields = fields | {"response_url": "", "in_thread": True}
+    return sweep, Command(action=Action.KILL, trial=trial, **fields)
+
+
+def _cancel_many(value: str, fields: Body) -> tuple[str, Command]:
+    """The monitor measures again first: trials may be busy again since the warning."""
+    alert, _, trials = value.partition(" ")
+    return str(ITEM), Command(action=Action.KILL, alert=alert, trial=trials, **fields)
+
+
+def _snooze(hours: int) -> MakeCommand:
+    return lambda alert, fields: (str(ITEM), Command(action=Action.KEEP, alert=alert, hours=hours, **fields))
+
+
+def _utilization(alert: str, fields: Body) -> tuple[str, Command]:
+    return str(ITEM), Command(action=Action.MEASURES, alert=alert, **fields)
+
+
+def _ask(pods: str, fields: Body) -> tuple[str, Command]:
+    return str(ITEM), Command(action=Action.ASK, alert=pods, **fields)

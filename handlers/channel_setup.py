@@ -8,13 +8,13 @@ from redis.exceptions import RedisError
 from slack_bolt.async_app import AsyncAck, AsyncApp, AsyncRespond
 from slack_sdk.web.async_client import AsyncWebClient
 
-from bot.channels.models import ChannelSetup
-from bot.channels.store import SetupRequest
-from bot.channels.views import SETUP_FORM, TEAM_CHOICE, ZONE, read_setup, saving, setup_form, zones
-from bot.config.permissions import doctor_denial
-from bot.slack.blocks import modal, section
-from bot.slack.mrkdwn import direct
-from handlers.context import ACK_TIMEOUT, SLACK_ERRORS, HandlerContext, unconfirmed
+from bot.platform.config.permissions import doctor_denial
+from bot.platform.slack.blocks import modal, section
+from bot.platform.slack.mrkdwn import direct
+from bot.sweep.channels.models import ChannelSetup
+from bot.sweep.channels.store import REQUESTS, SetupRequest, dump
+from bot.sweep.channels.views import SETUP_FORM, TEAM_CHOICE, ZONE, read_setup, saving, setup_form, zones
+from handlers.context import ACK_TIMEOUT, SLACK_ERRORS, HandlerContext, trigger_of, unconfirmed_reply
 
 log = logging.getLogger(__name__)
 
@@ -57,7 +57,7 @@ async def open_setup(context: HandlerContext, web: AsyncWebClient, command: Body
     try:
         async with asyncio.timeout(ACK_TIMEOUT):
             view = setup_form(channel, settings, context.config)
-            await web.views_open(trigger_id=command["trigger_id"], view=view)
+            await web.views_open(trigger_id=trigger_of(command), view=view)
     except SLACK_ERRORS as error:
         log.warning("can't open the setup form: %r", error)
         return "Slack couldn't open the form. Run `/sweep setup` again."
@@ -67,9 +67,8 @@ async def open_setup(context: HandlerContext, web: AsyncWebClient, command: Body
 async def _queue(context: HandlerContext, request: SetupRequest) -> str:
     """Queue the request for a worker. Return an error, or ""."""
     try:
-        async with asyncio.timeout(ACK_TIMEOUT):
-            await context.channel_setup.add_request(request)
+        await context.add_request(str(REQUESTS), dump(request))
     except (RedisError, TimeoutError) as error:
         log.exception("failed to queue a setup request")
-        return unconfirmed(error)
+        return unconfirmed_reply(error)
     return ""

@@ -4,29 +4,31 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
 from aiohttp import ClientError
 from slack_sdk.errors import SlackApiError
+from slack_sdk.web.async_client import AsyncWebClient
 
-from bot.channels.store import SetupReader
-from bot.config.permissions import denial
-from bot.config.policy import Config
-from bot.core.commands import Action, Command
+from bot.core.commands import Action, Command, dump_command
 from bot.core.record import SweepRecord
 from bot.core.request import Requester, SweepRequest
 from bot.core.work_item import WorkItem
-from bot.digests.latest import LatestDigest
-from bot.environments.requests import RequestStore
-from bot.form.drafts import Drafts, last_launch
-from bot.gpus.snapshot_store import SnapshotStore
-from bot.launch.create import start
-from bot.repos.catalog import Catalog
-from bot.runtime.log_format import about
-from bot.storage.sweeps import Store
-from bot.storage.work_queue import Queue
-from bot.sweeps.receipts import Receipts
+from bot.measure.gpus.snapshot_store import SnapshotStore
+from bot.platform.commands.grammar import Table
+from bot.platform.config.permissions import denial
+from bot.platform.config.policy import Config
+from bot.platform.repos.catalog import Catalog
+from bot.platform.runtime.log_format import about
+from bot.platform.slack.message import Message
+from bot.platform.storage.sweeps import DAY, Store
+from bot.platform.storage.work_queue import Queue
+from bot.sweep.channels.store import SetupReader
+from bot.sweep.form.drafts import Drafts, last_launch
+from bot.sweep.launch.create import start
+from bot.sweep.sweeps.unconfirmed import TTL, UnconfirmedRequests
+from bot.watch.digests.latest import LatestDigest
 
 log = logging.getLogger(__name__)
 
@@ -39,11 +41,12 @@ LATE = (
     "Sweepbot couldn't confirm this within 2 s. Your request may have gone through: "
     "check `/sweep list` before you try again."
 )
+NOT_OPENED = "Slack couldn't open the dialog. Try again."
 SLACK_ERRORS = (SlackApiError, ClientError, TimeoutError)  # rejected, unreachable, too slow
 ACK_TIMEOUT = 2.0  # seconds; Slack waits 3 for an acknowledgment
 
 
-def unconfirmed(error: Exception) -> str:
+def unconfirmed_reply(error: Exception) -> str:
     """Return the reply to a request that failed with a RedisError or a TimeoutError."""
     return LATE if isinstance(error, TimeoutError) else UNREACHABLE
 
@@ -74,26 +77,42 @@ class HandlerContext:
     last_digest: Callable[[str], Awaitable[LatestDigest | None]]  # of a channel
     channel_setup: SetupReader
     has_worker: Callable[[], Awaitable[bool]]
-    receipts: Receipts
-    environments: RequestStore
+    unconfirmed: UnconfirmedRequests
+    gpus: Table  # the commands of /gpus
     namespace: str
     now: Callable[[], datetime]
     background: BackgroundTasks = field(default_factory=BackgroundTasks)
+    spoken: dict[str, "tuple[Table, Answer]"] = field(default_factory=dict)  # by `/sweep`: set by handlers
 
     @property
     def config(self) -> Config:
         """The configuration, including what admins set up in Slack."""
         return self.channel_setup.config
 
-    async def send(self, sweep_id: str, command: Command, *, once: str = "") -> None:
-        """Store a command and queue its work item. `once`: the id of a request that Slack may repeat."""
+    async def send(self, sweep_id: str, command: Command, *, once: str = "", within: timedelta = DAY) -> None:
+        """Store a command and queue its work item. `once`, `within`: as in `Store.add_request`."""
         with about(sweep_id):
             async with asyncio.timeout(ACK_TIMEOUT):
-                if await self.store.add_command(sweep_id, command, once=once, queue=self.queue):
-                    self.receipts.add_command(sweep_id, command)
+                is_stored = await self.store.add_command(
+                    sweep_id, command, once=once, within=within, queue=self.queue
+                )
+                if is_stored and not command.action.is_question:
+                    await self.unconfirmed.add_request(sweep_id, dump_command(command))
                 if command.action is Action.CANCEL:
                     await self._retry(sweep_id, command.user)
             log.info("command queued: user=%s action=%s", command.user, command.action.name.lower())
+
+    async def add_request(
+        self, to: str, request: str, *, ttl: timedelta = TTL, is_polled: bool = False
+    ) -> None:
+        """Store a request to the work item `to`, and queue that; not if its reader looks by itself.
+
+        `ttl`: how long the request is of use.
+        """
+        async with asyncio.timeout(ACK_TIMEOUT):
+            queue = None if is_polled else self.queue
+            await self.store.add_request(to, request, queue=queue, ttl=ttl)
+            await self.unconfirmed.add_request(to, request, ttl=ttl, is_polled=is_polled)
 
     async def _retry(self, sweep_id: str, user: str) -> None:
         """Give a quarantined sweep, which may hold GPUs, one more attempt for a permitted cancel."""
@@ -115,7 +134,27 @@ class HandlerContext:
                 now=self.now(),
                 beside=last_launch(requester.user, request, requester.channel),
             )
-            self.receipts.add_sweep(record)
+            await self.unconfirmed.add_sweep(record)
         with about(record.id):
             log.info("sweep queued: user=%s channel=%s", requester.user, requester.channel)
         return record
+
+
+# Answers a command of a person: fields of a slash command. "" if a form is open, or nothing is to be said.
+# Raises UserError, NoTriggerError, RedisError, TimeoutError, and SLACK_ERRORS.
+Answer = Callable[[HandlerContext, dict[str, Any], AsyncWebClient], Awaitable[str | Message]]
+
+
+class NoTriggerError(Exception):
+    """A message asks for what needs a form, which Slack only opens after a command or a click."""
+
+
+def trigger_of(command: dict[str, Any]) -> str:
+    if not (trigger := command.get("trigger_id")):
+        raise NoTriggerError
+    return str(trigger)
+
+
+def request_id_of(command: dict[str, Any]) -> str:
+    """Return Slack's id of the request, the same when it is delivered again."""
+    return str(command.get("request_id") or command["trigger_id"])

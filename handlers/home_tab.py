@@ -10,11 +10,10 @@ from redis.exceptions import RedisError
 from slack_bolt.async_app import AsyncAck, AsyncApp
 from slack_sdk.web.async_client import AsyncWebClient
 
-from bot.gpus.command import LOADING, SNAPSHOT_MAX_AGE
-from bot.gpus.models import Snapshot
-from bot.gpus.snapshot_store import HOME_TAB, ITEM, GpuQuery
-from bot.home.load import HomeLoader
-from bot.home.view import NEW_SWEEP, OPEN_THREAD, REFRESH
+from bot.measure.gpus.command import LOADING, SNAPSHOT_MAX_AGE
+from bot.measure.gpus.models import Snapshot
+from bot.measure.gpus.snapshot_store import HOME_TAB, ITEM, QUERY_TTL, GpuQuery, dump_query
+from bot.watch.home.view import NEW_SWEEP, REFRESH, HomeLoader
 from handlers.context import ACK_TIMEOUT, SLACK_ERRORS, HandlerContext
 from handlers.launch_form import open_form
 
@@ -30,7 +29,6 @@ def add_home(app: AsyncApp, context: HandlerContext, show: Show) -> None:
     app.event("app_home_opened")(_on_opened(context, show))
     app.action(NEW_SWEEP)(_on_new(context))
     app.action(REFRESH)(_on_refresh(show))
-    app.action(OPEN_THREAD)(_on_link)
 
 
 def _on_opened(context: HandlerContext, show: Show) -> Callable[..., Awaitable[None]]:
@@ -52,17 +50,13 @@ def _on_refresh(show: Show) -> Callable[..., Awaitable[None]]:
 
 
 def showing(context: HandlerContext) -> Show:
-    site = ""  # URL of the Slack workspace, fetched once
-
     async def publish(
         client: AsyncWebClient, user: str, latest: Snapshot | None, note: str, cancelled: str
     ) -> None:
-        nonlocal site
-        site = site or (await client.auth_test())["url"]
         loader = HomeLoader(
             store=context.store, drafts=context.drafts, last_digest=context.last_digest, config=context.config
         )
-        view = await loader.view(user, site, latest, note, context.now(), cancelled)
+        view = await loader.view(user, latest, note, context.now(), cancelled)
         await client.views_publish(user_id=user, view=view)
 
     async def show(client: AsyncWebClient, user: str, cancelled: str = "") -> None:
@@ -82,8 +76,8 @@ def showing(context: HandlerContext) -> Show:
 
 
 async def _measure(context: HandlerContext, user: str) -> None:
-    await context.snapshots.add_query(GpuQuery(user=user, channel="", text=HOME_TAB, at=context.now()))
-    await context.queue.add(ITEM)
+    query = dump_query(GpuQuery(user=user, channel="", text=HOME_TAB, at=context.now()))
+    await context.store.add_request(str(ITEM), query, queue=context.queue, ttl=QUERY_TTL)
 
 
 def _on_new(context: HandlerContext) -> Callable[..., Awaitable[None]]:
@@ -103,8 +97,3 @@ async def _post(client: AsyncWebClient, user: str, text: str) -> None:
         await client.chat_postMessage(channel=user, text=text)
     except SLACK_ERRORS as error:
         log.warning("can't reply to a home tab click: %s", error)
-
-
-async def _on_link(ack: AsyncAck) -> None:
-    """Slack requires an ack, although the browser has already opened the link."""
-    await ack()

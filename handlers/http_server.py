@@ -5,9 +5,9 @@ import json
 import logging
 import re
 import socket
-from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
+from functools import partial
 from time import time
 from typing import Any
 
@@ -20,18 +20,22 @@ from slack_sdk.signature import SignatureVerifier
 
 from bot.core.errors import UserError
 from bot.core.metrics import REGISTRY
-from bot.runtime.probes import Probes
-from handlers.http_connection import Connection
+from bot.platform.runtime.probes import Probes
+from handlers.http_connection import Connection, Queues
 
 log = logging.getLogger(__name__)
 
 REFRESH_TIMEOUT = 3.0  # seconds; Prometheus waits 10 by default
 SLACK_PATH = "/slack/events"  # for commands, clicks, and forms
 MAX_BODY = 512 * 1024  # bytes of a request; Slack's largest, a form, has 250 kB
-MAX_BODIES = 64  # being read; anyone can send them, so beyond this limit the oldest one is closed
 BODY_TIMEOUT = 5.0  # seconds from a request's headers to its end
 SIGNATURE = re.compile(r"v0=[0-9a-f]{64}")
 MAX_SIGNATURE_AGE = 5 * 60  # seconds, as Slack recommends
+ACCEPTED_AT_ONCE = 32  # connections in one turn of the event loop, whatever else waits
+MAX_BACKLOG = 4096  # connections that the kernel keeps until then; also Linux's default maximum
+SOCKET_BUFFER = (
+    32 * 1024
+)  # bytes, of which the kernel allocates twice as many, for each direction of a connection
 SHUTDOWN_TIMEOUT = 3  # seconds for requests in progress at shutdown; Slack waits no longer
 
 Message = dict[str, Any]
@@ -85,7 +89,6 @@ class SlackCalls:
     def __init__(self, app: AsyncApp, signing_secret: str) -> None:
         self._bolt = AsyncSlackRequestHandler(app, path=SLACK_PATH)
         self._verifier = SignatureVerifier(signing_secret)
-        self._reading: deque[asyncio.Timeout] = deque()
 
     async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
         """Reject a request by its headers, before its body is read, if it can't be from Slack."""
@@ -101,7 +104,8 @@ class SlackCalls:
         self, scope: Message, headers: dict[str, str], receive: Receive, send: Send
     ) -> None:
         try:
-            body = await self._read(receive)
+            async with asyncio.timeout(BODY_TIMEOUT):
+                body = await _body(receive)
         except TimeoutError:
             await _reject(send, 408, b"too slow")
         else:
@@ -118,20 +122,6 @@ class SlackCalls:
             return self._verifier.is_valid_request(body, headers)
         except UnicodeDecodeError:
             return False
-
-    async def _read(self, receive: Receive) -> bytes | None:
-        """Return the body; None if it is too large or incomplete.
-
-        Raises TimeoutError, also when newer requests need its place.
-        """
-        async with asyncio.timeout(BODY_TIMEOUT) as limit:
-            self._reading.append(limit)
-            if len(self._reading) > MAX_BODIES and not self._reading[0].expired():
-                self._reading[0].reschedule(0)
-            try:
-                return await _body(receive)
-            finally:
-                self._reading.remove(limit)
 
 
 def _can_be_slack(headers: dict[str, str]) -> bool:
@@ -151,7 +141,7 @@ async def served(app: Http, host: str, port: int) -> AsyncIterator[int]:
     server = _Server(
         uvicorn.Config(
             app,
-            http=Connection,
+            http=partial(Connection, Queues()),  # type: ignore[arg-type]  # called only
             ws="none",
             lifespan="off",
             log_config=None,
@@ -159,6 +149,7 @@ async def served(app: Http, host: str, port: int) -> AsyncIterator[int]:
             access_log=False,
             server_header=False,
             proxy_headers=False,
+            backlog=ACCEPTED_AT_ONCE,
             timeout_graceful_shutdown=SHUTDOWN_TIMEOUT,
         )
     )
@@ -171,6 +162,12 @@ async def served(app: Http, host: str, port: int) -> AsyncIterator[int]:
 
 
 class _Server(uvicorn.Server):
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Let the kernel keep more connections than asyncio accepts at once; it has one number for both."""
+        await super().startup(sockets)
+        for listener in sockets or ():
+            listener.listen(MAX_BACKLOG)
+
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
         """Leave signals to bot.app, which stops this server last."""
@@ -185,9 +182,11 @@ def _listen(host: str, port: int) -> socket.socket:
             listener = socket.create_server(("" if host == "::" else host, port))
     except OSError as error:
         raise UserError(f"HTTP_HOST, HTTP_PORT: can't listen on {host} {port}: {error.strerror}.") from None
-    # Accepted connections inherit this option. uvicorn sends headers and body separately: without it, the
+    # Accepted connections inherit these options. uvicorn sends headers and body separately: without it, the
     # body waits 40 ms for the client's delayed acknowledgment.
     listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    for option in (socket.SO_RCVBUF, socket.SO_SNDBUF):
+        listener.setsockopt(socket.SOL_SOCKET, option, SOCKET_BUFFER)
     return listener
 
 

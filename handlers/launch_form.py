@@ -11,19 +11,25 @@ from redis.exceptions import RedisError
 from slack_bolt.async_app import AsyncAck, AsyncApp
 from slack_sdk.web.async_client import AsyncWebClient
 
-from bot.config.permissions import launch_denial
-from bot.config.policy import Config, repository
 from bot.core.commands import Action, AuditEntry
 from bot.core.errors import UserError
 from bot.core.request import Requester, SweepRequest
-from bot.form.drafts import PREVIEW_DELAY, SubmittedForm, item
-from bot.form.preview import previewed_commit
-from bot.form.view import (
+from bot.measure.gpus import snapshot_store
+from bot.platform.config.permissions import launch_denial
+from bot.platform.config.policy import Config, repository
+from bot.platform.runtime.audit import write_entry
+from bot.platform.runtime.parser_thread import run_in_parser_thread
+from bot.platform.slack.blocks import user_name
+from bot.platform.slack.mrkdwn import plain
+from bot.sweep.form.drafts import PREVIEW_DELAY, SubmittedForm, item
+from bot.sweep.form.preview import previewed_commit
+from bot.sweep.form.view import (
     BRANCH_MENU,
     CHECK_AGAIN,
     EDIT,
     FORM,
     LAUNCH,
+    MORE,
     REPO_MENU,
     TOGGLE_INLINE,
     Draft,
@@ -35,12 +41,8 @@ from bot.form.view import (
     read,
     request,
 )
-from bot.gpus import snapshot_store
-from bot.launch.help_text import EXAMPLE
-from bot.runtime.audit import write_entry
-from bot.runtime.parser_thread import run_in_parser_thread
-from bot.slack.inputs import user_name
-from handlers.context import ACK_TIMEOUT, SLACK_ERRORS, UNREACHABLE, HandlerContext, unconfirmed
+from bot.sweep.launch.options import EXAMPLE
+from handlers.context import ACK_TIMEOUT, SLACK_ERRORS, UNREACHABLE, HandlerContext, unconfirmed_reply
 
 log = logging.getLogger(__name__)
 
@@ -56,7 +58,7 @@ EXPIRED = "This form has expired. Run `/sweep` again; it's prefilled from your l
 def add_form(app: AsyncApp, context: HandlerContext) -> None:
     app.view(FORM)(_on_form(context))
     app.view(LAUNCH)(_on_launch(context))
-    for action in (REPO_MENU, BRANCH_MENU, TOGGLE_INLINE):
+    for action in (REPO_MENU, BRANCH_MENU, TOGGLE_INLINE, MORE):
         app.action(action)(_on_choice(context))
     app.action(EDIT)(_on_edit(context))
     app.action(CHECK_AGAIN)(_on_check_again(context))
@@ -69,13 +71,17 @@ async def open_form(
     user: str,
     channel: str,
     options: dict[str, str],
+    note: str = "",
 ) -> str:
-    """Open the form, prefilled from the last sweep and the typed options. Return an error, or ""."""
+    """Open the form, prefilled from the last sweep and the typed options. Return an error, or "".
+
+    `note`: one line about what wasn't understood.
+    """
     try:
         async with asyncio.timeout(ACK_TIMEOUT):
             draft = await _draft(context, web, user, channel, options)
             await _refresh_menus(context, draft)
-            await web.views_open(trigger_id=trigger, view=form(draft, context.config))
+            await web.views_open(trigger_id=trigger, view=form(draft, context.config, {"": plain(note)}))
     except (RedisError, *SLACK_ERRORS) as error:
         log.warning("can't open the form: %s", error)
         return UNREACHABLE if isinstance(error, RedisError) else NOT_OPENED
@@ -112,7 +118,7 @@ async def _refresh_menus(context: HandlerContext, draft: Draft) -> None:
 
 
 def _on_choice(context: HandlerContext) -> Callable[..., Awaitable[None]]:
-    """Update the form after a change of repository or branch, or a switch to an inline space."""
+    """Update the form after a change of repository or branch, an inline space, or for more options."""
 
     async def chosen(ack: AsyncAck, body: Body, client: AsyncWebClient, action: Body) -> None:
         await ack()
@@ -122,6 +128,8 @@ def _on_choice(context: HandlerContext) -> Callable[..., Awaitable[None]]:
             draft = draft.without("branch", "space")
         elif action["action_id"] == TOGGLE_INLINE:
             draft = replace(draft, inline=not draft.inline)
+        elif action["action_id"] == MORE:
+            draft = replace(draft, more=True)
         try:
             await _refresh_menus(context, draft)
         except (RedisError, TimeoutError):
@@ -139,6 +147,15 @@ async def _redraw(client: AsyncWebClient, old: Body, new: Body) -> None:
         log.info("form not updated: %r", error)
 
 
+def refused_launch(context: HandlerContext, user: str, channel: str) -> str:
+    """Return why this user can't start sweeps here; a worker also checks the sweep's size."""
+    if refusal := launch_denial(user, channel, context.config):
+        about = f"in {channel}"
+        entry = AuditEntry(at=context.now(), user=user, action=Action.LAUNCH, about=about, refused=refusal)
+        write_entry("", entry)
+    return refusal
+
+
 def _on_form(context: HandlerContext) -> Callable[..., Awaitable[None]]:
     async def submitted(ack: AsyncAck, body: Body) -> None:
         view, user = body["view"], body["user"]
@@ -146,14 +163,7 @@ def _on_form(context: HandlerContext) -> Callable[..., Awaitable[None]]:
         parsed, errors = await _parsed(draft, context.config)
         if parsed is None:
             await ack(response_action="errors", errors=errors_by_block(view, errors))
-        elif refusal := launch_denial(user["id"], draft.channel, context.config):
-            about = f"in {draft.channel}"
-            write_entry(
-                "",
-                AuditEntry(
-                    at=context.now(), user=user["id"], action=Action.LAUNCH, about=about, refused=refusal
-                ),
-            )
+        elif refusal := refused_launch(context, user["id"], draft.channel):
             await ack(response_action="update", view=form(draft, context.config, {"": refusal}))
         else:
             name = user_name(user)
@@ -180,7 +190,7 @@ async def _queue_check(context: HandlerContext, view_id: str, filled: SubmittedF
             await context.queue.add_after(item(view_id), PREVIEW_DELAY)
     except (RedisError, TimeoutError) as error:
         log.exception("failed to queue a form")
-        return form(filled.draft, context.config, {"": unconfirmed(error)})
+        return form(filled.draft, context.config, {"": unconfirmed_reply(error)})
     return checking(filled.draft)
 
 
@@ -204,7 +214,7 @@ async def _launched(context: HandlerContext, view: Body) -> Body:
         record = await context.create_sweep(previewed, requester, view["id"])
     except (RedisError, TimeoutError) as error:
         log.exception("failed to launch a form")
-        return expired(read(view), unconfirmed(error))
+        return expired(read(view), unconfirmed_reply(error))
     return launched(filled.draft, record.id)
 
 

@@ -16,9 +16,9 @@ from slack_bolt.middleware.async_middleware import AsyncMiddleware
 from slack_bolt.response import BoltResponse
 from slack_sdk.web.async_client import AsyncWebClient
 
-from bot.config.permissions import Visitor, entry_denial
-from bot.runtime.audit import audit
-from bot.slack.blocks import modal, section
+from bot.platform.config.permissions import Visitor, entry_denial
+from bot.platform.runtime.audit import audit
+from bot.platform.slack.blocks import modal, section
 from handlers.context import SLACK_ERRORS, HandlerContext
 
 log = logging.getLogger(__name__)
@@ -43,7 +43,9 @@ class Admission(AsyncMiddleware):
         next: Callable[[], Awaitable[BoltResponse]],  # noqa: A002
     ) -> BoltResponse | None:
         body, context, config = req.body, req.context, self._handlers.config
-        client = context.client
+        client, event = context.client, req.body.get("event", {})
+        if event.get("type") == "message" and not is_said(event):
+            return await context.ack()
         who, home = visitor(body), _home(context)
         refusal = entry_denial(who, home, config)
         if not refusal and not config.guests and not config.names(who.user):
@@ -55,6 +57,11 @@ class Admission(AsyncMiddleware):
         audit.info("user=%s workspace=%s result=rejected reason=%s", who.user, workspace, refusal)
         await _send(body, client, context.respond, refusal)
         return await _answer(body, context.ack, refusal)
+
+
+def is_said(event: Body) -> bool:
+    """Return whether a person said this: Slack also reports edits, and what bots post."""
+    return not (event.get("bot_id") or event.get("edited") or event.get("subtype"))
 
 
 def visitor(body: Body) -> Visitor:
@@ -118,7 +125,10 @@ async def _send(body: Body, client: AsyncWebClient, respond: AsyncRespond | None
     event = body.get("event", {})
     try:
         async with asyncio.timeout(SLACK_TIMEOUT):
-            if event.get("type") == "app_mention":
+            if event.get("type") == "app_home_opened" and event.get("tab") == "home":
+                view = {"type": "home", "blocks": [section(refusal)]}
+                await client.views_publish(user_id=event["user"], view=view)
+            elif event.get("type") in {"app_mention", "message"}:
                 await client.chat_postEphemeral(channel=event["channel"], user=event["user"], text=refusal)
             elif body.get("type") == "block_actions" and body.get("response_url") and respond:
                 await respond(text=refusal, response_type="ephemeral", replace_original=False)

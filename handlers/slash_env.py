@@ -9,13 +9,16 @@ from redis.exceptions import RedisError
 from slack_bolt.async_app import AsyncAck, AsyncApp, AsyncRespond
 from slack_sdk.web.async_client import AsyncWebClient
 
-from bot.config.environment_keys import NAME
 from bot.core.errors import UserError
 from bot.core.ids import candidates
-from bot.environments import message
-from bot.environments.access_view import OPEN_LINK, loading
-from bot.environments.command_line import HELP, parse
-from bot.environments.form import (
+from bot.platform.config.environments import NAME
+from bot.platform.slack.blocks import View, modal, section, user_name
+from bot.platform.slack.mrkdwn import code
+from bot.text.wording import IF_NOTHING_APPEARS
+from bot.workspaces.environments import message
+from bot.workspaces.environments.access import OPEN_LINK, loading
+from bot.workspaces.environments.command_line import HELP, TABLE, parse
+from bot.workspaces.environments.form import (
     DELETE_HOME_FORM,
     FORM,
     delete_home_form,
@@ -26,16 +29,20 @@ from bot.environments.form import (
     started,
     typed_home,
 )
-from bot.environments.permissions import NOT_CONFIGURED, start_denial
-from bot.environments.requests import EnvironmentRequest, Verb, write_audit
-from bot.services.command_line import HELP as SERVICE_HELP
-from bot.services.command_line import after_service
-from bot.services.form import SERVICE_FORM
-from bot.slack.blocks import View, modal, section
-from bot.slack.inputs import user_name
-from bot.slack.mrkdwn import code, cut, plain
+from bot.workspaces.environments.permissions import NOT_CONFIGURED, start_denial
+from bot.workspaces.environments.requests import ITEM, KEEP, EnvironmentRequest, Verb, dump, write_audit
+from bot.workspaces.services.form import SERVICE_FORM
+from handlers.any_wording import add_command
 from handlers.buttons import Handler
-from handlers.context import ACK_TIMEOUT, SLACK_ERRORS, HandlerContext, unconfirmed
+from handlers.context import (
+    ACK_TIMEOUT,
+    NOT_OPENED,
+    SLACK_ERRORS,
+    HandlerContext,
+    request_id_of,
+    trigger_of,
+    unconfirmed_reply,
+)
 from handlers.slash_env_service import answer_service, on_service_form
 
 log = logging.getLogger(__name__)
@@ -47,13 +54,12 @@ BUTTONS = {
     message.START: Verb.START,
     message.DELETE: Verb.DELETE,
 }
-NOT_OPENED = "Slack couldn't open the dialog. Try again."
 QUEUED = "Request sent. The environment's message shows the result."
-LISTING = "Looking up environments… If nothing appears in a few seconds, no worker is running."
+LISTING = f"Looking up environments… {IF_NOTHING_APPEARS}"
 
 
 def add_env(app: AsyncApp, context: HandlerContext) -> None:
-    app.command("/env")(on_env(context))
+    add_command(app, context, TABLE, answer_env)
     for action, verb in BUTTONS.items():
         app.action(action, matchers=[names_an_environment])(_on_click(context, verb))
     app.action(message.OPEN, matchers=[names_an_environment])(_on_open(context))
@@ -68,45 +74,29 @@ async def names_an_environment(action: Body) -> bool:
     return bool(NAME.fullmatch(action.get("value", "")))
 
 
-def on_env(context: HandlerContext) -> Handler:
-    async def env(ack: AsyncAck, command: Body, client: AsyncWebClient) -> None:
-        try:
-            answer = await _answer(context, command, client)
-        except UserError as error:
-            answer = plain(str(error))
-        except (RedisError, TimeoutError) as error:
-            log.error("failed to queue a request about environments: %r", error)  # noqa: TRY400 - no trace needed
-            answer = unconfirmed(error)
-        except SLACK_ERRORS as error:
-            log.warning("can't open a dialog of environments: %r", error)
-            answer = NOT_OPENED
-        await ack(text=cut(answer))
-
-    return env
-
-
-async def _answer(context: HandlerContext, command: Body, client: AsyncWebClient) -> str:
+async def answer_env(context: HandlerContext, command: Body, client: AsyncWebClient) -> str:
     """Return the acknowledgment; "" if a modal opened. Raises UserError, RedisError, SLACK_ERRORS."""
-    config, text = context.config.environments, command.get("text", "").strip()
+    config, text = context.config.environments, command.get("text", "")
     if config is None:
         return NOT_CONFIGURED
-    if text == "help":
-        return f"{HELP}\n{SERVICE_HELP}"
+    typed, _ = TABLE.find(text)
     request = _request(command)
-    if (after := after_service(text)) is not None:
-        answer = await answer_service(context, after, request, config)
-        return answer if isinstance(answer, str) else await _show(client, command["trigger_id"], answer)
-    if not text:
+    if typed.name.startswith("service"):
+        answer = await answer_service(context, text, request, config)
+        return answer if isinstance(answer, str) else await _show(client, trigger_of(command), answer)
+    if typed.name == "help":
+        return HELP
+    if not typed.name:
         if refusal := start_denial(request.user, request.channel, context.config):
             return refusal
         return await _show(
-            client, command["trigger_id"], form(request.channel, config, context.config.profiles)
+            client, trigger_of(command), form(request.channel, config, context.config.profiles)
         )
     request = parse(text, request, config, context.config.profiles)
     if request.verb is Verb.DELETE_HOME:
-        return await _show(client, command["trigger_id"], delete_home_form(request.name))
+        return await _show(client, trigger_of(command), delete_home_form(request.name))
     if request.verb is Verb.OPEN:
-        return await _open(context, client, command["trigger_id"], request)
+        return await _open(context, client, trigger_of(command), request)
     return await _queue(context, request)
 
 
@@ -122,7 +112,7 @@ async def _open(
     """Open the modal at once, because Slack allows 3 seconds; a worker fills it."""
     async with asyncio.timeout(ACK_TIMEOUT):
         opened = await client.views_open(trigger_id=trigger, view=loading())
-        await context.environments.add(replace(request, view=opened["view"]["id"]))
+        await context.add_request(str(ITEM), dump(replace(request, view=opened["view"]["id"])), ttl=KEEP)
     return ""
 
 
@@ -132,8 +122,7 @@ async def _queue(context: HandlerContext, request: EnvironmentRequest) -> str:
             write_audit(request, request.name, refusal)
             return refusal
         request = _with_name(request)
-    async with asyncio.timeout(ACK_TIMEOUT):
-        await context.environments.add(request)
+    await context.add_request(str(ITEM), dump(request), ttl=KEEP)
     if request.verb is Verb.LIST:
         return LISTING
     if request.verb is Verb.START:
@@ -157,7 +146,7 @@ def _request(command: Body) -> EnvironmentRequest:
         user_name=command.get("user_name", ""),
         channel=command["channel_id"],
         response_url=command.get("response_url", ""),
-        request_id=command["trigger_id"],
+        request_id=request_id_of(command),
     )
 
 
@@ -178,11 +167,10 @@ def _clicked(body: Body, action: Body, verb: Verb) -> EnvironmentRequest:
 def _on_click(context: HandlerContext, verb: Verb) -> Handler:
     async def click(ack: AsyncAck, respond: AsyncRespond, body: Body, action: Body) -> None:
         try:
-            async with asyncio.timeout(ACK_TIMEOUT):
-                await context.environments.add(_clicked(body, action, verb))
+            await context.add_request(str(ITEM), dump(_clicked(body, action, verb)), ttl=KEEP)
         except (RedisError, TimeoutError) as error:
             log.exception("failed to queue a button click")
-            await respond(text=unconfirmed(error), response_type="ephemeral", replace_original=False)
+            await respond(text=unconfirmed_reply(error), response_type="ephemeral", replace_original=False)
         await ack()
 
     return click
@@ -230,7 +218,7 @@ async def _submitted(context: HandlerContext, body: Body) -> Body:
         return {"response_action": "errors", "errors": errors_of(error)}
     except (RedisError, TimeoutError) as error:
         log.exception("failed to queue a form of environments")
-        return _updated(form(request.channel, config, profiles, unconfirmed(error)))
+        return _updated(form(request.channel, config, profiles, unconfirmed_reply(error)))
     return _updated(started(request.name or request.suggested, request.gpus or 0))
 
 
@@ -246,13 +234,12 @@ async def _delete_home(context: HandlerContext, body: Body) -> Body:
     try:
         home = typed_home(body["view"])
         request = EnvironmentRequest(verb=Verb.DELETE_HOME, user=body["user"]["id"], name=home)
-        async with asyncio.timeout(ACK_TIMEOUT):
-            await context.environments.add(request)
+        await context.add_request(str(ITEM), dump(request), ttl=KEEP)
     except UserError as error:
         return {"response_action": "errors", "errors": {"typed": str(error)}}
     except (RedisError, TimeoutError) as error:
         log.exception("failed to queue the deletion of a home")
-        return _updated(_notice(unconfirmed(error)))
+        return _updated(_notice(unconfirmed_reply(error)))
     return _updated(_notice(f"Deleting home {code(home)}… The result is sent by direct message."))
 
 

@@ -1,6 +1,5 @@
 """Handle /env service and its form: check the syntax, queue, and acknowledge."""
 
-import asyncio
 import logging
 from dataclasses import replace
 from typing import Any
@@ -8,21 +7,31 @@ from typing import Any
 from redis.exceptions import RedisError
 from slack_bolt.async_app import AsyncAck
 
-from bot.config.environments import EnvironmentConfig
 from bot.core.errors import UserError
-from bot.environments.form import request_of, started
-from bot.environments.permissions import NO_SERVICES, service_start_denial
-from bot.environments.requests import EnvironmentRequest, Verb, with_command, write_audit
-from bot.services.command_line import HELP, parse_service
-from bot.services.form import TITLE, read_service_form, service_errors, service_form
-from bot.slack.blocks import View, modal, section
-from bot.slack.mrkdwn import code
+from bot.platform.config.environments import EnvironmentConfig
+from bot.platform.slack.blocks import View, modal, section
+from bot.platform.slack.mrkdwn import code
+from bot.text.wording import IF_NOTHING_APPEARS
+from bot.workspaces.environments.command_line import SERVICE_HELP
+from bot.workspaces.environments.form import request_of, started
+from bot.workspaces.environments.permissions import NO_SERVICES, service_start_denial
+from bot.workspaces.environments.requests import (
+    ITEM,
+    KEEP,
+    EnvironmentRequest,
+    Verb,
+    dump,
+    with_command,
+    write_audit,
+)
+from bot.workspaces.services.command_line import TABLE, parse_service
+from bot.workspaces.services.form import TITLE, read_service_form, service_errors, service_form
 from handlers.buttons import Handler
-from handlers.context import ACK_TIMEOUT, HandlerContext, unconfirmed
+from handlers.context import HandlerContext, unconfirmed_reply
 
 log = logging.getLogger(__name__)
 
-LISTING = "Looking up services… If nothing appears in a few seconds, no worker is running."
+LISTING = f"Looking up services… {IF_NOTHING_APPEARS}"
 QUEUED = "Request sent. The service's message shows the result."
 
 
@@ -32,8 +41,8 @@ async def answer_service(
     """Return the acknowledgment, or the form to open. Raises UserError, RedisError, TimeoutError."""
     if config.services is None:
         return NO_SERVICES
-    if text == "help":
-        return HELP
+    if TABLE.find(text)[0].name == "service help":
+        return SERVICE_HELP
     command = parse_service(text, config.services)
     parsed = with_command(request, command) if command else None
     starts = parsed is None or parsed.verb is Verb.START
@@ -42,7 +51,7 @@ async def answer_service(
         return refusal
     if parsed is None:
         return service_form(request.channel, config.services)
-    await _queue(context, parsed)
+    await context.add_request(str(ITEM), dump(parsed), ttl=KEEP)
     if parsed.verb is Verb.LIST:
         return LISTING
     if parsed.verb is Verb.DELETE:
@@ -67,19 +76,14 @@ async def _submitted(context: HandlerContext, body: dict[str, Any]) -> dict[str,
         return _updated(modal(TITLE, [section(refusal)]))
     try:
         request = with_command(request, read_service_form(body["view"], config.services))
-        await _queue(context, request)
+        await context.add_request(str(ITEM), dump(request), ttl=KEEP)
     except UserError as error:
         return {"response_action": "errors", "errors": service_errors(body["view"], error)}
     except (RedisError, TimeoutError) as error:
         log.exception("failed to queue the form of a service")
-        return _updated(service_form(request.channel, config.services, unconfirmed(error)))
+        return _updated(service_form(request.channel, config.services, unconfirmed_reply(error)))
     gpus = request.service.gpus * request.service.replicas if request.service else 0
     return _updated(started(request.name, gpus, TITLE))
-
-
-async def _queue(context: HandlerContext, request: EnvironmentRequest) -> None:
-    async with asyncio.timeout(ACK_TIMEOUT):
-        await context.environments.add(request)
 
 
 def _updated(view: View) -> dict[str, Any]:

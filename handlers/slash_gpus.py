@@ -1,64 +1,44 @@
 """Handle `/gpus`: answer from the latest snapshot; if it is old, queue a measurement and a second answer."""
 
 import asyncio
-import logging
-from collections.abc import Awaitable, Callable
 from typing import Any
 
-from redis.exceptions import RedisError
-from slack_bolt.async_app import AsyncAck, AsyncApp
+from slack_bolt.async_app import AsyncApp
+from slack_sdk.web.async_client import AsyncWebClient
 
-from bot.config.clusters import remote
-from bot.config.permissions import doctor_denial
-from bot.core.errors import UserError
-from bot.gpus.command import GPUS_HELP, LOADING, SNAPSHOT_MAX_AGE, ParsedCommand, answer, parse_command
-from bot.gpus.snapshot_store import ITEM, GpuQuery
-from bot.slack.mrkdwn import cut
-from handlers.context import ACK_TIMEOUT, HandlerContext, unconfirmed
-
-log = logging.getLogger(__name__)
-
-Handler = Callable[[AsyncAck, dict[str, Any]], Awaitable[None]]
-
-ADMIN_VIEWS = ("digest", "reserve", "release")
-ACKS = {
-    "bill": "Calculating the bill… It appears here in a moment.",
-    "reserve": "Reserving… The result appears here in a moment.",
-    "reservations": "Reading reservations…",
-    "release": "Releasing… The result appears here in a moment.",
-    "digest": "Posting yesterday's digest here. Sweepbot must be in this channel.",
-}
+from bot.measure.gpus.command import (
+    GROUP,
+    LOADING,
+    SNAPSHOT_MAX_AGE,
+    ParsedCommand,
+    answer,
+    parse_command,
+)
+from bot.measure.gpus.snapshot_store import ITEM, QUERY_TTL, GpuQuery, dump_query
+from bot.platform.config.clusters import remote
+from bot.platform.config.permissions import doctor_denial
+from handlers.any_wording import add_command
+from handlers.context import ACK_TIMEOUT, HandlerContext
 
 
 def add_gpus(app: AsyncApp, context: HandlerContext) -> None:
-    app.command("/gpus")(on_gpus(context))
+    add_command(app, context, context.gpus, answer_gpus)
 
 
-def on_gpus(context: HandlerContext) -> Handler:
-    async def gpus(ack: AsyncAck, command: dict[str, Any]) -> None:
-        await ack(text=cut(await _answer(context, command)))
-
-    return gpus
-
-
-async def _answer(context: HandlerContext, command: dict[str, Any]) -> str:
-    try:
-        parsed = parse_command(command.get("text", ""), context.config.teams)
-        if parsed.view == "help":
-            return GPUS_HELP
-        if parsed.view in ADMIN_VIEWS and (refusal := doctor_denial(command["user_id"], context.config)):
-            return refusal
-        async with asyncio.timeout(ACK_TIMEOUT):
-            return await _from_snapshot(context, command, parsed)
-    except UserError as error:
-        return str(error)
-    except (RedisError, TimeoutError) as error:
-        log.exception("failed to queue a /gpus query")
-        return unconfirmed(error)
+async def answer_gpus(context: HandlerContext, command: dict[str, Any], _: AsyncWebClient) -> str:
+    """Return the answer, or an acknowledgment. Raises UserError, RedisError, TimeoutError."""
+    parsed = parse_command(command.get("text", ""), context.config, context.gpus)
+    if parsed.view == "help":
+        return context.gpus.help_of(GROUP)
+    admins_only = parsed.later is not None and parsed.later.admins_only
+    if admins_only and (refusal := doctor_denial(command["user_id"], context.config)):
+        return refusal
+    async with asyncio.timeout(ACK_TIMEOUT):
+        return await _from_snapshot(context, command, parsed)
 
 
 async def _from_snapshot(context: HandlerContext, command: dict[str, Any], parsed: ParsedCommand) -> str:
-    latest = None if parsed.view in ACKS else await context.snapshots.latest()
+    latest = None if parsed.later else await context.snapshots.latest()
     if parsed.view != "free" and remote(context.config.clusters):
         latest = None  # a worker adds the pods and nodes of other clusters to each answer
     known = answer(parsed.view, latest, command["user_id"], context.now()) if latest else ""
@@ -71,6 +51,10 @@ async def _from_snapshot(context: HandlerContext, command: dict[str, Any], parse
         response_url=command.get("response_url", ""),
         at=context.now(),
     )
-    await context.snapshots.add_query(query)
-    await context.queue.add(ITEM)
-    return ACKS.get(parsed.view) or (f"{known}\nRefreshing…" if known else LOADING)
+    if parsed.later and parsed.later.admins_only:
+        await context.add_request(str(ITEM), dump_query(query), ttl=QUERY_TTL)
+    else:  # who gets no answer asks again
+        await context.store.add_request(str(ITEM), dump_query(query), queue=context.queue, ttl=QUERY_TTL)
+    if parsed.later:
+        return parsed.later.ack
+    return f"{known}\nRefreshing…" if known else LOADING

@@ -1,53 +1,106 @@
-"""Handle /sweep: check the syntax at once; workers check everything else."""
+"""Handle /sweep: check the syntax at once; workers check everything else.
+
+Commands on one sweep are in `sweep_commands`. Workers answer the others, because they read the cluster,
+except `release`, which needs no worker.
+"""
 
 import asyncio
 import contextlib
-import logging
 from collections.abc import Awaitable, Callable
 from typing import Any
 
 from redis.exceptions import RedisError
-from slack_bolt.async_app import AsyncAck, AsyncApp
+from slack_bolt.async_app import AsyncApp
 from slack_sdk.web.async_client import AsyncWebClient
 
-from bot.answers.command_parser import first_word, suggest_command
-from bot.config.permissions import launch_denial
-from bot.core.commands import Action, AuditEntry
-from bot.core.errors import UserError
+from bot.core.commands import Action, AuditEntry, Command
 from bot.core.request import Requester
-from bot.launch.command_line import complete, missing_options, parse, parse_options
-from bot.launch.help_text import EXAMPLE, HELP
-from bot.runtime.audit import write_entry
-from bot.slack.mrkdwn import code, cut, plain
+from bot.core.work_item import DOCTOR, OPERATOR, ItemKind, WorkItem
+from bot.operate.words import NO_WORKER
+from bot.platform.commands.grammar import Command as TypedCommand
+from bot.platform.config.permissions import doctor_denial
+from bot.platform.runtime.audit import write_entry
+from bot.platform.slack.mrkdwn import code
+from bot.sweep.launch.command_line import complete, missing_options
+from bot.sweep.launch.options import LAUNCH
+from bot.text.wording import listed
+from handlers.any_wording import add_command
 from handlers.channel_setup import open_setup
-from handlers.context import HandlerContext, unconfirmed
-from handlers.launch_form import open_form
-from handlers.other_commands import WORDS
-from handlers.sweep_commands import handle_command, is_command, sender_of
+from handlers.context import ACK_TIMEOUT, HandlerContext, request_id_of, trigger_of
+from handlers.launch_form import open_form, refused_launch
+from handlers.sweep_commands import HELP, SWEEP, Sender, handle_command, sender_of
+
+MAX_NAMED = 10  # quarantined items in a reply
+
+
+async def _operate(context: HandlerContext, typed: TypedCommand, rest: str, who: Sender) -> str:
+    """Queue the command, and return the immediate reply. Raises UserError, RedisError, TimeoutError."""
+    word, name = typed.name.split()[-1], SWEEP.read(typed, rest).values().get("sweep", "")
+    refused = doctor_denial(who.user, context.config)
+    entry = AuditEntry(at=context.now(), user=who.user, action=Action.OPERATE, about=word, refused=refused)
+    write_entry(name, entry)
+    if refused:
+        return refused
+    async with asyncio.timeout(ACK_TIMEOUT):
+        if not await context.has_worker():
+            return str(NO_WORKER)
+    await context.send(str(OPERATOR), _command(Action.OPERATE, who, f"{word} {name}".strip()))
+    return f"Running {code(word)}… The answer appears {who.answered} in a few seconds."
+
+
+async def _examine(context: HandlerContext, _typed: TypedCommand, _rest: str, who: Sender) -> str:
+    """Let a worker run the checks: they are about the process that runs the sweeps."""
+    if refused := doctor_denial(who.user, context.config):
+        return refused
+    await context.send(str(DOCTOR), _command(Action.EXAMINE, who))
+    results = f"Results appear {who.answered} in a few seconds."
+    return f"Running checks… {results} If not, check that workers are running."
+
+
+async def _history(context: HandlerContext, typed: TypedCommand, rest: str, who: Sender) -> str:
+    """Let a worker read all results of a space. Raises UserError."""
+    space = SWEEP.read(typed, rest).values()["space"]
+    await context.send(str(WorkItem(ItemKind.HISTORY, space)), _command(Action.HISTORY, who))
+    return f"Looking up {code(space)}… The answer appears {who.answered}."
+
+
+async def _release(context: HandlerContext, typed: TypedCommand, rest: str, who: Sender) -> str:
+    """Release a quarantined sweep, or another work item that the doctor reports."""
+    item, refused = SWEEP.read(typed, rest).values()["name"], doctor_denial(who.user, context.config)
+    write_entry(item, AuditEntry(at=context.now(), user=who.user, action=Action.RELEASE, refused=refused))
+    if refused:
+        return refused
+    async with asyncio.timeout(ACK_TIMEOUT):
+        if await context.queue.retry(WorkItem.parse(item)):
+            return f"{code(item)} released. Sweepbot is retrying now."
+        held = await context.queue.quarantined()
+    names = listed([code(each) for each in sorted(held)[:MAX_NAMED]]) or "none"
+    return f"{code(item)} isn't quarantined. Quarantined: {names}."
+
+
+def _command(action: Action, who: Sender, changes: str = "") -> Command:
+    return Command(
+        action=action,
+        user=who.user,
+        user_name=who.user_name,
+        response_url=who.response_url,
+        changes=changes,
+    )
+
+
+# By first word. Each raises UserError, RedisError, and TimeoutError.
+ANSWERS: dict[str, Callable[[HandlerContext, TypedCommand, str, Sender], Awaitable[str]]] = {
+    "doctor": _examine,
+    "history": _history,
+    "release": _release,
+    "admin": _operate,
+}
 
 GREETING_TIMEOUT = 0.5  # seconds
 
-log = logging.getLogger(__name__)
-
-Handler = Callable[[AsyncAck, dict[str, Any], AsyncWebClient], Awaitable[None]]
-
 
 def add_sweep(app: AsyncApp, context: HandlerContext) -> None:
-    app.command("/sweep")(_on_sweep(context))
-
-
-def _on_sweep(context: HandlerContext) -> Handler:
-    async def sweep(ack: AsyncAck, command: dict[str, Any], client: AsyncWebClient) -> None:
-        await _greet(context, command["user_id"])
-        options = _options(command)
-        if first_word(command.get("text", ""))[0] == "setup":
-            await ack(text=cut(await open_setup(context, client, command)))
-        elif (form := await _form(context, command, options, client)) is not None:
-            await ack(text=cut(form))
-        else:
-            await ack(text=cut(await _answer(context, command, options)))
-
-    return sweep
+    add_command(app, context, SWEEP, _answer)
 
 
 async def _greet(context: HandlerContext, user: str) -> None:
@@ -58,62 +111,34 @@ async def _greet(context: HandlerContext, user: str) -> None:
             await context.channel_setup.queue_greeting(user)
 
 
-def _options(command: dict[str, Any]) -> dict[str, str] | None:
-    """Return the options of a new sweep; None for another command, and for a syntax error."""
-    text = command.get("text", "").strip()
-    try:
-        return None if is_command(text) else parse_options(text)
-    except UserError:
-        return None
+async def _answer(context: HandlerContext, command: dict[str, Any], client: AsyncWebClient) -> str:
+    """Return the reply; "" if a form is open. Raises UserError, RedisError, TimeoutError."""
+    await _greet(context, command["user_id"])
+    text = command.get("text", "")
+    typed, rest = SWEEP.find(text)
+    if typed is LAUNCH:
+        return await _launch(context, command, rest, client)
+    if typed.name == "help":
+        return HELP
+    if typed.name == "setup":
+        return await open_setup(context, client, command)
+    if answer := ANSWERS.get(typed.name.split()[0]):
+        return await answer(context, typed, rest, sender_of(command))
+    return await handle_command(context, text, sender_of(command))
 
 
-async def _form(
-    context: HandlerContext, command: dict[str, Any], options: dict[str, str] | None, client: AsyncWebClient
-) -> str | None:
-    """Open the form for an incomplete command; return why it isn't open, "" if it is, None if not needed."""
-    user, channel = command["user_id"], command["channel_id"]
-    if options is None or not missing_options(options) or launch_denial(user, channel, context.config):
-        return None
-    return await open_form(context, client, command["trigger_id"], user, channel, options)
-
-
-async def _answer(context: HandlerContext, command: dict[str, Any], options: dict[str, str] | None) -> str:
-    text = command.get("text", "").strip()
-    word = first_word(text)[0]
-    if word in {"", "help"}:  # "" if the form could not be opened
-        return (not text and _denial(context, command)) or HELP
-    if hint := suggest_command(text, "help", "setup", "doctor", "release", "history", "admin"):
-        return f"{hint} To start a sweep: {EXAMPLE}. All commands: `/sweep help`."
-    try:
-        if answer := WORDS.get(word):
-            return await answer(context, command)
-        if is_command(text):
-            return await handle_command(context, text, sender_of(command))
-        if refusal := _denial(context, command):
-            return refusal
-        config = context.config
-        request = parse(text, config) if options is None else complete(options, (), config)
-        record = await context.create_sweep(request, requester_of(command), command["trigger_id"])
-    except UserError as error:
-        return plain(str(error))
-    except (RedisError, TimeoutError) as error:
-        log.error("failed to queue a sweep: %r", error)  # noqa: TRY400 - a busy process has no time for traces
-        return unconfirmed(error)
+async def _launch(context: HandlerContext, command: dict[str, Any], text: str, client: AsyncWebClient) -> str:
+    """Start a sweep, or open the form for an incomplete command."""
+    if refusal := refused_launch(context, command["user_id"], command["channel_id"]):
+        return refusal
+    typed = SWEEP.read(LAUNCH, text)
+    if not typed.errors and missing_options(typed.options):
+        user, channel = command["user_id"], command["channel_id"]
+        return await open_form(context, client, trigger_of(command), user, channel, dict(typed.options))
+    request = complete(typed, context.config)
+    record = await context.create_sweep(request, requester_of(command), request_id_of(command))
     branch = code(record.request.branch)
     return f"Sweep `{record.id}` queued. Its thread opens here once {branch} is checked."
-
-
-def _denial(context: HandlerContext, command: dict[str, Any]) -> str:
-    """Return why this user can't start sweeps here; a worker also checks the sweep's size."""
-    user, channel = command["user_id"], command["channel_id"]
-    if refusal := launch_denial(user, channel, context.config):
-        write_entry(
-            "",
-            AuditEntry(
-                at=context.now(), user=user, action=Action.LAUNCH, about=f"in {channel}", refused=refusal
-            ),
-        )
-    return refusal
 
 
 def requester_of(command: dict[str, Any]) -> Requester:

@@ -6,7 +6,7 @@ from typing import Any
 from slack_bolt.adapter.socket_mode.aiohttp import AsyncSocketModeHandler
 from slack_bolt.async_app import AsyncApp
 
-from bot.runtime.probes import ProbeFailedError
+from bot.platform.runtime.probes import ProbeFailedError
 
 SHUTDOWN_TIMEOUT = 3.0  # seconds for calls in progress at shutdown; Slack waits no longer
 DISPATCH_DELAY = 0.05  # seconds until a call that just arrived is in progress

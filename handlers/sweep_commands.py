@@ -4,16 +4,31 @@ import asyncio
 from dataclasses import dataclass
 from typing import Any
 
-from bot.answers import messages
-from bot.answers.command_parser import COMMANDS, choose, first_word, parse_command, selected
 from bot.core.commands import Action, Command
 from bot.core.record import SweepRecord
 from bot.core.sweep_summary import SweepSummary
 from bot.core.work_item import QUEUE
-from bot.slack.mrkdwn import code
-from handlers.context import ACK_TIMEOUT, HandlerContext
+from bot.operate.words import SLACK_COMMANDS
+from bot.platform.commands.grammar import Table
+from bot.platform.slack.mrkdwn import code
+from bot.sweep.answers import messages
+from bot.sweep.answers.command_parser import (
+    CHANNEL_COMMANDS,
+    TABLE,
+    choose,
+    help_text,
+    parse_command,
+    selected,
+)
+from bot.sweep.launch.options import EXAMPLE
+from handlers.context import ACK_TIMEOUT, HandlerContext, request_id_of
 
-STARTS_SWEEP = {Action.RERUN, Action.PROMOTE}  # start one in this channel
+SWEEP = Table(
+    prefix="/sweep",
+    commands=(*TABLE.commands, *CHANNEL_COMMANDS, *SLACK_COMMANDS),
+    note=f" To start a sweep: {EXAMPLE}. All commands: `/sweep help`.",
+)
+HELP = help_text(SWEEP)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -25,19 +40,21 @@ class Sender:
     response_url: str = ""
     here: str = ""  # the sweep in whose thread the command was written
 
+    @property
+    def answered(self) -> str:
+        """Return where a worker's answer appears: only commands have a place of their own for it."""
+        return "here" if self.response_url else "in your direct messages"
+
 
 def sender_of(command: dict[str, Any]) -> Sender:
     return Sender(
         user=command["user_id"],
         user_name=command.get("user_name", ""),
         channel=command["channel_id"],
-        request_id=command["trigger_id"],
+        request_id=request_id_of(command),
         response_url=command.get("response_url", ""),
+        here=command.get("here", ""),
     )
-
-
-def is_command(text: str) -> bool:
-    return first_word(text)[0] in {"list", *COMMANDS}
 
 
 async def handle_command(context: HandlerContext, text: str, who: Sender) -> str:
@@ -47,17 +64,18 @@ async def handle_command(context: HandlerContext, text: str, who: Sender) -> str
     """
     async with asyncio.timeout(ACK_TIMEOUT):
         sweeps = await context.store.listed()
-    word, which = first_word(text)
-    if word == "list":
+    typed, rest = TABLE.find(text)
+    if typed.name == "list":
+        which = TABLE.read(typed, rest).values().get("list", "")
         return messages.listing(selected(which, who.user, sweeps, context.config))
-    typed = parse_command(text, who.here)
-    if typed.action is Action.QUEUE:
+    command = parse_command(text, who.here)
+    if command.action is Action.QUEUE:
         return await _ask_queue(context, who)
-    parsed = choose(typed, who.user, sweeps, context.config)
+    parsed = choose(command, who.user, sweeps, context.config)
     sweep = parsed.sweep
     if parsed.action is Action.STATUS and (record := await _record(context, sweep)):
         return messages.status(record)
-    command = Command(
+    queued = Command(
         action=parsed.action,
         user=who.user,
         user_name=who.user_name,
@@ -65,21 +83,24 @@ async def handle_command(context: HandlerContext, text: str, who: Sender) -> str
         trial=parsed.trial,
         trials=parsed.trials,
         queue=parsed.queue,
+        metric=parsed.metric,
         changes=parsed.changes or " ".join(parsed.others),
-        request_id=who.request_id if parsed.action in STARTS_SWEEP else "",
-        channel=who.channel if parsed.action in STARTS_SWEEP else "",
+        request_id=who.request_id if parsed.action.starts_sweep else "",
+        channel=who.channel if parsed.action.starts_sweep else "",
         in_thread=bool(who.here),
     )
-    await context.send(sweep, command, once=who.request_id if who.here else "")
+    await context.send(sweep, queued, once="" if who.response_url else who.request_id)
+    if who.here:
+        return ""
     if parsed.action.is_read_only:
-        return f"Looking up {code(sweep)}… The answer appears here."
+        return f"Looking up {code(sweep)}… The answer appears {who.answered}."
     return f"Request sent to {code(sweep)}. The result appears in its thread."
 
 
 async def _ask_queue(context: HandlerContext, who: Sender) -> str:
     ask = Command(action=Action.QUEUE, user=who.user, user_name=who.user_name, response_url=who.response_url)
     await context.send(str(QUEUE), ask)
-    return "Reading the queues… The answer appears here."
+    return f"Reading the queues… The answer appears {who.answered}."
 
 
 async def _record(context: HandlerContext, sweep_id: str) -> SweepRecord | None:

@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 
 from k8s.kueue import PRIORITY_LABEL, QUEUE_LABEL
-from k8s.objects import Manifest, parse_time, true_conditions
+from k8s.objects import Manifest, conditions, parse_time, true_conditions
 from k8s.trial_kinds import JOB, TRAIN_JOB, is_suspended
 
 # The number is a worker's, in its pod's name: kubernetes, pkg/controller/job/pod_failure_policy.go.
@@ -86,7 +86,7 @@ def resumed_early(obj: Manifest) -> bool:
 
     The Training Operator counts those as failed: kubeflow/trainer v1.9.3, pkg/core/status.go.
     """
-    found = {each["type"]: each for each in obj.get("status", {}).get("conditions") or ()}
+    found = conditions(obj)
     failed, suspended = found.get("Failed", {}), found.get("Suspended", {})
     resumed_at = parse_time(suspended.get("lastTransitionTime"))
     failed_at = parse_time(failed.get("lastTransitionTime"))
@@ -99,6 +99,6 @@ def _times(obj: Manifest, complete: Manifest) -> tuple[datetime | None, datetime
     """Return when a completed Job started and ended; a TrainJob has only the times of its conditions."""
     if obj.get("kind") != TRAIN_JOB.kind:
         return parse_time(obj["status"].get("startTime")), parse_time(obj["status"].get("completionTime"))
-    resumed = (c["lastTransitionTime"] for c in obj["status"]["conditions"] if c["type"] == "Suspended")
-    began = next(resumed, obj["metadata"].get("creationTimestamp"))
+    created = obj["metadata"].get("creationTimestamp")
+    began = conditions(obj).get("Suspended", {}).get("lastTransitionTime", created)
     return parse_time(began), parse_time(complete.get("lastTransitionTime"))

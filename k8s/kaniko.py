@@ -7,8 +7,7 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from k8s.names import label_value
-from k8s.objects import BUILD_LABEL, MANAGED_BY, Manifest
+from k8s.objects import BUILD_LABEL, MANAGED_BY, Manifest, label_value
 from k8s.pods import read_pod
 
 BUILD_CONTAINER = "kaniko"
@@ -19,6 +18,11 @@ FETCHING = "sweepbot/fetch"  # annotation: the Dockerfile of the init container,
 DOCKERFILE_KEY, IGNORE_KEY = "sweepbot/dockerfile", "sweepbot/dockerignore"  # annotations of the pod
 DIGEST_PATTERN = re.compile("sha256:[0-9a-f]{64}")
 GENERATED = "/sweepbot"  # mount path of these annotations
+# Where pip and uv look for settings of the whole system, whoever runs them.
+NETWORK = ("/etc/xdg/pip", "/etc/xdg/uv")
+# A RUN gets them without an ARG, and an image doesn't have them. Some programs read only one form.
+PROXIES = ("HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "http_proxy", "https_proxy", "no_proxy")
+AZURE_IDENTITY = {"azure.workload.identity/use": "true"}  # label of a pod; other clouds ignore it
 CA, PUBLIC_CA = "/kaniko/ca", "/kaniko/ssl/certs"  # the second is the executor's own
 
 
@@ -40,6 +44,8 @@ class BuildSpec:
     executor: str  # Kaniko's own image
     git_secret: str | None = None  # with username and password
     registry_secret: str | None = None  # of type kubernetes.io/dockerconfigjson
+    service_account: str | None = None  # with a cloud's identity, by which Kaniko's own helpers log in
+    network_secret: str | None = None  # with proxies, and settings of pip and uv
     ca: str | None = None  # ConfigMap with a company's CA certificates, for git hosts and registries
     plain_http: tuple[str, ...] = ()  # registries without TLS
     deadline: int = 1800  # seconds
@@ -53,6 +59,7 @@ class BuildSpec:
 def build_job(spec: BuildSpec) -> Manifest:
     """Return the Job that builds spec.commit and pushes it to spec.destination."""
     labels = {MANAGED_BY: "sweepbot", BUILD_LABEL: spec.name, "sweepbot/commit": label_value(spec.commit)}
+    of_pod = labels | (AZURE_IDENTITY if spec.service_account else {})
     return {
         "apiVersion": "batch/v1",
         "kind": "Job",
@@ -61,7 +68,7 @@ def build_job(spec: BuildSpec) -> Manifest:
             "backoffLimit": 0,
             "activeDeadlineSeconds": spec.deadline,
             "ttlSecondsAfterFinished": 3600,
-            "template": {"metadata": {"labels": labels, **_files(spec)}, "spec": _pod(spec)},
+            "template": {"metadata": {"labels": of_pod, **_files(spec)}, "spec": _pod(spec)},
         },
     }
 
@@ -115,11 +122,13 @@ def _pod(spec: BuildSpec) -> Manifest:
         fetch = [_container(spec, FETCH_CONTAINER, arguments, others)]
     return {
         "restartPolicy": "Never",
+        **({"serviceAccountName": spec.service_account} if spec.service_account else {}),
+        # A cloud's identity is another token, which its webhook or its metadata server adds.
         "automountServiceAccountToken": False,
         "enableServiceLinks": False,
         **({"initContainers": fetch} if fetch else {}),
         "containers": [build],
-        "volumes": list(volumes.values()),
+        "volumes": list({volume["name"]: volume for volume in volumes.values()}.values()),
     }
 
 
@@ -161,6 +170,10 @@ def _volumes(spec: BuildSpec) -> dict[str, Manifest]:
         config = [{"key": ".dockerconfigjson", "path": "config.json"}]
         secret = {"secretName": spec.registry_secret, "items": config}
         found[REGISTRY_CONFIG] = {"name": "registry", "secret": secret}
+    if spec.network_secret and not spec.code_only:
+        # Kaniko leaves out of layers what is mounted.
+        network = {"name": "network", "secret": {"secretName": spec.network_secret}}
+        found |= dict.fromkeys(NETWORK, network)
     if spec.ca:
         found[CA] = {"name": "ca", "configMap": {"name": spec.ca}}
     if spec.clones_apart:
@@ -207,6 +220,8 @@ def _arguments(spec: BuildSpec) -> list[str]:
             # "true" holds whole layers in memory: 570 MB for a layer of 106 MB; PyTorch is OOM-killed.
             "--compressed-caching=false",
         ]
+    if spec.network_secret and not spec.code_only:
+        arguments += [f"--build-arg={name}" for name in PROXIES]  # with the value of the environment
     arguments += [f"--insecure-registry={host}" for host in spec.plain_http]
     return _escaped(arguments)
 
@@ -236,11 +251,14 @@ def _environment(spec: BuildSpec, *, with_credentials: bool) -> list[Manifest]:
         if spec.git_secret and with_credentials
         else {}
     )
+    proxies = PROXIES if spec.network_secret else ()
     return [
         *([{"name": "GIT_PULL_METHOD", "value": "http"}] if plain else []),
+        *(_variable(name, spec.network_secret, name.upper(), optional=True) for name in proxies),
         *([{"name": "SSL_CERT_DIR", "value": f"{PUBLIC_CA}:{CA}"}] if spec.ca else []),
-        *(
-            {"name": variable, "valueFrom": {"secretKeyRef": {"name": spec.git_secret, "key": key}}}
-            for variable, key in credentials.items()
-        ),
+        *(_variable(name, spec.git_secret, key) for name, key in credentials.items()),
     ]
+
+
+def _variable(name: str, secret: str | None, key: str, **more: bool) -> Manifest:
+    return {"name": name, "valueFrom": {"secretKeyRef": {"name": secret, "key": key, **more}}}

@@ -10,9 +10,12 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
+from urllib.parse import quote
 
+from k8s.api.client import KubernetesClient, Manifests
+from k8s.api.errors import ApiError
 from k8s.nodes.gpus import device_sizes, gpus_of
-from k8s.objects import SWEEP_LABEL, Manifest, parse_time, true_conditions
+from k8s.objects import SWEEP_LABEL, Manifest, conditions, parse_time, true_conditions
 from k8s.trial_kinds import owner_of
 
 QUEUE_LABEL = "kueue.x-k8s.io/queue-name"
@@ -57,8 +60,8 @@ class Workload:
 
 def read_workload(obj: Manifest) -> Workload:
     meta, spec = obj["metadata"], obj.get("spec", {})
-    conditions = {c["type"]: c for c in obj.get("status", {}).get("conditions") or ()}
-    reserved, evicted = conditions.get("QuotaReserved", {}), conditions.get("Evicted", {})
+    found = conditions(obj)
+    reserved, evicted = found.get("QuotaReserved", {}), found.get("Evicted", {})
     return Workload(
         name=meta["name"],
         namespace=meta.get("namespace", ""),
@@ -71,8 +74,8 @@ def read_workload(obj: Manifest) -> Workload:
         gpus=sum(_gpus(each) for each in spec.get("podSets") or ()),
         devices=_devices(spec.get("podSets") or ()),
         active=spec.get("active", True),
-        admitted=conditions.get("Admitted", reserved).get("status") == "True",
-        finished=conditions.get("Finished", {}).get("status") == "True",
+        admitted=found.get("Admitted", reserved).get("status") == "True",
+        finished=found.get("Finished", {}).get("status") == "True",
         created=parse_time(meta.get("creationTimestamp")),
         waits=reserved.get("message", "") if reserved.get("status") == "False" else "",
         reason=reserved.get("reason", "") if reserved.get("status") == "False" else "",
@@ -159,3 +162,18 @@ def _checks(obj: Manifest) -> str:
     """Return what unfinished admission checks report, such as a provisioning request."""
     checks = obj.get("status", {}).get("admissionChecks") or ()
     return "; ".join(c.get("message") or c["name"] for c in checks if c.get("state") != "Ready")
+
+
+async def pending_workloads(cluster: KubernetesClient, namespace: str, queue: str) -> Manifests | None:
+    """Return a LocalQueue's pending Workloads from Kueue's visibility API, in order; None without it.
+
+    Kueue 0.14 serves v1beta1, 0.15 and newer v1beta2. Raises ApiError and UnreachableError.
+    """
+    for version in ("v1beta2", "v1beta1"):
+        root = f"/apis/visibility.kueue.x-k8s.io/{version}/namespaces/{namespace}"
+        try:
+            return (await cluster.read(f"{root}/localqueues/{quote(queue)}/pendingworkloads"))["items"] or []
+        except ApiError as error:
+            if error.status not in {403, 404, 503}:
+                raise
+    return None

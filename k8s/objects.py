@@ -1,12 +1,15 @@
 """Plain Kubernetes objects, as the API returns them."""
 
-from collections.abc import Mapping
+import hashlib
+import re
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from types import MappingProxyType
-from typing import Any
+from typing import Any, TypeVar
 
 Manifest = dict[str, Any]
+Read = TypeVar("Read")
 
 MANAGED_BY = "app.kubernetes.io/managed-by"  # "sweepbot" on every object it creates; watches select it
 SWEEP_LABEL = "sweepbot/sweep"  # on every object of a sweep
@@ -18,6 +21,43 @@ SERVICE_LABEL = "sweepbot/service"  # as well, on those of a service
 HOME_LABEL = "sweepbot/home"  # on the claims of homes, which survive their environments
 GPU = "nvidia.com/gpu"  # the resource that trials request
 OURS = f"{MANAGED_BY}=sweepbot"
+
+
+class CachedObject(Manifest):
+    """An object of a cache: the same one until it changes, so nobody may change it.
+
+    `readings`: what was read from it, by the function that read it, with its arguments.
+    """
+
+    def __init__(self, obj: Manifest) -> None:
+        super().__init__(obj)
+        self.readings: dict[Callable[..., Any], tuple[tuple[Any, ...], Any]] = {}
+
+
+def read_once(read: Callable[..., Read], obj: Manifest, *arguments: Any) -> Read:
+    """Return `read(obj, *arguments)`; of an unchanged object of a cache, what it returned the last time."""
+    if not isinstance(obj, CachedObject):
+        return read(obj, *arguments)
+    known = obj.readings.get(read)
+    if known is None or known[0] != arguments:
+        known = obj.readings[read] = arguments, read(obj, *arguments)
+    found: Read = known[1]
+    return found
+
+
+def name(*words: str, limit: int = 63) -> str:
+    """Join words into a DNS label; a changed or truncated name ends with a short hash."""
+    raw = "-".join(words)
+    clean = re.sub(r"[^a-z0-9]+", "-", raw.lower()).strip("-")
+    if clean == raw and len(clean) <= limit:
+        return clean
+    mark = hashlib.sha256(raw.encode()).hexdigest()[:8]
+    return f"{clean[: limit - 9].rstrip('-')}-{mark}".lstrip("-")
+
+
+def label_value(text: str) -> str:
+    """Return a valid label value: up to 63 of [A-Za-z0-9._-], alphanumeric at both ends."""
+    return re.sub(r"[^A-Za-z0-9._-]+", "-", text)[:63].strip("._-")
 
 
 @dataclass(frozen=True)
@@ -53,10 +93,19 @@ def replacing(old: Manifest, new: Manifest) -> Manifest:
     return changed | dict.fromkeys(old.keys() - new.keys())
 
 
+def conditions(obj: Manifest | None) -> dict[str, Manifest]:
+    """Return the conditions by type; their order and history differ by kind."""
+    return {each["type"]: each for each in ((obj or {}).get("status") or {}).get("conditions") or ()}
+
+
+def condition(obj: Manifest | None, kind: str, status: str = "True") -> Manifest:
+    """Return the condition of this type if it has this status, else {}."""
+    found = conditions(obj).get(kind, {})
+    return found if found.get("status") == status else {}
+
+
 def true_conditions(obj: Manifest) -> dict[str, Manifest]:
-    """Return the conditions with status True, by type; their order and history differ by kind."""
-    conditions = obj.get("status", {}).get("conditions") or []
-    return {c["type"]: c for c in conditions if c.get("status") == "True"}
+    return {kind: each for kind, each in conditions(obj).items() if each.get("status") == "True"}
 
 
 def parse_time(text: str | None) -> datetime | None:

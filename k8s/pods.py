@@ -2,12 +2,15 @@
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
-from datetime import datetime
+from datetime import datetime, timedelta
 
-from k8s.objects import Manifest, parse_time, true_conditions
+from k8s.objects import Manifest, condition, parse_time, read_once
 from k8s.trial_kinds import JOB, TRAIN_JOB, job_of_pod, owner_of, pod_index, training_container
 
-COLLECTORS = {"metrics-collector", "metrics-logger-and-collector"}  # Katib's sidecars
+READER = "metrics-reader"  # Sweepbot's sidecar, an init container
+COLLECTORS = {"metrics-collector", "metrics-logger-and-collector", READER}  # the others are Katib's
+COLLECTOR_START = timedelta(minutes=2)  # it has found the training's process by then
+MAX_SAID = 300  # characters of a reader's last line
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,6 +33,7 @@ class Pod:
     seconds: float | None = None  # run time of the main container; None until it has ended
     failure: tuple[str, str] = ("", "")  # reason and message of a pod that failed as a whole
     abandoned: datetime | None = None  # when Katib's collector failed, before the container had started
+    unread: str = ""  # why the metrics of a training that succeeded are lost, as a clause; "" if they aren't
     deleted: bool = False
     disruption: tuple[str, str] = ("", "")  # reason and message of DisruptionTarget
     disrupted_at: datetime | None = None
@@ -51,8 +55,11 @@ def read_trial_pods(pods: Iterable[Manifest], jobs: Iterable[Manifest]) -> Itera
     train_jobs = {
         job["metadata"]["name"]: job["metadata"] for job in jobs if job.get("kind") == TRAIN_JOB.kind
     }
-    for obj in filter(is_trial_pod, pods):
-        pod, meta = read_trial_pod(obj), train_jobs.get(job_of_pod(obj))
+    for obj in pods:
+        pod = read_once(read_trial_pod, obj)
+        meta = train_jobs.get(pod.job)
+        if not pod.job:  # a suggestion's has the experiment's labels, too
+            continue
         if meta is None:
             yield pod
         else:  # an older pod belongs to a TrainJob of the same name that was deleted
@@ -68,7 +75,7 @@ def read_pod(obj: Manifest, container: str) -> Pod:
     waiting, meta = _waiting(status, state), obj["metadata"]
     began = parse_time((running or over or {}).get("startedAt"))
     ended = parse_time(over.get("finishedAt")) if over else None
-    disruption = true_conditions(obj).get("DisruptionTarget", {})
+    disruption, refused = condition(obj, "DisruptionTarget"), condition(obj, "PodScheduled", "False")
     return Pod(
         name=meta["name"],
         uid=meta.get("uid", ""),
@@ -78,16 +85,17 @@ def read_pod(obj: Manifest, container: str) -> Pod:
         container=container,
         node=obj.get("spec", {}).get("nodeName", ""),
         finished=status.get("phase") in {"Succeeded", "Failed"},
-        scheduled=_scheduled(status),
+        scheduled=parse_time(condition(obj, "PodScheduled").get("lastTransitionTime")),
         running_since=began if running else None,
         began=began,
         ended=ended,
-        unschedulable=_unschedulable(status),
+        unschedulable=str(refused.get("message") or refused.get("reason") or ""),
         waiting=(waiting.get("reason", ""), waiting.get("message", "")),
         exit=(over["exitCode"], over.get("reason", ""), over.get("message", "")) if over else None,
         seconds=(ended - began).total_seconds() if began and ended else None,
         failure=(status.get("reason", ""), status.get("message", "")),
         abandoned=_abandoned(status, state),
+        unread=_unread(status, began, over or {}) or _unreported(status, over or {}),
         deleted="deletionTimestamp" in meta,
         disruption=(disruption.get("reason", ""), disruption.get("message", "")),
         disrupted_at=parse_time(disruption.get("lastTransitionTime")),
@@ -117,6 +125,40 @@ def _abandoned(status: Manifest, state: Manifest) -> datetime | None:
     return None
 
 
+def _unread(status: Manifest, began: datetime | None, over: Manifest) -> str:
+    """Say so if a training succeeded soon after the start of Katib's collector, which then failed.
+
+    Mostly, it looked for the training's process when that had ended. Its database can be away as well.
+    """
+    ended = parse_time(over.get("finishedAt"))
+    for entry in status.get("containerStatuses") or ():
+        collector = (entry.get("state") or {}).get("terminated") or {}
+        if entry["name"] not in COLLECTORS or not collector.get("exitCode") or over.get("exitCode") != 0:
+            continue
+        started, failed = parse_time(collector.get("startedAt")), parse_time(collector.get("finishedAt"))
+        if began and ended and started and failed and failed >= began and ended - started < COLLECTOR_START:
+            return "Katib's metrics collector wasn't ready or failed"
+    return ""
+
+
+def _unreported(status: Manifest, over: Manifest) -> str:
+    """Return why the reader couldn't report a training that succeeded: its last line, or how it ended.
+
+    Its exit code doesn't fail the pod. One that waits has crashed, and isn't started again.
+    """
+    if status.get("phase") != "Succeeded" or over.get("exitCode") != 0:
+        return ""
+    for entry in status.get("initContainerStatuses") or ():
+        reader = (entry.get("state") or {}).get("terminated") or {}
+        if entry["name"] == READER and reader.get("exitCode") != 0:
+            code = reader.get("exitCode", "unknown")
+            said = str(reader.get("message") or "").strip().rpartition("\n")[2]
+            return (
+                f"its metrics weren't stored: {said[:MAX_SAID] or f'the reader ended with exit code {code}'}"
+            )
+    return ""
+
+
 def _waiting(status: Manifest, state: Manifest) -> Manifest:
     """Prefer a waiting init container: until it finishes, the others only have PodInitializing."""
     waiting: Manifest = state.get("waiting") or {}
@@ -126,7 +168,7 @@ def _waiting(status: Manifest, state: Manifest) -> Manifest:
 
 def _init_failed(status: Manifest) -> str:
     for entry in status.get("initContainerStatuses") or []:
-        if ((entry.get("state") or {}).get("terminated") or {}).get("exitCode"):
+        if entry["name"] != READER and ((entry.get("state") or {}).get("terminated") or {}).get("exitCode"):
             return str(entry["name"])
     return ""
 
@@ -137,17 +179,3 @@ def _state(status: Manifest, container: str) -> Manifest:
             state: Manifest = entry.get("state") or {}
             return state
     return {}
-
-
-def _scheduled(status: Manifest) -> datetime | None:
-    for condition in status.get("conditions") or []:
-        if condition["type"] == "PodScheduled" and condition["status"] == "True":
-            return parse_time(condition.get("lastTransitionTime"))
-    return None
-
-
-def _unschedulable(status: Manifest) -> str:
-    for condition in status.get("conditions") or []:
-        if condition["type"] == "PodScheduled" and condition["status"] == "False":
-            return str(condition.get("message") or condition.get("reason") or "")
-    return ""

@@ -39,15 +39,6 @@ FOR_RECORDS = {
     for key in (FOR_TRIALS | FOR_BUILDS)
 } | {("", "configmaps"): ("create", "get", "list", "patch")}
 
-# In all namespaces, from deploy/queues: to change priorities, and to show what a queue borrows.
-FOR_QUEUES = {
-    ("kueue.x-k8s.io", "clusterqueues"): ("list",),
-    ("kueue.x-k8s.io", "workloadpriorityclasses"): ("list",),
-}
-
-# In each team's namespace, from deploy/reservations: to hold reserved GPUs.
-FOR_RESERVATIONS = {("batch", "jobs"): ("create",)}
-
 # In all namespaces, from deploy/usage: to measure GPU use.
 FOR_GPU_USE = {
     ("", "nodes"): ("list",),
@@ -56,37 +47,6 @@ FOR_GPU_USE = {
     ("", "pods/proxy"): ("get",),  # of dcgm-exporter
 }
 
-# In all namespaces, from deploy/elastic: what the scheduler counts.
-FOR_ELASTIC = {
-    ("", "nodes"): ("list",),
-    ("", "pods"): ("list", "watch"),
-    ("scheduling.k8s.io", "priorityclasses"): ("get",),
-}
-
-# In the namespace of an elastic Deployment, from deploy/elastic: the first two for named Deployments only.
-FOR_ELASTIC_DEPLOYMENT = {
-    ("apps", "deployments"): ("get",),
-    ("apps", "deployments/scale"): ("patch",),
-    ("", "pods"): ("patch",),  # their pod-deletion-cost
-    ("autoscaling", "horizontalpodautoscalers"): ("list",),  # this and the next two: the doctor
-    ("keda.sh", "scaledobjects"): ("list",),
-    ("policy", "poddisruptionbudgets"): ("list",),
-}
-
 # In all namespaces of another cluster with trials, from deploy/clusters: to see what is free there. The same
 # ClusterRole allows to get the namespace kube-system, which identifies the cluster.
 FOR_CLUSTERS = {("", "nodes"): ("list",), ("", "pods"): ("list",)}
-
-# In the namespace of environments, from deploy/environments. Secrets can't be read: a login is computed.
-FOR_ENVIRONMENTS = {
-    ("", "events"): ("list",),
-    ("", "persistentvolumeclaims"): ("create", "delete", "get", "list"),
-    ("", "pods"): ("list", "watch"),
-    ("", "secrets"): ("create", "patch"),
-    ("", "services"): ("create", "patch"),
-    ("apps", "statefulsets"): ("create", "delete", "get", "list", "patch", "watch"),
-    ("networking.k8s.io", "ingresses"): ("create", "patch"),
-}
-
-# There, too, where `environments.services` is configured.
-FOR_SERVICES = {("apps", "deployments"): ("create", "delete", "get", "list", "patch")}

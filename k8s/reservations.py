@@ -12,11 +12,11 @@ from datetime import datetime
 from typing import Any
 
 from k8s.kueue import PRIORITY_LABEL, QUEUE_LABEL
+from k8s.nodes.gpu_pods import PLACEHOLDER_PREFIX
 from k8s.objects import MANAGED_BY, TEAM_LABEL, Manifest
 
 RESERVATION_LABEL = "sweepbot/reservation"  # on placeholders, their Workloads' pod templates, and their pods
 PRIORITY_CLASS = "sweepbot-reservation"  # a WorkloadPriorityClass of deploy/reservations
-PREFIX = "sweepbot-reserved-"  # of placeholders' names
 TTL_SECONDS = 60  # after its end, for whoever looks
 NUMBER = re.compile(r"[0-9]{1,4}")
 
@@ -33,12 +33,7 @@ class Placeholder:
 
 
 def placeholder_name(reservation: str, number: int) -> str:
-    return f"{PREFIX}{reservation}-{number}"
-
-
-def is_placeholder(name: str) -> bool:
-    """Return whether a Job or pod of this name holds a GPU for a reservation, idle on purpose."""
-    return name.startswith(PREFIX)
+    return f"{PLACEHOLDER_PREFIX}{reservation}-{number}"
 
 
 def placeholder(

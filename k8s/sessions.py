@@ -10,12 +10,14 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 from urllib.request import getproxies, proxy_bypass
 
+from k8s.retry import Retry
+
 if TYPE_CHECKING:
     from kubernetes.aio.client import ApiClient, Configuration
 
 USER_AGENT = "sweepbot"
 RENEWAL = 60.0  # seconds between checks of a token's end, as in the official client
-FIRST_RETRY, LAST_RETRY = 1.0, 30.0  # seconds after an exec plugin has failed, doubled each time
+RETRY = Retry(base=1.0, factor=2, max=30.0)  # of an exec plugin
 PLUGIN_TIMEOUT = 30.0  # seconds
 
 log = logging.getLogger(__name__)
@@ -82,13 +84,13 @@ async def _renew(loader: Any, configuration: Any) -> None:
     """
     if "exec" not in loader._user:  # noqa: SLF001 - as refresh_token does
         return
-    pause = RENEWAL if hasattr(loader, "token") else FIRST_RETRY
+    failures = 0 if hasattr(loader, "token") else 1
     while True:
-        await asyncio.sleep(pause)
+        await asyncio.sleep(RETRY.seconds(failures) if failures else RENEWAL)
         if await _run_plugin(loader):
-            configuration.api_key["BearerToken"], pause = loader.token, RENEWAL
+            configuration.api_key["BearerToken"], failures = loader.token, 0
         else:
-            pause = FIRST_RETRY if pause == RENEWAL else min(2 * pause, LAST_RETRY)
+            failures += 1
 
 
 async def _run_plugin(loader: Any) -> bool:

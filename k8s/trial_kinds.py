@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 from k8s.objects import Manifest
 
+TRIAL_LABEL = "katib.kubeflow.org/trial"  # of pods, by Katib's webhook
 JOB_LABEL = "batch.kubernetes.io/job-name"
 INDEX_LABEL = "batch.kubernetes.io/job-completion-index"  # of Indexed Jobs, since Kubernetes 1.28
 # Of the Training Operator: pkg/apis/kubeflow.org/v1/common_types.go

@@ -1,6 +1,6 @@
 """Run a whole cluster: API server, controllers, Kueue, Katib, the training operators, and nodes.
 
-`python -m local cluster` runs one beside the home cluster, for trials, with its objects in a file: killed
+`python -m local cluster` runs one beside the main cluster, for trials, with its objects in a file: killed
 with all its containers and started again, it is the same cluster after a power failure. Katib's database of
 metrics starts empty then; what finished trials reported is in their status.
 """
@@ -16,6 +16,7 @@ from local import cluster_fixtures, manifests
 from local.katib import Katib
 from local.kubernetes.apiserver.api import KUBECTL, ApiServer, serve
 from local.kubernetes.apiserver.journal import restore
+from local.kubernetes.apiserver.kinds import Object
 from local.kubernetes.apiserver.store import Store
 from local.kubernetes.controllers.jobs import Controllers
 from local.kubernetes.node.kubelet import Kubelet
@@ -32,6 +33,7 @@ WORKER, TOKEN = "system:serviceaccount:sweepbot:sweepbot-work", "local-sweepbot-
 class Cluster:
     server: ApiServer
     kubelet: Kubelet
+    katib: Katib
 
     @property
     def store(self) -> Store:
@@ -60,6 +62,7 @@ async def start(
     katib, operator, trainer = Katib(store), TrainingOperator(store), Trainer(store)
     if not (journal and restore(store, journal)):
         cluster_fixtures.install(store, nodes)
+        store.create(katib_config())
         install(store)
     server = await serve(store, port)
     stack.push_async_callback(server.close)
@@ -67,6 +70,8 @@ async def start(
     builtins = {**katib.builtins, **operator.builtins, **daemons}
     kubelet = Kubelet(store, nodes, registry, builtins, folder / "pods")
     server.logs, server.metrics = kubelet.logs, kubelet.metrics
+    await katib.db_manager.start()
+    stack.push_async_callback(katib.db_manager.close)
     stack.push_async_callback(kubelet.close)
     for part in (Controllers(store), katib, operator, trainer, Kueue(store)):
         stack.push_async_callback(part.close)
@@ -75,7 +80,17 @@ async def start(
     server.kubeconfig(folder / "kubeconfig", below=KUBECTL)
     server.tokens[TOKEN] = WORKER
     server.kubeconfig(folder / "bot-kubeconfig", TOKEN)
-    return Cluster(server, kubelet)
+    return Cluster(server, kubelet, katib)
+
+
+def katib_config() -> Object:
+    """Return Katib's ConfigMap as the component in deploy/search makes it."""
+    return {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": {"name": "katib-config", "namespace": "kubeflow"},
+        "data": {"katib-config.yaml": (DEPLOY / "search/katib-config.yaml").read_text()},
+    }
 
 
 def apply(store: Store, *files: str, namespace: str = "") -> None:

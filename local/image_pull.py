@@ -29,6 +29,7 @@ KNOWN_BASES = {f"python:{v}{end}" for v in ("3", PYTHON) for end in ("", "-slim"
 # Variables of this machine that a process of an image gets: the sources of packages.
 INHERITED = re.compile(r"(?i:HOME|LANG|TMPDIR|TZ|SSL_CERT_.*|(REQUESTS|CURL)_CA_BUNDLE|(PIP|UV)_.*|.*_proxy)")
 ABSOLUTE = re.compile(r"(?<![\w./-])/[\w.@+-]+(?:/[\w.@+-]+)*")
+TRIAL = {"SWEEPBOT_COLLECTOR_SECONDS": "2"}  # as where the collector is quick: the local one is there at once
 OWN_FOLDERS = {"app", "opt", "srv"}
 
 
@@ -175,7 +176,7 @@ def inherited() -> dict[str, str]:
 
 def environment(rootfs: Path, given: Mapping[str, str], mounts: Mapping[str, Path]) -> dict[str, str]:
     """Return a container's variables: PATH has the image's programs first, then this machine's Python."""
-    result = inherited() | {key: localise(value, rootfs, mounts) for key, value in given.items()}
+    result = inherited() | TRIAL | {key: localise(value, rootfs, mounts) for key, value in given.items()}
     path = localise(given.get("PATH", SYSTEM_PATH), rootfs, mounts).split(":")
     own = [part for part in path if part.startswith(str(rootfs))]
     machine = [str(image_python().parent), str(Path(sys.executable).parent)]

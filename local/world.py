@@ -5,13 +5,14 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 from local import cluster, demo_usage, git_server, registry, slack
 from local.cluster import NAMESPACE, TOKEN, WORKER
+from local.katib import Katib
 from local.kubernetes.apiserver.api import ApiServer
 from local.kubernetes.apiserver.store import Store
 from local.kubernetes.node.kubelet import Kubelet
@@ -39,6 +40,7 @@ class World:
     api: ApiServer
     store: Store
     kubelet: Kubelet
+    katib: Katib
     processes: Processes
     git: Path  # working copies of the users
 
@@ -51,8 +53,15 @@ class World:
 
 
 @asynccontextmanager
-async def world(folder: Path, tracking: str = "") -> AsyncIterator[World]:
-    """Start everything except the bot, until the end of the block. `tracking`: URL of an MLflow to use."""
+async def world(
+    folder: Path, tracking: str = "", repositories: Mapping[str, Path] | None = None
+) -> AsyncIterator[World]:
+    """Start everything except the bot, until the end of the block.
+
+    Args:
+        tracking: URL of an MLflow to use.
+        repositories: more of them, by name: git directories, which are only read. The first is the default.
+    """
     async with AsyncExitStack() as stack:
         for name in ("logs", "blobs", "pods", "git", "clones"):
             (folder / name).mkdir(parents=True, exist_ok=True)
@@ -67,14 +76,18 @@ async def world(folder: Path, tracking: str = "") -> AsyncIterator[World]:
         stack.push_async_callback(host.close)
         for name in REPOSITORIES:
             publish(EXAMPLES / name, folder / "clones" / name, folder / "git" / f"{name}.git")
+        for name, place in (repositories or {}).items():
+            (folder / "git" / f"{name}.git").symlink_to(place)
         tracking = tracking or await start_mlflow(folder, processes)
         home = await cluster.start(stack, folder, NODES, images.address, _install)
-        env = _environment(folder, chat, host.url) | {
+        env = _environment(folder, chat, host.url, [*(repositories or ()), *REPOSITORIES]) | {
             "REDIS_URL": redis_url,
             "IMAGE_REGISTRY": images.address,
             "MLFLOW_TRACKING_URI": tracking,
+            "KATIB_DB_MANAGER": home.katib.db_manager.address,
         }
-        yield World(folder, env, chat, home.server, home.store, home.kubelet, processes, folder / "clones")
+        parts = (home.server, home.store, home.kubelet, home.katib, processes)
+        yield World(folder, env, chat, *parts, folder / "clones")
 
 
 def _install(store: Store) -> None:
@@ -82,16 +95,19 @@ def _install(store: Store) -> None:
     cluster.apply(store, "namespace/rights.yaml", namespace="speech")
 
 
-def _environment(folder: Path, chat: slack.Slack, git_url: str) -> dict[str, str]:
+def _environment(
+    folder: Path, chat: slack.Slack, git_url: str, repositories: Iterable[str]
+) -> dict[str, str]:
     config = folder / "config.yaml"
-    known = "".join(f"  {name}: {{url: {git_url.rstrip('/')}/{name}.git}}\n" for name in REPOSITORIES)
-    config.write_text(f"repositories:\n{known}admins: [{ADA.id}]\n{demo_usage.CONFIG}")
+    known = "".join(f"  {name}: {{url: {git_url.rstrip('/')}/{name}.git}}\n" for name in repositories)
+    config.write_text(f"repositories:\n{known}admins: [{ADA.id}]\nsearch_service: true\n{demo_usage.CONFIG}")
     return {
         "SLACK_BOT_TOKEN": chat.bot_token,
         "SLACK_APP_TOKEN": chat.app_token,
         "SLACK_API_URL": chat.api_url,
         "SWEEPBOT_CONFIG": str(config),
         "SWEEPBOT_DATA": str(folder / "data"),
+        "SWEEPBOT_UNCONFIRMED": str(folder / "unconfirmed"),
         "KUBECONFIG": str(folder / "bot-kubeconfig"),
         "K8S_NAMESPACE": NAMESPACE,
         "IMAGE_REGISTRY_PLAIN_HTTP": "true",

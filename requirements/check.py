@@ -1,7 +1,8 @@
 """Are the locked requirement files in step with pyproject.toml? With --write: bring them there.
 
-run.txt is what the image installs, dev.txt adds the local world and the tests. bench*.txt hold only what the
-benchmarks compare Sweepbot with, jupyter.txt what a test of environments starts. Hashes, no index address.
+run.txt is what the image installs, search.txt the image of the search service, dev.txt adds the local world
+and the tests. bench*.txt hold only what the benchmarks compare Sweepbot with, jupyter.txt what a test of
+environments starts. Hashes, no index address.
 """
 
 import subprocess
@@ -12,8 +13,9 @@ from pathlib import Path
 HERE = Path(__file__).parent
 UV = Path(sys.executable).parent / "uv"
 LOCKS = {
-    "dev.txt": ["pyproject.toml", "--extra", "tracing", "--group", "dev"],
-    "run.txt": ["pyproject.toml", "--extra", "tracing", "--constraint", "requirements/dev.txt"],
+    "dev.txt": ["pyproject.toml", "--all-extras", "--group", "dev"],
+    "run.txt": ["pyproject.toml", "--all-extras", "--constraint", "requirements/dev.txt"],
+    "search.txt": ["--group", "pyproject.toml:search", "--constraint", "requirements/dev.txt"],
     "bench.txt": ["--group", "pyproject.toml:bench"],
     "bench-arq.txt": ["--group", "pyproject.toml:bench-arq"],
     "jupyter.txt": ["--group", "pyproject.toml:jupyter"],

@@ -16,9 +16,10 @@ import pytest
 from aiohttp import web
 from redis.asyncio import Redis
 
-from bot.gpus import hourly_store
-from bot.storage import redis_client
-from bot.storage.redis_client import connect
+from bot.measure.gpus import hourly_store
+from bot.platform.storage import redis_client
+from bot.platform.storage.redis_client import connect
+from k8s.katib.training import COLLECTOR_VARIABLE
 from local.redis import redis as server
 from tests.free_port import free_port
 from tests.shared_mlflow import shared_mlflow
@@ -26,6 +27,7 @@ from tests.shared_mlflow import shared_mlflow
 TESTS = Path(__file__).parent
 WaitUntil = Callable[..., Awaitable[Any]]
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+os.environ[COLLECTOR_VARIABLE] = "0"  # trainings' shells that tests start don't wait for Katib's collector
 
 
 # `make slow` starts the files that take longest first; else one process would run the last of them alone.
@@ -34,8 +36,8 @@ LONGEST = (
     "scenarios/test_sweeps.py",
     "deploy/test_deployed.py",
     "scenarios/test_high_availability.py",
-    "bot/gpus/test_prometheus_source.py",
-    "bot/gpus/test_uneven_scrapes.py",
+    "bot/measure/gpus/test_prometheus_source.py",
+    "bot/measure/gpus/test_uneven_scrapes.py",
     "scenarios/test_load.py",
     "scenarios/test_metrics.py",
     "scenarios/test_second_cluster.py",
@@ -45,7 +47,7 @@ LONGEST = (
     "bench/test_builds.py",
     "scenarios/test_cancel_drain_extend.py",
     "browser/test_form.py",
-    "bot/results/test_mlflow_server.py",
+    "bot/sweep/results/test_mlflow_server.py",
     "chaos/test_faults.py",
     "scenarios/test_idle_gpus.py",
     "scenarios/test_gate_in_a_cluster.py",
@@ -55,9 +57,28 @@ LONGEST = (
 )
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--without",
+        metavar="FEATURE",
+        action="append",
+        default=[],
+        help="leave out stories that need this feature of a sweep, or this workspace",
+    )
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     order = {TESTS / file: number for number, file in enumerate(LONGEST)}
     items.sort(key=lambda item: order.get(item.path, len(order)))
+    without = {*config.getoption("--without")}
+    needs = {item: {name for mark in item.iter_markers("features") for name in mark.args} for item in items}
+    parts = [*TESTS.parent.glob("bot/sweep/features/*"), *TESTS.parent.glob("bot/workspaces/*")]
+    known = {*without, *(folder.name for folder in parts)}
+    if unknown := set().union(*needs.values()) - known:
+        raise pytest.UsageError(f"marked with features that don't exist: {', '.join(sorted(unknown))}")
+    if left_out := [item for item in items if needs[item] & without]:
+        config.hook.pytest_deselected(items=left_out)
+        items[:] = [item for item in items if not needs[item] & without]
 
 
 def pytest_collection() -> None:
@@ -155,12 +176,14 @@ def wait_until() -> WaitUntil:
     async def wait(fact: Callable[[], Any], what: str, *, seconds: float = 200) -> Any:
         pause = 0.005
         try:
-            async with asyncio.timeout(seconds):
+            async with asyncio.timeout(seconds) as limit:
                 while not (found := await _value(fact)):
                     await asyncio.sleep(pause)
                     pause = min(0.1, 1.1 * pause)
                 return found
         except TimeoutError:
+            if not limit.expired():  # the fact's own
+                raise
             pytest.fail(f"waited {seconds} s until {what}")
 
     return wait

@@ -14,10 +14,10 @@ from typing import Any
 
 from slack_sdk.web.async_client import AsyncWebClient
 
-from bot.registry.client import Registry
-from bot.repos.git import Git
-from bot.results.experiments import experiment_id, tracking_client
-from bot.storage.redis_client import connect
+from bot.platform.registry.client import Registry
+from bot.platform.repos.git import Git
+from bot.platform.storage.redis_client import connect
+from bot.sweep.results.experiments import experiment_id, tracking_client
 from k8s.api.client import KubernetesClient
 from k8s.objects import Ref
 

@@ -73,8 +73,8 @@ async def enqueue(add: Add) -> None:
 
 async def ours() -> None:
     from bot.core.work_item import WorkItem
-    from bot.storage.redis_client import connect
-    from bot.storage.work_queue import Lease, Queue
+    from bot.platform.storage.redis_client import connect
+    from bot.platform.storage.work_queue import Lease, Queue
     from bot.worker import Worker
 
     queue = Queue(connect(URL), lease=LEASE)
@@ -91,7 +91,12 @@ async def ours() -> None:
     return await Worker(queue, CONCURRENCY, {"bench": handle}).run(asyncio.Event())
 
 
-async def raw() -> None:
+async def batches() -> None:
+    """Redis Streams whose worker takes up to 100 jobs, and acknowledges them, in one round trip each."""
+    await raw(count=100)
+
+
+async def raw(count: int = 1) -> None:
     """Redis Streams with what a worker must have: a consumer group, acknowledgments, and a lease."""
     from redis.asyncio import Redis
     from redis.exceptions import ResponseError
@@ -112,12 +117,15 @@ async def raw() -> None:
 
     async def loop() -> None:
         while True:
-            found: Any = await redis.xreadgroup("workers", "me", {"jobs": ">"}, count=1, block=2000)
-            for name, fields in found[0][1] if isinstance(found, list) and found else _entries(found):
-                leased.add(name)
+            found: Any = await redis.xreadgroup("workers", "me", {"jobs": ">"}, count=count, block=2000)
+            entries = found[0][1] if isinstance(found, list) and found else _entries(found)
+            names = [name for name, _ in entries]
+            leased.update(names)
+            for _, fields in entries:
                 job(fields[b"job"].decode())
-                await redis.xack("jobs", "workers", name)
-                leased.discard(name)
+            if names:
+                await redis.xack("jobs", "workers", *names)
+            leased.difference_update(names)
 
     report("ready")
     await asyncio.gather(heartbeat(), *(loop() for _ in range(CONCURRENCY)))

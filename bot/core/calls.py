@@ -20,7 +20,7 @@ Failures = dict[str, str]  # by service: the last error in words
 Span = Callable[[str, dict[str, str]], AbstractContextManager[object]]  # of a name and attributes
 
 _failures: ContextVar[Failures | None] = ContextVar("failures", default=None)
-_span: Span | None = None  # set by bot.runtime.tracing if traces are exported
+_span: Span | None = None  # set by bot.platform.runtime.tracing if traces are exported
 
 
 @contextmanager

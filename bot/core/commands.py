@@ -22,6 +22,7 @@ class Action(StrEnum):
     LAUNCH = "launch"
     RERUN = "rerun"  # start the same request as a new sweep
     PROMOTE = "promote"  # start a new sweep: the best parameters with several seeds
+    BISECT = "bisect"  # start sweeps of one trial until the commit that broke it is known
     COMPARE = "compare"
     HISTORY = "see the history of"  # a space, not a sweep
     STATUS = "look at"
@@ -29,8 +30,10 @@ class Action(StrEnum):
     RESULTS = "see the results of"
     TRIALS = "see the trials of"
     CURVES = "see the learning curves of"
+    SHOW = "see the pictures of"
     KEEP = "keep the idle GPUs of"  # handled by the GPU monitor
     MEASURES = "see the GPU use of"  # as above
+    ASK = "ask the owner of"  # a pod outside sweeps; handled by the GPU monitor
     RELEASE = "release"  # from quarantine; handled by the queue
     QUEUE = "see the queue"  # no sweep
     RAISE = "raise the priority of"
@@ -47,21 +50,19 @@ class Action(StrEnum):
         return _LABELS.get(self, self.value)
 
     @property
-    def is_read_only(self) -> bool:
-        """Whether it leaves this sweep unchanged, so that everyone can use it.
+    def starts_sweep(self) -> bool:
+        """Whether it starts another sweep, whose own reconcile checks who can launch."""
+        return self in {Action.RERUN, Action.PROMOTE, Action.BISECT}
 
-        A rerun or a promotion is a new sweep: its own reconcile checks who can launch.
-        """
-        return self in {
-            Action.RERUN,
-            Action.PROMOTE,
-            Action.COMPARE,
-            Action.STATUS,
-            Action.LOGS,
-            Action.RESULTS,
-            Action.TRIALS,
-            Action.CURVES,
-        }
+    @property
+    def is_question(self) -> bool:
+        """Whether it only wants an answer, so that its user repeats it if none comes."""
+        return self in _QUESTIONS
+
+    @property
+    def is_read_only(self) -> bool:
+        """Whether it leaves this sweep unchanged, so that everyone can use it."""
+        return self.is_question or self.starts_sweep
 
 
 _LABELS = {
@@ -72,6 +73,13 @@ _LABELS = {
     Action.KEEP: "snooze GPU warnings for",
     Action.STATUS: "see the status of",
     Action.MEASURES: "see the GPU utilization of",
+}
+
+
+_QUESTIONS = {
+    *(Action.COMPARE, Action.STATUS, Action.LOGS, Action.RESULTS, Action.TRIALS, Action.CURVES),
+    Action.SHOW,
+    *(Action.HISTORY, Action.MEASURES, Action.QUEUE, Action.EXAMINE),
 }
 
 
@@ -86,13 +94,14 @@ class Command:
     trial: str = ""  # kill: the trial's name or its end; below a GPU warning, several with spaces between
     trials: int = 0  # extend: the new total
     queue: str = ""  # move: the new queue
+    metric: str = ""  # curves: another one than the objective
     changes: str = ""  # rerun, promote: options to change, as typed; compare: the other sweeps
     request_id: str = ""  # rerun, promote, and kill below a GPU warning: Slack's id of the request
     channel: str = ""  # rerun, promote: of the new thread; "" is the sweep's own channel
     in_thread: bool = False  # sent in the sweep's thread, where it is answered
     clicked: str = ""  # channel and ts of the clicked message, unless it is in a thread
     view: str = ""  # trials: id of the modal
-    alert: str = ""  # keep, measures, kill: id of the warning
+    alert: str = ""  # keep, measures, kill: id of the warning; ask: pods as namespace/pod, with spaces
     hours: int = 0  # keep
 
     @property

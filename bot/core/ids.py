@@ -4,7 +4,7 @@ import hashlib
 import re
 from collections.abc import Iterator
 
-from k8s.names import name
+from k8s.objects import name
 
 MAX_ID = 27
 SWEEP_ID = re.compile(r"[a-z][a-z0-9-]{1,26}")

@@ -1,7 +1,7 @@
 """The process's Prometheus metrics, served on /metrics.
 
 Names and units follow https://prometheus.io/docs/practices/naming/. Labels have few values:
-services, kinds, phases, and namespaces; never a sweep, a person, or a channel.
+services, kinds, phases, namespaces, and clusters; never a sweep, a person, or a channel.
 """
 
 from collections.abc import Callable, Iterator
@@ -55,7 +55,7 @@ WATCH_FAILURES = Counter(
 )
 CLUSTER_RESPONSE = Gauge(
     "sweepbot_cluster_last_response_timestamp_seconds",
-    "When a cluster of trials, other than the home cluster, last answered a watch.",
+    "When a cluster of trials, other than the main cluster, last answered a watch.",
     ["cluster"],
     registry=REGISTRY,
 )
@@ -67,6 +67,11 @@ GPU_FIGURES = Gauge(
     registry=REGISTRY,
 )
 
+UNCONFIRMED_UNSAVED = Gauge(
+    "sweepbot_unconfirmed_unsaved",
+    "1 if acknowledged requests can't be stored on the disk of `serve`.",
+    registry=REGISTRY,
+)
 CONFIG_VALID = Gauge(
     "sweepbot_config_last_reload_successful",
     "1 if the configuration file is in effect; 0 if it has errors and an earlier one is.",

@@ -1,8 +1,7 @@
-"""`parallel=auto`: what is measured for a sweep, and the number of parallel trials that follows. Pure."""
+"""What the leader measures for sweeps that follow free GPUs, or wait for nodes. Pure."""
 
 from dataclasses import dataclass
 from datetime import datetime
-from enum import StrEnum
 
 from k8s.objects import Manifest
 
@@ -38,25 +37,3 @@ class FreeCapacity:
     who: str = ""  # of these others, who waits for the most: "team nlp", "sweep lr-brave-otter"
     requested: int = 0  # GPUs that they wait for
     beside: tuple[str, ...] = ()  # sweeps that had their nodes set aside before
-
-
-class PaceChange(StrEnum):
-    """Why the number of parallel trials changed last."""
-
-    NONE = ""
-    GREW = "grew"  # more GPUs became free
-    YIELDS = "yields"  # other pods wait
-    FULL = "full"  # its own trials wait
-    LIMITED = "limited"  # by the limits of a person or a team
-    UNKNOWN = "unknown"  # nothing is known about free GPUs
-
-
-@dataclass(frozen=True, kw_only=True)
-class Pace:
-    """The number of trials that run at once, and why; it stays 1 without `parallel=auto`."""
-
-    target: int = 1
-    at: datetime | None = None  # of the last change; None: none so far
-    change: PaceChange = PaceChange.NONE
-    gpus: int = 0  # that became free, or that `who` waits for
-    who: str = ""

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from enum import StrEnum
 
-from bot.core.space import SearchSpace
+from bot.core.space import MetricSource, SearchSpace
 from bot.text.wording import trial_size
 from k8s.objects import GPU, Manifest, Ref, ref_of
 from k8s.trial_kinds import JOB, TRIAL_KINDS, TrialKind
@@ -53,8 +53,8 @@ class SweepPlan:
     image_by_digest: str  # as nodes pull it, with a placeholder for the digest; prebuilt images have none
     recipe: str  # description of the build, for users
     results_name: str  # of the MLflow experiment
-    queue: str = ""  # Kueue's LocalQueue of the trials; "" if Sweepbot sets none
-    priority: str = ""  # low, normal, or high
+    queue: str = ""  # Kueue's LocalQueue of new trials; "" if Sweepbot sets none
+    priority: str = ""  # of new trials: low, normal, or high
     builds: tuple[Build, ...]  # several are composed; none: a prebuilt image
     experiment: Manifest  # with image_by_digest
     runtime: Manifest | None = None  # TrainingRuntime of TrainJobs, without its owner
@@ -73,6 +73,12 @@ class SweepPlan:
         return TRIAL_KINDS[self.experiment["spec"]["trialTemplate"]["trialSpec"]["kind"]]
 
     @property
+    def has_reader(self) -> bool:
+        """Whether Sweepbot's own reader reports the metrics in TensorBoard's files, and prints them."""
+        collector = self.experiment["spec"].get("metricsCollectorSpec", {}).get("collector", {})
+        return self.space.source is MetricSource.TENSORBOARD and collector.get("kind") == "Push"
+
+    @property
     def with_pod(self) -> Manifest:
         """The manifest that has the spec of the trials' pods, for `k8s.katib.manifest`."""
         return self.runtime or self.experiment
@@ -81,6 +87,11 @@ class SweepPlan:
     def needs_service(self) -> bool:
         """Whether its workers find each other by Sweepbot's Service; operators create others."""
         return self.nodes > 1 and self.trial_kind is JOB
+
+    @property
+    def starts_together(self) -> bool:
+        """Whether all nodes of a trial must be free at once, because no queue admits its pods together."""
+        return self.nodes > 1 and self.gpus > 0 and not self.queue
 
     @property
     def size(self) -> str:

@@ -1,23 +1,48 @@
 """A sweep's record, as stored in Redis and in its ConfigMap.
 
-Frozen: a change returns the next record (`record.to(...)`). `dump` and `load` are the only way to storage.
+Frozen: a change returns the next record (`record.to(...)`). `dump` and `load` are the only ways to storage.
+The fields are those of a plain sweep. What a feature such as pausing remembers is a value of its own, which
+the record stores without knowing it (`record.of(PauseState)`): a feature can be deleted with its folder.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from enum import StrEnum
-from typing import Any, Self
+from typing import Annotated, Any, Self, TypeVar
+
+from pydantic import BeforeValidator, PlainSerializer
+from pydantic_core import from_json, to_json
 
 from bot.core.commands import AuditEntry
-from bot.core.events import Event, Health, Progress
-from bot.core.pace import Pace
+from bot.core.events import Event, Progress
+from bot.core.feature_state import FeatureState, decoded, encoded
 from bot.core.plan import HOME_CLUSTER, SweepPlan
-from bot.core.queueing import QueueState
+from bot.core.record_migrations import MIGRATIONS
 from bot.core.request import Requester, SweepRequest
 from bot.core.seeds import EarlierSeeds
-from bot.core.stopping import EarlyStop, Rungs
 from bot.core.stored_format import StoredFormat
-from k8s.kueue import QUEUE_LABEL
+
+
+@dataclass(frozen=True)
+class LimitCheck:
+    """Holds until another sweep of the group has been checked and saved (bot.platform.storage.sweeps)."""
+
+    group: str  # the team or person whose sweeps count together
+    last: str  # the sweep that was checked last, with its version; "": none for a day
+
+
+State = TypeVar("State", bound=FeatureState)
+
+
+def _text(value: Any) -> Any:
+    return to_json(value).decode() if isinstance(value, Mapping) else value
+
+
+# In memory a text, so that records can be compared; in storage the object.
+_Json = Annotated[str, BeforeValidator(_text), PlainSerializer(from_json, return_type=dict[str, Any])]
+
+RENAMED = "renamed to "  # and an ID: the reason of a refused sweep that continues under that one
 
 
 class Phase(StrEnum):
@@ -39,6 +64,10 @@ class Phase(StrEnum):
         return self in {Phase.SUCCEEDED, Phase.FAILED, Phase.CANCELLED, Phase.REFUSED}
 
 
+ACTIVE = {Phase.PENDING, Phase.RUNNING}  # phases in which trials can start
+TROUBLE = "trouble/"  # prefix of the keys of errors that prevent a sweep from being processed
+
+
 @dataclass(frozen=True)
 class Quarantine:
     """An item that the queue no longer runs."""
@@ -48,13 +77,47 @@ class Quarantine:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Building:
+    """The build of the sweep's image."""
+
+    started: datetime | None = None  # None: no build so far
+    uids: dict[str, str] = field(default_factory=dict)  # by Job; ignores failures of older Jobs
+    trouble: str = ""  # why a build hasn't started
+    digests: dict[str, str] = field(default_factory=dict)  # of finished parts by tag; "" where not needed
+
+
+@dataclass(frozen=True, kw_only=True)
+class Shown:
+    """The parent message as Slack has it."""
+
+    fingerprint: str = ""
+    at: datetime | None = None
+    phase: Phase | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Outage:
+    """A service that the sweep needs, and that can't be reached."""
+
+    what: str = ""  # the registry or git server, and why
+    since: datetime | None = None  # received: when git or the registry first failed; None: didn't
+
+
+@dataclass(frozen=True, kw_only=True)
+class Unreachable:
+    """The cluster of the trials doesn't answer."""
+
+    since: datetime
+    reason: str = ""  # what an admin must fix for it to answer
+
+
+@dataclass(frozen=True, kw_only=True)
 class SweepRecord:
     """The state of one sweep."""
 
     id: str
     cluster: str = HOME_CLUSTER  # of its trials
-    unseen_since: datetime | None = None  # when that cluster last answered; None: it answers
-    unseen_reason: str = ""  # what an admin must fix for it to answer
+    unreachable: Unreachable | None = None  # None: that cluster answers
     namespace: str  # of the ConfigMap; builds and trials can run in other namespaces
     request: SweepRequest
     requester: Requester
@@ -67,66 +130,71 @@ class SweepRecord:
     thread: str | None = None  # ts of the parent message
     permalink: str = ""  # URL of the parent message; "" if Slack gave none
     image: str | None = None  # as nodes pull it, by digest
-    build_started_at: datetime | None = None  # None: no build so far
-    build_uids: dict[str, str] = field(default_factory=dict)  # by Job; ignores failures of older Jobs
-    build_trouble: str = ""  # why a build hasn't started
-    unavailable: str = ""  # the registry or git server that can't be reached, and why
-    start_wait: str = ""  # why the experiment isn't submitted yet
-    digests: dict[str, str] = field(default_factory=dict)  # of finished parts by tag; "" where not needed
+    building: Building = field(default_factory=Building)
+    outage: Outage = field(default_factory=Outage)
     submitted: bool = False  # whether the experiment was created
+    attempt: int = 1  # number of the experiment: a sweep can continue in a new one
     results_url: str | None = None  # MLflow
     progress: Progress = field(default_factory=Progress)
     sent_keys: tuple[str, ...] = ()  # of events reported once: waiting reasons, failures of trials
-    health: Health | None = None  # of the first trials; None: no problem so far
-    health_ts: str | None = None  # of the message about it
-    health_shown: str = ""  # fingerprint of that message in Slack
-    examined: tuple[str, ...] = ()  # trials whose failure was diagnosed
-    ending: Phase | None = None
-    reason: str = ""  # why the sweep ended, for the parent message
-    quarantined: bool = False
-    cancelled_by: str | None = None  # Slack user id
-    drained_by: str | None = None
-    extending: bool = False  # until Katib runs the experiment with the plan's counts
-    more_trials: int = 0  # finished: how many the button can add
-    not_extendable: str = ""  # finished: why it adds none
-    gated: bool = False  # Katib can only run the first trial
-    hold: str = ""  # held: the diagnosis, and what wasn't started
-    attempt: int = 1  # number of the experiment: a held sweep continues in a new one
-    paused_at: datetime | None = None  # time of the command; None: not paused
-    paused_by: str = ""  # Slack user id
-    pause_now: bool = False  # stop running trials instead of letting them finish
-    paused_in: Phase | None = None  # paused: the phase to continue in
-    resuming: bool = False  # until Katib runs the experiment again
-    deadline: datetime | None = None  # no new trials start after it
-    out_of_time: bool = False  # the deadline has passed
+    stopped_values: dict[str, float] = field(default_factory=dict)  # of stopped trials: Katib has none
     to_kill: dict[str, str] = field(default_factory=dict)  # by trial: the user who cancelled it
-    pace: Pace = field(default_factory=Pace)  # of `parallel=auto`
-    queueing: QueueState = field(default_factory=QueueState)
-    rungs: Rungs = field(default_factory=dict)  # of early stopping by Sweepbot
-    ending_early: dict[str, EarlyStop] = field(default_factory=dict)  # by trial: being stopped
-    ended_early: dict[str, EarlyStop] = field(default_factory=dict)  # stopped, or in a dry run would be
-    saved_gpu_hours: float = 0.0  # by early stopping; estimated
-    restarted: dict[str, str] = field(default_factory=dict)  # by uid of a deleted Job: its trial
+    first_only: bool = False  # only the first trial can run: the others wait for it
+    holds: tuple[str, ...] = ()  # what keeps new trials from starting for now, such as "pause"
+    parallel_now: int = 1  # trials at once, while `parallel=auto` follows free GPUs
+    steps: dict[str, str] = field(default_factory=dict)  # of its start, by name, as its message shows them
+    failure: str = ""  # what is wrong with its first trials for good, and the fix
+    cause: str = ""  # why the first of its trials failed, on one line
+    draining: str = ""  # why no new trials start any more, such as "drained"
+    extending: bool = False  # until Katib runs the experiment with the plan's counts
+    ending: Phase | None = None
+    deadline: datetime | None = None  # no new trials start after it
+    reason: str = ""  # why the sweep ended or is held, for the parent message
+    cancelled_by: str | None = None  # Slack user id
+    quarantined: bool = False
     audit_log: tuple[AuditEntry, ...] = ()  # the latest entries
-    alike: dict[str, tuple[str, int]] = field(default_factory=dict)  # by cause: first trial, number of others
     outbox: tuple[Event, ...] = ()
-    shown: str = ""  # fingerprint of the parent message in Slack
-    shown_at: datetime | None = None
-    shown_phase: Phase | None = None
+    shown: Shown = field(default_factory=Shown)
     durable_phase: Phase | None = None  # the phase in the ConfigMap; None: no ConfigMap yet
+    features: dict[str, _Json] = field(default_factory=dict)  # by name: what `of` returns, as JSON
+    attempt_features: dict[str, _Json] = field(default_factory=dict)  # the same, of this attempt only
     version: int = 0
-    schema: int = 1  # of its stored form; only bot.core.stored_format sets and reads it
+    schema: int = len(MIGRATIONS) + 1  # of its stored form; only bot.core.stored_format reads it
 
     @property
-    def draining(self) -> bool:
-        """Whether no new trials start."""
-        return bool(self.drained_by) or self.out_of_time
+    def has_trouble(self) -> bool:
+        """Whether its reconciles keep failing."""
+        return any(key.startswith(TROUBLE) for key in self.sent_keys)
 
-    @property
-    def queue_and_priority(self) -> tuple[str, str]:
-        """The queue and the priority that new trials get: as planned, or as changed by a user."""
-        queue, priority = (self.plan.queue, self.plan.priority) if self.plan else ("", "")
-        return self.queueing.labels.get(QUEUE_LABEL) or queue, self.queueing.priority or priority
+    def of(self, kind: type[State]) -> State:
+        """Return what a feature remembers about this sweep; its defaults if nothing.
+
+        Raises NewerFormatError if a newer version stored it with fields that this one doesn't know.
+        """
+        stored = self.attempt_features if kind.of_one_attempt else self.features
+        return decoded(kind, stored.get(kind.name, ""))
+
+    def put(self, *states: FeatureState, **changes: Any) -> Self:
+        """Return the record with these states of features, and other fields changed."""
+        lasting = {each.name: encoded(each) for each in states if not each.of_one_attempt}
+        others = {each.name: encoded(each) for each in states if each.of_one_attempt}
+        return replace(
+            self,
+            features={name: text for name, text in (self.features | lasting).items() if text},
+            attempt_features={name: text for name, text in (self.attempt_features | others).items() if text},
+            **changes,
+        )
+
+    def change(self, kind: type[FeatureState], **fields: Any) -> Self:
+        """Return the record with some fields of a feature's state changed."""
+        return self.put(replace(self.of(kind), **fields))
+
+    def hold(self, name: str) -> Self:
+        """Return the record with a reason, by name, not to start new trials for now."""
+        return self if name in self.holds else replace(self, holds=(*self.holds, name))
+
+    def unhold(self, name: str) -> Self:
+        return replace(self, holds=tuple(each for each in self.holds if each != name))
 
     def to(self, phase: Phase, now: datetime, *events: Event, **changes: Any) -> Self:
         return replace(self, phase=phase, since=now, outbox=self.outbox + events, **changes)
@@ -134,9 +202,23 @@ class SweepRecord:
     def enqueue(self, *events: Event, **changes: Any) -> Self:
         return replace(self, outbox=self.outbox + events, **changes)
 
+    def step(self, **texts: str) -> Self:
+        """Return the record with steps of its start as done, or as they are now."""
+        return replace(self, steps=self.steps | texts)
 
-# A new field needs a default that means "not used"; any other change needs a migration here.
-FORMAT = StoredFormat(SweepRecord, "sweep", migrations=())
+    def fail(self, why: str, now: datetime, *events: Event) -> Self:
+        """Return the record of a sweep that stops, and then has failed."""
+        return self.to(Phase.STOPPING, now, *events, ending=Phase.FAILED, reason=why)
+
+    def enqueue_once(self, key: str, event: Event) -> Self:
+        """Enqueue the event unless one was enqueued with this key."""
+        if key in self.sent_keys:
+            return self
+        return self.enqueue(event, sent_keys=(*self.sent_keys, key))
+
+
+# A new field needs a default that means "not used"; any other change needs a migration.
+FORMAT = StoredFormat(SweepRecord, "sweep", migrations=MIGRATIONS)
 
 
 def dump(record: SweepRecord) -> str:

@@ -31,6 +31,23 @@ class Promotion:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Bisection:
+    """The search for the commit that broke a trial, of which a sweep is one step."""
+
+    sweep: str  # whose trial failed
+    channel: str  # where to answer
+    thread: str
+    url: str  # of the repository
+    good: str  # the latest commit known to work
+    bad: str  # the earliest one known to fail
+    path: str = ""  # of the file in which it failed; "": unknown
+    row: int = 0  # of that file
+    parameters: dict[str, str] = field(default_factory=dict)  # of the trial
+    commits: int = 0  # between the first two, and the failing one
+    trials: int = 0  # that have ended
+
+
+@dataclass(frozen=True, kw_only=True)
 class SweepRequest:
     """Options of a sweep. None: not set, so the space file or the configuration decides."""
 
@@ -49,6 +66,8 @@ class SweepRequest:
     cmd: str | None = None
     notify: Notify = Notify.CHANNEL
     algorithm: str | None = None
+    from_: str | None = None  # auto, none, or the sweep whose best points the search tries first
+    where: str | None = None  # bounds of parameters, such as batch_size<512
     gate: bool | None = None
     max_hours: float | None = None
     queue: str | None = None  # Kueue's LocalQueue
@@ -61,6 +80,7 @@ class SweepRequest:
     text: str | None = None  # of a space written in the form
     commit: str | None = None  # shown in the form's preview, or promoted; None: the branch's latest
     promotes: Promotion | None = None
+    bisects: Bisection | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -11,7 +11,7 @@ from bot.text.wording import shortened
 
 MAX_SEED = 2**32 - 1  # the largest that numpy accepts
 MAX_OPTION = 2_000  # of the option
-SEEDS_USAGE = "a number of seeds, or seeds such as 0-4,7"
+SEEDS_USAGE = "a number of seeds, or a list of seeds such as 0-4,7"
 _COUNT, _ITEM = re.compile(r"[0-9]{1,10}"), re.compile(r"([0-9]{1,10})(?:-([0-9]{1,10}))?")
 
 # Quantiles (0.975) of Student's t distribution for 1 to 12 degrees of freedom.

@@ -1,5 +1,6 @@
 """A search space that passed every check, and the command line of one trial in it."""
 
+import math
 import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -12,7 +13,10 @@ from bot.core.stopping import StoppingRule
 FOLDER = "sweeps"
 
 
-ALGORITHMS = ("random", "grid", "tpe", "bayesianoptimization", "cmaes", "sobol", "multivariate-tpe")
+AUTO = "auto"  # the search service if the installation has it, else FALLBACK
+ALGORITHMS = (AUTO, "random", "grid", "tpe", "bayesianoptimization", "cmaes", "sobol", "multivariate-tpe")
+FALLBACK = "random"
+SEARCH_SERVICE = "sweepbot"  # its name in katib-config and in experiments
 
 
 class Goal(StrEnum):
@@ -44,6 +48,28 @@ class Parameter:
     step: float | int | None = None
     log: bool = False
     integer: bool = False
+    when: tuple[str, ...] = ()  # another parameter, and its values with which this one is passed; (): always
+
+    def is_active(self, values: Mapping[str, str]) -> bool:
+        return not self.when or values.get(self.when[0]) in self.when[1:]
+
+    def unit(self, value: float) -> float:
+        """Return the position of a value in the range, from 0 to 1, on its scale."""
+        low, high = float(self.min or 0), float(self.max or 0)
+        if low == high:
+            return 0.0
+        if self.log:
+            return math.log(value / low) / math.log(high / low)
+        return (value - low) / (high - low)
+
+
+@dataclass(frozen=True, kw_only=True)
+class WarmStart:
+    """Points of an earlier sweep that the search tries first; none if no sweep was found."""
+
+    sweep: str = ""
+    points: tuple[dict[str, str], ...] = ()  # by rank, the best first; they can lack parameters
+    why: str = ""  # this sweep: for users
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,7 +81,7 @@ class SearchSpace:
     metric: str
     goal: Goal
     target: float | None = None
-    algorithm: str = "random"
+    algorithm: str = FALLBACK  # of ALGORITHMS, or what AUTO was resolved to
     settings: dict[str, str] = field(default_factory=dict)  # of the algorithm, as Katib takes them
     max_trials: int
     parallel: int
@@ -86,6 +112,7 @@ class SearchSpace:
     secrets: tuple[str, ...] = ()  # as volumes
     output_flag: str = ""  # that passes a directory on a volume, one for each trial; "": none
     output_dir: str = ""  # parent of these directories; "": none
+    warm_start: WarmStart | None = None  # None: not requested
     extendable: bool = False  # keep the suggestion service after the end, so that trials can be added
 
     @property

@@ -3,11 +3,15 @@
 import contextlib
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Annotated
 
-from pydantic import TypeAdapter
+from pydantic import AliasChoices, Field, TypeAdapter
 
-from bot.core.gangs import is_gang, waits_for_nodes
 from bot.core.record import Phase, SweepRecord
+
+# A worker of the version before, which can run beside this one during an update, calls them otherwise.
+TOGETHER = Field(validation_alias=AliasChoices("starts_together", "gang"))
+FIRST_ONLY = Field(validation_alias=AliasChoices("first_only", "gated"))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -17,16 +21,19 @@ class SweepSummary:
     user_name: str = ""
     channel: str
     thread: str = ""  # ts of the parent message; "" before it is posted
+    permalink: str = ""  # its URL
     phase: Phase
     trials: int = 0  # maximum; 0 before it is submitted
     finished: int = 0
     running: int = 0
     best: float | None = None
     unsent: int = 0  # messages that Slack hasn't accepted
-    gang: bool = False  # its trials need several nodes at once, and no queue admits them
-    waits_for_nodes: bool = False  # before its trials start
-    gated: bool = False  # only the first trial can run
-    queued: bool = False  # a queue of Kueue admits its trials
+    starts_together: Annotated[bool, TOGETHER] = (
+        False  # its trials need several nodes at once, and no queue admits them
+    )
+    queued: bool = False  # a queue admits its trials
+    first_only: Annotated[bool, FIRST_ONLY] = False  # only the first trial can run
+    holds: tuple[str, ...] = ()  # what keeps new trials from starting for now
 
     @property
     def live(self) -> bool:
@@ -44,16 +51,17 @@ def summary_of(sweep: SweepRecord) -> SweepSummary:
         user_name=requester.user_name,
         channel=requester.channel,
         thread=sweep.thread or "",
+        permalink=sweep.permalink,
         phase=sweep.phase,
         trials=sweep.plan.space.max_trials if sweep.plan and sweep.submitted else 0,
         finished=progress.finished,
         running=progress.running,
         best=progress.best.value if progress.best else None,
         unsent=len(sweep.outbox),
-        gang=is_gang(sweep),
-        gated=sweep.gated,
-        queued=bool(sweep.queue_and_priority[0]),
-        waits_for_nodes=bool(sweep.start_wait) and waits_for_nodes(sweep),
+        starts_together=sweep.plan is not None and sweep.plan.starts_together,
+        queued=bool(sweep.plan and sweep.plan.queue),
+        first_only=sweep.first_only,
+        holds=sweep.holds,
     )
 
 

@@ -6,7 +6,10 @@ from typing import Self
 
 
 class ItemKind(StrEnum):
-    """The kind of an item, which bot.work_process maps to its handler; comments say what the key is."""
+    """The kind of an item, which bot.work_process maps to its handler; comments say what the key is.
+
+    Workspaces have kinds of their own (bot.workspace_table).
+    """
 
     SWEEP = "sweep"  # the sweep's ID
     DOCTOR = "doctor"  # "now"
@@ -19,19 +22,16 @@ class ItemKind(StrEnum):
     QUEUE = "queue"  # "now"
     HISTORY = "history"  # the space's name
     TRIAL_RUNS = "runs"  # the ID of an ended sweep
-    ENVIRONMENT = "environment"  # the environment's name
-    ENVIRONMENT_IDLE = "environment-idle"  # "now"
-    ENVIRONMENT_COMMANDS = "environment-commands"  # "now"
+    BISECT = "bisect"  # the ID of an ended sweep
     IMAGE_GC = "registry"  # "tidy"
     SWEEP_GC = "sweeps"  # "retire"
     CONFIG = "config"  # "valid", or the version of a rejected configuration file
-    RESERVATIONS = "reservations"  # "now"
     OPERATOR = "operator"  # "now"
 
 
 @dataclass(frozen=True)
 class WorkItem:
-    """`kind` is an ItemKind, or one that only another version of Sweepbot knows."""
+    """`kind` is an ItemKind, that of a workspace, or one that only another version of Sweepbot knows."""
 
     kind: str
     key: str
@@ -52,5 +52,4 @@ class WorkItem:
 
 DOCTOR = WorkItem(ItemKind.DOCTOR, "now")
 OPERATOR = WorkItem(ItemKind.OPERATOR, "now")
-RESERVATIONS = WorkItem(ItemKind.RESERVATIONS, "now")
 QUEUE = WorkItem(ItemKind.QUEUE, "now")

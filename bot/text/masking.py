@@ -15,9 +15,9 @@ from bot.text.terminal import without_escapes
 MASKED = "***"
 MIN_SECRET = 6  # characters of a secret known only by its variable's name: USE_TOKEN=true isn't one
 # Names of variables with secrets: of MLflow, package indexes, clouds, and git.
-# Two settings hold the names of Kubernetes Secrets, which messages must show.
+# Some settings hold the names of Kubernetes Secrets, which messages must show.
 SECRET_NAME = re.compile(
-    r"(?!IMAGE_(?:REGISTRY|PUSH)_SECRET$)(?:GIT_PASSWORD_.*|.*(?:PASSWORD|PASSWD|PASSPHRASE|TOKEN|SECRET"
+    r"(?!(?:IMAGE_REGISTRY|IMAGE_PUSH|BUILD_NETWORK|MLFLOW)_SECRET$)(?:GIT_PASSWORD_.*|.*(?:PASSWORD|PASSWD|PASSPHRASE|TOKEN|SECRET"
     r"|(?:API|ACCESS|ACCOUNT|PRIVATE|SECRET)_?KEY))",
     re.IGNORECASE,
 )
@@ -88,13 +88,13 @@ FORMS = (
         r"([?&]sig=)[\w%+/=-]{16,}",
     ),
     *_forms(
-        "values named password, passphrase or secret",
+        "values named password, passphrase, or secret",
         rf"([Pp][Aa][Ss][Ss](?i:word|wd|phrase){SEPARATOR}){SECRET_AFTER_NAME}",
         rf"([Ss][Ee][Cc][Rr][Ee][Tt]{SEPARATOR}){SECRET_AFTER_NAME}",
         rf"(--(?:password|passwd|passphrase|secret) \\?[\"']?){PLAIN_VALUE}",
     ),
     *_forms(
-        "long values named token, API key or auth",
+        "long values named token, API key, or auth",
         rf"([Tt][Oo][Kk][Ee][Nn]{SEPARATOR}){RANDOM_VALUE}",
         rf"([Kk][Ee][Yy](?:{KEY_NAMES}){SEPARATOR}){RANDOM_VALUE}",
         rf"(\"auth\\?\"{SEPARATOR}){RANDOM_VALUE}",

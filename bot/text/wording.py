@@ -10,6 +10,9 @@ MAX_COMPARED = 2_000  # max names to compare with
 MAX_PAIRS = 200_000  # max pairs of characters to compare: 2,000 long names took 15 s
 SIMILARITY = 0.6  # 0 to 1, for suggestions: `brnch` is branch, but `resources` isn't metrics
 
+# Ends an acknowledgment whose answer a worker sends.
+IF_NOTHING_APPEARS = "If nothing appears in a few seconds, ask an admin to check Sweepbot's workers."
+
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:
     """Return " Did you mean …?", or the known names if none is close; "" if there are none.

@@ -28,7 +28,7 @@ def main() -> None:
     # Katib gives a trial the same name after a pre-emption, so its next pod finds what this one saved.
     checkpoint = Path(args.checkpoints, os.environ.get("KATIB_TRIAL_NAME", "local"), "last.json")
     state = load(checkpoint)
-    writer = SummaryWriter(args.tensorboard_dir)
+    writer = SummaryWriter(args.tensorboard_dir, flush_secs=10)
     while state["step"] < args.steps:
         state = train_step(state, args.lr)
         writer.add_scalar("loss", state["loss"], state["step"])
@@ -47,7 +47,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--steps", type=int, default=100)
     parser.add_argument("--pause", type=float, default=1, help="seconds that a step takes")
     parser.add_argument("--checkpoints", default="/scratch/checkpoints", help="a directory on a volume")
-    parser.add_argument("--tensorboard_dir", default="runs")
+    parser.add_argument("--tensorboard_dir", default="/tmp/runs")
     return parser.parse_args()
 
 

@@ -53,7 +53,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--optimizer", default="adam")
     parser.add_argument("--epochs", type=int, default=30)
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--tensorboard_dir", default="runs")
+    parser.add_argument("--tensorboard_dir", default="/tmp/runs")
     parser.add_argument("--wait", type=float, default=0, help="seconds before it begins, its GPU idle")
     return parser.parse_args()
 
@@ -136,7 +136,7 @@ class Log:
     """TensorBoard always, because Katib reads it; MLflow where there is a server."""
 
     def __init__(self, args: argparse.Namespace) -> None:
-        self.writer = SummaryWriter(args.tensorboard_dir)
+        self.writer = SummaryWriter(args.tensorboard_dir, flush_secs=10)  # its default is 120
         self.mlflow = None
         if os.environ.get("MLFLOW_TRACKING_URI"):
             import mlflow  # noqa: PLC0415, it takes seconds

@@ -32,7 +32,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--degree", type=int, default=7)
     parser.add_argument("--steps", type=int, default=1000)
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--tensorboard_dir", default="runs")
+    parser.add_argument("--tensorboard_dir", default="/tmp/runs")
     return parser.parse_args()
 
 

@@ -1,24 +1,35 @@
 """Cache watched objects in memory, so that most reconciles need no request to the API server.
 
 The caches are a little behind the API server: they show that something must be done, and a direct read
-decides what (`bot.lifecycle.freshness`). Of each object only the fields that reconciles read are stored
-(`k8s.api.slim`), as JSON text, because dicts take several times as much memory.
+decides what (`bot.sweep.lifecycle.freshness`). Of each object only the fields that reconciles read are stored
+(`slim`, such as `k8s.slim`), as JSON text, because dicts take several times as much memory. Those of
+large groups are kept parsed, so that a reconcile of a sweep with many trials parses only what has changed.
 """
 
 import asyncio
 import json
 import sys
-from collections import defaultdict
+from collections import OrderedDict, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from copy import deepcopy
 from time import monotonic
 from typing import NamedTuple
 
 from k8s.api.client import KubernetesClient, Manifests
-from k8s.api.slim import slim
-from k8s.objects import BUILD_LABEL, ENVIRONMENT_LABEL, SWEEP_LABEL, Manifest, Ref, still_live
+from k8s.objects import (
+    BUILD_LABEL,
+    ENVIRONMENT_LABEL,
+    SWEEP_LABEL,
+    CachedObject,
+    Manifest,
+    Ref,
+    still_live,
+)
 
 DISRUPTED_SECONDS = 600.0
 MAX_DISRUPTED = 1000  # pods in one cache
+# Objects of groups that are larger are kept parsed, so many in one cache: each takes about 8 kB.
+SMALL_GROUP, MAX_PARSED = 50, 2500
 GROUPED_BY = (SWEEP_LABEL, BUILD_LABEL, ENVIRONMENT_LABEL)
 Group = tuple[str, str]  # the label of an object's sweep, build, or environment, and its value
 
@@ -36,15 +47,25 @@ class Cache:
 
     `complete`: it has all objects of the API server, except for changes still on their way. Read it only
     then.
+
+    Args:
+        slim: returns a copy of an object with the fields that are read.
     """
 
-    def __init__(self, kind: str, namespace: str, on_change: Callable[[Change], None]) -> None:
+    def __init__(
+        self,
+        kind: str,
+        namespace: str,
+        on_change: Callable[[Change], None],
+        slim: Callable[[Manifest], Manifest] = deepcopy,
+    ) -> None:
         self.kind, self.namespace = kind, namespace
         self.complete = False
         self.listed = asyncio.Event()  # set after the first list
-        self._on_change = on_change
+        self._on_change, self._slim = on_change, slim
         self._groups: defaultdict[Group, dict[str, bytes]] = defaultdict(dict)
         self._group_of: dict[str, Group] = {}  # by name
+        self._parsed: OrderedDict[str, CachedObject] = OrderedDict()  # by name
         self._disrupted: dict[str, tuple[Group, bytes, float]] = {}  # deleted pods by name; when: monotonic
 
     def key(self, obj: Manifest) -> str:
@@ -58,12 +79,13 @@ class Cache:
             self.remove(name)
         if group is None:
             return
-        slimmed = slim(obj)
+        slimmed = self._slim(obj)
         version = slimmed["metadata"].pop("resourceVersion", "")
         text = json.dumps(slimmed, separators=(",", ":")).encode()
         members = self._groups[group]
         changed = members.get(name, b"").partition(b"\n")[2] != text
         members[name] = version.encode() + b"\n" + text
+        self._parsed.pop(name, None)
         self._group_of[name] = group
         if changed:
             self._on_change(Change(group, still_live(obj), not self.listed.is_set()))
@@ -72,6 +94,7 @@ class Cache:
         """Remove an object that was deleted."""
         if group := self._group_of.pop(name, None):
             members = self._groups[group]
+            self._parsed.pop(name, None)
             self._remember(name, group, members.pop(name))
             if not members:
                 del self._groups[group]
@@ -98,15 +121,26 @@ class Cache:
 
     def get(self, name: str) -> Manifest | None:
         group = self._group_of.get(name)
-        return _unpacked(self._groups[group][name]) if group else None
+        return self._read(name, self._groups[group]) if group else None
 
     def list(self, labels: Mapping[str, str]) -> Manifests | None:
         """Return the objects with these labels; None if they name no group."""
         group = next((item for item in labels.items() if item[0] in GROUPED_BY), None)
         if group is None:
             return None
-        found = [_unpacked(text) for text in self._groups.get(group, {}).values()]
+        members = self._groups.get(group, {})
+        found = [self._read(name, members) for name in members]
         return [obj for obj in found if labels.items() <= obj["metadata"]["labels"].items()]
+
+    def _read(self, name: str, members: Mapping[str, bytes]) -> Manifest:
+        if (parsed := self._parsed.get(name)) is not None:
+            return parsed
+        parsed = _unpacked(members[name])
+        if len(members) > SMALL_GROUP:
+            self._parsed[name] = parsed
+            if len(self._parsed) > MAX_PARSED:
+                self._parsed.popitem(last=False)
+        return parsed
 
 
 def _group(obj: Manifest) -> Group | None:
@@ -115,9 +149,9 @@ def _group(obj: Manifest) -> Group | None:
     return next(((label, sys.intern(labels[label])) for label in GROUPED_BY if label in labels), None)
 
 
-def _unpacked(stored: bytes) -> Manifest:
+def _unpacked(stored: bytes) -> CachedObject:
     version, _, text = stored.partition(b"\n")
-    obj: Manifest = json.loads(text)
+    obj = CachedObject(json.loads(text))
     obj["metadata"]["resourceVersion"] = version.decode()
     return obj
 

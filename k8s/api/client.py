@@ -14,12 +14,11 @@ from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from typing import TYPE_CHECKING, Any, Self
-from urllib.parse import quote
 
 import aiohttp
 
 from k8s.api.errors import ApiError, UnreachableError
-from k8s.api.paths import KINDS, object_path
+from k8s.api.paths import KINDS, ServedVersions, object_path
 from k8s.api.responses import (
     api_error,
     error_of_status,
@@ -29,7 +28,6 @@ from k8s.api.responses import (
     network_errors,
     retry_after,
 )
-from k8s.kueue_version import KueueVersion
 from k8s.objects import Manifest, Ref
 from k8s.sessions import by_kubeconfig, in_cluster
 
@@ -68,7 +66,7 @@ class KubernetesClient:
 
     def __init__(self, client: "ApiClient", measured: Measure = unmeasured) -> None:
         self._client, self._measured = client, measured
-        self._kueue = KueueVersion(partial(self._call, "GET"))
+        self._versions = ServedVersions(partial(self._call, "GET"))
 
     @classmethod
     async def connect(cls, measured: Measure = unmeasured) -> Self:
@@ -166,21 +164,9 @@ class KubernetesClient:
             if not token:
                 return
 
-    async def pending_workloads(self, namespace: str, queue: str) -> Manifests | None:
-        """Return a LocalQueue's pending Workloads from Kueue's visibility API, in order; None without it.
-
-        Kueue 0.14 serves v1beta1, 0.15 and newer v1beta2.
-        """
-        for version in ("v1beta2", "v1beta1"):
-            root = f"/apis/visibility.kueue.x-k8s.io/{version}/namespaces/{namespace}"
-            try:
-                return (await self._call("GET", f"{root}/localqueues/{quote(queue)}/pendingworkloads"))[
-                    "items"
-                ] or []
-            except ApiError as error:
-                if error.status not in {403, 404, 503}:
-                    raise
-        return None
+    async def read(self, path: str) -> Manifest:
+        """GET what no path of an object reaches, such as an aggregated API's list."""
+        return await self._call("GET", path)
 
     async def create(self, manifest: Manifest) -> Manifest:
         """Create the object and return it with the server's defaults.
@@ -335,7 +321,7 @@ class KubernetesClient:
     ) -> aiohttp.ClientResponse:
         """Return the response with its body unread. Raises ApiError for status 400 and above."""
         client = await self._api()
-        path = await self._kueue.path(path)
+        path = await self._versions.path(path)
         request = await client.param_serialize(
             method,
             path,
@@ -350,7 +336,7 @@ class KubernetesClient:
             if response.status < 400:
                 return response
             if response.status == 404:
-                self._kueue.forget(path)
+                self._versions.forget(path)
             error = api_error(response.status, await response.read(), path)
             error.wait = retry_after(response.headers.get("Retry-After", ""))
             raise error

@@ -1,8 +1,12 @@
-"""Know where the API server serves each kind that Sweepbot reads or writes."""
+"""Know where the API server serves each kind that Sweepbot reads or writes, and in which version."""
 
+from collections.abc import Awaitable, Callable
 from urllib.parse import quote
 
-# kind -> apiVersion, and its name in a path; of Kueue's, k8s.kueue_version chooses the served version
+from k8s.api.errors import ApiError
+from k8s.objects import Manifest
+
+# kind -> apiVersion, and its name in a path
 KINDS = {
     "ConfigMap": ("v1", "configmaps"),
     "Pod": ("v1", "pods"),
@@ -43,9 +47,56 @@ KINDS = {
     "MutatingWebhookConfiguration": ("admissionregistration.k8s.io/v1", "mutatingwebhookconfigurations"),
 }
 
+# API group -> its versions; the first that is served is used in place of the one above (ServedVersions).
+SERVED = {"kueue.x-k8s.io": ("v1beta2", "v1beta1")}
+WRITTEN = {api.partition("/")[0]: api.partition("/")[2] for api, _ in KINDS.values()}  # in paths, by group
+
 
 def object_path(kind: str, namespace: str, name: str = "", subresource: str = "") -> str:
     version, plural = KINDS[kind]
     root = f"/apis/{version}" if "/" in version else f"/api/{version}"
     scope = f"namespaces/{namespace}" if namespace else ""  # "": all namespaces, or a cluster-scoped kind
     return "/".join(filter(None, (root, scope, plural, quote(name, safe=""), subresource)))
+
+
+class ServedVersions:
+    """Ask the cluster at the first request to a group, and again after a 404: an upgrade can remove one.
+
+    Of Kueue, for example, 0.14 serves v1beta1; 0.15 to 0.19 serve v1beta2, too, with v1beta1 deprecated, and
+    some of them reject patches of admitted Workloads through v1beta1 (kueue#10594). What is read and patched
+    must have the same names in all versions that SERVED lists.
+
+    Args:
+        get: GETs a path and returns the object. Raises ApiError and UnreachableError.
+    """
+
+    def __init__(self, get: Callable[[str], Awaitable[Manifest]]) -> None:
+        self._get, self._served = get, dict[str, str]()
+
+    async def path(self, path: str) -> str:
+        """Return the path in the version that is served. Raises ApiError and UnreachableError."""
+        group = _group(path)
+        if not path.startswith(f"/apis/{group}/{WRITTEN.get(group)}/") or group not in SERVED:
+            return path
+        if group not in self._served and (version := await self._discovered(group)):
+            self._served[group] = version
+        return path.replace(WRITTEN[group], self._served.get(group, WRITTEN[group]), 1)
+
+    def forget(self, path: str) -> None:
+        """Discover again at the next request, if the path is one of such a group."""
+        self._served.pop(_group(path), None)
+
+    async def _discovered(self, group: str) -> str:
+        """Return the version; "" if the API isn't installed, or discovery isn't allowed."""
+        try:
+            found = await self._get(f"/apis/{group}")
+        except ApiError as error:
+            if error.outage or error.throttled:
+                raise
+            return ""
+        served = {each.get("version") for each in found.get("versions") or ()}
+        return next((version for version in SERVED[group] if version in served), "")
+
+
+def _group(path: str) -> str:
+    return path.removeprefix("/apis/").partition("/")[0]

@@ -1,7 +1,7 @@
 """Call the API of a cluster that can be unreachable for hours, without delaying callers.
 
-After a call without an answer, calls fail at once, but one every RETRY seconds. Before the first call, and
-again after each outage, the uid of the namespace kube-system has to be the known one: behind a kubeconfig
+After a call without an answer, calls fail at once, but one after each delay of RETRY. Before the first call,
+and again after each outage, the uid of the namespace kube-system has to be the known one: behind a kubeconfig
 that points to another cluster, every experiment would look deleted.
 """
 
@@ -24,14 +24,15 @@ from k8s.api.client import (
     unmeasured,
 )
 from k8s.api.errors import ApiError, ClusterUnreachableError, UnreachableError
+from k8s.api.paths import ServedVersions
 from k8s.api.responses import network_errors
-from k8s.kueue_version import KueueVersion
+from k8s.retry import Retry
 from k8s.sessions import by_kubeconfig
 
 if TYPE_CHECKING:
     from kubernetes.aio.client import ApiClient
 
-RETRY = 5.0  # seconds between calls to a cluster that doesn't answer
+RETRY = Retry(base=5.0)  # of a cluster that doesn't answer
 SILENCE = 10.0  # seconds without a byte until it counts as away; work items wait this long, once
 OPEN_TIMEOUT = 15.0  # seconds to read a kubeconfig, which can run an exec plugin
 IDLE = 60.0  # seconds without a call until an unused session is closed; no call takes as long
@@ -59,7 +60,7 @@ class RemoteClient(KubernetesClient):
     ) -> None:
         self.name, self._file, self._context, self._known = name, kubeconfig, context, known
         self._measured = measured
-        self._kueue = KueueVersion(partial(self._call, "GET"))
+        self._versions = ServedVersions(partial(self._call, "GET"))
         self._session: ApiClient | None = None
         self._former: ApiClient | None = None  # a call can still be about to use it
         self._stamp = 0  # of the kubeconfig, when the session was opened
@@ -148,7 +149,7 @@ class RemoteClient(KubernetesClient):
             return
         if monotonic() < self._retry_at:
             raise self.failure
-        self._retry_at = monotonic() + RETRY + SILENCE  # others fail meanwhile
+        self._retry_at = monotonic() + RETRY.seconds() + SILENCE  # others fail meanwhile
         if self._stamp != _stamp(self._file):
             await self._reopen()
 
@@ -184,7 +185,7 @@ class RemoteClient(KubernetesClient):
         return ClusterUnreachableError(self.name, why, seen=self.seen, fix=fix)
 
     def _failed(self, error: ClusterUnreachableError) -> ClusterUnreachableError:
-        self.failure, self._retry_at = error, monotonic() + RETRY
+        self.failure, self._retry_at = error, monotonic() + RETRY.seconds()
         self._is_verified = False
         return error
 

@@ -9,7 +9,6 @@ the server started. So watches are short, and a connection is alive if each watc
 
 import asyncio
 import logging
-import random
 from collections.abc import Callable
 from contextlib import aclosing
 from dataclasses import dataclass
@@ -20,12 +19,13 @@ from k8s.api.client import CALL_TIMEOUT, WATCH_MARGIN, KubernetesClient
 from k8s.api.errors import ApiError, UnreachableError
 from k8s.api.outage import Outage, is_outage
 from k8s.objects import Manifest
+from k8s.retry import Retry
 
 log = logging.getLogger(__name__)
 
 WATCH_SECONDS = 60.0  # seconds of one watch
 SILENCE = WATCH_SECONDS + WATCH_MARGIN + CALL_TIMEOUT  # seconds without a response from a live connection
-FIRST_PAUSE, MAX_PAUSE = 1.0, 30.0  # seconds after the first failure in a row, and after any
+RETRY = Retry(base=1.0, factor=2, max=30.0, jitter=0.5)
 WATCH_PAGE = 100  # whole objects in memory at a time, while a list is read
 
 
@@ -104,7 +104,7 @@ class _Watch:
             async for change in changes:
                 changed = True
                 self._take(*change)
-        if not changed and monotonic() - began < FIRST_PAUSE:
+        if not changed and monotonic() - began < RETRY.base:
             raise UnreachableError("the API server ended a watch at once")
         if not changed and not await self.cluster.has_reached(self.kind, self.namespace, self.since):
             self.since, self.cache.complete = "", False
@@ -144,9 +144,5 @@ class _Watch:
         elif is_outage(error) and await self.outage.over():
             self.failures = 0
         else:
-            await self._back_off()
-
-    async def _back_off(self) -> None:
-        self.failures += 1
-        pause = min(FIRST_PAUSE * 2 ** (self.failures - 1), MAX_PAUSE)
-        await asyncio.sleep(pause * random.uniform(0.5, 1))  # noqa: S311 - spreads load, guards nothing
+            self.failures += 1
+            await asyncio.sleep(RETRY.seconds(self.failures))

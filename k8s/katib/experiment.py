@@ -5,7 +5,9 @@ is created again; metrics are reported once, after the training finished; a fini
 running trials on their GPUs.
 """
 
-from k8s.katib import pytorch_job, train_job
+from copy import deepcopy
+
+from k8s.katib import train_job
 from k8s.katib.multi_node import MULTI_LABEL, conditions, job_fields
 from k8s.katib.spec import ExperimentSpec
 from k8s.katib.training import metrics_collector_spec
@@ -15,6 +17,7 @@ from k8s.trial_kinds import INDEX_LABEL, PYTORCH_JOB, TRAIN_JOB, TrialKind
 
 # Katib creates a Job again if it is deleted before its metrics arrived, so Jobs are kept for days.
 JOB_TTL = 7 * 24 * 3600
+PYTORCH_MASTER = {"training.kubeflow.org/job-role": "master"}  # labels of the first pod of a PyTorchJob
 
 
 def experiment(spec: ExperimentSpec) -> Manifest:
@@ -101,7 +104,7 @@ def _trial_template(spec: ExperimentSpec) -> Manifest:
 def _of_first_worker(kind: TrialKind) -> Manifest:
     """Return the fields without which each worker would report metrics as the trial."""
     if kind is PYTORCH_JOB:
-        return {"primaryPodLabels": pytorch_job.MASTER, **conditions("Succeeded")}
+        return {"primaryPodLabels": PYTORCH_MASTER, **conditions("Succeeded")}
     if kind is TRAIN_JOB:
         return {"primaryPodLabels": train_job.FIRST_WORKER, **conditions("Complete")}
     return {"primaryPodLabels": {INDEX_LABEL: "0"}}
@@ -113,7 +116,7 @@ def _job_spec(spec: ExperimentSpec) -> Manifest:
         container = template["spec"]["containers"][0]
         return train_job.job_spec(spec.name, spec.nodes, spec.processes, container)
     if spec.trial_kind is PYTORCH_JOB:
-        return pytorch_job.job_spec(spec.nodes, spec.processes, template, ttl=JOB_TTL)
+        return _pytorch_job_spec(spec.nodes, spec.processes, template, ttl=JOB_TTL)
     return {
         # The default of 6 retries would hide a crash for minutes.
         "backoffLimit": 0,
@@ -137,3 +140,33 @@ def _ignored_disruptions() -> Manifest:
     """Return the rule without which a drained node would count as a failed trial."""
     disrupted = {"type": "DisruptionTarget", "status": "True"}
     return {"podFailurePolicy": {"rules": [{"action": "Ignore", "onPodConditions": [disrupted]}]}}
+
+
+def _pytorch_job_spec(nodes: int, processes: int, template: Manifest, *, ttl: int) -> Manifest:
+    """Return the spec of a PyTorchJob of Kubeflow's Training Operator v1.
+
+    The operator creates the pods and a Service for each, and sets torchrun's options as variables (PET_*).
+    The first pod is the master: its metrics and its success are the trial's. Sources: kubeflow/trainer,
+    branch release-1.9, pkg/controller.v1/common/job.go and pkg/controller.v1/pytorch.
+
+    A backoffLimit isn't set: at the first failure, the operator would delete all pods, also the failed one
+    with its log. Without it, restartPolicy Never fails the PyTorchJob, and cleanPodPolicy Running deletes
+    the pods that still run. Its default, None, leaves them on their GPUs.
+
+    Args:
+        processes: on each machine.
+        template: of each pod; the operator sets its restartPolicy.
+        ttl: seconds from its end until it is deleted.
+    """
+    return {
+        "nprocPerNode": str(processes),
+        "runPolicy": {"cleanPodPolicy": "Running", "ttlSecondsAfterFinished": ttl},
+        "pytorchReplicaSpecs": {
+            "Master": _replicas(1, template),
+            "Worker": _replicas(nodes - 1, deepcopy(template)),  # each can then be changed alone
+        },
+    }
+
+
+def _replicas(count: int, template: Manifest) -> Manifest:
+    return {"replicas": count, "restartPolicy": "Never", "template": template}

@@ -5,7 +5,7 @@ all others find it by its hostname, which one headless Service per namespace res
 https://kubernetes.io/docs/tasks/job/job-with-pod-to-pod-communication
 """
 
-from k8s.objects import MANAGED_BY, Manifest, Ref
+from k8s.objects import MANAGED_BY, Manifest
 from k8s.trial_kinds import INDEX_LABEL
 
 MULTI_LABEL = "sweepbot/multi"  # on the pods that the Service resolves
@@ -63,10 +63,6 @@ def conditions(success: str) -> Manifest:
     """
     true = 'status.conditions.#(type=="{}")#|#(status=="True")#'
     return {"successCondition": true.format(success), "failureCondition": true.format("Failed")}
-
-
-def service_ref(namespace: str) -> Ref:
-    return Ref("Service", namespace, SERVICE)
 
 
 def service(namespace: str) -> Manifest:

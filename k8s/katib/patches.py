@@ -4,14 +4,34 @@ from datetime import datetime
 
 from k8s.objects import Manifest, timestamp
 
+# Metrics of a stopped trial, for the search service: its last value, and the step. They aren't the objective:
+# Katib would take a stopped trial's value for the best one, and for the goal.
+STOPPED_VALUE, STOPPED_STEP = "sweepbot-stopped-value", "sweepbot-stopped-step"
+STOPPED_STRATEGIES = {STOPPED_VALUE: "latest", STOPPED_STEP: "latest"}  # Katib passes on no other metrics
 
-def kill_trial(trial: Manifest, message: str, now: datetime, *, reason: str = "TrialKilled") -> Manifest:
+
+def kill_trial(
+    trial: Manifest,
+    message: str,
+    now: datetime,
+    *,
+    reason: str = "TrialKilled",
+    last: tuple[int, float] | None = None,
+) -> Manifest:
     """Return the status patch that stops one trial and keeps its history; delete its Job after this.
 
     Killed goes FIRST: Katib sends only the last condition to the suggestion service, and goptuna (sobol,
     cmaes) never answers again after a trial whose last condition is Killed.
+
+    Args:
+        last: step and value, for the search service; None: unknown.
     """
-    return _ended(trial, "Killed", reason, message, now, first=True)
+    patch = _ended(trial, "Killed", reason, message, now, first=True)
+    if last is not None:
+        texts = {STOPPED_STEP: str(last[0]), STOPPED_VALUE: repr(last[1])}
+        metrics = [{"name": name, **dict.fromkeys(("min", "max", "latest"), t)} for name, t in texts.items()]
+        patch["status"]["observation"] = {"metrics": metrics}
+    return patch
 
 
 EXPERIMENT_COUNTS = ("maxTrialCount", "parallelTrialCount", "maxFailedTrialCount")

@@ -9,7 +9,9 @@ from k8s.trial_kinds import JOB, TrialKind
 
 REQUEST_ID = "sweepbot/delivery"  # annotation: id of the request that created this experiment
 EXPERIMENT_LABEL = "katib.kubeflow.org/experiment"
-TRIAL_LABEL = "katib.kubeflow.org/trial"
+INJECTION_LABEL = (
+    "katib.kubeflow.org/metrics-collector-injection"  # of namespaces whose pods Katib's webhook reviews
+)
 
 
 @dataclass(frozen=True, kw_only=True)

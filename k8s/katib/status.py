@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
+from functools import cached_property
 
 from k8s.objects import Manifest, Ref, parse_time, true_conditions
 
@@ -32,7 +33,9 @@ class Experiment:
         return str((self.raw.get("status", {}).get("currentOptimalTrial") or {}).get("bestTrialName") or "")
 
 
+INACTIVE = "%inactive"  # the search service's word for a parameter whose condition isn't met
 STOPPED_EARLY = "SweepbotStoppedEarly"  # reason of the Killed condition
+NOT_STARTED = "SweepbotNotStarted"  # the same, if the sweep ended before the trial got a node
 
 
 class TrialState(StrEnum):
@@ -42,6 +45,10 @@ class TrialState(StrEnum):
     NO_METRICS = "no metrics"  # succeeded without the objective's metric; Katib counts it as failed
     KILLED = "killed"
     STOPPED_EARLY = "stopped early"  # by medianstop, whose metrics up to then count, or by Sweepbot
+    NOT_STARTED = "not started"  # it never got a node before the sweep ended
+
+
+_KILLED_STATES = {STOPPED_EARLY: TrialState.STOPPED_EARLY, NOT_STARTED: TrialState.NOT_STARTED}  # by reason
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,7 +62,7 @@ class Trial:
     ended: datetime | None = None
     raw: Manifest
 
-    @property
+    @cached_property
     def killed(self) -> bool:
         """Whether Sweepbot's condition ended the trial: its Job has to be deleted, too."""
         return self.state is TrialState.KILLED or "Killed" in true_conditions(self.raw)
@@ -86,7 +93,7 @@ def read_trial(obj: Manifest, strategies: Mapping[str, str]) -> Trial:
     return Trial(
         name=obj["metadata"]["name"],
         state=_trial_state(obj),
-        parameters={a["name"]: str(a["value"]) for a in assignments},
+        parameters={a["name"]: str(a["value"]) for a in assignments if a["value"] != INACTIVE},
         value=values[metric],
         more={name: value for name in additional if (value := values[name]) is not None},
         started=parse_time(status.get("startTime")),
@@ -98,8 +105,7 @@ def read_trial(obj: Manifest, strategies: Mapping[str, str]) -> Trial:
 def _trial_state(obj: Manifest) -> TrialState:
     true_now = true_conditions(obj)
     if killed := true_now.get("Killed"):
-        early = killed.get("reason") == STOPPED_EARLY
-        return TrialState.STOPPED_EARLY if early else TrialState.KILLED
+        return _KILLED_STATES.get(killed.get("reason", ""), TrialState.KILLED)
     if "Succeeded" in true_now:
         return TrialState.SUCCEEDED
     if "EarlyStopped" in true_now:

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 
+from k8s.katib.reader import Reader
 from k8s.objects import Manifest
 
 TRIAL_NAME = "${trialParameters.trialName}"  # what Katib replaces by the trial's name
@@ -12,8 +13,10 @@ LOG = f"{FOLDER}/metrics.log"
 FIFO = f"{FOLDER}/training.fifo"
 # In a trial of several pods, Katib mounts its volume for the first one only.
 FOLDER_OR_TMP = f"k={FOLDER}; [ -d $k ] || k=/tmp; "
-# Seconds after the training, in which the collector finds its process (kubeflow/katib#2181).
-EXIT_DELAY = 10
+# The shell lasts at least so many seconds: the collector starts later, and fails unless it finds the shell's
+# process (kubeflow/katib#2181). That of TensorBoard first imports TensorFlow: 12 s with 500m of CPU.
+COLLECTOR_SECONDS = {"TensorFlowEvent": 60, "File": 20, "StdOut": 20}
+COLLECTOR_VARIABLE = "SWEEPBOT_COLLECTOR_SECONDS"  # of the training: replaces these seconds
 FLUSH_DELAY = 1  # seconds in which `tee` writes the last lines of a training that failed
 
 
@@ -25,6 +28,7 @@ class Collector:
     path: str = TENSORBOARD_DIR  # directory of events, or file of lines; the webhook mounts a volume there
     filter: str = ""  # of File: a regular expression with two groups, the name and the value
     tee: bool = False  # of File: whether Sweepbot copies the training's output into the file
+    reader: Reader | None = None  # of Push: Sweepbot's own, which reports what is in TENSORBOARD_DIR
 
 
 def metrics_collector_spec(collector: Collector) -> Manifest:
@@ -63,10 +67,16 @@ def shell(
     training = f"( {command}{arguments and ' '}{arguments} )"
     flush = f"sleep {FLUSH_DELAY}; " if collector.tee else ""
     trap = f"trap 'kill -TERM $p; wait $p; {flush}exit 143' TERM"
-    end = f"wait $p && trap - TERM && sleep {EXIT_DELAY}"
+    end = "wait $p && trap - TERM"
+    made = f"mkdir -p {directory} || exit 1; " if directory else ""
+    if seconds := COLLECTOR_SECONDS.get(
+        collector.kind
+    ):  # monotonic: the clock can be set during the training
+        made += "IFS=. read b _ < /proc/uptime; "
+        left = f"$((b + ${{{COLLECTOR_VARIABLE}:-{seconds}}} - n))"
+        end += f" && {{ IFS=. read n _ < /proc/uptime; w={left}; [ $w -le 0 ] || sleep $w; }}"
     if collector.tee:
         end = f"{end} || {{ r=$?; {flush}( exit $r ); }}"
-    made = f"mkdir -p {directory} || exit 1; " if directory else ""
     setup, output = _setup(collector), _output(collector)
     if several:
         setup, output = _for_all_pods(collector, setup), output.replace(FOLDER, "$k")

@@ -2,10 +2,11 @@
 
 from pathlib import PurePosixPath
 
+from k8s.katib import reader
 from k8s.katib.multi_node import SERVICE, patience, rendezvous
 from k8s.katib.pod_shape import PodShape, SecretVariables
 from k8s.katib.spec import ExperimentSpec
-from k8s.katib.training import TRIAL_NAME, shell
+from k8s.katib.training import TENSORBOARD_DIR, TRIAL_NAME, shell
 from k8s.objects import SWEEP_LABEL, Manifest
 from k8s.quantities import canonical
 from k8s.trial_kinds import JOB, PYTORCH_JOB
@@ -28,6 +29,7 @@ def trial_pod(spec: ExperimentSpec) -> Manifest:
         # Training doesn't use Kubernetes, and a Service named mlflow would set MLFLOW_PORT.
         "automountServiceAccountToken": False,
         "enableServiceLinks": False,
+        **_reader(spec),
         "containers": [_container(spec)],
         "volumes": [
             {"name": "dshm", "emptyDir": {"medium": "Memory"} | _limit(spec.shape)},
@@ -35,7 +37,7 @@ def trial_pod(spec: ExperimentSpec) -> Manifest:
                 {"name": f"volume-{number}", "persistentVolumeClaim": {"claimName": volume.claim}}
                 for number, volume in enumerate(spec.shape.volumes)
             ),
-            *({"name": mount["name"], "emptyDir": {}} for mount in _event_mounts(spec)),
+            *_event_volumes(spec),
         ],
         **({"subdomain": SERVICE} if _is_indexed(spec) else {}),
         # The pod's deadline starts on its node: a Job's would include the wait for GPUs.
@@ -91,8 +93,32 @@ def _shell(spec: ExperimentSpec) -> str:
     return shell(spec.command, spec.arguments, spec.collector, spec.directory, several=several)
 
 
+def _reader(spec: ExperimentSpec) -> Manifest:
+    found = spec.collector.reader
+    if found is None:
+        return {}
+    metrics, grace = (spec.metric, *spec.additional), spec.grace_seconds or spec.shape.grace_seconds
+    folder, security = str(PurePosixPath(TENSORBOARD_DIR)), _security(spec)
+    return {
+        "initContainers": [
+            reader.sidecar(found, folder, metrics, spec.trial_kind, grace=grace, security=security)
+        ]
+    }
+
+
+def _event_volumes(spec: ExperimentSpec) -> list[Manifest]:
+    if spec.collector.reader:
+        return reader.volumes()
+    return [{"name": mount["name"], "emptyDir": {}} for mount in _event_mounts(spec)]
+
+
 def _event_mounts(spec: ExperimentSpec) -> list[Manifest]:
-    """Return a writable parent of TensorBoard's directory, which Katib mounts for the first worker only."""
+    """Return the mount of TensorBoard's directory for the reader.
+
+    For Katib's collector, return a writable parent, which Katib mounts for the first worker only.
+    """
+    if spec.collector.reader:
+        return [{"name": reader.EVENTS, "mountPath": str(PurePosixPath(TENSORBOARD_DIR))}]
     if spec.nodes == 1 or spec.collector.kind != "TensorFlowEvent":
         return []
     return [{"name": "events", "mountPath": str(PurePosixPath(spec.collector.path).parent)}]

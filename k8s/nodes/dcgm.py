@@ -1,8 +1,9 @@
 """Read the metrics page of dcgm-exporter (Prometheus exposition format), and find its pods."""
 
 import math
+from collections import defaultdict
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from prometheus_client.parser import text_string_to_metric_families
 
@@ -15,8 +16,23 @@ EXPORTERS = {  # named by the GPU operator, the exporter's own chart, and GKE
 }
 EXPORTER_PORT, EXPORTER_PATH = 9400, "metrics"
 ENGINE, UTIL = "DCGM_FI_PROF_GR_ENGINE_ACTIVE", "DCGM_FI_DEV_GPU_UTIL"  # 0 to 1, 0 to 100
+SM, POWER, MEMORY = "DCGM_FI_PROF_SM_ACTIVE", "DCGM_FI_DEV_POWER_USAGE", "DCGM_FI_DEV_FB_USED"
 XIDS = "DCGM_FI_DEV_XID_ERRORS"
+MIB_PER_GIB = 1024
+LOAD = {SM: ("sm", 1), POWER: ("watts", 1), MEMORY: ("memory", MIB_PER_GIB)}  # fields of `Load`, and divisors
 MAX_LINE = 8192  # characters; the parser takes quadratic time
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Load:
+    """What shows how much a GPU computes: utilization also counts kernels that only wait. None: unknown."""
+
+    sm: float | None = None  # SM activity: share of the multiprocessors with work, 0 to 1
+    watts: float | None = None  # of the whole card, so never of a MIG slice
+    memory: float | None = None  # in use, GiB
+
+
+NO_LOAD = Load()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,6 +44,8 @@ class Reading:
     device: str
     model: str
     share: float  # 0 to 1
+    index: str = ""  # of the GPU in its node, from 0
+    load: Load = NO_LOAD
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,12 +67,20 @@ def is_exporter(pod: Manifest) -> bool:
 
 def read_exporter(text: str) -> list[Reading]:
     """Read the graphics engine's counter, which covers MIG; else utilization, which doesn't."""
-    found: dict[tuple[str, str, str], Reading] = {}
-    for metric, reading in sorted(_readings(text), key=lambda each: each[0], reverse=True):
-        key = (reading.namespace, reading.pod, reading.device)
-        if metric == ENGINE or key not in found:
-            found[key] = reading
-    return list(found.values())
+    shares: dict[_Key, dict[str, Reading]] = defaultdict(dict)
+    loads: dict[_Key, dict[str, float]] = defaultdict(dict)
+    for metric, labels, value in _samples(text, ENGINE, UTIL, *LOAD):
+        slice_ = labels.get("GPU_I_ID", "")
+        if slice_ and metric in (UTIL, POWER):
+            continue  # absent, always 0 for slices, or of the whole card
+        key = _key(labels)
+        if metric in LOAD:
+            name, divisor = LOAD[metric]
+            loads[key][name] = value / divisor
+        else:
+            shares[key][metric] = _reading(key, labels, value / (1 if metric == ENGINE else 100))
+    found = ((key, each.get(ENGINE) or each[UTIL]) for key, each in shares.items())
+    return [replace(reading, load=Load(**loads[key])) if key in loads else reading for key, reading in found]
 
 
 def read_errors(text: str) -> list[LastError]:
@@ -70,21 +96,20 @@ def read_errors(text: str) -> list[LastError]:
     ]
 
 
-def _readings(text: str) -> Iterator[tuple[str, Reading]]:
-    for metric, label_set, value in _samples(text, ENGINE, UTIL):
-        slice_, profile = label_set.get("GPU_I_ID", ""), label_set.get("GPU_I_PROFILE", "")
-        if slice_ and metric == UTIL:
-            continue  # absent, or always 0 for slices
-        yield (
-            metric,
-            Reading(
-                namespace=label_set.get("namespace", ""),
-                pod=label_set.get("pod", ""),
-                device="/".join(filter(None, (_device(label_set), slice_))),
-                model=label_set.get("modelName", "") + f" MIG {profile}" * bool(profile),
-                share=value / (1 if metric == ENGINE else 100),
-            ),
-        )
+_Key = tuple[str, str, str]  # namespace, pod, device
+
+
+def _key(labels: dict[str, str]) -> _Key:
+    device = "/".join(filter(None, (_device(labels), labels.get("GPU_I_ID", ""))))
+    return labels.get("namespace", ""), labels.get("pod", ""), device
+
+
+def _reading(key: _Key, labels: dict[str, str], share: float) -> Reading:
+    namespace, pod, device = key
+    profile = labels.get("GPU_I_PROFILE", "")
+    model = labels.get("modelName", "") + f" MIG {profile}" * bool(profile)
+    index = labels.get("gpu", "")
+    return Reading(namespace=namespace, pod=pod, device=device, model=model, share=share, index=index)
 
 
 def _device(labels: dict[str, str]) -> str:

@@ -11,11 +11,12 @@ from datetime import datetime
 from k8s.api.cache import Cache
 from k8s.nodes.dcgm import is_exporter
 from k8s.nodes.gpus import Holder, gpu_sizes, read_holder, wanted
-from k8s.nodes.node_matching import PLACEMENT
+from k8s.nodes.machines import PLACEMENT
 from k8s.nodes.scheduling import Sizes, pod_needs
-from k8s.objects import Manifest, parse_time
+from k8s.objects import Manifest, condition, parse_time
 
 UNFINISHED_PODS = "status.phase!=Succeeded,status.phase!=Failed"  # field selector
+PLACEHOLDER_PREFIX = "sweepbot-reserved-"  # of names
 INSUFFICIENT = re.compile(r"Insufficient (\S+?)[,.]?(?=\s|$)")
 
 
@@ -33,6 +34,11 @@ class GpuPod:
     spec: Manifest = field(default_factory=dict)  # while it has no node: where it can run, and:
     needs: Sizes = field(default_factory=dict)  # all that it requests of a node, in thousandths
     lacks_gpus: bool = False  # by the scheduler's last attempt, free GPUs could help
+
+
+def is_placeholder(name: str) -> bool:
+    """Return whether a Job or pod of this name holds a GPU for a reservation, idle on purpose."""
+    return name.startswith(PLACEHOLDER_PREFIX)
 
 
 def read_gpu_pod(pod: Manifest) -> GpuPod | None:
@@ -64,14 +70,11 @@ def _lacks_gpus(pod: Manifest) -> bool:
     kube-scheduler names each resource of which a node has too little, but nothing that it checks after that,
     such as the zone of a volume. A pod without an attempt, or of another scheduler, can wait for GPUs.
     """
-    for each in pod.get("status", {}).get("conditions") or ():
-        if (each["type"], each["status"]) != ("PodScheduled", "False"):
-            continue
-        message = each.get("message") or ""
-        known = " nodes are available: " in message or "persistentvolumeclaim" in message.lower()
-        names = set(INSUFFICIENT.findall(message))
-        return each.get("reason") != "SchedulingGated" and (not known or bool(names & gpu_sizes(pod).keys()))
-    return True
+    found = condition(pod, "PodScheduled", "False")
+    message = found.get("message") or ""
+    known = " nodes are available: " in message or "persistentvolumeclaim" in message.lower()
+    names = set(INSUFFICIENT.findall(message))
+    return found.get("reason") != "SchedulingGated" and (not known or bool(names & gpu_sizes(pod).keys()))
 
 
 class GpuPods(Cache):

@@ -22,6 +22,7 @@ class Holder:
     labels: dict[str, str]
     gpus: int
     started: datetime | None  # when the last of its containers with GPUs started; None: not all run
+    pod_started: datetime | None = None  # if one of these has restarted; None: none has
     cpu_requested: float | None  # cores
     ram_requested: float | None  # bytes
 
@@ -47,13 +48,15 @@ def read_holder(pod: Manifest) -> Holder | None:
     if not gpus or not pod["spec"].get("nodeName") or status.get("phase") not in {"Pending", "Running"}:
         return None
     training = [each for each in containers if each["name"] not in COLLECTORS]
+    with_gpus = {each["name"] for each in containers if gpus_of(each)}
     return Holder(
         namespace=pod["metadata"]["namespace"],
         pod=pod["metadata"]["name"],
         node=pod["spec"]["nodeName"],
         labels=pod["metadata"].get("labels", {}),
         gpus=gpus,
-        started=_started(status, {each["name"] for each in containers if gpus_of(each)}),
+        started=_started(status, with_gpus),
+        pod_started=parse_time(status.get("startTime")) if _restarted(status, with_gpus) else None,
         cpu_requested=_requested(training, "cpu"),
         ram_requested=_requested(training, "memory"),
     )
@@ -78,6 +81,17 @@ def read_node(node: Manifest) -> GpuNode | None:
         ready=ready,
         cordoned=bool(node.get("spec", {}).get("unschedulable")),
     )
+
+
+def node_sizes(node: Manifest) -> dict[str, tuple[int, int]]:
+    """Return a node's physical and allocatable GPUs, by resource."""
+    status = node.get("status", {})
+    left = status.get("allocatable", {})
+    return {
+        name: (size, _count({name: left.get(name, 0)}))
+        for name, quantity in status.get("capacity", {}).items()
+        if (size := _count({name: quantity}))
+    }
 
 
 def read_usage(metrics: Manifest) -> tuple[float, float]:
@@ -125,6 +139,11 @@ def _count(sizes: Manifest) -> int:
 def _requested(containers: list[Manifest], resource: str) -> float | None:
     requests = [each.get("resources", {}).get("requests", {}).get(resource) for each in containers]
     return sum(_number(each) for each in requests if each) if any(requests) else None
+
+
+def _restarted(status: Manifest, containers: set[str]) -> bool:
+    statuses = status.get("containerStatuses") or []
+    return any(each.get("restartCount") for each in statuses if each["name"] in containers)
 
 
 def _started(status: Manifest, containers: set[str]) -> datetime | None:

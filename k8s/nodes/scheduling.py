@@ -12,9 +12,8 @@ from fractions import Fraction
 from functools import lru_cache
 
 from k8s.nodes.gpus import GPU_RESOURCE
-from k8s.nodes.machines import PASSING_TAINTS
-from k8s.nodes.node_matching import PLACEMENT, can_run
-from k8s.objects import SWEEP_LABEL, Manifest
+from k8s.nodes.machines import PASSING_TAINTS, PLACEMENT, can_run
+from k8s.objects import SWEEP_LABEL, Manifest, condition
 from k8s.quantities import amount
 
 Sizes = Mapping[str, int]  # resource -> thousandths
@@ -76,13 +75,13 @@ def read_scheduled(pod: Manifest) -> ScheduledPod | None:
         terminating="deletionTimestamp" in meta,
         priority=spec.get("priority") or 0,
         preempts=_preempts(spec),
-        waits=_waits(status),
+        waits=_waits(pod),
         needs=needs,
         gpus=gpu_count(needs),
         placement={} if spec.get("nodeName") else placement(spec),
         deployment=_deployment(meta, labels),
         sweep=labels.get(SWEEP_LABEL, ""),
-        ready=_is_true(status, "Ready"),
+        ready=bool(condition(pod, "Ready")),
         created=meta.get("creationTimestamp") or "",
     )
 
@@ -125,7 +124,7 @@ def placement(spec: Manifest) -> Manifest:
 def read_open_node(node: Manifest) -> OpenNode | None:
     """Return None for a node that isn't ready, is cordoned, is being deleted, or is short of something."""
     meta, spec, status = node["metadata"], node.get("spec") or {}, node.get("status") or {}
-    if spec.get("unschedulable") or "deletionTimestamp" in meta or not _is_true(status, "Ready"):
+    if spec.get("unschedulable") or "deletionTimestamp" in meta or not condition(node, "Ready"):
         return None
     if any(t["effect"] in BLOCKING and t["key"].startswith(PASSING_TAINTS) for t in spec.get("taints") or ()):
         return None
@@ -169,23 +168,18 @@ def _amount(quantity: str) -> Fraction:
         return Fraction(parse_quantity(quantity))  # type: ignore[no-untyped-call]
 
 
-def _waits(status: Manifest) -> bool:
+def _waits(pod: Manifest) -> bool:
     """Return whether more free resources would help: they don't help with an unbound claim."""
-    for each in status.get("conditions") or ():
-        if (each["type"], each["status"], each.get("reason")) == ("PodScheduled", "False", "Unschedulable"):
-            message = each.get("message") or ""
-            return not message or "Insufficient " in message or "Too many pods" in message
-    return False
+    found = condition(pod, "PodScheduled", "False")
+    message = found.get("message") or ""
+    helps = not message or "Insufficient " in message or "Too many pods" in message
+    return found.get("reason") == "Unschedulable" and helps
 
 
 def _preempts(spec: Manifest) -> bool:
     """Return False for pods of other schedulers, such as Volcano: they preempt only among their own pods."""
     scheduler = spec.get("schedulerName") or DEFAULT_SCHEDULER
     return spec.get("preemptionPolicy") != NEVER and scheduler == DEFAULT_SCHEDULER
-
-
-def _is_true(status: Manifest, kind: str) -> bool:
-    return any((c["type"], c["status"]) == (kind, "True") for c in status.get("conditions") or ())
 
 
 def _deployment(meta: Manifest, labels: Mapping[str, str]) -> str:

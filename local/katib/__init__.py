@@ -1,6 +1,4 @@
-"""Run Katib locally: webhooks, controllers, seven algorithms, and the event and line collectors.
-
-Metrics can't be pushed: there is no database.
+"""Run Katib locally: webhooks, controllers, algorithms, collectors, and the database manager.
 
 It shares only the object store with the rest of the local world, and responds as the recorded Katib does.
 """
@@ -10,6 +8,7 @@ from functools import partial
 from local.katib import pods, webhooks
 from local.katib.collector import Collectors
 from local.katib.controller import Controller
+from local.katib.db_manager import DbManager
 from local.katib.metrics import MetricsStore
 from local.kubernetes.apiserver.kinds import Object
 from local.kubernetes.apiserver.store import Hook, Store
@@ -25,12 +24,14 @@ class Katib(ControllerLoop):
     def __init__(self, store: Store) -> None:
         self.away = False  # the webhooks are down: with failurePolicy Fail, requests are rejected
         self.metrics = MetricsStore()
-        collectors = Collectors(self.metrics)
+        self.db_manager = DbManager(self.metrics)
+        self.collectors = Collectors(self.metrics)
         self.builtins = {
-            "tfevent-metrics-collector": collectors.events,
-            "file-metrics-collector": collectors.lines,
+            "tfevent-metrics-collector": self.collectors.events,
+            "file-metrics-collector": self.collectors.lines,
         }
         self._controller = Controller(store, self.metrics)
+        self.search = self._controller.search
         store.admission("Experiment", self._answering("defaulter.experiment", "mutate-experiment"))
         store.admission("Experiment", partial(webhooks.admit, store))
         store.admission("Pod", partial(self._ask_about_pod, store))

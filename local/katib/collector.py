@@ -22,8 +22,10 @@ Siblings = Mapping[str, asyncio.Future[int]]
 
 
 class Collectors:
+    """`start_seconds`: until one looks for the training; 12 s with TensorFlow and Katib's resources."""
+
     def __init__(self, metrics: MetricsStore) -> None:
-        self._metrics = metrics
+        self._metrics, self.start_seconds = metrics, 0.0
 
     async def events(
         self, pod: Object, container: Object, volumes: Mapping[str, Path], log: Log, siblings: Siblings
@@ -36,6 +38,7 @@ class Collectors:
         args = _arguments(container)
         inside = PurePosixPath(args["-path"])
         folder = _volume(container, volumes, args["-path"])
+        await asyncio.sleep(self.start_seconds)
         if not await _ended(pod, inside, siblings):
             log("Exception: Unable to find main pid from the process list")
             return 1
@@ -118,7 +121,7 @@ async def _ended(pod: Object, folder: PurePosixPath, siblings: Siblings) -> bool
     marker = f"echo completed > {folder}"
     containers = pod["spec"]["containers"]
     main = next(one["name"] for one in containers if marker in " ".join(one.get("args", [])))
-    if main not in siblings:
+    if main not in siblings or siblings[main].done():
         return False
     await asyncio.wait([siblings[main]])
     return True

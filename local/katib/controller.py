@@ -12,8 +12,9 @@ from local.katib import early_stopping, trials
 from local.katib.algorithm_validation import objection
 from local.katib.metrics import MetricsStore
 from local.katib.progress import conclude, count_of, summarize
+from local.katib.search_service import NAME, SearchService, ServiceError
 from local.katib.status import begin, finalizing, finish, is_true, mark, unmark
-from local.katib.suggestions import ServiceError, Suggestions
+from local.katib.suggestions import Suggestions
 from local.katib.templates import TRIAL_KINDS, ReconcileError
 from local.katib.webhooks import restartable
 from local.kubernetes.apiserver.kinds import Object, Refused
@@ -29,7 +30,9 @@ class Controller:
     """Reconcile each changed object, once for several changes. Reconciling is idempotent."""
 
     def __init__(self, store: Store, metrics: MetricsStore) -> None:
-        self._store, self._metrics, self._services = store, metrics, Suggestions()
+        self._store, self._metrics = store, metrics
+        self.search = SearchService(self._search_is_ready)
+        self._services = Suggestions()
         metrics.on_report = self._reported
         metrics.on_early_stop = self._stopped_early
         self._due: dict[tuple[str, str, str], None] = {}
@@ -40,6 +43,7 @@ class Controller:
         try:
             async with asyncio.TaskGroup() as group:
                 group.create_task(self._watch())
+                group.create_task(self.search.run())
                 while await self._woken.wait():
                     self._woken.clear()
                     while self._due:
@@ -49,6 +53,11 @@ class Controller:
         finally:
             for each in self._retries.values():
                 each.close()
+
+    def _search_is_ready(self) -> None:
+        """Follow the change of the Deployments' status: Katib calls again at once."""
+        for each in self._store.peek("Suggestion"):
+            self._add("Suggestion", each["metadata"]["namespace"], each["metadata"]["name"])
 
     def _add(self, kind: str, namespace: str, name: str) -> None:
         self._due[kind, namespace, name] = None
@@ -194,8 +203,12 @@ class Controller:
             begin(suggestion)
             self._store.set_status(suggestion, suggestion["status"])
             return
+        if exp["spec"]["algorithm"]["algorithmName"] == NAME and not self.search.is_ready():
+            mark(suggestion, "DeploymentReady", "DeploymentNotReady", "Deployment is not ready", "False")
+            self._store.set_status(suggestion, suggestion["status"])
+            return
         mark(suggestion, "DeploymentReady", "DeploymentReady", "Deployment is ready")
-        text = None if is_true(suggestion, "Running") else _invalid(exp["spec"])
+        text = None if is_true(suggestion, "Running") else self._invalid(exp)
         if text is not None:
             finish(suggestion, "Failed", "SuggestionFailed", text)
             self._store.set_status(suggestion, suggestion["status"])
@@ -204,17 +217,19 @@ class Controller:
         self._store.set_status(suggestion, suggestion["status"])
         given = status.get("suggestions", [])
         if (missing := suggestion["spec"]["requests"] - len(given)) > 0:
-            made = self._services.next(suggestion, exp, self._trials(exp), missing)
+            service = self.search if exp["spec"]["algorithm"]["algorithmName"] == NAME else self._services
+            made = service.next(suggestion, exp, self._trials(exp), missing)
             rules = early_stopping.rules(exp["spec"], self._trials(exp), self._metrics)
             given += [one | ({"earlyStoppingRules": rules} if rules else {}) for one in made]
             status |= {"suggestions": given, "suggestionCount": len(given)}
         self._store.set_status(suggestion, suggestion["status"])
 
-
-def _invalid(spec: Object) -> str | None:
-    """Return why a service rejects the settings; None if it doesn't."""
-    if (why := objection(spec)) is not None:
-        return f"Validation failed: ValidateAlgorithmSettings Error: {why}"
-    if why := early_stopping.objection(spec):
-        return f"Validation failed: ValidateEarlyStoppingSettings Error: {why}"
-    return None
+    def _invalid(self, exp: Object) -> str | None:
+        """Return why a service rejects the settings; None if it doesn't. Raises ServiceError."""
+        spec = exp["spec"]
+        is_own = spec["algorithm"]["algorithmName"] == NAME
+        if (why := self.search.objection(exp) if is_own else objection(spec)) is not None:
+            return f"Validation failed: ValidateAlgorithmSettings Error: {why}"
+        if why := early_stopping.objection(spec):
+            return f"Validation failed: ValidateEarlyStoppingSettings Error: {why}"
+        return None

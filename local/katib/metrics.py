@@ -14,7 +14,7 @@ class Reported(NamedTuple):
     """A value of a metric; "" is the objective's."""
 
     value: str
-    second: int
+    second: float
     metric: str = ""
 
 

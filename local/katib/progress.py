@@ -67,9 +67,14 @@ def objective_value(trial: Object, strategy: str = "") -> str:
     chosen = strategy or own[0]["value"]
     found = trial.get("status", {}).get("observation", {}).get("metrics", [])
     for metric in (one for one in found if one["name"] == objective["objectiveMetricName"]):
-        value: str = metric["latest"] if metric[chosen] == UNAVAILABLE else metric[chosen]
-        return value
+        return chosen_value(metric, chosen)
     return UNAVAILABLE
+
+
+def chosen_value(metric: Object, strategy: str) -> str:
+    """Return the value that counts; the latest if there is no min and max, and "" without a strategy."""
+    value: str = metric[strategy] if strategy else ""
+    return metric["latest"] if value == UNAVAILABLE else value
 
 
 def conclude(exp: Object, reached: bool) -> None:

@@ -9,14 +9,11 @@ from typing import TYPE_CHECKING
 
 from local.katib.algorithm_validation import GOPTUNA, settings_of
 from local.katib.random_and_grid import drawn, walked
+from local.katib.search_service import ServiceError, assignment
 from local.kubernetes.apiserver.kinds import Object, suffix
 
 if TYPE_CHECKING:
     from local.katib.samplers import Study
-
-
-class ServiceError(Exception):
-    """A gRPC error of a service."""
 
 
 class Suggestions:
@@ -36,9 +33,7 @@ class Suggestions:
         try:
             for index in range(self._given[uid], self._given[uid] + count):
                 name = f"{experiment['metadata']['name']}-{suffix(8)}"
-                values = self._values(spec, uid, index, name, trials)
-                assignments = [{"name": key, "value": value} for key, value in values.items()]
-                made.append({"name": name, "parameterAssignments": assignments})
+                made.append(assignment(name, self._values(spec, uid, index, name, trials)))
         except (ValueError, IndexError, ArithmeticError) as error:
             why = f"rpc error: code = Unknown desc = Exception calling application: {error}"
             raise ServiceError(why) from error

@@ -104,8 +104,10 @@ def _observe(store: Store, metrics: MetricsStore, trial: Object, job: Object) ->
 
 
 def _names(trial: Object) -> list[str]:
+    """Return the metrics that have a strategy, as Katib observes them; the objective first."""
     objective = trial["spec"]["objective"]
-    return [objective["objectiveMetricName"], *objective.get("additionalMetricNames", ())]
+    names = [one["name"] for one in objective["metricStrategies"]]
+    return sorted(names, key=lambda name: name != objective["objectiveMetricName"])
 
 
 def stop_early(store: Store, trial: Object) -> None:

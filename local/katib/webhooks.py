@@ -8,6 +8,8 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
+import yaml
+
 from local.katib.algorithm_validation import ALGORITHMS
 from local.katib.status import conditions_of, is_true
 from local.katib.templates import Rule, invalid, required, template_rules
@@ -109,7 +111,7 @@ def admit(store: Store, experiment: Object) -> Object:
         place = f'Cannot create the Experiment "{meta["name"]}" in namespace "{meta["namespace"]}"'
         raise denied("validator.experiment", f'{place}: the namespace lacks label "{INJECTION}: enabled"')
     old = store.get("Experiment", meta["namespace"], meta["name"]) if "uid" in meta else None
-    if messages := list(dict.fromkeys(text for wrong, text in _rules(new, old) if wrong)):
+    if messages := list(dict.fromkeys(text for wrong, text in _rules(store, new, old) if wrong)):
         raise denied(
             "validator.experiment", messages[0] if len(messages) == 1 else f"[{', '.join(messages)}]"
         )
@@ -147,7 +149,14 @@ def _set_defaults(spec: Object) -> None:
         parameter.setdefault("feasibleSpace", {}).setdefault("distribution", "uniform")
 
 
-def _rules(new: Object, old: Object | None) -> Iterator[Rule]:
+def _registered(store: Store) -> set[str]:
+    """Return the algorithms in katib-config; Katib reads it for each experiment."""
+    found = store.get("ConfigMap", "kubeflow", "katib-config") or {"data": {}}
+    config = yaml.safe_load(found["data"].get("katib-config.yaml", "")) or {}
+    return {each["algorithmName"] for each in config.get("runtime", {}).get("suggestions", [])}
+
+
+def _rules(store: Store, new: Object, old: Object | None) -> Iterator[Rule]:
     spec, name = new["spec"], new["metadata"]["name"]
     yield not re.match("[a-z]", name) or len(name) > 40, invalid("metadata.name", name, NAME)
     yield from _count_rules(spec)
@@ -164,7 +173,8 @@ def _rules(new: Object, old: Object | None) -> Iterator[Rule]:
         why = f"failed to find suggestion config for algorithm: {chosen} in ConfigMap: katib-config"
         text = f"unable to get Suggestion config data for algorithm {chosen}: {why}"
         yield chosen in ELSEWHERE, f"the local Katib has no algorithm {chosen}"
-        yield chosen not in (*ALGORITHMS, *ELSEWHERE), invalid(path, chosen, text)
+        known = chosen in (*ALGORITHMS, *ELSEWHERE) or chosen in _registered(store)
+        yield not known, invalid(path, chosen, text)
     if "earlyStopping" in spec:
         path, chosen = "spec.earlyStopping.algorithmName", spec["earlyStopping"].get("algorithmName", "")
         why = f"failed to find early stopping config for algorithm: {chosen} in ConfigMap: katib-config"

@@ -43,17 +43,19 @@ class People(Surfaces):
         self._urls: dict[str, ResponseUrl] = {}
 
     def say(self, user: str, channel: str, text: str, thread_ts: str | None = None) -> Message:
-        """Post a message; a mention of the bot sends an event, except in direct messages."""
+        """Post a message; a mention of the bot, and a direct message to it, send an event."""
         text = html.escape(text, quote=False)
         for someone in (*PEOPLE, BOT):
             text = re.sub(rf"@{someone.name}\b", f"<@{someone.id}>", text, flags=re.IGNORECASE)
         place, person = self.workspace.channel(channel), self.workspace.person(user)
         message = self.workspace.post(place, person, {"text": text}, thread_ts)
-        if f"<@{BOT.id}>" in text and BOT.id in place.members and place.id.startswith("C"):
+        is_direct = place.id.startswith("D")
+        if BOT.id in place.members and (is_direct or f"<@{BOT.id}>" in text):
+            kind = {"type": "message", "channel_type": "im"} if is_direct else {"type": "app_mention"}
             reported = {
                 key: message[key] for key in ("user", "ts", "text", "team", "thread_ts") if key in message
             }
-            self.happens(reported | {"type": "app_mention", "channel": place.id, "event_ts": message["ts"]})
+            self.happens(reported | kind | {"channel": place.id, "event_ts": message["ts"]})
         return message
 
     async def command(self, user: str, channel: str, command: str, text: str) -> str | None:

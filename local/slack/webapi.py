@@ -23,7 +23,8 @@ Json = dict[str, Any]
 BOT_TOKEN = "xoxb-1234567890-1234567890-localsweepbot"
 APP_TOKEN = "xapp-1-A01SWEEPBOT-1234567890-localsweepbot"
 SCOPES = (
-    "commands,chat:write,files:write,reactions:write,im:write,users:read,users:read.email,app_mentions:read"
+    "commands,chat:write,files:write,reactions:write,im:write,im:history,users:read,users:read.email,"
+    "app_mentions:read"
 )
 DOWN = "<!DOCTYPE html><html><head><title>Server Error | Slack</title></head></html>"
 TEXT_LONGEST, UPDATE_LONGEST = 40_000, 4_000  # a post is truncated, an update rejected

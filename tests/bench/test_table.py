@@ -1,12 +1,13 @@
 """The benchmark's table: what counts as a goal met, and what a failing group does."""
 
 import json
+import subprocess
 from functools import partial
 
 import pytest
 
 import bench.__main__ as command
-from bench import document, table
+from bench import commits, document, table
 from bench.document import BEGIN, END
 from bench.table import Row, bounded, compared, interleaved, part, spread, summary
 
@@ -64,6 +65,7 @@ def test_failed_group_misses_its_goal_and_hides_no_other(monkeypatch, tmp_path, 
     groups = {"bench.fine": fine, "bench.broken": broken}
     monkeypatch.setattr(command, "GROUPS", ("broken", "fine"))
     monkeypatch.setattr(command, "import_module", lambda name: type("Group", (), {"run": groups[name]}))
+    monkeypatch.setattr(command.commits, "measured_commit", lambda: "HEAD")
     monkeypatch.setattr(command, "write", partial(table.write, folder=tmp_path))
     monkeypatch.setattr(command.document, "RESULTS", tmp_path)
     monkeypatch.setattr(command.document, "DOCUMENT", tmp_path / "performance.md")
@@ -79,11 +81,38 @@ def test_failed_group_misses_its_goal_and_hides_no_other(monkeypatch, tmp_path, 
     assert printed[-1] == "goals met 1 of 2"
     kept = json.loads((tmp_path / "fine.json").read_text())
     assert {"date", "seconds", "machine", "versions"} < kept.keys()
+    assert kept["machine"]["commit"] == "HEAD"
     assert kept["rows"][0]["samples"] == {"ours": [1.0]}
     written = (tmp_path / "performance.md").read_text()
     assert "| fine |  | 1 s |  | at most 2 s | yes |" in written
     assert (written.startswith(f"before {BEGIN}\n\nGoals met 1 of 2."), "old" in written) == (True, False)
     assert written.endswith(f"{END} after")
+
+
+def test_results_name_a_commit_and_those_of_older_code_say_so(monkeypatch, tmp_path):
+    def git(*arguments):
+        author = ("-c", "user.name=ada", "-c", "user.email=ada@example.org", "-c", "commit.gpgsign=false")
+        subprocess.run(["git", *author, *arguments], cwd=tmp_path, check=True, capture_output=True)
+
+    monkeypatch.setattr(commits, "ROOT", tmp_path)
+    for name in ("search/ask.py", "bench/results/search.json", "bot.py"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text("1")
+    git("init", "-q")
+    git("add", ".")
+    git("commit", "-qm", "first")
+    commit = commits.measured_commit()
+    (tmp_path / "bench/results/search.json").write_text("written by a run")
+    (tmp_path / "bot.py").write_text("2")
+    with pytest.raises(RuntimeError, match=r"commit first, .* M bot\.py$"):
+        commits.measured_commit()
+    git("commit", "-qam", "second")
+    assert (commits.measured_commit() != commit, commits.outdated("search", commit)) == (True, "")
+    (tmp_path / "search/ask.py").write_text("2")
+    git("commit", "-qam", "third")
+    assert commits.outdated("search", commit) == "1 measured file changed since"
+    assert commits.outdated("search", "3b1829ef-dirty") == "not in the repository"
+    assert commits.MEASURED.keys() == set(command.ALL)
 
 
 def test_document_has_the_results_of_the_last_runs():

@@ -2,7 +2,7 @@
 
 import pytest
 
-from bot.storage.work_queue import Queue
+from bot.platform.storage.work_queue import Queue
 from tests.bot.workers import PendingRuns
 
 

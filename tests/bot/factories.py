@@ -3,14 +3,15 @@
 from dataclasses import replace
 from datetime import UTC, datetime
 
-from bot.builds.jobs import Source
-from bot.config.policy import Config
-from bot.config.repositories import Repository
-from bot.config.settings import Settings
 from bot.core.record import Phase, SweepRecord
 from bot.core.request import Requester, SweepRequest
 from bot.core.space import Goal, Parameter, SearchSpace
-from bot.launch.plan import Order, plan
+from bot.platform.config.elastic import ElasticDeployment
+from bot.platform.config.policy import Config
+from bot.platform.config.repositories import Repository
+from bot.platform.config.settings import Settings
+from bot.sweep.builds.jobs import Source
+from bot.sweep.launch.plan import Order, plan
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
@@ -51,7 +52,8 @@ ORDER = Order(
 PLAN = plan(ORDER, SETTINGS)
 
 
-def a_sweep(phase=Phase.RECEIVED, **changes):
+def a_sweep(phase=Phase.RECEIVED, *states, **changes):
+    """Return a record in this phase, with these states of features and other fields changed."""
     record = SweepRecord(
         id="lr-brave-otter",
         namespace="sweeps",
@@ -66,4 +68,12 @@ def a_sweep(phase=Phase.RECEIVED, **changes):
         record = replace(record, plan=PLAN)
     if phase not in {Phase.RECEIVED, Phase.OPENING}:
         record = replace(record, thread="1.1")
-    return replace(record, **changes)
+    return record.put(*states, **changes)
+
+
+ELASTIC = ElasticDeployment(namespace="serving", deployment="llm", gpus=1, max=6, reserve=0, channel="C1")
+
+
+async def no_reservations() -> str:
+    """What a digest says of reservations without any."""
+    return ""

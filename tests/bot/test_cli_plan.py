@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from bot.__main__ import main
-from bot.runtime import log_format
+from bot.platform.runtime import log_format
 from local import git_server
 from local.world import publish
 

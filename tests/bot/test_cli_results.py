@@ -8,12 +8,12 @@ import pytest
 from bot import results_command
 from bot.__main__ import main
 from bot.core.errors import UserError
-from bot.results.store import ResultsStore
-from bot.runtime import log_format
+from bot.platform.runtime import log_format
+from bot.sweep.results.store import ResultsStore
 from k8s.api.client import KubernetesClient
 from k8s.katib.status import TrialState
 from local.kubernetes.apiserver.store import Store
-from tests.bot.results.factories import SWEEP, a_result, some_results
+from tests.bot.sweep.results.factories import SWEEP, a_result, some_results
 from tests.scenarios.fakes import DirectCluster
 
 TOKEN = "hf_" + "a" * 30

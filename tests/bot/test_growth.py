@@ -7,25 +7,26 @@ from dataclasses import replace
 
 import pytest
 
-from bot.builds import uv_lock
-from bot.builds.dockerfile_split import split
-from bot.builds.failures import explain
-from bot.builds.requirements import framework_pins, local_requirement, references
-from bot.builds.toml_reader import toml
-from bot.config.limits import Limits
 from bot.core.errors import UserError
 from bot.core.request import SweepRequest
-from bot.health import rules_training
-from bot.health.diagnosis import refusals
-from bot.health.evidence import TrialEvidence
-from bot.health.rules_admission import _exceeds_quota, _quota
-from bot.launch.command_line import parse_options
-from bot.registry.images import IMAGE_NAME
-from bot.repos.catalog import description
-from bot.repos.git import _failure
-from bot.runtime.log_format import Mask
-from bot.slack.mrkdwn import block, code, quoted
-from bot.spaces.space import parse_space
+from bot.platform.config.limits import Limits
+from bot.platform.pod_health.diagnosis import refusals
+from bot.platform.pod_health.evidence import TrialEvidence
+from bot.platform.pod_health.log_cause import find_cause
+from bot.platform.pod_health.rules_admission import _exceeds_quota, _quota
+from bot.platform.registry.images import IMAGE_NAME
+from bot.platform.repos.catalog import description
+from bot.platform.repos.git import _failure
+from bot.platform.runtime.log_format import Mask
+from bot.platform.slack.mrkdwn import block, code, quoted
+from bot.sweep.builds import uv_lock
+from bot.sweep.builds.dockerfile_split import split
+from bot.sweep.builds.failures import explain
+from bot.sweep.builds.pyproject import toml
+from bot.sweep.builds.requirements import framework_pins, local_requirement, references
+from bot.sweep.features.health import rules_training
+from bot.sweep.launch.command_line import parse_options
+from bot.sweep.spaces.space import parse_space
 from bot.text.terminal import without_markup
 from bot.text.wording import did_you_mean
 from handlers.mentions import SELF
@@ -70,6 +71,8 @@ def training_log(text):
     evidence = replace(EVIDENCE, log=text)
     for pattern in (rules_training.NO_CUDA, rules_training.NCCL, rules_training.NAN, rules_training.LOADER):
         evidence.line(pattern)
+    find_cause(text)
+    find_cause(text.replace(" ", "\n"))
     re.findall(rules_training.PLACE, text)
     re.search(rules_training.GPU_MEMORY_SIZE, text)
 
@@ -122,7 +125,31 @@ PIECES = {
             "Usage:\n",
         ),
     ),
-    training_log: ("1", "1.", "1 G", "iter", "step:", "cuda.is_available", "loss-", "DataLoader worker "),
+    training_log: (
+        *(
+            "1",
+            "1.",
+            "1 G",
+            "iter",
+            "step:",
+            "cuda.is_available",
+            "loss-",
+            "DataLoader worker ",
+            "a.b",
+            "/a/b",
+        ),
+        *(
+            "[rank1]: ",
+            "[1,1]<stderr>: ",
+            "(pid=1",
+            "x.Error: ",
+            ": error: ",
+            "Because a ",
+            " in: a.cpp",
+            "E: ",
+        ),
+        *('File "', "Traceback (most recent call last):\n", "a: E\n", "ValueError: a \n", "nan loss ", "\n"),
+    ),
     parse_options: ("<http://", "<http://a|", "repo=<mailto:a", "—", '"', "a=b ", "&lt;", "\\", "a/"),
     description: ("description: ", "description:\n", "#", "# ", "\n"),
     refusal: (", 1 a", "1", "insufficient quota for a in flavor b, maximum capacity (", "1 > ", "used: "),

@@ -12,11 +12,11 @@ from bot import worker
 from bot.core.errors import RetryAfterError
 from bot.core.stored_format import NewerFormatError
 from bot.core.work_item import ItemKind, WorkItem
-from bot.runtime.log_format import JsonLines
-from bot.runtime.probes import ProbeFailedError
-from bot.storage import work_queue
-from bot.storage.work_queue import MAX_STARTS, Lease, Queue
-from bot.sweeps import reconciler
+from bot.platform.runtime.log_format import JsonLines
+from bot.platform.runtime.probes import ProbeFailedError
+from bot.platform.storage import work_queue
+from bot.platform.storage.work_queue import MAX_STARTS, Lease, Queue
+from bot.sweep.sweeps import reconciler
 from bot.text.masking import Mask
 from bot.worker import Worker, keyed
 from k8s.api.errors import ApiError, UnreachableError
@@ -82,7 +82,7 @@ async def test_item_of_an_unknown_kind_is_left_to_a_newer_worker(queue, runs, wa
 async def test_item_that_stays_unknown_is_dropped_and_logged(
     queue, runs, caplog, wait_until, redis, monkeypatch
 ):
-    monkeypatch.setattr(worker, "MAX_UNKNOWN_RETRIES", 0)
+    monkeypatch.setattr(worker, "UNKNOWN_RETRY", replace(worker.UNKNOWN_RETRY, attempts=0))
     running = Running(queue, runs)
     await queue.add(WorkItem("newer", "x"))
     await wait_until(lambda: "unknown kind of work item, dropped: newer: x" in caplog.text, "it is logged")
@@ -276,6 +276,22 @@ async def test_failed_item_suspects_an_outage_by_its_error(queue, wait_until, re
     stop.set()
     await running
     assert len(found) == suspected
+
+
+async def test_failure_is_logged_once_per_item_and_cause(queue, caplog):
+    """In an outage, every sweep fails every few seconds."""
+    errors = [UnreachableError("no answer")] * 3 + [ValueError("a bug")] * 2
+
+    async def failing(lease):
+        raise errors.pop(0)
+
+    worker = Worker(queue, 1, {ItemKind.SWEEP: failing})
+    while errors:
+        await worker._take(Lease(WorkItem.sweep(SWEEP), "w", failures=0, key="k"))
+    assert [record.levelname for record in caplog.records if "failed" in record.message] == [
+        "WARNING",
+        "ERROR",
+    ]
 
 
 async def test_busy_api_server_is_retried_and_counts_no_failure(queue, wait_until, redis):

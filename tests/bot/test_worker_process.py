@@ -6,12 +6,12 @@ from types import SimpleNamespace
 import pytest
 
 from bot import app, work_process
-from bot.clusters.connections import no_clusters
 from bot.core.work_item import ItemKind, WorkItem
-from bot.runtime.probes import ProbeFailedError
-from bot.storage.work_queue import Queue
-from bot.sweeps import informer
-from bot.sweeps.informer import SweepInformer
+from bot.platform.clusters.connections import no_clusters
+from bot.platform.runtime.probes import ProbeFailedError
+from bot.platform.storage.work_queue import Queue
+from bot.sweep.sweeps import informer
+from bot.sweep.sweeps.informer import SweepInformer
 from bot.worker import Worker
 from k8s.api import outage as outage_module
 from k8s.api.cache import Caches

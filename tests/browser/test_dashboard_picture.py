@@ -33,7 +33,7 @@ UNITS = {"s": EngFormatter("s"), "bytes": EngFormatter("B"), "percentunit": Perc
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.skipif(not os.environ.get("SWEEPBOT_PICTURES"), reason="SWEEPBOT_PICTURES is not set"),
-    pytest.mark.skipif(not shutil.which("prometheus"), reason="prometheus is not installed"),
+    pytest.mark.skipif(not shutil.which("prometheus"), reason="prometheus isn't installed"),
 ]
 
 

@@ -7,12 +7,11 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from playwright.async_api import expect
 
-from bot.elastic.message import message
-from bot.elastic.records import ElasticRecord, Reason
-from bot.elastic.supply import Supply
-from bot.elastic.view import ElasticView
-from bot.slack.client import Slack, client
-from tests.bot.elastic.factories import LLM
+from bot.platform.slack.client import Slack, client
+from bot.workspaces.elastic.message import ElasticView, message
+from bot.workspaces.elastic.records import ElasticRecord, Reason
+from bot.workspaces.elastic.supply import Supply
+from tests.bot.workspaces.elastic.factories import LLM
 from tests.browser.conftest import Opened
 from tests.browser.test_pictures import shoot
 from tests.scenarios.local_world import Instance

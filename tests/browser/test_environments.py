@@ -15,7 +15,7 @@ import yaml
 from playwright.async_api import Locator, Page, expect
 
 from bench.environments import python_of
-from bot.environments.activity import jupyter_use
+from bot.workspaces.environments.idle import jupyter_use
 from local import demo_environments
 from local.demo_environments import PORT
 from tests.browser.conftest import Opened
@@ -49,7 +49,7 @@ async def test_environment_from_its_form_to_its_deletion_keeps_its_home(
     await instance.kill("serve")
     page = await opened("ada")
     form = await ask(page, "/env")
-    await expect(form).to_contain_text("The home survives")
+    await expect(form).to_contain_text("The home is kept")
     await picture(page, "environment-form")
     await form.get_by_label("Name").fill("lab")
     await form.get_by_role("button", name="Start").click()

@@ -28,8 +28,8 @@ async def test_page_starts_follows_and_cancels_a_sweep(opened: Opened, instance:
     await expect(messages(page, "queued. Its thread")).to_contain_text("Only visible to you")
     parent = messages(page, "Running")  # the same message was "Building" before; nothing is reloaded
     await expect(parent).to_contain_text("0 of 2 trials · 2 running")
-    await parent.get_by_role("button", name="replies").click()
-    await expect(replies(page, "First trial is running")).to_be_visible()
+    await parent.get_by_title("Reply in a thread").click()
+    await expect(parent).to_contain_text("✓ First trial started")
     await parent.get_by_role("button", name="Cancel sweep").click()
     dialog = page.get_by_role("dialog")
     await expect(dialog).to_contain_text("Stops all running trials")
@@ -53,10 +53,10 @@ async def test_page_works_with_the_keyboard(opened: Opened, instance: Instance) 
     await page.keyboard.press("Enter")
     parent = messages(page, "held on main").filter(has_text="running")
     await expect(parent).to_be_visible()
-    await tab_to(page, parent.get_by_role("button", name="replies"))
+    await tab_to(page, parent.get_by_title("Reply in a thread"))
     await page.keyboard.press("Enter")
     await expect(page.get_by_role("textbox", name="Reply")).to_be_focused()
-    await expect(replies(page, "First trial is running")).to_be_visible()
+    await expect(parent).to_contain_text("✓ First trial started")
     await tab_to(page, parent.get_by_role("button", name="Cancel sweep"))
     await page.keyboard.press("Enter")
     await tab_to(page, page.get_by_role("dialog").get_by_role("button", name="Cancel sweep"))
@@ -92,9 +92,11 @@ async def test_mlflow_link_opens_runs_named_by_trial(opened: Opened, instance: I
 async def test_page_opens_the_thread_of_a_reply_that_the_channel_shows(opened: Opened) -> None:
     page = await opened("ada")
     shown = messages(page, "replied to a thread").last
-    sweep = (await shown.get_by_role("button", name="replied to a thread").inner_text()).split(":")[1].strip()
+    sweep = (
+        (await shown.get_by_role("button", name="replied to a thread").inner_text()).split(":")[1].split()[-1]
+    )
     await shown.get_by_role("button", name="replied to a thread").click()
-    await expect(replies(page, f"{sweep} ·")).to_be_visible()
+    await expect(replies(page, f"{sweep} ·").last).to_be_visible()
 
 
 async def test_page_at_the_end_shows_replies_beside_an_open_thread(opened: Opened) -> None:

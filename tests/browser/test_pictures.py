@@ -28,7 +28,6 @@ async def test_pictures(opened: Opened, instance: Instance) -> None:
         "grace", "sweeps", "The new layers are on main. Who wants to find a good learning rate?"
     )
     sweep = await instance.sweep("branch=main gpus=1 space=lr")
-    await sweep.posts("chart_with_upwards_trend")
     await sweep.shows("Best so far", "2 running")
     await picture(ada, "parent", sweep.id, thread=False)
     await picture(ada, "thread", sweep.id)
@@ -46,7 +45,7 @@ async def test_pictures(opened: Opened, instance: Instance) -> None:
     await picture(ada, "cancelled", sweep.id)
     grace = await opened("grace")
     failing = await instance.sweep("branch=main gpus=1 space=crash", "grace")
-    await failing.shows("Failed")
+    await failing.shows("ValueError")
     await failing.posts(":x:")
     await picture(grace, "failure", failing.id)
 
@@ -82,9 +81,9 @@ async def test_pictures_of_the_form(opened: Opened, instance: Instance) -> None:
 
 
 async def picture(page: Page, name: str, sweep: str, *, thread: bool = True) -> None:
-    parent = page.get_by_role("log", name="Messages").get_by_role("listitem").filter(has_text=f"{sweep} ·")
-    if thread:
-        await parent.get_by_role("button", name="repl").click()
+    messages = page.get_by_role("log", name="Messages").get_by_role("listitem")
+    if thread:  # the end, below, is of the same thread
+        await messages.filter(has_text=f"{sweep} ·").first.get_by_title("Reply in a thread").click()
     await shoot(page, name)
 
 

@@ -13,7 +13,7 @@ from collections.abc import Coroutine
 from dataclasses import dataclass
 from typing import Any
 
-from bot.storage.redis_client import connect
+from bot.platform.storage.redis_client import connect
 from local.redis import redis as server
 from tests.chaos import processes
 from tests.chaos.figures import Figures

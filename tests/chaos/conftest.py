@@ -27,7 +27,7 @@ BINARIES: dict[str, Callable[[], Any]] = {
 def server(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Server]:
     binary = BINARIES[request.param]()
     if not binary:
-        pytest.skip(f"{request.param} is not installed")
+        pytest.skip(f"{request.param} isn't installed")
     (tmp_path / "redis").mkdir()
     server = Server(str(binary), tmp_path / "redis")
     server.start()

@@ -20,12 +20,13 @@ class Figures:
     doubled_builds: int = 0
     failed_by_faults: int = 0  # sweeps whose builds and trainings succeed
     held: int = 0
+    requests: int = 0  # acknowledged: reruns, promotions, starts of environments, setups of channels
+    lost_requests: int = 0
     cancelled: int = 0
     uncancelled: int = 0
     quarantined: int = 0
     repeated_messages: int = 0
     second_threads: int = 0
-    lost_cancels: int = 0  # by a FLUSHALL; given again
     restored: int = 0
     untold: int = 0
     broken: list[str] = field(default_factory=list)
@@ -42,6 +43,7 @@ class Figures:
             f"faults: {_listed(self.faults)}",
             f"ended: {_listed(self.phases)}",
             f"{self.lost} sweeps lost",
+            f"{self.lost_requests} of {self.requests} acknowledged reruns, promotions, /env, and setups lost",
             f"{self.doubled_experiments} doubled experiments, {self.doubled_builds} doubled builds",
             f"{self.failed_by_faults} sweeps that failed because of a fault",
             f"{self.held} sweeps that held GPUs after their end",
@@ -49,11 +51,10 @@ class Figures:
             f"{self.quarantined} quarantined and released",
             f"{self.repeated_messages} repeated messages, {self.second_threads} second threads",
         ]
-        if self.faults["flushed"]:
-            lines += [
-                f"{self.restored} sweeps restored from the cluster, {self.untold} of them without a message",
-                f"{self.lost_cancels} acknowledged cancels lost, and given again",
-            ]
+        if any(name.startswith("flushed") for name in self.faults):
+            lines.append(
+                f"{self.restored} sweeps restored from the cluster, {self.untold} of them without a message"
+            )
         return "\n".join(f"  {line}" for line in lines)
 
 

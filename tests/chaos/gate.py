@@ -17,15 +17,20 @@ from typing import Any
 
 from aiohttp import ClientError
 from redis.exceptions import ConnectionError as RedisDropped
+from redis.exceptions import OutOfMemoryError, ReadOnlyError
 from slack_sdk.errors import SlackApiError
 
-from bot.registry.client import RegistryError
-from bot.repos.git import GitUnavailableError
-from bot.slack.client import SlackBusyError
+from bot.platform.registry.auth import RegistryError
+from bot.platform.repos.git import GitUnavailableError
+from bot.platform.slack.client import SlackBusyError
 from k8s.api.errors import ApiError, UnreachableError
 from tests.scenarios.sweep_in_memory import WorkerCrash
 
 OUTAGE = (5.0, 60.0)  # seconds that a system is away
+SERVER = "serve"  # the actor that answers Slack
+SERVER_KILLED = "flushed, serve killed"  # at once
+FLUSHES = ("flushed", SERVER_KILLED)
+CLOCKS = (0.0, 0.0, 3600.0, -3600.0)  # seconds that a worker's clock is wrong
 PAUSE = (40.0, 120.0)  # seconds that a worker is paused: longer than its lease
 
 # Most calls are Redis': without weights the others would hardly meet a fault.
@@ -36,6 +41,11 @@ def _slack_error() -> SlackApiError:
     return SlackApiError("fatal_error", SimpleNamespace(data={"error": "fatal_error"}, status_code=500))
 
 
+REDIS_REFUSES = (
+    lambda: RedisDropped("Redis does not answer"),
+    lambda: ReadOnlyError("You can't write against a read only replica."),
+    lambda: OutOfMemoryError("command not allowed when used memory > 'maxmemory'."),
+)
 REFUSED: dict[str, tuple[Callable[[], Exception], ...]] = {
     "cluster": (
         lambda: UnreachableError("the API server does not answer"),
@@ -45,8 +55,8 @@ REFUSED: dict[str, tuple[Callable[[], Exception], ...]] = {
     "slack": (_slack_error, lambda: ClientError("Slack does not answer"), lambda: SlackBusyError(3)),
     "git": (lambda: GitUnavailableError("The git host does not answer."),),
     "registry": (lambda: RegistryError("The registry does not answer."),),
-    "store": (lambda: RedisDropped("Redis does not answer"),),
-    "queue": (lambda: RedisDropped("Redis does not answer"),),
+    "store": REDIS_REFUSES,
+    "queue": REDIS_REFUSES,
 }
 # The call took effect, and its answer was lost. What only reads has no such difference.
 LOST_ANSWER: dict[str, Callable[[], Exception]] = {
@@ -68,6 +78,7 @@ class Actor:
     leased_until: float = float("inf")
     paused_until: float = 0
     dead: bool = False
+    clock: float = 0  # seconds that it is wrong
 
 
 ACTOR: ContextVar[Actor] = ContextVar("ACTOR")
@@ -84,7 +95,7 @@ class Gate:
     """`rate`: the share of calls that meet a fault."""
 
     rng: Random
-    flush: Callable[[], Awaitable[None]] | None = None  # FLUSHALL; None: is not among the faults
+    flush: Callable[[bool], Awaitable[None]] | None = None  # FLUSHALL; None: is not among the faults
     rate: float = 0
     seconds: float = 0  # the simulated time
     faults: Counter[str] = field(default_factory=Counter)
@@ -123,8 +134,10 @@ class Gate:
     async def _perform(self, actor: Actor, system: str, name: str, call: Callable[[], Awaitable[Any]]) -> Any:
         fault = self._drawn(actor, system)
         self.note(actor.item, f"{actor.name} {system}.{name} {fault}".rstrip())
-        if fault == "flushed" and self.flush:
-            await self.flush()
+        if fault in FLUSHES and self.flush:
+            await self.flush(fault == SERVER_KILLED)
+            if fault == SERVER_KILLED and actor.name == SERVER:
+                self._crash(actor)
         if fault == "killed before":
             self._crash(actor)
         if fault == "away" or self.away.get(system, 0) > self.seconds:
@@ -151,9 +164,9 @@ class Gate:
         kinds += ["paused"] * actor.waits
         kinds += ["refused", "refused", "away"] * (system in REFUSED)
         kinds += ["answer lost"] * 2 * (system in LOST_ANSWER)
-        kinds += ["flushed"] * 2 * bool(self.flush)
+        kinds += [*FLUSHES] * bool(self.flush)
         fault = self.rng.choice(kinds)
-        self.faults[fault if fault in {"flushed", "paused"} else f"{system} {fault}"] += 1
+        self.faults[fault if fault in {*FLUSHES, "paused"} else f"{system} {fault}"] += 1
         if fault == "away":
             self.away[system] = self.seconds + self.rng.uniform(*OUTAGE)
         if fault == "paused":

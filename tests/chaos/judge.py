@@ -4,9 +4,14 @@ from collections import Counter, defaultdict
 from typing import TYPE_CHECKING
 
 from bot.core.record import Phase, SweepRecord
-from bot.storage import sweep_configmap
+from bot.platform.storage import sweep_configmap
+from bot.sweep.channels.models import read
+from bot.sweep.channels.store import CONFIGMAP_NAME, REQUESTS
+from bot.workspaces.environments.requests import ITEM as ENVIRONMENTS
 from k8s.objects import SWEEP_LABEL
 from tests.bot.factories import NOW
+from tests.bot.workspaces.environments.world import NAMESPACE
+from tests.chaos.gate import CLOCKS
 from tests.chaos.simulation import BAD_BRANCHES, fate
 
 if TYPE_CHECKING:
@@ -15,7 +20,9 @@ if TYPE_CHECKING:
 CANCEL_TIMEOUT_SECONDS = (
     900.0  # simulated seconds until an acknowledged cancel has its effect, through outages and back-off
 )
+NOT_BEGUN = {Phase.RECEIVED, Phase.OPENING}
 RESTORED = "Redis lost its data"
+UNKNOWN = "No sweep named"  # isn't true of a sweep that was acknowledged
 
 
 async def judge(wave: "Wave") -> None:
@@ -27,6 +34,7 @@ async def judge(wave: "Wave") -> None:
     figures.phases = Counter(str(r.phase) if r else "lost" for r in wave.records.values())
     figures.cancelled = len(wave.cancels)
     _judge_loss(wave)
+    _judge_requests(wave)
     _judge_doubles(wave)
     _check_ends(wave)
     _check_messages(wave)
@@ -45,15 +53,29 @@ def _judge_loss(wave: "Wave") -> None:
         if over or (record is None and sweep_id not in wave.taken):
             continue
         wave.figures.lost += 1
-        if not _forgotten_by_both(wave, sweep_id):
-            wave.report_broken(sweep_id, f"lost: {_shape(record)}")
+        wave.report_broken(sweep_id, f"lost: {_shape(record)}")
 
 
-def _forgotten_by_both(wave: "Wave", sweep_id: str) -> bool:
-    """Redis lost it before its claim; the process that acknowledged it crashed before its next check."""
-    lost = [at for at, phases in wave.flushes if phases.get(sweep_id, Phase.FAILED) is None]
-    deaths = [death for death in wave.deaths if death >= wave.taken[sweep_id]]
-    return any(not any(at < look < death for look in wave.comparisons) for death in deaths for at in lost)
+def _judge_requests(wave: "Wave") -> None:
+    """Each acknowledged request had its effect, or its user was told a true reason."""
+    kubernetes, answers = wave.simulation.kubernetes, wave.simulation.slack.ephemeral_messages
+    started = {record.request_id for record in wave.records.values() if record}
+    told = {user for user, text in answers if "queued" not in text and UNKNOWN not in text}
+    lost = [(sweep, request) for request, sweep in wave.starts.items() if request not in started | told]
+    lost += [
+        (str(ENVIRONMENTS), f"start of {name}")
+        for name in sorted(wave.environments)
+        if kubernetes.get("StatefulSet", NAMESPACE, f"env-{name}") is None
+    ]
+    setups = kubernetes.get("ConfigMap", "sweeps", CONFIGMAP_NAME)
+    channels = read(setups["data"]).channels if setups else {}
+    for channel, hour in wave.setups.items():
+        if channel not in channels or channels[channel].hour != hour:
+            lost.append((str(REQUESTS), f"setup of {channel}"))
+    wave.figures.requests = len(wave.starts) + len(wave.environments) + len(wave.setups)
+    wave.figures.lost_requests = len(lost)
+    for item, what in lost:
+        wave.report_broken(item, f"lost: {what}")
 
 
 def _judge_doubles(wave: "Wave") -> None:
@@ -88,7 +110,7 @@ def _check_ends(wave: "Wave") -> None:
             wave.report_broken(sweep_id, f"a fault failed it: {record.reason}")
     for sweep_id, when in wave.cancels.items():
         record = wave.records[sweep_id]
-        late = record and (record.since - NOW).total_seconds() - when > CANCEL_TIMEOUT_SECONDS
+        late = record and (record.since - NOW).total_seconds() - when > CANCEL_TIMEOUT_SECONDS + max(CLOCKS)
         if record and record.phase is Phase.SUCCEEDED and (late or fate(sweep_id) == "endless"):
             wave.figures.uncancelled += 1
             wave.report_broken(sweep_id, "it was cancelled, and ran on")
@@ -101,10 +123,11 @@ def _check_messages(wave: "Wave") -> None:
     wave.figures.second_threads += opened.total() - len(opened)
     for sweep_id, record in wave.records.items():
         hit = [phases[sweep_id] for _, phases in wave.flushes if phases.get(sweep_id)]
-        # One that was only claimed starts again, from its receipt or from the cluster: it lost nothing.
+        # One without a thread starts again, from an unconfirmed request or from the cluster: it lost nothing.
         # A sweep cancelled before its thread opened reports its end in the reply to the cancel.
         early = record and record.phase is Phase.CANCELLED and not record.thread
-        if record and not early and any(not phase.final and phase is not Phase.RECEIVED for phase in hit):
+        begun = [phase for phase in hit if not phase.final and phase not in NOT_BEGUN]
+        if record and not early and begun:
             wave.figures.restored += 1
             texts = wave.simulation.slack.threads.get(record.thread or "", [])
             ephemeral_messages = [text for _, text in wave.simulation.slack.ephemeral_messages]

@@ -9,13 +9,14 @@ from typing import Any
 
 from redis.asyncio import Redis
 
-from bot.repos.git import Tip
-from bot.storage.sweeps import Store
-from bot.storage.work_queue import Queue
+from bot.platform.repos.git import Tip
+from bot.platform.storage.sweeps import Store
+from bot.platform.storage.work_queue import Queue
 from k8s.objects import BUILD_LABEL, SWEEP_LABEL
 from local.kubernetes.apiserver.store import place
 from tests.bot.factories import NOW
-from tests.chaos.gate import Gate, Gated
+from tests.bot.workspaces.environments.world import ENVIRONMENTS
+from tests.chaos.gate import ACTOR, Gate, Gated
 from tests.scenarios.fakes import DirectCluster, FakeGit, FakeSlack
 from tests.scenarios.sweep_in_memory import Clock, SimulatedSweep
 
@@ -92,6 +93,16 @@ class Threads(FakeSlack):
         self.threads.setdefault(thread, []).append(text)
 
 
+class Published:
+    """Where a worker publishes the settings. A call past the gate would take a varying number of steps."""
+
+    def __init__(self, redis: Redis) -> None:
+        self._redis = redis
+
+    async def set(self, key, value):
+        await self._redis.set(key, value)
+
+
 class NoUsage:
     """No measured hours: reading them from Redis past the gate would take a varying number of steps."""
 
@@ -131,10 +142,12 @@ class Simulation(SimulatedSweep):
         parts = {"store": self.store, "queue": self.queue, "cluster": self.cluster, "slack": self.slack}
         parts |= {"git": self.git, "registry": self.registry, "results": self.clients.results._inner}
         gated = {system: Gated(part, system, gate) for system, part in parts.items()}
-        self.clients = replace(self.clients, **gated, usage=NoUsage(), now=self.now)
+        config = replace(self.clients.config, environments=ENVIRONMENTS)
+        self.clients = replace(self.clients, **gated, config=config, usage=NoUsage(), now=self.now)
 
     def now(self):
-        return NOW + timedelta(seconds=self.gate.seconds)
+        actor = ACTOR.get(None)
+        return NOW + timedelta(seconds=self.gate.seconds + (actor.clock if actor else 0))
 
     async def settle(self) -> None:
         """Until no call is under way and the controllers have nothing left to do."""

@@ -4,9 +4,10 @@ from dataclasses import replace
 
 import pytest
 
-from bot.lifecycle import phases
-from bot.sweeps import reconciler
-from bot.sweeps.receipts import Receipts
+from bot.sweep.decisions import advance
+from bot.sweep.sweeps import reconciler
+from bot.sweep.sweeps.unconfirmed import UnconfirmedRequests
+from bot.sweep.sweeps.unconfirmed_file import UnconfirmedFile
 from local.redis import redis as server
 from tests.chaos import processes
 from tests.chaos.wave import Wave
@@ -75,15 +76,22 @@ async def test_wave_that_submits_under_a_second_name_reports_doubled_experiments
 
 async def test_wave_whose_cancels_are_lost_reports_sweeps_that_run_on(redis, monkeypatch):
     monkeypatch.setattr("tests.chaos.wave.TIMEOUT_SECONDS", 600)
-    monkeypatch.setattr(phases, "_cancelled", lambda _: False)
+    monkeypatch.setattr(advance, "_is_cancelled", lambda _: False)
     found = await broken(redis, "8", sweeps=3, faults=6)
     assert any(what.startswith("endless-") and "lost: running" in what for what in found)
 
 
-async def test_wave_without_receipts_reports_sweeps_that_redis_lost(redis, monkeypatch):
+async def test_wave_without_unconfirmed_requests_reports_sweeps_that_redis_lost(redis, monkeypatch):
     async def nothing(_):
         pass
 
-    monkeypatch.setattr(Receipts, "restore_lost", nothing)
-    found = await broken(redis, "6", sweeps=6, faults=30, flush=True)
+    monkeypatch.setattr("tests.chaos.wave.TIMEOUT_SECONDS", 600)
+    monkeypatch.setattr(UnconfirmedRequests, "restore_lost", nothing)
+    found = await broken(redis, "4", sweeps=6, faults=30, flush=True)
     assert any(what.endswith("lost: no record") for what in found)
+
+
+async def test_wave_whose_servers_ignore_the_files_of_killed_ones_reports_lost_requests(redis, monkeypatch):
+    monkeypatch.setattr(UnconfirmedFile, "take_over", lambda _: [])
+    found = "\n".join(await broken(redis, "12", sweeps=6, faults=30, flush=True))
+    assert all(lost in found for lost in ("lost: no record", "lost: start of lab-", "lost: setup of C"))

@@ -25,8 +25,8 @@ from bot.core.commands import Action, Command
 from bot.core.record import Phase, SweepRecord
 from bot.core.request import Requester, SweepRequest
 from bot.core.work_item import WorkItem
-from bot.storage.sweeps import Store
-from bot.storage.work_queue import MAX_STARTS, Queue
+from bot.platform.storage.sweeps import Store
+from bot.platform.storage.work_queue import MAX_STARTS, Queue
 from tests.chaos.conftest import Crew, Server
 from tests.chaos.worker import POISON
 

@@ -8,7 +8,9 @@ from collections.abc import AsyncIterator, Awaitable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from functools import partial
 from hashlib import sha256
+from pathlib import Path
 from random import Random
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
@@ -19,20 +21,29 @@ from bot.core.commands import Action, Command
 from bot.core.record import Phase
 from bot.core.request import Requester, SweepRequest
 from bot.core.work_item import ItemKind, WorkItem
-from bot.reports.trial_runs_job import TrialRunsJob
-from bot.storage import sweep_configmap
-from bot.sweeps.informer import SweepInformer
-from bot.sweeps.receipts import RECEIPT_CHECK_SECONDS, Receipts
-from bot.sweeps.reconciler import handle
-from bot.sweeps.recovery import recover
+from bot.platform.config.live_policy import LivePolicy
+from bot.platform.storage import sweep_configmap
+from bot.sweep.channels.models import ChannelSetup
+from bot.sweep.channels.store import REQUESTS, SetupRequest, SetupWriter
+from bot.sweep.channels.store import dump as dump_setup
+from bot.sweep.reports.trial_runs_job import TrialRunsJob
+from bot.sweep.sweeps.durable_record import recover
+from bot.sweep.sweeps.informer import SweepInformer
+from bot.sweep.sweeps.reconciler import handle
+from bot.sweep.sweeps.unconfirmed import CHECK_SECONDS, UnconfirmedRequests
 from bot.worker import Worker, keyed
+from bot.workspaces.environments.cluster import KIND
+from bot.workspaces.environments.request_job import RequestJob
+from bot.workspaces.environments.requests import ITEM as ENVIRONMENTS
+from bot.workspaces.environments.requests import KEEP, EnvironmentRequest, Verb, dump
 from k8s.api.errors import ApiError, UnreachableError
 from k8s.objects import SWEEP_LABEL
 from tests.bot.factories import ADMIN
+from tests.bot.workspaces.environments.world import NAMESPACE
 from tests.chaos.figures import Figures
-from tests.chaos.gate import ACTOR, Actor, Gate
+from tests.chaos.gate import ACTOR, CLOCKS, OUTAGE, SERVER, Actor, Gate, Gated
 from tests.chaos.judge import judge
-from tests.chaos.simulation import BAD_BRANCHES, Simulation, fate
+from tests.chaos.simulation import BAD_BRANCHES, Published, Simulation, fate
 from tests.handlers.factories import a_context
 from tests.scenarios.sweep_in_memory import WorkerCrash
 
@@ -46,7 +57,10 @@ TIMEOUT_SECONDS = (
     4 * 3600.0
 )  # simulated seconds after the last fault; a sweep that is not over by then is lost
 FATES = ("calm", "calm", "calm", "endless", "endless", "crashing")
-COMMANDS = (Action.DRAIN, Action.KILL, Action.RERUN, Action.STATUS, Action.LOGS, Action.RESULTS)
+COMMANDS = (
+    *(Action.DRAIN, Action.KILL, Action.STATUS, Action.LOGS, Action.RESULTS),
+    *(Action.RERUN, Action.PROMOTE),
+)
 PEOPLE = ("UOWNER", "UADA", "UALAN")
 
 
@@ -58,18 +72,21 @@ class Wave:
         self.gate = Gate(self.rng, self._flush if flush else None)
         self.figures = Figures(sweeps=sweeps)
         self.taken: dict[str, float] = {}  # acknowledged sweeps, and when
-        self.deaths: list[float] = []  # of the process that answers Slack
-        self.comparisons: list[float] = []  # when its receipts were compared with Redis
         self.cancels: dict[str, float] = {}  # acknowledged, and when
+        self.starts: dict[str, str] = {}  # acknowledged reruns and promotions: of which sweep, by request id
+        self.environments: set[str] = set()  # acknowledged
+        self.setups: dict[str, int] = {}  # acknowledged hours of digests, by channel
         self.agenda: list[tuple[float, str, Action]] = []
         self.ids: set[str] = set()
         # When, and what Redis had of each sweep; None: not yet claimed.
         self.flushes: list[tuple[float, dict[str, Phase | None]]] = []
         self.actors: set[asyncio.Task[None]] = set()
-        self.idle, self.jump, self.next_resync, self.next_receipts = False, 1.0, 0.0, 0.0
+        self.idle, self.jump, self.next_resync, self.next_check = False, 1.0, 0.0, 0.0
+        self.half_open_until = 0.0
 
     async def run(self) -> "Wave":
-        with _predictable(self.rng):
+        with _predictable(self.rng), TemporaryDirectory() as folder:
+            self.folder = Path(folder)
             self.simulation = Simulation(self.redis, self.gate)
             async with self._running():
                 await self._under_faults()
@@ -79,18 +96,23 @@ class Wave:
     @asynccontextmanager
     async def _running(self) -> AsyncIterator[None]:
         simulation, labels = self.simulation, {"katib.kubeflow.org/metrics-collector-injection": "enabled"}
-        simulation.kubernetes.create(
-            {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "sweeps", "labels": labels}}
-        )
+        for name in ("sweeps", NAMESPACE):
+            meta = {"name": name, "labels": labels}
+            simulation.kubernetes.create({"apiVersion": "v1", "kind": "Namespace", "metadata": meta})
         simulation.katib.start()
         simulation.controllers.start()
         self.changes = simulation.kubernetes.follow(simulation.kubernetes.version)
+        config = simulation.clients.config
+        published: Any = Gated(Published(self.redis), "store", self.gate)
         self.worker = Worker(
             simulation.clients.queue,
             1,
             {
                 ItemKind.SWEEP: partial(handle, clients=simulation.clients),
                 ItemKind.TRIAL_RUNS: keyed(TrialRunsJob(simulation.clients, simulation.run_writer).run),
+                ENVIRONMENTS.kind: keyed(RequestJob(simulation.clients).run),
+                KIND: keyed(_nothing),  # its pods are another story
+                ItemKind.SETUP: keyed(SetupWriter(simulation.clients, published, LivePolicy(config)).run),
             },
         )
         self.informer = SweepInformer(self.redis, simulation.clients)
@@ -118,6 +140,7 @@ class Wave:
             self.gate.rate = 0 if faults >= self.wanted else 0.2 if behind else 0.02
             if to_launch and self.rng.random() < 0.2:
                 await self._launch(to_launch.pop())
+                await self._ask_jobs()
             for _ in range(STEPS):
                 await self._step()
             if self.gate.faults.total() > faults or to_launch:
@@ -128,6 +151,8 @@ class Wave:
     async def _all_over(self) -> bool:
         """Nothing is active and nothing waits, neither in Redis nor in the cluster."""
         if self.actors or self.agenda or await self.simulation.store.active():
+            return False
+        if self.context.unconfirmed._open:
             return False
         if "active" in self.records_in_cluster().values():
             return False
@@ -162,17 +187,16 @@ class Wave:
 
     async def _wait(self) -> None:
         """No task can run: advance the clock, further with each time in a row."""
-        waits_for_receipts = bool(self.context.receipts._open)
-        most = RECEIPT_CHECK_SECONDS if waits_for_receipts else LONGEST_JUMP
+        is_unconfirmed = bool(self.context.unconfirmed._open)
+        most = CHECK_SECONDS if is_unconfirmed else LONGEST_JUMP
         self.gate.seconds += min(self.jump, most)
         self.jump = min(2 * self.jump, LONGEST_JUMP)
-        if self.flushes and self.jump == LONGEST_JUMP:
-            await self._cancel_again()
         self.idle = False
         await self.simulation.kubelet()
 
     def _start_turn(self) -> None:
-        actor = Actor(f"worker-{self.rng.randrange(10**6):06}", waits=True)
+        clock = self.rng.choice(CLOCKS)
+        actor = Actor(f"worker-{self.rng.randrange(10**6):06}", waits=True, clock=clock)
         self.actors.add(asyncio.create_task(self._turn(actor)))
 
     async def _turn(self, actor: Actor) -> None:
@@ -200,8 +224,14 @@ class Wave:
             self.idle = False
 
     async def _watch(self) -> None:
-        """Keep the workers' memory, and wake; an interrupted watch is read again with the next resync."""
-        while not self.changes.empty():
+        """Keep the workers' memory, and wake; an interrupted watch is read again with the next resync.
+
+        A half-open watch seems to be complete, and brings its changes late.
+        """
+        if self.half_open_until <= self.gate.seconds and self.rng.random() < self.gate.rate / 10:
+            self.half_open_until = self.gate.seconds + self.rng.uniform(*OUTAGE)
+            self.gate.faults["watches half-open"] += 1
+        while self.half_open_until <= self.gate.seconds and not self.changes.empty():
             change = self.changes.get_nowait()
             meta = change.object["metadata"]
             for cache in self.simulation.clients.caches:
@@ -228,10 +258,9 @@ class Wave:
             cache.complete = complete
 
     async def _people(self) -> None:
-        if self.gate.seconds >= self.next_receipts:
-            self.next_receipts = self.gate.seconds + RECEIPT_CHECK_SECONDS
-            done, _ = await self._serve("", self.context.receipts.restore_lost())
-            self.comparisons += [self.gate.seconds] * done
+        if self.gate.seconds >= self.next_check:
+            self.next_check = self.gate.seconds + CHECK_SECONDS
+            await self._serve("", self.context.unconfirmed.restore_lost())
             for item in sorted(await self.simulation.queue.quarantined()):
                 await self._release(item)
         due = [each for each in self.agenda if each[0] <= self.gate.seconds]
@@ -251,20 +280,21 @@ class Wave:
     async def _serve(self, item: str, work: Awaitable[Any]) -> tuple[bool, Any]:
         """In the process that answers Slack. False: it was not acknowledged."""
         try:
-            return True, await self._at_once("serve", item, work)
+            return True, await self._at_once(SERVER, item, work)
         except WorkerCrash:
-            self.deaths.append(self.gate.seconds)
             self._new_server()
         except (RedisError, TimeoutError):
             pass
         return False, None
 
     def _new_server(self) -> None:
-        """Nothing of the last one's memory is left."""
+        """Nothing of the last one's memory is left, only its file."""
+        if hasattr(self, "context"):
+            self.context.unconfirmed.file.close()
         store, queue = self.simulation.clients.store, self.simulation.clients.queue
-        receipts = Receipts(store, queue, self.simulation.now)
+        unconfirmed = UnconfirmedRequests(store, queue, self.simulation.now, self.folder)
         self.context = a_context(
-            self.redis, store=store, queue=queue, receipts=receipts, now=self.simulation.now
+            self.redis, store=store, queue=queue, unconfirmed=unconfirmed, now=self.simulation.now
         )
 
     async def _launch(self, kind: str) -> None:
@@ -283,6 +313,22 @@ class Wave:
         self.gate.note(record.id, f"{user} launched it: acknowledged")
         self._plan_commands(record.id)
 
+    async def _ask_jobs(self) -> None:
+        """Start an environment, and set up a channel: requests to other work items."""
+        number = len(self.taken)
+        start = EnvironmentRequest(
+            verb=Verb.START, user=f"U{number}", channel="C1", request_id=f"E{number}", name=f"lab-{number}"
+        )
+        item = str(ENVIRONMENTS)
+        done, _ = await self._serve(item, self.context.add_request(item, dump(start), ttl=KEEP))
+        if done:
+            self.environments.add(start.name)
+        setup = SetupRequest(user=ADMIN, channel=f"C{number}", settings=ChannelSetup(hour=number % 24))
+        item = str(REQUESTS)
+        done, _ = await self._serve(item, self.context.add_request(item, dump_setup(setup)))
+        if done:
+            self.setups[setup.channel] = number % 24
+
     def _plan_commands(self, sweep_id: str) -> None:
         self.ids.add(sweep_id)
         now = self.gate.seconds
@@ -290,7 +336,7 @@ class Wave:
             self.agenda.append((now + self.rng.expovariate(1 / 30), sweep_id, Action.CANCEL))
         for _ in range(self.rng.randrange(3)):
             action = self.rng.choice(COMMANDS)
-            if fate(sweep_id) != "endless" or action is not Action.RERUN:
+            if fate(sweep_id) != "endless" or not action.starts_sweep:
                 self.agenda.append((now + self.rng.expovariate(1 / 30), sweep_id, action))
         if fate(sweep_id) == "calm" and self.rng.random() < 0.2:
             self.agenda.append((now + self.rng.expovariate(1 / 30), sweep_id, Action.CANCEL))
@@ -298,27 +344,21 @@ class Wave:
     async def _command(self, sweep_id: str, action: Action) -> None:
         jobs = self.simulation.kubernetes.list("Job", labels={SWEEP_LABEL: sweep_id})
         trial = min((job["metadata"]["name"] for job in jobs), default="none")
-        rerun = {"request_id": f"rerun-{self.figures.commands}"} if action is Action.RERUN else {}
+        request_id = f"{action}-{self.figures.commands}" if action.starts_sweep else ""
         kill = {"trial": trial} if action is Action.KILL else {}
-        command = Command(action=action, user=ADMIN, user_name="admin", **rerun, **kill)
+        user = request_id or ADMIN  # the judge finds a started sweep by its user
+        command = Command(action=action, user=user, user_name="admin", request_id=request_id, **kill)
         self.figures.commands += 1
         done, _ = await self._serve(sweep_id, self.context.send(sweep_id, command))
         self.gate.note(sweep_id, f"{action}: {'acknowledged' if done else 'not acknowledged'}")
+        if done and request_id:
+            self.starts[request_id] = sweep_id
         if done and action is Action.CANCEL:
             self.cancels.setdefault(sweep_id, self.gate.seconds)
         if not done and action is Action.CANCEL:
             self.agenda.append((self.gate.seconds + 3, sweep_id, action))
 
-    async def _cancel_again(self) -> None:
-        """A user whose cancel was lost with Redis sees that the sweep still runs."""
-        planned = {sweep_id for _, sweep_id, _ in self.agenda}
-        for sweep_id in sorted(self.cancels.keys() - planned):
-            record = await self.simulation.store.get(sweep_id)
-            if record and not (record.phase.final or record.cancelled_by):
-                self.figures.lost_cancels += 1
-                self.agenda.append((self.gate.seconds, sweep_id, Action.CANCEL))
-
-    async def _flush(self) -> None:
+    async def _flush(self, server_dies: bool) -> None:
         phases = {}
         for sweep_id in sorted(self.ids):
             record = await self.simulation.store.get(sweep_id)
@@ -328,6 +368,8 @@ class Wave:
         for sweep_id in self.ids:
             self.gate.note(sweep_id, "FLUSHALL")
         await self.redis.flushall()
+        if server_dies and ACTOR.get().name != SERVER:  # else it crashes in its own call
+            self._new_server()
 
     def report_broken(self, item: str, what: str) -> None:
         self.figures.broken.append(f"{item}: {what}\n{self.history(item)}")
@@ -338,6 +380,10 @@ class Wave:
     def fingerprint(self) -> str:
         """The same for the same run."""
         return sha256(repr(self.gate.journal).encode()).hexdigest()[:12]
+
+
+async def _nothing(_: str) -> None:
+    pass
 
 
 @contextmanager
@@ -358,4 +404,5 @@ def _predictable(rng: Random) -> Iterator[None]:
         patch.setattr(uuid, "uuid4", lambda: uuid.UUID(int=own.getrandbits(128), version=4))
         patch.setattr(random, "uniform", own.uniform)
         patch.setattr(loop, "run_in_executor", at_once)
+        patch.setattr("handlers.context.ACK_TIMEOUT", 200)  # of real time, on a busy machine
         yield

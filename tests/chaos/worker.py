@@ -16,9 +16,9 @@ from dataclasses import dataclass, replace
 
 from redis.exceptions import RedisError
 
-from bot.storage.redis_client import connect
-from bot.storage.sweeps import StaleRecordError, Store
-from bot.storage.work_queue import MAX_STARTS, Lease, LeaseLostError, Queue
+from bot.platform.storage.redis_client import connect
+from bot.platform.storage.sweeps import StaleRecordError, Store
+from bot.platform.storage.work_queue import MAX_STARTS, Lease, LeaseLostError, Queue
 
 POISON = "sweep-0"
 NEVER = 10**9  # starts until a quarantine: here it is not the sweeps that kill

@@ -9,14 +9,21 @@ from typing import Any
 
 import pytest
 
-from bot.launch.plan import plan
+from bot.sweep.launch.plan import plan
 from k8s.api.errors import ApiError
-from k8s.katib.patches import drain_experiment, kill_trial, more_trials, stop_experiment
+from k8s.katib.patches import (
+    STOPPED_STEP,
+    STOPPED_VALUE,
+    drain_experiment,
+    kill_trial,
+    more_trials,
+    stop_experiment,
+)
 from k8s.katib.spec import EXPERIMENT_LABEL
 from k8s.katib.status import ExperimentState, TrialState, read_experiment, read_trial
 from k8s.objects import Manifest, true_conditions
-from tests.bot.config.test_trial_pods import SHAPE
 from tests.bot.factories import ORDER, PLAN, SETTINGS
+from tests.bot.platform.config.test_trial_pods import SHAPE
 from tests.conformance.namespace import ABSENT_USER, Place
 from tests.conformance.replay import alike, recording, replay
 from tests.recordings.__init__ import FOLDER
@@ -104,7 +111,8 @@ class Running:
 
     async def kill(self, trial: Manifest) -> None:
         ref = self.place.ref("Trial", trial["metadata"]["name"])
-        await self.place.cluster.merge(ref, kill_trial(trial, "by Ada", NOW), subresource="status")
+        patch = kill_trial(trial, "by Ada", NOW, last=(3, 0.25))
+        await self.place.cluster.merge(ref, patch, subresource="status")
         job = await self.job(trial)
         assert job
         ref = self.place.ref("Job", trial["metadata"]["name"])
@@ -146,6 +154,14 @@ async def test_killed_trial_is_counted_and_replaced_and_its_job_stays_deleted(st
     status = (await running.counts("trialsKilled", 1))["status"]
     assert status["killedTrialList"] == [victim["metadata"]["name"]]
     assert "trialsFailed" not in status
+    assert "bestTrialName" not in status["currentOptimalTrial"], "a stopped trial's value is no result"
+    killed = next(
+        each for each in await running.trials() if each["metadata"]["name"] == victim["metadata"]["name"]
+    )
+    assert {each["name"]: each["latest"] for each in killed["status"]["observation"]["metrics"]} == {
+        STOPPED_STEP: "3",
+        STOPPED_VALUE: "0.25",
+    }
     names = {trial["metadata"]["name"] for trial in await running.live(2)}
     assert other["metadata"]["name"] in names
     assert victim["metadata"]["name"] not in names

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from bot.storage.sweep_configmap import config_map
+from bot.platform.storage.sweep_configmap import config_map
 from k8s.api import paths
 from k8s.api.client import KubernetesClient
 from k8s.api.errors import ApiError

@@ -17,22 +17,24 @@ import yaml
 from redis.asyncio import Redis
 from redis.exceptions import RedisError
 
-from bot.config.live_policy import LivePolicy
-from bot.core.events import Event, EventKind
+from bot.core.events import Event
 from bot.core.metrics import LEADER, REGISTRY
 from bot.core.record import Phase
 from bot.core.work_item import WorkItem
-from bot.gpus.models import HOUR, HourCapacity, NoGpuDataError
-from bot.registry.client import Registry, RegistryError
-from bot.storage.figures import Figures
-from bot.storage.leader import lead
-from bot.storage.sweeps import Store
-from bot.storage.work_queue import MAX_STARTS, Queue
-from bot.sweeps.informer import SweepInformer
+from bot.measure.gpus.models import HOUR, HourCapacity, NoGpuDataError
+from bot.platform.config.live_policy import LivePolicy
+from bot.platform.registry.auth import RegistryError
+from bot.platform.registry.client import Registry
+from bot.platform.storage.leader import lead
+from bot.platform.storage.queue_state import Figures
+from bot.platform.storage.sweeps import Store
+from bot.platform.storage.work_queue import MAX_STARTS, Queue
+from bot.sweep.sweeps.informer import SweepInformer
+from bot.sweep.sweeps.unconfirmed import UnconfirmedRequests
 from k8s.api.cache import Caches
 from k8s.api.errors import UnreachableError
 from tests.bot.factories import CONFIG, SETTINGS, a_sweep
-from tests.bot.gpus.test_collector import NOON, collecting
+from tests.bot.measure.gpus.test_collector import NOON, collecting
 from tests.deploy.test_monitoring import HEALTHY, RULES, firing, needs_prometheus, promtool
 
 Series = dict[str, str]
@@ -117,7 +119,7 @@ async def registry_is_down(_: Redis, __: Path) -> Series:
 
 
 async def slack_takes_no_messages(redis: Redis, _: Path) -> Series:
-    waiting = (Event(kind=EventKind.RESTORED),) * 60
+    waiting = (Event(kind="restored"),) * 60
     await Store(redis).restore(replace(a_sweep(Phase.RUNNING), outbox=waiting))
     await Figures(redis).refresh()
     return constant("sweepbot_messages_waiting", sample("sweepbot_messages_waiting"))
@@ -143,6 +145,14 @@ async def configuration_is_broken(_: Redis, folder: Path) -> Series:
     await policy.refresh()
     name = "sweepbot_config_last_reload_successful"
     return constant(name, sample(name))
+
+
+async def disk_cannot_be_written(redis: Redis, folder: Path) -> Series:
+    (folder / "file").touch()
+    queue = Queue(redis)
+    unconfirmed = UnconfirmedRequests(Store(redis), queue, lambda: NOON, folder / "file")
+    await unconfirmed.add_sweep(a_sweep())
+    return constant("sweepbot_unconfirmed_unsaved", sample("sweepbot_unconfirmed_unsaved"))
 
 
 async def lease_cannot_be_acquired(_: Redis, __: Path) -> Series:
@@ -194,6 +204,7 @@ WORLDS = {
     "SweepbotMessagesWaiting": slack_takes_no_messages,
     "SweepbotQuarantine": sweep_hits_a_bug,
     "SweepbotConfigRejected": configuration_is_broken,
+    "SweepbotUnconfirmedUnsaved": disk_cannot_be_written,
     "SweepbotNoLeader": lease_cannot_be_acquired,
     "SweepbotGpuFiguresOld": exporter_is_gone,
 }

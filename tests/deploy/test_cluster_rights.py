@@ -3,13 +3,13 @@
 import pytest
 import yaml
 
-from bot.clusters.connections import Clusters
-from bot.launch.clusters import with_cluster
+from bot.platform.clusters.connections import Clusters
+from bot.sweep.launch.clusters import with_cluster
 from k8s.api.remote import RemoteClient
 from k8s.rbac import FOR_CLUSTERS
 from local.kubernetes.apiserver.api import serve
-from tests.bot.doctor.test_clusters import WORKER, apply
-from tests.bot.launch.test_cluster_choice import add, node, order
+from tests.bot.operate.test_remote_clusters import WORKER, apply
+from tests.bot.sweep.launch.test_cluster_choice import add, node, order
 from tests.deploy.kustomize import DEPLOY
 from tests.scenarios.sweep_in_memory import Clock
 from tests.scenarios.two_clusters import TwoClusters

@@ -23,7 +23,7 @@ import aiohttp
 import pytest
 from redis.asyncio import Redis
 
-from bot.config.policy import parse_config
+from bot.platform.config.policy import parse_config
 from local.kubernetes.apiserver.api import TOKEN as ADMIN
 from local.kubernetes.apiserver.kinds import KINDS, Object
 from local.processes import Processes
@@ -46,11 +46,11 @@ trials: {max: 2, parallel: 2}
 parameters:
   lr: {min: 1e-4, max: 1e-1, scale: log}
 """
-PROGRAMS = ("bot.serve_process", "bot.work_process", "bot.offline_commands", "bot.charts.picture")
+PROGRAMS = ("bot.serve_process", "bot.work_process", "bot.offline_commands", "bot.sweep.charts.picture")
 DOCKER = ".dockerconfigjson"
 LOGINS = ("sweepbot/registry", "sweeps/registry-push", "sweeps/registry-pull")  # docs/install.md, step 8
 MINE = """\
-bases: [../overlays/OVERLAY]
+resources: [../overlays/OVERLAY]
 configMapGenerator:
 - name: sweepbot-settings
   namespace: sweepbot
@@ -155,11 +155,12 @@ class Installation:
     def environment(self, spec: Object, folder: Path) -> dict[str, str]:
         """The container's own, with this machine's places for its volumes and for whom it calls."""
         places = {"/etc/sweepbot": folder / "etc", "/var/cache/sweepbot": folder / "cache"}
+        places["/var/lib/sweepbot"] = folder / "unconfirmed"
         for place in places.values():
             place.mkdir(parents=True)
             place.chmod(0o777)
         (folder / "registry.json").write_bytes(self.login)
-        config = spec["volumes"][0]["configMap"]["name"]
+        [config] = [each["configMap"]["name"] for each in spec["volumes"] if "configMap" in each]
         for name, text in one(self.objects, "ConfigMap", config)["data"].items():
             (folder / "etc" / name).write_text(text)
         redis = self.here.env["REDIS_URL"].split("//")[1].split("/")[0].rpartition("@")[2]
@@ -167,7 +168,8 @@ class Installation:
         found["SWEEPBOT_CONFIG"] = str(folder / "etc" / Path(found["SWEEPBOT_CONFIG"]).name)
         found["REGISTRY_AUTH_FILE"] = str(folder / "registry.json")
         found |= {"REDIS_URL": found["REDIS_URL"].replace("sweepbot-redis:6379", redis)}
-        found |= {"SWEEPBOT_DATA": str(folder / "cache"), "HTTP_PORT": str(free_port())}
+        found |= {"SWEEPBOT_DATA": str(folder / "cache"), "SWEEPBOT_UNCONFIRMED": str(folder / "unconfirmed")}
+        found["HTTP_PORT"] = str(free_port())
         if spec.get("automountServiceAccountToken"):
             found["KUBECONFIG"] = str(self.here.folder / "bot-kubeconfig")
         return found

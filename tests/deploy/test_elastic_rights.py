@@ -4,15 +4,15 @@ from dataclasses import replace
 
 import pytest
 
-from bot.doctor.findings import Level
-from bot.doctor.probe_elastic import elastic
+from bot.core.finding import Level
+from bot.operate.check_elastic import FOR_ELASTIC, FOR_ELASTIC_DEPLOYMENT, elastic
 from k8s.api.client import KubernetesClient
 from k8s.api.errors import ApiError
 from k8s.objects import Ref
-from k8s.rbac import FOR_ELASTIC, FOR_ELASTIC_DEPLOYMENT
 from local.kubernetes.apiserver.api import serve
-from tests.bot.elastic.factories import SERVING
-from tests.bot.elastic.world import PRIORITY, ElasticWorld
+from tests.bot.factories import SETTINGS
+from tests.bot.workspaces.elastic.factories import SERVING
+from tests.bot.workspaces.elastic.world import PRIORITY, ElasticWorld
 from tests.deploy.kustomize import DEPLOY, render
 from tests.deploy.test_rights import WORKER, deployed, granted
 
@@ -54,7 +54,7 @@ async def test_elastic_replicas_use_exactly_their_roles(world, wait_until):
         )
         world.start_pod(gpus=3, priorityClassName="patient")
         await wait_until(lambda: world.replicas == 1, "three replicas are given away")
-        findings = await elastic(world.clients.cluster, world.clients.config)
+        findings = await elastic(world.clients.cluster, SETTINGS, world.clients.config)
         assert {each.level for each in findings} == {Level.OK}, findings
     used = {}
     for each in world.server.granted:

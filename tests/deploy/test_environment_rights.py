@@ -1,28 +1,35 @@
-"""The permissions in the namespace of environments are exactly those that Sweepbot uses there."""
+"""The permissions for environments are exactly those that Sweepbot uses; and what environments can call."""
 
 import asyncio
 from contextlib import suppress
 from dataclasses import replace
 
-from bot.config.services import ServiceConfig
-from bot.environments import informer
-from bot.environments.informer import EnvironmentInformer
-from bot.environments.requests import Verb
-from bot.services.snippet import Service
+from bot.operate.check_environments import FOR_ENVIRONMENTS, FOR_SERVICES
+from bot.platform.config.environments import ServiceConfig
+from bot.workspaces.environments import reconciler
+from bot.workspaces.environments.reconciler import EnvironmentInformer
+from bot.workspaces.environments.requests import Verb
+from bot.workspaces.services.snippet import Service
 from k8s.api.client import KubernetesClient
-from k8s.rbac import FOR_ENVIRONMENTS, FOR_SERVICES
+from k8s.environments import Workload, labels
+from k8s.objects import SERVICE_LABEL
 from local.kubernetes.apiserver.api import serve
 from local.kubernetes.apiserver.kinds import Refused
 from local.kubernetes.apiserver.store import place
-from tests.bot.environments.world import NAMESPACE, World
+from tests.bot.workspaces.environments.world import NAMESPACE, World
+from tests.deploy.kustomize import DEPLOY, of, render
+from tests.deploy.test_isolation import BUILD, CONNECTIONS, TRIAL, can_call
 from tests.deploy.test_rights import WORKER, deployed, granted, used
 
 SERVICES = ServiceConfig(images=("ghcr.io/lab/",))
 LLM = Service(image="ghcr.io/lab/llm:3", port=8000)
+POD = Workload(name="lab", namespace=NAMESPACE, owner="U1", image="x", cpu="1", memory="1Gi", gpus=0)
+LAB = labels(POD)
+SERVICE = LAB | {SERVICE_LABEL: "lab"}
 
 
 async def test_environments_use_exactly_their_role(redis, tmp_path, monkeypatch, wait_until):
-    monkeypatch.setattr(informer, "NAMESPACE_INTERVAL", 0.01)
+    monkeypatch.setattr(reconciler, "NAMESPACE_INTERVAL", 0.01)
     monkeypatch.setenv("KUBECONFIG", str(tmp_path / "kubeconfig"))
     async with World(redis, services=SERVICES).started() as world:
         rights = deployed("environments/rights.yaml")
@@ -75,3 +82,14 @@ async def watch(world, server, wait_until):
     )
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)
+
+
+def test_network_policies_allow_environments_the_required_connections():
+    folders = [render(DEPLOY / folder) for folder in ("isolation", "environments")]
+    policies = [each for folder in folders for each in of(folder, "NetworkPolicy")]
+    reached = [(to, port, environment) for to, port, _, _, environment in CONNECTIONS]
+    ours = [((NAMESPACE, SERVICE), 9000, True), ((NAMESPACE, LAB), 8888, False)]
+    for to, port, allowed in (*reached, *ours):
+        assert [can_call(policies, pod, to, port, NAMESPACE) for pod in (LAB, SERVICE)] == [allowed] * 2
+    for to, port, allowed in ours:
+        assert [can_call(policies, pod, to, port) for pod in (BUILD, TRIAL)] == [False, allowed]

@@ -10,13 +10,19 @@ from pathlib import Path
 
 import pytest
 
-from bot.config.settings import Settings
-from bot.runtime.probes import ProbeFailedError, Probes
+from bot.platform.config.settings import Settings
+from bot.platform.runtime.probes import ProbeFailedError, Probes
 from bot.text.masking import Mask
 from handlers.http_server import Http, served
 
 ROOT = Path(__file__).parents[2]
-PARTS = ("Dockerfile", "pyproject.toml", "requirements/run.txt", "deploy/image-contents")
+PARTS = (
+    "Dockerfile",
+    "pyproject.toml",
+    "requirements/run.txt",
+    "requirements/search.txt",
+    "deploy/image-contents",
+)
 
 
 @pytest.fixture
@@ -28,8 +34,8 @@ def copy(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def contents(root: Path) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, str(root / "deploy/image-contents")]
+def contents(root: Path, *image: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, str(root / "deploy/image-contents"), *image]
     return subprocess.run(command, capture_output=True, text=True, check=False)
 
 
@@ -38,11 +44,24 @@ def test_image_contains_the_product_and_its_runtime() -> None:
     assert (reported.returncode, reported.stderr) == (0, "")
     assert re.search(r"^base +python:3\.11-slim\S*@sha256:[0-9a-f]{64}$", reported.stdout, re.MULTILINE)
     folders = re.findall(r"^(\w+) +\d+ files", reported.stdout, re.MULTILINE)
-    assert folders == ["bot", "handlers", "k8s"]
+    assert folders == ["bot", "handlers", "k8s", "reader"]
     packages = dict(re.findall(r"([\d.]+) MB +(\S+) \d", reported.stdout))
     packages = {name: float(size) for size, name in packages.items()}
     assert packages["mlflow-skinny"] > 1
     assert "mlflow" not in packages
+
+
+def test_search_image_contains_the_service_alone(copy: Path) -> None:
+    reported = contents(ROOT, "search")
+    assert (reported.returncode, reported.stderr) == (0, "")
+    assert re.findall(r"^(\w+) +\d+ files", reported.stdout, re.MULTILINE) == ["search"]
+    packages = set(re.findall(r" MB +(\S+) \d", reported.stdout))
+    assert packages > {"grpcio", "protobuf", "optuna", "cmaes", "scipy"}
+    assert not packages & {"slack-bolt", "kubernetes", "redis", "mlflow-skinny", "matplotlib"}
+    text = (copy / "Dockerfile").read_text()
+    (copy / "Dockerfile").write_text(text.replace("COPY search search", "COPY search bot ./"))
+    assert contents(copy, "search").stderr == "image-contents: bot is copied\n"
+    assert contents(copy).returncode == 0
 
 
 @pytest.mark.parametrize(
@@ -73,7 +92,7 @@ def test_image_with_forbidden_contents_is_rejected(
 ) -> None:
     text = (copy / part).read_text()
     assert old in text
-    (copy / part).write_text(text.replace(old, new, 1))
+    (copy / part).write_text(text.replace(old, new))
     reported = contents(copy)
     assert reported.returncode == 1
     assert reported.stderr == f"image-contents: {reason}\n"

@@ -1,4 +1,4 @@
-"""What deploy/isolation lets pods of the sweeps' namespace reach, decided as a network plugin decides."""
+"""What deploy/isolation lets builds, trials, and environments reach, as a network plugin decides."""
 
 from dataclasses import replace
 from ipaddress import ip_address, ip_network
@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import yaml
 
-from bot.launch.plan import plan
+from bot.sweep.launch.plan import plan
 from k8s import trial_kinds
 from k8s.katib.pod_shape import PodShape
 from local.kubernetes.apiserver.kinds import Object
@@ -35,7 +35,11 @@ DNS = {"k8s-app": "kube-dns"}
 
 @pytest.fixture(scope="module")
 def policies() -> list[Object]:
-    return of(render(DEPLOY / "isolation"), "NetworkPolicy")
+    return [
+        each
+        for folder in ("isolation", "environments")
+        for each in of(render(DEPLOY / folder), "NetworkPolicy")
+    ]
 
 
 def matches(selector: Object, labels: dict[str, str]) -> bool:
@@ -44,13 +48,15 @@ def matches(selector: Object, labels: dict[str, str]) -> bool:
     return exist and selector.get("matchLabels", {}).items() <= labels.items()
 
 
-def selecting(policies: list[Object], labels: dict[str, str], way: str) -> list[Object]:
-    specs = [policy["spec"] for policy in policies]
+def selecting(
+    policies: list[Object], labels: dict[str, str], way: str, namespace: str = "sweeps"
+) -> list[Object]:
+    specs = [policy["spec"] for policy in policies if policy["metadata"]["namespace"] == namespace]
     return [s for s in specs if matches(s["podSelector"], labels) and way in s["policyTypes"]]
 
 
-def is_peer(peer: Object, to: Any) -> bool:
-    """`to`: a public or a node's address; or a pod's namespace and labels."""
+def is_peer(peer: Object, to: Any, own: str = "sweeps") -> bool:
+    """`to`: a public or a node's address; or a pod's namespace and labels. `own`: the policy's namespace."""
     if isinstance(to, str):
         block = peer.get("ipBlock")
         inside = [block and block["cidr"], *(block or {}).get("except", [])]
@@ -58,7 +64,7 @@ def is_peer(peer: Object, to: Any) -> bool:
         return allowed and not any(excepted)
     namespace, labels = to
     if "namespaceSelector" not in peer:  # the policy's own namespace
-        return namespace == "sweeps" and "podSelector" in peer and matches(peer["podSelector"], labels)
+        return namespace == own and "podSelector" in peer and matches(peer["podSelector"], labels)
     home = {"kubernetes.io/metadata.name": namespace}
     return matches(peer["namespaceSelector"], home) and matches(peer.get("podSelector", {}), labels)
 
@@ -68,36 +74,37 @@ def _within(address: str, cidr: str) -> bool:
     return one.version == network.version and one in network
 
 
-def can_call(policies: list[Object], labels: dict[str, str], to: Any, port: int) -> bool:
-    found = selecting(policies, labels, "Egress")
+def can_call(policies: list[Object], labels: dict[str, str], to: Any, port: int, own: str = "sweeps") -> bool:
+    found = selecting(policies, labels, "Egress", own)
     rules = [rule for spec in found for rule in spec.get("egress", [])]
     return not found or any(
-        any(is_peer(peer, to) for peer in rule["to"])
+        any(is_peer(peer, to, own) for peer in rule["to"])
         and port in [each["port"] for each in rule.get("ports", [{"port": port}])]
         for rule in rules
     )
 
 
-@pytest.mark.parametrize(
-    ("to", "port", "build", "trial"),
-    [
-        (("kube-system", DNS), 53, True, True),
-        ("169.254.20.10", 53, True, True),
-        ("140.82.112.3", 443, True, True),
-        ("2606:50c0:8000::153", 443, True, True),
-        (("registry", {}), 5000, True, False),
-        (("mlflow", {}), 5000, False, True),
-        (("kubeflow", {}), 6789, False, True),
-        (("kubeflow", {}), 3306, False, False),
-        (("sweepbot", {"app.kubernetes.io/name": "sweepbot-redis"}), 6379, False, False),
-        (("sweeps", TRIAL), 22, False, False),
-        (("kube-system", DNS), 9153, False, False),
-        ("169.254.169.254", 80, False, False),
-        ("fd00:ec2::254", 80, False, False),
-        ("10.43.0.1", 443, False, False),  # the API server
-        ("192.168.1.7", 10250, False, False),  # a node's kubelet
-    ],
+# An address, a port, and whether builds, trials, and environments reach it.
+CONNECTIONS = (
+    (("kube-system", DNS), 53, True, True, True),
+    ("169.254.20.10", 53, True, True, True),
+    ("140.82.112.3", 443, True, True, True),
+    ("2606:50c0:8000::153", 443, True, True, True),
+    (("registry", {}), 5000, True, False, False),
+    (("mlflow", {}), 5000, False, True, True),
+    (("kubeflow", {}), 6789, False, True, False),
+    (("kubeflow", {}), 3306, False, False, False),
+    (("sweepbot", {"app.kubernetes.io/name": "sweepbot-redis"}), 6379, False, False, False),
+    (("sweeps", TRIAL), 22, False, False, False),
+    (("kube-system", DNS), 9153, False, False, False),
+    ("169.254.169.254", 80, False, False, False),
+    ("fd00:ec2::254", 80, False, False, False),
+    ("10.43.0.1", 443, False, False, False),  # the API server
+    ("192.168.1.7", 10250, False, False, False),  # a node's kubelet
 )
+
+
+@pytest.mark.parametrize(("to", "port", "build", "trial"), [each[:4] for each in CONNECTIONS])
 def test_network_policies_allow_the_required_connections(
     policies: list[Object], to: Any, port: int, build: bool, trial: bool
 ) -> None:
@@ -130,7 +137,7 @@ def test_network_policies_connect_the_nodes_of_a_trial(
 def test_isolation_is_valid_and_one_line_of_the_documented_overlay(policies: list[Object]) -> None:
     for policy in policies:
         well_formed(policy)
-        assert policy["metadata"]["namespace"] == "sweeps"
+        assert policy["metadata"]["namespace"] in {"sweeps", "environments"}
     assert "\n- ../isolation" in (DEPLOY.parent / "docs" / "install.md").read_text()
 
 

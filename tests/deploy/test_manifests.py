@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from kubernetes.aio.client import ApiClient
 
-from bot.config.policy import parse_config
-from bot.config.settings import Settings
+from bot.platform.config.policy import parse_config
+from bot.platform.config.settings import Settings
 from handlers import http_server
 from local.kubernetes.apiserver.api import TOKEN, serve
 from local.kubernetes.apiserver.kinds import KINDS, Kind, Object, clone
@@ -159,6 +159,8 @@ def test_written_files_are_on_volumes(objects: list[Object]) -> None:
         places = [home[1] if home else ""]
         if container(bot)["args"] != ["serve"]:  # needs no repository
             places.append(str(DEFAULTS["sweepbot_data"]))
+        if container(bot)["args"] != ["work"]:  # acknowledges nothing
+            places.append(str(DEFAULTS["sweepbot_unconfirmed"]))
         assert {path for path, volume in mounted(bot).items() if "emptyDir" in volume} == set(places)
 
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import os
 import re
 import shutil
 import subprocess
@@ -16,10 +17,13 @@ from redis.asyncio import Redis
 
 from bot.core import metrics
 from bot.core.metrics import REGISTRY, measured, running, slack_called
-from bot.runtime.probes import Probes
-from bot.storage.figures import Figures
+from bot.operate.check_services import Installation
+from bot.operate.check_state import _prometheus
+from bot.platform.runtime.probes import Probes
+from bot.platform.storage.queue_state import Figures
 from bot.text.masking import Mask
 from handlers.http_server import Http, served
+from tests.bot.factories import CONFIG, SETTINGS
 from tests.deploy.kustomize import DEPLOY, one, render
 from tests.free_port import free_port
 from tests.servers import running as server
@@ -29,7 +33,7 @@ DASHBOARD = json.loads((DEPLOY / "monitoring" / "dashboard.json").read_text())
 QUERIES = {target["expr"] for panel in DASHBOARD["panels"] for target in panel["targets"]}
 needs_prometheus = pytest.mark.skipif(
     not (shutil.which("prometheus") and shutil.which("promtool")),
-    reason="prometheus is not installed (Debian: prometheus)",
+    reason="prometheus isn't installed (Debian: prometheus)",
 )
 
 HEALTHY = {
@@ -56,6 +60,7 @@ BROKEN = {
     "SweepbotMessagesWaiting": ("sweepbot_messages_waiting", "80x60"),
     "SweepbotQuarantine": ('sweepbot_queue_items{state="quarantined"}', "1x60"),
     "SweepbotConfigRejected": ("sweepbot_config_last_reload_successful", "0x60"),
+    "SweepbotUnconfirmedUnsaved": ("sweepbot_unconfirmed_unsaved", "1x60"),
     "SweepbotNoLeader": ('sweepbot_leader{lease="sweepbot:resync"}', "0x60"),
     "SweepbotGpuFiguresOld": (
         'sweepbot_gpu_figures_timestamp_seconds{figures="hours"}',
@@ -86,6 +91,32 @@ def firing(folder: Path, series: dict[str, str], alert: str, minute: int) -> lis
             ],
         }
     ]
+
+
+def test_operator_selects_the_rules_and_the_monitor_by_the_release(tmp_path: Path) -> None:
+    """As kube-prometheus-stack, whose selectors have the name of its Helm release."""
+    kinds = ("PrometheusRule", "PodMonitor")
+    shipped = [one(render(DEPLOY / "monitoring"), kind)["metadata"]["labels"]["release"] for kind in kinds]
+    assert shipped == ["kube-prometheus-stack"] * 2
+    mine = {"resources": [os.path.relpath(DEPLOY / "monitoring", tmp_path)]}
+    mine["labels"] = [{"pairs": {"release": "prometheus"}}]  # type: ignore[list-item]
+    (tmp_path / "kustomization.yaml").write_text(yaml.safe_dump(mine))
+    objects = render(tmp_path)
+    assert {one(objects, kind)["metadata"]["labels"]["release"] for kind in kinds} == {"prometheus"}
+
+
+@needs_prometheus
+def test_few_calls_of_a_quiet_night_are_no_alert(tmp_path: Path) -> None:
+    quiet = {
+        'sweepbot_calls_total{service="git", result="ok"}': "1x60",
+        'sweepbot_calls_total{service="git", result="error"}': "0x20 1x7 2x60",
+    }
+    (tmp_path / "rules.yaml").write_text(yaml.safe_dump(RULES))
+    tests = [test for minute in range(20, 60, 5) for test in firing(tmp_path, HEALTHY | quiet, "", minute)]
+    (tmp_path / "test.yaml").write_text(
+        yaml.safe_dump({"rule_files": ["rules.yaml"], "evaluation_interval": "1m", "tests": tests})
+    )
+    promtool(tmp_path, "test", "rules", "test.yaml")
 
 
 @needs_prometheus
@@ -148,7 +179,9 @@ async def scraped(redis: Redis) -> AsyncIterator[int]:
 def prometheus(tmp_path: Path, scraped: int) -> Iterator[str]:
     own = free_port()
     scrape = {"job_name": "sweepbot", "static_configs": [{"targets": [f"127.0.0.1:{scraped}"]}]}
+    (tmp_path / "rules.yaml").write_text(yaml.safe_dump(RULES))
     config = {"global": {"scrape_interval": "1s", "scrape_timeout": "1s"}, "scrape_configs": [scrape]}
+    config["rule_files"] = ["rules.yaml"]
     (tmp_path / "prometheus.yml").write_text(yaml.safe_dump(config))
     flags = [
         f"--web.listen-address=127.0.0.1:{own}",
@@ -180,3 +213,6 @@ async def test_dashboard_has_data_from_a_real_prometheus(prometheus: str) -> Non
             await asyncio.sleep(0.2)
         found = {query: await result(client, query) for query in QUERIES}
     assert [query for query, rows in found.items() if not rows] == []
+    settings = SETTINGS.model_copy(update={"prometheus_url": prometheus})
+    _, finding = await _prometheus(Installation(settings=settings, config=CONFIG))
+    assert finding.text == f"Prometheus scrapes 1 pod, {len(RULES['groups'][0]['rules'])} alerts loaded"

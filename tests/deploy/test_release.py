@@ -6,17 +6,21 @@ import re
 import shutil
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
+import yaml
 
 ROOT = Path(__file__).parents[2]
 PARTS = (
     "pyproject.toml",
     "CHANGELOG.md",
+    "bot/__init__.py",
     "deploy/check-release",
     "deploy/base/work.yaml",
     "deploy/overlays/replicas/serve.yaml",
+    "deploy/search/katib-config.yaml",
     "docs/install.md",
     "tests/releases/0.1.0/redis.json",
 )
@@ -47,6 +51,24 @@ def test_this_version_is_named_everywhere() -> None:
     assert checked(ROOT) == ""
 
 
+def test_version_option_prints_the_version_of_the_release() -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "bot", "--version"], capture_output=True, text=True, check=True, cwd=ROOT
+    )
+    version = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
+    assert done.stdout == f"sweepbot {version}\n"
+
+
+def test_make_alone_prints_each_target() -> None:
+    # Inside another make, as in `make test`, make also prints which directory it enters and leaves.
+    command = ["make", "--no-print-directory"]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, cwd=ROOT)
+    phony = re.search(r"^\.PHONY: (.+)$", (ROOT / "Makefile").read_text(), re.MULTILINE)
+    assert phony
+    printed = [line.split()[:2] for line in done.stdout.splitlines()]
+    assert sorted(each for _, each in printed) == sorted({*phony[1].split()} - {"stories", "samples"})
+
+
 def test_release_with_one_version_is_accepted(release: Path) -> None:
     assert checked(release, "v0.1.0") == ""
 
@@ -56,8 +78,9 @@ def test_release_with_one_version_is_accepted(release: Path) -> None:
     [
         ("pyproject.toml", '"0.1.0"', '"0.2.0"', "the tag is v0.1.0; pyproject.toml has 0.2.0"),
         ("CHANGELOG.md", "0.1.0 - 2026-12-01", "Unreleased", 'must start with "## 0.1.0 - DATE"'),
-        ("deploy/base/work.yaml", "sweepbot:0.1.0", "sweepbot:0.0.9", "work.yaml has image tag 0.0.9"),
-        ("docs/install.md", "newTag: 0.1.0", "newTag: 0.0.9", "install.md has image tag 0.0.9"),
+        ("deploy/base/work.yaml", "sweepbot:0.1.0", "sweepbot:0.0.9", "work.yaml has version 0.0.9"),
+        ("docs/install.md", "newTag: 0.1.0", "newTag: 0.0.9", "install.md has version 0.0.9"),
+        ("bot/__init__.py", '"0.1.0"', '"0.0.9"', "bot/__init__.py has version 0.0.9"),
     ],
 )
 def test_release_with_another_version_somewhere_is_rejected(
@@ -86,3 +109,24 @@ def test_bill_of_materials_lists_every_locked_package(tmp_path: Path) -> None:
     locked = dict(re.findall(r"^([a-z0-9-]+)(?:\[.*\])?==([^ ;]+)", lock, re.MULTILINE))
     assert {part["name"]: part["version"] for part in parts} == locked
     assert all(part["externalReferences"][0]["hashes"] for part in parts)
+
+
+WORKFLOWS = [*sorted((ROOT / ".github" / "workflows").glob("*.yml")), ROOT / "action.yml"]
+
+
+@pytest.mark.parametrize("file", WORKFLOWS, ids=lambda file: file.name)
+def test_workflow_runs_only_pinned_actions_and_valid_shell(file: Path) -> None:
+    whole = yaml.safe_load(file.read_text())
+    steps = [step for job in whole.get("jobs", {"": whole.get("runs")}).values() for step in job["steps"]]
+    assert all(re.search("@[0-9a-f]{40}$", step["uses"]) for step in steps if "uses" in step)
+    for step in steps:
+        script = re.sub(r"\$\{\{.*?\}\}", "x", step.get("run", ""))
+        subprocess.run(["bash", "-n", "-c", script], check=True)
+        assert "github.event" not in step.get("run", ""), "others write it"
+
+
+def test_release_publishes_every_image_of_the_dockerfile() -> None:
+    text = (ROOT / ".github" / "workflows" / "release.yml").read_text()
+    named = re.findall(r"^FROM \S+ AS (?!build)(\S+)", (ROOT / "Dockerfile").read_text(), re.MULTILINE)
+    assert set(re.findall(r"--target (\S+)", text)) == set(named)
+    assert f"uv=={(re.search('UV_VERSION := (.*)', (ROOT / 'Makefile').read_text()) or [''])[1]}\n" in text

@@ -2,7 +2,7 @@
 
 import yaml
 
-from k8s.rbac import FOR_RESERVATIONS
+from bot.operate.check_reservations import FOR_RESERVATIONS
 from k8s.reservations import PRIORITY_CLASS
 from tests.deploy.test_rights import DEPLOY, deployed, granted
 

@@ -15,14 +15,13 @@ from typing import Any
 import pytest
 from redis.asyncio import Redis
 
-from bot.answers import queue_job
 from bot.core.commands import Action
 from bot.core.commands import Command as Ordered
 from bot.core.record import Phase
 from bot.core.work_item import QUEUE
-from bot.sweeps.informer import SweepInformer
-from bot.sweeps.retention import SweepGc
-from bot.sweeps.watched_kinds import watched_in_trials
+from bot.sweep.answers import queue_job
+from bot.sweep.sweeps.informer import SweepInformer, watched_in_trials
+from bot.sweep.sweeps.retention import SweepGc
 from k8s.api.client import KubernetesClient
 from k8s.objects import BUILD_LABEL
 from k8s.rbac import FOR_BUILDS, FOR_RECORDS, FOR_TRIALS
@@ -187,7 +186,7 @@ async def in_queues(simulation: Guarded, namespace: str = "sweeps") -> None:
     try:
         async with simulation.started():
             create_queues(simulation.kubernetes, 0, namespace)
-            config = replace(simulation.clients.config, queueing=POLICY, admins=(OWNER,))
+            config = replace(simulation.clients.config, **vars(POLICY), admins=(OWNER,))
             simulation.clients = replace(simulation.clients, config=config)
             for action in (None, Action.MOVE, Action.HOLD):
                 if action:
@@ -203,6 +202,7 @@ async def in_queues(simulation: Guarded, namespace: str = "sweeps") -> None:
         await controller.close()
 
 
+@pytest.mark.features("extension", "health", "interruptions", "nodes", "pause", "queue")
 async def test_role_is_used_completely_by_sweeps_and_watches(
     redis: Redis, folder: Path, wait_until: Any
 ) -> None:
@@ -250,6 +250,7 @@ class Away(Guarded):
         self.clients = replace(self.clients, config=config)
 
 
+@pytest.mark.features("extension", "health", "interruptions", "nodes", "pause", "queue")
 async def test_channel_namespace_has_the_trials_and_the_main_one_everything_else(
     redis: Redis, folder: Path, wait_until: Any
 ) -> None:
@@ -308,7 +309,7 @@ async def test_build_namespace_has_the_builds_and_the_main_one_everything_else(
         ]
         assert ours == simulation.kubernetes.list("ConfigMap", "sweepbot-builds") == []
     assert any(simulation.last.phase is Phase.SUCCEEDED for simulation in lives)
-    assert refused.last.build_trouble
+    assert refused.last.building.trouble
     await cancelled_while_building(suspended)
     watching = Apart(redis, folder, role()["rules"])
     commands = {

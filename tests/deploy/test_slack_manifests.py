@@ -121,14 +121,15 @@ def test_slack_manifest_rules_reject_what_slack_rejects(change, path):
 def test_slack_manifest_requests_only_used_scopes_with_their_reasons(mode):
     scopes = manifest(mode)["oauth_config"]["scopes"]
     speak, know = (
-        ["chat:write", "files:write", "im:write", "app_mentions:read"],
+        ["chat:write", "files:write", "im:write", "app_mentions:read", "im:history"],
         ["users:read", "users:read.email"],
     )
     assert scopes == {"bot": ["commands", *speak, *know]}
-    assert not [scope for scope in scopes["bot"] if scope.endswith(":history")]  # it reads no messages
+    histories = [scope for scope in scopes["bot"] if scope.endswith(":history")]
+    assert histories == ["im:history"]  # it reads no messages in channels
     reasons = re.findall(r"^ +- ([a-z_.:]+) +# \w+", FILES[mode].read_text(), re.MULTILINE)
     events = manifest(mode)["settings"]["event_subscriptions"]["bot_events"]
-    assert events == ["app_home_opened", "app_mention"]
+    assert events == ["app_home_opened", "app_mention", "message.im"]
     assert reasons == [*scopes["bot"], *events]
 
 

@@ -9,8 +9,8 @@ import aiohttp
 import pytest
 import yaml
 
-from bot.config.policy import parse_config
-from bot.config.settings import Settings
+from bot.platform.config.policy import parse_config
+from bot.platform.config.settings import Settings
 from k8s.rbac import FOR_RECORDS, FOR_TRIALS
 from local.processes import Processes
 from tests.deploy.kustomize import render

@@ -6,19 +6,19 @@ from pathlib import Path
 
 import pytest
 
-from bot.config import policy_keys
-from bot.config.keys import flat, object_schema
-from bot.config.limits import Limits
-from bot.config.policy import parse_config
-from bot.config.settings import Settings
-from bot.config.yaml_reader import Node, read
 from bot.core.request import SweepRequest
-from bot.services.snippet import SNIPPET_KEYS
-from bot.spaces import space_keys
-from bot.spaces.space import parse_space
+from bot.platform.config.limits import Limits
+from bot.platform.config.policy import Config, parse_config
+from bot.platform.config.section import json_schema
+from bot.platform.config.settings import Settings
+from bot.platform.config.yaml_reader import Node, read
+from bot.sweep.spaces.space import parse_space
+from bot.sweep.spaces.space_keys import SpaceFile
+from bot.workspace_table import ROOMS
 from docs import reference
 
 ROOT = Path(__file__).parents[2]
+CONFIG, SPACE = json_schema(Config), json_schema(SpaceFile)
 SPACES = sorted(
     path
     for path in ROOT.glob("examples/*/sweeps/*.yaml")
@@ -79,8 +79,9 @@ def fits(value: object, schema: dict) -> bool:
             if key not in schema.get("properties", {})
         ),
     }
-    notes = {"$schema", "title", "description"}
-    return all(checks[keyword](rule) for keyword, rule in schema.items() if keyword not in notes)
+    notes = {"$schema", "title", "description", "default", "x-default", "x-example"}
+    type_first = sorted({*schema} - notes, key=lambda keyword: keyword != "type")
+    return all(checks[keyword](schema[keyword]) for keyword in type_first)
 
 
 def test_committed_reference_is_current():
@@ -94,13 +95,12 @@ def test_reference_has_every_key_and_its_anchors():
     assert [heading.lower().replace(" ", "-") for heading in headings] == [
         "space-file",
         "configuration-file",
-        "service",
+        *(heading.lower() for room in ROOMS for heading in room.formats),
         "environment",
     ]
     names = {
-        *dict(flat(space_keys.KEYS)),
-        *dict(flat(policy_keys.KEYS)),
-        *SNIPPET_KEYS,
+        *(path for schema in (SPACE, CONFIG) for path, _, _ in reference.flat(schema)),
+        *(key for room in ROOMS for _, section in room.formats.values() for key in section.known()),
         *map(str.upper, Settings.model_fields),
     }
     assert set(re.findall(r"^\| `([^`]+)` \|", text, re.MULTILINE)) == names
@@ -119,42 +119,45 @@ def test_deployed_configuration_matches_its_schema():
 
 
 @pytest.mark.parametrize(
-    ("keys", "text"),
+    ("schema", "text"),
     [
-        (space_keys.KEYS, "{}"),
-        (space_keys.KEYS, "{command: x, objective: {metric: a, goal: up}, parameters: {a: [1]}}"),
-        (space_keys.KEYS, "{command: x, objective: {metric: a b, goal: minimize}, parameters: {a: [1]}}"),
-        (space_keys.KEYS, "{command: x, objective: {metric: a, goal: minimize}, parameters: {a: []}}"),
-        (space_keys.KEYS, "{command: x, objective: {metric: a, goal: minimize}, parameters: {a: {min: 1}}}"),
-        (policy_keys.KEYS, "{repositories: {}}"),
-        (policy_keys.KEYS, "{repositories: {a: {url: 'git@x'}}}"),
-        (policy_keys.KEYS, "{repositories: {a: {url: https://x.org/a}}, limits: {hours: 2}}"),
-        (policy_keys.KEYS, "{repositories: {a: {url: https://x.org/a}}, warnings: {idle_minutes: 121}}"),
-        (policy_keys.KEYS, "{repositories: {a: {url: https://x.org/a}}, digests: [{hour: 24}]}"),
+        (SPACE, "{}"),
+        (SPACE, "{command: x, objective: {metric: a, goal: up}, parameters: {a: [1]}}"),
+        (SPACE, "{command: x, objective: {metric: a b, goal: minimize}, parameters: {a: [1]}}"),
+        (SPACE, "{command: x, objective: {metric: a, goal: minimize}, parameters: {a: []}}"),
+        (SPACE, "{command: x, objective: {metric: a, goal: minimize}, parameters: {a: {min: 1}}}"),
+        (CONFIG, "{repositories: {}}"),
+        (CONFIG, "{repositories: {a: {url: 'git@x'}}}"),
+        (CONFIG, "{repositories: {a: {url: https://x.org/a}}, limits: {hours: 2}}"),
+        (CONFIG, "{repositories: {a: {url: https://x.org/a}}, warnings: {idle_minutes: 121}}"),
+        (CONFIG, "{repositories: {a: {url: https://x.org/a}}, digests: [{hour: 24}]}"),
     ],
 )
-def test_invalid_configuration_does_not_match_the_schema(keys, text):
-    assert not fits(value_of(text), object_schema(keys))
+def test_invalid_configuration_does_not_match_the_schema(schema, text):
+    assert not fits(value_of(text), schema)
 
 
 @pytest.mark.parametrize(
-    ("path", "key"), [*flat(space_keys.KEYS), *flat(policy_keys.KEYS)], ids=lambda each: str(each)[:40]
+    ("path", "key"),
+    [each[:2] for schema in (SPACE, CONFIG) for each in reference.flat(schema)],
+    ids=lambda each: str(each)[:40],
 )
-def test_examples_match_their_keys(path, key):
-    assert key.example or key.keys
-    assert not key.example or fits(value_of(key.example), key.schema)
+def test_each_key_has_a_meaning_and_an_example_of_its_type(path, key):
+    assert key["description"].endswith(".")
+    assert "x-example" in key or "properties" in key
+    assert "x-example" not in key or fits(value_of(key["x-example"]), key)
 
 
-@pytest.mark.parametrize("name", [name for name, key in policy_keys.KEYS.items() if key.example])
+@pytest.mark.parametrize("name", [name for name, key in CONFIG["properties"].items() if "x-example" in key])
 def test_configuration_accepts_every_example(name):
     needed = "" if name == "repositories" else "repositories: {a: {url: https://x.org/a}}\n"
-    parse_config(f"{needed}{name}: {policy_keys.KEYS[name].example}\n", "c.yaml")
+    parse_config(f"{needed}{name}: {CONFIG['properties'][name]['x-example']}\n", "c.yaml")
 
 
-@pytest.mark.parametrize("name", [name for name, key in space_keys.KEYS.items() if key.example])
+@pytest.mark.parametrize("name", [name for name, key in SPACE["properties"].items() if "x-example" in key])
 def test_space_accepts_every_example(name):
-    keys = space_keys.KEYS
-    used = {each: keys[each].example for each in keys if keys[each].required} | {name: keys[name].example}
+    examples = {key: each.get("x-example") for key, each in SPACE["properties"].items()}
+    used = {each: examples[each] for each in (*SPACE["required"], name)}
     used |= {"metrics": "stdout"} if name == "early_stopping" else {}
     text = "".join(f"{key}: {example}\n" for key, example in used.items())
     assert parse_space(text, "s.yaml", SweepRequest(branch="main", space="s"), Limits())

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from bot.spaces.algorithms import ALGORITHM_SETTINGS
-from tests.bot.spaces.test_algorithms import TWO, text
-from tests.bot.spaces.test_space import space
+from bot.sweep.spaces.algorithms import ALGORITHM_SETTINGS
+from tests.bot.sweep.spaces.test_algorithms import TWO, text
+from tests.bot.sweep.spaces.test_space import space
 
 GUIDE = (Path(__file__).parents[2] / "docs" / "search.md").read_text()
 ROWS = dict(re.findall(r"^\| `([a-z-]+)` \| .* \| (.*) \|$", GUIDE.partition("\n## ")[0], re.MULTILINE))

@@ -6,9 +6,9 @@ import subprocess
 import sys
 from pathlib import Path
 
-from bot.config.limits import Limits
 from bot.core.request import SweepRequest
-from bot.spaces.space import parse_space
+from bot.platform.config.limits import Limits
+from bot.sweep.spaces.space import parse_space
 
 FOLDER = Path(__file__).parents[2] / "examples" / "checkpoints"
 

@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 from tensorboardX.proto.event_pb2 import Event
 
-from bot.config.limits import Limits
 from bot.core.request import SweepRequest
 from bot.core.space import SearchSpace
-from bot.spaces.metrics import line_filter
-from bot.spaces.space import parse_space
+from bot.platform.config.limits import Limits
+from bot.sweep.spaces.metrics import line_filter
+from bot.sweep.spaces.space import parse_space
 
 ROOT = Path(__file__).parents[2]
 DIGITS = ROOT / "examples" / "digits"
@@ -76,11 +76,11 @@ def space(name: str) -> SearchSpace:
 @pytest.mark.parametrize(
     ("name", "algorithm", "trials", "parallel"),
     [
-        ("lr", "random", 6, 2),
+        ("lr", "auto", 6, 2),
         ("printed", "tpe", 6, 2),
         ("depth", "grid", 6, 2),
-        ("crash", "random", 4, 1),
-        ("idle", "random", 2, 2),
+        ("crash", "auto", 4, 1),
+        ("idle", "auto", 2, 2),
     ],
 )
 def test_spaces_are_valid(name: str, algorithm: str, trials: int, parallel: int) -> None:

@@ -4,8 +4,9 @@ import aiohttp
 import pytest
 from slack_sdk.web.async_client import AsyncWebClient
 
-from bot.runtime.probes import Probes
+from bot.platform.runtime.probes import Probes
 from bot.text.masking import Mask
+from bot.workspace_table import add_handlers
 from handlers.app import build
 from handlers.http_server import Http, SlackCalls, served
 from local.slack import serve
@@ -28,7 +29,7 @@ def context(redis):
 
 @pytest.fixture
 def app(slack, context):
-    return build(AsyncWebClient(token=slack.bot_token, base_url=slack.api_url), context)
+    return build(AsyncWebClient(token=slack.bot_token, base_url=slack.api_url), context, add_handlers)
 
 
 @pytest.fixture
@@ -53,5 +54,5 @@ async def http(probes):
 @pytest.fixture
 def listening(http, slack, context):
     web = AsyncWebClient(token=slack.bot_token, base_url=slack.api_url)
-    http.slack = SlackCalls(build(web, context, signing_secret=SECRET), SECRET)
+    http.slack = SlackCalls(build(web, context, add_handlers, signing_secret=SECRET), SECRET)
     return http.client

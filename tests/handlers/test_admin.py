@@ -42,10 +42,20 @@ async def test_admin_command_without_a_worker_is_answered_at_once(app, context):
     assert await context.store.commands(str(OPERATOR)) == []
 
 
-@pytest.mark.parametrize("text", ["admin", "admin top", "admin inspect", "admin ps lr", "admin retry"])
-async def test_admin_command_with_a_mistake_shows_the_usage(app, context, redis, text):
+@pytest.mark.parametrize(
+    ("text", "error"),
+    [
+        ("admin", "Unknown command `admin`. Available: ps, inspect, retry, recover, and release."),
+        ("admin insepct x", "Unknown command `admin insepct`. Did you mean inspect?"),
+        ("admin inspect", "Usage: `/sweep admin inspect SWEEP`: print why"),
+        ("admin ps lr", "Usage: `/sweep admin ps`: list"),
+        ("admin retry", "Usage: `/sweep admin retry SWEEP`"),
+        ("release", "Usage: `/sweep release NAME`"),
+    ],
+)
+async def test_admin_command_with_a_mistake_shows_the_usage(app, context, redis, text, error):
     await redis.set("sweepbot:usage", "worker-1")
-    assert "Usage: `/sweep admin ps`" in await answer(app, text)
+    assert error in await answer(app, text)
     assert await context.store.commands(str(OPERATOR)) == []
 
 

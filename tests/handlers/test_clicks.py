@@ -10,14 +10,16 @@ from redis.exceptions import ConnectionError as RedisDown
 from slack_bolt.context.respond.async_respond import AsyncRespond
 from slack_sdk.web.async_client import AsyncWebClient
 
-from bot.answers.messages import CANCEL_TRIAL
 from bot.core.record import Phase
-from bot.home.view import NEW_SWEEP
-from bot.idle.messages import CANCEL_IDLE as WARNED
-from bot.messages.parent import CANCEL, RERUN, TRIALS
+from bot.sweep.answers.messages import CANCEL_TRIAL
+from bot.sweep.decisions.parent_message import RERUN, TRIALS
+from bot.sweep.launch.command_line import changed
+from bot.sweep.model.texts import CANCEL, CONTINUE
+from bot.watch.home.view import NEW_SWEEP
+from bot.watch.idle.messages import CANCEL_IDLE as WARNED
 from handlers.buttons import NOT_SHOWN
 from handlers.launch_form import NOT_OPENED
-from tests.bot.factories import a_sweep
+from tests.bot.factories import CONFIG, REQUEST, a_sweep
 from tests.handlers.factories import a_click
 
 
@@ -39,6 +41,22 @@ async def test_double_click_on_rerun_is_one_sweep(app, context, redis):
         assert (await app.async_dispatch(click)).status == 200
     assert [command.request_id for command in await context.store.commands("lr-a-b")] == ["t1", "t3"]
     assert 0 < await redis.ttl("sweepbot:request:rerun/U1/lr-a-b") <= 10
+    assert len(context.unconfirmed._open) == 2  # the dropped click isn't stored after a loss, either
+
+
+async def test_second_click_on_rerun_counts_if_the_first_could_not_be_stored(app, context, monkeypatch):
+    async def dropped(*_, **__):
+        raise RedisDown
+
+    for number in (1, 2):
+        click = a_click("lr-a-b")
+        click.body["actions"][0]["action_id"], click.body["trigger_id"] = RERUN, f"t{number}"
+        del click.body["response_url"], click.context["response_url"]
+        with monkeypatch.context() as patch:
+            if number == 1:
+                patch.setattr(context.store, "add_request", dropped)
+            await app.async_dispatch(click)
+    assert [command.request_id for command in await context.store.commands("lr-a-b")] == ["t2"]
 
 
 @pytest.mark.parametrize("where", ["container", "message"])
@@ -130,3 +148,12 @@ async def test_click_is_stored_in_the_sweeps_mailbox(app, context):
         "https://hooks/2",
     )
     assert (await context.queue.get(wait=0)).item.key == sweep.id
+
+
+async def test_click_starts_the_sweep_again_within_the_bounds(app, context):
+    click = a_click("lr-a-b layers<3")
+    click.body["actions"][0]["action_id"], click.body["trigger_id"] = CONTINUE, "t1"
+    assert (await app.async_dispatch(click)).status == 200
+    [command] = await context.store.commands("lr-a-b")
+    request = changed(REQUEST, command.changes, CONFIG)
+    assert request == replace(REQUEST, where="layers<3")

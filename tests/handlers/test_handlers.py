@@ -14,7 +14,8 @@ from slack_sdk.web.async_client import AsyncWebClient
 from bot.core.commands import Action
 from bot.core.record import Phase
 from bot.core.work_item import DOCTOR
-from bot.runtime.log_format import JsonLines
+from bot.platform.commands import grammar
+from bot.platform.runtime.log_format import JsonLines
 from bot.text.masking import Mask
 from handlers.context import LATE, UNREACHABLE
 from handlers.launch_form import NOT_OPENED
@@ -62,7 +63,7 @@ async def test_command_delivered_twice_starts_one_sweep(app, context):
         ("branch=main spaec=lr", "Did you mean space?"),
         ("help me", "Start a sweep"),
         ("cancle otter", "Unknown command `cancle`. Did you mean cancel?"),
-        ("docter", "Did you mean doctor?"),
+        ("docter", f"Only admins can do that: <@{ADMIN}>."),
         ("branch=main space=lr cmd='oops", "quote"),
     ],
 )
@@ -70,6 +71,21 @@ async def test_help_and_invalid_commands_start_nothing(app, context, text, answe
     response = await app.async_dispatch(a_command(text))
     assert response.status == 200
     assert answer in response.body
+    assert await context.store.active() == set()
+
+
+async def test_command_of_thousands_of_unknown_options_is_parsed_once_and_compared_ten_times(
+    app, context, monkeypatch
+):
+    """All on the event loop: each comparison takes about as long as the rest of a small command."""
+    compared, parsed = [], []
+    compare, split = grammar.did_you_mean, grammar.shlex.split
+    monkeypatch.setattr(grammar, "did_you_mean", lambda *names: compared.append(1) or compare(*names))
+    monkeypatch.setattr(grammar.shlex, "split", lambda text: parsed.append(1) or split(text))
+    answer = await app.async_dispatch(a_command("a=b " * 1_990))
+    assert (len(compared), len(parsed)) == (10, 1)
+    assert "Unknown option: `a=`. Available: " in answer.body
+    assert "… and 19" in answer.body
     assert await context.store.active() == set()
 
 
@@ -98,7 +114,7 @@ async def test_hundreds_of_sweeps_are_listed_without_reading_one(app, context, m
         await context.store.create(lambda i, s=sweep: replace(s, id=i), [f"lr-old-{number}"], f"d{number}")
     live = a_sweep(Phase.RUNNING, id="lr-brave-otter")
     await context.store.create(lambda _: live, [live.id], live.request_id)
-    monkeypatch.setattr("bot.storage.sweeps.load", None)
+    monkeypatch.setattr("bot.platform.storage.sweeps.load", None)
     listed = await app.async_dispatch(a_command("list"))
     assert "*lr-brave-otter*" in listed.body
     cancelled = await app.async_dispatch(a_command("cancel lr"))
@@ -148,9 +164,7 @@ async def test_slow_slack_does_not_delay_a_mention(app, context, monkeypatch):
     assert [text.startswith("*Start a sweep*") for text in reported] == [True]
 
 
-async def test_mention_with_a_command_outside_a_sweeps_thread_names_the_slash_command(
-    app, context, monkeypatch
-):
+async def test_mention_with_a_command_outside_a_sweeps_thread_runs_as_typed(app, context, monkeypatch):
     reported = []
 
     async def post(_, **message):
@@ -161,12 +175,12 @@ async def test_mention_with_a_command_outside_a_sweeps_thread_names_the_slash_co
     body = {"type": "event_callback", "event_id": "Ev1", "team_id": TEAM["id"], "event": event}
     await app.async_dispatch(AsyncBoltRequest(mode="socket_mode", body=body))
     await context.background.finish(5)
-    assert reported == ["`logs` works in a sweep's thread. Here, use `/sweep logs`."]
+    assert reported == ["No sweep named `otter`."]
 
 
 async def test_user_text_is_escaped_once(app):
     response = await app.async_dispatch(a_command("list &lt;!channel&gt;"))
-    assert "Unknown list “&lt;!channel&gt;”. Usage: `/sweep list`" in response.body
+    assert 'LIST must be mine, running, or team; got "&lt;!channel&gt;".' in response.body
 
 
 async def test_form_that_slack_rejects_is_reported_with_an_alternative(app, monkeypatch):
@@ -202,11 +216,11 @@ async def test_command_is_stored_in_the_sweeps_mailbox(app, context, text, asked
 @pytest.mark.parametrize(
     ("text", "answer"),
     [
-        ("cancel lr-a-b b c", "Usage: `/sweep cancel [SWEEP]`"),
-        ("extend lr-a-b", "Usage: `/sweep extend [SWEEP] trials=20`"),
-        ("extend lr-a-b trials=many", "Usage: `/sweep extend [SWEEP] trials=20`"),
-        ("drain lr-a-b now", "Usage: `/sweep drain [SWEEP]`"),
-        ("list everything", "Usage: `/sweep list`"),
+        ("cancel lr-a-b b c", "Unknown argument: `c`. Usage: `/sweep cancel [SWEEP] [TRIAL]`"),
+        ("extend lr-a-b", "Missing trials=. Usage: `/sweep extend [SWEEP] trials=20`"),
+        ("extend lr-a-b trials=many", "trials= must be a whole number from 1 to 999999;"),
+        ("drain lr-a-b later", "Usage: `/sweep drain [SWEEP]`"),
+        ("list everything", "Usage: `/sweep list [mine|running|team]`"),
         ("cancel", "You have no running sweeps."),
         ("logs fox", "No sweep named `fox`"),
     ],
@@ -232,7 +246,7 @@ async def test_invalid_sweep_name_queues_nothing(app, context, name):
         (" ".join(f"k{n}=<1>" for n in range(900)), "more"),
         ("branch=x space=lr " + "<" * 7_000, "Unknown argument: "),
         ("cancel " + "`w`" * 2_600, "isn't a sweep name"),
-        ("list " + "w" * 7_000, "Unknown list"),
+        ("list " + "w" * 7_000, "LIST must be mine"),
     ],
 )
 async def test_reply_fits_a_message(app, text, reported):

@@ -43,13 +43,30 @@ async def test_oversized_request_is_rejected_unread(listening, http):
     writer.close()
 
 
-async def test_unfinished_requests_make_room_for_others(listening, http, monkeypatch):
-    monkeypatch.setattr("handlers.http_server.MAX_BODIES", 3)
-    calls = [await started(http, *is_signed()) for _ in range(5)]
-    assert [(await reader.read())[:12] for reader, _ in calls[:2]] == [b"HTTP/1.1 408"] * 2
-    assert (await call(listening, COMMAND))[0] == 200
+async def test_burst_of_unfinished_requests_leaves_only_the_newest_open(listening, http, monkeypatch):
+    """And complete ones don't count."""
+    monkeypatch.setattr("handlers.http_connection.MAX_BODIES", 3)
+    monkeypatch.setattr("handlers.http_connection.HEADERS_TIMEOUT", 600)
+    monkeypatch.setattr("handlers.http_server.BODY_TIMEOUT", 600)
+    calls = await asyncio.gather(*(started(http, *is_signed()) for _ in range(40)))
+    await closed(calls, 37)
+    for _ in range(5):
+        assert (await call(listening, COMMAND))[0] == 200
+    assert sum(reader.at_eof() or reader.exception() is not None for reader, _ in calls) == 37
     for _, writer in calls:
         writer.close()
+
+
+async def closed(calls, number):
+    """Return when the server has closed this many. Each is read without pause: none of them is answered."""
+    reads = [asyncio.create_task(reader.read()) for reader, _ in calls]
+    async with asyncio.timeout(60):
+        while sum(read.done() for read in reads) < number:
+            open_ones = [read for read in reads if not read.done()]
+            await asyncio.wait(open_ones, return_when=asyncio.FIRST_COMPLETED)
+    for read in reads:
+        read.cancel()
+    await asyncio.gather(*reads, return_exceptions=True)
 
 
 async def test_request_body_has_a_deadline(listening, http, monkeypatch):
@@ -204,14 +221,32 @@ async def test_requests_one_after_the_other_share_a_connection(http):
     writer.close()
 
 
-async def test_idle_connections_make_room_for_others(http, monkeypatch):
+async def test_burst_of_idle_connections_leaves_only_the_newest_open(http, monkeypatch):
     monkeypatch.setattr("handlers.http_connection.MAX_CONNECTIONS", 3)
-    idle = [await asyncio.open_connection("127.0.0.1", http.port) for _ in range(6)]
-    with suppress(ConnectionResetError):
-        assert await idle[0][0].read() == b""
+    monkeypatch.setattr("handlers.http_connection.HEADERS_TIMEOUT", 600)
+    idle = await asyncio.gather(*(asyncio.open_connection("127.0.0.1", http.port) for _ in range(40)))
+    await closed(idle, 37)
     assert (await page(http, "/healthz"))[0] == 200
+    await closed(idle, 38)
     for _, writer in idle:
         writer.close()
+
+
+async def test_request_before_the_last_response_is_read_closes_the_connection(http, monkeypatch):
+    """Otherwise 500 such connections, which wait for nothing, would keep all others out."""
+
+    async def large():
+        return b"x" * 2**26  # more than all buffers
+
+    monkeypatch.setattr("handlers.http_connection.HEADERS_TIMEOUT", 600)
+    monkeypatch.setattr(http, "_metrics", large)
+    reader, writer = await asyncio.open_connection("127.0.0.1", http.port)
+    writer.write(b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n")
+    await reader.readexactly(1)
+    writer.write(PAGE + b"\r\n")
+    with pytest.raises((ConnectionResetError, asyncio.IncompleteReadError)):
+        await reader.readexactly(2**26)
+    writer.close()
 
 
 async def test_closed_connection_leaves_no_resources(listening, http, caplog):
@@ -230,7 +265,6 @@ async def test_response_does_not_wait_for_an_acknowledgment(http, monkeypatch):
         accepted = transport.get_extra_info("socket")
         options.append(accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY))
         HttpToolsProtocol.connection_made(connection, transport)
-        connection._unparsed = 0
         connection._wait()
 
     monkeypatch.setattr(http_connection.Connection, "connection_made", connected)

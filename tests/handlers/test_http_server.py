@@ -12,9 +12,9 @@ from redis.exceptions import RedisError
 
 from bot.core.errors import UserError
 from bot.core.record import Phase
-from bot.form.view import REPO_MENU
-from bot.messages.parent import CANCEL
-from bot.runtime.probes import ProbeFailedError
+from bot.platform.runtime.probes import ProbeFailedError
+from bot.sweep.form.view import REPO_MENU
+from bot.sweep.model.texts import CANCEL
 from handlers.http_server import MAX_BODY, SLACK_PATH, Http, served
 from local.slack.workspace import TEAM
 from tests.bot.factories import a_sweep

@@ -8,12 +8,13 @@ from slack_sdk.web.async_client import AsyncWebClient
 
 from bot.core.commands import Action
 from bot.core.work_item import WorkItem
-from bot.gpus.models import ITEM
-from bot.idle.messages import CANCEL_IDLE, CANCEL_IDLE_GROUP, SNOOZE_4, SNOOZE_24, UTILIZATION
-from bot.storage.sweeps import Store
-from bot.storage.work_queue import Queue
+from bot.measure.gpus.command import ASK_OWNER
+from bot.measure.gpus.models import ITEM
+from bot.platform.storage.sweeps import Store
+from bot.platform.storage.work_queue import Queue
+from bot.watch.idle.messages import CANCEL_IDLE, CANCEL_IDLE_GROUP, NEEDED, SNOOZE_4, SNOOZE_24, UTILIZATION
+from handlers.buttons import add_idle_buttons
 from handlers.context import UNREACHABLE
-from handlers.idle_buttons import add_idle_buttons
 from local.slack.workspace import TEAM
 
 NOTICE = "idle/sweeps/lr-brave-otter-x"
@@ -56,7 +57,7 @@ def a_click(action, value, response_url="https://hooks/2"):
     return AsyncBoltRequest(mode="socket_mode", body=body)
 
 
-@pytest.mark.parametrize(("action", "hours"), [(SNOOZE_4, 4), (SNOOZE_24, 24)])
+@pytest.mark.parametrize(("action", "hours"), [(SNOOZE_4, 4), (SNOOZE_24, 24), (NEEDED, 24)])
 async def test_snooze_is_queued_for_the_monitor(app, context, action, hours):
     assert (await app.async_dispatch(a_click(action, NOTICE))).status == 200
     [command] = await context.store.commands(str(ITEM))
@@ -72,6 +73,13 @@ async def test_utilization_is_requested_from_the_monitor(app, context):
         NOTICE,
         "https://hooks/2",
     )
+
+
+async def test_question_to_an_owner_is_queued_for_the_monitor(app, context):
+    await app.async_dispatch(a_click(ASK_OWNER, "vision/notebook vision/b"))
+    [command] = await context.store.commands(str(ITEM))
+    assert (command.action, command.user, command.alert) == (Action.ASK, "U1", "vision/notebook vision/b")
+    assert (await context.queue.get(wait=0)).item == ITEM
 
 
 async def test_cancel_of_one_trial_goes_to_its_sweep(app, context):

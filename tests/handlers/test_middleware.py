@@ -6,8 +6,8 @@ import pytest
 from slack_bolt.request.async_request import AsyncBoltRequest
 from slack_sdk.web.async_client import AsyncWebClient
 
-from bot.form.view import BRANCH_MENU, FORM
-from bot.messages.parent import CANCEL
+from bot.sweep.form.view import BRANCH_MENU, FORM
+from bot.sweep.model.texts import CANCEL
 from handlers.app import build
 from local.slack.workspace import ADA, TEAM
 from tests.bot.factories import ADMIN, CONFIG
@@ -134,6 +134,12 @@ async def test_guests_are_rejected_with_one_lookup(redis, slack, all_users_are_g
         assert "Guests can't use Sweepbot here. *Fix:* Ask" in await here.sends(command(OURS, ADA.id))
     assert all_users_are_guests.asked == 1
     assert await kept(redis) == []
+
+
+async def test_guest_gets_a_home_tab_with_a_sentence(redis, slack, all_users_are_guests):
+    body = mention(OURS, ADA.id, type="app_home_opened", tab="home")
+    await Place(redis, slack).sends(body)
+    assert "Guests can't use Sweepbot here." in str(slack.views.homes[ADA.id])
 
 
 @pytest.mark.parametrize(("config", "user"), [({"guests": True}, ADA.id), ({}, ADMIN)])

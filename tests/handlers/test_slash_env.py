@@ -5,14 +5,18 @@ from typing import Any
 
 import pytest
 
-from bot.config.limits import Launch
-from bot.config.profiles import Profile
-from bot.environments.requests import Verb, load
-from bot.slack.mrkdwn import cut
-from handlers.slash_env import _delete_home, _submitted, names_an_environment, on_env
-from tests.bot.environments.world import ENVIRONMENTS
+from bot.platform.config.limits import Launch
+from bot.platform.config.profiles import Profile
+from bot.platform.slack.mrkdwn import cut
+from bot.workspaces.environments.command_line import TABLE
+from bot.workspaces.environments.requests import ITEM, Verb, load
+from handlers.any_wording import reply_to
+from handlers.slash_env import _delete_home, _submitted, answer_env, names_an_environment
 from tests.bot.factories import CONFIG, OWNER
+from tests.bot.workspaces.environments.world import ENVIRONMENTS
 from tests.handlers.factories import a_context
+from tests.scenarios.test_unconfirmed_requests import assert_not_lost
+from tests.scenarios.test_unconfirmed_requests import typed as command_of
 
 CONFIGURED = replace(CONFIG, environments=ENVIRONMENTS)
 
@@ -27,18 +31,14 @@ class Place:
         return {"view": {"id": f"V{len(self.views)}"}}
 
     async def types(self, text):
-        said = []
-
-        async def ack(*, text):
-            said.append(text)
-
         command = {"text": text, "user_id": OWNER, "user_name": "ada", "channel_id": "C1"}
         command |= {"trigger_id": "T1", "response_url": "https://hooks/1"}
-        await on_env(self.context)(ack, command, self)
-        return cut(said[0])
+        self.context.spoken["/env"] = TABLE, answer_env
+        reply = await reply_to(self.context, command | {"command": "/env"}, self)
+        return cut(reply if isinstance(reply, str) else reply.text)
 
     async def queued(self):
-        return [load(each) for each in await self.context.environments.all()]
+        return [load(each) for each in await self.context.store.requests(str(ITEM))]
 
 
 @pytest.fixture
@@ -124,3 +124,9 @@ async def test_env_without_configuration_or_permission_is_refused(redis):
 @pytest.mark.parametrize("value", ["", "../x", "a" * 31, "lab; rm", "Lab"])
 async def test_forged_button_value_is_ignored(value):
     assert not await names_an_environment({"value": value})
+
+
+@pytest.mark.parametrize("text", ["start lab", "stop lab"])
+async def test_killed_server_and_emptied_redis_lose_no_request(here, redis, text):
+    context = here.context
+    await assert_not_lost(redis, context, str(ITEM), lambda _: answer_env(context, command_of(text), None))

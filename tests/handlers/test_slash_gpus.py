@@ -7,20 +7,24 @@ from typing import Any
 
 import pytest
 from redis.asyncio import Redis
+from slack_sdk.web.async_client import AsyncWebClient
 
-from bot.config.clusters import TrialCluster
-from bot.config.digest_times import DigestSchedule
-from bot.digests.post import item
-from bot.gpus.hourly_store import HourlyStore
-from bot.gpus.models import ClusterGpus, NodeUse, NoGpuDataError, PodUse, Snapshot
-from bot.gpus.snapshot_store import ITEM, SnapshotStore
-from bot.home.gpu_query_job import GpuQueryJob
-from bot.slack.client import SlackBusyError
-from bot.storage.work_queue import Queue
+from bot.measure.gpus.hourly_store import HourlyStore
+from bot.measure.gpus.models import ClusterGpus, NodeUse, NoGpuDataError, PodUse, Snapshot
+from bot.measure.gpus.snapshot_store import ITEM, SnapshotStore, load_query
+from bot.platform.config.clusters import TrialCluster
+from bot.platform.config.digest_times import DigestSchedule
+from bot.platform.slack.client import SlackBusyError
+from bot.platform.storage.sweeps import Store
+from bot.platform.storage.work_queue import Queue
 from bot.text.masking import Mask
-from handlers.slash_gpus import on_gpus
-from tests.bot.factories import ADMIN, CONFIG, NOW, OWNER, SETTINGS
-from tests.bot.gpus.factories import lazy
+from bot.watch.digests.post import item
+from bot.watch.home.gpu_query_job import GpuQueryJob
+from bot.workspace_table import GPUS
+from handlers.any_wording import reply_to
+from handlers.slash_gpus import answer_gpus
+from tests.bot.factories import ADMIN, CONFIG, NOW, OWNER, SETTINGS, no_reservations
+from tests.bot.measure.gpus.factories import lazy
 from tests.handlers.factories import a_context
 
 pytestmark = pytest.mark.usefixtures("kept_hours")
@@ -59,23 +63,20 @@ class Place:
     def __init__(self, redis: Redis) -> None:
         self.redis, self.now, self.source, self.slack = redis, NOW, FakeSource(lambda: self.now), FakeSlack()
         self.context = a_context(redis, now=lambda: self.now)
-        clients: Any = type("Outside", (), {"slack": self.slack, "queue": Queue(redis)})()
+        clients: Any = type(
+            "Outside", (), {"slack": self.slack, "queue": Queue(redis), "store": Store(redis)}
+        )()
         clients.settings, clients.config, clients.mask = SETTINGS, CONFIG, Mask()
         clients.now = lambda: self.now
-        self.job = GpuQueryJob(clients, redis, self.source, self.digest_schedules)  # type: ignore[arg-type]
+        self.job = GpuQueryJob(clients, redis, self.source, self.digest_schedules, no_reservations, GPUS)  # type: ignore[arg-type]
 
     async def digest_schedules(self) -> tuple[DigestSchedule, ...]:
         return ()
 
     async def types(self, text: str, user: str = OWNER) -> str:
-        answers: list[str] = []
-
-        async def ack(*, text: str) -> None:
-            answers.append(text)
-
         command = {"text": text, "user_id": user, "channel_id": "C1", "response_url": "https://hooks/1"}
-        await on_gpus(self.context)(ack, command)  # type: ignore[arg-type]
-        return answers[0]
+        self.context.spoken["/gpus"] = self.context.gpus, answer_gpus
+        return str(await reply_to(self.context, command | {"command": "/gpus"}, AsyncWebClient()))
 
     async def queued(self) -> list[str]:
         found = []
@@ -205,7 +206,7 @@ async def test_digest_requested_with_other_queries_hides_no_reply(here: Place) -
     await here.job.run(ITEM.key)
     assert [user for user, _, _ in here.slack.replies] == [OWNER]
     assert item("C1", NOW.date() - timedelta(days=1)) in await here.queued()
-    assert await here.context.snapshots.queries() == []
+    assert await here.context.store.requests(str(ITEM)) == []
 
 
 async def test_failing_reply_blocks_no_other_and_is_retried_for_half_an_hour(
@@ -220,14 +221,14 @@ async def test_failing_reply_blocks_no_other_and_is_retried_for_half_an_hour(
     with pytest.raises(KeyError):
         await here.job.run(ITEM.key)
     assert [user for user, _, _ in here.slack.replies] == [OWNER]
-    assert [question.text for question in await here.context.snapshots.queries()] == ["digest"]
+    assert [load_query(each).text for each in await here.context.store.requests(str(ITEM))] == ["digest"]
     here.now += timedelta(minutes=31)
     await here.job.run(ITEM.key)
-    assert await here.context.snapshots.queries() == []
+    assert await here.context.store.requests(str(ITEM)) == []
 
 
 async def test_unknown_option_gets_a_suggestion(here: Place) -> None:
     unknown = await here.types("<!channel> nods")
-    assert unknown.startswith('Unknown view "&lt;!channel&gt; nods".')
+    assert unknown.startswith("Unknown command `&lt;!channel&gt;`.")
     assert "free, mine, team, nodes, now, bill, digest" in unknown
-    assert (await here.types("nods")).endswith("Did you mean nodes?")
+    assert (await here.types("nods")).startswith("Loading GPU data")

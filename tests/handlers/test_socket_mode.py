@@ -6,7 +6,7 @@ import pytest
 from slack_sdk.errors import SlackApiError
 from slack_sdk.web.async_client import AsyncWebClient
 
-from bot.runtime.probes import ProbeFailedError
+from bot.platform.runtime.probes import ProbeFailedError
 from handlers.app import build
 from handlers.socket_mode import Socket
 

@@ -1,14 +1,15 @@
 """What recorded Jobs and pods mean."""
 
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from bot.health.diagnosis import waiting
+from bot.platform.pod_health.diagnosis import waiting
 from k8s.jobs import JobState, read_job
-from k8s.pods import read_pod
-from tests.bot.health import real_messages
+from k8s.objects import timestamp
+from k8s.pods import READER, read_pod
+from tests.bot.sweep.features.health import real_messages
 from tests.recordings.__init__ import body
 
 
@@ -65,7 +66,7 @@ def test_pod_waiting_reason_is_read(recording, key):
             real_messages.TAINTED_NOW,
             "The pod can't be scheduled: untolerated taints on 34 nodes.",
         ),
-        (real_messages.CORDONED, "The pod can't be scheduled for now."),
+        (real_messages.CORDONED, "The pod can't be scheduled yet."),
     ],
 )
 def test_waiting_of_a_build_pod_names_no_gpus(scheduler_message, text):
@@ -106,3 +107,51 @@ def test_pod_with_a_failed_init_container_names_it():
     assert read_pod(an_init_pod(failed, INITIALIZING), "kaniko").init_failed == "fetch"
     done = {"terminated": {"exitCode": 0, "reason": "Completed"}}
     assert read_pod(an_init_pod(done, {"running": {}}), "kaniko").init_failed == ""
+
+
+START = datetime(2026, 11, 22, tzinfo=UTC)
+
+
+@pytest.mark.parametrize(
+    ("training", "collector", "unread"),
+    [
+        ((0, 1, 60), (1, 20, 61), True),  # it looked for the training's process, which had ended
+        ((0, 1, 60), (255, 58, 62), True),
+        ((0, 1, 60), (0, 20, 61), False),
+        ((1, 1, 60), (1, 20, 61), False),
+        ((0, 1, 900), (1, 20, 905), False),  # it has found it, and failed for another reason
+        ((0, 30, 60), (1, 1, 20), False),  # it gave up before the training started
+    ],
+)
+def test_training_is_unread_if_a_collector_that_started_late_failed(training, collector, unread):
+    def state(code, started, ended):
+        times = {"startedAt": timestamp(START + timedelta(seconds=started))}
+        times["finishedAt"] = timestamp(START + timedelta(seconds=ended))
+        return {"terminated": {"exitCode": code, **times}}
+
+    states = {"main": state(*training), "metrics-collector": state(*collector)}
+    statuses = [{"name": name, "state": each} for name, each in states.items()]
+    pod = {"metadata": {"name": "t1"}, "status": {"phase": "Failed", "containerStatuses": statuses}}
+    assert bool(read_pod(pod, "main").unread) is unread
+
+
+NO_REPORT = "Can't report the metrics to Katib at db:6789: timed out"
+
+
+@pytest.mark.parametrize(
+    ("training", "reader", "why"),
+    [
+        (0, {"terminated": {"exitCode": 1, "message": f'{{"metric": "loss"}}\n{NO_REPORT}\n'}}, NO_REPORT),
+        (0, {"terminated": {"exitCode": 137}}, "the reader ended with exit code 137"),
+        (0, {"waiting": {"reason": "CrashLoopBackOff"}}, "the reader ended with exit code unknown"),
+        (0, {"terminated": {"exitCode": 0}}, ""),
+        (1, {"terminated": {"exitCode": 1, "message": NO_REPORT}}, ""),
+    ],
+)
+def test_training_is_unread_if_the_reader_could_not_report(training, reader, why):
+    main = {"name": "main", "state": {"terminated": {"exitCode": training}}}
+    status = {"containerStatuses": [main], "initContainerStatuses": [{"name": READER, "state": reader}]}
+    for phase in ("Running", "Succeeded"):
+        pod = {"metadata": {"name": "t1"}, "status": {"phase": phase, **status}}
+        expected = f"its metrics weren't stored: {why}" if why and phase == "Succeeded" else ""
+        assert read_pod(pod, "main").unread == expected

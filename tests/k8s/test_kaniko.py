@@ -132,6 +132,37 @@ def test_job_passes_git_credentials_only_to_the_clone():
     assert annotations == {FETCHING: "FROM scratch\n"}, "nothing is built there"
 
 
+def test_job_pushes_by_the_identity_of_a_service_account():
+    template = build_job(replace(GENERATED, service_account="pusher"))["spec"]["template"]
+    assert template["spec"]["serviceAccountName"] == "pusher"
+    assert template["spec"]["automountServiceAccountToken"] is False, "no access to the cluster"
+    assert template["metadata"]["labels"]["azure.workload.identity/use"] == "true"
+    assert "serviceAccountName" not in pod(GENERATED)
+
+
+def test_job_gets_proxies_and_indexes_from_a_secret_that_it_doesnt_contain():
+    """Kaniko resolves --build-arg=NAME from its environment, and leaves mounts out of layers."""
+    made = pod(replace(OWN, git_secret="git-digits", network_secret="build-network"))
+    names = ["HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "http_proxy", "https_proxy", "no_proxy"]
+    for each in (*made["initContainers"], *made["containers"]):
+        found = {
+            v["name"]: v["valueFrom"]["secretKeyRef"] for v in each["env"] if "proxy" in v["name"].lower()
+        }
+        assert found == {
+            name: {"name": "build-network", "key": name.upper(), "optional": True} for name in names
+        }, "the clone, and pulls of base images"
+    (build,) = made["containers"]
+    assert [a for a in build["args"] if "build-arg" in a] == [f"--build-arg={name}" for name in names]
+    mounted = {m["mountPath"]: m["name"] for m in build["volumeMounts"] if m["name"] == "network"}
+    assert mounted == {"/etc/xdg/pip": "network", "/etc/xdg/uv": "network"}
+    volumes = [volume for volume in made["volumes"] if volume["name"] == "network"]
+    assert volumes == [{"name": "network", "secret": {"secretName": "build-network"}}], "it has to exist"
+    (code,) = pod(replace(CODE, network_secret="build-network"))["containers"]
+    assert not any("build-arg" in a for a in code["args"]), "it runs nothing"
+    assert len(code["env"]) == len(names), "and clones and pushes by the proxy"
+    assert "network" not in {m["name"] for m in code["volumeMounts"]}
+
+
 def test_job_references_credentials_without_containing_them():
     job = build_job(replace(CODE, git_secret="git-digits", registry_secret="registry-login"))
     (one,) = job["spec"]["template"]["spec"]["containers"]

@@ -12,7 +12,8 @@ def test_gpus_of_a_workload_are_a_quantity(limit, gpus):
     container = {"name": "main", "resources": {"limits": {GPU: limit}}}
     pods = {"name": "main", "count": 2, "template": {"spec": {"containers": [container]}}}
     workload = {"metadata": {"name": "job-big", "namespace": "sweeps"}, "spec": {"podSets": [pods]}}
-    assert read_workload(workload).gpus == gpus
+    read = read_workload(workload)
+    assert (read.gpus, read.devices) == (gpus, {GPU: gpus})
 
 
 @pytest.mark.parametrize(

@@ -32,3 +32,4 @@ def test_scaled_rounds_down_but_not_to_zero():
     assert scaled("1Ti", Fraction(3, 8)) == "384Gi"
     assert scaled("96", Fraction(1, 5), least=Fraction(1)) == "19"
     assert scaled("1", Fraction(1, 8), least=Fraction(1)) == "1"
+    assert (scaled("6m", Fraction(1, 2)), scaled("1m", Fraction(1, 2))) == ("3m", "1m")

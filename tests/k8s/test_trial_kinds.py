@@ -2,10 +2,10 @@
 
 import pytest
 
-from k8s.api.slim import slim
 from k8s.jobs import JobState, read_job
 from k8s.kueue import read_workload
 from k8s.pods import is_trial_pod, read_trial_pod, read_trial_pods
+from k8s.slim import slim
 from k8s.trial_kinds import JOB, TRAIN_JOB, creators_of_pods, pod_index
 
 OPERATOR = "training.kubeflow.org"

@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from local.demo import run
-from local.world import world
+from local.demo import OwnRepository, run
+from local.world import EXAMPLES, git, publish, world
 from tests.scenarios.local_world import until
 
 pytestmark = [
@@ -102,3 +102,34 @@ async def test_process_that_exits_is_reported_with_its_last_lines(
     assert await ends == 1
     assert re.search(r"^work ended with exit code -9\.\nwork: ", capsys.readouterr().out, re.MULTILINE)
     assert of(folder) == {}
+
+
+async def test_demo_runs_a_sweep_of_a_repository_of_ones_own(tmp_path, monkeypatch, mlflow_url, capsys):
+    """Read where it is, in a worktree, with what is committed there."""
+    folder = tmp_path / "demo"
+    folder.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(folder))
+    monkeypatch.setattr("local.demo.world", partial(world, tracking=mlflow_url))
+    publish(EXAMPLES / "digits", tmp_path / "Vision Lab", tmp_path / "bare.git")
+    mine = tmp_path / "mine"
+    git(tmp_path / "Vision Lab", "worktree", "add", "--quiet", "-b", "try/width", str(mine))
+    (mine / "sweeps" / "lr.yaml").rename(mine / "sweeps" / "a-width.yaml")
+    git(mine, "add", "--all")
+    git(mine, "commit", "--quiet", "-m", "Mine")
+    assert await run(["--once", "--repo", str(mine)]) == 0
+    printed = capsys.readouterr().out
+    assert "Ada in #sweeps: /sweep branch=try/width gpus=1 space=a-width\n" in printed
+    assert re.search(r"\| ✓ Image: .*built in", printed)
+
+
+def test_own_repository_that_cant_be_swept_is_an_error(tmp_path):
+    with pytest.raises(ValueError, match="isn't a git repository"):
+        OwnRepository.read(tmp_path)
+    git(tmp_path, "init", "--quiet")
+    with pytest.raises(ValueError, match="isn't a git repository with a branch and a commit"):
+        OwnRepository.read(tmp_path)
+    git(
+        tmp_path, "-c", "user.name=a", "-c", "user.email=a@b", "commit", "--quiet", "--allow-empty", "-m", "x"
+    )
+    with pytest.raises(ValueError, match=r"has no sweeps/NAME.yaml in a commit"):
+        OwnRepository.read(tmp_path)

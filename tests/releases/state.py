@@ -16,29 +16,29 @@ from typing import Any
 
 from redis.asyncio import Redis
 
-from bot.builds import provenance
-from bot.channels.models import ChannelSetup, Person, entry
-from bot.channels.store import CONFIGMAP_NAME, SETUP_KEY, SetupReader, SetupRequest
-from bot.config.live_policy import LivePolicy
 from bot.core.commands import Action, Command
-from bot.core.events import Event, EventKind, Progress, Result
+from bot.core.events import Event, Progress, Result
 from bot.core.record import Phase
 from bot.core.work_item import DOCTOR, ItemKind, WorkItem
-from bot.digests.latest import LatestDigest, save_latest
-from bot.form.drafts import last_launch
-from bot.gpus.hourly_store import HourlyStore
-from bot.idle import snoozes
-from bot.idle.alerts import Snooze
-from bot.registry.images import ImageRef
-from bot.results.store import ResultsStore
-from bot.storage import sweep_configmap
-from bot.storage.sweeps import Store
-from bot.storage.work_queue import MAX_STARTS, Queue
+from bot.measure.gpus.hourly_store import HourlyStore
+from bot.platform.registry.images import ImageRef
+from bot.platform.storage import sweep_configmap
+from bot.platform.storage.sweeps import Store
+from bot.platform.storage.work_queue import MAX_STARTS, Queue
+from bot.sweep.builds import provenance
+from bot.sweep.channels.models import ChannelSetup, Person, entry
+from bot.sweep.channels.store import CONFIGMAP_NAME, REQUESTS, SETUP_KEY, SetupRequest
+from bot.sweep.channels.store import dump as dump_setup
+from bot.sweep.form.drafts import last_launch
+from bot.sweep.results.store import ResultsStore
+from bot.watch.digests.latest import LatestDigest, save_latest
+from bot.watch.idle.alerts import Snooze
+from bot.watch.idle.store import SnoozeStore
 from local.kubernetes.apiserver import store as kubernetes
 from local.redis import redis as server
-from tests.bot.factories import CONFIG, NOW, OWNER, PLAN, REQUEST, SETTINGS, a_sweep
-from tests.bot.gpus.factories import hour, use
-from tests.bot.results.factories import a_result, some_results
+from tests.bot.factories import NOW, OWNER, PLAN, REQUEST, SETTINGS, a_sweep
+from tests.bot.measure.gpus.factories import hour, use
+from tests.bot.sweep.results.factories import a_result, some_results
 from tests.scenarios.fakes import DirectCluster
 
 FOLDER = Path(__file__).parent
@@ -88,7 +88,7 @@ async def store_everything(redis: Redis, clients: Any) -> None:
     store, queue, cluster = Store(redis), Queue(redis), clients.cluster
     best = Result(trial=f"{RUNNING}-t1", value=0.25, parameters={"lr": "0.1"})
     progress = Progress(waiting=1, running=2, succeeded=1, best=best)
-    waits = Event(kind=EventKind.RESTORED)
+    waits = Event(kind="restored")
     running = a_sweep(Phase.RUNNING, submitted=True, progress=progress, outbox=(waits,), version=7)
     for sweep in (
         replace(running, durable_phase=Phase.RUNNING),
@@ -104,13 +104,13 @@ async def store_everything(redis: Redis, clients: Any) -> None:
     await _fill_queue(queue)
     await ResultsStore(cluster, "sweeps").save(some_results(a_result(), sweep=ENDED, request_id="trigger-4"))
     await provenance.record(IMAGE, f"sha256:{'d' * 64}", clients)
-    await cluster.create(snoozes.config_map("sweeps", {"gpus/pod": _snooze()}, NOW))
+    await SnoozeStore(clients).save({"gpus/pod": _snooze()}, NOW)
     setup = {"C1": entry(ChannelSetup(repo="digits", hour=9)), OWNER: entry(Person(team="vision"))}
     meta = {"name": CONFIGMAP_NAME, "namespace": "sweeps"}
     await cluster.create({"apiVersion": "v1", "kind": "ConfigMap", "metadata": meta, "data": setup})
     await redis.set(SETUP_KEY, json.dumps(setup))
     request = SetupRequest(user=OWNER, channel="C2", settings=ChannelSetup(repo="digits"))
-    await SetupReader(redis, queue, LivePolicy(CONFIG)).add_request(request)
+    await store.add_request(str(REQUESTS), dump_setup(request), queue=queue)
     await save_latest(redis, "C1", LatestDigest(day=NOW.date(), headline="8 GPUs", link="https://x"))
     measured = hour(NOW, use(NOW, "pod-1", 2, 1, sweep=ENDED))
     await HourlyStore(redis).save(measured.uses, measured.capacity)

@@ -1,23 +1,29 @@
 """Every released version's Redis and ConfigMaps are read by this one."""
 
 from datetime import timedelta
+from types import SimpleNamespace
 
 import pytest
 
-from bot.channels.models import read as read_setup
-from bot.channels.store import SETUP_KEY, SetupReader
-from bot.config.live_policy import LivePolicy
 from bot.core.record import Phase, dump, load
 from bot.core.work_item import ItemKind
-from bot.digests.latest import latest_digest
-from bot.form.drafts import Drafts
-from bot.gpus.hourly_store import HourlyStore
-from bot.idle import snoozes
-from bot.results.store import ResultsStore
-from bot.storage import sweep_configmap
-from bot.storage.sweeps import Store
-from bot.storage.work_queue import Queue
-from tests.bot.factories import CONFIG, NOW, OWNER
+from bot.measure.gpus.hourly_store import HourlyStore
+from bot.platform.clusters.connections import Identities
+from bot.platform.config.live_policy import LivePolicy
+from bot.platform.registry.images import ImageRef
+from bot.platform.storage import sweep_configmap
+from bot.platform.storage.sweeps import Store
+from bot.platform.storage.work_queue import Queue
+from bot.sweep.builds import provenance
+from bot.sweep.channels.models import read as read_setup
+from bot.sweep.channels.store import SETUP_KEY, SetupReader
+from bot.sweep.form.drafts import Drafts
+from bot.sweep.results.store import ResultsStore
+from bot.watch.digests.latest import latest_digest
+from bot.watch.digests.post import Digests
+from bot.watch.idle.alerts import Snooze
+from bot.watch.idle.store import SnoozeStore
+from tests.bot.factories import CONFIG, NOW, OWNER, SETTINGS
 from tests.releases.state import (
     DRAIN,
     ENDED,
@@ -29,7 +35,7 @@ from tests.releases.state import (
     releases,
     version,
 )
-from tests.scenarios.fakes import DirectCluster
+from tests.scenarios.fakes import DirectCluster, FakeRegistry
 from tests.scenarios.sweep_in_memory import SWEEP, Clock, SimulatedSweep, kubernetes
 
 RELEASES = releases()
@@ -94,9 +100,52 @@ async def test_configmaps_are_read(release, cluster, redis):
     assert {each.id for each in records.values()} == {RUNNING, ENDED, QUARANTINED}
     results = await ResultsStore(cluster, "sweeps").get(ENDED)
     assert results.trials[0].value == 0.5
-    assert snoozes.read(maps["sweepbot-keeps"])["gpus/pod"].name == "ada"
+    clients = SimpleNamespace(cluster=cluster, settings=SETTINGS)
+    assert (await SnoozeStore(clients).all())["gpus/pod"].name == "ada"
     setup = read_setup(maps["sweepbot-setup"]["data"])
     assert (setup.channels["C1"].hour, setup.people[OWNER].team) == (9, "vision")
+
+
+STORED = {
+    "image.sweepbot.digits.abc": {"image": "sweepbot/digits:abc", "digest": f"sha256:{'d' * 64}"},
+    "sweepbot-clusters": {"west": "0f1c"},
+    "sweepbot-digests": {
+        "C1": '{"day":"2026-11-21","tries":1,"ts":"1.5","chart":"F1","details":true,"chart_attempts":0,'
+        '"week":false,"done":true,"missed":["2026-11-20"]}',
+        "C2": "damaged",
+    },
+    "sweepbot-keeps": {
+        "keeps": '{"sweeps/a":{"until":"2026-11-22T12:00:00Z","by":"U1","name":"ada"},"sweeps/b":{"until":1}}'
+    },
+}
+
+
+def clients_with(stored):
+    """Clients of a cluster with these ConfigMaps."""
+    store = kubernetes.Store()
+    store.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "sweeps"}})
+    for name, data in stored.items():
+        meta = {"name": name, "namespace": "sweeps"}
+        store.create({"apiVersion": "v1", "kind": "ConfigMap", "metadata": meta, "data": data})
+    cluster, registry = DirectCluster(store), FakeRegistry()
+    return SimpleNamespace(cluster=cluster, settings=SETTINGS, registry=registry, now=lambda: NOW)
+
+
+async def test_small_records_of_earlier_versions_are_read_and_a_damaged_one_stops_only_itself():
+    """As 0.1.0 and its successors stored them: what is added to a record has a default."""
+    clients = clients_with(STORED)
+    cluster, registry = clients.cluster, clients.registry
+    registry.pushed.add(f"sweepbot/digits@sha256:{'d' * 64}")
+    assert await provenance.recorded(ImageRef("sweepbot/digits", "abc"), clients) == f"sha256:{'d' * 64}"
+    assert await Identities(cluster, "sweeps").known("west", "another") == "0f1c"
+
+    digests = Digests(clients, None, None, None, None)
+    assert await digests.run("C1 2026-11-20") is None, "a later one is stored"
+    with pytest.raises(ValueError, match="Invalid JSON"):
+        await digests.run("C2 2026-11-21")
+
+    day = NOW + timedelta(days=1)
+    assert await SnoozeStore(clients).all() == {"sweeps/a": Snooze(until=day, by="U1", name="ada")}
 
 
 async def test_other_state_is_read(release, redis):

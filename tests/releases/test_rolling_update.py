@@ -1,6 +1,7 @@
 """Workers of two versions on one Redis: the older one leaves what it can't read to the newer one."""
 
 import json
+from dataclasses import replace
 from functools import partial
 
 import pytest
@@ -8,9 +9,9 @@ import pytest
 from bot.core.commands import Action, Command
 from bot.core.record import FORMAT, Phase
 from bot.core.work_item import ItemKind, WorkItem
-from bot.storage import work_queue
-from bot.storage.work_queue import Queue
-from bot.sweeps import reconciler
+from bot.platform.storage import work_queue
+from bot.platform.storage.work_queue import Queue
+from bot.sweep.sweeps import reconciler
 from bot.worker import Worker
 from tests.bot.factories import OWNER, a_sweep
 from tests.scenarios.sweep_in_memory import SWEEP, Clock, SimulatedSweep
@@ -79,7 +80,9 @@ async def test_record_of_a_newer_worker_is_left_to_it(simulation, older, newer, 
 async def test_update_gives_no_answer_of_a_downgrade_however_often_older_workers_wake(
     simulation, older, newer, monkeypatch
 ):
-    monkeypatch.setattr(work_queue, "FIRST_DELAY", 300.0)  # none ends by itself during the test
+    monkeypatch.setattr(
+        work_queue, "RETRY", replace(work_queue.RETRY, base=300.0)
+    )  # none ends by itself during the test
     await simulation.store.add_command(SWEEP, STATUS)
     await edit(simulation, lambda fields: fields | newer)
     await older(10)
@@ -107,9 +110,7 @@ async def test_downgrade_answers_each_command_once_with_what_to_do(simulation, o
         await simulation.redis.hset("life:queue:left", SWEEP, "1")  # as if its delay were over
     [(user, text)] = simulation.slack.ephemeral_messages
     assert user == OWNER
-    assert text.startswith(
-        f"`{SWEEP}` was last changed by a newer version of Sweepbot than the one that runs"
-    )
+    assert text.startswith(f"`{SWEEP}` was last changed by a newer version of Sweepbot than the one running")
     assert "*Fix:* Ask an admin to finish the update, or to undo the downgrade." in text
     assert await simulation.redis.hget(KEY, "record") == stored
     assert await simulation.store.commands(SWEEP) == [STATUS]

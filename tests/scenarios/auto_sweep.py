@@ -4,11 +4,11 @@ from contextlib import asynccontextmanager
 from dataclasses import replace
 from datetime import timedelta
 
-from bot.capacity.measure import CapacityMeasurer
 from bot.core.commands import Command
-from bot.storage.free_capacity import CapacityStore
-from k8s.katib.spec import TRIAL_LABEL
+from bot.measure.capacity.measure import CapacityMeasurer
+from bot.platform.storage.free_capacity import CapacityStore
 from k8s.nodes.gpu_pods import read_gpu_pod
+from k8s.trial_kinds import TRIAL_LABEL
 from local.kubernetes.apiserver import store as kubernetes
 from tests.bot.factories import NOW, OWNER, REQUEST
 from tests.scenarios.sweep_in_memory import SWEEP, Clock, SimulatedSweep

@@ -11,10 +11,10 @@ from redis.asyncio import Redis
 from redis.asyncio.connection import AbstractConnection
 
 from bot.core.work_item import WorkItem
-from bot.storage.work_queue import Lease
-from bot.sweeps.informer import RESYNC_INTERVAL
-from bot.sweeps.reconciler import reconcile
-from bot.sweeps.recovery import recover
+from bot.platform.storage.work_queue import Lease
+from bot.sweep.sweeps.durable_record import recover
+from bot.sweep.sweeps.informer import RESYNC_INTERVAL
+from bot.sweep.sweeps.reconciler import reconcile
 from k8s.api.cache import Caches
 from tests.bot.factories import NOW
 from tests.scenarios.sweep_in_memory import SWEEP, Clock, SimulatedSweep

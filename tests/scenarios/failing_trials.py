@@ -8,6 +8,7 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
+from bot.sweep.features.health.state import HealthState
 from k8s.api.errors import ApiError
 from k8s.objects import BUILD_LABEL, timestamp
 from k8s.pods import is_trial_pod
@@ -83,9 +84,9 @@ class FailingTrials(SimulatedSweep):
     async def message(self):
         """The text of the only message; None if there is none."""
         record = await self.record()
-        if record.health_ts is None:
+        if (ts := record.of(HealthState).ts) is None:
             return None
-        return self.slack.posted[int(record.health_ts.partition(".")[2]) - 1]
+        return self.slack.posted[int(ts.partition(".")[2]) - 1]
 
     async def _time_passes(self):
         for pod in self.kubernetes.list("Pod", "sweeps"):

@@ -1,12 +1,14 @@
 """Systems beside the worker, in memory: cluster, registry, git, Slack, and MLflow, for sweeps in memory."""
 
-from bot.charts.drawing import Picture
+import asyncio
+
 from bot.core.curves import MAX_FAILURES, LiveReading
-from bot.registry.client import ImageMissingError
-from bot.repos.git import Tip
-from bot.results.run_writer import Completion, MainRun, MlflowUnavailableError
-from bot.results.tracking_api import TrackingError
-from bot.slack.client import NotInChannelError
+from bot.platform.registry.client import ImageMissingError
+from bot.platform.repos.git import Tip
+from bot.platform.slack.client import NotInChannelError
+from bot.sweep.charts.drawing import Picture
+from bot.sweep.results.run_writer import Completion, MainRun, MlflowUnavailableError
+from bot.sweep.results.tracking_api import TrackingError
 from k8s.api.errors import ApiError
 from local.kubernetes.apiserver import scale
 from local.kubernetes.apiserver import store as kubernetes
@@ -34,11 +36,12 @@ class DirectCluster:
         found = filter(matches, self.store.peek(kind, namespace or None))  # copied only if listed
         return [clone(obj) for obj in found if only is None or only(obj)]
 
-    async def pending_workloads(self, namespace, queue):
+    async def read(self, path):
+        *_, namespace, _, queue, _ = path.split("/")  # of Kueue's visibility API, the only one that is read
         try:
-            return pending(self.store, namespace, queue)["items"]
+            return pending(self.store, namespace, queue)
         except Refused:
-            return None
+            raise ApiError(404, "", "no visibility API") from None
 
     async def pages(self, kind, namespace, *, labels="", limit=0):
         yield await self.list(kind, namespace, labels=labels), str(self.store.version)
@@ -183,6 +186,45 @@ class FakeSlack:
         self.ephemeral_messages.append((user, message if isinstance(message, str) else message.text))
 
 
+class FakeMessages:
+    """Messages by ts, each with all its versions."""
+
+    def __init__(self):
+        self.messages, self.answers, self.views, self.replies = {}, [], {}, []
+        self.invited = True
+        self.reply_error = self.update_error = self.answer_error = None
+
+    async def reply(self, channel, thread, message):
+        if self.reply_error:
+            raise self.reply_error
+        self.replies.append(message)
+        return "9.9"
+
+    async def post(self, channel, message):
+        if not self.invited:
+            raise NotInChannelError(channel)
+        ts = f"{len(self.messages) + 1}.0"
+        self.messages[ts] = [message]
+        return ts
+
+    async def update(self, channel, ts, message):
+        if self.update_error:
+            raise self.update_error
+        self.messages[ts].append(message)
+
+    async def post_ephemeral(self, user, message, response_url=""):
+        if self.answer_error:
+            raise self.answer_error
+        self.answers.append((user, message))
+
+    async def update_view(self, view, content):
+        self.views[view] = content
+
+    def texts(self):
+        """Return what each message says last."""
+        return [each[-1].text for each in self.messages.values()]
+
+
 class FakeResults:
     async def open(self, sweep):
         return "http://mlflow/#/experiments/1"
@@ -205,10 +247,12 @@ class FakeLive:
         latest = {trial: curve[-1] for trial, curve in known.items() if curve}
         return LiveReading(read=True, latest=latest, curves={trial: known[trial] for trial in wanted(latest)})
 
-    async def curves(self, plan, points):
+    async def curves(self, plan, metric, points):
         if self.away:
             raise TrackingError("no answer within 8 s")
-        return {trial: tuple(curve) for trial, curve in self.reported.items()}
+        names = frozenset({plan.space.metric, "accuracy"})
+        known = self.reported if metric in names else {}
+        return {trial: tuple(curve) for trial, curve in known.items()}, names
 
     async def curves_of(self, trials, metric, points):
         if self.away:
@@ -223,7 +267,7 @@ class FakeRunWriter:
     def __init__(self):
         self.away = False
 
-    async def complete(self, results, tags):
+    async def complete(self, results, tags, logged):
         if self.away:
             raise MlflowUnavailableError("away")
         runs = {each.name: MainRun(each.name, f"http://mlflow/{each.name}") for each in results.trials}
@@ -235,6 +279,7 @@ class FakePictures:
 
     def __init__(self):
         self.forgotten = []
+        self.encoding = asyncio.Lock()
 
     def get(self, results):
         return Picture(f"Results of {results.sweep}", b"PNG")

@@ -21,9 +21,12 @@ TRAINING = """
 import argparse, os, time
 options = argparse.ArgumentParser()
 options.add_argument("--width", type=int)
+options.add_argument("--kind")
+options.add_argument("--depth", type=int)
 options.add_argument("--wait", type=float, default=0)
 options.add_argument("--tensorboard_dir", default="runs")
 options = options.parse_args()
+assert (options.kind == "deep") == (options.depth is not None), "depth is of the deep ones only"
 print("training with width", options.width)
 while options.wait and os.path.exists(os.environ["HOLD"]):
     time.sleep(0.5)  # rarely enough that a busy machine doesn't measure it as work
@@ -140,14 +143,21 @@ class Instance:
 
     async def answer(self, text: str, person: str = "ada", channel: str = "sweeps") -> str:
         """Type `/sweep`; the private answer that comes after the acknowledgement."""
-        before = len(self.slack.ephemerals(person)) + 1
-        await self.types(text, person, channel)
-        return await self.whispered(person, before)
+        before = len(self.slack.ephemerals(person))
+        acknowledged = await self.types(text, person, channel)
+        return await self.whispered(person, before, acknowledged)
 
-    async def whispered(self, person: str, before: int) -> str:
-        """Return this user's next ephemeral message, after so many."""
-        news = await until(lambda: self.slack.ephemerals(person)[before:], f"{person} is told something")
-        return str(news[0]["text"])
+    async def whispered(self, person: str, before: int, acknowledged: str = "") -> str:
+        """Return this user's next ephemeral message, after so many; one that only announces it isn't it.
+
+        The answer can come before what `acknowledged` the command.
+        """
+
+        def answers() -> list[str]:
+            texts = (str(each["text"]) for each in self.slack.ephemerals(person)[before:])
+            return [text for text in texts if not text.startswith("Looking up") and text != acknowledged]
+
+        return str((await until(answers, f"{person} is told something"))[0])
 
     def commit(self, message: str, files: dict[str, str] | None = None, branch: str = "main") -> str:
         """On a branch that is new unless it is main; afterwards main is there again."""

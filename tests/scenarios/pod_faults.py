@@ -2,7 +2,7 @@
 
 from bot.core.record import Phase
 from local.katib.metrics import Reported
-from tests.bot.health import real_messages
+from tests.bot.sweep.features.health import real_messages
 
 NOW, MINUTE = 0, 61  # seconds until it must be reported
 

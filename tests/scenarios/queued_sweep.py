@@ -4,10 +4,10 @@ from contextlib import asynccontextmanager
 from dataclasses import replace
 from datetime import timedelta
 
-from bot.answers import queue_job
-from bot.config.queues import Grant, QueuePolicy
 from bot.core.commands import Action, Command
 from bot.core.work_item import QUEUE
+from bot.platform.config.queues import Priority, Queue, QueuePolicy
+from bot.sweep.answers import queue_job
 from k8s.kueue import PRIORITY_LABEL, QUEUE_LABEL
 from local import kueue
 from local.kubernetes.controllers.jobs import Controllers
@@ -16,11 +16,11 @@ from tests.scenarios.sweep_in_memory import SPACE, SWEEP, Clock, SimulatedSweep
 
 GPU = "nvidia.com/gpu"
 POLICY = QueuePolicy(
-    queues=(Grant(name="research"), Grant(name="urgent", people=(ADMIN,))),
+    queues=(Queue(name="research"), Queue(name="urgent", people=(ADMIN,))),
     priorities=(
-        Grant(name="low", class_name="sweeps-low"),
-        Grant(name="normal", class_name="sweeps-normal"),
-        Grant(name="high", class_name="sweeps-high"),
+        Priority(name="low", class_="sweeps-low"),
+        Priority(name="normal", class_="sweeps-normal"),
+        Priority(name="high", class_="sweeps-high"),
     ),
 )
 CLASSES = {"sweeps-low": 10, "sweeps-normal": 100, "sweeps-high": 1000}
@@ -50,7 +50,7 @@ class QueuedSweep(SimulatedSweep):
         super().__init__(
             redis, Clock(None), **{"image": True, "endless": "trainings", "space": SPACE} | scenario
         )
-        self.clients = replace(self.clients, config=replace(self.clients.config, queueing=POLICY))
+        self.clients = replace(self.clients, config=replace(self.clients.config, **vars(POLICY)))
         self.kueue = kueue.Kueue(self.kubernetes)
         self.controllers = Controllers(self.kubernetes, backoff=0)
         self.gpus = gpus

@@ -4,18 +4,17 @@ import contextlib
 from dataclasses import replace
 from datetime import timedelta
 
-from bot.clients import Clients
-from bot.config.teams import Team
 from bot.core.commands import Command
 from bot.core.record import Phase
-from bot.gpus.hourly_store import HourlyStore
-from bot.gpus.models import ITEM, NodeUse, NoGpuDataError
-from bot.idle.monitor import IdleMonitor
-from bot.idle.store import AlertStore
-from bot.slack.client import SlackBusyError
-from bot.storage.free_capacity import CapacityStore
-from bot.storage.sweeps import Store
-from bot.storage.work_queue import Queue
+from bot.measure.gpus.models import ITEM, NodeUse, NoGpuDataError
+from bot.platform.clients import Clients
+from bot.platform.config.teams import Team
+from bot.platform.slack.client import MessageRejectedError, SlackBusyError
+from bot.platform.storage.free_capacity import CapacityStore
+from bot.platform.storage.sweeps import Store
+from bot.platform.storage.work_queue import Queue
+from bot.watch.idle.monitor import IdleMonitor
+from bot.watch.idle.store import AlertStore
 from local.kubernetes.apiserver import store as kubernetes
 from tests.bot.factories import CONFIG, NOW, OWNER, SETTINGS, a_sweep
 from tests.scenarios.fakes import DirectCluster
@@ -47,7 +46,14 @@ class FakeSlack:
     async def update(self, channel, ts, message):
         self.posted[ts] = (*self.posted[ts][:2], message)
 
+    async def open_dm(self, user):
+        if user == "UGONE":
+            raise MessageRejectedError("user_not_found")
+        return f"D-{user}"
+
     async def post_ephemeral(self, user, text, response_url="", channel="", thread=""):
+        if user == "UGONE":
+            raise MessageRejectedError("account_inactive")
         self.ephemeral_messages.append((user, text))
 
 
@@ -84,11 +90,7 @@ class SimulatedMonitor:
             **crashing,
             registry=None,
             git=None,
-            results=None,
-            usage=HourlyStore(redis),
             capacity=CapacityStore(redis),
-            pictures=None,
-            live=None,
             queue=CrashingProxy(self.queue, self.clock),
             settings=SETTINGS,
             config=replace(

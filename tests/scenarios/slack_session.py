@@ -7,9 +7,10 @@ from dataclasses import replace
 from slack_sdk.web.async_client import AsyncWebClient
 
 from bot.core.request import Requester
-from bot.slack.client import Slack
-from bot.slack.rate_limit import RateLimiter
-from bot.storage.work_queue import Queue
+from bot.platform.slack.client import Slack
+from bot.platform.slack.rate_limit import RateLimiter
+from bot.platform.storage.work_queue import Queue
+from bot.workspace_table import add_handlers
 from handlers.app import build
 from handlers.socket_mode import Socket
 from local.slack import serve
@@ -71,7 +72,7 @@ async def open_session(redis, **scenario):
     config = scenario.get("config", simulation.clients.config)
     simulation.clients = replace(simulation.clients, slack=Slack(web, RateLimiter(redis)), config=config)
     context = a_context(redis, store=simulation.store, queue=Queue(redis, prefix="life:queue"), config=config)
-    app = build(web, context)
+    app = build(web, context, add_handlers)
     socket = Socket(app, slack.app_token)
     try:
         await socket.open()

@@ -6,18 +6,19 @@ from functools import partial
 
 from slack_sdk.web.async_client import AsyncWebClient
 
-from bot.channels.store import SetupWriter
-from bot.clients import Clients
-from bot.config.live_policy import LivePolicy
 from bot.core.errors import UserError
 from bot.core.work_item import ItemKind
-from bot.form import preview_job
-from bot.gpus.hourly_store import HourlyStore
-from bot.gpus.models import NodeUse, NoGpuDataError, Snapshot
-from bot.home.gpu_query_job import GpuQueryJob
-from bot.repos.git import GitUnavailableError, Tip
-from bot.slack.client import Slack
-from bot.storage.free_capacity import CapacityStore
+from bot.measure.gpus.hourly_store import HourlyStore
+from bot.measure.gpus.models import NodeUse, NoGpuDataError, Snapshot
+from bot.platform.config.live_policy import LivePolicy
+from bot.platform.repos.git import GitUnavailableError, Tip
+from bot.platform.slack.client import Slack
+from bot.platform.storage.free_capacity import CapacityStore
+from bot.sweep.channels.store import SetupWriter
+from bot.sweep.clients import SweepClients
+from bot.sweep.form import preview_job
+from bot.watch.home.gpu_query_job import GpuQueryJob
+from bot.workspace_table import GPUS, add_handlers, lines
 from handlers.app import build
 from handlers.socket_mode import Socket
 from local.kubernetes.apiserver import store as kubernetes
@@ -92,9 +93,9 @@ class SlackUser:
         self.slack, self.git, self.meter, self.now = slack, Repository(), Meter(lambda: self.now), NOW
         web = AsyncWebClient(token=slack.bot_token, base_url=slack.api_url)
         self.context = a_context(redis, config=config, now=lambda: self.now)
-        self.app = build(web, self.context)
+        self.app = build(web, self.context, add_handlers)
         self.policy = LivePolicy(config)
-        self.clients = Clients(
+        self.clients = SweepClients(
             registry=None,
             results=None,
             usage=HourlyStore(redis),
@@ -122,7 +123,14 @@ class SlackUser:
                 drafts=self.context.drafts,
                 known=self.context.snapshots,
             ),
-            ItemKind.GPU_QUESTIONS: GpuQueryJob(self.clients, redis, self.meter, no_digests).run,
+            ItemKind.GPU_QUESTIONS: GpuQueryJob(
+                self.clients,
+                redis,
+                self.meter,
+                no_digests,
+                partial(lines, self.clients),
+                GPUS,
+            ).run,
             ItemKind.GIT_NAMES: partial(self.context.catalog.refresh, git=self.git),
         }
 

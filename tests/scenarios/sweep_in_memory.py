@@ -6,6 +6,7 @@ Only time, containers, git, the registry, and Slack are simulated. Every call to
 
 import asyncio
 import contextlib
+import inspect
 import re
 from dataclasses import replace
 from typing import Any
@@ -13,26 +14,25 @@ from typing import Any
 from redis.asyncio import Redis
 from slack_sdk.errors import SlackApiError
 
-from bot.builds import provenance
-from bot.clients import Clients
 from bot.core.commands import Action, Command
 from bot.core.record import Phase
 from bot.core.work_item import ItemKind, WorkItem
-from bot.gpus.hourly_store import HourlyStore
-from bot.registry.client import RegistryError
-from bot.registry.images import ImageRef
-from bot.reports.trial_runs_job import TrialRunsJob
-from bot.repos.git import GitUnavailableError
-from bot.storage.free_capacity import CapacityStore
-from bot.storage.sweeps import Store
-from bot.storage.work_queue import Lease, Queue
-from bot.sweeps.informer import SweepInformer
-from bot.sweeps.reconciler import reconcile
+from bot.measure.gpus.hourly_store import HourlyStore
+from bot.platform.registry.auth import RegistryError
+from bot.platform.registry.images import ImageRef
+from bot.platform.repos.git import GitUnavailableError
+from bot.platform.storage.free_capacity import CapacityStore
+from bot.platform.storage.sweeps import Store
+from bot.platform.storage.work_queue import Lease, Queue
+from bot.sweep.builds import provenance
+from bot.sweep.clients import SweepClients
+from bot.sweep.reports.trial_runs_job import TrialRunsJob
+from bot.sweep.sweeps.informer import SweepInformer
+from bot.sweep.sweeps.reconciler import reconcile
 from k8s.api.errors import ApiError, UnreachableError
 from k8s.katib.pod_shape import PodShape
-from k8s.katib.spec import TRIAL_LABEL
 from k8s.objects import BUILD_LABEL
-from k8s.trial_kinds import JOB, PYTORCH_JOB, TRAIN_JOB, TRIAL_KINDS, owner_of, pod_index
+from k8s.trial_kinds import JOB, PYTORCH_JOB, TRAIN_JOB, TRIAL_KINDS, TRIAL_LABEL, owner_of, pod_index
 from local import trainer, training_operator
 from local.katib import Katib
 from local.katib.metrics import Reported
@@ -91,7 +91,7 @@ class CrashingProxy:
 
     def __getattr__(self, name: str) -> Any:
         method = getattr(self._inner, name)
-        if not callable(method):
+        if not callable(method) or inspect.isasyncgenfunction(method):
             return method
 
         async def call(*args: Any, **kwargs: Any) -> Any:
@@ -136,7 +136,7 @@ class SimulatedSweep:
         self.cluster = DirectCluster(self.kubernetes)
         self.registry.push("lab/ready:latest", DIGEST)
         self.store = Store(redis, prefix="life")
-        self.clients = Clients(
+        self.clients = SweepClients(
             **{
                 name: CrashingProxy(part, clock)
                 for name, part in {
@@ -368,6 +368,7 @@ def _steady(text: str) -> str:
     """Without what chance decides: suffixes, seconds, and which of the widths comes first."""
     text = re.sub(r"(\n\d\. )0\.\d ", r"\1* ", text)
     text = re.sub(r"in \d+ s", "in * s", text)
+    text = re.sub(r"(slack\.com/C1)/[\d.]+", r"\1/*", text)
     text = re.sub(r"\n\d+ more trials? failed the same way\.", "", text)
     text = re.sub(r"width=[a-e]", "width=*", re.sub(r"\*0\.\d\*", "*0.x*", text))
     return re.sub(rf"({SWEEP})-[a-z0-9-]+", r"\1-*", re.sub(r"-[a-z0-9]{5}$", "-*", text))

@@ -1,4 +1,7 @@
-"""A TCP proxy that can stop forwarding, as a network that drops all packets: no connection is closed."""
+"""A TCP proxy that can stop forwarding, as a network that drops all packets: no connection is closed.
+
+It can also end connections in the middle of an answer, as a load balancer that is restarted.
+"""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -13,6 +16,7 @@ class TcpProxy:
         self._target, self._forwarding = urlsplit(url), asyncio.Event()
         self._pumps: set[asyncio.Task[None]] = set()
         self.url = ""
+        self.truncates = False  # whether each connection ends in the middle of the next answer's part
         self.resume()
 
     def pause(self) -> None:
@@ -22,16 +26,23 @@ class TcpProxy:
         self._forwarding.set()
 
     async def connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        from_server, to_server = await asyncio.open_connection(self._target.hostname, self._target.port)
+        try:
+            from_server, to_server = await asyncio.open_connection(self._target.hostname, self._target.port)
+        except OSError:  # the server is away
+            writer.close()
+            return
         for source, sink in ((reader, to_server), (from_server, writer)):
-            task = asyncio.create_task(self._pump(source, sink))
+            task = asyncio.create_task(self._pump(source, sink, answers=source is from_server))
             self._pumps.add(task)
             task.add_done_callback(self._pumps.discard)
 
-    async def _pump(self, source: asyncio.StreamReader, sink: asyncio.StreamWriter) -> None:
+    async def _pump(self, source: asyncio.StreamReader, sink: asyncio.StreamWriter, *, answers: bool) -> None:
         with suppress(OSError):
             while data := await source.read(2**16):
                 await self._forwarding.wait()
+                if answers and self.truncates:
+                    sink.write(data[: len(data) // 2])
+                    break
                 sink.write(data)
                 await sink.drain()
         await self._forwarding.wait()

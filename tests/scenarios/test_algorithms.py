@@ -4,6 +4,7 @@ import pytest
 
 from bot.core.record import Phase
 from bot.core.space import ALGORITHMS
+from bot.sweep.spaces.algorithms import resolve_auto
 from tests.scenarios.sweep_in_memory import Clock, SimulatedSweep
 
 RANGES = "  a: {min: 0.1, max: 0.9}\n  b: {min: 1, max: 8}\n"
@@ -43,7 +44,8 @@ async def test_sweep_with_each_algorithm_succeeds(redis, algorithm):
     assert simulation.last.phase is Phase.SUCCEEDED
     assert simulation.last.progress.succeeded == 6
     [experiment] = simulation.kubernetes.list("Experiment")
-    assert experiment["spec"]["algorithm"] == {"algorithmName": algorithm}
+    name = resolve_auto(algorithm, search_service=False)
+    assert experiment["spec"]["algorithm"] == {"algorithmName": name}
     losses = [
         float(simulation._width("sweeps", one["metadata"]["name"]))
         for one in simulation.kubernetes.list("Trial")

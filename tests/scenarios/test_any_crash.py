@@ -45,7 +45,8 @@ wheels = [{ url = "https://x/torch-2.7.1-cp311-cp311-manylinux_2_28_x86_64.whl",
 FRAMEWORKS = {"pyproject.toml": PROJECT, "uv.lock": TORCH}
 # What comes after is the same as in other stories, and each story is lived once for each of its calls.
 ONLY_UNTIL_THE_FIRST_TRIAL = {"acts": {Action.CANCEL: Phase.PENDING}, "endless": "trainings"}
-GATED = {"sweep": {"request": replace(REQUEST, gate=True)}}
+GATED = {"sweep": {"request": replace(REQUEST, gate=True)}, "needs": ["gate"]}
+# `needs`: features of a sweep, with which the story goes.
 STORIES = {
     "calm": {},
     "image there": {"image": True},
@@ -68,35 +69,45 @@ STORIES = {
     "one trial killed": {"acts": {Action.KILL: Phase.RUNNING}, "image": True, "patient": True},
     "target reached while others run": {"space": TARGET, "image": True, "one_ends": True},
     "asked": {"acts": {Action.LOGS: Phase.RUNNING, Action.RESULTS: Phase.SUCCEEDED}, "image": True},
-    "extended": {"space": EXTENDABLE, "acts": {Action.EXTEND: Phase.SUCCEEDED}, "image": True},
+    "extended": {
+        "space": EXTENDABLE,
+        "acts": {Action.EXTEND: Phase.SUCCEEDED},
+        "image": True,
+        "needs": ["extension"],
+    },
     "gated": {"image": True} | GATED,
     "held, then all run": {"crash": "unseen", "acts": {Action.OPEN: Phase.HELD}, "image": True} | GATED,
     "paused, then resumed": {
         "space": EXTENDABLE,
         "acts": {Action.PAUSE: Phase.RUNNING, Action.RESUME: Phase.PAUSED},
         "image": True,
+        "needs": ["pause"],
     },
     "paused now, then resumed": {
         "acts": {Action.PAUSE_NOW: Phase.RUNNING, Action.RESUME: Phase.PAUSED},
         "image": True,
         "patient": True,
+        "needs": ["pause"],
     },
     "paused now, then cancelled": {
         "acts": {Action.PAUSE_NOW: Phase.RUNNING, Action.CANCEL: Phase.PAUSED},
         "image": True,
         "patient": True,
+        "needs": ["pause"],
     },
     "several nodes, paused now, then resumed": {
         "sweep": {"request": replace(REQUEST, nodes=3)},
         "acts": {Action.PAUSE_NOW: Phase.RUNNING, Action.RESUME: Phase.PAUSED},
         "image": True,
         "patient": True,
+        "needs": ["nodes", "pause"],
     },
     "several nodes, cancelled while running": {
         "sweep": {"request": replace(REQUEST, nodes=3)},
         "acts": {Action.CANCEL: Phase.RUNNING},
         "image": True,
         "endless": "trainings",
+        "needs": ["nodes"],
     },
     "PyTorchJobs, cancelled while running": {
         "sweep": {"request": replace(REQUEST, nodes=3)},
@@ -104,6 +115,7 @@ STORIES = {
         "image": True,
         "endless": "trainings",
         "pytorch": True,
+        "needs": ["nodes"],
     },
     "TrainJobs, cancelled while running": {
         "sweep": {"request": replace(REQUEST, nodes=3)},
@@ -111,12 +123,14 @@ STORIES = {
         "image": True,
         "endless": "trainings",
         "trainer": True,
+        "needs": ["nodes"],
     },
     "several nodes, one drained": {
         "sweep": {"request": replace(REQUEST, nodes=3)},
         "space": ONE_TRIAL,
         "image": True,
         "drained": "later",
+        "needs": ["nodes", "interruptions"],
     },
     "PyTorchJobs, one drained": {
         "sweep": {"request": replace(REQUEST, nodes=3)},
@@ -124,6 +138,7 @@ STORIES = {
         "image": True,
         "drained": "at once",
         "pytorch": True,
+        "needs": ["nodes", "interruptions"],
     },
     "held, then cancelled": {"crash": "unseen", "acts": {Action.CANCEL: Phase.HELD}, "image": True} | GATED,
 }
@@ -173,7 +188,9 @@ async def live(redis, story, dies_at=None):
 )
 async def test_first_trial_is_reported_running_only_if_observed_running(redis, story, is_reported):
     life = await live(redis, story)
-    assert any(text.startswith(":runner: First trial is running") for text in life.texts()) is is_reported
+    shown = any("First trial started" in str(parent.blocks) for parent in life.slack.parents)
+    assert shown is is_reported
+    assert life.last.steps["first"] == "✗ First trial failed"
 
 
 def crashes(story, calls):
@@ -184,7 +201,13 @@ def crashes(story, calls):
     return range(1 + first, calls + 1, EVERY)
 
 
-@pytest.mark.parametrize("story", STORIES)
+@pytest.mark.parametrize(
+    "story",
+    [
+        pytest.param(name, marks=pytest.mark.features(*story.get("needs", ())))
+        for name, story in STORIES.items()
+    ],
+)
 async def test_crash_at_any_call_changes_nothing_and_repeats_at_most_one_message(redis, story):
     calm = await live(redis, story)
     assert_ends_as_expected(calm, story)

@@ -8,11 +8,13 @@ from bot.core.commands import Action, Command
 from bot.core.curves import Point
 from bot.core.record import Phase
 from bot.core.request import SEEDS
-from k8s.katib.spec import TRIAL_LABEL
 from k8s.katib.status import STOPPED_EARLY
+from k8s.trial_kinds import TRIAL_LABEL
 from tests.bot.factories import OWNER
 from tests.scenarios.auto_sweep import SPACE, AutoSweep
 from tests.scenarios.sweep_in_memory import SWEEP
+
+pytestmark = pytest.mark.features("auto_parallel")
 
 SHORT = SPACE.replace("max: 20", "max: 6")
 
@@ -24,6 +26,7 @@ async def extend(story, trials=0):
     await story.rounds(1)
 
 
+@pytest.mark.features("extension")
 @pytest.mark.parametrize("trials", [0, 14])
 async def test_extended_sweep_measures_again_and_grows(redis, trials):
     story = AutoSweep(redis, gpus=8, most=8, space=SHORT)
@@ -46,6 +49,7 @@ async def test_extended_sweep_measures_again_and_grows(redis, trials):
         assert len(story.kubernetes.list("Trial")) == total
 
 
+@pytest.mark.features("extension")
 async def test_sweep_extended_after_its_deadline_keeps_the_time_it_had_left(redis):
     story = AutoSweep(redis, gpus=8, most=4, space=SHORT, max_hours=1.0)
     async with story.started():
@@ -75,6 +79,7 @@ class Reporting(AutoSweep):
         return [each for each in conditions if each and each[0].get("reason") == STOPPED_EARLY]
 
 
+@pytest.mark.features("early_stopping", "live_values")
 @pytest.mark.parametrize("rule", ["asha", "{name: median, min_trials_required: 2}"])
 async def test_stopped_trials_are_replaced_and_count_toward_the_total(redis, rule):
     space = SPACE.replace("algorithm: grid", f"algorithm: grid\nearly_stopping: {rule}")
@@ -93,6 +98,7 @@ async def test_stopped_trials_are_replaced_and_count_toward_the_total(redis, rul
         assert progress.stopped_early >= 8
 
 
+@pytest.mark.features("early_stopping", "live_values")
 async def test_yielding_sweep_replaces_no_stopped_trial(redis):
     space = SPACE.replace("algorithm: grid", "algorithm: grid\nearly_stopping: asha")
     story = Reporting(redis, gpus=8, most=8, space=space)
@@ -138,6 +144,7 @@ async def test_sweep_at_its_time_limit_starts_no_more_trials(redis, throttled):
         assert len(story.kubernetes.list("Trial")) == made
 
 
+@pytest.mark.features("extension")
 async def test_sweep_whose_time_ends_after_its_throttled_trials_ended_does_not_continue(redis):
     story = AutoSweep(redis, gpus=8, most=4, max_hours=1.0)
     async with story.started():
@@ -160,6 +167,7 @@ async def test_sweep_whose_time_ends_after_its_throttled_trials_ended_does_not_c
         )
 
 
+@pytest.mark.features("pause")
 async def test_pause_lets_trials_finish_and_the_rest_follows_after_the_resume(redis):
     story = AutoSweep(redis, gpus=8, most=4)
     async with story.started():

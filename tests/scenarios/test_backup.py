@@ -11,13 +11,13 @@ import pytest
 import yaml
 
 from bot.core.record import Phase
-from bot.storage import sweep_configmap
+from bot.platform.storage import sweep_configmap
 from k8s.objects import SWEEP_LABEL
 from local.kubernetes.apiserver.api import KUBECTL, serve
 from tests.scenarios.sweep_in_memory import SWEEP, Clock, SimulatedSweep
 from tests.scenarios.test_durable_record import forget_and_resync, rounds
 
-pytestmark = pytest.mark.skipif(not shutil.which("kubectl"), reason="kubectl is not installed")
+pytestmark = pytest.mark.skipif(not shutil.which("kubectl"), reason="kubectl isn't installed")
 DOCS = Path(__file__).parents[2] / "docs/operate.md"
 SECTION = DOCS.read_text().split("## Back up and restore")[1].split("\n## ")[0]
 BLOCKS = [" ".join(block.split("\\\n")) for block in re.findall(r"```sh\n(.*?)```", SECTION, re.DOTALL)]
@@ -81,7 +81,7 @@ async def test_running_sweep_fails_in_its_thread_with_the_reason(redis, tmp_path
     async with restored(redis, tmp_path) as simulation:
         after = await simulation.record()
         assert (after.phase, after.thread, simulation.slack.opened) == (Phase.FAILED, before.thread, 0)
-        assert "the Katib experiment was deleted, or isn't in this cluster" in simulation.slack.posted[-1]
+        assert "The Katib experiment was deleted, or isn't in this cluster" in simulation.slack.posted[-1]
         assert simulation.kubernetes.list("Experiment") == []
 
 

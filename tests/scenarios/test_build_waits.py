@@ -1,15 +1,19 @@
 """A build Job without a pod: a quota, a queue, an unavailable webhook. Only events show the cause."""
 
+import html
+from datetime import UTC, datetime, timedelta
+
 import pytest
 
-from bot.core.events import EventKind
 from bot.core.record import Phase
-from bot.messages.parent import summary
-from bot.slack.mrkdwn import plain
-from bot.sweeps.observe_builds import EARLY, POLL_EARLY, POLL_LATE, observe_builds
+from bot.platform.slack.mrkdwn import plain
+from bot.sweep.decisions.parent_message import summary
+from bot.sweep.sweeps.observe_builds import EARLY, POLL_EARLY, POLL_LATE, observe_builds
 from k8s.api.cache import CacheReader
+from k8s.katib.spec import INJECTION_LABEL
+from k8s.objects import timestamp
 from local import kueue
-from tests.bot.health import real_messages
+from tests.bot.sweep.features.health import real_messages
 from tests.scenarios.failing_trials import FailingTrials
 
 EXPLAINED = {
@@ -37,7 +41,7 @@ async def waits(simulation):
     [reported] = [text for text in simulation.slack.posted if "Build not started" in text]
     record = await simulation.record()
     assert record.phase is Phase.BUILDING
-    assert f":warning: {plain(record.build_trouble)}" in summary(record)
+    assert f":warning: {plain(record.building.trouble)}" in summary(record)
     return reported
 
 
@@ -65,7 +69,8 @@ async def trained(simulation):
     [pod] = simulation.kubernetes.list("Pod", "sweeps")
     simulation.runs(pod)
     await simulation.rounds(2)
-    assert (await simulation.record()).build_trouble == ""
+    assert (await simulation.record()).building.trouble == ""
+    assert simulation.slack.posted.count(":package: The build has started.") == 1
 
 
 async def test_unavailable_katib_webhook_is_reported_for_builds(redis):
@@ -74,7 +79,7 @@ async def test_unavailable_katib_webhook_is_reported_for_builds(redis):
         await simulation.rounds(6)
         reported = await waits(simulation)
         assert "The webhook `mutator.pod.katib.kubeflow.org` isn't responding" in reported
-        assert "rollout restart deployment katib-controller" in reported
+        assert f"{INJECTION_LABEL}- && " in html.unescape(reported)
         assert "connection refused" in reported
         simulation.katib.away = False
         await trained(simulation)
@@ -121,7 +126,7 @@ async def test_build_held_by_a_queue_is_reported(redis, kueue_message, due, expe
     async with simulation.started():
         await simulation.rounds(6)
         if due:
-            assert (await simulation.record()).build_trouble == ""
+            assert (await simulation.record()).building.trouble == ""
             await simulation.after(due)
         reported = await waits(simulation)
         assert expected in reported
@@ -148,7 +153,7 @@ async def test_build_in_a_queue_without_cpu_continues_when_it_has_cpu(redis):
             [pod] = simulation.kubernetes.list("Pod", "sweeps")
             simulation.runs(pod)
             await simulation.rounds(2)
-            assert (await simulation.record()).build_trouble == ""
+            assert (await simulation.record()).building.trouble == ""
     finally:
         await here.close()
 
@@ -197,4 +202,26 @@ async def test_build_that_starts_in_time_is_not_diagnosed(redis):
         simulation.runs(pod)
         await simulation.after(600)
         record = await simulation.record()
-        assert not [key for key in record.sent_keys if key.startswith(EventKind.BUILD_WAITING)]
+        assert not [key for key in record.sent_keys if key.startswith("build_waiting")]
+
+
+async def test_time_of_a_build_is_without_its_wait_for_a_pod(redis):
+    """A Job's startTime is that of its first attempt to create one."""
+    async with builds(redis).started() as simulation:
+        await simulation.rounds(4)
+        [pod] = simulation.kubernetes.list("Pod", "sweeps")
+        simulation.bind(pod)
+        begin = datetime.now(UTC)
+        at = {name: timestamp(begin + timedelta(seconds=s)) for name, s in (("start", 600), ("end", 904))}
+        over = {"exitCode": 0, "reason": "Completed", "startedAt": at["start"], "finishedAt": at["end"]}
+        scheduled = {"type": "PodScheduled", "status": "True", "lastTransitionTime": at["start"]}
+        states = simulation.states(pod, {"terminated": over})
+        simulation.set_status(pod, phase="Succeeded", containerStatuses=states, conditions=[scheduled])
+        [job] = simulation.kubernetes.list("Job", "sweeps")
+        complete = {"type": "Complete", "status": "True", "lastTransitionTime": at["end"]}
+        times = {"startTime": timestamp(begin), "completionTime": at["end"]}
+        simulation.set_status(job, conditions=[complete], **times)
+        record = await simulation.record()
+        reader = CacheReader(simulation.clients.caches, simulation.clients.cluster)
+        seen = await observe_builds(record, record.plan, simulation.clients, reader)
+        assert [each.job.seconds for each in seen.builds] == [304]

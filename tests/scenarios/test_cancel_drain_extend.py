@@ -63,8 +63,9 @@ async def test_trial_is_cancelled_sweep_drained_and_finished_sweep_extended(here
     await other.posts("extended this sweep to 3 trials")
     await other.posts("Finished:", "3 trials")
     assert len(other.objects("Trial")) == 3
-    assert await here.answer(f"extend {sweep.id} trials=9") == (
-        f"`{sweep.id}` can't be extended: Katib only extends a sweep that used all its trials."
+    answer = await here.answer(f"extend {sweep.id} trials=9")
+    assert answer.endswith(
+        f"|{sweep.id}>* can't be extended: Katib only extends a sweep that used all its trials."
     )
 
 
@@ -77,4 +78,6 @@ async def test_results_logs_and_rerun_work_by_command_mention_and_button(here: I
     await sweep.posts("Log of trial", "```")
     before = len(here.slack.ephemerals("ada"))
     await here.slack.click("ada", "sweeps", sweep.parent()["ts"], "rerun_sweep")
-    assert f"a rerun of `{sweep.id}`" in await here.whispered("ada", before)
+    told = await here.whispered("ada", before)
+    assert "a rerun of *<http" in told
+    assert f"|{sweep.id}>*" in told

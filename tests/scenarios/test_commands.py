@@ -6,11 +6,12 @@ from itertools import count
 import pytest
 from slack_bolt.request.async_request import AsyncBoltRequest
 
-from bot.config.limits import Launch
 from bot.core.commands import Action
 from bot.core.record import Phase
 from bot.core.request import Notify
-from bot.messages.parent import CANCEL, LOGS, RERUN, RESULTS, TRIALS
+from bot.platform.config.limits import Launch
+from bot.sweep.decisions.parent_message import LOGS, RERUN, RESULTS, TRIALS
+from bot.sweep.model.texts import CANCEL
 from local.slack.workspace import TEAM
 from tests.bot.factories import CONFIG, REQUEST
 from tests.scenarios.slack_session import ADA, CHANNEL, open_session
@@ -27,7 +28,7 @@ def no_pace(monkeypatch):
     async def at_once(*_):
         return 0.0
 
-    monkeypatch.setattr("bot.slack.rate_limit.RateLimiter.wait", at_once)
+    monkeypatch.setattr("bot.platform.slack.rate_limit.RateLimiter.wait", at_once)
 
 
 pytestmark = pytest.mark.usefixtures("no_pace")
@@ -39,7 +40,7 @@ async def test_status_shows_state_and_audit_log(redis):
         await session.types("cancel", person="grace")
         await session.types(f"cancel {SWEEP}", person="grace")
         answer, _ = await session.types("status")
-        assert f"*{SWEEP}* · Running" in answer
+        assert f"|{SWEEP}>* · Running" in answer
         assert "ada started the sweep" in answer
         assert "grace: cancel denied" in answer
 
@@ -65,7 +66,7 @@ async def test_list_shows_sweeps(redis, which, there):
         if there is None:
             assert answer.startswith("You aren't in a team.")
         else:
-            assert (f"*{SWEEP}* · Running" in answer) is there
+            assert (f"|{SWEEP}>* · Running" in answer) is there
 
 
 async def test_results_are_a_table_with_the_best_first_and_a_file(redis):
@@ -97,7 +98,7 @@ async def test_missing_upload_permission_is_explained_in_a_direct_message(redis)
         session.slack.stumble("files.getUploadURLExternal", "missing_scope")
         await session.types("results")
         [direct] = session.slack.workspace.channels[f"D{ADA.user[1:]}"].messages.values()
-        assert direct["text"].endswith(f"\nCouldn't attach `{SWEEP}.csv`: Slack error `missing_scope`.")
+        assert f"\nCouldn't attach `{SWEEP}.csv`: Slack error `missing_scope`. *Fix:* " in direct["text"]
 
 
 async def test_results_of_a_sweep_that_redis_lost_are_available(redis):
@@ -117,7 +118,7 @@ async def test_buttons_of_an_ended_sweep_rerun_and_extend(redis):
         assert "3 of 3 trials" in (await session.clicks(RESULTS))[0]
         assert "the last lines of main" in (await session.clicks(LOGS))[0]
         [reply] = await session.clicks(RERUN, person="grace")
-        assert "queued: a rerun of `lr-brave-otter`" in reply
+        assert "queued: a rerun of *<" in reply
         [other] = await session.simulation.store.active()
         made = await session.simulation.store.get(other)
         assert (made.request, made.requester.user_name, made.requester.channel) == (
@@ -158,8 +159,8 @@ async def test_rerun_without_permission_is_denied(redis):
 async def test_rerun_with_a_changed_option_is_another_sweep_and_an_invalid_one_none(redis):
     async with open_session(redis, **READY) as session:
         await session.until(Phase.SUCCEEDED)
-        _, [_, reported] = await session.types("rerun trails=2")
-        assert "Unknown option: `trails=`" in reported
+        await session.types("rerun colour=2")
+        assert "Unknown option: `colour=`" in str(session.slack.modals("ada")[-1])
         await session.types("rerun trials=2")
         [other] = await session.simulation.store.active()
         assert (await session.simulation.store.get(other)).request == replace(REQUEST, trials=2)
@@ -214,11 +215,11 @@ async def test_mention_in_a_thread_is_answered_there(redis):
         )
         await mentions(session, "@sweepbot stauts")
         reported = session.slack.ephemerals("ada")[-1]["text"]
-        assert reported.startswith(
-            "Unknown command `stauts`. Did you mean status?\nIn this thread, mention me"
-        )
+        assert reported.startswith(":runner: *<http")
         await mentions(session, "@sweepbot cancel")
         await session.until(Phase.CANCELLED)
+        await mentions(session, "@sweepbot rerun")
+        assert [each.user_name for each in await session.simulation.store.listed()] == ["ada", "ada"]
 
 
 async def test_results_are_posted_once_under_rate_limits(redis, monkeypatch):
@@ -229,7 +230,7 @@ async def test_results_are_posted_once_under_rate_limits(redis, monkeypatch):
 
     async with open_session(redis, **READY) as session:
         await session.until(Phase.SUCCEEDED)
-        monkeypatch.setattr("bot.slack.rate_limit.RateLimiter.wait", every_other)
+        monkeypatch.setattr("bot.platform.slack.rate_limit.RateLimiter.wait", every_other)
         await mentions(session, "@sweepbot results")
         await session.rounds(6)
         reported = [
@@ -253,7 +254,7 @@ async def test_owner_is_mentioned_only_at_the_end(redis):
             m for m in session.slack.messages(CHANNEL, session.parent()["ts"]) if f"<@{ADA.user}>" in str(m)
         ]
         assert [m.get("subtype") for m in called] == ["thread_broadcast"]
-        assert called[0]["text"].startswith(f":white_check_mark: <@{ADA.user}> Finished")
+        assert called[0]["text"].startswith(f":white_check_mark: <@{ADA.user}> *<http")
 
 
 @pytest.mark.parametrize(("notify", "direct"), [(Notify.DM, 1), (Notify.NONE, 0)])
@@ -263,14 +264,12 @@ async def test_sweep_with_broadcast_off_posts_none(redis, notify, direct):
         await session.until(Phase.SUCCEEDED)
         await session.rounds(2)
         assert not [m for m in session.slack.messages(CHANNEL) if m.get("subtype")]
-        assert any(text.startswith(":white_check_mark: Finished") for text in session.thread())
+        assert any("· Finished: " in text for text in session.thread())
         place = session.slack.workspace.channels.get(f"D{ADA.user[1:]}")
         reported = [m["text"] for m in place.messages.values()] if place else []
         assert len(reported) == direct
-        assert all(
-            text.startswith(f"*{SWEEP}* in <#{ADA.channel}>: :white_check_mark: Finished:")
-            for text in reported
-        )
+        where = f"|{SWEEP}>* in <#{ADA.channel}> · Finished:"
+        assert all(text.startswith(":white_check_mark: *<http") and where in text for text in reported)
 
 
 async def test_click_on_an_outdated_message_acts_on_the_current_state_and_updates_it(redis):
@@ -283,11 +282,12 @@ async def test_click_on_an_outdated_message_acts_on_the_current_state_and_update
         old["text"] = {"type": "plain_text", "text": "Cancel sweep"}
         parent["blocks"] = [{"type": "actions", "block_id": "a", "elements": [old]}]
         [reported] = await session.clicks(CANCEL)
-        assert reported == f"`{SWEEP}` has already ended."
+        assert reported.endswith(f"|{SWEEP}>* has already ended.")
         shown = session.slack.workspace.channel(CHANNEL).messages[parent["ts"]]["blocks"]
         assert [b["type"] for b in shown] == [b["type"] for b in true]
 
 
+@pytest.mark.features("health")
 async def test_message_about_a_failed_first_trial_can_cancel_the_sweep(redis):
     async with open_session(redis, **READY, crash=True, space=SPACE_OF_MANY) as session:
         await session.until(Phase.PENDING)
@@ -358,12 +358,13 @@ async def test_edited_mention_is_ignored(redis):
         assert len(await session.simulation.store.active()) == 2
 
 
+@pytest.mark.features("health")
 async def test_first_trial_failure_is_sent_directly_if_chosen(redis):
     request = replace(REQUEST, notify=Notify.DM)
     async with open_session(redis, **READY, crash=True, sweep={"request": request}) as session:
         await session.until(Phase.FAILED)
         await session.rounds(2)
         direct = [m["text"] for m in session.slack.workspace.channels[f"D{ADA.user[1:]}"].messages.values()]
-        assert [": :warning: Trial `" in text for text in direct] == [True, False]
-        assert "Sweep failed" in direct[1]
+        assert [text.partition(" ")[0] for text in direct] == [":warning:", ":x:"]
+        assert all("/archives/" in text and "in <#C01SWEEPS00> · " in text for text in direct)
         assert not [m for m in session.slack.messages(CHANNEL) if m.get("subtype")]

@@ -1,5 +1,7 @@
 """Live values and curves of a running sweep, and the effect of an absent MLflow."""
 
+import pytest
+
 from bot.core.curves import Point
 from bot.core.record import Phase
 from tests.scenarios.slack_session import ADA, open_session
@@ -16,19 +18,27 @@ async def test_curves_are_a_picture_sent_with_the_values_as_its_description(redi
     async with open_session(redis, **HELD) as session:
         await session.until(Phase.RUNNING)
         _, [_, private] = await session.types("curves")
-        assert "in MLflow has the metric `loss` yet. *Fix:* Log it while training" in private
+        assert "has the metric `loss` in MLflow yet. *Fix:* Log it while training" in private
         session.simulation.live.reported = {name: [Point(1, 0.5), Point(2, 0.25)] for name in trials(session)}
         answer, [_, private] = await session.types("curves")
         assert answer.startswith(f"Looking up `{SWEEP}`")
-        assert private.endswith("2 trials with `loss` in MLflow: picture sent by direct message.")
+        shown, note = private.splitlines()
+        assert shown.endswith("2 trials with `loss` in MLflow: picture sent by direct message.")
+        assert note == "Also logged: `accuracy`. To draw one, add `metric=NAME` to `curves`."
         [direct] = session.slack.workspace.channels[f"D{ADA.user[1:]}"].messages.values()
         [file] = direct["files"]
         assert file["name"] == f"{SWEEP}-curves.png"
+        _, [_, private] = await session.types("curves metric=accuracy")
+        assert "2 trials with `accuracy` in MLflow" in private
+        assert "Also logged: `loss`." in private
+        _, [_, private] = await session.types("curves metric=recall")
+        assert "has the metric `recall` in MLflow. Available: `accuracy`, `loss`." in private
         session.simulation.live.away = True
         _, [_, private] = await session.types("curves")
         assert "MLflow isn't available (no answer within 8 s). Try again later." in private
 
 
+@pytest.mark.features("live_values")
 async def test_message_follows_running_trials_without_mlflow_too(redis):
     async with open_session(redis, **HELD) as session:
         await session.until(Phase.RUNNING)
@@ -46,6 +56,7 @@ async def test_message_follows_running_trials_without_mlflow_too(redis):
         assert session.simulation.last.progress.running == 2
 
 
+@pytest.mark.features("live_values")
 async def test_mlflow_is_read_only_while_trials_run(redis):
     async with open_session(redis, image=True) as session:
         await session.until(Phase.PENDING)
@@ -60,7 +71,7 @@ async def test_bug_in_an_answer_is_reported_and_the_sweep_continues(redis, monke
     async def broken(*_):
         raise ZeroDivisionError
 
-    monkeypatch.setattr("bot.answers.replies.draw_curves", broken)
+    monkeypatch.setattr("bot.sweep.answers.replies.draw_curves", broken)
     async with open_session(redis, **HELD) as session:
         await session.until(Phase.RUNNING)
         _, [_, private] = await session.types("curves")

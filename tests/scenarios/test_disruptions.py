@@ -9,6 +9,8 @@ from bot.core.record import Phase
 from tests.bot.factories import OWNER, REQUEST
 from tests.scenarios.sweep_in_memory import SWEEP, Clock, SimulatedSweep
 
+pytestmark = pytest.mark.features("interruptions", "nodes")
+
 KINDS = {"Job": {}, "PyTorchJob": {"pytorch": True}, "TrainJob": {"trainer": True}}
 EACH_KIND = pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS)
 # Katib counts the trial as failed before Sweepbot has seen the eviction, or Sweepbot sees it first.
@@ -50,7 +52,10 @@ class Drained(SimulatedSweep):
 
 @EACH_KIND
 @EACH_WAY
-@pytest.mark.parametrize("gate", [False, True], ids=["ungated", "gated"])
+@pytest.mark.parametrize(
+    "gate",
+    [pytest.param(False, id="ungated"), pytest.param(True, id="gated", marks=pytest.mark.features("gate"))],
+)
 async def test_each_trial_loses_a_worker_and_all_succeed(redis, kind, drained, gate):
     """Also the first trial, which is the gate, and the last one; `max_failed` is 1."""
     simulation = await Drained(redis, replace(THREE_NODES, gate=gate), drained=drained, **kind).run()
@@ -139,6 +144,7 @@ async def test_trial_that_katib_has_to_create_again_cannot_be_cancelled_yet(redi
         assert answer.endswith("isn't running. Katib starts it again; cancel it then.")
 
 
+@pytest.mark.features("pause")
 @EACH_KIND
 @EACH_WAY
 async def test_paused_trial_starts_again_when_the_sweep_is_resumed(redis, kind, drained):
@@ -153,6 +159,7 @@ async def test_paused_trial_starts_again_when_the_sweep_is_resumed(redis, kind, 
         assert (simulation.last.phase, simulation.last.progress.succeeded) == (Phase.SUCCEEDED, 3)
 
 
+@pytest.mark.features("health")
 async def test_failed_trial_of_a_draining_sweep_stays_failed_because_no_trial_starts(redis):
     async with Drained(redis, pytorch=True, endless="trainings").started() as simulation:
         await simulation.until(lambda: simulation.last.progress.running)

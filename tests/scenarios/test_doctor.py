@@ -28,7 +28,7 @@ async def test_doctor_reports_a_healthy_and_then_a_broken_world(tmp_path, mlflow
         running = lambda: {p["status"]["phase"] for p in pods()} == {"Running"}  # noqa: E731
         await wait_until(running, "the device plugin runs")
         text, code = await cli(here)
-        assert (code, text.splitlines()[-1]) == (0, "0 broken, 0 warnings, 26 ok"), text
+        assert (code, text.splitlines()[-1]) == (0, "0 broken, 0 warnings, 27 ok"), text
         await here.start_bot("serve", "work")
 
         here.store.patch("Namespace", "", NAMESPACE, {"metadata": {"labels": {LABEL: None}}})
@@ -41,7 +41,7 @@ async def test_doctor_reports_a_healthy_and_then_a_broken_world(tmp_path, mlflow
         reported = lambda: [m["text"] for m in here.slack.ephemerals("ada") if ":x:" in m["text"]]  # noqa: E731
         [answer] = await wait_until(reported, "the doctor answers ada alone")
         counts, first, *_ = answer.splitlines()
-        assert counts == "*Sweepbot doctor:* 1 broken, 0 warnings, 25 ok"
+        assert counts == "*Sweepbot doctor:* 1 broken, 0 warnings, 26 ok"
         assert first.startswith(":x: *namespace sweeps*: missing label")
         message = await here.slack.command("grace", "sweeps", "/sweep", "doctor")
         assert "Only admins can do that" in message

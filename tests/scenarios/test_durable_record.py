@@ -6,9 +6,9 @@ import pytest
 
 from bot.core.commands import Action, Command
 from bot.core.record import Phase
-from bot.slack.client import SlackBusyError
-from bot.storage import sweep_configmap
-from bot.sweeps.recovery import recover
+from bot.platform.slack.client import SlackBusyError
+from bot.platform.storage import sweep_configmap
+from bot.sweep.sweeps.durable_record import recover
 from k8s.api.errors import ApiError, UnreachableError
 from tests.bot.factories import ADMIN, OWNER, a_sweep
 from tests.scenarios.sweep_in_memory import SWEEP, Clock, SimulatedSweep
@@ -190,6 +190,8 @@ async def test_invalid_name_reaches_no_api_path(simulation):
 
     simulation.cluster.get = spy
     await simulation.store.add_command(forged, Command(action=Action.CANCEL, user=OWNER, user_name="ada"))
+    for _ in range(2):
+        await simulation.store.count_comparison()
     await simulation.round(item=forged)
     assert asked == []
     assert "No sweep named" in simulation.slack.ephemeral_messages[0][1]

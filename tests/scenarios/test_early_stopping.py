@@ -1,13 +1,22 @@
 """Early stopping by Sweepbot: a poor trial's place goes to another one, also when workers die."""
 
+import asyncio
+from dataclasses import replace
+
 import pytest
 
+from bot.core.commands import Action, Command
 from bot.core.curves import Point
 from bot.core.record import Phase
-from bot.reports.end_results import current_results
-from bot.sweeps.observe import observe
+from bot.sweep.reports.end_results import current_results
+from bot.sweep.sweeps.observe import observe
 from k8s.katib.status import STOPPED_EARLY
+from local.cluster import katib_config
+from search.service import STOPPED_STEP, STOPPED_VALUE
+from tests.bot.factories import OWNER
 from tests.scenarios.sweep_in_memory import SWEEP, Clock, SimulatedSweep
+
+pytestmark = pytest.mark.features("early_stopping", "live_values")
 
 SPACE = """
 command: python train.py
@@ -17,6 +26,14 @@ early_stopping: {stopping}
 trials: {{max: 4, parallel: 3, max_failed: 1}}
 parameters:
   width: [a, b, c, d]
+"""
+SEARCHED = """
+command: python train.py
+objective: {metric: loss, goal: minimize, target: 0.5}
+early_stopping: asha
+trials: {max: 8, parallel: 3, max_failed: 1}
+parameters:
+  width: {min: 0, max: 1}
 """
 ASHA = {"space": SPACE.format(stopping="asha"), "image": True, "endless": "trainings"}
 
@@ -85,6 +102,51 @@ async def test_poor_trial_is_stopped_and_replaced(redis):
         assert stopped[third].value == 0.30000000000000004
         assert (await sweep.record()).progress.best is None
         assert all("cancelled" not in text for text in sweep.slack.posted)
+
+
+class Searched(Curves):
+    """The search service runs, as a process."""
+
+    def __init__(self, redis):
+        super().__init__(redis, Clock(None), space=SEARCHED, image=True, endless="trainings")
+        self.clients = replace(self.clients, config=replace(self.clients.config, search_service=True))
+        self.kubernetes.create(katib_config())
+        self.requests, call = [], self.katib.search._call
+
+        def recorded(method, request, reply):
+            self.requests.append(request)
+            return call(method, request, reply)
+
+        self.katib.search._call = recorded
+
+    async def until_searched(self, fact):
+        """The process answers in its own time."""
+        async with asyncio.timeout(120):
+            while not fact():
+                await self.round()
+                await asyncio.sleep(0.05)
+
+
+@pytest.mark.slow
+async def test_stopped_trials_reach_the_search_and_not_katibs_optimum(redis):
+    sweep = Searched(redis)
+    async with sweep.started():
+        await sweep.until_searched(lambda: len(running(sweep)) == 3)
+        sweep.report()
+        first, _, third = sweep.live.reported
+        await sweep.until_searched(lambda: sweep.stopped() == [third] and len(running(sweep)) == 3)
+        await sweep.store.add_command(
+            SWEEP, Command(action=Action.KILL, user=OWNER, user_name="ada", trial=first)
+        )
+        await sweep.until_searched(lambda: len(sweep.trials()) == 5)
+        told = {
+            each.name: {metric.name: metric.value for metric in each.status.observation.metrics}
+            for each in sweep.requests[-1].trials
+        }
+        assert told[third] == {STOPPED_STEP: "1", STOPPED_VALUE: repr(0.1 * 3)}
+        assert told[first] == {STOPPED_STEP: "1", STOPPED_VALUE: "0.1"}
+        [experiment] = sweep.kubernetes.list("Experiment")
+        assert "bestTrialName" not in experiment["status"]["currentOptimalTrial"]
 
 
 async def test_dry_run_stops_no_trial(redis):

@@ -7,17 +7,16 @@ from datetime import timedelta
 
 import pytest
 
-from bot.charts.drawing import Picture
-from bot.config.limits import Limits
 from bot.core.commands import Action, Command
-from bot.core.events import EventKind
 from bot.core.record import Phase
 from bot.core.request import SweepRequest
 from bot.core.space import Goal, command_line
-from bot.reports.end_results import keep_results, stored_results
-from bot.reports.post_results import RUNS_TIMEOUT
-from bot.results.store import ResultsStore
-from bot.spaces.space import parse_space
+from bot.platform.config.limits import Limits
+from bot.sweep.charts.drawing import Picture
+from bot.sweep.reports.end_results import keep_results, stored_results
+from bot.sweep.reports.post_results import RUNS_TIMEOUT
+from bot.sweep.results.store import ResultsStore
+from bot.sweep.spaces.space import parse_space
 from k8s.katib.status import TrialState
 from tests.bot.factories import NOW, OWNER
 from tests.scenarios.fakes import FakePictures
@@ -53,7 +52,7 @@ async def test_results_of_an_ended_sweep_outlive_katibs_objects_redis_and_the_re
 
 
 async def test_results_table_is_in_the_thread_once(ended):
-    tables = [text for text in ended.slack.posted if text.startswith("3 trials by `loss`")]
+    tables = [text for text in ended.slack.posted if "3 trials by `loss`" in text]
     assert len(tables) == 1
 
 
@@ -70,8 +69,9 @@ async def test_every_figure_of_the_messages_is_in_the_csv(ended):
     assert [row["loss"] for row in rows] == ["0.1", "0.3", "0.5"]
     assert [row["run_url"] for row in rows] == [f"http://mlflow/{row['trial']}" for row in rows]
     known = {f"{float(row['loss']):.6g}": row for row in rows}
-    [table] = [text for text in ended.slack.posted if text.startswith("3 trials by `loss`")]
-    for line in table.splitlines()[1:]:
+    [table] = [text for text in ended.slack.posted if "3 trials by `loss`" in text]
+    assert "Finished: 3 trials done" in table, "the end is the same message"
+    for line in table.partition("3 trials by `loss`")[2].splitlines()[1:]:
         value, trial = re.fullmatch(r"\d+\. (\S+) \(`(.+)`\)", line).groups()
         assert known[value]["trial"] == trial
     end = next(text for text in ended.slack.posted if "Finished: 3 trials done" in text)
@@ -96,11 +96,11 @@ async def test_files_wait_for_the_picture_and_nothing_is_posted_twice(redis):
             if (await simulation.record()).phase.final and simulation.clients.pictures.asked > 2:
                 break
         waiting = [event.kind for event in simulation.last.outbox]
-        assert (waiting, simulation.slack.files) == ([EventKind.RESULT_FILES], [])
+        assert (waiting, simulation.slack.files) == (["result_files"], [])
         simulation.clients.pictures.is_drawn = True
         await simulation.round()
         assert (await simulation.record()).outbox == ()
-        assert len([text for text in simulation.slack.posted if text.startswith("3 trials by `loss`")]) == 1
+        assert len([text for text in simulation.slack.posted if "3 trials by `loss`" in text]) == 1
         assert [name for name, _ in simulation.slack.files] == ["results.csv", "best.yaml"]
         assert any(text.endswith("The picture couldn't be drawn.") for text in simulation.slack.posted)
 
@@ -113,7 +113,7 @@ async def test_files_are_posted_a_minute_after_the_end_while_mlflow_is_away(redi
             await simulation.round()
             if (record := await simulation.record()).phase.final:
                 break
-        assert [event.kind for event in record.outbox] == [EventKind.RESULT_FILES]
+        assert [event.kind for event in record.outbox] == ["result_files"]
         passed = RUNS_TIMEOUT - timedelta(seconds=1)
         await simulation.round()
         assert simulation.slack.files == []

@@ -11,13 +11,13 @@ import re
 import pytest
 from playwright.async_api import async_playwright
 
-from bot.config.environments import EnvironmentImage
-from bot.environments.cluster import load
-from bot.environments.idle_job import IdleJob
-from bot.environments.requests import Verb
+from bot.platform.config.environments import EnvironmentImage
+from bot.workspaces.environments.cluster import load
+from bot.workspaces.environments.idle_job import IdleJob
+from bot.workspaces.environments.requests import Verb
 from local.kubernetes.node.kubelet import Kubelet
-from tests.bot.environments.test_idle import Source
-from tests.bot.environments.world import World
+from tests.bot.workspaces.environments.test_idle import Source
+from tests.bot.workspaces.environments.world import World
 from tests.browser.conftest import CHROMIUM, QUIET
 from tests.free_port import is_free
 
@@ -29,7 +29,7 @@ IMAGE = EnvironmentImage(
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.skipif(not CODE_SERVER, reason="SWEEPBOT_CODE_SERVER is not set"),
-    pytest.mark.skipif(not CHROMIUM, reason="Chromium is not installed (Debian's package chromium)"),
+    pytest.mark.skipif(not CHROMIUM, reason="Chromium isn't installed (Debian's package chromium)"),
     pytest.mark.skipif(not is_free(PORT), reason=f"port {PORT}, which the image has, is in use"),
 ]
 

@@ -6,7 +6,7 @@ import pytest
 
 from bot.core.record import Phase
 from tests.bot.factories import REQUEST
-from tests.bot.health import real_messages
+from tests.bot.sweep.features.health import real_messages
 from tests.scenarios.failing_trials import FailingTrials
 from tests.scenarios.pod_faults import (
     MINUTE,
@@ -131,7 +131,7 @@ STORIES = {
         NOW,
         [
             ":warning: <@UOWNER> Trial `",
-            "failed. The training failed with exit code 1.",
+            "failed: KeyError: 'adamw' (train.py:31)",
             "KeyError: 'adamw'",
             "width=",
         ],
@@ -146,7 +146,7 @@ STORIES = {
     "15 the disk is full": (
         disk_fills,
         NOW,
-        [":warning: Problem with trial `lr-brave-otter-", "the disk is full"],
+        [":warning: Trial `lr-brave-otter-", "the disk is full"],
     ),
     "15 its own limit of disk": (
         says(phase="Failed", reason="Evicted", message=real_messages.OVER_DISK),
@@ -167,7 +167,7 @@ STORIES = {
     "17 no GPU, and it continues": (
         runs(f"{real_messages.NOT_AVAILABLE_PRINTED}, using cpu"),
         NOW,
-        [":warning: Problem with trial `lr-brave-otter-", "no usable GPU and continues on the CPU"],
+        [":warning: Trial `lr-brave-otter-", "no usable GPU and continues on the CPU"],
     ),
     "17 no GPU for its checkpoint": (
         ends(1, log=real_messages.NOT_AVAILABLE),

@@ -3,7 +3,7 @@
 import pytest
 
 from local.kubernetes.apiserver.kinds import refusal
-from tests.bot.health import real_messages
+from tests.bot.sweep.features.health import real_messages
 from tests.scenarios.failing_trials import FailingTrials
 from tests.scenarios.pod_faults import MINUTE, NOW
 from tests.scenarios.sweep_in_memory import SWEEP

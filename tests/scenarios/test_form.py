@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from bot.config.limits import Launch
-from bot.config.profiles import Profile
+from bot.platform.config.limits import Launch
+from bot.platform.config.profiles import Profile
 from tests.bot.factories import COMMIT, CONFIG
 from tests.scenarios.slack_user import ADA, SPACE, a_slack_user
 
@@ -137,7 +137,7 @@ async def test_inline_space_that_takes_long_to_parse_delays_no_other_command(ada
         end.wait()
 
     slack = ada.slack
-    monkeypatch.setattr("bot.form.view.parse_space", slow)
+    monkeypatch.setattr("bot.sweep.form.view.parse_space", slow)
     await slack.command("ada", "sweeps", "/sweep", "branch=main")
     await slack.press("ada", "sweep_write")
     await slack.enter("ada", "text", SPACE)
@@ -150,7 +150,7 @@ async def test_inline_space_that_takes_long_to_parse_delays_no_other_command(ada
 
 async def test_inline_space_with_a_late_parser_is_an_error_below_its_field(ada, monkeypatch):
     end = threading.Event()
-    monkeypatch.setattr("bot.form.view.parse_space", lambda *_: end.wait())
+    monkeypatch.setattr("bot.sweep.form.view.parse_space", lambda *_: end.wait())
     slack = ada.slack
     await slack.command("ada", "sweeps", "/sweep", "branch=main")
     await slack.press("ada", "sweep_write")
@@ -172,19 +172,8 @@ async def test_next_form_is_prefilled_with_the_last_launch(ada):
         "sweep_branch": "dev",
         "sweep_space": "lr",
         "gpus": "1",
-        "nodes": None,
-        "parallel": None,
         "trials": "2",
         "algorithm": "grid",
-        "gate": "-",
-        "max_hours": None,
-        "goal": "-",
-        "metric": None,
-        "metrics": "-",
-        "flags": "-",
-        "seeds": None,
-        "cmd": None,
-        "notify": "channel",
     }
     await ada.runs()
     offered = [one["value"] for one in await ada.offered("sweep_branch")]

@@ -8,6 +8,7 @@ import pytest
 from bot.core.commands import Action
 from bot.core.curves import Point
 from bot.core.record import Phase
+from bot.sweep.features.gate.decide import GateState
 from tests.bot.factories import NOW, REQUEST
 from tests.scenarios.sweep_in_memory import SPACE, SWEEP, Clock, SimulatedSweep
 
@@ -39,10 +40,12 @@ async def test_gate_holds_a_broken_sweep_after_one_trial_and_releases_its_gpus(c
     assert (len(trials(crashing)), crashing.gpus_held()) == (1, [])
     assert (held.progress.failed, held.progress.waiting, held.outbox) == (1, 0, ())
     texts = crashing.texts()
-    assert any(text.startswith(":warning: On hold: first trial failed.") for text in texts), texts
-    assert "4 other trials didn't start." in held.hold
+    assert any(
+        text.startswith(":warning: On hold: The training failed with exit code 1.") for text in texts
+    ), texts
+    assert "4 other trials didn't start." in held.of(GateState).hold
     parent = crashing.slack.parents[-1]
-    assert "On hold: first trial failed" in parent.text
+    assert "On hold: The training failed with exit code 1" in parent.text
     [row] = [block for block in parent.blocks if block["type"] == "actions"]
     labels = [each["text"]["text"] for each in row["elements"]]
     assert labels[:3] == ["Run all anyway", "Try again", "Cancel sweep"]
@@ -63,8 +66,7 @@ async def test_retry_runs_one_more_trial_in_a_new_experiment(crashing):
     assert len(trials(crashing)) == 6
     texts = "\n".join(crashing.texts())
     assert "is retrying the first trial" in texts
-    assert "is healthy. Starting the others: 5 trials in total." in texts
-    assert texts.index("retrying") < texts.index("is healthy. Starting"), texts
+    assert crashing.last.steps["first"] == "✓ First trial healthy"
 
 
 async def test_second_failure_is_held_and_reported_again(crashing):
@@ -122,10 +124,10 @@ async def test_running_first_trial_opens_the_gate_once_it_logs_after_startup(red
         for _ in range(4):
             await simulation.round()
         assert len(trials(simulation)) == 2
-        assert not simulation.last.gated
+        assert not simulation.last.first_only
 
 
-@pytest.mark.parametrize("sign", ["metric", "GPU"])
+@pytest.mark.parametrize("sign", [pytest.param("metric", marks=pytest.mark.features("live_values")), "GPU"])
 async def test_silent_first_trial_opens_the_gate_once_it_reports_a_metric_or_uses_a_gpu(redis, sign):
     simulation = SimulatedSweep(redis, Clock(None), endless="trainings", **GATED)
 
@@ -137,7 +139,7 @@ async def test_silent_first_trial_opens_the_gate_once_it_reports_a_metric_or_use
         await until(simulation, Phase.RUNNING)
         simulation.clients = replace(simulation.clients, now=lambda: NOW + timedelta(minutes=2))
         await simulation.round()
-        assert (len(trials(simulation)), simulation.last.gated) == (1, True)
+        assert (len(trials(simulation)), simulation.last.first_only) == (1, True)
         [first] = [trial["metadata"]["name"] for trial in trials(simulation)]
         if sign == "GPU":
             await simulation.store.add_busy_trial(first)
@@ -145,7 +147,7 @@ async def test_silent_first_trial_opens_the_gate_once_it_reports_a_metric_or_use
             simulation.live.reported = {first: [Point(step=1, value=0.5)]}
         for _ in range(3):
             await simulation.round()
-        assert (len(trials(simulation)), simulation.last.gated) == (2, False)
+        assert (len(trials(simulation)), simulation.last.first_only) == (2, False)
 
 
 async def test_open_starts_all_trials_beside_the_first(redis):
@@ -163,7 +165,7 @@ async def test_cancelled_first_trial_holds_the_sweep(redis):
     simulation = SimulatedSweep(redis, Clock(None), patient=True, acts=acts, **GATED)
     async with simulation.started():
         held = await until(simulation, Phase.HELD)
-    assert (held.reason, simulation.gpus_held()) == ("first trial was stopped", [])
+    assert (held.reason, simulation.gpus_held()) == ("ada cancelled the first trial", [])
 
 
 async def test_drained_first_trial_ends_the_sweep(redis):

@@ -24,7 +24,8 @@ from tests.scenarios.tcp_proxy import TcpProxy, tcp_proxy
 pytestmark = pytest.mark.slow
 LEASE = 30_000  # milliseconds, of a work item
 NEW_FIELD = "    version: int = 0\n", "    version: int = 0\n    starred: bool = False\n"
-USED = "reason=mask(sweep.reason))", "reason=mask(sweep.reason), starred=True)"
+MASKED = "replace(sweep, reason=self.clients.mask(sweep.reason)"
+USED = f"{MASKED})", f"{MASKED}, starred=True)"
 
 
 class Bots:
@@ -98,7 +99,7 @@ def copy_newer_version(folder: Path) -> None:
     """Copy the product, and use a new field of the record in each save."""
     for name in ("bot", "handlers", "k8s"):
         shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
-    for file, (old, new) in {"bot/core/record.py": NEW_FIELD, "bot/sweeps/reconciler.py": USED}.items():
+    for file, (old, new) in {"bot/core/record.py": NEW_FIELD, "bot/sweep/sweeps/reconciler.py": USED}.items():
         text = (folder / file).read_text()
         assert text.count(old) == 1, file
         (folder / file).write_text(text.replace(old, new))

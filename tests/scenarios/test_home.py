@@ -6,7 +6,7 @@ from datetime import timedelta
 import pytest
 
 from bot.core.record import Phase
-from bot.gpus.snapshot_store import ITEM
+from bot.measure.gpus.snapshot_store import ITEM
 from tests.scenarios.slack_user import a_slack_user
 
 
@@ -27,7 +27,7 @@ async def test_home_shows_starts_and_cancels_a_sweep(ada, wait_until):
     assert "No sweeps yet." in text(home)
     await slack.press("ada", "home_new")
     assert ada.modal()["title"]["text"] == "New sweep"
-    assert "your direct messages, where commands don't work" in str(ada.modal()["blocks"])
+    assert "Updates go to your direct messages." in str(ada.modal()["blocks"])
     await slack.dismiss("ada")
     await slack.command("ada", "sweeps", "/sweep", "branch=main space=lr")
     [sweep] = await ada.context.store.active()
@@ -79,7 +79,7 @@ async def test_home_shows_that_gpus_cannot_be_measured(ada, wait_until):
     await ada.context.queue.add(ITEM)
     await ada.runs()
     assert "GPU metrics are unavailable: no samples" in text(ada.slack.home("ada"))
-    assert await ada.context.snapshots.queries() == []
+    assert await ada.context.store.requests(str(ITEM)) == []
 
 
 async def test_home_of_another_user_has_no_buttons_of_it(ada, wait_until):

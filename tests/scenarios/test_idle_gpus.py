@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from bot.idle.messages import CANCEL_IDLE, SNOOZE_4, UTILIZATION
+from bot.watch.idle.messages import CANCEL_IDLE, SNOOZE_4, UTILIZATION
 from tests.scenarios.local_world import Instance, Sweep, instance, shown, until
 
 pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="module")]
@@ -56,7 +56,7 @@ async def test_idle_trial_is_reported_snoozed_and_cancelled_by_button(instance: 
     await until(lambda: current(sweep, kept) and current(sweep, ended), "both are flagged", sweep.story)
     await press(sweep, SNOOZE_4, kept)
     await until(lambda: warnings(sweep, kept, "Snoozed by"), "who snoozed it is shown", sweep.story)
-    await until(lambda: warnings(sweep, ended, "for 24 s"), "the other warning is repeated", sweep.story)
+    await until(lambda: warnings(sweep, ended, "*Still idle.*"), "the other warning is repeated", sweep.story)
     await until(lambda: len(current(sweep, ended)) == 1, "the older message is deleted", sweep.story)
     assert len(current(sweep, kept)) == 1
     await press(sweep, UTILIZATION, kept, person="grace")

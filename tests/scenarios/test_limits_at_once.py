@@ -6,21 +6,26 @@ from datetime import timedelta
 
 import pytest
 
-from bot.config.limits import Launch
-from bot.config.teams import Team
 from bot.core.commands import Action, Command
 from bot.core.record import Phase
 from bot.core.work_item import WorkItem
-from bot.storage.sweeps import Store
-from bot.storage.work_queue import Lease
-from bot.sweeps.reconciler import reconcile
+from bot.platform.config.limits import Launch
+from bot.platform.config.teams import Team
+from bot.platform.storage.sweeps import Store
+from bot.platform.storage.work_queue import Lease
+from bot.sweep.sweeps.reconciler import reconcile
 from tests.bot.factories import CONFIG, NOW, OWNER, STRANGER, a_sweep
 from tests.scenarios.sweep_in_memory import SPACE, SWEEP, Clock, SimulatedSweep, WorkerCrash
 
 SECOND = "lr-calm-lynx"
 PERSON = replace(CONFIG, launch=Launch(gpus_per_person=3))
 TEAM = replace(CONFIG, teams=(Team(name="vision", members=(OWNER, STRANGER), gpus_total=3),))
-COMMANDS = {Phase.PAUSED: Action.RESUME, Phase.SUCCEEDED: Action.EXTEND}
+COMMANDS = {Phase.RUNNING: Action.DRAIN, Phase.PAUSED: Action.RESUME, Phase.SUCCEEDED: Action.EXTEND}
+STARTS = [
+    Phase.RECEIVED,
+    pytest.param(Phase.PAUSED, marks=pytest.mark.features("pause")),
+    pytest.param(Phase.SUCCEEDED, marks=pytest.mark.features("extension")),
+]
 STARTED = {Phase.OPENING, Phase.RUNNING}
 
 
@@ -53,7 +58,7 @@ class TwoSweeps(SimulatedSweep):
         self.owners = {SWEEP: OWNER, SECOND: other}
 
     async def brought_to(self, sweep, phase):
-        """Bring the sweep to this phase, in which it doesn't count, and store the command that starts it."""
+        """Bring the sweep to this phase, and store the command that is given in it."""
         if phase is Phase.RECEIVED:
             return
         if sweep == SECOND:
@@ -112,8 +117,8 @@ async def two(redis, owner):
         yield story
 
 
-@pytest.mark.parametrize("first", [Phase.RECEIVED, *COMMANDS])
-@pytest.mark.parametrize("second", [Phase.RECEIVED, *COMMANDS])
+@pytest.mark.parametrize("first", STARTS)
+@pytest.mark.parametrize("second", STARTS)
 @pytest.mark.parametrize(("owner", "config"), [(OWNER, PERSON), (STRANGER, TEAM)])
 async def test_of_two_sweeps_checked_at_once_one_starts(two, first, second, config, caplog):
     await two.brought_to(SWEEP, first)
@@ -135,8 +140,6 @@ async def test_of_two_sweeps_checked_at_once_one_starts(two, first, second, conf
 
 
 async def test_sweeps_that_both_fit_start_at_the_second_check(two):
-    await two.brought_to(SWEEP, Phase.PAUSED)
-    await two.brought_to(SECOND, Phase.PAUSED)
     two.clients.config = replace(CONFIG, launch=Launch(gpus_per_person=4))
     two.store.meanwhile = two.start_second
     assert await two.reconciled(SWEEP) == timedelta(0)
@@ -145,8 +148,6 @@ async def test_sweeps_that_both_fit_start_at_the_second_check(two):
 
 
 async def test_worker_that_dies_between_check_and_save_holds_up_no_other_sweep(two):
-    await two.brought_to(SWEEP, Phase.PAUSED)
-    await two.brought_to(SECOND, Phase.PAUSED)
     two.clients.config = PERSON
 
     async def dies():
@@ -155,18 +156,19 @@ async def test_worker_that_dies_between_check_and_save_holds_up_no_other_sweep(t
     two.store.meanwhile = dies
     with pytest.raises(WorkerCrash):
         await two.reconciled(SWEEP)
-    await two.reconciled(SECOND)
+    await two.start_second()
     assert await two.started_sweeps() == [SECOND]
     await two.reconciled(SWEEP)
     assert await two.started_sweeps() == [SECOND]
 
 
-@pytest.mark.parametrize(("config", "action"), [(PERSON, Action.DRAIN), (CONFIG, Action.RESUME)])
-async def test_command_that_no_limit_concerns_needs_no_check(two, config, action):
-    await two.brought_to(SWEEP, Phase.PAUSED)
-    if action is Action.DRAIN:
-        await two.reconciled(SWEEP)
-        await two.asked(SWEEP, action)
+@pytest.mark.parametrize(
+    ("config", "phase"),
+    [(PERSON, Phase.RUNNING), pytest.param(CONFIG, Phase.PAUSED, marks=pytest.mark.features("pause"))],
+)
+async def test_command_that_no_limit_concerns_needs_no_check(two, config, phase):
+    """A drain, and without limits a resume."""
+    await two.brought_to(SWEEP, phase)
     two.clients.config = config
     before = two.store.checks
     await two.reconciled(SWEEP)

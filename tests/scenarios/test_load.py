@@ -14,15 +14,15 @@ from functools import partial
 import pytest
 from slack_sdk.web.async_client import AsyncWebClient
 
-from bot.config.limits import Limits
 from bot.core.record import Phase
 from bot.core.work_item import ItemKind, WorkItem
-from bot.reports.trial_runs_job import TrialRunsJob
-from bot.slack.client import Slack
-from bot.slack.rate_limit import EDITS, POSTS, Rate, RateLimiter
-from bot.storage.work_queue import Lease, Queue
-from bot.sweeps import reconciler
-from bot.sweeps.reconciler import reconcile
+from bot.platform.config.limits import Limits
+from bot.platform.slack.client import Slack
+from bot.platform.slack.rate_limit import EDITS, POSTS, Rate, RateLimiter
+from bot.platform.storage.work_queue import Lease, Queue
+from bot.sweep.reports.trial_runs_job import TrialRunsJob
+from bot.sweep.sweeps import reconciler
+from bot.sweep.sweeps.reconciler import reconcile
 from bot.worker import Worker, keyed
 from local.slack import serve
 from tests.bot.factories import a_sweep
@@ -89,7 +89,7 @@ class Rush(SimulatedSweep):
 async def test_end_of_20_sweeps_of_30_trials_in_one_channel_loses_nothing(redis, monkeypatch):
     clock = Ticking()
     for name, rate in {"POSTS": POSTS, "EDITS": EDITS}.items():
-        monkeypatch.setattr(f"bot.slack.client.{name}", Rate(rate.gap / FASTER, rate.burst))
+        monkeypatch.setattr(f"bot.platform.slack.client.{name}", Rate(rate.gap / FASTER, rate.burst))
     slack = await serve(clock=clock)
     web = AsyncWebClient(token=slack.bot_token, base_url=slack.api_url)
     rush = Rush(redis, Clock(None), image=True, space=SPACE)
@@ -143,7 +143,7 @@ async def the_end(rush, web):
 
 
 async def quiet(sweep):
-    return sweep.phase.final and not sweep.outbox and sweep.shown_phase is sweep.phase and sweep.shown
+    return sweep.phase.final and not sweep.outbox and sweep.shown.phase is sweep.phase
 
 
 def assert_reported(slack, sweep):
@@ -151,8 +151,8 @@ def assert_reported(slack, sweep):
     [parent, *thread] = slack.messages(CHANNEL, sweep.thread)
     assert f"{TRIALS} of {TRIALS} trials · {BAD} failed" in parent["blocks"][0]["text"]["text"]
     texts = [message["text"] for message in thread]
-    ends = [text for text in texts if re.match(r":white_check_mark: (<@\w+> )?Finished:", text)]
-    assert len(ends) == 1
+    ends = [text for text in texts if f" · Finished: {TRIALS} trials done ({BAD} failed)." in text]
+    assert len(ends) == 1, texts
     assert "*0.06*" in ends[0]
     failures = sum(bool(re.match(r":warning: (<@\w+> )?Trial", text)) for text in texts)
     more = sum(int(number) for number in re.findall(r"(\d+) more trials? failed", "\n".join(texts)))

@@ -4,8 +4,8 @@ import asyncio
 import contextlib
 from dataclasses import replace
 
-from bot.config.policy import parse_config
 from bot.core.record import Phase
+from bot.platform.config.policy import parse_config
 from local.kubernetes import scheduler
 from local.kubernetes.apiserver.store import place
 from local.kubernetes.controllers.jobs import Controllers
@@ -25,9 +25,8 @@ teams:
     gpus_total: 2
 output: {{claim: checkpoints, at: /ckpt, flag: output_dir}}
 """
-CLUSTER = replace(
-    CONFIG, **{name: getattr(parse_config(TEXT, "c.yaml"), name) for name in ("profiles", "allowed")}
-)
+ALLOWED = ("profiles", "volumes", "env", "secrets", "output")
+CLUSTER = replace(CONFIG, **{name: getattr(parse_config(TEXT, "c.yaml"), name) for name in ALLOWED})
 WITH_TEAM = replace(CLUSTER, teams=parse_config(TEXT, "c.yaml").teams)
 TAINT = {"key": "team", "value": "vision", "effect": "NoSchedule"}
 
@@ -104,6 +103,14 @@ async def test_sweep_that_no_machine_can_run_is_refused_before_its_build(redis):
         assert user == OWNER
         assert "The largest machine that it can use (node gpu-1) has 4 GPUs and 16 CPUs." in text
         assert "*Fix:* Use gpus=4 or profile=h100." in text
+
+
+async def test_sweep_without_profiles_that_needs_more_gpus_than_any_node_has_is_refused(redis):
+    async with Machines(redis, CONFIG, gpus=8).started() as sweep:
+        await sweep.until(Phase.REFUSED)
+        assert not sweep.kubernetes.list("Job")
+        [(_, text)] = sweep.slack.ephemeral_messages
+        assert "gpus=8 can't run on this cluster" in text
 
 
 async def test_sweep_of_a_team_runs_on_its_machines_up_to_its_limit(redis):

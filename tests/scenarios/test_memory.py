@@ -8,6 +8,7 @@ import pytest
 from bot.core.commands import Action
 from bot.core.record import Phase
 from k8s.api.cache import Cache, Caches
+from k8s.slim import slim
 from tests.scenarios.fakes import DirectCluster
 from tests.scenarios.sweep_in_memory import Clock, SimulatedSweep
 from tests.scenarios.test_any_crash import EXTENDABLE
@@ -20,6 +21,7 @@ STORIES = {
     "drained": {"image": True, "acts": {Action.DRAIN: Phase.RUNNING}, "patient": True},
     "extended": {"image": True, "acts": {Action.EXTEND: Phase.SUCCEEDED}, "space": EXTENDABLE},
 }
+NEEDS = {"extended": pytest.mark.features("extension")}
 
 
 class Direct(SimulatedSweep):
@@ -61,7 +63,7 @@ class Late(SimulatedSweep):
 
 
 @pytest.mark.parametrize("kind", [Direct, Late])
-@pytest.mark.parametrize("scenario", STORIES)
+@pytest.mark.parametrize("scenario", [pytest.param(name, marks=NEEDS.get(name, ())) for name in STORIES])
 async def test_sweep_ends_alike_without_a_cache_and_with_a_late_one(redis, scenario, kind):
     usual = await SimulatedSweep(redis, Clock(None), **STORIES[scenario]).run()
     other = await kind(redis, Clock(None), **STORIES[scenario]).run()
@@ -73,7 +75,7 @@ async def test_sweep_ends_alike_without_a_cache_and_with_a_late_one(redis, scena
 
 def memory_of(simulation, *, empty=False):
     """The content of a worker's cache that was complete and is no longer updated."""
-    caches = [Cache(kind, "sweeps", lambda _: None) for kind in ("Experiment", "Trial", "Job", "Pod")]
+    caches = [Cache(kind, "sweeps", lambda _: None, slim) for kind in ("Experiment", "Trial", "Job", "Pod")]
     for cache in caches:
         cache.complete = True
         for obj in [] if empty else simulation.kubernetes.list(cache.kind, "sweeps"):

@@ -122,15 +122,13 @@ async def test_seeds_report_their_mean_and_the_failed_seed(instance: Instance) -
 
 async def test_trial_worse_than_the_others_is_stopped_early(instance: Instance) -> None:
     sweep = await instance.sweep("branch=main space=early")
-    await sweep.posts("New best: `loss` *1*")
-    await sweep.shows("2 of 4 trials")
-    await sweep.shows("1 stopped early")
-    await sweep.posts("Finished:", "4 trials done (1 stopped early)")
+    await sweep.posts("Finished:", "4 trials done (1 stopped early)", "Best: `loss` *1*")
+    await sweep.shows("4 of 4 trials", "1 stopped early")
     assert {"Created", "EarlyStopped", "Running"} in sweep.conditions("Trial")
     assert instance.pods_alive() == []
 
 
 async def test_wandb_file_is_a_space_with_notes_in_the_thread(instance: Instance) -> None:
     sweep = await instance.sweep("branch=main space=wandb")
-    await sweep.posts("Notes:", "line 3: project: not used")
+    await sweep.posts("Notes on this sweep:", "line 3: project: not used")
     assert "*0.3* with `seed=3`" in await sweep.posts("Finished:", "2 trials done")

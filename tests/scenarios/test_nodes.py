@@ -6,17 +6,19 @@ import pytest
 
 from bot.core.commands import Action, Command
 from bot.core.record import Phase
-from bot.gpus.pod_owners import by_labels
+from bot.measure.gpus.pod_owners import by_labels
 from k8s.nodes.gpus import read_holder
 from k8s.objects import GPU
 from k8s.pods import is_trial_pod
 from k8s.trial_kinds import pod_index
 from tests.bot.factories import OWNER, REQUEST
-from tests.bot.health import real_messages
-from tests.bot.idle.test_detector import BUSY, QUIET, a_pod
+from tests.bot.sweep.features.health import real_messages
+from tests.bot.watch.idle.test_detector import BUSY, QUIET, a_pod
 from tests.scenarios.failing_trials import FailingTrials
 from tests.scenarios.simulated_monitor import SimulatedMonitor
 from tests.scenarios.sweep_in_memory import SWEEP
+
+pytestmark = pytest.mark.features("nodes")
 
 NODES = {"sweep": {"request": replace(REQUEST, nodes=3, gpus=8)}}
 

@@ -6,12 +6,14 @@ from datetime import timedelta
 
 import pytest
 
-from bot.answers.messages import listing
 from bot.core.commands import Action
 from bot.core.record import Phase
-from bot.lifecycle.trouble import report_trouble
-from bot.storage.free_capacity import CapacityStore
-from bot.sweeps.reconciler import report_quarantine
+from bot.platform.storage.free_capacity import CapacityStore
+from bot.sweep.answers.messages import listing
+from bot.sweep.features.nodes.decide import NodesState
+from bot.sweep.features.pause.decide import PauseState
+from bot.sweep.lifecycle.trouble import report_trouble
+from bot.sweep.sweeps.reconciler import report_quarantine
 from k8s.api.errors import ApiError
 from k8s.objects import GPU
 from tests.bot.factories import CONFIG
@@ -165,10 +167,10 @@ async def test_resumed_sweep_waits_for_one_that_started_meanwhile(four):
     await four.asks(Action.RESUME)
     await four.both(4)
     assert (four.last.phase, four.workers(SWEEP)) == (Phase.RUNNING, [])
-    assert four.last.start_wait == waiting_for(f"{SECOND} (running)")
+    assert four.last.of(NodesState).wait == waiting_for(f"{SECOND} (running)")
     shown = f":hourglass_flowing_sand: *{SWEEP}* · Waiting for nodes"
     assert f"{shown}\n" in four.parent_of(SWEEP)
-    assert f"{shown} · 1 of 3 trials" in listing(await four.store.listed())
+    assert "lr-brave-otter>* · Waiting for nodes · 1 of 3 trials" in listing(await four.store.listed())
     four.endings = 1000
     await four.until_both(lambda: four.last.phase.final)
     assert four.last.phase is Phase.SUCCEEDED
@@ -184,7 +186,7 @@ async def test_resumed_sweep_that_waits_can_be_paused_again(four):
     assert "is waiting for nodes" in four.slack.ephemeral_messages[-1][1]
     await four.asks(Action.PAUSE)
     await four.both(2)
-    assert (four.last.phase, four.last.start_wait) == (Phase.PAUSED, "")
+    assert (four.last.phase, four.last.of(NodesState).wait) == (Phase.PAUSED, "")
     four.endings = 1000
     await four.until_both(lambda: not four.workers(SECOND))
     assert four.workers(SWEEP) == []
@@ -217,7 +219,7 @@ async def test_wait_of_a_resumed_sweep_does_not_count_toward_max_hours(redis, pa
     async with busy(TwoSweeps(redis, nodes=4, space=space)) as story:
         await story.asks(Action.PAUSE_NOW)
         await story.until_both(lambda: story.runs(SECOND))
-        before = (await story.record()).deadline - story.last.paused_at
+        before = (await story.record()).deadline - story.last.of(PauseState).at
         await story.asks(Action.RESUME)
         story.time += timedelta(hours=5)
         await story.both(2)
@@ -233,6 +235,7 @@ async def test_wait_of_a_resumed_sweep_does_not_count_toward_max_hours(redis, pa
         assert story.last.deadline - resumed > before - timedelta(minutes=1)
 
 
+@pytest.mark.features("extension")
 async def test_extended_sweep_waits_for_one_that_started_meanwhile(redis):
     space = SPACE.replace("[a, b, c]", "[a, b, c, d, e]")
     async with busy(TwoSweeps(redis, nodes=4, space=space)) as story:
@@ -241,7 +244,7 @@ async def test_extended_sweep_waits_for_one_that_started_meanwhile(redis):
         await story.asks(Action.EXTEND, trials=5)
         await story.both(4)
         assert (story.workers(SWEEP), len(story.trials_of(SWEEP))) == ([], 3)
-        assert story.last.start_wait == waiting_for(f"{SECOND} (running)")
+        assert story.last.of(NodesState).wait == waiting_for(f"{SECOND} (running)")
         story.endings = 1000
         await story.until_both(lambda: story.last.phase is Phase.SUCCEEDED)
         assert len(story.trials_of(SWEEP)) == 5
@@ -253,7 +256,7 @@ async def test_waiting_sweeps_start_in_the_order_in_which_they_began_to_wait(fou
     four.sweeps = [THIRD, SECOND, SWEEP]  # the latest is handled first
     await four.both(6)
     both = waiting_for(f"{SWEEP} (running)", f"{SECOND} (waiting)").replace(", lr-calm", " and lr-calm")
-    assert (await four.store.get(THIRD)).start_wait == both
+    assert (await four.store.get(THIRD)).of(NodesState).wait == both
     four.endings = 9
     await four.until_both(lambda: four.trials_of(SECOND) or four.trials_of(THIRD))
     assert four.trials_of(THIRD) == []
@@ -286,7 +289,7 @@ async def test_waiting_sweep_does_not_start_when_redis_loses_the_other_one(four)
     for _ in range(12):
         await four.round(item=SECOND)
         assert four.trials_of(SECOND) == []
-    assert (await four.store.get(SECOND)).start_wait == WAITING
+    assert (await four.store.get(SECOND)).of(NodesState).wait == WAITING
     await four.both(4)  # restores the first one
     four.endings = 1000
     await four.until_both(lambda: four.trials_of(SECOND))
@@ -313,6 +316,14 @@ async def test_waiting_sweep_whose_reconciles_keep_failing_holds_up_no_other(fou
         await four.store.save(failing, lease)
     four.sweeps, four.endings = [THIRD, SWEEP], 1000
     await four.until_both(lambda: four.trials_of(THIRD))
+
+
+async def test_sweep_waits_for_none_in_another_cluster(four):
+    await four.both(6)
+    async with four.leased(SWEEP) as lease:
+        await four.store.save(replace(await four.store.get(SWEEP), cluster="west"), lease)
+    four.sweeps = [SECOND]
+    await four.until_both(lambda: four.trials_of(SECOND))
 
 
 async def test_lost_order_is_restored_from_the_records(four):

@@ -5,9 +5,9 @@ from datetime import timedelta
 
 import pytest
 
-from bot.config.limits import Launch
 from bot.core.commands import Action
 from bot.core.record import Phase
+from bot.platform.config.limits import Launch
 from tests.bot.factories import ADMIN, CONFIG, NOW, PLAN, STRANGER, a_sweep
 from tests.scenarios.sweep_in_memory import ROUNDS, SPACE, SWEEP, Clock, SimulatedSweep
 
@@ -67,6 +67,7 @@ async def test_paused_sweep_leaves_room_for_another_one(simulation):
     assert await phases(simulation, SWEEP) == (Phase.OPENING, Phase.PAUSED)
 
 
+@pytest.mark.features("extension")
 @pytest.mark.parametrize(
     ("phase", "extended"), [(Phase.RUNNING, Phase.SUCCEEDED), (Phase.CANCELLED, Phase.RUNNING)]
 )

@@ -7,6 +7,7 @@ import pytest
 
 from bot.core.commands import Action
 from bot.core.record import Phase
+from bot.sweep.features.pause.decide import PauseState
 from local.katib.controller import Controller
 from tests.bot.factories import NOW, REQUEST
 from tests.scenarios.sweep_in_memory import SPACE, SWEEP, Clock, SimulatedSweep
@@ -124,7 +125,7 @@ async def test_lost_redis_and_a_new_katib_lose_no_pause(busy):
     for _ in range(3):
         await busy.round()
     restored = await busy.record()
-    assert (restored.phase, bool(restored.paused_at), len(trials(busy))) == (Phase.PAUSED, True, 2)
+    assert (restored.phase, bool(restored.of(PauseState).at), len(trials(busy))) == (Phase.PAUSED, True, 2)
     busy.scenario["endless"] = False
     await asked(busy, Action.RESUME)
     assert (await until(busy, Phase.SUCCEEDED)).progress.finished == 5
@@ -164,7 +165,7 @@ async def test_deleted_experiment_fails_a_paused_sweep(busy):
     await until(busy, Phase.PAUSED)
     busy.kubernetes.delete("Experiment", "sweeps", SWEEP)
     failed = await until(busy, Phase.FAILED)
-    assert failed.reason == "the Katib experiment was deleted, or isn't in this cluster"
+    assert failed.reason == "The Katib experiment was deleted, or isn't in this cluster"
 
 
 async def test_pause_does_not_count_toward_max_hours(redis):
@@ -178,12 +179,12 @@ async def test_pause_does_not_count_toward_max_hours(redis):
         await until(simulation, Phase.PAUSED)
         simulation.clients = replace(simulation.clients, now=lambda: NOW + timedelta(hours=49))
         await simulation.round()
-        assert not simulation.last.out_of_time
-        await asked(simulation, Action.RESUME, rounds=2)
+        assert not simulation.last.draining
+        await asked(simulation, Action.RESUME, rounds=3)
         assert simulation.last.deadline == deadline + timedelta(hours=48)
         simulation.clients = replace(simulation.clients, now=lambda: NOW + timedelta(hours=50, minutes=1))
         await simulation.round()
-        assert simulation.last.out_of_time
+        assert simulation.last.draining == "time limit reached"
 
 
 async def test_sweep_waiting_for_gpus_is_paused_and_waits_again_afterwards(redis):
@@ -199,8 +200,7 @@ async def test_sweep_waiting_for_gpus_is_paused_and_waits_again_afterwards(redis
         assert (await asked(simulation, Action.RESUME, rounds=2)).phase is Phase.PENDING
         simulation._time_passes = SimulatedSweep._time_passes.__get__(simulation)
         await until(simulation, Phase.RUNNING)
-    firsts = [text for text in simulation.slack.posted if text.startswith(":runner: First trial is running")]
-    assert len(firsts) == 1
+    assert simulation.last.steps["first"] == "✓ First trial started"
 
 
 async def _no_node():

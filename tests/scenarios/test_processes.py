@@ -13,7 +13,7 @@ import aiohttp
 import pytest
 from redis.asyncio import Redis
 
-from bot.config.settings import Settings
+from bot.platform.config.settings import Settings
 from local.kubernetes.apiserver.api import serve as serve_api
 from local.kubernetes.apiserver.rbac import ADMIN
 from local.kubernetes.apiserver.store import Store
@@ -32,7 +32,8 @@ class Instance:
     """What a bot needs to start in these tests: a git host that responds when allowed."""
 
     def __init__(self, folder: Path) -> None:
-        self.folder, self.bots, self.git_may_answer = folder, [], asyncio.Event()
+        self.folder, self.bots = folder, []
+        self.git_may_answer, self.git_asked = asyncio.Event(), 0  # how often
 
     @asynccontextmanager
     async def open(self):
@@ -74,6 +75,7 @@ class Instance:
         }
 
     async def _git(self, reader, writer):
+        self.git_asked += 1
         await self.git_may_answer.wait()
         writer.close()
 
@@ -118,8 +120,7 @@ class Bot:
     async def page(self, path: str) -> tuple[int, dict]:
         assert self.process.returncode is None, f"it has ended:\n{self.log.read_text()}"
         try:
-            patience = aiohttp.ClientTimeout(total=2)
-            async with aiohttp.request("GET", f"{self.url}{path}", timeout=patience) as answer:
+            async with aiohttp.request("GET", f"{self.url}{path}") as answer:
                 return answer.status, await answer.json()
         except (aiohttp.ClientError, ValueError):
             return 0, {"checks": {}}
@@ -135,9 +136,6 @@ class Bot:
     async def check(self, name: str) -> str:
         _, page = await self.page("/readyz")
         return page["checks"].get(name, {}).get("message", "")
-
-    async def at_a_turn(self) -> bool:
-        return (await self.check("worker")).startswith("1 of")
 
     async def end(self) -> int:
         self.process.send_signal(signal.SIGTERM)
@@ -185,13 +183,11 @@ async def test_item_that_cannot_finish_in_time_goes_to_another_worker(instance, 
     serving, first, second = [await instance.start(c, SHUTDOWN_GRACE="5") for c in ("serve", "work", "work")]
     for bot in (serving, first, second):
         await wait_until(bot.ready, "it is ready")
-    await instance.type()
-    busy, other = await wait_until(lambda: order(first, second, Bot.at_a_turn), "a reconcile has started")
-    ending = asyncio.create_task(busy.end())
-    await wait_until(lambda: named(busy, "process"), "it is no longer ready")
-    await wait_until(other.at_a_turn, "the other one has the item")
-    assert (await ending, busy.logged("to another worker")) == (0, True)
-    assert not busy.logged("can't release the lease")
+    async with reconciling(instance, wait_until, besides=second):
+        assert (await first.end(), first.logged("to another worker")) == (0, True)
+        asked = instance.git_asked
+    await wait_until(lambda: instance.git_asked > asked, "the other one has the item")
+    assert not first.logged("can't release the lease")
     assert await serving.end() == 0
 
 
@@ -199,33 +195,37 @@ async def test_worker_finishes_its_item_while_the_resync_moves_on(instance, wait
     serving, first = [await instance.start(c, SHUTDOWN_GRACE="60") for c in ("serve", "work")]
     holder = await wait_until(lambda: instance.redis.get("sweepbot:resync"), "the first one has the lease")
     await wait_until(serving.ready, "Slack is answered")
-    await instance.type()
-    await wait_until(first.at_a_turn, "its reconcile has started")
     second = await instance.start("work")
     await wait_until(second.ready, "a second one exists")
     await wait_until(lambda: watching(second), "the second one watches, too")
     assert await instance.redis.get("sweepbot:resync") == holder
-    ending = asyncio.create_task(first.end())
+    async with reconciling(instance, wait_until, besides=second):
+        ending = asyncio.create_task(first.end())
 
     async def another() -> bool:
         return await instance.redis.get("sweepbot:resync") not in (None, holder)
 
     await wait_until(another, "the second one has the lease")
-    assert (await first.at_a_turn(), ending.done()) == (True, False)
+    assert not ending.done()
     instance.git_may_answer.set()
-    released = [line["message"] for line in first.lines() if "to another worker" in line["message"]]
+    lines = (line["message"] for line in first.lines())
+    released = [each for each in lines if "to another worker" in each and "watch: " not in each]
     assert (await ending, released) == (0, [])
+
+
+@asynccontextmanager
+async def reconciling(instance, wait_until, *, besides):
+    """A reconcile waits for git in the only worker that isn't stopped: `besides` is, meanwhile."""
+    besides.process.send_signal(signal.SIGSTOP)
+    asked = instance.git_asked
+    await instance.type()
+    await wait_until(lambda: instance.git_asked > asked, "its reconcile has started")
+    yield
+    besides.process.send_signal(signal.SIGCONT)
 
 
 async def watching(bot):
     return (await bot.check("watch")).startswith("watching")
-
-
-async def order(first, second, fact):
-    """Whichever it is true of, and then the other one."""
-    if await fact(first):
-        return first, second
-    return (second, first) if await fact(second) else None
 
 
 async def test_http_mode_serves_signed_requests_until_the_end(instance, wait_until):
@@ -268,7 +268,7 @@ async def test_log_lines_are_json_without_secrets(instance, wait_until):
     bot = await instance.start("all")
     await wait_until(bot.ready, "it is ready")
     await instance.type()
-    await wait_until(bot.at_a_turn, "a reconcile has started")
+    await wait_until(lambda: instance.git_asked, "a reconcile has started")
     instance.git_may_answer.set()
     await wait_until(lambda: any("sweep" in line for line in bot.lines()), "its reconcile has failed")
     await instance.slack.sockets.drop()

@@ -10,8 +10,8 @@ from slack_sdk.web.async_client import AsyncWebClient
 from bot.core.commands import Action, Command
 from bot.core.record import Phase
 from bot.core.work_item import ItemKind, WorkItem
-from bot.storage.work_queue import MAX_STARTS, Queue
-from bot.sweeps import observe, reconciler
+from bot.platform.storage.work_queue import MAX_STARTS, Queue
+from bot.sweep.sweeps import observe, reconciler
 from bot.worker import Worker
 from handlers.app import build
 from local.slack import serve

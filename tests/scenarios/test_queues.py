@@ -10,7 +10,9 @@ import pytest
 
 from bot.core.commands import Action
 from bot.core.record import Phase
-from bot.messages.parent import summary
+from bot.sweep.decisions.parent_message import summary
+from bot.sweep.features.queue.decide import QueueState
+from k8s.katib.status import NOT_STARTED
 from k8s.kueue import PRIORITY_LABEL, QUEUE_LABEL
 from tests.bot.factories import ADMIN, OWNER, REQUEST, STRANGER
 from tests.scenarios.queued_sweep import QueuedSweep
@@ -26,24 +28,25 @@ async def busy(redis):
         yield simulation
 
 
-async def test_trial_jobs_have_queue_and_priority_and_the_thread_says_so(busy):
+async def test_trial_jobs_have_queue_and_priority_and_the_parent_says_so(busy):
     for job in busy.jobs():
         labels = job["metadata"]["labels"]
         assert (labels[QUEUE_LABEL], labels[PRIORITY_LABEL]) == ("research", "sweeps-normal")
     assert len(busy.jobs(suspended=False)) == 2
-    assert busy.said("Submitted to Katib, queue `research`, priority normal: up to 3 trials")
+    assert busy.last.steps["submitted"] == "✓ Submitted, queue `research`, priority normal"
 
 
-async def test_submitted_message_names_a_priority_that_was_changed_before(redis):
+async def test_submitted_step_names_a_priority_that_was_changed_before(redis):
     async with QueuedSweep(redis).started() as simulation:
         while not (await simulation.record()).plan:
             await simulation.rounds(1)
-        assert not simulation.said("Submitted to Katib")
+        assert "submitted" not in simulation.last.steps
         await simulation.asks(Action.RAISE, ADMIN)
         await simulation.until(Phase.RUNNING)
-        assert simulation.said("Submitted to Katib, queue `research`, priority high: up to 3 trials")
+        assert simulation.last.steps["submitted"] == "✓ Submitted, queue `research`, priority high"
 
 
+@pytest.mark.features("interruptions")
 async def test_preempted_trial_is_no_failure_and_runs_again(busy):
     busy.job("urgent-report")
     await busy.rounds(3)
@@ -69,6 +72,7 @@ async def test_preempted_trial_is_no_failure_and_runs_again(busy):
     assert ended.progress.best.value == 0.1
 
 
+@pytest.mark.features("interruptions", "nodes")
 async def test_trial_on_several_nodes_is_admitted_and_preempted_as_one(redis):
     several = {"request": replace(REQUEST, gpus=2, nodes=3, parallel=1)}
     async with QueuedSweep(redis, gpus=6, sweep=several).started() as simulation:
@@ -86,6 +90,7 @@ async def test_trial_on_several_nodes_is_admitted_and_preempted_as_one(redis):
         assert (progress.running, progress.waiting, progress.failed) == (0, 1, 0)
 
 
+@pytest.mark.features("interruptions")
 async def test_evicted_pod_is_no_failure_and_its_trial_runs_again(busy):
     pod = next(p for p in busy.kubernetes.list("Pod") if p["status"]["phase"] == "Running")
     why = {"reason": "EvictionByEvictionAPI", "message": "Eviction API: evicting"}
@@ -110,6 +115,10 @@ async def test_raise_changes_all_trials_without_preempting_the_sweeps_own(redis)
         assert {w["spec"]["priority"] for w in simulation.kubernetes.list("Workload")} == {1000}
         assert simulation.said("changed this sweep to priority high.")
         assert not simulation.said("stopped running")
+        await simulation.asks(Action.LOWER)
+        await simulation.rounds(2)
+        assert {w["spec"]["priority"] for w in simulation.kubernetes.list("Workload")} == {100}
+        await simulation.asks(Action.RAISE, ADMIN)
         simulation.scenario["endless"] = False
         ended = await simulation.until(Phase.SUCCEEDED)
         assert (ended.progress.succeeded, ended.progress.failed) == (3, 0)
@@ -146,7 +155,7 @@ async def test_hold_keeps_waiting_trials_out_until_release(redis):
         assert "held the waiting trials. Release them" in str(simulation.slack.parents[-1].blocks)
         await simulation.asks(Action.UNHOLD)
         ended = await simulation.until(Phase.SUCCEEDED)
-        assert (ended.progress.succeeded, ended.queueing.parked) == (3, ())
+        assert (ended.progress.succeeded, ended.of(QueueState).parked) == (3, ())
 
 
 async def test_held_sweep_without_changes_costs_no_request_for_workloads(redis):
@@ -183,11 +192,12 @@ async def test_queue_command_without_permission_or_effect_is_denied(busy, action
     assert [job["metadata"]["labels"] for job in busy.jobs()] == before
 
 
+@pytest.mark.features("pause")
 async def test_raise_while_paused_holds_for_the_trials_after_it(busy):
     await busy.asks(Action.PAUSE_NOW)
     await busy.until(Phase.PAUSED)
     await busy.asks(Action.RAISE, ADMIN)
-    assert (await busy.record()).queueing.priority == "high"
+    assert (await busy.record()).plan.priority == "high"
     await busy.asks(Action.RESUME)
     await busy.rounds(6)
     labels = {j["metadata"]["labels"][PRIORITY_LABEL] for j in busy.jobs(suspended=True)}
@@ -196,7 +206,7 @@ async def test_raise_while_paused_holds_for_the_trials_after_it(busy):
 
 async def test_lower_twice_reaches_the_lowest(busy):
     await busy.asks(Action.LOWER)
-    assert (await busy.record()).queueing.priority == "low"
+    assert (await busy.record()).plan.priority == "low"
     await busy.asks(Action.LOWER)
     assert "already has the lowest configured priority: low." in busy.slack.ephemeral_messages[-1][1]
 
@@ -264,6 +274,7 @@ async def test_running_sweep_says_why_its_other_trials_wait(busy):
     assert needs not in summary(await busy.record())
 
 
+@pytest.mark.features("health")
 async def test_waiting_first_trial_reports_what_is_missing_and_its_place(redis):
     async with QueuedSweep(redis, gpus=1).started() as simulation:
         simulation.job("report")
@@ -275,6 +286,20 @@ async def test_waiting_first_trial_reports_what_is_missing_and_its_place(redis):
         [told] = simulation.said("Queued by Kueue")
         assert "Queued by Kueue: needs 1 more GPU in a100; " in told
         assert "next in its queue." in told or "1 ahead of it in its queue." in told  # two of one second
+
+
+async def test_cancelled_sweep_whose_trial_never_got_a_node_has_no_stopped_trial(redis):
+    async with QueuedSweep(redis, gpus=0).started() as simulation:
+        while not simulation.jobs():
+            await simulation.round()
+        await simulation.asks(Action.CANCEL)
+        ended = await simulation.until(Phase.CANCELLED)
+        reasons = {one["status"]["conditions"][0]["reason"] for one in simulation.kubernetes.list("Trial")}
+        assert reasons == {NOT_STARTED}
+        assert (ended.progress.killed, ended.progress.finished) == (0, 0)
+        simulation.later(minutes=1)  # Slack takes another edit
+        await simulation.round()
+        assert "0 of 3 trials" in str(simulation.slack.parents[-1].blocks)
 
 
 async def test_launch_without_permission_is_refused_before_anything_starts(redis):

@@ -6,9 +6,8 @@ The second one of the first trial is drained once: both start again.
 import pytest
 import pytest_asyncio
 
-from k8s.katib.spec import TRIAL_LABEL
 from k8s.pods import is_trial_pod
-from k8s.trial_kinds import INDEX_LABEL, pod_index
+from k8s.trial_kinds import INDEX_LABEL, TRIAL_LABEL, pod_index
 from local import trainer, training_operator
 from tests.scenarios.evictions import evict
 from tests.scenarios.local_world import Instance, Sweep, instance
@@ -92,7 +91,7 @@ async def test_workers_of_a_train_job_find_each_other_as_well(here: Instance):
 
 async def drained(here: Instance, sweep: Sweep) -> tuple[str, set[str]]:
     """Evict the second worker of the first trial. Return the trial, and the UIDs of its pods."""
-    await sweep.posts("First trial is running")
+    await sweep.shows("First trial started")
     pods = {pod_index(pod): pod for pod in sweep.objects("Pod") if is_trial_pod(pod)}
     trial = pods[1]["metadata"]["labels"][TRIAL_LABEL]
     evict(here.here.store, pods[1])
@@ -113,7 +112,8 @@ async def finished(here: Instance) -> Sweep:
     """Run the sweep to its end, and check what its trials reported."""
     here.hold.touch()
     sweep = await here.sweep("branch=main gpus=1 nodes=2 space=together")
-    await sweep.posts("Submitted to Katib", "1 in parallel, 2 nodes × 1 GPU each", "one trial runs at a time")
+    await sweep.shows("✓ Submitted", "2 nodes × 1 GPU per trial, 1 in parallel")
+    await sweep.posts("one trial runs at a time")
     trial, before = await drained(here, sweep)
     here.hold.unlink()
     await sweep.posts("Finished:", "2 trials done")

@@ -6,8 +6,8 @@ from datetime import timedelta
 import pytest
 
 from bot.core.record import Phase
-from bot.storage import sweep_configmap
-from bot.sweeps.retention import GC_INTERVAL, SweepGc
+from bot.platform.storage import sweep_configmap
+from bot.sweep.sweeps.retention import GC_INTERVAL, SweepGc
 from k8s.api.errors import ApiError
 from k8s.katib.spec import REQUEST_ID
 from tests.bot.factories import NOW, PLAN, a_sweep
@@ -46,7 +46,7 @@ async def simulation(redis):
 
 
 async def test_expired_sweep_is_deleted_with_its_trials_and_pods(simulation, caplog):
-    caplog.set_level("INFO", "bot.sweeps.retention")
+    caplog.set_level("INFO", "bot.sweep.sweeps.retention")
     there = await visit(simulation, 29)
     assert {"ConfigMap", "Experiment", "Trial", "Job", "Pod"} <= there
     assert await visit(simulation, 31) == {"ConfigMap"}
@@ -110,7 +110,7 @@ async def test_cluster_that_fails_keeps_no_other_sweep(simulation, caplog):
 async def test_unfinished_or_unreadable_sweep_is_kept(simulation, caplog):
     running = a_sweep(Phase.RUNNING, id="lr-calm-heron")
     newer = sweep_configmap.config_map(a_sweep(Phase.SUCCEEDED, id="lr-old-fox"))
-    newer["data"]["record"] = newer["data"]["record"].replace('"schema":1', '"schema":99')
+    newer["data"]["record"] = newer["data"]["record"].replace('"schema":2', '"schema":99')
     for config_map in (sweep_configmap.config_map(running), newer):
         simulation.kubernetes.create(config_map)
     await visit(simulation, 31)

@@ -4,7 +4,7 @@ import pytest
 
 from bot.core.commands import Action
 from bot.core.record import Phase
-from bot.messages.parent import summary
+from bot.sweep.decisions.parent_message import summary
 from k8s.katib.spec import EXPERIMENT_LABEL
 from k8s.objects import MANAGED_BY, SWEEP_LABEL
 from tests.scenarios.queued_sweep import QueuedSweep
@@ -33,6 +33,7 @@ def restart_service(simulation):
     simulation.kubernetes.set_status(pod, {"phase": "Running", "containerStatuses": [container]})
 
 
+@pytest.mark.features("search_lost")
 @pytest.mark.parametrize(("algorithm", "lost"), [("sobol", True), ("random", False)])
 async def test_restart_of_the_service_is_reported_once_with_the_fix(redis, algorithm, lost):
     async with QueuedSweep(redis, space=SPACE.replace("ALGORITHM", algorithm)).started() as simulation:

@@ -43,7 +43,7 @@ async def test_cluster_that_lost_power_is_shown_and_its_sweep_finishes_after_it_
         await west.start()
         await until(lambda: len(west.running()) == 2, "the next trials run in west", there.story)
         instance.hold.unlink()
-        await there.posts("The node restarted while the pod ran")
+        await there.posts("The node restarted while the pod was running")
         await there.posts("Finished: 4 trials done (2 failed)")
         assert "hasn't answered" not in shown(there.parent())
         await until(lambda: not west.running(), "west's GPUs are released", there.story)

@@ -11,7 +11,7 @@ from slack_sdk.errors import SlackApiError
 
 from bot.core.commands import Action, Command
 from bot.core.errors import UserError
-from bot.runtime.log_format import JsonLines
+from bot.platform.runtime.log_format import JsonLines
 from bot.text.masking import Mask
 from k8s.api.errors import ApiError
 from tests.bot.factories import OWNER

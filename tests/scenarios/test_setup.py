@@ -5,10 +5,10 @@ from dataclasses import replace
 
 import pytest
 
-from bot.channels.models import ChannelSetup, Person, Setup, entry
-from bot.channels.store import CONFIGMAP_NAME, REQUESTS_KEY, SetupReader, SetupRequest, SetupWriter
-from bot.config.live_policy import LivePolicy
-from bot.config.teams import Team
+from bot.platform.config.live_policy import LivePolicy
+from bot.platform.config.teams import Team
+from bot.sweep.channels.models import ChannelSetup, Person, Setup, entry
+from bot.sweep.channels.store import CONFIGMAP_NAME, REQUESTS, SetupReader, SetupRequest, SetupWriter, dump
 from k8s.objects import Ref
 from tests.bot.factories import CONFIG, REPOSITORY
 from tests.scenarios.slack_user import ADA, a_slack_user
@@ -166,7 +166,8 @@ async def test_crash_at_any_call_greets_at_most_twice_and_writes_once(redis, cra
             slack=CrashingProxy(ada.clients.slack, clock),
         )
         place = ChannelSetup(repo="vision", hour=7)
-        await ada.context.channel_setup.add_request(SetupRequest(user=ADA, channel=VISION, settings=place))
+        request = SetupRequest(user=ADA, channel=VISION, settings=place)
+        await ada.context.add_request(str(REQUESTS), dump(request))
         for _ in range(3):
             with contextlib.suppress(WorkerCrash):
                 await SetupWriter(crashing, redis, LivePolicy(HOUSE)).run("U01GRACEHOP")
@@ -174,7 +175,7 @@ async def test_crash_at_any_call_greets_at_most_twice_and_writes_once(redis, cra
         assert 1 <= len(greetings) <= 2
         await ada.setups.refresh()
         assert ada.setups.setup == Setup(channels={VISION: place}, people={"U01GRACEHOP": GRACE})
-        assert await redis.lrange(REQUESTS_KEY, 0, -1) == []
+        assert await ada.context.store.requests(str(REQUESTS)) == []
 
 
 DAMAGED = (
@@ -190,8 +191,8 @@ DAMAGED = (
 async def test_damaged_request_is_dropped_with_one_log_line_and_later_ones_are_applied(
     ada, redis, caplog, damaged
 ):
-    await redis.rpush(REQUESTS_KEY, damaged)
+    await ada.context.store.add_request(str(REQUESTS), damaged)
     await set_up(ada)
     assert ada.setups.setup.channels[VISION].repo == "vision"
-    assert await redis.lrange(REQUESTS_KEY, 0, -1) == []
+    assert await ada.context.store.requests(str(REQUESTS)) == []
     assert len([each for each in caplog.records if "setup request dropped" in each.message]) == 1

@@ -4,33 +4,34 @@ import pytest
 from slack_sdk.errors import SlackApiError
 
 from bot.core.record import Phase
-from bot.messages.parent import CANCEL
-from bot.slack.rate_limit import Rate
+from bot.platform.slack.rate_limit import Rate
+from bot.sweep.model.texts import CANCEL
+from k8s.retry import Retry
 from local.slack import DOWN
 from tests.scenarios.slack_session import CHANNEL, open_session
 
 
 @pytest.mark.parametrize("trouble", [DOWN, "rate_limited", "message_limit_exceeded", "update_failed"])
 async def test_end_is_reported_and_shown_in_the_parent(redis, monkeypatch, trouble):
-    monkeypatch.setattr("bot.slack.client.DEFAULT_RETRY_AFTER", 0.01)
+    monkeypatch.setattr("bot.platform.slack.client.RETRY", Retry(base=0.01))
     for name in ("POSTS", "EDITS"):
-        monkeypatch.setattr(f"bot.slack.client.{name}", Rate(gap=0.01, burst=20))
+        monkeypatch.setattr(f"bot.platform.slack.client.{name}", Rate(gap=0.01, burst=20))
     async with open_session(redis, image=True) as here:
         await here.until(Phase.RUNNING)
         posts = here.slack.stumble("chat.postMessage", *[trouble] * 2)
         edits = here.slack.stumble("chat.update", *[trouble] * 2)
         await here.until(Phase.SUCCEEDED)
-        while (sweep := await here.simulation.record()).outbox or sweep.shown_phase is not sweep.phase:
+        while (sweep := await here.simulation.record()).outbox or sweep.shown.phase is not sweep.phase:
             await here.rounds()
         assert ["Finished:" in text for text in here.thread()].count(True) == 1
         end = next(place for place, text in enumerate(here.thread()) if "Finished:" in text)
-        assert [text.split()[0] for text in here.thread()[end + 1 :]] == ["3", "Results"]
+        assert [text.split()[0] for text in here.thread()[end + 1 :]] == ["Results"]
         assert "Finished" in here.parent()["text"]
         assert posts == edits == []
 
 
 async def test_parent_posted_with_an_error_response_loses_its_buttons_at_the_first_click(redis, monkeypatch):
-    monkeypatch.setattr("bot.slack.client.POSTS", Rate(gap=0.01, burst=20))
+    monkeypatch.setattr("bot.platform.slack.client.POSTS", Rate(gap=0.01, burst=20))
     async with open_session(redis, image=True, endless=True) as here:
         slack = here.simulation.clients.slack
         post = slack.open_thread

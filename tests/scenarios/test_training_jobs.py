@@ -16,6 +16,8 @@ from tests.scenarios.failing_trials import FailingTrials
 from tests.scenarios.queued_sweep import QueuedSweep
 from tests.scenarios.sweep_in_memory import OPERATORS, SWEEP, Clock, SimulatedSweep
 
+pytestmark = pytest.mark.features("nodes")
+
 CRDS = {PYTORCH_JOB: "pytorchjobs.kubeflow.org", TRAIN_JOB: "trainjobs.trainer.kubeflow.org"}
 WORKERS = {
     PYTORCH_JOB: ("master-0", "worker-0", "worker-1"),
@@ -64,6 +66,7 @@ async def waiting(redis, kind):
         yield simulation
 
 
+@pytest.mark.features("interruptions")
 async def test_all_workers_are_admitted_and_preempted_together_and_the_results_are_read(redis, kind):
     async with QueuedSweep(redis, gpus=6, **three_nodes(kind)).started() as simulation:
         await simulation.until(Phase.RUNNING)
@@ -101,6 +104,7 @@ async def test_trial_waits_without_any_pod_until_its_quota_fits_all_workers(wait
     assert len(workers(waiting, kind)) == 3
 
 
+@pytest.mark.features("queue")
 async def test_raised_moved_and_held_trial_changes_its_place(waiting, kind):
     await waiting.asks(Action.HOLD)
     workloads = waiting.kubernetes.list("Workload")
@@ -138,6 +142,7 @@ async def test_sweep_is_refused_before_its_build_without_the_operator(redis, kin
         assert simulation.kubernetes.list("Job") == []
 
 
+@pytest.mark.features("interruptions")
 async def test_pytorch_job_resumed_while_its_pods_terminate_starts_again_and_has_not_failed(redis):
     async with QueuedSweep(redis, gpus=6, **three_nodes(PYTORCH_JOB)).started() as simulation:
         await simulation.until(Phase.RUNNING)
@@ -184,6 +189,7 @@ async def test_runtime_that_was_deleted_is_created_again_for_the_next_trial(redi
         assert left(simulation) == {}
 
 
+@pytest.mark.features("gate")
 async def test_held_sweep_that_continues_has_a_runtime_for_each_of_its_experiments(redis):
     request = replace(REQUEST, nodes=3, gate=True)
     story = {"crash": "unseen", "acts": {Action.OPEN: Phase.HELD}, "image": True}

@@ -7,13 +7,13 @@ from datetime import timedelta
 import pytest
 
 from bot.core.curves import Point
-from bot.reports.end_results import stored_results
-from bot.reports.trial_runs_job import NEXT_PASS_DELAY, UNAVAILABLE_DELAY, TrialRunsJob
-from bot.results.run_writer import RunWriter
-from bot.results.store import ResultsStore
-from bot.sweeps.recovery import recover
+from bot.sweep.reports.end_results import stored_results
+from bot.sweep.reports.trial_runs_job import NEXT_PASS_DELAY, RETRY, TrialRunsJob
+from bot.sweep.results.run_writer import RunWriter
+from bot.sweep.results.store import ResultsStore
+from bot.sweep.sweeps.durable_record import recover
 from tests.bot.factories import NOW
-from tests.bot.results.mlflow_client import file_search, file_writer, mlflow_client
+from tests.bot.sweep.results.mlflow_client import file_search, file_writer, mlflow_client
 from tests.scenarios.sweep_in_memory import SWEEP, Clock, SimulatedSweep
 
 
@@ -54,7 +54,7 @@ async def test_silent_trials_of_an_ended_sweep_get_runs_whose_urls_are_in_its_re
 
 async def test_runs_are_written_later_while_mlflow_is_away_and_given_up_after_a_week(ended, caplog):
     job = TrialRunsJob(ended.clients, RunWriter("http://127.0.0.1:9", "http://ui"))
-    assert [await job.run(SWEEP) for _ in range(3)] == [UNAVAILABLE_DELAY] * 3
+    assert [await job.run(SWEEP) for _ in range(3)] == [RETRY.delay()] * 3
     assert caplog.text.count("MLflow unavailable") == 1
     late = replace(ended.clients, now=lambda: NOW + timedelta(days=8))
     assert await pending(ended) == [SWEEP]
@@ -100,9 +100,9 @@ async def test_results_that_a_later_end_stored_meanwhile_are_not_overwritten(end
     later = replace(before, ended=before.ended + timedelta(hours=1))
 
     class Slow(RunWriter):
-        async def complete(self, results, tags):
+        async def complete(self, *arguments):
             await ended.clients.kept_results.save(later)
-            return await super().complete(results, tags)
+            return await super().complete(*arguments)
 
     assert (
         await TrialRunsJob(ended.clients, Slow(tracking, "http://ui", file_search(tracking))).run(SWEEP)

@@ -5,16 +5,16 @@ from functools import partial
 
 import pytest
 
-from bot.clusters.connections import Clusters
-from bot.clusters.identity import Identities
 from bot.core.commands import Action, Command
 from bot.core.record import Phase, dump, load
 from bot.core.work_item import WorkItem
-from bot.results.store import ResultsStore
-from bot.storage.work_queue import Lease
-from bot.sweeps.reconciler import reconcile
+from bot.platform.clusters.connections import Clusters, Identities
+from bot.platform.storage.work_queue import Lease
+from bot.sweep.results.store import ResultsStore
+from bot.sweep.sweeps.reconciler import reconcile
 from k8s.api import remote
 from k8s.api.remote import RemoteClient
+from k8s.retry import Retry
 from local.kubernetes.apiserver.api import serve
 from tests.bot.factories import OWNER
 from tests.scenarios.sweep_in_memory import SWEEP, Clock
@@ -50,7 +50,7 @@ async def test_sweep_named_a_cluster_runs_there_and_keeps_its_record_at_home(red
         assert {each["metadata"]["name"] for each in simulation.home.list("ConfigMap")} >= {f"sweep-{SWEEP}"}
         assert [simulation.home.list(kind) for kind in ("Experiment", "Trial", "Job", "Pod")] == [[]] * 4
         assert (len(simulation.kubernetes.list("Trial")), simulation.kubernetes.list("ConfigMap")) == (3, [])
-        assert "cluster `west`" in headline(simulation)
+        assert "cluster `west`" in str(simulation.slack.parents[-1].blocks)
         assert "hasn't answered" not in str([each.blocks for each in simulation.slack.parents])
         kept = await ResultsStore(simulation.cluster, "sweeps").get(SWEEP)
         assert len(kept.trials) == 3
@@ -98,7 +98,7 @@ async def test_question_during_an_outage_is_answered_and_a_change_waits(running)
     assert [each.action for each in await running.store.commands(SWEEP)] == [Action.DRAIN]
     running.cut(away=False)
     await running.round()
-    assert (await running.record()).drained_by == OWNER
+    assert (await running.record()).draining == "drained"
 
 
 async def test_ended_sweep_answers_from_home_after_its_cluster_is_gone(redis):
@@ -112,7 +112,7 @@ async def test_ended_sweep_answers_from_home_after_its_cluster_is_gone(redis):
         await simulation.round()
         answers = [str(getattr(text, "text", text)) for _, text in simulation.slack.ephemeral_messages]
         assert any("All trials of" in text for text in answers), answers
-        assert any("a rerun of `lr-brave-otter`" in text for text in answers), answers
+        assert any("a rerun of *<" in text for text in answers), answers
         assert any("Can't answer about `lr-brave-otter` now: cluster west:" in text for text in answers)
         assert await simulation.store.commands(SWEEP) == []
         assert "hasn't been seen" not in headline(simulation)
@@ -149,7 +149,7 @@ async def test_crashed_worker_leaves_the_same_objects(redis, crash_at):
 
 async def test_killed_api_server_is_waited_for_and_a_cancel_then_frees_its_gpus(redis, tmp_path, monkeypatch):
     """The client, the watches, and the API server are real; the server is killed and restored."""
-    monkeypatch.setattr(remote, "RETRY", 0.0)
+    monkeypatch.setattr(remote, "RETRY", Retry(base=0.0))
     simulation = TwoClusters(redis, Clock(None), endless="trainings", **IN_WEST)
     server = await serve(simulation.kubernetes)
     server.kubeconfig(tmp_path / "west")

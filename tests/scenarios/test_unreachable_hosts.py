@@ -7,15 +7,16 @@ from types import SimpleNamespace
 import pytest
 from aiohttp import ClientConnectorDNSError
 
-from bot.answers.messages import status
 from bot.core.record import Phase
-from bot.registry.client import Registry, RegistryError, UnknownHostError
-from bot.repos.git import GitUnavailableError
+from bot.platform.registry.auth import RegistryError
+from bot.platform.registry.client import Registry, UnknownHostError
+from bot.platform.repos.git import GitUnavailableError
+from bot.sweep.answers.messages import status
 from tests.bot.factories import NOW, OWNER, REQUEST
 from tests.scenarios.sweep_in_memory import SPACE, SWEEP, Clock, SimulatedSweep
 
 GHOST = "image: ghost.example/x:1\n"
-RETRIES = "Sweepbot retries until 2 min after the command, then refuses the sweep."
+RETRIES = "Sweepbot retries for 2 min, then refuses the sweep."
 
 
 @pytest.fixture
@@ -80,8 +81,33 @@ async def test_git_server_that_is_down_is_reported_by_the_second_attempt(simulat
     assert f"{why} {RETRIES}" in status(await simulation.record())
 
 
+async def test_git_that_fails_once_after_an_outage_or_a_wait_refuses_no_sweep(simulation):
+    """The two minutes count from the first of failures in a row, not from the command."""
+
+    async def down(*_):
+        raise GitUnavailableError("https://git.example/lab: Could not resolve host: git.example")
+
+    resolve = simulation.git.resolve
+    for minutes in (3, 8):  # no worker ran; an older sweep was planned first
+        simulation.clients.now = lambda minutes=minutes: NOW + timedelta(minutes=minutes)
+        simulation.git.resolve = down
+        await attempts(simulation, 1)
+        assert (await simulation.record()).phase is Phase.RECEIVED
+        simulation.git.resolve = resolve
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr("bot.sweep.sweeps.observe.observe_older", nothing)
+            await attempts(simulation, 1)
+    await attempts(simulation, 1)
+    assert (await simulation.record()).phase not in {Phase.RECEIVED, Phase.REFUSED}
+
+
+async def nothing(*_):
+    return None
+
+
 async def test_image_that_stays_on_an_unknown_host_is_refused_with_the_fix(simulation, without_dns):
     simulation.git.space = SPACE + GHOST
+    await attempts(simulation, 1)
     simulation.clients.now = lambda: NOW + timedelta(minutes=3)
     await attempts(simulation, 1)
     record = await simulation.record()
@@ -119,6 +145,8 @@ async def test_registry_that_is_down_during_a_build_is_shown_until_it_is_back(si
     simulation.clients.now = lambda: NOW + timedelta(minutes=5)
     await attempts(simulation, 2)
     assert any("Error resolved; the sweep continues." in text for text in simulation.slack.posted)
+    simulation.clients.now = lambda: NOW + timedelta(minutes=6)  # the step was an edit just before
+    await attempts(simulation, 1)
     assert why not in main_text(simulation.slack.parents[-1])
 
 

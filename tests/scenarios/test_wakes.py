@@ -7,8 +7,8 @@ import pytest
 from bot.core.commands import Action, Command
 from bot.core.record import Phase
 from bot.core.work_item import WorkItem
-from bot.storage.work_queue import Lease
-from bot.sweeps.reconciler import reconcile
+from bot.platform.storage.work_queue import Lease
+from bot.sweep.sweeps.reconciler import reconcile
 from k8s.api.cache import Change
 from k8s.objects import SWEEP_LABEL
 from tests.bot.factories import NOW, OWNER
@@ -86,11 +86,10 @@ async def test_cancelled_sweep_ends_with_its_last_pod(watched, phase, pods):
 
 @pytest.mark.parametrize("watched", [TRAININGS], indirect=True)
 async def test_prebuilt_image_is_submitted_and_reported_in_the_next_reconcile(watched):
-    message = watched.simulation.slack.posted
     await watched.until(Phase.PENDING, pods=False)
-    assert message[-1].startswith(":package: Image built")
     await watched._turn()
-    assert message[-1].startswith(":hourglass_flowing_sand: Submitted")
+    steps = (await watched.simulation.record()).steps
+    assert [*steps.values()][1:] == ["✓ Submitted", "○ First trial"]
 
 
 @pytest.mark.parametrize("watched", [TRAININGS], indirect=True)

@@ -7,11 +7,12 @@ import pytest
 
 from bot.core.commands import Action, Command
 from bot.core.record import Phase
-from bot.gpus.models import ITEM, Xid
-from bot.idle.store import AlertStore
+from bot.measure.gpus.models import ITEM, Xid
+from bot.watch.idle.store import AlertStore
 from k8s.api.errors import ApiError
+from k8s.nodes.dcgm import Load
 from tests.bot.factories import ADMIN, OWNER, PLAN, STRANGER
-from tests.bot.idle.test_detector import BUSY, QUIET, a_pod
+from tests.bot.watch.idle.test_detector import BUSY, QUIET, a_pod
 from tests.scenarios.simulated_monitor import TRIAL, VISION, SimulatedMonitor
 
 
@@ -39,7 +40,8 @@ async def test_idle_warning_follows_its_trial(simulation):
         f":white_check_mark: Trial `{TRIAL}` is busy again after 70 min with 1 GPU idle."
     ]
     simulation.source.now = ()
-    await simulation.run(50)
+    for minutes in (50, 53):  # the second check confirms that it ended
+        await simulation.run(minutes)
     assert simulation.texts() == [
         f":white_check_mark: Trial `{TRIAL}` ended, busy again after 70 min with 1 GPU idle."
     ]
@@ -63,9 +65,10 @@ async def test_snoozed_warning_mentions_no_one_until_the_snooze_expires(simulati
     await simulation.click(Action.KEEP, hours=4)
     for minutes in (1, 40, 100, 239):
         await simulation.run(minutes)
-    assert (simulation.slack.number, "for 2 h," in simulation.texts()[0]) == (1, True)
-    await simulation.run(242)
+    assert (simulation.slack.number, "for 4 h," in simulation.texts()[0]) == (1, True)
+    await simulation.run(246)
     assert (simulation.slack.number, len(simulation.texts())) == (2, 1)
+    assert "for 4 h," in simulation.texts()[0]  # 4 h 36 min, without the time that changes at each check
 
 
 async def test_snooze_is_recorded_with_its_user_and_survives_redis(simulation):
@@ -177,6 +180,26 @@ async def test_busy_trial_with_a_stalled_log_is_reported(redis, recent, ever, re
     assert ["busy for 30 min with no log output" in text for text in simulation.texts()] == [True] * reported
 
 
+@pytest.mark.parametrize(
+    ("recent", "condition"),
+    [("step 301", "busy for 2 h, but hardly computing"), ("", "busy for 30 min with no log output")],
+)
+async def test_waiting_trial_is_reported_as_stuck_if_its_log_stalled(redis, recent, condition):
+    pod = a_pod(ALWAYS, age=300)
+    spinning = replace(pod, gpus=(replace(pod.gpus[0], load=Load(sm=0.02, watts=110)),))
+    simulation = SimulatedMonitor(redis, spinning)
+    await simulation.sweep()
+
+    async def log(namespace, pod, query):
+        return recent if "sinceSeconds" in query else "step 300"
+
+    simulation.cluster.raw_log = log
+    await simulation.run()
+    [text] = simulation.texts()
+    assert f"1 GPU {condition}, since" in text
+    assert "\nSM activity 2%, 110 W.\n" in text
+
+
 async def test_ended_sweep_gets_no_warning(redis):
     simulation = SimulatedMonitor(redis, a_pod(QUIET))
     await simulation.sweep(phase=Phase.STOPPING)
@@ -200,6 +223,167 @@ async def test_pods_without_a_sweep_are_reported_to_their_team_if_it_has_a_chann
     assert simulation.slack.ephemeral_messages == [
         (STRANGER, "Only the pod's owner, a member of team vision, or an admin can snooze this warning.")
     ]
+
+
+NOTEBOOK = a_pod(
+    QUIET, pod="notebook", namespace="vision", team="vision", owner=OWNER, sweep="", trial="", age=100
+)
+ASKED = "asked-idle/vision/notebook"
+
+
+def elements(message):
+    return [each["text"]["text"] for b in message.blocks if b["type"] == "actions" for each in b["elements"]]
+
+
+async def test_owner_of_an_idle_pod_is_asked_in_a_direct_message_and_the_answer_is_passed_on(redis):
+    simulation = SimulatedMonitor(redis, NOTEBOOK, teams=())
+    await simulation.run()
+    assert simulation.texts() == []  # its team has no channel
+    await simulation.click(Action.ASK, ADMIN, alert="vision/notebook")
+    await simulation.run(1)
+    [(channel, thread, message)] = simulation.slack.posted.values()
+    assert (channel, thread) == (f"D-{OWNER}", "")
+    [text] = simulation.texts()
+    assert text.startswith(":zzz: Pod `vision/notebook` (team vision): 1 GPU idle for 30 min, since ")
+    assert text.endswith(
+        f"\n<@{ADMIN}> asks whether you still need it. If not, stop it; others may be waiting for GPUs."
+    )
+    assert "Sweepbot doesn't stop pods that it didn't start." in str(message)
+    assert elements(message) == ["Snooze 4 h", "It's needed", "Show utilization"]
+    assert simulation.slack.ephemeral_messages == [
+        (ADMIN, f"Asked <@{OWNER}> about `vision/notebook` in a direct message.")
+    ]
+    for minutes in (40, 130):
+        await simulation.run(minutes)
+    assert simulation.slack.number == 1  # asked once
+
+    await simulation.click(Action.MEASURES, alert=ASKED)
+    await simulation.click(Action.KEEP, alert=ASKED, hours=24)
+    await simulation.run(131)
+    (_, measured), (asker, answer) = simulation.slack.ephemeral_messages[1:]
+    assert "• `notebook` `GPU-0`: max 0.4%, mean 0.2%, p95 0.3%" in measured
+    assert asker == ADMIN
+    assert answer.startswith(f"<@{OWNER}> needs `vision/notebook`, and snoozed its warnings until <!date^")
+    assert f"Snoozed by {OWNER.lower()} until" in simulation.texts()[0]
+
+    await simulation.run(140, replace(NOTEBOOK, gpus=a_pod(BUSY).gpus))
+    [text] = simulation.texts()
+    assert text.startswith(":white_check_mark: Pod `vision/notebook` (team vision) is busy again after")
+    assert await AlertStore(redis).all() == ()
+
+
+async def test_owner_who_snoozed_is_asked_again_when_the_snooze_expires(redis):
+    simulation = SimulatedMonitor(redis, NOTEBOOK)
+    await simulation.click(Action.ASK, "UMATE", alert="vision/notebook")
+    await simulation.run()
+    team, dm = simulation.slack.posted.values()
+    assert (team[0], dm[0]) == ("C9", f"D-{OWNER}")
+    assert elements(team[2]) == ["Ask owner", "Snooze 4 h", "Snooze 24 h", "Show utilization"]
+    await simulation.click(Action.KEEP, alert=ASKED, hours=4)
+    await simulation.run(1)
+    snoozed = f"<@{OWNER}> snoozed its warnings"
+    assert [text[: len(snoozed)] for _, text in simulation.slack.ephemeral_messages[1:]] == [snoozed]
+    assert [f"Snoozed by {OWNER.lower()}" in text for text in simulation.texts()] == [True, True]
+    await simulation.run(242)
+    assert simulation.slack.number == 4
+    assert sorted(channel for channel, _, _ in simulation.slack.posted.values()) == ["C9", f"D-{OWNER}"]
+
+
+async def test_answer_to_someone_who_left_blocks_no_other_command(redis):
+    simulation = SimulatedMonitor(redis, NOTEBOOK, teams=(replace(VISION, members=("UGONE",)),))
+    await simulation.click(Action.ASK, "UGONE", alert="vision/notebook")
+    await simulation.run()
+    await simulation.click(Action.KEEP, alert=ASKED, hours=4)
+    await simulation.run(1)
+    assert await simulation.store.commands(str(ITEM)) == []
+    assert f"Snoozed by {OWNER.lower()} until" in simulation.texts()[1]
+
+
+@pytest.mark.parametrize(
+    ("user", "pod", "answer"),
+    [
+        (
+            STRANGER,
+            NOTEBOOK,
+            f"Only <@{OWNER}>, a member of team vision, or an admin can ask about `vision/no",
+        ),
+        (
+            "UMATE",
+            replace(NOTEBOOK, gpus=a_pod(BUSY).gpus),
+            "Not asked: the GPUs of `vision/notebook` are bus",
+        ),
+        (
+            "UMATE",
+            replace(NOTEBOOK, gpus=()),
+            "Not asked: the GPUs of `vision/notebook` are busy, not measured",
+        ),
+        (
+            "UMATE",
+            replace(NOTEBOOK, pod="other"),
+            "Not asked: the GPUs of `vision/notebook` are busy, not mea",
+        ),
+        (
+            "UMATE",
+            replace(NOTEBOOK, owner=""),
+            "Not asked: the owner of `vision/notebook` is unknown. *Fix:*",
+        ),
+        (
+            "UMATE",
+            replace(NOTEBOOK, owner="UGONE"),
+            "Not asked: Slack can't send a direct message to <@UGONE>",
+        ),
+    ],
+)
+async def test_owner_is_asked_only_about_idle_gpus_and_by_the_team(redis, user, pod, answer):
+    simulation = SimulatedMonitor(redis, pod)
+    await simulation.click(Action.ASK, user, alert="vision/notebook")
+    await simulation.run()
+    [(asker, text)] = simulation.slack.ephemeral_messages
+    assert (asker, text[: len(answer)]) == (user, answer)
+    assert [channel for channel, _, _ in simulation.slack.posted.values() if channel != "C9"] == []
+
+
+async def test_owner_is_asked_once_not_about_sweeps_and_not_during_a_snooze(simulation):
+    simulation.source.now = (NOTEBOOK, *simulation.source.now)
+    for _ in range(2):
+        await simulation.click(Action.ASK, ADMIN, alert=f"vision/notebook sweeps/{TRIAL}")
+        await simulation.run()
+    trial = f"Not asked: the GPUs of `sweeps/{TRIAL}` are busy, not measured, or no longer allocated."
+    assert [text.splitlines() for _, text in simulation.slack.ephemeral_messages] == [
+        [f"Asked <@{OWNER}> about `vision/notebook` in a direct message.", trial],
+        [f"<@{OWNER}> was asked about `vision/notebook` before.", trial],
+    ]
+    await simulation.click(Action.KEEP, alert=ASKED, hours=4)
+    await simulation.run(1)
+    await simulation.click(Action.ASK, ADMIN, alert="vision/notebook")
+    await simulation.run(2)
+    assert simulation.slack.ephemeral_messages[-1][1].startswith(
+        f"Not asked: <@{OWNER}> snoozed `vision/notebook` until <!date^"
+    )
+    simulation.source.now = None
+    await simulation.click(Action.ASK, ADMIN, alert="vision/notebook")
+    await simulation.run(3)
+    assert simulation.slack.ephemeral_messages[-1] == (
+        ADMIN,
+        "GPU metrics are unavailable, so no owner was asked.",
+    )
+
+
+async def test_crash_at_any_call_asks_the_owner_once(redis):
+    async def asked(crash_at=None):
+        simulation = SimulatedMonitor(redis, NOTEBOOK, teams=(), crash_at=crash_at)
+        await simulation.click(Action.ASK, ADMIN, alert="vision/notebook")
+        for minutes in (0, 1, 2):
+            await simulation.run(minutes)
+        return simulation
+
+    calls = (await asked()).clock.calls
+    for crash_at in range(1, calls + 1):
+        await redis.flushall()
+        simulation = await asked(crash_at)
+        assert len(simulation.texts()) <= 2, crash_at  # twice if it dies between the post and saving that
+        [alert] = await AlertStore(redis).all()
+        assert (alert.id, alert.ts in simulation.slack.posted) == (ASKED, True)
 
 
 async def test_team_that_someone_chose_is_no_right_to_snooze_its_warnings(redis):
@@ -252,7 +436,7 @@ async def a_day(redis, crash_at=None) -> SimulatedMonitor:
     for _ in range(2):
         await simulation.run(300)
     simulation.source.now = ()
-    for _ in range(2):
+    for _ in range(3):  # the second check confirms that it ended
         await simulation.run(310)
     return simulation
 
@@ -275,6 +459,6 @@ async def test_crash_at_any_call_posts_each_warning_once(redis):
 )
 async def test_gpu_use_is_noted_for_the_gate_of_a_first_trial_only(redis, gated, used, noted):
     simulation = SimulatedMonitor(redis, a_pod(used))
-    await simulation.sweep(gated=gated)
+    await simulation.sweep(first_only=gated)
     await simulation.run()
     assert await simulation.store.is_busy_trial(TRIAL) is noted

@@ -1,10 +1,10 @@
 """A warning's button that cancels many trials: only those that are still idle, each once."""
 
 from bot.core.commands import Action
-from bot.gpus.models import ITEM
-from bot.idle.alert_commands import GONE, UNSEEN
+from bot.measure.gpus.models import ITEM
+from bot.watch.idle.alert_commands import GONE, UNSEEN
 from tests.bot.factories import OWNER
-from tests.bot.idle.test_detector import BUSY, QUIET, a_pod
+from tests.bot.watch.idle.test_detector import BUSY, QUIET, a_pod
 from tests.scenarios.simulated_monitor import SimulatedMonitor
 
 FOUR = "wxyz"

@@ -1,4 +1,4 @@
-"""A sweep in memory whose trials run in the cluster west; records and results are in the home cluster."""
+"""A sweep in memory whose trials run in the cluster west; records and results are in the main cluster."""
 
 from dataclasses import replace
 from datetime import timedelta
@@ -6,12 +6,11 @@ from typing import Any
 
 from redis.asyncio import Redis
 
-from bot.clusters.connections import Clusters
-from bot.config.clusters import TrialCluster
-from bot.gpus.hourly_store import HourlyStore
-from bot.storage.free_capacity import CapacityStore
-from bot.sweeps.informer import SweepInformer
-from bot.sweeps.remote_watches import RemoteWatches
+from bot.measure.gpus.hourly_store import HourlyStore
+from bot.platform.clusters.connections import Clusters
+from bot.platform.config.clusters import TrialCluster
+from bot.platform.storage.free_capacity import CapacityStore
+from bot.sweep.sweeps.informer import RemoteWatches, SweepInformer
 from k8s.api.errors import ClusterUnreachableError
 from local.kubernetes.apiserver import store as kubernetes
 from tests.bot.factories import NOW, REQUEST

@@ -5,8 +5,8 @@ from dataclasses import replace
 
 from bot.core.commands import Command
 from bot.core.work_item import WorkItem
-from bot.storage import sweep_configmap
-from bot.storage.work_queue import Lease
+from bot.platform.storage import sweep_configmap
+from bot.platform.storage.work_queue import Lease
 from k8s.objects import SWEEP_LABEL
 from local.kubernetes.apiserver import store as kubernetes
 from tests.bot.factories import OWNER, REQUEST, a_sweep

@@ -182,6 +182,8 @@ class ApiServer:
         tail = request.query.get("tailLines")
         lines, since = int(tail) if tail else None, requests.since(request.query)
         text = self.logs(target.namespace or "", target.name, container, lines, since)
+        if request.query.get("timestamps") == "true":
+            text = requests.with_times(pod, container, text)
         most = int(request.query.get("limitBytes") or len(text) * 4)
         return web.Response(body=text.encode()[:most], content_type="text/plain")
 

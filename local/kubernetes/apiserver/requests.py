@@ -3,7 +3,7 @@
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 from typing import NamedTuple
 
 from aiohttp import web
@@ -172,11 +172,12 @@ def _bad_policy(policy: str) -> Refused:
 def container_of(pod: Object, query: Mapping[str, str]) -> str:
     """Return the container whose log is requested. Raises Refused 400 if it is ambiguous."""
     name, names = pod["metadata"]["name"], [container["name"] for container in pod["spec"]["containers"]]
+    inits = [container["name"] for container in pod["spec"].get("initContainers", [])]
     requested: str = query.get("container") or (names[0] if len(names) == 1 else "")
     if not requested:
         choice = f"choose one of: [{' '.join(names)}]"
         raise bad_request(f"a container name must be specified for pod {name}, {choice}")
-    if requested not in names:
+    if requested not in (*names, *inits):
         raise bad_request(f"container {requested} is not valid for pod {name}")
     return requested
 
@@ -193,12 +194,31 @@ def since(query: Mapping[str, str]) -> datetime | None:
     raise bad_request(f'parsing time "{text}" as "2006-01-02T15:04:05Z07:00": cannot parse "{text}"')
 
 
+def with_times(pod: Object, container: str, text: str) -> str:
+    """Return a log with a time before each line. Files here have none: lines follow each other by 1 µs."""
+    every = pod.get("status", {})
+    states = {
+        status["name"]: status["state"]
+        for group in ("initContainerStatuses", "containerStatuses")
+        for status in every.get(group, [])
+    }
+    state = states.get(container, {})
+    started = (state.get("running") or state.get("terminated") or {}).get("startedAt")
+    first = datetime.fromisoformat(started) if started else datetime.now(UTC)
+    lines = text.splitlines(keepends=True)
+    return "".join(
+        f"{first + timedelta(microseconds=number):%Y-%m-%dT%H:%M:%S.%fZ} {line}"
+        for number, line in enumerate(lines)
+    )
+
+
 def check_has_log(pod: Object, container: str, query: Mapping[str, str]) -> None:
     """Raise Refused 400 for a previous log: containers never restart here."""
     named = f'container "{container}" in pod "{pod["metadata"]["name"]}"'
     if query.get("previous") == "true":
         raise bad_request(f"previous terminated {named} not found")
-    for status in pod.get("status", {}).get("containerStatuses", []):
+    every = pod.get("status", {})
+    for status in (*every.get("initContainerStatuses", []), *every.get("containerStatuses", [])):
         if status["name"] == container and "waiting" in status["state"]:
             reason = status["state"]["waiting"].get("reason", "")
             raise bad_request(f"{named} is waiting to start: {WAITING.get(reason, reason)}")

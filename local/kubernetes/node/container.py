@@ -22,6 +22,7 @@ Log = Callable[[str], None]
 Exits = Mapping[str, asyncio.Future[int]]
 Builtin = Callable[[Object, Object, Mapping[str, Path], Log, Exits], Awaitable[int]]
 
+SWEEPBOT = "sweepbot"  # how the repository of the product's image ends
 KANIKO = ("kaniko", "kaniko-project/executor")  # how the repository of the executor's image ends
 PROJECT = Path(image_pull.__file__).parents[1]
 RUNC = (
@@ -58,30 +59,34 @@ class Container:
         folder: Path,
         changed: Callable[[], None],
         event: Callable[[str, str, str], None],
+        before: "Container | None" = None,
     ) -> None:
         self.node, self.pod, self.spec, self.folder = node, pod, spec, folder
         self.changed, self.event = changed, event
         self.name: str = spec["name"]
         self.image: str = spec["image"]
         self.state: Object = {"waiting": {"reason": "ContainerCreating"}}
+        self.restarts: int = before.restarts + 1 if before else 0
+        self.last_state: Object = before.state if before else {}
         self.image_id = ""
         self.tried = asyncio.Event()  # it has started, or failed to for the first time
         self.exit: asyncio.Future[int] = asyncio.get_running_loop().create_future()
         self.process: asyncio.subprocess.Process | None = None
         self.log, self.termination_log = folder / f"{self.name}.log", folder / f"{self.name}.message"
-        self.log.touch()
+        self.log.write_bytes(b"")  # only the newest run's
 
     @property
     def status(self) -> Object:
         """Return its containerStatus."""
         running = "running" in self.state
         name = {"name": self.name, "image": self.image, "imageID": self.image_id}
-        return {**name, "state": self.state, "lastState": {}, "ready": running, "restartCount": 0}
+        last = {"lastState": self.last_state, "restartCount": self.restarts}
+        return {**name, "state": self.state, "ready": running, **last}
 
     async def run(self, volumes: Mapping[str, Path], siblings: Exits) -> None:
         builtin = next((run for part, run in self.node.builtins.items() if part in self.image), None)
         try:
-            image = Image() if builtin or self._is_kaniko else await self._pull()
+            image = Image() if builtin or self._is_here else await self._pull()
             known = await self._variables(image)
             if builtin:
                 started_at = self._begin()
@@ -114,9 +119,33 @@ class Container:
                 os.killpg(self.process.pid, signal.SIGKILL)
 
     @property
+    def is_sidecar(self) -> bool:
+        """Whether it is an init container that stays."""
+        return bool(self.spec.get("restartPolicy") == "Always")
+
+    async def has_started(self, volumes: Mapping[str, Path]) -> bool:
+        """Return whether it runs, and its startup probe succeeds, if it has one."""
+        if "running" not in self.state:
+            return False
+        words = self.spec.get("startupProbe", {}).get("exec", {}).get("command", [])
+        mounts = container_inputs.mounts(self.spec, volumes, self.termination_log)
+        command = [image_pull.localise(word, self.folder / self.name, mounts) for word in words]
+        if not command:
+            return True
+        return not await (await asyncio.create_subprocess_exec(*command)).wait()
+
+    @property
     def _is_kaniko(self) -> bool:
+        return self._is_of(KANIKO)
+
+    @property
+    def _is_here(self) -> bool:
+        """Whether the image's program is in this repository."""
+        return self._is_of((*KANIKO, SWEEPBOT))
+
+    def _is_of(self, repositories: tuple[str, ...]) -> bool:
         with suppress(ValueError):
-            return Reference.parse(self.image).repository.endswith(KANIKO)
+            return Reference.parse(self.image).repository.endswith(repositories)
         return False
 
     async def _pull(self) -> Image:
@@ -160,8 +189,9 @@ class Container:
     async def _run_process(self, image: Image, known: Mapping[str, str], mounts: Mapping[str, Path]) -> None:
         rootfs, words = self.folder / self.name, container_inputs.command_line(self.spec, image.config, known)
         command = [image_pull.localise(word, rootfs, mounts) for word in words]
-        if self._is_kaniko:
-            command = [sys.executable, "-m", "local.kaniko", *command]
+        if self._is_here:
+            words = ["-m", "local.kaniko", *command] if self._is_kaniko else command[1:]
+            command = [sys.executable, *words]
             given = {key: image_pull.localise(value, rootfs, mounts) for key, value in known.items()}
             own = {"PATH": os.environ["PATH"], "PYTHONPATH": str(PROJECT), "TMPDIR": str(self.folder)}
             if place := mounts.get("/kaniko/buildcontext"):  # a constant of the real one, a path here
@@ -211,6 +241,8 @@ class Container:
         }
         if not message and self.termination_log.exists():
             message = self.termination_log.read_bytes()[:MESSAGE_BYTES].decode(errors="replace")
+        if not message and code and self.spec.get("terminationMessagePolicy") == "FallbackToLogsOnError":
+            message = self.log.read_bytes()[-MESSAGE_BYTES // 2 :].decode(errors="replace")
         last = {"finishedAt": timestamp(), **({"message": message} if message else {})}
         self._become({"terminated": terminated | last})
         self.exit.set_result(code)

@@ -24,6 +24,7 @@ log = logging.getLogger(__name__)
 
 OVER_TIME = ("DeadlineExceeded", "Pod was active on the node longer than the specified deadline")
 ADDRESS = "127.0.0.1"
+PROBE_SECONDS = 0.1  # between startup probes: a real kubelet's are a second apart at least
 ENDED = ("Succeeded", "Failed")
 
 
@@ -123,11 +124,15 @@ class _Pod:
             ]
             for group in ("initContainers", "containers")
         ]
-        self.containers = [*self.inits, *self.mains]
+        self.over = asyncio.Event()  # sidecars are told to stop
         self.mounted_at = self.ready_at = ""
         for one in self.mains if self.inits else ():
             one.state = {"waiting": {"reason": "PodInitializing"}}
         self.task = asyncio.create_task(self._live())
+
+    @property
+    def containers(self) -> list[Container]:
+        return [*self.inits, *self.mains]
 
     def stop(self, grace: int) -> None:
         """Send SIGTERM now, and SIGKILL after `grace` seconds."""
@@ -163,10 +168,21 @@ class _Pod:
         """Start the containers in order; one that can't start yet doesn't block the others."""
         volumes = await self._volumes()
         self.mounted_at = timestamp()
-        for one in self.inits:
-            await one.run(volumes, {})
-            if await one.exit:
-                return
+        async with asyncio.TaskGroup() as sidecars:
+            for number, one in enumerate(self.inits):
+                if one.is_sidecar:
+                    sidecars.create_task(self._keep(number, volumes))
+                    while not await self.inits[number].has_started(volumes):  # noqa: ASYNC110 - polls
+                        await asyncio.sleep(PROBE_SECONDS)
+                    continue
+                await one.run(volumes, {})
+                if await one.exit:
+                    break
+            else:
+                await self._run_mains(volumes)
+            await self._stop_sidecars(self.pod["spec"].get("terminationGracePeriodSeconds", 30))
+
+    async def _run_mains(self, volumes: Mapping[str, Path]) -> None:
         async with asyncio.TaskGroup() as group:
             if _probe(self.pod):
                 group.create_task(self._become_ready(_probe(self.pod)))
@@ -174,6 +190,36 @@ class _Pod:
                 siblings = {other.name: other.exit for other in self.mains if other.started}
                 group.create_task(one.run(volumes, siblings))
                 await one.tried.wait()
+
+    async def _keep(self, number: int, volumes: Mapping[str, Path]) -> None:
+        """Run a sidecar, and again whenever it ends: at once, and then with a backoff."""
+        pause = 0.0
+        while not self.over.is_set():
+            ended = self.inits[number]
+            await ended.run(volumes, {})
+            if self.over.is_set():
+                return
+            args = (self.node, self.pod, ended.spec, self.folder, self._report, self._event)
+            self.inits[number] = Container(*args, before=ended)
+            self.inits[number].state = {"waiting": {"reason": "CrashLoopBackOff"}}
+            self._report()
+            with suppress(TimeoutError):
+                async with asyncio.timeout(pause):
+                    await self.over.wait()
+            pause = 2 * pause or self.node.retry
+
+    async def _stop_sidecars(self, grace: int) -> None:
+        """Send SIGTERM once, in reverse order, and SIGKILL after `grace` seconds."""
+        alive = [one for one in reversed(self.inits) if one.is_sidecar and "running" in one.state]
+        for one in () if self.over.is_set() else alive:
+            self._event("Normal", "Killing", f"Stopping container {one.name}")
+            one.terminate()
+        self.over.set()
+        if ends := [one.exit for one in alive]:
+            await asyncio.wait(ends, timeout=grace)
+            for one in alive:
+                one.kill()
+            await asyncio.wait(ends)
 
     async def _volumes(self) -> dict[str, Path]:
         while True:
@@ -191,16 +237,18 @@ class _Pod:
         self._report()
 
     async def _end(self, work: asyncio.Task[None], grace: int) -> None:
-        """Terminate processes, then kill them; builtins are cancelled."""
-        alive = [one for one in self.containers if "running" in one.state]
+        """Terminate processes, sidecars last, then kill them; builtins are cancelled."""
+        alive = [one for one in self.containers if "running" in one.state and not one.is_sidecar]
         for one in alive:
             self._event("Normal", "Killing", f"Stopping container {one.name}")
         for one in alive:
             one.terminate()
         if processes := [one.exit for one in alive if one.process]:
             await asyncio.wait(processes, timeout=grace)
-            self._kill()
+            for one in alive:
+                one.kill()
             await asyncio.wait(processes)
+        await self._stop_sidecars(grace)
         work.cancel()
         await asyncio.wait([work])
 
@@ -224,7 +272,9 @@ class _Pod:
         meta = self.pod["metadata"]
         current = self.node.store.get(*place(self.pod))
         if current and current["metadata"]["uid"] == meta["uid"]:
-            phase = _phase([one.state for one in self.inits], [one.state for one in self.mains])
+            inits = [one.state for one in self.inits if not one.is_sidecar]
+            kept = [one.state for one in self.inits if one.is_sidecar]
+            phase = _phase(inits, [one.state for one in self.mains], kept)
             statuses = [one.status for one in self.mains]
             status = {"phase": phase, "startTime": self.started, "containerStatuses": statuses}
             status |= {"initContainerStatuses": [one.status for one in self.inits]} if self.inits else {}
@@ -269,13 +319,16 @@ def _answers(pod: Object, probe: Object) -> bool:
     return False
 
 
-def _phase(inits: list[Object], states: list[Object]) -> str:
-    """Return the phase as the kubelet's getPhase does for restartPolicy Never."""
+def _phase(inits: list[Object], states: list[Object], sidecars: list[Object]) -> str:
+    """Return the phase as the kubelet's getPhase does for restartPolicy Never.
+
+    A running sidecar counts as running, and no sidecar's exit code counts.
+    """
     if any(state.get("terminated", {}).get("exitCode") for state in inits):
         return "Failed"
     if any("waiting" in state for state in states):
         return "Pending"
-    if any("running" in state for state in states):
+    if any("running" in state for state in (*states, *sidecars)):
         return "Running"
     return "Failed" if any(state["terminated"]["exitCode"] for state in states) else "Succeeded"
 

@@ -145,7 +145,9 @@ function draw(message, follows, about, inThread, kept) {
   const author = state.people[message.user];
   const body = message.blocks ? block.draw(message.blocks, surface(message)) :
     [h("div", { className: "text" }, mrkdwn(message.text, names))];
-  body.push(...(message.files ?? []).map((file) => h("div", { className: "file" }, "📄 ", anchor(file.url_private, file.name))));
+  body.push(...(message.files ?? []).map((file) => /\.(png|jpe?g|gif)$/i.test(file.name) ?
+    h("figure", {}, h("figcaption", {}, file.name), h("img", { src: `/files/${file.id}`, alt: file.name, loading: "lazy" })) :
+    h("div", { className: "file" }, "📄 ", anchor(file.url_private, file.name))));
   if (message.edited) body.push(h("small", { className: "edited" }, "(edited)"));
   const replies = message.reply_count && !inThread ? h("button", {
     className: `replies ${state.unread.has(message.ts) ? "unread" : ""}`, onclick: () => open(state.channel, message.ts),
@@ -158,7 +160,7 @@ function draw(message, follows, about, inThread, kept) {
     h("div", { className: "content" },
       message.is_ephemeral ? h("small", { className: "only" }, "👁 Only visible to you") : null,
       about ? h("button", { className: "plain only", onclick: () => open(state.channel, message.thread_ts) },
-        "replied to a thread: ", h("b", {}, about)) : null,
+        "replied to a thread: ", h("b", {}, block.words({ type: "plain_text", text: about }))) : null,
       h("div", { className: "who" }, h("b", {}, author.name), author.app ? h("span", { className: "badge" }, "APP") : null,
         h("time", { title: new Date(message.ts * 1000).toLocaleString("en") }, time(message.ts))),
       body, replies),

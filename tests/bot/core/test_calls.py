@@ -7,7 +7,7 @@ import pytest
 
 from bot.core.calls import log
 from bot.core.metrics import measured
-from bot.runtime.log_format import JsonLines, about
+from bot.platform.runtime.log_format import JsonLines, about
 from bot.text.masking import Mask
 
 

@@ -29,7 +29,7 @@ def test_parse_seeds_count_range_or_list_returns_seeds(text, seeds):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("", "must be a number of seeds, or seeds such as 0-4,7"),
+        ("", "must be a number of seeds, or a list of seeds such as 0-4,7"),
         ("0", "must be a number of seeds"),
         ("five", 'got "five"'),
         ("-1", "must be a number of seeds"),

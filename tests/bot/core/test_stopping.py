@@ -148,3 +148,7 @@ def test_decisions_need_only_the_points_at_the_rungs(rule, strategy):
     assert max(map(len, short.values())) <= MAX_RUNGS
     assert judge(rule, objective, {}, short, curves) == judge(rule, objective, {}, curves, curves)
     assert at_rungs(rule, strategy, ()) == ()
+
+
+def test_rungs_by_default_are_powers_of_three():
+    assert StoppingRule(name="asha").rungs[:3] == (1, 3, 9)

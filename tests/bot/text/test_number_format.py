@@ -6,10 +6,10 @@ from io import StringIO
 
 import pytest
 
-from bot.results.csv_file import csv_text
+from bot.sweep.results.csv_file import csv_text
 from bot.text.number_format import as_csv, hours
 from tests.bot.factories import SPACE
-from tests.bot.results.factories import a_result, some_results
+from tests.bot.sweep.results.factories import a_result, some_results
 
 
 @pytest.mark.parametrize(

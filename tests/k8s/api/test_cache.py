@@ -7,11 +7,11 @@ import pytest
 
 from k8s.api import cache as cache_module
 from k8s.api.cache import Cache, CacheReader, Caches, Change
-from k8s.api.slim import slim
 from k8s.jobs import read_job
 from k8s.katib.status import read_experiment, read_trial
-from k8s.objects import BUILD_LABEL, SWEEP_LABEL, Ref
+from k8s.objects import BUILD_LABEL, SWEEP_LABEL, Ref, read_once
 from k8s.pods import read_pod
+from k8s.slim import slim
 from tests.k8s.conftest import RECORDINGS
 
 GROUP = (SWEEP_LABEL, "lr-brave-otter")
@@ -32,7 +32,7 @@ class Kept(Cache):
 
     def __init__(self, kind="Trial"):
         self.changes = []
-        super().__init__(kind, "sweeps", self.changes.append)
+        super().__init__(kind, "sweeps", self.changes.append, slim)
         self.complete = True
         self.listed.set()
 
@@ -204,7 +204,7 @@ def without_raw(value):
 def test_trial_with_job_and_pod_takes_less_than_five_kilobytes():
     files = ("13-trials.json", "05-job-complete.json", "04-pod-oomkilled.json")
     objects = [next(obj for file, _, obj in recorded() if file == name) for name in files]
-    caches = {obj["kind"]: Cache(obj["kind"], "sweeps", lambda _: None) for obj in objects}
+    caches = {obj["kind"]: Cache(obj["kind"], "sweeps", lambda _: None, slim) for obj in objects}
     names = [f"lr-brave-otter-{n:08}" for n in range(500)]
     tracemalloc.start()
     for name in names:
@@ -215,6 +215,39 @@ def test_trial_with_job_and_pod_takes_less_than_five_kilobytes():
     used, _ = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert used / len(names) < 5000
+
+
+def test_object_is_parsed_and_read_once_until_it_changes(monkeypatch):
+    monkeypatch.setattr(cache_module, "MAX_PARSED", 2)
+    monkeypatch.setattr(cache_module, "SMALL_GROUP", 1)
+    cache, read = Kept(), []
+
+    def name_of(obj, end):
+        read.append(obj["metadata"]["name"])
+        return obj["metadata"]["name"] + end
+
+    def names(end="!"):
+        return [read_once(name_of, obj, end) for obj in cache.list(dict([GROUP]))]
+
+    cache.put(a_trial("t1"))
+    assert cache.get("t1") is not cache.get("t1")  # of a small sweep: 1,000 of these would fill the memory
+    cache.put(a_trial("t2"))
+    assert [names(), names(), read] == [["t1!", "t2!"], ["t1!", "t2!"], ["t1", "t2"]]
+    assert cache.get("t1") is cache.get("t1")
+    cache.put(a_trial("t1", version=2))
+    assert (cache.get("t1")["metadata"]["resourceVersion"], names(), read[2:]) == (
+        "2",
+        ["t1!", "t2!"],
+        ["t1"],
+    )
+    assert (names("?"), read[3:]) == (["t1?", "t2?"], ["t1", "t2"])
+    cache.remove("t2")
+    cache.put(a_trial("t2"))
+    cache.put(a_trial("t3"))
+    assert (names("?"), read[5:]) == (["t1?", "t2?", "t3?"], ["t2", "t3"])
+    assert len(cache._parsed) == 2
+    assert [read_once(name_of, a_trial("own"), "!") for _ in range(2)] == ["own!", "own!"]
+    assert read[7:] == ["own", "own"]
 
 
 def test_builds_are_grouped_by_their_own_label():

@@ -15,6 +15,7 @@ from k8s.api.client import KubernetesClient
 from k8s.api.errors import ApiError, ClusterUnreachableError
 from k8s.api.remote import RemoteClient
 from k8s.objects import Ref
+from k8s.retry import Retry
 from local.kubernetes.apiserver.api import ApiServer, serve
 from local.kubernetes.apiserver.store import Store
 
@@ -33,7 +34,7 @@ def kubeconfig(file: Path, url: str, **user: Any) -> str:
 
 
 class Home:
-    """Remembers the first uid, as the home cluster's ConfigMap does."""
+    """Remembers the first uid, as the main cluster's ConfigMap does."""
 
     def __init__(self) -> None:
         self.uid = ""
@@ -46,7 +47,7 @@ class Home:
 @pytest.fixture
 def calls(monkeypatch):
     """The next call after a failed one is due at once; `calls.pause` keeps it from being made."""
-    monkeypatch.setattr(remote, "RETRY", 0.0)
+    monkeypatch.setattr(remote, "RETRY", Retry(base=0.0))
     return monkeypatch
 
 
@@ -80,7 +81,7 @@ async def test_cluster_that_is_killed_and_restored_is_used_again(west, server, s
 async def test_calls_to_a_dead_cluster_fail_without_trying(west, server, calls):
     await west.get(NAMESPACE)
     await server.close()
-    calls.setattr(remote, "RETRY", 3600.0)
+    calls.setattr(remote, "RETRY", Retry(base=3600.0))
     with pytest.raises(ClusterUnreachableError):
         await west.get(NAMESPACE)
     tried: list[str] = []
@@ -135,7 +136,7 @@ async def test_token_of_an_exec_plugin_is_used(server, tmp_path):
 async def test_exec_plugin_that_failed_at_first_is_run_again_with_backoff(
     server, tmp_path, monkeypatch, wait_until
 ):
-    monkeypatch.setattr(sessions, "FIRST_RETRY", 0.0)
+    monkeypatch.setattr(sessions, "RETRY", Retry(base=0.0))
     plugin, works = tmp_path / "plugin", tmp_path / "works"
     answer = (
         '{"apiVersion": "client.authentication.k8s.io/v1", "kind": "ExecCredential", '
@@ -173,7 +174,7 @@ async def test_exec_plugin_that_hangs_is_stopped_and_run_again(monkeypatch, wait
         def __init__(self):
             self.api_key = {}
 
-    monkeypatch.setattr(sessions, "FIRST_RETRY", 0.0)
+    monkeypatch.setattr(sessions, "RETRY", Retry(base=0.0))
     monkeypatch.setattr(sessions, "PLUGIN_TIMEOUT", 0.01)
     loader, configuration = Loader(), Configuration()
     renewal = asyncio.create_task(sessions._renew(loader, configuration))

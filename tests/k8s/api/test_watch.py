@@ -5,6 +5,7 @@ import json
 import logging
 import weakref
 from contextlib import asynccontextmanager
+from dataclasses import replace
 
 import pytest
 from aiohttp import web
@@ -16,6 +17,7 @@ from k8s.api.errors import ApiError
 from k8s.api.outage import Outage
 from k8s.api.watch import _Watch, watch_forever
 from k8s.objects import Ref
+from k8s.slim import slim
 from local.kubernetes.apiserver.api import serve
 
 JOBS = "/apis/batch/v1/namespaces/sweeps/jobs"
@@ -23,8 +25,7 @@ JOBS = "/apis/batch/v1/namespaces/sweeps/jobs"
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch):
-    monkeypatch.setattr(watch_module, "FIRST_PAUSE", 0.01)
-    monkeypatch.setattr(watch_module, "MAX_PAUSE", 0.05)
+    monkeypatch.setattr(watch_module, "RETRY", replace(watch_module.RETRY, base=0.01, max=0.05))
 
 
 class Listener(Cache):
@@ -314,7 +315,7 @@ class Pages:
 
 async def test_watch_keeps_two_pages_of_a_long_list_in_memory():
     cluster, changes = Pages(20, 50), []
-    cache = Cache("Trial", "sweeps", changes.append)
+    cache = Cache("Trial", "sweeps", changes.append, slim)
     watch = _Watch(cluster, cache, "", Outage(cluster, lambda: None), lambda: None)
     await watch._list()
     assert cluster.most <= 2 * 50

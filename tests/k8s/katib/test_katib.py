@@ -7,13 +7,16 @@ from datetime import UTC, datetime
 
 import pytest
 
-from k8s.katib.experiment import experiment
+from k8s.katib.experiment import experiment, training_runtime
 from k8s.katib.manifest import first_pod, with_image
 from k8s.katib.patches import kill_trial, pause_experiment, resume_experiment, stop_experiment
 from k8s.katib.pod_shape import PodShape
+from k8s.katib.reader import Reader
 from k8s.katib.spec import ExperimentSpec, Feasible
-from k8s.katib.status import ExperimentState, TrialState, read_experiment, read_trial, ui_link
+from k8s.katib.status import NOT_STARTED, ExperimentState, TrialState, read_experiment, read_trial, ui_link
+from k8s.katib.training import Collector
 from k8s.objects import Ref
+from k8s.trial_kinds import PYTORCH_JOB, TRAIN_JOB
 from tests.recordings.__init__ import FOLDER, body
 
 NOW = datetime(2026, 11, 21, 14, 0, tzinfo=UTC)
@@ -56,11 +59,72 @@ def test_trial_without_gpus_hides_those_of_its_machine(gpus, resources, hidden):
     assert ({"name": "NVIDIA_VISIBLE_DEVICES", "value": "void"} in env) == hidden
 
 
+def test_reader_is_a_sidecar_of_every_kind_of_trial_and_katib_adds_none():
+    reader = Reader(image="reg/sweepbot@sha256:bb", katib="katib-db-manager.kubeflow:6789", rungs=(1, 3))
+    spec = replace(SPEC, additional=("accuracy",), collector=Collector(kind="Push", reader=reader))
+    made = experiment(spec)
+    pod, folder = first_pod(made), "/var/log/katib/tfevent"
+    assert made["spec"]["metricsCollectorSpec"] == {"collector": {"kind": "Push"}}
+    label = "metadata.labels['{}']"
+    index = "batch.kubernetes.io/job-completion-index"
+    assert pod["initContainers"] == [
+        {
+            "name": "metrics-reader",
+            "image": "reg/sweepbot@sha256:bb",
+            "restartPolicy": "Always",
+            "command": ["python", "-m", "reader", folder],
+            "args": [
+                *("--metric=val_loss", "--metric=accuracy", "--rungs=1,3"),
+                *("--katib=katib-db-manager.kubeflow:6789", "--grace=30", "--ready=/state/ready"),
+            ],
+            "env": [
+                {"name": name, "valueFrom": {"fieldRef": {"fieldPath": label.format(key)}}}
+                for name, key in (("TRIAL", "katib.kubeflow.org/trial"), ("WORKER", index))
+            ],
+            "startupProbe": {
+                "exec": {"command": ["test", "-f", "/state/ready"]},
+                "periodSeconds": 1,
+                "failureThreshold": 120,
+            },
+            "terminationMessagePolicy": "FallbackToLogsOnError",
+            "resources": {"limits": {"memory": "64Mi"}, "requests": {"cpu": "5m", "memory": "24Mi"}},
+            "securityContext": {
+                "allowPrivilegeEscalation": False,
+                "capabilities": {"drop": ["ALL"]},
+                "seccompProfile": {"type": "RuntimeDefault"},
+                "runAsNonRoot": True,
+                "runAsUser": 1000,
+                "runAsGroup": 1000,
+                "readOnlyRootFilesystem": True,
+            },
+            "volumeMounts": [
+                {"name": "events", "mountPath": folder, "readOnly": True},
+                {"name": "reader-state", "mountPath": "/state"},
+            ],
+        }
+    ]
+    main = pod["containers"][0]
+    assert {"name": "events", "mountPath": folder} in main["volumeMounts"]
+    assert [volume for volume in pod["volumes"] if volume["name"] != "dshm"] == [
+        {"name": "events", "emptyDir": {}},
+        {"name": "reader-state", "emptyDir": {}},
+    ]
+    assert "sleep" not in main["args"][0]
+    pytorch = replace(spec, nodes=2, shape=PodShape(multi_node=PYTORCH_JOB, grace_seconds=90))
+    [sidecar] = first_pod(experiment(pytorch))["initContainers"]
+    assert "--grace=90" in sidecar["args"]
+    assert "training.kubeflow.org/replica-type" in sidecar["env"][1]["valueFrom"]["fieldRef"]["fieldPath"]
+    runtime = training_runtime(replace(spec, nodes=2, shape=PodShape(multi_node=TRAIN_JOB)))
+    assert first_pod(runtime)["initContainers"] == pod["initContainers"]
+
+
 def test_experiment_has_the_expected_manifest():
     ours = {"app.kubernetes.io/managed-by": "sweepbot", "sweepbot/sweep": "lr-brave-otter"}
     command = f"( python train.py --out $$HOME {FLAGS} )"
     trap = "trap 'kill -TERM $p; wait $p; exit 143' TERM"
-    shell = f"{{ {command} & p=$!; {trap}; wait $p && trap - TERM && sleep 10; }}"
+    left = "IFS=. read n _ < /proc/uptime; w=$((b + ${SWEEPBOT_COLLECTOR_SECONDS:-60} - n))"
+    end = f"wait $p && trap - TERM && {{ {left}; [ $w -le 0 ] || sleep $w; }}"
+    shell = f"{{ IFS=. read b _ < /proc/uptime; {command} & p=$!; {trap}; {end}; }}"
     assert experiment(SPEC) == {
         "apiVersion": "kubeflow.org/v1beta1",
         "kind": "Experiment",
@@ -250,6 +314,9 @@ def test_kill_patch_puts_killed_first_and_running_false():
     trial["status"]["conditions"] = conditions
     killed = read_trial(trial, {"loss": "min"})
     assert (killed.state, killed.killed) == (TrialState.KILLED, True)
+    trial["status"]["conditions"][0]["reason"] = NOT_STARTED
+    never = read_trial(trial, {"loss": "min"})
+    assert (never.state, never.killed) == (TrialState.NOT_STARTED, True)
 
 
 def test_close_patch_puts_failed_last_and_a_completion_time():

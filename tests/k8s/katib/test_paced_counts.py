@@ -7,8 +7,8 @@ from itertools import product
 
 import pytest
 
-from k8s.api.slim import slim
 from k8s.katib.patches import paced
+from k8s.slim import slim
 
 
 def an_experiment(parallel, most, ended=0, active=0, failed=None):

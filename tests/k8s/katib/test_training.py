@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from bot.spaces.metrics import line_filter
-from k8s.katib.training import LOG, Collector, shell
+from bot.sweep.spaces.metrics import line_filter
+from k8s.katib.training import COLLECTOR_VARIABLE, LOG, Collector, shell
 from local.katib.early_stopping import COMMAND
 from local.katib.pods import _wrap
 from local.kubernetes.node.container_inputs import expand
@@ -38,20 +38,20 @@ def rewritten(source: str, command: str, folder: Path, *, early_stopping: bool =
     container = {"command": ["sh", "-c"], "args": [" ".join(words)]}
     if collector.kind != "Push":
         _wrap(container, str(parent))
-    text = expand(container["args"][0], {}).replace("sleep 10", "sleep 0").replace("sleep 1;", "sleep 0.2;")
+    text = expand(container["args"][0], {}).replace("sleep 1;", "sleep 0.2;")
     for place in ("/var/log/katib/tfevent", "/var/log/katib", "/logs"):
         text = text.replace(place, str(folder))
     return text
 
 
-async def started(name: str, text: str) -> asyncio.subprocess.Process:
+async def started(name: str, text: str, **env: str) -> asyncio.subprocess.Process:
     argv = [name, *(["sh"] if name == "busybox" else []), "-c", text]
-    pipe = asyncio.subprocess.PIPE
-    return await asyncio.create_subprocess_exec(*argv, stdout=pipe, stderr=asyncio.subprocess.STDOUT)
+    pipe, env = asyncio.subprocess.PIPE, os.environ | env
+    return await asyncio.create_subprocess_exec(*argv, stdout=pipe, stderr=asyncio.subprocess.STDOUT, env=env)
 
 
-async def output(name: str, text: str) -> tuple[int | None, str]:
-    process = await started(name, text)
+async def output(name: str, text: str, **env: str) -> tuple[int | None, str]:
+    process = await started(name, text, **env)
     printed, _ = await asyncio.wait_for(process.communicate(), 30)
     return process.returncode, printed.decode()
 
@@ -119,6 +119,28 @@ async def test_early_stopping_finds_one_child_which_is_the_training(name, source
     assert (tmp_path / f"{process.pid}.pid").read_text() == "completed\n"
     if source != "katib's StdOut":
         assert "Early Stopped" in printed.decode()
+
+
+@pytest.mark.parametrize("name", SHELLS)
+@pytest.mark.parametrize("source", SOURCES)
+@pytest.mark.parametrize(
+    ("training", "given", "slept"),
+    [
+        ("echo loss=0.5", "", {"tensorboard": 60, "push": 0}),
+        ("echo loss=0.5", "90", dict.fromkeys(SOURCES, 90) | {"push": 0}),
+        ("sleep 1.1", "1", dict.fromkeys(SOURCES, 0)),  # the collector has had its time
+        ("false", "", dict.fromkeys(SOURCES, 0)),
+    ],
+)
+async def test_shell_lasts_until_the_collector_has_started(name, source, training, given, slept, tmp_path):
+    """A failed training doesn't: Katib needs no metrics of it."""
+    bare = rewritten(source, training.replace("sleep", shutil.which("sleep")), tmp_path)
+    text = f"sleep() {{ echo slept $1 >> {tmp_path}/slept; }}; {bare.replace('sleep 0.2;', ':;')}"
+    code, _ = await output(name, text, **{COLLECTOR_VARIABLE: given})
+    naps = (tmp_path / "slept").read_text().split()[1::2] if (tmp_path / "slept").exists() else []
+    wanted = slept.get(source, 20)
+    assert (code, len(naps)) == (int(training == "false"), int(bool(wanted)))
+    assert not naps or wanted - 10 <= int(naps[0]) <= wanted  # without the training's seconds
 
 
 @pytest.mark.parametrize("name", SHELLS)

@@ -4,7 +4,8 @@ from datetime import UTC, datetime
 
 import pytest
 
-from k8s.nodes.dcgm import LastError, Reading, is_exporter, read_errors, read_exporter
+from k8s.nodes.dcgm import LastError, Load, Reading, is_exporter, read_errors, read_exporter
+from k8s.nodes.gpu_kinds import NodeDevices
 from k8s.nodes.gpus import Holder, concerns_gpus, read_holder, read_node, read_usage
 
 # The labels that dcgm-exporter's sources give to a metric; the host's was renamed in 2026.
@@ -13,7 +14,11 @@ TEXT = """\
 # TYPE DCGM_FI_DEV_GPU_UTIL gauge
 DCGM_FI_DEV_GPU_UTIL{gpu="0",UUID="GPU-4dc0",pci_bus_id="00000000:65:00.0",device="nvidia0",modelName="NVIDIA A100-SXM4-80GB",Hostname="n1",container="main",namespace="sweeps",pod="t-1-x"} 97
 DCGM_FI_DEV_GPU_UTIL{gpu="1",UUID="GPU-5ed1",pci_bus_id="00000000:66:00.0",device="nvidia1",modelName="NVIDIA A100-SXM4-80GB",Hostname="n1",container="",namespace="",pod=""} 0
-DCGM_FI_DEV_FB_USED{gpu="0",UUID="GPU-4dc0",modelName="NVIDIA A100-SXM4-80GB",namespace="sweeps",pod="t-1-x"} 71234
+DCGM_FI_DEV_FB_USED{gpu="0",UUID="GPU-4dc0",modelName="NVIDIA A100-SXM4-80GB",namespace="sweeps",pod="t-1-x"} 71680
+DCGM_FI_DEV_FB_USED_PERCENT{gpu="0",UUID="GPU-4dc0",modelName="NVIDIA A100-SXM4-80GB",namespace="sweeps",pod="t-1-x"} 0.9
+DCGM_FI_DEV_POWER_USAGE{gpu="0",UUID="GPU-4dc0",modelName="NVIDIA A100-SXM4-80GB",namespace="sweeps",pod="t-1-x"} 101.5
+DCGM_FI_PROF_SM_ACTIVE{gpu="0",UUID="GPU-4dc0",modelName="NVIDIA A100-SXM4-80GB",namespace="sweeps",pod="t-1-x"} 0.02
+DCGM_FI_DEV_POWER_USAGE{gpu="2",UUID="GPU-6fe2",modelName="NVIDIA A100-SXM4-80GB",GPU_I_ID="1",namespace="vision",pod="nb-0"} 70
 # HELP DCGM_FI_PROF_GR_ENGINE_ACTIVE Ratio of time the graphics engine is active.
 # TYPE DCGM_FI_PROF_GR_ENGINE_ACTIVE gauge
 DCGM_FI_PROF_GR_ENGINE_ACTIVE{gpu="0",UUID="GPU-4dc0",modelName="NVIDIA A100-SXM4-80GB",Hostname="n1",container="main",namespace="sweeps",pod="t-1-x"} 0.903412
@@ -25,9 +30,24 @@ def test_exporter_text_has_one_reading_per_gpu_and_slice() -> None:
     model = "NVIDIA A100-SXM4-80GB"
     found = sorted(read_exporter(TEXT), key=lambda each: each.device)
     assert found == [
-        Reading(namespace="sweeps", pod="t-1-x", device="GPU-4dc0", model=model, share=0.903412),
-        Reading(namespace="", pod="", device="GPU-5ed1", model=model, share=0.0),
-        Reading(namespace="vision", pod="nb-0", device="GPU-6fe2/1", model=f"{model} MIG 3g.40gb", share=0.0),
+        Reading(
+            namespace="sweeps",
+            pod="t-1-x",
+            device="GPU-4dc0",
+            model=model,
+            share=0.903412,
+            index="0",
+            load=Load(sm=0.02, watts=101.5, memory=70),
+        ),
+        Reading(namespace="", pod="", device="GPU-5ed1", model=model, share=0.0, index="1"),
+        Reading(
+            namespace="vision",
+            pod="nb-0",
+            device="GPU-6fe2/1",
+            model=f"{model} MIG 3g.40gb",
+            share=0.0,
+            index="2",
+        ),
     ]
 
 
@@ -41,6 +61,38 @@ def test_xid_is_the_last_error_of_a_gpu() -> None:
         LastError(namespace="a", pod="b", device="GPU-4dc0", model="A100", code=79),
         LastError(namespace="", pod="", device="GPU-5ed1", model="A100", code=0),
     ]
+
+
+H100 = "NVIDIA H100"
+
+
+@pytest.mark.parametrize(
+    ("counted", "resource", "total", "model"),
+    [
+        ({(H100, "0"): 1}, "nvidia.com/gpu", 1, H100),
+        ({(H100, "0"): 1, (H100, "1"): 1}, "nvidia.com/gpu", 8, f"{H100} shared 1/4"),
+        ({(H100, "0"): 1, (H100, "1"): 1}, "nvidia_com_gpu_shared", 8, f"{H100} shared 1/4"),
+        ({(H100, "0"): 1, (H100, "1"): 1}, "nvidia.com/gpu", 1, H100),  # one is lost
+        ({(H100, "0"): 1, (H100, "1"): 1}, "nvidia.com/gpu", 3, H100),  # one isn't exported
+        ({(H100, "4"): 1, (H100, "6"): 1}, "nvidia.com/gpu", 8, H100),  # only allocated ones are exported
+        ({(H100, "0"): 2}, "nvidia.com/gpu", 8, H100),  # exported without their indexes
+        ({(f"{H100} MIG 1g.10gb", "0"): 7}, "nvidia.com/gpu", 7, f"{H100} MIG 1g.10gb"),
+        ({(f"{H100} MIG 1g.10gb", "0"): 1}, "nvidia.com/gpu", 7, f"{H100} MIG 1g.10gb"),
+        ({(f"{H100} MIG 1g.10gb", "0"): 7, (H100, "0"): 1}, "nvidia.com/gpu", 7, f"{H100} MIG 1g.10gb"),
+        ({(f"{H100} MIG 1g.10gb", "0"): 7, (H100, "1"): 1}, "nvidia.com/gpu", 1, H100),
+        ({(f"{H100} MIG 1g.10gb+me", "0"): 1}, "nvidia_com_mig_1g_10gb_me", 1, f"{H100} MIG 1g.10gb+me"),
+        (
+            {(f"{H100} MIG 3g.40gb", "0"): 2},
+            "nvidia.com/mig-3g.40gb.shared",
+            4,
+            f"{H100} MIG 3g.40gb shared 1/2",
+        ),
+        ({(H100, "0"): 1}, "nvidia.com/mig-3g.40gb", 2, ""),
+        ({}, "nvidia.com/gpu", 8, ""),
+    ],
+)
+def test_model_of_a_resource_has_its_profile_and_share(counted, resource, total, model) -> None:
+    assert NodeDevices.of(counted).model(resource, total) == model
 
 
 def util(value: str = "97", *more: str, index: int = 0, labels: str = 'UUID="GPU-1",') -> str:
@@ -124,6 +176,14 @@ def test_pod_allocates_gpus_while_it_runs_or_pulls_its_image() -> None:
     started = datetime(2026, 11, 20, 10, tzinfo=UTC)
     assert read_holder(pod()) == Holder(**HOLDER, **SIZES, started=started)
     assert read_holder(pod(phase="Pending", since=None)) == Holder(**HOLDER, **SIZES, started=None)
+
+
+def test_pod_whose_container_has_restarted_has_its_own_start() -> None:
+    restarted = pod(since=None)
+    restarted["status"]["startTime"] = "2026-11-20T08:00:00Z"
+    restarted["status"]["containerStatuses"][0]["restartCount"] = 7
+    began = datetime(2026, 11, 20, 8, tzinfo=UTC)
+    assert read_holder(restarted) == Holder(**HOLDER, **SIZES, started=None, pod_started=began)
 
 
 @pytest.mark.parametrize(

@@ -3,8 +3,7 @@
 import pytest
 
 from k8s.katib.pod_shape import PodShape
-from k8s.nodes.machines import UNLIMITED, Machine, barriers, fits, lacking, read_machine, tolerates
-from k8s.nodes.node_matching import can_run
+from k8s.nodes.machines import UNLIMITED, Machine, barriers, can_run, fits, lacking, read_machine, tolerates
 
 GPU = "nvidia.com/gpu"
 TEAM = {"key": "team", "value": "vision", "effect": "NoSchedule"}

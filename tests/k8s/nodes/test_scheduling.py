@@ -2,7 +2,7 @@
 
 import pytest
 
-from k8s.nodes.scheduling import gpu_count, gpu_resource, pod_needs, read_open_node, read_scheduled
+from k8s.nodes.scheduling import admits, gpu_count, gpu_resource, pod_needs, read_open_node, read_scheduled
 
 GPU = "nvidia.com/gpu"
 READY = {"type": "Ready", "status": "True"}
@@ -172,3 +172,19 @@ def test_node_that_is_leaving_or_unwell_is_not_open(node):
 )
 def test_node_with_a_lasting_taint_is_open_to_those_that_tolerate_it(taint):
     assert read_open_node(a_node(READY, taints=[taint])).taints == (taint,)
+
+
+@pytest.mark.parametrize(
+    ("where", "resource", "admitted"),
+    [
+        ({}, "", False),
+        ({}, GPU, True),
+        ({"tolerations": [{"key": GPU, "operator": "Exists"}]}, "", True),
+        ({"nodeSelector": {"gpu": "h100"}}, GPU, True),
+        ({"nodeSelector": {"gpu": "a100"}}, GPU, False),
+    ],
+)
+def test_node_admits_by_taints_and_labels(where, resource, admitted):
+    taint = {"key": GPU, "value": "present", "effect": "NoSchedule"}
+    node = read_open_node(a_node(READY, meta={"labels": {"gpu": "h100"}}, taints=[taint]))
+    assert admits(node, where, resource) is admitted

@@ -29,15 +29,17 @@ class Pod:
     def end(self, marker="completed"):
         if marker:
             (self.folder / "7.pid").write_text(f"{marker}\n")
-        ended = asyncio.get_running_loop().create_future()
-        ended.set_result(0 if marker else 1)
+        ended = (loop := asyncio.get_running_loop()).create_future()
+        loop.call_later(0.01, ended.set_result, 0 if marker else 1)
         return ended
 
-    async def collect(self, ended):
+    async def collect(self, ended, start_seconds=0.0):
         pod = {"spec": {"containers": [MAIN, self.container]}}
         volumes = {"metrics-volume": self.folder}
         started = {"main": ended} if ended else {}
-        return await Collectors(self.metrics).events(pod, self.container, volumes, self.log.append, started)
+        collectors = Collectors(self.metrics)
+        collectors.start_seconds = start_seconds
+        return await collectors.events(pod, self.container, volumes, self.log.append, started)
 
     def observed(self):
         [found] = self.metrics.observation("sweep-1", self.metric)["metrics"]
@@ -56,7 +58,7 @@ async def test_collector_reads_nothing_before_the_training_ends(tmp_path):
     pod = Pod(tmp_path)
     ended = asyncio.get_running_loop().create_future()
     collecting = asyncio.create_task(pod.collect(ended))
-    await asyncio.sleep(0)
+    await asyncio.sleep(0.01)
     pod.write([("loss", 0.5)])
     assert pod.metrics.observation("sweep-1", "loss") is None
     pod.end()
@@ -65,9 +67,12 @@ async def test_collector_reads_nothing_before_the_training_ends(tmp_path):
     assert pod.observed() == ("0.5",) * 3
 
 
-async def test_collector_fails_if_the_training_starts_too_late(tmp_path):
+@pytest.mark.parametrize("starts", ["too late", "long before the collector is ready"])
+async def test_collector_fails_if_the_training_does_not_run_when_it_looks(tmp_path, starts):
     pod = Pod(tmp_path)
-    assert await pod.collect(None) == 1
+    pod.write([("loss", 0.5)])
+    late = starts == "too late"
+    assert await pod.collect(None if late else pod.end(), 0 if late else 0.1) == 1
     assert "Unable to find main pid" in pod.log[-1]
 
 

@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from bot.spaces.metrics import line_filter
+from bot.sweep.spaces.metrics import line_filter
 from local.katib.line_collector import ParseError, read_lines
 
 NOTHING = [("unavailable", 0, "loss")]

@@ -22,7 +22,7 @@ SAID = [
 ]
 
 
-@pytest.mark.skipif(not shutil.which("kubectl"), reason="kubectl is not installed")
+@pytest.mark.skipif(not shutil.which("kubectl"), reason="kubectl isn't installed")
 async def test_kubectl_gets_and_deletes(store: Store, server: ApiServer, tmp_path: Path) -> None:
     store.create(
         {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "here", "namespace": "default"}}

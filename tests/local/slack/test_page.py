@@ -59,8 +59,8 @@ async def test_page_loads_nothing_external(slack: Slack, file: str) -> None:
 
 
 def test_page_has_an_image_for_every_emoji_of_the_bot() -> None:
-    texts = [path.read_text() for path in (ROOT / "bot" / "messages").glob("*.py")]
-    used = set(re.findall(r":([a-z]+(?:_[a-z]+)*):", "".join(texts)))
+    texts = [path.read_text() for path in (ROOT / "bot").rglob("*.py")]
+    used = set(re.findall(r'":([a-z]+(?:_[a-z]+)*):', "".join(texts)))
     drawn = (ROOT / "local" / "slack" / "page" / "text.js").read_text()
     assert {"package", "runner", "white_check_mark"} <= used
     assert [name for name in used if not re.search(rf'[" ]{name} ', drawn)] == []

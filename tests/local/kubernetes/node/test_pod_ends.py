@@ -71,3 +71,58 @@ async def test_closed_kubelet_runs_nothing(start):
 def _alive(pid: int) -> bool:
     stat = Path(f"/proc/{pid}/stat")
     return stat.exists() and stat.read_text().split()[2] != "Z"
+
+
+def sidecar(script, **more):
+    return sh(script, "beside", **{"restartPolicy": "Always"} | more)
+
+
+SHARED = {"volumeMounts": [{"name": "data", "mountPath": "/data"}]}
+WITH_DATA = {"volumes": [{"name": "data", "emptyDir": {}}]}
+
+
+async def test_sidecar_starts_before_the_training_and_gets_sigterm_after_it(start):
+    cluster = start()
+    probe = {"exec": {"command": ["test", "-f", "/data/ready"]}}
+    script = "trap 'cat /data/out; exit 3' TERM; touch /data/ready; while :; do sleep 0.05; done"
+    main = sh("ls /data; echo trained > /data/out", **SHARED)
+    cluster.run("p", main, initContainers=[sidecar(script, startupProbe=probe, **SHARED)], **WITH_DATA)
+    assert await cluster.phase("p", "Succeeded", "Failed") == "Succeeded"
+    assert (cluster.log("p"), cluster.log("p", "beside")) == ("ready\n", "trained\n")
+    [status] = cluster.pod("p")["status"]["initContainerStatuses"]
+    assert (status["state"]["terminated"]["exitCode"], status["restartCount"]) == (3, 0)
+
+
+async def test_sidecar_that_crashes_is_started_again_and_the_training_continues(start):
+    cluster = start()
+    script = "test -f /data/once || { touch /data/once; exit 3; }; trap 'exit 0' TERM; touch /data/again"
+    script += "; while :; do sleep 0.05; done"
+    main = sh("while ! test -f /data/again; do sleep 0.05; done", **SHARED)
+    cluster.run("p", main, initContainers=[sidecar(script, **SHARED)], **WITH_DATA)
+    assert await cluster.phase("p", "Succeeded", "Failed") == "Succeeded"
+    [status] = cluster.pod("p")["status"]["initContainerStatuses"]
+    assert (status["restartCount"], status["lastState"]["terminated"]["exitCode"]) == (1, 3)
+
+
+async def test_sidecar_that_ignores_sigterm_is_killed_after_the_grace_period(start):
+    cluster = start()
+    script = "trap '' TERM; while :; do sleep 0.05; done"
+    cluster.run("p", sh("exit 4"), initContainers=[sidecar(script)], terminationGracePeriodSeconds=1)
+    assert await cluster.phase("p", "Succeeded", "Failed") == "Failed"
+    [status] = cluster.pod("p")["status"]["initContainerStatuses"]
+    assert status["state"]["terminated"]["exitCode"] == 137
+
+
+async def test_deleted_pod_stops_its_sidecar_after_the_training(start, tmp_path):
+    cluster = start()
+    said, loop = tmp_path / "said", "while :; do sleep 0.05; done"
+    beside = sidecar(f"trap 'echo beside >> {said}; exit 0' TERM; {loop}")
+    cluster.run(
+        "p",
+        sh(f"trap 'sleep 0.3; echo main >> {said}; exit 0' TERM; echo up; {loop}"),
+        initContainers=[beside],
+    )
+    await cluster.until(lambda: cluster.log("p") == "up\n", "it runs")
+    cluster.store.delete("Pod", "default", "p")
+    await cluster.until(lambda: cluster.pod("p") is None, "the pod is gone")
+    assert said.read_text() == "main\nbeside\n"

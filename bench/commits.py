@@ -1,0 +1,55 @@
+"""Which commit a result is of, and whether the code that it measures has changed since."""
+
+import subprocess
+from pathlib import Path
+
+from bot.text.wording import counted
+
+ROOT = Path(__file__).parents[1]
+WRITTEN = ("bench/results", "docs/performance.md")  # by a run itself
+SERVE = ("handlers", "bot/app.py", "bot/serve_process.py", "bot/core", "bot/platform", "bot/sweep/launch")
+WORK = ("bot/app.py", "bot/work_process.py", "bot/worker.py", "bot/core", "bot/platform", "bot/sweep", "k8s")
+# The code that each group measures, beside its own module. When that has changed, its rows are outdated.
+MEASURED: dict[str, tuple[str, ...]] = {
+    "ack": (*SERVE, "bench/bolt_app.py", "bot/sweep/sweeps/unconfirmed.py"),
+    "ack_file": (*SERVE, "bench/ack.py", "bot/sweep/sweeps/unconfirmed.py"),
+    "words": (*SERVE, "bot/sweep/answers"),
+    "queue": ("bot/worker.py", "bot/platform/storage/work_queue.py", "bot/platform/storage/queue_scripts.py"),
+    "reaction": WORK,
+    "launch": (*SERVE, *WORK),
+    "environment_start": (*SERVE, "bot/worker.py", "bot/workspaces/environments", "k8s"),
+    "counts": (*WORK, "bench/real_sweeps.py", "tests/scenarios/counted_sweep.py"),
+    "start": (*SERVE, "bench/bolt_app.py", "pyproject.toml"),
+    "gpus": ("bot/measure/gpus", "bot/watch/digests", "bench/gpu_history.py"),
+    "scale": (*WORK, "bot/measure", "bench/scale_cluster.py"),
+    "early_stopping": ("bot/core/stopping.py", "bench/curves"),
+    "search": ("search",),
+    "warm_start": ("search",),
+    "suites": (*WORK, *SERVE, "search", "reader", "local", "tests"),
+}
+
+
+def measured_commit() -> str:
+    """Return the commit that has the code as it is. Raises RuntimeError if none has."""
+    unwanted = [f":(exclude){path}" for path in WRITTEN]
+    if changed := _git("status", "--porcelain", "--", ".", *unwanted).splitlines():
+        raise RuntimeError(f"commit first, so that results name their code: {', '.join(changed)[:300]}")
+    return _git("rev-parse", "--short=12", "HEAD").strip()
+
+
+def outdated(group: str, commit: str) -> str:
+    """Say why a group's result of that commit isn't one of today's code; "" if it is."""
+    try:
+        paths = f"bench/{group}.py", *MEASURED.get(group, ())
+        changed = _git("diff", "--name-only", commit, "--", *paths).splitlines()
+    except RuntimeError:
+        return "not in the repository"
+    return f"{counted(len(changed), 'measured file')} changed since" if changed else ""
+
+
+def _git(*arguments: str) -> str:
+    """Raises RuntimeError with git's own words if it fails."""
+    done = subprocess.run(["git", *arguments], cwd=ROOT, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise RuntimeError(done.stderr.strip())
+    return done.stdout

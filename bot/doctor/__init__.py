@@ -1,1 +1,0 @@
-"""Checks of an installation: probes and what they mean."""

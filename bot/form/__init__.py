@@ -1,4 +1,0 @@
-"""The launch form, its menus, and the plan as a person reviews it, in Slack or a terminal.
-
-Plans with `bot.launch`, and creates nothing.
-"""

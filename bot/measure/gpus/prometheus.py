@@ -1,0 +1,160 @@
+"""Query Prometheus' HTTP API, and read the rows of its answers."""
+
+import asyncio
+import json
+import math
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any, Generic, TypeVar
+
+import aiohttp
+
+from bot.measure.gpus.models import NoGpuDataError
+from bot.measure.gpus.pod_owners import PodKey
+
+T = TypeVar("T")
+
+QUERY_TIMEOUT = aiohttp.ClientTimeout(total=100)  # seconds; Prometheus' own default is two minutes
+
+Device = tuple[str, str, str, str]  # namespace, pod, id, model
+
+SAMPLE_MAX_AGE = timedelta(minutes=10)
+
+
+@dataclass(frozen=True)
+class Row:
+    labels: dict[str, str]
+    value: float
+
+    @property
+    def pod(self) -> PodKey:
+        """Return namespace and pod; scraped without honorLabels, they are `exported_…`."""
+        prefix = "exported_" if self.labels.get("exported_pod") else ""
+        return self.labels.get(f"{prefix}namespace", ""), self.labels.get(f"{prefix}pod", "")
+
+    @property
+    def gpu(self) -> str:
+        """Return the UUID, else host:index; empty if the series names no GPU."""
+        host = self.labels.get("Hostname") or self.labels.get("hostname", "")
+        index = self.labels.get("gpu", "")
+        return self.labels.get("UUID") or (f"{host}:{index}" if host or index else "")
+
+    @property
+    def device(self) -> Device:
+        slices = (self.gpu, self.labels.get("GPU_I_ID", ""))
+        return *self.pod, "/".join(filter(None, slices)), self.model
+
+    @property
+    def model(self) -> str:
+        profile = self.labels.get("GPU_I_PROFILE", "")
+        return self.labels.get("modelName", "") + f" MIG {profile}" * bool(profile)
+
+    @property
+    def host(self) -> str:
+        """Return the host; dcgm-exporter renamed the label; without either it is the instance."""
+        labels = self.labels
+        return labels.get("Hostname") or labels.get("hostname") or labels.get("instance", "")
+
+
+class Prometheus:
+    """Client of Prometheus, Thanos, Mimir, or VictoriaMetrics. Methods raise NoGpuDataError."""
+
+    def __init__(self, url: str, token: str = "") -> None:
+        headers = {"Authorization": f"Bearer {token}"} if token else {}
+        self._url, self._rules_url = f"{url}/api/v1/query", f"{url}/api/v1/rules?type=alert"
+        self._web = aiohttp.ClientSession(headers=headers, timeout=QUERY_TIMEOUT, trust_env=True)
+
+    async def close(self) -> None:
+        await self._web.close()
+
+    async def query(self, query: str, at: datetime) -> list[Row]:
+        """Return the instant vector at that time, without NaN and infinite values."""
+        return await asyncio.to_thread(_vector, *await self._answer(query, at))
+
+    async def sample_times(self, query: str, at: datetime) -> list[tuple[Row, list[float]]]:
+        """Return the sample times of each series of a range query, in Unix seconds; rows have no values."""
+        return await asyncio.to_thread(_sample_times, *await self._answer(query, at))
+
+    async def alerts(self) -> set[str] | None:
+        """Return the names of all loaded alerts; None if the server doesn't say."""
+        try:
+            async with self._web.get(self._rules_url) as answer:
+                if answer.status != 200:
+                    return None
+                groups = json.loads(await answer.read())["data"]["groups"]
+                return {str(rule["name"]) for group in groups for rule in group["rules"]}
+        except (aiohttp.ClientError, OSError) as error:
+            raise _unreachable(error) from error
+        except (KeyError, TypeError, ValueError):
+            return None
+
+    async def _answer(self, query: str, at: datetime) -> tuple[int, bytes]:
+        """Return status and body, which is decoded in a thread: with 10,000 GPUs it is megabytes."""
+        form = {"query": query, "time": f"{at.timestamp():.3f}"}
+        try:
+            async with self._web.post(self._url, data=form) as answer:
+                return answer.status, await answer.read()
+        except (aiohttp.ClientError, OSError) as error:  # TimeoutError is one
+            raise _unreachable(error) from error
+
+
+def _unreachable(error: Exception) -> NoGpuDataError:
+    return NoGpuDataError(f"Prometheus doesn't answer: {str(error) or type(error).__name__}")
+
+
+def _vector(status: int, text: bytes) -> list[Row]:
+    rows = _read(status, text, lambda each: Row(dict(each["metric"]), float(each["value"][1])))
+    return [row for row in rows if math.isfinite(row.value)]
+
+
+def _sample_times(status: int, text: bytes) -> list[tuple[Row, list[float]]]:
+    return _read(
+        status,
+        text,
+        lambda each: (Row(dict(each["metric"]), 0.0), [float(time) for time, _ in each["values"]]),
+    )
+
+
+def _missing(body: dict[str, Any]) -> str:
+    """Return why an answer lacks series, or "": Thanos and remote reads warn, VictoriaMetrics has a flag.
+
+    What a query's own text causes starts with `PromQL`. Without some series, allocated GPUs would look free.
+    """
+    warnings = map(str, body.get("warnings") or ())
+    flagged = "some storage nodes are unavailable" if body.get("isPartial") else ""
+    return next((each for each in warnings if not each.startswith("PromQL ")), flagged)
+
+
+def _read(status: int, text: bytes, convert: Callable[[Any], T]) -> list[T]:
+    """Return each series of a successful answer, converted. Raises NoGpuDataError for any other answer."""
+    try:
+        body = json.loads(text)
+        if body["status"] == "success":
+            result = [convert(each) for each in body["data"]["result"]]
+            if missing := _missing(body):
+                raise NoGpuDataError(f"Prometheus' data is incomplete: {missing[:300]}")
+            return result
+        error = str(body["error"])
+    except (ValueError, LookupError, TypeError, RecursionError):  # a proxy's page, a login form
+        error = text.decode(errors="replace").strip()
+    raise NoGpuDataError(f"Prometheus answered {status}: {error[:300]}")
+
+
+class Recent(Generic[T]):
+    """What rarely changes and is expensive to query, such as scrape intervals and GPU models."""
+
+    def __init__(self) -> None:
+        self._known: tuple[datetime, T] | None = None
+
+    async def get(self, at: datetime, measure: Callable[[], Awaitable[T]]) -> T:
+        """Return what was measured within SAMPLE_MAX_AGE before `at`, or else measure it."""
+        if self._known is None or not timedelta(0) <= at - self._known[0] < SAMPLE_MAX_AGE:
+            self._known = at, await measure()
+        return self._known[1]
+
+    async def renew(self, at: datetime, measure: Callable[[], Awaitable[T]]) -> T:
+        """Measure, unless that was done for `at`."""
+        if self._known is None or self._known[0] != at:
+            self._known = at, await measure()
+        return self._known[1]

@@ -1,0 +1,319 @@
+"""PromQL queries for GPUs, each tested against generated metrics of a day with known results.
+
+Metrics come from dcgm-exporter, kube-state-metrics, and the kubelets' cAdvisor. Simple queries give wrong
+results for these reasons:
+
+- Scraped without honorLabels, a metric's own pod is `exported_pod`, and `pod` is its exporter: see
+  `_original`. kube-state-metrics' own `node` then makes unscheduled pods look scheduled: see `_scheduled`.
+- A free GPU can have its exporter's pod; callers keep only the pods of `ALLOCATED`.
+- kube-state-metrics lists terminated and unscheduled pods: neither has a GPU. A scheduled pod that pulls
+  its image does. After a restart each series exists twice for a while, hence `max by` first.
+- Two exporters overlap in a rollout, so sums over time first combine them into one series per GPU, from
+  samples no older than one scrape: see `_utilization`. Otherwise samples count twice.
+- NaN turns every sum into NaN: `>= 0` leaves it out.
+- Some relabeling drops UUID: then host and index identify a GPU.
+- GPU_UTIL doesn't support MIG: for a slice it is absent or 0. GR_ENGINE_ACTIVE does, but some GPUs lack it:
+  then GPU_UTIL is used, and the utilization of slices is unknown.
+- Prometheus 2 includes both ends of a range, 3 only the later: ranges end a second before the next point.
+"""
+
+import json
+import re
+from collections.abc import Collection, Iterable
+
+from bot.measure.gpus.models import BUSY, MIN_COVERAGE
+from bot.measure.gpus.series_kinds import ALL_KINDS, Naming, SeriesKinds
+from k8s.nodes.dcgm import ENGINE, MEMORY, POWER, SM, UTIL, XIDS
+
+DEVICE = "GPU_I_ID, GPU_I_PROFILE, modelName"
+GPUS = 'resource=~"nvidia_com_(gpu(_shared)?|mig_.+)"'  # resources as kube-state-metrics spells them
+SIDECARS = "metrics-logger-and-collector|metrics-collector"
+TRAINING = f'container!="",container!="POD",container!~"{SIDECARS}",exported_container!~"{SIDECARS}"'
+POD_LABELS = "label_sweepbot_owner, label_sweepbot_team, label_sweepbot_sweep, label_katib_kubeflow_org_trial"
+HOUR_WINDOW, HALF_HOUR_WINDOW = "3599s", "1799s"  # ranges
+RENAMED = 'kube_node_status_allocatable{exported_node!=""}'  # exists: every `node` is the scraped pod's
+
+
+def _original(series: str, *labels: str) -> str:
+    """Restore the series' own labels if the scrape has renamed them to `exported_…`."""
+    for label in labels or ("namespace", "pod"):
+        series = f'label_replace({series}, "{label}", "$1", "exported_{label}", "(.+)")'
+    return series
+
+
+def _any_of(values: Iterable[str]) -> str:
+    """Return a quoted regular expression; values come from exporters and can contain anything."""
+    # PromQL rejects JSON's escape of a character above U+FFFF, which is of two halves.
+    return json.dumps("|".join(map(re.escape, sorted(values))), ensure_ascii=False)
+
+
+def _scheduled(series: str) -> str:
+    """Return what has a node, for a selector without its closing brace."""
+    series = f'{series},exported_node!=""}} or ({series},node!="",exported_node=""}} unless on () {RENAMED})'
+    return _original(f"({series})", "namespace", "pod", "container", "node")
+
+
+def _unscheduled(series: str) -> str:
+    series = f'{series},node="",exported_node=""}} or ({series},exported_node=""}} and on () {RENAMED})'
+    return _original(f"({series})", "namespace", "pod", "container")
+
+
+def _requested(resource: str) -> str:
+    """Return requests of scheduled pods by container: GPUs, cores, bytes."""
+    series = _scheduled(f"kube_pod_container_resource_requests{{{resource}")
+    return f"max by (namespace, pod, container, node, resource) ({series})"
+
+
+def _in_phase(phases: str) -> str:
+    phase = _original(f'kube_pod_status_phase{{phase=~"{phases}"}}')
+    return f"(max by (namespace, pod) ({phase}) == 1)"
+
+
+def _per_hour(series: str) -> str:
+    """Return GPU-hours, sampled each minute."""
+    return f"sum_over_time(({series})[{HOUR_WINDOW}:1m]) / 60"
+
+
+def _hourly_peak(number: str) -> str:
+    """Return the peak of an hour, sampled each minute."""
+    return f"max_over_time(({number})[{HOUR_WINDOW}:1m])"
+
+
+# Allocations
+
+ALLOCATED = (
+    f"sum by (namespace, pod, node, resource) ({_requested(GPUS)})"
+    f" * on (namespace, pod) group_left () {_in_phase('Pending|Running')}"
+)
+ALLOCATED_HOURS = _per_hour(ALLOCATED)
+_PENDING = _unscheduled(f"kube_pod_container_resource_requests{{{GPUS}")
+PENDING = (
+    f"sum by (namespace, pod) (max by (namespace, pod, container, resource) ({_PENDING}))"
+    f" * on (namespace, pod) group_left () {_in_phase('Pending')}"
+)
+# Without any, the following are 0: each looks at every pod in every minute.
+ANY_PENDING = _hourly_peak(f"count({_PENDING})")
+PENDING_HOURS = _per_hour(f"sum({PENDING})")
+PENDING_PODS = _hourly_peak(f"count({PENDING})")
+PENDING_PEAK = _hourly_peak(f"sum({PENDING})")
+_CREATED = f"max by (namespace, pod) ({_original('kube_pod_created')})"
+LONGEST_WAIT = _hourly_peak(f"max(time() - ({_CREATED} and on (namespace, pod) ({PENDING}))) / 3600")
+_SAME_POD = "namespace, pod, exported_namespace, exported_pod"  # of one scrape, so renamed alike
+_HAS_GPUS = (
+    f"and on ({_SAME_POD}, container, exported_container) kube_pod_container_resource_requests{{{GPUS}}}"
+)
+_RUNS = f'and on ({_SAME_POD}) (kube_pod_status_phase{{phase="Running"}} == 1)'
+_STARTED = f"kube_pod_container_state_started {_HAS_GPUS} {_RUNS}"
+_RESTARTED = f"(kube_pod_container_status_restarts_total > 0) {_HAS_GPUS}"
+_RESTARTED = f"kube_pod_start_time and on ({_SAME_POD}) ({_RESTARTED}) {_RUNS}"
+# Unix seconds: when containers last started, absent for a pod that pulls its image or crash-loops; and when
+# pods started of which a container has restarted.
+POD_STARTED, RESTARTED_POD_STARTED = (
+    f"max by (namespace, pod) ({_original(f'({series})')})" for series in (_STARTED, _RESTARTED)
+)
+# Off by default: kube-state-metrics exports these labels only if configured.
+OWNER_LABELS, HOUR_OWNER_LABELS = (
+    f"max by (namespace, pod, {POD_LABELS}) ({_original(series)})"
+    for series in ("kube_pod_labels", f"last_over_time(kube_pod_labels[{HOUR_WINDOW}])")
+)
+
+
+# CPU and memory of pods with GPUs in an hour, including pods that terminated in it
+
+_WITH_GPUS = _original(f"max_over_time(kube_pod_container_resource_requests{{{GPUS}}}[{HOUR_WINDOW}])")
+_WITH_GPUS = f"max by (namespace, pod) ({_WITH_GPUS})"
+
+
+def _of_pods(series: str) -> str:
+    """Sum the containers, the maximum of each."""
+    per_container = _original(series, "namespace", "pod", "container")
+    per_container = f"max by (namespace, pod, container) ({per_container})"
+    return f"sum by (namespace, pod) ({per_container}) and on (namespace, pod) {_WITH_GPUS}"
+
+
+def requested(resource: str) -> str:
+    """Return requests for `cpu` in cores or `memory` in bytes, by pod."""
+    which = f'resource="{resource}",{TRAINING}'
+    return _of_pods(f"max_over_time(kube_pod_container_resource_requests{{{which}}}[{HOUR_WINDOW}])")
+
+
+# A rate over the hour would spread use over time without samples. A restart can start a new series.
+_CPU = _original(
+    f"irate(container_cpu_usage_seconds_total{{{TRAINING}}}[5m])", "namespace", "pod", "container"
+)
+_CPU = f"sum by (namespace, pod) (max by (namespace, pod, container) ({_CPU}))"
+CPU_MEAN = f"avg_over_time(({_CPU})[{HOUR_WINDOW}:1m]) and on (namespace, pod) {_WITH_GPUS}"
+# Memory is requested for its peak.
+RAM_PEAK = _of_pods(f"max_over_time(container_memory_working_set_bytes{{{TRAINING}}}[{HOUR_WINDOW}])")
+
+
+# Nodes
+
+
+def _by_resource(series: str) -> str:
+    return f"max by (node, resource) ({_original(series, 'node')})"
+
+
+_CAPACITY = f"kube_node_status_capacity{{{GPUS}}}"
+ALLOCATABLE_BY_RESOURCE = _by_resource(f"kube_node_status_allocatable{{{GPUS}}}")
+PHYSICAL_BY_RESOURCE = _by_resource(_CAPACITY)
+HOUR_PHYSICAL = _by_resource(f"last_over_time({_CAPACITY}[{HOUR_WINDOW}])")
+ALLOCATABLE, PHYSICAL = (
+    f"sum by (node) ({each})" for each in (ALLOCATABLE_BY_RESOURCE, PHYSICAL_BY_RESOURCE)
+)
+CORDONED = f"max by (node) ({_original('kube_node_spec_unschedulable', 'node')}) == 1"
+_READY = _original('kube_node_status_condition{condition="Ready",status="true"}', "node")
+NOT_READY = f"max by (node) ({_READY}) == 0"
+_MODEL = "Hostname, hostname, modelName, GPU_I_PROFILE"  # the first was renamed in 2026
+
+
+def _devices(series: str) -> str:
+    """Count devices by host, index, and model: two pods or exporters can have series of one device."""
+    return f"count by ({_MODEL}, gpu) (max by ({_MODEL}, gpu, UUID, GPU_I_ID) ({series}))"
+
+
+MODELS = _devices(f"{UTIL} or {ENGINE}")
+HOUR_MODELS = _devices(f"last_over_time({UTIL}[{HOUR_WINDOW}]) or last_over_time({ENGINE}[{HOUR_WINDOW}])")
+
+
+def last_models(nodes: Collection[str]) -> str:
+    """Return the models of nodes without metrics, as they were within a week."""
+    seen = [
+        f"last_over_time({metric}{{{label}=~{_any_of(nodes)}}}[5m])"
+        for metric in (UTIL, ENGINE)
+        for label in ("Hostname", "hostname")
+    ]
+    return f"last_over_time(({_devices(' or '.join(seen))})[7d:30m])"
+
+
+_GPU = "exported_namespace, exported_pod, namespace, pod, UUID, gpu, modelName, Hostname, hostname"
+ERRORS = f"max by ({_GPU}) ({XIDS})"
+
+# Arithmetic drops unmatched series: `or 0 *` keeps nodes without allocations.
+_FREE = f"{ALLOCATABLE} - on (node) (sum by (node) ({ALLOCATED}) or 0 * {ALLOCATABLE})"
+_CLOSED = f"clamp_min({_FREE}, 0) and on (node) (({CORDONED}) or ({NOT_READY}))"
+CAPACITY_HOURS = _per_hour(f"sum({ALLOCATABLE})")
+LOST_HOURS = _per_hour(f"sum(clamp_min({PHYSICAL} - on (node) {ALLOCATABLE}, 0))")
+ANY_CLOSED = _hourly_peak(f"count(({CORDONED}) or ({NOT_READY}))")  # without any, CLOSED_HOURS is 0
+CLOSED_HOURS = _per_hour(f"sum({_CLOSED})")  # free, but not schedulable
+ANY_NODE = "count(kube_node_status_allocatable)"
+COVERAGE = f"count_over_time(({ANY_NODE})[{HOUR_WINDOW}:1m]) / 60"
+
+
+# Utilization by pod and GPU
+
+
+def _engine_or_util(
+    over: str,
+    window: str,
+    function: str,
+    scale: str,
+    devices: Collection[str] | None,
+    kinds: SeriesKinds,
+) -> str:
+    """Use GR_ENGINE_ACTIVE, or else GPU_UTIL; `over` is a function over the window."""
+    which = f"UUID=~{_any_of(devices)}," if devices is not None else ""
+    engine, util = (
+        _by_gpu(function, f"{over}{metric}{{{which}{but}", f"}}[{window}])", kinds.namings)
+        for metric, but in ((ENGINE, ""), (UTIL, 'GPU_I_ID="",'))
+    )
+    return f"({engine}) >= 0" if kinds.engine_only else f"(({engine}) >= 0) or (({util}){scale} >= 0)"
+
+
+def _by_gpu(function: str, start: str, end: str, namings: Iterable[Naming]) -> str:
+    """Aggregate by GPU. `label_replace` at each step of an hour would take three times as long."""
+    return " or ".join(
+        f"{function} by ({names}, {DEVICE}) ({start}{selector}{end})" for names, selector in namings
+    )
+
+
+# GPUs that are measured by GPU_UTIL alone. Without any, `engine_only` halves the time of a query.
+UTIL_ONLY = f'count({UTIL}{{GPU_I_ID=""}} unless {ENGINE})'
+_UTIL_SAMPLES, _ENGINE_SAMPLES = (
+    f"count_over_time({metric}[{HOUR_WINDOW}])" for metric in (f'{UTIL}{{GPU_I_ID=""}}', ENGINE)
+)
+HOUR_UTIL_ONLY = f"count({_UTIL_SAMPLES} unless {_ENGINE_SAMPLES} >= {_UTIL_SAMPLES})"
+
+
+def peak(window: int, devices: Collection[str] | None = None, kinds: SeriesKinds = ALL_KINDS) -> str:
+    """Return the peak over `window` seconds; `devices` are UUIDs, "" stands for all GPUs without one."""
+    return _engine_or_util("max_over_time(", f"{window}s", "max", " / 100", devices, kinds)
+
+
+def p95(window: int, kinds: SeriesKinds = ALL_KINDS) -> str:
+    return _engine_or_util("quantile_over_time(0.95, ", f"{window}s", "max", " / 100", None, kinds)
+
+
+def total(window: int, kinds: SeriesKinds = ALL_KINDS) -> str:
+    """Return the sum of all samples."""
+    return _engine_or_util("sum_over_time(", f"{window}s", "sum", " / 100", None, kinds)
+
+
+def samples(window: int, devices: Collection[str] | None = None, kinds: SeriesKinds = ALL_KINDS) -> str:
+    return _engine_or_util("count_over_time(", f"{window}s", "sum", "", devices, kinds)
+
+
+def loads(window: int, kinds: SeriesKinds, *, counted: bool) -> str:
+    """Return what each GPU exports of `Load` in one query: means over `window` seconds, and memory now.
+
+    The label `measure` names the field. `counted`: also the samples of each mean, as `sm_samples`. Returns
+    "" if nothing is exported.
+    """
+
+    def measure(name: str, function: str, start: str, end: str) -> str:
+        return f'label_replace({_by_gpu(function, start, end, kinds.namings)}, "measure", "{name}", "", "")'
+
+    found, over = list[str](), f"}}[{window}s])"
+    for name, metric in (("sm", SM), ("watts", POWER)):
+        if metric in kinds.loads:
+            # Of two exporters, one can profile; the other reads 0.
+            found.append(measure(name, "max", f"avg_over_time({metric}{{", over))
+        if metric in kinds.loads and counted:
+            found.append(measure(f"{name}_samples", "sum", f"count_over_time({metric}{{", over))
+    if MEMORY in kinds.loads:
+        found.append(measure("memory", "max", f"{MEMORY}{{", "}"))
+    return " or ".join(found)
+
+
+def _utilization(
+    function: str, step: int, devices: Collection[str] | None = None, kinds: SeriesKinds = ALL_KINDS
+) -> str:
+    """Return the last scrape's utilization, at most `step` seconds old."""
+    over, window = f"{function}_over_time(", f"{step * 1000 - 1}ms"
+    return _engine_or_util(over, window, "max", " / 100", devices, kinds)
+
+
+def finite_samples(function: str, window: int, step: int, devices: Collection[str]) -> str:
+    """Return the `count` or `sum` over `window` seconds of samples that aren't NaN."""
+    return f"{function}_over_time(({_utilization('avg', step, devices)})[{window - 1}s:{step}s])"
+
+
+def used_hours(step: int, kinds: SeriesKinds = ALL_KINDS) -> str:
+    shares = _utilization("avg", step, kinds=kinds)
+    return f"sum_over_time(({shares})[{HOUR_WINDOW}:{step}s]) * {step} / 3600"
+
+
+def observed_hours(step: int, kinds: SeriesKinds = ALL_KINDS) -> str:
+    shares = _utilization("avg", step, kinds=kinds)
+    return f"count_over_time(({shares})[{HOUR_WINDOW}:{step}s]) * {step} / 3600"
+
+
+def idle_half(step: int, kinds: SeriesKinds = ALL_KINDS) -> str:
+    """Return the GPU-hours of GPUs that were idle for the last half-hour."""
+    shares = _utilization("max", step, kinds=kinds)
+    half, enough = f"({shares})[{HALF_HOUR_WINDOW}:{step}s]", MIN_COVERAGE * 1800 / step
+    return f"(count_over_time({half}) >= {enough:g} and max_over_time({half}) < {BUSY}) * {step} / 3600"
+
+
+# Scrape intervals of dcgm-exporter
+
+
+def samples_by_host(window: int) -> str:
+    """Count the samples of each GPU over `window` seconds, by host."""
+    either = f"count_over_time({UTIL}[{window}s]) or count_over_time({ENGINE}[{window}s])"
+    return f"max by (UUID, gpu, Hostname, hostname, instance) ({either})"
+
+
+def raw_samples(devices: Iterable[str], window: int) -> str:
+    """Return the samples of these UUIDs, one of which can be empty."""
+    return f'{{__name__=~"{UTIL}|{ENGINE}",UUID=~{_any_of(devices)}}}[{window}s]'

@@ -1,0 +1,105 @@
+"""Check what the configuration asks of Kueue: `queues:` and `priorities:`."""
+
+from collections.abc import Iterable, Sequence
+
+from bot.core.finding import Finding, broken, ok, warning
+from bot.operate.check_cluster import listed_unless
+from bot.platform.config.policy import Config, all_namespaces
+from bot.platform.config.queues import QueuePolicy
+from bot.platform.config.settings import Settings
+from bot.text.wording import counted, listed
+from k8s.api.client import KubernetesClient
+from k8s.objects import Manifest, Ref
+
+CHECK = "Kueue"
+GRANT = "kubectl apply -k deploy/queues"
+DEFAULT = "default"  # Kueue puts every Job of a namespace into a LocalQueue of this name
+
+
+async def queues(cluster: KubernetesClient, settings: Settings, config: Config) -> list[Finding]:
+    """Probe what the configuration names; nothing if it names neither queues nor priorities."""
+    policy = config.queueing
+    teams = (team.queue for team in config.teams if team.queue)
+    names = list(dict.fromkeys([*(each.name for each in policy.queues), *teams]))
+    if not names:
+        return await _pod_priorities(cluster, policy)
+    namespaces, local = all_namespaces(settings.k8s_namespace, config), list[Manifest]()
+    for namespace in namespaces:
+        if (here := await listed_unless(404, cluster, "LocalQueue", namespace)) is None:
+            fix = "https://kueue.sigs.k8s.io/docs/installation, or remove queues:"
+            return [broken(CHECK, "not installed; queues: needs it", fix)]
+        local += here
+    found = _local_queues(names, namespaces, local)
+    found += await _cluster_queues(cluster, local)
+    classes = await listed_unless(403, cluster, "WorkloadPriorityClass")  # None: as the ClusterQueues
+    if classes is not None:
+        found += _missing_classes("WorkloadPriorityClass", policy, {c["metadata"]["name"] for c in classes})
+    found += _captured_builds(settings.builds_in, local)
+    return found or [ok(CHECK, f"{counted(len(names), 'queue')} active, all priority classes exist")]
+
+
+def _local_queues(
+    names: Iterable[str], namespaces: Sequence[str], found: Iterable[Manifest]
+) -> list[Finding]:
+    """Evaluate the LocalQueues: each must be in a namespace for trials, and be active."""
+    there = {(q["metadata"]["name"], q["metadata"]["namespace"]): q for q in found}
+    faults = []
+    for name in names:
+        places = [each for each in namespaces if (name, each) in there]
+        if not places:
+            fix = f"create LocalQueue {name} in {namespaces[0]}, or remove it from the configuration"
+            faults.append(broken(CHECK, f"LocalQueue {name} not found in {listed(namespaces)}", fix))
+        for place in places:
+            if why := _inactive(there[name, place]):
+                look = f"kubectl -n {place} describe localqueue {name}"
+                faults.append(broken(CHECK, f"LocalQueue {name} in {place} isn't active: {why}", look))
+    return faults
+
+
+def _captured_builds(namespace: str, found: Iterable[Manifest]) -> list[Finding]:
+    """Warn if builds wait in a queue: a LocalQueue `default` captures every Job of its namespace."""
+    if (DEFAULT, namespace) not in {(q["metadata"]["name"], q["metadata"]["namespace"]) for q in found}:
+        return []
+    what = f"LocalQueue default in {namespace} captures builds, too"
+    return [warning(CHECK, what, "set BUILD_NAMESPACE: docs/builds.md")]
+
+
+async def _cluster_queues(cluster: KubernetesClient, local: Iterable[Manifest]) -> list[Finding]:
+    if (above := await listed_unless(403, cluster, "ClusterQueue")) is None:
+        return [warning(CHECK, "ClusterQueues and priority classes unknown: no permission", GRANT)]
+    found, faults = {q["metadata"]["name"]: q for q in above}, []
+    for name in sorted({q["spec"]["clusterQueue"] for q in local}):
+        why = _inactive(found[name]) if name in found else "doesn't exist"
+        look = f"kubectl describe clusterqueue {name}"
+        faults += [broken(CHECK, f"ClusterQueue {name} isn't active: {why}", look)] if why else []
+    return faults
+
+
+def _inactive(queue: Manifest) -> str:
+    """Return why a queue admits nothing; "" if it is active, or has no status yet."""
+    for each in queue.get("status", {}).get("conditions") or ():
+        if each["type"] == "Active" and each["status"] != "True":
+            return f"{each.get('reason', '')}: {each.get('message', '')}".strip(": ")
+    return ""
+
+
+async def _pod_priorities(cluster: KubernetesClient, policy: QueuePolicy) -> list[Finding]:
+    if not policy.priorities:
+        return []
+    names = {each.class_ for each in policy.priorities}
+    found = {name for name in names if await cluster.get(Ref("PriorityClass", "", name))}
+    passed = ok(CHECK, "not used; all PriorityClasses exist")
+    return _missing_classes("PriorityClass", policy, found) or [passed]
+
+
+def _missing_classes(kind: str, policy: QueuePolicy, found: set[str]) -> list[Finding]:
+    """Evaluate the priority classes: Kueue ignores a Job with an unknown one, without an event."""
+    return [
+        broken(
+            CHECK,
+            f"{kind} {each.class_} (priority {each.name}) doesn't exist; its trials never start",
+            f"create it, or correct priorities.{each.name}.class",
+        )
+        for each in policy.priorities
+        if each.class_ not in found
+    ]

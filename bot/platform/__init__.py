@@ -1,0 +1,4 @@
+"""What every wing uses: configuration, storage, clients of other systems, and why a pod waits.
+
+Knows no wing.
+"""

@@ -1,0 +1,360 @@
+"""Read sentences by the tables of typed commands: which command is meant, and with which options. Pure.
+
+Without a model: words are looked up in dictionaries, so the time grows with the text. What a sentence says is
+a suggestion for a person to confirm; `grammar` reads the commands that run as typed.
+"""
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from difflib import get_close_matches
+from functools import cache
+from typing import Any
+
+from bot.platform.commands.grammar import (
+    HELP,
+    Command,
+    Option,
+    Parsed,
+    Table,
+    bare,
+    pairs,
+    plain_words,
+    read_values,
+    unescape,
+)
+from bot.platform.commands.option_types import Choice, Duration, Number
+from bot.text.wording import did_you_mean, fitting, listed, shortened
+
+NEAR = 2  # the score of a mistyped command: that of two of its words
+MAX_SENTENCE = 1_000  # characters; a longer text isn't one
+MAX_PHRASE = 4  # words of a phrase
+MAX_KEY = 20  # characters of a mistyped key or command that is compared with known ones
+MAX_NOTE = 600  # characters
+MAX_SUGGESTED = 3  # unknown words that are compared with known names
+SIMILARITY = 0.7  # 0 to 1, of a mistyped key or command
+_QUOTED = r"""(?:"[^"]*"|'[^']*'|`[^`]*`)"""
+WORD = re.compile(
+    rf"""[^\s"'`,;()=]+={_QUOTED}|"[^"]*"|`[^`]*`|(?<!\S)'[^']*'(?!\S)|(?:[^\s"`,;()]|,(?=\S))+(?:"[^"]*")?"""
+)
+ONES = "one two three four five six seven eight nine ten eleven twelve".split()  # noqa: SIM905
+NUMBERS = {word: str(number) for number, word in enumerate(ONES, 1)} | {"single": "1", "sixteen": "16"}
+NUMBERS |= {"twenty": "20", "fifty": "50", "hundred": "100"}
+AMOUNT = re.compile(r"x?([0-9]{1,9})x?([a-z]*)")
+ARTICLES = {"a", "an", "the"}
+LEFT_OUT = {"instead of", "rather than"}  # the name after these isn't wanted
+FILLERS = set(
+    """
+    show
+    ! & + - . : = ? @ a about after again all also an and any anything are as at be been before but
+    by can could did do does doing don't done dont each every experiment for from get give go going
+    has have having hello hey hi how i i'd i'll i'm in into is it it'll it's its job just kick kind
+    last launch least let like make max maximum me more most my need new not now of off ok on only
+    or our out over per please pls previous put repeat right run running same search set should so
+    some start still stop sweep sweepbot sweeps than thank thanks that the their then there these
+    they thing this those time to total train try tune up use using value values via w/ want was we
+    were what when where which while who whose why will with would you your – —
+    """.split()  # noqa: SIM905  two hundred quotes would hide the words
+)
+_FOLDED = {
+    "environment": "notebook jupyter env workspace vscode",
+    "gpu": "card",
+    "wait": "waiting pending queued",
+    "use": "using used usage",
+    "hog": "hogging",
+    "start": "starting started begin",
+    "fail": "failed failing died die broke",
+    "crash": "crashed crashing",
+    "happen": "happened happening wrong",
+    "finish": "finishing finished complete",
+    "print": "printing printed",
+    "cost": "spend spent spending",
+    "sweep": "experiment job",
+}
+FOLDED = {word: folded for folded, words in _FOLDED.items() for word in words.split()}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Names:
+    """`known`: by key of an option, the values of phrases that only the caller knows: branches, sweeps."""
+
+    known: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    config: Any = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sentence:
+    parsed: Parsed
+    note: str = ""  # one line about what wasn't understood
+
+
+def _words(text: str) -> list[str]:
+    return WORD.findall(plain_words(unescape(text))) if len(text) <= MAX_SENTENCE else []
+
+
+def _clean(word: str) -> str:
+    """Return a word without formatting, punctuation, and a possessive."""
+    word = re.sub(r"(?:'s|')$", "", bare(word.replace("’", "'").strip("*_~.!?:()")))
+    return word.strip("*_~.!?:()")
+
+
+def _unquoted(word: str) -> str:
+    return word[1:-1] if len(word) > 1 and word[0] == word[-1] and word[0] in "\"'`" else word
+
+
+def _stem(word: str) -> str:
+    word = re.sub("'[a-z]*$", "", word.lower()) if word.lower() not in {"don't", "isn't"} else "dont"
+    word = FOLDED.get(word, word)
+    single = word.removesuffix("s") if len(word) > 3 and not word.endswith("ss") else word
+    return FOLDED.get(single, single)
+
+
+def ranked(text: str, tables: Iterable[Table], like: Mapping[str, str]) -> list[tuple[int, Table, Command]]:
+    """Return the commands whose words are in a text, those with most words first.
+
+    `like`: words that stand for others, such as a GPU's model for `gpu`.
+    """
+    words = [_clean(word) for word in _words(text)]
+    said = {_stem(like.get(word.lower().removesuffix("s"), word)) for word in words}
+    found = []
+    for table in tables:
+        heads = {each.name.partition(" ")[0] for each in table.commands if each.name}
+        first = words[0].lower() if words else ""
+        is_compared = len(first) < MAX_KEY and first not in heads | FILLERS
+        near = get_close_matches(first, heads, 1, SIMILARITY) if is_compared else []
+        for command in (*table.commands, HELP):
+            typed = [command.name] if command.name else []
+            typed += [each for each in command.aliases if each and " " not in each]
+            phrases = (*command.phrases, *typed)
+            scores = [len(needed) for needed in map(_stems, phrases) if needed <= said]
+            if scores or command.name in near:
+                verbs = (
+                    (*typed, *command.phrases) if not command.answers else () if first in FILLERS else typed
+                )
+                is_first = bool(words) and any(
+                    _stem(words[0]) in _stems(each) for each in verbs if " " not in each
+                )
+                found.append((max(scores, default=NEAR) + is_first, len(scores), table, command))
+    found.sort(key=lambda each: (-each[0], -each[1]))
+    return [(score, table, command) for score, _, table, command in found]
+
+
+def _without_articles(phrase: str) -> str:
+    return " ".join(word for word in phrase.split(" ") if word not in ARTICLES)
+
+
+@cache
+def _stems(phrase: str) -> frozenset[str]:
+    return frozenset(map(_stem, phrase.split()))
+
+
+def read_sentence(text: str, table: Table, command: Command, names: Names) -> Sentence:
+    """Return the options that a sentence names for a command, and a note about words that mean nothing."""
+    reader = _Reader(table, command, names)
+    loose = list[str]()
+    for key, value in pairs(_words(text), command):
+        if not key:
+            loose.append(value)
+            continue
+        reader.read(loose)
+        loose.clear()
+        reader.option(key, value)
+    reader.read(loose)
+    return reader.sentence()
+
+
+class _Reader:
+    def __init__(self, table: Table, command: Command, names: Names) -> None:
+        self._table, self._command, self._names = table, command, names
+        self._context = table.context(names.config)
+        self.options = dict[str, str]()
+        self._unread, self._notes, self._mistyped = list[tuple[str, str]](), list[str](), 0
+        self._keys = dict[str, str]()  # by phrase that names an option
+        self._hints = dict[str, list[str]]()  # by word that goes before a value
+        self._values = dict[str, dict[str, str]]()  # by phrase that is a value, by key
+        for each in command.options:
+            for name in (each.key.replace("_", " "), each.key.removesuffix("s"), *each.said):
+                self._keys.setdefault(_without_articles(name), each.key)
+            for word in each.after:
+                self._hints.setdefault(word, []).append(each.key)
+            for phrase, value in self._phrases(each):
+                self._values.setdefault(_without_articles(phrase), {}).setdefault(each.key, value)
+        own = (*command.phrases, command.name, *command.aliases)
+        self._fillers = FILLERS | {word for phrase in own for word in phrase.split()}
+
+    def _phrases(self, option: Option) -> Iterator[tuple[str, str]]:
+        yield from option.means.items()
+        yield from self._names.known.get(option.key, {}).items()
+        if isinstance(option.type, Choice):
+            known = option.type.known(self._context)
+            yield from ((name.lower(), name) for name in known if name not in {"on", "off"})
+
+    def option(self, key: str, value: str) -> None:
+        """Take a typed `key=value`, also with a mistyped key."""
+        if key not in self._command.by_key:
+            self._mistyped += 1
+            is_compared = self._mistyped <= MAX_SUGGESTED and len(key) < MAX_KEY
+            near = get_close_matches(key, self._command.by_key, 1, SIMILARITY) if is_compared else []
+            if not near or near[0] in self.options:
+                self._notes.append(self._table.unknown(self._command, key, suggest=is_compared))
+                return
+            self._notes.append(f"Read `{key}=` as `{near[0]}=`.")
+            key = near[0]
+        if value[:1] in {"'", '"'} and value.count(value[0]) == 1:
+            self._notes.append(f"Unclosed quote after `{key}=`.")
+        self._set(key, _unquoted(value) if self._command.by_key[key].free else bare(value))
+
+    def _set(self, key: str, value: str) -> None:
+        if self._command.by_key[key].many and key in self.options:
+            value = f"{self.options[key]} {value}"
+        elif self.options.get(key, value) != value:
+            self._unread.append((value, ""))
+            return
+        self.options[key] = value
+
+    def read(self, typed: list[str]) -> None:
+        """Take the words between typed options."""
+        words = [word if " " in word.strip() else _clean(word) for word in typed]
+        words = [word for word in words if word and word.lower() not in ARTICLES]
+        lower = [word.lower() for word in words]
+        place, hints, last = 0, list[str](), ""  # last: the key that the word before was a value of
+        while place < len(words):
+            phrase, size = self._longest(lower, place)
+            number = self._number(lower[place])
+            if words[place][0] in "\"`'" and "cmd" in self._command.by_key:
+                self._set("cmd", _unquoted(words[place]))
+                place, hints, last = place + 1, [], ""
+            elif number and (taken := self._amount(number, lower, place)):
+                place, hints, last = place + taken, [], ""
+            elif phrase in LEFT_OUT:
+                place += size + self._longest(lower, place + size)[1]
+            elif phrase in self._values:
+                keys = self._values[phrase]
+                key = next((each for each in hints if each in keys), "") or self._preferred(keys)
+                self._set(key, keys[key])
+                place, last = place + size, key
+                hints = self._hints.get(phrase, [])
+            elif phrase in self._keys and phrase not in self._hints:
+                key = self._keys[phrase]
+                place += size + self._named(key, lower, words, place, size, last)
+                hints, last = [], ""
+            elif phrase in self._hints:
+                hints, place, last = self._hints[phrase], place + size, ""
+            elif lower[place] in self._fillers or _stem(lower[place]) in self._fillers:
+                place += 1
+            else:
+                self._word(words[place], hints)
+                place, hints, last = place + 1, [], ""
+
+    def _longest(self, lower: list[str], place: int) -> tuple[str, int]:
+        """Return the longest phrase at a place that means something, and its number of words."""
+        for size in range(min(MAX_PHRASE, len(lower) - place), 0, -1):
+            phrase = " ".join(lower[place : place + size])
+            for each in (phrase, phrase.removesuffix("s") if len(phrase) > len("gpu") else phrase):
+                if any(each in known for known in (self._values, self._keys, self._hints, LEFT_OUT)):
+                    return each, size
+        return "", 1
+
+    def _preferred(self, keys: Mapping[str, str]) -> str:
+        """Return a key without a value, if there is one, or else the first one of the table."""
+        options = [each.key for each in self._command.options if each.key in keys]
+        return next((key for key in options if key not in self.options), options[0])
+
+    def _number(self, word: str) -> str:
+        found = AMOUNT.fullmatch(word)
+        return found[1] if found else NUMBERS.get(word, "")
+
+    def _amount(self, number: str, lower: list[str], place: int) -> int:
+        """Take `4 gpus`, `4gpus`, and `2 a100`; return the number of words, or 0."""
+        found = AMOUNT.fullmatch(lower[place])
+        glued = found[2] if found else ""
+        if glued and glued in self._keys:
+            self._set(self._keys[glued], number)
+            return 1
+        if glued or place + 1 >= len(lower):
+            return 0
+        start = place + 2 if lower[place + 1] in {"more", "x", "×", "total"} else place + 1
+        phrase, size = self._longest(lower, start)
+        if phrase in self._keys:
+            self._set(self._keys[phrase], number)
+            return start - place + size
+        if "profile" in self._values.get(phrase, {}):
+            self._set("gpus", number)
+            return start - place
+        return 0
+
+    def _named(self, key: str, lower: list[str], words: list[str], place: int, size: int, last: str) -> int:
+        """Take the value of a named option after its name, or else before; return the words after it."""
+        option, start = self._command.by_key[key], place + size
+        while start < len(lower) and lower[start] in {"is", "to", "of", "the", "named", "called", ":", "="}:
+            start += 1
+        phrase, taken = self._longest(lower, start) if start < len(lower) else ("", 0)
+        if key in self._values.get(phrase, {}):
+            self._set(key, self._values[phrase][key])
+            return start - place - size + taken
+        counts = isinstance(option.type, Number | Duration)
+        if last == key:
+            return 0
+        if last and place and key in self._values.get(lower[place - 1], {}):  # `lr branch`: not the space
+            self.options.pop(last, None)
+            self._set(key, self._values[lower[place - 1]][key])
+        elif (
+            start < len(lower)
+            and (number := self._number(lower[start]))
+            and (counts or number == lower[start])
+        ):
+            if self._amount(number, lower, start) == 0 or counts:
+                self._set(key, number)
+            return start - place - size + 1
+        elif self._unread and place and self._unread[-1][0] == words[place - 1] and not counts:
+            self._set(key, self._unread.pop()[0])
+        elif taken and not (counts or phrase or option.word) and lower[start] not in self._fillers:
+            self._set(key, _unquoted(words[start]))
+            return start - place - size + 1
+        return 0
+
+    def _word(self, word: str, hints: list[str]) -> None:
+        """Take a word that isn't known as a name after `on` where no names are known; or else note it."""
+        for key in hints:
+            option = self._command.by_key[key]
+            if not self._names.known.get(key) and not isinstance(option.type, Choice | Number):
+                self._set(key, word)
+                return
+        if key := self._free_key(word):
+            self._set(key, word.lower())
+        else:
+            self._unread.append((word, hints[0] if hints else ""))
+
+    def _free_key(self, word: str) -> str:
+        """Return an option that takes a word without a key, of those whose values can't be listed here."""
+        for each in self._command.options:
+            if not each.word or each.whole or each.key in self.options:
+                continue
+            if each.key in self._names.known:
+                return ""
+            if not read_values((each,), {each.key: word}, self._context)[1]:
+                return each.key
+        return ""
+
+    def sentence(self) -> Sentence:
+        first = self._command.options[0] if self._command.options else None
+        is_unknown = first and first.after and not self._names.known.get(first.key)
+        if first and is_unknown and first.key not in self.options and len(self._unread) == 1:
+            self._set(first.key, self._unread.pop()[0])  # its values can't be listed yet: a lone word is one
+        _, errors = read_values(self._command.options, self.options, self._context)
+        options = {key: value for key, value in self.options.items() if key not in errors}
+        return Sentence(
+            parsed=Parsed(command=self._command, options=options),
+            note=" ".join(fitting([*self._notes, *self._unknown(), *errors.values()], MAX_NOTE)),
+        )
+
+    def _unknown(self) -> Iterator[str]:
+        unknown = dict.fromkeys(self._unread)
+        for word, key in [each for each in unknown if each[1] and self._names.known.get(each[1])][
+            :MAX_SUGGESTED
+        ]:
+            del unknown[word, key]
+            hint = did_you_mean(word, dict.fromkeys(self._names.known[key].values()))
+            yield f"Unknown {key}: `{shortened(word)}`.{hint}"
+        if unknown:
+            yield f"Not understood: {listed(f'`{shortened(word)}`' for word, _ in unknown)}."

@@ -1,0 +1,56 @@
+"""The thresholds of idle-GPU warnings: `warnings:` of the configuration and `watch:` of a space file."""
+
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+from bot.platform.config.rules import Key, Rule, Schema
+from bot.platform.config.section import Section, json_schema, read_each
+from bot.platform.config.value_types import Number
+from bot.platform.config.yaml_reader import Node
+
+MIN_THRESHOLD = 0.1
+MINUTES_PER_DAY = 24 * 60
+
+
+@dataclass(frozen=True)
+class _OrOff(Rule):
+    """0, or a number from MIN_THRESHOLD."""
+
+    most: int = MINUTES_PER_DAY
+
+    def check(self, value: Any) -> Any:
+        if value and not MIN_THRESHOLD <= value <= self.most:
+            raise ValueError(f"must be 0 (off), or from {MIN_THRESHOLD} to {self.most}; got {value:g}")
+        return value
+
+    def described(self, schema: Schema) -> Schema:
+        return {"anyOf": [{"const": 0}, schema | {"minimum": MIN_THRESHOLD, "maximum": self.most}]}
+
+
+@dataclass(frozen=True, kw_only=True)
+class IdleThresholds(Section):
+    """When to warn about GPUs. 0 disables a warning."""
+
+    # Samples are kept for two hours, so longer windows would miss some.
+    idle_minutes: Annotated[Number, _OrOff(most=120), Key("60")] = 30
+    """Minutes without GPU activity before a warning, which repeats after two and four times as long."""
+    first_use_minutes: Annotated[Number, _OrOff(), Key("45")] = 30
+    """Minutes after the start by which the GPUs must have been used at least once."""
+    low_percent: Annotated[Number, _OrOff(most=100), Key("5")] = 15
+    """Mean utilization over two hours, in percent, below which a warning is sent."""
+    stuck_minutes: Annotated[Number, _OrOff(), Key("0")] = 30
+    """Minutes of full utilization without a new log line before a warning."""
+
+
+def read_watch(node: Node) -> dict[str, float]:
+    """Return the thresholds that a space file sets; they override the configuration's."""
+    found, keys = read_each(IdleThresholds, node)
+    return {key: getattr(found, key) for key in keys}
+
+
+def watch_schema() -> Schema:
+    """Return the schema of a space file's thresholds."""
+    schema = json_schema(IdleThresholds)
+    for key, each in schema["properties"].items():
+        each["x-default"] = f"`warnings.{key}` of the configuration"
+    return schema

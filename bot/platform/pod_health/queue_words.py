@@ -1,0 +1,52 @@
+"""Explain why Kueue keeps a Workload waiting. Pure."""
+
+import re
+
+from k8s.kueue import Workload
+from k8s.objects import GPU
+
+_LACKS = re.compile(r"unused quota for (\S{1,300}) in flavor (\S{1,300}), (\S{1,40}) more needed")
+NEVER = re.compile(
+    r"insufficient quota for (\S{1,300}) in flavor (\S{1,300}), .{0,300}?"
+    r"maximum capacity \((?:[^()]{1,200} > )?([^\s()]{1,40})\)"  # an older Kueue ends with `(24 > 16)`
+)
+NO_QUOTA_FOR = re.compile(r"resource (\S{1,300}) unavailable in ClusterQueue")
+STOPPED = re.compile(r"(?:Local|Cluster)Queue (\S{1,300}) is inactive")
+MAX_WORDS = 200  # characters of a message that isn't known
+
+
+def resource_name(resource: str, number: str) -> str:
+    return resource if resource != GPU else "GPU" if number == "1" else "GPUs"
+
+
+def lacking(words: str) -> tuple[str, str, str] | None:
+    """Return resource, flavor, and number that are missing for the whole Workload; None if nothing is.
+
+    Kueue names each pod set that doesn't fit; the number of a later one includes those before it.
+    """
+    found: list[tuple[str, str, str]] = _LACKS.findall(words)
+    return next((each for each in reversed(found) if each[:2] == found[0][:2]), None)
+
+
+def why_waiting(workload: Workload) -> str:
+    """Return a clause such as "needs 2 more GPUs in gpu-a100"; "" if Kueue hasn't looked at it."""
+    words = workload.waits
+    if not workload.active:
+        return "held: its Workload is inactive"
+    if workload.checks:
+        return f"has quota, but is waiting for machines: {workload.checks[:MAX_WORDS]}"
+    if "Pending the preemption of" in words:
+        return "waits for preempted trials to stop"
+    if lacks := lacking(words):
+        resource, flavor, number = lacks
+        return f"needs {number} more {resource_name(resource, number)} in {flavor}"
+    if never := NEVER.search(words):
+        resource, flavor, number = never.groups()
+        return f"can never start: the quota is {number} {resource_name(resource, number)} in {flavor}"
+    if no_quota := NO_QUOTA_FOR.search(words):
+        return f"can't start: the ClusterQueue has no quota for {no_quota[1]}"
+    if "doesn't exist" in words:
+        return f"can't start: {words[:MAX_WORDS]}"
+    if stopped := STOPPED.search(words):
+        return f"its queue {stopped[1]} is stopped"
+    return words[:MAX_WORDS]

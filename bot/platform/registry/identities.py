@@ -1,0 +1,82 @@
+"""Logins at a cloud's registry by the identity that the cloud gives a pod, without a stored secret.
+
+Each cloud's official library is imported only if REGISTRY_IDENTITY names the cloud. The image has them all;
+`pip install "sweepbot[aws]"` (azure, google) installs one.
+"""
+
+import asyncio
+from base64 import b64decode
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+
+from bot.platform.registry.auth import Login, RegistryError
+
+RENEWED_BEFORE = timedelta(minutes=5)  # the end of a login: a copy of layers can take minutes
+EXCHANGE_TIMEOUT = 10  # seconds
+AZURE_AUDIENCE = "https://containerregistry.azure.net/.default"
+AZURE_USER = "00000000-0000-0000-0000-000000000000"  # says that the password is a token
+AZURE_LIFE = timedelta(hours=1)  # of its 3 h
+Identity = Callable[[str], tuple[str, str, datetime]]  # host -> user, token, end
+
+
+@dataclass
+class CloudLogin:
+    """Logs in by the cloud's library, and again before a login ends: ECR's after 12 h, others' sooner."""
+
+    cloud: str
+    host: str
+    _found: tuple[Login, datetime] | None = None
+    _lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+
+    async def __call__(self) -> Login:
+        """Raise RegistryError."""
+        async with self._lock:  # one login for all requests that wait for it
+            if not self._found or datetime.now(UTC) > self._found[1] - RENEWED_BEFORE:
+                try:
+                    user, token, end = await asyncio.to_thread(IDENTITIES[self.cloud], self.host)
+                except ImportError as error:
+                    fix = f'pip install "sweepbot[{self.cloud}]"'
+                    raise RegistryError(f"REGISTRY_IDENTITY={self.cloud} needs {fix} ({error})") from error
+                except Exception as error:  # each library has a tree of errors of its own
+                    why = f"{type(error).__name__}: {str(error)[:300]}"
+                    raise RegistryError(
+                        f"no login at {self.host} by REGISTRY_IDENTITY={self.cloud}: {why}"
+                    ) from error
+                self._found = (user, token), end
+            return self._found[0]
+
+
+def _aws(host: str) -> tuple[str, str, datetime]:
+    import boto3  # noqa: PLC0415
+
+    region = host.split(".")[3]  # ACCOUNT.dkr.ecr.REGION.amazonaws.com
+    answer = boto3.client("ecr", region_name=region).get_authorization_token()
+    found = answer["authorizationData"][0]
+    user, _, token = b64decode(found["authorizationToken"]).decode().partition(":")
+    return user, token, found["expiresAt"]
+
+
+def _google(_host: str) -> tuple[str, str, datetime]:
+    import google.auth  # noqa: PLC0415
+    from google.auth.transport.requests import Request  # noqa: PLC0415
+
+    found, _ = google.auth.default(scopes=["https://www.googleapis.com/auth/cloud-platform"])
+    found.refresh(Request())  # type: ignore[no-untyped-call]
+    end = found.expiry or datetime.now(UTC)  # its times have no zone
+    return "oauth2accesstoken", str(found.token), end.replace(tzinfo=UTC)
+
+
+def _azure(host: str) -> tuple[str, str, datetime]:
+    import requests  # noqa: PLC0415 - azure.identity's own client
+    from azure.identity import DefaultAzureCredential  # noqa: PLC0415
+
+    with DefaultAzureCredential() as identity:
+        token = identity.get_token(AZURE_AUDIENCE).token
+    form = {"grant_type": "access_token", "service": host, "access_token": token}
+    answer = requests.post(f"https://{host}/oauth2/exchange", data=form, timeout=EXCHANGE_TIMEOUT)
+    answer.raise_for_status()
+    return AZURE_USER, answer.json()["refresh_token"], datetime.now(UTC) + AZURE_LIFE
+
+
+IDENTITIES: dict[str, Identity] = {"aws": _aws, "azure": _azure, "google": _google}

@@ -1,0 +1,415 @@
+"""Call Slack's Web API: post, edit, and delete messages, upload files, and update views."""
+
+import asyncio
+import logging
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from aiohttp import ClientError
+from slack_sdk.errors import SlackApiError, SlackRequestError
+from slack_sdk.web.async_client import AsyncWebClient
+from slack_sdk.web.async_slack_response import AsyncSlackResponse
+from slack_sdk.webhook.async_client import AsyncWebhookClient
+
+from bot.core.errors import RetryAfterError
+from bot.core.finding import with_fix
+from bot.core.metrics import measured, slack_called
+from bot.platform.slack.blocks import MAX_SECTION
+from bot.platform.slack.message import File, Message
+from bot.platform.slack.mrkdwn import code, cut
+from bot.platform.slack.rate_limit import EDITS, POSTS, Rate, RateLimiter
+from bot.text.masking import Mask
+from k8s.api.errors import SweepbotError
+from k8s.retry import Retry
+
+log = logging.getLogger(__name__)
+
+# Slack's errors when the bot isn't in the channel; a private channel is "not found" then.
+NO_ACCESS = {"not_in_channel", "channel_not_found", "is_archived", "restricted_action"}
+# The message is gone or closed to edits; a retry can't fix that.
+NOT_EDITABLE = {"message_not_found", "cant_update_message", "edit_window_closed", "is_inactive"}
+
+
+# Outages and configuration errors: the same message can succeed later.
+TRANSIENT = {
+    "account_inactive",
+    "fatal_error",
+    "internal_error",
+    "invalid_auth",
+    "message_limit_exceeded",
+    "missing_scope",
+    "not_authed",
+    "request_timeout",
+    "service_unavailable",
+    "team_added_to_org",
+    "token_expired",
+    "token_revoked",
+    "update_failed",
+}
+# The second is chat.postMessage's own: the app has posted too much in all channels together.
+RATE_LIMITED = {"ratelimited", "rate_limited"}
+RETRY = Retry(base=5.0)  # of calls that Slack limits without a Retry-After header; of others, the queue's
+
+# Don't turn URLs in user text into links; by default, chat.update would also link channel and user names.
+PARSE_NONE = "none"
+MAX_BLOCKS = 50  # of a message
+# Errors about the blocks; the text alone can still be posted.
+INVALID_BLOCKS = {"invalid_blocks", "invalid_blocks_format", "invalid_attachments", "msg_blocks_too_long"}
+# An upload is three calls, one of them to another host; Slack documents dozens of errors for them.
+UPLOAD_ERRORS = (SlackApiError, SlackRequestError, ClientError, TimeoutError)
+
+
+UPLOAD_FIXES = {
+    "missing_scope": "Ask an admin to add the scope `files:write` to the Slack app, and to reinstall it.",
+    "not_in_channel": "Run `/invite @sweepbot` in this channel.",
+    "storage_limit_reached": "Ask an admin of the workspace to free file storage.",
+    "file_uploads_disabled": "Ask an admin of the workspace to allow file uploads.",
+    "restricted_action": "Ask an admin of the workspace to allow apps to post files here.",
+}
+
+
+class NotInChannelError(SweepbotError):
+    """The bot can't post in this channel until someone invites it."""
+
+
+class MessageRejectedError(SweepbotError):
+    """Slack permanently rejects this message; the text is Slack's error code."""
+
+
+class SlackBusyError(RetryAfterError):
+    """Slack's rate limit: the caller stops, and its work item runs again after `seconds`."""
+
+    def __init__(self, seconds: float) -> None:
+        super().__init__(f"Slack rate limit, retry after {seconds:.0f} s", seconds)
+
+
+def error_code(error: SlackApiError) -> str:
+    """Return Slack's error code, such as `invalid_auth`; or `HTTP 503`, if a proxy answered in its place.
+
+    For a proxy's page, slack_sdk has {}, a text, or aiohttp's response, depending on the content type.
+    """
+    data = getattr(error.response, "data", None)
+    found = data.get("error") if isinstance(data, dict) else None
+    return str(found or f"HTTP {_status(error)}")
+
+
+def _status(error: SlackApiError) -> int:
+    response: Any = error.response
+    return int(getattr(response, "status_code", None) or response.status)
+
+
+class _MeasuredClient(AsyncWebClient):
+    async def api_call(self, api_method: str, **arguments: Any) -> AsyncSlackResponse:
+        with measured("slack", _is_answer, api_method, _described):
+            answer = await super().api_call(api_method, **arguments)
+        slack_called()
+        return answer
+
+
+def _described(error: Exception) -> str:
+    """Return Slack's code alone: slack_sdk's own text has the whole response."""
+    return error_code(error) if isinstance(error, SlackApiError) else str(error)
+
+
+def _is_answer(error: Exception) -> bool:
+    """Return whether Slack answered as documented for this call, rather than being down or busy."""
+    if not isinstance(error, SlackApiError):
+        return False
+    return _status(error) < 500 and error_code(error) not in TRANSIENT | RATE_LIMITED
+
+
+def client(token: str, api_url: str) -> AsyncWebClient:
+    return _MeasuredClient(token=token, base_url=f"{api_url}/")
+
+
+class Slack:
+    """Slack's Web API with rate limits and masking.
+
+    Methods raise SlackBusyError; SlackApiError for transient errors; MessageRejectedError for permanent ones.
+    Posts and edits count toward a rate limit that all workers share, unless `limiter` is None. All visible
+    text is masked.
+    """
+
+    def __init__(
+        self, web: AsyncWebClient, limiter: RateLimiter | None = None, mask: Mask | None = None
+    ) -> None:
+        self._web, self._limiter, self._mask = web, limiter, mask or Mask()
+
+    async def open_thread(self, channel: str, message: Message) -> str:
+        """Post the first message of a thread and return its ts. Raises NotInChannelError."""
+        return await self._post(channel, message)
+
+    async def reply(
+        self, channel: str, thread: str, message: Message | str, *, broadcast: bool = False
+    ) -> str:
+        """Post into a thread and return the message's ts; `broadcast` also shows it in the channel."""
+        more = {"reply_broadcast": True} if broadcast else {}
+        return await self._post(channel, message, thread_ts=thread, **more)
+
+    async def post(self, channel: str, message: Message, thread: str = "") -> str:
+        """Post into a channel or a thread and return the message's ts. Raises NotInChannelError."""
+        return await self._post(channel, message, **({"thread_ts": thread} if thread else {}))
+
+    async def open_dm(self, user: str) -> str:
+        """Return the channel of direct messages to a user: edits and uploads need it, posts don't."""
+        try:
+            return str((await self._web.conversations_open(users=user))["channel"]["id"])
+        except SlackApiError as error:
+            raise await self._classified(error, _posts(user)) from error
+
+    async def permalink(self, channel: str, ts: str) -> str:
+        """Return the URL of a message; "" if Slack has none."""
+        try:
+            return str((await self._web.chat_getPermalink(channel=channel, message_ts=ts))["permalink"])
+        except SlackApiError as error:
+            log.warning("no permalink for a message in %s: %s", channel, error_code(error))
+            return ""
+
+    async def display_names(self, users: Iterable[str]) -> dict[str, str]:
+        """Return display names by user id; users that Slack doesn't return are left out."""
+        found: dict[str, str] = {}
+        for user in users:
+            try:
+                info = (await self._web.users_info(user=user))["user"]
+            except SlackApiError as error:
+                log.info("unknown user %s: %s", user, error_code(error))
+            else:
+                found[user] = info.get("profile", {}).get("display_name") or info["name"]
+        return found
+
+    async def profile(self, user: str) -> tuple[str, str]:
+        """Return the real name and the email address; each is "" if Slack doesn't return it."""
+        try:
+            profile = (await self._web.users_info(user=user))["user"].get("profile", {})
+        except SlackApiError as error:
+            log.info("unknown user %s: %s", user, error_code(error))
+            return "", ""
+        return profile.get("real_name") or "", profile.get("email") or ""
+
+    async def upload(
+        self,
+        channel: str,
+        thread: str,
+        text: str,
+        name: str,
+        content: str | bytes,
+        *,
+        alt: str = "",
+        at_once: bool = False,
+    ) -> str:
+        """Post a message with a file into a thread and return the file's id; see `upload_files`."""
+        file = File(name=name, content=content, alt=alt)
+        found = await self.upload_files(channel, thread, text, [file], at_once=at_once)
+        return found[0] if found else ""
+
+    async def upload_files(
+        self, channel: str, thread: str, text: str, files: Sequence[File], *, at_once: bool = False
+    ) -> list[str]:
+        """Post one message with files into a thread and return their ids.
+
+        If an upload fails, post the message without files and return [].
+
+        Args:
+            at_once: skip the rate limit. For a file that follows a reply of the same reconcile: if it had to
+                wait, the reconcile would repeat that reply, which takes the slot the file waits for.
+        """
+        if not at_once:
+            await self._reserve(_posts(channel), thread, POSTS)
+        try:
+            uploaded = await self._web.files_upload_v2(
+                channel=channel,
+                thread_ts=thread,
+                initial_comment=cut(self._mask(text)),
+                file_uploads=[await self._uploaded(file) for file in files],
+            )
+            return [str(each["id"]) for each in uploaded["files"]]
+        except UPLOAD_ERRORS as error:
+            names = ", ".join(file.name for file in files)
+            await self._post_without_file(channel, text, names, error, thread_ts=thread)
+            return []
+
+    async def update(self, channel: str, ts: str, message: Message) -> None:
+        """Replace a message's content; do nothing if the message was deleted or is closed to edits.
+
+        Raises NotInChannelError.
+        """
+        await self._reserve("edits", ts, EDITS)
+        try:
+            shown = {"blocks": []} | self._content(message)
+            await self._web.chat_update(channel=channel, ts=ts, parse=PARSE_NONE, **shown)
+        except SlackApiError as error:
+            if error_code(error) not in NOT_EDITABLE:
+                raise await self._classified(error, "edits") from error
+            log.warning("a message can't be edited: %s", error_code(error))
+
+    async def delete(self, channel: str, ts: str) -> None:
+        """Delete one of the bot's messages; do nothing if Slack doesn't allow it."""
+        await self._reserve("edits", ts, EDITS)
+        try:
+            await self._web.chat_delete(channel=channel, ts=ts)
+        except SlackApiError as error:
+            if error_code(error) not in NOT_EDITABLE | NO_ACCESS | {"cant_delete_message"}:
+                raise await self._classified(error, "edits") from error
+            log.warning("a message can't be deleted: %s", error_code(error))
+
+    async def post_ephemeral(
+        self,
+        user: str,
+        message: Message | str,
+        response_url: str = "",
+        channel: str = "",
+        thread: str = "",
+    ) -> None:
+        """Show a message to one person: under their command, in a thread, or as a direct message."""
+        shown = self._content(message)
+        if response_url and await _post_response(response_url, shown):
+            return
+        if channel and await self._try_ephemeral(user, channel, thread, shown):
+            return
+        await self._post(user, message)
+
+    async def send_file(
+        self, user: str, text: str, name: str, content: str | bytes, *, alt: str = ""
+    ) -> None:
+        """Send a direct message with a file; without the file if the upload fails."""
+        try:
+            # Uploads need a channel id; messages also accept a user id.
+            opened = await self._web.conversations_open(users=user)
+            await self._web.files_upload_v2(
+                channel=opened["channel"]["id"],
+                initial_comment=cut(self._mask(text)),
+                filename=name,
+                content=await self._masked_file(content),
+                alt_txt=self._mask(alt) or None,
+            )
+        except UPLOAD_ERRORS as error:
+            await self._post_without_file(user, text, name, error)
+
+    async def publish_home(self, user: str, view: dict[str, Any]) -> None:
+        try:
+            await self._web.views_publish(user_id=user, view=self._masked(view))
+        except SlackApiError as error:
+            raise await self._classified(error, "homes") from error
+
+    async def update_view(self, view: str, content: dict[str, Any]) -> None:
+        """Replace the content of an open modal; do nothing if it was closed."""
+        try:
+            await self._web.views_update(view_id=view, view=self._masked(content))
+        except SlackApiError as error:
+            if error_code(error) != "not_found":
+                raise await self._classified(error, "views") from error
+
+    async def _try_ephemeral(self, user: str, channel: str, thread: str, shown: dict[str, Any]) -> bool:
+        """Return whether it was posted; False if the bot or the user isn't in the channel."""
+        try:
+            await self._web.chat_postEphemeral(channel=channel, user=user, thread_ts=thread or None, **shown)
+        except SlackApiError as error:
+            if error_code(error) in NO_ACCESS | {"user_not_in_channel"}:
+                return False
+            raise await self._classified(error, "ephemerals") from error
+        return True
+
+    async def _post_without_file(
+        self, channel: str, text: str, name: str, error: Exception, **more: Any
+    ) -> None:
+        """Raises what posting raises: while all of Slack is down, the caller retries with the file."""
+        cause, fix = "Slack's file host didn't accept it", "Ask an admin to allow HTTPS to files.slack.com."
+        if isinstance(error, SlackApiError):
+            found = await self._classified(error, _posts(channel))
+            if isinstance(found, SlackBusyError):
+                raise found from error
+            word = error_code(error)
+            cause, fix = f"Slack error {code(word)}", UPLOAD_FIXES.get(word, "")
+        log.warning("can't upload %s: %s", name, error)
+        note = with_fix(f"Couldn't attach {code(name)}: {cause}.", fix)
+        await self._post_now(channel, {"text": f"{text}\n{note}"}, **more)
+
+    async def _post(self, channel: str, message: Message | str, **more: Any) -> str:
+        shown = self._content(message)
+        await self._reserve(_posts(channel), more.get("thread_ts") or shown["text"][:50], POSTS)
+        return await self._post_now(channel, shown, **more)
+
+    async def _post_now(self, channel: str, shown: dict[str, Any], **more: Any) -> str:
+        try:
+            return await self._posted(channel, shown | more)
+        except SlackApiError as error:
+            if "blocks" not in shown or error_code(error) not in INVALID_BLOCKS:
+                raise await self._classified(error, _posts(channel)) from error
+            log.warning("Slack rejected blocks %s: %s", shown["blocks"], error_code(error))
+        try:
+            return await self._posted(channel, {"text": shown["text"]} | more)
+        except SlackApiError as error:
+            raise await self._classified(error, _posts(channel)) from error
+
+    async def _posted(self, channel: str, content: dict[str, Any]) -> str:
+        posted = await self._web.chat_postMessage(
+            channel=channel, parse=PARSE_NONE, unfurl_links=False, unfurl_media=False, **content
+        )
+        return str(posted["ts"])
+
+    def _content(self, message: Message | str) -> dict[str, Any]:
+        if isinstance(message, str):
+            return {"text": cut(self._mask(message))}
+        text = {"text": cut(self._mask(message.text))}
+        return text | ({"blocks": self._masked(list(message.blocks[:MAX_BLOCKS]))} if message.blocks else {})
+
+    def _masked(self, shown: Any) -> Any:
+        """Return blocks or a view with visible text masked; values, ids, and typed text stay."""
+        if isinstance(shown, Mapping):
+            return {
+                key: self._masked_text(each)
+                if key == "text" and isinstance(each, str)
+                else self._masked(each)
+                for key, each in shown.items()
+            }
+        return [self._masked(each) for each in shown] if isinstance(shown, list | tuple) else shown
+
+    def _masked_text(self, text: str) -> str:
+        return cut(self._mask(text), MAX_SECTION)
+
+    async def _uploaded(self, file: File) -> dict[str, Any]:
+        """Return slack_sdk's form of a file."""
+        content = await self._masked_file(file.content)
+        return {"filename": file.name, "content": content, "alt_txt": self._mask(file.alt) or None}
+
+    async def _masked_file(self, content: str | bytes) -> str | bytes:
+        """Mask a file's text, in a thread because it can be a whole log."""
+        return await asyncio.to_thread(self._mask, content) if isinstance(content, str) else content
+
+    async def _reserve(self, line: str, who: str, rate: Rate) -> None:
+        """Raises SlackBusyError if the rate limit has no slot for this call yet."""
+        seconds = await self._limiter.wait(line, who, rate) if self._limiter else 0
+        if seconds:
+            raise SlackBusyError(seconds)
+
+    async def _classified(self, error: SlackApiError, line: str) -> Exception:
+        """Return the exception to raise. A rate limit blocks `line`, and no other calls, for all workers."""
+        word, status = error_code(error), _status(error)
+        if word in RATE_LIMITED or status == 429:
+            seconds = float(error.response.headers.get("Retry-After", RETRY.seconds()))
+            if self._limiter:
+                await self._limiter.hold(line, seconds)
+            return SlackBusyError(seconds)
+        if word in NO_ACCESS:
+            return NotInChannelError(line)
+        return (
+            error
+            if word in TRANSIENT or word.startswith("HTTP ") or status >= 500
+            else MessageRejectedError(word)
+        )
+
+
+async def _post_response(url: str, shown: dict[str, Any]) -> bool:
+    """Return whether Slack accepted it: a response_url is valid for 30 min and five messages."""
+    try:
+        response = await AsyncWebhookClient(url).send(
+            response_type="ephemeral", replace_original=False, **shown
+        )
+    except (ClientError, TimeoutError) as error:
+        log.warning("response_url failed: %s", error)
+        return False
+    return response.status_code == 200
+
+
+def _posts(channel: str) -> str:
+    return f"posts:{channel}"

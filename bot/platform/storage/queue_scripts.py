@@ -1,0 +1,227 @@
+"""The Lua scripts of bot.platform.storage.work_queue: KEYS[1] is the queue's prefix, ARGV[1] the item."""
+
+_COMMON = """
+local P, item = KEYS[1], ARGV[1]
+local ready, delayed, running, again = P .. ':ready', P .. ':delayed', P .. ':running', P .. ':again'
+local failures, wake, hurried = P .. ':failures', P .. ':wake', P .. ':hurried'
+local starts, quarantine, reasons = P .. ':starts', P .. ':quarantine', P .. ':reasons'
+local left = P .. ':left'
+local call, time = redis.call, redis.call('TIME')
+local now = time[1] * 1000 + time[2] / 1000 -- milliseconds
+
+local function lease_key(name) return P .. ':lease:' .. name end
+local function holds(token) return call('GET', lease_key(item)) == token end
+local function ring() if call('EXISTS', wake) == 0 then call('RPUSH', wake, 1) end end
+
+-- Whether the item's quarantine was reported: then it doesn't run until `retry`.
+local function is_excluded(name)
+  return call('HEXISTS', quarantine, name) == 1 and call('HEXISTS', starts, name) == 0
+end
+
+local function forget_starts(name)
+  call('HDEL', starts, name)
+  call('HDEL', reasons, name)
+end
+
+local function make_ready(name, since)
+  call('ZREM', delayed, name)
+  call('ZADD', ready, since, name)
+  ring()
+end
+
+local function schedule(due)
+  if is_excluded(item) then return end
+  if due <= now then return make_ready(item, due) end
+  call('ZADD', delayed, 'LT', due, item)
+  if call('ZRANGE', delayed, 0, 0)[1] == item then ring() end
+end
+
+-- Ends the running item's lease, and schedules it for the earlier of `due` and the time for which it was
+-- added.
+local function finish(due)
+  local added = call('ZSCORE', again, item)
+  if added then due = math.min(added, due or math.huge) end
+  call('DEL', lease_key(item))
+  call('ZREM', running, item)
+  call('ZREM', again, item)
+  call('HDEL', left, item)
+  if due then schedule(due) end
+  return due
+end
+"""
+
+_ADDING = """
+local function add(due)
+  if call('ZSCORE', running, item) then call('ZADD', again, 'LT', due, item)
+  elseif not call('ZSCORE', ready, item) then schedule(due) end
+end
+"""
+
+# For scripts that store something and queue its item in one step: a block for which KEYS[1] is the queue's
+# prefix, and ARGV[1] and ARGV[2] are the item and the seconds until it is ready.
+ADD = f"{_COMMON} {_ADDING} add(now + ARGV[2] * 1000)"
+
+RETRY_QUARANTINED = f"""
+{_COMMON}
+{_ADDING}
+if call('HDEL', quarantine, item) == 0 then return 0 end
+forget_starts(item)
+call('HDEL', failures, item)
+if tonumber(ARGV[2]) > 0 then call('HSET', starts, item, ARGV[2]) end
+add(now)
+return 1
+"""
+
+# `take` returns {item, failures, why it is quarantined or '', now, milliseconds since it was due}; without an
+# item, the seconds until it should be called again, as text.
+_TAKING = """
+local function suspect_runs()
+  for _, name in ipairs(call('ZRANGE', running, 0, -1)) do
+    if tonumber(call('HGET', starts, name) or 0) > 2 then return true end
+  end
+end
+
+local function collect_due()
+  for _, name in ipairs(call('ZRANGEBYSCORE', running, '-inf', now, 'LIMIT', 0, 100)) do
+    call('ZREM', running, name)
+    call('ZREM', again, name)
+    call('DEL', lease_key(name))
+    make_ready(name, now)
+  end
+  for _, name in ipairs(call('ZRANGEBYSCORE', delayed, '-inf', now, 'LIMIT', 0, 100)) do
+    make_ready(name, call('ZSCORE', delayed, name))
+  end
+end
+
+-- Pops an item that another worker left, and this one hasn't.
+local function pop_left(worker)
+  local found = call('HSCAN', left, 0, 'COUNT', 100)[2]
+  for n = 1, #found, 2 do
+    local is_new = not string.find(found[n + 1], worker, 1, true)
+    if is_new and call('ZREM', delayed, found[n]) == 1 then return {found[n], now} end
+  end
+end
+
+-- Pops the first item that can run; returns it, its starts so far, why it is quarantined, and when it was
+-- due.
+local function pop(worker, most)
+  while true do
+    local popped = pop_left(worker) or call('ZPOPMIN', ready)
+    local name = popped[1]
+    if not name then return end
+    local begun, why = call('HGET', starts, name), call('HGET', quarantine, name)
+    local count, reported = tonumber(begun or 0), why and not begun
+    if not reported and count <= most + 2 then
+      if count < 2 or not suspect_runs() then return name, count, why, popped[2] end
+      call('ZADD', delayed, now + 1000, name)
+    end
+    call('HDEL', left, name)
+  end
+end
+
+local function take(worker, token, lease, most)
+  collect_due()
+  local name, count, why, due = pop(worker, most)
+  if call('EXISTS', ready) == 1 then ring() else call('DEL', wake) end
+  if name then
+    call('ZADD', running, now + lease, name)
+    call('SET', lease_key(name), token, 'PX', math.ceil(lease))
+    call('HINCRBY', starts, name, 1)
+    if count >= most and not why then
+      why = string.format('%.0f ', now) .. (call('HGET', reasons, name) or '')
+      call('HSET', quarantine, name, why)
+    end
+    local at, waited = string.format('%.3f', now), string.format('%.3f', now - due)
+    return {name, tonumber(call('HGET', failures, name) or 0), why or '', at, waited}
+  end
+  local soonest = math.huge
+  for _, key in ipairs({running, delayed}) do
+    soonest = math.min(soonest, call('ZRANGE', key, 0, 0, 'WITHSCORES')[2] or math.huge)
+  end
+  return tostring(math.max(soonest - now, 0) / 1000)
+end
+"""
+
+TAKE = f"{_COMMON} {_TAKING} return take(ARGV[2], ARGV[3], tonumber(ARGV[4]) * 1000, tonumber(ARGV[5]))"
+
+HEARTBEAT = f"""
+{_COMMON}
+if not holds(ARGV[2]) then return 0 end
+call('SET', lease_key(item), ARGV[2], 'PX', math.ceil(ARGV[3] * 1000))
+call('ZADD', running, now + ARGV[3] * 1000, item)
+return 1
+"""
+
+DONE = f"""
+{_COMMON}
+if holds(ARGV[2]) then
+  call('HDEL', failures, item)
+  forget_starts(item)
+  finish(ARGV[3] ~= '' and now + ARGV[3] * 1000)
+end
+"""
+
+DONE_AND_TAKE = f"""
+{DONE}
+{_TAKING}
+return take(ARGV[4], ARGV[5], tonumber(ARGV[6]) * 1000, tonumber(ARGV[7]))
+"""
+
+RELEASE = f"""
+{_COMMON}
+if holds(ARGV[2]) then finish(now) end
+"""
+
+_FAILING = """
+local function end_start()
+  if call('HEXISTS', quarantine, item) == 1 then call('HINCRBY', starts, item, -1)
+  else forget_starts(item) end
+end
+
+-- Counts a failure; returns the milliseconds until the item is retried.
+local function back_off(base, factor, longest, share)
+  local count = call('HINCRBY', failures, item, 1)
+  return math.min(base * factor ^ (count - 1), longest) * share * 1000
+end
+"""
+
+FAIL = f"""
+{_COMMON}
+{_FAILING}
+if not holds(ARGV[2]) then return '0' end
+if ARGV[7] ~= '' then call('HSET', reasons, item, ARGV[7]) else end_start() end
+local delay = back_off(ARGV[3], ARGV[4], ARGV[5], ARGV[6])
+if tonumber(ARGV[8]) < tonumber(call('GET', hurried) or 0) then delay = 0 end
+local due = finish(now + delay)
+return tostring(math.max(due - now, 0) / 1000)
+"""
+
+# `left` has for each item that a worker left: when all workers get it again (milliseconds), and who left it.
+# Leaving it again before then counts no failure: the delay must not grow with each older worker and wake.
+LEAVE = f"""
+{_COMMON}
+{_FAILING}
+if not holds(ARGV[2]) then return '0' end
+end_start()
+local known = call('HGET', left, item) or '0'
+local due = tonumber(string.match(known, '%S+'))
+if due <= now then
+  due = now + back_off(ARGV[3], ARGV[4], ARGV[5], ARGV[6])
+  known = string.format('%.0f', due)
+end
+if not string.find(known, ARGV[7], 1, true) then known = known .. ' ' .. ARGV[7] end
+due = finish(due)
+call('HSET', left, item, known)
+ring()
+return tostring(math.max(due - now, 0) / 1000)
+"""
+
+HURRY = f"""
+{_COMMON}
+for _, name in ipairs(call('HKEYS', failures)) do
+  if call('ZSCORE', delayed, name) then make_ready(name, now) end
+end
+call('SET', hurried, now, 'PX', ARGV[1] * 1000)
+"""
+
+ALL = (ADD, TAKE, HEARTBEAT, DONE, DONE_AND_TAKE, RELEASE, FAIL, LEAVE, HURRY, RETRY_QUARANTINED)

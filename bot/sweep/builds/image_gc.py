@@ -1,0 +1,105 @@
+"""Delete partial images that no sweep has used for some days; the images that trials run stay.
+
+Only later builds need partial images (`code-`, `deps-`, `heavy-`): trials run the composed image, which has
+its layers in its own repository. A deletion costs at most one more build; a sweep that loses a part while it
+builds gets an `ImageMissingError`.
+
+    images:used   sorted set: repository:tag by last use, or when first seen (Unix seconds)
+"""
+
+import logging
+import re
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+from redis.asyncio import Redis
+
+from bot.core.record import SweepRecord
+from bot.core.work_item import ItemKind, WorkItem
+from bot.platform.config.policy import Config
+from bot.platform.config.settings import PlanSettings
+from bot.platform.registry.auth import RegistryError
+from bot.platform.registry.client import Registry
+from bot.platform.registry.images import ImageRef
+from bot.platform.storage import sweep_configmap
+from bot.platform.storage.work_queue import text
+from bot.sweep.builds.jobs import SHARED, own_repository
+from k8s.api.client import KubernetesClient
+from k8s.objects import SWEEP_LABEL
+
+log = logging.getLogger(__name__)
+
+ITEM = WorkItem(ItemKind.IMAGE_GC, "tidy")
+GC_INTERVAL = timedelta(days=1)
+PARTIAL_TAG = re.compile(r"(code-[0-9a-f]{40}|deps|heavy)-[0-9a-f]+")
+USED = "images:used"
+
+
+@dataclass(frozen=True, kw_only=True)
+class ImageGc:
+    redis: Redis
+    cluster: KubernetesClient
+    registry: Registry
+    config: Callable[[], Config]  # the current one
+    settings: PlanSettings
+    days: int
+    now: Callable[[], datetime]
+
+    async def run(self, _: str) -> timedelta:
+        try:
+            await self._collect()
+        except (RegistryError, KeyError, ValueError) as error:  # the last two: a record of a newer Sweepbot
+            log.warning("image garbage collection failed, next try in 24 h: %s", error)
+        return GC_INTERVAL
+
+    async def _collect(self) -> None:
+        used = self._uses(await self._records())
+        repositories = await self._repositories(used)
+        there = [place for repository in repositories for place in await self._parts(repository)]
+        limit = (self.now() - timedelta(days=self.days)).timestamp()
+        for place in await self._old(there, used, limit):
+            if await self.registry.delete(place):
+                log.info("deleted image %s: unused for %d days", place, self.days)
+        await self.redis.zremrangebyscore(USED, "-inf", limit)
+
+    async def _records(self) -> list[SweepRecord]:
+        config_maps = await self.cluster.list("ConfigMap", self.settings.k8s_namespace, labels=SWEEP_LABEL)
+        return [sweep_configmap.read(each) for each in config_maps]
+
+    def _uses(self, records: Iterable[SweepRecord]) -> dict[ImageRef, datetime]:
+        """Return when each part was last used by a sweep; now for sweeps that haven't ended."""
+        found: dict[ImageRef, datetime] = {}
+        for record in records:
+            until = record.since if record.phase.final else self.now()
+            for build in record.plan.builds if record.plan else ():
+                place = ImageRef(build.repository, build.tag)
+                found[place] = max(until, found.get(place, until))
+        return found
+
+    async def _repositories(self, used: Iterable[ImageRef]) -> set[str]:
+        """Return all image repositories, also those no longer in the configuration or the cluster."""
+        known = {own_repository(repository, self.settings) for repository in self.config().repositories}
+        found: Any = await self.redis.zrange(USED, 0, -1)
+        before = {text(name).rpartition(":")[0] for name in found}
+        shared = self.settings.image_repository(SHARED)
+        return {shared} | known | before | {place.repository for place in used}
+
+    async def _parts(self, repository: str) -> list[ImageRef]:
+        tags = await self.registry.tags(repository)
+        return [ImageRef(repository, tag) for tag in tags if PARTIAL_TAG.fullmatch(tag)]
+
+    async def _old(
+        self, there: list[ImageRef], used: dict[ImageRef, datetime], limit: float
+    ) -> list[ImageRef]:
+        """Return the parts last used before `limit`; a part without known use counts from when first seen."""
+        if not there:
+            return []
+        last = {str(place): used.get(place, self.now()).timestamp() for place in there}
+        await self.redis.zadd(USED, last, nx=True)
+        if later := {str(place): last[str(place)] for place in there if place in used}:
+            await self.redis.zadd(USED, later, gt=True)
+        found: Any = await self.redis.zrangebyscore(USED, "-inf", limit)
+        old = {text(name) for name in found}
+        return [place for place in there if str(place) in old]

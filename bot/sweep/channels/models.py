@@ -1,0 +1,121 @@
+"""Settings made in Slack: channel settings and team choices. Pure.
+
+Stored in the ConfigMap `sweepbot-setup`, one entry per channel and person, and merged into the configuration.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+from bot.core.stored_format import late_adapter
+from bot.platform.config.digest_times import DigestSchedule
+from bot.platform.config.policy import Config
+from bot.platform.config.teams import Team, team_of
+from bot.platform.config.value_types import MEMBER
+
+
+@dataclass(frozen=True, kw_only=True)
+class ChannelSetup:
+    """A channel's settings; "" means not set."""
+
+    repo: str = ""
+    namespace: str = ""  # of its trials; "": K8S_NAMESPACE
+    team: str = ""
+    hour: int | None = None  # of the daily digest; None: no digest
+    timezone: str = "UTC"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Person:
+    """A person who was greeted. Whom the file names by their ID needs no team here."""
+
+    team: str = ""
+    chosen: bool = False  # by this person, not matched by email address
+    mail: str = ""  # the address that matched; without it in the file, the person isn't in the team anymore
+
+    @property
+    def is_outdated(self) -> bool:
+        """Return whether a former version stored it, which kept no address."""
+        return bool(self.team) and not (self.chosen or self.mail)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Setup:
+    channels: Mapping[str, ChannelSetup] = field(default_factory=dict)  # by channel
+    people: Mapping[str, Person] = field(default_factory=dict)  # by user
+
+
+_CHANNEL = late_adapter(ChannelSetup)
+_PERSON = late_adapter(Person)
+
+
+def entry(value: ChannelSetup | Person) -> str:
+    if isinstance(value, ChannelSetup):
+        return _CHANNEL.dump_json(value).decode()
+    return _PERSON.dump_json(value, exclude_defaults=True).decode()
+
+
+def read(entries: Mapping[str, str]) -> Setup:
+    """Read the ConfigMap's entries; unreadable ones, of another version of Sweepbot, are ignored."""
+    channels: dict[str, ChannelSetup] = {}
+    people: dict[str, Person] = {}
+    for key, text in entries.items():
+        try:
+            if MEMBER.fullmatch(key):
+                people[key] = _PERSON.validate_json(text)
+            else:
+                channels[key] = _CHANNEL.validate_json(text)
+        except ValueError:
+            continue
+    return Setup(channels=channels, people=people)
+
+
+def applied(config: Config, setup: Setup) -> Config:
+    """Merge the settings into the configuration; names it no longer has are ignored."""
+    teams, repos = {team.name for team in config.teams}, {each.name for each in config.repositories}
+    digests = {each.channel: each for each in config.digests}
+    for channel, settings in setup.channels.items():
+        if settings.hour is not None:
+            team = settings.team if settings.team in teams else ""
+            weekly = channel in digests and digests[channel].weekly
+            digests[channel] = DigestSchedule(
+                channel=channel, hour=settings.hour, timezone=settings.timezone, team=team, weekly=weekly
+            )
+    channel_repos = {
+        channel: settings.repo for channel, settings in setup.channels.items() if settings.repo in repos
+    }
+    channel_namespaces = {
+        c: settings.namespace
+        for c, settings in setup.channels.items()
+        if settings.namespace in config.namespaces
+    }
+    mapped = tuple(_with_members(team, config, setup) for team in config.teams)
+    chosen = (user for user, person in setup.people.items() if person.chosen)
+    self_assigned = frozenset(user for user in chosen if not team_of(config.teams, "", user))
+    dated = tuple(digests.values())
+    return replace(
+        config,
+        teams=mapped,
+        digests=dated,
+        channel_repos=channel_repos,
+        channel_namespaces=channel_namespaces,
+        self_assigned=self_assigned,
+    )
+
+
+def _with_members(team: Team, config: Config, setup: Setup) -> Team:
+    """Add who chose this team, or has an address among its members, unless the file puts them in one."""
+    mails = {each.lower() for each in team.members}
+    more = [
+        user
+        for user, person in setup.people.items()
+        if person.team == team.name
+        and (person.chosen or person.is_outdated or person.mail in mails)
+        and not team_of(config.teams, "", user)
+    ]
+    return replace(team, members=(*team.members, *more))
+
+
+def team_by_mail(mail: str, config: Config) -> str:
+    """Return the team with this email address among its members; "" if there is none."""
+    named = (team.name for team in config.teams if mail.lower() in {each.lower() for each in team.members})
+    return next(named, "") if mail else ""

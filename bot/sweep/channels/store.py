@@ -1,0 +1,222 @@
+"""Store settings made in Slack: in a ConfigMap, which survives a loss of Redis; in Redis for the handlers.
+
+setup              the entries of the ConfigMap, as a worker last read them
+greeting:<user>    a new user is being greeted; ten minutes
+"""
+
+import asyncio
+import json
+import logging
+import re
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
+from pydantic import ValidationError
+from redis.asyncio import Redis
+from redis.exceptions import RedisError
+from slack_sdk.errors import SlackApiError
+
+from bot.core.stored_format import late_adapter
+from bot.core.work_item import ItemKind, WorkItem
+from bot.platform.config.live_policy import LivePolicy
+from bot.platform.config.policy import Config
+from bot.platform.config.teams import team_of
+from bot.platform.runtime.audit import audit
+from bot.platform.slack.blocks import View
+from bot.platform.slack.client import MessageRejectedError, NotInChannelError
+from bot.platform.slack.message import Message
+from bot.platform.slack.mrkdwn import code
+from bot.platform.storage.configmaps import ConfigMapStore
+from bot.platform.storage.work_queue import Queue
+from bot.sweep.channels.models import ChannelSetup, Person, Setup, applied, entry, read, team_by_mail
+from bot.sweep.channels.views import greeting, saved
+from k8s.api.errors import ApiError, UnreachableError
+from k8s.retry import Retry
+
+if TYPE_CHECKING:  # serve, which only reads, has no clients
+    from bot.platform.clients import Clients
+
+log = logging.getLogger(__name__)
+
+CONFIGMAP_NAME = "sweepbot-setup"
+NOW = "now"  # key of the item that applies requests; any other key is a user to greet
+WRITER_INTERVAL, READER_INTERVAL = 10.0, 2.0  # seconds
+RETRY = Retry(base=2.0)  # of the first read, which sweeps wait for
+SETUP_KEY = "sweepbot:setup"
+REQUESTS = WorkItem(ItemKind.SETUP, NOW)
+KEY = re.compile(r"[A-Z0-9]{1,64}")  # a Slack ID; also a valid key of a ConfigMap
+
+
+@dataclass(frozen=True, kw_only=True)
+class SetupRequest:
+    """A request to change a channel's settings, or to join a `team`."""
+
+    user: str
+    channel: str = ""
+    settings: ChannelSetup | None = None
+    team: str = ""
+    view: str = ""  # Slack view to update with the result
+
+
+_REQUEST = late_adapter(SetupRequest)
+
+
+def dump(request: SetupRequest) -> str:
+    return _REQUEST.dump_json(request, exclude_defaults=True).decode()
+
+
+def _readable(raw: bytes | str) -> SetupRequest | None:
+    """Return the request; None, with a log line, if it is damaged: it would block all later ones.
+
+    The ConfigMap would reject a key that isn't of a channel or user, at each attempt.
+    """
+    try:
+        request = _REQUEST.validate_json(raw)
+    except ValidationError as error:
+        log.error("damaged setup request dropped: %d bytes, %s", len(raw), error.errors()[0]["type"])  # noqa: TRY400
+        return None
+    if not KEY.fullmatch(request.channel if request.settings else request.user):
+        log.error("setup request dropped: no Slack ID of a channel or user")
+        return None
+    return request
+
+
+class SetupReader:
+    """The handlers' side. Methods raise RedisError."""
+
+    def __init__(self, redis: Redis, queue: Queue, policy: LivePolicy) -> None:
+        self._redis, self._queue, self._policy = redis, queue, policy
+        self.config, self.setup = policy.config, Setup()
+        self.loaded = False  # whether a worker has published the settings
+        policy.used_by(self._take)
+
+    async def follow(self) -> None:
+        """Refresh until cancelled. If Redis lost the settings, the last known ones stay in effect."""
+        while True:
+            try:
+                await self.refresh()
+            except RedisError as error:
+                log.warning("can't read ConfigMap sweepbot-setup: %s", error)
+            await asyncio.sleep(READER_INTERVAL)
+
+    async def refresh(self) -> None:
+        if found := await self._redis.get(SETUP_KEY):
+            self.setup, self.loaded = read(json.loads(found)), True
+        self._take()
+
+    def _take(self) -> None:
+        self.config = applied(self._policy.config, self.setup)
+
+    def is_new(self, user: str) -> bool:
+        """Return whether the user may need a greeting; known without a request to Redis."""
+        known = self.setup.people.get(user)
+        return self.loaded and (known is None or known.is_outdated)
+
+    async def queue_greeting(self, user: str) -> None:
+        """Queue a greeting for a new user; does nothing for a known one."""
+        if not self.is_new(user):
+            return
+        if await self._redis.set(f"sweepbot:greeting:{user}", "1", nx=True, ex=timedelta(minutes=10)):
+            await self._queue.add(WorkItem(ItemKind.SETUP, user))
+
+
+class SetupWriter:
+    """The workers' side: the ConfigMap is the source of truth."""
+
+    def __init__(self, clients: "Clients", redis: Redis, policy: LivePolicy) -> None:
+        self._clients, self._redis, self._policy = clients, redis, policy
+        namespace = clients.settings.k8s_namespace
+        self._stored = ConfigMapStore[str](clients.cluster, namespace, CONFIGMAP_NAME)
+        self.setup = Setup()
+        policy.used_by(self._take)
+
+    def _take(self) -> None:
+        self._clients.config = applied(self._base, self.setup)
+
+    @property
+    def _base(self) -> Config:
+        return self._policy.config
+
+    async def ready(self, stop: asyncio.Event) -> None:
+        """Return once the settings are loaded: no sweep can be resolved before."""
+        while not stop.is_set() and not await self._try_refresh():  # noqa: ASYNC110 - polls another system
+            await asyncio.sleep(RETRY.seconds())
+
+    async def follow(self) -> None:
+        """Refresh until cancelled."""
+        while True:
+            await asyncio.sleep(WRITER_INTERVAL)
+            await self._try_refresh()
+
+    async def _try_refresh(self) -> bool:
+        try:
+            await self.refresh()
+        except (ApiError, UnreachableError, RedisError) as error:
+            log.warning("can't read ConfigMap sweepbot-setup: %s", error)
+            return isinstance(error, ApiError) and error.permanent
+        return True
+
+    async def refresh(self) -> None:
+        entries = (await self._stored.read()).values
+        self.setup = read(entries)
+        self._take()
+        await self._redis.set(SETUP_KEY, json.dumps(dict(entries)))
+
+    async def run(self, key: str) -> None:
+        """Handle a work item: greet a new user, and apply all waiting requests."""
+        await self.refresh()
+        if key != NOW:
+            await self._greet(key)
+        for raw in await self._clients.store.requests(str(REQUESTS)):
+            if request := _readable(raw):
+                await self._apply(request)
+            await self._clients.store.remove_requests(str(REQUESTS), [raw])
+
+    async def _apply(self, request: SetupRequest) -> None:
+        if request.settings:
+            audit.info(
+                "user=%s action=setup channel=%s settings=%s",
+                request.user,
+                request.channel,
+                entry(request.settings),
+            )
+            await self._write(request.channel, request.settings)
+            if request.view:
+                await self._show(request.view, saved(request.channel, request.settings))
+            return
+        if any(team.name == request.team for team in self._base.teams):
+            audit.info("user=%s action=choose_team team=%s", request.user, request.team)
+            await self._write(request.user, Person(team=request.team, chosen=True))
+            await self._post(request.user, f"You're now in team {code(request.team)}.")
+
+    async def _greet(self, user: str) -> None:
+        """Post, then record: a worker that crashes in between greets twice rather than never."""
+        known = self.setup.people.get(user)
+        if known and not known.is_outdated:
+            return
+        name, mail = await self._clients.slack.profile(user)
+        own, by_mail = team_of(self._base.teams, "", user), team_by_mail(mail, self._base)
+        if known and not (own or mail):  # Slack doesn't return it now
+            return
+        if known is None:
+            await self._post(user, greeting(name, own or by_mail, self._base))
+        matched = bool(by_mail) and not own
+        await self._write(user, Person(team=by_mail, mail=mail.lower()) if matched else Person())
+
+    async def _show(self, view: str, content: View) -> None:
+        try:
+            await self._clients.slack.update_view(view, content)
+        except (MessageRejectedError, SlackApiError) as error:
+            log.warning("Slack rejected a view: %s", error)
+
+    async def _post(self, user: str, message: Message | str) -> None:
+        try:
+            await self._clients.slack.post_ephemeral(user, message)
+        except (NotInChannelError, MessageRejectedError, SlackApiError) as error:
+            log.warning("Slack rejected a direct message: %s", error)
+
+    async def _write(self, key: str, value: ChannelSetup | Person) -> None:
+        """Write one entry, so that concurrent writers don't overwrite each other."""
+        await self._stored.write({key: entry(value)})
+        await self.refresh()

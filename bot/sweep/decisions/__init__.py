@@ -1,0 +1,1 @@
+"""Decisions about a sweep with all of its features (`bot.sweep.feature_table`). Pure."""

@@ -1,0 +1,117 @@
+"""List the changes to the cluster that a sweep's current phase requires. Pure.
+
+They depend on the phase, never on a transition: if a worker dies after saving a phase, the next reconcile
+returns the same changes.
+
+Counts, better results, and diagnoses can come from caches, which are a little behind the API server. A
+change of phase needs a direct read: otherwise a sweep could fail because the caches don't have its
+experiment yet, or be reported as cancelled while a pod is left. So do patches, deletions, and messages that
+a trial's GPUs are released. Creating an object doesn't: the API server rejects it if it exists. Composing
+an image doesn't either: its parts were read from the registry.
+"""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from datetime import datetime
+from functools import reduce
+from typing import Any
+
+from bot.core.plan import SweepPlan
+from bot.core.record import ACTIVE, Phase, SweepRecord
+from bot.sweep.feature_table import FEATURES
+from bot.sweep.lifecycle.building import building_changes
+from bot.sweep.lifecycle.trials import kill_changes, manifest, stop_changes
+from bot.sweep.model.changes import Patch, RequiredChanges, status_patch
+from bot.sweep.model.observation import Observation
+from k8s.katib.patches import drain_experiment, more_trials
+from k8s.katib.status import Experiment
+from k8s.objects import Ref
+
+
+def required_changes(sweep: SweepRecord, seen: Observation, now: datetime) -> RequiredChanges:
+    plan = sweep.plan
+    if plan is None:
+        return RequiredChanges()
+    match sweep.phase:
+        case Phase.BUILDING:
+            return building_changes(sweep, plan, seen)
+        case Phase.PENDING | Phase.RUNNING:
+            return _active(sweep, plan, seen, now)
+        case Phase.STOPPING | Phase.CANCELLED | Phase.FAILED | Phase.SUCCEEDED:
+            return stop_changes(sweep, plan, seen, now)
+        case _:
+            return RequiredChanges()
+
+
+def _active(sweep: SweepRecord, plan: SweepPlan, seen: Observation, now: datetime) -> RequiredChanges:
+    """Submit the experiment, and steer it before trials are stopped, so that no others start."""
+    steered = RequiredChanges(patch=_steered(sweep, plan, seen, now))
+    own = [each.changes(sweep, plan, seen, now) for each in FEATURES if each.changes]
+    changes = reduce(RequiredChanges.__add__, own, steered + kill_changes(sweep, plan, seen, now))
+    if _can_submit(sweep, seen) and sweep.image:
+        changes += RequiredChanges(create=(_prepared(sweep, plan, sweep.image),))
+    return replace(changes, patch=_once(changes.patch), delete=tuple(dict.fromkeys(changes.delete)))
+
+
+def _once(patches: tuple[Patch, ...]) -> tuple[Patch, ...]:
+    """Stop each trial once: several can have a reason to, and the first one counts."""
+    trials, kept = set[Ref](), list[Patch]()
+    for patch in patches:
+        if patch.ref.kind != "Trial" or patch.ref not in trials:
+            kept.append(patch)
+        trials.add(patch.ref)
+    return tuple(kept)
+
+
+def _can_submit(sweep: SweepRecord, seen: Observation) -> bool:
+    missing = not (seen.experiment or sweep.submitted or seen.start_blocked)
+    return sweep.phase is Phase.PENDING and missing
+
+
+def _prepared(sweep: SweepRecord, plan: SweepPlan, image: str) -> dict[str, object]:
+    experiment = manifest(sweep, plan, image)
+    for feature in FEATURES:
+        experiment = feature.prepare(sweep, experiment) if feature.prepare else experiment
+    return experiment
+
+
+def _steered(sweep: SweepRecord, plan: SweepPlan, seen: Observation, now: datetime) -> tuple[Patch, ...]:
+    """Return the patch that steers the experiment; at most one per reconcile.
+
+    An experiment that Katib completed while the sweep continues is reopened first. Draining has priority.
+    """
+    experiment = seen.experiment
+    if experiment is None or seen.start_blocked or sweep.phase not in ACTIVE:
+        return ()
+    if seen.open and sweep.draining:
+        body = drain_experiment(experiment.raw, "Sweepbot: drained", now)
+        return (status_patch(plan.experiment_ref, body),)
+    steers = (each.steer(sweep, plan, experiment, seen, now) for each in FEATURES if each.steer)
+    patch = next((patch for patch in steers if patch), None) or _more_trials(sweep, plan, experiment)
+    return (patch,) if patch else ()
+
+
+def _more_trials(sweep: SweepRecord, plan: SweepPlan, experiment: Experiment) -> Patch | None:
+    """Return the patch that raises the counts to the plan's. With `parallel=auto`, they follow free GPUs.
+
+    Katib's webhook rejects a change of an experiment that is held, and it is needed only afterwards.
+    """
+    space = plan.space
+    if not sweep.extending or sweep.holds or space.auto or experiment.max_trials >= space.max_trials:
+        return None
+    counts = {"total": space.max_trials, "parallel": space.parallel, "max_failed": space.max_failed}
+    return Patch(ref=plan.experiment_ref, body=more_trials(experiment.raw, **counts))
+
+
+def needs_fresh_read(before: SweepRecord, after: SweepRecord, seen: Observation, now: datetime) -> bool:
+    """Return whether `after`, or the changes in the cluster that it requires, need a direct read."""
+    decided = [*_decisions(before)] != [*_decisions(after)]
+    # The record was saved from newer caches of another worker: finished trials don't run again.
+    outdated = after.progress.finished < before.progress.finished
+    changes = replace(required_changes(after, seen, now), create=(), compose=None)
+    return decided or outdated or changes != RequiredChanges()
+
+
+def _decisions(sweep: SweepRecord) -> Iterator[Any]:
+    yield from (sweep.phase, sweep.to_kill, sweep.extending)
+    yield from (feature.decisive(sweep) for feature in FEATURES)

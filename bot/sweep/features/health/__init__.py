@@ -1,0 +1,26 @@
+"""Why the first trials aren't healthy, in one message that follows their state, and why later ones failed."""
+
+from bot.core.record import ACTIVE
+from bot.sweep.features.health import decide, texts
+from bot.sweep.features.health.collect import examine, observe
+from bot.sweep.features.health.state import HealthState
+from bot.sweep.model.feature import Feature, LiveMessage, Step
+
+FEATURE = Feature(
+    name="health",
+    states=(HealthState,),
+    observe=observe,
+    examine=examine,
+    ended=decide.ended,
+    lines=texts.lines,
+    live_message={
+        "health": LiveMessage(
+            build=texts.message,
+            ts=lambda sweep: sweep.of(HealthState).ts,
+            fingerprint=lambda sweep: sweep.of(HealthState).fingerprint,
+            shown=lambda sweep, ts, fingerprint: sweep.change(HealthState, ts=ts, fingerprint=fingerprint),
+            is_loud=texts.is_loud,
+        )
+    },
+)
+STEP = Step(phases=frozenset(ACTIVE), decide=decide.follow)

@@ -1,0 +1,28 @@
+"""Find the fix for a training that failed with a well-known message. Pure."""
+
+from bot.platform.pod_health.evidence import TrialEvidence
+
+DEBUG = "Run the command locally to debug it."
+# Lines of Python, argparse, click, absl, and numpy.
+FIXES = {
+    r"unrecognized arguments:|[Nn]o such option|Unknown command line flag": (
+        "Add the argument shown in the log to the program, or change `command:`, `parameters:`, or "
+        "`flags:` in the space file."
+    ),
+    r"arguments are required:|Missing (option|argument)": (
+        "Add the argument to `command:` in the space file, or give it a default in the program."
+    ),
+    r"can't open file .{1,300}No such file": (
+        "Correct the path in `command:` of the space file. The image contains only committed files."
+    ),
+    r"^ModuleNotFoundError|: No module named ": (
+        "Add the package to the build file, for example `requirements.txt`."
+    ),
+    r"^MemoryError|Unable to allocate .{1,40} for an array": (
+        "Keep less data in memory, or request more memory with a larger `profile=` or `gpus=`."
+    ),
+}
+
+
+def crash_fix(evidence: TrialEvidence) -> str:
+    return next((fix for pattern, fix in FIXES.items() if evidence.failed_with(pattern)), DEBUG)

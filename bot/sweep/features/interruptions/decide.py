@@ -1,0 +1,209 @@
+"""Start a trial again after it lost one of its workers, or its metrics. Pure.
+
+A new worker can't join the others, so all of them start again. Sweepbot deletes the Job with all pods, and
+Katib creates it again. If Katib has counted the trial as failed by then, Sweepbot deletes the trial, too:
+Katib creates it again from its suggestion, with the same name and parameters. If that failure has ended the
+experiment, Sweepbot reopens it.
+"""
+
+from collections import Counter
+from dataclasses import replace
+from datetime import datetime, timedelta
+
+from bot.core.plan import SweepPlan
+from bot.core.record import ACTIVE, SweepRecord
+from bot.platform.pod_health.rules_startup import may_pass
+from bot.sweep.features.interruptions import texts
+from bot.sweep.features.interruptions.state import InterruptionsSeen, InterruptionState
+from bot.sweep.model.changes import Delete, Patch, RequiredChanges, deletions, status_patch
+from bot.sweep.model.observation import Observation
+from k8s.jobs import Job, JobState
+from k8s.katib.patches import MAX_TRIALS_REACHED, PAUSED, TOO_MANY_FAILED, reopen_experiment
+from k8s.katib.status import Experiment, ExperimentState, Trial, TrialState
+from k8s.objects import Ref
+
+MAX_DISRUPTIONS = 10  # of one trial, which then has failed: a kubelet also evicts for what a training does
+MAX_RESTARTS = 2  # of one trial, for Katib's collector
+MAX_REPORTS_LOST = 1  # restarts of one trial, for Sweepbot's reader, which tries again by itself
+PULL_TIMEOUT = timedelta(minutes=1)  # of failed pulls; a new pod then pulls sooner than the kubelet's retry
+FAILED = {TrialState.FAILED, TrialState.NO_METRICS}
+
+
+def with_disruptions(sweep: SweepRecord, seen: Observation) -> Observation:
+    """Return the observation with disrupted trials as live: they start again, and haven't failed."""
+    state = sweep.of(InterruptionState)
+    absent = frozenset(_missing(sweep, seen))
+    reopens = seen.experiment is not None and bool(absent) and _has_room(seen.experiment, seen.trials)
+    names = frozenset(trial.name for trial in _disrupted_trials(sweep, seen))
+    disrupted = disrupted_jobs(sweep, seen)
+    ending = {job.name for job in seen.jobs if job.uid in disrupted} & {trial.name for trial in seen.live}
+    live = (replace(t, state=TrialState.LIVE) if t.name in names else t for t in seen.trials)
+    trouble = tuple(each for each in seen.trouble if each.trial not in names | ending)
+    return replace(
+        seen,
+        trials=tuple(live),
+        trouble=trouble,
+        starting_again=names,
+        missing=absent,
+        reopens=reopens,
+        ran=frozenset({*state.ran, *state.interrupted}),
+    )
+
+
+def follow(sweep: SweepRecord, seen: Observation, now: datetime) -> SweepRecord:
+    """Report trials that the cluster interrupted, and those that run again; each once."""
+    sweep = _restart_abandoned(sweep, seen, now)
+    state, live, running = sweep.of(InterruptionState), {t.name for t in seen.live}, _running(sweep, seen)
+    replaced, disrupted = disrupted_jobs(sweep, seen), _disrupted_of(sweep, seen)
+    own = seen.of(InterruptionsSeen)
+    restarts = [each for each in own.interruptions if not each.job_uid or each.job_uid in replaced]
+    new = [each for each in restarts if each.trial in live - state.interrupted.keys()]
+    again = {t: at for t, at in state.interrupted.items() if t in running}
+    gone = {each.trial for each in new}
+    absent = {*disrupted.values()} - {t.name for t in seen.trials}  # until Katib creates them again
+    left = {t: at for t, at in state.interrupted.items() if t in live | absent and t not in again}
+    unread = {pod.job_uid for pod in seen.pods if pod.unread}
+    state = InterruptionState(
+        pull_errors={t: why for t, why in {**own.pull_errors, **state.pull_errors}.items() if t in live},
+        ran=tuple(sorted((({*state.ran} | running) & live) - gone)),
+        interrupted=left | dict.fromkeys(sorted(gone), now),
+        disrupted=disrupted,
+        restarted=state.restarted | {each.job_uid: each.trial for each in restarts if each.job_uid in unread},
+    )
+    nodes = sweep.plan.nodes if sweep.plan else 1
+    events = [texts.interrupted(each, nodes) for each in new]
+    events += [texts.runs_again(trial, now - at) for trial, at in again.items()]
+    return sweep.put(state).enqueue(*events)
+
+
+def _running(sweep: SweepRecord, seen: Observation) -> set[str]:
+    """Return the trials that run, on all of their nodes, and aren't being stopped."""
+    replaced = disrupted_jobs(sweep, seen)
+    suspended = {job.name for job in seen.jobs if job.suspended or job.uid in replaced} | seen.incomplete
+    up = {pod.job for pod in seen.pods if pod.running and not pod.deleted and not pod.disruption[0]}
+    return up - suspended
+
+
+def _restart_abandoned(sweep: SweepRecord, seen: Observation, now: datetime) -> SweepRecord:
+    """Restart trials whose metrics collector has given up: Katib creates a deleted Job again.
+
+    A pod still pulling its image is restarted once, which leaves a restart for when the image is there.
+    """
+    live = {t.name for t in seen.live} - sweep.to_kill.keys()
+    active = {j.uid for j in seen.active_jobs} - sweep.of(InterruptionState).restarted.keys()
+    for pod in seen.pods:
+        if pod.job not in live or pod.job_uid not in active or pod.deleted or not pod.abandoned:
+            continue
+        restarted = sweep.of(InterruptionState).restarted
+        once = 1 if may_pass(*pod.waiting) and now - pod.abandoned > PULL_TIMEOUT else 0
+        if list(restarted.values()).count(pod.job) < (MAX_RESTARTS if pod.running_since else once):
+            sweep = sweep.change(InterruptionState, restarted=restarted | {pod.job_uid: pod.job})
+            pulls = sweep.of(InterruptionState).pull_errors
+            sweep = sweep.enqueue(texts.restarted(pod.job, pod.waiting[1] or pulls.get(pod.job, "")))
+    return sweep
+
+
+def changes(sweep: SweepRecord, plan: SweepPlan, seen: Observation, _: datetime) -> RequiredChanges:
+    """Delete the Jobs and trials that Katib then creates again."""
+    state, namespace = sweep.of(InterruptionState), plan.experiment_ref.namespace
+    restarted = state.restarted.keys() - state.disrupted.keys()
+    abandoned = deletions([job for job in seen.active_jobs if job.uid in restarted], plan)
+    replaced = deletions(_jobs_to_replace(sweep, seen), plan, wait=True)
+    trials = tuple(
+        Delete(ref=Ref("Trial", namespace, trial.name), uid=trial.raw["metadata"]["uid"])
+        for trial in _trials_to_replace(sweep, seen)
+    )
+    return RequiredChanges(delete=(*abandoned, *replaced, *trials))
+
+
+def reopen(
+    _: SweepRecord, plan: SweepPlan, experiment: Experiment, seen: Observation, now: datetime
+) -> Patch | None:
+    if not seen.reopens:
+        return None
+    failed = sum(trial.state is TrialState.FAILED for trial in seen.trials)
+    body = reopen_experiment(experiment.raw, len(seen.trials), failed, now)
+    return status_patch(plan.experiment_ref, body)
+
+
+def disrupted_jobs(sweep: SweepRecord, seen: Observation) -> dict[str, str]:
+    """Return the trials of the Jobs that are replaced, by UID; at most MAX_DISRUPTIONS for each trial."""
+    return _replaceable(_known_jobs(sweep, seen))
+
+
+def _disrupted_of(sweep: SweepRecord, seen: Observation) -> dict[str, str]:
+    """Return what the record keeps of them: those of trials that haven't ended, or that start no more."""
+    ended = {trial.name for trial in seen.trials if trial.state is not TrialState.LIVE}
+    known = _known_jobs(sweep, seen)
+    left = _replaceable(known)
+    return {uid: trial for uid, trial in known.items() if trial not in ended or uid not in left}
+
+
+def _known_jobs(sweep: SweepRecord, seen: Observation) -> dict[str, str]:
+    """Return the trials of disrupted Jobs by UID. One more than MAX_DISRUPTIONS shows that it is used up."""
+    known = sweep.of(InterruptionState).disrupted
+    times = Counter(known.values())
+    new = {each.job_uid: each.trial for each in seen.of(InterruptionsSeen).interruptions if each.job_uid}
+    return known | {uid: trial for uid, trial in new.items() if times[trial] <= MAX_DISRUPTIONS}
+
+
+def _replaceable(known: dict[str, str]) -> dict[str, str]:
+    times = Counter(known.values())
+    return {uid: trial for uid, trial in known.items() if times[trial] <= MAX_DISRUPTIONS}
+
+
+def _jobs_to_replace(sweep: SweepRecord, seen: Observation) -> list[Job]:
+    """Return the Jobs to delete with their pods: workers of the next Job must not meet those of this one.
+
+    Not one that completed nevertheless: its training would run again, which only lost metrics need.
+    """
+    state = sweep.of(InterruptionState)
+    disrupted = _replaceable(state.disrupted)
+    left = [job for job in seen.jobs if job.state is not JobState.COMPLETE or job.uid in state.restarted]
+    return [job for job in left if job.uid in disrupted and not job.deleted]
+
+
+def _trials_to_replace(sweep: SweepRecord, seen: Observation) -> list[Trial]:
+    """Return the failed trial to delete, once its Job is gone: before, Katib would read its failure again.
+
+    One after the other: Katib creates all missing ones as soon as one more can run. If these are more than
+    parallelTrialCount, it deletes the newest trials, with their suggestions.
+    """
+    jobs = {job.name for job in seen.jobs}
+    ready = [trial for trial in seen.trials if trial.name in seen.starting_again and trial.name not in jobs]
+    waits = _missing(sweep, seen) and (seen.open or seen.reopens)
+    return [] if waits else ready[:1]
+
+
+def _missing(sweep: SweepRecord, seen: Observation) -> set[str]:
+    """Return the trials that were deleted, and that Katib hasn't created again yet."""
+    return {*sweep.of(InterruptionState).disrupted.values()} - {trial.name for trial in seen.trials}
+
+
+def _disrupted_trials(sweep: SweepRecord, seen: Observation) -> list[Trial]:
+    """Return the failed trials that can start again: the experiment continues, or can be reopened."""
+    if sweep.phase not in ACTIVE or sweep.draining or seen.experiment is None:
+        return []
+    jobs = {job.name: job.uid for job in seen.jobs}
+    disrupted = disrupted_jobs(sweep, seen)
+    failed = [
+        trial
+        for trial in seen.trials
+        if trial.state in FAILED
+        and trial.name not in sweep.to_kill
+        and (jobs[trial.name] in disrupted if trial.name in jobs else trial.name in disrupted.values())
+    ]
+    rest = tuple(trial for trial in seen.trials if trial not in failed)
+    goes_on = seen.open or seen.experiment.reason == PAUSED or _has_room(seen.experiment, rest)
+    return failed if goes_on else []
+
+
+def _has_room(experiment: Experiment, trials: tuple[Trial, ...]) -> bool:
+    """Return whether Katib ended the experiment by its counts, which these trials don't reach."""
+    spec, states = experiment.raw["spec"], [trial.state for trial in trials]
+    failed = sum(state in FAILED for state in states)
+    ended = sum(state is not TrialState.LIVE for state in states)
+    by_failures = experiment.state is ExperimentState.FAILED and experiment.message == TOO_MANY_FAILED
+    by_counts = by_failures or experiment.reason == MAX_TRIALS_REACHED
+    most_failed = spec.get("maxFailedTrialCount", failed + 1)  # a throttled experiment can have none
+    return by_counts and failed < most_failed and ended < spec["maxTrialCount"]

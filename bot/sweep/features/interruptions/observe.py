@@ -1,0 +1,116 @@
+"""Read which trials the cluster interrupted, and mark those that start again as live."""
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+from bot.core.plan import SweepPlan
+from bot.core.record import ACTIVE, SweepRecord
+from bot.platform.pod_health.cluster_events import list_workloads
+from bot.sweep.clients import SweepClients
+from bot.sweep.features.interruptions.causes import (
+    collector_interruption,
+    has_succeeded,
+    is_disrupted,
+    is_late,
+    is_over_disk,
+    job_interruption,
+    pod_interruption,
+    queue_interruption,
+    worker_interruption,
+)
+from bot.sweep.features.interruptions.decide import MAX_REPORTS_LOST, MAX_RESTARTS, with_disruptions
+from bot.sweep.features.interruptions.state import Interruption, InterruptionsSeen, InterruptionState
+from bot.sweep.model.observation import Observation
+from bot.sweep.model.progress import PULL_FAILURES
+from k8s.jobs import Job
+from k8s.kueue import Workload
+from k8s.objects import SWEEP_LABEL
+from k8s.pods import Pod, read_trial_pods
+
+MAX_PULL_ERROR = 1_000  # characters that the record keeps
+
+
+async def observe(sweep: SweepRecord, seen: Observation, clients: SweepClients) -> Observation:
+    """Add interruptions. Workloads are read only if the Job of a trial that ran is suspended again."""
+    if sweep.plan is None:
+        return seen
+    if sweep.phase in ACTIVE:
+        interruptions = await _interruptions(sweep, sweep.plan, seen, clients)
+        masked = (replace(each, why=clients.mask(each.why)) for each in interruptions)
+        unique = {each.trial: each for each in masked}
+        pulls = {
+            pod.job: clients.mask(pod.waiting[1])[:MAX_PULL_ERROR]
+            for pod in seen.pods
+            if pod.waiting[0] in PULL_FAILURES
+        }
+        seen = seen.put(InterruptionsSeen(interruptions=tuple(unique.values()), pull_errors=pulls))
+    return with_disruptions(sweep, seen)
+
+
+async def _interruptions(
+    sweep: SweepRecord, plan: SweepPlan, seen: Observation, clients: SweepClients
+) -> list[Interruption]:
+    ran = {*sweep.of(InterruptionState).ran} & {t.name for t in seen.live}
+    stopped = [job for job in seen.active_jobs if job.suspended and job.name in ran]
+    suspended = await _of_suspended(stopped, plan.experiment_ref.namespace, clients)
+    if plan.nodes == 1:  # its Job replaces a pod that is gone
+        return [*suspended, *_of_pods(ran, seen), *of_collectors(sweep, plan, seen)]
+    # A pod that only the watch has seen explains why its Job failed.
+    gone = clients.trial_caches.disrupted(plan.experiment_ref.namespace, (SWEEP_LABEL, sweep.id))
+    pods = (*seen.pods, *read_trial_pods(gone, seen.raw.jobs))
+    return [*suspended, *of_workers(sweep, plan.nodes, seen, pods), *of_collectors(sweep, plan, seen)]
+
+
+async def _of_suspended(jobs: list[Job], namespace: str, clients: SweepClients) -> list[Interruption]:
+    own = await list_workloads(namespace, {job.uid for job in jobs}, clients)
+    preemptors = await list_workloads(namespace, {w.preemptor for w in own} - {""}, clients)
+    return [_of_job(job, own, preemptors) for job in jobs]
+
+
+def _of_job(job: Job, workloads: list[Workload], preemptors: list[Workload]) -> Interruption:
+    own = next((w for w in workloads if w.job_uid == job.uid), None)
+    by = next((w for w in preemptors if own and w.job_uid == own.preemptor), None)
+    return queue_interruption(job.name, own, by)
+
+
+def _of_pods(ran: set[str], seen: Observation) -> list[Interruption]:
+    """Return the trials whose pod is being disrupted, and that have no other running pod."""
+    left = {pod.job for pod in seen.pods if pod.running and not pod.deleted}
+    return [pod_interruption(pod) for pod in seen.pods if is_disrupted(pod) and pod.job in ran - left]
+
+
+def of_workers(sweep: SweepRecord, nodes: int, seen: Observation, pods: Iterable[Pod]) -> list[Interruption]:
+    """Return the trials of several nodes of which the cluster stopped a worker, running or not.
+
+    Args:
+        pods: those observed, and disrupted ones that are gone.
+    """
+    pods, jobs = tuple(pods), _jobs(sweep, seen)
+    # The others are of no use after the first worker has succeeded, and its disk limit is a training's own.
+    spared = {pod.job for pod in pods if has_succeeded(pod) or is_over_disk(pod)}
+    new = [pod for pod in pods if pod.job_uid in jobs and pod.job not in spared]
+    stopped = [pod for pod in new if is_disrupted(pod) and not is_late(pod, jobs[pod.job_uid].ended)]
+    failed = [job for job in jobs.values() if job.disruption and job.name not in spared]
+    return [job_interruption(job) for job in failed] + [
+        worker_interruption(pod, nodes, queued=bool(jobs[pod.job_uid].queue)) for pod in stopped
+    ]
+
+
+def of_collectors(sweep: SweepRecord, plan: SweepPlan, seen: Observation) -> list[Interruption]:
+    """Return the trials whose metrics are lost, unless they have started again too often."""
+    jobs, restarts = _jobs(sweep, seen), [*sweep.of(InterruptionState).restarted.values()]
+    most = MAX_REPORTS_LOST if plan.has_reader else MAX_RESTARTS
+    return [
+        collector_interruption(pod, queued=bool(jobs[pod.job_uid].queue))
+        for pod in seen.pods
+        if pod.unread and pod.job_uid in jobs and restarts.count(pod.job) < most
+    ]
+
+
+def _jobs(sweep: SweepRecord, seen: Observation) -> dict[str, Job]:
+    """Return the Jobs of this experiment's trials by UID, without those that are being replaced.
+
+    A Job that is gone is none of them: a pod of a TrainJob has another UID then.
+    """
+    trials, known = {trial.name for trial in seen.trials}, sweep.of(InterruptionState).disrupted
+    return {job.uid: job for job in seen.jobs if job.name in trials and job.uid not in known}

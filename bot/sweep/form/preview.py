@@ -1,0 +1,199 @@
+"""The preview of a sweep: the second step of the form. Pure."""
+
+import json
+
+from bot.core.plan import SweepPlan
+from bot.core.request import SweepRequest
+from bot.core.space import MetricSource, SearchSpace, command_line
+from bot.platform.config.policy import Config
+from bot.platform.slack.blocks import (
+    Block,
+    View,
+    actions,
+    button,
+    context,
+    fields,
+    modal,
+    plain_text,
+    section,
+)
+from bot.platform.slack.mrkdwn import block, code, commit_text, plain
+from bot.sweep.form.view import CHECK_AGAIN, EDIT, LAUNCH, Draft, metadata
+from bot.sweep.launch.capacity import requested
+from bot.sweep.launch.options import NOTIFY
+from bot.sweep.results.warm_start import NONE, described
+from bot.sweep.spaces.describe import first_values, launch_flags
+from bot.sweep.spaces.space import combinations
+from bot.text.number_format import money
+from bot.text.wording import counted, fitting, listed
+from k8s.trial_kinds import JOB
+
+MAX_NOTES_TEXT = 2_500  # characters of a section
+
+
+def preview(
+    draft: Draft, request: SweepRequest, plan: SweepPlan, config: Config, free: int | None = None
+) -> View:
+    """Return the view with the Launch button. `free`: free GPUs in its cluster now, None if unknown."""
+    space, commit = plan.space, commit_text(plan.commit, plan.subject)
+    head = f"*{plain(request_name(request))}* on {code(request.branch)} @ {commit}"
+    first = f"{_trial_title(space)}\n{block(command_line(space, first_values(space), **launch_flags(space)))}"
+    return modal(
+        "Review sweep",
+        [
+            section(head),
+            *_sections([*facts(request, plan, config, free), ("Notify", plain(NOTIFY[request.notify]))]),
+            section(first),
+            *_notes(space),
+            context("Nothing has started yet."),
+            actions(button(EDIT, "Edit"), button(CHECK_AGAIN, "Refresh from git")),
+        ],
+        close="Cancel",
+        callback_id=LAUNCH,
+        submit=plain_text("Launch sweep"),
+        private_metadata=metadata(draft, commit=plan.commit),
+    )
+
+
+def previewed_commit(view: View) -> str | None:
+    """Return the commit that the preview shows and Launch starts, even if the branch moves on."""
+    found: str | None = json.loads(view["private_metadata"]).get("commit")
+    return found
+
+
+def request_name(request: SweepRequest) -> str:
+    if request.seeds is not None:
+        return request.name or f"Seeds {request.seeds}"
+    return request.name or ("Inline space" if request.text is not None else request.space)
+
+
+def facts(
+    request: SweepRequest, plan: SweepPlan, config: Config, free: int | None = None
+) -> list[tuple[str, str]]:
+    """Return what a sweep builds, runs, and costs, as labels and mrkdwn.
+
+    `free`: free GPUs in the plan's cluster now, None if unknown.
+    """
+    space, peak = plan.space, plan.space.parallel * plan.trial_gpus
+    now = "" if free is None else f"; {free} free now"
+    nodes = f" × {plan.nodes} nodes" if plan.nodes > 1 else ""
+    image = f"Prebuilt: {code(space.image)}" if space.image else plain(plan.recipe)
+    return [
+        ("Trials", _trials(request, space)),
+        *_past(request, space),
+        *_machines(plan),
+        *([("Trial kind", plan.trial_kind.kind)] if plan.trial_kind is not JOB else []),
+        ("Peak GPUs", f"{peak} ({_peak_trials(space)}{nodes} × {counted(plan.gpus, 'GPU')}){now}"),
+        ("GPU-hours", _cost(space.max_trials * plan.trial_gpus, space.trial_hours, config)),
+        ("Goal", f"{space.goal.capitalize()} {code(space.metric)}{_until(space)}"),
+        ("Metrics", _metrics(space)),
+        *_start(space),
+        ("Image", image),
+        *_place(request, plan, config),
+    ]
+
+
+def _peak_trials(space: SearchSpace) -> str:
+    return (
+        f"auto: up to {counted(space.parallel, 'trial')}" if space.auto else counted(space.parallel, "trial")
+    )
+
+
+def _sections(found: list[tuple[str, str]]) -> list[Block]:
+    """Return the facts in sections of Slack's limit of ten."""
+    return [fields(*found[first : first + 10]) for first in range(0, len(found), 10)]
+
+
+def _machines(plan: SweepPlan) -> list[tuple[str, str]]:
+    """Return the profile, if any are configured, and what each trial requests."""
+    what = "node" if plan.nodes > 1 else "trial"
+    return [("Profile", f"{code(plan.profile)}: {requested(plan)} per {what}")] if plan.profile else []
+
+
+def _start(space: SearchSpace) -> list[tuple[str, str]]:
+    """Return the facts about the gate and the time limit, if the sweep has them."""
+    others = "others" if space.auto else counted(space.max_trials - 1, "other trial")
+    gate = [("Start", f"One trial first, and the {others} once it is healthy")] if space.gate else []
+    limit = [("Time limit", f"{space.max_hours:g} h from the first trial's start")] if space.max_hours else []
+    return gate + limit
+
+
+def _place(request: SweepRequest, plan: SweepPlan, config: Config) -> list[tuple[str, str]]:
+    """Return cluster, namespace, queue, and priority as one fact."""
+    has_own = any(each.namespace for each in config.clusters)
+    places = {
+        "Cluster": _cluster(request, plan, config) if config.clusters else "",
+        "Namespace": code(plan.experiment_ref.namespace) if config.namespaces or has_own else "",
+        "Queue": code(plan.queue) if plan.queue else "",
+        "Priority": plan.priority,
+    }
+    found = {name: value for name, value in places.items() if value}
+    return [(listed(found).capitalize(), ", ".join(found.values()))] if found else []
+
+
+def _cluster(request: SweepRequest, plan: SweepPlan, config: Config) -> str:
+    """Return the plan's cluster. `sweepbot plan`, which reads no cluster, can't choose one."""
+    is_open = len(config.clusters) > 1 and not (request.cluster or plan.cluster_reason)
+    return code(plan.cluster) + " (in these manifests; chosen at launch)" * is_open
+
+
+def _trials(request: SweepRequest, space: SearchSpace) -> str:
+    if space.seed:
+        return f"{space.max_trials:,}, one for each seed: {request.seeds}"
+    early = "" if space.early_stopping is None else "; medianstop stops poor ones early"
+    if rule := space.stopping:
+        would = "reports which poor ones it would stop early" if rule.dry_run else "stops poor ones early"
+        early = f"; {rule.name} {would}"
+    return f"{space.max_trials:,}{_of_all(space)}, {plain(_searched(space))}{early}"
+
+
+def _past(request: SweepRequest, space: SearchSpace) -> list[tuple[str, str]]:
+    if space.warm_start:
+        return [("Start from", described(space.warm_start))]
+    return [("Start from", "chosen at launch")] if request.from_ not in {None, NONE} else []
+
+
+def _notes(space: SearchSpace) -> list[Block]:
+    lines = fitting((f"• {plain(note)}" for note in space.notes), MAX_NOTES_TEXT)
+    return [section("\n".join(["*Notes*", *lines]))] if lines else []
+
+
+def _metrics(space: SearchSpace) -> str:
+    names = ", ".join(f"{code(name)} ({strategy})" for name, strategy in space.strategies.items())
+    match space.source:
+        case MetricSource.TENSORBOARD:
+            return f"TensorBoard: {names}"
+        case MetricSource.STDOUT:
+            return f"Lines of the output: {names}"
+        case MetricSource.FILE:
+            return f"Lines of {code(space.metrics_path)}: {names}"
+        case MetricSource.PUSH:
+            return f"Pushed to Katib: {names}"
+
+
+def _of_all(space: SearchSpace) -> str:
+    there = combinations(space)
+    return f" of {there:,} combinations" if there else ""
+
+
+def _searched(space: SearchSpace) -> str:
+    return ", ".join([space.algorithm, *(f"{key}={value}" for key, value in space.settings.items())])
+
+
+def _until(space: SearchSpace) -> str:
+    return f"; stop at {space.target:g}" if space.target is not None else ""
+
+
+def _cost(gpus: int, longest: float | None, config: Config) -> str:
+    """Return the maximum GPU-hours and cost at the highest price; per hour without a time limit."""
+    number = gpus * (longest or 1)
+    hours = f"Up to {number:,.10g}" if longest else f"No limit; {gpus:,} if each trial runs 1 h"
+    dearest = max((price.hourly for price in config.prices), default=None)
+    if dearest is None or not gpus:
+        return hours
+    cost = money(number * dearest, config.currency)
+    return f"{hours} ({cost})" if longest else f"{hours} (up to {cost})"
+
+
+def _trial_title(space: SearchSpace) -> str:
+    return "*First trial*" if space.algorithm == "grid" else "*Example trial* (actual values are sampled)"

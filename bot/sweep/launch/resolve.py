@@ -1,0 +1,163 @@
+"""Resolve a request to an order: its commit, its space, and the files that its build needs."""
+
+from dataclasses import replace
+from pathlib import PurePosixPath
+
+from bot.core.errors import UserError
+from bot.core.flags import FlagStyle
+from bot.core.request import SweepRequest
+from bot.core.seeds import parse_seeds
+from bot.core.space import FOLDER, SEARCH_SERVICE, Goal, Parameter, SearchSpace
+from bot.platform.config.permissions import queue_member
+from bot.platform.config.policy import Config, prebuilt_image
+from bot.platform.config.repositories import Repository
+from bot.platform.config.yaml_reader import MAX_CHARACTERS
+from bot.platform.repos import submodules
+from bot.platform.repos.git import Git, Tip
+from bot.platform.runtime.parser_thread import run_in_parser_thread
+from bot.sweep.builds.jobs import Source
+from bot.sweep.builds.source_files import candidates, source_files
+from bot.sweep.launch.plan import Order
+from bot.sweep.launch.pods import nodes_of, pods_of, with_output
+from bot.sweep.launch.queueing import one_at_a_time, queueing, with_priority
+from bot.sweep.spaces.algorithms import resolve_auto
+from bot.sweep.spaces.metrics import metric_objection, read_source
+from bot.sweep.spaces.space import INLINE, parse_space
+from bot.sweep.spaces.trials import DEFAULT_PARALLEL
+from bot.text.wording import did_you_mean
+
+
+async def look_up(
+    git: Git,
+    repository: Repository,
+    request: SweepRequest,
+    config: Config,
+    *,
+    sweep: str,
+    owner: str,
+    request_id: str,
+) -> Order:
+    """Raise UserError for what the user can fix, GitUnavailableError if the git host doesn't respond."""
+    tip = await _tip(git, repository, request.branch)
+    commit = request.commit or tip.commit
+    if commit != tip.commit and not await git.contains(repository.url, tip, commit):
+        since = f"`{request.promotes.sweep}` ran" if request.promotes else "the preview"
+        fix = "Run the search again" if request.promotes else "Open the form again to review the new commit"
+        raise UserError(
+            f"branch={request.branch} was force-pushed after {since} and no longer contains "
+            f"{commit[:8]}. {fix}.",
+            field="branch",
+        )
+    await git.prefetch(repository.url, commit, (_space_file(request), *candidates(repository)))
+    place = queueing(request, queue_member(owner, config), config)
+    space = await _space(git, repository, commit, request, config)
+    nodes = nodes_of(request, space, config)
+    space = one_at_a_time(space, nodes, request, place)
+    gate, max_hours = is_gated(request, space, config), request.max_hours or space.max_hours
+    space = with_output(replace(space, gate=gate, max_hours=max_hours), sweep, config)
+    pods = pods_of(request, space, owner, config)
+    subject = await git.subject(repository.url, commit)
+    if space.image:
+        prebuilt_image(space.image, config, in_file=not request.image)
+    files = {} if space.image else await source_files(git, repository, commit)
+    if repository.secret and submodules.GITMODULES in files:
+        await submodules.check(git, repository, commit, files[submodules.GITMODULES])
+    source = Source(repository=repository, ref=tip.ref, commit=commit, subject=subject, files=files)
+    return Order(
+        sweep=sweep,
+        owner=owner,
+        request_id=request_id,
+        request=replace(request, nodes=nodes),
+        source=source,
+        space=space,
+        profile=pods.profile.name if pods.profile else "",
+        shape=with_priority(pods.shape, place),
+        secrets=pods.secrets,
+        queueing=place,
+    )
+
+
+def is_gated(request: SweepRequest, space: SearchSpace, config: Config) -> bool:
+    """Return whether one trial runs first. Every supported algorithm can continue with more trials."""
+    gate = config.gate and space.parallel > 1 if request.gate is None else request.gate
+    return gate and space.max_trials > 1
+
+
+async def _tip(git: Git, repository: Repository, branch: str) -> Tip:
+    try:
+        return await git.resolve(repository.url, branch)
+    except UserError as error:  # people know the repository by its name
+        raise UserError(str(error).replace(repository.url, repository.name), field=error.field) from None
+
+
+def _space_file(request: SweepRequest) -> str:
+    return f"{FOLDER}/{request.space}.yaml"
+
+
+async def _space(
+    git: Git, repository: Repository, commit: str, request: SweepRequest, config: Config
+) -> SearchSpace:
+    if request.seeds is not None:
+        return seed_space(request, config)
+    if request.text is not None:
+        return await _parsed(request.text, INLINE, request, config)
+    file = _space_file(request)
+    text = await git.read(repository.url, commit, file, MAX_CHARACTERS * 4)
+    if text is None:
+        raise UserError(await _missing(git, repository, commit, request), field="space")
+    return await _parsed(text, f"{file}@{commit[:8]}", request, config)
+
+
+async def _parsed(text: str, file: str, request: SweepRequest, config: Config) -> SearchSpace:
+    try:
+        space = await run_in_parser_thread(parse_space, text, file, request, config.limits)
+    except UserError as error:
+        raise UserError(str(error), field=error.field or "space") from None
+    space = replace(space, algorithm=resolve_auto(space.algorithm, search_service=config.search_service))
+    if space.algorithm != SEARCH_SERVICE and any(each.when for each in space.parameters):
+        why = f"`if:` needs Sweepbot's search service; this sweep's algorithm is {space.algorithm}"
+        raise UserError(f"{why}. Remove `if:`, or leave out the algorithm.", field="space")
+    return space
+
+
+async def _missing(git: Git, repository: Repository, commit: str, request: SweepRequest) -> str:
+    files = [PurePosixPath(name) for name in await git.names(repository.url, commit, FOLDER)]
+    spaces = sorted(file.stem for file in files if file.suffix == ".yaml")
+    where = f"`{FOLDER}/{request.space}.yaml` isn't in {repository.name} at `{request.branch}` ({commit[:8]})"
+    if not spaces:
+        return f"{where}, and neither is any other space file. Add one; the `/sweep` form has an example."
+    return f"{where}.{did_you_mean(request.space, spaces)}"
+
+
+def seed_space(request: SweepRequest, config: Config) -> SearchSpace:
+    """Return a grid of the seeds. A failed seed stops no other one. Raises UserError."""
+    limits, defaults, search = config.limits, config.seeds, request.promotes
+    seeds = parse_seeds(request.seeds or "", limits.trials)
+    parallel = request.parallel or DEFAULT_PARALLEL
+    source, path = read_source(None, request)
+    metric = request.metric or defaults.metric
+    if why := metric_objection(metric, source):
+        raise UserError(why, field="metric")
+    return SearchSpace(
+        name=request.space,
+        command=request.cmd or "",
+        metric=metric,
+        goal=Goal(request.goal or defaults.goal),
+        algorithm="grid",
+        max_trials=len(seeds),
+        parallel=min(parallel, limits.parallel, len(seeds)),
+        auto=request.auto,
+        max_failed=len(seeds),
+        trial_hours=limits.trial_hours,
+        parameters=(Parameter(name=defaults.parameter, values=tuple(map(str, seeds))),),
+        image=request.image or "",
+        source=source,
+        metrics_path=path,
+        flags=FlagStyle(request.flags or FlagStyle.DOTS),
+        strategy=search.strategy if search else {},
+        volumes=search.volumes if search else (),
+        env=search.env if search else {},
+        secrets=search.secrets if search else (),
+        output_flag=search.output_flag if search else "",
+        seed=defaults.parameter,
+    )

@@ -1,0 +1,173 @@
+"""The events of a plain sweep, with their texts. Pure."""
+
+import re
+from dataclasses import replace
+
+from bot.core.events import Event, Result
+from bot.core.plan import Role, SweepPlan
+from bot.core.record import Phase, SweepRecord
+from bot.core.space import command_line
+from bot.platform.slack.mrkdwn import block, code, mention, place, plain, quoted
+from bot.sweep.lifecycle.seed_texts import end_text
+from bot.sweep.model.progress import finished_trials
+from bot.sweep.model.texts import display_name, loud, name_link, result_text
+from bot.text.wording import fitting
+
+MAX_NOTES_TEXT = 2_500  # characters
+UNBUILT = {Phase.RECEIVED, Phase.OPENING, Phase.BUILDING}
+
+# Messages that bot.sweep.reports.post_results completes when they are posted.
+RESULTS = "results"  # kind of the end of a sweep with trials: has the table of the best ones
+RESULT_FILES = Event(kind="result_files")  # the picture, results.csv, and best.yaml
+
+
+def refused(sweep: SweepRecord, why: str) -> Event:
+    """Format places in files as code: `:100:` in plain text would be an emoji."""
+    text, places = re.subn(r"^(\S+:\d+): ", r"`\1` ", plain(why), flags=re.MULTILINE)
+    return Event(kind="refused", text=f"`{sweep.id}` didn't start." + ("\n" if places else " ") + text)
+
+
+def build_started(sweep: SweepRecord, what: str) -> str:
+    recipe = f" {plain(sweep.plan.recipe)}" if sweep.plan else ""
+    return f"○ Building image{recipe}" if what == Role.IMAGE else f"○ Building{recipe}: {plain(what)}"
+
+
+def build_joined(what: str) -> str:
+    return f"○ Waiting for another sweep's build ({plain(what)})"
+
+
+IMAGE_REUSED = "✓ Image reused from the registry"
+PREBUILT = "✓ Prebuilt image"
+
+
+def build_waiting(why: str, detail: str) -> Event:
+    text = f":hourglass_flowing_sand: Build not started. {plain(why)}\n{block(detail)}"
+    return Event(kind="build_waiting", text=text.strip())
+
+
+BUILD_RUNS = Event(kind="build_runs", text=":package: The build has started.")
+
+
+def build_done(what: str) -> str:
+    built = plain(what)
+    is_one_image = built.startswith(Role.IMAGE)
+    return f"✓ {built.capitalize()}" if is_one_image else f"✓ Image: {built}"
+
+
+def build_failed(sweep: SweepRecord, why: str, log: str = "") -> Event:
+    lines = f" Last lines of the log:\n{block(log)}" if log else ""
+    text = f":x: Image build failed for {_commit(sweep)}. {plain(why)}{lines}"
+    return Event(kind="build_failed", text=text.strip())
+
+
+def submit_refused(what: str, why: str) -> Event:
+    text = f":x: The cluster rejected the {plain(what)}:\n{block(why)}"
+    return Event(kind="submit_refused", text=text)
+
+
+def submitted(sweep: SweepRecord, plan: SweepPlan) -> str:
+    """Return the step: where the experiment's trials wait for GPUs."""
+    namespace = plan.experiment_ref.namespace
+    parts = [
+        "✓ Submitted" if namespace == sweep.namespace else f"✓ Submitted to namespace {code(namespace)}",
+        f"queue {code(plan.queue)}" if plan.queue else "",
+        f"priority {plan.priority}" if plan.priority else "",
+    ]
+    return ", ".join(filter(None, parts))
+
+
+def notes(plan: SweepPlan) -> tuple[Event, ...]:
+    """Report what isn't used of a space file, and what was changed."""
+    lines = fitting((f"• {plain(note)}" for note in plan.space.notes), MAX_NOTES_TEXT)
+    text = "\n".join([":warning: Notes on this sweep:", *lines])
+    return (Event(kind="notes", text=text),) if lines else ()
+
+
+def trial_killed(sweep: SweepRecord, trial: str, user: str) -> Event:
+    """Without a user, Sweepbot itself stopped the trial, and there is one reason for that."""
+    why = "Katib received no metrics after the training ended"
+    who = f"{display_name(sweep, user)} cancelled" if user else "Sweepbot stopped"
+    because = "" if user else f": {why}"
+    return Event(
+        kind="trial_killed",
+        text=f":no_entry_sign: {who} trial {code(trial)}{because}. Its GPUs are free.",
+        many=f":no_entry_sign: {who} {code(trial)} and {{more}}{because}. Their GPUs are free.",
+        group=f"trial_killed/{user}",
+    )
+
+
+def first_cancelled(sweep: SweepRecord, trial: str, user: str) -> Event:
+    """Report at once that the trial for which all others wait was cancelled; its pod can take a while."""
+    who = display_name(sweep, user)
+    text = f"{who} cancelled the first trial, {code(trial)}. The sweep goes on hold once its pod is gone."
+    return Event(kind="first_cancelled", text=f":no_entry_sign: {text}")
+
+
+def draining(sweep: SweepRecord, user: str) -> Event:
+    who = display_name(sweep, user)
+    text = f"{who} is draining this sweep: no new trials start; running trials finish."
+    return Event(kind="draining", text=f":hourglass_flowing_sand: {text}")
+
+
+def out_of_time(sweep: SweepRecord) -> Event:
+    hours = sweep.plan.space.max_hours if sweep.plan else None
+    text = f"Time limit of {hours or 0:g} h reached: no new trials start; running trials finish."
+    return Event(kind="draining", text=f":hourglass_flowing_sand: {text}")
+
+
+def stopping(sweep: SweepRecord) -> Event:
+    user = display_name(sweep, sweep.cancelled_by or "")
+    text = f":no_entry_sign: Cancelled by {user}; stopping running trials and builds."
+    return Event(kind="stopping", text=text)
+
+
+def ended(sweep: SweepRecord, ending: Phase, saved: str) -> Event:
+    """Report the end.
+
+    Args:
+        saved: what the sweep didn't use, as a sentence without a period; "": nothing.
+    """
+    best = _best_command(sweep, sweep.progress.best)
+    name, saving = name_link(sweep), f"{saved}. " if saved else ""
+    match ending:
+        case Phase.SUCCEEDED:
+            text = f":white_check_mark: {name} · Finished: {quoted(sweep.reason)}. {saving}{best}"
+        case Phase.FAILED:
+            counts = f"{finished_trials(sweep.progress)}. " if sweep.progress.finished else ""
+            text = f":x: {name} · {quoted(sweep.reason)}\n{counts}{saving}{best}"
+        case _ if not sweep.thread:
+            who = display_name(sweep, sweep.cancelled_by or "")
+            text = f":no_entry_sign: {name} · Cancelled by {who} before anything ran."
+        case _:
+            kept = " Finished trials keep their results in Katib and MLflow." if sweep.submitted else ""
+            done = "Cancelled. All pods are gone and the GPUs are free."
+            text = f":no_entry_sign: {name} · {done}{kept} {saving}{best}"
+    has_more = sweep.submitted or sweep.request.bisects  # the table, or the next step
+    event = Event(kind=RESULTS if has_more else str(ending), text=text.strip())
+    own = ending is Phase.CANCELLED and sweep.cancelled_by == sweep.requester.user
+    if not sweep.thread:
+        return direct_end(sweep, event, sweep.requester.user, sweep.requester.response_url)
+    return event if own else loud(sweep, event)
+
+
+def direct_end(sweep: SweepRecord, event: Event, user: str, response_url: str = "") -> Event:
+    """Return an event, such as the end, for one user outside the thread."""
+    text = event.text.replace(f"{mention(sweep.requester.user)} ", "", 1) if event.loud else event.text
+    name = name_link(sweep)
+    where = f"{name} in {place(sweep.requester.channel)}"
+    if where not in text:
+        text = text.replace(name, where, 1) if name in text else f"{where} · {text}"
+    return replace(event, kind="direct_end", text=text, to_user=user, response_url=response_url, loud=False)
+
+
+def _best_command(sweep: SweepRecord, best: Result | None) -> str:
+    if sweep.plan and sweep.plan.space.seed:
+        return f"\n{end_text(sweep)}"
+    if best is None or sweep.plan is None:
+        return ""
+    command = block(command_line(sweep.plan.space, best.parameters))
+    return f"Best: {result_text(sweep, best)} (trial {code(best.trial)}). Train with these values:\n{command}"
+
+
+def _commit(sweep: SweepRecord) -> str:
+    return code(sweep.plan.commit[:8]) if sweep.plan else ""

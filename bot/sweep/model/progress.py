@@ -1,0 +1,99 @@
+"""Count a sweep's trials, find the best result, and tell what waiting trials wait for. Pure."""
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+from bot.core.events import Progress, Result
+from bot.core.record import SweepRecord
+from bot.core.space import SearchSpace
+from bot.platform.pod_health.diagnosis import LABELS, RESOURCES, TAINT, main_reason, refusals
+from bot.sweep.model.observation import Observation
+from bot.sweep.results.ranking import best
+from bot.text.wording import counted, listed, shortened
+from k8s.katib.status import Trial, TrialState
+from k8s.pods import Pod
+
+
+def with_stopped_values(sweep: SweepRecord, trials: Iterable[Trial]) -> tuple[Trial, ...]:
+    """Give trials that Sweepbot stopped early the value by which they were judged."""
+    values = sweep.stopped_values
+    return tuple(
+        replace(trial, value=values[trial.name])
+        if trial.value is None and trial.state is TrialState.STOPPED_EARLY and trial.name in values
+        else trial
+        for trial in trials
+    )
+
+
+def current_progress(sweep: SweepRecord, seen: Observation) -> Progress:
+    """Return the counts as observed; those of the record while no trial is known."""
+    if not seen.trials or sweep.plan is None:
+        return sweep.progress
+    space = sweep.plan.space
+    states = [t.state for t in seen.trials]
+    return Progress(
+        running=sum(t.name in seen.running for t in seen.live),
+        waiting=sum(t.name not in seen.running | seen.finishing for t in seen.live),
+        waits_for=waits_for(seen),
+        finishing=len(seen.finishing),
+        succeeded=states.count(TrialState.SUCCEEDED),
+        failed=states.count(TrialState.FAILED) + states.count(TrialState.NO_METRICS),
+        killed=states.count(TrialState.KILLED),
+        stopped_early=states.count(TrialState.STOPPED_EARLY),
+        best=None if space.seed else _best(space, seen.trials, sweep.progress.best),
+        seeds=_by_seed(space.seed, seen.trials) if space.seed else {},
+    )
+
+
+def _by_seed(parameter: str, trials: tuple[Trial, ...]) -> dict[str, float | None]:
+    """Return the result of each seed whose trial ended."""
+    ended = [trial for trial in trials if trial.state is not TrialState.LIVE]
+    return {seed: trial.value for trial in ended if (seed := trial.parameters.get(parameter))}
+
+
+def _best(space: SearchSpace, trials: tuple[Trial, ...], before: Result | None) -> Result | None:
+    found = best(space.goal, trials, before.trial if before else "")
+    if found is None or found.value is None:
+        return None
+    return Result(trial=found.name, value=found.value, parameters=found.parameters)
+
+
+def finished_trials(progress: Progress) -> str:
+    """Return the number of ended trials, and of those among them that didn't succeed."""
+    others = [
+        (progress.failed, "failed"),
+        (progress.killed, "stopped"),
+        (progress.stopped_early, "stopped early"),
+    ]
+    parts = ", ".join(f"{number} {what}" for number, what in others if number)
+    return f"{counted(progress.finished, 'trial')} done{f' ({parts})' if parts else ''}"
+
+
+NODES = {TAINT: "a node whose taints they tolerate", LABELS: "a node that matches their node selector"}
+PULL_FAILURES = {"ErrImagePull", "ImagePullBackOff"}
+
+
+def waits_for(seen: Observation) -> str:
+    """Return what waiting trials wait for, as a list of nouns; "" if none waits, or the cause is unknown.
+
+    Numbers of nodes and trials are left out: each new text is an edit in Slack.
+    """
+    waiting = {trial.name for trial in seen.live} - seen.running - seen.finishing
+    queues = {job.queue for job in seen.active_jobs if job.suspended and job.queue and job.name in waiting}
+    causes = {f"quota in queue `{queue}` (`/sweep queue` shows their place)" for queue in queues}
+    causes |= {cause for pod in seen.pods if pod.job in waiting and (cause := _cause(pod))}
+    return listed(sorted(causes))
+
+
+def _cause(pod: Pod) -> str:
+    """Return what a pod waits for; "" if it is starting."""
+    if pod.finished or pod.deleted:
+        return ""
+    if pod.waiting[0] in PULL_FAILURES:
+        return "their image, which a node can't pull"
+    if not pod.unschedulable:
+        return ""
+    kind = main_reason(refusals(pod.unschedulable))
+    if not kind or " " in kind:  # such as `node(s) were unschedulable`
+        return "a node"
+    return NODES.get(kind) or f"free {RESOURCES.get(kind, shortened(kind))}"

@@ -1,0 +1,45 @@
+"""Compare ended sweeps on request, even if only their stored results remain."""
+
+from collections.abc import Sequence
+from itertools import pairwise
+
+from bot.core.errors import UserError
+from bot.platform.repos.git import GitUnavailableError
+from bot.platform.slack.message import Message
+from bot.sweep.charts.comparison import alt_text, png
+from bot.sweep.clients import SweepClients
+from bot.sweep.reports.curves import Picture
+from bot.sweep.reports.end_results import stored_results
+from bot.sweep.results.comparison import Commits, comparable, comparison
+from bot.sweep.results.models import SweepResults
+
+
+async def compare(ids: Sequence[str], clients: SweepClients) -> tuple[Message, Picture | None]:
+    """Return the comparison, and a picture if the objectives are the same. Raises UserError."""
+    sweeps = [await ended_results(each, clients) for each in ids]
+    commits = [await _commits(old, new, clients) for old, new in pairwise(sweeps)]
+    message = comparison(sweeps, commits)
+    if not comparable(sweeps) or any(each.space.seed for each in sweeps):
+        return message, None
+    text = f"Best {sweeps[0].space.metric} so far of {', '.join(f'`{each}`' for each in ids)}"
+    return message, Picture(text=text, alt=alt_text(sweeps), png=await png(sweeps))
+
+
+async def ended_results(sweep_id: str, clients: SweepClients) -> SweepResults:
+    """Return what was stored at the sweep's end. Raises UserError if there is nothing."""
+    record = await clients.store.get(sweep_id)
+    if record and not record.phase.final:
+        raise UserError(f"`{sweep_id}` hasn't ended. Compare it once it has.")
+    results = await stored_results(sweep_id, clients)
+    if results is None or (record and record.request_id != results.request_id):
+        raise UserError(f"`{sweep_id}` has no stored results. Find sweeps with `/sweep list`.")
+    return results
+
+
+async def _commits(old: SweepResults, new: SweepResults, clients: SweepClients) -> Commits:
+    if old.repo_url != new.repo_url or old.commit == new.commit:
+        return Commits()
+    try:
+        return Commits(await clients.git.between(old.repo_url, old.commit, new.commit))
+    except (UserError, GitUnavailableError) as error:
+        return Commits(error=clients.mask(str(error)))

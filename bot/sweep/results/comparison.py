@@ -1,0 +1,137 @@
+"""Compare ended sweeps: their commits, spaces, best results, and cost. Pure."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+from bot.core.seeds import statistics
+from bot.core.space import Parameter, SearchSpace
+from bot.platform.repos.git import Between
+from bot.platform.slack.blocks import Block, section
+from bot.platform.slack.message import Message
+from bot.platform.slack.mrkdwn import SHORT_COMMIT, code, commit_text, quoted
+from bot.sweep.results.models import SweepResults, TrialResult
+from bot.sweep.results.ranking import best
+from bot.text.number_format import hours, money
+from bot.text.wording import counted
+
+SHOWN_VALUES = 8  # of a categorical parameter
+SHOWN_DIFFERENCES = 12  # parameters
+
+
+@dataclass(frozen=True)
+class Commits:
+    """The difference between two commits; `error`: why git couldn't compare them."""
+
+    between: Between | None = None
+    error: str = ""
+
+
+def comparable(sweeps: Sequence[SweepResults]) -> bool:
+    """Return whether the best values of these sweeps can be compared."""
+    return len({(each.space.metric, each.space.goal, _strategy(each.space)) for each in sweeps}) == 1
+
+
+def comparison(sweeps: Sequence[SweepResults], commits: Sequence[Commits]) -> Message:
+    """Build the message. `commits`: between each sweep and the next one."""
+    parts = ["\n".join(_sweep(each) for each in sweeps), _verdict(sweeps)]
+    for (old, new), found in zip(pairwise(sweeps), commits, strict=True):
+        parts += [_commits(old, new, found), _spaces(old, new)]
+    blocks: tuple[Block, ...] = tuple(section(part) for part in parts if part)
+    return Message(text="\n".join(part for part in parts if part), blocks=blocks)
+
+
+def _sweep(results: SweepResults) -> str:
+    space, top = results.space, _top(results)
+    ran = counted(len(results.trials) + results.omitted, "trial")
+    commit = f"{code(results.branch, 100)} @ {code(results.commit[:SHORT_COMMIT])}"
+    value = f"best {code(space.metric)} *{top.value:.6g}*" if top else "no result"
+    value = _mean(results) if space.seed else value
+    return f"*{results.sweep}*: {value} · {ran}{_cost(results)} · {code(space.name, 60)} on {commit}"
+
+
+def _mean(results: SweepResults) -> str:
+    found = statistics([trial.value for trial in results.trials if trial.value is not None])
+    if found is None:
+        return "no result"
+    spread = f" ± {found.deviation:.3g}" if found.deviation is not None else ""
+    return f"mean {code(results.space.metric)} *{found.mean:.6g}*{spread}"
+
+
+def _cost(results: SweepResults) -> str:
+    known = [trial.gpu_hours for trial in results.trials if trial.gpu_hours is not None]
+    priced = [trial.cost for trial in results.trials if trial.cost is not None]
+    partly = "at least " * (len(known) < len(results.trials) or bool(results.omitted))
+    used = f" · {partly}{hours(sum(known))} GPU-h" if known else ""
+    return used + (f" · {partly}{money(sum(priced), results.currency)}" if priced else "")
+
+
+def _verdict(sweeps: Sequence[SweepResults]) -> str:
+    if any(each.space.seed for each in sweeps):
+        return ""
+    if not comparable(sweeps):
+        return "The objectives differ, so the best values can't be compared."
+    tops = {each.sweep: top for each in sweeps if (top := _top(each))}
+    first = best(sweeps[0].space.goal, tops.values())
+    if first is None:
+        return ""
+    winners = [sweep for sweep, top in tops.items() if top.value == first.value]
+    names = " and ".join(code(sweep) for sweep in winners)
+    return f"Best: {names}, {first.value:.6g} ({sweeps[0].space.goal} {code(sweeps[0].space.metric)})."
+
+
+def _top(results: SweepResults) -> TrialResult | None:
+    return best(results.space.goal, results.trials, results.best)
+
+
+def _commits(old: SweepResults, new: SweepResults, found: Commits) -> str:
+    pair = f"{code(old.commit[:SHORT_COMMIT])} to {code(new.commit[:SHORT_COMMIT])}"
+    if old.repo_url != new.repo_url:
+        return f"*Code*: {code(old.sweep)} and {code(new.sweep)} are from different repositories."
+    if old.commit == new.commit:
+        return f"*Code*: the same commit {commit_text(old.commit, old.subject)}."
+    if found.between is None:
+        return f"*Code*: {pair}. The commits between them can't be listed: {quoted(found.error)}"
+    added, dropped = found.between.added, found.between.dropped
+    lines = [f"*Code*: {pair}, {counted(added.count, 'commit')}."]
+    lines += [f"• {code(short)} {quoted(subject, 80)}" for short, subject in added.shown]
+    lines += [f"{added.count - len(added.shown)} more"] if added.count > len(added.shown) else []
+    if dropped.count:
+        lines.append(f"Not in {code(new.sweep)}: {counted(dropped.count, 'commit')} of {code(old.sweep)}:")
+        lines += [f"• {code(short)} {quoted(subject, 80)}" for short, subject in dropped.shown]
+    return "\n".join(lines)
+
+
+def _spaces(old: SweepResults, new: SweepResults) -> str:
+    """List what differs between two spaces."""
+    before, after = _facts(old.space), _facts(new.space)
+    changed = [name for name in {**before, **after} if before.get(name) != after.get(name)]
+    if not changed:
+        return "*Space*: the same."
+    texts = {name: [code(facts.get(name, "none"), 120) for facts in (before, after)] for name in changed}
+    lines = [f"• {code(name, 60)}: {' → '.join(texts[name])}" for name in changed[:SHOWN_DIFFERENCES]]
+    more = len(changed) - len(lines)
+    return "\n".join(["*Space*:", *lines, *([f"{more} more"] if more else [])])
+
+
+def _facts(space: SearchSpace) -> Mapping[str, str]:
+    facts = {
+        "command": space.command,
+        "objective": f"{space.goal} {space.metric} ({_strategy(space)})",
+        "algorithm": space.algorithm,
+        "trials": str(space.max_trials),
+    }
+    facts |= {parameter.name: _range(parameter) for parameter in space.parameters}
+    return facts | dict(space.fixed)
+
+
+def _range(parameter: Parameter) -> str:
+    if parameter.values:
+        more = ", …" if len(parameter.values) > SHOWN_VALUES else ""
+        return ", ".join(parameter.values[:SHOWN_VALUES]) + more
+    step = f", step {parameter.step:g}" if parameter.step is not None else ""
+    return f"{parameter.min:g} to {parameter.max:g}{', log' if parameter.log else ''}{step}"
+
+
+def _strategy(space: SearchSpace) -> str:
+    return space.strategies[space.metric]

@@ -1,0 +1,57 @@
+"""Rank trials by their objective: the only rule for the best trial in messages, tables, and files. Pure.
+
+Also numbers that plots and statistics can subtract without an overflow.
+"""
+
+import math
+from collections.abc import Iterable
+from typing import Protocol, TypeVar
+
+from bot.core.space import Goal
+
+
+class Ranked(Protocol):
+    @property
+    def name(self) -> str: ...
+    @property
+    def value(self) -> float | None: ...
+
+
+RankedT = TypeVar("RankedT", bound=Ranked)
+
+
+def ranked(goal: Goal, trials: Iterable[RankedT], reported: str = "") -> list[RankedT]:
+    """Return the trials, best first, and those without a finite objective last.
+
+    Trials that were stopped early or cancelled count if they reported a value. Equal trials are sorted by
+    name, after the one already `reported` as best. Katib's currentOptimalTrial isn't used: after a NaN it
+    never changes again.
+    """
+    sign = -1 if goal is Goal.MAXIMIZE else 1
+
+    def place(trial: Ranked) -> tuple[bool, float, bool, str]:
+        return trial.value is None, sign * (trial.value or 0.0), trial.name != reported, trial.name
+
+    return sorted(trials, key=place)
+
+
+def best(goal: Goal, trials: Iterable[RankedT], reported: str = "") -> RankedT | None:
+    """Return the first of `ranked`; None without a finite objective."""
+    finite = [trial for trial in trials if trial.value is not None]
+    return ranked(goal, finite, reported)[0] if finite else None
+
+
+LIMIT = 1e100  # larger values count as this: a range up to 1e308 would overflow
+
+
+def number(text: str) -> float | None:
+    """Return a number within the limits; None for any other text."""
+    try:
+        value = float(text)
+    except ValueError:
+        return None
+    return clipped(value) if math.isfinite(value) else None
+
+
+def clipped(value: float) -> float:
+    return min(max(value, -LIMIT), LIMIT)

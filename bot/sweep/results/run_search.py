@@ -1,0 +1,97 @@
+"""Read the runs of an ended sweep's trials from MLflow, in answers of limited size.
+
+Training code decides how many metrics and tags a run has, and MLflow's client holds all runs of a page in
+memory. Only what `trial_runs` needs of a run is kept.
+"""
+
+import logging
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from bot.sweep.results import run_tags
+from bot.sweep.results.models import SweepResults
+from bot.sweep.results.tracking_api import PARENT_TAG, AnswerTooLargeError, dicts, mapping
+from bot.sweep.results.trial_runs import FROM_KATIB, SOURCE_TAG, STATE_TAG, Run
+
+log = logging.getLogger(__name__)
+
+PAGE_SIZE, MAX_PAGES = 100, 100  # runs; beyond these, the runs of missing trials are searched one by one
+SMALLER = 10  # pages that are too large are read again in this many parts
+
+# Returns a page of an experiment's runs, and the token of the next one, "" after the last. The arguments are
+# the experiment's ID, a filter, the page's size, and its token. Raises AnswerTooLargeError, TrackingError.
+Search = Callable[[str, str, int, str], tuple[list[dict[str, Any]], str]]
+
+
+class RunSearch:
+    """The runs of one sweep. Raises TrackingError."""
+
+    def __init__(self, search: Search, experiment: str, results: SweepResults) -> None:
+        self._search, self._experiment, self._results = search, experiment, results
+        self._names = {
+            *results.space.strategies,
+            *(name for each in results.trials for name in each.parameters),
+        }
+        self._size = PAGE_SIZE
+
+    def runs(self) -> Iterator[Run]:
+        """Yield the runs in pages, then those of each trial that wasn't among them."""
+        found = set[str]()
+        for run in self._paged():
+            found.add(run.trial)
+            yield run
+        if not self._complete:
+            for trial in self._results.trials:
+                if trial.name not in found:
+                    yield from self._of_trial(trial.name, trial.state)
+
+    def _paged(self) -> Iterator[Run]:
+        token, self._complete = "", False
+        for _ in range(MAX_PAGES):
+            try:
+                page, token = self._page("", token)
+            except AnswerTooLargeError:
+                return
+            yield from page
+            if not token:
+                self._complete = True
+                return
+
+    def _of_trial(self, trial: str, state: str) -> Iterator[Run]:
+        try:
+            yield from self._page(f"tags.`{run_tags.TRIAL}` = '{trial}'", "")[0]
+        except AnswerTooLargeError as error:
+            log.warning("the MLflow run of %s stays as it is: %s", trial, error)
+            yield Run(id="", trial=trial, status="FINISHED", state=state)
+
+    def _page(self, where: str, token: str) -> tuple[list[Run], str]:
+        while True:
+            try:
+                found, after = self._search(self._experiment, where, self._size, token)
+            except AnswerTooLargeError:
+                if self._size == 1:
+                    raise
+                self._size = max(1, self._size // SMALLER)
+            else:
+                return [run for each in found if (run := self._run(each))], after
+
+    def _run(self, raw: dict[str, Any]) -> Run | None:
+        info, data = mapping(raw, "info"), mapping(raw, "data")
+        tags = {each.get("key"): each.get("value") for each in dicts(data, "tags")}
+        run_id, trial, started = info.get("run_id"), tags.get(run_tags.TRIAL), info.get("start_time")
+        if not (isinstance(trial, str) and trial and isinstance(run_id, str)):
+            return None
+        return Run(
+            id=run_id,
+            trial=trial,
+            status=str(info.get("status", "")),
+            started=started if isinstance(started, int) else 0,
+            nested=PARENT_TAG in tags,
+            ours=tags.get(SOURCE_TAG) == FROM_KATIB,
+            state=str(tags.get(STATE_TAG) or ""),
+            params=self._known(data, "params"),
+            metrics=self._known(data, "metrics"),
+        )
+
+    def _known(self, data: dict[str, Any], kind: str) -> frozenset[str]:
+        return frozenset(name for each in dicts(data, kind) if (name := each.get("key")) in self._names)

@@ -1,0 +1,92 @@
+"""Bound the parameters of a space by the option `where=`, such as `batch_size<512,optimizer!=lion`. Pure."""
+
+import math
+import re
+from collections.abc import Callable
+from dataclasses import replace
+
+from bot.core.errors import UserError
+from bot.core.space import Parameter
+from bot.text.wording import did_you_mean
+
+CONDITION = re.compile(r"\s*([\w.-]{1,80})\s*(<=|>=|!=|<|>)\s*([\w.+/:@-]{1,100})\s*")
+MAX_CONDITIONS = 20
+COMPARE: dict[str, Callable[[float, float], bool]] = {
+    "<": lambda value, bound: value < bound,
+    "<=": lambda value, bound: value <= bound,
+    ">": lambda value, bound: value > bound,
+    ">=": lambda value, bound: value >= bound,
+    "!=": lambda value, bound: value != bound,
+}
+
+Condition = tuple[str, str, str]  # a parameter, a key of COMPARE, and a value
+
+
+def read_where(text: str) -> list[Condition]:
+    """Return the conditions. Raises UserError."""
+    found = [CONDITION.fullmatch(part) for part in text.split(",")[: MAX_CONDITIONS + 1]]
+    conditions = [(match[1], match[2], match[3]) for match in found if match]
+    if len(conditions) < len(found) or len(found) > MAX_CONDITIONS:
+        raise UserError(
+            f"where= must be up to {MAX_CONDITIONS} bounds with commas between, for example "
+            f'where="batch_size<512,optimizer!=lion"; got "{text[:100]}".',
+            field="where",
+        )
+    return conditions
+
+
+def bounded(parameters: tuple[Parameter, ...], where: str | None) -> tuple[Parameter, ...]:
+    """Return the parameters within all conditions. Raises UserError."""
+    by_name = {each.name: each for each in parameters}
+    for name, sign, value in read_where(where) if where else ():
+        if name not in by_name:
+            guess = did_you_mean(name, by_name)
+            raise UserError(
+                f"where= names {name}, which isn't a parameter of the space.{guess}", field="where"
+            )
+        left = _bounded(by_name[name], sign, value)
+        if left is None:
+            raise UserError(f"where={name}{sign}{value} leaves no value of {name}.", field="where")
+        by_name[name] = left
+    return tuple(by_name.values())
+
+
+def _bounded(parameter: Parameter, sign: str, text: str) -> Parameter | None:
+    """Return the rest of a parameter; None if nothing is left, or the condition doesn't fit its values."""
+    bound, low, high = _number(text), parameter.min, parameter.max
+    if low is None or high is None:
+        left = tuple(value for value in parameter.values if _fits(value, sign, text))
+        return replace(parameter, values=left) if left else None
+    if bound is None or sign == "!=":
+        return None
+    if parameter.integer:  # the first number that fits
+        bound = {"<": math.ceil(bound) - 1, "<=": math.floor(bound), ">": math.floor(bound) + 1}.get(
+            sign, math.ceil(bound)
+        )
+    if sign.startswith("<"):
+        high = min(high, bound)
+    elif bound > low:
+        low = (
+            bound
+            if parameter.step is None
+            else low + math.ceil((bound - low) / parameter.step) * parameter.step
+        )
+    if low < high:
+        step = parameter.step if parameter.step is None or parameter.step <= high - low else None
+        return replace(parameter, min=low, max=high, step=step)
+    return Parameter(name=parameter.name, values=(str(low),)) if low == high else None
+
+
+def _fits(value: str, sign: str, text: str) -> bool:
+    number, bound = _number(value), _number(text)
+    if number is not None and bound is not None:
+        return COMPARE[sign](number, bound)
+    return sign == "!=" and value != text
+
+
+def _number(text: str) -> float | None:
+    try:
+        number = float(text)
+    except ValueError:
+        return None
+    return number if math.isfinite(number) else None

@@ -1,0 +1,190 @@
+"""Read what a space optimizes, and where its training writes the metrics. Pure."""
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+from pathlib import PurePosixPath
+from typing import Annotated
+
+from pydantic import WithJsonSchema
+
+from bot.core.request import SweepRequest
+from bot.core.space import STRATEGIES, Goal, MetricSource, SearchSpace
+from bot.platform.config.policy import TENSORBOARD_TAG as TAG
+from bot.platform.config.rules import Key, OneOf, Reads, Schema, Several, Via
+from bot.platform.config.section import Section, json_schema, read_each, read_node
+from bot.platform.config.value_types import AsNumber, Text, string
+from bot.platform.config.yaml_reader import Node
+from bot.text.wording import listed, shortened
+from k8s.katib.reader import Reader
+from k8s.katib.training import LOG, Collector
+
+METRIC_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_./-]{0,99}")
+FILE_PATH = re.compile(r"/[A-Za-z0-9_./-]{1,200}")
+MAX_ADDITIONAL = 8  # columns of a table in Slack
+TAG_RULE = "a TensorBoard tag of letters, digits, dashes, and underscores, without a slash"
+NAME_RULE = "a name of up to 100 letters, digits, and _./- characters"
+NUMBER_IN_LINE = r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[Ee][+-]?\d+)?"
+
+Strategy = Annotated[Text, OneOf(STRATEGIES)]
+MetricName = Annotated[Text, WithJsonSchema(string("name", METRIC_NAME.pattern))]  # or a tag: `_check_name`
+
+
+def _strategies(node: Node) -> dict[str, str]:
+    """Return the strategies by metric; a word is that of the objective's metric, which is "" here."""
+    pairs = node.value if isinstance(node.value, dict) else {"": node}
+    return {name: read_node(Strategy, each) or STRATEGIES[0] for name, each in pairs.items()}
+
+
+STRATEGY: Schema = {"enum": [*STRATEGIES]}
+Strategies = Annotated[
+    dict[str, str],
+    Reads(_strategies),
+    WithJsonSchema(
+        {
+            "title": "`min`, `max`, `latest`, or mapping",
+            "anyOf": [STRATEGY, {"type": "object", "additionalProperties": STRATEGY}],
+        }
+    ),
+]
+
+
+def metrics_schema() -> Schema:
+    one = {"enum": [*MetricSource]}
+    return {"title": "source, or mapping", "anyOf": [one, json_schema(Metrics)]}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Metrics(Section):
+    from_: Annotated[
+        MetricSource,
+        Via(Annotated[Text, OneOf((*MetricSource,))], MetricSource),
+        Key("stdout", required=True),
+    ] = MetricSource.TENSORBOARD
+    """Where the training writes the metrics ([details](search.md#metrics))."""
+    path: Annotated[Text, WithJsonSchema(string("path", FILE_PATH.pattern)), Key("/logs/metrics.txt")] = ""
+    """Absolute path of the file, in a directory of its own. Only for `file`."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Objective(Section):
+    metric: Annotated[MetricName, Key("val_loss", required=True)] = ""
+    """Metric to optimize. In TensorBoard, no other tag can start with this name."""
+    goal: Annotated[Goal, Via(Annotated[Text, OneOf((*Goal,))], Goal), Key("minimize", required=True)] = (
+        Goal.MINIMIZE
+    )
+    """Direction of the optimization."""
+    additional: Annotated[Several[MetricName], Key("[accuracy]")] = ()
+    """More metrics to show in the results."""
+    strategy: Annotated[Strategies, Key("latest", "`min` to minimize, `max` to maximize")] = field(
+        default_factory=dict
+    )
+    """Which of a trial's values counts, for the objective's metric, or by metric."""
+    target: Annotated[AsNumber | None, Key("0.02")] = None
+    """Value at which the sweep stops."""
+
+
+def read_source(node: Node | None, request: SweepRequest) -> tuple[MetricSource, str]:
+    """Return the source of the metrics, and the path of a file."""
+    if request.metrics:
+        is_path = request.metrics.startswith("/")
+        return (MetricSource.FILE, request.metrics) if is_path else (MetricSource(request.metrics), "")
+    if node is None:
+        return MetricSource.TENSORBOARD, ""
+    before = len(node.errors)
+    metrics, keys = read_each(Metrics, node, short="from")
+    source, path = metrics.from_, metrics.path
+    if source == MetricSource.FILE and not path and len(node.errors) == before:
+        node.error("from: file needs the path of the file, for example {from: file, path: /logs/metrics.txt}")
+    elif path and source != MetricSource.FILE:
+        keys["path"].error(f"only from: file has a path; got from: {source}")
+    elif path and (why := path_objection(path)):
+        keys["path"].error(why)
+    return source, path
+
+
+def path_objection(path: str) -> str:
+    """Return why Katib can't read metrics from this file; "" if it can."""
+    if not FILE_PATH.fullmatch(path) or ".." in path or "//" in path:
+        return f'must be an absolute path of letters, digits, and _./-; got "{shortened(path)}"'
+    if PurePosixPath(path).parent in map(PurePosixPath, ("/", "/tmp", "/dev/shm", "/dev")):  # noqa: S108
+        return (
+            "must be a file in a directory of its own, such as /logs/metrics.txt: Katib mounts an empty "
+            f'volume over the directory; got "{shortened(path)}"'
+        )
+    return ""
+
+
+def read_objective(node: Node | None, request: SweepRequest, source: MetricSource) -> Objective:
+    """Read the objective. The target and the strategy of a metric that the request replaces don't apply."""
+    given = [key for key in ("metric", "goal") if getattr(request, key)]
+    file, keys = read_each(Objective, node, given=given) if node else (Objective(), {})
+    metric = request.metric or file.metric
+    if file.metric and not request.metric:
+        _check_name(keys["metric"], file.metric, source)
+    if "additional" in keys:
+        _check_additional(keys["additional"], file.additional, metric, source)
+    found = replace(file, metric=metric, goal=Goal(request.goal or file.goal))
+    if request.metric and request.metric != file.metric:
+        return replace(found, target=None, strategy={})
+    if list(file.strategy) == [""]:
+        return replace(found, strategy={metric: file.strategy[""]})
+    names = [metric, *file.additional]
+    for name in file.strategy.keys() - {*names}:
+        keys["strategy"].value[name].error(
+            f"must be the objective's metric or one of additional: {listed(names, 'or')}"
+        )
+    return found
+
+
+def _check_name(node: Node, name: str, source: MetricSource) -> None:
+    # Katib reads a/b as tags that start with b in a directory a.
+    rule, pattern = (TAG_RULE, TAG) if source is MetricSource.TENSORBOARD else (NAME_RULE, METRIC_NAME)
+    if not pattern.fullmatch(name):
+        node.error(f'must be {rule}; got "{shortened(name)}"')
+
+
+def metric_objection(name: str, source: MetricSource) -> str:
+    """Return why the source can't have a metric of this name; "" if it can."""
+    if source is MetricSource.TENSORBOARD and not TAG.fullmatch(name):
+        return f'metric= must be {TAG_RULE}; got "{shortened(name)}".'
+    return ""
+
+
+def _check_additional(node: Node, names: tuple[str, ...], metric: str, source: MetricSource) -> None:
+    for number, name in enumerate(names[: MAX_ADDITIONAL + 1]):
+        item = node.value[number]
+        if name == metric:
+            item.error("is the objective's metric, which is always shown; remove it here")
+        elif name in names[:number]:
+            item.error(f'duplicate metric "{shortened(name)}"')
+        else:
+            _check_name(item, name, source)
+    if len(names) > MAX_ADDITIONAL:
+        node.error(f"can have at most {MAX_ADDITIONAL} metrics; got {len(names)}")
+
+
+def collector(space: SearchSpace, reader: Reader | None = None) -> Collector:
+    """Return how the metrics of this space reach Katib. `reader`: Sweepbot's own, of TensorBoard's files."""
+    match space.source:
+        case MetricSource.TENSORBOARD:
+            return Collector(kind="Push", reader=_for(space, reader)) if reader else Collector()
+        case MetricSource.PUSH:
+            return Collector(kind="Push")
+        case MetricSource.STDOUT:
+            return Collector(kind="File", path=LOG, filter=line_filter(space.strategies), tee=True)
+        case MetricSource.FILE:
+            return Collector(kind="File", path=space.metrics_path, filter=line_filter(space.strategies))
+
+
+def _for(space: SearchSpace, reader: Reader) -> Reader:
+    return replace(reader, rungs=space.stopping.rungs) if space.stopping else reader
+
+
+def line_filter(names: Iterable[str]) -> str:
+    """Return the regular expression for `loss=0.1`, `loss: 0.1`, and `{"loss": 0.1}` in Go's syntax.
+
+    Katib's default reads `val/loss=0.1` as `loss`, `loss: 0.1` not at all, and `loss=nan` as an empty value.
+    """
+    known = "|".join(re.sub(r"([.])", r"\\\1", name) for name in names)
+    return rf'(?:^|[^\w/.-])"?({known})"?\s*[:=]\s*"?({NUMBER_IN_LINE})'

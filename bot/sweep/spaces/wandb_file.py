@@ -1,0 +1,212 @@
+"""Convert a Weights & Biases sweep file to a space. Pure.
+
+Source: wandb/sweeps, src/sweeps/config/schema.json; wandb/sdk/launch/sweeps/utils.py for the command.
+"""
+
+import math
+import re
+import shlex
+
+from bot.core.request import SweepRequest
+from bot.platform.config.yaml_reader import Node
+from bot.sweep.spaces.foreign import Foreign, entries, mapping, number, scalar, text, unknown
+from bot.text.wording import shortened
+
+TOOL = "W&B sweep file"
+METHODS = {"grid": "grid", "random": "random", "bayes": "tpe"}
+ARGUMENTS = {
+    "${args}": ("--a.b=1", ""),
+    "${args_no_equals}": ("--a.b 1", ""),
+    "${args_no_hyphens}": ("a.b=1", ""),
+    "${args_no_boolean_flags}": ("--a.b=1", "switch"),
+    "${args_append_hydra}": ("a.b=1", ""),
+    "${args_override_hydra}": ("a.b=1", ""),
+}
+UNUSED = ("name", "project", "entity", "job", "image_uri", "controller", "settings")
+LOG_BOUNDS = math.log(1e300)  # exp of more than this is no finite number
+
+
+def convert(root: Node, request: SweepRequest) -> Foreign:
+    keys, found = entries(root), Foreign(root=root, tool=TOOL)
+    values: dict[str, Node] = {}
+    method = keys.pop("method")
+    parameters = keys.pop("parameters", None)
+    found.put(
+        values,
+        algorithm=_method(found, method),
+        objective=_objective(found, root, keys.pop("metric", None), request),
+        description=keys.pop("description", None),
+        parameters=parameters and mapping(parameters, _parameters(parameters)),
+        metrics=scalar(root, "stdout"),
+        **_command(found, root, keys, request),
+    )
+    if not request.metrics:
+        found.note(root, "Katib can't read wandb.log: print metrics such as loss=0.1, or set metrics=")
+    if "run_cap" in keys:
+        values["trials"] = mapping(keys["run_cap"], {"max": number(keys.pop("run_cap"), whole=True)})
+    elif text(method) != "grid" and request.trials is None:
+        found.note(method, "run_cap is missing, so the default number of trials runs; set trials=")
+    if "early_terminate" in keys:
+        found.note(
+            keys.pop("early_terminate"),
+            "not used: trials run to their end. Use early_stopping: asha in a space file.",
+        )
+    for key in UNUSED:
+        if key in keys:
+            found.note(keys.pop(key), "not used")
+    for key in ("metrics", "scheduler", "prior_runs"):
+        if key in keys:
+            keys.pop(key).error("isn't supported. Remove it.")
+    unknown(keys, TOOL)
+    return Foreign(mapping(root, values), TOOL, found.notes)
+
+
+def _method(found: Foreign, node: Node) -> Node:
+    if text(node) not in METHODS:
+        node.error("must be grid, random, or bayes")
+    if text(node) == "bayes":
+        found.note(node, "bayes becomes tpe; set algorithm= for another algorithm")
+    return scalar(node, METHODS.get(text(node), "random"))
+
+
+def _objective(found: Foreign, root: Node, node: Node | None, request: SweepRequest) -> Node | None:
+    if node is None:
+        if not (request.metric and request.goal):
+            root.error("missing key: metric. Add it, or set metric= and goal=.")
+        return mapping(root, {"metric": scalar(root, "loss"), "goal": scalar(root, "minimize")})
+    keys = entries(node)
+    values = {"metric": keys.pop("name")} if "name" in keys else {}
+    values["goal"] = keys.pop("goal", scalar(node, "minimize"))
+    if "target" in keys:
+        values["target"] = number(keys.pop("target"))
+    for key in ("impute", "impute_while_running"):
+        if key in keys:
+            found.note(keys.pop(key), "not used: a trial without the metric counts as failed")
+    unknown(keys, TOOL)
+    return mapping(node, values)
+
+
+def _command(
+    found: Foreign, root: Node, keys: dict[str, Node], request: SweepRequest
+) -> dict[str, Node | None]:
+    """Return command, flags, and booleans of the program and command keys."""
+    program, command = keys.pop("program", None), keys.pop("command", None)
+    if request.cmd:
+        for node in filter(None, (program, command)):
+            found.note(node, "not used: cmd= is the command")
+        return {}
+    if program is None and command is None:
+        root.error("missing key: program. Add it, or set cmd=.")
+        return {}
+    default = ["${env}", "${interpreter}", "${program}", "${args}"]
+    words = command.items() if command else [scalar(root, word) for word in default]
+    file = text(program) if program else ""
+    replaced = {"${env}": "", "${interpreter}": "python", "${program}": file}
+    shown, style, booleans = [], "", ""
+    for word in words:
+        if text(word) in ARGUMENTS:
+            style, booleans = ARGUMENTS[text(word)]
+            if word is not words[-1]:
+                word.error("must be the last word: Sweepbot appends the parameters. Reorder it, or set cmd=.")
+        elif "${" in text(word) and text(word) not in replaced:
+            word.error("isn't supported. Use ${args}, or set cmd=.")
+        else:
+            shown.append(shlex.quote(replaced.get(text(word), text(word))) if text(word) != "${env}" else "")
+    origin = command or program or root
+    return {
+        "command": scalar(origin, " ".join(filter(None, shown))),
+        "flags": scalar(origin, style) if style else None,
+        "booleans": scalar(origin, booleans) if booleans else None,
+    }
+
+
+def _parameters(node: Node) -> dict[str, Node]:
+    return {name: _parameter(each) for name, each in entries(node).items()}
+
+
+def _parameter(node: Node) -> Node:
+    keys = entries(node)
+    if "parameters" in keys:
+        group = keys.pop("parameters")
+        unknown(keys, TOOL)
+        return mapping(group, _parameters(group))
+    how = keys.pop("distribution", None)
+    if "probabilities" in keys:
+        keys.pop("probabilities").error(
+            "isn't supported: values are sampled with equal probability. Remove it."
+        )
+    if "value" in keys or "values" in keys:
+        found = keys.pop("value", None) or keys.pop("values")
+        if how and text(how) not in {"constant", "categorical"}:
+            how.error(f"must be categorical or constant next to a list of values; got {shortened(text(how))}")
+        unknown(keys, TOOL)
+        return found
+    return _range(node, keys, how)
+
+
+def _range(node: Node, keys: dict[str, Node], how: Node | None) -> Node:
+    names: tuple[str, ...] = ("min", "max")
+    bounds = {key: number(keys.pop(key)) for key in names if key in keys}
+    if len(bounds) < 2 and not (how and re.fullmatch("q?_?(log_)?normal", text(how))):
+        node.error("needs values, value, or min and max")
+    whole = all(isinstance(one.value, int) for one in bounds.values())
+    kind = text(how) if how else "int_uniform" if whole else "uniform"
+    step = number(keys.pop("q")) if "q" in keys else None
+    convert = _KINDS.get(kind)
+    if convert is None:
+        (how or node).error(
+            f"distribution {shortened(kind)} isn't supported. Use uniform, log_uniform_values, or values."
+        )
+        return mapping(node, bounds)
+    values = convert(node, bounds)
+    if kind.startswith("q_"):
+        values["step"] = step or scalar(node, 1)
+    elif step:
+        step.error("needs a distribution that starts with q_")
+    unknown(keys, TOOL)
+    return mapping(node, values)
+
+
+def _floats(_: Node, bounds: dict[str, Node]) -> dict[str, Node]:
+    return {key: number(one, whole=False) for key, one in bounds.items()}
+
+
+def _wholes(_: Node, bounds: dict[str, Node]) -> dict[str, Node]:
+    return {key: number(one, whole=True) for key, one in bounds.items()}
+
+
+def _as_given(_: Node, bounds: dict[str, Node]) -> dict[str, Node]:
+    return dict(bounds)
+
+
+def _log(node: Node, bounds: dict[str, Node]) -> dict[str, Node]:
+    return _floats(node, bounds) | {"scale": scalar(node, "log")}
+
+
+def _exponents(node: Node, bounds: dict[str, Node]) -> dict[str, Node]:
+    return {key: _exp(one) for key, one in bounds.items()} | {"scale": scalar(node, "log")}
+
+
+def _inverse(node: Node, bounds: dict[str, Node]) -> dict[str, Node]:
+    """W&B samples exp(-x): the bounds change places and signs."""
+    swapped = {"min": bounds.get("max", node), "max": bounds.get("min", node)}
+    return {key: _exp(one, -1) for key, one in swapped.items()} | {"scale": scalar(node, "log")}
+
+
+def _exp(node: Node, sign: int = 1) -> Node:
+    """W&B's log_uniform has exponents as bounds."""
+    if not isinstance(node.value, int | float) or abs(node.value) > LOG_BOUNDS:
+        node.error(f"must be an exponent from {-LOG_BOUNDS:.0f} to {LOG_BOUNDS:.0f}; got {node.described}")
+        return node
+    return scalar(node, math.exp(sign * node.value))
+
+
+_KINDS = {
+    "uniform": _floats,
+    "q_uniform": _as_given,
+    "int_uniform": _wholes,
+    "log_uniform_values": _log,
+    "log_uniform": _exponents,
+    "inv_log_uniform_values": _log,
+    "inv_log_uniform": _inverse,
+}

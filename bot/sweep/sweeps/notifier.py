@@ -1,0 +1,252 @@
+"""Open a sweep's thread, post its outbox there, and update the messages about the first trials and the sweep.
+
+Each is removed from the outbox, or recorded as shown, only after Slack has accepted it. If Slack's rate limit
+is reached, the rest waits for a reconcile `pause` later.
+"""
+
+import logging
+from collections.abc import Iterable
+from dataclasses import replace
+from datetime import timedelta
+
+from bot.core.commands import Command
+from bot.core.errors import RetryAfterError
+from bot.core.events import Event
+from bot.core.ids import candidates
+from bot.core.record import RENAMED, Phase, Shown, SweepRecord
+from bot.core.request import Notify
+from bot.platform.slack.blocks import actions, section
+from bot.platform.slack.client import MessageRejectedError, NotInChannelError, SlackBusyError
+from bot.platform.slack.message import Message
+from bot.sweep.clients import SweepClients
+from bot.sweep.decisions.advance import advance
+from bot.sweep.decisions.outbox import merged, posted_text
+from bot.sweep.decisions.parent_message import Links, buttons, duplicate, parent
+from bot.sweep.feature_table import FEATURES
+from bot.sweep.lifecycle.building import refuse
+from bot.sweep.lifecycle.texts import RESULT_FILES, RESULTS, direct_end
+from bot.sweep.model.feature import LiveMessage
+from bot.sweep.model.observation import Observation
+from bot.sweep.model.texts import linked
+from bot.sweep.reports.post_results import post_end, post_files
+from bot.sweep.sweeps.durable_record import DurableRecord, Save
+from k8s import kaniko
+from k8s.api.logs import WHOLE_LOG
+from k8s.katib.status import ui_link
+
+log = logging.getLogger(__name__)
+
+UPDATE_INTERVAL = timedelta(seconds=2)  # at least, in one phase
+STEP_INTERVAL = timedelta(seconds=1)  # until one of these phases is shown; all others are shown at once
+STEPS = {Phase.OPENING, Phase.BUILDING, Phase.PENDING}
+# Slack accepts about 50 edits a minute from an app, for all sweeps together.
+UPDATE_SHARE = timedelta(seconds=1.2)
+
+NOT_IN_CHANNEL = (
+    "Sweepbot isn't in that channel. Run `/invite @sweepbot` there (the app's name can differ), then try "
+    "again."
+)
+# How long to wait before editing the message in a channel again that doesn't admit the bot.
+LOST = RetryAfterError("not in the channel", 3600.0)
+ENDS = {RESULTS, *(str(phase) for phase in Phase if phase.final)}  # kinds of events
+POSTERS = {RESULTS: post_end, RESULT_FILES.kind: post_files}  # by kind of event
+LIVE_MESSAGES: dict[str, LiveMessage] = {
+    kind: message for feature in FEATURES for kind, message in feature.live_message.items()
+}
+
+
+class Notifier:
+    def __init__(self, clients: SweepClients, save: Save) -> None:
+        self._clients, self._save = clients, save
+        self.pause: timedelta | None = None  # until Slack accepts the rest; None: all is posted
+
+    async def publish(self, sweep: SweepRecord) -> SweepRecord:
+        """Post the outbox and update both messages. Return the saved record."""
+        if sweep.thread and not sweep.permalink:  # a worker died between both calls, or the second failed
+            link = await self._clients.slack.permalink(sweep.requester.channel, sweep.thread)
+            sweep = await self._save(replace(sweep, permalink=link)) if link else sweep
+        return await self.update_parent(await self._update_live(await self.post_outbox(sweep)))
+
+    async def post_outbox(self, sweep: SweepRecord) -> SweepRecord:
+        """Post the events in order. One that Slack rejects is only logged: the sweep must continue.
+
+        Others don't wait for files that wait for MLflow, or for their picture.
+        """
+        sweep = replace(sweep, outbox=merged(sweep.outbox))
+        waiting = 0
+        while event := next(iter(sweep.outbox[waiting:]), None):
+            ts, live = "", _live(sweep, event)
+            try:
+                ts = await self._post(sweep, event)
+            except MessageRejectedError as error:
+                log.warning("can't post %s of %s: %s", event.kind, sweep.id, error)
+            except NotInChannelError as error:
+                log.warning("can't post %s of %s: %s", event.kind, sweep.id, error)
+                await self._tell_owner(sweep, event)
+            except SlackBusyError as busy:
+                self._wait(busy)
+                return sweep
+            except RetryAfterError as later:
+                self._wait(later)
+                waiting += 1
+                continue
+            sweep = replace(sweep, outbox=(*sweep.outbox[:waiting], *sweep.outbox[waiting + 1 :]))
+            if live and (message := live.build(sweep)):
+                sweep = live.shown(sweep, ts, message.fingerprint)
+            sweep = await self._save(sweep)
+        return sweep
+
+    async def _post(self, sweep: SweepRecord, event: Event) -> str:
+        """Post one event. Return the ts of its message in the thread; "" if it isn't there."""
+        if poster := POSTERS.get(event.kind):
+            await poster(sweep, event, self._clients)
+            return ""
+        slack, channel, text = self._clients.slack, sweep.requester.channel, posted_text(event)
+        if event.to_user:
+            here = (channel, sweep.thread or "") if event.in_thread else ("", "")
+            shown = linked(sweep, text)
+            await slack.post_ephemeral(event.to_user, shown, event.response_url, *here)
+        elif sweep.thread and event.pod and (log := await self._whole_log(sweep, event)):
+            await slack.upload(channel, sweep.thread, text, f"{event.pod}.log", log)
+        elif sweep.thread:
+            live = _live(sweep, event)
+            message = (live and live.build(sweep)) or self._message(sweep, event, text)
+            is_loud = event.loud or bool(live and live.is_loud(sweep))
+            return await slack.reply(channel, sweep.thread, message, broadcast=is_loud)
+        return ""
+
+    async def _tell_owner(self, sweep: SweepRecord, event: Event) -> None:
+        """Send the first failure and the end directly: the channel is archived, or the bot isn't in it."""
+        is_failure = event.kind == "health" and bool(sweep.cause)
+        if sweep.request.notify is Notify.DM or not (event.kind in ENDS or is_failure):
+            return
+        direct = direct_end(sweep, event, sweep.requester.user)
+        note = "I can't post in that channel: it's archived, or I'm not in it."
+        await self._clients.slack.post_ephemeral(direct.to_user, f"{direct.text}\n{note}")
+
+    @staticmethod
+    def _message(sweep: SweepRecord, event: Event, text: str) -> Message | str:
+        """Return the text, with the sweep's buttons if it asks for a decision."""
+        if not event.with_buttons:
+            return text
+        return Message(text=text, blocks=(section(text), actions(*buttons(sweep))))
+
+    async def _whole_log(self, sweep: SweepRecord, event: Event) -> str:
+        builds = sweep.plan.builds if sweep.plan else ()
+        namespace = builds[0].ref.namespace if builds else sweep.namespace
+        container = event.container or kaniko.BUILD_CONTAINER
+        return await self._clients.home.tail(namespace, event.pod, container, WHOLE_LOG)
+
+    async def _update_live(self, sweep: SweepRecord) -> SweepRecord:
+        """Edit the live messages in the thread. Their events post them; after a crash in between, again."""
+        for kind, live in LIVE_MESSAGES.items():
+            message, ts = live.build(sweep), live.ts(sweep)
+            if not message or not ts or message.fingerprint == live.fingerprint(sweep):
+                continue
+            try:
+                await self._clients.slack.update(sweep.requester.channel, ts, message)
+            except (NotInChannelError, MessageRejectedError) as error:
+                log.warning("can't update the %s of %s: %s", kind, sweep.id, error)
+            except SlackBusyError as busy:
+                self._wait(busy)
+                continue
+            sweep = await self._save(live.shown(sweep, ts, message.fingerprint))
+        return sweep
+
+    async def update_parent(self, sweep: SweepRecord) -> SweepRecord:
+        """Edit the parent message if it has changed, within Slack's rate limit."""
+        if sweep.thread is None or sweep.phase is Phase.REFUSED:
+            return sweep
+        message = parent(sweep, self._links(sweep))
+        if message.fingerprint == sweep.shown.fingerprint:
+            return sweep
+        now = self._clients.now()
+        if sweep.shown.fingerprint and sweep.shown.at:
+            pause = sweep.shown.at + await self._interval(sweep) - now
+            if pause > timedelta(0):
+                await self._clients.wake(sweep.id, after=pause)
+                return sweep
+        try:
+            await self._clients.slack.update(sweep.requester.channel, sweep.thread, message)
+        except NotInChannelError:  # until the channel is back; an ended sweep has no other reason to run
+            self._wait(LOST)
+            return sweep
+        except MessageRejectedError as error:  # the sweep must continue
+            log.warning("can't update the message of %s: %s", sweep.id, error)
+        except SlackBusyError as busy:
+            self._wait(busy)
+            return sweep
+        shown = Shown(fingerprint=message.fingerprint, at=now, phase=sweep.phase)
+        return await self._save(replace(sweep, shown=shown))
+
+    async def _interval(self, sweep: SweepRecord) -> timedelta:
+        """Return the time from one edit of the parent message to the next."""
+        if sweep.shown.phase is sweep.phase:
+            return max(UPDATE_INTERVAL, UPDATE_SHARE * await self._clients.store.active_count())
+        return STEP_INTERVAL if sweep.phase in STEPS else timedelta(0)
+
+    async def remove_stray_buttons(self, sweep: SweepRecord, commands: Iterable[Command]) -> None:
+        """Remove the buttons of a clicked parent message that isn't this sweep's.
+
+        Slack can post a message and still return an error; its ts is then unknown until someone clicks.
+        """
+        channel, thread = sweep.requester.channel, sweep.thread
+        for clicked in {command.clicked for command in commands}:
+            place, _, ts = clicked.partition(" ")
+            if not thread or place != channel or ts == thread:
+                continue
+            try:
+                url = await self._clients.slack.permalink(channel, thread)
+                await self._clients.slack.update(channel, ts, duplicate(sweep, url))
+            except (NotInChannelError, MessageRejectedError, SlackBusyError) as error:
+                log.warning("can't remove the buttons of a duplicate of %s: %s", sweep.id, error)
+
+    def _links(self, sweep: SweepRecord) -> Links:
+        base = self._clients.settings.katib_ui_url
+        katib = ui_link(base, sweep.plan.experiment_ref) if base and sweep.plan else ""
+        return Links(katib=katib, mlflow=sweep.results_url or "")
+
+    def _wait(self, later: RetryAfterError) -> None:
+        pause = timedelta(seconds=later.seconds)
+        self.pause = min(self.pause, pause) if self.pause else pause
+
+
+def _live(sweep: SweepRecord, event: Event) -> LiveMessage | None:
+    """Return the live message that an event posts: its last one, as earlier ones are of earlier attempts."""
+    last = next(each for each in reversed(sweep.outbox) if each.kind == event.kind)
+    return LIVE_MESSAGES.get(event.kind) if last is event else None
+
+
+async def open_thread(
+    sweep: SweepRecord, clients: SweepClients, record: DurableRecord, save: Save
+) -> SweepRecord:
+    """Write the plan to the ConfigMap, then open the thread; the cluster is changed only after both."""
+    sweep = await record.keep(sweep)
+    if sweep.phase is not Phase.OPENING:
+        return sweep
+    message = parent(sweep, Links())
+    try:
+        ts = await clients.slack.open_thread(sweep.requester.channel, message)
+    except NotInChannelError:
+        return await save(refuse(sweep, NOT_IN_CHANNEL, clients.now()))
+    # The older phase makes this reconcile write the ConfigMap again at its end: a restored record without its
+    # thread would open a second one.
+    shown = Shown(fingerprint=message.fingerprint, at=clients.now(), phase=sweep.phase)
+    sweep = await save(replace(sweep, shown=shown, thread=ts, durable_phase=Phase.RECEIVED))
+    sweep = replace(sweep, permalink=await clients.slack.permalink(sweep.requester.channel, ts))
+    # The next phase at once: one write of the ConfigMap has the thread and the phase.
+    return await save(advance(sweep, Observation(), clients.config, clients.now()))
+
+
+async def rename(sweep: SweepRecord, clients: SweepClients, save: Save) -> SweepRecord:
+    """Start the same request under another name: a sweep that Redis lost has this one."""
+    head = sweep.request.name or sweep.request.space
+    now = clients.now()
+
+    def renamed(sweep_id: str) -> SweepRecord:
+        return replace(sweep, id=sweep_id, phase=Phase.RECEIVED, plan=None, outbox=(), version=0)
+
+    ids = candidates(head, f"{sweep.request_id}/{sweep.id}")
+    other, _ = await clients.store.create(renamed, ids, f"{sweep.request_id}/{sweep.id}")
+    await clients.wake(other.id)
+    return await save(sweep.to(Phase.REFUSED, now, reason=f"{RENAMED}{other.id}"))

@@ -1,0 +1,148 @@
+"""Observe what one sweep's phase depends on: git, the registry, and the cluster."""
+
+import asyncio
+from dataclasses import replace
+from datetime import timedelta
+
+from bot.core.commands import Command
+from bot.core.errors import UserError
+from bot.core.plan import SweepPlan
+from bot.core.record import Phase, SweepRecord
+from bot.platform.config.policy import repository
+from bot.platform.config.teams import team_of
+from bot.platform.registry.auth import RegistryError
+from bot.platform.repos.git import GitUnavailableError
+from bot.sweep.clients import SweepClients
+from bot.sweep.decisions.commands import COUNTED_AGAIN
+from bot.sweep.feature_table import FEATURES
+from bot.sweep.launch.clusters import planned
+from bot.sweep.launch.pods import namespace_of
+from bot.sweep.launch.resolve import look_up
+from bot.sweep.model.observation import BuildSeen, Observation, RawObjects
+from bot.sweep.results.warm_start import with_past
+from bot.sweep.sweeps.observe_builds import left_builds, observe_builds, with_prebuilt_image
+from bot.sweep.sweeps.observe_limits import PLAN_TIMEOUT, observe_older, observe_others
+from bot.sweep.sweeps.transient_errors import refusal
+from bot.text.masking import Mask
+from k8s.api.cache import CacheReader, Caches
+from k8s.jobs import read_job
+from k8s.katib.spec import EXPERIMENT_LABEL, REQUEST_ID
+from k8s.katib.status import read_experiment, read_trial
+from k8s.objects import SWEEP_LABEL, read_once
+from k8s.pods import read_trial_pods
+
+PLAN_RETRY = timedelta(seconds=1)  # while an older sweep of the same user is planned
+
+
+async def observe(
+    sweep: SweepRecord, commands: tuple[Command, ...], clients: SweepClients, *, fresh: bool = False
+) -> Observation:
+    """Return the observation of the sweep and its features, with secrets masked in texts from other systems.
+
+    Args:
+        fresh: read from the API server; otherwise from caches where watches keep them complete.
+    """
+    seen = _masked(await _seen(sweep, commands, clients, fresh=fresh), clients.mask)
+    for feature in FEATURES:
+        seen = await feature.observe(sweep, seen, clients) if feature.observe else seen
+    return seen
+
+
+async def _seen(
+    sweep: SweepRecord, commands: tuple[Command, ...], clients: SweepClients, *, fresh: bool
+) -> Observation:
+    if sweep.phase is Phase.RECEIVED:
+        return await _request(sweep, commands, clients)
+    if sweep.plan is None or sweep.phase is Phase.OPENING:
+        return Observation(commands=commands)
+    reader = CacheReader(Caches() if fresh else clients.caches, clients.cluster)
+    if sweep.phase is Phase.BUILDING:
+        return replace(await observe_builds(sweep, sweep.plan, clients.home, reader), commands=commands)
+    there = CacheReader(Caches() if fresh else clients.trial_caches, clients.trials)
+    seen = await _experiment(sweep, sweep.plan, commands, clients, there, reader)
+    if any(command.action in COUNTED_AGAIN for command in commands):
+        others, check = await observe_others(sweep, clients)
+        return replace(seen, others=others, limit_check=check)
+    return seen
+
+
+async def _request(sweep: SweepRecord, commands: tuple[Command, ...], clients: SweepClients) -> Observation:
+    if (counted := await observe_older(sweep, clients)) is None:
+        return Observation(commands=commands, observe_again_in=PLAN_RETRY)
+    others, check = counted
+    try:
+        repo = repository(sweep.request.repo, clients.config, sweep.requester.channel)
+        order = await look_up(
+            clients.git,
+            repo,
+            sweep.request,
+            clients.config,
+            sweep=sweep.id,
+            owner=sweep.requester.user,
+            request_id=sweep.request_id,
+        )
+        user = sweep.requester.user
+        home = namespace_of(user, sweep.requester.channel, clients.config) or clients.settings.k8s_namespace
+        order = replace(
+            order,
+            owner_name=sweep.requester.user_name,
+            namespace=home,
+            team=team_of(clients.config.teams, home, user),
+            space=await with_prebuilt_image(order.space, clients, in_file=not sweep.request.image),
+        )
+        past = await with_past(order.space, order.request, repo.url, clients.kept_results)
+        order = replace(order, space=past)
+        plan = await planned(order, clients)
+        return Observation(commands=commands, plan=plan, others=others, limit_check=check)
+    except UserError as error:
+        return Observation(commands=commands, refusal=str(error))
+    except (GitUnavailableError, RegistryError) as error:
+        if clients.now() - (sweep.outage.since or clients.now()) < PLAN_TIMEOUT:
+            raise
+        return Observation(commands=commands, refusal=refusal(error))
+
+
+async def _experiment(
+    sweep: SweepRecord,
+    plan_: SweepPlan,
+    commands: tuple[Command, ...],
+    clients: SweepClients,
+    reader: CacheReader,
+    at_home: CacheReader,
+) -> Observation:
+    ref, ours = plan_.experiment_ref, f"{SWEEP_LABEL}={sweep.id}"
+    experiment, trials, jobs, pods = await asyncio.gather(
+        reader.get(ref),
+        reader.list("Trial", ref.namespace, labels=f"{ours},{EXPERIMENT_LABEL}={ref.name}"),
+        reader.list(plan_.trial_kind.kind, ref.namespace, labels=ours),
+        reader.list("Pod", ref.namespace, labels=ours),
+    )
+    if experiment and experiment["metadata"].get("annotations", {}).get(REQUEST_ID) != sweep.request_id:
+        # The objects are of an older sweep with this name.
+        return Observation(commands=commands, foreign=True, cached=reader.cached)
+    strategies = plan_.space.strategies
+    return Observation(
+        commands=commands,
+        raw=RawObjects(experiment=experiment, trials=trials, jobs=jobs, pods=pods),
+        builds=await left_builds(sweep, plan_, clients, at_home),
+        experiment=read_experiment(experiment),
+        trials=tuple(read_once(read_trial, t, strategies) for t in trials),
+        jobs=tuple(read_once(read_job, j) for j in jobs),
+        pods=tuple(read_trial_pods(pods, jobs)),
+        nodes=plan_.nodes,
+        cached=reader.cached or at_home.cached,
+    )
+
+
+def _masked(seen: Observation, mask: Mask) -> Observation:
+    experiment = seen.experiment and replace(seen.experiment, message=mask(seen.experiment.message))
+    return replace(
+        seen,
+        refusal=mask(seen.refusal),
+        builds=tuple(_masked_build(one, mask) for one in seen.builds),
+        experiment=experiment,
+    )
+
+
+def _masked_build(one: BuildSeen, mask: Mask) -> BuildSeen:
+    return replace(one, trouble=one.trouble.masked(mask)) if one.trouble else one

@@ -1,0 +1,246 @@
+"""Run the queue item `gpus: now`: measure all clusters, save a snapshot, and answer queued queries."""
+
+import asyncio
+import logging
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterator
+from dataclasses import replace
+from datetime import datetime, timedelta
+from functools import partial
+
+from redis.asyncio import Redis
+from slack_sdk.errors import SlackApiError
+
+from bot.core.errors import UserError
+from bot.core.plan import HOME_CLUSTER
+from bot.measure.gpus.billing import bill, bill_file, by_cluster, month
+from bot.measure.gpus.command import VIEWS, ParsedCommand, answer, parse_command, summary
+from bot.measure.gpus.hourly_store import HourlyStore
+from bot.measure.gpus.models import HALF_HOUR, ClusterGpus, NoGpuDataError, Snapshot, Source
+from bot.measure.gpus.remote_usage import Snapshots, snapshots_elsewhere
+from bot.measure.gpus.snapshot_store import HOME_TAB, ITEM, GpuQuery, SnapshotStore, dump_query, load_query
+from bot.measure.gpus.sums import Totals
+from bot.platform.clients import Clients
+from bot.platform.clusters.connections import RemoteCluster
+from bot.platform.commands.grammar import Table
+from bot.platform.config.clusters import remote
+from bot.platform.slack.client import MessageRejectedError, NotInChannelError
+from bot.platform.slack.mrkdwn import code, link, local_time, plain, quoted
+from bot.sweep.form.drafts import Drafts
+from bot.text.wording import counted
+from bot.watch.digests import post
+from bot.watch.digests.latest import latest_digest
+from bot.watch.digests.post import ReadSchedules, ReservedLine, schedule_for
+from bot.watch.home.view import HomeLoader
+from k8s.api.client import Manifests
+from k8s.api.errors import ApiError, ClusterUnreachableError, UnreachableError
+from k8s.nodes.gpu_pods import UNFINISHED_PODS
+from k8s.nodes.gpus import concerns_gpus, read_holder, read_node
+from k8s.retry import Retry
+
+log = logging.getLogger(__name__)
+
+DATA_TIMEOUT, RETRY = timedelta(seconds=15), Retry(base=2.0)  # while there is no GPU data
+RESPONSE_URL_TTL = timedelta(minutes=30)
+
+
+class GpuQueryJob:
+    """Args:
+    reserved_line: returns one line about all reservations; "" if there are none.
+    table: of `/gpus`.
+    """
+
+    def __init__(
+        self,
+        clients: Clients,
+        redis: Redis,
+        source: Source,
+        digest_schedules: ReadSchedules,
+        reserved_line: ReservedLine,
+        table: Table,
+    ) -> None:
+        self._clients, self._redis, self._source = clients, redis, source
+        self._reserved_line, self._table = reserved_line, table
+        self._snapshots, self._hours, self._read_schedules = (
+            SnapshotStore(redis),
+            HourlyStore(redis),
+            digest_schedules,
+        )
+        self._billed: set[GpuQuery] = set()  # answered in text, while the CSV waits for Slack's rate limit
+
+    async def run(self, _: str) -> timedelta | None:
+        stored, error, fresh = await self._clients.store.requests(str(ITEM)), "", None
+        queries = [query for each in stored if (query := load_query(each))]
+        if not queries or any(self._parse(each).view in VIEWS for each in queries):
+            try:
+                fresh = await self._measured()
+            except NoGpuDataError as why:
+                error = f"GPU metrics are unavailable: {quoted(self._clients.mask(str(why)))}"
+        later = [each for each in queries if error and self._clients.now() - each.at < DATA_TIMEOUT]
+        failures = [await self._settle(each, fresh, error) for each in queries if each not in later]
+        for failure in filter(None, failures):
+            raise failure
+        return RETRY.delay() if later else None
+
+    async def _settle(self, query: GpuQuery, fresh: Snapshot | None, error: str) -> Exception | None:
+        """Answer one query, and return what failed, which is retried until the response_url expires."""
+        try:
+            if self._clients.now() - query.at < RESPONSE_URL_TTL:
+                await self._answer(query, fresh, error)
+        except Exception as failure:  # noqa: BLE001 - must not keep others from their answers
+            return failure
+        await self._clients.store.remove_requests(str(ITEM), [dump_query(query)])
+        return None
+
+    def _parse(self, query: GpuQuery) -> ParsedCommand:
+        if query.text == HOME_TAB:
+            return ParsedCommand(view="free")
+        try:
+            return parse_command(query.text, self._clients.config, self._table)
+        except UserError:  # the team has been removed from the configuration since
+            return ParsedCommand(view="free")
+
+    async def _measured(self) -> Snapshot:
+        measure, clients = self._source.snapshot(HALF_HOUR), self._clients
+        if remote(clients.config.clusters):
+            fresh, others = await asyncio.gather(measure, gpus_elsewhere(clients))
+        else:
+            fresh, others = await measure, ()
+        fresh = replace(fresh, reserved=await self._reserved_line(), others=others)
+        await self._snapshots.save(fresh)
+        return fresh
+
+    async def _answer(self, query: GpuQuery, fresh: Snapshot | None, error: str) -> None:
+        parsed, now = self._parse(query), self._clients.now()
+        try:
+            if query.text == HOME_TAB:
+                await self._show_home(query.user, error)
+            elif parsed.view == "bill":
+                await self._bill(parsed, query)
+            elif parsed.later and parsed.later.answer:
+                await self._reply(query, await self._answer_of_workspace(parsed.later.answer, parsed, query))
+            elif parsed.view == "digest":
+                await self._digest(query)
+            elif text := error or (answer(parsed.view, fresh, query.user, now) if fresh else ""):
+                await self._reply(query, await self._of_all_clusters(parsed.view, text, fresh, query.user))
+        except (NotInChannelError, MessageRejectedError, SlackApiError) as refusal:
+            log.warning("can't answer /gpus: %s", refusal)
+
+    async def _of_all_clusters(self, view: str, text: str, fresh: Snapshot | None, user: str) -> str:
+        """Return the answer about all clusters, where the configuration has some, or else `text`."""
+        clients = self._clients
+        if fresh is None or view == "free" or not remote(clients.config.clusters):
+            return text
+        others = await snapshots_elsewhere(clients.config, self._redis, clients.now)
+        return answer_of_all(view, fresh, others, user, clients.now())
+
+    async def _show_home(self, user: str, error: str) -> None:
+        clients = self._clients
+        loader = HomeLoader(
+            store=clients.store,
+            drafts=Drafts(self._redis),
+            last_digest=partial(latest_digest, self._redis),
+            config=clients.config,
+        )
+        latest = await self._snapshots.latest()
+        await clients.slack.publish_home(user, await loader.view(user, latest, error, clients.now()))
+
+    async def _bill(self, parsed: ParsedCommand, query: GpuQuery) -> None:
+        config, now = self._clients.config, self._clients.now()
+        by_name = await self._totals(*month(parsed, now))
+        totals = Totals.all(by_name.values()) if len(by_name) > 1 else by_name[HOME_CLUSTER]
+        if query not in self._billed:
+            place = config.environments.namespace if config.environments else ""
+            figures = (parsed, totals, config.prices, config.currency, now, place)
+            text = await asyncio.to_thread(bill, *figures)
+            if len(by_name) > 1 and totals.groups:
+                text += f"\n{by_cluster(parsed, by_name, config.prices, config.currency)}"
+            text += "\nFull table sent by direct message." if totals.groups else ""
+            await self._reply(query, text)
+            self._billed.add(query)
+        if totals.groups:
+            name = f"gpus-{month(parsed, now)[0]:%Y-%m}.csv"
+            table = await asyncio.to_thread(bill_file, parsed, by_name, config.prices)
+            await self._clients.slack.send_file(query.user, "GPU bill", name, table)
+        self._billed.discard(query)
+
+    async def _answer_of_workspace(
+        self, answer: Callable[..., Awaitable[str]], parsed: ParsedCommand, query: GpuQuery
+    ) -> str:
+        who = {"user": query.user, "channel": query.channel, "asked_at": query.at}
+        return self._clients.mask(await answer(parsed.view, parsed.values, **who, clients=self._clients))
+
+    async def _totals(self, start: datetime, end: datetime) -> dict[str, Totals]:
+        """Return the sums of the main cluster and each other one, by name; of a removed one if it has any."""
+        names = [HOME_CLUSTER, *(each.name for each in remote(self._clients.config.clusters))]
+        every = dict.fromkeys([*names, *await self._hours.clusters(start)])
+        found = {name: await self._hours.at(name).totals(start, end) for name in every}
+        return {name: each for name, each in found.items() if name in names or each.groups}
+
+    async def _digest(self, query: GpuQuery) -> None:
+        """Queue yesterday's digest for the channel, unless it is there already."""
+        day = schedule_for(await self._read_schedules(), query.channel).day(self._clients.now())
+        latest = await latest_digest(self._redis, query.channel)
+        if latest and latest.day == day:
+            digest = link(latest.link, latest.headline) if latest.link else plain(latest.headline)
+            await self._reply(query, f"Already posted: {digest}")
+        else:
+            await self._clients.queue.add(post.item(query.channel, day))
+
+    async def _reply(self, query: GpuQuery, text: str) -> None:
+        await self._clients.slack.post_ephemeral(query.user, text, query.response_url)
+
+
+async def gpus_elsewhere(clients: Clients) -> tuple[ClusterGpus, ...]:
+    """Read nodes and pods of each cluster, at the same time. Raises nothing."""
+    return tuple(await asyncio.gather(*map(_measured, clients.clusters.all(clients.config))))
+
+
+async def _measured(cluster: RemoteCluster) -> ClusterGpus:
+    name = cluster.config.name
+    try:
+        nodes = await cluster.api.list("Node", "")
+        pods = await cluster.api.list("Pod", "", fields=UNFINISHED_PODS, only=concerns_gpus)
+    except ClusterUnreachableError as failure:
+        return ClusterGpus(cluster=name, failure=_unseen(failure.seen))
+    except (ApiError, UnreachableError) as error:
+        denied = isinstance(error, ApiError) and error.status == 403
+        why = "no permission to list nodes and pods" if denied else "its API server returns errors"
+        return ClusterGpus(cluster=name, failure=why)
+    free, total = await asyncio.to_thread(free_and_total, nodes, pods)
+    return ClusterGpus(cluster=name, free=free, total=total)
+
+
+def _unseen(seen: datetime | None) -> str:
+    return f"hasn't answered since {local_time(seen)}" if seen else "doesn't answer"
+
+
+def free_and_total(nodes: Manifests, pods: Manifests) -> tuple[int, int]:
+    """Return the free and the allocatable GPUs of the nodes that are ready and not cordoned."""
+    used = Counter[str]()
+    for holder in filter(None, map(read_holder, pods)):
+        used[holder.node] += holder.gpus
+    found = [node for node in map(read_node, nodes) if node and node.ready and not node.cordoned]
+    free = sum(max(0, node.allocatable - used[node.node]) for node in found)
+    return free, sum(node.allocatable for node in found)
+
+
+def answer_of_all(view: str, home: Snapshot, others: Snapshots, user: str, now: datetime) -> str:
+    """Return the answer about all clusters together, then a line for each."""
+    parts = [home, *filter(None, others.values())]
+    nodes = tuple(node for each in parts for node in each.nodes)
+    pods = tuple(pod for each in parts for pod in each.pods)
+    text = answer(view, replace(home, nodes=nodes, pods=pods), user, now)
+    lines = _lines(view, {HOME_CLUSTER: home, **others}, user)
+    return "\n".join([text, "*By cluster*", *lines])
+
+
+def _lines(view: str, snapshots: Snapshots, user: str) -> Iterator[str]:
+    for name, found in snapshots.items():
+        if found is None:
+            yield f"• {code(name)}: no GPU data"
+            continue
+        shown = [pod for pod in found.pods if view != "mine" or pod.owner == user]
+        free, total = sum(node.free for node in found.nodes), sum(node.allocatable for node in found.nodes)
+        of_all = "" if view == "mine" else f"{free} of {counted(total, 'GPU')} free, "
+        yield f"• {code(name)}: {of_all}{summary(shown, found.at)}"

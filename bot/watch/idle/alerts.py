@@ -1,0 +1,266 @@
+"""Track warnings about GPUs: what was posted, and what to post now. Pure.
+
+    posted -> posted again (after twice and four times as long) -> busy again -> posted again
+       `-> snoozed until a time -> posted again                        `-----> ended
+
+There is one alert for each trial and kind. More than three new ones of a sweep at once become one group
+alert, which later ones join.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+from itertools import groupby
+
+from bot.core.plan import HOME_CLUSTER
+from bot.platform.config.idle_thresholds import IdleThresholds
+from bot.watch.idle.detector import (
+    LOW_WINDOW,
+    REPEAT_AT,
+    GpuAllocation,
+    Kind,
+    first_alert_after,
+    repeat_level,
+)
+from k8s.nodes.dcgm import NO_LOAD, Load
+from k8s.trial_kinds import JOB
+
+MAX_SINGLE = 3  # new alerts of a sweep at once; more become one group alert
+
+
+@dataclass(frozen=True, kw_only=True)
+class Assessment:
+    """The current state of one allocation, and where to warn about it."""
+
+    allocation: GpuAllocation
+    kind: Kind
+    thresholds: IdleThresholds
+    channel: str  # Slack channel id; empty: warn nowhere
+    thread: str = ""
+    container: str = JOB.container  # of a trial: the one that trains
+
+
+@dataclass(frozen=True, kw_only=True)
+class Snooze:
+    """No new posts about one allocation until a time."""
+
+    until: datetime
+    by: str  # Slack user id
+    name: str = ""  # the user's display name
+
+
+@dataclass(frozen=True, kw_only=True)
+class AlertItem:
+    """One trial or pod of an alert."""
+
+    key: str
+    name: str
+    nodes: tuple[str, ...]
+    now: Kind
+    since: datetime
+    lasted: timedelta  # so far, rounded down: see `_rounded`; once it is over, the whole duration
+    level: int  # 1, then 2 and 4 when it is posted again
+    idle: int
+    gpus: int
+    mean: float | None = None
+    load: Load = NO_LOAD  # per GPU
+    recovered: bool = False  # ended, and was busy again before that
+    ended: datetime | None = None  # when the condition was first seen to be over
+    missing: datetime | None = None  # since when it isn't measured: it has ended, or its metrics were late
+
+
+@dataclass(frozen=True, kw_only=True)
+class Alert:
+    """One Slack message about one or more allocations with the same condition."""
+
+    kind: Kind
+    sweep: str = ""
+    namespace: str
+    team: str = ""
+    owner: str = ""
+    channel: str
+    thread: str = ""
+    asked_by: str = ""  # Slack user id; set: a direct message that asks the owner
+    items: tuple[AlertItem, ...] = field(default=())
+    ts: str = ""  # of the message
+    level: int = 0  # the highest level posted; a higher one needs a new post, because edits notify no one
+    replaces: str = ""  # ts of an older message that is still to be deleted
+    fingerprint: str = ""  # of the message as Slack has it
+
+    @property
+    def id(self) -> str:
+        return f"{'asked-' if self.asked_by else ''}{self.kind}/{self.items[0].key}"
+
+    @property
+    def open(self) -> tuple[AlertItem, ...]:
+        return tuple(item for item in self.items if item.now is self.kind)
+
+    def due_level(self, snoozes: Mapping[str, Snooze], now: datetime) -> int:
+        """Return the level to post; 0 if every open item is snoozed. A question repeats after a snooze."""
+        levels = (
+            1 if self.asked_by else item.level
+            for item in self.open
+            if not active_snooze(item.key, snoozes, now)
+        )
+        return max(levels, default=0)
+
+    @property
+    def over(self) -> bool:
+        return all(item.now is Kind.ENDED for item in self.items) or bool(self.asked_by and not self.open)
+
+
+def cluster_of(alert_id: str) -> str:
+    """Return the cluster of an alert, by its id (see GpuAllocation.key)."""
+    cluster, colon, _ = alert_id.partition("/")[2].partition(":")
+    return cluster if colon else HOME_CLUSTER
+
+
+def update_alerts(
+    sent: Iterable[Alert],
+    current: Mapping[str, Assessment],
+    snoozes: Mapping[str, Snooze],
+    now: datetime,
+) -> tuple[Alert, ...]:
+    """Return all alerts as they should be shown now, the oldest first; `current` is by allocation key."""
+    before = tuple(sent)
+    flagged = {(alert.kind, item.key) for alert in before for item in alert.open}
+    current = {key: _same_spell(each, flagged) for key, each in current.items()}
+    current = {key: _not_yet_low(each, before, now) for key, each in current.items()}
+    alerts = [
+        replace(
+            alert, items=tuple(_updated(item, current.get(item.key), alert.kind, now) for item in alert.items)
+        )
+        for alert in before
+    ]
+    known = {(alert.kind, item.key) for alert in alerts if not alert.asked_by for item in alert.items}
+    new = [
+        each
+        for key, each in current.items()
+        if each.kind.needs_alert
+        and each.channel
+        and (each.kind, key) not in known
+        and not active_snooze(key, snoozes, now)
+    ]
+    for _, group in groupby(sorted(new, key=_group_key), key=_group_key):
+        alerts = _with_new(alerts, list(group), now)
+    return tuple(alerts)
+
+
+def question(current: Assessment, asked_by: str, now: datetime) -> Alert:
+    """Return the message, without a channel, that asks the owner of a pod outside sweeps if it is needed."""
+    return replace(_empty_alert(current), asked_by=asked_by, items=(_item(current, now),))
+
+
+def active_snooze(key: str, snoozes: Mapping[str, Snooze], now: datetime) -> Snooze | None:
+    snooze = snoozes.get(key)
+    return snooze if snooze and snooze.until > now else None
+
+
+def _same_spell(current: Assessment, flagged: set[tuple[Kind, str]]) -> Assessment:
+    """Keep UNUSED or IDLE when only the number of samples changed, which tells these two apart."""
+    key = current.allocation.key
+    if current.kind is Kind.IDLE and current.allocation.busy_ever is None and (Kind.UNUSED, key) in flagged:
+        return replace(current, kind=Kind.UNUSED)
+    if current.kind is Kind.UNUSED and (Kind.IDLE, key) in flagged:
+        return replace(current, kind=Kind.IDLE)
+    return current
+
+
+def _not_yet_low(current: Assessment, sent: Iterable[Alert], now: datetime) -> Assessment:
+    """Suppress a low mean while its window still contains an idle spell, which alone makes it low."""
+    if not current.kind.over_two_hours:
+        return current
+    idle = [
+        now if item.now is alert.kind else item.ended
+        for alert in sent
+        if alert.kind in {Kind.UNUSED, Kind.IDLE, Kind.PARTIAL}
+        for item in alert.items
+        if item.key == current.allocation.key
+    ]
+    recent = any(ended and now - ended < LOW_WINDOW for ended in idle)
+    return replace(current, kind=Kind.MAYBE_LOW) if recent else current
+
+
+def _updated(item: AlertItem, current: Assessment | None, kind: Kind, now: datetime) -> AlertItem:
+    if current is None and item.missing is None and item.now is not Kind.ENDED:
+        return replace(item, missing=now)  # a second check must confirm the end
+    if current is None:
+        return _ended(item, Kind.ENDED, kind, item.missing or now)
+    item = replace(item, missing=None)
+    if current.kind is Kind.UNKNOWN or (current.kind is Kind.MAYBE_LOW and kind.over_two_hours):
+        return item
+    if current.kind is not kind:
+        return _ended(item, current.kind if current.kind.needs_alert else Kind.FINE, kind, now)
+    # After a recovery the duration starts over.
+    new = _item(current, now, item.since if item.now is kind else None)
+    # The load varies with each measurement: shown as it was, it isn't edited every few minutes.
+    return replace(new, load=item.load) if item.now is kind and item.level == new.level else new
+
+
+def _ended(item: AlertItem, state: Kind, kind: Kind, now: datetime) -> AlertItem:
+    """Fix the duration at the moment when the condition ended."""
+    lasted = now - item.since if item.now is kind else item.lasted
+    recovered = state is Kind.ENDED and (item.recovered or item.now is Kind.FINE)
+    ended = now if item.now is kind else item.ended
+    return replace(item, now=state, lasted=lasted, recovered=recovered, ended=ended)
+
+
+def _item(current: Assessment, now: datetime, since: datetime | None = None) -> AlertItem:
+    allocation, first = current.allocation, first_alert_after(current.kind, current.thresholds)
+    began = allocation.began or now
+    since = since or (began if current.kind is Kind.UNUSED else max(began, now - first))
+    low = current.kind.over_two_hours  # over a fixed time, and never repeated
+    return AlertItem(
+        key=allocation.key,
+        name=allocation.name,
+        nodes=allocation.nodes,
+        now=current.kind,
+        since=since,
+        lasted=first if low else _rounded(now - since, first),
+        level=1 if low else repeat_level(now - since, first),
+        idle=allocation.idle,
+        gpus=max(allocation.allocated, len(allocation.gpus)),
+        mean=allocation.mean if current.kind is Kind.LOW else None,
+        load=allocation.load,
+    )
+
+
+def _rounded(lasted: timedelta, first: timedelta) -> timedelta:
+    """Return multiples of the first repeat's time, so that a message isn't edited at each check."""
+    step = first * REPEAT_AT[0]
+    return max(first, lasted // step * step)
+
+
+def _group_key(current: Assessment) -> tuple[str, str, str, str]:
+    allocation = current.allocation
+    return current.channel, current.thread, allocation.sweep or allocation.team, current.kind
+
+
+def _with_new(alerts: list[Alert], new: list[Assessment], now: datetime) -> list[Alert]:
+    """Add new items of one group: to its open group alert, as a group alert, or one alert each."""
+    alert, items = _empty_alert(new[0]), tuple(_item(each, now) for each in new)
+    for at, one in enumerate(alerts):
+        if _same_group(one, alert) and len(one.items) > 1 and one.open:
+            return [*alerts[:at], replace(one, items=(*one.items, *items)), *alerts[at + 1 :]]
+    if len(new) > MAX_SINGLE:
+        return [*alerts, replace(alert, items=items)]
+    singles = [replace(_empty_alert(each), items=(item,)) for each, item in zip(new, items, strict=True)]
+    return [*alerts, *singles]
+
+
+def _same_group(one: Alert, other: Alert) -> bool:
+    mine, others = ((each.kind, each.channel, each.thread, each.sweep) for each in (one, other))
+    return mine == others
+
+
+def _empty_alert(current: Assessment) -> Alert:
+    allocation = current.allocation
+    return Alert(
+        kind=current.kind,
+        sweep=allocation.sweep,
+        namespace=allocation.namespace,
+        team=allocation.team,
+        owner=allocation.owner,
+        channel=current.channel,
+        thread=current.thread,
+    )

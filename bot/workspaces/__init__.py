@@ -1,0 +1,4 @@
+"""What runs beside sweeps: environments, services, elastic replicas, reservations.
+
+Knows the platform and what is measured.
+"""

@@ -1,0 +1,302 @@
+"""Answer what people type or say: as typed if it is a command, else by what its words mean.
+
+What changes something and isn't typed as a command is only offered, as a button: it runs when clicked. A new
+sweep opens the form, filled with what was understood; for a message, which has no trigger, a button opens it.
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from redis.exceptions import RedisError
+from slack_bolt.async_app import AsyncAck, AsyncApp, AsyncRespond
+from slack_sdk.web.async_client import AsyncWebClient
+
+from bot.core.errors import UserError
+from bot.core.sweep_summary import SweepSummary
+from bot.platform.commands.grammar import HELP, Command, Parsed, Table
+from bot.platform.commands.phrases import MAX_SENTENCE, Names, ranked, read_sentence
+from bot.platform.config.policy import Config, repository
+from bot.platform.slack.blocks import MAX_BUTTON_VALUE, actions, button, section, user_name
+from bot.platform.slack.message import Message
+from bot.platform.slack.mrkdwn import code, cut, plain
+from bot.sweep.answers.command_parser import RERUN, STATUS, TABLE, choose, parse_command
+from bot.sweep.form.view import Draft
+from bot.sweep.launch.options import LAUNCH
+from handlers.context import (
+    ACK_TIMEOUT,
+    NOT_OPENED,
+    SLACK_ERRORS,
+    Answer,
+    HandlerContext,
+    NoTriggerError,
+    unconfirmed_reply,
+)
+from handlers.launch_form import open_form, refused_launch
+from handlers.menus import MAIN_BRANCHES
+
+log = logging.getLogger(__name__)
+
+RUN = "said_run"  # action id
+NAMES_TIMEOUT = 0.3  # seconds to wait for the first list of branches, and of spaces
+SURE = 3  # words of a command that outweigh a branch and a space
+
+Fields = dict[str, Any]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Meaning:
+    table: Table
+    parsed: Parsed
+    note: str = ""  # what wasn't understood
+
+    @property
+    def command(self) -> Command:
+        return self.parsed.command
+
+    @property
+    def missing(self) -> bool:
+        return any(each.required and each.key not in self.parsed.options for each in self.command.options)
+
+    @property
+    def typed(self) -> str:
+        return f"{self.command.name} {self.parsed.typed}".strip()
+
+
+def add_command(app: AsyncApp, context: HandlerContext, table: Table, answer: Answer) -> None:
+    """Add a slash command, also for what is said in messages."""
+    context.spoken[table.prefix] = table, answer
+    app.command(table.prefix)(_on_command(context))
+
+
+def add_wording(app: AsyncApp, context: HandlerContext) -> None:
+    app.action(RUN)(_on_run(context))
+
+
+def _on_command(context: HandlerContext) -> Callable[..., Awaitable[None]]:
+    async def typed(ack: AsyncAck, command: Fields, client: AsyncWebClient) -> None:
+        reply = await reply_to(context, command, client)
+        if isinstance(reply, Message):
+            await ack(text=cut(reply.text), blocks=list(reply.blocks))
+        else:
+            await ack(text=cut(reply))
+
+    return typed
+
+
+def _on_run(context: HandlerContext) -> Callable[..., Awaitable[None]]:
+    """Run an offered command as if the person had typed it. Clicks on one message are one request."""
+
+    async def run(
+        ack: AsyncAck, body: Fields, action: Fields, client: AsyncWebClient, respond: AsyncRespond
+    ) -> None:
+        prefix, _, text = action["value"].partition(" ")
+        where = body.get("container", {})
+        command = {
+            "command": prefix,
+            "text": text,
+            "user_id": body["user"]["id"],
+            "user_name": user_name(body["user"]),
+            "channel_id": body["channel"]["id"],
+            "response_url": body["response_url"],
+            "trigger_id": body["trigger_id"],
+            "request_id": f"run/{body['channel']['id']}/{where.get('message_ts', '')}/{body['user']['id']}",
+        }
+        if prefix in context.spoken and (reply := await reply_to(context, command, client)):
+            text = reply.text if isinstance(reply, Message) else reply
+            blocks = list(reply.blocks) if isinstance(reply, Message) else [section(cut(text))]
+            await respond(text=cut(text), blocks=blocks, replace_original=True)
+        await ack()
+
+    return run
+
+
+async def reply_to(context: HandlerContext, command: Fields, client: AsyncWebClient) -> str | Message:
+    """Return the answer to a command, or what went wrong; "" if a form is open.
+
+    `command`: fields of a slash command. Of a message, it has no `trigger_id`, but a `request_id`, and in a
+    sweep's thread `here`, the sweep.
+    """
+    try:
+        try:
+            return await context.spoken[command["command"]][1](context, command, client)
+        except UserError as error:
+            return await _reworded(context, command, client, error)
+    except NoTriggerError:
+        return _offer("This needs a form.", "Open form", f"{command['command']} {command['text']}")
+    except UserError as error:
+        return plain(str(error))
+    except (RedisError, TimeoutError) as error:
+        log.error("failed to queue a command: %r", error)  # noqa: TRY400 - a busy process has no time for traces
+        return unconfirmed_reply(error)
+    except SLACK_ERRORS as error:
+        log.warning("can't open a dialog: %r", error)
+        return NOT_OPENED
+
+
+async def _reworded(
+    context: HandlerContext, command: Fields, client: AsyncWebClient, error: UserError
+) -> str | Message:
+    """Answer a text that can't run as typed by what it means. Raises `error` if it means nothing."""
+    text, prefix = command.get("text", ""), command["command"]
+    lines = [line for line in text.splitlines() if line.strip()]
+    if "trigger_id" not in command and not all("=" in line or ":" in line for line in lines):
+        text = lines[0] if lines else ""  # what follows in a message is for others
+        command |= {"text": text}
+    if len(text) > MAX_SENTENCE:
+        raise error
+    async with asyncio.timeout(ACK_TIMEOUT):
+        sweeps = await context.store.listed()
+        last = await context.drafts.last(command["user_id"]) or Draft(channel="")
+        tables = sorted(
+            (table for table, _ in context.spoken.values()), key=lambda each: each.prefix != prefix
+        )
+        names = Names(known=_known(context.config, sweeps), config=context.config)
+        typed = _typed_command(tables[0], text)
+        if typed is None or typed.by_key.keys() & {"branch", "space"}:
+            names = await _with_git_names(context, command, last, names)
+    meant = meaning(text, tables, names, last.options, command.get("here", ""))
+    is_other = prefix != TABLE.prefix or typed not in (None, LAUNCH, RERUN)
+    if meant is None or (meant.command is LAUNCH and is_other):
+        raise error
+    if meant.command is LAUNCH:
+        return await _form(context, command, client, meant, error)
+    is_typed = meant.command is typed
+    if meant.missing or (is_typed and meant.note and not meant.parsed.options):
+        raise error
+    if meant.table.prefix == TABLE.prefix and "sweep" in meant.command.by_key:
+        try:
+            meant = _resolved(meant, command, sweeps, context.config)
+        except UserError as unknown:
+            raise (error if is_typed or meant.note else unknown) from None
+    prefix = meant.table.prefix
+    if meant.command.answers:
+        again = command | {"command": prefix, "text": meant.typed}
+        return await context.spoken[prefix][1](context, again, client)
+    whole = f"{prefix} {meant.typed}"
+    return _offer(f"Run {code(whole)}? {plain(meant.note)}".strip(), "Run command", plain(whole))
+
+
+def _typed_command(table: Table, text: str) -> Command | None:
+    """Return the command with whose name a text begins: its error is about what was typed."""
+    try:
+        return table.find(text)[0]
+    except UserError:
+        return None
+
+
+async def _form(
+    context: HandlerContext, command: Fields, client: AsyncWebClient, meant: Meaning, error: UserError
+) -> str | Message:
+    """Open the form; if Slack can't, the error says what is wrong with the command."""
+    user, channel = command["user_id"], command["channel_id"]
+    if refusal := refused_launch(context, user, channel):
+        return refusal
+    options = dict(meant.parsed.options)
+    if not (trigger := command.get("trigger_id")):
+        understood = (
+            f"Understood: {code(meant.parsed.typed)}." if options else "To start a sweep, open the form."
+        )
+        text = f"{understood} {plain(meant.note)}".strip()
+        return _offer(text, "Open form", f"{command['command']} {command['text']}")
+    failed = await open_form(context, client, trigger, user, channel, options, meant.note)
+    return f"{plain(str(error))}\n{failed}" if failed else ""
+
+
+def _resolved(meant: Meaning, command: Fields, sweeps: list[SweepSummary], config: Config) -> Meaning:
+    """Return the command with the full name of its sweep. Raises UserError if there are none or several."""
+    parsed = parse_command(meant.typed, command.get("here", ""))
+    found = choose(parsed, command["user_id"], sweeps, config)
+    options = {**meant.parsed.options, "sweep": " ".join((found.sweep, *found.others))}
+    return replace(meant, parsed=replace(meant.parsed, options=options))
+
+
+def _offer(text: str, label: str, typed: str) -> Message | str:
+    if len(typed) > MAX_BUTTON_VALUE:
+        return "This message is too long. Use `/sweep` instead."
+    return Message(text=text, blocks=(section(text), actions(button(RUN, label, typed))))
+
+
+def _known(config: Config, sweeps: list[SweepSummary]) -> dict[str, dict[str, str]]:
+    return {
+        "repo": {each.name.lower(): each.name for each in config.repositories},
+        "sweep": sweep_names(sweeps),
+    }
+
+
+async def _with_git_names(context: HandlerContext, command: Fields, last: Draft, names: Names) -> Names:
+    """Add the branches, and the spaces of the branch that is named or usual. Raises RedisError."""
+    text, known = command.get("text", ""), dict(names.known)
+    said = read_sentence(text, TABLE, LAUNCH, names).parsed.options
+    own = context.config.channel_repos.get(command["channel_id"]) or last.options.get("repo")
+    try:
+        url = repository(said.get("repo") or own, context.config).url
+    except UserError:
+        return names
+    branches = [each.name for each in (await context.catalog.names(url, wait=NAMES_TIMEOUT)).names]
+    known["branch"] = {each.lower(): each for each in branches}
+    said = read_sentence(text, TABLE, LAUNCH, replace(names, known=known)).parsed.options
+    usual = (last.options.get("branch", ""), *MAIN_BRANCHES)
+    if branch := said.get("branch") or next((each for each in usual if each in branches), ""):
+        found = await context.catalog.names(url, branch, wait=NAMES_TIMEOUT)
+        known["space"] = space_names([each.name for each in found.names])
+    return replace(names, known=known)
+
+
+def sweep_names(sweeps: list[SweepSummary]) -> dict[str, str]:
+    """Return what a sentence can call each sweep; not only its space or its adjective, which are words."""
+    found = dict[str, str]()
+    for each in sweeps:
+        ends = each.id.rsplit("-", 2)
+        found |= {each.id: each.id, ends[-1]: ends[-1], "-".join(ends[-2:]): "-".join(ends[-2:])}
+    return found
+
+
+def space_names(spaces: list[str]) -> dict[str, str]:
+    """Return what a sentence can call each space."""
+    forms = ("{}", "{}.yaml", "sweeps/{}.yaml")
+    found = {form.format(each): each for each in spaces for form in forms}
+    return {each.replace("-", " ").replace("_", " "): each for each in spaces} | found
+
+
+def meaning(
+    text: str, tables: list[Table], names: Names, last: Mapping[str, str], here: str = ""
+) -> Meaning | None:
+    """Return the command that a text means, with its options; None if it means nothing. Pure.
+
+    `last`: options of the person's last launch. `here`: the sweep in whose thread it was said.
+    """
+    config: Config = names.config
+    start = read_sentence(text, TABLE, LAUNCH, names)
+    is_named = "sweep" in read_sentence(text, TABLE, STATUS, names).parsed.options
+    like = {each.name.lower(): "gpu" for each in config.profiles if each.gpus}
+    order = ranked(text, tables, like)
+    is_named = is_named or bool(here and order and "sweep" in order[0][2].by_key)
+    if is_named:
+        asked = RERUN if start.parsed.options.keys() - {"from"} else STATUS
+        order = [each for each in order if "sweep" in each[2].by_key] or [(1, TABLE, asked)]
+    targets = start.parsed.options.keys() & {"branch", "space"}
+    order.sort(key=lambda each: (-each[0], not targets & each[2].by_key.keys()))
+    score, table, command = order[0] if order else (0, TABLE, LAUNCH)
+    is_launch = not is_named and (
+        command is LAUNCH
+        or command is RERUN
+        or (len(targets) == 2 and score < SURE)
+        or (len(targets) == 1 and score < SURE - 1)
+        or (bool(targets) and any(each[2] is LAUNCH and each[0] == score for each in order))
+    )
+    if is_launch:
+        is_empty = not (order or start.parsed.options)
+        return None if is_empty else Meaning(table=TABLE, parsed=start.parsed, note=start.note)
+    if command is HELP:
+        return Meaning(table=table, parsed=Parsed(command=HELP))
+    found = read_sentence(text, table, command, names)
+    missing = {
+        each.key: last[each.key]
+        for each in command.options
+        if command.answers and each.required and each.key in last
+    }
+    parsed = replace(found.parsed, options={**missing, **found.parsed.options})
+    return Meaning(table=table, parsed=parsed, note=found.note)

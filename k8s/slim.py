@@ -1,0 +1,92 @@
+"""Reduce pods, Jobs, trials, and experiments to what reconciles read.
+
+Everything else is dropped before an object is kept in memory: pod templates, managed fields, annotations.
+"""
+
+from typing import Any
+
+from k8s.katib.patches import ENDED_COUNTS, EXPERIMENT_COUNTS, UNREPORTED_COUNT
+from k8s.katib.spec import EXPERIMENT_LABEL, REQUEST_ID
+from k8s.kueue import PRIORITY_LABEL, QUEUE_LABEL
+from k8s.objects import BUILD_LABEL, ENVIRONMENT_LABEL, SWEEP_LABEL, Manifest
+from k8s.trial_kinds import POD_LABELS, TRIAL_LABEL
+
+MAX_FIELD_SIZE = 4096  # characters of one text, which is also the kubelet's limit of a termination message
+
+_CONDITIONS = dict.fromkeys(("type", "status", "reason", "message", "lastTransitionTime"), True)
+_CONTAINERS = dict.fromkeys(("name", "state", "lastState", "restartCount"), True)
+_LABELS = (
+    *(SWEEP_LABEL, BUILD_LABEL, ENVIRONMENT_LABEL, EXPERIMENT_LABEL),
+    *(*POD_LABELS, TRIAL_LABEL, QUEUE_LABEL, PRIORITY_LABEL),
+)
+_METADATA = {
+    **dict.fromkeys(
+        ("name", "namespace", "uid", "resourceVersion", "creationTimestamp", "deletionTimestamp"), True
+    ),
+    "labels": dict.fromkeys(_LABELS, True),
+    "annotations": {REQUEST_ID: True},
+    "ownerReferences": {"kind": True, "uid": True},
+}
+_JOB_STATUS = {"startTime": True, "completionTime": True, "conditions": _CONDITIONS}
+_SHAPES: dict[str, Any] = {
+    "Pod": {
+        "spec": {
+            **dict.fromkeys(("nodeName", "nodeSelector", "tolerations", "activeDeadlineSeconds"), True),
+            "volumes": {"persistentVolumeClaim": {"claimName": True}},
+            "initContainers": {"name": True},
+            "containers": {
+                "name": True,
+                "resources": {"limits": True},
+                "securityContext": {"runAsUser": True},
+            },
+        },
+        "status": {
+            **dict.fromkeys(("phase", "reason", "message"), True),
+            "conditions": _CONDITIONS,
+            "containerStatuses": _CONTAINERS,
+            "initContainerStatuses": _CONTAINERS,
+        },
+    },
+    "StatefulSet": {"spec": {"replicas": True}, "status": {"readyReplicas": True}},
+    "Job": {"spec": {"suspend": True}, "status": _JOB_STATUS},
+    "PyTorchJob": {"spec": {"runPolicy": {"suspend": True}}, "status": _JOB_STATUS},
+    "TrainJob": {
+        "spec": {"suspend": True},
+        "status": {"conditions": _CONDITIONS, "jobsStatus": {"name": True}},
+    },
+    "Trial": {
+        "spec": {"parameterAssignments": {"name": True, "value": True}},
+        "status": {
+            **dict.fromkeys(("startTime", "completionTime"), True),
+            "conditions": _CONDITIONS,
+            "observation": {"metrics": True},
+        },
+    },
+    "Experiment": {
+        "spec": dict.fromkeys(EXPERIMENT_COUNTS, True),
+        "status": {
+            **dict.fromkeys(("trials", UNREPORTED_COUNT, *ENDED_COUNTS), True),
+            "conditions": _CONDITIONS,
+            "currentOptimalTrial": {"bestTrialName": True},
+        },
+    },
+}
+
+
+def slim(obj: Manifest) -> Manifest:
+    """Return a copy with only what reconciles read; texts are cut at 4,096 characters."""
+    shape = {"kind": True, "apiVersion": True, "metadata": _METADATA, **_SHAPES[obj["kind"]]}
+    found: Manifest = _picked(obj, shape)
+    return found
+
+
+def _picked(value: Any, shape: Any) -> Any:
+    if isinstance(value, list):
+        return [_picked(each, shape) for each in value]
+    if isinstance(value, str):
+        return value[:MAX_FIELD_SIZE]
+    if not isinstance(value, dict):
+        return value
+    if shape is True:
+        return {key: _picked(each, True) for key, each in value.items()}
+    return {key: _picked(value[key], inner) for key, inner in shape.items() if key in value}

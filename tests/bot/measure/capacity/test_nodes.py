@@ -1,0 +1,188 @@
+"""Free capacity of the nodes: what is free, and who waits for GPUs that a sweep holds."""
+
+from datetime import timedelta
+
+import pytest
+
+from bot.core.pace import CapacityRequest
+from bot.measure.capacity.nodes import capacity_on_nodes, measured
+from k8s.nodes.gpu_pods import read_gpu_pod
+from tests.bot.factories import NOW
+
+GPU = "nvidia.com/gpu"
+NO_VICTIMS = "preemption: 0/2 nodes are available: 2 No preemption victims found for incoming pod."
+OTHER_REASONS = (
+    f"0/2 nodes are available: pod has unbound immediate PersistentVolumeClaims. {NO_VICTIMS}",
+    'persistentvolumeclaim "data" not found',
+    f"0/2 nodes are available: 1 node(s) didn't match pod affinity rules, 1 Insufficient cpu. {NO_VICTIMS}",
+    f"0/2 nodes are available: 2 Insufficient nvidia.com/gpu.shared. {NO_VICTIMS}",
+)
+GPU_REASONS = (
+    f"0/2 nodes are available: 1 Insufficient cpu, 2 Insufficient nvidia.com/gpu. {NO_VICTIMS}",
+    "0/2 nodes are available: 1 Insufficient nvidia.com/gpu, 1 node(s) were unschedulable.",
+    "0/1 nodes are available: 1 Insufficient nvidia.com/gpu.",
+    "pod group is not ready, 1 Pending, 2 minAvailable",  # Volcano's words
+    "",
+)
+LONG_AGO = (NOW - timedelta(minutes=5)).isoformat()
+JUST_NOW = (NOW - timedelta(seconds=10)).isoformat()
+
+
+def a_node(name, gpus, *, ready=True, cordoned=False, taints=(), resource=GPU, **labels):
+    conditions = [{"type": "Ready", "status": str(ready)}]
+    sizes = {resource: str(gpus), "cpu": "64", "memory": "512Gi", "pods": "110"}
+    return {
+        "metadata": {"name": name, "labels": labels},
+        "spec": {"unschedulable": cordoned, "taints": list(taints)},
+        "status": {"allocatable": sizes, "conditions": conditions},
+    }
+
+
+def a_pod(name, gpus, node="", since=LONG_AGO, sweep="", resource=GPU, waits=None, memory="1Gi", **spec):
+    labels = {"sweepbot/sweep": sweep} if sweep else {}
+    limits = {resource: str(gpus), "memory": memory}
+    spec = {"containers": [{"name": "main", "resources": {"limits": limits}}], **spec}
+    status = {"phase": "Running" if node else "Pending"}
+    if waits is not None:
+        reason, message = waits
+        why = {"type": "PodScheduled", "status": "False", "reason": reason, "message": message}
+        status["conditions"] = [why]
+    return read_gpu_pod(
+        {
+            "metadata": {"name": name, "namespace": "vision", "creationTimestamp": since, "labels": labels},
+            "spec": spec | ({"nodeName": node} if node else {}),
+            "status": status,
+        }
+    )
+
+
+def a_request(gpus=1, pods=1, resource=GPU, **pod):
+    return CapacityRequest(
+        sweep="mine", namespace="sweeps", gpus=gpus, pods=pods, resource=resource, pod=pod, at=NOW
+    )
+
+
+def free(nodes, pods=(), request=None, yielding=()):
+    return capacity_on_nodes(
+        request or a_request(), measured(nodes, pods), yielding, lambda pod: pod.namespace, NOW, {}
+    )
+
+
+def test_capacity_is_what_fits_on_each_node():
+    nodes = [a_node("n1", 8), a_node("n2", 8)]
+    pods = [a_pod("a", 3, "n1"), a_pod("b", 6, "n2")]
+    assert free(nodes, pods, a_request(gpus=2)).trials == 3
+    assert free(nodes, pods, a_request(gpus=4)).trials == 1
+    assert free(nodes, pods, a_request(gpus=2, pods=2)).trials == 1, "two machines per trial"
+
+
+@pytest.mark.parametrize(
+    "node",
+    [
+        a_node("n1", 8, ready=False),
+        a_node("n1", 8, cordoned=True),
+        a_node("n1", 8, taints=[{"key": "team", "value": "nlp", "effect": "NoSchedule"}]),
+        a_node("n1", 8, taints=[{"key": "node.kubernetes.io/disk-pressure", "effect": "NoSchedule"}]),
+        a_node("n1", 8, resource="nvidia.com/mig-1g.10gb"),
+    ],
+)
+def test_node_that_trials_cannot_use_has_no_capacity(node):
+    assert free([node]).trials == 0
+
+
+def test_node_selector_and_toleration_decide_where_trials_fit():
+    taint = {"key": "team", "value": "nlp", "effect": "NoSchedule"}
+    nodes = [a_node("n1", 8, taints=[taint], gpu="h100"), a_node("n2", 4, gpu="a100")]
+    request = a_request(nodeSelector={"gpu": "h100"}, tolerations=[{"key": "team", "operator": "Exists"}])
+    assert free(nodes, request=request).trials == 8
+
+
+def test_pods_of_others_that_wait_take_what_is_free_first():
+    nodes, pods = (
+        [a_node("n1", 8)],
+        [a_pod("mine-1", 4, "n1", sweep="mine"), a_pod("other", 2, since=JUST_NOW)],
+    )
+    found = free(nodes, pods)
+    assert (found.trials, found.to_yield) == (2, 0)
+
+
+def test_waiting_pod_takes_the_node_that_it_fills():
+    nodes = [a_node("n1", 2), a_node("n2", 4)]
+    assert free(nodes, [a_pod("other", 2)], a_request(gpus=4)).trials == 1
+
+
+def test_capacity_counts_gpus_that_waiting_pods_lack():
+    nodes = [a_node("n1", 8)]
+    pods = [a_pod("mine-1", 4, "n1", sweep="mine"), a_pod("x", 1, "n1"), a_pod("other", 6)]
+    found = free(nodes, pods, a_request(gpus=2))
+    assert (found.trials, found.to_yield, found.who, found.requested) == (0, 2, "vision", 6)
+
+
+def test_sweep_on_several_nodes_yields_whole_trials():
+    nodes = [a_node("n1", 4), a_node("n2", 4)]
+    mine = [a_pod(f"mine-{n}", 4, f"n{n}", sweep="mine") for n in (1, 2)]
+    request = a_request(gpus=2, pods=2)
+    assert free(nodes, [*mine, a_pod("other", 3)], request).to_yield == 1, "a trial has four GPUs"
+    two = [a_pod("other-1", 4), a_pod("other-2", 1)]
+    assert free(nodes, [*mine, *two], request).to_yield == 2
+
+
+def test_pod_that_waits_for_scattered_gpus_lacks_them():
+    nodes = [a_node("n1", 4), a_node("n2", 4)]
+    pods = [a_pod("a", 2, "n1", sweep="mine"), a_pod("b", 2, "n2", sweep="mine"), a_pod("other", 4)]
+    assert free(nodes, pods).to_yield == 2
+
+
+@pytest.mark.parametrize(
+    "pod",
+    [
+        a_pod("new", 8, since=JUST_NOW),
+        a_pod("too large", 16),
+        a_pod("elsewhere", 8, nodeSelector={"gpu": "h100"}),
+        a_pod("own", 8, sweep="mine"),
+        a_pod("yields itself", 8, sweep="auto"),
+        a_pod("another resource", 8, resource="nvidia.com/mig-1g.10gb"),
+        a_pod("too much memory", 8, memory="1Ti"),
+        a_pod("gated", 8, waits=("SchedulingGated", "Scheduling is blocked")),
+        *(a_pod("waits for something else", 8, waits=("Unschedulable", each)) for each in OTHER_REASONS),
+    ],
+)
+def test_capacity_ignores_waiting_pods_that_this_sweep_cannot_help(pod):
+    pods = [a_pod("mine-1", 8, "n1", sweep="mine"), pod]
+    found = free([a_node("n1", 8)], pods, yielding={"auto"})
+    assert (found.to_yield, found.who) == (0, "")
+
+
+@pytest.mark.parametrize("message", GPU_REASONS)
+def test_capacity_counts_pods_of_which_the_scheduler_says_that_they_lack_gpus(message):
+    pods = [a_pod("mine-1", 8, "n1", sweep="mine"), a_pod("other", 8, waits=("Unschedulable", message))]
+    assert free([a_node("n1", 8)], pods).to_yield == 8
+
+
+def test_pod_that_waits_for_something_else_leaves_free_gpus_to_sweeps():
+    waits = ("Unschedulable", OTHER_REASONS[0])
+    assert free([a_node("n1", 8)], [a_pod("other", 8, waits=waits)]).trials == 8
+
+
+def test_capacity_counts_the_sweeps_own_waiting_trials():
+    pods = [a_pod("mine-1", 8, "n1", sweep="mine"), a_pod("mine-2", 1, sweep="mine")]
+    assert free([a_node("n1", 8)], pods).waiting == 1
+
+
+@pytest.mark.parametrize(
+    ("operator", "values", "fits"),
+    [
+        ("In", ["a100", "h100"], True),
+        ("NotIn", ["h100"], False),
+        ("Exists", [], True),
+        ("DoesNotExist", [], False),
+        ("Gt", ["7"], False),
+        ("Nonsense", ["h100"], False),
+    ],
+)
+def test_affinity_of_other_peoples_pods_is_read_as_the_scheduler_does(operator, values, fits):
+    rule = {"key": "gpu", "operator": operator, "values": values}
+    terms = {"nodeSelectorTerms": [{"matchExpressions": [rule]}]}
+    affinity = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": terms}}
+    pods = [a_pod("mine-1", 8, "n1", sweep="mine"), a_pod("other", 8, affinity=affinity)]
+    assert bool(free([a_node("n1", 8, gpu="h100")], pods).to_yield) is fits

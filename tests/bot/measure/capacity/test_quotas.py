@@ -1,0 +1,125 @@
+"""Free capacity of Kueue's queues: unused quota, borrowing, and Workloads that wait."""
+
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+
+from bot.core.pace import CapacityRequest
+from bot.measure.capacity.quotas import capacity_in_queue, read_queues
+from k8s.kueue import Workload
+from tests.bot.factories import NOW
+
+GPU = "nvidia.com/gpu"
+REQUEST = CapacityRequest(
+    sweep="mine", namespace="sweeps", queue="research", gpus=2, resource=GPU, pod={}, at=NOW
+)
+MINE = Workload(
+    name="w0",
+    namespace="sweeps",
+    job="j0",
+    job_uid="u0",
+    sweep="mine",
+    queue="research",
+    gpus=2,
+    admitted=True,
+    priority=100,
+)
+OTHER = replace(MINE, name="w1", sweep="other", gpus=4, admitted=False, created=NOW - timedelta(minutes=5))
+
+
+def a_queue(name="lab", nominal=8, used=0, borrowed=0, limit=None, cohort="", **more):
+    resource = {"name": GPU, "nominalQuota": nominal} | ({} if limit is None else {"borrowingLimit": limit})
+    group = {"flavors": [{"name": "a100", "resources": [resource]}]}
+    usage = [{"name": "a100", "resources": [{"name": GPU, "total": str(used), "borrowed": str(borrowed)}]}]
+    spec = {"resourceGroups": [group]} | ({"cohort": cohort} if cohort else {}) | more
+    return {"metadata": {"name": name}, "spec": spec, "status": {"flavorsUsage": usage}}
+
+
+def a_local(name="research", above="lab", namespace="sweeps"):
+    return {"metadata": {"name": name, "namespace": namespace}, "spec": {"clusterQueue": above}}
+
+
+def free(*above, workloads=(), local=(), yielding=()):
+    queues = read_queues(local or [a_local()], above, workloads)
+    return capacity_in_queue(REQUEST, queues, yielding, lambda w: w.sweep, NOW)
+
+
+def test_capacity_is_the_unused_quota():
+    assert free(a_queue(used=3)).trials == 2
+    assert free(a_queue(used=8)).trials == 0
+
+
+@pytest.mark.parametrize("cohort", [{"cohort": "all"}, {"cohortName": "all"}])
+def test_capacity_includes_what_the_queue_can_borrow(cohort):
+    other = a_queue("nlp", nominal=8, used=2, **cohort)
+    assert free(a_queue(used=8, **cohort), other).trials == 3
+    assert free(a_queue(used=8, limit=4, **cohort), other).trials == 2
+    assert free(a_queue(used=8, limit=0, **cohort), other).trials == 0
+
+
+def test_workload_of_the_same_queue_that_waits_lacks_quota():
+    found = free(a_queue(used=6), workloads=[MINE, OTHER])
+    assert (found.trials, found.to_yield, found.who, found.requested) == (0, 1, "other", 4)
+
+
+def test_workload_that_waits_for_something_else_lacks_no_quota():
+    found = free(a_queue(used=2), workloads=[MINE, OTHER])
+    assert (found.trials, found.to_yield, found.who, found.requested) == (0, 0, "", 0)
+
+
+def test_capacity_counts_the_sweeps_own_workloads_that_wait():
+    mine = replace(OTHER, sweep="mine")
+    assert free(a_queue(used=8), workloads=[MINE, mine, mine, OTHER]).waiting == 2
+
+
+@pytest.mark.parametrize(("borrowed", "short"), [(0, 0), (2, 1), (8, 2)])
+def test_queue_yields_to_its_cohort_only_what_it_borrows(borrowed, short):
+    mine = a_queue(used=8 + borrowed, borrowed=borrowed, cohort="all")
+    other = a_queue("nlp", used=8 - borrowed, cohort="all")
+    waits = replace(OTHER, namespace="nlp", queue="nlp")
+    local = (a_local(), a_local("nlp", "nlp", "nlp"))
+    assert free(mine, other, workloads=[MINE, waits], local=local).to_yield == short
+
+
+@pytest.mark.parametrize(
+    "waits",
+    [
+        replace(OTHER, priority=10),
+        replace(OTHER, active=False),
+        replace(OTHER, created=NOW),
+        replace(OTHER, waits="previously considered podsets requests (0) > maximum capacity (2)"),
+        replace(OTHER, sweep="yields"),
+    ],
+    ids=["lower priority", "held", "new", "never fits", "gives way itself"],
+)
+def test_capacity_ignores_waiting_workloads_that_this_sweep_cannot_help(waits):
+    assert free(a_queue(used=8), workloads=[MINE, waits], yielding={"yields"}).to_yield == 0
+
+
+@pytest.mark.parametrize(("priority", "short"), [(1, 2), (0, 2), (-1, 0)])
+def test_sweep_without_workloads_yields_as_one_of_priority_0(priority, short):
+    assert free(a_queue(used=8), workloads=[replace(OTHER, priority=priority)]).to_yield == short
+
+
+def test_capacity_without_usage_in_the_status_is_the_whole_quota():
+    unused = a_queue(nominal=2)
+    unused["status"]["flavorsUsage"][0]["resources"] = [{"name": GPU}]
+    assert free(unused).trials == 1
+    del unused["status"]
+    assert free(unused).trials == 1
+
+
+def test_capacity_is_unknown_without_the_cluster_queue():
+    assert free() is None
+    assert free(a_queue("another")) is None
+
+
+def test_capacity_includes_what_is_reserved_for_the_queue():
+    held = replace(
+        MINE, sweep="", job="sweepbot-reserved-vision-1a2b3-0", devices={GPU: 1}, priority=-1000000
+    )
+    elsewhere = [replace(held, queue="urgent"), replace(held, namespace="nlp"), replace(held, admitted=False)]
+    assert free(a_queue(used=8), workloads=[held] * 4).trials == 2
+    assert free(a_queue(used=8), workloads=elsewhere * 4).trials == 0
+    assert free(a_queue(used=8), workloads=[held] * 4 + [OTHER]).trials == 0, "another Workload waits"

@@ -1,0 +1,51 @@
+"""A Prometheus whose history is a text: needs Debian's package `prometheus`, which includes promtool."""
+
+import shutil
+import subprocess
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+
+from bot.measure.gpus.prometheus import Prometheus
+from tests.bot.measure.gpus.reference_day import cluster
+from tests.free_port import free_port
+from tests.servers import running
+
+NEEDS_PROMETHEUS = pytest.mark.skipif(
+    not (shutil.which("prometheus") and shutil.which("promtool")),
+    reason="Debian's package prometheus isn't installed",
+)
+
+
+@contextmanager
+def serving(folder: Path, history: str) -> Iterator[str]:
+    (folder / "day.txt").write_text(history)
+    made = ["promtool", "tsdb", "create-blocks-from", "openmetrics", "day.txt", "data"]
+    subprocess.run(made, cwd=folder, check=True, capture_output=True)
+    (folder / "none.yml").write_text("{}")
+    port = free_port()
+    command = ["prometheus", "--config.file=none.yml", "--storage.tsdb.path=data"]
+    command += ["--storage.tsdb.retention.time=10y", f"--web.listen-address=127.0.0.1:{port}"]
+    # A backfill has no staleness markers, which at a real scrape end a series with the next one.
+    command += [f"--query.lookback-delta={cluster.SCRAPE}s"]
+    with running(command, port, folder / "log", cwd=folder):
+        yield f"http://127.0.0.1:{port}"
+
+
+@asynccontextmanager
+async def asking(served: str, wait_until: Any) -> AsyncIterator[Prometheus]:
+    async def ready() -> bool:
+        try:
+            async with aiohttp.ClientSession() as web, web.get(f"{served}/-/ready") as answer:
+                return answer.status == 200
+        except aiohttp.ClientError:
+            return False
+
+    await wait_until(ready, "Prometheus is ready")
+    client = Prometheus(served)
+    yield client
+    await client.close()

@@ -1,0 +1,386 @@
+"""Queries to Prometheus and its responses; their figures are tested in test_prometheus_source."""
+
+import re
+from collections.abc import AsyncIterator, Awaitable, Callable
+from datetime import UTC, datetime, timedelta
+from functools import partial
+from typing import Any
+
+import pytest
+from aiohttp import web
+
+from bot.measure.gpus import promql
+from bot.measure.gpus.collector import BACKFILL
+from bot.measure.gpus.models import HALF_HOUR, NoGpuDataError
+from bot.measure.gpus.pod_owners import UNOWNED, Ownership, OwnerStore, by_labels
+from bot.measure.gpus.prometheus import Prometheus, Row
+from bot.measure.gpus.prometheus_source import PrometheusSource
+from bot.measure.gpus.scrape_interval import IntervalProbe
+from bot.measure.gpus.series_kinds import LOADS_IN_USE, NAMINGS, NAMINGS_IN_USE, SeriesKinds
+from bot.platform.config.teams import Team
+from k8s.nodes.dcgm import ENGINE, MEMORY, POWER, SM, UTIL
+
+AT = datetime(2026, 11, 20, 12, 0, 0, 500_000, tzinfo=UTC)
+A_NODE = [Row({}, 1.0)]
+NO_ROWS = {promql.OWNER_LABELS, promql.RESTARTED_POD_STARTED}
+Toy = Callable[[web.Response], Awaitable[Prometheus]]
+
+
+@pytest.fixture
+async def toy() -> AsyncIterator[tuple[Toy, list[tuple[str, dict[str, Any]]]]]:
+    """`await toy(answer)`: a client of a Prometheus with this response, and its requests."""
+    asked: list[tuple[str, dict[str, Any]]] = []
+    closing = []
+
+    async def start(answer: web.Response) -> Prometheus:
+        async def say(request: web.Request) -> web.Response:
+            asked.append((request.headers.get("Authorization", ""), dict(await request.post())))
+            return answer
+
+        app = web.Application()
+        app.router.add_post("/under/api/v1/query", say)
+        runner = web.AppRunner(app)
+        await runner.setup()
+        await web.TCPSite(runner, "127.0.0.1", 0).start()
+        client = Prometheus(f"http://127.0.0.1:{runner.addresses[0][1]}/under", "s3cret")
+        closing.extend([client.close, runner.cleanup])
+        return client
+
+    yield start, asked
+    for close in closing:
+        await close()
+
+
+def vector(*values: str) -> web.Response:
+    rows = [{"metric": {"pod": str(number)}, "value": [1, value]} for number, value in enumerate(values)]
+    body = {"status": "success", "data": {"resultType": "vector", "result": rows}}
+    return web.json_response(body)
+
+
+async def test_query_rows_have_labels_and_nan_is_none(toy: Any) -> None:
+    start, asked = toy
+    rows = await (await start(vector("0.5", "NaN", "+Inf", "1e3"))).query("up", AT)
+    assert rows == [Row({"pod": "0"}, 0.5), Row({"pod": "3"}, 1000.0)]
+    assert asked == [("Bearer s3cret", {"query": "up", "time": f"{AT.timestamp():.3f}"})]
+
+
+@pytest.mark.parametrize(
+    ("status", "text", "reported"),
+    [
+        (
+            422,
+            '{"status":"error","errorType":"execution","error":"too many samples"}',
+            "422: too many samples",
+        ),
+        (503, "no healthy upstream", "503: no healthy upstream"),
+        (200, "<html>Log in</html>", "200: <html>Log in</html>"),
+        (200, "[]", "200: []"),
+    ],
+)
+async def test_query_invalid_response_is_an_error(toy: Any, status: int, text: str, reported: str) -> None:
+    client = await toy[0](web.Response(status=status, text=text))
+    with pytest.raises(NoGpuDataError, match=f"Prometheus answered {reported}$".replace("[", r"\[")):
+        await client.query("up", AT)
+
+
+@pytest.mark.parametrize("ask", [Prometheus.query, Prometheus.sample_times])
+@pytest.mark.parametrize(
+    "result",
+    ["null", "[1]", '[{"metric":{}}]', '[{"metric":[1],"value":[1,"2"],"values":[]}]', "[" * 99_999],
+)
+async def test_query_successful_response_of_another_shape_is_an_error(
+    toy: Any, ask: Any, result: str
+) -> None:
+    client = await toy[0](web.Response(text=f'{{"status":"success","data":{{"result":{result}}}}}'))
+    with pytest.raises(NoGpuDataError, match="Prometheus answered 200: "):
+        await ask(client, "up", AT)
+
+
+async def test_query_unreachable_server_is_an_error() -> None:
+    client = Prometheus("http://127.0.0.1:1")
+    with pytest.raises(NoGpuDataError, match="Prometheus doesn't answer: "):
+        await client.query("up", AT)
+    await client.close()
+
+
+@pytest.mark.parametrize(
+    ("labels", "device", "model"),
+    [
+        ({"UUID": "GPU-1", "modelName": "NVIDIA A10"}, "GPU-1", "NVIDIA A10"),
+        (
+            {"UUID": "GPU-1", "GPU_I_ID": "7", "GPU_I_PROFILE": "1g.5gb", "modelName": "NVIDIA A100"},
+            "GPU-1/7",
+            "NVIDIA A100 MIG 1g.5gb",
+        ),
+        ({}, "", ""),
+    ],
+)
+def test_mig_slice_is_a_separate_device(labels: dict[str, str], device: str, model: str) -> None:
+    row = Row(labels | {"namespace": "a", "pod": "b"}, 1.0)
+    assert row.device == ("a", "b", device, model)
+
+
+def test_queries_contain_windows_and_devices() -> None:
+    which = 'UUID=~"G1|G2",GPU_I_ID="",UUID="",exported_pod="",pod!=""'
+    assert f"max_over_time(DCGM_FI_DEV_GPU_UTIL{{{which}}}[1800s])" in promql.peak(1800, ("G1", "G2"))
+    assert (
+        'max_over_time(DCGM_FI_PROF_GR_ENGINE_ACTIVE{UUID!="",exported_pod!=""}[14999ms])'
+        in promql.idle_half(15)
+    )
+    assert "[1799s:15s]) >= 96 and" in promql.idle_half(15)
+
+
+@pytest.mark.parametrize(("age", "ever"), [(23, False), (49, None)])
+async def test_pod_older_than_the_day_is_not_called_unused(redis: Any, age: int, ever: bool | None) -> None:
+    labels = {"namespace": "sweeps", "pod": "a", "node": "n1", "UUID": "GPU-1"}
+
+    class Quiet(Prometheus):
+        """All is 0, with every sample there."""
+
+        async def query(self, query: str, at: datetime) -> list[Row]:
+            known = {promql.ALLOCATED: 1.0, promql.POD_STARTED: at.timestamp() - age * 3600}
+            if query.startswith("sum by (namespace, pod) (") or query in NO_ROWS:
+                return []
+            return [Row(labels, known.get(query, 1e9 if "count_over_time" in query else 0.0))]
+
+    quiet = Quiet("http://127.0.0.1:1")
+    [pod] = await PrometheusSource(quiet, OwnerStore(redis, tuple), lambda: AT, 30).pods(HALF_HOUR)
+    await quiet.close()
+    assert pod.busy_ever is ever
+
+
+TEAMS = (Team(name="vision", namespaces=("vision",)), Team(name="speech", members=("U1",)))
+
+
+async def test_owner_of_a_deleted_pod_is_remembered(redis: Any, no_litter: None) -> None:
+    labels = {"sweepbot/owner": "U1", "sweepbot/sweep": "lr-brave-otter", "katib.kubeflow.org/trial": "t-1"}
+    mine = by_labels(labels)
+    assert mine == Ownership(owner="U1", sweep="lr-brave-otter", trial="t-1")
+    await OwnerStore(redis, lambda: TEAMS).save(AT, {("sweeps", "t-1-x"): mine, ("sweeps", "none"): UNOWNED})
+    pods = [("sweeps", "t-1-x"), ("vision", "notebook"), ("sweeps", "none")]
+    assert await OwnerStore(redis, lambda: TEAMS).owners(AT, pods, {}) == {
+        pods[0]: Ownership(owner="U1", team="speech", sweep="lr-brave-otter", trial="t-1"),
+        pods[1]: Ownership(team="vision"),
+        pods[2]: UNOWNED,
+    }
+
+
+async def test_owner_is_forgotten_when_no_hour_needs_it(redis: Any) -> None:
+    await OwnerStore(redis, tuple).save(AT, {("sweeps", "t-1-x"): Ownership(owner="U1")})
+    [key] = await redis.keys()
+    assert BACKFILL.days * 86400 < await redis.ttl(key) <= (BACKFILL.days + 1) * 86400
+
+
+async def test_owners_are_kept_at_midnight(redis: Any) -> None:
+    pod, mine = ("sweeps", "t-1-x"), Ownership(owner="U1", sweep="lr-brave-otter", trial="t-1")
+    late = AT.replace(hour=23, minute=59, second=30)
+    await OwnerStore(redis, tuple).save(late, {pod: mine})
+    assert await OwnerStore(redis, tuple).owners(late + timedelta(seconds=31), [pod], {}) == {pod: mine}
+    assert await OwnerStore(redis, tuple).owners(late + timedelta(days=2), [pod], {}) == {pod: UNOWNED}
+
+
+async def test_current_owner_and_team_precede_remembered_ones(redis: Any) -> None:
+    pod = ("vision", "a")
+    await OwnerStore(redis, lambda: TEAMS).save(AT, {pod: Ownership(owner="U1")})
+    owners = {pod: Ownership(owner="U2", team="robots")}
+    assert await OwnerStore(redis, lambda: TEAMS).owners(AT, [pod], owners) == owners
+
+
+async def test_prometheus_source_queries_intervals_models_and_metrics_once_in_ten_minutes(redis: Any) -> None:
+    asked: list[str] = []
+    now = [AT]
+
+    class Counting(Prometheus):
+        async def query(self, query: str, at: datetime) -> list[Row]:
+            asked.append(query)
+            return A_NODE if query == promql.ANY_NODE else []
+
+    source = PrometheusSource(Counting("http://127.0.0.1:1"), OwnerStore(redis, tuple), lambda: now[0])
+    seldom = {promql.samples_by_host(600), promql.MODELS, promql.UTIL_ONLY, NAMINGS_IN_USE, LOADS_IN_USE}
+    for minutes, expected in ((0, seldom), (9, set()), (11, seldom)):
+        now[0] = AT + timedelta(minutes=minutes)
+        asked.clear()
+        await source.snapshot(HALF_HOUR)
+        assert {*asked} & seldom == expected
+        assert len(asked) == len({*asked})
+        assert promql.p95(1800) not in asked
+
+
+async def test_no_known_node_is_no_data(redis: Any) -> None:
+    """Without kube-state-metrics there is no data: not "no GPUs", and not "none free"."""
+
+    class Empty(Prometheus):
+        async def query(self, query: str, at: datetime) -> list[Row]:
+            return []
+
+    source = PrometheusSource(Empty("http://127.0.0.1:1"), OwnerStore(redis, tuple), lambda: AT, 30)
+    measures: list[Callable[[], Awaitable[Any]]] = [
+        partial(source.snapshot, HALF_HOUR),
+        partial(source.pods, HALF_HOUR),
+        source.nodes,
+    ]
+    for measure in measures:
+        with pytest.raises(NoGpuDataError, match="kube-state-metrics"):
+            await measure()
+
+
+async def test_gpus_are_queried_only_by_the_labels_that_their_series_have(redis: Any) -> None:
+    asked: list[str] = []
+
+    class Named(Prometheus):
+        async def query(self, query: str, at: datetime) -> list[Row]:
+            asked.append(query)
+            return {NAMINGS_IN_USE: [Row({"naming": "2"}, 8.0)], promql.ANY_NODE: A_NODE}.get(query, [])
+
+    source = PrometheusSource(Named("http://127.0.0.1:1"), OwnerStore(redis, tuple), lambda: AT, 30)
+    await source.snapshot(HALF_HOUR)
+    assert promql.total(1800, SeriesKinds(True, NAMINGS[2:3])) in asked
+    assert promql.total(1800, SeriesKinds(True)) not in asked
+
+
+async def test_only_exported_measures_are_queried_all_of_them_at_once(redis: Any) -> None:
+    asked: list[str] = []
+
+    class Exporting(Prometheus):
+        async def query(self, query: str, at: datetime) -> list[Row]:
+            asked.append(query)
+            exported = [Row({"__name__": name}, 8.0) for name in (SM, MEMORY)]
+            return {LOADS_IN_USE: exported, promql.ANY_NODE: A_NODE}.get(query, [])
+
+    source = PrometheusSource(Exporting("http://127.0.0.1:1"), OwnerStore(redis, tuple), lambda: AT, 30)
+    await source.snapshot(HALF_HOUR)
+    [query] = [each for each in asked if SM in each and each != LOADS_IN_USE]
+    wanted = (f"avg_over_time({SM}{{", MEMORY, f"count_over_time({SM}{{", POWER)
+    assert [each in query for each in wanted] == [True, True, False, False]
+    asked.clear()
+    await source.pods(HALF_HOUR)
+    [query] = [each for each in asked if SM in each and each != LOADS_IN_USE]
+    assert [each in query for each in wanted] == [True, True, True, False]
+
+
+def test_engine_only_leaves_out_the_other_metric() -> None:
+    kinds = SeriesKinds(engine_only=True)
+    for query in (promql.peak(60, kinds=kinds), promql.used_hours(30, kinds)):
+        assert "DCGM_FI_PROF_GR_ENGINE_ACTIVE" in query
+        assert "GPU_UTIL" not in query
+
+
+@pytest.mark.parametrize(
+    ("present", "queried"),
+    [
+        (set(), set()),
+        ({promql.ANY_CLOSED}, {promql.CLOSED_HOURS}),
+        ({promql.ANY_PENDING}, {promql.PENDING_HOURS, promql.LONGEST_WAIT}),
+    ],
+)
+async def test_hour_queries_pending_pods_and_closed_nodes_only_if_there_were_any(
+    redis: Any, present: set[str], queried: set[str]
+) -> None:
+    asked: set[str] = set()
+
+    class Quiet(Prometheus):
+        async def query(self, query: str, at: datetime) -> list[Row]:
+            asked.add(query)
+            return [Row({}, 1.0)] if query in present | queried else []
+
+    source = PrometheusSource(Quiet("http://127.0.0.1:1"), OwnerStore(redis, tuple), lambda: AT, 30)
+    _, capacity = await source.hour(AT)
+    assert asked & {promql.CLOSED_HOURS, promql.PENDING_HOURS, promql.LONGEST_WAIT} == queried
+    assert (capacity.closed, capacity.waited) == tuple(
+        float(query in queried) for query in (promql.CLOSED_HOURS, promql.PENDING_HOURS)
+    )
+
+
+def test_queries_keep_characters_that_promql_cannot_escape_in_two_halves() -> None:
+    assert 'UUID=~"GPU\\\\-\N{FIRE}"' in promql.peak(60, {"GPU-\N{FIRE}"})
+
+
+@pytest.mark.parametrize(
+    ("more", "partial"),
+    [
+        ({"warnings": ["receive series from Addr: 10.0.0.7:10901: rpc error"]}, "receive series from Addr"),
+        ({"isPartial": True}, "some storage nodes are unavailable"),
+        ({"warnings": ["PromQL info: metric might not be a counter"], "infos": ["PromQL info"]}, ""),
+        ({"isPartial": False, "warnings": []}, ""),
+    ],
+)
+async def test_query_partial_response_is_an_error(toy: Any, more: dict[str, Any], partial: str) -> None:
+    client = await toy[0](web.json_response({"status": "success", "data": {"result": []}} | more))
+    if not partial:
+        assert await client.query("up", AT) == []
+        return
+    with pytest.raises(NoGpuDataError, match=f"Prometheus' data is incomplete: {partial}"):
+        await client.query("up", AT)
+
+
+async def test_pod_started_by_a_clock_ahead_is_queried_over_a_valid_window(redis: Any) -> None:
+    labels = {"namespace": "sweeps", "pod": "a", "node": "n1", "UUID": "GPU-1"}
+    windows: list[int] = []
+
+    class AheadNode(Prometheus):
+        """The clock of the pod's node is two minutes ahead."""
+
+        async def query(self, query: str, at: datetime) -> list[Row]:
+            windows.extend(int(each) for each in re.findall(r"ACTIVE\{[^}]*\}\[(-?\d+)s\]", query))
+            known = {promql.ALLOCATED: 1.0, promql.POD_STARTED: at.timestamp() + 120}
+            if query.startswith("sum by (namespace, pod) (") or query in NO_ROWS:
+                return []
+            return [Row(labels, known.get(query, float("count_over_time" in query)))]
+
+    ahead = AheadNode("http://127.0.0.1:1")
+    [pod] = await PrometheusSource(ahead, OwnerStore(redis, tuple), lambda: AT, 30).pods(HALF_HOUR)
+    await ahead.close()
+    assert pod.started == AT + timedelta(minutes=2)
+    assert {*windows} == {1800, 30}
+
+
+@pytest.mark.parametrize("metric", [ENGINE, UTIL])
+async def test_first_pod_of_a_cluster_is_measured_although_its_series_are_new(
+    redis: Any, metric: str
+) -> None:
+    """Without honorLabels, the series of free GPUs have only the labels of their exporter."""
+    labels = {"exported_namespace": "sweeps", "exported_pod": "a", "namespace": "gpu", "pod": "dcgm-x"}
+    now, running = [AT], [False]
+
+    class Cluster(Prometheus):
+        async def query(self, query: str, at: datetime) -> list[Row]:
+            if query == NAMINGS_IN_USE:
+                return [Row({"naming": each}, 1.0) for each in ("20" if running[0] else "2")]
+            if not running[0]:
+                return A_NODE if query == promql.ANY_NODE else []
+            if query == promql.UTIL_ONLY:
+                return [Row({}, 1.0)] if metric == UTIL else []
+            if query == promql.ALLOCATED:
+                return [Row({"namespace": "sweeps", "pod": "a", "node": "n1"}, 1.0)]
+            has_series = re.search(rf'over_time.*{metric}{{[^}}]*exported_pod!=""', query)
+            return [Row(labels | {"UUID": "GPU-1"}, 1.0)] if has_series else []
+
+    source = PrometheusSource(Cluster("http://127.0.0.1:1"), OwnerStore(redis, tuple), lambda: now[0], 1800)
+    assert (await source.snapshot(HALF_HOUR)).pods == ()
+    running[0], now[0] = True, AT + timedelta(minutes=1)
+    [pod] = (await source.snapshot(HALF_HOUR)).pods
+    assert [gpu.peak for gpu in pod.gpus] == [1.0]
+
+
+async def test_interval_of_an_exporter_that_two_jobs_scrape_is_that_of_each_job() -> None:
+    begin = AT.timestamp() - 600
+    series = [
+        (Row({"__name__": name, "Hostname": "n1", "UUID": "GPU-1", "job": job, "pod": pod}, 0.0), times)
+        for name in (ENGINE, UTIL)
+        for job, offset in (("gpu-operator", 0), ("annotations", 5))
+        for pod, times in (
+            ("first", [begin + offset + 30 * scrape for scrape in range(7)]),
+            ("second", [begin + offset + 30 * scrape for scrape in range(7, 20)]),
+        )
+    ]
+
+    class Twice(Prometheus):
+        async def query(self, query: str, at: datetime) -> list[Row]:
+            return [Row({"Hostname": "n1", "UUID": "GPU-1"}, 40.0)]
+
+        async def sample_times(self, query: str, at: datetime) -> list[tuple[Row, list[float]]]:
+            return series
+
+    twice = Twice("http://127.0.0.1:1")
+    assert (await IntervalProbe(twice).intervals(AT, 600)).of("GPU-1") == 30
+    await twice.close()

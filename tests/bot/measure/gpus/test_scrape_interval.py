@@ -1,0 +1,55 @@
+"""How often an exporter is scraped, as its samples lie."""
+
+import random
+from itertools import accumulate
+
+import pytest
+
+from bot.measure.gpus.scrape_interval import STANDARD_INTERVALS, ScrapeIntervals, scrape_interval
+
+
+def scraped(*gaps: float) -> list[float]:
+    return list(accumulate(gaps, initial=1_763_800_000.0))
+
+
+@pytest.mark.parametrize(
+    ("gaps", "step"),
+    [
+        ([15.0] * 240, 15),
+        ([60.0] * 60, 60),
+        ([60.004, 59.99] * 30, 60),
+        ([20.0] * 180, 20),
+        ([25.0] * 144, 30),
+        ([60.0] * 30 + [15.0] * 120, 60),  # sped up in the middle of the hour
+        ([15.0] * 160 + [60.0] * 20, 60),
+        ([15.0] * 40 + [2400.0] + [15.0] * 40, 15),  # away for 40 minutes
+        (([15.0] * 7 + [30.0]) * 20, 15),  # every eighth is missed
+        ([15.0, 30.0] * 80, 30),
+        ([15.0, 15.0], 15),
+        ([600.0] * 6, STANDARD_INTERVALS[-1]),
+        ([], None),
+    ],
+)
+def test_scrape_interval_is_the_slowest_usual_one(gaps: list[float], step: int | None) -> None:
+    assert scrape_interval(scraped(*gaps)) == step
+
+
+@pytest.mark.parametrize("offset", [1, 5, 10, 15])
+def test_scrape_interval_of_two_scrapers_is_that_of_each(offset: int) -> None:
+    one = [30.0 * number for number in range(20)]
+    assert scrape_interval(one, [time + offset for time in one]) == 30
+
+
+def test_late_scrapes_are_no_outage() -> None:
+    dice = random.Random(1)  # noqa: S311
+    assert scrape_interval(15 * number + dice.uniform(-2, 2) for number in range(240)) == 20
+
+
+def test_each_step_divides_half_an_hour() -> None:
+    assert all(1800 % rung == 0 for rung in STANDARD_INTERVALS)
+
+
+def test_unknown_scrape_interval_is_the_default() -> None:
+    intervals = ScrapeIntervals({"GPU-1": 60, "GPU-2": 15}, 15)
+    assert [intervals.of(device) for device in ("GPU-1", "GPU-1/3", "GPU-9", "")] == [60, 60, 15, 15]
+    assert (intervals.steps, ScrapeIntervals({}, 30).steps) == ((15, 60), (30,))

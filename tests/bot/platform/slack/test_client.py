@@ -1,0 +1,204 @@
+"""Slack's responses decide whether a message is sent again."""
+
+import pytest
+from aiohttp import web
+from slack_sdk.errors import SlackApiError
+from slack_sdk.web.async_client import AsyncWebClient
+
+from bot.platform.slack.client import (
+    MessageRejectedError,
+    NotInChannelError,
+    Slack,
+    SlackBusyError,
+    error_code,
+)
+from bot.platform.slack.message import Message
+from bot.text.masking import Mask
+from local.serving import listen
+from local.slack import DOWN, serve
+
+PAGE = "<html>Service Unavailable</html>"
+
+
+@pytest.fixture
+async def reported():
+    """What a post came to when Slack answered this."""
+    servers = []
+
+    async def tell(status, kind, body, **headers):
+        async def answer(_):
+            return web.Response(status=status, content_type=kind, text=body, headers=headers)
+
+        app = web.Application()
+        app.add_routes([web.post("/{method}", answer)])
+        servers.append(server := await listen(app, 0))
+        slack = Slack(AsyncWebClient(token="xoxb-1", base_url=f"{server.url}/", retry_handlers=[]))
+        with pytest.raises(Exception) as caught:  # noqa: PT011 - which one is the question
+            await slack.reply("C1", "1.0", "hello")
+        return caught.value
+
+    yield tell
+    for server in servers:
+        await server.close()
+
+
+@pytest.mark.parametrize(
+    ("status", "kind", "body", "word"),
+    [
+        (503, "text/html", PAGE, "HTTP 503"),
+        (502, "text/plain", "bad gateway", "HTTP 502"),
+        (500, "application/json", "", "HTTP 500"),
+        (500, "application/json", "null", "HTTP 500"),
+        (503, "application/json", '{"ok": false, "error": "of_tomorrow"}', "of_tomorrow"),
+        (200, "text/html", PAGE, "HTTP 200"),
+        (
+            200,
+            "application/json",
+            '{"ok": false, "error": "message_limit_exceeded"}',
+            "message_limit_exceeded",
+        ),
+        (200, "application/json", '{"ok": false, "error": "team_added_to_org"}', "team_added_to_org"),
+        (200, "application/json", '{"ok": false, "error": "update_failed"}', "update_failed"),
+    ],
+)
+async def test_transient_error_is_raised_for_a_retry(reported, status, kind, body, word):
+    error = await reported(status, kind, body)
+    assert isinstance(error, SlackApiError)
+    assert error_code(error) == word
+
+
+@pytest.mark.parametrize(
+    ("status", "kind", "body", "headers", "seconds"),
+    [
+        (429, "application/json", '{"ok": false, "error": "ratelimited"}', {"Retry-After": "7"}, 7),
+        (429, "application/json", '{"ok": false, "error": "rate_limited"}', {"Retry-After": "7"}, 7),
+        (200, "application/json", '{"ok": false, "error": "rate_limited"}', {}, 5.0),
+        (429, "text/plain", "slower", {"Retry-After": "30"}, 30),
+        (429, "text/html", PAGE, {"Retry-After": "30"}, 30),
+        (429, "application/json", "", {"Retry-After": "30"}, 30),
+    ],
+)
+async def test_rate_limit_is_recognized_in_every_form(reported, status, kind, body, headers, seconds):
+    error = await reported(status, kind, body, **headers)
+    assert isinstance(error, SlackBusyError)
+    assert error.seconds == seconds
+
+
+@pytest.mark.parametrize(
+    ("word", "kind"), [("is_archived", NotInChannelError), ("no_text", MessageRejectedError)]
+)
+async def test_rejected_message_is_not_sent_again(reported, word, kind):
+    assert isinstance(await reported(200, "application/json", f'{{"ok": false, "error": "{word}"}}'), kind)
+
+
+@pytest.fixture
+async def workspace():
+    workspace = await serve()
+    yield workspace
+    await workspace.close()
+
+
+@pytest.fixture
+def slack(workspace):
+    return Slack(AsyncWebClient(token=workspace.bot_token, base_url=workspace.api_url, retry_handlers=[]))
+
+
+@pytest.mark.parametrize("method", ["files.getUploadURLExternal", "files.completeUploadExternal"])
+@pytest.mark.parametrize(
+    "word", ["missing_scope", "blocked_file_type", "a_word_of_tomorrow", "not_allowed_token_type", DOWN]
+)
+async def test_text_is_posted_without_a_rejected_file(workspace, slack, method, word):
+    parent = await slack.reply("C01SWEEPS00", "", "A sweep")
+    workspace.stumble(method, word)
+    assert await slack.upload("C01SWEEPS00", parent, "The build failed.", "build.log", "Killed") == ""
+    sent = workspace.messages("sweeps", parent)[-1]["text"]
+    remove_commands = "HTTP 503" if word == DOWN else word
+    first, *fix = sent.removeprefix("The build failed.\n").split(" *Fix:* ")
+    assert first == f"Couldn't attach `build.log`: Slack error `{remove_commands}`."
+    assert (["files:write" in each for each in fix]) == [True] * (word == "missing_scope")
+
+
+@pytest.mark.parametrize("place", ["http://127.0.0.1:9/", "{url}/nothing/there"])
+async def test_text_is_posted_when_only_the_file_host_is_unreachable(workspace, slack, place, monkeypatch):
+    async def elsewhere(*_, **__):
+        return {"upload_url": place.format(url=workspace.api_url), "file_id": "F1"}
+
+    monkeypatch.setattr(AsyncWebClient, "files_getUploadURLExternal", elsewhere)
+    parent = await slack.reply("C01SWEEPS00", "", "A sweep")
+    await slack.upload("C01SWEEPS00", parent, "The build failed.", "build.log", "Killed")
+    sent = workspace.messages("sweeps", parent)[-1]["text"]
+    assert sent == (
+        "The build failed.\nCouldn't attach `build.log`: Slack's file host didn't accept it. *Fix:* Ask an "
+        "admin to allow HTTPS to files.slack.com."
+    )
+
+
+async def test_ephemeral_file_that_slack_rejects_is_replaced_by_text(workspace, slack):
+    workspace.stumble("files.completeUploadExternal", "a_word_of_tomorrow")
+    await slack.send_file("U01ADALOVEL", "All trials", "trials.csv", "a,b")
+    [sent] = workspace.workspace.channels["D01ADALOVEL"].messages.values()
+    assert sent["text"] == "All trials\nCouldn't attach `trials.csv`: Slack error `a_word_of_tomorrow`."
+
+
+async def test_direct_message_is_opened_so_that_it_can_be_edited(workspace, slack):
+    channel = await slack.open_dm("U01ADALOVEL")
+    ts = await slack.post(channel, Message(text="Do you need it?"))
+    await slack.update(channel, ts, Message(text="Not any more."))
+    [sent] = workspace.workspace.channels["D01ADALOVEL"].messages.values()
+    assert sent["text"] == "Not any more."
+    with pytest.raises(MessageRejectedError, match="user_not_found"):
+        await slack.open_dm("U0NOBODY")
+
+
+async def test_file_waits_with_its_text_while_slack_is_unreachable(workspace, slack):
+    workspace.stumble("files.completeUploadExternal", DOWN)
+    workspace.stumble("chat.postMessage", DOWN)
+    with pytest.raises(SlackApiError):
+        await slack.upload("C01SWEEPS00", "1700000000.000000", "The build failed.", "build.log", "Killed")
+    workspace.stumble("files.completeUploadExternal").append("ratelimited")
+    with pytest.raises(SlackBusyError):
+        await slack.send_file("U01ADALOVEL", "All trials", "trials.csv", "a,b")
+
+
+class Taking:
+    """Takes every call, and keeps what it was given."""
+
+    def __init__(self):
+        self.taken = []
+
+    def __getattr__(self, method):
+        async def call(**given):
+            self.taken.append(str(given))
+            return {"ts": "1.0", "files": [{"id": "F1"}], "channel": {"id": "D1"}}
+
+        return call
+
+
+async def test_every_text_is_masked():
+    web, token = Taking(), "ghp_plantedplantedplanted1234"
+    slack, words = Slack(web, mask=Mask(["planted-own"])), f"planted-own {token}"
+    section = {"type": "section", "text": {"type": "mrkdwn", "text": words}}
+    message = Message(text=words, blocks=(section,))
+    await slack.open_thread("C1", message)
+    await slack.reply("C1", "1.0", words)
+    await slack.update("C1", "1.0", message)
+    await slack.upload("C1", "1.0", words, "a.log", words)
+    await slack.send_file("U1", words, "a.log", words)
+    await slack.upload("C1", "1.0", "Curves", "a.png", b"picture", alt=words)
+    await slack.send_file("U1", "Curves", "a.png", b"picture", alt=words)
+    await slack.post_ephemeral("U1", message, "", "C1", "1.0")
+    await slack.update_view("V1", {"blocks": [section], "private_metadata": "stays"})
+    await slack.publish_home("U1", {"blocks": [section]})
+    assert [call for call in web.taken if "planted" in call] == []
+    assert sum("***" in call for call in web.taken) == 10
+    assert "'private_metadata': 'stays'" in web.taken[-2]
+
+
+async def test_texts_are_cut_to_slacks_limits(workspace, slack):
+    words, lines = "&amp; <@U01ADALOVEL> " * 2_000, [{"type": "divider"}] * 80
+    part = {"type": "section", "text": {"type": "mrkdwn", "text": words}}
+    ts = await slack.open_thread("C01SWEEPS00", Message(text=words, blocks=(part, *lines)))
+    await slack.update("C01SWEEPS00", ts, Message(text=words))
+    [sent] = workspace.messages("sweeps")
+    assert 3_900 < len(sent["text"]) <= 4_000
+    assert sent["text"].endswith(("; \n…", "> \n…"))

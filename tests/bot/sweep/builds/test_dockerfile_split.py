@@ -1,0 +1,84 @@
+"""Which Dockerfiles are split into code and the layers below it, and which are kept as they are."""
+
+import pytest
+
+from bot.sweep.builds.dockerfile_split import split
+
+USUAL = """\
+# syntax=docker/dockerfile:1
+FROM python:3.11-slim
+WORKDIR /app
+# Before the code.
+COPY requirements.txt constraints.txt ./
+RUN pip install --no-cache-dir \\
+    # quietly
+    -r requirements.txt
+COPY . .
+ENV MODE=train
+CMD ["python", "train.py"]
+"""
+
+
+def test_split_usual_dockerfile():
+    found = split(USUAL)
+    assert found.below.splitlines() == [
+        "FROM python:3.11-slim",
+        "WORKDIR /app",
+        "COPY requirements.txt constraints.txt ./",
+        "RUN pip install --no-cache-dir      -r requirements.txt",
+        "ENV MODE=train",
+        'CMD ["python", "train.py"]',
+    ]
+    assert found.sources == ("requirements.txt", "constraints.txt")
+    assert found.code == "FROM scratch\nCOPY . /app\n"
+
+
+@pytest.mark.parametrize(
+    ("before", "copy", "code"),
+    [
+        ("WORKDIR /srv\nWORKDIR code", "COPY ./ ./src/", "COPY . /srv/code/src"),
+        ("", "COPY . /app", "COPY . /app"),
+        ("", "copy --chown=1000:1000 . /app", "COPY --chown=1000:1000 . /app"),
+        ('ARG A=1\nENV B=$A\nSHELL ["bash", "-c"]\nRUN make $B', "COPY . /app", "COPY . /app"),
+    ],
+)
+def test_split_copies_the_code_to_its_original_path(before, copy, code):
+    assert split(f"FROM x\n{before}\n{copy}\n").code == f"FROM scratch\n{code}\n"
+
+
+DOUBTFUL = {
+    "something runs after the code": "FROM x\nCOPY . /app\nRUN make\n",
+    "two stages": "FROM x AS a\nFROM y\nCOPY . /app\n",
+    "no code": "FROM x\nRUN make\n",
+    "the code twice": "FROM x\nCOPY . /app\nCOPY . /other\n",
+    "code of another stage": "FROM x\nCOPY --from=other . /app\n",
+    "a folder without a name": "FROM x\nCOPY . .\n",
+    "a folder below one without a name": "FROM x\nWORKDIR app\nCOPY . .\n",
+    "a folder by a variable": "FROM x\nWORKDIR $HOME\nCOPY . .\n",
+    "files by a pattern": "FROM x\nCOPY requirements*.txt /\nCOPY . /app\n",
+    "files of a list": 'FROM x\nCOPY ["a", "b"]\nCOPY . /app\n',
+    "files of another stage": "FROM x\nCOPY --from=y a b\nCOPY . /app\n",
+    "a file above the context": "FROM x\nCOPY ../a b\nCOPY . /app\n",
+    "an archive": "FROM x\nADD a.tar /\nCOPY . /app\n",
+    "an owner by name": "FROM x\nCOPY --chown=ada . /app\n",
+    "another owner of the folder": "FROM x\nRUN mkdir /app && chown ada /app\nCOPY . /app\n",
+    "another mode of the folder": "FROM x\nRUN install -d -m 777 /app\nCOPY . /app\n",
+    "a link": "FROM x\nRUN ln -s /data /app/data\nCOPY . /app\n",
+    "another user": "FROM x\nUSER 1000\nWORKDIR /app\nCOPY . .\n",
+    "the repository in a RUN": "FROM x\nRUN --mount=type=bind,target=/s make\nCOPY . /app\n",
+    "a text in a RUN": "FROM x\nRUN <<EOF\nmake\nEOF\nCOPY . /app\n",
+    "another escape": "# escape=`\nFROM x\nCOPY . /app\n",
+    "instructions of the base": "FROM python:3-onbuild\nCOPY . /app\n",
+    "for those who build on it": "FROM x\nONBUILD RUN make\nCOPY . /app\n",
+    "an unknown word": "FROM x\nFOO bar\nCOPY . /app\n",
+    "nothing": "",
+}
+
+
+@pytest.mark.parametrize("why", DOUBTFUL)
+def test_split_uncertain_dockerfile_is_built_unchanged(why):
+    assert split(DOUBTFUL[why]) is None
+
+
+def test_split_accepts_package_installation():
+    assert split("FROM x\nRUN apt-get install -y git && pip install torch\nCOPY . /app\n")

@@ -1,0 +1,234 @@
+"""The images that the files of a repository are built into."""
+
+import subprocess
+
+import pytest
+
+from bot.core.errors import UserError
+from bot.core.plan import Role
+from bot.sweep.builds import pyproject
+from bot.sweep.builds.pyproject import toml
+from tests.bot.sweep.builds.projects import (
+    BUILD,
+    LOCK,
+    PROJECT,
+    UV,
+    made,
+    roles,
+)
+
+
+def test_recipe_prefers_a_dockerfile():
+    found = made({"Dockerfile": "FROM x", **UV})
+    assert (roles(found), found.words) == ([Role.IMAGE], "from `Dockerfile`")
+    assert found.steps[0].own
+    elsewhere = made({"docker/train": "FROM x"}, dockerfile="docker/train")
+    assert elsewhere.steps[0].dockerfile == "docker/train"
+
+
+DOCKERFILE = "FROM x\nWORKDIR /app\nCOPY needs.txt .\nRUN install-it needs.txt\nCOPY . .\n"
+
+
+def test_recipe_splits_a_dockerfile_that_copies_code_last():
+    files = {"Dockerfile": DOCKERFILE, "needs.txt": "numpy"}
+    below, code = made(files).steps
+    assert (below.role, code.role, below.cache, code.cache) == (Role.DEPENDENCIES, Role.CODE, True, False)
+    assert made({**files, "train.py": "new"}).key == made(files).key
+    changed, same = made({**files, "needs.txt": "numpy==2"}).steps
+    assert changed.key != below.key
+    assert same.key == code.key
+
+
+def test_recipe_keeps_the_ignore_rules_of_the_dockerfile():
+    files = {"Dockerfile": DOCKERFILE, "needs.txt": "", ".dockerignore": "data\n"}
+    assert [step.ignore for step in made(files).steps] == ["data\n", "data\n.git\n"]
+    files["Dockerfile.dockerignore"] = "runs\n"
+    assert [step.ignore for step in made(files).steps] == ["runs\n", "runs\n.git\n"]
+
+
+def test_recipe_never_copies_the_git_history():
+    """Of a clone, .git is another one each time: each commit would push all of it again."""
+    assert made({"Dockerfile": DOCKERFILE, "needs.txt": ""}).steps[1].ignore == ".git\n"
+
+
+def test_recipe_keeps_a_dockerfile_with_unreadable_copies_unchanged():
+    assert roles(made({"Dockerfile": DOCKERFILE})) == [Role.IMAGE]
+
+
+def test_recipe_rejects_paths_that_look_like_options():
+    with pytest.raises(UserError, match=r"`--from=evil` can't be copied into a build\. \*Fix:\* Rename it"):
+        made({"requirements.txt": "-r --from=evil\n", "--from=evil": ""})
+
+
+def test_recipe_of_a_pyproject_without_lockfile_says_so():
+    found = made({"pyproject.toml": PROJECT})
+    assert roles(found) == [Role.DEPENDENCIES, Role.CODE]
+    assert found.words == "from `pyproject.toml` (no lock file: latest versions)"
+
+
+POETRY = '[tool.poetry]\nname = "a"\n[tool.poetry.dependencies]\nnumpy = "^2"\n'
+NO_PACKAGE = POETRY.replace('name = "a"', "package-mode = false")
+POETRY += f'{BUILD}"poetry.core.masonry.api"\n'
+
+
+@pytest.mark.parametrize(
+    ("files", "why"),
+    [
+        (
+            {**UV, "pyproject.toml": PROJECT + '[project.scripts]\nt = "a:b"\n'},
+            "has commands ([project.scripts])",
+        ),
+        (
+            {**UV, "pyproject.toml": PROJECT + f'{BUILD}"maturin"\n'},
+            "the build backend maturin can compile code",
+        ),
+        ({**UV, "setup.py": "setup(ext_modules=[x])"}, "`setup.py` has ext_modules"),
+        (
+            {**UV, "uv.lock": LOCK + '[[package]]\nname = "lib"\nsource = { editable = "libs/lib" }\n'},
+            "the package lib is in the repository",
+        ),
+        ({"requirements.txt": "numpy\n-e .\n"}, "`-e .` in requirements.txt needs the repository"),
+        (
+            {"requirements.txt": "./wheels/x.whl\n"},
+            "`./wheels/x.whl` in requirements.txt needs the repository",
+        ),
+        (
+            {**UV, "pyproject.toml": PROJECT + '[[tool.setuptools.ext-modules]]\nname = "digits._c"\n'},
+            "`pyproject.toml` has extension modules ([tool.setuptools.ext-modules])",
+        ),
+        (
+            {**UV, "pyproject.toml": f"{PROJECT}[tool.hatch.build.targets.wheel.hooks.cython]\n"},
+            "`pyproject.toml` has the build hook cython ([tool.hatch])",
+        ),
+        (
+            {**UV, "pyproject.toml": f'{PROJECT}[tool.hatch.build.hooks.custom]\npath = "b.py"\n'},
+            "`pyproject.toml` has the build hook custom ([tool.hatch])",
+        ),
+        (
+            {"requirements.txt": "numpy\n", "setup.cfg": "[options.entry_points]\nconsole_scripts =\n"},
+            "`setup.cfg` has [options.entry_points]",
+        ),
+        (
+            {"requirements.txt": "numpy\n", "pyproject.toml": f'{POETRY}[tool.poetry.scripts]\nt = "a:b"\n'},
+            "`pyproject.toml` has commands ([tool.poetry.scripts])",
+        ),
+        ({"pyproject.toml": POETRY}, "only Poetry can read its dependencies (latest versions)"),
+        (
+            {"pyproject.toml": '[project]\nname = "a"\ndynamic = ["dependencies"]\n'},
+            "has dynamic dependencies",
+        ),
+    ],
+)
+def test_recipe_of_an_installable_project_is_one_job_with_the_reason(files, why):
+    found = made(files)
+    assert roles(found) == [Role.IMAGE]
+    assert "installed in one Job" in found.words
+    assert why in found.words
+    assert "COPY . /app\nRUN " in found.steps[0].dockerfile
+
+
+def test_recipe_installs_the_project_if_configured():
+    assert roles(made(UV, install=True)) == [Role.IMAGE]
+
+
+@pytest.mark.parametrize(
+    "backend", ["hatchling.build", "flit_core.buildapi", "uv_build", "setuptools.build_meta"]
+)
+def test_recipe_does_not_install_a_package_of_python_files(backend):
+    assert len(made({**UV, "pyproject.toml": f'{PROJECT}{BUILD}"{backend}"\n'}).steps) == 2
+
+
+def test_recipe_merges_ignore_files_and_excludes_git():
+    *_, code = made({**UV, ".dockerignore": "data\n!.git\n"}).steps
+    assert code.ignore.splitlines() == [
+        "**/__pycache__",
+        "**/*.pyc",
+        ".venv",
+        "uv.lock",
+        "data",
+        "!.git",
+        ".git",
+    ]
+
+
+def test_recipe_does_not_install_for_a_version_hook():
+    """The hook would need a .git folder, which the image doesn't have."""
+    hooks = "[tool.hatch.build.hooks.vcs]\n[tool.hatch.build.targets.wheel.hooks.version]\n"
+    assert len(made({**UV, "pyproject.toml": PROJECT + hooks}).steps) == 2
+
+
+@pytest.mark.parametrize(
+    "files",
+    [
+        {},
+        {"setup.py": ""},
+        {"pyproject.toml": "[tool.ruff]\n"},
+        {"uv.lock": LOCK},
+        {"pyproject.toml": NO_PACKAGE},
+    ],
+)
+def test_recipe_without_build_files_is_an_error(files):
+    with pytest.raises(UserError, match=r"^digits can't be built: no Dockerfile"):
+        made(files)
+
+
+def test_recipe_names_a_broken_file():
+    with pytest.raises(UserError, match=r"^pyproject\.toml is not valid TOML: "):
+        made({"pyproject.toml": "[project"})
+
+
+@pytest.mark.parametrize(
+    "files", [UV, {"requirements.txt": "torch==2.7.1 --hash=sha256:a\n"}, {"pyproject.toml": PROJECT}]
+)
+def test_recipe_writes_valid_shell(files):
+    for step in made(files).steps:
+        for line in step.dockerfile.splitlines():
+            if line.startswith("RUN "):
+                assert subprocess.run(["sh", "-n", "-c", line[4:]], check=False).returncode == 0, line
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("a = " + "[" * 5_000, "uv.lock: lists or tables are nested too deeply"),
+        ("a = " + "9" * 5_000, "uv.lock is not valid TOML: Exceeds the limit"),
+        ("a = [" + "[],\n" * 80_000 + "]", "uv.lock can have at most 150,000 values"),
+        ("\n" + "a." * 5_000 + "a = 1", "uv.lock:2: a key can have at most 20 names"),
+        (
+            "a = 1\n" * 9 + "a." * 40_000 + "a = 1",
+            "uv.lock:10: a line can have at most 65,536 characters",
+        ),
+        ('["a"' + ' . "b"' * 5_000 + "]", "uv.lock:1: a key can have at most 20 names"),
+    ],
+)
+def test_recipe_rejects_files_that_are_slow_to_parse(text, why):
+    with pytest.raises(UserError, match=rf"^{why}"):
+        toml(text, "uv.lock")
+
+
+def test_recipe_searches_a_file_line_by_line(monkeypatch):
+    """One search of all 4 MiB would hold the interpreter's lock, and so all of the process, for 0.3 s."""
+    searched = []
+
+    class Pattern:
+        def search(self, text, start, end):
+            searched.append(text[start:end])
+
+    monkeypatch.setattr(pyproject, "LONG_KEY", Pattern())
+    toml("a = 1\n\nb = 2\r\n", "uv.lock")
+    assert searched == ["a = 1", "b = 2\r"]
+
+
+@pytest.mark.parametrize(
+    "files",
+    [
+        UV | {"uv.lock": "package = 1"},
+        UV | {"uv.lock": "[[package]]\nversion = '1'"},
+        UV | {"pyproject.toml": "project = 1"},
+        UV | {"pyproject.toml": "[project]\nname = 1\ndependencies = 2"},
+        {"pyproject.toml": "[build-system]\nbuild-backend = 1"},
+    ],
+)
+def test_recipe_reports_values_of_the_wrong_type(files):
+    with pytest.raises(UserError):
+        made(files)

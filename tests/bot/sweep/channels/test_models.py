@@ -1,0 +1,135 @@
+"""What was set up in Slack, laid over the configuration; its forms as values."""
+
+from dataclasses import replace
+
+from bot.platform.config.digest_times import DigestSchedule
+from bot.platform.config.policy import Config, repository
+from bot.platform.config.repositories import Repository
+from bot.platform.config.teams import Team, team_of
+from bot.sweep.channels.models import ChannelSetup, Person, Setup, applied, entry, read, team_by_mail
+from bot.sweep.channels.views import ZONES, greeting, read_setup, saved, setup_form, zones
+from local.slack import validation
+from local.slack.views import initial
+from tests.bot.factories import REPOSITORY
+
+OTHER = Repository(name="vision", url="https://git.example/vision.git")
+CONFIG = Config(
+    repositories=(REPOSITORY, OTHER),
+    teams=(Team(name="see", members=("U11", "Grace@lab.example")), Team(name="hear")),
+    digests=(DigestSchedule(channel="C1", hour=9),),
+)
+WORST = "ﷺ*_~`<!channel>&" * 20
+
+
+def test_channel_has_its_repository_and_digest():
+    place = ChannelSetup(repo="vision", team="see", hour=7, timezone="Europe/Berlin")
+    after = applied(CONFIG, Setup(channels={"C2": place}))
+    assert repository(None, after, "C2").name == "vision"
+    assert repository("digits", after, "C2").name == "digits"
+    assert repository(None, after, "C1").name == repository(None, after).name == "digits"
+    assert after.digests == (
+        DigestSchedule(channel="C1", hour=9),
+        DigestSchedule(channel="C2", hour=7, timezone="Europe/Berlin", team="see"),
+    )
+    assert applied(CONFIG, Setup(channels={"C1": replace(place, hour=7)})).digests[0].hour == 7
+
+
+def test_channel_namespace_must_be_configured():
+    setup = Setup(
+        channels={
+            "C2": ChannelSetup(namespace="see"),
+            "C3": ChannelSetup(namespace="kube-system"),
+            "C4": ChannelSetup(),
+        }
+    )
+    assert applied(replace(CONFIG, namespaces=("see",)), setup).channel_namespaces == {"C2": "see"}
+
+
+def test_channel_settings_unknown_to_the_configuration_are_ignored():
+    place = ChannelSetup(repo="gone", team="gone", hour=7)
+    after = applied(CONFIG, Setup(channels={"C2": place}, people={"U22": Person(team="gone")}))
+    assert repository(None, after, "C2").name == "digits"
+    assert after.digests[1].team == ""
+    assert after.teams == CONFIG.teams
+
+
+def test_user_team_follows_the_file_then_the_choice():
+    after = applied(CONFIG, Setup(people={"U11": Person(team="hear"), "U22": Person(team="hear")}))
+    assert (team_of(after.teams, "", "U11"), team_of(after.teams, "", "U22")) == ("see", "hear")
+    people = {user: Person(team="hear", chosen=True) for user in ("U11", "U22")}
+    assert applied(CONFIG, Setup(people=people)).self_assigned == {"U22"}
+    assert team_by_mail("grace@LAB.example", CONFIG) == "see"
+    assert team_by_mail("", CONFIG) == team_by_mail("u1", replace(CONFIG, teams=())) == ""
+
+
+def test_user_matched_by_email_leaves_the_team_with_the_address():
+    grace = Setup(people={"U22": Person(team="see", mail="grace@lab.example")})
+    assert team_of(applied(CONFIG, grace).teams, "", "U22") == "see"
+    see, hear = CONFIG.teams
+    without = replace(CONFIG, teams=(replace(see, members=("U11",)), hear))
+    assert team_of(applied(without, grace).teams, "", "U22") == ""
+    former = Setup(people={"U22": Person(team="see")})  # of a version that kept no address: looked up again
+    assert team_of(applied(without, former).teams, "", "U22") == "see"
+    assert former.people["U22"].is_outdated
+
+
+def test_entries_are_stored_separately_and_invalid_ones_ignored():
+    place, person = ChannelSetup(repo="vision", hour=0), Person(team="see")
+    kept = {"C2": entry(place), "U22": entry(person), "C3": "{", "U33": '{"team": 3}'}
+    assert read(kept) == Setup(channels={"C2": place}, people={"U22": person})
+
+
+def chosen(view):
+    """As Slack returns it, untouched."""
+    assert validation.view_complaints(view, "modal") == []
+    blocks = validation.completed(view["blocks"])
+    values = {block: {one["action_id"]: initial(one)} for block, one in validation.elements(blocks)}
+    return view | {"state": {"values": values}}
+
+
+def test_menu_contains_the_chosen_value():
+    names = [f"x{number}" for number in range(150)]
+    many = Config(
+        repositories=tuple(replace(OTHER, name=name) for name in names),
+        namespaces=tuple(names),
+        teams=tuple(Team(name=name) for name in names),
+    )
+    view = setup_form("C2", ChannelSetup(repo="x149", namespace="x148", team="x147"), many)
+    assert validation.view_complaints(view, "modal") == []
+    menus = [block["element"] for block in view["blocks"] if block["type"] == "input"]
+    assert [menu["initial_option"]["value"] for menu in menus] == ["x149", "x148", "x147", "-", "UTC"]
+
+
+def test_form_round_trips_the_settings():
+    for place in (
+        ChannelSetup(repo="vision", team="see", hour=0, timezone="Asia/Tokyo"),
+        ChannelSetup(repo="digits"),
+    ):
+        assert read_setup(chosen(setup_form("C2", place, CONFIG))) == ("C2", place)
+    assert read_setup(chosen(setup_form("C2", ChannelSetup(), CONFIG))) == ("C2", ChannelSetup(repo="digits"))
+
+
+def test_form_offers_namespaces_if_there_are_several():
+    more = replace(CONFIG, namespaces=("see", "hear"))
+    for place in (ChannelSetup(repo="digits", namespace="hear"), ChannelSetup(repo="digits")):
+        assert read_setup(chosen(setup_form("C2", place, more))) == ("C2", place)
+    reply = saved("C2", ChannelSetup(repo="digits", namespace="hear"))["blocks"][0]["text"]["text"]
+    assert "repository `digits`, trials in `hear`, no daily digest." in reply
+
+
+def test_timezone_is_found_by_a_part_of_its_name():
+    assert [one["value"] for one in zones("new york")] == ["America/New_York"]
+    assert validation.options_complaints({"options": zones("")}) == []
+    assert len(zones("")) == 100 < len(ZONES)
+
+
+def test_form_of_maximum_size_passes_slacks_limits():
+    many = tuple(Team(name=f"t{n}" * 20) for n in range(300))
+    repos = tuple(Repository(name=f"r{n}" * (60 - n % 40), url="https://git.example/x") for n in range(300))
+    config = Config(repositories=repos, teams=many)
+    chosen(setup_form("C2", ChannelSetup(timezone="x" * 60), config))
+    chosen(saved("C2", ChannelSetup(repo=WORST, team=WORST, timezone=WORST)))
+    for name, team in ((WORST, ""), (WORST, "t" * 63)):
+        message = greeting(name, team, config)
+        assert validation.complaints(list(message.blocks)) == []
+        assert len(message.text) < 4000

@@ -1,0 +1,67 @@
+"""Which parameters decide the objective."""
+
+import math
+import random
+from dataclasses import replace
+
+import pytest
+
+from bot.core.space import Goal, Parameter
+from bot.sweep.charts.importances import MIN_TRIALS, importances
+from tests.bot.factories import SPACE
+from tests.bot.sweep.results.factories import a_result, some_results
+
+PARAMETERS = (
+    Parameter(name="unused", values=("a", "b", "c")),
+    Parameter(name="width", min=0.0, max=1.0),
+    Parameter(name="lr", min=1e-5, max=1.0, log=True),
+    Parameter(name="constant", min=1, max=9, integer=True),
+)
+
+
+def known(count, seed=3, goal=Goal.MINIMIZE, **changes):
+    """Return trials of a function where lr counts four times as much as width, and nothing else counts."""
+    chance, trials = random.Random(seed), []  # noqa: S311
+    for number in range(count):
+        lr, width = 10 ** chance.uniform(-5, 0), chance.random()
+        loss = ((math.log10(lr) + 3) / 3) ** 2 + (width - 0.5) ** 2
+        text = {"lr": repr(lr), "width": repr(width), "unused": chance.choice("abc"), "constant": "3"}
+        trials.append(a_result(f"t{number:04}", -loss if goal is Goal.MAXIMIZE else loss, parameters=text))
+    space = replace(SPACE, parameters=PARAMETERS, goal=goal, max_trials=count)
+    return some_results(*trials, space=space, **changes)
+
+
+@pytest.mark.parametrize("goal", Goal)
+def test_importances_of_a_known_function_are_in_order(goal):
+    found = importances(known(120, goal=goal))
+    assert list(found) == ["lr", "width", "unused"]
+    assert sum(found.values()) == pytest.approx(1)
+    assert found["lr"] > 2 * found["width"]
+
+
+def test_importances_of_few_trials_are_none():
+    assert importances(known(MIN_TRIALS - 1)) == {}
+    assert importances(known(MIN_TRIALS)) != {}
+
+
+def test_importances_ignore_trials_without_a_finite_value():
+    results = known(MIN_TRIALS)
+    trials = [replace(results.trials[0], value=None), *results.trials[1:]]
+    assert importances(replace(results, trials=tuple(trials))) == {}
+
+
+def test_importances_of_one_varied_parameter_are_none():
+    results = known(60)
+    trials = [replace(t, parameters=t.parameters | {"width": "0.5", "unused": "a"}) for t in results.trials]
+    assert importances(replace(results, trials=tuple(trials))) == {}
+
+
+def test_importances_survive_hostile_values():
+    results = known(60)
+    extreme = ["1e308", "-1e308", "nan", "inf", "", "x" * 500, "5e-324"]
+    trials = [
+        replace(t, value=1e308 if n % 2 else -1e308, parameters=t.parameters | {"width": extreme[n % 7]})
+        for n, t in enumerate(results.trials * 4)
+    ]
+    found = importances(replace(results, trials=tuple(trials)))
+    assert all(0 <= share <= 1 for share in found.values())

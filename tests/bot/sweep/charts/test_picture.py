@@ -1,0 +1,151 @@
+"""The picture of a sweep's results: drawn for any value and any name, with the facts as text."""
+
+from dataclasses import replace
+from datetime import timedelta
+from io import BytesIO
+
+import pytest
+from PIL import Image
+
+from bot.core.curves import Point
+from bot.core.space import Goal, Parameter
+from bot.sweep.charts.axes import POINTS_MAX, Scale, objective_range, shown
+from bot.sweep.charts.picture import MAX_ALT, Content, _figure, alt_text, png
+from k8s.katib.status import TrialState
+from tests.bot.factories import NOW, SPACE
+from tests.bot.sweep.charts.test_importances import known
+from tests.bot.sweep.results.factories import SWEEP, a_result, some_results
+
+WIDTH = Parameter(name="width", min=1, max=512, integer=True)
+LONG = "a_parameter_" * 17
+
+
+def spread(values, parameters=SPACE.parameters, given=None, **facts):
+    trials = [
+        a_result(f"t{n}", value, started=NOW + timedelta(minutes=n), parameters=given(n) if given else {})
+        for n, value in enumerate(values)
+    ]
+    space = replace(SPACE, parameters=parameters, max_trials=len(trials), **facts)
+    return some_results(*trials, space=space)
+
+
+def drawn(results):
+    return Image.open(BytesIO(png(Content(results))))
+
+
+def numbers(n):
+    return {"lr": repr(10.0 ** -(n % 4)), "layers": str(n % 4 + 1), "optimizer": "adam" if n % 2 else "sgd"}
+
+
+def test_picture_has_a_panel_for_each_view():
+    few, many = drawn(spread([0.3, 0.2, 0.4])), drawn(spread([0.3, 0.2, 0.4, 0.1], given=numbers))
+    with_importances = drawn(known(60))
+    assert {few.width, many.width, with_importances.width} == {1200}
+    assert few.height < many.height < with_importances.height
+
+
+def test_picture_has_the_curves_of_the_best_trials_with_their_objectives():
+    results = spread([0.3, 0.2], given=numbers)
+    names = [trial.name for trial in results.trials]
+    curves = {names[0]: (Point(1, 0.9), Point(2, 0.31)), names[1]: (Point(1, 0.2),)}
+    content = Content(replace(results, curves=curves))
+    assert list(content.curves) == names[:1]  # a single point is no curve
+    assert "Learning curves of the best 1 trial." in alt_text(content)
+    figure = _figure(content)
+    assert [text.get_text() for text in figure.axes[1].get_legend().get_texts()] == ["t0  0.3"]
+    labels = [axes.get_ylabel() for axes in figure.axes if axes.get_ylabel()]
+    assert labels == ["val_loss"] * 5  # of trials, the curves, the left slice of both rows, and the color bar
+    assert drawn(replace(results, curves=curves)).height > drawn(results).height
+
+
+def test_picture_is_opaque_so_that_it_is_readable_on_dark():
+    picture = drawn(spread([0.3, 0.2], given=numbers)).convert("RGBA")
+    assert picture.getchannel("A").getextrema() == (255, 255)
+    assert picture.getpixel((0, 0)) == (255, 255, 255, 255)
+
+
+HOSTILE = {
+    "extreme": spread([1e308, -1e308, 0.0, 5e-324, 1e-300], given=numbers),
+    "equal": spread([0.5] * 4, given=lambda _: {"lr": "0.1", "layers": "2", "optimizer": "adam"}),
+    "one": spread([0.5], given=numbers),
+    "huge equal": spread([1e308] * 3, given=numbers),
+    "long names": spread(
+        [0.1, 0.2, 0.3],
+        parameters=tuple(Parameter(name=f"{LONG}{n}", values=("x" * 500, "$y$", "^_{")) for n in range(12)),
+        given=lambda n: {f"{LONG}{p}": ["x" * 500, "$y$", "^_{"][(n + p) % 3] for p in range(12)},
+        metric="$\\frac" + "m" * 200,
+    ),
+    "extreme parameters": spread(
+        [0.1, 0.2, 0.3, 0.4],
+        parameters=(WIDTH, replace(SPACE.parameters[0], name="lr"), replace(WIDTH, name="w2")),
+        given=lambda n: {
+            "width": ["1e308", "-1e308", "nan", "0"][n],
+            "lr": ["1e-300", "1e300", "inf", "-1"][n],
+            "w2": ["1", "", "2", "\x00"][n],
+        },
+    ),
+    "hundred categories": spread(
+        [n / 100 for n in range(100)],
+        parameters=(Parameter(name="c", values=tuple(f"v{n}" for n in range(100))), WIDTH),
+        given=lambda n: {"c": f"v{n}", "width": str(n)},
+    ),
+    "control characters": spread(
+        [0.1, 0.2],
+        parameters=(Parameter(name="\x00\ud800\n{}%", values=("\u202e", "字")),),
+        given=lambda n: {"\x00\ud800\n{}%": "\u202e字"[n]},
+    ),
+    "many trials": spread(
+        [float(n * 7919 % 20_000) for n in range(20_000)],
+        parameters=(WIDTH, replace(WIDTH, name="b"), replace(WIDTH, name="c")),
+        given=lambda n: {"width": str(n % 512), "b": str(n % 7), "c": str(n % 11)},
+    ),
+    "seeds": spread([0.1, 0.2, 1e308], seed="seed", parameters=(replace(WIDTH, name="seed"),)),
+}
+
+
+@pytest.mark.filterwarnings("ignore:Glyph")
+@pytest.mark.parametrize("name", HOSTILE)
+def test_picture_is_drawn_for_hostile_values(name):
+    content = Content(HOSTILE[name])
+    picture = Image.open(BytesIO(png(content)))
+    assert picture.width == 1200
+    assert picture.height < 5000
+    assert 0 < len(alt_text(content)) <= MAX_ALT
+
+
+def test_alt_text_has_the_facts():
+    results = spread([0.3, 0.2, 0.4], given=numbers)
+    results = replace(results, trials=(*results.trials, a_result("t9", None, TrialState.FAILED)))
+    assert alt_text(Content(results)) == (
+        f"Results of {SWEEP}: 4 trials, 3 with a finite val_loss from 0.2 to 0.4. "
+        "Best (minimize): 0.2 with lr=0.1, layers=2, optimizer=adam."
+    )
+    assert "Importance by PED-ANOVA: lr " in alt_text(Content(known(60)))
+    seeds = spread([1.0, 2.0, 3.0], seed="seed", parameters=(replace(WIDTH, name="seed"),))
+    assert alt_text(Content(seeds)).endswith("from 1 to 3. Mean 2, 95% interval -0.484165 to 4.48417.")
+
+
+def test_without_a_finite_value_there_is_no_picture():
+    content = Content(spread([None, None]))
+    assert png(content) == b""
+    assert alt_text(content) == f"Results of {SWEEP}: 2 trials without a finite val_loss."
+
+
+@pytest.mark.parametrize(("goal", "sign"), [(Goal.MINIMIZE, 1), (Goal.MAXIMIZE, -1)])
+def test_diverged_trial_does_not_flatten_the_others(goal, sign):
+    content = Content(spread([sign * value for value in (0.1, 0.2, 0.3, 0.4, 0.5, 1e9)], goal=goal))
+    low, high = objective_range(content.space.goal, content.values)
+    assert sign * 0.1 in (low, high)
+    assert high - low < 2
+
+
+def test_scale_keeps_the_order_of_the_space_and_leaves_out_what_no_trial_has():
+    parameter = Parameter(name="o", values=("c", "a", "b"))
+    trials = [a_result(f"t{n}", parameters={"o": value}) for n, value in enumerate("bbc")]
+    scale = Scale(parameter, trials)
+    assert (scale.positions, scale.ends(10)) == ([1.0, 1.0, 0.0], ("c", "b"))
+
+
+def test_long_name_is_cut_in_the_middle():
+    assert shown("optimizer.schedule.warmup.steps", 12) == "optim….steps"
+    assert POINTS_MAX < 20_000

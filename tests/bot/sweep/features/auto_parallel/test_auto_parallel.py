@@ -1,0 +1,164 @@
+"""When a `parallel=auto` sweep runs more trials at once, or fewer."""
+
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+
+from bot.core.events import Progress
+from bot.core.pace import FreeCapacity
+from bot.core.record import Phase
+from bot.sweep.features.auto_parallel.decide import (
+    GROW_AFTER,
+    AutoParallelSeen,
+    AutoParallelState,
+    PaceChange,
+    follow,
+    lines,
+)
+from bot.sweep.model.experiment import ended_by_lowered_count, is_limited
+from bot.sweep.model.observation import Observation
+from k8s.katib.patches import GOAL_REACHED, MAX_TRIALS_REACHED
+from tests.bot.factories import NOW, PLAN, a_sweep
+from tests.bot.sweep.model.observations import COUNTS, DONE, OPEN, RAW, a_trial
+
+SPACE = replace(PLAN.space, auto=True, parallel=8, max_trials=40)
+SWEEP = a_sweep(Phase.RUNNING, submitted=True, plan=replace(PLAN, space=SPACE))
+BEFORE = NOW - GROW_AFTER
+
+
+def a_capacity(trials=0, steady=0, **facts):
+    return FreeCapacity(at=NOW, gpus=2, trials=trials, steady=steady, **facts)
+
+
+def chosen(capacity, *, target=4, active=4, at=BEFORE, most=0, **changes):
+    """Return the number of parallel trials, and why."""
+    sweep = SWEEP.put(AutoParallelState(at=at), parallel_now=target, **changes)
+    trials = tuple(a_trial(f"t{number}") for number in range(active))
+    seen = Observation(experiment=OPEN, trials=trials).put(AutoParallelSeen(capacity=capacity, most=most))
+    after = follow(sweep, seen, NOW)
+    return after.parallel_now, after.of(AutoParallelState)
+
+
+@pytest.mark.parametrize(("trials", "steady", "target"), [(2, 2, 6), (3, 1, 5), (3, 0, 4), (20, 20, 8)])
+def test_growth_needs_free_gpus_in_two_measurements(trials, steady, target):
+    assert chosen(a_capacity(trials, steady))[0] == target
+
+
+def test_first_growth_needs_one_measurement():
+    grown = 4, AutoParallelState(at=NOW, change=PaceChange.GREW, gpus=6)
+    assert chosen(a_capacity(3, 0), target=1, active=1, at=None) == grown
+
+
+@pytest.mark.parametrize(
+    "held_back",
+    [
+        {"at": NOW - GROW_AFTER + timedelta(seconds=1)},
+        {"active": 3},
+        {"most": 4},
+        {"progress": Progress(waiting=1)},
+        {"progress": Progress(succeeded=36)},
+        {"first_only": True},
+        {"draining": "drained"},
+        {"holds": ("pause",)},
+    ],
+    ids=str,
+)
+def test_sweep_does_not_grow(held_back):
+    assert chosen(a_capacity(4, 4), **held_back)[0] == 4
+
+
+@pytest.mark.parametrize(
+    ("total", "made", "reason", "changes", "continues"),
+    [
+        (12, 12, MAX_TRIALS_REACHED, {}, True),
+        (40, 12, MAX_TRIALS_REACHED, {}, False),  # it isn't lowered
+        (39, 40, MAX_TRIALS_REACHED, {}, False),  # all trials have run
+        (12, 12, GOAL_REACHED, {}, False),
+        (12, 12, MAX_TRIALS_REACHED, {"first_only": True}, False),
+        (12, 12, MAX_TRIALS_REACHED, {"draining": "drained"}, False),
+        (12, 12, MAX_TRIALS_REACHED, {"plan": replace(PLAN, space=replace(SPACE, auto=False))}, False),
+    ],
+)
+def test_experiment_that_ended_at_a_lowered_count_continues(total, made, reason, changes, continues):
+    raw = {**RAW, "spec": COUNTS | {"maxTrialCount": total}, "status": {"trials": made}}
+    ended = replace(DONE, reason=reason, raw=raw)
+    assert ended_by_lowered_count(replace(SWEEP, **changes), ended) is continues
+
+
+@pytest.mark.parametrize(("to_yield", "target"), [(1, 3), (2, 2), (9, 1)])
+def test_sweep_yields_to_waiting_pods(to_yield, target):
+    capacity = a_capacity(to_yield=to_yield, who="team nlp", requested=8)
+    why = AutoParallelState(at=NOW, change=PaceChange.YIELDS, who="team nlp", gpus=8)
+    assert chosen(capacity, at=NOW - timedelta(seconds=1)) == (target, why)
+
+
+def test_trials_that_are_ending_count_as_yielded():
+    assert chosen(a_capacity(to_yield=2), target=4, active=6)[0] == 4
+
+
+def test_measurement_before_the_last_change_is_outdated():
+    assert chosen(a_capacity(to_yield=2), at=NOW)[0] == 4
+
+
+def test_sweep_whose_own_trials_wait_stops_replacing_them():
+    assert chosen(a_capacity(waiting=2)) == (2, AutoParallelState(at=NOW, change=PaceChange.FULL))
+
+
+def test_lower_limit_takes_effect_without_a_measurement():
+    assert chosen(None, most=2) == (2, AutoParallelState(at=NOW, change=PaceChange.LIMITED))
+
+
+def test_unknown_capacity_is_reported_and_changes_nothing():
+    unknown = AutoParallelState(at=BEFORE, change=PaceChange.UNKNOWN)
+    assert chosen(FreeCapacity(at=NOW, gpus=2, trials=None)) == (4, unknown)
+
+
+@pytest.mark.parametrize(
+    ("target", "why", "running", "line"),
+    [
+        (1, {}, 1, "Running up to 1 trial (auto): more start once GPUs are free, up to 8"),
+        (
+            6,
+            {"change": PaceChange.GREW, "gpus": 2},
+            4,
+            "Running up to 6 trials (auto): 2 more GPUs became free",
+        ),
+        (
+            2,
+            {"change": PaceChange.YIELDS, "gpus": 8, "who": "team nlp"},
+            4,
+            "Letting trials finish, down to 2 (auto): team nlp waits for 8 GPUs",
+        ),
+        (
+            2,
+            {"change": PaceChange.YIELDS, "gpus": 8, "who": "team nlp"},
+            2,
+            "Running up to 2 trials (auto): team nlp was waiting for 8 GPUs",
+        ),
+        (2, {"change": PaceChange.FULL}, 2, "Running up to 2 trials (auto): no more GPUs are free"),
+    ],
+)
+def test_line_says_how_many_trials_run_and_why(target, why, running, line):
+    sweep = SWEEP.put(AutoParallelState(**why), parallel_now=target, progress=Progress(running=running))
+    assert lines(sweep) == [line]
+    assert lines(replace(sweep, draining="drained")) == []
+
+
+def test_line_is_for_auto_parallel_sweeps_only():
+    assert lines(a_sweep(Phase.RUNNING, submitted=True)) == []
+
+
+@pytest.mark.parametrize(
+    ("auto", "most", "total", "first"),
+    [
+        (True, 40, 1, True),  # the gate's
+        (True, 40, 2, False),  # throttled
+        (True, 1, 1, False),
+        (False, 40, 39, True),
+        (False, 40, 40, False),
+    ],
+)
+def test_experiment_is_limited_by_a_lower_count_than_asked_for_but_not_if_throttled(auto, most, total, first):
+    experiment = replace(OPEN, raw={**RAW, "spec": COUNTS | {"maxTrialCount": total}})
+    assert is_limited(replace(SPACE, auto=auto, max_trials=most), experiment) is first

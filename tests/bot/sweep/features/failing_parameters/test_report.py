@@ -1,0 +1,78 @@
+"""The message about the values with which trials fail, and its button."""
+
+from dataclasses import replace
+
+from bot.platform.pod_health.diagnosis import Diagnosis
+from bot.sweep.features.failing_parameters import FEATURE, KIND, FailingParameters, follow, observe
+from bot.sweep.model.observation import Observation
+from bot.sweep.model.texts import CONTINUE
+from k8s.katib.status import TrialState
+from tests.bot.factories import NOW
+from tests.bot.sweep.model.observations import RUNNING, a_trial
+
+
+def trials(fails, number=16):
+    for n in range(number):
+        values = {"lr": f"0.0{n % 7 + 1}", "layers": str(n % 4 + 1), "optimizer": ("adam", "sgd")[n % 3 == 0]}
+        state = TrialState.FAILED if fails(values) else TrialState.SUCCEEDED
+        yield a_trial(f"t{n}", state, None if state is TrialState.FAILED else 1.0, **values)
+
+
+def diagnosed(found, key="gpu-memory", most=20):
+    failed = [trial for trial in found if trial.state is TrialState.FAILED][:most]
+    text = "Out of GPU memory (80 GiB)."
+    return tuple(
+        Diagnosis(key=key, text=text, cause="x", trial=t.name, failed=True, lasting=True) for t in failed
+    )
+
+
+async def told(found, trouble, sweep=RUNNING):
+    seen = await observe(sweep, Observation(trials=tuple(found), trouble=tuple(trouble)), None)
+    return follow(sweep, seen, NOW)
+
+
+def shown(sweep):
+    return FEATURE.live_message[KIND].build(sweep)
+
+
+async def test_threshold_is_told_once_edited_and_has_a_button():
+    found = list(trials(lambda values: int(values["layers"]) >= 3))
+    sweep = await told(found, diagnosed(found))
+    [event] = sweep.outbox
+    assert event.text.startswith(
+        ":warning: Out of GPU memory (80 GiB): *8 of 8* trials with `layers` ≥ `3` failed, *0 of 8* below."
+    )
+    message = shown(sweep)
+    [button] = message.blocks[-1]["elements"]
+    assert button["text"]["text"] == "Continue below 3"
+    assert (button["action_id"], button["value"]) == (CONTINUE, f"{sweep.id} layers<3")
+    more = list(trials(lambda values: int(values["layers"]) >= 3, 20))
+    again = await told(more, (), sweep)
+    assert len(again.outbox) == 1, "the message is edited"
+    assert "*10 of 10*" in shown(again).text, "also by trials that weren't diagnosed"
+
+
+async def test_category_is_left_out():
+    found = list(trials(lambda values: values["optimizer"] == "sgd"))
+    [button] = shown(await told(found, diagnosed(found))).blocks[-1]["elements"]
+    assert (button["text"]["text"], button["value"].split()[1]) == ("Continue without sgd", "optimizer!=sgd")
+
+
+async def test_pair_is_told_without_a_button():
+    def fails(values):
+        return int(values["layers"]) >= 3 and values["optimizer"] == "adam"
+
+    found = list(trials(fails, 48))
+    message = shown(await told(found, diagnosed(found, most=48)))
+    assert "`layers` ≥ `3` and `optimizer` = `adam` failed, *0 of 32* others" in message.text
+    assert not message.blocks
+
+
+async def test_failures_of_different_causes_or_by_chance_are_not_explained():
+    found = list(trials(lambda values: values["lr"] in {"0.02", "0.05"}))
+    chance = await told(found, diagnosed(found))
+    assert (chance.outbox, shown(chance)) == ((), None)
+    found = list(trials(lambda values: int(values["layers"]) >= 3))
+    mixed = [replace(each, key=f"crash/{n}") for n, each in enumerate(diagnosed(found))]
+    assert (await told(found, mixed)).outbox == ()
+    assert (await told(found, ())).of(FailingParameters) == FailingParameters()

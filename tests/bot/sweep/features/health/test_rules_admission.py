@@ -1,0 +1,365 @@
+"""Rules for a Job without a pod: Kueue's queue, quotas, and webhooks."""
+
+from datetime import timedelta
+from types import SimpleNamespace
+
+import pytest
+
+from bot.core.record import Phase
+from bot.sweep.features.health.collect import EvidenceCollector
+from k8s.objects import timestamp
+from tests.bot.factories import NOW, PLAN, a_sweep
+from tests.bot.sweep.features.health import real_messages
+from tests.bot.sweep.features.health.snapshots import (
+    ADMIN,
+    JOB,
+    META,
+    TRIAL,
+    a_pod,
+    an_event,
+    expected,
+    found,
+    key,
+)
+
+
+def kueue(message, **known):
+    why = {"type": "QuotaReserved", "status": "False", "reason": "Pending", "message": message}
+    job = {**JOB, "spec": {"suspend": True}}
+    workload = {"metadata": META, "status": {"conditions": [why]}} if message else None
+    return found(job=job, workload=workload, **known)
+
+
+@pytest.mark.parametrize(
+    ("message", "cause", "soft", "text"),
+    [
+        (real_messages.NO_QUOTA, "queued", True, "needs 2 more GPUs in gpu-a100."),
+        (real_messages.ONE_FLAVOR_TOO_SMALL, "queued", True, "needs 1 more GPU in ml.g5.8xlarge."),
+        (real_messages.TOO_MUCH, "queue-too-small", False, "its queue's quota is 8 GPUs in gpu-a100, less"),
+        (
+            real_messages.TOO_MUCH_BEFORE,
+            "queue-too-small",
+            False,
+            "its queue's quota is 16 GPUs in gpu-flavor, less",
+        ),
+        (real_messages.STOPPED_QUEUE, "queue-stopped", False, "`team-cq` is stopped."),
+        (real_messages.NO_QUEUE, "no-queue", False, "doesn't exist"),
+        ("", "suspended", True, "Kueue gives no reason"),
+    ],
+)
+def test_queued_real_message_names_the_cause(message, cause, soft, text):
+    diagnosis = kueue(message)
+    assert (diagnosis.key, diagnosis.soft) == (cause, soft)
+    assert text in diagnosis.text
+    assert ("None needed" in diagnosis.fix) == (cause == "queued")
+
+
+def test_queued_workload_of_two_pod_sets_needs_what_both_lack():
+    lacks = (
+        "couldn't assign flavors to pod set {}: insufficient unused quota for nvidia.com/gpu in flavor a100, "
+    )
+    words = f"{lacks.format('master')}2 more needed; {lacks.format('worker')}6 more needed"
+    assert "needs 6 more GPUs in a100" in kueue(words).text
+
+
+def test_no_operator_only_if_a_pytorch_job_has_no_condition():
+    job = {**JOB, "kind": "PyTorchJob"}
+    restart = "`kubectl -n kubeflow rollout restart deployment training-operator`"
+    assert found(job=job) == expected(
+        "no-operator",
+        "The Training Operator isn't responding, so the trial has no pods.",
+        f"Ask an admin to restore it, for example with {restart}.",
+        due=25,
+    )
+    created = {"type": "Created", "status": "True", "reason": "PyTorchJobCreated", "message": "x"}
+    assert key(job={**job, "status": {"conditions": [created]}}) is None
+    assert key(job=JOB) is None
+
+
+def test_no_operator_only_if_jobset_has_not_seen_a_train_job():
+    job = {**JOB, "kind": "TrainJob"}
+    missing = found(job=job)
+    assert missing.key == "no-operator"
+    assert (
+        missing.text
+        == "Kubeflow Trainer 2 or its JobSet controller isn't responding, so the trial has no pods."
+    )
+    deployments = "kubeflow-trainer-controller-manager jobset-controller-manager"
+    assert f"`kubectl -n kubeflow-system rollout restart deployment {deployments}`" in missing.fix
+    assert key(job={**job, "status": {"jobsStatus": [{"name": "node", "active": 1}]}}) is None
+
+
+def test_no_operator_of_a_train_job_that_was_just_resumed_is_due_later():
+    """Trainer 2.0 sets no counts."""
+    job = {**JOB, "kind": "TrainJob"}
+    suspended = {"type": "Suspended", "status": "True", "reason": "Suspended", "message": "x"}
+    suspended["lastTransitionTime"] = timestamp(NOW - timedelta(seconds=600))
+    assert key(job={**job, "status": {"conditions": [suspended]}}) is None
+    resumed = {**suspended, "status": "False", "lastTransitionTime": timestamp(NOW - timedelta(seconds=5))}
+    assert found(job={**job, "status": {"conditions": [resumed]}}).report_at == NOW + timedelta(seconds=50)
+
+
+@pytest.mark.parametrize(
+    ("reason", "words", "cause"),
+    [
+        ("TrainJobResourcesCreationFailed", real_messages.JOBSET_REFUSED, "no-jobset"),
+        ("JobCreationFailed", "jobs.batch is forbidden: exceeded quota: jobs", "no-jobset"),
+        ("TrainJobResourcesCreationFailed", real_messages.JOBSET_AWAY, "webhook"),
+    ],
+)
+def test_train_job_without_pods_is_explained_by_the_event_of_trainer_or_jobset(reason, words, cause):
+    diagnosis = found(job={**JOB, "kind": "TrainJob"}, events=(an_event(reason, words),))
+    assert (diagnosis.key, diagnosis.detail) == (cause, words)
+    if cause == "no-jobset":
+        assert diagnosis.text == "Kubeflow Trainer 2 can't create the trial's pods."
+    else:
+        assert diagnosis.text.startswith("The webhook `vjobset.kb.io` isn't responding")
+
+
+def test_refused_pod_above_the_quota_can_never_start():
+    fits, never = (
+        found(events=(an_event("FailedCreate", words),))
+        for words in (real_messages.QUOTA, real_messages.SMALL_QUOTA)
+    )
+    assert "requests 8 GPUs; 56 of the namespace's 60 are in use" in fits.text
+    assert "Wait for running jobs to finish" in fits.fix
+    assert never.text.startswith(
+        "The trial can never start: it requests 8 GPUs, and the namespace quota is 4"
+    )
+    assert "Wait" not in never.fix
+
+
+def test_refused_pod_of_a_pytorch_job_is_read_from_the_operators_event():
+    diagnosis = found(events=(an_event("FailedCreatePod", f"Error creating: {real_messages.QUOTA}"),))
+    assert "requests 8 GPUs; 56 of the namespace's 60 are in use" in diagnosis.text
+
+
+NO_ANSWER = "The webhook `{}` isn't responding, so Kubernetes rejects every pod in this namespace."
+LABEL = "kubectl label namespace kubeflow katib.kubeflow.org/metrics-collector-injection"
+RESTORE_KATIB = (  # its webhook rejects the controller's own new pod while the label is there
+    f"Ask an admin to restore Katib, such as by `{LABEL}- && "
+    "kubectl -n kubeflow rollout restart deployment katib-controller && "
+    f"kubectl -n kubeflow rollout status deployment katib-controller && {LABEL}=enabled`"
+)
+NEVER_ADMITTED = (
+    "The trial can never be admitted: its queue's quota is 8 GPUs in gpu-a100, less than the trial requests."
+)
+LESS = "Request fewer GPUs, or ask an admin for more quota."
+OTHER = {"type": "Evicted", "status": "False", "message": "not evicted"}
+RESERVED = {"type": "QuotaReserved", "status": "True", "message": "Quota reserved in ClusterQueue team-cq"}
+
+
+@pytest.mark.parametrize(
+    ("message", "diagnosis"),
+    [
+        (
+            real_messages.NO_QUEUE,
+            ("no-queue", "The trial's Kueue queue doesn't exist.", "Use an existing queue, or ask an admin."),
+        ),
+        (
+            real_messages.NO_RESOURCE,
+            (
+                "queue-lacks",
+                "The trial can't start: its Kueue queue has no quota for cpu.",
+                "Ask an admin to add cpu to the ClusterQueue.",
+            ),
+        ),
+        (
+            real_messages.TOO_MUCH,
+            (
+                "queue-too-small",
+                NEVER_ADMITTED,
+                LESS,
+            ),
+        ),
+    ],
+)
+def test_queued_that_can_never_start_is_reported_at_once(message, diagnosis):
+    assert kueue(message) == expected(*diagnosis, message)
+
+
+def test_queued_trial_of_several_nodes_above_the_quota_can_request_fewer_nodes():
+    fix = "Request fewer nodes or GPUs, or ask an admin for more quota."
+    assert kueue(real_messages.TOO_MUCH, workers=3).fix == fix
+
+
+@pytest.mark.parametrize(
+    ("message", "diagnosis"),
+    [
+        (
+            real_messages.NO_QUOTA,
+            (
+                "queued",
+                "Queued by Kueue: needs 2 more GPUs in gpu-a100.",
+                "None needed; the trial starts when quota is released.",
+            ),
+        ),
+        ("inactive workload", ("queued", "Queued by Kueue.", "")),
+        (
+            real_messages.NO_QUOTA.replace("nvidia.com/gpu", "cpu"),
+            (
+                "queued",
+                "Queued by Kueue: needs 2 more cpu in gpu-a100.",
+                "None needed; the trial starts when quota is released.",
+            ),
+        ),
+    ],
+)
+def test_queued_that_can_start_is_a_wait(message, diagnosis):
+    assert kueue(message) == expected(*diagnosis, message, soft=True, due=25)
+
+
+@pytest.mark.parametrize(
+    ("position", "place"),
+    [
+        (None, ""),
+        (0, "; next in its queue"),
+        (1, "; 1 ahead of it in its queue"),
+        (20, "; 20 ahead of it in its queue"),
+        (21, "; more than 20 ahead of it in its queue"),
+        (100, "; more than 50 ahead of it in its queue"),
+        (501, "; more than 500 ahead of it in its queue"),
+    ],
+)
+def test_queued_names_the_place_in_rounded_steps(position, place):
+    job = {**JOB, "spec": {"suspend": True}}
+    diagnosis = found(job=job, workload={"metadata": META}, position=position)
+    assert diagnosis.text == f"Queued by Kueue{place}."
+
+
+def test_queued_workload_out_of_the_queue_is_held():
+    job = {**JOB, "spec": {"suspend": True}}
+    workload = {"metadata": META, "spec": {"active": False}}
+    diagnosis = found(job=job, workload=workload)
+    assert (diagnosis.key, diagnosis.soft) == ("parked", True)
+
+
+@pytest.mark.parametrize(
+    ("state", "cause"), [("Pending", "checks"), ("Retry", "checks"), ("Ready", "queued")]
+)
+def test_queued_with_quota_waits_for_its_admission_checks(state, cause):
+    job = {**JOB, "spec": {"suspend": True}}
+    reserved = {"type": "QuotaReserved", "status": "True"}
+    check = {"name": "machines", "state": state, "message": "Creating 2 nodes."}
+    status = {"conditions": [reserved], "admissionChecks": [check]}
+    diagnosis = found(job=job, workload={"metadata": META, "status": status})
+    assert (diagnosis.key, diagnosis.detail) == (cause, "Creating 2 nodes." if cause == "checks" else "")
+
+
+def test_queued_by_a_stopped_queue_is_an_error_after_a_minute():
+    text = "The trial's Kueue queue `team-cq` is stopped."
+    assert kueue(real_messages.STOPPED_QUEUE) == expected(
+        "queue-stopped", text, ADMIN, real_messages.STOPPED_QUEUE, due=25
+    )
+
+
+def test_queued_without_a_workload_is_a_wait():
+    text = "The trial's Job is suspended, and Kueue gives no reason."
+    assert kueue("") == expected("suspended", text, ADMIN, soft=True, due=25)
+
+
+def test_queued_quotes_only_the_missing_quota():
+    job = {**JOB, "spec": {"suspend": True}}
+    workload = {"metadata": META, "status": {"conditions": [OTHER, RESERVED]}}
+    assert found(job=job, workload=workload).detail == ""
+    assert found(job=job, workload={"metadata": META}).text == "Queued by Kueue."
+
+
+def test_queued_by_two_flavors_names_both():
+    one, two = (
+        real_messages.TOO_MUCH,
+        real_messages.TOO_MUCH.replace("gpu-a100", "gpu-l4").replace("(8)", "(1)"),
+    )
+    assert "quota is 8 GPUs in gpu-a100 and 1 GPU in gpu-l4, less" in kueue(f"{one}, {two}").text
+
+
+def refused(message, **known):
+    return found(events=(an_event("FailedCreate", message), an_event("SuccessfulDelete", "x")), **known)
+
+
+@pytest.mark.parametrize(
+    ("message", "diagnosis"),
+    [
+        (
+            real_messages.QUOTA,
+            (
+                "quota",
+                "Over quota: the trial requests 8 GPUs; 56 of the namespace's 60 are in use.",
+                "Wait for running jobs to finish, request fewer GPUs, or ask an admin for more quota.",
+            ),
+        ),
+        (
+            real_messages.SMALL_QUOTA,
+            (
+                "quota",
+                "The trial can never start: it requests 8 GPUs, and the namespace quota is 4.",
+                LESS,
+            ),
+        ),
+        (
+            real_messages.QUOTA.replace("nvidia.com/gpu", "cpu"),
+            (
+                "quota",
+                "The namespace's quota is used up.",
+                "Wait for running jobs to finish, request fewer GPUs, or ask an admin for more quota.",
+            ),
+        ),
+        (
+            real_messages.KATIB_AWAY,
+            (
+                "webhook",
+                NO_ANSWER.format("mutator.pod.katib.kubeflow.org"),
+                RESTORE_KATIB,
+            ),
+        ),
+        (
+            real_messages.KATIB_AWAY.replace("mutator.pod.katib.kubeflow.org", "policy.kyverno.svc"),
+            (
+                "webhook",
+                NO_ANSWER.format("policy.kyverno.svc"),
+                "Ask an admin to restore the webhook; the pod then starts without further action.",
+            ),
+        ),
+        (
+            real_messages.NO_PRIMARY,
+            ("no-pod", "Katib rejected the trial's pod: it didn't find the training container.", ADMIN),
+        ),
+    ],
+)
+def test_refused_pod_names_who_rejected_it(message, diagnosis):
+    assert refused(message) == expected(*diagnosis, message)
+
+
+def test_other_rejections_are_reported_once_their_retry_is_due():
+    why = ("no-pod", "Kubernetes rejected the trial's pod.", ADMIN, real_messages.NO_RIGHT)
+    assert refused(real_messages.NO_RIGHT) == expected(*why, due=-20)
+    assert found(events=(an_event("FailedCreate", real_messages.NO_RIGHT, 2),)) == expected(*why)
+
+
+@pytest.mark.parametrize(("seconds", "reported"), [(60, []), (5, ["quota"])])
+async def test_events_of_an_earlier_job_of_the_same_name_are_not_the_jobs(seconds, reported):
+    """A trial of several nodes that starts again has a new Job of the same name."""
+    at = timestamp(NOW - timedelta(seconds=seconds))
+    event = an_event("FailedCreate", real_messages.QUOTA) | {"firstTimestamp": at, "lastTimestamp": at}
+    event["involvedObject"] = {"kind": "Job", "name": "t1"}
+
+    async def listed(kind, *_, **__):
+        return [event] if kind == "Event" else []
+
+    clients = SimpleNamespace(now=lambda: NOW, trials=SimpleNamespace(list=listed))
+    collector = EvidenceCollector(a_sweep(Phase.PENDING), PLAN, clients)
+    await collector.run({"metadata": META, "status": {}}, [TRIAL], [JOB], [])
+    assert [each.key for each in collector.diagnoses] == reported
+
+
+def test_refused_pod_of_exactly_the_quota_waits():
+    assert refused(real_messages.SMALL_QUOTA.replace("gpu=4", "gpu=8")).text.startswith("Over quota")
+    assert refused(real_messages.QUOTA.replace("gpu=8", "gpu=1")).text.startswith(
+        "Over quota: the trial requests 1 GPU;"
+    )
+
+
+def test_refused_pod_that_exists_by_now_is_no_problem():
+    assert refused(real_messages.QUOTA, pod=a_pod(phase="Running")) is None
+    assert refused(real_messages.QUOTA, job=None) is None
+    assert key() is None

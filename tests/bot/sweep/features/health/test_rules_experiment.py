@@ -1,0 +1,161 @@
+"""Rules for an experiment without a trial, and a trial without a Job: Katib's own components."""
+
+from functools import partial
+
+import pytest
+
+from tests.bot.sweep.features.health import real_messages
+from tests.bot.sweep.features.health.snapshots import ADMIN, META, a_pod, an_event, expected, found, key
+
+alone = partial(found, trial=None, job=None)
+of_experiment = partial(expected, trial="", parameters={})
+OUT_OF_MEMORY = {"terminated": {"reason": "OOMKilled", "exitCode": 137}}
+
+
+def suggestion(*conditions):
+    """Return a Suggestion with conditions of (type, status, message)."""
+    keys = ("type", "status", "message")
+    return {"metadata": META, "status": {"conditions": [dict(zip(keys, c, strict=True)) for c in conditions]}}
+
+
+def service(state=None, last=None, conditions=()):
+    statuses = [{"name": "suggestion", "state": state, "lastState": last}] if state or last else None
+    return a_pod(containerStatuses=statuses, conditions=list(conditions))
+
+
+def test_no_suggestion_without_a_ready_service_is_a_wait():
+    assert alone(suggestion=suggestion(("DeploymentReady", "False", real_messages.NOT_READY))) == (
+        of_experiment(
+            "suggestion",
+            "Katib's suggestion service isn't ready, so no trial can start.",
+            ADMIN,
+            real_messages.NOT_READY,
+            soft=True,
+            due=25,
+        )
+    )
+
+
+def test_no_suggestion_quotes_the_services_pods_once_each():
+    waits = {"waiting": {"reason": "ImagePullBackOff", "message": "no such tag"}}
+    crashed = {"terminated": {"reason": "Error"}}
+    scheduled = {"type": "PodScheduled", "status": "True", "message": "on n1"}
+    no_node = {"type": "PodScheduled", "status": "False", "message": real_messages.UNSCHEDULABLE}
+    unready = {"type": "Ready", "status": "False", "message": "containers with unready status"}
+    pods = (
+        service(waits),
+        service(waits, crashed, [unready, scheduled]),
+        service(conditions=[unready, no_node]),
+    )
+    created = ("Created", "True", "Suggestion is created")
+    waiting = suggestion(created, ("DeploymentReady", "False", real_messages.NOT_READY))
+    assert alone(suggestion=waiting, services=pods).detail.splitlines() == [
+        "ImagePullBackOff: no such tag",
+        "Error",
+        real_messages.UNSCHEDULABLE,
+        real_messages.NOT_READY,
+    ]
+
+
+@pytest.mark.parametrize("pod", [service(OUT_OF_MEMORY), service({"running": {}}, OUT_OF_MEMORY)])
+def test_no_suggestion_out_of_memory_is_reported_at_once(pod):
+    """A restarted service is ready again, and killed at its next trial."""
+    ready = suggestion(("DeploymentReady", "True", "Deployment is ready"))
+    assert alone(suggestion=ready, services=(service(), pod)) == of_experiment(
+        "suggestion",
+        "Katib's suggestion service ran out of memory, so no trial can start.",
+        ADMIN,
+        "OOMKilled\nDeployment is ready",
+        soft=True,
+    )
+
+
+@pytest.mark.parametrize("why", ["Succeeded", "Failed"])
+def test_diagnose_finished_experiment_needs_no_trial(why):
+    done = {"metadata": META, "status": {"conditions": [{"type": why, "status": "True"}]}}
+    assert alone(experiment=done, services=(service(OUT_OF_MEMORY),)) is None
+
+
+def test_diagnose_experiment_with_a_trial_ignores_the_service():
+    assert key(suggestion=suggestion(), services=(service(OUT_OF_MEMORY),)) is None
+
+
+@pytest.mark.parametrize(
+    "known",
+    [
+        {},
+        {"suggestion": suggestion(("DeploymentReady", "True", ""))},
+        {"events": (an_event("ReconcileError", real_messages.CONFLICT, 9),)},
+        {"events": (an_event("JobCreated", "Job created"),)},
+        {"services": (service({"terminated": {"reason": "Error", "exitCode": 1}}),)},
+    ],
+)
+def test_stuck_experiment_without_a_reason_is_a_wait(known):
+    assert alone(**known) == of_experiment(
+        "no-trial",
+        "Katib hasn't created a trial and gives no reason.",
+        "Ask an admin to check the Katib controller.",
+        soft=True,
+        due=25,
+    )
+
+
+@pytest.mark.parametrize(("count", "due"), [(1, -20), (2, None), (None, -20)])
+def test_stuck_experiment_quotes_katibs_error_when_it_repeats(count, due):
+    event = an_event("ReconcileError", f"Failed to reconcile: {real_messages.NO_RIGHT}", count)
+    event = {name: value for name, value in event.items() if value is not None}
+    assert alone(events=(event,)) == of_experiment(
+        "experiment",
+        "Katib can't reconcile the experiment, so no trial can start.",
+        ADMIN,
+        real_messages.NO_RIGHT,
+        due=due,
+    )
+
+
+def test_settings_rejected_by_the_service_quote_it():
+    failed = suggestion(("Failed", "True", real_messages.VALIDATION))
+    assert alone(suggestion=failed) == of_experiment(
+        "settings",
+        "Katib rejected the search space.",
+        "Correct `algorithm` or `parameters` in the space file, then start the sweep again.",
+        "n_initial_points should be great or equal than zero",
+        lasting=True,
+    )
+    assert key(suggestion=failed) is None, "a trial started, so the settings are valid"
+
+
+def test_no_job_quotes_katibs_error():
+    event = an_event("ReconcileError", f"Failed to reconcile: {real_messages.NO_RIGHT}")
+    text = "Katib can't create the trial's Job."
+    assert found(job=None, events=(event,)) == expected(
+        "no-job", text, ADMIN, real_messages.NO_RIGHT, due=-20
+    )
+    assert key(events=(event,)) is None, "the trial has a Job"
+
+
+RESTART_KUEUE = "`kubectl -n kueue-system rollout restart deployment kueue-controller-manager`"
+
+
+@pytest.mark.parametrize(
+    ("words", "text", "fix"),
+    [
+        (
+            real_messages.KUEUE_AWAY,
+            "Kueue's webhook `mjob.kb.io` isn't responding, so Kubernetes rejects the trial's Job.",
+            f"Ask an admin to restore Kueue, for example with {RESTART_KUEUE}.",
+        ),
+        (
+            real_messages.KUEUE_AWAY.replace("kueue", "policy").replace("mjob.kb.io", "policy.kyverno.svc"),
+            "The webhook `policy.kyverno.svc` isn't responding, so Kubernetes rejects the trial's Job.",
+            "Ask an admin to restore the webhook; the pod then starts without further action.",
+        ),
+    ],
+)
+def test_no_job_names_the_webhook_that_does_not_answer(words, text, fix):
+    event = an_event("ReconcileError", f"Failed to reconcile: {words}")
+    assert found(job=None, events=(event,)) == expected("webhook", text, fix, words, due=-20)
+
+
+def test_no_job_without_an_error_is_no_cause():
+    assert key(job=None) is None, "nothing failed so far"

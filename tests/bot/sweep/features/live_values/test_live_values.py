@@ -1,0 +1,129 @@
+"""A running sweep's message about its running trials and the time left."""
+
+import math
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+
+from bot.core.curves import MAX_FAILURES, LiveReading, Point
+from bot.core.events import LiveResult
+from bot.core.record import Phase
+from bot.core.space import Goal
+from bot.sweep.decisions.parent_message import Links, parent
+from bot.sweep.features.live_values.decide import follow, lines
+from bot.sweep.model.observation import Observation
+from bot.text.wording import time_text
+from k8s.jobs import JobState
+from k8s.katib.status import TrialState
+from tests.bot.factories import PLAN
+from tests.bot.sweep.model.observations import LATER, OPEN, RUNNING, a_job, a_pod, a_trial, after, kinds
+
+TWO = (a_trial("a"), a_trial("b"))
+PODS = tuple(a_pod(name, running_since=LATER - timedelta(minutes=10)) for name in "ab")
+SEEN = {"experiment": OPEN, "trials": TWO, "pods": PODS}
+
+
+def reading(**values):
+    return LiveReading(latest={name: Point(7, value) for name, value in values.items()})
+
+
+def done(name, seconds):
+    return {
+        "trials": (a_trial(name, TrialState.SUCCEEDED, 0.5),),
+        "jobs": (a_job(name, JobState.COMPLETE, seconds=seconds),),
+    }
+
+
+@pytest.mark.parametrize(
+    ("values", "goal", "best"),
+    [
+        ({"a": 0.4, "b": 0.3}, Goal.MINIMIZE, ("b", 0.3)),
+        ({"a": 0.4, "b": 0.3}, Goal.MAXIMIZE, ("a", 0.4)),
+        ({"a": 0.4, "b": math.nan, "gone": 0.1}, Goal.MINIMIZE, ("a", 0.4)),
+        ({"a": math.inf}, Goal.MAXIMIZE, None),
+        ({}, Goal.MINIMIZE, None),
+    ],
+)
+def test_best_running_trial_is_shown_while_it_runs(values, goal, best):
+    plan = replace(PLAN, space=replace(PLAN.space, goal=goal))
+    sweep = after(replace(RUNNING, plan=plan), **SEEN, reading=reading(**values))
+    assert sweep.progress.live == (best and LiveResult(trial=best[0], value=best[1], step=7))
+
+
+def test_sweep_that_isnt_submitted_shows_nothing_live():
+    waiting = replace(RUNNING, submitted=False)
+    assert follow(waiting, Observation(**SEEN, reading=reading(a=0.25)), LATER) == waiting
+
+
+def test_message_has_the_best_running_trial_and_the_time_left():
+    seen = done("c", 1800.0)
+    facts = {"trials": (*TWO, *seen["trials"]), "jobs": seen["jobs"]}
+    sweep = after(RUNNING, **SEEN | facts, reading=reading(a=0.25))
+    text = parent(sweep, Links()).blocks[0]["text"]["text"]
+    assert "Best running trial: `val_loss` *0.25* at step 7 (`a`)\nAbout 35 min left" in text
+    ended = parent(replace(sweep, phase=Phase.SUCCEEDED), Links()).blocks[0]["text"]["text"]
+    assert "running trial" not in ended
+    assert "left" not in ended
+    soon = replace(sweep, progress=replace(sweep.progress, live=None, minutes_left=5))
+    assert lines(soon) == ["Less than 5 min left"]
+
+
+def test_unreachable_mlflow_is_reported_once_and_no_old_value_shown():
+    away = replace(reading(a=0.25), failures=MAX_FAILURES)
+    once = after(RUNNING, **SEEN, reading=away)
+    assert kinds(once) == ["no_live_values"]
+    assert once.outbox[0].text.startswith(":warning: MLflow isn't responding")
+    assert once.progress.live is None
+    back = after(after(replace(once, outbox=()), **SEEN, reading=reading(a=0.2)), **SEEN, reading=away)
+    assert kinds(back) == []
+    slow = replace(reading(a=0.25), failures=MAX_FAILURES - 1)
+    assert kinds(after(RUNNING, **SEEN, reading=slow)) == []
+
+
+@pytest.mark.parametrize(
+    ("changes", "minutes"),
+    [
+        ({}, 35),  # one more trial of 30 minutes, and twice 20 minutes, on two places
+        ({"draining": "drained"}, 20),
+        ({"holds": ("pause",)}, 20),
+        ({"plan": replace(PLAN, space=replace(PLAN.space, max_trials=8))}, 105),  # 95, in steps of 15
+        (
+            {
+                "deadline": LATER + timedelta(minutes=1),
+                "plan": replace(PLAN, space=replace(PLAN.space, max_trials=40)),
+            },
+            35,
+        ),
+        ({"plan": replace(PLAN, space=replace(PLAN.space, max_trials=40))}, 600),
+        ({"plan": replace(PLAN, space=replace(PLAN.space, max_trials=203))}, 52 * 60),  # in steps of 4 hours
+    ],
+)
+def test_time_left_follows_from_finished_trials(changes, minutes):
+    seen = done("c", 1800.0)
+    facts = {"trials": (*TWO, *seen["trials"]), "jobs": seen["jobs"]}
+    assert after(replace(RUNNING, **changes), **SEEN | facts).progress.minutes_left == minutes
+
+
+def test_time_left_without_a_finished_or_running_trial_is_unknown():
+    assert after(RUNNING, **SEEN).progress.minutes_left is None
+    alone = done("c", 1800.0)
+    assert after(RUNNING, experiment=OPEN, **alone).progress.minutes_left is None
+
+
+def test_time_left_of_trials_that_run_longer_than_others_is_the_smallest_step():
+    seen = done("c", 300.0)
+    facts = {"trials": (*TWO, *seen["trials"]), "jobs": seen["jobs"]}
+    assert after(replace(RUNNING, draining="drained"), **SEEN | facts).progress.minutes_left == 5
+
+
+def test_run_time_excludes_the_wait_for_a_node():
+    seen = done("c", 7200.0)
+    pods = (*PODS, a_pod("c", finished=True, seconds=1800.0))
+    facts = {"trials": (*TWO, *seen["trials"]), "jobs": seen["jobs"], "pods": pods}
+    assert after(RUNNING, **SEEN | facts).progress.minutes_left == 35
+
+
+@pytest.mark.parametrize(("minutes", "text"), [(5, "5 min"), (60, "1 h"), (75, "1 h 15 min"), (600, "10 h")])
+def test_times_are_in_hours_and_minutes(minutes, text):
+    assert time_text(minutes) == text

@@ -1,0 +1,93 @@
+"""A restart of Katib's suggestion service, after which some algorithms start no more trials."""
+
+from dataclasses import replace
+
+import pytest
+
+from bot.core.record import Phase
+from bot.core.request import Notify
+from bot.sweep.decisions.parent_message import Links, parent
+from bot.sweep.features.search_lost import SearchSeen, lost_search
+from k8s.katib.spec import EXPERIMENT_LABEL
+from k8s.trial_kinds import JOB_LABEL
+from tests.bot.factories import OWNER
+from tests.bot.sweep.model.observations import OPEN, RUNNING, after
+
+EXPERIMENT = {"metadata": {"name": "lr"}, "spec": {"maxTrialCount": 3}}
+BEFORE, FIRST, LATER = (f"2026-11-22T10:{minute:02}:00Z" for minute in (0, 5, 30))
+
+
+def a_trial(created=FIRST):
+    return {"metadata": {"creationTimestamp": created}}
+
+
+def a_service(created=BEFORE, restarts=0, started=BEFORE, name="lr", **meta):
+    labels = {EXPERIMENT_LABEL: name, **meta.pop("labels", {})}
+    container = {"name": "suggestion", "restartCount": restarts, "state": {"running": {"startedAt": started}}}
+    return {
+        "metadata": {"labels": labels, "creationTimestamp": created, **meta},
+        "status": {"phase": "Running", "containerStatuses": [container]},
+    }
+
+
+@pytest.mark.parametrize(
+    ("services", "lost"),
+    [
+        ([a_service()], False),
+        ([a_service(restarts=2, started=BEFORE)], False),  # before the first trial
+        ([a_service(restarts=1, started=LATER)], True),
+        ([a_service(created=FIRST, restarts=1, started=FIRST)], False),  # times are in whole seconds
+        ([a_service(created=LATER, started=LATER)], True),  # its node was drained
+        ([a_service(), a_service(created=LATER)], False),
+        ([a_service(deletionTimestamp=LATER), a_service(created=LATER)], True),
+        ([a_service(created=LATER, name="lr-2")], False),  # of another attempt
+        ([a_service(created=LATER, labels={JOB_LABEL: "lr-a"})], False),  # a trial's pod
+        ([], False),
+    ],
+)
+def test_lost_search_compares_the_service_with_the_first_trial(services, lost):
+    assert lost_search("cmaes", EXPERIMENT, [a_trial(LATER), a_trial()], services) is lost
+
+
+@pytest.mark.parametrize(("algorithm", "trials"), [("tpe", 1), ("grid", 1), ("sobol", 0), ("sobol", 3)])
+def test_lost_search_needs_an_algorithm_without_memory_and_trials_to_start(algorithm, trials):
+    service = a_service(restarts=1, started=LATER)
+    assert not lost_search(algorithm, EXPERIMENT, [a_trial()] * trials, [service])
+
+
+def test_restart_of_another_container_loses_nothing():
+    service = a_service()
+    sidecar = {"name": "istio-proxy", "restartCount": 3, "state": {"running": {"startedAt": LATER}}}
+    service["status"]["containerStatuses"].insert(0, sidecar)
+    assert not lost_search("cmaes", EXPERIMENT, [a_trial()], [service])
+
+
+def test_lost_search_without_an_experiment_is_no_problem():
+    assert not lost_search("sobol", None, [a_trial()], [a_service(restarts=1, started=LATER)])
+
+
+def test_lost_search_is_reported_loudly_once_for_each_experiment_and_shown_while_trials_run():
+    seen = {"experiment": OPEN}
+    once = after(RUNNING, SearchSeen(lost=True), **seen)
+    [event] = once.outbox
+    assert (event.kind, event.loud) == ("search_lost", True)
+    assert event.text == (
+        f":warning: <@{OWNER}> No new trials start: Katib's suggestion service restarted, and `random` lost "
+        "the state of its search. Running trials finish.\n*Fix:* Run `/sweep drain lr-brave-otter` to end "
+        "this sweep with its results, then `/sweep rerun lr-brave-otter` to search again."
+    )
+    assert after(once, SearchSeen(lost=True), **seen) == once
+    line = "No new trials start: Katib's suggestion service lost the search."
+    assert line in str(parent(once, Links()).blocks)
+    assert line not in str(parent(replace(once, phase=Phase.SUCCEEDED), Links()).blocks)
+    again = after(replace(once, attempt=2), SearchSeen(lost=True), **seen)
+    assert len(again.outbox) == 2
+    quiet = replace(RUNNING, request=replace(RUNNING.request, notify=Notify.NONE))
+    [event] = after(quiet, SearchSeen(lost=True), **seen).outbox
+    assert (event.loud, OWNER in event.text) == (False, False)
+
+
+@pytest.mark.parametrize("changes", [{"draining": "drained"}, {"holds": ("pause",)}])
+def test_lost_search_of_a_sweep_that_starts_no_trials_anyway_is_not_reported(changes):
+    sweep = replace(RUNNING, **changes)
+    assert after(sweep, SearchSeen(lost=True), experiment=OPEN).outbox == ()

@@ -1,0 +1,153 @@
+"""Which requests no machine can ever run, and what is offered instead."""
+
+from dataclasses import replace
+
+import pytest
+
+from bot.platform.config.policy import parse_config
+from bot.platform.config.teams import Team
+from bot.sweep.launch.capacity import capacity_refusal, described, unfitting
+from bot.sweep.launch.command_line import parse
+from bot.sweep.launch.plan import plan
+from bot.sweep.launch.pods import pods_of
+from k8s.nodes.machines import read_machine
+from tests.bot.factories import CONFIG, ORDER, OWNER, SETTINGS, SPACE
+
+PROFILES = """\
+repositories: {digits: {url: https://git.example/digits.git}}
+profiles:
+  1xh100: {gpus: 1, cpu: 16, memory: 200Gi, nodes: {gpu: h100}}
+  8xh100: {gpus: 8, cpu: 128, memory: 1600Gi, nodes: {gpu: h100}}
+  cpu: {gpus: 0, cpu: 4, memory: 16Gi}
+"""
+CLUSTER = parse_config(PROFILES, "c.yaml")
+POOL = "pools:\n  big: {gpus: 8, cpu: 190, labels: {gpu: h100}}\n"
+
+
+def node(gpus=4, *, cpu="94500m", memory="1056Gi", labels=None, taints=(), capacity=None, name="gpu-1"):
+    allocatable = {"cpu": cpu, "memory": memory, "nvidia.com/gpu": str(gpus)}
+    return {
+        "metadata": {"name": name, "labels": {"gpu": "h100"} if labels is None else labels},
+        "spec": {"taints": [*taints]},
+        "status": {
+            "allocatable": allocatable,
+            "capacity": allocatable | {"nvidia.com/gpu": str(capacity or gpus)},
+        },
+    }
+
+
+def refusal(typed, *nodes, config=CLUSTER, owner=OWNER):
+    request = parse(f"branch=main space=lr {typed}", config)
+    pods = pods_of(request, SPACE, owner, config)
+    profile = pods.profile.name if pods.profile else ""
+    made = plan(replace(ORDER, request=request, shape=pods.shape, profile=profile), SETTINGS)
+    return capacity_refusal(request, made, owner, config, map(read_machine, nodes))
+
+
+def taint(key, value="", effect="NoSchedule"):
+    return {"key": key, "value": value, "effect": effect}
+
+
+def test_capacity_refusal_names_the_largest_that_fits():
+    assert refusal("profile=8xh100", node(), node(2, name="gpu-2")) == (
+        "profile=8xh100 can't run on this cluster: a trial requests 8 GPUs, 128 CPUs, and 1.562 TiB of "
+        "memory. The largest machine that it can use (node gpu-1) has 4 GPUs, 94.5 CPUs, and "
+        "1.031 TiB of memory. "
+        "*Fix:* Use gpus=4 or profile=1xh100."
+    )
+
+
+def test_capacity_refusal_of_machines_with_as_many_gpus_names_the_one_with_the_most_cpus():
+    nodes = [node(cpu="10", name="small"), node(cpu="96", name="big"), node(cpu="20", name="medium")]
+    assert "(node big) has 4 GPUs" in refusal("profile=8xh100", *nodes)
+
+
+@pytest.mark.parametrize(("gpus", "most"), [(1, 1), (3, 3)])
+def test_capacity_refusal_offers_the_most_gpus_that_fit(gpus, most):
+    assert f"*Fix:* Use gpus={most}" in refusal("profile=1xh100 gpus=4", node(gpus))
+
+
+@pytest.mark.parametrize(
+    ("typed", "nodes"),
+    [
+        ("", [node()]),
+        ("gpus=4", [node()]),
+        ("profile=cpu", [node(0, labels={})]),
+        ("profile=8xh100", [node(), node(8, cpu="128", memory="1600Gi")]),
+        # One GPU is broken, or the device plugin restarts.
+        ("profile=8xh100", [node(0, cpu="128", memory="1600Gi", capacity=8)]),
+        ("", [node(taints=[taint("node.kubernetes.io/unreachable", effect="NoExecute")])]),
+        ("", [node(taints=[taint("slow", effect="PreferNoSchedule")])]),
+        # The admission plugin ExtendedResourceToleration tolerates it.
+        ("", [node(taints=[taint("nvidia.com/gpu", "present")])]),
+        ("", [node(memory="1e12")]),
+    ],
+)
+def test_capacity_refusal_of_what_can_run_is_empty(typed, nodes):
+    assert refusal(typed, *nodes) == ""
+
+
+def test_capacity_refusal_without_profiles_compares_only_the_gpus():
+    small, large = node(1), node(4, cpu="1", taints=[taint("team", "vision")], name="gpu-2")
+    assert refusal("gpus=8", small, large, config=CONFIG) == (
+        "gpus=8 can't run on this cluster: a trial requests 8 GPUs, and the largest node (gpu-2) has 4 GPUs. "
+        "*Fix:* Use gpus=4, or ask an admin to declare an autoscaled pool under `pools` in the configuration."
+    )
+    pool = parse_config(PROFILES + POOL, "c.yaml").pools
+    assert refusal("gpus=8", small, config=replace(CONFIG, pools=pool)) == ""
+    assert refusal("gpus=4", small, large, config=CONFIG) == ""
+    assert refusal("gpus=8", node(0), config=CONFIG) == ""  # the nodes with GPUs are scaled to zero
+
+
+def test_capacity_refusal_counts_a_pool_without_nodes():
+    config = parse_config(PROFILES + POOL, "c.yaml")
+    assert refusal("profile=8xh100", config=config) == ""
+    smaller = replace(config, pools=(replace(config.pools[0], labels={"gpu": "a100"}),))
+    assert "excluded by missing label gpu=h100" in refusal("profile=8xh100", config=smaller)
+
+
+def test_capacity_refusal_names_labels_and_taints():
+    big = {"cpu": "128", "memory": "1600Gi"}
+    tainted = node(8, **big, taints=[taint("team", "vision")])
+    found = refusal("profile=8xh100", tainted, node(8, **big, labels={"gpu": "a100"}))
+    assert (
+        "All 2 machines large enough are excluded by taint team=vision and missing label gpu=h100." in found
+    )
+
+
+def test_capacity_refusal_lets_a_team_use_its_reserved_machines():
+    team = Team(
+        name="vision",
+        members=(OWNER,),
+        nodes={"team": "vision"},
+        tolerations=({"key": "team", "value": "vision"},),
+    )
+    reserved = node(labels={"gpu": "h100", "team": "vision"}, taints=[taint("team", "vision")])
+    config = replace(CLUSTER, teams=(team,))
+    assert refusal("", reserved, config=config) == ""
+    assert "excluded by taint team=vision" in refusal("", reserved, config=config, owner="UOTHER")
+    chose_it = replace(config, self_assigned=frozenset({OWNER}))
+    assert "excluded by taint team=vision" in refusal("", reserved, config=chose_it)
+    assert "excluded by missing label team=vision" in refusal("", node(), config=config)
+
+
+def test_machine_without_the_resource_has_none_of_it():
+    bare = node(0)
+    for sizes in (bare["status"]["allocatable"], bare["status"]["capacity"]):
+        del sizes["nvidia.com/gpu"]
+    assert "(node gpu-1) has 0 GPUs" in refusal("", bare)
+    assert refusal("gpus=8", bare, config=CONFIG) == ""
+
+
+@pytest.mark.parametrize(("size", "text"), [(2**40, "1 TiB"), (2**40 - 2**30, "1023 GiB"), (2**20, "1 MiB")])
+def test_memory_is_in_the_largest_unit_that_it_reaches(size, text):
+    assert described({"memory": size}) == f"{text} of memory"
+
+
+def test_capacity_refusal_where_nothing_fits_asks_an_admin():
+    assert "Ask an admin to check `profiles` and `pools`" in refusal("", node(0))
+
+
+def test_unfitting_lists_profiles_that_no_machine_can_run():
+    [(profile, why)] = unfitting(CLUSTER, [read_machine(node())])
+    assert (profile.name, "has 4 GPUs" in why) == ("8xh100", True)

@@ -1,0 +1,32 @@
+"""What an observation costs when a sweep has many trials."""
+
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+from bot.sweep.model.observation import Observation
+from bot.sweep.model.progress import current_progress
+from k8s.pods import Pod
+from tests.bot.sweep.model.observations import OPEN, RUNNING, a_job, a_pod, a_trial
+
+TRIALS = 300
+
+
+@dataclass(frozen=True, kw_only=True)
+class CountedPod(Pod):
+    reads: ClassVar[list[str]] = []
+
+    @property
+    def running(self):
+        self.reads.append(self.name)
+        return self.running_since is not None
+
+
+def test_each_pod_is_looked_at_once_however_many_trials_are_live():
+    names = [f"t{number}" for number in range(TRIALS)]
+    pods = [CountedPod(**vars(a_pod(name))) for name in names]
+    trials, jobs = tuple(map(a_trial, names)), tuple(map(a_job, names))
+    seen = Observation(experiment=OPEN, trials=trials, jobs=jobs, pods=tuple(pods))
+    assert current_progress(RUNNING, seen).waiting == TRIALS
+    assert len(CountedPod.reads) == TRIALS
+    assert (seen.running, seen.held) == (set(), set(names))
+    assert replace(seen, trials=(), jobs=(), pods=()).held == set()

@@ -1,0 +1,58 @@
+"""The best trial: by finite values and the goal; the reported one of equal trials."""
+
+import itertools
+
+import pytest
+
+from bot.core.space import Goal
+from bot.sweep.results.ranking import best, ranked
+from k8s.katib.status import TrialState, read_trial
+from tests.bot.sweep.results.factories import a_result
+
+
+def names(trials):
+    return [trial.name.removeprefix("lr-brave-otter-") for trial in trials]
+
+
+@pytest.mark.parametrize(("goal", "first"), [(Goal.MINIMIZE, "low"), (Goal.MAXIMIZE, "high")])
+def test_best_of_each_goal_is_the_same_in_every_order(goal, first):
+    trials = [a_result("low", -1e308), a_result("high", 1e308), a_result("zero", 0.0), a_result("none", None)]
+    for order in itertools.permutations(trials):
+        assert names(ranked(goal, order))[0] == first
+        assert names(ranked(goal, order))[-1] == "none"
+
+
+def test_best_of_equal_trials_is_the_reported_one_then_the_first_by_name():
+    equal = [a_result("b"), a_result("a"), a_result("c")]
+    assert names([best(Goal.MINIMIZE, equal)]) == ["a"]
+    assert names([best(Goal.MINIMIZE, equal, equal[2].name)]) == ["c"]
+
+
+def test_best_counts_early_stopped_and_cancelled_trials_with_what_they_reported():
+    stopped = a_result("early", 0.1, TrialState.STOPPED_EARLY)
+    killed = a_result("killed", 0.05, TrialState.KILLED)
+    assert names(ranked(Goal.MINIMIZE, [a_result("done", 0.2), stopped, killed])) == [
+        "killed",
+        "early",
+        "done",
+    ]
+
+
+def test_best_without_a_finite_value_is_none():
+    assert best(Goal.MINIMIZE, [a_result("t1", None), a_result("t2", None)]) is None
+
+
+@pytest.mark.parametrize(("strategy", "value"), [("min", 0.1), ("max", 0.9), ("latest", 0.4)])
+def test_value_of_a_trial_follows_the_strategy(strategy, value):
+    metrics = [{"name": "loss", "min": "0.1", "max": "0.9", "latest": "0.4"}]
+    assert _read(metrics, {"loss": strategy}).value == value
+
+
+@pytest.mark.parametrize("text", ["NaN", "inf", "-Infinity", "1e400", "unavailable", ""])
+def test_value_that_is_not_finite_is_none(text):
+    assert _read([{"name": "loss", "min": text}], {"loss": "min"}).value is None
+
+
+def _read(metrics, strategies):
+    status = {"observation": {"metrics": metrics}, "conditions": [{"type": "Succeeded", "status": "True"}]}
+    return read_trial({"metadata": {"name": "t1"}, "status": status}, strategies)

@@ -1,0 +1,189 @@
+"""Completing the runs of an ended sweep, with MLflow's own store of files behind its client."""
+
+import math
+import socket
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+
+from bot.core.curves import Point
+from bot.sweep.results import run_search, run_tags, run_writer
+from bot.sweep.results.experiments import CLIENT_SETTINGS
+from bot.sweep.results.run_writer import Completion, MainRun, MlflowUnavailableError, RunWriter
+from k8s.katib.status import TrialState
+from k8s.retry import Retry
+from tests.bot.factories import NOW
+from tests.bot.sweep.results.factories import a_result, some_results
+from tests.bot.sweep.results.mlflow_client import entities, file_writer, mlflow_client, nothing
+
+TAGS = {run_tags.SWEEP: "lr-brave-otter", run_tags.OWNER: "ada"}
+TIMES = {"started": NOW, "ended": NOW + timedelta(minutes=5)}
+RESULTS = some_results(
+    a_result(**TIMES),
+    a_result("t2", state=TrialState.FAILED, value=None, **TIMES),
+    mlflow_experiment="digits/lr-brave-otter",
+)
+
+
+@pytest.fixture
+def store(tmp_path, monkeypatch):
+    monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")
+    return tmp_path.as_uri()
+
+
+@pytest.fixture
+def writer(store):
+    return file_writer(store)
+
+
+def runs(store):
+    """Return the runs by name; a name must not come twice."""
+    client = mlflow_client(store)
+    experiment = client.get_experiment_by_name("digits/lr-brave-otter")
+    found = client.search_runs([experiment.experiment_id])
+    assert len({run.info.run_name for run in found}) == len(found)
+    return {run.info.run_name.removeprefix("lr-brave-otter-"): run for run in found}
+
+
+async def test_silent_trials_get_their_runs_once(store, writer):
+    done = await writer.complete(RESULTS, TAGS, nothing)
+    assert done.complete
+    assert await writer.complete(RESULTS, TAGS, nothing) == done
+    first, second = (runs(store)[name] for name in ("t1", "t2"))
+    assert first.data.params == {"lr": "0.01", "layers": "2", "optimizer": "adam"}
+    assert (first.data.metrics, second.data.metrics) == ({"val_loss": 0.5}, {})
+    assert (first.info.status, second.info.status) == ("FINISHED", "FAILED")
+    assert first.info.end_time - first.info.start_time == 300_000
+    assert {**TAGS, run_tags.TRIAL: "lr-brave-otter-t1", "sweepbot.state": "succeeded"}.items() <= (
+        first.data.tags.items()
+    )
+    number = first.info.experiment_id
+    url = f"http://ui/#/experiments/{number}/runs/{first.info.run_id}"
+    assert done.runs["lr-brave-otter-t1"] == MainRun(first.info.run_id, url)
+
+
+async def test_silent_trial_gets_its_whole_curves_and_only_once(store, writer, monkeypatch):
+    monkeypatch.setattr(run_writer, "MAX_METRICS_PER_REQUEST", 40)
+    loss = tuple(
+        Point(step, math.nan if step == 7 else 1 / step, NOW.timestamp() + step) for step in range(1, 101)
+    )
+    reads = []
+
+    async def read():
+        reads.append(loss)
+        return {"lr-brave-otter-t1": {"val_loss": loss, "unknown": loss}}
+
+    for _ in range(2):
+        await writer.complete(RESULTS, TAGS, read)
+    assert len(reads) == 1, "not again without a missing part"
+    run = runs(store)["t1"]
+    history = mlflow_client(store).get_metric_history(run.info.run_id, "val_loss")
+    assert [(each.step, each.timestamp) for each in history] == [(p.step, round(p.at * 1000)) for p in loss]
+    assert run.data.metrics == {"val_loss": 0.01}
+
+
+@pytest.mark.parametrize("crash_at", range(1, 10))
+async def test_worker_that_dies_at_any_call_leaves_no_second_run(store, writer, monkeypatch, crash_at):
+    calls, real = 0, run_writer.tracking_client
+
+    class Dying:
+        def __init__(self, client):
+            self.client = client
+
+        def __getattr__(self, name):
+            def call(*args, **kwargs):
+                nonlocal calls
+                answer = getattr(self.client, name)(*args, **kwargs)
+                calls += 1
+                if calls == crash_at:
+                    raise ConnectionError(name)
+                return answer
+
+            return call
+
+    monkeypatch.setattr(run_writer, "RETRY", Retry(base=0))
+    monkeypatch.setattr(run_writer, "tracking_client", lambda uri: Dying(real(uri)))
+    with pytest.raises(MlflowUnavailableError):
+        await writer.complete(RESULTS, TAGS, nothing)
+    assert len((await writer.complete(RESULTS, TAGS, nothing)).runs) == 2
+    found = runs(store)
+    assert found["t1"].data.metrics == {"val_loss": 0.5}
+    assert [run.info.status for _, run in sorted(found.items())] == ["FINISHED", "FAILED"]
+    history = mlflow_client(store).get_metric_history(found["t1"].info.run_id, "val_loss")
+    assert {point.value for point in history} == {0.5}
+
+
+async def test_run_that_mlflow_rejects_does_not_hold_up_the_others(store, writer, caplog):
+    bad = a_result("t0", parameters={"a\nb": "1"})
+    await writer.complete(replace(RESULTS, trials=(bad, *RESULTS.trials)), TAGS, nothing)
+    assert runs(store)["t1"].data.metrics == {"val_loss": 0.5}
+    assert "MLflow rejected the run of lr-brave-otter-t0" in caplog.text
+
+
+async def test_trials_beyond_the_first_pages_are_searched_by_name(store, writer, monkeypatch):
+    monkeypatch.setattr(run_search, "PAGE_SIZE", 1)
+    monkeypatch.setattr(run_search, "MAX_PAGES", 1)
+    await writer.complete(RESULTS, TAGS, nothing)
+    await writer.complete(RESULTS, TAGS, nothing)
+    assert set(runs(store)) == {"t1", "t2"}
+
+
+async def test_thousand_complete_runs_are_read_in_pages_and_none_is_written(monkeypatch):
+    calls = []
+
+    class Reading:
+        def get_experiment_by_name(self, name):
+            return entities().Experiment(
+                "1", name, "", "active", tags=[entities().ExperimentTag(run_tags.SWEEP, RESULTS.sweep)]
+            )
+
+        def search_runs(self, experiments, where, max_results, page_token=None):
+            first = int(page_token or 0)
+            calls.append(first)
+            after = first + max_results
+            found = [complete_run(number) for number in range(first, min(after, 1000))]
+            return entities().PagedList(found, str(after) if after < 1000 else None)
+
+    monkeypatch.setattr(run_writer, "tracking_client", lambda _: Reading())
+    trials = [a_result(f"t{number}") for number in range(1000)]
+    done = await file_writer("http://mlflow").complete(some_results(*trials), TAGS, nothing)
+    assert (len(done.runs), calls) == (1000, [*range(0, 1000, run_search.PAGE_SIZE)])
+
+
+def complete_run(number):
+    name = f"lr-brave-otter-t{number}"
+    info = entities().RunInfo(f"r{number}", "1", "ada", "FINISHED", 1, 2, "active", run_name=name)
+    tags = [entities().RunTag(run_tags.TRIAL, name), entities().RunTag("sweepbot.state", "succeeded")]
+    return entities().Run(
+        info, entities().RunData(metrics=[entities().Metric("val_loss", 0.5, 1, 0)], params=[], tags=tags)
+    )
+
+
+async def test_pass_ends_in_time_and_the_next_one_continues(store, writer, monkeypatch):
+    monkeypatch.setattr(run_writer, "PASS_TIMEOUT", -1)
+    assert await writer.complete(RESULTS, TAGS, nothing) == Completion({}, complete=False)
+    monkeypatch.setattr(run_writer, "PASS_TIMEOUT", 60)
+    assert len((await writer.complete(RESULTS, TAGS, nothing)).runs) == 2
+
+
+async def test_pass_writes_even_if_reading_took_longer_than_a_pass(store, writer, monkeypatch):
+    seconds, read = [0.0], run_search.RunSearch.runs
+
+    def slow_runs(search):
+        seconds[0] += run_writer.PASS_TIMEOUT + 1
+        return read(search)
+
+    monkeypatch.setattr(run_search.RunSearch, "runs", slow_runs)
+    monkeypatch.setattr(run_writer, "monotonic", lambda: seconds[0])
+    assert len((await writer.complete(RESULTS, TAGS, nothing)).runs) == 2
+
+
+async def test_silent_server_is_called_once_and_then_left_alone(caplog, monkeypatch):
+    monkeypatch.setitem(CLIENT_SETTINGS, "MLFLOW_HTTP_REQUEST_TIMEOUT", "1")
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        writer = RunWriter(f"http://127.0.0.1:{silent.getsockname()[1]}", "http://ui")
+        for _ in range(3):
+            with pytest.raises(MlflowUnavailableError):
+                await writer.complete(RESULTS, TAGS, nothing)
+    assert len([r for r in caplog.records if r.name == run_writer.__name__]) == 1

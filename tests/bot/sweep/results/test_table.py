@@ -1,0 +1,68 @@
+"""The table of the best trials in a sweep's thread."""
+
+import json
+from dataclasses import replace
+
+import pytest
+
+from bot.core.space import Goal
+from bot.sweep.results.table import MAX_TABLE_SIZE, best_table
+from k8s.katib.status import TrialState
+from tests.bot.factories import SPACE
+from tests.bot.sweep.results.factories import SWEEP, a_result, some_results
+
+
+def rows(message):
+    return [[cell["text"] for cell in row] for row in message.blocks[1]["rows"]]
+
+
+def test_table_has_the_ten_best_and_their_parameters():
+    trials = [a_result(f"t{n:02}", n / 100) for n in range(24, 0, -1)]
+    message = best_table(some_results(*trials, best=f"{SWEEP}-t01"))
+    assert message.text.startswith(
+        "Best 10 of 24 trials by `val_loss` (each trial's min; lower is better):\n1. 0.01 (`lr-"
+    )
+    assert rows(message)[:2] == [
+        ["trial", "val_loss", "lr", "layers", "optimizer"],
+        ["t01", "0.01", "0.01", "2", "adam"],
+    ]
+    assert [row[0] for row in rows(message)[1:]] == [f"t{n:02}" for n in range(1, 11)]
+
+
+def test_table_names_the_state_of_trials_that_did_not_finish():
+    message = best_table(some_results(a_result(), a_result("t2", 0.6, TrialState.STOPPED_EARLY)))
+    assert [row[-1] for row in rows(message)] == ["state", "done", "stopped early"]
+    assert "0.6 (`lr-brave-otter-t2`, stopped early)" in message.text
+
+
+@pytest.mark.parametrize(
+    ("katib", "note"),
+    [
+        ("t1", ""),
+        ("", ""),
+        ("t2", "with 0.7."),
+        ("t3", "which has no finite value."),
+        ("t9", "no finite value."),
+    ],
+)
+def test_table_shows_katibs_optimum_where_it_differs(katib, note):
+    trials = (a_result("t1"), a_result("t2", 0.7), a_result("t3", None))
+    katib_best = f"{SWEEP}-{katib}" if katib else ""
+    message = best_table(some_results(*trials, best=f"{SWEEP}-t1", katib_best=katib_best))
+    notes = [block["elements"][0]["text"] for block in message.blocks[2:]]
+    assert [each.endswith(note) for each in notes] == ([True] if note else [])
+
+
+def test_table_without_a_finite_objective_is_none():
+    assert best_table(some_results(a_result("t1", None))) is None
+
+
+def test_hostile_values_stay_within_slacks_limits():
+    names = [f"p{number}{'x' * 200}" for number in range(40)]
+    parameters = tuple(replace(SPACE.parameters[2], name=name) for name in names)
+    space = replace(SPACE, parameters=parameters, goal=Goal.MAXIMIZE, max_trials=50)
+    trials = [a_result(f"t{n}", 1e308, parameters=dict.fromkeys(names, "v" * 500)) for n in range(50)]
+    message = best_table(some_results(*trials, space=space))
+    table = message.blocks[1]
+    assert len(json.dumps(table, ensure_ascii=False)) < MAX_TABLE_SIZE + 100
+    assert all(cell["text"] and len(row) <= 20 for row in table["rows"] for cell in row)

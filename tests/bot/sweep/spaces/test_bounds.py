@@ -1,0 +1,37 @@
+"""Bounds that a command gives the parameters of a space."""
+
+import pytest
+
+from bot.core.errors import UserError
+from bot.sweep.spaces.bounds import bounded
+from tests.bot.factories import SPACE
+
+
+def bounds(where):
+    return {each.name: each.values or (each.min, each.max) for each in bounded(SPACE.parameters, where)}
+
+
+def test_where_bounds_ranges_and_leaves_out_values():
+    assert bounds(None) == {"lr": (1e-4, 0.1), "layers": (1, 4), "optimizer": ("adam", "sgd")}
+    assert bounds("lr<0.01, lr>=0.001")["lr"] == (0.001, 0.01)
+    assert bounds("layers<3")["layers"] == (1, 2)
+    assert bounds("layers>2.5")["layers"] == (3, 4)
+    assert bounds("layers<=1")["layers"] == ("1",)
+    assert bounds("optimizer!=sgd")["optimizer"] == ("adam",)
+
+
+@pytest.mark.parametrize(
+    ("where", "words"),
+    [
+        ("layers<1", "leaves no value of layers"),
+        ("optimizer!=sgd,optimizer!=adam", "leaves no value of optimizer"),
+        ("lr!=0.1", "leaves no value of lr"),
+        ("layer<3", "isn't a parameter of the space. Did you mean layers?"),
+        ("layers", "must be up to 20 bounds"),
+        ("a<1," * 30, "must be up to 20 bounds"),
+    ],
+)
+def test_where_that_does_not_fit_the_space_says_why(where, words):
+    with pytest.raises(UserError, match=words.replace("?", r"\?")) as refused:
+        bounds(where)
+    assert refused.value.field == "where"

@@ -1,0 +1,146 @@
+"""`pip install sweepbot` has few packages: the commands that researchers run need no others."""
+
+import re
+import shutil
+import subprocess
+import sys
+import tomllib
+from importlib.metadata import packages_distributions, requires
+from pathlib import Path
+
+import pytest
+import yaml
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+from local.world import publish
+
+ROOT = Path(__file__).parents[2]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+# What isn't installed is None there, as if it were missing; the rest of the program runs as it is.
+RUN = "import sys; sys.modules.update(dict.fromkeys({!r})); from bot.__main__ import main; sys.exit(main())"
+
+
+def installed(lines):
+    """Return the names of packages that these requirements bring."""
+    found, waiting = set(), [Requirement(line) for line in lines]
+    while waiting:
+        one = waiting.pop()
+        extras = one.extras or {""}
+        if one.marker and not any(one.marker.evaluate({"extra": extra}) for extra in extras):
+            continue
+        name = canonicalize_name(one.name)
+        if name not in found:
+            found.add(name)
+            needs = [Requirement(line) for line in requires(name) or ()]
+            waiting += [n for n in needs if not n.marker or n.marker.evaluate({"extra": ""})]
+    return found
+
+
+@pytest.fixture(scope="module")
+def slim(tmp_path_factory):
+    """`slim(*words)`: the command's end in a repository, with the project's own dependencies alone."""
+    folder = tmp_path_factory.mktemp("slim")
+    publish(ROOT / "examples" / "digits", folder / "digits", folder / "digits.git")
+    known = installed(PROJECT["dependencies"])
+    missing = [
+        module
+        for module, packages in packages_distributions().items()
+        if not {canonicalize_name(package) for package in packages} & known and module != "bot"
+    ]
+    assert {"slack_bolt", "redis", "kubernetes", "matplotlib"} <= set(missing)
+    assert len(known) < 30
+    code = RUN.format(missing)
+
+    def run(*words):
+        command = [sys.executable, "-c", code, *words]
+        return subprocess.run(
+            command,
+            cwd=folder / "digits",
+            env={"PYTHONPATH": str(ROOT), "PATH": "/usr/bin:/bin"},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+
+    return run
+
+
+def test_plan_reads_the_repository_of_the_working_directory(slim):
+    done = slim("plan", "/sweep", "branch=main", "space=lr", "trials=4", "name=two words")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith("# two words on main @ ")
+    assert "\n# Trials:      4," in done.stdout
+    quoted = slim("plan", "branch=main space=lr trials=4 name='two words'", "--repo", ".")
+    assert quoted.stdout.splitlines()[1:9] == done.stdout.splitlines()[1:9]
+
+
+def test_plan_of_no_repository_is_an_error(slim):
+    done = slim("plan", "branch=main", "space=lr", "--repo", "elsewhere")
+    assert done.stderr == "--repo=elsewhere is neither a URL (https, http) nor a directory.\n"
+    assert slim("plan", "branch=main", "space=lr", "--repo", "sweeps").returncode == 2
+
+
+def test_space_is_checked_and_explained(slim):
+    assert slim("space", "check", "sweeps/lr.yaml").stdout == "No errors.\n"
+    assert slim("space", "explain", "sweeps/lr.yaml", "trials=4", "gpus=2").stdout.startswith(
+        "4 trials, 2 in"
+    )
+
+
+@pytest.mark.parametrize(
+    ("word", "extra"), [("results", "cluster"), ("doctor", "server"), ("serve", "server")]
+)
+def test_another_command_names_what_to_install(slim, word, extra):
+    done = slim(word, *(["lr-brave-otter"] if word == "results" else []))
+    assert done.returncode == 2
+    assert done.stderr.startswith(f'This command needs pip install "sweepbot[{extra}]"')
+
+
+def test_several_space_files_are_checked_with_all_errors(slim):
+    assert slim("space", "check", "sweeps/lr.yaml", "sweeps/idle.yaml", "trials=2").stdout == (
+        "sweeps/lr.yaml: No errors.\nsweeps/idle.yaml: No errors.\n"
+    )
+    done = slim("space", "check", "train.py", "sweeps/lr.yaml", "sweeps/none.yaml")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith("train.py:")
+    assert done.stderr.endswith("sweeps/none.yaml can't be read (No such file or directory).\n")
+
+
+@pytest.mark.parametrize("kind", ["space", "config"])
+def test_schema_is_printed_for_editors(slim, kind):
+    assert slim("schema", kind).stdout == (ROOT / "docs" / "schemas" / f"{kind}.schema.json").read_text()
+
+
+def test_github_action_marks_the_line_of_an_error(slim, tmp_path):
+    """Its script, with the program of the tests in place of an installed one."""
+    program = f'PYTHONPATH="{ROOT}" exec "{sys.executable}" -m bot "$@"'
+    for name, line in {"pip": "exit 0", "sweepbot": program}.items():
+        (tmp_path / name).write_text(f"#!/bin/sh\n{line}\n")
+        (tmp_path / name).chmod(0o755)
+    (tmp_path / "sweeps").mkdir()
+    shutil.copy(ROOT / "examples" / "digits" / "sweeps" / "lr.yaml", tmp_path / "sweeps")
+    script = yaml.safe_load((ROOT / "action.yml").read_text())["runs"]["steps"][-1]["run"]
+
+    def check():
+        return subprocess.run(
+            ["bash", "-e", "-o", "pipefail", "-c", script],
+            cwd=tmp_path,
+            env={"PATH": f"{tmp_path}:/usr/bin:/bin", "FILES": "sweeps/*.yaml", "SWEEPBOT": str(ROOT)},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+
+    done = check()
+    assert (done.returncode, done.stdout) == (0, "No errors.\n")
+    (tmp_path / "sweeps" / "bad.yaml").write_text("# nothing\nobjectiv: {metric: loss}\n")
+    done = check()
+    assert done.returncode == 1
+    assert "::error file=sweeps/bad.yaml,line=2::" in done.stdout
+
+
+def test_pre_commit_hook_runs_a_command_that_exists():
+    (hook,) = yaml.safe_load((ROOT / ".pre-commit-hooks.yaml").read_text())
+    assert (hook["entry"], hook["language"]) == ("sweepbot space check", "python")
+    assert re.match(hook["files"], "sweeps/lr.yaml")

@@ -1,0 +1,190 @@
+"""Alerts about idle GPUs: one for each trial and kind, posted again after twice and four times as long."""
+
+from dataclasses import replace
+from datetime import datetime, timedelta
+
+import pytest
+
+from bot.core.plan import HOME_CLUSTER
+from bot.platform.config.idle_thresholds import IdleThresholds
+from bot.watch.idle.alerts import Alert, Assessment, Snooze, cluster_of, update_alerts
+from bot.watch.idle.detector import Kind, allocations
+from tests.bot.factories import NOW
+from tests.bot.watch.idle.test_detector import BUSY, QUIET, a_pod
+
+MINUTE = timedelta(minutes=1)
+
+
+def found(*kinds: Kind, names: str = "abcdefghij", **changes: str) -> dict[str, Assessment]:
+    """Trials a, b, c ... of one sweep, and how they are."""
+    trials = {}
+    for name, kind in zip(names, kinds, strict=False):
+        gpus = (QUIET, BUSY) if kind is Kind.PARTIAL else (QUIET, QUIET)
+        [held] = allocations([a_pod(*gpus, pod=name, trial=f"lr-brave-otter-{name}")]).values()
+        place = {"channel": "C1", "thread": "1.1"} | changes
+        trials[held.key] = Assessment(allocation=held, kind=kind, thresholds=IdleThresholds(), **place)
+    return trials
+
+
+def states(alerts: tuple[Alert, ...]) -> list[tuple[Kind, list[Kind]]]:
+    return [(alert.kind, [item.now for item in alert.items]) for alert in alerts]
+
+
+def after(alerts: tuple[Alert, ...], minutes: float, *kinds: Kind) -> tuple[Alert, ...]:
+    return update_alerts(alerts, found(*kinds), {}, NOW + minutes * MINUTE)
+
+
+def test_update_alerts_repeated_keeps_one_alert_per_trial() -> None:
+    alerts = after((), 0, Kind.IDLE)
+    assert states(alerts) == [(Kind.IDLE, [Kind.IDLE])]
+    assert alerts[0].items[0].since == NOW - 30 * MINUTE
+    assert after(alerts, 3, Kind.IDLE) == after(alerts, 27, Kind.IDLE) == alerts
+
+
+def test_new_alert_is_not_posted_so_far() -> None:
+    [alert] = after((), 0, Kind.IDLE)
+    assert (alert.level, alert.due_level({}, NOW)) == (0, 1)
+    assert alert.due_level(snoozed(4), NOW) == 0
+
+
+@pytest.mark.parametrize("cluster", [HOME_CLUSTER, "west"])
+def test_alert_id_has_its_cluster(cluster: str) -> None:
+    [held] = allocations([a_pod(QUIET)], cluster).values()
+    assessed = Assessment(allocation=held, kind=Kind.IDLE, thresholds=IdleThresholds(), channel="C1")
+    [alert] = update_alerts((), {held.key: assessed}, {}, NOW)
+    assert cluster_of(alert.id) == cluster
+
+
+def test_level_rises_after_one_and_two_hours() -> None:
+    alerts, lasted = after((), 0, Kind.IDLE), []
+    for minutes in (15, 30, 60, 90, 300):
+        alerts = after(alerts, minutes, Kind.IDLE)
+        lasted.append(alerts[0].items[0].lasted / MINUTE)
+    assert lasted == [30, 60, 60, 120, 300]
+    assert [item.level for item in alerts[0].items] == [4]
+
+
+def test_recovery_keeps_the_idle_duration() -> None:
+    alerts = after(after((), 0, Kind.IDLE), 12, Kind.FINE)
+    assert states(alerts) == [(Kind.IDLE, [Kind.FINE])]
+    assert alerts[0].items[0].lasted == 42 * MINUTE
+    assert after(alerts, 20, Kind.FINE) == alerts
+
+
+def test_unknown_changes_nothing() -> None:
+    alerts = after((), 0, Kind.IDLE)
+    assert after(alerts, 90, Kind.UNKNOWN) == alerts
+    assert after((), 0, Kind.UNKNOWN) == ()
+
+
+def test_maybe_low_keeps_low_and_ends_idle() -> None:
+    low, idle = after((), 0, Kind.LOW), after((), 0, Kind.IDLE)
+    assert after(low, 90, Kind.MAYBE_LOW) == low
+    assert states(after(idle, 90, Kind.MAYBE_LOW)) == [(Kind.IDLE, [Kind.FINE])]
+    assert after((), 0, Kind.MAYBE_LOW) == ()
+
+
+@pytest.mark.parametrize("idle", [Kind.IDLE, Kind.PARTIAL, Kind.UNUSED])
+def test_low_within_two_hours_of_an_idle_spell_is_suppressed(idle: Kind) -> None:
+    alerts = after((), 0, idle)
+    for minutes in (3, 60, 122):
+        alerts = after(alerts, minutes, Kind.LOW)
+        assert states(alerts) == [(idle, [Kind.FINE])]
+    assert states(after(alerts, 123, Kind.LOW)) == [(idle, [Kind.LOW]), (Kind.LOW, [Kind.LOW])]
+    again = after(after(alerts, 90, idle), 123, Kind.LOW)
+    assert states(again) == [(idle, [Kind.FINE])]
+
+
+def test_idle_again_reopens_the_alert_with_a_new_time() -> None:
+    alerts = after(after(after((), 0, Kind.IDLE), 10, Kind.FINE), 100, Kind.IDLE)
+    assert states(alerts) == [(Kind.IDLE, [Kind.IDLE])]
+    assert alerts[0].items[0].since == NOW + 70 * MINUTE
+
+
+def test_another_kind_is_another_alert() -> None:
+    alerts = after(after((), 0, Kind.PARTIAL), 10, Kind.IDLE)
+    assert states(alerts) == [(Kind.PARTIAL, [Kind.IDLE]), (Kind.IDLE, [Kind.IDLE])]
+    assert (alerts[0].items[0].idle, alerts[0].items[0].gpus) == (1, 2)
+
+
+def test_unused_stays_unused_when_samples_no_longer_reach_the_start() -> None:
+    alerts = after((), 0, Kind.UNUSED)
+    late = {
+        key: replace(each, allocation=replace(each.allocation, busy_ever=None))
+        for key, each in found(Kind.IDLE).items()
+    }
+    assert states(update_alerts(alerts, late, {}, NOW + 25 * 60 * MINUTE)) == [(Kind.UNUSED, [Kind.UNUSED])]
+    assert states(update_alerts((), late, {}, NOW)) == [(Kind.IDLE, [Kind.IDLE])]
+
+
+def test_unused_counts_from_the_start_of_a_pod_whose_container_restarts() -> None:
+    pod = a_pod(QUIET, started=None, pod_started=NOW - 90 * MINUTE, busy_ever=False)
+    [held] = allocations([pod]).values()
+    assessed = Assessment(allocation=held, kind=Kind.UNUSED, thresholds=IdleThresholds(), channel="C1")
+    [alert] = update_alerts((), {held.key: assessed}, {}, NOW)
+    assert (alert.items[0].since, alert.items[0].lasted) == (NOW - 90 * MINUTE, 60 * MINUTE)
+
+
+def test_idle_stays_idle_when_more_samples_show_that_it_was_never_used() -> None:
+    alerts = after(after((), 0, Kind.IDLE), 25, Kind.UNUSED)
+    assert states(alerts) == [(Kind.IDLE, [Kind.IDLE])]
+    assert states(after(after(alerts, 30, Kind.FINE), 90, Kind.UNUSED))[0] == (Kind.IDLE, [Kind.UNUSED])
+
+
+def test_ended_trial_ends_its_alert_at_the_second_check() -> None:
+    alerts = after((), 0, Kind.IDLE)
+    [missing] = once = after(alerts, 5)
+    assert missing.open
+    assert after(once, 8, Kind.IDLE) == alerts  # its metrics were only late
+    [alert] = ended = after(once, 8)
+    assert (alert.over, alert.open) == (True, ())
+    assert alert.items[0].lasted == 35 * MINUTE  # until the first check without it
+    assert after(ended, 11) == ended
+
+
+def test_four_new_alerts_of_a_sweep_become_one_group_alert() -> None:
+    assert len(after((), 0, *[Kind.IDLE] * 3)) == 3
+    assert states(after((), 0, *[Kind.IDLE] * 4)) == [(Kind.IDLE, [Kind.IDLE] * 4)]
+
+
+def test_later_trial_joins_the_group_alert() -> None:
+    alerts = after((), 0, *[Kind.IDLE] * 4)
+    alerts = after(alerts, 3, *[Kind.IDLE] * 6)
+    assert states(alerts) == [(Kind.IDLE, [Kind.IDLE] * 6)]
+    alerts = after(alerts, 6, Kind.FINE, *[Kind.IDLE] * 5)
+    assert states(alerts) == [(Kind.IDLE, [Kind.FINE, *[Kind.IDLE] * 5])]
+
+
+def test_trial_that_joins_a_group_alert_leaves_the_others_in_place() -> None:
+    def both(trials: int, alerts: tuple[Alert, ...] = ()) -> tuple[Alert, ...]:
+        other = found(Kind.IDLE, names="k", thread="0.1") | found(Kind.IDLE, names="l", thread="2.2")
+        return update_alerts(alerts, found(*[Kind.IDLE] * trials) | other, {}, NOW)
+
+    later = both(5, both(4))
+    assert [(alert.thread, len(alert.items)) for alert in later] == [("0.1", 1), ("1.1", 5), ("2.2", 1)]
+
+
+def test_sweeps_never_share_a_group_alert() -> None:
+    other = found(*[Kind.IDLE] * 4, names="klmn", thread="2.2")
+    alerts = update_alerts((), found(*[Kind.IDLE] * 4) | other, {}, NOW)
+    assert sorted(alert.thread for alert in alerts) == ["1.1", "2.2"]
+
+
+def snoozed(hours: float, start: datetime = NOW) -> dict[str, Snooze]:
+    return {"sweeps/lr-brave-otter-a": Snooze(until=start + timedelta(hours=hours), by="U1")}
+
+
+def test_snoozed_allocation_is_not_due_until_the_snooze_expires() -> None:
+    assert update_alerts((), found(Kind.IDLE), snoozed(4), NOW) == ()
+    [alert] = update_alerts((), found(Kind.IDLE), snoozed(4), NOW + timedelta(hours=4))
+    assert alert.open
+
+
+def test_allocation_without_a_channel_has_no_alert() -> None:
+    assert update_alerts((), found(Kind.IDLE, channel=""), {}, NOW) == ()
+
+
+def test_alert_ids_are_unique() -> None:
+    alerts = after(after((), 0, Kind.PARTIAL, Kind.IDLE), 10, Kind.IDLE, Kind.IDLE)
+    assert len({alert.id for alert in alerts}) == 3
+    assert {replace(alert, ts="1").id for alert in alerts} == {alert.id for alert in alerts}

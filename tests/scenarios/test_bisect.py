@@ -1,0 +1,219 @@
+"""A bisect over real commits of a git host: who broke the trial, and in which line."""
+
+from dataclasses import replace
+from types import SimpleNamespace
+
+import pytest
+
+from bot.core.commands import Action, Command
+from bot.core.errors import UserError
+from bot.core.events import Event, Progress
+from bot.core.record import Phase
+from bot.core.request import Bisection
+from bot.platform.storage.sweeps import Store
+from bot.platform.storage.work_queue import Queue
+from bot.sweep.lifecycle.texts import RESULTS
+from bot.sweep.lifecycle.trials import ended
+from bot.sweep.model.observation import Observation
+from bot.sweep.reports import bisect
+from bot.sweep.results.models import TrialResult
+from bot.sweep.sweeps.notifier import POSTERS
+from k8s.katib.status import TrialState
+from tests.bot.factories import NOW, OWNER, PLAN, a_sweep
+from tests.bot.platform.repos.conftest import git, repo, url  # noqa: F401
+from tests.bot.sweep.results.factories import some_results
+from tests.scenarios.fakes import FakeSlack
+
+ORIGIN = "lr-brave-otter"
+VALUES = {"lr": "0.1", "layers": "3", "optimizer": "adam"}
+BISECT = Command(action=Action.BISECT, user=OWNER, user_name="ada", request_id="trigger-9")
+LOG = """Traceback (most recent call last):
+  File "/app/src/train.py", line 9, in <module>
+    raise ValueError("too deep")
+ValueError: too deep"""
+
+
+class Kept:
+    """The results of ended sweeps."""
+
+    def __init__(self, *results):
+        self.results = results
+
+    async def get(self, name):
+        return next((each for each in self.results if each.sweep == name), None)
+
+    async def of_space(self, _):
+        for each in self.results:
+            yield each
+
+
+class Pods:
+    """The cluster with the pod of each sweep's only trial, which failed."""
+
+    async def list(self, kind, namespace, *, labels, only):
+        state = {"terminated": {"exitCode": 1, "reason": "Error"}}
+        statuses = [{"name": "main", "state": state}]
+        meta = {
+            "name": "p",
+            "labels": {"batch.kubernetes.io/job-name": "t1", "katib.kubeflow.org/trial": "t1"},
+        }
+        spec = {"containers": [{"name": "main"}], "nodeName": "n1"}
+        return [
+            {"metadata": meta, "spec": spec, "status": {"phase": "Failed", "containerStatuses": statuses}}
+        ]
+
+
+class World(SimpleNamespace):
+    """The clients of a bisect, and what the steps' sweeps would do."""
+
+    def of(self, _):
+        return self
+
+    async def tail(self, *_):
+        return LOG
+
+    async def ends(self, sweep_id, phase, **progress):
+        sweep = await self.store.get(sweep_id)
+        sweep = replace(sweep, phase=phase, progress=Progress(**progress))
+        await self.store.save(sweep)
+        await bisect.follow(sweep_id, self)
+
+
+def world(redis, git, *results):  # noqa: F811
+    queue = Queue(redis)
+    return World(
+        store=Store(redis),
+        queue=queue,
+        git=git,
+        slack=FakeSlack(),
+        kept_results=Kept(*results),
+        trials=Pods(),
+        now=lambda: NOW,
+    )
+
+
+def planted(repo, broken, commits):  # noqa: F811
+    """Push a commit that works, and more of which one breaks the training. Return all."""
+    lines = [f"line {n}" for n in range(12)]
+    made = [repo.commit("Start", {"src/train.py": "\n".join(lines)})]
+    for number in range(1, commits + 1):
+        lines[0] = f"version {number}"
+        if number == broken:
+            lines[8] = 'raise ValueError("too deep")'
+        files = {"src/train.py": "\n".join(lines)} if number == broken else {"notes.md": f"{number}"}
+        made.append(repo.commit(f"Change {number}", files))
+    repo.push("main")
+    return made
+
+
+def stories(url, made):  # noqa: F811
+    """Return the ended sweep whose trial failed, and what is stored of it and of the earlier one."""
+    failed = TrialResult(name="t1", state=TrialState.FAILED, parameters=VALUES)
+    worked = replace(failed, name="t0", state=TrialState.SUCCEEDED, value=0.1)
+    origin = a_sweep(
+        Phase.FAILED, id=ORIGIN, submitted=True, thread="7.0", plan=replace(PLAN, commit=made[-1])
+    )
+    now = some_results(
+        failed, sweep=ORIGIN, commit=made[-1], repo_url=url, request_id=origin.request_id, ended=origin.since
+    )
+    return origin, now, some_results(worked, sweep="lr-old", commit=made[0], repo_url=url)
+
+
+async def begun(redis, repo, url, git, *, broken, commits):  # noqa: F811
+    """Begin a bisect. Return its world, the commits, and the first step."""
+    made = planted(repo, broken, commits)
+    origin, *results = stories(url, made)
+    here = world(redis, git, *results)
+    await bisect.begin(origin, Observation(), BISECT, here)
+    (step,) = await here.store.active()
+    return here, made, step
+
+
+@pytest.mark.parametrize(("broken", "commits", "trials"), [(23, 64, 6), (1, 8, 3), (8, 8, 3)])
+async def test_bisect_finds_a_planted_commit(redis, repo, url, git, broken, commits, trials):  # noqa: F811
+    made = planted(repo, broken, commits)
+    origin, *results = stories(url, made)
+    here = world(redis, git, *results)
+    answer = await bisect.begin(origin, Observation(), BISECT, here)
+    assert answer.startswith(f"Bisecting {commits} commits after ")
+    steps = []
+    while not here.slack.posted:
+        (step,) = await here.store.active() - {*steps}
+        steps.append(step)
+        works = made.index((await here.store.get(step)).request.commit) < broken
+        end = (Phase.SUCCEEDED, {"succeeded": 1}) if works else (Phase.FAILED, {"failed": 1})
+        await here.ends(step, end[0], **end[1])
+        if not here.slack.posted:
+            await bisect.follow(step, here)  # a repeated job starts nothing twice
+    [text] = here.slack.posted
+    assert len(steps) == trials
+    assert text.startswith(
+        f":white_check_mark: First failing commit: `{made[broken][:8]}` “Change {broken}” by *Ada*"
+    )
+    assert f"of {commits} commits, found with {trials} trials" in text
+    assert text.endswith('\n`src/train.py:9` `+raise ValueError("too deep")`'), "not the other changed line"
+
+
+async def test_two_bisects_begun_by_clicks_have_steps_of_their_own(redis, repo, url, git):  # noqa: F811
+    made = planted(repo, 3, 8)
+    origin, *results = stories(url, made)
+    here = world(redis, git, *results)
+    for message in ("1.0", "2.0"):  # the id of a click on an offered command has slashes
+        click = replace(BISECT, request_id=f"run/C1/{message}/{OWNER}")
+        await bisect.begin(origin, Observation(), click, here)
+    first, second = steps = await here.store.active()
+    for step in steps:
+        await here.ends(step, Phase.SUCCEEDED, succeeded=1)
+    assert len(await here.store.active() - {first, second}) == 2
+
+
+async def test_bisect_of_a_step_that_ran_no_trial_stops_with_the_range(redis, repo, url, git):  # noqa: F811
+    here, made, step = await begun(redis, repo, url, git, broken=3, commits=8)
+    await here.ends(step, Phase.FAILED)  # its build failed
+    [text] = here.slack.posted
+    assert text.startswith(f":warning: Bisect stopped: `{step}` ran no trial of commit `{made[4][:8]}`")
+
+
+async def test_bisect_stops_if_a_failing_commit_lacks_the_one_that_worked(redis, repo, url, git):  # noqa: F811
+    here, made, step = await begun(redis, repo, url, git, broken=3, commits=8)
+    sweep = await here.store.get(step)
+    older = replace(sweep.request, commit=made[1], bisects=replace(sweep.request.bisects, good=made[2]))
+    await here.store.save(replace(sweep, request=older))  # as before a merge of the branch that worked
+    await here.ends(step, Phase.FAILED, failed=1)
+    [text] = here.slack.posted
+    assert f"commit `{made[1][:8]}` fails as well, but doesn't contain `{made[2][:8]}`" in text
+
+
+async def test_answer_waits_for_the_end_of_its_last_step(redis, repo, url, git):  # noqa: F811
+    here, _, step = await begun(redis, repo, url, git, broken=1, commits=2)
+    end = Event(
+        kind=RESULTS, text="Failed"
+    )  # Slack is busy: it will be posted again, and queue the job again
+    await here.store.save(replace(await here.store.get(step), outbox=(end,)))
+    await here.ends(step, Phase.FAILED, failed=1)
+    assert await bisect.follow(step, here)
+    assert here.slack.posted == []
+    await here.store.save(replace(await here.store.get(step), outbox=()))
+    assert await bisect.follow(step, here) is None
+    assert len(here.slack.posted) == 1
+
+
+async def test_bisect_needs_an_earlier_trial_with_the_same_values(redis, repo, url, git):  # noqa: F811
+    made = planted(repo, 3, 8)
+    origin, now, _ = stories(url, made)
+    with pytest.raises(UserError, match="No earlier sweep"):
+        await bisect.begin(origin, Observation(), BISECT, world(redis, git, now))
+    nothing = replace(now, trials=())
+    with pytest.raises(UserError, match="has no failed trial"):
+        await bisect.begin(origin, Observation(), BISECT, world(redis, git, nothing))
+
+
+async def test_end_of_a_step_queues_the_next_one_also_without_trials(redis, git):  # noqa: F811
+    here = world(redis, git)
+    step = replace(a_sweep(Phase.STOPPING, thread="7.0"), reason="image build failed", ending=Phase.FAILED)
+    bisection = Bisection(sweep=ORIGIN, channel="C1", thread="7.0", url="u", good="a" * 40, bad="b" * 40)
+    step = replace(step, request=replace(step.request, bisects=bisection))
+    sweep = ended(step, Phase.FAILED, NOW)
+    await POSTERS[sweep.outbox[0].kind](sweep, sweep.outbox[0], here)
+    assert await here.queue.is_due(bisect.item(sweep.id))
+    assert "image build failed" in here.slack.posted[-1]
