@@ -107,6 +107,20 @@ async def test_sweep_claimed_just_before_the_loss_is_not_started_twice(simulatio
     assert len(simulation.kubernetes.list("Experiment")) == 1
 
 
+async def test_cancel_just_after_the_claim_is_of_the_sweep_in_the_cluster(simulation, context):
+    """`serve` hasn't compared since the claim: it restores the sweep as acknowledged, then the cancel."""
+    await context.unconfirmed.add_sweep(await simulation.record())
+    await rounds(simulation, 8)
+    thread = (await simulation.record()).thread
+    await context.send(SWEEP, CANCEL)
+    await simulation.redis.flushall()
+    await context.unconfirmed.restore_lost()
+    await rounds(simulation, 8)
+    assert ((await simulation.record()).phase, simulation.gpus_held()) == (Phase.CANCELLED, [])
+    assert (await simulation.record()).thread == thread
+    assert "GPUs are free" in simulation.slack.posted[-1]
+
+
 async def test_cancel_that_redis_lost_is_applied_anyway(simulation, context):
     await rounds(simulation, 8)
     assert simulation.gpus_held()
@@ -144,7 +158,7 @@ async def test_sweep_cancelled_before_its_claim_is_not_unknown_after_a_loss(simu
     simulation.cluster.create = simulation.cluster.get = away
     await context.send(SWEEP, CANCEL)
     await rounds(simulation, 1)
-    assert (await simulation.record()).phase is Phase.CANCELLED
+    assert (await simulation.record()).phase is Phase.STOPPING  # until it is sure that nothing runs
     await context.unconfirmed.restore_lost()
     await simulation.redis.flushall()
     simulation.cluster.create, simulation.cluster.get = there

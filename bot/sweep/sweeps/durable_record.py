@@ -10,6 +10,7 @@ from bot.core.work_item import ItemKind, WorkItem
 from bot.platform.storage import sweep_configmap
 from bot.platform.storage.configmaps import upsert
 from bot.sweep.clients import SweepClients
+from bot.sweep.decisions.advance import apply_cancels
 from bot.sweep.lifecycle.building import refuse
 from bot.sweep.lifecycle.trouble import report_restored
 from k8s.api.errors import ApiError
@@ -34,8 +35,10 @@ class DurableRecord:
         Return None if an older sweep has this name. The record is saved at once, so that the end of the
         sweep also closes its ConfigMap.
         """
-        if sweep.durable_phase or sweep.phase not in CLAIMING:
+        if sweep.durable_phase or sweep.phase not in {*CLAIMING, Phase.STOPPING}:
             return sweep
+        if sweep.phase is Phase.STOPPING:
+            return await self._cancelled(sweep)
         ours = replace(sweep, durable_phase=sweep.phase)
         try:
             found = await self._create(ours)
@@ -47,6 +50,20 @@ class DurableRecord:
             return None
         current = found if found.phase is sweep.phase else report_restored(found)
         return await self._save(replace(current, version=sweep.version))
+
+    async def _cancelled(self, sweep: SweepRecord) -> SweepRecord:
+        """Return a sweep that was cancelled before its claim, as its ConfigMap has it if there is one.
+
+        Then Redis lost its data, `serve` restored the sweep as it was acknowledged, and the cancel came
+        before the claim. The sweep can have objects in the cluster that only the ConfigMap's record knows.
+        """
+        found = await self._clients.cluster.get(sweep_configmap.ref(sweep.namespace, sweep.id))
+        stored = sweep_configmap.own(found, sweep) if found else None
+        if stored is None or stored.phase in CLAIMING:
+            return sweep
+        ahead = replace(stored, version=sweep.version, cancelled_by=sweep.cancelled_by)
+        cancelled = apply_cancels(report_restored(ahead), (), self._clients.config, self._clients.now())
+        return await self._save(cancelled)
 
     async def keep(self, sweep: SweepRecord) -> SweepRecord:
         """Write each change of phase to the ConfigMap, once its events are posted.

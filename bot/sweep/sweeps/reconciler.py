@@ -209,7 +209,8 @@ class _Reconcile:
         """Claim the name while git is read, which changes nothing."""
         seeing = observe(sweep, commands, self.clients, fresh=bool(commands))
         claimed, seen = await both(self._claim(sweep), seeing)
-        if claimed.phase is not sweep.phase:  # renamed, refused, or restored
+        is_restored = sweep.phase is Phase.STOPPING and claimed is not sweep
+        if claimed.phase is not sweep.phase or is_restored:  # renamed, refused, or restored
             seen = await observe(claimed, commands, self.clients, fresh=bool(commands))
         return claimed, seen
 
