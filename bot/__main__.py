@@ -153,7 +153,7 @@ def _service(arguments: argparse.Namespace) -> int:
 def _doctor(arguments: argparse.Namespace) -> int:
     from bot.core.finding import Level  # noqa: PLC0415
     from bot.operate import checks  # noqa: PLC0415
-    from bot.operate.show import findings_json, findings_lines  # noqa: PLC0415
+    from bot.operate.findings import findings_json, findings_lines  # noqa: PLC0415
     from bot.platform.config.policy import Config, read_config  # noqa: PLC0415
     from bot.platform.config.settings import Settings  # noqa: PLC0415
     from bot.workspace_table import checks as of_workspaces  # noqa: PLC0415
