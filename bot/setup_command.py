@@ -30,7 +30,7 @@ def run_setup(arguments: argparse.Namespace) -> int:
     print(without_markup(Mask(secrets_in_environment(os.environ))(findings_lines(seen.findings))))
     suggested = {key: text for key, text in (("registry", seen.registry), ("mlflow", seen.mlflow)) if text}
     answers = _from_file(Path(arguments.answers), suggested) if arguments.answers else _asked(suggested)
-    texts = files(answers, base, seen.gpus)
+    texts = files(answers, base, seen.config)
     _write(folder, texts, asks=not arguments.answers)
     print("\n".join(["", *notes(answers), "Next:"]))
     for number, command in enumerate(commands(answers, base, arguments.folder), 1):
@@ -89,7 +89,8 @@ def _asked(suggested: Mapping[str, str]) -> Answers:
 
 def _answer(one: Question) -> str | list[str]:
     """Ask until the answer is allowed."""
-    hint = f"[{one.default}]" if one.default else f"(such as {one.example.strip('[]')})"
+    example = f"such as {one.example.strip('[]')}{'' if one.required else ', or nothing'}"
+    hint = f"[{one.default}]" if one.default else f"({example})"
     while True:
         text = _typed(f"{one.key} {hint}: ") or one.default
         answer = text.replace(",", " ").split() if one.several else text

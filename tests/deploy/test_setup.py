@@ -19,6 +19,7 @@ from bot.core.errors import UserError
 from bot.platform.registry.auth import login
 from local import cluster_fixtures
 from local.kubernetes.apiserver.api import TOKEN, serve
+from local.kubernetes.apiserver.kinds import KINDS
 from local.kubernetes.apiserver.store import Store
 from local.kubernetes.node.kubelet import _register
 from local.world import commit, git, publish
@@ -33,13 +34,19 @@ ANSWERS = {
     "admins": ["U012ABC"],
 }
 TOKENS = {"SLACK_BOT_TOKEN": "xoxb-1", "SLACK_APP_TOKEN": "xapp-1"}
+TAINT = {"key": "nvidia.com/gpu", "effect": "NoSchedule"}
+CORDON = {"key": "node.kubernetes.io/unschedulable", "effect": "NoSchedule"}
 LOGIN = {"REGISTRY_USERNAME": "robot$ci", "REGISTRY_PASSWORD": "p:\"'`$(id) ü"}
 
 
 @pytest.fixture
 async def server(tmp_path):
     store = Store()
-    _register(store, "gpu-1", 4)
+    for name, gpus in (("gpu-1", 4), ("gpu-2", 2), ("cpu-1", 0)):
+        _register(store, name, gpus)
+    own = {"key": "team", "value": "vision", "effect": "NoSchedule"}
+    for name, taints in (("gpu-1", [TAINT, own]), ("gpu-2", [TAINT, CORDON])):
+        store.patch("Node", "", name, {"spec": {"taints": taints}})
     cluster_fixtures.install(store, ["gpu-1"])
     for name, port in (("registry", 5000), ("mlflow", 80), ("prometheus-operated", 9090)):
         store.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
@@ -119,7 +126,7 @@ async def test_person_answers_and_gets_a_directory_that_an_api_server_accepts(se
     ]
     done = await setup(folder, typed="\n".join([*lines, ""]))
     assert (done.returncode, done.stderr) == (0, "")
-    assert "ok       GPU nodes: 4 GPUs on 1 node\n" in done.stdout
+    assert "ok       GPU nodes: 6 GPUs on 2 nodes\n" in done.stdout
     assert "ok       Prometheus: http://prometheus-operated.prometheus-operated.svc:9090;" in done.stdout
     assert "ok       namespaces: sweepbot and sweeps will be created\n" in done.stdout
     assert "registry [http://registry.registry.svc:5000]: " in done.stdout
@@ -133,6 +140,7 @@ async def test_person_answers_and_gets_a_directory_that_an_api_server_accepts(se
         "repositories": {"digits": {"url": "https://git.example/acme/digits.git"}},
         "admins": ["U012ABC", "U034DEF"],
         "limits": {"gpus_per_trial": 4},
+        "trials": {"tolerations": [TAINT | {"operator": "Exists"}]},
     }
     objects = render(folder)
     assert (
@@ -291,16 +299,30 @@ async def test_existing_files_are_replaced_only_after_a_yes(tmp_path):
     assert "guests" not in (folder / "config.yaml").read_text()
 
 
-async def test_namespaces_in_use_and_closed_ones_are_reported(server, tmp_path):
+async def test_what_a_cluster_has_and_what_the_directory_would_break_is_reported(server, tmp_path):
     labels = {"pod-security.kubernetes.io/enforce": "restricted"}
     meta = {"name": "sweeps", "labels": labels}
     server.store.create({"apiVersion": "v1", "kind": "Namespace", "metadata": meta})
+    meta = {"name": "localqueues.kueue.x-k8s.io"}
+    server.store.create(
+        {
+            "apiVersion": KINDS["CustomResourceDefinition"].api_version,
+            "kind": "CustomResourceDefinition",
+            "metadata": meta,
+            "spec": {},
+        }
+    )
+    server.store.create(
+        {"apiVersion": "networking.k8s.io/v1", "kind": "IngressClass", "metadata": {"name": "nginx"}}
+    )
     changed = {
         "registry": "http://registry.images.svc:5000",
         "mlflow": "http://mlflow.ml.svc.cluster.local:80",
     }
     done = await setup(tmp_path / "mine", *answered(tmp_path, **changed))
-    assert "warning  namespaces: Pod Security changes in sweeps to baseline\n" in done.stdout
+    assert "warning  namespaces: Pod Security changes to baseline in sweeps\n" in done.stdout
+    assert "ok       Kueue: installed;" in done.stdout
+    assert "ok       ingress: nginx;" in done.stdout
     assert "deploy/isolation closes the way of builds to namespace images:" in done.stdout
     assert "deploy/isolation closes the way of trials to namespace ml:" in done.stdout
     assert "kubectl -n images port-forward service/registry 5000:5000 &" in done.stdout

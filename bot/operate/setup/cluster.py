@@ -1,7 +1,8 @@
 """Look at a cluster before the installation, with the caller's own permissions. Nothing is changed."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Any
 
 from bot.core.finding import Finding, broken, ok, warning
 from bot.operate.check_cluster import KATIB, default_storage_class
@@ -11,6 +12,7 @@ from bot.text.wording import listed
 from k8s.api.client import KubernetesClient, Manifests
 from k8s.api.errors import ApiError, UnreachableError
 from k8s.nodes.gpus import read_node
+from k8s.nodes.machines import read_machine, untolerated
 from k8s.objects import Manifest, Ref
 
 INSTALL = "name yours below, or install one: docs/install.md, step {}"
@@ -22,12 +24,12 @@ PORTS = {"registry": (5000,), "MLflow": (5000, 80), "Prometheus": (9090,)}  # us
 
 @dataclass(frozen=True, kw_only=True)
 class Seen:
-    """What the cluster has, and the answers that it suggests; "" and 0 if unknown."""
+    """What the cluster has, and what it suggests; "" if unknown."""
 
     findings: tuple[Finding, ...]
     registry: str = ""
     mlflow: str = ""
-    gpus: int = 0  # of the largest node
+    config: dict[str, Any] = field(default_factory=dict)  # of config.yaml
 
 
 async def look() -> Seen:
@@ -51,7 +53,7 @@ async def look() -> Seen:
         findings=(version, *found, *service_findings(services)),
         registry=f"http://{registry}" if registry else "",
         mlflow=f"http://{mlflow}" if mlflow else "",
-        gpus=max((each.allocatable for node in nodes if (each := read_node(node))), default=0),
+        config=suggested_config(nodes),
     )
 
 
@@ -75,21 +77,16 @@ async def _listed(cluster: KubernetesClient, kind: str) -> Manifests:
 
 
 async def _namespaces(cluster: KubernetesClient) -> Findings:
+    """Probe those that the manifests create or change."""
     found = {name: await cluster.get(Ref("Namespace", "", name)) for name in LEVELS}
-    return namespaces(found)
-
-
-def namespaces(found: dict[str, Manifest | None]) -> Findings:
-    """Evaluate the namespaces that the manifests create or change."""
-    there = {
-        name: each["metadata"].get("labels", {}).get(ENFORCE, "") for name, each in found.items() if each
-    }
-    changed = [f"{name} to {LEVELS[name]}" for name, level in there.items() if level != LEVELS[name]]
-    if changed:
-        what = f"Pod Security changes in {listed(changed)}"
-        return [warning("namespaces", what, "kubectl get pods -A  # nothing else should run there")]
-    created = [name for name in found if name not in there]
-    return [ok("namespaces", f"{listed(created)} will be created" if created else f"{listed(there)} exist")]
+    there = [each for each in found.values() if each]
+    levels = {each["metadata"]["name"]: each["metadata"].get("labels", {}).get(ENFORCE) for each in there}
+    if changed := [name for name, level in levels.items() if level != LEVELS[name]]:
+        what = f"Pod Security changes to {listed(f'{LEVELS[name]} in {name}' for name in changed)}"
+        look = f"kubectl -n {changed[0]} get pods  # nothing else should run there"
+        return [warning("namespaces", what, look)]
+    created = [name for name in LEVELS if name not in levels]
+    return [ok("namespaces", f"{listed(created)} will be created" if created else f"{listed(levels)} exist")]
 
 
 async def _kueue(cluster: KubernetesClient) -> Findings:
@@ -102,6 +99,26 @@ async def _ingress(cluster: KubernetesClient) -> Findings:
     names = [each["metadata"]["name"] for each in await cluster.list("IngressClass", "")]
     use = "only signed HTTP needs one (SLACK_MODE=http)"
     return [ok("ingress", f"{listed(names) or 'no class'}; {use}")]
+
+
+def suggested_config(nodes: Manifests) -> dict[str, Any]:
+    """Return the GPUs of the largest node as a limit, and tolerations for taints that all GPU nodes have."""
+    having = {found.node: found.allocatable for node in nodes if (found := read_node(node))}
+    if not any(having.values()):
+        return {}
+    limits = {"limits": {"gpus_per_trial": max(having.values())}}
+    first, *others = [_tolerations(node) for node in nodes if node["metadata"]["name"] in having]
+    shared = [each for each in first if all(each in other for other in others)]
+    return limits | ({"trials": {"tolerations": shared}} if shared else {})
+
+
+def _tolerations(node: Manifest) -> list[Manifest]:
+    return [
+        {"key": taint["key"]}
+        | ({"value": taint["value"]} if taint.get("value") else {"operator": "Exists"})
+        | {"effect": taint["effect"]}
+        for taint in untolerated({}, read_machine(node).taints)
+    ]
 
 
 def service_findings(services: Manifests) -> Findings:

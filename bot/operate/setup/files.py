@@ -2,6 +2,7 @@
 
 import re
 import shlex
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -42,17 +43,17 @@ class Base:
         return f"{self.address}/deploy/{name}"
 
 
-def files(answers: Answers, base: Base, gpus: int) -> dict[str, str]:
+def files(answers: Answers, base: Base, suggested: Mapping[str, Any]) -> dict[str, str]:
     """Return the texts of the files by their names. Raises UserError if a value isn't allowed.
 
     Args:
-        gpus: of the largest node; 0 if unknown.
+        suggested: what the cluster adds to config.yaml.
     """
-    config: dict[str, Any] = {
+    config = {
         "repositories": {name: {"url": url} for name, url in answers.named_repositories.items()},
         "admins": [*answers.admins],
+        **suggested,
     }
-    config |= {"limits": {"gpus_per_trial": gpus}} if gpus else {}
     found = {
         "kustomization.yaml": KUSTOMIZATION + _yaml(_kustomization(answers, base)),
         "config.yaml": CONFIG + _yaml(config),
