@@ -30,7 +30,7 @@ def run_setup(arguments: argparse.Namespace) -> int:
     print(without_markup(Mask(secrets_in_environment(os.environ))(findings_lines(seen.findings))))
     suggested = {key: text for key, text in (("registry", seen.registry), ("mlflow", seen.mlflow)) if text}
     answers = _from_file(Path(arguments.answers), suggested) if arguments.answers else _asked(suggested)
-    texts = files(answers, base, seen.config)
+    texts = files(answers, base, seen.config, sidecars=seen.sidecars)
     _write(folder, texts, asks=not arguments.answers)
     print("\n".join(["", *notes(answers), "Next:"]))
     for number, command in enumerate(commands(answers, base, arguments.folder), 1):

@@ -191,7 +191,9 @@ def mine(overlay: str, here: World) -> Path:
         repositories=(read_config(Path(config)).repositories[0].url,),
         mlflow=here.env["MLFLOW_TRACKING_URI"],
     )
-    for name, text in files(answers, Base(os.path.relpath(ROOT, folder), "", __version__), {}).items():
+    for name, text in files(
+        answers, Base(os.path.relpath(ROOT, folder), "", __version__), {}, sidecars=True
+    ).items():
         (folder / name).write_text(text)
     written = yaml.safe_load((folder / "kustomization.yaml").read_text())
     written["resources"][0] = written["resources"][0].replace("small", overlay)

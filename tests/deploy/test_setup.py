@@ -143,10 +143,9 @@ async def test_person_answers_and_gets_a_directory_that_an_api_server_accepts(se
         "trials": {"tolerations": [TAINT | {"operator": "Exists"}]},
     }
     objects = render(folder)
-    assert (
-        one(objects, "ConfigMap", "sweepbot-settings")["data"]["MLFLOW_TRACKING_URI"]
-        == "http://mlflow.mlflow.svc:80"
-    )
+    settings = one(objects, "ConfigMap", "sweepbot-settings")["data"]
+    assert settings["MLFLOW_TRACKING_URI"] == "http://mlflow.mlflow.svc:80"
+    assert settings["METRICS_READER_IMAGE"] == f"registry.registry.svc:5000/sweepbot:{__version__}"
     await apply([*objects, *secrets(folder, **TOKENS, **LOGIN).values()], server.url, TOKEN)
     again = await setup(folder, typed="\n".join([*lines, ""]))
     assert again.stdout.count(": unchanged\n") == 3

@@ -7,6 +7,7 @@ from typing import Any
 from bot.core.finding import Finding, broken, ok, warning
 from bot.operate.check_cluster import KATIB, default_storage_class
 from bot.operate.check_gpus import GPUS, USE, gpu_use
+from bot.operate.check_trial_kinds import has_sidecars
 from bot.operate.concurrently import API_FIX, Findings, Named, run_all
 from bot.text.wording import listed
 from k8s.api.client import KubernetesClient, Manifests
@@ -30,6 +31,7 @@ class Seen:
     registry: str = ""
     mlflow: str = ""
     config: dict[str, Any] = field(default_factory=dict)  # of config.yaml
+    sidecars: bool = False  # it starts them
 
 
 async def look() -> Seen:
@@ -41,7 +43,7 @@ async def look() -> Seen:
     except (ConfigException, OSError) as error:
         return Seen(findings=(broken("Kubernetes API", f"can't connect: {error}", API_FIX),))
     try:
-        version = ok("Kubernetes API", await cluster.version())
+        version = await cluster.version()
         found = await run_all(_checks(cluster), grant="")
         services, nodes = await _listed(cluster, "Service"), await _listed(cluster, "Node")
     except (ApiError, UnreachableError) as error:
@@ -50,10 +52,11 @@ async def look() -> Seen:
         await cluster.close()
     registry, mlflow = address(services, "registry"), address(services, "MLflow")
     return Seen(
-        findings=(version, *found, *service_findings(services)),
+        findings=(ok("Kubernetes API", version), *found, *service_findings(services)),
         registry=f"http://{registry}" if registry else "",
         mlflow=f"http://{mlflow}" if mlflow else "",
         config=suggested_config(nodes),
+        sidecars=bool(has_sidecars(version)),
     )
 
 

@@ -43,11 +43,12 @@ class Base:
         return f"{self.address}/deploy/{name}"
 
 
-def files(answers: Answers, base: Base, suggested: Mapping[str, Any]) -> dict[str, str]:
+def files(answers: Answers, base: Base, suggested: Mapping[str, Any], *, sidecars: bool) -> dict[str, str]:
     """Return the texts of the files by their names. Raises UserError if a value isn't allowed.
 
     Args:
         suggested: what the cluster adds to config.yaml.
+        sidecars: whether the cluster starts them; then one reads TensorBoard files while trials run.
     """
     config = {
         "repositories": {name: {"url": url} for name, url in answers.named_repositories.items()},
@@ -55,7 +56,7 @@ def files(answers: Answers, base: Base, suggested: Mapping[str, Any]) -> dict[st
         **suggested,
     }
     found = {
-        "kustomization.yaml": KUSTOMIZATION + _yaml(_kustomization(answers, base)),
+        "kustomization.yaml": KUSTOMIZATION + _yaml(_kustomization(answers, base, sidecars=sidecars)),
         "config.yaml": CONFIG + _yaml(config),
         "secrets.sh": secrets_script(answers),
     }
@@ -63,16 +64,18 @@ def files(answers: Answers, base: Base, suggested: Mapping[str, Any]) -> dict[st
     return found
 
 
-def _kustomization(answers: Answers, base: Base) -> dict[str, Any]:
+def _kustomization(answers: Answers, base: Base, *, sidecars: bool) -> dict[str, Any]:
+    image = f"{answers.host}/sweepbot"
     settings = [f"IMAGE_REGISTRY={answers.host}", f"MLFLOW_TRACKING_URI={answers.mlflow}"]
     settings += ["IMAGE_REGISTRY_PLAIN_HTTP=true"] if answers.plain_http else []
     settings += NO_LOGIN if answers.registry_login == "none" else ()
+    settings += [f"METRICS_READER_IMAGE={image}:{base.version}"] if sidecars else []
     own = {"namespace": "sweepbot"}
     return {
         "apiVersion": "kustomize.config.k8s.io/v1beta1",
         "kind": "Kustomization",
         "resources": [base.part(each) for each in PARTS],
-        "images": [{"name": "sweepbot", "newName": f"{answers.host}/sweepbot", "newTag": base.version}],
+        "images": [{"name": "sweepbot", "newName": image, "newTag": base.version}],
         "configMapGenerator": [
             {"name": "sweepbot-settings", **own, "behavior": "merge", "literals": settings},
             {"name": "sweepbot-config", **own, "behavior": "replace", "files": ["config.yaml"]},
