@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+from collections import Counter
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from hashlib import sha256
@@ -30,6 +31,7 @@ from handlers.middleware import Guests
 log = logging.getLogger(__name__)
 
 CALLS_PER_MINUTE = 60  # of one token; an event stream is one call
+CALLS_AT_ONCE = 8  # of one person: each can take one of the process's connections to Redis from Slack's users
 UNAUTHORIZED = (
     "A valid token is required, as `Authorization: Bearer swb_...`. Get one with `/sweep token` in Slack."
 )
@@ -68,6 +70,7 @@ class Api:
     ) -> None:
         self._context, self._tokens, self._web, self._home = context, tokens, web, home
         self._guests, self._results = Guests(), ResultsReader(context.store, requested)
+        self._running = Counter[str]()  # calls by user
         self._streams = Streams(context.store, tokens, stop)
 
     def app(self) -> Application:
@@ -92,7 +95,16 @@ class Api:
 
     def _route(self, method: str, path: str, endpoint: Endpoint) -> Route:
         async def call(request: Request) -> Response:
-            return await endpoint(request, await self._caller(request))
+            caller = await self._caller(request)
+            user = caller.owner.user
+            if self._running[user] >= CALLS_AT_ONCE:
+                detail = f"A person can have {CALLS_AT_ONCE} calls in progress. Wait for one of yours."
+                raise HTTPException(429, detail, {"Retry-After": "1"})
+            self._running[user] += 1
+            try:
+                return await endpoint(request, caller)
+            finally:
+                self._running -= Counter([user])
 
         return Route(f"/api/v1{path}", call, methods=[method])
 

@@ -1,9 +1,13 @@
-"""Follow a sweep by server-sent events: its state at once, and at each change until its end."""
+"""Follow a sweep by server-sent events: its state at once, and at each change until its end.
+
+All streams share one look at Redis: each with its own would take a connection from everybody else.
+"""
 
 import asyncio
 import json
 from collections import Counter
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from time import monotonic
 
 from redis.exceptions import RedisError
@@ -17,7 +21,7 @@ from bot.platform.storage.sweeps import Store
 from handlers.api.sweeps import shown
 from handlers.context import ACK_TIMEOUT
 
-POLL_SECONDS = 1.0  # between looks at the record's version
+POLL_SECONDS = 1.0  # between looks at the records' versions
 COMMENT_SECONDS = 15.0  # between comments, for proxies that close idle connections; then the token is checked
 MAX_STREAMS, MAX_PER_TOKEN = 200, 4  # open ones of this process
 
@@ -25,18 +29,34 @@ MAX_STREAMS, MAX_PER_TOKEN = 200, 4  # open ones of this process
 class Streams:
     def __init__(self, store: Store, tokens: ApiTokens, stop: asyncio.Event) -> None:
         self._store, self._tokens, self._stop = store, tokens, stop
-        self._open = Counter[str]()  # by token
+        self._by_token, self._by_sweep = Counter[str](), Counter[str]()  # open ones
+        self._sweeps: dict[str, SweepRecord] = {}  # those that are followed, as last seen
+        self._look: asyncio.Task[None] | None = None  # the next one
 
     def open(self, sweep: SweepRecord, token: str) -> StreamingResponse:
         """Return the response. `token`: its hash. Raises HTTPException if too many streams are open."""
-        if self._open[token] >= MAX_PER_TOKEN or self._open.total() >= MAX_STREAMS:
+        if self._by_token[token] >= MAX_PER_TOKEN or self._by_token.total() >= MAX_STREAMS:
             detail = f"Too many open event streams; a token can have {MAX_PER_TOKEN}. Close one first."
             raise HTTPException(429, detail, {"Retry-After": "15"})
-        return _Stream(self._open, token, self._events(sweep, token))
+        return _Stream(self._events(sweep.id, token), self._counted(sweep, token))
 
-    async def _events(self, sweep: SweepRecord, token: str) -> AsyncIterator[str]:
+    @contextmanager
+    def _counted(self, sweep: SweepRecord, token: str) -> Iterator[None]:
+        self._by_token[token] += 1
+        self._by_sweep[sweep.id] += 1
+        self._sweeps[sweep.id] = max(self._sweeps.get(sweep.id, sweep), sweep, key=lambda each: each.version)
+        try:
+            yield
+        finally:
+            self._by_token -= Counter([token])
+            self._by_sweep -= Counter([sweep.id])
+            if sweep.id not in self._by_sweep:
+                del self._sweeps[sweep.id]
+
+    async def _events(self, sweep_id: str, token: str) -> AsyncIterator[str]:
         sent, commented = "", monotonic()
         while True:
+            sweep = self._sweeps[sweep_id]
             if (data := json.dumps(shown(sweep))) != sent:
                 sent = data
                 yield f"event: sweep\ndata: {data}\n\n"
@@ -47,31 +67,33 @@ class Streams:
                 yield ": still here\n\n"
                 if not await self._is_valid(token):
                     return
-            if await self._stopped():
+            if self._look is None or self._look.done():
+                self._look = asyncio.create_task(self._look_again())
+            await asyncio.wait([self._look])
+            if self._stop.is_set():
                 return
-            if (changed := await self._changed(sweep)) is None:
-                return
-            sweep = changed
 
-    async def _stopped(self) -> bool:
-        """Wait until the next look; return whether the process stops."""
+    async def _look_again(self) -> None:
+        """Wait, until the process stops at most, and read the sweeps that were saved since the last look."""
         try:
             async with asyncio.timeout(POLL_SECONDS):
-                return await self._stop.wait()
+                await self._stop.wait()
+                return
         except TimeoutError:
-            return False
-
-    async def _changed(self, sweep: SweepRecord) -> SweepRecord | None:
-        """Return the sweep as it is now; None if it can't be followed any more."""
+            pass
+        ids = [*self._sweeps]
         try:
             async with asyncio.timeout(ACK_TIMEOUT):
-                if await self._store.versions([sweep.id]) == [sweep.version]:
-                    return sweep
-                return await self._store.get(sweep.id)
+                versions = dict(zip(ids, await self._store.versions(ids), strict=True))
+                saved = [
+                    each
+                    for each in self._sweeps.values()
+                    if versions.get(each.id) not in {None, each.version}
+                ]
+                found = await self._store.records([each.id for each in saved])
         except (RedisError, TimeoutError):
-            return sweep
-        except ValueError:  # of a newer version: the client asks the next process
-            return None
+            return
+        self._sweeps |= {each.id: each for each in found if each.id in self._sweeps}
 
     async def _is_valid(self, token: str) -> bool:
         try:
@@ -84,15 +106,11 @@ class Streams:
 class _Stream(StreamingResponse):
     """Counts as open until the client is gone."""
 
-    def __init__(self, open_: Counter[str], token: str, events: AsyncIterator[str]) -> None:
+    def __init__(self, events: AsyncIterator[str], counted: AbstractContextManager[None]) -> None:
         headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
         super().__init__(events, headers=headers, media_type="text/event-stream")
-        self._open, self._token = open_, token
+        self._counted = counted
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        self._open[self._token] += 1
-        try:
+        with self._counted:
             await super().__call__(scope, receive, send)
-        finally:
-            self._open[self._token] -= 1
-            self._open += Counter()  # drops zeros

@@ -15,6 +15,7 @@ from typing import Any
 from redis.asyncio import Redis
 
 from bot.core.stored_format import late_adapter
+from bot.platform.storage.script_batches import ScriptBatches
 
 PREFIX = "swb_"
 TOKEN = re.compile(r"swb_[A-Za-z0-9_-]{43}", re.ASCII)
@@ -77,7 +78,7 @@ class ApiTokens:
     """Methods raise redis.exceptions.RedisError when Redis can't be reached."""
 
     def __init__(self, redis: Redis) -> None:
-        self._redis = redis
+        self._redis, self._batches = redis, ScriptBatches(redis)
         self._add, self._revoke, self._call = map(redis.register_script, (_ADD, _REVOKE, _CALL))
 
     async def create(self, owner: TokenOwner, valid: timedelta) -> str | None:
@@ -96,7 +97,7 @@ class ApiTokens:
         if not TOKEN.fullmatch(token):
             return None
         hashed = hash_of(token)
-        found: Any = await self._call([_of_token(hashed), f"sweepbot:api-calls:{hashed}"])
+        found = await self._batches.call(self._call, [_of_token(hashed), f"sweepbot:api-calls:{hashed}"], [])
         if not found:
             return None
         owner, count, left = found

@@ -59,7 +59,7 @@ async def api(slack, context, requested, stop):
     app = Api(context, context.tokens, web, home, requested, stop).app()
     async with (
         served(app, "127.0.0.1", 0) as port,
-        aiohttp.ClientSession(f"http://127.0.0.1:{port}") as client,
+        aiohttp.ClientSession(f"http://127.0.0.1:{port}", connector=aiohttp.TCPConnector(limit=0)) as client,
     ):
         client.port = port
         yield client

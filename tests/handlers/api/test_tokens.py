@@ -1,5 +1,6 @@
 """Tokens of the HTTP API: made in Slack, stored as hashes, and valid as long as their person is."""
 
+import asyncio
 from dataclasses import replace
 from datetime import timedelta
 
@@ -7,7 +8,7 @@ import pytest
 from slack_sdk.web.async_client import AsyncWebClient
 
 from bot.platform.storage.api_tokens import MAX_TOKENS, TokenOwner
-from handlers.api.app import CALLS_PER_MINUTE
+from handlers.api.app import CALLS_AT_ONCE, CALLS_PER_MINUTE
 from handlers.slash_sweep import _answer
 from local.slack.workspace import ADA
 from tests.handlers.signing import COMMAND
@@ -103,3 +104,30 @@ async def test_token_of_another_workspace_is_refused(call, typed):
     theirs = token_in(await typed("token", team_id="T0PARTNER"))
     status, problem = await call("GET", "/sweeps", by=theirs)
     assert (status, "another Slack workspace" in problem["detail"]) == (403, True)
+
+
+async def test_burst_of_forged_tokens_keeps_nobody_out(call, redis):
+    """They share one connection to Redis."""
+    forged = [call("GET", "/sweeps", by=f"swb_{n:043}") for n in range(400)]
+    answers = await asyncio.gather(*forged, call("POST", "/sweeps", "branch=main space=lr", key="one"))
+    assert [status for status, _ in answers] == [401] * 400 + [202]
+
+
+async def test_person_can_have_so_many_calls_in_progress(call, context, monkeypatch, wait_until):
+    running, go_on, listed = [], asyncio.Event(), context.store.listed
+
+    async def slow():
+        running.append(1)
+        await go_on.wait()
+        return await listed()
+
+    with monkeypatch.context() as patch:
+        patch.setattr(context.store, "listed", slow)
+        patch.setattr("handlers.api.sweeps.ACK_TIMEOUT", 60)
+        calls = [asyncio.create_task(call("GET", "/sweeps")) for _ in range(CALLS_AT_ONCE + 3)]
+        await wait_until(lambda: sum(each.done() for each in calls) == 3, "three calls are refused")
+        go_on.set()
+        statuses = sorted([(await each)[0] for each in calls])
+    assert len(running) == CALLS_AT_ONCE
+    assert statuses == [200] * CALLS_AT_ONCE + [429] * 3
+    assert (await call("GET", "/sweeps"))[0] == 200
