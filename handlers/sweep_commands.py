@@ -22,13 +22,15 @@ from bot.sweep.answers.command_parser import (
 )
 from bot.sweep.launch.options import EXAMPLE
 from handlers.context import ACK_TIMEOUT, HandlerContext, request_id_of
+from handlers.slash_token import COMMANDS as TOKEN_COMMANDS
+from handlers.slash_token import GROUP as TOKENS
 
 SWEEP = Table(
     prefix="/sweep",
-    commands=(*TABLE.commands, *CHANNEL_COMMANDS, *SLACK_COMMANDS),
+    commands=(*TABLE.commands, *CHANNEL_COMMANDS, *TOKEN_COMMANDS, *SLACK_COMMANDS),
     note=f" To start a sweep: {EXAMPLE}. All commands: `/sweep help`.",
 )
-HELP = help_text(SWEEP)
+HELP = f"{help_text(SWEEP)}\n{SWEEP.help_of(TOKENS)}"
 
 
 @dataclass(frozen=True, kw_only=True)
