@@ -50,11 +50,12 @@ def details(sweep: Sweep) -> Iterator[str]:
     """Yield the lines below the first one, without those that are unknown."""
     parameters = (sweep["best"] or {}).get("parameters") or {}
     facts = {
-        "Branch": f"{sweep['branch']} @ {sweep['commit'] or 'unknown'}",
+        "Branch": " @ ".join(filter(None, (sweep["branch"], sweep["commit"]))),
         "Reason": sweep["reason"],
-        "Cause": sweep["cause"],
+        "Cause": sweep["cause"] if sweep["cause"] != sweep["reason"] else None,
         "Best": " ".join(f"{name}={value}" for name, value in parameters.items()),
         "Thread": sweep["thread"],
+        "MLflow": sweep["results_url"],
     }
     for name, value in facts.items():
         if value:

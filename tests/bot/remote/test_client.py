@@ -1,14 +1,17 @@
 """What the command line does with a server that fails, lies, or is another one, over real HTTP."""
 
 import json
+import re
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 
 import pytest
 
 from bot.__main__ import main
 from bot.platform.runtime import log_format
 from bot.remote import client
+from bot.remote.commands import COMMANDS
 from k8s.retry import Retry
 
 TOKEN = "swb_" + "a" * 43
@@ -132,6 +135,28 @@ def test_login_to_another_server_is_refused(server, run, monkeypatch, tmp_path, 
     code, _, err = run("login", f"http://127.0.0.1:{server.server_port}/")
     assert (code, list(tmp_path.iterdir())) == (2, [])
     assert "isn't Sweepbot's API. Fix: Check the URL." in err
+
+
+def test_list_has_the_sweeps_of_all_pages(server, run):
+    summary = {key: SWEEP[key] for key in ("id", "state", "owner", "trials")} | {"best": 0.25}
+    other = {**summary, "id": "wd-calm-eel", "state": "failed", "owner": "grace\x1b[2J", "best": None}
+    pages = [{"sweeps": [summary], "next": "c/1"}, {"sweeps": [other], "next": None}]
+    server.answers = [(200, {}, json.dumps(page)) for page in pages]
+    code, out, err = run("list", "--active")
+    assert (code, err) == (0, "")
+    assert out.splitlines() == [
+        "lr-brave-otter  running  1 of 4 trials, 2 running, best 0.25  ada",
+        "wd-calm-eel     failed   1 of 4 trials, 2 running             grace [2J",
+    ]
+    assert [path for _, path, _ in server.calls] == [
+        "/api/v1/sweeps?limit=200&active=true",
+        "/api/v1/sweeps?limit=200&active=true&cursor=c%2F1",
+    ]
+
+
+def test_document_lists_every_command():
+    text = (Path(__file__).parents[3] / "docs" / "command-line.md").read_text()
+    assert set(re.findall(r"^\| `sweepbot ([a-z]+)", text, re.MULTILINE)) == {*COMMANDS, "results"}
 
 
 def test_watch_continues_when_the_connection_is_closed(server, run):
