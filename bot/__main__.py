@@ -120,6 +120,9 @@ def _add_remote(commands: "argparse._SubParsersAction[argparse.ArgumentParser]")
     for word in ("watch", "status", "cancel", "command"):
         added[word].add_argument("sweep", metavar="SWEEP", help=NAME)
     added["cancel"].set_defaults(command=["cancel"])
+    words = "serve the API's calls to an agent as tools, by MCP on standard input and output"
+    agent = commands.add_parser("mcp", help=words, description=words)
+    agent.set_defaults(run=_imported("bot.remote.mcp_server", "run_mcp"), extra="mcp")
     added["command"].add_argument("command", nargs="+", metavar="WORD", help="the command and its options")
 
 

@@ -91,7 +91,7 @@ def test_space_is_checked_and_explained(slim):
 
 
 @pytest.mark.parametrize(
-    ("word", "extra"), [("results", "cluster"), ("doctor", "server"), ("serve", "server")]
+    ("word", "extra"), [("results", "cluster"), ("mcp", "mcp"), ("doctor", "server"), ("serve", "server")]
 )
 def test_another_command_names_what_to_install(slim, word, extra):
     done = slim(word, *(["lr-brave-otter"] if word == "results" else []))

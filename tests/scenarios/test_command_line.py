@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 import pytest_asyncio
+from mcp import Client as Agent
+from mcp import StdioServerParameters
 
 from tests.free_port import free_port
 from tests.scenarios.local_world import Instance, Sweep, instance, until
@@ -121,6 +123,25 @@ async def test_interrupted_watch_in_a_terminal_leaves_the_sweep_running(shell):
     assert (await shell.run("status", name))[1].startswith(f"{name}: running")
     await shell.run("cancel", name)
     await until(lambda: not shell.instance.pods_alive(), "no pod is left")
+
+
+async def test_agent_launches_waits_and_reads_the_results(shell):
+    environment = {"HOME": str(shell.home), "PYTHONPATH": str(ROOT)}
+    program = StdioServerParameters(command=sys.executable, args=["-m", "bot", "mcp"], env=environment)
+    async with Agent(program) as agent:
+
+        async def call(tool, **arguments):
+            return (await agent.call_tool(tool, arguments)).structured_content
+
+        tools = {tool.name for tool in (await agent.list_tools()).tools}
+        assert tools == {"launch", "list_sweeps", "status", "wait", "results", "command"}
+        sweep = (await call("launch", command="branch=main space=tiny trials=2"))["id"]
+        assert (await call("wait", sweep=sweep, seconds=300))["state"] == "succeeded"
+        found = await call("results", sweep=sweep, limit=1)
+        assert (found["total"], found["trials"][0]["parameters"]) == (2, {"width": "2"})
+        refused = await agent.call_tool("command", {"sweep": sweep, "text": "logs"})
+        assert refused.is_error
+        assert "isn't one that changes a sweep" in refused.content[0].text
 
 
 @pytest.mark.parametrize(

@@ -2,8 +2,6 @@
 
 import json
 import re
-import threading
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
@@ -39,34 +37,6 @@ def problem(status, detail, **headers):
 
 def event(**changes):
     return f"event: sweep\ndata: {json.dumps(SWEEP | changes)}\n\n"
-
-
-@pytest.fixture
-def server():
-    """Answers with the next of `answers` (status, headers, text), the last one again; notes `calls`."""
-
-    class Handler(BaseHTTPRequestHandler):
-        def do_GET(self):
-            made.calls.append((self.command, self.path, dict(self.headers)))
-            self.rfile.read(int(self.headers.get("Content-Length", 0)))
-            status, headers, text = made.answers.pop(0) if len(made.answers) > 1 else made.answers[0]
-            self.send_response(status)
-            for name, value in headers.items():
-                self.send_header(name, value)
-            self.end_headers()
-            self.wfile.write(text.encode())
-
-        do_POST = do_GET  # noqa: N815 - the name of the library
-
-        def log_message(self, *_):
-            """Print nothing."""
-
-    made = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    made.calls, made.answers = [], []
-    threading.Thread(target=made.serve_forever, args=(0.01,)).start()
-    yield made
-    made.shutdown()
-    made.server_close()
 
 
 @pytest.fixture
@@ -156,7 +126,7 @@ def test_list_has_the_sweeps_of_all_pages(server, run):
 
 def test_document_lists_every_command():
     text = (Path(__file__).parents[3] / "docs" / "command-line.md").read_text()
-    assert set(re.findall(r"^\| `sweepbot ([a-z]+)", text, re.MULTILINE)) == {*COMMANDS, "results"}
+    assert set(re.findall(r"^\| `sweepbot ([a-z]+)", text, re.MULTILINE)) == {*COMMANDS, "mcp", "results"}
 
 
 def test_watch_continues_when_the_connection_is_closed(server, run):
