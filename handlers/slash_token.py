@@ -6,6 +6,7 @@ from typing import Any
 
 from bot.platform.commands.grammar import Command, Option, Table
 from bot.platform.commands.option_types import Number
+from bot.platform.runtime.audit import audit
 from bot.platform.slack.mrkdwn import direct, local_time
 from bot.platform.storage.api_tokens import MAX_TOKENS, TokenOwner
 from bot.text.wording import counted
@@ -33,6 +34,7 @@ async def answer_token(context: HandlerContext, typed: Command, rest: str, field
     if typed.name == "token revoke":
         async with asyncio.timeout(ACK_TIMEOUT):
             count = await context.tokens.revoke_all(user)
+        audit.info("user=%s: revoked all tokens of the API", user)
         return f"{counted(count, 'token')} revoked."
     if "request_id" in fields:  # said or clicked: where the answer can stay, or be seen by others
         return "A token is shown only to you, and only once. Type `/sweep token` to get one."
@@ -50,6 +52,7 @@ async def answer_token(context: HandlerContext, typed: Command, rest: str, field
         token = await context.tokens.create(owner, valid)
     if token is None:
         return f"You have {MAX_TOKENS} valid tokens, the maximum. Revoke all with `/sweep token revoke`."
+    audit.info("user=%s channel=%s: got a token of the API", user, channel)
     until = local_time(context.now() + valid)
     return (
         f"Your token for the HTTP API, shown only now: `{token}`\nValid until {until}. Its sweeps have their "

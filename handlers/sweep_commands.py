@@ -41,6 +41,7 @@ class Sender:
     request_id: str  # of the Slack request
     response_url: str = ""
     here: str = ""  # the sweep in whose thread the command was written
+    via: str = ""  # as in Command
 
     @property
     def answered(self) -> str:
@@ -90,6 +91,7 @@ async def handle_command(context: HandlerContext, text: str, who: Sender) -> str
         request_id=who.request_id if parsed.action.starts_sweep else "",
         channel=who.channel if parsed.action.starts_sweep else "",
         in_thread=bool(who.here),
+        via=who.via,
     )
     await context.send(sweep, queued, once="" if who.response_url else who.request_id)
     if who.here:

@@ -91,3 +91,4 @@ class Requester:
     user_name: str
     channel: str  # Slack channel id
     response_url: str = ""  # for private answers; valid for 30 minutes and 5 uses
+    via: str = ""  # as in Command

@@ -8,7 +8,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 
-from bot.core.commands import AuditEntry
+from bot.core.commands import API, AuditEntry
 from bot.core.errors import UserError
 from bot.core.ids import SWEEP_ID
 from bot.core.record import SweepRecord
@@ -28,6 +28,7 @@ from handlers.sweep_commands import SWEEP, Sender, handle_command
 
 MAX_BODY = 64 * 1024  # bytes
 MAX_LISTED, DEFAULT_LISTED = 200, 50  # sweeps in one answer
+COMMANDS_SHOWN = 12  # of a sweep, the latest
 CHANGES = {each.name for each in COMMANDS if each.does and not each.does.is_read_only}
 
 
@@ -44,10 +45,10 @@ async def launch(
     typed, rest = SWEEP.find(await _command(request))
     if typed is not LAUNCH:
         raise UserError(f"This isn't a sweep to start. Example: {EXAMPLE}, without `/sweep`.")
-    if refusal := refused_launch(context, owner.user, owner.channel):
+    if refusal := refused_launch(context, owner.user, owner.channel, API):
         raise HTTPException(403, refusal)
     wanted = complete(SWEEP.read(typed, rest), context.config)
-    requester = Requester(user=owner.user, user_name=owner.user_name, channel=owner.channel)
+    requester = Requester(user=owner.user, user_name=owner.user_name, channel=owner.channel, via=API)
     return await context.create_sweep(wanted, requester, request_id)
 
 
@@ -61,7 +62,7 @@ async def command(
         raise UserError(f"This command isn't one that changes a sweep. Available: {names}.")
     action = parse_command(text, sweep.id).action
     if refusal := denial(owner.user, action, sweep, context.config):
-        entry = AuditEntry(at=context.now(), user=owner.user, action=action, refused=refusal)
+        entry = AuditEntry(at=context.now(), user=owner.user, action=action, refused=refusal, via=API)
         write_entry(sweep.id, entry)
         raise HTTPException(403, refusal)
     sender = Sender(
@@ -70,6 +71,7 @@ async def command(
         channel=owner.channel,
         request_id=request_id,
         here=sweep.id,
+        via=API,
     )
     await handle_command(context, text, sender)
 
@@ -142,6 +144,16 @@ def _summary(sweep: SweepSummary) -> dict[str, Any]:
     }
 
 
+def _audited(entry: AuditEntry) -> dict[str, Any]:
+    return {
+        "at": entry.at.isoformat(),
+        "user": entry.name or entry.user,
+        "command": entry.action.name.lower(),
+        "about": entry.about or None,
+        "denied": entry.refused or None,
+    }
+
+
 def shown(sweep: SweepRecord) -> dict[str, Any]:
     """Return what the API shows of one sweep; None where unknown. Pure."""
     progress, plan, requester = sweep.progress, sweep.plan, sweep.requester
@@ -166,4 +178,5 @@ def shown(sweep: SweepRecord) -> dict[str, Any]:
         "results_url": sweep.results_url,
         "started": sweep.created.isoformat(),
         "ended": sweep.since.isoformat() if sweep.phase.final else None,
+        "commands": [_audited(each) for each in sweep.audit_log[-COMMANDS_SHOWN:]],
     }

@@ -38,6 +38,7 @@ def apply_command(
         action=command.action,
         about=command.about,
         refused=refusal,
+        via=command.via,
     )
     before = sweep = with_entry(sweep, entry)
     if refusal:
