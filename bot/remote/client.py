@@ -7,7 +7,6 @@ import json
 import time
 from collections.abc import Callable, Iterator
 from http.client import HTTPException, HTTPResponse, IncompleteRead
-from itertools import count
 from typing import Any
 from urllib.error import HTTPError
 from urllib.parse import quote, urlencode
@@ -92,19 +91,14 @@ class Client:
         raise RetryAfterError(f"{self._credentials.url} closed the connection.", 0)
 
     def _answer(self, request: Request) -> str:
-        for attempt in count(1):
+        failures = 0
+        while True:
             try:
                 with self._open(request, TIMEOUT) as response:
-                    content = response.read(MAX_ANSWER + 1)
-                    if response.length and len(content) <= MAX_ANSWER:  # `read` with a size doesn't tell
-                        raise IncompleteRead(content, response.length)
+                    return _content(response)
             except (RetryAfterError, OSError, HTTPException) as error:
-                self._wait(attempt, error)
-            else:
-                if len(content) > MAX_ANSWER:
-                    raise UserError(f"The answer is larger than {MAX_ANSWER // 2**20} MiB.")
-                return str(content.decode(errors="replace"))
-        raise AssertionError  # `count` doesn't end
+                failures += 1
+                self._wait(failures, error)
 
     def _request(
         self,
@@ -162,6 +156,16 @@ class Client:
 def of(sweep: str) -> str:
     """Return the path of a sweep."""
     return f"/sweeps/{quote(sweep, safe='')}"
+
+
+def _content(response: HTTPResponse) -> str:
+    """Return the whole text. Raises UserError if it is too large, and IncompleteRead."""
+    content = response.read(MAX_ANSWER + 1)
+    if len(content) > MAX_ANSWER:
+        raise UserError(f"The answer is larger than {MAX_ANSWER // 2**20} MiB.")
+    if response.length:  # bytes that didn't come: `read` with a size returns what there is
+        raise IncompleteRead(content, response.length)
+    return content.decode(errors="replace")
 
 
 def _messages(stream: HTTPResponse) -> Iterator[str]:
