@@ -84,7 +84,7 @@ async def test_no_tokens_while_the_api_is_off(context):
     assert "The HTTP API is off." in await _answer(off, COMMAND | {"text": "token"}, None)
 
 
-async def test_token_has_so_many_calls_a_minute(call, typed):
+async def test_token_has_so_many_calls_a_minute(call, typed, no_litter):
     statuses = [(await call("GET", "/sweeps"))[0] for _ in range(CALLS_PER_MINUTE + 1)]
     assert statuses == [200] * CALLS_PER_MINUTE + [429]
     assert (await call("GET", "/sweeps", by=token_in(await typed("token"))))[0] == 200
