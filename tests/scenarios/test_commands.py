@@ -216,7 +216,11 @@ async def test_mention_in_a_thread_is_answered_there(redis):
         await mentions(session, "@sweepbot stauts")
         reported = session.slack.ephemerals("ada")[-1]["text"]
         assert reported.startswith(":runner: *<http")
-        await mentions(session, "@sweepbot cancel")
+        await mentions(session, "@sweepbot cancel qqq thx")
+        reported = session.slack.ephemerals("ada")[-1]["text"]
+        assert reported.startswith("`qqq` isn't an active trial of *<http")
+        assert reported.endswith("To cancel all of it: `/sweep cancel lr-brave-otter`.")
+        await mentions(session, "@sweepbot please cancel, thx :pray:")
         await session.until(Phase.CANCELLED)
         await mentions(session, "@sweepbot rerun")
         assert [each.user_name for each in await session.simulation.store.listed()] == ["ada", "ada"]

@@ -114,7 +114,8 @@ def _kill_denial(sweep: SweepRecord, command: Command, seen: Observation, *_: ob
     if any(name.endswith(command.trial) for name in seen.missing if command.trial):
         return f"{code(command.trial)} isn't running. Katib starts it again; cancel it then."
     live = ", ".join(f"`{t.name}`" for t in seen.live) or "none"
-    return f"{code(command.trial)} isn't an active trial of `{sweep.id}`. Active: {live}."
+    whole = f"To cancel all of it: {code(f'/sweep cancel {sweep.id}')}."
+    return f"{code(command.trial)} isn't an active trial of `{sweep.id}`. Active: {live}. {whole}"
 
 
 def _killed(sweep: SweepRecord, command: Command, seen: Observation, *_: object) -> SweepRecord:

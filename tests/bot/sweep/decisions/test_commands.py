@@ -118,7 +118,8 @@ def test_command_about_trials_needs_a_submitted_sweep(action, phase, submitted, 
     else:
         denied = {
             Action.DRAIN: "`lr-brave-otter` has no trials yet.",
-            Action.KILL: "`xyz` isn't an active trial of `lr-brave-otter`. Active: `otter-abc`, `otter-xyz`.",
+            Action.KILL: "`xyz` isn't an active trial of `lr-brave-otter`. Active: `otter-abc`, `otter-xyz`. "
+            "To cancel all of it: `/sweep cancel lr-brave-otter`.",
         }
         assert denial_of(sweep, command) == denied[action]
 
@@ -132,11 +133,9 @@ def test_kill_names_one_trial_by_its_end():
 
 @pytest.mark.parametrize("trial", ["", "nope"])
 def test_kill_of_no_active_trial_lists_the_active_ones(trial):
-    assert denial_of(RUNNING, a_command(Action.KILL, trial=trial)).endswith(
-        "Active: `otter-abc`, `otter-xyz`."
-    )
+    assert "Active: `otter-abc`, `otter-xyz`. " in denial_of(RUNNING, a_command(Action.KILL, trial=trial))
     none = denial_of(RUNNING, a_command(Action.KILL, trial=trial), seen=Observation())
-    assert none.endswith("isn't an active trial of `lr-brave-otter`. Active: none.")
+    assert "isn't an active trial of `lr-brave-otter`. Active: none. " in none
 
 
 def test_kill_of_an_ambiguous_name_is_denied():
