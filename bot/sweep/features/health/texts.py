@@ -1,5 +1,7 @@
 """The message about the health of a sweep's first trials, and the events about failed ones. Pure."""
 
+import re
+
 from bot.core.events import Event
 from bot.core.record import ACTIVE, Phase, SweepRecord
 from bot.core.request import Notify
@@ -87,9 +89,14 @@ def _why(found: Health | Diagnosis) -> str:
 
 
 def _advice(found: Health | Diagnosis) -> str:
-    """Return Sweepbot's own words if the cause is a line of the log, and the fix."""
+    """Return Sweepbot's own words if they add to the cause, which is a line of the log, and the fix."""
     fix = f"*Fix:* {plain(found.fix)}" if found.fix else ""
-    return f"{plain(found.text)} {fix}".strip() if _is_quoted(found) else fix
+    is_new = _is_quoted(found) and not _all_words(found.text) <= _all_words(found.cause)
+    return f"{plain(found.text)} {fix}".strip() if is_new else fix
+
+
+def _all_words(text: str) -> set[str]:
+    return set(re.findall(r"\w+", text.lower()))
 
 
 def _is_quoted(found: Health | Diagnosis) -> bool:
