@@ -230,6 +230,15 @@ async def test_mention_in_a_thread_is_answered_there(redis):
         assert "grace in <#" in answer
 
 
+async def test_error_links_the_sweeps_that_it_names(redis):
+    async with open_session(redis, **HELD) as session:
+        await session.until(Phase.RUNNING)
+        await session.types("branch=main space=lr")
+        answer, _ = await session.types("logs lr")
+        assert answer.startswith("`lr` matches several sweeps. Name one: ")
+        assert f"|{SWEEP}>*" in answer
+
+
 async def test_results_are_posted_once_under_rate_limits(redis, monkeypatch):
     asked = count()
 
