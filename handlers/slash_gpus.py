@@ -41,7 +41,7 @@ async def _from_snapshot(context: HandlerContext, command: dict[str, Any], parse
     latest = None if parsed.later else await context.snapshots.latest()
     if parsed.view != "free" and remote(context.config.clusters):
         latest = None  # a worker adds the pods and nodes of other clusters to each answer
-    known = answer(parsed.view, latest, command["user_id"], context.now()) if latest else ""
+    known = answer(parsed.view, latest, command["user_id"]) if latest else ""
     if latest and context.now() - latest.at < SNAPSHOT_MAX_AGE:
         return known
     query = GpuQuery(

@@ -15,6 +15,7 @@ from bot.measure.gpus.snapshot_store import ITEM, SnapshotStore, load_query
 from bot.platform.config.clusters import TrialCluster
 from bot.platform.config.digest_times import DigestSchedule
 from bot.platform.slack.client import SlackBusyError
+from bot.platform.slack.mrkdwn import local_time
 from bot.platform.storage.sweeps import Store
 from bot.platform.storage.work_queue import Queue
 from bot.text.masking import Mask
@@ -96,9 +97,9 @@ async def test_gpus_measures_first_and_then_uses_the_snapshot(here: Place) -> No
     assert await here.queued() == [ITEM]
     await here.job.run(ITEM.key)
     measured = "*6 of 8 GPUs free*\n• NVIDIA H100: 6 of 8 free, largest block 6 on `n1`"
-    assert here.slack.replies == [(OWNER, f"{measured}\n_Measured just now._", "https://hooks/1")]
+    assert here.slack.replies == [(OWNER, f"{measured}\nMeasured {local_time(NOW)}.", "https://hooks/1")]
     here.now += timedelta(seconds=50)
-    assert await here.types("") == f"{measured}\n_Measured 50 s ago._"
+    assert await here.types("") == f"{measured}\nMeasured {local_time(NOW)}."
     assert await here.queued() == []
 
 
@@ -106,11 +107,13 @@ async def test_gpus_shows_an_old_snapshot_at_once_and_measures_again(here: Place
     await SnapshotStore(here.redis).save(Snapshot(at=NOW - timedelta(minutes=30), nodes=(NODE,), pods=(POD,)))
     message = await here.types("mine")
     assert message.startswith("*You have 2 GPUs.*")
-    assert message.endswith("_Measured 30 min ago._\nRefreshing…")
+    assert message.endswith(f"Measured {local_time(NOW - timedelta(minutes=30))}.\nRefreshing…")
     assert await here.queued() == [ITEM]
     await here.job.run(ITEM.key)
     await here.job.run(ITEM.key)
-    assert [text.rpartition("\n")[2] for _, text, _ in here.slack.replies] == ["_Measured just now._"]
+    assert [text.rpartition("\n")[2] for _, text, _ in here.slack.replies] == [
+        f"Measured {local_time(NOW)}."
+    ]
 
 
 async def test_gpus_that_cannot_be_measured_is_answered_later(here: Place) -> None:

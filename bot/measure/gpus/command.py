@@ -13,7 +13,7 @@ from bot.platform.commands.grammar import Command, Option, Table
 from bot.platform.commands.option_types import Choice, invalid
 from bot.platform.config.policy import Config
 from bot.platform.slack.blocks import MAX_BUTTON_VALUE, Block, button
-from bot.platform.slack.mrkdwn import code, mention, quoted
+from bot.platform.slack.mrkdwn import code, local_time, mention, quoted
 from bot.text.number_format import hours, percent
 from bot.text.wording import IF_NOTHING_APPEARS, counted, fitting, listed
 from k8s.nodes.dcgm import Load
@@ -114,21 +114,14 @@ def parse_command(text: str, config: Config, table: Table) -> ParsedCommand:
     return ParsedCommand(view=typed.command.name, later=later, **own)
 
 
-def answer(view: str, known: Snapshot, user: str, now: datetime) -> str:
-    last = f"_Measured {_ago(now - known.at)}._"
+def answer(view: str, known: Snapshot, user: str) -> str:
+    last = f"Measured {local_time(known.at)}."
     return "\n".join([*fitting(ANSWERS[view](known, user), MAX_ANSWER - len(last)), last])
 
 
-def _ago(age: timedelta) -> str:
-    seconds = max(0, round(age.total_seconds()))
-    if seconds < 5:
-        return "just now"
-    if seconds < 120:
-        return f"{seconds} s ago"
-    return f"{_span(age)} ago"
-
-
 def _span(time: timedelta) -> str:
+    if time < timedelta(minutes=1):
+        return "less than 1 min"
     return f"{time // timedelta(minutes=1)} min" if time < 2 * HOUR else f"{hours(time / HOUR)} h"
 
 

@@ -111,7 +111,7 @@ class GpuQueryJob:
         return fresh
 
     async def _answer(self, query: GpuQuery, fresh: Snapshot | None, error: str) -> None:
-        parsed, now = self._parse(query), self._clients.now()
+        parsed = self._parse(query)
         try:
             if query.text == HOME_TAB:
                 await self._show_home(query.user, error)
@@ -121,7 +121,7 @@ class GpuQueryJob:
                 await self._reply(query, await self._answer_of_workspace(parsed.later.answer, parsed, query))
             elif parsed.view == "digest":
                 await self._digest(query)
-            elif text := error or (answer(parsed.view, fresh, query.user, now) if fresh else ""):
+            elif text := error or (answer(parsed.view, fresh, query.user) if fresh else ""):
                 await self._reply(query, await self._of_all_clusters(parsed.view, text, fresh, query.user))
         except (NotInChannelError, MessageRejectedError, SlackApiError) as refusal:
             log.warning("can't answer /gpus: %s", refusal)
@@ -132,7 +132,7 @@ class GpuQueryJob:
         if fresh is None or view == "free" or not remote(clients.config.clusters):
             return text
         others = await snapshots_elsewhere(clients.config, self._redis, clients.now)
-        return answer_of_all(view, fresh, others, user, clients.now())
+        return answer_of_all(view, fresh, others, user)
 
     async def _show_home(self, user: str, error: str) -> None:
         clients = self._clients
@@ -143,7 +143,7 @@ class GpuQueryJob:
             config=clients.config,
         )
         latest = await self._snapshots.latest()
-        await clients.slack.publish_home(user, await loader.view(user, latest, error, clients.now()))
+        await clients.slack.publish_home(user, await loader.view(user, latest, error))
 
     async def _bill(self, parsed: ParsedCommand, query: GpuQuery) -> None:
         config, now = self._clients.config, self._clients.now()
@@ -225,12 +225,12 @@ def free_and_total(nodes: Manifests, pods: Manifests) -> tuple[int, int]:
     return free, sum(node.allocatable for node in found)
 
 
-def answer_of_all(view: str, home: Snapshot, others: Snapshots, user: str, now: datetime) -> str:
+def answer_of_all(view: str, home: Snapshot, others: Snapshots, user: str) -> str:
     """Return the answer about all clusters together, then a line for each."""
     parts = [home, *filter(None, others.values())]
     nodes = tuple(node for each in parts for node in each.nodes)
     pods = tuple(pod for each in parts for pod in each.pods)
-    text = answer(view, replace(home, nodes=nodes, pods=pods), user, now)
+    text = answer(view, replace(home, nodes=nodes, pods=pods), user)
     lines = _lines(view, {HOME_CLUSTER: home, **others}, user)
     return "\n".join([text, "*By cluster*", *lines])
 
