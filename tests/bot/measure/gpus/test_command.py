@@ -6,13 +6,15 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from bot.measure.gpus.billing import bill, bill_file, by_cluster, month
-from bot.measure.gpus.command import GROUP, VIEWS, ParsedCommand, answer, table_of
+from bot.measure.gpus.command import ASK_OWNER, GROUP, VIEWS, ParsedCommand, answer, shown, table_of
 from bot.measure.gpus.hour_format import add_sums
 from bot.measure.gpus.models import HOUR, Gpu, Hour, NodeUse, PodUse, Snapshot
 from bot.measure.gpus.sums import Totals
 from bot.platform.config.teams import Price
+from bot.platform.slack.message import Message
 from bot.platform.slack.mrkdwn import local_time
 from k8s.nodes.dcgm import Load
+from local.slack.validation import complaints
 from tests.bot.measure.gpus.factories import hour, lazy, stored, totals, use
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
@@ -274,6 +276,26 @@ def test_totals_of_several_clusters_have_the_coverage_of_the_most_measured() -> 
         whole = Totals.all(clusters)
         assert (whole.coverage, sum(use.allocated for use in whole.uses)) == (2, 21)
     assert Totals.all(()).coverage == 0
+
+
+def test_owners_of_idle_pods_outside_sweeps_can_be_asked_below_the_list() -> None:
+    idle = [replace(NOTEBOOK, pod=f"n{n}", owner=f"U{n}") for n in range(2)]
+    known = replace(
+        KNOWN, pods=(*idle, NOTEBOOK, replace(NOTEBOOK, owner="U1ADA"), POD, replace(PULLING, owner="U3"))
+    )
+    parts = [answer("now", known, "U1ADA"), "Refreshing…"]
+    message = shown(parts, "now", known, "U1ADA")
+    assert isinstance(message, Message)
+    assert message.text == "\n".join(parts)
+    [ask] = message.blocks[-1]["elements"]
+    assert (ask["action_id"], ask["text"]["text"], ask["value"]) == (
+        ASK_OWNER,
+        "Ask owners",
+        "speech/n0 speech/n1",
+    )
+    assert complaints(list(message.blocks)) == []
+    assert shown(parts, "mine", known, "U1ADA") == message.text
+    assert shown(parts, "now", KNOWN, "U2BO") == message.text, "the owner is unknown, or it's a sweep's"
 
 
 def test_pod_of_a_few_minutes_is_not_idle() -> None:

@@ -21,7 +21,7 @@ WEST = Snapshot(
 
 
 def shown(view, **others):
-    return answer_of_all(view, HOME, others, OWNER).splitlines()
+    return "\n".join(answer_of_all(view, HOME, others, OWNER)).splitlines()
 
 
 def test_nodes_of_all_clusters_are_listed():
