@@ -221,7 +221,7 @@ async def test_mention_in_a_thread_is_answered_there(redis):
         await mentions(session, "@sweepbot cancel qqq thx")
         reported = session.slack.ephemerals("ada")[-1]["text"]
         assert reported.startswith("`qqq` isn't an active trial of *<http")
-        assert reported.endswith("To cancel all of it: `/sweep cancel lr-brave-otter`.")
+        assert reported.endswith("To cancel the whole sweep: `@sweepbot cancel`.")
         await mentions(session, "@sweepbot please cancel, thx :pray:")
         await session.until(Phase.CANCELLED)
         await mentions(session, "@sweepbot rerun", "grace")

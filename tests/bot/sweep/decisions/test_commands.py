@@ -118,8 +118,7 @@ def test_command_about_trials_needs_a_submitted_sweep(action, phase, submitted, 
     else:
         denied = {
             Action.DRAIN: "`lr-brave-otter` has no trials yet.",
-            Action.KILL: "`xyz` isn't an active trial of `lr-brave-otter`. Active: `otter-abc`, `otter-xyz`. "
-            "To cancel all of it: `/sweep cancel lr-brave-otter`.",
+            Action.KILL: "`xyz` isn't an active trial of `lr-brave-otter`. Active: `otter-abc`, `otter-xyz`.",
         }
         assert denial_of(sweep, command) == denied[action]
 
@@ -135,7 +134,13 @@ def test_kill_names_one_trial_by_its_end():
 def test_kill_of_no_active_trial_lists_the_active_ones(trial):
     assert "Active: `otter-abc`, `otter-xyz`. " in denial_of(RUNNING, a_command(Action.KILL, trial=trial))
     none = denial_of(RUNNING, a_command(Action.KILL, trial=trial), seen=Observation())
-    assert "isn't an active trial of `lr-brave-otter`. Active: none. " in none
+    assert none.endswith("Active: none. To cancel the whole sweep: `/sweep cancel lr-brave-otter`.")
+
+
+def test_kill_of_an_ended_trial_offers_no_cancel_of_the_sweep():
+    done = (*LIVE, replace(ABC, name="otter-old", state=TrialState.SUCCEEDED))
+    denied = denial_of(RUNNING, a_command(Action.KILL, trial="old"), seen=Observation(trials=done))
+    assert denied.endswith("Active: `otter-abc`, `otter-xyz`.")
 
 
 def test_kill_of_an_ambiguous_name_is_denied():
