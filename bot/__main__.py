@@ -1,4 +1,4 @@
-"""The command line: sweepbot serve, work, all, doctor, plan, space, results, and the operators' commands."""
+"""The command line: the processes, and the commands of researchers, installers, and operators."""
 
 import argparse
 import asyncio
@@ -73,6 +73,7 @@ def _arguments() -> argparse.Namespace:
     schema.add_argument("kind", choices=("space", "config"))
     schema.set_defaults(run=_imported("bot.offline_commands", "print_schema"))
     _add_results(commands)
+    _add_setup(commands)
     _add_operator(commands)
     return parser.parse_args()
 
@@ -102,6 +103,19 @@ def _add_results(commands: "argparse._SubParsersAction[argparse.ArgumentParser]"
         "--namespace", help="namespace of the sweep's records; default: K8S_NAMESPACE, or else sweeps"
     )
     command.set_defaults(run=_imported("bot.results_command", "print_results"), extra="cluster")
+
+
+def _add_setup(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    words = "look at a cluster, ask five questions, and write the directory that installs Sweepbot"
+    command = commands.add_parser("setup", help=words, description=words)
+    command.add_argument("folder", metavar="DIRECTORY", help="the directory to write, for git")
+    command.add_argument("--answers", metavar="FILE", help="YAML with the answers: ask nothing")
+    command.add_argument(
+        "--base",
+        metavar="URL|PATH",
+        help="the repository of Sweepbot's manifests, or a checkout; default: the package's own",
+    )
+    command.set_defaults(run=_imported("bot.setup_command", "run_setup"), extra="cluster")
 
 
 def _add_operator(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
@@ -153,7 +167,7 @@ def _service(arguments: argparse.Namespace) -> int:
 def _doctor(arguments: argparse.Namespace) -> int:
     from bot.core.finding import Level  # noqa: PLC0415
     from bot.operate import checks  # noqa: PLC0415
-    from bot.operate.show import findings_json, findings_lines  # noqa: PLC0415
+    from bot.operate.findings import findings_json, findings_lines  # noqa: PLC0415
     from bot.platform.config.policy import Config, read_config  # noqa: PLC0415
     from bot.platform.config.settings import Settings  # noqa: PLC0415
     from bot.workspace_table import checks as of_workspaces  # noqa: PLC0415

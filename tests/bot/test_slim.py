@@ -89,10 +89,16 @@ def test_space_is_checked_and_explained(slim):
 
 
 @pytest.mark.parametrize(
-    ("word", "extra"), [("results", "cluster"), ("doctor", "server"), ("serve", "server")]
+    ("words", "extra"),
+    [
+        (("results", "lr-brave-otter"), "cluster"),
+        (("setup", "mine", "--base", ROOT), "cluster"),
+        (("doctor",), "server"),
+        (("serve",), "server"),
+    ],
 )
-def test_another_command_names_what_to_install(slim, word, extra):
-    done = slim(word, *(["lr-brave-otter"] if word == "results" else []))
+def test_another_command_names_what_to_install(slim, words, extra):
+    done = slim(*words)
     assert done.returncode == 2
     assert done.stderr.startswith(f'This command needs pip install "sweepbot[{extra}]"')
 

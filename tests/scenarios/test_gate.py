@@ -35,6 +35,7 @@ async def crashing(redis):
         yield simulation
 
 
+@pytest.mark.features("health")
 async def test_gate_holds_a_broken_sweep_after_one_trial_and_releases_its_gpus(crashing):
     held = await until(crashing, Phase.HELD)
     assert (len(trials(crashing)), crashing.gpus_held()) == (1, [])
