@@ -135,6 +135,8 @@ def test_kill_of_no_active_trial_lists_the_active_ones(trial):
     assert "Active: `otter-abc`, `otter-xyz`. " in denial_of(RUNNING, a_command(Action.KILL, trial=trial))
     none = denial_of(RUNNING, a_command(Action.KILL, trial=trial), seen=Observation())
     assert none.endswith("Active: none. To cancel the whole sweep: `/sweep cancel lr-brave-otter`.")
+    in_thread = denial_of(RUNNING, a_command(Action.KILL, trial="nope", in_thread=True))
+    assert in_thread.endswith("To cancel the whole sweep: `@sweepbot cancel`.")
 
 
 def test_kill_of_an_ended_trial_offers_no_cancel_of_the_sweep():
