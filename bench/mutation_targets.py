@@ -70,6 +70,7 @@ TARGETS = {  # file -> the tests that must fail
         "tests/bot/sweep/features/auto_parallel/test_auto_parallel.py",
         "tests/scenarios/test_auto_parallel.py",
     ),
+    "bot/sweep/features/budget/decide.py": ("tests/bot/sweep/features/budget/test_budget.py",),
     "bot/sweep/features/early_stopping/decide.py": (
         "tests/bot/sweep/features/early_stopping/test_early_stopping.py",
     ),

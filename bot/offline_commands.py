@@ -27,6 +27,7 @@ from bot.platform.repos.git import Git, GitUnavailableError, logins
 from bot.platform.slack.mrkdwn import SHORT_COMMIT
 from bot.platform.storage import sweep_configmap
 from bot.sweep.form.preview import facts, request_name
+from bot.sweep.launch.budget import with_budget
 from bot.sweep.launch.cluster_choice import placed_unmeasured
 from bot.sweep.launch.command_line import parse, parse_options, read_values
 from bot.sweep.launch.plan import Order, check_command, plan
@@ -144,7 +145,7 @@ def print_plan(arguments: argparse.Namespace) -> int:
             )
         except GitUnavailableError as error:
             raise UserError(str(error)) from None
-    order = placed_unmeasured(order, config.clusters, settings.image_registry)
+    order = placed_unmeasured(with_budget(order, config), config.clusters, settings.image_registry)
     made = plan(order, settings)
     print(plan_text(request, made, config, _manifests(order, made, settings)), end="")
     return 0

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from enum import StrEnum
 
+from bot.core.budget import Budget
 from bot.core.space import MetricSource, SearchSpace
 from bot.text.wording import trial_size
 from k8s.objects import GPU, Manifest, Ref, ref_of
@@ -61,6 +62,7 @@ class SweepPlan:
     profile: str = ""  # name; "": none are configured
     resource: str = GPU  # that GPUs, or MIG slices, are requested as
     nodes: int = 1  # per trial
+    budget: Budget | None = None  # None: no limit
     cluster: str = HOME_CLUSTER  # of its trials
     cluster_reason: str = ""  # why this one; "": there was no choice
 

@@ -72,6 +72,7 @@ class SweepRequest:
     where: str | None = None  # bounds of parameters, such as batch_size<512
     gate: bool | None = None
     max_hours: float | None = None
+    budget: str | None = None  # as typed: GPU-hours, or money with its currency
     queue: str | None = None  # Kueue's LocalQueue
     priority: str | None = None  # low, normal, or high
     seeds: str | None = None  # such as 0-4: run `cmd` once with each, without a space

@@ -89,6 +89,7 @@ class SearchSpace:
     max_failed: int
     trial_hours: float | None = None  # maximum run time of a trial on its node; None: no limit
     max_hours: float | None = None  # of the whole sweep, since its first trial's start; None: no limit
+    budget: str = ""  # of the whole sweep: GPU-hours, or money with its currency; "": no limit
     gate: bool = False  # whether one trial must be healthy before the others start
     nodes: int | None = None  # of one trial; None: the profile decides
     grace_seconds: int | None = None  # from SIGTERM to SIGKILL; None: the cluster's default

@@ -8,6 +8,7 @@ from bot.core.record import ACTIVE, Phase, SweepRecord
 from bot.core.stored_format import NewerFormatError
 from bot.sweep.features import (
     auto_parallel,
+    budget,
     early_stopping,
     extension,
     failing_parameters,
@@ -34,6 +35,7 @@ FEATURES: tuple[Feature, ...] = (
     search_lost.FEATURE,
     interruptions.FEATURE,  # an experiment that continues by itself is reopened first
     queue.FEATURE,
+    budget.FEATURE,
     nodes.FEATURE,
     auto_parallel.FEATURE,  # the counts of a paused experiment can't be lowered any more
     pause.FEATURE,
@@ -48,6 +50,7 @@ STEPS: tuple[Step, ...] = (
     failing_parameters.STEP,
     Step(phases=frozenset({Phase.PENDING}), decide=trials.first_trial),
     Step(phases=frozenset({Phase.RUNNING}), decide=trials.out_of_time),
+    budget.STEP,  # counts a first trial that failed, too
     gate.STEP,  # a held sweep has no more results
     Step(phases=IN_ACTIVE, decide=trials.follow_results),
     search_lost.STEP,

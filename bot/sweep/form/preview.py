@@ -1,6 +1,7 @@
 """The preview of a sweep: the second step of the form. Pure."""
 
 import json
+import math
 
 from bot.core.plan import SweepPlan
 from bot.core.request import SweepRequest
@@ -87,7 +88,7 @@ def facts(
         ("GPU-hours", _cost(space.max_trials * plan.trial_gpus, space.trial_hours, config)),
         ("Goal", f"{space.goal.capitalize()} {code(space.metric)}{_until(space)}"),
         ("Metrics", _metrics(space)),
-        *_start(space),
+        *_start(plan),
         ("Image", image),
         *_place(request, plan, config),
     ]
@@ -110,12 +111,23 @@ def _machines(plan: SweepPlan) -> list[tuple[str, str]]:
     return [("Profile", f"{code(plan.profile)}: {requested(plan)} per {what}")] if plan.profile else []
 
 
-def _start(space: SearchSpace) -> list[tuple[str, str]]:
-    """Return the facts about the gate and the time limit, if the sweep has them."""
+def _start(plan: SweepPlan) -> list[tuple[str, str]]:
+    """Return the facts about the gate, the time limit, and the budget, if the sweep has them."""
+    space = plan.space
     others = "others" if space.auto else counted(space.max_trials - 1, "other trial")
     gate = [("Start", f"One trial first, and the {others} once it is healthy")] if space.gate else []
     limit = [("Time limit", f"{space.max_hours:g} h from the first trial's start")] if space.max_hours else []
-    return gate + limit
+    return gate + limit + _budget(plan)
+
+
+def _budget(plan: SweepPlan) -> list[tuple[str, str]]:
+    """Return the budget, and whether it is enough if that is certain: by the limit of a trial's time."""
+    budget, hours = plan.budget, plan.space.trial_hours
+    if budget is None:
+        return []
+    most = plan.space.max_trials * plan.trial_gpus * hours if hours else math.inf
+    effect = "enough for all trials" if most <= budget.gpu_hours else "then no new trials start"
+    return [("Budget", f"{plain(budget.text)}; {effect}")]
 
 
 def _place(request: SweepRequest, plan: SweepPlan, config: Config) -> list[tuple[str, str]]:

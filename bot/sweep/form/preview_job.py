@@ -21,6 +21,7 @@ from bot.platform.slack.mrkdwn import plain
 from bot.sweep.form.drafts import Drafts, SubmittedForm
 from bot.sweep.form.preview import preview
 from bot.sweep.form.view import errors_by_field, form
+from bot.sweep.launch.budget import with_budget
 from bot.sweep.launch.clusters import check_capacity, check_trial_kind, with_cluster
 from bot.sweep.launch.plan import plan
 from bot.sweep.launch.pods import namespace_of
@@ -68,7 +69,7 @@ async def _view(view_id: str, filled: SubmittedForm, clients: Clients, seen: Sna
         past = await with_past(order.space, request, order.source.repository.url, kept)
         order = replace(order, space=past)
         home = namespace_of(filled.user, draft.channel, config)
-        order = await with_cluster(replace(order, namespace=home), clients)
+        order = await with_cluster(with_budget(replace(order, namespace=home), config), clients)
         made = await run_in_parser_thread(plan, order, clients.settings)
         with suppress(ApiError, UnreachableError):  # the launch checks it, too
             await check_trial_kind(made, clients.of(made.cluster))

@@ -4,6 +4,7 @@ import re
 from collections.abc import Callable
 from typing import Any
 
+from bot.core.budget import read_budget
 from bot.core.commands import Action
 from bot.core.errors import UserError
 from bot.core.flags import FlagStyle
@@ -114,6 +115,14 @@ def _max_hours(key: str, text: str, _: Config) -> float:
     return float(text)
 
 
+def _budget(key: str, text: str, config: Config) -> str:
+    try:
+        read_budget(text, config.currency)
+    except ValueError as error:
+        raise invalid(key, str(error), text) from None
+    return text
+
+
 def _elsewhere(key: str) -> str:
     """Return where a value that isn't an option is set; "" if nowhere."""
     if key in SpaceFile.known():
@@ -164,6 +173,7 @@ _priority = Choice("queueing.priorities", "priority", labels={word: word.capital
 _nodes, _numbers = Number(1, "nodes_per_trial"), "a number, or `auto` to follow free GPUs"
 PARALLEL_HINT = "1 to {0}, or auto to follow free GPUs (auto:{0} sets a maximum)"
 NODES_HINT, HOURS_HINT = "Default: the space's or profile's", "For the whole sweep, for example: 12"
+BUDGET_HINT = "GPU-hours or money for the whole sweep, for example: 40"
 SEEDS_HINT = "Instead of a space: a number, or seeds such as 0-4,7"
 FROM_HINT = "A sweep whose best points to try first, or auto"
 METRIC_HINT = "Overrides the space, for example: loss"
@@ -246,6 +256,7 @@ OPTIONS = (
         HOURS_HINT,
         said=("hours", "hour", "h", "hrs"),
     ),
+    Option("budget", _budget, SEARCH, "GPU-hours, or money (`$100`)", "Budget", BUDGET_HINT),
     Option("cluster", Choice("clusters", "cluster"), MACHINES, "", "Cluster", "Where most GPUs are free"),
     Option("queue", Choice(_queues, "queue"), QUEUE, "", "Queue", DEFAULT),
     Option("priority", _priority, QUEUE, "`low`, `normal`, or `high`", "Priority", DEFAULT, means=URGENT),

@@ -5,6 +5,7 @@ import re
 import shlex
 from dataclasses import dataclass, field, replace
 
+from bot.core.budget import Budget
 from bot.core.errors import UserError
 from bot.core.flags import FlagStyle, flag, variable, words
 from bot.core.plan import HOME_CLUSTER, SweepPlan
@@ -44,6 +45,7 @@ class Order:
     profile: str = ""  # name; "": none are configured
     shape: PodShape = field(default_factory=PodShape)  # of its trials' pods
     secrets: tuple[SecretVariables, ...] = ()  # that the space names
+    budget: Budget | None = None
     queueing: Queueing = field(default_factory=Queueing)
     cluster: str = ""  # of its trials; "": none are configured
     cluster_reason: str = ""  # why this one; "": there was no choice
@@ -73,6 +75,7 @@ def plan(order: Order, settings: PlanSettings) -> SweepPlan:
         space=replace(order.space, notes=(*order.space.notes, *made.notes)),
         gpus=order.request.gpus,
         nodes=order.nodes,
+        budget=order.budget,
         profile=order.profile,
         resource=order.shape.resource,
         cluster=order.cluster or HOME_CLUSTER,

@@ -16,7 +16,7 @@ from bot.sweep.launch.options import LAUNCH, OPTIONS
 
 DEFAULT_SEEDS = "5"
 FIRST_SEED = 1  # 0 is the usual default of programs, with which a search without a seed has run already
-CHANGEABLE = {"seeds", "gpus", "nodes", "profile", "parallel", "name", "notify", "max_hours"}
+CHANGEABLE = {"seeds", "gpus", "nodes", "profile", "parallel", "name", "notify", "max_hours", "budget"}
 PROMOTE = Command(
     "promote",
     Action.PROMOTE,

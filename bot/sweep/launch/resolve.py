@@ -54,7 +54,8 @@ async def look_up(
     nodes = nodes_of(request, space, config)
     space = one_at_a_time(space, nodes, request, place)
     gate, max_hours = is_gated(request, space, config), request.max_hours or space.max_hours
-    space = with_output(replace(space, gate=gate, max_hours=max_hours), sweep, config)
+    space = replace(space, gate=gate, max_hours=max_hours, budget=request.budget or space.budget)
+    space = with_output(space, sweep, config)
     pods = pods_of(request, space, owner, config)
     subject = await git.subject(repository.url, commit)
     if space.image:

@@ -125,7 +125,7 @@ def ended(sweep: SweepRecord, ending: Phase, saved: str) -> Event:
     """Report the end.
 
     Args:
-        saved: what the sweep didn't use, as a sentence without a period; "": nothing.
+        saved: what the sweep used or saved, as a sentence without a period; "": nothing.
     """
     best = _best_command(sweep, sweep.progress.best)
     name, saving = name_link(sweep), f"{saved}. " if saved else ""

@@ -131,7 +131,7 @@ def ended(sweep: SweepRecord, ending: Phase, now: datetime, saved: str = "") -> 
     """Report the end in the thread, and to everyone who gets it as a direct message; then the files.
 
     Args:
-        saved: a sentence about what the sweep didn't use.
+        saved: a sentence about what the sweep used or saved.
     """
     event = texts.ended(sweep, ending, saved)
     also = {sweep.requester.user} if sweep.request.notify is Notify.DM else set()

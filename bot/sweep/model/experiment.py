@@ -10,6 +10,7 @@ from k8s.katib.status import Experiment
 EXPERIMENT_DELETED = "The Katib experiment was deleted, or isn't in this cluster"
 EXTENDABLE_FOR = timedelta(days=1)  # then the suggestion service is deleted, unless `extendable: true`
 OUT_OF_TIME = "time limit reached"  # the `draining` of a sweep whose `max_hours` have passed
+OUT_OF_BUDGET = "budget reached"  # that of a sweep whose `budget` has no room for another trial
 
 
 def is_limited(space: SearchSpace, experiment: Experiment) -> bool:

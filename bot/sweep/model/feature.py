@@ -96,7 +96,7 @@ class Feature:
     # When the cluster rejects a patch for good: the record without what needed it; None: it needed none.
     rejected: Callable[[SweepRecord, Observation, str, datetime], SweepRecord | None] | None = None
 
-    # What the sweep didn't use, as a sentence without a period; "": nothing.
+    # What the sweep used or saved, as a sentence without a period; "": nothing.
     saved: Callable[[SweepRecord], str] | None = None
     # In the parent message: the emoji and the name of a state, before the phase's own.
     headline: Callable[[SweepRecord], tuple[str, str] | None] | None = None

@@ -45,6 +45,7 @@ def _measured(request: SweepRequest) -> SweepRequest:
         auto=False,
         gate=None,
         max_hours=None,
+        budget=None,
         promotes=None,
         notify=Notify.CHANNEL,
     )

@@ -85,7 +85,8 @@ def _file(space: SearchSpace) -> Iterator[str]:
     else:
         yield f"metrics: {space.source}"
     yield f"algorithm: {_flow({'name': space.algorithm} | {k: _value(v) for k, v in space.settings.items()})}"
-    yield f"trials: {_flow({key: str(value) for key, value in _limits(space).items()})}"
+    limits = {key: str(value) for key, value in _limits(space).items()}
+    yield f"trials: {_flow(limits | ({'budget': _text(space.budget)} if space.budget else {}))}"
     if space.early_stopping is not None:
         yield f"early_stopping: {_flow({'name': 'medianstop'} | space.early_stopping)}"
     if space.stopping is not None:

@@ -79,6 +79,7 @@ def parse_space(text: str, file: str, request: SweepRequest, limits: Limits) -> 
         max_failed=counts.max_failed,
         trial_hours=trials.trial_hours,
         max_hours=trials.max_hours,
+        budget=trials.budget,
         grace_seconds=trials.grace_seconds,
         nodes=space.nodes,
         parameters=parameters,

@@ -4,15 +4,24 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Annotated
 
+from pydantic import WithJsonSchema
+
+from bot.core.budget import AMOUNT
 from bot.core.request import SweepRequest
 from bot.platform.config.limits import Hours, Limits
-from bot.platform.config.rules import Key
+from bot.platform.config.rules import Key, Matching
 from bot.platform.config.section import Section, read_each
-from bot.platform.config.value_types import Whole
+from bot.platform.config.value_types import Whole, Written
 from bot.platform.config.yaml_reader import FileError, Node
 from bot.sweep.spaces.parameters import Report
 
 DEFAULT_TRIALS, DEFAULT_PARALLEL, DEFAULT_MAX_FAILED = 12, 4, 3
+
+Amount = Annotated[
+    Written,
+    Matching(AMOUNT, "GPU-hours, or money such as $100"),
+    WithJsonSchema({"type": ["number", "string"], "title": "GPU-hours, or money"}),
+]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,6 +37,9 @@ class Trials(Section):
     max_hours: Annotated[Hours | None, Key("12", "no limit")] = None
     """Maximum hours of the whole sweep, since its first trial's start. Then no new trials start, and the
     sweep ends once running trials finish. `max_hours=` overrides it."""
+    budget: Annotated[Amount, Key("40", "no limit")] = ""
+    """GPU-hours of the whole sweep, or money, such as `$100`. Once it has no room for another trial, no new
+    trials start, and the sweep ends once running trials finish. `budget=` overrides it."""
     grace_seconds: Annotated[
         Whole | None, Key("120", "`trials.grace_seconds` of the configuration", least=1)
     ] = None

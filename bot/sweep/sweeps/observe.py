@@ -15,6 +15,7 @@ from bot.platform.repos.git import GitUnavailableError
 from bot.sweep.clients import SweepClients
 from bot.sweep.decisions.commands import COUNTED_AGAIN
 from bot.sweep.feature_table import FEATURES
+from bot.sweep.launch.budget import with_budget
 from bot.sweep.launch.clusters import planned
 from bot.sweep.launch.pods import namespace_of
 from bot.sweep.launch.resolve import look_up
@@ -91,7 +92,7 @@ async def _request(sweep: SweepRecord, commands: tuple[Command, ...], clients: S
             space=await with_prebuilt_image(order.space, clients, in_file=not sweep.request.image),
         )
         past = await with_past(order.space, order.request, repo.url, clients.kept_results)
-        order = replace(order, space=past)
+        order = with_budget(replace(order, space=past), clients.config)
         plan = await planned(order, clients)
         return Observation(commands=commands, plan=plan, others=others, limit_check=check)
     except UserError as error:

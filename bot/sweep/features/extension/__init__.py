@@ -12,7 +12,7 @@ from bot.core.space import SearchSpace
 from bot.platform.config.policy import Config
 from bot.platform.slack.blocks import button
 from bot.platform.slack.mrkdwn import block, plain
-from bot.sweep.model.experiment import EXTENDABLE_FOR, OUT_OF_TIME
+from bot.sweep.model.experiment import EXTENDABLE_FOR, OUT_OF_BUDGET, OUT_OF_TIME
 from bot.sweep.model.feature import CommandRule, Feature
 from bot.sweep.model.limits import restart_denial
 from bot.sweep.model.observation import Observation
@@ -69,8 +69,8 @@ def limit_reason(sweep: SweepRecord, experiment: Experiment | None, config: Conf
     space = sweep.plan.space if sweep.plan else None
     if experiment is None or space is None:
         return "its Katib experiment was deleted"
-    if sweep.draining == OUT_OF_TIME:
-        return "its time limit was reached"
+    if sweep.draining in {OUT_OF_TIME, OUT_OF_BUDGET}:
+        return f"its {sweep.draining.replace('reached', 'was reached')}"
     if experiment.reason != MAX_TRIALS_REACHED:
         return "Katib only extends a sweep that used all its trials"
     if space.max_trials >= trial_limit(space, config):

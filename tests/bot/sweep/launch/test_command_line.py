@@ -133,7 +133,7 @@ def test_parse_accepts_typographic_quotes_and_spacing(text: str, request_: Sweep
         ),
         (
             "branch=main space=lr who=ada",
-            "and 13 more. All options: `/sweep help`.",
+            "and 14 more. All options: `/sweep help`.",
         ),
         ("branch=main space=lr from=a/b", "from= must be `auto`, `none`, or a sweep, for example from=lr"),
         ("branch=main space=lr gate=maybe", 'gate= must be on or off; got "maybe".'),

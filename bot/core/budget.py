@@ -1,0 +1,33 @@
+"""The most that a sweep is meant to use: GPU-hours, or money at a price per GPU-hour. Pure."""
+
+import re
+from dataclasses import dataclass
+
+from bot.text.number_format import hours, money
+
+AMOUNT = re.compile(r"([^0-9\s]{0,8}) ?([0-9]{1,8}(?:\.[0-9]{1,4})?)")  # a currency, or none, and a number
+RULE = "GPU-hours, for example 40, or money, for example {}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Budget:
+    gpu_hours: float
+    price: float = 0.0  # of one GPU-hour; 0: it was set in GPU-hours
+    currency: str = ""
+
+    def amount(self, gpu_hours: float) -> str:
+        """Format GPU-hours in the budget's unit, which is only named if it is money."""
+        return money(gpu_hours * self.price, self.currency) if self.price else hours(gpu_hours)
+
+    @property
+    def text(self) -> str:
+        """`40 GPU-h`, `$100`."""
+        return self.amount(self.gpu_hours) + ("" if self.price else " GPU-h")
+
+
+def read_budget(text: str, currency: str) -> tuple[float, bool]:
+    """Return the number, and whether it is money in this currency. Raises ValueError with the rule."""
+    found = AMOUNT.fullmatch(text)
+    if found is None or found[1] not in {"", currency} or not float(found[2]):
+        raise ValueError(RULE.format(money(100, currency)))
+    return float(found[2]), bool(found[1])

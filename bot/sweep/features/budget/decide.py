@@ -1,0 +1,148 @@
+"""Count the GPU-hours of a sweep with a budget, and start no trials that it has no room for. Pure.
+
+GPU-hours are counted by pod, from its node to its end: a trial can have several pods, one after another or at
+once. A pod's time is remembered, because Kubernetes deletes those of stopped and interrupted trials.
+"""
+
+import math
+from collections import defaultdict
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+from typing import ClassVar
+
+from bot.core.budget import Budget
+from bot.core.events import Event
+from bot.core.feature_state import FeatureState
+from bot.core.plan import SweepPlan
+from bot.core.record import ACTIVE, Phase, SweepRecord
+from bot.core.space import SEARCH_SERVICE
+from bot.sweep.model.experiment import OUT_OF_BUDGET
+from bot.sweep.model.observation import Observation
+from bot.sweep.results.collect import trial_of
+from k8s.katib.status import TrialState
+
+STEPS = 100  # of the shown figures, in a budget: each new figure is an edit of the message
+HOUR = 3600  # seconds
+
+
+@dataclass(frozen=True, kw_only=True)
+class BudgetState(FeatureState):
+    name: ClassVar[str] = "budget"
+
+    running: dict[str, datetime] = field(default_factory=dict)  # by pod: since when it has GPUs
+    ended: dict[str, int] = field(default_factory=dict)  # by pod: the seconds for which it had them
+    used: float = 0.0  # GPU-hours, as shown
+    needed: float | None = None  # by all trials, as shown; None: no trial has finished
+
+
+def follow(sweep: SweepRecord, seen: Observation, now: datetime) -> SweepRecord:
+    """Count, estimate, and drain the sweep once its budget has no room for another usual trial."""
+    plan = sweep.plan
+    if plan is None or plan.budget is None or not sweep.submitted:
+        return sweep
+    state, budget, new = _counted(sweep, plan, seen, now), plan.budget, _new_trials(plan, seen)
+    times, gpus = _seconds(state, plan, now), plan.gpus / HOUR
+    used, usual = gpus * sum(times.values()), _usual(times, seen)
+    going = [trial.name for trial in seen.live if trial.name not in seen.finishing]
+    rest = gpus * sum(max(0.0, usual - times.get(name, 0.0)) for name in going)
+    needed = used + rest + gpus * usual * new if usual else None
+    if sweep.phase is Phase.STOPPING:  # the last figure is exact, and the estimate that of the last trials
+        return sweep.put(replace(state, used=round(used, 4)))
+    state = replace(state, needed=None if needed is None else _shown(needed, budget))
+    sweep = sweep.put(replace(state, used=_shown(used, budget)))
+    if sweep.phase is not Phase.RUNNING or not new or sweep.draining or sweep.holds:
+        return sweep
+    left = budget.gpu_hours - used - rest
+    has_room = left > 0 and gpus * usual <= left
+    return sweep if has_room else sweep.enqueue(_reached(budget), draining=OUT_OF_BUDGET)
+
+
+def _counted(sweep: SweepRecord, plan: SweepPlan, seen: Observation, now: datetime) -> BudgetState:
+    """Return the state with the times of all pods. One that is gone ended with its trial, or just now."""
+    state = sweep.of(BudgetState)
+    running: dict[str, datetime] = {}
+    ended, ends = dict(state.ended), {trial.name: trial.ended for trial in seen.trials if trial.ended}
+    for pod in seen.pods:
+        since = pod.scheduled or pod.began
+        if since and not pod.finished:
+            running[pod.name] = since
+            ended.pop(pod.name, None)
+        elif since and (pod.ended or pod.name not in ended):
+            ended[pod.name] = _between(since, pod.ended or ends.get(pod.job, now))
+    for name in state.running.keys() - running.keys() - ended.keys():
+        ended[name] = _between(state.running[name], ends.get(trial_of(name, plan), now))
+    return replace(state, running=running, ended=ended)
+
+
+def _between(since: datetime, until: datetime) -> int:
+    return max(0, round((until - since).total_seconds()))
+
+
+def _seconds(state: BudgetState, plan: SweepPlan, now: datetime) -> Mapping[str, float]:
+    """Return the seconds of each trial, the sum over its pods: each of them has `plan.gpus`."""
+    found: dict[str, float] = defaultdict(float)
+    for pod, seconds in state.ended.items():
+        found[trial_of(pod, plan)] += seconds
+    for pod, since in state.running.items():
+        found[trial_of(pod, plan)] += _between(since, now)
+    return found
+
+
+def _usual(times: Mapping[str, float], seen: Observation) -> float:
+    """Return the mean of the trials that ended, and of those that already run longer; 0 if none ended."""
+    over = [times[t.name] for t in seen.trials if t.state is not TrialState.LIVE and times.get(t.name)]
+    if not over:
+        return 0.0
+    mean = sum(over) / len(over)
+    longer = [time for trial in seen.live if (time := times.get(trial.name, 0.0)) > mean]
+    return (sum(over) + sum(longer)) / (len(over) + len(longer))
+
+
+def _new_trials(plan: SweepPlan, seen: Observation) -> int:
+    return max(0, plan.space.max_trials - len(seen.trials))
+
+
+def _shown(gpu_hours: float, budget: Budget) -> float:
+    step = budget.gpu_hours / STEPS
+    return round(round(gpu_hours / step) * step, 4)
+
+
+def _reached(budget: Budget) -> Event:
+    text = (
+        f"Budget of {budget.text} has no room for a trial beside the running ones: no new trials start; "
+        "running trials finish."
+    )
+    return Event(kind="draining", text=f":hourglass_flowing_sand: {text}")
+
+
+def requeue(_: SweepRecord, after: SweepRecord, now: datetime) -> timedelta | None:
+    """Return the time until running trials have used the budget: none of them has to end for that."""
+    plan, state = after.plan, after.of(BudgetState)
+    if plan is None or plan.budget is None or not state.running or after.draining or after.holds:
+        return None
+    seconds = plan.budget.gpu_hours * HOUR / plan.gpus - sum(_seconds(state, plan, now).values())
+    return timedelta(seconds=max(1.0, seconds / len(state.running))) if seconds > 0 else None
+
+
+def lines(sweep: SweepRecord) -> list[str]:
+    """Return the line of the parent message, until the sweep stops."""
+    budget, state = sweep.plan.budget if sweep.plan else None, sweep.of(BudgetState)
+    if budget is None or not (sweep.phase in ACTIVE or sweep.phase in {Phase.HELD, Phase.PAUSED}):
+        return []
+    needed = "" if state.needed is None else f"; about {budget.amount(state.needed)} needed for all trials"
+    return [f"{budget.amount(state.used)} of {budget.text}{needed}"]
+
+
+def used(sweep: SweepRecord) -> str:
+    """Return what a sweep that stops has used, and how to run the trials that its budget left out."""
+    plan, state = sweep.plan, sweep.of(BudgetState)
+    if plan is None or plan.budget is None or not (sweep.phase is Phase.STOPPING or sweep.phase.final):
+        return ""
+    spent = f"Used {plan.budget.amount(state.used)} of {plan.budget.text}"
+    if sweep.draining != OUT_OF_BUDGET:
+        return spent
+    enough = max(state.needed or 0.0, 2 * plan.budget.gpu_hours) * (plan.budget.price or 1)
+    past = f" from={sweep.id}" if plan.space.algorithm == SEARCH_SERVICE else ""
+    more = f"`/sweep rerun {sweep.id} budget={plan.budget.currency}{math.ceil(enough)}{past}`"
+    return f"{spent}. For more trials: {more}"

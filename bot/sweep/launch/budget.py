@@ -1,0 +1,44 @@
+"""Resolve a sweep's budget to GPU-hours, at the price that the bill uses. Pure."""
+
+from dataclasses import replace
+
+from bot.core.budget import Budget, read_budget
+from bot.core.errors import UserError
+from bot.platform.commands.option_types import invalid
+from bot.platform.config.policy import Config
+from bot.platform.config.teams import Price, price_of, prices_for, team_of
+from bot.sweep.launch.plan import Order
+from k8s.katib.pod_shape import PodShape
+
+MODEL_LABEL = "nvidia.com/gpu.product"  # of nodes: the model with dashes for spaces
+
+
+def with_budget(order: Order, config: Config) -> Order:
+    """Return the order with its budget, if it has one. Raises UserError if nothing can be counted."""
+    text = order.space.budget
+    if not text:
+        return order
+    if not order.request.gpus:
+        raise UserError("budget= limits GPU-hours, and these trials have no GPUs. Remove it.", field="budget")
+    try:
+        amount, is_money = read_budget(text, config.currency)
+    except ValueError as error:
+        raise invalid("budget", str(error), text) from None
+    if not is_money:
+        return replace(order, budget=Budget(gpu_hours=amount))
+    prices = prices_for(config.prices, order.team or team_of(config.teams, order.namespace, order.owner))
+    price = _highest(prices, order.shape)
+    if not price:
+        why = f"budget={text}: the configuration has no price of a GPU-hour"
+        raise UserError(f"{why}. Set GPU-hours, for example budget=40.", field="budget")
+    budget = Budget(gpu_hours=amount / price, price=price, currency=config.currency)
+    return replace(order, budget=budget)
+
+
+def _highest(prices: tuple[Price, ...], shape: PodShape) -> float:
+    """Return the highest price of the GPUs on which the pods can run; of all, unless labels name them."""
+    named = shape.node_choices.get(MODEL_LABEL, ()) or filter(None, [shape.nodes.get(MODEL_LABEL, "")])
+    known = [price_of(prices, label.replace("-", " ")) for label in named]
+    if known and None not in known:
+        return max(filter(None, known), default=0.0)
+    return max((price.hourly for price in prices), default=0.0)

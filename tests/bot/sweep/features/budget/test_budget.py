@@ -1,0 +1,167 @@
+"""What a sweep with a budget counts, shows, and expects, and when it starts no more trials."""
+
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+
+from bot.core.budget import Budget
+from bot.core.record import Phase
+from bot.core.space import SEARCH_SERVICE
+from bot.sweep.decisions.advance import requeue_after
+from bot.sweep.decisions.parent_message import Links, parent
+from bot.sweep.decisions.required_changes import required_changes
+from bot.sweep.features.budget.decide import BudgetState
+from bot.sweep.model.experiment import OUT_OF_BUDGET
+from bot.sweep.model.observation import Observation
+from k8s.katib.patches import DRAINED
+from k8s.katib.status import TrialState
+from tests.bot.factories import PLAN
+from tests.bot.sweep.model.observations import LATER, OPEN, RUNNING, a_pod, a_trial, after, kinds
+
+HOUR = timedelta(hours=1)
+BUDGET = Budget(gpu_hours=10)
+LIVE = (a_trial("t1"), a_trial("t2"))
+
+
+def a_budget_sweep(budget=BUDGET, *, trials=4, gpus=1, nodes=1, **changes):
+    plan = replace(PLAN, budget=budget, gpus=gpus, nodes=nodes, space=replace(PLAN.space, max_trials=trials))
+    return replace(RUNNING, plan=plan, **changes)
+
+
+def ran(trial, start, end=None, **facts):
+    """A pod that had its GPUs from and to these hours before LATER; None: it still has."""
+    return a_pod(
+        trial,
+        scheduled=LATER - start * HOUR,
+        ended=end and LATER - end * HOUR,
+        finished=end is not None,
+        **facts,
+    )
+
+
+def done(name):
+    return a_trial(name, TrialState.SUCCEEDED, 0.5)
+
+
+def seen(*pods, trials=LIVE, sweep=None, **facts):
+    return after(sweep or a_budget_sweep(), experiment=OPEN, trials=trials, pods=pods, **facts)
+
+
+def used(sweep):
+    return sweep.of(BudgetState).used
+
+
+def text(sweep):
+    return parent(sweep, Links()).blocks[0]["text"]["text"]
+
+
+def test_pods_count_from_their_node_to_their_end_with_the_gpus_of_each():
+    sweep = a_budget_sweep(Budget(gpu_hours=100), gpus=4, nodes=2)
+    pods = (
+        ran("t1", 3, 1),
+        replace(ran("t1", 3, 1), name="t1-1-x", index=1),
+        ran("t2", 0.5),
+        a_pod("t3"),
+    )
+    assert used(seen(*pods, sweep=sweep)) == pytest.approx(4 * (2 + 2 + 0.5))
+
+
+def test_pods_that_were_deleted_still_count_until_their_trial_ended_or_were_missed():
+    first = seen(ran("t1", 2), replace(ran("t2", 2), name="t2-y"))
+    ended = replace(a_trial("t1", TrialState.KILLED), ended=LATER + 0.5 * HOUR)
+    later = seen(ran("t2", -0.7), sweep=first, trials=(ended, a_trial("t2")), now=LATER + HOUR)
+    assert used(later) == pytest.approx(2.5 + 3 + 0.3)  # the second trial's new pod has been there for less
+    assert used(seen(sweep=later, trials=(ended,), now=LATER + 2 * HOUR)) == pytest.approx(2.5 + 3 + 1.3)
+
+
+def test_message_shows_the_use_and_the_forecast_once_a_trial_has_finished():
+    assert "\n2 of 10 GPU-h\n" in f"{text(seen(ran('t1', 1), ran('t2', 1)))}\n"
+    # Of 2 h are one finished trial, and what the running ones and one more are expected to need.
+    sweep = seen(ran("t0", 3, 1), ran("t1", 1), ran("t2", 0.5), trials=(done("t0"), *LIVE))
+    assert "\n3.5 of 10 GPU-h; about 8 needed for all trials" in text(sweep)
+    # A trial that runs longer than that shows that others can.
+    longer = seen(ran("t0", 3, 2), ran("t1", 3), trials=(done("t0"), a_trial("t1")))
+    assert "\n4 of 10 GPU-h; about 8 needed for all trials" in text(longer)
+
+
+def test_money_is_shown_at_its_price():
+    sweep = seen(ran("t1", 2.1), sweep=a_budget_sweep(Budget(gpu_hours=40, price=2.5, currency="$")))
+    assert "\n$5.00 of $100" in text(sweep)  # shown in steps of 1%
+
+
+def test_sweep_without_room_for_another_usual_trial_drains_once():
+    pods, trials = (ran("t0", 4, 0), ran("t1", 1), ran("t2", 1)), (done("t0"), *LIVE)
+    roomy = seen(*pods, trials=trials, sweep=a_budget_sweep(Budget(gpu_hours=16)))
+    assert (roomy.draining, kinds(roomy)) == ("", [])
+    full = seen(*pods, trials=trials, sweep=a_budget_sweep(Budget(gpu_hours=15.9)))
+    assert full.draining == OUT_OF_BUDGET
+    assert full.outbox[-1].text == (
+        ":hourglass_flowing_sand: Budget of 15.9 GPU-h has no room for a trial beside the running ones: no "
+        "new trials start; running trials finish."
+    )
+    observed = Observation(experiment=OPEN, trials=trials, pods=pods)
+    [patch] = required_changes(full, observed, LATER).patch
+    assert patch.body["status"]["conditions"][-1]["reason"] == DRAINED
+    assert kinds(seen(*pods, trials=trials, sweep=full)) == kinds(full)
+
+
+def test_budget_that_the_first_trials_use_up_is_noticed_without_a_finished_one():
+    sweep = a_budget_sweep(Budget(gpu_hours=3))
+    early = seen(ran("t1", 1), ran("t2", 1), sweep=sweep)
+    assert early.draining == ""
+    due = requeue_after(early, early, LATER)
+    assert due == timedelta(minutes=5)
+    close = seen(ran("t1", 1.48), ran("t2", 1.48), sweep=sweep)
+    wait = requeue_after(close, close, LATER)
+    assert wait == timedelta(seconds=72)
+    assert seen(ran("t1", 1.48), ran("t2", 1.48), sweep=close, now=LATER + wait).draining == OUT_OF_BUDGET
+
+
+@pytest.mark.parametrize(
+    ("changes", "trials"),
+    [
+        ({"holds": ("pause",)}, LIVE),  # no trial starts anyway
+        ({"draining": "drained"}, LIVE),
+        ({}, (*LIVE, a_trial("t3"), a_trial("t4"))),  # all trials have started
+    ],
+)
+def test_sweep_that_starts_no_trials_anyway_keeps_its_reason(changes, trials):
+    sweep = seen(ran("t1", 9), ran("t2", 9), sweep=a_budget_sweep(**changes), trials=trials)
+    assert sweep.draining == changes.get("draining", "")
+    assert requeue_after(sweep, sweep, LATER) == timedelta(minutes=5)
+
+
+def test_trial_whose_training_has_ended_early_is_not_expected_to_use_more():
+    ended = replace(ran("t1", 1, 0), exit=(0, "Completed", ""))
+    pods = (ran("t0", 6, 0), ended)
+    assert (
+        seen(*pods, trials=(done("t0"), a_trial("t1")), sweep=a_budget_sweep(Budget(gpu_hours=13))).draining
+        == ""
+    )
+
+
+def test_sweep_without_a_budget_counts_nothing():
+    sweep = seen(ran("t1", 9), sweep=RUNNING)
+    assert sweep.of(BudgetState) == BudgetState()
+    assert "GPU-h" not in text(sweep)
+
+
+@pytest.mark.parametrize(
+    ("budget", "algorithm", "hint"),
+    [
+        (BUDGET, "random", "Used 12 of 10 GPU-h. For more trials: `/sweep rerun lr-brave-otter budget=30`"),
+        (
+            Budget(gpu_hours=20, price=5, currency="$"),
+            SEARCH_SERVICE,
+            "Used $60.00 of $100. For more trials: `/sweep rerun lr-brave-otter budget=$200 from=lr-brave",
+        ),
+    ],
+)
+def test_end_says_what_was_used_and_how_to_run_the_other_trials(budget, algorithm, hint):
+    state = BudgetState(used=12.0, needed=30.0)
+    sweep = a_budget_sweep(budget, phase=Phase.SUCCEEDED, draining=OUT_OF_BUDGET).put(state)
+    sweep = replace(sweep, plan=replace(sweep.plan, space=replace(sweep.plan.space, algorithm=algorithm)))
+    assert hint in text(sweep)
+    enough = replace(sweep, draining="")
+    assert "For more trials" not in text(enough)
