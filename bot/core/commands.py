@@ -17,6 +17,7 @@ class Action(StrEnum):
     RESUME = "resume"
     KILL = "end a trial of"
     EXTEND = "extend"
+    BUDGET = "raise the budget of"
     OPEN = "start all trials of"  # without waiting for the first one
     RETRY = "try again"  # run a held sweep's first trial again
     LAUNCH = "launch"
@@ -97,6 +98,7 @@ class Command:
     trial: str = ""  # kill: the trial's name or its end; below a GPU warning, several with spaces between
     trials: int = 0  # extend: the new total
     queue: str = ""  # move: the new queue
+    budget: str = ""  # budget: the new one, as typed
     metric: str = ""  # curves: another one than the objective
     changes: str = ""  # rerun, promote: options to change, as typed; compare: the other sweeps
     request_id: str = ""  # rerun, promote, and kill below a GPU warning: Slack's id of the request
@@ -110,8 +112,8 @@ class Command:
 
     @property
     def about(self) -> str:
-        """The trial, the queue, or the number of trials that it names."""
-        return self.trial or self.queue or (f"{self.trials} trials" if self.trials else "")
+        """The trial, the queue, the budget, or the number of trials that it names."""
+        return self.trial or self.queue or self.budget or (f"{self.trials} trials" if self.trials else "")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -122,7 +124,7 @@ class AuditEntry:
     user: str
     action: Action
     name: str = ""  # of the user
-    about: str = ""  # a trial, a number of trials
+    about: str = ""  # a trial, a queue, a budget, a number of trials
     refused: str = ""  # why it was denied; "" if applied
     via: str = ""  # as in Command
 

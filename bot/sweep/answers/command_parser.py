@@ -9,6 +9,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from bot.core.budget import AMOUNT
 from bot.core.commands import Action
 from bot.core.errors import UserError
 from bot.core.ids import SWEEP_ID, is_meant
@@ -27,6 +28,7 @@ from bot.text.wording import did_you_mean, shortened
 MAX_SWEEPS = 6  # sweeps in one comparison; more lines in a chart are hard to tell apart
 SEE, CHANGE, ADMINS = "See results", "Change a sweep", "Admins"
 TYPED_NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,39}")  # of a sweep or a trial
+BUDGET_RULE = "GPU-hours, for example 60, or money"
 MAX_TOTAL = 999_999  # trials; the limit of the configuration is checked later
 
 
@@ -70,6 +72,7 @@ MODE = Option(
 )
 TOTAL = Option("trials", Number(1, MAX_TOTAL), example="20", required=True, said=("total", "points"))
 TO_QUEUE = Option("queue", _target, example="NAME", required=True)
+TO_BUDGET = Option("budget", Matching(AMOUNT.pattern, BUDGET_RULE), example="60", required=True)
 METRIC = Option("metric", Matching(r"[\w./ :%()-]{1,100}", "a metric's name"), example="NAME", free=True)
 SPACE = Option("space", space_name, word=True, required=True)
 
@@ -156,6 +159,13 @@ COMMANDS = (
         "run more trials, up to this total",
         "more trial, add trial, up to trial, raise total",
     ),
+    _change(
+        "raise",
+        Action.BUDGET,
+        (SWEEP, TO_BUDGET),
+        "set a higher budget",
+        "raise budget, increase budget, more budget, higher budget",
+    ),
     RERUN,
     replace(
         PROMOTE,
@@ -208,7 +218,7 @@ QUEUED = {Action.RAISE, Action.LOWER, Action.MOVE, Action.HOLD, Action.UNHOLD}
 PAUSES = {Action.PAUSE, Action.PAUSE_NOW}
 OF_ENDED = {Action.EXTEND, Action.PROMOTE, Action.BISECT}
 FOR_ACTIVE = {Action.CANCEL, Action.KILL, Action.DRAIN, Action.RESUME, Action.OPEN, Action.RETRY, *PAUSES}
-FOR_ACTIVE |= QUEUED
+FOR_ACTIVE |= QUEUED | {Action.BUDGET}
 NONE_FITS = {
     Action.OPEN: "sweeps that wait for their first trial",
     Action.RETRY: "sweeps on hold",
@@ -230,6 +240,7 @@ class ParsedCommand:
     changes: str = ""
     others: tuple[str, ...] = ()  # compare: the other sweeps
     queue: str = ""  # move: the new one
+    budget: str = ""  # raise: the new one, as typed
     metric: str = ""  # curves: another one than the objective
 
 

@@ -36,6 +36,7 @@ HISTORY_VERBS = {
     Action.DRAIN: ("drained the sweep", "drain"),
     Action.KILL: ("cancelled trial", "cancel trial"),
     Action.EXTEND: ("extended the sweep to", "extend to"),
+    Action.BUDGET: ("raised the budget to", "raise the budget to"),
     Action.PAUSE: ("paused the sweep", "pause"),
     Action.PAUSE_NOW: ("paused the sweep and stopped its trials", "pause now"),
     Action.RESUME: ("resumed the sweep", "resume"),

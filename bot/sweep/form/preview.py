@@ -1,7 +1,6 @@
 """The preview of a sweep: the second step of the form. Pure."""
 
 import json
-import math
 
 from bot.core.plan import SweepPlan
 from bot.core.request import SweepRequest
@@ -33,9 +32,14 @@ MAX_NOTES_TEXT = 2_500  # characters of a section
 
 
 def preview(
-    draft: Draft, request: SweepRequest, plan: SweepPlan, config: Config, free: int | None = None
+    draft: Draft,
+    request: SweepRequest,
+    plan: SweepPlan,
+    config: Config,
+    free: int | None = None,
+    usual: float | None = None,
 ) -> View:
-    """Return the view with the Launch button. `free`: free GPUs in its cluster now, None if unknown."""
+    """Return the view with the Launch button. `free` and `usual`: see `facts`."""
     space, commit = plan.space, commit_text(plan.commit, plan.subject)
     head = f"*{plain(request_name(request))}* on {code(request.branch)} @ {commit}"
     first = f"{_trial_title(space)}\n{block(command_line(space, first_values(space), **launch_flags(space)))}"
@@ -43,7 +47,9 @@ def preview(
         "Review sweep",
         [
             section(head),
-            *_sections([*facts(request, plan, config, free), ("Notify", plain(NOTIFY[request.notify]))]),
+            *_sections(
+                [*facts(request, plan, config, free, usual), ("Notify", plain(NOTIFY[request.notify]))]
+            ),
             section(first),
             *_notes(space),
             context("Nothing has started yet."),
@@ -69,11 +75,17 @@ def request_name(request: SweepRequest) -> str:
 
 
 def facts(
-    request: SweepRequest, plan: SweepPlan, config: Config, free: int | None = None
+    request: SweepRequest,
+    plan: SweepPlan,
+    config: Config,
+    free: int | None = None,
+    usual: float | None = None,
 ) -> list[tuple[str, str]]:
     """Return what a sweep builds, runs, and costs, as labels and mrkdwn.
 
-    `free`: free GPUs in the plan's cluster now, None if unknown.
+    Args:
+        free: free GPUs in the plan's cluster now; None if unknown.
+        usual: GPU-hours of a trial, from an earlier sweep; None if unknown.
     """
     space, peak = plan.space, plan.space.parallel * plan.trial_gpus
     now = "" if free is None else f"; {free} free now"
@@ -88,7 +100,7 @@ def facts(
         ("GPU-hours", _cost(space.max_trials * plan.trial_gpus, space.trial_hours, config)),
         ("Goal", f"{space.goal.capitalize()} {code(space.metric)}{_until(space)}"),
         ("Metrics", _metrics(space)),
-        *_start(plan),
+        *_start(plan, usual),
         ("Image", image),
         *_place(request, plan, config),
     ]
@@ -111,22 +123,25 @@ def _machines(plan: SweepPlan) -> list[tuple[str, str]]:
     return [("Profile", f"{code(plan.profile)}: {requested(plan)} per {what}")] if plan.profile else []
 
 
-def _start(plan: SweepPlan) -> list[tuple[str, str]]:
+def _start(plan: SweepPlan, usual: float | None) -> list[tuple[str, str]]:
     """Return the facts about the gate, the time limit, and the budget, if the sweep has them."""
     space = plan.space
     others = "others" if space.auto else counted(space.max_trials - 1, "other trial")
     gate = [("Start", f"One trial first, and the {others} once it is healthy")] if space.gate else []
     limit = [("Time limit", f"{space.max_hours:g} h from the first trial's start")] if space.max_hours else []
-    return gate + limit + _budget(plan)
+    return gate + limit + _budget(plan, usual)
 
 
-def _budget(plan: SweepPlan) -> list[tuple[str, str]]:
-    """Return the budget, and whether it is enough if that is certain: by the limit of a trial's time."""
-    budget, hours = plan.budget, plan.space.trial_hours
+def _budget(plan: SweepPlan, usual: float | None) -> list[tuple[str, str]]:
+    """Return the budget, and how many trials fit: for sure by the limit of a trial's time, else as usual."""
+    budget, trials, hours = plan.budget, plan.space.max_trials, plan.space.trial_hours
     if budget is None:
         return []
-    most = plan.space.max_trials * plan.trial_gpus * hours if hours else math.inf
-    effect = "enough for all trials" if most <= budget.gpu_hours else "then no new trials start"
+    effect = "then no new trials start"
+    if hours and trials * plan.trial_gpus * hours <= budget.gpu_hours:
+        effect = "enough for all trials"
+    elif usual:
+        effect = f"about {min(trials, int(budget.gpu_hours / usual))} of {counted(trials, 'trial')} fit"
     return [("Budget", f"{plain(budget.text)}; {effect}")]
 
 

@@ -28,6 +28,7 @@ from bot.sweep.launch.pods import namespace_of
 from bot.sweep.launch.resolve import look_up
 from bot.sweep.launch.user_limits import limited_sweeps, other_peaks
 from bot.sweep.results.store import ResultsStore
+from bot.sweep.results.usual import usual_gpu_hours
 from bot.sweep.results.warm_start import with_past
 from k8s.api.errors import ApiError, UnreachableError
 
@@ -83,4 +84,6 @@ async def _view(view_id: str, filled: SubmittedForm, clients: Clients, seen: Sna
         return form(draft, config, {"parallel": refusal})
     team = team_of(config.teams, "", filled.user)
     free = seen.free_in(made.cluster) if seen else None
-    return preview(draft, request, made, replace(config, prices=prices_for(config.prices, team)), free)
+    usual = await usual_gpu_hours(made, kept) if made.budget else None
+    shown = replace(config, prices=prices_for(config.prices, team))
+    return preview(draft, request, made, shown, free, usual)

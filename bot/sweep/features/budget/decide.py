@@ -11,14 +11,18 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import ClassVar
 
-from bot.core.budget import Budget
+from bot.core.budget import Budget, read_budget
+from bot.core.commands import Command
 from bot.core.events import Event
 from bot.core.feature_state import FeatureState
 from bot.core.plan import SweepPlan
 from bot.core.record import ACTIVE, Phase, SweepRecord
 from bot.core.space import SEARCH_SERVICE
+from bot.platform.config.policy import Config
+from bot.platform.slack.mrkdwn import quoted
 from bot.sweep.model.experiment import OUT_OF_BUDGET
 from bot.sweep.model.observation import Observation
+from bot.sweep.model.texts import display_name
 from bot.sweep.results.collect import trial_of
 from k8s.katib.status import TrialState
 
@@ -123,6 +127,43 @@ def requeue(_: SweepRecord, after: SweepRecord, now: datetime) -> timedelta | No
         return None
     seconds = plan.budget.gpu_hours * HOUR / plan.gpus - sum(_seconds(state, plan, now).values())
     return timedelta(seconds=max(1.0, seconds / len(state.running))) if seconds > 0 else None
+
+
+def raise_denial(sweep: SweepRecord, command: Command, _: Observation, config: Config, __: datetime) -> str:
+    """Return why the budget can't be the command's; "" if it can. A stop that Katib has read is final."""
+    budget = sweep.plan.budget if sweep.plan else None
+    if budget is None:
+        return f"`{sweep.id}` has no budget."
+    if sweep.draining:
+        return (
+            f"`{sweep.id}` is draining: no new trials start. Rerun it with a higher budget when it has ended."
+        )
+    try:
+        new = _other(budget, command.budget, config)
+    except ValueError as error:
+        return f"budget= must be {error}; got {quoted(command.budget)}."
+    if new.gpu_hours <= budget.gpu_hours:
+        return f"`{sweep.id}` already has a budget of {budget.text}. Set a higher one."
+    return ""
+
+
+def _other(budget: Budget, text: str, config: Config) -> Budget:
+    """Return the budget, at the same price, with what was typed. Raises ValueError with the rule."""
+    amount, is_money = read_budget(text, config.currency)
+    if not is_money:
+        return Budget(gpu_hours=amount)
+    if not budget.price:
+        raise ValueError("GPU-hours, as before")
+    return replace(budget, gpu_hours=amount / budget.price)
+
+
+def raised(sweep: SweepRecord, command: Command, _: Observation, config: Config, __: datetime) -> SweepRecord:
+    plan = sweep.plan
+    if plan is None or plan.budget is None:
+        return sweep
+    budget = _other(plan.budget, command.budget, config)
+    text = f":runner: {display_name(sweep, command.user)} raised the budget to {budget.text}."
+    return sweep.enqueue(Event(kind="budget_raised", text=text), plan=replace(plan, budget=budget))
 
 
 def lines(sweep: SweepRecord) -> list[str]:

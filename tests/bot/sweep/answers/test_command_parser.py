@@ -34,6 +34,7 @@ SWEEPS = [
         ("cancel `otter` x1", "", ParsedCommand(action=Action.KILL, sweep="otter", trial="x1")),
         ("cancel x1", "lr-a-b", ParsedCommand(action=Action.KILL, sweep="lr-a-b", trial="x1")),
         ("cancel lr-a-b", "lr-a-b", ParsedCommand(action=Action.CANCEL, sweep="lr-a-b")),
+        ("raise otter budget=$90", "", ParsedCommand(action=Action.BUDGET, sweep="otter", budget="$90")),
         ("extend trials=9", "", ParsedCommand(action=Action.EXTEND, trials=9)),
         ("extend otter trials=9", "", ParsedCommand(action=Action.EXTEND, sweep="otter", trials=9)),
         ("logs otter x1", "", ParsedCommand(action=Action.LOGS, sweep="otter", trial="x1")),

@@ -8,14 +8,12 @@ from bot.core.budget import Budget
 from bot.core.errors import UserError
 from bot.platform.config.limits import Limits
 from bot.platform.config.teams import Price, Team
-from bot.sweep.form.preview import facts
 from bot.sweep.launch.budget import MODEL_LABEL, with_budget
 from bot.sweep.launch.command_line import parse
-from bot.sweep.launch.plan import plan
 from bot.sweep.spaces.describe import as_yaml
 from bot.sweep.spaces.space import parse_space
 from k8s.katib.pod_shape import PodShape
-from tests.bot.factories import CONFIG, ORDER, OWNER, REQUEST, SETTINGS
+from tests.bot.factories import CONFIG, ORDER, OWNER, REQUEST
 
 PRICES = (
     Price(model="NVIDIA H100", hourly=4),
@@ -81,12 +79,3 @@ def test_space_file_has_a_budget_too_and_keeps_it():
         assert parse_space(as_yaml(space), "lr.yaml", REQUEST, Limits()).budget == budget
     with pytest.raises(UserError, match=r"lr.yaml:3: trials.budget: must be GPU-hours, or money such as"):
         parse_space(text % "lots", "lr.yaml", REQUEST, Limits())
-
-
-@pytest.mark.parametrize(
-    ("hours", "effect"), [(None, "then no"), (11, "then no"), (10, "enough for all trials")]
-)
-def test_preview_says_whether_the_budget_is_enough_for_sure(hours, effect):
-    order = with_budget(an_order("40"), CONFIG)
-    made = plan(replace(order, space=replace(order.space, trial_hours=hours)), SETTINGS)
-    assert dict(facts(REQUEST, made, CONFIG))["Budget"].startswith(f"40 GPU-h; {effect}")

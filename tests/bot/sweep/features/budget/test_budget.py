@@ -6,6 +6,7 @@ from datetime import timedelta
 import pytest
 
 from bot.core.budget import Budget
+from bot.core.commands import Action, Command
 from bot.core.record import Phase
 from bot.core.space import SEARCH_SERVICE
 from bot.sweep.decisions.advance import requeue_after
@@ -16,7 +17,7 @@ from bot.sweep.model.experiment import OUT_OF_BUDGET
 from bot.sweep.model.observation import Observation
 from k8s.katib.patches import DRAINED
 from k8s.katib.status import TrialState
-from tests.bot.factories import PLAN
+from tests.bot.factories import ADMIN, OWNER, PLAN, STRANGER
 from tests.bot.sweep.model.observations import LATER, OPEN, RUNNING, a_pod, a_trial, after, kinds
 
 HOUR = timedelta(hours=1)
@@ -165,3 +166,42 @@ def test_end_says_what_was_used_and_how_to_run_the_other_trials(budget, algorith
     assert hint in text(sweep)
     enough = replace(sweep, draining="")
     assert "For more trials" not in text(enough)
+
+
+def asked(sweep, budget, user=OWNER):
+    command = Command(action=Action.BUDGET, user=user, user_name="ada", budget=budget)
+    return seen(ran("t1", 1), sweep=sweep, commands=(command,))
+
+
+@pytest.mark.parametrize("user", [OWNER, ADMIN])
+@pytest.mark.parametrize(
+    ("budget", "typed", "shown"),
+    [
+        (BUDGET, "60", "60 GPU-h"),
+        (Budget(gpu_hours=20, price=5, currency="$"), "$120", "$120"),
+        (Budget(gpu_hours=20, price=5, currency="$"), "60", "60 GPU-h"),
+    ],
+)
+def test_owner_or_admin_raises_the_budget_of_a_running_sweep(budget, typed, shown, user):
+    sweep = asked(a_budget_sweep(budget), typed, user)
+    assert f"raised the budget to {shown}." in sweep.outbox[-1].text
+    assert f" of {shown}" in text(sweep)
+
+
+@pytest.mark.parametrize(
+    ("changes", "typed", "user", "why"),
+    [
+        ({}, "60", STRANGER, "can raise the budget of `lr-brave-otter`."),
+        ({}, "10", OWNER, "already has a budget of 10 GPU-h. Set a higher one."),
+        ({}, "$60", OWNER, "budget= must be GPU-hours, as before; got $60."),
+        ({}, "€60", OWNER, "budget= must be GPU-hours, for example 40, or money, for example $100; got €60."),
+        ({"budget": None}, "60", OWNER, "has no budget."),
+        ({"draining": OUT_OF_BUDGET}, "60", OWNER, "is draining: no new trials start. Rerun it"),
+        ({"phase": Phase.SUCCEEDED}, "60", OWNER, "has already ended."),
+    ],
+)
+def test_budget_that_cannot_be_raised_stays_with_the_reason(changes, typed, user, why):
+    before = a_budget_sweep(**changes)
+    sweep = asked(before, typed, user)
+    assert why in sweep.outbox[0].text
+    assert sweep.plan == before.plan

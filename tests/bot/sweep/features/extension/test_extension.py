@@ -75,6 +75,7 @@ def test_finished_sweep_offers_as_many_trials_as_the_limit_leaves(limit, more, e
         ({"reason": GOAL_REACHED}, "Katib only extends a sweep that used all its trials"),
         ({"reason": DRAINED}, "Katib only extends a sweep that used all its trials"),
         ({"draining": "time limit reached"}, "its time limit was reached"),
+        ({"draining": "budget reached"}, "its budget was reached"),
         ({"space": ALL_TRIED}, "all combinations have been tried"),
         ({"config": replace(CONFIG, limits=Limits(trials=4))}, "4 trials are the maximum"),
     ],
