@@ -16,7 +16,7 @@ from bot.core.commands import Command
 from bot.core.events import Event
 from bot.core.feature_state import FeatureState
 from bot.core.plan import SweepPlan
-from bot.core.record import ACTIVE, Phase, SweepRecord
+from bot.core.record import Phase, SweepRecord
 from bot.core.space import SEARCH_SERVICE
 from bot.platform.config.policy import Config
 from bot.platform.slack.mrkdwn import quoted
@@ -52,7 +52,7 @@ def follow(sweep: SweepRecord, seen: Observation, now: datetime) -> SweepRecord:
     rest = gpus * sum(max(0.0, usual - times.get(name, 0.0)) for name in going)
     needed = used + rest + gpus * usual * new if usual else None
     if sweep.phase is Phase.STOPPING:  # the last figure is exact, and the estimate that of the last trials
-        return sweep.put(replace(state, used=round(used, 4)))
+        return sweep.put(replace(state, used=used))
     state = replace(state, needed=None if needed is None else _shown(needed, budget))
     sweep = sweep.put(replace(state, used=_shown(used, budget)))
     if sweep.phase is not Phase.RUNNING or not new or sweep.draining or sweep.holds:
@@ -109,7 +109,7 @@ def _new_trials(plan: SweepPlan, seen: Observation) -> int:
 
 def _shown(gpu_hours: float, budget: Budget) -> float:
     step = budget.gpu_hours / STEPS
-    return round(round(gpu_hours / step) * step, 4)
+    return round(gpu_hours / step) * step
 
 
 def _reached(budget: Budget) -> Event:
@@ -169,7 +169,7 @@ def raised(sweep: SweepRecord, command: Command, _: Observation, config: Config,
 def lines(sweep: SweepRecord) -> list[str]:
     """Return the line of the parent message, until the sweep stops."""
     budget, state = sweep.plan.budget if sweep.plan else None, sweep.of(BudgetState)
-    if budget is None or not (sweep.phase in ACTIVE or sweep.phase in {Phase.HELD, Phase.PAUSED}):
+    if budget is None or _stops(sweep):
         return []
     needed = "" if state.needed is None else f"; about {budget.amount(state.needed)} needed for all trials"
     return [f"{budget.amount(state.used)} of {budget.text}{needed}"]
@@ -178,7 +178,7 @@ def lines(sweep: SweepRecord) -> list[str]:
 def used(sweep: SweepRecord) -> str:
     """Return what a sweep that stops has used, and how to run the trials that its budget left out."""
     plan, state = sweep.plan, sweep.of(BudgetState)
-    if plan is None or plan.budget is None or not (sweep.phase is Phase.STOPPING or sweep.phase.final):
+    if plan is None or plan.budget is None or not _stops(sweep):
         return ""
     spent = f"Used {plan.budget.amount(state.used)} of {plan.budget.text}"
     if sweep.draining != OUT_OF_BUDGET:
@@ -187,3 +187,7 @@ def used(sweep: SweepRecord) -> str:
     past = f" from={sweep.id}" if plan.space.algorithm == SEARCH_SERVICE else ""
     more = f"`/sweep rerun {sweep.id} budget={plan.budget.currency}{math.ceil(enough)}{past}`"
     return f"{spent}. For more trials: {more}"
+
+
+def _stops(sweep: SweepRecord) -> bool:
+    return sweep.phase is Phase.STOPPING or sweep.phase.final

@@ -82,8 +82,9 @@ def test_message_shows_the_use_and_the_forecast_once_a_trial_has_finished():
     sweep = seen(ran("t0", 3, 1), ran("t1", 1), ran("t2", 0.5), trials=(done("t0"), *LIVE))
     assert "\n3.5 of 10 GPU-h; about 8 needed for all trials" in text(sweep)
     # A trial that runs longer than that shows that others can.
-    longer = seen(ran("t0", 3, 2), ran("t1", 3), trials=(done("t0"), a_trial("t1")))
-    assert "\n4 of 10 GPU-h; about 8 needed for all trials" in text(longer)
+    ended = (done("t0"), done("t3"))
+    longer = seen(ran("t0", 3, 2), ran("t3", 3, 1), ran("t1", 3), trials=(*ended, a_trial("t1")))
+    assert "\n6 of 10 GPU-h; about 8 needed for all trials" in text(longer)
 
 
 def test_money_is_shown_at_its_price():
@@ -108,7 +109,7 @@ def test_sweep_without_room_for_another_usual_trial_drains_once():
 
 
 def test_budget_that_the_first_trials_use_up_is_noticed_without_a_finished_one():
-    sweep = a_budget_sweep(Budget(gpu_hours=3))
+    sweep = a_budget_sweep(Budget(gpu_hours=6), gpus=2)
     early = seen(ran("t1", 1), ran("t2", 1), sweep=sweep)
     assert early.draining == ""
     due = requeue_after(early, early, LATER)
@@ -164,6 +165,10 @@ def test_end_says_what_was_used_and_how_to_run_the_other_trials(budget, algorith
     sweep = a_budget_sweep(budget, phase=Phase.SUCCEEDED, draining=OUT_OF_BUDGET).put(state)
     sweep = replace(sweep, plan=replace(sweep.plan, space=replace(sweep.plan.space, algorithm=algorithm)))
     assert hint in text(sweep)
+    assert hint in text(replace(sweep, phase=Phase.STOPPING))
+    paused = text(replace(sweep, phase=Phase.PAUSED))
+    assert budget.text in paused
+    assert "Used" not in paused
     enough = replace(sweep, draining="")
     assert "For more trials" not in text(enough)
 
