@@ -98,7 +98,7 @@ def server(client: Client) -> MCPServer[Any]:
     def command(
         sweep: Name, text: Annotated[str, Field(description="such as cancel, pause, or extend trials=30")]
     ) -> dict[str, Any]:
-        """Send a command: cancel, drain, pause, pause now, resume, open, retry, or extend trials=N."""
+        """Send cancel, drain, pause, pause now, resume, open, retry, extend trials=N, or raise budget=N."""
         return dict(client.post(f"{of(sweep)}/commands", text, uuid4().hex))
 
     return made
