@@ -68,7 +68,7 @@ def measured(group: str) -> list[Row]:
     rows = asyncio.run(part(group, _run(group)))
     if commits.measured_commit() != commit:
         raise RuntimeError(f"{group} isn't written: another commit was checked out while it was measured")
-    write(group, rows, monotonic() - started, commit)
+    write(group, rows, monotonic() - started, {"commit": commit, "code": commits.measured_code(group)})
     return rows
 
 

@@ -1,9 +1,11 @@
-"""Which commit a result is of, and whether the code that it measures has changed since."""
+"""Which commit a result is of, and whether the code that it measures has changed since.
 
+A commit's name is lost when commits are put together. So a result also has a hash of the measured files.
+"""
+
+import hashlib
 import subprocess
 from pathlib import Path
-
-from bot.text.wording import counted
 
 ROOT = Path(__file__).parents[1]
 WRITTEN = ("bench/results", "docs/performance.md")  # by a run itself
@@ -38,14 +40,10 @@ def measured_commit() -> str:
     return _git("rev-parse", "--short=12", "HEAD").strip()
 
 
-def outdated(group: str, commit: str) -> str:
-    """Say why a group's result of that commit isn't one of today's code; "" if it is."""
-    try:
-        paths = f"bench/{group}.py", *MEASURED.get(group, ())
-        changed = _git("diff", "--name-only", commit, "--", *paths).splitlines()
-    except RuntimeError:
-        return "not in the repository"
-    return f"{counted(len(changed), 'measured file')} changed since" if changed else ""
+def measured_code(group: str) -> str:
+    """Return a hash of the committed files that the group measures."""
+    paths = f"bench/{group}.py", *MEASURED.get(group, ())
+    return hashlib.sha256(_git("ls-tree", "-r", "HEAD", "--", *paths).encode()).hexdigest()[:12]
 
 
 def _git(*arguments: str) -> str:

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from bench.commits import outdated
+from bench.commits import measured_code
 from bench.table import COLUMNS, RESULTS, Row, cells, summary
 
 DOCUMENT = Path(__file__).parents[1] / "docs" / "performance.md"
@@ -25,9 +25,11 @@ def ran(groups: Iterable[str]) -> list[str]:
 
 def stale(groups: Iterable[str]) -> list[str]:
     """Return one line for each group whose last run is of other code than today's."""
-    commits = {group: _last(group)["machine"]["commit"] for group in ran(groups)}
-    found = ((group, commit, outdated(group, commit)) for group, commit in commits.items())
-    return [f"outdated: {group}: commit {commit}: {why}" for group, commit, why in found if why]
+    try:
+        old = [each for each in ran(groups) if _last(each)["machine"].get("code") != measured_code(each)]
+    except RuntimeError as error:  # the tree isn't a repository of this user
+        return [f"git can't tell which groups are outdated: {error}"]
+    return [f"outdated: {group}: {_last(group)['date'][:10]}: its code has changed since" for group in old]
 
 
 def results(groups: Iterable[str]) -> str:

@@ -141,13 +141,15 @@ def reason(error: BaseException) -> str:
     return f"{type(error).__name__}: {text}" if text else type(error).__name__
 
 
-def write(group: str, rows: Sequence[Row], seconds: float, commit: str, folder: Path = RESULTS) -> None:
-    """Write the results of a group that took so many seconds, and measured this commit."""
+def write(
+    group: str, rows: Sequence[Row], seconds: float, code: Mapping[str, str], folder: Path = RESULTS
+) -> None:
+    """Write the results of a group that took so many seconds, and measured this code."""
     folder.mkdir(exist_ok=True)
     document = {
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
         "seconds": round(seconds),
-        "machine": {**machine(), "commit": commit},
+        "machine": {**machine(), **code},
         "versions": {name: version(name) for name in PACKAGES},
         "rows": [asdict(row) for row in rows],
     }

@@ -1,4 +1,4 @@
-"""The command line: sweepbot serve, work, all, doctor, plan, space, results, and the operators' commands."""
+"""The command line: the processes, and the commands of researchers, installers, and operators."""
 
 import argparse
 import asyncio
@@ -9,7 +9,7 @@ from collections.abc import Callable
 from importlib import import_module
 
 from bot import __version__
-from bot.core.errors import UnknownNameError, UserError
+from bot.core.errors import UserError
 from bot.operate.words import ABOUT_ONE, COMMANDS
 from bot.platform.runtime import log_format
 from bot.text.masking import Mask, secrets_in_environment
@@ -29,12 +29,12 @@ def main() -> int:
     log_format.start("WARNING", "text", mask)  # until the settings are read
     try:
         return arguments.run(arguments)  # type: ignore[no-any-return]
-    except ModuleNotFoundError as error:  # of a package that plan and space don't need
+    except ModuleNotFoundError as error:  # of a package that few commands need
         print(f'This command needs pip install "sweepbot[{arguments.extra}]" ({error}).', file=sys.stderr)
         return 2
     except UserError as error:
         print(without_markup(mask(str(error))), file=sys.stderr)
-        return 1 if isinstance(error, UnknownNameError) else 2
+        return error.exit_code
 
 
 def _arguments() -> argparse.Namespace:
@@ -72,7 +72,9 @@ def _arguments() -> argparse.Namespace:
     schema = commands.add_parser("schema", help=words, description=words)
     schema.add_argument("kind", choices=("space", "config"))
     schema.set_defaults(run=_imported("bot.offline_commands", "print_schema"))
+    _add_remote(commands)
     _add_results(commands)
+    _add_setup(commands)
     _add_operator(commands)
     return parser.parse_args()
 
@@ -93,15 +95,62 @@ def _add_space(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") 
         action.set_defaults(run=_imported("bot.offline_commands", "run_space"), action=name)
 
 
+def _add_remote(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    output = argparse.ArgumentParser(add_help=False)
+    output.add_argument("--json", action="store_true", help="print JSON, one object per line")
+    added = {}
+    for word, about in {
+        "login": "store the URL and a token of Sweepbot's API; the token is from /sweep token in Slack",
+        "launch": "start a sweep",
+        "watch": "follow a sweep to its end; exit with 1 if it doesn't succeed",
+        "list": "list your sweeps and all running ones",
+        "status": "print a sweep's state, progress, and best result",
+        "cancel": "cancel a sweep",
+        "command": "send a command of a sweep's thread, such as pause, resume, or extend trials=30",
+    }.items():
+        parents = [] if word == "login" else [output]
+        added[word] = commands.add_parser(word, help=about, description=about, parents=parents)
+        added[word].set_defaults(run=_imported("bot.remote.commands", "run_remote"), word=word)
+    added["login"].add_argument("url", metavar="URL", help="such as https://sweepbot.example.com")
+    words = "options as in Slack, such as branch=main space=lr; without branch=, the checkout's pushed branch"
+    added["launch"].add_argument("request", nargs="+", metavar="OPTION", help=words)
+    added["launch"].add_argument("--wait", action="store_true", help="follow the sweep, as watch does")
+    words = "Idempotency-Key: the same key within a day is the same sweep; default: a new one"
+    added["launch"].add_argument("--key", help=words)
+    added["list"].add_argument("--active", action="store_true", help="only sweeps that haven't ended")
+    for word in ("watch", "status", "cancel", "command"):
+        added[word].add_argument("sweep", metavar="SWEEP", help=NAME)
+    added["cancel"].set_defaults(command=["cancel"])
+    words = "serve the API's calls to an agent as tools, by MCP on standard input and output"
+    agent = commands.add_parser("mcp", help=words, description=words)
+    agent.set_defaults(run=_imported("bot.remote.mcp_server", "run_mcp"), extra="mcp")
+    added["command"].add_argument("command", nargs="+", metavar="WORD", help="the command and its options")
+
+
 def _add_results(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
-    words = "print an ended sweep's trials as a table, CSV, or JSON; reads the cluster"
+    words = (
+        "print an ended sweep's trials as a table, CSV, or JSON; after login, from the API, else the cluster"
+    )
     command = commands.add_parser("results", help=words, description=words)
     command.add_argument("sweep", help="full name, such as lr-brave-otter")
     command.add_argument("--format", choices=("table", "csv", "json"), default="table")
     command.add_argument(
-        "--namespace", help="namespace of the sweep's records; default: K8S_NAMESPACE, or else sweeps"
+        "--namespace", help="read the cluster, and this namespace; default: K8S_NAMESPACE, or else sweeps"
     )
     command.set_defaults(run=_imported("bot.results_command", "print_results"), extra="cluster")
+
+
+def _add_setup(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    words = "look at a cluster, ask five questions, and write the directory that installs Sweepbot"
+    command = commands.add_parser("setup", help=words, description=words)
+    command.add_argument("folder", metavar="DIRECTORY", help="the directory to write, for git")
+    command.add_argument("--answers", metavar="FILE", help="YAML with the answers: ask nothing")
+    command.add_argument(
+        "--base",
+        metavar="URL|PATH",
+        help="the repository of Sweepbot's manifests, or a checkout; default: the package's own",
+    )
+    command.set_defaults(run=_imported("bot.setup_command", "run_setup"), extra="cluster")
 
 
 def _add_operator(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
@@ -153,7 +202,7 @@ def _service(arguments: argparse.Namespace) -> int:
 def _doctor(arguments: argparse.Namespace) -> int:
     from bot.core.finding import Level  # noqa: PLC0415
     from bot.operate import checks  # noqa: PLC0415
-    from bot.operate.show import findings_json, findings_lines  # noqa: PLC0415
+    from bot.operate.findings import findings_json, findings_lines  # noqa: PLC0415
     from bot.platform.config.policy import Config, read_config  # noqa: PLC0415
     from bot.platform.config.settings import Settings  # noqa: PLC0415
     from bot.workspace_table import checks as of_workspaces  # noqa: PLC0415

@@ -15,7 +15,7 @@ from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
-from typing import Any
+from typing import TypeVar
 
 from redis.asyncio import Redis
 from redis.asyncio.retry import Retry
@@ -49,6 +49,7 @@ class Process:
     stop: asyncio.Event
 
 
+Answer = TypeVar("Answer")
 Job = Callable[[Process], Awaitable[None]]
 
 
@@ -103,10 +104,10 @@ def _exit_after(seconds: float) -> None:
     timer.start()
 
 
-async def accepted(token: str, call: Awaitable[Any]) -> None:
-    """Make the first call with a token. Raises UserError if Slack rejects it."""
+async def accepted(token: str, call: Awaitable[Answer]) -> Answer:
+    """Make the first call with a token, and return its answer. Raises UserError if Slack rejects it."""
     try:
-        await call
+        return await call
     except SlackApiError as error:
         raise UserError(f"{token}: Slack rejected it ({error_code(error)}).") from None
 

@@ -4,7 +4,6 @@ import argparse
 import asyncio
 import json
 import os
-import re
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
@@ -36,7 +35,7 @@ from bot.sweep.launch.resolve import look_up
 from bot.sweep.spaces.describe import as_yaml, explain
 from bot.sweep.spaces.space import parse_space
 from bot.sweep.spaces.space_keys import SpaceFile
-from bot.text.terminal import without_markup
+from bot.text.terminal import typed, without_markup
 from bot.text.wording import counted, printable
 from k8s.katib.manifest import gated
 from k8s.katib.multi_node import service
@@ -128,7 +127,7 @@ def print_plan(arguments: argparse.Namespace) -> int:
     url = _local(arguments.repo) if local else arguments.repo
     protocols = "https:http:file" if local else "https:http"  # a remote one names no files of this machine
     config = _config_for(url, os.environ.get("SWEEPBOT_CONFIG"))
-    request = parse(typed(arguments.request).removeprefix("/sweep ").strip(), config)
+    request = parse(typed(arguments.request), config)
     settings = PlanSettings.read()
     with tempfile.TemporaryDirectory() as folder:
         try:
@@ -149,13 +148,6 @@ def print_plan(arguments: argparse.Namespace) -> int:
     made = plan(order, settings)
     print(plan_text(request, made, config, _manifests(order, made, settings)), end="")
     return 0
-
-
-def typed(words: list[str]) -> str:
-    """Return arguments of a shell as a command in Slack, with the quotes that the shell removed."""
-    if len(words) < 2:  # one that was quoted as a whole
-        return "".join(words)
-    return " ".join(re.sub(r"^([\w-]+)=(.*\s.*)$", r'\1="\2"', word) for word in words)
 
 
 def _local(folder: str) -> str:

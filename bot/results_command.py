@@ -1,15 +1,24 @@
-"""The command `results`, which reads an ended sweep's results from the cluster."""
+"""The command `results`, which reads an ended sweep's results from the HTTP API or the cluster."""
 
 import argparse
 import asyncio
+import csv
+import json
 import os
+from collections.abc import Iterable, Sequence
+from io import StringIO
 
 from bot.core.errors import UnknownNameError, UserError
 from bot.platform.config.settings import PlanSettings
+from bot.remote.client import of
+from bot.remote.commands import connected
+from bot.remote.credentials import current
 from bot.sweep.results.csv_file import csv_text, json_text, ordered, values
 from bot.sweep.results.models import SweepResults
 from bot.sweep.results.store import ResultsStore
 from bot.text.masking import Mask, secrets_in_environment
+from bot.text.number_format import as_csv, short
+from bot.text.terminal import aligned
 from bot.text.wording import printable
 from k8s.api.client import KubernetesClient
 from k8s.api.errors import ApiError, UnreachableError
@@ -20,11 +29,32 @@ COLUMNS_HIDDEN = {"node", "run_url", "ended", "image"}  # in a table
 
 def print_results(arguments: argparse.Namespace) -> int:
     """Print the results of a sweep. Raises UserError."""
-    namespace = arguments.namespace or PlanSettings.read().k8s_namespace
-    results = asyncio.run(_read(arguments.sweep, namespace))
-    text = FORMATS[arguments.format](results)
+    if not arguments.namespace and current(os.environ):
+        text = _from_api(arguments.sweep, arguments.format)
+    else:
+        namespace = arguments.namespace or PlanSettings.read().k8s_namespace
+        text = FORMATS[arguments.format](asyncio.run(_read(arguments.sweep, namespace)))
     print(Mask(secrets_in_environment(os.environ))(text), end="" if text.endswith("\n") else "\n")
     return 0
+
+
+def _from_api(sweep: str, form: str) -> str:
+    client, path = connected(), f"{of(sweep)}/results"
+    if form == "json":
+        return json.dumps(client.json(path), indent=2)
+    lines = StringIO(client.text(path, format="csv"), newline="")
+    rows = [[printable(cell) for cell in row] for row in csv.reader(lines)]
+    if not rows:
+        raise UnknownNameError(f"No results of {sweep}. Results are stored when a sweep ends.")
+    if form == "csv":
+        return as_csv(rows)
+    shown = [index for index, name in enumerate(rows[0]) if name not in COLUMNS_HIDDEN]
+    return aligned([_cell(short(cell)) for cell in _at(row, shown)] for row in rows)
+
+
+def _at(row: Sequence[str], columns: Iterable[int]) -> list[str]:
+    """Return the cells of these columns; rows of statistics are shorter than the others."""
+    return [row[index] if index < len(row) else "" for index in columns]
 
 
 async def _read(sweep: str, namespace: str) -> SweepResults:
@@ -52,11 +82,8 @@ def as_table(results: SweepResults) -> str:
     """Return aligned columns for a terminal; unknown values are empty."""
     rows = [values(results, trial) for trial in ordered(results)]
     names = [name for name in (rows[0] if rows else ()) if name not in COLUMNS_HIDDEN]
-    cells = [names, *([_cell(row[name]) for name in names] for row in rows)]
-    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
-    lines = ["  ".join(map(str.ljust, each, widths)).rstrip() for each in cells]
-    omitted = [f"{results.omitted} more trials weren't stored."] if results.omitted else []
-    return "\n".join([*lines, *omitted])
+    lines = aligned([names, *([_cell(row[name]) for name in names] for row in rows)])
+    return f"{lines}\n{results.omitted} more trials weren't stored." if results.omitted else lines
 
 
 def _cell(value: object) -> str:

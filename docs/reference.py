@@ -65,6 +65,7 @@ GROUPS = {
         "worker_concurrency",
         "http_host",
         "http_port",
+        "sweepbot_api_port",
         "shutdown_grace",
         "log_level",
         "log_format",

@@ -5,6 +5,7 @@ sweep opens the form, filled with what was understood; for a message, which has 
 """
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, replace
@@ -25,6 +26,7 @@ from bot.platform.slack.mrkdwn import code, cut, plain
 from bot.sweep.answers.command_parser import RERUN, STATUS, TABLE, choose, parse_command
 from bot.sweep.form.view import Draft
 from bot.sweep.launch.options import LAUNCH
+from bot.sweep.model.texts import linked
 from handlers.context import (
     ACK_TIMEOUT,
     NOT_OPENED,
@@ -127,13 +129,21 @@ async def reply_to(context: HandlerContext, command: Fields, client: AsyncWebCli
     except NoTriggerError:
         return _offer("This needs a form.", "Open form", f"{command['command']} {command['text']}")
     except UserError as error:
-        return plain(str(error))
+        return await _linked(context, plain(str(error)))
     except (RedisError, TimeoutError) as error:
         log.error("failed to queue a command: %r", error)  # noqa: TRY400 - a busy process has no time for traces
         return unconfirmed_reply(error)
     except SLACK_ERRORS as error:
         log.warning("can't open a dialog: %r", error)
         return NOT_OPENED
+
+
+async def _linked(context: HandlerContext, text: str) -> str:
+    """Link the sweeps that an error names; not while Redis doesn't answer."""
+    with contextlib.suppress(RedisError, TimeoutError):
+        async with asyncio.timeout(ACK_TIMEOUT):
+            return linked(text, await context.store.listed())
+    return text
 
 
 async def _reworded(

@@ -22,6 +22,7 @@ from bot.platform.config.policy import Config
 from bot.platform.repos.catalog import Catalog
 from bot.platform.runtime.log_format import about
 from bot.platform.slack.message import Message
+from bot.platform.storage.api_tokens import ApiTokens
 from bot.platform.storage.sweeps import DAY, Store
 from bot.platform.storage.work_queue import Queue
 from bot.sweep.channels.store import SetupReader
@@ -81,6 +82,7 @@ class HandlerContext:
     gpus: Table  # the commands of /gpus
     namespace: str
     now: Callable[[], datetime]
+    tokens: ApiTokens | None = None  # of the HTTP API; None: it is off
     background: BackgroundTasks = field(default_factory=BackgroundTasks)
     spoken: dict[str, "tuple[Table, Answer]"] = field(default_factory=dict)  # by `/sweep`: set by handlers
 

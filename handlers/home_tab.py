@@ -56,7 +56,7 @@ def showing(context: HandlerContext) -> Show:
         loader = HomeLoader(
             store=context.store, drafts=context.drafts, last_digest=context.last_digest, config=context.config
         )
-        view = await loader.view(user, latest, note, context.now(), cancelled)
+        view = await loader.view(user, latest, note, cancelled)
         await client.views_publish(user_id=user, view=view)
 
     async def show(client: AsyncWebClient, user: str, cancelled: str = "") -> None:

@@ -19,7 +19,7 @@ MAX_HEADER_LINES = 200  # of a request: a byte each would cost a callback each
 MAX_CHUNKS = 128  # of a chunked body; Slack sends none, but a proxy can, in buffers of 4 KiB or more
 MAX_PIECES = 1_000  # of a body in reads of one TCP segment each; MAX_BODY has 978 of the smallest ones
 HEADERS_TIMEOUT = 10.0  # seconds from the start of a connection, or its last response, to a request's headers
-RESPONSE_TIMEOUT = 30.0  # seconds after that for a request in progress, also if the client reads nothing
+RESPONSE_TIMEOUT = 30.0  # seconds after that until a response must have started, and must be read
 
 
 class _TooManyError(Exception):
@@ -113,7 +113,14 @@ class Connection(HttpToolsProtocol):
         if self.is_waiting:
             self.abort()
         else:
-            self.until = self.loop.call_later(RESPONSE_TIMEOUT, self.abort)
+            self.until = self.loop.call_later(RESPONSE_TIMEOUT, self._end_response)
+
+    def _end_response(self) -> None:
+        """Close, unless it is a stream of events whose client reads them."""
+        if self.is_waiting or self.flow.write_paused or not self.cycle.response_started:
+            self.abort()
+        else:
+            self.until = self.loop.call_later(RESPONSE_TIMEOUT, self._end_response)
 
     def _leave_queues(self) -> None:
         self._queues.headers.pop(self, None)

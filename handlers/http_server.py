@@ -41,6 +41,7 @@ SHUTDOWN_TIMEOUT = 3  # seconds for requests in progress at shutdown; Slack wait
 Message = dict[str, Any]
 Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
+Application = Callable[[Any, Any, Any], Awaitable[None]]
 
 
 class Http:
@@ -105,7 +106,7 @@ class SlackCalls:
     ) -> None:
         try:
             async with asyncio.timeout(BODY_TIMEOUT):
-                body = await _body(receive)
+                body = await read_body(receive, MAX_BODY)
         except TimeoutError:
             await _reject(send, 408, b"too slow")
         else:
@@ -132,12 +133,12 @@ def _can_be_slack(headers: dict[str, str]) -> bool:
 
 
 @asynccontextmanager
-async def served(app: Http, host: str, port: int) -> AsyncIterator[int]:
+async def served(app: Application, host: str, port: int, setting: str = "HTTP_PORT") -> AsyncIterator[int]:
     """Serve while the body runs; yield the port. Requests in progress at the end are still answered.
 
-    Raises UserError if the address isn't available.
+    `setting`: of the port. Raises UserError if the address isn't available.
     """
-    listener = _listen(host, port)
+    listener = _listen(host, port, setting)
     server = _Server(
         uvicorn.Config(
             app,
@@ -174,14 +175,14 @@ class _Server(uvicorn.Server):
         yield
 
 
-def _listen(host: str, port: int) -> socket.socket:
+def _listen(host: str, port: int, setting: str) -> socket.socket:
     try:
         if host == "::" and socket.has_dualstack_ipv6():
             listener = socket.create_server((host, port), family=socket.AF_INET6, dualstack_ipv6=True)
         else:
             listener = socket.create_server(("" if host == "::" else host, port))
     except OSError as error:
-        raise UserError(f"HTTP_HOST, HTTP_PORT: can't listen on {host} {port}: {error.strerror}.") from None
+        raise UserError(f"HTTP_HOST, {setting}: can't listen on {host} {port}: {error.strerror}.") from None
     # Accepted connections inherit these options. uvicorn sends headers and body separately: without it, the
     # body waits 40 ms for the client's delayed acknowledgment.
     listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -190,13 +191,13 @@ def _listen(host: str, port: int) -> socket.socket:
     return listener
 
 
-async def _body(receive: Receive) -> bytes | None:
-    """Return the body; None if it is too large or incomplete."""
+async def read_body(receive: Receive, most: int) -> bytes | None:
+    """Return the body; None if it is larger than `most` bytes, or incomplete."""
     body = bytearray()
     while True:
         message = await receive()
         body += message.get("body", b"")
-        if message["type"] != "http.request" or len(body) > MAX_BODY:
+        if message["type"] != "http.request" or len(body) > most:
             return None
         if not message.get("more_body"):
             return bytes(body)

@@ -147,11 +147,13 @@ async def _redraw(client: AsyncWebClient, old: Body, new: Body) -> None:
         log.info("form not updated: %r", error)
 
 
-def refused_launch(context: HandlerContext, user: str, channel: str) -> str:
+def refused_launch(context: HandlerContext, user: str, channel: str, via: str = "") -> str:
     """Return why this user can't start sweeps here; a worker also checks the sweep's size."""
     if refusal := launch_denial(user, channel, context.config):
         about = f"in {channel}"
-        entry = AuditEntry(at=context.now(), user=user, action=Action.LAUNCH, about=about, refused=refusal)
+        entry = AuditEntry(
+            at=context.now(), user=user, action=Action.LAUNCH, about=about, refused=refusal, via=via
+        )
         write_entry("", entry)
     return refusal
 

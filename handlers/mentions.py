@@ -5,6 +5,7 @@ An edited message comes as an event with another id (github.com/slackapi/bolt-js
 otherwise an edited rerun would start another sweep.
 """
 
+import asyncio
 import logging
 import re
 from typing import Any
@@ -19,7 +20,7 @@ from bot.platform.slack.mrkdwn import cut, direct
 from bot.sweep.answers.command_parser import COMMANDS
 from handlers.any_wording import reply_to
 from handlers.context import SLACK_ERRORS, HandlerContext, unconfirmed_reply
-from handlers.middleware import is_said
+from handlers.middleware import SLACK_TIMEOUT, is_said
 from handlers.sweep_commands import HELP, sweep_in
 
 log = logging.getLogger(__name__)
@@ -60,14 +61,23 @@ async def _answer(
         "command": prefix[1].lower() if prefix and prefix[1].lower() in context.spoken else "/sweep",
         "text": text[prefix.end() :] if prefix else text,
         "user_id": event["user"],
-        # An event has no name; of the owner, the sweep knows it.
-        "user_name": sweep.user_name if sweep and sweep.user == event["user"] else "",
+        "user_name": await _name(client, event["user"]),
         "channel_id": event["channel"],
         "request_id": request_id,
         "here": sweep.id if sweep else "",
     }
     reply = await reply_to(context, command, client)
     return THREAD_HELP if sweep and reply == HELP else reply
+
+
+async def _name(client: AsyncWebClient, user: str) -> str:
+    """Return the name that a slash command has, and an event hasn't; "" if Slack doesn't return it."""
+    try:
+        async with asyncio.timeout(SLACK_TIMEOUT):
+            return str((await client.users_info(user=user))["user"]["name"])
+    except SLACK_ERRORS as error:
+        log.info("can't look up the name of %s: %s", user, error)
+        return ""
 
 
 async def _post(client: AsyncWebClient, event: dict[str, Any], reply: str | Message) -> None:

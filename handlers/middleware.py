@@ -102,7 +102,7 @@ class Guests:
         self._known: dict[str, tuple[Visitor, float]] = {}
 
     async def look_up(self, client: AsyncWebClient, who: Visitor) -> Visitor:
-        """Set `guest` from users.info; if that fails, assume the last known value, or no guest."""
+        """Set `guest` and `deactivated` from users.info; if that fails, keep the last known values."""
         known, until = self._known.get(who.user, (who, 0.0))
         if monotonic() < until:
             return known
@@ -113,7 +113,7 @@ class Guests:
             log.info("can't look up whether %s is a guest: %s", who.user, error)
             return known
         guest = bool(user.get("is_restricted") or user.get("is_ultra_restricted"))
-        found = replace(who, guest=guest)
+        found = replace(who, guest=guest, deactivated=bool(user.get("deleted")))
         if len(self._known) >= MAX_CACHED:
             self._known.clear()
         self._known[who.user] = (found, monotonic() + CACHE_TTL)

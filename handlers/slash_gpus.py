@@ -13,10 +13,12 @@ from bot.measure.gpus.command import (
     ParsedCommand,
     answer,
     parse_command,
+    shown,
 )
 from bot.measure.gpus.snapshot_store import ITEM, QUERY_TTL, GpuQuery, dump_query
 from bot.platform.config.clusters import remote
 from bot.platform.config.permissions import doctor_denial
+from bot.platform.slack.message import Message
 from handlers.any_wording import add_command
 from handlers.context import ACK_TIMEOUT, HandlerContext
 
@@ -25,7 +27,7 @@ def add_gpus(app: AsyncApp, context: HandlerContext) -> None:
     add_command(app, context, context.gpus, answer_gpus)
 
 
-async def answer_gpus(context: HandlerContext, command: dict[str, Any], _: AsyncWebClient) -> str:
+async def answer_gpus(context: HandlerContext, command: dict[str, Any], _: AsyncWebClient) -> str | Message:
     """Return the answer, or an acknowledgment. Raises UserError, RedisError, TimeoutError."""
     parsed = parse_command(command.get("text", ""), context.config, context.gpus)
     if parsed.view == "help":
@@ -37,15 +39,22 @@ async def answer_gpus(context: HandlerContext, command: dict[str, Any], _: Async
         return await _from_snapshot(context, command, parsed)
 
 
-async def _from_snapshot(context: HandlerContext, command: dict[str, Any], parsed: ParsedCommand) -> str:
+async def _from_snapshot(
+    context: HandlerContext, command: dict[str, Any], parsed: ParsedCommand
+) -> str | Message:
     latest = None if parsed.later else await context.snapshots.latest()
     if parsed.view != "free" and remote(context.config.clusters):
         latest = None  # a worker adds the pods and nodes of other clusters to each answer
-    known = answer(parsed.view, latest, command["user_id"], context.now()) if latest else ""
-    if latest and context.now() - latest.at < SNAPSHOT_MAX_AGE:
+    user, is_fresh = command["user_id"], False
+    known: str | Message = LOADING
+    if latest:
+        is_fresh = context.now() - latest.at < SNAPSHOT_MAX_AGE
+        parts = [answer(parsed.view, latest, user), *([] if is_fresh else ["Refreshing…"])]
+        known = shown(parts, parsed.view, latest, user)
+    if is_fresh:
         return known
     query = GpuQuery(
-        user=command["user_id"],
+        user=user,
         channel=command["channel_id"],
         text=command.get("text", ""),
         response_url=command.get("response_url", ""),
@@ -57,4 +66,4 @@ async def _from_snapshot(context: HandlerContext, command: dict[str, Any], parse
         await context.store.add_request(str(ITEM), dump_query(query), queue=context.queue, ttl=QUERY_TTL)
     if parsed.later:
         return parsed.later.ack
-    return f"{known}\nRefreshing…" if known else LOADING
+    return known

@@ -22,13 +22,15 @@ from bot.sweep.answers.command_parser import (
 )
 from bot.sweep.launch.options import EXAMPLE
 from handlers.context import ACK_TIMEOUT, HandlerContext, request_id_of
+from handlers.slash_token import COMMANDS as TOKEN_COMMANDS
+from handlers.slash_token import GROUP as TOKENS
 
 SWEEP = Table(
     prefix="/sweep",
-    commands=(*TABLE.commands, *CHANNEL_COMMANDS, *SLACK_COMMANDS),
+    commands=(*TABLE.commands, *CHANNEL_COMMANDS, *TOKEN_COMMANDS, *SLACK_COMMANDS),
     note=f" To start a sweep: {EXAMPLE}. All commands: `/sweep help`.",
 )
-HELP = help_text(SWEEP)
+HELP = f"{help_text(SWEEP)}\n{SWEEP.help_of(TOKENS)}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,6 +41,7 @@ class Sender:
     request_id: str  # of the Slack request
     response_url: str = ""
     here: str = ""  # the sweep in whose thread the command was written
+    via: str = ""  # as in Command
 
     @property
     def answered(self) -> str:
@@ -88,6 +91,7 @@ async def handle_command(context: HandlerContext, text: str, who: Sender) -> str
         request_id=who.request_id if parsed.action.starts_sweep else "",
         channel=who.channel if parsed.action.starts_sweep else "",
         in_thread=bool(who.here),
+        via=who.via,
     )
     await context.send(sweep, queued, once="" if who.response_url else who.request_id)
     if who.here:

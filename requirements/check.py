@@ -12,9 +12,10 @@ from pathlib import Path
 
 HERE = Path(__file__).parent
 UV = Path(sys.executable).parent / "uv"
+IMAGE_EXTRAS = [f"--extra={name}" for name in ("server", "aws", "azure", "google", "tracing")]
 LOCKS = {
     "dev.txt": ["pyproject.toml", "--all-extras", "--group", "dev"],
-    "run.txt": ["pyproject.toml", "--all-extras", "--constraint", "requirements/dev.txt"],
+    "run.txt": ["pyproject.toml", *IMAGE_EXTRAS, "--constraint", "requirements/dev.txt"],
     "search.txt": ["--group", "pyproject.toml:search", "--constraint", "requirements/dev.txt"],
     "bench.txt": ["--group", "pyproject.toml:bench"],
     "bench-arq.txt": ["--group", "pyproject.toml:bench-arq"],

@@ -83,6 +83,9 @@ _QUESTIONS = {
 }
 
 
+API = "API"  # where a command came from, if not from Slack
+
+
 @dataclass(frozen=True, kw_only=True)
 class Command:
     """A typed command or a click, waiting for the next reconcile."""
@@ -103,6 +106,7 @@ class Command:
     view: str = ""  # trials: id of the modal
     alert: str = ""  # keep, measures, kill: id of the warning; ask: pods as namespace/pod, with spaces
     hours: int = 0  # keep
+    via: str = ""  # API; "" is Slack
 
     @property
     def about(self) -> str:
@@ -120,6 +124,7 @@ class AuditEntry:
     name: str = ""  # of the user
     about: str = ""  # a trial, a number of trials
     refused: str = ""  # why it was denied; "" if applied
+    via: str = ""  # as in Command
 
 
 _COMMAND = strict_adapter(Command)

@@ -9,13 +9,17 @@ class UserError(SweepbotError):
     `field` is the option or form field it concerns, such as `branch`; "" if there is no single one.
     """
 
+    exit_code = 2  # of the command line
+
     def __init__(self, message: str, *, field: str = "") -> None:
         super().__init__(message)
         self.field = field
 
 
 class UnknownNameError(UserError):
-    """What the user named doesn't exist. The command line exits with 1 instead of 2."""
+    """What the user named doesn't exist."""
+
+    exit_code = 1
 
 
 class RetryAfterError(SweepbotError):

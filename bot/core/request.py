@@ -45,6 +45,8 @@ class Bisection:
     parameters: dict[str, str] = field(default_factory=dict)  # of the trial
     commits: int = 0  # between the first two, and the failing one
     trials: int = 0  # that have ended
+    skipped: tuple[str, ...] = ()  # commits that don't build
+    lost: int = 0  # runs of the step's commit that the cluster stopped
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -91,3 +93,4 @@ class Requester:
     user_name: str
     channel: str  # Slack channel id
     response_url: str = ""  # for private answers; valid for 30 minutes and 5 uses
+    via: str = ""  # as in Command

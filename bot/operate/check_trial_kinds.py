@@ -227,10 +227,15 @@ def _parsed(config_map: Manifest | None) -> Any:
         return None
 
 
+def has_sidecars(version: str) -> bool | None:
+    """Return whether this version of Kubernetes starts sidecars; None if the version can't be read."""
+    found = re.match(r"v?(\d{1,4})\.(\d{1,4})", version)
+    return (int(found[1]), int(found[2])) >= SIDECARS_SINCE if found else None
+
+
 def event_reader(version: str, settings: Settings) -> list[Finding]:
     """Return no findings unless the server is too old for sidecars, which trials would wait for."""
-    found = re.match(r"v?(\d{1,4})\.(\d{1,4})", version)
-    if not settings.metrics_reader_image or not found or (int(found[1]), int(found[2])) >= SIDECARS_SINCE:
+    if not settings.metrics_reader_image or has_sidecars(version) is not False:
         return []
     what = f"trials never start: METRICS_READER_IMAGE needs Kubernetes 1.29 or newer; found {version}"
     return [broken("metrics reader", what, "upgrade Kubernetes, or remove METRICS_READER_IMAGE")]

@@ -1,26 +1,26 @@
 """Check an installation with the bot's own credentials and URLs, for `sweepbot doctor` and `/sweep doctor`.
 
-Checks are independent and run concurrently, each for up to `CHECK_TIMEOUT` seconds. A check without
-permission (reading beyond the bot's namespace needs deploy/doctor) is a warning, never broken.
+A check without permission (beyond the bot's namespace, deploy/doctor grants it) is a warning, never broken.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from functools import partial
 from itertools import chain
 
 from kubernetes.aio.config import ConfigException
 
-from bot.core.finding import Finding, Level, broken, ok, warning
+from bot.core.finding import Finding, Level, broken, ok
 from bot.core.work_item import DOCTOR
 from bot.operate import check_cluster, check_queues, check_services
-from bot.operate.check_cluster import GRANT_READ, KATIB, granted
+from bot.operate.check_cluster import KATIB, granted
 from bot.operate.check_gpus import GPUS, LOGS, USE, gpu_use, kubelets
 from bot.operate.check_services import SERVICES, Installation, Resolve
 from bot.operate.check_state import AROUND, STATE
 from bot.operate.check_trial_kinds import check_name, event_reader, operators, several_nodes
-from bot.operate.show import findings_mrkdwn
+from bot.operate.concurrently import API_FIX, Findings, Named, run_all
+from bot.operate.findings import findings_mrkdwn
 from bot.platform.clients import Clients
 from bot.platform.clusters.connections import Identities
 from bot.platform.config.clusters import TrialCluster, remote
@@ -33,14 +33,10 @@ from k8s.api.errors import ApiError, ClusterUnreachableError, UnreachableError
 from k8s.api.remote import RemoteClient
 from k8s.rbac import FOR_CLUSTERS
 
-CHECK_TIMEOUT = 20.0  # seconds for one check
-API_FIX = "kubectl version  # check KUBECONFIG, or the pod's service account"
 GRANT_CLUSTERS = "kubectl apply -f deploy/clusters/remote.yaml  # in that cluster"
 CHECKS = {**STATE, **SERVICES, **AROUND}  # in the order in which they are shown
 NOW = ("Slack token", "registry", "git", "MLflow")  # services of which a failure explains a sweep's wait
 
-Findings = list[Finding]
-Named = tuple[str, Awaitable[Findings]]  # a check with its name in a finding that it failed
 # Returns more checks of the main cluster: those of workspaces.
 MoreChecks = Callable[[KubernetesClient, Settings, Config], Iterable[Named]]
 
@@ -76,7 +72,7 @@ async def run(
         resolve: looks up a host name; raises OSError if unknown. The system's resolver by default.
     """
     target = Installation(settings, config, resolve)
-    services = _all((name, check(target)) for name, check in CHECKS.items())
+    services = run_all((name, check(target)) for name, check in CHECKS.items())
     cluster, found = await asyncio.gather(_cluster(settings, config, more), services)
     return [*cluster, *found]
 
@@ -84,26 +80,8 @@ async def run(
 async def find_faults(clients: Clients) -> tuple[Finding, ...]:
     """Return which services don't work now. Raises nothing."""
     target = Installation(clients.settings, clients.config)
-    found = await _all((name, CHECKS[name](target)) for name in NOW)
+    found = await run_all((name, CHECKS[name](target)) for name in NOW)
     return tuple(each for each in found if each.level is Level.BROKEN)
-
-
-async def _all(checks: Iterable[Named]) -> Findings:
-    return [*chain(*await asyncio.gather(*(_checked(*each) for each in checks)))]
-
-
-async def _checked(name: str, check: Awaitable[Findings]) -> Findings:
-    try:
-        async with asyncio.timeout(CHECK_TIMEOUT):
-            return await check
-    except TimeoutError:
-        return [broken(name, f"no answer within {CHECK_TIMEOUT:.0f} s", "")]
-    except ApiError as error:
-        if error.status == 403:
-            return [warning(name, "unknown: no permission", GRANT_READ)]
-        return [warning(name, f"unknown: {error}", "")]
-    except Exception as error:  # noqa: BLE001 - every failure is a finding
-        return [broken(name, f"{type(error).__name__}: {error}", "")]
 
 
 async def _cluster(settings: Settings, config: Config, more: MoreChecks) -> Findings:
@@ -116,7 +94,7 @@ async def _cluster(settings: Settings, config: Config, more: MoreChecks) -> Find
         identities = Identities(cluster, settings.k8s_namespace)
         others = (check_remote(each, identities, settings, config) for each in remote(config.clusters))
         own = chain(_checks(cluster, settings, config), more(cluster, settings, config))
-        found = await asyncio.gather(_all(own), *others)
+        found = await asyncio.gather(run_all(own), *others)
         versions = [*several_nodes(version, config), *event_reader(version, settings)]
         return [ok("Kubernetes API", version), *versions, *chain(*found)]
     except (ApiError, UnreachableError) as error:
@@ -156,7 +134,7 @@ async def check_remote(
     name = f"cluster {cluster.name}"
     try:
         version = await api.version()
-        found = await _all(_remote_checks(api, cluster, settings, config))
+        found = await run_all(_remote_checks(api, cluster, settings, config))
         found += event_reader(version, settings)
         return [ok(name, version), *(replace(one, check=f"{cluster.name}: {one.check}") for one in found)]
     except ClusterUnreachableError as failure:

@@ -1,67 +1,25 @@
-"""The texts about an installation and its sweeps, for a terminal and for Slack. Pure.
+"""The texts about sweeps that operators ask for, for a terminal and for Slack. Pure.
 
 Names, messages of the cluster, and errors come from others: control characters are removed, and callers mask
 secrets.
 """
 
-import json
-from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from bot.core.finding import Finding, Level
 from bot.core.sweep_summary import SweepSummary
 from bot.operate.causes import find_cause
 from bot.operate.facts import ObjectFacts, SweepFacts, phase_name
 from bot.operate.words import age
-from bot.platform.slack.mrkdwn import MAX_CODE_SIZE, block, code, plain
+from bot.platform.slack.mrkdwn import MAX_CODE_SIZE, block, plain
 from bot.platform.storage.last_errors import LastError
 from bot.platform.storage.queue_state import ItemState
 from bot.text.wording import counted, fitting, printable
 
-MAX_SLACK = 3500  # characters; Slack recommends at most 4,000 for a message's text
 MAX_LINE = 400  # characters
 MAX_OBJECTS = 20
 MAX_ROWS = 200
-
-
-def findings_lines(findings: Sequence[Finding]) -> str:
-    """Format each finding as a line, its fix as a second one, and the counts as the last."""
-    lines = []
-    for one in findings:
-        lines.append(f"{one.level:<8} {one.check}: {one.text}")
-        lines += [f"{'':<8}   {one.fix}"] if one.fix else []
-    return "\n".join([*lines, _counts(findings)])
-
-
-def findings_json(findings: Sequence[Finding]) -> str:
-    found = [{"check": f.check, "level": f.level, "found": f.text, "fix": f.fix} for f in findings]
-    return json.dumps(found, indent=2, ensure_ascii=False)
-
-
-def findings_mrkdwn(findings: Sequence[Finding]) -> str:
-    """Format for Slack: broken first, and cut between entries at Slack's limit."""
-    text = f"*Sweepbot doctor:* {_counts(findings)}"
-    faults = [f for level in (Level.BROKEN, Level.WARNING) for f in findings if f.level is level]
-    passed = ", ".join(plain(f.check) for f in findings if f.level is Level.OK)
-    entries = [*map(_entry, faults), *([f":white_check_mark: {passed}"] if passed else [])]
-    for number, entry in enumerate(entries):
-        if len(text) + len(entry) > MAX_SLACK:
-            return f"{text}\n… and {len(entries) - number} more: run `sweepbot doctor` for all."
-        text += f"\n{entry}"
-    return text
-
-
-def _entry(one: Finding) -> str:
-    emoji = ":x:" if one.level is Level.BROKEN else ":warning:"
-    fix = f"\n        {code(one.fix)}" if one.fix else ""
-    return f"{emoji} *{plain(one.check)}*: {plain(one.text)}{fix}"
-
-
-def _counts(findings: Sequence[Finding]) -> str:
-    of = Counter(one.level for one in findings)
-    return f"{of[Level.BROKEN]} broken, {counted(of[Level.WARNING], 'warning')}, {of[Level.OK]} ok"
 
 
 @dataclass(frozen=True, kw_only=True)

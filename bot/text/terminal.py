@@ -1,6 +1,7 @@
-"""Convert logs and Slack mrkdwn to the text that a terminal shows. Pure."""
+"""Convert logs and Slack mrkdwn to the text that a terminal shows, and what is typed there. Pure."""
 
 import re
+from collections.abc import Iterable
 
 from bot.text.wording import printable
 
@@ -37,3 +38,17 @@ def without_markup(mrkdwn: str) -> str:
 def _address(link: re.Match[str]) -> str:
     url, label = link.groups()
     return f"{label} ({url})" if label else url
+
+
+def aligned(rows: Iterable[Iterable[str]]) -> str:
+    """Return the cells in columns, a line for each row."""
+    cells = [list(row) for row in rows]
+    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+    return "\n".join("  ".join(map(str.ljust, each, widths)).rstrip() for each in cells)
+
+
+def typed(words: list[str]) -> str:
+    """Return arguments of a shell as what follows /sweep in Slack, with the quotes that the shell removed."""
+    if len(words) > 1:  # else it was quoted as a whole
+        words = [re.sub(r"^([\w-]+)=(.*\s.*)$", r'\1="\2"', word) for word in words]
+    return " ".join(words).removeprefix("/sweep ").strip()

@@ -66,6 +66,8 @@ def test_failed_group_misses_its_goal_and_hides_no_other(monkeypatch, tmp_path, 
     monkeypatch.setattr(command, "GROUPS", ("broken", "fine"))
     monkeypatch.setattr(command, "import_module", lambda name: type("Group", (), {"run": groups[name]}))
     monkeypatch.setattr(command.commits, "measured_commit", lambda: "HEAD")
+    monkeypatch.setattr(command.commits, "measured_code", lambda group: f"code of {group}")
+    monkeypatch.setattr(command.document, "measured_code", {"fine": "code of fine"}.get)
     monkeypatch.setattr(command, "write", partial(table.write, folder=tmp_path))
     monkeypatch.setattr(command.document, "RESULTS", tmp_path)
     monkeypatch.setattr(command.document, "DOCUMENT", tmp_path / "performance.md")
@@ -78,10 +80,11 @@ def test_failed_group_misses_its_goal_and_hides_no_other(monkeypatch, tmp_path, 
     assert "failed: TimeoutError" in printed[1]
     assert "not measured: run make bench GROUP=never ran" in printed[3]
     assert [line.partition(":")[0] for line in printed[4:6]] == ["- `broken`", "- `fine`"]
+    assert [line.split(": ")[:2] for line in printed if "changed since" in line] == [["outdated", "broken"]]
     assert printed[-1] == "goals met 1 of 2"
     kept = json.loads((tmp_path / "fine.json").read_text())
     assert {"date", "seconds", "machine", "versions"} < kept.keys()
-    assert kept["machine"]["commit"] == "HEAD"
+    assert (kept["machine"]["commit"], kept["machine"]["code"]) == ("HEAD", "code of fine")
     assert kept["rows"][0]["samples"] == {"ours": [1.0]}
     written = (tmp_path / "performance.md").read_text()
     assert "| fine |  | 1 s |  | at most 2 s | yes |" in written
@@ -89,7 +92,7 @@ def test_failed_group_misses_its_goal_and_hides_no_other(monkeypatch, tmp_path, 
     assert written.endswith(f"{END} after")
 
 
-def test_results_name_a_commit_and_those_of_older_code_say_so(monkeypatch, tmp_path):
+def test_results_name_a_commit_and_the_code_that_they_measured(monkeypatch, tmp_path):
     def git(*arguments):
         author = ("-c", "user.name=ada", "-c", "user.email=ada@example.org", "-c", "commit.gpgsign=false")
         subprocess.run(["git", *author, *arguments], cwd=tmp_path, check=True, capture_output=True)
@@ -101,17 +104,16 @@ def test_results_name_a_commit_and_those_of_older_code_say_so(monkeypatch, tmp_p
     git("init", "-q")
     git("add", ".")
     git("commit", "-qm", "first")
-    commit = commits.measured_commit()
+    commit, code = commits.measured_commit(), commits.measured_code("search")
     (tmp_path / "bench/results/search.json").write_text("written by a run")
     (tmp_path / "bot.py").write_text("2")
     with pytest.raises(RuntimeError, match=r"commit first, .* M bot\.py$"):
         commits.measured_commit()
     git("commit", "-qam", "second")
-    assert (commits.measured_commit() != commit, commits.outdated("search", commit)) == (True, "")
+    assert (commits.measured_commit() != commit, commits.measured_code("search")) == (True, code)
     (tmp_path / "search/ask.py").write_text("2")
     git("commit", "-qam", "third")
-    assert commits.outdated("search", commit) == "1 measured file changed since"
-    assert commits.outdated("search", "3b1829ef-dirty") == "not in the repository"
+    assert commits.measured_code("search") != code
     assert commits.MEASURED.keys() == set(command.ALL)
 
 

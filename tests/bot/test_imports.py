@@ -36,12 +36,13 @@ def imported(code):
     [
         (HELP, set()),
         ("import bot.offline_commands", {"pydantic"}),
+        ("import bot.setup_command", {"pydantic"}),
         (
             "import bot.serve_process",
             {"bot.serve_process", "opentelemetry", "pydantic", "redis", "slack_bolt", "uvicorn"},
         ),
     ],
-    ids=["plan --help", "plan", "serve"],
+    ids=["plan --help", "plan", "setup", "serve"],
 )
 def test_command_imports_no_heavy_package_that_it_does_not_use(code, expected):
     assert imported(code) == expected

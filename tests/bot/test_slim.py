@@ -4,7 +4,9 @@ import re
 import shutil
 import subprocess
 import sys
+import threading
 import tomllib
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from importlib.metadata import packages_distributions, requires
 from pathlib import Path
 
@@ -39,7 +41,7 @@ def installed(lines):
 
 @pytest.fixture(scope="module")
 def slim(tmp_path_factory):
-    """`slim(*words)`: the command's end in a repository, with the project's own dependencies alone."""
+    """`slim(*words, **environment)`: the command's end in a repository, with few packages."""
     folder = tmp_path_factory.mktemp("slim")
     publish(ROOT / "examples" / "digits", folder / "digits", folder / "digits.git")
     known = installed(PROJECT["dependencies"])
@@ -52,12 +54,12 @@ def slim(tmp_path_factory):
     assert len(known) < 30
     code = RUN.format(missing)
 
-    def run(*words):
+    def run(*words, **environment):
         command = [sys.executable, "-c", code, *words]
         return subprocess.run(
             command,
             cwd=folder / "digits",
-            env={"PYTHONPATH": str(ROOT), "PATH": "/usr/bin:/bin"},
+            env={"PYTHONPATH": str(ROOT), "PATH": "/usr/bin:/bin", "HOME": str(folder), **environment},
             capture_output=True,
             text=True,
             check=False,
@@ -89,12 +91,38 @@ def test_space_is_checked_and_explained(slim):
 
 
 @pytest.mark.parametrize(
-    ("word", "extra"), [("results", "cluster"), ("doctor", "server"), ("serve", "server")]
+    ("words", "extra"),
+    [
+        (("results", "lr-brave-otter"), "cluster"),
+        (("setup", "mine", "--base", ROOT), "cluster"),
+        (("mcp",), "mcp"),
+        (("doctor",), "server"),
+        (("serve",), "server"),
+    ],
 )
-def test_another_command_names_what_to_install(slim, word, extra):
-    done = slim(word, *(["lr-brave-otter"] if word == "results" else []))
+def test_another_command_names_what_to_install(slim, words, extra):
+    done = slim(*words)
     assert done.returncode == 2
     assert done.stderr.startswith(f'This command needs pip install "sweepbot[{extra}]"')
+
+
+def test_calls_of_the_api_need_no_other_package(slim):
+    server = ThreadingHTTPServer(("127.0.0.1", 0), SimpleHTTPRequestHandler)  # without what is asked for
+    threading.Thread(target=server.serve_forever, args=(0.01,)).start()
+    url = f"http://127.0.0.1:{server.server_port}"
+    login = {"SWEEPBOT_URL": url, "SWEEPBOT_TOKEN": f"swb_{'a' * 43}"}
+    try:
+        for words in (["status", "lr-brave-otter"], ["results", "lr-brave-otter"], ["list", "--active"]):
+            done = slim(*words, **login)
+            assert (done.returncode, done.stdout) == (2, "")
+            assert done.stderr == f"{url} answers with status 404. Fix: Check the URL.\n"
+    finally:
+        server.shutdown()
+        server.server_close()
+    assert "quote" in slim("launch", "space='lr", **login).stderr
+    assert slim("launch", "space=lr").stderr.startswith(
+        "You aren't logged in. Fix: Type /sweep token in Slack"
+    )
 
 
 def test_several_space_files_are_checked_with_all_errors(slim):

@@ -21,9 +21,13 @@ from pathlib import Path
 
 import aiohttp
 import pytest
+import yaml
 from redis.asyncio import Redis
 
-from bot.platform.config.policy import parse_config
+from bot import __version__
+from bot.operate.setup.answers import Answers
+from bot.operate.setup.files import Base, files
+from bot.platform.config.policy import parse_config, read_config
 from local.kubernetes.apiserver.api import TOKEN as ADMIN
 from local.kubernetes.apiserver.kinds import KINDS, Object
 from local.processes import Processes
@@ -49,18 +53,6 @@ parameters:
 PROGRAMS = ("bot.serve_process", "bot.work_process", "bot.offline_commands", "bot.sweep.charts.picture")
 DOCKER = ".dockerconfigjson"
 LOGINS = ("sweepbot/registry", "sweeps/registry-push", "sweeps/registry-pull")  # docs/install.md, step 8
-MINE = """\
-resources: [../overlays/OVERLAY]
-configMapGenerator:
-- name: sweepbot-settings
-  namespace: sweepbot
-  behavior: merge
-  literals: LITERALS
-- name: sweepbot-config
-  namespace: sweepbot
-  behavior: replace
-  files: [config.yaml]
-"""
 
 
 @dataclass(frozen=True)
@@ -190,16 +182,25 @@ class Installation:
 
 
 def mine(overlay: str, here: World) -> Path:
-    """A folder as docs/install.md describes, for this world."""
-    deploy = here.folder / "deploy"
-    shutil.copytree(DEPLOY, deploy)
-    (deploy / "mine").mkdir()
-    given = ("IMAGE_REGISTRY", "IMAGE_REGISTRY_PLAIN_HTTP", "MLFLOW_TRACKING_URI", "SLACK_API_URL")
-    literals = json.dumps([f"{name}={here.env[name]}" for name in given])
-    text = MINE.replace("OVERLAY", overlay).replace("LITERALS", literals)
-    (deploy / "mine/kustomization.yaml").write_text(text)
-    shutil.copy(here.env["SWEEPBOT_CONFIG"], deploy / "mine/config.yaml")
-    return deploy / "mine"
+    """The directory that `sweepbot setup` writes, with this world's addresses and configuration."""
+    folder = here.folder / "mine"
+    folder.mkdir()
+    config = here.env["SWEEPBOT_CONFIG"]
+    answers = Answers(
+        registry=f"http://{here.env['IMAGE_REGISTRY']}",
+        repositories=(read_config(Path(config)).repositories[0].url,),
+        mlflow=here.env["MLFLOW_TRACKING_URI"],
+    )
+    for name, text in files(
+        answers, Base(os.path.relpath(ROOT, folder), "", __version__), {}, sidecars=True
+    ).items():
+        (folder / name).write_text(text)
+    written = yaml.safe_load((folder / "kustomization.yaml").read_text())
+    written["resources"][0] = written["resources"][0].replace("small", overlay)
+    written["configMapGenerator"][0]["literals"].append(f"SLACK_API_URL={here.env['SLACK_API_URL']}")
+    (folder / "kustomization.yaml").write_text(yaml.safe_dump(written))
+    shutil.copy(config, folder / "config.yaml")
+    return folder
 
 
 def registry_login(here: World, password: str, namespace: str, name: str) -> Object:

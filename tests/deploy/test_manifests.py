@@ -262,3 +262,14 @@ def test_http_service_selects_only_the_serving_pods(objects: list[Object]) -> No
     ports = {port["name"] for port in container(reached[0])["ports"]}
     assert one(added, "Service", "sweepbot")["spec"]["ports"][0]["targetPort"] in ports
     assert policy["ingress"][0]["ports"][0]["port"] in ports
+
+
+def test_api_service_reaches_the_same_pods_at_the_documented_port() -> None:
+    added, slack = render(DEPLOY / "api"), render(DEPLOY / "http")
+    service = one(added, "Service", "sweepbot-api")["spec"]
+    policy = one(added, "NetworkPolicy", "scripts-call-sweepbot")["spec"]
+    wanted = one(slack, "Service", "sweepbot")["spec"]["selector"]
+    assert service["selector"] == policy["podSelector"]["matchLabels"] == wanted
+    port = service["ports"][0]["targetPort"]
+    assert policy["ingress"][0]["ports"] == [{"port": port}]
+    assert f"`SWEEPBOT_API_PORT={port}`" in (DEPLOY.parent / "docs" / "api.md").read_text()

@@ -10,11 +10,13 @@ from redis.asyncio import Redis
 from slack_sdk.web.async_client import AsyncWebClient
 
 from bot.measure.gpus.hourly_store import HourlyStore
-from bot.measure.gpus.models import ClusterGpus, NodeUse, NoGpuDataError, PodUse, Snapshot
+from bot.measure.gpus.models import ClusterGpus, Gpu, NodeUse, NoGpuDataError, PodUse, Snapshot
 from bot.measure.gpus.snapshot_store import ITEM, SnapshotStore, load_query
 from bot.platform.config.clusters import TrialCluster
 from bot.platform.config.digest_times import DigestSchedule
 from bot.platform.slack.client import SlackBusyError
+from bot.platform.slack.message import Message
+from bot.platform.slack.mrkdwn import local_time
 from bot.platform.storage.sweeps import Store
 from bot.platform.storage.work_queue import Queue
 from bot.text.masking import Mask
@@ -35,12 +37,12 @@ POD = PodUse(namespace="sweeps", pod="a", node="n1", owner=OWNER, allocated=2)
 
 class FakeSource:
     def __init__(self, now: Callable[[], datetime]) -> None:
-        self.now, self.trouble = now, ""
+        self.now, self.trouble, self.pods = now, "", (POD,)
 
     async def snapshot(self, window: timedelta) -> Snapshot:
         if self.trouble:
             raise NoGpuDataError(self.trouble)
-        return Snapshot(at=self.now(), nodes=(NODE,), pods=(POD,))
+        return Snapshot(at=self.now(), nodes=(NODE,), pods=self.pods)
 
 
 class FakeSlack:
@@ -74,9 +76,12 @@ class Place:
         return ()
 
     async def types(self, text: str, user: str = OWNER) -> str:
+        return str(await self.reply(text, user))
+
+    async def reply(self, text: str, user: str = OWNER) -> str | Message:
         command = {"text": text, "user_id": user, "channel_id": "C1", "response_url": "https://hooks/1"}
         self.context.spoken["/gpus"] = self.context.gpus, answer_gpus
-        return str(await reply_to(self.context, command | {"command": "/gpus"}, AsyncWebClient()))
+        return await reply_to(self.context, command | {"command": "/gpus"}, AsyncWebClient())
 
     async def queued(self) -> list[str]:
         found = []
@@ -96,9 +101,9 @@ async def test_gpus_measures_first_and_then_uses_the_snapshot(here: Place) -> No
     assert await here.queued() == [ITEM]
     await here.job.run(ITEM.key)
     measured = "*6 of 8 GPUs free*\n• NVIDIA H100: 6 of 8 free, largest block 6 on `n1`"
-    assert here.slack.replies == [(OWNER, f"{measured}\n_Measured just now._", "https://hooks/1")]
+    assert here.slack.replies == [(OWNER, f"{measured}\nMeasured {local_time(NOW)}.", "https://hooks/1")]
     here.now += timedelta(seconds=50)
-    assert await here.types("") == f"{measured}\n_Measured 50 s ago._"
+    assert await here.types("") == f"{measured}\nMeasured {local_time(NOW)}."
     assert await here.queued() == []
 
 
@@ -106,11 +111,23 @@ async def test_gpus_shows_an_old_snapshot_at_once_and_measures_again(here: Place
     await SnapshotStore(here.redis).save(Snapshot(at=NOW - timedelta(minutes=30), nodes=(NODE,), pods=(POD,)))
     message = await here.types("mine")
     assert message.startswith("*You have 2 GPUs.*")
-    assert message.endswith("_Measured 30 min ago._\nRefreshing…")
+    assert message.endswith(f"Measured {local_time(NOW - timedelta(minutes=30))}.\nRefreshing…")
     assert await here.queued() == [ITEM]
     await here.job.run(ITEM.key)
     await here.job.run(ITEM.key)
-    assert [text.rpartition("\n")[2] for _, text, _ in here.slack.replies] == ["_Measured just now._"]
+    assert [text.rpartition("\n")[2] for _, text, _ in here.slack.replies] == [f"Measured {local_time(NOW)}."]
+
+
+async def test_gpus_now_has_a_button_to_ask_the_owner_of_an_idle_pod(here: Place) -> None:
+    gpus = (Gpu(device="g1", peak=0.0, mean=0.0),)
+    idle = replace(POD, owner=ADMIN, started=NOW - timedelta(hours=2), gpus=gpus, allocated=1)
+    here.source.pods = (idle,)
+    await here.types("now")
+    await here.job.run(ITEM.key)
+    [(_, message, _)] = here.slack.replies
+    for each in (message, await here.reply("now")):
+        assert isinstance(each, Message)
+        assert each.blocks[-1]["elements"][0]["value"] == "sweeps/a"
 
 
 async def test_gpus_that_cannot_be_measured_is_answered_later(here: Place) -> None:

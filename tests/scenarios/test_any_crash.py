@@ -182,6 +182,7 @@ async def live(redis, story, dies_at=None):
     return await SimulatedSweep(redis, Clock(dies_at), **STORIES[story]).run()
 
 
+@pytest.mark.features("health")
 @pytest.mark.parametrize(
     ("story", "is_reported"),
     [("trainings crash", True), ("trainings crash before they are seen running", False)],

@@ -10,6 +10,7 @@ from bot.core.errors import UserError
 from bot.core.events import Event, Progress
 from bot.core.record import Phase
 from bot.core.request import Bisection
+from bot.platform.slack.mrkdwn import code
 from bot.platform.storage.sweeps import Store
 from bot.platform.storage.work_queue import Queue
 from bot.sweep.lifecycle.texts import RESULTS
@@ -50,6 +51,8 @@ class Kept:
 class Pods:
     """The cluster with the pod of each sweep's only trial, which failed."""
 
+    conditions = ()
+
     async def list(self, kind, namespace, *, labels, only):
         state = {"terminated": {"exitCode": 1, "reason": "Error"}}
         statuses = [{"name": "main", "state": state}]
@@ -58,9 +61,8 @@ class Pods:
             "labels": {"batch.kubernetes.io/job-name": "t1", "katib.kubeflow.org/trial": "t1"},
         }
         spec = {"containers": [{"name": "main"}], "nodeName": "n1"}
-        return [
-            {"metadata": meta, "spec": spec, "status": {"phase": "Failed", "containerStatuses": statuses}}
-        ]
+        status = {"phase": "Failed", "containerStatuses": statuses, "conditions": [*self.conditions]}
+        return [{"metadata": meta, "spec": spec, "status": status}]
 
 
 class World(SimpleNamespace):
@@ -135,7 +137,7 @@ async def test_bisect_finds_a_planted_commit(redis, repo, url, git, broken, comm
     origin, *results = stories(url, made)
     here = world(redis, git, *results)
     answer = await bisect.begin(origin, Observation(), BISECT, here)
-    assert answer.startswith(f"Bisecting {commits} commits after ")
+    assert answer.startswith(f"Bisecting {commits} commits after `{made[0][:8]}`, whose trial finished: ")
     steps = []
     while not here.slack.posted:
         (step,) = await here.store.active() - {*steps}
@@ -167,11 +169,96 @@ async def test_two_bisects_begun_by_clicks_have_steps_of_their_own(redis, repo, 
     assert len(await here.store.active() - {first, second}) == 2
 
 
+async def next_step(here, *earlier):
+    (step,) = await here.store.active() - {*earlier}
+    return await here.store.get(step)
+
+
 async def test_bisect_of_a_step_that_ran_no_trial_stops_with_the_range(redis, repo, url, git):  # noqa: F811
     here, made, step = await begun(redis, repo, url, git, broken=3, commits=8)
-    await here.ends(step, Phase.FAILED)  # its build failed
+    await here.store.save(replace(await here.store.get(step), reason="Your limit is 4 GPUs"))
+    await here.ends(step, Phase.REFUSED)
     [text] = here.slack.posted
-    assert text.startswith(f":warning: Bisect stopped: `{step}` ran no trial of commit `{made[4][:8]}`")
+    tried = f"`{step}` ran no trial of commit `{made[4][:8]}`: Your limit is 4 GPUs."
+    assert text.startswith(f":warning: Bisect stopped: {tried} The commit that fails is between")
+
+
+async def test_bisect_skips_commits_that_do_not_build_and_names_what_is_left(redis, repo, url, git):  # noqa: F811
+    here, made, step = await begun(redis, repo, url, git, broken=3, commits=4)
+    await here.ends(step, Phase.FAILED)  # its build failed
+    first = await next_step(here, step)
+    assert (made.index((await here.store.get(step)).request.commit), made.index(first.request.commit)) == (
+        2,
+        1,
+    )
+    await here.store.save(replace(first, image="image"))
+    await here.ends(first.id, Phase.SUCCEEDED, succeeded=1)
+    second = await next_step(here, step, first.id)
+    assert made.index(second.request.commit) == 3
+    await here.store.save(replace(second, image="image"))
+    await here.ends(second.id, Phase.FAILED, failed=1)
+    [text] = here.slack.posted
+    good, unbuilt, bad = (code(made[number][:8]) for number in (1, 2, 3))
+    assert text == (
+        f":warning: Bisect stopped: the first failing commit is one of the 2 after {good} up to {bad}. "
+        f"No image could be built of {unbuilt}."
+    )
+
+
+async def test_step_that_the_cluster_stopped_runs_again_and_says_nothing_of_its_commit(redis, repo, url, git):  # noqa: F811
+    here, made, step = await begun(redis, repo, url, git, broken=3, commits=8)
+    steps = [step]
+    here.trials.conditions = ({"type": "DisruptionTarget", "status": "True", "reason": "DeletionByPodGC"},)
+    for _ in range(2):
+        await here.ends(steps[-1], Phase.FAILED, failed=1)
+        again = await next_step(here, *steps)
+        assert (again.request.commit, again.request.bisects.bad) == (made[4], made[-1])
+        steps.append(again.id)
+    await here.ends(steps[-1], Phase.FAILED, failed=1)
+    [text] = here.slack.posted
+    assert text.startswith(
+        f":warning: Bisect stopped: the cluster stopped the trial of commit `{made[4][:8]}` 3"
+    )
+
+
+async def test_own_fault_that_a_node_reports_counts_as_bad(redis, repo, url, git):  # noqa: F811
+    here, made, step = await begun(redis, repo, url, git, broken=3, commits=8)
+    over = "Pod ephemeral local storage usage exceeds the total limit of containers 1Gi."
+    target = {"type": "DisruptionTarget", "status": "True", "reason": "TerminationByKubelet", "message": over}
+    here.trials.conditions = (target,)
+    await here.ends(step, Phase.FAILED, failed=1)
+    assert (await next_step(here, step)).request.bisects.bad == made[4]
+
+
+async def test_bisect_starts_after_a_commit_that_is_named(redis, repo, url, git):  # noqa: F811
+    made = planted(repo, 3, 8)
+    origin, now, _ = stories(url, made)
+    here = world(redis, git, now)
+    answer = await bisect.begin(origin, Observation(), replace(BISECT, changes=f"good={made[1][:7]}"), here)
+    assert answer.startswith(f"Bisecting 7 commits after `{made[1][:8]}`: up to 3 trials, the first in")
+    assert (await next_step(here)).request.bisects.good == made[1]
+    for wrong, why in (
+        ("f" * 40, "an earlier commit"),
+        (made[-1], "an earlier commit"),
+        ("main", "a commit's hash"),
+    ):
+        with pytest.raises(UserError, match=f"good= must be {why}"):
+            await bisect.begin(origin, Observation(), replace(BISECT, changes=f"good={wrong}"), here)
+
+
+async def test_commits_that_a_force_push_removed_end_the_bisect(redis, repo, url, git):  # noqa: F811
+    here, made, step = await begun(redis, repo, url, git, broken=3, commits=8)
+    sweep = await here.store.get(step)
+    gone = replace(sweep.request.bisects, bad="e" * 40)
+    await here.store.save(replace(sweep, request=replace(sweep.request, bisects=gone)))
+    await here.ends(step, Phase.SUCCEEDED, succeeded=1)
+    assert here.slack.posted == [
+        f":warning: Bisect stopped: {url} no longer has eeeeeeee: a force-push removed it."
+    ]
+    origin, now, worked = stories(url, made)
+    here = world(redis, git, now, replace(worked, commit="d" * 40))
+    with pytest.raises(UserError, match="No earlier sweep"):
+        await bisect.begin(origin, Observation(), BISECT, here)
 
 
 async def test_bisect_stops_if_a_failing_commit_lacks_the_one_that_worked(redis, repo, url, git):  # noqa: F811

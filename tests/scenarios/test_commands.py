@@ -209,6 +209,8 @@ async def test_mention_in_a_thread_is_answered_there(redis):
         reported = session.slack.ephemerals("grace")[-1]
         assert "Only <@" in reported["text"]
         assert reported["thread_ts"] == session.parent()["ts"]
+        answer, _ = await session.types("status")
+        assert "grace: cancel denied" in answer
         await mentions(session, "@sweepbot hello")
         assert session.slack.ephemerals("ada")[-1]["text"].startswith(
             "In this thread, mention me with a command"
@@ -216,10 +218,25 @@ async def test_mention_in_a_thread_is_answered_there(redis):
         await mentions(session, "@sweepbot stauts")
         reported = session.slack.ephemerals("ada")[-1]["text"]
         assert reported.startswith(":runner: *<http")
-        await mentions(session, "@sweepbot cancel")
+        await mentions(session, "@sweepbot cancel qqq thx")
+        reported = session.slack.ephemerals("ada")[-1]["text"]
+        assert reported.startswith("`qqq` isn't an active trial of *<http")
+        assert reported.endswith("To cancel the whole sweep: `@sweepbot cancel`.")
+        await mentions(session, "@sweepbot please cancel, thx :pray:")
         await session.until(Phase.CANCELLED)
-        await mentions(session, "@sweepbot rerun")
-        assert [each.user_name for each in await session.simulation.store.listed()] == ["ada", "ada"]
+        await mentions(session, "@sweepbot rerun", "grace")
+        assert {each.user_name for each in await session.simulation.store.listed()} == {"ada", "grace"}
+        answer, _ = await session.types("list")
+        assert "grace in <#" in answer
+
+
+async def test_error_links_the_sweeps_that_it_names(redis):
+    async with open_session(redis, **HELD) as session:
+        await session.until(Phase.RUNNING)
+        await session.types("branch=main space=lr")
+        answer, _ = await session.types("logs lr")
+        assert answer.startswith("`lr` matches several sweeps. Name one: ")
+        assert f"|{SWEEP}>*" in answer
 
 
 async def test_results_are_posted_once_under_rate_limits(redis, monkeypatch):

@@ -1,5 +1,10 @@
 """Sweeps whose trainings only write TensorBoard files; the reader in the trials' pods is a real process."""
 
+import asyncio
+import os
+import signal
+from pathlib import Path
+
 import pytest
 import pytest_asyncio
 
@@ -116,6 +121,43 @@ async def test_asha_stops_a_trial_by_its_event_files_alone(here: Instance):
     sweep = await here.sweep("branch=main space=files-judged")
     await sweep.posts("Sweepbot stopped 1 trial early (asha)")
     await sweep.posts("Finished:")
+
+
+@pytest.mark.features("live_values")
+async def test_trials_succeed_on_a_node_too_busy_for_their_readers(here: Instance):
+    """The readers stand still from before the trainings' end to 10 s after it, within their pods' 30 s."""
+    here.hold.touch()
+    sweep = await here.sweep("branch=main space=files-held")
+    await sweep.shows("Best running trial")
+    frozen = readers(here)
+    assert len(frozen) == 2
+    for pid in frozen:
+        os.kill(pid, signal.SIGSTOP)
+    here.hold.unlink()
+    await until(lambda: all(map(has_trained, sweep.objects("Pod"))), "the trainings have ended", sweep.story)
+    await asyncio.sleep(10)
+    for pid in frozen:
+        os.kill(pid, signal.SIGCONT)
+    await sweep.posts("Finished:", "2 trials done")
+    await sweep.shows("Best: `loss` *1*")
+
+
+def readers(here):
+    """Return the IDs of the readers' processes."""
+    found = list[int]()
+    for process in Path("/proc").glob("[0-9]*"):
+        try:
+            is_of_a_pod = process.joinpath("cwd").readlink().is_relative_to(here.here.folder)
+            words = process.joinpath("cmdline").read_bytes().split(b"\0")
+        except OSError:  # ended meanwhile, or of another user
+            continue
+        if is_of_a_pod and b"reader" in words:
+            found.append(int(process.name))
+    return found
+
+
+def has_trained(pod):
+    return all("terminated" in each["state"] for each in pod["status"]["containerStatuses"])
 
 
 @pytest.mark.features("interruptions")

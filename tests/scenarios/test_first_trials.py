@@ -161,7 +161,11 @@ STORIES = {
     "16 the GPU's memory": (
         ends(1, log=real_messages.CUDA_OOM),
         NOW,
-        ["Out of GPU memory (23.65 GiB)", "width=", "batch size"],
+        [
+            "CUDA out of memory. Tried to allocate 22.00 MiB.",
+            "(train.py:58)\n*Fix:* Limit the batch",
+            "width=",
+        ],
     ),
     "17 no driver": (ends(1, log=real_messages.NO_DRIVER), NOW, ["found no usable GPU"]),
     "17 no GPU, and it continues": (

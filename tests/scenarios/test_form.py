@@ -161,8 +161,9 @@ async def test_inline_space_with_a_late_parser_is_an_error_below_its_field(ada, 
     assert found == {"text": "Checking the space took more than 2 s. Try again, or commit it as a file."}
 
 
-async def test_next_form_is_prefilled_with_the_last_launch(ada):
-    await ada.slack.command("ada", "sweeps", "/sweep", "branch=dev space=lr gpus=3 trials=2 algorithm=grid")
+async def test_next_form_is_prefilled_with_the_last_launch_without_its_earlier_points(ada):
+    typed = "branch=dev space=lr gpus=3 trials=2 algorithm=grid from=lr-brave-otter"
+    await ada.slack.command("ada", "sweeps", "/sweep", typed)
     await ada.runs()
     await ada.slack.command("ada", "vision", "/sweep", "gpus=1")
     values = {k: v for entered in ada.modal()["state"]["values"].values() for k, v in entered.items()}

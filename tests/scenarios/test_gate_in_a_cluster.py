@@ -26,7 +26,7 @@ async def here(tmp_path, mlflow_url):
 
 async def test_gate_of_a_broken_sweep_of_40_trials_costs_one_trial(here: Instance):
     sweep = await here.sweep("branch=main gpus=1 space=broken40 gate=on")
-    await sweep.posts("On hold: no data.", "39 other trials didn't start.")
+    await sweep.posts("On hold: first trial failed.", "39 other trials didn't start.")
     assert (len(sweep.objects("Trial")), sweep.pods_alive()) == (1, [])
     await sweep.shows("On hold: no data")
     await here.types(f"retry {sweep.id}")

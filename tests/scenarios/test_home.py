@@ -7,6 +7,7 @@ import pytest
 
 from bot.core.record import Phase
 from bot.measure.gpus.snapshot_store import ITEM
+from bot.platform.slack.mrkdwn import local_time
 from tests.scenarios.slack_user import a_slack_user
 
 
@@ -54,10 +55,11 @@ async def opened(ada, wait_until):
 
 
 async def test_home_measures_gpus_when_opened_and_updates_itself(ada, wait_until):
+    measured = ada.now
     first, then = await opened(ada, wait_until)
     assert "_Loading GPU data…" in first
     assert "*6 of 8 GPUs free*" in then
-    assert "_Measured just now._" in then
+    assert f"Measured {local_time(measured)}." in then
     assert "Loading" not in then
     assert ada.slack.ephemerals("ada") == []
 
@@ -66,7 +68,7 @@ async def test_home_measures_gpus_when_opened_and_updates_itself(ada, wait_until
 
     ada.now += timedelta(minutes=3)
     first, then = await opened(ada, wait_until)
-    assert "_Measured 3 min ago._\n_Refreshing…_" in first
+    assert f"Measured {local_time(measured)}.\n_Refreshing…_" in first
     assert "*0 of 8 GPUs free*" in then
     assert "Refreshing" not in then
 

@@ -2,7 +2,7 @@
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
@@ -12,8 +12,9 @@ from bot.measure.gpus.models import BUSY, HALF_HOUR, HOUR, ClusterGpus, NodeUse,
 from bot.platform.commands.grammar import Command, Option, Table
 from bot.platform.commands.option_types import Choice, invalid
 from bot.platform.config.policy import Config
-from bot.platform.slack.blocks import MAX_BUTTON_VALUE, Block, button
-from bot.platform.slack.mrkdwn import code, mention, quoted
+from bot.platform.slack.blocks import MAX_BUTTON_VALUE, Block, actions, button, section
+from bot.platform.slack.message import Message
+from bot.platform.slack.mrkdwn import code, local_time, mention, quoted
 from bot.text.number_format import hours, percent
 from bot.text.wording import IF_NOTHING_APPEARS, counted, fitting, listed
 from k8s.nodes.dcgm import Load
@@ -114,21 +115,28 @@ def parse_command(text: str, config: Config, table: Table) -> ParsedCommand:
     return ParsedCommand(view=typed.command.name, later=later, **own)
 
 
-def answer(view: str, known: Snapshot, user: str, now: datetime) -> str:
-    last = f"_Measured {_ago(now - known.at)}._"
+def answer(view: str, known: Snapshot, user: str) -> str:
+    last = f"Measured {local_time(known.at)}."
     return "\n".join([*fitting(ANSWERS[view](known, user), MAX_ANSWER - len(last)), last])
 
 
-def _ago(age: timedelta) -> str:
-    seconds = max(0, round(age.total_seconds()))
-    if seconds < 5:
-        return "just now"
-    if seconds < 120:
-        return f"{seconds} s ago"
-    return f"{_span(age)} ago"
+def shown(parts: Sequence[str], view: str, known: Snapshot, user: str) -> Message | str:
+    """Return an answer, with a button if it lists idle GPUs of other people outside sweeps.
+
+    Args:
+        parts: texts, each of which fits a section.
+        known: of the main cluster.
+    """
+    listed_pods = _idle_first(_working(known.pods), known.at) if view == "now" else []
+    others = (pod for pod in listed_pods if not pod.sweep and pod.owner not in {"", user})
+    pods = [f"{pod.namespace}/{pod.pod}" for pod in others if _idle(pod, known.at)]
+    text = "\n".join(parts)
+    return Message(text=text, blocks=(*map(section, parts), actions(ask_button(pods)))) if pods else text
 
 
 def _span(time: timedelta) -> str:
+    if time < timedelta(minutes=1):
+        return "less than 1 min"
     return f"{time // timedelta(minutes=1)} min" if time < 2 * HOUR else f"{hours(time / HOUR)} h"
 
 

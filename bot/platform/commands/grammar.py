@@ -29,7 +29,8 @@ _AHEAD = re.compile(
     r"(?:[\s,;•>]|&gt;|-\s)+|(?:hi|hey|hello|sweepbot|please|pls|(?:can|could|would) you)\b[\s,!]*(?=\S)",
     re.IGNORECASE,
 )
-_POLITE = {"please", "pls", "plz", "thanks", "thx", "ty"}
+POLITE = {"please", "pls", "plz", "plzz", "thanks", "thnx", "thx", "tnx", "ty", "tysm", "tyvm", "cheers"}
+_SMILE = re.compile(r":[a-z0-9_+-]+:|[:;]-?\)")  # an emoji as Slack sends it, or a typed one
 MAX_AHEAD = 5  # such words before or after a command
 _PAIR = re.compile(r"(-{0,2})([^\s=:]*?)\s*([=:])(.*)", re.DOTALL)
 _QUOTES = str.maketrans("“”„‟‘’‚‛\u00a0", "\"\"\"\"'''' ")  # and no-break spaces
@@ -66,7 +67,7 @@ def plain_words(text: str) -> str:
         if ahead := _AHEAD.match(text):
             text = text[ahead.end() :]
         before, _, last = text.rpartition(" ")
-        if before and last.strip(",.!").lower() in _POLITE:
+        if before and (_SMILE.fullmatch(last) or last.strip(",.!").lower() in POLITE):
             text = before.rstrip(" ,")
     return text
 

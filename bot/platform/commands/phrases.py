@@ -13,6 +13,7 @@ from typing import Any
 
 from bot.platform.commands.grammar import (
     HELP,
+    POLITE,
     Command,
     Option,
     Parsed,
@@ -43,15 +44,15 @@ NUMBERS |= {"twenty": "20", "fifty": "50", "hundred": "100"}
 AMOUNT = re.compile(r"x?([0-9]{1,9})x?([a-z]*)")
 ARTICLES = {"a", "an", "the"}
 LEFT_OUT = {"instead of", "rather than"}  # the name after these isn't wanted
-FILLERS = set(
+FILLERS = POLITE | set(
     """
     show
     ! & + - . : = ? @ a about after again all also an and any anything are as at be been before but
     by can could did do does doing don't done dont each every experiment for from get give go going
     has have having hello hey hi how i i'd i'll i'm in into is it it'll it's its job just kick kind
     last launch least let like make max maximum me more most my need new not now of off ok on only
-    or our out over per please pls previous put repeat right run running same search set should so
-    some start still stop sweep sweepbot sweeps than thank thanks that the their then there these
+    or our out over per previous put repeat right run running same search set should so
+    some start still stop sweep sweepbot sweeps than thank that the their then there these
     they thing this those time to total train try tune up use using value values via w/ want was we
     were what when where which while who whose why will with would you your – —
     """.split()  # noqa: SIM905  two hundred quotes would hide the words

@@ -23,6 +23,7 @@ class Visitor:
     team: str = ""  # the workspace
     enterprise: str = ""  # the organization of that
     guest: bool = False
+    deactivated: bool = False  # can only still have tokens of the HTTP API
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,6 +39,8 @@ def entry_denial(who: Visitor, home: Visitor, config: Config) -> str:
 
     `home` is the app's own workspace. Users named in the configuration always can.
     """
+    if who.deactivated:
+        return "Your Slack account is deactivated."
     if config.names(who.user):
         return ""
     theirs = {who.team, who.enterprise} - {""}

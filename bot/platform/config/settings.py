@@ -316,6 +316,13 @@ class Settings(PlanSettings):
         le=65535,
         description="port of /healthz, /readyz, /metrics, and Slack's requests; 0: any free port",
     )
+    sweepbot_api_port: int | None = Field(
+        default=None,
+        ge=0,
+        le=65535,
+        description="port of the HTTP API (docs/api.md), on HTTP_HOST; 0: any free port; default: off",
+        examples=["8081"],
+    )
     shutdown_grace: float = Field(
         default=20,
         gt=0,

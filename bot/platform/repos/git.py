@@ -22,7 +22,7 @@ from bot.core.metrics import measured
 from bot.platform.config.policy import Config
 from bot.platform.repos.listings import Listings
 from bot.text.masking import Mask, secrets_in_environment
-from bot.text.wording import did_you_mean
+from bot.text.wording import did_you_mean, listed
 from k8s.api.errors import SweepbotError
 
 PASSED_VARIABLES = (
@@ -48,6 +48,9 @@ PERMANENT_FAILURES = re.compile(
     r"|requested url returned error: 40[0134]|is this a git repository|not a git repository",
     re.IGNORECASE,
 )
+
+# Answers of a host that lacks a commit, which another replica of it can have.
+LOST = re.compile("not our ref|unadvertised object")
 
 SUBMODULE = "160000"  # its mode in a tree
 MIB = 2**20
@@ -238,21 +241,31 @@ class Git:
         with TemporaryDirectory(dir=self.cache) as repository:
             await self._run(url, "init", "--quiet", "--bare", "--", repository)
             await self._run(url, "-C", repository, "config", "remote.origin.url", url)
-            await self._run(url, "-C", repository, *FETCH_HISTORY, "--", "origin", *commits)
+            try:
+                await self._run(url, "-C", repository, *FETCH_HISTORY, "--", "origin", *commits)
+            except GitUnavailableError as error:
+                if not LOST.search(str(error)):
+                    raise
+                short = listed(each[:8] for each in commits)
+                raise UserError(f"{url} no longer has {short}: a force-push removed it.") from None
             yield repository
 
-    async def commits(self, url: str, old: str, new: str) -> list[Commit]:
-        """Return the commits after `old` up to `new`, the oldest first, along first parents, masked.
+    async def commits(self, url: str, old: str, new: str) -> tuple[str, list[Commit]]:
+        """Return the full hash of `old`, and the commits after it up to `new`, the oldest first, masked.
 
-        Empty if `old` isn't an ancestor. Raises UserError, GitUnavailableError.
+        They are those along first parents. None if `old` isn't an ancestor. Raises UserError, also if the
+        repository has lost `new`; GitUnavailableError.
         """
-        async with self._history(url, old, new) as repository:
-            if await self._run(url, "-C", repository, "rev-list", "-1", f"{new}..{old}", "--"):
-                return []
+        async with self._history(url, new) as repository:
+            ancestors = await self._run(url, "-C", repository, "rev-list", new, "--", most=MAX_HISTORY)
+            place = (b"\n" + ancestors).find(f"\n{old}".encode())
+            if place < 0:
+                return old, []
+            old = ancestors[place : place + len(new)].decode()
             form, span = "--format=%H%x00%an%x00%s", f"{old}..{new}"
             listing = ("log", "--reverse", "--first-parent", form, span, "--")
             lines = _lines(await self._run(url, "-C", repository, *listing))
-        return [Commit(*self._mask(line).split("\0", 2)) for line in lines]
+        return old, [Commit(*self._mask(line).split("\0", 2)) for line in lines]
 
     async def between(self, url: str, old: str, new: str) -> Between:
         """Return which commits one commit's history has and the other's lacks; fetches it without files."""

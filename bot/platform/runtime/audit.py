@@ -27,8 +27,9 @@ def write_entry(sweep: str, entry: AuditEntry) -> None:
     result = f"denied: {entry.refused}" if entry.refused else "allowed"
     about = f" ({entry.about})" if entry.about else ""
     audit.info(
-        "user=%s action=%s sweep=%s%s: %s",
+        "user=%s%s action=%s sweep=%s%s: %s",
         entry.user,
+        f" via={entry.via}" if entry.via else "",
         entry.action.name.lower(),
         sweep or "new",
         about,

@@ -20,7 +20,7 @@ from bot.platform.config.permissions import controls
 from bot.platform.config.policy import Config
 from bot.platform.config.teams import team_of
 from bot.platform.slack.mrkdwn import plain
-from bot.sweep.launch.options import EXAMPLE, LAUNCH, OPTIONS, space_name
+from bot.sweep.launch.options import BISECT, EXAMPLE, LAUNCH, OPTIONS, space_name
 from bot.sweep.launch.promote import PROMOTE
 from bot.text.wording import did_you_mean, shortened
 
@@ -164,12 +164,12 @@ COMMANDS = (
         meaning="repeat the best trial with seeds",
         said="best with seed, best parameter seed, best seed, repeat best, confirm best",
     ),
-    _change(
-        "bisect",
-        Action.BISECT,
-        (SWEEP,),
-        "find the commit that broke its first failed trial",
-        "which commit broke, what commit broke, commit that broke, find commit",
+    replace(
+        BISECT,
+        options=(SWEEP, *BISECT.options),
+        group=CHANGE,
+        meaning="find the commit that broke its first failed trial",
+        said="which commit broke, what commit broke, commit that broke, find commit",
     ),
     replace(_see("queue", Action.QUEUE, (), "who waits for what", OF_QUEUE), group=CHANGE),
     _change(

@@ -83,7 +83,8 @@ def _history_line(entry: AuditEntry) -> str:
     about = f" {quoted(entry.about, 80)}" if entry.about else ""
     user = quoted(entry.name, 80) or mention(entry.user)
     text = f"{user}: {denied}{about} denied" if entry.refused else f"{user} {performed}{about}"
-    return f"• {_local_time(entry.at)} {text}"
+    via = f" by the {entry.via}" if entry.via else ""
+    return f"• {_local_time(entry.at)} {text}{via}"
 
 
 def _local_time(at: datetime) -> str:

@@ -82,7 +82,8 @@ class _Reply:
 
     async def send(self, message: Message | str, *, private: bool = False) -> None:
         command, sweep, slack = self.command, self.sweep, self.clients.slack
-        message = linked(sweep, message) if isinstance(message, str) else message
+        if isinstance(message, str):
+            message = linked(message, await self.clients.store.listed())
         if not (command.in_thread and sweep.thread):
             await slack.post_ephemeral(command.user, message, command.response_url)
         elif private:

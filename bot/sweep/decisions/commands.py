@@ -38,6 +38,7 @@ def apply_command(
         action=command.action,
         about=command.about,
         refused=refusal,
+        via=command.via,
     )
     before = sweep = with_entry(sweep, entry)
     if refusal:
@@ -114,7 +115,13 @@ def _kill_denial(sweep: SweepRecord, command: Command, seen: Observation, *_: ob
     if any(name.endswith(command.trial) for name in seen.missing if command.trial):
         return f"{code(command.trial)} isn't running. Katib starts it again; cancel it then."
     live = ", ".join(f"`{t.name}`" for t in seen.live) or "none"
-    return f"{code(command.trial)} isn't an active trial of `{sweep.id}`. Active: {live}."
+    text = f"{code(command.trial)} isn't an active trial of `{sweep.id}`. Active: {live}."
+    if named(seen.trials, command.trial):
+        return text
+    whole = (
+        "@sweepbot cancel" if command.in_thread else f"/sweep cancel {sweep.id}"
+    )  # no slash commands there
+    return f"{text} To cancel the whole sweep: `{whole}`."
 
 
 def _killed(sweep: SweepRecord, command: Command, seen: Observation, *_: object) -> SweepRecord:

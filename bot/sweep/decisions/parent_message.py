@@ -113,6 +113,7 @@ def _phase_cause(sweep: SweepRecord) -> str:
 
 def _subject(sweep: SweepRecord) -> str:
     request, plan, owner = sweep.request, sweep.plan, display_name(sweep, sweep.requester.user)
+    owner += f" by the {sweep.requester.via}" if sweep.requester.via else ""
     space = f"seeds {request.seeds}" if request.seeds else request.space
     searched = f"{code(space, 100)} on {code(request.branch, 200)}"
     if plan is None:

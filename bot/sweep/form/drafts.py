@@ -54,9 +54,9 @@ def item(view_id: str) -> WorkItem:
 
 
 def last_launch(user: str, request: SweepRequest, channel: str) -> ExpiringValue:
-    """Return what to store for `Drafts.last`."""
+    """Return what to store for `Drafts.last`: without the earlier points, which are of one sweep."""
     draft = Draft(options=options_of(request), channel=channel, inline=request.text is not None)
-    return ExpiringValue(_last_key(user), _DRAFT.dump_json(draft), LAST_LAUNCH_TTL)
+    return ExpiringValue(_last_key(user), _DRAFT.dump_json(draft.without("from")), LAST_LAUNCH_TTL)
 
 
 def _last_key(user: str) -> str:

@@ -4,6 +4,7 @@ import re
 from collections.abc import Callable
 from typing import Any
 
+from bot.core.commands import Action
 from bot.core.errors import UserError
 from bot.core.flags import FlagStyle
 from bot.core.ids import SWEEP_ID
@@ -261,3 +262,5 @@ OPTIONS = (
 STARTERS = ("run", "start", "launch", "new")  # optional first word
 STARTS = "start sweep, new sweep, run sweep, launch sweep, try, tune, train, kick off, use, sweep"
 LAUNCH = Command("", None, OPTIONS, usage=ARGUMENTS, aliases=STARTERS, said=STARTS, elsewhere=_elsewhere)
+GOOD = Option("good", Matching("[0-9a-f]{7,40}", "a commit's hash"), example="COMMIT")
+BISECT = Command("bisect", Action.BISECT, (GOOD,))

@@ -31,7 +31,8 @@ def with_entry(sweep: SweepRecord, entry: AuditEntry) -> SweepRecord:
 
 def received(sweep: SweepRecord, seen: Observation, config: Config, now: datetime) -> SweepRecord:
     """Accept the plan, or refuse the request."""
-    user, channel = sweep.requester.user, sweep.requester.channel
+    requester = sweep.requester
+    user, channel = requester.user, requester.channel
     forbidden = launch_denial(user, channel, config)
     if seen.plan and not forbidden:
         forbidden = size_denial(user, seen.plan, config, seen.others)
@@ -40,7 +41,14 @@ def received(sweep: SweepRecord, seen: Observation, config: Config, now: datetim
         return sweep
     sweep = with_entry(
         sweep,
-        AuditEntry(at=now, user=user, name=sweep.requester.user_name, action=Action.LAUNCH, refused=refusal),
+        AuditEntry(
+            at=now,
+            user=user,
+            name=requester.user_name,
+            action=Action.LAUNCH,
+            refused=refusal,
+            via=requester.via,
+        ),
     )
     if seen.plan and not refusal:
         return sweep.to(Phase.OPENING, now, plan=seen.plan, cluster=seen.plan.cluster)

@@ -1,5 +1,7 @@
 """Parts of texts that the plain sweep and its features share. Pure."""
 
+import re
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
@@ -13,6 +15,7 @@ from bot.platform.slack.mrkdwn import code, link, mention, quoted
 from bot.text.number_format import short
 
 CANCEL = "cancel_sweep"  # the button's action_id
+CODED = re.compile("`([a-z0-9-]{1,100})`")  # perhaps a sweep's name
 CONTINUE = "continue_where"  # likewise; its value is the sweep, a space, and the constraint
 
 
@@ -27,9 +30,10 @@ def name_link(sweep: SweepRecord | SweepSummary) -> str:
     return f"*{link(sweep.permalink, sweep.id)}*" if sweep.permalink else f"*{sweep.id}*"
 
 
-def linked(sweep: SweepRecord, text: str) -> str:
-    """Link the sweep's name in a text that isn't in its thread, where it stands first."""
-    return text.replace(f"`{sweep.id}`", name_link(sweep), 1) if sweep.permalink else text
+def linked(text: str, sweeps: Iterable[SweepRecord | SweepSummary]) -> str:
+    """Link the names of sweeps in a text that isn't in their thread, where each stands as code."""
+    links = {each.id: name_link(each) for each in sweeps if each.permalink}
+    return CODED.sub(lambda found: links.get(found[1], found[0]), text)
 
 
 def result_text(sweep: SweepRecord, result: Result) -> str:

@@ -4,44 +4,42 @@ A step is a sweep like any other, with a thread of its own; its request says wha
 the job of a work item starts the next one, or answers in the thread of the sweep that was bisected.
 """
 
-import asyncio
 import logging
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from datetime import timedelta
-from difflib import SequenceMatcher
-from pathlib import PurePosixPath
 
 from bot.core.commands import Command
 from bot.core.errors import UserError
+from bot.core.plan import SweepPlan
 from bot.core.record import Phase, SweepRecord
 from bot.core.request import Bisection, Notify, Requester, SweepRequest
 from bot.core.space import SearchSpace, command_line
 from bot.core.work_item import ItemKind, WorkItem
-from bot.platform.pod_health.log_cause import LogCause, find_cause
 from bot.platform.repos.git import Commit
 from bot.platform.slack.client import MessageRejectedError, NotInChannelError
-from bot.platform.slack.mrkdwn import SHORT_COMMIT, code, commit_text, quoted
+from bot.platform.slack.mrkdwn import SHORT_COMMIT, code, commit_text, plain, quoted
 from bot.sweep.clients import SweepClients
+from bot.sweep.launch.command_line import TABLE
 from bot.sweep.launch.create import start
+from bot.sweep.launch.options import BISECT
 from bot.sweep.lifecycle.texts import RESULTS
 from bot.sweep.model.observation import Observation
+from bot.sweep.reports.bisect_evidence import cause_of, changed_line, is_lost, latest_pods
 from bot.sweep.reports.end_results import current_results
 from bot.sweep.results.models import TrialResult
 from bot.sweep.spaces.describe import best_yaml
-from bot.text.wording import counted
+from bot.text.wording import counted, listed
 from k8s.katib.status import TrialState
-from k8s.objects import SWEEP_LABEL
-from k8s.pods import is_trial_pod, read_trial_pod
 
 log = logging.getLogger(__name__)
 
 NAME = "bisect"  # of the steps
+STOPPED = ":warning: Bisect stopped"
 END_DELAY = timedelta(seconds=5)  # until the end of a step is looked for again
-LOG_LINES = 400
 MAX_TRIED = 20  # earlier sweeps whose commit could be an ancestor
-MAX_LINE = 200  # characters of a changed line
-MAX_DIFF = 2_000  # lines of a file that are compared
+MAX_LOST = 3  # runs of one commit that the cluster stopped
+MAX_SKIPPED = 10  # commits that don't build
 
 
 def item(sweep_id: str) -> WorkItem:
@@ -57,17 +55,15 @@ async def begin(sweep: SweepRecord, seen: Observation, command: Command, clients
     failed = next((each for each in results.trials if each.state is TrialState.FAILED), None)
     if failed is None:
         raise UserError(f"`{sweep.id}` has no failed trial to bisect.")
-    url, commits = results.repo_url, list[Commit]()
-    async for good in _worked(results.repo_url, plan.space, failed, plan.commit, clients):
-        commits = await clients.git.commits(url, good, plan.commit)
-        if commits:
-            break
+    url, given = results.repo_url, TABLE.read(BISECT, command.changes).values().get("good", "")
+    if given:
+        good, commits = await clients.git.commits(url, given, plan.commit)
+        if not commits:
+            history = f"the history of {plan.commit[:SHORT_COMMIT]}, whose trial failed"
+            raise UserError(f'good= must be an earlier commit in {history}; got "{given}".')
     else:
-        raise UserError(
-            f"No earlier sweep of space `{plan.space.name}` finished a trial with the same values on an "
-            f"ancestor of {plan.commit[:SHORT_COMMIT]}. Run it on an older branch or tag first."
-        )
-    failure = await _failure(sweep, failed.name, clients)
+        good, commits = await _last_good(url, plan, failed, clients)
+    failure = await cause_of(sweep, await latest_pods(sweep, failed.name, clients), clients)
     bisection = Bisection(
         sweep=sweep.id,
         channel=sweep.requester.channel,
@@ -84,12 +80,14 @@ async def begin(sweep: SweepRecord, seen: Observation, command: Command, clients
         user=command.user, user_name=command.user_name, channel=bisection.channel, response_url=""
     )
     base = step_request(sweep.request, plan.space, failed.parameters)
-    span = f"{counted(len(commits), 'commit')} after {good[:SHORT_COMMIT]}, whose trial finished"
     if len(commits) == 1:
         return await _culprit(bisection, commits, clients)
-    step = await _start(base, bisection, commits, requester, sweep.namespace, command.request_id, clients)
-    most = (len(commits) - 1).bit_length()
-    return f"Bisecting {span}: up to {counted(most, 'trial')}, the first in `{step.id}`."
+    middle = _middle(commits, bisection)
+    step = await _start(base, bisection, middle, requester, sweep.namespace, command.request_id, clients)
+    most = counted((len(commits) - 1).bit_length(), "trial")
+    span = f"{counted(len(commits), 'commit')} after {code(good[:SHORT_COMMIT])}"
+    known = "" if given else ", whose trial finished"
+    return f"Bisecting {span}{known}: up to {most}, the first in `{step.id}`."
 
 
 def step_request(request: SweepRequest, space: SearchSpace, parameters: dict[str, str]) -> SweepRequest:
@@ -108,6 +106,21 @@ def step_request(request: SweepRequest, space: SearchSpace, parameters: dict[str
         gate=False,
         notify=Notify.NONE,
         text=best_yaml(space, parameters),
+    )
+
+
+async def _last_good(
+    url: str, plan: SweepPlan, failed: TrialResult, clients: SweepClients
+) -> tuple[str, list[Commit]]:
+    """Return the latest commit known to work, and those after it. Raises UserError if there is none."""
+    async for good in _worked(url, plan.space, failed, plan.commit, clients):
+        _, commits = await clients.git.commits(url, good, plan.commit)
+        if commits:
+            return good, commits
+    raise UserError(
+        f"No earlier sweep of space `{plan.space.name}` finished a trial with the same values on an ancestor "
+        f"of {plan.commit[:SHORT_COMMIT]}. Name a commit that works, as in `bisect good=COMMIT`, or run the "
+        "sweep on an older branch or tag first."
     )
 
 
@@ -139,57 +152,81 @@ async def follow(sweep_id: str, clients: SweepClients) -> timedelta | None:
         return None
     if any(event.kind == RESULTS for event in sweep.outbox):
         return END_DELAY
-    worked = sweep.phase is Phase.SUCCEEDED and bool(sweep.progress.succeeded)
-    if not worked and not (sweep.phase is Phase.FAILED and sweep.progress.failed):
-        span = f"{bisection.good[:SHORT_COMMIT]} and {bisection.bad[:SHORT_COMMIT]}"
-        text = f":warning: Bisect stopped: {code(sweep.id)} ran no trial of commit "
-        text += f"{code(sweep.request.commit[:SHORT_COMMIT])}. The commit that fails is between {span}."
-        await _answer(bisection, text, clients)
-        return None
-    if worked:
-        bisection = replace(bisection, good=sweep.request.commit)
-    else:
-        cause = await _failure(sweep, "", clients)
-        bisection = replace(bisection, bad=sweep.request.commit)
-        if cause.path:
-            bisection = replace(bisection, path=cause.path, row=cause.row)
-    bisection = replace(bisection, trials=bisection.trials + 1)
-    commits = await clients.git.commits(bisection.url, bisection.good, bisection.bad)
-    if not commits:  # on another side of a merge
-        good, bad = bisection.good[:SHORT_COMMIT], bisection.bad[:SHORT_COMMIT]
-        text = (
-            f":warning: Bisect stopped: commit {code(bad)} fails as well, but doesn't contain {code(good)}, "
-        )
-        await _answer(
-            bisection, f"{text}whose trial finished. Run it on a commit that both contain.", clients
-        )
-    elif len(commits) > 1:
-        begun_by = sweep.request_id.rpartition("/")[0]
-        arguments = sweep.requester, sweep.namespace, begun_by, clients
-        await _start(sweep.request, bisection, commits, *arguments)
-    else:
-        await _answer(bisection, await _culprit(bisection, commits, clients), clients)
+    try:
+        answer = await _next(sweep, bisection, sweep.request.commit, clients)
+    except UserError as error:  # a force-push removed the commits
+        answer = f"{STOPPED}: {plain(str(error))}"
+    if answer:
+        await _answer(bisection, answer, clients)
     return None
+
+
+async def _next(sweep: SweepRecord, bisection: Bisection, commit: str, clients: SweepClients) -> str:
+    """Start the next step, or return the answer. Raises UserError, ApiError, and GitUnavailableError."""
+    tried = code(commit[:SHORT_COMMIT])
+    span = f"{code(bisection.good[:SHORT_COMMIT])} and {code(bisection.bad[:SHORT_COMMIT])}"
+    if sweep.phase is Phase.SUCCEEDED and sweep.progress.succeeded:
+        bisection = replace(bisection, good=commit, trials=bisection.trials + 1, lost=0)
+    elif sweep.phase is Phase.FAILED and sweep.progress.failed:
+        pods = await latest_pods(sweep, "", clients)
+        if is_lost(pods):
+            bisection = replace(bisection, lost=bisection.lost + 1)
+        else:
+            cause = await cause_of(sweep, pods, clients)
+            bisection = replace(bisection, bad=commit, trials=bisection.trials + 1, lost=0)
+            bisection = replace(bisection, path=cause.path, row=cause.row) if cause.path else bisection
+    elif sweep.phase is Phase.FAILED and sweep.image is None:
+        bisection = replace(bisection, skipped=(*bisection.skipped, commit))
+    else:
+        why = f": {quoted(sweep.reason)}" if sweep.reason else ""
+        text = f"{STOPPED}: {code(sweep.id)} ran no trial of commit {tried}{why}."
+        return f"{text} The commit that fails is between {span}."
+    if bisection.lost >= MAX_LOST:
+        text = f"{STOPPED}: the cluster stopped the trial of commit {tried} {MAX_LOST} times."
+        return f"{text} The commit that fails is between {span}."
+    _, commits = await clients.git.commits(bisection.url, bisection.good, bisection.bad)
+    good, bad = code(bisection.good[:SHORT_COMMIT]), code(bisection.bad[:SHORT_COMMIT])
+    if not commits:  # on another side of a merge
+        text = f"{STOPPED}: commit {bad} fails as well, but doesn't contain {good}, whose trial finished."
+        return f"{text} Run it on a commit that both contain."
+    if len(commits) == 1:
+        return await _culprit(bisection, commits, clients)
+    if not (middle := _middle(commits, bisection)):
+        skipped = [code(each.name[:SHORT_COMMIT]) for each in commits if each.name in bisection.skipped]
+        text = f"{STOPPED}: the first failing commit is one of the {len(commits)} after {good} up to {bad}."
+        return f"{text} No image could be built of {listed(skipped)}."
+    begun_by = sweep.request_id.partition(f"/{commit}")[0]
+    arguments = sweep.requester, sweep.namespace, begun_by, clients
+    await _start(sweep.request, bisection, middle, *arguments)
+    return ""
+
+
+def _middle(commits: list[Commit], bisection: Bisection) -> str:
+    """Return the commit to try, of 2 the first; "" if none is left that could be built."""
+    left = [place for place, each in enumerate(commits[:-1]) if each.name not in bisection.skipped]
+    if not left or len(bisection.skipped) >= MAX_SKIPPED:
+        return ""
+    return commits[min(left, key=lambda place: abs(place - (len(commits) - 1) // 2))].name
 
 
 async def _start(
     request: SweepRequest,
     bisection: Bisection,
-    commits: list[Commit],
+    commit: str,
     requester: Requester,
     namespace: str,
     request_id: str,
     clients: SweepClients,
 ) -> SweepRecord:
-    """Start the step in the middle: of 2 commits, the first. `request_id`: of the bisect."""
-    middle = commits[(len(commits) - 1) // 2].name
+    """Start a step. `request_id`: of the bisect."""
+    again = f"/{bisection.lost}" if bisection.lost else ""
     return await start(
         clients.store,
         clients.queue,
-        replace(request, commit=middle, bisects=bisection),
+        replace(request, commit=commit, bisects=bisection),
         requester,
         namespace=namespace,
-        request_id=f"{request_id}/{middle}",  # the same if the job is repeated
+        request_id=f"{request_id}/{commit}{again}",  # the same if the job is repeated
         now=clients.now(),
     )
 
@@ -202,48 +239,6 @@ async def _culprit(bisection: Bisection, commits: list[Commit], clients: SweepCl
     text += f"{counted(bisection.trials, 'trial')}. Its parent {code(bisection.good[:SHORT_COMMIT])} works."
     found = await changed_line(bisection, clients)
     return f"{text}\n{code(found[0])} {code(found[1])}" if found else text
-
-
-async def changed_line(bisection: Bisection, clients: SweepClients) -> tuple[str, str] | None:
-    """Return place and text of a line that the commit changed in the file of the traceback; None without one.
-
-    In a container, the path has directories above the repository's.
-    """
-    parts = PurePosixPath(bisection.path).parts[-6:]
-    for start_at in range(len(parts)):
-        path = "/".join(parts[start_at:]).lstrip("/")
-        if not path or (after := await clients.git.read(bisection.url, bisection.bad, path)) is None:
-            continue
-        before = await clients.git.read(bisection.url, bisection.good, path) or ""
-        return await asyncio.to_thread(_nearest_change, path, before, after, bisection.row)
-    return None
-
-
-def _nearest_change(path: str, before: str, after: str, row: int) -> tuple[str, str] | None:
-    """Return the change nearest to a line of the later version."""
-    old, new = before.splitlines()[:MAX_DIFF], after.splitlines()[:MAX_DIFF]
-    found: list[tuple[int, str]] = []
-    for kind, low, _, start_at, end_at in SequenceMatcher(None, old, new).get_opcodes():
-        if kind != "equal":
-            added = [(number + 1, f"+{new[number]}") for number in range(start_at, end_at)]
-            found += added or [(start_at + 1, f"-{old[low]}")]
-    if not found:
-        return None
-    place, line = min(found, key=lambda each: abs(each[0] - row))
-    return f"{path}:{place}", line[:MAX_LINE]
-
-
-async def _failure(sweep: SweepRecord, trial: str, clients: SweepClients) -> LogCause:
-    """Return what the log of a trial names, "" for any failed one; an empty cause without a log."""
-    there = clients.of(sweep.cluster)
-    namespace = sweep.plan.experiment_ref.namespace if sweep.plan else sweep.namespace
-    found = await there.trials.list("Pod", namespace, labels=f"{SWEEP_LABEL}={sweep.id}", only=is_trial_pod)
-    pods = [pod for pod in map(read_trial_pod, found) if pod.exit and pod.exit[0] and trial in {"", pod.job}]
-    if not pods:
-        return LogCause()
-    return await asyncio.to_thread(
-        find_cause, await there.tail(namespace, pods[0].name, pods[0].container, LOG_LINES)
-    )
 
 
 async def _answer(bisection: Bisection, text: str, clients: SweepClients) -> None:

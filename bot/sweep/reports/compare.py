@@ -1,6 +1,7 @@
 """Compare ended sweeps on request, even if only their stored results remain."""
 
 from collections.abc import Sequence
+from functools import partial
 from itertools import pairwise
 
 from bot.core.errors import UserError
@@ -8,6 +9,7 @@ from bot.platform.repos.git import GitUnavailableError
 from bot.platform.slack.message import Message
 from bot.sweep.charts.comparison import alt_text, png
 from bot.sweep.clients import SweepClients
+from bot.sweep.model.texts import linked
 from bot.sweep.reports.curves import Picture
 from bot.sweep.reports.end_results import stored_results
 from bot.sweep.results.comparison import Commits, comparable, comparison
@@ -18,11 +20,12 @@ async def compare(ids: Sequence[str], clients: SweepClients) -> tuple[Message, P
     """Return the comparison, and a picture if the objectives are the same. Raises UserError."""
     sweeps = [await ended_results(each, clients) for each in ids]
     commits = [await _commits(old, new, clients) for old, new in pairwise(sweeps)]
-    message = comparison(sweeps, commits)
+    link = partial(linked, sweeps=await clients.store.listed())
+    message = comparison(sweeps, commits, link)
     if not comparable(sweeps) or any(each.space.seed for each in sweeps):
         return message, None
     text = f"Best {sweeps[0].space.metric} so far of {', '.join(f'`{each}`' for each in ids)}"
-    return message, Picture(text=text, alt=alt_text(sweeps), png=await png(sweeps))
+    return message, Picture(text=link(text), alt=alt_text(sweeps), png=await png(sweeps))
 
 
 async def ended_results(sweep_id: str, clients: SweepClients) -> SweepResults:

@@ -114,7 +114,7 @@ async def _collected(sweep: SweepRecord, plan: SweepPlan, clients: SweepClients)
     trials, pods, uses = await asyncio.gather(
         cluster.list("Trial", ref.namespace, labels=f"{ours},{EXPERIMENT_LABEL}={ref.name}"),
         cluster.list("Pod", ref.namespace, labels=ours, only=is_trial_pod),
-        there.usage.of_sweep(sweep.id, sweep.created, sweep.since),
+        there.usage.of_sweep(sweep.id, sweep.created, sweep.since if sweep.phase.final else clients.now()),
     )
     if not trials:
         return None

@@ -1,6 +1,6 @@
 """Compare ended sweeps: their commits, spaces, best results, and cost. Pure."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -32,13 +32,21 @@ def comparable(sweeps: Sequence[SweepResults]) -> bool:
     return len({(each.space.metric, each.space.goal, _strategy(each.space)) for each in sweeps}) == 1
 
 
-def comparison(sweeps: Sequence[SweepResults], commits: Sequence[Commits]) -> Message:
-    """Build the message. `commits`: between each sweep and the next one."""
+def comparison(
+    sweeps: Sequence[SweepResults], commits: Sequence[Commits], link: Callable[[str], str]
+) -> Message:
+    """Build the message.
+
+    Args:
+        commits: between each sweep and the next one.
+        link: links the sweeps that a text names.
+    """
     parts = ["\n".join(_sweep(each) for each in sweeps), _verdict(sweeps)]
     for (old, new), found in zip(pairwise(sweeps), commits, strict=True):
         parts += [_commits(old, new, found), _spaces(old, new)]
-    blocks: tuple[Block, ...] = tuple(section(part) for part in parts if part)
-    return Message(text="\n".join(part for part in parts if part), blocks=blocks)
+    shown = [link(part) for part in parts if part]
+    blocks: tuple[Block, ...] = tuple(map(section, shown))
+    return Message(text="\n".join(shown), blocks=blocks)
 
 
 def _sweep(results: SweepResults) -> str:
@@ -47,7 +55,7 @@ def _sweep(results: SweepResults) -> str:
     commit = f"{code(results.branch, 100)} @ {code(results.commit[:SHORT_COMMIT])}"
     value = f"best {code(space.metric)} *{top.value:.6g}*" if top else "no result"
     value = _mean(results) if space.seed else value
-    return f"*{results.sweep}*: {value} · {ran}{_cost(results)} · {code(space.name, 60)} on {commit}"
+    return f"{code(results.sweep)}: {value} · {ran}{_cost(results)} · {code(space.name, 60)} on {commit}"
 
 
 def _mean(results: SweepResults) -> str:

@@ -104,7 +104,7 @@ class Notifier:
         slack, channel, text = self._clients.slack, sweep.requester.channel, posted_text(event)
         if event.to_user:
             here = (channel, sweep.thread or "") if event.in_thread else ("", "")
-            shown = linked(sweep, text)
+            shown = linked(text, [sweep])
             await slack.post_ephemeral(event.to_user, shown, event.response_url, *here)
         elif sweep.thread and event.pod and (log := await self._whole_log(sweep, event)):
             await slack.upload(channel, sweep.thread, text, f"{event.pod}.log", log)

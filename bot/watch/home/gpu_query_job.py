@@ -14,7 +14,7 @@ from slack_sdk.errors import SlackApiError
 from bot.core.errors import UserError
 from bot.core.plan import HOME_CLUSTER
 from bot.measure.gpus.billing import bill, bill_file, by_cluster, month
-from bot.measure.gpus.command import VIEWS, ParsedCommand, answer, parse_command, summary
+from bot.measure.gpus.command import VIEWS, ParsedCommand, answer, parse_command, shown, summary
 from bot.measure.gpus.hourly_store import HourlyStore
 from bot.measure.gpus.models import HALF_HOUR, ClusterGpus, NoGpuDataError, Snapshot, Source
 from bot.measure.gpus.remote_usage import Snapshots, snapshots_elsewhere
@@ -25,6 +25,7 @@ from bot.platform.clusters.connections import RemoteCluster
 from bot.platform.commands.grammar import Table
 from bot.platform.config.clusters import remote
 from bot.platform.slack.client import MessageRejectedError, NotInChannelError
+from bot.platform.slack.message import Message
 from bot.platform.slack.mrkdwn import code, link, local_time, plain, quoted
 from bot.sweep.form.drafts import Drafts
 from bot.text.wording import counted
@@ -111,7 +112,7 @@ class GpuQueryJob:
         return fresh
 
     async def _answer(self, query: GpuQuery, fresh: Snapshot | None, error: str) -> None:
-        parsed, now = self._parse(query), self._clients.now()
+        parsed = self._parse(query)
         try:
             if query.text == HOME_TAB:
                 await self._show_home(query.user, error)
@@ -121,18 +122,21 @@ class GpuQueryJob:
                 await self._reply(query, await self._answer_of_workspace(parsed.later.answer, parsed, query))
             elif parsed.view == "digest":
                 await self._digest(query)
-            elif text := error or (answer(parsed.view, fresh, query.user, now) if fresh else ""):
-                await self._reply(query, await self._of_all_clusters(parsed.view, text, fresh, query.user))
+            elif error or fresh is None:
+                await self._reply(query, error)
+            else:
+                parts = await self._parts(parsed.view, fresh, query.user)
+                await self._reply(query, shown(parts, parsed.view, fresh, query.user))
         except (NotInChannelError, MessageRejectedError, SlackApiError) as refusal:
             log.warning("can't answer /gpus: %s", refusal)
 
-    async def _of_all_clusters(self, view: str, text: str, fresh: Snapshot | None, user: str) -> str:
-        """Return the answer about all clusters, where the configuration has some, or else `text`."""
+    async def _parts(self, view: str, fresh: Snapshot, user: str) -> list[str]:
+        """Return the parts of the answer, about all clusters where the configuration has some."""
         clients = self._clients
-        if fresh is None or view == "free" or not remote(clients.config.clusters):
-            return text
+        if view == "free" or not remote(clients.config.clusters):
+            return [answer(view, fresh, user)]
         others = await snapshots_elsewhere(clients.config, self._redis, clients.now)
-        return answer_of_all(view, fresh, others, user, clients.now())
+        return answer_of_all(view, fresh, others, user)
 
     async def _show_home(self, user: str, error: str) -> None:
         clients = self._clients
@@ -143,7 +147,7 @@ class GpuQueryJob:
             config=clients.config,
         )
         latest = await self._snapshots.latest()
-        await clients.slack.publish_home(user, await loader.view(user, latest, error, clients.now()))
+        await clients.slack.publish_home(user, await loader.view(user, latest, error))
 
     async def _bill(self, parsed: ParsedCommand, query: GpuQuery) -> None:
         config, now = self._clients.config, self._clients.now()
@@ -187,8 +191,8 @@ class GpuQueryJob:
         else:
             await self._clients.queue.add(post.item(query.channel, day))
 
-    async def _reply(self, query: GpuQuery, text: str) -> None:
-        await self._clients.slack.post_ephemeral(query.user, text, query.response_url)
+    async def _reply(self, query: GpuQuery, message: Message | str) -> None:
+        await self._clients.slack.post_ephemeral(query.user, message, query.response_url)
 
 
 async def gpus_elsewhere(clients: Clients) -> tuple[ClusterGpus, ...]:
@@ -225,14 +229,14 @@ def free_and_total(nodes: Manifests, pods: Manifests) -> tuple[int, int]:
     return free, sum(node.allocatable for node in found)
 
 
-def answer_of_all(view: str, home: Snapshot, others: Snapshots, user: str, now: datetime) -> str:
+def answer_of_all(view: str, home: Snapshot, others: Snapshots, user: str) -> list[str]:
     """Return the answer about all clusters together, then a line for each."""
     parts = [home, *filter(None, others.values())]
     nodes = tuple(node for each in parts for node in each.nodes)
     pods = tuple(pod for each in parts for pod in each.pods)
-    text = answer(view, replace(home, nodes=nodes, pods=pods), user, now)
+    text = answer(view, replace(home, nodes=nodes, pods=pods), user)
     lines = _lines(view, {HOME_CLUSTER: home, **others}, user)
-    return "\n".join([text, "*By cluster*", *lines])
+    return [text, "\n".join(["*By cluster*", *lines])]
 
 
 def _lines(view: str, snapshots: Snapshots, user: str) -> Iterator[str]:
@@ -240,7 +244,7 @@ def _lines(view: str, snapshots: Snapshots, user: str) -> Iterator[str]:
         if found is None:
             yield f"• {code(name)}: no GPU data"
             continue
-        shown = [pod for pod in found.pods if view != "mine" or pod.owner == user]
+        pods = [pod for pod in found.pods if view != "mine" or pod.owner == user]
         free, total = sum(node.free for node in found.nodes), sum(node.allocatable for node in found.nodes)
         of_all = "" if view == "mine" else f"{free} of {counted(total, 'GPU')} free, "
-        yield f"• {code(name)}: {of_all}{summary(shown, found.at)}"
+        yield f"• {code(name)}: {of_all}{summary(pods, found.at)}"

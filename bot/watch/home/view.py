@@ -5,7 +5,6 @@ The handler loads its data when the tab is opened, and a worker after a measurem
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
 
 from bot.core.record import Phase, SweepRecord
 from bot.core.sweep_summary import SweepSummary
@@ -130,15 +129,13 @@ class HomeLoader:
     last_digest: Callable[[str], Awaitable[LatestDigest | None]]
     config: Config
 
-    async def view(
-        self, user: str, gpus: Snapshot | None, note: str, now: datetime, cancelled: str = ""
-    ) -> View:
+    async def view(self, user: str, gpus: Snapshot | None, note: str, cancelled: str = "") -> View:
         """`note` appears below the GPU data or in its place; `cancelled`: a sweep whose cancel is queued."""
         last = await self.drafts.last(user)
         channels = [last.channel] if last else []
         channels += [each.channel for each in self.config.digests]
         digests = [found for channel in dict.fromkeys(channels) if (found := await self.last_digest(channel))]
-        free = answer("free", gpus, user, now) if gpus else ""
+        free = answer("free", gpus, user) if gpus else ""
         sweeps = await self.store.listed()
         records = await self.store.records(shown(user, sweeps, self.config))
         seen = HomeFacts(

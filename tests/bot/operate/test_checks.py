@@ -9,12 +9,12 @@ import pytest
 from bot import workspace_table
 from bot.core.commands import Action, Command
 from bot.core.work_item import DOCTOR
-from bot.operate import checks
+from bot.operate import checks, concurrently
 from bot.operate.check_cluster import profiles
 from bot.operate.check_queues import queues
 from bot.operate.check_services import SCOPES
 from bot.operate.check_trial_kinds import operators
-from bot.operate.show import findings_lines
+from bot.operate.findings import findings_lines
 from bot.platform.clients import Clients
 from bot.platform.config.live_policy import LivePolicy
 from bot.platform.config.settings import Settings
@@ -143,7 +143,7 @@ async def test_prometheus_makes_exporter_access_unnecessary(here):
 
 
 async def test_endless_check_is_stopped(here, monkeypatch):
-    monkeypatch.setattr(checks, "CHECK_TIMEOUT", 0.5)
+    monkeypatch.setattr(concurrently, "CHECK_TIMEOUT", 0.5)
 
     async def silent(_):
         await asyncio.Event().wait()

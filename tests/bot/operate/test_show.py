@@ -3,7 +3,8 @@
 import json
 
 from bot.core.finding import broken, ok, warning
-from bot.operate.show import MAX_SLACK, findings_json, findings_lines, findings_mrkdwn, lines_mrkdwn
+from bot.operate.findings import MAX_SLACK, findings_json, findings_lines, findings_mrkdwn
+from bot.operate.show import lines_mrkdwn
 
 FOUND = [ok("Redis", "7.4"), warning("DNS", "3 of 5", "getent hosts x"), broken("MLflow", "<down>", "curl x")]
 

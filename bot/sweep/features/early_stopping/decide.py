@@ -67,7 +67,7 @@ def stopped(plan: SweepPlan, lines: Sequence[str]) -> Event:
         gpus = "Its GPUs are" if len(lines) == 1 else "Their GPUs are"
         name = rule.name if rule else "early stopping"
         text = f"Sweepbot stopped {trials} early ({name}). {gpus} free.\n{shown}"
-    return Event(kind="stopped_early", text=f":no_entry_sign: {text}")
+    return Event(kind="stopped_early", text=f":black_square_for_stop: {text}")
 
 
 def not_judged(sweep: SweepRecord) -> Event:

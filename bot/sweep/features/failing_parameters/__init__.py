@@ -96,9 +96,11 @@ def message(sweep: SweepRecord) -> Message | None:
     pattern = sweep.of(FailingParameters).pattern
     if pattern is None:
         return None
-    buttons = [continue_button(sweep.id, *way) for way in [_way(sweep, pattern.conditions)] if way]
+    is_one = len(pattern.conditions) == 1  # else each button leaves one side of the pair out
+    ways = [way for each in pattern.conditions if (way := _way(sweep, each, named=not is_one))]
+    buttons = [actions(continue_button(sweep.id, *way)) for way in ways]  # Slack: an action_id once per block
     text = _text(sweep)
-    return Message(text=text, blocks=(section(text), actions(*buttons)) if buttons else ())
+    return Message(text=text, blocks=(section(text), *buttons) if buttons else ())
 
 
 def _text(sweep: SweepRecord) -> str:
@@ -114,14 +116,14 @@ def _text(sweep: SweepRecord) -> str:
     )
 
 
-def _way(sweep: SweepRecord, conditions: tuple[Condition, ...]) -> tuple[str, str] | None:
-    """Return the button's words and the constraint that leaves these values out; None for a pair."""
-    one = conditions[0]
+def _way(sweep: SweepRecord, one: Condition, *, named: bool) -> tuple[str, str] | None:
+    """Return the button's words and the constraint that leaves these values out; None if they need quotes."""
     bounds = one.bound.split(" or ")
-    if len(conditions) > 1 or not all(map(TYPED.fullmatch, [one.name, *bounds])):
+    if not all(map(TYPED.fullmatch, [one.name, *bounds])):
         return None
     left_out = [f"{one.name}{OPPOSITE[one.sign]}{bound}" for bound in bounds]
-    words = f"Continue {WORDS[one.sign][0]} {', '.join(bounds)}"
+    name = f"with {one.name} " if named and one.sign != "=" else ""
+    words = f"Continue {name}{WORDS[one.sign][0]} {', '.join(bounds)}"
     return words, ",".join(filter(None, (sweep.request.where, *left_out)))
 
 

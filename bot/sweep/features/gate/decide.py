@@ -144,9 +144,9 @@ def _held(sweep: SweepRecord, plan: SweepPlan, seen: Observation, now: datetime)
     reason = f"{who} cancelled the first trial" if stopped and who else "first trial was stopped"
     reason = reason if stopped else "first trial failed"
     hold = _savings(plan, seen)
+    event = held(reason, hold)  # the reply about the trial has the cause
     reason = sweep.cause if sweep.cause and not stopped else reason
     sweep = sweep.put(GateState(hold=hold), progress=current_progress(sweep, seen))
-    event = held(reason, hold)
     return sweep.to(Phase.HELD, now, event, reason=reason, first_only=True, extending=False, to_kill={})
 
 

@@ -1,5 +1,7 @@
 """The message about the health of a sweep's first trials, and the events about failed ones. Pure."""
 
+import re
+
 from bot.core.events import Event
 from bot.core.record import ACTIVE, Phase, SweepRecord
 from bot.core.request import Notify
@@ -71,10 +73,12 @@ def _words(sweep: SweepRecord, health: Health) -> str:
         trial = f"trial {code(health.trial)} is healthy" if health.trial else "the first trial is healthy"
         return f":white_check_mark: Recovered: {trial}. Earlier problem: {why}"
     trial = f"trial {code(health.trial)}" if health.trial else "the first trial"
-    lines = [f"{HEADLINES[health.status].format(trial=f'{trial[0].upper()}{trial[1:]}')} {why}"]
-    if is_loud(sweep) and "first_failed" not in sweep.sent_keys:
+    is_told = "first_failed" in sweep.sent_keys  # by a new message, with the cause
+    headline = HEADLINES[health.status].format(trial=f"{trial[0].upper()}{trial[1:]}")
+    lines = [f"{headline} {plain(health.text) if is_told else why}"]
+    if is_loud(sweep) and not is_told:
         lines = [with_owner(sweep, lines[0])]
-    lines += filter(None, [_advice(health)])
+    lines += filter(None, [_fix(health) if is_told else _advice(health)])
     lines += [_parameters(sweep, health)] if health.parameters else []
     lines += [f"{counted(health.more, 'more trial')} failed the same way."] if health.more else []
     lines += ["Last lines of the log:"] if health.status is HealthStatus.FAILED and health.detail else []
@@ -87,9 +91,17 @@ def _why(found: Health | Diagnosis) -> str:
 
 
 def _advice(found: Health | Diagnosis) -> str:
-    """Return Sweepbot's own words if the cause is a line of the log, and the fix."""
-    fix = f"*Fix:* {plain(found.fix)}" if found.fix else ""
-    return f"{plain(found.text)} {fix}".strip() if _is_quoted(found) else fix
+    """Return Sweepbot's own words if they add to the cause, which is a line of the log, and the fix."""
+    is_new = _is_quoted(found) and not _all_words(found.text) <= _all_words(found.cause)
+    return f"{plain(found.text)} {_fix(found)}".strip() if is_new else _fix(found)
+
+
+def _fix(found: Health | Diagnosis) -> str:
+    return f"*Fix:* {plain(found.fix)}" if found.fix else ""
+
+
+def _all_words(text: str) -> set[str]:
+    return set(re.findall(r"\w+", text.lower()))
 
 
 def _is_quoted(found: Health | Diagnosis) -> bool:

@@ -6,12 +6,15 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from bot.measure.gpus.billing import bill, bill_file, by_cluster, month
-from bot.measure.gpus.command import GROUP, VIEWS, ParsedCommand, answer, table_of
+from bot.measure.gpus.command import ASK_OWNER, GROUP, VIEWS, ParsedCommand, answer, shown, table_of
 from bot.measure.gpus.hour_format import add_sums
 from bot.measure.gpus.models import HOUR, Gpu, Hour, NodeUse, PodUse, Snapshot
 from bot.measure.gpus.sums import Totals
 from bot.platform.config.teams import Price
+from bot.platform.slack.message import Message
+from bot.platform.slack.mrkdwn import local_time
 from k8s.nodes.dcgm import Load
+from local.slack.validation import complaints
 from tests.bot.measure.gpus.factories import hour, lazy, stored, totals, use
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
@@ -38,6 +41,7 @@ NODES = (
     NodeUse(node="n3", model="NVIDIA A10", physical=2, allocatable=2, allocated=0, cordoned=True),
 )
 KNOWN = Snapshot(at=NOW - timedelta(seconds=40), nodes=NODES, pods=(POD, NOTEBOOK, PULLING))
+MEASURED = f"Measured {local_time(KNOWN.at)}."
 
 
 SAID = {
@@ -46,34 +50,29 @@ SAID = {
 • NVIDIA A10: 0 of 2 free
 • NVIDIA H100: 8 of 15 free, largest block 5 on `n1`
 :warning: GPUs unavailable: 1 on `n1`.
-:warning: Cordoned or not ready: `n3`.
-_Measured 40 s ago._""",
+:warning: Cordoned or not ready: `n3`.""",
     "mine": """\
 *You have 2 GPUs.*
-• `lr-brave-otter-x7` of `lr-brave-otter`: 2 GPUs on `n1`, for 3 h, 45% busy, :zzz: 1 of 2 idle
-_Measured 40 s ago._""",
+• `lr-brave-otter-x7` of `lr-brave-otter`: 2 GPUs on `n1`, for 3 h, 45% busy, :zzz: 1 of 2 idle""",
     "team": """\
 • *speech*: 4 GPUs allocated, 0 idle for 30 min, 4 not measured
 • *vision*: 2 GPUs allocated, 1 idle for 30 min (<@U1ADA>)
-• *no team*: 1 GPU allocated, 1 idle for 30 min
-_Measured 40 s ago._""",
+• *no team*: 1 GPU allocated, 1 idle for 30 min""",
     "nodes": """\
 • `n1` NVIDIA H100: 5 of 7 free, :warning: 1 unavailable
 • `n2` NVIDIA H100: 3 of 8 free
-• `n3` NVIDIA A10: 0 of 2 free, :warning: cordoned
-_Measured 40 s ago._""",
+• `n3` NVIDIA A10: 0 of 2 free, :warning: cordoned""",
     "now": """\
 *7 GPUs allocated, 2 idle for 30 min, 4 not measured.*
 • `lr-brave-otter-x7` of `lr-brave-otter` (<@U1ADA>): 2 GPUs on `n1`, for 3 h, 45% busy, :zzz: 1 of 2 idle
 • `notebook-0` in `speech`: 1 GPU on `n2`, for 59 min, :zzz: idle
-• `pulling-0` in `speech`: 4 GPUs on `n2`, not running yet, not measured
-_Measured 40 s ago._""",
+• `pulling-0` in `speech`: 4 GPUs on `n2`, not running yet, not measured""",
 }
 
 
 @pytest.mark.parametrize("view", VIEWS)
 def test_gpus_views_show_their_data(view: str) -> None:
-    assert answer(view, KNOWN, "U1ADA", NOW) == SAID[view]
+    assert answer(view, KNOWN, "U1ADA") == f"{SAID[view]}\n{MEASURED}"
     assert f"`/gpus {view}`" in table_of().help_of(GROUP)
 
 
@@ -97,7 +96,7 @@ def test_placeholders_of_reservations_are_not_idle(view: str, lines: list[str]) 
         for n, team in enumerate(("vision", "speech", "vision"))
     ]
     known = replace(KNOWN, pods=(POD, *held))
-    assert answer(view, known, "U1ADA", NOW).splitlines()[:-1] == lines
+    assert answer(view, known, "U1ADA").splitlines()[:-1] == lines
 
 
 def loaded(gpu: Gpu, sm: float | None, watts: float | None, memory: float | None = 70) -> Gpu:
@@ -124,28 +123,28 @@ def loaded(gpu: Gpu, sm: float | None, watts: float | None, memory: float | None
 )
 def test_gpus_now_shows_what_is_measured_beside_utilization(gpus: tuple[Gpu, ...], activity: str) -> None:
     pod = replace(NOTEBOOK, gpus=gpus, allocated=len(gpus), started=NOW - 3 * HOUR)
-    line = answer("now", replace(KNOWN, pods=(pod,)), "U1ADA", NOW).splitlines()[1]
+    line = answer("now", replace(KNOWN, pods=(pod,)), "U1ADA").splitlines()[1]
     assert line.partition(" h, ")[2] == activity
 
 
 def test_gpus_now_counts_waiting_gpus_and_shows_them_after_idle_ones() -> None:
     spin = replace(POD, trial="spin", gpus=(loaded(BUSY, 0.02, 111),) * 2)
     busy = replace(POD, trial="busy", gpus=(BUSY,) * 4, allocated=4)
-    head, *pods = answer("now", replace(KNOWN, pods=(busy, spin, NOTEBOOK)), "", NOW).splitlines()[:-1]
+    head, *pods = answer("now", replace(KNOWN, pods=(busy, spin, NOTEBOOK)), "").splitlines()[:-1]
     assert head == "*7 GPUs allocated, 1 idle for 30 min, 2 busy but hardly computing.*"
     assert [line.split("`")[1] for line in pods] == ["notebook-0", "spin", "busy"]
 
 
 @pytest.mark.parametrize("view", VIEWS)
 def test_gpus_views_handle_no_data_and_very_much(view: str) -> None:
-    nothing = Snapshot(at=NOW - 5 * HOUR, nodes=(), pods=())
-    assert answer(view, nothing, "U1ADA", NOW).endswith("_Measured 5 h ago._")
+    nothing = Snapshot(at=KNOWN.at, nodes=(), pods=())
+    assert answer(view, nothing, "U1ADA").endswith(MEASURED)
     pods = tuple(replace(POD, pod=f"{n}" * 60, trial="<!here>" * 20, team=f"t{n}") for n in range(1000))
     nodes = tuple(replace(NODES[0], node=f"{n}" + "x" * 200, model=f"{n}<!here>") for n in range(1000))
-    message = answer(view, Snapshot(at=NOW, nodes=nodes, pods=pods), "U1ADA", NOW)
+    message = answer(view, replace(KNOWN, nodes=nodes, pods=pods), "U1ADA")
     assert len(message) < 3000
     assert "<!here>" not in message
-    assert message.endswith("_Measured just now._")
+    assert message.endswith(MEASURED)
 
 
 PRICES = (Price(model="NVIDIA H100", hourly=2.5),)
@@ -279,8 +278,30 @@ def test_totals_of_several_clusters_have_the_coverage_of_the_most_measured() -> 
     assert Totals.all(()).coverage == 0
 
 
+def test_owners_of_idle_pods_outside_sweeps_can_be_asked_below_the_list() -> None:
+    idle = [replace(NOTEBOOK, pod=f"n{n}", owner=f"U{n}") for n in range(2)]
+    known = replace(
+        KNOWN, pods=(*idle, NOTEBOOK, replace(NOTEBOOK, owner="U1ADA"), POD, replace(PULLING, owner="U3"))
+    )
+    parts = [answer("now", known, "U1ADA"), "Refreshing…"]
+    message = shown(parts, "now", known, "U1ADA")
+    assert isinstance(message, Message)
+    assert message.text == "\n".join(parts)
+    [ask] = message.blocks[-1]["elements"]
+    assert (ask["action_id"], ask["text"]["text"], ask["value"]) == (
+        ASK_OWNER,
+        "Ask owners",
+        "speech/n0 speech/n1",
+    )
+    assert complaints(list(message.blocks)) == []
+    assert shown(parts, "mine", known, "U1ADA") == message.text
+    assert shown(parts, "now", KNOWN, "U2BO") == message.text, "the owner is unknown, or it's a sweep's"
+
+
 def test_pod_of_a_few_minutes_is_not_idle() -> None:
     young = replace(NOTEBOOK, started=NOW - timedelta(minutes=5))
-    message = answer("now", replace(KNOWN, pods=(young,)), "U1ADA", NOW)
+    message = answer("now", replace(KNOWN, pods=(young,)), "U1ADA")
     assert "*1 GPU allocated, 0 idle for 30 min.*" in message
     assert "1 GPU on `n2`, for 4 min, 0% busy" in message
+    new = replace(NOTEBOOK, started=NOW - timedelta(seconds=50))
+    assert "for less than 1 min, 0% busy" in answer("now", replace(KNOWN, pods=(new,)), "U1ADA")

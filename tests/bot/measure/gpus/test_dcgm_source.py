@@ -331,7 +331,7 @@ async def test_missing_permission_limits_the_source_to_sweeps(watched: Watched) 
     assert [pod.pod for pod in await source.pods(HALF_HOUR)] == ["half"]
     with pytest.raises(NoGpuDataError, match="no nodes could be listed"):
         await source.nodes()
-    text = answer("free", await source.snapshot(HALF_HOUR), "U1", source._now())
+    text = answer("free", await source.snapshot(HALF_HOUR), "U1")
     assert text.startswith("GPU nodes: no data. *Fix:*")
     await watched.kept.save(Sample(at=START + 23 * HOUR, step=60, pods=(), nodes=(), nodes_unknown=True))
     watched.cluster.hour = 23

@@ -168,7 +168,7 @@ async def test_free_gpus_are_counted_by_profile_and_share(source: Source) -> Non
         ("mig", f"{H100} MIG 1g.10gb"): (6, 7),
         ("mig", f"{H100} MIG 3g.40gb"): (1, 2),
     }
-    text = answer("free", found, "U1", END)
+    text = answer("free", found, "U1")
     assert f"• {H100}: 5 of 5 free, largest block 5 on `mig`" in text
     assert f"• {H100} MIG 1g.10gb: 6 of 7 free, largest block 6 on `mig`" in text
     blocks = str(message(of(), DigestContext(nodes=found.nodes)).blocks)

@@ -82,6 +82,7 @@ def parsed(text, **given):
         ("&gt; gpus=2", "build", {"gpus": 2}),
         ("• gpus=2", "build", {"gpus": 2}),
         ("hi, can you please sail otter, thanks!", "sail", {"name": "otter"}),
+        ("sail otter tysm :pray: ;)", "sail", {"name": "otter"}),
         ("?", None, {}),
         ("help", None, {}),
     ],

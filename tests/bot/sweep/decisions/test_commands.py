@@ -132,11 +132,17 @@ def test_kill_names_one_trial_by_its_end():
 
 @pytest.mark.parametrize("trial", ["", "nope"])
 def test_kill_of_no_active_trial_lists_the_active_ones(trial):
-    assert denial_of(RUNNING, a_command(Action.KILL, trial=trial)).endswith(
-        "Active: `otter-abc`, `otter-xyz`."
-    )
+    assert "Active: `otter-abc`, `otter-xyz`. " in denial_of(RUNNING, a_command(Action.KILL, trial=trial))
     none = denial_of(RUNNING, a_command(Action.KILL, trial=trial), seen=Observation())
-    assert none.endswith("isn't an active trial of `lr-brave-otter`. Active: none.")
+    assert none.endswith("Active: none. To cancel the whole sweep: `/sweep cancel lr-brave-otter`.")
+    in_thread = denial_of(RUNNING, a_command(Action.KILL, trial="nope", in_thread=True))
+    assert in_thread.endswith("To cancel the whole sweep: `@sweepbot cancel`.")
+
+
+def test_kill_of_an_ended_trial_offers_no_cancel_of_the_sweep():
+    done = (*LIVE, replace(ABC, name="otter-old", state=TrialState.SUCCEEDED))
+    denied = denial_of(RUNNING, a_command(Action.KILL, trial="old"), seen=Observation(trials=done))
+    assert denied.endswith("Active: `otter-abc`, `otter-xyz`.")
 
 
 def test_kill_of_an_ambiguous_name_is_denied():

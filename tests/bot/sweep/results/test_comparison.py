@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from datetime import timedelta
+from functools import partial
 
 import pytest
 
@@ -10,10 +11,12 @@ from bot.core.space import Parameter
 from bot.platform.repos.git import Between, CommitList
 from bot.sweep.charts.comparison import alt_text, best_so_far, picture, png
 from bot.sweep.charts.palette import STYLES
+from bot.sweep.model.texts import linked
 from bot.sweep.results.comparison import Commits, comparable, comparison
 from k8s.katib.status import TrialState
 from local.slack.validation import complaints
 from tests.bot.factories import NOW, SPACE
+from tests.bot.sweep.model.observations import PENDING
 from tests.bot.sweep.results.factories import a_result, some_results
 
 
@@ -28,16 +31,17 @@ def ended(name, *values, **facts):
 OLD = ended("lr-old-otter", 0.5, 0.4, 0.45)
 WIDER = replace(SPACE, max_trials=2, parameters=(Parameter(name="lr", min=1e-5, max=0.1, log=True),))
 NEW = ended("lr-new-otter", 0.3, None, commit="cd" * 20, subject="Use <b>cosine</b>", space=WIDER)
+KNOWN = replace(PENDING, id="lr-old-otter", permalink="https://slack/1")
 ADDED = CommitList(17, (("cdcdcdcd", "Use <b>cosine</b> `x`"), ("abababab", "Fix a typo")))
 BETWEEN = Commits(Between(ADDED, CommitList(0, ())))
 
 
 def test_comparison_lists_best_cost_commits_and_changed_parameters():
-    message = comparison([OLD, NEW], [BETWEEN])
+    message = comparison([OLD, NEW], [BETWEEN], partial(linked, sweeps=[KNOWN]))
     assert (
-        "*lr-old-otter*: best `val_loss` *0.4* · 3 trials · 1.5 GPU-h · $3.00 · `lr` on `main`"
-        in message.text
-    )
+        "*<https://slack/1|lr-old-otter>*: best `val_loss` *0.4* · 3 trials · 1.5 GPU-h · $3.00 · `lr` on "
+        "`main`"
+    ) in message.text
     assert "Best: `lr-new-otter`, 0.3 (minimize `val_loss`)." in message.text
     assert "`01234567` to `cdcdcdcd`, 17 commits.\n• `cdcdcdcd` Use &lt;b&gt;cosine" in message.text
     assert "15 more" in message.text
@@ -49,14 +53,14 @@ def test_comparison_lists_best_cost_commits_and_changed_parameters():
 def test_sweeps_with_other_objectives_are_not_ranked():
     other = replace(NEW, space=replace(SPACE, metric="accuracy"))
     assert not comparable([OLD, other])
-    message = comparison([OLD, other], [Commits(error="git.example didn't respond")])
+    message = comparison([OLD, other], [Commits(error="git.example didn't respond")], str)
     assert "The objectives differ" in message.text
     assert "Best: " not in message.text
     assert "can't be listed: git.example didn't respond" in message.text
 
 
 def test_same_commit_and_space_are_said_so():
-    message = comparison([OLD, replace(OLD, sweep="lr-other-otter")], [Commits()])
+    message = comparison([OLD, replace(OLD, sweep="lr-other-otter")], [Commits()], str)
     assert "the same commit `01234567`" in message.text
     assert "*Space*: the same." in message.text
     assert "Best: `lr-old-otter` and `lr-other-otter`, 0.4" in message.text
@@ -64,7 +68,7 @@ def test_same_commit_and_space_are_said_so():
 
 def test_cost_of_a_partly_measured_sweep_is_a_lower_bound():
     trials = (*OLD.trials, a_result("t9", value=None, state=TrialState.FAILED))
-    assert "at least 1.5 GPU-h" in comparison([replace(OLD, trials=trials), OLD], [Commits()]).text
+    assert "at least 1.5 GPU-h" in comparison([replace(OLD, trials=trials), OLD], [Commits()], str).text
 
 
 def test_picture_shows_the_best_so_far_of_each_sweep():

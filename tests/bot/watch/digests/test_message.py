@@ -341,4 +341,4 @@ def test_message_escapes_names_that_people_chose(name: str, model: str, sweep: s
     pod = PodUse(namespace="a", pod=sweep, node="n", allocated=1, trial=name, sweep=sweep)
     known = Snapshot(at=begin, nodes=(node,), pods=(pod,))
     for view in VIEWS:
-        safe(answer(view, known, "U1", begin))
+        safe(answer(view, known, "U1"))

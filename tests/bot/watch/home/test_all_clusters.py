@@ -5,6 +5,7 @@ from dataclasses import replace
 from bot.measure.gpus.models import NodeUse, Snapshot
 from bot.measure.gpus.remote_usage import snapshots_elsewhere
 from bot.platform.config.clusters import TrialCluster
+from bot.platform.slack.mrkdwn import local_time
 from bot.watch.home.gpu_query_job import answer_of_all
 from tests.bot.factories import CONFIG, NOW, OWNER
 from tests.bot.watch.idle.test_detector import BUSY, QUIET, a_pod
@@ -20,14 +21,14 @@ WEST = Snapshot(
 
 
 def shown(view, **others):
-    return answer_of_all(view, HOME, others, OWNER, NOW).splitlines()
+    return "\n".join(answer_of_all(view, HOME, others, OWNER)).splitlines()
 
 
 def test_nodes_of_all_clusters_are_listed():
     assert shown("nodes", west=WEST) == [
         "• `n1`: 3 of 4 free",
         "• `west/n1`: 3 of 4 free",
-        "_Measured just now._",
+        f"Measured {local_time(NOW)}.",
         "*By cluster*",
         "• `main`: 3 of 4 GPUs free, 1 GPU allocated, 0 idle for 30 min",
         "• `west`: 3 of 4 GPUs free, 1 GPU allocated, 1 idle for 30 min",

@@ -9,6 +9,7 @@ import pytest
 from bot.measure.gpus.command import answer
 from bot.measure.gpus.models import ClusterGpus, NodeUse, Snapshot
 from bot.measure.gpus.snapshot_store import SnapshotStore
+from bot.platform.slack.mrkdwn import local_time
 from bot.sweep.form.drafts import Drafts
 from bot.watch.digests.latest import latest_digest
 from bot.watch.home.gpu_query_job import GpuQueryJob, gpus_elsewhere
@@ -61,12 +62,12 @@ SNAPSHOT = Snapshot(
 
 
 def test_free_gpus_of_all_clusters_precede_the_models_of_the_home_cluster():
-    assert answer("free", SNAPSHOT, "U1", NOW) == (
+    assert answer("free", SNAPSHOT, "U1") == (
         "*7 of 12 GPUs free in all clusters*\n• `main`: 2 of 4 free\n• `west`: 5 of 8 free\n"
         "• `east`: doesn't answer\n*`main`*\n• H100: 2 of 4 free, largest block 2 on `n1`\n"
-        "_Measured just now._"
+        f"Measured {local_time(NOW)}."
     )
-    without = answer("free", replace(SNAPSHOT, nodes=()), "U1", NOW)
+    without = answer("free", replace(SNAPSHOT, nodes=()), "U1")
     assert "No GPU nodes found in `main`." in without
 
 
@@ -85,7 +86,7 @@ async def test_home_tab_shows_the_free_gpus_of_all_clusters(two, redis):
     drafts = Drafts(redis)
     digest = partial(latest_digest, redis)
     loader = HomeLoader(store=clients.store, drafts=drafts, last_digest=digest, config=clients.config)
-    view = await loader.view("U1", measured, "", NOW)
+    view = await loader.view("U1", measured, "")
     assert "*7 of 12 GPUs free in all clusters*\\n• `main`: 2 of 4 free\\n• `west`: 5 of 8" in json.dumps(
         view, ensure_ascii=False
     )

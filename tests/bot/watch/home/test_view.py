@@ -44,7 +44,7 @@ def test_home_shows_own_and_team_sweeps_queue_gpus_and_digest():
     node = NodeUse(node="a", model="A100", physical=8, allocatable=8, allocated=5)
     seen = facts(
         sweeps,
-        gpus=answer("free", Snapshot(at=NOW, nodes=(node,), pods=()), OWNER, NOW),
+        gpus=answer("free", Snapshot(at=NOW, nodes=(node,), pods=()), OWNER),
         digest="80% used, 20% idle",
         digest_link="https://lab.slack.com/archives/C1/p1",
     )
@@ -80,7 +80,7 @@ def test_home_of_maximum_size_passes_slacks_limits():
     nodes = tuple(
         NodeUse(node=f"{n}" * 60, model=WORST, physical=8, allocatable=8, allocated=0) for n in range(99)
     )
-    gpus = answer("free", Snapshot(at=NOW, nodes=nodes, pods=()), OWNER, NOW)
+    gpus = answer("free", Snapshot(at=NOW, nodes=nodes, pods=()), OWNER)
     seen = facts(sweeps, gpus=gpus, digest=WORST, digest_link="https://x/")
     view = home(OWNER, seen, TEAMS)
     words(view)

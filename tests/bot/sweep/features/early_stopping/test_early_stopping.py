@@ -110,7 +110,7 @@ def test_a_stopped_trial_is_reported_with_cause_and_savings_once_its_pods_are_go
     sweep = stopped_sweep()
     assert kinds(sweep) == ["stopped_early"]
     assert sweep.outbox[0].text == (
-        ":no_entry_sign: Sweepbot stopped 1 trial early (asha). Its GPUs are free.\n"
+        ":black_square_for_stop: Sweepbot stopped 1 trial early (asha). Its GPUs are free.\n"
         "• s-c: val_loss 0.9 at step 1, worse than 0.1, the cutoff for the best 1/3 of 3 trials; "
         "about 1.5 GPU-hours saved"
     )
@@ -165,7 +165,8 @@ def test_a_dry_run_stops_nothing_and_says_once_what_it_would_have_stopped():
     dry = a_sweep(replace(ASHA, dry_run=True))
     sweep = after(dry, **seen(THIRD))
     assert sweep.outbox[0].text.startswith(
-        ":no_entry_sign: Dry run: asha would have stopped 1 trial early.\n• s-c: val_loss 0.9 at step 1"
+        ":black_square_for_stop: Dry run: asha would have stopped 1 trial early.\n"
+        "• s-c: val_loss 0.9 at step 1"
     )
     assert required_changes(sweep, Observation(**seen(THIRD)), LATER).patch == ()
     later = after(replace(sweep, outbox=()), **seen(THIRD | {"s-c": 0.05}))

@@ -7,6 +7,7 @@ from bot.sweep.features.failing_parameters import FEATURE, KIND, FailingParamete
 from bot.sweep.model.observation import Observation
 from bot.sweep.model.texts import CONTINUE
 from k8s.katib.status import TrialState
+from local.slack.validation import complaints
 from tests.bot.factories import NOW
 from tests.bot.sweep.model.observations import RUNNING, a_trial
 
@@ -35,6 +36,10 @@ def shown(sweep):
     return FEATURE.live_message[KIND].build(sweep)
 
 
+def buttons(message):
+    return [each for block in message.blocks if block["type"] == "actions" for each in block["elements"]]
+
+
 async def test_threshold_is_told_once_edited_and_has_a_button():
     found = list(trials(lambda values: int(values["layers"]) >= 3))
     sweep = await told(found, diagnosed(found))
@@ -58,14 +63,19 @@ async def test_category_is_left_out():
     assert (button["text"]["text"], button["value"].split()[1]) == ("Continue without sgd", "optimizer!=sgd")
 
 
-async def test_pair_is_told_without_a_button():
+async def test_pair_has_a_button_to_leave_out_each_of_its_sides():
     def fails(values):
         return int(values["layers"]) >= 3 and values["optimizer"] == "adam"
 
     found = list(trials(fails, 48))
-    message = shown(await told(found, diagnosed(found, most=48)))
+    sweep = replace(RUNNING, request=replace(RUNNING.request, where="lr<1"))
+    message = shown(await told(found, diagnosed(found, most=48), sweep))
     assert "`layers` ≥ `3` and `optimizer` = `adam` failed, *0 of 32* others" in message.text
-    assert not message.blocks
+    assert [(each["text"]["text"], each["value"]) for each in buttons(message)] == [
+        ("Continue with layers below 3", f"{sweep.id} lr<1,layers<3"),
+        ("Continue without adam", f"{sweep.id} lr<1,optimizer!=adam"),
+    ]
+    assert complaints(list(message.blocks)) == []
 
 
 async def test_failures_of_different_causes_or_by_chance_are_not_explained():

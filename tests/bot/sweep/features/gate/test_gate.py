@@ -128,18 +128,29 @@ def test_failed_first_trial_holds_the_sweep(gated):
 
 
 @pytest.mark.parametrize(
-    ("trials", "cause", "text"),
+    ("trials", "cause", "text", "reason"),
     [
-        ((FAILED_TRIAL,), "ValueError: x_1", "ValueError: x_1. 3 other"),
-        ((FAILED_TRIAL,), "", "first trial failed. 3 other"),
-        ((a_trial("t1", TrialState.KILLED),), "ValueError", "first trial was stopped. 3 other"),
-        ((a_trial("t0", TrialState.KILLED), FAILED_TRIAL), "ValueError", "ValueError. 3 other"),
+        ((FAILED_TRIAL,), "ValueError: x_1", "first trial failed. 3 other", "ValueError: x_1"),
+        ((FAILED_TRIAL,), "", "first trial failed. 3 other", "first trial failed"),
+        (
+            (a_trial("t1", TrialState.KILLED),),
+            "ValueError",
+            "first trial was stopped. 3 other",
+            "first trial was stopped",
+        ),
+        (
+            (a_trial("t0", TrialState.KILLED), FAILED_TRIAL),
+            "ValueError",
+            "first trial failed. 3 other",
+            "ValueError",
+        ),
     ],
 )
-def test_held_event_has_the_cause_of_a_failed_trial(trials, cause, text):
+def test_held_sweep_has_the_cause_of_a_failed_trial_in_its_state_alone(trials, cause, text, reason):
     held = follow(replace(GATED, cause=cause), replace(FAILED_SEEN, trials=trials), LATER)
     [event] = held.outbox
     assert event.text.startswith(f":warning: On hold: {text}")
+    assert held.reason == reason
 
 
 @pytest.mark.parametrize(

@@ -179,6 +179,8 @@ def test_owner_is_notified_of_a_failure_by_a_new_message(notify, posted, sent):
     assert (after.cause, after.steps) == ("ValueError: a_b `x`", {"first": "✗ First trial failed"})
     assert [event.loud for event in found] == [sent == ""] * len(found)
     assert after.failure == "The training failed. *Fix:* Fix it."
+    assert ("ValueError" in texts.text(after)) == (sent != ""), "the cause stands once in the thread"
+    assert "The training failed." in texts.text(after)
 
 
 ILL = Health(

@@ -1,0 +1,52 @@
+"""The texts about an installation, for a terminal and for Slack. Pure.
+
+Messages of the cluster and errors come from others: callers mask secrets and remove control characters.
+"""
+
+import json
+from collections import Counter
+from collections.abc import Sequence
+
+from bot.core.finding import Finding, Level
+from bot.platform.slack.mrkdwn import code, plain
+from bot.text.wording import counted
+
+MAX_SLACK = 3500  # characters; Slack recommends at most 4,000 for a message's text
+
+
+def findings_lines(findings: Sequence[Finding]) -> str:
+    """Format each finding as a line, its fix as a second one, and the counts as the last."""
+    lines = []
+    for one in findings:
+        lines.append(f"{one.level:<8} {one.check}: {one.text}")
+        lines += [f"{'':<8}   {one.fix}"] if one.fix else []
+    return "\n".join([*lines, _counts(findings)])
+
+
+def findings_json(findings: Sequence[Finding]) -> str:
+    found = [{"check": f.check, "level": f.level, "found": f.text, "fix": f.fix} for f in findings]
+    return json.dumps(found, indent=2, ensure_ascii=False)
+
+
+def findings_mrkdwn(findings: Sequence[Finding]) -> str:
+    """Format for Slack: broken first, and cut between entries at Slack's limit."""
+    text = f"*Sweepbot doctor:* {_counts(findings)}"
+    faults = [f for level in (Level.BROKEN, Level.WARNING) for f in findings if f.level is level]
+    passed = ", ".join(plain(f.check) for f in findings if f.level is Level.OK)
+    entries = [*map(_entry, faults), *([f":white_check_mark: {passed}"] if passed else [])]
+    for number, entry in enumerate(entries):
+        if len(text) + len(entry) > MAX_SLACK:
+            return f"{text}\n… and {len(entries) - number} more: run `sweepbot doctor` for all."
+        text += f"\n{entry}"
+    return text
+
+
+def _entry(one: Finding) -> str:
+    emoji = ":x:" if one.level is Level.BROKEN else ":warning:"
+    fix = f"\n        {code(one.fix)}" if one.fix else ""
+    return f"{emoji} *{plain(one.check)}*: {plain(one.text)}{fix}"
+
+
+def _counts(findings: Sequence[Finding]) -> str:
+    of = Counter(one.level for one in findings)
+    return f"{of[Level.BROKEN]} broken, {counted(of[Level.WARNING], 'warning')}, {of[Level.OK]} ok"

@@ -1,0 +1,122 @@
+"""Store the personal tokens of the HTTP API in Redis: of each, only its SHA-256.
+
+api-token:<hash>     its owner, and the channel of what it starts     until it expires
+api-tokens:<user>    sorted set: hashes of the user's tokens by expiry
+api-calls:<hash>     its calls in this minute                         a minute
+"""
+
+import re
+import secrets
+from dataclasses import dataclass
+from datetime import timedelta
+from hashlib import sha256
+from typing import Any
+
+from redis.asyncio import Redis
+
+from bot.core.stored_format import late_adapter
+from bot.platform.storage.script_batches import ScriptBatches
+
+PREFIX = "swb_"
+TOKEN = re.compile(r"swb_[A-Za-z0-9_-]{43}", re.ASCII)
+MAX_TOKENS = 10  # of one person at a time
+
+_ADD = """
+local theirs, token, call = KEYS[1], KEYS[2], redis.call
+local now = tonumber(call('TIME')[1])
+call('ZREMRANGEBYSCORE', theirs, '-inf', now)
+if call('ZCARD', theirs) >= tonumber(ARGV[4]) then return 0 end
+call('SET', token, ARGV[2], 'EX', ARGV[3])
+call('ZADD', theirs, now + ARGV[3], ARGV[1])
+if call('TTL', theirs) < tonumber(ARGV[3]) then call('EXPIRE', theirs, ARGV[3]) end
+return 1
+"""
+
+_REVOKE = """
+local all = redis.call('ZRANGE', KEYS[1], 0, -1)
+local count = 0
+for _, each in ipairs(all) do count = count + redis.call('DEL', ARGV[1] .. each) end
+redis.call('DEL', KEYS[1])
+return count
+"""
+
+# A token that nobody has leaves nothing in Redis: strangers can try any number of them.
+_CALL = """
+local token, call = redis.call('GET', KEYS[1]), redis.call
+if not token then return false end
+local calls = call('INCR', KEYS[2])
+if calls == 1 then call('EXPIRE', KEYS[2], 60) end
+return {token, calls, call('TTL', KEYS[2])}
+"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TokenOwner:
+    """Whose token it is, and where its sweeps have their threads: all as Slack reported it."""
+
+    user: str
+    user_name: str
+    channel: str
+    team: str = ""  # the workspace
+    enterprise: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TokenCall:
+    """A call with a valid token."""
+
+    token: str  # its hash
+    owner: TokenOwner
+    count: int  # of the calls in this minute, including this one
+    seconds_left: int  # of this minute
+
+
+_OWNER = late_adapter(TokenOwner)
+
+
+class ApiTokens:
+    """Methods raise redis.exceptions.RedisError when Redis can't be reached."""
+
+    def __init__(self, redis: Redis) -> None:
+        self._redis, self._batches = redis, ScriptBatches(redis)
+        self._add, self._revoke, self._call = map(redis.register_script, (_ADD, _REVOKE, _CALL))
+
+    async def create(self, owner: TokenOwner, valid: timedelta) -> str | None:
+        """Return a new token, which can't be read again; None if its owner has too many."""
+        token = PREFIX + secrets.token_urlsafe(32)
+        hashed = hash_of(token)
+        args: list[Any] = [hashed, _OWNER.dump_json(owner), int(valid.total_seconds()), MAX_TOKENS]
+        return token if await self._add([_of_user(owner.user), _of_token(hashed)], args) else None
+
+    async def revoke_all(self, user: str) -> int:
+        """Revoke all tokens of a person, and return how many were valid."""
+        return int(await self._revoke([_of_user(user)], [_of_token("")]))
+
+    async def call(self, token: str) -> TokenCall | None:
+        """Count a call with this token, and return it; None if the token isn't valid."""
+        if not TOKEN.fullmatch(token):
+            return None
+        hashed = hash_of(token)
+        found = await self._batches.call(self._call, [_of_token(hashed), f"sweepbot:api-calls:{hashed}"], [])
+        if not found:
+            return None
+        owner, count, left = found
+        return TokenCall(
+            token=hashed, owner=_OWNER.validate_json(owner), count=int(count), seconds_left=max(int(left), 1)
+        )
+
+    async def is_valid(self, hashed: str) -> bool:
+        """Return whether the token with this hash is still valid, without counting a call."""
+        return bool(await self._redis.exists(_of_token(hashed)))
+
+
+def hash_of(token: str) -> str:
+    return sha256(token.encode()).hexdigest()
+
+
+def _of_token(hashed: str) -> str:
+    return f"sweepbot:api-token:{hashed}"
+
+
+def _of_user(user: str) -> str:
+    return f"sweepbot:api-tokens:{user}"

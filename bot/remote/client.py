@@ -1,0 +1,184 @@
+"""Calls of the HTTP API, repeated while the server doesn't answer.
+
+By the standard library: one call at a time needs no event loop, and aiohttp takes 0.3 s to import.
+"""
+
+import json
+import time
+from collections.abc import Callable, Iterator
+from http.client import HTTPException, HTTPResponse, IncompleteRead
+from typing import Any
+from urllib.error import HTTPError
+from urllib.parse import quote, urlencode
+from urllib.request import HTTPRedirectHandler, Request, build_opener
+
+from bot import __version__
+from bot.core.errors import RetryAfterError, UserError
+from bot.remote.credentials import Credentials
+from k8s.retry import Retry
+
+TIMEOUT = 30.0  # seconds without a byte of an answer
+EVENTS_TIMEOUT = 45.0  # the same while nothing changes: three of the server's comments
+MAX_ANSWER = 64 * 2**20  # bytes
+MAX_LINE = 2**20  # bytes of a line of events
+MAX_WAIT = 60.0  # seconds, whatever Retry-After says
+RETRY = Retry(base=1, factor=2, max=16, jitter=0.5, attempts=6)  # for half a minute, as a rollout takes
+
+Sweep = dict[str, Any]
+
+
+class UnavailableError(UserError):
+    """The server didn't answer at any attempt."""
+
+    exit_code = 3
+
+
+class _NoRedirect(HTTPRedirectHandler):
+    """The token goes only where its owner sent it."""
+
+    def redirect_request(self, *_: object) -> None:
+        return None
+
+
+class Client:
+    """`note` is called with a sentence when the first attempt of a call fails."""
+
+    def __init__(self, credentials: Credentials, note: Callable[[str], None]) -> None:
+        self._credentials, self._note = credentials, note
+        self._opener = build_opener(_NoRedirect)
+
+    def text(self, path: str, **query: object) -> str:
+        """Return what a resource has. Raises UserError."""
+        return self._answer(self._request(path, query))
+
+    def json(self, path: str, **query: object) -> Any:
+        """Return the same, parsed."""
+        return self._parsed(self.text(path, **query))
+
+    def post(self, path: str, command: str, key: str) -> Any:
+        """Send a command and return the answer. The same key is the same command. Raises UserError."""
+        body = json.dumps({"command": command}).encode()
+        headers = {"Content-Type": "application/json", "Idempotency-Key": key}
+        return self._parsed(self._answer(self._request(path, {}, body, headers)))
+
+    def pages(self, path: str, key: str, **query: object) -> Iterator[Any]:
+        """Yield the elements of all pages of a list. Raises UserError."""
+        cursor = None
+        while True:
+            page = self.json(path, **query, **({"cursor": cursor} if cursor else {}))
+            yield from page[key]
+            if not (cursor := page["next"]):
+                return
+
+    def events(self, sweep: str) -> Iterator[Sweep]:
+        """Yield the sweep now and after each change, up to its end. Raises UserError."""
+        failures = 0
+        while True:
+            try:
+                for found in self._events_until_closed(sweep):
+                    failures = 0
+                    yield found
+                    if found["ended"]:
+                        return
+            except (RetryAfterError, OSError, HTTPException) as error:
+                failures += 1
+                self._wait(failures, error)
+
+    def _events_until_closed(self, sweep: str) -> Iterator[Sweep]:
+        with self._open(self._request(f"{of(sweep)}/events", {}), EVENTS_TIMEOUT) as stream:
+            for data in _messages(stream):
+                yield self._parsed(data)
+        raise RetryAfterError(f"{self._credentials.url} closed the connection.", 0)
+
+    def _answer(self, request: Request) -> str:
+        failures = 0
+        while True:
+            try:
+                with self._open(request, TIMEOUT) as response:
+                    return _content(response)
+            except (RetryAfterError, OSError, HTTPException) as error:
+                failures += 1
+                self._wait(failures, error)
+
+    def _request(
+        self,
+        path: str,
+        query: dict[str, object],
+        body: bytes | None = None,
+        headers: dict[str, str] | None = None,
+    ) -> Request:
+        url = f"{self._credentials.url}/api/v1{path}" + (f"?{urlencode(query)}" if query else "")
+        known = {
+            "Authorization": f"Bearer {self._credentials.token}",
+            "User-Agent": f"sweepbot/{__version__}",
+        }
+        return Request(url, body, known | (headers or {}))  # noqa: S310 - Credentials allows http and https only
+
+    def _open(self, request: Request, timeout: float) -> HTTPResponse:
+        """Raises UserError if the request is refused, RetryAfterError if it can be repeated, and OSError."""
+        try:
+            response: HTTPResponse = self._opener.open(request, timeout=timeout)
+        except HTTPError as error:
+            with error:
+                detail = self._detail(error)
+            if error.code == 429 or error.code >= 500:
+                raise RetryAfterError(detail, _seconds(error.headers.get("Retry-After"))) from None
+            raise UserError(detail) from None
+        return response
+
+    def _detail(self, error: HTTPError) -> str:
+        """Return the server's sentence; another server, such as a proxy, has none."""
+        try:
+            return str(json.loads(error.read(MAX_LINE))["detail"])
+        except (OSError, HTTPException, ValueError, TypeError, KeyError):
+            return f"{self._credentials.url} answers with status {error.code}. *Fix:* Check the URL."
+
+    def _parsed(self, text: str) -> Any:
+        try:
+            return json.loads(text)
+        except ValueError:
+            raise UserError(f"{self._credentials.url} isn't Sweepbot's API. *Fix:* Check the URL.") from None
+
+    def _wait(self, failures: int, error: Exception) -> None:
+        """Wait before the next attempt. Raises UnavailableError if there is none."""
+        if isinstance(error, RetryAfterError):
+            reason, seconds = str(error), min(error.seconds, MAX_WAIT)
+        else:
+            cause = getattr(error, "reason", error)
+            reason, seconds = f"{self._credentials.url} can't be reached: {cause}.", 0.0
+        if RETRY.exhausted(failures):
+            raise UnavailableError(reason)
+        if failures == 1:
+            self._note(f"{reason} Retrying.")
+        time.sleep(max(RETRY.seconds(failures), seconds))
+
+
+def of(sweep: str) -> str:
+    """Return the path of a sweep."""
+    return f"/sweeps/{quote(sweep, safe='')}"
+
+
+def _content(response: HTTPResponse) -> str:
+    """Return the whole text. Raises UserError if it is too large, and IncompleteRead."""
+    content = response.read(MAX_ANSWER + 1)
+    if len(content) > MAX_ANSWER:
+        raise UserError(f"The answer is larger than {MAX_ANSWER // 2**20} MiB.")
+    if response.length:  # bytes that didn't come: `read` with a size returns what there is
+        raise IncompleteRead(content, response.length)
+    return content.decode(errors="replace")
+
+
+def _messages(stream: HTTPResponse) -> Iterator[str]:
+    """Yield the data of server-sent events; of an incomplete one at the end, none."""
+    data: list[str] = []
+    while line := stream.readline(MAX_LINE):
+        text = line.decode(errors="replace").rstrip("\r\n")
+        if text.startswith("data:"):
+            data.append(text.removeprefix("data:"))
+        elif not text and data:
+            yield "\n".join(data)
+            data = []
+
+
+def _seconds(text: str | None) -> float:
+    return float(text) if text and text.isdecimal() else 0.0

@@ -1,0 +1,77 @@
+"""Where the command line keeps the URL of Sweepbot's API and a person's token."""
+
+import json
+import re
+import tempfile
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from bot.core.errors import UserError
+
+FILE = Path("~/.config/sweepbot/credentials.json")
+TOKEN = re.compile(r"swb_[A-Za-z0-9_-]{43}")
+URL = re.compile(r"https?://[!-~]+")
+LOG_IN = "*Fix:* Type `/sweep token` in Slack, then `sweepbot login URL`."
+
+
+@dataclass(frozen=True)
+class Credentials:
+    url: str  # without a slash at its end
+    token: str = field(repr=False)
+
+    def __post_init__(self) -> None:
+        """Raise UserError if the URL or the token can't be one."""
+        try:
+            parts = urlsplit(self.url)
+            valid = URL.fullmatch(self.url) and parts.hostname and not (parts.query or parts.fragment)
+            _ = parts.port  # ValueError if it isn't a number
+        except ValueError:
+            valid = False
+        if not valid or "@" in parts.netloc:
+            raise UserError(
+                "The URL must be that of Sweepbot's API, for example https://sweepbot.example.com."
+            )
+        if not TOKEN.fullmatch(self.token):
+            raise UserError(f"The token must be swb_ and 43 characters, as Slack shows it. {LOG_IN}")
+
+
+def stored() -> Credentials | None:
+    """Return what `sweepbot login` stored, if anything. Raises UserError."""
+    path = FILE.expanduser()
+    try:
+        return Credentials(**json.loads(path.read_text()))
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError, TypeError) as error:
+        raise UserError(f"{path} can't be read ({error}). *Fix:* Repeat `sweepbot login URL`.") from None
+
+
+def current(environ: Mapping[str, str]) -> Credentials | None:
+    """Return the environment's credentials, or else the stored ones, if there are any. Raises UserError.
+
+    The stored token is sent only to the URL that it was stored with.
+    """
+    url, token = environ.get("SWEEPBOT_URL", "").rstrip("/"), environ.get("SWEEPBOT_TOKEN", "")
+    if url and token:
+        return Credentials(url, token)
+    known = stored()
+    if url and (known is None or known.url != url):
+        raise UserError(f"SWEEPBOT_URL is set, but no token for {url}. *Fix:* Set SWEEPBOT_TOKEN, too.")
+    if token and known is None:
+        raise UserError("SWEEPBOT_TOKEN is set, but no URL. *Fix:* Set SWEEPBOT_URL, too.")
+    return Credentials(known.url, token or known.token) if known else None
+
+
+def store(credentials: Credentials) -> Path:
+    """Write the file so that only its owner can read it, and return its path. Raises UserError."""
+    path = FILE.expanduser()
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.NamedTemporaryFile("w", dir=path.parent, delete=False) as file:  # its mode is 0600
+            json.dump(asdict(credentials), file)
+        Path(file.name).replace(path)
+    except OSError as error:
+        raise UserError(f"{path} can't be written ({error.strerror}).") from None
+    return path

@@ -1,0 +1,142 @@
+"""The command `setup`, which writes the folder that installs Sweepbot on a cluster."""
+
+import argparse
+import asyncio
+import os
+from collections.abc import Mapping, Sequence
+from importlib.metadata import PackageNotFoundError, metadata
+from pathlib import Path
+
+import yaml
+
+from bot import __version__
+from bot.core.errors import UserError
+from bot.operate.findings import findings_lines
+from bot.operate.setup.answers import Answers, Question, error_of, questions
+from bot.operate.setup.cluster import look
+from bot.operate.setup.files import Base, commands, files, notes
+from bot.platform.config.section import parsed
+from bot.platform.config.yaml_reader import MAX_CHARACTERS, Node, read
+from bot.text.masking import Mask, secrets_in_environment
+from bot.text.terminal import without_markup
+from bot.text.wording import listed
+
+
+def run_setup(arguments: argparse.Namespace) -> int:
+    """Write the folder. Raises UserError."""
+    folder = Path(arguments.folder)
+    base = _base(arguments.base, folder)
+    seen = asyncio.run(look())
+    print(without_markup(Mask(secrets_in_environment(os.environ))(findings_lines(seen.findings))))
+    suggested = {key: text for key, text in (("registry", seen.registry), ("mlflow", seen.mlflow)) if text}
+    answers = _from_file(Path(arguments.answers), suggested) if arguments.answers else _asked(suggested)
+    texts = files(answers, base, seen.config, sidecars=seen.sidecars)
+    _write(folder, texts, asks=not arguments.answers)
+    print("\n".join(["", *notes(answers), "Next:"]))
+    for number, command in enumerate(commands(answers, base, arguments.folder), 1):
+        print(f"{number}. {command}")
+    return 0
+
+
+def _base(given: str | None, folder: Path) -> Base:
+    """Return the base of the manifests: an option's, or the repository that the installed package names."""
+    address = given or _repository()
+    if "://" in address:
+        address = address.rstrip("/")
+        if not address.isprintable() or {*address} & {*" ?#"} or "//" in address.partition("://")[2]:
+            raise UserError("--base must be the URL of Sweepbot's git repository, without a path in it.")
+        return Base(address, f"{address.removesuffix('.git')}.git#v{__version__}", __version__)
+    if not Path(address, "deploy/base/kustomization.yaml").is_file():
+        raise UserError(f"--base={address} is neither a URL nor a checkout of Sweepbot's repository.")
+    return Base(os.path.relpath(Path(address).resolve(), folder.resolve()), address, __version__)
+
+
+def _repository() -> str:
+    try:
+        urls = metadata("sweepbot").get_all("Project-URL") or []
+    except PackageNotFoundError:  # it runs from a checkout
+        urls = []
+    found = {label: url for label, _, url in (str(each).partition(", ") for each in urls)}
+    if "Repository" not in found:
+        raise UserError(
+            "This package doesn't name the repository of its manifests. *Fix:* Add --base with its URL, or "
+            "with the path of a checkout."
+        )
+    return found["Repository"]
+
+
+def _from_file(path: Path, suggested: Mapping[str, str]) -> Answers:
+    """Return the answers of a file; what it leaves out is as in the cluster."""
+    try:
+        with path.open(encoding="utf-8") as file:
+            root = read(file.read(MAX_CHARACTERS + 1), path.name)
+    except (OSError, UnicodeDecodeError) as error:
+        raise UserError(f"--answers={path} can't be read ({error}).") from None
+    if isinstance(root.value, dict):
+        for key, text in suggested.items():
+            root.value.setdefault(key, Node(path.name, root.line, key, text, text, root.errors))
+    return parsed(Answers, root)
+
+
+def _asked(suggested: Mapping[str, str]) -> Answers:
+    each, given = questions(suggested), dict[str, str | list[str]]()
+    for number, one in enumerate(each, 1):
+        print(f"\n{number}/{len(each)} {one.text}")
+        if answer := _answer(one):
+            given[one.key] = answer
+    return parsed(Answers, read(yaml.safe_dump(given), "answers"))
+
+
+def _answer(one: Question) -> str | list[str]:
+    """Ask until the answer is allowed."""
+    example = f"such as {one.example.strip('[]')}{'' if one.required else ', or nothing'}"
+    hint = f"[{one.default}]" if one.default else f"({example})"
+    while True:
+        text = _typed(f"{one.key} {hint}: ") or one.default
+        answer = text.replace(",", " ").split() if one.several else text
+        if not answer and not one.required:
+            return answer
+        if not (error := error_of(one.key, answer)):
+            return answer
+        print(without_markup(error))
+
+
+def _typed(prompt: str) -> str:
+    try:
+        return input(prompt).strip()
+    except (EOFError, KeyboardInterrupt):
+        raise UserError("No answer, so nothing was written.") from None
+
+
+def _write(folder: Path, texts: Mapping[str, str], *, asks: bool) -> None:
+    """Show what changes, ask, and write it. Raises UserError if nothing was written."""
+    try:
+        there = {name: (folder / name).read_text() for name in texts if (folder / name).exists()}
+    except (OSError, UnicodeDecodeError) as error:
+        raise UserError(f"{folder} can't be read ({error}).") from None
+    replaced = [name for name in there if there[name] != texts[name]]
+    for name, text in texts.items():
+        state = "replaced" if name in replaced else "unchanged" if name in there else "new"
+        print(f"\n{folder / name}: {state}")
+        if state != "unchanged" and name.endswith(".yaml"):
+            print(text, end="")
+    _agree(folder, replaced, asks=asks)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for name, text in texts.items():
+            (folder / name).write_text(text)
+    except OSError as error:
+        raise UserError(f"{folder} can't be written ({error}).") from None
+
+
+def _agree(folder: Path, replaced: Sequence[str], *, asks: bool) -> None:
+    """Raise UserError unless the files can be written. To replace some, a word is needed."""
+    if replaced and not asks:
+        raise UserError(
+            f"{listed(replaced)} in {folder} would be replaced, so nothing was written. *Fix:* Move them "
+            "away, or run it without --answers."
+        )
+    if asks:
+        what = f"Replace {listed(replaced)}? [y/N] " if replaced else "Write these files? [Y/n] "
+        if _typed(f"\n{what}").lower() not in ({"y", "yes"} if replaced else {"y", "yes", ""}):
+            raise UserError("Nothing was written.")

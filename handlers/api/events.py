@@ -1,0 +1,116 @@
+"""Follow a sweep by server-sent events: its state at once, and at each change until its end.
+
+All streams share one look at Redis: each with its own would take a connection from everybody else.
+"""
+
+import asyncio
+import json
+from collections import Counter
+from collections.abc import AsyncIterator, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from time import monotonic
+
+from redis.exceptions import RedisError
+from starlette.exceptions import HTTPException
+from starlette.responses import StreamingResponse
+from starlette.types import Receive, Scope, Send
+
+from bot.core.record import SweepRecord
+from bot.platform.storage.api_tokens import ApiTokens
+from bot.platform.storage.sweeps import Store
+from handlers.api.sweeps import shown
+from handlers.context import ACK_TIMEOUT
+
+POLL_SECONDS = 1.0  # between looks at the records' versions
+COMMENT_SECONDS = 15.0  # between comments, for proxies that close idle connections; then the token is checked
+MAX_STREAMS, MAX_PER_TOKEN = 200, 4  # open ones of this process
+
+
+class Streams:
+    def __init__(self, store: Store, tokens: ApiTokens, stop: asyncio.Event) -> None:
+        self._store, self._tokens, self._stop = store, tokens, stop
+        self._by_token, self._by_sweep = Counter[str](), Counter[str]()  # open ones
+        self._sweeps: dict[str, SweepRecord] = {}  # those that are followed, as last seen
+        self._look: asyncio.Task[None] | None = None  # the next one
+
+    def open(self, sweep: SweepRecord, token: str) -> StreamingResponse:
+        """Return the response. `token`: its hash. Raises HTTPException if too many streams are open."""
+        if self._by_token[token] >= MAX_PER_TOKEN or self._by_token.total() >= MAX_STREAMS:
+            detail = f"Too many open event streams; a token can have {MAX_PER_TOKEN}. Close one first."
+            raise HTTPException(429, detail, {"Retry-After": "15"})
+        return _Stream(self._events(sweep.id, token), self._counted(sweep, token))
+
+    @contextmanager
+    def _counted(self, sweep: SweepRecord, token: str) -> Iterator[None]:
+        self._by_token[token] += 1
+        self._by_sweep[sweep.id] += 1
+        self._sweeps[sweep.id] = max(self._sweeps.get(sweep.id, sweep), sweep, key=lambda each: each.version)
+        try:
+            yield
+        finally:
+            self._by_token -= Counter([token])
+            self._by_sweep -= Counter([sweep.id])
+            if sweep.id not in self._by_sweep:
+                del self._sweeps[sweep.id]
+
+    async def _events(self, sweep_id: str, token: str) -> AsyncIterator[str]:
+        sent, commented = "", monotonic()
+        while True:
+            sweep = self._sweeps[sweep_id]
+            if (data := json.dumps(shown(sweep))) != sent:
+                sent = data
+                yield f"event: sweep\ndata: {data}\n\n"
+            if sweep.phase.final:
+                return
+            if monotonic() - commented >= COMMENT_SECONDS:
+                commented = monotonic()
+                yield ": still here\n\n"
+                if not await self._is_valid(token):
+                    return
+            if self._look is None or self._look.done():
+                self._look = asyncio.create_task(self._look_again())
+            await asyncio.wait([self._look])
+            if self._stop.is_set():
+                return
+
+    async def _look_again(self) -> None:
+        """Wait, until the process stops at most, and read the sweeps that were saved since the last look."""
+        try:
+            async with asyncio.timeout(POLL_SECONDS):
+                await self._stop.wait()
+                return
+        except TimeoutError:
+            pass
+        ids = [*self._sweeps]
+        try:
+            async with asyncio.timeout(ACK_TIMEOUT):
+                versions = dict(zip(ids, await self._store.versions(ids), strict=True))
+                saved = [
+                    each
+                    for each in self._sweeps.values()
+                    if versions.get(each.id) not in {None, each.version}
+                ]
+                found = await self._store.records([each.id for each in saved])
+        except (RedisError, TimeoutError):
+            return
+        self._sweeps |= {each.id: each for each in found if each.id in self._sweeps}
+
+    async def _is_valid(self, token: str) -> bool:
+        try:
+            async with asyncio.timeout(ACK_TIMEOUT):
+                return await self._tokens.is_valid(token)
+        except (RedisError, TimeoutError):
+            return True
+
+
+class _Stream(StreamingResponse):
+    """Counts as open until the client is gone."""
+
+    def __init__(self, events: AsyncIterator[str], counted: AbstractContextManager[None]) -> None:
+        headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
+        super().__init__(events, headers=headers, media_type="text/event-stream")
+        self._counted = counted
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        with self._counted:
+            await super().__call__(scope, receive, send)

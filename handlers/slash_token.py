@@ -1,0 +1,60 @@
+"""Handle /sweep token: a personal token for the HTTP API, shown once, to its person alone."""
+
+import asyncio
+from datetime import timedelta
+from typing import Any
+
+from bot.platform.commands.grammar import Command, Option, Table
+from bot.platform.commands.option_types import Number
+from bot.platform.runtime.audit import audit
+from bot.platform.slack.mrkdwn import direct, local_time
+from bot.platform.storage.api_tokens import MAX_TOKENS, TokenOwner
+from bot.text.wording import counted
+from handlers.context import ACK_TIMEOUT, HandlerContext
+
+GROUP = "HTTP API"  # in the help
+DAYS = Option("days", Number(1, 90), example="30")
+DEFAULT_DAYS = 30
+COMMANDS = (
+    Command("token", None, (DAYS,), GROUP, "a token of your own; its sweeps have their threads here"),
+    Command("token revoke", None, (), GROUP, "revoke all your tokens"),
+)
+TABLE = Table(prefix="/sweep", commands=COMMANDS)
+
+
+async def answer_token(context: HandlerContext, typed: Command, rest: str, fields: dict[str, Any]) -> str:
+    """Return the reply. Raises UserError, RedisError, TimeoutError.
+
+    `fields`: of the slash command.
+    """
+    values = TABLE.read(typed, rest).values()
+    if context.tokens is None:
+        return "The HTTP API is off. *Fix:* Ask an admin to set `SWEEPBOT_API_PORT`."
+    user, channel = fields["user_id"], fields["channel_id"]
+    if typed.name == "token revoke":
+        async with asyncio.timeout(ACK_TIMEOUT):
+            count = await context.tokens.revoke_all(user)
+        audit.info("user=%s: revoked all tokens of the API", user)
+        return f"{counted(count, 'token')} revoked."
+    if "request_id" in fields:  # said or clicked: where the answer can stay, or be seen by others
+        return "A token is shown only to you, and only once. Type `/sweep token` to get one."
+    if direct(channel):
+        return "Run `/sweep token` in the channel where its sweeps are to have their threads."
+    valid = timedelta(days=values.get("days", DEFAULT_DAYS))
+    owner = TokenOwner(
+        user=user,
+        user_name=fields.get("user_name", ""),
+        channel=channel,
+        team=fields.get("team_id", ""),
+        enterprise=fields.get("enterprise_id") or "",
+    )
+    async with asyncio.timeout(ACK_TIMEOUT):
+        token = await context.tokens.create(owner, valid)
+    if token is None:
+        return f"You have {MAX_TOKENS} valid tokens, the maximum. Revoke all with `/sweep token revoke`."
+    audit.info("user=%s channel=%s: got a token of the API", user, channel)
+    until = local_time(context.now() + valid)
+    return (
+        f"Your token for the HTTP API, shown only now: `{token}`\nValid until {until}. Its sweeps have their "
+        "threads in this channel. Who has it can act as you: if others saw it, run `/sweep token revoke`."
+    )

@@ -1,0 +1,161 @@
+"""What the command line does with a server that fails, lies, or is another one, over real HTTP."""
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from bot.__main__ import main
+from bot.platform.runtime import log_format
+from bot.remote import client
+from bot.remote.commands import COMMANDS
+from k8s.retry import Retry
+
+TOKEN = "swb_" + "a" * 43
+SWEEP = {
+    "id": "lr-brave-otter",
+    "state": "running",
+    "owner": "ada",
+    "branch": "main",
+    "commit": "c" * 40,
+    "space": "lr",
+    "reason": None,
+    "cause": None,
+    "trials": {"total": 4, "done": 1, "failed": 0, "running": 2},
+    "best": {"value": 0.25, "parameters": {"lr": "0.01"}},
+    "thread": None,
+    "results_url": None,
+    "started": "2026-11-28T01:00:00Z",
+    "ended": None,
+}
+
+
+def problem(status, detail, **headers):
+    return status, {"Content-Type": "application/problem+json"} | headers, json.dumps({"detail": detail})
+
+
+def event(**changes):
+    return f"event: sweep\ndata: {json.dumps(SWEEP | changes)}\n\n"
+
+
+@pytest.fixture
+def run(server, monkeypatch, capsys):
+    """`run(*words)`: exit code, standard output, and standard error of a command, logged in to the server."""
+    monkeypatch.setattr(log_format, "start", lambda *_: None)  # the tests' own logging stays
+    monkeypatch.setattr(client, "RETRY", Retry(base=0, attempts=3))
+    monkeypatch.setenv("SWEEPBOT_URL", f"http://127.0.0.1:{server.server_port}")
+    monkeypatch.setenv("SWEEPBOT_TOKEN", TOKEN)
+
+    def printed(*words):
+        monkeypatch.setattr("sys.argv", ["sweepbot", *words])
+        return main(), *capsys.readouterr()
+
+    return printed
+
+
+LAUNCH = ("launch", "branch=main", "space=lr")
+
+
+def test_unanswered_launch_is_repeated_with_the_same_key(server, run):
+    made = json.dumps({"id": "lr-brave-otter", "state": "received"})
+    server.answers = [
+        problem(503, "Redis doesn't respond."),
+        (202, {"Content-Length": "999"}, "{"),
+        (202, {}, made),
+    ]
+    code, out, err = run(*LAUNCH, "--json")
+    assert (code, json.loads(out)["id"]) == (0, "lr-brave-otter")
+    assert err == "Redis doesn't respond. Retrying.\n"
+    keys = {headers["Idempotency-Key"] for _, _, headers in server.calls}
+    assert (len(server.calls), len(keys)) == (3, 1)
+
+
+def test_server_without_answer_is_exit_code_3_with_the_key(server, run):
+    server.answers = [problem(503, "Redis doesn't respond.")]
+    code, out, err = run(*LAUNCH, "--key", "run-7")
+    assert (code, out, len(server.calls)) == (3, "", 3)
+    assert err.splitlines()[1:] == [
+        "The launch may have arrived. Repeat it with --key run-7: that is the same sweep.",
+        "Redis doesn't respond.",
+    ]
+    assert server.calls[0][2]["Idempotency-Key"] == "run-7"
+
+
+def test_refusal_is_printed_once_without_control_characters(server, run):
+    server.answers = [problem(403, "*Fix:* ask `ada`\x1b]0;owned\x07\x9b2J\r\n")]
+    code, out, err = run(*LAUNCH)
+    assert (code, out, len(server.calls)) == (2, "", 1)
+    assert err.startswith("Fix: ask ada")
+    assert err.rstrip("\n").isprintable()
+
+
+def test_redirect_does_not_get_the_token(server, run):
+    server.answers = [(302, {"Location": "/elsewhere"}, ""), (200, {}, "{}")]
+    code, _, err = run("status", "lr-brave-otter")
+    assert (code, len(server.calls)) == (2, 1)
+    assert "answers with status 302. Fix: Check the URL." in err
+
+
+@pytest.mark.parametrize("page", ["<html>", '{"name": "another"}', "[]"])
+def test_login_to_another_server_is_refused(server, run, monkeypatch, tmp_path, page):
+    monkeypatch.setattr("bot.remote.credentials.FILE", tmp_path / "credentials.json")
+    monkeypatch.setattr("sys.stdin", type("Pipe", (), {"isatty": lambda: False, "readline": lambda: TOKEN}))
+    server.answers = [(200, {}, page)]
+    code, _, err = run("login", f"http://127.0.0.1:{server.server_port}/")
+    assert (code, list(tmp_path.iterdir())) == (2, [])
+    assert "isn't Sweepbot's API. Fix: Check the URL." in err
+
+
+def test_list_has_the_sweeps_of_all_pages(server, run):
+    summary = {key: SWEEP[key] for key in ("id", "state", "owner", "trials")} | {"best": 0.25}
+    other = {**summary, "id": "wd-calm-eel", "state": "failed", "owner": "grace\x1b[2J", "best": None}
+    pages = [{"sweeps": [summary], "next": "c/1"}, {"sweeps": [other], "next": None}]
+    server.answers = [(200, {}, json.dumps(page)) for page in pages]
+    code, out, err = run("list", "--active")
+    assert (code, err) == (0, "")
+    assert out.splitlines() == [
+        "lr-brave-otter  running  1 of 4 trials, 2 running, best 0.25  ada",
+        "wd-calm-eel     failed   1 of 4 trials, 2 running             grace [2J",
+    ]
+    assert [path for _, path, _ in server.calls] == [
+        "/api/v1/sweeps?limit=200&active=true",
+        "/api/v1/sweeps?limit=200&active=true&cursor=c%2F1",
+    ]
+
+
+def test_document_lists_every_command():
+    text = (Path(__file__).parents[3] / "docs" / "command-line.md").read_text()
+    assert set(re.findall(r"^\| `sweepbot ([a-z]+)", text, re.MULTILINE)) == {*COMMANDS, "mcp", "results"}
+
+
+def test_watch_continues_when_the_connection_is_closed(server, run):
+    server.answers = [
+        (200, {}, ": hello\n\n" + event() + event(state="stopping")[:40]),
+        problem(429, "Too many calls.", **{"Retry-After": "0"}),
+        (
+            200,
+            {},
+            event() + event(state="succeeded\x1b[2J", trials={**SWEEP["trials"], "done": 4}, ended="now"),
+        ),
+    ]
+    code, out, err = run("watch", "lr-brave-otter")
+    assert [line.rstrip() for line in out.splitlines()] == [
+        "lr-brave-otter: running, 1 of 4 trials, 2 running, best 0.25",
+        "lr-brave-otter: succeeded [2J, 4 of 4 trials, 2 running, best 0.25",
+        f"  Branch:  main @ {'c' * 40}",
+        "  Best:    lr=0.01",
+    ]
+    assert code == 1
+    assert "closed the connection. Retrying." in err
+
+
+@pytest.mark.parametrize(
+    ("state", "expected"), [("succeeded", 0), ("failed", 1), ("cancelled", 1), ("refused", 1)]
+)
+def test_watch_ends_with_the_exit_code_of_the_sweep(server, run, state, expected):
+    server.answers = [(200, {}, event() + event(state=state, ended="now"))]
+    code, out, err = run("watch", "lr/../x?", "--json")
+    assert (code, err) == (expected, "")
+    assert [json.loads(line)["state"] for line in out.splitlines()] == ["running", state]
+    assert server.calls[0][1] == "/api/v1/sweeps/lr%2F..%2Fx%3F/events"

@@ -1,0 +1,74 @@
+"""The token is stored for its owner's eyes only, and sent only to the server that it is for."""
+
+import pytest
+
+from bot.core.errors import UserError
+from bot.remote import credentials
+from bot.remote.credentials import Credentials, current, store
+
+TOKEN, OTHER = "swb_" + "a" * 43, "swb_" + "b" * 43
+URL = "https://sweepbot.example.com"
+
+
+@pytest.fixture
+def file(tmp_path, monkeypatch):
+    path = tmp_path / "sweepbot" / "credentials.json"
+    monkeypatch.setattr(credentials, "FILE", path)
+    return path
+
+
+def test_stored_file_is_readable_only_by_its_owner(file):
+    file.parent.mkdir()
+    file.write_text("{}")
+    file.chmod(0o644)
+    store(Credentials(URL, TOKEN))
+    assert file.stat().st_mode & 0o777 == 0o600
+    assert [each.name for each in file.parent.iterdir()] == [file.name]
+    assert current({}) == Credentials(URL, TOKEN)
+    assert TOKEN not in repr(current({}))
+
+
+def test_environment_wins(file):
+    store(Credentials(URL, TOKEN))
+    assert current({"SWEEPBOT_TOKEN": OTHER}) == Credentials(URL, OTHER)
+    assert current({"SWEEPBOT_URL": f"{URL}/"}) == Credentials(URL, TOKEN)
+    both = {"SWEEPBOT_URL": "http://localhost:8090", "SWEEPBOT_TOKEN": OTHER}
+    assert current(both) == Credentials("http://localhost:8090", OTHER)
+
+
+def test_stored_token_is_not_sent_to_another_url(file):
+    store(Credentials(URL, TOKEN))
+    with pytest.raises(UserError, match="Set SWEEPBOT_TOKEN, too"):
+        current({"SWEEPBOT_URL": "https://elsewhere.example.com"})
+
+
+def test_without_login_there_are_no_credentials(file):
+    assert current({}) is None
+    with pytest.raises(UserError, match="Set SWEEPBOT_URL, too"):
+        current({"SWEEPBOT_TOKEN": TOKEN})
+
+
+@pytest.mark.parametrize("text", ["", "[]", '{"url": 5}', "{}", '{"url": "https://a.example", "token": "x"}'])
+def test_damaged_file_is_named_with_what_to_do(file, text):
+    file.parent.mkdir()
+    file.write_text(text)
+    with pytest.raises(UserError, match="sweepbot login URL"):
+        current({})
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        *("", "sweepbot.example.com", "ftp://a.example", "https://", "https://a.example:port", "https://a b"),
+        *("https://ada:secret@a.example", "https://a.example/?x=1", "https://a.example/#x", "http://[a"),
+    ],
+)
+def test_what_is_no_url_of_a_server_is_refused(url):
+    with pytest.raises(UserError, match="The URL must be"):
+        Credentials(url, TOKEN)
+
+
+@pytest.mark.parametrize("token", ["", "xoxb-1", TOKEN[:-1], TOKEN + "\n", "swb_" + "é" * 43])
+def test_what_is_no_token_is_refused(token):
+    with pytest.raises(UserError, match="/sweep token"):
+        Credentials(URL, token)

@@ -1,0 +1,85 @@
+"""The tools that an agent gets, by MCP's own client."""
+
+import json
+
+import pytest
+from mcp import Client as Agent
+
+from bot.remote import client, mcp_server
+from bot.remote.client import Client
+from bot.remote.credentials import Credentials
+from k8s.retry import Retry
+from tests.bot.remote.test_client import SWEEP, TOKEN, problem
+
+
+@pytest.fixture
+def call(server, monkeypatch):
+    """`await call(tool, **arguments)`: whether it failed, and the answer or the error's text."""
+    monkeypatch.setattr(client, "RETRY", Retry(base=0, attempts=2))
+    monkeypatch.setattr(mcp_server, "POLL_SECONDS", 0)
+    credentials = Credentials(f"http://127.0.0.1:{server.server_port}", TOKEN)
+
+    async def answer(tool, **arguments):
+        async with Agent(mcp_server.server(Client(credentials, lambda _: None))) as agent:
+            found = await agent.call_tool(tool, arguments)
+        return found.is_error, found.content[0].text if found.is_error else found.structured_content
+
+    return answer
+
+
+def ok(answer, status=200):
+    return status, {}, json.dumps(answer)
+
+
+async def test_launch_with_a_key_is_the_same_sweep(server, call):
+    server.answers = [ok({"id": "lr-brave-otter", "state": "received"}, 202)]
+    for _ in range(2):
+        found = await call("launch", command="branch=main space=lr", key="try-7")
+        assert found == (False, {"id": "lr-brave-otter", "state": "received"})
+    assert [headers["Idempotency-Key"] for _, _, headers in server.calls] == ["try-7", "try-7"]
+
+
+async def test_error_is_what_the_server_says(server, call):
+    server.answers = [problem(422, "Missing `space=`. Example: `/sweep branch=main gpus=1 space=lr`")]
+    failed, text = await call("launch", command="branch=main")
+    assert failed
+    assert text.endswith("Missing space=. Example: /sweep branch=main gpus=1 space=lr")
+    server.answers = [problem(503, "Redis doesn't respond.")]
+    assert (await call("status", sweep="lr-brave-otter"))[1].endswith("Redis doesn't respond.")
+
+
+@pytest.mark.parametrize("change", [{"state": "succeeded", "ended": "now"}, {"state": "held"}])
+async def test_wait_returns_when_the_sweep_ended_or_needs_a_decision(server, call, change):
+    server.answers = [ok(SWEEP), ok(SWEEP), ok(SWEEP | change)]
+    assert await call("wait", sweep="lr-brave-otter", seconds=100) == (False, SWEEP | change)
+    assert len(server.calls) == 3
+
+
+async def test_wait_returns_after_its_time(server, call):
+    server.answers = [ok(SWEEP)]
+    assert await call("wait", sweep="lr-brave-otter", seconds=0) == (False, SWEEP)
+    failed, _ = await call("wait", sweep="lr-brave-otter", seconds=4000)
+    assert (failed, len(server.calls)) == (True, 1)
+
+
+async def test_results_are_the_best_trials_and_their_number(server, call):
+    trials = [{"name": f"t{number}", "value": number} for number in range(3)]
+    server.answers = [ok({"trials": trials})]
+    assert await call("results", sweep="lr-brave-otter", limit=2) == (
+        False,
+        {"total": 3, "trials": trials[:2]},
+    )
+
+
+async def test_list_says_whether_it_is_complete(server, call):
+    server.answers = [ok({"sweeps": [SWEEP], "next": "c"})]
+    assert await call("list_sweeps") == (False, {"sweeps": [SWEEP], "complete": False})
+    assert server.calls[0][1] == "/api/v1/sweeps?limit=200&active=true"
+
+
+async def test_command_is_sent_as_it_is(server, call):
+    server.answers = [ok({"id": "lr-brave-otter", "accepted": True}, 202)]
+    assert await call("command", sweep="lr-brave-otter", text="pause now") == (
+        False,
+        {"id": "lr-brave-otter", "accepted": True},
+    )

@@ -1,0 +1,357 @@
+"""`sweepbot setup`: what it says of a cluster and asks, and that its directory installs Sweepbot."""
+
+import asyncio
+import base64
+import json
+import os
+import pty
+import shutil
+import subprocess
+import sys
+from argparse import Namespace
+from importlib.metadata import PathDistribution
+
+import pytest
+import yaml
+
+from bot import __version__, setup_command
+from bot.core.errors import UserError
+from bot.platform.registry.auth import login
+from local import cluster_fixtures
+from local.kubernetes.apiserver.api import TOKEN, serve
+from local.kubernetes.apiserver.kinds import KINDS
+from local.kubernetes.apiserver.store import Store
+from local.kubernetes.node.kubelet import _register
+from local.world import commit, git, publish
+from tests.deploy.kustomize import DEPLOY, apply, one, render
+
+ROOT = DEPLOY.parent
+PARTS = ("overlays/small", "doctor", "usage", "isolation")
+ANSWERS = {
+    "registry": "http://registry.registry.svc:5000/team",
+    "repositories": ["https://git.example/acme/Digits.git", "https://git.example/other/digits"],
+    "mlflow": "https://mlflow.example",
+    "admins": ["U012ABC"],
+}
+TOKENS = {"SLACK_BOT_TOKEN": "xoxb-1", "SLACK_APP_TOKEN": "xapp-1"}
+TAINT = {"key": "nvidia.com/gpu", "effect": "NoSchedule"}
+CORDON = {"key": "node.kubernetes.io/unschedulable", "effect": "NoSchedule"}
+LOGIN = {"REGISTRY_USERNAME": "robot$ci", "REGISTRY_PASSWORD": "p:\"'`$(id) ü"}
+
+
+@pytest.fixture
+async def server(tmp_path):
+    store = Store()
+    for name, gpus in (("gpu-1", 4), ("gpu-2", 2), ("cpu-1", 0)):
+        _register(store, name, gpus)
+    own = {"key": "team", "value": "vision", "effect": "NoSchedule"}
+    for name, taints in (("gpu-1", [TAINT, own]), ("gpu-2", [TAINT, CORDON])):
+        store.patch("Node", "", name, {"spec": {"taints": taints}})
+    cluster_fixtures.install(store, ["gpu-1"])
+    for name, port in (("registry", 5000), ("mlflow", 80), ("prometheus-operated", 9090)):
+        store.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
+        meta, spec = {"name": name, "namespace": name}, {"ports": [{"port": port}]}
+        store.create({"apiVersion": "v1", "kind": "Service", "metadata": meta, "spec": spec})
+    found = await serve(store)
+    found.kubeconfig(tmp_path / "kubeconfig")
+    yield found
+    await found.close()
+
+
+async def setup(folder, *words, typed=""):
+    """Run the command as a person does, who types this; `folder` is beside a kubeconfig."""
+    command = [sys.executable, "-m", "bot", "setup", str(folder), "--base", str(ROOT), *words]
+    return await asyncio.to_thread(
+        subprocess.run,
+        command,
+        input=typed,
+        env=os.environ | {"PYTHONPATH": str(ROOT), "KUBECONFIG": str(folder.parent / "kubeconfig")},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+@pytest.fixture
+def write(tmp_path, monkeypatch, capsys):
+    """`write(folder, **changed)`: what is printed as the folder is written, without a cluster."""
+    monkeypatch.setenv("KUBECONFIG", str(tmp_path / "none"))
+
+    def written(folder, base=str(ROOT), **changed):
+        _, answers = answered(tmp_path, **changed)
+        assert setup_command.run_setup(Namespace(folder=str(folder), base=base, answers=answers)) == 0
+        return capsys.readouterr().out
+
+    return written
+
+
+def answered(folder, **changed):
+    """Write a file of answers, and return the options that name it."""
+    file = folder / "answers.yaml"
+    file.write_text(yaml.safe_dump(ANSWERS | changed))
+    return "--answers", str(file)
+
+
+def secrets(folder, **values):
+    """Return what the script prints, by namespace and name."""
+    done = subprocess.run(
+        ["sh", folder / "secrets.sh"], env=os.environ | values, capture_output=True, text=True, check=True
+    )
+    found = list(yaml.safe_load_all(done.stdout))
+    return {f"{each['metadata']['namespace']}/{each['metadata']['name']}": each for each in found}
+
+
+def by_name(objects):
+    return {
+        (each["kind"], each["metadata"].get("namespace"), each["metadata"]["name"]): each for each in objects
+    }
+
+
+def settings_of(objects):
+    [found] = [name for name in objects if name[2].startswith("sweepbot-settings-")]
+    return found
+
+
+async def test_person_answers_and_gets_a_directory_that_an_api_server_accepts(server, tmp_path):
+    folder = tmp_path / "mine"
+    lines = [
+        "",
+        "ftp://x",
+        "",
+        "https://git.example/acme/digits.git",
+        "",
+        "ada, U012ABC",
+        "U012ABC U034DEF",
+        "",
+    ]
+    done = await setup(folder, typed="\n".join([*lines, ""]))
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "ok       GPU nodes: 6 GPUs on 2 nodes\n" in done.stdout
+    assert "ok       Prometheus: http://prometheus-operated.prometheus-operated.svc:9090;" in done.stdout
+    assert "ok       namespaces: sweepbot and sweeps will be created\n" in done.stdout
+    assert "registry [http://registry.registry.svc:5000]: " in done.stdout
+    assert 'registry_login [secret]: registry_login: must be secret or none; got "ftp://x"\n' in done.stdout
+    assert "admins[0]: must be a Slack member ID" in done.stdout
+    assert (
+        len(done.stdout.partition("\nNext:\n")[2].splitlines()) == 6
+    )  # 5 commands, one of them on two lines
+    config = yaml.safe_load((folder / "config.yaml").read_text())
+    assert config == {
+        "repositories": {"digits": {"url": "https://git.example/acme/digits.git"}},
+        "admins": ["U012ABC", "U034DEF"],
+        "limits": {"gpus_per_trial": 4},
+        "trials": {"tolerations": [TAINT | {"operator": "Exists"}]},
+    }
+    objects = render(folder)
+    settings = one(objects, "ConfigMap", "sweepbot-settings")["data"]
+    assert settings["MLFLOW_TRACKING_URI"] == "http://mlflow.mlflow.svc:80"
+    assert settings["METRICS_READER_IMAGE"] == f"registry.registry.svc:5000/sweepbot:{__version__}"
+    await apply([*objects, *secrets(folder, **TOKENS, **LOGIN).values()], server.url, TOKEN)
+    again = await setup(folder, typed="\n".join([*lines, ""]))
+    assert again.stdout.count(": unchanged\n") == 3
+    assert "ok       namespaces: sweepbot and sweeps exist\n" in again.stdout
+
+
+def test_directory_differs_from_the_base_only_where_the_answers_say(write, tmp_path):
+    folder = tmp_path / "git/mine"
+    assert "broken   Kubernetes API: can't connect" in write(folder)
+    own = by_name(render(folder))
+    base = by_name([each for part in PARTS for each in render(DEPLOY / part)])
+    old, new = [found.pop(settings_of(found))["data"] for found in (base, own)]
+    assert {key: new[key] for key in new if new[key] != old.get(key)} == {
+        "IMAGE_REGISTRY": "registry.registry.svc:5000/team",
+        "IMAGE_REGISTRY_PLAIN_HTTP": "true",
+        "MLFLOW_TRACKING_URI": "https://mlflow.example",
+    }
+    config = yaml.safe_load(own.pop(("ConfigMap", "sweepbot", "sweepbot-config"))["data"]["config.yaml"])
+    del base["ConfigMap", "sweepbot", "sweepbot-config"]
+    assert config == {
+        "repositories": {
+            "digits": {"url": "https://git.example/acme/Digits.git"},
+            "other-digits": {"url": "https://git.example/other/digits"},
+        },
+        "admins": ["U012ABC"],
+    }
+    for found in (base, own):
+        [container] = found["Deployment", "sweepbot", "sweepbot-work"]["spec"]["template"]["spec"][
+            "containers"
+        ]
+        assert container["envFrom"].pop(0)["configMapRef"]["name"].startswith("sweepbot-settings-")
+        container["image"] = container["image"].removeprefix("registry.registry.svc:5000/team/")
+    assert own == base
+
+
+def test_base_is_pinned_to_the_version_of_the_package(write, tmp_path):
+    """From a repository by URL, as kustomize clones it."""
+    shutil.copytree(DEPLOY, tmp_path / "source/deploy", ignore=shutil.ignore_patterns("mine"))
+    publish(tmp_path / "source", tmp_path / "sweepbot", tmp_path / "origin")
+    git(tmp_path / "sweepbot", "tag", f"v{__version__}")
+    shutil.rmtree(tmp_path / "sweepbot/deploy")
+    commit(tmp_path / "sweepbot", "Move the manifests")
+    write(tmp_path / "mine", base=f"file://{tmp_path}/sweepbot/")
+    assert (tmp_path / "mine/kustomization.yaml").read_text().count(f"?ref=v{__version__}\n") == len(PARTS)
+    assert one(render(tmp_path / "mine"), "Deployment", "sweepbot-work")
+
+
+def test_registry_without_a_login_needs_no_secrets_of_it(write, tmp_path):
+    write(tmp_path / "mine", registry_login="none")
+    data = one(render(tmp_path / "mine"), "ConfigMap", "sweepbot-settings")["data"]
+    assert {data[key] for key in ("IMAGE_REGISTRY_SECRET", "IMAGE_PUSH_SECRET", "REGISTRY_AUTH_FILE")} == {""}
+    assert secrets(tmp_path / "mine", **TOKENS).keys() == {"sweepbot/sweepbot"}
+
+
+@pytest.mark.parametrize(
+    ("registry", "key"),
+    [("docker.io/acme", "https://index.docker.io/v1/"), ("ghcr.io/acme", "ghcr.io")],
+)
+def test_secrets_have_the_values_as_typed(registry, key, write, tmp_path):
+    write(tmp_path / "mine", registry=registry)
+    found = secrets(tmp_path / "mine", **TOKENS, **LOGIN)
+    assert found.keys() == {
+        "sweepbot/sweepbot",
+        "sweeps/registry-push",
+        "sweeps/registry-pull",
+        "sweepbot/registry",
+    }
+    own = {
+        name: base64.b64decode(value).decode() for name, value in found["sweepbot/sweepbot"]["data"].items()
+    }
+    password = own.pop("REDIS_PASSWORD")
+    assert own == TOKENS
+    assert len(password) == 48
+    assert password.isalnum()
+    document = base64.b64decode(found["sweepbot/registry"]["data"][".dockerconfigjson"]).decode()
+    assert [*json.loads(document)["auths"]] == [key]
+    assert login(document, registry) == tuple(LOGIN.values())
+
+
+def test_secrets_are_asked_for_without_showing_them(write, tmp_path):
+    write(tmp_path / "mine", registry_login="none")
+    child, terminal = pty.fork()
+    if not child:
+        script = (
+            f"unset SLACK_BOT_TOKEN SLACK_APP_TOKEN; exec sh '{tmp_path}/mine/secrets.sh' > '{tmp_path}/out'"
+        )
+        os.execvp("sh", ["sh", "-c", script])  # noqa: S606
+    shown = b""
+    for name, value in TOKENS.items():
+        while name.encode() not in shown:
+            shown += os.read(terminal, 100)
+        os.write(terminal, f"{value}\n".encode())
+    assert os.waitpid(child, 0)[1] == 0
+    os.close(terminal)
+    assert b"xoxb" not in shown
+    data = yaml.safe_load((tmp_path / "out").read_text())["data"]
+    assert base64.b64decode(data["SLACK_APP_TOKEN"]) == b"xapp-1"
+
+
+HOSTILE = [
+    ({"registry": "ghcr.io/acme\nimages: []"}, "registry: must be at most 300 characters without spaces and"),
+    ({"registry": "r" * 10_000}, "registry: must be at most 300 characters"),
+    ({"registry": "$(id).example"}, "registry: must be HOST[:PORT][/PREFIX] without scheme or user"),
+    ({"registry": "user:secret@host"}, "registry: must be HOST[:PORT][/PREFIX]"),
+    ({"registry": None}, "registry: must be text"),
+    ({"registry_login": "x: y"}, 'registry_login: must be secret or none; got "x: y"'),
+    ({"repositories": []}, "repositories: must have at least one entry"),
+    ({"repositories": ["https://git.example/a b"]}, "repositories[0]: must be the URL of a repository"),
+    ({"repositories": [f"https://git.example/{'a' * 10_000}"]}, "repositories[0]: must be at most 300"),
+    (
+        {"repositories": ["https://u:p@git.example/a"]},
+        "repositories[0]: must not contain a user or a password",
+    ),
+    (
+        {"mlflow": 'http://x"\nFOO=bar'},
+        "mlflow: must be at most 300 characters without spaces and line breaks",
+    ),
+    ({"mlflow": "https://u:p@mlflow.example"}, "mlflow: must not contain a user or a password"),
+    ({"admins": ["U012ABC]\nguests: true"]}, "admins[0]: must be a Slack member ID"),
+    ({"guests": True}, "guests: unknown key."),
+]
+
+
+@pytest.mark.parametrize(("changed", "sentence"), HOSTILE, ids=[f"{n}" for n in range(len(HOSTILE))])
+def test_hostile_answers_are_refused_before_anything_is_written(changed, sentence, write, tmp_path):
+    with pytest.raises(UserError) as refused:
+        write(tmp_path / "mine", **changed)
+    assert sentence in str(refused.value)
+    assert len(str(refused.value)) < 500
+    assert not (tmp_path / "mine").exists()
+
+
+async def test_existing_files_are_replaced_only_after_a_yes(tmp_path):
+    folder, options = tmp_path / "mine", answered(tmp_path)
+    assert (await setup(folder, *options)).returncode == 0
+    changed = (folder / "config.yaml").read_text() + "guests: true\n"
+    (folder / "config.yaml").write_text(changed)
+    refused = await setup(folder, *options)
+    assert refused.returncode == 2
+    assert f"config.yaml in {folder} would be replaced, so nothing was written." in refused.stderr
+    lines = [ANSWERS["registry"], "", " ".join(ANSWERS["repositories"]), ANSWERS["mlflow"], "U012ABC"]
+    for answer in ("", "n"):
+        kept = await setup(folder, typed="\n".join([*lines, answer, ""]))
+        assert kept.stderr.endswith("Nothing was written.\n")
+    assert "Replace config.yaml? [y/N]" in kept.stdout
+    stopped = await setup(folder, typed="\n".join(lines[:3]))
+    assert stopped.stderr.endswith("No answer, so nothing was written.\n")
+    assert (folder / "config.yaml").read_text() == changed
+    assert (await setup(folder, typed="\n".join([*lines, "y", ""]))).returncode == 0
+    assert "guests" not in (folder / "config.yaml").read_text()
+
+
+async def test_what_a_cluster_has_and_what_the_directory_would_break_is_reported(server, tmp_path):
+    labels = {"pod-security.kubernetes.io/enforce": "restricted"}
+    meta = {"name": "sweeps", "labels": labels}
+    server.store.create({"apiVersion": "v1", "kind": "Namespace", "metadata": meta})
+    meta = {"name": "localqueues.kueue.x-k8s.io"}
+    server.store.create(
+        {
+            "apiVersion": KINDS["CustomResourceDefinition"].api_version,
+            "kind": "CustomResourceDefinition",
+            "metadata": meta,
+            "spec": {},
+        }
+    )
+    server.store.create(
+        {"apiVersion": "networking.k8s.io/v1", "kind": "IngressClass", "metadata": {"name": "nginx"}}
+    )
+    changed = {
+        "registry": "http://registry.images.svc:5000",
+        "mlflow": "http://mlflow.ml.svc.cluster.local:80",
+    }
+    done = await setup(tmp_path / "mine", *answered(tmp_path, **changed))
+    assert "warning  namespaces: Pod Security changes to baseline in sweeps\n" in done.stdout
+    assert "ok       Kueue: installed;" in done.stdout
+    assert "ok       ingress: nginx;" in done.stdout
+    assert "deploy/isolation closes the way of builds to namespace images:" in done.stdout
+    assert "deploy/isolation closes the way of trials to namespace ml:" in done.stdout
+    assert "kubectl -n images port-forward service/registry 5000:5000 &" in done.stdout
+
+
+async def test_caller_without_permissions_gets_no_fault(server, tmp_path):
+    server.tokens["nobody"] = "nobody"
+    server.kubeconfig(tmp_path / "kubeconfig", "nobody")
+    done = await setup(tmp_path / "mine", *answered(tmp_path))
+    assert done.returncode == 0
+    assert "warning  Katib CRDs: unknown: no permission\n" in done.stdout
+    assert "0 broken" in done.stdout
+
+
+@pytest.mark.parametrize("base", ["https://x/y?ref=z", "https://x//y", "elsewhere"])
+def test_base_that_is_none_is_refused(base, write, tmp_path):
+    with pytest.raises(UserError, match="--base"):
+        write(tmp_path / "mine", base=base)
+
+
+def test_package_names_its_repository(tmp_path, monkeypatch):
+    """A release's metadata, which the release workflow writes."""
+    (tmp_path / "METADATA").write_text(
+        "Name: sweepbot\nProject-URL: Repository, https://git.example/x/sweepbot\n"
+    )
+    found = PathDistribution(tmp_path)
+    monkeypatch.setattr(setup_command, "metadata", lambda _: found.metadata)
+    base = setup_command._base(None, tmp_path)
+    assert base.part("doctor") == f"https://git.example/x/sweepbot//deploy/doctor?ref=v{__version__}"
+    assert base.source == f"https://git.example/x/sweepbot.git#v{__version__}"
+    (tmp_path / "METADATA").write_text("Name: sweepbot\n")
+    with pytest.raises(UserError, match="Add --base"):
+        setup_command._base(None, tmp_path)

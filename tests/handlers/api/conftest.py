@@ -1,0 +1,79 @@
+"""The API on a port of its own, and a token of U1 for it."""
+
+import asyncio
+from dataclasses import replace
+
+import aiohttp
+import pytest
+from slack_sdk.web.async_client import AsyncWebClient
+
+from bot.platform.config.permissions import Visitor
+from bot.platform.storage.api_tokens import ApiTokens
+from bot.sweep.results.requested import RequestedResults
+from handlers.api.app import Api
+from handlers.http_server import served
+from handlers.slash_sweep import _answer
+from local.slack.workspace import TEAM
+from tests.handlers.signing import COMMAND
+
+
+@pytest.fixture
+def context(context, redis):
+    return replace(context, tokens=ApiTokens(redis))
+
+
+@pytest.fixture
+def typed(context):
+    """`await typed(text)`: the private answer to `/sweep`."""
+
+    async def answer(text, **fields):
+        return await _answer(context, COMMAND | {"text": text} | fields, None)
+
+    return answer
+
+
+@pytest.fixture
+async def token(typed):
+    return token_in(await typed("token"))
+
+
+def token_in(answer):
+    return answer.split("`")[1]
+
+
+@pytest.fixture
+def requested(redis, context):
+    return RequestedResults(redis, context.queue)
+
+
+@pytest.fixture
+def stop():
+    return asyncio.Event()
+
+
+@pytest.fixture
+async def api(slack, context, requested, stop):
+    """A client without a token."""
+    web = AsyncWebClient(token=slack.bot_token, base_url=slack.api_url)
+    home = Visitor(user="", team=TEAM["id"])
+    app = Api(context, context.tokens, web, home, requested, stop).app()
+    async with (
+        served(app, "127.0.0.1", 0) as port,
+        aiohttp.ClientSession(f"http://127.0.0.1:{port}", connector=aiohttp.TCPConnector(limit=0)) as client,
+    ):
+        client.port = port
+        yield client
+
+
+@pytest.fixture
+def call(api, token):
+    """`await call("GET", "/sweeps")`: the status and the JSON; `by=`: another token."""
+
+    async def answer(method, path, command=None, *, key="", by="", **options):
+        headers = {"Authorization": f"Bearer {by or token}"} | ({"Idempotency-Key": key} if key else {})
+        body = None if command is None else {"command": command}
+        url = f"/api/v1{path}"
+        async with api.request(method, url, headers=headers, json=body, params=options) as found:
+            return found.status, await found.json(content_type=None)
+
+    return answer

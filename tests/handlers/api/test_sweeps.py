@@ -1,0 +1,198 @@
+"""Sweeps by the HTTP API: start, list, show, and change them, as the person whose token it is."""
+
+import asyncio
+
+import pytest
+from redis.exceptions import RedisError
+
+from bot.core.commands import Action
+from bot.core.record import Phase
+from bot.core.request import Requester
+from bot.sweep.results.models import dump
+from tests.bot.factories import ADMIN, OWNER, a_sweep
+from tests.bot.sweep.results.factories import a_result, some_results
+
+OWN = Requester(user="U1", user_name="ada", channel="C1")
+
+
+async def stored(context, *phases, **changes):
+    """Store a sweep of U1 in each phase; return the last one."""
+    for n, phase in enumerate(phases):
+        sweep = a_sweep(
+            phase, id=f"lr-brave-otter{n or ''}", request_id=f"r{n}", **{"requester": OWN} | changes
+        )
+        await context.store.create(lambda _, one=sweep: one, [sweep.id], sweep.request_id)
+    return sweep
+
+
+async def test_launch_repeated_with_its_key_is_the_same_sweep(call, context):
+    status, first = await call("POST", "/sweeps", "branch=main space=lr", key="one")
+    assert (status, first["state"]) == (202, "received")
+    repeated = await asyncio.gather(
+        *(call("POST", "/sweeps", "branch=main space=lr", key="one") for _ in range(5))
+    )
+    assert repeated == [(202, first)] * 5
+    _, other = await call("POST", "/sweeps", "branch=main space=lr", key="two")
+    assert await context.store.active() == {first["id"], other["id"]}
+    requester = (await context.store.get(first["id"])).requester
+    assert (requester.user, requester.channel, requester.via) == ("U1", "C1", "API")
+    assert (await context.queue.get(wait=0)).item.key == first["id"]
+
+
+async def test_launch_survives_redis_without_data(call, context, redis):
+    """As one that was acknowledged to Slack."""
+    _, sweep = await call("POST", "/sweeps", "branch=main space=lr", key="one")
+    await redis.flushall()
+    await context.unconfirmed.restore_lost()
+    assert (await context.store.get(sweep["id"])).request.space == "lr"
+
+
+@pytest.mark.parametrize(
+    ("command", "sentence"),
+    [
+        ("branch=main", "Missing `space=`."),
+        ("branch=main space=lr gpus=x", "gpus= must be"),
+        ("cancel lr-brave-otter", "This isn't a sweep to start."),
+        ("cmd='", "Unclosed quote."),
+        ("x" * 60_000, "at most 8,000 characters"),
+    ],
+)
+async def test_launch_that_cannot_be_read_is_refused_with_slacks_sentence(call, context, command, sentence):
+    status, problem = await call("POST", "/sweeps", command, key="one")
+    assert (status, sentence in problem["detail"]) == (422, True), problem
+    assert not await context.store.active()
+
+
+async def test_launch_without_permission_is_refused(call, context, monkeypatch):
+    monkeypatch.setattr("handlers.launch_form.launch_denial", lambda *_: "You don't have permission.")
+    status, problem = await call("POST", "/sweeps", "branch=main space=lr", key="one")
+    assert (status, problem["detail"]) == (403, "You don't have permission.")
+
+
+@pytest.mark.parametrize("key", ["", "k" * 201, "tab\there"])
+async def test_launch_needs_a_valid_idempotency_key(call, context, key):
+    status, problem = await call("POST", "/sweeps", "branch=main space=lr", key=key)
+    assert (status, "Idempotency-Key" in problem["detail"]) == (422, True)
+    assert not await context.store.active()
+
+
+async def test_list_goes_on_where_a_page_ended(call, context):
+    await stored(context, Phase.RUNNING, Phase.SUCCEEDED, Phase.BUILDING)
+    found, cursor = [], ""
+    for _ in range(2):
+        status, page = await call("GET", "/sweeps", limit="2", cursor=cursor)
+        found += [each["id"] for each in page["sweeps"]]
+        cursor = page["next"]
+    assert (status, cursor, len(found)) == (200, None, 3)
+    assert {*found} == {"lr-brave-otter", "lr-brave-otter1", "lr-brave-otter2"}
+    _, page = await call("GET", "/sweeps", active="true")
+    assert {each["state"] for each in page["sweeps"]} == {"running", "building"}
+
+
+@pytest.mark.parametrize(
+    "options", [{"limit": "0"}, {"limit": "²"}, {"cursor": "x"}, {"active": "1"}, {"a": "b"}]
+)
+async def test_list_with_invalid_options_is_refused(call, options):
+    assert (await call("GET", "/sweeps", **options))[0] == 422
+
+
+async def test_sweep_is_shown_with_what_its_record_holds(call, context):
+    sweep = await stored(context, Phase.RUNNING, permalink="https://slack/p1", submitted=True)
+    status, found = await call("GET", f"/sweeps/{sweep.id}")
+    assert (status, found["state"], found["thread"], found["ended"]) == (
+        200,
+        "running",
+        "https://slack/p1",
+        None,
+    )
+    assert found["trials"] == {"total": 4, "done": 0, "failed": 0, "running": 0}
+    for unknown in ("lr-no-such", "..", "%2e%2e%2fsweeps", "L" * 500):
+        assert (await call("GET", f"/sweeps/{unknown}"))[0] == 404
+
+
+async def test_command_reaches_the_sweep_once(call, context):
+    sweep = await stored(context, Phase.RUNNING)
+    for _ in range(2):
+        answer = await call("POST", f"/sweeps/{sweep.id}/commands", "cancel", key="stop")
+        assert answer == (202, {"id": sweep.id, "accepted": True})
+    [command] = await context.store.commands(sweep.id)
+    assert (command.action, command.user, command.via, command.in_thread) == (
+        Action.CANCEL,
+        "U1",
+        "API",
+        True,
+    )
+
+
+async def test_command_of_a_stranger_is_refused_with_slacks_sentence(call, context, caplog):
+    sweep = await stored(
+        context, Phase.RUNNING, requester=Requester(user=OWNER, user_name="bo", channel="C1")
+    )
+    with caplog.at_level("INFO", "sweepbot.audit"):
+        status, problem = await call("POST", f"/sweeps/{sweep.id}/commands", "cancel", key="stop")
+    assert (status, problem["detail"]) == (
+        403,
+        "Only <@UOWNER> (owner) or an admin can cancel `lr-brave-otter`.",
+    )
+    assert not await context.store.commands(sweep.id)
+    assert "user=U1 via=API action=cancel sweep=lr-brave-otter: denied" in caplog.text
+
+
+@pytest.mark.parametrize(
+    "command", ["logs", "list", "branch=main space=lr", "rerun", "queue", "cancel seven", ""]
+)
+async def test_command_that_changes_nothing_is_refused(call, context, command):
+    sweep = await stored(context, Phase.RUNNING)
+    assert (await call("POST", f"/sweeps/{sweep.id}/commands", command, key="k"))[0] == 422
+    assert not await context.store.commands(sweep.id)
+
+
+async def test_results_come_from_a_worker(call, context, requested, api, token):
+    sweep = await stored(context, Phase.SUCCEEDED)
+
+    async def work():
+        item = (await context.queue.get(wait=60)).item
+        assert (item.kind, item.key) == ("results", sweep.id)
+        await requested.put(sweep.id, dump(some_results(a_result("t1", 0.5), a_result("t2", 0.1))))
+
+    worker = asyncio.create_task(work())
+    status, found = await call("GET", f"/sweeps/{sweep.id}/results")
+    await worker
+    assert (status, [(each["value"], each["state"]) for each in found["trials"]]) == (
+        200,
+        [(0.1, "done"), (0.5, "done")],
+    )
+    headers = {"Authorization": f"Bearer {token}"}
+    async with api.get(f"/api/v1/sweeps/{sweep.id}/results?format=csv", headers=headers) as sheet:
+        assert (await sheet.text()).startswith("trial,state,val_loss")
+
+
+async def test_results_without_a_worker_are_unavailable(call, context, monkeypatch):
+    monkeypatch.setattr("handlers.api.results.WORKER_TIMEOUT", 0.1)
+    sweep = await stored(context, Phase.RUNNING)
+    assert (await call("GET", f"/sweeps/{sweep.id}/results"))[0] == 503
+
+
+async def test_sweep_without_trials_has_no_results_and_an_unknown_one_is_not_found(call, context, requested):
+    sweep = await stored(context, Phase.BUILDING)
+    for name in (sweep.id, "lr-no-such"):
+        await requested.put(name, b"")
+    assert await call("GET", f"/sweeps/{sweep.id}/results") == (200, {"trials": []})
+    assert (await call("GET", "/sweeps/lr-no-such/results"))[0] == 404
+
+
+async def test_calls_while_redis_is_down_can_be_repeated(call, context, monkeypatch):
+    async def down(*_, **__):
+        raise RedisError("connection refused")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(context.store, "create", down)
+        status, problem = await call("POST", "/sweeps", "branch=main space=lr", key="one")
+    assert (status, "can't reach its queue (Redis)" in problem["detail"]) == (503, True)
+    assert (await call("POST", "/sweeps", "branch=main space=lr", key="one"))[0] == 202
+
+
+async def test_admin_can_change_the_sweeps_of_others(call, context, typed):
+    sweep = await stored(context, Phase.RUNNING)
+    theirs = (await typed("token", user_id=ADMIN)).split("`")[1]
+    assert (await call("POST", f"/sweeps/{sweep.id}/commands", "drain", key="k", by=theirs))[0] == 202

@@ -1,0 +1,163 @@
+"""The command line as its users run it: a login by a token from Slack, launches from a checkout, scripts."""
+
+import asyncio
+import json
+import os
+import pty
+import signal
+import sys
+from pathlib import Path
+
+import pytest
+import pytest_asyncio
+from mcp import Client as Agent
+from mcp import StdioServerParameters
+
+from tests.free_port import free_port
+from tests.scenarios.local_world import Instance, Sweep, instance, until
+
+pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="module")]
+
+ROOT = Path(__file__).parents[2]
+
+
+class Shell:
+    """A person's shell in the checkout."""
+
+    def __init__(self, made: Instance, home: Path, url: str) -> None:
+        self.instance, self.home, self.url = made, home, url
+
+    async def start(self, *words: str, stdout: int = asyncio.subprocess.PIPE) -> asyncio.subprocess.Process:
+        env = {"PATH": os.environ["PATH"], "HOME": str(self.home), "PYTHONPATH": str(ROOT)}
+        return await asyncio.create_subprocess_exec(
+            *(sys.executable, "-m", "bot", *words),
+            cwd=self.instance.copy,
+            env=env,
+            stdin=asyncio.subprocess.PIPE,
+            stdout=stdout,
+            stderr=asyncio.subprocess.PIPE,
+        )
+
+    async def run(self, *words: str, typed: str = "") -> tuple[int, str, str]:
+        """Return the exit code, standard output, and standard error."""
+        process = await self.start(*words)
+        out, err = await process.communicate(typed.encode())
+        assert process.returncode is not None
+        return process.returncode, out.decode(), err.decode()
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module", name="shell")
+async def _shell(tmp_path_factory, mlflow_url):
+    """Logged in as ada."""
+    port = free_port()
+    folder = tmp_path_factory.mktemp("instance")
+    async with instance(folder, mlflow_url, SWEEPBOT_API_PORT=str(port)) as made:
+        shell = Shell(made, tmp_path_factory.mktemp("home"), f"http://127.0.0.1:{port}")
+        token = (await made.types("token")).split("`")[1]
+        code, out, err = await shell.run("login", shell.url, typed=f"{token}\n")
+        assert (code, out) == (0, ""), err
+        assert token not in err
+        yield shell
+
+
+async def test_sweep_is_launched_from_a_checkout_and_followed_to_its_results(shell):
+    words = ("launch", "space=tiny", "trials=2", "--wait", "--key", "one")
+    code, out, err = await shell.run(*words)
+    assert (code, err) == (0, "")
+    first, *_, last = (line for line in out.splitlines() if not line.startswith(" "))
+    name = first.partition(":")[0]
+    assert first == f"{name}: received"
+    assert last == f"{name}: succeeded, 2 of 2 trials, best 0.5"
+    assert "  Best:    width=2\n" in out
+    await Sweep(shell.instance, name, "sweeps").posts("Finished:", "2 trials done")
+    code, out, _ = await shell.run(*words)
+    assert (code, out.partition(":")[0]) == (0, name), "the same key is the same sweep"
+    code, out, _ = await shell.run("results", name)
+    assert [line.split()[1:4] for line in out.splitlines()] == [
+        ["state", "loss", "width"],
+        ["done", "0.5", "2"],
+        ["done", "1.0", "1"],
+    ]
+    code, out, _ = await shell.run("results", name, "--format", "json")
+    assert [each["value"] for each in json.loads(out)["trials"]] == [0.5, 1.0]
+    code, out, _ = await shell.run("list", "--json")
+    assert (code, [json.loads(line)["id"] for line in out.splitlines()]) == (0, [name])
+    assert (await shell.run("list"))[1] == f"{name}  succeeded  2 of 2 trials, best 0.5  ada\n"
+
+
+async def test_followed_sweep_is_cancelled_by_another_command_after_the_server_was_killed(shell):
+    code, out, _ = await shell.run("launch", "branch=main", "space=held", "--json")
+    name = json.loads(out)["id"]
+    watching = await shell.start("watch", name, "--json")
+    while (await watching.stdout.readline()).find(b'"running": 2') < 0:
+        assert watching.returncode is None
+    await shell.instance.kill("serve")
+    assert (await shell.run("list", "--active"))[1].startswith(f"{name}  running")
+    code, out, _ = await shell.run("cancel", name)
+    assert (code, out) == (0, f"Request sent to {name}. Its result appears in sweepbot status {name}\n")
+    out, err = await watching.communicate()
+    assert (watching.returncode, b"Retrying." in err) == (1, True)
+    assert json.loads(out.splitlines()[-1])["state"] == "cancelled"
+    code, out, _ = await shell.run("status", name)
+    assert (code, out.splitlines()[0].partition(",")[0]) == (0, f"{name}: cancelled")
+
+
+async def test_interrupted_watch_in_a_terminal_leaves_the_sweep_running(shell):
+    """The line is rewritten: a terminal gets no newline before the end."""
+    master, slave = pty.openpty()
+    process = await shell.start("launch", "space=held", "--wait", stdout=slave)
+    os.close(slave)
+    name, shown = "", ""
+    while "running, 0 of 2 trials, 2 running" not in shown:
+        shown += (await asyncio.to_thread(os.read, master, 1000)).decode()
+    name = shown.removeprefix("\r\x1b[K").partition(":")[0]
+    assert "\n" not in shown
+    process.send_signal(signal.SIGINT)
+    _, err = await process.communicate()
+    os.close(master)
+    assert process.returncode == 130
+    assert err.decode() == f"Sweep {name} continues. Cancel it with sweepbot cancel {name}\n"
+    assert (await shell.run("status", name))[1].startswith(f"{name}: running")
+    await shell.run("cancel", name)
+    await until(lambda: not shell.instance.pods_alive(), "no pod is left")
+
+
+async def test_agent_launches_waits_and_reads_the_results(shell):
+    environment = {"HOME": str(shell.home), "PYTHONPATH": str(ROOT)}
+    program = StdioServerParameters(command=sys.executable, args=["-m", "bot", "mcp"], env=environment)
+    async with Agent(program) as agent:
+
+        async def call(tool, **arguments):
+            return (await agent.call_tool(tool, arguments)).structured_content
+
+        tools = {tool.name for tool in (await agent.list_tools()).tools}
+        assert tools == {"launch", "list_sweeps", "status", "wait", "results", "command"}
+        sweep = (await call("launch", command="branch=main space=tiny trials=2"))["id"]
+        assert (await call("wait", sweep=sweep, seconds=300))["state"] == "succeeded"
+        found = await call("results", sweep=sweep, limit=1)
+        assert (found["total"], found["trials"][0]["parameters"]) == (2, {"width": "2"})
+        refused = await agent.call_tool("command", {"sweep": sweep, "text": "logs"})
+        assert refused.is_error
+        assert "isn't one that changes a sweep" in refused.content[0].text
+
+
+@pytest.mark.parametrize(
+    ("words", "refusal"),
+    [
+        (("launch", "branch=main"), "Missing `space=`"),
+        (("launch", "branch=main", "space=lr", "gpus=many"), "gpus= must be"),
+        (("command", "lr-no-such", "pause"), "No sweep has this name."),
+        (("watch", "lr-no-such"), "No sweep has this name."),
+    ],
+)
+async def test_refusal_is_one_sentence_and_exit_code_2(shell, words, refusal):
+    code, out, err = await shell.run(*words)
+    assert (code, out) == (2, "")
+    assert err.startswith(refusal.replace("`", ""))
+
+
+async def test_revoked_token_is_refused_with_what_to_do(shell):
+    await shell.instance.types("token revoke")
+    code, out, err = await shell.run("list")
+    assert (code, out) == (2, "")
+    assert "/sweep token" in err
