@@ -76,9 +76,9 @@ def _median(curves: Sequence[Sequence[float]], at: int) -> float:
 def _warm_row(
     name: str, reached: int, warm: Sequence[Sequence[float]], cold: Sequence[Sequence[float]]
 ) -> Row:
-    after = f"after {THIRD} trials {_spread(warm, THIRD)} vs {_spread(cold, THIRD)}"
+    after = f"after {THIRD} trials {quartiles(warm, THIRD)} vs {quartiles(cold, THIRD)}"
     took = f"{reached} of {TRIALS}" if reached <= TRIALS else f"more than {TRIALS}"
-    ended = f"after {TRIALS} {_spread(warm, TRIALS)} vs {_spread(cold, TRIALS)}"
+    ended = f"after {TRIALS} {quartiles(warm, TRIALS)} vs {quartiles(cold, TRIALS)}"
     return Row(
         what=f"warm start, {name}: trials to a cold start's best of {TRIALS}",
         against="cold start",
@@ -93,7 +93,7 @@ def _misled_row(name: str, misled: Sequence[Sequence[float]], cold: Sequence[Seq
     return Row(
         what=f"warm start, {name}: best of {TRIALS} with misleading history",
         against="cold start",
-        measured=f"{_spread(misled, TRIALS)} vs {_spread(cold, TRIALS)}",
+        measured=f"{quartiles(misled, TRIALS)} vs {quartiles(cold, TRIALS)}",
         ratio=round(ratio, 3),
         goal=f"at most {WORSE}x",
         met=ratio <= WORSE,
@@ -101,7 +101,7 @@ def _misled_row(name: str, misled: Sequence[Sequence[float]], cold: Sequence[Seq
     )
 
 
-def _spread(curves: Sequence[Sequence[float]], trials: int) -> str:
+def quartiles(curves: Sequence[Sequence[float]], trials: int) -> str:
     """Return the median and the quartiles of the best values after so many trials."""
     low, middle, high = quantiles([each[trials - 1] for each in curves], n=4)
     return f"{middle:.4g} ({low:.4g}-{high:.4g})"

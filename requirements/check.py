@@ -19,6 +19,7 @@ LOCKS = {
     "search.txt": ["--group", "pyproject.toml:search", "--constraint", "requirements/dev.txt"],
     "bench.txt": ["--group", "pyproject.toml:bench"],
     "bench-arq.txt": ["--group", "pyproject.toml:bench-arq"],
+    "bench-katib.txt": ["--group", "pyproject.toml:bench-katib"],
     "jupyter.txt": ["--group", "pyproject.toml:jupyter"],
 }
 

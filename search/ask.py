@@ -172,8 +172,9 @@ def _tpe_points(request: _Request) -> list[Point]:
 
 def _cmaes(request: _Request) -> list[Point]:
     searched = [each for each in request.space.ranges if each.top > each.low]
-    # The algorithm needs two, and all of them in each trial.
-    if len(searched) < 2 or len(searched) > MAX_DIMENSIONS or request.space.is_conditional:
+    space = request.space
+    # The algorithm needs two, all of them in each trial, and one objective.
+    if len(searched) < 2 or len(searched) > MAX_DIMENSIONS or space.is_conditional or space.others:
         return _tpe(request)
     return _modeled(request, _cmaes_points)
 

@@ -10,6 +10,7 @@ from optuna.distributions import (
     FloatDistribution,
     IntDistribution,
 )
+from optuna.study import StudyDirection
 from optuna.trial import TrialState
 
 from search.space import Choice, Dimension, Finished, Point, Range, Space
@@ -23,12 +24,16 @@ def model_points(
     """Return the next `n` points by the model.
 
     `running` count as poor results, so that points differ. Stopped trials rank behind all that weren't: those
-    that got further first, and at the same step by value.
+    that got further first, and at the same step by value. With several objectives, trials that no other one
+    beats in all of them come first, and stopped ones teach nothing: they have a value of only one.
     """
     sampler = optuna.samplers.TPESampler(multivariate=True, constant_liar=True, n_startup_trials=0, seed=seed)
-    study = optuna.create_study(direction="maximize" if space.maximize else "minimize", sampler=sampler)
+    up, down = StudyDirection.MAXIMIZE, StudyDirection.MINIMIZE
+    directions = [up if each else down for each in (space.maximize, *space.others)]
+    study = optuna.create_study(directions=directions, sampler=sampler)
     distributions = {each.name: _distribution(each) for each in space.dimensions}
-    told = [(each.point, _result(each)) for each in finished]
+    known = [each for each in finished if each.stopped_at is None or not space.others]
+    told = [(each.point, _result(each)) for each in known]
     told += [(each, {"state": TrialState.RUNNING}) for each in running]
     for point, result in told:  # inactive parameters are missing: the others are modeled together
         own = {name: distributions[name] for name in point}
@@ -38,7 +43,7 @@ def model_points(
 
 def _result(trial: Finished) -> dict[str, Any]:
     if trial.stopped_at is None:
-        return {"state": TrialState.COMPLETE, "value": trial.value}
+        return {"state": TrialState.COMPLETE, "values": [trial.value, *trial.others]}
     return {"state": TrialState.PRUNED, "intermediate_values": {trial.stopped_at: trial.value}}
 
 

@@ -26,6 +26,7 @@ PROBED = "manager.v1beta1.Suggestion"  # the name in the probes that Katib's con
 MAX_MESSAGE = 16 * 2**20  # bytes of a request: 60,000 trials of 6 parameters; etcd has room for 5,000
 MAX_JSON = 20_000  # characters of a setting, which each Suggestion holds, too
 MAX_POINTS = 5000  # of one call, likewise
+MAX_OTHERS = 2  # objectives besides the first: with more, hardly a trial is worse than another in all
 THREADS = 8  # so that the probes are answered during a call
 
 # Metrics of a trial that Sweepbot stopped: its last value, and the step. They aren't the objective, so Katib
@@ -48,9 +49,10 @@ class Settings:
     startup: int = 6
     past: tuple[Mapping[str, str], ...] = ()
     conditions: Mapping[str, Condition] = field(default_factory=dict)  # by parameter
+    objectives: Mapping[str, bool] = field(default_factory=dict)  # besides the first: whether maximized
 
 
-SETTINGS = ("conditions", "method", "n_startup_trials", "past", "random_state")
+SETTINGS = ("conditions", "method", "n_startup_trials", "objectives", "past", "random_state")
 
 
 def read_settings(spec: pb.AlgorithmSpec) -> Settings:
@@ -66,7 +68,20 @@ def read_settings(spec: pb.AlgorithmSpec) -> Settings:
         startup=_whole(given, "n_startup_trials", 6),
         past=_read_past(given.get("past", "[]")),
         conditions=_read_conditions(given.get("conditions", "{}")),
+        objectives=_read_objectives(given.get("objectives", "{}")),
     )
+
+
+def _read_objectives(text: str) -> dict[str, bool]:
+    """Return `{"latency": "minimize"}` as whether each metric is maximized. Raises ValueError."""
+    found = _json(text)
+    if (
+        not isinstance(found, dict)
+        or len(found) > MAX_OTHERS
+        or not {"minimize", "maximize"} >= {*map(str, found.values())}
+    ):
+        raise ValueError(f"objectives must be a JSON object of up to {MAX_OTHERS} goals by metric")
+    return {name: goal == "maximize" for name, goal in found.items()}
 
 
 def _read_conditions(text: str) -> dict[str, Condition]:
@@ -113,7 +128,8 @@ def read_space(spec: pb.ExperimentSpec, settings: Settings) -> Space:
     dimensions = tuple(
         replace(_dimension(each), when=conditions.get(each.name)) for each in spec.parameter_specs.parameters
     )
-    return Space(dimensions=dimensions, maximize=spec.objective.type == pb.MAXIMIZE)
+    others = tuple(settings.objectives.values())
+    return Space(dimensions=dimensions, maximize=spec.objective.type == pb.MAXIMIZE, others=others)
 
 
 def _dimension(spec: pb.ParameterSpec) -> Dimension:
@@ -146,11 +162,13 @@ def _number(name: str, text: str, *, integer: bool) -> float | int:
     return int(number)
 
 
-def read_trials(space: Space, metric: str, trials: Sequence[pb.Trial]) -> tuple[list[Finished], list[Point]]:
+def read_trials(
+    space: Space, metrics: Sequence[str], trials: Sequence[pb.Trial]
+) -> tuple[list[Finished], list[Point]]:
     """Return the results and the running points in order of their start; Katib's list has no order.
 
-    Trials without a finite value, and those whose values aren't in the space, teach nothing. A stopped trial
-    can have any condition: Katib passes on the last of a list, whatever its status.
+    Trials without a finite value of each metric, and those whose values aren't in the space, teach nothing.
+    A stopped trial can have any condition: Katib passes on the last of a list, whatever its status.
     """
     finished, running = [], []
     for trial in sorted(trials, key=lambda each: (each.status.start_time, each.name)):
@@ -163,9 +181,9 @@ def read_trials(space: Space, metric: str, trials: Sequence[pb.Trial]) -> tuple[
         elif trial.status.condition in _RUNNING:
             running.append(point)
         elif trial.status.condition in _ENDED:
-            value = _observed(trial, metric)
-            if math.isfinite(value):
-                finished.append(Finished(point=point, value=value))
+            value, *others = (_observed(trial, each) for each in metrics)
+            if all(map(math.isfinite, (value, *others))):
+                finished.append(Finished(point=point, value=value, others=tuple(others)))
     return finished, running
 
 
@@ -184,8 +202,8 @@ def suggestions(request: pb.GetSuggestionsRequest) -> pb.GetSuggestionsReply:
         raise ValueError(f"{n} trials in one request; at most {MAX_POINTS} fit into Katib's Suggestion")
     settings = read_settings(experiment.spec.algorithm)
     space = read_space(experiment.spec, settings)
-    metric = experiment.spec.objective.objective_metric_name
-    finished, running = read_trials(space, metric, request.trials)
+    metrics = (experiment.spec.objective.objective_metric_name, *settings.objectives)
+    finished, running = read_trials(space, metrics, request.trials)
     points = ask(
         space,
         finished,

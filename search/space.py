@@ -19,6 +19,7 @@ class Finished:
 
     point: Point
     value: float  # finite; of a stopped trial the last one, which can be NaN
+    others: tuple[float, ...] = ()  # of the other objectives; finite
     stopped_at: int | None = None  # the step at which it was stopped; None: it wasn't
 
 
@@ -146,6 +147,7 @@ class Space:
 
     dimensions: tuple[Dimension, ...]
     maximize: bool = False
+    others: tuple[bool, ...] = ()  # objectives besides the first: whether each is maximized
 
     def __post_init__(self) -> None:
         if not self.dimensions:

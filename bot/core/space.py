@@ -100,6 +100,7 @@ class SearchSpace:
     source: MetricSource = MetricSource.TENSORBOARD
     metrics_path: str = ""  # of MetricSource.FILE, in the container
     additional: tuple[str, ...] = ()  # metrics shown next to the objective
+    goals: dict[str, Goal] = field(default_factory=dict)  # of additional metrics that are objectives, too
     strategy: dict[str, str] = field(default_factory=dict)  # by metric, where it isn't the goal's
     flags: FlagStyle = FlagStyle.DOTS
     switches: bool = False  # pass true as a bare flag, and false as none
@@ -117,10 +118,18 @@ class SearchSpace:
     extendable: bool = False  # keep the suggestion service after the end, so that trials can be added
 
     @property
+    def objectives(self) -> dict[str, Goal]:
+        """Return the goals by metric. Where one trial is named the best, it is by the first objective."""
+        return {self.metric: self.goal, **self.goals}
+
+    @property
     def strategies(self) -> dict[str, str]:
         """Return which value of a trial counts, by metric; the objective comes first."""
-        usual = "max" if self.goal is Goal.MAXIMIZE else "min"
-        return {name: self.strategy.get(name, usual) for name in (self.metric, *self.additional)}
+        usual = {Goal.MAXIMIZE: "max", Goal.MINIMIZE: "min"}
+        return {
+            name: self.strategy.get(name, usual[self.goals.get(name, self.goal)])
+            for name in (self.metric, *self.additional)
+        }
 
     @property
     def first_parallel(self) -> int:

@@ -65,18 +65,22 @@ def fits(value: object, schema: dict) -> bool:
         "exclusiveMaximum": lambda most: value < most,
         "minLength": lambda least: len(value) >= least,
         "maxLength": lambda most: len(value) <= most,
-        "minItems": lambda least: len(value) >= least,
+        "minItems": lambda least: not is_a(value, "array") or len(value) >= least,
+        "maxItems": lambda most: not is_a(value, "array") or len(value) <= most,
         "minProperties": lambda least: len(value) >= least,
         "uniqueItems": lambda _: len({json.dumps(each) for each in value}) == len(value),
         "pattern": lambda pattern: not isinstance(value, str) or bool(re.search(pattern, value)),
-        "items": lambda item: all(fits(each, item) for each in value),
-        "required": lambda keys: {*keys} <= {*value},
+        "items": lambda item: not is_a(value, "array") or all(fits(each, item) for each in value),
+        "required": lambda keys: not is_a(value, "object") or {*keys} <= {*value},
         "propertyNames": lambda names: all(fits(each, names) for each in value),
         "properties": lambda keys: all(fits(value[key], each) for key, each in keys.items() if key in value),
-        "additionalProperties": lambda other: all(
-            other is not False and fits(each, other)
-            for key, each in value.items()
-            if key not in schema.get("properties", {})
+        "additionalProperties": lambda other: (
+            not is_a(value, "object")
+            or all(
+                other is not False and fits(each, other)
+                for key, each in value.items()
+                if key not in schema.get("properties", {})
+            )
         ),
     }
     notes = {"$schema", "title", "description", "default", "x-default", "x-example"}

@@ -2,6 +2,7 @@
 
 import math
 from collections import Counter
+from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
@@ -173,3 +174,11 @@ def test_equal_and_extreme_values_are_learned_from(method: Method, caplog: pytes
         finished = [Finished(point=p, value=v) for p, v in zip(points, values, strict=True)]
         assert len(ask(PLANE, finished, [], 3, 1, method=method)) == 3
     assert not caplog.records
+
+
+def test_cmaes_of_several_objectives_is_tpe() -> None:
+    space = replace(PLANE, others=(True,))
+    finished = [
+        replace(each, others=(float(each.point["x"]),)) for each in trained(space, ask(space, [], [], 9, 0))
+    ]
+    assert ask(space, finished, [], 4, 0, method=Method.CMAES) == ask(space, finished, [], 4, 0)

@@ -267,3 +267,34 @@ def test_sigterm_ends_the_process() -> None:
     with running_service() as started:
         started.process.send_signal(signal.SIGTERM)
         assert started.process.wait(30) == 0
+
+
+def two_values(at: int, x: float, first: float, second: object) -> pb.Trial:
+    made = trial(at, {"x": str(x)}, Status.SUCCEEDED, first)
+    made.status.observation.metrics.append(pb.Metric(name="latency", value=str(second)))
+    return made
+
+
+def test_several_objectives_lead_to_the_points_that_none_beats(service: Service) -> None:
+    """Between the best of each: here from 0.6 to 0.8. What lacks a value of one teaches nothing."""
+    of = experiment("two", Space(dimensions=(X,)), objectives='{"latency": "maximize"}')
+    trials = [two_values(at, at / 20, abs(at / 20 - 0.6), -abs(at / 20 - 0.8)) for at in range(20)]
+    answer = service.suggest(request(of, trials, 9, 29))
+    assert 0.5 < sorted(float(each["x"]) for each in answer)[4] < 0.9
+    best = [two_values(20 + at, 0.1, -1.0, value) for at, value in enumerate(("nan", "unavailable", ""))]
+    stopped = [trial(23, {"x": "0.1"}, Status.KILLED)]
+    for name, text in ((STOPPED_VALUE, "-1"), (STOPPED_STEP, "9")):
+        stopped[0].status.observation.metrics.append(pb.Metric(name=name, value=text))
+    assert service.suggest(request(of, [*trials, *best, *stopped], 9, 29)) == answer
+    assert service.suggest(request(of, [*trials, two_values(24, 0.1, -1.0, 1.0)], 9, 29)) != answer
+    one = experiment("two", Space(dimensions=(X,)), objectives='{"latency": "minimize"}')
+    assert service.suggest(request(one, trials, 9, 29)) != answer
+
+
+@pytest.mark.parametrize(
+    "objectives", ["[]", '{"a": "higher"}', '{"a": 1}', json.dumps(dict.fromkeys("abc", "minimize"))]
+)
+def test_malformed_objectives_are_rejected(service: Service, objectives: str) -> None:
+    with pytest.raises(grpc.RpcError) as refused:
+        service.validate(experiment("e", Space(dimensions=(X,)), objectives=objectives))
+    assert "objectives must be a JSON object of up to 2 goals by metric" in refused.value.details()

@@ -138,12 +138,18 @@ def masked(results: SweepResults, mask: Mask) -> SweepResults:
         return replace(each, name=clean(each.name), values=tuple(map(clean, each.values)))
 
     def trial(each: TrialResult) -> TrialResult:
-        return replace(each, parameters={clean(name): clean(v) for name, v in each.parameters.items()})
+        parameters = {clean(name): clean(value) for name, value in each.parameters.items()}
+        return replace(each, parameters=parameters, more={clean(n): v for n, v in each.more.items()})
 
     space = results.space
     parameters = tuple(parameter(each) for each in space.parameters)
     return replace(
         results,
-        space=replace(space, metric=clean(space.metric), parameters=parameters),
+        space=replace(
+            space,
+            metric=clean(space.metric),
+            goals={clean(name): goal for name, goal in space.goals.items()},
+            parameters=parameters,
+        ),
         trials=tuple(map(trial, results.trials)),
     )

@@ -32,6 +32,7 @@ MIN_PARALLEL = 3  # parameters
 MAX_ALT = 900  # characters; Slack accepts 1,000
 HEIGHTS = {
     "objective": 4.3,
+    "front": 4.8,
     "curves": 5.0,
     "slice": 3.2,
     "parallel": 4.2,
@@ -56,6 +57,7 @@ class Content:
         varied = [scale for scale in scales if scale.varies]
         weight = self.importances
         self.scales = sorted(varied, key=lambda scale: -weight.get(scale.name, 0.0))
+        self.front = [trial for trial in self.finite if trial.name in results.front]
         self.curves = {name: curve for name, curve in results.curves.items() if len(curve) > 1}
 
 
@@ -74,6 +76,8 @@ def alt_text(content: Content) -> str:
     else:
         flags = ", ".join(f"{shown(name)}={shown(short(value))}" for name, value in best.parameters.items())
         facts += [f"Best ({space.goal}): {best.value:.6g} with {flags}."]
+    if content.front:
+        facts += [f"Pareto front: {counted(len(content.front), 'trial')}."]
     if content.curves:
         facts += [f"Learning curves of the best {counted(len(content.curves), 'trial')}."]
     if content.importances:
@@ -104,6 +108,7 @@ def png(content: Content) -> bytes:
 def _figure(content: Content) -> Any:
     slices = content.scales[:SLICES_MAX]
     heights = [HEIGHTS["seeds" if content.space.seed else "objective"]]
+    heights += [HEIGHTS["front"]] * len(content.space.goals) if content.front else []
     heights += [HEIGHTS["curves"]] if content.curves else []
     heights += [HEIGHTS["slice"]] * math.ceil(len(slices) / 2)
     shared = [each for each in content.scales if not each.is_conditional]
@@ -115,6 +120,9 @@ def _figure(content: Content) -> Any:
     first = figure.add_subplot(grid[0, :])
     (_seeds if content.space.seed else _objective)(first, content)
     row = 1
+    for name, goal in content.space.goals.items() if content.front else ():
+        _front(figure.add_subplot(grid[row, :]), content, name, goal)
+        row += 1
     if content.curves:
         _curves(figure.add_subplot(grid[row, :]), content)
         row += 1
@@ -148,6 +156,28 @@ def _objective(axes: Any, content: Content) -> None:
     legend(axes)
     style(axes, f"{shown(content.space.metric, 24)} by trial", content.results.sweep)
     _name_axes(axes, "trial, in the order of their starts", shown(content.space.metric))
+
+
+def _front(axes: Any, content: Content, name: str, goal: Goal) -> None:
+    """Show the first objective over another one, and the trials that none beats."""
+    both = [trial for trial in content.finite if name in trial.more]
+    across = objective_range(goal, [trial.more[name] for trial in both])
+    up = objective_range(content.space.goal, content.values)
+    # Each far point lies on the edge, so that one diverged trial doesn't flatten the front.
+    looks = (
+        ("trial", [trial for trial in both if trial not in content.front], {"color": MUTED, "s": DOT}),
+        ("Pareto front", content.front, {"color": BEST, "s": DOT * 3, "edgecolor": "black", "zorder": 5}),
+    )
+    for label, trials, look in looks:
+        xs = [min(max(trial.more[name], across[0]), across[1]) for trial in trials]
+        ys = [min(max(trial.value or 0.0, up[0]), up[1]) for trial in trials]
+        axes.scatter(xs, ys, label=label, **look)
+    axes.set_xlim(*_padded(*across))
+    axes.set_ylim(*_padded(*up))
+    legend(axes)
+    style(axes, "Objectives")
+    metric = content.space.metric
+    _name_axes(axes, f"{shown(name)} ({goal})", f"{shown(metric)} ({content.space.goal})")
 
 
 def _name_axes(axes: Any, across: str, up: str = "") -> None:

@@ -98,7 +98,7 @@ def facts(
         *([("Trial kind", plan.trial_kind.kind)] if plan.trial_kind is not JOB else []),
         ("Peak GPUs", f"{peak} ({_peak_trials(space)}{nodes} × {counted(plan.gpus, 'GPU')}){now}"),
         ("GPU-hours", _cost(space.max_trials * plan.trial_gpus, space.trial_hours, config)),
-        ("Goal", f"{space.goal.capitalize()} {code(space.metric)}{_until(space)}"),
+        ("Goal", _goals(space)),
         ("Metrics", _metrics(space)),
         *_start(plan, usual),
         ("Image", image),
@@ -207,8 +207,10 @@ def _searched(space: SearchSpace) -> str:
     return ", ".join([space.algorithm, *(f"{key}={value}" for key, value in space.settings.items())])
 
 
-def _until(space: SearchSpace) -> str:
-    return f"; stop at {space.target:g}" if space.target is not None else ""
+def _goals(space: SearchSpace) -> str:
+    goals = listed(f"{goal} {code(metric)}" for metric, goal in space.objectives.items())
+    until = f"; stop at {space.target:g}" if space.target is not None else ""
+    return f"{goals[0].upper()}{goals[1:]}{until}"
 
 
 def _cost(gpus: int, longest: float | None, config: Config) -> str:

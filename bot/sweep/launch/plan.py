@@ -141,13 +141,14 @@ def _settings(space: SearchSpace) -> dict[str, str]:
     own = {
         "past": space.warm_start.points if space.warm_start else (),
         "conditions": {each.name: each.when for each in space.parameters if each.when},
+        "objectives": space.goals,
     }
     return space.settings | {name: json.dumps(value) for name, value in own.items() if value}
 
 
 def _strategies(space: SearchSpace) -> dict[str, str]:
-    """Return what counts of each metric; Katib's own defaults are those of the space."""
-    named = space.strategies if space.strategy else {}
+    """Return what counts of each metric; Katib's own defaults are those of the first objective."""
+    named = space.strategies if space.strategy or space.goals else {}
     return named | STOPPED_STRATEGIES if space.algorithm == SEARCH_SERVICE else named
 
 

@@ -115,9 +115,10 @@ async def _parsed(text: str, file: str, request: SweepRequest, config: Config) -
     except UserError as error:
         raise UserError(str(error), field=error.field or "space") from None
     space = replace(space, algorithm=resolve_auto(space.algorithm, search_service=config.search_service))
-    if space.algorithm != SEARCH_SERVICE and any(each.when for each in space.parameters):
-        why = f"`if:` needs Sweepbot's search service; this sweep's algorithm is {space.algorithm}"
-        raise UserError(f"{why}. Remove `if:`, or leave out the algorithm.", field="space")
+    what = "`if:`" if any(each.when for each in space.parameters) else "a list of objectives"
+    if space.algorithm != SEARCH_SERVICE and (space.goals or what == "`if:`"):
+        why = f"{what} needs Sweepbot's search service; this sweep's algorithm is {space.algorithm}"
+        raise UserError(f"{why}. Remove {what}, or leave out the algorithm.", field="space")
     return space
 
 

@@ -1,6 +1,7 @@
 """The events of a plain sweep, with their texts. Pure."""
 
 import re
+from collections.abc import Sequence
 from dataclasses import replace
 
 from bot.core.events import Event, Result
@@ -10,8 +11,8 @@ from bot.core.space import command_line
 from bot.platform.slack.mrkdwn import block, code, mention, place, plain, quoted
 from bot.sweep.lifecycle.seed_texts import end_text
 from bot.sweep.model.progress import finished_trials
-from bot.sweep.model.texts import display_name, loud, name_link, result_text
-from bot.text.wording import fitting
+from bot.sweep.model.texts import display_name, loud, name_link, result_text, with_owner
+from bot.text.wording import fitting, listed
 
 MAX_NOTES_TEXT = 2_500  # characters
 UNBUILT = {Phase.RECEIVED, Phase.OPENING, Phase.BUILDING}
@@ -81,6 +82,16 @@ def notes(plan: SweepPlan) -> tuple[Event, ...]:
     lines = fitting((f"• {plain(note)}" for note in plan.space.notes), MAX_NOTES_TEXT)
     text = "\n".join([":warning: Notes on this sweep:", *lines])
     return (Event(kind="notes", text=text),) if lines else ()
+
+
+def no_objective(sweep: SweepRecord, trial: str, missing: Sequence[str]) -> Event:
+    names = listed(map(code, missing))
+    text = (
+        f":warning: Trial {code(trial)} finished without a finite value of {names}. The search learns only "
+    )
+    text += "from trials with a value of each objective. *Fix:* Report it where the first objective is "
+    text += "reported, or change `objective:`, and rerun the sweep."
+    return Event(kind="no_objective", text=with_owner(sweep, text))
 
 
 def trial_killed(sweep: SweepRecord, trial: str, user: str) -> Event:

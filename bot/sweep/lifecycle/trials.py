@@ -65,12 +65,17 @@ def _clock_runs(sweep: SweepRecord) -> bool:
 
 
 def follow_results(sweep: SweepRecord, seen: Observation, now: datetime) -> SweepRecord:
-    """Count the trials, and find the best result."""
+    """Count the trials, find the best result, and report once which objectives finished trials lack."""
     if not sweep.submitted or sweep.plan is None:
         return sweep
+    space = sweep.plan.space
     if seen.experiment is None:
         return sweep.fail(EXPERIMENT_DELETED, now)
-    return replace(sweep, progress=current_progress(sweep, seen))
+    sweep = replace(sweep, progress=current_progress(sweep, seen))
+    missing = [name for name in space.goals if not any(name in trial.more for trial in seen.succeeded)]
+    if not (missing and seen.succeeded):
+        return sweep
+    return sweep.enqueue_once("no_objective", texts.no_objective(sweep, seen.succeeded[0].name, missing))
 
 
 def follow_kills(sweep: SweepRecord, seen: Observation, now: datetime) -> SweepRecord:

@@ -61,9 +61,9 @@ async def post_files(sweep: SweepRecord, _: Event, clients: SweepClients) -> Non
 
 def _comment(results: SweepResults, picture: Picture) -> str:
     total = counted(len(results.trials) + results.omitted, "trial")
-    best = (
-        f" {code('best.yaml')} is a space file that runs the best trial again." if results.best_trial else ""
-    )
+    by = f" by {code(results.space.metric)}" if results.front else ""
+    again = f" {code('best.yaml')} is a space file that runs the best trial{by} again."
+    best = again if results.best_trial else ""
     missing = "" if picture.png else f" {MISSING}"
     return f"Results of {code(results.sweep)}: {total} in {code('results.csv')}.{best}{missing}"
 

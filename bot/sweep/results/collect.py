@@ -10,6 +10,7 @@ from bot.core.record import SweepRecord
 from bot.measure.gpus.models import HOUR, HourUse
 from bot.platform.config.teams import Price, price_of
 from bot.sweep.results.models import SweepResults, TrialResult
+from bot.sweep.results.ranking import pareto_front
 from k8s.katib.status import Trial, TrialState
 from k8s.pods import Pod
 
@@ -43,10 +44,11 @@ def collect(sweep: SweepRecord, plan: SweepPlan, sources: Sources) -> SweepResul
     """Return the results of an ended sweep."""
     pods, measured = _by_trial(sources.pods), _measured(sources.uses, plan)
     best = sweep.progress.best
-    trials = (
+    trials = [
         _trial(each, plan, pods.get(each.name, ()), measured.get(each.name), sources.prices)
         for each in sources.trials
-    )
+    ]
+    front = pareto_front(plan.space.objectives, trials) if plan.space.goals else []
     return SweepResults(
         sweep=sweep.id,
         request_id=sweep.request_id,
@@ -72,6 +74,7 @@ def collect(sweep: SweepRecord, plan: SweepPlan, sources: Sources) -> SweepResul
         currency=sources.currency,
         best=best.trial if best else "",
         katib_best=sources.katib_best,
+        front=tuple(each.name for each in front),
         trials=tuple(sorted(trials, key=lambda each: each.name)),
     )
 

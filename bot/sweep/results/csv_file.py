@@ -21,6 +21,7 @@ ABOUT = (
     *("gpus", "nodes"),
     *("mlflow_experiment", "mlflow_url", "started", "ended", "best", "katib_best", "omitted"),
 )
+FRONT = "pareto_front"  # whether no other trial beats it; only of several objectives
 FACTS = ("started", "ended", "node", "gpu_model", "gpu_hours", "utilization", "cost", "run_url")
 
 
@@ -39,9 +40,11 @@ def json_text(results: SweepResults) -> str:
     ]
     for trial in trials:
         del trial["value"], trial["more"]
+        trial.update({FRONT: trial["name"] in results.front} if results.space.goals else {})
     about = {name: getattr(results, name) for name in ABOUT}
     space = results.space
     about |= {"metric": space.metric, "goal": space.goal, "currency": results.currency}
+    about |= {"objectives": space.objectives} if space.goals else {}
     return json.dumps(about | {"trials": trials}, indent=2, default=_plain)
 
 
@@ -57,14 +60,16 @@ def values(results: SweepResults, trial: TrialResult) -> dict[str, Any]:
     """Return a trial's values by column."""
     metrics = _metrics(results, trial)
     facts = {name: getattr(trial, name) for name in FACTS}
-    cells = [trial.name, STATES[trial.state], *metrics.values()]
+    front = [trial.name in results.front] if results.space.goals else []
+    cells = [trial.name, STATES[trial.state], *front, *metrics.values()]
     cells += [trial.parameters.get(each.name) for each in results.space.parameters]
     return dict(zip(_columns(results), [*cells, *facts.values()], strict=True))
 
 
 def _columns(results: SweepResults) -> list[str]:
     space = results.space
-    names, taken = ["trial", "state"], {"trial", "state", *FACTS}
+    names = ["trial", "state", *([FRONT] if space.goals else [])]
+    taken = {*names, *FACTS}
     for prefix, group in (("metrics.", space.strategies), ("params.", [p.name for p in space.parameters])):
         for name in group:
             names.append(prefix + name if name in taken else name)

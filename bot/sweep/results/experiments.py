@@ -15,7 +15,7 @@ from bot.core.metrics import measured
 from bot.core.plan import SweepPlan
 from bot.core.record import SweepRecord
 from bot.sweep.results import run_tags
-from bot.text.wording import counted
+from bot.text.wording import counted, listed
 from k8s.katib.status import ui_link
 from k8s.objects import TEAM_LABEL
 from k8s.retry import Retry
@@ -148,11 +148,12 @@ def experiment_tags(sweep: SweepRecord, plan: SweepPlan, katib_ui: str = "") -> 
 def _description(sweep: SweepRecord, plan: SweepPlan, katib_ui: str) -> str:
     request, space = sweep.request, plan.space
     kind, value = ("seeds", request.seeds) if request.seeds else ("space", request.space)
+    goals = (f"{goal} `{_without_markup(metric)}`" for metric, goal in space.objectives.items())
     facts = (
         f"branch `{_without_markup(request.branch)}`",
         f"commit `{plan.commit[:8]}` ({_without_markup(plan.subject)})",
         f"{kind} `{_without_markup(value)}`",
-        f"up to {counted(space.max_trials, 'trial')} to {space.goal} `{_without_markup(space.metric)}`",
+        f"up to {counted(space.max_trials, 'trial')} to {listed(goals)}",
     )
     urls = {"Thread": sweep.permalink, "Katib": ui_link(katib_ui, plan.experiment_ref) if katib_ui else ""}
     links = "".join(f" [{name}]({url})" for name, url in urls.items() if url)

@@ -66,6 +66,7 @@ class SweepResults:
     currency: str = "$"
     best: str = ""  # name of the reported best trial; "" for seeds, or without a finite objective
     katib_best: str = ""  # name of Katib's own optimum
+    front: tuple[str, ...] = ()  # names of the trials that none beats (`pareto_front`), of several objectives
     trials: tuple[TrialResult, ...] = ()  # by name
     omitted: int = 0  # trials that didn't fit into the stored form
     curves: dict[str, Curve] = field(default_factory=dict)  # of the best trials, from MLflow; finite

@@ -4,7 +4,8 @@ Also numbers that plots and statistics can subtract without an overflow.
 """
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from operator import le
 from typing import Protocol, TypeVar
 
 from bot.core.space import Goal
@@ -39,6 +40,34 @@ def best(goal: Goal, trials: Iterable[RankedT], reported: str = "") -> RankedT |
     """Return the first of `ranked`; None without a finite objective."""
     finite = [trial for trial in trials if trial.value is not None]
     return ranked(goal, finite, reported)[0] if finite else None
+
+
+class Measured(Ranked, Protocol):
+    @property
+    def more(self) -> Mapping[str, float]: ...
+
+
+MeasuredT = TypeVar("MeasuredT", bound=Measured)
+
+
+def pareto_front(objectives: Mapping[str, Goal], trials: Iterable[MeasuredT]) -> list[MeasuredT]:
+    """Return the trials that no other one beats, the best by the first objective first.
+
+    One beats another that is at least as good in all objectives and better in one. Trials that lack a value
+    of an objective are left out. Takes seconds for thousands of trials if none beats another.
+    """
+    _, *others = objectives
+    signs = [-1 if goal is Goal.MAXIMIZE else 1 for goal in objectives.values()]
+    losses = []
+    for trial in trials:
+        values = [trial.value, *map(trial.more.get, others)]
+        known = [sign * value for sign, value in zip(signs, values, strict=True) if value is not None]
+        losses += [(known, trial.name, trial)] if len(known) == len(values) else []
+    kept: list[tuple[list[float], MeasuredT]] = []
+    for loss, _, trial in sorted(losses, key=lambda each: each[:2]):  # so later ones beat no earlier one
+        if not any(all(map(le, one, loss)) and one != loss for one, _ in kept):
+            kept.append((loss, trial))
+    return [trial for _, trial in kept]
 
 
 LIMIT = 1e100  # larger values count as this: a range up to 1e308 would overflow

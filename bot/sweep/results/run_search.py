@@ -9,9 +9,9 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from bot.sweep.results import run_tags
-from bot.sweep.results.models import SweepResults
+from bot.sweep.results.models import SweepResults, TrialResult
 from bot.sweep.results.tracking_api import PARENT_TAG, AnswerTooLargeError, dicts, mapping
-from bot.sweep.results.trial_runs import FROM_KATIB, SOURCE_TAG, STATE_TAG, Run
+from bot.sweep.results.trial_runs import FROM_KATIB, FRONT_TAG, SOURCE_TAG, STATE_TAG, Run, front_tag
 
 log = logging.getLogger(__name__)
 
@@ -43,7 +43,7 @@ class RunSearch:
         if not self._complete:
             for trial in self._results.trials:
                 if trial.name not in found:
-                    yield from self._of_trial(trial.name, trial.state)
+                    yield from self._of_trial(trial)
 
     def _paged(self) -> Iterator[Run]:
         token, self._complete = "", False
@@ -57,12 +57,13 @@ class RunSearch:
                 self._complete = True
                 return
 
-    def _of_trial(self, trial: str, state: str) -> Iterator[Run]:
+    def _of_trial(self, trial: TrialResult) -> Iterator[Run]:
         try:
-            yield from self._page(f"tags.`{run_tags.TRIAL}` = '{trial}'", "")[0]
+            yield from self._page(f"tags.`{run_tags.TRIAL}` = '{trial.name}'", "")[0]
         except AnswerTooLargeError as error:
-            log.warning("the MLflow run of %s stays as it is: %s", trial, error)
-            yield Run(id="", trial=trial, status="FINISHED", state=state)
+            log.warning("the MLflow run of %s stays as it is: %s", trial.name, error)
+            front = front_tag(self._results, trial)
+            yield Run(id="", trial=trial.name, status="FINISHED", state=trial.state, front=front)
 
     def _page(self, where: str, token: str) -> tuple[list[Run], str]:
         while True:
@@ -89,6 +90,7 @@ class RunSearch:
             nested=PARENT_TAG in tags,
             ours=tags.get(SOURCE_TAG) == FROM_KATIB,
             state=str(tags.get(STATE_TAG) or ""),
+            front=str(tags.get(FRONT_TAG) or ""),
             params=self._known(data, "params"),
             metrics=self._known(data, "metrics"),
         )

@@ -4,6 +4,7 @@ Slack accepts 20 columns and 10,000 characters in a message's table, and rejects
 """
 
 import json
+from collections.abc import Iterable
 
 from bot.core.space import Goal
 from bot.platform.slack.blocks import Block, context, section
@@ -12,13 +13,14 @@ from bot.platform.slack.mrkdwn import code
 from bot.sweep.results.models import SweepResults, TrialResult
 from bot.sweep.results.ranking import ranked
 from bot.text.number_format import short
-from bot.text.wording import counted
+from bot.text.wording import counted, listed
 from k8s.katib.status import TrialState
 
 BEST_SHOWN = 10  # trials
 MAX_TABLE_SIZE = 9_000  # characters of its JSON
 MAX_COLUMNS = 16  # of metrics and parameters
 MAX_CELL_SIZE = 60  # characters
+NO_FRONT = "No trial has a finite value of each objective, so the search had nothing to learn from."
 STATES = {
     TrialState.LIVE: "active",
     TrialState.SUCCEEDED: "done",
@@ -35,10 +37,12 @@ def best_table(results: SweepResults) -> Message | None:
     finite = [trial for trial in results.trials if trial.value is not None]
     if not finite:
         return None
-    best = ranked(results.space.goal, finite, results.best)[:BEST_SHOWN]
-    head = _headline(results, len(best))
-    lines = [f"{number}. {_line(trial)}" for number, trial in enumerate(best, 1)]
-    blocks = (section(head), {"type": "table", "rows": _rows(results, best)}, *_katib_note(results))
+    best = _front(results) or ranked(results.space.goal, finite, results.best)[:BEST_SHOWN]
+    head = _front_headline(results, len(best)) if results.front else _headline(results, len(best))
+    others = results.space.goals if results.front else ()
+    lines = [f"{number}. {_line(trial, others)}" for number, trial in enumerate(best, 1)]
+    notes = [context(NO_FRONT)] if results.space.goals and not results.front else []
+    blocks = (section(head), {"type": "table", "rows": _rows(results, best)}, *notes, *_katib_note(results))
     return Message(text="\n".join([head, *lines]), blocks=blocks)
 
 
@@ -46,14 +50,43 @@ def _headline(results: SweepResults, shown: int) -> str:
     space, total = results.space, len(results.trials) + results.omitted
     which = f"Best {shown} of {total} trials" if total > shown else counted(total, "trial")
     strategy = space.strategies[space.metric]
-    better = "higher" if space.goal is Goal.MAXIMIZE else "lower"
-    return f"{which} by {code(space.metric)} (each trial's {strategy}; {better} is better):"
+    first = ", the first objective" if space.goals else ""
+    return (
+        f"{which} by {code(space.metric)}{first} (each trial's {strategy}; {_better(space.goal)} is better):"
+    )
 
 
-def _line(trial: TrialResult) -> str:
-    """Write one trial without markup; its parameters are in the table."""
+def _front(results: SweepResults) -> list[TrialResult]:
+    """Return the trials of the Pareto front; of many, evenly spread ones from the first to the last."""
+    by_name = {trial.name: trial for trial in results.trials}
+    front = [by_name[name] for name in results.front if name in by_name]
+    if (last := len(front) - 1) < BEST_SHOWN:
+        return front
+    return [front[round(place * last / (BEST_SHOWN - 1))] for place in range(BEST_SHOWN)]
+
+
+def _front_headline(results: SweepResults, shown: int) -> str:
+    space, size = results.space, len(results.front)
+    objectives = [
+        f"{code(name)} (each trial's {space.strategies[name]}; {_better(goal)} is better)"
+        for name, goal in space.objectives.items()
+    ]
+    part = f", of which {shown} are shown" if size > shown else ""
+    which = f"{size} of {counted(len(results.trials) + results.omitted, 'trial')}{part}"
+    return f"*Pareto front*: {which}. No trial beats one of these by {listed(objectives)}:"
+
+
+def _better(goal: Goal) -> str:
+    return "higher" if goal is Goal.MAXIMIZE else "lower"
+
+
+def _line(trial: TrialResult, others: Iterable[str]) -> str:
+    """Write one trial's objectives without markup; its parameters are in the table."""
+    values = ", ".join(
+        f"{value:.6g}" for value in (trial.value, *map(trial.more.get, others)) if value is not None
+    )
     state = "" if trial.state is TrialState.SUCCEEDED else f", {STATES[trial.state]}"
-    return f"{trial.value:.6g} ({code(trial.name)}{state})"
+    return f"{values} ({code(trial.name)}{state})"
 
 
 def _katib_note(results: SweepResults) -> list[Block]:

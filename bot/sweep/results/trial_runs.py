@@ -12,6 +12,7 @@ from bot.sweep.results.models import SweepResults, TrialResult
 from k8s.katib.status import TrialState
 
 STATE_TAG = "sweepbot.state"  # tag: how the trial ended
+FRONT_TAG = "sweepbot.pareto_front"  # tag of several objectives: whether no other trial beats it
 SOURCE_TAG, FROM_KATIB = "sweepbot.source", "katib"  # tag of runs created by Sweepbot
 RUNNING, FINISHED, FAILED, KILLED = "RUNNING", "FINISHED", "FAILED", "KILLED"  # MLflow's states
 STATUSES = {
@@ -35,6 +36,7 @@ class Run:
     nested: bool = False
     ours: bool = False  # created by Sweepbot
     state: str = ""  # STATE
+    front: str = ""  # FRONT_TAG
     params: frozenset[str] = frozenset()  # names
     metrics: frozenset[str] = frozenset()  # names
 
@@ -88,8 +90,10 @@ def _of_trial(results: SweepResults, trial: TrialResult, runs: Sequence[Run]) ->
 
 def _completed(results: SweepResults, trial: TrialResult, run: Run | None) -> RunChange | None:
     """Return the change that completes the trial's run; None if it is complete."""
-    if run and run.state == trial.state and run.status != RUNNING:
+    front = front_tag(results, trial)
+    if run and (run.state, run.front) == (trial.state, front) and run.status != RUNNING:
         return None
+    tags = {STATE_TAG: trial.state.value} | ({FRONT_TAG: front} if front else {})
     metrics = dict(trial.more) | ({} if trial.value is None else {results.space.metric: trial.value})
     return RunChange(
         trial=trial,
@@ -97,9 +101,13 @@ def _completed(results: SweepResults, trial: TrialResult, run: Run | None) -> Ru
         params={name: value for name, value in trial.parameters.items() if not run or name not in run.params},
         # A run of ours can have half a curve, which is written again.
         metrics={n: value for n, value in metrics.items() if not run or run.ours or n not in run.metrics},
-        tags={STATE_TAG: trial.state.value} | ({} if run else {SOURCE_TAG: FROM_KATIB}),
+        tags=tags | ({} if run else {SOURCE_TAG: FROM_KATIB}),
         status=_status(trial, run),
     )
+
+
+def front_tag(results: SweepResults, trial: TrialResult) -> str:
+    return str(trial.name in results.front).lower() if results.space.goals else ""
 
 
 def _status(trial: TrialResult, run: Run | None) -> str:

@@ -29,7 +29,8 @@ def _explanation(space: SearchSpace, gpus: int, nodes: int) -> Iterator[str]:
         yield f"{total:,} GPU-hours per hour of trial time, without a limit (trials: trial_hours)"
     metrics = ", ".join(f"{name} ({strategy})" for name, strategy in space.strategies.items())
     target = "" if space.target is None else f"; stop at {space.target:g}"
-    yield f"{space.goal.capitalize()} {space.metric}{target}. Metrics from {space.source}: {metrics}"
+    goals = ", ".join(f"{goal} {metric}" for metric, goal in space.objectives.items())
+    yield f"{goals[0].upper()}{goals[1:]}{target}. Metrics from {space.source}: {metrics}"
     for parameter in space.parameters:
         yield f"  {parameter.name}: {_range(parameter)}"
     for name, value in space.fixed.items():
@@ -79,7 +80,7 @@ def as_yaml(space: SearchSpace) -> str:
 def _file(space: SearchSpace) -> Iterator[str]:
     yield from (f"# Note: {note}" for note in space.notes)
     yield f"command: {json.dumps(space.command)}"
-    yield f"objective: {_flow(_objective(space))}"
+    yield f"objective: {_objectives(space) if space.goals else _flow(_objective(space))}"
     if space.source is MetricSource.FILE:
         yield f"metrics: {_flow({'from': 'file', 'path': _text(space.metrics_path)})}"
     else:
@@ -120,6 +121,15 @@ def _limits(space: SearchSpace) -> dict[str, float]:
         "grace_seconds": space.grace_seconds,
     }
     return counts | {name: limit for name, limit in limits.items() if limit is not None}
+
+
+def _objectives(space: SearchSpace) -> str:
+    own = {name: {"strategy": strategy} for name, strategy in space.strategy.items()}
+    each = (
+        _flow({"metric": _text(metric), "goal": goal.value} | own.get(metric, {}))
+        for metric, goal in space.objectives.items()
+    )
+    return f"[{', '.join(each)}]"
 
 
 def _objective(space: SearchSpace) -> dict[str, str]:
@@ -166,6 +176,8 @@ def best_space(space: SearchSpace, parameters: Mapping[str, str]) -> SearchSpace
         parallel=1,
         max_failed=0,
         target=None,
+        goals={},
+        strategy=space.strategies if space.goals else space.strategy,
         finish_running=False,
         early_stopping=None,
         stopping=None,

@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from pathlib import PurePosixPath
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 from pydantic import WithJsonSchema
 
@@ -22,6 +22,7 @@ from k8s.katib.training import LOG, Collector
 METRIC_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_./-]{0,99}")
 FILE_PATH = re.compile(r"/[A-Za-z0-9_./-]{1,200}")
 MAX_ADDITIONAL = 8  # columns of a table in Slack
+MAX_OBJECTIVES = 3  # of more, hardly a trial is worse than another in all
 TAG_RULE = "a TensorBoard tag of letters, digits, dashes, and underscores, without a slash"
 NAME_RULE = "a name of up to 100 letters, digits, and _./- characters"
 NUMBER_IN_LINE = r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[Ee][+-]?\d+)?"
@@ -67,13 +68,25 @@ class Metrics(Section):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Objective(Section):
+class Goals(Section):
     metric: Annotated[MetricName, Key("val_loss", required=True)] = ""
     """Metric to optimize. In TensorBoard, no other tag can start with this name."""
     goal: Annotated[Goal, Via(Annotated[Text, OneOf((*Goal,))], Goal), Key("minimize", required=True)] = (
         Goal.MINIMIZE
     )
     """Direction of the optimization."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class OneOfSeveral(Goals):
+    elsewhere: ClassVar = dict.fromkeys(("additional", "target"), "Only a single objective has it.")
+
+    strategy: Annotated[Strategy, Key("latest", "`min` to minimize, `max` to maximize")] = ""
+    """Which of a trial's values counts."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Objective(Goals):
     additional: Annotated[Several[MetricName], Key("[accuracy]")] = ()
     """More metrics to show in the results."""
     strategy: Annotated[Strategies, Key("latest", "`min` to minimize, `max` to maximize")] = field(
@@ -82,6 +95,15 @@ class Objective(Section):
     """Which of a trial's values counts, for the objective's metric, or by metric."""
     target: Annotated[AsNumber | None, Key("0.02")] = None
     """Value at which the sweep stops."""
+
+
+def objective_schema() -> Schema:
+    several = {"items": json_schema(OneOfSeveral), "minItems": 2, "maxItems": MAX_OBJECTIVES}
+    return json_schema(Objective) | {
+        "type": ["object", "array"],
+        "title": "mapping, or list of mappings",
+        **several,
+    }
 
 
 def read_source(node: Node | None, request: SweepRequest) -> tuple[MetricSource, str]:
@@ -115,8 +137,41 @@ def path_objection(path: str) -> str:
     return ""
 
 
-def read_objective(node: Node | None, request: SweepRequest, source: MetricSource) -> Objective:
-    """Read the objective. The target and the strategy of a metric that the request replaces don't apply."""
+def read_objective(
+    node: Node | None, request: SweepRequest, source: MetricSource
+) -> tuple[Objective, dict[str, Goal]]:
+    """Read the objective, and the goals of the others of a list, which are additional metrics.
+
+    The target, the strategy, and the other objectives of a metric that the request replaces don't apply.
+    """
+    if node and isinstance(node.value, list):
+        found = _read_several(node, source)
+        first = replace(found[0], goal=Goal(request.goal or found[0].goal))
+        if request.metric:
+            return Objective(metric=request.metric, goal=first.goal), {}
+        others = {each.metric: each.goal for each in found[1:]}
+        strategy = {each.metric: each.strategy for each in found if each.strategy}
+        return Objective(
+            metric=first.metric, goal=first.goal, additional=(*others,), strategy=strategy
+        ), others
+    return _read_one(node, request, source), {}
+
+
+def _read_several(node: Node, source: MetricSource) -> list[OneOfSeveral]:
+    items, found = node.items(), list[OneOfSeveral]()
+    if not 2 <= len(items) <= MAX_OBJECTIVES:
+        node.error(f"a list must have 2 to {MAX_OBJECTIVES} objectives; got {len(items)}")
+    for item in items[:MAX_OBJECTIVES]:
+        one, keys = read_each(OneOfSeveral, item)
+        if one.metric in [each.metric for each in found if each.metric]:
+            keys["metric"].error(f'duplicate metric "{shortened(one.metric)}"')
+        elif one.metric:
+            _check_name(keys["metric"], one.metric, source)
+        found.append(one)
+    return found or [OneOfSeveral()]
+
+
+def _read_one(node: Node | None, request: SweepRequest, source: MetricSource) -> Objective:
     given = [key for key in ("metric", "goal") if getattr(request, key)]
     file, keys = read_each(Objective, node, given=given) if node else (Objective(), {})
     metric = request.metric or file.metric

@@ -37,7 +37,7 @@ def parse_space(text: str, file: str, request: SweepRequest, limits: Limits) -> 
     if request.algorithm and request.algorithm != algorithm:
         algorithm, settings = request.algorithm, {}
     source, path = read_source(space.metrics, request)
-    objective = read_objective(space.objective, request, source)
+    objective, goals = read_objective(space.objective, request, source)
     if request.metric and (why := metric_objection(request.metric, source)):
         root.errors.append(FileError(0, why, field="metric"))
     flags, switches = FlagStyle(request.flags or space.flags), space.booleans == "switch"
@@ -50,6 +50,8 @@ def parse_space(text: str, file: str, request: SweepRequest, limits: Limits) -> 
     counts, trials = read_trials(root, space.trials, request, limits, grid)
     command = request.cmd or space.command
     early = read_early_stopping(space.early_stopping, source, command, counts.max)
+    if goals and early:
+        keys["early_stopping"].error("judges by one metric; remove it, or the other objectives")
     if space.nodes and space.nodes > limits.nodes_per_trial:
         most = f"{limits.nodes_per_trial} on this cluster (limits.nodes_per_trial)"
         keys["nodes"].error(f"can be at most {most}; got {space.nodes}")
@@ -62,6 +64,7 @@ def parse_space(text: str, file: str, request: SweepRequest, limits: Limits) -> 
         goal=objective.goal,
         target=objective.target,
         additional=objective.additional,
+        goals=goals,
         strategy=objective.strategy,
         source=source,
         metrics_path=path,

@@ -15,7 +15,7 @@ from bot.platform.config.value_types import LABELS, VARIABLE, Flag, FlagName, Te
 from bot.platform.config.yaml_reader import Node
 from bot.sweep.spaces.algorithms import algorithm_schema
 from bot.sweep.spaces.early_stopping import early_stopping_schema
-from bot.sweep.spaces.metrics import Objective, metrics_schema
+from bot.sweep.spaces.metrics import Objective, metrics_schema, objective_schema
 from bot.sweep.spaces.parameters import parameters_schema
 from bot.sweep.spaces.trials import Trials
 from bot.text.wording import shortened
@@ -72,10 +72,10 @@ class SpaceFile(Section):
     """Command of a trial, one line. `--NAME=VALUE` is appended for each parameter. `cmd=` overrides it."""
     objective: Annotated[
         Node | None,
-        Unread(lambda: json_schema(Objective)),
+        Unread(objective_schema),
         Key("{metric: val_loss, goal: minimize}", required=True),
     ] = None
-    """What the trials optimize."""
+    """What the trials optimize; a list for several objectives ([details](search.md#several-objectives))."""
     metrics: Annotated[
         Node | None, Unread(metrics_schema), Key("{from: file, path: /logs/metrics.txt}", "tensorboard")
     ] = None

@@ -149,3 +149,19 @@ def test_scale_keeps_the_order_of_the_space_and_leaves_out_what_no_trial_has():
 def test_long_name_is_cut_in_the_middle():
     assert shown("optimizer.schedule.warmup.steps", 12) == "optim….steps"
     assert POINTS_MAX < 20_000
+
+
+def test_picture_of_several_objectives_has_a_panel_for_each_other_one():
+    goals = {"latency": Goal.MINIMIZE, "size": Goal.MAXIMIZE}
+    results = spread([0.3, 0.2, 0.4], given=numbers, goals=goals, additional=(*goals,))
+    trials = [
+        replace(each, more={"latency": 1e308, "size": float(n)}) for n, each in enumerate(results.trials)
+    ]
+    trials[2] = replace(trials[2], more={})  # stopped: it has only one value
+    results = replace(results, trials=tuple(trials), front=tuple(each.name for each in trials[:2]))
+    content = Content(results)
+    assert "Pareto front: 2 trials." in alt_text(content)
+    panels = [axes for axes in _figure(content).axes if axes.get_title(loc="left") == "Objectives"]
+    assert [axes.get_xlabel() for axes in panels] == ["latency (minimize)", "size (maximize)"]
+    assert {axes.get_ylabel() for axes in panels} == {"val_loss (minimize)"}
+    assert drawn(results).height > drawn(replace(results, front=())).height

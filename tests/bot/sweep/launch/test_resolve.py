@@ -147,3 +147,30 @@ async def test_resolve_rejects_endless_requirements():
     files = {f"r{n}.txt": f"-r r{n + 1}.txt\n" for n in range(100)}
     with pytest.raises(UserError, match=r"`requirements\.txt` in digits can include at most 30 files"):
         await found(files | {"requirements.txt": "-r r0.txt\n"})
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "what"),
+    [
+        (
+            "{metric: loss, goal: minimize}",
+            "[{metric: loss, goal: minimize}, {metric: ms, goal: minimize}]",
+            "a list of objectives",
+        ),
+        ("lr: {", "opt: [a, b], lr: {if: opt=a, ", "`if:`"),
+    ],
+)
+async def test_resolve_names_what_needs_the_search_service(old, new, what):
+    assert old in SPACE
+    files = Files({"sweeps/lr.yaml": SPACE.replace(old, new), "Dockerfile": "FROM x"})
+    repository = Repository(name="digits", url="https://git.example/digits.git")
+    request = SweepRequest(branch="main", space="lr")
+    keys = {"sweep": "s", "owner": "U", "request_id": "d"}
+    with pytest.raises(UserError) as refused:
+        await look_up(files, repository, request, Config(repositories=(repository,)), **keys)
+    assert str(refused.value) == (
+        f"{what} needs Sweepbot's search service; this sweep's algorithm is random. Remove {what}, or leave "
+        "out the algorithm."
+    )
+    installed = Config(repositories=(repository,), search_service=True)
+    await look_up(files, repository, request, installed, **keys)

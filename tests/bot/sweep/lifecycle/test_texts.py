@@ -7,17 +7,18 @@ import pytest
 from bot.core.events import Event, Progress, Result
 from bot.core.record import Building, Phase
 from bot.core.request import Notify
+from bot.core.space import Goal
 from bot.platform.pod_health.diagnosis import Diagnosis
 from bot.sweep.launch.plan import plan
 from bot.sweep.lifecycle import texts
-from bot.sweep.lifecycle.trials import ended
-from bot.sweep.model.observation import BuildSeen
+from bot.sweep.lifecycle.trials import ended, follow_results
+from bot.sweep.model.observation import BuildSeen, Observation
 from bot.sweep.model.texts import to_owner
 from k8s.jobs import Job, JobState
 from k8s.katib.status import Experiment, ExperimentState, TrialState
 from tests.bot.factories import ADMIN, NOW, ORDER, OWNER, PLAN, REQUEST, SETTINGS, SOURCE, a_sweep
 from tests.bot.sweep.builds.projects import PROJECT, WITH_TORCH
-from tests.bot.sweep.model.observations import RAW, RUNNING, a_trial, after
+from tests.bot.sweep.model.observations import OPEN, RAW, RUNNING, a_trial, after
 
 FILES = {"pyproject.toml": PROJECT, "uv.lock": WITH_TORCH}
 COMPOSED = plan(replace(ORDER, source=replace(SOURCE, files=FILES)), SETTINGS)
@@ -199,3 +200,19 @@ def test_end_without_a_thread_goes_to_owner_and_canceller():
     for alone, ending in ((OWNER, Phase.CANCELLED), (None, Phase.FAILED)):
         [event] = ended(replace(sweep, cancelled_by=alone), ending, NOW).outbox
         assert event.to_user == OWNER
+
+
+def test_objective_that_no_trial_has_is_reported_once():
+    space = replace(PLAN.space, additional=("latency",), goals={"latency": Goal.MINIMIZE})
+    sweep = a_sweep(Phase.RUNNING, submitted=True, plan=replace(PLAN, space=space))
+    done = a_trial("t1", TrialState.SUCCEEDED, 0.5)
+    seen = Observation(experiment=OPEN, trials=(done, a_trial("t2")))
+    told = follow_results(sweep, seen, NOW)
+    [event] = told.outbox
+    assert event.text.startswith(
+        f":warning: <@{OWNER}> Trial `t1` finished without a finite value of `latency`. The search learns"
+    )
+    assert follow_results(told, seen, NOW).outbox == told.outbox
+    both = replace(seen, trials=(done, replace(done, name="t3", more={"latency": 1.0})))
+    assert follow_results(sweep, both, NOW).outbox == ()
+    assert follow_results(sweep, Observation(experiment=OPEN, trials=(a_trial("t2"),)), NOW).outbox == ()

@@ -6,6 +6,7 @@ from datetime import timedelta
 import pytest
 
 from bot.core.record import Phase
+from bot.core.space import Goal
 from bot.measure.gpus.models import HourUse
 from bot.platform.config.teams import Price
 from bot.sweep.launch.plan import plan
@@ -119,3 +120,11 @@ def test_times_of_a_real_pods_status_are_read():
     pod = read_pod({"metadata": {"name": "t1-abcde"}, "status": status}, JOB.container)
     assert (pod.scheduled, pod.began) == (NOW, NOW + timedelta(minutes=10))
     assert (pod.ended, pod.seconds) == (NOW + timedelta(hours=1), 3000.0)
+
+
+def test_collect_finds_the_pareto_front_of_several_objectives():
+    space = replace(PLAN.space, additional=("latency",), goals={"latency": Goal.MINIMIZE})
+    trials = [a_trial("t1", more={"latency": 2.0}), a_trial("t2", more={"latency": 1.0}), a_trial("t3")]
+    sweep = a_sweep(Phase.SUCCEEDED, submitted=True)
+    assert collect(sweep, replace(PLAN, space=space), Sources(trials=trials)).front == ("t2",)
+    assert collect(sweep, PLAN, Sources(trials=trials)).front == ()

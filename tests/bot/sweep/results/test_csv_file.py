@@ -4,7 +4,7 @@ import csv
 import json
 from dataclasses import replace
 
-from bot.core.space import Parameter
+from bot.core.space import Goal, Parameter
 from bot.sweep.results.csv_file import csv_text, json_text
 from k8s.katib.status import TrialState
 from tests.bot.factories import NOW, SPACE
@@ -92,3 +92,12 @@ def test_json_has_the_sweep_and_its_trials():
     [trial] = found["trials"]
     assert trial["metrics"] == {"val_loss": 0.1234567890123, "acc": 0.9}
     assert (trial["parameters"]["lr"], trial["started"]) == ("0.01", "2026-11-21T12:00:00+00:00")
+
+
+def test_files_of_several_objectives_say_which_trials_are_on_the_front():
+    space = replace(WITH_ACC, goals={"acc": Goal.MAXIMIZE})
+    results = some_results(a_result("t1"), FULL, space=space, front=(FULL.name,))
+    assert [row["pareto_front"] for row in rows(results)] == ["True", "False"]
+    found = json.loads(json_text(results))
+    assert found["objectives"] == {"val_loss": "minimize", "acc": "maximize"}
+    assert [trial["pareto_front"] for trial in found["trials"]] == [True, False]

@@ -5,7 +5,7 @@ import itertools
 import pytest
 
 from bot.core.space import Goal
-from bot.sweep.results.ranking import best, ranked
+from bot.sweep.results.ranking import best, pareto_front, ranked
 from k8s.katib.status import TrialState, read_trial
 from tests.bot.sweep.results.factories import a_result
 
@@ -56,3 +56,36 @@ def test_value_that_is_not_finite_is_none(text):
 def _read(metrics, strategies):
     status = {"observation": {"metrics": metrics}, "conditions": [{"type": "Succeeded", "status": "True"}]}
     return read_trial({"metadata": {"name": "t1"}, "status": status}, strategies)
+
+
+def measured(name, value, latency, size=0.0):
+    return a_result(name, value, more={} if latency is None else {"latency": latency, "size": size})
+
+
+def test_pareto_front_has_the_trials_that_none_beats():
+    """By accuracy from the best on; equal trials beat none of each other, in every order of the trials."""
+    goals = {"accuracy": Goal.MAXIMIZE, "latency": Goal.MINIMIZE}
+    trials = [
+        measured("slow", 0.9, 30.0),
+        measured("slower", 0.9, 31.0),
+        measured("middle", 0.8, 20.0),
+        measured("twin", 0.8, 20.0),
+        measured("worse", 0.79, 20.0),
+        measured("fast", 0.5, 1.0),
+        measured("fast-and-bad", 0.4, 1.0),
+        measured("unknown", 0.99, None),
+        measured("none", None, 0.1),
+    ]
+    for order in (trials, trials[::-1], trials[4:] + trials[:4]):
+        assert names(pareto_front(goals, order)) == ["slow", "middle", "twin", "fast"]
+    assert pareto_front(goals, []) == []
+
+
+def test_pareto_front_of_three_objectives_keeps_what_leads_by_the_third_alone():
+    goals = {"accuracy": Goal.MAXIMIZE, "latency": Goal.MINIMIZE, "size": Goal.MINIMIZE}
+    trials = [
+        measured("good", 0.9, 1.0, 9.0),
+        measured("small", 0.5, 5.0, 1.0),
+        measured("bad", 0.5, 5.0, 9.5),
+    ]
+    assert names(pareto_front(goals, trials)) == ["good", "small"]

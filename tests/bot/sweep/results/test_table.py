@@ -66,3 +66,35 @@ def test_hostile_values_stay_within_slacks_limits():
     table = message.blocks[1]
     assert len(json.dumps(table, ensure_ascii=False)) < MAX_TABLE_SIZE + 100
     assert all(cell["text"] and len(row) <= 20 for row in table["rows"] for cell in row)
+
+
+TWO = replace(SPACE, additional=("latency",), goals={"latency": Goal.MAXIMIZE})
+
+
+def test_table_of_several_objectives_is_the_pareto_front():
+    trials = [a_result(f"t{n}", n / 10, more={"latency": float(n)}) for n in range(1, 4)]
+    message = best_table(some_results(*trials, space=TWO, front=(trials[0].name, trials[2].name)))
+    assert message.text.splitlines()[0] == (
+        "*Pareto front*: 2 of 3 trials. No trial beats one of these by `val_loss` (each trial's min; "
+        "lower is better) and `latency` (each trial's max; higher is better):"
+    )
+    assert message.text.splitlines()[2] == "2. 0.3, 3 (`lr-brave-otter-t3`)"
+    assert [each[:3] for each in rows(message)] == [
+        ["trial", "val_loss", "latency"],
+        ["t1", "0.1", "1"],
+        ["t3", "0.3", "3"],
+    ]
+
+
+def test_table_of_a_large_front_shows_both_ends():
+    trials = [a_result(f"t{n:02}", n / 100, more={"latency": float(n)}) for n in range(30)]
+    message = best_table(some_results(*trials, space=TWO, front=tuple(each.name for each in trials)))
+    assert message.text.startswith("*Pareto front*: 30 of 30 trials, of which 10 are shown. ")
+    shown = [each[0] for each in rows(message)[1:]]
+    assert (shown[0], shown[-1], len(set(shown))) == ("t00", "t29", 10)
+
+
+def test_table_without_a_front_is_by_the_first_objective():
+    message = best_table(some_results(a_result("t1"), a_result("t2", 0.6), space=TWO))
+    assert message.text.startswith("2 trials by `val_loss`, the first objective (each trial's min; lower")
+    assert "No trial has a finite value of each objective" in message.blocks[2]["elements"][0]["text"]

@@ -1,9 +1,13 @@
 """What MLflow lacks of each trial."""
 
+from dataclasses import replace
+
 import pytest
 
+from bot.core.space import Goal
 from bot.sweep.results.trial_runs import Run, RunChange, changes, main_run
 from k8s.katib.status import TrialState
+from tests.bot.factories import SPACE
 from tests.bot.sweep.results.factories import a_result, some_results
 
 NAMES = frozenset({"lr", "layers", "optimizer"})
@@ -87,3 +91,13 @@ def test_main_run_has_the_objective_isnt_nested_and_started_last(other, main):
     found = main_run([a_run(), a_run(id="r2", **other)], "val_loss")
     assert found is not None
     assert found.id == main
+
+
+def test_runs_of_several_objectives_say_whether_they_are_on_the_front():
+    """A sweep that is extended can change it."""
+    space = replace(SPACE, additional=("accuracy",), goals={"accuracy": Goal.MAXIMIZE})
+    results = some_results(a_result(), a_result("t2"), space=space, front=("lr-brave-otter-t2",))
+    was = [a_run(state="succeeded", front="true"), a_run("t2", state="succeeded", front="true")]
+    [change] = changes(results, was)
+    assert change.trial.name == "lr-brave-otter-t1"
+    assert change.tags == {"sweepbot.state": "succeeded", "sweepbot.pareto_front": "false"}

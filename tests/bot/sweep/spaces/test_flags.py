@@ -10,10 +10,10 @@ import pytest
 from bot.core.errors import UserError
 from bot.core.flags import FlagStyle
 from bot.core.request import SweepRequest
-from bot.core.space import MetricSource, command_line
+from bot.core.space import Goal, MetricSource, command_line
 from bot.platform.config.limits import Limits
 from bot.sweep.launch.plan import plan
-from bot.sweep.spaces.describe import as_yaml, explain, first_values, launch_flags
+from bot.sweep.spaces.describe import as_yaml, best_space, explain, first_values, launch_flags
 from bot.sweep.spaces.space import parse_space
 from k8s.katib.pod_shape import PodShape, Volume
 from k8s.katib.status import INACTIVE
@@ -317,3 +317,61 @@ def test_condition_on_something_else_is_an_error_with_its_place(condition, why):
 
 def test_condition_needs_flags():
     assert "momentum: if: needs flags" in errors(CONDITIONAL.replace("STYLE", "env"))
+
+
+SEVERAL = """\
+command: python train.py
+objective:
+- {metric: acc, goal: maximize}
+- {metric: latency, goal: minimize, strategy: latest}
+parameters: {lr: [1, 2]}
+"""
+
+
+def test_list_of_objectives_reaches_katib_and_the_search_service():
+    space = replace(parse_space(SEVERAL, "f", REQUEST, Limits()), algorithm="sweepbot")
+    assert space.objectives == {"acc": Goal.MAXIMIZE, "latency": Goal.MINIMIZE}
+    spec = plan(replace(ORDER, space=space), SETTINGS).experiment["spec"]
+    assert spec["objective"]["additionalMetricNames"] == ["latency"]
+    named = {each["name"]: each["value"] for each in spec["objective"]["metricStrategies"]}
+    assert (named["acc"], named["latency"]) == ("max", "latest")
+    [setting] = spec["algorithm"]["algorithmSettings"]
+    assert (setting["name"], json.loads(setting["value"])) == ("objectives", {"latency": "minimize"})
+    again = parse_space(as_yaml(replace(space, algorithm="auto")), "f", REQUEST, Limits())
+    assert replace(again, algorithm="sweepbot") == space
+    assert "Maximize acc, minimize latency." in explain(space, 1)
+    best = parse_space(as_yaml(best_space(space, {"lr": "1"})), "f", REQUEST, Limits())
+    assert (best.objectives, best.strategies) == ({"acc": Goal.MAXIMIZE}, space.strategies)
+
+
+def test_metric_of_the_command_replaces_a_list_of_objectives():
+    space = parse_space(SEVERAL, "f", replace(REQUEST, metric="f1"), Limits())
+    assert (space.objectives, space.additional) == ({"f1": Goal.MAXIMIZE}, ())
+    space = parse_space(SEVERAL, "f", replace(REQUEST, goal="minimize"), Limits())
+    assert space.objectives == {"acc": Goal.MINIMIZE, "latency": Goal.MINIMIZE}
+
+
+@pytest.mark.parametrize(
+    ("objective", "why"),
+    [
+        ("[]", "a list must have 2 to 3 objectives; got 0"),
+        ("[{metric: a, goal: minimize}]", "a list must have 2 to 3 objectives; got 1"),
+        (f"[{', '.join(['{metric: a, goal: minimize}'] * 4)}]", "a list must have 2 to 3 objectives; got 4"),
+        ("[{metric: a, goal: minimize}, {metric: a, goal: maximize}]", 'duplicate metric "a"'),
+        ("[{metric: a, goal: minimize}, {metric: b}]", "missing key: goal"),
+        ("[{metric: a, goal: minimize}, b]", "must be a mapping with metric, goal, and strategy"),
+        ("[{metric: a, goal: minimize}, {metric: b/c, goal: minimize}]", "must be a TensorBoard tag"),
+        (
+            "[{metric: a, goal: minimize, target: 1}, {metric: b, goal: minimize}]",
+            "unknown key. Only a single objective has it.",
+        ),
+        (
+            "[{metric: a, goal: minimize}, {metric: b, goal: minimize}]\nearly_stopping: asha",
+            "judges by one metric; remove it, or the other objectives",
+        ),
+    ],
+)
+def test_list_of_objectives_that_cant_be_searched_is_rejected(objective, why):
+    with pytest.raises(UserError) as refused:
+        parse_space(f"{HEAD}objective: {objective}\n", "f", REQUEST, Limits())
+    assert why in str(refused.value)
