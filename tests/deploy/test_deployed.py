@@ -197,7 +197,8 @@ def mine(overlay: str, here: World) -> Path:
         (folder / name).write_text(text)
     written = yaml.safe_load((folder / "kustomization.yaml").read_text())
     written["resources"][0] = written["resources"][0].replace("small", overlay)
-    written["configMapGenerator"][0]["literals"].append(f"SLACK_API_URL={here.env['SLACK_API_URL']}")
+    of_this_world = [f"{key}={here.env[key]}" for key in ("SLACK_API_URL", "KATIB_DB_MANAGER")]
+    written["configMapGenerator"][0]["literals"] += of_this_world
     (folder / "kustomization.yaml").write_text(yaml.safe_dump(written))
     shutil.copy(config, folder / "config.yaml")
     return folder
