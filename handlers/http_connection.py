@@ -19,6 +19,7 @@ MAX_HEADER_LINES = 200  # of a request: a byte each would cost a callback each
 MAX_CHUNKS = 128  # of a chunked body; Slack sends none, but a proxy can, in buffers of 4 KiB or more
 MAX_PIECES = 1_000  # of a body in reads of one TCP segment each; MAX_BODY has 978 of the smallest ones
 HEADERS_TIMEOUT = 10.0  # seconds from the start of a connection, or its last response, to a request's headers
+MIN_READ = 2**16  # bytes of a response that a client takes in that time; else it is closed
 RESPONSE_TIMEOUT = 30.0  # seconds after that until a response must have started, and must be read
 
 
@@ -107,10 +108,15 @@ class Connection(HttpToolsProtocol):
     def _wait(self) -> None:
         self._leave_queues()
         self._queues.headers[self] = None
+        self._unsent = self.transport.get_write_buffer_size()
         self.until = self.loop.call_later(HEADERS_TIMEOUT, self._give_up)
 
     def _give_up(self) -> None:
-        if self.is_waiting:
+        unsent = self.transport.get_write_buffer_size()
+        if self.is_waiting and unsent and self._unsent - unsent >= MIN_READ:
+            self._unsent = unsent
+            self.until = self.loop.call_later(HEADERS_TIMEOUT, self._give_up)
+        elif self.is_waiting:
             self.abort()
         else:
             self.until = self.loop.call_later(RESPONSE_TIMEOUT, self._end_response)

@@ -14,11 +14,13 @@ from typing import Any
 from slack_bolt.async_app import AsyncAck, AsyncBoltContext, AsyncBoltRequest, AsyncRespond
 from slack_bolt.middleware.async_middleware import AsyncMiddleware
 from slack_bolt.response import BoltResponse
+from slack_sdk.errors import SlackApiError
 from slack_sdk.web.async_client import AsyncWebClient
 
 from bot.platform.config.permissions import Visitor, entry_denial
 from bot.platform.runtime.audit import audit
 from bot.platform.slack.blocks import modal, section
+from bot.platform.slack.client import error_code
 from handlers.context import SLACK_ERRORS, HandlerContext
 
 log = logging.getLogger(__name__)
@@ -27,6 +29,7 @@ Body = dict[str, Any]
 SLACK_TIMEOUT = 1.0  # seconds for one call; Slack waits 3 for an acknowledgment
 CACHE_TTL = 3600.0  # seconds
 MAX_CACHED = 10_000  # users
+GONE = {"user_not_found", "user_not_visible"}  # errors of users.info
 
 
 class Admission(AsyncMiddleware):
@@ -101,8 +104,12 @@ class Guests:
     def __init__(self) -> None:
         self._known: dict[str, tuple[Visitor, float]] = {}
 
-    async def look_up(self, client: AsyncWebClient, who: Visitor) -> Visitor:
-        """Set `guest` and `deactivated` from users.info; if that fails, keep the last known values."""
+    async def look_up(self, client: AsyncWebClient, who: Visitor, *, from_slack: bool = True) -> Visitor:
+        """Set `guest` and `deactivated` from users.info; if that fails, keep the last known values.
+
+        Args:
+            from_slack: whether Slack sent the request, which shows that it still has the user.
+        """
         known, until = self._known.get(who.user, (who, 0.0))
         if monotonic() < until:
             return known
@@ -110,6 +117,8 @@ class Guests:
             async with asyncio.timeout(SLACK_TIMEOUT):
                 user = (await client.users_info(user=who.user))["user"]
         except SLACK_ERRORS as error:
+            if not from_slack and isinstance(error, SlackApiError) and error_code(error) in GONE:
+                return replace(who, deactivated=True)
             log.info("can't look up whether %s is a guest: %s", who.user, error)
             return known
         guest = bool(user.get("is_restricted") or user.get("is_ultra_restricted"))

@@ -29,5 +29,5 @@ def read_budget(text: str, currency: str) -> tuple[float, bool]:
     """Return the number, and whether it is money in this currency. Raises ValueError with the rule."""
     found = AMOUNT.fullmatch(text)
     if found is None or found[1] not in {"", currency} or not float(found[2]):
-        raise ValueError(RULE.format(money(100, currency)))
+        raise ValueError(RULE.format(f"{currency}100"))
     return float(found[2]), bool(found[1])

@@ -19,6 +19,8 @@ from bot.text.terminal import typed, without_markup
 FAILED, INTERRUPTED = 1, 130  # exit codes: the sweep didn't succeed; Ctrl-C, as shells have it
 PAGE = 200  # sweeps in one answer
 
+MAX_KEY = 200  # characters of an idempotency key
+
 
 def run_remote(arguments: argparse.Namespace) -> int:
     """Run a command and return its exit code. Raises UserError."""
@@ -56,7 +58,9 @@ def launch(arguments: argparse.Namespace) -> int:
     from bot.remote.checkout import with_branch  # noqa: PLC0415 - of /sweep's options, which no other command reads
 
     client, command = connected(), with_branch(typed(arguments.request))
-    key = arguments.key or uuid4().hex
+    key = uuid4().hex if arguments.key is None else arguments.key
+    if not (0 < len(key) <= MAX_KEY and key.isascii() and key.isprintable()):
+        raise UserError(f"--key must be 1 to {MAX_KEY} printable ASCII characters.")
     try:
         made = client.post("/sweeps", command, key)
     except (UnavailableError, KeyboardInterrupt):

@@ -50,10 +50,12 @@ def server(client: Client) -> MCPServer[Any]:
         command: Annotated[
             str, Field(description="options as in Slack: branch=main space=lr gpus=1 trials=20")
         ],
-        key: Annotated[str, Field(description="the same key within a day is the same sweep")] = "",
+        key: Annotated[
+            str, Field(description="a new random text for each sweep; to repeat a call, the same text")
+        ],
     ) -> dict[str, Any]:
         """Start a sweep and return its id. The space is sweeps/NAME.yaml of the pushed branch."""
-        return dict(client.post("/sweeps", command, key or uuid4().hex))
+        return dict(client.post("/sweeps", command, key))
 
     @made.tool(annotations=READS)
     @_explained

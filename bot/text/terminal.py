@@ -1,6 +1,7 @@
 """Convert logs and Slack mrkdwn to the text that a terminal shows, and what is typed there. Pure."""
 
 import re
+import shlex
 from collections.abc import Iterable
 
 from bot.text.wording import printable
@@ -50,5 +51,9 @@ def aligned(rows: Iterable[Iterable[str]]) -> str:
 def typed(words: list[str]) -> str:
     """Return arguments of a shell as what follows /sweep in Slack, with the quotes that the shell removed."""
     if len(words) > 1:  # else it was quoted as a whole
-        words = [re.sub(r"^([\w-]+)=(.*\s.*)$", r'\1="\2"', word) for word in words]
+        pairs = (re.fullmatch(r"([\w-]+)=(.*)", word, re.DOTALL) for word in words)
+        words = [
+            f"{pair[1]}={shlex.quote(pair[2])}" if pair else word
+            for pair, word in zip(pairs, words, strict=True)
+        ]
     return " ".join(words).removeprefix("/sweep ").strip()

@@ -91,7 +91,9 @@ class Api:
             NewerFormatError: _newer,
             Exception: _failed,
         }
-        return Starlette(routes=routes, exception_handlers=handlers)  # type: ignore[arg-type]
+        app = Starlette(routes=routes, exception_handlers=handlers)  # type: ignore[arg-type]
+        app.router.redirect_slashes = False  # behind an ingress it would redirect to plain HTTP
+        return app
 
     def _route(self, method: str, path: str, endpoint: Endpoint) -> Route:
         async def call(request: Request) -> Response:
@@ -122,7 +124,7 @@ class Api:
             raise HTTPException(429, detail, {"Retry-After": str(call.seconds_left)})
         owner = call.owner
         who = Visitor(user=owner.user, team=owner.team, enterprise=owner.enterprise)
-        who = await self._guests.look_up(self._web, who)
+        who = await self._guests.look_up(self._web, who, from_slack=False)
         if refusal := entry_denial(who, self._home, self._context.config):
             raise HTTPException(403, refusal)
         return Caller(owner=owner, token=call.token)

@@ -18,11 +18,12 @@ from starlette.types import Receive, Scope, Send
 from bot.core.record import SweepRecord
 from bot.platform.storage.api_tokens import ApiTokens
 from bot.platform.storage.sweeps import Store
-from handlers.api.sweeps import shown
+from handlers.api.sweeps import new_name, shown
 from handlers.context import ACK_TIMEOUT
 
 POLL_SECONDS = 1.0  # between looks at the records' versions
 COMMENT_SECONDS = 15.0  # between comments, for proxies that close idle connections; then the token is checked
+MAX_SECONDS = 3600.0  # of one stream; who connects again is looked up in Slack again
 MAX_STREAMS, MAX_PER_TOKEN = 200, 4  # open ones of this process
 
 
@@ -54,9 +55,12 @@ class Streams:
                 del self._sweeps[sweep.id]
 
     async def _events(self, sweep_id: str, token: str) -> AsyncIterator[str]:
-        sent, commented = "", monotonic()
+        sent, began = "", monotonic()
+        commented = began
         while True:
             sweep = self._sweeps[sweep_id]
+            if new_name(sweep) or monotonic() - began > MAX_SECONDS:
+                return
             if (data := json.dumps(shown(sweep))) != sent:
                 sent = data
                 yield f"event: sweep\ndata: {data}\n\n"

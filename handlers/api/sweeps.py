@@ -11,13 +11,14 @@ from starlette.requests import Request
 from bot.core.commands import API, AuditEntry
 from bot.core.errors import UserError
 from bot.core.ids import SWEEP_ID
-from bot.core.record import SweepRecord
+from bot.core.record import RENAMED, Phase, SweepRecord
 from bot.core.request import Requester
 from bot.core.sweep_summary import SweepSummary
 from bot.platform.commands.grammar import MAX_TEXT
 from bot.platform.config.permissions import denial
 from bot.platform.runtime.audit import write_entry
 from bot.platform.storage.api_tokens import TokenOwner
+from bot.platform.storage.sweeps import Store
 from bot.sweep.answers.command_parser import COMMANDS, TABLE, parse_command, selected
 from bot.sweep.launch.command_line import complete
 from bot.sweep.launch.options import EXAMPLE, LAUNCH
@@ -100,10 +101,22 @@ async def record_of(context: HandlerContext, request: Request) -> SweepRecord:
     """Return the sweep that the path names. Raises HTTPException, NewerFormatError, RedisError."""
     sweep_id = request.path_params["id"]
     async with asyncio.timeout(ACK_TIMEOUT):
-        sweep = await context.store.get(sweep_id) if SWEEP_ID.fullmatch(sweep_id) else None
+        sweep = await current(context.store, sweep_id)
     if sweep is None:
         raise HTTPException(404, UNKNOWN)
     return sweep
+
+
+async def current(store: Store, sweep_id: str) -> SweepRecord | None:
+    """Return the sweep with this name, or the one to which a worker renamed it; None if there is none."""
+    sweep = await store.get(sweep_id) if SWEEP_ID.fullmatch(sweep_id) else None
+    return await store.get(name) if sweep and (name := new_name(sweep)) else sweep
+
+
+def new_name(sweep: SweepRecord) -> str:
+    """Return the name under which the sweep continues, because an older one has its own; "" for most."""
+    is_renamed = sweep.phase is Phase.REFUSED and sweep.reason.startswith(RENAMED)
+    return sweep.reason.removeprefix(RENAMED) if is_renamed else ""
 
 
 UNKNOWN = "No sweep has this name. List the sweeps with `GET /api/v1/sweeps`."

@@ -143,6 +143,24 @@ async def test_connection_of_a_client_that_reads_no_response_is_closed(http, mon
     unread.close()
 
 
+async def test_connection_of_a_client_that_reads_slowly_stays_open(http, monkeypatch):
+    monkeypatch.setattr("handlers.http_connection.HEADERS_TIMEOUT", 0.5)
+    monkeypatch.setattr("handlers.http_connection.MIN_READ", 1)
+    size = 2**25
+
+    async def large():
+        return b"x" * size
+
+    monkeypatch.setattr(http, "_metrics", large)
+    reader, writer = await asyncio.open_connection("127.0.0.1", http.port, limit=2**16)
+    writer.write(b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n")
+    await reader.readuntil(b"\r\n\r\n")
+    for _ in range(32):
+        await reader.readexactly(size // 32)
+        await asyncio.sleep(0.05)
+    writer.close()
+
+
 UNSIGNED = f"X-Slack-Signature: v0={'0' * 64}\r\nX-Slack-Request-Timestamp: ".encode()
 COSTLY = {
     "pipelined requests": lambda: PAGE + b"\r\n" + PAGE + b"\r\n",

@@ -232,7 +232,8 @@ async def test_failed_build_shows_its_error(instance: Instance) -> None:
 async def test_failed_first_trial_shows_the_end_of_its_log(instance: Instance) -> None:
     sweep = await instance.sweep("branch=main space=crash")
     cause = "ValueError: unknown optimizer 'adamw'; choose adam or sgd (train.py:102)"
-    await sweep.posts(":warning:", f"failed: {cause}", "*Fix:* ", "Last lines of the log")
+    await sweep.posts(":warning:", f"failed: {cause}")
+    await sweep.posts(":warning:", "*Fix:* ", "Last lines of the log", "unknown optimizer")
     end = await sweep.posts(":x:", f"*{sweep.id}* · {cause}".replace(f"*{sweep.id}*", f"|{sweep.id}>*"))
     assert "*Fix:*" not in end, "the thread has it already"
     await sweep.shows(":x:", f"*{sweep.id}* · {cause}", "1 failed", "✗ First trial failed")

@@ -11,6 +11,8 @@ from redis.exceptions import ConnectionError as RedisDropped
 from bot.core.commands import Action, Command
 from bot.core.metrics import REGISTRY
 from bot.core.record import Phase
+from bot.platform.storage import sweep_configmap
+from bot.platform.storage.configmaps import upsert
 from bot.sweep.sweeps.durable_record import recover
 from bot.sweep.sweeps.unconfirmed import MAX_REQUESTS, UnconfirmedRequests
 from bot.sweep.sweeps.unconfirmed_file import UnconfirmedFile
@@ -119,6 +121,19 @@ async def test_cancel_just_after_the_claim_is_of_the_sweep_in_the_cluster(simula
     assert ((await simulation.record()).phase, simulation.gpus_held()) == (Phase.CANCELLED, [])
     assert (await simulation.record()).thread == thread
     assert "GPUs are free" in simulation.slack.posted[-1]
+
+
+async def test_cancel_just_after_the_claim_waits_for_the_clients_of_the_sweeps_cluster(simulation, context):
+    await context.unconfirmed.add_sweep(await simulation.record())
+    await rounds(simulation, 8)
+    west = replace(await simulation.record(), cluster="west")
+    await upsert(simulation.cluster, sweep_configmap.config_map(west))
+    await context.send(SWEEP, CANCEL)
+    await simulation.redis.flushall()
+    await context.unconfirmed.restore_lost()
+    await rounds(simulation, 1)
+    found = await simulation.record()
+    assert (found.cluster, found.phase) == ("west", Phase.STOPPING), "nobody has looked there yet"
 
 
 async def test_cancel_that_redis_lost_is_applied_anyway(simulation, context):

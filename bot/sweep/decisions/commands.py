@@ -85,7 +85,8 @@ def _state_denial(
         return f"`{sweep.id}` has already ended."
     if sweep.cancelled_by and not rule.when_ended:
         return f"<@{sweep.cancelled_by}> already cancelled `{sweep.id}`."
-    return rule.denial(sweep, command, seen, config, now)
+    own = (each.restart_denial(sweep) for each in FEATURES if rule.restarts and each.restart_denial)
+    return rule.denial(sweep, command, seen, config, now) or next((why for why in own if why), "")
 
 
 def _has_trials(sweep: SweepRecord) -> bool:

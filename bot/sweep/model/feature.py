@@ -86,6 +86,8 @@ class Feature:
     commands: Mapping[Action, CommandRule] = field(default_factory=dict)
     # Why the sweep can't be drained now; "" if it can.
     drain_denial: Callable[[SweepRecord], str] | None = None
+    # Why trials can't start again after a pause or the end; "" if they can.
+    restart_denial: Callable[[SweepRecord], str] | None = None
 
     # Changes the experiment before it is submitted.
     prepare: Callable[[SweepRecord, Manifest], Manifest] | None = None

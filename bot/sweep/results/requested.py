@@ -1,5 +1,6 @@
 """Pass results from a worker, which can read the cluster, to `serve`, which can't: through Redis."""
 
+from collections.abc import Mapping
 from typing import Any
 
 from redis.asyncio import Redis
@@ -8,6 +9,7 @@ from bot.core.work_item import ItemKind, WorkItem
 from bot.platform.storage.work_queue import Queue
 
 TTL = 10  # seconds; results of a running sweep are at most this old
+NO_RESULTS = {"json": b"", "csv": b""}  # by format
 
 
 class RequestedResults:
@@ -20,13 +22,17 @@ class RequestedResults:
         """Let a worker read the results; `get` has them soon."""
         await self._queue.add(WorkItem(ItemKind.RESULTS, sweep_id))
 
-    async def put(self, sweep_id: str, stored: bytes) -> None:
-        """Keep results as `bot.sweep.results.models.dump` returns them; b"" for none."""
-        await self._redis.set(_key(sweep_id), stored, ex=TTL)
+    async def put(self, sweep_id: str, texts: Mapping[str, bytes]) -> None:
+        """Keep the results by format: `serve` only passes them on, whatever their size."""
+        stored: dict[Any, Any] = dict(texts)
+        async with self._redis.pipeline(transaction=True) as both:
+            both.hset(_key(sweep_id), mapping=stored)
+            both.expire(_key(sweep_id), TTL)
+            await both.execute()
 
-    async def get(self, sweep_id: str) -> bytes | None:
-        """Return what `put` kept; None if no worker has read them yet."""
-        found: Any = await self._redis.get(_key(sweep_id))
+    async def get(self, sweep_id: str, kind: str) -> bytes | None:
+        """Return what `put` kept in this format; None if no worker has read them yet."""
+        found: Any = await self._redis.hget(_key(sweep_id), kind)
         return None if found is None else bytes(found)
 
 

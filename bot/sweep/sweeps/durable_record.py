@@ -61,7 +61,8 @@ class DurableRecord:
         stored = sweep_configmap.own(found, sweep) if found else None
         if stored is None or stored.phase in CLAIMING:
             return sweep
-        ahead = replace(stored, version=sweep.version, cancelled_by=sweep.cancelled_by)
+        log_ = (*stored.audit_log, *sweep.audit_log)
+        ahead = replace(stored, version=sweep.version, cancelled_by=sweep.cancelled_by, audit_log=log_)
         cancelled = apply_cancels(report_restored(ahead), (), self._clients.config, self._clients.now())
         return await self._save(cancelled)
 

@@ -172,6 +172,8 @@ class _Reconcile:
             if not (command.action.is_read_only or command.action is Action.CANCEL)
         )
         before, seen = await self._claim_and_observe(sweep, commands)
+        if before.cluster != sweep.cluster:  # restored: these clients are of another cluster
+            return timedelta(0)
         seen, sweep = await self._advanced(before, seen, commands, now)
         write_new_entries(before, sweep)
         if sweep != before:

@@ -41,7 +41,7 @@ async def test_launch_with_a_key_is_the_same_sweep(server, call):
 
 async def test_error_is_what_the_server_says(server, call):
     server.answers = [problem(422, "Missing `space=`. Example: `/sweep branch=main gpus=1 space=lr`")]
-    failed, text = await call("launch", command="branch=main")
+    failed, text = await call("launch", command="branch=main", key="one")
     assert failed
     assert text.endswith("Missing space=. Example: /sweep branch=main gpus=1 space=lr")
     server.answers = [problem(503, "Redis doesn't respond.")]

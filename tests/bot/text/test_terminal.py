@@ -1,8 +1,10 @@
 """Slack mrkdwn on a terminal."""
 
+import shlex
+
 import pytest
 
-from bot.text.terminal import as_shown, without_markup
+from bot.text.terminal import as_shown, typed, without_markup
 
 
 @pytest.mark.parametrize(
@@ -27,3 +29,11 @@ def test_as_shown_keeps_lines_between_an_unfinished_title_and_a_later_bell():
     assert as_shown("begin \x1b]0;lost\nRuntimeError: boom\ndone\x07") == (
         "begin \x1b]0;lost\nRuntimeError: boom\ndone\x07"
     )
+
+
+@pytest.mark.parametrize(
+    "value", ['python t.py --x "a;b"', "sh -c 'echo \"$A\"'", "a b", "two\nlines", "plain", ""]
+)
+def test_values_of_a_shell_arrive_as_they_were_given(value):
+    text = typed(["branch=main", f"cmd={value}", "gpus=2"])
+    assert shlex.split(text) == ["branch=main", f"cmd={value}", "gpus=2"]

@@ -13,7 +13,8 @@ from bot.sweep.results.requested import RequestedResults
 from handlers.api.app import Api
 from handlers.http_server import served
 from handlers.slash_sweep import _answer
-from local.slack.workspace import TEAM
+from local.slack.workspace import ADA, TEAM
+from tests.bot.factories import ADMIN, OWNER, STRANGER
 from tests.handlers.signing import COMMAND
 
 
@@ -54,6 +55,7 @@ def stop():
 @pytest.fixture
 async def api(slack, context, requested, stop):
     """A client without a token."""
+    slack.workspace.users |= {user: replace(ADA, id=user) for user in ("U1", "U2", OWNER, STRANGER, ADMIN)}
     web = AsyncWebClient(token=slack.bot_token, base_url=slack.api_url)
     home = Visitor(user="", team=TEAM["id"])
     app = Api(context, context.tokens, web, home, requested, stop).app()

@@ -8,7 +8,8 @@ from redis.exceptions import RedisError
 from bot.core.commands import Action
 from bot.core.record import Phase
 from bot.core.request import Requester
-from bot.sweep.results.models import dump
+from bot.sweep.reports.results_job import _texts
+from bot.sweep.results.requested import NO_RESULTS
 from tests.bot.factories import ADMIN, OWNER, a_sweep
 from tests.bot.sweep.results.factories import a_result, some_results
 
@@ -153,7 +154,7 @@ async def test_results_come_from_a_worker(call, context, requested, api, token):
     async def work():
         item = (await context.queue.get(wait=60)).item
         assert (item.kind, item.key) == ("results", sweep.id)
-        await requested.put(sweep.id, dump(some_results(a_result("t1", 0.5), a_result("t2", 0.1))))
+        await requested.put(sweep.id, _texts(some_results(a_result("t1", 0.5), a_result("t2", 0.1))))
 
     worker = asyncio.create_task(work())
     status, found = await call("GET", f"/sweeps/{sweep.id}/results")
@@ -167,6 +168,18 @@ async def test_results_come_from_a_worker(call, context, requested, api, token):
         assert (await sheet.text()).startswith("trial,state,val_loss")
 
 
+async def test_renamed_sweep_is_shown_and_followed_under_its_new_name(call, context, requested):
+    await stored(context, Phase.REFUSED, reason="renamed to lr-calm-fox")
+    new = a_sweep(Phase.BUILDING, id="lr-calm-fox", request_id="new", requester=OWN)
+    await context.store.create(lambda _: new, [new.id], new.request_id)
+    await requested.put(new.id, NO_RESULTS)
+    status, shown = await call("GET", "/sweeps/lr-brave-otter")
+    assert (status, shown["id"], shown["state"]) == (200, "lr-calm-fox", "building")
+    assert (await call("GET", "/sweeps/lr-brave-otter/results"))[0] == 200
+    assert (await call("POST", "/sweeps/lr-brave-otter/commands", "cancel", key="k"))[1]["id"] == new.id
+    assert (await call("GET", "/sweeps/"))[0] == 404, "not redirected"
+
+
 async def test_results_without_a_worker_are_unavailable(call, context, monkeypatch):
     monkeypatch.setattr("handlers.api.results.WORKER_TIMEOUT", 0.1)
     sweep = await stored(context, Phase.RUNNING)
@@ -176,7 +189,7 @@ async def test_results_without_a_worker_are_unavailable(call, context, monkeypat
 async def test_sweep_without_trials_has_no_results_and_an_unknown_one_is_not_found(call, context, requested):
     sweep = await stored(context, Phase.BUILDING)
     for name in (sweep.id, "lr-no-such"):
-        await requested.put(name, b"")
+        await requested.put(name, NO_RESULTS)
     assert await call("GET", f"/sweeps/{sweep.id}/results") == (200, {"trials": []})
     assert (await call("GET", "/sweeps/lr-no-such/results"))[0] == 404
 

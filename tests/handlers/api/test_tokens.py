@@ -100,6 +100,12 @@ async def test_token_of_a_person_who_left_or_became_a_guest_is_refused(call, mon
     assert (await call("GET", "/sweeps"))[0] == 403
 
 
+async def test_token_of_a_person_whom_slack_no_longer_has_is_refused(call, slack):
+    del slack.workspace.users["U1"]
+    status, problem = await call("GET", "/sweeps")
+    assert (status, problem["detail"]) == (403, "Your Slack account is deactivated.")
+
+
 async def test_token_of_another_workspace_is_refused(call, typed):
     theirs = token_in(await typed("token", team_id="T0PARTNER"))
     status, problem = await call("GET", "/sweeps", by=theirs)

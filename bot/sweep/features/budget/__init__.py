@@ -2,7 +2,16 @@
 
 from bot.core.commands import Action
 from bot.core.record import ACTIVE, Phase
-from bot.sweep.features.budget.decide import BudgetState, follow, lines, raise_denial, raised, requeue, used
+from bot.sweep.features.budget.decide import (
+    BudgetState,
+    follow,
+    lines,
+    raise_denial,
+    raised,
+    requeue,
+    restart_denial,
+    used,
+)
 from bot.sweep.model.feature import CommandRule, Feature, Step
 
 FEATURE = Feature(
@@ -10,6 +19,7 @@ FEATURE = Feature(
     states=(BudgetState,),
     commands={Action.BUDGET: CommandRule(denial=raise_denial, apply=raised)},
     requeue=requeue,
+    restart_denial=restart_denial,
     lines=lines,
     saved=used,
 )

@@ -59,7 +59,20 @@ def follow(sweep: SweepRecord, seen: Observation, now: datetime) -> SweepRecord:
         return sweep
     left = budget.gpu_hours - used - rest
     has_room = left > 0 and gpus * usual <= left
-    return sweep if has_room else sweep.enqueue(_reached(budget), draining=OUT_OF_BUDGET)
+    if has_room:
+        return sweep
+    # Katib would start trials of an ended experiment that gets more of them.
+    extending = sweep.extending and seen.open
+    return sweep.enqueue(_reached(budget), draining=OUT_OF_BUDGET, extending=extending)
+
+
+def restart_denial(sweep: SweepRecord) -> str:
+    """Trials that start again all start at once, before the next look at the budget."""
+    budget = sweep.plan.budget if sweep.plan else None
+    if budget is None or sweep.of(BudgetState).used < budget.gpu_hours:
+        return ""
+    fix = f"/sweep rerun {sweep.id} budget=" if sweep.phase.final else f"/sweep raise {sweep.id} budget="
+    return f"`{sweep.id}` has used its budget of {budget.text}. Set a higher one: `{fix}…`"
 
 
 def _counted(sweep: SweepRecord, plan: SweepPlan, seen: Observation, now: datetime) -> BudgetState:
@@ -163,7 +176,12 @@ def raised(sweep: SweepRecord, command: Command, _: Observation, config: Config,
         return sweep
     budget = _other(plan.budget, command.budget, config)
     text = f":runner: {display_name(sweep, command.user)} raised the budget to {budget.text}."
-    return sweep.enqueue(Event(kind="budget_raised", text=text), plan=replace(plan, budget=budget))
+    # An older phase makes this reconcile write the ConfigMap again: the loss of Redis must not undo it.
+    return sweep.enqueue(
+        Event(kind="budget_raised", text=text),
+        plan=replace(plan, budget=budget),
+        durable_phase=Phase.RECEIVED,
+    )
 
 
 def lines(sweep: SweepRecord) -> list[str]:

@@ -9,7 +9,8 @@ from bot.core.budget import Budget
 from bot.core.commands import Action, Command
 from bot.core.record import Phase
 from bot.core.space import SEARCH_SERVICE
-from bot.sweep.decisions.advance import requeue_after
+from bot.sweep.decisions.advance import advance, requeue_after
+from bot.sweep.decisions.commands import apply_command
 from bot.sweep.decisions.parent_message import Links, parent
 from bot.sweep.decisions.required_changes import required_changes
 from bot.sweep.features.budget.decide import BudgetState
@@ -17,8 +18,8 @@ from bot.sweep.model.experiment import OUT_OF_BUDGET
 from bot.sweep.model.observation import Observation
 from k8s.katib.patches import DRAINED
 from k8s.katib.status import TrialState
-from tests.bot.factories import ADMIN, OWNER, PLAN, STRANGER
-from tests.bot.sweep.model.observations import LATER, OPEN, RUNNING, a_pod, a_trial, after, kinds
+from tests.bot.factories import ADMIN, CONFIG, OWNER, PLAN, STRANGER
+from tests.bot.sweep.model.observations import DONE, LATER, OPEN, RUNNING, a_pod, a_trial, after, kinds
 
 HOUR = timedelta(hours=1)
 BUDGET = Budget(gpu_hours=10)
@@ -210,3 +211,43 @@ def test_budget_that_cannot_be_raised_stays_with_the_reason(changes, typed, user
     sweep = asked(before, typed, user)
     assert why in sweep.outbox[0].text
     assert sweep.plan == before.plan
+
+
+def ended_sweep(used):
+    """A sweep whose trials are all done, with the GPU-hours that it has used."""
+    plan = replace(a_budget_sweep().plan, space=replace(PLAN.space, max_trials=4, extendable=True))
+    sweep = replace(RUNNING, plan=plan, phase=Phase.SUCCEEDED, ending=Phase.SUCCEEDED)
+    return sweep.put(BudgetState(used=used))
+
+
+def given(sweep, action, experiment):
+    command = Command(action=action, user=OWNER, user_name="ada", trials=20)
+    return apply_command(sweep, command, Observation(experiment=experiment), CONFIG, LATER)
+
+
+@pytest.mark.features("extension")
+def test_trials_of_a_used_budget_do_not_start_again():
+    refused = given(ended_sweep(10.4), Action.EXTEND, DONE)
+    assert refused.phase is Phase.SUCCEEDED
+    fix = "Set a higher one: `/sweep rerun lr-brave-otter budget=…`"
+    assert f"has used its budget of 10 GPU-h. {fix}" in refused.outbox[-1].text
+
+
+@pytest.mark.features("extension")
+def test_extension_without_room_for_a_trial_starts_none():
+    """Katib would start some at once if the ended experiment got more of them."""
+    extended = given(ended_sweep(9.6), Action.EXTEND, DONE)
+    assert (extended.phase, extended.extending) == (Phase.RUNNING, True)
+    names = "t1", "t2", "t3", "t4"
+    found = Observation(
+        experiment=DONE,
+        trials=tuple(map(done, names)),
+        pods=tuple(ran(name, 3, 0.6) for name in names),
+    )
+    drained = advance(extended, found, CONFIG, LATER)
+    assert drained.draining == OUT_OF_BUDGET
+    assert required_changes(drained, found, LATER).patch == ()
+
+
+def test_raised_budget_is_written_to_the_configmap():
+    assert asked(a_budget_sweep(durable_phase=Phase.RUNNING), "60").durable_phase is not Phase.RUNNING
