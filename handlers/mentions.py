@@ -81,7 +81,7 @@ async def _name(client: AsyncWebClient, user: str) -> str:
 
 
 async def _post(client: AsyncWebClient, event: dict[str, Any], reply: str | Message) -> None:
-    """Post to the person alone, or in direct messages, where nobody else reads, to stay."""
+    """Post an ephemeral message; in direct messages, which only the person reads, a lasting one."""
     message = reply if isinstance(reply, Message) else Message(text=reply)
     content: dict[str, Any] = {"text": cut(message.text), "blocks": list(message.blocks) or None}
     content |= {"channel": event["channel"], "thread_ts": event.get("thread_ts")}

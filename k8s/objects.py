@@ -24,7 +24,7 @@ OURS = f"{MANAGED_BY}=sweepbot"
 
 
 class CachedObject(Manifest):
-    """An object of a cache: the same one until it changes, so nobody may change it.
+    """An object of a cache, shared by all readers: don't modify it.
 
     `readings`: what was read from it, by the function that read it, with its arguments.
     """

@@ -142,6 +142,21 @@ async def test_trials_succeed_on_a_node_too_busy_for_their_readers(here: Instanc
     await sweep.shows("Best: `loss` *1*")
 
 
+@pytest.mark.features("live_values")
+async def test_trial_of_two_nodes_reports_the_first_workers_values(here: Instance):
+    here.hold.unlink(missing_ok=True)
+    sweep = await here.sweep("branch=main space=files-held nodes=2 parallel=1")
+    await sweep.posts("Finished:", "2 trials done")
+    await sweep.shows("Best: `loss` *1*", "2 nodes × 1 GPU per trial")
+    names = {
+        pod["metadata"]["labels"]["batch.kubernetes.io/job-completion-index"] for pod in sweep.objects("Pod")
+    }
+    assert names == {"0", "1"}
+    for pod in sweep.objects("Pod"):
+        [status] = pod["status"]["initContainerStatuses"]
+        assert (status["name"], status["state"]["terminated"]["exitCode"]) == (READER, 0)
+
+
 def readers(here):
     """Return the IDs of the readers' processes."""
     found = list[int]()

@@ -40,7 +40,7 @@ redis.call('DEL', KEYS[1])
 return count
 """
 
-# A token that nobody has leaves nothing in Redis: strangers can try any number of them.
+# An unknown token leaves nothing in Redis: strangers can try any number of them.
 _CALL = """
 local token, call = redis.call('GET', KEYS[1]), redis.call
 if not token then return false end

@@ -110,7 +110,7 @@ def trial_killed(sweep: SweepRecord, trial: str, user: str) -> Event:
 def first_cancelled(sweep: SweepRecord, trial: str, user: str) -> Event:
     """Report at once that the trial for which all others wait was cancelled; its pod can take a while."""
     who = display_name(sweep, user)
-    text = f"{who} cancelled the first trial, {code(trial)}. The sweep goes on hold once its pod is gone."
+    text = f"{who} cancelled the first trial, {code(trial)}. Once its pod is gone, the sweep is on hold."
     return Event(kind="first_cancelled", text=f":no_entry_sign: {text}")
 
 

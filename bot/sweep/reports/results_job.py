@@ -17,7 +17,7 @@ log = logging.getLogger(__name__)
 
 
 async def read_results(sweep_id: str, clients: SweepClients, requested: RequestedResults) -> None:
-    """Keep the results, or nothing if the cluster doesn't answer: nobody waits that long, and asks again."""
+    """Keep the results, or nothing if the cluster doesn't answer: the caller no longer waits for a retry."""
     sweep = await clients.store.get(sweep_id)
     try:
         found = await (posted_results(sweep, clients) if sweep else stored_results(sweep_id, clients))
