@@ -170,6 +170,9 @@ TARGETS = {  # file -> the tests that must fail
         "tests/k8s/katib/test_katib.py",
         "tests/k8s/katib/test_ending.py",
         "tests/k8s/katib/test_multi_node.py",
+        "tests/bot/sweep/lifecycle/test_texts.py",
+        *ADMISSION,
+        *TRAINING,
     ),
     "k8s/kueue.py": (
         "tests/k8s/test_kueue.py",

@@ -21,6 +21,7 @@ SERVICE_LABEL = "sweepbot/service"  # as well, on those of a service
 HOME_LABEL = "sweepbot/home"  # on the claims of homes, which survive their environments
 GPU = "nvidia.com/gpu"  # the resource that trials request
 OURS = f"{MANAGED_BY}=sweepbot"
+CONDITION_FIELDS = dict.fromkeys(("type", "status", "reason", "message", "lastTransitionTime"), True)  # read
 
 
 class CachedObject(Manifest):
@@ -117,9 +118,9 @@ def timestamp(now: datetime) -> str:
     return now.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
-FINAL = {"Complete", "Failed", "Succeeded", "Killed", "EarlyStopped", "MetricsUnavailable"}
+FINAL = {"Complete", "Failed", "Succeeded"}
 
 
 def still_live(obj: Manifest) -> bool:
-    """Return whether a pod, Job, trial, or experiment hasn't ended."""
+    """Return whether a pod or a Job hasn't ended."""
     return obj.get("status", {}).get("phase") not in FINAL and not FINAL & true_conditions(obj).keys()

@@ -5,15 +5,14 @@ Everything else is dropped before an object is kept in memory: pod templates, ma
 
 from typing import Any
 
-from k8s.katib.patches import ENDED_COUNTS, EXPERIMENT_COUNTS, UNREPORTED_COUNT
 from k8s.katib.spec import EXPERIMENT_LABEL, REQUEST_ID
+from k8s.katib.status import SHAPES as KATIB_SHAPES
 from k8s.kueue import PRIORITY_LABEL, QUEUE_LABEL
-from k8s.objects import BUILD_LABEL, ENVIRONMENT_LABEL, SWEEP_LABEL, Manifest
+from k8s.objects import BUILD_LABEL, CONDITION_FIELDS, ENVIRONMENT_LABEL, SWEEP_LABEL, Manifest
 from k8s.trial_kinds import POD_LABELS, TRIAL_LABEL
 
 MAX_FIELD_SIZE = 4096  # characters of one text, which is also the kubelet's limit of a termination message
 
-_CONDITIONS = dict.fromkeys(("type", "status", "reason", "message", "lastTransitionTime"), True)
 _CONTAINERS = dict.fromkeys(("name", "state", "lastState", "restartCount"), True)
 _LABELS = (
     *(SWEEP_LABEL, BUILD_LABEL, ENVIRONMENT_LABEL, EXPERIMENT_LABEL),
@@ -27,7 +26,7 @@ _METADATA = {
     "annotations": {REQUEST_ID: True},
     "ownerReferences": {"kind": True, "uid": True},
 }
-_JOB_STATUS = {"startTime": True, "completionTime": True, "conditions": _CONDITIONS}
+_JOB_STATUS = {"startTime": True, "completionTime": True, "conditions": CONDITION_FIELDS}
 _SHAPES: dict[str, Any] = {
     "Pod": {
         "spec": {
@@ -42,7 +41,7 @@ _SHAPES: dict[str, Any] = {
         },
         "status": {
             **dict.fromkeys(("phase", "reason", "message"), True),
-            "conditions": _CONDITIONS,
+            "conditions": CONDITION_FIELDS,
             "containerStatuses": _CONTAINERS,
             "initContainerStatuses": _CONTAINERS,
         },
@@ -52,24 +51,9 @@ _SHAPES: dict[str, Any] = {
     "PyTorchJob": {"spec": {"runPolicy": {"suspend": True}}, "status": _JOB_STATUS},
     "TrainJob": {
         "spec": {"suspend": True},
-        "status": {"conditions": _CONDITIONS, "jobsStatus": {"name": True}},
+        "status": {"conditions": CONDITION_FIELDS, "jobsStatus": {"name": True}},
     },
-    "Trial": {
-        "spec": {"parameterAssignments": {"name": True, "value": True}},
-        "status": {
-            **dict.fromkeys(("startTime", "completionTime"), True),
-            "conditions": _CONDITIONS,
-            "observation": {"metrics": True},
-        },
-    },
-    "Experiment": {
-        "spec": dict.fromkeys(EXPERIMENT_COUNTS, True),
-        "status": {
-            **dict.fromkeys(("trials", UNREPORTED_COUNT, *ENDED_COUNTS), True),
-            "conditions": _CONDITIONS,
-            "currentOptimalTrial": {"bestTrialName": True},
-        },
-    },
+    **KATIB_SHAPES,
 }
 
 

@@ -6,8 +6,9 @@ from enum import StrEnum
 from bot.core.budget import Budget
 from bot.core.space import MetricSource, SearchSpace
 from bot.text.wording import trial_size
+from k8s.katib.manifest import is_pushed, kind_of_trials
 from k8s.objects import GPU, Manifest, Ref, ref_of
-from k8s.trial_kinds import JOB, TRIAL_KINDS, TrialKind
+from k8s.trial_kinds import JOB, TrialKind
 
 HOME_CLUSTER = "main"  # name of the cluster that Sweepbot runs in
 
@@ -72,13 +73,12 @@ class SweepPlan:
 
     @property
     def trial_kind(self) -> TrialKind:
-        return TRIAL_KINDS[self.experiment["spec"]["trialTemplate"]["trialSpec"]["kind"]]
+        return kind_of_trials(self.experiment)
 
     @property
     def has_reader(self) -> bool:
         """Whether Sweepbot's own reader reports the metrics in TensorBoard's files, and prints them."""
-        collector = self.experiment["spec"].get("metricsCollectorSpec", {}).get("collector", {})
-        return self.space.source is MetricSource.TENSORBOARD and collector.get("kind") == "Push"
+        return self.space.source is MetricSource.TENSORBOARD and is_pushed(self.experiment)
 
     @property
     def with_pod(self) -> Manifest:

@@ -13,7 +13,7 @@ from bot.sweep.launch.capacity import unfitting
 from bot.text.wording import counted, listed
 from k8s.api.client import KubernetesClient
 from k8s.api.errors import ApiError
-from k8s.katib.spec import INJECTION_LABEL
+from k8s.katib.training import INJECTION_LABEL
 from k8s.nodes.machines import read_machine
 from k8s.objects import Manifest, Ref
 from k8s.rbac import FOR_BUILDS, FOR_RECORDS, FOR_TRIALS

@@ -22,11 +22,10 @@ from bot.platform.storage.last_errors import LastError, LastErrors
 from bot.platform.storage.queue_state import ItemState, QueueReader
 from bot.sweep.builds.rules_building import diagnose_build
 from bot.sweep.feature_table import FEATURES
+from bot.sweep.model import engine
 from bot.sweep.model.observation import RawObjects
-from k8s.api.client import Manifests
 from k8s.api.errors import ApiError, UnreachableError
-from k8s.katib.spec import EXPERIMENT_LABEL
-from k8s.objects import BUILD_LABEL, SWEEP_LABEL, Manifest, Ref, parse_time, true_conditions
+from k8s.objects import BUILD_LABEL, SWEEP_LABEL, Manifest, parse_time, true_conditions
 from k8s.pods import is_trial_pod
 from k8s.trial_kinds import is_suspended
 
@@ -220,36 +219,31 @@ class FactReader:
         return objects, tuple(diagnoses)
 
     async def _experiment(self, record: SweepRecord, plan: SweepPlan) -> Found:
-        ref, cluster = plan.experiment_ref, self.clients.of(record.cluster).trials
-        ours = f"{SWEEP_LABEL}={record.id}"
-        experiment = await cluster.get(ref)
-        suggestion = await cluster.get(Ref("Suggestion", ref.namespace, ref.name))
-        trials = await cluster.list("Trial", ref.namespace, labels=f"{ours},{EXPERIMENT_LABEL}={ref.name}")
-        kind = plan.trial_kind.kind
-        jobs = await cluster.list(kind, ref.namespace, labels=ours)
-        pods = await cluster.list("Pod", ref.namespace, labels=ours)
+        namespace, cluster = plan.experiment_ref.namespace, self.clients.of(record.cluster).trials
+        ours, kind = f"{SWEEP_LABEL}={record.id}", plan.trial_kind.kind
+        experiment = await engine.find_experiment(plan, cluster)
+        search = await cluster.get(engine.search_ref(plan))
+        trials = await engine.list_trials(record, plan, cluster)
+        jobs = await cluster.list(kind, namespace, labels=ours)
+        pods = await cluster.list("Pod", namespace, labels=ours)
         objects = [
-            *_facts("Experiment", [experiment]),
-            *_facts("Suggestion", [suggestion]),
+            *_facts(engine.EXPERIMENT, [experiment.raw if experiment else None]),
+            *_facts(engine.SEARCH, [search]),
             *_facts("Suggestion pod", (pod for pod in pods if not is_trial_pod(pod))),
-            *_facts("Trial", trials),
+            *_facts(engine.TRIAL, (trial.raw for trial in trials)),
             *_facts(kind, jobs),
             *_facts("Pod", (pod for pod in pods if is_trial_pod(pod))),
         ]
-        return objects, await self._diagnoses(record, plan, experiment, (trials, jobs, pods))
+        raw = RawObjects(experiment=experiment, trials=trials, jobs=jobs, pods=pods)
+        return objects, await self._diagnoses(record, plan, raw)
 
     async def _diagnoses(
-        self,
-        record: SweepRecord,
-        plan: SweepPlan,
-        experiment: Manifest | None,
-        found: tuple[Manifests, Manifests, Manifests],
+        self, record: SweepRecord, plan: SweepPlan, raw: RawObjects
     ) -> tuple[Diagnosis, ...]:
         """Diagnose live trials, also after the first success, when reconciles no longer do."""
-        if experiment is None:
+        if raw.experiment is None:
             return ()
-        clients, (trials, jobs, pods) = self.clients.of(record.cluster), found
-        raw = RawObjects(experiment=experiment, trials=trials, jobs=jobs, pods=pods)
+        clients = self.clients.of(record.cluster)
         examined = [
             await each.examine(replace(record, progress=Progress()), plan, raw, clients)
             for each in FEATURES

@@ -16,6 +16,7 @@ from time import monotonic
 from typing import NamedTuple
 
 from k8s.api.client import KubernetesClient, Manifests
+from k8s.katib.status import is_live
 from k8s.objects import (
     BUILD_LABEL,
     ENVIRONMENT_LABEL,
@@ -23,7 +24,6 @@ from k8s.objects import (
     CachedObject,
     Manifest,
     Ref,
-    still_live,
 )
 
 DISRUPTED_SECONDS = 600.0
@@ -88,7 +88,7 @@ class Cache:
         self._parsed.pop(name, None)
         self._group_of[name] = group
         if changed:
-            self._on_change(Change(group, still_live(obj), not self.listed.is_set()))
+            self._on_change(Change(group, is_live(obj), not self.listed.is_set()))
 
     def remove(self, name: str) -> None:
         """Remove an object that was deleted."""

@@ -6,10 +6,31 @@ The spec of a TrainJob's pods isn't in the experiment, but in the TrainingRuntim
 from collections.abc import Callable
 from copy import deepcopy
 
-from k8s.objects import Manifest
-from k8s.trial_kinds import TRAIN_JOB, pod_templates
+from k8s.objects import Manifest, Ref
+from k8s.trial_kinds import TRAIN_JOB, TRIAL_KINDS, TrialKind, pod_templates
 
 KUBERNETES_GRACE = 30  # seconds from SIGTERM to SIGKILL if the pod doesn't set it
+
+
+def ui_link(base: str, experiment: Ref) -> str:
+    """Return the URL of the experiment in Katib's UI (its app-routing.module.ts)."""
+    return f"{base}/katib/experiment/{experiment.namespace}/{experiment.name}"
+
+
+def kind_of_trials(experiment: Manifest) -> TrialKind:
+    return TRIAL_KINDS[_job(experiment)["kind"]]
+
+
+def is_pushed(experiment: Manifest) -> bool:
+    """Return whether the trials report their metrics themselves."""
+    collector = experiment["spec"].get("metricsCollectorSpec", {}).get("collector", {})
+    return bool(collector.get("kind") == "Push")
+
+
+def variables_of(experiment: Manifest) -> Manifest:
+    """Return the environment variables that an experiment of TrainJobs sets."""
+    found: Manifest = _job(experiment)["spec"]["trainer"]["env"]
+    return found
 
 
 def grace_of(manifest: Manifest) -> int:

@@ -2,12 +2,10 @@
 
 from datetime import datetime
 
+from k8s.engine import End, TrialState
+from k8s.katib.spec import ENDED_COUNTS, EXPERIMENT_COUNTS, STOPPED_STEP, STOPPED_VALUE, UNREPORTED_COUNT
+from k8s.katib.status import ENDED_BECAUSE, KILLED_BECAUSE
 from k8s.objects import Manifest, timestamp
-
-# Metrics of a stopped trial, for the search service: its last value, and the step. They aren't the objective:
-# Katib would take a stopped trial's value for the best one, and for the goal.
-STOPPED_VALUE, STOPPED_STEP = "sweepbot-stopped-value", "sweepbot-stopped-step"
-STOPPED_STRATEGIES = {STOPPED_VALUE: "latest", STOPPED_STEP: "latest"}  # Katib passes on no other metrics
 
 
 def kill_trial(
@@ -15,7 +13,7 @@ def kill_trial(
     message: str,
     now: datetime,
     *,
-    reason: str = "TrialKilled",
+    state: TrialState = TrialState.KILLED,
     last: tuple[int, float] | None = None,
 ) -> Manifest:
     """Return the status patch that stops one trial and keeps its history; delete its Job after this.
@@ -24,26 +22,15 @@ def kill_trial(
     cmaes) never answers again after a trial whose last condition is Killed.
 
     Args:
+        state: what the trial then is.
         last: step and value, for the search service; None: unknown.
     """
-    patch = _ended(trial, "Killed", reason, message, now, first=True)
+    patch = _ended(trial, "Killed", KILLED_BECAUSE[state], message, now, first=True)
     if last is not None:
         texts = {STOPPED_STEP: str(last[0]), STOPPED_VALUE: repr(last[1])}
         metrics = [{"name": name, **dict.fromkeys(("min", "max", "latest"), t)} for name, t in texts.items()]
         patch["status"]["observation"] = {"metrics": metrics}
     return patch
-
-
-EXPERIMENT_COUNTS = ("maxTrialCount", "parallelTrialCount", "maxFailedTrialCount")
-ENDED_COUNTS = ("trialsSucceeded", "trialsFailed", "trialsKilled", "trialsEarlyStopped")
-# Trials without metrics: Katib counts them when it ends an experiment, but not when it starts trials.
-UNREPORTED_COUNT = "trialMetricsUnavailable"
-DRAINED = "SweepbotDrained"
-PAUSED = "SweepbotPaused"
-GOAL_REACHED = "ExperimentGoalReached"
-MAX_TRIALS_REACHED = "ExperimentMaxTrialsReached"
-# The message: the reason is the same if the suggestion service fails.
-TOO_MANY_FAILED = "Experiment has failed because max failed count has reached"
 
 
 def stop_experiment(experiment: Manifest, message: str, now: datetime) -> Manifest:
@@ -53,12 +40,12 @@ def stop_experiment(experiment: Manifest, message: str, now: datetime) -> Manife
 
 def drain_experiment(experiment: Manifest, message: str, now: datetime) -> Manifest:
     """Return the patch that completes an experiment; Katib still counts trials that finish later."""
-    return _closed(experiment, "Succeeded", DRAINED, message, now)
+    return _closed(experiment, "Succeeded", ENDED_BECAUSE[End.DRAINED], message, now)
 
 
 def pause_experiment(experiment: Manifest, now: datetime) -> Manifest:
     """Return the patch that completes an experiment until `resume_experiment`; it must be LongRunning."""
-    return _closed(experiment, "Succeeded", PAUSED, "Sweepbot: paused", now)
+    return _closed(experiment, "Succeeded", ENDED_BECAUSE[End.PAUSED], "Sweepbot: paused", now)
 
 
 def resume_experiment(experiment: Manifest, now: datetime) -> Manifest:

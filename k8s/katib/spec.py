@@ -9,9 +9,15 @@ from k8s.trial_kinds import JOB, TrialKind
 
 REQUEST_ID = "sweepbot/delivery"  # annotation: id of the request that created this experiment
 EXPERIMENT_LABEL = "katib.kubeflow.org/experiment"
-INJECTION_LABEL = (
-    "katib.kubeflow.org/metrics-collector-injection"  # of namespaces whose pods Katib's webhook reviews
-)
+EXPERIMENT_COUNTS = ("maxTrialCount", "parallelTrialCount", "maxFailedTrialCount")
+ENDED_COUNTS = ("trialsSucceeded", "trialsFailed", "trialsKilled", "trialsEarlyStopped")
+# Trials without metrics: Katib counts them when it ends an experiment, but not when it starts trials.
+UNREPORTED_COUNT = "trialMetricsUnavailable"
+INACTIVE = "%inactive"  # the search service's word for a parameter whose condition isn't met
+# Metrics of a stopped trial, for the search service: its last value, and the step. They aren't the objective:
+# Katib would take a stopped trial's value for the best one, and for the goal.
+STOPPED_VALUE, STOPPED_STEP = "sweepbot-stopped-value", "sweepbot-stopped-step"
+STOPPED_STRATEGIES = {STOPPED_VALUE: "latest", STOPPED_STEP: "latest"}  # Katib passes on no other metrics
 
 
 @dataclass(frozen=True, kw_only=True)

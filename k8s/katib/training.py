@@ -17,6 +17,8 @@ FOLDER_OR_TMP = f"k={FOLDER}; [ -d $k ] || k=/tmp; "
 # process (kubeflow/katib#2181). That of TensorBoard first imports TensorFlow: 12 s with 500m of CPU.
 COLLECTOR_SECONDS = {"TensorFlowEvent": 60, "File": 20, "StdOut": 20}
 COLLECTOR_VARIABLE = "SWEEPBOT_COLLECTOR_SECONDS"  # of the training: replaces these seconds
+# Of namespaces whose pods Katib's webhook reviews.
+INJECTION_LABEL = "katib.kubeflow.org/metrics-collector-injection"
 FLUSH_DELAY = 1  # seconds in which `tee` writes the last lines of a training that failed
 
 

@@ -11,7 +11,7 @@ from bot.core.errors import UserError
 from bot.platform.runtime import log_format
 from bot.sweep.results.store import ResultsStore
 from k8s.api.client import KubernetesClient
-from k8s.katib.status import TrialState
+from k8s.engine import TrialState
 from local.kubernetes.apiserver.store import Store
 from tests.bot.sweep.results.factories import SWEEP, a_result, some_results
 from tests.scenarios.fakes import DirectCluster

@@ -64,7 +64,7 @@ def build_log(text):
     explain(text, Job(name="b", uid="1", state=JobState.FAILED), None)
 
 
-EVIDENCE = TrialEvidence(now=NOW, metric="loss", gpus=1, experiment={})
+EVIDENCE = TrialEvidence(now=NOW, metric="loss", gpus=1)
 
 
 def training_log(text):

@@ -11,16 +11,15 @@ import pytest
 
 from bot.sweep.launch.plan import plan
 from k8s.api.errors import ApiError
+from k8s.engine import End, ExperimentState, TrialState
 from k8s.katib.patches import (
-    STOPPED_STEP,
-    STOPPED_VALUE,
     drain_experiment,
     kill_trial,
     more_trials,
     stop_experiment,
 )
-from k8s.katib.spec import EXPERIMENT_LABEL
-from k8s.katib.status import ExperimentState, TrialState, read_experiment, read_trial
+from k8s.katib.spec import EXPERIMENT_LABEL, STOPPED_STEP, STOPPED_VALUE
+from k8s.katib.status import read_experiment, read_trial
 from k8s.objects import Manifest, true_conditions
 from tests.bot.factories import ORDER, PLAN, SETTINGS
 from tests.bot.platform.config.test_trial_pods import SHAPE
@@ -238,7 +237,7 @@ async def test_experiment_that_used_all_trials_can_be_extended(started: Any) -> 
     [trial] = await running.live(1)
     await running.kill(trial)
     over = await running.ended()
-    assert (over.state, over.reason) == (ExperimentState.SUCCEEDED, "ExperimentMaxTrialsReached")
+    assert (over.state, over.end) == (ExperimentState.SUCCEEDED, End.ALL_TRIALS)
     await running.place.cluster.merge(running.ref, _up_to(2, await running.now()))
     await running.live(1)
     assert len(await running.trials()) == 2

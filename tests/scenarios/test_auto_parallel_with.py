@@ -8,7 +8,6 @@ from bot.core.commands import Action, Command
 from bot.core.curves import Point
 from bot.core.record import Phase
 from bot.core.request import SEEDS
-from k8s.katib.status import STOPPED_EARLY
 from k8s.trial_kinds import TRIAL_LABEL
 from tests.bot.factories import OWNER
 from tests.scenarios.auto_sweep import SPACE, AutoSweep
@@ -76,7 +75,7 @@ class Reporting(AutoSweep):
 
     def stopped(self):
         conditions = [t.get("status", {}).get("conditions") for t in self.kubernetes.list("Trial")]
-        return [each for each in conditions if each and each[0].get("reason") == STOPPED_EARLY]
+        return [each for each in conditions if each and each[0].get("reason") == "SweepbotStoppedEarly"]
 
 
 @pytest.mark.features("early_stopping", "live_values")

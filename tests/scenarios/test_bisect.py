@@ -19,7 +19,7 @@ from bot.sweep.model.observation import Observation
 from bot.sweep.reports import bisect
 from bot.sweep.results.models import TrialResult
 from bot.sweep.sweeps.notifier import POSTERS
-from k8s.katib.status import TrialState
+from k8s.engine import TrialState
 from tests.bot.factories import NOW, OWNER, PLAN, a_sweep
 from tests.bot.platform.repos.conftest import git, repo, url  # noqa: F401
 from tests.bot.sweep.results.factories import some_results

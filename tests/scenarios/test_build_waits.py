@@ -10,7 +10,7 @@ from bot.platform.slack.mrkdwn import plain
 from bot.sweep.decisions.parent_message import summary
 from bot.sweep.sweeps.observe_builds import EARLY, POLL_EARLY, POLL_LATE, observe_builds
 from k8s.api.cache import CacheReader
-from k8s.katib.spec import INJECTION_LABEL
+from k8s.katib.training import INJECTION_LABEL
 from k8s.objects import timestamp
 from local import kueue
 from tests.bot.sweep.features.health import real_messages

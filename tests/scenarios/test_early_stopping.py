@@ -10,7 +10,6 @@ from bot.core.curves import Point
 from bot.core.record import Phase
 from bot.sweep.reports.end_results import current_results
 from bot.sweep.sweeps.observe import observe
-from k8s.katib.status import STOPPED_EARLY
 from local.cluster import katib_config
 from search.service import STOPPED_STEP, STOPPED_VALUE
 from tests.bot.factories import OWNER
@@ -62,7 +61,7 @@ class Curves(SimulatedSweep):
         found = []
         for trial in self.kubernetes.list("Trial"):
             first = trial["status"]["conditions"][0]
-            if first.get("reason") == STOPPED_EARLY:
+            if first.get("reason") == "SweepbotStoppedEarly":
                 assert (first["type"], first["status"]) == ("Killed", "True")
                 found.append(trial["metadata"]["name"])
         return found

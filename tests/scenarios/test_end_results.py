@@ -17,7 +17,7 @@ from bot.sweep.reports.end_results import keep_results, stored_results
 from bot.sweep.reports.post_results import RUNS_TIMEOUT
 from bot.sweep.results.store import ResultsStore
 from bot.sweep.spaces.space import parse_space
-from k8s.katib.status import TrialState
+from k8s.engine import TrialState
 from tests.bot.factories import NOW, OWNER
 from tests.scenarios.fakes import FakePictures
 from tests.scenarios.sweep_in_memory import SWEEP, Clock, SimulatedSweep

@@ -12,7 +12,6 @@ from bot.core.commands import Action
 from bot.core.record import Phase
 from bot.sweep.decisions.parent_message import summary
 from bot.sweep.features.queue.decide import QueueState
-from k8s.katib.status import NOT_STARTED
 from k8s.kueue import PRIORITY_LABEL, QUEUE_LABEL
 from tests.bot.factories import ADMIN, OWNER, REQUEST, STRANGER
 from tests.scenarios.queued_sweep import QueuedSweep
@@ -295,7 +294,7 @@ async def test_cancelled_sweep_whose_trial_never_got_a_node_has_no_stopped_trial
         await simulation.asks(Action.CANCEL)
         ended = await simulation.until(Phase.CANCELLED)
         reasons = {one["status"]["conditions"][0]["reason"] for one in simulation.kubernetes.list("Trial")}
-        assert reasons == {NOT_STARTED}
+        assert reasons == {"SweepbotNotStarted"}
         assert (ended.progress.killed, ended.progress.finished) == (0, 0)
         simulation.later(minutes=1)  # Slack takes another edit
         await simulation.round()

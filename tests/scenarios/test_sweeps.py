@@ -15,7 +15,7 @@ import pytest
 import pytest_asyncio
 from redis.asyncio import Redis
 
-from k8s.katib.status import INACTIVE
+from k8s.katib.spec import INACTIVE
 from k8s.katib.training import COLLECTOR_VARIABLE
 from k8s.objects import GPU
 from local import image_pull

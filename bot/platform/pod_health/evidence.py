@@ -9,7 +9,8 @@ from functools import cached_property
 from bot.core.space import MetricSource
 from bot.platform.pod_health.diagnosis import Diagnosis
 from bot.platform.pod_health.log_cause import STALE, STALE_IF_KILLED, LogCause, find_cause, quoted
-from k8s.objects import GPU, Manifest, condition, parse_time, true_conditions
+from k8s.engine import Experiment, SearchService, Trial
+from k8s.objects import GPU, Manifest, condition, parse_time
 from k8s.pods import COLLECTORS, READER, read_trial_pod
 from k8s.trial_kinds import TRIAL_LABEL, is_suspended, pod_index, training_container
 
@@ -30,10 +31,10 @@ class TrialEvidence:
     gpus: int
     noun: str = "trial"  # what the pod belongs to, in texts
     resource: str = GPU  # that they are requested as
-    experiment: Manifest
-    suggestion: Manifest | None = None
-    services: tuple[Manifest, ...] = ()  # pods of the suggestion service
-    trial: Manifest | None = None
+    experiment: Experiment | None = None  # None: the pod is of something else
+    search: SearchService | None = None
+    services: tuple[Manifest, ...] = ()  # pods of the search service
+    trial: Trial | None = None
     job: Manifest | None = None
     pod: Manifest | None = None  # the latest one; of several workers, the one that explains the trial
     workers: int = 1  # nodes of the trial
@@ -121,7 +122,7 @@ class TrialEvidence:
     @property
     def replaced(self) -> bool:
         """The disrupted pod starts again, with all workers of its trial, unless the trial has failed."""
-        return bool(self.disrupted) and not self.katib_failed
+        return bool(self.disrupted) and not self.counted_failed
 
     @property
     def index(self) -> int:
@@ -132,12 +133,11 @@ class TrialEvidence:
     def trial_failed(self) -> bool:
         ended_by_queue = is_suspended(self.job)  # as at a preemption
         pod_failed = self.status.get("phase") == "Failed" and not (self.replaced or ended_by_queue)
-        return self.katib_failed or pod_failed
+        return self.counted_failed or pod_failed
 
     @property
-    def katib_failed(self) -> bool:
-        """Katib counts the trial as failed."""
-        return bool({"Failed", "MetricsUnavailable"} & true_conditions(self.trial or {}).keys())
+    def counted_failed(self) -> bool:
+        return self.trial is not None and self.trial.failed
 
     @property
     def unscheduled(self) -> Manifest | None:
@@ -188,15 +188,14 @@ class TrialEvidence:
         lasting: bool = False,
         report_at: datetime | None = None,
     ) -> Diagnosis:
-        assignments = (self.trial or {}).get("spec", {}).get("parameterAssignments") or ()
         return Diagnosis(
             key=key,
             text=text,
             fix=fix,
             detail=detail,
             cause=cause or text.rstrip("."),
-            trial=(self.trial or {}).get("metadata", {}).get("name", ""),
-            parameters={each["name"]: str(each["value"]) for each in assignments},
+            trial=self.trial.name if self.trial else "",
+            parameters=self.trial.parameters if self.trial else {},
             failed=self.trial_failed,
             lasting=lasting or self.trial_failed,
             soft=soft,

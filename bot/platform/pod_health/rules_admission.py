@@ -5,12 +5,14 @@ A soft diagnosis is a wait that can end without a fix; it is reported from `repo
 
 import re
 from datetime import datetime, timedelta
+from typing import TypeGuard
 
 from bot.platform.pod_health.diagnosis import Diagnosis
 from bot.platform.pod_health.evidence import TrialEvidence, created_at, event_time, since
 from bot.platform.pod_health.queue_words import NEVER, NO_QUOTA_FOR, STOPPED, lacking, resource_name
 from bot.text.wording import trial_size
-from k8s.katib.spec import INJECTION_LABEL
+from k8s.engine import Experiment, ExperimentState
+from k8s.katib.training import INJECTION_LABEL
 from k8s.kueue import PRIORITY_LABEL, read_workload
 from k8s.objects import Manifest, condition, conditions, true_conditions
 from k8s.trial_kinds import PYTORCH_JOB, TRAIN_JOB, is_suspended
@@ -32,14 +34,14 @@ CONFLICT = "the object has been modified"  # optimistic locking: the controller 
 
 def no_suggestion(evidence: TrialEvidence) -> Diagnosis | None:
     """R1: Katib creates a trial only after its suggestion service has answered."""
-    if evidence.trial or _finished(evidence.experiment):
+    experiment, search = evidence.experiment, evidence.search
+    if evidence.trial or not _is_open(experiment):
         return None
     words, killed = _services(evidence), _out_of_memory(evidence)
-    known = true_conditions(evidence.suggestion or {}).keys()
-    if killed or (evidence.suggestion and not {"DeploymentReady", "Failed"} & known):
+    if killed or (search and not search.ready and search.rejection is None):
         state = "ran out of memory" if killed else "isn't ready"
         text = f"Katib's suggestion service {state}"
-        at = None if killed else created_at(evidence.experiment, later=WAIT_GRACE)
+        at = None if killed else after(experiment.created, WAIT_GRACE)
         return evidence.found(
             "suggestion", f"{text}, so no trial can start.", ADMIN, words, soft=True, report_at=at
         )
@@ -48,24 +50,25 @@ def no_suggestion(evidence: TrialEvidence) -> Diagnosis | None:
 
 def stuck_experiment(evidence: TrialEvidence) -> Diagnosis | None:
     """R25: Katib fails to reconcile the experiment; only an event shows it, the experiment stays Created."""
-    if evidence.trial or _finished(evidence.experiment):
+    experiment = evidence.experiment
+    if evidence.trial or not _is_open(experiment):
         return None
     event = evidence.last("ReconcileError")
     if event and CONFLICT not in event.get("message", ""):
         text, at = "Katib can't reconcile the experiment, so no trial can start.", again(event)
         return evidence.found("experiment", text, ADMIN, _reconciled(event), report_at=at)
     text = "Katib hasn't created a trial and gives no reason."
-    at = created_at(evidence.experiment, later=WAIT_GRACE)
+    at = after(experiment.created, WAIT_GRACE)
     fix = "Ask an admin to check the Katib controller."
     return evidence.found("no-trial", text, fix, soft=True, report_at=at)
 
 
 def settings(evidence: TrialEvidence) -> Diagnosis | None:
     """R2: the suggestion service rejected the search space, which fails the experiment."""
-    failed = true_conditions(evidence.suggestion or {}).get("Failed")
-    if evidence.trial or not failed:
+    search = evidence.search
+    if evidence.trial or search is None or search.rejection is None:
         return None
-    words = re.sub(r"^Validation failed: (Validate\w+ Error: )?", "", failed.get("message", ""))
+    words = re.sub(r"^Validation failed: (Validate\w+ Error: )?", "", search.rejection)
     text = "Katib rejected the search space."
     fix = "Correct `algorithm` or `parameters` in the space file, then start the sweep again."
     return evidence.found("settings", text, fix, words, lasting=True)
@@ -76,7 +79,7 @@ def no_job(evidence: TrialEvidence) -> Diagnosis | None:
     event = evidence.last("ReconcileError")
     if evidence.trial is None or evidence.job or event is None or CONFLICT in event.get("message", ""):
         return None
-    words, late = _reconciled(event), created_at(evidence.trial, later=RETRY_GRACE)
+    words, late = _reconciled(event), after(evidence.trial.created, RETRY_GRACE)
     if away := webhook_away(words, "the trial's Job"):
         return evidence.found("webhook", *away, words, report_at=late)
     return evidence.found("no-job", "Katib can't create the trial's Job.", ADMIN, words, report_at=late)
@@ -240,8 +243,8 @@ def after(at: datetime | None, seconds: float) -> datetime | None:
     return at and at + timedelta(seconds=seconds)
 
 
-def _finished(experiment: Manifest) -> bool:
-    return bool({"Succeeded", "Failed"} & true_conditions(experiment).keys())
+def _is_open(experiment: Experiment | None) -> TypeGuard[Experiment]:
+    return experiment is not None and experiment.state is ExperimentState.RUNNING
 
 
 def _reconciled(event: Manifest) -> str:
@@ -249,7 +252,7 @@ def _reconciled(event: Manifest) -> str:
 
 
 def _services(evidence: TrialEvidence) -> str:
-    """Return why the pods of the suggestion service wait, or what the suggestion's conditions say."""
+    """Return why the pods of the suggestion service wait, or what is known of its start."""
     reasons = []
     for pod in evidence.services:
         for each in pod.get("status", {}).get("containerStatuses") or ():
@@ -257,7 +260,7 @@ def _services(evidence: TrialEvidence) -> str:
                 why = state.get("waiting") or state.get("terminated") or {}
                 reasons.append(": ".join(filter(None, (why.get("reason"), why.get("message")))))
         reasons.append(condition(pod, "PodScheduled", "False").get("message", ""))
-    reasons.append(conditions(evidence.suggestion).get("DeploymentReady", {}).get("message", ""))
+    reasons.append(evidence.search.message if evidence.search else "")
     return "\n".join(dict.fromkeys(filter(None, reasons)))
 
 

@@ -21,7 +21,7 @@ from bot.sweep.results.models import SweepResults, TrialResult
 from bot.sweep.results.table import MAX_COLUMNS, MAX_TABLE_SIZE, STATES, length, row
 from bot.text.number_format import short
 from bot.text.wording import counted, fitting
-from k8s.katib.status import Trial
+from k8s.engine import Trial
 
 CANCELLING = "cancelling"  # a state of a trial
 CANCEL_TRIAL = "end_trial"  # the button's action_id

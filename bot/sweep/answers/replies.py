@@ -39,7 +39,7 @@ from bot.sweep.results.log_curves import log_query
 from k8s import kaniko
 from k8s.api.errors import ClusterUnreachableError
 from k8s.api.logs import WHOLE_LOG
-from k8s.katib.status import Trial, TrialState
+from k8s.engine import Trial, TrialState
 from k8s.objects import BUILD_LABEL
 from k8s.pods import Pod, read_pod
 

@@ -119,7 +119,6 @@ async def diagnose_build(
         now=clients.now(),
         metric="",
         gpus=0,
-        experiment={},
         job=job,
         pod=pod,
         workload=await find_workload(job, clients),

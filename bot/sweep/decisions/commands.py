@@ -14,7 +14,7 @@ from bot.sweep.lifecycle.building import with_entry
 from bot.sweep.model.feature import CommandRule
 from bot.sweep.model.observation import Observation
 from bot.sweep.model.texts import CANCEL, display_name, private
-from k8s.katib.status import Trial
+from k8s.engine import Trial
 
 REPEATED = timedelta(minutes=1)  # after the first: a second click may have waited in the queue
 STEPS = {Action.RAISE, Action.LOWER}  # from where the sweep is: who repeats one means the next step

@@ -21,10 +21,10 @@ from bot.core.record import ACTIVE, Phase, SweepRecord
 from bot.sweep.feature_table import FEATURES
 from bot.sweep.lifecycle.building import building_changes
 from bot.sweep.lifecycle.trials import kill_changes, manifest, stop_changes
-from bot.sweep.model.changes import Patch, RequiredChanges, status_patch
+from bot.sweep.model import engine
+from bot.sweep.model.changes import Patch, RequiredChanges
 from bot.sweep.model.observation import Observation
-from k8s.katib.patches import drain_experiment, more_trials
-from k8s.katib.status import Experiment
+from k8s.engine import Experiment
 from k8s.objects import Ref
 
 
@@ -57,7 +57,7 @@ def _once(patches: tuple[Patch, ...]) -> tuple[Patch, ...]:
     """Stop each trial once: several can have a reason to, and the first one counts."""
     trials, kept = set[Ref](), list[Patch]()
     for patch in patches:
-        if patch.ref.kind != "Trial" or patch.ref not in trials:
+        if patch.ref.kind != engine.TRIAL or patch.ref not in trials:
             kept.append(patch)
         trials.add(patch.ref)
     return tuple(kept)
@@ -84,8 +84,7 @@ def _steered(sweep: SweepRecord, plan: SweepPlan, seen: Observation, now: dateti
     if experiment is None or seen.start_blocked or sweep.phase not in ACTIVE:
         return ()
     if seen.open and sweep.draining:
-        body = drain_experiment(experiment.raw, "Sweepbot: drained", now)
-        return (status_patch(plan.experiment_ref, body),)
+        return (engine.drain(plan, experiment, now),)
     steers = (each.steer(sweep, plan, experiment, seen, now) for each in FEATURES if each.steer)
     patch = next((patch for patch in steers if patch), None) or _more_trials(sweep, plan, experiment)
     return (patch,) if patch else ()
@@ -99,8 +98,7 @@ def _more_trials(sweep: SweepRecord, plan: SweepPlan, experiment: Experiment) ->
     space = plan.space
     if not sweep.extending or sweep.holds or space.auto or experiment.max_trials >= space.max_trials:
         return None
-    counts = {"total": space.max_trials, "parallel": space.parallel, "max_failed": space.max_failed}
-    return Patch(ref=plan.experiment_ref, body=more_trials(experiment.raw, **counts))
+    return engine.more_trials(plan, experiment)
 
 
 def needs_fresh_read(before: SweepRecord, after: SweepRecord, seen: Observation, now: datetime) -> bool:

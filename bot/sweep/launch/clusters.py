@@ -24,6 +24,7 @@ from bot.sweep.launch.cluster_choice import Candidate, choose, pinned, placed, p
 from bot.sweep.launch.plan import Order, plan
 from k8s.api.client import KubernetesClient
 from k8s.api.errors import ApiError, ClusterUnreachableError, UnreachableError
+from k8s.katib.manifest import variables_of
 from k8s.katib.pod_shape import PodShape
 from k8s.katib.train_job import MAX_VARIABLES
 from k8s.katib.trial_pod import placement
@@ -197,7 +198,7 @@ def _check_variables(plan: SweepPlan) -> None:
     """Raise UserError if the API server would reject each TrainJob, after the build."""
     if plan.trial_kind is not TRAIN_JOB:
         return
-    count = len(plan.experiment["spec"]["trialTemplate"]["trialSpec"]["spec"]["trainer"]["env"])
+    count = len(variables_of(plan.experiment))
     if count > MAX_VARIABLES:
         has_flags = plan.space.flags is FlagStyle.ENV
         fix = "Pass parameters as arguments, without `flags: env`" if has_flags else "Use fewer `secrets:`"

@@ -18,11 +18,9 @@ from bot.sweep.launch.queueing import Queueing
 from bot.sweep.results import run_tags
 from bot.sweep.spaces.metrics import collector
 from k8s.katib.experiment import experiment, training_runtime
-from k8s.katib.patches import STOPPED_STRATEGIES
 from k8s.katib.pod_shape import PodShape, SecretVariables
 from k8s.katib.reader import Reader
-from k8s.katib.spec import REQUEST_ID, ExperimentSpec, Feasible
-from k8s.katib.status import INACTIVE
+from k8s.katib.spec import INACTIVE, REQUEST_ID, STOPPED_STRATEGIES, ExperimentSpec, Feasible
 from k8s.katib.training import TENSORBOARD_DIR, TRIAL_NAME
 from k8s.objects import OWNER_LABEL, TEAM_LABEL, label_value
 

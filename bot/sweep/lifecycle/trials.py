@@ -8,16 +8,16 @@ from bot.core.plan import SweepPlan
 from bot.core.record import Phase, SweepRecord
 from bot.core.request import Notify
 from bot.sweep.lifecycle import texts
-from bot.sweep.model.changes import Delete, RequiredChanges, deletions, kills, status_patch
+from bot.sweep.model import engine
+from bot.sweep.model.changes import Delete, RequiredChanges, deletions
 from bot.sweep.model.experiment import EXPERIMENT_DELETED, OUT_OF_TIME, is_limited
 from bot.sweep.model.observation import Observation
 from bot.sweep.model.progress import current_progress, finished_trials
 from bot.sweep.results import run_tags
 from bot.text.wording import counted
+from k8s.engine import End, Experiment, ExperimentState, TrialState
 from k8s.jobs import JobState
 from k8s.katib.manifest import with_annotations, with_image, with_variable
-from k8s.katib.patches import DRAINED, GOAL_REACHED, stop_experiment
-from k8s.katib.status import NOT_STARTED, Experiment, ExperimentState
 from k8s.objects import Manifest
 
 METRICS_TIMEOUT = timedelta(minutes=10)  # the collector reports within seconds of the training's end
@@ -107,7 +107,7 @@ def follow_end(sweep: SweepRecord, seen: Observation, now: datetime) -> SweepRec
     if sweep.extending and sweep.progress.finished < plan.space.max_trials:
         return sweep
     if seen.live and (
-        experiment.reason == DRAINED or (plan.space.finish_running and experiment.reason == GOAL_REACHED)
+        experiment.end is End.DRAINED or (plan.space.finish_running and experiment.end is End.TARGET)
     ):
         return sweep  # active trials finish by themselves
     if experiment.state is ExperimentState.SUCCEEDED:
@@ -116,18 +116,18 @@ def follow_end(sweep: SweepRecord, seen: Observation, now: datetime) -> SweepRec
 
 
 def _success(sweep: SweepRecord, plan: SweepPlan, experiment: Experiment) -> str:
-    if experiment.reason == GOAL_REACHED:
+    if experiment.end is End.TARGET:
         return "target reached"
-    # A draining sweep can use up a maxTrialCount that was lowered for other reasons.
+    # A draining sweep can use up a total that was lowered for other reasons.
     is_short = sweep.draining and sweep.progress.finished < plan.space.max_trials
-    if experiment.reason == DRAINED or is_short:
+    if experiment.end is End.DRAINED or is_short:
         return f"{sweep.draining or 'drained'} after {counted(sweep.progress.finished, 'trial')}"
     return finished_trials(sweep.progress)
 
 
 def _failure(experiment: Experiment, sweep: SweepRecord) -> str:
     """Return why Katib failed the experiment: failed trials, or its suggestion service."""
-    if sweep.progress.failed and experiment.reason in {"ExperimentFailed", ""}:
+    if sweep.progress.failed and experiment.end in {End.TOO_MANY_FAILED, End.FAILED}:
         return sweep.cause or f"{counted(sweep.progress.failed, 'trial')} failed"
     return f"Katib ended the experiment: {experiment.message or 'no reason given'}"
 
@@ -157,25 +157,24 @@ def manifest(sweep: SweepRecord, plan: SweepPlan, image: str) -> Manifest:
 
 
 def kill_changes(sweep: SweepRecord, plan: SweepPlan, seen: Observation, now: datetime) -> RequiredChanges:
-    """Stop cancelled trials. Katib recreates a deleted Job until it has read the Killed condition."""
+    """Stop cancelled trials. Katib recreates a deleted Job until it has read that the trial was stopped."""
     doomed = [trial for trial in seen.live if trial.name in sweep.to_kill]
     unwanted = {trial.name for trial in seen.trials if trial.killed} | sweep.to_kill.keys()
     jobs = [job for job in seen.active_jobs if job.name in unwanted]
-    patch = kills(doomed, plan, "stopped by request", now, last=seen.last_values)
+    patch = engine.stop_trials(plan, doomed, "stopped by request", now, last=seen.last_values)
     return RequiredChanges(patch=patch, delete=deletions(jobs, plan))
 
 
 def stop_changes(sweep: SweepRecord, plan: SweepPlan, seen: Observation, now: datetime) -> RequiredChanges:
     """End the experiment, then stop its trials in a later reconcile: a trial could start between the two."""
     if seen.experiment and seen.open:
-        body = stop_experiment(seen.experiment.raw, f"Sweepbot: {sweep.reason}", now)
-        return RequiredChanges(patch=(status_patch(plan.experiment_ref, body),))
+        return RequiredChanges(patch=(engine.stop_all(plan, seen.experiment, sweep.reason, now),))
     jobs = deletions(seen.active_jobs, plan)
     left = seen.unwanted_builds(sweep.image)
     builds = [Delete(ref=b.build.ref, uid=b.job.uid, build=True) for b in left if b.job and b.running]
     known = {*seen.ran, *(pod.job for pod in seen.pods if pod.node)}
     started = [t for t in seen.live if t.name in known or t.name in seen.finishing]
     others = [t for t in seen.live if t not in started]
-    patches = kills(started, plan, sweep.reason, now)
-    patches += kills(others, plan, sweep.reason, now, reason=NOT_STARTED)
+    patches = engine.stop_trials(plan, started, sweep.reason, now)
+    patches += engine.stop_trials(plan, others, sweep.reason, now, state=TrialState.NOT_STARTED)
     return RequiredChanges(patch=patches, delete=(*jobs, *builds))

@@ -1,14 +1,11 @@
 """The changes to the cluster that a sweep requires, as values. Pure."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
-from datetime import datetime
 
 from bot.core.plan import SweepPlan
 from bot.platform.registry.images import ImageRef
 from k8s.jobs import Job
-from k8s.katib.patches import kill_trial
-from k8s.katib.status import Trial
 from k8s.objects import Manifest, Ref
 
 
@@ -44,34 +41,6 @@ class RequiredChanges:
             create=self.create + other.create,
             compose=self.compose or other.compose,
         )
-
-
-def status_patch(ref: Ref, body: Manifest) -> Patch:
-    return Patch(ref=ref, body=body, subresource="status")
-
-
-def kills(
-    trials: Iterable[Trial],
-    plan: SweepPlan,
-    why: str,
-    now: datetime,
-    *,
-    last: Mapping[str, tuple[int, float]] | None = None,
-    **reason: str,
-) -> tuple[Patch, ...]:
-    """Return the patches that make Katib stop these trials.
-
-    Args:
-        last: by trial, the step and value that the search learns from.
-        reason: `reason`, of the condition that says so.
-    """
-    namespace, text, known = plan.experiment_ref.namespace, f"Sweepbot: {why}", last or {}
-    return tuple(
-        status_patch(
-            Ref("Trial", namespace, t.name), kill_trial(t.raw, text, now, last=known.get(t.name), **reason)
-        )
-        for t in trials
-    )
 
 
 def deletions(jobs: Iterable[Job], plan: SweepPlan, *, wait: bool = False) -> tuple[Delete, ...]:

@@ -4,8 +4,7 @@ from datetime import timedelta
 
 from bot.core.record import SweepRecord
 from bot.core.space import SearchSpace
-from k8s.katib.patches import MAX_TRIALS_REACHED
-from k8s.katib.status import Experiment
+from k8s.engine import End, Experiment
 
 EXPERIMENT_DELETED = "The Katib experiment was deleted, or isn't in this cluster"
 EXTENDABLE_FOR = timedelta(days=1)  # then the suggestion service is deleted, unless `extendable: true`
@@ -16,16 +15,15 @@ OUT_OF_BUDGET = "budget reached"  # that of a sweep whose `budget` has no room f
 def is_limited(space: SearchSpace, experiment: Experiment) -> bool:
     """Return whether the experiment is still limited to fewer trials than it was last asked to run.
 
-    The maxTrialCount of a sweep that follows free GPUs is lowered for other reasons, but never to 1.
+    The total of a sweep that follows free GPUs is lowered for other reasons, but never to 1.
     """
     return experiment.max_trials < (min(2, space.max_trials) if space.auto else space.max_trials)
 
 
 def ended_by_lowered_count(sweep: SweepRecord, experiment: Experiment) -> bool:
-    """Return whether all trials ended at a lowered maxTrialCount, so that a higher one continues."""
+    """Return whether all trials ended at a lowered total, so that a higher one continues."""
     space = sweep.plan.space if sweep.plan else None
     if space is None or not space.auto or sweep.first_only or sweep.draining:
         return False
-    made = int(experiment.raw.get("status", {}).get("trials", 0))
-    lowered = experiment.max_trials < space.max_trials and made < space.max_trials
-    return lowered and experiment.reason == MAX_TRIALS_REACHED
+    lowered = experiment.max_trials < space.max_trials and experiment.made < space.max_trials
+    return lowered and experiment.end is End.ALL_TRIALS

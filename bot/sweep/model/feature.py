@@ -16,7 +16,7 @@ from bot.platform.slack.message import Message
 from bot.sweep.clients import SweepClients
 from bot.sweep.model.changes import Patch, RequiredChanges
 from bot.sweep.model.observation import Observation, RawObjects
-from k8s.katib.status import Experiment
+from k8s.engine import Experiment
 from k8s.objects import Manifest
 
 Observe = Callable[[SweepRecord, Observation, SweepClients], Awaitable[Observation]]

@@ -13,8 +13,8 @@ from bot.core.plan import Build, SweepPlan
 from bot.core.record import LimitCheck
 from bot.platform.config.permissions import OtherPeaks
 from bot.platform.pod_health.diagnosis import Diagnosis
+from k8s.engine import Experiment, ExperimentState, Trial, TrialState
 from k8s.jobs import Job, JobState
-from k8s.katib.status import Experiment, ExperimentState, Trial, TrialState
 from k8s.objects import Manifest
 from k8s.pods import Pod
 
@@ -51,10 +51,10 @@ class BuildSeen:
 
 @dataclass(frozen=True, kw_only=True)
 class RawObjects:
-    """The sweep's objects in its trials' cluster, as the API server returned them."""
+    """What the sweep has in its trials' cluster, before features change it: Jobs and pods as objects."""
 
-    experiment: Manifest | None = None
-    trials: Sequence[Manifest] = ()
+    experiment: Experiment | None = None
+    trials: tuple[Trial, ...] = ()
     jobs: Sequence[Manifest] = ()
     pods: Sequence[Manifest] = ()
 

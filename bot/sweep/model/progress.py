@@ -10,7 +10,7 @@ from bot.platform.pod_health.diagnosis import LABELS, RESOURCES, TAINT, main_rea
 from bot.sweep.model.observation import Observation
 from bot.sweep.results.ranking import best
 from bot.text.wording import counted, listed, shortened
-from k8s.katib.status import Trial, TrialState
+from k8s.engine import Trial, TrialState
 from k8s.pods import Pod
 
 

@@ -30,7 +30,7 @@ from bot.sweep.reports.end_results import current_results
 from bot.sweep.results.models import TrialResult
 from bot.sweep.spaces.describe import best_yaml
 from bot.text.wording import counted, listed
-from k8s.katib.status import TrialState
+from k8s.engine import TrialState
 
 log = logging.getLogger(__name__)
 

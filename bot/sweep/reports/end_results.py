@@ -13,6 +13,7 @@ from bot.core.work_item import ItemKind, WorkItem
 from bot.platform.config.teams import Price, prices_for
 from bot.platform.slack.message import File
 from bot.sweep.clients import SweepClients
+from bot.sweep.model import engine
 from bot.sweep.model.observation import Observation
 from bot.sweep.model.progress import with_stopped_values
 from bot.sweep.reports.trial_pictures import trial_pictures
@@ -21,8 +22,6 @@ from bot.sweep.results.log_curves import LogCurve, log_query
 from bot.sweep.results.models import SweepResults, TrialResult
 from bot.sweep.results.ranking import ranked
 from k8s.api.errors import ApiError
-from k8s.katib.spec import EXPERIMENT_LABEL, REQUEST_ID
-from k8s.katib.status import read_experiment, read_trial
 from k8s.objects import SWEEP_LABEL, TEAM_LABEL
 from k8s.pods import Pod, is_trial_pod, read_trial_pod
 
@@ -107,23 +106,22 @@ async def stored_results(sweep_id: str, clients: SweepClients) -> SweepResults |
 
 async def _collected(sweep: SweepRecord, plan: SweepPlan, clients: SweepClients) -> SweepResults | None:
     there = clients.of(sweep.cluster)
-    ref, ours, cluster = plan.experiment_ref, f"{SWEEP_LABEL}={sweep.id}", there.trials
-    found = await cluster.get(ref)
-    if found is None or found["metadata"].get("annotations", {}).get(REQUEST_ID) != sweep.request_id:
+    ours, cluster = f"{SWEEP_LABEL}={sweep.id}", there.trials
+    experiment = await engine.find_experiment(plan, cluster)
+    if experiment is None or experiment.request_id != sweep.request_id:
         return None
     trials, pods, uses = await asyncio.gather(
-        cluster.list("Trial", ref.namespace, labels=f"{ours},{EXPERIMENT_LABEL}={ref.name}"),
-        cluster.list("Pod", ref.namespace, labels=ours, only=is_trial_pod),
+        engine.list_trials(sweep, plan, cluster),
+        cluster.list("Pod", plan.experiment_ref.namespace, labels=ours, only=is_trial_pod),
         there.usage.of_sweep(sweep.id, sweep.created, sweep.since if sweep.phase.final else clients.now()),
     )
     if not trials:
         return None
-    experiment = read_experiment(found)
     sources = Sources(
-        trials=with_stopped_values(sweep, [read_trial(each, plan.space.strategies) for each in trials]),
+        trials=with_stopped_values(sweep, trials),
         pods=[read_trial_pod(each) for each in pods],
         uses=uses,
-        katib_best=experiment.best if experiment else "",
+        katib_best=experiment.best,
         prices=_prices(plan, clients),
         currency=clients.config.currency,
     )

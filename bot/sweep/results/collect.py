@@ -11,7 +11,7 @@ from bot.measure.gpus.models import HOUR, HourUse
 from bot.platform.config.teams import Price, price_of
 from bot.sweep.results.models import SweepResults, TrialResult
 from bot.sweep.results.ranking import pareto_front
-from k8s.katib.status import Trial, TrialState
+from k8s.engine import Trial, TrialState
 from k8s.pods import Pod
 
 

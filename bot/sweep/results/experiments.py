@@ -16,7 +16,7 @@ from bot.core.plan import SweepPlan
 from bot.core.record import SweepRecord
 from bot.sweep.results import run_tags
 from bot.text.wording import counted, listed
-from k8s.katib.status import ui_link
+from k8s.katib.manifest import ui_link
 from k8s.objects import TEAM_LABEL
 from k8s.retry import Retry
 

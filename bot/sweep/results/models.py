@@ -13,7 +13,7 @@ from bot.core.record import Phase
 from bot.core.space import SearchSpace
 from bot.core.stored_format import StoredFormat
 from bot.sweep.results.ranking import ranked
-from k8s.katib.status import TrialState
+from k8s.engine import TrialState
 
 MAX_STORED = 900_000  # bytes, compressed
 MAX_PARSED = 256 * 2**20  # bytes, uncompressed

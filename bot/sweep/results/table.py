@@ -14,7 +14,7 @@ from bot.sweep.results.models import SweepResults, TrialResult
 from bot.sweep.results.ranking import ranked
 from bot.text.number_format import short
 from bot.text.wording import counted, listed
-from k8s.katib.status import TrialState
+from k8s.engine import TrialState
 
 BEST_SHOWN = 10  # trials
 MAX_TABLE_SIZE = 9_000  # characters of its JSON

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from bot.sweep.results.models import SweepResults, TrialResult
-from k8s.katib.status import TrialState
+from k8s.engine import TrialState
 
 STATE_TAG = "sweepbot.state"  # tag: how the trial ended
 FRONT_TAG = "sweepbot.pareto_front"  # tag of several objectives: whether no other trial beats it

@@ -16,7 +16,7 @@ from bot.sweep.results.models import SweepResults
 from bot.sweep.results.ranking import ranked
 from bot.sweep.results.store import ResultsStore
 from bot.text.wording import counted
-from k8s.katib.status import TrialState
+from k8s.engine import TrialState
 
 AUTO, NONE = "auto", "none"
 MAX_POINTS = 3

@@ -23,6 +23,7 @@ from bot.platform.config.policy import Config, all_namespaces, namespaces_in
 from bot.platform.runtime.probes import ProbeFailedError
 from bot.platform.storage.leader import lead
 from bot.sweep.clients import SweepClients
+from bot.sweep.model import engine
 from bot.sweep.sweeps.durable_record import recover
 from bot.sweep.sweeps.wakes import Wakes
 from k8s.api.cache import Cache
@@ -34,7 +35,7 @@ from k8s.slim import slim
 from k8s.trial_kinds import JOB
 
 WATCHED_BUILD_KINDS = ("Pod", JOB.kind)  # in the namespace of builds
-WATCHED_KINDS = (*WATCHED_BUILD_KINDS, "Experiment", "Trial")
+WATCHED_KINDS = (*WATCHED_BUILD_KINDS, *engine.WATCHED)
 
 
 def watched_in_trials(config: Config) -> tuple[str, ...]:

@@ -32,7 +32,7 @@ from bot.sweep.reports.post_results import post_end, post_files
 from bot.sweep.sweeps.durable_record import DurableRecord, Save
 from k8s import kaniko
 from k8s.api.logs import WHOLE_LOG
-from k8s.katib.status import ui_link
+from k8s.katib.manifest import ui_link
 
 log = logging.getLogger(__name__)
 

@@ -19,6 +19,7 @@ from bot.sweep.launch.budget import with_budget
 from bot.sweep.launch.clusters import planned
 from bot.sweep.launch.pods import namespace_of
 from bot.sweep.launch.resolve import look_up
+from bot.sweep.model import engine
 from bot.sweep.model.observation import BuildSeen, Observation, RawObjects
 from bot.sweep.results.warm_start import with_past
 from bot.sweep.sweeps.observe_builds import left_builds, observe_builds, with_prebuilt_image
@@ -27,8 +28,6 @@ from bot.sweep.sweeps.transient_errors import refusal
 from bot.text.masking import Mask
 from k8s.api.cache import CacheReader, Caches
 from k8s.jobs import read_job
-from k8s.katib.spec import EXPERIMENT_LABEL, REQUEST_ID
-from k8s.katib.status import read_experiment, read_trial
 from k8s.objects import SWEEP_LABEL, read_once
 from k8s.pods import read_trial_pods
 
@@ -111,23 +110,22 @@ async def _experiment(
     reader: CacheReader,
     at_home: CacheReader,
 ) -> Observation:
-    ref, ours = plan_.experiment_ref, f"{SWEEP_LABEL}={sweep.id}"
+    namespace, ours = plan_.experiment_ref.namespace, f"{SWEEP_LABEL}={sweep.id}"
     experiment, trials, jobs, pods = await asyncio.gather(
-        reader.get(ref),
-        reader.list("Trial", ref.namespace, labels=f"{ours},{EXPERIMENT_LABEL}={ref.name}"),
-        reader.list(plan_.trial_kind.kind, ref.namespace, labels=ours),
-        reader.list("Pod", ref.namespace, labels=ours),
+        engine.find_experiment(plan_, reader),
+        engine.list_trials(sweep, plan_, reader),
+        reader.list(plan_.trial_kind.kind, namespace, labels=ours),
+        reader.list("Pod", namespace, labels=ours),
     )
-    if experiment and experiment["metadata"].get("annotations", {}).get(REQUEST_ID) != sweep.request_id:
+    if experiment and experiment.request_id != sweep.request_id:
         # The objects are of an older sweep with this name.
         return Observation(commands=commands, foreign=True, cached=reader.cached)
-    strategies = plan_.space.strategies
     return Observation(
         commands=commands,
         raw=RawObjects(experiment=experiment, trials=trials, jobs=jobs, pods=pods),
         builds=await left_builds(sweep, plan_, clients, at_home),
-        experiment=read_experiment(experiment),
-        trials=tuple(read_once(read_trial, t, strategies) for t in trials),
+        experiment=experiment,
+        trials=trials,
         jobs=tuple(read_once(read_job, j) for j in jobs),
         pods=tuple(read_trial_pods(pods, jobs)),
         nodes=plan_.nodes,

@@ -36,6 +36,7 @@ from bot.sweep.lifecycle import texts
 from bot.sweep.lifecycle.building import built
 from bot.sweep.lifecycle.trials import submitted
 from bot.sweep.lifecycle.trouble import quarantine, release, report_restored, resolve_trouble
+from bot.sweep.model import engine
 from bot.sweep.model.observation import Observation
 from bot.sweep.sweeps.durable_record import DurableRecord
 from bot.sweep.sweeps.notifier import Notifier, open_thread, rename
@@ -290,7 +291,7 @@ class _Reconcile:
 
     async def _create(self, sweep: SweepRecord, manifest: Manifest) -> SweepRecord:
         is_build = BUILD_LABEL in manifest["metadata"].get("labels", {})
-        if manifest["kind"] == "Experiment":
+        if manifest["kind"] == engine.EXPERIMENT:
             await self.clients.results.ready(sweep)
         try:
             made = await (self.clients.cluster if is_build else self.clients.trials).create(manifest)
@@ -305,7 +306,7 @@ class _Reconcile:
         if is_build:
             uids = {manifest["metadata"]["name"]: made["metadata"]["uid"]}
             return await self.save(built(sweep, uids=sweep.building.uids | uids))
-        return await self.save(submitted(sweep)) if manifest["kind"] == "Experiment" else sweep
+        return await self.save(submitted(sweep)) if manifest["kind"] == engine.EXPERIMENT else sweep
 
     async def _compose(
         self, sweep: SweepRecord, to: ImageRef, below: ImageRef, above: ImageRef

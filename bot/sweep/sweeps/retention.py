@@ -14,10 +14,10 @@ from bot.core.record import Phase, SweepRecord
 from bot.core.work_item import ItemKind, WorkItem
 from bot.platform.storage import sweep_configmap
 from bot.platform.storage.sweeps import Store
+from bot.sweep.model import engine
 from bot.sweep.model.experiment import EXTENDABLE_FOR
 from k8s.api.client import KubernetesClient
 from k8s.api.errors import ApiError, ClusterUnreachableError, UnreachableError
-from k8s.katib.spec import REQUEST_ID
 from k8s.objects import OURS, SWEEP_LABEL, Manifest, ref_of
 
 log = logging.getLogger(__name__)
@@ -55,7 +55,7 @@ class SweepGc:
 
     async def _delete_suggestions(self, cluster: KubernetesClient, namespace: str) -> None:
         try:
-            for suggestion in await cluster.list("Suggestion", namespace, labels=OURS):
+            for suggestion in await cluster.list(engine.SEARCH, namespace, labels=OURS):
                 if await self._is_unused(suggestion):
                     await cluster.delete(ref_of(suggestion), uid=suggestion["metadata"]["uid"])
         except ApiError as error:
@@ -112,10 +112,8 @@ class SweepGc:
 
     async def _delete(self, sweep: SweepRecord, config_map: Manifest) -> None:
         """Delete the experiments, then empty the ConfigMap, whose name stays taken. A crash repeats both."""
-        labels, namespace = f"{SWEEP_LABEL}={sweep.id}", sweep.plan and sweep.plan.experiment_ref.namespace
         trials = self.trials_of(sweep.cluster) if self.trials_of else self.cluster
-        for each in await trials.list("Experiment", namespace, labels=labels) if namespace else ():
-            if each["metadata"].get("annotations", {}).get(REQUEST_ID) == sweep.request_id:
-                await trials.delete(ref_of(each), uid=each["metadata"]["uid"])
+        if sweep.plan:
+            await engine.delete_experiments(sweep, sweep.plan, trials)
         await self.cluster.merge(ref_of(config_map), sweep_configmap.RETIRED)
         log.info("deleted %s, ended %s", sweep.id, sweep.since.date())

@@ -87,7 +87,6 @@ async def collect(environment: Environment, pod: Manifest | None, clients: Clien
         metric="",
         gpus=environment.record.gpus // environment.record.replicas,
         noun=environment.record.noun,
-        experiment={},
         job=environment.manifest,
         pod=pod,
     )

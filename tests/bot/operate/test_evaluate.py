@@ -28,7 +28,7 @@ from bot.operate.check_state import (
     prometheus,
     redis_version,
 )
-from k8s.katib.spec import INJECTION_LABEL
+from k8s.katib.training import INJECTION_LABEL
 from k8s.objects import GPU
 
 AOF = {"aof_enabled": 1, "aof_last_write_status": "ok"}

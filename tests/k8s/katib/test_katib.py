@@ -7,13 +7,14 @@ from datetime import UTC, datetime
 
 import pytest
 
+from k8s.engine import End, ExperimentState, TrialState
 from k8s.katib.experiment import experiment, training_runtime
-from k8s.katib.manifest import first_pod, with_image
+from k8s.katib.manifest import first_pod, ui_link, with_image
 from k8s.katib.patches import kill_trial, pause_experiment, resume_experiment, stop_experiment
 from k8s.katib.pod_shape import PodShape
 from k8s.katib.reader import Reader
 from k8s.katib.spec import ExperimentSpec, Feasible
-from k8s.katib.status import NOT_STARTED, ExperimentState, TrialState, read_experiment, read_trial, ui_link
+from k8s.katib.status import read_experiment, read_trial
 from k8s.katib.training import Collector
 from k8s.objects import Ref
 from k8s.trial_kinds import PYTORCH_JOB, TRAIN_JOB
@@ -249,18 +250,18 @@ def test_with_image_leaves_the_plan_unchanged():
 
 
 @pytest.mark.parametrize(
-    ("recording", "state", "reason"),
+    ("recording", "state", "end"),
     [
-        ("13-experiment-final", ExperimentState.SUCCEEDED, "ExperimentMaxTrialsReached"),
-        ("14-experiment-goal-reached", ExperimentState.SUCCEEDED, "ExperimentGoalReached"),
-        ("15-experiment-failed", ExperimentState.FAILED, "ExperimentFailed"),
-        ("14-experiment-backoff6-still-running", ExperimentState.RUNNING, ""),
-        ("katib/06-LongRunning-after-extend", ExperimentState.SUCCEEDED, "ExperimentMaxTrialsReached"),
+        ("13-experiment-final", ExperimentState.SUCCEEDED, End.ALL_TRIALS),
+        ("14-experiment-goal-reached", ExperimentState.SUCCEEDED, End.TARGET),
+        ("15-experiment-failed", ExperimentState.FAILED, End.TOO_MANY_FAILED),
+        ("14-experiment-backoff6-still-running", ExperimentState.RUNNING, End.NONE),
+        ("katib/06-LongRunning-after-extend", ExperimentState.SUCCEEDED, End.ALL_TRIALS),
     ],
 )
-def test_read_experiment_parses_recordings(recording, state, reason):
+def test_read_experiment_parses_recordings(recording, state, end):
     found = read_experiment(body(recording))
-    assert (found.state, found.reason) == (state, reason)
+    assert (found.state, found.end) == (state, end)
 
 
 def test_read_experiment_without_status_is_running():
@@ -314,7 +315,7 @@ def test_kill_patch_puts_killed_first_and_running_false():
     trial["status"]["conditions"] = conditions
     killed = read_trial(trial, {"loss": "min"})
     assert (killed.state, killed.killed) == (TrialState.KILLED, True)
-    trial["status"]["conditions"][0]["reason"] = NOT_STARTED
+    trial["status"]["conditions"][0]["reason"] = "SweepbotNotStarted"
     never = read_trial(trial, {"loss": "min"})
     assert (never.state, never.killed) == (TrialState.NOT_STARTED, True)
 

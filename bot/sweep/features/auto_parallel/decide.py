@@ -21,12 +21,12 @@ from bot.core.pace import FreeCapacity
 from bot.core.plan import SweepPlan
 from bot.core.record import ACTIVE, SweepRecord
 from bot.platform.slack.mrkdwn import plain
+from bot.sweep.model import engine
 from bot.sweep.model.changes import Patch
 from bot.sweep.model.experiment import ended_by_lowered_count
 from bot.sweep.model.observation import Observation
 from bot.text.wording import counted
-from k8s.katib.patches import paced
-from k8s.katib.status import Experiment
+from k8s.engine import Experiment
 
 
 class PaceChange(StrEnum):
@@ -175,11 +175,9 @@ def steer(
     Before a pause, they are lowered as far as they can be: a paused experiment can't be edited, and it
     continues with as many trials as its counts allow.
     """
-    space = plan.space
-    if not space.auto or sweep.first_only or (sweep.draining and not sweep.extending):
+    if not plan.space.auto or sweep.first_only or (sweep.draining and not sweep.extending):
         return None
     if not (seen.open or sweep.extending or ended_by_lowered_count(sweep, experiment)):
         return None
     running = 1 if sweep.holds else sweep.parallel_now
-    body = paced(experiment.raw, total=space.max_trials, running=running, max_failed=space.max_failed)
-    return Patch(ref=plan.experiment_ref, body=body, optional=not sweep.extending) if body else None
+    return engine.limit(plan, experiment, running, optional=not sweep.extending)

@@ -24,7 +24,7 @@ from bot.sweep.model.experiment import OUT_OF_BUDGET
 from bot.sweep.model.observation import Observation
 from bot.sweep.model.texts import display_name
 from bot.sweep.results.collect import trial_of
-from k8s.katib.status import TrialState
+from k8s.engine import TrialState
 
 STEPS = 100  # of the shown figures, in a budget: each new figure is an edit of the message
 HOUR = 3600  # seconds

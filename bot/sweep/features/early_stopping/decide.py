@@ -19,11 +19,12 @@ from bot.core.space import Goal, MetricSource, SearchSpace
 from bot.core.stopping import ASHA, EarlyStop, Objective, Rungs, StoppingRule, Verdict, judge, missing_rungs
 from bot.platform.slack.mrkdwn import code, plain
 from bot.sweep.clients import SweepClients
-from bot.sweep.model.changes import RequiredChanges, deletions, kills
+from bot.sweep.model import engine
+from bot.sweep.model.changes import RequiredChanges, deletions
 from bot.sweep.model.observation import Observation
 from bot.sweep.model.time_left import run_times, usual_seconds
 from bot.text.wording import counted, fitting
-from k8s.katib.status import STOPPED_EARLY, TrialState
+from k8s.engine import TrialState
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -234,6 +235,8 @@ def changes(sweep: SweepRecord, plan: SweepPlan, seen: Observation, now: datetim
     values = {name: math.nan if stop.value is None else stop.value for name, stop in ending.items()}
     last = {name: (stop.step, values[name]) for name, stop in ending.items()}
     return RequiredChanges(
-        patch=kills(early, plan, "stopped early", now, last=last, reason=STOPPED_EARLY),
+        patch=engine.stop_trials(
+            plan, early, "stopped early", now, state=TrialState.STOPPED_EARLY, last=last
+        ),
         delete=deletions(jobs, plan),
     )

@@ -20,8 +20,7 @@ from bot.sweep.model.progress import finished_trials
 from bot.sweep.model.texts import confirmation, display_name
 from bot.sweep.spaces.space import combinations
 from bot.text.wording import counted
-from k8s.katib.patches import MAX_TRIALS_REACHED
-from k8s.katib.status import Experiment
+from k8s.engine import End, Experiment
 
 EXTEND = "extend_sweep"  # the button's action_id
 MORE = 20  # trials that the button adds
@@ -71,7 +70,7 @@ def limit_reason(sweep: SweepRecord, experiment: Experiment | None, config: Conf
         return "its Katib experiment was deleted"
     if sweep.draining in {OUT_OF_TIME, OUT_OF_BUDGET}:
         return f"its {sweep.draining.replace('reached', 'was reached')}"
-    if experiment.reason != MAX_TRIALS_REACHED:
+    if experiment.end is not End.ALL_TRIALS:
         return "Katib only extends a sweep that used all its trials"
     if space.max_trials >= trial_limit(space, config):
         is_all = combinations(space) == space.max_trials

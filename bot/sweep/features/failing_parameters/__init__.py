@@ -19,7 +19,7 @@ from bot.sweep.features.failing_parameters.pattern import Condition, Pattern, Ro
 from bot.sweep.model.feature import Feature, LiveMessage, Step
 from bot.sweep.model.observation import Observation
 from bot.sweep.model.texts import continue_button
-from k8s.katib.status import TrialState
+from k8s.engine import TrialState
 
 KIND = "failing_parameters"
 ENDED = {TrialState.SUCCEEDED, TrialState.STOPPED_EARLY, TrialState.FAILED}

@@ -26,9 +26,8 @@ from bot.sweep.model.observation import Observation
 from bot.sweep.model.progress import current_progress
 from bot.sweep.model.texts import confirmation, display_name
 from bot.text.wording import counted
+from k8s.engine import End, ExperimentState, TrialState
 from k8s.katib.manifest import gated, renamed
-from k8s.katib.patches import DRAINED, MAX_TRIALS_REACHED, PAUSED
-from k8s.katib.status import ExperimentState, TrialState
 from k8s.objects import Manifest
 
 
@@ -111,7 +110,7 @@ def follow(sweep: SweepRecord, seen: Observation, now: datetime) -> SweepRecord:
     if not is_limited(plan.space, experiment):  # opened before Redis lost its data
         return replace(sweep, first_only=False)
     trial = seen.of(GateSeen).healthy or next((t.name for t in seen.succeeded), "")
-    if sweep.first_only and trial and (seen.open or experiment.reason == MAX_TRIALS_REACHED):
+    if sweep.first_only and trial and (seen.open or experiment.end is End.ALL_TRIALS):
         return _opened(sweep).step(first="✓ First trial healthy")
     return _held(sweep, plan, seen, now) if _is_broken(sweep, seen) and not seen.held else sweep
 
@@ -131,7 +130,7 @@ def _is_broken(sweep: SweepRecord, seen: Observation) -> bool:
     It can also fail between the decision to open it and the patch.
     """
     experiment, plan = seen.experiment, sweep.plan
-    if seen.open or experiment is None or plan is None or experiment.reason in {DRAINED, PAUSED}:
+    if seen.open or experiment is None or plan is None or experiment.end in {End.DRAINED, End.PAUSED}:
         return False
     limited = is_limited(plan.space, experiment)
     failed = sweep.first_only or experiment.state is ExperimentState.FAILED

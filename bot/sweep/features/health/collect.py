@@ -8,7 +8,7 @@ import asyncio
 from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 from bot.core.plan import SweepPlan
 from bot.core.record import Phase, SweepRecord
@@ -18,13 +18,14 @@ from bot.platform.pod_health.diagnosis import Diagnosis
 from bot.platform.pod_health.evidence import TrialEvidence, created_at, event_time
 from bot.platform.pod_health.rules_startup import DEAD_NODE
 from bot.sweep.features.health.rules import diagnose, due, next_due
-from bot.sweep.features.health.rules_training import not_finite
 from bot.sweep.features.health.state import HealthState, HealthStatus
 from bot.sweep.features.health.workers import explaining
+from bot.sweep.model import engine
 from bot.sweep.model.observation import Observation, RawObjects
 from k8s.api.client import Manifests
+from k8s.engine import Experiment, Trial, TrialState
 from k8s.kueue import pending_workloads, places, read_workload
-from k8s.objects import Manifest, Ref, read_once, still_live, true_conditions
+from k8s.objects import Manifest, still_live
 from k8s.pods import READER, is_trial_pod
 from k8s.trial_kinds import creators_of_pods, job_of_pod, training_container
 
@@ -33,8 +34,6 @@ MAX_EXAMINED = 20  # failed trials examined per sweep; more are only counted
 TRIAL_LOG_LINES = 400  # with several processes, the cause can be far above the last line
 POLL_INTERVAL = timedelta(seconds=10)  # events and logs are not watched
 POLL_DURATION = timedelta(minutes=15)  # of a running sweep, until its first success
-SUCCEEDED = {"Succeeded", "Killed", "EarlyStopped"}
-FAILED_CONDITIONS = {"Failed", "MetricsUnavailable"}
 
 
 async def observe(sweep: SweepRecord, seen: Observation, clients: Clients) -> Observation:
@@ -42,7 +41,7 @@ async def observe(sweep: SweepRecord, seen: Observation, clients: Clients) -> Ob
     if sweep.plan is None or seen.raw.experiment is None:
         return seen
     evidence = EvidenceCollector(sweep, sweep.plan, clients)
-    await evidence.run(seen.raw.experiment, [*seen.raw.trials], [*seen.raw.jobs], [*seen.raw.pods])
+    await evidence.run(seen.raw.experiment, seen.raw.trials, [*seen.raw.jobs], [*seen.raw.pods])
     trouble = tuple(diagnosis.masked(clients.mask) for diagnosis in evidence.diagnoses)
     seen = replace(seen, trouble=trouble)
     return seen.again_in(evidence.requeue_after) if evidence.requeue_after else seen
@@ -54,7 +53,7 @@ async def examine(
     """Return all diagnoses, also those that are too young for the sweep's thread."""
     evidence = EvidenceCollector(sweep, plan, clients)
     if raw.experiment:
-        await evidence.run(raw.experiment, [*raw.trials], [*raw.jobs], [*raw.pods])
+        await evidence.run(raw.experiment, raw.trials, [*raw.jobs], [*raw.pods])
     return tuple(evidence.found)
 
 
@@ -65,7 +64,9 @@ class EvidenceCollector:
         self.found: list[Diagnosis] = []
         self._asked_queue = False
 
-    async def run(self, experiment: Manifest, trials: Manifests, jobs: Manifests, pods: Manifests) -> None:
+    async def run(
+        self, experiment: Experiment, trials: tuple[Trial, ...], jobs: Manifests, pods: Manifests
+    ) -> None:
         if self.sweep.phase not in {Phase.PENDING, Phase.RUNNING}:
             return
         if not trials:
@@ -96,20 +97,21 @@ class EvidenceCollector:
         if found := await asyncio.to_thread(diagnose, evidence):  # a hostile log takes a second
             self.found.append(found)
 
-    def _suspects(self, trials: Manifests) -> Manifests:
-        sweep, metric = self.sweep, self.plan.space.metric
-        known, by_state = {*sweep.of(HealthState).examined, *sweep.to_kill}, defaultdict[str, Manifests](list)
+    def _suspects(self, trials: tuple[Trial, ...]) -> list[Trial]:
+        sweep = self.sweep
+        known = {*sweep.of(HealthState).examined, *sweep.to_kill}
+        by_state = defaultdict[str, list[Trial]](list)
         for trial in trials:
-            by_state[read_once(_state, trial, metric)].append(trial)
+            by_state[_state(trial)].append(trial)
         unhealthy = self._unhealthy
         if sweep.progress.succeeded:  # only what the message about the first trials shows is followed
-            by_state["live"] = [t for t in by_state["live"] if _name(t) == unhealthy]
+            by_state["live"] = [t for t in by_state["live"] if t.name == unhealthy]
         live, failed, nan = (
-            _by_age(t for t in by_state[state] if _name(t) not in known)
+            sorted((t for t in by_state[state] if t.name not in known), key=_age)
             for state in ("live", "failed", "nan")
         )
         new = (failed + nan)[: 1 if len(sweep.of(HealthState).examined) < MAX_EXAMINED else 0]
-        return new + sorted(live, key=lambda t: _name(t) != unhealthy)[:MAX_LIVE]
+        return new + sorted(live, key=lambda t: t.name != unhealthy)[:MAX_LIVE]
 
     @property
     def _unhealthy(self) -> str:
@@ -117,17 +119,17 @@ class EvidenceCollector:
         shown = self.sweep.of(HealthState).shown
         return shown.trial if shown and shown.status is HealthStatus.UNHEALTHY else ""
 
-    async def _without_trials(self, experiment: Manifest, pods: Manifests) -> TrialEvidence:
-        ref = self.plan.experiment_ref
-        suggestion = await self.clients.trials.get(Ref("Suggestion", ref.namespace, ref.name))
-        events = [*await self._events("Experiment", ref.name), *await self._events("Suggestion", ref.name)]
+    async def _without_trials(self, experiment: Experiment, pods: Manifests) -> TrialEvidence:
+        search = await engine.find_search(self.plan, self.clients.trials)
+        refs = self.plan.experiment_ref, engine.search_ref(self.plan)
+        events = [event for ref in refs for event in await self._events(ref.kind, ref.name)]
         services = tuple(pod for pod in pods if not is_trial_pod(pod))
-        return self._evidence(experiment, suggestion=suggestion, services=services, events=_in_order(events))
+        return self._evidence(experiment, search=search, services=services, events=_in_order(events))
 
     async def _examine(
-        self, experiment: Manifest, trial: Manifest, jobs: Manifests, pods: Manifests, *, read: bool
+        self, experiment: Experiment, trial: Trial, jobs: Manifests, pods: Manifests, *, read: bool
     ) -> TrialEvidence:
-        name = _name(trial)
+        name = trial.name
         job = next((j for j in jobs if _name(j) == name), None)
         mine = [p for p in pods if job_of_pod(p) == name]
         pod = _latest(mine) if self.plan.nodes == 1 else explaining(_by_age(mine), self.plan.nodes)
@@ -154,7 +156,7 @@ class EvidenceCollector:
         pending = await pending_workloads(self.clients.trials, self.namespace, found.queue)
         return places(pending or ()).get(found.name)
 
-    def _evidence(self, experiment: Manifest, **known: object) -> TrialEvidence:
+    def _evidence(self, experiment: Experiment, **known: object) -> TrialEvidence:
         return TrialEvidence(
             now=self.now,
             metric=self.plan.space.metric,
@@ -169,29 +171,31 @@ class EvidenceCollector:
 
     async def _related_events(self, evidence: TrialEvidence) -> Manifests:
         if evidence.trial and evidence.job is None:
-            return await self._events("Trial", _name(evidence.trial), evidence.trial)
+            return await self._events(engine.TRIAL, evidence.trial.name, evidence.trial.created)
         if evidence.job and evidence.pod is None:
             sources = creators_of_pods(self.plan.trial_kind, _name(evidence.job))
-            return [event for source in sources for event in await self._events(*source, evidence.job)]
+            return [
+                event for source in sources for event in await self._events(*source, created_at(evidence.job))
+            ]
         unclear = evidence.status.get("phase") == "Pending" or evidence.abandoned or _unready(evidence)
         if evidence.pod is None or not unclear:
             return []
-        found = await self._events("Pod", _name(evidence.pod), evidence.pod)
+        found = await self._events("Pod", _name(evidence.pod), created_at(evidence.pod))
         if evidence.unscheduled and "claim" in evidence.unscheduled.get("message", "").lower():
             for claim in _claims(evidence.pod):
                 found += await self._events("PersistentVolumeClaim", claim)
         return found
 
-    async def _events(self, kind: str, name: str, of: Manifest | None = None) -> Manifests:
-        """Return the events since the creation of `of`: an earlier object could have had its name."""
-        events, begin = await list_events(kind, self.namespace, name, self.clients), created_at(of)
+    async def _events(self, kind: str, name: str, begin: datetime | None = None) -> Manifests:
+        """Return the events since the object's creation: an earlier one could have had its name."""
+        events = await list_events(kind, self.namespace, name, self.clients)
         return [each for each in events if not begin or (event_time(each) or begin) >= begin]
 
     async def _nodes(self, evidence: TrialEvidence) -> tuple[Manifest, ...]:
         # A pod is Ready again before its node is.
         health = self.sweep.of(HealthState).shown
         is_lost = health is not None and health.key == DEAD_NODE
-        lost = is_lost and evidence.trial is not None and _name(evidence.trial) == self._unhealthy
+        lost = is_lost and evidence.trial is not None and evidence.trial.name == self._unhealthy
         needed = evidence.unscheduled or evidence.starting or _unready(evidence) or lost
         return tuple(await list_if_allowed("Node", "", self.clients)) if needed else ()
 
@@ -214,14 +218,17 @@ class EvidenceCollector:
         return await self.clients.tail(self.namespace, _name(evidence.pod), container) if container else ""
 
 
-def _state(trial: Manifest, metric: str) -> str:
+def _state(trial: Trial) -> str:
     """Return "live", "failed", "ended", or "nan": Katib counts a NaN or infinite value as succeeded."""
-    true_now = true_conditions(trial).keys()
-    if FAILED_CONDITIONS & true_now:
+    if trial.failed:
         return "failed"
-    if not SUCCEEDED & true_now:
+    if trial.state is TrialState.LIVE:
         return "live"
-    return "nan" if "Succeeded" in true_now and not_finite(trial, metric) else "ended"
+    return "nan" if trial.state is TrialState.SUCCEEDED and trial.not_finite else "ended"
+
+
+def _age(trial: Trial) -> tuple[str, str]:
+    return str(trial.created or ""), trial.name
 
 
 def _name(obj: Manifest) -> str:

@@ -17,7 +17,7 @@ from bot.platform.pod_health.diagnosis import Diagnosis
 from bot.sweep.features.health import texts
 from bot.sweep.features.health.state import Health, HealthState, HealthStatus
 from bot.sweep.model.observation import Observation
-from k8s.katib.status import TrialState
+from k8s.engine import TrialState
 
 
 def follow(sweep: SweepRecord, seen: Observation, _: datetime) -> SweepRecord:

@@ -4,7 +4,6 @@ An error in the log counts once the training has failed, because a training can 
 or useless training count while it runs, too.
 """
 
-import math
 import re
 from datetime import timedelta
 
@@ -14,10 +13,10 @@ from bot.platform.pod_health.evidence import OVER_DISK, TrialEvidence
 from bot.platform.pod_health.rules_admission import ADMIN, WAIT_GRACE
 from bot.platform.pod_health.rules_startup import DEAD_NODE
 from bot.sweep.features.health.crash_fixes import crash_fix
+from k8s.engine import TrialState
 from k8s.jobs import JobState, read_job
-from k8s.katib.spec import INJECTION_LABEL
-from k8s.katib.training import COLLECTOR_VARIABLE
-from k8s.objects import Manifest, true_conditions
+from k8s.katib.training import COLLECTOR_VARIABLE, INJECTION_LABEL
+from k8s.objects import Manifest
 from k8s.pods import read_trial_pod
 
 OUT_OF_GPU = (
@@ -153,7 +152,7 @@ def nccl(evidence: TrialEvidence) -> Diagnosis | None:
 
 def not_a_number(evidence: TrialEvidence) -> Diagnosis | None:
     """R19: the loss is not finite. Katib stores such values, so the trial can count as succeeded."""
-    line, reported = evidence.line(NAN), not_finite(evidence.trial, evidence.metric)
+    line, reported = evidence.line(NAN), evidence.trial.not_finite if evidence.trial else ""
     if _failed(evidence) and evidence.cause.text and not evidence.failed_with(r"(?i)\bnan"):
         line = ""  # the training survived it
     if not line and not reported:
@@ -191,7 +190,7 @@ def buffered(evidence: TrialEvidence) -> Diagnosis | None:
 
 def no_metrics(evidence: TrialEvidence) -> Diagnosis | None:
     """R20: the source of the metrics had none of the objective's name."""
-    if "MetricsUnavailable" not in true_conditions(evidence.trial or {}):
+    if evidence.trial is None or evidence.trial.state is not TrialState.NO_METRICS:
         return None
     if (evidence.collector_exit or {}).get("exitCode"):  # the reader's, which doesn't fail the pod
         return None
@@ -288,11 +287,9 @@ def crash(evidence: TrialEvidence) -> Diagnosis | None:
             f"The node terminated or rejected the pod ({evidence.status.get('reason') or 'no reason given'})."
         )
         return evidence.found("crash", text, ADMIN, evidence.status.get("message", ""))
-    failed = true_conditions(evidence.trial or {}).get("Failed")
-    if failed and not evidence.pod:
-        return evidence.found(
-            "crash", "Katib reports a failure; the pod is gone.", "", failed.get("message", "")
-        )
+    trial = evidence.trial
+    if trial and trial.state is TrialState.FAILED and not evidence.pod:
+        return evidence.found("crash", "Katib reports a failure; the pod is gone.", "", trial.message)
     return None
 
 
@@ -316,7 +313,9 @@ def _user(evidence: TrialEvidence) -> int:
 
 
 def _done(evidence: TrialEvidence) -> bool:
-    return bool({"Succeeded", "Killed", "EarlyStopped"} & true_conditions(evidence.trial or {}).keys())
+    """Return whether the trial ended otherwise than by a failure."""
+    trial = evidence.trial
+    return trial is not None and trial.state is not TrialState.LIVE and not trial.failed
 
 
 def _limits(evidence: TrialEvidence) -> dict[str, str]:
@@ -324,16 +323,3 @@ def _limits(evidence: TrialEvidence) -> dict[str, str]:
     main: Manifest = next((c for c in containers if c["name"] == evidence.container), {})
     limits: dict[str, str] = main.get("resources", {}).get("limits", {})
     return limits
-
-
-def not_finite(trial: Manifest | None, metric: str) -> str:
-    """Return `NaN` or `infinite` for such a metric of a trial; empty if it is finite or unknown."""
-    observation = (trial or {}).get("status", {}).get("observation") or {}
-    for latest in (m.get("latest", "") for m in observation.get("metrics") or () if m["name"] == metric):
-        try:
-            value = float(latest)
-        except ValueError:  # "unavailable"
-            continue
-        if not math.isfinite(value):
-            return "NaN" if math.isnan(value) else "infinite"
-    return ""

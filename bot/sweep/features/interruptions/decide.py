@@ -15,18 +15,16 @@ from bot.core.record import ACTIVE, SweepRecord
 from bot.platform.pod_health.rules_startup import may_pass
 from bot.sweep.features.interruptions import texts
 from bot.sweep.features.interruptions.state import InterruptionsSeen, InterruptionState
-from bot.sweep.model.changes import Delete, Patch, RequiredChanges, deletions, status_patch
+from bot.sweep.model import engine
+from bot.sweep.model.changes import Patch, RequiredChanges, deletions
 from bot.sweep.model.observation import Observation
+from k8s.engine import End, Experiment, Trial, TrialState
 from k8s.jobs import Job, JobState
-from k8s.katib.patches import MAX_TRIALS_REACHED, PAUSED, TOO_MANY_FAILED, reopen_experiment
-from k8s.katib.status import Experiment, ExperimentState, Trial, TrialState
-from k8s.objects import Ref
 
 MAX_DISRUPTIONS = 10  # of one trial, which then has failed: a kubelet also evicts for what a training does
 MAX_RESTARTS = 2  # of one trial, for Katib's collector
 MAX_REPORTS_LOST = 1  # restarts of one trial, for Sweepbot's reader, which tries again by itself
 PULL_TIMEOUT = timedelta(minutes=1)  # of failed pulls; a new pod then pulls sooner than the kubelet's retry
-FAILED = {TrialState.FAILED, TrialState.NO_METRICS}
 
 
 def with_disruptions(sweep: SweepRecord, seen: Observation) -> Observation:
@@ -105,25 +103,18 @@ def _restart_abandoned(sweep: SweepRecord, seen: Observation, now: datetime) -> 
 
 def changes(sweep: SweepRecord, plan: SweepPlan, seen: Observation, _: datetime) -> RequiredChanges:
     """Delete the Jobs and trials that Katib then creates again."""
-    state, namespace = sweep.of(InterruptionState), plan.experiment_ref.namespace
+    state = sweep.of(InterruptionState)
     restarted = state.restarted.keys() - state.disrupted.keys()
     abandoned = deletions([job for job in seen.active_jobs if job.uid in restarted], plan)
     replaced = deletions(_jobs_to_replace(sweep, seen), plan, wait=True)
-    trials = tuple(
-        Delete(ref=Ref("Trial", namespace, trial.name), uid=trial.raw["metadata"]["uid"])
-        for trial in _trials_to_replace(sweep, seen)
-    )
+    trials = (engine.run_again(plan, trial) for trial in _trials_to_replace(sweep, seen))
     return RequiredChanges(delete=(*abandoned, *replaced, *trials))
 
 
 def reopen(
     _: SweepRecord, plan: SweepPlan, experiment: Experiment, seen: Observation, now: datetime
 ) -> Patch | None:
-    if not seen.reopens:
-        return None
-    failed = sum(trial.state is TrialState.FAILED for trial in seen.trials)
-    body = reopen_experiment(experiment.raw, len(seen.trials), failed, now)
-    return status_patch(plan.experiment_ref, body)
+    return engine.reopen(plan, experiment, seen.trials, now) if seen.reopens else None
 
 
 def disrupted_jobs(sweep: SweepRecord, seen: Observation) -> dict[str, str]:
@@ -167,7 +158,7 @@ def _trials_to_replace(sweep: SweepRecord, seen: Observation) -> list[Trial]:
     """Return the failed trial to delete, once its Job is gone: before, Katib would read its failure again.
 
     One after the other: Katib creates all missing ones as soon as one more can run. If these are more than
-    parallelTrialCount, it deletes the newest trials, with their suggestions.
+    can run in parallel, it deletes the newest trials, with their suggestions.
     """
     jobs = {job.name for job in seen.jobs}
     ready = [trial for trial in seen.trials if trial.name in seen.starting_again and trial.name not in jobs]
@@ -189,21 +180,20 @@ def _disrupted_trials(sweep: SweepRecord, seen: Observation) -> list[Trial]:
     failed = [
         trial
         for trial in seen.trials
-        if trial.state in FAILED
+        if trial.failed
         and trial.name not in sweep.to_kill
         and (jobs[trial.name] in disrupted if trial.name in jobs else trial.name in disrupted.values())
     ]
     rest = tuple(trial for trial in seen.trials if trial not in failed)
-    goes_on = seen.open or seen.experiment.reason == PAUSED or _has_room(seen.experiment, rest)
+    goes_on = seen.open or seen.experiment.end is End.PAUSED or _has_room(seen.experiment, rest)
     return failed if goes_on else []
 
 
 def _has_room(experiment: Experiment, trials: tuple[Trial, ...]) -> bool:
     """Return whether Katib ended the experiment by its counts, which these trials don't reach."""
-    spec, states = experiment.raw["spec"], [trial.state for trial in trials]
-    failed = sum(state in FAILED for state in states)
-    ended = sum(state is not TrialState.LIVE for state in states)
-    by_failures = experiment.state is ExperimentState.FAILED and experiment.message == TOO_MANY_FAILED
-    by_counts = by_failures or experiment.reason == MAX_TRIALS_REACHED
-    most_failed = spec.get("maxFailedTrialCount", failed + 1)  # a throttled experiment can have none
-    return by_counts and failed < most_failed and ended < spec["maxTrialCount"]
+    if experiment.end not in {End.TOO_MANY_FAILED, End.ALL_TRIALS}:
+        return False
+    failed = sum(trial.failed for trial in trials)
+    ended = sum(trial.state is not TrialState.LIVE for trial in trials)
+    is_within = experiment.max_failed is None or failed < experiment.max_failed
+    return is_within and ended < experiment.max_trials

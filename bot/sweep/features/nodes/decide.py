@@ -125,4 +125,4 @@ def _runtimes(plan: SweepPlan, seen: Observation, now: datetime) -> tuple[Manife
     started = (trial.started for trial in seen.live if trial.name not in jobs)
     if jobs and not any(at and now - at > LATE for at in started):
         return ()
-    return (owned(plan.runtime, plan.experiment, seen.experiment.raw["metadata"]["uid"]),)
+    return (owned(plan.runtime, plan.experiment, seen.experiment.uid),)

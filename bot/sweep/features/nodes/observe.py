@@ -23,12 +23,11 @@ from bot.sweep.features.nodes.decide import (
     waiting_text,
     waits_for_nodes,
 )
+from bot.sweep.model import engine
 from bot.sweep.model.capacity_request import capacity_request
 from bot.sweep.model.observation import Observation
 from k8s.api.client import KubernetesClient
 from k8s.api.errors import ApiError
-from k8s.katib.status import is_open_with_several_nodes
-from k8s.objects import SWEEP_LABEL
 
 AGAIN = timedelta(seconds=20)  # until a waiting sweep decides again
 MEASURED_WITHIN = timedelta(seconds=75)  # two measurements; other sweeps may have grown since an older one
@@ -142,11 +141,8 @@ def _state(active: SweepRecord | None) -> str:
 async def _open_in(namespace: str, cluster: KubernetesClient) -> set[str]:
     """Return the sweeps with open experiments; none where Sweepbot can't list them, nor create any."""
     try:
-        listed = await cluster.list(
-            "Experiment", namespace, labels=SWEEP_LABEL, only=is_open_with_several_nodes
-        )
+        return await engine.open_with_several_nodes(cluster, namespace)
     except ApiError as error:
         if error.status != 403:
             raise
         return set()
-    return {one["metadata"]["labels"][SWEEP_LABEL] for one in listed}

@@ -19,15 +19,15 @@ from bot.core.plan import SweepPlan
 from bot.core.record import ACTIVE, Phase, SweepRecord
 from bot.platform.config.policy import Config
 from bot.platform.slack.blocks import button
-from bot.sweep.model.changes import Patch, RequiredChanges, kills, status_patch
+from bot.sweep.model import engine
+from bot.sweep.model.changes import Patch, RequiredChanges
 from bot.sweep.model.experiment import EXPERIMENT_DELETED, ended_by_lowered_count
 from bot.sweep.model.limits import restart_denial
 from bot.sweep.model.observation import Observation
 from bot.sweep.model.stuck import report_stuck, stuck_timeout
 from bot.sweep.model.texts import confirmation, display_name
 from bot.text.wording import counted
-from k8s.katib.patches import PAUSED, pause_experiment, resume_experiment
-from k8s.katib.status import Experiment
+from k8s.engine import End, Experiment
 
 # In the record's `holds`: until the sweep is resumed, and then until Katib runs the experiment again.
 PAUSING, RESUMING = "pause", "resume"
@@ -167,12 +167,12 @@ def restarted(before: SweepRecord, after: SweepRecord) -> SweepRecord:
 
 
 def is_paused(sweep: SweepRecord, seen: Observation) -> bool:
-    """Return whether Katib starts no trials: by the condition, or by a lowered maxTrialCount."""
+    """Return whether Katib starts no trials: by the pause, or by a lowered total."""
     experiment = seen.experiment
     if experiment is None or seen.open:
         return False
     lowered = bool(sweep.of(PauseState).at) and ended_by_lowered_count(sweep, experiment)
-    return experiment.reason == PAUSED or lowered
+    return experiment.end is End.PAUSED or lowered
 
 
 def follow(sweep: SweepRecord, seen: Observation, now: datetime) -> SweepRecord:
@@ -205,7 +205,8 @@ def changes(sweep: SweepRecord, plan: SweepPlan, seen: Observation, now: datetim
     state = sweep.of(PauseState)
     if not (state.at and state.now and is_paused(sweep, seen)):
         return RequiredChanges()
-    return RequiredChanges(patch=kills(seen.live, plan, "stopped by request", now, last=seen.last_values))
+    stops = engine.stop_trials(plan, seen.live, "stopped by request", now, last=seen.last_values)
+    return RequiredChanges(patch=stops)
 
 
 def steer(
@@ -213,7 +214,7 @@ def steer(
 ) -> Patch | None:
     state = sweep.of(PauseState)
     if seen.open and state.at:
-        return status_patch(plan.experiment_ref, pause_experiment(experiment.raw, now))
+        return engine.pause(plan, experiment, now)
     if state.resuming and is_paused(sweep, seen):
-        return status_patch(plan.experiment_ref, resume_experiment(experiment.raw, now))
+        return engine.resume(plan, experiment, now)
     return None

@@ -5,18 +5,18 @@ trials and answers every request with an error (Katib's pkg/suggestion/v1beta1/g
 retries forever, and the experiment stays Running. The other algorithms continue or start over.
 """
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
 
 from bot.core.events import Event
+from bot.core.plan import SweepPlan
 from bot.core.record import ACTIVE, SweepRecord
 from bot.platform.slack.mrkdwn import code
 from bot.sweep.clients import SweepClients
+from bot.sweep.model import engine
 from bot.sweep.model.feature import Feature, Step
-from bot.sweep.model.observation import Observation
+from bot.sweep.model.observation import Observation, RawObjects
 from bot.sweep.model.texts import loud
-from k8s.katib.spec import EXPERIMENT_LABEL
 from k8s.objects import Manifest, parse_time
 from k8s.pods import is_trial_pod
 
@@ -33,34 +33,29 @@ async def observe(sweep: SweepRecord, seen: Observation, _: SweepClients) -> Obs
     """Add whether the search is lost; calls nothing."""
     if sweep.plan is None:
         return seen
-    raw, algorithm = seen.raw, sweep.plan.space.algorithm
-    return seen.put(SearchSeen(lost=lost_search(algorithm, raw.experiment, raw.trials, raw.pods)))
+    return seen.put(SearchSeen(lost=lost_search(sweep.plan, seen.raw)))
 
 
-def lost_search(
-    algorithm: str, experiment: Manifest | None, trials: Iterable[Manifest], pods: Iterable[Manifest]
-) -> bool:
+def lost_search(plan: SweepPlan, raw: RawObjects) -> bool:
     """Return whether the service restarted after the first trial, and the experiment still needs trials."""
-    created = sorted(trial["metadata"]["creationTimestamp"] for trial in trials)
-    if algorithm not in IN_MEMORY or experiment is None or not created:
+    first = min((trial.created for trial in raw.trials if trial.created), default=None)
+    if plan.space.algorithm not in IN_MEMORY or raw.experiment is None or first is None:
         return False
-    services = [pod for pod in pods if _serves(pod, experiment)]
-    restarted = bool(services) and all(_restarted(pod, created[0]) for pod in services)
-    return restarted and len(created) < experiment["spec"]["maxTrialCount"]
+    services = [pod for pod in raw.pods if engine.is_pod_of(plan, pod) and _serves(pod)]
+    restarted = bool(services) and all(_restarted(pod, first) for pod in services)
+    return restarted and len(raw.trials) < raw.experiment.max_trials
 
 
-def _serves(pod: Manifest, experiment: Manifest) -> bool:
-    meta, name = pod["metadata"], experiment["metadata"]["name"]
-    ours = meta.get("labels", {}).get(EXPERIMENT_LABEL) == name and not is_trial_pod(pod)
+def _serves(pod: Manifest) -> bool:
     over = pod.get("status", {}).get("phase") in {"Succeeded", "Failed"}
-    return ours and not over and "deletionTimestamp" not in meta
+    return not (over or is_trial_pod(pod) or "deletionTimestamp" in pod["metadata"])
 
 
-def _restarted(pod: Manifest, first: str) -> bool:
+def _restarted(pod: Manifest, since: datetime) -> bool:
     """Return whether the pod, or its container, is younger than the first trial, by its creation time."""
-    since, born = parse_time(first), parse_time(pod["metadata"]["creationTimestamp"])
-    if since is None or born is None or born > since:
-        return born is not None and since is not None
+    born = parse_time(pod["metadata"]["creationTimestamp"])
+    if born is None or born > since:
+        return born is not None
     for each in pod.get("status", {}).get("containerStatuses") or ():
         if each["name"] == CONTAINER and each.get("restartCount"):
             began = parse_time(((each.get("state") or {}).get("running") or {}).get("startedAt"))

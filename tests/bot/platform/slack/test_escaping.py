@@ -23,7 +23,7 @@ from bot.sweep.results.collect import Sources, collect
 from bot.watch.idle.alerts import update_alerts
 from bot.watch.idle.detector import Kind
 from bot.watch.idle.messages import warning
-from k8s.katib.status import Trial, TrialState
+from k8s.engine import Trial, TrialState
 from local.slack.validation import complaints, too_long, view_complaints
 from tests.bot.factories import NOW, PLAN, REQUEST, a_sweep
 from tests.bot.watch.idle.test_alerts import found
@@ -76,7 +76,7 @@ def trials(draw):
     state = draw(st.sampled_from(TrialState))
     values = {"p": draw(NASTY), draw(NASTY) or "q": draw(NASTY)}
     value = draw(st.sampled_from([None, 0.1, -1e300]))
-    return Trial(name=f"t-{draw(NASTY)}"[:60], state=state, parameters=values, value=value, raw={})
+    return Trial(name=f"t-{draw(NASTY)}"[:60], state=state, parameters=values, value=value)
 
 
 def safe(text):
@@ -158,7 +158,7 @@ def test_thousand_trials_fit_into_a_table_and_a_modal():
     sweep = a_sweep(Phase.RUNNING, submitted=True, plan=replace(PLAN, space=space))
     values = {f"parameter_{n}": "0.0028079050224114393" for n in range(30)}
     many = [
-        Trial(name=f"{sweep.id}-{n:04}", state=TrialState.LIVE, parameters=values, value=None, raw={})
+        Trial(name=f"{sweep.id}-{n:04}", state=TrialState.LIVE, parameters=values, value=None)
         for n in range(1000)
     ]
     message = messages.results(sweep, collect(sweep, sweep.plan, Sources(trials=many)))

@@ -11,7 +11,7 @@ from bot.core.curves import Point
 from bot.core.space import Goal, Parameter
 from bot.sweep.charts.axes import POINTS_MAX, Scale, objective_range, shown
 from bot.sweep.charts.picture import MAX_ALT, Content, _figure, alt_text, png
-from k8s.katib.status import TrialState
+from k8s.engine import TrialState
 from tests.bot.factories import NOW, SPACE
 from tests.bot.sweep.charts.test_importances import known
 from tests.bot.sweep.results.factories import SWEEP, a_result, some_results

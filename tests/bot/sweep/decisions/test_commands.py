@@ -11,12 +11,12 @@ from bot.core.record import Phase, Shown
 from bot.sweep.decisions.commands import apply_command, named
 from bot.sweep.lifecycle.building import MAX_AUDIT_ENTRIES, with_entry
 from bot.sweep.model.observation import Observation
-from k8s.katib.status import Experiment, ExperimentState, Trial, TrialState
+from k8s.engine import End, Experiment, ExperimentState, Trial, TrialState
 from tests.bot.factories import ADMIN, CONFIG, NOW, OWNER, STRANGER, a_sweep
 
-ABC = Trial(name="otter-abc", state=TrialState.LIVE, parameters={}, value=None, raw={})
+ABC = Trial(name="otter-abc", state=TrialState.LIVE, parameters={}, value=None)
 LIVE = (ABC, replace(ABC, name="otter-xyz"))
-DONE = Experiment(state=ExperimentState.SUCCEEDED, raw={}, reason="ExperimentMaxTrialsReached")
+DONE = Experiment(state=ExperimentState.SUCCEEDED, end=End.ALL_TRIALS)
 SEEN = Observation(experiment=DONE, trials=LIVE)
 RUNNING = a_sweep(Phase.RUNNING, submitted=True)
 FINISHED = a_sweep(Phase.SUCCEEDED, submitted=True, ending=Phase.SUCCEEDED, reason="4 trials done")

@@ -12,8 +12,8 @@ from bot.sweep.decisions.advance import apply_cancels, requeue_after
 from bot.sweep.decisions.required_changes import required_changes
 from bot.sweep.lifecycle.texts import trial_killed
 from bot.sweep.model.observation import Observation
+from k8s.engine import End, ExperimentState, TrialState
 from k8s.jobs import Job, JobState
-from k8s.katib.status import ExperimentState, TrialState
 from tests.bot.factories import ADMIN, CONFIG, NOW, OWNER, PLAN, a_sweep
 from tests.bot.sweep.model.observations import (
     CANCEL,
@@ -180,7 +180,7 @@ def test_drained_sweep_closes_its_experiment_and_waits_for_running_trials():
         "status",
         [("Succeeded", "True")],
     )
-    closed = replace(OPEN, state=ExperimentState.SUCCEEDED, reason="SweepbotDrained")
+    closed = replace(OPEN, state=ExperimentState.SUCCEEDED, end=End.DRAINED)
     assert after(draining, experiment=closed, trials=live).phase is Phase.RUNNING
     over = (a_trial("t1", TrialState.SUCCEEDED, 0.4), live[1])
     ended = after(draining, experiment=closed, trials=over)

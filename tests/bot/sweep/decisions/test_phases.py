@@ -17,8 +17,8 @@ from bot.sweep.lifecycle.building import refuse
 from bot.sweep.lifecycle.trials import submitted
 from bot.sweep.model.observation import Observation
 from bot.sweep.results.collect import Sources, collect
+from k8s.engine import End, TrialState
 from k8s.jobs import JobState
-from k8s.katib.status import TrialState
 from tests.bot.factories import ADMIN, CONFIG, NOW, OWNER, PLAN, a_sweep
 from tests.bot.sweep.model.observations import (
     CANCEL,
@@ -157,17 +157,17 @@ def test_closed_experiment_ends_the_sweep(sweep, experiment, trials, ending, rea
 
 
 @pytest.mark.parametrize(
-    ("reason", "finish", "phase"),
+    ("end", "finish", "phase"),
     [
-        ("SweepbotDrained", False, Phase.RUNNING),
-        ("ExperimentGoalReached", True, Phase.RUNNING),
-        ("ExperimentGoalReached", False, Phase.STOPPING),
-        ("ExperimentMaxTrialsReached", True, Phase.STOPPING),
+        (End.DRAINED, False, Phase.RUNNING),
+        (End.TARGET, True, Phase.RUNNING),
+        (End.TARGET, False, Phase.STOPPING),
+        (End.ALL_TRIALS, True, Phase.STOPPING),
     ],
 )
-def test_trials_of_a_closed_experiment_finish_if_drained_or_configured(reason, finish, phase):
+def test_trials_of_a_closed_experiment_finish_if_drained_or_configured(end, finish, phase):
     sweep = replace(RUNNING, plan=replace(PLAN, space=replace(PLAN.space, finish_running=finish)))
-    closed = replace(DONE, reason=reason)
+    closed = replace(DONE, end=end)
     live, ended = (a_trial("t1"),), (a_trial("t1", TrialState.SUCCEEDED, 0.5),)
     assert after(sweep, experiment=closed, trials=live).phase is phase
     assert after(sweep, experiment=closed, trials=ended).phase is Phase.STOPPING

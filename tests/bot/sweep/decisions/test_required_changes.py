@@ -12,9 +12,10 @@ from bot.sweep.decisions.required_changes import RequiredChanges, required_chang
 from bot.sweep.launch.plan import plan
 from bot.sweep.model.observation import BuildSeen, Observation
 from bot.sweep.results import run_tags
+from k8s.engine import ExperimentState, Trial, TrialState
 from k8s.jobs import Job, JobState
 from k8s.kaniko import with_base
-from k8s.katib.status import NOT_STARTED, Experiment, ExperimentState, Trial, TrialState, read_trial
+from k8s.katib.status import read_experiment, read_trial
 from k8s.pods import Pod
 from tests.bot.factories import NOW, ORDER, OWNER, PLAN, SETTINGS, SOURCE, a_sweep
 from tests.bot.sweep.builds.projects import PROJECT, WITH_TORCH
@@ -25,12 +26,13 @@ COMPOSED = plan(replace(ORDER, source=replace(SOURCE, files=FILES)), SETTINGS)
 FRAMEWORKS, DEPENDENCIES, CODE = COMPOSED.builds
 COUNTS = {"maxTrialCount": 4, "parallelTrialCount": 2, "maxFailedTrialCount": 2}
 RAW = {"metadata": {"resourceVersion": "7"}, "spec": COUNTS, "status": {"conditions": []}}
-OPEN = Experiment(state=ExperimentState.RUNNING, raw=RAW)
+OPEN = read_experiment(RAW)
 CLOSED = replace(OPEN, state=ExperimentState.FAILED)
 
 
 def a_trial(name, state=TrialState.LIVE):
-    return Trial(name=name, state=state, parameters={}, value=None, raw=RAW)
+    killed = state is TrialState.KILLED
+    return Trial(name=name, state=state, parameters={}, value=None, killed=killed, raw=RAW)
 
 
 def a_job(name, uid="", state=JobState.ACTIVE):
@@ -152,7 +154,7 @@ def test_trials_that_never_got_a_node_are_not_counted_as_stopped():
     facts = {"experiment": CLOSED, "trials": tuple(map(a_trial, names)), "ran": frozenset(names[:2])}
     found = changes(sweep, pods=(a_pod("pulls"), a_pod("waits", node="")), **facts)
     reasons = {kill.ref.name: kill.body["status"]["conditions"][0]["reason"] for kill in found.patch}
-    assert reasons == dict.fromkeys(names[:3], "TrialKilled") | dict.fromkeys(names[3:], NOT_STARTED)
+    assert reasons == dict.fromkeys(names[:3], "TrialKilled") | dict.fromkeys(names[3:], "SweepbotNotStarted")
     killed = [kill.body | {"metadata": {"name": kill.ref.name}} for kill in found.patch]
     ended = after(
         sweep, experiment=CLOSED, trials=tuple(read_trial(each, {"loss": "min"}) for each in killed)

@@ -8,8 +8,7 @@ from bot.sweep.decisions.advance import advance, requeue_after
 from bot.sweep.decisions.required_changes import required_changes
 from bot.sweep.lifecycle.trials import out_of_time, time_left
 from bot.sweep.model.observation import Observation
-from k8s.katib.patches import DRAINED
-from k8s.katib.status import ExperimentState, TrialState
+from k8s.engine import End, ExperimentState, TrialState
 from tests.bot.factories import CONFIG, NOW, PLAN, a_sweep
 from tests.bot.sweep.model.observations import OPEN, a_pod, a_trial
 
@@ -43,9 +42,9 @@ def test_sweep_past_its_deadline_drains_once_and_ends_when_its_trials_have():
     )
     [patch] = required_changes(drained, seen, later).patch
     assert patch.subresource == "status"
-    assert patch.body["status"]["conditions"][-1]["reason"] == DRAINED
+    assert patch.body["status"]["conditions"][-1]["reason"] == "SweepbotDrained"
     assert advance(drained, seen, CONFIG, later) == drained
-    over = replace(OPEN, state=ExperimentState.SUCCEEDED, reason=DRAINED)
+    over = replace(OPEN, state=ExperimentState.SUCCEEDED, end=End.DRAINED)
     assert advance(drained, replace(seen, experiment=over), CONFIG, later).phase is Phase.RUNNING
     done = replace(LIVE, state=TrialState.SUCCEEDED, value=0.5)
     ended = advance(drained, Observation(experiment=over, trials=(done,)), CONFIG, later)

@@ -14,8 +14,9 @@ from bot.sweep.lifecycle import texts
 from bot.sweep.lifecycle.trials import ended, follow_results
 from bot.sweep.model.observation import BuildSeen, Observation
 from bot.sweep.model.texts import to_owner
+from k8s.engine import TrialState
 from k8s.jobs import Job, JobState
-from k8s.katib.status import Experiment, ExperimentState, TrialState
+from k8s.katib.status import read_experiment
 from tests.bot.factories import ADMIN, NOW, ORDER, OWNER, PLAN, REQUEST, SETTINGS, SOURCE, a_sweep
 from tests.bot.sweep.builds.projects import PROJECT, WITH_TORCH
 from tests.bot.sweep.model.observations import OPEN, RAW, RUNNING, a_trial, after
@@ -108,18 +109,19 @@ def test_end_of_a_build_lists_reused_and_built_images_with_their_times():
 @pytest.mark.parametrize(
     ("state", "reason", "message", "trials", "expected"),
     [
-        ("succeeded", "ExperimentGoalReached", "", "ss", "target reached"),
-        ("succeeded", "SweepbotDrained", "", "ssf", "drained after 3 trials"),
-        ("succeeded", "ExperimentMaxTrialsReached", "", "ssf", "3 trials done (1 failed)"),
-        ("failed", "ExperimentFailed", "", "ff", "2 trials failed"),
-        ("failed", "", "x", "f", "1 trial failed"),
-        ("failed", "ExperimentFailed", "", "", "Katib ended the experiment: no reason given"),
-        ("failed", "SuggestionFailed", "no answer", "f", "Katib ended the experiment: no answer"),
+        ("Succeeded", "ExperimentGoalReached", "", "ss", "target reached"),
+        ("Succeeded", "SweepbotDrained", "", "ssf", "drained after 3 trials"),
+        ("Succeeded", "ExperimentMaxTrialsReached", "", "ssf", "3 trials done (1 failed)"),
+        ("Failed", "ExperimentFailed", "", "ff", "2 trials failed"),
+        ("Failed", "", "x", "f", "1 trial failed"),
+        ("Failed", "ExperimentFailed", "", "", "Katib ended the experiment: no reason given"),
+        ("Failed", "SuggestionFailed", "no answer", "f", "Katib ended the experiment: no answer"),
     ],
 )
 def test_reason_for_the_end_follows_katibs(state, reason, message, trials, expected):
     states = {"s": TrialState.SUCCEEDED, "f": TrialState.FAILED}
-    experiment = Experiment(state=ExperimentState(state), raw=RAW, reason=reason, message=message)
+    end = {"type": state, "status": "True", "reason": reason, "message": message}
+    experiment = read_experiment({**RAW, "status": {"conditions": [end]}})
     seen = tuple(a_trial(f"t{number}", states[each]) for number, each in enumerate(trials))
     assert after(RUNNING, experiment=experiment, trials=seen).reason == expected
     caused = after(replace(RUNNING, cause="ValueError: no"), experiment=experiment, trials=seen)

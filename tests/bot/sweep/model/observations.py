@@ -7,16 +7,17 @@ from bot.core.commands import Action, Command
 from bot.core.record import Phase
 from bot.sweep.decisions.advance import advance
 from bot.sweep.model.observation import BuildSeen, Observation
+from k8s.engine import End, ExperimentState, Trial, TrialState
 from k8s.jobs import Job, JobState
-from k8s.katib.status import Experiment, ExperimentState, Trial, TrialState
+from k8s.katib.status import read_experiment
 from k8s.pods import Pod
 from tests.bot.factories import CONFIG, NOW, OWNER, PLAN, a_sweep
 
 COUNTS = {"maxTrialCount": 4, "parallelTrialCount": 2, "maxFailedTrialCount": 2}
 RAW = {"metadata": {"name": "x", "resourceVersion": "7"}, "spec": COUNTS, "status": {"conditions": []}}
-OPEN = Experiment(state=ExperimentState.RUNNING, raw=RAW)
-DONE = replace(OPEN, state=ExperimentState.SUCCEEDED, reason="ExperimentMaxTrialsReached")
-FAILED = replace(OPEN, state=ExperimentState.FAILED, reason="ExperimentFailed")
+OPEN = read_experiment(RAW)
+DONE = replace(OPEN, state=ExperimentState.SUCCEEDED, end=End.ALL_TRIALS)
+FAILED = replace(OPEN, state=ExperimentState.FAILED, end=End.FAILED)
 CANCEL = Command(action=Action.CANCEL, user=OWNER, user_name="ada")
 (MAKES,) = PLAN.builds
 LATER = NOW + timedelta(hours=1)
@@ -24,8 +25,14 @@ RUNNING = a_sweep(Phase.RUNNING, submitted=True)
 PENDING = a_sweep(Phase.PENDING, submitted=True)
 
 
+def an_experiment(raw, like=OPEN):
+    """Return what Katib's object says of an experiment that is in the state of `like`."""
+    return replace(read_experiment(raw), state=like.state, end=like.end, message=like.message)
+
+
 def a_trial(name, state=TrialState.LIVE, value=None, **parameters):
-    return Trial(name=name, state=state, parameters=parameters, value=value, raw=RAW)
+    killed = state is TrialState.KILLED
+    return Trial(name=name, state=state, parameters=parameters, value=value, killed=killed, raw=RAW)
 
 
 def a_job(name, state=JobState.ACTIVE, **facts):

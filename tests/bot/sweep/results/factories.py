@@ -5,7 +5,7 @@ from datetime import timedelta
 
 from bot.core.record import Phase
 from bot.sweep.results.models import SweepResults, TrialResult
-from k8s.katib.status import TrialState
+from k8s.engine import TrialState
 from tests.bot.factories import COMMIT, NOW, OWNER, SPACE
 
 SWEEP = "lr-brave-otter"

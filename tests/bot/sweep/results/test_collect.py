@@ -11,8 +11,8 @@ from bot.measure.gpus.models import HourUse
 from bot.platform.config.teams import Price
 from bot.sweep.launch.plan import plan
 from bot.sweep.results.collect import Sources, collect, trial_of
+from k8s.engine import Trial, TrialState
 from k8s.katib.pod_shape import PodShape
-from k8s.katib.status import Trial, TrialState
 from k8s.pods import Pod, read_pod
 from k8s.trial_kinds import JOB, PYTORCH_JOB, TRAIN_JOB
 from tests.bot.factories import NOW, ORDER, PLAN, REQUEST, SETTINGS, a_sweep
@@ -21,7 +21,7 @@ LATER = NOW + timedelta(hours=2)
 
 
 def a_trial(name="t1", state=TrialState.SUCCEEDED, **facts):
-    return Trial(name=name, state=state, parameters={"lr": "0.1"}, value=0.5, raw={}, **facts)
+    return Trial(name=name, state=state, parameters={"lr": "0.1"}, value=0.5, **facts)
 
 
 def a_pod(name="t1-abcde", **facts):

@@ -13,7 +13,7 @@ from bot.sweep.charts.comparison import alt_text, best_so_far, picture, png
 from bot.sweep.charts.palette import STYLES
 from bot.sweep.model.texts import linked
 from bot.sweep.results.comparison import Commits, comparable, comparison
-from k8s.katib.status import TrialState
+from k8s.engine import TrialState
 from local.slack.validation import complaints
 from tests.bot.factories import NOW, SPACE
 from tests.bot.sweep.model.observations import PENDING

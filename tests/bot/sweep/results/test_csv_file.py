@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from bot.core.space import Goal, Parameter
 from bot.sweep.results.csv_file import csv_text, json_text
-from k8s.katib.status import TrialState
+from k8s.engine import TrialState
 from tests.bot.factories import NOW, SPACE
 from tests.bot.sweep.results.factories import SWEEP, a_result, some_results
 

@@ -23,7 +23,7 @@ from bot.sweep.results.csv_file import csv_text
 from bot.sweep.results.run_writer import MlflowUnavailableError, RunWriter
 from bot.sweep.results.table import best_table
 from bot.sweep.results.tracking_api import TrackingApi
-from k8s.katib.status import TrialState
+from k8s.engine import TrialState
 from tests.bot.factories import NOW
 from tests.bot.sweep.results.factories import a_result, some_results
 from tests.bot.sweep.results.mlflow_client import mlflow_client, nothing

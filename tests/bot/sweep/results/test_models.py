@@ -8,7 +8,7 @@ import pytest
 
 from bot.core.stored_format import NewerFormatError
 from bot.sweep.results.models import FORMAT, MAX_STORED, dump, load
-from k8s.katib.status import TrialState
+from k8s.engine import TrialState
 from tests.bot.factories import NOW
 from tests.bot.sweep.results.factories import a_result, some_results
 

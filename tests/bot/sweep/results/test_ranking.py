@@ -6,7 +6,8 @@ import pytest
 
 from bot.core.space import Goal
 from bot.sweep.results.ranking import best, pareto_front, ranked
-from k8s.katib.status import TrialState, read_trial
+from k8s.engine import TrialState
+from k8s.katib.status import read_trial
 from tests.bot.sweep.results.factories import a_result
 
 

@@ -11,7 +11,7 @@ from bot.core.curves import Point
 from bot.sweep.results import run_search, run_tags, run_writer
 from bot.sweep.results.experiments import CLIENT_SETTINGS
 from bot.sweep.results.run_writer import Completion, MainRun, MlflowUnavailableError, RunWriter
-from k8s.katib.status import TrialState
+from k8s.engine import TrialState
 from k8s.retry import Retry
 from tests.bot.factories import NOW
 from tests.bot.sweep.results.factories import a_result, some_results

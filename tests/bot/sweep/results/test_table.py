@@ -7,7 +7,7 @@ import pytest
 
 from bot.core.space import Goal
 from bot.sweep.results.table import MAX_TABLE_SIZE, best_table
-from k8s.katib.status import TrialState
+from k8s.engine import TrialState
 from tests.bot.factories import SPACE
 from tests.bot.sweep.results.factories import SWEEP, a_result, some_results
 

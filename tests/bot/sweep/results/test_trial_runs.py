@@ -6,7 +6,7 @@ import pytest
 
 from bot.core.space import Goal
 from bot.sweep.results.trial_runs import Run, RunChange, changes, main_run
-from k8s.katib.status import TrialState
+from k8s.engine import TrialState
 from tests.bot.factories import SPACE
 from tests.bot.sweep.results.factories import a_result, some_results
 

@@ -12,7 +12,7 @@ from bot.sweep.form.preview import facts
 from bot.sweep.launch.plan import plan
 from bot.sweep.results.store import ResultsStore
 from bot.sweep.results.warm_start import with_past
-from k8s.katib.status import TrialState
+from k8s.engine import TrialState
 from local.kubernetes.apiserver.store import Store
 from tests.bot.factories import CONFIG, NOW, ORDER, REQUEST, SETTINGS, SPACE
 from tests.bot.sweep.results.factories import a_result, some_results

@@ -15,7 +15,8 @@ from bot.sweep.launch.plan import plan
 from bot.sweep.model.progress import finished_trials
 from bot.sweep.spaces.describe import as_yaml
 from bot.sweep.spaces.space import parse_space
-from k8s.katib.status import TrialState, read_trial
+from k8s.engine import TrialState
+from k8s.katib.status import read_trial
 from tests.bot.factories import ORDER, SETTINGS, a_sweep
 
 REQUEST = SweepRequest(branch="main", space="lr")

@@ -16,7 +16,7 @@ from bot.sweep.launch.plan import plan
 from bot.sweep.spaces.describe import as_yaml, best_space, explain, first_values, launch_flags
 from bot.sweep.spaces.space import parse_space
 from k8s.katib.pod_shape import PodShape, Volume
-from k8s.katib.status import INACTIVE
+from k8s.katib.spec import INACTIVE
 from tests.bot.factories import ORDER, SETTINGS
 
 REQUEST = SweepRequest(branch="main", space="lr")

@@ -15,7 +15,7 @@ from bot.sweep.lifecycle.seed_texts import end_text
 from bot.sweep.results.collect import Sources, collect
 from bot.sweep.results.combined_seeds import earlier_seeds
 from bot.sweep.results.csv_file import csv_text
-from k8s.katib.status import Trial, TrialState
+from k8s.engine import Trial, TrialState
 from tests.bot.factories import CONFIG, OWNER, PLAN, a_sweep
 from tests.scenarios.sweep_in_memory import SWEEP, Clock, SimulatedSweep
 
@@ -126,7 +126,6 @@ def test_results_show_additional_metrics_in_the_table_and_with_every_digit_in_th
         parameters={"lr": "0.1"},
         value=0.25,
         more={"acc": 0.123456789},
-        raw={},
     )
     plan = replace(PLAN, space=space)
     sweep = a_sweep(Phase.RUNNING, submitted=True, plan=plan)

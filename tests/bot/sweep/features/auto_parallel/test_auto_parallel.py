@@ -18,9 +18,9 @@ from bot.sweep.features.auto_parallel.decide import (
 )
 from bot.sweep.model.experiment import ended_by_lowered_count, is_limited
 from bot.sweep.model.observation import Observation
-from k8s.katib.patches import GOAL_REACHED, MAX_TRIALS_REACHED
+from k8s.engine import End
 from tests.bot.factories import NOW, PLAN, a_sweep
-from tests.bot.sweep.model.observations import COUNTS, DONE, OPEN, RAW, a_trial
+from tests.bot.sweep.model.observations import DONE, OPEN, a_trial
 
 SPACE = replace(PLAN.space, auto=True, parallel=8, max_trials=40)
 SWEEP = a_sweep(Phase.RUNNING, submitted=True, plan=replace(PLAN, space=SPACE))
@@ -69,20 +69,19 @@ def test_sweep_does_not_grow(held_back):
 
 
 @pytest.mark.parametrize(
-    ("total", "made", "reason", "changes", "continues"),
+    ("total", "made", "end", "changes", "continues"),
     [
-        (12, 12, MAX_TRIALS_REACHED, {}, True),
-        (40, 12, MAX_TRIALS_REACHED, {}, False),  # it isn't lowered
-        (39, 40, MAX_TRIALS_REACHED, {}, False),  # all trials have run
-        (12, 12, GOAL_REACHED, {}, False),
-        (12, 12, MAX_TRIALS_REACHED, {"first_only": True}, False),
-        (12, 12, MAX_TRIALS_REACHED, {"draining": "drained"}, False),
-        (12, 12, MAX_TRIALS_REACHED, {"plan": replace(PLAN, space=replace(SPACE, auto=False))}, False),
+        (12, 12, End.ALL_TRIALS, {}, True),
+        (40, 12, End.ALL_TRIALS, {}, False),  # it isn't lowered
+        (39, 40, End.ALL_TRIALS, {}, False),  # all trials have run
+        (12, 12, End.TARGET, {}, False),
+        (12, 12, End.ALL_TRIALS, {"first_only": True}, False),
+        (12, 12, End.ALL_TRIALS, {"draining": "drained"}, False),
+        (12, 12, End.ALL_TRIALS, {"plan": replace(PLAN, space=replace(SPACE, auto=False))}, False),
     ],
 )
-def test_experiment_that_ended_at_a_lowered_count_continues(total, made, reason, changes, continues):
-    raw = {**RAW, "spec": COUNTS | {"maxTrialCount": total}, "status": {"trials": made}}
-    ended = replace(DONE, reason=reason, raw=raw)
+def test_experiment_that_ended_at_a_lowered_count_continues(total, made, end, changes, continues):
+    ended = replace(DONE, end=end, max_trials=total, made=made)
     assert ended_by_lowered_count(replace(SWEEP, **changes), ended) is continues
 
 
@@ -160,5 +159,5 @@ def test_line_is_for_auto_parallel_sweeps_only():
     ],
 )
 def test_experiment_is_limited_by_a_lower_count_than_asked_for_but_not_if_throttled(auto, most, total, first):
-    experiment = replace(OPEN, raw={**RAW, "spec": COUNTS | {"maxTrialCount": total}})
+    experiment = replace(OPEN, max_trials=total)
     assert is_limited(replace(SPACE, auto=auto, max_trials=most), experiment) is first

@@ -16,8 +16,7 @@ from bot.sweep.decisions.required_changes import required_changes
 from bot.sweep.features.budget.decide import BudgetState
 from bot.sweep.model.experiment import OUT_OF_BUDGET
 from bot.sweep.model.observation import Observation
-from k8s.katib.patches import DRAINED
-from k8s.katib.status import TrialState
+from k8s.engine import TrialState
 from tests.bot.factories import ADMIN, CONFIG, OWNER, PLAN, STRANGER
 from tests.bot.sweep.model.observations import DONE, LATER, OPEN, RUNNING, a_pod, a_trial, after, kinds
 
@@ -105,7 +104,7 @@ def test_sweep_without_room_for_another_usual_trial_drains_once():
     )
     observed = Observation(experiment=OPEN, trials=trials, pods=pods)
     [patch] = required_changes(full, observed, LATER).patch
-    assert patch.body["status"]["conditions"][-1]["reason"] == DRAINED
+    assert patch.body["status"]["conditions"][-1]["reason"] == "SweepbotDrained"
     assert kinds(seen(*pods, trials=trials, sweep=full)) == kinds(full)
 
 

@@ -17,8 +17,9 @@ from bot.sweep.decisions.required_changes import needs_fresh_read, required_chan
 from bot.sweep.features.early_stopping import decide
 from bot.sweep.features.early_stopping.decide import MAX_CURVES_PER_READING, EarlyStoppingState, wanted_curves
 from bot.sweep.model.observation import Observation
+from k8s.engine import TrialState
 from k8s.jobs import JobState
-from k8s.katib.status import STOPPED_EARLY, TrialState, read_trial
+from k8s.katib.status import read_trial
 from tests.bot.factories import OWNER, PLAN
 from tests.bot.platform.slack.test_escaping import NASTY, escaped, sweeps
 from tests.bot.sweep.model.observations import (
@@ -80,14 +81,14 @@ def test_the_worst_trial_is_ended_by_its_condition_first_and_then_its_job():
     [patch] = changes.patch
     condition = patch.body["status"]["conditions"][0]
     assert (patch.ref.name, patch.subresource) == ("s-c", "status")
-    assert (condition["type"], condition["reason"]) == ("Killed", STOPPED_EARLY)
+    assert (condition["type"], condition["reason"]) == ("Killed", "SweepbotStoppedEarly")
     assert [delete.ref.name for delete in changes.delete] == ["s-c"]
     assert needs_fresh_read(a_sweep(), sweep, Observation(**facts), LATER)
     assert load(dump(sweep)) == sweep
 
 
 def test_trial_killed_with_sweepbots_reason_is_stopped_early_and_its_job_is_deleted():
-    conditions = [{"type": "Killed", "status": "True", "reason": STOPPED_EARLY}]
+    conditions = [{"type": "Killed", "status": "True", "reason": "SweepbotStoppedEarly"}]
     raw = {"metadata": {"name": "s-c", "resourceVersion": "7"}, "status": {"conditions": conditions}}
     trial = read_trial(raw, {"loss": "min"})
     assert (trial.state, trial.killed) == (TrialState.STOPPED_EARLY, True)

@@ -17,10 +17,10 @@ from bot.sweep.decisions.parent_message import Links, buttons, parent
 from bot.sweep.decisions.required_changes import required_changes
 from bot.sweep.features.extension import FEATURE, ExtensionState, rejected
 from bot.sweep.model.observation import Observation
-from k8s.katib.patches import DRAINED, GOAL_REACHED, MAX_TRIALS_REACHED
+from k8s.engine import End
 from tests.bot.factories import CONFIG, NOW, OWNER, PLAN, STRANGER, a_sweep
 from tests.bot.platform.slack.test_escaping import NASTY, escaped
-from tests.bot.sweep.model.observations import COUNTS, DONE, LATER, OPEN, RAW, a_trial, after
+from tests.bot.sweep.model.observations import COUNTS, DONE, LATER, OPEN, RAW, a_trial, after, an_experiment
 
 EXTENDABLE = replace(PLAN, space=replace(PLAN.space, extendable=True))
 FINISHED = a_sweep(
@@ -45,9 +45,9 @@ def denied(sweep, trials, **known):
     return event.text.removeprefix("`lr-brave-otter` ")
 
 
-def ended(reason=MAX_TRIALS_REACHED, space=PLAN.space, config=CONFIG, **changes):
+def ended(end=End.ALL_TRIALS, space=PLAN.space, config=CONFIG, **changes):
     sweep = replace(STOPPING, plan=replace(PLAN, space=space), **changes)
-    return after(sweep, experiment=replace(DONE, reason=reason), config=config)
+    return after(sweep, experiment=replace(DONE, end=end), config=config)
 
 
 def offer(sweep):
@@ -72,8 +72,8 @@ def test_finished_sweep_offers_as_many_trials_as_the_limit_leaves(limit, more, e
 @pytest.mark.parametrize(
     ("case", "why"),
     [
-        ({"reason": GOAL_REACHED}, "Katib only extends a sweep that used all its trials"),
-        ({"reason": DRAINED}, "Katib only extends a sweep that used all its trials"),
+        ({"end": End.TARGET}, "Katib only extends a sweep that used all its trials"),
+        ({"end": End.DRAINED}, "Katib only extends a sweep that used all its trials"),
         ({"draining": "time limit reached"}, "its time limit was reached"),
         ({"draining": "budget reached"}, "its budget was reached"),
         ({"space": ALL_TRIED}, "all combinations have been tried"),
@@ -119,16 +119,16 @@ def test_extended_sweep_runs_until_katib_has_the_new_total():
     again, more = applied(FINISHED, trials=9), RAW | {"spec": RAW["spec"] | {"maxTrialCount": 9}}
     [patch] = required_changes(again, Observation(experiment=DONE), NOW).patch
     assert (patch.body, patch.subresource) == ({"spec": {"maxTrialCount": 9}}, "")
-    assert required_changes(again, Observation(experiment=replace(DONE, raw=more)), NOW).patch == ()
+    assert required_changes(again, Observation(experiment=an_experiment(more, DONE)), NOW).patch == ()
     assert after(again, experiment=DONE) == again
     assert after(again, experiment=OPEN) == again, "Katib runs on with the old number"
-    reopened = after(again, experiment=replace(OPEN, raw=more))
+    reopened = after(again, experiment=an_experiment(more))
     assert (reopened.extending, after(reopened, experiment=DONE).phase) == (False, Phase.STOPPING)
 
 
 def test_gated_experiment_gets_all_of_its_counts():
     opened = a_sweep(Phase.RUNNING, submitted=True, extending=True)
-    gated = Observation(experiment=replace(OPEN, raw=RAW | {"spec": dict.fromkeys(COUNTS, 1)}))
+    gated = Observation(experiment=an_experiment(RAW | {"spec": dict.fromkeys(COUNTS, 1)}))
     [patch] = required_changes(opened, gated, NOW).patch
     assert (patch.ref, patch.body, patch.subresource) == (PLAN.experiment_ref, {"spec": COUNTS}, "")
     assert required_changes(replace(opened, extending=False), gated, NOW).patch == ()
@@ -171,7 +171,7 @@ def test_rejected_extension_ends_the_sweep_again_as_before():
         (
             FINISHED,
             9,
-            {"experiment": replace(DONE, reason=GOAL_REACHED)},
+            {"experiment": replace(DONE, end=End.TARGET)},
             "can't be extended: Katib only extends a sweep that used all its trials.",
         ),
         (FINISHED, 501, {}, "can have up to 500 trials; got trials=501."),

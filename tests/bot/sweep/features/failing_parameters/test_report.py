@@ -6,7 +6,7 @@ from bot.platform.pod_health.diagnosis import Diagnosis
 from bot.sweep.features.failing_parameters import FEATURE, KIND, FailingParameters, follow, observe
 from bot.sweep.model.observation import Observation
 from bot.sweep.model.texts import CONTINUE
-from k8s.katib.status import TrialState
+from k8s.engine import TrialState
 from local.slack.validation import complaints
 from tests.bot.factories import NOW
 from tests.bot.sweep.model.observations import RUNNING, a_trial

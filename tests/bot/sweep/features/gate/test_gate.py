@@ -14,8 +14,7 @@ from bot.sweep.decisions.required_changes import required_changes
 from bot.sweep.features.gate import decide
 from bot.sweep.features.gate.decide import GateSeen, GateState, follow, is_held_or_will_be, planned
 from bot.sweep.model.observation import Observation
-from k8s.katib.patches import DRAINED
-from k8s.katib.status import Experiment, ExperimentState, TrialState
+from k8s.engine import End, TrialState
 from tests.bot.factories import CONFIG, NOW, OWNER, PLAN, a_sweep
 from tests.bot.platform.slack.test_escaping import NASTY, escaped, sweeps
 from tests.bot.sweep.model.observations import (
@@ -28,14 +27,15 @@ from tests.bot.sweep.model.observations import (
     a_pod,
     a_trial,
     after,
+    an_experiment,
 )
 
 ONE = RAW | {"spec": dict.fromkeys(COUNTS, 1)}
 GATED = a_sweep(Phase.RUNNING, submitted=True, first_only=True)
 UNGATED = replace(GATED, first_only=False)
-OPEN = Experiment(state=ExperimentState.RUNNING, raw=ONE)
-BROKEN = replace(FAILED, raw=ONE)
-COMPLETE = replace(DONE, raw=ONE)
+OPEN = an_experiment(ONE)
+BROKEN = an_experiment(ONE, FAILED)
+COMPLETE = an_experiment(ONE, DONE)
 FAILED_TRIAL = a_trial("t1", TrialState.FAILED)
 STARTED = Observation(experiment=OPEN, trials=(a_trial("t1"),))
 HEALTHY = STARTED.put(GateSeen(healthy="t1"))
@@ -85,12 +85,12 @@ def test_experiment_of_a_gated_sweep_is_created_for_one_trial(gated, counts):
         (replace(GATED, draining="drained"), HEALTHY),
         (replace(GATED, draining="drained"), FAILED_SEEN),
         (UNGATED, HEALTHY),
-        (UNGATED, replace(FAILED_SEEN, experiment=replace(COMPLETE, reason=DRAINED))),
+        (UNGATED, replace(FAILED_SEEN, experiment=replace(COMPLETE, end=End.DRAINED))),
         (GATED, STARTED),
         (GATED, replace(FAILED_SEEN, pods=(a_pod("t1"),))),
         (GATED, replace(FAILED_SEEN, trials=())),
-        (GATED, replace(FAILED_SEEN, experiment=replace(BROKEN, reason=DRAINED))),
-        (GATED, replace(HEALTHY, experiment=replace(COMPLETE, reason="ExperimentGoalReached"))),
+        (GATED, replace(FAILED_SEEN, experiment=replace(BROKEN, end=End.DRAINED))),
+        (GATED, replace(HEALTHY, experiment=replace(COMPLETE, end=End.TARGET))),
         (GATED, replace(FAILED_SEEN, trials=(FAILED_TRIAL, a_trial("t2")))),
         (GATED, replace(FAILED_SEEN, trials=(FAILED_TRIAL, a_trial("t2", TrialState.SUCCEEDED, 0.5)))),
     ],
@@ -102,7 +102,7 @@ def test_follow_without_a_decision_changes_nothing(sweep, seen):
 @pytest.mark.parametrize("experiment", [OPEN, BROKEN])
 @pytest.mark.parametrize("total", [PLAN.space.max_trials, PLAN.space.max_trials + 1])
 def test_follow_of_an_experiment_that_is_open_already_reports_nothing(experiment, total):
-    raised = replace(experiment, raw=ONE | {"spec": ONE["spec"] | {"maxTrialCount": total}})
+    raised = replace(experiment, max_trials=total)
     assert follow(GATED, replace(FAILED_SEEN, experiment=raised), LATER) == UNGATED
 
 

@@ -2,10 +2,12 @@
 
 from dataclasses import replace
 from datetime import timedelta
+from functools import partial
 
 from bot.platform.pod_health.diagnosis import Diagnosis
 from bot.platform.pod_health.evidence import TrialEvidence
 from bot.sweep.features.health.rules import diagnose
+from k8s.katib.status import read_experiment, read_search, read_trial
 from k8s.objects import timestamp
 from k8s.slim import slim
 from tests.bot.factories import NOW
@@ -14,6 +16,7 @@ EARLIER = timestamp(NOW - timedelta(seconds=30))
 ADMIN = "Ask an admin to check."
 META = {"name": "t1", "namespace": "sweeps", "uid": "u", "creationTimestamp": EARLIER}
 TRIAL = {"metadata": META, "spec": {"parameterAssignments": [{"name": "lr", "value": "0.1"}]}, "status": {}}
+READ_TRIAL = partial(read_trial, strategies={"loss": "min"})
 JOB = {"metadata": META, "spec": {}, "status": {}}
 CONTAINERS = [{"name": "main"}, {"name": "metrics-logger-and-collector"}]
 
@@ -48,12 +51,19 @@ def an_event(reason, message, count=1):
     }
 
 
+def evidence(given, gpus):
+    """Return the evidence from objects as the API server returns them."""
+    reads = {"experiment": read_experiment, "trial": READ_TRIAL, "search": read_search}
+    read = {name: reads[name](obj) if name in reads and obj else obj for name, obj in given.items()}
+    return TrialEvidence(now=NOW, metric="loss", gpus=gpus, **read)
+
+
 def found(pod=None, trial=TRIAL, job=JOB, gpus=1, **known):
     given = {"experiment": {"metadata": META, "status": {}}, "trial": trial, "job": job, "pod": pod} | known
-    diagnosis = diagnose(TrialEvidence(now=NOW, metric="loss", gpus=gpus, **given))
+    diagnosis = diagnose(evidence(given, gpus))
     kinds = {"experiment": "Experiment", "trial": "Trial", "job": "Job", "pod": "Pod"}
     kept = {name: given[name] and slim({"kind": kind, **given[name]}) for name, kind in kinds.items()}
-    assert diagnose(TrialEvidence(now=NOW, metric="loss", gpus=gpus, **given | kept)) == diagnosis
+    assert diagnose(evidence(given | kept, gpus)) == diagnosis
     return diagnosis and replace(diagnosis, cause="")  # see test_causes.py
 
 

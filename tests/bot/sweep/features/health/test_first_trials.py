@@ -17,7 +17,7 @@ from bot.sweep.decisions.parent_message import summary
 from bot.sweep.features.health import decide, texts
 from bot.sweep.features.health.state import Health, HealthState, HealthStatus
 from bot.sweep.model.observation import Observation
-from k8s.katib.status import TrialState
+from k8s.engine import TrialState
 from tests.bot.factories import CONFIG, OWNER, STRANGER
 from tests.bot.platform.slack.test_escaping import NASTY, escaped, safe, sweeps
 from tests.bot.platform.slack.test_escaping import shown as blocks_are_safe

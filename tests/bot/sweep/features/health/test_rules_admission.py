@@ -14,6 +14,7 @@ from tests.bot.sweep.features.health.snapshots import (
     ADMIN,
     JOB,
     META,
+    READ_TRIAL,
     TRIAL,
     a_pod,
     an_event,
@@ -21,6 +22,7 @@ from tests.bot.sweep.features.health.snapshots import (
     found,
     key,
 )
+from tests.bot.sweep.model.observations import OPEN
 
 
 def kueue(message, **known):
@@ -348,7 +350,7 @@ async def test_events_of_an_earlier_job_of_the_same_name_are_not_the_jobs(second
 
     clients = SimpleNamespace(now=lambda: NOW, trials=SimpleNamespace(list=listed))
     collector = EvidenceCollector(a_sweep(Phase.PENDING), PLAN, clients)
-    await collector.run({"metadata": META, "status": {}}, [TRIAL], [JOB], [])
+    await collector.run(OPEN, (READ_TRIAL(TRIAL),), [JOB], [])
     assert [each.key for each in collector.diagnoses] == reported
 
 

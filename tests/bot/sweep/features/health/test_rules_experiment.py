@@ -24,7 +24,7 @@ def service(state=None, last=None, conditions=()):
 
 
 def test_no_suggestion_without_a_ready_service_is_a_wait():
-    assert alone(suggestion=suggestion(("DeploymentReady", "False", real_messages.NOT_READY))) == (
+    assert alone(search=suggestion(("DeploymentReady", "False", real_messages.NOT_READY))) == (
         of_experiment(
             "suggestion",
             "Katib's suggestion service isn't ready, so no trial can start.",
@@ -49,7 +49,7 @@ def test_no_suggestion_quotes_the_services_pods_once_each():
     )
     created = ("Created", "True", "Suggestion is created")
     waiting = suggestion(created, ("DeploymentReady", "False", real_messages.NOT_READY))
-    assert alone(suggestion=waiting, services=pods).detail.splitlines() == [
+    assert alone(search=waiting, services=pods).detail.splitlines() == [
         "ImagePullBackOff: no such tag",
         "Error",
         real_messages.UNSCHEDULABLE,
@@ -61,7 +61,7 @@ def test_no_suggestion_quotes_the_services_pods_once_each():
 def test_no_suggestion_out_of_memory_is_reported_at_once(pod):
     """A restarted service is ready again, and killed at its next trial."""
     ready = suggestion(("DeploymentReady", "True", "Deployment is ready"))
-    assert alone(suggestion=ready, services=(service(), pod)) == of_experiment(
+    assert alone(search=ready, services=(service(), pod)) == of_experiment(
         "suggestion",
         "Katib's suggestion service ran out of memory, so no trial can start.",
         ADMIN,
@@ -77,14 +77,14 @@ def test_diagnose_finished_experiment_needs_no_trial(why):
 
 
 def test_diagnose_experiment_with_a_trial_ignores_the_service():
-    assert key(suggestion=suggestion(), services=(service(OUT_OF_MEMORY),)) is None
+    assert key(search=suggestion(), services=(service(OUT_OF_MEMORY),)) is None
 
 
 @pytest.mark.parametrize(
     "known",
     [
         {},
-        {"suggestion": suggestion(("DeploymentReady", "True", ""))},
+        {"search": suggestion(("DeploymentReady", "True", ""))},
         {"events": (an_event("ReconcileError", real_messages.CONFLICT, 9),)},
         {"events": (an_event("JobCreated", "Job created"),)},
         {"services": (service({"terminated": {"reason": "Error", "exitCode": 1}}),)},
@@ -115,14 +115,14 @@ def test_stuck_experiment_quotes_katibs_error_when_it_repeats(count, due):
 
 def test_settings_rejected_by_the_service_quote_it():
     failed = suggestion(("Failed", "True", real_messages.VALIDATION))
-    assert alone(suggestion=failed) == of_experiment(
+    assert alone(search=failed) == of_experiment(
         "settings",
         "Katib rejected the search space.",
         "Correct `algorithm` or `parameters` in the space file, then start the sweep again.",
         "n_initial_points should be great or equal than zero",
         lasting=True,
     )
-    assert key(suggestion=failed) is None, "a trial started, so the settings are valid"
+    assert key(search=failed) is None, "a trial started, so the settings are valid"
 
 
 def test_no_job_quotes_katibs_error():

@@ -19,6 +19,7 @@ from tests.bot.sweep.features.health.snapshots import (
     ADMIN,
     JOB,
     META,
+    READ_TRIAL,
     TRIAL,
     a_pod,
     an_event,
@@ -30,6 +31,7 @@ from tests.bot.sweep.features.health.snapshots import (
     running,
     waiting,
 )
+from tests.bot.sweep.model.observations import OPEN
 
 DONE = {"terminated": {"exitCode": 0}}
 
@@ -69,7 +71,7 @@ def test_no_metrics_shows_the_end_of_the_log():
     fix = 'Write it with `SummaryWriter(args.tensorboard_dir).add_scalar("loss", value, step)`.'
     fix += " If the training reports another metric, start the sweep with it: `metric=NAME goal=minimize`."
     log = "\n".join(f"epoch {number}" for number in range(9))
-    diagnosis = found(in_state(DONE), trial=of_trial("Succeeded", "MetricsUnavailable"), log=log)
+    diagnosis = found(in_state(DONE), trial=of_trial("MetricsUnavailable"), log=log)
     shown = "epoch 4\nepoch 5\nepoch 6\nepoch 7\nepoch 8"
     assert diagnosis == expected("no-metrics", text, fix, shown, failed=True)
 
@@ -84,7 +86,7 @@ def test_no_metrics_shows_the_end_of_the_log():
 )
 def test_no_metrics_names_the_source_that_brought_nothing_and_its_fix(source, missing, fix):
     known = {"source": source, "metrics_path": "/logs/m.txt"}
-    diagnosis = found(in_state(DONE), trial=of_trial("Succeeded", "MetricsUnavailable"), **known)
+    diagnosis = found(in_state(DONE), trial=of_trial("MetricsUnavailable"), **known)
     assert diagnosis.key == "no-metrics"
     assert missing in diagnosis.text
     assert fix in diagnosis.fix
@@ -113,7 +115,7 @@ def test_report_of_the_reader_that_failed_is_no_missing_metric():
     pod["status"]["initContainerStatuses"] = [{"name": "metrics-reader", "state": exited(1)}]
     pod["status"]["phase"] = "Succeeded"
     why = "Can't report the metrics to Katib at katib-db-manager.kubeflow:6789: timed out"
-    diagnosis = found(pod, trial=of_trial("Succeeded", "MetricsUnavailable"), collector_log=why)
+    diagnosis = found(pod, trial=of_trial("MetricsUnavailable"), collector_log=why)
     text = "The training finished, but its metrics collector can't reach Katib's database."
     assert (diagnosis.key, diagnosis.text, diagnosis.detail) == ("collector", text, why)
     assert read_trial_pod(pod).init_failed == ""
@@ -285,7 +287,7 @@ async def test_lost_trial_is_followed_until_its_node_is_ready(shown, causes, suc
     pod |= {
         "metadata": META | {"labels": labels, "ownerReferences": [{"kind": "Job", "name": "t1", "uid": "u"}]}
     }
-    await collector.run({"metadata": META, "status": {}}, [TRIAL], [JOB], [pod])
+    await collector.run(OPEN, (READ_TRIAL(TRIAL),), [JOB], [pod])
     assert [each.key for each in collector.diagnoses] == causes
 
 

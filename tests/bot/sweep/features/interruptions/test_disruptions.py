@@ -11,22 +11,22 @@ from bot.sweep.features.interruptions.decide import MAX_DISRUPTIONS, changes, fo
 from bot.sweep.features.interruptions.state import Interruption, InterruptionsSeen, InterruptionState
 from bot.sweep.model.changes import Delete
 from bot.sweep.model.observation import Observation
+from k8s.engine import End, ExperimentState, Trial, TrialState
 from k8s.jobs import Job, JobState
-from k8s.katib.patches import DRAINED, GOAL_REACHED, MAX_TRIALS_REACHED, PAUSED, TOO_MANY_FAILED
-from k8s.katib.status import Experiment, ExperimentState, Trial, TrialState
+from k8s.katib.status import read_experiment
 from k8s.objects import Ref
 from tests.bot.factories import NOW, PLAN, a_sweep
 
 SPEC = {"maxTrialCount": 3, "parallelTrialCount": 1, "maxFailedTrialCount": 1}
 CONDITIONS = [{"type": "Running", "status": "False"}, {"type": "Failed", "status": "True"}]
 RAW = {"metadata": {"resourceVersion": "7"}, "spec": SPEC, "status": {"conditions": CONDITIONS}}
-OPEN = Experiment(state=ExperimentState.RUNNING, raw=RAW)
-BROKEN = Experiment(state=ExperimentState.FAILED, raw=RAW, message=TOO_MANY_FAILED)
+OPEN = read_experiment(RAW | {"status": {}})
+BROKEN = replace(read_experiment(RAW), end=End.TOO_MANY_FAILED)
 SWEEP = a_sweep(Phase.RUNNING, InterruptionState(disrupted={"u-t1": "t1"}), submitted=True)
 
 
 def a_trial(name, state):
-    return Trial(name=name, state=state, parameters={}, value=None, raw={"metadata": {"uid": f"uid-{name}"}})
+    return Trial(name=name, state=state, parameters={}, value=None, uid=f"uid-{name}")
 
 
 FAILED, OTHER_FAILED = a_trial("t1", TrialState.FAILED), a_trial("t2", TrialState.FAILED)
@@ -42,8 +42,8 @@ def seen(*trials, experiment=BROKEN, sweep=SWEEP, interruptions=(), **more):
     return with_disruptions(sweep, observed.put(InterruptionsSeen(interruptions=interruptions)))
 
 
-def ended(state, reason="", message=""):
-    return Experiment(state=state, raw=RAW, reason=reason, message=message)
+def ended(end, state=ExperimentState.SUCCEEDED):
+    return replace(BROKEN, state=state, end=end)
 
 
 @pytest.mark.parametrize("phase", [Phase.PENDING, Phase.RUNNING])
@@ -117,17 +117,14 @@ def test_only_a_trial_that_starts_again_is_reported_as_interrupted(before, told)
 
 @pytest.mark.parametrize(("most", "again"), [(2, False), (3, True)])
 def test_experiment_is_not_reopened_if_enough_trials_ended(most, again):
-    raw = {**RAW, "spec": SPEC | {"maxTrialCount": most}}
-    experiment = replace(ended(ExperimentState.SUCCEEDED, MAX_TRIALS_REACHED), raw=raw)
+    experiment = replace(ended(End.ALL_TRIALS), max_trials=most)
     others = (DONE, a_trial("t3", TrialState.SUCCEEDED), a_trial("t4", TrialState.LIVE))
     assert seen(*others, experiment=experiment).reopens is again
 
 
 def test_experiment_without_a_limit_of_failures_can_end():
     """`parallel=auto` omits a limit that the throttled experiment can't reach."""
-    unlimited = {"maxTrialCount": 2, "parallelTrialCount": 1}
-    reason = {"state": ExperimentState.SUCCEEDED, "reason": MAX_TRIALS_REACHED}
-    experiment = Experiment(raw={**RAW, "spec": unlimited}, **reason)
+    experiment = replace(ended(End.ALL_TRIALS), max_trials=2, max_failed=None)
     assert seen(FAILED, DONE, experiment=experiment).starting_again == {"t1"}
     assert not seen(OTHER_FAILED, DONE, experiment=experiment).starting_again
 
@@ -135,10 +132,10 @@ def test_experiment_without_a_limit_of_failures_can_end():
 @pytest.mark.parametrize(
     "experiment",
     [
-        ended(ExperimentState.SUCCEEDED, GOAL_REACHED),
-        ended(ExperimentState.SUCCEEDED, DRAINED),
-        ended(ExperimentState.FAILED, "ExperimentFailed", "Suggestion has failed"),
-        ended(ExperimentState.FAILED, "SweepbotStopped", "Sweepbot: cancelled"),
+        ended(End.TARGET),
+        ended(End.DRAINED),
+        ended(End.FAILED, ExperimentState.FAILED),
+        ended(End.OTHER, ExperimentState.FAILED),
     ],
 )
 def test_failed_trial_stays_failed_if_the_experiment_ended_for_another_reason(experiment):
@@ -151,7 +148,7 @@ def test_failed_trial_stays_failed_if_enough_others_failed():
     assert not seen(OTHER_FAILED).reopens
 
 
-@pytest.mark.parametrize("experiment", [OPEN, ended(ExperimentState.SUCCEEDED, PAUSED)])
+@pytest.mark.parametrize("experiment", [OPEN, ended(End.PAUSED)])
 def test_trial_of_an_open_or_paused_experiment_needs_no_reopening(experiment):
     assert seen(FAILED, OTHER_FAILED, experiment=experiment).starting_again == {"t1"}
     assert not seen(DONE, experiment=experiment).reopens
@@ -175,7 +172,7 @@ def test_job_that_completed_after_the_loss_of_a_worker_does_not_run_again():
     assert deletions(seen(live, jobs=(done,), experiment=OPEN)) == ()
 
 
-@pytest.mark.parametrize("experiment", [BROKEN, ended(ExperimentState.SUCCEEDED, MAX_TRIALS_REACHED)])
+@pytest.mark.parametrize("experiment", [BROKEN, ended(End.ALL_TRIALS)])
 def test_experiment_is_reopened_once_the_trial_is_gone(experiment):
     assert not seen(FAILED, DONE, experiment=experiment).reopens
     gone = seen(DONE, experiment=experiment)
@@ -192,20 +189,20 @@ def test_failed_trials_are_deleted_one_after_the_other_unless_none_could_start(m
     sweep = SWEEP.put(InterruptionState(disrupted={"u-t1": "t1", "u-t2": "t2"}))
 
     def changes(*trials, **experiment):
-        raw = {**RAW, "spec": {**SPEC, "maxFailedTrialCount": most_failed}}
-        found = seen(*trials, sweep=sweep, experiment=replace(BROKEN, raw=raw, **experiment))
+        broken = replace(BROKEN, max_failed=most_failed, **experiment)
+        found = seen(*trials, sweep=sweep, experiment=broken)
         required = required_changes(sweep, found, NOW)
         return [each.ref.name for each in required.delete], bool(required.patch)
 
     assert changes(FAILED, OTHER_FAILED) == (["t1"], False)
     assert changes(OTHER_FAILED) == (deleted, not deleted)
-    assert changes(OTHER_FAILED, state=ExperimentState.RUNNING, message="") == ([], False)
+    assert changes(OTHER_FAILED, state=ExperimentState.RUNNING, end=End.NONE) == ([], False)
 
 
 def test_completed_job_and_trial_whose_metrics_are_lost_are_replaced():
     state = InterruptionState(disrupted={"u-t1": "t1"}, restarted={"u-t1": "t1"})
     sweep, unread = SWEEP.put(state), a_trial("t1", TrialState.NO_METRICS)
-    full = ended(ExperimentState.SUCCEEDED, MAX_TRIALS_REACHED)
+    full = ended(End.ALL_TRIALS)
     job = replace(a_job("u-t1"), state=JobState.COMPLETE)
     assert seen(unread, experiment=full, sweep=sweep, jobs=(job,)).starting_again == {"t1"}
     found = seen(unread, experiment=full, sweep=sweep)

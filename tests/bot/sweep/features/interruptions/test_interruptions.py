@@ -13,7 +13,7 @@ from bot.sweep.features.interruptions import texts
 from bot.sweep.features.interruptions.decide import changes, follow
 from bot.sweep.features.interruptions.state import Interruption, InterruptionsSeen, InterruptionState
 from bot.sweep.model.observation import Observation
-from k8s.katib.status import TrialState
+from k8s.engine import TrialState
 from tests.bot.factories import NOW, OWNER, PLAN, a_sweep
 from tests.bot.platform.slack.test_escaping import NASTY, escaped
 from tests.bot.sweep.model.observations import LATER, OPEN, RUNNING, a_job, a_pod, a_trial

@@ -7,13 +7,13 @@ from bot.core.record import Phase
 from bot.sweep.features.interruptions.observe import of_collectors, of_workers
 from bot.sweep.features.interruptions.state import InterruptionState
 from bot.sweep.model.observation import Observation
+from k8s.engine import Trial, TrialState
 from k8s.jobs import Job, JobState
-from k8s.katib.status import Trial, TrialState
 from k8s.pods import Pod, read_pod
 from tests.bot.factories import NOW, PLAN, a_sweep
 
 SWEEP = a_sweep(Phase.RUNNING, submitted=True, plan=replace(PLAN, nodes=2))
-TRIAL = Trial(name="t1", state=TrialState.FAILED, parameters={}, value=None, raw={})
+TRIAL = Trial(name="t1", state=TrialState.FAILED, parameters={}, value=None)
 FAILED = Job(name="t1", uid="u-t1", state=JobState.FAILED, ended=NOW)
 WORKER = Pod(name="t1-1", index=1, job="t1", job_uid="u-t1", node="n1", finished=True)
 

@@ -14,8 +14,8 @@ from bot.sweep.decisions.parent_message import Links, parent
 from bot.sweep.features.live_values.decide import follow, lines
 from bot.sweep.model.observation import Observation
 from bot.text.wording import time_text
+from k8s.engine import TrialState
 from k8s.jobs import JobState
-from k8s.katib.status import TrialState
 from tests.bot.factories import PLAN
 from tests.bot.sweep.model.observations import LATER, OPEN, RUNNING, a_job, a_pod, a_trial, after, kinds
 

@@ -9,16 +9,16 @@ from bot.core.record import Phase
 from bot.sweep.decisions.required_changes import required_changes
 from bot.sweep.launch.plan import plan
 from bot.sweep.model.observation import Observation
+from k8s.engine import ExperimentState, TrialState
 from k8s.katib.pod_shape import PodShape
-from k8s.katib.status import ExperimentState, TrialState
 from k8s.katib.train_job import owned
 from k8s.trial_kinds import TRAIN_JOB
 from tests.bot.factories import NOW, ORDER, REQUEST, SETTINGS, a_sweep
-from tests.bot.sweep.model.observations import OPEN, RAW, a_job, a_trial
+from tests.bot.sweep.model.observations import OPEN, a_job, a_trial
 
 NODES = replace(REQUEST, nodes=3)
 PLAN = plan(replace(ORDER, request=NODES, shape=PodShape(multi_node=TRAIN_JOB)), SETTINGS)
-EXPERIMENT = replace(OPEN, raw={**RAW, "metadata": {**RAW["metadata"], "uid": "e1"}})
+EXPERIMENT = replace(OPEN, uid="e1")
 RUNTIME = owned(PLAN.runtime, PLAN.experiment, "e1")
 
 

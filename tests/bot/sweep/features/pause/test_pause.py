@@ -20,10 +20,20 @@ from bot.sweep.decisions.required_changes import needs_fresh_read, required_chan
 from bot.sweep.features.pause.decide import PauseState, restarted
 from bot.sweep.lifecycle.trials import out_of_time, time_left
 from bot.sweep.model.observation import Observation
-from k8s.katib.patches import PAUSED
-from k8s.katib.status import ExperimentState
+from k8s.engine import End, ExperimentState
+from k8s.katib.status import read_experiment
 from tests.bot.factories import ADMIN, CONFIG, NOW, OWNER, PLAN, STRANGER, a_sweep
-from tests.bot.sweep.model.observations import DONE, OPEN, RAW, a_job, a_pod, a_trial, after, kinds
+from tests.bot.sweep.model.observations import (
+    DONE,
+    OPEN,
+    RAW,
+    a_job,
+    a_pod,
+    a_trial,
+    after,
+    an_experiment,
+    kinds,
+)
 
 LATER = NOW + timedelta(hours=5)
 RUNNING = a_sweep(Phase.RUNNING, submitted=True)
@@ -31,7 +41,7 @@ PAUSING = RUNNING.put(PauseState(at=NOW, by=OWNER), holds=("pause",))
 PAUSING_NOW = PAUSING.change(PauseState, now=True)
 STOPPED = replace(PAUSING.change(PauseState, phase=Phase.RUNNING), phase=Phase.PAUSED)
 RESUMING = RUNNING.put(PauseState(resuming=True), holds=("resume",))
-CLOSED = replace(OPEN, state=ExperimentState.SUCCEEDED, reason=PAUSED, raw=RAW)
+CLOSED = replace(OPEN, state=ExperimentState.SUCCEEDED, end=End.PAUSED)
 ACTIVE = {"trials": (a_trial("t1"),), "jobs": (a_job("t1"),), "pods": (a_pod("t1"),)}
 
 
@@ -144,7 +154,7 @@ def test_resumed_sweep_is_held_until_katib_continues():
 def test_pause_closes_the_experiment_before_it_stops_a_trial():
     [close] = changes(PAUSING_NOW, experiment=OPEN, **ACTIVE).patch
     assert (close.ref.kind, close.subresource) == ("Experiment", "status")
-    assert close.body["status"]["conditions"][-1]["reason"] == PAUSED
+    assert close.body["status"]["conditions"][-1]["reason"] == "SweepbotPaused"
     [kill] = changes(PAUSING_NOW, experiment=CLOSED, **ACTIVE).patch
     assert (kill.ref.name, kill.body["status"]["conditions"][0]["type"]) == ("t1", "Killed")
     assert changes(PAUSING, experiment=CLOSED, **ACTIVE).patch == ()
@@ -154,8 +164,8 @@ def test_pause_closes_the_experiment_before_it_stops_a_trial():
 def test_resume_removes_the_condition_and_changes_no_count():
     running = {"type": "Running", "status": "True", "reason": "r", "message": "m"}
     raw = {**RAW, "status": {"conditions": [running]}}
-    [close] = changes(PAUSING, experiment=replace(OPEN, raw=raw)).patch
-    closed = replace(CLOSED, raw={**raw, "status": close.body["status"]})
+    [close] = changes(PAUSING, experiment=an_experiment(raw)).patch
+    closed = read_experiment({**raw, "status": close.body["status"]})
     [patch] = changes(RESUMING, experiment=closed).patch
     assert (patch.subresource, patch.body.keys()) == ("status", {"metadata", "status"})
     conditions = {each["type"]: each["status"] for each in patch.body["status"]["conditions"]}
@@ -299,12 +309,12 @@ def test_pause_without_a_name_needs_a_unique_sweep():
 def test_sweep_that_pauses_before_its_gate_is_open_is_not_extended_meanwhile():
     """Katib rejects more trials of a paused experiment, which must not end the sweep and its trials."""
     limited = {**OPEN.raw, "spec": {"maxTrialCount": 1, "parallelTrialCount": 1, "maxFailedTrialCount": 1}}
-    gated, ready = a_sweep(Phase.RUNNING, submitted=True, first_only=True), replace(OPEN, raw=limited)
+    gated, ready = a_sweep(Phase.RUNNING, submitted=True, first_only=True), an_experiment(limited)
     both = tuple(Command(action=each, user=OWNER, user_name="ada") for each in (Action.OPEN, Action.PAUSE))
     trials = {"trials": (a_trial("t1"),), "jobs": (a_job("t1"),), "pods": (a_pod("t1", running_since=NOW),)}
     sweep = after(gated, experiment=ready, commands=both, **trials)
     pausing = Observation(experiment=ready, **trials)
     [patch] = required_changes(sweep, pausing, LATER).patch
     assert patch.subresource == "status"
-    halted = Observation(experiment=replace(CLOSED, raw=limited), **trials)
+    halted = Observation(experiment=an_experiment(limited, CLOSED), **trials)
     assert required_changes(sweep, halted, LATER).patch == ()

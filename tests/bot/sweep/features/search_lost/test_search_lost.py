@@ -7,21 +7,26 @@ import pytest
 from bot.core.record import Phase
 from bot.core.request import Notify
 from bot.sweep.decisions.parent_message import Links, parent
-from bot.sweep.features.search_lost import SearchSeen, lost_search
+from bot.sweep.features.search_lost import SearchSeen
+from bot.sweep.features.search_lost import lost_search as is_lost
+from bot.sweep.model.observation import RawObjects
 from k8s.katib.spec import EXPERIMENT_LABEL
+from k8s.objects import parse_time
 from k8s.trial_kinds import JOB_LABEL
-from tests.bot.factories import OWNER
-from tests.bot.sweep.model.observations import OPEN, RUNNING, after
+from tests.bot.factories import OWNER, PLAN
+from tests.bot.sweep.model.observations import OPEN, RUNNING, a_trial, after
 
-EXPERIMENT = {"metadata": {"name": "lr"}, "spec": {"maxTrialCount": 3}}
+EXPERIMENT = replace(OPEN, max_trials=3)
 BEFORE, FIRST, LATER = (f"2026-11-22T10:{minute:02}:00Z" for minute in (0, 5, 30))
 
 
-def a_trial(created=FIRST):
-    return {"metadata": {"creationTimestamp": created}}
+def lost_search(*services, algorithm="cmaes", trials=(FIRST,), experiment=EXPERIMENT):
+    made = tuple(replace(a_trial("t"), created=parse_time(created)) for created in trials)
+    raw = RawObjects(experiment=experiment, trials=made, pods=services)
+    return is_lost(replace(PLAN, space=replace(PLAN.space, algorithm=algorithm)), raw)
 
 
-def a_service(created=BEFORE, restarts=0, started=BEFORE, name="lr", **meta):
+def a_service(created=BEFORE, restarts=0, started=BEFORE, name=PLAN.experiment_ref.name, **meta):
     labels = {EXPERIMENT_LABEL: name, **meta.pop("labels", {})}
     container = {"name": "suggestion", "restartCount": restarts, "state": {"running": {"startedAt": started}}}
     return {
@@ -46,24 +51,24 @@ def a_service(created=BEFORE, restarts=0, started=BEFORE, name="lr", **meta):
     ],
 )
 def test_lost_search_compares_the_service_with_the_first_trial(services, lost):
-    assert lost_search("cmaes", EXPERIMENT, [a_trial(LATER), a_trial()], services) is lost
+    assert lost_search(*services, trials=(LATER, FIRST)) is lost
 
 
 @pytest.mark.parametrize(("algorithm", "trials"), [("tpe", 1), ("grid", 1), ("sobol", 0), ("sobol", 3)])
 def test_lost_search_needs_an_algorithm_without_memory_and_trials_to_start(algorithm, trials):
     service = a_service(restarts=1, started=LATER)
-    assert not lost_search(algorithm, EXPERIMENT, [a_trial()] * trials, [service])
+    assert not lost_search(service, algorithm=algorithm, trials=[FIRST] * trials)
 
 
 def test_restart_of_another_container_loses_nothing():
     service = a_service()
     sidecar = {"name": "istio-proxy", "restartCount": 3, "state": {"running": {"startedAt": LATER}}}
     service["status"]["containerStatuses"].insert(0, sidecar)
-    assert not lost_search("cmaes", EXPERIMENT, [a_trial()], [service])
+    assert not lost_search(service)
 
 
 def test_lost_search_without_an_experiment_is_no_problem():
-    assert not lost_search("sobol", None, [a_trial()], [a_service(restarts=1, started=LATER)])
+    assert not lost_search(a_service(restarts=1, started=LATER), experiment=None)
 
 
 def test_lost_search_is_reported_loudly_once_for_each_experiment_and_shown_while_trials_run():
