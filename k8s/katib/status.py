@@ -1,6 +1,7 @@
 """Read the state of experiments and trials."""
 
 import math
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -33,6 +34,7 @@ class Experiment:
         return str((self.raw.get("status", {}).get("currentOptimalTrial") or {}).get("bestTrialName") or "")
 
 
+IMAGE_OF_BRANCH = re.compile(r"(?<=.)@sha256:[0-9a-f]{64}$")  # after a branch's name, in a parameter's value
 INACTIVE = "%inactive"  # the search service's word for a parameter whose condition isn't met
 STOPPED_EARLY = "SweepbotStoppedEarly"  # reason of the Killed condition
 NOT_STARTED = "SweepbotNotStarted"  # the same, if the sweep ended before the trial got a node
@@ -93,13 +95,18 @@ def read_trial(obj: Manifest, strategies: Mapping[str, str]) -> Trial:
     return Trial(
         name=obj["metadata"]["name"],
         state=_trial_state(obj),
-        parameters={a["name"]: str(a["value"]) for a in assignments if a["value"] != INACTIVE},
+        parameters={a["name"]: _word(str(a["value"])) for a in assignments if a["value"] != INACTIVE},
         value=values[metric],
         more={name: value for name in additional if (value := values[name]) is not None},
         started=parse_time(status.get("startTime")),
         ended=parse_time(status.get("completionTime")),
         raw=obj,
     )
+
+
+def _word(value: str) -> str:
+    """Return the value as people know it: of a branch with the digest of its image, the branch."""
+    return IMAGE_OF_BRANCH.sub("", value)
 
 
 def _trial_state(obj: Manifest) -> TrialState:

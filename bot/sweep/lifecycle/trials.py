@@ -7,6 +7,7 @@ from functools import partial
 from bot.core.plan import SweepPlan
 from bot.core.record import Phase, SweepRecord
 from bot.core.request import Notify
+from bot.core.space import BRANCH
 from bot.sweep.lifecycle import texts
 from bot.sweep.model.changes import Delete, RequiredChanges, deletions, kills, status_patch
 from bot.sweep.model.experiment import EXPERIMENT_DELETED, OUT_OF_TIME, is_limited
@@ -15,7 +16,7 @@ from bot.sweep.model.progress import current_progress, finished_trials
 from bot.sweep.results import run_tags
 from bot.text.wording import counted
 from k8s.jobs import JobState
-from k8s.katib.manifest import with_annotations, with_image, with_variable
+from k8s.katib.manifest import with_annotations, with_image, with_values, with_variable
 from k8s.katib.patches import DRAINED, GOAL_REACHED, stop_experiment
 from k8s.katib.status import NOT_STARTED, Experiment, ExperimentState
 from k8s.objects import Manifest
@@ -153,7 +154,8 @@ def manifest(sweep: SweepRecord, plan: SweepPlan, image: str) -> Manifest:
     experiment = with_annotations(plan.experiment, {name: url for name, url in links.items() if url})
     tags = run_tags.submitted(sweep.id, image, sweep.permalink)
     experiment = with_variable(experiment, run_tags.VARIABLE, partial(run_tags.added, tags=tags))
-    return with_image(experiment, image)
+    values = {each.label: f"{each.label}@{each.digest}" for each in plan.branches}
+    return with_image(with_values(experiment, BRANCH, values), image)
 
 
 def kill_changes(sweep: SweepRecord, plan: SweepPlan, seen: Observation, now: datetime) -> RequiredChanges:
