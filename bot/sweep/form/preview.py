@@ -41,7 +41,8 @@ def preview(
 ) -> View:
     """Return the view with the Launch button. `free` and `usual`: see `facts`."""
     space, commit = plan.space, commit_text(plan.commit, plan.subject)
-    head = f"*{plain(request_name(request))}* on {code(request.branch)} @ {commit}"
+    at = "" if plan.branches else f" @ {commit}"  # several are among the facts
+    head = f"*{plain(request_name(request))}* on {code(request.branch)}{at}"
     first = f"{_trial_title(space)}\n{block(command_line(space, first_values(space), **launch_flags(space)))}"
     return modal(
         "Review sweep",

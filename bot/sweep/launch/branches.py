@@ -10,7 +10,7 @@ from bot.platform.config.policy import Config
 from bot.sweep.results.warm_start import NONE
 from bot.text.wording import listed
 
-FINALS = 3  # settings
+FINALS = 5  # settings: more of them show more than more seeds of a few
 MIN_TRIALS, USUAL_TRIALS = 32, 60
 FINALISTS = 2
 WAVES = 8  # at least: what a few trials chose decides what the next ones run

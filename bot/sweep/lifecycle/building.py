@@ -79,7 +79,8 @@ def building(sweep: SweepRecord, seen: Observation, now: datetime) -> SweepRecor
     if failed:
         event = _failed(sweep, failed)
         why = failed.trouble.text.rstrip(".") if failed.trouble else ""
-        return sweep.fail(f"Image build failed{f': {why}' if why else ''}", now, event)
+        what = f"Image build of {plan.branch.branch}" if plan.branch else "Image build"
+        return sweep.fail(f"{what} failed{f': {why}' if why else ''}", now, event)
     if not sweep.building.started:
         return built(sweep.step(image=_started(sweep, seen)), started=now)
     trouble = next((b.trouble for b in seen.builds if b.running and b.trouble), None)

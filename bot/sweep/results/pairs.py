@@ -5,9 +5,10 @@ claim needs a bootstrap interval of the differences without 0 in it. `python -m 
 many claims are right.
 """
 
+import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from random import Random
 from statistics import fmean
 from typing import Protocol
@@ -19,7 +20,7 @@ from bot.text.wording import counted, listed
 MIN_PAIRS = 8  # below, a few lucky pairs make a claim
 RESAMPLES = 2_000
 SHARE = 0.95
-LARGEST = 1e150  # of a value: sums and differences of larger ones can exceed a float
+LARGEST = 1e100  # of a value: sums and differences of larger ones can exceed a float
 
 
 class TrialValue(Protocol):
@@ -47,13 +48,13 @@ class Compared:
     other: str
     pairs: tuple[Pair, ...]
     difference: float  # mean
-    interval: tuple[float, float]  # of that mean
-    left: tuple[str, ...] = field(default=())  # branches that didn't reach the finals
+    interval: tuple[float, float] | None  # of that mean; None: too few pairs
+    left: tuple[str, ...] = ()  # branches that didn't reach the finals
 
     @property
     def is_shown(self) -> bool:
         """Whether the pairs show that one branch is better."""
-        return len(self.pairs) >= MIN_PAIRS and self.interval[0] > 0
+        return self.interval is not None and self.interval[0] > 0
 
 
 def compared(space: SearchSpace, trials: Iterable[TrialValue]) -> Compared | None:
@@ -79,7 +80,7 @@ def compared(space: SearchSpace, trials: Iterable[TrialValue]) -> Compared | Non
             for (seed, setting), values in sorted(found.items(), key=lambda each: (each[0][1], each[0][0]))
         ),
         difference=fmean(gains),
-        interval=bootstrap(gains),
+        interval=bootstrap(gains) if len(gains) >= MIN_PAIRS else None,
         left=tuple(name for name in space.pairs.branches if name not in most),
     )
 
@@ -98,22 +99,39 @@ def _finals(
 
 
 def bootstrap(differences: Sequence[float]) -> tuple[float, float]:
-    """Return the percentile interval of the mean; the same each time."""
+    """Return the studentized interval of the mean; the same each time.
+
+    The plain one, of the resamples' means alone, is too narrow for a dozen values: of two equal branches, it
+    named one in 5 to 17% of comparisons.
+    """
     draw, count = Random(0), len(differences)  # noqa: S311 - not for secrets
-    means = sorted(fmean(draw.choices(differences, k=count)) for _ in range(RESAMPLES))
-    cut = round(RESAMPLES * (1 - SHARE) / 2)
-    return means[cut], means[-1 - cut]
+    mean, error = _mean_and_error(differences)
+    resamples = (_mean_and_error(draw.choices(differences, k=count)) for _ in range(RESAMPLES))
+    distances = sorted((each - mean) / spread for each, spread in resamples if spread)
+    if not distances:  # all are equal
+        return mean, mean
+    cut = round(len(distances) * (1 - SHARE) / 2)
+    return mean - distances[-1 - cut] * error, mean - distances[cut] * error
+
+
+def _mean_and_error(values: Sequence[float]) -> tuple[float, float]:
+    """Return the mean and its standard error."""
+    count = len(values)
+    mean = fmean(values)
+    return mean, math.sqrt(sum((each - mean) ** 2 for each in values) / (count - 1) / count)
 
 
 def verdict(space: SearchSpace, found: Compared | None, name: Callable[[str], str] = code) -> str:
     """Return what the pairs show, without a period. `name`: how names are written; by default in mrkdwn."""
     if found is None:
         return "No difference between the branches shown: no pair of the finals has two results"
+    pairs, between = counted(len(found.pairs), "pair"), f"{name(found.better)} and {name(found.other)}"
+    if found.interval is None:
+        return f"No difference between {between} shown: {pairs}, and a claim needs {MIN_PAIRS}"
     low, high = (_amount(found, each) for each in found.interval)
-    spread = f"95%: {low} to {high}; {counted(len(found.pairs), 'pair')} of one setting and seed"
+    spread = f"95%: {low} to {high}; {pairs} of one setting and seed"
     ends = f". {listed(map(name, found.left))} didn't reach the finals" if found.left else ""
     if not found.is_shown:
-        between = f"{name(found.better)} and {name(found.other)}"
         return f"No difference between {between} shown with this budget ({spread}){ends}"
     by = f"{_amount(found, found.difference)} of {name(space.metric)}"
     return f"{name(found.better)} is better than {name(found.other)} by {by} ({spread}){ends}"
