@@ -12,6 +12,7 @@ import random
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from statistics import fmean
 
 import numpy as np
@@ -155,9 +156,14 @@ def _losses() -> Losses:
         }
 
 
-def _loss(width: int, rate: float, decay: float, momentum: float, seed: int) -> float:
+@cache
+def _digits() -> tuple[np.ndarray, np.ndarray]:
     inputs, labels = load_digits(return_X_y=True)
-    inputs = inputs / 16
+    return inputs / 16, labels
+
+
+def _loss(width: int, rate: float, decay: float, momentum: float, seed: int) -> float:
+    inputs, labels = _digits()
     network = MLPClassifier(
         (width,),
         solver="sgd",

@@ -106,7 +106,9 @@ class SweepPlan:
 
     @property
     def all_builds(self) -> tuple[Build, ...]:
-        return tuple(build for each in self.branches for build in each.builds) or self.builds
+        """The builds of all branches, each once."""
+        own = {build.ref.name: build for each in self.branches for build in each.builds}
+        return tuple(own.values()) or self.builds
 
     @property
     def pinned(self) -> str:

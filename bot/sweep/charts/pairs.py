@@ -24,7 +24,8 @@ def draw_pairs(axes: Any, content: "Content") -> None:
         gains = sign * (pair.better - pair.other) > 0
         look: dict[str, Any] = {"color": LINE} if gains else {"color": OUTLIER, "linestyle": "--"}
         axes.plot([0, 1], [left, right], marker="o", markersize=8, linewidth=2, alpha=0.7, **look)
-    means = [fmean(values) for values in zip(*lines, strict=True)]
+    sides = [each.other for each in found.pairs], [each.better for each in found.pairs]
+    means = [min(max(fmean(side), low), high) for side in sides]
     axes.plot([0, 1], means, color=TEXT, linewidth=6, marker="D", markersize=14, label="mean")
     axes.plot([], [], color=LINE, linewidth=2, marker="o", label=f"better on {shown(found.better)}")
     axes.plot([], [], color=OUTLIER, linewidth=2, linestyle="--", marker="o", label="not better")

@@ -136,7 +136,7 @@ def _stopping(sweep: SweepRecord, seen: Observation, config: Config, now: dateti
 
 
 def _has_next_image(before: SweepRecord, after: SweepRecord) -> bool:
-    return bool(before.plan and after.plan) and before.plan.branches != after.plan.branches
+    return before.plan is not None and after.plan is not None and before.plan.branches != after.plan.branches
 
 
 def requeue_after(

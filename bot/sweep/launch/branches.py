@@ -8,7 +8,6 @@ from bot.core.request import SweepRequest
 from bot.core.space import BRANCH, SEARCH_SERVICE, Pairs, Parameter, SearchSpace
 from bot.platform.config.policy import Config
 from bot.sweep.results.warm_start import NONE
-from bot.text.wording import listed
 
 FINALS = 5  # settings: more of them show more than more seeds of a few
 MIN_TRIALS, USUAL_TRIALS = 32, 60
@@ -30,21 +29,27 @@ def with_branches(space: SearchSpace, request: SweepRequest, config: Config) -> 
     pairs = Pairs(branches=labels, seed=seed, settings=shared_settings(len(labels), total), finals=FINALS)
     seeds = Parameter(name=seed, min=0, max=total, integer=True)
     off = [
-        "early stopping" if space.stopping or space.early_stopping is not None else "",
-        "the target" if space.target is not None else "",
+        "Early stopping" if space.stopping or space.early_stopping is not None else "",
+        "The target" if space.target is not None else "",
     ]
-    note = f"{listed(filter(None, off))} is off: branches are compared by whole trainings, and by all of them"
+    notes = [
+        f"{each} is off: branches are compared by whole trainings, and by all of them" for each in off if each
+    ]
+    if space.parallel > (parallel := min(space.parallel, total // WAVES)):
+        notes.append(
+            f"{parallel} trials run in parallel: what the first ones show decides what the next ones run"
+        )
     return replace(
         space,
         pairs=pairs,
         parameters=(Parameter(name=BRANCH, values=labels), *space.parameters, seeds),
         fixed={name: value for name, value in space.fixed.items() if name != seed},
-        parallel=min(space.parallel, total // WAVES),
+        parallel=parallel,
         stopping=None,
         early_stopping=None,
         target=None,
         extendable=False,
-        notes=(*space.notes, *([note[0].upper() + note[1:]] if any(off) else [])),
+        notes=(*space.notes, *notes),
     )
 
 

@@ -197,6 +197,7 @@ OPTIONS = (
         "or several to compare: `a,b`",
         said=("tag",),
         after=("on", "from", "off", "@"),
+        commas=True,
     ),
     Option("repo", _checked(repository), CODE, "name or URL", said=("repository",)),
     Option("image", _checked(prebuilt_image), CODE, "prebuilt; skips the build"),

@@ -152,7 +152,7 @@ def manifest(sweep: SweepRecord, plan: SweepPlan, image: str) -> Manifest:
     """Return the experiment with what was unknown when it was planned: image, thread, and MLflow page."""
     links = {"sweepbot/thread": sweep.permalink, "sweepbot/mlflow": sweep.results_url}
     experiment = with_annotations(plan.experiment, {name: url for name, url in links.items() if url})
-    tags = run_tags.submitted(sweep.id, image, sweep.permalink)
+    tags = run_tags.submitted(sweep.id, "" if plan.branches else image, sweep.permalink)
     experiment = with_variable(experiment, run_tags.VARIABLE, partial(run_tags.added, tags=tags))
     values = {each.label: f"{each.label}@{each.digest}" for each in plan.branches}
     return with_image(with_values(experiment, BRANCH, values), image)

@@ -141,4 +141,5 @@ def _amount(found: Compared, difference: float) -> str:
     """Return it in percent of the other branch's mean; as it is if values aren't all positive."""
     if any(min(each.better, each.other) <= 0 for each in found.pairs):
         return f"{difference:.3g}"
-    return f"{100 * difference / fmean(each.other for each in found.pairs):.2g}%"
+    percent = 100 * difference / fmean(each.other for each in found.pairs)
+    return f"{percent:,.0f}%" if abs(percent) >= 10 else f"{percent:.2g}%"

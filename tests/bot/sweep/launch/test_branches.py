@@ -33,7 +33,9 @@ def test_branch_and_seed_become_parameters_and_only_the_seed_is_passed():
     assert "branch" not in arguments(space)
     assert (space.parallel, space.target, space.early_stopping) == (7, None, None)
     assert space.notes == (
-        "Early stopping and the target is off: branches are compared by whole trainings, and by all of them",
+        "Early stopping is off: branches are compared by whole trainings, and by all of them",
+        "The target is off: branches are compared by whole trainings, and by all of them",
+        "7 trials run in parallel: what the first ones show decides what the next ones run",
     )
     assert with_branches(SEARCH, replace(REQUEST, branch="main"), CONFIG) is SEARCH
 
