@@ -29,6 +29,7 @@ GROUPS = (
     "early_stopping",
     "search",
     "warm_start",
+    "branches",
 )
 # Run only if named, and the table has their last results: the one takes as long as all others together, the
 # other needs a clone of Katib.

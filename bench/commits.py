@@ -27,6 +27,7 @@ MEASURED: dict[str, tuple[str, ...]] = {
     "early_stopping": ("bot/core/stopping.py", "bench/curves"),
     "search": ("search",),
     "warm_start": ("search",),
+    "branches": ("search/pairs.py", "bot/sweep/launch/branches.py", "bot/sweep/results/pairs.py"),
     "katib_search": ("search", "bench/warm_start.py", "bench/peers/katib_search.py"),
     "suites": (*WORK, *SERVE, "search", "reader", "local", "tests"),
 }

@@ -180,7 +180,7 @@ def _manifests(order: Order, made: SweepPlan, settings: PlanSettings) -> list[tu
     )
     experiment = gated(made.experiment) if made.space.gate else made.experiment
     return [
-        *((f"Build: {build.role.label}.", build.job) for build in made.builds),
+        *((f"Build: {build.role.label}.", build.job) for build in made.all_builds),
         *([(SERVICE_COMMENT, service(made.experiment_ref.namespace))] if made.needs_service else []),
         (gate_comment(made), experiment),
         *([(RUNTIME_COMMENT, made.runtime)] if made.runtime else []),
@@ -211,7 +211,8 @@ def summary(request: SweepRequest, plan: SweepPlan, config: Config) -> str:
 
 def _lines(request: SweepRequest, plan: SweepPlan, config: Config) -> Iterator[str]:
     commit = f"{plan.commit[:SHORT_COMMIT]} {plan.subject}".strip()
-    yield f"{request_name(request)} on {request.branch} @ {commit}"
+    at = "" if plan.branches else f" @ {commit}"  # several are among the facts
+    yield f"{request_name(request)} on {request.branch}{at}"
     for label, value in [*facts(request, plan, config), *_builds(plan)]:
         yield f"{label + ':':<{LABEL_WIDTH}} {without_markup(value)}"
     yield from (f"Note: {note}" for note in plan.space.notes)
@@ -219,7 +220,7 @@ def _lines(request: SweepRequest, plan: SweepPlan, config: Config) -> Iterator[s
 
 def _builds(plan: SweepPlan) -> Iterator[tuple[str, str]]:
     if plan.builds:
-        yield "Builds", f"{counted(len(plan.builds), 'Job')}; the image is {plan.image_by_digest}"
+        yield "Builds", f"{counted(len(plan.all_builds), 'Job')}; the image is {plan.image_by_digest}"
 
 
 def gate_comment(plan: SweepPlan) -> str:

@@ -19,6 +19,7 @@ from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 
 from search import katib_pb2 as pb
 from search.ask import Method, ask, derived_seed, grid_size
+from search.pairs import Pairs, paired
 from search.space import INACTIVE, LARGEST, Choice, Condition, Dimension, Finished, Point, Range, Space, Value
 
 SERVICE = "api.v1.beta1.Suggestion"
@@ -50,9 +51,10 @@ class Settings:
     past: tuple[Mapping[str, str], ...] = ()
     conditions: Mapping[str, Condition] = field(default_factory=dict)  # by parameter
     objectives: Mapping[str, bool] = field(default_factory=dict)  # besides the first: whether maximized
+    pairs: Pairs | None = None  # None: no comparison of branches
 
 
-SETTINGS = ("conditions", "method", "n_startup_trials", "objectives", "past", "random_state")
+SETTINGS = ("conditions", "method", "n_startup_trials", "objectives", "pairs", "past", "random_state")
 
 
 def read_settings(spec: pb.AlgorithmSpec) -> Settings:
@@ -69,7 +71,21 @@ def read_settings(spec: pb.AlgorithmSpec) -> Settings:
         past=_read_past(given.get("past", "[]")),
         conditions=_read_conditions(given.get("conditions", "{}")),
         objectives=_read_objectives(given.get("objectives", "{}")),
+        pairs=_read_pairs(given["pairs"]) if "pairs" in given else None,
     )
+
+
+def _read_pairs(text: str) -> Pairs:
+    """Return `{"branch": "branch", "seed": "seed", "settings": 12, "finals": 3}`. Raises ValueError."""
+    found = _json(text)
+    try:
+        pairs = Pairs(**found)
+        counts = [pairs.settings, pairs.finals]
+    except TypeError:
+        counts = [0]
+    if not all(isinstance(each, int) and 0 < each <= MAX_POINTS for each in counts):
+        raise ValueError("pairs must be a JSON object of branch, seed, settings, and finals")
+    return pairs
 
 
 def _read_objectives(text: str) -> dict[str, bool]:
@@ -204,14 +220,19 @@ def suggestions(request: pb.GetSuggestionsRequest) -> pb.GetSuggestionsReply:
     space = read_space(experiment.spec, settings)
     metrics = (experiment.spec.objective.objective_metric_name, *settings.objectives)
     finished, running = read_trials(space, metrics, request.trials)
+    first = max(request.total_request_number - n, 0)
+    seed = derived_seed(experiment.name, settings.random_state)
+    if settings.pairs:
+        points = paired(space, settings.pairs, finished, running, range(first, first + n), seed)
+        return pb.GetSuggestionsReply(parameter_assignments=[_assignments(space, each) for each in points])
     points = ask(
         space,
         finished,
         running,
         n,
-        derived_seed(experiment.name, settings.random_state),
+        seed,
         method=settings.method,
-        first=max(request.total_request_number - n, 0),
+        first=first,
         startup=settings.startup,
         past=[point for each in settings.past if (point := space.read_known(each))],
     )
@@ -232,6 +253,8 @@ def validate(experiment: pb.Experiment) -> None:
     """Raises ValueError if the search can't be made."""
     settings = read_settings(experiment.spec.algorithm)
     space = read_space(experiment.spec, settings)
+    if settings.pairs:
+        paired(space, settings.pairs, [], [], [0], 0)
     if settings.method is Method.GRID and space.is_conditional:
         raise ValueError("grid has no conditions; use tpe")
     if settings.method is Method.GRID:

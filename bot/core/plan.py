@@ -1,7 +1,8 @@
 """The manifests of a sweep, planned before anything is created."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
+from typing import Self
 
 from bot.core.budget import Budget
 from bot.core.space import MetricSource, SearchSpace
@@ -42,6 +43,20 @@ class Build:
 
 
 @dataclass(frozen=True, kw_only=True)
+class BranchImage:
+    """The code of one branch that a sweep compares with others, and the image to build of it."""
+
+    label: str  # the branch as its trials name it
+    branch: str
+    commit: str
+    subject: str
+    tag: str
+    recipe: str
+    builds: tuple[Build, ...]
+    digest: str = ""  # "": not built so far
+
+
+@dataclass(frozen=True, kw_only=True)
 class SweepPlan:
     """The manifests of a sweep, planned before anything is created."""
 
@@ -66,6 +81,40 @@ class SweepPlan:
     budget: Budget | None = None  # None: no limit
     cluster: str = HOME_CLUSTER  # of its trials
     cluster_reason: str = ""  # why this one; "": there was no choice
+    # To compare, built one after another; commit, subject, and the build are those of the current one.
+    branches: tuple[BranchImage, ...] = ()
+
+    @property
+    def branch(self) -> BranchImage | None:
+        """The branch whose image is built now; None if all are built, or there is nothing to compare."""
+        return next((each for each in self.branches if not each.digest), None)
+
+    def after_build(self, digest: str) -> Self:
+        """Return the plan with the image of the current branch, at the next one; at last, at the first."""
+        branches = tuple(
+            replace(each, digest=digest) if each is self.branch else each for each in self.branches
+        )
+        at = next((each for each in branches if not each.digest), branches[0])
+        return replace(
+            self,
+            branches=branches,
+            commit=at.commit,
+            subject=at.subject,
+            image_tag=at.tag,
+            recipe=at.recipe,
+            builds=at.builds,
+        )
+
+    @property
+    def all_builds(self) -> tuple[Build, ...]:
+        """The builds of all branches, each once."""
+        own = {build.ref.name: build for each in self.branches for build in each.builds}
+        return tuple(own.values()) or self.builds
+
+    @property
+    def pinned(self) -> str:
+        """The commit, or one for each branch, as `SweepRequest.commit` has them."""
+        return ",".join(each.commit for each in self.branches) or self.commit
 
     @property
     def trial_gpus(self) -> int:

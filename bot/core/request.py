@@ -53,7 +53,7 @@ class Bisection:
 class SweepRequest:
     """Options of a sweep. None: not set, so the space file or the configuration decides."""
 
-    branch: str
+    branch: str  # or several to compare, with commas between
     space: str
     gpus: int = 1  # per node of a trial
     nodes: int | None = None  # per trial
@@ -81,9 +81,13 @@ class SweepRequest:
     metrics: str | None = None  # source of the metrics, or the absolute path of a file
     flags: str | None = None  # how parameters are passed
     text: str | None = None  # of a space written in the form
-    commit: str | None = None  # shown in the form's preview, or promoted; None: the branch's latest
+    commit: str | None = None  # shown in the form's preview, or promoted; None: each branch's latest
     promotes: Promotion | None = None
     bisects: Bisection | None = None
+
+    @property
+    def branches(self) -> tuple[str, ...]:
+        return tuple(self.branch.split(","))
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -72,6 +72,19 @@ class WarmStart:
     why: str = ""  # this sweep: for users
 
 
+BRANCH = "branch"  # the parameter of a comparison of branches: it isn't passed to the training
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pairs:
+    """How a sweep compares branches: all run the same settings, and the two best ones the finals."""
+
+    branches: tuple[str, ...]  # as the trials name them
+    seed: str  # parameter: 0 for the shared settings, from 1 in the finals
+    settings: int  # that the branches share; from three on, the two best ones run the second half
+    finals: int  # of these, the settings that run on two branches with one seed after another
+
+
 @dataclass(frozen=True, kw_only=True)
 class SearchSpace:
     """A space file that passed every check."""
@@ -109,6 +122,7 @@ class SearchSpace:
     stopping: StoppingRule | None = None  # early stopping by Sweepbot; None: off
     notes: tuple[str, ...] = ()  # what of another tool's file isn't used
     seed: str = ""  # the parameter of a sweep over seeds; "": a search
+    pairs: Pairs | None = None  # how it compares branches; None: it runs one
     volumes: tuple[str, ...] = ()  # names that the configuration allows
     env: dict[str, str] = field(default_factory=dict)  # variables that the configuration allows
     secrets: tuple[str, ...] = ()  # as volumes
@@ -116,6 +130,16 @@ class SearchSpace:
     output_dir: str = ""  # parent of these directories; "": none
     warm_start: WarmStart | None = None  # None: not requested
     extendable: bool = False  # keep the suggestion service after the end, so that trials can be added
+
+    @property
+    def passed(self) -> tuple[Parameter, ...]:
+        """The parameters that the training gets."""
+        return tuple(each for each in self.parameters if not (self.pairs and each.name == BRANCH))
+
+    @property
+    def names_best(self) -> bool:
+        """Whether its best trial means something: not if trials differ by luck, as those of seeds do."""
+        return not self.seed and self.pairs is None
 
     @property
     def objectives(self) -> dict[str, Goal]:
@@ -148,7 +172,8 @@ class SearchSpace:
 
 def command_line(space: SearchSpace, parameters: Mapping[str, str], **more: str) -> str:
     """Return the command that trains with these values. `more`: values that aren't of the space."""
-    values = {**space.fixed, **parameters, **more}
+    passed = {name: value for name, value in parameters.items() if not (space.pairs and name == BRANCH)}
+    values = {**space.fixed, **passed, **more}
     variables = [f"{variable(name)}={shlex.quote(value)}" for name, value in values.items()]
     words = [shlex.quote(word) for name, value in values.items() for word in _words(space, name, value)]
     return " ".join([*(variables if space.flags is FlagStyle.ENV else ()), space.command, *words])

@@ -8,6 +8,7 @@ from bot.core.record import ACTIVE, Phase, SweepRecord
 from bot.core.stored_format import NewerFormatError
 from bot.sweep.features import (
     auto_parallel,
+    branches,
     budget,
     early_stopping,
     extension,
@@ -41,6 +42,7 @@ FEATURES: tuple[Feature, ...] = (
     pause.FEATURE,
     extension.FEATURE,
     warm_start.FEATURE,
+    branches.FEATURE,
 )
 
 IN_ACTIVE = frozenset(ACTIVE)

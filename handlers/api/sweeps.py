@@ -176,7 +176,7 @@ def shown(sweep: SweepRecord) -> dict[str, Any]:
         "state": sweep.phase.name.lower(),
         "owner": requester.user_name or requester.user,
         "branch": sweep.request.branch,
-        "commit": plan.commit if plan else sweep.request.commit,
+        "commit": plan.pinned if plan else sweep.request.commit,
         "space": sweep.request.space,
         "reason": sweep.reason or sweep.failure or None,
         "cause": sweep.cause or None,

@@ -3,7 +3,7 @@
 The spec of a TrainJob's pods isn't in the experiment, but in the TrainingRuntime (k8s.katib.train_job).
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from copy import deepcopy
 
 from k8s.objects import Manifest, Ref
@@ -90,6 +90,17 @@ def with_annotations(manifest: Manifest, annotations: dict[str, str]) -> Manifes
 def with_image(manifest: Manifest, image: str) -> Manifest:
     """Return the experiment with the image by digest."""
     return _with_main(manifest, lambda main: {**main, "image": image})
+
+
+def with_values(manifest: Manifest, parameter: str, values: Mapping[str, str]) -> Manifest:
+    """Return the experiment with other words for values of one parameter, which is a list."""
+    if not values:
+        return manifest
+    changed = deepcopy(manifest)
+    for each in changed["spec"]["parameters"]:
+        if each["name"] == parameter:
+            each["feasibleSpace"]["list"] = [values[word] for word in each["feasibleSpace"]["list"]]
+    return changed
 
 
 def with_variable(manifest: Manifest, name: str, change: Callable[[str], str]) -> Manifest:

@@ -1,6 +1,7 @@
 """Read experiments, trials, and the state of the search from Katib's objects."""
 
 import math
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -25,6 +26,7 @@ KILLED_BECAUSE = {
     TrialState.NOT_STARTED: "SweepbotNotStarted",
 }
 _KILLED_STATES = {reason: state for state, reason in KILLED_BECAUSE.items()}
+IMAGE_OF_BRANCH = re.compile(r"(?<=.)@sha256:[0-9a-f]{64}$")  # after a branch's name, in a parameter's value
 _FINAL = {"Killed", "EarlyStopped", "MetricsUnavailable"}  # beside those of other kinds of objects
 
 # What `read_experiment` and `read_trial` need of the objects, for `k8s.slim`.
@@ -100,7 +102,7 @@ def read_trial(obj: Manifest, strategies: Mapping[str, str]) -> Trial:
     return Trial(
         name=meta["name"],
         state=_trial_state(true_now),
-        parameters={a["name"]: str(a["value"]) for a in assignments if a["value"] != INACTIVE},
+        parameters={a["name"]: _word(str(a["value"])) for a in assignments if a["value"] != INACTIVE},
         value=values[metric],
         not_finite=_not_finite(obj, metric),
         more={name: value for name in additional if (value := values[name]) is not None},
@@ -112,6 +114,11 @@ def read_trial(obj: Manifest, strategies: Mapping[str, str]) -> Trial:
         uid=meta.get("uid", ""),
         raw=obj,
     )
+
+
+def _word(value: str) -> str:
+    """Return the value as people know it: of a branch with the digest of its image, the branch."""
+    return IMAGE_OF_BRANCH.sub("", value)
 
 
 def _trial_state(true_now: Mapping[str, Manifest]) -> TrialState:

@@ -17,6 +17,7 @@ from local.kubernetes.apiserver.selectors import matcher
 from local.kueue.status import pending
 from tests.bot.factories import COMMIT
 
+COMMITS = {"wider": COMMIT[::-1]}  # of other branches
 DIGEST = f"sha256:{'d' * 64}"
 
 
@@ -124,7 +125,7 @@ class FakeGit:
         self.space, self.files = space, files
 
     async def resolve(self, url, branch):
-        return Tip("refs/heads/main", COMMIT)
+        return Tip(f"refs/heads/{branch}", COMMITS.get(branch, COMMIT))
 
     async def prefetch(self, url, commit, paths):
         pass

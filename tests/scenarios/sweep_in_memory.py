@@ -109,6 +109,7 @@ class SimulatedSweep:
     `crash`: every training fails; "unseen": before its pod is observed running; "seen": once the record has a
     running one. `drained`: the second worker of each trial is evicted once; it ends "at once", "later", or
     "unseen", with all pods gone before the next reconcile.
+    `search`: the search service is installed, but never answers.
     `pytorch` or `trainer`: the Training Operator, or Kubeflow Trainer, is installed, and runs
     trials of several nodes.
     """
@@ -154,7 +155,9 @@ class SimulatedSweep:
             },
             pictures=FakePictures(),
             settings=SETTINGS,
-            config=replace(CONFIG, trials=PodShape(multi_node=kind)),
+            config=replace(
+                CONFIG, trials=PodShape(multi_node=kind), search_service=scenario.get("search", False)
+            ),
             now=lambda: NOW,
         )
 

@@ -45,12 +45,21 @@ wheels = [{ url = "https://x/torch-2.7.1-cp311-cp311-manylinux_2_28_x86_64.whl",
 FRAMEWORKS = {"pyproject.toml": PROJECT, "uv.lock": TORCH}
 # What comes after is the same as in other stories, and each story is lived once for each of its calls.
 ONLY_UNTIL_THE_FIRST_TRIAL = {"acts": {Action.CANCEL: Phase.PENDING}, "endless": "trainings"}
+BRANCHES = {
+    "sweep": {"request": replace(REQUEST, branch="main,wider")},
+    "space": SPACE.replace("grid", "auto").replace("max: 3", "max: 32"),
+    "search": True,
+    "needs": ["branches"],
+}
 GATED = {"sweep": {"request": replace(REQUEST, gate=True)}, "needs": ["gate"]}
 # `needs`: features of a sweep, with which the story goes.
 STORIES = {
     "calm": {},
     "image there": {"image": True},
     "bad build": {"bad_build": "build-"},
+    "two branches": BRANCHES | {"files": UV, "acts": {Action.CANCEL: Phase.PENDING}},
+    "bad build of the second branch": BRANCHES | {"bad_build": "build-digits-765432"},
+    "two branches cancelled in their builds": BRANCHES | {"acts": {Action.CANCEL: Phase.BUILDING}},
     "dependencies and code": {"files": UV} | ONLY_UNTIL_THE_FIRST_TRIAL,
     "bad code beside good dependencies": {"files": UV, "bad_build": "-code-"},
     "heavy packages first": {"files": FRAMEWORKS} | ONLY_UNTIL_THE_FIRST_TRIAL,
@@ -146,6 +155,7 @@ ENDS = {
     "calm": Phase.SUCCEEDED,
     "image there": Phase.SUCCEEDED,
     "bad build": Phase.FAILED,
+    "bad build of the second branch": Phase.FAILED,
     "bad code beside good dependencies": Phase.FAILED,
     "nothing to build from": Phase.REFUSED,
     "trainings crash": Phase.FAILED,
@@ -169,6 +179,8 @@ ENDS = {
 BUILDS = {
     "calm": 1,
     "bad build": 1,
+    "two branches": 3,
+    "bad build of the second branch": 2,
     "dependencies and code": 2,
     "bad code beside good dependencies": 2,
     "heavy packages first": 3,

@@ -128,6 +128,7 @@ class Option:
     required: bool = False
     word: bool = False  # the value can stand alone: `cancel otter` for `cancel sweep=otter`
     many: bool = False  # a word that can be repeated; the value is a tuple
+    commas: bool = False  # the value can be several, with commas between
     free: bool = False  # punctuation and formatting belong to the value
     whole: bool = False  # the value is all of the text after the command, as typed
     said: tuple[str, ...] = ()  # words for it in a sentence, beside the key: `4 cards`

@@ -213,9 +213,19 @@ class _Reader:
             return
         self.options[key] = value
 
+    def _add(self, key: str, value: str) -> None:
+        """Take a value that is said, also beside others of an option that has several."""
+        known = self.options.get(key, "").split(",")
+        if self._command.by_key[key].commas and known != [""]:
+            self.options[key] = ",".join(dict.fromkeys([*known, value]))
+        else:
+            self._set(key, value)
+
     def read(self, typed: list[str]) -> None:
         """Take the words between typed options."""
-        words = [word if " " in word.strip() else _clean(word) for word in typed]
+        words = [
+            word if " " in word.strip() else _clean(word) for each in typed for word in self._parts(each)
+        ]
         words = [word for word in words if word and word.lower() not in ARTICLES]
         lower = [word.lower() for word in words]
         place, hints, last = 0, list[str](), ""  # last: the key that the word before was a value of
@@ -232,7 +242,7 @@ class _Reader:
             elif phrase in self._values:
                 keys = self._values[phrase]
                 key = next((each for each in hints if each in keys), "") or self._preferred(keys)
-                self._set(key, keys[key])
+                self._add(key, keys[key])
                 place, last = place + size, key
                 hints = self._hints.get(phrase, [])
             elif phrase in self._keys and phrase not in self._hints:
@@ -246,6 +256,16 @@ class _Reader:
             else:
                 self._word(words[place], hints)
                 place, hints, last = place + 1, [], ""
+
+    def _parts(self, word: str) -> list[str]:
+        """Return the values of an option that has several, such as `main,dev`."""
+        parts = word.split(",")
+        known = (self._names.known.get(each.key, {}) for each in self._command.options if each.commas)
+        return (
+            parts
+            if any({_clean(part).lower() for part in parts} <= names.keys() for names in known)
+            else [word]
+        )
 
     def _longest(self, lower: list[str], place: int) -> tuple[str, int]:
         """Return the longest phrase at a place that means something, and its number of words."""

@@ -73,7 +73,7 @@ class ImageGc:
         found: dict[ImageRef, datetime] = {}
         for record in records:
             until = record.since if record.phase.final else self.now()
-            for build in record.plan.builds if record.plan else ():
+            for build in record.plan.all_builds if record.plan else ():
                 place = ImageRef(build.repository, build.tag)
                 found[place] = max(until, found.get(place, until))
         return found

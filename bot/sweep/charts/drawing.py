@@ -150,6 +150,10 @@ def masked(results: SweepResults, mask: Mask) -> SweepResults:
             metric=clean(space.metric),
             goals={clean(name): goal for name, goal in space.goals.items()},
             parameters=parameters,
+            pairs=space.pairs
+            and replace(
+                space.pairs, branches=tuple(map(clean, space.pairs.branches)), seed=clean(space.pairs.seed)
+            ),
         ),
         trials=tuple(map(trial, results.trials)),
     )

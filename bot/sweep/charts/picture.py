@@ -21,8 +21,10 @@ from bot.sweep.charts.axes import (
 )
 from bot.sweep.charts.curves import CurvesChart, plot
 from bot.sweep.charts.importances import EVALUATOR, importances
+from bot.sweep.charts.pairs import draw_pairs
 from bot.sweep.charts.palette import AXIS, BEST, LINE, MUTED, new_figure, png_of
 from bot.sweep.results.models import SweepResults, TrialResult
+from bot.sweep.results.pairs import compared, verdict
 from bot.sweep.results.ranking import LIMIT, clipped, ranked
 from bot.text.number_format import short
 from bot.text.wording import counted
@@ -38,6 +40,7 @@ HEIGHTS = {
     "parallel": 4.2,
     "importance": 0.8,
     "seeds": 4.2,
+    "pairs": 6.0,
 }  # inches
 
 LINES_MAX = 300  # trials; more would hide one another
@@ -52,8 +55,10 @@ class Content:
         self.finite = [trial for trial in timed if trial.value is not None]
         self.values = [trial.value for trial in self.finite if trial.value is not None]
         self.best = ranked(self.space.goal, self.finite, results.best)[0] if self.finite else None
-        self.importances = {} if self.space.seed else importances(results)
-        scales = [] if self.space.seed else [Scale(p, self.finite) for p in self.space.parameters]
+        self.importances = importances(results) if self.space.names_best else {}
+        self.compared = compared(self.space, self.finite)
+        searched = self.space.parameters if self.space.names_best else ()
+        scales = [Scale(p, self.finite) for p in searched]
         varied = [scale for scale in scales if scale.varies]
         weight = self.importances
         self.scales = sorted(varied, key=lambda scale: -weight.get(scale.name, 0.0))
@@ -73,6 +78,8 @@ def alt_text(content: Content) -> str:
     facts += [f"from {min(content.values):.6g} to {max(content.values):.6g}."]
     if space.seed:
         facts += [_seed_facts(content.values)]
+    elif space.pairs:
+        facts += [f"{verdict(space, content.compared, shown)}."]
     else:
         flags = ", ".join(f"{shown(name)}={shown(short(value))}" for name, value in best.parameters.items())
         facts += [f"Best ({space.goal}): {best.value:.6g} with {flags}."]
@@ -107,7 +114,8 @@ def png(content: Content) -> bytes:
 
 def _figure(content: Content) -> Any:
     slices = content.scales[:SLICES_MAX]
-    heights = [HEIGHTS["seeds" if content.space.seed else "objective"]]
+    first = "pairs" if content.compared else "seeds" if content.space.seed else "objective"
+    heights, top = [HEIGHTS[first]], {"pairs": draw_pairs, "seeds": _seeds, "objective": _objective}[first]
     heights += [HEIGHTS["front"]] * len(content.space.goals) if content.front else []
     heights += [HEIGHTS["curves"]] if content.curves else []
     heights += [HEIGHTS["slice"]] * math.ceil(len(slices) / 2)
@@ -117,8 +125,7 @@ def _figure(content: Content) -> Any:
     heights += [0.8 + HEIGHTS["importance"] * len(shares)] if shares else []
     figure = new_figure(sum(heights))
     grid = figure.add_gridspec(len(heights), 2, height_ratios=heights)
-    first = figure.add_subplot(grid[0, :])
-    (_seeds if content.space.seed else _objective)(first, content)
+    top(figure.add_subplot(grid[0, :]), content)
     row = 1
     for name, goal in content.space.goals.items() if content.front else ():
         _front(figure.add_subplot(grid[row, :]), content, name, goal)

@@ -135,6 +135,10 @@ def _stopping(sweep: SweepRecord, seen: Observation, config: Config, now: dateti
     return ended(sweep, sweep.ending or Phase.FAILED, now, ". ".join(saved))
 
 
+def _has_next_image(before: SweepRecord, after: SweepRecord) -> bool:
+    return before.plan is not None and after.plan is not None and before.plan.branches != after.plan.branches
+
+
 def requeue_after(
     before: SweepRecord, after: SweepRecord, now: datetime, due: timedelta | None = None
 ) -> timedelta | None:
@@ -145,7 +149,7 @@ def requeue_after(
     """
     if after.phase.final:
         return None
-    if after.phase is not before.phase or after.thread != before.thread:
+    if after.phase is not before.phase or after.thread != before.thread or _has_next_image(before, after):
         return timedelta(0)
     net = timedelta(minutes=5) if after.phase in SLOW else timedelta(seconds=20)
     own = [each.requeue(before, after, now) for each in FEATURES if each.requeue]

@@ -120,7 +120,8 @@ def _subject(sweep: SweepRecord) -> str:
         return f"{searched} · {owner}"
     commit = commit_text(plan.commit, plan.subject)
     size = f"{code(plan.profile)}, {plan.size}" if plan.profile else plan.size
-    parts = [f"{searched} @ {commit}", f"{size} per trial, {plan.space.parallel_text}", _placed(plan), owner]
+    at = "" if plan.branches else f" @ {commit}"  # several have a line of their own
+    parts = [f"{searched}{at}", f"{size} per trial, {plan.space.parallel_text}", _placed(plan), owner]
     return " · ".join(filter(None, parts))
 
 

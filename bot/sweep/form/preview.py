@@ -41,7 +41,8 @@ def preview(
 ) -> View:
     """Return the view with the Launch button. `free` and `usual`: see `facts`."""
     space, commit = plan.space, commit_text(plan.commit, plan.subject)
-    head = f"*{plain(request_name(request))}* on {code(request.branch)} @ {commit}"
+    at = "" if plan.branches else f" @ {commit}"  # several are among the facts
+    head = f"*{plain(request_name(request))}* on {code(request.branch)}{at}"
     first = f"{_trial_title(space)}\n{block(command_line(space, first_values(space), **launch_flags(space)))}"
     return modal(
         "Review sweep",
@@ -58,7 +59,7 @@ def preview(
         close="Cancel",
         callback_id=LAUNCH,
         submit=plain_text("Launch sweep"),
-        private_metadata=metadata(draft, commit=plan.commit),
+        private_metadata=metadata(draft, commit=plan.pinned),
     )
 
 
@@ -93,6 +94,7 @@ def facts(
     image = f"Prebuilt: {code(space.image)}" if space.image else plain(plan.recipe)
     return [
         ("Trials", _trials(request, space)),
+        *_branches(plan),
         *_past(request, space),
         *_machines(plan),
         *([("Trial kind", plan.trial_kind.kind)] if plan.trial_kind is not JOB else []),
@@ -167,11 +169,22 @@ def _cluster(request: SweepRequest, plan: SweepPlan, config: Config) -> str:
 def _trials(request: SweepRequest, space: SearchSpace) -> str:
     if space.seed:
         return f"{space.max_trials:,}, one for each seed: {request.seeds}"
+    if pairs := space.pairs:
+        return (
+            f"{space.max_trials:,}: {counted(pairs.settings, 'setting')} that the branches share, then pairs "
+            f"of the two best branches: their {pairs.finals} best settings, with {code(pairs.seed)} from 1"
+        )
     early = "" if space.early_stopping is None else "; medianstop stops poor ones early"
     if rule := space.stopping:
         would = "reports which poor ones it would stop early" if rule.dry_run else "stops poor ones early"
         early = f"; {rule.name} {would}"
     return f"{space.max_trials:,}{_of_all(space)}, {plain(_searched(space))}{early}"
+
+
+def _branches(plan: SweepPlan) -> list[tuple[str, str]]:
+    """Return the branches to compare with their commits; the space file is the first one's."""
+    found = [f"{code(each.branch)} @ {commit_text(each.commit, each.subject)}" for each in plan.branches]
+    return [("Branches", "\n".join(found))] if found else []
 
 
 def _past(request: SweepRequest, space: SearchSpace) -> list[tuple[str, str]]:

@@ -58,6 +58,11 @@ def conflicts(request: SweepRequest, options: Collection[str]) -> dict[str, str]
         )
     if not request.cmd:
         errors["cmd"] = 'seeds= needs a command, for example cmd="python train.py".'
+    if len(request.branches) > 1:
+        errors["branch"] = (
+            "seeds= runs one branch. Name one, or compare branches with a space, without seeds=: their "
+            "finals run with seeds."
+        )
     for key, value in (
         ("trials", request.trials),
         ("algorithm", request.algorithm),

@@ -27,6 +27,7 @@ ARGUMENTS = "branch=main gpus=1 space=lr"
 EXAMPLE = f"`/sweep {ARGUMENTS}`"
 AUTO = "auto"  # of parallel=
 MAX_NAME = 30  # characters
+MAX_BRANCHES = 4  # of one sweep
 PREFIX_MIN = 3  # letters that abbreviate an algorithm's name
 SPACE_NAME = re.compile(r"[a-z0-9][a-z0-9_-]*")
 SPACE_RULE = (
@@ -92,6 +93,14 @@ def _parallel(key: str, text: str, config: Config) -> int:
     if text.lower() == AUTO:
         return config.limits.parallel
     return Number(1, "parallel")(key, text.partition(":")[2] if is_auto(text) else text, config)
+
+
+def _branch(key: str, text: str, config: Config) -> str:
+    """Return the branch, or several to compare, with commas between."""
+    names = [_one_branch(key, name.strip(), config) for name in text.split(",")]
+    if len(names) > MAX_BRANCHES or len({*names}) < len(names):
+        raise invalid(key, f"a branch, or up to {MAX_BRANCHES} different ones to compare", text)
+    return ",".join(names)
 
 
 class _Algorithm(Choice):
@@ -160,7 +169,7 @@ NOTIFY_WORDS = {"dm me": "dm", "message me": "dm", "tell me": "dm", "by dm": "dm
 URGENT = {"urgent": "high", "urgently": "high", "high priority": "high", "low priority": "low"}
 SWITCH = {"true": "on", "yes": "on", "false": "off", "no": "off"}
 
-_branch = Matching(f"(?s)(?!.*(?:{INVALID_REF})).+", "a branch or tag name")
+_one_branch = Matching(f"(?s)(?!.*(?:{INVALID_REF})).+", "a branch or tag name")
 _cmd = Matching(r"(?s).*\S.*", 'a command, for example cmd="python train.py"')
 _flags = Choice(tuple(FlagStyle), aliases={"hydra": FlagStyle.HYDRA.value})
 _from = Matching(SWEEP_ID.pattern, "`auto`, `none`, or a sweep, for example from=lr-brave-otter")
@@ -181,7 +190,15 @@ CMD_HINT, CMD = "Overrides the space, for example: python train.py", '`cmd="pyth
 
 OPTIONS = (
     Option("space", space_name, CODE, after=("try", "tune", "sweep", "over", "run", "train")),
-    Option("branch", _branch, CODE, said=("tag",), after=("on", "from", "off", "@")),
+    Option(
+        "branch",
+        _branch,
+        CODE,
+        "or several to compare: `a,b`",
+        said=("tag",),
+        after=("on", "from", "off", "@"),
+        commas=True,
+    ),
     Option("repo", _checked(repository), CODE, "name or URL", said=("repository",)),
     Option("image", _checked(prebuilt_image), CODE, "prebuilt; skips the build"),
     Option("seeds", _seeds, SEARCH, "instead of a space", "Seeds", SEEDS_HINT, said=("random seeds",)),

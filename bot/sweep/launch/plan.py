@@ -8,9 +8,18 @@ from dataclasses import dataclass, field, replace
 from bot.core.budget import Budget
 from bot.core.errors import UserError
 from bot.core.flags import FlagStyle, flag, variable, words
-from bot.core.plan import HOME_CLUSTER, SweepPlan
+from bot.core.plan import HOME_CLUSTER, BranchImage, SweepPlan
 from bot.core.request import SweepRequest
-from bot.core.space import SEARCH_SERVICE, TENSORBOARD_PARAMETER, Goal, MetricSource, Parameter, SearchSpace
+from bot.core.space import (
+    BRANCH,
+    SEARCH_SERVICE,
+    TENSORBOARD_PARAMETER,
+    Goal,
+    MetricSource,
+    Pairs,
+    Parameter,
+    SearchSpace,
+)
 from bot.platform.config.settings import PlanSettings
 from bot.sweep.builds.jobs import BuildPlan, Source, build_plan
 from bot.sweep.launch.pods import check_mounts
@@ -37,6 +46,7 @@ class Order:
     request_id: str  # distinguishes this experiment from an older one with the same name
     request: SweepRequest
     source: Source
+    others: tuple[Source, ...] = ()  # of the branches that it is compared with
     space: SearchSpace
     namespace: str = ""  # of its trials; "": K8S_NAMESPACE
     team: str = ""  # that its GPU-hours count for
@@ -64,8 +74,18 @@ def plan(order: Order, settings: PlanSettings) -> SweepPlan:
     check_live_values(order.space, order.source, settings)
     source, ready = order.source, order.space.image
     made = BuildPlan(repository="", tag="", builds=(), words="") if ready else build_plan(source, settings)
-    image = ready or f"{settings.registry_host}/{made.repository}@{DIGEST}"
+    branches = _branches(order, settings)
+    # Katib puts a label with its digest there; nodes pull by the digest.
+    which = f":${{trialParameters.{BRANCH}}}" if branches else f"@{DIGEST}"
+    image = ready or f"{settings.registry_host}/{made.repository}{which}"
     spec = _experiment(order, image, settings)
+    runtime = training_runtime(spec)
+    if branches and runtime:
+        raise UserError(
+            f"branch={order.request.branch} can't be compared by TrainJobs, which run one image. Name one "
+            "branch.",
+            field=BRANCH,
+        )
     return SweepPlan(
         repo_url=source.repository.url,
         commit=source.commit,
@@ -87,8 +107,33 @@ def plan(order: Order, settings: PlanSettings) -> SweepPlan:
         priority=order.queueing.priority,
         builds=made.builds,
         experiment=experiment(spec),
-        runtime=training_runtime(spec),
+        runtime=runtime,
+        branches=branches,
     )
+
+
+def _branches(order: Order, settings: PlanSettings) -> tuple[BranchImage, ...]:
+    """Return the branches to compare; none if there is one. Raises UserError as `plan` does."""
+    if order.space.pairs is None:
+        return ()
+    found = []
+    for name, each, label in zip(
+        order.request.branches, (order.source, *order.others), order.space.pairs.branches, strict=True
+    ):
+        check_live_values(order.space, each, settings)
+        made = build_plan(each, settings)
+        found.append(
+            BranchImage(
+                label=label,
+                branch=name,
+                commit=each.commit,
+                subject=each.subject,
+                tag=made.tag,
+                recipe=made.words,
+                builds=made.builds,
+            )
+        )
+    return tuple(found)
 
 
 def _experiment(order: Order, image: str, settings: PlanSettings) -> ExperimentSpec:
@@ -138,10 +183,15 @@ def _settings(space: SearchSpace) -> dict[str, str]:
     """Return the algorithm's settings; those of the search service beside its own are JSON."""
     own = {
         "past": space.warm_start.points if space.warm_start else (),
+        "pairs": _pairs(space.pairs) if space.pairs else {},
         "conditions": {each.name: each.when for each in space.parameters if each.when},
         "objectives": space.goals,
     }
     return space.settings | {name: json.dumps(value) for name, value in own.items() if value}
+
+
+def _pairs(pairs: Pairs) -> dict[str, object]:
+    return {"branch": BRANCH, "seed": pairs.seed, "settings": pairs.settings, "finals": pairs.finals}
 
 
 def _strategies(space: SearchSpace) -> dict[str, str]:
@@ -158,7 +208,7 @@ def _environment(order: Order, settings: PlanSettings) -> dict[str, str]:
         team=order.team,
         repository=order.source.repository.url,
         branch=order.request.branch,
-        commit=order.source.commit,
+        commit="" if order.others else order.source.commit,  # the trial's parameter says which
         cluster=order.cluster,
     )
     return {
@@ -244,7 +294,7 @@ def arguments(space: SearchSpace) -> str:
     texts = []
     for name, value in space.fixed.items():
         texts += [] if space.is_switch(name) and value != "true" else _quoted(space, name, value)
-    for parameter in space.parameters:
+    for parameter in space.passed:
         placeholder = f"${{trialParameters.{parameter.name}}}"
         marked = words(space.flags, parameter.name, placeholder)
         if space.is_switch(parameter.name):
@@ -272,7 +322,7 @@ def variables(space: SearchSpace) -> dict[str, str]:
     if space.flags is not FlagStyle.ENV:
         return {}
     found = {name: value.replace("$", "$$") for name, value in space.fixed.items()}
-    found |= {each.name: f"${{trialParameters.{each.name}}}" for each in space.parameters}
+    found |= {each.name: f"${{trialParameters.{each.name}}}" for each in space.passed}
     if space.source is MetricSource.TENSORBOARD:
         found[TENSORBOARD_PARAMETER] = TENSORBOARD_DIR
     if space.output_dir:

@@ -31,6 +31,10 @@ def promoted(sweep: SweepRecord, changes: str, config: Config) -> SweepRequest:
     best, plan = sweep.progress.best, sweep.plan
     if sweep.request.seeds:
         raise UserError(f"`{sweep.id}` ran one command with several seeds; it has no best parameters.")
+    if plan and plan.branches:
+        raise UserError(
+            f"`{sweep.id}` compared branches, in pairs with seeds; it has no best trial to promote."
+        )
     if best is None or plan is None:
         raise UserError(f"`{sweep.id}` has no result with a finite objective to promote.")
     if not sweep.phase.final:

@@ -1,5 +1,6 @@
 """Resolve a request to an order: its commit, its space, and the files that its build needs."""
 
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import PurePosixPath
 
@@ -17,6 +18,7 @@ from bot.platform.repos.git import Git, Tip
 from bot.platform.runtime.parser_thread import run_in_parser_thread
 from bot.sweep.builds.jobs import Source
 from bot.sweep.builds.source_files import candidates, source_files
+from bot.sweep.launch.branches import with_branches
 from bot.sweep.launch.plan import Order
 from bot.sweep.launch.pods import nodes_of, pods_of, with_output
 from bot.sweep.launch.queueing import one_at_a_time, queueing, with_priority
@@ -38,38 +40,29 @@ async def look_up(
     request_id: str,
 ) -> Order:
     """Raise UserError for what the user can fix, GitUnavailableError if the git host doesn't respond."""
-    tip = await _tip(git, repository, request.branch)
-    commit = request.commit or tip.commit
-    if commit != tip.commit and not await git.contains(repository.url, tip, commit):
-        since = f"`{request.promotes.sweep}` ran" if request.promotes else "the preview"
-        fix = "Run the search again" if request.promotes else "Open the form again to review the new commit"
-        raise UserError(
-            f"branch={request.branch} was force-pushed after {since} and no longer contains "
-            f"{commit[:8]}. {fix}.",
-            field="branch",
-        )
+    tips = [await _pinned(git, repository, *each, request) for each in _pins(request)]
+    commit = tips[0].commit
     await git.prefetch(repository.url, commit, (_space_file(request), *candidates(repository)))
     place = queueing(request, queue_member(owner, config), config)
-    space = await _space(git, repository, commit, request, config)
+    space = with_branches(await _space(git, repository, commit, request, config), request, config)
     nodes = nodes_of(request, space, config)
     space = one_at_a_time(space, nodes, request, place)
     gate, max_hours = is_gated(request, space, config), request.max_hours or space.max_hours
     space = replace(space, gate=gate, max_hours=max_hours, budget=request.budget or space.budget)
     space = with_output(space, sweep, config)
     pods = pods_of(request, space, owner, config)
-    subject = await git.subject(repository.url, commit)
     if space.image:
         prebuilt_image(space.image, config, in_file=not request.image)
-    files = {} if space.image else await source_files(git, repository, commit)
-    if repository.secret and submodules.GITMODULES in files:
-        await submodules.check(git, repository, commit, files[submodules.GITMODULES])
-    source = Source(repository=repository, ref=tip.ref, commit=commit, subject=subject, files=files)
+    if len({each.commit for each in tips}) < len(tips):
+        raise UserError(f"branch={request.branch}: two of them are at the same commit.", field="branch")
+    source, *compared = [await _source(git, repository, each, built=not space.image) for each in tips]
     return Order(
         sweep=sweep,
         owner=owner,
         request_id=request_id,
         request=replace(request, nodes=nodes),
         source=source,
+        others=tuple(compared),
         space=space,
         profile=pods.profile.name if pods.profile else "",
         shape=with_priority(pods.shape, place),
@@ -82,6 +75,37 @@ def is_gated(request: SweepRequest, space: SearchSpace, config: Config) -> bool:
     """Return whether one trial runs first. Every supported algorithm can continue with more trials."""
     gate = config.gate and space.parallel > 1 if request.gate is None else request.gate
     return gate and space.max_trials > 1
+
+
+def _pins(request: SweepRequest) -> Iterator[tuple[str, str]]:
+    """Yield each branch with the commit to run; "" for its latest."""
+    pins = request.commit.split(",") if request.commit else [""] * len(request.branches)
+    if len(pins) != len(request.branches):  # the preview was of other branches
+        pins = [""] * len(request.branches)
+    return zip(request.branches, pins, strict=True)
+
+
+async def _pinned(git: Git, repository: Repository, branch: str, commit: str, request: SweepRequest) -> Tip:
+    """Return the branch at the commit that was shown, or at its latest one. Raises UserError."""
+    tip = await _tip(git, repository, branch)
+    if commit in {"", tip.commit}:
+        return tip
+    if not await git.contains(repository.url, tip, commit):
+        since = f"`{request.promotes.sweep}` ran" if request.promotes else "the preview"
+        fix = "Run the search again" if request.promotes else "Open the form again to review the new commit"
+        raise UserError(
+            f"branch={branch} was force-pushed after {since} and no longer contains {commit[:8]}. {fix}.",
+            field="branch",
+        )
+    return replace(tip, commit=commit)
+
+
+async def _source(git: Git, repository: Repository, tip: Tip, *, built: bool) -> Source:
+    subject = await git.subject(repository.url, tip.commit)
+    files = await source_files(git, repository, tip.commit) if built else {}
+    if repository.secret and submodules.GITMODULES in files:
+        await submodules.check(git, repository, tip.commit, files[submodules.GITMODULES])
+    return Source(repository=repository, ref=tip.ref, commit=tip.commit, subject=subject, files=files)
 
 
 async def _tip(git: Git, repository: Repository, branch: str) -> Tip:

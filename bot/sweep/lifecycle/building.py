@@ -71,8 +71,7 @@ def building(sweep: SweepRecord, seen: Observation, now: datetime) -> SweepRecor
     if not plan.builds:
         return sweep.to(Phase.PENDING, now, image=plan.image_by_digest).step(image=texts.PREBUILT)
     if seen.digest:
-        image = image_with(plan, seen.digest)
-        return sweep.to(Phase.PENDING, now, image=image).step(image=_finished(sweep, seen))
+        return _image_built(sweep, plan, seen, seen.digest, now)
     running = {b.job.name: b.job.uid for b in seen.builds if b.job and b.running}
     digests = {b.build.tag: b.digest for b in seen.builds if b.there}
     failed = next((b for b in seen.builds if b.ended_without_image and b.is_own(sweep.building.uids)), None)
@@ -80,13 +79,26 @@ def building(sweep: SweepRecord, seen: Observation, now: datetime) -> SweepRecor
     if failed:
         event = _failed(sweep, failed)
         why = failed.trouble.text.rstrip(".") if failed.trouble else ""
-        return sweep.fail(f"Image build failed{f': {why}' if why else ''}", now, event)
+        what = f"Image build of {plan.branch.branch}" if plan.branch else "Image build"
+        return sweep.fail(f"{what} failed{f': {why}' if why else ''}", now, event)
     if not sweep.building.started:
         return built(sweep.step(image=_started(sweep, seen)), started=now)
     trouble = next((b.trouble for b in seen.builds if b.running and b.trouble), None)
     if trouble is None and any(b.started for b in seen.builds):
         return _runs(sweep)
     return _waits(sweep, trouble)
+
+
+def _image_built(
+    sweep: SweepRecord, plan: SweepPlan, seen: Observation, digest: str, now: datetime
+) -> SweepRecord:
+    """Submit the experiment next, or first build the image of the next branch."""
+    if plan.branches:
+        plan = plan.after_build(digest)
+        sweep = built(replace(sweep, plan=plan), started=None)
+        if plan.branch:
+            return sweep
+    return sweep.to(Phase.PENDING, now, image=image_with(plan, digest)).step(image=_finished(sweep, seen))
 
 
 def built(sweep: SweepRecord, **changes: object) -> SweepRecord:
@@ -154,6 +166,8 @@ def _reused(builds: Iterable[BuildSeen]) -> str:
 
 def building_changes(sweep: SweepRecord, plan: SweepPlan, seen: Observation) -> RequiredChanges:
     """Create each Job once the image below it exists; compose the sweep's image once all parts exist."""
+    if seen.digest:  # of the branch before
+        return RequiredChanges()
     there = {one.build.tag: one.digest for one in seen.builds if one.there}
     old = [b for b in seen.builds if b.ended_without_image and not b.is_own(sweep.building.uids)]
     new = [b.build for b in seen.builds if b.there is False and b.job is None]

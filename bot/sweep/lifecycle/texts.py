@@ -30,6 +30,9 @@ def refused(sweep: SweepRecord, why: str) -> Event:
 
 def build_started(sweep: SweepRecord, what: str) -> str:
     recipe = f" {plain(sweep.plan.recipe)}" if sweep.plan else ""
+    if sweep.plan and (branch := sweep.plan.branch):
+        place = sweep.plan.branches.index(branch) + 1
+        recipe += f" of {code(branch.branch)} ({place} of {len(sweep.plan.branches)})"
     return f"○ Building image{recipe}" if what == Role.IMAGE else f"○ Building{recipe}: {plain(what)}"
 
 
@@ -58,6 +61,8 @@ def build_done(what: str) -> str:
 def build_failed(sweep: SweepRecord, why: str, log: str = "") -> Event:
     lines = f" Last lines of the log:\n{block(log)}" if log else ""
     text = f":x: Image build failed for {_commit(sweep)}. {plain(why)}{lines}"
+    if sweep.plan and sweep.plan.branch:
+        text += "\nNo trial has started: a comparison needs an image of each branch."
     return Event(kind="build_failed", text=text.strip())
 
 
@@ -181,4 +186,7 @@ def _best_command(sweep: SweepRecord, best: Result | None) -> str:
 
 
 def _commit(sweep: SweepRecord) -> str:
-    return code(sweep.plan.commit[:8]) if sweep.plan else ""
+    if sweep.plan is None:
+        return ""
+    branch = f"{code(sweep.plan.branch.branch)} @ " if sweep.plan.branch else ""
+    return f"{branch}{code(sweep.plan.commit[:8])}"

@@ -7,6 +7,7 @@ from functools import partial
 from bot.core.plan import SweepPlan
 from bot.core.record import Phase, SweepRecord
 from bot.core.request import Notify
+from bot.core.space import BRANCH
 from bot.sweep.lifecycle import texts
 from bot.sweep.model import engine
 from bot.sweep.model.changes import Delete, RequiredChanges, deletions
@@ -17,7 +18,7 @@ from bot.sweep.results import run_tags
 from bot.text.wording import counted
 from k8s.engine import End, Experiment, ExperimentState, TrialState
 from k8s.jobs import JobState
-from k8s.katib.manifest import with_annotations, with_image, with_variable
+from k8s.katib.manifest import with_annotations, with_image, with_values, with_variable
 from k8s.objects import Manifest
 
 METRICS_TIMEOUT = timedelta(minutes=10)  # the collector reports within seconds of the training's end
@@ -151,9 +152,10 @@ def manifest(sweep: SweepRecord, plan: SweepPlan, image: str) -> Manifest:
     """Return the experiment with what was unknown when it was planned: image, thread, and MLflow page."""
     links = {"sweepbot/thread": sweep.permalink, "sweepbot/mlflow": sweep.results_url}
     experiment = with_annotations(plan.experiment, {name: url for name, url in links.items() if url})
-    tags = run_tags.submitted(sweep.id, image, sweep.permalink)
+    tags = run_tags.submitted(sweep.id, "" if plan.branches else image, sweep.permalink)
     experiment = with_variable(experiment, run_tags.VARIABLE, partial(run_tags.added, tags=tags))
-    return with_image(experiment, image)
+    values = {each.label: f"{each.label}@{each.digest}" for each in plan.branches}
+    return with_image(with_values(experiment, BRANCH, values), image)
 
 
 def kill_changes(sweep: SweepRecord, plan: SweepPlan, seen: Observation, now: datetime) -> RequiredChanges:

@@ -40,7 +40,7 @@ def current_progress(sweep: SweepRecord, seen: Observation) -> Progress:
         failed=states.count(TrialState.FAILED) + states.count(TrialState.NO_METRICS),
         killed=states.count(TrialState.KILLED),
         stopped_early=states.count(TrialState.STOPPED_EARLY),
-        best=None if space.seed else _best(space, seen.trials, sweep.progress.best),
+        best=_best(space, seen.trials, sweep.progress.best) if space.names_best else None,
         seeds=_by_seed(space.seed, seen.trials) if space.seed else {},
     )
 

@@ -52,6 +52,8 @@ async def begin(sweep: SweepRecord, seen: Observation, command: Command, clients
     if plan is None or results is None or plan.space.image:
         why = "it uses a prebuilt image" if plan and plan.space.image else "it has no trials"
         raise UserError(f"`{sweep.id}` can't be bisected: {why}.")
+    if plan.branches:
+        raise UserError(f"`{sweep.id}` can't be bisected: it ran several branches. Bisect a sweep of one.")
     failed = next((each for each in results.trials if each.state is TrialState.FAILED), None)
     if failed is None:
         raise UserError(f"`{sweep.id}` has no failed trial to bisect.")

@@ -22,7 +22,7 @@ async def compare(ids: Sequence[str], clients: SweepClients) -> tuple[Message, P
     commits = [await _commits(old, new, clients) for old, new in pairwise(sweeps)]
     link = partial(linked, sweeps=await clients.store.listed())
     message = comparison(sweeps, commits, link)
-    if not comparable(sweeps) or any(each.space.seed for each in sweeps):
+    if not comparable(sweeps) or not all(each.space.names_best for each in sweeps):
         return message, None
     text = f"Best {sweeps[0].space.metric} so far of {', '.join(f'`{each}`' for each in ids)}"
     return message, Picture(text=link(text), alt=alt_text(sweeps), png=await png(sweeps))

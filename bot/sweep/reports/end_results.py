@@ -158,9 +158,11 @@ async def _pods(sweep: SweepRecord, plan: SweepPlan, clients: SweepClients) -> l
 
 
 def best_trials(results: SweepResults) -> list[TrialResult]:
-    """Return the trials whose learning curves are stored; none of a sweep over seeds."""
+    """Return the trials whose learning curves are stored; none where none is the best."""
     finite = [each for each in results.trials if each.value is not None]
-    return [] if results.space.seed else ranked(results.space.goal, finite, results.best)[:CURVES_STORED]
+    return (
+        ranked(results.space.goal, finite, results.best)[:CURVES_STORED] if results.space.names_best else []
+    )
 
 
 def finite_curve(curve: Curve) -> Curve:

@@ -119,7 +119,7 @@ class TrialRunsJob:
             team=plan.experiment["metadata"]["labels"].get(TEAM_LABEL, "") if plan else "",
             repository=results.repo_url,
             branch=results.branch,
-            commit=results.commit,
+            commit="" if results.space.pairs else results.commit,
         )
         link = record.permalink if record else ""
         return {**tags, **run_tags.submitted(results.sweep, results.image, link)}

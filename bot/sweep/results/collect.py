@@ -62,7 +62,7 @@ def collect(sweep: SweepRecord, plan: SweepPlan, sources: Sources) -> SweepResul
         branch=sweep.request.branch,
         commit=plan.commit,
         subject=plan.subject,
-        image=sweep.image or "",
+        image="" if plan.branches else sweep.image or "",
         space=plan.space,
         gpus=plan.gpus,
         nodes=plan.nodes,

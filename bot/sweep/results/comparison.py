@@ -11,6 +11,7 @@ from bot.platform.slack.blocks import Block, section
 from bot.platform.slack.message import Message
 from bot.platform.slack.mrkdwn import SHORT_COMMIT, code, commit_text, quoted
 from bot.sweep.results.models import SweepResults, TrialResult
+from bot.sweep.results.pairs import compared, verdict
 from bot.sweep.results.ranking import best
 from bot.text.number_format import hours, money
 from bot.text.wording import counted
@@ -55,6 +56,7 @@ def _sweep(results: SweepResults) -> str:
     commit = f"{code(results.branch, 100)} @ {code(results.commit[:SHORT_COMMIT])}"
     value = f"best {code(space.metric)} *{top.value:.6g}*" if top else "no result"
     value = _mean(results) if space.seed else value
+    value = verdict(space, compared(space, results.trials)) if space.pairs else value
     return f"{code(results.sweep)}: {value} · {ran}{_cost(results)} · {code(space.name, 60)} on {commit}"
 
 
@@ -75,7 +77,7 @@ def _cost(results: SweepResults) -> str:
 
 
 def _verdict(sweeps: Sequence[SweepResults]) -> str:
-    if any(each.space.seed for each in sweeps):
+    if not all(each.space.names_best for each in sweeps):
         return ""
     if not comparable(sweeps):
         return "The objectives differ, so the best values can't be compared."

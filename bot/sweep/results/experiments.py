@@ -139,7 +139,7 @@ def experiment_tags(sweep: SweepRecord, plan: SweepPlan, katib_ui: str = "") -> 
         run_tags.TEAM: plan.experiment["metadata"]["labels"].get(TEAM_LABEL, ""),
         run_tags.REPOSITORY: plan.repo_url,
         run_tags.BRANCH: request.branch,
-        run_tags.COMMIT: plan.commit,
+        run_tags.COMMIT: plan.pinned,
         run_tags.THREAD: sweep.permalink,
     }
     return {name: value for name, value in tags.items() if value}
@@ -151,7 +151,7 @@ def _description(sweep: SweepRecord, plan: SweepPlan, katib_ui: str) -> str:
     goals = (f"{goal} `{_without_markup(metric)}`" for metric, goal in space.objectives.items())
     facts = (
         f"branch `{_without_markup(request.branch)}`",
-        f"commit `{plan.commit[:8]}` ({_without_markup(plan.subject)})",
+        *([] if plan.branches else [f"commit `{plan.commit[:8]}` ({_without_markup(plan.subject)})"]),
         f"{kind} `{_without_markup(value)}`",
         f"up to {counted(space.max_trials, 'trial')} to {listed(goals)}",
     )

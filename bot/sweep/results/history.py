@@ -34,7 +34,7 @@ def past_sweep(results: SweepResults) -> PastSweep | None:
     """Return the sweep for a history; None for seeds, and without a finite objective."""
     space = results.space
     top = best(space.goal, results.trials, results.best)
-    if space.seed or top is None or top.value is None:
+    if not space.names_best or top is None or top.value is None:
         return None
     return PastSweep(
         name=results.sweep,

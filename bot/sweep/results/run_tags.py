@@ -55,8 +55,13 @@ def planned(
 
 
 def submitted(sweep: str, image: str, thread: str) -> dict[str, str]:
-    """Return the tags that are known when the experiment is submitted. `thread`: its URL, or ""."""
-    tags = {IMAGE: image}
+    """Return the tags that are known when the experiment is submitted.
+
+    Args:
+        image: "" if trials run several.
+        thread: its URL, or "".
+    """
+    tags = {IMAGE: image} if image else {}
     if thread:
         tags |= {THREAD: thread, NOTE: f"A trial of sweep [{sweep}]({thread})."}
     return tags

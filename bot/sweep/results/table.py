@@ -11,6 +11,7 @@ from bot.platform.slack.blocks import Block, context, section
 from bot.platform.slack.message import Message
 from bot.platform.slack.mrkdwn import code
 from bot.sweep.results.models import SweepResults, TrialResult
+from bot.sweep.results.pairs import compared, verdict
 from bot.sweep.results.ranking import ranked
 from bot.text.number_format import short
 from bot.text.wording import counted, listed
@@ -37,6 +38,8 @@ def best_table(results: SweepResults) -> Message | None:
     finite = [trial for trial in results.trials if trial.value is not None]
     if not finite:
         return None
+    if results.space.pairs:
+        return _pairs_table(results)
     best = _front(results) or ranked(results.space.goal, finite, results.best)[:BEST_SHOWN]
     head = _front_headline(results, len(best)) if results.front else _headline(results, len(best))
     others = results.space.goals if results.front else ()
@@ -44,6 +47,24 @@ def best_table(results: SweepResults) -> Message | None:
     notes = [context(NO_FRONT)] if results.space.goals and not results.front else []
     blocks = (section(head), {"type": "table", "rows": _rows(results, best)}, *notes, *_katib_note(results))
     return Message(text="\n".join([head, *lines]), blocks=blocks)
+
+
+def _pairs_table(results: SweepResults) -> Message:
+    """Build the message with the pairs of the branches that were compared: there is no best trial."""
+    space, found = results.space, compared(results.space, results.trials)
+    head = f"Pairs by {code(space.metric)}, {_better(space.goal)} is better:"
+    if found is None:
+        text = f"{verdict(space, found)}."
+        return Message(text=text, blocks=(section(text),))
+    names = [each.name for each in space.passed if space.pairs and each.name != space.pairs.seed]
+    rows = [row([found.better, found.other, *names[: MAX_COLUMNS - 1], "seed"])]
+    room = MAX_TABLE_SIZE - length(rows[0])
+    for each in found.pairs:
+        values = [short(each.setting.get(name, "")) for name in names[: MAX_COLUMNS - 1]]
+        rows.append(row([f"{each.better:.6g}", f"{each.other:.6g}", *values, each.seed]))
+        room -= length(rows[-1])
+    rows = rows if room >= 0 else rows[: len(rows) * MAX_TABLE_SIZE // (MAX_TABLE_SIZE - room)]
+    return Message(text=head, blocks=(section(head), {"type": "table", "rows": rows}))
 
 
 def _headline(results: SweepResults, shown: int) -> str:

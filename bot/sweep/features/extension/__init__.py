@@ -68,6 +68,8 @@ def limit_reason(sweep: SweepRecord, experiment: Experiment | None, config: Conf
     space = sweep.plan.space if sweep.plan else None
     if experiment is None or space is None:
         return "its Katib experiment was deleted"
+    if space.pairs:
+        return "it compared branches, and adding trials until one looks better would make any branch win"
     if sweep.draining in {OUT_OF_TIME, OUT_OF_BUDGET}:
         return f"its {sweep.draining.replace('reached', 'was reached')}"
     if experiment.end is not End.ALL_TRIALS:

@@ -33,7 +33,7 @@ def follow(sweep: SweepRecord, seen: Observation, now: datetime) -> SweepRecord:
 
 def _best(sweep: SweepRecord, seen: Observation) -> LiveResult | None:
     """Return the running trial whose last value is the best; None if MLflow has none, or doesn't answer."""
-    if sweep.plan is None or sweep.plan.space.seed or seen.reading is None or seen.reading.failures:
+    if sweep.plan is None or not sweep.plan.space.names_best or seen.reading is None or seen.reading.failures:
         return None
     sign = -1 if sweep.plan.space.goal is Goal.MAXIMIZE else 1
     latest = {name: seen.reading.latest[name] for name in seen.running if name in seen.reading.latest}

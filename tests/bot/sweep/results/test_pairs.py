@@ -1,0 +1,91 @@
+"""What pairs of two branches show, and what is said of it."""
+
+import random
+from dataclasses import dataclass, replace
+
+import pytest
+
+from bot.core.space import Goal, Pairs
+from bot.sweep.results.pairs import compared, verdict
+from tests.bot.factories import SPACE
+
+BRANCHES = replace(
+    SPACE, metric="acc", pairs=Pairs(branches=("main", "wider"), seed="seed", settings=15, finals=5)
+)
+
+
+@dataclass(frozen=True)
+class Trial:
+    parameters: dict[str, str]
+    value: float | None
+
+
+def trials(count: int, gain: float, noise: float = 0.01) -> list[Trial]:
+    """Pairs of the finals, and screened trials, of which main's are far better by luck."""
+    draw, found = random.Random(3), []  # noqa: S311
+    for number in range(count):
+        where = {"lr": f"0.{number % 5}", "seed": f"{1 + number // 5}"}
+        found += [
+            Trial(where | {"branch": "main"}, 0.9 + draw.gauss(0, noise)),
+            Trial(where | {"branch": "wider"}, 0.9 + gain + draw.gauss(0, noise)),
+            Trial({"lr": "0.1", "seed": "0", "branch": "main"}, 99.0),
+        ]
+    return found
+
+
+@pytest.mark.parametrize(
+    ("goal", "count", "gain", "text"),
+    [
+        (
+            Goal.MAXIMIZE,
+            15,
+            0.05,
+            "`wider` is better than `main` by 5.3% of `acc` (95%: 4.6% to 6.1%; 15 pairs",
+        ),
+        (
+            Goal.MINIMIZE,
+            15,
+            0.05,
+            "`main` is better than `wider` by 5% of `acc` (95%: 4.3% to 5.8%; 15 pairs",
+        ),
+        (Goal.MAXIMIZE, 15, 0, "No difference between `main` and `wider` shown with this budget (95%: -"),
+        (
+            Goal.MAXIMIZE,
+            7,
+            0.05,
+            "No difference between `wider` and `main` shown: 7 pairs, and a claim needs 8",
+        ),
+        (
+            Goal.MAXIMIZE,
+            0,
+            0,
+            "No difference between the branches shown: no pair of the finals has two results",
+        ),
+    ],
+)
+def test_verdict_names_a_branch_only_if_the_interval_excludes_zero(goal, count, gain, text):
+    space = replace(BRANCHES, goal=goal)
+    assert verdict(space, compared(space, trials(count, gain))).startswith(text)
+
+
+def test_compare_leaves_out_half_pairs_huge_values_and_branches_that_left():
+    space = replace(
+        BRANCHES, goal=Goal.MAXIMIZE, pairs=replace(BRANCHES.pairs, branches=("main", "old", "wider"))
+    )
+    odd = [
+        Trial({"branch": "main", "seed": "9", "lr": "1"}, 5.0),
+        Trial({"branch": "main", "seed": "8", "lr": "1"}, 1e300),
+        Trial({"branch": "wider", "seed": "8", "lr": "1"}, 0.9),
+        Trial({"branch": "wider", "seed": "9", "lr": "1"}, None),
+    ]
+    found = compared(space, [*trials(15, 0.05), *odd])
+    assert (len(found.pairs), found.left) == (15, ("old",))
+    assert verdict(space, found).endswith("one setting and seed). `old` didn't reach the finals")
+
+
+def test_equal_values_show_no_difference_and_negative_ones_have_no_percentage():
+    same = compared(replace(BRANCHES, goal=Goal.MAXIMIZE), trials(15, 0, noise=0))
+    assert (same.interval, same.is_shown) == ((0, 0), False)
+    below = [replace(each, value=each.value - 1) for each in trials(15, 0.05)]
+    space = replace(BRANCHES, goal=Goal.MAXIMIZE)
+    assert "by 0.0474 of `acc` (95%: 0.0" in verdict(space, compared(space, below))
