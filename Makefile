@@ -63,7 +63,8 @@ reference: .venv/ready  ## write docs/configuration.md, docs/schemas/ and .env.e
 	$(BIN)/python -m docs.reference
 
 site: build/site-venv/ready  ## the documents as a site in build/site; a broken link is an error
-	build/site-venv/bin/sphinx-build --quiet --jobs 2 --fail-on-warning --keep-going docs build/site
+	@rm -rf build/site
+	build/site-venv/bin/sphinx-build --quiet --fail-on-warning --keep-going -d build/site-venv/doctrees -E docs build/site
 
 lock: .venv/ready  ## resolve pyproject.toml again into requirements/
 	$(BIN)/python requirements/check.py --write

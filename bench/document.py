@@ -1,4 +1,4 @@
-"""Write the results of each group's last run into bench/RESULTS.md, and those with a goal into docs/performance.md."""
+"""Write the results of the last runs into bench/RESULTS.md; those with a goal into docs/performance.md."""
 
 import json
 from collections.abc import Iterable, Sequence
