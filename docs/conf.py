@@ -98,6 +98,7 @@ def finish(app: Any, error: Exception | None) -> None:
     for file in sorted((HERE / "schemas").glob("*.json")):
         schema = json.loads(file.read_text())
         text = json.dumps({"$id": f"{SITE}/schemas/{file.name}"} | schema, indent=2, ensure_ascii=False)
+        text = re.sub(r"\]\(([a-z-]+)\.md", rf"]({SITE}/\1.html", text)
         (app.outdir / "schemas" / file.name).write_text(f"{text}\n")
 
 
