@@ -43,6 +43,7 @@ html_baseurl = f"{SITE}/"
 html_copy_source = False
 html_use_index = False
 html_show_sphinx = False
+html_show_copyright = False
 html_permalinks_icon = "#"
 templates_path = ["site"]
 html_context = {"versions_url": "../versions.html" if "SITE_URL" in os.environ else ""}
