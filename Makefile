@@ -9,7 +9,7 @@ UV_VERSION := 0.13.9
 # every module again, seconds of CPU time.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help demo test check slow stories samples chaos crashes deletable conformance mutants bench reference lock clean
+.PHONY: help demo test check slow stories samples chaos crashes deletable conformance mutants bench reference site lock clean
 
 help:  ## these targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "make %-12s %s\n", $$1, $$2}' Makefile
@@ -62,8 +62,17 @@ check: .venv/ready  ## style, types, the shape of the imports, the locks
 reference: .venv/ready  ## write docs/configuration.md, docs/schemas/ and .env.example from the code
 	$(BIN)/python -m docs.reference
 
+site: build/site-venv/ready  ## the documents as a site in build/site; a broken link is an error
+	@rm -rf build/site
+	build/site-venv/bin/sphinx-build --quiet --fail-on-warning --keep-going -d build/site-venv/doctrees -E docs build/site
+
 lock: .venv/ready  ## resolve pyproject.toml again into requirements/
 	$(BIN)/python requirements/check.py --write
+
+build/site-venv/ready: requirements/site.txt
+	@$(PYTHON) -m venv $(@D)
+	@$(@D)/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/site.txt
+	@touch $@
 
 .venv/ready: requirements/dev.txt
 	@$(PYTHON) -c 'import sys; sys.exit("Sweepbot needs Python 3.11 or newer; this is %d.%d. Try: make PYTHON=python3.11" % sys.version_info[:2] if sys.version_info < (3, 11) else 0)'
@@ -75,5 +84,5 @@ lock: .venv/ready  ## resolve pyproject.toml again into requirements/
 	@chmod +x $(BIN)/sweepbot
 	@touch $@
 
-clean:  ## delete .venv, and what the demo and the benchmarks left
-	rm -rf .venv .demo .bench-venv*
+clean:  ## delete .venv, and what the demo, the benchmarks, and the site left
+	rm -rf .venv .demo .bench-venv* build/site build/site-venv

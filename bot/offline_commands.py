@@ -18,6 +18,7 @@ from bot.core.plan import SweepPlan
 from bot.core.record import SweepRecord
 from bot.core.request import Requester, SweepRequest
 from bot.core.space import SearchSpace
+from bot.platform.config.package import project_url
 from bot.platform.config.policy import Config, read_config, repository
 from bot.platform.config.repositories import Repository, bare
 from bot.platform.config.section import json_schema
@@ -47,14 +48,19 @@ SCHEMAS = {"space": ("space file", SpaceFile), "config": ("configuration file", 
 
 
 def print_schema(arguments: argparse.Namespace) -> int:
-    print(schema_text(arguments.kind), end="")
+    print(schema_text(arguments.kind, project_url("Documentation")), end="")
     return 0
 
 
-def schema_text(kind: str) -> str:
-    """Return the JSON Schema of a kind of file, for editors."""
+def schema_text(kind: str, site: str = "") -> str:
+    """Return the JSON Schema of a kind of file, for editors.
+
+    Args:
+        site: the URL of this version's documents, which have the schema at its `$id`.
+    """
     title, section = SCHEMAS[kind]
-    whole = {"$schema": DRAFT, "title": f"Sweepbot {title}"} | _published(json_schema(section))
+    address = {"$id": f"{site}/schemas/{kind}.schema.json"} if site else {}
+    whole = address | {"$schema": DRAFT, "title": f"Sweepbot {title}"} | _published(json_schema(section))
     return json.dumps(whole, indent=2, ensure_ascii=False) + "\n"
 
 

@@ -4,7 +4,6 @@ import argparse
 import asyncio
 import os
 from collections.abc import Mapping, Sequence
-from importlib.metadata import PackageNotFoundError, metadata
 from pathlib import Path
 
 import yaml
@@ -15,6 +14,7 @@ from bot.operate.findings import findings_lines
 from bot.operate.setup.answers import Answers, Question, error_of, questions
 from bot.operate.setup.cluster import look
 from bot.operate.setup.files import Base, commands, files, notes
+from bot.platform.config.package import project_url
 from bot.platform.config.section import parsed
 from bot.platform.config.yaml_reader import MAX_CHARACTERS, Node, read
 from bot.text.masking import Mask, secrets_in_environment
@@ -52,17 +52,12 @@ def _base(given: str | None, folder: Path) -> Base:
 
 
 def _repository() -> str:
-    try:
-        urls = metadata("sweepbot").get_all("Project-URL") or []
-    except PackageNotFoundError:  # it runs from a checkout
-        urls = []
-    found = {label: url for label, _, url in (str(each).partition(", ") for each in urls)}
-    if "Repository" not in found:
-        raise UserError(
-            "This package doesn't name the repository of its manifests. *Fix:* Add --base with its URL, or "
-            "with the path of a checkout."
-        )
-    return found["Repository"]
+    if found := project_url("Repository"):
+        return found
+    raise UserError(
+        "This package doesn't name the repository of its manifests. *Fix:* Add --base with its URL, or "
+        "with the path of a checkout."
+    )
 
 
 def _from_file(path: Path, suggested: Mapping[str, str]) -> Answers:

@@ -172,7 +172,7 @@ def _reference(schema: Schema) -> str:
             described(key) + (" **(required)**" if required else ""),
             "" if required else _default(key),
             key["description"],
-            _code(key.get("x-example", "")),
+            _code(_telling(described(key), str(key.get("x-example", "")))),
         )
         for path, key, required in flat(schema)
     ]
@@ -225,7 +225,8 @@ def _environment_row(name: str) -> tuple[str, ...]:
     meaning, default = _meaning(setting)
     kind = described(TYPES[name])
     required = " **(required)**" if setting.is_required() else ""
-    return f"`{name.upper()}`", f"{kind}{required}", default, f"{meaning}.", _code(_example(setting))
+    example = "" if setting.default == _example(setting) else _telling(kind, _example(setting))
+    return f"`{name.upper()}`", f"{kind}{required}", default, f"{meaning}.", _code(example)
 
 
 def _meaning(setting: FieldInfo) -> tuple[str, str]:
@@ -254,6 +255,11 @@ def _example(setting: FieldInfo) -> str:
 
 def _shown(value: Any) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _telling(kind: str, example: str) -> str:
+    """Return an example unless its type says as much: a number, or one of the values that are listed."""
+    return "" if kind.startswith(("whole number", "number", "`")) else example
 
 
 def _code(text: str) -> str:

@@ -1,4 +1,4 @@
-"""Write GPU use of the last week into Redis for the demo, in the format of docs/gpus.md."""
+"""Write GPU use of the last week into Redis for the demo, in the format of bot/measure/gpus."""
 
 import json
 import zlib

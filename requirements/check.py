@@ -2,7 +2,7 @@
 
 run.txt is what the image installs, search.txt the image of the search service, dev.txt adds the local world
 and the tests. bench*.txt hold only what the benchmarks compare Sweepbot with, jupyter.txt what a test of
-environments starts. Hashes, no index address.
+environments starts, site.txt what builds the documents. Hashes, no index address.
 """
 
 import subprocess
@@ -21,6 +21,7 @@ LOCKS = {
     "bench-arq.txt": ["--group", "pyproject.toml:bench-arq"],
     "bench-katib.txt": ["--group", "pyproject.toml:bench-katib"],
     "jupyter.txt": ["--group", "pyproject.toml:jupyter"],
+    "site.txt": ["--group", "pyproject.toml:site"],
 }
 
 

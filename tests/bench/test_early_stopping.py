@@ -10,7 +10,7 @@ from bench.early_stopping import CURVES, ORDERS, RULES, curves_of, played
 from bench.table import RESULTS
 from bot.core.stopping import StoppingRule
 
-DOCUMENT = (Path(__file__).parents[2] / "docs/search.md").read_text()
+DOCUMENT = (Path(__file__).parents[2] / "bench/RESULTS.md").read_text()
 RECORDED = [
     {"loss": [0.5, 0.1], "seconds": [1, 1]},
     {"loss": [0.6, 0.2], "seconds": [1, 1]},

@@ -16,6 +16,7 @@ import yaml
 
 from bot import __version__, setup_command
 from bot.core.errors import UserError
+from bot.platform.config import package
 from bot.platform.registry.auth import login
 from local import cluster_fixtures
 from local.kubernetes.apiserver.api import TOKEN, serve
@@ -348,7 +349,7 @@ def test_package_names_its_repository(tmp_path, monkeypatch):
         "Name: sweepbot\nProject-URL: Repository, https://git.example/x/sweepbot\n"
     )
     found = PathDistribution(tmp_path)
-    monkeypatch.setattr(setup_command, "metadata", lambda _: found.metadata)
+    monkeypatch.setattr(package, "metadata", lambda _: found.metadata)
     base = setup_command._base(None, tmp_path)
     assert base.part("doctor") == f"https://git.example/x/sweepbot//deploy/doctor?ref=v{__version__}"
     assert base.source == f"https://git.example/x/sweepbot.git#v{__version__}"
