@@ -194,7 +194,7 @@ def _service(arguments: argparse.Namespace) -> int:
     gc.set_threshold(GC_THRESHOLD)
     gc.enable()
     settings = Settings.read()
-    log_format.start(settings.log_level, settings.log_format, Mask(settings.secrets()))
+    log_format.start(settings.log_level, settings.log_format, settings.mask)
     asyncio.run(run(jobs, settings, LivePolicy.read(settings.sweepbot_config)))
     return 0
 
@@ -213,7 +213,7 @@ def _doctor(arguments: argparse.Namespace) -> int:
     except UserError as wrong:  # the other checks need no configuration
         config, error = Config(repositories=()), str(wrong)
     findings = [*checks.configuration(error), *asyncio.run(checks.run(settings, config, of_workspaces))]
-    mask = Mask(settings.secrets())
+    mask = settings.mask
     print(mask(findings_json(findings)) if arguments.json else without_markup(mask(findings_lines(findings))))
     return int(any(one.level is Level.BROKEN for one in findings))
 
