@@ -150,6 +150,19 @@ def _add_setup(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") 
         metavar="URL|PATH",
         help="the repository of Sweepbot's manifests, or a checkout; default: the package's own",
     )
+    secrets = command.add_mutually_exclusive_group()
+    secrets.add_argument("--sealed-secrets", action="store_true", help="keep the Secrets in git, by kubeseal")
+    secrets.add_argument(
+        "--external-secrets", metavar="STORE", help="write ExternalSecrets of this ClusterSecretStore"
+    )
+    command.add_argument(
+        "--apply",
+        metavar="NUMBER",
+        nargs="?",
+        type=int,
+        const=1,
+        help="run the printed commands, from this one on, without asking: image, manifests, Secrets, doctor",
+    )
     command.set_defaults(run=_imported("bot.setup_command", "run_setup"), extra="cluster")
 
 
