@@ -139,6 +139,10 @@ class PlanSettings(BaseSettings):
         default="python:3.11-slim",
         description="base image for repositories without a Dockerfile; pin it by digest",
     )
+    micromamba_image: str = Field(
+        default="mambaorg/micromamba:2.5.0",
+        description="image of which builds of environment.yml copy micromamba; pin it by digest",
+    )
     image_registry_secret: str | None = Field(
         default=None,
         description="Secret (dockerconfigjson) for pulling, in each namespace of trials",
