@@ -59,7 +59,7 @@ CASES = {
         "The registry doesn't have this image's repository, and creates none at a push.",
     ),
     "no such Conda package": (
-        f"{CONDA}    └─ numpyy =* * does not exist (perhaps a typo or a missing channel).\n{STAGE}exit status 1",
+        f"{CONDA}    └─ numpyy =* * does not exist (perhaps a typo or a missing channel).\n{STAGE}exit 1",
         "No Conda package for Linux: numpyy.",
     ),
     "Conda packages that exclude one another": (
