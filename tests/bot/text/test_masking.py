@@ -40,6 +40,7 @@ DOCS = Path(__file__).parents[3] / "docs" / "security.md"
         (f"dckr_pat_{LONG}", "***"),
         (f"AWS_SECRET_ACCESS_KEY: {LONG}", "AWS_SECRET_ACCESS_KEY: ***"),
         ("AKIAIOSFODNN7EXAMPLE", "***"),
+        ('"token":"k8s-aws-v1.aHR0cHM6Ly9zdHMuZXUtd2VzdC0xLmFtYXpvbmF3cy5jb20v"', '"token":"***"'),
         (f"AIza{LONG}", "***"),
         (f"ya29.{LONG}", "***"),
         (f"sk-proj-{LONG}", "***"),
