@@ -14,8 +14,8 @@ unexport PYTHONDONTWRITEBYTECODE
 help:  ## these targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "make %-12s %s\n", $$1, $$2}' Makefile
 
-demo: .venv/ready  ## a full local setup on this machine; REPO=PATH with your repository; ONCE=1 runs one sweep and exits with its result
-	@$(BIN)/python -m local demo $(if $(ONCE),--once) $(if $(REPO),--repo "$(REPO)")
+demo: .venv/ready  ## a full local setup on this machine; REPO=PATH with your repository; FULL=1 with queues, profiles, and services; ONCE=1 runs one sweep and exits with its result
+	@$(BIN)/python -m local demo $(if $(ONCE),--once) $(if $(FULL),--full) $(if $(REPO),--repo "$(REPO)")
 
 test: .venv/ready  ## the fast tests, 3.6 minutes on two cores
 	$(BIN)/pytest -q -n 2 --dist worksteal -m "not slow"

@@ -150,6 +150,19 @@ def _add_setup(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") 
         metavar="URL|PATH",
         help="the repository of Sweepbot's manifests, or a checkout; default: the package's own",
     )
+    secrets = command.add_mutually_exclusive_group()
+    secrets.add_argument("--sealed-secrets", action="store_true", help="keep the Secrets in git, by kubeseal")
+    secrets.add_argument(
+        "--external-secrets", metavar="STORE", help="write ExternalSecrets of this ClusterSecretStore"
+    )
+    command.add_argument(
+        "--apply",
+        metavar="NUMBER",
+        nargs="?",
+        type=int,
+        const=1,
+        help="run the printed commands, from this one on, without asking: image, manifests, Secrets, doctor",
+    )
     command.set_defaults(run=_imported("bot.setup_command", "run_setup"), extra="cluster")
 
 
@@ -194,7 +207,7 @@ def _service(arguments: argparse.Namespace) -> int:
     gc.set_threshold(GC_THRESHOLD)
     gc.enable()
     settings = Settings.read()
-    log_format.start(settings.log_level, settings.log_format, Mask(settings.secrets()))
+    log_format.start(settings.log_level, settings.log_format, settings.mask)
     asyncio.run(run(jobs, settings, LivePolicy.read(settings.sweepbot_config)))
     return 0
 
@@ -213,7 +226,7 @@ def _doctor(arguments: argparse.Namespace) -> int:
     except UserError as wrong:  # the other checks need no configuration
         config, error = Config(repositories=()), str(wrong)
     findings = [*checks.configuration(error), *asyncio.run(checks.run(settings, config, of_workspaces))]
-    mask = Mask(settings.secrets())
+    mask = settings.mask
     print(mask(findings_json(findings)) if arguments.json else without_markup(mask(findings_lines(findings))))
     return int(any(one.level is Level.BROKEN for one in findings))
 

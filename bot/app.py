@@ -31,7 +31,6 @@ from bot.platform.runtime.tracing import start_tracing
 from bot.platform.slack.client import error_code
 from bot.platform.storage.queue_state import Figures
 from bot.platform.storage.redis_client import connect, wait_until_writable
-from bot.text.masking import Mask
 from handlers.http_server import Http, served
 
 log = logging.getLogger(__name__)
@@ -67,8 +66,8 @@ async def run(jobs: tuple[Job, ...], settings: Settings, policy: LivePolicy) -> 
         # After a restart of Redis, pooled connections are dead. All calls are safe to repeat once.
         retry = Retry(NoBackoff(), 1)
         redis = await stack.enter_async_context(connect(settings.redis_url, retry=retry))
-        stack.push_async_callback(asyncio.to_thread, start_tracing(os.environ, Mask(settings.secrets())))
-        probes = Probes(stop.is_set, Mask(settings.secrets()))
+        stack.push_async_callback(asyncio.to_thread, start_tracing(os.environ, settings.mask))
+        probes = Probes(stop.is_set, settings.mask)
         stack.push_async_callback(probes.close)
         probes.expect(len(jobs))
         http = Http(probes, Figures(redis).refresh)

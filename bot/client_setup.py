@@ -28,7 +28,6 @@ from bot.sweep.results.experiments import MlflowExperiments
 from bot.sweep.results.live import LiveValues
 from bot.sweep.results.log_curves import LogReader
 from bot.sweep.results.tracking_api import TrackingApi
-from bot.text.masking import Mask
 from k8s.api.client import KubernetesClient
 from k8s.api.errors import ApiError
 from k8s.api.remote import RemoteClient
@@ -59,7 +58,7 @@ async def connect_clients(
     async def wake(sweep_id: str) -> None:
         await queue.add(WorkItem.sweep(sweep_id))
 
-    pictures = Pictures(wake, Mask(settings.secrets()))
+    pictures = Pictures(wake, settings.mask)
     stack.push_async_callback(pictures.close)
     mlflow = settings.mlflow_tracking_uri
     return SweepClients(
@@ -69,7 +68,7 @@ async def connect_clients(
         clusters=clusters,
         registry=registry,
         git=Git(settings.sweepbot_data / "git", logins(policy.config, os.environ)),
-        slack=Slack(web, RateLimiter(redis), Mask(settings.secrets())),
+        slack=Slack(web, RateLimiter(redis), settings.mask),
         results=MlflowExperiments(mlflow, settings.mlflow_ui, wake, settings.katib_ui_url or ""),
         live=LiveValues(redis, TrackingApi(mlflow), LogReader(cluster), wake),
         settings=settings,

@@ -13,7 +13,6 @@ from bot.platform.config.live_policy import LivePolicy
 from bot.platform.config.settings import Settings
 from bot.platform.slack.client import client
 from bot.platform.storage.redis_client import connect
-from bot.text.masking import Mask
 from bot.text.terminal import without_markup
 from k8s.api.errors import ApiError, UnreachableError
 
@@ -22,7 +21,7 @@ def run_operator(arguments: argparse.Namespace) -> int:
     """Run a command and print its answer. Raises UserError."""
     settings = Settings.read()
     lines = asyncio.run(_run(arguments.word, getattr(arguments, "item", ""), settings))
-    print(without_markup(Mask(settings.secrets())("\n".join(lines))))
+    print(without_markup(settings.mask("\n".join(lines))))
     return 0
 
 

@@ -1,8 +1,10 @@
-"""The command `setup`, which writes the folder that installs Sweepbot on a cluster."""
+"""The command `setup`, which writes the folder that installs Sweepbot on a cluster, and can install it."""
 
 import argparse
 import asyncio
 import os
+import subprocess
+import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -13,28 +15,73 @@ from bot.core.errors import UserError
 from bot.operate.findings import findings_lines
 from bot.operate.setup.answers import Answers, Question, error_of, questions
 from bot.operate.setup.cluster import look
-from bot.operate.setup.files import Base, commands, files, notes
+from bot.operate.setup.files import IN_SLACK, Base, Secrets, commands, files, notes
 from bot.platform.config.package import project_url
 from bot.platform.config.section import parsed
+from bot.platform.config.value_types import OBJECT_NAME
 from bot.platform.config.yaml_reader import MAX_CHARACTERS, Node, read
 from bot.text.masking import Mask, secrets_in_environment
 from bot.text.terminal import without_markup
-from bot.text.wording import listed
+from bot.text.wording import listed, printable, shortened
+
+# An interrupted or ended command leaves no port-forward behind.
+SCRIPT = "trap 'exit 130' INT; trap 'kill $! 2> /dev/null && wait || :' EXIT\n{}"
 
 
 def run_setup(arguments: argparse.Namespace) -> int:
-    """Write the folder. Raises UserError."""
-    folder = Path(arguments.folder)
-    base = _base(arguments.base, folder)
+    """Write the folder, and run the commands that the person agrees to. Raises UserError."""
+    folder, asks = Path(arguments.folder), not arguments.answers
+    base, secrets = _base(arguments.base, folder), _secrets(arguments)
     seen = asyncio.run(look())
     print(without_markup(Mask(secrets_in_environment(os.environ))(findings_lines(seen.findings))))
     suggested = {key: text for key, text in (("registry", seen.registry), ("mlflow", seen.mlflow)) if text}
-    answers = _from_file(Path(arguments.answers), suggested) if arguments.answers else _asked(suggested)
-    texts = files(answers, base, seen.config, sidecars=seen.sidecars)
-    _write(folder, texts, asks=not arguments.answers)
+    answers = _asked(suggested) if asks else _from_file(Path(arguments.answers), suggested)
+    texts = files(answers, base, secrets, seen.config, sidecars=seen.sidecars)
+    _write(folder, texts, asks=asks)
     print("\n".join(["", *notes(answers), "Next:"]))
-    for number, command in enumerate(commands(answers, base, arguments.folder), 1):
+    next_ = commands(answers, base, secrets, arguments.folder)
+    for number, command in enumerate([*next_, IN_SLACK], 1):
         print(f"{number}. {command}")
+    first = arguments.apply or (_first(len(next_)) if asks else 0)
+    return _run(next_, first) if first else 0
+
+
+def _secrets(arguments: argparse.Namespace) -> Secrets:
+    store = arguments.external_secrets or ""
+    if store and not OBJECT_NAME.fullmatch(store):
+        raise UserError(
+            "--external-secrets= must be the name of a ClusterSecretStore; got "
+            f'"{shortened(printable(store))}".'
+        )
+    return Secrets(sealed=arguments.sealed_secrets, store=store)
+
+
+def _first(commands: int) -> int:
+    """Ask which command to run first; 0: none."""
+    question = f"\nRun 1 to {commands} in this cluster now? [y/N, or the number of the first one] "
+    try:
+        text = _typed(question).lower()
+    except UserError:  # the folder is written
+        return 0
+    number = 1 if text in {"y", "yes"} else int(text) if text.isdecimal() and len(text) == 1 else 0
+    return number if number <= commands else 0
+
+
+def _run(commands: Sequence[str], first: int) -> int:
+    """Run the commands from one on, until one fails, and return its exit code. Raises UserError."""
+    if not 1 <= first <= len(commands):
+        raise UserError(f"--apply= must be a number from 1 to {len(commands)}; got {first}.")
+    for number, command in enumerate(commands[first - 1 :], first):
+        print(f"\n{number}. {command}", flush=True)
+        try:
+            code = subprocess.run(["sh", "-c", SCRIPT.format(command)], check=False).returncode
+        except KeyboardInterrupt:
+            code = 130
+        if code:
+            again = f"Run it and those after it, or `sweepbot setup --apply {number}` with the same options."
+            print(f"Command {number} failed (exit code {code}). {again}", file=sys.stderr)
+            return code
+    print(f"\n{len(commands) + 1}. {IN_SLACK}")
     return 0
 
 

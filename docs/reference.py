@@ -43,7 +43,10 @@ GROUPS = {
         "registry_auth_file",
         "registry_identity",
     ),
-    "Builds": ("build_namespace", "kaniko_image", "base_image", "build_network_secret", "build_ca_configmap"),
+    "Builds": (
+        *("build_namespace", "kaniko_image", "base_image", "micromamba_image"),
+        *("build_network_secret", "build_ca_configmap"),
+    ),
     "MLflow and Katib": (
         *("mlflow_tracking_uri", "mlflow_secret", "mlflow_ui_url", "katib_ui_url"),
         *("metrics_reader_image", "katib_db_manager"),

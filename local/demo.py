@@ -1,6 +1,7 @@
 """Run Sweepbot with a local cluster and a Slack page; `--once` runs one sweep and exits.
 
-`--repo PATH` adds a repository of your own, whose commits it reads where they are.
+`--repo PATH` adds a repository of your own, whose commits it reads where they are. `--full` adds what a
+shared cluster has: Kueue's queues, kinds of machines, and services.
 """
 
 import argparse
@@ -15,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
-from local import demo_environments, demo_usage
+from local import demo_environments, demo_full, demo_usage
 from local.processes import EndedError
 from local.slack.workspace import ADA, Change
 from local.world import REPOSITORIES, World, git, world
@@ -57,6 +58,7 @@ async def run(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m local demo", description=__doc__)
     parser.add_argument("--once", action="store_true", help="run one sweep, and exit with 0 if it succeeds")
     parser.add_argument("--repo", metavar="PATH", type=Path, help="a git repository of your own")
+    parser.add_argument("--full", action="store_true", help="with queues, profiles, and services")
     options = parser.parse_args(arguments)
     try:
         own = OwnRepository.read(options.repo) if options.repo else None
@@ -67,24 +69,25 @@ async def run(arguments: list[str]) -> int:
         try:
             repositories = {own.name: own.git} if own else None
             async with world(Path(folder), repositories=repositories) as here:
-                return await _live(here, own, once=options.once)
+                return await _live(here, own, once=options.once, full=options.full)
         except EndedError as error:
             print(error, flush=True)
             return 1
 
 
-async def _live(here: World, own: OwnRepository | None, *, once: bool) -> int:
-    command = own.command if own else COMMAND
+async def _live(here: World, own: OwnRepository | None, *, once: bool, full: bool) -> int:
+    command, to_try = own.command if own else COMMAND, demo_full.TO_TRY if full else ""
     try:
         await demo_usage.write(here.env["REDIS_URL"])
         demo_environments.install(here)
-        await here.start_bot("serve", "work")
-        print(_welcome(here, command, own), flush=True)
-        if once:
-            return await _sweep(here, command)
-        await asyncio.sleep(5)  # for a worker to see the nodes
-        await here.slack.command("ada", "sweeps", "/gpus", "digest")
-        return await _until(here, lambda: False)
+        async with demo_full.installed(here) if full else contextlib.nullcontext():
+            await here.start_bot("serve", "work")
+            print(_welcome(here, command, own, to_try), flush=True)
+            if once:
+                return await _sweep(here, command)
+            await asyncio.sleep(5)  # for a worker to see the nodes
+            await here.slack.command("ada", "sweeps", "/gpus", "digest")
+            return await _until(here, lambda: False)
     except asyncio.CancelledError:
         print("\nStopping everything...", flush=True)
         raise
@@ -98,7 +101,7 @@ async def _until(here: World, done: Callable[[], bool]) -> int:
     return 0
 
 
-def _welcome(here: World, command: str, own: OwnRepository | None) -> str:
+def _welcome(here: World, command: str, own: OwnRepository | None, to_try: str) -> str:
     place = f"commit in {own.folder}" if own else f"edit, commit, and push in {here.git / 'digits'}"
     return f"""
   Slack     {here.slack.url}
@@ -111,7 +114,7 @@ def _welcome(here: World, command: str, own: OwnRepository | None) -> str:
   git       {place}, then start another sweep; your own repository: make demo REPO=PATH
   config    {here.env["SWEEPBOT_CONFIG"]}
   logs      {here.folder / "logs"}
-  Ctrl-C stops everything.
+{to_try}  Ctrl-C stops everything.
 """
 
 

@@ -4,7 +4,7 @@ import asyncio
 import os
 import re
 import tempfile
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,6 +22,7 @@ from bot.operate.check_trial_kinds import KATIB, read_settings
 from bot.platform.clients import own_registry
 from bot.platform.config.policy import Config
 from bot.platform.config.settings import Settings
+from bot.platform.config.value_types import GROUP
 from bot.platform.registry.auth import RegistryError
 from bot.platform.repos.git import Git, GitUnavailableError, logins
 from bot.platform.slack.client import error_code
@@ -41,6 +42,7 @@ SCOPES = (
     "users:read",
     "users:read.email",
 )
+GROUPS_SCOPE = "usergroups:read"  # only if a team names a user group
 APPS = "at https://api.slack.com/apps, your app"
 # Queried instead of /health, which answers 200 even if the Host header is rejected.
 EXPERIMENTS = "/api/2.0/mlflow/experiments/search?max_results=1"
@@ -70,16 +72,18 @@ async def _slack_token(target: Installation) -> list[Finding]:
         return [broken("Slack token", f"unreachable: {error}", f"curl -i {url}/api.test")]
     headers = {key.lower(): value for key, value in answer.headers.items()}
     identity = ok("Slack token", f"{answer['user']} in {answer['team']}")
-    return [identity, scopes(headers.get("x-oauth-scopes", ""))]
+    named = any(GROUP.fullmatch(member) for team in target.config.teams for member in team.members)
+    wanted = [*SCOPES, *([GROUPS_SCOPE] if named else [])]
+    return [identity, scopes(headers.get("x-oauth-scopes", ""), wanted)]
 
 
-def scopes(header: str) -> Finding:
+def scopes(header: str, wanted: Sequence[str] = SCOPES) -> Finding:
     """Evaluate the bot token's scopes: the header X-OAuth-Scopes of Slack's answers."""
     granted = {scope.strip() for scope in header.split(",")}
-    if missing := [scope for scope in SCOPES if scope not in granted]:
+    if missing := [scope for scope in wanted if scope not in granted]:
         fix = f"{APPS}: OAuth & Permissions, add {listed(missing)}, Reinstall to Workspace"
         return broken("Slack scopes", f"bot token is missing {listed(missing)}", fix)
-    return ok("Slack scopes", listed(SCOPES))
+    return ok("Slack scopes", listed(wanted))
 
 
 async def _slack_secret(target: Installation) -> list[Finding]:

@@ -5,7 +5,6 @@ from collections.abc import Awaitable, Callable
 from copy import copy
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from functools import cached_property
 from typing import Self
 
 from slack_sdk.errors import SlackApiError
@@ -35,14 +34,19 @@ log = logging.getLogger(__name__)
 
 
 def own_registry(settings: Settings) -> Registry:
-    """Return a client of the registry of built images. Call it inside a running event loop."""
+    """Return a client of the registry of built images, whose logins `settings.mask` masks, renewed ones, too.
+
+    Call it inside a running event loop.
+    """
     host, cloud = settings.registry_api, settings.registry_identity
 
     async def from_file() -> Login | None:
         """Find the login by either name of the registry."""
         return settings.login(host) or settings.login(settings.image_registry)
 
-    credentials: Callable[[], Awaitable[Login | None]] = CloudLogin(cloud, host) if cloud else from_file
+    credentials: Callable[[], Awaitable[Login | None]] = from_file
+    if cloud:
+        credentials = CloudLogin(cloud, host, settings.mask.add)
     return Registry(host, insecure=settings.image_registry_plain_http, credentials=credentials)
 
 
@@ -68,10 +72,10 @@ class Clients:
     clusters: Clusters = field(default_factory=no_clusters)
     at: RemoteCluster | None = field(default=None, init=False, repr=False)  # set by `of`; None: at home
 
-    @cached_property
+    @property
     def mask(self) -> Mask:
         """Masks this installation's secrets, and known forms of secrets, in text from other systems."""
-        return Mask(self.settings.secrets())
+        return self.settings.mask
 
     def of(self, cluster: str) -> Self:
         """Return these clients for sweeps whose trials run in this cluster."""

@@ -13,6 +13,7 @@ from urllib.parse import quote, unquote
 from bot.text.terminal import without_escapes
 
 MASKED = "***"
+MAX_RENEWED = 50  # secrets that replaced others while a process runs; older ones have ended
 MIN_SECRET = 6  # characters of a secret known only by its variable's name: USE_TOKEN=true isn't one
 # Names of variables with secrets: of MLflow, package indexes, clouds, and git.
 # Some settings hold the names of Kubernetes Secrets, which messages must show.
@@ -76,7 +77,7 @@ FORMS = (
     *_forms("PyPI tokens", r"()pypi-[\w-]{40,}"),
     *_forms("npm tokens", r"()npm_[A-Za-z0-9]{30,}"),
     *_forms("Docker Hub tokens", r"()dckr_[a-z]{3}_[\w-]{16,}"),
-    *_forms("AWS access keys", r"()A(?:KIA|SIA)[0-9A-Z]{16}"),
+    *_forms("AWS access keys, EKS tokens", r"()A(?:KIA|SIA)[0-9A-Z]{16}", r"()k8s-aws-v1\.[\w-]{20,}"),
     *_forms("Google keys", r"()AIza[\w-]{30,}", r"()ya29\.[\w-]{20,}"),
     *_forms(
         "OpenAI and Anthropic keys",
@@ -111,8 +112,22 @@ class Mask:
     """
 
     def __init__(self, secrets: Iterable[str] = ()) -> None:
-        looks = {look for each in secrets for part in _parts(each) for look in _variants(part)}
-        self._variants = sorted(looks, key=len, reverse=True)
+        self._secrets = frozenset(secrets)
+        self._renewed = dict[str, None]()  # the newest last
+        self.add(())
+
+    def add(self, renewed: Iterable[str]) -> None:
+        """Mask these, too, from now on: secrets that other systems have replaced, such as logins that end."""
+        new = dict.fromkeys(renewed)
+        kept = {each: None for each in self._renewed if each not in new}
+        self._renewed = dict.fromkeys([*kept, *new][-MAX_RENEWED:])
+        looks = {
+            look
+            for each in (*self._secrets, *self._renewed)
+            for part in _parts(each)
+            for look in _variants(part)
+        }
+        self._variants = sorted(looks, key=len, reverse=True)  # at once, for the threads that mask
 
     def __call__(self, text: str) -> str:
         text = without_escapes(text)

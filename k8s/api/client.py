@@ -84,6 +84,11 @@ class KubernetesClient:
     async def _api(self) -> "ApiClient":
         return self._client
 
+    @property
+    def url(self) -> str:
+        """The API server's."""
+        return str(self._client.configuration.host)
+
     async def version(self) -> str:
         """Return the server's version, such as `v1.36.2`."""
         return str((await self._call("GET", VERSION))["gitVersion"])

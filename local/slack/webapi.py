@@ -24,7 +24,7 @@ BOT_TOKEN = "xoxb-1234567890-1234567890-localsweepbot"
 APP_TOKEN = "xapp-1-A01SWEEPBOT-1234567890-localsweepbot"
 SCOPES = (
     "commands,chat:write,files:write,reactions:write,im:write,im:history,users:read,users:read.email,"
-    "app_mentions:read"
+    "usergroups:read,app_mentions:read"
 )
 DOWN = "<!DOCTYPE html><html><head><title>Server Error | Slack</title></head></html>"
 TEXT_LONGEST, UPDATE_LONGEST = 40_000, 4_000  # a post is truncated, an update rejected
@@ -48,6 +48,7 @@ RATES = {
     "chat.getPermalink": Rate(600, 100),
     "conversations.open": Rate(50, 50),
     "users.info": Rate(100, 100),
+    "usergroups.users.list": Rate(20, 20),
     **dict.fromkeys(("views.open", "views.push", "views.update", "views.publish"), Rate(100, 100)),
     "files.getUploadURLExternal": Rate(100, 100),
     "files.completeUploadExternal": Rate(100, 100),
@@ -158,6 +159,11 @@ class WebApi:
 
     def _users_info(self, arguments: Json, _: str) -> Json:
         return {"user": self._user(arguments.get("user")).shown()}
+
+    def _usergroups_users_list(self, arguments: Json, _: str) -> Json:
+        if (users := self.workspace.groups.get(arguments.get("usergroup", ""))) is None:
+            raise Refusal("no_such_subteam")
+        return {"users": users}
 
     def _views_open(self, arguments: Json, _: str) -> Json:
         return {"view": self.views.open(arguments)}

@@ -67,6 +67,7 @@ class Workspace:
         random = Channel("C01RANDOM00", "random", everyone)
         self.channels = {channel.id: channel for channel in (sweeps, vision, random)}
         self.users = {user.id: user for user in (*PEOPLE, BOT, SLACKBOT)}
+        self.groups: dict[str, list[str]] = {}  # users by user group
         self.ephemeral_messages: dict[str, list[Message]] = {person.id: [] for person in PEOPLE}
         self.files: dict[str, dict[str, Any]] = {}  # by id: name, size, and content once it is uploaded
         self._listeners: list[Callable[[Change], None]] = []

@@ -13,6 +13,7 @@ from bot.platform.registry.images import CONFIG, LAYER, OCI
 from tests.bot.platform.registry.registries import Pusher, a_registry
 
 SCRIPT = Path(__file__).parents[2] / "deploy" / "mirror-images"
+SETTINGS = ("kaniko_image", "base_image", "micromamba_image")
 DIGEST = "sha256:" + "ab" * 32
 
 
@@ -22,7 +23,7 @@ def test_list_has_the_images_of_manifests_and_settings_with_their_digests(tmp_pa
     asked.chmod(0o755)
     path = f"{tmp_path}{os.pathsep}{os.environ['PATH']}"
     run = subprocess.run([SCRIPT], env={"PATH": path}, capture_output=True, text=True, check=True)
-    defaults = {PlanSettings.model_fields[name].default for name in ("kaniko_image", "base_image")}
+    defaults = {PlanSettings.model_fields[name].default for name in SETTINGS}
     others = {"registry.k8s.io/pause:3.10", "ghcr.io/kubeflow/katib/suggestion-optuna:v0.19.0"}
     listed = set(run.stdout.split())
     assert {f"{image}@{DIGEST}" for image in defaults | others} <= listed

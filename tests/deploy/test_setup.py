@@ -16,6 +16,7 @@ import yaml
 
 from bot import __version__, setup_command
 from bot.core.errors import UserError
+from bot.operate.setup.secrets_script import LOGINS
 from bot.platform.config import package
 from bot.platform.registry.auth import login
 from local import cluster_fixtures
@@ -59,14 +60,14 @@ async def server(tmp_path):
     await found.close()
 
 
-async def setup(folder, *words, typed=""):
+async def setup(folder, *words, typed="", **env):
     """Run the command as a person does, who types this; `folder` is beside a kubeconfig."""
     command = [sys.executable, "-m", "bot", "setup", str(folder), "--base", str(ROOT), *words]
     return await asyncio.to_thread(
         subprocess.run,
         command,
         input=typed,
-        env=os.environ | {"PYTHONPATH": str(ROOT), "KUBECONFIG": str(folder.parent / "kubeconfig")},
+        env=os.environ | {"PYTHONPATH": str(ROOT), "KUBECONFIG": str(folder.parent / "kubeconfig")} | env,
         capture_output=True,
         text=True,
         check=False,
@@ -78,12 +79,17 @@ def write(tmp_path, monkeypatch, capsys):
     """`write(folder, **changed)`: what is printed as the folder is written, without a cluster."""
     monkeypatch.setenv("KUBECONFIG", str(tmp_path / "none"))
 
-    def written(folder, base=str(ROOT), **changed):
+    def written(folder, base=str(ROOT), options=None, **changed):
         _, answers = answered(tmp_path, **changed)
-        assert setup_command.run_setup(Namespace(folder=str(folder), base=base, answers=answers)) == 0
+        assert setup_command.run_setup(arguments(folder, base, answers, **(options or {}))) == 0
         return capsys.readouterr().out
 
     return written
+
+
+def arguments(folder, base, answers, **options):
+    given = {"sealed_secrets": False, "external_secrets": None, "apply": None} | options
+    return Namespace(folder=str(folder), base=base, answers=answers, **given)
 
 
 def answered(folder, **changed):
@@ -133,9 +139,8 @@ async def test_person_answers_and_gets_a_directory_that_an_api_server_accepts(se
     assert "registry [http://registry.registry.svc:5000]: " in done.stdout
     assert 'registry_login [secret]: registry_login: must be secret or none; got "ftp://x"\n' in done.stdout
     assert "admins[0]: must be a Slack member ID" in done.stdout
-    assert (
-        len(done.stdout.partition("\nNext:\n")[2].splitlines()) == 6
-    )  # 5 commands, one of them on two lines
+    steps = done.stdout.partition("\nNext:\n")[2].partition("\n\nRun 1 to 4")[0]
+    assert len(steps.splitlines()) == 6  # 5 commands, one of them on two lines
     config = yaml.safe_load((folder / "config.yaml").read_text())
     assert config == {
         "repositories": {"digits": {"url": "https://git.example/acme/digits.git"}},
@@ -224,6 +229,103 @@ def test_secrets_have_the_values_as_typed(registry, key, write, tmp_path):
     document = base64.b64decode(found["sweepbot/registry"]["data"][".dockerconfigjson"]).decode()
     assert [*json.loads(document)["auths"]] == [key]
     assert login(document, registry) == tuple(LOGIN.values())
+
+
+def test_external_secrets_make_what_the_script_prints(write, tmp_path):
+    """The templates as the operator renders them: Go's `printf`, sprig's `b64enc` and `toJson`."""
+    printed = write(tmp_path / "mine", options={"external_secrets": "vault"}, registry="docker.io/acme")
+    assert "secrets.sh" not in printed
+    found = {
+        (each["metadata"]["namespace"], each["metadata"]["name"]): each["spec"]
+        for each in render(tmp_path / "mine")
+        if each["kind"] == "ExternalSecret"
+    }
+    assert {spec["secretStoreRef"]["name"] for spec in found.values()} == {"vault"}
+    tokens = found.pop(("sweepbot", "sweepbot"))
+    assert (tokens["target"], tokens["dataFrom"]) == (
+        {"name": "sweepbot"},
+        [{"extract": {"key": "sweepbot"}}],
+    )
+    assert {*found} == {*LOGINS}
+    for (_, name), spec in found.items():
+        assert (spec["target"]["name"], spec["dataFrom"]) == (
+            name,
+            [{"extract": {"key": "sweepbot-registry"}}],
+        )
+        template = spec["target"]["template"]["data"][".dockerconfigjson"]
+        auth = json.dumps(base64.b64encode(":".join(LOGIN.values()).encode()).decode())
+        document = template.replace('{{ printf "%s:%s" .username .password | b64enc | toJson }}', auth)
+        assert login(document, "docker.io/acme") == tuple(LOGIN.values())
+    with pytest.raises(UserError, match=r'a ClusterSecretStore; got "\$\(id\)"'):
+        write(tmp_path / "other", options={"external_secrets": "$(id)"})
+
+
+def test_sealed_secrets_are_made_before_the_directory_is_applied(write, tmp_path):
+    printed = write(tmp_path / "mine", options={"sealed_secrets": True})
+    steps = printed.partition("Next:")[2]
+    seal = f"2. sh {tmp_path}/mine/secrets.sh | kubeseal --format yaml > {tmp_path}/mine/sealed.yaml\n"
+    assert f"{seal}3. kubectl apply -k {tmp_path}/mine\n4. " in steps
+    assert "- sealed.yaml\n" in (tmp_path / "mine/kustomization.yaml").read_text()
+
+
+TOOL = """#!/bin/sh
+echo "$(basename "$0") $*" >> {log}
+case "$*" in
+  *port-forward*) echo $$ > {log}.pid; exec sleep 600 ;;
+  "apply -f -") cat > {log}.secrets ;;
+  *"-- sweepbot doctor") echo "0 broken, 0 warnings, 31 ok"; exit ${{DOCTOR:-0}} ;;
+esac
+"""
+
+
+@pytest.fixture
+def tools(tmp_path):
+    """Docker and kubectl, which only write what they are called with into `tools`; environment of a setup."""
+    (tmp_path / "bin").mkdir()
+    for name in ("docker", "kubectl"):
+        (tmp_path / "bin" / name).write_text(TOOL.format(log=tmp_path / "tools"))
+        (tmp_path / "bin" / name).chmod(0o755)
+    return {"PATH": f"{tmp_path}/bin:{os.environ['PATH']}", **TOKENS, **LOGIN}
+
+
+async def test_person_installs_with_one_command_and_a_first_sweep(server, tmp_path, tools):
+    """From a prepared cluster: one command, five decisions, two consents, and `/sweep` in Slack."""
+    folder = tmp_path / "mine"
+    lines = ["", "", "https://git.example/acme/digits.git", "", "U012ABC", "y", "y", ""]
+    done = await setup(folder, typed="\n".join(lines), **tools)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert f"at {server.url}\n" in done.stdout.partition("\n")[0] + "\n"
+    assert "0 broken, 0 warnings, 31 ok\n\n5. in Slack: " in done.stdout
+    image = f"localhost:5000/sweepbot:{__version__}"
+    assert set((tmp_path / "tools").read_text().splitlines()) == {
+        "kubectl -n registry port-forward service/registry 5000:5000",
+        f"docker build -t {image} {ROOT}",
+        f"docker push {image}",
+        f"kubectl apply -k {folder}",
+        "kubectl apply -f -",
+        "kubectl -n sweepbot rollout status deployment/sweepbot-work",
+        "kubectl -n sweepbot exec deployment/sweepbot-work -- sweepbot doctor",
+    }
+    assert len([*yaml.safe_load_all((tmp_path / "tools.secrets").read_text())]) == 4
+    with pytest.raises(ProcessLookupError):
+        os.kill(int((tmp_path / "tools.pid").read_text()), 0)
+
+
+async def test_installation_stops_at_a_failed_command_and_continues_there(server, tmp_path, tools):
+    options = answered(tmp_path)
+    failed = await setup(tmp_path / "mine", *options, "--apply", "2", **tools, DOCTOR="1")
+    assert failed.returncode == 1
+    assert (
+        "Command 4 failed (exit code 1). Run it and those after it, or `sweepbot setup --apply 4`"
+        in failed.stderr
+    )
+    calls = (tmp_path / "tools").read_text()
+    assert "docker" not in calls
+    again = await setup(tmp_path / "mine", *options, "--apply", "4", **tools)
+    assert again.returncode == 0
+    assert (tmp_path / "tools").read_text().removeprefix(calls).count("apply") == 0
+    refused = await setup(tmp_path / "mine", *options, "--apply", "7", **tools)
+    assert refused.stderr == "--apply= must be a number from 1 to 4; got 7.\n"
 
 
 def test_secrets_are_asked_for_without_showing_them(write, tmp_path):

@@ -122,7 +122,7 @@ def test_slack_manifest_requests_only_used_scopes_with_their_reasons(mode):
     scopes = manifest(mode)["oauth_config"]["scopes"]
     speak, know = (
         ["chat:write", "files:write", "im:write", "app_mentions:read", "im:history"],
-        ["users:read", "users:read.email"],
+        ["users:read", "users:read.email", "usergroups:read"],
     )
     assert scopes == {"bot": ["commands", *speak, *know]}
     histories = [scope for scope in scopes["bot"] if scope.endswith(":history")]

@@ -122,6 +122,15 @@ async def test_demo_runs_a_sweep_of_a_repository_of_ones_own(tmp_path, monkeypat
     assert re.search(r"\| ✓ Image: .*built in", printed)
 
 
+async def test_full_demo_runs_a_sweep_through_a_queue(tmp_path, monkeypatch, mlflow_url, capsys):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setattr("local.demo.world", partial(world, tracking=mlflow_url))
+    assert await run(["--once", "--full"]) == 0
+    printed = capsys.readouterr().out
+    assert "profile=mig for slices of a GPU" in printed
+    assert "✓ Submitted, queue research, priority normal" in printed
+
+
 def test_own_repository_that_cant_be_swept_is_an_error(tmp_path):
     with pytest.raises(ValueError, match="isn't a git repository"):
         OwnRepository.read(tmp_path)

@@ -6,8 +6,8 @@ from dataclasses import replace
 import pytest
 
 from bot.platform.config.live_policy import LivePolicy
-from bot.platform.config.teams import Team
-from bot.sweep.channels.models import ChannelSetup, Person, Setup, entry
+from bot.platform.config.teams import Team, team_of
+from bot.sweep.channels.models import ChannelSetup, Person, Setup, applied, entry
 from bot.sweep.channels.store import CONFIGMAP_NAME, REQUESTS, SetupReader, SetupRequest, SetupWriter, dump
 from k8s.objects import Ref
 from tests.bot.factories import CONFIG, REPOSITORY
@@ -133,6 +133,40 @@ async def test_entry_of_a_former_version_whose_user_the_file_names_needs_no_emai
     await ada.context.channel_setup.refresh()
     assert ada.setups.setup.people == {"U01GRACEHOP": Person()}
     assert not ada.context.channel_setup.is_new("U01GRACEHOP"), "each of her commands would ask Slack"
+
+
+async def test_team_follows_a_user_group_of_slack(ada, redis, caplog):
+    """Also for the handlers, after a loss of Redis and of the ConfigMap, and while Slack can't say."""
+    ada.setups._policy.config = replace(HOUSE, teams=(Team(name="hear", members=("S0HEAR",)),))
+    groups = ada.slack.workspace.groups
+    groups["S0HEAR"] = ["U01LINUSPAU", "U01GRACEHOP"]
+
+    async def team_now(user="U01LINUSPAU", *, due=True):
+        if due:
+            await redis.delete("sweepbot:group:S0HEAR", "sweepbot:group:S0HEAR:unknown")
+        await ada.setups.refresh_groups()
+        await ada.context.channel_setup.refresh()
+        handlers = applied(ada.setups._policy.config, ada.context.channel_setup.setup)
+        found = {team_of(config.teams, "", user) for config in (ada.clients.config, handlers)}
+        [team] = found
+        return team
+
+    assert await team_now() == "hear"
+    groups["S0HEAR"] = ["U01GRACEHOP"]
+    assert await team_now(due=False) == "", "asked once more, because the group was unknown"
+    groups["S0HEAR"].append("U01LINUSPAU")
+    assert await team_now(due=False) == "", "Slack is asked every ten minutes"
+    assert await team_now() == "hear"
+    ada.slack.stumble("usergroups.users.list", "missing_scope")
+    assert await team_now() == "hear"
+    assert "can't read the members of user group S0HEAR: missing_scope" in caplog.text
+    await redis.flushall()
+    await ada.clients.cluster.delete(Ref("ConfigMap", "sweeps", CONFIGMAP_NAME))
+    await ada.setups.refresh()
+    assert await team_now(due=False) == "hear"
+    del groups["S0HEAR"]
+    assert await team_now() == ""
+    assert "user group S0HEAR of a team has no members, or doesn't exist" in caplog.text
 
 
 async def test_user_without_a_team_chooses_one(ada):

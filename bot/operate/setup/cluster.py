@@ -52,7 +52,7 @@ async def look() -> Seen:
         await cluster.close()
     registry, mlflow = address(services, "registry"), address(services, "MLflow")
     return Seen(
-        findings=(ok("Kubernetes API", version), *found, *service_findings(services)),
+        findings=(ok("Kubernetes API", f"{version} at {cluster.url}"), *found, *service_findings(services)),
         registry=f"http://{registry}" if registry else "",
         mlflow=f"http://{mlflow}" if mlflow else "",
         config=suggested_config(nodes),

@@ -9,6 +9,7 @@ from typing import Any
 import yaml
 
 from bot.operate.setup.answers import Answers
+from bot.operate.setup.external_secrets import external_secrets
 from bot.operate.setup.secrets_script import secrets_script
 from bot.platform.config.policy import parse_config
 
@@ -24,6 +25,8 @@ KUSTOMIZATION = """\
 SERVICE = re.compile(
     r"(?P<name>[^.:/]+)\.(?P<namespace>[^.:/]+)\.svc(\.cluster\.local)?(:(?P<port>\d+))?(?=/|$)"
 )
+# The first sweep is the test of a build, a push, a node's pull, and a trial.
+IN_SLACK = "in Slack: /invite @sweepbot, and /sweep branch=main space=NAME trials=1"
 CONFIG = """\
 # Repositories, people, and limits: docs/configuration.md has all keys. Running pods read what is applied.
 """
@@ -43,7 +46,22 @@ class Base:
         return f"{self.address}/deploy/{name}"
 
 
-def files(answers: Answers, base: Base, suggested: Mapping[str, Any], *, sidecars: bool) -> dict[str, str]:
+@dataclass(frozen=True)
+class Secrets:
+    """Where the Secrets come from: secrets.sh, unless a store has them; `sealed`: as SealedSecrets."""
+
+    sealed: bool = False
+    store: str = ""  # a ClusterSecretStore of External Secrets
+
+    @property
+    def resource(self) -> str:
+        """The file of the directory that is applied with it; "" if there is none."""
+        return "sealed.yaml" if self.sealed else "external.yaml" if self.store else ""
+
+
+def files(
+    answers: Answers, base: Base, secrets: Secrets, suggested: Mapping[str, Any], *, sidecars: bool
+) -> dict[str, str]:
     """Return the texts of the files by their names. Raises UserError if a value isn't allowed.
 
     Args:
@@ -56,15 +74,19 @@ def files(answers: Answers, base: Base, suggested: Mapping[str, Any], *, sidecar
         **suggested,
     }
     found = {
-        "kustomization.yaml": KUSTOMIZATION + _yaml(_kustomization(answers, base, sidecars=sidecars)),
+        "kustomization.yaml": KUSTOMIZATION
+        + _yaml(_kustomization(answers, base, secrets, sidecars=sidecars)),
         "config.yaml": CONFIG + _yaml(config),
-        "secrets.sh": secrets_script(answers),
     }
+    if secrets.store:
+        found[secrets.resource] = external_secrets(answers, secrets.store)
+    else:
+        found["secrets.sh"] = secrets_script(answers)
     parse_config(found["config.yaml"], "config.yaml")
     return found
 
 
-def _kustomization(answers: Answers, base: Base, *, sidecars: bool) -> dict[str, Any]:
+def _kustomization(answers: Answers, base: Base, secrets: Secrets, *, sidecars: bool) -> dict[str, Any]:
     image = f"{answers.host}/sweepbot"
     settings = [f"IMAGE_REGISTRY={answers.host}", f"MLFLOW_TRACKING_URI={answers.mlflow}"]
     settings += ["IMAGE_REGISTRY_PLAIN_HTTP=true"] if answers.plain_http else []
@@ -74,7 +96,7 @@ def _kustomization(answers: Answers, base: Base, *, sidecars: bool) -> dict[str,
     return {
         "apiVersion": "kustomize.config.k8s.io/v1beta1",
         "kind": "Kustomization",
-        "resources": [base.part(each) for each in PARTS],
+        "resources": [*map(base.part, PARTS), *([secrets.resource] if secrets.resource else [])],
         "images": [{"name": "sweepbot", "newName": image, "newTag": base.version}],
         "configMapGenerator": [
             {"name": "sweepbot-settings", **own, "behavior": "merge", "literals": settings},
@@ -99,8 +121,8 @@ def notes(answers: Answers) -> list[str]:
     return [policy.format(each) for each in closed]
 
 
-def commands(answers: Answers, base: Base, folder: str) -> list[str]:
-    """Return what to run next, until the first sweep."""
+def commands(answers: Answers, base: Base, secrets: Secrets, folder: str) -> list[str]:
+    """Return what a shell runs next, until Sweepbot is ready and the doctor has looked at it."""
     quoted, image = shlex.quote(folder), f"{answers.host}/sweepbot:{base.version}"
     forward = ""
     if found := SERVICE.match(answers.host):  # no name for this machine; Docker allows HTTP on localhost
@@ -108,10 +130,11 @@ def commands(answers: Answers, base: Base, folder: str) -> list[str]:
         service = f"-n {found['namespace']} port-forward service/{found['name']} 5000:{found['port'] or 80}"
         forward = f"kubectl {service} &\n   "
     bot, work = "kubectl -n sweepbot", "deployment/sweepbot-work"
+    apply, script = f"kubectl apply -k {quoted}", f"sh {quoted}/secrets.sh"
+    seal = f"{script} | kubeseal --format yaml > {quoted}/{secrets.resource}"
+    applied = [apply, f"{script} | kubectl apply -f -"]
     return [
         f"{forward}docker build -t {image} {shlex.quote(base.source)} && docker push {image}",
-        f"kubectl apply -k {quoted}",
-        f"sh {quoted}/secrets.sh | kubectl apply -f -",
+        *([apply] if secrets.store else [seal, apply] if secrets.sealed else applied),
         f"{bot} rollout status {work} && {bot} exec {work} -- sweepbot doctor",
-        "in Slack: /invite @sweepbot, and /sweep branch=main space=NAME trials=1",
     ]

@@ -4,7 +4,6 @@ import shlex
 
 from bot.operate.setup.answers import Answers
 
-# Keys of the registry's login, as `docker login` writes them.
 HUB, HUB_KEY = "docker.io", "https://index.docker.io/v1/"
 LOGINS = (("sweeps", "registry-push"), ("sweeps", "registry-pull"), ("sweepbot", "registry"))
 
@@ -12,7 +11,6 @@ HEAD = r"""#!/bin/sh
 # Print Sweepbot's Secrets, which no file here has. Values come from variables, or are asked for, unseen:
 #   sh secrets.sh | kubectl apply -f -
 #   sh secrets.sh | kubeseal --format yaml > sealed.yaml    # for git: list sealed.yaml in the resources
-# For External Secrets, the names and keys below are what to make.
 # A second run makes another Redis password, unless REDIS_PASSWORD is set. Then restart both:
 #   kubectl -n sweepbot rollout restart statefulset/sweepbot-redis deployment/sweepbot-work
 set -eu
@@ -66,12 +64,17 @@ data: {.dockerconfigjson: $login}
 """
 
 
+def login_key(answers: Answers) -> str:
+    """Return the key of the registry's login, as `docker login` writes it."""
+    host = answers.host.partition("/")[0]
+    return HUB_KEY if host == HUB else host
+
+
 def secrets_script(answers: Answers) -> str:
     """Return a script for any POSIX shell."""
-    host = answers.host.partition("/")[0]
     asked = printed = ""
     if answers.registry_login == "secret":
-        asked = REGISTRY.replace("KEY", shlex.quote(HUB_KEY if host == HUB else host), 1)
+        asked = REGISTRY.replace("KEY", shlex.quote(login_key(answers)), 1)
         named = [LOGIN.replace("NAMESPACE", namespace).replace("NAME", name) for namespace, name in LOGINS]
         printed = "".join(named)
     return f"{HEAD}{asked}{BOT}{printed}END\n"

@@ -9,6 +9,8 @@ import os
 import re
 from base64 import b64decode
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Literal, Self
 from urllib.parse import urlsplit
@@ -21,7 +23,7 @@ from pydantic_settings import BaseSettings, SettingsConfigDict
 from bot.core.errors import UserError
 from bot.platform.registry.auth import Login, RegistryError, login
 from bot.platform.registry.images import DNS_LABEL, PATH_COMPONENT
-from bot.text.masking import secrets_in_environment, secrets_in_urls
+from bot.text.masking import Mask, secrets_in_environment, secrets_in_urls
 
 # Of images: a ConfigMap's name and Kubernetes' limit for image names have to hold what follows.
 REGISTRY = re.compile(rf"{DNS_LABEL}(?:[.]{DNS_LABEL})*(?::[0-9]{{1,5}})?(?:/{PATH_COMPONENT})*", re.ASCII)
@@ -136,6 +138,10 @@ class PlanSettings(BaseSettings):
     base_image: str = Field(
         default="python:3.11-slim",
         description="base image for repositories without a Dockerfile; pin it by digest",
+    )
+    micromamba_image: str = Field(
+        default="mambaorg/micromamba:2.5.0",
+        description="image of which builds of environment.yml copy micromamba; pin it by digest",
     )
     image_registry_secret: str | None = Field(
         default=None,
@@ -346,12 +352,14 @@ class Settings(PlanSettings):
     def login(self, registry: str) -> Login | None:
         """Return the bot's user and password for a registry (HOST[:PORT][/PREFIX]), as the file is now.
 
-        Raises RegistryError if it can't be read.
+        `mask` has the file's logins from then on. Raises RegistryError if it can't be read.
         """
         if self.registry_auth_file is None:
             return None
         try:
-            return login(self.registry_auth_file.read_text(), registry)
+            document = self.registry_auth_file.read_text()
+            self.mask.add(_of_registries(document))
+            return login(document, registry)
         except (OSError, ValueError) as error:
             raise RegistryError(f"REGISTRY_AUTH_FILE: {self.registry_auth_file} {error}") from None
 
@@ -363,26 +371,32 @@ class Settings(PlanSettings):
             raise UserError(missing(type(self).model_fields, name))
         return secret.get_secret_value()
 
+    @cached_property
+    def mask(self) -> Mask:
+        """The process's mask of its secrets, and of those that renew them, in all text that it shows."""
+        return Mask(self.secrets())
+
     def secrets(self) -> set[str]:
-        """Return all values to mask: tokens and passwords, including those in URLs and proxy settings."""
+        """Return all values to mask from the start: tokens and passwords, also those in URLs."""
         values = [getattr(self, name) for name in type(self).model_fields]
         found = {value.get_secret_value() for value in values if isinstance(value, SecretStr)}
-        found |= _of_registries(self.registry_auth_file) if self.registry_auth_file else set()
+        with suppress(OSError, ValueError):  # which `login` reports
+            found |= _of_registries(self.registry_auth_file.read_text()) if self.registry_auth_file else set()
         found = found.union(*(secrets_in_urls(value) for value in values if isinstance(value, str)))
         return (found | secrets_in_environment(os.environ)) - {""}
 
 
-def _of_registries(file: Path) -> set[str]:
-    """Return the secrets in a dockerconfigjson file; none if it can't be read, which `login` reports."""
+def _of_registries(document: str) -> set[str]:
+    """Return the secrets in a dockerconfigjson document; none if it isn't one, which `login` reports."""
     try:
-        logins = list(json.loads(file.read_text())["auths"].values())
+        logins = list(json.loads(document)["auths"].values())
         found = {
             login.get(name, "")
             for login in logins
             for name in ("password", "identitytoken", "registrytoken", "auth")
         }
         plain = [b64decode(login.get("auth", "")).decode() for login in logins]
-    except (OSError, ValueError, KeyError, AttributeError, TypeError):
+    except (ValueError, KeyError, AttributeError, TypeError):
         return set()
     return found | {login.partition(":")[2] for login in plain}
 

@@ -14,8 +14,8 @@ from bot.platform.config.value_types import (
     NAMESPACE_NAME,
     Channel,
     Labels,
-    MemberOrMail,
     Namespace,
+    TeamMember,
     Text,
     Whole,
     object_name,
@@ -61,8 +61,9 @@ class Team(Section):
     name: Annotated[str, Name(NAMESPACE_NAME, "have only lowercase letters, digits, and dashes, at most 63")]
     namespaces: Annotated[Several[Namespace], Key("[vision, vision-dev]")] = ()
     """Namespaces whose GPUs count as this team's."""
-    members: Annotated[Several[MemberOrMail], Key("[U012ABC, ada@lab.example]")] = ()
-    """Slack users, or the email addresses that identify new users."""
+    members: Annotated[Several[TeamMember], Key("[U012ABC, S012ABC, ada@lab.example]")] = ()
+    """Slack users, user groups (their ID is behind the three dots of the group), or the email addresses that
+    identify new users."""
     namespace: Annotated[Namespace, Key("vision", "`K8S_NAMESPACE`")] = ""
     """Namespace for the trials of its members, one of `namespaces`. What `/sweep setup` sets for the
     channel replaces it."""

@@ -18,7 +18,8 @@ STRING: Schema = {"type": "string", "minLength": 1}
 SCALAR: Schema = {"type": ["string", "number", "boolean", "null"]}
 MEMBER = re.compile(r"[UW][A-Z0-9]{2,}")
 MAIL = re.compile(r"[^@\s]+@[^@\s]+\.[^@\s]+")
-MEMBER_OR_MAIL = re.compile(f"{MEMBER.pattern}|{MAIL.pattern}")
+GROUP = re.compile(r"S[A-Z0-9]{2,}")  # of users
+TEAM_MEMBER = re.compile(f"{MEMBER.pattern}|{GROUP.pattern}|{MAIL.pattern}")
 CHANNEL = re.compile(r"[CG][A-Z0-9]{2,}")
 PLAIN_PATH = re.compile(r"(/[A-Za-z0-9_.-]+)+")  # nothing that is special in a shell
 FLAG = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,99}")
@@ -100,12 +101,12 @@ Member = Annotated[
         MEMBER, "a Slack member ID such as U012ABC (Profile > More > Copy member ID)", "Slack member ID"
     ),
 ]
-MemberOrMail = Annotated[
+TeamMember = Annotated[
     Text,
     Matching(
-        MEMBER_OR_MAIL,
-        "a Slack member ID such as U012ABC or an email address",
-        "Slack member ID or email address",
+        TEAM_MEMBER,
+        "a Slack member ID such as U012ABC, a user group's ID such as S012ABC, or an email address",
+        "Slack ID of a member or a user group, or email address",
     ),
 ]
 Channel = Annotated[

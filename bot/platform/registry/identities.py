@@ -5,8 +5,8 @@ Each cloud's official library is imported only if REGISTRY_IDENTITY names the cl
 """
 
 import asyncio
-from base64 import b64decode
-from collections.abc import Callable
+from base64 import b64decode, b64encode
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 
@@ -22,10 +22,15 @@ Identity = Callable[[str], tuple[str, str, datetime]]  # host -> user, token, en
 
 @dataclass
 class CloudLogin:
-    """Logs in by the cloud's library, and again before a login ends: ECR's after 12 h, others' sooner."""
+    """Logs in by the cloud's library, and again before a login ends: ECR's after 12 h, others' sooner.
+
+    Args:
+        mask: is called with each new login, which is then masked.
+    """
 
     cloud: str
     host: str
+    mask: Callable[[Iterable[str]], None]
     _found: tuple[Login, datetime] | None = None
     _lock: asyncio.Lock = field(default_factory=asyncio.Lock)
 
@@ -43,6 +48,7 @@ class CloudLogin:
                     raise RegistryError(
                         f"no login at {self.host} by REGISTRY_IDENTITY={self.cloud}: {why}"
                     ) from error
+                self.mask([token, b64encode(f"{user}:{token}".encode()).decode()])
                 self._found = (user, token), end
             return self._found[0]
 

@@ -186,6 +186,16 @@ class Slack:
             return "", ""
         return profile.get("real_name") or "", profile.get("email") or ""
 
+    async def group_members(self, group: str) -> tuple[str, ...]:
+        """Return the users of a user group; none if it doesn't exist. Raises SlackApiError."""
+        try:
+            users = (await self._web.usergroups_users_list(usergroup=group))["users"]
+        except SlackApiError as error:
+            if error_code(error) != "no_such_subteam":
+                raise
+            return ()
+        return tuple(sorted(map(str, users)))
+
     async def upload(
         self,
         channel: str,

@@ -123,6 +123,17 @@ CAUSES = (
         "Dependency conflict; see below. *Fix:* Change the versions that the log names.",
     ),
     (
+        r"[├└]─ (\S{1,200}) .{0,200}does not exist \(perhaps a typo or a missing channel\)",
+        (
+            "No Conda package for Linux: {}. *Fix:* Check its name, version, and channel; another system's "
+            "export needs `conda env export --from-history`."
+        ),
+    ),
+    (
+        r"Could not solve for environment specs",
+        "Conda packages exclude one another; see below. *Fix:* Change the versions that the log names.",
+    ),
+    (
         r"Hash mismatch for `?(\S{1,200}?)`?$",
         "Package hash mismatch: {}. *Fix:* Update the lock file, or check the package index.",
     ),

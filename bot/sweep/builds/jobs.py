@@ -52,7 +52,7 @@ class BuildPlan:
 def build_plan(source: Source, settings: PlanSettings) -> BuildPlan:
     """Return the plan. Raises UserError if the repository has nothing to build from."""
     heavy_at = f"{settings.registry_push}/{settings.image_repository(SHARED)}:heavy-"
-    found = recipe(source.files, source.repository, settings.base_image, heavy_at)
+    found = recipe(source.files, source.repository, settings.base_image, heavy_at, settings.micromamba_image)
     made = [_build(step, found, source, settings) for step in found.steps]
     tags = {build.role: build.tag for build in made}
     return BuildPlan(

@@ -4,6 +4,7 @@
     uv.lock           dependencies and code separately: two parallel Jobs, composed by the registry's API
     requirements.txt  the same
     pyproject.toml    the same, with the latest versions at the first build
+    environment.yml   the same, by micromamba
 
 To support another build file, add it to `BUILT_FROM` and a branch to `_RecipeBuilder.recipe`.
 
@@ -20,19 +21,31 @@ from dataclasses import dataclass, replace
 from bot.core.errors import UserError
 from bot.core.plan import Role
 from bot.platform.config.repositories import Repository
-from bot.sweep.builds import pyproject, requirements, uv_lock
+from bot.sweep.builds import conda, pyproject, requirements, uv_lock
 from bot.sweep.builds.dockerfile_split import split
 from bot.sweep.builds.pyproject import toml
 from bot.sweep.builds.requirements import FrameworkPins
 
 TEMPLATE = "1"  # increase it when the Dockerfiles below change what an image contains
-BUILT_FROM = ("uv.lock", "pyproject.toml", "setup.py", "setup.cfg", ".dockerignore", ".gitmodules")
+BUILT_FROM = (
+    *("uv.lock", "pyproject.toml", "setup.py", "setup.cfg", ".dockerignore", ".gitmodules"),
+    *conda.FILES,
+)
 UV = "0.13.9"  # installed if the base image has none
 IGNORED = ("**/__pycache__", "**/*.pyc", ".venv")  # and .git, whatever the repository's .dockerignore says
 UV_SETUP = f"""\
 ENV UV_PROJECT_ENVIRONMENT=/opt/venv UV_LINK_MODE=copy UV_NO_CACHE=1 UV_PYTHON_DOWNLOADS=never
 RUN command -v uv || pip install --no-cache-dir uv=={UV}
 """
+MICROMAMBA = "COPY --from={} /bin/micromamba /usr/local/bin/micromamba\n"
+# Without it, conda-forge's solver finds no CUDA in a build, and takes PyTorch and others for CPUs or none:
+# https://docs.conda.io/projects/conda/en/latest/user-guide/tasks/manage-virtual.html. CUDA's drivers run all
+# minor versions of their major one.
+CONDA_CUDA = "12.8"
+CREATE = (
+    f"MAMBA_ROOT_PREFIX=/tmp/mamba CONDA_OVERRIDE_CUDA={CONDA_CUDA} micromamba create --yes "
+    "--prefix /opt/venv --file {} && rm -rf /tmp/mamba"
+)
 ENVIRONMENT = """\
 ENV PATH=/opt/venv/bin:$PATH PYTHONPATH=/app/src:/app PYTHONUNBUFFERED=1
 WORKDIR /app
@@ -70,12 +83,15 @@ class Recipe:
         return _hash(*(step.key for step in self.steps))[:8]
 
 
-def recipe(files: Mapping[str, str], repository: Repository, base: str, heavy_at: str) -> Recipe:
+def recipe(
+    files: Mapping[str, str], repository: Repository, base: str, heavy_at: str, micromamba: str
+) -> Recipe:
     """Return the recipe for these files. Raises UserError if there is nothing to build from.
 
     Args:
         files: text by path, in the order of `bot.sweep.builds.source_files`.
         heavy_at: the frameworks image's name without its key.
+        micromamba: an image that has it, for Conda's environments.
     """
     dockerfile = repository.dockerfile or "Dockerfile"
     notes = tuple(
@@ -87,7 +103,7 @@ def recipe(files: Mapping[str, str], repository: Repository, base: str, heavy_at
     if dockerfile in files:
         return Recipe(steps=_own(files, dockerfile), words=f"from `{dockerfile}`", notes=notes)
     try:
-        return replace(_RecipeBuilder(files, repository, base, heavy_at).recipe(), notes=notes)
+        return replace(_RecipeBuilder(files, repository, base, heavy_at, micromamba).recipe(), notes=notes)
     except (AttributeError, KeyError, TypeError) as error:
         wrong = f"`pyproject.toml` or `uv.lock` of {repository.name} has a value of the wrong type"
         raise UserError(
@@ -108,8 +124,11 @@ def _own(files: Mapping[str, str], dockerfile: str) -> tuple[Step, ...]:
 
 
 class _RecipeBuilder:
-    def __init__(self, files: Mapping[str, str], repository: Repository, base: str, heavy_at: str) -> None:
+    def __init__(
+        self, files: Mapping[str, str], repository: Repository, base: str, heavy_at: str, micromamba: str
+    ) -> None:
         self.files, self.repository, self.base, self.heavy_at = files, repository, base, heavy_at
+        self.micromamba = MICROMAMBA.format(micromamba)
         self.project = toml(files.get("pyproject.toml", ""), "pyproject.toml")
         self.requirements = {path: text for path, text in files.items() if path not in BUILT_FROM}
         if unsafe := [path for path in self.requirements if not SAFE_PATH.fullmatch(path)]:
@@ -128,13 +147,18 @@ class _RecipeBuilder:
             return self._uv_lock(why)
         if self.requirements:
             return self._requirements(why)
-        if pyproject.has_dependencies(self.project) or (self.project.get("project") and why):
+        if pyproject.has_dependencies(self.project):
+            return self._pyproject(why)
+        if file := next((name for name in conda.FILES if name in self.files), ""):
+            return self._conda(file, why)
+        if self.project.get("project") and why:
             return self._pyproject(why)
         if pyproject.only_poetry(self.project):
             return self._pyproject("only Poetry can read its dependencies (latest versions)")
         raise UserError(
-            f"{self.repository.name} can't be built: no Dockerfile, uv.lock, requirements.txt, or "
-            "pyproject.toml with [project] dependencies. *Fix:* Add one at the repository root."
+            f"{self.repository.name} can't be built: no Dockerfile, uv.lock, requirements.txt, "
+            "pyproject.toml with [project] dependencies, or environment.yml. *Fix:* Add one at the "
+            "repository root."
         )
 
     def _uv_lock(self, why: str) -> Recipe:
@@ -173,7 +197,24 @@ class _RecipeBuilder:
         found = self._separate("pyproject.toml", ("pyproject.toml",), install, FrameworkPins())
         return Recipe(steps=found.steps, words=f"{found.words} (no lock file: latest versions)")
 
-    def _separate(self, source: str, copies: tuple[str, ...], install: str, heavy: FrameworkPins) -> Recipe:
+    def _conda(self, file: str, why: str) -> Recipe:
+        create = CREATE.format(file)
+        if why:
+            setup = f"{self.micromamba}{UV_SETUP}"
+            return self._one_job(file, why, f"{create} && {INSTALL} --no-deps .", setup=setup)
+        if line := conda.local_line(self.files[file], file):
+            return self._one_job(file, f"{line} needs the repository", create, setup=self.micromamba)
+        return self._separate(file, (file,), create, FrameworkPins(), setup=self.micromamba)
+
+    def _separate(
+        self,
+        source: str,
+        copies: tuple[str, ...],
+        install: str,
+        heavy: FrameworkPins,
+        *,
+        setup: str = UV_SETUP,
+    ) -> Recipe:
         steps: list[Step] = []
         base = self.base
         if heavy.lines:
@@ -181,7 +222,7 @@ class _RecipeBuilder:
             base = f"{self.heavy_at}{steps[0].key}"
         lines = [f"COPY {path} /opt/project/{path}" for path in copies]
         lines += [f"RUN cd /opt/project && {install}", ENVIRONMENT]
-        text = f"FROM {base}\n{UV_SETUP}" + "\n".join(lines)
+        text = f"FROM {base}\n{setup}" + "\n".join(lines)
         contents = [part for path in copies for part in (path, self.files[path])]
         steps.append(_step(Role.DEPENDENCIES, text, ".git\n", *contents))
         steps.append(_step(Role.CODE, CODE, self._ignore("uv.lock")))
@@ -194,9 +235,11 @@ class _RecipeBuilder:
         text = f"FROM {self.base}\n{UV_SETUP}RUN {write} && {VENV} && {install}\n"
         return _step(Role.FRAMEWORKS, text, ".git\n")
 
-    def _one_job(self, source: str, why: str, install: str, first: str = "") -> Recipe:
+    def _one_job(
+        self, source: str, why: str, install: str, first: str = "", *, setup: str = UV_SETUP
+    ) -> Recipe:
         """Build in one Job. `first`: instructions before the code is copied, so Kaniko can cache them."""
-        text = f"FROM {self.base}\n{UV_SETUP}{first}{ENVIRONMENT}COPY . /app\nRUN {install}\n"
+        text = f"FROM {self.base}\n{setup}{first}{ENVIRONMENT}COPY . /app\nRUN {install}\n"
         step = _step(Role.IMAGE, text, self._ignore())
         return Recipe(
             steps=(replace(step, cache=True),), words=f"from `{source}`, installed in one Job: {why}"

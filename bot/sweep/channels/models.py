@@ -1,6 +1,7 @@
-"""Settings made in Slack: channel settings and team choices. Pure.
+"""Settings made in Slack: channel settings, team choices, and user groups. Pure.
 
-Stored in the ConfigMap `sweepbot-setup`, one entry per channel and person, and merged into the configuration.
+Stored in the ConfigMap `sweepbot-setup`, one entry per channel, person, and group, and merged into the
+configuration.
 """
 
 from collections.abc import Mapping
@@ -10,7 +11,7 @@ from bot.core.stored_format import late_adapter
 from bot.platform.config.digest_times import DigestSchedule
 from bot.platform.config.policy import Config
 from bot.platform.config.teams import Team, team_of
-from bot.platform.config.value_types import MEMBER
+from bot.platform.config.value_types import GROUP, MEMBER
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,18 +40,29 @@ class Person:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Group:
+    """A user group of Slack that a team names."""
+
+    members: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
 class Setup:
     channels: Mapping[str, ChannelSetup] = field(default_factory=dict)  # by channel
     people: Mapping[str, Person] = field(default_factory=dict)  # by user
+    groups: Mapping[str, Group] = field(default_factory=dict)  # by their ID
 
 
 _CHANNEL = late_adapter(ChannelSetup)
 _PERSON = late_adapter(Person)
+_GROUP = late_adapter(Group)
 
 
-def entry(value: ChannelSetup | Person) -> str:
+def entry(value: ChannelSetup | Person | Group) -> str:
     if isinstance(value, ChannelSetup):
         return _CHANNEL.dump_json(value).decode()
+    if isinstance(value, Group):
+        return _GROUP.dump_json(value).decode()
     return _PERSON.dump_json(value, exclude_defaults=True).decode()
 
 
@@ -58,19 +70,34 @@ def read(entries: Mapping[str, str]) -> Setup:
     """Read the ConfigMap's entries; unreadable ones, of another version of Sweepbot, are ignored."""
     channels: dict[str, ChannelSetup] = {}
     people: dict[str, Person] = {}
+    groups: dict[str, Group] = {}
     for key, text in entries.items():
         try:
             if MEMBER.fullmatch(key):
                 people[key] = _PERSON.validate_json(text)
+            elif GROUP.fullmatch(key):
+                groups[key] = _GROUP.validate_json(text)
             else:
                 channels[key] = _CHANNEL.validate_json(text)
         except ValueError:
             continue
-    return Setup(channels=channels, people=people)
+    return Setup(channels=channels, people=people, groups=groups)
+
+
+def with_groups(config: Config, setup: Setup) -> Config:
+    """Add the members of user groups to their teams, as if the file named them; an ID in the file wins."""
+    named, teams = {user for team in config.teams for user in team.members}, list[Team]()
+    for team in config.teams:
+        users = [user for each in team.members if each in setup.groups for user in setup.groups[each].members]
+        more = tuple(user for user in dict.fromkeys(users) if user not in named)
+        named |= set(more)
+        teams.append(replace(team, members=(*team.members, *more)))
+    return replace(config, teams=tuple(teams))
 
 
 def applied(config: Config, setup: Setup) -> Config:
     """Merge the settings into the configuration; names it no longer has are ignored."""
+    config = with_groups(config, setup)
     teams, repos = {team.name for team in config.teams}, {each.name for each in config.repositories}
     digests = {each.channel: each for each in config.digests}
     for channel, settings in setup.channels.items():

@@ -29,7 +29,17 @@ from bot.platform.slack.message import Message
 from bot.platform.slack.mrkdwn import code
 from bot.platform.storage.configmaps import ConfigMapStore
 from bot.platform.storage.work_queue import Queue
-from bot.sweep.channels.models import ChannelSetup, Person, Setup, applied, entry, read, team_by_mail
+from bot.sweep.channels.groups import changed_groups
+from bot.sweep.channels.models import (
+    ChannelSetup,
+    Person,
+    Setup,
+    applied,
+    entry,
+    read,
+    team_by_mail,
+    with_groups,
+)
 from bot.sweep.channels.views import greeting, saved
 from k8s.api.errors import ApiError, UnreachableError
 from k8s.retry import Retry
@@ -136,7 +146,7 @@ class SetupWriter:
 
     @property
     def _base(self) -> Config:
-        return self._policy.config
+        return with_groups(self._policy.config, self.setup)
 
     async def ready(self, stop: asyncio.Event) -> None:
         """Return once the settings are loaded: no sweep can be resolved before."""
@@ -146,8 +156,19 @@ class SetupWriter:
     async def follow(self) -> None:
         """Refresh until cancelled."""
         while True:
+            await self.refresh_groups()
             await asyncio.sleep(WRITER_INTERVAL)
             await self._try_refresh()
+
+    async def refresh_groups(self) -> None:
+        """Store who is in the user groups of teams, if that is due and has changed."""
+        slack = self._clients.slack
+        try:
+            if found := await changed_groups(self._policy.config, self.setup, slack, self._redis):
+                await self._stored.write({key: entry(group) for key, group in found.items()})
+                await self.refresh()
+        except (ApiError, UnreachableError, RedisError) as error:
+            log.warning("can't update user groups: %s", error)
 
     async def _try_refresh(self) -> bool:
         try:

@@ -16,13 +16,15 @@ PHASES = {"Pending": 0, "Unknown": 1, "Running": 2}
 
 
 class Deployments(ControllerLoop):
-    """Scale every Deployment of the store; start it only where all of them can run."""
+    """Scale every Deployment of the store, or of one namespace; start it only where all of them can run."""
 
-    def __init__(self, store: Store) -> None:
-        self._store = store
+    def __init__(self, store: Store, namespace: str = "") -> None:
+        self._store, self._namespace = store, namespace
 
     async def _run(self) -> None:
         async for type_, changed in self._store.subscribe("Deployment", "ReplicaSet", "Pod"):
+            if self._namespace not in ("", changed["metadata"]["namespace"]):
+                continue
             obj = changed if type_ == "DELETED" else self._store.get(*place(changed))
             if obj and obj["kind"] == "Deployment" and type_ != "DELETED":
                 self._sync_deployment(obj)

@@ -18,7 +18,7 @@ from bot.operate.check_cluster import (
     storage_class,
 )
 from bot.operate.check_gpus import device_plugins, exporters, gpu_nodes, unreachable_kubelet
-from bot.operate.check_services import SCOPES, mlflow, scopes
+from bot.operate.check_services import GROUPS_SCOPE, SCOPES, mlflow, scopes
 from bot.operate.check_state import (
     METRIC_QUERIES,
     dns,
@@ -74,7 +74,7 @@ PLUGIN = "nvcr.io/nvidia/k8s-device-plugin:v0.17.4"
 def test_scopes_equal_those_of_the_app_manifest(mode):
     manifest = Path(__file__).parents[3] / "deploy" / "slack" / f"manifest-{mode}.yaml"
     asked = yaml.safe_load(manifest.read_text())["oauth_config"]["scopes"]["bot"]
-    assert sorted(asked) == sorted(SCOPES)
+    assert sorted(asked) == sorted([*SCOPES, GROUPS_SCOPE])
 
 
 @pytest.mark.parametrize(
@@ -82,6 +82,12 @@ def test_scopes_equal_those_of_the_app_manifest(mode):
     [
         (scopes(",".join([*SCOPES, "x"])), "ok", "files:write", ""),
         (scopes("commands"), "broken", "and users:read.email", "Reinstall"),
+        (
+            scopes(",".join(SCOPES), [*SCOPES, GROUPS_SCOPE]),
+            "broken",
+            "is missing usergroups:read",
+            "Reinstall",
+        ),
         (redis_version({"redis_version": "6.2.7"}), "ok", "Redis 6.2.7", ""),
         (redis_version({"redis_version": "7.2.4", "valkey_version": "9.1.2"}), "ok", "Valkey 9.1.2", ""),
         (redis_version({"redis_version": "5.0.14"}), "broken", "Redis 5.0.14 is too old", "6.2"),

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from bot.text.masking import FORMS, Mask, secrets_in_environment
+from bot.text.masking import FORMS, MAX_RENEWED, Mask, secrets_in_environment
 
 OWN = ("xoxb-1-2-planted", "5ign-ing$ecret", 'p@ss/wörd "quoted"\'', "short")
 KEY = "-----BEGIN OPENSSH PRIVATE KEY-----\nb3BlbnNza\n-----END OPENSSH PRIVATE KEY-----"
@@ -40,6 +40,7 @@ DOCS = Path(__file__).parents[3] / "docs" / "security.md"
         (f"dckr_pat_{LONG}", "***"),
         (f"AWS_SECRET_ACCESS_KEY: {LONG}", "AWS_SECRET_ACCESS_KEY: ***"),
         ("AKIAIOSFODNN7EXAMPLE", "***"),
+        ('"token":"k8s-aws-v1.aHR0cHM6Ly9zdHMuZXUtd2VzdC0xLmFtYXpvbmF3cy5jb20v"', '"token":"***"'),
         (f"AIza{LONG}", "***"),
         (f"ya29.{LONG}", "***"),
         (f"sk-proj-{LONG}", "***"),
@@ -150,3 +151,13 @@ def test_mask_hides_secrets_split_by_escape_sequences(text):
 def test_masking_guide_lists_every_form():
     documented = DOCS.read_text()
     assert [form.name for form in FORMS if f"- {form.name}" not in documented] == []
+
+
+def test_renewed_secrets_are_masked_and_the_oldest_of_many_forgotten():
+    mask = Mask(["the-first"])
+    for number in range(MAX_RENEWED + 1):
+        mask.add([f"renewed-{number:02}"])
+    assert mask(f"the-first renewed-00 renewed-01 renewed-{MAX_RENEWED}") == "*** renewed-00 *** ***"
+    mask.add(["renewed-01"])  # it is still in use
+    mask.add(["one-more"])
+    assert mask("renewed-01 renewed-02") == "*** renewed-02"

@@ -126,5 +126,16 @@ def test_secrets_include_files_urls_and_proxies(monkeypatch, tmp_path):
     assert settings.secrets() >= ours | registries | {"proxy-pw", "mlflow-token", "git-pw"}
 
 
+def test_renewed_registry_login_is_masked_beside_the_former_one(monkeypatch, tmp_path):
+    """Kubelets write a changed Secret's file anew; all of a process shares one mask."""
+    file = tmp_path / "config.json"
+    settings = read(monkeypatch, REGISTRY_AUTH_FILE=str(file))
+    mask = settings.mask
+    for password in ("hunter-1", "hunter-2"):
+        file.write_text(json.dumps({"auths": {"registry": {"username": "ada", "password": password}}}))
+        assert settings.login("registry") == ("ada", password)
+    assert mask("hunter-1, hunter-2, xoxb-1") == "***, ***, ***"
+
+
 def test_settings_do_not_print_secrets(monkeypatch):
     assert "xoxb-1" not in repr(read(monkeypatch))

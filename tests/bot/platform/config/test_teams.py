@@ -39,7 +39,7 @@ prices:
         ("teams:\n  v: {gpus: -1}", "c.yaml:3: teams.v.gpus: must be at least 0; got -1"),
         (
             "teams:\n  v: {members: [ada]}",
-            "c.yaml:3: teams.v.members[0]: must be a Slack member ID such as U012ABC or an email",
+            "c.yaml:3: teams.v.members[0]: must be a Slack member ID such as U012ABC, a user group's ID",
         ),
         (
             "teams:\n  v: {namespaces: [x]}\n  w: {namespaces: [x]}",

@@ -38,7 +38,13 @@ def pair(tmp_path):
     return key, certificate
 
 
-async def test_aws_logs_in_by_the_role_of_the_service_account(toy, tmp_path, monkeypatch):
+@pytest.fixture
+def masked():
+    """What the logins gave to the mask."""
+    return []
+
+
+async def test_aws_logs_in_by_the_role_of_the_service_account(toy, tmp_path, monkeypatch, masked):
     """As on EKS: the token of the ServiceAccount for a role, and the role for ECR's password."""
     (tmp_path / "token").write_text("service-account-token")
     ends = [datetime.now(UTC) + timedelta(hours=hours) for hours in (0, 12)]
@@ -73,13 +79,15 @@ async def test_aws_logs_in_by_the_role_of_the_service_account(toy, tmp_path, mon
         "AWS_EC2_METADATA_DISABLED": "true",
     }.items():
         monkeypatch.setenv(name, value)
-    login = CloudLogin("aws", ECR)
+    login = CloudLogin("aws", ECR, masked.extend)
     assert await login() == ("AWS", "password-2")
     assert await login() == ("AWS", "password-1"), "the first one has ended"
     assert await login() == ("AWS", "password-1"), "this one is valid for 12 h"
+    assert masked[::2] == ["password-2", "password-1"]
+    assert masked[1] == b64encode(b"AWS:password-2").decode()
 
 
-async def test_google_logs_in_by_the_metadata_server(toy, monkeypatch, tmp_path):
+async def test_google_logs_in_by_the_metadata_server(toy, monkeypatch, tmp_path, masked):
     """As on GKE with Workload Identity."""
 
     async def metadata(request):
@@ -95,10 +103,13 @@ async def test_google_logs_in_by_the_metadata_server(toy, monkeypatch, tmp_path)
         monkeypatch.setenv(name, host)
     monkeypatch.delenv("GOOGLE_APPLICATION_CREDENTIALS", raising=False)
     monkeypatch.setenv("CLOUDSDK_CONFIG", str(tmp_path))
-    assert await CloudLogin("google", "europe-docker.pkg.dev")() == ("oauth2accesstoken", "ya29")
+    assert await CloudLogin("google", "europe-docker.pkg.dev", masked.extend)() == (
+        "oauth2accesstoken",
+        "ya29",
+    )
 
 
-async def test_azure_exchanges_the_identity_for_the_registrys_token(pair, tmp_path, monkeypatch):
+async def test_azure_exchanges_the_identity_for_the_registrys_token(pair, tmp_path, monkeypatch, masked):
     """As on AKS with Workload Identity; both endpoints are https."""
     key, certificate = pair
     (tmp_path / "token").write_text("service-account-token")
@@ -132,11 +143,11 @@ async def test_azure_exchanges_the_identity_for_the_registrys_token(pair, tmp_pa
         "REQUESTS_CA_BUNDLE": str(certificate),
     }.items():
         monkeypatch.setenv(name, value)
-    assert await CloudLogin("azure", host)() == (identities.AZURE_USER, "of-the-registry")
+    assert await CloudLogin("azure", host, masked.extend)() == (identities.AZURE_USER, "of-the-registry")
     await runner.cleanup()
 
 
-async def test_a_cloud_that_refuses_is_an_error_with_its_words(toy, monkeypatch):
+async def test_a_cloud_that_refuses_is_an_error_with_its_words(toy, monkeypatch, masked):
     async def aws(_):
         return web.Response(
             status=400, text=json.dumps({"__type": "AccessDeniedException", "message": "no ecr for you"})
@@ -146,13 +157,13 @@ async def test_a_cloud_that_refuses_is_an_error_with_its_words(toy, monkeypatch)
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "a")
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "b")
     with pytest.raises(RegistryError, match=rf"no login at {ECR} by REGISTRY_IDENTITY=aws: .*no ecr for you"):
-        await CloudLogin("aws", ECR)()
+        await CloudLogin("aws", ECR, masked.extend)()
 
 
-async def test_a_library_that_is_not_installed_is_named(monkeypatch):
+async def test_a_library_that_is_not_installed_is_named(monkeypatch, masked):
     monkeypatch.setitem(sys.modules, "azure.identity", None)
     with pytest.raises(RegistryError, match=r'REGISTRY_IDENTITY=azure needs pip install "sweepbot\[azure\]"'):
-        await CloudLogin("azure", "lab.azurecr.io")()
+        await CloudLogin("azure", "lab.azurecr.io", masked.extend)()
 
 
 def test_no_cloud_library_is_imported_without_its_setting():

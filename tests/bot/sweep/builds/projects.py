@@ -52,7 +52,8 @@ UV = {"pyproject.toml": PROJECT, "uv.lock": LOCK}
 
 
 def made(files, base=BASE, **config):
-    return recipe(files, replace(REPOSITORY, **config), base, "reg:5000/sweepbot/dependencies:heavy-")
+    heavy_at = "reg:5000/sweepbot/dependencies:heavy-"
+    return recipe(files, replace(REPOSITORY, **config), base, heavy_at, "mambaorg/micromamba:2")
 
 
 def roles(found):

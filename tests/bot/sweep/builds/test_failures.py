@@ -39,6 +39,7 @@ NO_FILE = "error building image: failed to optimize instructions: failed to get 
 DATA = "/kaniko/buildcontext/data.csv"
 FULL = "OSError: [Errno 28] No space left on device"
 UNKNOWN = "tls: failed to verify certificate: x509: certificate signed by unknown authority"
+CONDA = "error    libmamba Could not solve for environment specs\n"
 CASES = {
     "an exit code": (
         f"{STARTED}oh no\n{STAGE}exit status 2",
@@ -56,6 +57,14 @@ CASES = {
     "a repository that the registry doesn't create": (
         f"{PUSH}{NO_REPOSITORY}",
         "The registry doesn't have this image's repository, and creates none at a push.",
+    ),
+    "no such Conda package": (
+        f"{CONDA}    └─ numpyy =* * does not exist (perhaps a typo or a missing channel).\n{STAGE}exit 1",
+        "No Conda package for Linux: numpyy.",
+    ),
+    "Conda packages that exclude one another": (
+        f"{CONDA}    └─ pytorch-gpu >=2.0 * is not installable\n{STAGE}exit status 1",
+        "Conda packages exclude one another; see below.",
     ),
     "packages that exclude one another": (
         "  × No solution found when resolving dependencies:",

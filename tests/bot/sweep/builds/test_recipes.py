@@ -9,6 +9,7 @@ from bot.core.plan import Role
 from bot.sweep.builds import pyproject
 from bot.sweep.builds.pyproject import toml
 from tests.bot.sweep.builds.projects import (
+    BASE,
     BUILD,
     LOCK,
     PROJECT,
@@ -178,7 +179,13 @@ def test_recipe_names_a_broken_file():
 
 
 @pytest.mark.parametrize(
-    "files", [UV, {"requirements.txt": "torch==2.7.1 --hash=sha256:a\n"}, {"pyproject.toml": PROJECT}]
+    "files",
+    [
+        UV,
+        {"requirements.txt": "torch==2.7.1 --hash=sha256:a\n"},
+        {"pyproject.toml": PROJECT},
+        {"environment.yml": "dependencies: [a]"},
+    ],
 )
 def test_recipe_writes_valid_shell(files):
     for step in made(files).steps:
@@ -232,3 +239,80 @@ def test_recipe_searches_a_file_line_by_line(monkeypatch):
 def test_recipe_reports_values_of_the_wrong_type(files):
     with pytest.raises(UserError):
         made(files)
+
+
+CONDA = "channels: [conda-forge]\ndependencies:\n- python=3.11\n- pytorch\n- pip\n- pip: [tensorboardX]\n"
+
+
+def test_recipe_of_a_conda_environment_installs_it_once_for_all_commits():
+    """By micromamba into the place of other recipes, and as on a node with GPUs, which a build hasn't."""
+    found = made({"environment.yml": CONDA})
+    below, code = found.steps
+    assert (below.role, code.role, found.words) == (Role.DEPENDENCIES, Role.CODE, "from `environment.yml`")
+    solve = "MAMBA_ROOT_PREFIX=/tmp/mamba CONDA_OVERRIDE_CUDA=12.8 micromamba create --yes"
+    create = f"{solve} --prefix /opt/venv --file environment.yml && rm -rf /tmp/mamba"
+    assert below.dockerfile.splitlines()[:4] == [
+        f"FROM {BASE}",
+        "COPY --from=mambaorg/micromamba:2 /bin/micromamba /usr/local/bin/micromamba",
+        "COPY environment.yml /opt/project/environment.yml",
+        f"RUN cd /opt/project && {create}",
+    ]
+    assert made({"environment.yml": f"{CONDA}- numpy\n"}).steps[0].key != below.key
+    assert made({"environment.yaml": CONDA}).words == "from `environment.yaml`"
+
+
+def test_recipe_prefers_other_dependencies_to_a_conda_environment():
+    for files, words in (
+        ({"requirements.txt": "numpy"}, "from `requirements.txt`"),
+        ({"pyproject.toml": PROJECT}, "from `pyproject.toml` (no lock file: latest versions)"),
+        ({"pyproject.toml": '[project]\nname = "a"\n'}, "from `environment.yml`"),
+        ({"pyproject.toml": POETRY}, "from `environment.yml`"),
+    ):
+        assert made({"environment.yml": CONDA, **files}).words == words
+
+
+@pytest.mark.parametrize(
+    ("line", "why"),
+    [
+        ("-r requirements.txt", "`-r requirements.txt` in environment.yml needs the repository"),
+        ("-e .", "`-e .` in environment.yml needs the repository"),
+    ],
+)
+def test_recipe_builds_a_conda_environment_with_files_of_the_repository_in_one_job(line, why):
+    found = made({"environment.yml": CONDA.replace("tensorboardX", line)})
+    assert roles(found) == [Role.IMAGE]
+    assert found.words == f"from `environment.yml`, installed in one Job: {why}"
+    assert "COPY . /app\nRUN MAMBA_ROOT_PREFIX=" in found.steps[0].dockerfile
+
+
+def test_recipe_installs_a_project_into_its_conda_environment():
+    found = made({"environment.yml": CONDA, "setup.cfg": "[options.entry_points]\nconsole_scripts =\n"})
+    assert found.words.endswith("in one Job: `setup.cfg` has [options.entry_points]")
+    assert found.steps[0].dockerfile.endswith("&& uv pip install --python /opt/venv --no-deps .\n")
+    assert "pip install --no-cache-dir uv==" in found.steps[0].dockerfile
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("name: x\n", r"^environment\.yml has no list of `dependencies`\. \*Fix:\*"),
+        ("dependencies: {}\n", "has no list of `dependencies`"),
+        ("- a\n", "has no list of `dependencies`"),
+        ("", "environment.yml"),
+        ("dependencies: [", "environment.yml"),
+        ("dependencies: [&a [*a]]", "environment.yml"),
+        ("dependencies: " + "[" * 5_000, "environment.yml"),
+        ("dependencies: [a]\n" + "# x\n" * 30_000, "environment.yml"),
+    ],
+)
+def test_recipe_rejects_a_file_that_describes_no_environment(text, why):
+    with pytest.raises(UserError, match=why):
+        made({"environment.yml": text})
+
+
+@pytest.mark.parametrize("pip", ["x", "[]", "{a: b}", "[{a: b}, null, 1]"])
+def test_recipe_leaves_unusual_pip_sections_to_micromamba(pip):
+    assert roles(made({"environment.yml": f"dependencies: [python, null, {{pip: {pip}}}]"})) == [
+        Role.DEPENDENCIES,
+        Role.CODE,
+    ]

@@ -5,8 +5,18 @@ from dataclasses import replace
 from bot.platform.config.digest_times import DigestSchedule
 from bot.platform.config.policy import Config, repository
 from bot.platform.config.repositories import Repository
-from bot.platform.config.teams import Team, team_of
-from bot.sweep.channels.models import ChannelSetup, Person, Setup, applied, entry, read, team_by_mail
+from bot.platform.config.teams import Team, granted_team, team_of
+from bot.sweep.channels.models import (
+    ChannelSetup,
+    Group,
+    Person,
+    Setup,
+    applied,
+    entry,
+    read,
+    team_by_mail,
+    with_groups,
+)
 from bot.sweep.channels.views import ZONES, greeting, read_setup, saved, setup_form, zones
 from local.slack import validation
 from local.slack.views import initial
@@ -73,10 +83,29 @@ def test_user_matched_by_email_leaves_the_team_with_the_address():
     assert former.people["U22"].is_outdated
 
 
+def test_members_of_a_user_group_are_in_its_team_as_if_the_file_named_them():
+    """An ID in the file wins, then the first team with a group, then what a person chose."""
+    see, hear = CONFIG.teams
+    config = replace(
+        CONFIG, teams=(replace(see, members=(*see.members, "S11")), replace(hear, members=("S22",)))
+    )
+    groups = {"S11": Group(members=("U22", "U33")), "S22": Group(members=("U11", "U33", "U44"))}
+    chosen = {user: Person(team="see", chosen=True) for user in ("U44", "U55")}
+    after = applied(config, Setup(groups=groups, people=chosen))
+    users = ("U11", "U22", "U33", "U44", "U55", "S11")
+    assert [team_of(after.teams, "", user) for user in users] == ["see", "see", "see", "hear", "see", "see"]
+    assert after.self_assigned == {"U55"}
+    assert granted_team(after.teams, "U44", after.self_assigned).name == "hear"
+    once = with_groups(config, Setup(groups=groups))
+    assert with_groups(once, Setup(groups=groups)) == once
+    assert team_of(applied(CONFIG, Setup(groups=groups)).teams, "", "U22") == "", "no team names the group"
+
+
 def test_entries_are_stored_separately_and_invalid_ones_ignored():
     place, person = ChannelSetup(repo="vision", hour=0), Person(team="see")
-    kept = {"C2": entry(place), "U22": entry(person), "C3": "{", "U33": '{"team": 3}'}
-    assert read(kept) == Setup(channels={"C2": place}, people={"U22": person})
+    group = Group(members=("U22",))
+    kept = {"C2": entry(place), "U22": entry(person), "C3": "{", "U33": '{"team": 3}', "S22": entry(group)}
+    assert read(kept) == Setup(channels={"C2": place}, people={"U22": person}, groups={"S22": group})
 
 
 def chosen(view):
