@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from enum import StrEnum
 
-from bot.core.budget import Budget
+from bot.core.budget import Budget, Forecast
 from bot.core.space import MetricSource, SearchSpace
 from bot.text.wording import trial_size
 from k8s.objects import GPU, Manifest, Ref, ref_of
@@ -63,6 +63,7 @@ class SweepPlan:
     resource: str = GPU  # that GPUs, or MIG slices, are requested as
     nodes: int = 1  # per trial
     budget: Budget | None = None  # None: no limit
+    forecast: Forecast | None = None  # to check limits of a month against; None: there were none
     cluster: str = HOME_CLUSTER  # of its trials
     cluster_reason: str = ""  # why this one; "": there was no choice
 

@@ -73,6 +73,9 @@ MODE = Option(
 TOTAL = Option("trials", Number(1, MAX_TOTAL), example="20", required=True, said=("total", "points"))
 TO_QUEUE = Option("queue", _target, example="NAME", required=True)
 TO_BUDGET = Option("budget", Matching(AMOUNT.pattern, BUDGET_RULE), example="60", required=True)
+REASON = Option(
+    "reason", Matching(r"[^\n]{1,200}", "one line of up to 200 characters"), example="WHY", free=True
+)
 METRIC = Option("metric", Matching(r"[\w./ :%()-]{1,100}", "a metric's name"), example="NAME", free=True)
 SPACE = Option("space", space_name, word=True, required=True)
 
@@ -166,6 +169,8 @@ COMMANDS = (
         "set a higher budget",
         "raise budget, increase budget, more budget, higher budget",
     ),
+    _change("approve", Action.APPROVE, (SWEEP,), "let it start although it exceeds a budget"),
+    _change("decline", Action.DECLINE, (SWEEP, REASON), "end a sweep that waits for approval"),
     RERUN,
     replace(
         PROMOTE,
@@ -216,14 +221,16 @@ CHANNEL_COMMANDS = (  # about no single sweep
 TABLE = Table(prefix="/sweep", commands=(LAUNCH, *COMMANDS))
 QUEUED = {Action.RAISE, Action.LOWER, Action.MOVE, Action.HOLD, Action.UNHOLD}
 PAUSES = {Action.PAUSE, Action.PAUSE_NOW}
+APPROVALS = {Action.APPROVE, Action.DECLINE}
 OF_ENDED = {Action.EXTEND, Action.PROMOTE, Action.BISECT}
 FOR_ACTIVE = {Action.CANCEL, Action.KILL, Action.DRAIN, Action.RESUME, Action.OPEN, Action.RETRY, *PAUSES}
-FOR_ACTIVE |= QUEUED | {Action.BUDGET}
+FOR_ACTIVE |= QUEUED | APPROVALS | {Action.BUDGET}
 NONE_FITS = {
     Action.OPEN: "sweeps that wait for their first trial",
     Action.RETRY: "sweeps on hold",
     **dict.fromkeys(QUEUED, "sweeps in a Kueue queue"),
     **dict.fromkeys(OF_ENDED, "finished sweeps"),
+    **dict.fromkeys(APPROVALS, "sweeps that wait for approval"),
 }
 MAX_CHOICES = 8  # sweeps in an error
 # The end of a trial's name: Katib appends eight characters of k8s.io/apimachinery's rand.String; users can
@@ -241,6 +248,7 @@ class ParsedCommand:
     others: tuple[str, ...] = ()  # compare: the other sweeps
     queue: str = ""  # move: the new one
     budget: str = ""  # raise: the new one, as typed
+    reason: str = ""  # decline
     metric: str = ""  # curves: another one than the objective
 
 

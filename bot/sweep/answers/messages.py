@@ -37,6 +37,8 @@ HISTORY_VERBS = {
     Action.KILL: ("cancelled trial", "cancel trial"),
     Action.EXTEND: ("extended the sweep to", "extend to"),
     Action.BUDGET: ("raised the budget to", "raise the budget to"),
+    Action.APPROVE: ("approved the sweep", "approve"),
+    Action.DECLINE: ("declined the sweep", "decline"),
     Action.PAUSE: ("paused the sweep", "pause"),
     Action.PAUSE_NOW: ("paused the sweep and stopped its trials", "pause now"),
     Action.RESUME: ("resumed the sweep", "resume"),
