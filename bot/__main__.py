@@ -112,7 +112,9 @@ def _add_remote(commands: "argparse._SubParsersAction[argparse.ArgumentParser]")
         added[word] = commands.add_parser(word, help=about, description=about, parents=parents)
         added[word].set_defaults(run=_imported("bot.remote.commands", "run_remote"), word=word)
     added["login"].add_argument("url", metavar="URL", help="such as https://sweepbot.example.com")
-    words = "options as in Slack, such as branch=main space=lr; without branch=, the checkout's pushed branch"
+    words = (
+        "options as in Slack, such as branch=main space=lr; without branch=, the checkout, pushed if needed"
+    )
     added["launch"].add_argument("request", nargs="+", metavar="OPTION", help=words)
     added["launch"].add_argument("--wait", action="store_true", help="follow the sweep, as watch does")
     words = "Idempotency-Key: the same key within a day is the same sweep; default: a new one"
