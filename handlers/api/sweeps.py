@@ -190,6 +190,7 @@ def shown(sweep: SweepRecord) -> dict[str, Any]:
         "branch": sweep.request.branch,
         "commit": plan.commit if plan else sweep.request.commit,
         "space": sweep.request.space,
+        "objective": {"metric": plan.space.metric, "goal": plan.space.goal} if plan else None,
         "reason": sweep.reason or sweep.failure or None,
         "cause": sweep.cause or None,
         "trials": {
