@@ -25,7 +25,7 @@ COMMANDS = (
         None,
         (DAYS, BUDGET),
         GROUP,
-        "a token of your own; its sweeps have their threads here; those above `budget=` a month wait for you",
+        "your token; its sweeps have their threads here",
     ),
     Command("token revoke", None, (), GROUP, "revoke all your tokens"),
 )

@@ -100,10 +100,11 @@ async def test_sweep_that_does_not_fit_creates_nothing_until_it_is_approved(redi
 async def test_crash_at_any_call_starts_an_approved_sweep_once_and_a_declined_one_never(redis):
     for action, phase in ((Action.APPROVE, Phase.SUCCEEDED), (Action.DECLINE, Phase.FAILED)):
         calm = await Approved(redis, used=4.5, answers=action).ends()
-        assert calm.last.phase is phase
+        assert (calm.last.phase, calm.slack.opened) == (phase, 1)
         for dies_at in sample(range(1, calm.clock.calls + 1), every=12):
             hurt = await Approved(redis, used=4.5, answers=action, crash_at=dies_at).ends()
             assert hurt.last.phase is phase
+            assert hurt.slack.opened <= 2  # Slack's answer was lost with the worker
             assert [*dict.fromkeys(hurt.texts())] == calm.texts()
 
 

@@ -114,7 +114,7 @@ RERUN = replace(
 COMMANDS = (
     replace(_see("list", None, (LIST,), "your sweeps and all running ones", OF_LIST), aliases=("my sweeps",)),
     STATUS,
-    _see("logs", Action.LOGS, (SWEEP, TRIAL), "the log of a trial or of the build", OF_LOGS),
+    _see("logs", Action.LOGS, (SWEEP, TRIAL), "the log of a trial or the build", OF_LOGS),
     _see("results", Action.RESULTS, (SWEEP,), "all trials, the best first", OF_RESULTS),
     _see("curves", Action.CURVES, (SWEEP, METRIC), "learning curves, including running trials", OF_CURVES),
     _see(
@@ -147,12 +147,12 @@ COMMANDS = (
         "continue a paused sweep",
         "continue, unpause, go on, proceed, carry on",
     ),
-    _change("open", Action.OPEN, (SWEEP,), "start all trials without waiting for the first one", OF_OPEN),
+    _change("open", Action.OPEN, (SWEEP,), "start all trials now", OF_OPEN),
     _change(
         "retry",
         Action.RETRY,
         (SWEEP,),
-        "run the first trial of a sweep on hold again",
+        "run the first trial on hold again",
         "try again, first trial again",
     ),
     _change(
@@ -169,8 +169,8 @@ COMMANDS = (
         "set a higher budget",
         "raise budget, increase budget, more budget, higher budget",
     ),
-    _change("approve", Action.APPROVE, (SWEEP,), "let it start although it exceeds a budget"),
-    _change("decline", Action.DECLINE, (SWEEP, REASON), "end a sweep that waits for approval"),
+    _change("approve", Action.APPROVE, (SWEEP,), "start it above a budget"),
+    _change("decline", Action.DECLINE, (SWEEP, REASON), "don't start it"),
     RERUN,
     replace(
         PROMOTE,
