@@ -41,7 +41,7 @@ class Amount:
 
 @dataclass(frozen=True, kw_only=True)
 class Forecast:
-    """What a sweep will use, as far as its plan tells."""
+    """What a trial or a sweep will use, as far as is known before it starts."""
 
     gpu_hours: float | None  # None: unknown
     price: float = 0.0  # of one GPU-hour, the highest that it can be; 0: none is configured

@@ -1,6 +1,6 @@
 """The manifests of a sweep, planned before anything is created."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from bot.core.budget import Budget, Forecast
@@ -63,13 +63,23 @@ class SweepPlan:
     resource: str = GPU  # that GPUs, or MIG slices, are requested as
     nodes: int = 1  # per trial
     budget: Budget | None = None  # None: no limit
-    forecast: Forecast | None = None  # to check limits of a month against; None: there were none
+    trial_forecast: Forecast | None = None  # of one trial, for limits of a month; None: there were none
     cluster: str = HOME_CLUSTER  # of its trials
     cluster_reason: str = ""  # why this one; "": there was no choice
 
     @property
     def trial_gpus(self) -> int:
         return self.nodes * self.gpus
+
+    @property
+    def forecast(self) -> Forecast | None:
+        """What all trials will use, and no more than the budget; None: no limit needs it."""
+        if self.trial_forecast is None:
+            return None
+        each = self.trial_forecast.gpu_hours
+        known = [each * self.space.max_trials] if each is not None else []
+        known += [self.budget.gpu_hours] if self.budget else []
+        return replace(self.trial_forecast, gpu_hours=min(known, default=None))
 
     @property
     def trial_kind(self) -> TrialKind:

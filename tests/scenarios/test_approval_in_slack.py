@@ -27,6 +27,7 @@ async def command_line(here, home, url, token, *words):
     return process.returncode, out.decode(), err.decode()
 
 
+@pytest.mark.features("approval")
 async def test_sweep_waits_for_a_click_while_workers_are_killed(tmp_path, mlflow_url, free_port):
     async with world(tmp_path, mlflow_url) as around:
         around.env["SWEEPBOT_API_PORT"] = str(free_port)

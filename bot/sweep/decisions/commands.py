@@ -86,7 +86,12 @@ def _state_denial(
     if sweep.cancelled_by and not rule.when_ended:
         return f"<@{sweep.cancelled_by}> already cancelled `{sweep.id}`."
     own = (each.restart_denial(sweep) for each in FEATURES if rule.restarts and each.restart_denial)
-    return rule.denial(sweep, command, seen, config, now) or next((why for why in own if why), "")
+    refusal = rule.denial(sweep, command, seen, config, now) or next((why for why in own if why), "")
+    if refusal:
+        return refusal
+    after = rule.apply(sweep, command, seen, config, now)
+    denials = (each.change_denial for each in FEATURES if each.change_denial)
+    return next((why for one in denials if (why := one(sweep, after, command, seen, config))), "")
 
 
 def _has_trials(sweep: SweepRecord) -> bool:

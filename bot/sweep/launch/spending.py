@@ -80,25 +80,18 @@ def limits(requester: Requester, config: Config) -> tuple[Limit, ...]:
 async def with_forecast(
     made: SweepPlan, price: float, requester: Requester, clients: SweepClients
 ) -> SweepPlan:
-    """Return the plan with a forecast if a limit needs one. Raises ApiError, UnreachableError."""
+    """Return the plan with a forecast if a limit needs one: as usual, or else at most.
+
+    Raises ApiError, UnreachableError.
+    """
     if not limits(requester, clients.config):
         return made
-    usual = await usual_gpu_hours(made, clients.kept_results)
-    return replace(made, forecast=Forecast(gpu_hours=expected_gpu_hours(made, usual), price=price))
-
-
-def expected_gpu_hours(made: SweepPlan, usual: float | None) -> float | None:
-    """Return what all trials will use: as usual, else at most; and no more than the budget. Pure.
-
-    Args:
-        usual: GPU-hours of a trial, from an earlier sweep; None if unknown.
-    """
-    space = made.space
-    each = made.trial_gpus * space.trial_hours if space.trial_hours else None
-    each = 0.0 if not made.trial_gpus else usual if usual is not None else each
-    known = [each * space.max_trials] if each is not None else []
-    known += [made.budget.gpu_hours] if made.budget else []
-    return min(known, default=None)
+    each: float | None = 0.0
+    if made.trial_gpus:
+        longest = made.space.trial_hours
+        each = await usual_gpu_hours(made, clients.kept_results)
+        each = made.trial_gpus * longest if each is None and longest else each
+    return replace(made, trial_forecast=Forecast(gpu_hours=each, price=price))
 
 
 async def allowances(requester: Requester, clients: SweepClients, besides: str = "") -> tuple[Allowance, ...]:
@@ -117,7 +110,8 @@ async def allowances(requester: Requester, clients: SweepClients, besides: str =
     owners = frozenset[str]().union(*(each.owners or () for each in found))
     ids = [one.id for one in listed if one.user in owners and one.id != besides and (one.live or one.unsent)]
     records = await clients.store.records(ids)
-    spent = {each.sweep: each for each in await clients.kept_results.spent(clients.now())}
+    kept = await clients.kept_results.spent(clients.now())
+    spent = {each.sweep: each for each in kept if each.sweep != besides}
     return tuple(_allowance(each, records, spent, config) for each in found)
 
 

@@ -12,8 +12,10 @@ from bot.sweep.model.observation import Observation
 
 
 async def observe(sweep: SweepRecord, seen: Observation, clients: SweepClients) -> Observation:
-    """Add the limits and what is used of them, while it isn't known whether the sweep fits."""
-    if sweep.phase is not Phase.OPENING or APPROVAL not in sweep.holds:
+    """Add the limits and what others use of them, until the sweep fits, and if it is to use more."""
+    is_new = sweep.phase is Phase.OPENING and APPROVAL in sweep.holds
+    grows = any(command.action in GROWING for command in seen.commands)
+    if sweep.plan is None or sweep.plan.trial_forecast is None or not (is_new or grows):
         return seen
     check = await clients.store.limit_check(GROUP)
     own = SpendingSeen(
@@ -21,9 +23,10 @@ async def observe(sweep: SweepRecord, seen: Observation, clients: SweepClients) 
         approvers=approvers(sweep.requester.user, clients.config),
         days=clients.config.budgets.days,
     )
-    return seen.put(own, limit_check=check)
+    return seen.put(own, limit_check=seen.limit_check or check)
 
 
+GROWING = {Action.EXTEND, Action.BUDGET}  # commands after which a sweep can use more
 FEATURE = Feature(
     name="approval",
     states=(ApprovalState,),
@@ -37,6 +40,7 @@ FEATURE = Feature(
             denial=decide.approval_denial, apply=decide.declined, button=decide.DECLINE
         ),
     },
+    change_denial=decide.growth_denial,
     headline=decide.headline,
     problem=decide.problem,
     buttons=decide.buttons,

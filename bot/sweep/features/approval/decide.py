@@ -118,6 +118,19 @@ def declined(sweep: SweepRecord, command: Command, _: Observation, __: Config, n
     return sweep.fail(f"Declined by {command.user_name or command.user}{why}", now)
 
 
+def growth_denial(
+    before: SweepRecord, after: SweepRecord, command: Command, seen: Observation, config: Config
+) -> str:
+    """Return why a running or ended sweep can't be changed so that it will use more; "" if it can."""
+    forecast = after.plan.forecast if after.plan else None
+    if before.plan is None or forecast in {None, before.plan.forecast} or command.user in config.admins:
+        return ""
+    refusals = (each.refusal(forecast) for each in seen.of(SpendingSeen).allowances if forecast)
+    why = next(filter(None, refusals), "")
+    fix = "*Fix:* Ask an admin to do it, or start another sweep, which can be approved."
+    return f"That exceeds a budget: {quoted(why)}. {fix}" if why else ""
+
+
 def _waits(sweep: SweepRecord) -> bool:
     return APPROVAL in sweep.holds and sweep.of(ApprovalState).since is not None
 

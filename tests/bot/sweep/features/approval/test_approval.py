@@ -5,7 +5,7 @@ from datetime import timedelta
 
 import pytest
 
-from bot.core.budget import Forecast, amount_of
+from bot.core.budget import Budget, Forecast, amount_of
 from bot.core.commands import API, Action, Command
 from bot.core.record import Phase
 from bot.platform.config.budgets import Budgets
@@ -16,7 +16,7 @@ from bot.sweep.features.approval.decide import ApprovalState, SpendingSeen
 from bot.sweep.launch.spending import APPROVAL, Allowance, Limit
 from bot.sweep.model.observation import Observation
 from tests.bot.factories import ADMIN, CONFIG, NOW, OWNER, PLAN, STRANGER, a_sweep
-from tests.bot.sweep.model.observations import kinds
+from tests.bot.sweep.model.observations import DONE, kinds
 
 DAY, LEAD, SECOND = timedelta(days=1), "ULEAD", "USECOND"
 BUDGETED = replace(
@@ -37,7 +37,8 @@ def spending(used=30.0, *, expected=0.0, limit=None, days=3):
 
 
 def an_opening(gpu_hours=20.0, price=0.0, **changes):
-    plan = replace(PLAN, forecast=Forecast(gpu_hours=gpu_hours, price=price))
+    each = None if gpu_hours is None else gpu_hours / PLAN.space.max_trials
+    plan = replace(PLAN, trial_forecast=Forecast(gpu_hours=each, price=price))
     return a_sweep(Phase.OPENING, **{"plan": plan, "thread": "1.1", "holds": (APPROVAL,)} | changes)
 
 
@@ -201,3 +202,30 @@ def test_waiting_sweep_starts_once_it_fits_or_no_limit_is_left(own):
 def test_sweep_that_does_not_wait_can_not_be_decided(action):
     sweep = decided(a_sweep(Phase.RUNNING, submitted=True), action, ADMIN)
     assert sweep.outbox[-1].text == "`lr-brave-otter` doesn't wait for approval."
+
+
+@pytest.mark.features("budget")
+def test_budget_of_a_running_sweep_can_be_raised_to_what_is_left_and_by_admins_above_it():
+    plan = replace(PLAN, trial_forecast=Forecast(gpu_hours=5), budget=Budget(gpu_hours=2))
+    sweep = a_sweep(Phase.RUNNING, submitted=True, plan=plan)
+    denied = decided(sweep, Action.BUDGET, OWNER, budget="11")
+    assert denied.plan == plan
+    assert denied.outbox[-1].text == (
+        "That exceeds a budget: the forecast is 11 GPU-h, and ada has used 30 of 40 GPU-h this month. *Fix:* "
+        "Ask an admin to do it, or start another sweep, which can be approved."
+    )
+    for user, budget in ((OWNER, "10"), (ADMIN, "11")):
+        assert decided(sweep, Action.BUDGET, user, budget=budget).plan.budget == Budget(gpu_hours=int(budget))
+
+
+@pytest.mark.features("extension")
+def test_sweep_can_be_extended_to_what_is_left():
+    plan = replace(PLAN, trial_forecast=Forecast(gpu_hours=1))
+    sweep = a_sweep(Phase.SUCCEEDED, submitted=True, plan=plan)
+    assert "the forecast is 11 GPU-h" in extended(sweep, 11).outbox[-1].text
+    assert extended(sweep, 10).plan.space.max_trials == 10
+
+
+def extended(sweep, trials):
+    command = Command(action=Action.EXTEND, user=OWNER, user_name="ada", trials=trials)
+    return advance(sweep, Observation(commands=(command,), experiment=DONE).put(spending()), BUDGETED, NOW)
