@@ -16,6 +16,7 @@ class Action(StrEnum):
     PAUSE_NOW = "pause now"  # running trials are stopped
     RESUME = "resume"
     KILL = "end a trial of"
+    STOP_IDLE = "stop the idle trial of"  # given by the GPU monitor alone, without a user
     EXTEND = "extend"
     BUDGET = "raise the budget of"
     APPROVE = "approve"  # above a limit of a month

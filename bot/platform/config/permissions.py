@@ -182,7 +182,8 @@ def _named_team(user: str, config: Config) -> Team | None:
 def denial(user: str, action: Action, sweep: SweepRecord, config: Config) -> str:
     """Return why `user` can't act on a sweep; "" for its owner, admins, and teammates where configured."""
     owner = sweep.requester.user
-    if action.is_read_only or action.is_approval or controls(user, owner, config):
+    is_own = action is Action.STOP_IDLE  # no person can give it
+    if action.is_read_only or action.is_approval or is_own or controls(user, owner, config):
         return ""
     has_teammates = config.teammates_can_act and team_of(config.teams, "", owner)
     who = f"{mention(owner)} (owner){', a teammate,' if has_teammates else ''} or an admin"

@@ -35,6 +35,7 @@ HISTORY_VERBS = {
     Action.CANCEL: ("cancelled the sweep", "cancel"),
     Action.DRAIN: ("drained the sweep", "drain"),
     Action.KILL: ("cancelled trial", "cancel trial"),
+    Action.STOP_IDLE: ("stopped idle trial", "stop idle trial"),
     Action.EXTEND: ("extended the sweep to", "extend to"),
     Action.BUDGET: ("raised the budget to", "raise the budget to"),
     Action.APPROVE: ("approved the sweep", "approve"),
