@@ -207,7 +207,7 @@ def test_idle_trial_is_stopped_by_sweepbot_alone_and_a_late_stop_is_silent():
         "warning. Its GPUs are free."
     )
     assert (
-        denial_of(after, a_command(Action.KILL, trial="otter-abc"))
+        denial_of(replace(after, audit_log=()), a_command(Action.KILL, trial="otter-abc"))
         == "Sweepbot already cancelled `otter-abc`."
     )
     for sweep in (after, FINISHED, replace(RUNNING, cancelled_by=OWNER)):
