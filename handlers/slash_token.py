@@ -86,6 +86,6 @@ def _budget_problem(text: str, config: Config) -> str:
     try:
         _, is_money = read_budget(text, config.currency)
     except ValueError as error:
-        return f"budget= must be {error}; got {quoted(text)}."
+        return f'budget= must be {error}; got "{quoted(text)}".'
     is_unpriced = is_money and not config.prices
     return "No prices are configured, so budget= must be GPU-hours, for example 40." if is_unpriced else ""
