@@ -19,6 +19,7 @@ from bot.sweep.sweeps.reconciler import reconcile
 from k8s.katib.status import TrialState
 from tests.bot.factories import ADMIN, COMMIT, CONFIG, NOW, OWNER, PLAN, STRANGER, a_sweep
 from tests.scenarios.moments import sample
+from tests.scenarios.slack_user import a_slack_user
 from tests.scenarios.sweep_in_memory import SPACE, SWEEP, Clock, SimulatedSweep
 from tests.scenarios.test_limits_at_once import GapStore
 
@@ -178,3 +179,24 @@ async def test_ended_sweeps_count_in_their_month_for_person_team_and_token(redis
         by_token = replace(REQUESTER, account="a1", account_budget="5")
         found = {each.limit.whose: each.used for each in await allowances(by_token, story.clients)}
         assert found == {"the token": 4, "ada": 5, "team vision": 7}
+
+
+@pytest.mark.parametrize(
+    ("space", "fact"),
+    [
+        (HOUR, "*Forecast*\n6 GPU-h; fits the budgets"),
+        (
+            SPACE,
+            "*Approval*\nNeeded before the build: the forecast is unknown, and ada has used 0 of 10 GPU-h",
+        ),
+    ],
+)
+async def test_preview_shows_the_forecast_and_whether_someone_must_approve(redis, monkeypatch, space, fact):
+    monkeypatch.setattr("handlers.launch_form.PREVIEW_DELAY", 0)
+    async with a_slack_user(redis, BUDGETED) as ada:
+        ada.git.spaces["lr"] = space
+        await ada.slack.command("ada", "sweeps", "/sweep", "branch=main")
+        await ada.choose("sweep_space", "lr")
+        await ada.slack.submit("ada")
+        await ada.runs()
+        assert fact in ada.shows()
