@@ -70,6 +70,7 @@ TARGETS = {  # file -> the tests that must fail
         "tests/bot/sweep/features/auto_parallel/test_auto_parallel.py",
         "tests/scenarios/test_auto_parallel.py",
     ),
+    "bot/sweep/features/approval/decide.py": ("tests/bot/sweep/features/approval/test_approval.py",),
     "bot/sweep/features/budget/decide.py": ("tests/bot/sweep/features/budget/test_budget.py",),
     "bot/sweep/features/early_stopping/decide.py": (
         "tests/bot/sweep/features/early_stopping/test_early_stopping.py",
@@ -130,6 +131,10 @@ TARGETS = {  # file -> the tests that must fail
         "tests/bot/sweep/launch/test_capacity.py",
         "tests/bot/sweep/launch/test_nodes.py",
     ),
+    "bot/sweep/launch/spending.py": (
+        "tests/bot/sweep/features/approval/test_approval.py",
+        "tests/scenarios/test_approval.py",
+    ),
     "bot/sweep/launch/user_limits.py": (
         "tests/bot/sweep/launch/test_user_limits.py",
         "tests/scenarios/test_one_person.py",
@@ -139,6 +144,7 @@ TARGETS = {  # file -> the tests that must fail
         "tests/scenarios/test_one_person.py",
         "tests/scenarios/test_limits_at_once.py",
     ),
+    "bot/remote/ci_verdict.py": ("tests/bot/remote/test_ci.py",),
     "bot/workspaces/environments/idle.py": ("tests/bot/workspaces/environments/test_idle_decisions.py",),
     "bot/workspaces/environments/idle_job.py": ("tests/bot/workspaces/environments/test_idle.py",),
     "bot/workspaces/environments/permissions.py": ("tests/bot/workspaces/environments/test_permissions.py",),

@@ -112,7 +112,9 @@ def _add_remote(commands: "argparse._SubParsersAction[argparse.ArgumentParser]")
         added[word] = commands.add_parser(word, help=about, description=about, parents=parents)
         added[word].set_defaults(run=_imported("bot.remote.commands", "run_remote"), word=word)
     added["login"].add_argument("url", metavar="URL", help="such as https://sweepbot.example.com")
-    words = "options as in Slack, such as branch=main space=lr; without branch=, the checkout's pushed branch"
+    words = (
+        "options as in Slack, such as branch=main space=lr; without branch=, the checkout, pushed if needed"
+    )
     added["launch"].add_argument("request", nargs="+", metavar="OPTION", help=words)
     added["launch"].add_argument("--wait", action="store_true", help="follow the sweep, as watch does")
     words = "Idempotency-Key: the same key within a day is the same sweep; default: a new one"
@@ -121,6 +123,14 @@ def _add_remote(commands: "argparse._SubParsersAction[argparse.ArgumentParser]")
     for word in ("watch", "status", "cancel", "command"):
         added[word].add_argument("sweep", metavar="SWEEP", help=NAME)
     added["cancel"].set_defaults(command=["cancel"])
+    words = "run a sweep for a CI job's pull request, compare it with its base, and comment the result"
+    check = commands.add_parser("ci", help=words, description=words)
+    check.add_argument("request", nargs="+", metavar="OPTION", help="options as in Slack, without branch=")
+    words = "how much worse the branch can be, in percent of the base's mean; default: 1"
+    check.add_argument("--max-worse", type=float, default=1.0, metavar="PERCENT", help=words)
+    words = "title of the comment; jobs with different ones keep a comment each; default: Sweep"
+    check.add_argument("--name", default="Sweep", metavar="TITLE", help=words)
+    check.set_defaults(run=_imported("bot.remote.ci", "run_ci"))
     words = "serve the API's calls to an agent as tools, by MCP on standard input and output"
     agent = commands.add_parser("mcp", help=words, description=words)
     agent.set_defaults(run=_imported("bot.remote.mcp_server", "run_mcp"), extra="mcp")

@@ -2,21 +2,31 @@
 
 import asyncio
 from datetime import timedelta
+from secrets import token_hex
 from typing import Any
 
+from bot.core.budget import AMOUNT, amount_of, read_budget
 from bot.platform.commands.grammar import Command, Option, Table
-from bot.platform.commands.option_types import Number
+from bot.platform.commands.option_types import Matching, Number
+from bot.platform.config.policy import Config
 from bot.platform.runtime.audit import audit
-from bot.platform.slack.mrkdwn import direct, local_time
+from bot.platform.slack.mrkdwn import direct, local_time, quoted
 from bot.platform.storage.api_tokens import MAX_TOKENS, TokenOwner
 from bot.text.wording import counted
 from handlers.context import ACK_TIMEOUT, HandlerContext
 
 GROUP = "HTTP API"  # in the help
 DAYS = Option("days", Number(1, 90), example="30")
+BUDGET = Option("budget", Matching(AMOUNT.pattern, "GPU-hours, for example 40, or money"), example="40")
 DEFAULT_DAYS = 30
 COMMANDS = (
-    Command("token", None, (DAYS,), GROUP, "a token of your own; its sweeps have their threads here"),
+    Command(
+        "token",
+        None,
+        (DAYS, BUDGET),
+        GROUP,
+        "your token; its sweeps have their threads here",
+    ),
     Command("token revoke", None, (), GROUP, "revoke all your tokens"),
 )
 TABLE = Table(prefix="/sweep", commands=COMMANDS)
@@ -40,6 +50,9 @@ async def answer_token(context: HandlerContext, typed: Command, rest: str, field
         return "A token is shown only to you, and only once. Type `/sweep token` to get one."
     if direct(channel):
         return "Run `/sweep token` in the channel where its sweeps are to have their threads."
+    budget = values.get("budget", "")
+    if wrong := _budget_problem(budget, context.config):
+        return wrong
     valid = timedelta(days=values.get("days", DEFAULT_DAYS))
     owner = TokenOwner(
         user=user,
@@ -47,14 +60,32 @@ async def answer_token(context: HandlerContext, typed: Command, rest: str, field
         channel=channel,
         team=fields.get("team_id", ""),
         enterprise=fields.get("enterprise_id") or "",
+        budget=budget,
+        account=token_hex(8) if budget else "",
     )
     async with asyncio.timeout(ACK_TIMEOUT):
         token = await context.tokens.create(owner, valid)
     if token is None:
         return f"You have {MAX_TOKENS} valid tokens, the maximum. Revoke all with `/sweep token revoke`."
-    audit.info("user=%s channel=%s: got a token of the API", user, channel)
+    audit.info("user=%s channel=%s budget=%s: got a token of the API", user, channel, budget or "none")
     until = local_time(context.now() + valid)
+    limit = (
+        f" Above {amount_of(budget).text()} in a month, its sweeps wait for your approval." if budget else ""
+    )
     return (
         f"Your token for the HTTP API, shown only now: `{token}`\nValid until {until}. Its sweeps have their "
-        "threads in this channel. Who has it can act as you: if others saw it, run `/sweep token revoke`."
+        f"threads in this channel.{limit} Who has it can act as you: if others saw it, run "
+        "`/sweep token revoke`."
     )
+
+
+def _budget_problem(text: str, config: Config) -> str:
+    """Return why nothing could be counted against this budget; "" if it can, or if there is none."""
+    if not text:
+        return ""
+    try:
+        _, is_money = read_budget(text, config.currency)
+    except ValueError as error:
+        return f'budget= must be {error}; got "{quoted(text)}".'
+    is_unpriced = is_money and not config.prices
+    return "No prices are configured, so budget= must be GPU-hours, for example 40." if is_unpriced else ""

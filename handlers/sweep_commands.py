@@ -87,6 +87,7 @@ async def handle_command(context: HandlerContext, text: str, who: Sender) -> str
         trials=parsed.trials,
         queue=parsed.queue,
         budget=parsed.budget,
+        reason=parsed.reason,
         metric=parsed.metric,
         changes=parsed.changes or " ".join(parsed.others),
         request_id=who.request_id if parsed.action.starts_sweep else "",

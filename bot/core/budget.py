@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from bot.text.number_format import hours, money
 
 AMOUNT = re.compile(r"([^0-9\s]{0,8}) ?([0-9]{1,8}(?:\.[0-9]{1,4})?)")  # a currency, or none, and a number
+GPU_HOURS = " GPU-h"
 RULE = "GPU-hours, for example 40, or money, for example {}"
 
 
@@ -22,7 +23,40 @@ class Budget:
     @property
     def text(self) -> str:
         """`40 GPU-h`, `$100`."""
-        return self.amount(self.gpu_hours) + ("" if self.price else " GPU-h")
+        return self.amount(self.gpu_hours) + ("" if self.price else GPU_HOURS)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Amount:
+    """A limit of GPU-hours, or of money."""
+
+    number: float
+    currency: str = ""  # "": GPU-hours
+
+    def text(self, number: float | None = None) -> str:
+        """`$100`, `40 GPU-h`; of another number in the same unit."""
+        number = self.number if number is None else number
+        return money(number, self.currency) if self.currency else f"{hours(number)}{GPU_HOURS}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Forecast:
+    """What a trial or a sweep will use, as far as is known before it starts."""
+
+    gpu_hours: float | None  # None: unknown
+    price: float = 0.0  # of one GPU-hour, the highest that it can be; 0: none is configured
+
+    def of(self, amount: Amount) -> float | None:
+        """Return it in the unit of an amount; None if unknown."""
+        if not amount.currency or not self.gpu_hours:
+            return self.gpu_hours
+        return self.gpu_hours * self.price if self.price else None
+
+
+def amount_of(text: str) -> Amount:
+    """Return what `AMOUNT` matches."""
+    found = AMOUNT.fullmatch(text)
+    return Amount(number=float(found[2]), currency=found[1]) if found else Amount(number=0)
 
 
 def read_budget(text: str, currency: str) -> tuple[float, bool]:

@@ -16,8 +16,11 @@ class Action(StrEnum):
     PAUSE_NOW = "pause now"  # running trials are stopped
     RESUME = "resume"
     KILL = "end a trial of"
+    STOP_IDLE = "stop the idle trial of"  # given by the GPU monitor alone, without a user
     EXTEND = "extend"
     BUDGET = "raise the budget of"
+    APPROVE = "approve"  # above a limit of a month
+    DECLINE = "decline"
     OPEN = "start all trials of"  # without waiting for the first one
     RETRY = "try again"  # run a held sweep's first trial again
     LAUNCH = "launch"
@@ -54,6 +57,11 @@ class Action(StrEnum):
     def starts_sweep(self) -> bool:
         """Whether it starts another sweep, whose own reconcile checks who can launch."""
         return self in {Action.RERUN, Action.PROMOTE, Action.BISECT}
+
+    @property
+    def is_approval(self) -> bool:
+        """Whether others than those who control a sweep decide; the rule of the command says who."""
+        return self in {Action.APPROVE, Action.DECLINE}
 
     @property
     def is_question(self) -> bool:
@@ -99,6 +107,7 @@ class Command:
     trials: int = 0  # extend: the new total
     queue: str = ""  # move: the new queue
     budget: str = ""  # budget: the new one, as typed
+    reason: str = ""  # decline
     metric: str = ""  # curves: another one than the objective
     changes: str = ""  # rerun, promote: options to change, as typed; compare: the other sweeps
     request_id: str = ""  # rerun, promote, and kill below a GPU warning: Slack's id of the request

@@ -4,7 +4,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Self
 
-from bot.core.budget import Budget
+from bot.core.budget import Budget, Forecast
 from bot.core.space import MetricSource, SearchSpace
 from bot.text.wording import trial_size
 from k8s.katib.manifest import is_pushed, kind_of_trials
@@ -79,6 +79,7 @@ class SweepPlan:
     resource: str = GPU  # that GPUs, or MIG slices, are requested as
     nodes: int = 1  # per trial
     budget: Budget | None = None  # None: no limit
+    trial_forecast: Forecast | None = None  # of one trial, for limits of a month; None: there were none
     cluster: str = HOME_CLUSTER  # of its trials
     cluster_reason: str = ""  # why this one; "": there was no choice
     # To compare, built one after another; commit, subject, and the build are those of the current one.
@@ -119,6 +120,16 @@ class SweepPlan:
     @property
     def trial_gpus(self) -> int:
         return self.nodes * self.gpus
+
+    @property
+    def forecast(self) -> Forecast | None:
+        """What all trials will use, and no more than the budget; None: no limit needs it."""
+        if self.trial_forecast is None:
+            return None
+        each = self.trial_forecast.gpu_hours
+        known = [each * self.space.max_trials] if each is not None else []
+        known += [self.budget.gpu_hours] if self.budget else []
+        return replace(self.trial_forecast, gpu_hours=min(known, default=None))
 
     @property
     def trial_kind(self) -> TrialKind:

@@ -99,3 +99,5 @@ class Requester:
     channel: str  # Slack channel id
     response_url: str = ""  # for private answers; valid for 30 minutes and 5 uses
     via: str = ""  # as in Command
+    account: str = ""  # of the token with a budget that it was sent with; "": with none
+    account_budget: str = ""  # of a month, as `AMOUNT` reads it

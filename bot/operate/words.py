@@ -9,10 +9,10 @@ from bot.platform.commands.option_types import invalid
 
 COMMANDS = {
     "ps": "list unfinished sweeps and failing jobs, those in trouble first",
-    "inspect": "print why a sweep doesn't continue, with its record, objects, and last errors",
-    "retry": "reconcile a sweep now instead of after its delay",
+    "inspect": "print why a sweep doesn't continue, its record, objects, and errors",
+    "retry": "reconcile a sweep now, not after its delay",
     "release": "release a sweep or job from quarantine",
-    "recover": "restore from ConfigMaps the records that Redis lost, and reconcile all unfinished sweeps",
+    "recover": "restore the records that Redis lost, and reconcile all unfinished sweeps",
 }
 ABOUT_ONE = {"inspect", "retry", "release"}  # need a name
 MAX_NAME = 300  # characters

@@ -1,56 +1,52 @@
-"""The branch of the git checkout in the working directory, if its commit is what the server would build."""
+"""The branch of the git checkout in the working directory, or one that has what isn't pushed."""
 
 import subprocess
+from pathlib import Path
 
 from bot.core.errors import UserError
+from bot.remote.snapshot import ELSE, changes, check, pushed
 from bot.sweep.launch.command_line import TABLE
 from bot.sweep.launch.options import LAUNCH
-from bot.text.wording import counted, shortened
 
-ELSE = "or name the branch, such as branch=main, to launch what is pushed."
+STATUS = ("status", "--porcelain=v2", "--branch", "--untracked-files=all", "-z")
 
 
-def with_branch(command: str) -> str:
-    """Return the command with the checkout's branch if it names none. Raises UserError.
+def with_branch(command: str) -> tuple[str, str]:
+    """Return the command with the checkout's branch if it names none, and what was pushed, if anything.
 
     Outside a checkout, the command is returned as it is, and the server says what is missing.
+    Raises UserError.
     """
     if "branch" in TABLE.read(LAUNCH, command).options:
-        return command
-    branch = _pushed_branch()
-    return f"branch={branch} {command}" if branch else command
+        return command, ""
+    branch, note = _branch()
+    return f"branch={branch} {command}" if branch else command, note
 
 
-def _pushed_branch() -> str:
-    """Return the current branch; "" outside a checkout. Raises UserError if its remote branch differs."""
+def _branch() -> tuple[str, str]:
+    """Return the current branch if its remote branch is the same, else a new one; "" outside a checkout."""
+    top, status = _output("rev-parse", "--show-toplevel"), _output(*STATUS)
+    if not (top and status):
+        return "", ""
+    about = dict(line[2:].split(" ", 1) for line in status.split("\0") if line.startswith("# "))
+    if about["branch.oid"] == "(initial)":
+        raise UserError(f"The checkout has no commit yet. *Fix:* git commit and git push, {ELSE}")
+    branch, changed = about["branch.head"], list(changes(status))
+    upstream = about.get("branch.upstream", "")
+    remote = _output("config", f"branch.{branch}.remote") or "origin"
+    is_same = upstream == f"{remote}/{branch}" and about.get("branch.ab") == "+0 -0"
+    if is_same and not changed:
+        return branch, ""
+    check(changed, Path(top))
+    return pushed(changed, "no branch" if branch == "(detached)" else branch, Path(top), remote)
+
+
+def _output(*words: str) -> str:
+    """Return what git prints; "" if it fails."""
     try:
-        lines = subprocess.run(
-            ["git", "status", "--porcelain=v2", "--branch"],
-            capture_output=True,
-            text=True,
-            errors="replace",
-            check=True,
-        ).stdout.splitlines()
+        done = subprocess.run(
+            ["git", *words], capture_output=True, text=True, errors="surrogateescape", check=True
+        )
     except (OSError, subprocess.CalledProcessError):
         return ""
-    about = dict(line[2:].split(" ", 1) for line in lines if line.startswith("# "))
-    changes = [line for line in lines if not line.startswith("# ")]
-    branch, (ahead, behind) = about["branch.head"], about.get("branch.ab", "+0 -0").split()
-    if branch == "(detached)":
-        raise UserError("The checkout is on no branch. *Fix:* git switch BRANCH, or name one: branch=main.")
-    if changes:
-        count = counted(len(changes), "change")
-        raise UserError(
-            f"The sweep wouldn't have {count} that you didn't commit. *Fix:* git commit and git push, {ELSE}"
-        )
-    if "branch.ab" not in about or about["branch.upstream"].partition("/")[2] != branch:
-        raise UserError(
-            f"Branch {shortened(branch)} isn't pushed under its name. *Fix:* git push -u origin HEAD, {ELSE}"
-        )
-    if ahead != "+0":
-        count = counted(int(ahead), "commit")
-        raise UserError(f"The sweep wouldn't have {count} that you didn't push. *Fix:* git push, {ELSE}")
-    if behind != "-0":
-        count = counted(-int(behind), "newer commit")
-        raise UserError(f"The remote branch has {count}. *Fix:* git pull, {ELSE}")
-    return branch
+    return done.stdout.strip("\n")

@@ -33,7 +33,7 @@ class UnavailableError(UserError):
     exit_code = 3
 
 
-class _NoRedirect(HTTPRedirectHandler):
+class NoRedirect(HTTPRedirectHandler):
     """The token goes only where its owner sent it."""
 
     def redirect_request(self, *_: object) -> None:
@@ -45,7 +45,7 @@ class Client:
 
     def __init__(self, credentials: Credentials, note: Callable[[str], None]) -> None:
         self._credentials, self._note = credentials, note
-        self._opener = build_opener(_NoRedirect)
+        self._opener = build_opener(NoRedirect)
 
     def text(self, path: str, **query: object) -> str:
         """Return what a resource has. Raises UserError."""

@@ -57,10 +57,13 @@ def login(arguments: argparse.Namespace) -> int:
 def launch(arguments: argparse.Namespace) -> int:
     from bot.remote.checkout import with_branch  # noqa: PLC0415 - of /sweep's options, which no other command reads
 
-    client, command = connected(), with_branch(typed(arguments.request))
+    client = connected()
+    command, pushed = with_branch(typed(arguments.request))
     key = uuid4().hex if arguments.key is None else arguments.key
     if not (0 < len(key) <= MAX_KEY and key.isascii() and key.isprintable()):
         raise UserError(f"--key must be 1 to {MAX_KEY} printable ASCII characters.")
+    if pushed:
+        say(pushed)
     try:
         made = client.post("/sweeps", command, key)
     except (UnavailableError, KeyboardInterrupt):

@@ -7,6 +7,7 @@ Running sweeps that use it wait for a Sweepbot that has it, so let them end firs
 from bot.core.record import ACTIVE, Phase, SweepRecord
 from bot.core.stored_format import NewerFormatError
 from bot.sweep.features import (
+    approval,
     auto_parallel,
     branches,
     budget,
@@ -28,6 +29,7 @@ from bot.sweep.model.feature import Feature, Step
 
 # In the order in which they observe, steer the experiment, and stand in messages.
 FEATURES: tuple[Feature, ...] = (
+    approval.FEATURE,
     early_stopping.FEATURE,  # says which curves to read
     live_values.FEATURE,
     gate.FEATURE,  # a first trial with a live value is healthy
@@ -47,6 +49,7 @@ FEATURES: tuple[Feature, ...] = (
 
 IN_ACTIVE = frozenset(ACTIVE)
 STEPS: tuple[Step, ...] = (
+    approval.STEP,
     nodes.STEP,  # trials that have to wait can't have a problem
     health.STEP,  # until the first trial runs, its waiting is reported
     failing_parameters.STEP,

@@ -8,7 +8,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 
-from bot.core.commands import API, AuditEntry
+from bot.core.commands import API, Action, AuditEntry
 from bot.core.errors import UserError
 from bot.core.ids import SWEEP_ID
 from bot.core.record import RENAMED, Phase, SweepRecord
@@ -49,7 +49,14 @@ async def launch(
     if refusal := refused_launch(context, owner.user, owner.channel, API):
         raise HTTPException(403, refusal)
     wanted = complete(SWEEP.read(typed, rest), context.config)
-    requester = Requester(user=owner.user, user_name=owner.user_name, channel=owner.channel, via=API)
+    requester = Requester(
+        user=owner.user,
+        user_name=owner.user_name,
+        channel=owner.channel,
+        via=API,
+        account=owner.account,
+        account_budget=owner.budget,
+    )
     return await context.create_sweep(wanted, requester, request_id)
 
 
@@ -62,7 +69,12 @@ async def command(
         names = ", ".join(f"`{each}`" for each in sorted(CHANGES))
         raise UserError(f"This command isn't one that changes a sweep. Available: {names}.")
     action = parse_command(text, sweep.id).action
-    if refusal := denial(owner.user, action, sweep, context.config):
+    refusal = denial(owner.user, action, sweep, context.config)
+    if owner.budget and action in {Action.EXTEND, Action.BUDGET}:
+        refusal = (
+            f"A token with a budget can't {action.label} a sweep. Start another one, or do this in Slack."
+        )
+    if refusal:
         entry = AuditEntry(at=context.now(), user=owner.user, action=action, refused=refusal, via=API)
         write_entry(sweep.id, entry)
         raise HTTPException(403, refusal)
@@ -178,6 +190,7 @@ def shown(sweep: SweepRecord) -> dict[str, Any]:
         "branch": sweep.request.branch,
         "commit": plan.pinned if plan else sweep.request.commit,
         "space": sweep.request.space,
+        "objective": {"metric": plan.space.metric, "goal": plan.space.goal} if plan else None,
         "reason": sweep.reason or sweep.failure or None,
         "cause": sweep.cause or None,
         "trials": {

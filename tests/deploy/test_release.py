@@ -111,7 +111,8 @@ def test_bill_of_materials_lists_every_locked_package(tmp_path: Path) -> None:
     assert all(part["externalReferences"][0]["hashes"] for part in parts)
 
 
-WORKFLOWS = [*sorted((ROOT / ".github" / "workflows").glob("*.yml")), ROOT / "action.yml"]
+ACTIONS = [ROOT / "action.yml", ROOT / "deploy" / "ci" / "action.yml"]
+WORKFLOWS = [*sorted((ROOT / ".github" / "workflows").glob("*.yml")), *ACTIONS]
 
 
 @pytest.mark.parametrize("file", WORKFLOWS, ids=lambda file: file.name)
@@ -123,6 +124,18 @@ def test_workflow_runs_only_pinned_actions_and_valid_shell(file: Path) -> None:
         script = re.sub(r"\$\{\{.*?\}\}", "x", step.get("run", ""))
         subprocess.run(["bash", "-n", "-c", script], check=True)
         assert "github.event" not in step.get("run", ""), "others write it"
+
+
+def test_gitlab_template_runs_valid_shell_with_a_command_that_exists() -> None:
+    [job] = yaml.safe_load((ROOT / "deploy" / "ci" / "gitlab.yml").read_text()).values()
+    for line in job["script"]:
+        subprocess.run(["bash", "-n", "-c", line], check=True)
+    words = job["script"][-1].split()
+    assert words[:2] == ["sweepbot", "ci"]
+    options = subprocess.run(
+        [sys.executable, "-m", "bot", "ci", "--help"], cwd=ROOT, check=True, capture_output=True, text=True
+    ).stdout
+    assert all(word in options for word in words if word.startswith("--"))
 
 
 def test_release_publishes_every_image_of_the_dockerfile() -> None:

@@ -1,5 +1,9 @@
 """A warning's button that cancels many trials: only those that are still idle, each once."""
 
+from dataclasses import replace
+
+import pytest
+
 from bot.core.commands import Action
 from bot.measure.gpus.models import ITEM
 from bot.watch.idle.alert_commands import GONE, UNSEEN
@@ -65,3 +69,59 @@ async def test_crash_while_cancelling_many_cancels_each_once(redis):
         assert (await simulation.queue.get(wait=0)).item.key == "lr-brave-otter"
         assert len(simulation.slack.ephemeral_messages) in {1, 2}, crash_at
         assert await simulation.store.commands(str(ITEM)) == []
+
+
+async def idle_for(redis, minutes, *, stop, gpus=(QUIET,), snoozed=False, crash_at=None):
+    """Two trials of a sweep after their warning; the monitor runs each ten minutes."""
+    simulation = SimulatedMonitor(redis, *trials(QUIET, QUIET), crash_at=crash_at)
+    await simulation.sweep()
+    clients = simulation.watching.clients
+    warnings = replace(clients.config.warnings, stop_minutes=stop)
+    clients.config = replace(clients.config, warnings=warnings)
+    await simulation.run()
+    simulation.source.now = trials(*gpus)
+    if snoozed:
+        await simulation.click(Action.KEEP, alert="idle/sweeps/lr-brave-otter-w", hours=4)
+    for number in range(1, minutes // 10 + 1):
+        await simulation.run(10 * number)
+    return simulation
+
+
+async def stops(simulation):
+    commands = await simulation.store.commands("lr-brave-otter")
+    assert {(each.action, each.user) for each in commands} <= {(Action.STOP_IDLE, "")}
+    return [each.trial.removeprefix("lr-brave-otter-") for each in commands]
+
+
+@pytest.mark.parametrize(
+    ("minutes", "what", "stopped"),
+    [
+        (50, {"stop": 60}, []),
+        (70, {"stop": 60}, ["w", "x"]),
+        (120, {"stop": 60}, ["w", "x"]),  # once
+        (120, {"stop": 0}, []),
+        (120, {"stop": 60, "gpus": (QUIET, BUSY)}, ["w"]),
+        (120, {"stop": 60, "snoozed": True}, ["x"]),
+        (280, {"stop": 60, "snoozed": True}, ["x"]),  # warned again after the snooze
+        (320, {"stop": 60, "snoozed": True}, ["x", "w"]),
+    ],
+)
+async def test_trials_whose_warning_was_ignored_are_stopped_if_the_configuration_says_so(
+    redis, minutes, what, stopped
+):
+    assert await stops(await idle_for(redis, minutes, **{"gpus": (QUIET, QUIET)} | what)) == stopped
+
+
+async def test_warning_says_when_trials_are_stopped(redis):
+    simulation = await idle_for(redis, 10, stop=60, gpus=(QUIET, QUIET))
+    shown = [message.blocks[1]["elements"][0]["text"] for _, _, message in simulation.slack.posted.values()]
+    stops_after = "Sweepbot stops idle trials 1 h after their warning, unless someone snoozes it."
+    assert [text.endswith(stops_after) for text in shown] == [True, True]
+
+
+async def test_crash_while_trials_are_stopped_stops_each_once(redis):
+    what = {"stop": 60, "gpus": (QUIET, QUIET)}
+    calls = (await idle_for(redis, 90, **what)).clock.calls
+    for crash_at in range(1, calls + 1):
+        await redis.flushall()
+        assert await stops(await idle_for(redis, 90, **what, crash_at=crash_at)) == ["w", "x"], crash_at

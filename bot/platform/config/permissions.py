@@ -14,6 +14,8 @@ from bot.platform.config.teams import Team, granted_team, team_of
 from bot.platform.slack.mrkdwn import mention
 from bot.text.wording import counted, listed
 
+MAX_NAMED = 5  # people in one sentence
+
 
 @dataclass(frozen=True, kw_only=True)
 class Visitor:
@@ -180,13 +182,36 @@ def _named_team(user: str, config: Config) -> Team | None:
 def denial(user: str, action: Action, sweep: SweepRecord, config: Config) -> str:
     """Return why `user` can't act on a sweep; "" for its owner, admins, and teammates where configured."""
     owner = sweep.requester.user
-    if action.is_read_only or controls(user, owner, config):
+    is_own = action is Action.STOP_IDLE  # no person can give it
+    if action.is_read_only or action.is_approval or is_own or controls(user, owner, config):
         return ""
     has_teammates = config.teammates_can_act and team_of(config.teams, "", owner)
     who = f"{mention(owner)} (owner){', a teammate,' if has_teammates else ''} or an admin"
     denied = f"Only {who} can {action.label} `{sweep.id}`."
     own = f" You picked your own team: {_admins(config)} must add you under `teams:`."
     return denied + (own if _are_teammates(user, owner, config) else "")
+
+
+def approvers(owner: str, config: Config) -> tuple[str, ...]:
+    """Return who can approve what the owner starts above a limit; admins always can."""
+    team = granted_team(config.teams, owner, config.self_assigned)
+    named = (*(team.approvers if team else ()), *config.budgets.approvers)
+    return tuple(dict.fromkeys(each for each in named if each != owner)) or config.admins
+
+
+def approval_denial(user: str, sweep: SweepRecord, config: Config, *, by_owner: bool) -> str:
+    """Return why `user` can't approve or decline a sweep; "" if allowed.
+
+    Args:
+        by_owner: whether the owner can, too: only the budget of their own token is exceeded.
+    """
+    owner = sweep.requester.user
+    named = (owner,) if by_owner else approvers(owner, config)
+    if user in config.admins or user in named:
+        return ""
+    who = listed([mention(each) for each in named[:MAX_NAMED]], "or") or "an admin"
+    what = "Nobody can approve their own sweep." if user == owner else "You can't approve this sweep."
+    return f"{what} Ask {who}."
 
 
 def namespace_denial(user: str, namespace: str, config: Config) -> str:

@@ -11,6 +11,7 @@ from pydantic.json_schema import SkipJsonSchema
 
 from bot.core.errors import UserError
 from bot.platform.config.allowed import AllowedSecret, AllowedVariable, AllowedVolume, Output
+from bot.platform.config.budgets import Budgets, budget_problems
 from bot.platform.config.clusters import TrialCluster
 from bot.platform.config.digest_times import DigestSchedule
 from bot.platform.config.elastic import MAX_DEPLOYMENTS, ElasticDeployment
@@ -135,6 +136,9 @@ class Config(Section):
     """Defaults of sweeps over seeds (`seeds=`), which have no space file."""
     launch: Annotated[Launch, Key()] = field(default_factory=Launch)
     """Who can start sweeps, where, and how large. Admins always can."""
+    budgets: Annotated[Budgets, Key()] = field(default_factory=Budgets)
+    """What sweeps can use without approval. Above it, a sweep waits before its build
+    ([details](search.md#budgets-of-a-month))."""
     teammates_can_act: Annotated[Flag, Key("true")] = False
     """Let members of a team cancel, drain, pause, and extend each other's sweeps."""
     gate: Annotated[Flag, Key("false")] = True
@@ -224,6 +228,13 @@ class Config(Section):
     self_assigned: SkipJsonSchema[frozenset[str]] = frozenset()  # people who chose their team: no permission
     channel_repos: SkipJsonSchema[Mapping[str, str]] = field(default_factory=dict)  # by channel id
     channel_namespaces: SkipJsonSchema[Mapping[str, str]] = field(default_factory=dict)  # as above
+
+    def problems(self, _: _Others) -> Iterator[Problem]:
+        team_budgets = [each.budget for each in self.teams]
+        has_approvers = bool(self.admins or self.budgets.approvers)
+        has_prices = bool(self.prices) or any(each.prices for each in self.teams)
+        currency = self.currency if has_prices else ""
+        yield from budget_problems(self.budgets, team_budgets, currency, has_approvers=has_approvers)
 
     @property
     def queueing(self) -> QueuePolicy:

@@ -12,8 +12,10 @@ from bot.platform.config.section import Section
 from bot.platform.config.trial_pods import Tolerations
 from bot.platform.config.value_types import (
     NAMESPACE_NAME,
+    AmountText,
     Channel,
     Labels,
+    Member,
     Namespace,
     TeamMember,
     Text,
@@ -83,6 +85,10 @@ class Team(Section):
     """Maximum peak GPUs of all active sweeps of one member; replaces `launch.gpus_per_person`."""
     gpus_total: Annotated[Whole | None, Key("64", "no limit", least=0)] = None
     """Maximum peak GPUs of all active sweeps of its members together."""
+    budget: Annotated[AmountText, Key("2000", "`budgets.team`")] = ""
+    """What its members' sweeps can use in a month without approval; replaces `budgets.team`."""
+    approvers: Annotated[Several[Member], Key("[U012ABC]", "`budgets.approvers`")] = ()
+    """Slack users who, beside `budgets.approvers`, can approve a member's sweep above a budget."""
     prices: Annotated[Prices, Key('{"NVIDIA H100": 1.8}', "`prices`")] = ()
     """Price of one GPU-hour by model, for the team; replaces `prices`."""
 

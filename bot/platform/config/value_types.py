@@ -6,6 +6,7 @@ from typing import Annotated
 from pydantic import AfterValidator, WithJsonSchema
 from pydantic_core.core_schema import ValidationInfo
 
+from bot.core.budget import AMOUNT, RULE
 from bot.platform.config.rules import Matching, Reads, Schema
 from bot.platform.config.yaml_reader import Node
 from bot.platform.registry.images import ImageName
@@ -60,6 +61,13 @@ def _known_team(name: str, info: ValidationInfo) -> str:
     return name
 
 
+def _amount(text: str) -> str:
+    found = AMOUNT.fullmatch(text)
+    if found is None or not float(found[2]):
+        raise ValueError(f'must be {RULE.format("$100")}; got "{shortened(text)}"')
+    return text
+
+
 def image_with_tag(image: str) -> str:
     """Return an image that a pod can start from. Raises ValueError."""
     try:
@@ -87,6 +95,17 @@ Number = Annotated[float, Reads(Node.number)]
 AsNumber = Annotated[int | float, Reads(Node.number), WithJsonSchema({"type": "number"})]  # 1 stays whole
 Flag = Annotated[bool, Reads(Node.flag)]
 Written = Annotated[str, Reads(_as_written), WithJsonSchema(SCALAR)]
+AmountText = Annotated[
+    Written,
+    AfterValidator(_amount),
+    WithJsonSchema(
+        {
+            "title": "GPU-hours, or money",
+            "type": ["number", "string"],
+            "pattern": f"^(?:{AMOUNT.pattern})$",
+        }
+    ),
+]
 Labels = Annotated[dict[str, str], Reads(_labels), WithJsonSchema(LABELS)]
 Texts = Annotated[
     dict[str, str], Reads(_texts), WithJsonSchema({"type": "object", "additionalProperties": STRING})

@@ -59,6 +59,8 @@ class TokenOwner:
     channel: str
     team: str = ""  # the workspace
     enterprise: str = ""
+    budget: str = ""  # of a month, for what it starts, as `AMOUNT` reads it; "": none of its own
+    account: str = ""  # its sweeps have this in common; "": it has no budget
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -73,6 +73,9 @@ MODE = Option(
 TOTAL = Option("trials", Number(1, MAX_TOTAL), example="20", required=True, said=("total", "points"))
 TO_QUEUE = Option("queue", _target, example="NAME", required=True)
 TO_BUDGET = Option("budget", Matching(AMOUNT.pattern, BUDGET_RULE), example="60", required=True)
+REASON = Option(
+    "reason", Matching(r"[^\n]{1,200}", "one line of up to 200 characters"), example="WHY", free=True
+)
 METRIC = Option("metric", Matching(r"[\w./ :%()-]{1,100}", "a metric's name"), example="NAME", free=True)
 SPACE = Option("space", space_name, word=True, required=True)
 
@@ -111,7 +114,7 @@ RERUN = replace(
 COMMANDS = (
     replace(_see("list", None, (LIST,), "your sweeps and all running ones", OF_LIST), aliases=("my sweeps",)),
     STATUS,
-    _see("logs", Action.LOGS, (SWEEP, TRIAL), "the log of a trial or of the build", OF_LOGS),
+    _see("logs", Action.LOGS, (SWEEP, TRIAL), "the log of a trial or the build", OF_LOGS),
     _see("results", Action.RESULTS, (SWEEP,), "all trials, the best first", OF_RESULTS),
     _see("curves", Action.CURVES, (SWEEP, METRIC), "learning curves, including running trials", OF_CURVES),
     _see(
@@ -144,12 +147,12 @@ COMMANDS = (
         "continue a paused sweep",
         "continue, unpause, go on, proceed, carry on",
     ),
-    _change("open", Action.OPEN, (SWEEP,), "start all trials without waiting for the first one", OF_OPEN),
+    _change("open", Action.OPEN, (SWEEP,), "start all trials now", OF_OPEN),
     _change(
         "retry",
         Action.RETRY,
         (SWEEP,),
-        "run the first trial of a sweep on hold again",
+        "run the first trial on hold again",
         "try again, first trial again",
     ),
     _change(
@@ -166,6 +169,8 @@ COMMANDS = (
         "set a higher budget",
         "raise budget, increase budget, more budget, higher budget",
     ),
+    _change("approve", Action.APPROVE, (SWEEP,), "start it above a budget"),
+    _change("decline", Action.DECLINE, (SWEEP, REASON), "don't start it"),
     RERUN,
     replace(
         PROMOTE,
@@ -216,14 +221,16 @@ CHANNEL_COMMANDS = (  # about no single sweep
 TABLE = Table(prefix="/sweep", commands=(LAUNCH, *COMMANDS))
 QUEUED = {Action.RAISE, Action.LOWER, Action.MOVE, Action.HOLD, Action.UNHOLD}
 PAUSES = {Action.PAUSE, Action.PAUSE_NOW}
+APPROVALS = {Action.APPROVE, Action.DECLINE}
 OF_ENDED = {Action.EXTEND, Action.PROMOTE, Action.BISECT}
 FOR_ACTIVE = {Action.CANCEL, Action.KILL, Action.DRAIN, Action.RESUME, Action.OPEN, Action.RETRY, *PAUSES}
-FOR_ACTIVE |= QUEUED | {Action.BUDGET}
+FOR_ACTIVE |= QUEUED | APPROVALS | {Action.BUDGET}
 NONE_FITS = {
     Action.OPEN: "sweeps that wait for their first trial",
     Action.RETRY: "sweeps on hold",
     **dict.fromkeys(QUEUED, "sweeps in a Kueue queue"),
     **dict.fromkeys(OF_ENDED, "finished sweeps"),
+    **dict.fromkeys(APPROVALS, "sweeps that wait for approval"),
 }
 MAX_CHOICES = 8  # sweeps in an error
 # The end of a trial's name: Katib appends eight characters of k8s.io/apimachinery's rand.String; users can
@@ -241,6 +248,7 @@ class ParsedCommand:
     others: tuple[str, ...] = ()  # compare: the other sweeps
     queue: str = ""  # move: the new one
     budget: str = ""  # raise: the new one, as typed
+    reason: str = ""  # decline
     metric: str = ""  # curves: another one than the objective
 
 

@@ -6,7 +6,7 @@
 
 1. received: the ConfigMap reserves the name. Git provides the commit and the space; an invalid request is
    refused with an ephemeral message.
-2. opening: the thread is opened in the channel. The cluster has only the ConfigMap.
+2. opening: the thread is opened in the channel. The cluster has only the ConfigMap. A feature can hold it.
 3. building: the registry has the image, or Jobs build it, shared by every sweep that needs the same one.
 4. pending: the experiment is submitted; no trial has run yet. Katib's "Running" includes waiting Jobs.
 5. running: counts and the best result are shown.
@@ -60,7 +60,9 @@ def advance(sweep: SweepRecord, seen: Observation, config: Config, now: datetime
                 sweep = feature.planned(sweep) if feature.planned else sweep
             return sweep
         case Phase.OPENING:
-            return sweep.to(Phase.BUILDING, now) if sweep.thread else sweep
+            sweep = _stepped(sweep, seen, now)
+            is_open = sweep.phase is Phase.OPENING and sweep.thread and not sweep.holds
+            return sweep.to(Phase.BUILDING, now) if is_open else sweep
         case Phase.BUILDING:
             return building(sweep, seen, now)
         case Phase.PENDING if seen.foreign:
@@ -151,6 +153,7 @@ def requeue_after(
         return None
     if after.phase is not before.phase or after.thread != before.thread or _has_next_image(before, after):
         return timedelta(0)
-    net = timedelta(minutes=5) if after.phase in SLOW else timedelta(seconds=20)
+    is_slow = after.phase in SLOW or (after.phase is Phase.OPENING and after.thread)
+    net = timedelta(minutes=5) if is_slow else timedelta(seconds=20)
     own = [each.requeue(before, after, now) for each in FEATURES if each.requeue]
     return min(each for each in (net, due, time_left(after, now), *own) if each is not None)

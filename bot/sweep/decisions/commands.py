@@ -29,7 +29,7 @@ def apply_command(
     refusal = denial(command.user, command.action, sweep, config)
     if not refusal:
         refusal = _state_denial(sweep, command, seen, config, now)
-        if refusal and _is_repeated(sweep, command, now):
+        if refusal and (command.action is Action.STOP_IDLE or _is_repeated(sweep, command, now)):
             return sweep
     entry = AuditEntry(
         at=now,
@@ -86,7 +86,12 @@ def _state_denial(
     if sweep.cancelled_by and not rule.when_ended:
         return f"<@{sweep.cancelled_by}> already cancelled `{sweep.id}`."
     own = (each.restart_denial(sweep) for each in FEATURES if rule.restarts and each.restart_denial)
-    return rule.denial(sweep, command, seen, config, now) or next((why for why in own if why), "")
+    refusal = rule.denial(sweep, command, seen, config, now) or next((why for why in own if why), "")
+    if refusal:
+        return refusal
+    after = rule.apply(sweep, command, seen, config, now)
+    denials = (each.change_denial for each in FEATURES if each.change_denial)
+    return next((why for one in denials if (why := one(sweep, after, command, seen, config))), "")
 
 
 def _has_trials(sweep: SweepRecord) -> bool:
@@ -112,7 +117,8 @@ def _kill_denial(sweep: SweepRecord, command: Command, seen: Observation, *_: ob
     found = named(seen.live, command.trial) if _has_trials(sweep) else []
     if len(found) == 1:
         user = sweep.to_kill.get(found[0].name)
-        return f"{display_name(sweep, user)} already cancelled {code(found[0].name)}." if user else ""
+        who = "Sweepbot" if user == texts.IDLE else display_name(sweep, user) if user else ""
+        return f"{who} already cancelled {code(found[0].name)}." if who else ""
     if any(name.endswith(command.trial) for name in seen.missing if command.trial):
         return f"{code(command.trial)} isn't running. Katib starts it again; cancel it then."
     live = ", ".join(f"`{t.name}`" for t in seen.live) or "none"
@@ -127,10 +133,9 @@ def _kill_denial(sweep: SweepRecord, command: Command, seen: Observation, *_: ob
 
 def _killed(sweep: SweepRecord, command: Command, seen: Observation, *_: object) -> SweepRecord:
     trial = named(seen.live, command.trial)[0]
-    sweep = replace(sweep, to_kill={**sweep.to_kill, trial.name: command.user})
-    return (
-        sweep.enqueue(texts.first_cancelled(sweep, trial.name, command.user)) if sweep.first_only else sweep
-    )
+    by = texts.IDLE if command.action is Action.STOP_IDLE else command.user
+    sweep = replace(sweep, to_kill={**sweep.to_kill, trial.name: by})
+    return sweep.enqueue(texts.first_cancelled(sweep, trial.name, by)) if sweep.first_only else sweep
 
 
 def named(trials: tuple[Trial, ...], name: str) -> list[Trial]:
@@ -146,5 +151,6 @@ RULES: dict[Action, CommandRule] = {
     ),
     Action.DRAIN: CommandRule(denial=_drain_denial, apply=_drained),
     Action.KILL: CommandRule(denial=_kill_denial, apply=_killed),
+    Action.STOP_IDLE: CommandRule(denial=_kill_denial, apply=_killed),
 } | {action: rule for feature in FEATURES for action, rule in feature.commands.items()}
 COUNTED_AGAIN = {action for action, rule in RULES.items() if rule.counts_again}

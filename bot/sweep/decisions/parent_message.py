@@ -220,7 +220,7 @@ def buttons(sweep: SweepRecord) -> list[dict[str, Any]]:
         case phase if phase in ACTIVE:
             return [button(TRIALS, "Trials", sweep.id), logs, *own, cancel_button(sweep.id)]
         case _:
-            return [logs, cancel_button(sweep.id)]
+            return [*own, logs, cancel_button(sweep.id)]
 
 
 def _confirm_rerun(sweep: SweepRecord) -> dict[str, Any]:

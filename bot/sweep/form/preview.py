@@ -24,7 +24,7 @@ from bot.sweep.launch.options import NOTIFY
 from bot.sweep.results.warm_start import NONE, described
 from bot.sweep.spaces.describe import first_values, launch_flags
 from bot.sweep.spaces.space import combinations
-from bot.text.number_format import money
+from bot.text.number_format import hours, money
 from bot.text.wording import counted, fitting, listed
 from k8s.trial_kinds import JOB
 
@@ -38,8 +38,9 @@ def preview(
     config: Config,
     free: int | None = None,
     usual: float | None = None,
+    over: str = "",
 ) -> View:
-    """Return the view with the Launch button. `free` and `usual`: see `facts`."""
+    """Return the view with the Launch button. `free`, `usual`, and `over`: see `facts`."""
     space, commit = plan.space, commit_text(plan.commit, plan.subject)
     at = "" if plan.branches else f" @ {commit}"  # several are among the facts
     head = f"*{plain(request_name(request))}* on {code(request.branch)}{at}"
@@ -49,7 +50,7 @@ def preview(
         [
             section(head),
             *_sections(
-                [*facts(request, plan, config, free, usual), ("Notify", plain(NOTIFY[request.notify]))]
+                [*facts(request, plan, config, free, usual, over), ("Notify", plain(NOTIFY[request.notify]))]
             ),
             section(first),
             *_notes(space),
@@ -81,12 +82,14 @@ def facts(
     config: Config,
     free: int | None = None,
     usual: float | None = None,
+    over: str = "",
 ) -> list[tuple[str, str]]:
     """Return what a sweep builds, runs, and costs, as labels and mrkdwn.
 
     Args:
         free: free GPUs in the plan's cluster now; None if unknown.
         usual: GPU-hours of a trial, from an earlier sweep; None if unknown.
+        over: why it must be approved, as a part of a sentence; "": it fits all budgets of a month.
     """
     space, peak = plan.space, plan.space.parallel * plan.trial_gpus
     now = "" if free is None else f"; {free} free now"
@@ -103,6 +106,7 @@ def facts(
         ("Goal", _goals(space)),
         ("Metrics", _metrics(space)),
         *_start(plan, usual),
+        *_approval(plan, config, over),
         ("Image", image),
         *_place(request, plan, config),
     ]
@@ -136,15 +140,26 @@ def _start(plan: SweepPlan, usual: float | None) -> list[tuple[str, str]]:
 
 def _budget(plan: SweepPlan, usual: float | None) -> list[tuple[str, str]]:
     """Return the budget, and how many trials fit: for sure by the limit of a trial's time, else as usual."""
-    budget, trials, hours = plan.budget, plan.space.max_trials, plan.space.trial_hours
+    budget, trials, longest = plan.budget, plan.space.max_trials, plan.space.trial_hours
     if budget is None:
         return []
     effect = "then no new trials start"
-    if hours and trials * plan.trial_gpus * hours <= budget.gpu_hours:
+    if longest and trials * plan.trial_gpus * longest <= budget.gpu_hours:
         effect = "enough for all trials"
     elif usual:
         effect = f"about {min(trials, int(budget.gpu_hours / usual))} of {counted(trials, 'trial')} fit"
     return [("Budget", f"{plain(budget.text)}; {effect}")]
+
+
+def _approval(plan: SweepPlan, config: Config, over: str) -> list[tuple[str, str]]:
+    """Return the forecast that is checked against budgets, or why someone must approve the sweep."""
+    if plan.forecast is None:
+        return []
+    if over:
+        return [("Approval", f"Needed before the build: {plain(over)}")]
+    number, price = plan.forecast.gpu_hours, plan.forecast.price
+    cost = f" ({money(number * price, config.currency)})" if number and price else ""
+    return [("Forecast", f"{hours(number or 0)} GPU-h{cost}; fits the budgets")]
 
 
 def _place(request: SweepRequest, plan: SweepPlan, config: Config) -> list[tuple[str, str]]:
@@ -229,12 +244,12 @@ def _goals(space: SearchSpace) -> str:
 def _cost(gpus: int, longest: float | None, config: Config) -> str:
     """Return the maximum GPU-hours and cost at the highest price; per hour without a time limit."""
     number = gpus * (longest or 1)
-    hours = f"Up to {number:,.10g}" if longest else f"No limit; {gpus:,} if each trial runs 1 h"
+    known = f"Up to {number:,.10g}" if longest else f"No limit; {gpus:,} if each trial runs 1 h"
     dearest = max((price.hourly for price in config.prices), default=None)
     if dearest is None or not gpus:
-        return hours
+        return known
     cost = money(number * dearest, config.currency)
-    return f"{hours} ({cost})" if longest else f"{hours} (up to {cost})"
+    return f"{known} ({cost})" if longest else f"{known} (up to {cost})"
 
 
 def _trial_title(space: SearchSpace) -> str:

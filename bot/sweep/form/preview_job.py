@@ -7,9 +7,9 @@ from datetime import datetime, timedelta
 
 from bot.core.errors import UserError
 from bot.core.ids import candidates
+from bot.core.request import Requester
 from bot.measure.gpus.models import Snapshot
 from bot.measure.gpus.snapshot_store import SnapshotStore
-from bot.platform.clients import Clients
 from bot.platform.config.permissions import size_denial
 from bot.platform.config.policy import repository
 from bot.platform.config.teams import prices_for, team_of
@@ -18,6 +18,7 @@ from bot.platform.runtime.parser_thread import run_in_parser_thread
 from bot.platform.slack.blocks import View
 from bot.platform.slack.client import MessageRejectedError
 from bot.platform.slack.mrkdwn import plain
+from bot.sweep.clients import SweepClients
 from bot.sweep.form.drafts import Drafts, SubmittedForm
 from bot.sweep.form.preview import preview
 from bot.sweep.form.view import errors_by_field, form
@@ -26,6 +27,7 @@ from bot.sweep.launch.clusters import check_capacity, check_trial_kind, with_clu
 from bot.sweep.launch.plan import plan
 from bot.sweep.launch.pods import namespace_of
 from bot.sweep.launch.resolve import look_up
+from bot.sweep.launch.spending import allowances, with_forecast
 from bot.sweep.launch.user_limits import limited_sweeps, other_peaks
 from bot.sweep.results.store import ResultsStore
 from bot.sweep.results.usual import usual_gpu_hours
@@ -37,7 +39,7 @@ log = logging.getLogger(__name__)
 SNAPSHOT_MAX_AGE = timedelta(minutes=5)  # older GPU snapshots are ignored
 
 
-async def show(view_id: str, clients: Clients, drafts: Drafts, known: SnapshotStore) -> None:
+async def show(view_id: str, clients: SweepClients, drafts: Drafts, known: SnapshotStore) -> None:
     """Update the view. Idempotent: nothing is created."""
     filled = await drafts.get(view_id)
     if filled and not filled.left:
@@ -54,7 +56,7 @@ async def _recent(known: SnapshotStore, now: datetime) -> Snapshot | None:
     return seen if seen and now - seen.at < SNAPSHOT_MAX_AGE else None
 
 
-async def _view(view_id: str, filled: SubmittedForm, clients: Clients, seen: Snapshot | None) -> View:
+async def _view(view_id: str, filled: SubmittedForm, clients: SweepClients, seen: Snapshot | None) -> View:
     request, draft, config = filled.request, filled.draft, clients.config
     try:
         order = await look_up(
@@ -72,6 +74,8 @@ async def _view(view_id: str, filled: SubmittedForm, clients: Clients, seen: Sna
         home = namespace_of(filled.user, draft.channel, config)
         order = await with_cluster(with_budget(replace(order, namespace=home), config), clients)
         made = await run_in_parser_thread(plan, order, clients.settings)
+        requester = Requester(user=filled.user, user_name=filled.user_name, channel=draft.channel)
+        made = await with_forecast(made, order.price, requester, clients)
         with suppress(ApiError, UnreachableError):  # the launch checks it, too
             await check_trial_kind(made, clients.of(made.cluster))
             await check_capacity(order, made, clients.of(made.cluster))
@@ -85,5 +89,9 @@ async def _view(view_id: str, filled: SubmittedForm, clients: Clients, seen: Sna
     team = team_of(config.teams, "", filled.user)
     free = seen.free_in(made.cluster) if seen else None
     usual = await usual_gpu_hours(made, kept) if made.budget else None
+    forecast, over = made.forecast, ""
+    if forecast:
+        refusals = [each.refusal(forecast) for each in await allowances(requester, clients)]
+        over = next(filter(None, refusals), "")
     shown = replace(config, prices=prices_for(config.prices, team))
-    return preview(draft, request, made, shown, free, usual)
+    return preview(draft, request, made, shown, free, usual, over)

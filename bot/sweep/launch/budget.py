@@ -14,8 +14,13 @@ MODEL_LABEL = "nvidia.com/gpu.product"  # of nodes: the model with dashes for sp
 
 
 def with_budget(order: Order, config: Config) -> Order:
-    """Return the order with its budget, if it has one. Raises UserError if nothing can be counted."""
-    text = order.space.budget
+    """Return the order with its price, and with its budget if it has one.
+
+    Raises UserError if nothing can be counted.
+    """
+    prices = prices_for(config.prices, order.team or team_of(config.teams, order.namespace, order.owner))
+    order = replace(order, price=_highest(prices, order.shape))
+    text, price = order.space.budget, order.price
     if not text:
         return order
     if not order.request.gpus:
@@ -26,8 +31,6 @@ def with_budget(order: Order, config: Config) -> Order:
         raise invalid("budget", str(error), text) from None
     if not is_money:
         return replace(order, budget=Budget(gpu_hours=amount))
-    prices = prices_for(config.prices, order.team or team_of(config.teams, order.namespace, order.owner))
-    price = _highest(prices, order.shape)
     if not price:
         why = f"budget={text}: the configuration has no price of a GPU-hour"
         raise UserError(f"{why}. Set GPU-hours, for example budget=40.", field="budget")

@@ -54,6 +54,7 @@ class Order:
     shape: PodShape = field(default_factory=PodShape)  # of its trials' pods
     secrets: tuple[SecretVariables, ...] = ()  # that the space names
     budget: Budget | None = None
+    price: float = 0.0  # of one GPU-hour, the highest that it can be; 0: none is configured
     queueing: Queueing = field(default_factory=Queueing)
     cluster: str = ""  # of its trials; "": none are configured
     cluster_reason: str = ""  # why this one; "": there was no choice

@@ -15,6 +15,7 @@ from bot.sweep.model.texts import display_name, loud, name_link, result_text, wi
 from bot.text.wording import fitting, listed
 
 MAX_NOTES_TEXT = 2_500  # characters
+IDLE = "idle"  # in place of the user who cancelled a trial: Sweepbot stopped it
 UNBUILT = {Phase.RECEIVED, Phase.OPENING, Phase.BUILDING}
 
 # Messages that bot.sweep.reports.post_results completes when they are posted.
@@ -100,10 +101,12 @@ def no_objective(sweep: SweepRecord, trial: str, missing: Sequence[str]) -> Even
 
 
 def trial_killed(sweep: SweepRecord, trial: str, user: str) -> Event:
-    """Without a user, Sweepbot itself stopped the trial, and there is one reason for that."""
-    why = "Katib received no metrics after the training ended"
-    who = f"{display_name(sweep, user)} cancelled" if user else "Sweepbot stopped"
-    because = "" if user else f": {why}"
+    """Without a user, or with IDLE for one, Sweepbot itself stopped the trial, and there is one reason."""
+    because = {
+        "": ": Katib received no metrics after the training ended",
+        IDLE: ": its GPUs were idle, and nobody snoozed the warning",
+    }.get(user, "")
+    who = "Sweepbot stopped" if because else f"{display_name(sweep, user)} cancelled"
     return Event(
         kind="trial_killed",
         text=f":no_entry_sign: {who} trial {code(trial)}{because}. Its GPUs are free.",
@@ -114,7 +117,7 @@ def trial_killed(sweep: SweepRecord, trial: str, user: str) -> Event:
 
 def first_cancelled(sweep: SweepRecord, trial: str, user: str) -> Event:
     """Report at once that the trial for which all others wait was cancelled; its pod can take a while."""
-    who = display_name(sweep, user)
+    who = "Sweepbot" if user == IDLE else display_name(sweep, user)
     text = f"{who} cancelled the first trial, {code(trial)}. Once its pod is gone, the sweep is on hold."
     return Event(kind="first_cancelled", text=f":no_entry_sign: {text}")
 

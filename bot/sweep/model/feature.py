@@ -23,6 +23,7 @@ Observe = Callable[[SweepRecord, Observation, SweepClients], Awaitable[Observati
 Decide = Callable[[SweepRecord, Observation, datetime], SweepRecord]
 Examine = Callable[[SweepRecord, SweepPlan, RawObjects, Clients], Awaitable[tuple[Diagnosis, ...]]]
 Denial = Callable[[SweepRecord, Command, Observation, Config, datetime], str]
+ChangeDenial = Callable[[SweepRecord, SweepRecord, Command, Observation, Config], str]
 Apply = Callable[[SweepRecord, Command, Observation, Config, datetime], SweepRecord]
 
 
@@ -88,6 +89,8 @@ class Feature:
     drain_denial: Callable[[SweepRecord], str] | None = None
     # Why trials can't start again after a pause or the end; "" if they can.
     restart_denial: Callable[[SweepRecord], str] | None = None
+    # Why a command can't change the first record to the second one; "" if it can.
+    change_denial: ChangeDenial | None = None
 
     # Changes the experiment before it is submitted.
     prepare: Callable[[SweepRecord, Manifest], Manifest] | None = None

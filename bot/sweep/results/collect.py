@@ -56,6 +56,7 @@ def collect(sweep: SweepRecord, plan: SweepPlan, sources: Sources) -> SweepResul
         reason=sweep.reason,
         owner=sweep.requester.user,
         owner_name=sweep.requester.user_name,
+        account=sweep.requester.account,
         channel=sweep.requester.channel,
         thread=sweep.thread or "",
         repo_url=plan.repo_url,

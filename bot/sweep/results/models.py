@@ -48,6 +48,7 @@ class SweepResults:
     reason: str = ""
     owner: str  # Slack user id
     owner_name: str = ""
+    account: str = ""  # as in Requester
     channel: str  # Slack channel id
     thread: str = ""  # ts of the parent message
     repo_url: str
@@ -76,6 +77,30 @@ class SweepResults:
     @property
     def best_trial(self) -> TrialResult | None:
         return next((trial for trial in self.trials if trial.name == self.best), None)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Spent:
+    """What an ended sweep used, for the limits of a month."""
+
+    sweep: str
+    owner: str  # Slack user id
+    account: str = ""  # as in Requester
+    gpu_hours: float  # of trials whose GPU-hours are known
+    cost: float  # of those whose GPUs have a known price
+    unpriced: float = 0.0  # the GPU-hours of the others
+
+
+def spent(results: SweepResults) -> Spent:
+    known = [(each.gpu_hours, each.cost) for each in results.trials if each.gpu_hours is not None]
+    return Spent(
+        sweep=results.sweep,
+        owner=results.owner,
+        account=results.account,
+        gpu_hours=sum(used for used, _ in known),
+        cost=sum(cost or 0.0 for _, cost in known),
+        unpriced=sum(used for used, cost in known if cost is None),
+    )
 
 
 FORMAT = StoredFormat(SweepResults, "results", migrations=())

@@ -10,10 +10,12 @@ import logging
 from base64 import b64decode, b64encode
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
+from datetime import UTC, datetime
 
 from bot.core.ids import SWEEP_ID
+from bot.core.stored_format import cached, late_adapter
 from bot.platform.storage.configmaps import upsert
-from bot.sweep.results.models import SweepResults, dump, load
+from bot.sweep.results.models import Spent, SweepResults, dump, load, spent
 from k8s.api.client import KubernetesClient
 from k8s.objects import MANAGED_BY, Manifest, Ref, label_value
 
@@ -22,7 +24,10 @@ log = logging.getLogger(__name__)
 RESULTS_LABEL = "sweepbot/results"  # the sweep's ID; not the sweep label, which selects records
 SPACE_LABEL = "sweepbot/space"
 RUNS_LABEL, PENDING, COMPLETE = "sweepbot/runs", "pending", "complete"  # whether MLflow has all runs
+MONTH_LABEL = "sweepbot/ended"  # such as 2026-11, UTC
+SPENT = "sweepbot/spent"  # annotation: `Spent` as JSON, to be summed without the results
 KEY = "results"
+_SPENT = late_adapter(Spent)
 PAGE = 20  # ConfigMaps in one answer, of up to 1 MiB each
 
 
@@ -75,6 +80,16 @@ class ResultsStore:
                     if results := await _readable(each):
                         yield results
 
+    async def spent(self, month: datetime) -> list[Spent]:
+        """Return what each sweep used that last ended in this month, UTC; of an older version's, nothing."""
+        found, labels = list[Spent](), f"{MONTH_LABEL}={_month(month)}"
+        kept = self._cluster.pages("ConfigMap", self._namespace, labels=labels, limit=PAGE)
+        async with aclosing(kept) as pages:
+            async for page, _ in pages:
+                texts = (each["metadata"].get("annotations", {}).get(SPENT) for each in page)
+                found += [one for text in texts if (one := cached(_SPENT, text))]
+        return found
+
     def _config_map(self, results: SweepResults, stored: bytes) -> Manifest:
         address = ref(self._namespace, results.sweep)
         return {
@@ -88,10 +103,16 @@ class ResultsStore:
                     RESULTS_LABEL: results.sweep,
                     SPACE_LABEL: label_value(results.space.name),
                     RUNS_LABEL: PENDING if results.runs_pending else COMPLETE,
+                    MONTH_LABEL: _month(results.ended),
                 },
+                "annotations": {SPENT: _SPENT.dump_json(spent(results)).decode()},
             },
             "binaryData": {KEY: b64encode(stored).decode()},
         }
+
+
+def _month(time: datetime) -> str:
+    return f"{time.astimezone(UTC):%Y-%m}"
 
 
 async def _readable(manifest: Manifest) -> SweepResults | None:

@@ -19,6 +19,7 @@ from bot.sweep.launch.budget import with_budget
 from bot.sweep.launch.clusters import planned
 from bot.sweep.launch.pods import namespace_of
 from bot.sweep.launch.resolve import look_up
+from bot.sweep.launch.spending import with_forecast
 from bot.sweep.model import engine
 from bot.sweep.model.observation import BuildSeen, Observation, RawObjects
 from bot.sweep.results.warm_start import with_past
@@ -92,7 +93,7 @@ async def _request(sweep: SweepRecord, commands: tuple[Command, ...], clients: S
         )
         past = await with_past(order.space, order.request, repo.url, clients.kept_results)
         order = with_budget(replace(order, space=past), clients.config)
-        plan = await planned(order, clients)
+        plan = await with_forecast(await planned(order, clients), order.price, sweep.requester, clients)
         return Observation(commands=commands, plan=plan, others=others, limit_check=check)
     except UserError as error:
         return Observation(commands=commands, refusal=str(error))

@@ -255,7 +255,7 @@ class _Reconcile:
         return await self.clients.store.save(sweep, self.lease, check)
 
     async def _act(self, sweep: SweepRecord, seen: Observation) -> SweepRecord:
-        if sweep.phase is Phase.OPENING:
+        if sweep.phase is Phase.OPENING and not sweep.thread:
             return await open_thread(sweep, self.clients, self.record, self.save)
         todo = required_changes(sweep, seen, self.clients.now())
         for patch in todo.patch:

@@ -30,7 +30,9 @@ class AlertNotifier:
         """Post the alert if its level rose, edit it if only its text changed, then save or delete it."""
         message, level = warning(alert, snoozes, now), alert.due_level(snoozes, now)
         if message.fingerprint != alert.fingerprint:
-            sent = replace(alert, fingerprint=message.fingerprint, level=level)
+            is_first = level and not alert.level
+            posted = now if is_first else alert.posted
+            sent = replace(alert, fingerprint=message.fingerprint, level=level, posted=posted)
             try:
                 if level > alert.level:
                     ts = await self.clients.slack.post(alert.channel, message, alert.thread)

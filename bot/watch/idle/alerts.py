@@ -66,6 +66,7 @@ class AlertItem:
     load: Load = NO_LOAD  # per GPU
     recovered: bool = False  # ended, and was busy again before that
     ended: datetime | None = None  # when the condition was first seen to be over
+    stop_after: timedelta = timedelta(0)  # after the warning; 0: never
     missing: datetime | None = None  # since when it isn't measured: it has ended, or its metrics were late
 
 
@@ -84,6 +85,7 @@ class Alert:
     items: tuple[AlertItem, ...] = field(default=())
     ts: str = ""  # of the message
     level: int = 0  # the highest level posted; a higher one needs a new post, because edits notify no one
+    posted: datetime | None = None  # first, or after a snooze; None: not yet
     replaces: str = ""  # ts of an older message that is still to be deleted
     fingerprint: str = ""  # of the message as Slack has it
 
@@ -103,6 +105,18 @@ class Alert:
             if not active_snooze(item.key, snoozes, now)
         )
         return max(levels, default=0)
+
+    def to_stop(self, snoozes: Mapping[str, Snooze], now: datetime) -> list[AlertItem]:
+        """Return the trials whose warning was ignored for long enough."""
+        if not (self.sweep and self.ts and self.posted and self.level):  # level 0: it was snoozed
+            return []
+        return [
+            item
+            for item in self.open
+            if item.stop_after
+            and max(self.posted, item.since) + item.stop_after <= now
+            and not active_snooze(item.key, snoozes, now)
+        ]
 
     @property
     def over(self) -> bool:
@@ -222,7 +236,13 @@ def _item(current: Assessment, now: datetime, since: datetime | None = None) -> 
         gpus=max(allocation.allocated, len(allocation.gpus)),
         mean=allocation.mean if current.kind is Kind.LOW else None,
         load=allocation.load,
+        stop_after=_stop_after(current),
     )
+
+
+def _stop_after(current: Assessment) -> timedelta:
+    is_unused = current.kind in {Kind.UNUSED, Kind.IDLE} and current.allocation.sweep
+    return timedelta(minutes=current.thresholds.stop_minutes if is_unused else 0)
 
 
 def _rounded(lasted: timedelta, first: timedelta) -> timedelta:

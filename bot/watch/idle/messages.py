@@ -68,8 +68,16 @@ def warning(alert: Alert, snoozes: Mapping[str, Snooze], now: datetime) -> Messa
     if not alert.open:
         return Message(text=lines[0], blocks=(shown,))
     how = CRITERIA.get(alert.kind, CRITERIA[Kind.IDLE])
-    below = context(f"{how} {NEVER_CANCELS if alert.sweep else NOT_STOPPED}")
+    stops = _stops(alert) if alert.sweep else NOT_STOPPED
+    below = context(f"{how} {stops}")
     return Message(text=lines[0], blocks=(shown, below, _buttons(alert, all_snoozed)))
+
+
+def _stops(alert: Alert) -> str:
+    after = max((item.stop_after for item in alert.open), default=timedelta(0))
+    if not after:
+        return NEVER_CANCELS
+    return f"Sweepbot stops idle trials {duration(after)} after their warning, unless someone snoozes it."
 
 
 def _active(alert: Alert, snoozes: Mapping[str, Snooze], now: datetime) -> dict[str, Snooze]:

@@ -60,6 +60,8 @@ class IdleMonitor:
         now, current = self.clients.now(), await SnoozeStore(self.clients).all()
         alerts, assessed = await self._alerts(current, now)
         alerts, current = await self._apply_commands(alerts, assessed, current, now)
+        if assessed is not None:
+            await self._stop_ignored(alerts, current, now)
         return await self._notify(alerts, current, now)
 
     async def _alerts(
@@ -94,6 +96,17 @@ class IdleMonitor:
                 current = await applier.apply(command, alert, current, now)
         await self.clients.store.remove_commands(str(ITEM), queued)
         return tuple(by_id.values()), current
+
+    async def _stop_ignored(
+        self, alerts: Iterable[Alert], current: Mapping[str, Snooze], now: datetime
+    ) -> None:
+        """Let sweeps stop the trials whose warnings were ignored. Repeated calls change nothing."""
+        for alert in alerts:
+            for item in alert.to_stop(current, now):
+                command = Command(action=Action.STOP_IDLE, user="", user_name="Sweepbot", trial=item.name)
+                once = f"idle/{item.key}/{item.since.isoformat()}"
+                await self.clients.store.add_command(alert.sweep, command, once=once)
+                await self.clients.wake(alert.sweep)
 
     async def _commands(self) -> list[Command]:
         """Return those about this cluster. Those about a cluster that was removed are answered at home."""

@@ -1,4 +1,6 @@
-"""`sweepbot launch` without branch=: the checkout's branch, if the server would build the same commit."""
+"""`sweepbot launch` without branch=: the checkout's branch, or a new one with what isn't pushed."""
+
+import subprocess
 
 import pytest
 
@@ -21,22 +23,39 @@ def checkout(tmp_path, monkeypatch):
 
 
 def test_branch_of_a_pushed_checkout_is_added(checkout):
-    assert with_branch("space=lr gpus=2") == "branch=deep/nets space=lr gpus=2"
+    assert with_branch("space=lr gpus=2") == ("branch=deep/nets space=lr gpus=2", "")
 
 
 @pytest.mark.parametrize("command", ["branch=main space=lr", "space=lr branch: main", "--branch main"])
 def test_typed_branch_needs_no_pushed_checkout(checkout, command):
     (checkout / "new.py").write_text("")
-    assert with_branch(command) == command
+    assert with_branch(command) == (command, "")
 
 
 def test_outside_a_checkout_the_command_stays(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    assert with_branch("space=lr") == "space=lr"
+    assert with_branch("space=lr") == ("space=lr", "")
 
 
 def _edited(folder):
     (folder / "train.py").write_text("print(2)\n")
+
+
+def _staged(folder):
+    _edited(folder)
+    git(folder, "add", "train.py")
+    (folder / "train.py").write_text("print(3)\n")
+
+
+def _untracked(folder):
+    (folder / ".gitignore").write_text("*.log\n")
+    (folder / "run.log").write_text("x\n")
+    (folder / "deep").mkdir()
+    (folder / "deep" / "née tête.py").write_text("1\n")
+
+
+def _deleted(folder):
+    (folder / "train.py").unlink()
 
 
 def _committed(folder):
@@ -62,19 +81,133 @@ def _never_pushed(folder):
     git(folder, "checkout", "-b", "fresh", "--no-track")
 
 
+def _state(folder):
+    """What is the person's own: files, index, branches, and what is checked out."""
+    files = {
+        str(path): path.read_bytes()
+        for path in folder.rglob("*")
+        if ".git" not in path.parts and path.is_file()
+    }
+    return (
+        files,
+        git(folder, "status", "--porcelain"),
+        git(folder, "branch", "-v"),
+        git(folder, "stash", "list"),
+    )
+
+
+@pytest.mark.parametrize(
+    "change",
+    [_edited, _staged, _untracked, _deleted, _committed, _overtaken, _renamed, _detached, _never_pushed],
+)
+def test_checkout_that_is_not_pushed_is_launched_from_a_branch_of_its_own(checkout, change):
+    change(checkout)
+    before = _state(checkout)
+    command, note = with_branch("space=lr")
+    branch = command.removeprefix("branch=").removesuffix(" space=lr")
+    assert branch.startswith("sweepbot/")
+    assert branch in note
+    assert _state(checkout) == before
+    git(checkout, "fetch", "origin", branch)
+    wanted = {
+        name for name in git(checkout, "ls-files", "-co", "--exclude-standard", "-z").split("\0") if name
+    }
+    wanted = {name: (checkout / name).read_text() for name in wanted if (checkout / name).exists()}
+    names = git(checkout, "ls-tree", "-r", "--name-only", "-z", "FETCH_HEAD").split("\0")
+    assert {name: git(checkout, "show", f"FETCH_HEAD:{name}") for name in names if name} == wanted
+    assert with_branch("space=lr") == (command, note)  # a repeated launch is the same commit
+
+
+def test_subject_says_what_is_launched(checkout):
+    _edited(checkout)
+    (checkout / "new.py").write_text("")
+    _, note = with_branch("space=lr")
+    assert note.startswith("Pushed 2 uncommitted changes and the commits of this checkout to sweepbot/")
+    git(checkout, "fetch", "origin", note.split(" to ")[1].split(" ")[0])
+    assert (
+        git(checkout, "log", "-1", "--format=%s", "FETCH_HEAD").strip()
+        == "2 uncommitted changes on deep/nets"
+    )
+
+
+def _secret(folder):
+    (folder / "conf").mkdir()
+    (folder / "conf" / ".env").write_text("TOKEN=1\n")
+
+
+def _secret_in_the_index(folder):
+    (folder / "id_ed25519").write_text("x\n")
+    git(folder, "add", "-N", "id_ed25519")
+
+
+def _large(folder):
+    with (folder / "weights.bin").open("wb") as file:
+        file.truncate(21 * 2**20)
+
+
+def _nested(folder):
+    git(folder, "init", "inner")
+
+
+def _conflict(folder):
+    git(folder, "checkout", "-b", "left")
+    _committed(folder)
+    git(folder, "checkout", "deep/nets")
+    (folder / "train.py").write_text("print(3)\n")
+    git(folder, "commit", "-am", "Other")
+    subprocess.run(["git", "merge", "left"], cwd=folder, capture_output=True, check=False)
+
+
+def _without_a_commit(folder):
+    git(folder, "checkout", "--orphan", "empty")
+
+
 @pytest.mark.parametrize(
     ("change", "error"),
     [
-        (_edited, "1 change that you didn't commit. *Fix:* git commit and git push, or name the branch"),
-        (_committed, "1 commit that you didn't push. *Fix:* git push, or"),
-        (_overtaken, "has 1 newer commit. *Fix:* git pull, or"),
-        (_renamed, "other isn't pushed under its name. *Fix:* git push -u origin HEAD"),
-        (_never_pushed, "fresh isn't pushed under its name."),
-        (_detached, "on no branch. *Fix:* git switch BRANCH"),
+        (
+            _secret,
+            "conf/.env: new, and named like a secret, so that it isn't pushed. *Fix:* Add it to .gitignore",
+        ),
+        (_secret_in_the_index, "id_ed25519: new, and named like a secret"),
+        (_large, "The changes have 21 MiB; 20 MiB can be pushed. The largest file is weights.bin."),
+        (_nested, "inner/: a repository inside this one."),
+        (_conflict, "train.py: merge conflicts."),
+        (_without_a_commit, "no commit yet"),
     ],
 )
-def test_checkout_that_the_server_would_not_build_is_refused(checkout, change, error):
+def test_what_must_not_be_pushed_is_named_and_nothing_is(checkout, change, error):
     change(checkout)
+    before = _state(checkout), git(checkout, "ls-remote", "origin")
     with pytest.raises(UserError) as refused:
         with_branch("space=lr")
     assert error in str(refused.value)
+    assert "name the branch" in str(refused.value)
+    assert (_state(checkout), git(checkout, "ls-remote", "origin")) == before
+
+
+@pytest.mark.parametrize("name", [".env.example", "tokenizer.py", "kubeconfig_test.py"])
+def test_file_that_only_looks_like_a_secret_is_pushed(checkout, name):
+    (checkout / name).write_text("x\n")
+    assert with_branch("space=lr")[1]
+
+
+def test_refused_push_says_why_and_what_to_do(checkout, tmp_path):
+    hook = tmp_path / "remote.git" / "hooks" / "pre-receive"
+    hook.write_text("#!/bin/sh\necho 'only admins create branches' >&2\nexit 1\n")
+    hook.chmod(0o755)
+    _edited(checkout)
+    with pytest.raises(UserError) as refused:
+        with_branch("space=lr")
+    text = str(refused.value)
+    assert "can't be pushed to sweepbot/" in text
+    assert "remote: only admins create branches" in text
+    assert "*Fix:* Allow branches named sweepbot/ on the remote" in text
+
+
+def test_missing_remote_is_named_without_its_login(checkout):
+    git(checkout, "remote", "set-url", "origin", "http://ada:hunter2@127.0.0.1:1/x.git")
+    _edited(checkout)
+    with pytest.raises(UserError) as refused:
+        with_branch("space=lr")
+    assert "hunter2" not in str(refused.value)

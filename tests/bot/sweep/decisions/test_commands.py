@@ -8,7 +8,9 @@ import pytest
 from bot.core.commands import Action, AuditEntry, Command
 from bot.core.events import Event
 from bot.core.record import Phase, Shown
-from bot.sweep.decisions.commands import apply_command, named
+from bot.sweep.answers.command_parser import COMMANDS
+from bot.sweep.decisions.commands import RULES, apply_command, named
+from bot.sweep.lifecycle import texts
 from bot.sweep.lifecycle.building import MAX_AUDIT_ENTRIES, with_entry
 from bot.sweep.model.observation import Observation
 from k8s.engine import End, Experiment, ExperimentState, Trial, TrialState
@@ -192,3 +194,27 @@ def test_audit_log_keeps_the_newest_fifty():
 def test_named_finds_trials_by_the_end_of_their_name():
     assert [trial.name for trial in named(LIVE, "xyz")] == ["otter-xyz"]
     assert named(LIVE, "") == named(LIVE, "otter") == []
+
+
+def test_idle_trial_is_stopped_by_sweepbot_alone_and_a_late_stop_is_silent():
+    stop = Command(action=Action.STOP_IDLE, user="", user_name="Sweepbot", trial="otter-abc")
+    after = applied(RUNNING, stop)
+    assert after.to_kill == {"otter-abc": texts.IDLE}
+    assert after.audit_log[-1].name == "Sweepbot"
+    event = texts.trial_killed(after, "otter-abc", texts.IDLE)
+    assert event.text == (
+        ":no_entry_sign: Sweepbot stopped trial `otter-abc`: its GPUs were idle, and nobody snoozed the "
+        "warning. Its GPUs are free."
+    )
+    assert (
+        denial_of(replace(after, audit_log=()), a_command(Action.KILL, trial="otter-abc"))
+        == "Sweepbot already cancelled `otter-abc`."
+    )
+    for sweep in (after, FINISHED, replace(RUNNING, cancelled_by=OWNER)):
+        assert applied(sweep, stop) == sweep
+    assert applied(RUNNING, replace(stop, trial="otter-gone")) == RUNNING
+
+
+def test_no_words_stop_an_idle_trial():
+    assert all(each.does is not Action.STOP_IDLE for each in COMMANDS)
+    assert not RULES[Action.STOP_IDLE].button

@@ -1,0 +1,69 @@
+"""The command `ci`: a sweep for a pull request, compared with one of its base, the branch to merge into."""
+
+import argparse
+import os
+from dataclasses import replace
+from hashlib import sha256
+
+from bot.core.errors import UserError
+from bot.platform.commands.grammar import Parsed
+from bot.remote.ci_host import PullRequest, comment, pull_request
+from bot.remote.ci_verdict import Verdict, code, pairs, report, verdict
+from bot.remote.client import Client, Sweep, of
+from bot.remote.commands import FAILED, INTERRUPTED, connected, say
+from bot.remote.progress import follow
+from bot.sweep.launch.command_line import TABLE
+from bot.sweep.launch.options import LAUNCH
+from bot.text.masking import Mask, secrets_in_environment
+from bot.text.terminal import typed
+
+
+def run_ci(arguments: argparse.Namespace) -> int:
+    """Run the sweeps, keep the comment, and return 0 if the rule holds. Raises UserError."""
+    client, pull = connected(), pull_request(os.environ)
+    options = TABLE.read(LAUNCH, typed(arguments.request))
+    marker = f"<!-- sweepbot ci {_digest(arguments.name)} -->"
+    try:
+        new, base = _launched(client, options, pull)
+        follow(client.events(new), as_json=False)
+        follow(client.events(base), as_json=False)
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    ended = client.json(of(new)), client.json(of(base))
+    decided = _decided(client, *ended, arguments.max_worse)
+    text = Mask(secrets_in_environment(os.environ))(report(arguments.name, *ended, decided))
+    print(text)
+    try:
+        comment(pull, marker, text)
+    except UserError as error:  # the job's result doesn't depend on it
+        say(str(error))
+    return 0 if decided.passed else FAILED
+
+
+def _launched(client: Client, options: Parsed, pull: PullRequest) -> tuple[str, str]:
+    """Start both sweeps, and return their names. For a day, pull requests share that of the base's commit."""
+    new = _on(options, pull.branch)
+    base = _on(options, pull.base)
+    keys = _digest(f"{pull.run} {new}"), _digest(f"{pull.base_commit or pull.run} {base}")
+    made = [
+        client.post("/sweeps", command, f"ci/{key}") for command, key in zip((new, base), keys, strict=True)
+    ]
+    return made[0]["id"], made[1]["id"]
+
+
+def _on(options: Parsed, branch: str) -> str:
+    """Nobody is there to decide about a first trial that failed."""
+    return replace(options, options={"gate": "off", **options.options, "branch": branch}).typed
+
+
+def _digest(text: str) -> str:
+    return sha256(text.encode()).hexdigest()[:32]
+
+
+def _decided(client: Client, new: Sweep, base: Sweep, max_worse: float) -> Verdict:
+    for each in (new, base):
+        if each["state"] != "succeeded":
+            why = f"the sweep of {code(each['branch'])} ended as {each['state']}"
+            return Verdict(passed=False, text=f"**Failed**: {why}.")
+    found = pairs(*(client.json(f"{of(each['id'])}/results")["trials"] for each in (base, new)))
+    return verdict(found, new["objective"]["goal"], base["branch"], max_worse)

@@ -1,0 +1,146 @@
+"""The pull request that a CI job is for, on GitHub or GitLab, and the comment that Sweepbot keeps there."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from http.client import HTTPException
+from pathlib import Path
+from typing import Any
+from urllib.error import HTTPError
+from urllib.parse import quote
+from urllib.request import Request, build_opener
+
+from bot.core.errors import UserError
+from bot.remote.client import NoRedirect
+
+TIMEOUT = 30.0  # seconds
+PER_PAGE, MAX_PAGES = 100, 10  # of comments
+MAX_ANSWER = 16 * 2**20  # bytes
+NO_JOB = (
+    "sweepbot ci runs in a job for a pull request of GitHub Actions, or for a merge request of GitLab. "
+    "Elsewhere: sweepbot launch --wait"
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class PullRequest:
+    branch: str
+    base: str  # the branch that it is to be merged into
+    base_commit: str
+    run: str  # differs for each run of the job that a person asked for
+    comments: str  # URL of the API
+    edits: str  # the same for one comment, without its id
+    edit_method: str
+    headers: Mapping[str, str] = field(repr=False)  # with the token
+    fix: str  # if the token isn't allowed to comment
+
+
+def pull_request(environ: Mapping[str, str]) -> PullRequest:
+    """Return what the job's environment says. Raises UserError."""
+    if environ.get("GITHUB_ACTIONS") == "true":
+        return _github(environ)
+    if environ.get("CI_MERGE_REQUEST_IID"):
+        return _gitlab(environ)
+    raise UserError(NO_JOB)
+
+
+def _github(environ: Mapping[str, str]) -> PullRequest:
+    try:
+        pull = json.loads(Path(environ["GITHUB_EVENT_PATH"]).read_text(encoding="utf-8"))["pull_request"]
+        here = f"{environ['GITHUB_API_URL']}/repos/{environ['GITHUB_REPOSITORY']}/issues"
+        if (pull["head"]["repo"] or {}).get("full_name") != environ["GITHUB_REPOSITORY"]:
+            raise UserError(
+                "The pull request is from a fork, whose branch Sweepbot's repository doesn't have."
+            )
+        return PullRequest(
+            branch=pull["head"]["ref"],
+            base=pull["base"]["ref"],
+            base_commit=pull["base"]["sha"],
+            run=f"{environ['GITHUB_RUN_ID']}/{environ.get('GITHUB_RUN_ATTEMPT', '1')}",
+            comments=f"{here}/{int(pull['number'])}/comments",
+            edits=f"{here}/comments",
+            edit_method="PATCH",
+            headers={"Authorization": f"Bearer {environ.get('GITHUB_TOKEN', '')}"},
+            fix="Give the job `permissions: {pull-requests: write}`, and set GITHUB_TOKEN.",
+        )
+    except (OSError, ValueError, KeyError, TypeError):
+        raise UserError(NO_JOB) from None
+
+
+def _gitlab(environ: Mapping[str, str]) -> PullRequest:
+    try:
+        if environ.get("CI_MERGE_REQUEST_SOURCE_PROJECT_ID") != environ["CI_PROJECT_ID"]:
+            raise UserError(
+                "The merge request is from a fork, whose branch Sweepbot's repository doesn't have."
+            )
+        project, number = quote(environ["CI_PROJECT_ID"], safe=""), int(environ["CI_MERGE_REQUEST_IID"])
+        notes = f"{environ['CI_API_V4_URL']}/projects/{project}/merge_requests/{number}/notes"
+        return PullRequest(
+            branch=environ["CI_MERGE_REQUEST_SOURCE_BRANCH_NAME"],
+            base=environ["CI_MERGE_REQUEST_TARGET_BRANCH_NAME"],
+            base_commit=environ.get("CI_MERGE_REQUEST_DIFF_BASE_SHA", ""),
+            run=environ["CI_JOB_ID"],
+            comments=notes,
+            edits=notes,
+            edit_method="PUT",
+            headers={"PRIVATE-TOKEN": environ.get("GITLAB_TOKEN", "")},
+            fix="Set GITLAB_TOKEN to a project access token with the scope api: a job's own can't comment.",
+        )
+    except (ValueError, KeyError):
+        raise UserError(NO_JOB) from None
+
+
+def comment(pull: PullRequest, marker: str, body: str) -> None:
+    """Edit the comment that begins with this marker, or write it. Raises UserError.
+
+    Others can write the marker, too: a comment that can't be edited isn't ours.
+    """
+    text = {"body": f"{marker}\n{body}"}
+    for number in _marked(pull, marker):
+        try:
+            _call(pull, pull.edit_method, f"{pull.edits}/{number}", text)
+        except _RefusedError:
+            continue
+        return
+    try:
+        _call(pull, "POST", pull.comments, text)
+    except _RefusedError as refused:
+        raise UserError(f"The comment can't be written: {refused} *Fix:* {pull.fix}") from None
+
+
+class _RefusedError(UserError):
+    """The token isn't allowed to do this, or the object is gone."""
+
+
+def _marked(pull: PullRequest, marker: str) -> list[int]:
+    found = list[int]()
+    for page in range(1, MAX_PAGES + 1):
+        try:
+            listed = _call(pull, "GET", f"{pull.comments}?per_page={PER_PAGE}&page={page}")
+        except _RefusedError as refused:
+            raise UserError(f"The comments can't be read: {refused} *Fix:* {pull.fix}") from None
+        found += [each["id"] for each in listed if (each["body"] or "").startswith(marker)]
+        if len(listed) < PER_PAGE:
+            break
+    return found
+
+
+def _call(pull: PullRequest, method: str, url: str, body: object = None) -> Any:
+    """Return the answer. Raises _RefusedError, and UserError for other failures."""
+    data = None if body is None else json.dumps(body).encode()
+    known = {"Content-Type": "application/json", "User-Agent": "sweepbot", "Accept": "application/json"}
+    host = url.split("/")[2]
+    if not url.startswith(("https://", "http://")):
+        raise UserError(NO_JOB)
+    try:
+        request = Request(url, data, known | dict(pull.headers), method=method)  # noqa: S310 - http and https only
+        with build_opener(NoRedirect).open(request, timeout=TIMEOUT) as response:
+            return json.loads(response.read(MAX_ANSWER))
+    except HTTPError as error:
+        with error:
+            text = f"{host} answers with status {error.code}."
+        if error.code in {401, 403, 404}:
+            raise _RefusedError(text) from None
+        raise UserError(text) from None
+    except (OSError, HTTPException, ValueError) as error:
+        raise UserError(f"{host} doesn't answer: {getattr(error, 'reason', error)}.") from None

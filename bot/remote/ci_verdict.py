@@ -1,0 +1,133 @@
+"""Whether a branch is worse than its base, by trials of two sweeps with the same parameters. Pure."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from statistics import fmean
+from typing import Any
+
+from bot.core.seeds import statistics
+from bot.text.wording import counted, printable
+
+MIN_PAIRS = 3  # the interval of two is so wide that it confirms nearly every value
+MAX_ROWS = 20  # of the table, and points of the picture
+MAX_CELL = 80  # characters
+
+Trial = Mapping[str, Any]  # as the API has it
+Pair = tuple[str, float, float]  # the parameters, the base's value, and the branch's
+
+
+@dataclass(frozen=True, kw_only=True)
+class Verdict:
+    passed: bool
+    text: str  # Markdown
+    pairs: tuple[Pair, ...] = ()
+
+
+def pairs(base: Iterable[Trial], new: Iterable[Trial]) -> tuple[Pair, ...]:
+    """Return the values of trials with the same parameters, in an order that doesn't depend on them."""
+    known = {_parameters(each): each["value"] for each in base if each["value"] is not None}
+    values = {_parameters(each): each["value"] for each in new if each["value"] is not None}
+    both = sorted(known.keys() & values.keys(), key=_order)
+    return tuple((" ".join("=".join(each) for each in one), known[one], values[one]) for one in both)
+
+
+def _parameters(trial: Trial) -> tuple[tuple[str, str], ...]:
+    return tuple(sorted((str(name), str(value)) for name, value in trial["parameters"].items()))
+
+
+def _order(parameters: tuple[tuple[str, str], ...]) -> list[tuple[float, str]]:
+    return [(float(text) if text.isdecimal() else 0.0, text) for _, text in parameters]
+
+
+def verdict(found: Sequence[Pair], goal: str, base: str, max_percent: float) -> Verdict:
+    """Decide by the paired differences, relative to the base's mean: the whole 95% interval is allowed.
+
+    Args:
+        goal: minimize or maximize.
+        max_percent: by how much the branch can be worse.
+    """
+    limit, name = f"{max_percent:g}%", code(base)
+    rule = f"The rule: not worse than {name} by more than {limit}, by the paired 95% interval."
+    if len(found) < MIN_PAIRS:
+        why = f"{counted(len(found), 'pair')} of trials with the same parameters; {MIN_PAIRS} are needed."
+        fix = "Use a grid, or `seeds=`, so that both sweeps try the same parameters."
+        return Verdict(passed=False, text=f"**Undecided**: {why} {fix}\n\n{rule}", pairs=tuple(found))
+    mean = abs(fmean(old for _, old, _ in found))
+    sign = -1 if goal == "maximize" else 1
+    worse = statistics([sign * (new - old) for _, old, new in found])
+    if worse is None or worse.interval is None or not mean:
+        return Verdict(
+            passed=False, text=f"**Undecided**: the mean of {name} is 0.\n\n{rule}", pairs=tuple(found)
+        )
+    low, high = (100 * each / mean for each in worse.interval)
+    middle = 100 * worse.mean / mean
+    word = "better" if middle < 0 else "worse"
+    span = f"{-high:+.2f}% to {-low:+.2f}%"
+    text = (
+        f"{abs(middle):.2f}% {word} than {name} on average of {len(found)} pairs (95% interval {span}; + is "
+        "better)."
+    )
+    state = "Passed" if high <= max_percent else "Worse" if low > max_percent else "Undecided"
+    more = " More seeds or trials narrow the interval." if state == "Undecided" else ""
+    return Verdict(passed=state == "Passed", text=f"**{state}**: {text}{more}\n\n{rule}", pairs=tuple(found))
+
+
+def report(title: str, new: Mapping[str, Any], base: Mapping[str, Any] | None, decided: Verdict) -> str:
+    """Return the comment in Markdown: verdict, sweeps, picture, and table.
+
+    Args:
+        title: of this check.
+        new: the sweep of the branch, as the API shows it; `base` the other one, None if there is none.
+    """
+    lines = [f"### {_text(title)}", "", decided.text, ""]
+    for each in filter(None, (new, base)):
+        best = each["best"]
+        value = f", best {best['value']:.6g}" if best else ""
+        thread = f" ([thread]({each['thread']}))" if each["thread"] else ""
+        commit = f" @ {code(each['commit'][:8])}" if each["commit"] else ""
+        lines.append(f"- {code(each['branch'])}{commit}: {code(each['id'])} {each['state']}{value}{thread}")
+        if each["reason"] and each["state"] != "succeeded":
+            lines.append(f"  {code(each['reason'], 300)}")
+    if decided.pairs and base:
+        lines += ["", *_picture(decided.pairs, new, base), "", *_table(decided.pairs, new, base)]
+    return "\n".join(lines)
+
+
+def _picture(found: Sequence[Pair], new: Mapping[str, Any], base: Mapping[str, Any]) -> list[str]:
+    """GitHub and GitLab draw Mermaid; neither takes a file from a job."""
+    shown = found[:MAX_ROWS]
+    olds, news = [f"{old:.6g}" for _, old, _ in shown], [f"{value:.6g}" for _, _, value in shown]
+    numbers = ", ".join(str(number) for number in range(1, len(shown) + 1))
+    return [
+        "```mermaid",
+        "xychart-beta",
+        f"    x-axis [{numbers}]",
+        f'    y-axis "{_plain(new["objective"]["metric"])}"',
+        f"    bar [{', '.join(olds)}]",
+        f"    line [{', '.join(news)}]",
+        "```",
+        f"Bars: {code(base['branch'])}; line: {code(new['branch'])}; by row of the table.",
+    ]
+
+
+def _table(found: Sequence[Pair], new: Mapping[str, Any], base: Mapping[str, Any]) -> list[str]:
+    head = f"| | parameters | {code(base['branch'])} | {code(new['branch'])} | change |"
+    rows = [head, "|--:|---|--:|--:|--:|"]
+    for number, (parameters, old, value) in enumerate(found[:MAX_ROWS], 1):
+        change = f"{100 * (value - old) / abs(old):+.2f}%" if old else ""
+        rows.append(f"| {number} | {code(parameters)} | {old:.6g} | {value:.6g} | {change} |")
+    return [*rows, *([f"… and {len(found) - MAX_ROWS} more"] if len(found) > MAX_ROWS else [])]
+
+
+def code(text: str, most: int = MAX_CELL) -> str:
+    """Return text of others as code: no markup, no mention, and no end of a table's cell."""
+    shown = printable(text).replace("`", "'").replace("|", "\\|")
+    return f"`{shown[: most - 1]}…`" if len(shown) > most else f"`{shown or ' '}`"
+
+
+def _text(text: str) -> str:
+    return "".join(each for each in printable(text) if each.isalnum() or each in " ._=-,:/")[:MAX_CELL]
+
+
+def _plain(text: str) -> str:
+    return "".join(each for each in printable(text) if each.isalnum() or each in " ._/-")[:MAX_CELL]

@@ -1,0 +1,48 @@
+"""Budgets of a month: above one, a sweep waits before its build until someone approves it."""
+
+from bot.core.commands import Action
+from bot.core.record import Phase, SweepRecord
+from bot.platform.config.permissions import approvers
+from bot.sweep.clients import SweepClients
+from bot.sweep.features.approval import decide
+from bot.sweep.features.approval.decide import ApprovalState, SpendingSeen
+from bot.sweep.launch.spending import APPROVAL, GROUP, allowances
+from bot.sweep.model.feature import CommandRule, Feature, Step
+from bot.sweep.model.observation import Observation
+
+
+async def observe(sweep: SweepRecord, seen: Observation, clients: SweepClients) -> Observation:
+    """Add the limits and what others use of them, until the sweep fits, and if it is to use more."""
+    is_new = sweep.phase is Phase.OPENING and APPROVAL in sweep.holds
+    grows = any(command.action in GROWING for command in seen.commands)
+    if sweep.plan is None or sweep.plan.trial_forecast is None or not (is_new or grows):
+        return seen
+    check = await clients.store.limit_check(GROUP)
+    own = SpendingSeen(
+        allowances=await allowances(sweep.requester, clients, besides=sweep.id),
+        approvers=approvers(sweep.requester.user, clients.config),
+        days=clients.config.budgets.days,
+    )
+    return seen.put(own, limit_check=seen.limit_check or check)
+
+
+GROWING = {Action.EXTEND, Action.BUDGET}  # commands after which a sweep can use more
+FEATURE = Feature(
+    name="approval",
+    states=(ApprovalState,),
+    planned=decide.planned,
+    observe=observe,
+    commands={
+        Action.APPROVE: CommandRule(
+            denial=decide.approval_denial, apply=decide.approved, button=decide.APPROVE
+        ),
+        Action.DECLINE: CommandRule(
+            denial=decide.approval_denial, apply=decide.declined, button=decide.DECLINE
+        ),
+    },
+    change_denial=decide.growth_denial,
+    headline=decide.headline,
+    problem=decide.problem,
+    buttons=decide.buttons,
+)
+STEP = Step(phases=frozenset({Phase.OPENING}), decide=decide.follow)

@@ -1,0 +1,158 @@
+"""Hold a sweep that exceeds a budget, until an approver decides, it fits, or it has waited too long. Pure.
+
+    opening, held -> opening -> building
+                 `-> stopping (declined, or nobody answered)
+
+Each decision that lets a sweep start is saved with a check (bot.platform.storage.sweeps), so that two sweeps
+can't both get what is left.
+"""
+
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from typing import Any, ClassVar
+
+from bot.core.commands import Command
+from bot.core.events import Event
+from bot.core.feature_state import FeatureState
+from bot.core.record import SweepRecord
+from bot.platform.config import permissions
+from bot.platform.config.policy import Config
+from bot.platform.slack.blocks import button
+from bot.platform.slack.mrkdwn import mention, quoted
+from bot.sweep.launch.spending import APPROVAL, Allowance
+from bot.sweep.model.observation import Observation
+from bot.sweep.model.texts import confirmation, display_name
+from bot.text.wording import counted, listed
+
+REMINDER = timedelta(days=1)  # after which the approvers are mentioned again
+# The buttons' action_ids
+APPROVE, DECLINE = "approve_sweep", "decline_sweep"
+
+
+@dataclass(frozen=True, kw_only=True)
+class ApprovalState(FeatureState):
+    name: ClassVar[str] = "approval"
+
+    since: datetime | None = None  # when it was known that the sweep exceeds a budget; None: not waiting
+    by_owner: bool = False  # only the budget of its token is exceeded
+    approvers: tuple[str, ...] = ()  # Slack user ids
+    mentioned: int = 0  # how often they were
+
+
+@dataclass(frozen=True, kw_only=True)
+class SpendingSeen:
+    allowances: tuple[Allowance, ...] = ()
+    approvers: tuple[str, ...] = ()
+    days: int = 0  # for which a sweep waits at most; 0: nothing was observed
+
+
+def planned(sweep: SweepRecord) -> SweepRecord:
+    has_limits = sweep.plan is not None and sweep.plan.forecast is not None
+    return sweep.hold(APPROVAL) if has_limits else sweep
+
+
+def follow(sweep: SweepRecord, seen: Observation, now: datetime) -> SweepRecord:
+    """Let the sweep start if it fits; otherwise mention the approvers, and again each day."""
+    own, plan = seen.of(SpendingSeen), sweep.plan
+    if APPROVAL not in sweep.holds or not own.days or plan is None or plan.forecast is None:
+        return sweep
+    exceeded = [each for each in own.allowances if each.refusal(plan.forecast)]
+    if not exceeded:
+        return _fits(sweep)
+    state = sweep.of(ApprovalState)
+    by_owner = all(each.limit.account for each in exceeded)
+    state = replace(
+        state,
+        since=state.since or now,
+        by_owner=by_owner,
+        approvers=(sweep.requester.user,) if by_owner else own.approvers,
+    )
+    waited = now - (state.since or now)
+    if waited >= timedelta(days=own.days):
+        why = f"Not approved within {counted(own.days, 'day')}"
+        return sweep.put(state).unhold(APPROVAL).fail(why, now)
+    sweep = sweep.put(state, reason=exceeded[0].refusal(plan.forecast))
+    if sweep.thread is None or waited // REMINDER < state.mentioned:
+        return sweep
+    return sweep.change(ApprovalState, mentioned=waited // REMINDER + 1).enqueue(_request(sweep, state))
+
+
+def _fits(sweep: SweepRecord) -> SweepRecord:
+    was_told = sweep.of(ApprovalState).mentioned
+    sweep = sweep.put(ApprovalState(), reason="").unhold(APPROVAL)
+    text = ":hourglass_flowing_sand: No approval is needed any more: this sweep fits its budgets now."
+    return sweep.enqueue(Event(kind="approved", text=text)) if was_told else sweep
+
+
+def _request(sweep: SweepRecord, state: ApprovalState) -> Event:
+    still = "Still waiting" if state.mentioned else "Waiting"
+    text = f"{still} for approval by {_named(state.approvers)}: {quoted(sweep.reason)}."
+    return Event(kind="approval", text=f":hourglass_flowing_sand: {text}", loud=True, with_buttons=True)
+
+
+def _named(users: tuple[str, ...]) -> str:
+    return listed([mention(each) for each in users[: permissions.MAX_NAMED]], "or") or "an admin"
+
+
+def approval_denial(
+    sweep: SweepRecord, command: Command, _: Observation, config: Config, __: datetime
+) -> str:
+    """Return why the user can't approve or decline it; "" if they can."""
+    state = sweep.of(ApprovalState)
+    if state.since is None or APPROVAL not in sweep.holds:
+        return f"`{sweep.id}` doesn't wait for approval."
+    if command.via:  # a token acts as its owner, who can be the approver
+        return f"A person must decide about `{sweep.id}` in Slack: its message has the buttons."
+    return permissions.approval_denial(command.user, sweep, config, by_owner=state.by_owner)
+
+
+def approved(sweep: SweepRecord, command: Command, _: Observation, __: Config, ___: datetime) -> SweepRecord:
+    text = f":white_check_mark: {display_name(sweep, command.user)} approved this sweep. Its build starts."
+    sweep = sweep.put(ApprovalState(), reason="").unhold(APPROVAL)
+    return sweep.enqueue(Event(kind="approved", text=text))
+
+
+def declined(sweep: SweepRecord, command: Command, _: Observation, __: Config, now: datetime) -> SweepRecord:
+    why = f": {command.reason}" if command.reason else ""
+    sweep = sweep.put(ApprovalState()).unhold(APPROVAL)
+    return sweep.fail(f"Declined by {command.user_name or command.user}{why}", now)
+
+
+def growth_denial(
+    before: SweepRecord, after: SweepRecord, command: Command, seen: Observation, config: Config
+) -> str:
+    """Return why a running or ended sweep can't be changed so that it will use more; "" if it can."""
+    forecast = after.plan.forecast if after.plan else None
+    if before.plan is None or forecast in {None, before.plan.forecast} or command.user in config.admins:
+        return ""
+    refusals = (each.refusal(forecast) for each in seen.of(SpendingSeen).allowances if forecast)
+    why = next(filter(None, refusals), "")
+    fix = "*Fix:* Ask an admin to do it, or start another sweep, which can be approved."
+    return f"That exceeds a budget: {quoted(why)}. {fix}" if why else ""
+
+
+def _waits(sweep: SweepRecord) -> bool:
+    return APPROVAL in sweep.holds and sweep.of(ApprovalState).since is not None
+
+
+def headline(sweep: SweepRecord) -> tuple[str, str] | None:
+    return (":hourglass_flowing_sand:", "Waiting for approval") if _waits(sweep) else None
+
+
+def problem(sweep: SweepRecord) -> list[str]:
+    if not _waits(sweep):
+        return []
+    return [f"{_named(sweep.of(ApprovalState).approvers)} can approve it. Nothing is built until then."]
+
+
+def buttons(sweep: SweepRecord) -> list[dict[str, Any]]:
+    if not _waits(sweep):
+        return []
+    effect = f"Builds {sweep.id} and starts its trials, although it exceeds a budget."
+    approve = confirmation("Approve this sweep?", effect, "Approve", "Keep waiting")
+    effect = f"Ends {sweep.id} before it starts. To give a reason: /sweep decline {sweep.id} reason=…"
+    decline = confirmation("Decline this sweep?", effect, "Decline", "Keep waiting")
+    return [
+        button(APPROVE, "Approve", sweep.id, style="primary", confirm=approve),
+        button(DECLINE, "Decline", sweep.id, confirm=decline),
+    ]

@@ -1,0 +1,249 @@
+"""`sweepbot ci`: two sweeps for a pull request, the rule, and the comment that is edited."""
+
+import argparse
+import json
+import re
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+import pytest
+
+from bot.core.errors import UserError
+from bot.remote.ci import run_ci
+from bot.remote.ci_host import pull_request
+from bot.remote.ci_verdict import code, pairs, verdict
+
+TOKEN = f"swb_{'a' * 43}"
+BASE = (1.0, 1.1, 0.9, 1.0, 1.05)
+
+
+def trials(values):
+    return [{"name": f"t{n}", "parameters": {"seed": str(n)}, "value": v} for n, v in enumerate(values)]
+
+
+class Host(ThreadingHTTPServer):
+    """Sweepbot's API, and the comments of GitHub and GitLab."""
+
+    def __init__(self):
+        super().__init__(("127.0.0.1", 0), _Handler)
+        self.url = f"http://127.0.0.1:{self.server_port}"
+        self.launched, self.values = {}, {"main": BASE, "nets": BASE}
+        self.states, self.goal = {}, "minimize"
+        self.comments, self.foreign, self.denied, self.calls = {}, set(), False, []
+
+    def sweep(self, name):
+        branch = self.launched[name]
+        return {
+            "id": name,
+            "state": self.states.get(branch, "succeeded"),
+            "branch": branch,
+            "commit": "0123456789abcdef",
+            "objective": {"metric": "val_loss", "goal": self.goal},
+            "reason": "out of | `memory` @all" if branch in self.states else "5 trials done",
+            "cause": None,
+            "trials": {"total": 5, "done": 5, "failed": 0, "running": 0},
+            "best": {"value": min(self.values[branch]), "parameters": {}},
+            "thread": "https://lab.slack.com/1",
+            "results_url": None,
+            "ended": "2026-11-28T00:00:00",
+        }
+
+    def answer(self, method, path, body):
+        if path == "/api/v1/sweeps":
+            branch = re.search(r"branch=(\S+)", body["command"])[1]
+            self.launched[f"lr-{branch}"] = branch
+            return 202, self.sweep(f"lr-{branch}") | {"state": "received"}
+        if found := re.fullmatch(r"/api/v1/sweeps/([\w-]+)(/\w+)?", path):
+            if found[2] == "/results":
+                return 200, {"trials": trials(self.values[self.launched[found[1]]])}
+            return 200, self.sweep(found[1])
+        number = path.partition("?")[0].rpartition("/")[2]
+        if self.denied:
+            return 403, {}
+        if method == "GET":
+            return 200, [{"id": n, "body": text} for n, text in self.comments.items()]
+        if method == "POST":
+            self.comments[len(self.comments) + 1] = body["body"]
+            return 201, {}
+        if int(number) in self.foreign:
+            return 403, {}
+        self.comments[int(number)] = body["body"]
+        return 200, {}
+
+
+class _Handler(BaseHTTPRequestHandler):
+    def _answer(self):
+        size = int(self.headers.get("Content-Length", 0))
+        body = json.loads(self.rfile.read(size)) if size else None
+        self.server.calls.append((self.command, self.path, dict(self.headers), body))
+        status, found = self.server.answer(self.command, self.path, body)
+        text = json.dumps(found)
+        if self.path.endswith("/events"):
+            text = f"event: sweep\ndata: {json.dumps(self.server.sweep(self.path.split('/')[-2]))}\n\n"
+        self.send_response(status)
+        self.end_headers()
+        self.wfile.write(text.encode())
+
+    do_GET = do_POST = do_PATCH = do_PUT = _answer  # noqa: N815 - the names of the library
+
+    def log_message(self, *_):
+        """Print nothing."""
+
+
+@pytest.fixture
+def host(monkeypatch):
+    made = Host()
+    threading.Thread(target=made.serve_forever, args=(0.01,)).start()
+    for name in ("GITHUB_ACTIONS", "CI_MERGE_REQUEST_IID"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("SWEEPBOT_URL", made.url)
+    monkeypatch.setenv("SWEEPBOT_TOKEN", TOKEN)
+    yield made
+    made.shutdown()
+    made.server_close()
+
+
+def github(monkeypatch, tmp_path, url, *, fork=False):
+    pull = {
+        "number": 7,
+        "head": {"ref": "nets", "repo": {"full_name": "eve/lab" if fork else "acme/lab"}},
+        "base": {"ref": "main", "sha": "b" * 40},
+    }
+    (tmp_path / "event.json").write_text(json.dumps({"pull_request": pull}))
+    for name, value in {
+        "GITHUB_ACTIONS": "true",
+        "GITHUB_EVENT_PATH": str(tmp_path / "event.json"),
+        "GITHUB_REPOSITORY": "acme/lab",
+        "GITHUB_API_URL": url,
+        "GITHUB_RUN_ID": "5",
+        "GITHUB_TOKEN": "ghs_secret123",
+    }.items():
+        monkeypatch.setenv(name, value)
+
+
+def gitlab(monkeypatch, _, url, *, fork=False):
+    for name, value in {
+        "CI_MERGE_REQUEST_IID": "7",
+        "CI_PROJECT_ID": "12",
+        "CI_MERGE_REQUEST_SOURCE_PROJECT_ID": "13" if fork else "12",
+        "CI_MERGE_REQUEST_SOURCE_BRANCH_NAME": "nets",
+        "CI_MERGE_REQUEST_TARGET_BRANCH_NAME": "main",
+        "CI_API_V4_URL": url,
+        "CI_JOB_ID": "5",
+        "GITLAB_TOKEN": "glpat-secret123",
+    }.items():
+        monkeypatch.setenv(name, value)
+
+
+@pytest.fixture(params=[github, gitlab])
+def job(request, monkeypatch, tmp_path, host):
+    request.param(monkeypatch, tmp_path, host.url)
+    return request.param
+
+
+def run(name="Sweep", max_worse=1.0):
+    return run_ci(argparse.Namespace(request=["space=lr", "trials=5"], max_worse=max_worse, name=name))
+
+
+def test_sweeps_of_branch_and_base_are_compared_and_the_comment_is_edited(host, job, capsys):
+    assert run() == 0
+    commands = [body["command"] for method, path, _, body in host.calls if path == "/api/v1/sweeps"]
+    assert commands == ["gate=off space=lr trials=5 branch=nets", "gate=off space=lr trials=5 branch=main"]
+    [text] = host.comments.values()
+    assert text.startswith("<!-- sweepbot ci ")
+    assert "### Sweep\n\n**Passed**: 0.00% worse than `main` on average of 5 pairs" in text
+    assert "- `nets` @ `01234567`: `lr-nets` succeeded, best 0.9 ([thread](https://lab.slack.com/1))" in text
+    assert "    bar [1, 1.1, 0.9, 1, 1.05]\n    line [1, 1.1, 0.9, 1, 1.05]" in text
+    assert "| 3 | `seed=2` | 0.9 | 0.9 | +0.00% |" in text
+    assert text.partition("\n")[2] in capsys.readouterr().out
+    host.values["nets"] = tuple(1.05 * value for value in BASE)
+    assert run() == 1
+    [text] = host.comments.values()
+    assert "**Worse**: 5.00% worse than `main`" in text
+
+
+def test_same_run_sends_the_same_keys_and_pull_requests_share_their_base(host, monkeypatch, tmp_path):
+    def keys():
+        return [head["Idempotency-Key"] for _, path, head, _ in host.calls if path == "/api/v1/sweeps"]
+
+    github(monkeypatch, tmp_path, host.url)
+    run(), run()
+    monkeypatch.setenv("GITHUB_RUN_ATTEMPT", "2")
+    run()
+    new, base, *others = keys()
+    assert others[:2] == [new, base]
+    assert others[3] == base
+    assert others[2] != new
+
+
+def test_comment_of_another_title_and_of_a_stranger_stay(host, job):
+    assert (run("Seeds"), run("Grid")) == (0, 0)
+    assert len(host.comments) == 2
+    first = host.comments[1]
+    host.comments = {1: first.replace("Passed", "Forged"), 2: host.comments[2]}
+    host.foreign = {1}
+    assert run("Seeds") == 0
+    assert "Forged" in host.comments[1]
+    assert "Passed" in host.comments[3]
+
+
+def test_token_that_can_not_comment_changes_no_result(host, job, capsys):
+    host.denied = True
+    assert run() == 0
+    said = capsys.readouterr().err
+    assert "The comments can't be read: 127.0.0.1" in said
+    assert "Fix: " in said
+    assert "secret123" not in said
+
+
+def test_failed_sweep_fails_the_job_with_its_reason(host, job):
+    host.states["nets"] = "failed"
+    assert run() == 1
+    [text] = host.comments.values()
+    assert "**Failed**: the sweep of `nets` ended as failed." in text
+    assert "`out of \\| 'memory' @all`" in text
+
+
+@pytest.mark.parametrize("of", [github, gitlab])
+def test_fork_is_refused_before_anything_is_launched(host, monkeypatch, tmp_path, of):
+    of(monkeypatch, tmp_path, host.url, fork=True)
+    with pytest.raises(UserError, match="fork"):
+        run()
+    assert host.calls == []
+
+
+def test_other_places_are_told_what_to_run(host):
+    with pytest.raises(UserError, match="sweepbot launch --wait"):
+        pull_request({})
+    with pytest.raises(UserError, match="sweepbot launch --wait"):
+        pull_request({"GITHUB_ACTIONS": "true"})
+
+
+@pytest.mark.parametrize(
+    ("new", "goal", "state"),
+    [
+        ((1.005, 1.104, 0.905, 1.004, 1.055), "minimize", "Passed"),
+        ((1.2, 1.32, 1.08, 1.2, 1.26), "minimize", "Worse"),
+        ((1.2, 1.32, 1.08, 1.2, 1.26), "maximize", "Passed"),
+        ((1.2, 0.9, 1.0, 0.9, 1.1), "minimize", "Undecided"),
+        ((1.0, 1.1), "minimize", "Undecided"),
+    ],
+)
+def test_rule_needs_the_whole_interval(new, goal, state):
+    decided = verdict(pairs(trials(BASE), trials(new)), goal, "main", 1.0)
+    assert (decided.text.split("*")[2], decided.passed) == (state, state == "Passed")
+
+
+def test_pairs_are_trials_with_the_same_parameters_and_a_value():
+    base = [*trials((1.0, 2.0, None)), {"parameters": {"seed": "10"}, "value": 5.0}]
+    new = [*reversed(trials((4.0, None, 6.0))), {"parameters": {"seed": "10"}, "value": 7.0}]
+    assert pairs(base, new) == (("seed=0", 1.0, 4.0), ("seed=10", 5.0, 7.0))
+    assert "mean of `main` is 0" in verdict([("a", 0.0, 1.0)] * 3, "minimize", "main", 1).text
+
+
+@pytest.mark.parametrize("text", ["a`b|c\n@ada <img src=x>", "", "x" * 500, "`" * 200])
+def test_text_of_others_is_no_markup(text):
+    shown = code(text)
+    assert shown.count("`") == 2
+    assert len(shown) <= 90
+    assert not re.search(r"(?<!\\)\||\n", shown)

@@ -1,0 +1,202 @@
+"""A sweep above a budget of a month: what counts, when it starts, and what a killed worker changes."""
+
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+
+from bot.core.commands import Action, Command
+from bot.core.record import Phase
+from bot.core.request import Requester
+from bot.core.work_item import WorkItem
+from bot.platform.config.budgets import Budgets
+from bot.platform.config.teams import Team
+from bot.platform.storage.work_queue import Lease
+from bot.sweep.features.approval.decide import ApprovalState
+from bot.sweep.launch.spending import allowances
+from bot.sweep.results.models import SweepResults, TrialResult
+from bot.sweep.sweeps.reconciler import reconcile
+from k8s.katib.status import TrialState
+from tests.bot.factories import ADMIN, COMMIT, CONFIG, NOW, OWNER, PLAN, STRANGER, a_sweep
+from tests.scenarios.moments import sample
+from tests.scenarios.slack_user import a_slack_user
+from tests.scenarios.sweep_in_memory import SPACE, SWEEP, Clock, SimulatedSweep
+from tests.scenarios.test_limits_at_once import GapStore
+
+SECOND = "lr-calm-lynx"
+HOUR = SPACE.replace("max_failed: 1", "max_failed: 1, trial_hours: 2")  # 3 trials: 6 GPU-hours
+BUDGETED = replace(CONFIG, budgets=Budgets(person="10"))
+REQUESTER = Requester(user=OWNER, user_name="ada", channel="C1")
+
+
+def ended(sweep, gpu_hours, *, owner=OWNER, at=NOW, account=""):
+    trial = TrialResult(name="t", state=TrialState.SUCCEEDED, parameters={}, gpu_hours=gpu_hours)
+    return SweepResults(
+        sweep=sweep,
+        request_id=sweep,
+        phase=Phase.SUCCEEDED,
+        owner=owner,
+        account=account,
+        channel="C1",
+        repo_url="https://git.example/other.git",
+        branch="main",
+        commit=COMMIT,
+        space=PLAN.space,
+        gpus=1,
+        started=at,
+        ended=at,
+        trials=(trial,),
+    )
+
+
+class Approved(SimulatedSweep):
+    """`used`: GPU-hours of the owner's ended sweep of this month; `answers`: the admin's, once it waits."""
+
+    def __init__(self, redis, *, used=0.0, answers=None, crash_at=None, **more):
+        super().__init__(redis, Clock(crash_at), image=True, space=HOUR, **more)
+        self.used, self.answers = used, answers
+        self.clients.config = replace(self.clients.config, budgets=BUDGETED.budgets)
+
+    async def ends(self, rounds=60):
+        async with self.started():
+            if self.used:
+                await replace(self.clients, cluster=self.cluster).kept_results.save(
+                    ended("lr-old-owl", self.used)
+                )
+            for number in range(rounds):
+                await self.round(worker=f"worker-{number}")
+                waits = self.last.of(ApprovalState).mentioned and not self.last.outbox
+                if waits and self.answers and not self.last.phase.final:
+                    await self.answer(self.answers)
+                if self.last.phase.final and not self.last.outbox:
+                    return self
+        return self
+
+    async def answer(self, action, user=ADMIN, sweep=SWEEP):
+        await self.store.add_command(sweep, Command(action=action, user=user, user_name="boss"))
+
+    def builds(self):
+        return list(self.kubernetes.peek("Experiment"))
+
+
+async def test_sweep_that_fits_starts_at_once(redis):
+    sweep = await Approved(redis, used=4).ends()
+    assert sweep.last.phase is Phase.SUCCEEDED
+    assert not [text for text in sweep.slack.posted if "approv" in text]
+
+
+async def test_sweep_that_does_not_fit_creates_nothing_until_it_is_approved(redis):
+    waiting = await Approved(redis, used=4.5).ends(rounds=8)
+    assert (waiting.last.phase, waiting.builds()) == (Phase.OPENING, [])
+    [text] = waiting.slack.posted
+    assert text == (
+        f":hourglass_flowing_sand: Waiting for approval by <@{ADMIN}>: the forecast is 6 GPU-h, and ada has "
+        "used 4.5 of 10 GPU-h this month."
+    )
+    sweep = await Approved(redis, used=4.5, answers=Action.APPROVE).ends()
+    assert sweep.last.phase is Phase.SUCCEEDED
+    assert sweep.slack.posted[1] == f":white_check_mark: <@{ADMIN}> approved this sweep. Its build starts."
+
+
+async def test_crash_at_any_call_starts_an_approved_sweep_once_and_a_declined_one_never(redis):
+    for action, phase in ((Action.APPROVE, Phase.SUCCEEDED), (Action.DECLINE, Phase.FAILED)):
+        calm = await Approved(redis, used=4.5, answers=action).ends()
+        assert (calm.last.phase, calm.slack.opened) == (phase, 1)
+        for dies_at in sample(range(1, calm.clock.calls + 1), every=12):
+            hurt = await Approved(redis, used=4.5, answers=action, crash_at=dies_at).ends()
+            assert hurt.last.phase is phase
+            assert hurt.slack.opened <= 2  # Slack's answer was lost with the worker
+            assert [*dict.fromkeys(hurt.texts())] == calm.texts()
+
+
+@pytest.mark.parametrize("forget", [True, False])
+async def test_loss_of_redis_while_it_waits_keeps_it_waiting(redis, forget):
+    sweep = Approved(redis, used=4.5)
+    async with sweep.started():
+        await replace(sweep.clients, cluster=sweep.cluster).kept_results.save(ended("lr-old-owl", 4.5))
+        for _ in range(5):
+            await sweep.round()
+        if forget:
+            await redis.flushall()
+        for _ in range(3):
+            await sweep.round()
+        assert (sweep.last.phase, sweep.builds()) == (Phase.OPENING, [])
+        await sweep.answer(Action.APPROVE)
+        for _ in range(20):
+            await sweep.round()
+        assert sweep.last.phase is Phase.SUCCEEDED
+
+
+async def test_of_two_sweeps_checked_at_once_one_waits(redis):
+    """Each needs 6 of the 10 GPU-hours."""
+    story = Approved(redis)
+    story.store = GapStore(redis, prefix="life")
+    story.clients = replace(story.clients, store=story.store)
+
+    async def reconciled(sweep):
+        lease = Lease(WorkItem.sweep(sweep), f"worker of {sweep}", failures=0, key=f"life:lease:{sweep}")
+        await redis.set(lease.key, lease.token)
+        return await reconcile(lease, story.clients)
+
+    async def second_starts():
+        await reconciled(SECOND)
+
+    async with story.started():
+        another = a_sweep(id=SECOND, request_id="trigger-2")
+        await story.store.create(lambda _: another, [SECOND], "trigger-2")
+        for each in (SWEEP, SECOND):
+            await reconciled(each)  # planned
+            assert (await story.store.get(each)).phase is Phase.OPENING
+        story.store.meanwhile = second_starts
+        assert await reconciled(SWEEP) == timedelta(0)
+        await reconciled(SWEEP)
+        first, second = await story.store.get(SWEEP), await story.store.get(SECOND)
+        assert (first.phase, second.phase) == (Phase.OPENING, Phase.BUILDING)
+        assert first.reason == (
+            "the forecast is 6 GPU-h, and ada has used 6 of 10 GPU-h this month, 6 GPU-h of it "
+            "for unfinished sweeps"
+        )
+
+
+async def test_ended_sweeps_count_in_their_month_for_person_team_and_token(redis):
+    story = Approved(redis)
+    story.clients.config = replace(
+        CONFIG,
+        budgets=Budgets(person="10", team="20"),
+        teams=(Team(name="vision", members=(OWNER, STRANGER)),),
+    )
+    async with story.started():
+        kept = story.clients.kept_results
+        last_month = NOW - timedelta(days=31)
+        for each in (
+            ended("lr-a-a", 1),
+            ended("lr-b-b", 2, owner=STRANGER),
+            ended("lr-c-c", 4, account="a1"),
+            ended("lr-d-d", 8, at=last_month),
+            ended("lr-e-e", 16, owner=ADMIN),
+        ):
+            await kept.save(each)
+        by_token = replace(REQUESTER, account="a1", account_budget="5")
+        found = {each.limit.whose: each.used for each in await allowances(by_token, story.clients)}
+        assert found == {"the token": 4, "ada": 5, "team vision": 7}
+
+
+@pytest.mark.parametrize(
+    ("space", "fact"),
+    [
+        (HOUR, "*Forecast*\n6 GPU-h; fits the budgets"),
+        (
+            SPACE,
+            "*Approval*\nNeeded before the build: the forecast is unknown, and ada has used 0 of 10 GPU-h",
+        ),
+    ],
+)
+async def test_preview_shows_the_forecast_and_whether_someone_must_approve(redis, monkeypatch, space, fact):
+    monkeypatch.setattr("handlers.launch_form.PREVIEW_DELAY", 0)
+    async with a_slack_user(redis, BUDGETED) as ada:
+        ada.git.spaces["lr"] = space
+        await ada.slack.command("ada", "sweeps", "/sweep", "branch=main")
+        await ada.choose("sweep_space", "lr")
+        await ada.slack.submit("ada")
+        await ada.runs()
+        assert fact in ada.shows()
