@@ -55,11 +55,10 @@ class Client:
         """Return the same, parsed."""
         return self._parsed(self.text(path, **query))
 
-    def post(self, path: str, command: str, key: str) -> Any:
-        """Send a command and return the answer. The same key is the same command. Raises UserError."""
-        body = json.dumps({"command": command}).encode()
-        headers = {"Content-Type": "application/json", "Idempotency-Key": key}
-        return self._parsed(self._answer(self._request(path, {}, body, headers)))
+    def post(self, path: str, body: dict[str, Any], key: str = "") -> Any:
+        """Send a body and return the answer. `key`: the same is the same request. Raises UserError."""
+        headers = {"Content-Type": "application/json"} | ({"Idempotency-Key": key} if key else {})
+        return self._parsed(self._answer(self._request(path, {}, json.dumps(body).encode(), headers)))
 
     def pages(self, path: str, key: str, **query: object) -> Iterator[Any]:
         """Yield the elements of all pages of a list. Raises UserError."""

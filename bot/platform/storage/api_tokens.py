@@ -3,6 +3,7 @@
 api-token:<hash>     its owner, and the channel of what it starts     until it expires
 api-tokens:<user>    sorted set: hashes of the user's tokens by expiry
 api-calls:<hash>     its calls in this minute                         a minute
+api-key:<request>    the hash of the command of an idempotency key    a day
 """
 
 import re
@@ -20,6 +21,7 @@ from bot.platform.storage.script_batches import ScriptBatches
 PREFIX = "swb_"
 TOKEN = re.compile(r"swb_[A-Za-z0-9_-]{43}", re.ASCII)
 MAX_TOKENS = 10  # of one person at a time
+KEY_TTL = timedelta(days=1)  # of an idempotency key, as long as its sweep is known by it
 
 _ADD = """
 local theirs, token, call = KEYS[1], KEYS[2], redis.call
@@ -104,6 +106,12 @@ class ApiTokens:
         return TokenCall(
             token=hashed, owner=_OWNER.validate_json(owner), count=int(count), seconds_left=max(int(left), 1)
         )
+
+    async def claim(self, request_id: str, command: str) -> bool:
+        """Return whether the request has this command, and not another one with the same idempotency key."""
+        key, hashed = f"sweepbot:api-key:{request_id}", hash_of(command)
+        first: Any = await self._redis.set(key, hashed, nx=True, get=True, ex=KEY_TTL)
+        return first is None or bytes(first).decode() == hashed
 
     async def is_valid(self, hashed: str) -> bool:
         """Return whether the token with this hash is still valid, without counting a call."""

@@ -8,7 +8,8 @@ import pytest
 from slack_sdk.web.async_client import AsyncWebClient
 
 from bot.platform.storage.api_tokens import MAX_TOKENS, TokenOwner
-from handlers.api.app import CALLS_AT_ONCE, CALLS_PER_MINUTE
+from handlers.api.app import CALLS_AT_ONCE
+from handlers.api.callers import CALLS_PER_MINUTE
 from handlers.slash_sweep import _answer
 from local.slack.workspace import ADA
 from tests.handlers.signing import COMMAND
