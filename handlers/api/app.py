@@ -63,7 +63,7 @@ class Api:
         self._context, self._callers, self._tokens = context, callers, tokens
         self._questions = questions
         self._running = Counter[str]()  # calls by user
-        self._streams = Streams(context.store, tokens, stop)
+        self._streams = Streams(context.store, stop)
         self._app = self._made()
         self._agents = mcp.AgentDoor(self._app)
 
@@ -142,7 +142,7 @@ class Api:
         return shown(sweep)
 
     async def events(self, caller: Caller, _query: models.RequestModel, sweep_id: str) -> Response:
-        return self._streams.open(await record_of(self._context, sweep_id), caller.token)
+        return self._streams.open(await record_of(self._context, sweep_id), caller)
 
     async def results(self, _caller: Caller, query: models.ResultsQuery, sweep_id: str) -> Response:
         found = await self._of_sweep(About.RESULTS, sweep_id, query.format)

@@ -15,8 +15,8 @@ from starlette.responses import StreamingResponse
 from starlette.types import Receive, Scope, Send
 
 from bot.core.record import Phase, SweepRecord
-from bot.platform.storage.api_tokens import ApiTokens
 from bot.platform.storage.sweeps import Store
+from handlers.api.callers import Caller
 from handlers.api.sweeps import new_name, shown
 from handlers.context import ACK_TIMEOUT
 
@@ -28,16 +28,16 @@ AWAITS_PERSON = {Phase.HELD, Phase.PAUSED}  # only a command ends them
 
 
 class Streams:
-    def __init__(self, store: Store, tokens: ApiTokens, stop: asyncio.Event) -> None:
-        self._store, self._tokens, self._stop = store, tokens, stop
+    def __init__(self, store: Store, stop: asyncio.Event) -> None:
+        self._store, self._stop = store, stop
         self._by_token, self._by_sweep = Counter[str](), Counter[str]()  # open ones
         self._sweeps: dict[str, SweepRecord] = {}  # those that are followed, as last seen
         self._look: asyncio.Task[None] | None = None  # the next one
 
-    def open(self, sweep: SweepRecord, token: str) -> StreamingResponse:
-        """Return the response. `token`: its hash. Raises HTTPException if too many streams are open."""
-        self._check_count(token)
-        return _Stream(self._events(sweep.id, token), self._counted(sweep, token))
+    def open(self, sweep: SweepRecord, caller: Caller) -> StreamingResponse:
+        """Return the response. Raises HTTPException if too many streams are open."""
+        self._check_count(caller.token)
+        return _Stream(self._events(sweep.id, caller), self._counted(sweep, caller.token))
 
     async def waited(self, sweep: SweepRecord, token: str, seconds: float) -> SweepRecord:
         """Return the sweep once it has ended or needs a person, or after the time; its new name, if any.
@@ -68,7 +68,7 @@ class Streams:
             if sweep.id not in self._by_sweep:
                 del self._sweeps[sweep.id]
 
-    async def _events(self, sweep_id: str, token: str) -> AsyncIterator[str]:
+    async def _events(self, sweep_id: str, caller: Caller) -> AsyncIterator[str]:
         sent, began = "", monotonic()
         commented = began
         while True:
@@ -83,7 +83,7 @@ class Streams:
             if monotonic() - commented >= COMMENT_SECONDS:
                 commented = monotonic()
                 yield ": still here\n\n"
-                if not await self._is_valid(token):
+                if not await _is_valid(caller):
                     return
             await self._changed()
             if self._stop.is_set():
@@ -122,12 +122,13 @@ class Streams:
             return
         self._sweeps |= {each.id: each for each in found if each.id in self._sweeps}
 
-    async def _is_valid(self, token: str) -> bool:
-        try:
-            async with asyncio.timeout(ACK_TIMEOUT):
-                return await self._tokens.is_valid(token)
-        except (RedisError, TimeoutError):
-            return True
+
+async def _is_valid(caller: Caller) -> bool:
+    try:
+        async with asyncio.timeout(ACK_TIMEOUT):
+            return await caller.is_valid()
+    except (RedisError, TimeoutError):
+        return True
 
 
 class _Stream(StreamingResponse):

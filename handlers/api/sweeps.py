@@ -4,7 +4,7 @@ import asyncio
 
 from starlette.exceptions import HTTPException
 
-from bot.core.commands import API, AuditEntry
+from bot.core.commands import AuditEntry
 from bot.core.errors import UserError
 from bot.core.ids import SWEEP_ID
 from bot.core.record import RENAMED, Phase, SweepRecord
@@ -59,7 +59,7 @@ def _wanted(context: HandlerContext, caller: Caller, text: str) -> SweepRequest:
     typed, rest = SWEEP.find(_checked(text))
     if typed is not LAUNCH:
         raise UserError(f"This isn't a sweep to start. Example: {EXAMPLE}, without `/sweep`.")
-    if refusal := refused_launch(context, caller.user, caller.owner.channel, API):
+    if refusal := refused_launch(context, caller.user, caller.owner.channel, caller.via):
         raise HTTPException(403, refusal)
     return complete(SWEEP.read(typed, rest), context.config)
 
@@ -78,7 +78,7 @@ async def command(
         raise UserError(f"This command isn't one that changes a sweep. Available: {names}.")
     action, user = parse_command(text, sweep.id).action, caller.user
     if refusal := denial(user, action, sweep, context.config):
-        entry = AuditEntry(at=context.now(), user=user, action=action, refused=refusal, via=API)
+        entry = AuditEntry(at=context.now(), user=user, action=action, refused=refusal, via=caller.via)
         write_entry(sweep.id, entry)
         raise HTTPException(403, refusal)
     await _claim(tokens, request_id, text)
@@ -88,7 +88,7 @@ async def command(
         channel=caller.owner.channel,
         request_id=request_id,
         here=sweep.id,
-        via=API,
+        via=caller.via,
     )
     await handle_command(context, text, sender)
 

@@ -42,6 +42,12 @@ redis.call('DEL', KEYS[1])
 return count
 """
 
+_COUNT = """
+local calls = redis.call('INCR', KEYS[1])
+if calls == 1 then redis.call('EXPIRE', KEYS[1], 60) end
+return {calls, redis.call('TTL', KEYS[1])}
+"""
+
 # An unknown token leaves nothing in Redis: strangers can try any number of them.
 _CALL = """
 local token, call = redis.call('GET', KEYS[1]), redis.call
@@ -82,6 +88,7 @@ class ApiTokens:
     def __init__(self, redis: Redis) -> None:
         self._redis, self._batches = redis, ScriptBatches(redis)
         self._add, self._revoke, self._call = map(redis.register_script, (_ADD, _REVOKE, _CALL))
+        self._count = redis.register_script(_COUNT)
 
     async def create(self, owner: TokenOwner, valid: timedelta) -> str | None:
         """Return a new token, which can't be read again; None if its owner has too many."""
@@ -106,6 +113,11 @@ class ApiTokens:
         return TokenCall(
             token=hashed, owner=_OWNER.validate_json(owner), count=int(count), seconds_left=max(int(left), 1)
         )
+
+    async def count(self, caller: str) -> tuple[int, int]:
+        """Count a call without a stored token; return how many in this minute, and its seconds left."""
+        count, left = await self._batches.call(self._count, [f"sweepbot:api-calls:{caller}"], [])
+        return int(count), max(int(left), 1)
 
     async def claim(self, request_id: str, command: str) -> bool:
         """Return whether the request has this command, and not another one with the same idempotency key."""
