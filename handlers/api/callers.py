@@ -17,6 +17,7 @@ from bot.platform.runtime.audit import audit
 from bot.platform.storage.api_tokens import PREFIX, ApiTokens, TokenOwner
 from handlers.api.ci_tokens import CiTokens
 from handlers.api.issuer_keys import UnreadableKeysError
+from handlers.api.members import Members
 from handlers.context import ACK_TIMEOUT, HandlerContext
 from handlers.middleware import Guests
 
@@ -24,6 +25,10 @@ CALLS_PER_MINUTE = 60  # of one token; an event stream is one call
 UNAUTHORIZED = (
     "A valid token is required, as `Authorization: Bearer swb_...`. Get one with `/sweep token` in Slack, or "
     "ask an admin to admit the CI job in `api.ci`."
+)
+LEFT = (
+    "You aren't in the token's channel any more, where its sweeps have their threads. Get a token in a "
+    "channel of yours with `/sweep token`."
 )
 
 
@@ -60,7 +65,7 @@ class Callers:
         self, context: HandlerContext, tokens: ApiTokens, web: AsyncWebClient, home: Visitor
     ) -> None:
         self._context, self._tokens, self._web, self._home = context, tokens, web, home
-        self._guests, self._ci = Guests(), CiTokens()
+        self._guests, self._members, self._ci = Guests(), Members(web), CiTokens()
 
     async def caller(self, request: Request) -> Caller:
         """Return whose token it is, before anything else is read. Raises HTTPException, RedisError."""
@@ -74,6 +79,8 @@ class Callers:
         who = replace(known, team=who.team, enterprise=who.enterprise)  # those of another token
         if refusal := entry_denial(who, self._home, self._context.config):
             raise HTTPException(403, refusal)
+        if not await self._members.has(owner.channel, owner.user):
+            raise HTTPException(403, LEFT)
         return found if owner.user_name else replace(found, owner=replace(owner, user_name=who.name))
 
     async def _found(self, token: str) -> Caller | None:

@@ -2,6 +2,7 @@
 
 api-token:<hash>     its owner, and the channel of what it starts     until it expires
 api-tokens:<user>    sorted set: hashes of the user's tokens by expiry
+api-owners           hash: names of people who got a token, by id     90 days after the last one
 api-calls:<hash>     its calls in this minute                         a minute
 api-key:<request>    the hash of the command of an idempotency key    a day
 """
@@ -21,14 +22,17 @@ from bot.platform.storage.script_batches import ScriptBatches
 PREFIX = "swb_"
 TOKEN = re.compile(r"swb_[A-Za-z0-9_-]{43}", re.ASCII)
 MAX_TOKENS = 10  # of one person at a time
+OWNERS, OWNERS_TTL = "sweepbot:api-owners", timedelta(days=90)  # as long as the last token can be valid
 KEY_TTL = timedelta(days=1)  # of an idempotency key, as long as its sweep is known by it
 
 _ADD = """
-local theirs, token, call = KEYS[1], KEYS[2], redis.call
+local theirs, token, owners, call = KEYS[1], KEYS[2], KEYS[3], redis.call
 local now = tonumber(call('TIME')[1])
 call('ZREMRANGEBYSCORE', theirs, '-inf', now)
 if call('ZCARD', theirs) >= tonumber(ARGV[4]) then return 0 end
 call('SET', token, ARGV[2], 'EX', ARGV[3])
+call('HSET', owners, ARGV[5], ARGV[6])
+call('EXPIRE', owners, ARGV[7])
 call('ZADD', theirs, now + ARGV[3], ARGV[1])
 if call('TTL', theirs) < tonumber(ARGV[3]) then call('EXPIRE', theirs, ARGV[3]) end
 return 1
@@ -39,6 +43,7 @@ local all = redis.call('ZRANGE', KEYS[1], 0, -1)
 local count = 0
 for _, each in ipairs(all) do count = count + redis.call('DEL', ARGV[1] .. each) end
 redis.call('DEL', KEYS[1])
+redis.call('HDEL', KEYS[2], ARGV[2])
 return count
 """
 
@@ -95,11 +100,17 @@ class ApiTokens:
         token = PREFIX + secrets.token_urlsafe(32)
         hashed = hash_of(token)
         args: list[Any] = [hashed, _OWNER.dump_json(owner), int(valid.total_seconds()), MAX_TOKENS]
-        return token if await self._add([_of_user(owner.user), _of_token(hashed)], args) else None
+        args += [owner.user, owner.user_name, int(OWNERS_TTL.total_seconds())]
+        return token if await self._add([_of_user(owner.user), _of_token(hashed), OWNERS], args) else None
 
     async def revoke_all(self, user: str) -> int:
         """Revoke all tokens of a person, and return how many were valid."""
-        return int(await self._revoke([_of_user(user)], [_of_token("")]))
+        return int(await self._revoke([_of_user(user), OWNERS], [_of_token(""), user]))
+
+    async def owners(self) -> dict[str, str]:
+        """Return the names of people who got a token, by id; their tokens can have expired."""
+        found: Any = await self._redis.hgetall(OWNERS)
+        return {bytes(user).decode(): bytes(name).decode() for user, name in found.items()}
 
     async def call(self, token: str) -> TokenCall | None:
         """Count a call with this token, and return it; None if the token isn't valid."""

@@ -15,7 +15,7 @@ from handlers.api.app import Api
 from handlers.api.callers import Callers
 from handlers.http_server import served
 from handlers.slash_sweep import _answer
-from local.slack.workspace import ADA, TEAM
+from local.slack.workspace import ADA, TEAM, Channel
 from tests.bot.factories import ADMIN, OWNER, STRANGER
 from tests.handlers.signing import COMMAND
 
@@ -58,6 +58,7 @@ def stop():
 async def api(slack, context, questions, stop):
     """A client without a token."""
     slack.workspace.users |= {user: replace(ADA, id=user) for user in ("U1", "U2", OWNER, STRANGER, ADMIN)}
+    slack.workspace.channels["C1"] = Channel("C1", "one", set(slack.workspace.users))
     web = AsyncWebClient(token=slack.bot_token, base_url=slack.api_url)
     home = Visitor(user="", team=TEAM["id"])
     callers = Callers(context, context.tokens, web, home)
