@@ -15,6 +15,7 @@ from urllib.request import HTTPRedirectHandler, Request, build_opener
 from bot import __version__
 from bot.core.errors import RetryAfterError, UserError
 from bot.remote.credentials import Credentials
+from bot.remote.github_token import JobCredentials
 from k8s.retry import Retry
 
 TIMEOUT = 30.0  # seconds without a byte of an answer
@@ -43,7 +44,7 @@ class _NoRedirect(HTTPRedirectHandler):
 class Client:
     """`note` is called with a sentence when the first attempt of a call fails."""
 
-    def __init__(self, credentials: Credentials, note: Callable[[str], None]) -> None:
+    def __init__(self, credentials: Credentials | JobCredentials, note: Callable[[str], None]) -> None:
         self._credentials, self._note = credentials, note
         self._opener = build_opener(_NoRedirect)
 
