@@ -105,6 +105,7 @@ def _add_remote(commands: "argparse._SubParsersAction[argparse.ArgumentParser]")
         "watch": "follow a sweep to its end; exit with 1 if it doesn't succeed",
         "list": "list your sweeps and all running ones",
         "status": "print a sweep's state, progress, and best result",
+        "logs": "print the log of a trial, or before the trials, of the build",
         "cancel": "cancel a sweep",
         "command": "send a command of a sweep's thread, such as pause, resume, or extend trials=30",
     }.items():
@@ -117,11 +118,15 @@ def _add_remote(commands: "argparse._SubParsersAction[argparse.ArgumentParser]")
     )
     added["launch"].add_argument("request", nargs="+", metavar="OPTION", help=words)
     added["launch"].add_argument("--wait", action="store_true", help="follow the sweep, as watch does")
+    words = "print what the sweep would build, run, and cost, and start nothing"
+    added["launch"].add_argument("--dry-run", action="store_true", help=words)
     words = "Idempotency-Key: the same key within a day is the same sweep; default: a new one"
     added["launch"].add_argument("--key", help=words)
     added["list"].add_argument("--active", action="store_true", help="only sweeps that haven't ended")
-    for word in ("watch", "status", "cancel", "command"):
+    for word in ("watch", "status", "logs", "cancel", "command"):
         added[word].add_argument("sweep", metavar="SWEEP", help=NAME)
+    words = "its name, or the end of that; default: a running one, else a failed one, else the best"
+    added["logs"].add_argument("trial", metavar="TRIAL", nargs="?", default="", help=words)
     added["cancel"].set_defaults(command=["cancel"])
     words = "run a sweep for a CI job's pull request, compare it with its base, and comment the result"
     check = commands.add_parser("ci", help=words, description=words)

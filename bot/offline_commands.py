@@ -30,12 +30,11 @@ from bot.platform.storage import sweep_configmap
 from bot.sweep.form.preview import facts, request_name
 from bot.sweep.launch.budget import with_budget
 from bot.sweep.launch.cluster_choice import placed_unmeasured
-from bot.sweep.launch.command_line import parse, parse_options, read_values
-from bot.sweep.launch.plan import Order, check_command, plan
-from bot.sweep.launch.pods import check_mounts, nodes_of, pods_of, with_output
+from bot.sweep.launch.command_line import parse, parse_options
+from bot.sweep.launch.plan import Order, plan
 from bot.sweep.launch.resolve import look_up
+from bot.sweep.launch.space_check import read_space
 from bot.sweep.spaces.describe import as_yaml, explain
-from bot.sweep.spaces.space import parse_space
 from bot.sweep.spaces.space_keys import SpaceFile
 from bot.text.terminal import typed, without_markup
 from bot.text.wording import counted, printable
@@ -91,22 +90,13 @@ def run_space(arguments: argparse.Namespace) -> int:
 
 def _of_space(action: str, path: Path, options: Mapping[str, str]) -> str:
     config = _config_for("https://example.invalid/x.git", os.environ.get("SWEEPBOT_CONFIG"))
-    values, errors = read_values({"branch": "main", "space": path.stem.lower(), **options}, config)
-    if errors:
-        raise UserError("\n".join(errors.values()))
     try:
         with path.open(errors="replace") as file:
             text = file.read(MAX_CHARACTERS + 1)
     except OSError as error:
         raise UserError(f"{path} can't be read ({error.strerror}).") from None
-    request = SweepRequest(**values)
-    space = parse_space(text, str(path), request, config.limits)
-    request = replace(request, nodes=nodes_of(request, space, config))
-    check_command(space.command)
-    if "SWEEPBOT_CONFIG" in os.environ:
-        space = with_output(space, "SWEEP", config)
-        pods = pods_of(request, space, "", config)
-        check_mounts(space, pods.shape)
+    named = {"space": path.stem.lower(), **options}
+    space, request = read_space(text, str(path), named, config, on_cluster="SWEEPBOT_CONFIG" in os.environ)
     return DESCRIPTIONS[action](space, request)
 
 

@@ -21,7 +21,7 @@ from bot.platform.storage.sweeps import Store
 from bot.platform.storage.work_queue import Queue
 from bot.sweep.channels.store import SetupReader
 from bot.sweep.form import drafts
-from bot.sweep.results.requested import RequestedResults
+from bot.sweep.questions.store import Questions
 from bot.sweep.sweeps.unconfirmed import UnconfirmedRequests
 from bot.watch.digests.latest import latest_digest
 from bot.workspace_table import GPUS, add_handlers
@@ -84,12 +84,18 @@ async def _api(
     if port is None or context.tokens is None:
         yield
         return
-    from handlers.api.app import Api  # noqa: PLC0415  most installations need neither it nor Starlette
+    # Most installations need neither them nor Starlette.
+    from handlers.api.app import Api  # noqa: PLC0415
+    from handlers.api.callers import Callers  # noqa: PLC0415
 
     home = Visitor(user="", team=identity.get("team_id", ""), enterprise=identity.get("enterprise_id") or "")
-    requested = RequestedResults(process.redis, context.queue)
-    app = Api(context, context.tokens, web, home, requested, process.stop).app()
-    async with served(app, process.settings.http_host, port, "SWEEPBOT_API_PORT") as bound:
+    callers = Callers(context, context.tokens, web, home)
+    questions = Questions(process.redis, context.queue)
+    api = Api(context, callers, context.tokens, questions, process.stop)
+    async with (
+        api.app() as app,
+        served(app, process.settings.http_host, port, "SWEEPBOT_API_PORT") as bound,
+    ):
         log.info("serving the HTTP API on port %d", bound)
         yield
 

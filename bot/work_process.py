@@ -35,10 +35,10 @@ from bot.sweep.builds.image_gc import ImageGc
 from bot.sweep.channels.store import SetupWriter
 from bot.sweep.clients import SweepClients
 from bot.sweep.form import drafts, preview_job
+from bot.sweep.questions import job as questions_job
+from bot.sweep.questions.store import Questions
 from bot.sweep.reports import bisect, history_job
-from bot.sweep.reports.results_job import read_results
 from bot.sweep.reports.trial_runs_job import TrialRunsJob
-from bot.sweep.results.requested import RequestedResults
 from bot.sweep.results.run_writer import RunWriter
 from bot.sweep.sweeps import reconciler, retention
 from bot.sweep.sweeps.informer import SweepInformer
@@ -119,10 +119,11 @@ def _job_handlers(
 ) -> dict[str, Handler]:
     """Return what handles each kind of work item."""
     catalog, forms = Catalog(redis, clients.queue, now), drafts.Drafts(redis)
-    show = partial(preview_job.show, clients=clients, drafts=forms, known=SnapshotStore(redis))
+    known = SnapshotStore(redis)
+    show = partial(preview_job.show, clients=clients, drafts=forms, known=known)
+    asked = Questions(redis, clients.queue)
     reserved = partial(lines, clients)
     of_rooms = [room.jobs(clients, redis, source).items() for room in ROOMS]
-    requested = RequestedResults(redis, clients.queue)
     mlflow = clients.settings.mlflow_tracking_uri, clients.settings.mlflow_ui
     return {
         ItemKind.SWEEP: partial(reconciler.handle, clients=clients),
@@ -133,7 +134,9 @@ def _job_handlers(
         ItemKind.DIGEST: keyed(Digests(clients, redis, source, digest_schedules, reserved).run),
         ItemKind.QUEUE: keyed(partial(queue_job.answer_commands, clients=clients)),
         ItemKind.HISTORY: keyed(partial(history_job.answer_commands, clients=clients)),
-        ItemKind.RESULTS: keyed(partial(read_results, clients=clients, requested=requested)),
+        ItemKind.QUESTION: keyed(
+            partial(questions_job.answer, clients=clients, questions=asked, known=known)
+        ),
         ItemKind.TRIAL_RUNS: keyed(TrialRunsJob(clients, RunWriter(*mlflow)).run),
         ItemKind.BISECT: keyed(partial(bisect.follow, clients=clients)),
         ItemKind.GPU_QUESTIONS: keyed(

@@ -18,6 +18,7 @@ from bot.platform.config.section import json_schema
 from bot.platform.config.settings import Settings
 from bot.sweep.spaces.space_keys import SpaceFile
 from bot.workspace_table import ROOMS
+from handlers.api.openapi import document_text
 
 HERE = Path(__file__).parent
 TYPES: dict[str, Schema] = {
@@ -132,6 +133,7 @@ def files() -> dict[Path, str]:
     found = {
         HERE / "schemas/space.schema.json": schema_text("space"),
         HERE / "schemas/config.schema.json": schema_text("config"),
+        HERE / "schemas/openapi.json": document_text(),
     }
     parts = [
         HEAD,

@@ -105,7 +105,7 @@ class Guests:
         self._known: dict[str, tuple[Visitor, float]] = {}
 
     async def look_up(self, client: AsyncWebClient, who: Visitor, *, from_slack: bool = True) -> Visitor:
-        """Set `guest` and `deactivated` from users.info; if that fails, keep the last known values.
+        """Set `guest`, `deactivated`, and `name` from users.info; if that fails, keep the last known values.
 
         Args:
             from_slack: whether Slack sent the request, which shows that it still has the user.
@@ -122,7 +122,8 @@ class Guests:
             log.info("can't look up whether %s is a guest: %s", who.user, error)
             return known
         guest = bool(user.get("is_restricted") or user.get("is_ultra_restricted"))
-        found = replace(who, guest=guest, deactivated=bool(user.get("deleted")))
+        deactivated, name = bool(user.get("deleted")), str(user.get("name") or "")
+        found = replace(who, guest=guest, deactivated=deactivated, name=name)
         if len(self._known) >= MAX_CACHED:
             self._known.clear()
         self._known[who.user] = (found, monotonic() + CACHE_TTL)

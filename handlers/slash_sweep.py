@@ -28,7 +28,7 @@ from handlers.any_wording import add_command
 from handlers.channel_setup import open_setup
 from handlers.context import ACK_TIMEOUT, HandlerContext, request_id_of, trigger_of
 from handlers.launch_form import open_form, refused_launch
-from handlers.slash_token import answer_token
+from handlers.slash_token import REVOKE, answer_token, revoke_of
 from handlers.sweep_commands import HELP, SWEEP, Sender, handle_command, sender_of
 
 MAX_NAMED = 10  # quarantined items in a reply
@@ -123,6 +123,8 @@ async def _answer(context: HandlerContext, command: dict[str, Any], client: Asyn
         return HELP
     if typed.name == "setup":
         return await open_setup(context, client, command)
+    if typed is REVOKE:
+        return await revoke_of(context, typed, rest, command["user_id"])
     if typed.name.startswith("token"):
         return await answer_token(context, typed, rest, command)
     if answer := ANSWERS.get(typed.name.split()[0]):

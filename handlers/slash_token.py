@@ -1,21 +1,27 @@
 """Handle /sweep token: a personal token for the HTTP API, shown once, to its person alone."""
 
 import asyncio
+import re
 from datetime import timedelta
 from secrets import token_hex
 from typing import Any
 
 from bot.core.budget import AMOUNT, amount_of, read_budget
+from bot.operate.words import GROUP as ADMINS
 from bot.platform.commands.grammar import Command, Option, Table
 from bot.platform.commands.option_types import Matching, Number
+from bot.platform.config.permissions import doctor_denial
 from bot.platform.config.policy import Config
 from bot.platform.runtime.audit import audit
-from bot.platform.slack.mrkdwn import direct, local_time, quoted
+from bot.platform.slack.mrkdwn import code, direct, local_time, plain, quoted
 from bot.platform.storage.api_tokens import MAX_TOKENS, TokenOwner
-from bot.text.wording import counted
+from bot.text.wording import counted, listed
 from handlers.context import ACK_TIMEOUT, HandlerContext
 
 GROUP = "HTTP API"  # in the help
+OFF = "The HTTP API is off. *Fix:* Ask an admin to set `SWEEPBOT_API_PORT`."
+USER = re.compile(r"[UW][A-Z0-9]{2,}")
+MENTION = re.compile(rf"<@({USER.pattern})(?:\|[^<>]*)?>")
 DAYS = Option("days", Number(1, 90), example="30")
 BUDGET = Option("budget", Matching(AMOUNT.pattern, "GPU-hours, for example 40, or money"), example="40")
 DEFAULT_DAYS = 30
@@ -29,7 +35,41 @@ COMMANDS = (
     ),
     Command("token revoke", None, (), GROUP, "revoke all your tokens"),
 )
-TABLE = Table(prefix="/sweep", commands=COMMANDS)
+
+
+def _person(_key: str, text: str, _context: Any) -> str:
+    """Read a mention, an ID, or a name, which Slack sends as it was typed."""
+    mentioned = MENTION.fullmatch(text)
+    return mentioned[1] if mentioned else text.removeprefix("@")
+
+
+PERSON = Option("person", _person, word=True, required=True, whole=True)
+REVOKE = Command("admin revoke", None, (PERSON,), ADMINS, "revoke all API tokens of a person")
+TABLE = Table(prefix="/sweep", commands=(*COMMANDS, REVOKE))
+
+
+async def revoke_of(context: HandlerContext, typed: Command, rest: str, admin: str) -> str:
+    """Revoke the tokens of another person, for an admin; return the reply. Raises as `answer_token`."""
+    wanted = TABLE.read(typed, rest).values()["person"]
+    refused = doctor_denial(admin, context.config)
+    audit.info("user=%s: revoke all tokens of %r of the API: %s", admin, wanted, refused or "allowed")
+    if refused or context.tokens is None:
+        return refused or OFF
+    async with asyncio.timeout(ACK_TIMEOUT):
+        owners = await context.tokens.owners()
+        found = [user for user, name in owners.items() if name.lower() == wanted.lower()]
+        if wanted in owners or USER.fullmatch(wanted):
+            found = [wanted]
+        if len(found) != 1:
+            return _unclear(wanted, {user: owners[user] for user in found} or owners, several=bool(found))
+        count = await context.tokens.revoke_all(found[0])
+    return f"{counted(count, 'token')} of {plain(owners.get(found[0]) or found[0])} revoked."
+
+
+def _unclear(wanted: str, owners: dict[str, str], *, several: bool) -> str:
+    which = "Several people are" if several else "Nobody with a token is"
+    named = listed(sorted(f"{plain(name)} ({user})" for user, name in owners.items()))
+    return f"{which} named {code(wanted)}. Name one by the ID: {named or 'nobody has a token'}."
 
 
 async def answer_token(context: HandlerContext, typed: Command, rest: str, fields: dict[str, Any]) -> str:
@@ -39,7 +79,7 @@ async def answer_token(context: HandlerContext, typed: Command, rest: str, field
     """
     values = TABLE.read(typed, rest).values()
     if context.tokens is None:
-        return "The HTTP API is off. *Fix:* Ask an admin to set `SWEEPBOT_API_PORT`."
+        return OFF
     user, channel = fields["user_id"], fields["channel_id"]
     if typed.name == "token revoke":
         async with asyncio.timeout(ACK_TIMEOUT):

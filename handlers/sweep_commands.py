@@ -24,10 +24,11 @@ from bot.sweep.launch.options import EXAMPLE
 from handlers.context import ACK_TIMEOUT, HandlerContext, request_id_of
 from handlers.slash_token import COMMANDS as TOKEN_COMMANDS
 from handlers.slash_token import GROUP as TOKENS
+from handlers.slash_token import REVOKE
 
 SWEEP = Table(
     prefix="/sweep",
-    commands=(*TABLE.commands, *CHANNEL_COMMANDS, *TOKEN_COMMANDS, *SLACK_COMMANDS),
+    commands=(*TABLE.commands, *CHANNEL_COMMANDS, *TOKEN_COMMANDS, *SLACK_COMMANDS, REVOKE),
     note=f" To start a sweep: {EXAMPLE}. All commands: `/sweep help`.",
 )
 HELP = f"{help_text(SWEEP)}\n{SWEEP.help_of(TOKENS)}"

@@ -117,7 +117,7 @@ class Command:
     view: str = ""  # trials: id of the modal
     alert: str = ""  # keep, measures, kill: id of the warning; ask: pods as namespace/pod, with spaces
     hours: int = 0  # keep
-    via: str = ""  # API; "" is Slack
+    via: str = ""  # API, or API for CI NAME; "" is Slack
 
     @property
     def about(self) -> str:

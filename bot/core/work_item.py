@@ -21,7 +21,7 @@ class ItemKind(StrEnum):
     DIGEST = "digest"  # channel and day
     QUEUE = "queue"  # "now"
     HISTORY = "history"  # the space's name
-    RESULTS = "results"  # a sweep's ID
+    QUESTION = "question"  # its ID (bot.sweep.questions)
     TRIAL_RUNS = "runs"  # the ID of an ended sweep
     BISECT = "bisect"  # the ID of an ended sweep
     IMAGE_GC = "registry"  # "tidy"

@@ -46,7 +46,8 @@ def _launched(client: Client, options: Parsed, pull: PullRequest) -> tuple[str, 
     base = _on(options, pull.base)
     keys = _digest(f"{pull.run} {new}"), _digest(f"{pull.base_commit or pull.run} {base}")
     made = [
-        client.post("/sweeps", command, f"ci/{key}") for command, key in zip((new, base), keys, strict=True)
+        client.post("/sweeps", {"command": command}, f"ci/{key}")
+        for command, key in zip((new, base), keys, strict=True)
     ]
     return made[0]["id"], made[1]["id"]
 

@@ -15,6 +15,7 @@ from urllib.request import HTTPRedirectHandler, Request, build_opener
 from bot import __version__
 from bot.core.errors import RetryAfterError, UserError
 from bot.remote.credentials import Credentials
+from bot.remote.github_token import JobCredentials
 from k8s.retry import Retry
 
 TIMEOUT = 30.0  # seconds without a byte of an answer
@@ -43,7 +44,7 @@ class NoRedirect(HTTPRedirectHandler):
 class Client:
     """`note` is called with a sentence when the first attempt of a call fails."""
 
-    def __init__(self, credentials: Credentials, note: Callable[[str], None]) -> None:
+    def __init__(self, credentials: Credentials | JobCredentials, note: Callable[[str], None]) -> None:
         self._credentials, self._note = credentials, note
         self._opener = build_opener(NoRedirect)
 
@@ -55,11 +56,10 @@ class Client:
         """Return the same, parsed."""
         return self._parsed(self.text(path, **query))
 
-    def post(self, path: str, command: str, key: str) -> Any:
-        """Send a command and return the answer. The same key is the same command. Raises UserError."""
-        body = json.dumps({"command": command}).encode()
-        headers = {"Content-Type": "application/json", "Idempotency-Key": key}
-        return self._parsed(self._answer(self._request(path, {}, body, headers)))
+    def post(self, path: str, body: dict[str, Any], key: str = "") -> Any:
+        """Send a body and return the answer. `key`: the same is the same request. Raises UserError."""
+        headers = {"Content-Type": "application/json"} | ({"Idempotency-Key": key} if key else {})
+        return self._parsed(self._answer(self._request(path, {}, json.dumps(body).encode(), headers)))
 
     def pages(self, path: str, key: str, **query: object) -> Iterator[Any]:
         """Yield the elements of all pages of a list. Raises UserError."""

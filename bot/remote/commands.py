@@ -1,4 +1,4 @@
-"""The commands login, launch, watch, list, status, cancel, and command, which call the HTTP API."""
+"""The commands login, launch, watch, list, status, logs, cancel, and command, which call the HTTP API."""
 
 import argparse
 import json
@@ -12,9 +12,10 @@ from uuid import uuid4
 from bot.core.errors import UserError
 from bot.remote.client import Client, UnavailableError, of
 from bot.remote.credentials import LOG_IN, Credentials, current, store
-from bot.remote.progress import CLEAR, details, follow, line, listed
+from bot.remote.progress import CLEAR, details, follow, line, listed, planned
 from bot.text.masking import Mask, secrets_in_environment
 from bot.text.terminal import typed, without_markup
+from bot.text.wording import printable
 
 FAILED, INTERRUPTED = 1, 130  # exit codes: the sweep didn't succeed; Ctrl-C, as shells have it
 PAGE = 200  # sweeps in one answer
@@ -59,13 +60,17 @@ def launch(arguments: argparse.Namespace) -> int:
 
     client = connected()
     command, pushed = with_branch(typed(arguments.request))
+    if pushed:
+        say(pushed)
+    if arguments.dry_run:
+        plan = client.post("/plans", {"command": command})
+        _print(plan, arguments, planned(plan))
+        return 0
     key = uuid4().hex if arguments.key is None else arguments.key
     if not (0 < len(key) <= MAX_KEY and key.isascii() and key.isprintable()):
         raise UserError(f"--key must be 1 to {MAX_KEY} printable ASCII characters.")
-    if pushed:
-        say(pushed)
     try:
-        made = client.post("/sweeps", command, key)
+        made = client.post("/sweeps", {"command": command}, key)
     except (UnavailableError, KeyboardInterrupt):
         say(f"The launch may have arrived. Repeat it with --key {key}: that is the same sweep.")
         raise
@@ -104,10 +109,21 @@ def status(arguments: argparse.Namespace) -> int:
     return 0
 
 
+def logs(arguments: argparse.Namespace) -> int:
+    named = {"trial": arguments.trial} if arguments.trial else {}
+    found = connected().json(f"{of(arguments.sweep)}/logs", **named)
+    if arguments.json:
+        print(json.dumps(found))
+    else:
+        say(f"Log of {found['source']}:")
+        print("\n".join(printable(each.expandtabs()) for each in found["log"].split("\n")))
+    return 0
+
+
 def command(arguments: argparse.Namespace) -> int:
     """Send a command of a sweep's thread."""
     sweep, words = arguments.sweep, typed(arguments.command)
-    answer = connected().post(f"{of(sweep)}/commands", words, uuid4().hex)
+    answer = connected().post(f"{of(sweep)}/commands", {"command": words}, uuid4().hex)
     _print(answer, arguments, f"Request sent to {sweep}. Its result appears in sweepbot status {sweep}")
     return 0
 
@@ -122,6 +138,7 @@ COMMANDS: dict[str, Callable[[argparse.Namespace], int]] = {
     "watch": watch,
     "list": list_sweeps,
     "status": status,
+    "logs": logs,
     "cancel": command,
     "command": command,
 }

@@ -9,9 +9,10 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from bot.core.errors import UserError
+from bot.remote.github_token import JobCredentials, is_job
 
 FILE = Path("~/.config/sweepbot/credentials.json")
-TOKEN = re.compile(r"swb_[A-Za-z0-9_-]{43}")
+TOKEN = re.compile(r"swb_[\w-]{43}|([\w-]{10,12000}\.){2}[\w-]{10,2000}", re.ASCII)  # or a CI job's: a JWT
 URL = re.compile(r"https?://[!-~]+")
 LOG_IN = "*Fix:* Type `/sweep token` in Slack, then `sweepbot login URL`."
 
@@ -23,18 +24,21 @@ class Credentials:
 
     def __post_init__(self) -> None:
         """Raise UserError if the URL or the token can't be one."""
-        try:
-            parts = urlsplit(self.url)
-            valid = URL.fullmatch(self.url) and parts.hostname and not (parts.query or parts.fragment)
-            _ = parts.port  # ValueError if it isn't a number
-        except ValueError:
-            valid = False
-        if not valid or "@" in parts.netloc:
-            raise UserError(
-                "The URL must be that of Sweepbot's API, for example https://sweepbot.example.com."
-            )
+        check_url(self.url)
         if not TOKEN.fullmatch(self.token):
             raise UserError(f"The token must be swb_ and 43 characters, as Slack shows it. {LOG_IN}")
+
+
+def check_url(url: str) -> None:
+    """Raise UserError if it can't be that of an API."""
+    try:
+        parts = urlsplit(url)
+        valid = URL.fullmatch(url) and parts.hostname and not (parts.query or parts.fragment)
+        _ = parts.port  # ValueError if it isn't a number
+    except ValueError:
+        valid = False
+    if not valid or "@" in parts.netloc:
+        raise UserError("The URL must be that of Sweepbot's API, for example https://sweepbot.example.com.")
 
 
 def stored() -> Credentials | None:
@@ -48,8 +52,10 @@ def stored() -> Credentials | None:
         raise UserError(f"{path} can't be read ({error}). *Fix:* Repeat `sweepbot login URL`.") from None
 
 
-def current(environ: Mapping[str, str]) -> Credentials | None:
+def current(environ: Mapping[str, str]) -> Credentials | JobCredentials | None:
     """Return the environment's credentials, or else the stored ones, if there are any. Raises UserError.
+
+    With a URL and no token, those are a GitHub job's own.
 
     The stored token is sent only to the URL that it was stored with.
     """
@@ -57,6 +63,9 @@ def current(environ: Mapping[str, str]) -> Credentials | None:
     if url and token:
         return Credentials(url, token)
     known = stored()
+    if url and is_job(environ) and (known is None or known.url != url):
+        check_url(url)
+        return JobCredentials(url, environ)
     if url and (known is None or known.url != url):
         raise UserError(f"SWEEPBOT_URL is set, but no token for {url}. *Fix:* Set SWEEPBOT_TOKEN, too.")
     if token and known is None:

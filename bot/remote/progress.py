@@ -4,6 +4,7 @@ import json
 import shutil
 import sys
 from collections.abc import Iterable, Iterator
+from typing import Any
 
 from bot.remote.client import Sweep
 from bot.text.terminal import aligned, without_markup
@@ -66,3 +67,12 @@ def listed(sweeps: Iterable[Sweep]) -> str:
     """Return a table of sweeps."""
     rows = [[each["id"], each["state"], ", ".join(_facts(each)), each["owner"] or ""] for each in sweeps]
     return aligned([printable(cell) for cell in row] for row in rows)
+
+
+def planned(plan: dict[str, Any]) -> str:
+    """Return what a sweep would build, run, and cost."""
+    head = f"{plan['branch']} @ {plan['commit'][:12]} {plan['subject']}".strip()
+    rows = [[f"  {each['name']}:", each["text"]] for each in plan["facts"]]
+    notes = [f"  Note: {each}" for each in plan["notes"]]
+    lines = [head, *aligned(rows).split("\n"), f"  Example trial: {plan['example']}", *notes]
+    return "\n".join([*map(printable, lines), "Nothing has started."])

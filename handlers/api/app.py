@@ -1,15 +1,13 @@
-"""The API's paths, who can call them, and errors as problem details (RFC 9457)."""
+"""The API's paths, and errors as problem details (RFC 9457)."""
 
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
-from hashlib import sha256
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from http import HTTPStatus
 
 from redis.exceptions import RedisError
-from slack_sdk.web.async_client import AsyncWebClient
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
@@ -17,72 +15,70 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from bot.core.errors import UserError
+from bot.core.ids import SWEEP_ID
 from bot.core.stored_format import NewerFormatError
-from bot.platform.config.permissions import Visitor, entry_denial
-from bot.platform.storage.api_tokens import ApiTokens, TokenOwner
-from bot.sweep.results.requested import RequestedResults
+from bot.platform.storage.api_tokens import ApiTokens
+from bot.sweep.launch.options import space_name
+from bot.sweep.questions.models import AnswerModel
+from bot.sweep.questions.store import About, Question, Questions
+from handlers.api import mcp, models
+from handlers.api.asked import answered
+from handlers.api.callers import Caller, Callers
+from handlers.api.calls import CALLS, PREFIX, Call
 from handlers.api.events import Streams
-from handlers.api.results import ResultsReader
-from handlers.api.sweeps import command, launch, listing, record_of, shown
+from handlers.api.openapi import document
+from handlers.api.received import body_of, query_of, raw_body
+from handlers.api.spaces import check_space
+from handlers.api.sweeps import (
+    UNKNOWN,
+    command,
+    current,
+    launch,
+    listing,
+    new_name,
+    planned,
+    record_of,
+    shown,
+)
 from handlers.context import ACK_TIMEOUT, HandlerContext, unconfirmed_reply
 from handlers.http_server import Application
-from handlers.middleware import Guests
 
 log = logging.getLogger(__name__)
 
-CALLS_PER_MINUTE = 60  # of one token; an event stream is one call
 CALLS_AT_ONCE = 8  # of one person: each can take one of the process's connections to Redis from Slack's users
-UNAUTHORIZED = (
-    "A valid token is required, as `Authorization: Bearer swb_...`. Get one with `/sweep token` in Slack."
-)
 NEWER = "The sweep was last changed by a newer version of Sweepbot than this one. Try again after the update."
 
 
-@dataclass(frozen=True, kw_only=True)
-class Caller:
-    owner: TokenOwner
-    token: str  # its hash
-
-    def request_id(self, request: Request) -> str:
-        """Return an id of this request, the same for each repetition. Raises HTTPException."""
-        key = request.headers.get("idempotency-key", "")
-        if not (0 < len(key) <= 200 and key.isascii() and key.isprintable()):
-            detail = "Idempotency-Key must be a header of 1 to 200 printable ASCII characters."
-            raise HTTPException(422, detail)
-        about = f"{self.token} {request.url.path} {key}"
-        return f"api/{sha256(about.encode()).hexdigest()[:32]}"
-
-
-Endpoint = Callable[[Request, Caller], Awaitable[Response]]
-
-
 class Api:
-    """The endpoints. `home`: the app's own workspace."""
+    """The calls of the table, each a method by its name."""
 
     def __init__(
         self,
         context: HandlerContext,
+        callers: Callers,
         tokens: ApiTokens,
-        web: AsyncWebClient,
-        home: Visitor,
-        requested: RequestedResults,
+        questions: Questions,
         stop: asyncio.Event,
     ) -> None:
-        self._context, self._tokens, self._web, self._home = context, tokens, web, home
-        self._guests, self._results = Guests(), ResultsReader(context.store, requested)
+        self._context, self._callers, self._tokens = context, callers, tokens
+        self._questions = questions
         self._running = Counter[str]()  # calls by user
-        self._streams = Streams(context.store, tokens, stop)
+        self._streams = Streams(context.store, stop)
+        self._app = self._made()
+        self._agents = mcp.AgentDoor(self._app)
 
-    def app(self) -> Application:
-        """Return the ASGI application."""
-        routes = [
-            self._route("POST", "/sweeps", self._launch),
-            self._route("GET", "/sweeps", self._list),
-            self._route("GET", "/sweeps/{id}", self._show),
-            self._route("GET", "/sweeps/{id}/events", self._events),
-            self._route("GET", "/sweeps/{id}/results", self._read_results),
-            self._route("POST", "/sweeps/{id}/commands", self._command),
-        ]
+    @asynccontextmanager
+    async def app(self) -> AsyncIterator[Application]:
+        """Yield the ASGI application."""
+        async with self._agents.open():
+            yield self._app
+
+    def _made(self) -> Starlette:
+        described = JSONResponse(document())
+
+        async def openapi(_request: Request) -> Response:
+            return described
+
         handlers = {
             HTTPException: _refused,
             UserError: _unreadable,
@@ -91,64 +87,100 @@ class Api:
             NewerFormatError: _newer,
             Exception: _failed,
         }
+        routes = [Route(f"{PREFIX}/openapi.json", openapi), *map(self._route, CALLS)]
+        routes.append(Route(mcp.PATH, self._answer_agent, methods=["POST"]))
         app = Starlette(routes=routes, exception_handlers=handlers)  # type: ignore[arg-type]
         app.router.redirect_slashes = False  # behind an ingress it would redirect to plain HTTP
         return app
 
-    def _route(self, method: str, path: str, endpoint: Endpoint) -> Route:
-        async def call(request: Request) -> Response:
-            caller = await self._caller(request)
-            user = caller.owner.user
-            if self._running[user] >= CALLS_AT_ONCE:
-                detail = f"A person can have {CALLS_AT_ONCE} calls in progress. Wait for one of yours."
-                raise HTTPException(429, detail, {"Retry-After": "1"})
-            self._running[user] += 1
-            try:
-                return await endpoint(request, caller)
-            finally:
-                self._running -= Counter([user])
+    async def _answer_agent(self, request: Request) -> Response:
+        await self._callers.caller(request)
+        return self._agents.response(await raw_body(request))
 
-        return Route(f"/api/v1{path}", call, methods=[method])
+    def _route(self, call: Call) -> Route:
+        endpoint = getattr(self, call.name)
 
-    async def _caller(self, request: Request) -> Caller:
-        """Return whose token it is, before anything else is read. Raises HTTPException."""
-        scheme, _, token = request.headers.get("authorization", "").partition(" ")
+        async def respond(request: Request) -> Response:
+            caller = await self._callers.caller(request)
+            with self._counted(caller.user):
+                key = {"key": caller.request_id(request)} if call.is_keyed else {}
+                body = await body_of(call.body, request) if call.body else None
+                of_it = {"sweep_id": request.path_params["id"]} if call.has_sweep else {}
+                asked = body or query_of(call.query, request.query_params)
+                answer = await endpoint(caller, asked, **key, **of_it)
+            if isinstance(answer, AnswerModel):
+                answer = answer.model_dump_json()
+            if isinstance(answer, Response):
+                return answer
+            return Response(answer, call.status, media_type="application/json")
+
+        return Route(f"{PREFIX}{call.path}", respond, methods=[call.method])
+
+    @contextmanager
+    def _counted(self, user: str) -> Iterator[None]:
+        if self._running[user] >= CALLS_AT_ONCE:
+            detail = f"A person can have {CALLS_AT_ONCE} calls in progress. Wait for one of yours."
+            raise HTTPException(429, detail, {"Retry-After": "1"})
+        self._running[user] += 1
+        try:
+            yield
+        finally:
+            self._running -= Counter([user])
+
+    async def launch(self, caller: Caller, body: models.CommandBody, key: str) -> AnswerModel:
+        sweep = await launch(self._context, self._tokens, caller, body.command, key)
+        return models.Queued(id=sweep.id, state=sweep.phase.name.lower())
+
+    async def list(self, caller: Caller, query: models.ListQuery) -> AnswerModel:
+        return await listing(self._context, query, caller.user)
+
+    async def show(self, caller: Caller, query: models.ShowQuery, sweep_id: str) -> AnswerModel:
+        sweep = await record_of(self._context, sweep_id)
+        if query.wait:
+            sweep = await self._streams.waited(sweep, caller.token, query.wait)
+            sweep = await record_of(self._context, sweep.id) if new_name(sweep) else sweep
+        return shown(sweep)
+
+    async def events(self, caller: Caller, _query: models.RequestModel, sweep_id: str) -> Response:
+        return self._streams.open(await record_of(self._context, sweep_id), caller)
+
+    async def results(self, _caller: Caller, query: models.ResultsQuery, sweep_id: str) -> Response:
+        found = await self._of_sweep(About.RESULTS, sweep_id, query.format)
+        return Response(found, media_type="text/csv" if query.format == "csv" else "application/json")
+
+    async def logs(self, _caller: Caller, query: models.LogsQuery, sweep_id: str) -> bytes:
+        return await self._of_sweep(About.LOGS, sweep_id, query.trial.lower())
+
+    async def command(self, caller: Caller, body: models.CommandBody, key: str, sweep_id: str) -> AnswerModel:
+        sweep = await record_of(self._context, sweep_id)
+        await command(self._context, self._tokens, caller, body.command, sweep, key)
+        return models.Accepted(id=sweep.id)
+
+    async def plan(self, caller: Caller, body: models.CommandBody) -> bytes:
+        return await answered(self._questions, planned(self._context, caller, body.command))
+
+    async def check_space(self, _caller: Caller, body: models.SpaceBody) -> AnswerModel:
+        return await check_space(body.space, body.options, self._context.config)
+
+    async def compare(self, _caller: Caller, query: models.ComparisonQuery) -> bytes:
+        names = [*dict.fromkeys(each.strip() for each in query.sweeps.split(","))]
+        if not 2 <= len(names) <= models.MAX_COMPARED or not all(map(SWEEP_ID.fullmatch, names)):
+            raise UserError(f"sweeps= must be 2 to {models.MAX_COMPARED} names, with commas between.")
+        question = Question(about=About.COMPARISON, subject=" ".join(names))
+        return await answered(self._questions, question)
+
+    async def history(self, _caller: Caller, query: models.HistoryQuery) -> bytes:
+        question = Question(about=About.HISTORY, subject=space_name("space", query.space))
+        return await answered(self._questions, question)
+
+    async def _of_sweep(self, about: About, sweep_id: str, detail: str) -> bytes:
+        """Return what a worker knows of a sweep, also if only its results remain. Raises HTTPException."""
+        if not SWEEP_ID.fullmatch(sweep_id):
+            raise HTTPException(404, UNKNOWN)
         async with asyncio.timeout(ACK_TIMEOUT):
-            call = await self._tokens.call(token.strip()) if scheme.lower() == "bearer" else None
-        if call is None:
-            raise HTTPException(401, UNAUTHORIZED, {"WWW-Authenticate": "Bearer"})
-        if call.count > CALLS_PER_MINUTE:
-            detail = (
-                f"A token can make {CALLS_PER_MINUTE} calls a minute. Try again in {call.seconds_left} s."
-            )
-            raise HTTPException(429, detail, {"Retry-After": str(call.seconds_left)})
-        owner = call.owner
-        who = Visitor(user=owner.user, team=owner.team, enterprise=owner.enterprise)
-        who = await self._guests.look_up(self._web, who, from_slack=False)
-        if refusal := entry_denial(who, self._home, self._context.config):
-            raise HTTPException(403, refusal)
-        return Caller(owner=owner, token=call.token)
-
-    async def _launch(self, request: Request, caller: Caller) -> Response:
-        sweep = await launch(self._context, request, caller.owner, caller.request_id(request))
-        return JSONResponse({"id": sweep.id, "state": sweep.phase.name.lower()}, 202)
-
-    async def _list(self, request: Request, caller: Caller) -> Response:
-        return JSONResponse(await listing(self._context, request.query_params, caller.owner.user))
-
-    async def _show(self, request: Request, _caller: Caller) -> Response:
-        return JSONResponse(shown(await record_of(self._context, request)))
-
-    async def _events(self, request: Request, caller: Caller) -> Response:
-        return self._streams.open(await record_of(self._context, request), caller.token)
-
-    async def _read_results(self, request: Request, _caller: Caller) -> Response:
-        return await self._results.respond(request.path_params["id"], request.query_params)
-
-    async def _command(self, request: Request, caller: Caller) -> Response:
-        sweep = await record_of(self._context, request)
-        await command(self._context, request, sweep, caller.owner, caller.request_id(request))
-        return JSONResponse({"id": sweep.id, "accepted": True}, 202)
+            sweep = await current(self._context.store, sweep_id)
+        question = Question(about=about, subject=sweep.id if sweep else sweep_id, detail=detail)
+        return await answered(self._questions, question)
 
 
 async def _refused(_request: Request, error: HTTPException) -> Response:
@@ -174,6 +206,6 @@ async def _failed(_request: Request, _error: Exception) -> Response:
 
 def _problem(status: int, detail: str, headers: dict[str, str] | None = None) -> Response:
     """Respond and close the connection, because the rest of the body can still arrive."""
-    about = {"type": "about:blank", "title": HTTPStatus(status).phrase, "status": status, "detail": detail}
+    about = models.Problem(type="about:blank", title=HTTPStatus(status).phrase, status=status, detail=detail)
     headers = {**(headers or {}), "Connection": "close"}
-    return JSONResponse(about, status, headers, media_type="application/problem+json")
+    return Response(about.model_dump_json(), status, headers, media_type="application/problem+json")

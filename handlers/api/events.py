@@ -4,7 +4,6 @@ All streams share one look at Redis: each with its own would take a connection f
 """
 
 import asyncio
-import json
 from collections import Counter
 from collections.abc import AsyncIterator, Iterator
 from contextlib import AbstractContextManager, contextmanager
@@ -15,31 +14,46 @@ from starlette.exceptions import HTTPException
 from starlette.responses import StreamingResponse
 from starlette.types import Receive, Scope, Send
 
-from bot.core.record import SweepRecord
-from bot.platform.storage.api_tokens import ApiTokens
+from bot.core.record import Phase, SweepRecord
 from bot.platform.storage.sweeps import Store
+from handlers.api.callers import Caller
 from handlers.api.sweeps import new_name, shown
 from handlers.context import ACK_TIMEOUT
 
 POLL_SECONDS = 1.0  # between looks at the records' versions
 COMMENT_SECONDS = 15.0  # between comments, for proxies that close idle connections; then the token is checked
 MAX_SECONDS = 3600.0  # of one stream; who connects again is looked up in Slack again
-MAX_STREAMS, MAX_PER_TOKEN = 200, 4  # open ones of this process
+MAX_STREAMS, MAX_PER_TOKEN = 200, 4  # open ones of this process, with calls that wait
+AWAITS_PERSON = {Phase.HELD, Phase.PAUSED}  # only a command ends them
 
 
 class Streams:
-    def __init__(self, store: Store, tokens: ApiTokens, stop: asyncio.Event) -> None:
-        self._store, self._tokens, self._stop = store, tokens, stop
+    def __init__(self, store: Store, stop: asyncio.Event) -> None:
+        self._store, self._stop = store, stop
         self._by_token, self._by_sweep = Counter[str](), Counter[str]()  # open ones
         self._sweeps: dict[str, SweepRecord] = {}  # those that are followed, as last seen
         self._look: asyncio.Task[None] | None = None  # the next one
 
-    def open(self, sweep: SweepRecord, token: str) -> StreamingResponse:
-        """Return the response. `token`: its hash. Raises HTTPException if too many streams are open."""
-        if self._by_token[token] >= MAX_PER_TOKEN or self._by_token.total() >= MAX_STREAMS:
-            detail = f"Too many open event streams; a token can have {MAX_PER_TOKEN}. Close one first."
-            raise HTTPException(429, detail, {"Retry-After": "15"})
-        return _Stream(self._events(sweep.id, token), self._counted(sweep, token))
+    def open(self, sweep: SweepRecord, caller: Caller) -> StreamingResponse:
+        """Return the response. Raises HTTPException if too many streams are open."""
+        self._check_count(caller.token)
+        return _Stream(self._events(sweep.id, caller), self._counted(sweep, caller.token))
+
+    async def waited(self, sweep: SweepRecord, token: str, seconds: float) -> SweepRecord:
+        """Return the sweep once it has ended or needs a person, or after the time; its new name, if any.
+
+        Raises HTTPException as `open`.
+        """
+        self._check_count(token)
+        end = monotonic() + seconds
+        with self._counted(sweep, token):
+            while True:
+                found = self._sweeps[sweep.id]
+                if found.phase.final or found.phase in AWAITS_PERSON or self._stop.is_set():
+                    return found
+                if (left := end - monotonic()) <= 0:
+                    return found
+                await self._changed(left)
 
     @contextmanager
     def _counted(self, sweep: SweepRecord, token: str) -> Iterator[None]:
@@ -54,14 +68,14 @@ class Streams:
             if sweep.id not in self._by_sweep:
                 del self._sweeps[sweep.id]
 
-    async def _events(self, sweep_id: str, token: str) -> AsyncIterator[str]:
+    async def _events(self, sweep_id: str, caller: Caller) -> AsyncIterator[str]:
         sent, began = "", monotonic()
         commented = began
         while True:
             sweep = self._sweeps[sweep_id]
             if new_name(sweep) or monotonic() - began > MAX_SECONDS:
                 return
-            if (data := json.dumps(shown(sweep))) != sent:
+            if (data := shown(sweep).model_dump_json()) != sent:
                 sent = data
                 yield f"event: sweep\ndata: {data}\n\n"
             if sweep.phase.final:
@@ -69,13 +83,22 @@ class Streams:
             if monotonic() - commented >= COMMENT_SECONDS:
                 commented = monotonic()
                 yield ": still here\n\n"
-                if not await self._is_valid(token):
+                if not await _is_valid(caller):
                     return
-            if self._look is None or self._look.done():
-                self._look = asyncio.create_task(self._look_again())
-            await asyncio.wait([self._look])
+            await self._changed()
             if self._stop.is_set():
                 return
+
+    def _check_count(self, token: str) -> None:
+        if self._by_token[token] >= MAX_PER_TOKEN or self._by_token.total() >= MAX_STREAMS:
+            detail = f"Too many open event streams; a token can have {MAX_PER_TOKEN}. Close one first."
+            raise HTTPException(429, detail, {"Retry-After": "15"})
+
+    async def _changed(self, seconds: float | None = None) -> None:
+        """Wait for the next look at the sweeps, so many seconds at most."""
+        if self._look is None or self._look.done():
+            self._look = asyncio.create_task(self._look_again())
+        await asyncio.wait([self._look], timeout=seconds)
 
     async def _look_again(self) -> None:
         """Wait, until the process stops at most, and read the sweeps that were saved since the last look."""
@@ -99,12 +122,13 @@ class Streams:
             return
         self._sweeps |= {each.id: each for each in found if each.id in self._sweeps}
 
-    async def _is_valid(self, token: str) -> bool:
-        try:
-            async with asyncio.timeout(ACK_TIMEOUT):
-                return await self._tokens.is_valid(token)
-        except (RedisError, TimeoutError):
-            return True
+
+async def _is_valid(caller: Caller) -> bool:
+    try:
+        async with asyncio.timeout(ACK_TIMEOUT):
+            return await caller.is_valid()
+    except (RedisError, TimeoutError):
+        return True
 
 
 class _Stream(StreamingResponse):

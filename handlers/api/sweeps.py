@@ -1,117 +1,120 @@
 """Sweeps in the API: start, list, and show them, and give them commands, by what Slack's handlers use."""
 
 import asyncio
-from collections.abc import Mapping
-from typing import Any
 
-from pydantic import BaseModel, ConfigDict, ValidationError
 from starlette.exceptions import HTTPException
-from starlette.requests import Request
 
-from bot.core.commands import API, Action, AuditEntry
+from bot.core.commands import Action, AuditEntry
 from bot.core.errors import UserError
 from bot.core.ids import SWEEP_ID
 from bot.core.record import RENAMED, Phase, SweepRecord
-from bot.core.request import Requester
+from bot.core.request import SweepRequest
 from bot.core.sweep_summary import SweepSummary
 from bot.platform.commands.grammar import MAX_TEXT
 from bot.platform.config.permissions import denial
 from bot.platform.runtime.audit import write_entry
-from bot.platform.storage.api_tokens import TokenOwner
+from bot.platform.storage.api_tokens import ApiTokens
 from bot.platform.storage.sweeps import Store
 from bot.sweep.answers.command_parser import COMMANDS, TABLE, parse_command, selected
 from bot.sweep.launch.command_line import complete
 from bot.sweep.launch.options import EXAMPLE, LAUNCH
+from bot.sweep.questions.store import About, Question
+from handlers.api.callers import Caller
+from handlers.api.models import (
+    Best,
+    GivenCommand,
+    ListedSweep,
+    ListedTrials,
+    ListQuery,
+    Objective,
+    Sweep,
+    SweepPage,
+    TrialCounts,
+)
 from handlers.context import ACK_TIMEOUT, HandlerContext
-from handlers.http_server import BODY_TIMEOUT, read_body
 from handlers.launch_form import refused_launch
 from handlers.sweep_commands import SWEEP, Sender, handle_command
 
-MAX_BODY = 64 * 1024  # bytes
-MAX_LISTED, DEFAULT_LISTED = 200, 50  # sweeps in one answer
 COMMANDS_SHOWN = 12  # of a sweep, the latest
 CHANGES = {each.name for each in COMMANDS if each.does and not each.does.is_read_only}
-
-
-class _Body(BaseModel):
-    model_config = ConfigDict(extra="forbid", strict=True)
-
-    command: str
+KEY_USED = "This Idempotency-Key was used for another command. Use a new key, or repeat the same command."
+UNKNOWN = "No sweep has this name. List the sweeps with `GET /api/v1/sweeps`."
 
 
 async def launch(
-    context: HandlerContext, request: Request, owner: TokenOwner, request_id: str
+    context: HandlerContext, tokens: ApiTokens, caller: Caller, text: str, request_id: str
 ) -> SweepRecord:
     """Store a new sweep. Raises HTTPException, UserError, RedisError, TimeoutError."""
-    typed, rest = SWEEP.find(await _command(request))
+    wanted = _wanted(context, caller, text)
+    await _claim(tokens, request_id, text)
+    return await context.create_sweep(wanted, caller.requester, request_id)
+
+
+def planned(context: HandlerContext, caller: Caller, text: str) -> Question:
+    """Return the question for the plan of a sweep that could be launched. Raises as `launch`."""
+    _wanted(context, caller, text)
+    return Question(about=About.PLAN, subject=text, requester=caller.requester)
+
+
+def _wanted(context: HandlerContext, caller: Caller, text: str) -> SweepRequest:
+    typed, rest = SWEEP.find(_checked(text))
     if typed is not LAUNCH:
         raise UserError(f"This isn't a sweep to start. Example: {EXAMPLE}, without `/sweep`.")
-    if refusal := refused_launch(context, owner.user, owner.channel, API):
+    if refusal := refused_launch(context, caller.user, caller.owner.channel, caller.via):
         raise HTTPException(403, refusal)
-    wanted = complete(SWEEP.read(typed, rest), context.config)
-    requester = Requester(
-        user=owner.user,
-        user_name=owner.user_name,
-        channel=owner.channel,
-        via=API,
-        account=owner.account,
-        account_budget=owner.budget,
-    )
-    return await context.create_sweep(wanted, requester, request_id)
+    return complete(SWEEP.read(typed, rest), context.config)
 
 
 async def command(
-    context: HandlerContext, request: Request, sweep: SweepRecord, owner: TokenOwner, request_id: str
+    context: HandlerContext,
+    tokens: ApiTokens,
+    caller: Caller,
+    text: str,
+    sweep: SweepRecord,
+    request_id: str,
 ) -> None:
     """Store a command to a sweep, which is answered in its thread. Raises as `launch`."""
-    text = await _command(request)
-    if TABLE.find(text)[0].name not in CHANGES:
+    if TABLE.find(_checked(text))[0].name not in CHANGES:
         names = ", ".join(f"`{each}`" for each in sorted(CHANGES))
         raise UserError(f"This command isn't one that changes a sweep. Available: {names}.")
-    action = parse_command(text, sweep.id).action
-    refusal = denial(owner.user, action, sweep, context.config)
-    if owner.budget and action in {Action.EXTEND, Action.BUDGET}:
+    action, user = parse_command(text, sweep.id).action, caller.user
+    refusal = denial(user, action, sweep, context.config)
+    if caller.owner.budget and action in {Action.EXTEND, Action.BUDGET}:
         refusal = (
             f"A token with a budget can't {action.label} a sweep. Start another one, or do this in Slack."
         )
     if refusal:
-        entry = AuditEntry(at=context.now(), user=owner.user, action=action, refused=refusal, via=API)
+        entry = AuditEntry(at=context.now(), user=user, action=action, refused=refusal, via=caller.via)
         write_entry(sweep.id, entry)
         raise HTTPException(403, refusal)
+    await _claim(tokens, request_id, text)
     sender = Sender(
-        user=owner.user,
-        user_name=owner.user_name,
-        channel=owner.channel,
+        user=user,
+        user_name=caller.owner.user_name,
+        channel=caller.owner.channel,
         request_id=request_id,
         here=sweep.id,
-        via=API,
+        via=caller.via,
     )
     await handle_command(context, text, sender)
 
 
-async def _command(request: Request) -> str:
-    """Return the body's command. Raises HTTPException, and UserError if it is too long for one."""
-    length = request.headers.get("content-length", "")
-    try:
-        is_large = len(length) > 9 or int(length or 0) > MAX_BODY
-        async with asyncio.timeout(BODY_TIMEOUT):
-            body = None if is_large else await read_body(request.receive, MAX_BODY)  # type: ignore[arg-type]
-    except TimeoutError:
-        raise HTTPException(408, f"The body must arrive within {BODY_TIMEOUT:g} s.") from None
-    if body is None:
-        raise HTTPException(413, f"The body can have at most {MAX_BODY // 1024} KiB.")
-    try:
-        text = _Body.model_validate_json(body).command
-    except ValidationError:
-        raise HTTPException(422, 'The body must be JSON like {"command": "branch=main space=lr"}.') from None
+def _checked(text: str) -> str:
     if len(text) > MAX_TEXT:
         raise UserError(f"The command can have at most {MAX_TEXT:,} characters; got {len(text):,}.")
     return text
 
 
-async def record_of(context: HandlerContext, request: Request) -> SweepRecord:
-    """Return the sweep that the path names. Raises HTTPException, NewerFormatError, RedisError."""
-    sweep_id = request.path_params["id"]
+async def _claim(tokens: ApiTokens, request_id: str, text: str) -> None:
+    """Raise HTTPException if the key of this request was used for another command."""
+    async with asyncio.timeout(ACK_TIMEOUT):
+        is_ours = await tokens.claim(request_id, text)
+    if not is_ours:
+        raise HTTPException(422, KEY_USED)
+
+
+async def record_of(context: HandlerContext, sweep_id: str) -> SweepRecord:
+    """Return the sweep with this name. Raises HTTPException, NewerFormatError, RedisError."""
     async with asyncio.timeout(ACK_TIMEOUT):
         sweep = await current(context.store, sweep_id)
     if sweep is None:
@@ -131,78 +134,67 @@ def new_name(sweep: SweepRecord) -> str:
     return sweep.reason.removeprefix(RENAMED) if is_renamed else ""
 
 
-UNKNOWN = "No sweep has this name. List the sweeps with `GET /api/v1/sweeps`."
-
-
-async def listing(context: HandlerContext, options: Mapping[str, str], user: str) -> dict[str, Any]:
+async def listing(context: HandlerContext, query: ListQuery, user: str) -> SweepPage:
     """Return a page of what `/sweep list` shows, the sweep saved last first. Raises UserError, RedisError."""
-    unknown = options.keys() - {"limit", "cursor", "active"}
-    if unknown:
-        raise UserError(f"Unknown option: {min(unknown)[:40]}=. Available: active=, cursor=, limit=.")
-    limit, cursor = options.get("limit", str(DEFAULT_LISTED)), options.get("cursor", "")
-    if not (limit.isascii() and limit.isdecimal() and len(limit) <= 3 and 1 <= int(limit) <= MAX_LISTED):
-        raise UserError(f"limit= must be a whole number from 1 to {MAX_LISTED}.")
-    if (active := options.get("active", "false")) not in {"true", "false"}:
-        raise UserError("active= must be true or false.")
     async with asyncio.timeout(ACK_TIMEOUT):
         sweeps = await context.store.listed()
     found = selected("", user, sweeps, context.config)
-    found = [each for each in found if each.live or active == "false"]
+    found = [each for each in found if each.live or not query.active]
     start = 0
-    if cursor:
-        start = next((n for n, each in enumerate(found, 1) if each.id == cursor), 0)
+    if query.cursor:
+        start = next((n for n, each in enumerate(found, 1) if each.id == query.cursor), 0)
         if not start:
             raise UserError("cursor= names no sweep of this list any more. Start again without it.")
-    page = found[start : start + int(limit)]
+    page = found[start : start + query.limit]
     more = start + len(page) < len(found)
-    return {"sweeps": [_summary(each) for each in page], "next": page[-1].id if more else None}
+    return SweepPage(sweeps=[_summary(each) for each in page], next=page[-1].id if more else None)
 
 
-def _summary(sweep: SweepSummary) -> dict[str, Any]:
-    return {
-        "id": sweep.id,
-        "state": sweep.phase.name.lower(),
-        "owner": sweep.user_name or sweep.user,
-        "trials": {"total": sweep.trials, "done": sweep.finished, "running": sweep.running},
-        "best": sweep.best,
-        "thread": sweep.permalink or None,
-    }
+def _summary(sweep: SweepSummary) -> ListedSweep:
+    return ListedSweep(
+        id=sweep.id,
+        state=sweep.phase.name.lower(),
+        owner=sweep.user_name or sweep.user,
+        trials=ListedTrials(total=sweep.trials, done=sweep.finished, running=sweep.running),
+        best=sweep.best,
+        thread=sweep.permalink or None,
+    )
 
 
-def _audited(entry: AuditEntry) -> dict[str, Any]:
-    return {
-        "at": entry.at.isoformat(),
-        "user": entry.name or entry.user,
-        "command": entry.action.name.lower(),
-        "about": entry.about or None,
-        "denied": entry.refused or None,
-    }
+def _audited(entry: AuditEntry) -> GivenCommand:
+    return GivenCommand(
+        at=entry.at,
+        user=entry.name or entry.user,
+        command=entry.action.name.lower(),
+        about=entry.about or None,
+        denied=entry.refused or None,
+    )
 
 
-def shown(sweep: SweepRecord) -> dict[str, Any]:
+def shown(sweep: SweepRecord) -> Sweep:
     """Return what the API shows of one sweep; None where unknown. Pure."""
     progress, plan, requester = sweep.progress, sweep.plan, sweep.requester
     best = progress.best
-    return {
-        "id": sweep.id,
-        "state": sweep.phase.name.lower(),
-        "owner": requester.user_name or requester.user,
-        "branch": sweep.request.branch,
-        "commit": plan.pinned if plan else sweep.request.commit,
-        "space": sweep.request.space,
-        "objective": {"metric": plan.space.metric, "goal": plan.space.goal} if plan else None,
-        "reason": sweep.reason or sweep.failure or None,
-        "cause": sweep.cause or None,
-        "trials": {
-            "total": plan.space.max_trials if plan and sweep.submitted else 0,
-            "done": progress.finished,
-            "failed": progress.failed,
-            "running": progress.running,
-        },
-        "best": {"value": best.value, "parameters": best.parameters} if best else None,
-        "thread": sweep.permalink or None,
-        "results_url": sweep.results_url,
-        "started": sweep.created.isoformat(),
-        "ended": sweep.since.isoformat() if sweep.phase.final else None,
-        "commands": [_audited(each) for each in sweep.audit_log[-COMMANDS_SHOWN:]],
-    }
+    return Sweep(
+        id=sweep.id,
+        state=sweep.phase.name.lower(),
+        owner=requester.user_name or requester.user,
+        branch=sweep.request.branch,
+        commit=plan.pinned if plan else sweep.request.commit,
+        space=sweep.request.space,
+        objective=Objective(metric=plan.space.metric, goal=plan.space.goal) if plan else None,
+        reason=sweep.reason or sweep.failure or None,
+        cause=sweep.cause or None,
+        trials=TrialCounts(
+            total=plan.space.max_trials if plan and sweep.submitted else 0,
+            done=progress.finished,
+            failed=progress.failed,
+            running=progress.running,
+        ),
+        best=Best(value=best.value, parameters=best.parameters) if best else None,
+        thread=sweep.permalink or None,
+        results_url=sweep.results_url,
+        started=sweep.created,
+        ended=sweep.since if sweep.phase.final else None,
+        commands=[_audited(each) for each in sweep.audit_log[-COMMANDS_SHOWN:]],
+    )

@@ -24,7 +24,7 @@ BOT_TOKEN = "xoxb-1234567890-1234567890-localsweepbot"
 APP_TOKEN = "xapp-1-A01SWEEPBOT-1234567890-localsweepbot"
 SCOPES = (
     "commands,chat:write,files:write,reactions:write,im:write,im:history,users:read,users:read.email,"
-    "usergroups:read,app_mentions:read"
+    "usergroups:read,app_mentions:read,channels:read,groups:read"
 )
 DOWN = "<!DOCTYPE html><html><head><title>Server Error | Slack</title></head></html>"
 TEXT_LONGEST, UPDATE_LONGEST = 40_000, 4_000  # a post is truncated, an update rejected
@@ -47,6 +47,7 @@ RATES = {
     "chat.postEphemeral": Rate(100, 100),
     "chat.getPermalink": Rate(600, 100),
     "conversations.open": Rate(50, 50),
+    "conversations.members": Rate(100, 100),
     "users.info": Rate(100, 100),
     "usergroups.users.list": Rate(20, 20),
     **dict.fromkeys(("views.open", "views.push", "views.update", "views.publish"), Rate(100, 100)),
@@ -156,6 +157,23 @@ class WebApi:
         if not arguments.get("users"):
             raise Refusal("users_list_not_supplied")
         return {"channel": {"id": self.workspace.direct(self._user(arguments["users"])).id}}
+
+    def _conversations_members(self, arguments: Json, _: str) -> Json:
+        """A bot reads public channels that it isn't in, too; direct messages would need im:read."""
+        place, limit = str(arguments.get("channel")), str(arguments.get("limit") or 100)
+        if place not in self.workspace.channels:
+            raise Refusal("channel_not_found")
+        needed = "im:read" if place.startswith("D") else "channels:read"
+        if needed not in SCOPES.split(","):
+            raise Refusal("missing_scope", needed=needed, provided=SCOPES)
+        if not (limit.isdecimal() and 0 < int(limit) < 1_000):
+            raise Refusal("invalid_limit")
+        start = str(arguments.get("cursor") or "0")
+        if not start.isdecimal():
+            raise Refusal("invalid_cursor")
+        everyone, end = sorted(self.workspace.channels[place].members), int(start) + int(limit)
+        cursor = str(end) if end < len(everyone) else ""
+        return {"members": everyone[int(start) : end], "response_metadata": {"next_cursor": cursor}}
 
     def _users_info(self, arguments: Json, _: str) -> Json:
         return {"user": self._user(arguments.get("user")).shown()}

@@ -124,13 +124,14 @@ def test_slack_manifest_requests_only_used_scopes_with_their_reasons(mode):
         ["chat:write", "files:write", "im:write", "app_mentions:read", "im:history"],
         ["users:read", "users:read.email", "usergroups:read"],
     )
-    assert scopes == {"bot": ["commands", *speak, *know]}
+    members = ["channels:read", "groups:read"]
+    assert scopes == {"bot": ["commands", *speak, *know], "bot_optional": members}
     histories = [scope for scope in scopes["bot"] if scope.endswith(":history")]
     assert histories == ["im:history"]  # it reads no messages in channels
     reasons = re.findall(r"^ +- ([a-z_.:]+) +# \w+", FILES[mode].read_text(), re.MULTILINE)
     events = manifest(mode)["settings"]["event_subscriptions"]["bot_events"]
     assert events == ["app_home_opened", "app_mention", "message.im"]
-    assert reasons == [*scopes["bot"], *events]
+    assert reasons == [*scopes["bot"], *members, *events]
 
 
 def test_slack_manifests_of_both_modes_differ_only_in_their_connection():

@@ -45,7 +45,7 @@ async def test_admin_command_without_a_worker_is_answered_at_once(app, context):
 @pytest.mark.parametrize(
     ("text", "error"),
     [
-        ("admin", "Unknown command `admin`. Available: ps, inspect, retry, recover, and release."),
+        ("admin", "Unknown command `admin`. Available: ps, inspect, retry, recover, release, and revoke."),
         ("admin insepct x", "Unknown command `admin insepct`. Did you mean inspect?"),
         ("admin inspect", "Usage: `/sweep admin inspect SWEEP`: print why"),
         ("admin ps lr", "Usage: `/sweep admin ps`: list"),

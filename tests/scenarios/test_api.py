@@ -29,15 +29,29 @@ async def test_sweep_by_the_api_goes_on_while_serve_is_killed(tmp_path, mlflow_u
                 with suppress(aiohttp.ClientError):
                     return await launch()
 
+            async def read(path, **options):
+                async with client.get(f"/api/v1{path}", params=options) as answer:
+                    assert answer.status == 200, await answer.text()
+                    return await answer.json()
+
+            async with client.post("/api/v1/plans", json={"command": "branch=main space=held"}) as answer:
+                plan = await answer.json()
+            assert (plan["branch"], plan["trials"], len(plan["commit"])) == ("main", 2, 40), plan
+            assert {"Trials", "Goal", "Image"} <= {each["name"] for each in plan["facts"]}
             name = await launch()
             await here.kill("serve")
             assert await wait_until(repeated, "serve answers again") == name
             sweep = Sweep(here, name, "sweeps")
             await sweep.shows("2 running", "by the API")
             assert {each["state"] for each in await results(client, name)} == {"active"}
+            found = await read(f"/sweeps/{name}/logs")
+            assert (found["source"].startswith(f"trial {name}-"), found["cause"]) == (True, None), found
             here.hold.unlink()
             assert await followed(client, name) == "succeeded"
             assert [each["state"] for each in await results(client, name, done=True)] == ["done", "done"]
+            assert (await read(f"/sweeps/{name}", wait="5"))["state"] == "succeeded"
+            [past] = (await read("/history", space="held"))["sweeps"]
+            assert (past["id"], past["commit"], past["trials"]) == (name, plan["commit"], 2)
             assert "ada started the sweep by the API" in await here.types(f"status {name}")
         logs = [file.read_text(errors="replace") for file in (tmp_path / "logs").iterdir()]
         assert not any(token in log for log in logs)

@@ -8,10 +8,12 @@ import signal
 import sys
 from pathlib import Path
 
+import httpx2
 import pytest
 import pytest_asyncio
 from mcp import Client as Agent
 from mcp import StdioServerParameters
+from mcp.client.streamable_http import streamable_http_client
 
 from tests.free_port import free_port
 from tests.scenarios.local_world import Instance, Sweep, instance, until
@@ -83,6 +85,20 @@ async def test_sweep_is_launched_from_a_checkout_and_followed_to_its_results(she
     code, out, _ = await shell.run("list", "--json")
     assert (code, [json.loads(line)["id"] for line in out.splitlines()]) == (0, [name])
     assert (await shell.run("list"))[1] == f"{name}  succeeded  2 of 2 trials, best 0.5  ada\n"
+    code, out, err = await shell.run("logs", name)
+    assert (code, err.startswith(f"Log of trial {name}-"), "loss=" in out) == (0, True, True), out
+
+
+async def test_dry_run_shows_the_plan_and_starts_nothing(shell):
+    before = (await shell.run("list", "--json"))[1]
+    code, out, err = await shell.run("launch", "space=tiny", "trials=2", "--dry-run")
+    assert (code, err) == (0, "")
+    lines = out.splitlines()
+    assert (lines[0].startswith("main @ "), lines[-1]) == (True, "Nothing has started.")
+    assert any(line.startswith("  Trials:") and " 2, " in line for line in lines), out
+    assert (await shell.run("list", "--json"))[1] == before
+    code, out, err = await shell.run("launch", "branch=main", "space=no-such", "--dry-run")
+    assert (code, out, "no-such" in err) == (2, "", True)
 
 
 async def test_followed_sweep_is_cancelled_by_another_command_after_the_server_was_killed(shell):
@@ -131,14 +147,30 @@ async def test_agent_launches_waits_and_reads_the_results(shell):
             return (await agent.call_tool(tool, arguments)).structured_content
 
         tools = {tool.name for tool in (await agent.list_tools()).tools}
-        assert tools == {"launch", "list_sweeps", "status", "wait", "results", "command"}
+        assert tools >= {"plan", "launch", "wait", "results", "compare", "history", "why_failed"}
         sweep = (await call("launch", command="branch=main space=tiny trials=2", key="one"))["id"]
         assert (await call("wait", sweep=sweep, seconds=300))["state"] == "succeeded"
         found = await call("results", sweep=sweep, limit=1)
         assert (found["total"], found["trials"][0]["parameters"]) == (2, {"width": "2"})
+        assert sweep in [each["id"] for each in (await call("history", space="tiny"))["sweeps"]]
+        assert (await call("why_failed", sweep=sweep))["failed_trials"] == []
         refused = await agent.call_tool("command", {"sweep": sweep, "text": "logs"})
         assert refused.is_error
         assert "isn't one that changes a sweep" in refused.content[0].text
+
+
+async def test_agent_without_a_command_reaches_the_server_by_http(shell):
+    stored = json.loads((shell.home / ".config/sweepbot/credentials.json").read_text())
+    async with httpx2.AsyncClient(headers={"Authorization": f"Bearer {stored['token']}"}) as http:
+        door = streamable_http_client(f"{shell.url}/api/v1/mcp", http_client=http)
+        async with Agent(door) as agent:
+            sweeps = (await agent.call_tool("list_sweeps", {"active": False})).structured_content["sweeps"]
+            ended = [each["id"] for each in sweeps if each["state"] == "succeeded"][:2]
+            found = (await agent.call_tool("compare", {"sweeps": ended})).structured_content
+            assert [each["id"] for each in found["sweeps"]] == ended
+            assert found["comparable"], found
+            waiting = await agent.call_tool("wait", {"sweep": ended[0], "seconds": 60})
+            assert waiting.structured_content["state"] == "succeeded"
 
 
 @pytest.mark.parametrize(

@@ -26,6 +26,7 @@ class Visitor:
     enterprise: str = ""  # the organization of that
     guest: bool = False
     deactivated: bool = False  # can only still have tokens of the HTTP API
+    name: str = ""  # in Slack, once it was looked up
 
 
 @dataclass(frozen=True, kw_only=True)

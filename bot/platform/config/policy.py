@@ -11,6 +11,7 @@ from pydantic.json_schema import SkipJsonSchema
 
 from bot.core.errors import UserError
 from bot.platform.config.allowed import AllowedSecret, AllowedVariable, AllowedVolume, Output
+from bot.platform.config.api_access import ApiAccess
 from bot.platform.config.budgets import Budgets, budget_problems
 from bot.platform.config.clusters import TrialCluster
 from bot.platform.config.digest_times import DigestSchedule
@@ -215,6 +216,8 @@ class Config(Section):
     """Directory per trial that outlives its pod, for checkpoints ([details](checkpoints.md))."""
     namespaces: Annotated[Several[Namespace], Key("[vision]")] = ()
     """More namespaces for trials. `/sweep setup` assigns them to channels."""
+    api: Annotated[ApiAccess, Key()] = field(default_factory=ApiAccess)
+    """Access to the HTTP API besides personal tokens."""
     environments: Annotated[EnvironmentConfig | None, Key(default="none")] = None
     """Research environments (`/env`): Jupyter or code-server, each with a home that survives it."""
     elastic: Annotated[

@@ -6,23 +6,21 @@ direct message.
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
 
 from slack_sdk.errors import SlackApiError
 
 from bot.core.commands import Action, Command
 from bot.core.errors import UserError
-from bot.core.plan import SweepPlan
 from bot.core.record import SweepRecord
 from bot.core.request import Requester, SweepRequest
-from bot.platform.clients import Clients
 from bot.platform.slack.client import MessageRejectedError, NotInChannelError
 from bot.platform.slack.message import Message
 from bot.platform.slack.mrkdwn import MAX_CODE_SIZE, code, plain
 from bot.sweep.answers import messages
+from bot.sweep.answers.sweep_log import read_log, trial_of
 from bot.sweep.clients import SweepClients
-from bot.sweep.decisions.commands import named
 from bot.sweep.launch.command_line import changed
 from bot.sweep.launch.create import start
 from bot.sweep.launch.promote import promoted
@@ -36,12 +34,7 @@ from bot.sweep.reports.trial_pictures import no_pictures, trial_pictures
 from bot.sweep.results.combined_seeds import earlier_seeds
 from bot.sweep.results.csv_file import csv_text
 from bot.sweep.results.log_curves import log_query
-from k8s import kaniko
 from k8s.api.errors import ClusterUnreachableError
-from k8s.api.logs import WHOLE_LOG
-from k8s.engine import Trial, TrialState
-from k8s.objects import BUILD_LABEL
-from k8s.pods import Pod, read_pod
 
 log = logging.getLogger(__name__)
 
@@ -123,7 +116,8 @@ class _Reply:
         if plan is None or not self.seen.trials:
             raise UserError(f"`{self.sweep.id}` has no trials yet.")
         best = self.sweep.progress.best
-        trial = best.trial if best and not self.command.trial else self._trial().name
+        wanted = self.command.trial
+        trial = best.trial if best and not wanted else trial_of(self.sweep, self.seen, wanted).name
         turn = self.clients.pictures.encoding
         files = await trial_pictures(trial, self.seen.pods, plan, self.clients.trials, turn)
         if not files:
@@ -148,88 +142,25 @@ class _Reply:
             await slack.send_file(command.user, picture.text, name, picture.png, alt=picture.alt)
 
     async def logs(self) -> None:
-        if self.sweep.plan and self.sweep.plan.nodes > 1 and (self.seen.trials or self.command.trial):
-            await self._worker_logs(self.sweep.plan)
-            return
-        source, namespace, pod, container = await self._pod()
-        if not pod:
-            raise UserError(f"No log for {source}: its pod was deleted.")
-        clients = self.clients.home if self._is_about_build else self.clients
-        whole = await clients.tail(namespace, pod, container, WHOLE_LOG)
-        message = messages.with_note(messages.logs(source, whole), await self._also_logged())
-        if len(whole) > MAX_CODE_SIZE:
-            await self._with_file(message, f"Full log of {source}", f"{pod}.log", whole)
+        found = await read_log(self.sweep, self.seen, self.command.trial, self.clients)
+        message = messages.with_note(
+            messages.logs(found.source, found.shown), await self._also_logged(found.trial)
+        )
+        if found.whole != found.shown or len(found.whole) > MAX_CODE_SIZE:
+            await self._with_file(message, found.title, found.file, found.whole)
         else:
             await self.send(message)
 
-    async def _worker_logs(self, plan: SweepPlan) -> None:
-        trial = self._trial()
-        pods = [pod for pod in self.seen.pods if pod.job == trial.name]
-        if not pods:
-            raise UserError(f"No log for trial {code(trial.name)}: its pods were deleted.")
-        found = await worker_logs(pods, plan.experiment_ref.namespace, plan.nodes, self.clients)
-        log = messages.logs(f"trial {code(trial.name)}, {found.shown}", found.log)
-        message = messages.with_note(log, await self._also_logged())
-        await self._with_file(message, f"{found.title} of {trial.name}", f"{trial.name}.log", found.whole)
-
-    async def _also_logged(self) -> str:
+    async def _also_logged(self, trial: str) -> str:
         """Return which other metrics the trial logs; "" if unknown."""
         plan = self.sweep.plan
-        if plan is None or not plan.has_reader or self._is_about_build:
+        if plan is None or not plan.has_reader or not trial:
             return ""
-        trial = self._trial().name
         if not (query := log_query(plan, self.seen.pods, {trial})):
             return ""
         query = replace(query, cluster=self.clients.trials)
         found = await self.clients.live.logged(self.sweep.id, query)
         return also_logged(found[trial].names) if trial in found else ""
-
-    async def _pod(self) -> tuple[str, str, str, str]:
-        """Return what the log is of, for users; its namespace; its pod, "" if deleted; and its container."""
-        if self._is_about_build:
-            return await self._build_pod()
-        trial = self._trial()
-        pods = [pod for pod in self.seen.pods if pod.job == trial.name]
-        plan = self.sweep.plan
-        namespace = plan.experiment_ref.namespace if plan else ""
-        what = f"trial {code(trial.name)}"
-        return (what, namespace, pods[-1].name, pods[-1].container) if pods else (what, namespace, "", "")
-
-    @property
-    def _is_about_build(self) -> bool:
-        return not (self.seen.trials or self.command.trial)
-
-    def _trial(self) -> Trial:
-        """Return the named trial; else one with a pod, preferring running, then failed, then the best."""
-        found = named(self.seen.trials, self.command.trial)
-        if self.command.trial:
-            if len(found) != 1:
-                names = ", ".join(f"`{t.name}`" for t in self.seen.trials[:10]) or "none"
-                where = f"exactly one trial of `{self.sweep.id}`"
-                raise UserError(f"`{self.command.trial}` doesn't match {where}. Trials: {names}.")
-            return found[0]
-        with_pod = {pod.job for pod in self.seen.pods}
-        best = self.sweep.progress.best
-        return max(
-            self.seen.trials,
-            key=lambda t: (
-                t.name in with_pod,
-                t.name in self.seen.running,
-                t.state is TrialState.FAILED,
-                best is not None and t.name == best.trial,
-            ),
-        )
-
-    async def _build_pod(self) -> tuple[str, str, str, str]:
-        builds = self.sweep.plan.builds if self.sweep.plan else ()
-        for build in reversed(builds):
-            labels = f"{BUILD_LABEL}={build.ref.name}"
-            pods = await self.clients.cluster.list("Pod", build.ref.namespace, labels=labels)
-            if pods:
-                pod = read_pod(pods[-1], kaniko.BUILD_CONTAINER)
-                container = pod.init_failed or kaniko.BUILD_CONTAINER
-                return f"the build of the {build.role.label}", build.ref.namespace, pod.name, container
-        raise UserError(f"`{self.sweep.id}` has no logs yet.")
 
     async def trials(self) -> None:
         view = messages.running_trials(self.sweep, self.seen)
@@ -271,43 +202,3 @@ class _Reply:
             earlier_seeds=earlier_seeds(sweep, request),
         )
         await self.send(f"Sweep `{new.id}` queued: a {what} of `{sweep.id}`.", private=True)
-
-
-# The Job and the Training Operator delete pods that still run when the trial ends.
-NO_POD = "(no log: the pod doesn't exist; Kubernetes deletes pods that are still running when the trial ends)"
-
-
-@dataclass(frozen=True, kw_only=True)
-class WorkerLogs:
-    shown: str  # `worker 3 of 4`: the one that failed first, else the first
-    log: str  # its log
-    title: str  # of `whole`: whose logs it has
-    whole: str  # of all workers, each below a heading; NO_POD for those without a pod
-
-
-async def worker_logs(pods: Sequence[Pod], namespace: str, nodes: int, clients: Clients) -> WorkerLogs:
-    """Return the ends of the logs, together as long as one whole log. `pods`: of one trial, at least one."""
-    latest = {pod.index: pod for pod in pods}
-    found = [latest[index] for index in sorted(latest)]
-    lines = max(WHOLE_LOG // nodes, 1)
-    tails = (clients.tail(namespace, pod.name, pod.container, lines) for pod in found)
-    logs = dict(zip(sorted(latest), await asyncio.gather(*tails), strict=True))
-    shown = _failed_first(found) or found[0]
-    return WorkerLogs(
-        shown=f"worker {shown.index + 1} of {nodes}",
-        log=logs[shown.index],
-        title=f"Logs of {f'{len(found)} of {nodes}' if len(found) < nodes else 'all'} workers",
-        whole="\n\n".join(
-            f"==> {_name(index, nodes, latest)} <==\n{logs.get(index, NO_POD)}" for index in range(nodes)
-        ),
-    )
-
-
-def _name(index: int, nodes: int, pods: Mapping[int, Pod]) -> str:
-    pod = f", {pods[index].name}" if index in pods else ""
-    return f"Worker {index + 1} of {nodes}{pod}"
-
-
-def _failed_first(pods: Sequence[Pod]) -> Pod | None:
-    failed = [pod for pod in pods if pod.exit and pod.exit[0] and pod.ended and not pod.deleted]
-    return min(failed, key=lambda pod: str(pod.ended), default=None)

@@ -1,6 +1,6 @@
 """Compare ended sweeps on request, even if only their stored results remain."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import pairwise
 
@@ -18,14 +18,21 @@ from bot.sweep.results.models import SweepResults
 
 async def compare(ids: Sequence[str], clients: SweepClients) -> tuple[Message, Picture | None]:
     """Return the comparison, and a picture if the objectives are the same. Raises UserError."""
-    sweeps = [await ended_results(each, clients) for each in ids]
-    commits = [await _commits(old, new, clients) for old, new in pairwise(sweeps)]
     link = partial(linked, sweeps=await clients.store.listed())
-    message = comparison(sweeps, commits, link)
+    sweeps, message = await comparison_of(ids, clients, link)
     if not comparable(sweeps) or not all(each.space.names_best for each in sweeps):
         return message, None
     text = f"Best {sweeps[0].space.metric} so far of {', '.join(f'`{each}`' for each in ids)}"
     return message, Picture(text=link(text), alt=alt_text(sweeps), png=await png(sweeps))
+
+
+async def comparison_of(
+    ids: Sequence[str], clients: SweepClients, link: Callable[[str], str]
+) -> tuple[list[SweepResults], Message]:
+    """Return the sweeps' results, and the message; `link` links the sweeps in it. Raises UserError."""
+    sweeps = [await ended_results(each, clients) for each in ids]
+    commits = [await _commits(old, new, clients) for old, new in pairwise(sweeps)]
+    return sweeps, comparison(sweeps, commits, link)
 
 
 async def ended_results(sweep_id: str, clients: SweepClients) -> SweepResults:

@@ -51,10 +51,10 @@ def comparison(
 
 
 def _sweep(results: SweepResults) -> str:
-    space, top = results.space, _top(results)
+    space, found = results.space, best_trial(results)
     ran = counted(len(results.trials) + results.omitted, "trial")
     commit = f"{code(results.branch, 100)} @ {code(results.commit[:SHORT_COMMIT])}"
-    value = f"best {code(space.metric)} *{top.value:.6g}*" if top else "no result"
+    value = f"best {code(space.metric)} *{found.value:.6g}*" if found else "no result"
     value = _mean(results) if space.seed else value
     value = verdict(space, compared(space, results.trials)) if space.pairs else value
     return f"{code(results.sweep)}: {value} · {ran}{_cost(results)} · {code(space.name, 60)} on {commit}"
@@ -81,7 +81,7 @@ def _verdict(sweeps: Sequence[SweepResults]) -> str:
         return ""
     if not comparable(sweeps):
         return "The objectives differ, so the best values can't be compared."
-    tops = {each.sweep: top for each in sweeps if (top := _top(each))}
+    tops = {each.sweep: top for each in sweeps if (top := best_trial(each))}
     first = best(sweeps[0].space.goal, tops.values())
     if first is None:
         return ""
@@ -90,7 +90,8 @@ def _verdict(sweeps: Sequence[SweepResults]) -> str:
     return f"Best: {names}, {first.value:.6g} ({sweeps[0].space.goal} {code(sweeps[0].space.metric)})."
 
 
-def _top(results: SweepResults) -> TrialResult | None:
+def best_trial(results: SweepResults) -> TrialResult | None:
+    """Return the best trial; None if no trial has a result."""
     return best(results.space.goal, results.trials, results.best)
 
 

@@ -72,3 +72,44 @@ def test_what_is_no_url_of_a_server_is_refused(url):
 def test_what_is_no_token_is_refused(token):
     with pytest.raises(UserError, match="/sweep token"):
         Credentials(URL, token)
+
+
+JOB = {"ACTIONS_ID_TOKEN_REQUEST_URL": "", "ACTIONS_ID_TOKEN_REQUEST_TOKEN": "of-the-job"}
+
+
+@pytest.fixture
+def job(server):
+    address = f"http://127.0.0.1:{server.server_port}/token?api-version=2.0"
+    return JOB | {"ACTIONS_ID_TOKEN_REQUEST_URL": address, "SWEEPBOT_URL": URL}
+
+
+def test_github_job_gets_tokens_for_this_url_alone_and_renews_them(server, job, file, monkeypatch):
+    server.answers = [(200, {}, '{"value": "a.b.c"}'), (200, {}, '{"value": "d.e.f"}')]
+    found = current(job)
+    assert (found.url, [found.token, found.token]) == (URL, ["a.b.c"] * 2)
+    [(_, path, headers)] = server.calls
+    assert path == "/token?api-version=2.0&audience=https%3A%2F%2Fsweepbot.example.com"
+    assert headers["Authorization"] == "Bearer of-the-job"
+    monkeypatch.setattr("bot.remote.github_token.RENEWED", -1)
+    assert found.token == "d.e.f"
+
+
+@pytest.mark.parametrize("answer", [(403, {}, ""), (200, {}, "x"), (200, {}, "[]"), (200, {}, "{}")])
+def test_github_that_gives_no_token_is_reported_with_what_to_do(server, job, file, answer):
+    server.answers = [answer]
+    with pytest.raises(UserError, match="id-token: write"):
+        _ = current(job).token
+
+
+def test_token_or_login_of_the_job_goes_before_githubs(server, job, file):
+    assert current(job | {"SWEEPBOT_TOKEN": TOKEN}) == Credentials(URL, TOKEN)
+    store(Credentials(URL, OTHER))
+    assert current(job) == Credentials(URL, OTHER)
+    with pytest.raises(UserError, match="The URL must be"):
+        current(job | {"SWEEPBOT_URL": "ftp://x"})
+
+
+def test_token_of_a_gitlab_job_is_one():
+    assert Credentials(URL, f"{'a' * 100}.{'b' * 1000}.{'c' * 342}").token
+    with pytest.raises(UserError, match="The token must be"):
+        Credentials(URL, "a.b.c")

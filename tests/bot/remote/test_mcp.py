@@ -5,9 +5,11 @@ import json
 import pytest
 from mcp import Client as Agent
 
-from bot.remote import client, mcp_server
+from bot.remote import client
 from bot.remote.client import Client
 from bot.remote.credentials import Credentials
+from bot.remote.mcp_server import Remote
+from bot.remote.mcp_tools import server as mcp_server
 from k8s.retry import Retry
 from tests.bot.remote.test_client import SWEEP, TOKEN, problem
 
@@ -16,11 +18,12 @@ from tests.bot.remote.test_client import SWEEP, TOKEN, problem
 def call(server, monkeypatch):
     """`await call(tool, **arguments)`: whether it failed, and the answer or the error's text."""
     monkeypatch.setattr(client, "RETRY", Retry(base=0, attempts=2))
-    monkeypatch.setattr(mcp_server, "POLL_SECONDS", 0)
     credentials = Credentials(f"http://127.0.0.1:{server.server_port}", TOKEN)
 
+    calls = Remote(Client(credentials, lambda _: None))
+
     async def answer(tool, **arguments):
-        async with Agent(mcp_server.server(Client(credentials, lambda _: None))) as agent:
+        async with Agent(mcp_server(lambda _: calls)) as agent:
             found = await agent.call_tool(tool, arguments)
         return found.is_error, found.content[0].text if found.is_error else found.structured_content
 
@@ -83,3 +86,32 @@ async def test_command_is_sent_as_it_is(server, call):
         False,
         {"id": "lr-brave-otter", "accepted": True},
     )
+
+
+async def test_why_failed_has_the_failed_trials_and_the_end_of_a_log(server, call):
+    failed = SWEEP | {"state": "failed", "ended": "now", "reason": "All failed.", "cause": "ValueError: x"}
+    trials = [
+        {"name": name, "state": state, "value": None, "parameters": {"lr": "1"}}
+        for name, state in (("t1", "done"), ("t2", "failed"))
+    ]
+    log = {"source": "trial t2", "cause": "ValueError: x", "log": "\n".join(map(str, range(100)))}
+    server.answers = [ok(failed), ok({"trials": trials}), ok(log)]
+    is_error, found = await call("why_failed", sweep="lr-brave-otter", lines=2)
+    assert not is_error, found
+    assert (found["reason"], found["failed_trials"]) == (
+        "All failed.",
+        [{"name": "t2", "parameters": {"lr": "1"}}],
+    )
+    assert (found["log"]["log"], found["log"]["lines"]) == ("98\n99", 100)
+    assert server.calls[-1][1] == "/api/v1/sweeps/lr-brave-otter/logs?trial=t2"
+    server.answers = [ok(failed), ok({"trials": []}), problem(422, "Its pod was deleted.")]
+    _, found = await call("why_failed", sweep="lr-brave-otter")
+    assert found["log"] == {"unavailable": "Its pod was deleted."}
+
+
+async def test_compare_and_history_are_exact(server, call):
+    server.answers = [ok({"sweeps": [], "comparable": False, "text": "x"})]
+    assert (await call("compare", sweeps=["lr-a-b", "lr-c-d"]))[1]["text"] == "x"
+    assert server.calls[-1][1] == "/api/v1/comparison?sweeps=lr-a-b%2Clr-c-d"
+    server.answers = [ok({"sweeps": [{"id": "a"}, {"id": "b"}]})]
+    assert await call("history", space="lr", limit=1) == (False, {"total": 2, "sweeps": [{"id": "a"}]})

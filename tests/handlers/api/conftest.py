@@ -1,6 +1,7 @@
 """The API on a port of its own, and a token of U1 for it."""
 
 import asyncio
+from asyncio import Future
 from dataclasses import replace
 
 import aiohttp
@@ -9,11 +10,12 @@ from slack_sdk.web.async_client import AsyncWebClient
 
 from bot.platform.config.permissions import Visitor
 from bot.platform.storage.api_tokens import ApiTokens
-from bot.sweep.results.requested import RequestedResults
+from bot.sweep.questions.store import Questions
 from handlers.api.app import Api
+from handlers.api.callers import Callers
 from handlers.http_server import served
 from handlers.slash_sweep import _answer
-from local.slack.workspace import ADA, TEAM
+from local.slack.workspace import ADA, TEAM, Channel
 from tests.bot.factories import ADMIN, OWNER, STRANGER
 from tests.handlers.signing import COMMAND
 
@@ -43,8 +45,8 @@ def token_in(answer):
 
 
 @pytest.fixture
-def requested(redis, context):
-    return RequestedResults(redis, context.queue)
+def questions(redis, context):
+    return Questions(redis, context.queue)
 
 
 @pytest.fixture
@@ -53,18 +55,28 @@ def stop():
 
 
 @pytest.fixture
-async def api(slack, context, requested, stop):
+async def api(slack, context, questions, stop):
     """A client without a token."""
     slack.workspace.users |= {user: replace(ADA, id=user) for user in ("U1", "U2", OWNER, STRANGER, ADMIN)}
+    slack.workspace.channels["C1"] = Channel("C1", "one", set(slack.workspace.users))
     web = AsyncWebClient(token=slack.bot_token, base_url=slack.api_url)
     home = Visitor(user="", team=TEAM["id"])
-    app = Api(context, context.tokens, web, home, requested, stop).app()
-    async with (
-        served(app, "127.0.0.1", 0) as port,
-        aiohttp.ClientSession(f"http://127.0.0.1:{port}", connector=aiohttp.TCPConnector(limit=0)) as client,
-    ):
-        client.port = port
+    callers = Callers(context, context.tokens, web, home)
+    made, port, done = Api(context, callers, context.tokens, questions, stop), Future(), asyncio.Event()
+
+    async def serve():  # in one task: a fixture can end in another one than it began in
+        async with made.app() as app, served(app, "127.0.0.1", 0) as bound:
+            port.set_result(bound)
+            await done.wait()
+
+    serving = asyncio.create_task(serve())
+    await asyncio.wait([serving, port], return_when=asyncio.FIRST_COMPLETED)
+    url, connector = f"http://127.0.0.1:{port.result()}", aiohttp.TCPConnector(limit=0)
+    async with aiohttp.ClientSession(url, connector=connector) as client:
+        client.port = port.result()
         yield client
+    done.set()
+    await serving
 
 
 @pytest.fixture

@@ -1,6 +1,7 @@
 """Sweeps by the HTTP API: start, list, show, and change them, as the person whose token it is."""
 
 import asyncio
+from dataclasses import replace
 
 import pytest
 from redis.exceptions import RedisError
@@ -8,8 +9,8 @@ from redis.exceptions import RedisError
 from bot.core.commands import Action
 from bot.core.record import Phase
 from bot.core.request import Requester
-from bot.sweep.reports.results_job import _texts
-from bot.sweep.results.requested import NO_RESULTS
+from bot.sweep.questions.job import _trials
+from bot.sweep.questions.store import Answer
 from tests.bot.factories import ADMIN, OWNER, a_sweep
 from tests.bot.sweep.results.factories import a_result, some_results
 
@@ -148,50 +149,151 @@ async def test_command_that_changes_nothing_is_refused(call, context, command):
     assert not await context.store.commands(sweep.id)
 
 
-async def test_results_come_from_a_worker(call, context, requested, api, token):
+@pytest.fixture
+def worker(context, questions):
+    """`worker(answer, ...)`: answers the next questions with these; returns them once they were asked."""
+
+    def start(*answers):
+        async def work():
+            asked = []
+            for status, body in answers:
+                lease = await context.queue.get(wait=60)
+                asked.append(await questions.get(lease.item.key))
+                await questions.put(lease.item.key, Answer(status=status, body=body))
+                await context.queue.done(lease)
+            return asked
+
+        return asyncio.create_task(work())
+
+    return start
+
+
+async def test_results_come_from_a_worker(call, context, worker, api, token):
     sweep = await stored(context, Phase.SUCCEEDED)
-
-    async def work():
-        item = (await context.queue.get(wait=60)).item
-        assert (item.kind, item.key) == ("results", sweep.id)
-        await requested.put(sweep.id, _texts(some_results(a_result("t1", 0.5), a_result("t2", 0.1))))
-
-    worker = asyncio.create_task(work())
+    working = worker((200, _trials(some_results(a_result("t1", 0.5), a_result("t2", 0.1)))), (200, b"trial"))
     status, found = await call("GET", f"/sweeps/{sweep.id}/results")
-    await worker
     assert (status, [(each["value"], each["state"]) for each in found["trials"]]) == (
         200,
         [(0.1, "done"), (0.5, "done")],
     )
     headers = {"Authorization": f"Bearer {token}"}
     async with api.get(f"/api/v1/sweeps/{sweep.id}/results?format=csv", headers=headers) as sheet:
-        assert (await sheet.text()).startswith("trial,state,val_loss")
+        assert (sheet.content_type, await sheet.text()) == ("text/csv", "trial")
+    assert [(each.about, each.subject, each.detail) for each in await working] == [
+        ("results", sweep.id, "json"),
+        ("results", sweep.id, "csv"),
+    ]
 
 
-async def test_renamed_sweep_is_shown_and_followed_under_its_new_name(call, context, requested):
+async def test_question_of_several_callers_is_asked_once(call, context, worker):
+    sweep = await stored(context, Phase.RUNNING)
+    working = worker((200, b'{"log": "x"}'))
+    answers = await asyncio.gather(*(call("GET", f"/sweeps/{sweep.id}/logs", trial="K3X") for _ in range(4)))
+    assert answers == [(200, {"log": "x"})] * 4
+    assert [(each.about, each.detail) for each in await working] == [("logs", "k3x")]
+
+
+async def test_refusal_of_a_worker_is_a_problem(call, context, worker):
+    worker((422, b"`x` matches no trial."), (403, b"Too many GPUs."), (503, b"No cluster."), (404, b"None."))
+    sweep = await stored(context, Phase.RUNNING)
+    answers = [
+        await call("GET", f"/sweeps/{sweep.id}/logs", trial="x"),
+        await call("POST", "/plans", "branch=main space=lr"),
+        await call("GET", "/history", space="lr"),
+        await call("GET", "/sweeps/lr-no-such/results"),
+    ]
+    assert [(status, problem["detail"]) for status, problem in answers] == [
+        (422, "`x` matches no trial."),
+        (403, "Too many GPUs."),
+        (503, "No cluster."),
+        (404, "None."),
+    ]
+
+
+async def test_plan_is_asked_for_its_person_and_needs_what_a_launch_needs(call, worker, monkeypatch):
+    working = worker((200, b"{}"))
+    assert (await call("POST", "/plans", "branch=main space=lr"))[0] == 200
+    [asked] = await working
+    assert (asked.about, asked.subject, asked.user, asked.channel) == (
+        "plan",
+        "branch=main space=lr",
+        "U1",
+        "C1",
+    )
+    assert (await call("POST", "/plans", "branch=main"))[0] == 422
+    monkeypatch.setattr("handlers.launch_form.launch_denial", lambda *_: "You don't have permission.")
+    assert (await call("POST", "/plans", "branch=main space=lr"))[0] == 403
+
+
+async def test_space_is_checked_with_the_configurations_limits(call, api, token):
+    async def check(space, options=""):
+        headers = {"Authorization": f"Bearer {token}"}
+        body = {"space": space, "options": options}
+        async with api.post("/api/v1/spaces/check", headers=headers, json=body) as found:
+            return found.status, await found.json(content_type=None)
+
+    text = "command: train\nobjective: {metric: loss, goal: minimize}\nparameters: {lr: {min: 0, max: 1}}\n"
+    status, found = await check(text, "trials=3")
+    assert (status, found["valid"], found["errors"]) == (200, True, [])
+    assert "lr" in found["summary"]
+    _, found = await check(text.replace("lr:", "lr: {min: x},\n  width:").replace("metric", "metrik"))
+    assert (found["valid"], len(found["errors"]) > 1) == (False, True)
+    assert all(each.startswith("space.yaml:") for each in found["errors"])
+    assert (await check(text, "trials=x"))[1]["errors"] == [
+        'trials= must be a whole number from 1 to 500; got "x".'
+    ]
+
+
+@pytest.mark.parametrize("names", ["lr-a-b", "lr-a-b,", "lr-a-b,lr-a-b", ",".join("abcdefg"), "../x,lr-a-b"])
+async def test_comparison_needs_two_to_six_names(call, names):
+    assert (await call("GET", "/comparison", sweeps=names))[0] == 422
+
+
+async def test_call_waits_for_the_sweeps_end(call, context, api):
+    sweep = await stored(context, Phase.RUNNING)
+    waiting = asyncio.create_task(call("GET", f"/sweeps/{sweep.id}", wait="30"))
+    assert (await call("GET", f"/sweeps/{sweep.id}", wait="0"))[1]["state"] == "running"
+    await context.store.save(replace(sweep, phase=Phase.SUCCEEDED))
+    assert (await waiting)[1]["state"] == "succeeded"
+    assert (await call("GET", f"/sweeps/{sweep.id}", wait="31"))[0] == 422
+
+
+async def test_reused_key_with_another_command_is_refused(call, context, redis):
+    _, first = await call("POST", "/sweeps", "branch=main space=lr", key="one")
+    status, problem = await call("POST", "/sweeps", "branch=main space=other", key="one")
+    assert (status, problem["detail"].startswith("This Idempotency-Key was used")) == (422, True)
+    assert await call("POST", "/sweeps", "branch=main space=lr", key="one") == (202, first)
+    path = f"/sweeps/{first['id']}/commands"
+    assert [(await call("POST", path, each, key="one"))[0] for each in ("drain", "cancel", "drain")] == [
+        202,
+        422,
+        202,
+    ]
+    assert await context.store.active() == {first["id"]}
+
+
+async def test_key_of_a_call_that_was_refused_is_still_free(call):
+    assert (await call("POST", "/sweeps", "branch=main", key="one"))[0] == 422
+    assert (await call("POST", "/sweeps", "branch=main space=lr", key="one"))[0] == 202
+
+
+async def test_renamed_sweep_is_shown_and_followed_under_its_new_name(call, context, worker):
     await stored(context, Phase.REFUSED, reason="renamed to lr-calm-fox")
     new = a_sweep(Phase.BUILDING, id="lr-calm-fox", request_id="new", requester=OWN)
     await context.store.create(lambda _: new, [new.id], new.request_id)
-    await requested.put(new.id, NO_RESULTS)
+    working = worker((200, b"{}"))
     status, shown = await call("GET", "/sweeps/lr-brave-otter")
     assert (status, shown["id"], shown["state"]) == (200, "lr-calm-fox", "building")
     assert (await call("GET", "/sweeps/lr-brave-otter/results"))[0] == 200
+    assert (await working)[0].subject == new.id
     assert (await call("POST", "/sweeps/lr-brave-otter/commands", "cancel", key="k"))[1]["id"] == new.id
     assert (await call("GET", "/sweeps/"))[0] == 404, "not redirected"
 
 
 async def test_results_without_a_worker_are_unavailable(call, context, monkeypatch):
-    monkeypatch.setattr("handlers.api.results.WORKER_TIMEOUT", 0.1)
+    monkeypatch.setattr("handlers.api.asked.WORKER_TIMEOUT", 0.1)
     sweep = await stored(context, Phase.RUNNING)
     assert (await call("GET", f"/sweeps/{sweep.id}/results"))[0] == 503
-
-
-async def test_sweep_without_trials_has_no_results_and_an_unknown_one_is_not_found(call, context, requested):
-    sweep = await stored(context, Phase.BUILDING)
-    for name in (sweep.id, "lr-no-such"):
-        await requested.put(name, NO_RESULTS)
-    assert await call("GET", f"/sweeps/{sweep.id}/results") == (200, {"trials": []})
-    assert (await call("GET", "/sweeps/lr-no-such/results"))[0] == 404
 
 
 async def test_calls_while_redis_is_down_can_be_repeated(call, context, monkeypatch):

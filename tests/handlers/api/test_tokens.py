@@ -8,9 +8,11 @@ import pytest
 from slack_sdk.web.async_client import AsyncWebClient
 
 from bot.platform.storage.api_tokens import MAX_TOKENS, TokenOwner
-from handlers.api.app import CALLS_AT_ONCE, CALLS_PER_MINUTE
+from handlers.api.app import CALLS_AT_ONCE
+from handlers.api.callers import CALLS_PER_MINUTE
 from handlers.slash_sweep import _answer
 from local.slack.workspace import ADA
+from tests.bot.factories import ADMIN, OWNER
 from tests.handlers.signing import COMMAND
 
 
@@ -137,3 +139,63 @@ async def test_person_can_have_so_many_calls_in_progress(call, context, monkeypa
     assert len(running) == CALLS_AT_ONCE
     assert statuses == [200] * CALLS_AT_ONCE + [429] * 3
     assert (await call("GET", "/sweeps"))[0] == 200
+
+
+async def test_token_of_a_person_who_left_its_channel_is_refused(call, slack, typed):
+    theirs = token_in(await typed("token", user_id="U2"))
+    slack.workspace.channels["C1"].members.discard("U1")
+    status, problem = await call("GET", "/sweeps")
+    assert (status, "aren't in the token's channel any more" in problem["detail"]) == (403, True)
+    assert (await call("GET", "/sweeps", by=theirs))[0] == 200
+
+
+async def test_channel_is_asked_about_once_and_kept_while_slack_is_down(call, slack, monkeypatch):
+    asked, ask = [], AsyncWebClient.conversations_members
+
+    async def counted(*args, **fields):
+        asked.append(fields)
+        return await ask(*args, **fields)
+
+    monkeypatch.setattr(AsyncWebClient, "conversations_members", counted)
+    monkeypatch.setattr("handlers.api.members.PAGE", 2)
+    answers = await asyncio.gather(*(call("GET", "/sweeps") for _ in range(6)))
+    assert [status for status, _ in answers] == [200] * 6
+    pages = len(slack.workspace.channels["C1"].members) / 2
+    assert len(asked) == -(-pages // 1)
+    slack.workspace.channels["C1"].members.clear()
+    monkeypatch.setattr("handlers.api.members.TTL", -1)
+    monkeypatch.setattr(slack._api, "stumbles", {"conversations.members": ["internal_error"] * 9})
+    assert (await call("GET", "/sweeps"))[0] == 200
+
+
+@pytest.mark.parametrize("error", ["missing_scope", "ratelimited", "fetch_members_failed"])
+async def test_token_works_while_slack_does_not_say_who_is_in_its_channel(call, slack, error):
+    slack._api.stumbles["conversations.members"] = [error]
+    slack.workspace.channels["C1"].members.clear()
+    assert (await call("GET", "/sweeps"))[0] == 200
+
+
+async def test_admin_revokes_the_tokens_of_another_person(call, typed, caplog):
+    theirs = token_in(await typed("token", user_id=OWNER, user_name="Bo.Li"))
+    assert (await typed("admin revoke @bo.li")).startswith("Only admins can do that")
+    assert (await call("GET", "/sweeps", by=theirs))[0] == 200
+    unknown = await typed("admin revoke @who", user_id=ADMIN)
+    assert "Nobody with a token is named `who`" in unknown
+    assert f"Bo.Li ({OWNER})" in unknown
+    with caplog.at_level("INFO", "sweepbot.audit"):
+        assert await typed("admin revoke @bo.li", user_id=ADMIN) == "1 token of Bo.Li revoked."
+    assert f"user={ADMIN}: revoke all tokens of 'bo.li' of the API: allowed" in caplog.text
+    assert [(await call("GET", "/sweeps", by=each))[0] for each in (theirs, "")] == [401, 200]
+
+
+@pytest.mark.parametrize("person", [OWNER, f"<@{OWNER}>", f"<@{OWNER}|bo>", "bo", "@Bo"])
+async def test_admin_names_a_person_by_id_mention_or_name(typed, person):
+    await typed("token", user_id=OWNER, user_name="bo")
+    assert await typed(f"admin revoke {person}", user_id=ADMIN) == "1 token of bo revoked."
+    assert await typed(f"admin revoke {OWNER}", user_id=ADMIN) == f"0 tokens of {OWNER} revoked."
+
+
+async def test_two_people_of_one_name_are_told_apart(typed):
+    for user in ("U1", "U2"):
+        await typed("token", user_id=user)
+    assert "ada (U1) and ada (U2)" in await typed("admin revoke ada", user_id=ADMIN)

@@ -4,7 +4,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from bot.sweep.answers.replies import NO_POD, worker_logs
+from bot.sweep.answers.sweep_log import NO_POD, worker_logs
 from k8s.pods import Pod
 
 

@@ -1,0 +1,141 @@
+"""Read the log that a question about a sweep is about: a trial's, or before the trials, the build's."""
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from bot.core.errors import UserError
+from bot.core.plan import SweepPlan
+from bot.core.record import SweepRecord
+from bot.platform.clients import Clients
+from bot.platform.slack.mrkdwn import code
+from bot.sweep.decisions.commands import named
+from bot.sweep.model.observation import Observation
+from k8s import kaniko
+from k8s.api.logs import WHOLE_LOG
+from k8s.engine import Trial, TrialState
+from k8s.objects import BUILD_LABEL
+from k8s.pods import Pod, read_pod
+
+# The Job and the Training Operator delete pods that still run when the trial ends.
+NO_POD = "(no log: the pod doesn't exist; Kubernetes deletes pods that are still running when the trial ends)"
+
+
+@dataclass(frozen=True, kw_only=True)
+class SweepLog:
+    source: str  # whose `shown` is, as mrkdwn
+    shown: str  # the log; of several workers, the one that failed first, else the first
+    title: str  # of `whole`
+    whole: str  # of several workers: all their logs, each below a heading, NO_POD for those without a pod
+    file: str  # name of a file with `whole`
+    trial: str = ""  # "": it is a build's
+
+
+async def read_log(sweep: SweepRecord, seen: Observation, trial: str, clients: Clients) -> SweepLog:
+    """Return the log of the trial with this name or end of a name; "": of the most interesting one.
+
+    Raises UserError.
+    """
+    if not (seen.trials or trial):
+        return await _of_build(sweep, clients)
+    found = trial_of(sweep, seen, trial)
+    pods = [pod for pod in seen.pods if pod.job == found.name]
+    plan, what = sweep.plan, f"trial {code(found.name)}"
+    if plan and plan.nodes > 1:
+        return await _of_workers(found, pods, plan, clients)
+    if not pods or plan is None:
+        raise UserError(f"No log for {what}: its pod was deleted.")
+    pod = pods[-1]
+    log = await clients.tail(plan.experiment_ref.namespace, pod.name, pod.container, WHOLE_LOG)
+    title = f"Full log of {what}"
+    return SweepLog(source=what, shown=log, title=title, whole=log, file=f"{pod.name}.log", trial=found.name)
+
+
+def trial_of(sweep: SweepRecord, seen: Observation, name: str) -> Trial:
+    """Return the named trial; else one with a pod, preferring running, then failed, then the best.
+
+    Raises UserError.
+    """
+    found = named(seen.trials, name)
+    if name:
+        if len(found) != 1:
+            names = ", ".join(f"`{t.name}`" for t in seen.trials[:10]) or "none"
+            where = f"exactly one trial of `{sweep.id}`"
+            raise UserError(f"`{name}` doesn't match {where}. Trials: {names}.")
+        return found[0]
+    with_pod = {pod.job for pod in seen.pods}
+    best = sweep.progress.best
+    return max(
+        seen.trials,
+        key=lambda t: (
+            t.name in with_pod,
+            t.name in seen.running,
+            t.state is TrialState.FAILED,
+            best is not None and t.name == best.trial,
+        ),
+    )
+
+
+async def _of_build(sweep: SweepRecord, clients: Clients) -> SweepLog:
+    builds = sweep.plan.builds if sweep.plan else ()
+    for build in reversed(builds):
+        labels = f"{BUILD_LABEL}={build.ref.name}"
+        pods = await clients.cluster.list("Pod", build.ref.namespace, labels=labels)
+        if pods:
+            pod = read_pod(pods[-1], kaniko.BUILD_CONTAINER)
+            container = pod.init_failed or kaniko.BUILD_CONTAINER
+            log = await clients.home.tail(build.ref.namespace, pod.name, container, WHOLE_LOG)
+            source = f"the build of the {build.role.label}"
+            title = f"Full log of {source}"
+            return SweepLog(source=source, shown=log, title=title, whole=log, file=f"{pod.name}.log")
+    raise UserError(f"`{sweep.id}` has no logs yet.")
+
+
+async def _of_workers(trial: Trial, pods: Sequence[Pod], plan: SweepPlan, clients: Clients) -> SweepLog:
+    if not pods:
+        raise UserError(f"No log for trial {code(trial.name)}: its pods were deleted.")
+    found = await worker_logs(pods, plan.experiment_ref.namespace, plan.nodes, clients)
+    return SweepLog(
+        source=f"trial {code(trial.name)}, {found.shown}",
+        shown=found.log,
+        title=f"{found.title} of {trial.name}",
+        whole=found.whole,
+        file=f"{trial.name}.log",
+        trial=trial.name,
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class WorkerLogs:
+    shown: str  # `worker 3 of 4`: the one that failed first, else the first
+    log: str  # its log
+    title: str  # of `whole`: whose logs it has
+    whole: str  # of all workers, each below a heading; NO_POD for those without a pod
+
+
+async def worker_logs(pods: Sequence[Pod], namespace: str, nodes: int, clients: Clients) -> WorkerLogs:
+    """Return the ends of the logs, together as long as one whole log. `pods`: of one trial, at least one."""
+    latest = {pod.index: pod for pod in pods}
+    found = [latest[index] for index in sorted(latest)]
+    lines = max(WHOLE_LOG // nodes, 1)
+    tails = (clients.tail(namespace, pod.name, pod.container, lines) for pod in found)
+    logs = dict(zip(sorted(latest), await asyncio.gather(*tails), strict=True))
+    shown = _failed_first(found) or found[0]
+    return WorkerLogs(
+        shown=f"worker {shown.index + 1} of {nodes}",
+        log=logs[shown.index],
+        title=f"Logs of {f'{len(found)} of {nodes}' if len(found) < nodes else 'all'} workers",
+        whole="\n\n".join(
+            f"==> {_name(index, nodes, latest)} <==\n{logs.get(index, NO_POD)}" for index in range(nodes)
+        ),
+    )
+
+
+def _name(index: int, nodes: int, pods: Mapping[int, Pod]) -> str:
+    pod = f", {pods[index].name}" if index in pods else ""
+    return f"Worker {index + 1} of {nodes}{pod}"
+
+
+def _failed_first(pods: Sequence[Pod]) -> Pod | None:
+    failed = [pod for pod in pods if pod.exit and pod.exit[0] and pod.ended and not pod.deleted]
+    return min(failed, key=lambda pod: str(pod.ended), default=None)

@@ -1,0 +1,77 @@
+"""Make the plan of a request without launching it, as the form's preview and the HTTP API show it."""
+
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from datetime import timedelta
+
+from bot.core.ids import candidates
+from bot.core.plan import SweepPlan
+from bot.core.request import Requester, SweepRequest
+from bot.measure.gpus.snapshot_store import SnapshotStore
+from bot.platform.config.permissions import size_denial
+from bot.platform.config.policy import Config, repository
+from bot.platform.config.teams import prices_for, team_of
+from bot.platform.runtime.parser_thread import run_in_parser_thread
+from bot.sweep.clients import SweepClients
+from bot.sweep.launch.budget import with_budget
+from bot.sweep.launch.clusters import check_capacity, check_trial_kind, with_cluster
+from bot.sweep.launch.plan import plan
+from bot.sweep.launch.pods import namespace_of
+from bot.sweep.launch.resolve import look_up
+from bot.sweep.launch.spending import allowances, with_forecast
+from bot.sweep.launch.user_limits import limited_sweeps, other_peaks
+from bot.sweep.results.usual import usual_gpu_hours
+from bot.sweep.results.warm_start import with_past
+from k8s.api.errors import ApiError, UnreachableError
+
+SNAPSHOT_MAX_AGE = timedelta(minutes=5)  # older GPU snapshots are ignored
+
+
+@dataclass(frozen=True, kw_only=True)
+class Review:
+    plan: SweepPlan
+    config: Config  # with the prices that the person's team pays
+    free: int | None  # free GPUs in the plan's cluster now; None: unknown
+    usual: float | None  # GPU-hours of a trial, from an earlier sweep; None: unknown
+    refusal: str  # why the person can't run it; "" if allowed
+    over: str  # why it would wait for approval; "" if it fits
+
+
+async def review(
+    request: SweepRequest, requester: Requester, request_id: str, clients: SweepClients, known: SnapshotStore
+) -> Review:
+    """Create nothing. Raises UserError and GitUnavailableError."""
+    config, user, channel = clients.config, requester.user, requester.channel
+    order = await look_up(
+        clients.git,
+        repository(request.repo, config, channel),
+        request,
+        config,
+        sweep=next(candidates(request.name or request.space, request_id)),
+        owner=user,
+        request_id=request_id,
+    )
+    kept = clients.kept_results
+    past = await with_past(order.space, request, order.source.repository.url, kept)
+    home = namespace_of(user, channel, config)
+    order = replace(order, space=past, namespace=home)
+    order = await with_cluster(with_budget(order, config), clients)
+    made = await run_in_parser_thread(plan, order, clients.settings)
+    made = await with_forecast(made, order.price, requester, clients)
+    with suppress(ApiError, UnreachableError):  # the launch checks it, too
+        await check_trial_kind(made, clients.of(made.cluster))
+        await check_capacity(order, made, clients.of(made.cluster))
+    others = other_peaks(user, await limited_sweeps(user, clients))
+    seen = await known.latest()
+    is_recent = seen and clients.now() - seen.at < SNAPSHOT_MAX_AGE
+    team = team_of(config.teams, "", user)
+    forecast = made.forecast
+    above = [each.refusal(forecast) for each in await allowances(requester, clients)] if forecast else []
+    return Review(
+        plan=made,
+        config=replace(config, prices=prices_for(config.prices, team)),
+        free=seen.free_in(made.cluster) if seen and is_recent else None,
+        usual=await usual_gpu_hours(made, kept) if made.budget else None,
+        refusal=size_denial(user, made, config, others),
+        over=next(filter(None, above), ""),
+    )

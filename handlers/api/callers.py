@@ -1,0 +1,129 @@
+"""Who calls the API: the owner of a token, as far as they can use Sweepbot."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, replace
+from functools import partial
+from hashlib import sha256
+
+from slack_sdk.web.async_client import AsyncWebClient
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+
+from bot.core.commands import API
+from bot.core.request import Requester
+from bot.platform.config.permissions import Visitor, entry_denial
+from bot.platform.runtime.audit import audit
+from bot.platform.storage.api_tokens import PREFIX, ApiTokens, TokenOwner
+from handlers.api.ci_tokens import CiTokens
+from handlers.api.issuer_keys import UnreadableKeysError
+from handlers.api.members import Members
+from handlers.context import ACK_TIMEOUT, HandlerContext
+from handlers.middleware import Guests
+
+CALLS_PER_MINUTE = 60  # of one token; an event stream is one call
+UNAUTHORIZED = (
+    "A valid token is required, as `Authorization: Bearer swb_...`. Get one with `/sweep token` in Slack, or "
+    "ask an admin to admit the CI job in `api.ci`."
+)
+LEFT = (
+    "You aren't in the token's channel any more, where its sweeps have their threads. Get a token in a "
+    "channel of yours with `/sweep token`."
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Caller:
+    owner: TokenOwner
+    token: str  # its hash; the same for all tokens of one run of a CI job
+    via: str = API  # the door, for the audit and the thread
+    is_valid: Callable[[], Awaitable[bool]]  # whether the token still is, for calls that take long
+
+    @property
+    def user(self) -> str:
+        return self.owner.user
+
+    @property
+    def requester(self) -> Requester:
+        owner = self.owner
+        return Requester(
+            user=owner.user,
+            user_name=owner.user_name,
+            channel=owner.channel,
+            via=self.via,
+            account=owner.account,
+            account_budget=owner.budget,
+        )
+
+    def request_id(self, request: Request) -> str:
+        """Return an id of this request, the same for each repetition. Raises HTTPException."""
+        key = request.headers.get("idempotency-key", "")
+        if not (0 < len(key) <= 200 and key.isascii() and key.isprintable()):
+            detail = "Idempotency-Key must be a header of 1 to 200 printable ASCII characters."
+            raise HTTPException(422, detail)
+        about = f"{self.token} {request.url.path} {key}"
+        return f"api/{sha256(about.encode()).hexdigest()[:32]}"
+
+
+class Callers:
+    """`home`: the app's own workspace."""
+
+    def __init__(
+        self, context: HandlerContext, tokens: ApiTokens, web: AsyncWebClient, home: Visitor
+    ) -> None:
+        self._context, self._tokens, self._web, self._home = context, tokens, web, home
+        self._guests, self._members, self._ci = Guests(), Members(web), CiTokens()
+
+    async def caller(self, request: Request) -> Caller:
+        """Return whose token it is, before anything else is read. Raises HTTPException, RedisError."""
+        scheme, _, token = request.headers.get("authorization", "").partition(" ")
+        found = await self._found(token.strip()) if scheme.lower() == "bearer" else None
+        if found is None:
+            raise HTTPException(401, UNAUTHORIZED, {"WWW-Authenticate": "Bearer"})
+        owner = found.owner
+        who = Visitor(user=owner.user, team=owner.team, enterprise=owner.enterprise)
+        known = await self._guests.look_up(self._web, who, from_slack=False)
+        who = replace(known, team=who.team, enterprise=who.enterprise)  # those of another token
+        if refusal := entry_denial(who, self._home, self._context.config):
+            raise HTTPException(403, refusal)
+        if not await self._members.has(owner.channel, owner.user):
+            raise HTTPException(403, LEFT)
+        return found if owner.user_name else replace(found, owner=replace(owner, user_name=who.name))
+
+    async def _found(self, token: str) -> Caller | None:
+        return await (self._person(token) if token.startswith(PREFIX) else self._job(token))
+
+    async def _person(self, token: str) -> Caller | None:
+        async with asyncio.timeout(ACK_TIMEOUT):
+            call = await self._tokens.call(token)
+        if call is None:
+            return None
+        _check_rate(call.count, call.seconds_left)
+        is_valid = partial(self._tokens.is_valid, call.token)
+        return Caller(owner=call.owner, token=call.token, is_valid=is_valid)
+
+    async def _job(self, token: str) -> Caller | None:
+        try:
+            job = await self._ci.verified(token, self._context.config)
+        except UnreadableKeysError as error:
+            detail = f"The keys of {error} can't be read to check its tokens. Try again in a minute."
+            raise HTTPException(503, detail, {"Retry-After": "60"}) from None
+        if job is None:
+            return None
+        async with asyncio.timeout(ACK_TIMEOUT):
+            _check_rate(*await self._tokens.count(job.id))
+        rule = job.rule
+
+        async def is_valid() -> bool:
+            """A stream goes on after the token's few minutes, but not after its rule."""
+            return rule in self._context.config.api.ci
+
+        audit.info("user=%s ci=%r rule=%s: called the API", rule.person, job.subject, rule.name)
+        owner = TokenOwner(user=rule.person, user_name="", channel=rule.channel)
+        return Caller(owner=owner, token=job.id, via=f"{API} for CI {rule.name}", is_valid=is_valid)
+
+
+def _check_rate(count: int, seconds_left: int) -> None:
+    if count > CALLS_PER_MINUTE:
+        detail = f"A token can make {CALLS_PER_MINUTE} calls a minute. Try again in {seconds_left} s."
+        raise HTTPException(429, detail, {"Retry-After": str(seconds_left)})
