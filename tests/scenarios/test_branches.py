@@ -1,5 +1,6 @@
 """A sweep that compares branches (`branch=a,b`), with real processes: builds, Katib, the search, Slack."""
 
+import re
 from collections import Counter
 from collections.abc import AsyncIterator
 
@@ -44,24 +45,31 @@ def _publish(instance: Instance, branch: str, gain: float, **files: str) -> None
 
 
 async def test_planted_better_branch_is_named_with_its_interval(instance: Instance) -> None:
-    _publish(instance, "plain", 0)
-    _publish(instance, "ada/better", 0.1)
-    sweep = await instance.sweep("branch=plain,ada/better space=compare gpus=0")
+    """Of three: one is so much worse that it leaves at half of the shared settings."""
+    for branch, gain in (("plain", 0), ("ada/better", 0.1), ("worse", -1)):
+        _publish(instance, branch, gain)
+    sweep = await instance.sweep("branch=plain,ada/better,worse space=compare gpus=0")
     await sweep.shows("Compares `plain` @ ", "`ada/better` @ ", "✓ Image: ")
-    end = await sweep.posts("Finished: 32 trials done", "`ada-better` is better than `plain` by ", "8 pairs")
-    print(end)
+    end = await sweep.posts("Finished: 32 trials done", "8 pairs", "`worse` didn't reach the finals")
+    assert re.search(r"`ada-better` is better than `plain` by [\d.]+% of `loss` \(95%: ", end)
+    assert "Best:" not in sweep.story()
     _ran_in_pairs(sweep)
+    await sweep.posts("Results of ", "32 trials in `results.csv`.")
+    thread = instance.slack.messages(sweep.channel, sweep.parent()["ts"])
+    files = {each["name"]: each for message in thread for each in message.get("files", [])}
+    assert files.keys() == {f"{sweep.id}.png", "results.csv"}
 
 
 def _ran_in_pairs(sweep: Sweep) -> None:
-    """Each setting and seed ran on both branches, each with the image of its commit."""
+    """Each setting and seed ran on two branches or on all, each with the image of its commit."""
     ran = Counter[tuple[str, str]]()
     images = dict[str, set[str]]()
     for trial in sweep.objects("Trial"):
         values = {each["name"]: each["value"] for each in trial["spec"]["parameterAssignments"]}
         ran[values["width"], values["seed"]] += 1
         container = trial["spec"]["runSpec"]["spec"]["template"]["spec"]["containers"][0]
-        images.setdefault(values["branch"], set()).add(container["image"])
+        images.setdefault(values["branch"].partition("@")[0], set()).add(container["image"])
         assert container["image"].endswith(f":{values['branch']}")
-    assert set(ran.values()) == {2}
-    assert len(images) == 2
+    assert Counter(ran.values()) == {3: 3, 2: 11, 1: 1}
+    assert images.keys() == {"plain", "ada-better", "worse"}
+    assert len(set.union(*images.values())) == 3

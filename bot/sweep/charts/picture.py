@@ -115,7 +115,7 @@ def png(content: Content) -> bytes:
 def _figure(content: Content) -> Any:
     slices = content.scales[:SLICES_MAX]
     first = "pairs" if content.compared else "seeds" if content.space.seed else "objective"
-    heights, top = [HEIGHTS[first]], {"pairs": draw_pairs, "seeds": _seeds, "objective": _objective}[first]
+    heights, top = [HEIGHTS[first]], {"pairs": _pairs, "seeds": _seeds, "objective": _objective}[first]
     heights += [HEIGHTS["front"]] * len(content.space.goals) if content.front else []
     heights += [HEIGHTS["curves"]] if content.curves else []
     heights += [HEIGHTS["slice"]] * math.ceil(len(slices) / 2)
@@ -262,6 +262,11 @@ def _seeds(axes: Any, content: Content) -> None:
     _name_axes(axes, shown(content.space.metric))
     axes.set_yticks([])
     legend(axes)
+
+
+def _pairs(axes: Any, content: Content) -> None:
+    if content.compared:
+        draw_pairs(axes, content.results, content.compared)
 
 
 def _spread(count: int) -> list[float]:

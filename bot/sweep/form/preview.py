@@ -199,7 +199,7 @@ def _trials(request: SweepRequest, space: SearchSpace) -> str:
 def _branches(plan: SweepPlan) -> list[tuple[str, str]]:
     """Return the branches to compare with their commits; the space file is the first one's."""
     found = [f"{code(each.branch)} @ {commit_text(each.commit, each.subject)}" for each in plan.branches]
-    return [("Branches", "\n".join(found))] if found else []
+    return [("Branches", ", ".join(found))] if found else []
 
 
 def _past(request: SweepRequest, space: SearchSpace) -> list[tuple[str, str]]:

@@ -1,17 +1,21 @@
 """`branch=a,b,c`: how many settings and pairs, what is turned off, and what is refused."""
 
 from dataclasses import replace
+from typing import ClassVar
 
 import pytest
 
 from bot.core.errors import UserError
 from bot.core.request import SweepRequest
 from bot.core.space import SEARCH_SERVICE, Goal, Parameter
+from bot.platform.repos.git import Tip
 from bot.sweep.launch.branches import label, shared_settings, with_branches
 from bot.sweep.launch.command_line import parse
 from bot.sweep.launch.plan import arguments, plan
+from bot.sweep.launch.resolve import look_up
 from bot.sweep.lifecycle.trials import manifest
-from tests.bot.factories import CONFIG, ORDER, SETTINGS, SOURCE, SPACE, a_sweep
+from tests.bot.factories import COMMIT, CONFIG, ORDER, REPOSITORY, SETTINGS, SOURCE, SPACE, a_sweep
+from tests.bot.sweep.launch.test_resolve import Files
 
 INSTALLED = replace(CONFIG, search_service=True)
 SEARCH = replace(SPACE, algorithm=SEARCH_SERVICE, max_trials=60, parallel=16)
@@ -108,3 +112,42 @@ def test_each_branch_has_its_build_and_the_experiment_their_digests():
     }
     pod = experiment["spec"]["trialTemplate"]["trialSpec"]["spec"]["template"]["spec"]
     assert pod["containers"][0]["image"] == "registry:5000/sweepbot/digits:${trialParameters.branch}"
+
+
+class Branches(Files):
+    """A git whose branches are at commits of their own."""
+
+    commits: ClassVar = {"main": COMMIT, "wider": "a" * 40, "copy": COMMIT}
+
+    async def resolve(self, url, branch):
+        return Tip(f"refs/heads/{branch}", self.commits[branch])
+
+
+async def looked_up(branch, commit=None):
+    git = Branches({"Dockerfile": "FROM x"}, before={"b" * 40})
+    request = SweepRequest(branch=branch, space="lr", trials=60, commit=commit)
+    order = await look_up(git, REPOSITORY, request, INSTALLED, sweep="s", owner="U", request_id="d")
+    return plan(order, SETTINGS)
+
+
+@pytest.mark.parametrize(
+    ("commit", "run"),
+    [
+        (None, f"{COMMIT},{'a' * 40}"),
+        (f"{COMMIT},{'b' * 40}", f"{COMMIT},{'b' * 40}"),  # wider moved on since the preview
+        (COMMIT, f"{COMMIT},{'a' * 40}"),
+    ],
+)
+async def test_each_branch_runs_the_commit_of_the_preview_or_its_latest(commit, run):
+    made = await looked_up("main,wider", commit)
+    assert made.pinned == run
+    assert made.experiment["spec"]["algorithm"]["algorithmSettings"] == [
+        {"name": "pairs", "value": '{"branch": "branch", "seed": "seed", "settings": 15, "finals": 5}'}
+    ]
+
+
+async def test_branches_at_one_commit_or_forced_away_from_the_preview_are_refused():
+    with pytest.raises(UserError, match="branch=main,copy: two of them are at the same commit"):
+        await looked_up("main,copy")
+    with pytest.raises(UserError, match="branch=wider was force-pushed after the preview"):
+        await looked_up("main,wider", f"{COMMIT},{'c' * 40}")
