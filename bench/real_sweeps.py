@@ -43,7 +43,7 @@ parameters:
 """
 # No samples of GPUs meanwhile.
 QUIET = {"USAGE_SECONDS": "300", "WATCH_SECONDS": "300"}
-ENDED = re.compile(r"^:(white_check_mark: (<@\w+> )?Finished|x:|no_entry_sign:)")
+ENDED = re.compile(r"^:(white_check_mark: .* · Finished: |x:|no_entry_sign:)")
 Counts = Counter[str]  # by system, and by request: `Slack`, `Slack chat.update`
 
 
