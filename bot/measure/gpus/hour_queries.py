@@ -13,6 +13,8 @@ from bot.measure.gpus.pod_owners import PodKey
 from bot.measure.gpus.prometheus import Device, Prometheus, Row
 from bot.measure.gpus.scrape_interval import ScrapeIntervals
 
+Series = frozenset[tuple[str, str]]  # its labels
+
 MAX_NAMED = 500  # in a query; of more, it is for all
 
 
@@ -78,8 +80,7 @@ class HourQueries:
                 self._query(idle, end),
                 self._query(idle, start + HALF_HOUR),
             )
-            mine = [[row for row in rows if _is_of(row, intervals, step)] for rows in answers]
-            alone, several = await asyncio.to_thread(_alone, step, uneven, *mine)
+            alone, several = await asyncio.to_thread(_alone, step, intervals, uneven, *answers)
             found.extend(alone)
             if several:
                 together = await self._together(start, step, several)
@@ -98,13 +99,9 @@ class HourQueries:
         return GpuHours(*answers)
 
 
-def _is_of(row: Row, intervals: ScrapeIntervals, step: int) -> bool:
-    """Return whether a pod has the GPU, and that is scraped at this interval."""
-    return bool(row.pod[1]) and intervals.of(row.device[2]) == step
-
-
 def _alone(
     step: int,
+    intervals: ScrapeIntervals,
     uneven: Collection[Device],
     late: list[Row],
     early: list[Row],
@@ -112,35 +109,39 @@ def _alone(
     idle_late: list[Row],
     idle_early: list[Row],
 ) -> tuple[GpuHours, set[Device]]:
-    """Return the hours of GPUs with one series, and the other GPUs: several, or NaN in the total.
+    """Return the hours of pods' GPUs with one series, and the other GPUs: several, or NaN in the total.
 
     Args:
+        step: GPUs with other intervals are left out.
         uneven: GPUs that also have others.
         late: each series' samples in the second half hour; `early`: in the first.
     """
     hours = step / 3600
     halves = [{_series(row): row.value * hours for row in rows} for rows in (late, early)]
     counted = {_series(row): row for row in (*late, *early)}
-    series = Counter(row.device for row in counted.values())
-    finite = {_series(row) for row in total}
-    several = {device for device, number in series.items() if number > 1 or device in uneven}
-    several |= {row.device for each, row in counted.items() if each not in finite}
+    devices = {each: row.device for each, row in counted.items()}
+    devices = {each: d for each, d in devices.items() if d[1] and intervals.of(d[2]) == step}
+    series, finite = Counter(devices.values()), set(map(_series, total))
+    several = {
+        device
+        for each, device in devices.items()
+        if series[device] > 1 or device in uneven or each not in finite
+    }
+    alone = {each for each, device in devices.items() if device not in several}
 
-    def idle(rows: list[Row], half: Mapping[frozenset[tuple[str, str]], float]) -> list[Row]:
+    def idle(rows: list[Row], half: Mapping[Series, float]) -> list[Row]:
         enough = promql.enough_samples(step) * hours
-        found = (Row(row.labels, half.get(_series(row), 0.0)) for row in rows)
+        found = (Row(row.labels, half.get(each, 0.0)) for row in rows if (each := _series(row)) in alone)
         return [row for row in found if row.value >= enough]
 
     found = GpuHours(
-        observed=[
-            Row(row.labels, sum(half.get(each, 0.0) for half in halves)) for each, row in counted.items()
-        ],
-        used=[Row(row.labels, row.value * hours) for row in total],
+        observed=[Row(counted[each].labels, sum(half.get(each, 0.0) for half in halves)) for each in alone],
+        used=[Row(row.labels, row.value * hours) for row in total if _series(row) in alone],
         idle_late=idle(idle_late, halves[0]),
         idle_early=idle(idle_early, halves[1]),
     )
-    return found.of(series.keys() - several), several
+    return found, several
 
 
-def _series(row: Row) -> frozenset[tuple[str, str]]:
+def _series(row: Row) -> Series:
     return frozenset(row.labels.items())

@@ -167,19 +167,18 @@ class PrometheusSource:
         end = start + HOUR
         allocated = await self._hour.allocated(end)
         gpus = await self._hour.gpus(start, await self._probe.intervals(end, AN_HOUR))
-        cpu_requested, cpu_mean, ram_requested, ram_peak = await asyncio.gather(
-            self._by_pod(promql.requested("cpu"), end),
+        requested, cpu_mean, ram_peak = await asyncio.gather(
+            self._query(promql.REQUESTED, end),
             self._hour.cpu_mean(end),
-            self._by_pod(promql.requested("memory"), end),
             self._by_pod(promql.RAM_PEAK, end),
         )
         pods = [pod for pod, hours in sums(allocated).items() if hours]
         return HourResults(
             allocated=allocated,
             gpus=gpus,
-            cpu_requested=cpu_requested,
+            cpu_requested=_of_resource("cpu", requested),
             cpu_mean=cpu_mean,
-            ram_requested=ram_requested,
+            ram_requested=_of_resource("memory", requested),
             ram_peak=ram_peak,
             cluster=await self._cluster_totals(end),
             offered=_offered(
@@ -216,6 +215,10 @@ class PrometheusSource:
 
     async def _by_pod(self, query: str, at: datetime) -> dict[PodKey, float]:
         return {row.pod: row.value for row in await self._query(query, at)}
+
+
+def _of_resource(resource: str, rows: Iterable[Row]) -> dict[PodKey, float]:
+    return {row.pod: row.value for row in rows if row.labels.get("resource") == resource}
 
 
 def _by_place(rows: Iterable[Row]) -> Mapping[Place, float]:

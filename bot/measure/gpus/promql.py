@@ -146,14 +146,13 @@ def of_gpu_pods(series: str) -> str:
 
 def _of_pods(series: str) -> str:
     """Sum the containers, the maximum of each."""
-    per_container = f"max by (namespace, pod, container) ({of_gpu_pods(series)})"
-    return f"sum by (namespace, pod) ({per_container})"
+    per_container = f"max by (namespace, pod, container, resource) ({of_gpu_pods(series)})"
+    return f"sum by (namespace, pod, resource) ({per_container})"
 
 
-def requested(resource: str) -> str:
-    """Return requests for `cpu` in cores or `memory` in bytes, by pod."""
-    which = f'resource="{resource}",{TRAINING}'
-    return _of_pods(f"max_over_time(kube_pod_container_resource_requests{{{which}}}[{HOUR_WINDOW}])")
+# Cores, with the label `resource="cpu"`, and bytes, with `resource="memory"`.
+_RESOURCES = f'resource=~"cpu|memory",{TRAINING}'
+REQUESTED = _of_pods(f"max_over_time(kube_pod_container_resource_requests{{{_RESOURCES}}}[{HOUR_WINDOW}])")
 
 
 def cpu_rate(which: str = "") -> str:
