@@ -43,7 +43,7 @@ parameters:
 """
 # No samples of GPUs meanwhile.
 QUIET = {"USAGE_SECONDS": "300", "WATCH_SECONDS": "300"}
-ENDED = re.compile(r"^:(white_check_mark: (<@\w+> )?Finished|x:|no_entry_sign:)")
+ENDED = re.compile(r"^:(white_check_mark: .* · Finished: |x:|no_entry_sign:)")
 Counts = Counter[str]  # by system, and by request: `Slack`, `Slack chat.update`
 
 
@@ -86,13 +86,13 @@ async def _during(requests: Counts, redis: Redis, doing: Any) -> Counts:
 
 
 async def _commands(redis: Redis) -> Counts:
-    """Return the commands that Redis ran so far, also within scripts."""
+    """Return the requests that Redis read so far, and the commands that it ran, also within scripts."""
     found = {
         name.partition("_")[2]: each["calls"] for name, each in (await redis.info("commandstats")).items()
     }
-    return Counter(
-        {"Redis": sum(found.values()), **{f"Redis {name}": calls for name, calls in found.items()}}
-    )
+    commands = {f"Redis commands {name}": calls for name, calls in found.items()}
+    reads = (await redis.info("stats"))["total_reads_processed"]
+    return Counter({"Redis": reads, "Redis commands": sum(found.values()), **commands})
 
 
 async def _sweep(here: World, trials: int) -> None:

@@ -95,7 +95,7 @@ class DeviceQueries:
         """Query GPUs with a NaN sample, which turns every sum into NaN, without those samples."""
         found: dict[Device, float] = {}
         for step in {intervals.of(device[2]) for device in broken}:
-            which = {_uuid(device[2]) for device in broken if intervals.of(device[2]) == step}
+            which = {uuid(device[2]) for device in broken if intervals.of(device[2]) == step}
             answer = await self._by_device(promql.finite_samples(function, seconds, step, which), at)
             found |= {device: value for device, value in answer.items() if device in broken}
         return found
@@ -108,7 +108,7 @@ class DeviceQueries:
         # At least 0: the clock of a pod's node can be ahead.
         oldest = max([0, *(round(ages[pod]) for pod in quiet & ages.keys())])
         life = min(SECONDS_PER_DAY, oldest + intervals.steps[-1])
-        which = {_uuid(gpu.device[2]) for pod in quiet for gpu in stats[pod]}
+        which = {uuid(gpu.device[2]) for pod in quiet for gpu in stats[pod]}
         peak, samples = {}, {}
         if quiet:
             peak = await self._by_device(promql.peak(life, which), at)
@@ -182,7 +182,7 @@ def _load(measures: Mapping[str, float], samples: float, *, is_slice: bool) -> L
     )
 
 
-def _uuid(device: str) -> str:
+def uuid(device: str) -> str:
     """Return the UUID; empty for a GPU known by host:index only."""
     uuid = device.partition("/")[0]
     return "" if ":" in uuid else uuid

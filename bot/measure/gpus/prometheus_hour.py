@@ -5,6 +5,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 
+from bot.measure.gpus.hour_queries import GpuHours
 from bot.measure.gpus.models import HourCapacity, HourUse
 from bot.measure.gpus.pod_owners import Ownership, PodKey
 from bot.measure.gpus.prometheus import Row
@@ -18,13 +19,10 @@ Offered = Mapping[Place, tuple[int, str]]  # how many GPUs are there, and their 
 
 @dataclass(frozen=True, kw_only=True)
 class HourResults:
-    """Query results of one hour; rows are GPU-hours, by pod or by GPU."""
+    """Query results of one hour."""
 
-    allocated: list[Row]  # by pod
-    observed: list[Row]
-    used: list[Row]
-    idle_early: list[Row]  # idle for all of the first half hour
-    idle_late: list[Row]  # idle for all of the second half hour
+    allocated: list[Row]  # GPU-hours by pod
+    gpus: GpuHours
     cpu_requested: Mapping[PodKey, float]  # cores
     cpu_mean: Mapping[PodKey, float]  # cores
     ram_requested: Mapping[PodKey, float]  # bytes
@@ -55,12 +53,13 @@ def assemble_hour(start: datetime, results: HourResults) -> tuple[tuple[HourUse,
 
 
 def _hour_uses(start: datetime, results: HourResults) -> tuple[HourUse, ...]:
-    allocated, observed, used = sums(results.allocated), sums(results.observed), sums(results.used)
-    idle, gpus = sums(results.idle_late + results.idle_early), Counter(row.pod for row in results.observed)
+    hours = results.gpus
+    allocated, observed, used = sums(results.allocated), sums(hours.observed), sums(hours.used)
+    idle, gpus = sums(hours.idle_late + hours.idle_early), Counter(row.pod for row in hours.observed)
     node = {row.pod: row.labels.get("node", "") for row in results.allocated}
-    model = {row.pod: row.model for row in results.observed}
+    model = {row.pod: row.model for row in hours.observed}
     offers = {row.pod: results.offered.get(place_of(row), (0, ""))[1] for row in results.allocated}
-    idle_all_hour = {row.device for row in results.idle_late} & {row.device for row in results.idle_early}
+    idle_all_hour = {row.device for row in hours.idle_late} & {row.device for row in hours.idle_early}
     unused = Counter(device[:2] for device in idle_all_hour)
     return tuple(
         HourUse(

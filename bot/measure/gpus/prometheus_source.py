@@ -8,8 +8,8 @@ from datetime import UTC, datetime, timedelta
 
 from bot.measure.gpus import promql
 from bot.measure.gpus.device_stats import DeviceQueries
+from bot.measure.gpus.hour_queries import HourQueries
 from bot.measure.gpus.models import (
-    HALF_HOUR,
     HOUR,
     HourCapacity,
     HourUse,
@@ -23,7 +23,6 @@ from bot.measure.gpus.pod_owners import UNOWNED, Ownership, OwnerStore, PodKey, 
 from bot.measure.gpus.prometheus import Prometheus, Recent, Row
 from bot.measure.gpus.prometheus_hour import HourResults, Offered, Place, assemble_hour, place_of, sums
 from bot.measure.gpus.scrape_interval import IntervalProbe, ScrapeIntervals
-from bot.measure.gpus.series_kinds import SeriesKinds
 from bot.measure.gpus.shared_use import assignable
 from k8s.nodes.gpu_kinds import NodeDevices, with_share
 
@@ -52,6 +51,7 @@ class PrometheusSource:
     ) -> None:
         self._query, self._owners, self._now = prometheus.query, owners, now
         self._devices, self._probe = DeviceQueries(prometheus), IntervalProbe(prometheus, step)
+        self._hour = HourQueries(prometheus)
         self._intervals, self._models = Recent[ScrapeIntervals](), Recent[Devices]()
 
     async def snapshot(self, window: timedelta) -> Snapshot:
@@ -165,24 +165,20 @@ class PrometheusSource:
 
     async def _query_hour(self, start: datetime) -> HourResults:
         end = start + HOUR
-        allocated = await self._query(promql.ALLOCATED_HOURS, end)
-        observed, used, late, early = await self._measured(start, await self._probe.intervals(end, AN_HOUR))
-        cpu_requested, cpu_mean, ram_requested, ram_peak = await asyncio.gather(
-            self._by_pod(promql.requested("cpu"), end),
-            self._by_pod(promql.CPU_MEAN, end),
-            self._by_pod(promql.requested("memory"), end),
+        allocated = await self._hour.allocated(end)
+        gpus = await self._hour.gpus(start, await self._probe.intervals(end, AN_HOUR))
+        requested, cpu_mean, ram_peak = await asyncio.gather(
+            self._query(promql.REQUESTED, end),
+            self._hour.cpu_mean(end),
             self._by_pod(promql.RAM_PEAK, end),
         )
         pods = [pod for pod, hours in sums(allocated).items() if hours]
         return HourResults(
             allocated=allocated,
-            observed=observed,
-            used=used,
-            idle_early=early,
-            idle_late=late,
-            cpu_requested=cpu_requested,
+            gpus=gpus,
+            cpu_requested=_of_resource("cpu", requested),
             cpu_mean=cpu_mean,
-            ram_requested=ram_requested,
+            ram_requested=_of_resource("memory", requested),
             ram_peak=ram_peak,
             cluster=await self._cluster_totals(end),
             offered=_offered(
@@ -203,24 +199,6 @@ class PrometheusSource:
     async def _total(self, query: str, at: datetime) -> float:
         return sum(row.value for row in await self._query(query, at))
 
-    async def _measured(self, start: datetime, intervals: ScrapeIntervals) -> list[list[Row]]:
-        """Return GPU-hours observed, used, idle in the second half hour, and idle in the first, by GPU.
-
-        Each GPU is queried at its own scrape interval.
-        """
-        end, found = start + HOUR, list[list[Row]]([[], [], [], []])
-        kinds = SeriesKinds(engine_only=not await self._query(promql.HOUR_UTIL_ONLY, end))
-        for step in intervals.steps:
-            answers = await asyncio.gather(
-                self._query(promql.observed_hours(step, kinds), end),
-                self._query(promql.used_hours(step, kinds), end),
-                self._query(promql.idle_half(step, kinds), end),
-                self._query(promql.idle_half(step, kinds), start + HALF_HOUR),
-            )
-            for rows, answer in zip(found, answers, strict=True):
-                rows.extend(await asyncio.to_thread(_of_interval, answer, intervals, step))
-        return found
-
     async def _owners_of(
         self, query: str, at: datetime, pods: list[PodKey], *, day: datetime
     ) -> dict[PodKey, Ownership]:
@@ -239,8 +217,8 @@ class PrometheusSource:
         return {row.pod: row.value for row in await self._query(query, at)}
 
 
-def _of_interval(rows: Iterable[Row], intervals: ScrapeIntervals, step: int) -> list[Row]:
-    return [row for row in rows if intervals.of(row.device[2]) == step]
+def _of_resource(resource: str, rows: Iterable[Row]) -> dict[PodKey, float]:
+    return {row.pod: row.value for row in rows if row.labels.get("resource") == resource}
 
 
 def _by_place(rows: Iterable[Row]) -> Mapping[Place, float]:

@@ -4,7 +4,7 @@ Metrics come from dcgm-exporter, kube-state-metrics, and the kubelets' cAdvisor.
 results for these reasons:
 
 - Scraped without honorLabels, a metric's own pod is `exported_pod`, and `pod` is its exporter: see
-  `_original`. kube-state-metrics' own `node` then makes unscheduled pods look scheduled: see `_scheduled`.
+  `original`. kube-state-metrics' own `node` then makes unscheduled pods look scheduled: see `_scheduled`.
 - A free GPU can have its exporter's pod; callers keep only the pods of `ALLOCATED`.
 - kube-state-metrics lists terminated and unscheduled pods: neither has a GPU. A scheduled pod that pulls
   its image does. After a restart each series exists twice for a while, hence `max by` first.
@@ -34,14 +34,14 @@ HOUR_WINDOW, HALF_HOUR_WINDOW = "3599s", "1799s"  # ranges
 RENAMED = 'kube_node_status_allocatable{exported_node!=""}'  # exists: every `node` is the scraped pod's
 
 
-def _original(series: str, *labels: str) -> str:
+def original(series: str, *labels: str) -> str:
     """Restore the series' own labels if the scrape has renamed them to `exported_…`."""
     for label in labels or ("namespace", "pod"):
         series = f'label_replace({series}, "{label}", "$1", "exported_{label}", "(.+)")'
     return series
 
 
-def _any_of(values: Iterable[str]) -> str:
+def any_of(values: Iterable[str]) -> str:
     """Return a quoted regular expression; values come from exporters and can contain anything."""
     # PromQL rejects JSON's escape of a character above U+FFFF, which is of two halves.
     return json.dumps("|".join(map(re.escape, sorted(values))), ensure_ascii=False)
@@ -50,12 +50,12 @@ def _any_of(values: Iterable[str]) -> str:
 def _scheduled(series: str) -> str:
     """Return what has a node, for a selector without its closing brace."""
     series = f'{series},exported_node!=""}} or ({series},node!="",exported_node=""}} unless on () {RENAMED})'
-    return _original(f"({series})", "namespace", "pod", "container", "node")
+    return original(f"({series})", "namespace", "pod", "container", "node")
 
 
 def _unscheduled(series: str) -> str:
     series = f'{series},node="",exported_node=""}} or ({series},exported_node=""}} and on () {RENAMED})'
-    return _original(f"({series})", "namespace", "pod", "container")
+    return original(f"({series})", "namespace", "pod", "container")
 
 
 def _requested(resource: str) -> str:
@@ -64,8 +64,14 @@ def _requested(resource: str) -> str:
     return f"max by (namespace, pod, container, node, resource) ({series})"
 
 
-def _in_phase(phases: str) -> str:
-    phase = _original(f'kube_pod_status_phase{{phase=~"{phases}"}}')
+def by_place(series: str) -> str:
+    """Sum up a pod's containers, by node and resource."""
+    series = original(series, "namespace", "pod", "node")
+    return f"sum by (namespace, pod, node, resource) ({series})"
+
+
+def _in_phase(phases: str, which: str = "") -> str:
+    phase = original(f'kube_pod_status_phase{{phase=~"{phases}"{which}}}')
     return f"(max by (namespace, pod) ({phase}) == 1)"
 
 
@@ -81,11 +87,20 @@ def _hourly_peak(number: str) -> str:
 
 # Allocations
 
-ALLOCATED = (
-    f"sum by (namespace, pod, node, resource) ({_requested(GPUS)})"
-    f" * on (namespace, pod) group_left () {_in_phase('Pending|Running')}"
-)
-ALLOCATED_HOURS = _per_hour(ALLOCATED)
+
+def _allocated(which: str = "") -> str:
+    return (
+        f"sum by (namespace, pod, node, resource) ({_requested(GPUS + which)})"
+        f" * on (namespace, pod) group_left () {_in_phase('Pending|Running', which)}"
+    )
+
+
+def allocated_hours(which: str) -> str:
+    """`which`: of `promql_hour.these`."""
+    return _per_hour(_allocated(which))
+
+
+ALLOCATED = _allocated()
 _PENDING = _unscheduled(f"kube_pod_container_resource_requests{{{GPUS}")
 PENDING = (
     f"sum by (namespace, pod) (max by (namespace, pod, container, resource) ({_PENDING}))"
@@ -96,53 +111,62 @@ ANY_PENDING = _hourly_peak(f"count({_PENDING})")
 PENDING_HOURS = _per_hour(f"sum({PENDING})")
 PENDING_PODS = _hourly_peak(f"count({PENDING})")
 PENDING_PEAK = _hourly_peak(f"sum({PENDING})")
-_CREATED = f"max by (namespace, pod) ({_original('kube_pod_created')})"
+_CREATED = f"max by (namespace, pod) ({original('kube_pod_created')})"
 LONGEST_WAIT = _hourly_peak(f"max(time() - ({_CREATED} and on (namespace, pod) ({PENDING}))) / 3600")
-_SAME_POD = "namespace, pod, exported_namespace, exported_pod"  # of one scrape, so renamed alike
+SAME_POD = "namespace, pod, exported_namespace, exported_pod"  # of one scrape, so renamed alike
 _HAS_GPUS = (
-    f"and on ({_SAME_POD}, container, exported_container) kube_pod_container_resource_requests{{{GPUS}}}"
+    f"and on ({SAME_POD}, container, exported_container) kube_pod_container_resource_requests{{{GPUS}}}"
 )
-_RUNS = f'and on ({_SAME_POD}) (kube_pod_status_phase{{phase="Running"}} == 1)'
+_RUNS = f'and on ({SAME_POD}) (kube_pod_status_phase{{phase="Running"}} == 1)'
 _STARTED = f"kube_pod_container_state_started {_HAS_GPUS} {_RUNS}"
 _RESTARTED = f"(kube_pod_container_status_restarts_total > 0) {_HAS_GPUS}"
-_RESTARTED = f"kube_pod_start_time and on ({_SAME_POD}) ({_RESTARTED}) {_RUNS}"
+_RESTARTED = f"kube_pod_start_time and on ({SAME_POD}) ({_RESTARTED}) {_RUNS}"
 # Unix seconds: when containers last started, absent for a pod that pulls its image or crash-loops; and when
 # pods started of which a container has restarted.
 POD_STARTED, RESTARTED_POD_STARTED = (
-    f"max by (namespace, pod) ({_original(f'({series})')})" for series in (_STARTED, _RESTARTED)
+    f"max by (namespace, pod) ({original(f'({series})')})" for series in (_STARTED, _RESTARTED)
 )
 # Off by default: kube-state-metrics exports these labels only if configured.
 OWNER_LABELS, HOUR_OWNER_LABELS = (
-    f"max by (namespace, pod, {POD_LABELS}) ({_original(series)})"
+    f"max by (namespace, pod, {POD_LABELS}) ({original(series)})"
     for series in ("kube_pod_labels", f"last_over_time(kube_pod_labels[{HOUR_WINDOW}])")
 )
 
 
 # CPU and memory of pods with GPUs in an hour, including pods that terminated in it
 
-_WITH_GPUS = _original(f"max_over_time(kube_pod_container_resource_requests{{{GPUS}}}[{HOUR_WINDOW}])")
+_WITH_GPUS = original(f"max_over_time(kube_pod_container_resource_requests{{{GPUS}}}[{HOUR_WINDOW}])")
 _WITH_GPUS = f"max by (namespace, pod) ({_WITH_GPUS})"
+
+
+def of_gpu_pods(series: str) -> str:
+    """Return series of containers, by their own names, of pods with GPUs."""
+    return f"{original(series, 'namespace', 'pod', 'container')} and on (namespace, pod) {_WITH_GPUS}"
 
 
 def _of_pods(series: str) -> str:
     """Sum the containers, the maximum of each."""
-    per_container = _original(series, "namespace", "pod", "container")
-    per_container = f"max by (namespace, pod, container) ({per_container})"
-    return f"sum by (namespace, pod) ({per_container}) and on (namespace, pod) {_WITH_GPUS}"
+    per_container = f"max by (namespace, pod, container, resource) ({of_gpu_pods(series)})"
+    return f"sum by (namespace, pod, resource) ({per_container})"
 
 
-def requested(resource: str) -> str:
-    """Return requests for `cpu` in cores or `memory` in bytes, by pod."""
-    which = f'resource="{resource}",{TRAINING}'
-    return _of_pods(f"max_over_time(kube_pod_container_resource_requests{{{which}}}[{HOUR_WINDOW}])")
+# Cores, with the label `resource="cpu"`, and bytes, with `resource="memory"`.
+_RESOURCES = f'resource=~"cpu|memory",{TRAINING}'
+REQUESTED = _of_pods(f"max_over_time(kube_pod_container_resource_requests{{{_RESOURCES}}}[{HOUR_WINDOW}])")
 
 
-# A rate over the hour would spread use over time without samples. A restart can start a new series.
-_CPU = _original(
-    f"irate(container_cpu_usage_seconds_total{{{TRAINING}}}[5m])", "namespace", "pod", "container"
-)
-_CPU = f"sum by (namespace, pod) (max by (namespace, pod, container) ({_CPU}))"
-CPU_MEAN = f"avg_over_time(({_CPU})[{HOUR_WINDOW}:1m]) and on (namespace, pod) {_WITH_GPUS}"
+def cpu_rate(which: str = "") -> str:
+    """Return a container's cores; a rate over the hour would spread use over time without samples."""
+    return f"irate(container_cpu_usage_seconds_total{{{TRAINING}{which}}}[5m])"
+
+
+def cpu_mean(which: str) -> str:
+    """Return pods' mean over an hour: a restart can start a new series. `which`: of `promql_hour.these`."""
+    containers = original(cpu_rate(which), "namespace", "pod", "container")
+    pods = f"sum by (namespace, pod) (max by (namespace, pod, container) ({containers}))"
+    return f"avg_over_time(({pods})[{HOUR_WINDOW}:1m])"
+
+
 # Memory is requested for its peak.
 RAM_PEAK = _of_pods(f"max_over_time(container_memory_working_set_bytes{{{TRAINING}}}[{HOUR_WINDOW}])")
 
@@ -151,18 +175,16 @@ RAM_PEAK = _of_pods(f"max_over_time(container_memory_working_set_bytes{{{TRAININ
 
 
 def _by_resource(series: str) -> str:
-    return f"max by (node, resource) ({_original(series, 'node')})"
+    return f"max by (node, resource) ({original(series, 'node')})"
 
 
 _CAPACITY = f"kube_node_status_capacity{{{GPUS}}}"
 ALLOCATABLE_BY_RESOURCE = _by_resource(f"kube_node_status_allocatable{{{GPUS}}}")
 PHYSICAL_BY_RESOURCE = _by_resource(_CAPACITY)
 HOUR_PHYSICAL = _by_resource(f"last_over_time({_CAPACITY}[{HOUR_WINDOW}])")
-ALLOCATABLE, PHYSICAL = (
-    f"sum by (node) ({each})" for each in (ALLOCATABLE_BY_RESOURCE, PHYSICAL_BY_RESOURCE)
-)
-CORDONED = f"max by (node) ({_original('kube_node_spec_unschedulable', 'node')}) == 1"
-_READY = _original('kube_node_status_condition{condition="Ready",status="true"}', "node")
+ALLOCATABLE = f"sum by (node) ({ALLOCATABLE_BY_RESOURCE})"
+CORDONED = f"max by (node) ({original('kube_node_spec_unschedulable', 'node')}) == 1"
+_READY = original('kube_node_status_condition{condition="Ready",status="true"}', "node")
 NOT_READY = f"max by (node) ({_READY}) == 0"
 _MODEL = "Hostname, hostname, modelName, GPU_I_PROFILE"  # the first was renamed in 2026
 
@@ -179,7 +201,7 @@ HOUR_MODELS = _devices(f"last_over_time({UTIL}[{HOUR_WINDOW}]) or last_over_time
 def last_models(nodes: Collection[str]) -> str:
     """Return the models of nodes without metrics, as they were within a week."""
     seen = [
-        f"last_over_time({metric}{{{label}=~{_any_of(nodes)}}}[5m])"
+        f"last_over_time({metric}{{{label}=~{any_of(nodes)}}}[5m])"
         for metric in (UTIL, ENGINE)
         for label in ("Hostname", "hostname")
     ]
@@ -192,8 +214,13 @@ ERRORS = f"max by ({_GPU}) ({XIDS})"
 # Arithmetic drops unmatched series: `or 0 *` keeps nodes without allocations.
 _FREE = f"{ALLOCATABLE} - on (node) (sum by (node) ({ALLOCATED}) or 0 * {ALLOCATABLE})"
 _CLOSED = f"clamp_min({_FREE}, 0) and on (node) (({CORDONED}) or ({NOT_READY}))"
-CAPACITY_HOURS = _per_hour(f"sum({ALLOCATABLE})")
-LOST_HOURS = _per_hour(f"sum(clamp_min({PHYSICAL} - on (node) {ALLOCATABLE}, 0))")
+_NODE = "node, exported_node"  # of one scrape, so renamed alike
+_LEFT, _WHOLE = (
+    f"sum by ({_NODE}) (max by ({_NODE}, resource) (kube_node_status_{which}{{{GPUS}}}))"
+    for which in ("allocatable", "capacity")
+)
+CAPACITY_HOURS = _per_hour(f"sum({_LEFT})")
+LOST_HOURS = _per_hour(f"sum(clamp_min({_WHOLE} - on ({_NODE}) {_LEFT}, 0))")
 ANY_CLOSED = _hourly_peak(f"count(({CORDONED}) or ({NOT_READY}))")  # without any, CLOSED_HOURS is 0
 CLOSED_HOURS = _per_hour(f"sum({_CLOSED})")  # free, but not schedulable
 ANY_NODE = "count(kube_node_status_allocatable)"
@@ -212,7 +239,7 @@ def _engine_or_util(
     kinds: SeriesKinds,
 ) -> str:
     """Use GR_ENGINE_ACTIVE, or else GPU_UTIL; `over` is a function over the window."""
-    which = f"UUID=~{_any_of(devices)}," if devices is not None else ""
+    which = f"UUID=~{any_of(devices)}," if devices is not None else ""
     engine, util = (
         _by_gpu(function, f"{over}{metric}{{{which}{but}", f"}}[{window}])", kinds.namings)
         for metric, but in ((ENGINE, ""), (UTIL, 'GPU_I_ID="",'))
@@ -233,6 +260,7 @@ _UTIL_SAMPLES, _ENGINE_SAMPLES = (
     f"count_over_time({metric}[{HOUR_WINDOW}])" for metric in (f'{UTIL}{{GPU_I_ID=""}}', ENGINE)
 )
 HOUR_UTIL_ONLY = f"count({_UTIL_SAMPLES} unless {_ENGINE_SAMPLES} >= {_UTIL_SAMPLES})"
+HOUR_UTIL_PARTLY = f"{_ENGINE_SAMPLES} < {_UTIL_SAMPLES}"  # GPUs with GR_ENGINE_ACTIVE for a part of the hour
 
 
 def peak(window: int, devices: Collection[str] | None = None, kinds: SeriesKinds = ALL_KINDS) -> str:
@@ -275,12 +303,14 @@ def loads(window: int, kinds: SeriesKinds, *, counted: bool) -> str:
     return " or ".join(found)
 
 
-def _utilization(
-    function: str, step: int, devices: Collection[str] | None = None, kinds: SeriesKinds = ALL_KINDS
-) -> str:
+def _utilization(function: str, step: int, devices: Collection[str] | None) -> str:
     """Return the last scrape's utilization, at most `step` seconds old."""
-    over, window = f"{function}_over_time(", f"{step * 1000 - 1}ms"
-    return _engine_or_util(over, window, "max", " / 100", devices, kinds)
+    return _engine_or_util(f"{function}_over_time(", scrape(step), "max", " / 100", devices, ALL_KINDS)
+
+
+def scrape(step: int) -> str:
+    """Return the window of one scrape."""
+    return f"{step * 1000 - 1}ms"
 
 
 def finite_samples(function: str, window: int, step: int, devices: Collection[str]) -> str:
@@ -288,21 +318,27 @@ def finite_samples(function: str, window: int, step: int, devices: Collection[st
     return f"{function}_over_time(({_utilization('avg', step, devices)})[{window - 1}s:{step}s])"
 
 
-def used_hours(step: int, kinds: SeriesKinds = ALL_KINDS) -> str:
-    shares = _utilization("avg", step, kinds=kinds)
+def used_hours(step: int, devices: Collection[str] | None) -> str:
+    """`devices`: as of `peak`; `None` is all."""
+    shares = _utilization("avg", step, devices)
     return f"sum_over_time(({shares})[{HOUR_WINDOW}:{step}s]) * {step} / 3600"
 
 
-def observed_hours(step: int, kinds: SeriesKinds = ALL_KINDS) -> str:
-    shares = _utilization("avg", step, kinds=kinds)
+def observed_hours(step: int, devices: Collection[str] | None) -> str:
+    shares = _utilization("avg", step, devices)
     return f"count_over_time(({shares})[{HOUR_WINDOW}:{step}s]) * {step} / 3600"
 
 
-def idle_half(step: int, kinds: SeriesKinds = ALL_KINDS) -> str:
+def idle_half(step: int, devices: Collection[str] | None) -> str:
     """Return the GPU-hours of GPUs that were idle for the last half-hour."""
-    shares = _utilization("max", step, kinds=kinds)
-    half, enough = f"({shares})[{HALF_HOUR_WINDOW}:{step}s]", MIN_COVERAGE * 1800 / step
+    shares = _utilization("max", step, devices)
+    half, enough = f"({shares})[{HALF_HOUR_WINDOW}:{step}s]", enough_samples(step)
     return f"(count_over_time({half}) >= {enough:g} and max_over_time({half}) < {BUSY}) * {step} / 3600"
+
+
+def enough_samples(step: int) -> float:
+    """Return the least number of samples in half an hour for a GPU to count as idle."""
+    return MIN_COVERAGE * 1800 / step
 
 
 # Scrape intervals of dcgm-exporter
@@ -316,4 +352,4 @@ def samples_by_host(window: int) -> str:
 
 def raw_samples(devices: Iterable[str], window: int) -> str:
     """Return the samples of these UUIDs, one of which can be empty."""
-    return f'{{__name__=~"{UTIL}|{ENGINE}",UUID=~{_any_of(devices)}}}[{window}s]'
+    return f'{{__name__=~"{UTIL}|{ENGINE}",UUID=~{any_of(devices)}}}[{window}s]'

@@ -1,6 +1,11 @@
 """The Lua scripts of bot.platform.storage.work_queue: KEYS[1] is the queue's prefix, ARGV[1] the item."""
 
-_COMMON = """
+MAX_BLOCK_SECONDS = 2.0  # in BLPOP; redis-py gives up on a silent socket after 5
+
+_BLOCK = f"local BLOCK = {MAX_BLOCK_SECONDS * 1000:g}"
+_COMMON = (
+    _BLOCK
+    + """
 local P, item = KEYS[1], ARGV[1]
 local ready, delayed, running, again = P .. ':ready', P .. ':delayed', P .. ':running', P .. ':again'
 local failures, wake, hurried = P .. ':failures', P .. ':wake', P .. ':hurried'
@@ -11,7 +16,7 @@ local now = time[1] * 1000 + time[2] / 1000 -- milliseconds
 
 local function lease_key(name) return P .. ':lease:' .. name end
 local function holds(token) return call('GET', lease_key(item)) == token end
-local function ring() if call('EXISTS', wake) == 0 then call('RPUSH', wake, 1) end end
+local function ring() if call('RPUSH', wake, 1) > 1 then call('LPOP', wake) end end
 
 -- Whether the item's quarantine was reported: then it doesn't run until `retry`.
 local function is_excluded(name)
@@ -29,11 +34,12 @@ local function make_ready(name, since)
   ring()
 end
 
+-- No worker waits longer than `BLOCK`, so none is woken for a later item.
 local function schedule(due)
   if is_excluded(item) then return end
   if due <= now then return make_ready(item, due) end
   call('ZADD', delayed, 'LT', due, item)
-  if call('ZRANGE', delayed, 0, 0)[1] == item then ring() end
+  if due < now + BLOCK and call('ZRANGE', delayed, 0, 0)[1] == item then ring() end
 end
 
 -- Ends the running item's lease, and schedules it for the earlier of `due` and the time for which it was
@@ -43,12 +49,12 @@ local function finish(due)
   if added then due = math.min(added, due or math.huge) end
   call('DEL', lease_key(item))
   call('ZREM', running, item)
-  call('ZREM', again, item)
-  call('HDEL', left, item)
+  if added then call('ZREM', again, item) end
   if due then schedule(due) end
   return due
 end
 """
+)
 
 _ADDING = """
 local function add(due)
@@ -67,6 +73,7 @@ RETRY_QUARANTINED = f"""
 if call('HDEL', quarantine, item) == 0 then return 0 end
 forget_starts(item)
 call('HDEL', failures, item)
+call('HDEL', left, item)
 if tonumber(ARGV[2]) > 0 then call('HSET', starts, item, ARGV[2]) end
 add(now)
 return 1
@@ -81,16 +88,29 @@ local function suspect_runs()
   end
 end
 
+-- Calls `collect` with the members of `key` that are due; returns when the next one is.
+local function each_due(key, collect)
+  for _ = 1, 2 do
+    local first = call('ZRANGE', key, 0, 0, 'WITHSCORES')[2]
+    if not first then return math.huge end
+    if tonumber(first) > now then return tonumber(first) end
+    for _, name in ipairs(call('ZRANGEBYSCORE', key, '-inf', now, 'LIMIT', 0, 100)) do collect(name) end
+  end
+  return now
+end
+
+local soonest -- when more will be due
+
 local function collect_due()
-  for _, name in ipairs(call('ZRANGEBYSCORE', running, '-inf', now, 'LIMIT', 0, 100)) do
+  local expiring = each_due(running, function(name)
     call('ZREM', running, name)
     call('ZREM', again, name)
     call('DEL', lease_key(name))
     make_ready(name, now)
-  end
-  for _, name in ipairs(call('ZRANGEBYSCORE', delayed, '-inf', now, 'LIMIT', 0, 100)) do
+  end)
+  soonest = math.min(expiring, each_due(delayed, function(name)
     make_ready(name, call('ZSCORE', delayed, name))
-  end
+  end))
 end
 
 -- Pops an item that another worker left, and this one hasn't.
@@ -114,6 +134,7 @@ local function pop(worker, most)
     if not reported and count <= most + 2 then
       if count < 2 or not suspect_runs() then return name, count, why, popped[2] end
       call('ZADD', delayed, now + 1000, name)
+      soonest = math.min(soonest, now + 1000)
     end
     call('HDEL', left, name)
   end
@@ -122,7 +143,7 @@ end
 local function take(worker, token, lease, most)
   collect_due()
   local name, count, why, due = pop(worker, most)
-  if call('EXISTS', ready) == 1 then ring() else call('DEL', wake) end
+  if name and call('EXISTS', ready) == 1 then ring() else call('DEL', wake) end
   if name then
     call('ZADD', running, now + lease, name)
     call('SET', lease_key(name), token, 'PX', math.ceil(lease))
@@ -133,10 +154,6 @@ local function take(worker, token, lease, most)
     end
     local at, waited = string.format('%.3f', now), string.format('%.3f', now - due)
     return {name, tonumber(call('HGET', failures, name) or 0), why or '', at, waited}
-  end
-  local soonest = math.huge
-  for _, key in ipairs({running, delayed}) do
-    soonest = math.min(soonest, call('ZRANGE', key, 0, 0, 'WITHSCORES')[2] or math.huge)
   end
   return tostring(math.max(soonest - now, 0) / 1000)
 end
@@ -152,11 +169,16 @@ call('ZADD', running, now + ARGV[3] * 1000, item)
 return 1
 """
 
+# ARGV[4] is how often the item has failed or was left in a row: else only its start is to be forgotten.
 DONE = f"""
 {_COMMON}
 if holds(ARGV[2]) then
-  call('HDEL', failures, item)
-  forget_starts(item)
+  if ARGV[4] == '0' then call('HDEL', starts, item)
+  else
+    call('HDEL', failures, item)
+    call('HDEL', left, item)
+    forget_starts(item)
+  end
   finish(ARGV[3] ~= '' and now + ARGV[3] * 1000)
 end
 """
@@ -164,12 +186,15 @@ end
 DONE_AND_TAKE = f"""
 {DONE}
 {_TAKING}
-return take(ARGV[4], ARGV[5], tonumber(ARGV[6]) * 1000, tonumber(ARGV[7]))
+return take(ARGV[5], ARGV[6], tonumber(ARGV[7]) * 1000, tonumber(ARGV[8]))
 """
 
 RELEASE = f"""
 {_COMMON}
-if holds(ARGV[2]) then finish(now) end
+if holds(ARGV[2]) then
+  call('HDEL', left, item)
+  finish(now)
+end
 """
 
 _FAILING = """
@@ -192,6 +217,7 @@ if not holds(ARGV[2]) then return '0' end
 if ARGV[7] ~= '' then call('HSET', reasons, item, ARGV[7]) else end_start() end
 local delay = back_off(ARGV[3], ARGV[4], ARGV[5], ARGV[6])
 if tonumber(ARGV[8]) < tonumber(call('GET', hurried) or 0) then delay = 0 end
+call('HDEL', left, item)
 local due = finish(now + delay)
 return tostring(math.max(due - now, 0) / 1000)
 """

@@ -3,7 +3,7 @@
 A save is rejected if the record was saved by another worker since, or if the lease of the saving worker is
 lost. The script that writes checks both, so a worker that was paused can't overwrite newer state.
 
-    sweep:<id>       hash: version, record, by lease           expires 14 days after the sweep's end
+    sweep:<id>       hash: version, record, by lease, live     expires 14 days after the sweep's end
     commands:<id>    list: requests to a sweep or a job        14 days, or as long as they are of use
     handled:<hash>   a request that was handled                8 days
     compared         how often `serve` has compared what is unconfirmed with Redis, since that was empty
@@ -49,23 +49,33 @@ RECORDS_PER_READ = 50  # a thousand at once would stop the event loop for half a
 _COMMON = """
 local sweep, active, recent, entries, call = KEYS[1], KEYS[2], KEYS[3], KEYS[4], redis.call
 local id, entry = ARGV[1], ARGV[5]
-local function write(version, record, expires, by)
-  local now = tonumber(call('TIME')[1])
+local function clean(now)
   for _, old in ipairs(call('ZRANGEBYSCORE', recent, '-inf', now - 1209600)) do
     if call('SISMEMBER', active, old) == 0 then call('HDEL', entries, old) end
   end
-  call('ZADD', recent, now, id)
   call('ZREMRANGEBYSCORE', recent, '-inf', now - 1209600)
+end
+-- `live`: the version of an unfinished sweep's last save. If that is the one before, the sweep is known to be
+-- active and not to expire; then all but every 16th save leave the rest as it is.
+local function write(version, record, expires, by, live)
+  local now = tonumber(call('TIME')[1])
+  local is_known = expires == '' and tonumber(live or '') == version - 1
+  local is_brief = is_known and version % 16 ~= 0
+  if not is_brief then clean(now) end
+  call('ZADD', recent, now, id)
   call('HSET', entries, id, entry)
-  call('EXPIRE', recent, 1209600)
-  call('EXPIRE', entries, 1209600)
-  call('HSET', sweep, 'version', version, 'record', record, 'by', by or '')
-  if expires == '' then
-    call('PERSIST', sweep)
-    call('SADD', active, id)
-  else
+  if not is_brief then
+    call('EXPIRE', recent, 1209600)
+    call('EXPIRE', entries, 1209600)
+  end
+  live = expires == '' and version or ''
+  call('HSET', sweep, 'version', version, 'record', record, 'by', by or '', 'live', live)
+  if expires ~= '' then
     call('EXPIRE', sweep, expires)
     call('SREM', active, id)
+  elseif not is_known then
+    call('PERSIST', sweep)
+    call('SADD', active, id)
   end
 end
 """
@@ -98,7 +108,7 @@ return answer
 # workers can compute the same record; the second one must be rejected, or both would post. Two sweeps can be
 # checked against the same limit at once; the second one must be rejected, or both would get the rest of it.
 _SAVE = """
-local version, record, by = unpack(call('HMGET', sweep, 'version', 'record', 'by'))
+local version, record, by, live = unpack(call('HMGET', sweep, 'version', 'record', 'by', 'live'))
 if record == ARGV[3] and by == ARGV[6] then return 'saved' end
 if ARGV[6] ~= '' and call('GET', KEYS[5]) ~= ARGV[6] then return 'the lease is lost' end
 if not version then return 'its record was deleted' end
@@ -107,7 +117,7 @@ if KEYS[6] ~= '' then
   if (call('GET', KEYS[6]) or '') ~= ARGV[7] then return 'checked' end
   call('SET', KEYS[6], id .. ':' .. ARGV[2], 'EX', 86400)
 end
-write(ARGV[2], ARGV[3], ARGV[4], ARGV[6])
+write(ARGV[2], ARGV[3], ARGV[4], ARGV[6], live)
 return 'saved'
 """
 

@@ -38,14 +38,15 @@ from redis.exceptions import RedisError
 from bot.core.record import Quarantine
 from bot.core.work_item import WorkItem
 from bot.platform.storage import queue_scripts
+from bot.platform.storage.queue_scripts import MAX_BLOCK_SECONDS
 from k8s.api.errors import SweepbotError
 from k8s.retry import Retry
 
 RETRY = Retry(base=1.0, factor=2, max=300.0, jitter=0.2)  # of items that failed
 MAX_STARTS = 5  # of an item in a row without an end
 MAX_REASON = 500  # characters of a stored error
+LOOKED_SECONDS = 0.1  # after `done_and_get` found nothing, `get` waits before it looks
 MAX_RUN_SECONDS = 900.0  # of one item; then its worker is restarted
-MAX_BLOCK_SECONDS = 2.0  # in BLPOP; redis-py gives up on a silent socket after 5
 
 
 class LeaseLostError(SweepbotError):
@@ -84,14 +85,17 @@ class Queue:
         self.prefix = prefix
         self._lease, self._most_starts = lease, most_starts
         self._worker = secrets.token_hex(8)
+        self._looked_at, self._due = 0.0, 0.0  # when `done_and_get` found nothing ready, and until when
         self._scripts = {body: redis.register_script(body) for body in queue_scripts.ALL}
 
     async def add(self, item: WorkItem) -> None:
         """Make the item ready now, even if it was delayed; if it is running, after that run."""
+        self._due = 0.0
         await self._run(queue_scripts.ADD, str(item), 0)
 
     async def add_after(self, item: WorkItem, seconds: float) -> None:
         """Make the item ready in `seconds`, unless it will be ready earlier."""
+        self._due = 0.0
         await self._run(queue_scripts.ADD, str(item), max(seconds, 0))
 
     async def get(self, *, wait: float = MAX_BLOCK_SECONDS) -> Lease | None:
@@ -101,15 +105,19 @@ class Queue:
         item, the item is ready again when its lease expires.
         """
         until = monotonic() + wait
+        due = self._due if wait and monotonic() - self._looked_at < LOOKED_SECONDS else 0.0
         while True:
-            token = _new_token()
-            found = await self._run(queue_scripts.TAKE, "", *self._taking(token))
-            if lease := self._taken(found, token):
-                return lease
+            if due <= monotonic():
+                token = _new_token()
+                found = await self._run(queue_scripts.TAKE, "", *self._taking(token))
+                if lease := self._taken(found, token):
+                    return lease
+                due = monotonic() + float(found)
             left = until - monotonic()
             if left <= 0:
                 return None
-            await self._sleep(min(left, float(found) + 0.001, MAX_BLOCK_SECONDS, self._lease / 4))
+            await self._sleep(min(left, due - monotonic() + 0.001, MAX_BLOCK_SECONDS, self._lease / 4))
+            due = 0.0
 
     async def heartbeat(self, lease: Lease) -> bool:
         """Renew the lease. Returns False if it is lost."""
@@ -127,7 +135,10 @@ class Queue:
         token = _new_token()
         args = (*_finished(lease, again_after), *self._taking(token))
         found = await self._run(queue_scripts.DONE_AND_TAKE, *args)
-        return self._taken(found, token)
+        if (taken := self._taken(found, token)) is None:
+            self._looked_at = monotonic()
+            self._due = self._looked_at + float(found)
+        return taken
 
     async def release(self, lease: Lease) -> None:
         """Make the item ready for another worker, without a failure. Ignored for a lost lease."""
@@ -251,8 +262,9 @@ def _new_token() -> str:
     return secrets.token_hex(16)
 
 
-def _finished(lease: Lease, again_after: float | None) -> tuple[str, str, str | float]:
-    return str(lease.item), lease.token, "" if again_after is None else max(again_after, 0)
+def _finished(lease: Lease, again_after: float | None) -> tuple[str, str, str | float, int]:
+    after = "" if again_after is None else max(again_after, 0)
+    return str(lease.item), lease.token, after, lease.failures
 
 
 def _delay() -> tuple[float, float, float, float]:

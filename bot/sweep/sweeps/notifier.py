@@ -59,6 +59,7 @@ class Notifier:
     def __init__(self, clients: SweepClients, save: Save) -> None:
         self._clients, self._save = clients, save
         self.pause: timedelta | None = None  # until Slack accepts the rest; None: all is posted
+        self.redraw: timedelta | None = None  # until the parent message can be edited; None: it is current
 
     async def publish(self, sweep: SweepRecord) -> SweepRecord:
         """Post the outbox and update both messages. Return the saved record."""
@@ -154,7 +155,8 @@ class Notifier:
         return sweep
 
     async def update_parent(self, sweep: SweepRecord) -> SweepRecord:
-        """Edit the parent message if it has changed, within Slack's rate limit."""
+        """Edit the parent message if it has changed, within Slack's rate limit: else after `redraw`."""
+        self.redraw = None
         if sweep.thread is None or sweep.phase is Phase.REFUSED:
             return sweep
         message = parent(sweep, self._links(sweep))
@@ -164,7 +166,7 @@ class Notifier:
         if sweep.shown.fingerprint and sweep.shown.at:
             pause = sweep.shown.at + await self._interval(sweep) - now
             if pause > timedelta(0):
-                await self._clients.wake(sweep.id, after=pause)
+                self.redraw = pause
                 return sweep
         try:
             await self._clients.slack.update(sweep.requester.channel, sweep.thread, message)

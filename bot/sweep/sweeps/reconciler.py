@@ -190,8 +190,9 @@ class _Reconcile:
         if (resolved := resolve_trouble(sweep)) != sweep:
             sweep = await self.notifier.publish(await self.save(resolved))
         await self._open_results(sweep)
-        soon, again = self.notifier.pause, requeue_after(before, sweep, now, seen.observe_again_in)
-        return min(soon, again) if soon and again is not None else soon or again
+        again = requeue_after(before, sweep, now, seen.observe_again_in)
+        times = (self.notifier.pause, self.notifier.redraw, again)
+        return min((each for each in times if each is not None), default=None)
 
     async def respond(self, question: Command, sweep: SweepRecord, seen: Observation) -> None:
         """Answer a question. A bug in an answer is reported to who asked: it must not stop the sweep."""
@@ -237,6 +238,8 @@ class _Reconcile:
             after = await self.save(after)
         if after.outbox or after.outage.what:
             await self.notifier.update_parent(await self.notifier.post_outbox(after))
+        if self.notifier.redraw:
+            await self.clients.wake(after.id, after=self.notifier.redraw)
 
     async def _apply_cancels(self, sweep: SweepRecord, waiting: list[Command]) -> SweepRecord:
         """Apply cancels first: a cluster or git host that doesn't respond must not delay them."""

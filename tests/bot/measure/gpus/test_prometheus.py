@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from bot.measure.gpus import promql
+from bot.measure.gpus import promql, promql_hour
 from bot.measure.gpus.collector import BACKFILL
 from bot.measure.gpus.models import HALF_HOUR, NoGpuDataError
 from bot.measure.gpus.pod_owners import UNOWNED, Ownership, OwnerStore, by_labels
@@ -125,9 +125,9 @@ def test_queries_contain_windows_and_devices() -> None:
     assert f"max_over_time(DCGM_FI_DEV_GPU_UTIL{{{which}}}[1800s])" in promql.peak(1800, ("G1", "G2"))
     assert (
         'max_over_time(DCGM_FI_PROF_GR_ENGINE_ACTIVE{UUID!="",exported_pod!=""}[14999ms])'
-        in promql.idle_half(15)
+        in promql.idle_half(15, None)
     )
-    assert "[1799s:15s]) >= 96 and" in promql.idle_half(15)
+    assert "[1799s:15s]) >= 96 and" in promql.idle_half(15, None)
 
 
 @pytest.mark.parametrize(("age", "ever"), [(23, False), (49, None)])
@@ -260,7 +260,7 @@ async def test_only_exported_measures_are_queried_all_of_them_at_once(redis: Any
 
 def test_engine_only_leaves_out_the_other_metric() -> None:
     kinds = SeriesKinds(engine_only=True)
-    for query in (promql.peak(60, kinds=kinds), promql.used_hours(30, kinds)):
+    for query in (promql.peak(60, kinds=kinds), promql_hour.sum_of_hour(30, engine_only=True)):
         assert "DCGM_FI_PROF_GR_ENGINE_ACTIVE" in query
         assert "GPU_UTIL" not in query
 

@@ -2,6 +2,7 @@
 
 from datetime import UTC, datetime
 
+from bot.measure.gpus.hour_queries import GpuHours
 from bot.measure.gpus.pod_owners import Ownership
 from bot.measure.gpus.prometheus import Row
 from bot.measure.gpus.prometheus_hour import HourResults, assemble_hour
@@ -20,10 +21,12 @@ def test_hour_adds_up_gpus_and_never_exceeds_what_was_allocated() -> None:
     cluster = {"capacity": 8, "lost": 1, "closed": 2, "coverage": 1.2, "waited": 3.5}
     results = HourResults(
         allocated=rows(2),
-        observed=rows(1, 1.5),
-        used=rows(0.9, 0),
-        idle_early=rows(0.0, 0.5)[1:],
-        idle_late=rows(0.0, 0.5)[1:],
+        gpus=GpuHours(
+            observed=rows(1, 1.5),
+            used=rows(0.9, 0),
+            idle_early=rows(0.0, 0.5)[1:],
+            idle_late=rows(0.0, 0.5)[1:],
+        ),
         cpu_requested={POD: 8},
         cpu_mean={},
         ram_requested={POD: 1024},
