@@ -23,6 +23,7 @@ GROUPS = (
     "launch",
     "environment_start",
     "counts",
+    "burst",
     "start",
     "gpus",
     "scale",
