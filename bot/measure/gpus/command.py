@@ -46,8 +46,8 @@ SAID = {
     "which gpu idle, idle gpu, nvidia-smi, nvtop, gpustat",
 }
 OF_BILL = (
-    "cost, cost month, team cost, what team cost, much cost, price, money, gpu hour, gpu hour use, invoice, "
-    "sweep cost, gpu bill"
+    "cost, cost month, how much month, what my sweep cost, team cost, what team cost, much cost, price, "
+    "money, gpu hour, gpu hour use, invoice, sweep cost, gpu bill"
 )
 
 

@@ -42,8 +42,10 @@ WORD = re.compile(
 ONES = "one two three four five six seven eight nine ten eleven twelve".split()  # noqa: SIM905
 NUMBERS = {word: str(number) for number, word in enumerate(ONES, 1)} | {"single": "1", "sixteen": "16"}
 NUMBERS |= {"twenty": "20", "fifty": "50", "hundred": "100"}
+MONEY = re.compile(r"[$€£][0-9][0-9.,]{0,12}k?")
 AMOUNT = re.compile(r"x?([0-9]{1,9})x?([a-z]*)")
 ARTICLES = {"a", "an", "the"}
+VERB = "show"  # a command that is also the verb of all others
 ASKING = {"when", "why", "is", "are", "was", "does", "did", "has"}
 LEFT_OUT = {"instead of", "rather than"}  # the name after these isn't wanted
 FILLERS = POLITE | set(
@@ -143,7 +145,8 @@ def ranked(
         for command in (*table.commands, HELP):
             typed = [command.name] if command.name else []
             typed += [each for each in command.aliases if each and " " not in each]
-            phrases = (*command.phrases, *typed)
+            names = (each for each in typed if each != VERB)
+            phrases = (*command.phrases, *names)
             scores = [len(needed) for needed in map(_stems, phrases) if needed <= said]
             if scores:
                 verbs = (
@@ -257,6 +260,9 @@ class _Reader:
                 place, hints, last = place + 1, [], ""
             elif number and (taken := self._amount(number, lower, place)):
                 place, hints, last = place + taken, [], ""
+            elif MONEY.fullmatch(words[place]) and "budget" in self._command.by_key:
+                self._set("budget", words[place])
+                place, hints, last = place + 1, [], ""
             elif phrase in LEFT_OUT:
                 place += size + self._longest(lower, place + size)[1]
             elif phrase in self._values:

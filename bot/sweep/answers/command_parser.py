@@ -68,7 +68,7 @@ MODE = Option(
     "mode",
     Choice({"now": Action.PAUSE_NOW, "after-trials": Action.PAUSE}),
     word=True,
-    means={"immediately": "now", "right now": "now"},
+    means={"immediately": "now", "right now": "now", "for now": "after-trials"},
 )
 TOTAL = Option("trials", Number(1, MAX_TOTAL), example="20", required=True, said=("total", "points"))
 TO_QUEUE = Option("queue", _target, example="NAME", required=True)
@@ -86,24 +86,25 @@ def _change(name: str, does: Action, options: tuple[Option, ...], meaning: str, 
 
 
 OF_LIST = (
-    "what my sweep, list my sweep, sweep running, what running, anyone running, sweep team, sweep my "
-    "team, show sweep, active sweep, who running, everyone running, all sweep, which sweep, what sweep "
-    "have, list run, my run, squeue me, ls, ps, overview"
+    "what are my sweep, list my sweep, sweep running, what running, anyone running, anything running, "
+    "sweep team, sweep my team, show sweep, active sweep, who running, everyone running, all sweep, which "
+    "sweep, what sweep have, list run, my run, squeue me, ls, ps, overview"
 )
 OF_STATUS = (
     "progress, how, how sweep doing, how sweep going, doing, going, state, what about, eta, done, why "
     "wait, why start, when start, when sweep start, why not run, when done, when finish, when end, how "
     "long, so long, happen, news my sweep, still running, finish, stuck, time left, what happen my sweep, "
-    "update, news, remaining, who start, who own, alive, slow, percent, trial left, trial done, "
-    "how many trial done, where at"
+    "update, news, remaining, who start, who own, alive, slow, percent, trial left, trial done, how many "
+    "trial done, where at, wait, still wait, what up, sweep ok, how sweep, how my sweep"
 )
 OF_LOGS = (
-    "log, output, print, stdout, stderr, console, traceback, trace, stack trace, exception, error, what "
-    "error, why fail, why crash, last line, tail"
+    "log, show log, output, show output, print, stdout, stderr, console, traceback, trace, stack trace, "
+    "exception, error, what error, why fail, why crash, last line, tail"
 )
 OF_RESULTS = (
-    "result, best, best trial, best result, best so far, best parameter, best value, table, csv, winner, "
-    "won, top trial, leaderboard, score, outcome, how did do, what get, final metric"
+    "result, best, best trial, best run, my best run, best result, best so far, best parameter, best "
+    "value, table, csv, winner, won, top trial, leaderboard, score, outcome, how did do, what get, "
+    "number, final metric"
 )
 OF_CURVES = (
     "curve, plot, loss plot, loss curve, training curve, learning curve, chart, graph, picture, draw, "
@@ -121,10 +122,17 @@ OF_HISTORY = (
     "ever, best far, our best, our best result, record, improve, all time best"
 )
 OF_QUEUE = (
-    "in queue, who queue, who wait, wait gpu, where queue, position, show queue, what queue, how long "
-    "queue, queue position, queue length, squeue, backlog, line, ahead me, in front"
+    "in queue, who queue, who wait, how many wait, wait gpu, where queue, position, show queue, what "
+    "queue, how long queue,  queue position, queue length, squeue, backlog, line, ahead me, in front"
 )
 STATUS = _see("status", Action.STATUS, (SWEEP,), "phase and progress", OF_STATUS)
+COMPARE = _see(
+    "compare",
+    Action.COMPARE,
+    (SWEEPS,),
+    f"2 to {MAX_SWEEPS} ended sweeps",
+    "better, which better, difference, versus, vs, differ, diff, against",
+)
 RERUN = replace(
     _change("rerun", Action.RERUN, (SWEEP, *OPTIONS), "repeat it with any option changed"),
     usage="[SWEEP] [trials=20]",
@@ -143,13 +151,7 @@ COMMANDS = (
         "the last pictures that a trial logged",
         "show picture, show image, logged picture, sample, image, sample picture, video",
     ),
-    _see(
-        "compare",
-        Action.COMPARE,
-        (SWEEPS,),
-        f"2 to {MAX_SWEEPS} ended sweeps",
-        "better, which better, difference, versus, vs, differ, diff, against",
-    ),
+    COMPARE,
     _change("cancel", Action.CANCEL, (SWEEP, TRIAL), "cancel it, or one trial", OF_CANCEL),
     _change("drain", Action.DRAIN, (SWEEP,), "start no new trials", OF_DRAIN),
     _change(
@@ -186,7 +188,7 @@ COMMANDS = (
         Action.BUDGET,
         (SWEEP, TO_BUDGET),
         "set a higher budget",
-        "raise budget, increase budget, more budget, higher budget",
+        "raise budget, increase budget, more budget, higher budget, set budget",
     ),
     RERUN,
     replace(
@@ -209,7 +211,7 @@ COMMANDS = (
         Action.RAISE,
         (SWEEP,),
         "the next higher priority",
-        "raise priority, higher priority, increase priority, bump priority, prioritize, bump, more important",
+        "raise priority, higher priority, increase priority, more priority, prioritize, bump, more important",
     ),
     _change(
         "queue lower",

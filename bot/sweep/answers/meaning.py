@@ -9,7 +9,7 @@ from bot.core.sweep_summary import SweepSummary
 from bot.platform.commands.grammar import HELP, Command, Parsed, Table
 from bot.platform.commands.phrases import Names, ranked, read_sentence
 from bot.platform.config.policy import Config
-from bot.sweep.answers.command_parser import FOR_ACTIVE, OF_ENDED, RERUN, STATUS, TABLE
+from bot.sweep.answers.command_parser import COMPARE, FOR_ACTIVE, OF_ENDED, RERUN, STATUS, TABLE
 from bot.sweep.launch.options import LAUNCH
 
 SURE = 3  # words of a command that outweigh a branch and a space
@@ -66,22 +66,27 @@ def meaning(
     """
     config: Config = names.config
     start = read_sentence(text, TABLE, LAUNCH, names)
-    named = _named_sweep(text, names, start.parsed.options)
+    named = _named_sweep(text, names, start.parsed.options, sweeps)
     like = {each.name.lower(): "gpu" for each in config.profiles if each.gpus}
     order = ranked(text, tables, like, names.known["sweep"])
     is_named = bool(named or (here and order and "sweep" in order[0][2].by_key))
+    if is_named and order and order[0][2].answers:
+        several = read_sentence(text, TABLE, COMPARE, names).parsed.options.get("sweep", "")
+        order = [(SURE, TABLE, COMPARE), *order] if " " in several else order
     if is_named:
         found = [each for each in sweeps if is_meant(each.id, named or here)]
         order = _of_a_sweep(order, start.parsed.options.keys() - {"from"}, found)
     targets = start.parsed.options.keys() & {"branch", "space"}
     order.sort(key=lambda each: (-each[0], not targets & each[2].by_key.keys()))
+    if not targets and order and order[0][0] == 1:  # `the status of my sweep` is no new one
+        order.sort(key=lambda each: (-each[0], each[2] is LAUNCH))
     score, table, command = order[0] if order else (0, TABLE, LAUNCH)
     best = [each[2] for each in order if each[0] == score]
     is_launch = not is_named and (
         command is LAUNCH
         or RERUN in best
         or (len(targets) == 2 and score < SURE)
-        or (len(targets) == 1 and score < SURE - 1)
+        or (len(targets) == 1 and score < SURE - 1 and not targets & command.by_key.keys())
         or (bool(targets) and LAUNCH in best)
     )
     if is_launch:
@@ -94,14 +99,16 @@ def meaning(
     return next((each for each in found_all if not each.missing), found_all[0])
 
 
-def _named_sweep(text: str, names: Names, launch: Mapping[str, str]) -> str:
+def _named_sweep(text: str, names: Names, launch: Mapping[str, str], sweeps: Sequence[SweepSummary]) -> str:
     """Return the existing sweep that a text is about; "" if what it names is what a launch needs."""
     named = read_sentence(text, TABLE, STATUS, names).parsed.options.get("sweep", "")
     targets = {launch.get("branch"), launch.get("space")}
     is_complete = None not in targets
     if named in names.known["sweep"]:
         return "" if is_complete and named == launch.get("from") else named
-    return "" if is_complete or named.lower() in targets else named  # `lr sweep`
+    if is_complete or named.lower() in targets:  # `lr sweep`
+        return ""
+    return named if any(is_meant(each.id, named.lower()) for each in sweeps) else ""  # not of `team sweeps`
 
 
 def _of_a_sweep(

@@ -271,7 +271,7 @@ OPTIONS = (
         "GPU-hours, or money (`$100`)",
         "Budget",
         BUDGET_HINT,
-        said=("gpu hours", "gpu-hours", "gpuh"),
+        said=("gpu hours", "gpu-hours", "gpuh", "spend", "spend more than"),
     ),
     Option("cluster", Choice("clusters", "cluster"), MACHINES, "", "Cluster", "Where most GPUs are free"),
     Option("queue", Choice(_queues, "queue"), QUEUE, "", "Queue", DEFAULT),
