@@ -24,6 +24,7 @@ GROUPS = (
     "launch",
     "environment_start",
     "counts",
+    "burst",
     "start",
     "gpus",
     "scale",

@@ -21,6 +21,7 @@ MEASURED: dict[str, tuple[str, ...]] = {
     "launch": (*SERVE, *WORK),
     "environment_start": (*SERVE, "bot/worker.py", "bot/workspaces/environments", "k8s"),
     "counts": (*WORK, "bench/real_sweeps.py", "tests/scenarios/counted_sweep.py"),
+    "burst": (*SERVE, *WORK, "bench/real_sweeps.py", "local/slack"),
     "start": (*SERVE, "bench/bolt_app.py", "pyproject.toml"),
     "gpus": ("bot/measure/gpus", "bot/watch/digests", "bench/gpu_history.py"),
     "scale": (*WORK, "bot/measure", "bench/scale_cluster.py"),

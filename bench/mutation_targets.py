@@ -201,7 +201,7 @@ EQUIVALENT = {
     ): "next() takes the first of them",
     (
         "bot/sweep/features/live_values/decide.py",
-        'shown.append(f"About {time_text(left)} left" if left > 6 else "Less than 5 min left")',
+        'shown.append(f"Up to {time_text(left)} left" if left > 6 else "Less than 5 min left")',
     ): "the minutes are multiples of 5",
     (
         "bot/sweep/features/live_values/decide.py",

@@ -12,6 +12,7 @@ from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
 from bot.offline_commands import schema_text
+from bot.platform.config.limits import A_MINUTE
 from bot.platform.config.policy import Config
 from bot.platform.config.rules import Schema
 from bot.platform.config.section import json_schema
@@ -216,7 +217,10 @@ def _plural(noun: str) -> str:
 def _bounds(least: float | None, most: float | None) -> str:
     if least is None:
         return ""
-    return f", at least {least:.3g}" if most is None else f", {least:.3g} to {most:.10g}"
+    if most is None:
+        return f", at least {least:.3g}"
+    shown = f"one minute ({least:.3g})" if least == A_MINUTE else f"{least:.3g}"
+    return f", {shown} to {most:.10g}"
 
 
 def _environment_tables() -> Iterator[str]:

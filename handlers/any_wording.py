@@ -7,8 +7,8 @@ sweep opens the form, filled with what was understood; for a message, which has 
 import asyncio
 import contextlib
 import logging
-from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from typing import Any
 
 from redis.exceptions import RedisError
@@ -17,13 +17,14 @@ from slack_sdk.web.async_client import AsyncWebClient
 
 from bot.core.errors import UserError
 from bot.core.sweep_summary import SweepSummary
-from bot.platform.commands.grammar import HELP, Command, Parsed, Table
-from bot.platform.commands.phrases import MAX_SENTENCE, Names, ranked, read_sentence
+from bot.platform.commands.grammar import Command, Table
+from bot.platform.commands.phrases import MAX_SENTENCE, Names, read_sentence
 from bot.platform.config.policy import Config, repository
 from bot.platform.slack.blocks import MAX_BUTTON_VALUE, actions, button, section, user_name
 from bot.platform.slack.message import Message
 from bot.platform.slack.mrkdwn import code, cut, plain
-from bot.sweep.answers.command_parser import RERUN, STATUS, TABLE, choose, parse_command
+from bot.sweep.answers.command_parser import RERUN, TABLE, choose, parse_command
+from bot.sweep.answers.meaning import Meaning, meaning, space_names, sweep_names
 from bot.sweep.form.view import Draft
 from bot.sweep.launch.options import LAUNCH
 from bot.sweep.model.texts import linked
@@ -46,25 +47,6 @@ NAMES_TIMEOUT = 0.3  # seconds to wait for the first list of branches, and of sp
 SURE = 3  # words of a command that outweigh a branch and a space
 
 Fields = dict[str, Any]
-
-
-@dataclass(frozen=True, kw_only=True)
-class Meaning:
-    table: Table
-    parsed: Parsed
-    note: str = ""  # what wasn't understood
-
-    @property
-    def command(self) -> Command:
-        return self.parsed.command
-
-    @property
-    def missing(self) -> bool:
-        return any(each.required and each.key not in self.parsed.options for each in self.command.options)
-
-    @property
-    def typed(self) -> str:
-        return f"{self.command.name} {self.parsed.typed}".strip()
 
 
 def add_command(app: AsyncApp, context: HandlerContext, table: Table, answer: Answer) -> None:
@@ -167,7 +149,7 @@ async def _reworded(
         typed = _typed_command(tables[0], text)
         if typed is None or typed.by_key.keys() & {"branch", "space"}:
             names = await _with_git_names(context, command, last, names)
-    meant = meaning(text, tables, names, last.options, command.get("here", ""))
+    meant = meaning(text, tables, names, last.options, sweeps, command.get("here", ""))
     is_other = prefix != TABLE.prefix or typed not in (None, LAUNCH, RERUN)
     if meant is None or (meant.command is LAUNCH and is_other):
         raise error
@@ -253,60 +235,3 @@ async def _with_git_names(context: HandlerContext, command: Fields, last: Draft,
         found = await context.catalog.names(url, branch.partition(",")[0], wait=NAMES_TIMEOUT)
         known["space"] = space_names([each.name for each in found.names])
     return replace(names, known=known)
-
-
-def sweep_names(sweeps: list[SweepSummary]) -> dict[str, str]:
-    """Return what a sentence can call each sweep; not only its space or its adjective, which are words."""
-    found = dict[str, str]()
-    for each in sweeps:
-        ends = each.id.rsplit("-", 2)
-        found |= {each.id: each.id, ends[-1]: ends[-1], "-".join(ends[-2:]): "-".join(ends[-2:])}
-    return found
-
-
-def space_names(spaces: list[str]) -> dict[str, str]:
-    """Return what a sentence can call each space."""
-    forms = ("{}", "{}.yaml", "sweeps/{}.yaml")
-    found = {form.format(each): each for each in spaces for form in forms}
-    return {each.replace("-", " ").replace("_", " "): each for each in spaces} | found
-
-
-def meaning(
-    text: str, tables: list[Table], names: Names, last: Mapping[str, str], here: str = ""
-) -> Meaning | None:
-    """Return the command that a text means, with its options; None if it means nothing. Pure.
-
-    `last`: options of the person's last launch. `here`: the sweep in whose thread it was said.
-    """
-    config: Config = names.config
-    start = read_sentence(text, TABLE, LAUNCH, names)
-    is_named = "sweep" in read_sentence(text, TABLE, STATUS, names).parsed.options
-    like = {each.name.lower(): "gpu" for each in config.profiles if each.gpus}
-    order = ranked(text, tables, like)
-    is_named = is_named or bool(here and order and "sweep" in order[0][2].by_key)
-    if is_named:
-        asked = RERUN if start.parsed.options.keys() - {"from"} else STATUS
-        order = [each for each in order if "sweep" in each[2].by_key] or [(1, TABLE, asked)]
-    targets = start.parsed.options.keys() & {"branch", "space"}
-    order.sort(key=lambda each: (-each[0], not targets & each[2].by_key.keys()))
-    score, table, command = order[0] if order else (0, TABLE, LAUNCH)
-    is_launch = not is_named and (
-        command is LAUNCH
-        or command is RERUN
-        or (len(targets) == 2 and score < SURE)
-        or (len(targets) == 1 and score < SURE - 1)
-        or (bool(targets) and any(each[2] is LAUNCH and each[0] == score for each in order))
-    )
-    if is_launch:
-        is_empty = not (order or start.parsed.options)
-        return None if is_empty else Meaning(table=TABLE, parsed=start.parsed, note=start.note)
-    if command is HELP:
-        return Meaning(table=table, parsed=Parsed(command=HELP))
-    found = read_sentence(text, table, command, names)
-    missing = {
-        each.key: last[each.key]
-        for each in command.options
-        if command.answers and each.required and each.key in last
-    }
-    parsed = replace(found.parsed, options={**missing, **found.parsed.options})
-    return Meaning(table=table, parsed=parsed, note=found.note)

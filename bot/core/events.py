@@ -30,6 +30,7 @@ class Event:
 
     kind: str
     text: str = ""  # mrkdwn, with the emoji of its state first
+    shown: str = ""  # in its place below an earlier reply; `text` is then only the notification
     group: str = ""  # waiting events of one group become one message; "": none do
     many: str = ""  # the text for several, with {more} for the number of the others; "": the last one's text
     more: int = 0  # the number of earlier events that it stands for

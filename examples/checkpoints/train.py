@@ -25,7 +25,7 @@ def stop(*_: object) -> None:
 def main() -> None:
     signal.signal(signal.SIGTERM, stop)
     args = arguments()
-    # Katib gives a trial the same name after a pre-emption, so its next pod finds what this one saved.
+    # Katib gives a trial the same name after a preemption, so its next pod finds what this one saved.
     checkpoint = Path(args.checkpoints, os.environ.get("KATIB_TRIAL_NAME", "local"), "last.json")
     state = load(checkpoint)
     writer = SummaryWriter(args.tensorboard_dir, flush_secs=10)

@@ -42,7 +42,7 @@ class PodShape:
     resources: dict[str, str] = field(default_factory=dict)  # others, such as rdma/hca
     volumes: tuple[Volume, ...] = ()
     grace_seconds: int | None = None  # from SIGTERM to SIGKILL, unless the space sets it
-    user: int = TRIAL_UID  # user id of the training; 0: the image's user, mostly root
+    user: int = TRIAL_UID  # user id of the training; 0: the image's user, usually root
     scheduler: str = ""  # "": the cluster's default
     priority_class: str = ""
     pack: bool = False  # prefer machines that other trials use

@@ -56,7 +56,8 @@ async def test_history_of_a_space_is_read_from_all_its_ended_sweeps(redis):
         [message] = [
             each["text"] for each in instance.slack.ephemerals("ada") if "of space `lr`" in each["text"]
         ]
-        assert f"Best `loss` of space `lr` in 1 sweep: *0.1* (minimize), by *ada* in `{SWEEP}`" in message
+        head = "Best `loss` of space `lr` in 1 sweep: *0.1* (minimize), by *ada* in "
+        assert f"{head}*<{instance.simulation.last.permalink}" in message
         assert OTHER not in message
         assert await instance.simulation.store.commands("history: lr") == []
 

@@ -35,13 +35,20 @@ ALIASES = {"free": ("",), "team": ("by team", "teams"), "nodes": ("by node", "by
 
 
 SAID = {
-    "free": "gpu free, gpu available, anything free, capacity, idle gpu, gpu left",
-    "mine": "my gpu, gpu i use, gpu am i use, my gpu busy, gpu i have",
-    "team": "gpu team, each team, team use, by team, which team gpu, usage team",
-    "nodes": "node free, node gpu, which node, which machine, by node, machine free",
-    "now": "who gpu, who use gpu, who has gpu, hog gpu, all gpu busy, gpu usage, who hog",
+    "free": "gpu free, gpu available, anything free, what free, capacity, gpu left, any gpu, many gpu, "
+    "get gpu, can get gpu, room, there room gpu, cluster full, cluster busy, cluster free, sinfo",
+    "mine": "my gpu, gpu i use, gpu am i use, my gpu busy, gpu i have, my gpu use, what my gpu do",
+    "team": "gpu team, each team, team use, by team, per team, which team gpu, which team use gpu, "
+    "usage team, gpu each team use",
+    "nodes": "node free, node gpu, which node, which machine, by node, per node, gpu per node, machine free, "
+    "show node, node busy",
+    "now": "who gpu, who use gpu, who has gpu, hog gpu, all gpu busy, gpu usage, gpu utilization, who hog, "
+    "which gpu idle, idle gpu, nvidia-smi, nvtop, gpustat",
 }
-OF_BILL = "cost, team cost, what team cost, much cost, price, money, gpu hour, invoice, sweep cost"
+OF_BILL = (
+    "cost, cost month, how much month, what my sweep cost, team cost, what team cost, much cost, price, "
+    "money, gpu hour, gpu hour use, invoice, sweep cost, gpu bill"
+)
 
 
 class _Month(Choice):

@@ -223,7 +223,10 @@ def read_values(
     return values, errors
 
 
-HELPS = "what can you, how you work, hello, hi, hey, what do you, help me"
+HELPS = (
+    "what can you, how you work, how this work, how use, command, what option, manual, man, usage, "
+    "example, docs, hello, hi, hey, what do you, help me"
+)
 HELP = Command("help", aliases=("?",), said=HELPS, answers=True)
 NONE_GIVEN: Mapping[str, str] = MappingProxyType({})
 

@@ -5,7 +5,7 @@ a suggestion for a person to confirm; `grammar` reads the commands that run as t
 """
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from functools import cache
@@ -32,17 +32,21 @@ MAX_SENTENCE = 1_000  # characters; a longer text isn't one
 MAX_PHRASE = 4  # words of a phrase
 MAX_KEY = 20  # characters of a mistyped key or command that is compared with known ones
 MAX_NOTE = 600  # characters
-MAX_SUGGESTED = 3  # unknown words that are compared with known names
+MAX_SUGGESTED = 3  # unknown words that are compared with known names, and those after numbers with keys
 SIMILARITY = 0.7  # 0 to 1, of a mistyped key or command
 _QUOTED = r"""(?:"[^"]*"|'[^']*'|`[^`]*`)"""
+APART = re.compile(r"(?<!\S)([0-9]{1,3})x(?=[a-z])|(?<=\bw)/(?=[0-9])|(?<=\w)@(?=\w)", re.IGNORECASE)
 WORD = re.compile(
     rf"""[^\s"'`,;()=]+={_QUOTED}|"[^"]*"|`[^`]*`|(?<!\S)'[^']*'(?!\S)|(?:[^\s"`,;()]|,(?=\S))+(?:"[^"]*")?"""
 )
 ONES = "one two three four five six seven eight nine ten eleven twelve".split()  # noqa: SIM905
 NUMBERS = {word: str(number) for number, word in enumerate(ONES, 1)} | {"single": "1", "sixteen": "16"}
 NUMBERS |= {"twenty": "20", "fifty": "50", "hundred": "100"}
+MONEY = re.compile(r"[$€£][0-9][0-9.,]{0,12}k?")
 AMOUNT = re.compile(r"x?([0-9]{1,9})x?([a-z]*)")
 ARTICLES = {"a", "an", "the"}
+VERB = "show"  # a command that is also the verb of all others
+ASKING = {"when", "why", "is", "are", "was", "does", "did", "has"}
 LEFT_OUT = {"instead of", "rather than"}  # the name after these isn't wanted
 FILLERS = POLITE | set(
     """
@@ -61,16 +65,24 @@ _FOLDED = {
     "environment": "notebook jupyter env workspace vscode",
     "gpu": "card",
     "wait": "waiting pending queued",
-    "use": "using used usage",
-    "hog": "hogging",
-    "start": "starting started begin",
-    "fail": "failed failing died die broke",
+    "stuck": "stall stalled hang hanging hung frozen",
+    "use": "using used usage occupy occupying occupied",
+    "hog": "hogging hogged",
+    "free": "spare unused unallocated",
+    "show": "display",
+    "start": "starting started begin beginning began launched",
+    "priority": "prio",
+    "fail": "failed failing failure died die broke broken",
     "crash": "crashed crashing",
     "happen": "happened happening wrong",
     "finish": "finishing finished complete",
+    "available": "availability",
     "print": "printing printed",
-    "cost": "spend spent spending",
+    "parameter": "param hyperparameter hyperparam hparam config configuration",
+    "picture": "pic photo",
+    "cost": "spend spent spending expensive",
     "sweep": "experiment job",
+    "compare": "comparing comparison",
 }
 FOLDED = {word: folded for folded, words in _FOLDED.items() for word in words.split()}
 
@@ -90,7 +102,14 @@ class Sentence:
 
 
 def _words(text: str) -> list[str]:
-    return WORD.findall(plain_words(unescape(text))) if len(text) <= MAX_SENTENCE else []
+    if len(text) > MAX_SENTENCE:
+        return []
+    return WORD.findall(APART.sub(_apart, plain_words(unescape(text))))
+
+
+def _apart(found: re.Match[str]) -> str:
+    """Split `2xa100`, `w/2 gpus`, and `lr@main`."""
+    return f"{found[1]} " if found[1] else "/ " if found[0] == "/" else " @ "
 
 
 def _clean(word: str) -> str:
@@ -110,34 +129,47 @@ def _stem(word: str) -> str:
     return FOLDED.get(single, single)
 
 
-def ranked(text: str, tables: Iterable[Table], like: Mapping[str, str]) -> list[tuple[int, Table, Command]]:
+def ranked(
+    text: str, tables: Iterable[Table], like: Mapping[str, str], known: Container[str] = ()
+) -> list[tuple[int, Table, Command]]:
     """Return the commands whose words are in a text, those with most words first.
 
-    `like`: words that stand for others, such as a GPU's model for `gpu`.
+    `like`: words that stand for others, such as a GPU's model for `gpu`. `known`: names, which are no
+    mistyped commands.
     """
     words = [_clean(word) for word in _words(text)]
     said = {_stem(like.get(word.lower().removesuffix("s"), word)) for word in words}
     found = []
+    first = words[0].lower() if words else ""
     for table in tables:
-        heads = {each.name.partition(" ")[0] for each in table.commands if each.name}
-        first = words[0].lower() if words else ""
-        is_compared = len(first) < MAX_KEY and first not in heads | FILLERS
-        near = get_close_matches(first, heads, 1, SIMILARITY) if is_compared else []
         for command in (*table.commands, HELP):
             typed = [command.name] if command.name else []
             typed += [each for each in command.aliases if each and " " not in each]
-            phrases = (*command.phrases, *typed)
+            names = (each for each in typed if each != VERB)
+            phrases = (*command.phrases, *names)
             scores = [len(needed) for needed in map(_stems, phrases) if needed <= said]
-            if scores or command.name in near:
+            if scores:
                 verbs = (
                     (*typed, *command.phrases) if not command.answers else () if first in FILLERS else typed
                 )
                 is_first = bool(words) and any(
                     _stem(words[0]) in _stems(each) for each in verbs if " " not in each
                 )
-                found.append((max(scores, default=NEAR) + is_first, len(scores), table, command))
+                found.append((max(scores) + is_first, len(scores), table, command))
+    if first in ASKING:  # `when does it end` ends nothing
+        found = [each for each in found if each[-1].answers or each[0] > 1]
     found.sort(key=lambda each: (-each[0], -each[1]))
-    return [(score, table, command) for score, _, table, command in found]
+    ordered = [(score, table, command) for score, _, table, command in found]
+    return ordered or ([] if first in known else _mistyped(first, tables))
+
+
+def _mistyped(word: str, tables: Iterable[Table]) -> list[tuple[int, Table, Command]]:
+    """Return the commands that the first word of a text is like: `stauts`."""
+    named = [(table, each) for table in tables for each in table.commands if each.name]
+    heads = {each.name.partition(" ")[0] for _, each in named}
+    is_compared = len(word) < MAX_KEY and word not in FILLERS
+    near = get_close_matches(word, heads, 1, SIMILARITY) if is_compared else []
+    return [(NEAR, table, each) for table, each in named if each.name in near]
 
 
 def _without_articles(phrase: str) -> str:
@@ -169,7 +201,8 @@ class _Reader:
         self._table, self._command, self._names = table, command, names
         self._context = table.context(names.config)
         self.options = dict[str, str]()
-        self._unread, self._notes, self._mistyped = list[tuple[str, str]](), list[str](), 0
+        self._unread, self._notes = list[tuple[str, str]](), list[str]()
+        self._mistyped = self._compared = 0
         self._keys = dict[str, str]()  # by phrase that names an option
         self._hints = dict[str, list[str]]()  # by word that goes before a value
         self._values = dict[str, dict[str, str]]()  # by phrase that is a value, by key
@@ -237,6 +270,9 @@ class _Reader:
                 place, hints, last = place + 1, [], ""
             elif number and (taken := self._amount(number, lower, place)):
                 place, hints, last = place + taken, [], ""
+            elif MONEY.fullmatch(words[place]) and "budget" in self._command.by_key:
+                self._set("budget", words[place])
+                place, hints, last = place + 1, [], ""
             elif phrase in LEFT_OUT:
                 place += size + self._longest(lower, place + size)[1]
             elif phrase in self._values:
@@ -302,18 +338,32 @@ class _Reader:
         if "profile" in self._values.get(phrase, {}):
             self._set("gpus", number)
             return start - place
+        if not phrase and start < len(lower) and (key := self._mistyped_key(lower[start])):
+            self._set(key, number)
+            return start - place + 1
         return 0
+
+    def _mistyped_key(self, word: str) -> str:
+        """Return the option that a word after a number means, as in `30 trails`."""
+        if word in self._fillers or not len("run") < len(word) < MAX_KEY or self._compared >= MAX_SUGGESTED:
+            return ""
+        self._compared += 1
+        counted = [name for name, key in self._keys.items() if self._counts(key)]
+        near = get_close_matches(word, counted, 1, SIMILARITY)
+        return self._keys[near[0]] if near else ""
+
+    def _counts(self, key: str) -> bool:
+        return isinstance(self._command.by_key[key].type, Number | Duration)
 
     def _named(self, key: str, lower: list[str], words: list[str], place: int, size: int, last: str) -> int:
         """Take the value of a named option after its name, or else before; return the words after it."""
-        option, start = self._command.by_key[key], place + size
+        option, start, counts = self._command.by_key[key], place + size, self._counts(key)
         while start < len(lower) and lower[start] in {"is", "to", "of", "the", "named", "called", ":", "="}:
             start += 1
         phrase, taken = self._longest(lower, start) if start < len(lower) else ("", 0)
         if key in self._values.get(phrase, {}):
             self._set(key, self._values[phrase][key])
             return start - place - size + taken
-        counts = isinstance(option.type, Number | Duration)
         if last == key:
             return 0
         if last and place and key in self._values.get(lower[place - 1], {}):  # `lr branch`: not the space
@@ -324,7 +374,7 @@ class _Reader:
             and (number := self._number(lower[start]))
             and (counts or number == lower[start])
         ):
-            if self._amount(number, lower, start) == 0 or counts:
+            if counts or self._amount(number, lower, start) == 0:
                 self._set(key, number)
             return start - place - size + 1
         elif self._unread and place and self._unread[-1][0] == words[place - 1] and not counts:
@@ -362,6 +412,12 @@ class _Reader:
         is_unknown = first and first.after and not self._names.known.get(first.key)
         if first and is_unknown and first.key not in self.options and len(self._unread) == 1:
             self._set(first.key, self._unread.pop()[0])  # its values can't be listed yet: a lone word is one
+        required = [each.key for each in self._command.options if each.required]
+        missing = [key for key in required if key not in self.options]
+        numbers = [each for each in self._unread if each[0].strip("$").isdecimal()]
+        if len(missing) == len(numbers) == 1:  # `increase the budget of otter to 80`
+            self._unread.remove(numbers[0])
+            self._set(missing[0], numbers[0][0])
         _, errors = read_values(self._command.options, self.options, self._context)
         options = {key: value for key, value in self.options.items() if key not in errors}
         return Sentence(

@@ -78,7 +78,7 @@ class ServiceConfig(Section):
     volumes: Annotated[Several[Claim], Key("[models]")] = ()
     """PersistentVolumeClaims in the namespace of environments that services can mount, read-only."""
     ingress: Annotated[Flag, Key("true")] = False
-    """Give each service an Ingress at `environments.url`. Services have no login."""
+    """Give each service an Ingress at `environments.url`. Services have no authentication."""
     limits: Annotated[ServiceLimits, Key()] = ServiceLimits()
     """Limits. They don't apply to admins."""
 

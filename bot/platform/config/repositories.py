@@ -75,4 +75,4 @@ class Repository(Section):
     secret: Annotated[SecretName | None, Key("git-vision", "none (public)")] = None
     """Name of the Secret with `username` and `password` for a private repository."""
     push_secret: Annotated[SecretName | None, Key("push-vision", "`IMAGE_PUSH_SECRET`")] = None
-    """Name of the dockerconfigjson Secret that pushes this repository's images."""
+    """Name of the dockerconfigjson Secret with which this repository's images are pushed."""

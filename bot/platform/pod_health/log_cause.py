@@ -7,7 +7,7 @@ every line is cut, and every repetition in a pattern is bounded or ends at the l
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import IntEnum
 
 LOG_LINES_SHOWN = 20
@@ -69,7 +69,7 @@ EXCEPTION = re.compile(
 WRAPPER = re.compile(
     r"Process(?:Raised|Exited)Exception|CalledProcessError|TrainingFailedError|WorkerCrashedError"
     r"|RayTaskError\(|ActorDiedError|BrokenProcessPool|BrokenExecutor|DatasetGenerationError"
-    r"|InstantiationException"
+    r"|InstantiationException|Error building extension"
     r"|exited unexpectedly|multiarray failed to import|device-side assert|SystemExit"
     r"|because of the following error|Traceback \(most recent call last\)|Caught \w{1,60} in \w"
     r"|cuda runtime error \(59\)|Job failed|Failed to initialize the distributed"
@@ -82,7 +82,7 @@ CONSEQUENCE = re.compile(
     r"|communicator was aborted|Watchdog|watchdog|DistBackendError|NCCL error|recvValue failed"
     r"|SignalException"
     r"|KeyboardInterrupt|^EOFError|Timed out waiting \d{1,9}ms for (?:recv|send)|ConnectionResetError"
-    r"|failed to recv, got 0 bytes|Stale|heartbeat"
+    r"|failed to recv, got 0 bytes|Stale|heartbeat|Execution of replica \d{1,5} failed"
 )
 # Lines that end a process without an exception of Python, or say why.
 FATAL = re.compile(
@@ -196,7 +196,16 @@ def find_cause(log: str, *, stale: int = STALE) -> LogCause:
     if not candidates:
         return LogCause()
     best = max(candidates, key=lambda each: (each.rank, each.number))
-    return _told(best, rows)
+    return _told(_raised_first(best, candidates, rows), rows)
+
+
+def _raised_first(best: _Candidate, candidates: Sequence[_Candidate], rows: Sequence[str]) -> _Candidate:
+    """Return the exception with the place where it was first raised: pools raise it again in their parent."""
+    row = rows[best.number]
+    inner = next((each for each in candidates if each.path and rows[each.number] == row), best)
+    if not any(map(CHAINED.search, rows[inner.number : best.number])):
+        return best
+    return replace(inner, number=best.number)
 
 
 def quoted(log: str, cause: LogCause) -> str:

@@ -68,7 +68,7 @@ MODE = Option(
     "mode",
     Choice({"now": Action.PAUSE_NOW, "after-trials": Action.PAUSE}),
     word=True,
-    means={"immediately": "now", "right now": "now"},
+    means={"immediately": "now", "right now": "now", "for now": "after-trials"},
 )
 TOTAL = Option("trials", Number(1, MAX_TOTAL), example="20", required=True, said=("total", "points"))
 TO_QUEUE = Option("queue", _target, example="NAME", required=True)
@@ -89,27 +89,57 @@ def _change(name: str, does: Action, options: tuple[Option, ...], meaning: str, 
 
 
 OF_LIST = (
-    "what my sweep, list my sweep, sweep running, what running, anyone running, sweep team, sweep my team, "
-    "show sweep, ls, ps, overview"
+    "what are my sweep, list my sweep, sweep running, what running, anyone running, anything running, "
+    "sweep team, sweep my team, show sweep, active sweep, who running, everyone running, all sweep, which "
+    "sweep, what sweep have, list run, my run, squeue me, ls, ps, overview"
 )
 OF_STATUS = (
-    "progress, how, how sweep doing, how sweep going, doing, going, state, what about, eta, done, why wait, "
-    "why start, when start, when sweep start, why not run, when done, when finish, how long, happen, "
-    "still running, finish, stuck, time left"
+    "progress, how, how sweep doing, how sweep going, doing, going, state, what about, eta, done, why "
+    "wait, why start, when start, when sweep start, why not run, when done, when finish, when end, how "
+    "long, so long, happen, news my sweep, still running, finish, stuck, time left, what happen my sweep, "
+    "update, news, remaining, who start, who own, alive, slow, percent, trial left, trial done, how many "
+    "trial done, where at, wait, still wait, what up, sweep ok, how sweep, how my sweep"
 )
-OF_LOGS = "log, output, print, stdout, traceback, why fail, why crash, error"
-OF_RESULTS = "result, best, best trial, best result, best so far, best parameter, table, csv"
-OF_CURVES = "curve, plot, loss curve, training curve, learning curve, chart, graph, picture"
-OF_CANCEL = "stop, kill, delete, abort, terminate, end, quit, stop sweep, cancel sweep"
-OF_DRAIN = "no new trial, no more trial, dont start trial, dont start new trial, finish running"
+OF_LOGS = (
+    "log, show log, output, show output, print, stdout, stderr, console, traceback, trace, stack trace, "
+    "exception, error, what error, why fail, why crash, last line, tail"
+)
+OF_RESULTS = (
+    "result, best, best trial, best run, my best run, best result, best so far, best parameter, best "
+    "value, table, csv, winner, won, top trial, leaderboard, score, outcome, how did do, what get, "
+    "number, final metric"
+)
+OF_CURVES = (
+    "curve, plot, loss plot, loss curve, training curve, learning curve, chart, graph, picture, draw, "
+    "visualize"
+)
+OF_CANCEL = (
+    "stop, kill, delete, abort, terminate, end, quit, stop sweep, cancel sweep, cancelled, scancel, shut down"
+)
+OF_DRAIN = (
+    "no new trial, no more trial, dont start trial, dont start new trial, finish running, start no more"
+)
 OF_OPEN = "start all trial, all trial now, run all anyway, start other trial, skip gate"
-OF_HISTORY = "best week, over time, best last, last week, best month, trend, best ever"
-OF_QUEUE = "in queue, who wait, wait gpu, where queue, position, show queue, what queue, line"
+OF_HISTORY = (
+    "best week, over time, how did over time, over week, best last, last week, best month, trend, best "
+    "ever, best far, our best, our best result, record, improve, all time best"
+)
+OF_QUEUE = (
+    "in queue, who queue, who wait, how many wait, wait gpu, where queue, position, show queue, what "
+    "queue, how long queue,  queue position, queue length, squeue, backlog, line, ahead me, in front"
+)
 STATUS = _see("status", Action.STATUS, (SWEEP,), "phase and progress", OF_STATUS)
+COMPARE = _see(
+    "compare",
+    Action.COMPARE,
+    (SWEEPS,),
+    f"2 to {MAX_SWEEPS} ended sweeps",
+    "better, which better, difference, versus, vs, differ, diff, against",
+)
 RERUN = replace(
     _change("rerun", Action.RERUN, (SWEEP, *OPTIONS), "repeat it with any option changed"),
     usage="[SWEEP] [trials=20]",
-    said="again, once more, repeat, same, redo, like, run again, restart",
+    said="again, once more, repeat, same, redo, like, run again, restart, relaunch, resubmit, requeue",
 )
 COMMANDS = (
     replace(_see("list", None, (LIST,), "your sweeps and all running ones", OF_LIST), aliases=("my sweeps",)),
@@ -122,15 +152,9 @@ COMMANDS = (
         Action.SHOW,
         (SWEEP, TRIAL),
         "the last pictures that a trial logged",
-        "show picture, show image, logged picture, sample image",
+        "show picture, show image, logged picture, sample, image, sample picture, video",
     ),
-    _see(
-        "compare",
-        Action.COMPARE,
-        (SWEEPS,),
-        f"2 to {MAX_SWEEPS} ended sweeps",
-        "better, which better, difference, versus, vs, differ",
-    ),
+    COMPARE,
     _change("cancel", Action.CANCEL, (SWEEP, TRIAL), "cancel it, or one trial", OF_CANCEL),
     _change("drain", Action.DRAIN, (SWEEP,), "start no new trials", OF_DRAIN),
     _change(
@@ -138,14 +162,14 @@ COMMANDS = (
         Action.PAUSE,
         (SWEEP, MODE),
         "hold until `resume`; `now` stops running trials",
-        "suspend, hold, on hold, put hold, interrupt, pause sweep",
+        "suspend, hold, on hold, put hold, put pause, interrupt, pause sweep, freeze, halt",
     ),
     _change(
         "resume",
         Action.RESUME,
         (SWEEP,),
         "continue a paused sweep",
-        "continue, unpause, go on, proceed, carry on",
+        "continue, unpause, go on, proceed, carry on, unfreeze, unsuspend, keep going",
     ),
     _change("open", Action.OPEN, (SWEEP,), "start all trials now", OF_OPEN),
     _change(
@@ -160,14 +184,14 @@ COMMANDS = (
         Action.EXTEND,
         (SWEEP, TOTAL),
         "run more trials, up to this total",
-        "more trial, add trial, up to trial, raise total",
+        "more trial, add trial, up to trial, raise total, continue to trial",
     ),
     _change(
         "raise",
         Action.BUDGET,
         (SWEEP, TO_BUDGET),
         "set a higher budget",
-        "raise budget, increase budget, more budget, higher budget",
+        "raise budget, increase budget, more budget, higher budget, set budget",
     ),
     _change("approve", Action.APPROVE, (SWEEP,), "start it above a budget"),
     _change("decline", Action.DECLINE, (SWEEP, REASON), "don't start it"),
@@ -177,14 +201,14 @@ COMMANDS = (
         options=(SWEEP, *PROMOTE.options),
         group=CHANGE,
         meaning="repeat the best trial with seeds",
-        said="best with seed, best parameter seed, best seed, repeat best, confirm best",
+        said="best with seed, best parameter seed, best seed, repeat best, confirm best, run best seed",
     ),
     replace(
         BISECT,
         options=(SWEEP, *BISECT.options),
         group=CHANGE,
         meaning="find the commit that broke its first failed trial",
-        said="which commit broke, what commit broke, commit that broke, find commit",
+        said="which commit, which commit broke, what commit broke, commit that broke, find commit, culprit",
     ),
     replace(_see("queue", Action.QUEUE, (), "who waits for what", OF_QUEUE), group=CHANGE),
     _change(
@@ -192,14 +216,14 @@ COMMANDS = (
         Action.RAISE,
         (SWEEP,),
         "the next higher priority",
-        "raise priority, higher priority, prioritize, bump, more important",
+        "raise priority, higher priority, increase priority, more priority, prioritize, bump, more important",
     ),
     _change(
         "queue lower",
         Action.LOWER,
         (SWEEP,),
         "the next lower priority",
-        "lower priority, reduce priority, less important",
+        "lower priority, reduce priority, decrease priority, deprioritize, less important",
     ),
     _change(
         "queue move",

@@ -160,13 +160,20 @@ NOTIFY = {
 START = {"on": "One trial first, the others once it is healthy", "off": "All parallel trials at once"}
 PARALLEL = ("in parallel", "at a time", "at once", "parallel trials", "concurrent", "simultaneously")
 # What a sentence says instead of a value.
-AUTOMATIC = {"whatever gpus are free": AUTO, "all free gpus": AUTO, "whatever is free": AUTO}
-SEARCHES = {f"{name} search": name for name in ("random", "grid")} | {"bayesian": "bayesianoptimization"}
+AUTOMATIC = dict.fromkeys(
+    ("whatever gpus are free", "all free gpus", "whatever is free", "any free gpus"), AUTO
+)
+WITHOUT_GPUS = {"without gpu": "0", "no gpu": "0", "on cpu": "0", "cpu only": "0"}
+SEARCHES = {f"{name} search": name for name in ("random", "grid")} | dict.fromkeys(
+    ("bayesian", "bayes", "bayesian optimization", "bayesian search"), "bayesianoptimization"
+)
 GOAL_WORDS = {"minimise": "minimize", "maximise": "maximize", "lowest": "minimize", "highest": "maximize"}
 GOAL_WORDS |= {f"{word[:-1]}ing": word for word in GOALS}
-GATE_WORDS = {"without gate": "off", "no gate": "off", "skip gate": "off", "all at once": "off"}
-NOTIFY_WORDS = {"dm me": "dm", "message me": "dm", "tell me": "dm", "by dm": "dm", "quietly": "none"}
-URGENT = {"urgent": "high", "urgently": "high", "high priority": "high", "low priority": "low"}
+GATE_WORDS = dict.fromkeys(("without gate", "no gate", "skip gate", "all at once"), "off")
+NOTIFY_WORDS = {"dm me": "dm", "message me": "dm", "tell me": "dm", "by dm": "dm", "ping me": "dm"}
+NOTIFY_WORDS |= dict.fromkeys(("quietly", "silently", "no notifications", "don't notify"), "none")
+URGENT = dict.fromkeys(("urgent", "urgently", "asap", "high priority", "high prio"), "high")
+URGENT |= dict.fromkeys(("low priority", "low prio", "no rush", "no hurry", "not urgent"), "low")
 SWITCH = {"true": "on", "yes": "on", "false": "off", "no": "off"}
 
 _one_branch = Matching(f"(?s)(?!.*(?:{INVALID_REF})).+", "a branch or tag name")
@@ -218,6 +225,7 @@ OPTIONS = (
         "GPUs per trial",
         "The profile's",
         said=("cards", "gpu each"),
+        means=WITHOUT_GPUS,
     ),
     Option("nodes", _nodes, MACHINES, "machines per trial", "Nodes per trial", NODES_HINT),
     Option(
@@ -273,7 +281,15 @@ OPTIONS = (
         HOURS_HINT,
         said=("hours", "hour", "h", "hrs"),
     ),
-    Option("budget", _budget, SEARCH, "GPU-hours, or money (`$100`)", "Budget", BUDGET_HINT),
+    Option(
+        "budget",
+        _budget,
+        SEARCH,
+        "GPU-hours, or money (`$100`)",
+        "Budget",
+        BUDGET_HINT,
+        said=("gpu hours", "gpu-hours", "gpuh", "spend", "spend more than"),
+    ),
     Option("cluster", Choice("clusters", "cluster"), MACHINES, "", "Cluster", "Where most GPUs are free"),
     Option("queue", Choice(_queues, "queue"), QUEUE, "", "Queue", DEFAULT),
     Option("priority", _priority, QUEUE, "`low`, `normal`, or `high`", "Priority", DEFAULT, means=URGENT),
@@ -287,7 +303,7 @@ OPTIONS = (
         means=NOTIFY_WORDS,
     ),
 )
-STARTERS = ("run", "start", "launch", "new")  # optional first word
+STARTERS = ("run", "start", "launch", "new", "sweep")  # optional first word
 STARTS = "start sweep, new sweep, run sweep, launch sweep, try, tune, train, kick off, use, sweep"
 LAUNCH = Command("", None, OPTIONS, usage=ARGUMENTS, aliases=STARTERS, said=STARTS, elsewhere=_elsewhere)
 GOOD = Option("good", Matching("[0-9a-f]{7,40}", "a commit's hash"), example="COMMIT")

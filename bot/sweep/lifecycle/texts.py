@@ -147,13 +147,15 @@ def ended(sweep: SweepRecord, ending: Phase, saved: str) -> Event:
         saved: what the sweep used or saved, as a sentence without a period; "": nothing.
     """
     best = _best_command(sweep, sweep.progress.best)
-    name, saving = name_link(sweep), f"{saved}. " if saved else ""
+    name, saving, shown = name_link(sweep), f"{saved}. " if saved else "", ""
     match ending:
         case Phase.SUCCEEDED:
             text = f":white_check_mark: {name} · Finished: {quoted(sweep.reason)}. {saving}{best}"
         case Phase.FAILED:
             counts = f"{finished_trials(sweep.progress)}. " if sweep.progress.finished else ""
             text = f":x: {name} · {quoted(sweep.reason)}\n{counts}{saving}{best}"
+            if sweep.reason == sweep.cause:  # the reply about the trial has it
+                shown = f":x: {name} · Failed: {counts}{saving}{best}".strip()
         case _ if not sweep.thread:
             who = display_name(sweep, sweep.cancelled_by or "")
             text = f":no_entry_sign: {name} · Cancelled by {who} before anything ran."
@@ -162,7 +164,7 @@ def ended(sweep: SweepRecord, ending: Phase, saved: str) -> Event:
             done = "Cancelled. All pods are gone and the GPUs are free."
             text = f":no_entry_sign: {name} · {done}{kept} {saving}{best}"
     has_more = sweep.submitted or sweep.request.bisects  # the table, or the next step
-    event = Event(kind=RESULTS if has_more else str(ending), text=text.strip())
+    event = Event(kind=RESULTS if has_more else str(ending), text=text.strip(), shown=shown)
     own = ending is Phase.CANCELLED and sweep.cancelled_by == sweep.requester.user
     if not sweep.thread:
         return direct_end(sweep, event, sweep.requester.user, sweep.requester.response_url)
@@ -176,7 +178,8 @@ def direct_end(sweep: SweepRecord, event: Event, user: str, response_url: str = 
     where = f"{name} in {place(sweep.requester.channel)}"
     if where not in text:
         text = text.replace(name, where, 1) if name in text else f"{where} · {text}"
-    return replace(event, kind="direct_end", text=text, to_user=user, response_url=response_url, loud=False)
+    direct = replace(event, kind="direct_end", text=text, shown="", loud=False)
+    return replace(direct, to_user=user, response_url=response_url)
 
 
 def _best_command(sweep: SweepRecord, best: Result | None) -> str:

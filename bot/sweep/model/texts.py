@@ -49,7 +49,8 @@ def loud(sweep: SweepRecord, event: Event) -> Event:
     """Return the event for the whole channel, with the owner mentioned, unless the owner chose otherwise."""
     if sweep.request.notify is not Notify.CHANNEL or event.to_user:
         return event
-    return replace(event, text=with_owner(sweep, event.text), loud=True)
+    shown = with_owner(sweep, event.shown) if event.shown else ""
+    return replace(event, text=with_owner(sweep, event.text), shown=shown, loud=True)
 
 
 def with_owner(sweep: SweepRecord, text: str) -> str:

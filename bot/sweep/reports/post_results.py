@@ -30,8 +30,10 @@ async def post_end(sweep: SweepRecord, event: Event, clients: SweepClients) -> N
         await clients.queue.add(bisect.item(sweep.id))
     table = best_table(results) if results else None
     parts = [part for part in (event.text, table and table.text) if part]
-    above = (section(event.text),) if event.text else ()  # an older Sweepbot posted it before
-    message = Message(text="\n".join(parts), blocks=(*above, *table.blocks) if table else ())
+    above = (section(event.shown or event.text),) if event.text else ()  # an older Sweepbot posted it before
+    is_plain = not (table or event.shown)
+    blocks = () if is_plain else (*above, *(table.blocks if table else ()))
+    message = Message(text="\n".join(parts), blocks=blocks)
     if parts and sweep.thread:
         await clients.slack.reply(sweep.requester.channel, sweep.thread, message, broadcast=event.loud)
 

@@ -26,7 +26,7 @@ def _explanation(space: SearchSpace, gpus: int, nodes: int) -> Iterator[str]:
     if space.trial_hours:
         yield f"Up to {hours(total * space.trial_hours)} GPU-hours: {trial_size(nodes, gpus)} per trial"
     else:
-        yield f"{total:,} GPU-hours per hour of trial time, without a limit (trials: trial_hours)"
+        yield f"{total:,} GPU-hours for each hour that a trial runs, without a limit (trials: trial_hours)"
     metrics = ", ".join(f"{name} ({strategy})" for name, strategy in space.strategies.items())
     target = "" if space.target is None else f"; stop at {space.target:g}"
     goals = ", ".join(f"{goal} {metric}" for metric, goal in space.objectives.items())

@@ -146,6 +146,11 @@ RELEASES = "end a reservation (admins only)"
 LISTS = "GPUs that are reserved for teams"
 GPU_COMMANDS = (
     _command("reserve", f"Reserving… {RESULT}", RESERVES, "reserve gpu, book gpu", RESERVE, USAGE),
-    _command("reservations", "Reading reservations…", LISTS, "reserved, gpu reserved, team reservation"),
+    _command(
+        "reservations",
+        "Reading reservations…",
+        LISTS,
+        "reserved, gpu reserved, team reservation, list reservation",
+    ),
     _command("release", f"Releasing… {RESULT}", RELEASES, "", RELEASE),
 )

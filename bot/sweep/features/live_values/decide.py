@@ -52,5 +52,5 @@ def lines(sweep: SweepRecord) -> list[str]:
         shown.append(f"Best running trial: {value} ({code(live.trial)})")
     if progress.minutes_left is not None:
         left = progress.minutes_left  # rounded up to 5
-        shown.append(f"About {time_text(left)} left" if left > 5 else "Less than 5 min left")
+        shown.append(f"Up to {time_text(left)} left" if left > 5 else "Less than 5 min left")
     return shown

@@ -4,7 +4,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 
 from bot.core.space import Goal
-from bot.sweep.results.history import SHOWN_WEEKS, history, past_sweep
+from bot.sweep.results.history import SHOWN_WEEKS, SWEEP_COLUMN, history, message, past_sweep
 from local.slack.validation import complaints
 from tests.bot.factories import SPACE
 from tests.bot.sweep.results.factories import a_result, some_results
@@ -15,33 +15,37 @@ def past(name, value, day, **facts):
     return past_sweep(some_results(a_result(value=value), sweep=name, ended=ended, owner_name="ada", **facts))
 
 
-def rows(message):
-    table = next(block for block in message.blocks if block["type"] == "table")
+def answer(sweeps, **links):
+    return message("lr", history(sweeps), links)
+
+
+def rows(answered):
+    table = next(block for block in answered.blocks if block["type"] == "table")
     return [[cell["text"] for cell in each] for each in table["rows"]]
 
 
 def test_history_shows_the_best_of_each_week_and_who_found_it():
     """2026-11-02 and 2026-11-09 are Mondays."""
     sweeps = [past("lr-a", 0.5, 8), past("lr-b", 0.3, 9, subject="Use <b>"), past("lr-c", 0.4, 15)]
-    message = history("lr", reversed(sweeps))
-    assert rows(message)[1:] == [
+    answered = answer(reversed(sweeps))
+    assert rows(answered)[1:] == [
         ["2026-11-09", "0.3", "best", "lr-b", "ada", "01234567 Use <b>"],
         ["2026-11-02", "0.5", "–", "lr-a", "ada", "01234567 "],
     ]
-    assert "Best `val_loss` of space `lr` in 3 sweeps: *0.3* (minimize), by *ada* in `lr-b`" in message.text
-    assert "“Use &lt;b&gt;”" in message.text
-    assert complaints(list(message.blocks)) == []
+    assert "Best `val_loss` of space `lr` in 3 sweeps: *0.3* (minimize), by *ada* in `lr-b`" in answered.text
+    assert "“Use &lt;b&gt;”" in answered.text
+    assert complaints(list(answered.blocks)) == []
 
 
 def test_history_compares_only_the_latest_objective():
     other = past("lr-acc", 0.9, 1, space=replace(SPACE, metric="accuracy", goal=Goal.MAXIMIZE))
-    message = history("lr", [other, past("lr-a", 0.5, 8)])
-    assert [each[3] for each in rows(message)[1:]] == ["lr-a"]
-    assert "Not counted: 1 sweep with another objective or repository." in message.text
+    answered = answer([other, past("lr-a", 0.5, 8)])
+    assert [each[3] for each in rows(answered)[1:]] == ["lr-a"]
+    assert "Not counted: 1 sweep with another objective or repository." in answered.text
 
 
 def test_history_without_results_says_so_and_seeds_do_not_count():
-    assert history("lr", []).text == "No ended sweep of space `lr` has a result."
+    assert answer([]).text == "No ended sweep of space `lr` has a result."
     assert past("seeds-a", 0.5, 8, space=replace(SPACE, seed="seed")) is None
     assert past_sweep(some_results(a_result(value=None))) is None
 
@@ -53,6 +57,18 @@ def test_history_of_years_is_limited():
         )
         for n in range(60)
     ]
-    message = history("lr", sweeps)
-    assert len(rows(message)) == 1 + SHOWN_WEEKS
-    assert complaints(list(message.blocks)) == []
+    answered = answer(sweeps)
+    assert len(rows(answered)) == 1 + SHOWN_WEEKS
+    assert complaints(list(answered.blocks)) == []
+
+
+def test_history_links_the_sweeps_whose_threads_have_a_url():
+    url = "https://lab.slack.com/archives/C1/p1"
+    answered = answer([past("lr-a", 0.5, 8), past("lr-b", 0.3, 9)], **{"lr-b": url})
+    assert f"in *<{url}|lr-b>* on 2026-11-09" in answered.text
+    assert "2026-11-08: 0.5 (`lr-a`)" in answered.text
+    [_, linked, plain] = answered.blocks[1]["rows"]
+    [part] = linked[SWEEP_COLUMN]["elements"][0]["elements"]
+    assert part == {"type": "link", "url": url, "text": "lr-b"}
+    assert plain[SWEEP_COLUMN] == {"type": "raw_text", "text": "lr-a"}
+    assert complaints(list(answered.blocks)) == []

@@ -61,7 +61,7 @@ def test_message_has_the_best_running_trial_and_the_time_left():
     facts = {"trials": (*TWO, *seen["trials"]), "jobs": seen["jobs"]}
     sweep = after(RUNNING, **SEEN | facts, reading=reading(a=0.25))
     text = parent(sweep, Links()).blocks[0]["text"]["text"]
-    assert "Best running trial: `val_loss` *0.25* at step 7 (`a`)\nAbout 35 min left" in text
+    assert "Best running trial: `val_loss` *0.25* at step 7 (`a`)\nUp to 35 min left" in text
     ended = parent(replace(sweep, phase=Phase.SUCCEEDED), Links()).blocks[0]["text"]["text"]
     assert "running trial" not in ended
     assert "left" not in ended
