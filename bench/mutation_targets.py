@@ -224,10 +224,6 @@ EQUIVALENT = {
         "rank = {GPU: 3, TAINT: 0, LABELS: 0}",
     ): "any rank above the others' 1 is first",
     (
-        "bot/sweep/features/search_lost/__init__.py",
-        "if since is None and born is None or born > since:",
-    ): "the API server sets both times",
-    (
         "bot/workspaces/environments/idle_job.py",
         "PARALLEL = 17  # servers asked at once; one that doesn't answer takes 10 seconds",
     ): "a limit of about this size",

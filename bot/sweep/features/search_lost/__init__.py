@@ -54,8 +54,8 @@ def _serves(pod: Manifest) -> bool:
 def _restarted(pod: Manifest, since: datetime) -> bool:
     """Return whether the pod, or its container, is younger than the first trial, by its creation time."""
     born = parse_time(pod["metadata"]["creationTimestamp"])
-    if born is None or born > since:
-        return born is not None
+    if born and born > since:
+        return True
     for each in pod.get("status", {}).get("containerStatuses") or ():
         if each["name"] == CONTAINER and each.get("restartCount"):
             began = parse_time(((each.get("state") or {}).get("running") or {}).get("startedAt"))
