@@ -18,8 +18,8 @@ FETCHING = "sweepbot/fetch"  # annotation: the Dockerfile of the init container,
 DOCKERFILE_KEY, IGNORE_KEY = "sweepbot/dockerfile", "sweepbot/dockerignore"  # annotations of the pod
 DIGEST_PATTERN = re.compile("sha256:[0-9a-f]{64}")
 GENERATED = "/sweepbot"  # mount path of these annotations
-# Where pip and uv look for settings of the whole system, whoever runs them.
-NETWORK = ("/etc/xdg/pip", "/etc/xdg/uv")
+# Where pip, uv, and Conda look for settings of the whole system, whoever runs them: Conda in each .yaml.
+NETWORK = ("/etc/xdg/pip", "/etc/xdg/uv", "/etc/conda/condarc.d")
 # A RUN gets them without an ARG, and an image doesn't have them. Some programs read only one form.
 PROXIES = ("HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "http_proxy", "https_proxy", "no_proxy")
 AZURE_IDENTITY = {"azure.workload.identity/use": "true"}  # label of a pod; other clouds ignore it

@@ -154,7 +154,7 @@ def test_job_gets_proxies_and_indexes_from_a_secret_that_it_doesnt_contain():
     (build,) = made["containers"]
     assert [a for a in build["args"] if "build-arg" in a] == [f"--build-arg={name}" for name in names]
     mounted = {m["mountPath"]: m["name"] for m in build["volumeMounts"] if m["name"] == "network"}
-    assert mounted == {"/etc/xdg/pip": "network", "/etc/xdg/uv": "network"}
+    assert mounted == dict.fromkeys(("/etc/xdg/pip", "/etc/xdg/uv", "/etc/conda/condarc.d"), "network")
     volumes = [volume for volume in made["volumes"] if volume["name"] == "network"]
     assert volumes == [{"name": "network", "secret": {"secretName": "build-network"}}], "it has to exist"
     (code,) = pod(replace(CODE, network_secret="build-network"))["containers"]

@@ -160,8 +160,8 @@ class PlanSettings(BaseSettings):
     )
     build_network_secret: str | None = Field(
         default=None,
-        description="Secret with HTTP_PROXY, HTTPS_PROXY, NO_PROXY, pip.conf, and uv.toml (each if needed), "
-        "where builds run",
+        description="Secret with HTTP_PROXY, HTTPS_PROXY, NO_PROXY, pip.conf, uv.toml, and condarc.yaml "
+        "(each if needed), where builds run",
         examples=["build-network"],
     )
     build_ca_configmap: str | None = Field(
