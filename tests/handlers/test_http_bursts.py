@@ -47,7 +47,7 @@ def body(sent: int, path: str = "/slack/events", signature: str = "0" * 64) -> b
     return "\r\n".join([*lines, "", ""]).encode() + b"x" * sent
 
 
-KINDS = {
+SLACK_KINDS = {
     "silent": lambda: b"",
     "half-open requests": half_open,
     "unfinished headers": lambda: half_open() + b"x" * 60_000,
@@ -57,6 +57,24 @@ KINDS = {
     "bodies to a page": lambda: body(BODY_SIZE - 1, path="/healthz"),
     "requests for metrics": lambda: b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n",
 }
+
+
+def api_call(path: str, token: str, sent: int) -> bytes:
+    lines = [f"POST /api/v1{path} HTTP/1.1", "Host: x", f"Content-Length: {BODY_SIZE}"]
+    lines += [f"Authorization: Bearer {token}", "Idempotency-Key: x"]
+    return "\r\n".join([*lines, "", ""]).encode() + b"x" * sent
+
+
+FORGED, FORGED_JWT = "swb_" + "x" * 43, f"{'e30'}.{'W1tb' * 1000}.x"
+API_KINDS = {
+    "silent connections to the API": lambda: b"",
+    "half-open calls": lambda: b"POST /api/v1/sweeps HTTP/1.1\r\nHost: x\r\nX-",
+    "forged tokens": lambda: api_call("/sweeps", FORGED, BODY_SIZE),
+    "forged tokens of CI": lambda: api_call("/sweeps", FORGED_JWT, BODY_SIZE - 1),
+    "forged tokens of agents": lambda: api_call("/mcp", FORGED, BODY_SIZE - 1),
+    "reads of the document": lambda: b"GET /api/v1/openapi.json HTTP/1.1\r\nHost: x\r\n\r\n",
+}
+KINDS = SLACK_KINDS | API_KINDS
 
 
 @pytest.mark.parametrize(
@@ -71,10 +89,26 @@ async def test_bursts_take_no_more_descriptors_and_memory_than_promised(sizes, c
             await first_answer(port)
             limit = MAX_CONNECTIONS + TURNS * ACCEPTED_AT_ONCE + OWN_DESCRIPTORS
             resource.prlimit(serve.process.pid, resource.RLIMIT_NOFILE, (limit, limit))
-            for size, kind in itertools.product(sizes, KINDS):
+            for size, kind in itertools.product(sizes, SLACK_KINDS):
                 statuses = await calls_during(burst(size, kind), port)
                 assert {*statuses} <= {200, RESET}, (size, kind)
                 assert statuses.count(RESET) <= len(statuses) // 20, (size, kind)
+                assert peak_memory(serve.process.pid) < MEMORY_LIMIT - SOCKET_MEMORY, (size, kind)
+    assert "system resource" not in capfd.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "sizes", [[20, 1_000], pytest.param([10_000], marks=pytest.mark.slow)], ids=["fast", "slow"]
+)
+async def test_bursts_at_the_api_leave_slacks_calls_alone(sizes, capfd):
+    port, api_port = free_port(), free_port()
+    async with site() as here, attacker(api_port) as burst:
+        ports = {"HTTP_PORT": str(port), "SWEEPBOT_API_PORT": str(api_port)}
+        async with child("-m", "bot", "serve", env={**here.env, "SLACK_MODE": "http", **ports}) as serve:
+            await first_answer(port)
+            for size, kind in itertools.product(sizes, API_KINDS):
+                statuses = await calls_during(burst(size, kind), port)
+                assert {*statuses} == {200}, (size, kind)
                 assert peak_memory(serve.process.pid) < MEMORY_LIMIT - SOCKET_MEMORY, (size, kind)
     assert "system resource" not in capfd.readouterr().err
 

@@ -1,0 +1,104 @@
+"""Answers of a worker to questions of the HTTP API, refusals included."""
+
+import json
+from types import SimpleNamespace
+
+import pytest
+
+from bot.core.record import Phase
+from bot.platform.storage.sweeps import Store
+from bot.platform.storage.work_queue import Queue
+from bot.sweep.questions.job import answer
+from bot.sweep.questions.store import About, Answer, Question, Questions
+from bot.text.masking import Mask
+from k8s.api.errors import UnreachableError
+from tests.bot.factories import CONFIG, a_sweep
+from tests.bot.sweep.results.factories import a_result, some_results
+
+
+class Kept:
+    """The stored results of ended sweeps."""
+
+    def __init__(self):
+        self.results, self.error = {}, None
+
+    async def get(self, sweep_id):
+        if self.error:
+            raise self.error
+        return self.results.get(sweep_id)
+
+    async def of_space(self, _space):
+        for each in self.results.values():
+            yield each
+
+
+@pytest.fixture
+def kept():
+    return Kept()
+
+
+@pytest.fixture
+def ask(redis, kept):
+    """`await ask(About.RESULTS, "lr-brave-otter")`: the status and the text."""
+    queue = Queue(redis)
+    questions = Questions(redis, queue)
+    clients = SimpleNamespace(
+        store=Store(redis), kept_results=kept, mask=Mask(["hunter2hunter2"]), config=CONFIG
+    )
+
+    async def asked(about, subject, detail=""):
+        question = Question(about=about, subject=subject, detail=detail)
+        await questions.ask(question)
+        await answer((await queue.get(wait=1)).item.key, clients, questions, known=None)
+        found = await questions.answer(question.id)
+        return found.status, found.body.decode()
+
+    asked.questions, asked.clients, asked.store = questions, clients, clients.store
+    return asked
+
+
+async def test_results_outlive_the_sweeps_record(ask, kept):
+    kept.results["lr-brave-otter"] = some_results(a_result("t1", 0.5), a_result("t2", 0.1))
+    status, text = await ask(About.RESULTS, "lr-brave-otter", "json")
+    assert (status, [each["value"] for each in json.loads(text)["trials"]]) == (200, [0.1, 0.5])
+    status, text = await ask(About.RESULTS, "lr-brave-otter", "csv")
+    assert (status, text.startswith("trial,state,val_loss")) == (200, True)
+
+
+async def test_sweep_without_trials_has_none_and_an_unknown_one_is_not_found(ask):
+    sweep = a_sweep(Phase.BUILDING)
+    await ask.store.create(lambda _: sweep, [sweep.id], sweep.request_id)
+    assert await ask(About.RESULTS, sweep.id, "json") == (200, '{"trials":[]}')
+    assert await ask(About.RESULTS, sweep.id, "csv") == (200, "")
+    for about in (About.RESULTS, About.LOGS):
+        assert (await ask(about, "lr-no-such"))[0] == 404
+
+
+async def test_outage_is_answered_at_once_and_masked(ask, kept):
+    kept.error = UnreachableError("https://hunter2hunter2@10.0.0.1 doesn't answer")
+    status, text = await ask(About.RESULTS, "lr-brave-otter")
+    assert (status, "hunter2" in text, "Try again in a minute" in text) == (503, False, True)
+
+
+async def test_error_of_the_person_is_their_sentence(ask):
+    status, text = await ask(About.PLAN, "branch=main space=lr gpus=x")
+    assert (status, text.startswith("gpus= must be")) == (422, True)
+    status, text = await ask(About.COMPARISON, "lr-no-such lr-not-there")
+    assert (status, "has no stored results" in text) == (422, True)
+
+
+async def test_history_is_the_latest_first(ask, kept):
+    results = some_results(a_result("t1", 0.5))
+    kept.results = {"one": results}
+    status, text = await ask(About.HISTORY, "lr")
+    assert (status, '"value":0.5' in text) == (200, True), text
+
+
+async def test_answered_and_forgotten_questions_are_not_answered_again(ask, kept):
+    question = Question(about=About.RESULTS, subject="lr-brave-otter")
+    await answer(question.id, ask.clients, ask.questions, known=None)
+    assert await ask.questions.answer(question.id) is None
+    await ask.questions.ask(question)
+    await ask.questions.put(question.id, Answer(status=200, body=b"first"))
+    await answer(question.id, ask.clients, ask.questions, known=None)
+    assert (await ask.questions.answer(question.id)).body == b"first"
