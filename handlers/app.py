@@ -14,6 +14,7 @@ from handlers.launch_form import add_form
 from handlers.mentions import add_mentions
 from handlers.menus import add_menus
 from handlers.middleware import Admission
+from handlers.reason import add_reasons
 from handlers.slash_gpus import add_gpus
 from handlers.slash_sweep import add_sweep
 
@@ -40,6 +41,7 @@ def build(
     add_mentions(app, context)
     add_wording(app, context)
     add_buttons(app, context, show)
+    add_reasons(app, context)
     add_form(app, context)
     add_menus(app, context)
     add_home(app, context, show)

@@ -45,7 +45,7 @@ BUTTONS = {
     parent.LOGS: Action.LOGS,
     parent.RESULTS: Action.RESULTS,
     parent.RERUN: Action.RERUN,
-} | {rule.button: action for action, rule in RULES.items() if rule.button}
+} | {rule.button: action for action, rule in RULES.items() if rule.button and not rule.asks_reason}
 
 # A button's value and the fields of its user -> the queue item to handle it, and the command.
 MakeCommand = Callable[[str, Body], tuple[str, Command]]

@@ -201,6 +201,9 @@ def waiting_for_people(facts: SweepFacts) -> Finding | None:
         return Finding(f"On hold: {facts.record.reason}. {facts.record.failure}".strip(), fix)
     if facts.record and facts.phase is Phase.PAUSED:
         return Finding("Paused; no GPUs are allocated.", f"`/sweep resume {facts.sweep}`")
+    if facts.record and facts.record.phase is Phase.OPENING and "approval" in facts.record.holds:
+        fix = f"Ask an approver to use `/sweep approve {facts.sweep}` or `decline`."
+        return Finding(f"Waiting for approval: {facts.record.reason}", fix)
     return None
 
 

@@ -12,13 +12,16 @@ from bot.core.work_item import WorkItem
 from bot.platform.config.budgets import Budgets
 from bot.platform.config.teams import Team
 from bot.platform.storage.work_queue import Lease
-from bot.sweep.features.approval.decide import ApprovalState
+from bot.sweep.answers.messages import listing
+from bot.sweep.features.approval.decide import APPROVE, DECLINE, ApprovalState
 from bot.sweep.launch.spending import allowances
 from bot.sweep.results.models import SweepResults, TrialResult
 from bot.sweep.sweeps.reconciler import reconcile
 from k8s.katib.status import TrialState
+from local.slack.workspace import GRACE
 from tests.bot.factories import ADMIN, COMMIT, CONFIG, NOW, OWNER, PLAN, STRANGER, a_sweep
 from tests.scenarios.moments import sample
+from tests.scenarios.slack_session import open_session
 from tests.scenarios.slack_user import a_slack_user
 from tests.scenarios.sweep_in_memory import SPACE, SWEEP, Clock, SimulatedSweep
 from tests.scenarios.test_limits_at_once import GapStore
@@ -200,3 +203,21 @@ async def test_preview_shows_the_forecast_and_whether_someone_must_approve(redis
         await ada.slack.submit("ada")
         await ada.runs()
         assert fact in ada.shows()
+
+
+async def test_decline_asks_for_a_reason_which_the_thread_shows(redis):
+    async with open_session(redis, image=True, space=SPACE, config=BUDGETED) as session:
+        await session.rounds(4)
+        assert "Waiting for approval" in listing(await session.simulation.store.listed())
+        assert await session.clicks(APPROVE, person="grace") == [
+            f"You can't approve this sweep. Ask <@{ADMIN}>."
+        ]
+        session.simulation.clients.config = replace(BUDGETED, admins=(GRACE.id,))
+        await session.clicks(DECLINE, person="grace", rounds=0)
+        assert session.slack.top("grace")["title"]["text"] == "Decline this sweep?"
+        await session.slack.enter("grace", "value", "use tiny,  please")
+        assert await session.slack.submit("grace") == {}
+        await session.settled()
+        await session.rounds(4)
+        assert "Declined by grace: use tiny, please" in session.thread()[-1]
+        assert not session.simulation.kubernetes.peek("Experiment")

@@ -29,6 +29,7 @@ AUDIT_SHOWN = 12  # entries in a status
 MAX_REPLY = 3_900  # characters
 MAX_TRIALS_SHOWN = 40  # in the modal
 BEST_SHOWN = 5  # trials in the plain text of results
+HOLDS = {"nodes": "Waiting for nodes", "approval": "Waiting for approval"}  # of sweeps that wait to start
 # Each action in a sweep's history: performed, and denied
 HISTORY_VERBS = {
     Action.LAUNCH: ("started the sweep", "start"),
@@ -61,8 +62,8 @@ def listing(sweeps: Sequence[SweepSummary]) -> str:
 
 def _line(sweep: SweepSummary) -> str:
     emoji, phase = PHASES[sweep.phase]
-    if sweep.live and "nodes" in sweep.holds:
-        emoji, phase = ":hourglass_flowing_sand:", "Waiting for nodes"
+    if sweep.live and (waits := [HOLDS[each] for each in sweep.holds if each in HOLDS]):
+        emoji, phase = ":hourglass_flowing_sand:", waits[0]
     parts = [f"{emoji} {name_link(sweep)}", phase]
     if sweep.trials:
         parts.append(f"{sweep.finished} of {counted(sweep.trials, 'trial')}")

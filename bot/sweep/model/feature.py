@@ -45,6 +45,7 @@ class CommandRule:
     denial: Denial
     apply: Apply
     button: str = ""  # the action_id of the button that gives it; "": there is none
+    asks_reason: bool = False  # whether that button opens a modal, which asks for one line
     when_ended: bool = False  # whether it is about an ended sweep, too
     counts_again: bool = False  # whether the sweep's GPUs count toward the limits again
     restarts: bool = False  # whether trials start again, after a pause or the end

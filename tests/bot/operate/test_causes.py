@@ -197,3 +197,5 @@ def test_sweep_that_waits_for_people_says_for_what():
     held = a_sweep(Phase.HELD, reason="first trial failed", failure="Crashed.")
     assert cause(held).text == "On hold: first trial failed. Crashed."
     assert cause(a_sweep(Phase.PAUSED)).text == "Paused; no GPUs are allocated."
+    waiting = a_sweep(Phase.OPENING, thread="1.1", holds=("approval",), reason="the forecast is 9 GPU-h")
+    assert cause(waiting).text == "Waiting for approval: the forecast is 9 GPU-h"

@@ -245,5 +245,5 @@ def test_pairs_are_trials_with_the_same_parameters_and_a_value():
 def test_text_of_others_is_no_markup(text):
     shown = code(text)
     assert shown.count("`") == 2
-    assert len(shown) <= 90
+    assert len(shown) <= 82
     assert not re.search(r"(?<!\\)\||\n", shown)

@@ -37,7 +37,7 @@ FEATURE = Feature(
             denial=decide.approval_denial, apply=decide.approved, button=decide.APPROVE
         ),
         Action.DECLINE: CommandRule(
-            denial=decide.approval_denial, apply=decide.declined, button=decide.DECLINE
+            denial=decide.approval_denial, apply=decide.declined, button=decide.DECLINE, asks_reason=True
         ),
     },
     change_denial=decide.growth_denial,

@@ -150,9 +150,7 @@ def buttons(sweep: SweepRecord) -> list[dict[str, Any]]:
         return []
     effect = f"Builds {sweep.id} and starts its trials, although it exceeds a budget."
     approve = confirmation("Approve this sweep?", effect, "Approve", "Keep waiting")
-    effect = f"Ends {sweep.id} before it starts. To give a reason: /sweep decline {sweep.id} reason=…"
-    decline = confirmation("Decline this sweep?", effect, "Decline", "Keep waiting")
     return [
         button(APPROVE, "Approve", sweep.id, style="primary", confirm=approve),
-        button(DECLINE, "Decline", sweep.id, confirm=decline),
+        button(DECLINE, "Decline", sweep.id),
     ]
