@@ -150,7 +150,7 @@ async def test_agent_launches_waits_and_reads_the_results(shell):
 
         tools = {tool.name for tool in (await agent.list_tools()).tools}
         assert tools >= {"plan", "launch", "wait", "results", "compare", "history", "why_failed"}
-        sweep = (await call("launch", command="branch=main space=tiny trials=2", key="one"))["id"]
+        sweep = (await call("launch", command="branch=main space=tiny trials=2", key="agent"))["id"]
         assert (await call("wait", sweep=sweep, seconds=300))["state"] == "succeeded"
         found = await call("results", sweep=sweep, limit=1)
         assert (found["total"], found["trials"][0]["parameters"]) == (2, {"width": "2"})
