@@ -53,6 +53,12 @@ if calls == 1 then redis.call('EXPIRE', KEYS[1], 60) end
 return {calls, redis.call('TTL', KEYS[1])}
 """
 
+# SET with NX and GET at once needs Redis 7.
+_CLAIM = """
+if redis.call('SET', KEYS[1], ARGV[1], 'NX', 'EX', ARGV[2]) then return ARGV[1] end
+return redis.call('GET', KEYS[1])
+"""
+
 # An unknown token leaves nothing in Redis: strangers can try any number of them.
 _CALL = """
 local token, call = redis.call('GET', KEYS[1]), redis.call
@@ -95,7 +101,7 @@ class ApiTokens:
     def __init__(self, redis: Redis) -> None:
         self._redis, self._batches = redis, ScriptBatches(redis)
         self._add, self._revoke, self._call = map(redis.register_script, (_ADD, _REVOKE, _CALL))
-        self._count = redis.register_script(_COUNT)
+        self._count, self._claim = map(redis.register_script, (_COUNT, _CLAIM))
 
     async def create(self, owner: TokenOwner, valid: timedelta) -> str | None:
         """Return a new token, which can't be read again; None if its owner has too many."""
@@ -135,8 +141,8 @@ class ApiTokens:
     async def claim(self, request_id: str, command: str) -> bool:
         """Return whether the request has this command, and not another one with the same idempotency key."""
         key, hashed = f"sweepbot:api-key:{request_id}", hash_of(command)
-        first: Any = await self._redis.set(key, hashed, nx=True, get=True, ex=KEY_TTL)
-        return first is None or bytes(first).decode() == hashed
+        first = await self._batches.call(self._claim, [key], [hashed, int(KEY_TTL.total_seconds())])
+        return bytes(first).decode() == hashed
 
     async def is_valid(self, hashed: str) -> bool:
         """Return whether the token with this hash is still valid, without counting a call."""

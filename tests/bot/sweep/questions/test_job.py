@@ -1,6 +1,7 @@
 """Answers of a worker to questions of the HTTP API, refusals included."""
 
 import json
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
@@ -85,6 +86,18 @@ async def test_error_of_the_person_is_their_sentence(ask):
     assert (status, text.startswith("gpus= must be")) == (422, True)
     status, text = await ask(About.COMPARISON, "lr-no-such lr-not-there")
     assert (status, "has no stored results" in text) == (422, True)
+
+
+async def test_comparison_has_exact_values_and_what_slack_says(ask, kept):
+    kept.results = {
+        name: replace(some_results(a_result("t1", value)), sweep=name)
+        for name, value in (("lr-a-b", 0.125), ("lr-c-d", 0.5))
+    }
+    status, text = await ask(About.COMPARISON, "lr-a-b lr-c-d")
+    assert status == 200, text
+    found = json.loads(text)
+    assert [(each["id"], each["value"]) for each in found["sweeps"]] == [("lr-a-b", 0.125), ("lr-c-d", 0.5)]
+    assert (found["comparable"], "Best: lr-a-b, 0.125" in found["text"]) == (True, True)
 
 
 async def test_history_is_the_latest_first(ask, kept):
