@@ -8,8 +8,8 @@ from bot.platform.commands.grammar import Command, Option, bare
 from bot.platform.commands.option_types import invalid
 
 COMMANDS = {
-    "ps": "list unfinished sweeps and failing jobs, those in trouble first",
-    "inspect": "print why a sweep doesn't continue, its record, objects, and errors",
+    "ps": "list unfinished sweeps and failing jobs",
+    "inspect": "print why a sweep doesn't continue, and its state",
     "retry": "reconcile a sweep now, not after its delay",
     "release": "release a sweep or job from quarantine",
     "recover": "restore the records that Redis lost, and reconcile all unfinished sweeps",

@@ -55,7 +55,7 @@ def verdict(found: Sequence[Pair], goal: str, base: str, max_percent: float) -> 
     mean = abs(fmean(old for _, old, _ in found))
     sign = -1 if goal == "maximize" else 1
     worse = statistics([sign * (new - old) for _, old, new in found])
-    if worse is None or worse.interval is None or not mean:
+    if not (mean and worse and worse.interval):
         return Verdict(
             passed=False, text=f"**Undecided**: the mean of {name} is 0.\n\n{rule}", pairs=tuple(found)
         )

@@ -220,4 +220,4 @@ async def test_decline_asks_for_a_reason_which_the_thread_shows(redis):
         await session.settled()
         await session.rounds(4)
         assert "Declined by grace: use tiny, please" in session.thread()[-1]
-        assert not session.simulation.kubernetes.peek("Experiment")
+        assert not list(session.simulation.kubernetes.peek("Experiment"))

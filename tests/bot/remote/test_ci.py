@@ -160,6 +160,7 @@ def test_sweeps_of_branch_and_base_are_compared_and_the_comment_is_edited(host, 
     assert run() == 1
     [text] = host.comments.values()
     assert "**Worse**: 5.00% worse than `main`" in text
+    assert "| 3 | `seed=2` | 0.9 | 0.945 | +5.00% |" in text
 
 
 def test_same_run_sends_the_same_keys_and_pull_requests_share_their_base(host, monkeypatch, tmp_path):
@@ -234,6 +235,19 @@ def test_rule_needs_the_whole_interval(new, goal, state):
     assert (decided.text.split("*")[2], decided.passed) == (state, state == "Passed")
 
 
+@pytest.mark.parametrize("scale", [0.01, 100])
+def test_rule_is_relative_to_the_mean(scale):
+    new = (1.2, 0.9, 1.0, 0.9, 1.1)
+    texts = {
+        verdict(
+            pairs(trials(x * each for x in BASE), trials(x * each for x in new)), "minimize", "main", 1.0
+        ).text
+        for each in (1, scale)
+    }
+    assert len(texts) == 1
+    assert "0.99% worse than `main` on average of 5 pairs (95% interval -20.62% to +18.64%;" in texts.pop()
+
+
 def test_pairs_are_trials_with_the_same_parameters_and_a_value():
     base = [*trials((1.0, 2.0, None)), {"parameters": {"seed": "10"}, "value": 5.0}]
     new = [*reversed(trials((4.0, None, 6.0))), {"parameters": {"seed": "10"}, "value": 7.0}]
@@ -244,6 +258,7 @@ def test_pairs_are_trials_with_the_same_parameters_and_a_value():
 @pytest.mark.parametrize("text", ["a`b|c\n@ada <img src=x>", "", "x" * 500, "`" * 200])
 def test_text_of_others_is_no_markup(text):
     shown = code(text)
+    assert len(text) < 100 or len(shown) == 82
     assert shown.count("`") == 2
     assert len(shown) <= 82
     assert not re.search(r"(?<!\\)\||\n", shown)
