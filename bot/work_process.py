@@ -180,7 +180,7 @@ def _probes(
     probes: Probes, web: AsyncWebClient, cluster: KubernetesClient, informer: SweepInformer, worker: Worker
 ) -> None:
     probes.check("slack", partial(slack_identity, web), every=60)
-    probes.check("kubernetes", cluster.version, every=10)
+    probes.check("kubernetes", cluster.version, every=60)
     probes.check("watch", informer.fresh)
     probes.check("worker", partial(worker.moving, SLOW_ITEM))
     probes.vital("worker", partial(worker.moving, STUCK_ITEM))

@@ -5,9 +5,11 @@ greeting:<user>    a new user is being greeted; ten minutes
 """
 
 import asyncio
+import itertools
 import json
 import logging
 import re
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING
@@ -52,6 +54,7 @@ log = logging.getLogger(__name__)
 CONFIGMAP_NAME = "sweepbot-setup"
 NOW = "now"  # key of the item that applies requests; any other key is a user to greet
 WRITER_INTERVAL, READER_INTERVAL = 10.0, 2.0  # seconds
+CONFIGMAP_EVERY = 6  # rounds of a worker; in the others, it takes from Redis what another one has written
 RETRY = Retry(base=2.0)  # of the first read, which sweeps wait for
 SETUP_KEY = "sweepbot:setup"
 REQUESTS = WorkItem(ItemKind.SETUP, NOW)
@@ -150,15 +153,15 @@ class SetupWriter:
 
     async def ready(self, stop: asyncio.Event) -> None:
         """Return once the settings are loaded: no sweep can be resolved before."""
-        while not stop.is_set() and not await self._try_refresh():  # noqa: ASYNC110 - polls another system
+        while not stop.is_set() and not await self._try(self.refresh):  # noqa: ASYNC110 - polls another system
             await asyncio.sleep(RETRY.seconds())
 
     async def follow(self) -> None:
         """Refresh until cancelled."""
-        while True:
+        for rounds in itertools.count(1):
             await self.refresh_groups()
             await asyncio.sleep(WRITER_INTERVAL)
-            await self._try_refresh()
+            await self._try(self._reread if rounds % CONFIGMAP_EVERY else self.refresh)
 
     async def refresh_groups(self) -> None:
         """Store who is in the user groups of teams, if that is due and has changed."""
@@ -170,13 +173,21 @@ class SetupWriter:
         except (ApiError, UnreachableError, RedisError) as error:
             log.warning("can't update user groups: %s", error)
 
-    async def _try_refresh(self) -> bool:
+    async def _try(self, refresh: Callable[[], Awaitable[None]]) -> bool:
         try:
-            await self.refresh()
+            await refresh()
         except (ApiError, UnreachableError, RedisError) as error:
             log.warning("can't read ConfigMap sweepbot-setup: %s", error)
             return isinstance(error, ApiError) and error.permanent
         return True
+
+    async def _reread(self) -> None:
+        """Read what Redis has; if it has lost that, the ConfigMap."""
+        if found := await self._redis.get(SETUP_KEY):
+            self.setup = read(json.loads(found))
+            self._take()
+        else:
+            await self.refresh()
 
     async def refresh(self) -> None:
         entries = (await self._stored.read()).values

@@ -1,0 +1,90 @@
+"""An hour of GPUs: each series by itself, and together those of a GPU with several."""
+
+from datetime import UTC, datetime
+
+import pytest
+
+from bot.measure.gpus import promql, promql_hour
+from bot.measure.gpus.hour_queries import MAX_NAMED, HourQueries
+from bot.measure.gpus.models import HALF_HOUR, HOUR
+from bot.measure.gpus.prometheus import Prometheus, Row
+from bot.measure.gpus.scrape_interval import ScrapeIntervals
+
+START = datetime(2026, 11, 20, 8, tzinfo=UTC)
+MIDDLE, END = START + HALF_HOUR, START + HOUR
+STEP = 30
+EVERY = ScrapeIntervals({}, STEP)
+
+
+def gpu(number, value, **labels):
+    return Row({"UUID": f"GPU-{number}", "namespace": "sweeps", "pod": "lr-1"} | labels, value)
+
+
+class Answering(Prometheus):
+    """Answers by query and time; any other answer is empty."""
+
+    def __init__(self, answers):
+        self.answers, self.asked = answers, []
+
+    async def query(self, query, at):
+        self.asked.append(query)
+        return self.answers.get((query, at), [])
+
+
+def series(samples, sums, idle):
+    """The answers about each series, of both halves alike."""
+    count = promql_hour.samples_of_half(STEP, engine_only=True)
+    low = promql_hour.idle_in_half(STEP, engine_only=True)
+    return {
+        **{(count, at): samples for at in (MIDDLE, END)},
+        **{(low, at): idle for at in (MIDDLE, END)},
+        (promql_hour.sum_of_hour(STEP, engine_only=True), END): sums,
+    }
+
+
+def hours(rows):
+    return {row.gpu: pytest.approx(row.value) for row in rows}
+
+
+async def test_gpu_with_one_series_is_summed_up_by_itself():
+    free = {"UUID": "GPU-9", "namespace": "", "pod": ""}
+    samples = [gpu(1, 60.0), gpu(2, 60.0), gpu(3, 40.0), Row(free, 60.0)]
+    sums = [gpu(1, 90.0), gpu(2, 0.0), gpu(3, 0.0), Row(free, 0.0)]
+    server = Answering(series(samples, sums, [gpu(2, 0.0), gpu(3, 0.0), Row(free, 0.0)]))
+    found = await HourQueries(server).gpus(START, EVERY)
+    assert hours(found.observed) == {"GPU-1": 1, "GPU-2": 1, "GPU-3": 80 / 120}
+    assert hours(found.used) == {"GPU-1": 0.75, "GPU-2": 0, "GPU-3": 0}
+    assert hours(found.idle_late) == hours(found.idle_early) == {"GPU-2": 0.5}, "GPU-3 has too few samples"
+    assert not any(query == promql.used_hours(STEP, {"GPU-1"}) for query in server.asked)
+
+
+async def test_gpu_with_several_series_or_nan_is_queried_together():
+    samples = [gpu(1, 60.0), gpu(2, 60.0, instance="a"), gpu(2, 60.0, instance="b"), gpu(3, 60.0)]
+    sums = [gpu(1, 120.0), gpu(2, 120.0, instance="a"), gpu(2, 120.0, instance="b")]  # GPU-3 has NaN
+    which = {"GPU-2", "GPU-3"}
+    server = Answering(
+        series(samples, sums, [])
+        | {
+            (promql.observed_hours(STEP, which), END): [gpu(2, 1.0), gpu(3, 0.9)],
+            (promql.used_hours(STEP, which), END): [gpu(2, 0.8), gpu(3, 0.7)],
+        }
+    )
+    found = await HourQueries(server).gpus(START, EVERY)
+    assert hours(found.observed) == {"GPU-1": 1, "GPU-2": 1, "GPU-3": 0.9}
+    assert hours(found.used) == {"GPU-1": 1, "GPU-2": 0.8, "GPU-3": 0.7}
+
+
+@pytest.mark.parametrize(("number", "named"), [(1, True), (MAX_NAMED + 1, False)])
+async def test_pods_with_several_requests_are_queried_together(number, named):
+    pods = [Row({"namespace": "sweeps", "pod": f"lr-{n}"}, 2.0) for n in range(number)]
+    exact = promql.allocated_hours(promql_hour.these(pods) if named else "")
+    other = Row({"namespace": "sweeps", "pod": "other"}, 1.0)
+    server = Answering(
+        {
+            (promql_hour.SEVERAL_REQUESTS, END): pods,
+            (promql_hour.ALLOCATED_HOURS, END): [*pods, other],
+            (exact, END): [Row(row.labels, 1.5) for row in (*pods, other)],
+        }
+    )
+    found = await HourQueries(server).allocated(END)
+    assert {row.pod[1]: row.value for row in found} == {"other": 1.0} | {row.pod[1]: 1.5 for row in pods}
