@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from local import demo_full
 from local.demo import OwnRepository, run
 from local.world import EXAMPLES, git, publish, world
 from tests.scenarios.local_world import until
@@ -127,7 +128,7 @@ async def test_full_demo_runs_a_sweep_through_a_queue(tmp_path, monkeypatch, mlf
     monkeypatch.setattr("local.demo.world", partial(world, tracking=mlflow_url))
     assert await run(["--once", "--full"]) == 0
     printed = capsys.readouterr().out
-    assert "profile=mig for slices of a GPU" in printed
+    assert demo_full.TO_TRY in printed
     assert "✓ Submitted, queue research, priority normal" in printed
 
 
