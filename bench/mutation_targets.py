@@ -259,8 +259,10 @@ EQUIVALENT = {
     ): "a trial reaches a rung once, so the first three differ",
     (
         "bot/sweep/features/live_values/decide.py",
-        "if sweep.plan is None and not sweep.plan.space.names_best "
-        "or seen.reading is None or seen.reading.failures:",
+        (
+            "if sweep.plan is None and not sweep.plan.space.names_best "
+            "or seen.reading is None or seen.reading.failures:"
+        ),
     ): "a running sweep has a plan",
     (
         "bot/workspaces/environments/idle_job.py",
