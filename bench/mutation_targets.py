@@ -213,7 +213,7 @@ EQUIVALENT = {
     ): "any negative factor reverses the order",
     (
         "bot/platform/storage/work_queue.py",
-        "await self._sleep(min(left, float(found) - 0.001, MAX_BLOCK_SECONDS, self._lease / 4))",
+        "await self._sleep(min(left, due - monotonic() - 0.001, MAX_BLOCK_SECONDS, self._lease / 4))",
     ): "wakes 2 ms earlier and looks once more",
     (
         "bot/sweep/features/pause/decide.py",
@@ -324,7 +324,7 @@ EQUIVALENT = {
     ): "no candidate is measured here, so all have 0 GPUs free",
     (
         "bot/platform/storage/work_queue.py",
-        "await self._sleep(min(left, float(found) + 0.001, MAX_BLOCK_SECONDS, self._lease / 5))",
+        "await self._sleep(min(left, due - monotonic() + 0.001, MAX_BLOCK_SECONDS, self._lease / 5))",
     ): "looks more often",
     (
         "bot/platform/storage/work_queue.py",

@@ -126,7 +126,12 @@ def test_list_has_the_sweeps_of_all_pages(server, run):
 
 def test_document_lists_every_command():
     text = (Path(__file__).parents[3] / "docs" / "command-line.md").read_text()
-    assert set(re.findall(r"^\| `sweepbot ([a-z]+)", text, re.MULTILINE)) == {*COMMANDS, "mcp", "results"}
+    assert set(re.findall(r"^\| `sweepbot ([a-z]+)", text, re.MULTILINE)) == {
+        *COMMANDS,
+        "ci",
+        "mcp",
+        "results",
+    }
 
 
 def test_watch_continues_when_the_connection_is_closed(server, run):

@@ -214,12 +214,8 @@ async def test_plan_is_asked_for_its_person_and_needs_what_a_launch_needs(call, 
     working = worker((200, b"{}"))
     assert (await call("POST", "/plans", "branch=main space=lr"))[0] == 200
     [asked] = await working
-    assert (asked.about, asked.subject, asked.user, asked.channel) == (
-        "plan",
-        "branch=main space=lr",
-        "U1",
-        "C1",
-    )
+    who = asked.requester
+    assert (asked.about, asked.subject, who.user, who.channel) == ("plan", "branch=main space=lr", "U1", "C1")
     assert (await call("POST", "/plans", "branch=main"))[0] == 422
     monkeypatch.setattr("handlers.launch_form.launch_denial", lambda *_: "You don't have permission.")
     assert (await call("POST", "/plans", "branch=main space=lr"))[0] == 403

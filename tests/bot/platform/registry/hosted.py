@@ -48,7 +48,7 @@ class Front:
 
     address: str
     manners: Manners
-    password: str = "first"
+    password: str = "password-1"
     clock: float = 0
     repositories: set[str] = field(default_factory=set)  # created by people
     untagged: set[str] = field(default_factory=set)  # tags deleted without their image

@@ -63,7 +63,7 @@ async def test_images_of_a_sweep_are_composed_listed_and_deleted(kind, address, 
 
     # The day after: the login of the Secret has been replaced, and the old one has ended.
     front.clock += 11 * HOUR
-    front.renew("second")
+    front.renew("password-2")
     secret(file, host, front.manners.user, front.password)
     front.clock += 2 * HOUR
     assert await registry.digest(plan.repository, plan.tag) == digest
@@ -81,7 +81,7 @@ async def test_a_login_that_ended_is_an_error_that_a_new_one_ends(address, toy, 
     front = Front(address, HOSTED["ECR"], repositories={"acme/sweepbot-digits"})
     host = await toy(front.answer)
     file = tmp_path / "config.json"
-    secret(file, host, "AWS", "first")
+    secret(file, host, "AWS", "password-1")
     settings = installed(host, registry_auth_file=file)
     registry = own_registry(settings)
     assert await registry.digest("acme/sweepbot-digits", "v1") is None
@@ -91,7 +91,7 @@ async def test_a_login_that_ended_is_an_error_that_a_new_one_ends(address, toy, 
     file.write_text("{")
     with pytest.raises(RegistryError, match=r"REGISTRY_AUTH_FILE: .*config.json must be"):
         await registry.digest("acme/sweepbot-digits", "v1")
-    front.renew("second")
-    secret(file, host, "AWS", "second")
+    front.renew("password-2")
+    secret(file, host, "AWS", "password-2")
     assert await registry.digest("acme/sweepbot-digits", "v1") is None
     await registry.close()
