@@ -16,7 +16,8 @@ from bot.sweep.launch.plan import plan
 from bot.sweep.launch.promote import promoted
 from bot.sweep.model.observation import Observation
 from bot.sweep.results.table import best_table
-from k8s.katib.status import Experiment, ExperimentState, read_trial
+from k8s.engine import End, Experiment, ExperimentState
+from k8s.katib.status import read_trial
 from tests.bot.factories import CONFIG, ORDER, SETTINGS, SOURCE, SPACE, a_sweep
 from tests.bot.sweep.results.factories import a_result, some_results
 
@@ -31,7 +32,7 @@ BETTER = "`wider` is better than `main` by "
 
 
 def trial(number: int, branch: str, value: float) -> dict:
-    values = {"branch": f"{branch}@sha256:{'a' * 64}", "lr": "0.1", "seed": str(number)}
+    values = {"branch": branch, "lr": "0.1", "seed": str(number)}
     return {
         "metadata": {"name": f"{branch}-{number}"},
         "spec": {"parameterAssignments": [{"name": name, "value": text} for name, text in values.items()]},
@@ -79,5 +80,5 @@ def test_picture_and_table_have_the_pairs():
 def test_ended_comparison_is_neither_promoted_nor_extended():
     with pytest.raises(UserError, match="compared branches, in pairs with seeds"):
         promoted(replace(SWEEP, phase=Phase.SUCCEEDED), "", CONFIG)
-    experiment = Experiment(state=ExperimentState.SUCCEEDED, raw={}, reason="ExperimentMaxTrialsReached")
+    experiment = Experiment(state=ExperimentState.SUCCEEDED, end=End.ALL_TRIALS)
     assert limit_reason(SWEEP, experiment, CONFIG).startswith("it compared branches")
