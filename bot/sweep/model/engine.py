@@ -1,7 +1,7 @@
 """The engine's adapter: what sweeps ask of Katib, operation by operation.
 
 Elsewhere in `bot`, experiments and trials are values of `k8s.engine`; only the planned manifest, which
-`k8s.katib.experiment` builds, is Katib's. docs/design.md says what each operation takes with another engine.
+`k8s.katib.experiment` builds, is Katib's. k8s/katib/ENGINES.md says what each takes with another engine.
 """
 
 from collections.abc import Iterable, Mapping
