@@ -107,6 +107,11 @@ class SweepPlan:
         )
 
     @property
+    def branch_values(self) -> dict[str, str]:
+        """What trials run by the branch's label: it, with the digest of its image."""
+        return {each.label: f"{each.label}@{each.digest}" for each in self.branches}
+
+    @property
     def all_builds(self) -> tuple[Build, ...]:
         """The builds of all branches, each once."""
         own = {build.ref.name: build for each in self.branches for build in each.builds}

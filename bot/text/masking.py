@@ -77,6 +77,12 @@ FORMS = (
     *_forms("PyPI tokens", r"()pypi-[\w-]{40,}"),
     *_forms("npm tokens", r"()npm_[A-Za-z0-9]{30,}"),
     *_forms("Docker Hub tokens", r"()dckr_[a-z]{3}_[\w-]{16,}"),
+    # Not every word behind /t/: forums have their topics there.
+    *_forms(
+        "tokens of Conda channels",
+        r"(/t/)(?:[a-z]{2}-)?[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f-]{22}",
+        r"()pfx_[A-Za-z0-9]{20,}",
+    ),
     *_forms("AWS access keys, EKS tokens", r"()A(?:KIA|SIA)[0-9A-Z]{16}", r"()k8s-aws-v1\.[\w-]{20,}"),
     *_forms("Google keys", r"()AIza[\w-]{30,}", r"()ya29\.[\w-]{20,}"),
     *_forms(

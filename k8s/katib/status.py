@@ -1,8 +1,8 @@
 """Read experiments, trials, and the state of the search from Katib's objects."""
 
 import math
-import re
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any
 
 from k8s.engine import End, Experiment, ExperimentState, SearchService, Trial, TrialState
@@ -26,7 +26,6 @@ KILLED_BECAUSE = {
     TrialState.NOT_STARTED: "SweepbotNotStarted",
 }
 _KILLED_STATES = {reason: state for state, reason in KILLED_BECAUSE.items()}
-IMAGE_OF_BRANCH = re.compile(r"(?<=.)@sha256:[0-9a-f]{64}$")  # after a branch's name, in a parameter's value
 _FINAL = {"Killed", "EarlyStopped", "MetricsUnavailable"}  # beside those of other kinds of objects
 
 # What `read_experiment` and `read_trial` need of the objects, for `k8s.slim`.
@@ -93,16 +92,24 @@ def _end(obj: Manifest) -> tuple[ExperimentState, End, str]:
     return ExperimentState.RUNNING, End.NONE, ""
 
 
-def read_trial(obj: Manifest, strategies: Mapping[str, str]) -> Trial:
-    """Read a trial. `strategies`: which value counts (min, max, or latest) by metric, the objective first."""
+def read_trial(
+    obj: Manifest, strategies: Mapping[str, str], words: Mapping[str, str] = MappingProxyType({})
+) -> Trial:
+    """Read a trial.
+
+    Args:
+        strategies: which value counts (min, max, or latest) by metric, the objective first.
+        words: what people call some values of parameters.
+    """
     metric, *additional = strategies
     values = {name: _value(obj, name, strategies[name]) for name in strategies}
     meta, assignments = obj["metadata"], obj.get("spec", {}).get("parameterAssignments") or []
+    given = {each["name"]: str(each["value"]) for each in assignments}
     status, true_now = obj.get("status", {}), true_conditions(obj)
     return Trial(
         name=meta["name"],
         state=_trial_state(true_now),
-        parameters={a["name"]: _word(str(a["value"])) for a in assignments if a["value"] != INACTIVE},
+        parameters={name: words.get(value, value) for name, value in given.items() if value != INACTIVE},
         value=values[metric],
         not_finite=_not_finite(obj, metric),
         more={name: value for name in additional if (value := values[name]) is not None},
@@ -114,11 +121,6 @@ def read_trial(obj: Manifest, strategies: Mapping[str, str]) -> Trial:
         uid=meta.get("uid", ""),
         raw=obj,
     )
-
-
-def _word(value: str) -> str:
-    """Return the value as people know it: of a branch with the digest of its image, the branch."""
-    return IMAGE_OF_BRANCH.sub("", value)
 
 
 def _trial_state(true_now: Mapping[str, Manifest]) -> TrialState:

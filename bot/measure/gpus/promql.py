@@ -214,13 +214,8 @@ ERRORS = f"max by ({_GPU}) ({XIDS})"
 # Arithmetic drops unmatched series: `or 0 *` keeps nodes without allocations.
 _FREE = f"{ALLOCATABLE} - on (node) (sum by (node) ({ALLOCATED}) or 0 * {ALLOCATABLE})"
 _CLOSED = f"clamp_min({_FREE}, 0) and on (node) (({CORDONED}) or ({NOT_READY}))"
-_NODE = "node, exported_node"  # of one scrape, so renamed alike
-_LEFT, _WHOLE = (
-    f"sum by ({_NODE}) (max by ({_NODE}, resource) (kube_node_status_{which}{{{GPUS}}}))"
-    for which in ("allocatable", "capacity")
-)
-CAPACITY_HOURS = _per_hour(f"sum({_LEFT})")
-LOST_HOURS = _per_hour(f"sum(clamp_min({_WHOLE} - on ({_NODE}) {_LEFT}, 0))")
+CAPACITY_HOURS = _per_hour(f"sum({ALLOCATABLE_BY_RESOURCE})")
+LOST_HOURS = _per_hour(f"sum(clamp_min(sum by (node) ({PHYSICAL_BY_RESOURCE}) - on (node) {ALLOCATABLE}, 0))")
 ANY_CLOSED = _hourly_peak(f"count(({CORDONED}) or ({NOT_READY}))")  # without any, CLOSED_HOURS is 0
 CLOSED_HOURS = _per_hour(f"sum({_CLOSED})")  # free, but not schedulable
 ANY_NODE = "count(kube_node_status_allocatable)"

@@ -56,7 +56,8 @@ def _of_requests(function: str, window: str) -> str:
         f"{function}_over_time(kube_pod_container_resource_requests{{{GPUS},{node}}}[{window}])"
         for node in ('exported_node!=""', 'node!="",exported_node=""')
     )
-    return f"({renamed} or ({own} unless on () {RENAMED}))"
+    # Of the whole hour: kube-state-metrics can be silent at its end.
+    return f"({renamed} or ({own} unless on () last_over_time({RENAMED}[{HOUR_WINDOW}])))"
 
 
 _MINUTES = f"{HOUR_WINDOW}:1m"

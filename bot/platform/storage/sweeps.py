@@ -56,13 +56,13 @@ local function clean(now)
   call('ZREMRANGEBYSCORE', recent, '-inf', now - 1209600)
 end
 -- `live`: the version of an unfinished sweep's last save. If that is the one before, the sweep is known to be
--- active and not to expire; then all but every 16th save leave the rest as it is.
+-- active and not to expire; then all but every 16th save leave the rest as it is, unless that has expired.
 local function write(version, record, expires, by, live)
   local now = tonumber(call('TIME')[1])
   local is_known = expires == '' and tonumber(live or '') == version - 1
-  local is_brief = is_known and version % 16 ~= 0
+  local is_listed = call('ZADD', recent, now, id) == 0
+  local is_brief = is_known and is_listed and version % 16 ~= 0
   if not is_brief then clean(now) end
-  call('ZADD', recent, now, id)
   call('HSET', entries, id, entry)
   if not is_brief then
     call('EXPIRE', recent, 1209600)

@@ -42,9 +42,11 @@ MICROMAMBA = "COPY --from={} /bin/micromamba /usr/local/bin/micromamba\n"
 # https://docs.conda.io/projects/conda/en/latest/user-guide/tasks/manage-virtual.html. CUDA's drivers run all
 # minor versions of their major one.
 CONDA_CUDA = "12.8"
+# There, micromamba 2.5 writes packages' URLs with the password or token: libmamba's package_fetcher.cpp.
+WITHOUT_LOGINS = "sed -i -E 's#://[^/@\" ]+@#://#g; s#/t/[^/\" ]+/#/t/-/#g' /opt/venv/conda-meta/*"
 CREATE = (
     f"MAMBA_ROOT_PREFIX=/tmp/mamba CONDA_OVERRIDE_CUDA={CONDA_CUDA} micromamba create --yes "
-    "--prefix /opt/venv --file {} && rm -rf /tmp/mamba"
+    f"--prefix /opt/venv --file {{}} && {WITHOUT_LOGINS} && rm -rf /tmp/mamba"
 )
 ENVIRONMENT = """\
 ENV PATH=/opt/venv/bin:$PATH PYTHONPATH=/app/src:/app PYTHONUNBUFFERED=1

@@ -21,7 +21,8 @@ REFRESHED, RETRIED = timedelta(minutes=10), timedelta(minutes=1)  # Slack allows
 async def changed_groups(config: Config, setup: Setup, slack: Slack, redis: Redis) -> dict[str, Group]:
     """Return the groups whose members have changed. Raises RedisError.
 
-    One worker asks for a group, every 10 minutes. While Slack doesn't answer, the last known members stay.
+    One worker asks for a group, every 10 minutes, and a minute after a change. While Slack doesn't answer,
+    the last known members stay.
     """
     found = dict[str, Group]()
     for group in _named(config):
@@ -36,8 +37,9 @@ async def changed_groups(config: Config, setup: Setup, slack: Slack, redis: Redi
             continue
         if not members:
             log.warning("user group %s of a team has no members, or doesn't exist", group)
-        await redis.expire(key, REFRESHED)
-        if setup.groups.get(group) != Group(members=members):
+        if setup.groups.get(group) == Group(members=members):
+            await redis.expire(key, REFRESHED)
+        else:  # asked again in a minute: the caller's write can fail
             found[group] = Group(members=members)
     return found
 

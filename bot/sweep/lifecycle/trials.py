@@ -154,8 +154,7 @@ def manifest(sweep: SweepRecord, plan: SweepPlan, image: str) -> Manifest:
     experiment = with_annotations(plan.experiment, {name: url for name, url in links.items() if url})
     tags = run_tags.submitted(sweep.id, "" if plan.branches else image, sweep.permalink)
     experiment = with_variable(experiment, run_tags.VARIABLE, partial(run_tags.added, tags=tags))
-    values = {each.label: f"{each.label}@{each.digest}" for each in plan.branches}
-    return with_image(with_values(experiment, BRANCH, values), image)
+    return with_image(with_values(experiment, BRANCH, plan.branch_values), image)
 
 
 def kill_changes(sweep: SweepRecord, plan: SweepPlan, seen: Observation, now: datetime) -> RequiredChanges:

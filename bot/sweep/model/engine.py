@@ -1,7 +1,7 @@
 """The engine's adapter: what sweeps ask of Katib, operation by operation.
 
 Elsewhere in `bot`, experiments and trials are values of `k8s.engine`; only the planned manifest, which
-`k8s.katib.experiment` builds, is Katib's. docs/design.md says what each operation takes with another engine.
+`k8s.katib.experiment` builds, is Katib's. k8s/katib/ENGINES.md says what each takes with another engine.
 """
 
 from collections.abc import Iterable, Mapping
@@ -39,7 +39,8 @@ async def list_trials(sweep: SweepRecord, plan: SweepPlan, reader: Reader) -> tu
     ref = plan.experiment_ref
     labels = f"{SWEEP_LABEL}={sweep.id},{EXPERIMENT_LABEL}={ref.name}"
     found = await reader.list(TRIAL, ref.namespace, labels=labels)
-    return tuple(read_once(status.read_trial, each, plan.space.strategies) for each in found)
+    words = {value: label for label, value in plan.branch_values.items()}
+    return tuple(read_once(status.read_trial, each, plan.space.strategies, words) for each in found)
 
 
 async def find_search(plan: SweepPlan, reader: Reader) -> SearchService | None:

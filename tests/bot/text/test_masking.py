@@ -38,6 +38,12 @@ DOCS = Path(__file__).parents[3] / "docs" / "security.md"
         (f"pypi-AgEI{LONG}", "***"),
         (f"npm_{LONG}", "***"),
         (f"dckr_pat_{LONG}", "***"),
+        (
+            "https://conda.anaconda.org/t/ab-0a1b2c3d-1234-5678-9abc-0123456789ab/acme",
+            "https://conda.anaconda.org/t/***/acme",
+        ),
+        (f"https://repo.prefix.dev/t/pfx_{LONG}/acme", "https://repo.prefix.dev/t/***/acme"),
+        ("discuss.pytorch.org/t/nan-loss/1", "discuss.pytorch.org/t/nan-loss/1"),
         (f"AWS_SECRET_ACCESS_KEY: {LONG}", "AWS_SECRET_ACCESS_KEY: ***"),
         ("AKIAIOSFODNN7EXAMPLE", "***"),
         ('"token":"k8s-aws-v1.aHR0cHM6Ly9zdHMuZXUtd2VzdC0xLmFtYXpvbmF3cy5jb20v"', '"token":"***"'),

@@ -367,3 +367,10 @@ async def test_records_are_read_in_parts_that_let_others_run(store, redis, monke
     assert ([each.id for each in found], sizes) == (names, [2, 2, 1])
     for each in found:
         await end(store, each)
+
+
+async def test_list_that_expired_during_a_long_sweep_expires_again(store, sweep, redis):
+    saved = await store.save(sweep)
+    await redis.delete("sweepbot:recent", "sweepbot:entries")
+    await store.save(saved)
+    assert [await redis.ttl(f"sweepbot:{key}") > 0 for key in ("recent", "entries")] == [True, True]

@@ -1,5 +1,6 @@
 """The images that the files of a repository are built into."""
 
+import re
 import subprocess
 
 import pytest
@@ -8,6 +9,7 @@ from bot.core.errors import UserError
 from bot.core.plan import Role
 from bot.sweep.builds import pyproject
 from bot.sweep.builds.pyproject import toml
+from bot.sweep.builds.recipes import WITHOUT_LOGINS
 from tests.bot.sweep.builds.projects import (
     BASE,
     BUILD,
@@ -250,7 +252,7 @@ def test_recipe_of_a_conda_environment_installs_it_once_for_all_commits():
     below, code = found.steps
     assert (below.role, code.role, found.words) == (Role.DEPENDENCIES, Role.CODE, "from `environment.yml`")
     solve = "MAMBA_ROOT_PREFIX=/tmp/mamba CONDA_OVERRIDE_CUDA=12.8 micromamba create --yes"
-    create = f"{solve} --prefix /opt/venv --file environment.yml && rm -rf /tmp/mamba"
+    create = f"{solve} --prefix /opt/venv --file environment.yml && {WITHOUT_LOGINS} && rm -rf /tmp/mamba"
     assert below.dockerfile.splitlines()[:4] == [
         f"FROM {BASE}",
         "COPY --from=mambaorg/micromamba:2 /bin/micromamba /usr/local/bin/micromamba",
@@ -259,6 +261,19 @@ def test_recipe_of_a_conda_environment_installs_it_once_for_all_commits():
     ]
     assert made({"environment.yml": f"{CONDA}- numpy\n"}).steps[0].key != below.key
     assert made({"environment.yaml": CONDA}).words == "from `environment.yaml`"
+
+
+def test_image_of_a_conda_environment_has_no_logins_of_its_channels(tmp_path):
+    """They come from the network's Secret, which no image has; micromamba writes them into conda-meta."""
+    there = '{"mail": "a@b.example", "url": "https://conda.example/%sacme/linux-64/a-1.conda"}'
+    for name, login in (("a-1.json", "t/ab-12-cd/"), ("b-1.json", ""), ("history", "")):
+        (tmp_path / name).write_text(there % login)
+    (tmp_path / "c-1.json").write_text((there % "").replace("//", "//ada:hunter2@"))
+    [step] = re.findall(r"&& (sed .*?) &&", made({"environment.yml": CONDA}).steps[0].dockerfile)
+    subprocess.run(["sh", "-c", step.replace("/opt/venv/conda-meta", str(tmp_path))], check=True)
+    found = {file.name: file.read_text() for file in tmp_path.iterdir()}
+    plain = dict.fromkeys(("b-1.json", "c-1.json", "history"), there % "")
+    assert found == {**plain, "a-1.json": there % "t/-/"}
 
 
 def test_recipe_prefers_other_dependencies_to_a_conda_environment():

@@ -32,7 +32,7 @@ BETTER = "`wider` is better than `main` by "
 
 
 def trial(number: int, branch: str, value: float) -> dict:
-    values = {"branch": f"{branch}@sha256:{'a' * 64}", "lr": "0.1", "seed": str(number)}
+    values = {"branch": branch, "lr": "0.1", "seed": str(number)}
     return {
         "metadata": {"name": f"{branch}-{number}"},
         "spec": {"parameterAssignments": [{"name": name, "value": text} for name, text in values.items()]},
