@@ -257,10 +257,7 @@ EQUIVALENT = {
     ): "33 days after a month's first are in the next month, too",
     (
         "bot/core/stopping.py",
-        (
-            "for _, rung, trial, value in "
-            "sorted(_arrivals(rule, objective, rungs, curves), key=lambda each: each[:4]):"
-        ),
+        "arrivals = sorted(_arrivals(rule, objective, rungs, curves), key=lambda each: each[:4])",
     ): "a trial reaches a rung once, so the first three differ",
     (
         "bot/sweep/features/live_values/decide.py",

@@ -9,6 +9,9 @@ reached the rung before it:
 - median (Golovin et al., 2017, Google Vizier): the trial continues if its value is no worse than the
   others' median. No trial is stopped until `min_trials` others have reached the rung.
 
+Both also stop a trial that has *stalled*: its value is no better than at the rung before, and another trial
+has reported a better one. It would train on for nothing, after its minimum for example.
+
 A trial's value at a rung is its min, max, or latest value up to then. Trials are ordered by when they
 reported, not by when Sweepbot read it, so the same curves lead to the same decisions.
 """
@@ -33,7 +36,7 @@ class StoppingRule:
     """How trials are stopped early by Sweepbot itself."""
 
     name: str  # ASHA or MEDIAN
-    grace: int = 1  # the first rung, in steps
+    grace: int = 1  # the first rung, in steps; a space's default differs, and stored plans leave out these
     factor: int = 3  # of asha
     min_trials: int = 3  # of median
     dry_run: bool = False  # only report what would have been stopped
@@ -53,6 +56,7 @@ class Verdict:
     value: float | None
     cutoff: float
     others: int  # that reached the rung before
+    stalled_since: int = 0  # an earlier rung; the cutoff is then the best value of any trial
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,6 +68,7 @@ class EarlyStop:
     cutoff: float | None
     others: int
     seconds: float
+    stalled_since: int = 0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -101,27 +106,41 @@ def judge(
     """
     known = {rung: dict(values) for rung, values in rungs.items()}
     verdicts: dict[str, Verdict] = {}
-    for _, rung, trial, value in sorted(_arrivals(rule, objective, rungs, curves), key=lambda each: each[:3]):
+    reported = (_comparable(objective, value) for rung in known.values() for value in rung.values())
+    best = min(reported, default=math.inf)
+    arrivals = sorted(_arrivals(rule, objective, rungs, curves), key=lambda each: each[:3])
+    for _, rung, trial, value, since in arrivals:
         if trial in verdicts:
             continue
         before = known.setdefault(rung, {})
         cutoff = _cutoff(rule, objective, list(before.values()), value)
-        if cutoff is not None and trial in stoppable and _is_worse(objective, value, cutoff):
-            verdicts[trial] = Verdict(trial=trial, step=rung, value=value, cutoff=cutoff, others=len(before))
+        poor = cutoff is not None and _is_worse(objective, value, cutoff)
+        if since and not poor:
+            cutoff, poor = best * _sign(objective), _comparable(objective, value) > best
+        if cutoff is not None and poor and trial in stoppable:
+            verdicts[trial] = Verdict(
+                trial=trial, step=rung, value=value, cutoff=cutoff, others=len(before), stalled_since=since
+            )
         before[trial] = value
+        best = min(best, _comparable(objective, value))
     return known, tuple(verdicts.values())
 
 
 def _arrivals(
     rule: StoppingRule, objective: Objective, rungs: Rungs, curves: Mapping[str, Curve]
-) -> Iterator[tuple[float, int, str, float | None]]:
-    """Yield when each trial reached each missing rung, the rung, the trial, and its value there."""
+) -> Iterator[tuple[float, int, str, float | None, int]]:
+    """Yield when each trial reached each missing rung, the rung, the trial, its value there, and since when
+    it has stalled (0: it improved)."""
     for trial, curve in curves.items():
         counts = so_far([point.value for point in curve], objective.strategy)
+        values = [value if math.isfinite(value) else None for value in counts]
         for rung in missing_rungs(rule, rungs, trial, curve[-1].step) if curve else ():
             number = _first_at(curve, rung)
-            value = counts[number]
-            yield curve[number].at, rung, trial, value if math.isfinite(value) else None
+            since = max((each for each in rule.rungs if each < rung), default=0)
+            earlier = _first_at(curve, since)
+            improved = _comparable(objective, values[number]) < _comparable(objective, values[earlier])
+            stalled = since and earlier < number and not improved
+            yield curve[number].at, rung, trial, values[number], since if stalled else 0
 
 
 def _first_at(curve: Sequence[Point], rung: int) -> int:

@@ -79,9 +79,9 @@ class Reporting(AutoSweep):
 
 
 @pytest.mark.features("early_stopping", "live_values")
-@pytest.mark.parametrize("rule", ["asha", "{name: median, min_trials_required: 2}"])
+@pytest.mark.parametrize("rule", ["name: asha", "name: median, min_trials_required: 2"])
 async def test_stopped_trials_are_replaced_and_count_toward_the_total(redis, rule):
-    space = SPACE.replace("algorithm: grid", f"algorithm: grid\nearly_stopping: {rule}")
+    space = SPACE.replace("algorithm: grid", f"algorithm: grid\nearly_stopping: {{{rule}, grace_period: 1}}")
     story = Reporting(redis, gpus=4, most=6, space=space)
     async with story.started():
         await story.until(lambda: len(story.running()) == 4)
@@ -99,7 +99,7 @@ async def test_stopped_trials_are_replaced_and_count_toward_the_total(redis, rul
 
 @pytest.mark.features("early_stopping", "live_values")
 async def test_yielding_sweep_replaces_no_stopped_trial(redis):
-    space = SPACE.replace("algorithm: grid", "algorithm: grid\nearly_stopping: asha")
+    space = SPACE.replace("algorithm: grid", "algorithm: grid\nearly_stopping: {name: asha, grace_period: 1}")
     story = Reporting(redis, gpus=8, most=8, space=space)
     async with story.started():
         await story.until(lambda: len(story.running()) == 8)

@@ -29,12 +29,16 @@ parameters:
 SEARCHED = """
 command: python train.py
 objective: {metric: loss, goal: minimize, target: 0.5}
-early_stopping: asha
+early_stopping: {name: asha, grace_period: 1}
 trials: {max: 8, parallel: 3, max_failed: 1}
 parameters:
   width: {min: 0, max: 1}
 """
-ASHA = {"space": SPACE.format(stopping="asha"), "image": True, "endless": "trainings"}
+ASHA = {
+    "space": SPACE.format(stopping="{name: asha, grace_period: 1}"),
+    "image": True,
+    "endless": "trainings",
+}
 
 
 class Curves(SimulatedSweep):
@@ -149,7 +153,7 @@ async def test_stopped_trials_reach_the_search_and_not_katibs_optimum(redis):
 
 
 async def test_dry_run_stops_no_trial(redis):
-    scenario = ASHA | {"space": SPACE.format(stopping="{name: asha, dry_run: true}")}
+    scenario = ASHA | {"space": SPACE.format(stopping="{name: asha, grace_period: 1, dry_run: true}")}
     sweep = Curves(redis, Clock(None), **scenario)
     async with sweep.started():
         await sweep.until(lambda: len(running(sweep)) == 3)

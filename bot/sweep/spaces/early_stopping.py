@@ -16,7 +16,7 @@ from bot.text.wording import listed, shortened
 
 MEDIANSTOP = "medianstop"
 STOPPERS = (ASHA, MEDIAN, MEDIANSTOP)
-DEFAULT_RULE = StoppingRule(name=ASHA)
+DEFAULT_GRACE, DEFAULT_FACTOR = 5, 2  # measured: bench/RESULTS.md, "Early stopping"
 STOPPER_SETTINGS = {
     ASHA: {"grace_period", "reduction_factor", "dry_run"},
     MEDIAN: {"grace_period", "min_trials_required", "dry_run"},
@@ -41,9 +41,9 @@ class EarlyStopping(Section):
         Text, AfterValidator(_stopper), WithJsonSchema({"enum": [*STOPPERS]}), Key(ASHA, required=True)
     ] = ""
     """The algorithm."""
-    grace_period: Annotated[Whole, Key("5", least=1)] = DEFAULT_RULE.grace
+    grace_period: Annotated[Whole, Key("5", least=1)] = DEFAULT_GRACE
     """For `asha` and `median`: steps before a trial is judged for the first time."""
-    reduction_factor: Annotated[Whole, Key("4", least=2)] = DEFAULT_RULE.factor
+    reduction_factor: Annotated[Whole, Key("4", least=2)] = DEFAULT_FACTOR
     """For `asha`: one in this many trials continues; also the factor between the steps at which trials are
     judged."""
     dry_run: Annotated[Flag, Key("true")] = False

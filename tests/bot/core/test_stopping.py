@@ -58,24 +58,47 @@ def test_asha_keeps_the_best_of_those_that_came_so_far(values, ends):
 
 def test_trial_is_judged_at_each_rung_by_its_value_until_then():
     curves = {
-        "a": a_curve(0.5, 0.4, 0.3, start=0),
-        "b": a_curve(0.4, 0.5, 0.6, start=10),
-        "c": a_curve(0.3, 0.9, 0.9, start=20),
-        "d": a_curve(0.2, 0.9, 0.9, start=30),
+        "a": a_curve(0.5, 0.6, 0.45, start=0),
+        "b": a_curve(0.4, 0.2, 0.6, start=10),
+        "c": a_curve(0.3, 0.1, 0.9, start=20),
+        "d": a_curve(0.2, 0.05, 0.9, start=30),
     }
     assert stopped(ASHA, DOWN, curves) == {}
     latest = Objective(maximize=False, strategy="latest")
-    assert stopped(ASHA, latest, curves) == {"c": 3, "d": 3}
+    assert stopped(ASHA, latest, curves) == {"b": 3, "c": 3, "d": 3}
+
+
+@pytest.mark.parametrize("rule", [ASHA, StoppingRule(name="median", grace=1)])
+@pytest.mark.parametrize(
+    ("values", "since"),
+    [
+        ((0.4, 0.5, 0.5, 0.5), 1),
+        ((0.4, 0.4, 0.4, 0.4), 1),
+        ((0.4, 0.3, 0.3, 0.3), 0),  # it improves
+        ((0.2, 0.5, 0.5, 0.5), 0),  # nothing is better
+        ((math.nan, math.nan, math.nan, math.nan), 1),
+    ],
+)
+def test_stalled_trial_is_stopped_if_another_one_is_better(rule, values, since):
+    curves = {"a": a_curve(0.3), "b": a_curve(*values, start=10)}
+    _, verdicts = judge(rule, DOWN, {}, curves, {"b"})
+    assert [verdict.stalled_since for verdict in verdicts] == [since] * bool(since)
+    assert [verdict.cutoff for verdict in verdicts] == [0.3] * bool(since)
+
+
+def test_trial_is_not_stalled_at_rungs_of_one_report():
+    curves = {"a": a_curve(0.3, every=100), "b": a_curve(0.4, every=100, start=10)}
+    assert stopped(ASHA, DOWN, curves) == {}
 
 
 def test_stopped_trial_does_not_count_at_later_rungs():
     curves = {
         "a": a_curve(0.1, 0.1, 0.1),
-        "b": a_curve(0.2, 0.2, 0.2, start=10),
+        "b": a_curve(0.2, 0.2, 0.15, start=10),
         "c": a_curve(0.3, 0.01, 0.01, start=20),
     }
     rungs, _ = judge(ASHA, DOWN, {}, curves, set(curves))
-    assert rungs == {1: {"a": 0.1, "b": 0.2, "c": 0.3}, 3: {"a": 0.1, "b": 0.2}}
+    assert rungs == {1: {"a": 0.1, "b": 0.2, "c": 0.3}, 3: {"a": 0.1, "b": 0.15}}
     rungs, verdicts = judge(ASHA, DOWN, {}, curves, {"a", "b"})  # c has finished
     assert (rungs[3]["c"], verdicts) == (0.01, ())
 
@@ -96,7 +119,7 @@ def test_report_after_a_rung_counts_for_it():
         (((9, 1), (9, 2), (9, 99)), set()),  # too few others
         (((9, 1), (9, 2), (9, 3), (9, 2)), set()),  # equal to the median
         (((9, 1), (9, 2), (9, 3), (9, 2.5)), {"d"}),
-        (((9, 1), (9, 2), (9, 3), (1, 9)), set()),  # its best so far counts
+        (((9, 2), (9, 3), (9, 4), (9, 1, 9, 9)), set()),  # its best so far counts
         (((9, 1), (9, math.nan), (9, 3), (9, math.nan)), {"d"}),
     ],
 )

@@ -47,7 +47,9 @@ def stopped_line(plan: SweepPlan, trial: str, stop: EarlyStop, usual: float | No
     value = "no finite value" if stop.value is None else f"{stop.value:.4g}"
     cutoff = "" if stop.cutoff is None else f"{stop.cutoff:.4g}, "
     among = f"the median of {stop.others} trials"
-    if rule and rule.name == ASHA:
+    if stop.stalled_since:
+        among = f"the best so far, and no better than at step {stop.stalled_since:,}"
+    elif rule and rule.name == ASHA:
         among = f"the cutoff for the best 1/{rule.factor} of {stop.others + 1} trials"
     hours = max(0.0, (usual or 0.0) - stop.seconds) * plan.trial_gpus / 3600
     saved = f"; about {hours:.1f} GPU-hours saved" if hours >= 0.05 else ""
@@ -198,7 +200,12 @@ def _stop(verdict: Verdict, seen: Observation, now: datetime) -> EarlyStop:
     seconds = max(0.0, (now - since).total_seconds()) if since else 0.0
     cutoff = verdict.cutoff if math.isfinite(verdict.cutoff) else None
     return EarlyStop(
-        step=verdict.step, value=verdict.value, cutoff=cutoff, others=verdict.others, seconds=seconds
+        step=verdict.step,
+        value=verdict.value,
+        cutoff=cutoff,
+        others=verdict.others,
+        seconds=seconds,
+        stalled_since=verdict.stalled_since,
     )
 
 

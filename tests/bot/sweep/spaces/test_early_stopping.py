@@ -56,13 +56,16 @@ def test_medianstop_is_in_the_experiment_with_its_settings(setting, settings, so
 @pytest.mark.parametrize(
     ("setting", "rule"),
     [
-        ("asha", StoppingRule(name="asha")),
-        ("median", StoppingRule(name="median")),
+        ("asha", StoppingRule(name="asha", grace=5, factor=2)),
+        ("median", StoppingRule(name="median", grace=5, factor=2)),
         (
-            "{name: asha, grace_period: 5, reduction_factor: 2, dry_run: true}",
-            StoppingRule(name="asha", grace=5, factor=2, dry_run=True),
+            "{name: asha, grace_period: 3, reduction_factor: 4, dry_run: true}",
+            StoppingRule(name="asha", grace=3, factor=4, dry_run=True),
         ),
-        ("{name: median, min_trials_required: 2}", StoppingRule(name="median", min_trials=2)),
+        (
+            "{name: median, min_trials_required: 2}",
+            StoppingRule(name="median", grace=5, factor=2, min_trials=2),
+        ),
     ],
 )
 def test_own_rule_is_read_from_any_metric_source_and_katib_doesnt_get_it(setting, rule, source):

@@ -121,6 +121,17 @@ def test_a_stopped_trial_is_reported_with_cause_and_savings_once_its_pods_are_go
     assert "Early stopping (asha) saved about 1.5 GPU-hours" in text
 
 
+def test_stalled_trial_is_reported_with_the_step_since_when():
+    curves = {"s-a": (Point(3, 0.1, 0.0),), "s-b": (Point(1, 0.3, 1.0), Point(3, 0.4, 2.0))}
+    facts = seen() | {"reading": read(latest={n: c[-1] for n, c in curves.items()}, curves=curves)}
+    stopping = after(a_sweep(), **facts)
+    assert load(dump(stopping)) == stopping
+    trials = (*map(a_trial, ("s-a", "s-c")), a_trial("s-b", TrialState.STOPPED_EARLY))
+    sweep = after(stopping, **seen(ended=("s-b",)) | {"trials": trials})
+    line = "• s-b: val_loss 0.3 at step 3, worse than 0.1, the best so far, and no better than at step 1"
+    assert sweep.outbox[0].text.endswith(line)
+
+
 def test_trials_whose_end_is_the_experiments_are_reported_before_the_end_of_the_sweep():
     """Katib counts a stopped trial as soon as it has the condition; its pod takes longer."""
     before = after(a_sweep(to_kill={"s-b": OWNER}), **seen(THIRD))
