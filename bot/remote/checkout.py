@@ -1,6 +1,7 @@
 """The branch of the git checkout in the working directory, or one that has what isn't pushed."""
 
 import subprocess
+from itertools import takewhile
 from pathlib import Path
 
 from bot.core.errors import UserError
@@ -28,12 +29,16 @@ def _branch() -> tuple[str, str]:
     top, status = _output("rev-parse", "--show-toplevel"), _output(*STATUS)
     if not (top and status):
         return "", ""
-    about = dict(line[2:].split(" ", 1) for line in status.split("\0") if line.startswith("# "))
+    head = takewhile(
+        lambda line: line.startswith("# "), status.split("\0")
+    )  # a file's old name can be so, too
+    about = dict(line[2:].split(" ", 1) for line in head)
     if about["branch.oid"] == "(initial)":
         raise UserError(f"The checkout has no commit yet. *Fix:* git commit and git push, {ELSE}")
     branch, changed = about["branch.head"], list(changes(status))
     upstream = about.get("branch.upstream", "")
-    remote = _output("config", f"branch.{branch}.remote") or "origin"
+    remote = _output("config", f"branch.{branch}.remote")
+    remote = "origin" if remote in {"", "."} else remote  # .: it follows a local branch
     is_same = upstream == f"{remote}/{branch}" and about.get("branch.ab") == "+0 -0"
     if is_same and not changed:
         return branch, ""

@@ -17,6 +17,8 @@ from bot.sweep.launch.options import LAUNCH
 from bot.text.masking import Mask, secrets_in_environment
 from bot.text.terminal import typed
 
+ENDED_BADLY = {"failed", "cancelled", "refused"}
+
 
 def run_ci(arguments: argparse.Namespace) -> int:
     """Run the sweeps, keep the comment, and return 0 if the rule holds. Raises UserError."""
@@ -41,15 +43,19 @@ def run_ci(arguments: argparse.Namespace) -> int:
 
 
 def _launched(client: Client, options: Parsed, pull: PullRequest) -> tuple[str, str]:
-    """Start both sweeps, and return their names. For a day, pull requests share that of the base's commit."""
-    new = _on(options, pull.branch)
-    base = _on(options, pull.base)
-    keys = _digest(f"{pull.run} {new}"), _digest(f"{pull.base_commit or pull.run} {base}")
-    made = [
-        client.post("/sweeps", {"command": command}, f"ci/{key}")
-        for command, key in zip((new, base), keys, strict=True)
-    ]
-    return made[0]["id"], made[1]["id"]
+    """Start both sweeps, and return their names.
+
+    For a day, pull requests share that of the base's commit, unless it has already ended without success.
+    """
+
+    def start(branch: str, about: str) -> str:
+        command = _on(options, branch)
+        return str(client.post("/sweeps", {"command": command}, f"ci/{_digest(f'{about} {command}')}")["id"])
+
+    new, base = start(pull.branch, pull.run), start(pull.base, pull.base_commit or pull.run)
+    if client.json(of(base))["state"] in ENDED_BADLY:
+        base = start(pull.base, pull.run)
+    return new, base
 
 
 def _on(options: Parsed, branch: str) -> str:

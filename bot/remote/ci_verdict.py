@@ -120,8 +120,11 @@ def _table(found: Sequence[Pair], new: Mapping[str, Any], base: Mapping[str, Any
 
 
 def code(text: str, most: int = MAX_CELL) -> str:
-    """Return text of others as code: no markup, no mention, and no end of a table's cell."""
-    shown = printable(text).replace("`", "'").replace("|", "\\|")
+    """Return text of others as code: no markup, no mention, and no end of a table's cell.
+
+    A backslash before | doesn't help: text can have one, too, and two are one that escapes nothing.
+    """
+    shown = printable(text).replace("`", "'").replace("|", "¦")
     return f"`{shown[: most - 1]}…`" if len(shown) > most else f"`{shown or ' '}`"
 
 

@@ -23,6 +23,7 @@ EVENTS_TIMEOUT = 45.0  # the same while nothing changes: three of the server's c
 MAX_ANSWER = 64 * 2**20  # bytes
 MAX_LINE = 2**20  # bytes of a line of events
 MAX_WAIT = 60.0  # seconds, whatever Retry-After says
+LOOK_SECONDS = 30.0  # between looks at a sweep while the token has no event stream left
 RETRY = Retry(base=1, factor=2, max=16, jitter=0.5, attempts=6)  # for half a minute, as a rollout takes
 
 Sweep = dict[str, Any]
@@ -32,6 +33,10 @@ class UnavailableError(UserError):
     """The server didn't answer at any attempt."""
 
     exit_code = 3
+
+
+class _TooManyError(RetryAfterError):
+    """The token makes too many calls, or follows too many sweeps at once."""
 
 
 class NoRedirect(HTTPRedirectHandler):
@@ -80,6 +85,11 @@ class Client:
                     yield found
                     if found["ended"]:
                         return
+            except _TooManyError as busy:  # such as of a token that several CI jobs share
+                time.sleep(min(max(busy.seconds, LOOK_SECONDS), MAX_WAIT))
+                yield (found := self.json(of(sweep)))
+                if found["ended"]:
+                    return
             except (RetryAfterError, OSError, HTTPException) as error:
                 failures += 1
                 self._wait(failures, error)
@@ -122,7 +132,8 @@ class Client:
             with error:
                 detail = self._detail(error)
             if error.code == 429 or error.code >= 500:
-                raise RetryAfterError(detail, _seconds(error.headers.get("Retry-After"))) from None
+                kind = _TooManyError if error.code == 429 else RetryAfterError
+                raise kind(detail, _seconds(error.headers.get("Retry-After"))) from None
             raise UserError(detail) from None
         return response
 

@@ -21,13 +21,14 @@ from bot.text.wording import counted, listed, shortened
 MAX_CHANGED = 20 * 2**20  # bytes of all changed files
 # Of new files, which nobody has decided to publish.
 SECRET_FILE = re.compile(
-    r"\.env|\.env\.(?!example$|sample$|template$|dist$).+|.+\.(pem|key|p12|pfx|jks|kdbx)|id_(rsa|dsa|ecdsa|ed25519)"
-    r"|\.netrc|\.npmrc|\.pypirc|\.git-credentials|\.htpasswd|kubeconfig(\.ya?ml)?|.+\.kubeconfig|credentials(\.json|\.ya?ml)?"
-    r"|service[-_]account.*\.json",
+    r"\.env|\.envrc|\.env\.(?!example$|sample$|template$|dist$).+|(?!(example|sample|template)\.).+\.env|.+\.(pem|key|p12|pfx|jks|kdbx)|id_(rsa|dsa|ecdsa|ed25519)"
+    r"|[._]netrc|\.npmrc|\.pypirc|\.git-credentials|\.htpasswd|kubeconfig(\.ya?ml)?|.+\.kubeconfig|credentials(\.json|\.ya?ml)?"
+    r"|service[-_]account.*\.json|secrets?\.(json|ya?ml|toml|txt)|\.docker(cfg|configjson)",
     re.IGNORECASE,
 )
+SECRET_FOLDERS = {".ssh", ".aws", ".azure", ".docker", ".gnupg", ".kube"}
 SHOWN = 3  # files in a sentence
-LOGIN = re.compile(r"//[^/@\s]*@")  # of a URL
+LOGIN = re.compile(r"//[^/\s]*@")  # of a URL
 ELSE = "or name the branch, such as branch=main, to launch what is pushed."
 
 
@@ -66,9 +67,7 @@ def check(changed: list[Change], top: Path) -> None:
         raise UserError(
             f"{_named(nested)}: a repository inside this one. *Fix:* Add it to .gitignore, {ELSE}"
         )
-    if secret := [
-        each.path for each in changed if each.is_new and SECRET_FILE.fullmatch(Path(each.path).name)
-    ]:
+    if secret := [each.path for each in changed if each.is_new and _is_secret(Path(each.path))]:
         raise UserError(
             f"{_named(secret)}: new, and named like a secret, so that it isn't pushed. *Fix:* Add it to "
             f".gitignore, {ELSE}"
@@ -80,6 +79,10 @@ def check(changed: list[Change], top: Path) -> None:
             f"The changes have {size:,.0f} MiB; {MAX_CHANGED // 2**20} MiB can be pushed. "
             f"The largest file is {shortened(largest)}. *Fix:* Add it to .gitignore, {ELSE}"
         )
+
+
+def _is_secret(path: Path) -> bool:
+    return bool(SECRET_FILE.fullmatch(path.name) or SECRET_FOLDERS & {*path.parts})
 
 
 def _named(paths: list[str]) -> str:
@@ -99,7 +102,7 @@ def pushed(changed: list[Change], branch: str, top: Path, remote: str) -> tuple[
     commit = _committed(changed, branch, top, head) if changed else head
     name = f"sweepbot/{_user(top)}/{commit[:12]}"
     try:
-        _git(top, "push", "--quiet", remote, f"{commit}:refs/heads/{name}")
+        _git(top, "push", "--quiet", "--no-follow-tags", remote, f"{commit}:refs/heads/{name}")
     except UserError as error:
         raise UserError(
             f"The checkout has what isn't pushed, and can't be pushed to {name}: {error} *Fix:* Allow "

@@ -8,7 +8,7 @@ from bot.sweep.questions.store import Question, Questions
 from handlers.context import ACK_TIMEOUT
 
 WORKER_TIMEOUT = 25.0  # seconds for a worker to answer; the clients of the API wait 30
-POLL_SECONDS = 0.1
+FIRST_POLL, MAX_POLL = 0.1, 1.0  # seconds: hundreds of waiting callers must leave this process time for Slack
 LATE = (
     f"No worker has answered within {WORKER_TIMEOUT:g} s: none is free, or the cluster or the git host "
     "doesn't answer. Try again in a minute."
@@ -23,8 +23,10 @@ async def answered(questions: Questions, question: Question) -> bytes:
             await questions.ask(question)
     try:
         async with asyncio.timeout(WORKER_TIMEOUT):
+            pause = FIRST_POLL
             while found is None:
-                await asyncio.sleep(POLL_SECONDS)
+                await asyncio.sleep(pause)
+                pause = min(1.5 * pause, MAX_POLL)
                 found = await questions.answer(question.id)
     except TimeoutError:
         raise HTTPException(503, LATE, {"Retry-After": "60"}) from None

@@ -11,7 +11,7 @@ from bot.core.record import RENAMED, Phase, SweepRecord
 from bot.core.request import SweepRequest
 from bot.core.sweep_summary import SweepSummary
 from bot.platform.commands.grammar import MAX_TEXT
-from bot.platform.config.permissions import denial
+from bot.platform.config.permissions import BY_A_PERSON, denial
 from bot.platform.runtime.audit import write_entry
 from bot.platform.storage.api_tokens import ApiTokens
 from bot.platform.storage.sweeps import Store
@@ -36,7 +36,7 @@ from handlers.launch_form import refused_launch
 from handlers.sweep_commands import SWEEP, Sender, handle_command
 
 COMMANDS_SHOWN = 12  # of a sweep, the latest
-CHANGES = {each.name for each in COMMANDS if each.does and not each.does.is_read_only}
+CHANGES = {each.name: each.does for each in COMMANDS if each.does and not each.does.is_read_only}
 KEY_USED = "This Idempotency-Key was used for another command. Use a new key, or repeat the same command."
 UNKNOWN = "No sweep has this name. List the sweeps with `GET /api/v1/sweeps`."
 
@@ -75,10 +75,12 @@ async def command(
 ) -> None:
     """Store a command to a sweep, which is answered in its thread. Raises as `launch`."""
     if TABLE.find(_checked(text))[0].name not in CHANGES:
-        names = ", ".join(f"`{each}`" for each in sorted(CHANGES))
+        names = ", ".join(f"`{each}`" for each in sorted(CHANGES) if not CHANGES[each].is_approval)
         raise UserError(f"This command isn't one that changes a sweep. Available: {names}.")
     action, user = parse_command(text, sweep.id).action, caller.user
     refusal = denial(user, action, sweep, context.config)
+    if action.is_approval:  # a worker would refuse it, too, but after a 202
+        refusal = BY_A_PERSON.format(sweep.id)
     if caller.owner.budget and action in {Action.EXTEND, Action.BUDGET}:
         refusal = (
             f"A token with a budget can't {action.label} a sweep. Start another one, or do this in Slack."

@@ -15,6 +15,7 @@ from bot.platform.slack.mrkdwn import mention
 from bot.text.wording import counted, listed
 
 MAX_NAMED = 5  # people in one sentence
+BY_A_PERSON = "A person must decide about `{}` in Slack: its message has the buttons."  # not by a token
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -2,8 +2,9 @@
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
-from functools import partial
+import re
+from collections.abc import Awaitable, Callable, Mapping
+from functools import cache, partial
 
 from bot.core.errors import UnknownNameError, UserError
 from bot.core.record import SweepRecord
@@ -27,6 +28,7 @@ from bot.sweep.results.models import SweepResults, TrialResult
 from bot.sweep.results.table import STATES
 from bot.sweep.spaces.describe import first_values, launch_flags
 from bot.sweep.sweeps.observe import observe
+from bot.text.masking import Mask
 from bot.text.terminal import without_markup
 from k8s.api.errors import ApiError, UnreachableError
 
@@ -34,6 +36,7 @@ log = logging.getLogger(__name__)
 
 MAX_HISTORY = 200  # sweeps in one answer
 UNKNOWN = "No sweep has this name. List the sweeps with `GET /api/v1/sweeps`."
+NUMBER = re.compile(r"[+-]?[0-9.]{1,30}(?:[eE][+-]?[0-9]{1,4})?", re.ASCII)
 OUTAGES = (GitUnavailableError, ApiError, UnreachableError)
 
 
@@ -75,21 +78,31 @@ async def _results(question: Question, clients: SweepClients) -> bytes:
     if not (found or sweep):
         raise UnknownNameError(UNKNOWN)
     if question.detail == "csv":
-        return (await asyncio.to_thread(csv_text, found)).encode() if found else b""
-    return await asyncio.to_thread(_trials, found)
+        return (await asyncio.to_thread(_csv, found, clients.mask)).encode() if found else b""
+    return await asyncio.to_thread(_trials, found, clients.mask)
 
 
-def _trials(results: SweepResults | None) -> bytes:
-    trials = [_trial(each) for each in ordered(results)] if results else []
+def _csv(results: SweepResults, mask: Mask) -> str:
+    return mask(csv_text(results))
+
+
+def _trials(results: SweepResults | None, mask: Mask) -> bytes:
+    clean = cache(mask)  # of 20,000 trials, most have the same few texts
+    trials = [_trial(each, clean) for each in ordered(results)] if results else []
     return models.dumped(models.Trials(trials=trials))
 
 
-def _trial(trial: TrialResult) -> models.Trial:
+def _masked(parameters: Mapping[str, str], clean: Callable[[str], str]) -> dict[str, str]:
+    """Return the parameters without secrets, which no number is."""
+    return {name: text if NUMBER.fullmatch(text) else clean(text) for name, text in parameters.items()}
+
+
+def _trial(trial: TrialResult, clean: Callable[[str], str]) -> models.Trial:
     return models.Trial(
         name=trial.name,
         state=STATES[trial.state],
         value=trial.value,
-        parameters=trial.parameters,
+        parameters=_masked(trial.parameters, clean),
         started=trial.started,
         ended=trial.ended,
     )
@@ -118,7 +131,7 @@ async def _plan(question: Question, clients: SweepClients, known: SnapshotStore)
     found = await review(request, question.requester, question.id, clients, known)
     if found.refusal:
         raise _DeniedError(found.refusal)
-    plan, space = found.plan, found.plan.space
+    plan, space, mask = found.plan, found.plan.space, clients.mask
     shown = facts(request, plan, found.config, found.free, found.usual, found.over)
     hours = space.trial_hours
     return models.dumped(
@@ -130,29 +143,29 @@ async def _plan(question: Question, clients: SweepClients, known: SnapshotStore)
             trials=space.max_trials,
             peak_gpus=space.parallel * plan.trial_gpus,
             gpu_hours=space.max_trials * plan.trial_gpus * hours if hours else None,
-            facts=[models.Fact(name=name, text=without_markup(text)) for name, text in shown],
-            example=command_line(space, first_values(space), **launch_flags(space)),
-            notes=[*space.notes],
+            facts=[models.Fact(name=name, text=mask(without_markup(text))) for name, text in shown],
+            example=mask(command_line(space, first_values(space), **launch_flags(space))),
+            notes=[*map(mask, space.notes)],
         )
     )
 
 
 async def _comparison(question: Question, clients: SweepClients) -> bytes:
     sweeps, message = await comparison_of(question.subject.split(), clients, link=str)
-    compared = [_compared(each) for each in sweeps]
+    compared = [_compared(each, clients.mask) for each in sweeps]
     is_comparable = comparable(sweeps) and not any(each.space.seed for each in sweeps)
-    text = without_markup(message.text)
+    text = clients.mask(without_markup(message.text))
     return models.dumped(models.Comparison(sweeps=compared, comparable=is_comparable, text=text))
 
 
-def _compared(results: SweepResults) -> models.ComparedSweep:
+def _compared(results: SweepResults, mask: Mask) -> models.ComparedSweep:
     best, space = best_trial(results), results.space
     return models.ComparedSweep(
         id=results.sweep,
         metric=space.metric,
         goal=space.goal,
         value=best.value if best else None,
-        parameters=best.parameters if best else {},
+        parameters=_masked(best.parameters, mask) if best else {},
         trials=len(results.trials) + results.omitted,
         branch=results.branch,
         commit=results.commit,

@@ -1,6 +1,6 @@
 """Pass questions from `serve` to a worker, and the answers back, through Redis.
 
-question:<id>   the question           2 minutes
+question:<id>   the question           30 seconds: a worker that comes later answers nobody
 answer:<id>     a hash: status, body   10 seconds
 
 The id is a hash of the question: who asks the same within that time gets the same answer.
@@ -18,7 +18,8 @@ from bot.core.stored_format import cached, late_adapter
 from bot.core.work_item import ItemKind, WorkItem
 from bot.platform.storage.work_queue import Queue
 
-QUESTION_TTL, ANSWER_TTL = 120, 10  # seconds; what is read of a running sweep is at most that old
+QUESTION_TTL = 30  # seconds; `serve` waits 25, and workers answer no question that nobody waits for
+ANSWER_TTL = 10  # seconds; what is read of a running sweep is at most that old
 
 
 class About(StrEnum):

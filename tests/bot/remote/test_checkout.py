@@ -81,6 +81,18 @@ def _never_pushed(folder):
     git(folder, "checkout", "-b", "fresh", "--no-track")
 
 
+def _of_a_local_branch(folder):
+    git(folder, "checkout", "-b", "fresh", "--track", "deep/nets")
+    _edited(folder)
+
+
+def _oddly_renamed(folder):
+    (folder / "# branch.head").write_text("long enough to be found again\n")
+    git(folder, "add", ".")
+    git(folder, "commit", "-m", "Odd")
+    git(folder, "mv", "# branch.head", "odd.py")
+
+
 def _state(folder):
     """What is the person's own: files, index, branches, and what is checked out."""
     files = {
@@ -98,7 +110,10 @@ def _state(folder):
 
 @pytest.mark.parametrize(
     "change",
-    [_edited, _staged, _untracked, _deleted, _committed, _overtaken, _renamed, _detached, _never_pushed],
+    [
+        *(_edited, _staged, _untracked, _deleted, _committed, _overtaken, _renamed, _detached, _never_pushed),
+        *(_of_a_local_branch, _oddly_renamed),
+    ],
 )
 def test_checkout_that_is_not_pushed_is_launched_from_a_branch_of_its_own(checkout, change):
     change(checkout)
@@ -135,6 +150,11 @@ def _secret(folder):
     (folder / "conf" / ".env").write_text("TOKEN=1\n")
 
 
+def _of_a_login(folder):
+    (folder / ".kube").mkdir()
+    (folder / ".kube" / "config").write_text("x\n")
+
+
 def _secret_in_the_index(folder):
     (folder / "id_ed25519").write_text("x\n")
     git(folder, "add", "-N", "id_ed25519")
@@ -169,6 +189,7 @@ def _without_a_commit(folder):
             _secret,
             "conf/.env: new, and named like a secret, so that it isn't pushed. *Fix:* Add it to .gitignore",
         ),
+        (_of_a_login, ".kube/config: new, and named like a secret"),
         (_secret_in_the_index, "id_ed25519: new, and named like a secret"),
         (_large, "The changes have 21 MiB; 20 MiB can be pushed. The largest file is weights.bin."),
         (_nested, "inner/: a repository inside this one."),
@@ -186,10 +207,20 @@ def test_what_must_not_be_pushed_is_named_and_nothing_is(checkout, change, error
     assert (_state(checkout), git(checkout, "ls-remote", "origin")) == before
 
 
-@pytest.mark.parametrize("name", [".env.example", "tokenizer.py", "kubeconfig_test.py"])
+@pytest.mark.parametrize(
+    "name", [".env.example", "sample.env", "secrets.py", "tokenizer.py", "kubeconfig_test.py"]
+)
 def test_file_that_only_looks_like_a_secret_is_pushed(checkout, name):
     (checkout / name).write_text("x\n")
     assert with_branch("space=lr")[1]
+
+
+def test_tags_stay(checkout):
+    git(checkout, "config", "push.followTags", "true")
+    git(checkout, "tag", "-a", "v1", "-m", "v1")
+    _edited(checkout)
+    assert with_branch("space=lr")[1]
+    assert "v1" not in git(checkout, "ls-remote", "origin")
 
 
 def test_refused_push_says_why_and_what_to_do(checkout, tmp_path):
@@ -206,7 +237,7 @@ def test_refused_push_says_why_and_what_to_do(checkout, tmp_path):
 
 
 def test_missing_remote_is_named_without_its_login(checkout):
-    git(checkout, "remote", "set-url", "origin", "http://ada:hunter2@127.0.0.1:1/x.git")
+    git(checkout, "remote", "set-url", "origin", "http://ada:p@hunter2@127.0.0.1:1/x.git")
     _edited(checkout)
     with pytest.raises(UserError) as refused:
         with_branch("space=lr")

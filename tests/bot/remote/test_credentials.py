@@ -5,6 +5,7 @@ import pytest
 from bot.core.errors import UserError
 from bot.remote import credentials
 from bot.remote.credentials import Credentials, current, store
+from k8s.retry import Retry
 
 TOKEN, OTHER = "swb_" + "a" * 43, "swb_" + "b" * 43
 URL = "https://sweepbot.example.com"
@@ -92,6 +93,16 @@ def test_github_job_gets_tokens_for_this_url_alone_and_renews_them(server, job, 
     assert headers["Authorization"] == "Bearer of-the-job"
     monkeypatch.setattr("bot.remote.github_token.RENEWED", -1)
     assert found.token == "d.e.f"
+
+
+def test_github_job_outlives_an_outage_of_github(server, job, file, monkeypatch):
+    monkeypatch.setattr("bot.remote.github_token.RETRY", Retry(base=0, attempts=3))
+    server.answers = [(503, {}, ""), (429, {}, ""), (200, {}, '{"value": "a.b.c"}')]
+    assert current(job).token == "a.b.c"
+    server.answers = [(503, {}, "")]
+    with pytest.raises(UserError, match="gave the job no token"):
+        _ = current(job).token
+    assert len(server.calls) == 6
 
 
 @pytest.mark.parametrize("answer", [(403, {}, ""), (200, {}, "x"), (200, {}, "[]"), (200, {}, "{}")])

@@ -50,6 +50,15 @@ async def test_token_with_a_budget_can_not_make_a_sweep_larger(call, typed, cont
     assert (await call("POST", path, command, key="c"))[0] == 202  # a token without one
 
 
+@pytest.mark.parametrize("command", ["approve", "decline reason=later"])
+async def test_no_token_can_approve(call, context, command):
+    sweep = a_sweep(Phase.OPENING, requester=Requester(user="U1", user_name="ada", channel="C1"))
+    await context.store.create(lambda _: sweep, [sweep.id], "r")
+    status, problem = await call("POST", f"/sweeps/{sweep.id}/commands", command, key="a")
+    assert (status, problem["detail"].partition(" about ")[0]) == (403, "A person must decide")
+    assert await context.store.commands(sweep.id) == []
+
+
 @pytest.mark.parametrize(
     ("text", "wrong"),
     [

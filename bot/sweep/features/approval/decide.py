@@ -102,7 +102,7 @@ def approval_denial(
     if state.since is None or APPROVAL not in sweep.holds:
         return f"`{sweep.id}` doesn't wait for approval."
     if command.via:  # a token acts as its owner, who can be the approver
-        return f"A person must decide about `{sweep.id}` in Slack: its message has the buttons."
+        return permissions.BY_A_PERSON.format(sweep.id)
     return permissions.approval_denial(command.user, sweep, config, by_owner=state.by_owner)
 
 

@@ -81,6 +81,23 @@ async def test_outage_is_answered_at_once_and_masked(ask, kept):
     assert (status, "hunter2" in text, "Try again in a minute" in text) == (503, False, True)
 
 
+async def test_answers_have_no_secrets(ask, kept):
+    secret = a_result("t1", 0.5, parameters={"optimizer": "https://ada:hunter2hunter2@host", "lr": "1e-05"})
+    kept.results = {
+        name: replace(some_results(secret), sweep=name, subject="hunter2hunter2")
+        for name in ("lr-a-b", "lr-c-d")
+    }
+    answers = [await ask(About.RESULTS, "lr-a-b", each) for each in ("json", "csv")]
+    answers.append(await ask(About.COMPARISON, "lr-a-b lr-c-d"))
+    for status, text in answers:
+        assert (status, "hunter2" in text, "://***@host" in text, "1e-05" in text) == (
+            200,
+            False,
+            True,
+            True,
+        ), text
+
+
 async def test_error_of_the_person_is_their_sentence(ask):
     status, text = await ask(About.PLAN, "branch=main space=lr gpus=x")
     assert (status, text.startswith("gpus= must be")) == (422, True)
