@@ -225,9 +225,7 @@ def _updated(item: AlertItem, current: Assessment | None, kind: Kind, now: datet
     return replace(new, load=item.load) if item.now is kind and item.level == new.level else new
 
 
-def _warned(
-    before: AlertItem, after: AlertItem, snoozes: Mapping[str, Snooze], now: datetime
-) -> AlertItem:
+def _warned(before: AlertItem, after: AlertItem, snoozes: Mapping[str, Snooze], now: datetime) -> AlertItem:
     """Count the time until a trial is stopped anew after a snooze, a recovery, and a change of that time."""
     is_same = (before.now, before.stop_after) == (after.now, after.stop_after)
     is_counting = is_same and not active_snooze(after.key, snoozes, now)
