@@ -214,7 +214,7 @@ async def test_plan_is_asked_for_its_person_and_needs_what_a_launch_needs(call, 
     working = worker((200, b"{}"))
     assert (await call("POST", "/plans", "branch=main space=lr"))[0] == 200
     [asked] = await working
-    assert (asked.about, asked.subject, asked.user, asked.channel) == (
+    assert (asked.about, asked.subject, asked.requester.user, asked.requester.channel) == (
         "plan",
         "branch=main space=lr",
         "U1",
