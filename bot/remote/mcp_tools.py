@@ -97,12 +97,16 @@ class _Tools:
         sweep: Name,
         seconds: Annotated[float, Field(description="how long at most", ge=0, le=3600)] = 50,
     ) -> dict[str, Any]:
-        """Return a sweep's status once it has ended or needs a decision (held, paused), or after the time."""
+        """Return a sweep's status once it has ended or needs a decision, or after the time.
+
+        The states held and paused need one, and opening with a reason: it waits for approval.
+        """
         end = monotonic() + seconds
         while True:
             left = max(0, min(WAIT_SECONDS, round(end - monotonic())))
             found = await self._calls(ctx).get(of(sweep), wait=left)
-            if found["ended"] or found["state"] in AWAITS_PERSON or not left:
+            waits = found["state"] in AWAITS_PERSON or (found["state"] == "opening" and found["reason"])
+            if found["ended"] or waits or not left:
                 return dict(found)
 
     async def results(

@@ -71,7 +71,8 @@ def listed(sweeps: Iterable[Sweep]) -> str:
 
 def planned(plan: dict[str, Any]) -> str:
     """Return what a sweep would build, run, and cost."""
-    head = f"{plan['branch']} @ {plan['commit'][:12]} {plan['subject']}".strip()
+    at = "" if "," in plan["commit"] else f" @ {plan['commit'][:12]} {plan['subject']}"  # facts have several
+    head = f"{plan['branch']}{at}".strip()
     rows = [[f"  {each['name']}:", each["text"]] for each in plan["facts"]]
     notes = [f"  Note: {each}" for each in plan["notes"]]
     lines = [head, *aligned(rows).split("\n"), f"  Example trial: {plan['example']}", *notes]

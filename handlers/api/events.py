@@ -17,7 +17,7 @@ from starlette.types import Receive, Scope, Send
 from bot.core.record import Phase, SweepRecord
 from bot.platform.storage.sweeps import Store
 from handlers.api.callers import Caller
-from handlers.api.sweeps import new_name, shown
+from handlers.api.sweeps import awaits_approval, new_name, shown
 from handlers.context import ACK_TIMEOUT
 
 POLL_SECONDS = 1.0  # between looks at the records' versions
@@ -49,7 +49,8 @@ class Streams:
         with self._counted(sweep, token):
             while True:
                 found = self._sweeps[sweep.id]
-                if found.phase.final or found.phase in AWAITS_PERSON or self._stop.is_set():
+                awaits_person = found.phase in AWAITS_PERSON or awaits_approval(found)
+                if found.phase.final or awaits_person or self._stop.is_set():
                     return found
                 if (left := end - monotonic()) <= 0:
                     return found

@@ -37,7 +37,7 @@ class ListQuery(RequestModel):
 
 class ShowQuery(RequestModel):
     wait: Annotated[int, Field(ge=0, le=MAX_WAIT)] = 0
-    """Seconds to wait for the sweep's end, or until it needs a person: it is `held` or `paused`."""
+    """Seconds to wait for its end, or until it needs a person: it is `held`, `paused`, or awaits approval."""
 
 
 class ResultsQuery(RequestModel):

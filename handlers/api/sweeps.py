@@ -18,6 +18,7 @@ from bot.platform.storage.sweeps import Store
 from bot.sweep.answers.command_parser import COMMANDS, TABLE, parse_command, selected
 from bot.sweep.launch.command_line import complete
 from bot.sweep.launch.options import EXAMPLE, LAUNCH
+from bot.sweep.launch.spending import APPROVAL
 from bot.sweep.questions.store import About, Question
 from handlers.api.callers import Caller
 from handlers.api.models import (
@@ -173,10 +174,15 @@ def _audited(entry: AuditEntry) -> GivenCommand:
     )
 
 
+def awaits_approval(sweep: SweepRecord) -> bool:
+    """Return whether it exceeds a budget, so that someone must approve it."""
+    return sweep.phase is Phase.OPENING and APPROVAL in sweep.holds and bool(sweep.reason)
+
+
 def shown(sweep: SweepRecord) -> Sweep:
     """Return what the API shows of one sweep; None where unknown. Pure."""
     progress, plan, requester = sweep.progress, sweep.plan, sweep.requester
-    best = progress.best
+    best, waits = progress.best, "Waiting for approval: " if awaits_approval(sweep) else ""
     return Sweep(
         id=sweep.id,
         state=sweep.phase.name.lower(),
@@ -185,7 +191,7 @@ def shown(sweep: SweepRecord) -> Sweep:
         commit=plan.pinned if plan else sweep.request.commit,
         space=sweep.request.space,
         objective=Objective(metric=plan.space.metric, goal=plan.space.goal) if plan else None,
-        reason=sweep.reason or sweep.failure or None,
+        reason=waits + sweep.reason or sweep.failure or None,
         cause=sweep.cause or None,
         trials=TrialCounts(
             total=plan.space.max_trials if plan and sweep.submitted else 0,

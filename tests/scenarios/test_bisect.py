@@ -8,7 +8,7 @@ import pytest
 from bot.core.commands import Action, Command
 from bot.core.errors import UserError
 from bot.core.events import Event, Progress
-from bot.core.record import Phase
+from bot.core.record import Building, Phase
 from bot.core.request import Bisection
 from bot.platform.slack.mrkdwn import code
 from bot.platform.storage.sweeps import Store
@@ -174,17 +174,30 @@ async def next_step(here, *earlier):
     return await here.store.get(step)
 
 
-async def test_bisect_of_a_step_that_ran_no_trial_stops_with_the_range(redis, repo, url, git):  # noqa: F811
+@pytest.mark.parametrize(
+    ("phase", "why"),
+    [(Phase.REFUSED, "Your limit is 4 GPUs"), (Phase.FAILED, "Declined by grace: too much")],
+)
+async def test_bisect_of_a_step_that_ran_no_trial_stops_with_the_range(
+    redis,
+    repo,  # noqa: F811
+    url,  # noqa: F811
+    git,  # noqa: F811
+    phase,
+    why,
+):
     here, made, step = await begun(redis, repo, url, git, broken=3, commits=8)
-    await here.store.save(replace(await here.store.get(step), reason="Your limit is 4 GPUs"))
-    await here.ends(step, Phase.REFUSED)
+    await here.store.save(replace(await here.store.get(step), reason=why))
+    await here.ends(step, phase)
     [text] = here.slack.posted
-    tried = f"`{step}` ran no trial of commit `{made[4][:8]}`: Your limit is 4 GPUs."
+    tried = f"`{step}` ran no trial of commit `{made[4][:8]}`: {why}."
     assert text.startswith(f":warning: Bisect stopped: {tried} The commit that fails is between")
 
 
 async def test_bisect_skips_commits_that_do_not_build_and_names_what_is_left(redis, repo, url, git):  # noqa: F811
     here, made, step = await begun(redis, repo, url, git, broken=3, commits=4)
+    building = Building(started=NOW)
+    await here.store.save(replace(await here.store.get(step), building=building))
     await here.ends(step, Phase.FAILED)  # its build failed
     first = await next_step(here, step)
     assert (made.index((await here.store.get(step)).request.commit), made.index(first.request.commit)) == (

@@ -112,6 +112,34 @@ async def test_trials_whose_warning_was_ignored_are_stopped_if_the_configuration
     assert await stops(await idle_for(redis, minutes, **{"gpus": (QUIET, QUIET)} | what)) == stopped
 
 
+async def test_trial_that_is_not_measured_any_more_is_not_stopped(redis):
+    assert await stops(await idle_for(redis, 120, stop=60, gpus=(QUIET, (None, None, None)))) == ["w"]
+    await redis.flushall()
+    assert await stops(await idle_for(redis, 120, stop=60, gpus=())) == []
+
+
+async def test_time_to_stop_counts_from_the_warning_that_says_it(redis):
+    """A setting made later stops no trial at once, and nor does an older warning that a trial joins."""
+    simulation = await idle_for(redis, 120, stop=0, gpus=(QUIET, QUIET))
+    clients = simulation.watching.clients
+    warnings = replace(clients.config.warnings, stop_minutes=20)
+    clients.config = replace(clients.config, warnings=warnings)
+    for minutes, stopped in ((130, []), (140, []), (150, ["w", "x"])):
+        await simulation.run(minutes)
+        assert await stops(simulation) == stopped
+    await redis.flushall()
+    simulation = SimulatedMonitor(redis, *trials(*[QUIET] * 4))
+    await simulation.sweep()
+    simulation.watching.clients.config = clients.config
+    for minutes in (0, 10):
+        await simulation.run(minutes)
+    late = a_pod(QUIET, pod="v", trial="lr-brave-otter-v")
+    simulation.source.now = (*trials(*[QUIET] * 4), late)
+    for minutes, stopped in ((20, [*FOUR]), (30, [*FOUR]), (40, [*FOUR, "v"])):
+        await simulation.run(minutes)
+        assert await stops(simulation) == stopped
+
+
 async def test_warning_says_when_trials_are_stopped(redis):
     simulation = await idle_for(redis, 10, stop=60, gpus=(QUIET, QUIET))
     shown = [message.blocks[1]["elements"][0]["text"] for _, _, message in simulation.slack.posted.values()]

@@ -62,7 +62,8 @@ def listing(sweeps: Sequence[SweepSummary]) -> str:
 
 def _line(sweep: SweepSummary) -> str:
     emoji, phase = PHASES[sweep.phase]
-    if sweep.live and (waits := [HOLDS[each] for each in sweep.holds if each in HOLDS]):
+    is_live = sweep.live and sweep.phase is not Phase.STOPPING
+    if is_live and (waits := [HOLDS[each] for each in sweep.holds if each in HOLDS]):
         emoji, phase = ":hourglass_flowing_sand:", waits[0]
     parts = [f"{emoji} {name_link(sweep)}", phase]
     if sweep.trials:

@@ -12,6 +12,7 @@ from bot.sweep.results.warm_start import NONE
 FINALS = 5  # settings: more of them show more than more seeds of a few
 MIN_TRIALS, USUAL_TRIALS = 32, 60
 FINALISTS = 2
+LABEL = 60  # characters
 WAVES = 8  # at least: what a few trials chose decides what the next ones run
 
 
@@ -24,7 +25,11 @@ def with_branches(space: SearchSpace, request: SweepRequest, config: Config) -> 
         raise UserError(f"{typed} {why}", field=BRANCH)
     labels = tuple(map(label, request.branches))
     if len({*labels}) < len(labels):
-        raise UserError(f"{typed}: the names must differ in more than signs such as /.", field=BRANCH)
+        raise UserError(
+            f"{typed}: the names must differ in their first {LABEL} characters, and in more than signs such "
+            "as /.",
+            field=BRANCH,
+        )
     total, seed = space.max_trials, config.seeds.parameter
     pairs = Pairs(branches=labels, seed=seed, settings=shared_settings(len(labels), total), finals=FINALS)
     seeds = Parameter(name=seed, min=0, max=total, integer=True)
@@ -55,7 +60,7 @@ def with_branches(space: SearchSpace, request: SweepRequest, config: Config) -> 
 
 def label(branch: str) -> str:
     """Return how trials name the branch: as a tag of an image, where Katib puts it."""
-    return re.sub(r"[^A-Za-z0-9_.-]", "-", branch)[:60].lstrip(".-") or "branch"
+    return re.sub(r"[^A-Za-z0-9_.-]", "-", branch)[:LABEL].lstrip(".-") or "branch"
 
 
 def shared_settings(branches: int, trials: int) -> int:

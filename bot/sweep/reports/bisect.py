@@ -177,7 +177,7 @@ async def _next(sweep: SweepRecord, bisection: Bisection, commit: str, clients: 
             cause = await cause_of(sweep, pods, clients)
             bisection = replace(bisection, bad=commit, trials=bisection.trials + 1, lost=0)
             bisection = replace(bisection, path=cause.path, row=cause.row) if cause.path else bisection
-    elif sweep.phase is Phase.FAILED and sweep.image is None:
+    elif sweep.phase is Phase.FAILED and sweep.image is None and sweep.building.started:  # else declined
         bisection = replace(bisection, skipped=(*bisection.skipped, commit))
     else:
         why = f": {quoted(sweep.reason)}" if sweep.reason else ""

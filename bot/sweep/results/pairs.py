@@ -138,8 +138,11 @@ def verdict(space: SearchSpace, found: Compared | None, name: Callable[[str], st
 
 
 def _amount(found: Compared, difference: float) -> str:
-    """Return it in percent of the other branch's mean; as it is if values aren't all positive."""
-    if any(min(each.better, each.other) <= 0 for each in found.pairs):
+    """Return it in percent of the other branch's mean; as it is if values aren't all positive, or that is
+    close to 0.
+    """
+    base = fmean(each.other for each in found.pairs)
+    if found.difference > 10 * base or any(min(each.better, each.other) <= 0 for each in found.pairs):
         return f"{difference:.3g}"
-    percent = 100 * difference / fmean(each.other for each in found.pairs)
+    percent = 100 * difference / base
     return f"{percent:,.0f}%" if abs(percent) >= 10 else f"{percent:.2g}%"

@@ -26,6 +26,7 @@ from k8s.nodes.dcgm import NO_LOAD, Load
 from k8s.trial_kinds import JOB
 
 MAX_SINGLE = 3  # new alerts of a sweep at once; more become one group alert
+STOPPABLE = {Kind.UNUSED, Kind.IDLE}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,6 +68,7 @@ class AlertItem:
     recovered: bool = False  # ended, and was busy again before that
     ended: datetime | None = None  # when the condition was first seen to be over
     stop_after: timedelta = timedelta(0)  # after the warning; 0: never
+    warned: datetime | None = None  # since when it is in the warning with that, and not snoozed
     missing: datetime | None = None  # since when it isn't measured: it has ended, or its metrics were late
 
 
@@ -106,15 +108,23 @@ class Alert:
         )
         return max(levels, default=0)
 
-    def to_stop(self, snoozes: Mapping[str, Snooze], now: datetime) -> list[AlertItem]:
-        """Return the trials whose warning was ignored for long enough."""
+    def to_stop(
+        self, current: Mapping[str, Assessment], snoozes: Mapping[str, Snooze], now: datetime
+    ) -> list[AlertItem]:
+        """Return the trials whose warning was ignored for long enough, and that are still measured as idle.
+
+        Without a measurement, an item stays open: a busy trial must not stop because its metrics are late.
+        """
         if not (self.sweep and self.ts and self.posted and self.level):  # level 0: it was snoozed
             return []
         return [
             item
             for item in self.open
             if item.stop_after
-            and max(self.posted, item.since) + item.stop_after <= now
+            and item.warned
+            and max(self.posted, item.warned) + item.stop_after <= now
+            and (each := current.get(item.key))
+            and each.kind in STOPPABLE
             and not active_snooze(item.key, snoozes, now)
         ]
 
@@ -142,7 +152,11 @@ def update_alerts(
     current = {key: _not_yet_low(each, before, now) for key, each in current.items()}
     alerts = [
         replace(
-            alert, items=tuple(_updated(item, current.get(item.key), alert.kind, now) for item in alert.items)
+            alert,
+            items=tuple(
+                _warned(item, _updated(item, current.get(item.key), alert.kind, now), snoozes, now)
+                for item in alert.items
+            ),
         )
         for alert in before
     ]
@@ -211,6 +225,13 @@ def _updated(item: AlertItem, current: Assessment | None, kind: Kind, now: datet
     return replace(new, load=item.load) if item.now is kind and item.level == new.level else new
 
 
+def _warned(before: AlertItem, after: AlertItem, snoozes: Mapping[str, Snooze], now: datetime) -> AlertItem:
+    """Count the time until a trial is stopped anew after a snooze, a recovery, and a change of that time."""
+    is_same = (before.now, before.stop_after) == (after.now, after.stop_after)
+    is_counting = is_same and not active_snooze(after.key, snoozes, now)
+    return replace(after, warned=before.warned if is_counting else now)
+
+
 def _ended(item: AlertItem, state: Kind, kind: Kind, now: datetime) -> AlertItem:
     """Fix the duration at the moment when the condition ended."""
     lasted = now - item.since if item.now is kind else item.lasted
@@ -237,11 +258,12 @@ def _item(current: Assessment, now: datetime, since: datetime | None = None) -> 
         mean=allocation.mean if current.kind is Kind.LOW else None,
         load=allocation.load,
         stop_after=_stop_after(current),
+        warned=now,
     )
 
 
 def _stop_after(current: Assessment) -> timedelta:
-    is_unused = current.kind in {Kind.UNUSED, Kind.IDLE} and current.allocation.sweep
+    is_unused = current.kind in STOPPABLE and current.allocation.sweep
     return timedelta(minutes=current.thresholds.stop_minutes if is_unused else 0)
 
 

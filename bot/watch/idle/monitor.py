@@ -61,7 +61,7 @@ class IdleMonitor:
         alerts, assessed = await self._alerts(current, now)
         alerts, current = await self._apply_commands(alerts, assessed, current, now)
         if assessed is not None:
-            await self._stop_ignored(alerts, current, now)
+            await self._stop_ignored(alerts, assessed, current, now)
         return await self._notify(alerts, current, now)
 
     async def _alerts(
@@ -98,11 +98,15 @@ class IdleMonitor:
         return tuple(by_id.values()), current
 
     async def _stop_ignored(
-        self, alerts: Iterable[Alert], current: Mapping[str, Snooze], now: datetime
+        self,
+        alerts: Iterable[Alert],
+        assessed: Mapping[str, Assessment],
+        current: Mapping[str, Snooze],
+        now: datetime,
     ) -> None:
         """Let sweeps stop the trials whose warnings were ignored. Repeated calls change nothing."""
         for alert in alerts:
-            for item in alert.to_stop(current, now):
+            for item in alert.to_stop(assessed, current, now):
                 command = Command(action=Action.STOP_IDLE, user="", user_name="Sweepbot", trial=item.name)
                 once = f"idle/{item.key}/{item.since.isoformat()}"
                 await self.clients.store.add_command(alert.sweep, command, once=once)

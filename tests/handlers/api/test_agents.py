@@ -37,6 +37,15 @@ async def test_agent_launches_follows_and_stops_its_sweep(agent, context):
     assert len(await context.store.commands(made["id"])) == 1
 
 
+async def test_agent_is_told_at_once_that_its_sweep_waits_for_approval(agent, context):
+    sweep = await stored(context, Phase.OPENING, holds=("approval",), reason="the forecast is 9 GPU-h")
+    _, found = await agent("wait", sweep=sweep.id, seconds=3600)
+    assert (found["state"], found["reason"]) == (
+        "opening",
+        "Waiting for approval: the forecast is 9 GPU-h",
+    )
+
+
 async def test_agent_reads_the_sentence_of_a_refusal(agent, context):
     theirs = Requester(user=OWNER, user_name="bo", channel="C1")
     sweep = await stored(context, Phase.RUNNING, requester=theirs)

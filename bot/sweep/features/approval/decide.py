@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 from bot.core.commands import Command
 from bot.core.events import Event
 from bot.core.feature_state import FeatureState
-from bot.core.record import SweepRecord
+from bot.core.record import Phase, SweepRecord
 from bot.platform.config import permissions
 from bot.platform.config.policy import Config
 from bot.platform.slack.blocks import button
@@ -122,17 +122,28 @@ def growth_denial(
     before: SweepRecord, after: SweepRecord, command: Command, seen: Observation, config: Config
 ) -> str:
     """Return why a running or ended sweep can't be changed so that it will use more; "" if it can."""
+    is_admin = command.user in config.admins and not command.via  # a token acts as its owner
     forecast = after.plan.forecast if after.plan else None
-    if before.plan is None or forecast in {None, before.plan.forecast} or command.user in config.admins:
+    if forecast is None or is_admin or not _grows(before, after):
         return ""
-    refusals = (each.refusal(forecast) for each in seen.of(SpendingSeen).allowances if forecast)
+    refusals = (each.refusal(forecast) for each in seen.of(SpendingSeen).allowances)
     why = next(filter(None, refusals), "")
     fix = "*Fix:* Ask an admin to do it, or start another sweep, which can be approved."
     return f"That exceeds a budget: {quoted(why)}. {fix}" if why else ""
 
 
+def _grows(before: SweepRecord, after: SweepRecord) -> bool:
+    """Return whether the sweep can use more than before; with an unknown forecast, by more trials."""
+    if before.plan is None or after.plan is None or after.plan.forecast is None:
+        return False
+    is_unknown = after.plan.forecast.gpu_hours is None
+    has_more = after.plan.space.max_trials > before.plan.space.max_trials
+    return (is_unknown and has_more) or after.plan.forecast != before.plan.forecast
+
+
 def _waits(sweep: SweepRecord) -> bool:
-    return APPROVAL in sweep.holds and sweep.of(ApprovalState).since is not None
+    """Return whether someone can decide: a sweep that was cancelled meanwhile keeps the hold."""
+    return sweep.phase is Phase.OPENING and APPROVAL in sweep.holds and bool(sweep.of(ApprovalState).since)
 
 
 def headline(sweep: SweepRecord) -> tuple[str, str] | None:

@@ -112,10 +112,12 @@ def pause_denial(sweep: SweepRecord, command: Command, seen: Observation, _: Con
         return "" if is_more else f"`{sweep.id}` is already pausing."
     if sweep.draining:
         return f"`{sweep.id}` is draining: no new trials start."
+    if sweep.phase not in ACTIVE:
+        return f"`{sweep.id}` has no trials to pause."
     waits = bool(set(sweep.holds) - {PAUSING, RESUMING})  # with no trials yet
     if waits and not state.resuming:
         return f"`{sweep.id}` is waiting for nodes, so it has no trials to pause. Cancel it instead."
-    if sweep.phase not in ACTIVE or not sweep.submitted:
+    if not sweep.submitted:
         return f"`{sweep.id}` has no trials to pause."
     if sweep.first_only:
         return f"`{sweep.id}` is waiting for its first trial. Pause it after that, or cancel it."

@@ -65,7 +65,8 @@ def test_branch_and_seed_become_parameters_and_only_the_seed_is_passed():
         ({"parameters": (Parameter(name="seed", values=("1",)),)}, {}, INSTALLED, "sets seed itself"),
         ({"fixed": {"branch": "x"}}, {}, INSTALLED, "sets branch itself"),
         ({}, {"from_": "auto"}, INSTALLED, "Remove from="),
-        ({}, {"branch": "a/b,a-b"}, INSTALLED, "the names must differ in more than signs such as /."),
+        ({}, {"branch": "a/b,a-b"}, INSTALLED, "and in more than signs such as /."),
+        ({}, {"branch": f"{'x' * 60}1,{'x' * 60}2"}, INSTALLED, "must differ in their first 60 characters"),
     ],
 )
 def test_what_cannot_be_compared_is_refused_with_the_fix(space, request_, config, why):

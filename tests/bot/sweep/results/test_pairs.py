@@ -89,3 +89,14 @@ def test_equal_values_show_no_difference_and_negative_ones_have_no_percentage():
     below = [replace(each, value=each.value - 1) for each in trials(15, 0.05)]
     space = replace(BRANCHES, goal=Goal.MAXIMIZE)
     assert "by 0.0474 of `acc` (95%: 0.0" in verdict(space, compared(space, below))
+
+
+def test_difference_from_a_mean_close_to_0_is_no_percentage():
+    found = [
+        Trial({"lr": "0.1", "seed": f"{number}", "branch": branch}, value)
+        for number in range(1, 13)
+        for branch, value in (("main", 1e-9), ("wider", 0.1))
+    ]
+    maximized = replace(BRANCHES, goal=Goal.MAXIMIZE)
+    text = verdict(maximized, compared(maximized, found))
+    assert text.startswith("`wider` is better than `main` by 0.1 of `acc` (95%: 0.1 to 0.1; 12 pairs")

@@ -8,8 +8,10 @@ import pytest
 from bot.core.budget import Budget, Forecast, amount_of
 from bot.core.commands import API, Action, Command
 from bot.core.record import Phase
+from bot.core.sweep_summary import summary_of
 from bot.platform.config.budgets import Budgets
 from bot.platform.config.teams import Team
+from bot.sweep.answers.messages import listing
 from bot.sweep.decisions.advance import advance, requeue_after
 from bot.sweep.decisions.parent_message import Links, parent
 from bot.sweep.features.approval.decide import ApprovalState, SpendingSeen
@@ -168,9 +170,14 @@ def test_declined_sweep_ends_with_the_reason(reason, why):
 def test_owner_can_cancel_it():
     sweep = decided(WAITING, Action.CANCEL, OWNER)
     assert (sweep.phase, sweep.ending) == (Phase.STOPPING, Phase.CANCELLED)
+    assert body(sweep) == ":octagonal_sign: *lr-brave-otter* · Stopping: cancelled by *ada*"
+    assert listing([summary_of(sweep)]).startswith(":octagonal_sign: *lr-brave-otter* · Stopping · ")
     late = decided(sweep, Action.APPROVE, LEAD)
     assert late.phase is Phase.CANCELLED
     assert f"<@{OWNER}> already cancelled" in late.outbox[-2].text
+    assert body(late) == ":no_entry_sign: *lr-brave-otter* · Cancelled by *ada*"
+    names = [each["text"]["text"] for each in parent(late, Links()).blocks[-1]["elements"]]
+    assert names == ["Logs", "Rerun"]
 
 
 def test_approvers_are_reminded_each_day_until_it_expires():
@@ -226,6 +233,20 @@ def test_sweep_can_be_extended_to_what_is_left():
     assert extended(sweep, 10).plan.space.max_trials == 10
 
 
-def extended(sweep, trials):
-    command = Command(action=Action.EXTEND, user=OWNER, user_name="ada", trials=trials)
+@pytest.mark.features("extension")
+def test_sweep_with_an_unknown_forecast_or_by_an_admins_token_is_not_extended():
+    plan = replace(PLAN, trial_forecast=Forecast(gpu_hours=None))
+    sweep = a_sweep(Phase.SUCCEEDED, submitted=True, plan=plan)
+    assert "the forecast is unknown" in extended(sweep, 11).outbox[-1].text
+    assert "the forecast is unknown" in extended(sweep, 11, user=ADMIN, via=API).outbox[-1].text
+    assert extended(sweep, 11, user=ADMIN).plan.space.max_trials == 11
+
+
+@pytest.mark.features("pause")
+def test_waiting_sweep_has_no_trials_to_pause():
+    assert decided(WAITING, Action.PAUSE, OWNER).outbox[-1].text == "`lr-brave-otter` has no trials to pause."
+
+
+def extended(sweep, trials, *, user=OWNER, via=""):
+    command = Command(action=Action.EXTEND, user=user, user_name="ada", trials=trials, via=via)
     return advance(sweep, Observation(commands=(command,), experiment=DONE).put(spending()), BUDGETED, NOW)
