@@ -125,7 +125,7 @@ TeamMember = Annotated[
     Matching(
         TEAM_MEMBER,
         "a Slack member ID such as U012ABC, a user group's ID such as S012ABC, or an email address",
-        "Slack ID of a member or a user group, or email address",
+        "Slack member ID or user group ID or email address",
     ),
 ]
 Channel = Annotated[
