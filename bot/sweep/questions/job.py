@@ -33,7 +33,7 @@ from k8s.api.errors import ApiError, UnreachableError
 log = logging.getLogger(__name__)
 
 MAX_HISTORY = 200  # sweeps in one answer
-UNKNOWN = "No sweep has this name. List the sweeps with `GET /api/v1/sweeps`."
+UNKNOWN = "No sweep has this name. List the sweeps with `sweepbot list` or `GET /api/v1/sweeps`."
 OUTAGES = (GitUnavailableError, ApiError, UnreachableError)
 
 
