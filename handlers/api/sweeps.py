@@ -39,7 +39,7 @@ from handlers.sweep_commands import SWEEP, Sender, handle_command
 COMMANDS_SHOWN = 12  # of a sweep, the latest
 CHANGES = {each.name: each.does for each in COMMANDS if each.does and not each.does.is_read_only}
 KEY_USED = "This Idempotency-Key was used for another command. Use a new key, or repeat the same command."
-UNKNOWN = "No sweep has this name. List the sweeps with `GET /api/v1/sweeps`."
+UNKNOWN = "No sweep has this name. List the sweeps with `sweepbot list` or `GET /api/v1/sweeps`."
 
 
 async def launch(

@@ -34,7 +34,7 @@ async def test_home_shows_starts_and_cancels_a_sweep(ada, wait_until):
     [sweep] = await ada.context.store.active()
     await slack.press("ada", "home_refresh")
     await wait_until(lambda: sweep in text(slack.home("ada")), "the sweep is there")
-    assert f"*{sweep}* · ada · building image" in text(slack.home("ada"))
+    assert f"*{sweep}* · ada · not started" in text(slack.home("ada"))
     await slack.press("ada", "cancel_sweep", sweep)
     [request] = await ada.context.store.commands(sweep)
     assert (request.action.value, request.user) == ("cancel", "U01ADALOVEL")

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from bot.core.errors import UserError
-from bot.core.plan import SweepPlan
+from bot.core.plan import Build, SweepPlan
 from bot.core.record import SweepRecord
 from bot.platform.clients import Clients
 from bot.platform.slack.mrkdwn import code
@@ -14,7 +14,7 @@ from bot.sweep.model.observation import Observation
 from k8s import kaniko
 from k8s.api.logs import WHOLE_LOG
 from k8s.engine import Trial, TrialState
-from k8s.objects import BUILD_LABEL
+from k8s.objects import BUILD_LABEL, Manifest
 from k8s.pods import Pod, read_pod
 
 # The Job and the Training Operator delete pods that still run when the trial ends.
@@ -77,18 +77,24 @@ def trial_of(sweep: SweepRecord, seen: Observation, name: str) -> Trial:
 
 
 async def _of_build(sweep: SweepRecord, clients: Clients) -> SweepLog:
-    builds = sweep.plan.builds if sweep.plan else ()
-    for build in reversed(builds):
+    """Return the log of the build that failed, else of the last one that has a pod. Raises UserError."""
+    found: list[tuple[Build, Manifest]] = []
+    for build in reversed(sweep.plan.builds if sweep.plan else ()):
         labels = f"{BUILD_LABEL}={build.ref.name}"
-        pods = await clients.cluster.list("Pod", build.ref.namespace, labels=labels)
-        if pods:
-            pod = read_pod(pods[-1], kaniko.BUILD_CONTAINER)
-            container = pod.init_failed or kaniko.BUILD_CONTAINER
-            log = await clients.home.tail(build.ref.namespace, pod.name, container, WHOLE_LOG)
-            source = f"the build of the {build.role.label}"
-            title = f"Full log of {source}"
-            return SweepLog(source=source, shown=log, title=title, whole=log, file=f"{pod.name}.log")
-    raise UserError(f"`{sweep.id}` has no logs yet.")
+        if pods := await clients.cluster.list("Pod", build.ref.namespace, labels=labels):
+            found.append((build, pods[-1]))
+    if not found:
+        raise UserError(f"`{sweep.id}` has no logs yet.")
+    # The dependencies can fail while the code is built beside them.
+    build, obj = next(
+        (each for each in found if each[1].get("status", {}).get("phase") == "Failed"), found[0]
+    )
+    pod = read_pod(obj, kaniko.BUILD_CONTAINER)
+    container = pod.init_failed or kaniko.BUILD_CONTAINER
+    log = await clients.home.tail(build.ref.namespace, pod.name, container, WHOLE_LOG)
+    source = f"the build of the {build.role.label} of {code(sweep.id)}"
+    title = f"Full log of {source}"
+    return SweepLog(source=source, shown=log, title=title, whole=log, file=f"{pod.name}.log")
 
 
 async def _of_workers(trial: Trial, pods: Sequence[Pod], plan: SweepPlan, clients: Clients) -> SweepLog:

@@ -78,7 +78,7 @@ def building(sweep: SweepRecord, seen: Observation, now: datetime) -> SweepRecor
     sweep = built(sweep, uids=sweep.building.uids | running, digests=digests)
     if failed:
         event = _failed(sweep, failed)
-        why = failed.trouble.text.rstrip(".") if failed.trouble else ""
+        why = failed.trouble.cause if failed.trouble else ""  # the fix is in the thread
         what = f"Image build of {plan.branch.branch}" if plan.branch else "Image build"
         return sweep.fail(f"{what} failed{f': {why}' if why else ''}", now, event)
     if not sweep.building.started:

@@ -35,8 +35,8 @@ from k8s.api.errors import ApiError, UnreachableError
 log = logging.getLogger(__name__)
 
 MAX_HISTORY = 200  # sweeps in one answer
-UNKNOWN = "No sweep has this name. List the sweeps with `GET /api/v1/sweeps`."
 NUMBER = re.compile(r"[+-]?[0-9.]{1,30}(?:[eE][+-]?[0-9]{1,4})?", re.ASCII)
+UNKNOWN = "No sweep has this name. List the sweeps with `sweepbot list` or `GET /api/v1/sweeps`."
 OUTAGES = (GitUnavailableError, ApiError, UnreachableError)
 
 

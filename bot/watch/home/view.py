@@ -110,7 +110,9 @@ def _waits(sweep: SweepSummary) -> bool:
 
 
 def _stage(sweep: SweepSummary) -> str:
-    return "trials waiting" if sweep.phase in STARTED else "building image"
+    if sweep.phase in STARTED:
+        return "trials waiting"
+    return "building image" if sweep.phase is Phase.BUILDING else "not started"  # such as above a budget
 
 
 def _digest(seen: HomeFacts) -> list[Block]:

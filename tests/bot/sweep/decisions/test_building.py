@@ -85,6 +85,15 @@ def test_building_fails_only_with_its_own_job(state):
     assert after(replace(mine, building=Building(uids={})), **failed).phase is Phase.BUILDING
 
 
+def test_headline_of_a_failed_build_is_its_cause_and_the_thread_has_the_fix():
+    text = "`RUN pip install x` failed. No matching package: x. *Fix:* Check its name."
+    trouble = Diagnosis(key="build", text=text, cause="No matching package: x")
+    failed = building(a_job(MAKES.ref.name, JobState.FAILED), there=False, trouble=trouble)
+    ended = after(a_sweep(Phase.BUILDING, building=Building(started=NOW, uids=OWN_UID)), **failed)
+    assert ended.reason == "Image build failed: No matching package: x"
+    assert text in ended.outbox[0].text
+
+
 def test_building_uses_an_existing_image_at_once():
     sweep = after(a_sweep(Phase.BUILDING), digest="sha256:ab")
     assert (sweep.phase, sweep.image) == (Phase.PENDING, "registry:5000/sweepbot/digits@sha256:ab")

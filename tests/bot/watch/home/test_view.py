@@ -40,6 +40,7 @@ def test_home_shows_own_and_team_sweeps_queue_gpus_and_digest():
         a_sweep_of(OWNER, "mine-ended", Phase.SUCCEEDED),
         a_sweep_of(STRANGER, "mate-waits"),
         a_sweep_of("U9", "other-builds", Phase.BUILDING),
+        a_sweep_of("U9", "awaits-approval", Phase.OPENING),
     ]
     node = NodeUse(node="a", model="A100", physical=8, allocatable=8, allocated=5)
     seen = facts(
@@ -55,6 +56,7 @@ def test_home_shows_own_and_team_sweeps_queue_gpus_and_digest():
     for fact in (
         "• *mate-waits* · ustranger · trials waiting",
         "• *other-builds* · u9 · building image",
+        "• *awaits-approval* · u9 · not started",
         "3 of 8 GPUs free",
         "<https://lab.slack.com/archives/C1/p1|80% used, 20% idle>",
     ):
