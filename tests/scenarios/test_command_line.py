@@ -15,6 +15,7 @@ from mcp import Client as Agent
 from mcp import StdioServerParameters
 from mcp.client.streamable_http import streamable_http_client
 
+from local.world import commit, git
 from tests.free_port import free_port
 from tests.scenarios.local_world import Instance, Sweep, instance, until
 
@@ -178,6 +179,54 @@ async def test_agent_without_a_command_reaches_the_server_by_http(shell, wait_un
             assert found["comparable"], found
             waiting = await agent.call_tool("wait", {"sweep": ended[0], "seconds": 60})
             assert waiting.structured_content["state"] == "succeeded"
+
+
+LOOP = ROOT / "examples" / "agent" / "loop.py"
+LOOPED = """\
+import argparse
+SCALE = 0
+options = argparse.ArgumentParser()
+options.add_argument("--width", type=int)
+print(f"loss={(SCALE - 1.3) ** 2 + options.parse_args().width}")
+"""
+LOOP_SPACE = """\
+command: python looped.py
+objective: {metric: loss, goal: minimize}
+metrics: stdout
+algorithm: grid
+parameters: {width: {min: 1, max: 2}}
+"""
+
+
+async def test_agents_loop_of_20_commits_goes_on_after_kills_of_itself_and_of_sweepbot(shell, tmp_path):
+    git(tmp_path, "clone", "--quiet", git(shell.instance.copy, "remote", "get-url", "origin").strip(), "loop")
+    folder = tmp_path / "loop"
+    git(folder, "config", "user.name", "Agent")
+    git(folder, "config", "user.email", "agent@lab.example")
+    git(folder, "switch", "--quiet", "--create", "agent")
+    (folder / "looped.py").write_text(LOOPED)
+    (folder / "sweeps" / "looped.yaml").write_text(LOOP_SPACE)
+    commit(folder, "Add a training for a loop")
+    words = ["--file=looped.py", "--constant=SCALE", "--start=0", "--step=1", "--tries=20"]
+    words += ["--launch=space=looped trials=1"]
+    env = {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}", "PYTHONPATH": str(ROOT)}
+    env |= {"HOME": str(shell.home), "GIT_CONFIG_GLOBAL": os.devnull}
+    for killed in ("6", "13", ""):
+        loop = await asyncio.create_subprocess_exec(
+            *(sys.executable, LOOP, *words), cwd=folder, env=env, stdout=asyncio.subprocess.PIPE
+        )
+        told = []
+        while line := (await loop.stdout.readline()).decode():
+            told.append(line)
+            if killed and line.startswith(f"{killed}:"):
+                loop.kill()
+                await shell.instance.kill("work" if killed == "6" else "serve")
+        assert (await loop.wait() == 0) == (not killed)
+    assert len(told) == 21, "".join(told)
+    assert abs(float(told[-1].split()[3].strip(":")) - 1.3) < 0.1, told[-1]
+    sweeps = [json.loads(line) for line in (await shell.run("list", "--json"))[1].splitlines()]
+    looped = [each["id"] for each in sweeps if each["id"].startswith("looped-")]
+    assert len(looped) == len(set(looped)) == 20, "one sweep for each commit"
 
 
 @pytest.mark.parametrize(
