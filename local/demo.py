@@ -10,6 +10,7 @@ import contextlib
 import html
 import re
 import subprocess
+import sys
 import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -18,13 +19,15 @@ from typing import Self
 
 from local import demo_environments, demo_full, demo_usage
 from local.processes import EndedError
+from local.redis import free_port
 from local.slack.workspace import ADA, Change
 from local.world import REPOSITORIES, World, git, world
 
 STARTING = "Starting Redis, Kubernetes, Katib, a registry, a git host, MLflow, and Slack on this machine..."
 COMMAND = "branch=main gpus=1 space=lr"
-# Exit code by the start of the thread's last message, after the mention of the owner.
-ENDS = {":white_check_mark: .* · Finished": 0, ":x:": 1, ":no_entry_sign:": 1}
+REFUSED = "`.*` didn't start"
+# Exit code by the start of the refusal, or of the thread's last message, after the mention of the owner.
+ENDS = {REFUSED: 1, ":white_check_mark: .* · Finished": 0, ":x:": 1, ":no_entry_sign:": 1}
 SWEEP_TIMEOUT = 600  # seconds
 
 
@@ -80,6 +83,7 @@ async def _live(here: World, own: OwnRepository | None, *, once: bool, full: boo
     try:
         await demo_usage.write(here.env["REDIS_URL"])
         demo_environments.install(here)
+        here.env["SWEEPBOT_API_PORT"] = str(free_port())
         async with demo_full.installed(here) if full else contextlib.nullcontext():
             await here.start_bot("serve", "work")
             print(_welcome(here, command, own, to_try), flush=True)
@@ -103,12 +107,15 @@ async def _until(here: World, done: Callable[[], bool]) -> int:
 
 def _welcome(here: World, command: str, own: OwnRepository | None, to_try: str) -> str:
     place = f"commit in {own.folder}" if own else f"edit, commit, and push in {here.git / 'digits'}"
+    sweepbot = Path(sys.executable).with_name("sweepbot")
     return f"""
   Slack     {here.slack.url}
             open it and run   /sweep {command}   in #sweeps
             repo=digits space=idle waits before training: an idle-GPU warning appears after a few seconds
             /gpus shows free GPUs; yesterday's GPU digest is in the channel
             /env start lab starts a research environment, with a page in place of Jupyter
+  terminal  {sweepbot} login http://127.0.0.1:{here.env["SWEEPBOT_API_PORT"]}   asks for a token: /sweep token
+            then {sweepbot} launch space=lr --wait   in a clone
   MLflow    {here.env["MLFLOW_TRACKING_URI"]}
   kubectl   export KUBECONFIG={here.folder / "kubeconfig"}; kubectl -n sweeps get pods,experiments
   git       {place}, then start another sweep; your own repository: make demo REPO=PATH
@@ -123,15 +130,17 @@ async def _sweep(here: World, command: str) -> int:
     ends, steps = list[int](), set[str]()
 
     def on_change(change: Change) -> None:
-        if "thread_ts" not in change["message"]:
-            blocks = change["message"].get("blocks", ())
+        message = change["message"]
+        refused = message.get("is_ephemeral") and re.match(REFUSED, message["text"])
+        if "thread_ts" not in message and not refused:
+            blocks = message.get("blocks", ())
             texts = [str(part.get("text")) for block in blocks for part in block.get("elements", ())]
             for step in re.findall(r"[✓○] [^✓○\n]+", "\n".join(texts)):
                 if step.strip() not in steps:
                     print(_readable(step.strip()), flush=True)
                     steps.add(step.strip())
         elif change["type"] == "posted":
-            text = change["message"]["text"]
+            text = message["text"]
             print(_readable(text), flush=True)
             ends.extend(code for begin, code in ENDS.items() if re.match(begin, text))
 

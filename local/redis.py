@@ -23,7 +23,7 @@ def redis(folder: Path | None = None) -> Iterator[str]:
 
 def _started(folder: Path | None) -> ValkeyServer:
     for last in (False,) * (TRIES - 1) + (True,):
-        server = ValkeyServer(port=_free_port(), data_dir=folder, appendonly="yes" if folder else "no")
+        server = ValkeyServer(port=free_port(), data_dir=folder, appendonly="yes" if folder else "no")
         try:
             server.start(timeout=60)
         except (ValkeyServerError, OSError):
@@ -34,7 +34,7 @@ def _started(folder: Path | None) -> ValkeyServer:
     return server
 
 
-def _free_port() -> int:
+def free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]

@@ -23,6 +23,7 @@ pytestmark = [
     pytest.mark.skipif(sys.platform != "linux", reason="processes are found in Linux's /proc"),
 ]
 
+AUTHOR = ("-c", "user.name=a", "-c", "user.email=a@b")
 IMPATIENT = (signal.SIGINT, signal.SIGINT, signal.SIGTERM)
 
 
@@ -123,6 +124,20 @@ async def test_demo_runs_a_sweep_of_a_repository_of_ones_own(tmp_path, monkeypat
     assert re.search(r"\| ✓ Image: .*built in", printed)
 
 
+async def test_demo_of_a_repository_without_a_build_file_ends_with_the_reason(
+    tmp_path, monkeypatch, mlflow_url, capsys
+):
+    mine = tmp_path / "mine"
+    (mine / "sweeps").mkdir(parents=True)
+    (mine / "sweeps" / "lr.yaml").write_text((EXAMPLES / "digits" / "sweeps" / "lr.yaml").read_text())
+    for command in (("init", "--quiet"), ("add", "."), (*AUTHOR, "commit", "--quiet", "-m", "x")):
+        git(mine, *command)
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setattr("local.demo.world", partial(world, tracking=mlflow_url))
+    assert await run(["--once", "--repo", str(mine)]) == 1
+    assert "didn't start. mine can't be built: no Dockerfile" in capsys.readouterr().out
+
+
 async def test_full_demo_runs_a_sweep_through_a_queue(tmp_path, monkeypatch, mlflow_url, capsys):
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     monkeypatch.setattr("local.demo.world", partial(world, tracking=mlflow_url))
@@ -138,8 +153,6 @@ def test_own_repository_that_cant_be_swept_is_an_error(tmp_path):
     git(tmp_path, "init", "--quiet")
     with pytest.raises(ValueError, match="isn't a git repository with a branch and a commit"):
         OwnRepository.read(tmp_path)
-    git(
-        tmp_path, "-c", "user.name=a", "-c", "user.email=a@b", "commit", "--quiet", "--allow-empty", "-m", "x"
-    )
+    git(tmp_path, *AUTHOR, "commit", "--quiet", "--allow-empty", "-m", "x")
     with pytest.raises(ValueError, match=r"has no sweeps/NAME.yaml in a commit"):
         OwnRepository.read(tmp_path)

@@ -98,7 +98,7 @@ def _objection(space: SearchSpace, request: SweepRequest, config: Config) -> str
         )
     if space.max_trials < MIN_TRIALS:
         return (
-            f"needs at least {MIN_TRIALS} trials; got {space.max_trials}. Half of them are pairs. Set "
-            f"trials={USUAL_TRIALS}, or name one branch."
+            f"needs at least {MIN_TRIALS} trials, because half of them are pairs; this sweep has "
+            f"{space.max_trials}. Set trials={USUAL_TRIALS}, or name one branch."
         )
     return ""

@@ -58,7 +58,7 @@ def test_branch_and_seed_become_parameters_and_only_the_seed_is_passed():
             {"max_trials": 31},
             {},
             INSTALLED,
-            "needs at least 32 trials; got 31. Half of them are pairs. Set trials=60",
+            "needs at least 32 trials, because half of them are pairs; this sweep has 31. Set trials=60",
         ),
         ({"image": "x"}, {}, INSTALLED, "builds an image for each branch. Remove image="),
         ({"goals": {"latency": Goal.MINIMIZE}}, {}, INSTALLED, "Name one objective in the space file."),
