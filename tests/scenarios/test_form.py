@@ -38,7 +38,7 @@ async def test_form_fills_previews_and_launches_a_sweep(ada):
     await ada.runs()
     for fact in (
         "`main` @ `01234567` “Try a wider net”",
-        "3 of 3 combinations, grid",
+        "3 of 3 combinations, grid search",
         "4 (2 trials × 2 GPUs)",
     ):
         assert fact in ada.shows()

@@ -232,7 +232,8 @@ def _of_all(space: SearchSpace) -> str:
 
 
 def _searched(space: SearchSpace) -> str:
-    return ", ".join([space.algorithm, *(f"{key}={value}" for key, value in space.settings.items())])
+    settings = (f"{key}={value}" for key, value in space.settings.items())
+    return ", ".join([f"{space.algorithm} search", *settings])
 
 
 def _goals(space: SearchSpace) -> str:

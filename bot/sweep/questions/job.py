@@ -153,7 +153,7 @@ async def _plan(question: Question, clients: SweepClients, known: SnapshotStore)
 async def _comparison(question: Question, clients: SweepClients) -> bytes:
     sweeps, message = await comparison_of(question.subject.split(), clients, link=str)
     compared = [_compared(each, clients.mask) for each in sweeps]
-    is_comparable = comparable(sweeps) and not any(each.space.seed for each in sweeps)
+    is_comparable = comparable(sweeps) and all(each.space.names_best for each in sweeps)
     text = clients.mask(without_markup(message.text))
     return models.dumped(models.Comparison(sweeps=compared, comparable=is_comparable, text=text))
 

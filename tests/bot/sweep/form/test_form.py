@@ -129,7 +129,7 @@ def test_preview_sums_up_the_sweep():
     config = replace(CONFIG, prices=(Price(model="A", hourly=1.5), Price(model="H", hourly=3.0)))
     text = words(preview(Draft(options=SAID, channel="C1"), REQUEST, PLAN, config, free=3))
     for fact in (
-        "4, random",
+        "4, random search",
         "2 (2 trials × 1 GPU); 3 free now",
         "No limit; 4 if each trial runs 1 h (up to $12.00)",
         "python train.py --lr=0.0001 --layers=1 --optimizer=adam",
@@ -152,7 +152,7 @@ def test_preview_shows_the_maximum_gpu_hours_of_limited_trials():
 def test_preview_names_algorithm_settings():
     space = replace(PLAN.space, algorithm="tpe", settings={"gamma": "0.3"})
     text = words(preview(Draft(options=SAID, channel="C1"), REQUEST, replace(PLAN, space=space), CONFIG))
-    assert "4, tpe, gamma=0.3" in text
+    assert "4, tpe search, gamma=0.3" in text
     assert "*Example trial* (actual values are sampled)" in text
 
 
