@@ -99,7 +99,8 @@ async def test_stopped_trials_are_replaced_and_count_toward_the_total(redis, rul
 
 @pytest.mark.features("early_stopping", "live_values")
 async def test_yielding_sweep_replaces_no_stopped_trial(redis):
-    space = SPACE.replace("algorithm: grid", "algorithm: grid\nearly_stopping: {name: asha, grace_period: 1}")
+    rule = "early_stopping: {name: asha, grace_period: 1, reduction_factor: 3}"
+    space = SPACE.replace("algorithm: grid", f"algorithm: grid\n{rule}")
     story = Reporting(redis, gpus=8, most=8, space=space)
     async with story.started():
         await story.until(lambda: len(story.running()) == 8)

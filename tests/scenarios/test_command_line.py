@@ -141,10 +141,37 @@ async def test_interrupted_watch_in_a_terminal_leaves_the_sweep_running(shell):
     await until(lambda: not shell.instance.pods_alive(), "no pod is left")
 
 
-async def test_agent_launches_waits_and_reads_the_results(shell):
+def program(shell: Shell) -> StdioServerParameters:
     environment = {"HOME": str(shell.home), "PYTHONPATH": str(ROOT)}
-    program = StdioServerParameters(command=sys.executable, args=["-m", "bot", "mcp"], env=environment)
-    async with Agent(program) as agent:
+    return StdioServerParameters(command=sys.executable, args=["-m", "bot", "mcp"], env=environment)
+
+
+async def test_command_line_agent_plain_http_and_slack_drive_one_sweep(shell):
+    code, out, err = await shell.run("launch", "branch=main", "space=held", "--json")
+    assert (code, err) == (0, "")
+    sweep = Sweep(shell.instance, json.loads(out)["id"], "sweeps")
+    await sweep.shows("Running", "2 running")
+    stored = json.loads((shell.home / ".config/sweepbot/credentials.json").read_text())
+    headers = {"Authorization": f"Bearer {stored['token']}", "Idempotency-Key": "one"}
+    async with httpx2.AsyncClient(base_url=f"{shell.url}/api/v1/sweeps/{sweep.id}", headers=headers) as http:
+        answer = await http.post("/commands", json={"command": "pause now"})
+    assert (answer.status_code, answer.json()["accepted"]) == (202, True)
+    await sweep.shows("Paused")
+    async with Agent(program(shell)) as agent:
+        arguments = {"sweep": sweep.id}
+        assert (await agent.call_tool("wait", arguments)).structured_content["state"] == "paused"
+        assert (await shell.run("command", sweep.id, "resume"))[0] == 0
+        await sweep.shows("Running", "2 running")
+        await sweep.click_cancel("ada")
+        found = await agent.call_tool("wait", arguments | {"seconds": 300})
+    assert found.structured_content["state"] == "cancelled"
+    given = [each["command"] for each in found.structured_content["commands"]]
+    assert given == ["pause", "resume", "cancel"], found.structured_content["commands"]
+    await until(lambda: not shell.instance.pods_alive(), "no pod is left")
+
+
+async def test_agent_launches_waits_and_reads_the_results(shell):
+    async with Agent(program(shell)) as agent:
 
         async def call(tool, **arguments):
             return (await agent.call_tool(tool, arguments)).structured_content

@@ -35,7 +35,7 @@ parameters:
   width: {min: 0, max: 1}
 """
 ASHA = {
-    "space": SPACE.format(stopping="{name: asha, grace_period: 1}"),
+    "space": SPACE.format(stopping="{name: asha, grace_period: 1, reduction_factor: 3}"),
     "image": True,
     "endless": "trainings",
 }

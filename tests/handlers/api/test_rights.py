@@ -23,7 +23,16 @@ POLICY = replace(
     teams=(Team(name="vision", members=(OWNER, MATE)), Team(name="speech", members=(RIVAL,))),
 )
 PEOPLE = {"owner": OWNER, "teammate": MATE, "of another team": RIVAL, "of no team": STRANGER, "admin": ADMIN}
-COMMANDS = ("cancel", "drain", "pause", "pause now", "resume", "extend trials=20", "queue hold", "raise budget=4")
+COMMANDS = (
+    "cancel",
+    "drain",
+    "pause",
+    "pause now",
+    "resume",
+    "extend trials=20",
+    "queue hold",
+    "raise budget=4",
+)
 
 
 @pytest.fixture

@@ -19,7 +19,7 @@ SPACES = {
     "usual": SPACE,
     "early stopping": replace(SPACE, early_stopping={"min_trials_required": "3"}, source=MetricSource.STDOUT),
     "asha": replace(SPACE, stopping=StoppingRule(name=ASHA, factor=4)),
-    "median": replace(SPACE, stopping=StoppingRule(name=MEDIAN, grace=5)),
+    "median": replace(SPACE, stopping=StoppingRule(name=MEDIAN, grace=5, factor=2)),
     "tpe with settings": replace(SPACE, algorithm="tpe", settings={"n_EI_candidates": "5"}),
     "target and more metrics": replace(
         SPACE, goal=Goal.MAXIMIZE, target=0.9, additional=("acc",), strategy={"acc": "latest"}
