@@ -26,7 +26,7 @@ from redis.asyncio import Redis
 
 from bot import __version__
 from bot.operate.setup.answers import Answers
-from bot.operate.setup.files import Base, files
+from bot.operate.setup.files import Base, Secrets, files
 from bot.platform.config.policy import parse_config, read_config
 from local.kubernetes.apiserver.api import TOKEN as ADMIN
 from local.kubernetes.apiserver.kinds import KINDS, Object
@@ -191,9 +191,8 @@ def mine(overlay: str, here: World) -> Path:
         repositories=(read_config(Path(config)).repositories[0].url,),
         mlflow=here.env["MLFLOW_TRACKING_URI"],
     )
-    for name, text in files(
-        answers, Base(os.path.relpath(ROOT, folder), "", __version__), {}, sidecars=True
-    ).items():
+    base = Base(os.path.relpath(ROOT, folder), "", __version__)
+    for name, text in files(answers, base, Secrets(), {}, sidecars=True).items():
         (folder / name).write_text(text)
     written = yaml.safe_load((folder / "kustomization.yaml").read_text())
     written["resources"][0] = written["resources"][0].replace("small", overlay)

@@ -70,8 +70,7 @@ async def test_sweep_waits_for_a_click_while_workers_are_killed(tmp_path, mlflow
         agent = Sweep(here, out.partition(":")[0], "sweeps")
         await agent.posts("Waiting for approval by", "the forecast is unknown, and the token has used")
         _, out, _ = await command_line(here, tmp_path, url, token, "status", agent.id)
-        assert "Reason:  the forecast is unknown, and the token" in out
-        before = len(here.slack.ephemerals("grace"))
-        await command_line(here, tmp_path, url, token, "command", agent.id, "approve")
-        assert "A person must decide" in await here.whispered("grace", before)
+        assert "Reason:  Waiting for approval: the forecast is unknown, and the token" in out
+        code, _, err = await command_line(here, tmp_path, url, token, "command", agent.id, "approve")
+        assert (code, "A person must decide" in err) == (2, True), err
         assert not agent.objects("Experiment")

@@ -29,7 +29,7 @@ parameters:
 SEARCHED = """
 command: python train.py
 objective: {metric: loss, goal: minimize, target: 0.5}
-early_stopping: {name: asha, grace_period: 1}
+early_stopping: {name: asha, grace_period: 1, reduction_factor: 3}
 trials: {max: 8, parallel: 3, max_failed: 1}
 parameters:
   width: {min: 0, max: 1}
