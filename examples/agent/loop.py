@@ -69,6 +69,10 @@ async def measured(agent: Client, options: argparse.Namespace, commit: str) -> f
     found = await called(agent, "launch", command=command, key=f"loop-{commit}")
     while found.get("ended") is None:
         found = await called(agent, "wait", sweep=found["id"])
+    if found["commit"] != commit:
+        raise SystemExit(
+            f"{found['id']} is of {found['commit']}, not of {commit}: somebody else pushed {branch}."
+        )
     if found["state"] != "succeeded":
         raise SystemExit(f"{found['id']} {found['state']}: {found['cause'] or found['reason']}")
     return float(found["best"]["value"])

@@ -162,7 +162,7 @@ async def test_command_line_agent_plain_http_and_slack_drive_one_sweep(shell):
     await sweep.click_cancel("ada")
     await sweep.shows("Cancelled")
     code, out, _ = await shell.run("status", sweep.id, "--json")
-    assert [each["command"] for each in json.loads(out)["commands"]] == ["launch", "pause now", "cancel"], out
+    assert [each["command"] for each in json.loads(out)["commands"]] == ["launch", "pause_now", "cancel"], out
     await until(lambda: not shell.instance.pods_alive(), "no pod is left")
 
 
@@ -208,15 +208,17 @@ async def test_agent_without_a_command_reaches_the_server_by_http(shell, wait_un
 LOOP = ROOT / "examples" / "agent" / "loop.py"
 LOOPED = """\
 import argparse
+from tensorboardX import SummaryWriter
 SCALE = 0
 options = argparse.ArgumentParser()
-options.add_argument("--width", type=int)
-print(f"loss={(SCALE - 1.3) ** 2 + options.parse_args().width}")
+options.add_argument("--width")
+options.add_argument("--tensorboard_dir", default="runs")
+with SummaryWriter(options.parse_args().tensorboard_dir) as log:
+    log.add_scalar("loss", (SCALE - 1.3) ** 2, 1)
 """
 LOOP_SPACE = """\
 command: python looped.py
 objective: {metric: loss, goal: minimize}
-metrics: stdout
 algorithm: grid
 parameters: {width: {min: 1, max: 2}}
 """
@@ -247,7 +249,7 @@ async def test_agents_loop_of_20_commits_goes_on_after_kills_of_itself_and_of_sw
                 await shell.instance.kill("work" if killed == "6" else "serve")
         assert (await loop.wait() == 0) == (not killed)
     assert len(told) == 21, "".join(told)
-    assert abs(float(told[-1].split()[3].strip(":")) - 1.3) < 0.1, told[-1]
+    assert abs(float(told[-1].split()[3].strip(":")) - 1.3) < 0.1, "".join(told)
     sweeps = [json.loads(line) for line in (await shell.run("list", "--json"))[1].splitlines()]
     looped = [each["id"] for each in sweeps if each["id"].startswith("looped-")]
     assert len(looped) == len(set(looped)) == 20, "one sweep for each commit"
