@@ -15,7 +15,7 @@ from bench.table import Row, bounded
 from local.slack.workspace import Change
 from local.world import World, commit, world
 
-SWEEPS, LIMIT = 40, 46.0  # seconds until all are told
+SWEEPS, LIMIT = 40, 46.0  # seconds until all have their message
 TIMEOUT = 600.0  # seconds
 COMMAND = "repo=requirements branch=main space=sleep gpus=1 trials=1"
 SPACE = """

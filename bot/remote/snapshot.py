@@ -19,7 +19,7 @@ from bot.core.errors import UserError
 from bot.text.wording import counted, listed, shortened
 
 MAX_CHANGED = 20 * 2**20  # bytes of all changed files
-# Of new files, which nobody has decided to publish.
+# Of new files, which may not be meant for publication.
 SECRET_FILE = re.compile(
     r"\.env|\.envrc|\.env\.(?!example$|sample$|template$|dist$).+|(?!(example|sample|template)\.).+\.env|.+\.(pem|key|p12|pfx|jks|kdbx)|id_(rsa|dsa|ecdsa|ed25519)"
     r"|[._]netrc|\.npmrc|\.pypirc|\.git-credentials|\.htpasswd|kubeconfig(\.ya?ml)?|.+\.kubeconfig|credentials(\.json|\.ya?ml)?"

@@ -1,4 +1,4 @@
-"""Who can call the HTTP API besides the owners of tokens: `api:` of the configuration file. Pure."""
+"""Who can call the HTTP API without a personal token: `api:` of the configuration file. Pure."""
 
 import re
 from collections.abc import Mapping

@@ -42,7 +42,7 @@ class IdleThresholds(Section):
     """Minutes of full utilization without a new log line before a warning."""
     stop_minutes: Annotated[Number, _OrOff(), Key("60", "0: never")] = 0
     """Minutes after the warning that all GPUs of a trial are idle or were never used. If they still are,
-    and nobody snoozed it, Sweepbot stops the trial."""
+    and the warning isn't snoozed, Sweepbot stops the trial."""
 
 
 def read_watch(node: Node) -> dict[str, float]:

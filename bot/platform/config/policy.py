@@ -217,7 +217,7 @@ class Config(Section):
     namespaces: Annotated[Several[Namespace], Key("[vision]")] = ()
     """More namespaces for trials. `/sweep setup` assigns them to channels."""
     api: Annotated[ApiAccess, Key()] = field(default_factory=ApiAccess)
-    """Access to the HTTP API besides personal tokens."""
+    """Access to the HTTP API without personal tokens."""
     environments: Annotated[EnvironmentConfig | None, Key(default="none")] = None
     """Research environments (`/env`): Jupyter or code-server, each with a home that survives it."""
     elastic: Annotated[

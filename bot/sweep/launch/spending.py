@@ -94,11 +94,13 @@ async def with_forecast(
     return replace(made, trial_forecast=Forecast(gpu_hours=each, price=price))
 
 
-async def allowances(requester: Requester, clients: SweepClients, besides: str = "") -> tuple[Allowance, ...]:
+async def allowances(
+    requester: Requester, clients: SweepClients, excluded: str = ""
+) -> tuple[Allowance, ...]:
     """Return all limits of a new sweep with what other sweeps use of them.
 
     Args:
-        besides: the new sweep itself, which doesn't count.
+        excluded: the ID of the new sweep, which doesn't count.
 
     Raises ApiError, UnreachableError, RedisError.
     """
@@ -108,10 +110,10 @@ async def allowances(requester: Requester, clients: SweepClients, besides: str =
         return tuple(Allowance(limit=each) for each in found)
     listed = await clients.store.listed()  # before the results: what ends in between counts twice, for now
     owners = frozenset[str]().union(*(each.owners or () for each in found))
-    ids = [one.id for one in listed if one.user in owners and one.id != besides and (one.live or one.unsent)]
+    ids = [one.id for one in listed if one.user in owners and one.id != excluded and (one.live or one.unsent)]
     records = await clients.store.records(ids)
     kept = await clients.kept_results.spent(clients.now())
-    spent = {each.sweep: each for each in kept if each.sweep != besides}
+    spent = {each.sweep: each for each in kept if each.sweep != excluded}
     return tuple(_allowance(each, records, spent, config) for each in found)
 
 

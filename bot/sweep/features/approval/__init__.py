@@ -19,7 +19,7 @@ async def observe(sweep: SweepRecord, seen: Observation, clients: SweepClients) 
         return seen
     check = await clients.store.limit_check(GROUP)
     own = SpendingSeen(
-        allowances=await allowances(sweep.requester, clients, besides=sweep.id),
+        allowances=await allowances(sweep.requester, clients, excluded=sweep.id),
         approvers=approvers(sweep.requester.user, clients.config),
         days=clients.config.budgets.days,
     )

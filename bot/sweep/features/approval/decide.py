@@ -1,7 +1,7 @@
 """Hold a sweep that exceeds a budget, until an approver decides, it fits, or it has waited too long. Pure.
 
     opening, held -> opening -> building
-                 `-> stopping (declined, or nobody answered)
+                 `-> stopping (declined, or expired)
 
 Each decision that lets a sweep start is saved with a check (bot.platform.storage.sweeps), so that two sweeps
 can't both get what is left.
