@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+from contextlib import suppress
 from typing import Any
 
 from redis.exceptions import RedisError
@@ -19,6 +20,8 @@ from handlers.context import ACK_TIMEOUT, SLACK_ERRORS, HandlerContext, trigger_
 log = logging.getLogger(__name__)
 
 Body = dict[str, Any]
+
+NOT_LOADED = "Settings aren't loaded yet. Try again in a few seconds."
 
 
 def add_setup(app: AsyncApp, context: HandlerContext) -> None:
@@ -52,7 +55,10 @@ async def open_setup(context: HandlerContext, web: AsyncWebClient, command: Body
     if direct(channel):
         return "Run `/sweep setup` in the channel you want to set up."
     if not context.channel_setup.loaded:
-        return "Settings aren't loaded yet. Try again in a few seconds."
+        with suppress(RedisError):
+            await context.channel_setup.refresh()
+    if not context.channel_setup.loaded:
+        return NOT_LOADED
     settings = context.channel_setup.setup.channels.get(channel, ChannelSetup())
     try:
         async with asyncio.timeout(ACK_TIMEOUT):

@@ -6,6 +6,7 @@ import contextlib
 import pytest
 from playwright.async_api import Locator, Page, expect
 
+from handlers.channel_setup import NOT_LOADED
 from local.world import NAMESPACE
 from tests.browser.conftest import Opened
 from tests.browser.test_page import messages, tab_to
@@ -123,11 +124,13 @@ async def test_admin_sets_up_a_channel(opened: Opened, instance: Instance) -> No
 
 
 async def ask(page: Page, text: str) -> Locator:
-    """The dialog that comes when one types this."""
-    await page.get_by_role("textbox", name="Message").fill(text)
-    await page.keyboard.press("Enter")
-    form = page.locator("#modal")
-    await expect(form).to_be_visible()
+    """The dialog that comes when one types this, again if the bot has just started and says so."""
+    form, early = page.locator("#modal"), page.get_by_text(NOT_LOADED)
+    while not await form.is_visible():
+        told = await early.count()
+        await page.get_by_role("textbox", name="Message").fill(text)
+        await page.keyboard.press("Enter")
+        await expect(form.or_(early.nth(told)).locator("visible=true").first).to_be_visible()
     return form
 
 
