@@ -47,9 +47,10 @@ def proposed(reached: list[tuple[float, float]], start: float, step: float) -> f
 
 def committed(options: argparse.Namespace, number: int, constant: float) -> str:
     """Set the constant, commit, and return the commit."""
-    file = Path(options.file)
     line = f"{options.constant} = {constant:g}"
-    file.write_text(re.sub(rf"^{options.constant} = .*$", line, file.read_text(), flags=re.MULTILINE))
+    before = git("show", f"HEAD:./{options.file}")  # the file may be half written, by a loop that was killed
+    changed = re.sub(rf"^{options.constant} = .*$", line, before, flags=re.MULTILINE)
+    Path(options.file).write_text(f"{changed}\n")
     git("commit", "--quiet", "--allow-empty", "--message", f"Try {number}: {line}", "--", options.file)
     return git("rev-parse", "HEAD")
 
