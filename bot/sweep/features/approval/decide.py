@@ -14,12 +14,12 @@ from typing import Any, ClassVar
 from bot.core.commands import Command
 from bot.core.events import Event
 from bot.core.feature_state import FeatureState
-from bot.core.record import Phase, SweepRecord
+from bot.core.record import APPROVAL, Phase, SweepRecord
 from bot.platform.config import permissions
 from bot.platform.config.policy import Config
 from bot.platform.slack.blocks import button
 from bot.platform.slack.mrkdwn import mention, quoted
-from bot.sweep.launch.spending import APPROVAL, Allowance
+from bot.sweep.launch.spending import Allowance
 from bot.sweep.model.observation import Observation
 from bot.sweep.model.texts import confirmation, display_name
 from bot.text.wording import counted, listed
