@@ -46,7 +46,7 @@ class SpendingSeen:
     days: int = 0  # for which a sweep waits at most; 0: nothing was observed
 
 
-def planned(sweep: SweepRecord) -> SweepRecord:
+def planned(sweep: SweepRecord, _: Config) -> SweepRecord:
     has_limits = sweep.plan is not None and sweep.plan.forecast is not None
     return sweep.hold(APPROVAL) if has_limits else sweep
 
