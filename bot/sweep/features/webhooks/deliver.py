@@ -80,8 +80,9 @@ async def run(lease: Lease, clients: SweepClients) -> timedelta | None:
     old = [each for each in waiting if clients.now() - _time(each) >= KEEP]
     if hook is None or lease.quarantined:
         dropped = waiting if hook is None else old
-        log.warning("%s: dropped %d undelivered events", item, len(dropped))
-        await clients.store.remove_requests(item, dropped)
+        if dropped:
+            log.warning("%s: dropped %d undelivered events", item, len(dropped))
+            await clients.store.remove_requests(item, dropped)
         return None
     try:
         return await _send_all(hook, waiting, clients)
