@@ -10,8 +10,7 @@ from io import StringIO
 
 from bot.core.errors import UnknownNameError, UserError
 from bot.platform.config.settings import PlanSettings
-from bot.remote.client import of
-from bot.remote.commands import connected
+from bot.remote.api import connect
 from bot.remote.credentials import current
 from bot.sweep.results.csv_file import csv_text, json_text, ordered, values
 from bot.sweep.results.models import SweepResults
@@ -39,10 +38,10 @@ def print_results(arguments: argparse.Namespace) -> int:
 
 
 def _from_api(sweep: str, form: str) -> str:
-    client, path = connected(), f"{of(sweep)}/results"
+    api = connect()
     if form == "json":
-        return json.dumps(client.json(path), indent=2)
-    lines = StringIO(client.text(path, format="csv"), newline="")
+        return json.dumps({"trials": api.results(sweep)}, indent=2)
+    lines = StringIO(api.results(sweep, "csv"), newline="")
     rows = [[printable(cell) for cell in row] for row in csv.reader(lines)]
     if not rows:
         raise UnknownNameError(f"No results of {sweep}. Results are stored when a sweep ends.")

@@ -5,6 +5,7 @@ import logging
 import os
 from collections.abc import Coroutine
 from contextlib import AsyncExitStack
+from datetime import timedelta
 from functools import partial
 from itertools import chain
 from typing import Any
@@ -29,12 +30,15 @@ from bot.platform.repos.git import logins
 from bot.platform.runtime.probes import Probes
 from bot.platform.slack.client import client
 from bot.platform.storage.last_errors import LastErrors, remembering
+from bot.platform.storage.work_queue import Lease
 from bot.sweep.answers import queue_job
 from bot.sweep.builds import image_gc
 from bot.sweep.builds.image_gc import ImageGc
 from bot.sweep.channels.store import SetupWriter
 from bot.sweep.clients import SweepClients
+from bot.sweep.feature_table import FEATURES
 from bot.sweep.form import drafts, preview_job
+from bot.sweep.model.feature import Job
 from bot.sweep.questions import job as questions_job
 from bot.sweep.questions.store import Questions
 from bot.sweep.reports import bisect, history_job
@@ -75,7 +79,7 @@ async def workers(process: Process) -> None:
             """Return the current schedules, which /sweep setup can change."""
             return clients.config.digests
 
-        process.policy.require(partial(logins, environ=os.environ))
+        process.policy.require(_require_secrets)
         report = ConfigReport(process.policy, clients, process.redis)
         handlers = _job_handlers(process.redis, clients, source, setups, digest_schedules)
         handlers[ItemKind.DOCTOR] = keyed(
@@ -114,6 +118,13 @@ async def workers(process: Process) -> None:
         await _work(_run_worker(worker, setups, informer, process.stop), tasks, process.stop)
 
 
+def _require_secrets(config: Config) -> None:
+    """Raise UserError if the environment lacks a secret that the configuration needs."""
+    logins(config, os.environ)
+    for each in config.webhooks:
+        each.key(os.environ)
+
+
 def _job_handlers(
     redis: Redis, clients: SweepClients, source: Source, setups: SetupWriter, digest_schedules: ReadSchedules
 ) -> dict[str, Handler]:
@@ -142,8 +153,16 @@ def _job_handlers(
         ItemKind.GPU_QUESTIONS: keyed(
             GpuQueryJob(clients, redis, source, digest_schedules, reserved, GPUS).run
         ),
+        **{kind: _with(clients, job) for feature in FEATURES for kind, job in feature.jobs.items()},
         **{kind: keyed(job) for kind, job in chain(*of_rooms)},
     }
+
+
+def _with(clients: SweepClients, job: Job) -> Handler:
+    async def handle(lease: Lease) -> timedelta | None:
+        return await job(lease, clients)
+
+    return handle
 
 
 async def _maintenance(redis: Redis, clients: SweepClients) -> dict[str, Handler]:

@@ -9,7 +9,7 @@ from time import monotonic
 
 from redis.exceptions import RedisError
 
-from bot.core.errors import PermanentError, RetryAfterError
+from bot.core.errors import FailedCallError, PermanentError, RetryAfterError
 from bot.core.metrics import running
 from bot.core.stored_format import NewerFormatError
 from bot.platform.runtime.log_format import about
@@ -126,7 +126,9 @@ class Worker:
             permanent = str(error) if isinstance(error, PermanentError) else ""
             delay = await self._queue.fail(lease, permanent=permanent)
             if self._is_news(lease, error):
-                log.exception("%s failed; retrying in %.0f s", lease.item, delay)
+                is_bug = not isinstance(error, FailedCallError)
+                words = "%s failed; retrying in %.0f s: %s"
+                log.log(logging.ERROR, words, lease.item, delay, error, exc_info=is_bug)
         return None
 
     def _is_news(self, lease: Lease, error: Exception) -> bool:

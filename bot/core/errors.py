@@ -30,5 +30,9 @@ class RetryAfterError(SweepbotError):
         self.seconds = seconds
 
 
+class FailedCallError(SweepbotError):
+    """Another system doesn't do what it was asked to. The item is retried, and its text says all."""
+
+
 class PermanentError(SweepbotError):
     """An error that a retry is not expected to fix; several in a row quarantine the item."""

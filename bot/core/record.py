@@ -42,6 +42,7 @@ def _text(value: Any) -> Any:
 # In memory a text, so that records can be compared; in storage the object.
 _Json = Annotated[str, BeforeValidator(_text), PlainSerializer(from_json, return_type=dict[str, Any])]
 
+APPROVAL = "approval"  # in `holds`: until it is known that the sweep fits its budgets, or someone approves it
 RENAMED = "renamed to "  # and an ID: the reason of a refused sweep that continues under that one
 
 

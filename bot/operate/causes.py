@@ -9,7 +9,7 @@ from datetime import timedelta
 
 from bot.core.events import Progress
 from bot.core.finding import Finding
-from bot.core.record import Phase
+from bot.core.record import APPROVAL, Phase
 from bot.operate.facts import ObjectFacts, SweepFacts, phase_name
 from bot.operate.words import LOGS, NO_WORKER, age
 from bot.text.wording import counted
@@ -201,7 +201,7 @@ def waiting_for_people(facts: SweepFacts) -> Finding | None:
         return Finding(f"On hold: {facts.record.reason}. {facts.record.failure}".strip(), fix)
     if facts.record and facts.phase is Phase.PAUSED:
         return Finding("Paused; no GPUs are allocated.", f"`/sweep resume {facts.sweep}`")
-    if facts.record and facts.record.phase is Phase.OPENING and "approval" in facts.record.holds:
+    if facts.record and facts.record.phase is Phase.OPENING and APPROVAL in facts.record.holds:
         fix = f"Ask an approver to use `/sweep approve {facts.sweep}` or `decline`."
         return Finding(f"Waiting for approval: {facts.record.reason}", fix)
     return None

@@ -7,10 +7,11 @@ from hashlib import sha256
 
 from bot.core.errors import UserError
 from bot.platform.commands.grammar import Parsed
+from bot.remote.api import Sweepbot, connect, say
 from bot.remote.ci_host import PullRequest, comment, pull_request
 from bot.remote.ci_verdict import Verdict, code, pairs, report, verdict
-from bot.remote.client import Client, Sweep, of
-from bot.remote.commands import FAILED, INTERRUPTED, connected, say
+from bot.remote.client import Sweep
+from bot.remote.commands import FAILED, INTERRUPTED
 from bot.remote.progress import follow
 from bot.sweep.launch.command_line import TABLE
 from bot.sweep.launch.options import LAUNCH
@@ -22,7 +23,7 @@ ENDED_BADLY = {"failed", "cancelled", "refused"}
 
 def run_ci(arguments: argparse.Namespace) -> int:
     """Run the sweeps, keep the comment, and return 0 if the rule holds. Raises UserError."""
-    client, pull = connected(), pull_request(os.environ)
+    client, pull = connect(), pull_request(os.environ)
     options = TABLE.read(LAUNCH, typed(arguments.request))
     marker = f"<!-- sweepbot ci {_digest(arguments.name)} -->"
     try:
@@ -31,7 +32,7 @@ def run_ci(arguments: argparse.Namespace) -> int:
         follow(client.events(base), as_json=False)
     except KeyboardInterrupt:
         return INTERRUPTED
-    ended = client.json(of(new)), client.json(of(base))
+    ended = client.show(new), client.show(base)
     decided = _decided(client, *ended, arguments.max_worse)
     text = Mask(secrets_in_environment(os.environ))(report(arguments.name, *ended, decided))
     print(text)
@@ -42,7 +43,7 @@ def run_ci(arguments: argparse.Namespace) -> int:
     return 0 if decided.passed else FAILED
 
 
-def _launched(client: Client, options: Parsed, pull: PullRequest) -> tuple[str, str]:
+def _launched(client: Sweepbot, options: Parsed, pull: PullRequest) -> tuple[str, str]:
     """Start both sweeps, and return their names.
 
     For a day, pull requests share that of the base's commit, unless it has already ended without success.
@@ -50,10 +51,10 @@ def _launched(client: Client, options: Parsed, pull: PullRequest) -> tuple[str, 
 
     def start(branch: str, about: str) -> str:
         command = _on(options, branch)
-        return str(client.post("/sweeps", {"command": command}, f"ci/{_digest(f'{about} {command}')}")["id"])
+        return str(client.launch(command, f"ci/{_digest(f'{about} {command}')}")["id"])
 
     new, base = start(pull.branch, pull.run), start(pull.base, pull.base_commit or pull.run)
-    if client.json(of(base))["state"] in ENDED_BADLY:
+    if client.show(base)["state"] in ENDED_BADLY:
         base = start(pull.base, pull.run)
     return new, base
 
@@ -67,10 +68,10 @@ def _digest(text: str) -> str:
     return sha256(text.encode()).hexdigest()[:32]
 
 
-def _decided(client: Client, new: Sweep, base: Sweep, max_worse: float) -> Verdict:
+def _decided(client: Sweepbot, new: Sweep, base: Sweep, max_worse: float) -> Verdict:
     for each in (new, base):
         if each["state"] != "succeeded":
             why = f"the sweep of {code(each['branch'])} ended as {each['state']}"
             return Verdict(passed=False, text=f"**Failed**: {why}.")
-    found = pairs(*(client.json(f"{of(each['id'])}/results")["trials"] for each in (base, new)))
+    found = pairs(*(client.results(each["id"]) for each in (base, new)))
     return verdict(found, new["objective"]["goal"], base["branch"], max_worse)

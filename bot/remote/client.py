@@ -67,13 +67,13 @@ class Client:
         return self._parsed(self._answer(self._request(path, {}, json.dumps(body).encode(), headers)))
 
     def pages(self, path: str, key: str, **query: object) -> Iterator[Any]:
-        """Yield the elements of all pages of a list. Raises UserError."""
-        cursor = None
+        """Yield the elements of all pages of a list, from `cursor` on. Raises UserError."""
         while True:
-            page = self.json(path, **query, **({"cursor": cursor} if cursor else {}))
+            page = self.json(path, **query)
             yield from page[key]
-            if not (cursor := page["next"]):
+            if not page["next"]:
                 return
+            query["cursor"] = page["next"]
 
     def events(self, sweep: str) -> Iterator[Sweep]:
         """Yield the sweep now and after each change, up to its end. Raises UserError."""
@@ -117,7 +117,8 @@ class Client:
         body: bytes | None = None,
         headers: dict[str, str] | None = None,
     ) -> Request:
-        url = f"{self._credentials.url}/api/v1{path}" + (f"?{urlencode(query)}" if query else "")
+        given = {name: "true" if value is True else value for name, value in query.items() if value}
+        url = f"{self._credentials.url}/api/v1{path}" + (f"?{urlencode(given)}" if given else "")
         known = {
             "Authorization": f"Bearer {self._credentials.token}",
             "User-Agent": f"sweepbot/{__version__}",
@@ -167,6 +168,11 @@ class Client:
 def of(sweep: str) -> str:
     """Return the path of a sweep."""
     return f"/sweeps/{quote(sweep, safe='')}"
+
+
+def needs_person(sweep: Sweep) -> bool:
+    """Return whether only a command lets it continue: it is on hold, paused, or waits for approval."""
+    return sweep["state"] in {"held", "paused"} or (sweep["state"] == "opening" and bool(sweep["reason"]))
 
 
 def _content(response: HTTPResponse) -> str:

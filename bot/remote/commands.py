@@ -2,7 +2,6 @@
 
 import argparse
 import json
-import os
 import sys
 from collections.abc import Callable
 from getpass import getpass
@@ -10,16 +9,14 @@ from typing import Any
 from uuid import uuid4
 
 from bot.core.errors import UserError
-from bot.remote.client import Client, UnavailableError, of
-from bot.remote.credentials import LOG_IN, Credentials, current, store
-from bot.remote.progress import CLEAR, details, follow, line, listed, planned
-from bot.text.masking import Mask, secrets_in_environment
+from bot.remote.api import Sweepbot, connect, say
+from bot.remote.client import UnavailableError
+from bot.remote.credentials import Credentials, store
+from bot.remote.progress import details, follow, line, listed, planned
 from bot.text.terminal import typed, without_markup
 from bot.text.wording import printable
 
 FAILED, INTERRUPTED = 1, 130  # exit codes: the sweep didn't succeed; Ctrl-C, as shells have it
-PAGE = 200  # sweeps in one answer
-
 MAX_KEY = 200  # characters of an idempotency key
 
 
@@ -31,24 +28,10 @@ def run_remote(arguments: argparse.Namespace) -> int:
         return INTERRUPTED
 
 
-def connected() -> Client:
-    """Return a client with the credentials at hand. Raises UserError."""
-    credentials = current(os.environ)
-    if credentials is None:
-        raise UserError(f"You aren't logged in. {LOG_IN}")
-    return Client(credentials, say)
-
-
-def say(sentence: str) -> None:
-    """Print a sentence for people, apart from the output."""
-    text = without_markup(Mask(secrets_in_environment(os.environ))(sentence))
-    print(f"{CLEAR if sys.stderr.isatty() else ''}{text}", file=sys.stderr)
-
-
 def login(arguments: argparse.Namespace) -> int:
     token = getpass("Token: ") if sys.stdin.isatty() else sys.stdin.readline()
     credentials = Credentials(arguments.url.rstrip("/"), token.strip())
-    answer = Client(credentials, say).json("/sweeps", limit=1)
+    answer = Sweepbot(credentials, say).json("/sweeps", limit=1)
     if not isinstance(answer, dict) or "sweeps" not in answer:
         raise UserError(f"{credentials.url} isn't Sweepbot's API. *Fix:* Check the URL.")
     say(f"Logged in to {credentials.url}. The token is in {store(credentials)}.")
@@ -58,19 +41,19 @@ def login(arguments: argparse.Namespace) -> int:
 def launch(arguments: argparse.Namespace) -> int:
     from bot.remote.checkout import with_branch  # noqa: PLC0415 - of /sweep's options, which no other command reads
 
-    client = connected()
+    client = connect()
     command, pushed = with_branch(typed(arguments.request))
     if pushed:
         say(pushed)
     if arguments.dry_run:
-        plan = client.post("/plans", {"command": command})
+        plan = client.plan(command)
         _print(plan, arguments, planned(plan))
         return 0
     key = uuid4().hex if arguments.key is None else arguments.key
     if not (0 < len(key) <= MAX_KEY and key.isascii() and key.isprintable()):
         raise UserError(f"--key must be 1 to {MAX_KEY} printable ASCII characters.")
     try:
-        made = client.post("/sweeps", {"command": command}, key)
+        made = client.launch(command, key)
     except (UnavailableError, KeyboardInterrupt):
         say(f"The launch may have arrived. Repeat it with --key {key}: that is the same sweep.")
         raise
@@ -81,10 +64,10 @@ def launch(arguments: argparse.Namespace) -> int:
 
 
 def watch(arguments: argparse.Namespace) -> int:
-    return _followed(connected(), arguments.sweep, arguments)
+    return _followed(connect(), arguments.sweep, arguments)
 
 
-def _followed(client: Client, sweep: str, arguments: argparse.Namespace) -> int:
+def _followed(client: Sweepbot, sweep: str, arguments: argparse.Namespace) -> int:
     try:
         end = follow(client.events(sweep), as_json=arguments.json)
     except KeyboardInterrupt:
@@ -94,8 +77,7 @@ def _followed(client: Client, sweep: str, arguments: argparse.Namespace) -> int:
 
 
 def list_sweeps(arguments: argparse.Namespace) -> int:
-    active = {"active": "true"} if arguments.active else {}
-    found = list(connected().pages("/sweeps", "sweeps", limit=PAGE, **active))
+    found = list(connect().list(active=arguments.active))
     if arguments.json:
         print("".join(f"{json.dumps(each)}\n" for each in found), end="")
     else:
@@ -104,14 +86,13 @@ def list_sweeps(arguments: argparse.Namespace) -> int:
 
 
 def status(arguments: argparse.Namespace) -> int:
-    sweep = connected().json(of(arguments.sweep))
+    sweep = connect().show(arguments.sweep)
     _print(sweep, arguments, "\n".join([line(sweep), *details(sweep)]))
     return 0
 
 
 def logs(arguments: argparse.Namespace) -> int:
-    named = {"trial": arguments.trial} if arguments.trial else {}
-    found = connected().json(f"{of(arguments.sweep)}/logs", **named)
+    found = connect().logs(arguments.sweep, arguments.trial)
     if arguments.json:
         print(json.dumps(found))
     else:
@@ -123,7 +104,7 @@ def logs(arguments: argparse.Namespace) -> int:
 def command(arguments: argparse.Namespace) -> int:
     """Send a command of a sweep's thread."""
     sweep, words = arguments.sweep, typed(arguments.command)
-    answer = connected().post(f"{of(sweep)}/commands", {"command": words}, uuid4().hex)
+    answer = connect().command(sweep, words)
     _print(answer, arguments, f"Request sent to {sweep}. Its result appears in sweepbot status {sweep}")
     return 0
 

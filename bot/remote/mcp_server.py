@@ -5,14 +5,14 @@ import asyncio
 from contextlib import suppress
 from typing import Any
 
+from bot.remote.api import connect
 from bot.remote.client import Client
-from bot.remote.commands import connected
 from bot.remote.mcp_tools import server
 
 
 def run_mcp(_arguments: argparse.Namespace) -> int:
     """Serve until standard input ends. Raises UserError without credentials."""
-    calls = Remote(connected())
+    calls = Remote(connect())
     with suppress(KeyboardInterrupt):
         server(lambda _: calls).run("stdio")
     return 0

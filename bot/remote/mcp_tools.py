@@ -14,14 +14,13 @@ from pydantic import Field
 
 from bot import __version__
 from bot.core.errors import UserError
-from bot.remote.client import of
+from bot.remote.client import needs_person, of
 from bot.text.terminal import without_markup
 
 PAGE = 200  # sweeps in one answer
 WAIT_SECONDS = 25  # of one call
 LOG_LINES, MAX_LOG_LINES = 40, 2_000
 FAILED_SHOWN = 10  # trials
-AWAITS_PERSON = {"held", "paused"}  # states that only a command ends
 READS = ToolAnnotations(read_only_hint=True)
 
 INSTRUCTIONS = (
@@ -105,8 +104,7 @@ class _Tools:
         while True:
             left = max(0, min(WAIT_SECONDS, round(end - monotonic())))
             found = await self._calls(ctx).get(of(sweep), wait=left)
-            waits = found["state"] in AWAITS_PERSON or (found["state"] == "opening" and found["reason"])
-            if found["ended"] or waits or not left:
+            if found["ended"] or needs_person(found) or not left:
                 return dict(found)
 
     async def results(

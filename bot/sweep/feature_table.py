@@ -23,6 +23,7 @@ from bot.sweep.features import (
     queue,
     search_lost,
     warm_start,
+    webhooks,
 )
 from bot.sweep.lifecycle import trials
 from bot.sweep.model.feature import Feature, Step
@@ -45,6 +46,7 @@ FEATURES: tuple[Feature, ...] = (
     extension.FEATURE,
     warm_start.FEATURE,
     branches.FEATURE,
+    webhooks.FEATURE,
 )
 
 IN_ACTIVE = frozenset(ACTIVE)
@@ -56,6 +58,7 @@ STEPS: tuple[Step, ...] = (
     Step(phases=frozenset({Phase.PENDING}), decide=trials.first_trial),
     Step(phases=frozenset({Phase.RUNNING}), decide=trials.out_of_time),
     budget.STEP,  # counts a first trial that failed, too
+    webhooks.STEP,  # a first trial that failed, before the gate holds the sweep
     gate.STEP,  # a held sweep has no more results
     Step(phases=IN_ACTIVE, decide=trials.follow_results),
     search_lost.STEP,
@@ -66,6 +69,7 @@ STEPS: tuple[Step, ...] = (
     queue.STEP,
     auto_parallel.STEP,  # chooses by the trials that are left
     pause.STEP,
+    webhooks.STEP,  # again, with the counts
 )
 
 

@@ -19,7 +19,7 @@ from bot.core.ids import SWEEP_ID
 from bot.core.stored_format import NewerFormatError
 from bot.platform.storage.api_tokens import ApiTokens
 from bot.sweep.launch.options import space_name
-from bot.sweep.questions.models import AnswerModel
+from bot.sweep.model.api_sweep import AnswerModel, shown
 from bot.sweep.questions.store import About, Question, Questions
 from handlers.api import mcp, models
 from handlers.api.asked import answered
@@ -29,17 +29,7 @@ from handlers.api.events import Streams
 from handlers.api.openapi import document
 from handlers.api.received import body_of, query_of, raw_body
 from handlers.api.spaces import check_space
-from handlers.api.sweeps import (
-    UNKNOWN,
-    command,
-    current,
-    launch,
-    listing,
-    new_name,
-    planned,
-    record_of,
-    shown,
-)
+from handlers.api.sweeps import UNKNOWN, command, current, launch, listing, new_name, planned, record_of
 from handlers.context import ACK_TIMEOUT, HandlerContext, unconfirmed_reply
 from handlers.http_server import Application
 

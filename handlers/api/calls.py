@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 from pydantic import BaseModel
 
+from bot.sweep.model.api_sweep import Sweep
 from bot.sweep.questions.models import Comparison, History, Log, Plan, Trials
 from handlers.api import models
 
@@ -52,7 +53,7 @@ CALLS = (
         method="GET",
         path="/sweeps/{id}",
         summary="Show a sweep, or wait for its end.",
-        answer=models.Sweep,
+        answer=Sweep,
         query=models.ShowQuery,
     ),
     Call(
@@ -60,7 +61,7 @@ CALLS = (
         method="GET",
         path="/sweeps/{id}/events",
         summary="Follow a sweep by server-sent events: at once, and at each change until its end.",
-        answer=models.Sweep,
+        answer=Sweep,
         other="text/event-stream",
     ),
     Call(

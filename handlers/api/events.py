@@ -16,8 +16,9 @@ from starlette.types import Receive, Scope, Send
 
 from bot.core.record import Phase, SweepRecord
 from bot.platform.storage.sweeps import Store
+from bot.sweep.model.api_sweep import awaits_approval, shown
 from handlers.api.callers import Caller
-from handlers.api.sweeps import awaits_approval, new_name, shown
+from handlers.api.sweeps import new_name
 from handlers.context import ACK_TIMEOUT
 
 POLL_SECONDS = 1.0  # between looks at the records' versions

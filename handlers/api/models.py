@@ -1,12 +1,10 @@
 """What the API takes and answers: these classes check requests, and its schemas are made from them."""
 
-from datetime import datetime
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
-from bot.core.record import Phase
-from bot.sweep.questions.models import AnswerModel
+from bot.sweep.model.api_sweep import AnswerModel, State
 
 MAX_LISTED, DEFAULT_LISTED = 200, 50  # sweeps in one answer
 MAX_COMPARED = 6  # sweeps
@@ -18,9 +16,6 @@ def _flag(text: Any) -> Any:
 
 
 Flag = Annotated[bool, BeforeValidator(_flag), Field(strict=True)]
-State = Annotated[
-    str, WithJsonSchema({"type": "string", "enum": [each.name.lower() for each in Phase], "title": "State"})
-]
 
 
 class RequestModel(BaseModel):
@@ -109,54 +104,6 @@ class SweepPage(AnswerModel):
     """Yours and all running ones, the one changed last first."""
     next: str | None
     """The `cursor` of the next page; null if this is the last one."""
-
-
-class TrialCounts(AnswerModel):
-    total: int
-    done: int
-    failed: int
-    running: int
-
-
-class Best(AnswerModel):
-    value: float | None
-    parameters: dict[str, str]
-
-
-class GivenCommand(AnswerModel):
-    at: datetime
-    user: str
-    command: str
-    about: str | None
-    denied: str | None
-    """Why it was; null if it was applied."""
-
-
-class Objective(AnswerModel):
-    metric: str
-    goal: str
-
-
-class Sweep(AnswerModel):
-    id: str
-    state: State
-    owner: str
-    branch: str
-    commit: str | None
-    space: str
-    objective: Objective | None
-    reason: str | None
-    cause: str | None
-    """Of a failure: the line of a log that says why."""
-    trials: TrialCounts
-    best: Best | None
-    thread: str | None
-    """The URL of its thread in Slack."""
-    results_url: str | None
-    started: datetime
-    ended: datetime | None
-    commands: list[GivenCommand]
-    """The latest ones."""
 
 
 class SpaceCheck(AnswerModel):

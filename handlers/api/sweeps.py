@@ -18,25 +18,13 @@ from bot.platform.storage.sweeps import Store
 from bot.sweep.answers.command_parser import COMMANDS, TABLE, parse_command, selected
 from bot.sweep.launch.command_line import complete
 from bot.sweep.launch.options import EXAMPLE, LAUNCH
-from bot.sweep.launch.spending import APPROVAL
 from bot.sweep.questions.store import About, Question
 from handlers.api.callers import Caller
-from handlers.api.models import (
-    Best,
-    GivenCommand,
-    ListedSweep,
-    ListedTrials,
-    ListQuery,
-    Objective,
-    Sweep,
-    SweepPage,
-    TrialCounts,
-)
+from handlers.api.models import ListedSweep, ListedTrials, ListQuery, SweepPage
 from handlers.context import ACK_TIMEOUT, HandlerContext
 from handlers.launch_form import refused_launch
 from handlers.sweep_commands import SWEEP, Sender, handle_command
 
-COMMANDS_SHOWN = 12  # of a sweep, the latest
 CHANGES = {each.name: each.does for each in COMMANDS if each.does and not each.does.is_read_only}
 KEY_USED = "This Idempotency-Key was used for another command. Use a new key, or repeat the same command."
 UNKNOWN = "No sweep has this name. List the sweeps with `sweepbot list` or `GET /api/v1/sweeps`."
@@ -161,48 +149,4 @@ def _summary(sweep: SweepSummary) -> ListedSweep:
         trials=ListedTrials(total=sweep.trials, done=sweep.finished, running=sweep.running),
         best=sweep.best,
         thread=sweep.permalink or None,
-    )
-
-
-def _audited(entry: AuditEntry) -> GivenCommand:
-    return GivenCommand(
-        at=entry.at,
-        user=entry.name or entry.user,
-        command=entry.action.name.lower(),
-        about=entry.about or None,
-        denied=entry.refused or None,
-    )
-
-
-def awaits_approval(sweep: SweepRecord) -> bool:
-    """Return whether it exceeds a budget, so that someone must approve it."""
-    return sweep.phase is Phase.OPENING and APPROVAL in sweep.holds and bool(sweep.reason)
-
-
-def shown(sweep: SweepRecord) -> Sweep:
-    """Return what the API shows of one sweep; None where unknown. Pure."""
-    progress, plan, requester = sweep.progress, sweep.plan, sweep.requester
-    best, waits = progress.best, "Waiting for approval: " if awaits_approval(sweep) else ""
-    return Sweep(
-        id=sweep.id,
-        state=sweep.phase.name.lower(),
-        owner=requester.user_name or requester.user,
-        branch=sweep.request.branch,
-        commit=plan.pinned if plan else sweep.request.commit,
-        space=sweep.request.space,
-        objective=Objective(metric=plan.space.metric, goal=plan.space.goal) if plan else None,
-        reason=waits + sweep.reason or sweep.failure or None,
-        cause=sweep.cause or None,
-        trials=TrialCounts(
-            total=plan.space.max_trials if plan and sweep.submitted else 0,
-            done=progress.finished,
-            failed=progress.failed,
-            running=progress.running,
-        ),
-        best=Best(value=best.value, parameters=best.parameters) if best else None,
-        thread=sweep.permalink or None,
-        results_url=sweep.results_url,
-        started=sweep.created,
-        ended=sweep.since if sweep.phase.final else None,
-        commands=[_audited(each) for each in sweep.audit_log[-COMMANDS_SHOWN:]],
     )

@@ -30,10 +30,12 @@ class Shell:
     def __init__(self, made: Instance, home: Path, url: str) -> None:
         self.instance, self.home, self.url = made, home, url
 
-    async def start(self, *words: str, stdout: int = asyncio.subprocess.PIPE) -> asyncio.subprocess.Process:
+    async def start(
+        self, *words: str, program: tuple[str, ...] = ("-m", "bot"), stdout: int = asyncio.subprocess.PIPE
+    ) -> asyncio.subprocess.Process:
         env = {"PATH": os.environ["PATH"], "HOME": str(self.home), "PYTHONPATH": str(ROOT)}
         return await asyncio.create_subprocess_exec(
-            *(sys.executable, "-m", "bot", *words),
+            *(sys.executable, *program, *words),
             cwd=self.instance.copy,
             env=env,
             stdin=asyncio.subprocess.PIPE,
@@ -41,9 +43,11 @@ class Shell:
             stderr=asyncio.subprocess.PIPE,
         )
 
-    async def run(self, *words: str, typed: str = "") -> tuple[int, str, str]:
+    async def run(
+        self, *words: str, typed: str = "", program: tuple[str, ...] = ("-m", "bot")
+    ) -> tuple[int, str, str]:
         """Return the exit code, standard output, and standard error."""
-        process = await self.start(*words)
+        process = await self.start(*words, program=program)
         out, err = await process.communicate(typed.encode())
         assert process.returncode is not None
         return process.returncode, out.decode(), err.decode()
@@ -102,6 +106,18 @@ async def test_dry_run_shows_the_plan_and_starts_nothing(shell):
     assert (await shell.run("list", "--json"))[1] == before
     code, out, err = await shell.run("launch", "branch=main", "space=no-such", "--dry-run")
     assert (code, out, "no-such" in err) == (2, "", True)
+
+
+async def test_documented_notebook_runs_a_sweep_and_shows_its_trials(shell):
+    page = (ROOT / "docs" / "command-line.md").read_text()
+    code = page.partition("```python\n")[2].partition("```")[0]
+    launched = "space=lr gpus=2"
+    assert launched in code
+    code = code.replace(launched, "space=tiny trials=2")
+    code += 'print(trials.set_index("width")["value"].to_dict(), trials["started"].dtype.kind)'
+    status, out, err = await shell.run(program=("-c", code))
+    assert (status, err) == (0, "")
+    assert out.splitlines()[-1] == "{2: 0.5, 1: 1.0} M", out
 
 
 async def test_followed_sweep_is_cancelled_by_another_command_after_the_server_was_killed(shell):

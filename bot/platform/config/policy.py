@@ -27,6 +27,7 @@ from bot.platform.config.section import Named, Section, glanced, parsed
 from bot.platform.config.teams import Prices, Team, all_prices
 from bot.platform.config.trial_pods import ConfiguredShape
 from bot.platform.config.value_types import STRING, Channel, Flag, Member, Namespace, Text
+from bot.platform.config.webhooks import Webhook
 from bot.platform.config.yaml_reader import MAX_CHARACTERS, Node, read
 from bot.platform.registry.images import ImageName
 from bot.text.wording import listed, shortened
@@ -218,6 +219,10 @@ class Config(Section):
     """More namespaces for trials. `/sweep setup` assigns them to channels."""
     api: Annotated[ApiAccess, Key()] = field(default_factory=ApiAccess)
     """Access to the HTTP API without personal tokens."""
+    webhooks: Annotated[
+        Named[Webhook], Key("{alerts: {url: https://hooks.example.com/sweepbot}}", "none")
+    ] = ()
+    """Receivers of events of sweeps, by name ([details](api.md#webhooks))."""
     environments: Annotated[EnvironmentConfig | None, Key(default="none")] = None
     """Research environments (`/env`): Jupyter or code-server, each with a home that survives it."""
     elastic: Annotated[

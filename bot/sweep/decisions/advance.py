@@ -57,7 +57,7 @@ def advance(sweep: SweepRecord, seen: Observation, config: Config, now: datetime
         case Phase.RECEIVED:
             sweep = received(sweep, seen, config, now)
             for feature in FEATURES if sweep.phase is Phase.OPENING else ():
-                sweep = feature.planned(sweep) if feature.planned else sweep
+                sweep = feature.planned(sweep, config) if feature.planned else sweep
             return sweep
         case Phase.OPENING:
             sweep = _stepped(sweep, seen, now)

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 
 from bot.core.budget import GPU_HOURS, Amount, Forecast, amount_of
 from bot.core.plan import SweepPlan
-from bot.core.record import SweepRecord
+from bot.core.record import APPROVAL, SweepRecord
 from bot.core.request import Requester
 from bot.platform.config.policy import Config
 from bot.platform.config.teams import granted_team, prices_for, team_of
@@ -17,7 +17,6 @@ from bot.sweep.clients import SweepClients
 from bot.sweep.results.models import Spent
 from bot.sweep.results.usual import usual_gpu_hours
 
-APPROVAL = "approval"  # in a record's `holds`: until it is known that the sweep fits, or someone approves it
 GROUP = "budgets"  # of all checks: two sweeps at once must not both get what is left
 
 

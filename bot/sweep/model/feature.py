@@ -6,6 +6,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from bot.core.commands import Action, Command
+from bot.core.events import Event
 from bot.core.feature_state import FeatureState
 from bot.core.plan import SweepPlan
 from bot.core.record import Phase, SweepRecord
@@ -13,6 +14,7 @@ from bot.platform.clients import Clients
 from bot.platform.config.policy import Config
 from bot.platform.pod_health.diagnosis import Diagnosis
 from bot.platform.slack.message import Message
+from bot.platform.storage.work_queue import Lease
 from bot.sweep.clients import SweepClients
 from bot.sweep.model.changes import Patch, RequiredChanges
 from bot.sweep.model.observation import Observation, RawObjects
@@ -24,6 +26,8 @@ Decide = Callable[[SweepRecord, Observation, datetime], SweepRecord]
 Examine = Callable[[SweepRecord, SweepPlan, RawObjects, Clients], Awaitable[tuple[Diagnosis, ...]]]
 Denial = Callable[[SweepRecord, Command, Observation, Config, datetime], str]
 ChangeDenial = Callable[[SweepRecord, SweepRecord, Command, Observation, Config], str]
+Poster = Callable[[SweepRecord, Event, SweepClients], Awaitable[None]]
+Job = Callable[[Lease, SweepClients], Awaitable[timedelta | None]]
 Apply = Callable[[SweepRecord, Command, Observation, Config, datetime], SweepRecord]
 
 
@@ -72,7 +76,7 @@ class Feature:
     decisive: Callable[[SweepRecord], Any] = lambda _: None
 
     # When a request was accepted.
-    planned: Callable[[SweepRecord], SweepRecord] | None = None
+    planned: Callable[[SweepRecord, Config], SweepRecord] | None = None
     # Adds to an observation; calls other systems.
     observe: Observe | None = None
     # Diagnoses all trials, for admins; calls other systems.
@@ -101,6 +105,11 @@ class Feature:
     steer: Callable[[SweepRecord, SweepPlan, Experiment, Observation, datetime], Patch | None] | None = None
     # When the cluster rejects a patch for good: the record without what needed it; None: it needed none.
     rejected: Callable[[SweepRecord, Observation, str, datetime], SweepRecord | None] | None = None
+
+    # By kind of event: what is done with it in place of a post in the thread; and by kind of work item, what
+    # handles it. Both call other systems.
+    posters: Mapping[str, Poster] = field(default_factory=dict)
+    jobs: Mapping[str, Job] = field(default_factory=dict)
 
     # What the sweep used or saved, as a sentence without a period; "": nothing.
     saved: Callable[[SweepRecord], str] | None = None

@@ -14,6 +14,7 @@ from bot.platform.slack.blocks import button, plain_text
 from bot.platform.slack.mrkdwn import code, link, mention, quoted
 from bot.text.number_format import short
 
+FIRST_HEALTHY = "✓ First trial healthy"  # the step `first` of a record
 CANCEL = "cancel_sweep"  # the button's action_id
 CODED = re.compile("`([a-z0-9-]{1,100})`")  # perhaps a sweep's name
 CONTINUE = "continue_where"  # likewise; its value is the sweep, a space, and the constraint

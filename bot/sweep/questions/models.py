@@ -2,11 +2,7 @@
 
 from datetime import datetime
 
-from pydantic import BaseModel, ConfigDict
-
-
-class AnswerModel(BaseModel):
-    model_config = ConfigDict(use_attribute_docstrings=True, frozen=True)
+from bot.sweep.model.api_sweep import AnswerModel
 
 
 class Trial(AnswerModel):

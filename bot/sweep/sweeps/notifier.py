@@ -49,7 +49,9 @@ NOT_IN_CHANNEL = (
 # How long to wait before editing the message in a channel again that doesn't admit the bot.
 LOST = RetryAfterError("not in the channel", 3600.0)
 ENDS = {RESULTS, *(str(phase) for phase in Phase if phase.final)}  # kinds of events
-POSTERS = {RESULTS: post_end, RESULT_FILES.kind: post_files}  # by kind of event
+POSTERS = {RESULTS: post_end, RESULT_FILES.kind: post_files} | {  # by kind of event
+    kind: poster for feature in FEATURES for kind, poster in feature.posters.items()
+}
 LIVE_MESSAGES: dict[str, LiveMessage] = {
     kind: message for feature in FEATURES for kind, message in feature.live_message.items()
 }

@@ -1,12 +1,12 @@
 """Budgets of a month: above one, a sweep waits before its build until someone approves it."""
 
 from bot.core.commands import Action
-from bot.core.record import Phase, SweepRecord
+from bot.core.record import APPROVAL, Phase, SweepRecord
 from bot.platform.config.permissions import approvers
 from bot.sweep.clients import SweepClients
 from bot.sweep.features.approval import decide
 from bot.sweep.features.approval.decide import ApprovalState, SpendingSeen
-from bot.sweep.launch.spending import APPROVAL, GROUP, allowances
+from bot.sweep.launch.spending import GROUP, allowances
 from bot.sweep.model.feature import CommandRule, Feature, Step
 from bot.sweep.model.observation import Observation
 

@@ -14,12 +14,12 @@ from typing import Any, ClassVar
 from bot.core.commands import Command
 from bot.core.events import Event
 from bot.core.feature_state import FeatureState
-from bot.core.record import Phase, SweepRecord
+from bot.core.record import APPROVAL, Phase, SweepRecord
 from bot.platform.config import permissions
 from bot.platform.config.policy import Config
 from bot.platform.slack.blocks import button
 from bot.platform.slack.mrkdwn import mention, quoted
-from bot.sweep.launch.spending import APPROVAL, Allowance
+from bot.sweep.launch.spending import Allowance
 from bot.sweep.model.observation import Observation
 from bot.sweep.model.texts import confirmation, display_name
 from bot.text.wording import counted, listed
@@ -46,7 +46,7 @@ class SpendingSeen:
     days: int = 0  # for which a sweep waits at most; 0: nothing was observed
 
 
-def planned(sweep: SweepRecord) -> SweepRecord:
+def planned(sweep: SweepRecord, _: Config) -> SweepRecord:
     has_limits = sweep.plan is not None and sweep.plan.forecast is not None
     return sweep.hold(APPROVAL) if has_limits else sweep
 

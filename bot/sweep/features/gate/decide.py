@@ -24,7 +24,7 @@ from bot.platform.slack.mrkdwn import plain, quoted
 from bot.sweep.model.experiment import is_limited
 from bot.sweep.model.observation import Observation
 from bot.sweep.model.progress import current_progress
-from bot.sweep.model.texts import confirmation, display_name
+from bot.sweep.model.texts import FIRST_HEALTHY, confirmation, display_name
 from bot.text.wording import counted
 from k8s.engine import End, ExperimentState, TrialState
 from k8s.katib.manifest import gated, renamed
@@ -92,7 +92,7 @@ class GateSeen:
     healthy: str = ""  # the first trial, once it has proved healthy
 
 
-def planned(sweep: SweepRecord) -> SweepRecord:
+def planned(sweep: SweepRecord, _: Config) -> SweepRecord:
     return replace(sweep, first_only=sweep.plan is not None and sweep.plan.space.gate)
 
 
@@ -111,7 +111,7 @@ def follow(sweep: SweepRecord, seen: Observation, now: datetime) -> SweepRecord:
         return replace(sweep, first_only=False)
     trial = seen.of(GateSeen).healthy or next((t.name for t in seen.succeeded), "")
     if sweep.first_only and trial and (seen.open or experiment.end is End.ALL_TRIALS):
-        return _opened(sweep).step(first="✓ First trial healthy")
+        return _opened(sweep).step(first=FIRST_HEALTHY)
     return _held(sweep, plan, seen, now) if _is_broken(sweep, seen) and not seen.held else sweep
 
 

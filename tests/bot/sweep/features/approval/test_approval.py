@@ -7,7 +7,7 @@ import pytest
 
 from bot.core.budget import Budget, Forecast, amount_of
 from bot.core.commands import API, Action, Command
-from bot.core.record import Phase
+from bot.core.record import APPROVAL, Phase
 from bot.core.sweep_summary import summary_of
 from bot.platform.config.budgets import Budgets
 from bot.platform.config.teams import Team
@@ -15,7 +15,7 @@ from bot.sweep.answers.messages import listing
 from bot.sweep.decisions.advance import advance, requeue_after
 from bot.sweep.decisions.parent_message import Links, parent
 from bot.sweep.features.approval.decide import ApprovalState, SpendingSeen
-from bot.sweep.launch.spending import APPROVAL, Allowance, Limit
+from bot.sweep.launch.spending import Allowance, Limit
 from bot.sweep.model.observation import Observation
 from tests.bot.factories import ADMIN, CONFIG, NOW, OWNER, PLAN, STRANGER, a_sweep
 from tests.bot.sweep.model.observations import DONE, kinds

@@ -64,7 +64,7 @@ def shown(sweep):
 @pytest.mark.parametrize("gate", [True, False])
 def test_planned_sweep_runs_one_trial_first_if_its_space_says_so(gate):
     sweep = a_sweep(Phase.OPENING, plan=replace(PLAN, space=replace(PLAN.space, gate=gate)))
-    assert planned(sweep) == replace(sweep, first_only=gate)
+    assert planned(sweep, CONFIG) == replace(sweep, first_only=gate)
 
 
 @pytest.mark.parametrize(("gated", "counts"), [(True, dict.fromkeys(COUNTS, 1)), (False, COUNTS)])

@@ -1,0 +1,145 @@
+"""Deliver events to webhooks: signed as https://www.standardwebhooks.com has it, and at least once.
+
+An event is stored in the step that queues its webhook's work item, before it leaves the outbox, and is
+removed once the receiver has accepted it. A webhook has one item: its events go in their order, and a
+receiver that is down costs one call per retry. The queue retries after 1 s, 2 s, 4 s ... 5 min. After a day
+without success the item is quarantined, which `ps` and the doctor show, and events as old are dropped; the
+next event of a sweep, or `/sweep release`, starts it again.
+"""
+
+import base64
+import hashlib
+import hmac
+import json
+import logging
+import os
+from datetime import datetime, timedelta
+from time import monotonic
+from typing import Any
+
+import aiohttp
+
+from bot import __version__
+from bot.core.errors import FailedCallError, PermanentError, UserError
+from bot.core.events import Event
+from bot.core.record import SweepRecord
+from bot.core.work_item import WorkItem
+from bot.platform.config.webhooks import Webhook
+from bot.platform.storage.work_queue import Lease, text
+from bot.sweep.clients import SweepClients
+from bot.sweep.features.webhooks.decide import WebhooksState
+from bot.sweep.model.api_sweep import shown
+from bot.text.masking import Mask
+
+log = logging.getLogger(__name__)
+
+ITEM = "webhook"  # kind of the work item; its key is the webhook's name
+TIMEOUT = aiohttp.ClientTimeout(total=10)  # seconds of one request
+RUN_SECONDS = 60.0  # then other items have their turn
+KEEP = timedelta(days=1)  # how long an event is retried
+
+
+class RejectedError(FailedCallError):
+    """The receiver rejects this event; others can be accepted."""
+
+
+class GivenUpError(PermanentError, FailedCallError):
+    """An event could not be delivered for a day."""
+
+
+async def store(sweep: SweepRecord, event: Event, clients: SweepClients) -> None:
+    """Store the event for each webhook of the sweep. Raises RedisError.
+
+    A worker that died here stores it again: it has the same id, and a webhook gets an id once a day.
+    """
+    message_id = hashlib.sha256(f"{sweep.request_id} {event.kind} {event.text}".encode()).hexdigest()[:32]
+    data = _masked(shown(sweep).model_dump(mode="json", exclude={"commands"}), clients.mask)
+    body = json.dumps({"type": event.kind, "timestamp": clients.now().isoformat(), "data": data})
+    for hook in clients.config.webhooks:
+        if hook.name not in sweep.of(WebhooksState).hooks or (hook.events and event.kind not in hook.events):
+            continue
+        item, once = WorkItem(ITEM, hook.name), f"{ITEM}/{hook.name}/{message_id}"
+        await clients.store.add_request(str(item), f"{message_id} {body}", once=once, queue=clients.queue)
+        await clients.queue.retry(item)  # unless it isn't quarantined
+
+
+def _masked(value: Any, mask: Mask) -> Any:
+    if isinstance(value, dict):
+        return {key: _masked(each, mask) for key, each in value.items()}
+    return mask(value) if isinstance(value, str) else value
+
+
+async def run(lease: Lease, clients: SweepClients) -> timedelta | None:
+    """Send a webhook's events: the handler of its work item. Raises RedisError and FailedCallError.
+
+    After a day of failures that is GivenUpError, and the quarantined item drops what is as old.
+    """
+    item, name = str(lease.item), lease.item.key
+    waiting = [text(each) for each in await clients.store.requests(item)]
+    hook = next((each for each in clients.config.webhooks if each.name == name), None)
+    old = [each for each in waiting if clients.now() - _time(each) >= KEEP]
+    if hook is None or lease.quarantined:
+        dropped = waiting if hook is None else old
+        if dropped:
+            log.warning("%s: dropped %d undelivered events", item, len(dropped))
+            await clients.store.remove_requests(item, dropped)
+        return None
+    try:
+        return await _send_all(hook, waiting, clients)
+    except FailedCallError as error:
+        if old:
+            raise GivenUpError(str(error)) from None
+        raise
+
+
+async def _send_all(hook: Webhook, waiting: list[str], clients: SweepClients) -> timedelta | None:
+    rejected: RejectedError | None = None
+    until = monotonic() + RUN_SECONDS
+    async with aiohttp.ClientSession(timeout=TIMEOUT, trust_env=True) as session:
+        for each in waiting:
+            if monotonic() > until:
+                return timedelta(0)
+            try:
+                await _send(hook, each, session, clients.now())
+            except RejectedError as error:
+                rejected = rejected or error
+                continue
+            await clients.store.remove_requests(str(WorkItem(ITEM, hook.name)), [each])
+    if rejected:
+        raise rejected
+    return None
+
+
+async def _send(hook: Webhook, request: str, session: aiohttp.ClientSession, now: datetime) -> None:
+    """Send one event. Raises FailedCallError, whose text has nothing of the URL: that can be a secret."""
+    message_id, _, body = request.partition(" ")
+    try:
+        headers = _headers(message_id, body, now, hook.key(os.environ))
+        call = session.post(hook.url, data=body.encode(), headers=headers, allow_redirects=False)
+        async with call as answer:
+            status = answer.status
+    except UserError as error:
+        raise FailedCallError(str(error)) from None
+    except (aiohttp.ClientError, OSError) as error:  # TimeoutError is one
+        why = getattr(error, "strerror", "") or type(error).__name__
+        raise FailedCallError(f"the receiver can't be reached: {why}") from None
+    if 200 <= status < 300:
+        return
+    kind = FailedCallError if status >= 500 or status == 429 else RejectedError
+    raise kind(f"the receiver answers with status {status}")
+
+
+def _headers(message_id: str, body: str, now: datetime, key: bytes) -> dict[str, str]:
+    sent_at = str(int(now.timestamp()))
+    signature = hmac.digest(key, f"{message_id}.{sent_at}.{body}".encode(), "sha256")
+    return {
+        "Content-Type": "application/json",
+        "User-Agent": f"sweepbot/{__version__}",
+        "webhook-id": message_id,
+        "webhook-timestamp": sent_at,
+        "webhook-signature": f"v1,{base64.b64encode(signature).decode()}",
+    }
+
+
+def _time(request: str) -> datetime:
+    return datetime.fromisoformat(json.loads(request.partition(" ")[2])["timestamp"])

@@ -1,0 +1,111 @@
+"""A sweep as the HTTP API and webhooks show it. Pure."""
+
+from datetime import datetime
+from typing import Annotated
+
+from pydantic import BaseModel, ConfigDict, WithJsonSchema
+
+from bot.core.commands import AuditEntry
+from bot.core.record import APPROVAL, Phase, SweepRecord
+
+COMMANDS_SHOWN = 12  # of a sweep, the latest
+
+State = Annotated[
+    str, WithJsonSchema({"type": "string", "enum": [each.name.lower() for each in Phase], "title": "State"})
+]
+
+
+class AnswerModel(BaseModel):
+    model_config = ConfigDict(use_attribute_docstrings=True, frozen=True)
+
+
+class TrialCounts(AnswerModel):
+    total: int
+    done: int
+    failed: int
+    running: int
+
+
+class Best(AnswerModel):
+    value: float | None
+    parameters: dict[str, str]
+
+
+class GivenCommand(AnswerModel):
+    at: datetime
+    user: str
+    command: str
+    about: str | None
+    denied: str | None
+    """Why it was; null if it was applied."""
+
+
+class Objective(AnswerModel):
+    metric: str
+    goal: str
+
+
+class Sweep(AnswerModel):
+    id: str
+    state: State
+    owner: str
+    branch: str
+    commit: str | None
+    space: str
+    objective: Objective | None
+    reason: str | None
+    cause: str | None
+    """Of a failure: the line of a log that says why."""
+    trials: TrialCounts
+    best: Best | None
+    thread: str | None
+    """The URL of its thread in Slack."""
+    results_url: str | None
+    started: datetime
+    ended: datetime | None
+    commands: list[GivenCommand]
+    """The latest ones."""
+
+
+def _audited(entry: AuditEntry) -> GivenCommand:
+    return GivenCommand(
+        at=entry.at,
+        user=entry.name or entry.user,
+        command=entry.action.name.lower(),
+        about=entry.about or None,
+        denied=entry.refused or None,
+    )
+
+
+def awaits_approval(sweep: SweepRecord) -> bool:
+    """Return whether it exceeds a budget, so that someone must approve it."""
+    return sweep.phase is Phase.OPENING and APPROVAL in sweep.holds and bool(sweep.reason)
+
+
+def shown(sweep: SweepRecord) -> Sweep:
+    """Return what the API shows of one sweep; None where unknown. Pure."""
+    progress, plan, requester = sweep.progress, sweep.plan, sweep.requester
+    best, waits = progress.best, "Waiting for approval: " if awaits_approval(sweep) else ""
+    return Sweep(
+        id=sweep.id,
+        state=sweep.phase.name.lower(),
+        owner=requester.user_name or requester.user,
+        branch=sweep.request.branch,
+        commit=plan.pinned if plan else sweep.request.commit,
+        space=sweep.request.space,
+        objective=Objective(metric=plan.space.metric, goal=plan.space.goal) if plan else None,
+        reason=waits + sweep.reason or sweep.failure or None,
+        cause=sweep.cause or None,
+        trials=TrialCounts(
+            total=plan.space.max_trials if plan and sweep.submitted else 0,
+            done=progress.finished,
+            failed=progress.failed,
+            running=progress.running,
+        ),
+        best=Best(value=best.value, parameters=best.parameters) if best else None,
+        thread=sweep.permalink or None,
+        results_url=sweep.results_url,
+        started=sweep.created,
+        ended=sweep.since if sweep.phase.final else None,
+        commands=[_audited(each) for each in sweep.audit_log[-COMMANDS_SHOWN:]],
+    )
