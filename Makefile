@@ -1,8 +1,9 @@
 # From a fresh clone each target does all the set-up it needs: Python 3.11 or newer, make and git are enough.
 PYTHON ?= python3
 BIN := .venv/bin
-# Only their files: to collect all 6,000 tests takes each process eight seconds more.
+# Only their files: to collect all 9,000 tests takes each process eight seconds more.
 SLOW = $(shell grep -rlw --include='*.py' mark.slow tests)
+STORIES = $(BIN)/pytest -q -m slow -rfEs -o cache_dir=.pytest_cache/stories  # what failed is theirs alone
 CRASHES = $(BIN)/pytest -q -n 2 --dist worksteal -k "crash or any_reconcile or role_is_used"
 UV_VERSION := 0.13.9
 # Images often forbid Python to keep its bytecode, and the tests start hundreds of processes: each would compile
@@ -25,9 +26,9 @@ slow: stories samples  ## the tests that need minutes, a browser or Debian's ser
 # Six files at a time on two cores, because processes wait for each other during most of a story. What fails there
 # has a second try alone: a story with real seconds in it can fail because others had the cores.
 stories: .venv/ready
-	$(BIN)/pytest -q -n 6 --dist loadfile --no-loadscope-reorder -m slow -rfEs --durations 15 $(SLOW) || \
+	$(STORIES) -n 6 --dist loadfile --no-loadscope-reorder --durations 15 $(SLOW) || \
 	{ echo "Some stories failed beside others, see above. They run again, alone:"; \
-	$(BIN)/pytest -q --last-failed --last-failed-no-failures none -m slow -rfEs $(SLOW); }
+	$(STORIES) --last-failed --last-failed-no-failures none $(SLOW); }
 
 samples: .venv/ready
 	CRASH_EVERY=24 $(CRASHES) tests/scenarios/test_any_crash.py tests/bot/workspaces/environments/test_any_crash.py

@@ -1,7 +1,8 @@
 """Delete one part at a time in a scratch clone: what is left must import, check, and pass its fast tests.
 
 `python -m tests.deletable [NAME ...]`, by default those that the last commit touched; `--all` takes each.
-`--first` tries the first of them with less: .ci/run has time for that.
+`--first` tries the first of them with the tests nearest to it: .ci/run has time for that. Each night all are
+tried with all.
 
 A part is a feature of sweeps or a workspace. With its files go its lines in the table and in documents, its
 tests, and every test that imports one of these. Stories that need a part and import nothing of it are marked:
@@ -44,8 +45,14 @@ TABLES = ("bot/sweep/feature_table.py", "bot/workspace_table.py")
 PAGE, CONTRACTS, MUTANTS = "docs/architecture.md", ".importlinter", "bench/mutation_targets.py"
 # By part: pages with links to headings of the reference that go with it.
 LINKS = {"environments": ("docs/environments.md", r"configuration\.md#service\b")}
-# Tests of what can't know a feature, as the contracts of imports say.
-BELOW = ("bot/core", "bot/measure", "bot/platform", "bot/text", "k8s", "local")
+# Tests of what uses the tables: decisions, answers, messages, the doctor; and a life of every kind of sweep.
+NEAREST = (
+    "bot/sweep",
+    "bot/workspaces",
+    "bot/operate",
+    "handlers/test_handlers.py",
+    "scenarios/test_any_crash.py",
+)
 
 
 def touched() -> list[str]:
@@ -128,17 +135,15 @@ def _with_importers(deleted: Iterable[Path], clone: Path) -> set[Path]:
         gone |= more
 
 
-def check(name: str, skipped: Iterable[str] = ()) -> bool:
-    """Return whether the rest of a clone without this part passes; print what it was tried with.
-
-    `skipped`: folders of tests.
-    """
+def check(name: str, tests: Iterable[str]) -> bool:
+    """Return whether the rest of a clone without this part passes these; print what it was tried with."""
     with tempfile.TemporaryDirectory(prefix="sweepbot-deletable-") as folder:
         clone = Path(folder) / "clone"
         _git("clone", "--quiet", "--no-hardlinks", str(ROOT), str(clone))
         gone = delete(name, clone)
         print(f"{name}: deleted with {len(gone)} files of tests", flush=True)
         tools = Path(sys.executable).parent
+        chosen = [f"tests/{each}" for each in tests if (clone / "tests" / each).exists()]
         fast = ["-q", "-n", "2", "--dist", "worksteal", "-m", "not slow", "-p", "no:cacheprovider"]
         if (cache := ROOT / ".mypy_cache").is_dir():
             shutil.copytree(cache, f"{folder}/mypy")
@@ -147,7 +152,7 @@ def check(name: str, skipped: Iterable[str] = ()) -> bool:
             [tools / "ruff", "check", "--quiet", "bot", "handlers"],
             [tools / "lint-imports", "--no-cache"],
             [tools / "mypy", "--cache-dir", f"{folder}/mypy"],
-            [tools / "pytest", *fast, "--without", name, *(f"--ignore=tests/{each}" for each in skipped)],
+            [tools / "pytest", *fast, "--without", name, *chosen],
         )
         for command in commands:
             done = subprocess.run(command, cwd=clone, capture_output=True, text=True, check=False)
@@ -162,16 +167,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("names", nargs="*", metavar="NAME", help=", ".join(PARTS))
     parser.add_argument("--all", action="store_true", help="all parts, which takes more than an hour")
-    parser.add_argument(
-        "--first", action="store_true", help="only the first, without tests of what can't know it"
-    )
+    parser.add_argument("--first", action="store_true", help="only the first, with the tests nearest to it")
     options = parser.parse_args()
     if unknown := set(options.names) - {*PARTS}:
         parser.error(f"unknown: {', '.join(sorted(unknown))}. Available: {', '.join(PARTS)}")
     chosen = [*PARTS] if options.all else options.names or touched()
-    chosen, skipped = (chosen[:1], BELOW) if options.first else (chosen, ())
+    chosen, tests = (chosen[:1], NEAREST) if options.first else (chosen, [""])
     print(f"Trying to delete: {', '.join(chosen) or 'nothing, because the last commit touched no part'}")
-    failed = [name for name in chosen if not check(name, skipped)]
+    failed = [name for name in chosen if not check(name, tests)]
     sys.exit(f"Can't be deleted: {', '.join(failed)}" if failed else 0)
 
 

@@ -194,7 +194,10 @@ def work(parser, text):
 
 def is_linear(parser, short, long):
     """Compare the least of some measurements: what else the machine does adds to the others."""
-    least = min(work(parser, short) for _ in range(4))
+    times = [work(parser, short)]
+    while len(times) < 4 and sum(times) < 0.02:
+        times.append(work(parser, short))
+    least = min(times)
     return any(work(parser, long) / least < MAX_RATIO for _ in range(4))
 
 

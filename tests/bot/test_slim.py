@@ -1,5 +1,6 @@
 """`pip install sweepbot` has few packages: the commands that researchers run need no others."""
 
+import json
 import re
 import shutil
 import subprocess
@@ -19,8 +20,25 @@ from local.world import publish
 
 ROOT = Path(__file__).parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-# What isn't installed is None there, as if it were missing; the rest of the program runs as it is.
-RUN = "import sys; sys.modules.update(dict.fromkeys({!r})); from bot.__main__ import main; sys.exit(main())"
+# What isn't installed is None there, as if it were missing; the rest of the program runs as it is. One
+# process runs all commands, one a line: to start it takes longer than most of them.
+RUN = """
+import contextlib, io, json, os, sys
+sys.modules.update(dict.fromkeys({!r}))
+from bot.__main__ import main
+for line in sys.stdin:
+    words, environment = json.loads(line)
+    sys.argv[1:], own = words, dict(os.environ)
+    os.environ.update(environment)
+    with contextlib.redirect_stdout(io.StringIO()) as out, contextlib.redirect_stderr(io.StringIO()) as err:
+        try:
+            code = main()
+        except SystemExit as end:
+            code = end.code
+    os.environ.clear()
+    os.environ.update(own)
+    print(json.dumps([code, out.getvalue(), err.getvalue()]), flush=True)
+"""
 
 
 def installed(lines):
@@ -41,7 +59,7 @@ def installed(lines):
 
 @pytest.fixture(scope="module")
 def slim(tmp_path_factory):
-    """`slim(*words, **environment)`: the command's end in a repository, with few packages."""
+    """`slim(*words, **environment)`: how the command ends in a repository, with few packages."""
     folder = tmp_path_factory.mktemp("slim")
     publish(ROOT / "examples" / "digits", folder / "digits", folder / "digits.git")
     known = installed(PROJECT["dependencies"])
@@ -52,20 +70,16 @@ def slim(tmp_path_factory):
     ]
     assert {"slack_bolt", "redis", "kubernetes", "matplotlib"} <= set(missing)
     assert len(known) < 30
-    code = RUN.format(missing)
+    environment = {"PYTHONPATH": str(ROOT), "PATH": "/usr/bin:/bin", "HOME": str(folder)}
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+    command = [sys.executable, "-c", RUN.format(missing)]
+    with subprocess.Popen(command, cwd=folder / "digits", env=environment, **pipes) as process:
 
-    def run(*words, **environment):
-        command = [sys.executable, "-c", code, *words]
-        return subprocess.run(
-            command,
-            cwd=folder / "digits",
-            env={"PYTHONPATH": str(ROOT), "PATH": "/usr/bin:/bin", "HOME": str(folder), **environment},
-            capture_output=True,
-            text=True,
-            check=False,
-        )
+        def run(*words, **more):
+            print(json.dumps([[str(word) for word in words], more]), file=process.stdin, flush=True)
+            return subprocess.CompletedProcess(words, *json.loads(process.stdout.readline()))
 
-    return run
+        yield run
 
 
 def test_plan_reads_the_repository_of_the_working_directory(slim):

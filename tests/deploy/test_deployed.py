@@ -87,7 +87,7 @@ def image() -> Iterator[Image]:
     lock = ["--require-hashes", "--link-mode=copy", str(ROOT / "requirements/run.txt")]
     subprocess.run([*uv, "pip", "sync", "-q", "--python", str(venv / "bin/python"), *lock], check=True)
     for folder in re.findall(r"^COPY (\w+) \w+$", DOCKERFILE, re.MULTILINE):
-        shutil.copytree(ROOT / folder, root / "app" / folder, ignore=shutil.ignore_patterns("__pycache__"))
+        shutil.copytree(ROOT / folder, root / "app" / folder)
     # The image's files are compiled. Here, the first import compiles what the processes use: they can't.
     subprocess.run([venv / "bin/python", "-c", f"import {', '.join(PROGRAMS)}"], cwd=root / "app", check=True)
     yield Image(root)

@@ -40,11 +40,8 @@ WORKER = "system:serviceaccount:sweepbot:sweepbot-work"
 EVERYTHING = [{"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"]}]
 WITH_TRIALS = (
     "trainings crash",
-    "one trial killed",
-    "target reached while others run",
     "cancelled while running",
     "extended",
-    "paused now, then resumed",
     "several nodes, cancelled while running",
     "PyTorchJobs, cancelled while running",
     "PyTorchJobs, one drained",
@@ -207,7 +204,7 @@ async def test_role_is_used_completely_by_sweeps_and_watches(
     redis: Redis, folder: Path, wait_until: Any
 ) -> None:
     """Live a sample of the stories; CRASH_EVERY=1 takes all."""
-    sampled = [list(STORIES)[number] for number in sample(range(len(STORIES)), every=4)]
+    sampled = [list(STORIES)[number] for number in sample(range(len(STORIES)), every=20)]
     lives = [
         Guarded(redis, folder, EVERYTHING, **STORIES[story]) for story in dict.fromkeys((*WITH_ALL, *sampled))
     ]

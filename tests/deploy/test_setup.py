@@ -2,6 +2,7 @@
 
 import asyncio
 import base64
+import io
 import json
 import os
 import pty
@@ -9,6 +10,7 @@ import shutil
 import subprocess
 import sys
 from argparse import Namespace
+from contextlib import redirect_stdout
 from importlib.metadata import PathDistribution
 
 import pytest
@@ -60,7 +62,7 @@ async def server(tmp_path):
     await found.close()
 
 
-async def setup(folder, *words, typed="", **env):
+async def run(folder, *words, typed="", **env):
     """Run the command as a person does, who types this; `folder` is beside a kubeconfig."""
     command = [sys.executable, "-m", "bot", "setup", str(folder), "--base", str(ROOT), *words]
     return await asyncio.to_thread(
@@ -72,6 +74,27 @@ async def setup(folder, *words, typed="", **env):
         text=True,
         check=False,
     )
+
+
+@pytest.fixture
+def setup(tmp_path, monkeypatch):
+    """`await setup(folder, *words, typed="")`: as `run`, in this process; the only words are `answered`."""
+    monkeypatch.setenv("KUBECONFIG", str(tmp_path / "kubeconfig"))
+
+    def said(folder, typed, _option=None, answers=None):
+        monkeypatch.setattr(sys, "stdin", io.StringIO(typed))
+        code, error = 0, ""
+        with redirect_stdout(io.StringIO()) as out:
+            try:
+                code = setup_command.run_setup(arguments(folder, str(ROOT), answers))
+            except UserError as refused:
+                code, error = refused.exit_code, f"{refused}\n"
+        return Namespace(returncode=code, stdout=out.getvalue(), stderr=error)
+
+    async def answer(folder, *words, typed=""):
+        return await asyncio.to_thread(said, folder, typed, *words)
+
+    return answer
 
 
 @pytest.fixture
@@ -119,7 +142,7 @@ def settings_of(objects):
     return found
 
 
-async def test_person_answers_and_gets_a_directory_that_an_api_server_accepts(server, tmp_path):
+async def test_person_answers_and_gets_a_directory_that_an_api_server_accepts(server, tmp_path, setup):
     folder = tmp_path / "mine"
     lines = [
         "",
@@ -293,7 +316,7 @@ async def test_person_installs_with_one_command_and_a_first_sweep(server, tmp_pa
     """From a prepared cluster: one command, five decisions, two consents, and `/sweep` in Slack."""
     folder = tmp_path / "mine"
     lines = ["", "", "https://git.example/acme/digits.git", "", "U012ABC", "y", "y", ""]
-    done = await setup(folder, typed="\n".join(lines), **tools)
+    done = await run(folder, typed="\n".join(lines), **tools)
     assert (done.returncode, done.stderr) == (0, "")
     assert f"at {server.url}\n" in done.stdout.partition("\n")[0] + "\n"
     assert "0 broken, 0 warnings, 31 ok\n\n5. in Slack: " in done.stdout
@@ -314,7 +337,7 @@ async def test_person_installs_with_one_command_and_a_first_sweep(server, tmp_pa
 
 async def test_installation_stops_at_a_failed_command_and_continues_there(server, tmp_path, tools):
     options = answered(tmp_path)
-    failed = await setup(tmp_path / "mine", *options, "--apply", "2", **tools, DOCTOR="1")
+    failed = await run(tmp_path / "mine", *options, "--apply", "2", **tools, DOCTOR="1")
     assert failed.returncode == 1
     assert (
         "Command 4 failed (exit code 1). Run it and those after it, or `sweepbot setup --apply 4`"
@@ -322,10 +345,10 @@ async def test_installation_stops_at_a_failed_command_and_continues_there(server
     )
     calls = (tmp_path / "tools").read_text()
     assert "docker" not in calls
-    again = await setup(tmp_path / "mine", *options, "--apply", "4", **tools)
+    again = await run(tmp_path / "mine", *options, "--apply", "4", **tools)
     assert again.returncode == 0
     assert (tmp_path / "tools").read_text().removeprefix(calls).count("apply") == 0
-    refused = await setup(tmp_path / "mine", *options, "--apply", "7", **tools)
+    refused = await run(tmp_path / "mine", *options, "--apply", "7", **tools)
     assert refused.stderr == "--apply= must be a number from 1 to 4; got 7.\n"
 
 
@@ -382,7 +405,7 @@ def test_hostile_answers_are_refused_before_anything_is_written(changed, sentenc
     assert not (tmp_path / "mine").exists()
 
 
-async def test_existing_files_are_replaced_only_after_a_yes(tmp_path):
+async def test_existing_files_are_replaced_only_after_a_yes(tmp_path, setup):
     folder, options = tmp_path / "mine", answered(tmp_path)
     assert (await setup(folder, *options)).returncode == 0
     changed = (folder / "config.yaml").read_text() + "guests: true\n"
@@ -402,7 +425,7 @@ async def test_existing_files_are_replaced_only_after_a_yes(tmp_path):
     assert "guests" not in (folder / "config.yaml").read_text()
 
 
-async def test_what_a_cluster_has_and_what_the_directory_would_break_is_reported(server, tmp_path):
+async def test_what_a_cluster_has_and_what_the_directory_would_break_is_reported(server, tmp_path, setup):
     labels = {"pod-security.kubernetes.io/enforce": "restricted"}
     meta = {"name": "sweeps", "labels": labels}
     server.store.create({"apiVersion": "v1", "kind": "Namespace", "metadata": meta})
@@ -431,7 +454,7 @@ async def test_what_a_cluster_has_and_what_the_directory_would_break_is_reported
     assert "kubectl -n images port-forward service/registry 5000:5000 &" in done.stdout
 
 
-async def test_caller_without_permissions_gets_no_fault(server, tmp_path):
+async def test_caller_without_permissions_gets_no_fault(server, tmp_path, setup):
     server.tokens["nobody"] = "nobody"
     server.kubeconfig(tmp_path / "kubeconfig", "nobody")
     done = await setup(tmp_path / "mine", *answered(tmp_path))

@@ -105,7 +105,7 @@ async def test_crash_at_any_call_starts_an_approved_sweep_once_and_a_declined_on
     for action, phase in ((Action.APPROVE, Phase.SUCCEEDED), (Action.DECLINE, Phase.FAILED)):
         calm = await Approved(redis, used=4.5, answers=action).ends()
         assert (calm.last.phase, calm.slack.opened) == (phase, 1)
-        for dies_at in sample(range(1, calm.clock.calls + 1), every=12):
+        for dies_at in sample(range(1, calm.clock.calls + 1), every=40):
             hurt = await Approved(redis, used=4.5, answers=action, crash_at=dies_at).ends()
             assert hurt.last.phase is phase
             assert hurt.slack.opened <= 2  # Slack's answer was lost with the worker

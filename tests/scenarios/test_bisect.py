@@ -131,7 +131,7 @@ async def begun(redis, repo, url, git, *, broken, commits):  # noqa: F811
     return here, made, step
 
 
-@pytest.mark.parametrize(("broken", "commits", "trials"), [(23, 64, 6), (1, 8, 3), (8, 8, 3)])
+@pytest.mark.parametrize(("broken", "commits", "trials"), [(11, 32, 5), (1, 4, 2), (4, 4, 2)])
 async def test_bisect_finds_a_planted_commit(redis, repo, url, git, broken, commits, trials):  # noqa: F811
     made = planted(repo, broken, commits)
     origin, *results = stories(url, made)

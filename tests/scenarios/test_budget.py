@@ -85,7 +85,9 @@ class BudgetSweep(SimulatedSweep):
         raise AssertionError(f"{self.last.phase}: {self.last.progress}")
 
 
-@pytest.mark.parametrize("seed", [0, 4, 8])
+@pytest.mark.parametrize(
+    "seed", [4, pytest.param(0, marks=pytest.mark.slow), pytest.param(8, marks=pytest.mark.slow)]
+)
 async def test_forecast_after_a_quarter_of_the_trials_is_near_the_total(redis, seed):
     sweep = BudgetSweep(redis, "500", seed=seed)
     assert await sweep.ends() == pytest.approx(sweep.used(), rel=0.2)
@@ -102,9 +104,8 @@ def assert_kept(sweep, budget, parallel):
     assert sweep.last.of(BudgetState).used == pytest.approx(sweep.used(), abs=0.1)
 
 
-@pytest.mark.parametrize("seed", [1, 4])
-async def test_sweep_without_room_for_a_trial_ends_and_says_how_to_continue(redis, seed):
-    sweep = BudgetSweep(redis, "20", seed=seed)
+async def test_sweep_without_room_for_a_trial_ends_and_says_how_to_continue(redis):
+    sweep = BudgetSweep(redis, "20", seed=4)
     await sweep.ends()
     assert_kept(sweep, 20, parallel=4)
     drains, end, *_ = sweep.slack.posted
@@ -118,7 +119,7 @@ async def test_crash_at_any_call_keeps_the_budget(redis):
     calm = BudgetSweep(redis, "5", space=SMALL)
     await calm.ends()
     assert_kept(calm, 5, parallel=2)
-    for dies_at in sample(range(1, calm.clock.calls + 1), every=100):
+    for dies_at in sample(range(1, calm.clock.calls + 1), every=400):
         hurt = BudgetSweep(redis, "5", space=SMALL, crash_at=dies_at)
         await hurt.ends()
         assert_kept(hurt, 5, parallel=2)

@@ -127,18 +127,14 @@ async def test_project_with_commands_is_installed_in_one_job_with_the_reason(ins
     await sweep.posts("Finished:")
 
 
-FAILURES = {
+FAILURES = {  # every other cause is in a log of tests/bot/sweep/builds/test_failures.py
     "exit": (
         f"{BASE}RUN echo half done && exit 7\n",
         "`RUN echo half done",
         "failed with exit code 7",
         "half done",
     ),
-    "base": ("FROM python:9.9\n", "The base image doesn't exist."),
-    "file": (f"{BASE}COPY nothing.csv .\n", "`nothing.csv` isn't in the repository"),
-    "words": (f"{BASE}FOO bar\n", "Dockerfile syntax error on line 2: unknown instruction: FOO"),
     "memory": (f"{BASE}RUN kill -9 $PPID\n", "Out of memory"),
-    "disk": (f"{BASE}RUN echo 'write error: No space left on device' && exit 1\n", "Out of disk"),
 }
 
 
@@ -153,6 +149,7 @@ async def test_failed_build_shows_reason_fix_and_whole_log(instance, why):
     log = instance.slack.workspace.files[file["id"]]["content"]
     assert b"error building" in log or why == "memory"
     assert b"\x1b" not in log
+    assert sweep.objects("Experiment") == []
 
 
 async def test_missing_package_is_named(instance):

@@ -13,8 +13,13 @@ pytestmark = pytest.mark.features("interruptions", "nodes")
 
 KINDS = {"Job": {}, "PyTorchJob": {"pytorch": True}, "TrainJob": {"trainer": True}}
 EACH_KIND = pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS)
-# Katib counts the trial as failed before Sweepbot has seen the eviction, or Sweepbot sees it first.
-EACH_WAY = pytest.mark.parametrize("drained", ["at once", "later"])
+# Katib counts the trial as failed before Sweepbot has seen the eviction, or Sweepbot sees it first. The first
+# test has both of each kind.
+EACH_WAY = pytest.mark.parametrize(
+    ("kind", "drained"),
+    [(KINDS["Job"], "later"), (KINDS["PyTorchJob"], "at once"), (KINDS["TrainJob"], "later")],
+    ids=KINDS,
+)
 THREE_NODES = replace(REQUEST, nodes=3, parallel=1, gate=False)
 
 
@@ -51,10 +56,10 @@ class Drained(SimulatedSweep):
 
 
 @EACH_KIND
-@EACH_WAY
 @pytest.mark.parametrize(
-    "gate",
-    [pytest.param(False, id="ungated"), pytest.param(True, id="gated", marks=pytest.mark.features("gate"))],
+    ("gate", "drained"),
+    [(False, "at once"), pytest.param(True, "later", marks=pytest.mark.features("gate"))],
+    ids=["ungated", "gated"],
 )
 async def test_each_trial_loses_a_worker_and_all_succeed(redis, kind, drained, gate):
     """Also the first trial, which is the gate, and the last one; `max_failed` is 1."""
@@ -72,16 +77,14 @@ async def test_each_trial_loses_a_worker_and_all_succeed(redis, kind, drained, g
     assert simulation.gpus_held() == []
 
 
-@EACH_KIND
-async def test_trials_at_once_lose_workers_and_all_succeed(redis, kind):
-    simulation = await Drained(redis, replace(THREE_NODES, parallel=3), drained="at once", **kind).run()
+async def test_trials_at_once_lose_workers_and_all_succeed(redis):
+    simulation = await Drained(redis, replace(THREE_NODES, parallel=3), drained="at once").run()
     ended = await simulation.record()
     assert (ended.phase, ended.progress.succeeded, ended.progress.failed) == (Phase.SUCCEEDED, 3, 0)
     [told] = simulation.said("stopped running")
     assert "; 2 more trials stopped for the same reason. This isn't a failure: all 3 workers of each" in told
 
 
-@EACH_KIND
 @EACH_WAY
 async def test_training_that_fails_after_its_restart_has_failed(redis, kind, drained):
     simulation = await Drained(redis, drained=drained, crash_after="seen", **kind).run()
@@ -91,8 +94,7 @@ async def test_training_that_fails_after_its_restart_has_failed(redis, kind, dra
     assert simulation.gpus_held() == []
 
 
-@EACH_KIND
-@pytest.mark.parametrize("parallel", [1, 3])
+@pytest.mark.parametrize(("kind", "parallel"), [*zip(KINDS.values(), (1, 3, 1), strict=True)], ids=KINDS)
 async def test_pods_that_are_gone_before_a_reconcile_are_known_from_the_watch(redis, kind, parallel):
     simulation = await Drained(redis, replace(THREE_NODES, parallel=parallel), drained="unseen", **kind).run()
     ended = await simulation.record()
@@ -112,7 +114,6 @@ async def test_job_whose_pods_nobody_has_seen_shows_that_one_was_disrupted(redis
     )
 
 
-@EACH_KIND
 @EACH_WAY
 async def test_sweep_cancelled_while_a_trial_starts_again_frees_all_gpus(redis, kind, drained):
     async with Drained(redis, drained=drained, **kind).started() as simulation:
@@ -145,7 +146,6 @@ async def test_trial_that_katib_has_to_create_again_cannot_be_cancelled_yet(redi
 
 
 @pytest.mark.features("pause")
-@EACH_KIND
 @EACH_WAY
 async def test_paused_trial_starts_again_when_the_sweep_is_resumed(redis, kind, drained):
     async with Drained(redis, drained=drained, **kind).started() as simulation:

@@ -148,13 +148,12 @@ async def test_trial_of_two_nodes_reports_the_first_workers_values(here: Instanc
     sweep = await here.sweep("branch=main space=files-held nodes=2 parallel=1")
     await sweep.posts("Finished:", "2 trials done")
     await sweep.shows("Best: `loss` *1*", "2 nodes × 1 GPU per trial")
-    names = {
-        pod["metadata"]["labels"]["batch.kubernetes.io/job-completion-index"] for pod in sweep.objects("Pod")
-    }
-    assert names == {"0", "1"}
-    for pod in sweep.objects("Pod"):
+    firsts = 0
+    for pod in sweep.objects("Pod"):  # without a second worker that still ran when the first one had ended
         [status] = pod["status"]["initContainerStatuses"]
         assert (status["name"], status["state"]["terminated"]["exitCode"]) == (READER, 0)
+        firsts += pod["metadata"]["labels"]["batch.kubernetes.io/job-completion-index"] == "0"
+    assert firsts == 2
 
 
 def readers(here):

@@ -30,17 +30,13 @@ from tests.scenarios.pod_faults import (
     without_gpus,
 )
 
-# rule number and name -> the fault of each pod, the seconds until it is reported, and the text
+# rule number and name -> the fault of each pod, the seconds until it is reported, and the text. One for each
+# way on which a fault is observed and timed: tests/bot/sweep/features/health/ has every real message.
 STORIES = {
     "6 no free GPU": (
         unscheduled(real_messages.UNSCHEDULABLE),
         MINUTE,
         ["isn't running yet", "not enough free GPUs on 4 nodes", "0/4 nodes"],
-    ),
-    "6 nodes reserved by a taint": (
-        unscheduled(real_messages.TAINTED),
-        MINUTE,
-        ["Taint `dedicated: gpu` on 1 node."],
     ),
     "6 the nodes with GPUs are reserved": (
         reserved,
@@ -48,11 +44,6 @@ STORIES = {
         ["untolerated taints on 1 node.", "Taint `dedicated: vision` on 1 node."],
     ),
     "6 no node has GPUs": (without_gpus, MINUTE, ["No node has GPUs; the trial requests 1."]),
-    "6 no node has its labels": (
-        unscheduled(real_messages.UNMATCHED),
-        MINUTE,
-        ["node selector excludes 3 nodes"],
-    ),
     "6 no node is large enough": (
         too_large,
         NOW,
@@ -74,11 +65,6 @@ STORIES = {
         NOW,
         ["secret `compcrdwebhook-secret` doesn't exist"],
     ),
-    "8 a volume is attached elsewhere": (
-        event("FailedAttachVolume", real_messages.MULTI_ATTACH),
-        MINUTE,
-        ["still attached to another node", "pvc-8837384d"],
-    ),
     "8 a large image": (event("Pulling", real_messages.PULLING), MINUTE, ["still pulling the image"]),
     "9 a network that came": (sandbox_then_pulls, MINUTE, ["still pulling the image"]),
     "9 no network": (
@@ -86,20 +72,10 @@ STORIES = {
         11,
         ["Node `n1` can't start the pod: network error"],
     ),
-    "9 no runtime": (
-        event("FailedCreatePodSandBox", real_messages.NO_RUNTIME),
-        11,
-        ["container runtime error", 'no runtime for "nvidia"'],
-    ),
     "10 a broken GPU": (
         says(phase="Failed", reason="UnexpectedAdmissionError", message=real_messages.UNHEALTHY_GPU),
         NOW,
         ["Node `n1` couldn't allocate GPUs", "no healthy devices present"],
-    ),
-    "10 a GPU just taken": (
-        says(phase="Failed", reason="OutOfnvidia.com/gpu", message=real_messages.OUT_OF_GPU),
-        NOW,
-        ["ran out of capacity while the pod was starting"],
     ),
     "11 no such tag": (
         waits("ErrImagePull", real_messages.PULLS["image-missing"]),
@@ -111,20 +87,10 @@ STORIES = {
         11,
         ["can't pull the image", "connection refused"],
     ),
-    "12 a secret is missing": (
-        waits("CreateContainerConfigError", real_messages.NO_ENV_SECRET),
-        NOW,
-        ["secret `secretpostgresql` doesn't exist"],
-    ),
     "12 no such command": (
         ends(128, "StartError", message=real_messages.NO_COMMAND),
         NOW,
         ["couldn't start the command", "executable file not found in $PATH"],
-    ),
-    "12 no python": (
-        ends(127, log=real_messages.NO_PYTHON),
-        NOW,
-        ["not found in the image (exit code 127)", "python: not found"],
     ),
     "13 a crash": (
         ends(1, log=real_messages.TRACEBACK),
@@ -137,26 +103,10 @@ STORIES = {
         ],
     ),
     "14 out of memory": (ends(137, "OOMKilled"), NOW, ["Out of memory (RAM, not GPU)"]),
-    "14 out of shared memory": (ends(1, log=real_messages.SHM), NOW, ["out of shared memory", "num_workers"]),
-    "14 a loader is killed": (
-        ends(1, log=real_messages.KILLED_LOADER),
-        NOW,
-        ["worker was killed"],
-    ),
     "15 the disk is full": (
         disk_fills,
         NOW,
         [":warning: Trial `lr-brave-otter-", "the disk is full"],
-    ),
-    "15 its own limit of disk": (
-        says(phase="Failed", reason="Evicted", message=real_messages.OVER_DISK),
-        NOW,
-        ["exceeded its limit of 1Gi for the container's disk", "a higher ephemeral-storage limit"],
-    ),
-    "15 the node shuts down": (
-        says(phase="Failed", reason="Terminated", message=real_messages.SHUTDOWN),
-        NOW,
-        ["The node terminated the pod. This isn't caused by your code."],
     ),
     "16 the GPU's memory": (
         ends(1, log=real_messages.CUDA_OOM),
@@ -167,19 +117,11 @@ STORIES = {
             "width=",
         ],
     ),
-    "17 no driver": (ends(1, log=real_messages.NO_DRIVER), NOW, ["found no usable GPU"]),
     "17 no GPU, and it continues": (
         runs(f"{real_messages.NOT_AVAILABLE_PRINTED}, using cpu"),
         NOW,
         [":warning: Trial `lr-brave-otter-", "no usable GPU and continues on the CPU"],
     ),
-    "17 no GPU for its checkpoint": (
-        ends(1, log=real_messages.NOT_AVAILABLE),
-        NOW,
-        ["found no usable GPU."],
-    ),
-    "18 NCCL": (ends(1, log=real_messages.NCCL), NOW, ["GPU communication failed (NCCL)"]),
-    "18 hung": (runs(real_messages.HUNG), NOW, ["The training hung"]),
     "19 NaN while it runs": (
         runs(real_messages.NAN),
         NOW,

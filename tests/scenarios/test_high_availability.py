@@ -96,9 +96,9 @@ async def bots(folder: Path, mlflow_url: str) -> AsyncIterator[Bots]:
 
 
 def copy_newer_version(folder: Path) -> None:
-    """Copy the product, and use a new field of the record in each save."""
+    """Copy the product, compiled as it is, and use a new field of the record in each save."""
     for name in ("bot", "handlers", "k8s"):
-        shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
+        shutil.copytree(ROOT / name, folder / name)
     for file, (old, new) in {"bot/core/record.py": NEW_FIELD, "bot/sweep/sweeps/reconciler.py": USED}.items():
         text = (folder / file).read_text()
         assert text.count(old) == 1, file

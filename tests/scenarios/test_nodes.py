@@ -126,13 +126,14 @@ async def uses_of(redis, kind):
         return [(one, by_labels(one.labels)) for one in sorted(held, key=lambda one: one.pod)]
 
 
-@EACH_KIND
 @pytest.mark.parametrize(
-    ("worker", "said"),
+    ("kind", "worker", "said"),
     [
-        (QUIET, "24 GPUs idle for 30 min"),
-        (BUSY, "16 of 24 GPUs idle for 30 min"),
-        (None, ""),  # of which nothing is known
+        ({}, QUIET, "24 GPUs idle for 30 min"),
+        ({"pytorch": True}, QUIET, "24 GPUs idle for 30 min"),
+        ({"trainer": True}, QUIET, "24 GPUs idle for 30 min"),
+        ({}, BUSY, "16 of 24 GPUs idle for 30 min"),
+        ({}, None, ""),  # of which nothing is known
     ],
 )
 async def test_idle_warning_counts_the_gpus_of_all_workers(redis, kind, worker, said):

@@ -218,17 +218,6 @@ async def test_channel_without_the_bot_gets_only_an_ephemeral_invitation(instanc
         assert instance.here.store.list(kind, "sweeps", {"sweepbot/sweep": name[1]}) == []
 
 
-async def test_failed_build_shows_its_error(instance: Instance) -> None:
-    broken = "FROM python:3.11-slim\nWORKDIR /app\nRUN echo looking for a compiler && gcc-99 --version\n"
-    instance.commit("Need a compiler", {"Dockerfile": broken}, branch="broken-build")
-    sweep = await instance.sweep("branch=broken-build space=tiny")
-    reply = await sweep.posts(":x:", "Image build failed", "Last lines of the log")
-    for words in ("looking for a compiler", "gcc-99", "exit status 127"):
-        assert words in reply
-    await sweep.shows("Image build failed")
-    assert sweep.objects("Experiment") == []
-
-
 async def test_failed_first_trial_shows_the_end_of_its_log(instance: Instance) -> None:
     sweep = await instance.sweep("branch=main space=crash")
     cause = "ValueError: unknown optimizer 'adamw'; choose adam or sgd (train.py:102)"

@@ -13,8 +13,9 @@ from bot.core.metrics import REGISTRY
 from bot.core.record import Phase
 from bot.platform.storage import sweep_configmap
 from bot.platform.storage.configmaps import upsert
+from bot.sweep.sweeps import unconfirmed
 from bot.sweep.sweeps.durable_record import recover
-from bot.sweep.sweeps.unconfirmed import MAX_REQUESTS, UnconfirmedRequests
+from bot.sweep.sweeps.unconfirmed import UnconfirmedRequests
 from bot.sweep.sweeps.unconfirmed_file import UnconfirmedFile
 from k8s.api.errors import UnreachableError
 from tests.bot.factories import OWNER, a_sweep
@@ -222,12 +223,13 @@ async def test_command_for_a_sweep_that_never_existed_is_answered_once(simulatio
     assert await simulation.store.commands("lr-no-such") == []
 
 
-async def test_unconfirmed_requests_are_limited(simulation, context):
-    for number in range(MAX_REQUESTS + 1):
+async def test_unconfirmed_requests_are_limited(simulation, context, monkeypatch):
+    monkeypatch.setattr(unconfirmed, "MAX_REQUESTS", 20)
+    for number in range(21):
         await context.unconfirmed.add_sweep(a_sweep(id=f"lr-{number}", request_id=f"trigger-{number}"))
     await simulation.redis.flushall()
     await context.unconfirmed.restore_lost()
-    assert len(await simulation.store.active()) == MAX_REQUESTS
+    assert len(await simulation.store.active()) == 20
 
 
 @pytest.mark.parametrize("cancelled_in", [None, 0, 1, 2, 6])

@@ -53,19 +53,19 @@ def test_search_with_another_seed_has_other_points() -> None:
 
 @pytest.mark.parametrize("method", [Method.TPE, Method.CMAES])
 def test_model_finds_better_points_than_random(method: Method) -> None:
-    """The medians of five searches of 60 trials, four in parallel, for each direction."""
+    """The medians of three searches of 60 trials, four in parallel, for each direction."""
     for maximize in (False, True):
         space, sign = Space(dimensions=PLANE.dimensions, maximize=maximize), -1 if maximize else 1
         late = {}
         for chosen in (method, Method.RANDOM):
             means = []
-            for seed in range(5):
+            for seed in range(3):
                 finished: list[Finished] = []
                 for _ in range(15):
                     points = ask(space, finished, [], 4, seed, method=chosen)
                     finished += [Finished(point=each, value=sign * loss(space, each)) for each in points]
                 means.append(sum(sign * each.value for each in finished[-12:]) / 12)
-            late[chosen] = sorted(means)[2]
+            late[chosen] = sorted(means)[1]
         assert late[method] < late[Method.RANDOM] / 2
 
 

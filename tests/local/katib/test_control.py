@@ -43,14 +43,6 @@ async def test_killed_trials_use_up_the_maximum(world):
     assert world.status()["trialsKilled"] == 3
 
 
-async def test_job_deleted_first_is_a_restart_and_no_kill(world):
-    await world.experiment()
-    (trial,) = world.trials()
-    world.store.delete("Job", "kaniko", trial)
-    await world.settle()
-    assert world.jobs() == [trial]
-
-
 @pytest.mark.parametrize(
     ("type_", "reason"), [("Succeeded", "SweepbotDrained"), ("Failed", "SweepbotCancelled")]
 )

@@ -78,14 +78,6 @@ async def test_deleted_trial_is_recreated_with_a_new_job(cluster):
     assert len(pods(cluster)) == 2
 
 
-async def test_killed_trial_loses_its_pod_and_is_replaced(cluster):
-    await cluster.experiment(parallelTrialCount=1, maxTrialCount=3)
-    trial = cluster.trials()[0]
-    await cluster.kill(trial)
-    (pod,) = pods(cluster)
-    assert pod["metadata"]["labels"]["katib.kubeflow.org/trial"] == cluster.trials()[1]
-
-
 async def test_pod_rejected_by_the_webhook_is_an_event_of_the_job(cluster):
     body = cluster.recorded_experiment()
     del body["spec"]["trialTemplate"]["trialSpec"]["spec"]["template"]["spec"]["containers"][0]["command"]

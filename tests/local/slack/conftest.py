@@ -14,7 +14,7 @@ from local.slack import Slack, serve
 
 @pytest.fixture
 async def slack() -> AsyncIterator[Slack]:
-    slack = await serve(ack_seconds=0.3)
+    slack = await serve(ack_seconds=60)
     yield slack
     await slack.close()
 

@@ -66,6 +66,7 @@ async def test_late_ack_is_shown_as_no_response(slack: Slack, app: AsyncApp) -> 
         await late.wait()
         await ack("Too late")
 
+    slack.sockets.ack_seconds = 0.1
     assert await slack.command("ada", "sweeps", "/sweep", "") is None
     late.set()
     [post_ephemeral] = slack.ephemerals("ada")
@@ -127,6 +128,7 @@ async def test_click_contains_its_message(slack: Slack, app: AsyncApp, web: Asyn
 
 async def test_click_without_ack_shows_a_warning(slack: Slack, app: AsyncApp, web: AsyncWebClient) -> None:
     ts = (await web.chat_postMessage(channel="C01SWEEPS00", text="Sweep", blocks=BUTTONS))["ts"]
+    slack.sockets.ack_seconds = 0.1
     assert "did not respond" in (await slack.click("ada", "sweeps", ts, "stop") or "")
     with pytest.raises(LookupError):
         await slack.click("ada", "sweeps", ts, "start")

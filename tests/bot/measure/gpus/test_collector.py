@@ -108,12 +108,12 @@ async def test_collector_retries_incomplete_hours_less_and_less_often(redis: Red
     now = [NOON + timedelta(minutes=5)]
     one = collecting(redis, source, None, prometheus_url="http://p")
     one._now = lambda: now[0]
-    for hour in range(8 * 24):
+    for hour in range(2 * 24):
         source.asked.clear()
         await one.write_hours()
         asked += [hour] * (NOON - HOUR in source.asked)
         now[0] += HOUR
-    assert asked == [0, 1, 3, 7, 15, 31, 63, 127]
+    assert asked == [0, 1, 3, 7, 15, 31]
 
 
 async def test_unanswerable_hour_keeps_no_earlier_hour_from_being_stored(redis: Redis) -> None:

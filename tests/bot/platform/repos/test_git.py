@@ -220,12 +220,12 @@ async def test_submodule_is_pinned_to_a_commit(repo: Repo, url: str, git: Git) -
 
 
 async def test_file_size_is_checked_before_reading(repo: Repo, url: str, git: Git) -> None:
-    commit = repo.commit("Begin", {"uv.lock": b"\0" * 40_000_000, "a.txt": "a"})
+    commit = repo.commit("Begin", {"uv.lock": b"\0" * 8_000_000, "a.txt": "a"})
     repo.push("main")
     assert await git.read(url, commit, "a.txt") == "a"
     tracemalloc.start()
     try:
-        with pytest.raises(UserError, match=r"^uv.lock has 40,000,000 bytes; the limit is 1,048,576"):
+        with pytest.raises(UserError, match=r"^uv.lock has 8,000,000 bytes; the limit is 1,048,576"):
             await git.read(url, commit, "uv.lock")
         assert tracemalloc.get_traced_memory()[1] < 2_000_000
     finally:

@@ -68,26 +68,6 @@ async def test_custom_objects_accept_merge_patches_and_a_status(api: client.ApiC
     assert (after["spec"], after["status"]) == ({"b": 2}, {"trials": 1})
 
 
-@pytest.mark.parametrize(
-    ("selector", "names"),
-    [
-        ("app=bot", ["a"]),
-        ("app==bot,team", ["a"]),
-        ("app", ["a", "b"]),
-    ],
-)
-async def test_list_filters_by_label_selectors(
-    http: aiohttp.ClientSession, store: Store, selector: str, names: list[str]
-) -> None:
-    for name, labels in (("a", {"app": "bot", "team": "x"}), ("b", {"app": "other"}), ("c", {})):
-        store.create(experiment(name, **labels))
-    address = "/apis/kubeflow.org/v1beta1/experiments"
-    async with http.get(address, params={"labelSelector": selector}) as response:
-        found = await response.json()
-    assert [item["metadata"]["name"] for item in found["items"]] == names
-    assert {item["kind"] for item in found["items"]} == {"Experiment"}
-
-
 async def test_list_pages_have_one_version(http: aiohttp.ClientSession, store: Store) -> None:
     for name in "abc":
         store.create(experiment(name))
@@ -103,14 +83,6 @@ async def test_list_pages_have_one_version(http: aiohttp.ClientSession, store: S
     assert second["metadata"] == {"continue": "", "resourceVersion": first["metadata"]["resourceVersion"]}
     async with http.get(f"{address}?limit=2&continue=7.forgotten") as response:
         assert (response.status, (await response.json())["reason"]) == (410, "Expired")
-
-
-async def test_events_are_filtered_by_their_object(api: client.ApiClient, store: Store) -> None:
-    store.record_event(store.create(pod("main")), "Warning", "BackOff", "pulling", "kubelet")
-    store.record_event(store.create(experiment("p")), "Normal", "Created", "made", "katib")
-    selector = "involvedObject.kind=Pod,involvedObject.name=p"
-    found = await client.CoreV1Api(api).list_namespaced_event("kaniko", field_selector=selector)
-    assert [event.reason for event in found.items] == ["BackOff"]
 
 
 async def test_close_ends_watches(

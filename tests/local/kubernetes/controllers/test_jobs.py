@@ -219,16 +219,6 @@ async def test_finished_job_is_deleted_with_its_pods_after_its_ttl(store: Store,
     assert store.list("Pod") == []
 
 
-async def test_delete_in_the_background_removes_the_job_before_its_pods(
-    store: Store, kubelet: Kubelet
-) -> None:
-    store.create(job())
-    await kubelet.pod()
-    store.delete("Job", "kaniko", "build")
-    assert store.get("Job", "kaniko", "build") is None
-    await kubelet.wait_until(lambda: not store.list("Pod"), "the pod has gone")
-
-
 async def test_delete_in_the_foreground_removes_the_pods_before_the_job(
     store: Store, kubelet: Kubelet
 ) -> None:
@@ -241,13 +231,3 @@ async def test_delete_in_the_foreground_removes_the_pods_before_the_job(
     assert store.list("Job")[0]["metadata"]["finalizers"] == ["foregroundDeletion"]
     store.delete("Pod", "kaniko", pod["metadata"]["name"], grace=0)
     await kubelet.wait_until(lambda: not store.list("Job"), "the Job has gone")
-
-
-async def test_delete_with_orphan_keeps_the_pods(store: Store, kubelet: Kubelet) -> None:
-    store.create(job())
-    await kubelet.pod()
-    store.delete("Job", "kaniko", "build", propagation="Orphan")
-    free = lambda: "finalizers" not in store.list("Pod")[0]["metadata"]  # noqa: E731
-    await kubelet.wait_until(free, "the pod has no owner")
-    assert "ownerReferences" not in store.list("Pod")[0]["metadata"]
-    assert store.list("Job") == []
