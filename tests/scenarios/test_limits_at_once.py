@@ -151,7 +151,7 @@ async def test_sweeps_that_both_fit_start_at_the_second_check(two):
 @pytest.mark.features("extension", "approval")
 @pytest.mark.parametrize("owner", [OWNER, STRANGER])
 async def test_of_two_sweeps_extended_at_once_one_exceeds_the_budget_also_beside_a_limit_of_gpus(two):
-    """Each needs 10 of 15 GPU-hours for five trials. The limit of GPUs is each person's, the budget both's."""
+    """Each needs 10 of 15 GPU-hours. The limit of GPUs is each person's, the budget both's."""
     two.clients.config = replace(
         CONFIG,
         launch=Launch(gpus_per_person=100),

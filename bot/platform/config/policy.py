@@ -237,7 +237,8 @@ class Config(Section):
         has_approvers = bool(self.admins or self.budgets.approvers)
         has_prices = bool(self.prices) or any(each.prices for each in self.teams)
         currency = self.currency if has_prices else ""
-        yield from budget_problems(self.budgets, team_budgets, currency, has_approvers=has_approvers)
+        of_ci = [each.budget for each in self.api.ci]
+        yield from budget_problems(self.budgets, team_budgets, of_ci, currency, has_approvers=has_approvers)
 
     @property
     def queueing(self) -> QueuePolicy:

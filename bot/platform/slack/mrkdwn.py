@@ -4,6 +4,7 @@ import re
 from datetime import datetime
 
 from bot.core.finding import Finding
+from bot.core.request import TEAM, is_team
 from bot.text.terminal import as_shown
 
 # Characters that change the direction of the text after them.
@@ -101,7 +102,8 @@ def direct(channel: str) -> bool:
 
 
 def mention(user: str) -> str:
-    return f"<@{user}>"
+    """Mention a Slack user; a team, whose CI jobs act, is only named."""
+    return f"team {user.removeprefix(TEAM)}" if is_team(user) else f"<@{user}>"
 
 
 def local_time(when: datetime) -> str:

@@ -14,7 +14,7 @@ from bot.core.errors import RetryAfterError
 from bot.core.events import Event
 from bot.core.ids import candidates
 from bot.core.record import RENAMED, Phase, Shown, SweepRecord
-from bot.core.request import Notify
+from bot.core.request import Notify, is_team
 from bot.platform.slack.blocks import actions, section
 from bot.platform.slack.client import MessageRejectedError, NotInChannelError, SlackBusyError
 from bot.platform.slack.message import Message
@@ -103,7 +103,7 @@ class Notifier:
             await poster(sweep, event, self._clients)
             return ""
         slack, channel, text = self._clients.slack, sweep.requester.channel, posted_text(event)
-        if event.to_user:
+        if event.to_user and not is_team(event.to_user):
             here = (channel, sweep.thread or "") if event.in_thread else ("", "")
             shown = linked(text, [sweep])
             await slack.post_ephemeral(event.to_user, shown, event.response_url, *here)
@@ -119,7 +119,8 @@ class Notifier:
     async def _tell_owner(self, sweep: SweepRecord, event: Event) -> None:
         """Send the first failure and the end directly: the channel is archived, or the bot isn't in it."""
         is_failure = event.kind == "health" and bool(sweep.cause)
-        if sweep.request.notify is Notify.DM or not (event.kind in ENDS or is_failure):
+        is_told = sweep.request.notify is Notify.DM or is_team(sweep.requester.user)
+        if is_told or not (event.kind in ENDS or is_failure):
             return
         direct = direct_end(sweep, event, sweep.requester.user)
         note = "I can't post in that channel: it's archived, or I'm not in it."

@@ -15,7 +15,9 @@ from bot.sweep.launch.user_limits import limit_group, limited_sweeps, other_peak
 PLAN_TIMEOUT = timedelta(minutes=2)  # of a git host or registry that keeps failing; then the sweep is refused
 
 
-async def observe_others(sweep: SweepRecord, clients: SweepClients) -> tuple[OtherPeaks, tuple[LimitCheck, ...]]:
+async def observe_others(
+    sweep: SweepRecord, clients: SweepClients
+) -> tuple[OtherPeaks, tuple[LimitCheck, ...]]:
     """Return the peaks of the other sweeps that count, and the check to save with; none without a limit."""
     others, checks = await _others(sweep, clients)
     return other_peaks(sweep.requester.user, others), checks
