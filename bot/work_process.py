@@ -32,6 +32,7 @@ from bot.platform.storage.last_errors import LastErrors, remembering
 from bot.sweep.answers import queue_job
 from bot.sweep.builds import image_gc
 from bot.sweep.builds.image_gc import ImageGc
+from bot.sweep.channels import quiet
 from bot.sweep.channels.store import SetupWriter
 from bot.sweep.clients import SweepClients
 from bot.sweep.form import drafts, preview_job
@@ -132,6 +133,7 @@ def _job_handlers(
         ItemKind.PREVIEW: keyed(show),
         ItemKind.GIT_NAMES: keyed(partial(catalog.refresh, git=clients.git)),
         ItemKind.SETUP: keyed(setups.run),
+        ItemKind.QUIET: keyed(partial(quiet.send, clients=clients)),
         ItemKind.DIGEST: keyed(Digests(clients, redis, source, digest_schedules, reserved).run),
         ItemKind.QUEUE: keyed(partial(queue_job.answer_commands, clients=clients)),
         ItemKind.HISTORY: keyed(partial(history_job.answer_commands, clients=clients)),

@@ -63,7 +63,7 @@ def _wanted(context: HandlerContext, caller: Caller, text: str) -> SweepRequest:
         raise UserError(f"This isn't a sweep to start. Example: {EXAMPLE}, without `/sweep`.")
     if refusal := refused_launch(context, caller.user, caller.owner.channel, caller.via):
         raise HTTPException(403, refusal)
-    wanted = complete(SWEEP.read(typed, rest), context.config)
+    wanted = complete(SWEEP.read(typed, rest), context.config, caller.user)
     if wanted.notify is Notify.DM and is_team(caller.user):
         raise UserError(f"notify=dm needs a person, and {caller.owner.user_name} starts this sweep. Omit it.")
     return wanted

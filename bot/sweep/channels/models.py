@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 
 from bot.core.stored_format import late_adapter
 from bot.platform.config.digest_times import DigestSchedule
+from bot.platform.config.personal import Personal
 from bot.platform.config.policy import Config
 from bot.platform.config.teams import Team, team_of
 from bot.platform.config.value_types import GROUP, MEMBER
@@ -31,6 +32,7 @@ class Person:
 
     team: str = ""
     chosen: bool = False  # by this person, not matched by email address
+    own: Personal = field(default_factory=Personal)  # set with /sweep me
     mail: str = ""  # the address that matched; without it in the file, the person isn't in the team anymore
 
     @property
@@ -126,6 +128,7 @@ def applied(config: Config, setup: Setup) -> Config:
         channel_repos=channel_repos,
         channel_namespaces=channel_namespaces,
         self_assigned=self_assigned,
+        people={user: person.own for user, person in setup.people.items() if person.own != Personal()},
     )
 
 

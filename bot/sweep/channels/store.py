@@ -10,7 +10,7 @@ import json
 import logging
 import re
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
@@ -31,6 +31,7 @@ from bot.platform.slack.message import Message
 from bot.platform.slack.mrkdwn import code
 from bot.platform.storage.configmaps import ConfigMapStore
 from bot.platform.storage.work_queue import Queue
+from bot.sweep.channels import quiet
 from bot.sweep.channels.groups import changed_groups
 from bot.sweep.channels.models import (
     ChannelSetup,
@@ -63,12 +64,13 @@ KEY = re.compile(r"[A-Z0-9]{1,64}")  # a Slack ID; also a valid key of a ConfigM
 
 @dataclass(frozen=True, kw_only=True)
 class SetupRequest:
-    """A request to change a channel's settings, or to join a `team`."""
+    """A request to change a channel's or the user's own settings, or to join a `team`."""
 
     user: str
     channel: str = ""
     settings: ChannelSetup | None = None
     team: str = ""
+    own: dict[str, str] = field(default_factory=dict)  # as `Personal.changed` takes them
     view: str = ""  # Slack view to update with the result
 
 
@@ -217,10 +219,21 @@ class SetupWriter:
             if request.view:
                 await self._show(request.view, saved(request.channel, request.settings))
             return
+        if request.own:
+            await self._set_own(request.user, request.own)
         if any(team.name == request.team for team in self._base.teams):
             audit.info("user=%s action=choose_team team=%s", request.user, request.team)
-            await self._write(request.user, Person(team=request.team, chosen=True))
+            known = self.setup.people.get(request.user, Person())
+            await self._write(request.user, replace(known, team=request.team, chosen=True, mail=""))
             await self._post(request.user, f"You're now in team {code(request.team)}.")
+
+    async def _set_own(self, user: str, values: dict[str, str]) -> None:
+        """Greet a new person first: who has settings counts as known."""
+        await self._greet(user)
+        known = self.setup.people.get(user, Person())
+        audit.info("user=%s action=me settings=%s", user, ", ".join(sorted(values)))
+        await self._write(user, replace(known, own=known.own.changed(values)))
+        await self._clients.queue.add(quiet.item(user))  # what was kept, if the quiet hours are over now
 
     async def _greet(self, user: str) -> None:
         """Post, then record: a worker that crashes in between greets twice rather than never."""
@@ -234,7 +247,8 @@ class SetupWriter:
         if known is None:
             await self._post(user, greeting(name, own or by_mail, self._base))
         matched = bool(by_mail) and not own
-        await self._write(user, Person(team=by_mail, mail=mail.lower()) if matched else Person())
+        found = Person(team=by_mail, mail=mail.lower()) if matched else Person()
+        await self._write(user, replace(found, own=known.own) if known else found)
 
     async def _show(self, view: str, content: View) -> None:
         try:
