@@ -117,7 +117,7 @@ async def test_quiet_hours_keep_mentions_and_direct_messages_and_end_with_one_me
     assert posted["text"].startswith(":x: ada *lr-brave-otter* · Failed")
     assert posted["blocks"][0]["text"]["text"] == "ada and <@U01GRACEHOP>"
     assert [each["text"] for each in ada.slack.messages(DM)] == ["The answer to a command."]
-    assert await quiet.send(ADA, ada.clients) == timedelta(hours=6)
+    assert await quiet.send(ADA, ada.clients) == timedelta(minutes=10)
     ada.now = AFTERWARDS
     assert await quiet.send(ADA, ada.clients) is None
     assert await quiet.send(ADA, ada.clients) is None
@@ -196,7 +196,7 @@ async def test_sweep_that_ends_in_quiet_hours_is_told_once_at_their_end(redis, n
         assert [text for text in session.thread() if "Finished" in text]
         assert DM not in session.slack.workspace.channels
         clients = session.simulation.clients
-        assert await quiet.send(ADA, clients) == timedelta(hours=6)
+        assert await quiet.send(ADA, clients) == timedelta(minutes=10)
         await quiet.send(ADA, replace(clients, now=lambda: AFTERWARDS))
         [summary] = session.slack.messages(DM)
         assert "lr-brave-otter" in summary["text"]

@@ -1,11 +1,12 @@
 """What a person sets for themselves with `/sweep me`. Pure."""
 
+import contextlib
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Self
-from zoneinfo import ZoneInfo
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 TIME = r"([01]?[0-9]|2[0-3])(?::([0-5][0-9]))?"
 QUIET = re.compile(f"{TIME}-{TIME}", re.ASCII)
@@ -34,7 +35,7 @@ class Personal:
         found = QUIET.fullmatch(self.quiet)
         if found is None:
             return timedelta(0)
-        here = now.astimezone(ZoneInfo(self.zone or "UTC"))
+        here = now.astimezone(_zone(self.zone))
         first, last = (60 * int(found[hour]) + int(found[hour + 1] or 0) for hour in (1, 3))
         minute = 60 * here.hour + here.minute
         if not ((first <= minute or minute < last) if first > last else first <= minute < last):
@@ -42,3 +43,10 @@ class Personal:
         end = here.replace(hour=last // 60, minute=last % 60, second=0, microsecond=0)
         end += timedelta(days=minute >= last)
         return max(end.astimezone(UTC) - now, timedelta(minutes=1))  # a clock that is put forward
+
+
+def _zone(name: str) -> ZoneInfo:
+    """Return the time zone; UTC for an unknown one, because every mention of the person asks for it."""
+    with contextlib.suppress(ZoneInfoNotFoundError, ValueError):
+        return ZoneInfo(name)
+    return ZoneInfo("UTC")

@@ -23,6 +23,7 @@ if TYPE_CHECKING:  # serve has no clients
 
 log = logging.getLogger(__name__)
 
+CHECKED = timedelta(minutes=10)  # when it is looked again, because the hours can be changed
 KEPT, REPEATED = timedelta(days=14), timedelta(hours=12)
 MAX_LINES, MAX_LINE = 25, 300  # of the message; characters
 
@@ -60,7 +61,7 @@ class QuietHours:
 
 
 async def send(user: str, clients: "Clients") -> timedelta | None:
-    """Send what was kept for a person, or return the time until their quiet hours end: the job of their item.
+    """Send what was kept for a person; in their quiet hours, return when to look again. The job of their item.
 
     Raises SlackApiError, SlackBusyError, RedisError.
     """
@@ -68,7 +69,7 @@ async def send(user: str, clients: "Clients") -> timedelta | None:
     kept = await clients.store.requests(to)
     found = clients.config.people.get(user)
     if kept and found and (left := found.quiet_for(clients.now())):
-        return left
+        return min(left, CHECKED)
     if not kept:
         return None
     lines = [each if isinstance(each, str) else each.decode() for each in kept]

@@ -24,6 +24,7 @@ def at(text):
         ("22:00-07:00", "Europe/Berlin", "2026-03-28T21:00", 8),  # the clock is put forward in this night
         ("22:00-07:00", "Europe/Berlin", "2026-10-24T20:00", 10),
         ("00:00-02:30", "Europe/Berlin", "2026-03-29T00:30", 1 / 2),  # 01:30 there; 02:30 doesn't exist
+        ("22:00-07:00", "Mars/Olympus", "2026-11-28T23:00", 8),
         ("", "UTC", "2026-11-28T23:00", 0),
     ],
 )
