@@ -61,7 +61,7 @@ class QuietHours:
 
 
 async def send(user: str, clients: "Clients") -> timedelta | None:
-    """Send what was kept for a person; in their quiet hours, return when to look again. The job of their item.
+    """Send what was kept for a person, or return when to look again: the job of their item.
 
     Raises SlackApiError, SlackBusyError, RedisError.
     """

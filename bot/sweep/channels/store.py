@@ -10,7 +10,7 @@ import json
 import logging
 import re
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
@@ -22,6 +22,7 @@ from slack_sdk.errors import SlackApiError
 from bot.core.stored_format import late_adapter
 from bot.core.work_item import ItemKind, WorkItem
 from bot.platform.config.live_policy import LivePolicy
+from bot.platform.config.personal import Personal
 from bot.platform.config.policy import Config
 from bot.platform.config.teams import team_of
 from bot.platform.runtime.audit import audit
@@ -34,6 +35,7 @@ from bot.platform.storage.work_queue import Queue
 from bot.sweep.channels import quiet
 from bot.sweep.channels.groups import changed_groups
 from bot.sweep.channels.models import (
+    OWN,
     ChannelSetup,
     Person,
     Setup,
@@ -223,16 +225,12 @@ class SetupWriter:
             await self._set_own(request.user, request.own)
         if any(team.name == request.team for team in self._base.teams):
             audit.info("user=%s action=choose_team team=%s", request.user, request.team)
-            known = self.setup.people.get(request.user, Person())
-            await self._write(request.user, replace(known, team=request.team, chosen=True, mail=""))
+            await self._write(request.user, Person(team=request.team, chosen=True))
             await self._post(request.user, f"You're now in team {code(request.team)}.")
 
     async def _set_own(self, user: str, values: dict[str, str]) -> None:
-        """Greet a new person first: who has settings counts as known."""
-        await self._greet(user)
-        known = self.setup.people.get(user, Person())
         audit.info("user=%s action=me settings=%s", user, ", ".join(sorted(values)))
-        await self._write(user, replace(known, own=known.own.changed(values)))
+        await self._write(f"{OWN}{user}", self.setup.own.get(user, Personal()).changed(values))
         await self._clients.queue.add(quiet.item(user))  # what was kept, if the quiet hours are over now
 
     async def _greet(self, user: str) -> None:
@@ -247,8 +245,7 @@ class SetupWriter:
         if known is None:
             await self._post(user, greeting(name, own or by_mail, self._base))
         matched = bool(by_mail) and not own
-        found = Person(team=by_mail, mail=mail.lower()) if matched else Person()
-        await self._write(user, replace(found, own=known.own) if known else found)
+        await self._write(user, Person(team=by_mail, mail=mail.lower()) if matched else Person())
 
     async def _show(self, view: str, content: View) -> None:
         try:
@@ -262,7 +259,7 @@ class SetupWriter:
         except (NotInChannelError, MessageRejectedError, SlackApiError) as error:
             log.warning("Slack rejected a direct message: %s", error)
 
-    async def _write(self, key: str, value: ChannelSetup | Person) -> None:
+    async def _write(self, key: str, value: ChannelSetup | Person | Personal) -> None:
         """Write one entry, so that concurrent writers don't overwrite each other."""
         await self._stored.write({key: entry(value)})
         await self.refresh()
