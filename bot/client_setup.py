@@ -22,6 +22,7 @@ from bot.platform.slack.rate_limit import RateLimiter
 from bot.platform.storage.free_capacity import CapacityStore
 from bot.platform.storage.sweeps import Store
 from bot.platform.storage.work_queue import Queue
+from bot.sweep.channels.quiet import QuietHours
 from bot.sweep.charts.drawing import Pictures
 from bot.sweep.clients import SweepClients
 from bot.sweep.results.experiments import MlflowExperiments
@@ -58,17 +59,19 @@ async def connect_clients(
     async def wake(sweep_id: str) -> None:
         await queue.add(WorkItem.sweep(sweep_id))
 
+    store, now = Store(redis), partial(datetime.now, UTC)
+    quiet = QuietHours(store, queue, lambda: clients.config.people, now)
     pictures = Pictures(wake, settings.mask)
     stack.push_async_callback(pictures.close)
     mlflow = settings.mlflow_tracking_uri
-    return SweepClients(
-        store=Store(redis),
+    clients = SweepClients(
+        store=store,
         queue=queue,
         cluster=cluster,
         clusters=clusters,
         registry=registry,
         git=Git(settings.sweepbot_data / "git", logins(policy.config, os.environ)),
-        slack=Slack(web, RateLimiter(redis), settings.mask),
+        slack=Slack(web, RateLimiter(redis), settings.mask, quiet),
         results=MlflowExperiments(mlflow, settings.mlflow_ui, wake, settings.katib_ui_url or ""),
         live=LiveValues(redis, TrackingApi(mlflow), LogReader(cluster), wake),
         settings=settings,
@@ -76,8 +79,9 @@ async def connect_clients(
         usage=HourlyStore(redis),
         capacity=CapacityStore(redis),
         pictures=pictures,
-        now=partial(datetime.now, UTC),
+        now=now,
     )
+    return clients
 
 
 def _is_answer(error: Exception) -> bool:

@@ -34,6 +34,7 @@ from bot.platform.storage.work_queue import Lease
 from bot.sweep.answers import queue_job
 from bot.sweep.builds import image_gc
 from bot.sweep.builds.image_gc import ImageGc
+from bot.sweep.channels import quiet
 from bot.sweep.channels.store import SetupWriter
 from bot.sweep.clients import SweepClients
 from bot.sweep.feature_table import FEATURES
@@ -51,7 +52,7 @@ from bot.watch.digests.post import Digests, ReadSchedules
 from bot.watch.digests.schedule import Schedule
 from bot.watch.home.gpu_query_job import GpuQueryJob
 from bot.watch.idle.monitor import IdleMonitors
-from bot.worker import Handler, Worker, keyed
+from bot.worker import Handler, Worker, keyed, limited
 from bot.workspace_table import GPUS, ROOMS, lines
 from bot.workspace_table import checks as of_workspaces
 from k8s.api.client import KubernetesClient
@@ -133,6 +134,7 @@ def _job_handlers(
     known = SnapshotStore(redis)
     show = partial(preview_job.show, clients=clients, drafts=forms, known=known)
     asked = Questions(redis, clients.queue)
+    answer = partial(questions_job.answer, clients=clients, questions=asked, known=known)
     reserved = partial(lines, clients)
     of_rooms = [room.jobs(clients, redis, source).items() for room in ROOMS]
     mlflow = clients.settings.mlflow_tracking_uri, clients.settings.mlflow_ui
@@ -142,12 +144,11 @@ def _job_handlers(
         ItemKind.PREVIEW: keyed(show),
         ItemKind.GIT_NAMES: keyed(partial(catalog.refresh, git=clients.git)),
         ItemKind.SETUP: keyed(setups.run),
+        ItemKind.QUIET: keyed(partial(quiet.send, clients=clients)),
         ItemKind.DIGEST: keyed(Digests(clients, redis, source, digest_schedules, reserved).run),
         ItemKind.QUEUE: keyed(partial(queue_job.answer_commands, clients=clients)),
         ItemKind.HISTORY: keyed(partial(history_job.answer_commands, clients=clients)),
-        ItemKind.QUESTION: keyed(
-            partial(questions_job.answer, clients=clients, questions=asked, known=known)
-        ),
+        ItemKind.QUESTION: limited(keyed(answer), most=max(1, clients.settings.worker_concurrency // 4)),
         ItemKind.TRIAL_RUNS: keyed(TrialRunsJob(clients, RunWriter(*mlflow)).run),
         ItemKind.BISECT: keyed(partial(bisect.follow, clients=clients)),
         ItemKind.GPU_QUESTIONS: keyed(

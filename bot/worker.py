@@ -23,6 +23,7 @@ from k8s.api.outage import is_outage
 log = logging.getLogger(__name__)
 
 UNKNOWN_RETRY = replace(RETRY, attempts=20)  # of an item that only another version knows: about an hour
+LIMITED_SECONDS = 0.5  # until an item looks again whether fewer of its kind run
 MAX_FAILING = 10_000  # items whose error is remembered
 RELEASE_TIMEOUT = 2.0  # seconds; a lease that can't be released expires
 
@@ -36,6 +37,26 @@ def keyed(run: Callable[[str], Awaitable[timedelta | None]]) -> Handler:
 
     async def handle(lease: Lease) -> timedelta | None:
         return None if lease.quarantined else await run(lease.item.key)
+
+    return handle
+
+
+def limited(handler: Handler, most: int) -> Handler:
+    """Return the handler, of which this process runs up to `most` at once; other items wait in the queue.
+
+    So slow jobs leave the other loops to sweeps.
+    """
+    running = 0
+
+    async def handle(lease: Lease) -> timedelta | None:
+        nonlocal running
+        if running >= most:
+            raise RetryAfterError(f"{most} items of this kind are running", LIMITED_SECONDS)
+        running += 1
+        try:
+            return await handler(lease)
+        finally:
+            running -= 1
 
     return handle
 

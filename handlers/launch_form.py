@@ -41,6 +41,7 @@ from bot.sweep.form.view import (
     read,
     request,
 )
+from bot.sweep.launch.command_line import own_options
 from bot.sweep.launch.options import EXAMPLE
 from handlers.context import ACK_TIMEOUT, SLACK_ERRORS, UNREACHABLE, HandlerContext, unconfirmed_reply
 
@@ -101,7 +102,8 @@ async def _draft(
         last = Draft(channel=last.channel)  # its branches and spaces are of another repository
     inline = last.inline and not options.keys() & {"space", "seeds"}
     earlier = last.without("seeds") if "space" in options else last
-    known = {**earlier.options, **options, "repo": repo}
+    mine = {name: value.value for name, value in own_options(user, context.config).items()}
+    known = {**earlier.options, **mine, **options, "repo": repo}
     return Draft(options=known, channel=channel or last.channel, inline=inline)
 
 

@@ -28,6 +28,7 @@ from handlers.any_wording import add_command
 from handlers.channel_setup import open_setup
 from handlers.context import ACK_TIMEOUT, HandlerContext, request_id_of, trigger_of
 from handlers.launch_form import open_form, refused_launch
+from handlers.slash_me import ME, answer_me
 from handlers.slash_token import REVOKE, answer_token, revoke_of
 from handlers.sweep_commands import HELP, SWEEP, Sender, handle_command, sender_of
 
@@ -123,6 +124,8 @@ async def _answer(context: HandlerContext, command: dict[str, Any], client: Asyn
         return HELP
     if typed.name == "setup":
         return await open_setup(context, client, command)
+    if typed is ME:
+        return await answer_me(context, rest, command, client)
     if typed is REVOKE:
         return await revoke_of(context, typed, rest, command["user_id"])
     if typed.name.startswith("token"):
@@ -140,7 +143,7 @@ async def _launch(context: HandlerContext, command: dict[str, Any], text: str, c
     if not typed.errors and missing_options(typed.options):
         user, channel = command["user_id"], command["channel_id"]
         return await open_form(context, client, trigger_of(command), user, channel, dict(typed.options))
-    request = complete(typed, context.config)
+    request = complete(typed, context.config, command["user_id"])
     record = await context.create_sweep(request, requester_of(command), request_id_of(command))
     branch = code(record.request.branch)
     return f"Sweep `{record.id}` queued. Its thread opens here once {branch} is checked."

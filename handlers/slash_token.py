@@ -17,7 +17,7 @@ from bot.platform.storage.api_tokens import MAX_TOKENS, TokenOwner
 from bot.text.wording import counted, listed
 from handlers.context import ACK_TIMEOUT, HandlerContext
 
-GROUP = "HTTP API"  # in the help
+GROUP = "Yourself"  # in the help
 OFF = "The HTTP API is off. *Fix:* Ask an admin to set `SWEEPBOT_API_PORT`."
 USER = re.compile(r"[UW][A-Z0-9]{2,}")
 MENTION = re.compile(rf"<@({USER.pattern})(?:\|[^<>]*)?>")
@@ -30,9 +30,9 @@ COMMANDS = (
         None,
         (DAYS, BUDGET),
         GROUP,
-        "your token; its sweeps have their threads here",
+        "your token for the HTTP API; its threads are here",
     ),
-    Command("token revoke", None, (), GROUP, "revoke all your tokens"),
+    Command("token revoke", None),  # named by the answer to `token`
 )
 
 

@@ -22,16 +22,17 @@ from bot.sweep.answers.command_parser import (
 )
 from bot.sweep.launch.options import EXAMPLE
 from handlers.context import ACK_TIMEOUT, HandlerContext, request_id_of
+from handlers.slash_me import ME
 from handlers.slash_token import COMMANDS as TOKEN_COMMANDS
-from handlers.slash_token import GROUP as TOKENS
+from handlers.slash_token import GROUP as OWN
 from handlers.slash_token import REVOKE
 
 SWEEP = Table(
     prefix="/sweep",
-    commands=(*TABLE.commands, *CHANNEL_COMMANDS, *TOKEN_COMMANDS, *SLACK_COMMANDS, REVOKE),
+    commands=(*TABLE.commands, *CHANNEL_COMMANDS, *TOKEN_COMMANDS, ME, *SLACK_COMMANDS, REVOKE),
     note=f" To start a sweep: {EXAMPLE}. All commands: `/sweep help`.",
 )
-HELP = f"{help_text(SWEEP)}\n{SWEEP.help_of(TOKENS)}"
+HELP = f"{help_text(SWEEP)}\n{SWEEP.help_of(OWN)}"
 
 
 @dataclass(frozen=True, kw_only=True)

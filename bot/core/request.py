@@ -90,11 +90,24 @@ class SweepRequest:
         return tuple(self.branch.split(","))
 
 
+TEAM = "team-"  # begins no ID of Slack, which are capitals
+
+
+def team_account(team: str) -> str:
+    """Return the user in whose name CI jobs of a team act."""
+    return TEAM + team
+
+
+def is_team(user: str) -> bool:
+    """Return whether it is such an account, to which Slack can't send anything."""
+    return user.startswith(TEAM)
+
+
 @dataclass(frozen=True, kw_only=True)
 class Requester:
-    """The person who started it, and where to answer."""
+    """Who started it, and where to answer."""
 
-    user: str  # Slack user id
+    user: str  # Slack user id, or a `team_account`
     user_name: str
     channel: str  # Slack channel id
     response_url: str = ""  # for private answers; valid for 30 minutes and 5 uses

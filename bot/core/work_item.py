@@ -26,6 +26,7 @@ class ItemKind(StrEnum):
     BISECT = "bisect"  # the ID of an ended sweep
     IMAGE_GC = "registry"  # "tidy"
     SWEEP_GC = "sweeps"  # "retire"
+    QUIET = "quiet"  # the Slack user ID of a person with quiet hours
     CONFIG = "config"  # "valid", or the version of a rejected configuration file
     OPERATOR = "operator"  # "now"
 

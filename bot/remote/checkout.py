@@ -42,7 +42,7 @@ def _branch() -> tuple[str, str]:
     is_same = upstream == f"{remote}/{branch}" and about.get("branch.ab") == "+0 -0"
     if is_same and not changed:
         return branch, ""
-    check(changed, Path(top))
+    check(changed, Path(top), remote)
     return pushed(changed, "no branch" if branch == "(detached)" else branch, Path(top), remote)
 
 

@@ -57,7 +57,7 @@ def changes(status: str) -> Iterator[Change]:
                 next(lines, "")  # where it was
 
 
-def check(changed: list[Change], top: Path) -> None:
+def check(changed: list[Change], top: Path, remote: str) -> None:
     """Raise UserError for what can't, or shouldn't, be pushed."""
     if unmerged := [each.path for each in changed if each.kind == "u"]:
         raise UserError(f"{_named(unmerged)}: merge conflicts. *Fix:* Resolve them, {ELSE}")
@@ -72,6 +72,11 @@ def check(changed: list[Change], top: Path) -> None:
             f"{_named(secret)}: new, and named like a secret, so that it isn't pushed. *Fix:* Add it to "
             f".gitignore, {ELSE}"
         )
+    if secret := [path for path in _committed_paths(top, remote) if _is_secret(Path(path))]:
+        raise UserError(
+            f"{_named(secret)}: named like a secret, and in a commit that isn't pushed, also if a later one "
+            f"deletes it. *Fix:* Remove it from that commit, git push if it isn't a secret, {ELSE}"
+        )
     sizes = {each.path: _size(top / each.path) for each in changed}
     if sum(sizes.values()) > MAX_CHANGED:
         largest, size = max(sizes, key=lambda path: sizes[path]), sum(sizes.values()) / 2**20
@@ -79,6 +84,13 @@ def check(changed: list[Change], top: Path) -> None:
             f"The changes have {size:,.0f} MiB; {MAX_CHANGED // 2**20} MiB can be pushed. "
             f"The largest file is {shortened(largest)}. *Fix:* Add it to .gitignore, {ELSE}"
         )
+
+
+def _committed_paths(top: Path, remote: str) -> list[str]:
+    """Return the files that commits add which no known branch of the remote has; of a merge, its own."""
+    added = ("--diff-filter=A", "--no-renames", "-c", "--format=", "--name-only", "-z")
+    found = _git(top, "log", *added, "HEAD", "--not", f"--remotes={remote}")
+    return [*dict.fromkeys(filter(None, found.split("\0")))]
 
 
 def _is_secret(path: Path) -> bool:

@@ -11,7 +11,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 
 from bot.core.commands import API
-from bot.core.request import Requester
+from bot.core.request import Requester, is_team, team_account
 from bot.platform.config.permissions import Visitor, entry_denial
 from bot.platform.runtime.audit import audit
 from bot.platform.storage.api_tokens import PREFIX, ApiTokens, TokenOwner
@@ -81,6 +81,8 @@ class Callers:
         if found is None:
             raise HTTPException(401, UNAUTHORIZED, {"WWW-Authenticate": "Bearer"})
         owner = found.owner
+        if is_team(owner.user):  # admitted by a rule, not by Slack
+            return found
         who = Visitor(user=owner.user, team=owner.team, enterprise=owner.enterprise)
         known = await self._guests.look_up(self._web, who, from_slack=False)
         who = replace(known, team=who.team, enterprise=who.enterprise)  # those of another token
@@ -118,8 +120,15 @@ class Callers:
             """A stream goes on after the token's few minutes, but not after its rule."""
             return rule in self._context.config.api.ci
 
-        audit.info("user=%s ci=%r rule=%s: called the API", rule.person, job.subject, rule.name)
-        owner = TokenOwner(user=rule.person, user_name="", channel=rule.channel)
+        user = rule.person or team_account(rule.team)
+        audit.info("user=%s ci=%r rule=%s: called the API", user, job.subject, rule.name)
+        owner = TokenOwner(
+            user=user,
+            user_name=f"team {rule.team}" if rule.team else "",
+            channel=rule.channel,
+            budget=rule.budget,
+            account=f"ci {rule.name}" if rule.budget else "",
+        )
         return Caller(owner=owner, token=job.id, via=f"{API} for CI {rule.name}", is_valid=is_valid)
 
 

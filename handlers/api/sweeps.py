@@ -8,7 +8,7 @@ from bot.core.commands import Action, AuditEntry
 from bot.core.errors import UserError
 from bot.core.ids import SWEEP_ID
 from bot.core.record import RENAMED, Phase, SweepRecord
-from bot.core.request import SweepRequest
+from bot.core.request import Notify, SweepRequest, is_team
 from bot.core.sweep_summary import SweepSummary
 from bot.platform.commands.grammar import MAX_TEXT
 from bot.platform.config.permissions import BY_A_PERSON, denial
@@ -51,7 +51,10 @@ def _wanted(context: HandlerContext, caller: Caller, text: str) -> SweepRequest:
         raise UserError(f"This isn't a sweep to start. Example: {EXAMPLE}, without `/sweep`.")
     if refusal := refused_launch(context, caller.user, caller.owner.channel, caller.via):
         raise HTTPException(403, refusal)
-    return complete(SWEEP.read(typed, rest), context.config)
+    wanted = complete(SWEEP.read(typed, rest), context.config, caller.user)
+    if wanted.notify is Notify.DM and is_team(caller.user):
+        raise UserError(f"notify=dm needs a person, and {caller.owner.user_name} starts this sweep. Omit it.")
+    return wanted
 
 
 async def command(

@@ -18,7 +18,7 @@ from bot.platform.storage import work_queue
 from bot.platform.storage.work_queue import MAX_STARTS, Lease, Queue
 from bot.sweep.sweeps import reconciler
 from bot.text.masking import Mask
-from bot.worker import Worker, keyed
+from bot.worker import Worker, keyed, limited
 from k8s.api.errors import ApiError, UnreachableError
 from tests.bot.workers import SWEEP, WATCH, Running, failed, not_
 
@@ -89,6 +89,37 @@ async def test_item_that_stays_unknown_is_dropped_and_logged(
     await wait_until(lambda: not_(redis.exists("sweepbot:queue:running")), "it is done")
     await running.cancelled()
     assert await queue.get(wait=0) is None
+
+
+async def test_slow_questions_leave_loops_to_sweeps_and_are_all_answered(queue, wait_until):
+    """Git doesn't answer the first two of 20 questions."""
+    answers, started, reconciled, answered = asyncio.Event(), [], [], []
+
+    async def answer(key):
+        started.append(key)
+        if len(started) <= 2:
+            await answers.wait()
+        answered.append(key)
+
+    async def reconcile(lease):
+        reconciled.append(lease.item.key)
+
+    handlers = {ItemKind.SWEEP: reconcile, ItemKind.QUESTION: limited(keyed(answer), most=2)}
+    asked = {f"q{number}" for number in range(20)}
+    for key in sorted(asked):
+        await queue.add(WorkItem(ItemKind.QUESTION, key))
+    stop = asyncio.Event()
+    running = asyncio.create_task(Worker(queue, 4, handlers).run(stop))
+    await wait_until(lambda: len(started) == 2, "two questions are being answered")
+    for number in range(20):
+        await queue.add(WorkItem.sweep(f"lr-{number}"))
+    await wait_until(lambda: len(reconciled) == 20, "all sweeps are reconciled")
+    assert (len(started), answered) == (2, [])
+    answers.set()
+    await wait_until(lambda: set(answered) == asked, "all questions are answered")
+    assert len(answered) == 20
+    stop.set()
+    await running
 
 
 async def test_quarantined_job_does_not_run(queue):

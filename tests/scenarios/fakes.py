@@ -186,6 +186,9 @@ class FakeSlack:
     async def post_ephemeral(self, user, message, response_url="", channel="", thread=""):
         self.ephemeral_messages.append((user, message if isinstance(message, str) else message.text))
 
+    async def notify(self, user, message):
+        await self.post_ephemeral(user, message)
+
 
 class FakeMessages:
     """Messages by ts, each with all its versions."""

@@ -10,6 +10,7 @@ from bot.core.request import Requester
 from bot.platform.slack.client import Slack
 from bot.platform.slack.rate_limit import RateLimiter
 from bot.platform.storage.work_queue import Queue
+from bot.sweep.channels.quiet import QuietHours
 from bot.workspace_table import add_handlers
 from handlers.app import build
 from handlers.socket_mode import Socket
@@ -70,7 +71,15 @@ async def open_session(redis, **scenario):
     scenario["sweep"] = {"requester": ADA} | scenario.get("sweep", {})
     simulation = SimulatedSweep(redis, Clock(None), **scenario)
     config = scenario.get("config", simulation.clients.config)
-    simulation.clients = replace(simulation.clients, slack=Slack(web, RateLimiter(redis)), config=config)
+    clients = simulation.clients
+    quiet = QuietHours(
+        simulation.store,
+        clients.queue,
+        lambda: simulation.clients.config.people,
+        simulation.clients.now,
+    )
+    posted = Slack(web, RateLimiter(redis), quiet=quiet)
+    simulation.clients = replace(clients, slack=posted, config=config)
     context = a_context(redis, store=simulation.store, queue=Queue(redis, prefix="life:queue"), config=config)
     app = build(web, context, add_handlers)
     socket = Socket(app, slack.app_token)

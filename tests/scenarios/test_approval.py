@@ -112,6 +112,28 @@ async def test_crash_at_any_call_starts_an_approved_sweep_once_and_a_declined_on
             assert [*dict.fromkeys(hurt.texts())] == calm.texts()
 
 
+async def test_sweep_of_a_teams_ci_job_asks_the_teams_approvers_and_sends_nobody_a_direct_message(redis):
+    """Only the budget of its token is exceeded, which the owner of a personal token could approve."""
+    requester = Requester(
+        user="team-vision",
+        user_name="team vision",
+        channel="C1",
+        via="API for CI nightly",
+        account="ci nightly",
+        account_budget="1",
+    )
+    story = Approved(redis, answers=Action.APPROVE, sweep={"requester": requester})
+    vision = Team(name="vision", members=(OWNER,), approvers=(STRANGER,))
+    story.clients.config = replace(CONFIG, teams=(vision,))
+    sweep = await story.ends()
+    assert sweep.last.phase is Phase.SUCCEEDED
+    asked, approved, *rest = sweep.slack.posted
+    assert asked.startswith(f":hourglass_flowing_sand: Waiting for approval by <@{STRANGER}>: ")
+    assert approved == f":white_check_mark: <@{ADMIN}> approved this sweep. Its build starts."
+    assert any(each.startswith(":white_check_mark: team vision ") for each in rest)
+    assert sweep.slack.ephemeral_messages == []
+
+
 @pytest.mark.parametrize("forget", [True, False])
 async def test_loss_of_redis_while_it_waits_keeps_it_waiting(redis, forget):
     sweep = Approved(redis, used=4.5)

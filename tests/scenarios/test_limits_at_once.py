@@ -35,12 +35,12 @@ class GapStore(Store):
     meanwhile = None
     checks = 0
 
-    async def save(self, record, lease=None, check=None):
+    async def save(self, record, lease=None, checks=()):
         started = record.id == SWEEP and record.phase in STARTED
         if started and (meanwhile := self.meanwhile):
             self.meanwhile = None
             await meanwhile()
-        return await super().save(record, lease, check)
+        return await super().save(record, lease, checks)
 
     async def limit_check(self, group):
         self.checks += 1
@@ -52,6 +52,7 @@ class TwoSweeps(SimulatedSweep):
 
     def __init__(self, redis, *, other=OWNER):
         space = SPACE.replace("[a, b, c]", "[a, b, c, d, e]")
+        space = space.replace("max_failed: 1", "max_failed: 1, trial_hours: 2")
         super().__init__(redis, Clock(None), image=True, endless=True, space=space)
         self.store = GapStore(redis, prefix="life")
         self.clients = replace(self.clients, store=self.store)
@@ -145,6 +146,24 @@ async def test_sweeps_that_both_fit_start_at_the_second_check(two):
     assert await two.reconciled(SWEEP) == timedelta(0)
     await two.reconciled(SWEEP)
     assert await two.started_sweeps() == [SWEEP, SECOND]
+
+
+@pytest.mark.features("extension", "approval")
+@pytest.mark.parametrize("owner", [OWNER, STRANGER])
+async def test_of_two_sweeps_extended_at_once_one_exceeds_the_budget_also_beside_a_limit_of_gpus(two):
+    """Each needs 10 of 15 GPU-hours. The limit of GPUs is each person's, the budget both's."""
+    two.clients.config = replace(
+        CONFIG,
+        launch=Launch(gpus_per_person=100),
+        teams=(Team(name="vision", members=(OWNER, STRANGER), budget="15"),),
+    )
+    await two.brought_to(SWEEP, Phase.SUCCEEDED)
+    await two.brought_to(SECOND, Phase.SUCCEEDED)
+    two.store.meanwhile = two.start_second
+    assert await two.reconciled(SWEEP) == timedelta(0)
+    await two.reconciled(SWEEP)
+    assert await two.started_sweeps() == [SECOND]
+    assert "That exceeds a budget: the forecast is 10 GPU-h" in dict(two.slack.ephemeral_messages)[OWNER]
 
 
 async def test_worker_that_dies_between_check_and_save_holds_up_no_other_sweep(two):

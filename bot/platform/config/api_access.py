@@ -1,15 +1,23 @@
 """Who can call the HTTP API without a personal token: `api:` of the configuration file. Pure."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any
 
 from pydantic import AfterValidator
 
-from bot.platform.config.rules import Key, Matching, Name
+from bot.platform.config.rules import Key, Matching, Name, Problem
 from bot.platform.config.section import Named, Section
-from bot.platform.config.value_types import NAMESPACE_NAME, Channel, Labels, Member, Text
+from bot.platform.config.value_types import (
+    NAMESPACE_NAME,
+    AmountText,
+    Channel,
+    Labels,
+    Member,
+    TeamName,
+    Text,
+)
 from bot.text.wording import listed
 
 ISSUER = re.compile(r"https://[A-Za-z0-9.-]+(:\d{1,5})?(/[A-Za-z0-9._~/-]*)?")
@@ -58,10 +66,18 @@ class CiJobs(Section):
         Key("{repository: acme/models, ref: refs/heads/main}"),
     ]
     """Claims that a token must have, with exactly these values. At least one must say whose job it is."""
-    person: Annotated[Member, Key("U012ABC")]
+    person: Annotated[Member, Key("U012ABC")] = ""
     """Slack user who answers for these jobs: the sweeps are theirs, with their permissions and limits."""
+    team: Annotated[TeamName, Key("vision")] = ""
+    """Team that answers for these jobs, in place of `person`."""
+    budget: Annotated[AmountText, Key("100", "no limit of its own")] = ""
+    """What these jobs' sweeps can use in a month without approval."""
     channel: Annotated[Channel, Key("C012ABC")]
     """Slack channel of the sweeps' threads."""
+
+    def problems(self, _: Any) -> Iterator[Problem]:
+        if bool(self.person) == bool(self.team):
+            yield "", "must have either `person` or `team`: who answers for these jobs"
 
     def admits(self, claims: Mapping[str, Any]) -> bool:
         """Return whether verified claims are those of such a job. Pure."""

@@ -27,18 +27,19 @@ class Budgets(Section):
 
 
 def budget_problems(
-    budgets: Budgets, of_teams: Sequence[str], currency: str, *, has_approvers: bool
+    budgets: Budgets, of_teams: Sequence[str], of_ci: Sequence[str], currency: str, *, has_approvers: bool
 ) -> Iterator[Problem]:
     """Yield what is wrong with the amounts next to other sections.
 
     Args:
-        of_teams: the budgets of teams, in order; "" is none.
+        of_teams: the budgets of teams, in order; "" is none. `of_ci`: those of `api.ci`.
         currency: of the prices; "" if there are none.
     """
     named: dict[tuple[str | int, ...], str] = {
         ("budgets", name): getattr(budgets, name) for name in ("sweep", "person", "team")
     }
     named |= {("teams", number, "budget"): text for number, text in enumerate(of_teams)}
+    named |= {("api", "ci", number, "budget"): text for number, text in enumerate(of_ci)}
     for path, text in named.items():
         unit = amount_of(text).currency if text else ""
         if unit and not currency:

@@ -19,6 +19,7 @@ from bot.platform.config.elastic import MAX_DEPLOYMENTS, ElasticDeployment
 from bot.platform.config.environments import EnvironmentConfig
 from bot.platform.config.idle_thresholds import IdleThresholds
 from bot.platform.config.limits import Launch, Limits
+from bot.platform.config.personal import Personal
 from bot.platform.config.profiles import PoolMachine, Profile
 from bot.platform.config.queues import PRIORITIES, Priority, Queue, QueuePolicy
 from bot.platform.config.repositories import EXAMPLE_URL, Repository, UrlPrefix, bare, url_error
@@ -234,6 +235,7 @@ class Config(Section):
     """Deployments whose replicas follow free GPUs ([details](elastic.md))."""
     # From /sweep setup, not from the file.
     self_assigned: SkipJsonSchema[frozenset[str]] = frozenset()  # people who chose their team: no permission
+    people: SkipJsonSchema[Mapping[str, Personal]] = field(default_factory=dict)  # their settings, by user
     channel_repos: SkipJsonSchema[Mapping[str, str]] = field(default_factory=dict)  # by channel id
     channel_namespaces: SkipJsonSchema[Mapping[str, str]] = field(default_factory=dict)  # as above
 
@@ -242,7 +244,8 @@ class Config(Section):
         has_approvers = bool(self.admins or self.budgets.approvers)
         has_prices = bool(self.prices) or any(each.prices for each in self.teams)
         currency = self.currency if has_prices else ""
-        yield from budget_problems(self.budgets, team_budgets, currency, has_approvers=has_approvers)
+        of_ci = [each.budget for each in self.api.ci]
+        yield from budget_problems(self.budgets, team_budgets, of_ci, currency, has_approvers=has_approvers)
 
     @property
     def queueing(self) -> QueuePolicy:
@@ -252,6 +255,11 @@ class Config(Section):
     def names(self, user: str) -> bool:
         """Return whether this person is named here, which admits them from any Slack workspace."""
         return user in self.admins or user in self.launch.people
+
+
+def muting(sweep: str, config: Config) -> dict[str, str]:
+    """Return the names of the people who don't want to be mentioned about a sweep, by user."""
+    return {user: own.name or "someone" for user, own in config.people.items() if sweep in own.muted}
 
 
 def read_config(path: Path) -> Config:

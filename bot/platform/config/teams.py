@@ -7,6 +7,7 @@ from typing import Annotated
 
 from pydantic import WithJsonSchema
 
+from bot.core.request import team_account
 from bot.platform.config.rules import Key, Name, Reads, Several
 from bot.platform.config.section import Section
 from bot.platform.config.trial_pods import Tolerations
@@ -92,6 +93,11 @@ class Team(Section):
     prices: Annotated[Prices, Key('{"NVIDIA H100": 1.8}', "`prices`")] = ()
     """Price of one GPU-hour by model, for the team; replaces `prices`."""
 
+    @property
+    def users(self) -> tuple[str, ...]:
+        """Its members, and the account of its CI jobs."""
+        return (*self.members, team_account(self.name))
+
 
 def all_prices(prices: tuple[Price, ...], teams: tuple[Team, ...]) -> tuple[Price, ...]:
     """Return the prices of everyone, and those of teams."""
@@ -102,13 +108,13 @@ def granted_team(teams: tuple[Team, ...], user: str, self_assigned: frozenset[st
     """Return the team whose machines, queue, and limits a user has; None if they chose it themselves."""
     if user in self_assigned:
         return None
-    return next((team for team in teams if user in team.members), None)
+    return next((team for team in teams if user in team.users), None)
 
 
 def team_of(teams: tuple[Team, ...], namespace: str, owner: str) -> str:
     """Return the team of a namespace; in a shared namespace the owner's team. "" if there is none."""
     by_place = next((team.name for team in teams if namespace in team.namespaces), "")
-    return by_place or next((team.name for team in teams if owner and owner in team.members), "")
+    return by_place or next((team.name for team in teams if owner and owner in team.users), "")
 
 
 def prices_for(prices: tuple[Price, ...], team: str) -> tuple[Price, ...]:

@@ -1,9 +1,10 @@
 """Call Slack's Web API: post, edit, and delete messages, upload files, and update views."""
 
 import asyncio
+import json
 import logging
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 from aiohttp import ClientError
 from slack_sdk.errors import SlackApiError, SlackRequestError
@@ -16,7 +17,7 @@ from bot.core.finding import with_fix
 from bot.core.metrics import measured, slack_called
 from bot.platform.slack.blocks import MAX_SECTION
 from bot.platform.slack.message import File, Message
-from bot.platform.slack.mrkdwn import code, cut
+from bot.platform.slack.mrkdwn import MENTION, code, cut, unmentioned
 from bot.platform.slack.rate_limit import EDITS, POSTS, Rate, RateLimiter
 from bot.text.masking import Mask
 from k8s.api.errors import SweepbotError
@@ -66,6 +67,16 @@ UPLOAD_FIXES = {
     "file_uploads_disabled": "Ask an admin of the workspace to allow file uploads.",
     "restricted_action": "Ask an admin of the workspace to allow apps to post files here.",
 }
+
+
+class Quiet(Protocol):
+    """Knows whose quiet hours last now (bot.sweep.channels.quiet)."""
+
+    def name(self, user: str) -> str:
+        """Return what stands for a mention of the user now; "" if it can stay."""
+
+    async def keep(self, user: str, text: str, url: str) -> None:
+        """Keep a message until their quiet hours end."""
 
 
 class NotInChannelError(SweepbotError):
@@ -127,13 +138,17 @@ class Slack:
 
     Methods raise SlackBusyError; SlackApiError for transient errors; MessageRejectedError for permanent ones.
     Posts and edits count toward a rate limit that all workers share, unless `limiter` is None. All visible
-    text is masked.
+    text is masked. In the quiet hours of a person, what would notify them is kept by `quiet`.
     """
 
     def __init__(
-        self, web: AsyncWebClient, limiter: RateLimiter | None = None, mask: Mask | None = None
+        self,
+        web: AsyncWebClient,
+        limiter: RateLimiter | None = None,
+        mask: Mask | None = None,
+        quiet: Quiet | None = None,
     ) -> None:
-        self._web, self._limiter, self._mask = web, limiter, mask or Mask()
+        self._web, self._limiter, self._mask, self._quiet = web, limiter, mask or Mask(), quiet
 
     async def open_thread(self, channel: str, message: Message) -> str:
         """Post the first message of a thread and return its ts. Raises NotInChannelError."""
@@ -225,6 +240,7 @@ class Slack:
         """
         if not at_once:
             await self._reserve(_posts(channel), thread, POSTS)
+        text, quiet = self._unmentioned(text)
         try:
             uploaded = await self._web.files_upload_v2(
                 channel=channel,
@@ -232,6 +248,7 @@ class Slack:
                 initial_comment=cut(self._mask(text)),
                 file_uploads=[await self._uploaded(file) for file in files],
             )
+            await self._keep(quiet, self._mask(text), channel, thread)
             return [str(each["id"]) for each in uploaded["files"]]
         except UPLOAD_ERRORS as error:
             names = ", ".join(file.name for file in files)
@@ -277,6 +294,13 @@ class Slack:
         if channel and await self._try_ephemeral(user, channel, thread, shown):
             return
         await self._post(user, message)
+
+    async def notify(self, user: str, message: Message | str) -> None:
+        """Send a direct message, which can wait for the end of the person's quiet hours."""
+        if self._quiet and self._quiet.name(user):
+            await self._quiet.keep(user, self._content(message)["text"], "")
+        else:
+            await self._post(user, message)
 
     async def send_file(
         self, user: str, text: str, name: str, content: str | bytes, *, alt: str = ""
@@ -337,7 +361,22 @@ class Slack:
     async def _post(self, channel: str, message: Message | str, **more: Any) -> str:
         shown = self._content(message)
         await self._reserve(_posts(channel), more.get("thread_ts") or shown["text"][:50], POSTS)
-        return await self._post_now(channel, shown, **more)
+        written, quiet = self._unmentioned(json.dumps(shown))
+        ts = await self._post_now(channel, json.loads(written), **more)
+        await self._keep(quiet, json.loads(written)["text"], channel, ts)
+        return ts
+
+    def _unmentioned(self, text: str) -> tuple[str, set[str]]:
+        """Return mrkdwn, also in JSON, with names for mentions in quiet hours, and whose these are."""
+        found = {user: self._quiet.name(user) for user in MENTION.findall(text)} if self._quiet else {}
+        names = {user: name for user, name in found.items() if name}
+        return unmentioned(text, names), {*names}
+
+    async def _keep(self, users: set[str], text: str, channel: str, ts: str) -> None:
+        if self._quiet and users:
+            url = await self.permalink(channel, ts)
+            for user in sorted(users):
+                await self._quiet.keep(user, text, url)
 
     async def _post_now(self, channel: str, shown: dict[str, Any], **more: Any) -> str:
         try:

@@ -2,8 +2,11 @@
 
 import hashlib
 import json
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Self
+
+from bot.platform.slack.mrkdwn import unmentioned
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -19,6 +22,11 @@ class File:
 class Message:
     text: str
     blocks: tuple[dict[str, Any], ...] = ()
+
+    def without_mentions(self, names: Mapping[str, str]) -> Self:
+        """Return the message with names in place of the mentions of these users."""
+        blocks = json.loads(unmentioned(json.dumps(self.blocks), names))
+        return replace(self, text=unmentioned(self.text, names), blocks=tuple(blocks))
 
     @property
     def fingerprint(self) -> str:

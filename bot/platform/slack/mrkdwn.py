@@ -1,9 +1,11 @@
 """Escape text for Slack mrkdwn, so that user input can't format, link, or mention."""
 
 import re
+from collections.abc import Mapping
 from datetime import datetime
 
 from bot.core.finding import Finding
+from bot.core.request import TEAM, is_team
 from bot.text.terminal import as_shown
 
 # Characters that change the direction of the text after them.
@@ -13,6 +15,7 @@ UNDERSCORE = re.compile(r"(?<![a-zA-Z0-9])_|_(?![a-zA-Z0-9])")  # one within a w
 SHORT_COMMIT, MAX_SUBJECT_SHOWN = 8, 80  # characters
 MAX_CODE_SIZE = 2500  # characters
 MAX_DETAIL = 500  # characters
+MENTION = re.compile(r"<@([UW][A-Z0-9]{2,})>")
 MAX_MESSAGE = 4_000  # characters: Slack rejects a longer edit, and recommends this limit for posts
 
 
@@ -101,7 +104,14 @@ def direct(channel: str) -> bool:
 
 
 def mention(user: str) -> str:
-    return f"<@{user}>"
+    """Mention a Slack user; a team, whose CI jobs act, is only named."""
+    return f"team {user.removeprefix(TEAM)}" if is_team(user) else f"<@{user}>"
+
+
+def unmentioned(text: str, names: Mapping[str, str]) -> str:
+    """Return mrkdwn, also within JSON, with names in place of the mentions of these users."""
+    safe = {user: re.sub(r"[^\w .-]", "", name) for user, name in names.items()}
+    return MENTION.sub(lambda found: safe.get(found[1], found[0]), text)
 
 
 def local_time(when: datetime) -> str:

@@ -12,7 +12,7 @@ lost. The script that writes checks both, so a worker that was paused can't over
     entries          hash: summaries for lists (bot.core.sweep_summary)
     request:<id>     a request that Slack can repeat           a day
     delivery:<id>    request id -> sweep id                    a day
-    checked:<group>  the sweep that was last checked against a GPU limit of this team or person       a day
+    checked:<group>  the sweep that was last checked against a limit of GPUs, or a budget   a day
     busy:<trial>     a first trial that has used a GPU         a day
     build:<name>     set: ids that wait for a build            a day after the last one was added
     left:<name>      set: ids that stopped waiting             a day after the last one was added
@@ -113,10 +113,10 @@ if record == ARGV[3] and by == ARGV[6] then return 'saved' end
 if ARGV[6] ~= '' and call('GET', KEYS[5]) ~= ARGV[6] then return 'the lease is lost' end
 if not version then return 'its record was deleted' end
 if tonumber(version) ~= ARGV[2] - 1 then return 'another worker saved version ' .. version end
-if KEYS[6] ~= '' then
-  if (call('GET', KEYS[6]) or '') ~= ARGV[7] then return 'checked' end
-  call('SET', KEYS[6], id .. ':' .. ARGV[2], 'EX', 86400)
+for n = 6, #KEYS do
+  if (call('GET', KEYS[n]) or '') ~= ARGV[n + 1] then return 'checked' end
 end
+for n = 6, #KEYS do call('SET', KEYS[n], id .. ':' .. ARGV[2], 'EX', 86400) end
 write(ARGV[2], ARGV[3], ARGV[4], ARGV[6], live)
 return 'saved'
 """
@@ -256,18 +256,18 @@ class Store:
         return None if found is None else load(found)
 
     async def save(
-        self, record: SweepRecord, lease: Lease | None = None, check: LimitCheck | None = None
+        self, record: SweepRecord, lease: Lease | None = None, checks: Sequence[LimitCheck] = ()
     ) -> SweepRecord:
         """Store the record as its next version, and return that.
 
         Raises StaleRecordError if it isn't the next version, or if `lease` is lost, and OutdatedCheckError if
-        `check` is outdated.
+        one of the `checks` is outdated.
         """
         record = replace(record, version=record.version + 1)
-        checked = self._key("checked", check.group) if check else ""
-        keys = [*self._keys(record), lease.key if lease else "", checked]
-        token, last = lease.token if lease else "", check.last if check else ""
-        answer = text(await self._save(keys, [*self._args(record), token, last]))
+        keys = [*self._keys(record), lease.key if lease else ""]
+        keys += [self._key("checked", each.group) for each in checks]
+        token, last = lease.token if lease else "", [each.last for each in checks]
+        answer = text(await self._save(keys, [*self._args(record), token, *last]))
         if answer == "checked":
             raise OutdatedCheckError(f"sweep {record.id} was not saved: another one was checked meanwhile")
         if answer != "saved":

@@ -1,7 +1,7 @@
 """Settings made in Slack: channel settings, team choices, and user groups. Pure.
 
-Stored in the ConfigMap `sweepbot-setup`, one entry per channel, person, and group, and merged into the
-configuration.
+Stored in the ConfigMap `sweepbot-setup`, one entry per channel, person, and group, and one for a person's own
+settings, and merged into the configuration.
 """
 
 from collections.abc import Mapping
@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 
 from bot.core.stored_format import late_adapter
 from bot.platform.config.digest_times import DigestSchedule
+from bot.platform.config.personal import Personal
 from bot.platform.config.policy import Config
 from bot.platform.config.teams import Team, team_of
 from bot.platform.config.value_types import GROUP, MEMBER
@@ -51,14 +52,19 @@ class Setup:
     channels: Mapping[str, ChannelSetup] = field(default_factory=dict)  # by channel
     people: Mapping[str, Person] = field(default_factory=dict)  # by user
     groups: Mapping[str, Group] = field(default_factory=dict)  # by their ID
+    own: Mapping[str, Personal] = field(default_factory=dict)  # what people set with /sweep me, by user
 
 
 _CHANNEL = late_adapter(ChannelSetup)
 _PERSON = late_adapter(Person)
 _GROUP = late_adapter(Group)
+_OWN = late_adapter(Personal)
+OWN = "own-"  # begins the key of a person's own settings, beside which a greeting writes the Person
 
 
-def entry(value: ChannelSetup | Person | Group) -> str:
+def entry(value: ChannelSetup | Person | Group | Personal) -> str:
+    if isinstance(value, Personal):
+        return _OWN.dump_json(value, exclude_defaults=True).decode()
     if isinstance(value, ChannelSetup):
         return _CHANNEL.dump_json(value).decode()
     if isinstance(value, Group):
@@ -71,9 +77,12 @@ def read(entries: Mapping[str, str]) -> Setup:
     channels: dict[str, ChannelSetup] = {}
     people: dict[str, Person] = {}
     groups: dict[str, Group] = {}
+    own: dict[str, Personal] = {}
     for key, text in entries.items():
         try:
-            if MEMBER.fullmatch(key):
+            if key.startswith(OWN):
+                own[key.removeprefix(OWN)] = _OWN.validate_json(text)
+            elif MEMBER.fullmatch(key):
                 people[key] = _PERSON.validate_json(text)
             elif GROUP.fullmatch(key):
                 groups[key] = _GROUP.validate_json(text)
@@ -81,7 +90,7 @@ def read(entries: Mapping[str, str]) -> Setup:
                 channels[key] = _CHANNEL.validate_json(text)
         except ValueError:
             continue
-    return Setup(channels=channels, people=people, groups=groups)
+    return Setup(channels=channels, people=people, groups=groups, own=own)
 
 
 def with_groups(config: Config, setup: Setup) -> Config:
@@ -126,6 +135,7 @@ def applied(config: Config, setup: Setup) -> Config:
         channel_repos=channel_repos,
         channel_namespaces=channel_namespaces,
         self_assigned=self_assigned,
+        people=setup.own,
     )
 
 

@@ -10,7 +10,7 @@ import json
 import logging
 import re
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
@@ -22,6 +22,7 @@ from slack_sdk.errors import SlackApiError
 from bot.core.stored_format import late_adapter
 from bot.core.work_item import ItemKind, WorkItem
 from bot.platform.config.live_policy import LivePolicy
+from bot.platform.config.personal import Personal
 from bot.platform.config.policy import Config
 from bot.platform.config.teams import team_of
 from bot.platform.runtime.audit import audit
@@ -31,8 +32,10 @@ from bot.platform.slack.message import Message
 from bot.platform.slack.mrkdwn import code
 from bot.platform.storage.configmaps import ConfigMapStore
 from bot.platform.storage.work_queue import Queue
+from bot.sweep.channels import quiet
 from bot.sweep.channels.groups import changed_groups
 from bot.sweep.channels.models import (
+    OWN,
     ChannelSetup,
     Person,
     Setup,
@@ -63,12 +66,13 @@ KEY = re.compile(r"[A-Z0-9]{1,64}")  # a Slack ID; also a valid key of a ConfigM
 
 @dataclass(frozen=True, kw_only=True)
 class SetupRequest:
-    """A request to change a channel's settings, or to join a `team`."""
+    """A request to change a channel's or the user's own settings, or to join a `team`."""
 
     user: str
     channel: str = ""
     settings: ChannelSetup | None = None
     team: str = ""
+    own: dict[str, str] = field(default_factory=dict)  # as `Personal.changed` takes them
     view: str = ""  # Slack view to update with the result
 
 
@@ -217,10 +221,17 @@ class SetupWriter:
             if request.view:
                 await self._show(request.view, saved(request.channel, request.settings))
             return
+        if request.own:
+            await self._set_own(request.user, request.own)
         if any(team.name == request.team for team in self._base.teams):
             audit.info("user=%s action=choose_team team=%s", request.user, request.team)
             await self._write(request.user, Person(team=request.team, chosen=True))
             await self._post(request.user, f"You're now in team {code(request.team)}.")
+
+    async def _set_own(self, user: str, values: dict[str, str]) -> None:
+        audit.info("user=%s action=me settings=%s", user, ", ".join(sorted(values)))
+        await self._write(f"{OWN}{user}", self.setup.own.get(user, Personal()).changed(values))
+        await self._clients.queue.add(quiet.item(user))  # what was kept, if the quiet hours are over now
 
     async def _greet(self, user: str) -> None:
         """Post, then record: a worker that crashes in between greets twice rather than never."""
@@ -248,7 +259,7 @@ class SetupWriter:
         except (NotInChannelError, MessageRejectedError, SlackApiError) as error:
             log.warning("Slack rejected a direct message: %s", error)
 
-    async def _write(self, key: str, value: ChannelSetup | Person) -> None:
+    async def _write(self, key: str, value: ChannelSetup | Person | Personal) -> None:
         """Write one entry, so that concurrent writers don't overwrite each other."""
         await self._stored.write({key: entry(value)})
         await self.refresh()

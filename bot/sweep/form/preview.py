@@ -176,9 +176,10 @@ def _place(request: SweepRequest, plan: SweepPlan, config: Config) -> list[tuple
 
 
 def _cluster(request: SweepRequest, plan: SweepPlan, config: Config) -> str:
-    """Return the plan's cluster. `sweepbot plan`, which reads no cluster, can't choose one."""
+    """Return the plan's cluster, and why. `sweepbot plan`, which reads no cluster, can't choose one."""
     is_open = len(config.clusters) > 1 and not (request.cluster or plan.cluster_reason)
-    return code(plan.cluster) + " (in these manifests; chosen at launch)" * is_open
+    why = "in these manifests; chosen at launch" if is_open else plain(plan.cluster_reason)
+    return code(plan.cluster) + (f" ({why})" if why else "")
 
 
 def _trials(request: SweepRequest, space: SearchSpace) -> str:

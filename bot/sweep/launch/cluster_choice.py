@@ -1,4 +1,4 @@
-"""Rank the clusters that can run a sweep: free GPUs, then what waits there, then their order. Pure."""
+"""Rank the clusters that can run a sweep: free GPUs, price, what waits there, and then their order. Pure."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from bot.core.errors import UserError
 from bot.platform.config.clusters import TrialCluster, find_cluster
 from bot.sweep.launch.plan import Order
+from bot.text.number_format import money
 from bot.text.wording import listed
 
 
@@ -16,11 +17,14 @@ class Candidate:
     cluster: TrialCluster
     refusal: str = ""  # why it can't run the sweep
     free: int | None = None  # GPUs that this sweep's trials could get at once; None: unknown
+    price: float | None = None  # of one GPU-hour, the highest that it can be there; None: unknown
     waiting: int = 0  # pods that wait for GPUs, and Workloads in the queue
 
 
-def choose(candidates: Iterable[Candidate], peak: int) -> tuple[TrialCluster, str]:
+def choose(candidates: Iterable[Candidate], peak: int, currency: str = "") -> tuple[TrialCluster, str]:
     """Return the best cluster, and why, in one line. Raises UserError if none can run the sweep.
+
+    Of those that can start all parallel trials now, the cheapest; with an unknown price, none is cheaper.
 
     Args:
         peak: GPUs of all parallel trials; more of them free makes no cluster better.
@@ -32,10 +36,17 @@ def choose(candidates: Iterable[Candidate], peak: int) -> tuple[TrialCluster, st
             f"No cluster can run this sweep. {_refusals(known)}. *Fix:* Change the request, or ask an admin.",
             field="cluster",
         )
-    found = max(able, key=lambda each: (min(each.free or 0, peak), -each.waiting))  # the first of equals
-    others = [*(f"{each.cluster.name}: {_state(each)}" for each in able if each is not found)]
+    prices = {each.cluster.name: each.price for each in able if (each.free or 0) >= peak}
+    if None in prices.values():
+        prices = {}
+
+    def rank(each: Candidate) -> tuple[int, float, int]:
+        return min(each.free or 0, peak), -(prices.get(each.cluster.name) or 0.0), -each.waiting
+
+    found = max(able, key=rank)  # the first of equals
+    others = [*(f"{each.cluster.name}: {_state(each, currency)}" for each in able if each is not found)]
     rest = "; ".join([*others, *filter(None, [_refusals(known)])])
-    return found.cluster, f"{_state(found)}{f' ({rest})' if rest else ''}"
+    return found.cluster, f"{_state(found, currency)}{f' ({rest})' if rest else ''}"
 
 
 def pinned(candidate: Candidate) -> None:
@@ -48,9 +59,10 @@ def pinned(candidate: Candidate) -> None:
         )
 
 
-def _state(candidate: Candidate) -> str:
+def _state(candidate: Candidate, currency: str) -> str:
     free = "free GPUs unknown" if candidate.free is None else f"{candidate.free} GPUs free"
-    return f"{free}, {candidate.waiting} waiting"
+    price = "" if candidate.price is None else f", {money(candidate.price, currency)} per GPU-hour"
+    return f"{free}{price}, {candidate.waiting} waiting"
 
 
 def _refusals(candidates: Iterable[Candidate]) -> str:

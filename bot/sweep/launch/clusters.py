@@ -16,9 +16,11 @@ from bot.core.plan import HOME_CLUSTER, SweepPlan
 from bot.measure.capacity.nodes import counted_pods, free_nodes
 from bot.platform.clients import Clients
 from bot.platform.config.clusters import TrialCluster, find_cluster
-from bot.platform.config.teams import granted_team
+from bot.platform.config.policy import Config
+from bot.platform.config.teams import granted_team, price_of, prices_for, team_of
 from bot.platform.pod_health.cluster_events import list_if_allowed
 from bot.platform.runtime.parser_thread import run_in_parser_thread
+from bot.sweep.launch.budget import MODEL_LABEL
 from bot.sweep.launch.capacity import capacity_refusal
 from bot.sweep.launch.cluster_choice import Candidate, choose, pinned, placed, pull_refusal
 from bot.sweep.launch.plan import Order, plan
@@ -68,7 +70,8 @@ async def with_cluster(order: Order, clients: Clients) -> Order:
         pinned(await _candidate(named, order, clients))
         return placed(order, named, "")
     found = await asyncio.gather(*(_candidate(each, order, clients) for each in config.clusters))
-    return placed(order, *choose(found, order.space.parallel * order.nodes * request.gpus))
+    peak = order.space.parallel * order.nodes * request.gpus
+    return placed(order, *choose(found, peak, config.currency))
 
 
 async def _candidate(cluster: TrialCluster, order: Order, clients: Clients) -> Candidate:
@@ -110,7 +113,8 @@ async def _measured(cluster: TrialCluster, order: Order, clients: Clients) -> Ca
     pods = counted_pods(read, clients.config.elastic, cluster.name)
     free = await asyncio.to_thread(free_gpus, nodes.open, pods, order.shape, gpus)
     waiting = sum(pod.lacks_gpus for pod in pods)
-    return Candidate(cluster=cluster, free=free, waiting=waiting + queued)
+    price = highest_price(nodes.open, order, clients.config)
+    return Candidate(cluster=cluster, free=free, price=price, waiting=waiting + queued)
 
 
 async def _shared(
@@ -149,6 +153,21 @@ def free_gpus(nodes: Iterable[OpenNode], pods: Iterable[GpuPod], shape: PodShape
         for node in free_nodes(nodes, pods)
         if can_run(where, node.labels, node.taints, shape.resource)
     )
+
+
+def highest_price(nodes: Iterable[OpenNode], order: Order, config: Config) -> float | None:
+    """Return the highest price of a GPU-hour on the nodes that admit the order's trials; None if unknown."""
+    gpus, resource = order.request.gpus, order.shape.resource
+    where = placement(order.shape, gpus)
+    able = (each for each in nodes if each.sizes.get(resource, 0) >= 1000 * gpus)
+    models = {
+        node.labels.get(MODEL_LABEL, "")
+        for node in able
+        if can_run(where, node.labels, node.taints, resource)
+    }
+    prices = prices_for(config.prices, order.team or team_of(config.teams, order.namespace, order.owner))
+    found = [price_of(prices, model.replace("-", " ")) for model in models]
+    return None if None in found else max(filter(None, found), default=0.0 if found else None)
 
 
 async def check_capacity(order: Order, plan: SweepPlan, clients: Clients) -> SweepPlan:

@@ -5,7 +5,7 @@ from dataclasses import replace
 from typing import Any
 
 from bot.core.errors import UserError
-from bot.core.request import SEEDS, SweepRequest
+from bot.core.request import SEEDS, Notify, SweepRequest
 from bot.platform.commands.grammar import Command, Parsed, Table, errors_of
 from bot.platform.commands.grammar import read_values as read_options
 from bot.platform.config.policy import Config
@@ -21,19 +21,28 @@ def parse(text: str, config: Config) -> SweepRequest:
     return complete(TABLE.parse(text), config)
 
 
-def complete(typed: Parsed, config: Config) -> SweepRequest:
-    """Return the request with these options. Raises UserError with all errors, a line each."""
+def complete(typed: Parsed, config: Config, user: str = "") -> SweepRequest:
+    """Return the request with these options, and the user's own.
+
+    Raises UserError with all errors, a line each.
+    """
     errors = list(typed.errors)
     missing = missing_options(typed.options)
     if missing and not errors:
         errors.append(f"Missing {listed(f'`{key}=`' for key in missing)}. Example: {EXAMPLE}")
     values, invalid = read_values(typed.options, config)
     errors += invalid.values()
-    request = None if errors else SweepRequest(**{"space": SEEDS} | values)
+    request = None if errors else SweepRequest(**{"space": SEEDS} | own_options(user, config) | values)
     errors += conflicts(request, typed.options).values() if request else ()
     if request is None or errors:
         raise errors_of(errors)
     return request
+
+
+def own_options(user: str, config: Config) -> dict[str, Notify]:
+    """Return the options that the user's sweeps have unless they are typed."""
+    own = config.people.get(user)
+    return {"notify": Notify(own.notify)} if own and own.notify else {}
 
 
 def missing_options(options: Collection[str]) -> list[str]:

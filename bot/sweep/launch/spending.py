@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from bot.core.budget import GPU_HOURS, Amount, Forecast, amount_of
 from bot.core.plan import SweepPlan
 from bot.core.record import APPROVAL, SweepRecord
-from bot.core.request import Requester
+from bot.core.request import Requester, is_team
 from bot.platform.config.policy import Config
 from bot.platform.config.teams import granted_team, prices_for, team_of
 from bot.sweep.clients import SweepClients
@@ -67,11 +67,11 @@ def limits(requester: Requester, config: Config) -> tuple[Limit, ...]:
         )
     if budgets.sweep:
         found.append(Limit(whose="", amount=amount_of(budgets.sweep)))
-    if budgets.person:
+    if budgets.person and not is_team(user):
         whose = requester.user_name or "this person"
         found.append(Limit(whose=whose, amount=amount_of(budgets.person), owners=frozenset({user})))
     if team and (text := team.budget or budgets.team):
-        members = frozenset({user, *team.members})
+        members = frozenset({user, *team.users})
         found.append(Limit(whose=f"team {team.name}", amount=amount_of(text), owners=members))
     return tuple(found)
 

@@ -29,7 +29,7 @@ def limit_group(user: str, config: Config) -> str:
 
 def _counted_with(user: str, config: Config) -> set[str]:
     if team := _limited_team(user, config):
-        return {user, *team.members}
+        return {user, *team.users}
     return set() if person_limit(user, config) is None else {user}
 
 

@@ -64,7 +64,7 @@ class Observation:
     commands: tuple[Command, ...] = ()
     plan: SweepPlan | None = None  # received: made from the commit and the space file
     others: OtherPeaks = field(default_factory=OtherPeaks)  # received, and for COUNTED_AGAIN
-    limit_check: LimitCheck | None = None  # with `others`: to save with
+    limit_checks: tuple[LimitCheck, ...] = ()  # of `others`, and of budgets: to save with
     refusal: str = ""  # received: why there is no plan
     digest: str | None = None  # building: of the image in the registry
     builds: tuple[BuildSeen, ...] = ()

@@ -14,10 +14,12 @@ from bot.core.errors import RetryAfterError
 from bot.core.events import Event
 from bot.core.ids import candidates
 from bot.core.record import RENAMED, Phase, Shown, SweepRecord
-from bot.core.request import Notify
+from bot.core.request import Notify, is_team
+from bot.platform.config.policy import muting
 from bot.platform.slack.blocks import actions, section
 from bot.platform.slack.client import MessageRejectedError, NotInChannelError, SlackBusyError
 from bot.platform.slack.message import Message
+from bot.platform.slack.mrkdwn import unmentioned
 from bot.sweep.clients import SweepClients
 from bot.sweep.decisions.advance import advance
 from bot.sweep.decisions.outbox import merged, posted_text
@@ -48,6 +50,7 @@ NOT_IN_CHANNEL = (
 )
 # How long to wait before editing the message in a channel again that doesn't admit the bot.
 LOST = RetryAfterError("not in the channel", 3600.0)
+DIRECT = {"direct_end", "first_failed"}  # kinds of events that notify one person, and answer nobody
 ENDS = {RESULTS, *(str(phase) for phase in Phase if phase.final)}  # kinds of events
 POSTERS = {RESULTS: post_end, RESULT_FILES.kind: post_files} | {  # by kind of event
     kind: poster for feature in FEATURES for kind, poster in feature.posters.items()
@@ -100,20 +103,31 @@ class Notifier:
         return sweep
 
     async def _post(self, sweep: SweepRecord, event: Event) -> str:
-        """Post one event. Return the ts of its message in the thread; "" if it isn't there."""
+        """Post one event. Return the ts of its message in the thread; "" if it isn't there.
+
+        Who has muted the sweep isn't mentioned, and gets no direct message.
+        """
+        live, muted = _live(sweep, event), muting(sweep.id, self._clients.config)
+        if event.kind in DIRECT and event.to_user in muted:
+            return ""
+        text, shown = unmentioned(event.text, muted), unmentioned(event.shown, muted)
+        event = replace(event, text=text, shown=shown)
         if poster := POSTERS.get(event.kind):
             await poster(sweep, event, self._clients)
             return ""
         slack, channel, text = self._clients.slack, sweep.requester.channel, posted_text(event)
-        if event.to_user:
+        if event.to_user and not is_team(event.to_user):
             here = (channel, sweep.thread or "") if event.in_thread else ("", "")
-            shown = linked(text, [sweep])
-            await slack.post_ephemeral(event.to_user, shown, event.response_url, *here)
+            text = linked(text, [sweep])
+            if event.kind in DIRECT and not event.response_url:
+                await slack.notify(event.to_user, text)
+            else:
+                await slack.post_ephemeral(event.to_user, text, event.response_url, *here)
         elif sweep.thread and event.pod and (log := await self._whole_log(sweep, event)):
             await slack.upload(channel, sweep.thread, text, f"{event.pod}.log", log)
         elif sweep.thread:
-            live = _live(sweep, event)
             message = (live and live.build(sweep)) or self._message(sweep, event, text)
+            message = message if isinstance(message, str) else message.without_mentions(muted)
             is_loud = event.loud or bool(live and live.is_loud(sweep))
             return await slack.reply(channel, sweep.thread, message, broadcast=is_loud)
         return ""
@@ -121,11 +135,12 @@ class Notifier:
     async def _tell_owner(self, sweep: SweepRecord, event: Event) -> None:
         """Send the first failure and the end directly: the channel is archived, or the bot isn't in it."""
         is_failure = event.kind == "health" and bool(sweep.cause)
-        if sweep.request.notify is Notify.DM or not (event.kind in ENDS or is_failure):
+        is_told = sweep.request.notify is Notify.DM or is_team(sweep.requester.user)
+        if is_told or not (event.kind in ENDS or is_failure):
             return
         direct = direct_end(sweep, event, sweep.requester.user)
         note = "I can't post in that channel: it's archived, or I'm not in it."
-        await self._clients.slack.post_ephemeral(direct.to_user, f"{direct.text}\n{note}")
+        await self._clients.slack.notify(direct.to_user, f"{direct.text}\n{note}")
 
     @staticmethod
     def _message(sweep: SweepRecord, event: Event, text: str) -> Message | str:

@@ -62,15 +62,15 @@ async def _seen(
     there = CacheReader(Caches() if fresh else clients.trial_caches, clients.trials)
     seen = await _experiment(sweep, sweep.plan, commands, clients, there, reader)
     if any(command.action in COUNTED_AGAIN for command in commands):
-        others, check = await observe_others(sweep, clients)
-        return replace(seen, others=others, limit_check=check)
+        others, checks = await observe_others(sweep, clients)
+        return replace(seen, others=others, limit_checks=checks)
     return seen
 
 
 async def _request(sweep: SweepRecord, commands: tuple[Command, ...], clients: SweepClients) -> Observation:
     if (counted := await observe_older(sweep, clients)) is None:
         return Observation(commands=commands, observe_again_in=PLAN_RETRY)
-    others, check = counted
+    others, checks = counted
     try:
         repo = repository(sweep.request.repo, clients.config, sweep.requester.channel)
         order = await look_up(
@@ -94,7 +94,7 @@ async def _request(sweep: SweepRecord, commands: tuple[Command, ...], clients: S
         past = await with_past(order.space, order.request, repo.url, clients.kept_results)
         order = with_budget(replace(order, space=past), clients.config)
         plan = await with_forecast(await planned(order, clients), order.price, sweep.requester, clients)
-        return Observation(commands=commands, plan=plan, others=others, limit_check=check)
+        return Observation(commands=commands, plan=plan, others=others, limit_checks=checks)
     except UserError as error:
         return Observation(commands=commands, refusal=str(error))
     except (GitUnavailableError, RegistryError) as error:

@@ -15,27 +15,31 @@ from bot.sweep.launch.user_limits import limit_group, limited_sweeps, other_peak
 PLAN_TIMEOUT = timedelta(minutes=2)  # of a git host or registry that keeps failing; then the sweep is refused
 
 
-async def observe_others(sweep: SweepRecord, clients: SweepClients) -> tuple[OtherPeaks, LimitCheck | None]:
-    """Return the peaks of the other sweeps that count, and the check to save with; None without a limit."""
-    others, check = await _others(sweep, clients)
-    return other_peaks(sweep.requester.user, others), check
+async def observe_others(
+    sweep: SweepRecord, clients: SweepClients
+) -> tuple[OtherPeaks, tuple[LimitCheck, ...]]:
+    """Return the peaks of the other sweeps that count, and the check to save with; none without a limit."""
+    others, checks = await _others(sweep, clients)
+    return other_peaks(sweep.requester.user, others), checks
 
 
 async def observe_older(
     sweep: SweepRecord, clients: SweepClients
-) -> tuple[OtherPeaks, LimitCheck | None] | None:
+) -> tuple[OtherPeaks, tuple[LimitCheck, ...]] | None:
     """Return the same for a new sweep; None while an older one isn't planned yet: that one comes first."""
-    others, check = await _others(sweep, clients)
+    others, checks = await _others(sweep, clients)
     first = (one for one in others if (one.created, one.id) < (sweep.created, sweep.id))
     if any(one.plan is None and clients.now() - one.created < 2 * PLAN_TIMEOUT for one in first):
         return None
-    return other_peaks(sweep.requester.user, others), check
+    return other_peaks(sweep.requester.user, others), checks
 
 
-async def _others(sweep: SweepRecord, clients: SweepClients) -> tuple[list[SweepRecord], LimitCheck | None]:
+async def _others(
+    sweep: SweepRecord, clients: SweepClients
+) -> tuple[list[SweepRecord], tuple[LimitCheck, ...]]:
     user = sweep.requester.user
     group = limit_group(user, clients.config)
     if not group:
-        return [], None
+        return [], ()
     check = await clients.store.limit_check(group)
-    return [one for one in await limited_sweeps(user, clients) if one.id != sweep.id], check
+    return [one for one in await limited_sweeps(user, clients) if one.id != sweep.id], (check,)

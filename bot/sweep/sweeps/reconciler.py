@@ -6,7 +6,7 @@ is rejected, and an event leaves the outbox only after Slack has accepted it.
 
 import asyncio
 import logging
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import TypeVar
@@ -178,7 +178,7 @@ class _Reconcile:
         seen, sweep = await self._advanced(before, seen, commands, now)
         write_new_entries(before, sweep)
         if sweep != before:
-            sweep = await self.save(sweep, seen.limit_check)
+            sweep = await self.save(sweep, seen.limit_checks)
         await self.clients.store.remove_commands(sweep.id, commands, self.lease)
         if sweep.phase is before.phase:  # else the observation is of another phase
             sweep = await self._act(sweep, seen)
@@ -252,10 +252,10 @@ class _Reconcile:
             await self.clients.store.remove_commands(sweep.id, cancels, self.lease)
         return await self.record.keep(after) if after.phase is Phase.STOPPING else after
 
-    async def save(self, sweep: SweepRecord, check: LimitCheck | None = None) -> SweepRecord:
+    async def save(self, sweep: SweepRecord, checks: Sequence[LimitCheck] = ()) -> SweepRecord:
         """Save the record. Texts of other systems in it were masked before they were cut and formatted."""
         sweep = replace(sweep, reason=self.clients.mask(sweep.reason))
-        return await self.clients.store.save(sweep, self.lease, check)
+        return await self.clients.store.save(sweep, self.lease, checks)
 
     async def _act(self, sweep: SweepRecord, seen: Observation) -> SweepRecord:
         if sweep.phase is Phase.OPENING and not sweep.thread:

@@ -9,6 +9,7 @@ from bot.core.plan import HOME_CLUSTER
 from bot.measure.gpus import xid
 from bot.measure.gpus.models import NoGpuDataError, Source
 from bot.platform.clients import Clients
+from bot.platform.config.policy import muting
 from bot.platform.slack.client import MessageRejectedError, NotInChannelError
 from bot.watch.idle.alerts import Alert, Snooze
 from bot.watch.idle.messages import warning
@@ -33,12 +34,13 @@ class AlertNotifier:
             is_first = level and not alert.level
             posted = now if is_first else alert.posted
             sent = replace(alert, fingerprint=message.fingerprint, level=level, posted=posted)
+            shown = message.without_mentions(muting(alert.sweep, self.clients.config))
             try:
                 if level > alert.level:
-                    ts = await self.clients.slack.post(alert.channel, message, alert.thread)
+                    ts = await self.clients.slack.post(alert.channel, shown, alert.thread)
                     sent = replace(sent, ts=ts, replaces=alert.ts)
                 elif alert.ts:
-                    await self.clients.slack.update(alert.channel, alert.ts, message)
+                    await self.clients.slack.update(alert.channel, alert.ts, shown)
             except (NotInChannelError, MessageRejectedError) as error:
                 log.warning("can't post alert %s: %s", alert.id, error)
             alert = sent

@@ -160,6 +160,33 @@ def _secret_in_the_index(folder):
     git(folder, "add", "-N", "id_ed25519")
 
 
+def _unpushed(folder):
+    git(folder, "add", "--all")
+    git(folder, "commit", "-m", "More")
+
+
+def _secret_in_a_commit(folder):
+    _secret(folder)
+    _unpushed(folder)
+
+
+def _secret_deleted_by_a_later_commit(folder):
+    (folder / "train.py").rename(folder / "id_rsa")
+    _unpushed(folder)
+    git(folder, "mv", "id_rsa", "train.py")
+    git(folder, "commit", "-m", "Oops")
+    _edited(folder)
+
+
+def _secret_in_a_merge(folder):
+    git(folder, "checkout", "-b", "left")
+    _committed(folder)
+    git(folder, "checkout", "deep/nets")
+    git(folder, "merge", "--no-ff", "--no-commit", "left")
+    _secret(folder)
+    _unpushed(folder)
+
+
 def _large(folder):
     with (folder / "weights.bin").open("wb") as file:
         file.truncate(21 * 2**20)
@@ -191,6 +218,9 @@ def _without_a_commit(folder):
         ),
         (_of_a_login, ".kube/config: new, and named like a secret"),
         (_secret_in_the_index, "id_ed25519: new, and named like a secret"),
+        (_secret_in_a_commit, "conf/.env: named like a secret, and in a commit that isn't pushed"),
+        (_secret_deleted_by_a_later_commit, "id_rsa: named like a secret, and in a commit that isn't pushed"),
+        (_secret_in_a_merge, "conf/.env: named like a secret, and in a commit that isn't pushed"),
         (_large, "The changes have 21 MiB; 20 MiB can be pushed. The largest file is weights.bin."),
         (_nested, "inner/: a repository inside this one."),
         (_conflict, "train.py: merge conflicts."),
@@ -212,6 +242,13 @@ def test_what_must_not_be_pushed_is_named_and_nothing_is(checkout, change, error
 )
 def test_file_that_only_looks_like_a_secret_is_pushed(checkout, name):
     (checkout / name).write_text("x\n")
+    assert with_branch("space=lr")[1]
+
+
+def test_secret_that_the_remote_already_has_is_no_reason(checkout):
+    _secret(checkout)
+    commit(checkout, "More")
+    _edited(checkout)
     assert with_branch("space=lr")[1]
 
 

@@ -12,12 +12,16 @@ from aiohttp import web
 from cryptography.hazmat.primitives.asymmetric import rsa
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
+from bot.core.commands import Action
 from bot.core.record import Phase
 from bot.platform.config.api_access import ApiAccess, CiJobs
+from bot.platform.config.permissions import denial, queue_member
 from bot.platform.config.policy import parse_config
+from bot.platform.config.teams import Team
+from bot.sweep.launch.spending import limits
 from handlers.api import issuer_keys
 from handlers.api.callers import CALLS_PER_MINUTE
-from tests.bot.factories import OWNER
+from tests.bot.factories import ADMIN, OWNER, STRANGER
 from tests.free_port import free_port
 from tests.handlers.api.test_sweeps import stored
 
@@ -206,6 +210,59 @@ async def test_job_has_the_persons_permissions_and_no_more(call, context, issuer
     assert (status, "or an admin can cancel" in problem["detail"]) == (403, True)
 
 
+@pytest.fixture
+def team(context, rule, redis):
+    """Jobs of a team with a budget; one member and everyone else are people."""
+    made = replace(rule, person="", team="vision", budget="40")
+    vision = Team(name="vision", members=(STRANGER,), budget="100", approvers=(ADMIN,))
+    config = replace(
+        context.config,
+        api=ApiAccess(ci=(made,)),
+        teams=(vision,),
+        launch=replace(context.config.launch, people=(OWNER,)),
+    )
+    context.channel_setup.config = config
+    return config
+
+
+async def test_job_of_a_team_launches_in_its_name_and_its_members_can_cancel(call, context, issuer, team):
+    status, made = await call("POST", "/sweeps", "branch=main space=lr", key="7", by=issuer.token())
+    assert status == 202, made
+    sweep = await context.store.get(made["id"])
+    requester = sweep.requester
+    assert (requester.user, requester.user_name, requester.via) == (
+        "team-vision",
+        "team vision",
+        "API for CI nightly",
+    )
+    assert (requester.account, requester.account_budget) == ("ci nightly", "40")
+    assert [each.whose for each in limits(requester, team)] == ["the token", "team vision"]
+    assert limits(requester, team)[1].owners == {"team-vision", STRANGER}
+    assert queue_member(requester.user, team).team == "vision"
+    denied = {each: denial(each, Action.CANCEL, sweep, team) for each in (STRANGER, ADMIN, OWNER)}
+    assert denied == {
+        STRANGER: "",
+        ADMIN: "",
+        OWNER: f"Only team vision (owner) or an admin can cancel `{sweep.id}`.",
+    }
+    path = f"/sweeps/{sweep.id}/commands"
+    assert (await call("POST", path, "cancel", key="8", by=issuer.token()))[0] == 202
+    [cancel] = await context.store.commands(sweep.id)
+    assert (cancel.user, cancel.via) == ("team-vision", "API for CI nightly")
+
+
+async def test_job_of_a_team_has_no_rights_beyond_the_teams(call, context, issuer, team):
+    sweep = await stored(context, Phase.RUNNING)  # of U1, who is in no team
+    status, problem = await call("POST", f"/sweeps/{sweep.id}/commands", "cancel", key="k", by=issuer.token())
+    assert (status, "or an admin can cancel" in problem["detail"]) == (403, True)
+    text = "branch=main space=lr notify=dm"
+    status, problem = await call("POST", "/sweeps", text, key="l", by=issuer.token())
+    assert (status, problem["detail"]) == (
+        422,
+        "notify=dm needs a person, and team vision starts this sweep. Omit it.",
+    )
+
+
 async def test_run_has_so_many_calls_a_minute_whatever_its_tokens(call, issuer):
     statuses = [
         (await call("GET", "/sweeps", by=issuer.token(jti=str(n))))[0] for n in range(CALLS_PER_MINUTE + 1)
@@ -221,6 +278,8 @@ async def test_without_rules_no_such_token_is_read(call, context, issuer):
 
 CI = """
 repositories: {digits: {url: https://github.com/acme/digits.git}}
+admins: [U012ABC]
+teams: {vision: {members: [U012ABC]}}
 api:
   ci:
     nightly:
@@ -245,7 +304,10 @@ def test_rule_is_read_from_the_configuration():
     [
         ("repository_id: 123, ", "", "must have a claim that says whose job it is"),
         ("https://token.actions", "http://token.actions", "must be an https URL"),
-        ("      person: U012ABC\n", "", "person"),
+        ("      person: U012ABC\n", "", "must have either `person` or `team`"),
+        ("person: U012ABC\n", "person: U012ABC\n      team: vision\n", "either `person` or `team`"),
+        ("person: U012ABC", "team: visoin", "must be a name under `teams`"),
+        ("person: U012ABC\n", "person: U012ABC\n      budget: $40\n", "no prices are configured"),
         ("      audience: https://sweepbot.example.com\n", "", "audience"),
     ],
 )

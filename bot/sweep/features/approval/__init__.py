@@ -23,7 +23,7 @@ async def observe(sweep: SweepRecord, seen: Observation, clients: SweepClients) 
         approvers=approvers(sweep.requester.user, clients.config),
         days=clients.config.budgets.days,
     )
-    return seen.put(own, limit_check=seen.limit_check or check)
+    return seen.put(own, limit_checks=(*seen.limit_checks, check))
 
 
 GROWING = {Action.EXTEND, Action.BUDGET}  # commands after which a sweep can use more

@@ -15,6 +15,7 @@ from bot.core.commands import Command
 from bot.core.events import Event
 from bot.core.feature_state import FeatureState
 from bot.core.record import APPROVAL, Phase, SweepRecord
+from bot.core.request import is_team
 from bot.platform.config import permissions
 from bot.platform.config.policy import Config
 from bot.platform.slack.blocks import button
@@ -60,7 +61,7 @@ def follow(sweep: SweepRecord, seen: Observation, now: datetime) -> SweepRecord:
     if not exceeded:
         return _fits(sweep)
     state = sweep.of(ApprovalState)
-    by_owner = all(each.limit.account for each in exceeded)
+    by_owner = all(each.limit.account for each in exceeded) and not is_team(sweep.requester.user)
     state = replace(
         state,
         since=state.since or now,

@@ -130,22 +130,22 @@ async def test_save_is_rejected_if_another_sweep_of_the_group_was_checked_since(
     other, _ = await store.create(record_for, ["lr-calm-finch"], "d2")
     mine, theirs = await store.limit_check("person:U1"), await store.limit_check("person:U1")
     elsewhere = await store.limit_check("team:vision")
-    started = await store.save(other.to(Phase.RUNNING, NOW), check=theirs)
-    assert await store.save(other.to(Phase.RUNNING, NOW), check=theirs) == started, "after a lost answer"
+    started = await store.save(other.to(Phase.RUNNING, NOW), checks=[theirs])
+    assert await store.save(other.to(Phase.RUNNING, NOW), checks=[theirs]) == started, "after a lost answer"
     with pytest.raises(OutdatedCheckError, match="another one was checked meanwhile"):
-        await store.save(sweep.to(Phase.RUNNING, NOW), check=mine)
+        await store.save(sweep.to(Phase.RUNNING, NOW), checks=[mine])
     assert await store.get(sweep.id) == sweep
-    saved = await store.save(sweep.to(Phase.RUNNING, NOW), check=elsewhere)
+    saved = await store.save(sweep.to(Phase.RUNNING, NOW), checks=[elsewhere])
     again = await store.limit_check("person:U1")
-    assert (await store.save(saved.enqueue(), check=again)).version == 2
+    assert (await store.save(saved.enqueue(), checks=[again])).version == 2
     await end(store, started)
 
 
 async def test_rejected_save_outdates_no_check(store, sweep):
     check = await store.limit_check("person:U1")
     with pytest.raises(StaleRecordError, match="its record was deleted"):
-        await store.save(record_for("lr-never-was"), check=check)
-    assert (await store.save(sweep, check=check)).version == 1
+        await store.save(record_for("lr-never-was"), checks=[check])
+    assert (await store.save(sweep, checks=[check])).version == 1
 
 
 async def test_save_with_an_unknown_lease_changes_nothing(store, sweep):

@@ -30,8 +30,8 @@ GPU = "nvidia.com/gpu"
 TWO = "repositories: {digits: {url: https://git.example/digits.git}}\nteams: {vision: {members: [UOWNER]}}\n"
 
 
-def candidate(cluster, free=None, waiting=0, refusal=""):
-    return Candidate(cluster=cluster, free=free, waiting=waiting, refusal=refusal)
+def candidate(cluster, free=None, waiting=0, refusal="", price=None):
+    return Candidate(cluster=cluster, free=free, waiting=waiting, refusal=refusal, price=price)
 
 
 def node(name, gpus, **spec):
@@ -94,6 +94,29 @@ def gpu_pod(name, gpus, on=""):
 )
 def test_choose_prefers_free_gpus_then_short_queues_then_the_order(candidates, peak, chosen, reason):
     assert choose(candidates, peak) == (chosen, reason)
+
+
+@pytest.mark.parametrize(
+    ("main", "west", "chosen"),
+    [
+        (candidate(MAIN, 8, price=4), candidate(WEST, 8, 3, price=2.5), WEST),  # although more waits there
+        (candidate(MAIN, 8, price=0), candidate(WEST, 8, price=2.5), MAIN),
+        (candidate(MAIN, 8, price=2.5), candidate(WEST, 99, price=2.5), MAIN),
+        (candidate(MAIN, 8, price=4), candidate(WEST, 7, price=2.5), MAIN),  # west can't start all now
+        (candidate(MAIN, 0, 1, price=4), candidate(WEST, 0, 2, price=2.5), MAIN),  # starts first
+        (candidate(MAIN, 8), candidate(WEST, 8, price=2.5), MAIN),  # nothing says that west is cheaper
+        (candidate(MAIN, 7), candidate(EAST, 8, price=2.5), EAST),
+    ],
+)
+def test_choose_takes_the_cheapest_of_those_that_can_start_all_trials_now(main, west, chosen):
+    assert choose([main, west], 8, "$")[0] == chosen
+
+
+def test_choose_says_the_prices():
+    _, reason = choose([candidate(MAIN, 8, price=4), candidate(WEST, 8, 3, price=2.5)], 8, "$")
+    assert reason == (
+        "8 GPUs free, $2.50 per GPU-hour, 3 waiting (main: 8 GPUs free, $4.00 per GPU-hour, 0 waiting)"
+    )
 
 
 def test_choose_prefers_one_free_gpu_to_an_unknown_number():
@@ -181,6 +204,27 @@ async def test_with_cluster_takes_the_one_with_the_most_free_gpus(two):
     made = plan(found, SETTINGS)
     assert (made.cluster, made.cluster_reason) == (found.cluster, found.cluster_reason)
     assert '\\"sweepbot.cluster\\": \\"west\\"' in str(made.experiment).replace('"', '\\"')
+
+
+@pytest.mark.parametrize(
+    ("gpus", "chosen", "free"),
+    [
+        (2, "main", "6 GPUs free, $1.00 per GPU-hour, 0 waiting"),
+        (8, "west", "16 GPUs free, $9.00 per GPU-hour, 0 waiting (main: 0 GPUs free, 0 waiting)"),
+    ],
+)
+async def test_with_cluster_compares_the_prices_of_the_gpus_that_the_trials_can_get(two, gpus, chosen, free):
+    """The main cluster's H100s are reserved for others, and its L4s have too few GPUs for eight at once."""
+    text = f"{TWO}clusters: {{main: {{}}, west: {{kubeconfig: /west}}}}\nprices: {{NVIDIA L4: 1, .*: 9}}"
+    two.clients.config = parse_config(text, "c.yaml")
+    taint = {"key": "team", "value": "vision", "effect": "NoSchedule"}
+    for number, (model, taints) in enumerate({"NVIDIA-L4": [], "NVIDIA-H100-80GB-HBM3": [taint]}.items()):
+        machine = node(f"new-{number}", 6, taints=taints)
+        machine["metadata"]["labels"] = {"nvidia.com/gpu.product": model}
+        add(two.home, machine)
+    two.home.delete("Node", "", "home-1")
+    found = await with_cluster(replace(order(gpus=gpus), space=replace(SPACE, parallel=2)), two.clients)
+    assert (found.cluster, found.cluster_reason[: len(free)]) == (chosen, free)
 
 
 @pytest.mark.parametrize(("nodes", "cluster"), [(1, "main"), (2, "west")])
