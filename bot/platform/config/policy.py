@@ -226,7 +226,7 @@ class Config(Section):
         Checked(_elastic_problems),
         Key("[{namespace: serving, deployment: llm, gpus: 2, max: 6, channel: C012ABC}]"),
     ] = ()
-    """Deployments whose replicas follow free GPUs ([details](elastic.md))."""
+    """Deployments whose replicas follow free GPUs or CPUs ([details](elastic.md))."""
     # From /sweep setup, not from the file.
     self_assigned: SkipJsonSchema[frozenset[str]] = frozenset()  # people who chose their team: no permission
     channel_repos: SkipJsonSchema[Mapping[str, str]] = field(default_factory=dict)  # by channel id
