@@ -74,7 +74,7 @@ async def test_idle_cpus_are_reported_in_the_thread_snoozed_and_never_stopped(re
     simulation.watching.clients.config = replace(config, warnings=IdleThresholds(stop_minutes=30))
     await simulation.run()
     assert simulation.slack.posted == {}
-    assert simulation.cpus.asked == [(120, "sweeps"), (30, "sweeps")], "one query of a window for all"
+    assert sorted(simulation.cpus.asked) == [(30, "sweeps"), (120, "sweeps")], "one query of a window for all"
     simulation.cpus.cores = 0.02
     await simulation.run(3)
     [(channel, thread, message)] = simulation.slack.posted.values()
@@ -112,7 +112,7 @@ async def test_idle_cpus_are_reported_in_the_thread_snoozed_and_never_stopped(re
         ({"cores": 0.01}, a_trial(130, cpu="2"), ""),  # small
         ({"ram": 60 * GIB}, a_trial(2), "memory limit of 64 GiB nearly reached (94%)."),
         ({"ram": 57 * GIB}, a_trial(130), ""),
-        ({"ram": 3 * GIB, "peak": 4 * GIB}, a_trial(300), "64 GiB of memory hardly used since the start (max 6"),
+        ({"ram": 3 * GIB, "peak": 4 * GIB}, a_trial(300), "64 GiB of memory hardly used since the start"),
         ({"ram": 3 * GIB, "peak": 30 * GIB}, a_trial(300), ""),  # loading the data needed it
         ({"ram": 1 * GIB, "peak": 1 * GIB}, a_trial(300, memory="16Gi"), ""),
         ({"cores": 0.02}, a_trial(130, gpus="1"), ""),  # GPUs have their own warnings
