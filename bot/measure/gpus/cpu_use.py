@@ -2,7 +2,7 @@
 
 The mean is the difference of two samples of a counter: exact, and cheap at 10,000 pods. A container that
 started in between has no first sample, so its use is unknown. A scrape without honorLabels renames the pod's
-labels: see `promql.original`.
+labels: `Row.pod` reads either.
 """
 
 import asyncio
@@ -13,7 +13,7 @@ from datetime import datetime, timedelta
 from bot.measure.gpus.models import NoGpuDataError
 from bot.measure.gpus.pod_owners import PodKey
 from bot.measure.gpus.prometheus import Prometheus, Row
-from bot.measure.gpus.promql import TRAINING, any_of, original
+from bot.measure.gpus.promql import TRAINING, any_of
 
 CPU, RAM = "container_cpu_usage_seconds_total", "container_memory_working_set_bytes"
 BURST = timedelta(minutes=10)  # over which a burst of computing is measured
@@ -88,10 +88,11 @@ def _of_pods(
 ) -> str:
     """Sum the containers of each pod. `series`: of a selector in braces; some have a series for each CPU."""
 
-    def which(renamed: str) -> str:
+    def summed(renamed: str) -> str:
+        names = f"{renamed}namespace, {renamed}pod"
         named = "" if pods is None else f",{renamed}pod=~{any_of(pods)}"
-        return f"{{{TRAINING},{renamed}namespace=~{any_of(namespaces)}{named}}}"
+        own = "" if renamed else ',exported_pod=""'
+        which = f"{{{TRAINING},{renamed}namespace=~{any_of(namespaces)}{named}{own}}}"
+        return f"sum by ({names}) (max by ({names}, {renamed}container, cpu) ({series(which)}))"
 
-    both = " or ".join(f"({series(which(renamed))})" for renamed in ("", "exported_"))
-    containers = original(f"({both})", "namespace", "pod", "container")
-    return f"sum by (namespace, pod) (max by (namespace, pod, container, cpu) ({containers}))"
+    return f"({summed('')} or {summed('exported_')})"
