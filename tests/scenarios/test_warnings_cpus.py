@@ -82,7 +82,7 @@ async def test_idle_cpus_are_reported_in_the_thread_snoozed_and_never_stopped(re
     assert f"Trial `{TRIAL}`: 8 CPUs idle for 30 min, since" in simulation.texts()[0]
     assert "Is the program hung, or waiting for data" in simulation.texts()[0]
     assert "less than 1% of the requested CPUs" in str(message.blocks)
-    assert "never cancels idle trials" in str(message.blocks)
+    assert "never stops a trial without GPUs" in str(message.blocks)
     assert "frees its CPUs and memory" in str(message.blocks)
     await simulation.run(60)
     assert await simulation.store.commands(SWEEP) == []
@@ -123,7 +123,8 @@ async def test_trial_without_gpus_is_reported_if_it_requests_much_more_than_it_u
     vars(simulation.cpus).update(use)
     await simulation.run()
     assert len(simulation.texts()) == bool(text)
-    assert not text or f"Trial `{TRIAL}`: {text}" in simulation.texts()[0]
+    flag = ":warning:" if "limit" in text else ":zzz:"
+    assert not text or f"{flag} Trial `{TRIAL}`: {text}" in simulation.texts()[0]
     for minutes in (40, 130) if text else ():
         await simulation.run(minutes)
     assert simulation.slack.number == len(simulation.texts()), "posted once"

@@ -78,6 +78,7 @@ _RECOVERED = {
     Kind.SPARE: "using more memory",
 }
 NEVER_CANCELS = "Sweepbot never cancels idle trials by itself."
+NEVER_STOPS_CPUS = "Sweepbot never stops a trial without GPUs by itself."
 NOT_STOPPED = "Sweepbot doesn't stop pods that it didn't start."
 
 
@@ -96,6 +97,8 @@ def warning(alert: Alert, snoozes: Mapping[str, Snooze], now: datetime) -> Messa
 
 
 def _stops(alert: Alert) -> str:
+    if not alert.about_gpus:
+        return NEVER_STOPS_CPUS
     after = max((item.stop_after for item in alert.open), default=timedelta(0))
     if not after:
         return NEVER_CANCELS
@@ -129,7 +132,7 @@ def _single(alert: Alert, active: Mapping[str, Snooze]) -> list[str]:
     condition = f"{_which(item)} {_condition(alert.kind, [item])}"
     measured = load_text(item.load, item.gpus)
     began = "" if alert.kind in {Kind.FULL, Kind.SPARE} else f"{comma} {since} {local_time(item.since)}"
-    first = f":zzz: {who}: {condition}{began}."
+    first = f"{_flag(alert)} {who}: {condition}{began}."
     return [first, *([f"{measured[0].upper()}{measured[1:]}."] if measured else [])]
 
 
@@ -155,7 +158,7 @@ def _advice(alert: Alert) -> str:
 def _group(alert: Alert, active: Mapping[str, Snooze]) -> list[str]:
     still, total = alert.open, counted(len(alert.items), "trial" if alert.sweep else "pod")
     if still:
-        head = f":zzz: {len(still)} of {total}: {_subject(alert)} {_condition(alert.kind, still)}"
+        head = f"{_flag(alert)} {len(still)} of {total}: {_subject(alert)} {_condition(alert.kind, still)}"
     elif any(item.now.needs_alert for item in alert.items):
         head = f":zzz: Changed: {total}"
     else:
@@ -171,6 +174,10 @@ def _state(alert: Alert, item: AlertItem, active: Mapping[str, Snooze]) -> str:
         return f"{code(item.name)} {_how_it_ended(alert, item, active)}"
     where = plain(", ".join(item.nodes)[:60])
     return f"{code(item.name)} on {where}: {_which(item)}, since {local_time(item.since)}"
+
+
+def _flag(alert: Alert) -> str:
+    return ":warning:" if alert.kind is Kind.FULL else ":zzz:"
 
 
 def _subject(alert: Alert) -> str:
