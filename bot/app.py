@@ -23,6 +23,7 @@ from redis.backoff import NoBackoff
 from slack_sdk.errors import SlackApiError
 from slack_sdk.web.async_client import AsyncWebClient
 
+from bot.core import metrics
 from bot.core.errors import UserError
 from bot.platform.config.live_policy import LivePolicy
 from bot.platform.config.settings import Settings
@@ -67,6 +68,8 @@ async def run(jobs: tuple[Job, ...], settings: Settings, policy: LivePolicy) -> 
         retry = Retry(NoBackoff(), 1)
         redis = await stack.enter_async_context(connect(settings.redis_url, retry=retry))
         stack.push_async_callback(asyncio.to_thread, start_tracing(os.environ, settings.mask))
+        if settings.runbook_url:
+            metrics.RUNBOOK.labels(settings.runbook_url).set(1)
         probes = Probes(stop.is_set, settings.mask)
         stack.push_async_callback(probes.close)
         probes.expect(len(jobs))

@@ -87,15 +87,15 @@ def _run(commands: Sequence[str], first: int) -> int:
 
 def _base(given: str | None, folder: Path) -> Base:
     """Return the base of the manifests: an option's, or the repository that the installed package names."""
-    address = given or _repository()
+    address, documents = given or _repository(), project_url("Documentation")
     if "://" in address:
         address = address.rstrip("/")
         if not address.isprintable() or {*address} & {*" ?#"} or "//" in address.partition("://")[2]:
             raise UserError("--base must be the URL of Sweepbot's git repository, without a path in it.")
-        return Base(address, f"{address.removesuffix('.git')}.git#v{__version__}", __version__)
+        return Base(address, f"{address.removesuffix('.git')}.git#v{__version__}", __version__, documents)
     if not Path(address, "deploy/base/kustomization.yaml").is_file():
         raise UserError(f"--base={address} is neither a URL nor a checkout of Sweepbot's repository.")
-    return Base(os.path.relpath(Path(address).resolve(), folder.resolve()), address, __version__)
+    return Base(os.path.relpath(Path(address).resolve(), folder.resolve()), address, __version__, documents)
 
 
 def _repository() -> str:

@@ -71,6 +71,7 @@ GROUPS = {
         "http_host",
         "http_port",
         "sweepbot_api_port",
+        "runbook_url",
         "shutdown_grace",
         "log_level",
         "log_format",

@@ -35,7 +35,7 @@ _SHAPES: dict[str, Any] = {
             "initContainers": {"name": True},
             "containers": {
                 "name": True,
-                "resources": {"limits": True},
+                "resources": {"limits": True, "requests": True},
                 "securityContext": {"runAsUser": True},
             },
         },

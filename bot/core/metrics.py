@@ -72,6 +72,12 @@ UNCONFIRMED_UNSAVED = Gauge(
     "1 if acknowledged requests can't be stored on the disk of `serve`.",
     registry=REGISTRY,
 )
+RUNBOOK = Gauge(
+    "sweepbot_runbook_info",
+    "1, with the URL of the page about alerts, for their annotation `runbook_url`; absent if it is unknown.",
+    ["url"],
+    registry=REGISTRY,
+)
 CONFIG_VALID = Gauge(
     "sweepbot_config_last_reload_successful",
     "1 if the configuration file is in effect; 0 if it has errors and an earlier one is.",

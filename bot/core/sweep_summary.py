@@ -34,6 +34,7 @@ class SweepSummary:
     queued: bool = False  # a queue admits its trials
     first_only: Annotated[bool, FIRST_ONLY] = False  # only the first trial can run
     holds: tuple[str, ...] = ()  # what keeps new trials from starting for now
+    cpu_only: bool = False  # its trials request no GPUs
 
     @property
     def live(self) -> bool:
@@ -62,6 +63,7 @@ def summary_of(sweep: SweepRecord) -> SweepSummary:
         queued=bool(sweep.plan and sweep.plan.queue),
         first_only=sweep.first_only,
         holds=sweep.holds,
+        cpu_only=sweep.plan is not None and not sweep.plan.gpus,
     )
 
 

@@ -57,7 +57,7 @@ async def _deployment(cluster: KubernetesClient, config: ElasticDeployment) -> l
     if problem := problem_of(config, found, class_["value"] if class_ else None):
         return [broken(check, problem.text.replace("`", ""), problem.fix.replace("`", ""))]
     rights = await granted(cluster, namespace, FOR_ELASTIC_DEPLOYMENT, APPLY, name=config.deployment)
-    faults = [*_rollout(found), *_gitops(found)]
+    faults = [*_rollout(config, found), *_gitops(found)]
     for kind in AUTOSCALERS:  # 404: not installed, such as KEDA
         faults += _autoscalers(config, await listed_unless(404, cluster, kind, namespace) or ())
     faults += _budgets(found, await listed_unless(404, cluster, "PodDisruptionBudget", namespace) or ())
@@ -65,13 +65,13 @@ async def _deployment(cluster: KubernetesClient, config: ElasticDeployment) -> l
     return [rights, *(replace(each, check=check) for each in faults or [passed])]
 
 
-def _rollout(deployment: Manifest) -> list[Finding]:
-    """Warn about a rollout that needs free GPUs for an additional replica."""
+def _rollout(config: ElasticDeployment, deployment: Manifest) -> list[Finding]:
+    """Warn about a rollout that needs room for an additional replica."""
     strategy = deployment["spec"].get("strategy") or {}
     surge = (strategy.get("rollingUpdate") or {}).get("maxSurge", "25%")
     if strategy.get("type") == "Recreate" or surge in {0, "0%"}:
         return []
-    what = f"maxSurge is {surge}: a rollout needs more GPUs than there are replicas, and can hang"
+    what = f"maxSurge is {surge}: a rollout needs more {config.follows} than there are replicas, and can hang"
     return [warning(ELASTIC, what, "set strategy.rollingUpdate to maxSurge 0 and maxUnavailable 1")]
 
 

@@ -17,6 +17,7 @@ from redis.exceptions import RedisError, ResponseError
 from bot.core.finding import Finding, broken, ok, warning
 from bot.core.record import Quarantine
 from bot.core.stored_format import NewerFormatError
+from bot.measure.gpus.cpu_use import CPU, RAM
 from bot.measure.gpus.models import NoGpuDataError
 from bot.measure.gpus.prometheus import Prometheus
 from bot.measure.gpus.promql import GPUS
@@ -43,6 +44,8 @@ METRIC_QUERIES = {
         )
     },
 }
+CPU_USE = "CPU and memory use"
+CPU_METRIC_QUERIES = {metric: f'count({metric}{{container!=""}})' for metric in (CPU, RAM)}
 
 
 async def _redis(target: Installation) -> list[Finding]:
@@ -143,7 +146,8 @@ async def _prometheus(target: Installation) -> list[Finding]:
     client = Prometheus(url, token.get_secret_value() if token else "")
     try:
         now = datetime.now(UTC)
-        rows = {name: await client.query(query, now) for name, query in METRIC_QUERIES.items()}
+        queries = METRIC_QUERIES | CPU_METRIC_QUERIES
+        rows = {name: await client.query(query, now) for name, query in queries.items()}
         pods = await client.query("count(sweepbot_redis_up)", now)
         alerts = await client.alerts()
     except NoGpuDataError as error:
@@ -151,7 +155,12 @@ async def _prometheus(target: Installation) -> list[Finding]:
     finally:
         await client.close()
     counts = {name: round(sum(row.value for row in found)) for name, found in rows.items()}
-    return [prometheus(url, counts), monitoring(round(sum(row.value for row in pods)), alerts)]
+    used = {name: counts.pop(name) for name in CPU_METRIC_QUERIES}
+    return [
+        prometheus(url, counts),
+        cpu_use(url, used),
+        monitoring(round(sum(row.value for row in pods)), alerts),
+    ]
 
 
 def prometheus(url: str, counts: Mapping[str, int]) -> Finding:
@@ -160,6 +169,14 @@ def prometheus(url: str, counts: Mapping[str, int]) -> Finding:
         fix = f"open {url}/targets  # check that {listed(missing)} is scraped and up"
         return broken("Prometheus", f"no series from {listed(missing)}; GPU use is unknown", fix)
     return ok("Prometheus", ", ".join(f"{count} series from {name}" for name, count in counts.items()))
+
+
+def cpu_use(url: str, counts: Mapping[str, int]) -> Finding:
+    """Evaluate whether trials without GPUs can be measured, by the number of series of each metric."""
+    if missing := [name for name, count in counts.items() if not count]:
+        what = f"no series of {listed(missing)}; no warnings about CPUs and memory"
+        return warning(CPU_USE, what, f"open {url}/targets  # is the kubelets' /metrics/cadvisor scraped?")
+    return ok(CPU_USE, ", ".join(f"{count} series of {name}" for name, count in counts.items()))
 
 
 def monitoring(pods: int, alerts: set[str] | None) -> Finding:

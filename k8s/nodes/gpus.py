@@ -57,8 +57,8 @@ def read_holder(pod: Manifest) -> Holder | None:
         gpus=gpus,
         started=_started(status, with_gpus),
         pod_started=parse_time(status.get("startTime")) if _restarted(status, with_gpus) else None,
-        cpu_requested=_requested(training, "cpu"),
-        ram_requested=_requested(training, "memory"),
+        cpu_requested=requested(training, "cpu"),
+        ram_requested=requested(training, "memory"),
     )
 
 
@@ -136,8 +136,9 @@ def _count(sizes: Manifest) -> int:
     return sum(int(_number(size)) for name, size in sizes.items() if GPU_RESOURCE.fullmatch(name))
 
 
-def _requested(containers: list[Manifest], resource: str) -> float | None:
-    requests = [each.get("resources", {}).get("requests", {}).get(resource) for each in containers]
+def requested(containers: list[Manifest], resource: str, of: str = "requests") -> float | None:
+    """Return the sum of these containers' `requests` or `limits`; None if none has any. Raises ValueError."""
+    requests = [each.get("resources", {}).get(of, {}).get(resource) for each in containers]
     return sum(_number(each) for each in requests if each) if any(requests) else None
 
 

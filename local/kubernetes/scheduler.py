@@ -1,17 +1,21 @@
-"""The scheduler: assign pods to nodes by devices, labels, and taints; preempt those of a lower priority.
+"""The scheduler: assign pods to nodes by devices, CPUs, labels, and taints; preempt by priority.
 
-CPU and memory aren't counted. Pods of a higher priority come first, then older ones. Of several nodes that
-fit, the one with the most pods that the pod prefers to be near wins, then the first.
+Memory isn't counted, nor are the CPUs of a node that doesn't say how many it has. Pods of a higher priority
+come first, then older ones. Of several nodes that fit, the one with the most pods that the pod prefers to be
+near wins, then the first.
 """
 
+import sys
 from collections import Counter
 from collections.abc import Collection, Iterator
+from functools import lru_cache
 
 from local.kubernetes import preemption
 from local.kubernetes.apiserver.kinds import Object, timestamp
+from local.kubernetes.apiserver.pods import amount
 from local.kubernetes.apiserver.store import Store
 
-GPU = "nvidia.com/gpu"
+GPU, CPU = "nvidia.com/gpu", "cpu"
 DURING = "DuringSchedulingIgnoredDuringExecution"
 OTHER_NODES = "node(s) didn't match Pod's node affinity/selector"
 
@@ -49,7 +53,7 @@ def _place(store: Store, pod: Object) -> None:
             hopeless += 1
         elif short := _short_of(store, pod, node):
             reasons[f"Insufficient {short}"] += 1
-            hopeless += _devices(pod)[short] > _allocatable(node, short)
+            hopeless += _requests(pod)[short] > _allocatable(node, short)
         else:
             fitting.append(node)
     if not fitting:
@@ -157,30 +161,36 @@ def _preference(store: Store, pod: Object, node: str) -> int:
     )
 
 
-def _devices(pod: Object) -> Counter[str]:
-    """Return what the pod requests of devices, by resource."""
+def _requests(pod: Object) -> Counter[str]:
+    """Return what the pod requests, by resource: devices, and CPUs in thousandths."""
     found: Counter[str] = Counter()
     for container in pod["spec"]["containers"]:
         for name, size in container.get("resources", {}).get("requests", {}).items():
-            found[name] += int(size) if "/" in name else 0
+            found[name] += _size(name, size) if "/" in name or name == CPU else 0
     return +found
 
 
+@lru_cache(maxsize=4096)
+def _size(name: str, quantity: str) -> int:
+    return round(amount(str(quantity)) * (1000 if name == CPU else 1))
+
+
 def _short_of(store: Store, pod: Object, node: Object, without: Collection[str] = ()) -> str:
-    """Return a device of which the node has too few free ones.
+    """Return the resource of which the node has too little free.
 
     Pods of at least the same priority for which others are preempted there count as if they ran.
     """
     used: Counter[str] = Counter()
     here = [*_living_on(store, node["metadata"]["name"]), *_nominated(store, pod, node["metadata"]["name"])]
     for each in here:
-        used += _devices(each) if each["metadata"]["uid"] not in without else Counter()
-    needed = _devices(pod)
+        used += _requests(each) if each["metadata"]["uid"] not in without else Counter()
+    needed = _requests(pod)
     return next((name for name in needed if needed[name] > _allocatable(node, name) - used[name]), "")
 
 
 def _allocatable(node: Object, name: str) -> int:
-    return int(node["status"]["allocatable"].get(name, 0))
+    sizes = node["status"]["allocatable"]
+    return _size(name, sizes[name]) if name in sizes else sys.maxsize if name == CPU else 0
 
 
 def _nominated(store: Store, pod: Object, node: str) -> Iterator[Object]:
@@ -195,7 +205,7 @@ def _nominated(store: Store, pod: Object, node: str) -> Iterator[Object]:
 
 
 def _living_on(store: Store, node: str) -> Iterator[Object]:
-    """Return the pods whose devices are allocated on a node, from a pod's binding to its end."""
+    """Return the pods whose requests count on a node, from a pod's binding to its end."""
     for pod in store.peek("Pod"):
         ended = pod.get("status", {}).get("phase") in ("Succeeded", "Failed")
         if pod["spec"].get("nodeName") == node and not ended:

@@ -148,7 +148,39 @@ def test_runbook_of_each_alert_names_the_section_with_its_row() -> None:
         heading, file = found.groups()
         _, _, section = (DEPLOY.parent / file).read_text().partition(f"\n### {heading}\n")
         rows = section.partition("\n## ")[0].splitlines()
-        assert any(row.startswith(f"| `{rule['alert']}` |") for row in rows), rule["alert"]
+        anchor = f'<a id="{rule["alert"]}"></a>'
+        assert any(row.startswith(f"| {anchor}`{rule['alert']}` |") for row in rows), rule["alert"]
+        assert f"#{rule['alert']}{{{{ end }}}}" in rule["annotations"]["runbook_url"]
+
+
+@needs_prometheus
+@pytest.mark.parametrize("url", ["https://docs.example/0.1.0/operate.html", ""])
+def test_runbook_url_is_where_the_pods_say_the_page_is(url: str, tmp_path: Path) -> None:
+    """Also after all pods are gone; without RUNBOOK_URL it is empty."""
+    (tmp_path / "rules.yaml").write_text(yaml.safe_dump(RULES))
+    series = {f'sweepbot_runbook_info{{url="{url}", pod="{pod}"}}': "1x30" for pod in "ab"} if url else {}
+    rules = {rule["alert"]: rule["annotations"] for rule in RULES["groups"][0]["rules"]}
+
+    def fires(alert: str, summary: str, series: dict[str, str]) -> dict[str, Any]:
+        text = {**rules[alert], "summary": summary, "runbook_url": f"{url}#{alert}" if url else ""}
+        labels = {"severity": "page"}
+        expected = {"eval_time": "50m", "alertname": alert}
+        expected |= {"exp_alerts": [{"exp_labels": labels, "exp_annotations": text}]}
+        inputs = [{"series": name, "values": values} for name, values in series.items()]
+        return {"interval": "1m", "input_series": inputs, "alert_rule_test": [expected]}
+
+    tests = [
+        fires("SweepbotAbsent", "No process of Sweepbot is scraped.", series),
+        fires(
+            "SweepbotRedisDown",
+            "No process of Sweepbot can read Redis. Commands in Slack fail.",
+            series | {"sweepbot_redis_up": "0x60"},
+        ),
+    ]
+    (tmp_path / "test.yaml").write_text(
+        yaml.safe_dump({"rule_files": ["rules.yaml"], "evaluation_interval": "1m", "tests": tests})
+    )
+    promtool(tmp_path, "test", "rules", "test.yaml")
 
 
 def test_monitoring_scrapes_the_port_of_the_pods() -> None:

@@ -18,6 +18,8 @@ import yaml
 
 from bot import __version__, setup_command
 from bot.core.errors import UserError
+from bot.operate.setup.answers import Answers
+from bot.operate.setup.files import Secrets, files
 from bot.operate.setup.secrets_script import LOGINS
 from bot.platform.config import package
 from bot.platform.registry.auth import login
@@ -473,12 +475,16 @@ def test_package_names_its_repository(tmp_path, monkeypatch):
     """A release's metadata, which the release workflow writes."""
     (tmp_path / "METADATA").write_text(
         "Name: sweepbot\nProject-URL: Repository, https://git.example/x/sweepbot\n"
+        f"Project-URL: Documentation, https://x.example/sweepbot/{__version__}\n"
     )
     found = PathDistribution(tmp_path)
     monkeypatch.setattr(package, "metadata", lambda _: found.metadata)
     base = setup_command._base(None, tmp_path)
     assert base.part("doctor") == f"https://git.example/x/sweepbot//deploy/doctor?ref=v{__version__}"
     assert base.source == f"https://git.example/x/sweepbot.git#v{__version__}"
+    texts = files(Answers(**ANSWERS), base, Secrets(), {}, sidecars=False)
+    runbook = f"- RUNBOOK_URL=https://x.example/sweepbot/{__version__}/operate.html\n"
+    assert runbook in texts["kustomization.yaml"]
     (tmp_path / "METADATA").write_text("Name: sweepbot\n")
     with pytest.raises(UserError, match="Add --base"):
         setup_command._base(None, tmp_path)

@@ -77,7 +77,7 @@ class FakeSource:
 class SimulatedMonitor:
     """`dies_at`: the call at which the worker dies; the next run is another worker's."""
 
-    def __init__(self, redis, *pods, crash_at=None, teams=(VISION,), self_assigned=()) -> None:
+    def __init__(self, redis, *pods, crash_at=None, teams=(VISION,), self_assigned=(), cpus=None) -> None:
         self.redis, self.now, self.clock = redis, NOW, Clock(crash_at)
         self.slack, self.source, self.store = FakeSlack(), FakeSource(*pods), Store(redis)
         self.kubernetes = kubernetes.Store()
@@ -98,7 +98,8 @@ class SimulatedMonitor:
             ),
             now=lambda: self.now,
         )
-        self.watching = IdleMonitor(clients, self.source, CrashingProxy(AlertStore(redis), self.clock))
+        alerts = CrashingProxy(AlertStore(redis), self.clock)
+        self.watching = IdleMonitor(clients, self.source, alerts, cpus=cpus)
 
     async def sweep(self, phase=Phase.RUNNING, **changes) -> None:
         sweep = a_sweep(phase, **changes)

@@ -7,6 +7,7 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 from bot.measure.gpus import promql
+from bot.measure.gpus.cpu_use import CpuQueries
 from bot.measure.gpus.device_stats import DeviceQueries
 from bot.measure.gpus.hour_queries import HourQueries
 from bot.measure.gpus.models import (
@@ -52,6 +53,7 @@ class PrometheusSource:
         self._query, self._owners, self._now = prometheus.query, owners, now
         self._devices, self._probe = DeviceQueries(prometheus), IntervalProbe(prometheus, step)
         self._hour = HourQueries(prometheus)
+        self.cpus = CpuQueries(prometheus, now)
         self._intervals, self._models = Recent[ScrapeIntervals](), Recent[Devices]()
 
     async def snapshot(self, window: timedelta) -> Snapshot:

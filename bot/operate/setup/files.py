@@ -39,6 +39,7 @@ class Base:
     address: str  # a URL, or a path relative to the folder
     source: str  # what `docker build` takes
     version: str
+    documents: str = ""  # URL of the site with the documents of this version, if there is one
 
     def part(self, name: str) -> str:
         if "://" in self.address:
@@ -91,6 +92,7 @@ def _kustomization(answers: Answers, base: Base, secrets: Secrets, *, sidecars: 
     settings = [f"IMAGE_REGISTRY={answers.host}", f"MLFLOW_TRACKING_URI={answers.mlflow}"]
     settings += ["IMAGE_REGISTRY_PLAIN_HTTP=true"] if answers.plain_http else []
     settings += NO_LOGIN if answers.registry_login == "none" else ()
+    settings += [f"RUNBOOK_URL={base.documents}/operate.html"] if base.documents else []
     settings += [f"METRICS_READER_IMAGE={image}:{base.version}"] if sidecars else []
     own = {"namespace": "sweepbot"}
     return {

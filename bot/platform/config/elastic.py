@@ -1,4 +1,4 @@
-"""Deployments whose replicas follow free GPUs: `elastic:` of the configuration file. Pure."""
+"""Deployments whose replicas follow free GPUs or CPUs: `elastic:` of the configuration file. Pure."""
 
 import re
 from collections.abc import Iterable, Iterator
@@ -22,14 +22,14 @@ class ElasticDeployment(Section):
     """Namespace of the Deployment."""
     deployment: Annotated[Text, object_name("a Deployment"), Key("llm")]
     """Name of the Deployment."""
-    gpus: Annotated[Whole, Key("2", least=1, most=MAX_REPLICAS)]
-    """GPUs of one replica, as its pods request them."""
+    gpus: Annotated[Whole, Key("2", least=0, most=MAX_REPLICAS)]
+    """GPUs of one replica, as its pods request them. 0: the replicas follow free CPUs."""
     min: Annotated[Whole, Key("1", least=0, most=MAX_REPLICAS)] = 0
     """Minimum replicas. They can be preempted, too."""
     max: Annotated[Whole, Key("6", least=1, most=MAX_REPLICAS)]
     """Maximum replicas."""
     reserve: Annotated[Whole, Key("2", least=0, most=MAX_REPLICAS)] = 1
-    """Replicas for which GPUs stay free, so that other pods start without waiting."""
+    """Replicas for which GPUs, or CPUs, stay free, so that other pods start without waiting."""
     channel: Annotated[Channel, Key("C012ABC")]
     """Slack channel of the Deployment's message."""
 
@@ -40,6 +40,11 @@ class ElasticDeployment(Section):
     @property
     def key(self) -> str:
         return f"{self.namespace}/{self.deployment}"
+
+    @property
+    def follows(self) -> str:
+        """Return what its replicas follow, in the plural."""
+        return "GPUs" if self.gpus else "CPUs"
 
     def owns(self, namespace: str, pod: str) -> bool:
         """Return whether a pod of this name is one of its replicas: `llm-6d5f9c7b8-x2x4z`."""

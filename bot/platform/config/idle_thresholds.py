@@ -1,4 +1,4 @@
-"""The thresholds of idle-GPU warnings: `warnings:` of the configuration and `watch:` of a space file."""
+"""The thresholds of warnings: `warnings:` of the configuration and `watch:` of a space file."""
 
 from dataclasses import dataclass
 from typing import Annotated, Any
@@ -29,20 +29,24 @@ class _OrOff(Rule):
 
 @dataclass(frozen=True, kw_only=True)
 class IdleThresholds(Section):
-    """When to warn about GPUs. 0 disables a warning."""
+    """When to warn about GPUs, and about CPUs and memory of trials without GPUs. 0 disables a warning."""
 
     # Samples are kept for two hours, so longer windows would miss some.
     idle_minutes: Annotated[Number, _OrOff(most=120), Key("60")] = 30
-    """Minutes without GPU activity before a warning, which repeats after two and four times as long."""
+    """Minutes without GPU activity, or with less than 1% of the requested CPUs, before a warning. It repeats
+    after two and four times as long."""
     first_use_minutes: Annotated[Number, _OrOff(), Key("45")] = 30
     """Minutes after the start by which the GPUs must have been used at least once."""
     low_percent: Annotated[Number, _OrOff(most=100), Key("5")] = 15
-    """Mean utilization over two hours, in percent, below which a warning is sent."""
+    """Mean utilization over two hours, in percent, below which a warning is sent. Without GPUs, it is the
+    share of the requested CPUs, and the peak's share of the requested memory."""
+    memory_percent: Annotated[Number, _OrOff(most=100), Key("95")] = 90
+    """Share of the memory limit, in percent, from which a trial without GPUs causes a warning."""
     stuck_minutes: Annotated[Number, _OrOff(), Key("0")] = 30
     """Minutes of full utilization without a new log line before a warning."""
     stop_minutes: Annotated[Number, _OrOff(), Key("60", "0: never")] = 0
     """Minutes after the warning that all GPUs of a trial are idle or were never used. If they still are,
-    and the warning isn't snoozed, Sweepbot stops the trial."""
+    and the warning isn't snoozed, Sweepbot stops the trial. Trials without GPUs are never stopped."""
 
 
 def read_watch(node: Node) -> dict[str, float]:

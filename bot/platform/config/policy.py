@@ -232,7 +232,7 @@ class Config(Section):
         Checked(_elastic_problems),
         Key("[{namespace: serving, deployment: llm, gpus: 2, max: 6, channel: C012ABC}]"),
     ] = ()
-    """Deployments whose replicas follow free GPUs ([details](elastic.md))."""
+    """Deployments whose replicas follow free GPUs or CPUs ([details](elastic.md))."""
     # From /sweep setup, not from the file.
     self_assigned: SkipJsonSchema[frozenset[str]] = frozenset()  # people who chose their team: no permission
     people: SkipJsonSchema[Mapping[str, Personal]] = field(default_factory=dict)  # their settings, by user

@@ -300,6 +300,11 @@ class Settings(PlanSettings):
         description="Katib UI URL for people's browsers; default: no link",
         examples=["https://kubeflow.example"],
     )
+    runbook_url: ShownUrl | None = Field(
+        default=None,
+        description="URL of docs/operate.md for people's browsers, to which alerts link; default: no link",
+        examples=["https://docs.example/sweepbot/operate.html"],
+    )
     prometheus_url: Url | None = Field(
         default=None,
         description="Prometheus URL, with dcgm-exporter and kube-state-metrics; default: query dcgm-exporter",

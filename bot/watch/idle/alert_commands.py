@@ -1,4 +1,4 @@
-"""Apply the commands of buttons about idle GPUs: cancel, snooze, ask the owner, show utilization."""
+"""Apply the commands of buttons of warnings: cancel, snooze, ask the owner, show utilization."""
 
 import logging
 from collections.abc import Collection, Mapping
@@ -8,6 +8,7 @@ from datetime import datetime, timedelta
 from bot.core.commands import Action, AuditEntry, Command
 from bot.core.plan import HOME_CLUSTER
 from bot.core.record import SweepRecord
+from bot.measure.gpus.cpu_use import CpuQueries
 from bot.measure.gpus.models import NoGpuDataError, Source
 from bot.platform.clients import Clients
 from bot.platform.config.idle_thresholds import IdleThresholds
@@ -17,6 +18,7 @@ from bot.platform.runtime.audit import write_entry
 from bot.platform.slack.client import MessageRejectedError, NotInChannelError
 from bot.platform.slack.mrkdwn import code, local_time, mention, plain
 from bot.watch.idle.alerts import Alert, Assessment, Snooze, active_snooze, question
+from bot.watch.idle.cpu_trials import cpu_utilization, running_trials
 from bot.watch.idle.detector import LOW_WINDOW, Kind, allocations, measurement_window
 from bot.watch.idle.messages import not_cancelled, owner_answered, utilization
 from bot.watch.idle.store import SnoozeStore
@@ -28,6 +30,7 @@ UNSEEN = (
     "To cancel one anyway: `/sweep cancel SWEEP TRIAL`."
 )
 NOT_ASKED = "GPU metrics are unavailable, so no owner was asked."
+NO_CPUS = "Metrics of CPUs and memory are unavailable."
 GONE = "These GPUs are busy again or no longer allocated."
 
 
@@ -36,6 +39,7 @@ class AlertCommands:
     clients: Clients
     source: Source
     cluster: str = HOME_CLUSTER  # the one of `source`
+    cpus: CpuQueries | None = None
 
     async def apply(
         self, command: Command, alert: Alert | None, current: dict[str, Snooze], now: datetime
@@ -182,6 +186,8 @@ class AlertCommands:
         sweep = await find_sweep(self.clients, alert.sweep) if alert.sweep else None
         window = measurement_window(thresholds_of(sweep, self.clients.config.warnings))
         window = LOW_WINDOW if alert.kind.over_two_hours else window
+        if not alert.about_gpus:
+            return await self._cpu_utilization(alert, sweep, window)
         try:
             current = allocations(await self.source.pods(window), self.cluster)
         except NoGpuDataError as why:
@@ -189,6 +195,16 @@ class AlertCommands:
         has_prometheus = self.cluster == HOME_CLUSTER and self.clients.settings.prometheus_url
         source = "Prometheus" if has_prometheus else "dcgm-exporter"
         return utilization([current[item.key] for item in alert.open if item.key in current], window, source)
+
+    async def _cpu_utilization(self, alert: Alert, sweep: SweepRecord | None, window: timedelta) -> str:
+        if self.cpus is None:
+            return NO_CPUS
+        shown = {item.name for item in alert.open}
+        running = await running_trials(self.clients, [sweep] if sweep else [])
+        try:
+            return await cpu_utilization(self.cpus, [each for each in running if each.name in shown], window)
+        except NoGpuDataError as why:
+            return f"{NO_CPUS.removesuffix('.')}: {why}"
 
 
 async def find_sweep(clients: Clients, sweep_id: str) -> SweepRecord | None:

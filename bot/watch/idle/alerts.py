@@ -1,4 +1,4 @@
-"""Track warnings about GPUs: what was posted, and what to post now. Pure.
+"""Track warnings about GPUs, CPUs, and memory: what was posted, and what to post now. Pure.
 
     posted -> posted again (after twice and four times as long) -> busy again -> posted again
        `-> snoozed until a time -> posted again                        `-----> ended
@@ -70,6 +70,7 @@ class AlertItem:
     stop_after: timedelta = timedelta(0)  # after the warning; 0: never
     warned: datetime | None = None  # since when it is in the warning with that, and not snoozed
     missing: datetime | None = None  # since when it isn't measured: it has ended, or its metrics were late
+    what: str = ""  # as of its allocation
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -94,6 +95,10 @@ class Alert:
     @property
     def id(self) -> str:
         return f"{'asked-' if self.asked_by else ''}{self.kind}/{self.items[0].key}"
+
+    @property
+    def about_gpus(self) -> bool:
+        return not self.items[0].what
 
     @property
     def open(self) -> tuple[AlertItem, ...]:
@@ -222,7 +227,9 @@ def _updated(item: AlertItem, current: Assessment | None, kind: Kind, now: datet
     # After a recovery the duration starts over.
     new = _item(current, now, item.since if item.now is kind else None)
     # The load varies with each measurement: shown as it was, it isn't edited every few minutes.
-    return replace(new, load=item.load) if item.now is kind and item.level == new.level else new
+    return (
+        replace(new, load=item.load, mean=item.mean) if item.now is kind and item.level == new.level else new
+    )
 
 
 def _warned(before: AlertItem, after: AlertItem, snoozes: Mapping[str, Snooze], now: datetime) -> AlertItem:
@@ -244,26 +251,28 @@ def _item(current: Assessment, now: datetime, since: datetime | None = None) -> 
     allocation, first = current.allocation, first_alert_after(current.kind, current.thresholds)
     began = allocation.began or now
     since = since or (began if current.kind is Kind.UNUSED else max(began, now - first))
-    low = current.kind.over_two_hours  # over a fixed time, and never repeated
+    once = current.kind.over_two_hours or current.kind is Kind.FULL  # over a fixed time, and never repeated
     return AlertItem(
         key=allocation.key,
         name=allocation.name,
         nodes=allocation.nodes,
         now=current.kind,
         since=since,
-        lasted=first if low else _rounded(now - since, first),
-        level=1 if low else repeat_level(now - since, first),
+        lasted=first if once else _rounded(now - since, first),
+        level=1 if once else repeat_level(now - since, first),
         idle=allocation.idle,
         gpus=max(allocation.allocated, len(allocation.gpus)),
-        mean=allocation.mean if current.kind is Kind.LOW else None,
+        mean=allocation.mean if current.kind.shows_share else None,
         load=allocation.load,
         stop_after=_stop_after(current),
         warned=now,
+        what=allocation.what,
     )
 
 
 def _stop_after(current: Assessment) -> timedelta:
-    is_unused = current.kind in STOPPABLE and current.allocation.sweep
+    """Idle CPUs cost little, and a trial can wait for something else: only GPUs are taken away."""
+    is_unused = current.kind in STOPPABLE and current.allocation.sweep and not current.allocation.what
     return timedelta(minutes=current.thresholds.stop_minutes if is_unused else 0)
 
 

@@ -1,4 +1,4 @@
-"""Classify GPU allocations: idle, unused, underused, waiting, hung, or fine. Pure.
+"""Classify allocations: idle, unused, underused, waiting, hung, or fine. Pure.
 
 Defaults and their sources: gpu-pruner looks for 30 minutes without a sample above 1%; Princeton's cluster
 warns after one and two hours. A low mean alone would flag bursty work, so the 95th percentile counts, too.
@@ -32,6 +32,8 @@ class Kind(StrEnum):
     LOW = "low"
     WAITING = "waiting"  # busy, but by SM activity and power hardly computing
     STUCK = "stuck"  # always busy, but no log output
+    FULL = "full"  # without GPUs: its memory is near its limit
+    SPARE = "spare"  # without GPUs: it has requested much more memory than it uses
     FINE = "fine"
     MAYBE_LOW = "maybe low"  # busy lately; too few samples in the last two hours to rule out LOW
     UNKNOWN = "unknown"
@@ -39,17 +41,25 @@ class Kind(StrEnum):
 
     @property
     def needs_alert(self) -> bool:
-        return self in {Kind.UNUSED, Kind.IDLE, Kind.PARTIAL, Kind.LOW, Kind.WAITING, Kind.STUCK}
+        return self not in {Kind.FINE, Kind.MAYBE_LOW, Kind.UNKNOWN, Kind.ENDED}
 
     @property
     def over_two_hours(self) -> bool:
-        """Whether it is about the mean of LOW_WINDOW."""
-        return self in {Kind.LOW, Kind.WAITING}
+        """Whether it is about LOW_WINDOW."""
+        return self in {Kind.LOW, Kind.WAITING, Kind.SPARE}
+
+    @property
+    def shows_share(self) -> bool:
+        """Whether its warning has the used share."""
+        return self in {Kind.LOW, Kind.FULL, Kind.SPARE}
 
 
 @dataclass(frozen=True, kw_only=True)
 class GpuAllocation:
-    """The GPUs of one trial on any number of nodes, or of one pod outside sweeps."""
+    """The GPUs of one trial on any number of nodes, or of one pod outside sweeps.
+
+    A trial without GPUs has one device, which is `what` its assessment is about: CPUs, or memory.
+    """
 
     cluster: str = HOME_CLUSTER
     namespace: str
@@ -64,6 +74,7 @@ class GpuAllocation:
     allocated: int
     gpus: tuple[Gpu, ...] = ()
     busy_ever: bool | None = None
+    what: str = ""  # such as `8 CPUs`; "": GPUs
 
     @property
     def key(self) -> str:

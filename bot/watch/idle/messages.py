@@ -1,4 +1,4 @@
-"""Texts and buttons of GPU warnings: the finding, how it was measured, and what people can do. Pure."""
+"""Texts and buttons of warnings: the finding, how it was measured, and what people can do. Pure."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
@@ -29,6 +29,8 @@ CONDITIONS = {
     Kind.LOW: "underused for {lasted} ({mean} average)",
     Kind.WAITING: "busy for {lasted}, but hardly computing",
     Kind.STUCK: "busy for {lasted} with no log output",
+    Kind.FULL: "nearly reached ({mean})",
+    Kind.SPARE: "hardly used since the start (max {mean})",
 }
 NEW_STATES = {
     Kind.UNUSED: "unused",
@@ -37,6 +39,8 @@ NEW_STATES = {
     Kind.LOW: "underused",
     Kind.WAITING: "busy, but hardly computing",
     Kind.STUCK: "busy with no log output",
+    Kind.FULL: "near its memory limit",
+    Kind.SPARE: "hardly using its memory",
 }
 ADVICE = {
     Kind.UNUSED: "*Check:* Does the program find the GPU and move the model to it? Is it still loading data?",
@@ -45,6 +49,12 @@ ADVICE = {
     Kind.LOW: "*Fix:* Try a larger batch size or more data-loader workers.",
     Kind.WAITING: "*Check:* Does a kernel wait for other workers or data? If not, try a larger batch size.",
     Kind.STUCK: "*Check:* A distributed deadlock looks like this. If it logs elsewhere, snooze the warning.",
+    Kind.FULL: "*Fix:* At its limit, the kernel kills it. Use less, or request more for the next sweep.",
+    Kind.SPARE: "*Fix:* Choose a profile with less memory for the next sweep: more trials fit on a node.",
+}
+CPU_ADVICE = {
+    Kind.IDLE: "*Check:* Is the program hung, or waiting for data or another service?",
+    Kind.LOW: "*Fix:* Use more processes or threads, or choose a profile with fewer CPUs for the next sweep.",
 }
 CRITERIA = {
     Kind.LOW: "Measured by GPU utilization (share of time the engine is active).",
@@ -54,8 +64,21 @@ CRITERIA = {
     ),
     Kind.STUCK: "Measured by GPU utilization above 95% and the time of the last log line.",
     Kind.IDLE: f"Idle: no sample above {100 * BUSY:g}% GPU utilization; memory use doesn't count.",
+    Kind.FULL: "Measured by the pod's working set, which can include files in the page cache.",
+    Kind.SPARE: "Measured by the peak of the pod's working set, within a day.",
+}
+CPU_CRITERIA = {
+    Kind.IDLE: f"Idle: less than {100 * BUSY:g}% of the requested CPUs, as a mean.",
+    Kind.LOW: "Measured by CPU time, as a share of the requested CPUs.",
+}
+_RECOVERED = {
+    Kind.STUCK: "logging",
+    Kind.WAITING: "computing",
+    Kind.FULL: "using less memory",
+    Kind.SPARE: "using more memory",
 }
 NEVER_CANCELS = "Sweepbot never cancels idle trials by itself."
+NEVER_STOPS_CPUS = "Sweepbot never stops a trial without GPUs by itself."
 NOT_STOPPED = "Sweepbot doesn't stop pods that it didn't start."
 
 
@@ -67,13 +90,15 @@ def warning(alert: Alert, snoozes: Mapping[str, Snooze], now: datetime) -> Messa
     shown = section("\n".join(lines))
     if not alert.open:
         return Message(text=lines[0], blocks=(shown,))
-    how = CRITERIA.get(alert.kind, CRITERIA[Kind.IDLE])
+    how = (CRITERIA if alert.about_gpus else CRITERIA | CPU_CRITERIA).get(alert.kind, CRITERIA[Kind.IDLE])
     stops = _stops(alert) if alert.sweep else NOT_STOPPED
     below = context(f"{how} {stops}")
     return Message(text=lines[0], blocks=(shown, below, _buttons(alert, all_snoozed)))
 
 
 def _stops(alert: Alert) -> str:
+    if not alert.about_gpus:
+        return NEVER_STOPS_CPUS
     after = max((item.stop_after for item in alert.open), default=timedelta(0))
     if not after:
         return NEVER_CANCELS
@@ -106,7 +131,8 @@ def _single(alert: Alert, active: Mapping[str, Snooze]) -> list[str]:
     comma = "" if alert.kind is Kind.UNUSED else ","
     condition = f"{_which(item)} {_condition(alert.kind, [item])}"
     measured = load_text(item.load, item.gpus)
-    first = f":zzz: {who}: {condition}{comma} {since} {local_time(item.since)}."
+    began = "" if alert.kind in {Kind.FULL, Kind.SPARE} else f"{comma} {since} {local_time(item.since)}"
+    first = f"{_flag(alert)} {who}: {condition}{began}."
     return [first, *([f"{measured[0].upper()}{measured[1:]}."] if measured else [])]
 
 
@@ -125,14 +151,14 @@ def _advice(alert: Alert) -> str:
     if any(item.level == REPEAT_AT[-1] for item in alert.open) and alert.kind in {Kind.UNUSED, Kind.IDLE}:
         what = "it" if len(alert.open) == 1 else "them"
         end = f"{'Cancel' if alert.sweep else 'Stop'} {what}, or snooze if you need {what}"
-        return f"*Still idle.* {end}; others may be waiting for GPUs."
-    return ADVICE[alert.kind]
+        return f"*Still idle.* {end}; others may be waiting for {'GPUs' if alert.about_gpus else 'CPUs'}."
+    return (ADVICE if alert.about_gpus else ADVICE | CPU_ADVICE)[alert.kind]
 
 
 def _group(alert: Alert, active: Mapping[str, Snooze]) -> list[str]:
     still, total = alert.open, counted(len(alert.items), "trial" if alert.sweep else "pod")
     if still:
-        head = f":zzz: {len(still)} of {total}: GPUs {_condition(alert.kind, still)}"
+        head = f"{_flag(alert)} {len(still)} of {total}: {_subject(alert)} {_condition(alert.kind, still)}"
     elif any(item.now.needs_alert for item in alert.items):
         head = f":zzz: Changed: {total}"
     else:
@@ -150,7 +176,19 @@ def _state(alert: Alert, item: AlertItem, active: Mapping[str, Snooze]) -> str:
     return f"{code(item.name)} on {where}: {_which(item)}, since {local_time(item.since)}"
 
 
+def _flag(alert: Alert) -> str:
+    return ":warning:" if alert.kind is Kind.FULL else ":zzz:"
+
+
+def _subject(alert: Alert) -> str:
+    return {Kind.FULL: "memory limits", Kind.SPARE: "memory"}.get(
+        alert.kind, "GPUs" if alert.about_gpus else "CPUs"
+    )
+
+
 def _which(item: AlertItem) -> str:
+    if item.what:
+        return item.what
     if item.idle and item.idle < item.gpus:
         return f"{item.idle} of {counted(item.gpus, 'GPU')}"
     return counted(item.gpus, "GPU")
@@ -164,7 +202,7 @@ def _condition(kind: Kind, items: Sequence[AlertItem]) -> str:
 def _how_it_ended(alert: Alert, item: AlertItem, active: Mapping[str, Snooze]) -> str:
     """Refer to a newer warning only if there is one: none is posted during a snooze."""
     before = f"after {duration(item.lasted)} {_before(alert.kind, item)}"
-    busy = {Kind.STUCK: "logging", Kind.WAITING: "computing"}.get(alert.kind, "busy")
+    busy = _RECOVERED.get(alert.kind, "busy")
     if item.now is Kind.ENDED:
         return f"ended{f', {busy} again' if item.recovered else ''} {before}"
     if item.now.needs_alert:
@@ -174,6 +212,10 @@ def _how_it_ended(alert: Alert, item: AlertItem, active: Mapping[str, Snooze]) -
 
 
 def _before(kind: Kind, item: AlertItem) -> str:
+    if kind is Kind.FULL:
+        return "near its memory limit"
+    if kind is Kind.SPARE:
+        return f"with {_which(item)} hardly used"
     if kind is Kind.LOW:
         return f"at {percent(item.mean or 0, 1)} average"
     if kind is Kind.STUCK:
@@ -218,9 +260,10 @@ def _cancel(alert: Alert) -> dict[str, Any]:
     while len(value) > MAX_BUTTON_VALUE:
         value = value.rpartition(" ")[0]
     what = "trial" if len(trials) == 1 else f"{value.count(' ')} trials"
-    stops = f"Stops {what} {trials[0][:100]} of {alert.sweep} and frees its GPUs."
+    freed = "GPUs" if alert.about_gpus else "CPUs and memory"
+    stops = f"Stops {what} {trials[0][:100]} of {alert.sweep} and frees its {freed}."
     if len(trials) > 1:
-        stops = f"Stops {what} of {alert.sweep}, except any that are busy again, and frees their GPUs."
+        stops = f"Stops {what} of {alert.sweep}, except any that are busy again, and frees their {freed}."
     confirm = {
         "title": plain_text(f"Cancel {what}?"),
         "text": plain_text(f"{stops} The sweep continues."),

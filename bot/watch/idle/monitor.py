@@ -1,6 +1,6 @@
-"""Reconcile one cluster's GPU warnings: measure, update alerts, save them, apply commands, notify.
+"""Reconcile one cluster's warnings: measure, update alerts, save them, apply commands, notify.
 
-At home they are about all pods, in other clusters only about the trials of sweeps.
+At home they are about all pods with GPUs, and trials without; in other clusters about trials with GPUs.
 
 Every step is idempotent. A worker that crashes after a post and before saving it repeats that one message.
 Snoozes are saved in the cluster before the warning shows them.
@@ -17,9 +17,11 @@ from redis.asyncio import Redis
 
 from bot.core.commands import Action, Command
 from bot.core.plan import HOME_CLUSTER
-from bot.core.record import Phase, SweepRecord
+from bot.core.record import SweepRecord
+from bot.measure.gpus.cpu_use import CpuQueries
 from bot.measure.gpus.dcgm_source import SampleStore, ScrapeSource
 from bot.measure.gpus.models import BUSY, ITEM, NoGpuDataError, Source
+from bot.measure.gpus.prometheus_source import PrometheusSource
 from bot.platform.clients import Clients
 from bot.platform.config.clusters import remote
 from bot.platform.config.elastic import is_elastic
@@ -28,6 +30,7 @@ from bot.platform.slack.client import SlackBusyError
 from bot.watch.idle.alert_commands import UNSEEN, AlertCommands, find_sweep, thresholds_of
 from bot.watch.idle.alert_notifier import AlertNotifier
 from bot.watch.idle.alerts import Alert, Assessment, Snooze, cluster_of, update_alerts
+from bot.watch.idle.cpu_trials import PHASES_WITH_TRIALS, CpuAssessor, running_trials
 from bot.watch.idle.detector import (
     LOW_WINDOW,
     GpuAllocation,
@@ -44,8 +47,18 @@ from k8s.trial_kinds import JOB
 log = logging.getLogger(__name__)
 
 LOG_CONCURRENCY = 8  # trials whose logs are read at a time
-Assessed = Mapping[str, Assessment] | None  # by allocation key; None: not measured
-PHASES_WITH_TRIALS = {Phase.PENDING, Phase.RUNNING}
+
+
+@dataclass(frozen=True)
+class Assessed:
+    """The state of each allocation by its key; None: not measured."""
+
+    gpus: Mapping[str, Assessment] | None
+    cpus: Mapping[str, Assessment] | None
+
+    def of(self, alert: Alert | None) -> Mapping[str, Assessment] | None:
+        """Return those of the alert's kind of resource, by default of GPUs."""
+        return self.gpus if alert is None or alert.about_gpus else self.cpus
 
 
 @dataclass(frozen=True)
@@ -54,43 +67,56 @@ class IdleMonitor:
     source: Source
     store: AlertStore
     cluster: str = HOME_CLUSTER  # the one of `clients`
+    cpus: CpuQueries | None = None  # of trials without GPUs
 
     async def run(self) -> timedelta | None:
         """Reconcile once. Return when to retry what Slack's rate limit held back; None if nothing was."""
         now, current = self.clients.now(), await SnoozeStore(self.clients).all()
         alerts, assessed = await self._alerts(current, now)
         alerts, current = await self._apply_commands(alerts, assessed, current, now)
-        if assessed is not None:
-            await self._stop_ignored(alerts, assessed, current, now)
+        if assessed.gpus is not None:
+            await self._stop_ignored(alerts, assessed.gpus, current, now)
         return await self._notify(alerts, current, now)
 
     async def _alerts(
         self, current: Mapping[str, Snooze], now: datetime
     ) -> tuple[tuple[Alert, ...], Assessed]:
-        """Return the alerts, and the state of every allocation; None if there was no GPU data."""
+        """Return the alerts, and the state of every allocation. What can't be measured stays as it is."""
         alerts = await self.store.all()
-        try:
-            assessed = await self._assess(now)
-        except NoGpuDataError as why:
-            log.info("skipped GPU warnings: %s", why)
-            return alerts, None
-        alerts = update_alerts(alerts, assessed, current, now)
+        assessed = Assessed(
+            gpus=await self._measured(self._assess(now)),
+            cpus=await self._measured(self._assess_cpus(self.cpus, now)) if self.cpus else None,
+        )
+        for about_gpus, found in ((True, assessed.gpus), (False, assessed.cpus)):
+            if found is not None:
+                mine = [alert for alert in alerts if alert.about_gpus is about_gpus]
+                others = [alert for alert in alerts if alert.about_gpus is not about_gpus]
+                alerts = (*others, *update_alerts(mine, found, current, now))
         await self.store.save(alerts)
         return alerts, assessed
+
+    async def _measured(
+        self, assessing: Awaitable[Mapping[str, Assessment]]
+    ) -> Mapping[str, Assessment] | None:
+        try:
+            return await assessing
+        except NoGpuDataError as why:
+            log.info("skipped warnings: %s", why)
+            return None
 
     async def _apply_commands(
         self, alerts: tuple[Alert, ...], assessed: Assessed, current: dict[str, Snooze], now: datetime
     ) -> tuple[tuple[Alert, ...], dict[str, Snooze]]:
         """Return the alerts with the questions that were asked, and the snoozes."""
         queued, by_id = await self._commands(), {alert.id: alert for alert in alerts}
-        applier = AlertCommands(self.clients, self.source, self.cluster)
+        applier = AlertCommands(self.clients, self.source, self.cluster, self.cpus)
         for command in queued:
             alert = by_id.get(command.alert)
             if command.action is Action.ASK:
-                asked = await applier.ask(command, assessed, by_id, current, now)
+                asked = await applier.ask(command, assessed.gpus, by_id, current, now)
                 await self.store.save(asked)
                 by_id |= {each.id: each for each in asked}
-            elif command.action is Action.KILL and assessed is None:
+            elif command.action is Action.KILL and assessed.of(alert) is None:
                 await applier.reply(command, UNSEEN, alert)
             else:
                 current = await applier.apply(command, alert, current, now)
@@ -136,7 +162,7 @@ class IdleMonitor:
         return retry_after
 
     async def _assess(self, now: datetime) -> dict[str, Assessment]:
-        """Return the state of every allocation by its key. Raises NoGpuDataError."""
+        """Return the state of every allocation of GPUs by its key. Raises NoGpuDataError."""
         default = self.clients.config.warnings
         usual, long = await self._measure(measurement_window(default)), await self._measure(LOW_WINDOW)
         names = {each.sweep for each in usual.values() if each.sweep}
@@ -156,6 +182,29 @@ class IdleMonitor:
             *(self._with_log_check(each, latest[key], now, slots) for key, each in found.items())
         )
         return dict(zip(found, checked, strict=True))
+
+    async def _assess_cpus(self, queries: CpuQueries, now: datetime) -> dict[str, Assessment]:
+        """Return the state of every trial without GPUs by its key. Raises NoGpuDataError."""
+        listed = await self.clients.store.listed()
+        names = [each.id for each in listed if each.cpu_only and each.phase in PHASES_WITH_TRIALS]
+        records = await self.clients.store.records(names) if names else []
+        sweeps = {each.id: each for each in records if each.cluster == self.cluster}
+        trials = await running_trials(self.clients, sweeps.values())
+        thresholds = {
+            name: thresholds_of(each, self.clients.config.warnings) for name, each in sweeps.items()
+        }
+        found = await CpuAssessor(queries, trials, now).assess(thresholds)
+        return {
+            allocation.key: Assessment(
+                allocation=allocation,
+                kind=kind,
+                thresholds=thresholds[allocation.sweep],
+                channel=sweep.requester.channel if sweep.thread else "",
+                thread=sweep.thread or "",
+            )
+            for allocation, kind in found
+            if (sweep := sweeps[allocation.sweep])
+        }
 
     async def _sweep(self, name: str) -> SweepRecord | None:
         """Return None, too, for one of another cluster: the label came from another installation."""
@@ -248,4 +297,5 @@ class IdleMonitors:
         source = self.source
         if cluster != HOME_CLUSTER:
             source = ScrapeSource(SampleStore(self.redis, cluster), self.clients.now)
-        return IdleMonitor(self.clients.of(cluster), source, AlertStore(self.redis, cluster), cluster)
+        cpus = source.cpus if isinstance(source, PrometheusSource) else None
+        return IdleMonitor(self.clients.of(cluster), source, AlertStore(self.redis, cluster), cluster, cpus)

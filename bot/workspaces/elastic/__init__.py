@@ -1,6 +1,6 @@
-"""Elastic replicas: Deployments whose replicas follow free GPUs, and release them for other pods at once.
+"""Elastic replicas: Deployments whose replicas follow free GPUs or CPUs, and release them for others at once.
 
-The scheduler's preemption returns GPUs even while Sweepbot is down; this room adds growth and a reserve.
+The scheduler's preemption returns them even while Sweepbot is down; this room adds growth and a reserve.
 """
 
 from bot.workspaces.elastic.reporter import ElasticController

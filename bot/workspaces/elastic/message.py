@@ -58,7 +58,7 @@ def _state(config: ElasticDeployment, record: ElasticRecord, view: ElasticView) 
     running, starting = view.supply.ready, view.supply.running - view.supply.ready
     more = [f"{starting} starting"] if starting else []
     waiting = view.replicas - view.supply.running
-    more += [f"{waiting} waiting for GPUs"] if waiting > 0 else []
+    more += [f"{waiting} waiting for {config.follows}"] if waiting > 0 else []
     verb = "runs" if running == 1 else "run"
     text = f"{running} of max {counted(config.max, 'replica')} {verb}{''.join(f', {each}' for each in more)}"
     return (":runner:" if running else ":hourglass_flowing_sand:"), text
@@ -71,9 +71,10 @@ def _details(config: ElasticDeployment, record: ElasticRecord, view: ElasticView
         return [finding_text(_pause(config, record))]
     if view.supply is None:
         return ["The watch of the cluster's pods is interrupted. Until it is back, nothing changes."]
-    lines = [_pressure(view.supply)] if view.supply.pressure else []
-    lines += [_change(record)] if record.changed_at else []
-    lines += [f"Next replica: {local_time(view.raise_at)}, if the GPUs stay free."] if view.raise_at else []
+    lines = [_pressure(config, view.supply)] if view.supply.pressure else []
+    lines += [_change(config, record)] if record.changed_at else []
+    if view.raise_at:
+        lines += [f"Next replica: {local_time(view.raise_at)}, if the {config.follows} stay free."]
     return lines
 
 
@@ -87,18 +88,19 @@ def _pause(config: ElasticDeployment, record: ElasticRecord) -> Finding:
     )
 
 
-def _pressure(supply: Supply) -> str:
+def _pressure(config: ElasticDeployment, supply: Supply) -> str:
     nominated, pressing = names(supply.nominated), names(supply.pressing)
     if nominated:
-        return f"The scheduler is giving GPUs to {_listed(nominated)}."
-    return f"{_listed(pressing)} {'waits' if len(pressing) == 1 else 'wait'} for GPUs of these replicas."
+        return f"The scheduler is giving {config.follows} to {_listed(nominated)}."
+    wait = "waits" if len(pressing) == 1 else "wait"
+    return f"{_listed(pressing)} {wait} for {config.follows} of these replicas."
 
 
-def _change(record: ElasticRecord) -> str:
+def _change(config: ElasticDeployment, record: ElasticRecord) -> str:
     verb = "Raised" if (record.replicas or 0) > record.changed_from else "Lowered"
     why = {
-        Reason.FREE: "GPUs were free",
-        Reason.GIVEN: f"GPUs given to {_listed(record.given)}",
+        Reason.FREE: f"{config.follows} were free",
+        Reason.GIVEN: f"{config.follows} given to {_listed(record.given)}",
         Reason.RESERVE: "less was free than the reserve",
         Reason.LIMITS: "below `min`" if verb == "Raised" else "above `max`",
     }
@@ -114,5 +116,5 @@ def _listed(found: tuple[str, ...]) -> str:
 
 
 def _footer(config: ElasticDeployment) -> str:
-    gpus = f"{counted(config.gpus, 'GPU')} per replica"
-    return f"{gpus} · min {config.min} · max {config.max} · reserve {counted(config.reserve, 'replica')}"
+    size = f"{counted(config.gpus, 'GPU')} per replica" if config.gpus else "Follows free CPUs"
+    return f"{size} · min {config.min} · max {config.max} · reserve {counted(config.reserve, 'replica')}"

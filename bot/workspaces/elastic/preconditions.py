@@ -28,9 +28,13 @@ def problem_of(config: ElasticDeployment, deployment: Manifest, priority: int | 
         why = "Other pods couldn't preempt the replicas."
         text = f"The priority of the replicas isn't below 0: {_class(spec, priority)}. {why}"
         return Finding(text, f"Set `priorityClassName: {CLASS}` in its template (`{APPLY}`).")
-    if (gpus := gpu_count(pod_needs(spec))) != config.gpus:
+    needs = pod_needs(spec)
+    if (gpus := gpu_count(needs)) != config.gpus:
         text = f"A replica requests {counted(gpus, 'GPU')}, but `gpus` in `elastic:` is {config.gpus}."
         return Finding(text, "Correct `gpus` in `elastic:`, or the Deployment's template.")
+    if not config.gpus and not needs.get("cpu"):
+        text = "A replica requests no CPU, so any number of them would fit on a node."
+        return Finding(text, "Set `resources.requests.cpu` in the Deployment's template.")
     return None
 
 

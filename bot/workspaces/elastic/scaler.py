@@ -1,18 +1,18 @@
 """Follow the cluster, and set the replicas of each elastic Deployment (bot.workspaces.elastic.supply).
 
-A pod that waits for GPUs wakes the scaler at once; without changes it looks every ten seconds.
+A pod that waits for what replicas have wakes the scaler at once; without changes it looks every ten seconds.
 """
 
 import asyncio
 import logging
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any
 
 from bot.platform.clients import Clients
-from bot.platform.config.elastic import ElasticDeployment
+from bot.platform.config.elastic import ElasticDeployment, is_elastic
 from bot.workspaces.elastic.message import ElasticView, names
 from bot.workspaces.elastic.preconditions import problem_of, rejection
 from bot.workspaces.elastic.records import ElasticRecord, ElasticRecords, Reason
@@ -47,7 +47,7 @@ class Scaler:
     def __init__(self, clients: Clients, records: ElasticRecords, pause: float = PAUSE) -> None:
         self._clients, self._records, self._pause = clients, records, pause
         self._woken = asyncio.Event()
-        self._pods, self._nodes = WatchedPods(self._woken.set), Nodes()
+        self._pods, self._nodes = WatchedPods(self._woken.set, lambda: clients.config.elastic), Nodes()
         self._free_since: dict[str, datetime | None] = {}
         self._raised_at: datetime | None = None  # of any Deployment
         self._errors: dict[str, str] = {}
@@ -236,11 +236,17 @@ def _why(config: ElasticDeployment, before: int, after: int, found: Supply) -> t
 
 
 class WatchedPods(Cache):
-    """`on_change` is called for pods that wait for GPUs, and for pods of Deployments with GPUs."""
+    """`on_change` is called for pods that wait for GPUs, and for pods of Deployments with GPUs.
 
-    def __init__(self, on_change: Callable[[], None]) -> None:
+    While a Deployment follows free CPUs, it is also called for its pods, and for all that the scheduler found
+    no node for.
+    """
+
+    def __init__(
+        self, on_change: Callable[[], None], elastic: Callable[[], Sequence[ElasticDeployment]]
+    ) -> None:
         super().__init__("Pod", "", lambda _: None)
-        self._changed = on_change
+        self._changed, self._elastic = on_change, elastic
         self._pods: dict[str, ScheduledPod] = {}
 
     @property
@@ -256,17 +262,24 @@ class WatchedPods(Cache):
         if found is None:
             return self.remove(key)
         self._pods[key] = found
-        if found != before and (_matters(found) or (before and _matters(before))):
+        if found != before and (self._matters(found) or (before and self._matters(before))):
             self._changed()
         return None
 
     def remove(self, key: str) -> None:
-        if (before := self._pods.pop(key, None)) and _matters(before):
+        if (before := self._pods.pop(key, None)) and self._matters(before):
             self._changed()
 
     def retain(self, keys: set[str]) -> None:
         for gone in self._pods.keys() - keys:
             self.remove(gone)
+
+    def _matters(self, pod: ScheduledPod) -> bool:
+        if pod.gpus:
+            return not pod.node or bool(pod.deployment)
+        cpus = [each for each in self._elastic() if not each.gpus]
+        waits = not pod.node and (pod.waits or bool(pod.nominated))
+        return bool(cpus) and (waits or is_elastic(cpus, pod.namespace, pod.name))
 
 
 def _read(obj: Manifest) -> ScheduledPod | None:
@@ -275,7 +288,3 @@ def _read(obj: Manifest) -> ScheduledPod | None:
     except ValueError as error:
         log.warning("can't read the requests of pod %s: %s", obj["metadata"]["name"], error)
         return None
-
-
-def _matters(pod: ScheduledPod) -> bool:
-    return bool(pod.gpus) and (not pod.node or bool(pod.deployment))

@@ -1,9 +1,9 @@
-"""Decide how many replicas run in free GPUs, and which other pods wait for the GPUs of replicas. Pure.
+"""Decide how many replicas run in free GPUs or CPUs, and which other pods wait for those of replicas. Pure.
 
-The number goes down at once, and up one by one after GPUs were free for some time.
+The number goes down at once, and up one by one after enough was free for some time.
 
-A pod that terminates still holds its GPUs. A pod that waits with a nominated node already has its victims, so
-its demand counts on that node only.
+A pod that terminates still holds what it requests. A pod that waits with a nominated node already has its
+victims, so its demand counts on that node only.
 """
 
 import json
@@ -31,6 +31,11 @@ class Replica:
     needs: Sizes
     placement: Manifest = field(default_factory=dict)
 
+    @property
+    def gpus(self) -> str:
+        """Return the name of its GPUs; "" if it has none and follows free CPUs."""
+        return gpu_resource(self.needs)
+
     def owns(self, pod: ScheduledPod) -> bool:
         return (pod.namespace, pod.deployment) == (self.namespace, self.deployment)
 
@@ -43,7 +48,7 @@ class Supply:
     ready: int = 0
     free: int = 0  # more that fit now
     coming: int = 0  # more that fit once the pods that terminate are gone
-    pressing: tuple[ScheduledPod, ...] = ()  # one of each kind that waits for GPUs of other replicas
+    pressing: tuple[ScheduledPod, ...] = ()  # one of each kind that fits only in place of replicas
     nominated: tuple[ScheduledPod, ...] = ()  # the scheduler preempts others for them
     victims: tuple[ScheduledPod, ...] = ()  # replicas that must go for pods that can't preempt
 
@@ -88,8 +93,9 @@ def supply(replica: Replica, nodes: Iterable[OpenNode], pods: Collection[Schedul
 
 def _competes(pod: ScheduledPod, replica: Replica) -> bool:
     """Return whether a pod without a node comes before new replicas; the replicas' own don't count."""
-    waits = not pod.node and not pod.terminating and (pod.waits or pod.nominated) and pod.gpus
-    return bool(waits) and pod.priority >= replica.priority and not replica.owns(pod)
+    waits = not pod.node and not pod.terminating and (pod.waits or pod.nominated)
+    rivals = waits and (pod.gpus or not replica.gpus)
+    return bool(rivals) and pod.priority >= replica.priority and not replica.owns(pod)
 
 
 class _FreeNodes:
@@ -134,12 +140,11 @@ class _FreeNodes:
 
     def blocks(self, free: Mapping[str, dict[str, int]]) -> int:
         """Return how many more replicas fit."""
-        needs = {name: size for name, size in self.replica.needs.items() if size}
-        gpus = gpu_resource(needs)
+        needs = self.replica.needs.items()
         return sum(
-            max(0, min(sizes.get(resource, 0) // size for resource, size in needs.items()))
+            max(0, min(sizes.get(resource, 0) // size for resource, size in needs))
             for name, sizes in free.items()
-            if admits(self.nodes[name], self.replica.placement, gpus)
+            if admits(self.nodes[name], self.replica.placement, self.replica.gpus)
         )
 
     def _fits_beside(self, pod: ScheduledPod, shape: str) -> bool:
@@ -208,7 +213,7 @@ class Times:
 class Decision:
     replicas: int  # the target
     free_since: datetime | None = None
-    raise_at: datetime | None = None  # when the next step up follows, if the GPUs stay free
+    raise_at: datetime | None = None  # when the next step up follows, if it stays free
 
 
 def decide(
@@ -220,7 +225,7 @@ def decide(
 ) -> Decision:
     """Return the next number of replicas, which can be the current one.
 
-    Without pressure it is `running + free - reserve`. While other pods wait for the GPUs of replicas, it is
+    Without pressure it is `running + free - reserve`. While other pods wait for what replicas have, it is
     what survives: the scheduler chooses the victims, and lowering the number keeps it from replacing them.
     While a replica has no node yet, there are no more.
     """

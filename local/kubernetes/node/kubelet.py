@@ -24,6 +24,7 @@ log = logging.getLogger(__name__)
 
 OVER_TIME = ("DeadlineExceeded", "Pod was active on the node longer than the specified deadline")
 ADDRESS = "127.0.0.1"
+MIN_CPUS = 64  # as a server with GPUs has, also on a laptop: requests of pods must fit
 PROBE_SECONDS = 0.1  # between startup probes: a real kubelet's are a second apart at least
 ENDED = ("Succeeded", "Failed")
 
@@ -336,7 +337,8 @@ def _phase(inits: list[Object], states: list[Object], sidecars: list[Object]) ->
 def _register(store: Store, name: str, gpus: int) -> None:
     labels = {"kubernetes.io/hostname": name, "kubernetes.io/os": "linux", "kubernetes.io/arch": "amd64"}
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 1024
-    sizes = {"cpu": str(os.cpu_count()), "memory": f"{memory}Ki", "pods": "110", scheduler.GPU: str(gpus)}
+    cpus = max(MIN_CPUS, os.cpu_count() or 0)
+    sizes = {"cpu": str(cpus), "memory": f"{memory}Ki", "pods": "110", scheduler.GPU: str(gpus)}
     ready = {
         "type": "Ready",
         "status": "True",

@@ -83,7 +83,7 @@ def test_reaction_time_is_from_due_to_the_first_slack_call():
 def test_labels_never_name_a_sweep_or_a_person():
     """Of all metrics, also of those that nothing in this process has set: a sample exists only then."""
     names = {label for each in REGISTRY._collector_to_names for label in getattr(each, "_labelnames", ())}
-    few = {"service", "result", "kind", "namespace", "cluster", "lease", "figures"}
+    few = {"service", "result", "kind", "namespace", "cluster", "lease", "figures", "url"}
     assert names == few | {"state", "phase"}
     assert {QUEUE, SWEEPS, CALLS} <= REGISTRY._collector_to_names.keys()
     assert not any(family.name.startswith("sweepbot") for family in DEFAULT.collect())

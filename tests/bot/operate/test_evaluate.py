@@ -7,6 +7,7 @@ import yaml
 
 from bot.core.finding import Level
 from bot.measure.gpus import promql
+from bot.measure.gpus.cpu_use import CPU, RAM
 from bot.operate.check_cluster import (
     DEFAULT_CLASS,
     evaluate_build_namespace,
@@ -21,6 +22,7 @@ from bot.operate.check_gpus import device_plugins, exporters, gpu_nodes, unreach
 from bot.operate.check_services import GROUPS_SCOPE, SCOPES, mlflow, scopes
 from bot.operate.check_state import (
     METRIC_QUERIES,
+    cpu_use,
     dns,
     eviction,
     monitoring,
@@ -322,3 +324,12 @@ def test_prometheus_without_series_is_an_error():
     finding = prometheus("http://prometheus", {"dcgm-exporter": 0, "kube-state-metrics": 4})
     assert (finding.level, finding.text) == (Level.BROKEN, "no series from dcgm-exporter; GPU use is unknown")
     assert prometheus("http://prometheus", {"dcgm-exporter": 8}).text == ("8 series from dcgm-exporter")
+
+
+def test_prometheus_without_cadvisor_has_no_warnings_about_cpus():
+    finding = cpu_use("http://prometheus", {CPU: 8, RAM: 0})
+    assert (finding.level, finding.text) == (
+        Level.WARNING,
+        "no series of container_memory_working_set_bytes; no warnings about CPUs and memory",
+    )
+    assert cpu_use("http://prometheus", {CPU: 8}).text == "8 series of container_cpu_usage_seconds_total"

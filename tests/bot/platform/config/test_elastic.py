@@ -31,7 +31,7 @@ def test_elastic_deployment_has_defaults():
         ("{llm: 1}", "elastic: must be a list; got a mapping"),
         (f"[{LLM}, {LLM}]", "elastic[1]: duplicate Deployment serving/llm"),
         ("[{}]", "elastic[0]: missing key: namespace"),
-        (changed("gpus: 2", "gpus: 0"), "elastic[0].gpus: must be from 1 to 1,000; got 0"),
+        (changed("gpus: 2", "gpus: -1"), "elastic[0].gpus: must be from 0 to 1,000; got -1"),
         (
             changed("max: 6", "max: 2, min: 3"),
             "elastic[0].min: must be at most max (2); got 3",

@@ -52,7 +52,7 @@ def test_watch_overrides_single_thresholds() -> None:
         ("watch: {low_percent: few}", 'watch.low_percent: must be a number; got "few"'),
         (
             "watch: off",
-            "watch: must be a mapping with idle_minutes, first_use_minutes, low_percent, stuck_minutes, and",
+            "watch: must be a mapping with idle_minutes, first_use_minutes, low_percent, memory_percent,",
         ),
     ],
 )

@@ -239,6 +239,8 @@ def test_recovery_of_each_kind() -> None:
         Kind.LOW: "is busy again after 1 h at 0% average.",
         Kind.WAITING: "is computing again after 1 h of waiting.",
         Kind.STUCK: "is logging again after 30 min without log output.",
+        Kind.FULL: "is using less memory again after 30 min near its memory limit.",
+        Kind.SPARE: "is using more memory again after 1 h with 2 GPUs hardly used.",
     }
 
 

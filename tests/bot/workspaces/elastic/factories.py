@@ -38,9 +38,9 @@ def replica_of(name, node="", **changes):
     return pod_of(name, node, **{"priority": -100} | changes)
 
 
-def deployment_of(gpus=1, replicas=0, **spec):
+def deployment_of(gpus=1, replicas=0, cpu="1", **spec):
     main = {"name": "main", "image": "registry:5000/lab/llm:1"}
-    main["resources"] = {"requests": {"cpu": "1", "memory": "1Gi"}, "limits": {GPU: str(gpus)}}
+    main["resources"] = {"requests": {"cpu": cpu, "memory": "1Gi"}, "limits": {GPU: str(gpus)}}
     labels = {"app": "llm"}
     pod = {"containers": [main], "priorityClassName": CLASS} | spec
     return {

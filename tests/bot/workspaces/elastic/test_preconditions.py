@@ -20,6 +20,9 @@ from tests.bot.workspaces.elastic.factories import CLASS, LLM, deployment_of
         (deployment_of(priorityClassName=""), None, 1, "the template has no `priorityClassName`"),
         (deployment_of(gpus=2), -100, 2, ""),
         (deployment_of(gpus=2), -100, 1, "requests 2 GPUs, but `gpus` in `elastic:` is 1"),
+        (deployment_of(gpus=0), -100, 0, ""),
+        (deployment_of(gpus=1), -100, 0, "requests 1 GPU, but `gpus` in `elastic:` is 0"),
+        (deployment_of(gpus=0, cpu="0"), -100, 0, "A replica requests no CPU"),
         ({}, None, 1, "Deployment `llm` doesn't exist in `serving`"),
     ],
 )

@@ -98,6 +98,30 @@ async def test_pod_that_cannot_preempt_gets_the_gpus_of_one_node():
         assert world.replicas == 3
 
 
+async def test_replicas_without_gpus_follow_free_cpus():
+    nodes = [node_of("cpu-1", gpus=0, cpu="16"), node_of("cpu-2", gpus=0, cpu="9", memory="2Gi")]
+    made = deployment_of(gpus=0, cpu="4")
+    async with ElasticWorld(*nodes, made=made, gpus=0, reserve=1).started() as world, world.led():
+        world.start_pod("owl", gpus=0, cpu="5")  # on cpu-1, which has room for two then
+        await world.passes(30)
+        assert world.cluster.scaled == [1, 2, 3]
+        assert world.running() == ["cpu-1", "cpu-1", "cpu-2"]
+        text = await world.report()
+        assert "3 of max 6 replicas run" in text
+        assert "CPUs were free" in text
+        assert "GPU" not in text.replace("sweepbot", "")
+        world.start_pod("small", gpus=0, cpu="4")
+        await world.settle()
+        assert world.pod("small")["spec"]["nodeName"] == "cpu-2"  # at once: what was in reserve
+        world.start_pod(gpus=0, cpu="8", meta={"labels": {"sweepbot/sweep": "lr-otter-7"}})
+        await world.settle()
+        assert world.running() == ["cpu-2"], "by the pod's events alone"
+        assert "CPUs given to `lr-otter-7`" in await world.report()
+        world.end_pods()
+        await world.settle()
+        assert world.pod()["spec"]["nodeName"] == "cpu-1"
+
+
 async def test_scheduler_preempts_replicas_while_sweepbot_is_down():
     async with ElasticWorld().started() as world:
         async with world.led():
