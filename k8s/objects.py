@@ -20,6 +20,7 @@ ENVIRONMENT_LABEL = "sweepbot/env"  # on the objects and pods of a research envi
 SERVICE_LABEL = "sweepbot/service"  # as well, on those of a service
 HOME_LABEL = "sweepbot/home"  # on the claims of homes, which survive their environments
 GPU = "nvidia.com/gpu"  # the resource that trials request
+CLASS_PREFIX = "deviceclass.resource.kubernetes.io/"  # and a DeviceClass: its name as a resource (KEP-5004)
 OURS = f"{MANAGED_BY}=sweepbot"
 CONDITION_FIELDS = dict.fromkeys(("type", "status", "reason", "message", "lastTransitionTime"), True)  # read
 

@@ -60,17 +60,18 @@ _SHAPES: dict[str, Any] = {
 def slim(obj: Manifest) -> Manifest:
     """Return a copy with only what reconciles read; texts are cut at 4,096 characters."""
     shape = {"kind": True, "apiVersion": True, "metadata": _METADATA, **_SHAPES[obj["kind"]]}
-    found: Manifest = _picked(obj, shape)
+    found: Manifest = picked(obj, shape)
     return found
 
 
-def _picked(value: Any, shape: Any) -> Any:
+def picked(value: Any, shape: Any) -> Any:
+    """Return a copy with the keys of `shape`; True stands for all below."""
     if isinstance(value, list):
-        return [_picked(each, shape) for each in value]
+        return [picked(each, shape) for each in value]
     if isinstance(value, str):
         return value[:MAX_FIELD_SIZE]
     if not isinstance(value, dict):
         return value
     if shape is True:
-        return {key: _picked(each, True) for key, each in value.items()}
-    return {key: _picked(value[key], inner) for key, inner in shape.items() if key in value}
+        return {key: picked(each, True) for key, each in value.items()}
+    return {key: picked(value[key], inner) for key, inner in shape.items() if key in value}
