@@ -4,13 +4,16 @@ import asyncio
 import contextlib
 from dataclasses import replace
 
+import pytest
+
 from bot.core.record import Phase
-from bot.measure.gpus.dcgm_source import Sampler
-from bot.measure.gpus.pod_owners import OwnerStore
 from bot.platform.config.policy import parse_config
 from bot.watch.home.gpu_query_job import free_and_total
-from k8s.nodes.listed import list_gpu_pods, list_nodes, list_pods
+from k8s.nodes.listed import list_nodes, list_pods
 from local.kubernetes.controllers.resource_claims import ResourceClaims
+from local.world import NAMESPACE, world
+from tests.scenarios.device_cluster import device_class, publish, resource_slice
+from tests.scenarios.local_world import prepared, until
 from tests.scenarios.test_machines import CONFIG, Machines
 
 TEXT = """\
@@ -19,25 +22,6 @@ profiles:
   h100: {gpus: 1, cpu: 4, memory: 8Gi, device_class: gpu.nvidia.com}
 """
 CLUSTER = replace(CONFIG, profiles=parse_config(TEXT, "c.yaml").profiles)
-SELECTOR = "device.driver == 'gpu.nvidia.com' && device.attributes['gpu.nvidia.com'].type == 'gpu'"
-
-
-def device_class(name="gpu.nvidia.com", expression=SELECTOR):
-    spec = {"selectors": [{"cel": {"expression": expression}}]}
-    head = {"apiVersion": "resource.k8s.io/v1", "kind": "DeviceClass", "metadata": {"name": name}}
-    return head | {"spec": spec}
-
-
-def resource_slice(node, gpus, driver="gpu.nvidia.com"):
-    """As NVIDIA's driver publishes whole GPUs, of fewer attributes."""
-    devices = [
-        {"name": f"gpu-{n}", "attributes": {"type": {"string": "gpu"}, "uuid": {"string": f"GPU-{node}-{n}"}}}
-        for n in range(gpus)
-    ]
-    pool = {"name": node, "generation": 1, "resourceSliceCount": 1}
-    meta = {"name": f"{node}-{driver}-x7k2p"}
-    spec = {"driver": driver, "nodeName": node, "pool": pool, "devices": devices}
-    return {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceSlice", "metadata": meta, "spec": spec}
 
 
 class Claiming(Machines):
@@ -84,3 +68,34 @@ async def test_trials_claim_gpus_that_count_as_allocated_until_they_end(redis):
         await asyncio.sleep(0.01)
         assert free_and_total(await list_nodes(cluster), await list_pods(cluster)) == (4, 4)
         assert not sweep.kubernetes.list("ResourceClaim")
+
+
+@pytest.mark.slow
+async def test_sweep_on_claimed_gpus_from_the_command_to_its_end(tmp_path, mlflow_url):
+    async with world(tmp_path, mlflow_url) as here:
+        publish(here.store)
+        lab = prepared(here, "profiles: {h100: {gpus: 1, device_class: gpu.nvidia.com}}\n")
+        await here.start_bot("serve", "work")
+
+        async def gpus(text=""):
+            before = len(here.slack.ephemerals("ada"))
+            acknowledged = await here.slack.command("ada", "sweeps", "/gpus", text)
+            return await lab.whispered("ada", before, acknowledged)
+
+        found = await lab.answer("doctor")
+        assert "0 broken, 0 warnings" in found
+        assert "GPU device classes" in found
+        assert "4 of 4 GPUs free" in await gpus()
+        sweep = await lab.sweep("branch=main space=held profile=h100")
+        await sweep.shows("2 running")
+        while "2 of 4 GPUs free" not in (text := await gpus()):
+            assert "4 of 4 GPUs free" in text
+        mine = await gpus("mine")
+        assert sweep.id in mine, mine
+        print(text, mine)
+        lab.hold.unlink()
+        await sweep.posts("Finished:", "2 trials done")
+        await until(lambda: not here.store.list("ResourceClaim", NAMESPACE), "no claim is left")
+        [template] = here.store.list("ResourceClaimTemplate", NAMESPACE)
+        assert template["metadata"]["labels"] == {"app.kubernetes.io/managed-by": "sweepbot"}
+        print(sweep.story())
