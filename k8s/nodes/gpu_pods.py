@@ -13,8 +13,7 @@ from k8s.nodes.dcgm import is_exporter
 from k8s.nodes.gpus import UNALLOCATABLE, Holder, gpu_sizes, read_holder, wanted
 from k8s.nodes.machines import PLACEMENT
 from k8s.nodes.scheduling import Sizes, pod_needs
-from k8s.objects import Manifest, condition, parse_time, still_live
-from k8s.slim import picked
+from k8s.objects import Manifest, condition, parse_time, picked, still_live
 
 UNFINISHED_PODS = "status.phase!=Succeeded,status.phase!=Failed"  # field selector
 PLACEHOLDER_PREFIX = "sweepbot-reserved-"  # of names

@@ -79,8 +79,9 @@ async def test_sweep_on_claimed_gpus_from_the_command_to_its_end(tmp_path, mlflo
 
         async def gpus(text=""):
             before = len(here.slack.ephemerals("ada"))
-            acknowledged = await here.slack.command("ada", "sweeps", "/gpus", text)
-            return await lab.whispered("ada", before, acknowledged)
+            answered = await here.slack.command("ada", "sweeps", "/gpus", text)
+            wait = lab.whispered("ada", before, answered)
+            return await wait if answered.startswith("Looking up") else answered
 
         found = await lab.answer("doctor")
         assert "0 broken, 0 warnings" in found
@@ -90,12 +91,13 @@ async def test_sweep_on_claimed_gpus_from_the_command_to_its_end(tmp_path, mlflo
         await sweep.shows("2 running")
         while "2 of 4 GPUs free" not in (text := await gpus()):
             assert "4 of 4 GPUs free" in text
+            await asyncio.sleep(1)
         mine = await gpus("mine")
+        print(text, mine, flush=True)
         assert sweep.id in mine, mine
-        print(text, mine)
         lab.hold.unlink()
         await sweep.posts("Finished:", "2 trials done")
         await until(lambda: not here.store.list("ResourceClaim", NAMESPACE), "no claim is left")
         [template] = here.store.list("ResourceClaimTemplate", NAMESPACE)
         assert template["metadata"]["labels"] == {"app.kubernetes.io/managed-by": "sweepbot"}
-        print(sweep.story())
+        print(sweep.story(), flush=True)
