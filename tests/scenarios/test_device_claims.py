@@ -95,11 +95,9 @@ async def test_sweep_on_claimed_gpus_from_the_command_to_its_end(tmp_path, mlflo
             assert "4 of 4 GPUs free" in text
             await asyncio.sleep(1)
         mine = await gpus("mine")
-        print(text, mine, flush=True)
         assert sweep.id in mine, mine
         lab.hold.unlink()
         await sweep.posts("Finished:", "2 trials done")
         await until(lambda: not here.store.list("ResourceClaim", NAMESPACE), "no claim is left")
         [template] = here.store.list("ResourceClaimTemplate", NAMESPACE)
         assert template["metadata"]["labels"] == {"app.kubernetes.io/managed-by": "sweepbot"}
-        print(sweep.story(), flush=True)
