@@ -20,8 +20,10 @@ ENVIRONMENT_LABEL = "sweepbot/env"  # on the objects and pods of a research envi
 SERVICE_LABEL = "sweepbot/service"  # as well, on those of a service
 HOME_LABEL = "sweepbot/home"  # on the claims of homes, which survive their environments
 GPU = "nvidia.com/gpu"  # the resource that trials request
+CLASS_PREFIX = "deviceclass.resource.kubernetes.io/"  # and a DeviceClass: its name as a resource (KEP-5004)
 OURS = f"{MANAGED_BY}=sweepbot"
 CONDITION_FIELDS = dict.fromkeys(("type", "status", "reason", "message", "lastTransitionTime"), True)  # read
+MAX_FIELD_SIZE = 4096  # characters of one text, which is also the kubelet's limit of a termination message
 
 
 class CachedObject(Manifest):
@@ -44,6 +46,19 @@ def read_once(read: Callable[..., Read], obj: Manifest, *arguments: Any) -> Read
         known = obj.readings[read] = arguments, read(obj, *arguments)
     found: Read = known[1]
     return found
+
+
+def picked(value: Any, shape: Any) -> Any:
+    """Return a copy with the keys of `shape`; True is all below. Texts are cut at 4,096 characters."""
+    if isinstance(value, list):
+        return [picked(each, shape) for each in value]
+    if isinstance(value, str):
+        return value[:MAX_FIELD_SIZE]
+    if not isinstance(value, dict):
+        return value
+    if shape is True:
+        return {key: picked(each, True) for key, each in value.items()}
+    return {key: picked(value[key], inner) for key, inner in shape.items() if key in value}
 
 
 def name(*words: str, limit: int = 63) -> str:

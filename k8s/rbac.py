@@ -19,6 +19,7 @@ FOR_TRIALS = {
     ("kubeflow.org", "trials/status"): ("patch",),
     ("kueue.x-k8s.io", "localqueues"): ("list",),  # a Role can name resources that aren't installed
     ("kueue.x-k8s.io", "workloads"): ("list", "patch"),
+    ("resource.k8s.io", "resourceclaimtemplates"): ("create",),  # of profiles with a DeviceClass
     ("trainer.kubeflow.org", "trainingruntimes"): ("create",),
     ("trainer.kubeflow.org", "trainjobs"): ("delete", "list", "patch", "watch"),  # as jobs
     ("visibility.kueue.x-k8s.io", "localqueues/pendingworkloads"): ("get",),
@@ -39,14 +40,19 @@ FOR_RECORDS = {
     for key in (FOR_TRIALS | FOR_BUILDS)
 } | {("", "configmaps"): ("create", "get", "list", "patch")}
 
+# Part of the two below: which GPUs there are by Dynamic Resource Allocation, and who holds them.
+FOR_DEVICES = {
+    ("resource.k8s.io", kind): ("list",) for kind in ("deviceclasses", "resourceclaims", "resourceslices")
+}
+
 # In all namespaces, from deploy/usage: to measure GPU use.
 FOR_GPU_USE = {
     ("", "nodes"): ("list",),
     ("", "pods"): ("list", "watch"),
     ("metrics.k8s.io", "pods"): ("list",),
     ("", "pods/proxy"): ("get",),  # of dcgm-exporter
-}
+} | FOR_DEVICES
 
 # In all namespaces of another cluster with trials, from deploy/clusters: to see what is free there. The same
 # ClusterRole allows to get the namespace kube-system, which identifies the cluster.
-FOR_CLUSTERS = {("", "nodes"): ("list",), ("", "pods"): ("list",)}
+FOR_CLUSTERS = {("", "nodes"): ("list",), ("", "pods"): ("list",)} | FOR_DEVICES

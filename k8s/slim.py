@@ -8,10 +8,8 @@ from typing import Any
 from k8s.katib.spec import EXPERIMENT_LABEL, REQUEST_ID
 from k8s.katib.status import SHAPES as KATIB_SHAPES
 from k8s.kueue import PRIORITY_LABEL, QUEUE_LABEL
-from k8s.objects import BUILD_LABEL, CONDITION_FIELDS, ENVIRONMENT_LABEL, SWEEP_LABEL, Manifest
+from k8s.objects import BUILD_LABEL, CONDITION_FIELDS, ENVIRONMENT_LABEL, SWEEP_LABEL, Manifest, picked
 from k8s.trial_kinds import POD_LABELS, TRIAL_LABEL
-
-MAX_FIELD_SIZE = 4096  # characters of one text, which is also the kubelet's limit of a termination message
 
 _CONTAINERS = dict.fromkeys(("name", "state", "lastState", "restartCount"), True)
 _LABELS = (
@@ -60,17 +58,5 @@ _SHAPES: dict[str, Any] = {
 def slim(obj: Manifest) -> Manifest:
     """Return a copy with only what reconciles read; texts are cut at 4,096 characters."""
     shape = {"kind": True, "apiVersion": True, "metadata": _METADATA, **_SHAPES[obj["kind"]]}
-    found: Manifest = _picked(obj, shape)
+    found: Manifest = picked(obj, shape)
     return found
-
-
-def _picked(value: Any, shape: Any) -> Any:
-    if isinstance(value, list):
-        return [_picked(each, shape) for each in value]
-    if isinstance(value, str):
-        return value[:MAX_FIELD_SIZE]
-    if not isinstance(value, dict):
-        return value
-    if shape is True:
-        return {key: _picked(each, True) for key, each in value.items()}
-    return {key: _picked(value[key], inner) for key, inner in shape.items() if key in value}

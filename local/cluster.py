@@ -19,6 +19,7 @@ from local.kubernetes.apiserver.journal import restore
 from local.kubernetes.apiserver.kinds import Object
 from local.kubernetes.apiserver.store import Store
 from local.kubernetes.controllers.jobs import Controllers
+from local.kubernetes.controllers.resource_claims import ResourceClaims
 from local.kubernetes.node.kubelet import Kubelet
 from local.kueue import Kueue
 from local.trainer import Trainer
@@ -73,7 +74,7 @@ async def start(
     await katib.db_manager.start()
     stack.push_async_callback(katib.db_manager.close)
     stack.push_async_callback(kubelet.close)
-    for part in (Controllers(store), katib, operator, trainer, Kueue(store)):
+    for part in (Controllers(store), ResourceClaims(store), katib, operator, trainer, Kueue(store)):
         stack.push_async_callback(part.close)
         part.start()
     kubelet.start()

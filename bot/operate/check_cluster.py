@@ -14,6 +14,7 @@ from bot.text.wording import counted, listed
 from k8s.api.client import KubernetesClient
 from k8s.api.errors import ApiError
 from k8s.katib.training import INJECTION_LABEL
+from k8s.nodes.listed import list_nodes
 from k8s.nodes.machines import read_machine
 from k8s.objects import Manifest, Ref
 from k8s.rbac import FOR_BUILDS, FOR_RECORDS, FOR_TRIALS
@@ -44,7 +45,7 @@ async def listed_unless(
 ) -> list[Manifest] | None:
     """Return all objects; None if the answer has this status: 403 without permission, 404 if unserved."""
     try:
-        return await cluster.list(kind, namespace)
+        return await (list_nodes(cluster) if kind == "Node" else cluster.list(kind, namespace))
     except ApiError as error:
         if error.status != status:
             raise
@@ -55,7 +56,7 @@ def of_lists(evaluate: Callable[..., list[Finding]], *kinds: str) -> ClusterChec
     """Return the check that evaluates the lists of these kinds."""
 
     async def check(cluster: KubernetesClient) -> list[Finding]:
-        return evaluate(*[await cluster.list(kind, "") for kind in kinds])
+        return evaluate(*[await listed_unless(0, cluster, kind) for kind in kinds])
 
     return check
 
@@ -238,7 +239,7 @@ async def profiles(cluster: KubernetesClient, config: Config) -> list[Finding]:
     """Return no findings without `profiles:`. Raises ApiError, UnreachableError."""
     if not config.profiles:
         return []
-    machines = [read_machine(node) for node in await cluster.list("Node", "")]
+    machines = [read_machine(node) for node in await list_nodes(cluster)]
     fix = "change it under profiles:, or declare its autoscaled pool under pools:, in SWEEPBOT_CONFIG"
     found = [
         broken("profiles", f"{one.name} fits no machine. {why}", fix)

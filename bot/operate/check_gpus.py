@@ -15,6 +15,7 @@ from k8s.api.client import KubernetesClient
 from k8s.api.errors import ApiError
 from k8s.nodes.dcgm import is_exporter
 from k8s.nodes.gpus import GpuNode, read_node
+from k8s.nodes.listed import list_nodes
 from k8s.objects import GPU, Manifest
 from k8s.rbac import FOR_GPU_USE
 
@@ -138,7 +139,7 @@ def _exporters_denied(denied: Sequence[tuple[str, str, str]]) -> Finding:
 
 
 async def kubelets(cluster: KubernetesClient, namespace: str) -> list[Finding]:
-    nodes = [n["metadata"]["name"] for n in await cluster.list("Node", "") if has_usable_gpus(n)]
+    nodes = [n["metadata"]["name"] for n in await list_nodes(cluster) if has_usable_gpus(n)]
     faults = await asyncio.gather(*(_kubelet(cluster, namespace, node) for node in nodes))
     passed = ok(LOGS, f"read on {counted(len(nodes), 'GPU node')}")
     return [fault for fault in faults if fault] or [passed] * bool(nodes)

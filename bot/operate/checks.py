@@ -15,6 +15,7 @@ from bot.core.finding import Finding, Level, broken, ok
 from bot.core.work_item import DOCTOR
 from bot.operate import check_cluster, check_queues, check_services
 from bot.operate.check_cluster import KATIB, granted
+from bot.operate.check_devices import CHECK, device_classes
 from bot.operate.check_gpus import GPUS, LOGS, USE, gpu_use, kubelets
 from bot.operate.check_services import SERVICES, Installation, Resolve
 from bot.operate.check_state import AROUND, STATE
@@ -114,6 +115,7 @@ def _checks(api: KubernetesClient, settings: Settings, config: Config) -> Iterab
     yield "default StorageClass", check_cluster.default_storage_class(api)
     yield USE, gpu_use(api, scrapes=not settings.prometheus_url)
     yield "profiles", check_cluster.profiles(api, config)
+    yield CHECK, device_classes(api, config, prometheus=bool(settings.prometheus_url))
     yield "Kueue", check_queues.queues(api, settings, config)
     yield check_name(config), operators(api, config)
     yield check_services.SEARCH_CHECK, check_services.search_service(api, config)

@@ -11,6 +11,7 @@ from bot.sweep.features import (
     auto_parallel,
     branches,
     budget,
+    device_claims,
     early_stopping,
     extension,
     failing_parameters,
@@ -41,6 +42,7 @@ FEATURES: tuple[Feature, ...] = (
     queue.FEATURE,
     budget.FEATURE,
     nodes.FEATURE,
+    device_claims.FEATURE,
     auto_parallel.FEATURE,  # the counts of a paused experiment can't be lowered any more
     pause.FEATURE,
     extension.FEATURE,

@@ -23,6 +23,10 @@ KINDS = {
     "ClusterQueue": ("kueue.x-k8s.io/v1beta1", "clusterqueues"),
     "WorkloadPriorityClass": ("kueue.x-k8s.io/v1beta1", "workloadpriorityclasses"),
     "Node": ("v1", "nodes"),
+    "ResourceSlice": ("resource.k8s.io/v1", "resourceslices"),  # from Kubernetes 1.34 on
+    "ResourceClaim": ("resource.k8s.io/v1", "resourceclaims"),
+    "ResourceClaimTemplate": ("resource.k8s.io/v1", "resourceclaimtemplates"),
+    "DeviceClass": ("resource.k8s.io/v1", "deviceclasses"),
     "StatefulSet": ("apps/v1", "statefulsets"),
     "PersistentVolumeClaim": ("v1", "persistentvolumeclaims"),
     "Secret": ("v1", "secrets"),

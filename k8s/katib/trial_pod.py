@@ -3,6 +3,7 @@
 from pathlib import PurePosixPath
 
 from k8s.katib import reader
+from k8s.katib.device_claims import CLAIM, pod_fields
 from k8s.katib.multi_node import SERVICE, patience, rendezvous
 from k8s.katib.pod_shape import PodShape, SecretVariables
 from k8s.katib.spec import ExperimentSpec
@@ -45,6 +46,7 @@ def trial_pod(spec: ExperimentSpec) -> Manifest:
         **({"terminationGracePeriodSeconds": grace} if grace else {}),
         **({"runtimeClassName": spec.shape.runtime_class} if spec.shape.runtime_class else {}),
         **placement(spec.shape, spec.gpus),
+        **pod_fields(spec.shape.resource, spec.gpus),
         **({"schedulerName": spec.shape.scheduler} if spec.shape.scheduler else {}),
         **({"priorityClassName": spec.shape.priority_class} if spec.shape.priority_class else {}),
         **({"imagePullSecrets": [{"name": spec.pull_secret}]} if spec.pull_secret else {}),
@@ -165,13 +167,14 @@ def _limit(shape: PodShape) -> Manifest:
 
 
 def _resources(spec: ExperimentSpec) -> Manifest:
-    shape = spec.shape
-    found = requests(shape, spec.gpus)
+    shape, claims = spec.shape, pod_fields(spec.shape.resource, spec.gpus)
+    found = requests(shape, 0 if claims else spec.gpus)
     # A CPU limit throttles; without the static policy, only requests are set.
     limits: Manifest = {name: size for name, size in found.items() if name != "cpu" or shape.whole_cpus}
-    limits |= {shape.resource: spec.gpus} if spec.gpus else {}
+    limits |= {shape.resource: spec.gpus} if spec.gpus and not claims else {}
     own = {name: size for name, size in found.items() if name in {"cpu", "memory"}}
-    return {name: each for name, each in (("limits", limits), ("requests", own)) if each}
+    used = [{"name": CLAIM}] if claims else []
+    return {name: each for name, each in (("limits", limits), ("requests", own), ("claims", used)) if each}
 
 
 def placement(shape: PodShape, gpus: int) -> Manifest:

@@ -10,14 +10,26 @@ from datetime import datetime
 
 from k8s.api.cache import Cache
 from k8s.nodes.dcgm import is_exporter
-from k8s.nodes.gpus import Holder, gpu_sizes, read_holder, wanted
+from k8s.nodes.gpus import UNALLOCATABLE, Holder, gpu_sizes, read_holder, wanted
 from k8s.nodes.machines import PLACEMENT
 from k8s.nodes.scheduling import Sizes, pod_needs
-from k8s.objects import Manifest, condition, parse_time
+from k8s.objects import Manifest, condition, parse_time, picked, still_live
 
 UNFINISHED_PODS = "status.phase!=Succeeded,status.phase!=Failed"  # field selector
 PLACEHOLDER_PREFIX = "sweepbot-reserved-"  # of names
 INSUFFICIENT = re.compile(r"Insufficient (\S+?)[,.]?(?=\s|$)")
+_CONTAINER = dict.fromkeys(("name", "resources", "restartPolicy"), True)
+_CLAIMING = {  # what is read of a pod with claims
+    "metadata": dict.fromkeys(("namespace", "name", "labels", "creationTimestamp"), True),
+    "spec": {
+        **dict.fromkeys(("nodeName", "overhead", "resourceClaims", *PLACEMENT), True),
+        "containers": _CONTAINER,
+        "initContainers": _CONTAINER,
+    },
+    "status": dict.fromkeys(
+        ("phase", "startTime", "conditions", "containerStatuses", "resourceClaimStatuses"), True
+    ),
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,31 +86,38 @@ def _lacks_gpus(pod: Manifest) -> bool:
     message = found.get("message") or ""
     known = " nodes are available: " in message or "persistentvolumeclaim" in message.lower()
     names = set(INSUFFICIENT.findall(message))
-    return found.get("reason") != "SchedulingGated" and (not known or bool(names & gpu_sizes(pod).keys()))
+    lacks = UNALLOCATABLE in message or bool(names & gpu_sizes(pod).keys())
+    return found.get("reason") != "SchedulingGated" and (not known or lacks)
 
 
 class GpuPods(Cache):
-    """Those of all namespaces. `complete`: a watch keeps them current."""
+    """Those of all namespaces. `complete`: a watch keeps them current.
+
+    `claiming`: those with ResourceClaims; what they allocate can change without the pod.
+    """
 
     def __init__(self) -> None:
         super().__init__("Pod", "", lambda _: None)
         self._pods: dict[str, GpuPod] = {}
+        self.claiming: dict[str, Manifest] = {}
 
     def key(self, obj: Manifest) -> str:
         return f"{obj['metadata']['namespace']}/{obj['metadata']['name']}"
 
     def put(self, obj: Manifest) -> None:
-        if found := read_gpu_pod(obj):
+        self.remove(self.key(obj))
+        if obj["spec"].get("resourceClaims") and still_live(obj):
+            self.claiming[self.key(obj)] = picked(obj, _CLAIMING)
+        elif found := read_gpu_pod(obj):
             self._pods[self.key(obj)] = found
-        else:
-            self.remove(self.key(obj))
 
     def remove(self, key: str) -> None:
         self._pods.pop(key, None)
+        self.claiming.pop(key, None)
 
     def retain(self, keys: set[str]) -> None:
-        for gone in self._pods.keys() - keys:
-            del self._pods[gone]
+        for gone in (self._pods.keys() | self.claiming.keys()) - keys:
+            self.remove(gone)
 
     @property
     def pods(self) -> Collection[GpuPod]:

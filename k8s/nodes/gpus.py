@@ -6,10 +6,14 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from k8s.nodes.dcgm import is_exporter
-from k8s.objects import Manifest, parse_time
+from k8s.objects import CLASS_PREFIX, Manifest, parse_time
 from k8s.pods import COLLECTORS
 
-GPU_RESOURCE = re.compile(r"nvidia\.com/(gpu(\.shared)?|mig-.+)")  # a MIG slice counts as one
+GPU_CLASS = re.compile(r"(gpu|mig)[.-].+")  # names of DeviceClasses, such as gpu.nvidia.com
+GPU_RESOURCE = re.compile(  # a MIG slice counts as one
+    rf"nvidia\.com/(gpu(\.shared)?|mig-.+)|{re.escape(CLASS_PREFIX)}{GPU_CLASS.pattern}"
+)
+UNALLOCATABLE = "cannot allocate all claims"  # the scheduler's words for a node with too few free devices
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,8 +41,9 @@ class GpuNode:
 
 
 def concerns_gpus(pod: Manifest) -> bool:
-    """Return whether a pod requests GPUs or exports their metrics."""
-    return any(map(gpus_of, pod["spec"]["containers"])) or is_exporter(pod)
+    """Return whether a pod requests GPUs, has a claim, or exports their metrics."""
+    spec = pod["spec"]
+    return bool(spec.get("resourceClaims")) or any(map(gpus_of, spec["containers"])) or is_exporter(pod)
 
 
 def read_holder(pod: Manifest) -> Holder | None:

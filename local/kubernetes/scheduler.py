@@ -10,12 +10,13 @@ from collections import Counter
 from collections.abc import Collection, Iterator
 from functools import lru_cache
 
-from local.kubernetes import preemption
+from local.kubernetes import device_allocation, preemption
 from local.kubernetes.apiserver.kinds import Object, timestamp
 from local.kubernetes.apiserver.pods import amount
 from local.kubernetes.apiserver.store import Store
 
 GPU, CPU = "nvidia.com/gpu", "cpu"
+CLAIMS = "resourceClaimStatuses"
 DURING = "DuringSchedulingIgnoredDuringExecution"
 OTHER_NODES = "node(s) didn't match Pod's node affinity/selector"
 
@@ -23,7 +24,7 @@ OTHER_NODES = "node(s) didn't match Pod's node affinity/selector"
 async def run(store: Store) -> None:
     """Bind pods as GPUs are released, until cancelled."""
     queue: dict[str, None] = {}
-    async for type_, obj in store.subscribe("Pod", "Node"):
+    async for type_, obj in store.subscribe("Pod", "Node", "ResourceClaim"):
         if type_ == "DELETED":
             queue.pop(obj["metadata"]["uid"], None)
         elif type_ == "ADDED" and obj["kind"] == "Pod":
@@ -47,6 +48,8 @@ def _place(store: Store, pod: Object) -> None:
     reasons: Counter[str] = Counter()
     hopeless = 0  # nodes where pushing others out would not help
     fitting = []
+    if (claims := device_allocation.claims_of(store, pod)) is None:
+        return None
     for node in store.list("Node"):
         if reason := _excluded(pod, node):
             reasons[reason] += 1
@@ -54,12 +57,17 @@ def _place(store: Store, pod: Object) -> None:
         elif short := _short_of(store, pod, node):
             reasons[f"Insufficient {short}"] += 1
             hopeless += _requests(pod)[short] > _allocatable(node, short)
+        elif device_allocation.allocate(store, claims, node["metadata"]["name"]) is None:
+            reasons[device_allocation.TOO_FEW] += 1
+            hopeless += 1
         else:
             fitting.append(node)
     if not fitting:
         chosen = preemption.choose(*_rivals(store, pod))
         return _report_unschedulable(store, pod, reasons, hopeless, chosen)
     node = max(fitting, key=lambda each: _preference(store, pod, each["metadata"]["name"]))
+    results = device_allocation.allocate(store, claims, node["metadata"]["name"])
+    device_allocation.reserve(store, pod, results or [])
     store.patch("Pod", namespace, name, {"spec": {"nodeName": node["metadata"]["name"]}})
     _set_scheduled(store, pod, {"status": "True"})
     text = f"Successfully assigned {namespace}/{name} to {node['metadata']['name']}"
@@ -105,7 +113,7 @@ def _listed(counts: dict[str, int]) -> str:
 
 def _set_scheduled(store: Store, pod: Object, fields: Object, more: Object | None = None) -> None:
     condition = {"type": "PodScheduled", "lastProbeTime": None, "lastTransitionTime": timestamp()} | fields
-    kept = {"nominatedNodeName": node} if (node := pod["status"].get("nominatedNodeName")) else {}
+    kept = {key: pod["status"][key] for key in ("nominatedNodeName", CLAIMS) if pod["status"].get(key)}
     store.set_status(pod, {"phase": "Pending", "conditions": [condition], **kept, **(more or {})})
 
 

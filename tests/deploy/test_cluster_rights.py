@@ -9,8 +9,9 @@ from k8s.api.remote import RemoteClient
 from k8s.rbac import FOR_CLUSTERS
 from local.kubernetes.apiserver.api import serve
 from tests.bot.operate.test_remote_clusters import WORKER, apply
-from tests.bot.sweep.launch.test_cluster_choice import add, node, order
+from tests.bot.sweep.launch.test_cluster_choice import add, node, order, pod
 from tests.deploy.kustomize import DEPLOY
+from tests.scenarios.device_cluster import device_class, resource_slice
 from tests.scenarios.sweep_in_memory import Clock
 from tests.scenarios.two_clusters import TwoClusters
 
@@ -21,6 +22,11 @@ async def west(redis, tmp_path):
     apply(simulation.kubernetes, "clusters/remote.yaml")
     apply(simulation.kubernetes, "namespace/rights.yaml", "sweeps")
     add(simulation.kubernetes, node("west-1", 8))
+    for published in (device_class(), resource_slice("west-1", 2)):
+        simulation.kubernetes.create(published)
+    waiting = pod("claims", 0)
+    waiting["spec"]["resourceClaims"] = [{"name": "gpus", "resourceClaimTemplateName": "two"}]
+    simulation.kubernetes.create(waiting)
     server = await serve(simulation.kubernetes)
     server.tokens["work"] = WORKER
     server.kubeconfig(tmp_path / "west", "work")

@@ -19,6 +19,7 @@ from bot.core.commands import Action
 from bot.core.commands import Command as Ordered
 from bot.core.record import Phase
 from bot.core.work_item import QUEUE
+from bot.platform.config.policy import parse_config
 from bot.sweep.answers import queue_job
 from bot.sweep.sweeps.informer import SweepInformer, watched_in_trials
 from bot.sweep.sweeps.retention import SweepGc
@@ -60,6 +61,11 @@ WITH_ALL = (
 ON_NODES = {"sweep": {"request": replace(REQUEST, nodes=3)}}
 PER_KIND: tuple[dict[str, Any], ...] = ({}, ON_NODES | {"pytorch": True}, ON_NODES | {"trainer": True})
 WITH_BUILDS = (*BUILDS, "two builds cancelled")
+CLAIMS = """\
+repositories: {digits: {url: https://git.example/digits.git}}
+profiles: {h100: {gpus: 1, device_class: gpu.nvidia.com}}
+pools: {h100: {gpus: 8, resource: deviceclass.resource.kubernetes.io/gpu.nvidia.com}}
+"""
 Rights = dict[tuple[str, str], set[str]]
 
 
@@ -167,12 +173,17 @@ def suspended(job: Any) -> Any:
 
 
 def in_trouble(kind: type[Guarded], redis: Redis, folder: Path, rules: list[dict[str, Any]]) -> list[Guarded]:
-    """Lives without pods, without trials, and with trials that Kueue keeps waiting."""
-    without_pods, without_trials, queued = (kind(redis, folder, rules, image=True) for _ in range(3))
+    """Lives without pods, without trials, with trials that Kueue keeps waiting, and with claimed GPUs."""
+    without_pods, without_trials, queued, claiming = (
+        kind(redis, folder, rules, image=True) for _ in range(4)
+    )
+    parsed = parse_config(CLAIMS, "c.yaml")
+    config = replace(claiming.clients.config, profiles=parsed.profiles, pools=parsed.pools)
+    claiming.clients = replace(claiming.clients, config=config)
     without_pods.kubernetes.admission("Pod", no_pods)
     without_trials.katib.start = lambda: None
     queued.kubernetes.admission("Job", suspended)
-    return [without_pods, without_trials, queued]
+    return [without_pods, without_trials, queued, claiming]
 
 
 async def in_queues(simulation: Guarded, namespace: str = "sweeps") -> None:
@@ -199,7 +210,7 @@ async def in_queues(simulation: Guarded, namespace: str = "sweeps") -> None:
         await controller.close()
 
 
-@pytest.mark.features("extension", "health", "interruptions", "nodes", "pause", "queue")
+@pytest.mark.features("device_claims", "extension", "health", "interruptions", "nodes", "pause", "queue")
 async def test_role_is_used_completely_by_sweeps_and_watches(
     redis: Redis, folder: Path, wait_until: Any
 ) -> None:
@@ -247,7 +258,7 @@ class Away(Guarded):
         self.clients = replace(self.clients, config=config)
 
 
-@pytest.mark.features("extension", "health", "interruptions", "nodes", "pause", "queue")
+@pytest.mark.features("device_claims", "extension", "health", "interruptions", "nodes", "pause", "queue")
 async def test_channel_namespace_has_the_trials_and_the_main_one_everything_else(
     redis: Redis, folder: Path, wait_until: Any
 ) -> None:

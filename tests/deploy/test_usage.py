@@ -20,6 +20,7 @@ from local import cluster_fixtures
 from local.kubernetes.apiserver.api import ApiServer, serve
 from local.kubernetes.apiserver.store import Store
 from local.kubernetes.node.kubelet import Kubelet
+from tests.scenarios.device_cluster import resource_slice
 
 RIGHTS = Path(__file__).parents[2] / "deploy" / "usage" / "rights.yaml"
 WORKER = "system:serviceaccount:sweepbot:sweepbot-work"
@@ -90,8 +91,11 @@ def test_doctor_checks_exactly_the_usage_role() -> None:
 async def test_gpu_utilization_is_measured_with_all_permissions_of_the_role(
     server: ApiServer, cluster: KubernetesClient, redis: Redis, wait_until: Any
 ) -> None:
-    for obj in deployed():
+    for obj in (*deployed(), resource_slice("elsewhere", 1)):
         server.store.create(obj)
+    claims = pod("default", "claims", "pass", 0)
+    claims["spec"]["resourceClaims"] = [{"name": "gpus", "resourceClaimTemplateName": "missing"}]
+    server.store.create(claims)
     sampler = Sampler(cluster, lambda: ["sweeps"], OwnerStore(redis, tuple))
     shares: dict[str, list[float | None]] = {}
 

@@ -17,8 +17,9 @@ from bot.platform.storage.free_capacity import CapacityStore
 from k8s.api.client import KubernetesClient
 from k8s.api.errors import ApiError
 from k8s.kueue import Workload, read_workload, unfinished
-from k8s.nodes.gpu_pods import UNFINISHED_PODS, GpuPod, is_placeholder, read_gpu_pod
-from k8s.nodes.gpus import concerns_gpus
+from k8s.nodes.devices import with_devices
+from k8s.nodes.gpu_pods import GpuPod, is_placeholder
+from k8s.nodes.listed import list_devices, list_gpu_pods
 from k8s.objects import OWNER_LABEL, SWEEP_LABEL, TEAM_LABEL, Manifest
 
 log = logging.getLogger(__name__)
@@ -53,6 +54,8 @@ class CapacityMeasurer:
         if not any(one.auto or not one.started for one in requests):
             return
         nodes = await self._listed("Node", "")
+        if nodes is not None:
+            nodes = with_devices(nodes, await list_devices(self._cluster))
         queues = await self._queues(requests) if any(one.queue for one in requests) else None
         before = await self._store.measured()
         found = await asyncio.to_thread(self._measured, requests, nodes, pods, queues, now)
@@ -61,8 +64,7 @@ class CapacityMeasurer:
     async def measure_listed(self) -> None:
         """Measure in a cluster whose pods aren't watched. Without sweeps that need it, nothing is read."""
         if any(one.auto or not one.started for one in await self._store.requests(self._now())):
-            listed = await self._cluster.list("Pod", "", fields=UNFINISHED_PODS, only=concerns_gpus)
-            await self.measure([found for pod in listed if (found := read_gpu_pod(pod))])
+            await self.measure(await list_gpu_pods(self._cluster))
 
     async def _queues(self, requests: Iterable[CapacityRequest]) -> Queues | None:
         """Read Kueue's queues; None if it isn't installed or its ClusterQueues can't be read.

@@ -35,9 +35,11 @@ from k8s.api.outage import Outage
 from k8s.api.watch import watch_forever
 from k8s.nodes import dcgm, gpus
 from k8s.nodes.dcgm import LastError, Reading
+from k8s.nodes.devices import with_devices
 from k8s.nodes.gpu_kinds import NodeDevices, with_share
 from k8s.nodes.gpu_pods import UNFINISHED_PODS, GpuPod, GpuPods, read_gpu_pod
 from k8s.nodes.gpus import Holder
+from k8s.nodes.listed import add_claims, list_devices
 from k8s.objects import Manifest
 
 log = logging.getLogger(__name__)
@@ -180,6 +182,8 @@ class Sampler:
         pods, nodes, metrics = await asyncio.gather(
             self.pods(), self._allowed("Node"), self._allowed("PodMetrics")
         )
+        if nodes:
+            nodes = with_devices(nodes, await list_devices(self._cluster))
         holders, sizes = _holders(pods), {(pod.namespace, pod.name): pod.sizes for pod in pods}
         readings, errors = await self._scrape([pod for pod in pods if pod.exports])
         labeled = {pod: by_labels(holder.labels) for pod, holder in holders.items()}
@@ -209,8 +213,9 @@ class Sampler:
         """
         await self._answered.wait()
         if self._watched.complete:
-            return self._watched.pods
-        return [found for pod in await self._listed() if (found := read_gpu_pod(pod))]
+            claiming = await add_claims([*self._watched.claiming.values()], self._cluster)
+            return [*self._watched.pods, *filter(None, map(read_gpu_pod, claiming))]
+        return [*filter(None, map(read_gpu_pod, await add_claims(await self._listed(), self._cluster)))]
 
     async def _listed(self) -> list[Manifest]:
         wanted: dict[str, Any] = {"fields": UNFINISHED_PODS, "only": gpus.concerns_gpus}

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from bot.core.finding import Finding, broken, ok, warning
-from bot.operate.check_cluster import KATIB, default_storage_class
+from bot.operate.check_cluster import KATIB, default_storage_class, listed_unless
 from bot.operate.check_gpus import GPUS, USE, gpu_use
 from bot.operate.check_trial_kinds import has_sidecars
 from bot.operate.concurrently import API_FIX, Findings, Named, run_all
@@ -45,7 +45,7 @@ async def look() -> Seen:
     try:
         version = await cluster.version()
         found = await run_all(_checks(cluster), grant="")
-        services, nodes = await _listed(cluster, "Service"), await _listed(cluster, "Node")
+        services, nodes = await _listed(cluster, "Service"), await listed_unless(403, cluster, "Node") or []
     except (ApiError, UnreachableError) as error:
         return Seen(findings=(broken("Kubernetes API", str(error), API_FIX),))
     finally:

@@ -246,6 +246,10 @@ class Config(Section):
         currency = self.currency if has_prices else ""
         of_ci = [each.budget for each in self.api.ci]
         yield from budget_problems(self.budgets, team_budgets, of_ci, currency, has_approvers=has_approvers)
+        claiming = [each.name for each in self.profiles if each.device_class]
+        if claiming and self.queues:
+            why = "device_class can't be used with queues: Kueue's quotas don't count these GPUs"
+            yield f"profiles.{claiming[0]}", why
 
     @property
     def queueing(self) -> QueuePolicy:

@@ -27,8 +27,9 @@ from bot.platform.config.value_types import (
 from bot.platform.config.yaml_reader import Node
 from bot.text.wording import counted, did_you_mean, listed, shortened
 from k8s.katib.pod_shape import PodShape
+from k8s.nodes.gpus import GPU_CLASS
 from k8s.nodes.machines import UNLIMITED, Machine
-from k8s.objects import GPU
+from k8s.objects import CLASS_PREFIX, GPU
 from k8s.quantities import amount, scaled
 
 PROFILE_NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,39}")
@@ -94,6 +95,11 @@ class Profile(Section):
     override it."""
     resource: Resource = GPU
     """Resource that a GPU or a MIG slice is requested as."""
+    device_class: Annotated[
+        Text, Matching(GPU_CLASS, "a DeviceClass whose name starts with gpu or mig"), Key("gpu.nvidia.com")
+    ] = ""
+    """DeviceClass to claim GPUs by, instead of `resource`
+    ([details](machines.md#claim-gpus-by-a-deviceclass))."""
     cpu: Annotated[Quantity, Key("96", "`trials.cpu`")] = ""
     """Requested CPUs of one trial."""
     whole_cpus: Annotated[Flag, Key("true")] = False
@@ -119,7 +125,14 @@ class Profile(Section):
     priority_class: Annotated[Text, object_name("a PriorityClass"), Key("research", "the cluster's")] = ""
     """PriorityClass of the pods."""
 
+    @property
+    def requested(self) -> str:
+        """The resource that counts its GPUs."""
+        return CLASS_PREFIX + self.device_class if self.device_class else self.resource
+
     def problems(self, context: Any) -> Iterator[Problem]:
+        if self.device_class and self.resource != GPU:
+            yield "", f"device_class replaces resource; remove one of them. Got resource: {self.resource}"
         for key, most in (("gpus", "gpus_per_trial"), ("nodes_per_trial", "nodes_per_trial")):
             number, limit = getattr(self, key), getattr(context.limits, most)
             if number > limit:
@@ -227,7 +240,7 @@ def shaped(trials: PodShape, profile: Profile | None, gpus: int) -> PodShape:
     labels = {key: values[0] for key, values in profile.nodes.items() if len(values) == 1}
     return replace(
         trials,
-        resource=own.resource,
+        resource=own.requested,
         cpu=own.cpu or trials.cpu,
         whole_cpus=own.whole_cpus,
         memory=own.memory or trials.memory,

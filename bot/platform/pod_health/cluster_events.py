@@ -6,6 +6,8 @@ from bot.platform.clients import Clients
 from k8s.api.client import Manifests
 from k8s.api.errors import ApiError
 from k8s.kueue import JOB_UID_LABEL, Workload, read_workload
+from k8s.nodes.devices import with_devices
+from k8s.nodes.listed import list_devices
 from k8s.objects import Manifest
 from k8s.trial_kinds import is_suspended
 
@@ -41,10 +43,17 @@ async def list_if_allowed(
     labels: str = "",
     only: Callable[[Manifest], bool] | None = None,
 ) -> Manifests:
-    """Return an empty list where Kueue is not installed, or the bot has no permission to list nodes."""
+    """Return an empty list where Kueue is not installed, or the bot has no permission."""
     try:
         return await clients.trials.list(kind, namespace, labels=labels, only=only)
     except ApiError as error:
         if not error.permanent:
             raise
         return []
+
+
+async def nodes_if_allowed(clients: Clients) -> Manifests:
+    """Return the nodes with their GPUs; an empty list without the permission to list nodes."""
+    if not (nodes := await list_if_allowed("Node", "", clients)):
+        return []
+    return with_devices(nodes, await list_devices(clients.trials))

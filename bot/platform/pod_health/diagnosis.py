@@ -9,6 +9,7 @@ from typing import Self
 
 from bot.core.finding import Finding
 from bot.text.wording import counted
+from k8s.nodes.gpus import UNALLOCATABLE
 from k8s.objects import GPU
 from k8s.pods import Pod
 
@@ -62,6 +63,7 @@ def refusals(message: str) -> Counter[str]:
     found: Counter[str] = Counter()
     for nodes, why in re.findall(r"(?:^|, )(\d{1,9}) (.+?)(?=, \d{1,9} |$)", reasons):
         kind = TAINT if " taint" in why else LABELS if "selector" in why else why
+        kind = GPU if why == UNALLOCATABLE else kind
         found[kind.removeprefix("Insufficient ")] += int(nodes)
     return found
 

@@ -12,6 +12,7 @@ from bot.platform.config.policy import Config
 from bot.platform.config.profiles import Profile
 from bot.sweep.launch.pods import shape_for
 from bot.text.wording import counted, listed
+from k8s.katib.device_claims import device_class
 from k8s.katib.manifest import main_container
 from k8s.katib.pod_shape import PodShape
 from k8s.katib.trial_pod import requests
@@ -133,6 +134,7 @@ def requested(plan: SweepPlan) -> str:
     """Return what a trial requests: `8 GPUs, 96 CPUs, and 1 TiB of memory`."""
     resources = main_container(plan.with_pod).get("resources", {})
     sizes = {**resources.get("requests", {}), **resources.get("limits", {})}
+    sizes |= {plan.resource: plan.gpus} if plan.gpus else {}  # a claim isn't among them
     return described({name: amount(str(size)) for name, size in sizes.items()})
 
 
@@ -149,7 +151,7 @@ def profile_size(profile: Profile, config: Config) -> str:
 
 
 def _size(name: str, size: Amount) -> str:
-    if name == GPU:
+    if name == GPU or device_class(name):
         return counted(int(size), "GPU")
     if name == "cpu":
         return counted(int(size), "CPU") if size == int(size) else f"{float(size):g} CPUs"

@@ -30,8 +30,8 @@ from k8s.katib.manifest import variables_of
 from k8s.katib.pod_shape import PodShape
 from k8s.katib.train_job import MAX_VARIABLES
 from k8s.katib.trial_pod import placement
-from k8s.nodes.gpu_pods import UNFINISHED_PODS, GpuPod, read_gpu_pod
-from k8s.nodes.gpus import concerns_gpus
+from k8s.nodes.gpu_pods import GpuPod
+from k8s.nodes.listed import list_gpu_pods, list_nodes
 from k8s.nodes.machines import Machine, can_run, fits, read_machine
 from k8s.nodes.scheduling import OpenNode, read_open_node
 from k8s.trial_kinds import JOB, TRAIN_JOB, TrialKind
@@ -109,7 +109,7 @@ async def _measured(cluster: TrialCluster, order: Order, clients: Clients) -> Ca
     queued = await _queued(namespace, order.queueing.queue, cluster, clients)
     if not gpus:
         return Candidate(cluster=cluster, waiting=queued)
-    read = await _shared(cluster, "Pod", _gpu_pods, clients)
+    read = await _shared(cluster, "Pod", list_gpu_pods, clients)
     pods = counted_pods(read, clients.config.elastic, cluster.name)
     free = await asyncio.to_thread(free_gpus, nodes.open, pods, order.shape, gpus)
     waiting = sum(pod.lacks_gpus for pod in pods)
@@ -128,14 +128,9 @@ async def _shared(
 
 
 async def _nodes(there: KubernetesClient) -> _Nodes:
-    listed = await there.list("Node", "")
+    listed = await list_nodes(there)
     opened = tuple(filter(None, map(read_open_node, listed)))
     return _Nodes(all=tuple(map(read_machine, listed)), open=opened)
-
-
-async def _gpu_pods(there: KubernetesClient) -> tuple[GpuPod, ...]:
-    listed = await there.list("Pod", "", fields=UNFINISHED_PODS, only=concerns_gpus)
-    return tuple(filter(None, map(read_gpu_pod, listed)))
 
 
 async def _queued(namespace: str, queue: str, cluster: TrialCluster, clients: Clients) -> int:
@@ -198,7 +193,7 @@ async def _known_machines(clients: Clients) -> tuple[Machine, ...] | None:
 
 
 async def _machines(cluster: KubernetesClient) -> tuple[Machine, ...]:
-    return tuple(map(read_machine, await cluster.list("Node", "")))
+    return tuple(map(read_machine, await list_nodes(cluster)))
 
 
 async def check_trial_kind(plan: SweepPlan, clients: Clients) -> None:

@@ -7,6 +7,7 @@ from bot.core.request import SweepRequest
 from bot.core.space import SearchSpace
 from bot.platform.config.policy import Config
 from bot.platform.config.queues import Member, priority_denial, queue_denial
+from k8s.katib.device_claims import device_class
 from k8s.katib.pod_shape import PodShape
 from k8s.kueue import job_labels
 
@@ -48,6 +49,20 @@ def one_at_a_time(space: SearchSpace, nodes: int, request: SweepRequest, place: 
         "each other's nodes. Use a queue, or set parallel= to run several."
     )
     return replace(space, parallel=1, notes=(*space.notes, note))
+
+
+def check_claims(resource: str, place: Queueing) -> None:
+    """Raise UserError for GPUs that Kueue doesn't count: it would admit them beyond its quotas.
+
+    Kueue counts claims only with DynamicResourceAllocation, an alpha feature gate that is off by default, and
+    its own mapping of each DeviceClass (kubernetes-sigs/kueue#10504).
+    """
+    if place.queue and (claimed := device_class(resource)):
+        raise UserError(
+            f"GPUs of the DeviceClass {claimed} can't be queued: the quotas of queue {place.queue} don't "
+            "count them. *Fix:* Use another profile=, or ask an admin to remove the queue.",
+            field="profile",
+        )
 
 
 def queueing(request: SweepRequest, who: Member, config: Config) -> Queueing:

@@ -21,7 +21,7 @@ from bot.sweep.builds.source_files import candidates, source_files
 from bot.sweep.launch.branches import with_branches
 from bot.sweep.launch.plan import Order
 from bot.sweep.launch.pods import nodes_of, pods_of, with_output
-from bot.sweep.launch.queueing import one_at_a_time, queueing, with_priority
+from bot.sweep.launch.queueing import check_claims, one_at_a_time, queueing, with_priority
 from bot.sweep.spaces.algorithms import resolve_auto
 from bot.sweep.spaces.metrics import metric_objection, read_source
 from bot.sweep.spaces.space import INLINE, parse_space
@@ -51,6 +51,7 @@ async def look_up(
     space = replace(space, gate=gate, max_hours=max_hours, budget=request.budget or space.budget)
     space = with_output(space, sweep, config)
     pods = pods_of(request, space, owner, config)
+    check_claims(pods.shape.resource if request.gpus else "", place)
     if space.image:
         prebuilt_image(space.image, config, in_file=not request.image)
     if len({each.commit for each in tips}) < len(tips):

@@ -35,8 +35,8 @@ from bot.watch.digests.post import ReadSchedules, ReservedLine, schedule_for
 from bot.watch.home.view import HomeLoader
 from k8s.api.client import Manifests
 from k8s.api.errors import ApiError, ClusterUnreachableError, UnreachableError
-from k8s.nodes.gpu_pods import UNFINISHED_PODS
-from k8s.nodes.gpus import concerns_gpus, read_holder, read_node
+from k8s.nodes.gpus import read_holder, read_node
+from k8s.nodes.listed import list_nodes, list_pods
 from k8s.retry import Retry
 
 log = logging.getLogger(__name__)
@@ -203,8 +203,7 @@ async def gpus_elsewhere(clients: Clients) -> tuple[ClusterGpus, ...]:
 async def _measured(cluster: RemoteCluster) -> ClusterGpus:
     name = cluster.config.name
     try:
-        nodes = await cluster.api.list("Node", "")
-        pods = await cluster.api.list("Pod", "", fields=UNFINISHED_PODS, only=concerns_gpus)
+        nodes, pods = await list_nodes(cluster.api), await list_pods(cluster.api)
     except ClusterUnreachableError as failure:
         return ClusterGpus(cluster=name, failure=_unseen(failure.seen))
     except (ApiError, UnreachableError) as error:

@@ -12,7 +12,7 @@ from bot.platform.clients import Clients
 from bot.platform.pod_health import rules_admission as admission
 from bot.platform.pod_health import rules_scheduling as scheduling
 from bot.platform.pod_health import rules_startup as startup
-from bot.platform.pod_health.cluster_events import list_events, list_if_allowed
+from bot.platform.pod_health.cluster_events import list_events, nodes_if_allowed
 from bot.platform.pod_health.diagnosis import Diagnosis
 from bot.platform.pod_health.evidence import Rule, TrialEvidence, event_time
 from bot.workspaces.environments.record import Environment
@@ -90,7 +90,7 @@ async def collect(environment: Environment, pod: Manifest | None, clients: Clien
         job=environment.manifest,
         pod=pod,
     )
-    nodes = await list_if_allowed("Node", "", clients) if evidence.unscheduled else []
+    nodes = await nodes_if_allowed(clients) if evidence.unscheduled else []
     return replace(evidence, nodes=tuple(nodes), events=tuple(await _events(environment, evidence, clients)))
 
 

@@ -99,6 +99,9 @@ def checked_gpus(profile: str, wanted: int | None, before: int, profiles: tuple[
     found = chosen(profiles, profile, None) if profile else None
     if found is None:
         return before if wanted is None else wanted
+    if found.device_class:
+        why = "claims GPUs by a DeviceClass, which only trials can. Use another profile="
+        raise UserError(f"profile={profile} {why}.", field="profile")
     if wanted is None:
         return before or 1 if found.gpus else 0
     if found.gpus and not wanted:

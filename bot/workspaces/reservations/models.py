@@ -82,7 +82,7 @@ def surplus(placeholders: Iterable[Placeholder], number: int) -> list[Placeholde
 
 def profile_of(name: str | None, config: Config) -> Profile | None:
     """Return the profile of a request; None without `profile=`. Raises UserError if it can't be reserved."""
-    with_gpus = [each for each in config.profiles if each.gpus]
+    with_gpus = [each for each in config.profiles if each.gpus and not each.device_class]
     names = f"Available: {listed([each.name for each in with_gpus])}." if with_gpus else "Add one with GPUs."
     if name is None:
         if with_gpus and GPU not in {each.resource for each in with_gpus}:
@@ -91,6 +91,8 @@ def profile_of(name: str | None, config: Config) -> Profile | None:
     found = chosen(config.profiles, name, None)
     if found and not found.gpus:
         raise UserError(f"profile= must be a profile with GPUs; {found.name} has none. {names}")
+    if found and found.device_class:
+        raise UserError(f"profile={found.name} claims GPUs, which queues don't count. {names}")
     return found
 
 

@@ -65,6 +65,7 @@ QUEUES = (
 TRAINING = ("PyTorchJob",)  # served where the Training Operator is installed
 TRAINER_GROUP, JOBSET_GROUP = "trainer.kubeflow.org", "jobset.x-k8s.io"
 TRAINER = ("TrainJob", "TrainingRuntime", "JobSet")  # served where Kubeflow Trainer 2 is installed
+DEVICES = "resource.k8s.io"
 RBAC = "rbac.authorization.k8s.io"
 ADMISSION = "admissionregistration.k8s.io"
 _ALL = (
@@ -104,6 +105,10 @@ _ALL = (
     Kind("Service", "services"),
     Kind("Ingress", "ingresses", "networking.k8s.io"),
     Kind("IngressClass", "ingressclasses", "networking.k8s.io", namespaced=False),
+    Kind("DeviceClass", "deviceclasses", DEVICES, namespaced=False, has_generation=True),
+    Kind("ResourceSlice", "resourceslices", DEVICES, namespaced=False, has_generation=True),
+    Kind("ResourceClaim", "resourceclaims", DEVICES, has_status=True),
+    Kind("ResourceClaimTemplate", "resourceclaimtemplates", DEVICES),
     Kind("Job", "jobs", "batch", has_status=True, has_generation=True),
     *map(_katib, ("Experiment", "Trial", "Suggestion")),
     Kind("PyTorchJob", "pytorchjobs", "kubeflow.org", has_status=True, has_generation=True),

@@ -15,7 +15,11 @@ from kubernetes.aio.client import models
 from local.kubernetes.apiserver import structural
 from local.kubernetes.apiserver.kinds import Kind, Object, Refused, bad_request, clone
 
-MODELS = {"Event": "CoreV1Event", "HorizontalPodAutoscaler": "V2HorizontalPodAutoscaler"}
+MODELS = {
+    "Event": "CoreV1Event",
+    "HorizontalPodAutoscaler": "V2HorizontalPodAutoscaler",
+    "ResourceClaim": "ResourceV1ResourceClaim",
+}
 GO = {"str": "string", "bytes": "string", "datetime": "string", "bool": "bool", "float": "float64"}
 JSON = {
     str: "string",

@@ -5,6 +5,7 @@ import re
 from collections.abc import Iterator, Sequence
 
 from local.kubernetes.apiserver import structural
+from local.kubernetes.apiserver.claims import SPECS, check_claim, check_references, complete_claim
 from local.kubernetes.apiserver.kinds import Cause, Kind, Object, bad_request, invalid
 from local.kubernetes.apiserver.pods import (
     JOB_DEFAULTS,
@@ -100,6 +101,8 @@ def _default(kind: Kind, obj: Object) -> None:
         _complete_stateful_set(obj)
     if kind.name in REPLICATED:
         _complete_replicated(obj)
+    if kind.name in SPECS:
+        complete_claim(obj)
     if kind.name == "Job":
         given = obj.get("spec", {})
         replaces = "Failed" if "podFailurePolicy" in given else "TerminatingOrFailed"
@@ -189,8 +192,11 @@ def _keys(field: str, items: dict[str, str]) -> Iterator[Cause]:
 def _content(kind: Kind, obj: Object) -> Iterator[Cause]:
     if kind.name in ("ConfigMap", "Secret") and _data_size(obj) > MAX_DATA:
         yield _too_long("[]", MAX_DATA)
+    if kind.name in SPECS:
+        yield from check_claim(obj)
     if kind.name == "Pod":
         yield from check_containers("spec", obj.get("spec", {}))
+        yield from check_references("spec", obj.get("spec", {}))
     if kind.name == "Job":
         yield from _job(obj["spec"])
         yield from _indexes(obj["metadata"], obj["spec"])
@@ -224,6 +230,7 @@ def _job(spec: Object) -> Iterator[Cause]:
     yield from _labels("spec.template.labels", spec["template"]["metadata"]["labels"])
     pod = spec["template"]["spec"]
     yield from check_containers("spec.template.spec", pod)
+    yield from check_references("spec.template.spec", pod)
     if pod["restartPolicy"] not in ("OnFailure", "Never"):
         yield Cause.required("spec.template.spec.restartPolicy", 'valid values: "OnFailure", "Never"')
     for rule in spec.get("podFailurePolicy", {}).get("rules", []):
@@ -293,6 +300,8 @@ def _changed(kind: Kind, old: Object, new: Object) -> Iterator[Cause]:
     if kind.name in REPLICATED and (was["template"], was["selector"]) != (now["template"], now["selector"]):
         text = f"Forbidden: the local cluster changes no template and selector of a {kind.name}"
         yield Cause("spec.template", text, "FieldValueForbidden")
+    if kind.name in SPECS and now != was:
+        yield Cause("spec", f"Invalid value: {now}: field is immutable")
     if kind.name in ("Pod", "Job") and now not in (was, bound):
         text = f"Forbidden: the local cluster changes no spec of a {kind.name}"
         yield Cause("spec", text, "FieldValueForbidden")

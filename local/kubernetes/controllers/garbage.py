@@ -23,6 +23,7 @@ OWNED = (
     "ReplicaSet",
     "Service",
     "Ingress",
+    "ResourceClaim",
 )
 BLOCKS = "foregroundDeletion"
 ORPHANS = "orphan"

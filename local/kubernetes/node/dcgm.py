@@ -6,7 +6,8 @@ from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 
-from local.kubernetes import scheduler
+from local.kubernetes import device_allocation, scheduler
+from local.kubernetes.apiserver.store import Store, place
 from local.kubernetes.node.container import Container
 
 TICKS = os.sysconf("SC_CLK_TCK")
@@ -21,17 +22,19 @@ UNALLOCATED = 'container="",namespace="",pod=""'
 class Gpus:
     """The GPUs of one node. Each is allocated to a pod until that has ended."""
 
-    def __init__(self, node: str, count: int) -> None:
-        self._node, self._holders = node, [""] * count  # uids
+    def __init__(self, store: Store, node: str, count: int) -> None:
+        self._store, self._node, self._holders = store, node, [""] * count  # uids
         self._seen: dict[int, tuple[float, float]] = {}  # process -> when, and CPU seconds so far
 
     def metrics(self, containers: Iterable[Container]) -> str:
         busy = {
-            one.pod["metadata"]["uid"]: one for one in containers if "running" in one.state and _gpus(one)
+            one.pod["metadata"]["uid"]: one
+            for one in containers
+            if "running" in one.state and self._gpus(one)
         }
         self._holders = [uid if uid in busy else "" for uid in self._holders]
         for uid, one in busy.items():
-            while self._holders.count(uid) < _gpus(one) and "" in self._holders:
+            while self._holders.count(uid) < self._gpus(one) and "" in self._holders:
                 self._holders[self._holders.index("")] = uid
         shares = {uid: self._share(one) for uid, one in busy.items()}
         labels = {uid: _labels(one) for uid, one in busy.items()} | {"": UNALLOCATED}
@@ -50,9 +53,10 @@ class Gpus:
         self._seen[pid] = (now, used)
         return min(1.0, max(0.0, used - before - 1 / TICKS) / max(now - then, 0.01))
 
-
-def _gpus(container: Container) -> int:
-    return scheduler.gpus({"spec": {"containers": [container.spec]}})
+    def _gpus(self, container: Container) -> int:
+        claimed = container.spec.get("resources", {}).get("claims") and self._store.get(*place(container.pod))
+        devices = len(device_allocation.allocated(self._store, claimed)) if claimed else 0
+        return devices or scheduler.gpus({"spec": {"containers": [container.spec]}})
 
 
 def _labels(container: Container) -> str:

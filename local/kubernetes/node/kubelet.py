@@ -44,7 +44,7 @@ class Kubelet:
         self.store, self.nodes, self.folder = store, nodes, folder
         self.node = Node(store, registry, builtins, retry)
         self._pods: dict[str, _Pod] = {}
-        self._gpus = {name: Gpus(name, count) for name, count in nodes.items()}
+        self._gpus = {name: Gpus(store, name, count) for name, count in nodes.items()}
         self._tasks: list[asyncio.Task[None]] = []
 
     def start(self) -> None:

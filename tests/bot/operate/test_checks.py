@@ -107,7 +107,7 @@ async def test_doctor_without_its_role_reports_missing_permissions_and_no_faults
     assert {f.text for f in found} == {"unknown: no permission"}
     assert {f.level for f in found} == {"warning"}
     assert {f.fix for f in found} == {"kubectl apply -k deploy/doctor", "kubectl apply -k deploy/usage"}
-    assert len(found) == 9
+    assert len(found) == 10
 
 
 async def test_unreadable_log_is_unknown_not_broken(here):

@@ -13,7 +13,7 @@ from datetime import datetime, timedelta
 from bot.core.plan import SweepPlan
 from bot.core.record import Phase, SweepRecord
 from bot.platform.clients import Clients
-from bot.platform.pod_health.cluster_events import find_workload, list_events, list_if_allowed
+from bot.platform.pod_health.cluster_events import find_workload, list_events, nodes_if_allowed
 from bot.platform.pod_health.diagnosis import Diagnosis
 from bot.platform.pod_health.evidence import TrialEvidence, created_at, event_time
 from bot.platform.pod_health.rules_startup import DEAD_NODE
@@ -197,7 +197,7 @@ class EvidenceCollector:
         is_lost = health is not None and health.key == DEAD_NODE
         lost = is_lost and evidence.trial is not None and evidence.trial.name == self._unhealthy
         needed = evidence.unscheduled or evidence.starting or _unready(evidence) or lost
-        return tuple(await list_if_allowed("Node", "", self.clients)) if needed else ()
+        return tuple(await nodes_if_allowed(self.clients)) if needed else ()
 
     async def _log(self, pod: Manifest | None) -> str:
         if pod is None:

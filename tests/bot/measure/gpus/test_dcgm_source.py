@@ -50,6 +50,8 @@ class DayCluster:
             return [self._node(name) for name in day.PHYSICAL]
         if kind == "PodMetrics":
             return [self._metrics(pod) for pod in day.PODS if pod.phase(self.hour) == "Running"]
+        if kind == "ResourceSlice":
+            raise ApiError(404, "", "404 page not found")
         pods = [self._pod(pod) for pod in day.PODS if pod.phase(self.hour)] + self._exporters()
         return [pod for pod in pods if namespace in ("", pod["metadata"]["namespace"]) and only(pod)]
 

@@ -111,7 +111,7 @@ class Scraped:
                 status = {"capacity": given, "allocatable": given, "conditions": ready}
                 found.append({"metadata": {"name": name}, "status": status})
             return found
-        if kind == "PodMetrics":
+        if kind in {"PodMetrics", "ResourceSlice"}:
             return []
         exporters = [self._pod("gpu-operator", f"dcgm-{node}", node, "") for node in NODES]
         return [*exporters, *(self._pod("n", pod, *place) for pod, place in PODS.items())]

@@ -72,6 +72,15 @@ def test_read_profiles_keeps_their_order_and_pools():
         ("profiles: {a: {gpus: 1, nodes_per_trial: 1.5}}", "must be a whole number; got 1.5"),
         ("profiles: {a: {gpus: 1, nodes: 2}}", "For the number of nodes per trial, use nodes_per_trial"),
         ("profiles: {a: {gpus: 1, resource: gpu}}", "must be a resource such as nvidia.com/gpu"),
+        ("profiles: {a: {gpus: 1, device_class: rdma.example.com}}", "whose name starts with gpu or mig"),
+        (
+            "profiles: {a: {gpus: 1, device_class: gpu.nvidia.com, resource: amd.com/gpu}}",
+            "device_class replaces resource; remove one of them. Got resource: amd.com/gpu",
+        ),
+        (
+            "profiles: {a: {gpus: 1, device_class: gpu.nvidia.com}}\nqueues: {research: {}}",
+            "device_class can't be used with queues: Kueue's quotas don't count these GPUs",
+        ),
         (
             "profiles: {a: {gpus: 1, cpu: lots}}",
             'a Kubernetes quantity such as 4 or 32Gi; got "lots"',

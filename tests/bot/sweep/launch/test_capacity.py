@@ -4,14 +4,18 @@ from dataclasses import replace
 
 import pytest
 
+from bot.core.errors import UserError
 from bot.platform.config.policy import parse_config
 from bot.platform.config.teams import Team
 from bot.sweep.launch.capacity import capacity_refusal, described, unfitting
 from bot.sweep.launch.command_line import parse
 from bot.sweep.launch.plan import plan
 from bot.sweep.launch.pods import pods_of
+from bot.sweep.launch.queueing import Queueing, check_claims
+from k8s.nodes.devices import read_devices, with_devices
 from k8s.nodes.machines import read_machine
 from tests.bot.factories import CONFIG, ORDER, OWNER, SETTINGS, SPACE
+from tests.scenarios.device_cluster import device_class, resource_slice
 
 PROFILES = """\
 repositories: {digits: {url: https://git.example/digits.git}}
@@ -21,6 +25,10 @@ profiles:
   cpu: {gpus: 0, cpu: 4, memory: 16Gi}
 """
 CLUSTER = parse_config(PROFILES, "c.yaml")
+CLAIMS = """\
+repositories: {digits: {url: https://git.example/digits.git}}
+profiles: {h100: {gpus: 1, cpu: 16, device_class: gpu.nvidia.com}}
+"""
 POOL = "pools:\n  big: {gpus: 8, cpu: 190, labels: {gpu: h100}}\n"
 
 
@@ -151,3 +159,16 @@ def test_capacity_refusal_where_nothing_fits_asks_an_admin():
 def test_unfitting_lists_profiles_that_no_machine_can_run():
     [(profile, why)] = unfitting(CLUSTER, [read_machine(node())])
     assert (profile.name, "has 4 GPUs" in why) == ("8xh100", True)
+
+
+def test_claimed_gpus_are_named_as_gpus_and_cannot_be_queued():
+    claims = parse_config(CLAIMS, "c.yaml")
+    found = with_devices([node(0)], read_devices([device_class()], [resource_slice("gpu-1", 2)]))
+    assert refusal("", *found, config=claims) == ""
+    text = refusal("gpus=4", *found, config=claims)
+    assert "a trial requests 4 GPUs and 64 CPUs." in text
+    assert "The largest machine that it can use (node gpu-1) has 2 GPUs." in text
+    resource = claims.profiles[0].requested
+    check_claims(resource, Queueing())
+    with pytest.raises(UserError, match=r"gpu\.nvidia\.com can't be queued"):
+        check_claims(resource, Queueing(queue="research"))

@@ -265,10 +265,10 @@ async def test_thousand_sweeps_list_each_cluster_once(two, monkeypatch):
     monkeypatch.setattr(two.cluster, "list", counted)
     found = await asyncio.gather(*(with_cluster(order(gpus=2), two.clients) for _ in range(500)))
     assert {each.cluster for each in found} == {"west"}
-    assert listed == {"Node": 1, "Pod": 1}
+    assert listed == {"Node": 1, "ResourceSlice": 1, "Pod": 1}
     for _ in range(500):
         await with_cluster(order(gpus=2), two.clients)
-    assert listed == {"Node": 1, "Pod": 1}
+    assert listed == {"Node": 1, "ResourceSlice": 1, "Pod": 1}
 
 
 async def test_thousand_sweeps_with_a_profile_list_the_nodes_once(two, monkeypatch):
@@ -282,7 +282,7 @@ async def test_thousand_sweeps_with_a_profile_list_the_nodes_once(two, monkeypat
     made = replace(plan(order(), SETTINGS), profile="any")
     for _ in range(1000):
         assert await check_capacity(order(), made, two.clients) == made
-    assert listed == {"Node": 1}
+    assert listed == {"Node": 1, "ResourceSlice": 1}
 
 
 async def test_cluster_that_fails_after_it_was_read_is_not_chosen_from_memory(two, monkeypatch):

@@ -16,7 +16,8 @@ from tests.bot.workspaces.environments.world import ENVIRONMENTS
 from tests.bot.workspaces.services.test_snippet import LEAST, LLM
 
 REQUEST = EnvironmentRequest(verb=Verb.LIST, user=OWNER)
-PROFILES = (Profile(name="1xa100", gpus=1), Profile(name="cpu", gpus=0))
+CLAIMS = Profile(name="claims", gpus=1, device_class="gpu.nvidia.com")
+PROFILES = (Profile(name="1xa100", gpus=1), Profile(name="cpu", gpus=0), CLAIMS)
 SERVICES = ServiceConfig(images=("ghcr.io/lab/",), volumes=("models",))
 
 
@@ -90,6 +91,10 @@ def test_env_command_is_parsed(text, expected):
         ("start profile=a100", 'profile= must be a configured profile; got "a100". Did you mean 1xa100?'),
         ("start profile=1xa100 gpus=0", "gpus= must be at least 1 with profile=1xa100, which has GPUs."),
         ("start profile=cpu gpus=1", "gpus= must be 0 with profile=cpu, which has no GPUs."),
+        (
+            "start profile=claims",
+            "profile=claims claims GPUs by a DeviceClass, which only trials can. Use another profile=.",
+        ),
         (
             "start color=red",
             "Unknown option: `color=`. Available: name, image, gpus, profile, size, and home.",

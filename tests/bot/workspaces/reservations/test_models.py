@@ -6,11 +6,14 @@ from datetime import timedelta
 
 import pytest
 
+from bot.core.errors import UserError
+from bot.platform.config.profiles import Profile
 from bot.platform.config.queues import Queue
 from bot.platform.config.teams import Team
 from bot.workspaces.reservations.models import (
     Reservation,
     needed,
+    profile_of,
     reservation_id,
     surplus,
     team_queue,
@@ -92,3 +95,9 @@ def test_trials_count_toward_reservations_of_their_resource_only():
     slices = replace(SECOND, profile="mig", resource=MIG)
     assert needed([FIRST, slices], [used(3)]) == {"vision-1": 1, "vision-2": 4}
     assert needed([FIRST, slices], [used(3, resource=MIG)]) == {"vision-1": 4, "vision-2": 1}
+
+
+def test_profile_that_claims_gpus_by_a_device_class_cannot_be_reserved():
+    claims = Profile(name="claims", gpus=1, device_class="gpu.nvidia.com")
+    with pytest.raises(UserError, match="profile=claims claims GPUs, which queues don't count"):
+        profile_of("claims", replace(CONFIG, profiles=(claims,)))

@@ -1,0 +1,50 @@
+"""List nodes and pods with their GPUs, those of ResourceSlices and ResourceClaims included.
+
+Where these kinds aren't served, before Kubernetes 1.34, or can't be listed, only device plugins count.
+"""
+
+from k8s.api.client import KubernetesClient, Manifests
+from k8s.api.errors import ApiError
+from k8s.nodes.devices import Devices, read_claim, read_devices, with_claims, with_devices
+from k8s.nodes.gpu_pods import UNFINISHED_PODS, GpuPod, read_gpu_pod
+from k8s.nodes.gpus import concerns_gpus
+
+# Functions raise ApiError and UnreachableError.
+
+
+async def list_nodes(cluster: KubernetesClient) -> Manifests:
+    nodes = await cluster.list("Node", "")
+    return with_devices(nodes, await list_devices(cluster))
+
+
+async def list_devices(cluster: KubernetesClient) -> Devices:
+    slices = await _list_if_possible("ResourceSlice", cluster)
+    return read_devices(await _list_if_possible("DeviceClass", cluster) if slices else (), slices)
+
+
+async def list_pods(cluster: KubernetesClient, namespace: str = "") -> Manifests:
+    """Return the unfinished pods that have to do with GPUs."""
+    found = await cluster.list("Pod", namespace, fields=UNFINISHED_PODS, only=concerns_gpus)
+    return await add_claims(found, cluster)
+
+
+async def list_gpu_pods(cluster: KubernetesClient) -> tuple[GpuPod, ...]:
+    return tuple(filter(None, map(read_gpu_pod, await list_pods(cluster))))
+
+
+async def add_claims(pods: Manifests, cluster: KubernetesClient) -> Manifests:
+    """Return the pods with the GPUs of their claims. Without claims, nothing is read."""
+    if not any(pod["spec"].get("resourceClaims") for pod in pods):
+        return pods
+    devices, listed = await list_devices(cluster), await _list_if_possible("ResourceClaim", cluster)
+    claims = {(c["metadata"]["namespace"], c["metadata"]["name"]): read_claim(c, devices) for c in listed}
+    return [with_claims(pod, claims) for pod in pods]
+
+
+async def _list_if_possible(kind: str, cluster: KubernetesClient) -> Manifests:
+    try:
+        return await cluster.list(kind, "")
+    except ApiError as error:
+        if error.status not in {403, 404}:
+            raise
+        return []
