@@ -7,6 +7,7 @@ sweep opens the form, filled with what was understood; for a message, which has 
 import asyncio
 import contextlib
 import logging
+import re
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from typing import Any
@@ -23,11 +24,12 @@ from bot.platform.config.policy import Config, repository
 from bot.platform.slack.blocks import MAX_BUTTON_VALUE, actions, button, section, user_name
 from bot.platform.slack.message import Message
 from bot.platform.slack.mrkdwn import code, cut, plain
-from bot.sweep.answers.command_parser import RERUN, TABLE, choose, parse_command
+from bot.sweep.answers.command_parser import COMPARE, RERUN, TABLE, choose, parse_command
 from bot.sweep.answers.meaning import Meaning, meaning, space_names, sweep_names
 from bot.sweep.form.view import Draft
 from bot.sweep.launch.options import LAUNCH
 from bot.sweep.model.texts import linked
+from bot.text.wording import listed
 from handlers.context import (
     ACK_TIMEOUT,
     NOT_OPENED,
@@ -44,7 +46,7 @@ log = logging.getLogger(__name__)
 
 RUN = "said_run"  # action id
 NAMES_TIMEOUT = 0.3  # seconds to wait for the first list of branches, and of spaces
-SURE = 3  # words of a command that outweigh a branch and a space
+OWN = re.compile(r"\b(?:it|(?:my|the|this) (?:sweep|run))\b")  # the only one that it can mean
 
 Fields = dict[str, Any]
 
@@ -150,13 +152,15 @@ async def _reworded(
         if typed is None or typed.by_key.keys() & {"branch", "space"}:
             names = await _with_git_names(context, command, last, names)
     meant = meaning(text, tables, names, last.options, sweeps, command.get("here", ""))
-    is_other = prefix != TABLE.prefix or typed not in (None, LAUNCH, RERUN)
+    is_other = prefix != TABLE.prefix or typed not in (None, LAUNCH, RERUN, COMPARE)
     if meant is None or (meant.command is LAUNCH and is_other):
         raise error
     if meant.command is LAUNCH:
         return await _form(context, command, client, meant, error)
     is_typed = meant.command is typed
-    if meant.missing or (is_typed and meant.note and not meant.parsed.options):
+    if meant.missing and not is_typed:
+        raise UserError(f"Missing {listed(meant.missing)}. Usage: {meant.table.usage(meant.command)}.")
+    if meant.missing or (is_typed and meant.note and not (meant.parsed.options or OWN.search(text))):
         raise error
     if meant.table.prefix == TABLE.prefix and "sweep" in meant.command.by_key:
         try:
@@ -202,6 +206,8 @@ def _resolved(meant: Meaning, command: Fields, sweeps: list[SweepSummary], confi
     parsed = parse_command(meant.typed, command.get("here", ""))
     found = choose(parsed, command["user_id"], sweeps, config)
     options = {**meant.parsed.options, "sweep": " ".join((found.sweep, *found.others))}
+    if meant.adds and found.trials:
+        options["trials"] = str(found.trials + sum(each.trials for each in sweeps if each.id == found.sweep))
     return replace(meant, parsed=replace(meant.parsed, options=options))
 
 
@@ -214,6 +220,7 @@ def _offer(text: str, label: str, typed: str) -> Message | str:
 def _known(config: Config, sweeps: list[SweepSummary]) -> dict[str, dict[str, str]]:
     return {
         "repo": {each.name.lower(): each.name for each in config.repositories},
+        "profile": {each.name.lower(): each.name for each in config.profiles},
         "sweep": sweep_names(sweeps),
     }
 

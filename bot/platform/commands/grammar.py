@@ -5,6 +5,7 @@ dashes, no-break spaces, Slack's links and escapes, pasted formatting, commas, q
 and options as `gpus=1`, `gpu=1`, `gpus: 1`, or `--gpus 1`.
 """
 
+import contextlib
 import re
 import shlex
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -33,6 +34,7 @@ POLITE = {"please", "pls", "plz", "plzz", "thanks", "thnx", "thx", "tnx", "ty", 
 _SMILE = re.compile(r":[a-z0-9_+-]+:|[:;]-?\)")  # an emoji as Slack sends it, or a typed one
 MAX_AHEAD = 5  # such words before or after a command
 _PAIR = re.compile(r"(-{0,2})([^\s=:]*?)\s*([=:])(.*)", re.DOTALL)
+_APOSTROPHE = re.compile(r"(?<=\w)'(?=\w)")
 _QUOTES = str.maketrans("“”„‟‘’‚‛\u00a0", "\"\"\"\"'''' ")  # and no-break spaces
 
 
@@ -82,10 +84,10 @@ def split(text: str) -> list[str]:
     text = unescape(text)
     if len(text) > MAX_TEXT:
         raise UserError(f"The command can have at most {MAX_TEXT:,} characters; got {len(text):,}.")
-    try:
-        return [word for word in shlex.split(text) if bare(word)]
-    except ValueError:
-        raise UserError(f'Unclosed quote. Write `cmd="python train.py"`. Got: {shortened(text)}') from None
+    for tried in (text, _APOSTROPHE.sub(r"\'", text)):
+        with contextlib.suppress(ValueError):
+            return [word for word in shlex.split(tried) if bare(word)]
+    raise UserError(f'Unclosed quote. Write `cmd="python train.py"`. Got: {shortened(text)}')
 
 
 def pairs(words: Iterable[str], command: "Command") -> Iterator[tuple[str, str]]:
@@ -134,6 +136,7 @@ class Option:
     said: tuple[str, ...] = ()  # words for it in a sentence, beside the key: `4 cards`
     after: tuple[str, ...] = ()  # words before its value: `on main`
     means: Mapping[str, str] = field(default_factory=dict)  # phrases that are a value: `by dm`
+    units: Mapping[str, float] = field(default_factory=dict)  # of one after a number: `2 days` are 48 hours
 
     @property
     def usage(self) -> str:

@@ -35,7 +35,8 @@ MAX_NOTE = 600  # characters
 MAX_SUGGESTED = 3  # unknown words that are compared with known names, and those after numbers with keys
 SIMILARITY = 0.7  # 0 to 1, of a mistyped key or command
 _QUOTED = r"""(?:"[^"]*"|'[^']*'|`[^`]*`)"""
-APART = re.compile(r"(?<!\S)([0-9]{1,3})x(?=[a-z])|(?<=\bw)/(?=[0-9])|(?<=\w)@(?=\w)", re.IGNORECASE)
+APART = re.compile(r"(?<!\S)([0-9]{1,3})x(?=[a-z])|(?<=\bw)/(?=[0-9])|@(?=\w)", re.IGNORECASE)
+SHORT = re.compile(r"-([a-z])=?([0-9]*)")  # `-g 4`, and `-g4`
 WORD = re.compile(
     rf"""[^\s"'`,;()=]+={_QUOTED}|"[^"]*"|`[^`]*`|(?<!\S)'[^']*'(?!\S)|(?:[^\s"`,;()]|,(?=\S))+(?:"[^"]*")?"""
 )
@@ -43,21 +44,22 @@ ONES = "one two three four five six seven eight nine ten eleven twelve".split() 
 NUMBERS = {word: str(number) for number, word in enumerate(ONES, 1)} | {"single": "1", "sixteen": "16"}
 NUMBERS |= {"twenty": "20", "fifty": "50", "hundred": "100"}
 MONEY = re.compile(r"[$€£][0-9][0-9.,]{0,12}k?")
-AMOUNT = re.compile(r"x?([0-9]{1,9})x?([a-z]*)")
+AMOUNT = re.compile(r"x?([0-9]{1,9}(?:\.[0-9]{1,3})?)x?([a-z]*)")
 ARTICLES = {"a", "an", "the"}
 VERB = "show"  # a command that is also the verb of all others
 ASKING = {"when", "why", "is", "are", "was", "does", "did", "has"}
+ADDED = {"more", "another", "additional", "extra"}
 LEFT_OUT = {"instead of", "rather than"}  # the name after these isn't wanted
 FILLERS = POLITE | set(
     """
     show
-    ! & + - . : = ? @ a about after again all also an and any anything are as at be been before but
-    by can could did do does doing don't done dont each every experiment for from get give go going
+    ! & + - . : = ? @ a about after again against all also an and any anything are as at be been before both but
+    by can cap capped could did do does doing don't done dont each every experiment for from get give go going
     has have having hello hey hi how i i'd i'll i'm in into is it it'll it's its job just kick kind
-    last launch least let like make max maximum me more most my need new not now of off ok on only
-    or our out over per previous put repeat right run running same search set should so
+    last launch least let like limit limited make max maximum me more most my need new no not now of off ok on only
+    or our out over per previous put redo repeat right run running same search set should so
     some start still stop sweep sweepbot sweeps than thank that the their then there these
-    they thing this those time to total train try tune up use using value values via w/ want was we
+    they thing this those time to total train try tune up use using value values versus via vs w/ want was we
     were what when where which while who whose why will with would you your – —
     """.split()  # noqa: SIM905  two hundred quotes would hide the words
 )
@@ -99,6 +101,7 @@ class Names:
 class Sentence:
     parsed: Parsed
     note: str = ""  # one line about what wasn't understood
+    adds: bool = False  # its number is that of `20 more`
 
 
 def _words(text: str) -> list[str]:
@@ -155,10 +158,10 @@ def ranked(
                 is_first = bool(words) and any(
                     _stem(words[0]) in _stems(each) for each in verbs if " " not in each
                 )
-                found.append((max(scores) + is_first, len(scores), table, command))
+                found.append((max(scores) + is_first, (max(scores), len(scores)), table, command))
     if first in ASKING:  # `when does it end` ends nothing
-        found = [each for each in found if each[-1].answers or each[0] > 1]
-    found.sort(key=lambda each: (-each[0], -each[1]))
+        found = [(score + each[-1].answers, *each) for score, *each in found if each[-1].answers or score > 1]
+    found.sort(key=lambda each: each[:2], reverse=True)
     ordered = [(score, table, command) for score, _, table, command in found]
     return ordered or ([] if first in known else _mistyped(first, tables))
 
@@ -185,7 +188,7 @@ def read_sentence(text: str, table: Table, command: Command, names: Names) -> Se
     """Return the options that a sentence names for a command, and a note about words that mean nothing."""
     reader = _Reader(table, command, names)
     loose = list[str]()
-    for key, value in pairs(_words(text), command):
+    for key, value in pairs([_long(word, command) for word in _words(text)], command):
         if not key:
             loose.append(value)
             continue
@@ -196,6 +199,13 @@ def read_sentence(text: str, table: Table, command: Command, names: Names) -> Se
     return reader.sentence()
 
 
+def _long(word: str, command: Command) -> str:
+    """Return `--gpus` for `-g`: the first option with this letter."""
+    found = SHORT.fullmatch(word)
+    key = next((each.key for each in command.options if found and each.key.startswith(found[1])), "")
+    return word if not (found and key) else f"{key}={found[2]}" if found[2] else f"--{key}"
+
+
 class _Reader:
     def __init__(self, table: Table, command: Command, names: Names) -> None:
         self._table, self._command, self._names = table, command, names
@@ -203,6 +213,7 @@ class _Reader:
         self.options = dict[str, str]()
         self._unread, self._notes = list[tuple[str, str]](), list[str]()
         self._mistyped = self._compared = 0
+        self._adds = False
         self._keys = dict[str, str]()  # by phrase that names an option
         self._hints = dict[str, list[str]]()  # by word that goes before a value
         self._values = dict[str, dict[str, str]]()  # by phrase that is a value, by key
@@ -236,7 +247,8 @@ class _Reader:
             key = near[0]
         if value[:1] in {"'", '"'} and value.count(value[0]) == 1:
             self._notes.append(f"Unclosed quote after `{key}=`.")
-        self._set(key, _unquoted(value) if self._command.by_key[key].free else bare(value))
+        value = _unquoted(value) if self._command.by_key[key].free else bare(value)
+        self._set(key, NUMBERS.get(value, value) if self._counts(key) else value)
 
     def _set(self, key: str, value: str) -> None:
         if self._command.by_key[key].many and key in self.options:
@@ -324,13 +336,18 @@ class _Reader:
     def _amount(self, number: str, lower: list[str], place: int) -> int:
         """Take `4 gpus`, `4gpus`, and `2 a100`; return the number of words, or 0."""
         found = AMOUNT.fullmatch(lower[place])
-        glued = found[2] if found else ""
+        glued, after = found[2] if found else "", [*lower[place + 1 : place + 2], ""][0]
+        for option in self._command.options:
+            if factor := option.units.get(glued or after):
+                self._set(option.key, f"{float(number) * factor:g}")
+                return 1 if glued else 2
         if glued and glued in self._keys:
             self._set(self._keys[glued], number)
             return 1
-        if glued or place + 1 >= len(lower):
+        if glued or not after:
             return 0
-        start = place + 2 if lower[place + 1] in {"more", "x", "×", "total"} else place + 1
+        self._adds = self._adds or bool(ADDED & {after, *lower[place - 1 : place]})
+        start = place + 2 if after in {*ADDED, "x", "×", "total"} else place + 1
         phrase, size = self._longest(lower, start)
         if phrase in self._keys:
             self._set(self._keys[phrase], number)
@@ -415,6 +432,10 @@ class _Reader:
         required = [each.key for each in self._command.options if each.required]
         missing = [key for key in required if key not in self.options]
         numbers = [each for each in self._unread if each[0].strip("$").isdecimal()]
+        if first and first.after and first.key in self.options:  # `lr on main 4`
+            counted = [each.key for each in self._command.options if self._counts(each.key)]
+            missing = [key for key in counted[:1] if key not in self.options]
+            self._notes += [f"Read `{each[0]}` as `{missing[0]}=`." for each in numbers[:1] if missing]
         if len(missing) == len(numbers) == 1:  # `increase the budget of otter to 80`
             self._unread.remove(numbers[0])
             self._set(missing[0], numbers[0][0])
@@ -423,6 +444,7 @@ class _Reader:
         return Sentence(
             parsed=Parsed(command=self._command, options=options),
             note=" ".join(fitting([*self._notes, *self._unknown(), *errors.values()], MAX_NOTE)),
+            adds=self._adds,
         )
 
     def _unknown(self) -> Iterator[str]:

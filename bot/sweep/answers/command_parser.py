@@ -71,7 +71,7 @@ MODE = Option(
     means={"immediately": "now", "right now": "now", "for now": "after-trials"},
 )
 TOTAL = Option("trials", Number(1, MAX_TOTAL), example="20", required=True, said=("total", "points"))
-TO_QUEUE = Option("queue", _target, example="NAME", required=True)
+TO_QUEUE = Option("queue", _target, example="NAME", required=True, after=("to", "in", "into"))
 TO_BUDGET = Option("budget", Matching(AMOUNT.pattern, BUDGET_RULE), example="60", required=True)
 REASON = Option(
     "reason", Matching(r"[^\n]{1,200}", "one line of up to 200 characters"), example="WHY", free=True
@@ -91,14 +91,14 @@ def _change(name: str, does: Action, options: tuple[Option, ...], meaning: str, 
 OF_LIST = (
     "what are my sweep, list my sweep, sweep running, what running, anyone running, anything running, "
     "sweep team, sweep my team, show sweep, active sweep, who running, everyone running, all sweep, which "
-    "sweep, what sweep have, list run, my run, squeue me, ls, ps, overview"
+    "sweep, what sweep have, what run, list run, my run, current sweep, squeue me, ls, ps, overview"
 )
 OF_STATUS = (
     "progress, how, how sweep doing, how sweep going, doing, going, state, what about, eta, done, why "
     "wait, why start, when start, when sweep start, why not run, when done, when finish, when end, how "
     "long, so long, happen, news my sweep, still running, finish, stuck, time left, what happen my sweep, "
     "update, news, remaining, who start, who own, alive, slow, percent, trial left, trial done, how many "
-    "trial done, where at, wait, still wait, what up, sweep ok, how sweep, how my sweep"
+    "trial done, where at, where sweep, wait, still wait, what up, sweep ok, how sweep, how my sweep"
 )
 OF_LOGS = (
     "log, show log, output, show output, print, stdout, stderr, console, traceback, trace, stack trace, "
@@ -114,10 +114,11 @@ OF_CURVES = (
     "visualize"
 )
 OF_CANCEL = (
-    "stop, kill, delete, abort, terminate, end, quit, stop sweep, cancel sweep, cancelled, scancel, shut down"
+    "stop, kill, delete, abort, terminate, end, quit, stop sweep, cancel sweep, cancelled, scancel, shut down, "
+    "dont need, no longer need, get rid"
 )
 OF_DRAIN = (
-    "no new trial, no more trial, dont start trial, dont start new trial, finish running, start no more"
+    "no new trial, no more trial, dont start trial, dont start new, no new, finish running, start no more, wind down"
 )
 OF_OPEN = "start all trial, all trial now, run all anyway, start other trial, skip gate"
 OF_HISTORY = (
@@ -216,14 +217,14 @@ COMMANDS = (
         Action.RAISE,
         (SWEEP,),
         "the next higher priority",
-        "raise priority, higher priority, increase priority, more priority, prioritize, bump, more important",
+        "raise priority, higher priority, increase priority, more priority, prioritize, bump, more important, high priority, urgent",
     ),
     _change(
         "queue lower",
         Action.LOWER,
         (SWEEP,),
         "the next lower priority",
-        "lower priority, reduce priority, decrease priority, deprioritize, less important",
+        "lower priority, reduce priority, decrease priority, deprioritize, less important, low priority",
     ),
     _change(
         "queue move",

@@ -22,14 +22,16 @@ class Meaning:
     table: Table
     parsed: Parsed
     note: str = ""  # what wasn't understood
+    adds: bool = False  # its number of trials is on top of what the sweep has
 
     @property
     def command(self) -> Command:
         return self.parsed.command
 
     @property
-    def missing(self) -> bool:
-        return any(each.required and each.key not in self.parsed.options for each in self.command.options)
+    def missing(self) -> list[str]:
+        options = self.parsed.options
+        return [f"{each.key}=" for each in self.command.options if each.required and each.key not in options]
 
     @property
     def typed(self) -> str:
@@ -138,4 +140,4 @@ def _read(text: str, table: Table, command: Command, names: Names, last: Mapping
         if command.answers and each.required and each.key in last
     }
     parsed = replace(found.parsed, options={**missing, **found.parsed.options})
-    return Meaning(table=table, parsed=parsed, note=found.note)
+    return Meaning(table=table, parsed=parsed, note=found.note, adds=found.adds)

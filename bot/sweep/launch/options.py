@@ -13,7 +13,7 @@ from bot.core.request import Notify
 from bot.core.seeds import parse_seeds, seeds_option
 from bot.core.space import ALGORITHMS, MetricSource
 from bot.platform.commands.grammar import Command, Option
-from bot.platform.commands.option_types import Choice, Matching, Number, Type, invalid
+from bot.platform.commands.option_types import IN_HOURS, Choice, Matching, Number, Type, invalid
 from bot.platform.config.limits import A_MINUTE, MAX_HOURS
 from bot.platform.config.policy import GOALS, Config, prebuilt_image, repository
 from bot.platform.config.queues import PRIORITIES
@@ -266,7 +266,7 @@ OPTIONS = (
         after=("from",),
     ),
     Option("where", _where, SEARCH, '`where="batch_size<512"` bounds parameters', free=True),
-    Option("metric", _metric, METRIC, "", "Metric", METRIC_HINT, after=(*GOALS, *GOAL_WORDS)),
+    Option("metric", _metric, METRIC, "", "Metric", METRIC_HINT, after=(*GOALS, *GOAL_WORDS, "optimize", "optimizing", "optimise")),
     Option("goal", _goal, METRIC, "", "Goal", OF_SPACE, means=GOAL_WORDS),
     Option("metrics", _metrics, METRIC, "`stdout`, `push`, or a file", "Metrics from", OF_SPACE),
     Option("flags", _flags, CODE, "`a.b=1` for Hydra, `env`", "Pass parameters as", OF_SPACE),
@@ -280,6 +280,8 @@ OPTIONS = (
         "Max hours",
         HOURS_HINT,
         said=("hours", "hour", "h", "hrs"),
+        means={"hour": "1", "half hour": "0.5", "day": "24"},
+        units=IN_HOURS | dict.fromkeys(("minute", "minutes", "min", "mins", "m"), 1 / 60),
     ),
     Option(
         "budget",
