@@ -46,7 +46,11 @@ log = logging.getLogger(__name__)
 
 RUN = "said_run"  # action id
 NAMES_TIMEOUT = 0.3  # seconds to wait for the first list of branches, and of spaces
-OWN = re.compile(r"\b(?:it|(?:my|the|this) (?:sweep|run))\b")  # the only one that it can mean
+NO_COMMAND = (
+    "Nothing was started or changed: no command found. `/sweep help` lists them; `/sweep` opens a form."
+)
+TOTAL = re.compile(r"\b(?:to|total|until)\b")
+OWN = re.compile(r"\b(?:it|all|everything|(?:my|the|this) (?:sweep|run))\b")  # the only one that it can mean
 
 Fields = dict[str, Any]
 
@@ -105,6 +109,7 @@ async def reply_to(context: HandlerContext, command: Fields, client: AsyncWebCli
     `command`: fields of a slash command. Of a message, it has no `trigger_id`, but a `request_id`, and in a
     sweep's thread `here`, the sweep.
     """
+    command = _of_other_table(context, command)
     try:
         try:
             return await context.spoken[command["command"]][1](context, command, client)
@@ -120,6 +125,22 @@ async def reply_to(context: HandlerContext, command: Fields, client: AsyncWebCli
     except SLACK_ERRORS as error:
         log.warning("can't open a dialog: %r", error)
         return NOT_OPENED
+
+
+def _of_other_table(context: HandlerContext, command: Fields) -> Fields:
+    """Return `gpus free` and `/env list` after another command as what they are."""
+    word, _, rest = command.get("text", "").strip().partition(" ")
+    named = word.strip("/?!").lower()
+    prefix = next(
+        (each for each in (f"/{named}", f"/{named}s") if each in context.spoken), command["command"]
+    )
+    if prefix == command["command"]:
+        return command
+    try:
+        context.spoken[prefix][0].find(rest)
+    except UserError:
+        return command
+    return command | {"command": prefix, "text": rest}
 
 
 async def _linked(context: HandlerContext, text: str) -> str:
@@ -152,21 +173,31 @@ async def _reworded(
         if typed is None or typed.by_key.keys() & {"branch", "space"}:
             names = await _with_git_names(context, command, last, names)
     meant = meaning(text, tables, names, last.options, sweeps, command.get("here", ""))
-    is_other = prefix != TABLE.prefix or typed not in (None, LAUNCH, RERUN, COMPARE)
-    if meant is None or (meant.command is LAUNCH and is_other):
+    is_sweep = prefix == TABLE.prefix
+    if meant is None and is_sweep and typed in (None, LAUNCH) and "=" not in text:
+        raise UserError(NO_COMMAND)
+    is_launch = meant is not None and meant.command is LAUNCH
+    if meant is None or (is_launch and not (is_sweep and typed in (None, LAUNCH, RERUN, COMPARE))):
         raise error
-    if meant.command is LAUNCH:
+    if is_launch:
         return await _form(context, command, client, meant, error)
-    is_typed = meant.command is typed
-    if meant.missing and not is_typed:
-        raise UserError(f"Missing {listed(meant.missing)}. Usage: {meant.table.usage(meant.command)}.")
-    if meant.missing or (is_typed and meant.note and not (meant.parsed.options or OWN.search(text))):
+    is_typed = meant.command is typed and not OWN.search(text)
+    if is_typed and meant.note and not meant.parsed.options:
         raise error
-    if meant.table.prefix == TABLE.prefix and "sweep" in meant.command.by_key:
-        try:
-            meant = _resolved(meant, command, sweeps, context.config)
-        except UserError as unknown:
-            raise (error if is_typed or meant.note else unknown) from None
+    if meant.missing:
+        usage = f"Missing {listed(meant.missing)}. Usage: {meant.table.usage(meant.command)}."
+        raise error if is_typed else UserError(usage)
+    try:
+        meant = _resolved(meant, command, sweeps, context.config)
+    except UserError as unknown:
+        raise (error if is_typed or meant.note else unknown) from None
+    return await _run(context, command, client, meant)
+
+
+async def _run(
+    context: HandlerContext, command: Fields, client: AsyncWebClient, meant: Meaning
+) -> str | Message:
+    """Answer a question; offer a command that changes something."""
     prefix = meant.table.prefix
     if meant.command.answers:
         again = command | {"command": prefix, "text": meant.typed}
@@ -203,11 +234,14 @@ async def _form(
 
 def _resolved(meant: Meaning, command: Fields, sweeps: list[SweepSummary], config: Config) -> Meaning:
     """Return the command with the full name of its sweep. Raises UserError if there are none or several."""
+    if meant.table.prefix != TABLE.prefix or "sweep" not in meant.command.by_key:
+        return meant
     parsed = parse_command(meant.typed, command.get("here", ""))
     found = choose(parsed, command["user_id"], sweeps, config)
     options = {**meant.parsed.options, "sweep": " ".join((found.sweep, *found.others))}
-    if meant.adds and found.trials:
-        options["trials"] = str(found.trials + sum(each.trials for each in sweeps if each.id == found.sweep))
+    has = next((each.trials for each in sweeps if each.id == found.sweep), 0)
+    if meant.adds or (found.trials <= has and not TOTAL.search(command["text"])):  # `extend fox 10`
+        options |= {"trials": str(found.trials + has)} if found.trials else {}
     return replace(meant, parsed=replace(meant.parsed, options=options))
 
 

@@ -8,6 +8,7 @@ A line is what must happen, ` :: `, and the text. `run` starts a sweep with thes
 form filled with them, with `not=` in its line; `do` answers by a command; `ask` offers one as a button.
 """
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -96,7 +97,8 @@ class World:
     async def start(self):
         for place, (name, (user, phase)) in enumerate(SWEEPS.items()):
             owner = Requester(user=user, user_name="", channel="C1")
-            sweep = a_sweep(phase, id=name, request_id=f"s{place}", requester=owner)
+            sweep = a_sweep(phase, id=name, request_id=f"s{place}", requester=owner, submitted=True)
+            sweep = replace(sweep, plan=replace(sweep.plan, space=replace(sweep.plan.space, max_trials=12)))
             await self.context.store.create(lambda _, s=sweep: s, [name], sweep.request_id)
 
     async def _opened(self, _context, _web, _trigger, _user, _channel, options, note=""):

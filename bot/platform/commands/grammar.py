@@ -66,6 +66,7 @@ def plain_words(text: str) -> str:
     """Remove formatting, a quotation's or a list's mark, a greeting, and politeness around a command."""
     for _ in range(MAX_AHEAD):
         text = unformatted(text)
+        text = text[1:-1] if text[:1] == text[-1:] == '"' and text.count('"') == 2 else text
         if ahead := _AHEAD.match(text):
             text = text[ahead.end() :]
         before, _, last = text.rpartition(" ")
@@ -195,8 +196,8 @@ class Parsed:
     @property
     def typed(self) -> str:
         """Return the options as they can be typed."""
-        words = {each.key for each in self.command.options if each.word}
-        ordered = sorted(self.options.items(), key=lambda each: each[0] not in words)
+        words = [each.key for each in self.command.options if each.word]
+        ordered = sorted(self.options.items(), key=lambda each: [*words, each[0]].index(each[0]))
         return " ".join(v if k in words else f"{k}={shlex.quote(v)}" for k, v in ordered)
 
     def values(self, context: Any = None) -> dict[str, Any]:
@@ -228,7 +229,7 @@ def read_values(
 
 HELPS = (
     "what can you, how you work, how this work, how use, command, what option, manual, man, usage, "
-    "example, docs, hello, hi, hey, what do you, help me"
+    "example, docs, hello, hi, hey, what do you, help me, how do i, how to, would happen if"
 )
 HELP = Command("help", aliases=("?",), said=HELPS, answers=True)
 NONE_GIVEN: Mapping[str, str] = MappingProxyType({})

@@ -36,6 +36,7 @@ MAX_SUGGESTED = 3  # unknown words that are compared with known names, and those
 SIMILARITY = 0.7  # 0 to 1, of a mistyped key or command
 _QUOTED = r"""(?:"[^"]*"|'[^']*'|`[^`]*`)"""
 APART = re.compile(r"(?<!\S)([0-9]{1,3})x(?=[a-z])|(?<=\bw)/(?=[0-9])|@(?=\w)", re.IGNORECASE)
+NOT = re.compile(r"\b(?:do not|never)\b", re.IGNORECASE)
 SHORT = re.compile(r"-([a-z])=?([0-9]*)")  # `-g 4`, and `-g4`
 WORD = re.compile(
     rf"""[^\s"'`,;()=]+={_QUOTED}|"[^"]*"|`[^`]*`|(?<!\S)'[^']*'(?!\S)|(?:[^\s"`,;()]|,(?=\S))+(?:"[^"]*")?"""
@@ -47,20 +48,20 @@ MONEY = re.compile(r"[$€£][0-9][0-9.,]{0,12}k?")
 AMOUNT = re.compile(r"x?([0-9]{1,9}(?:\.[0-9]{1,3})?)x?([a-z]*)")
 ARTICLES = {"a", "an", "the"}
 VERB = "show"  # a command that is also the verb of all others
-ASKING = {"when", "why", "is", "are", "was", "does", "did", "has"}
-ADDED = {"more", "another", "additional", "extra"}
+ASKING = {"when", "why", "where", "is", "are", "was", "does", "did", "has"}
+ADDED = {"by", "more", "another", "additional", "extra"}
 LEFT_OUT = {"instead of", "rather than"}  # the name after these isn't wanted
 FILLERS = POLITE | set(
     """
     show
-    ! & + - . : = ? @ a about after again against all also an and any anything are as at be been before both but
-    by can cap capped could did do does doing don't done dont each every experiment for from get give go going
-    has have having hello hey hi how i i'd i'll i'm in into is it it'll it's its job just kick kind
-    last launch least let like limit limited make max maximum me more most my need new no not now of off ok on only
-    or our out over per previous put redo repeat right run running same search set should so
-    some start still stop sweep sweepbot sweeps than thank that the their then there these
-    they thing this those time to total train try tune up use using value values versus via vs w/ want was we
-    were what when where which while who whose why will with would you your – —
+    ! & + - . : = ? @ a about after again against all also an and any anything are as at be been before
+    both but by can cap capped could did do does doing don't done dont each every experiment for from get
+    give go going has have having hello hey hi how i i'd i'll i'm in into is it it'll it's its job just
+    kick kind last launch least let like limit limited make max maximum me more most my need new no not
+    now of off ok on only or our out over per previous put redo repeat rerun right run running same search
+    set should so some start still stop sweep sweepbot sweeps than thank that the their then there these
+    they thing this those time to total train try tune up use using value values versus via vs w/ want was
+    we were what when where which while who whose why will with would x you your – —
     """.split()  # noqa: SIM905  two hundred quotes would hide the words
 )
 _FOLDED = {
@@ -107,7 +108,7 @@ class Sentence:
 def _words(text: str) -> list[str]:
     if len(text) > MAX_SENTENCE:
         return []
-    return WORD.findall(APART.sub(_apart, plain_words(unescape(text))))
+    return WORD.findall(NOT.sub("don't", APART.sub(_apart, plain_words(unescape(text)))))
 
 
 def _apart(found: re.Match[str]) -> str:
@@ -132,6 +133,12 @@ def _stem(word: str) -> str:
     return FOLDED.get(single, single)
 
 
+def negated(text: str) -> str:
+    """Return the verb that a text begins by denying; "" for none."""
+    words = [_stem(_clean(word)) for word in _words(text)[:2]]
+    return words[1] if len(words) > 1 and words[0] == "dont" else ""
+
+
 def ranked(
     text: str, tables: Iterable[Table], like: Mapping[str, str], known: Container[str] = ()
 ) -> list[tuple[int, Table, Command]]:
@@ -142,28 +149,39 @@ def ranked(
     """
     words = [_clean(word) for word in _words(text)]
     said = {_stem(like.get(word.lower().removesuffix("s"), word)) for word in words}
-    found = []
+    denied, found = {negated(text)}, []
     first = words[0].lower() if words else ""
     for table in tables:
         for command in (*table.commands, HELP):
             typed = [command.name] if command.name else []
             typed += [each for each in command.aliases if each and " " not in each]
             names = (each for each in typed if each != VERB)
-            phrases = (*command.phrases, *names)
-            scores = [len(needed) for needed in map(_stems, phrases) if needed <= said]
+            values = (*_values(command),)
+            phrases = (*command.phrases, *names, *values)
+            scores = [
+                len(needed)
+                for needed in map(_stems, phrases)
+                if needed <= said and ("dont" in needed or not needed & denied)  # not of `don't cancel it`
+            ]
             if scores:
-                verbs = (
-                    (*typed, *command.phrases) if not command.answers else () if first in FILLERS else typed
-                )
+                verbs = (*typed, *(values if command.answers else command.phrases))
                 is_first = bool(words) and any(
                     _stem(words[0]) in _stems(each) for each in verbs if " " not in each
                 )
-                found.append((max(scores) + is_first, (max(scores), len(scores)), table, command))
+                does = is_first and not command.answers  # `kill all my sweeps` lists none
+                found.append((max(scores) + is_first, (does, max(scores), len(scores)), table, command))
     if first in ASKING:  # `when does it end` ends nothing
-        found = [(score + each[-1].answers, *each) for score, *each in found if each[-1].answers or score > 1]
+        found = [(n + c.answers, order, t, c) for n, order, t, c in found if c.answers or n > 1]
     found.sort(key=lambda each: each[:2], reverse=True)
     ordered = [(score, table, command) for score, _, table, command in found]
     return ordered or ([] if first in known else _mistyped(first, tables))
+
+
+def _values(command: Command) -> Iterator[str]:
+    """Yield the words that are a value of a command that only answers: `mine` of `list`."""
+    for each in command.options if command.answers else ():
+        if each.word and isinstance(each.type, Choice) and isinstance(each.type.names, tuple):
+            yield from each.type.names
 
 
 def _mistyped(word: str, tables: Iterable[Table]) -> list[tuple[int, Table, Command]]:
@@ -239,7 +257,9 @@ class _Reader:
         if key not in self._command.by_key:
             self._mistyped += 1
             is_compared = self._mistyped <= MAX_SUGGESTED and len(key) < MAX_KEY
-            near = get_close_matches(key, self._command.by_key, 1, SIMILARITY) if is_compared else []
+            near = [self._keys[key]] if key in self._keys else []
+            near += [each for each in self._command.by_key if each.startswith(key) and len(key) > len("to")]
+            near += get_close_matches(key, self._command.by_key, 1, SIMILARITY) if is_compared else []
             if not near or near[0] in self.options:
                 self._notes.append(self._table.unknown(self._command, key, suggest=is_compared))
                 return
@@ -247,7 +267,8 @@ class _Reader:
             key = near[0]
         if value[:1] in {"'", '"'} and value.count(value[0]) == 1:
             self._notes.append(f"Unclosed quote after `{key}=`.")
-        value = _unquoted(value) if self._command.by_key[key].free else bare(value)
+        option = self._command.by_key[key]
+        value = _unquoted(value) if option.free else option.means.get(bare(value).lower(), bare(value))
         self._set(key, NUMBERS.get(value, value) if self._counts(key) else value)
 
     def _set(self, key: str, value: str) -> None:
@@ -344,9 +365,9 @@ class _Reader:
         if glued and glued in self._keys:
             self._set(self._keys[glued], number)
             return 1
+        self._adds = self._adds or bool(ADDED & {after, *lower[max(place - 1, 0) : place]})
         if glued or not after:
             return 0
-        self._adds = self._adds or bool(ADDED & {after, *lower[place - 1 : place]})
         start = place + 2 if after in {*ADDED, "x", "×", "total"} else place + 1
         phrase, size = self._longest(lower, start)
         if phrase in self._keys:
@@ -396,10 +417,23 @@ class _Reader:
             return start - place - size + 1
         elif self._unread and place and self._unread[-1][0] == words[place - 1] and not counts:
             self._set(key, self._unread.pop()[0])
-        elif taken and not (counts or phrase or option.word) and lower[start] not in self._fillers:
+        elif taken and not (counts or phrase) and self._takes(option, words[start]):
             self._set(key, _unquoted(words[start]))
             return start - place - size + 1
+        elif (
+            option.word
+            and key not in {*self._names.known, *self.options}
+            and words[place] not in self._fillers
+        ):
+            self._unread.append((words[place], ""))  # `the last trial`
         return 0
+
+    def _takes(self, option: Option, word: str) -> bool:
+        """Return whether a word after an option's name is its value: `trial k3x9z`, but not `sweep now`."""
+        if option.word:
+            is_value = not read_values((option,), {option.key: word}, self._context)[1]
+            return is_value and option.key not in self._names.known
+        return word.lower() not in self._fillers
 
     def _word(self, word: str, hints: list[str]) -> None:
         """Take a word that isn't known as a name after `on` where no names are known; or else note it."""
@@ -416,7 +450,7 @@ class _Reader:
     def _free_key(self, word: str) -> str:
         """Return an option that takes a word without a key, of those whose values can't be listed here."""
         for each in self._command.options:
-            if not each.word or each.whole or each.key in self.options:
+            if not each.word or each.whole or each.key in self.options or word.isdecimal():
                 continue
             if each.key in self._names.known:
                 return ""
@@ -431,14 +465,17 @@ class _Reader:
             self._set(first.key, self._unread.pop()[0])  # its values can't be listed yet: a lone word is one
         required = [each.key for each in self._command.options if each.required]
         missing = [key for key in required if key not in self.options]
-        numbers = [each for each in self._unread if each[0].strip("$").isdecimal()]
-        if first and first.after and first.key in self.options:  # `lr on main 4`
+        amounts = ((each, each[0].strip("$x")) for each in self._unread)
+        numbers = [
+            (each, NUMBERS.get(said, said)) for each, said in amounts if said.isdecimal() or said in NUMBERS
+        ]
+        if first and first.after and first.key in self.options and len(self._unread) == 1:  # `lr on main 4`
             counted = [each.key for each in self._command.options if self._counts(each.key)]
             missing = [key for key in counted[:1] if key not in self.options]
-            self._notes += [f"Read `{each[0]}` as `{missing[0]}=`." for each in numbers[:1] if missing]
+            self._notes += [f"Read `{each[0][0]}` as `{missing[0]}=`." for each in numbers if missing]
         if len(missing) == len(numbers) == 1:  # `increase the budget of otter to 80`
-            self._unread.remove(numbers[0])
-            self._set(missing[0], numbers[0][0])
+            self._unread.remove(numbers[0][0])
+            self._set(missing[0], numbers[0][1])
         _, errors = read_values(self._command.options, self.options, self._context)
         options = {key: value for key, value in self.options.items() if key not in errors}
         return Sentence(

@@ -145,7 +145,7 @@ RESERVES = f"reserve GPUs, optionally with profile= (admins only). Ends: {EXAMPL
 RELEASES = "end a reservation (admins only)"
 LISTS = "GPUs that are reserved for teams"
 GPU_COMMANDS = (
-    _command("reserve", f"Reserving… {RESULT}", RESERVES, "reserve gpu, book gpu", RESERVE, USAGE),
+    _command("reserve", f"Reserving… {RESULT}", RESERVES, "reserve gpu, book, book gpu", RESERVE, USAGE),
     _command(
         "reservations",
         "Reading reservations…",
