@@ -273,6 +273,6 @@ async def _with_git_names(context: HandlerContext, command: Fields, last: Draft,
     said = read_sentence(text, TABLE, LAUNCH, replace(names, known=known)).parsed.options
     usual = (last.options.get("branch", ""), *MAIN_BRANCHES)
     if branch := said.get("branch") or next((each for each in usual if each in branches), ""):
-        found = await context.catalog.names(url, branch.partition(",")[0], wait=NAMES_TIMEOUT)
+        found = await context.catalog.names(url, branch, wait=NAMES_TIMEOUT)
         known["space"] = space_names([each.name for each in found.names])
     return replace(names, known=known)

@@ -3,6 +3,7 @@
 import asyncio
 
 from bot.core.curves import MAX_FAILURES, LiveReading
+from bot.core.errors import UserError
 from bot.platform.registry.client import ImageMissingError
 from bot.platform.repos.git import Tip
 from bot.platform.slack.client import NotInChannelError
@@ -125,6 +126,8 @@ class FakeGit:
         self.space, self.files = space, files
 
     async def resolve(self, url, branch):
+        if "," in branch:
+            raise UserError(f"branch={branch} doesn't exist in {url}.")
         return Tip(f"refs/heads/{branch}", COMMITS.get(branch, COMMIT))
 
     async def prefetch(self, url, commit, paths):

@@ -329,12 +329,10 @@ class _Reader:
     def _parts(self, word: str) -> list[str]:
         """Return the values of an option that has several, such as `main,dev`."""
         parts = word.split(",")
-        known = (self._names.known.get(each.key, {}) for each in self._command.options if each.commas)
-        return (
-            parts
-            if any({_clean(part).lower() for part in parts} <= names.keys() for names in known)
-            else [word]
-        )
+        known = [self._names.known.get(each.key, {}) for each in self._command.options if each.commas]
+        is_one = any(_clean(word).lower() in names for names in known)
+        is_several = any({_clean(part).lower() for part in parts} <= names.keys() for names in known)
+        return parts if is_several and not is_one else [word]
 
     def _longest(self, lower: list[str], place: int) -> tuple[str, int]:
         """Return the longest phrase at a place that means something, and its number of words."""
