@@ -190,7 +190,7 @@ async def _reworded(
     try:
         meant = _resolved(meant, command, sweeps, context.config)
     except UserError as unknown:
-        raise (error if is_typed or meant.note else unknown) from None
+        raise (error if is_typed or (meant.note and typed is None) else unknown) from None
     return await _run(context, command, client, meant)
 
 

@@ -106,6 +106,9 @@ def pairs(words: Iterable[str], command: "Command") -> Iterator[tuple[str, str]]
             value = found[4]
             if key and not value and following and not _PAIR.fullmatch(following):
                 value = left.pop()
+            if not (key and command.by_key[key].free) and (glued := _glued(value, command)):
+                value, rest = value[: glued.start()], value[glued.end() :]
+                left.append(rest)
             yield key or bare(found[2]).lower(), value
         elif key and following[:1] in {"=", ":"}:
             value = left.pop()[1:]
@@ -114,6 +117,12 @@ def pairs(words: Iterable[str], command: "Command") -> Iterator[tuple[str, str]]
             yield key, left.pop()
         else:
             yield "", word
+
+
+def _glued(value: str, command: "Command") -> re.Match[str] | None:
+    """Find the sign between `main` and the next option in `branch=main,space=lr`."""
+    signs = re.finditer(r"[,;&](?=([a-zA-Z_-]+)[=:])", value)
+    return next((each for each in signs if command.key_of(each[1])), None)
 
 
 @dataclass(frozen=True)
@@ -229,7 +238,7 @@ def read_values(
 
 HELPS = (
     "what can you, how you work, how this work, how use, command, what option, manual, man, usage, "
-    "example, docs, hello, hi, hey, what do you, help me, how do i, how to, would happen if"
+    "example, docs, hello, hi, hey, what do you, help me, how do i, how to, would happen if, what happen if"
 )
 HELP = Command("help", aliases=("?",), said=HELPS, answers=True)
 NONE_GIVEN: Mapping[str, str] = MappingProxyType({})

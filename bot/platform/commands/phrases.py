@@ -45,11 +45,11 @@ ONES = "one two three four five six seven eight nine ten eleven twelve".split() 
 NUMBERS = {word: str(number) for number, word in enumerate(ONES, 1)} | {"single": "1", "sixteen": "16"}
 NUMBERS |= {"twenty": "20", "fifty": "50", "hundred": "100"}
 MONEY = re.compile(r"[$€£][0-9][0-9.,]{0,12}k?")
-AMOUNT = re.compile(r"x?([0-9]{1,9}(?:\.[0-9]{1,3})?)x?([a-z]*)")
+AMOUNT = re.compile(r"\+?x?([0-9]{1,9}(?:\.[0-9]{1,3})?)x?([a-z]*)")
 ARTICLES = {"a", "an", "the"}
 VERB = "show"  # a command that is also the verb of all others
 ASKING = {"when", "why", "where", "is", "are", "was", "does", "did", "has"}
-ADDED = {"by", "more", "another", "additional", "extra"}
+ADDED = {"add", "by", "more", "another", "additional", "extra"}
 LEFT_OUT = {"instead of", "rather than"}  # the name after these isn't wanted
 FILLERS = POLITE | set(
     """
@@ -134,9 +134,10 @@ def _stem(word: str) -> str:
 
 
 def negated(text: str) -> str:
-    """Return the verb that a text begins by denying; "" for none."""
-    words = [_stem(_clean(word)) for word in _words(text)[:2]]
-    return words[1] if len(words) > 1 and words[0] == "dont" else ""
+    """Return the verb that a text begins by denying: `no, don't start it`; "" for none."""
+    words = [_clean(word).lower() for word in _words(text)[: MAX_PHRASE + 1]]
+    at = next((place for place, word in enumerate(words) if _stem(word) == "dont"), len(words))
+    return _stem(words[at + 1]) if words[at + 1 :] and {*words[:at]} <= FILLERS else ""
 
 
 def ranked(
@@ -363,7 +364,8 @@ class _Reader:
         if glued and glued in self._keys:
             self._set(self._keys[glued], number)
             return 1
-        self._adds = self._adds or bool(ADDED & {after, *lower[max(place - 1, 0) : place]})
+        is_added = lower[place][0] == "+" or ADDED & {after, *lower[max(place - 1, 0) : place]}
+        self._adds = self._adds or bool(is_added)
         if glued or not after:
             return 0
         start = place + 2 if after in {*ADDED, "x", "×", "total"} else place + 1
@@ -448,7 +450,8 @@ class _Reader:
     def _free_key(self, word: str) -> str:
         """Return an option that takes a word without a key, of those whose values can't be listed here."""
         for each in self._command.options:
-            if not each.word or each.whole or each.key in self.options or word.isdecimal():
+            amount = AMOUNT.fullmatch(word.lower())  # `at 5pm`
+            if not each.word or each.whole or each.key in self.options or (amount and len(amount[2]) < 3):
                 continue
             if each.key in self._names.known:
                 return ""

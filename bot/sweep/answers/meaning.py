@@ -16,7 +16,8 @@ from bot.sweep.answers.command_parser import COMPARE, FOR_ACTIVE, LISTING, OF_EN
 from bot.sweep.launch.options import LAUNCH
 
 PAST = re.compile(
-    r"(?:did|has|have|was|were|(?:i|we)(?: have|'ve)?(?: just)? (?!need)(?:\w+ed|ran))\b", re.IGNORECASE
+    r"(?:did|has|have|was|were|is|are|why|when|(?:i|we)(?: have|'ve)?(?: just)? (?!need)(?:\w+ed|ran))\b",
+    re.IGNORECASE,
 )
 SURE = 3  # words of a command that outweigh a branch and a space
 # What a sentence means that names a sweep, this option, and no command; by option, and whether it has ended.
@@ -107,7 +108,7 @@ def meaning(
         or (bool(targets) and LAUNCH in best)
     )
     if is_launch:
-        if PAST.match(text):  # `I started lr on main yesterday`
+        if PAST.match(text):  # `I started lr on main yesterday`, `is it running?`
             return Meaning(table=TABLE, parsed=Parsed(command=LISTING))
         is_empty = not (order or start.parsed.options) or (negated(text) and not order)
         return None if is_empty else Meaning(table=TABLE, parsed=start.parsed, note=start.note)
