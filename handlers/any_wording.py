@@ -190,7 +190,10 @@ async def _reworded(
     try:
         meant = _resolved(meant, command, sweeps, context.config)
     except UserError as unknown:
-        raise (error if is_typed or (meant.note and typed is None) else unknown) from None
+        is_mistyped = typed is None and not any(
+            text.split()[0].lower() in each.phrases for each in TABLE.commands
+        )
+        raise (error if is_typed or (meant.note and is_mistyped) else unknown) from None
     return await _run(context, command, client, meant)
 
 

@@ -31,6 +31,7 @@ COMMANDS = (
         (DAYS, BUDGET),
         GROUP,
         "your token; its sweeps have their threads here",
+        said="api token, need token, get token, need api token",
     ),
     Command("token revoke", None, (), GROUP, "revoke all your tokens"),
 )

@@ -43,8 +43,9 @@ SAID = {
     "usage team, gpu each team use",
     "nodes": "node free, node gpu, which node, which machine, by node, per node, gpu per node, machine free, "
     "show node, node busy",
-    "now": "who gpu, who use gpu, who has gpu, hog gpu, all gpu busy, gpu usage, gpu utilization, who hog, "
-    "which gpu idle, idle gpu, what idle, who idle, nvidia-smi, nvtop, gpustat",
+    "now": "who, idle, who use, who gpu, who use gpu, who has gpu, hog gpu, all gpu busy, gpu usage, "
+    "gpu utilization, who hog, which gpu idle, idle gpu, what idle, who idle, nvidia-smi, nvtop, "
+    "gpustat",
 }
 OF_BILL = (
     "cost, cost month, how much month, what my sweep cost, team cost, what team cost, much cost, price, "

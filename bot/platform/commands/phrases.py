@@ -36,13 +36,17 @@ MAX_SUGGESTED = 3  # unknown words that are compared with known names, and those
 SIMILARITY = 0.7  # 0 to 1, of a mistyped key or command
 _QUOTED = r"""(?:"[^"]*"|'[^']*'|`[^`]*`)"""
 APART = re.compile(r"(?<!\S)([0-9]{1,3})x(?=[a-z])|(?<=\bw)/(?=[0-9])|@(?=\w)", re.IGNORECASE)
-NOT = re.compile(r"\b(?:do not|never)\b", re.IGNORECASE)
+NOT = re.compile(r"\b(?:do not|never|hold off on|was about to)\b|^not\b", re.IGNORECASE)
 SHORT = re.compile(r"-([a-z])=?([0-9]*)")  # `-g 4`, and `-g4`
 WORD = re.compile(
     rf"""[^\s"'`,;()=]+={_QUOTED}|"[^"]*"|`[^`]*`|(?<!\S)'[^']*'(?!\S)|(?:[^\s"`,;()]|,(?=\S))+(?:"[^"]*")?"""
 )
 ONES = "one two three four five six seven eight nine ten eleven twelve".split()  # noqa: SIM905
-NUMBERS = {word: str(number) for number, word in enumerate(ONES, 1)} | {"single": "1", "sixteen": "16"}
+NUMBERS = {word: str(number) for number, word in enumerate(ONES, 1)} | {
+    "single": "1",
+    "dozen": "12",
+    "sixteen": "16",
+}
 NUMBERS |= {"twenty": "20", "fifty": "50", "hundred": "100"}
 MONEY = re.compile(r"[$€£][0-9][0-9.,]{0,12}k?")
 AMOUNT = re.compile(r"\+?x?([0-9]{1,9}(?:\.[0-9]{1,3})?)x?([a-z]*)")
@@ -150,18 +154,19 @@ def ranked(
     """
     words = [_clean(word) for word in _words(text)]
     said = {_stem(like.get(word.lower().removesuffix("s"), word)) for word in words}
-    denied, found = {negated(text)}, []
+    tables, denied, found = [*tables], {negated(text)}, []
+    prefix = tables[0].prefix
     first = words[0].lower() if words else ""
     for table in tables:
         for command in (*table.commands, HELP):
             typed = [command.name] if command.name else []
             typed += [each for each in command.aliases if each and " " not in each]
             names = (each for each in typed if each != VERB)
-            values = (*_values(command),)
+            values = (*_values(command),) if table.prefix == prefix else ()
             phrases = (*command.phrases, *names, *values)
             scores = [
                 len(needed)
-                for needed in map(_stems, phrases)
+                for needed in {*map(_stems, phrases)}
                 if needed <= said and ("dont" in needed or not needed & denied)  # not of `don't cancel it`
             ]
             if scores:
@@ -259,7 +264,8 @@ class _Reader:
             self._mistyped += 1
             is_compared = self._mistyped <= MAX_SUGGESTED and len(key) < MAX_KEY
             near = [self._keys[key]] if key in self._keys else []
-            near += [each for each in self._command.by_key if each.startswith(key) and len(key) > len("to")]
+            begun = [each for each in self._command.by_key if each.startswith(key)]
+            near += begun if len(key) > len("to") or len(begun) == 1 else []
             near += get_close_matches(key, self._command.by_key, 1, SIMILARITY) if is_compared else []
             if not near or near[0] in self.options:
                 self._notes.append(self._table.unknown(self._command, key, suggest=is_compared))

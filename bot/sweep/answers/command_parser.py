@@ -117,7 +117,7 @@ OF_CURVES = (
 )
 OF_CANCEL = (
     "stop, kill, delete, abort, terminate, end, quit, stop sweep, cancel sweep, cancelled, scancel, "
-    "shut down, dont need, no longer need, get rid"
+    "shut down, dont need, no longer need, get rid, pull plug"
 )
 OF_DRAIN = (
     "no new trial, no more trial, dont start trial, dont start new, no new, finish running, "
@@ -125,7 +125,8 @@ OF_DRAIN = (
 )
 OF_OPEN = "start all trial, all trial now, run all anyway, start other trial, skip gate"
 OF_HISTORY = (
-    "best week, best result week, best result month, over time, how did over time, over week, best last, "
+    "best week, best since, best anyone, "
+    "best result week, best result month, over time, how did over time, over week, best last, "
     "last week, best month, trend, best ever, best far, our best, our best result, record, improve, "
     "all time best"
 )

@@ -16,7 +16,8 @@ from bot.sweep.answers.command_parser import COMPARE, FOR_ACTIVE, LISTING, OF_EN
 from bot.sweep.launch.options import LAUNCH
 
 PAST = re.compile(
-    r"(?:did|has|have|was|were|is|are|why|when|(?:i|we)(?: have|'ve)?(?: just)? (?!need)(?:\w+ed|ran))\b",
+    r"(?:did|has|have|was|were|is|are|why|when"
+    r"|(?:i|we)(?: have|'ve)?(?: just| never)? (?!need)(?:\w+ed|ran))\b",
     re.IGNORECASE,
 )
 SURE = 3  # words of a command that outweigh a branch and a space
@@ -83,9 +84,9 @@ def meaning(
     named = _named_sweep(text, names, start.parsed.options, sweeps)
     like = {each.name.lower(): "gpu" for each in config.profiles if each.gpus}
     order = ranked(text, tables, like, {*chain(*names.known.values())})
-    if order and order[0][2] is HELP and order[0][0] >= SURE:
-        return Meaning(table=order[0][1], parsed=Parsed(command=HELP))
     is_named = bool(named or (here and order and "sweep" in order[0][2].by_key))
+    if order and order[0][2] is HELP and order[0][0] >= SURE and (not is_named or " if " in text.lower()):
+        return Meaning(table=order[0][1], parsed=Parsed(command=HELP))
     if is_named and order and order[0][2].answers:
         several = read_sentence(text, TABLE, COMPARE, names).parsed.options.get("sweep", "")
         order = [(SURE, TABLE, COMPARE), *order] if " " in several else order

@@ -98,7 +98,8 @@ def _parallel(key: str, text: str, config: Config) -> int:
 
 def _branch(key: str, text: str, config: Config) -> str:
     """Return the branch, or several to compare, with commas between."""
-    names = [_one_branch(key, name.strip(), config) for name in text.split(",")]
+    named = (re.sub(r"^(?:refs/heads|origin)/", "", name.strip()) for name in text.split(","))
+    names = [_one_branch(key, name, config) for name in named]
     if len(names) > MAX_BRANCHES or len({*names}) < len(names):
         raise invalid(key, f"a branch, or up to {MAX_BRANCHES} different ones to compare", text)
     return ",".join(names)
@@ -325,7 +326,7 @@ OPTIONS = (
         means=NOTIFY_WORDS,
     ),
 )
-STARTERS = ("run", "start", "launch", "new", "sweep")  # optional first word
+STARTERS = ("run", "start", "launch", "new", "sweep", "form")  # optional first word
 STARTS = "start sweep, new sweep, run sweep, launch sweep, try, tune, train, kick off, use, sweep"
 LAUNCH = Command("", None, OPTIONS, usage=ARGUMENTS, aliases=STARTERS, said=STARTS, elsewhere=_elsewhere)
 GOOD = Option("good", Matching("[0-9a-f]{7,40}", "a commit's hash"), example="COMMIT")

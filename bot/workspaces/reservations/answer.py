@@ -150,7 +150,7 @@ GPU_COMMANDS = (
         "reservations",
         "Reading reservations…",
         LISTS,
-        "reserved, gpu reserved, team reservation, list reservation",
+        "reserved, who reserved, gpu reserved, team reservation, list reservation",
     ),
     _command("release", f"Releasing… {RESULT}", RELEASES, "", RELEASE),
 )
