@@ -19,7 +19,7 @@ from slack_sdk.web.async_client import AsyncWebClient
 from bot.core.errors import UserError
 from bot.core.sweep_summary import SweepSummary
 from bot.platform.commands.grammar import Command, Table
-from bot.platform.commands.phrases import MAX_SENTENCE, Names, read_sentence
+from bot.platform.commands.phrases import MAX_SENTENCE, Names, negated, read_sentence
 from bot.platform.config.policy import Config, repository
 from bot.platform.slack.blocks import MAX_BUTTON_VALUE, actions, button, section, user_name
 from bot.platform.slack.message import Message
@@ -174,7 +174,7 @@ async def _reworded(
             names = await _with_git_names(context, command, last, names)
     meant = meaning(text, tables, names, last.options, sweeps, command.get("here", ""))
     is_sweep = prefix == TABLE.prefix
-    if meant is None and is_sweep and typed in (None, LAUNCH) and "=" not in text:
+    if meant is None and is_sweep and _is_no_command(typed, text):
         raise UserError(NO_COMMAND)
     is_launch = meant is not None and meant.command is LAUNCH
     if meant is None or (is_launch and not (is_sweep and typed in (None, LAUNCH, RERUN, COMPARE))):
@@ -207,6 +207,11 @@ async def _run(
         return await context.spoken[prefix][1](context, again, client)
     whole = f"{prefix} {meant.typed}"
     return _offer(f"Run {code(whole)}? {plain(meant.note)}".strip(), "Run command", plain(whole))
+
+
+def _is_no_command(typed: Command | None, text: str) -> bool:
+    """Return whether a text that means nothing isn't meant as a command: one with a typo has its own error."""
+    return "=" not in text and (typed is LAUNCH or (typed is None and bool(negated(text))))
 
 
 def _typed_command(table: Table, text: str) -> Command | None:
