@@ -210,7 +210,7 @@ async def _run(
 
 
 def _is_no_command(typed: Command | None, text: str) -> bool:
-    """Return whether a text that means nothing isn't meant as a command: one with a typo has its own error."""
+    """Return whether a text that means nothing isn't a command with a typo, which has its own error."""
     return "=" not in text and (typed is LAUNCH or (typed is None and bool(negated(text))))
 
 
