@@ -7,6 +7,7 @@ sweep opens the form, filled with what was understood; for a message, which has 
 import asyncio
 import contextlib
 import logging
+import re
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from typing import Any
@@ -18,16 +19,17 @@ from slack_sdk.web.async_client import AsyncWebClient
 from bot.core.errors import UserError
 from bot.core.sweep_summary import SweepSummary
 from bot.platform.commands.grammar import Command, Table
-from bot.platform.commands.phrases import MAX_SENTENCE, Names, read_sentence
+from bot.platform.commands.phrases import MAX_SENTENCE, Names, negated, read_sentence
 from bot.platform.config.policy import Config, repository
 from bot.platform.slack.blocks import MAX_BUTTON_VALUE, actions, button, section, user_name
 from bot.platform.slack.message import Message
 from bot.platform.slack.mrkdwn import code, cut, plain
-from bot.sweep.answers.command_parser import RERUN, TABLE, choose, parse_command
+from bot.sweep.answers.command_parser import COMPARE, RERUN, TABLE, choose, parse_command
 from bot.sweep.answers.meaning import Meaning, meaning, space_names, sweep_names
 from bot.sweep.form.view import Draft
 from bot.sweep.launch.options import LAUNCH
 from bot.sweep.model.texts import linked
+from bot.text.wording import listed
 from handlers.context import (
     ACK_TIMEOUT,
     NOT_OPENED,
@@ -44,7 +46,11 @@ log = logging.getLogger(__name__)
 
 RUN = "said_run"  # action id
 NAMES_TIMEOUT = 0.3  # seconds to wait for the first list of branches, and of spaces
-SURE = 3  # words of a command that outweigh a branch and a space
+NO_COMMAND = (
+    "Nothing was started or changed: no command found. `/sweep help` lists them; `/sweep` opens a form."
+)
+TOTAL = re.compile(r"\b(?:to|total|until)\b")
+OWN = re.compile(r"\b(?:it|all|everything|(?:my|the|this) (?:sweep|run))\b")  # the only one that it can mean
 
 Fields = dict[str, Any]
 
@@ -103,6 +109,7 @@ async def reply_to(context: HandlerContext, command: Fields, client: AsyncWebCli
     `command`: fields of a slash command. Of a message, it has no `trigger_id`, but a `request_id`, and in a
     sweep's thread `here`, the sweep.
     """
+    command = _of_other_table(context, command)
     try:
         try:
             return await context.spoken[command["command"]][1](context, command, client)
@@ -118,6 +125,22 @@ async def reply_to(context: HandlerContext, command: Fields, client: AsyncWebCli
     except SLACK_ERRORS as error:
         log.warning("can't open a dialog: %r", error)
         return NOT_OPENED
+
+
+def _of_other_table(context: HandlerContext, command: Fields) -> Fields:
+    """Return `gpus free` and `/env list` after another command as what they are."""
+    word, _, rest = command.get("text", "").strip().partition(" ")
+    named = word.strip("/?!").lower()
+    prefix = next(
+        (each for each in (f"/{named}", f"/{named}s") if each in context.spoken), command["command"]
+    )
+    if prefix == command["command"]:
+        return command
+    try:
+        context.spoken[prefix][0].find(rest)
+    except UserError:
+        return command
+    return command | {"command": prefix, "text": rest}
 
 
 async def _linked(context: HandlerContext, text: str) -> str:
@@ -150,25 +173,45 @@ async def _reworded(
         if typed is None or typed.by_key.keys() & {"branch", "space"}:
             names = await _with_git_names(context, command, last, names)
     meant = meaning(text, tables, names, last.options, sweeps, command.get("here", ""))
-    is_other = prefix != TABLE.prefix or typed not in (None, LAUNCH, RERUN)
-    if meant is None or (meant.command is LAUNCH and is_other):
+    is_sweep = prefix == TABLE.prefix
+    if meant is None and is_sweep and _is_no_command(typed, text):
+        raise UserError(NO_COMMAND)
+    is_launch = meant is not None and meant.command is LAUNCH
+    if meant is None or (is_launch and not (is_sweep and typed in (None, LAUNCH, RERUN, COMPARE))):
         raise error
-    if meant.command is LAUNCH:
+    if is_launch:
         return await _form(context, command, client, meant, error)
-    is_typed = meant.command is typed
-    if meant.missing or (is_typed and meant.note and not meant.parsed.options):
+    is_typed = meant.command is typed and not OWN.search(text)
+    if is_typed and meant.note and not meant.parsed.options:
         raise error
-    if meant.table.prefix == TABLE.prefix and "sweep" in meant.command.by_key:
-        try:
-            meant = _resolved(meant, command, sweeps, context.config)
-        except UserError as unknown:
-            raise (error if is_typed or meant.note else unknown) from None
+    if meant.missing:
+        usage = f"Missing {listed(meant.missing)}. Usage: {meant.table.usage(meant.command)}."
+        raise error if is_typed else UserError(usage)
+    try:
+        meant = _resolved(meant, command, sweeps, context.config)
+    except UserError as unknown:
+        is_mistyped = typed is None and not any(
+            text.split()[0].lower() in each.phrases for each in TABLE.commands
+        )
+        raise (error if is_typed or (meant.note and is_mistyped) else unknown) from None
+    return await _run(context, command, client, meant)
+
+
+async def _run(
+    context: HandlerContext, command: Fields, client: AsyncWebClient, meant: Meaning
+) -> str | Message:
+    """Answer a question; offer a command that changes something."""
     prefix = meant.table.prefix
     if meant.command.answers:
         again = command | {"command": prefix, "text": meant.typed}
         return await context.spoken[prefix][1](context, again, client)
     whole = f"{prefix} {meant.typed}"
     return _offer(f"Run {code(whole)}? {plain(meant.note)}".strip(), "Run command", plain(whole))
+
+
+def _is_no_command(typed: Command | None, text: str) -> bool:
+    """Return whether a text that means nothing isn't a command with a typo, which has its own error."""
+    return "=" not in text and (typed is LAUNCH or (typed is None and bool(negated(text))))
 
 
 def _typed_command(table: Table, text: str) -> Command | None:
@@ -199,9 +242,14 @@ async def _form(
 
 def _resolved(meant: Meaning, command: Fields, sweeps: list[SweepSummary], config: Config) -> Meaning:
     """Return the command with the full name of its sweep. Raises UserError if there are none or several."""
+    if meant.table.prefix != TABLE.prefix or "sweep" not in meant.command.by_key:
+        return meant
     parsed = parse_command(meant.typed, command.get("here", ""))
     found = choose(parsed, command["user_id"], sweeps, config)
     options = {**meant.parsed.options, "sweep": " ".join((found.sweep, *found.others))}
+    has = next((each.trials for each in sweeps if each.id == found.sweep), 0)
+    if meant.adds or (found.trials <= has and not TOTAL.search(command["text"])):  # `extend fox 10`
+        options |= {"trials": str(found.trials + has)} if found.trials else {}
     return replace(meant, parsed=replace(meant.parsed, options=options))
 
 
@@ -214,6 +262,7 @@ def _offer(text: str, label: str, typed: str) -> Message | str:
 def _known(config: Config, sweeps: list[SweepSummary]) -> dict[str, dict[str, str]]:
     return {
         "repo": {each.name.lower(): each.name for each in config.repositories},
+        "profile": {each.name.lower(): each.name for each in config.profiles},
         "sweep": sweep_names(sweeps),
     }
 
@@ -232,6 +281,6 @@ async def _with_git_names(context: HandlerContext, command: Fields, last: Draft,
     said = read_sentence(text, TABLE, LAUNCH, replace(names, known=known)).parsed.options
     usual = (last.options.get("branch", ""), *MAIN_BRANCHES)
     if branch := said.get("branch") or next((each for each in usual if each in branches), ""):
-        found = await context.catalog.names(url, branch.partition(",")[0], wait=NAMES_TIMEOUT)
+        found = await context.catalog.names(url, branch, wait=NAMES_TIMEOUT)
         known["space"] = space_names([each.name for each in found.names])
     return replace(names, known=known)

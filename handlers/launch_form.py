@@ -116,7 +116,7 @@ async def _refresh_menus(context: HandlerContext, draft: Draft) -> None:
     await context.queue.add(snapshot_store.ITEM)
     await context.catalog.names(url, wait=0)
     if branch := draft.options.get("branch"):
-        await context.catalog.names(url, branch.partition(",")[0], wait=0)
+        await context.catalog.names(url, branch, wait=0)
 
 
 def _on_choice(context: HandlerContext) -> Callable[..., Awaitable[None]]:

@@ -88,7 +88,7 @@ async def _spaces(context: HandlerContext, body: Body) -> list[Option]:
         return [option(NOTHING, text="Choose a branch first")]
     try:
         known = await context.catalog.names(
-            repository(options.get("repo"), context.config).url, options["branch"].partition(",")[0]
+            repository(options.get("repo"), context.config).url, options["branch"]
         )
     except (UserError, RedisError) as error:
         return _error_option(error)

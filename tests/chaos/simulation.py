@@ -9,6 +9,7 @@ from typing import Any
 
 from redis.asyncio import Redis
 
+from bot.core.errors import UserError
 from bot.platform.repos.git import Tip
 from bot.platform.storage.sweeps import Store
 from bot.platform.storage.work_queue import Queue
@@ -60,6 +61,8 @@ class Branches(FakeGit):
     """Each branch has a commit of its own."""
 
     async def resolve(self, url, branch):
+        if "," in branch:
+            raise UserError(f"branch={branch} doesn't exist in {url}.")
         return Tip(f"refs/heads/{branch}", commit_of(branch))
 
 

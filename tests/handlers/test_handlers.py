@@ -220,7 +220,7 @@ async def test_command_is_stored_in_the_sweeps_mailbox(app, context, text, asked
         ("extend lr-a-b", "Missing trials=. Usage: `/sweep extend [SWEEP] trials=20`"),
         ("extend lr-a-b trials=many", "trials= must be a whole number from 1 to 999999;"),
         ("drain lr-a-b later", "Usage: `/sweep drain [SWEEP]`"),
-        ("list everything", "Usage: `/sweep list [mine|running|team]`"),
+        ("list nonsense", "Usage: `/sweep list [mine|running|team]`"),
         ("cancel", "You have no running sweeps."),
         ("logs fox", "No sweep named `fox`"),
     ],

@@ -3,6 +3,7 @@
 import asyncio
 
 from bot.core.curves import MAX_FAILURES, LiveReading
+from bot.core.errors import UserError
 from bot.platform.registry.client import ImageMissingError
 from bot.platform.repos.git import Tip
 from bot.platform.slack.client import NotInChannelError
@@ -125,6 +126,8 @@ class FakeGit:
         self.space, self.files = space, files
 
     async def resolve(self, url, branch):
+        if "," in branch:
+            raise UserError(f"branch={branch} doesn't exist in {url}.")
         return Tip(f"refs/heads/{branch}", COMMITS.get(branch, COMMIT))
 
     async def prefetch(self, url, commit, paths):
@@ -143,7 +146,7 @@ class FakeGit:
 class FakeSlack:
     def __init__(self, *, invited=True):
         self.invited, self.posted, self.ephemeral_messages, self.parents = invited, [], [], []
-        self.opened = 0
+        self.opened, self.shown = 0, {}  # the current version of each message, by ts
         self.loud, self.files, self.views = [], [], {}  # what the whole channel sees; by name; by id
 
     async def open_thread(self, channel, message):
@@ -157,7 +160,9 @@ class FakeSlack:
         text = message if isinstance(message, str) else message.text
         self.posted.append(text)
         self.loud += [text] if broadcast else []
-        return f"posted.{len(self.posted)}"
+        ts = f"posted.{len(self.posted)}"
+        self.shown[ts] = message
+        return ts
 
     async def upload(self, channel, thread, text, name, content, *, alt="", at_once=False):
         self.posted.append(text)
@@ -174,6 +179,7 @@ class FakeSlack:
         self.views[view] = content
 
     async def update(self, channel, ts, message):
+        self.shown[ts] = message
         where, _, number = ts.partition(".")
         if where == "posted":
             self.posted[int(number) - 1] = message.text

@@ -384,4 +384,7 @@ async def test_first_trial_failure_is_sent_directly_if_chosen(redis):
         direct = [m["text"] for m in session.slack.workspace.channels[f"D{ADA.user[1:]}"].messages.values()]
         assert [text.partition(" ")[0] for text in direct] == [":warning:", ":x:"]
         assert all("/archives/" in text and "in <#C01SWEEPS00> · " in text for text in direct)
+        cause = "The training failed with exit code 1"
+        assert [text.count(cause) for text in direct] == [1, 0]
+        assert direct[1].endswith("in <#C01SWEEPS00> · Failed: 2 trials done (2 failed).")
         assert not [m for m in session.slack.messages(CHANNEL) if m.get("subtype")]

@@ -49,6 +49,23 @@ async def test_idle_warning_follows_its_trial(simulation):
     assert await AlertStore(simulation.redis).all() == ()
 
 
+async def test_trials_that_join_a_warning_are_told_by_a_new_post_once_an_hour(redis):
+    def trials(number, gpu=QUIET):
+        pods = [a_pod(gpu, pod=f"p{each}", trial=f"lr-brave-otter-p{each}") for each in range(number)]
+        return [*pods, *([a_pod(BUSY, pod="q", trial="lr-brave-otter-q")] if number == 4 else [])]
+
+    simulation = SimulatedMonitor(redis, *trials(4))
+    await simulation.sweep()
+    posts = []
+    for minutes, number in ((0, 4), (100, 4), (130, 5), (133, 6), (160, 7), (163, 7), (190, 7), (193, 7)):
+        await simulation.run(minutes, *trials(number))
+        posts.append(simulation.slack.number)
+        [text] = simulation.texts()
+        assert text.startswith(f":zzz: {number} of {number} trials:")
+    # First, at four times the minutes, and for those that joined, an hour after the post before.
+    assert posts == [1, 2, 2, 2, 3, 3, 3, 3]
+
+
 async def test_idle_warning_repeated_mentions_the_owner_again_and_stays_one_message(simulation):
     posts = []
     for minutes in (0, 15, 31, 60, 91, 200):

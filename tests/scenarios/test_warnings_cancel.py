@@ -120,7 +120,9 @@ async def test_trial_that_is_not_measured_any_more_is_not_stopped(redis):
 
 
 async def test_time_to_stop_counts_from_the_warning_that_says_it(redis):
-    """A setting made later stops no trial at once, and nor does an older warning that a trial joins."""
+    """A setting made later stops no trial at once, and nor does an older warning that a trial joins:
+    its time counts from the post that names it.
+    """
     simulation = await idle_for(redis, 120, stop=0, gpus=(QUIET, QUIET))
     clients = simulation.watching.clients
     warnings = replace(clients.config.warnings, stop_minutes=20)
@@ -136,7 +138,7 @@ async def test_time_to_stop_counts_from_the_warning_that_says_it(redis):
         await simulation.run(minutes)
     late = a_pod(QUIET, pod="v", trial="lr-brave-otter-v")
     simulation.source.now = (*trials(*[QUIET] * 4), late)
-    for minutes, stopped in ((20, [*FOUR]), (30, [*FOUR]), (40, [*FOUR, "v"])):
+    for minutes, stopped in ((20, [*FOUR]), (40, [*FOUR]), (50, [*FOUR]), (60, [*FOUR, "v"])):
         await simulation.run(minutes)
         assert await stops(simulation) == stopped
 

@@ -26,6 +26,9 @@ def month(parsed: ParsedCommand, now: datetime) -> tuple[datetime, datetime]:
     this = now.astimezone(UTC).replace(day=1, hour=0, minute=0, second=0, microsecond=0)
     if parsed.month == "last":
         begin = (this - timedelta(days=1)).replace(day=1)
+    elif parsed.month.isdecimal():  # the last month with this number
+        begin = this.replace(month=int(parsed.month))
+        begin = begin if begin <= this else begin.replace(year=this.year - 1)
     elif parsed.month:
         begin = datetime.strptime(parsed.month, "%Y-%m").replace(tzinfo=UTC)
     else:

@@ -1,6 +1,7 @@
 """Parse `/gpus` and answer it from a snapshot of current use. Pure."""
 
 import re
+from calendar import month_name
 from collections import Counter, defaultdict
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -35,15 +36,16 @@ ALIASES = {"free": ("",), "team": ("by team", "teams"), "nodes": ("by node", "by
 
 
 SAID = {
-    "free": "gpu free, gpu available, anything free, what free, capacity, gpu left, any gpu, many gpu, "
-    "get gpu, can get gpu, room, there room gpu, cluster full, cluster busy, cluster free, sinfo",
+    "free": "gpu free, gpu available, anything free, what free, capacity, gpu left, out gpu, any gpu, "
+    "many gpu, get gpu, can get gpu, room, there room gpu, cluster full, cluster busy, cluster free, sinfo",
     "mine": "my gpu, gpu i use, gpu am i use, my gpu busy, gpu i have, my gpu use, what my gpu do",
     "team": "gpu team, each team, team use, by team, per team, which team gpu, which team use gpu, "
     "usage team, gpu each team use",
     "nodes": "node free, node gpu, which node, which machine, by node, per node, gpu per node, machine free, "
     "show node, node busy",
-    "now": "who gpu, who use gpu, who has gpu, hog gpu, all gpu busy, gpu usage, gpu utilization, who hog, "
-    "which gpu idle, idle gpu, nvidia-smi, nvtop, gpustat",
+    "now": "who, idle, who use, who gpu, who use gpu, who has gpu, hog gpu, all gpu busy, gpu usage, "
+    "gpu utilization, who hog, which gpu idle, idle gpu, what idle, who idle, nvidia-smi, nvtop, "
+    "gpustat",
 }
 OF_BILL = (
     "cost, cost month, how much month, what my sweep cost, team cost, what team cost, much cost, price, "
@@ -51,11 +53,15 @@ OF_BILL = (
 )
 
 
+MONTHS = [name.lower() for name in month_name[1:]]
+
+
 class _Month(Choice):
     def __call__(self, key: str, text: str, _context: Any) -> str:
-        if not re.fullmatch(r"20\d\d-(0[1-9]|1[0-2])|last", text.lower()):
+        number = next((at for at, name in enumerate(MONTHS, 1) if text.lower() in {name, name[:3]}), 0)
+        if not number and not re.fullmatch(r"20\d\d-(0[1-9]|1[0-2])|last", text.lower()):
             raise invalid(key, "2026-11 or last", text)
-        return text.lower()
+        return f"{number:02}" if number else text.lower()
 
 
 TEAM = Option("team", Choice("teams", "team"), word=True)
@@ -110,7 +116,7 @@ class ParsedCommand:
     view: str
     team: str = ""
     values: Mapping[str, Any] = field(default_factory=dict)  # of a workspace's command
-    month: str = ""  # "2026-11", "last", or "" for the current one
+    month: str = ""  # "2026-11", "11", "last", or "" for the current one
     later: Later | None = field(default=None, compare=False)  # None: a snapshot answers it
 
 

@@ -5,6 +5,7 @@ dashes, no-break spaces, Slack's links and escapes, pasted formatting, commas, q
 and options as `gpus=1`, `gpu=1`, `gpus: 1`, or `--gpus 1`.
 """
 
+import contextlib
 import re
 import shlex
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -33,6 +34,7 @@ POLITE = {"please", "pls", "plz", "plzz", "thanks", "thnx", "thx", "tnx", "ty", 
 _SMILE = re.compile(r":[a-z0-9_+-]+:|[:;]-?\)")  # an emoji as Slack sends it, or a typed one
 MAX_AHEAD = 5  # such words before or after a command
 _PAIR = re.compile(r"(-{0,2})([^\s=:]*?)\s*([=:])(.*)", re.DOTALL)
+_APOSTROPHE = re.compile(r"(?<=\w)'(?=\w)")
 _QUOTES = str.maketrans("“”„‟‘’‚‛\u00a0", "\"\"\"\"'''' ")  # and no-break spaces
 
 
@@ -64,6 +66,7 @@ def plain_words(text: str) -> str:
     """Remove formatting, a quotation's or a list's mark, a greeting, and politeness around a command."""
     for _ in range(MAX_AHEAD):
         text = unformatted(text)
+        text = text[1:-1] if text[:1] == text[-1:] == '"' and text.count('"') == 2 else text
         if ahead := _AHEAD.match(text):
             text = text[ahead.end() :]
         before, _, last = text.rpartition(" ")
@@ -82,10 +85,10 @@ def split(text: str) -> list[str]:
     text = unescape(text)
     if len(text) > MAX_TEXT:
         raise UserError(f"The command can have at most {MAX_TEXT:,} characters; got {len(text):,}.")
-    try:
-        return [word for word in shlex.split(text) if bare(word)]
-    except ValueError:
-        raise UserError(f'Unclosed quote. Write `cmd="python train.py"`. Got: {shortened(text)}') from None
+    for tried in (text, _APOSTROPHE.sub(r"\'", text)):
+        with contextlib.suppress(ValueError):
+            return [word for word in shlex.split(tried) if bare(word)]
+    raise UserError(f'Unclosed quote. Write `cmd="python train.py"`. Got: {shortened(text)}')
 
 
 def pairs(words: Iterable[str], command: "Command") -> Iterator[tuple[str, str]]:
@@ -103,6 +106,9 @@ def pairs(words: Iterable[str], command: "Command") -> Iterator[tuple[str, str]]
             value = found[4]
             if key and not value and following and not _PAIR.fullmatch(following):
                 value = left.pop()
+            if not (key and command.by_key[key].free) and (glued := _glued(value, command)):
+                value, rest = value[: glued.start()], value[glued.end() :]
+                left.append(rest)
             yield key or bare(found[2]).lower(), value
         elif key and following[:1] in {"=", ":"}:
             value = left.pop()[1:]
@@ -111,6 +117,12 @@ def pairs(words: Iterable[str], command: "Command") -> Iterator[tuple[str, str]]
             yield key, left.pop()
         else:
             yield "", word
+
+
+def _glued(value: str, command: "Command") -> re.Match[str] | None:
+    """Find the sign between `main` and the next option in `branch=main,space=lr`."""
+    signs = re.finditer(r"[,;&](?=([a-zA-Z_-]+)[=:])", value)
+    return next((each for each in signs if command.key_of(each[1])), None)
 
 
 @dataclass(frozen=True)
@@ -134,6 +146,7 @@ class Option:
     said: tuple[str, ...] = ()  # words for it in a sentence, beside the key: `4 cards`
     after: tuple[str, ...] = ()  # words before its value: `on main`
     means: Mapping[str, str] = field(default_factory=dict)  # phrases that are a value: `by dm`
+    units: Mapping[str, float] = field(default_factory=dict)  # of one after a number: `2 days` are 48 hours
 
     @property
     def usage(self) -> str:
@@ -192,8 +205,8 @@ class Parsed:
     @property
     def typed(self) -> str:
         """Return the options as they can be typed."""
-        words = {each.key for each in self.command.options if each.word}
-        ordered = sorted(self.options.items(), key=lambda each: each[0] not in words)
+        words = [each.key for each in self.command.options if each.word]
+        ordered = sorted(self.options.items(), key=lambda each: [*words, each[0]].index(each[0]))
         return " ".join(v if k in words else f"{k}={shlex.quote(v)}" for k, v in ordered)
 
     def values(self, context: Any = None) -> dict[str, Any]:
@@ -225,7 +238,7 @@ def read_values(
 
 HELPS = (
     "what can you, how you work, how this work, how use, command, what option, manual, man, usage, "
-    "example, docs, hello, hi, hey, what do you, help me"
+    "example, docs, hello, hi, hey, what do you, help me, how do i, how to, would happen if, what happen if"
 )
 HELP = Command("help", aliases=("?",), said=HELPS, answers=True)
 NONE_GIVEN: Mapping[str, str] = MappingProxyType({})

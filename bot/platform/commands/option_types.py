@@ -14,6 +14,17 @@ from bot.text.wording import did_you_mean, listed, shortened
 
 Type = Callable[[str, str, Any], Any]
 MAX_DIGITS = 40  # of a number: int() raises ValueError for very long ones
+IN_HOURS = {
+    "h": 1,
+    "hour": 1,
+    "hours": 1,
+    "hrs": 1,
+    "day": 24,
+    "days": 24,
+    "d": 24,
+    "week": 168,
+    "weeks": 168,
+}
 _HOURS = re.compile(r"([0-9]{1,4})(h|d)?")
 
 

@@ -35,30 +35,37 @@ MAX_NOTE = 600  # characters
 MAX_SUGGESTED = 3  # unknown words that are compared with known names, and those after numbers with keys
 SIMILARITY = 0.7  # 0 to 1, of a mistyped key or command
 _QUOTED = r"""(?:"[^"]*"|'[^']*'|`[^`]*`)"""
-APART = re.compile(r"(?<!\S)([0-9]{1,3})x(?=[a-z])|(?<=\bw)/(?=[0-9])|(?<=\w)@(?=\w)", re.IGNORECASE)
+APART = re.compile(r"(?<!\S)([0-9]{1,3})x(?=[a-z])|(?<=\bw)/(?=[0-9])|@(?=\w)", re.IGNORECASE)
+NOT = re.compile(r"\b(?:do not|never|hold off on|was about to)\b|^not\b", re.IGNORECASE)
+SHORT = re.compile(r"-([a-z])=?([0-9]*)")  # `-g 4`, and `-g4`
 WORD = re.compile(
     rf"""[^\s"'`,;()=]+={_QUOTED}|"[^"]*"|`[^`]*`|(?<!\S)'[^']*'(?!\S)|(?:[^\s"`,;()]|,(?=\S))+(?:"[^"]*")?"""
 )
 ONES = "one two three four five six seven eight nine ten eleven twelve".split()  # noqa: SIM905
-NUMBERS = {word: str(number) for number, word in enumerate(ONES, 1)} | {"single": "1", "sixteen": "16"}
+NUMBERS = {word: str(number) for number, word in enumerate(ONES, 1)} | {
+    "single": "1",
+    "dozen": "12",
+    "sixteen": "16",
+}
 NUMBERS |= {"twenty": "20", "fifty": "50", "hundred": "100"}
 MONEY = re.compile(r"[$€£][0-9][0-9.,]{0,12}k?")
-AMOUNT = re.compile(r"x?([0-9]{1,9})x?([a-z]*)")
+AMOUNT = re.compile(r"\+?x?([0-9]{1,9}(?:\.[0-9]{1,3})?)x?([a-z]*)")
 ARTICLES = {"a", "an", "the"}
 VERB = "show"  # a command that is also the verb of all others
-ASKING = {"when", "why", "is", "are", "was", "does", "did", "has"}
+ASKING = {"when", "why", "where", "is", "are", "was", "does", "did", "has"}
+ADDED = {"add", "by", "more", "another", "additional", "extra"}
 LEFT_OUT = {"instead of", "rather than"}  # the name after these isn't wanted
 FILLERS = POLITE | set(
     """
     show
-    ! & + - . : = ? @ a about after again all also an and any anything are as at be been before but
-    by can could did do does doing don't done dont each every experiment for from get give go going
-    has have having hello hey hi how i i'd i'll i'm in into is it it'll it's its job just kick kind
-    last launch least let like make max maximum me more most my need new not now of off ok on only
-    or our out over per previous put repeat right run running same search set should so
-    some start still stop sweep sweepbot sweeps than thank that the their then there these
-    they thing this those time to total train try tune up use using value values via w/ want was we
-    were what when where which while who whose why will with would you your – —
+    ! & + - . : = ? @ a about after again against all also an and any anything are as at be been before
+    both but by can cap capped could did do does doing don't done dont each every experiment for from get
+    give go going has have having hello hey hi how i i'd i'll i'm in into is it it'll it's its job just
+    kick kind last launch least let like limit limited make max maximum me more most my need new no not
+    now of off ok on only or our out over per previous put redo repeat rerun right run running same search
+    set should so some start still stop sweep sweepbot sweeps than thank that the their then there these
+    they thing this those time to total train try tune up use using value values versus via vs w/ want was
+    we were what when where which while who whose why will with would x you your – —
     """.split()  # noqa: SIM905  two hundred quotes would hide the words
 )
 _FOLDED = {
@@ -99,12 +106,13 @@ class Names:
 class Sentence:
     parsed: Parsed
     note: str = ""  # one line about what wasn't understood
+    adds: bool = False  # its number is that of `20 more`
 
 
 def _words(text: str) -> list[str]:
     if len(text) > MAX_SENTENCE:
         return []
-    return WORD.findall(APART.sub(_apart, plain_words(unescape(text))))
+    return WORD.findall(NOT.sub("don't", APART.sub(_apart, plain_words(unescape(text)))))
 
 
 def _apart(found: re.Match[str]) -> str:
@@ -129,6 +137,13 @@ def _stem(word: str) -> str:
     return FOLDED.get(single, single)
 
 
+def negated(text: str) -> str:
+    """Return the verb that a text begins by denying: `no, don't start it`; "" for none."""
+    words = [_clean(word).lower() for word in _words(text)[: MAX_PHRASE + 1]]
+    at = next((place for place, word in enumerate(words) if _stem(word) == "dont"), len(words))
+    return _stem(words[at + 1]) if words[at + 1 :] and {*words[:at]} <= FILLERS else ""
+
+
 def ranked(
     text: str, tables: Iterable[Table], like: Mapping[str, str], known: Container[str] = ()
 ) -> list[tuple[int, Table, Command]]:
@@ -139,28 +154,40 @@ def ranked(
     """
     words = [_clean(word) for word in _words(text)]
     said = {_stem(like.get(word.lower().removesuffix("s"), word)) for word in words}
-    found = []
+    tables, denied, found = [*tables], {negated(text)}, []
+    prefix = tables[0].prefix
     first = words[0].lower() if words else ""
     for table in tables:
         for command in (*table.commands, HELP):
             typed = [command.name] if command.name else []
             typed += [each for each in command.aliases if each and " " not in each]
             names = (each for each in typed if each != VERB)
-            phrases = (*command.phrases, *names)
-            scores = [len(needed) for needed in map(_stems, phrases) if needed <= said]
+            values = (*_values(command),) if table.prefix == prefix else ()
+            phrases = (*command.phrases, *names, *values)
+            scores = [
+                len(needed)
+                for needed in {*map(_stems, phrases)}
+                if needed <= said and ("dont" in needed or not needed & denied)  # not of `don't cancel it`
+            ]
             if scores:
-                verbs = (
-                    (*typed, *command.phrases) if not command.answers else () if first in FILLERS else typed
-                )
+                verbs = (*typed, *(values if command.answers else command.phrases))
                 is_first = bool(words) and any(
                     _stem(words[0]) in _stems(each) for each in verbs if " " not in each
                 )
-                found.append((max(scores) + is_first, len(scores), table, command))
+                does = is_first and not command.answers  # `kill all my sweeps` lists none
+                found.append((max(scores) + is_first, (does, max(scores), len(scores)), table, command))
     if first in ASKING:  # `when does it end` ends nothing
-        found = [each for each in found if each[-1].answers or each[0] > 1]
-    found.sort(key=lambda each: (-each[0], -each[1]))
+        found = [(n + c.answers, order, t, c) for n, order, t, c in found if c.answers or n > 1]
+    found.sort(key=lambda each: each[:2], reverse=True)
     ordered = [(score, table, command) for score, _, table, command in found]
     return ordered or ([] if first in known else _mistyped(first, tables))
+
+
+def _values(command: Command) -> Iterator[str]:
+    """Yield the words that are a value of a command that only answers: `mine` of `list`."""
+    for each in command.options if command.answers else ():
+        if each.word and isinstance(each.type, Choice) and isinstance(each.type.names, tuple):
+            yield from each.type.names
 
 
 def _mistyped(word: str, tables: Iterable[Table]) -> list[tuple[int, Table, Command]]:
@@ -185,7 +212,7 @@ def read_sentence(text: str, table: Table, command: Command, names: Names) -> Se
     """Return the options that a sentence names for a command, and a note about words that mean nothing."""
     reader = _Reader(table, command, names)
     loose = list[str]()
-    for key, value in pairs(_words(text), command):
+    for key, value in pairs([_long(word, command) for word in _words(text)], command):
         if not key:
             loose.append(value)
             continue
@@ -196,6 +223,13 @@ def read_sentence(text: str, table: Table, command: Command, names: Names) -> Se
     return reader.sentence()
 
 
+def _long(word: str, command: Command) -> str:
+    """Return `--gpus` for `-g`: the first option with this letter."""
+    found = SHORT.fullmatch(word)
+    key = next((each.key for each in command.options if found and each.key.startswith(found[1])), "")
+    return word if not (found and key) else f"{key}={found[2]}" if found[2] else f"--{key}"
+
+
 class _Reader:
     def __init__(self, table: Table, command: Command, names: Names) -> None:
         self._table, self._command, self._names = table, command, names
@@ -203,6 +237,7 @@ class _Reader:
         self.options = dict[str, str]()
         self._unread, self._notes = list[tuple[str, str]](), list[str]()
         self._mistyped = self._compared = 0
+        self._adds = False
         self._keys = dict[str, str]()  # by phrase that names an option
         self._hints = dict[str, list[str]]()  # by word that goes before a value
         self._values = dict[str, dict[str, str]]()  # by phrase that is a value, by key
@@ -228,7 +263,10 @@ class _Reader:
         if key not in self._command.by_key:
             self._mistyped += 1
             is_compared = self._mistyped <= MAX_SUGGESTED and len(key) < MAX_KEY
-            near = get_close_matches(key, self._command.by_key, 1, SIMILARITY) if is_compared else []
+            near = [self._keys[key]] if key in self._keys else []
+            begun = [each for each in self._command.by_key if each.startswith(key)]
+            near += begun if len(key) > len("to") or len(begun) == 1 else []
+            near += get_close_matches(key, self._command.by_key, 1, SIMILARITY) if is_compared else []
             if not near or near[0] in self.options:
                 self._notes.append(self._table.unknown(self._command, key, suggest=is_compared))
                 return
@@ -236,7 +274,9 @@ class _Reader:
             key = near[0]
         if value[:1] in {"'", '"'} and value.count(value[0]) == 1:
             self._notes.append(f"Unclosed quote after `{key}=`.")
-        self._set(key, _unquoted(value) if self._command.by_key[key].free else bare(value))
+        option = self._command.by_key[key]
+        value = _unquoted(value) if option.free else option.means.get(bare(value).lower(), bare(value))
+        self._set(key, NUMBERS.get(value, value) if self._counts(key) else value)
 
     def _set(self, key: str, value: str) -> None:
         if self._command.by_key[key].many and key in self.options:
@@ -296,12 +336,10 @@ class _Reader:
     def _parts(self, word: str) -> list[str]:
         """Return the values of an option that has several, such as `main,dev`."""
         parts = word.split(",")
-        known = (self._names.known.get(each.key, {}) for each in self._command.options if each.commas)
-        return (
-            parts
-            if any({_clean(part).lower() for part in parts} <= names.keys() for names in known)
-            else [word]
-        )
+        known = [self._names.known.get(each.key, {}) for each in self._command.options if each.commas]
+        is_one = any(_clean(word).lower() in names for names in known)
+        is_several = any({_clean(part).lower() for part in parts} <= names.keys() for names in known)
+        return parts if is_several and not is_one else [word]
 
     def _longest(self, lower: list[str], place: int) -> tuple[str, int]:
         """Return the longest phrase at a place that means something, and its number of words."""
@@ -324,13 +362,19 @@ class _Reader:
     def _amount(self, number: str, lower: list[str], place: int) -> int:
         """Take `4 gpus`, `4gpus`, and `2 a100`; return the number of words, or 0."""
         found = AMOUNT.fullmatch(lower[place])
-        glued = found[2] if found else ""
+        glued, after = found[2] if found else "", [*lower[place + 1 : place + 2], ""][0]
+        for option in self._command.options:
+            if factor := option.units.get(glued or after):
+                self._set(option.key, f"{float(number) * factor:g}")
+                return 1 if glued else 2
         if glued and glued in self._keys:
             self._set(self._keys[glued], number)
             return 1
-        if glued or place + 1 >= len(lower):
+        is_added = lower[place][0] == "+" or ADDED & {after, *lower[max(place - 1, 0) : place]}
+        self._adds = self._adds or bool(is_added)
+        if glued or not after:
             return 0
-        start = place + 2 if lower[place + 1] in {"more", "x", "×", "total"} else place + 1
+        start = place + 2 if after in {*ADDED, "x", "×", "total"} else place + 1
         phrase, size = self._longest(lower, start)
         if phrase in self._keys:
             self._set(self._keys[phrase], number)
@@ -379,10 +423,23 @@ class _Reader:
             return start - place - size + 1
         elif self._unread and place and self._unread[-1][0] == words[place - 1] and not counts:
             self._set(key, self._unread.pop()[0])
-        elif taken and not (counts or phrase or option.word) and lower[start] not in self._fillers:
+        elif taken and not (counts or phrase) and self._takes(option, words[start]):
             self._set(key, _unquoted(words[start]))
             return start - place - size + 1
+        elif (
+            option.word
+            and key not in {*self._names.known, *self.options}
+            and words[place] not in self._fillers
+        ):
+            self._unread.append((words[place], ""))  # `the last trial`
         return 0
+
+    def _takes(self, option: Option, word: str) -> bool:
+        """Return whether a word after an option's name is its value: `trial k3x9z`, but not `sweep now`."""
+        if option.word:
+            is_value = not read_values((option,), {option.key: word}, self._context)[1]
+            return is_value and option.key not in self._names.known
+        return word.lower() not in self._fillers
 
     def _word(self, word: str, hints: list[str]) -> None:
         """Take a word that isn't known as a name after `on` where no names are known; or else note it."""
@@ -399,7 +456,8 @@ class _Reader:
     def _free_key(self, word: str) -> str:
         """Return an option that takes a word without a key, of those whose values can't be listed here."""
         for each in self._command.options:
-            if not each.word or each.whole or each.key in self.options:
+            amount = AMOUNT.fullmatch(word.lower())  # `at 5pm`
+            if not each.word or each.whole or each.key in self.options or (amount and len(amount[2]) < 3):
                 continue
             if each.key in self._names.known:
                 return ""
@@ -414,15 +472,23 @@ class _Reader:
             self._set(first.key, self._unread.pop()[0])  # its values can't be listed yet: a lone word is one
         required = [each.key for each in self._command.options if each.required]
         missing = [key for key in required if key not in self.options]
-        numbers = [each for each in self._unread if each[0].strip("$").isdecimal()]
+        amounts = ((each, each[0].strip("$x")) for each in self._unread)
+        numbers = [
+            (each, NUMBERS.get(said, said)) for each, said in amounts if said.isdecimal() or said in NUMBERS
+        ]
+        if first and first.after and first.key in self.options and len(self._unread) == 1:  # `lr on main 4`
+            counted = [each.key for each in self._command.options if self._counts(each.key)]
+            missing = [key for key in counted[:1] if key not in self.options]
+            self._notes += [f"Read `{each[0][0]}` as `{missing[0]}=`." for each in numbers if missing]
         if len(missing) == len(numbers) == 1:  # `increase the budget of otter to 80`
-            self._unread.remove(numbers[0])
-            self._set(missing[0], numbers[0][0])
+            self._unread.remove(numbers[0][0])
+            self._set(missing[0], numbers[0][1])
         _, errors = read_values(self._command.options, self.options, self._context)
         options = {key: value for key, value in self.options.items() if key not in errors}
         return Sentence(
             parsed=Parsed(command=self._command, options=options),
             note=" ".join(fitting([*self._notes, *self._unknown(), *errors.values()], MAX_NOTE)),
+            adds=self._adds,
         )
 
     def _unknown(self) -> Iterator[str]:

@@ -20,7 +20,7 @@ from bot.core.space import FOLDER
 from bot.core.stored_format import cached, late_adapter
 from bot.core.work_item import ItemKind, WorkItem
 from bot.platform.config.yaml_reader import MAX_CHARACTERS
-from bot.platform.repos.git import Git, GitUnavailableError
+from bot.platform.repos.git import Git, GitUnavailableError, named_branches
 from bot.platform.storage.work_queue import Queue
 
 
@@ -87,7 +87,8 @@ async def branches(git: Git, url: str) -> tuple[Name, ...]:
 
 
 async def spaces(git: Git, url: str, branch: str) -> tuple[Name, ...]:
-    commit = (await git.resolve(url, branch)).commit
+    first, *_ = await named_branches(git, url, branch)
+    commit = (await git.resolve(url, first)).commit
     files = [PurePosixPath(name) for name in await git.names(url, commit, FOLDER)]
     stems = sorted(file.stem for file in files if file.suffix == ".yaml")[:MAX_GIT_NAMES]
     await git.prefetch(url, commit, [f"{FOLDER}/{stem}.yaml" for stem in stems[:MAX_DESCRIBED]])

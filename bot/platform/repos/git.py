@@ -107,6 +107,18 @@ class CommitList:
     shown: tuple[tuple[str, str], ...]  # short hash and subject of the newest MAX_LISTED
 
 
+async def named_branches(git: "Git", url: str, text: str) -> tuple[str, ...]:
+    """Return the branches that `branch=` names: one whose name has commas, else those between them.
+
+    Raises GitUnavailableError.
+    """
+    if "," in text:
+        with suppress(UserError):
+            await git.resolve(url, text)
+            return (text,)
+    return tuple(text.split(","))
+
+
 @dataclass(frozen=True)
 class Between:
     """The commits between two: what the second one's history adds, and what it lacks of the first one's."""

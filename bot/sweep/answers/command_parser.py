@@ -71,7 +71,7 @@ MODE = Option(
     means={"immediately": "now", "right now": "now", "for now": "after-trials"},
 )
 TOTAL = Option("trials", Number(1, MAX_TOTAL), example="20", required=True, said=("total", "points"))
-TO_QUEUE = Option("queue", _target, example="NAME", required=True)
+TO_QUEUE = Option("queue", _target, example="NAME", required=True, after=("to", "in", "into"))
 TO_BUDGET = Option("budget", Matching(AMOUNT.pattern, BUDGET_RULE), example="60", required=True)
 REASON = Option(
     "reason", Matching(r"[^\n]{1,200}", "one line of up to 200 characters"), example="WHY", free=True
@@ -90,43 +90,49 @@ def _change(name: str, does: Action, options: tuple[Option, ...], meaning: str, 
 
 OF_LIST = (
     "what are my sweep, list my sweep, sweep running, what running, anyone running, anything running, "
-    "sweep team, sweep my team, show sweep, active sweep, who running, everyone running, all sweep, which "
-    "sweep, what sweep have, list run, my run, squeue me, ls, ps, overview"
+    "sweep team, sweep my team, show sweep, active sweep, who running, everyone running, all sweep, "
+    "which sweep, what sweep have, what run, list run, my run, current sweep, squeue me, ls, ps, top, "
+    "show all, overview"
 )
 OF_STATUS = (
-    "progress, how, how sweep doing, how sweep going, doing, going, state, what about, eta, done, why "
-    "wait, why start, when start, when sweep start, why not run, when done, when finish, when end, how "
-    "long, so long, happen, news my sweep, still running, finish, stuck, time left, what happen my sweep, "
-    "update, news, remaining, who start, who own, alive, slow, percent, trial left, trial done, how many "
-    "trial done, where at, wait, still wait, what up, sweep ok, how sweep, how my sweep"
+    "progress, how, how sweep doing, how sweep going, doing, going, state, what about, eta, done, "
+    "why wait, why start, when start, when sweep start, why not run, when done, when finish, when end, "
+    "how long, so long, happen, news my sweep, still running, finish, stuck, time left, "
+    "what happen my sweep, update, news, remaining, who start, who own, alive, slow, percent, "
+    "trial left, trial done, how many trial done, where at, where sweep, wait, still wait, what up, "
+    "sweep ok, how sweep, how my sweep"
 )
 OF_LOGS = (
     "log, show log, output, show output, print, stdout, stderr, console, traceback, trace, stack trace, "
     "exception, error, what error, why fail, why crash, last line, tail"
 )
 OF_RESULTS = (
-    "result, best, best trial, best run, my best run, best result, best so far, best parameter, best "
-    "value, table, csv, winner, won, top trial, leaderboard, score, outcome, how did do, what get, "
-    "number, final metric"
+    "result, best, best trial, best run, my best run, best result, best so far, best parameter, "
+    "best value, table, csv, download, export, winner, won, top trial, leaderboard, score, outcome, "
+    "how did do, what get, number, final metric"
 )
 OF_CURVES = (
     "curve, plot, loss plot, loss curve, training curve, learning curve, chart, graph, picture, draw, "
     "visualize"
 )
 OF_CANCEL = (
-    "stop, kill, delete, abort, terminate, end, quit, stop sweep, cancel sweep, cancelled, scancel, shut down"
+    "stop, kill, delete, abort, terminate, end, quit, stop sweep, cancel sweep, cancelled, scancel, "
+    "shut down, dont need, no longer need, get rid, pull plug"
 )
 OF_DRAIN = (
-    "no new trial, no more trial, dont start trial, dont start new trial, finish running, start no more"
+    "no new trial, no more trial, dont start trial, dont start new, no new, finish running, "
+    "start no more, wind down, stop after trial, stop after current, stop after running"
 )
 OF_OPEN = "start all trial, all trial now, run all anyway, start other trial, skip gate"
 OF_HISTORY = (
-    "best week, over time, how did over time, over week, best last, last week, best month, trend, best "
-    "ever, best far, our best, our best result, record, improve, all time best"
+    "best week, best since, best anyone, "
+    "best result week, best result month, over time, how did over time, over week, best last, "
+    "last week, best month, trend, best ever, best far, our best, our best result, record, improve, "
+    "all time best"
 )
 OF_QUEUE = (
-    "in queue, who queue, who wait, how many wait, wait gpu, where queue, position, show queue, what "
-    "queue, how long queue,  queue position, queue length, squeue, backlog, line, ahead me, in front"
+    "in queue, who queue, who wait, how many wait, wait gpu, where queue, position, show queue, "
+    "what queue, how long queue, queue position, queue length, squeue, backlog, line, ahead me, in front"
 )
 STATUS = _see("status", Action.STATUS, (SWEEP,), "phase and progress", OF_STATUS)
 COMPARE = _see(
@@ -141,8 +147,11 @@ RERUN = replace(
     usage="[SWEEP] [trials=20]",
     said="again, once more, repeat, same, redo, like, run again, restart, relaunch, resubmit, requeue",
 )
+LISTING = replace(
+    _see("list", None, (LIST,), "your sweeps and all running ones", OF_LIST), aliases=("my sweeps",)
+)
 COMMANDS = (
-    replace(_see("list", None, (LIST,), "your sweeps and all running ones", OF_LIST), aliases=("my sweeps",)),
+    LISTING,
     STATUS,
     _see("logs", Action.LOGS, (SWEEP, TRIAL), "the log of a trial or the build", OF_LOGS),
     _see("results", Action.RESULTS, (SWEEP,), "all trials, the best first", OF_RESULTS),
@@ -193,8 +202,8 @@ COMMANDS = (
         "set a higher budget",
         "raise budget, increase budget, more budget, higher budget, set budget",
     ),
-    _change("approve", Action.APPROVE, (SWEEP,), "start it above a budget"),
-    _change("decline", Action.DECLINE, (SWEEP, REASON), "don't start it"),
+    _change("approve", Action.APPROVE, (SWEEP,), "start it above a budget", "allow"),
+    _change("decline", Action.DECLINE, (SWEEP, REASON), "don't start it", "deny, reject"),
     RERUN,
     replace(
         PROMOTE,
@@ -216,14 +225,15 @@ COMMANDS = (
         Action.RAISE,
         (SWEEP,),
         "the next higher priority",
-        "raise priority, higher priority, increase priority, more priority, prioritize, bump, more important",
+        "raise priority, higher priority, increase priority, more priority, prioritize, bump, "
+        "more important, high priority, urgent",
     ),
     _change(
         "queue lower",
         Action.LOWER,
         (SWEEP,),
         "the next lower priority",
-        "lower priority, reduce priority, decrease priority, deprioritize, less important",
+        "lower priority, reduce priority, decrease priority, deprioritize, less important, low priority",
     ),
     _change(
         "queue move",

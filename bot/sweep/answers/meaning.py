@@ -1,20 +1,33 @@
 """Say which command a sentence means, with which options, for whoever said it. Pure."""
 
+import re
 from collections.abc import Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
+from itertools import chain
 
 from bot.core.commands import Action
 from bot.core.ids import is_meant
 from bot.core.sweep_summary import SweepSummary
 from bot.platform.commands.grammar import HELP, Command, Parsed, Table
-from bot.platform.commands.phrases import Names, ranked, read_sentence
+from bot.platform.commands.phrases import Names, negated, ranked, read_sentence
 from bot.platform.config.policy import Config
-from bot.sweep.answers.command_parser import COMPARE, FOR_ACTIVE, OF_ENDED, RERUN, STATUS, TABLE
+from bot.sweep.answers.command_parser import COMPARE, FOR_ACTIVE, LISTING, OF_ENDED, RERUN, STATUS, TABLE
 from bot.sweep.launch.options import LAUNCH
 
+PAST = re.compile(
+    r"(?:did|has|have|was|were|is|are|why|when"
+    r"|(?:i|we)(?: have|'ve)?(?: just| never)? (?!need)(?:\w+ed|ran))\b",
+    re.IGNORECASE,
+)
 SURE = 3  # words of a command that outweigh a branch and a space
 # What a sentence means that names a sweep, this option, and no command; by option, and whether it has ended.
-BY_OPTION = {("trials", True): "extend", ("queue", False): "queue move", ("budget", False): "raise"}
+BY_OPTION = {
+    ("trials", True): "extend",
+    ("trials", False): "extend",
+    ("queue", False): "queue move",
+    ("budget", False): "raise",
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -22,14 +35,16 @@ class Meaning:
     table: Table
     parsed: Parsed
     note: str = ""  # what wasn't understood
+    adds: bool = False  # its number of trials is on top of what the sweep has
 
     @property
     def command(self) -> Command:
         return self.parsed.command
 
     @property
-    def missing(self) -> bool:
-        return any(each.required and each.key not in self.parsed.options for each in self.command.options)
+    def missing(self) -> list[str]:
+        options = self.parsed.options
+        return [f"{each.key}=" for each in self.command.options if each.required and each.key not in options]
 
     @property
     def typed(self) -> str:
@@ -68,8 +83,10 @@ def meaning(
     start = read_sentence(text, TABLE, LAUNCH, names)
     named = _named_sweep(text, names, start.parsed.options, sweeps)
     like = {each.name.lower(): "gpu" for each in config.profiles if each.gpus}
-    order = ranked(text, tables, like, names.known["sweep"])
+    order = ranked(text, tables, like, {*chain(*names.known.values())})
     is_named = bool(named or (here and order and "sweep" in order[0][2].by_key))
+    if order and order[0][2] is HELP and order[0][0] >= SURE and (not is_named or " if " in text.lower()):
+        return Meaning(table=order[0][1], parsed=Parsed(command=HELP))
     if is_named and order and order[0][2].answers:
         several = read_sentence(text, TABLE, COMPARE, names).parsed.options.get("sweep", "")
         order = [(SURE, TABLE, COMPARE), *order] if " " in several else order
@@ -77,7 +94,9 @@ def meaning(
         found = [each for each in sweeps if is_meant(each.id, named or here)]
         order = _of_a_sweep(order, start.parsed.options.keys() - {"from"}, found)
     targets = start.parsed.options.keys() & {"branch", "space"}
-    order.sort(key=lambda each: (-each[0], not targets & each[2].by_key.keys()))
+    order.sort(
+        key=lambda each: (-each[0] - _asks_about(each[2], targets), not targets & each[2].by_key.keys())
+    )
     if not targets and order and order[0][0] == 1:  # `the status of my sweep` is no new one
         order.sort(key=lambda each: (-each[0], each[2] is LAUNCH))
     score, table, command = order[0] if order else (0, TABLE, LAUNCH)
@@ -85,18 +104,24 @@ def meaning(
     is_launch = not is_named and (
         command is LAUNCH
         or RERUN in best
-        or (len(targets) == 2 and score < SURE)
+        or (len(targets) == 2 and score <= SURE)
         or (len(targets) == 1 and score < SURE - 1 and not targets & command.by_key.keys())
         or (bool(targets) and LAUNCH in best)
     )
     if is_launch:
-        is_empty = not (order or start.parsed.options)
+        if PAST.match(text):  # `I started lr on main yesterday`, `is it running?`
+            return Meaning(table=TABLE, parsed=Parsed(command=LISTING))
+        is_empty = not (order or start.parsed.options) or (negated(text) and not order)
         return None if is_empty else Meaning(table=TABLE, parsed=start.parsed, note=start.note)
     if command is HELP:
         return Meaning(table=table, parsed=Parsed(command=HELP))
     equal = [each for each in order if each[0] == score and each[2] not in (LAUNCH, HELP)]
     found_all = [_read(text, each[1], each[2], names, last) for each in equal or [(0, table, command)]]
     return next((each for each in found_all if not each.missing), found_all[0])
+
+
+def _asks_about(command: Command, targets: AbstractSet[str]) -> bool:
+    return command.answers and bool(targets & command.by_key.keys())
 
 
 def _named_sweep(text: str, names: Names, launch: Mapping[str, str], sweeps: Sequence[SweepSummary]) -> str:
@@ -118,7 +143,11 @@ def _of_a_sweep(
     fits = [each for each in order if "sweep" in each[2].by_key]
     states = {not each.live for each in sweeps}
     is_ended = states.pop() if len(states) == 1 else None
-    wrong = {True: FOR_ACTIVE, False: OF_ENDED}.get(is_ended, set()) if is_ended is not None else set()
+    wrong = (
+        {True: FOR_ACTIVE, False: OF_ENDED - {Action.EXTEND}}.get(is_ended, set())
+        if is_ended is not None
+        else set()
+    )
     left = [each for each in fits if each[2].does not in wrong]
     if left:
         return left
@@ -138,4 +167,4 @@ def _read(text: str, table: Table, command: Command, names: Names, last: Mapping
         if command.answers and each.required and each.key in last
     }
     parsed = replace(found.parsed, options={**missing, **found.parsed.options})
-    return Meaning(table=table, parsed=parsed, note=found.note)
+    return Meaning(table=table, parsed=parsed, note=found.note, adds=found.adds)

@@ -13,7 +13,7 @@ from bot.core.request import Notify
 from bot.core.seeds import parse_seeds, seeds_option
 from bot.core.space import ALGORITHMS, MetricSource
 from bot.platform.commands.grammar import Command, Option
-from bot.platform.commands.option_types import Choice, Matching, Number, Type, invalid
+from bot.platform.commands.option_types import IN_HOURS, Choice, Matching, Number, Type, invalid
 from bot.platform.config.limits import A_MINUTE, MAX_HOURS
 from bot.platform.config.policy import GOALS, Config, prebuilt_image, repository
 from bot.platform.config.queues import PRIORITIES
@@ -29,6 +29,7 @@ AUTO = "auto"  # of parallel=
 MAX_NAME = 30  # characters
 MAX_BRANCHES = 4  # of one sweep
 PREFIX_MIN = 3  # letters that abbreviate an algorithm's name
+TIMES = {**IN_HOURS, **dict.fromkeys(("minute", "minutes", "min", "mins", "m"), 1 / 60)}  # of max_hours=
 SPACE_NAME = re.compile(r"[a-z0-9][a-z0-9_-]*")
 SPACE_RULE = (
     "a file name from sweeps/ without .yaml (lowercase letters, digits, dashes, underscores), for example "
@@ -97,7 +98,8 @@ def _parallel(key: str, text: str, config: Config) -> int:
 
 def _branch(key: str, text: str, config: Config) -> str:
     """Return the branch, or several to compare, with commas between."""
-    names = [_one_branch(key, name.strip(), config) for name in text.split(",")]
+    named = (re.sub(r"^(?:refs/heads|origin)/", "", name.strip()) for name in text.split(","))
+    names = [_one_branch(key, name, config) for name in named]
     if len(names) > MAX_BRANCHES or len({*names}) < len(names):
         raise invalid(key, f"a branch, or up to {MAX_BRANCHES} different ones to compare", text)
     return ",".join(names)
@@ -118,10 +120,11 @@ class _Algorithm(Choice):
 
 def _max_hours(key: str, text: str, _: Config) -> float:
     """Read hours from one minute on; the upper bound only keeps the deadline a valid date."""
-    is_number = re.fullmatch(r"[0-9]{1,6}(\.[0-9]{1,6})?", text)
-    if not is_number or not A_MINUTE <= float(text) <= MAX_HOURS:
+    found = re.fullmatch(r"([0-9]{1,6}(?:\.[0-9]{1,6})?) ?([a-z]*)", text)
+    hours = float(found[1]) * TIMES.get(found[2] or "h", 0) if found else 0
+    if not A_MINUTE <= hours <= MAX_HOURS:
         raise invalid(key, f"a number of hours from 0.02 (one minute) to {MAX_HOURS}", text)
-    return float(text)
+    return hours
 
 
 def _budget(key: str, text: str, config: Config) -> str:
@@ -171,7 +174,17 @@ GOAL_WORDS = {"minimise": "minimize", "maximise": "maximize", "lowest": "minimiz
 GOAL_WORDS |= {f"{word[:-1]}ing": word for word in GOALS}
 GATE_WORDS = dict.fromkeys(("without gate", "no gate", "skip gate", "all at once"), "off")
 NOTIFY_WORDS = {"dm me": "dm", "message me": "dm", "tell me": "dm", "by dm": "dm", "ping me": "dm"}
-NOTIFY_WORDS |= dict.fromkeys(("quietly", "silently", "no notifications", "don't notify"), "none")
+NOTIFY_WORDS |= dict.fromkeys(
+    (
+        "quiet",
+        "quietly",
+        "silently",
+        "no notifications",
+        *(f"don't {verb}" for verb in ("notify", "ping", "dm", "message", "tell")),
+    ),
+    "none",
+)
+
 URGENT = dict.fromkeys(("urgent", "urgently", "asap", "high priority", "high prio"), "high")
 URGENT |= dict.fromkeys(("low priority", "low prio", "no rush", "no hurry", "not urgent"), "low")
 SWITCH = {"true": "on", "yes": "on", "false": "off", "no": "off"}
@@ -266,7 +279,15 @@ OPTIONS = (
         after=("from",),
     ),
     Option("where", _where, SEARCH, '`where="batch_size<512"` bounds parameters', free=True),
-    Option("metric", _metric, METRIC, "", "Metric", METRIC_HINT, after=(*GOALS, *GOAL_WORDS)),
+    Option(
+        "metric",
+        _metric,
+        METRIC,
+        "",
+        "Metric",
+        METRIC_HINT,
+        after=(*GOALS, *GOAL_WORDS, "optimize", "optimizing", "optimise"),
+    ),
     Option("goal", _goal, METRIC, "", "Goal", OF_SPACE, means=GOAL_WORDS),
     Option("metrics", _metrics, METRIC, "`stdout`, `push`, or a file", "Metrics from", OF_SPACE),
     Option("flags", _flags, CODE, "`a.b=1` for Hydra, `env`", "Pass parameters as", OF_SPACE),
@@ -280,6 +301,8 @@ OPTIONS = (
         "Max hours",
         HOURS_HINT,
         said=("hours", "hour", "h", "hrs"),
+        means={"hour": "1", "half hour": "0.5", "day": "24"},
+        units=TIMES,
     ),
     Option(
         "budget",
@@ -293,7 +316,7 @@ OPTIONS = (
     Option("cluster", Choice("clusters", "cluster"), MACHINES, "", "Cluster", "Where most GPUs are free"),
     Option("queue", Choice(_queues, "queue"), QUEUE, "", "Queue", DEFAULT),
     Option("priority", _priority, QUEUE, "`low`, `normal`, or `high`", "Priority", DEFAULT, means=URGENT),
-    Option("name", _name, MESSAGES, free=True, said=("called", "call it", "named")),
+    Option("name", _name, MESSAGES, free=True, said=("called", "call it", "name it", "named")),
     Option(
         "notify",
         _notify,
@@ -303,7 +326,7 @@ OPTIONS = (
         means=NOTIFY_WORDS,
     ),
 )
-STARTERS = ("run", "start", "launch", "new", "sweep")  # optional first word
+STARTERS = ("run", "start", "launch", "new", "sweep", "form")  # optional first word
 STARTS = "start sweep, new sweep, run sweep, launch sweep, try, tune, train, kick off, use, sweep"
 LAUNCH = Command("", None, OPTIONS, usage=ARGUMENTS, aliases=STARTERS, said=STARTS, elsewhere=_elsewhere)
 GOOD = Option("good", Matching("[0-9a-f]{7,40}", "a commit's hash"), example="COMMIT")

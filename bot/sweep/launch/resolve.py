@@ -1,6 +1,6 @@
 """Resolve a request to an order: its commit, its space, and the files that its build needs."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import PurePosixPath
 
@@ -14,7 +14,7 @@ from bot.platform.config.policy import Config, prebuilt_image
 from bot.platform.config.repositories import Repository
 from bot.platform.config.yaml_reader import MAX_CHARACTERS
 from bot.platform.repos import submodules
-from bot.platform.repos.git import Git, Tip
+from bot.platform.repos.git import Git, Tip, named_branches
 from bot.platform.runtime.parser_thread import run_in_parser_thread
 from bot.sweep.builds.jobs import Source
 from bot.sweep.builds.source_files import candidates, source_files
@@ -40,11 +40,13 @@ async def look_up(
     request_id: str,
 ) -> Order:
     """Raise UserError for what the user can fix, GitUnavailableError if the git host doesn't respond."""
-    tips = [await _pinned(git, repository, *each, request) for each in _pins(request)]
+    branches = await named_branches(git, repository.url, request.branch)
+    tips = [await _pinned(git, repository, *each, request) for each in _pins(request, branches)]
     commit = tips[0].commit
     await git.prefetch(repository.url, commit, (_space_file(request), *candidates(repository)))
     place = queueing(request, queue_member(owner, config), config)
-    space = with_branches(await _space(git, repository, commit, request, config), request, config)
+    space = await _space(git, repository, commit, request, config)
+    space = with_branches(space, request, config) if branches[1:] else space
     nodes = nodes_of(request, space, config)
     space = one_at_a_time(space, nodes, request, place)
     gate, max_hours = is_gated(request, space, config), request.max_hours or space.max_hours
@@ -78,12 +80,12 @@ def is_gated(request: SweepRequest, space: SearchSpace, config: Config) -> bool:
     return gate and space.max_trials > 1
 
 
-def _pins(request: SweepRequest) -> Iterator[tuple[str, str]]:
+def _pins(request: SweepRequest, branches: Sequence[str]) -> Iterator[tuple[str, str]]:
     """Yield each branch with the commit to run; "" for its latest."""
-    pins = request.commit.split(",") if request.commit else [""] * len(request.branches)
-    if len(pins) != len(request.branches):  # the preview was of other branches
-        pins = [""] * len(request.branches)
-    return zip(request.branches, pins, strict=True)
+    pins = request.commit.split(",") if request.commit else [""] * len(branches)
+    if len(pins) != len(branches):  # the preview was of other branches
+        pins = [""] * len(branches)
+    return zip(branches, pins, strict=True)
 
 
 async def _pinned(git: Git, repository: Repository, branch: str, commit: str, request: SweepRequest) -> Tip:

@@ -11,7 +11,7 @@ from bot.core.space import command_line
 from bot.platform.slack.mrkdwn import block, code, mention, place, plain, quoted
 from bot.sweep.lifecycle.seed_texts import end_text
 from bot.sweep.model.progress import finished_trials
-from bot.sweep.model.texts import display_name, loud, name_link, result_text, with_owner
+from bot.sweep.model.texts import TOLD_DIRECTLY, display_name, loud, name_link, result_text, with_owner
 from bot.text.wording import fitting, listed
 
 MAX_NOTES_TEXT = 2_500  # characters
@@ -173,7 +173,9 @@ def ended(sweep: SweepRecord, ending: Phase, saved: str) -> Event:
 
 def direct_end(sweep: SweepRecord, event: Event, user: str, response_url: str = "") -> Event:
     """Return an event, such as the end, for one user outside the thread."""
-    text = event.text.replace(f"{mention(sweep.requester.user)} ", "", 1) if event.loud else event.text
+    is_told = TOLD_DIRECTLY in sweep.sent_keys and user == sweep.requester.user
+    text = event.shown if event.shown and is_told else event.text
+    text = text.replace(f"{mention(sweep.requester.user)} ", "", 1) if event.loud else text
     name = name_link(sweep)
     where = f"{name} in {place(sweep.requester.channel)}"
     if where not in text:

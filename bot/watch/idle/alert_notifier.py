@@ -28,17 +28,19 @@ class AlertNotifier:
     cluster: str = HOME_CLUSTER  # the one of `source`
 
     async def show(self, alert: Alert, snoozes: Mapping[str, Snooze], now: datetime) -> None:
-        """Post the alert if its level rose, edit it if only its text changed, then save or delete it."""
+        """Post the alert if it is due, edit it if only its text changed, then save or delete it."""
         message, level = warning(alert, snoozes, now), alert.due_level(snoozes, now)
-        if message.fingerprint != alert.fingerprint:
+        is_due = alert.due(snoozes, now)
+        if is_due or message.fingerprint != alert.fingerprint:
             is_first = level and not alert.level
             posted = now if is_first else alert.posted
             sent = replace(alert, fingerprint=message.fingerprint, level=level, posted=posted)
+            sent = replace(sent, last_post=now) if is_due else sent
             shown = message.without_mentions(muting(alert.sweep, self.clients.config))
             try:
-                if level > alert.level:
+                if is_due:
                     ts = await self.clients.slack.post(alert.channel, shown, alert.thread)
-                    sent = replace(sent, ts=ts, replaces=alert.ts)
+                    sent = sent.after_post(ts, now)
                 elif alert.ts:
                     await self.clients.slack.update(alert.channel, alert.ts, shown)
             except (NotInChannelError, MessageRejectedError) as error:

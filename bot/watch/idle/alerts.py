@@ -4,7 +4,7 @@
        `-> snoozed until a time -> posted again                        `-----> ended
 
 There is one alert for each trial and kind. More than three new ones of a sweep at once become one group
-alert, which later ones join.
+alert, which later ones join. It is posted again for those that joined, at most once an hour.
 """
 
 from collections.abc import Iterable, Mapping
@@ -26,6 +26,7 @@ from k8s.nodes.dcgm import NO_LOAD, Load
 from k8s.trial_kinds import JOB
 
 MAX_SINGLE = 3  # new alerts of a sweep at once; more become one group alert
+JOIN_INTERVAL = timedelta(hours=1)  # from one post of a group alert to the next for those that joined it
 STOPPABLE = {Kind.UNUSED, Kind.IDLE}
 
 
@@ -69,6 +70,7 @@ class AlertItem:
     ended: datetime | None = None  # when the condition was first seen to be over
     stop_after: timedelta = timedelta(0)  # after the warning; 0: never
     warned: datetime | None = None  # since when it is in the warning with that, and not snoozed
+    joined: bool = False  # since the last post: it was only edited in, which notifies no one
     missing: datetime | None = None  # since when it isn't measured: it has ended, or its metrics were late
     what: str = ""  # as of its allocation
 
@@ -89,6 +91,7 @@ class Alert:
     ts: str = ""  # of the message
     level: int = 0  # the highest level posted; a higher one needs a new post, because edits notify no one
     posted: datetime | None = None  # first, or after a snooze; None: not yet
+    last_post: datetime | None = None  # or the attempt
     replaces: str = ""  # ts of an older message that is still to be deleted
     fingerprint: str = ""  # of the message as Slack has it
 
@@ -113,6 +116,19 @@ class Alert:
         )
         return max(levels, default=0)
 
+    def due(self, snoozes: Mapping[str, Snooze], now: datetime) -> bool:
+        """Return whether to post it now, again if it was posted: its level rose, or others have joined it."""
+        last = self.last_post or self.posted
+        if self.due_level(snoozes, now) > self.level or last is None:
+            return self.due_level(snoozes, now) > self.level
+        joined = any(item.joined and not active_snooze(item.key, snoozes, now) for item in self.open)
+        return joined and now - last >= JOIN_INTERVAL
+
+    def after_post(self, ts: str, now: datetime) -> "Alert":
+        """Return it as posted: the time until those that joined are stopped starts now."""
+        items = (replace(item, joined=False, warned=now) if item.joined else item for item in self.items)
+        return replace(self, ts=ts, replaces=self.ts, items=tuple(items))
+
     def to_stop(
         self, current: Mapping[str, Assessment], snoozes: Mapping[str, Snooze], now: datetime
     ) -> list[AlertItem]:
@@ -127,6 +143,7 @@ class Alert:
             for item in self.open
             if item.stop_after
             and item.warned
+            and not item.joined
             and max(self.posted, item.warned) + item.stop_after <= now
             and (each := current.get(item.key))
             and each.kind in STOPPABLE
@@ -226,6 +243,7 @@ def _updated(item: AlertItem, current: Assessment | None, kind: Kind, now: datet
         return _ended(item, current.kind if current.kind.needs_alert else Kind.FINE, kind, now)
     # After a recovery the duration starts over.
     new = _item(current, now, item.since if item.now is kind else None)
+    new = replace(new, joined=item.joined if item.now is kind else True)
     # The load varies with each measurement: shown as it was, it isn't edited every few minutes.
     return (
         replace(new, load=item.load, mean=item.mean) if item.now is kind and item.level == new.level else new
@@ -292,7 +310,8 @@ def _with_new(alerts: list[Alert], new: list[Assessment], now: datetime) -> list
     alert, items = _empty_alert(new[0]), tuple(_item(each, now) for each in new)
     for at, one in enumerate(alerts):
         if _same_group(one, alert) and len(one.items) > 1 and one.open:
-            return [*alerts[:at], replace(one, items=(*one.items, *items)), *alerts[at + 1 :]]
+            joined = tuple(replace(item, joined=True) for item in items)
+            return [*alerts[:at], replace(one, items=(*one.items, *joined)), *alerts[at + 1 :]]
     if len(new) > MAX_SINGLE:
         return [*alerts, replace(alert, items=items)]
     singles = [replace(_empty_alert(each), items=(item,)) for each, item in zip(new, items, strict=True)]

@@ -6,7 +6,7 @@ from typing import Any
 
 from bot.core.errors import UserError
 from bot.platform.commands.grammar import Command, Option, Table, option_help, read_values
-from bot.platform.commands.option_types import Choice, Duration, Number, invalid, typed
+from bot.platform.commands.option_types import IN_HOURS, Choice, Duration, Number, invalid, typed
 from bot.platform.config.environments import NAME, STORAGE, EnvironmentConfig, storage_bytes
 from bot.platform.config.profiles import Profile
 from bot.workspaces.environments.requests import EnvironmentRequest, Verb
@@ -30,7 +30,7 @@ def _home(key: str, text: str, config: EnvironmentConfig) -> str:
 
 
 ENVIRONMENT = Option("name", services.named, label="Name", word=True)
-HOURS = Option("hours", Duration(MAX_KEEP_HOURS), word=True)
+HOURS = Option("hours", Duration(MAX_KEEP_HOURS), word=True, units=IN_HOURS)
 OF_HOME = Option("home", Choice(("home",)), word=True)
 WHICH = Option("which", Choice(("team", "idle")), word=True)
 OPTIONS = (
@@ -47,7 +47,7 @@ DELETES = "delete it and keep its home; `delete home NAME` deletes a home's file
 LISTS = "your environments and unused homes, your team's, or idle ones"
 OF_START = "create, launch, new, start environment, new environment, need environment, want environment"
 OF_LIST = "status, show, ls, ps, my environment, list environment, which environment, show environment"
-OF_STOP = "pause, kill, stop environment"
+OF_STOP = "pause, kill, stop environment, shut down environment"
 OF_DELETE = "remove, rm, delete environment"
 OPENS, STOPS = "its link and credentials, only to you", "release its GPUs and keep its home"
 COMMANDS = (

@@ -7,7 +7,7 @@ from bot.sweep.clients import SweepClients
 from bot.sweep.features.approval import decide
 from bot.sweep.features.approval.decide import ApprovalState, SpendingSeen
 from bot.sweep.launch.spending import GROUP, allowances
-from bot.sweep.model.feature import CommandRule, Feature, Step
+from bot.sweep.model.feature import CommandRule, Feature, LiveMessage, Step
 from bot.sweep.model.observation import Observation
 
 
@@ -44,5 +44,21 @@ FEATURE = Feature(
     headline=decide.headline,
     problem=decide.problem,
     buttons=decide.buttons,
+    live_message={
+        decide.REQUEST: LiveMessage(
+            build=decide.message,
+            ts=lambda sweep: sweep.of(ApprovalState).ts,
+            fingerprint=lambda sweep: sweep.of(ApprovalState).fingerprint,
+            shown=lambda sweep, ts, fingerprint: sweep.change(ApprovalState, ts=ts, fingerprint=fingerprint),
+            is_loud=lambda _: True,
+        ),
+        "approval_before": LiveMessage(
+            build=decide.earlier_message,
+            ts=lambda sweep: sweep.of(ApprovalState).earlier,
+            fingerprint=lambda _: "",
+            shown=decide.earlier_edited,
+            is_loud=lambda _: False,
+        ),
+    },
 )
 STEP = Step(phases=frozenset({Phase.OPENING}), decide=decide.follow)

@@ -18,14 +18,16 @@ from bot.core.record import APPROVAL, Phase, SweepRecord
 from bot.core.request import is_team
 from bot.platform.config import permissions
 from bot.platform.config.policy import Config
-from bot.platform.slack.blocks import button
-from bot.platform.slack.mrkdwn import mention, quoted
+from bot.platform.slack.blocks import actions, button, section
+from bot.platform.slack.message import Message
+from bot.platform.slack.mrkdwn import local_time, mention, quoted
 from bot.sweep.launch.spending import Allowance
 from bot.sweep.model.observation import Observation
 from bot.sweep.model.texts import confirmation, display_name
 from bot.text.wording import counted, listed
 
 REMINDER = timedelta(days=1)  # after which the approvers are mentioned again
+REQUEST = "approval"  # kind of event
 # The buttons' action_ids
 APPROVE, DECLINE = "approve_sweep", "decline_sweep"
 
@@ -38,6 +40,10 @@ class ApprovalState(FeatureState):
     by_owner: bool = False  # only the budget of its token is exceeded
     approvers: tuple[str, ...] = ()  # Slack user ids
     mentioned: int = 0  # how often they were
+    decision: str = ""  # who decided, or what did, and when; "": nothing did
+    ts: str | None = None  # of the last message that asks them
+    fingerprint: str = ""  # of that message in Slack
+    earlier: str = ""  # ts of the one before, which still has buttons
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,7 +65,7 @@ def follow(sweep: SweepRecord, seen: Observation, now: datetime) -> SweepRecord:
         return sweep
     exceeded = [each for each in own.allowances if each.refusal(plan.forecast)]
     if not exceeded:
-        return _fits(sweep)
+        return _fits(sweep, now)
     state = sweep.of(ApprovalState)
     by_owner = all(each.limit.account for each in exceeded) and not is_team(sweep.requester.user)
     state = replace(
@@ -71,24 +77,57 @@ def follow(sweep: SweepRecord, seen: Observation, now: datetime) -> SweepRecord:
     waited = now - (state.since or now)
     if waited >= timedelta(days=own.days):
         why = f"Not approved within {counted(own.days, 'day')}"
-        return sweep.put(state).unhold(APPROVAL).fail(why, now)
+        return _decided(sweep.put(state), f":x: {why}", now).fail(why, now)
     sweep = sweep.put(state, reason=exceeded[0].refusal(plan.forecast))
     if sweep.thread is None or waited // REMINDER < state.mentioned:
         return sweep
-    return sweep.change(ApprovalState, mentioned=waited // REMINDER + 1).enqueue(_request(sweep, state))
+    sweep = sweep.change(ApprovalState, mentioned=waited // REMINDER + 1, ts=None, earlier=state.ts or "")
+    return sweep.enqueue(Event(kind=REQUEST, text=_request(sweep), loud=True))
 
 
-def _fits(sweep: SweepRecord) -> SweepRecord:
+def _fits(sweep: SweepRecord, now: datetime) -> SweepRecord:
     was_told = sweep.of(ApprovalState).mentioned
-    sweep = sweep.put(ApprovalState(), reason="").unhold(APPROVAL)
-    text = ":hourglass_flowing_sand: No approval is needed any more: this sweep fits its budgets now."
-    return sweep.enqueue(Event(kind="approved", text=text)) if was_told else sweep
+    text = ":hourglass_flowing_sand: No approval is needed any more: this sweep fits its budgets now"
+    sweep = replace(_decided(sweep, text, now), reason="")
+    return sweep.enqueue(Event(kind="approved", text=f"{text}.")) if was_told else sweep
 
 
-def _request(sweep: SweepRecord, state: ApprovalState) -> Event:
-    still = "Still waiting" if state.mentioned else "Waiting"
-    text = f"{still} for approval by {_named(state.approvers)}: {quoted(sweep.reason)}."
-    return Event(kind="approval", text=f":hourglass_flowing_sand: {text}", loud=True, with_buttons=True)
+def _decided(sweep: SweepRecord, decision: str, now: datetime, why: str = "") -> SweepRecord:
+    """End the wait: the message that asked shows who or what ended it, and when, in place of its buttons."""
+    text = f"{decision}, {local_time(now)}{why}."
+    state = replace(sweep.of(ApprovalState), since=None, approvers=(), mentioned=0, decision=text)
+    return sweep.put(state).unhold(APPROVAL)
+
+
+def message(sweep: SweepRecord) -> Message | None:
+    """Build the last message that asks the approvers, as it is now.
+
+    Buttons are added by an edit: one that is posted again after a crash would keep them.
+    """
+    if _waits(sweep):
+        text, is_posted = _request(sweep), bool(sweep.of(ApprovalState).ts)
+        return Message(text=text, blocks=(section(text), actions(*buttons(sweep))) if is_posted else ())
+    who = display_name(sweep, sweep.cancelled_by or "")
+    cancelled = f":no_entry_sign: {who} cancelled this sweep before it was approved."
+    text = sweep.of(ApprovalState).decision or (cancelled if sweep.cancelled_by else "")
+    return Message(text=text) if text else None
+
+
+def earlier_message(_: SweepRecord) -> Message | None:
+    """Build the message that asked a day before: the newest one has the buttons."""
+    return Message(text=":hourglass_flowing_sand: Asked again in a newer message.")
+
+
+def earlier_edited(sweep: SweepRecord, _: str, fingerprint: str) -> SweepRecord:
+    return sweep.change(ApprovalState, earlier="") if fingerprint else sweep
+
+
+def _request(sweep: SweepRecord) -> str:
+    state = sweep.of(ApprovalState)
+    still = "Still waiting" if state.mentioned > 1 else "Waiting"
+    return (
+        f":hourglass_flowing_sand: {still} for approval by {_named(state.approvers)}: {quoted(sweep.reason)}."
+    )
 
 
 def _named(users: tuple[str, ...]) -> str:
@@ -107,15 +146,16 @@ def approval_denial(
     return permissions.approval_denial(command.user, sweep, config, by_owner=state.by_owner)
 
 
-def approved(sweep: SweepRecord, command: Command, _: Observation, __: Config, ___: datetime) -> SweepRecord:
-    text = f":white_check_mark: {display_name(sweep, command.user)} approved this sweep. Its build starts."
-    sweep = sweep.put(ApprovalState(), reason="").unhold(APPROVAL)
-    return sweep.enqueue(Event(kind="approved", text=text))
+def approved(sweep: SweepRecord, command: Command, _: Observation, __: Config, now: datetime) -> SweepRecord:
+    text = f":white_check_mark: {display_name(sweep, command.user)} approved this sweep"
+    sweep = replace(_decided(sweep, text, now), reason="")
+    return sweep.enqueue(Event(kind="approved", text=f"{text}. Its build starts."))
 
 
 def declined(sweep: SweepRecord, command: Command, _: Observation, __: Config, now: datetime) -> SweepRecord:
     why = f": {command.reason}" if command.reason else ""
-    sweep = sweep.put(ApprovalState()).unhold(APPROVAL)
+    text = f":x: {display_name(sweep, command.user)} declined this sweep"
+    sweep = _decided(sweep, text, now, quoted(why))
     return sweep.fail(f"Declined by {command.user_name or command.user}{why}", now)
 
 

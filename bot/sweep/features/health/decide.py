@@ -17,6 +17,7 @@ from bot.platform.pod_health.diagnosis import Diagnosis
 from bot.sweep.features.health import texts
 from bot.sweep.features.health.state import Health, HealthState, HealthStatus
 from bot.sweep.model.observation import Observation
+from bot.sweep.model.texts import TOLD_DIRECTLY
 from k8s.engine import TrialState
 
 
@@ -117,7 +118,9 @@ def _notify(sweep: SweepRecord, health: Health, *, posted: bool) -> SweepRecord:
     if health.status is not HealthStatus.FAILED:
         return sweep
     if sweep.request.notify is Notify.DM:
-        return sweep.enqueue(texts.first_failed(sweep, health, to_user=sweep.requester.user))
+        return sweep.enqueue_once(
+            TOLD_DIRECTLY, texts.first_failed(sweep, health, to_user=sweep.requester.user)
+        )
     if not posted or sweep.request.notify is not Notify.CHANNEL:
         return sweep
     return sweep.enqueue_once("first_failed", texts.first_failed(sweep, health))

@@ -263,6 +263,8 @@ def test_bill_file_of_several_clusters_has_a_column_for_them() -> None:
         ("", "2026-11-01", "2026-12-01"),
         ("last", "2026-10-01", "2026-11-01"),
         ("2026-12", "2026-12-01", "2027-01-01"),
+        ("10", "2026-10-01", "2026-11-01"),
+        ("12", "2025-12-01", "2026-01-01"),
     ],
 )
 def test_bill_accepts_months(message: str, begin: str, end: str) -> None:

@@ -118,9 +118,11 @@ def test_each_branch_has_its_build_and_the_experiment_their_digests():
 class Branches(Files):
     """A git whose branches are at commits of their own."""
 
-    commits: ClassVar = {"main": COMMIT, "wider": "a" * 40, "copy": COMMIT}
+    commits: ClassVar = {"main": COMMIT, "wider": "a" * 40, "copy": COMMIT, "fix,wider": "c" * 40}
 
     async def resolve(self, url, branch):
+        if branch not in self.commits:
+            raise UserError(f"branch={branch} doesn't exist")
         return Tip(f"refs/heads/{branch}", self.commits[branch])
 
 
@@ -145,6 +147,11 @@ async def test_each_branch_runs_the_commit_of_the_preview_or_its_latest(commit, 
     assert made.experiment["spec"]["algorithm"]["algorithmSettings"] == [
         {"name": "pairs", "value": '{"branch": "branch", "seed": "seed", "settings": 15, "finals": 5}'}
     ]
+
+
+async def test_branch_whose_name_has_a_comma_is_one_branch():
+    made = await looked_up("fix,wider")
+    assert (made.pinned, made.branches, made.space.pairs) == ("c" * 40, (), None)
 
 
 async def test_branches_at_one_commit_or_forced_away_from_the_preview_are_refused():

@@ -138,8 +138,8 @@ def test_parse_accepts_typographic_quotes_and_spacing(text: str, request_: Sweep
         ("branch=main space=lr from=a/b", "from= must be `auto`, `none`, or a sweep, for example from=lr"),
         ("branch=main space=lr gate=maybe", 'gate= must be on or off; got "maybe".'),
         (
-            "branch=main space=lr max_hours=2h",
-            'max_hours= must be a number of hours from 0.02 (one minute) to 596523; got "2h".',
+            "branch=main space=lr max_hours=2y",
+            'max_hours= must be a number of hours from 0.02 (one minute) to 596523; got "2y".',
         ),
         ("branch=main space=lr max_hours=0.001", "max_hours= must be a number of hours from 0.02"),
         (

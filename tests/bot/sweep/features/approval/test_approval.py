@@ -14,7 +14,7 @@ from bot.platform.config.teams import Team
 from bot.sweep.answers.messages import listing
 from bot.sweep.decisions.advance import advance, requeue_after
 from bot.sweep.decisions.parent_message import Links, parent
-from bot.sweep.features.approval.decide import ApprovalState, SpendingSeen
+from bot.sweep.features.approval.decide import ApprovalState, SpendingSeen, message
 from bot.sweep.launch.spending import Allowance, Limit
 from bot.sweep.model.observation import Observation
 from tests.bot.factories import ADMIN, CONFIG, NOW, OWNER, PLAN, STRANGER, a_sweep
@@ -73,7 +73,11 @@ def test_sweep_that_does_not_fit_waits_and_mentions_the_approvers():
         f":hourglass_flowing_sand: Waiting for approval by <@{LEAD}> or <@{SECOND}>: the forecast is 20 "
         "GPU-h, and ada has used 30 of 40 GPU-h this month."
     )
-    assert (request.loud, request.with_buttons) == (True, True)
+    assert request.loud
+    assert message(WAITING).blocks == ()
+    shown = message(WAITING.change(ApprovalState, ts="1.2"))
+    names = [each["text"]["text"] for each in shown.blocks[-1]["elements"]]
+    assert names == ["Approve", "Decline"]
     assert body(WAITING) == (
         ":hourglass_flowing_sand: *lr-brave-otter* · Waiting for approval: the forecast is 20 GPU-h, and "
         f"ada has used 30 of 40 GPU-h this month\n<@{LEAD}> or <@{SECOND}> can approve it. Nothing is "
