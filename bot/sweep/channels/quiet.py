@@ -49,11 +49,11 @@ class QuietHours:
         found = self._people().get(user)
         return found.name or "someone" if found and found.quiet_for(self._now()) else ""
 
-    async def keep(self, user: str, text: str, url: str) -> None:
-        """Keep a message for the user; a repeated one once. Raises RedisError."""
+    async def keep(self, user: str, text: str, place: str = "", url: str = "") -> None:
+        """Keep a message for the user; one that is repeated in its place, once. Raises RedisError."""
         line = cut(text.partition("\n")[0], MAX_LINE).replace("\n", "")
         line += f" ({link(url, 'message')})" if url else ""
-        once = sha256(f"{user} {text}".encode()).hexdigest()
+        once = sha256(f"{user} {place} {text}".encode()).hexdigest()
         to = item(user)
         await self._store.add_request(
             str(to), line, once=f"quiet/{once}", within=REPEATED, queue=self._queue, ttl=KEPT
