@@ -30,6 +30,7 @@ def history() -> str:
         OURS.format("steady", 1) + ',cpu="total"': lambda m: cores(m, 0.25),
         OURS.format("steady", 1) + ',cpu="total",job="again"': lambda m: cores(m, 0.25),  # scraped twice
         OURS.format("steady", 1).replace("main", "metrics-logger-and-collector"): lambda m: cores(m, 3),
+        OURS.format("steady", 1).replace("main", "metrics-reader"): lambda m: cores(m, 3),
         OURS.format("steady", 1).replace('"main"', '""'): lambda m: cores(m, 5),  # the pod's cgroup
         OURS.format("split", 1) + ',cpu="cpu00"': lambda m: cores(m, 1),
         OURS.format("split", 1) + ',cpu="cpu01"': lambda m: cores(m, 0.5),
