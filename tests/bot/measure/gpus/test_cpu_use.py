@@ -35,6 +35,8 @@ def history() -> str:
         OURS.format("split", 1) + ',cpu="cpu00"': lambda m: cores(m, 1),
         OURS.format("split", 1) + ',cpu="cpu01"': lambda m: cores(m, 0.5),
         RENAMED.format("renamed") + ',cpu="total"': lambda m: cores(m, 2),
+        RENAMED.format("renamed").replace("main", "POD"): lambda m: cores(m, 3),
+        RENAMED.format("renamed").replace(',exported_container="main"', ""): lambda m: cores(m, 5),
         OURS.format("young", 1): lambda m: cores(m - 130, 1) if m > 130 else None,
         OURS.format("gap", 1): lambda m: cores(m, 1) if m < 10 or m > 140 else None,  # Prometheus was down
         OURS.format("bursty", 1): lambda m: cores(m, 0, until=60),
