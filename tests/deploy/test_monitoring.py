@@ -246,5 +246,5 @@ async def test_dashboard_has_data_from_a_real_prometheus(prometheus: str) -> Non
         found = {query: await result(client, query) for query in QUERIES}
     assert [query for query, rows in found.items() if not rows] == []
     settings = SETTINGS.model_copy(update={"prometheus_url": prometheus})
-    _, finding = await _prometheus(Installation(settings=settings, config=CONFIG))
+    *_, finding = await _prometheus(Installation(settings=settings, config=CONFIG))
     assert finding.text == f"Prometheus scrapes 1 pod, {len(RULES['groups'][0]['rules'])} alerts loaded"
