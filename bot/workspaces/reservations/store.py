@@ -92,7 +92,7 @@ async def report_rejections(
 async def _notified(one: Reservation, reason: str, clients: Clients) -> bool:
     """Return False if Slack can accept the message later."""
     try:
-        await clients.slack.post_ephemeral(one.by, rejection_text(one, reason))
+        await clients.slack.notify(one.by, rejection_text(one, reason))
     except (NotInChannelError, MessageRejectedError) as error:
         log.warning("can't notify %s about reservation %s: %s", one.by, one.id, error)
     except SlackApiError as error:
