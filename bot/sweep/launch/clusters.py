@@ -30,6 +30,7 @@ from k8s.katib.manifest import variables_of
 from k8s.katib.pod_shape import PodShape
 from k8s.katib.train_job import MAX_VARIABLES
 from k8s.katib.trial_pod import placement
+from k8s.nodes.gpu_kinds import PROFILE, SLICE
 from k8s.nodes.gpu_pods import GpuPod
 from k8s.nodes.listed import list_gpu_pods, list_nodes
 from k8s.nodes.machines import Machine, can_run, fits, read_machine
@@ -161,8 +162,14 @@ def highest_price(nodes: Iterable[OpenNode], order: Order, config: Config) -> fl
         if can_run(where, node.labels, node.taints, resource)
     }
     prices = prices_for(config.prices, order.team or team_of(config.teams, order.namespace, order.owner))
-    found = [price_of(prices, model.replace("-", " ")) for model in models]
+    found = [price_of(prices, _offered(model.replace("-", " "), resource)) for model in models]
     return None if None in found else max(filter(None, found), default=0.0 if found else None)
+
+
+def _offered(model: str, resource: str) -> str:
+    """Return the model of a node's label with the slice that the resource is, unless the label has it."""
+    found = PROFILE.fullmatch(resource)
+    return f"{model}{SLICE}{found[1]}" if model and found and SLICE not in model else model
 
 
 async def check_capacity(order: Order, plan: SweepPlan, clients: Clients) -> SweepPlan:

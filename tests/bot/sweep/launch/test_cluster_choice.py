@@ -11,13 +11,13 @@ from bot.platform.clusters.connections import RemoteCluster
 from bot.platform.config.clusters import TrialCluster
 from bot.platform.config.policy import parse_config
 from bot.sweep.launch.cluster_choice import Candidate, choose, placed_unmeasured
-from bot.sweep.launch.clusters import check_capacity, free_gpus, with_cluster
+from bot.sweep.launch.clusters import check_capacity, free_gpus, highest_price, with_cluster
 from bot.sweep.launch.command_line import parse
 from bot.sweep.launch.plan import plan
 from k8s.api.errors import ApiError, ClusterUnreachableError
 from k8s.katib.pod_shape import PodShape
 from k8s.nodes.gpu_pods import read_gpu_pod
-from k8s.nodes.scheduling import read_open_node
+from k8s.nodes.scheduling import OpenNode, read_open_node
 from k8s.trial_kinds import PYTORCH_JOB
 from local import training_operator
 from tests.bot.factories import ELASTIC as LLM
@@ -225,6 +225,15 @@ async def test_with_cluster_compares_the_prices_of_the_gpus_that_the_trials_can_
     two.home.delete("Node", "", "home-1")
     found = await with_cluster(replace(order(gpus=gpus), space=replace(SPACE, parallel=2)), two.clients)
     assert (found.cluster, found.cluster_reason[: len(free)]) == (chosen, free)
+
+
+@pytest.mark.parametrize("product", ["NVIDIA-A100-SXM4-40GB", "NVIDIA-A100-SXM4-40GB-MIG-1g.5gb"])
+def test_highest_price_of_slices_is_their_share_of_the_cards_however_nodes_name_them(product):
+    config = parse_config(f"{TWO}prices: {{NVIDIA A100: 7}}", "c.yaml")
+    shaped = replace(order(gpus=1), shape=PodShape(resource="nvidia.com/mig-1g.5gb"))
+    sizes = {"nvidia.com/mig-1g.5gb": 7000}
+    made = OpenNode(name="n", sizes=sizes, labels={"nvidia.com/gpu.product": product})
+    assert highest_price([made], shaped, config) == pytest.approx(1.0)
 
 
 @pytest.mark.parametrize(("nodes", "cluster"), [(1, "main"), (2, "west")])
