@@ -11,7 +11,7 @@ from bot.core.record import SweepRecord
 from bot.core.space import command_line
 from bot.measure.gpus.snapshot_store import SnapshotStore
 from bot.platform.pod_health.log_cause import find_cause
-from bot.platform.repos.git import GitUnavailableError
+from bot.platform.repos.git_commands import GitUnavailableError
 from bot.sweep.answers.sweep_log import read_log
 from bot.sweep.clients import SweepClients
 from bot.sweep.form.preview import facts
