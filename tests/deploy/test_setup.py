@@ -16,7 +16,7 @@ import yaml
 
 from bot import __version__, setup_command
 from bot.core.errors import UserError
-from bot.operate.setup.secrets_script import LOGINS
+from bot.operate.setup.secrets import LOGINS
 from bot.platform.config import package
 from bot.platform.registry.auth import login
 from local import cluster_fixtures

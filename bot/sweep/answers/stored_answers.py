@@ -85,9 +85,6 @@ async def answer_about_newer_version(lease: Lease, clients: Clients) -> None:
         "request waits until then."
     )
     for command in await clients.store.commands(sweep):
-        if await clients.store.is_new(_answer_id(sweep, command)):
+        hashed = sha256(dump_command(command).encode()).hexdigest()[:16]
+        if await clients.store.is_new(f"newer-version/{sweep}/{hashed}"):
             await clients.slack.post_ephemeral(command.user, text, command.response_url)
-
-
-def _answer_id(sweep: str, command: Command) -> str:
-    return f"newer-version/{sweep}/{sha256(dump_command(command).encode()).hexdigest()[:16]}"

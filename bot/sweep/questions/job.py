@@ -78,12 +78,8 @@ async def _results(question: Question, clients: SweepClients) -> bytes:
     if not (found or sweep):
         raise UnknownNameError(UNKNOWN)
     if question.detail == "csv":
-        return (await asyncio.to_thread(_csv, found, clients.mask)).encode() if found else b""
+        return (await asyncio.to_thread(lambda: clients.mask(csv_text(found)))).encode() if found else b""
     return await asyncio.to_thread(_trials, found, clients.mask)
-
-
-def _csv(results: SweepResults, mask: Mask) -> str:
-    return mask(csv_text(results))
 
 
 def _trials(results: SweepResults | None, mask: Mask) -> bytes:

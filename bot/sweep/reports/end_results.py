@@ -105,21 +105,20 @@ async def stored_results(sweep_id: str, clients: SweepClients) -> SweepResults |
 
 
 async def _collected(sweep: SweepRecord, plan: SweepPlan, clients: SweepClients) -> SweepResults | None:
-    there = clients.of(sweep.cluster)
-    ours, cluster = f"{SWEEP_LABEL}={sweep.id}", there.trials
-    experiment = await engine.find_experiment(plan, cluster)
+    there, until = clients.of(sweep.cluster), sweep.since if sweep.phase.final else clients.now()
+    experiment = await engine.find_experiment(plan, there.trials)
     if experiment is None or experiment.request_id != sweep.request_id:
         return None
     trials, pods, uses = await asyncio.gather(
-        engine.list_trials(sweep, plan, cluster),
-        cluster.list("Pod", plan.experiment_ref.namespace, labels=ours, only=is_trial_pod),
-        there.usage.of_sweep(sweep.id, sweep.created, sweep.since if sweep.phase.final else clients.now()),
+        engine.list_trials(sweep, plan, there.trials),
+        _pods(sweep, plan, clients),
+        there.usage.of_sweep(sweep.id, sweep.created, until),
     )
     if not trials:
         return None
     sources = Sources(
         trials=with_stopped_values(sweep, trials),
-        pods=[read_trial_pod(each) for each in pods],
+        pods=pods,
         uses=uses,
         katib_best=experiment.best,
         prices=_prices(plan, clients),
