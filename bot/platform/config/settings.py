@@ -86,16 +86,13 @@ def _public(url: str) -> str:
     return repr(url.rpartition("@")[2])
 
 
-def _bot_token(token: SecretStr) -> SecretStr:
-    if not token.get_secret_value().startswith("xoxb-"):
-        raise ValueError("must start with xoxb-")
-    return token
+def _token(start: str) -> AfterValidator:
+    def check(token: SecretStr) -> SecretStr:
+        if not token.get_secret_value().startswith(start):
+            raise ValueError(f"must start with {start}")
+        return token
 
-
-def _app_token(token: SecretStr) -> SecretStr:
-    if not token.get_secret_value().startswith("xapp-"):
-        raise ValueError("must start with xapp-")
-    return token
+    return AfterValidator(check)
 
 
 Url = Annotated[str, AfterValidator(_url)]
@@ -186,13 +183,11 @@ class PlanSettings(BaseSettings):
 class Settings(PlanSettings):
     """All settings, for `serve` and `work`."""
 
-    slack_bot_token: Annotated[SecretStr, AfterValidator(_bot_token)] = Field(examples=["xoxb-..."])
+    slack_bot_token: Annotated[SecretStr, _token("xoxb-")] = Field(examples=["xoxb-..."])
     """bot token of the Slack app (xoxb-...)"""
     slack_mode: Literal["socket", "http"] = "socket"
     """how Slack reaches the bot: socket (Socket Mode), or http (signed HTTP at /slack/events)"""
-    slack_app_token: Annotated[SecretStr, AfterValidator(_app_token)] | None = Field(
-        None, examples=["xapp-..."]
-    )
+    slack_app_token: Annotated[SecretStr, _token("xapp-")] | None = Field(None, examples=["xapp-..."])
     """app-level token with connections:write (xapp-...), for Socket Mode"""
     slack_signing_secret: SecretStr | None = None
     """signing secret of the Slack app, for signed HTTP"""

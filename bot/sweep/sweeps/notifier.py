@@ -17,7 +17,7 @@ from bot.core.record import RENAMED, Phase, Shown, SweepRecord
 from bot.core.request import Notify
 from bot.platform.slack.blocks import actions, section
 from bot.platform.slack.client import MessageRejectedError, NotInChannelError, SlackBusyError
-from bot.platform.slack.message import Message
+from bot.platform.slack.message import File, Message
 from bot.sweep.clients import SweepClients
 from bot.sweep.decisions.advance import advance
 from bot.sweep.decisions.outbox import merged, posted_text
@@ -108,7 +108,8 @@ class Notifier:
             shown = linked(text, [sweep])
             await slack.post_ephemeral(event.to_user, shown, event.response_url, *here)
         elif sweep.thread and event.pod and (log := await self._whole_log(sweep, event)):
-            await slack.upload(channel, sweep.thread, text, f"{event.pod}.log", log)
+            file = File(name=f"{event.pod}.log", content=log)
+            await slack.upload_files(channel, sweep.thread, text, [file])
         elif sweep.thread:
             live = _live(sweep, event)
             message = (live and live.build(sweep)) or self._message(sweep, event, text)

@@ -1,5 +1,6 @@
 """Where digests are posted in tests: the state that workers share, and what Slack accepted of them."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta
 from typing import Any
@@ -14,6 +15,7 @@ from bot.measure.gpus.hourly_store import HourlyStore
 from bot.measure.gpus.models import NodeUse, NoGpuDataError
 from bot.platform.config.digest_times import DigestSchedule
 from bot.platform.slack.client import MessageRejectedError, SlackBusyError
+from bot.platform.slack.message import File
 from bot.platform.storage.sweeps import Store
 from bot.platform.storage.work_queue import Queue
 from bot.watch.digests.post import Digests
@@ -48,11 +50,9 @@ class FakeSlack:
         self.posts.append((channel, message))
         return f"{len(self.posts)}.0"
 
-    async def upload(
-        self, channel: str, ts: str, text: str, name: str, content: Any, *, alt: str = ""
-    ) -> str:
-        self.shared.append(name)
-        return f"F{len(self.shared)}"
+    async def upload_files(self, channel: str, ts: str, text: str, files: Sequence[File]) -> list[str]:
+        self.shared += [file.name for file in files]
+        return [f"F{len(self.shared)}"]
 
     async def post(self, channel: str, message: Any) -> None:
         self.notes.append((channel, message.text))
