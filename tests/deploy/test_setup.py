@@ -20,7 +20,7 @@ from bot import __version__, setup_command
 from bot.core.errors import UserError
 from bot.operate.setup.answers import Answers
 from bot.operate.setup.files import Secrets, files
-from bot.operate.setup.secrets_script import LOGINS
+from bot.operate.setup.secrets import LOGINS
 from bot.platform.config import package
 from bot.platform.registry.auth import login
 from local import cluster_fixtures

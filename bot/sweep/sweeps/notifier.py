@@ -18,7 +18,7 @@ from bot.core.request import Notify, is_team
 from bot.platform.config.policy import muting
 from bot.platform.slack.blocks import actions, section
 from bot.platform.slack.client import MessageRejectedError, NotInChannelError, SlackBusyError
-from bot.platform.slack.message import Message
+from bot.platform.slack.message import File, Message
 from bot.platform.slack.mrkdwn import unmentioned
 from bot.sweep.clients import SweepClients
 from bot.sweep.decisions.advance import advance
@@ -124,7 +124,8 @@ class Notifier:
             else:
                 await slack.post_ephemeral(event.to_user, text, event.response_url, *here)
         elif sweep.thread and event.pod and (log := await self._whole_log(sweep, event)):
-            await slack.upload(channel, sweep.thread, text, f"{event.pod}.log", log)
+            file = File(name=f"{event.pod}.log", content=log)
+            await slack.upload_files(channel, sweep.thread, text, [file])
         elif sweep.thread:
             message = (live and live.build(sweep)) or self._message(sweep, event, text)
             message = message if isinstance(message, str) else message.without_mentions(muted)

@@ -11,7 +11,7 @@ from bot.core.record import Phase, SweepRecord
 from bot.platform.config.policy import repository
 from bot.platform.config.teams import team_of
 from bot.platform.registry.auth import RegistryError
-from bot.platform.repos.git import GitUnavailableError
+from bot.platform.repos.git_commands import GitUnavailableError
 from bot.sweep.clients import SweepClients
 from bot.sweep.decisions.commands import COUNTED_AGAIN
 from bot.sweep.feature_table import FEATURES
