@@ -121,7 +121,10 @@ def running_record(name: str, trials: int = TRIALS) -> SweepRecord:
     progress = Progress(waiting=trials - 1, succeeded=1, best=first)
     sweep = replace(sweep, id=name, since=now, created=now, progress=progress, durable_phase=Phase.RUNNING)
     return replace(
-        sweep, results_url="http://mlflow.example", shown=Shown(fingerprint="x", at=now, phase=sweep.phase)
+        sweep,
+        permalink="https://slack.example/archives/C1/p1",
+        results_url="http://mlflow.example",
+        shown=Shown(fingerprint="x", at=now, phase=sweep.phase),
     )
 
 
