@@ -2,9 +2,11 @@
 
 All workers watch the cluster, so each more of them uses CPU time for a change that another one handles, and
 can repeat a reconcile. On as many cores as workers, N of them make N / (CPU of N / CPU of one) times the
-reconciles of one, as long as Redis and the API server have time left. Two cores can't show more than that.
+reconciles of one, as long as Redis and the API server have time left. There is no goal on fewer cores than
+workers: those that wait for a core combine changes, so that several reconcile less than one.
 """
 
+import os
 from collections.abc import Sequence
 
 from bench.scale import Figures, measured
@@ -22,6 +24,7 @@ async def run() -> list[Row]:
 
 def _row(count: int, pairs: list[tuple[Figures, Figures]]) -> Row:
     ours, one = zip(*pairs, strict=True)
+    has_cores = count <= (os.cpu_count() or 1)
     speedup = count * sum(each.cpu for each in one) / sum(each.cpu for each in ours)
     reconciles = [sum(each.reconciles for each in figures) for figures in (ours, one)]
     return Row(
@@ -29,8 +32,8 @@ def _row(count: int, pairs: list[tuple[Figures, Figures]]) -> Row:
         against="1 worker",
         measured=f"{_cpu(ours)} vs {_cpu(one)}; {reconciles[0]:,} reconciles vs {reconciles[1]:,}",
         ratio=round(speedup, 3),
-        goal=f"at least {GOALS[count]:g}x",
-        met=speedup >= GOALS[count],
+        goal=f"at least {GOALS[count]:g}x" if has_cores else "",
+        met=speedup >= GOALS[count] if has_cores else None,
         samples={"ours": [each.cpu for each in ours], "one": [each.cpu for each in one]},
     )
 
