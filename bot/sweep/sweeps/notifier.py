@@ -38,7 +38,7 @@ from k8s.katib.manifest import ui_link
 
 log = logging.getLogger(__name__)
 
-UPDATE_INTERVAL = timedelta(seconds=3)  # at least, in one phase
+UPDATE_INTERVAL = timedelta(seconds=5)  # at least, in one phase
 STEP_INTERVAL = timedelta(seconds=1)  # until one of these phases is shown; all others are shown at once
 STEPS = {Phase.OPENING, Phase.BUILDING, Phase.PENDING}
 # Slack accepts about 50 edits a minute from an app, for all sweeps together.
