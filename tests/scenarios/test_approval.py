@@ -10,6 +10,7 @@ from bot.core.record import Phase
 from bot.core.request import Requester
 from bot.core.work_item import WorkItem
 from bot.platform.config.budgets import Budgets
+from bot.platform.config.personal import Personal
 from bot.platform.config.teams import Team
 from bot.platform.storage.work_queue import Lease
 from bot.sweep.answers.messages import listing
@@ -101,6 +102,15 @@ async def test_sweep_that_does_not_fit_creates_nothing_until_it_is_approved(redi
     assert sweep.slack.posted[1] == f":white_check_mark: <@{ADMIN}> approved this sweep. Its build starts."
 
 
+async def test_approver_who_muted_the_sweep_is_still_asked_and_not_mentioned_about_the_rest(redis):
+    story = Approved(redis, used=4.5, answers=Action.APPROVE)
+    muted = {ADMIN: Personal(name="boss", muted=(SWEEP,))}
+    story.clients.config = replace(story.clients.config, people=muted)
+    slack = (await story.ends()).slack
+    assert slack.loud[0].startswith(f":hourglass_flowing_sand: Waiting for approval by <@{ADMIN}>: ")
+    assert slack.posted[1] == ":white_check_mark: boss approved this sweep. Its build starts."
+
+
 async def test_crash_at_any_call_starts_an_approved_sweep_once_and_a_declined_one_never(redis):
     for action, phase in ((Action.APPROVE, Phase.SUCCEEDED), (Action.DECLINE, Phase.FAILED)):
         calm = await Approved(redis, used=4.5, answers=action).ends()
@@ -132,7 +142,8 @@ async def test_sweep_of_a_teams_ci_job_asks_the_teams_approvers_and_sends_nobody
     story.clients.config = replace(CONFIG, teams=(vision,))
     sweep = await story.ends()
     assert sweep.last.phase is Phase.SUCCEEDED
-    asked, approved, *rest = sweep.slack.posted
+    _, approved, *rest = sweep.slack.posted
+    asked = sweep.slack.loud[0]
     assert asked.startswith(f":hourglass_flowing_sand: Waiting for approval by <@{STRANGER}>: ")
     assert approved == f":white_check_mark: <@{ADMIN}> approved this sweep. Its build starts."
     assert any(each.startswith(":white_check_mark: team vision ") for each in rest)

@@ -18,6 +18,7 @@ from bot.sweep.channels import quiet
 from bot.sweep.channels.models import Person
 from bot.sweep.channels.quiet import QuietHours
 from bot.sweep.channels.store import REQUESTS, SetupRequest, SetupWriter, dump
+from local.slack.workspace import GRACE
 from tests.bot.factories import CONFIG, NOW, OWNER, a_sweep
 from tests.scenarios.slack_session import PLACE, open_session
 from tests.scenarios.slack_user import ADA, a_slack_user
@@ -131,6 +132,47 @@ async def test_quiet_hours_keep_mentions_and_direct_messages_and_end_with_one_me
     assert f"<@{ADA}>" in ada.slack.messages("sweeps")[-1]["text"]
 
 
+async def test_quiet_hours_keep_nothing_of_direct_messages_of_others_and_each_of_equal_texts(ada):
+    """A mention in a direct message notifies nobody but its receiver."""
+    ada.clients.config = replace(CONFIG, people={ADA: NOON})
+    slack = ada.clients.slack
+    grace = await slack.open_dm(GRACE.id)
+    await slack.post(grace, Message(text=f"<@{ADA}> asks whether you need it"))
+    await slack.notify(GRACE.id, f":x: <@{ADA}>'s sweep failed")
+    assert all(f"<@{ADA}>" in each["text"] for each in ada.slack.messages(grace))
+    assert await ada.context.store.requests(str(quiet.item(ADA))) == []
+    threads = [await slack.post(PLACE, Message(text=name)) for name in ("first", "second")]
+    ada.slack.stumble("files.completeUploadExternal", "missing_scope")
+    await slack.upload(PLACE, threads[0], f":x: <@{ADA}> The trial failed.", "trial.log", "Killed")
+    for _ in range(2):  # a worker died in between
+        await slack.reply(PLACE, threads[1], f":x: <@{ADA}> The trial failed.")
+    kept = await ada.context.store.requests(str(quiet.item(ADA)))
+    assert [each.decode().split(" (<")[0] for each in kept] == [":x: ada The trial failed."] * 2
+
+
+async def test_message_of_quiet_hours_is_kept_without_a_link_rather_than_posted_again(ada, monkeypatch):
+    ada.clients.config = replace(CONFIG, people={ADA: NOON})
+
+    async def fails(*_, **__):
+        raise TimeoutError
+
+    monkeypatch.setattr(ada.clients.slack._web, "chat_getPermalink", fails)
+    await ada.clients.slack.post(PLACE, FAILED)
+    assert await ada.context.store.requests(str(quiet.item(ADA))) == [
+        b":x: ada *lr-brave-otter* \xc2\xb7 Failed"
+    ]
+
+
+async def test_full_configmap_and_settings_of_a_newer_version_keep_no_later_request_waiting(ada):
+    ada.clients.config = CONFIG
+    for own in ({"notify": "dm" * 2**20}, {"quiet": "", "color": "blue"}, {"mute": "lr-gone-owl"}):
+        await ada.context.add_request(str(REQUESTS), dump(SetupRequest(user=ADA, own=own)))
+    await ada.runs()
+    assert ada.clients.config.people == {ADA: Personal()}, "without the sweep that doesn't exist any more"
+    assert await ada.context.store.requests(str(REQUESTS)) == []
+    assert ada.slack.messages(DM)[-1]["text"].startswith("Your settings couldn't be saved")
+
+
 async def test_many_messages_are_one_that_fits(ada):
     ada.clients.config = replace(CONFIG, people={ADA: NOON})
     for number in range(60):
@@ -138,7 +180,9 @@ async def test_many_messages_are_one_that_fits(ada):
     ada.now = AFTERWARDS
     await quiet.send(ADA, ada.clients)
     [summary] = ada.slack.messages(DM)
-    assert summary["text"].startswith("60 messages came in your quiet hours:\n• :x: *lr-0* ")
+    head, *lines, more = summary["text"].split("\n")
+    assert (head, lines[0][:13]) == ("60 messages came in your quiet hours:", "• :x: *lr-0* ")
+    assert more == f"• and {60 - len(lines)} more; each is in its thread"
 
 
 async def test_quiet_hours_that_are_turned_off_end_at_once(ada):

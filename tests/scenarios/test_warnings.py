@@ -143,7 +143,7 @@ async def test_click_on_an_old_warning_is_answered(simulation):
     await simulation.click(Action.KEEP, alert="idle/sweeps/gone", hours=4)
     await simulation.run()
     assert simulation.slack.ephemeral_messages == [
-        (OWNER, "These GPUs are busy again or no longer allocated.")
+        (OWNER, "This warning is over: its cause is gone, or the pods are.")
     ]
 
 

@@ -160,4 +160,4 @@ async def test_warnings_of_one_resource_stay_while_the_other_is_measured(redis):
     assert sorted(text.split()[0] for text in simulation.texts()) == [":white_check_mark:", ":zzz:"]
     await simulation.click(Action.KILL, user=OWNER, alert=f"idle/sweeps/{TRIAL}", trial="x")
     await simulation.run(13)
-    assert "busy again" in simulation.slack.ephemeral_messages[-1][1]
+    assert "This warning is over" in simulation.slack.ephemeral_messages[-1][1]

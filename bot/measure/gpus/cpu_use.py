@@ -91,7 +91,8 @@ def _of_pods(
     def summed(renamed: str) -> str:
         names = f"{renamed}namespace, {renamed}pod"
         named = "" if pods is None else f",{renamed}pod=~{any_of(pods)}"
-        own = "" if renamed else ',exported_pod=""'
+        # A pod's cgroup has no container of its own: renamed, it has that of the scraped pod.
+        own = ',exported_container!="",exported_container!="POD"' if renamed else ',exported_pod=""'
         which = f"{{{TRAINING},{renamed}namespace=~{any_of(namespaces)}{named}{own}}}"
         return f"sum by ({names}) (max by ({names}, {renamed}container, cpu) ({series(which)}))"
 

@@ -24,10 +24,11 @@ from collections.abc import Collection, Iterable
 from bot.measure.gpus.models import BUSY, MIN_COVERAGE
 from bot.measure.gpus.series_kinds import ALL_KINDS, Naming, SeriesKinds
 from k8s.nodes.dcgm import ENGINE, MEMORY, POWER, SM, UTIL, XIDS
+from k8s.pods import COLLECTORS
 
 DEVICE = "GPU_I_ID, GPU_I_PROFILE, modelName"
 GPUS = 'resource=~"nvidia_com_(gpu(_shared)?|mig_.+)"'  # resources as kube-state-metrics spells them
-SIDECARS = "metrics-logger-and-collector|metrics-collector"
+SIDECARS = "|".join(sorted(COLLECTORS))
 TRAINING = f'container!="",container!="POD",container!~"{SIDECARS}",exported_container!~"{SIDECARS}"'
 POD_LABELS = "label_sweepbot_owner, label_sweepbot_team, label_sweepbot_sweep, label_katib_kubeflow_org_trial"
 HOUR_WINDOW, HALF_HOUR_WINDOW = "3599s", "1799s"  # ranges

@@ -24,8 +24,11 @@ class Personal:
     muted: tuple[str, ...] = ()  # IDs of sweeps that don't mention them, the latest last
 
     def changed(self, values: Mapping[str, str]) -> Self:
-        """Return the settings with these values, by the names of the options of `/sweep me`."""
-        own = {name: text for name, text in values.items() if name not in {"mute", "unmute"}}
+        """Return the settings with these values, by the names of the options of `/sweep me`.
+
+        Those of a newer version are ignored.
+        """
+        own = {name: values[name] for name in ("name", "notify", "quiet", "zone") if name in values}
         mute = values.get("mute")
         muted = tuple(each for each in self.muted if each not in {mute, values.get("unmute")})
         return replace(self, muted=(*muted, *([mute] if mute else ()))[-MAX_MUTED:], **own)

@@ -1,6 +1,7 @@
 """Call Slack's Web API: post, edit, and delete messages, upload files, and update views."""
 
 import asyncio
+import contextlib
 import json
 import logging
 from collections.abc import Iterable, Mapping, Sequence
@@ -15,9 +16,10 @@ from slack_sdk.webhook.async_client import AsyncWebhookClient
 from bot.core.errors import RetryAfterError
 from bot.core.finding import with_fix
 from bot.core.metrics import measured, slack_called
+from bot.core.request import is_team
 from bot.platform.slack.blocks import MAX_SECTION
 from bot.platform.slack.message import File, Message
-from bot.platform.slack.mrkdwn import MENTION, code, cut, unmentioned
+from bot.platform.slack.mrkdwn import MENTION, code, cut, direct, unmentioned
 from bot.platform.slack.rate_limit import EDITS, POSTS, Rate, RateLimiter
 from bot.text.masking import Mask
 from k8s.api.errors import SweepbotError
@@ -75,8 +77,8 @@ class Quiet(Protocol):
     def name(self, user: str) -> str:
         """Return what stands for a mention of the user now; "" if it can stay."""
 
-    async def keep(self, user: str, text: str, url: str) -> None:
-        """Keep a message until their quiet hours end."""
+    async def keep(self, user: str, text: str, place: str = "", url: str = "") -> None:
+        """Keep a message until their quiet hours end. `place`: tells apart equal texts elsewhere."""
 
 
 class NotInChannelError(SweepbotError):
@@ -224,7 +226,8 @@ class Slack:
         """
         if not at_once:
             await self._reserve(_posts(channel), thread, POSTS)
-        text, quiet = self._unmentioned(text)
+        text, quiet = self._unmentioned(text, channel)
+        found = list[str]()
         try:
             uploaded = await self._web.files_upload_v2(
                 channel=channel,
@@ -232,12 +235,12 @@ class Slack:
                 initial_comment=cut(self._mask(text)),
                 file_uploads=[await self._uploaded(file) for file in files],
             )
-            await self._keep(quiet, self._mask(text), channel, thread)
-            return [str(each["id"]) for each in uploaded["files"]]
+            found = [str(each["id"]) for each in uploaded["files"]]
         except UPLOAD_ERRORS as error:
             names = ", ".join(file.name for file in files)
             await self._post_without_file(channel, text, names, error, thread_ts=thread)
-            return []
+        await self._keep(quiet, self._mask(text), channel, thread, thread)
+        return found
 
     async def update(self, channel: str, ts: str, message: Message) -> None:
         """Replace a message's content; do nothing if the message was deleted or is closed to edits.
@@ -271,7 +274,12 @@ class Slack:
         channel: str = "",
         thread: str = "",
     ) -> None:
-        """Show a message to one person: under their command, in a thread, or as a direct message."""
+        """Show a message to one person: under their command, in a thread, or as a direct message.
+
+        A team, whose CI jobs act, can't be shown any.
+        """
+        if is_team(user):
+            return
         shown = self._content(message)
         if response_url and await _post_response(response_url, shown):
             return
@@ -282,7 +290,7 @@ class Slack:
     async def notify(self, user: str, message: Message | str) -> None:
         """Send a direct message, which can wait for the end of the person's quiet hours."""
         if self._quiet and self._quiet.name(user):
-            await self._quiet.keep(user, self._content(message)["text"], "")
+            await self._quiet.keep(user, self._content(message)["text"])
         else:
             await self._post(user, message)
 
@@ -341,22 +349,31 @@ class Slack:
     async def _post(self, channel: str, message: Message | str, **more: Any) -> str:
         shown = self._content(message)
         await self._reserve(_posts(channel), more.get("thread_ts") or shown["text"][:50], POSTS)
-        written, quiet = self._unmentioned(json.dumps(shown))
+        written, quiet = self._unmentioned(json.dumps(shown), channel)
         ts = await self._post_now(channel, json.loads(written), **more)
-        await self._keep(quiet, json.loads(written)["text"], channel, ts)
+        await self._keep(quiet, json.loads(written)["text"], channel, more.get("thread_ts", ""), ts)
         return ts
 
-    def _unmentioned(self, text: str) -> tuple[str, set[str]]:
-        """Return mrkdwn, also in JSON, with names for mentions in quiet hours, and whose these are."""
-        found = {user: self._quiet.name(user) for user in MENTION.findall(text)} if self._quiet else {}
+    def _unmentioned(self, text: str, channel: str) -> tuple[str, set[str]]:
+        """Return mrkdwn, also in JSON, with names for mentions in quiet hours, and whose these are.
+
+        A direct message stays as it is: it notifies nobody but its receiver, and only they can open a link.
+        """
+        if self._quiet is None or direct(channel):
+            return text, set()
+        found = {user: self._quiet.name(user) for user in MENTION.findall(text)}
         names = {user: name for user, name in found.items() if name}
         return unmentioned(text, names), {*names}
 
-    async def _keep(self, users: set[str], text: str, channel: str, ts: str) -> None:
-        if self._quiet and users:
+    async def _keep(self, users: set[str], text: str, channel: str, thread: str, ts: str) -> None:
+        """Keep a posted message. Without a link if that fails: what calls would post the message again."""
+        if self._quiet is None or not users:
+            return
+        url = ""
+        with contextlib.suppress(ClientError, TimeoutError):
             url = await self.permalink(channel, ts)
-            for user in sorted(users):
-                await self._quiet.keep(user, text, url)
+        for user in sorted(users):
+            await self._quiet.keep(user, text, f"{channel} {thread}", url)
 
     async def _post_now(self, channel: str, shown: dict[str, Any], **more: Any) -> str:
         try:

@@ -8,12 +8,13 @@ import logging
 from collections.abc import Callable, Mapping
 from datetime import datetime, timedelta
 from hashlib import sha256
+from itertools import accumulate
 from typing import TYPE_CHECKING
 
 from bot.core.work_item import ItemKind, WorkItem
 from bot.platform.config.personal import Personal
 from bot.platform.slack.client import MessageRejectedError, NotInChannelError
-from bot.platform.slack.mrkdwn import cut, link
+from bot.platform.slack.mrkdwn import MAX_MESSAGE, cut, link
 from bot.platform.storage.sweeps import Store
 from bot.platform.storage.work_queue import Queue
 from bot.text.wording import counted
@@ -26,6 +27,7 @@ log = logging.getLogger(__name__)
 CHECKED = timedelta(minutes=10)  # when it is looked again, because the hours can be changed
 KEPT, REPEATED = timedelta(days=14), timedelta(hours=12)
 MAX_LINES, MAX_LINE = 25, 300  # of the message; characters
+MAX_SIZE = MAX_MESSAGE - 200  # characters of all lines
 
 
 def item(user: str) -> WorkItem:
@@ -49,11 +51,11 @@ class QuietHours:
         found = self._people().get(user)
         return found.name or "someone" if found and found.quiet_for(self._now()) else ""
 
-    async def keep(self, user: str, text: str, url: str) -> None:
-        """Keep a message for the user; a repeated one once. Raises RedisError."""
+    async def keep(self, user: str, text: str, place: str = "", url: str = "") -> None:
+        """Keep a message for the user; one that is repeated in its place, once. Raises RedisError."""
         line = cut(text.partition("\n")[0], MAX_LINE).replace("\n", "")
         line += f" ({link(url, 'message')})" if url else ""
-        once = sha256(f"{user} {text}".encode()).hexdigest()
+        once = sha256(f"{user} {place} {text}".encode()).hexdigest()
         to = item(user)
         await self._store.add_request(
             str(to), line, once=f"quiet/{once}", within=REPEATED, queue=self._queue, ttl=KEPT
@@ -82,8 +84,10 @@ async def send(user: str, clients: "Clients") -> timedelta | None:
 
 
 def summary(lines: list[str]) -> str:
-    """Return one message of all lines, the oldest first. Pure."""
-    left = len(lines) - MAX_LINES
-    more = [f"and {left} more; each is in its thread"] if left > 0 else []
+    """Return one message of the lines that fit, the oldest first. Pure."""
+    sizes = accumulate(len(each) + len("\n• ") for each in lines[:MAX_LINES])
+    shown = lines[: sum(size <= MAX_SIZE for size in sizes)]
+    left = len(lines) - len(shown)
+    more = [f"and {left} more; each is in its thread"] if left else []
     head = f"{counted(len(lines), 'message')} came in your quiet hours:"
-    return "\n".join([head, *(f"• {each}" for each in [*lines[:MAX_LINES], *more])])
+    return "\n".join([head, *(f"• {each}" for each in [*shown, *more])])

@@ -10,7 +10,7 @@ import json
 import logging
 import re
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
@@ -61,6 +61,8 @@ CONFIGMAP_EVERY = 6  # rounds of a worker; in the others, it takes from Redis wh
 RETRY = Retry(base=2.0)  # of the first read, which sweeps wait for
 SETUP_KEY = "sweepbot:setup"
 REQUESTS = WorkItem(ItemKind.SETUP, NOW)
+TOO_LARGE = {413, 422}  # statuses of the API server
+FULL = "Your settings couldn't be saved: the cluster rejected them. *Fix:* Ask an admin to check the log."
 KEY = re.compile(r"[A-Z0-9]{1,64}")  # a Slack ID; also a valid key of a ConfigMap
 
 
@@ -206,8 +208,18 @@ class SetupWriter:
             await self._greet(key)
         for raw in await self._clients.store.requests(str(REQUESTS)):
             if request := _readable(raw):
-                await self._apply(request)
+                await self._apply_or_reject(request)
             await self._clients.store.remove_requests(str(REQUESTS), [raw])
+
+    async def _apply_or_reject(self, request: SetupRequest) -> None:
+        """Apply a request. One for which a full ConfigMap has no room is dropped: later ones would wait."""
+        try:
+            await self._apply(request)
+        except ApiError as error:
+            if error.status not in TOO_LARGE:
+                raise
+            log.error("setup request of %s dropped: %s", request.user, error)  # noqa: TRY400 - no bug
+            await self._post(request.user, FULL)
 
     async def _apply(self, request: SetupRequest) -> None:
         if request.settings:
@@ -230,7 +242,10 @@ class SetupWriter:
 
     async def _set_own(self, user: str, values: dict[str, str]) -> None:
         audit.info("user=%s action=me settings=%s", user, ", ".join(sorted(values)))
-        await self._write(f"{OWN}{user}", self.setup.own.get(user, Personal()).changed(values))
+        own = self.setup.own.get(user, Personal()).changed(values)
+        versions = await self._clients.store.versions(own.muted)
+        known = tuple(each for each, version in zip(own.muted, versions, strict=True) if version is not None)
+        await self._write(f"{OWN}{user}", replace(own, muted=known))
         await self._clients.queue.add(quiet.item(user))  # what was kept, if the quiet hours are over now
 
     async def _greet(self, user: str) -> None:

@@ -7,7 +7,7 @@ from bot.core.commands import Action, AuditEntry, Command
 from bot.core.record import ACTIVE, Phase, Shown, SweepRecord
 from bot.platform.config.permissions import denial
 from bot.platform.config.policy import Config
-from bot.platform.slack.mrkdwn import code
+from bot.platform.slack.mrkdwn import code, mention
 from bot.sweep.feature_table import FEATURES
 from bot.sweep.lifecycle import texts
 from bot.sweep.lifecycle.building import with_entry
@@ -84,7 +84,7 @@ def _state_denial(
     if sweep.phase.final and not rule.when_ended:
         return f"`{sweep.id}` has already ended."
     if sweep.cancelled_by and not rule.when_ended:
-        return f"<@{sweep.cancelled_by}> already cancelled `{sweep.id}`."
+        return f"{mention(sweep.cancelled_by)} already cancelled `{sweep.id}`."
     own = (each.restart_denial(sweep) for each in FEATURES if rule.restarts and each.restart_denial)
     refusal = rule.denial(sweep, command, seen, config, now) or next((why for why in own if why), "")
     if refusal:

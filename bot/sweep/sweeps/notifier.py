@@ -51,6 +51,7 @@ NOT_IN_CHANNEL = (
 # How long to wait before editing the message in a channel again that doesn't admit the bot.
 LOST = RetryAfterError("not in the channel", 3600.0)
 DIRECT = {"direct_end", "first_failed"}  # kinds of events that notify one person, and answer nobody
+CALLS = {"approval"}  # kinds of events that wait for those whom they mention
 ENDS = {RESULTS, *(str(phase) for phase in Phase if phase.final)}  # kinds of events
 POSTERS = {RESULTS: post_end, RESULT_FILES.kind: post_files} | {  # by kind of event
     kind: poster for feature in FEATURES for kind, poster in feature.posters.items()
@@ -105,9 +106,10 @@ class Notifier:
     async def _post(self, sweep: SweepRecord, event: Event) -> str:
         """Post one event. Return the ts of its message in the thread; "" if it isn't there.
 
-        Who has muted the sweep isn't mentioned, and gets no direct message.
+        Who has muted the sweep isn't mentioned, and gets no direct message, except to approve it.
         """
         live, muted = _live(sweep, event), muting(sweep.id, self._clients.config)
+        muted = {} if event.kind in CALLS else muted
         if event.kind in DIRECT and event.to_user in muted:
             return ""
         text, shown = unmentioned(event.text, muted), unmentioned(event.shown, muted)
@@ -136,10 +138,11 @@ class Notifier:
     async def _tell_owner(self, sweep: SweepRecord, event: Event) -> None:
         """Send the first failure and the end directly: the channel is archived, or the bot isn't in it."""
         is_failure = event.kind == "health" and bool(sweep.cause)
-        is_told = sweep.request.notify is Notify.DM or is_team(sweep.requester.user)
-        if is_told or not (event.kind in ENDS or is_failure):
+        owner = sweep.requester.user
+        has_none = is_team(owner) or owner in muting(sweep.id, self._clients.config)
+        if has_none or sweep.request.notify is Notify.DM or not (event.kind in ENDS or is_failure):
             return
-        direct = direct_end(sweep, event, sweep.requester.user)
+        direct = direct_end(sweep, event, owner)
         note = "I can't post in that channel: it's archived, or I'm not in it."
         await self._clients.slack.notify(direct.to_user, f"{direct.text}\n{note}")
 

@@ -26,12 +26,11 @@ from bot.watch.idle.store import SnoozeStore
 log = logging.getLogger(__name__)
 
 UNSEEN = (
-    "GPU metrics are unavailable, so no trial was cancelled. "
-    "To cancel one anyway: `/sweep cancel SWEEP TRIAL`."
+    "Metrics are unavailable, so no trial was cancelled. To cancel one anyway: `/sweep cancel SWEEP TRIAL`."
 )
 NOT_ASKED = "GPU metrics are unavailable, so no owner was asked."
 NO_CPUS = "Metrics of CPUs and memory are unavailable."
-GONE = "These GPUs are busy again or no longer allocated."
+GONE = "This warning is over: its cause is gone, or the pods are."
 
 
 @dataclass(frozen=True)

@@ -30,10 +30,13 @@ def history() -> str:
         OURS.format("steady", 1) + ',cpu="total"': lambda m: cores(m, 0.25),
         OURS.format("steady", 1) + ',cpu="total",job="again"': lambda m: cores(m, 0.25),  # scraped twice
         OURS.format("steady", 1).replace("main", "metrics-logger-and-collector"): lambda m: cores(m, 3),
+        OURS.format("steady", 1).replace("main", "metrics-reader"): lambda m: cores(m, 3),
         OURS.format("steady", 1).replace('"main"', '""'): lambda m: cores(m, 5),  # the pod's cgroup
         OURS.format("split", 1) + ',cpu="cpu00"': lambda m: cores(m, 1),
         OURS.format("split", 1) + ',cpu="cpu01"': lambda m: cores(m, 0.5),
         RENAMED.format("renamed") + ',cpu="total"': lambda m: cores(m, 2),
+        RENAMED.format("renamed").replace("main", "POD"): lambda m: cores(m, 3),
+        RENAMED.format("renamed").replace(',exported_container="main"', ""): lambda m: cores(m, 5),
         OURS.format("young", 1): lambda m: cores(m - 130, 1) if m > 130 else None,
         OURS.format("gap", 1): lambda m: cores(m, 1) if m < 10 or m > 140 else None,  # Prometheus was down
         OURS.format("bursty", 1): lambda m: cores(m, 0, until=60),

@@ -143,6 +143,12 @@ async def test_ephemeral_file_that_slack_rejects_is_replaced_by_text(workspace, 
     assert sent["text"] == "All trials\nCouldn't attach `trials.csv`: Slack error `a_word_of_tomorrow`."
 
 
+async def test_account_of_a_team_is_shown_nothing(workspace, slack):
+    for channel in ("", "C01SWEEPS00"):
+        await slack.post_ephemeral("team-vision", "Only admins can do that.", channel=channel)
+    assert workspace.messages("sweeps") == []
+
+
 async def test_direct_message_is_opened_so_that_it_can_be_edited(workspace, slack):
     channel = await slack.open_dm("U01ADALOVEL")
     ts = await slack.post(channel, Message(text="Do you need it?"))
