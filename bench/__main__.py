@@ -28,6 +28,7 @@ GROUPS = (
     "start",
     "gpus",
     "scale",
+    "workers",
     "early_stopping",
     "search",
     "warm_start",

@@ -25,6 +25,7 @@ MEASURED: dict[str, tuple[str, ...]] = {
     "start": (*SERVE, "bench/bolt_app.py", "pyproject.toml"),
     "gpus": ("bot/measure/gpus", "bot/watch/digests", "bench/gpu_history.py"),
     "scale": (*WORK, "bot/measure", "bench/scale_cluster.py"),
+    "workers": (*WORK, "bench/scale.py", "bench/scale_cluster.py"),
     "early_stopping": ("bot/core/stopping.py", "bot/sweep/spaces/early_stopping.py", "bench/curves"),
     "search": ("search",),
     "warm_start": ("search",),

@@ -159,6 +159,7 @@ TARGETS = {  # file -> the tests that must fail
     "bot/platform/storage/work_queue.py": QUEUE,
     "bot/platform/storage/queue_scripts.py": QUEUE,
     "bot/platform/storage/sweeps.py": ("tests/bot/platform/storage/test_sweeps.py",),
+    "bot/platform/storage/requests.py": ("tests/bot/platform/storage/test_requests.py",),
     "bot/platform/storage/leader.py": ("tests/bot/platform/storage/test_leader.py",),
     "k8s/nodes/scheduling.py": ("tests/k8s/nodes/test_scheduling.py",),
     "k8s/nodes/machines.py": ("tests/k8s/nodes/test_machines.py",),

@@ -7,8 +7,8 @@ pod's change to the sweep's record that follows from it. The times contain those
 
 import asyncio
 import signal
-from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -41,13 +41,14 @@ MAX_MEMORY = 300  # MB
 @dataclass
 class Figures:
     memory: float = 0  # MB of resident memory at its peak
-    cpu: float = 0  # ms of CPU per change
+    cpu: float = 0  # ms of CPU per change, of all workers
+    reconciles: int = 0
     reactions: list[float] = field(default_factory=list)  # ms
     unseen: int = 0  # changes that no record followed
 
 
 async def run() -> list[Row]:
-    found = {size: await _measured(size) for size in SIZES}
+    found = {size: await measured(size) for size in SIZES}
     few, many = found[SIZES[0]], found[SIZES[-1]]
     rows = []
     for size, figures in found.items():
@@ -63,9 +64,9 @@ async def run() -> list[Row]:
 
 async def _long() -> list[Row]:
     """Compare one long sweep with one of TRIALS trials: each of their pods changes at the same rate."""
-    short, rows = await _measured(1), []
+    short, rows = await measured(1), []
     for trials in LONG:
-        figures, what = await _measured(1, trials), f"1 running sweep of {trials:,} trials"
+        figures, what = await measured(1, trials), f"1 running sweep of {trials:,} trials"
         limit = 1.3 if trials == LONG[0] else None
         rows.append(_growth(what, figures, f"1 of {TRIALS}", short, limit))
         rows.append(bounded(f"{what}: peak memory", [figures.memory], unit="MB", at_most=MAX_MEMORY))
@@ -99,8 +100,8 @@ def _reaction(what: str, figures: Figures, few: Figures | None, against: str = f
     )
 
 
-async def _measured(size: int, trials: int = TRIALS) -> Figures:
-    async with site() as here, connect(here.redis_url) as redis:
+async def measured(size: int, trials: int = TRIALS, workers: int = 1) -> Figures:
+    async with site() as here, connect(here.redis_url) as redis, AsyncExitStack() as stack:
         with TemporaryDirectory(prefix="sweepbot-bench-") as folder:
             kubeconfig = f"{folder}/kubeconfig"
             async with child("-m", "bench.scale_cluster", str(size), kubeconfig, str(trials)) as cluster:
@@ -108,9 +109,9 @@ async def _measured(size: int, trials: int = TRIALS) -> Figures:
                     await Store(redis).restore(running_record(sweep_name(number), trials))
                 await cluster.line(LONGEST_START)
                 env = {**here.env, "KUBECONFIG": kubeconfig, "K8S_NAMESPACE": "sweeps"}
-                async with running_worker(env) as worker:
-                    await settled(redis, worker)
-                    return await _changed(cluster, redis, worker)
+                started = [await stack.enter_async_context(running_worker(env)) for _ in range(workers)]
+                await settled(redis, *started)
+                return await _changed(cluster, redis, started)
 
 
 def running_record(name: str, trials: int = TRIALS) -> SweepRecord:
@@ -121,7 +122,10 @@ def running_record(name: str, trials: int = TRIALS) -> SweepRecord:
     progress = Progress(waiting=trials - 1, succeeded=1, best=first)
     sweep = replace(sweep, id=name, since=now, created=now, progress=progress, durable_phase=Phase.RUNNING)
     return replace(
-        sweep, results_url="http://mlflow.example", shown=Shown(fingerprint="x", at=now, phase=sweep.phase)
+        sweep,
+        permalink="https://slack.example/archives/C1/p1",
+        results_url="http://mlflow.example",
+        shown=Shown(fingerprint="x", at=now, phase=sweep.phase),
     )
 
 
@@ -134,37 +138,47 @@ async def running_worker(env: Mapping[str, str]) -> AsyncIterator[Child]:
         yield started
 
 
-async def settled(redis: Redis, worker: Child) -> None:
+async def settled(redis: Redis, *workers: Child) -> None:
     """Wait until every sweep was reconciled after the start, and nothing is ready any more."""
     async with asyncio.timeout(LONGEST_START):
         while not await redis.exists("sweepbot:resync"):  # noqa: ASYNC110
             await asyncio.sleep(0.1)
-        used, since = worker.cpu, monotonic()
+        used, since = _cpu(workers), monotonic()
         while monotonic() - since < QUIET:
             await asyncio.sleep(0.5)
             busy = await redis.zcard("sweepbot:queue:ready") + await redis.zcard("sweepbot:queue:running")
-            if busy or worker.cpu - used > 0.25 * (monotonic() - since + 0.5):
-                used, since = worker.cpu, monotonic()
+            if busy or _cpu(workers) - used > 0.25 * len(workers) * (monotonic() - since + 0.5):
+                used, since = _cpu(workers), monotonic()
 
 
-async def _changed(cluster: Child, redis: Redis, worker: Child) -> Figures:
+async def _changed(cluster: Child, redis: Redis, workers: Sequence[Child]) -> Figures:
     """Have the pods changed, and follow the records."""
     found, pending = Figures(), dict[str, float]()
     await redis.config_set("notify-keyspace-events", "Kh")
     async with redis.pubsub() as saves:
         await saves.psubscribe("__keyspace@0__:sweepbot:sweep:*")
         following = asyncio.create_task(_follow(saves, pending, found))
-        before = worker.cpu
+        before, reconciled = _cpu(workers), await _reconciles(redis)
         cluster.process.send_signal(signal.SIGUSR1)
         while (line := await cluster.line()) != "done":
             sweep, at = line.split()
             pending.setdefault(sweep, float(at))
         await asyncio.sleep(QUIET)
-        found.cpu = 1000 * (worker.cpu - before) / (RATE * SECONDS)
-        found.memory = _memory(worker)
+        found.cpu = 1000 * (_cpu(workers) - before) / (RATE * SECONDS)
+        found.reconciles = await _reconciles(redis) - reconciled
+        found.memory = max(map(_memory, workers))
         found.unseen = len(pending)
         following.cancel()
     return found
+
+
+def _cpu(workers: Iterable[Child]) -> float:
+    return sum(each.cpu for each in workers)
+
+
+async def _reconciles(redis: Redis) -> int:
+    """Return how often a reconcile has read the commands to its sweep so far."""
+    return int((await redis.info("commandstats")).get("cmdstat_lrange", {"calls": 0})["calls"])
 
 
 async def _follow(saves: PubSub, pending: dict[str, float], found: Figures) -> None:

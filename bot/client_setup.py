@@ -16,7 +16,8 @@ from bot.platform.clusters.connections import Clusters, Identities
 from bot.platform.config.clusters import TrialCluster
 from bot.platform.config.live_policy import LivePolicy
 from bot.platform.config.settings import Settings
-from bot.platform.repos.git import Git, logins
+from bot.platform.repos.git import Git
+from bot.platform.repos.git_commands import logins
 from bot.platform.slack.client import Slack
 from bot.platform.slack.rate_limit import RateLimiter
 from bot.platform.storage.free_capacity import CapacityStore

@@ -24,7 +24,8 @@ from bot.platform.config.repositories import Repository, bare
 from bot.platform.config.section import json_schema
 from bot.platform.config.settings import PlanSettings
 from bot.platform.config.yaml_reader import MAX_CHARACTERS
-from bot.platform.repos.git import Git, GitUnavailableError, logins
+from bot.platform.repos.git import Git
+from bot.platform.repos.git_commands import GitUnavailableError, logins
 from bot.platform.slack.mrkdwn import SHORT_COMMIT
 from bot.platform.storage import sweep_configmap
 from bot.sweep.form.preview import facts, request_name

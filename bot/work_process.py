@@ -26,7 +26,7 @@ from bot.operate.admin_reports import ClusterReport, ConfigReport
 from bot.platform.config.digest_times import DigestSchedule
 from bot.platform.config.policy import Config, all_namespaces
 from bot.platform.repos.catalog import Catalog
-from bot.platform.repos.git import logins
+from bot.platform.repos.git_commands import logins
 from bot.platform.runtime.probes import Probes
 from bot.platform.slack.client import client
 from bot.platform.storage.last_errors import LastErrors, remembering

@@ -16,7 +16,7 @@ from bot.platform.config.limits import A_MINUTE
 from bot.platform.config.policy import Config
 from bot.platform.config.rules import Schema
 from bot.platform.config.section import json_schema
-from bot.platform.config.settings import Settings
+from bot.platform.config.settings import Settings, description_of
 from bot.sweep.spaces.space_keys import SpaceFile
 from bot.workspace_table import ROOMS
 from handlers.api.openapi import document_text
@@ -241,7 +241,7 @@ def _environment_row(name: str) -> tuple[str, ...]:
 
 def _meaning(setting: FieldInfo) -> tuple[str, str]:
     """Return the meaning and the default; "; default:" in the description explains a default of None."""
-    meaning, _, explained = str(setting.description).partition("; default: ")
+    meaning, _, explained = description_of(setting).partition("; default: ")
     meaning = meaning[0].upper() + meaning[1:]
     if setting.is_required():
         return meaning, ""
@@ -255,7 +255,7 @@ def _environment_example() -> Iterator[str]:
             setting = Settings.model_fields[name]
             value = _example(setting) if setting.default in (None, PydanticUndefined) else setting.default
             comment = "" if setting.is_required() or name == "slack_app_token" else "# "
-            yield f"\n# {setting.description}\n{comment}{name.upper()}={_shown(value)}\n"
+            yield f"\n# {description_of(setting)}\n{comment}{name.upper()}={_shown(value)}\n"
 
 
 def _example(setting: FieldInfo) -> str:

@@ -248,8 +248,9 @@ def _resolved(meant: Meaning, command: Fields, sweeps: list[SweepSummary], confi
     found = choose(parsed, command["user_id"], sweeps, config)
     options = {**meant.parsed.options, "sweep": " ".join((found.sweep, *found.others))}
     has = next((each.trials for each in sweeps if each.id == found.sweep), 0)
-    if meant.adds or (found.trials <= has and not TOTAL.search(command["text"])):  # `extend fox 10`
-        options |= {"trials": str(found.trials + has)} if found.trials else {}
+    trials = found.options.get("trials", 0)
+    if trials and (meant.adds or (trials <= has and not TOTAL.search(command["text"]))):  # `extend fox 10`
+        options |= {"trials": str(trials + has)}
     return replace(meant, parsed=replace(meant.parsed, options=options))
 
 

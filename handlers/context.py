@@ -23,7 +23,8 @@ from bot.platform.repos.catalog import Catalog
 from bot.platform.runtime.log_format import about
 from bot.platform.slack.message import Message
 from bot.platform.storage.api_tokens import ApiTokens
-from bot.platform.storage.sweeps import DAY, Store
+from bot.platform.storage.requests import DAY
+from bot.platform.storage.sweeps import Store
 from bot.platform.storage.work_queue import Queue
 from bot.sweep.channels.store import SetupReader
 from bot.sweep.form.drafts import Drafts, last_launch

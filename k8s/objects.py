@@ -2,9 +2,10 @@
 
 import hashlib
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import cached_property
 from types import MappingProxyType
 from typing import Any, TypeVar
 
@@ -26,20 +27,28 @@ CONDITION_FIELDS = dict.fromkeys(("type", "status", "reason", "message", "lastTr
 MAX_FIELD_SIZE = 4096  # characters of one text, which is also the kubelet's limit of a termination message
 
 
-class CachedObject(Manifest):
-    """An object of a cache, shared by all readers: don't modify it.
+class Cached:
+    """Of a cache and shared by all readers: don't modify it.
 
     `readings`: what was read from it, by the function that read it, with its arguments.
     """
 
-    def __init__(self, obj: Manifest) -> None:
-        super().__init__(obj)
-        self.readings: dict[Callable[..., Any], tuple[tuple[Any, ...], Any]] = {}
+    @cached_property
+    def readings(self) -> dict[Callable[..., Any], tuple[tuple[Any, ...], Any]]:
+        return {}
 
 
-def read_once(read: Callable[..., Read], obj: Manifest, *arguments: Any) -> Read:
-    """Return `read(obj, *arguments)`; of an unchanged object of a cache, what it returned the last time."""
-    if not isinstance(obj, CachedObject):
+class CachedObject(Cached, Manifest):
+    pass
+
+
+class CachedList(Cached, list[Manifest]):
+    """When one of its objects changes, the cache's next list is another one."""
+
+
+def read_once(read: Callable[..., Read], obj: Manifest | Sequence[Manifest], *arguments: Any) -> Read:
+    """Return `read(obj, *arguments)`; if it is of a cache and unchanged, what that returned the last time."""
+    if not isinstance(obj, Cached):
         return read(obj, *arguments)
     known = obj.readings.get(read)
     if known is None or known[0] != arguments:

@@ -1,6 +1,6 @@
 """Read a pod's status. Only pods show whether a trial is running: Katib reports it earlier."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
@@ -50,11 +50,9 @@ def read_trial_pod(obj: Manifest) -> Pod:
     return read_pod(obj, training_container(obj))
 
 
-def read_trial_pods(pods: Iterable[Manifest], jobs: Iterable[Manifest]) -> Iterator[Pod]:
+def read_trial_pods(pods: Iterable[Manifest], jobs: Sequence[Manifest]) -> Iterator[Pod]:
     """Read the pods of trials among these; that of a TrainJob refers only to the Job below it."""
-    train_jobs = {
-        job["metadata"]["name"]: job["metadata"] for job in jobs if job.get("kind") == TRAIN_JOB.kind
-    }
+    train_jobs = read_once(_train_jobs, jobs)
     for obj in pods:
         pod = read_once(read_trial_pod, obj)
         meta = train_jobs.get(pod.job)
@@ -65,6 +63,11 @@ def read_trial_pods(pods: Iterable[Manifest], jobs: Iterable[Manifest]) -> Itera
         else:  # an older pod belongs to a TrainJob of the same name that was deleted
             own = obj["metadata"].get("creationTimestamp", "") >= meta.get("creationTimestamp", "")
             yield replace(pod, job_uid=meta["uid"] if own else "")
+
+
+def _train_jobs(jobs: Sequence[Manifest]) -> dict[str, Manifest]:
+    """Return the metadata of the TrainJobs among these, by name."""
+    return {job["metadata"]["name"]: job["metadata"] for job in jobs if job.get("kind") == TRAIN_JOB.kind}
 
 
 def read_pod(obj: Manifest, container: str) -> Pod:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
+from functools import partial
 from time import monotonic
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector
@@ -22,71 +23,55 @@ ProcessCollector(registry=REGISTRY)
 CALL_BUCKETS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
 ITEM_BUCKETS = (0.01, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300, 900)
 
-CALLS = Counter("sweepbot_calls", "Calls to other systems.", ["service", "result"], registry=REGISTRY)
-CALL_SECONDS = Histogram(
-    "sweepbot_call_duration_seconds",
-    "Duration of calls to other systems.",
-    ["service"],
-    registry=REGISTRY,
-    buckets=CALL_BUCKETS,
+gauge = partial(Gauge, registry=REGISTRY)
+counter = partial(Counter, registry=REGISTRY)
+histogram = partial(Histogram, registry=REGISTRY)
+
+CALLS = counter("sweepbot_calls", "Calls to other systems.", ["service", "result"])
+CALL_SECONDS = histogram(
+    "sweepbot_call_duration_seconds", "Duration of calls to other systems.", ["service"], buckets=CALL_BUCKETS
 )
-ITEMS = Counter("sweepbot_work_items", "Runs of work items.", ["kind", "result"], registry=REGISTRY)
-ITEM_SECONDS = Histogram(
-    "sweepbot_work_item_duration_seconds",
-    "Duration of a work item's run.",
-    ["kind"],
-    registry=REGISTRY,
-    buckets=ITEM_BUCKETS,
+ITEMS = counter("sweepbot_work_items", "Runs of work items.", ["kind", "result"])
+ITEM_SECONDS = histogram(
+    "sweepbot_work_item_duration_seconds", "Duration of a work item's run.", ["kind"], buckets=ITEM_BUCKETS
 )
-REACTION_SECONDS = Histogram(
+REACTION_SECONDS = histogram(
     "sweepbot_slack_reaction_seconds",
     "Time from when a sweep is due (a cluster event, a command, or a timer) to its first call to Slack.",
-    registry=REGISTRY,
     buckets=ITEM_BUCKETS,
 )
-WATCH_RESPONSE = Gauge(
+WATCH_RESPONSE = gauge(
     "sweepbot_watch_last_response_timestamp_seconds",
     "When the API server last answered a watch.",
     ["kind", "namespace"],
-    registry=REGISTRY,
 )
-WATCH_FAILURES = Counter(
-    "sweepbot_watch_failures", "Interrupted watches and lists.", ["kind"], registry=REGISTRY
-)
-CLUSTER_RESPONSE = Gauge(
+WATCH_FAILURES = counter("sweepbot_watch_failures", "Interrupted watches and lists.", ["kind"])
+CLUSTER_RESPONSE = gauge(
     "sweepbot_cluster_last_response_timestamp_seconds",
     "When a cluster of trials, other than the main cluster, last answered a watch.",
     ["cluster"],
-    registry=REGISTRY,
 )
-LEADER = Gauge("sweepbot_leader", "1 in the process that holds the lease.", ["lease"], registry=REGISTRY)
-GPU_FIGURES = Gauge(
+LEADER = gauge("sweepbot_leader", "1 in the process that holds the lease.", ["lease"])
+GPU_FIGURES = gauge(
     "sweepbot_gpu_figures_timestamp_seconds",
     "Time of the latest GPU samples and of the end of the latest complete hour; set by the leader.",
     ["figures"],
-    registry=REGISTRY,
 )
 
-UNCONFIRMED_UNSAVED = Gauge(
-    "sweepbot_unconfirmed_unsaved",
-    "1 if acknowledged requests can't be stored on the disk of `serve`.",
-    registry=REGISTRY,
+UNCONFIRMED_UNSAVED = gauge(
+    "sweepbot_unconfirmed_unsaved", "1 if acknowledged requests can't be stored on the disk of `serve`."
 )
-RUNBOOK = Gauge(
+RUNBOOK = gauge(
     "sweepbot_runbook_info",
     "1, with the URL of the page about alerts, for their annotation `runbook_url`; absent if it is unknown.",
     ["url"],
-    registry=REGISTRY,
 )
-CONFIG_VALID = Gauge(
+CONFIG_VALID = gauge(
     "sweepbot_config_last_reload_successful",
     "1 if the configuration file is in effect; 0 if it has errors and an earlier one is.",
-    registry=REGISTRY,
 )
-CONFIG_READ_AT = Gauge(
-    "sweepbot_config_last_reload_success_timestamp_seconds",
-    "When the configuration in effect was read.",
-    registry=REGISTRY,
+CONFIG_READ_AT = gauge(
+    "sweepbot_config_last_reload_success_timestamp_seconds", "When the configuration in effect was read."
 )
 
 

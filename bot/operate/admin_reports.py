@@ -23,7 +23,7 @@ from bot.core.work_item import ItemKind, WorkItem
 from bot.platform.clients import Clients
 from bot.platform.clusters.connections import RemoteCluster
 from bot.platform.config.live_policy import LivePolicy
-from bot.platform.repos.git import logins
+from bot.platform.repos.git_commands import logins
 from bot.platform.slack.client import MessageRejectedError, NotInChannelError
 from bot.platform.slack.message import Message
 from bot.platform.slack.mrkdwn import block, code, plain

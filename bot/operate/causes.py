@@ -7,7 +7,6 @@ waiting objects; a problem of one object comes last.
 from collections.abc import Callable
 from datetime import timedelta
 
-from bot.core.events import Progress
 from bot.core.finding import Finding
 from bot.core.record import APPROVAL, Phase
 from bot.operate.facts import ObjectFacts, SweepFacts, phase_name
@@ -242,12 +241,10 @@ def waits_for(facts: SweepFacts) -> str:
         Phase.PENDING: "the first trial is starting",
         Phase.STOPPING: "its pods are being deleted",
     }
-    words = done.get(record.phase) or _progress(record.progress)
+    progress = record.progress
+    running = f"{counted(progress.running, 'trial')} running, {progress.finished} finished"
+    words = done.get(record.phase, running)
     return f"No trouble found: {words}."
-
-
-def _progress(progress: Progress) -> str:
-    return f"{counted(progress.running, 'trial')} running, {progress.finished} finished"
 
 
 def _named(obj: ObjectFacts) -> str:

@@ -14,8 +14,7 @@ from bot.text.wording import counted, listed
 from k8s.api.client import KubernetesClient
 from k8s.api.errors import ApiError
 from k8s.katib.training import INJECTION_LABEL
-from k8s.nodes.listed import list_nodes
-from k8s.nodes.machines import read_machine
+from k8s.nodes.listed import list_machines, list_nodes
 from k8s.objects import Manifest, Ref
 from k8s.rbac import FOR_BUILDS, FOR_RECORDS, FOR_TRIALS
 
@@ -239,7 +238,7 @@ async def profiles(cluster: KubernetesClient, config: Config) -> list[Finding]:
     """Return no findings without `profiles:`. Raises ApiError, UnreachableError."""
     if not config.profiles:
         return []
-    machines = [read_machine(node) for node in await list_nodes(cluster)]
+    machines = await list_machines(cluster)
     fix = "change it under profiles:, or declare its autoscaled pool under pools:, in SWEEPBOT_CONFIG"
     found = [
         broken("profiles", f"{one.name} fits no machine. {why}", fix)

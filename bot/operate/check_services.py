@@ -24,7 +24,8 @@ from bot.platform.config.policy import Config
 from bot.platform.config.settings import Settings
 from bot.platform.config.value_types import GROUP
 from bot.platform.registry.auth import RegistryError
-from bot.platform.repos.git import Git, GitUnavailableError, logins
+from bot.platform.repos.git import Git
+from bot.platform.repos.git_commands import GitUnavailableError, logins
 from bot.platform.slack.client import error_code
 from bot.sweep.builds.jobs import SHARED, own_repository
 from bot.text.wording import listed

@@ -229,8 +229,14 @@ def _parsed(config_map: Manifest | None) -> Any:
 
 def has_sidecars(version: str) -> bool | None:
     """Return whether this version of Kubernetes starts sidecars; None if the version can't be read."""
+    known = _of_server(version)
+    return known >= SIDECARS_SINCE if known else None
+
+
+def _of_server(version: str) -> tuple[int, ...]:
+    """Return the first two numbers of what the API server reports; () for anything else."""
     found = re.match(r"v?(\d{1,4})\.(\d{1,4})", version)
-    return (int(found[1]), int(found[2])) >= SIDECARS_SINCE if found else None
+    return tuple(map(int, found.groups())) if found else ()
 
 
 def event_reader(version: str, settings: Settings) -> list[Finding]:
@@ -246,11 +252,9 @@ def several_nodes(version: str, config: Config) -> list[Finding]:
 
     `version`: as the API server reports it, such as `v1.36.2`.
     """
-    found = re.match(r"v?(\d{1,4})\.(\d{1,4})", version)
-    if config.limits.nodes_per_trial == 1 or config.trials.multi_node is not JOB or found is None:
-        return []
-    known = int(found[1]), int(found[2])
-    if known >= SUCCESS_POLICY_SINCE:
+    known = _of_server(version)
+    is_used = config.limits.nodes_per_trial > 1 and config.trials.multi_node is JOB
+    if not (is_used and known) or known >= SUCCESS_POLICY_SINCE:
         return []
     what = f"before Kubernetes 1.31, a trial with nodes= ends only when all its workers end; found {version}"
     fix = "make all workers exit when the first one does"

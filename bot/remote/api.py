@@ -70,8 +70,8 @@ class Sweepbot(Client):
     def frame(self, sweep: str) -> "DataFrame":
         """Return the trials as a pandas DataFrame, the best first.
 
-        Parameters are columns, with numbers where all of their values are. One that is named like another
-        column gets the prefix `params.`.
+        Parameters are columns, with numbers where all of their values are, and None where a trial hasn't the
+        parameter. One that is named like another column gets the prefix `params.`.
         """
         try:
             import pandas as pd  # noqa: PLC0415 - only this needs it
@@ -79,13 +79,16 @@ class Sweepbot(Client):
             raise UserError("A DataFrame needs pandas. *Fix:* Run `pip install pandas`.") from None
         trials = self.results(sweep)
         found = pd.DataFrame(trials, columns=["name", "state", "value", "started", "ended"])
+        found["value"] = found["value"].astype(float)  # also if no trial has one
         for time in ("started", "ended"):
             found[time] = pd.to_datetime(found[time], utc=True, format="ISO8601")
         for name in dict.fromkeys(name for each in trials for name in each["parameters"]):
             texts = pd.Series([each["parameters"].get(name) for each in trials], dtype=object)
             numbers = pd.to_numeric(texts, errors="coerce")
             is_number = numbers.notna().equals(texts.notna())
-            found[f"params.{name}" if name in found else name] = numbers if is_number else texts
+            while name in found:
+                name = f"params.{name}"  # noqa: PLW2901
+            found[name] = numbers if is_number else texts
         return found
 
     def logs(self, sweep: str, trial: str = "") -> dict[str, Any]:

@@ -3,7 +3,8 @@
 The caches are a little behind the API server: they show that something must be done, and a direct read
 decides what (`bot.sweep.lifecycle.freshness`). Of each object only the fields that reconciles read are stored
 (`slim`, such as `k8s.slim`), as JSON text, because dicts take several times as much memory. Those of
-large groups are kept parsed, so that a reconcile of a sweep with many trials parses only what has changed.
+large groups are kept parsed, and their lists until one of them changes, so that a reconcile of a sweep with
+many trials parses only what has changed.
 """
 
 import asyncio
@@ -21,6 +22,7 @@ from k8s.objects import (
     BUILD_LABEL,
     ENVIRONMENT_LABEL,
     SWEEP_LABEL,
+    CachedList,
     CachedObject,
     Manifest,
     Ref,
@@ -66,6 +68,7 @@ class Cache:
         self._groups: defaultdict[Group, dict[str, bytes]] = defaultdict(dict)
         self._group_of: dict[str, Group] = {}  # by name
         self._parsed: OrderedDict[str, CachedObject] = OrderedDict()  # by name
+        self._lists: defaultdict[Group, dict[frozenset[Group], CachedList]] = defaultdict(dict)  # by labels
         self._disrupted: dict[str, tuple[Group, bytes, float]] = {}  # deleted pods by name; when: monotonic
 
     def key(self, obj: Manifest) -> str:
@@ -86,6 +89,7 @@ class Cache:
         changed = members.get(name, b"").partition(b"\n")[2] != text
         members[name] = version.encode() + b"\n" + text
         self._parsed.pop(name, None)
+        self._lists.pop(group, None)
         self._group_of[name] = group
         if changed:
             self._on_change(Change(group, is_live(obj), not self.listed.is_set()))
@@ -95,6 +99,7 @@ class Cache:
         if group := self._group_of.pop(name, None):
             members = self._groups[group]
             self._parsed.pop(name, None)
+            self._lists.pop(group, None)
             self._remember(name, group, members.pop(name))
             if not members:
                 del self._groups[group]
@@ -128,9 +133,16 @@ class Cache:
         group = next((item for item in labels.items() if item[0] in GROUPED_BY), None)
         if group is None:
             return None
-        members = self._groups.get(group, {})
-        found = [self._read(name, members) for name in members]
-        return [obj for obj in found if labels.items() <= obj["metadata"]["labels"].items()]
+        members, selector = self._groups.get(group, {}), frozenset(labels.items())
+        if known := self._lists.get(group, {}).get(selector):
+            return known
+        found = (self._read(name, members) for name in members)
+        if more := selector - {group}:
+            found = (obj for obj in found if more <= obj["metadata"]["labels"].items())
+        listed = CachedList(found)
+        if SMALL_GROUP < len(members) <= MAX_PARSED:
+            self._lists[group][selector] = listed
+        return listed
 
     def _read(self, name: str, members: Mapping[str, bytes]) -> Manifest:
         if (parsed := self._parsed.get(name)) is not None:
@@ -139,7 +151,8 @@ class Cache:
         if len(members) > SMALL_GROUP:
             self._parsed[name] = parsed
             if len(self._parsed) > MAX_PARSED:
-                self._parsed.popitem(last=False)
+                oldest, _ = self._parsed.popitem(last=False)
+                self._lists.pop(self._group_of[oldest], None)
         return parsed
 
 

@@ -7,7 +7,7 @@ DeviceClass has as a resource (kubernetes/enhancements, KEP-5004): its `extended
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from k8s.nodes.gpus import GPU_RESOURCE
@@ -31,7 +31,8 @@ class DeviceClass:
 @dataclass(frozen=True, kw_only=True)
 class Device:
     node: str
-    of: DeviceClass
+    of: DeviceClass  # for which it counts: the one with the most conditions
+    classes: tuple[DeviceClass, ...]  # by which it can be claimed
     usable: bool  # the scheduler can allocate it
     unit: DeviceId  # devices that share counters are ways to divide one GPU, which counts as one
 
@@ -40,6 +41,7 @@ class Device:
 class Devices:
     classes: Mapping[str, DeviceClass]  # those of GPUs, by name
     known: Mapping[DeviceId, Device]
+    uncounted: tuple[str, ...] = ()  # prefixes of resources whose devices can't be listed or told apart
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,8 +49,12 @@ class Claim:
     pods: tuple[str, ...]  # that have reserved it
     sizes: Mapping[str, int]  # allocated GPUs by resource; before that, requested ones
 
+    def rank(self, pod: str) -> tuple[int, str]:
+        return (self.pods.index(pod) if pod in self.pods else len(self.pods), pod)
 
-Claims = Mapping[tuple[str, str], Claim]  # by namespace and name
+
+ClaimId = tuple[str, str]  # namespace and name
+Claims = Mapping[ClaimId, Claim]
 
 
 def read_class(manifest: Manifest) -> DeviceClass | None:
@@ -76,76 +82,114 @@ def read_class(manifest: Manifest) -> DeviceClass | None:
 def read_devices(classes: Iterable[Manifest], slices: Iterable[Manifest]) -> Devices:
     """Return the GPUs of nodes, in each pool's newest generation.
 
-    The scheduler allocates none of a pool of which a slice is missing.
+    The scheduler allocates none of a pool of which a slice is missing. 8,000 GPUs take 0.2 seconds.
     """
     found = {each.name: each for each in filter(None, map(read_class, classes))}
     pools = defaultdict[tuple[str, str], list[Manifest]](list)
     for each in slices:
         pools[each["spec"]["driver"], each["spec"]["pool"]["name"]].append(each["spec"])
-    known, of = dict[DeviceId, Device](), dict[DeviceId, DeviceClass]()
-    for pool, specs in pools.items():
+    known = dict[DeviceId, Device]()
+    for specs in pools.values():
         newest = max(spec["pool"]["generation"] for spec in specs)
         current = [spec for spec in specs if spec["pool"]["generation"] == newest]
-        complete = len(current) >= current[0]["pool"]["resourceSliceCount"]
+        complete = len(current) == current[0]["pool"]["resourceSliceCount"]
         for spec in current:
-            for each in spec.get("devices") or ():
-                if device := _device(each, spec, found.values(), complete=complete):
-                    known[*pool, each["name"]] = device
-                    of[device.unit] = min(of.get(device.unit, device.of), device.of, key=lambda one: one.name)
-    return Devices(classes=found, known={key: replace(each, of=of[each.unit]) for key, each in known.items()})
+            known.update(_devices(spec, found.values(), complete=complete))
+    unread = tuple(each.resource for each in found.values() if each.conditions is None)
+    return Devices(classes=found, known=_by_units(known), uncounted=unread)
 
 
-def _device(
-    device: Manifest, spec: Manifest, classes: Iterable[DeviceClass], *, complete: bool
-) -> Device | None:
-    """Return None for what isn't a GPU of one node.
+def _by_units(known: Mapping[DeviceId, Device]) -> dict[DeviceId, Device]:
+    """Return all parts of a GPU as of the class of the whole GPU, which has the shortest name of these."""
+    whole = dict[DeviceId, DeviceId]()
+    for key, each in known.items():
+        whole[each.unit] = min(whole.get(each.unit, key), key, key=lambda one: (len(one[2]), one))
+    found = ((key, each, known[whole[each.unit]].of) for key, each in known.items())
+    return {key: each if each.of is of else replace(each, of=of) for key, each, of in found}
 
-    Of several classes, the one with the most conditions counts. A GPU that its driver divides on demand is
-    listed whole and in parts, which share its counters.
+
+def _devices(
+    spec: Manifest, classes: Iterable[DeviceClass], *, complete: bool
+) -> Iterator[tuple[DeviceId, Device]]:
+    """Yield the GPUs of a slice that only one node can reach.
+
+    A GPU that its driver divides on demand is listed whole and in parts, which share its counters.
     """
     driver, pool = spec["driver"], spec["pool"]["name"]
-    facts = {"": driver} | {
-        key if "/" in key else f"{driver}/{key}": value.get("string")
-        for key, value in (device.get("attributes") or {}).items()
-    }
-    fitting = [
-        (-len(each.conditions), each.name, each)
+    possible = [
+        (each, [item for item in each.conditions.items() if item[0]])
         for each in classes
-        if each.conditions is not None and each.conditions.items() <= facts.items()
+        if each.conditions is not None and each.conditions.get("", driver) == driver
     ]
-    node = device.get("nodeName") or spec.get("nodeName")
-    if not (node and fitting):
-        return None
-    tainted = any(taint["effect"] in BLOCKING for taint in device.get("taints") or ())
-    counters = [each["counterSet"] for each in device.get("consumesCounters") or ()]
-    return Device(
-        node=node,
-        of=min(fitting)[2],
-        usable=complete and not tainted,
-        unit=(driver, pool, min(counters, default=device["name"])),
-    )
+    possible.sort(key=lambda pair: (-len(pair[0].conditions or ()), pair[0].name))
+    for each in spec.get("devices") or ():
+        facts = each.get("attributes") or {}
+        fitting = tuple(of for of, rest in possible if all(_has(facts, driver, *one) for one in rest))
+        node = each.get("nodeName") or spec.get("nodeName")
+        if not (node and fitting):
+            continue
+        tainted = any(taint["effect"] in BLOCKING for taint in each.get("taints") or ())
+        counters = [one["counterSet"] for one in each.get("consumesCounters") or ()]
+        yield (
+            (driver, pool, each["name"]),
+            Device(
+                node=node,
+                of=fitting[0],
+                classes=fitting,
+                usable=complete and not tainted,
+                unit=(driver, pool, min(counters, default=each["name"])),
+            ),
+        )
+
+
+def _has(facts: Manifest, driver: str, name: str, value: str) -> bool:
+    """Return whether a device has an attribute. Names without a domain are of the driver's."""
+    found = facts.get(name) or facts.get(name.removeprefix(f"{driver}/")) or {}
+    return found.get("string") == value
 
 
 def with_devices(nodes: Iterable[Manifest], devices: Devices) -> list[Manifest]:
     """Return the nodes with their GPUs in `capacity`, and those that can be allocated in `allocatable`."""
     units = {each.unit: each for each in sorted(devices.known.values(), key=lambda each: each.usable)}
+    return _with_sizes(nodes, ((each, {each.of.resource}) for each in units.values()))
+
+
+def with_claimable(nodes: Iterable[Manifest], devices: Devices) -> list[Manifest]:
+    """Return the nodes with the most GPUs that one claim of each class could ever get.
+
+    A device of several classes counts for each, under both names of the class, and a GPU that is divided on
+    demand for each of its parts.
+    """
+    names = {name: {each.resource, CLASS_PREFIX + name} for name, each in devices.classes.items()}
+    found = devices.known.values()
+    return _with_sizes(
+        nodes, ((one, {name for of in one.classes for name in names[of.name]}) for one in found)
+    )
+
+
+def _with_sizes(nodes: Iterable[Manifest], found: Iterable[tuple[Device, Iterable[str]]]) -> list[Manifest]:
     physical, usable = defaultdict[str, Counter[str]](Counter), defaultdict[str, Counter[str]](Counter)
-    for each in units.values():
-        physical[each.node][each.of.resource] += 1
-        usable[each.node][each.of.resource] += each.usable
+    for device, resources in found:
+        for name in resources:
+            physical[device.node][name] += 1
+            usable[device.node][name] += device.usable
     return [
-        _with_sizes(node, capacity=physical[name], allocatable=usable[name])
+        _with_status(node, capacity=physical[name], allocatable=usable[name])
         if (name := node["metadata"]["name"]) in physical
         else node
         for node in nodes
     ]
 
 
-def _with_sizes(node: Manifest, **more: Mapping[str, int]) -> Manifest:
+def _with_status(node: Manifest, **more: Mapping[str, int]) -> Manifest:
+    """Of a resource that a device plugin offers, too, the scheduler gives only the plugin's devices.
+
+    A plugin that was there leaves "0".
+    """
     status = dict(node.get("status") or {})
     for key, sizes in more.items():
-        before = status.get(key) or {}  # a device plugin that was there leaves "0"
-        status[key] = before | {name: str(int(before.get(name, 0)) + size) for name, size in sizes.items()}
+        before = status.get(key) or {}
+        status[key] = before | {name: str(n) for name, n in sizes.items() if before.get(name, "0") == "0"}
     return {**node, "status": status}
 
 
@@ -176,27 +220,41 @@ def _exact(request: Manifest) -> Manifest:
     return found
 
 
-def with_claims(pod: Manifest, claims: Claims) -> Manifest:
-    """Return the pod with the GPUs of its claims as requests of the first container that uses one.
+def with_claims(pods: Iterable[Manifest], claims: Claims) -> list[Manifest]:
+    """Return the pods with the GPUs of their claims as requests of the first container that uses one.
 
-    A claim that several pods share counts for the first.
+    A claim that several of them share counts for the first that has reserved it, or else by name.
     """
-    meta, spec = pod["metadata"], pod["spec"]
+    pods = list(pods)
+    users = defaultdict[ClaimId, list[str]](list)
+    for pod in pods:
+        for key in _claimed(pod) & claims.keys():
+            users[key].append(pod["metadata"]["name"])
+    first = {key: min(names, key=claims[key].rank) for key, names in users.items()}
+    return [_with_claims(pod, claims, first) for pod in pods]
+
+
+def _claimed(pod: Manifest) -> set[ClaimId]:
     referred = (
-        *(spec.get("resourceClaims") or ()),
+        *(pod["spec"].get("resourceClaims") or ()),
         *(pod.get("status", {}).get("resourceClaimStatuses") or ()),
     )
-    names = {each["resourceClaimName"] for each in referred if each.get("resourceClaimName")}
+    names = (each.get("resourceClaimName") for each in referred)
+    return {(pod["metadata"]["namespace"], name) for name in names if name}
+
+
+def _with_claims(pod: Manifest, claims: Claims, first: Mapping[ClaimId, str]) -> Manifest:
     sizes = Counter[str]()
-    for name in names:
-        claim = claims.get((meta["namespace"], name))
-        if claim and claim.pods[:1] in ((), (meta["name"],)):
-            sizes.update(claim.sizes)
+    for key in _claimed(pod):
+        if first.get(key) == pod["metadata"]["name"]:
+            sizes.update(claims[key].sizes)
     if not sizes:
         return pod
-    containers = list(spec["containers"])
+    containers = list(pod["spec"]["containers"])
     at = next((at for at, each in enumerate(containers) if each.get("resources", {}).get("claims")), 0)
     resources = containers[at].get("resources", {})
-    requests = {**resources.get("requests", {}), **{name: str(size) for name, size in sizes.items()}}
+    own = {**resources.get("limits", {}), **resources.get("requests", {})}
+    more = {name: str(int(own.get(name, 0)) + size) for name, size in sizes.items()}
+    requests = {**resources.get("requests", {}), **more}
     containers[at] = {**containers[at], "resources": {**resources, "requests": requests}}
-    return {**pod, "spec": {**spec, "containers": containers}}
+    return {**pod, "spec": {**pod["spec"], "containers": containers}}

@@ -9,7 +9,7 @@ from k8s.nodes.dcgm import is_exporter
 from k8s.objects import CLASS_PREFIX, Manifest, parse_time
 from k8s.pods import COLLECTORS
 
-GPU_CLASS = re.compile(r"(gpu|mig)[.-].+")  # names of DeviceClasses, such as gpu.nvidia.com
+GPU_CLASS = re.compile(r"(gpu|mig)[.-]([a-z0-9.-]{0,240}[a-z0-9])")  # names of DeviceClasses
 GPU_RESOURCE = re.compile(  # a MIG slice counts as one
     rf"nvidia\.com/(gpu(\.shared)?|mig-.+)|{re.escape(CLASS_PREFIX)}{GPU_CLASS.pattern}"
 )

@@ -3,11 +3,16 @@
 Where these kinds aren't served, before Kubernetes 1.34, or can't be listed, only device plugins count.
 """
 
+import asyncio
+from dataclasses import replace
+
 from k8s.api.client import KubernetesClient, Manifests
 from k8s.api.errors import ApiError
-from k8s.nodes.devices import Devices, read_claim, read_devices, with_claims, with_devices
+from k8s.nodes.devices import Devices, read_claim, read_devices, with_claimable, with_claims, with_devices
 from k8s.nodes.gpu_pods import UNFINISHED_PODS, GpuPod, read_gpu_pod
 from k8s.nodes.gpus import concerns_gpus
+from k8s.nodes.machines import Machine, read_machine
+from k8s.objects import CLASS_PREFIX
 
 # Functions raise ApiError and UnreachableError.
 
@@ -17,9 +22,22 @@ async def list_nodes(cluster: KubernetesClient) -> Manifests:
     return with_devices(nodes, await list_devices(cluster))
 
 
+async def list_machines(cluster: KubernetesClient) -> tuple[Machine, ...]:
+    return machines(await cluster.list("Node", ""), await list_devices(cluster))
+
+
+def machines(nodes: Manifests, devices: Devices) -> tuple[Machine, ...]:
+    """Return the nodes, empty, with the most GPUs that a claim of each DeviceClass could get."""
+    found = map(read_machine, with_claimable(nodes, devices))
+    return tuple(replace(each, uncounted=devices.uncounted) for each in found)
+
+
 async def list_devices(cluster: KubernetesClient) -> Devices:
     slices = await _list_if_possible("ResourceSlice", cluster)
-    return read_devices(await _list_if_possible("DeviceClass", cluster) if slices else (), slices)
+    classes = await _list_if_possible("DeviceClass", cluster) if slices else []
+    if slices is None or classes is None:
+        return Devices(classes={}, known={}, uncounted=(CLASS_PREFIX,))
+    return await asyncio.to_thread(read_devices, classes, slices)
 
 
 async def list_pods(cluster: KubernetesClient, namespace: str = "") -> Manifests:
@@ -37,14 +55,17 @@ async def add_claims(pods: Manifests, cluster: KubernetesClient) -> Manifests:
     if not any(pod["spec"].get("resourceClaims") for pod in pods):
         return pods
     devices, listed = await list_devices(cluster), await _list_if_possible("ResourceClaim", cluster)
-    claims = {(c["metadata"]["namespace"], c["metadata"]["name"]): read_claim(c, devices) for c in listed}
-    return [with_claims(pod, claims) for pod in pods]
+    claims = {
+        (c["metadata"]["namespace"], c["metadata"]["name"]): read_claim(c, devices) for c in listed or ()
+    }
+    return with_claims(pods, claims)
 
 
-async def _list_if_possible(kind: str, cluster: KubernetesClient) -> Manifests:
+async def _list_if_possible(kind: str, cluster: KubernetesClient) -> Manifests | None:
+    """Return None without the permission, and no objects of a kind that isn't served."""
     try:
         return await cluster.list(kind, "")
     except ApiError as error:
         if error.status not in {403, 404}:
             raise
-        return []
+        return None if error.status == 403 else []

@@ -29,6 +29,7 @@ class Machine:
     resources: Mapping[str, Amount]  # of one machine
     labels: Mapping[str, str] = field(default_factory=dict)
     taints: tuple[Manifest, ...] = ()
+    uncounted: tuple[str, ...] = ()  # prefixes of resources of which it can have any number
 
 
 def read_machine(node: Manifest) -> Machine:
@@ -58,7 +59,11 @@ def _amount(size: str) -> Amount:
 def lacking(shape: PodShape, gpus: int, machine: Machine) -> list[str]:
     """Return the resources of which an empty machine has too little for this trial."""
     needed = requests(shape, gpus)
-    return [name for name, size in needed.items() if amount(size) > machine.resources.get(name, 0)]
+    return [
+        name
+        for name, size in needed.items()
+        if amount(size) > machine.resources.get(name, 0) and not name.startswith(machine.uncounted)
+    ]
 
 
 def unmatched(pod: Manifest, labels: Mapping[str, str]) -> list[str]:

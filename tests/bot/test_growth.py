@@ -16,7 +16,7 @@ from bot.platform.pod_health.log_cause import find_cause
 from bot.platform.pod_health.rules_admission import _exceeds_quota, _quota
 from bot.platform.registry.images import IMAGE_NAME
 from bot.platform.repos.catalog import description
-from bot.platform.repos.git import _failure
+from bot.platform.repos.git_commands import _failure
 from bot.platform.runtime.log_format import Mask
 from bot.platform.slack.mrkdwn import block, code, quoted
 from bot.sweep.builds import uv_lock

@@ -47,7 +47,7 @@ OTTER = ("otter", "Otter,", "“otter”", "`otter`", "*otter*", "otter?", "\u00
 @pytest.mark.parametrize("gpus_", GPUS_1)
 def test_option_is_read_alike_after_each_command(gpus_):
     assert parse_launch(f"branch=main space=lr {gpus_}", CONFIG).gpus == 1
-    assert parse_sweep(f"extend {gpus_.lower().replace('gpus', 'trials')}").trials == 1
+    assert parse_sweep(f"extend {gpus_.lower().replace('gpus', 'trials')}").options == {"trials": 1}
 
 
 @pytest.mark.parametrize("name", OTTER)
@@ -123,11 +123,11 @@ def test_help_shows_commands_that_work():
 
 
 def test_queue_is_named_in_any_case():
-    assert parse_sweep("queue move otter queue=Research,").queue == "research"
+    assert parse_sweep("queue move otter queue=Research,").options == {"queue": "research"}
 
 
 def test_rerun_passes_on_the_options_in_the_one_syntax():
     parsed = parse_sweep("rerun otter, --name 'a  b' gpu: 2 cmd=“t”")
     assert (parsed.action, parsed.sweep) == (Action.RERUN, "otter")
-    assert parsed.changes == "name='a  b' gpus=2 cmd=t"
+    assert parsed.options["changes"] == "name='a  b' gpus=2 cmd=t"
     assert "`colour=`" in error_of(parse_sweep, "rerun otter colour=red")

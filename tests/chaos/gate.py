@@ -21,7 +21,7 @@ from redis.exceptions import OutOfMemoryError, ReadOnlyError
 from slack_sdk.errors import SlackApiError
 
 from bot.platform.registry.auth import RegistryError
-from bot.platform.repos.git import GitUnavailableError
+from bot.platform.repos.git_commands import GitUnavailableError
 from bot.platform.slack.client import SlackBusyError
 from k8s.api.errors import ApiError, UnreachableError
 from tests.scenarios.sweep_in_memory import WorkerCrash

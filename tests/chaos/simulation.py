@@ -87,11 +87,7 @@ class Threads(FakeSlack):
         self.threads.setdefault(thread, []).append(self.posted[-1])
         return timestamp
 
-    async def upload(self, channel, thread, text, name, content, *, at_once=False):
-        await super().upload(channel, thread, text, name, content)
-        self.threads.setdefault(thread, []).append(text)
-
-    async def upload_files(self, channel, thread, text, files):
+    async def upload_files(self, channel, thread, text, files, *, at_once=False):
         await super().upload_files(channel, thread, text, files)
         self.threads.setdefault(thread, []).append(text)
 

@@ -87,7 +87,7 @@ async def test_wave_without_unconfirmed_requests_reports_sweeps_that_redis_lost(
 
     monkeypatch.setattr("tests.chaos.wave.TIMEOUT_SECONDS", 600)
     monkeypatch.setattr(UnconfirmedRequests, "restore_lost", nothing)
-    found = await broken(redis, "4", sweeps=3, faults=12, flush=True)
+    found = await broken(redis, "3", sweeps=3, faults=12, flush=True)
     assert any(what.endswith("lost: no record") for what in found)
 
 

@@ -20,7 +20,7 @@ from bot import __version__, setup_command
 from bot.core.errors import UserError
 from bot.operate.setup.answers import Answers
 from bot.operate.setup.files import Secrets, files
-from bot.operate.setup.secrets_script import LOGINS
+from bot.operate.setup.secrets import LOGINS
 from bot.platform.config import package
 from bot.platform.registry.auth import login
 from local import cluster_fixtures
@@ -162,7 +162,7 @@ async def test_person_answers_and_gets_a_directory_that_an_api_server_accepts(se
     assert "ok       Prometheus: http://prometheus-operated.prometheus-operated.svc:9090;" in done.stdout
     assert "ok       namespaces: sweepbot and sweeps will be created\n" in done.stdout
     assert "registry [http://registry.registry.svc:5000]: " in done.stdout
-    assert 'registry_login [secret]: registry_login: must be secret or none; got "ftp://x"\n' in done.stdout
+    assert "registry_login [secret]: registry_login: must be secret or none; got a URL\n" in done.stdout
     assert "admins[0]: must be a Slack member ID" in done.stdout
     steps = done.stdout.partition("\nNext:\n")[2].partition("\n\nRun 1 to 4")[0]
     assert len(steps.splitlines()) == 6  # 5 commands, one of them on two lines

@@ -15,7 +15,7 @@ from bot.measure.gpus.snapshot_store import ITEM, SnapshotStore, load_query
 from bot.platform.config.clusters import TrialCluster
 from bot.platform.config.digest_times import DigestSchedule
 from bot.platform.slack.client import SlackBusyError
-from bot.platform.slack.message import Message
+from bot.platform.slack.message import File, Message
 from bot.platform.slack.mrkdwn import local_time
 from bot.platform.storage.sweeps import Store
 from bot.platform.storage.work_queue import Queue
@@ -54,11 +54,11 @@ class FakeSlack:
     async def post_ephemeral(self, user: str, text: str, response_url: str) -> None:
         self.replies.append((user, text, response_url))
 
-    async def send_file(self, user: str, text: str, name: str, content: str) -> None:
+    async def send_file(self, user: str, text: str, file: File) -> None:
         self.busy -= 1
         if self.busy >= 0:
             raise SlackBusyError(30)
-        self.files.append(name)
+        self.files.append(file.name)
 
 
 class Place:

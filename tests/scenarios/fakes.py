@@ -164,16 +164,12 @@ class FakeSlack:
         self.shown[ts] = message
         return ts
 
-    async def upload(self, channel, thread, text, name, content, *, alt="", at_once=False):
-        self.posted.append(text)
-        self.files.append((name, content))
-
-    async def upload_files(self, channel, thread, text, files):
+    async def upload_files(self, channel, thread, text, files, *, at_once=False):
         self.posted.append(text)
         self.files += [(file.name, file.content) for file in files]
 
-    async def send_file(self, user, text, name, content, *, alt=""):
-        self.files.append((name, content))
+    async def send_file(self, user, text, file):
+        self.files.append((file.name, file.content))
 
     async def update_view(self, view, content):
         self.views[view] = content

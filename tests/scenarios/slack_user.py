@@ -11,7 +11,8 @@ from bot.core.work_item import ItemKind
 from bot.measure.gpus.hourly_store import HourlyStore
 from bot.measure.gpus.models import NodeUse, NoGpuDataError, Snapshot
 from bot.platform.config.live_policy import LivePolicy
-from bot.platform.repos.git import GitUnavailableError, Tip
+from bot.platform.repos.git import Tip
+from bot.platform.repos.git_commands import GitUnavailableError
 from bot.platform.slack.client import Slack
 from bot.platform.storage.free_capacity import CapacityStore
 from bot.sweep.channels.store import SetupWriter

@@ -20,7 +20,7 @@ from bot.core.work_item import ItemKind, WorkItem
 from bot.measure.gpus.hourly_store import HourlyStore
 from bot.platform.registry.auth import RegistryError
 from bot.platform.registry.images import ImageRef
-from bot.platform.repos.git import GitUnavailableError
+from bot.platform.repos.git_commands import GitUnavailableError
 from bot.platform.storage.free_capacity import CapacityStore
 from bot.platform.storage.sweeps import Store
 from bot.platform.storage.work_queue import Lease, Queue

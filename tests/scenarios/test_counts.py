@@ -25,7 +25,7 @@ async def test_sweep_of_30_trials_costs_as_many_requests_as_one_of_10(redis, cal
     assert costs[1] == {
         "cluster.create": 5,
         "cluster.get": 12,
-        "cluster.list": 23,
+        "cluster.list": 24,
         "cluster.log": 2,
         "cluster.merge": 9,
         "git.prefetch": 1,

@@ -10,7 +10,7 @@ from aiohttp import ClientConnectorDNSError
 from bot.core.record import Phase
 from bot.platform.registry.auth import RegistryError
 from bot.platform.registry.client import Registry, UnknownHostError
-from bot.platform.repos.git import GitUnavailableError
+from bot.platform.repos.git_commands import GitUnavailableError
 from bot.sweep.answers.messages import status
 from tests.bot.factories import NOW, OWNER, REQUEST
 from tests.scenarios.sweep_in_memory import SPACE, SWEEP, Clock, SimulatedSweep

@@ -9,8 +9,7 @@ from typing import Any
 import yaml
 
 from bot.operate.setup.answers import Answers
-from bot.operate.setup.external_secrets import external_secrets
-from bot.operate.setup.secrets_script import secrets_script
+from bot.operate.setup.secrets import external_secrets, secrets_script
 from bot.platform.config.policy import parse_config
 
 # What is applied: the bot in one pod, and what most clusters want beside it (deploy/README.md).

@@ -320,7 +320,8 @@ def repository(requested: str | None, config: Config, channel: str = "") -> Repo
         fix = "*Fix:* Ask an admin to add it to `repositories:`."
         raise UserError(f"repo={requested} isn't a configured repository. {names}. {fix}", field="repo")
     if error := url_error(requested, ("https",)):
-        raise UserError(f"repo={_without_password(requested)}: {error}. {names}.", field="repo")
+        shown = re.sub(r"//[^/@]*@", "//…@", requested)  # without the password
+        raise UserError(f"repo={shown}: {error}. {names}.", field="repo")
     if not requested.startswith(config.allowed_urls):
         under = f", or any URL under {listed(config.allowed_urls, 'or')}" if config.allowed_urls else ""
         raise UserError(f"repo={requested} isn't allowed. {names}{under}.", field="repo")
@@ -340,7 +341,3 @@ def prebuilt_image(requested: str, config: Config, *, in_file: bool = False) -> 
             return image
     hint = f"Allowed: {listed(config.images, 'or')}" if config.images else "No images are configured"
     raise UserError(f"{given} isn't allowed (resolved to {whole}). {hint}.", field=field)
-
-
-def _without_password(url: str) -> str:
-    return re.sub(r"//[^/@]*@", "//…@", url)

@@ -133,6 +133,8 @@ class Profile(Section):
     def problems(self, context: Any) -> Iterator[Problem]:
         if self.device_class and self.resource != GPU:
             yield "", f"device_class replaces resource; remove one of them. Got resource: {self.resource}"
+        elif self.resource.startswith(CLASS_PREFIX):
+            yield "", f"resource must be device_class: {self.resource.removeprefix(CLASS_PREFIX)}"
         for key, most in (("gpus", "gpus_per_trial"), ("nodes_per_trial", "nodes_per_trial")):
             number, limit = getattr(self, key), getattr(context.limits, most)
             if number > limit:

@@ -86,16 +86,13 @@ def _public(url: str) -> str:
     return repr(url.rpartition("@")[2])
 
 
-def _bot_token(token: SecretStr) -> SecretStr:
-    if not token.get_secret_value().startswith("xoxb-"):
-        raise ValueError("must start with xoxb-")
-    return token
+def _token(start: str) -> AfterValidator:
+    def check(token: SecretStr) -> SecretStr:
+        if not token.get_secret_value().startswith(start):
+            raise ValueError(f"must start with {start}")
+        return token
 
-
-def _app_token(token: SecretStr) -> SecretStr:
-    if not token.get_secret_value().startswith("xapp-"):
-        raise ValueError("must start with xapp-")
-    return token
+    return AfterValidator(check)
 
 
 Url = Annotated[str, AfterValidator(_url)]
@@ -107,101 +104,51 @@ ImageRegistry = Annotated[str, AfterValidator(_registry)]
 class PlanSettings(BaseSettings):
     """Settings that a plan depends on, for `sweepbot plan` too."""
 
-    model_config = SettingsConfigDict(frozen=True, extra="ignore", env_ignore_empty=True)
-
-    k8s_namespace: str = Field(
-        default="sweeps",
-        description="namespace for builds, records, and trials (unless the channel sets another)",
-    )
-    build_namespace: str | None = Field(
-        default=None,
-        description="namespace for builds only, without a queue or quota; default: K8S_NAMESPACE",
-        examples=["sweepbot-builds"],
-    )
-    image_registry: ImageRegistry = Field(
-        default="registry.invalid",
-        description="registry of built images, HOST[:PORT][/PREFIX]; nodes pull from it",
-        examples=["registry.example:5000"],
-    )
-    image_registry_push: Host | None = Field(
-        default=None,
-        description="registry host Kaniko pushes to; default: IMAGE_REGISTRY",
-        examples=["registry.registry.svc:5000"],
-    )
-    image_registry_plain_http: bool = Field(
-        default=False, description="use http instead of https for the registry"
-    )
-    kaniko_image: str = Field(
-        default="ghcr.io/osscontainertools/kaniko:v1.28.3",
-        description="Kaniko executor image; mirror it in your registry and pin it by digest",
-    )
-    base_image: str = Field(
-        default="python:3.11-slim",
-        description="base image for repositories without a Dockerfile; pin it by digest",
-    )
-    micromamba_image: str = Field(
-        default="mambaorg/micromamba:2.5.0",
-        description="image of which builds of environment.yml copy micromamba; pin it by digest",
-    )
-    image_registry_secret: str | None = Field(
-        default=None,
-        description="Secret (dockerconfigjson) for pulling, in each namespace of trials",
-        examples=["registry-pull"],
-    )
-    image_push_secret: str | None = Field(
-        default=None,
-        description="Secret (dockerconfigjson) for pushing, where builds run; default: IMAGE_REGISTRY_SECRET",
-        examples=["registry-push"],
-    )
-    build_service_account: str | None = Field(
-        default=None,
-        description="ServiceAccount with a cloud's identity, which pushes without a Secret, where builds run",
-        examples=["sweepbot-builds"],
-    )
-    build_network_secret: str | None = Field(
-        default=None,
-        description="Secret with HTTP_PROXY, HTTPS_PROXY, NO_PROXY, pip.conf, uv.toml, and condarc.yaml "
-        "(each if needed), where builds run",
-        examples=["build-network"],
-    )
-    build_ca_configmap: str | None = Field(
-        default=None,
-        description="ConfigMap with CA certificates for git and registries, where builds run",
-        examples=["company-ca"],
-    )
-    image_days: int | None = Field(
-        default=None,
-        ge=1,
-        description="delete image parts unused for this many days; default: never",
-        examples=["30"],
-    )
-    sweep_days: int = Field(
-        default=30,
-        ge=0,
-        description="delete ended sweeps from the cluster (not from MLflow) after this many days; 0: never",
-    )
-    mlflow_tracking_uri: ShownUrl = Field(
-        default="http://mlflow.invalid",
-        description="MLflow URL for trials and the bot",
-        examples=["http://mlflow.mlflow.svc:5000"],
-    )
-    mlflow_secret: str | None = Field(
-        default=None,
-        description="Secret in each namespace of trials with MLFLOW_TRACKING_USERNAME and "
-        "MLFLOW_TRACKING_PASSWORD, or MLFLOW_TRACKING_TOKEN; default: trials have no MLflow credentials",
-        examples=["mlflow-login"],
+    model_config = SettingsConfigDict(
+        frozen=True, extra="ignore", env_ignore_empty=True, use_attribute_docstrings=True
     )
 
-    metrics_reader_image: str | None = Field(
-        default=None,
-        description="Sweepbot's image, by digest, as a sidecar that reads TensorBoard files in trials (needs "
-        "Kubernetes 1.29); default: Katib's collector",
-        examples=["registry.example:5000/sweepbot@sha256:..."],
-    )
-    katib_db_manager: Host = Field(
-        default="katib-db-manager.kubeflow:6789",
-        description="HOST:PORT of Katib's database manager, for METRICS_READER_IMAGE",
-    )
+    k8s_namespace: str = "sweeps"
+    """namespace for builds, records, and trials (unless the channel sets another)"""
+    build_namespace: str | None = Field(None, examples=["sweepbot-builds"])
+    """namespace for builds only, without a queue or quota; default: K8S_NAMESPACE"""
+    image_registry: ImageRegistry = Field("registry.invalid", examples=["registry.example:5000"])
+    """registry of built images, HOST[:PORT][/PREFIX]; nodes pull from it"""
+    image_registry_push: Host | None = Field(None, examples=["registry.registry.svc:5000"])
+    """registry host Kaniko pushes to; default: IMAGE_REGISTRY"""
+    image_registry_plain_http: bool = False
+    """use http instead of https for the registry"""
+    kaniko_image: str = "ghcr.io/osscontainertools/kaniko:v1.28.3"
+    """Kaniko executor image; mirror it in your registry and pin it by digest"""
+    base_image: str = "python:3.11-slim"
+    """base image for repositories without a Dockerfile; pin it by digest"""
+    micromamba_image: str = "mambaorg/micromamba:2.5.0"
+    """image of which builds of environment.yml copy micromamba; pin it by digest"""
+    image_registry_secret: str | None = Field(None, examples=["registry-pull"])
+    """Secret (dockerconfigjson) for pulling, in each namespace of trials"""
+    image_push_secret: str | None = Field(None, examples=["registry-push"])
+    """Secret (dockerconfigjson) for pushing, where builds run; default: IMAGE_REGISTRY_SECRET"""
+    build_service_account: str | None = Field(None, examples=["sweepbot-builds"])
+    """ServiceAccount with a cloud's identity, which pushes without a Secret, where builds run"""
+    build_network_secret: str | None = Field(None, examples=["build-network"])
+    """Secret with HTTP_PROXY, HTTPS_PROXY, NO_PROXY, pip.conf, uv.toml, and condarc.yaml (each if
+    needed), where builds run"""
+    build_ca_configmap: str | None = Field(None, examples=["company-ca"])
+    """ConfigMap with CA certificates for git and registries, where builds run"""
+    image_days: int | None = Field(None, ge=1, examples=["30"])
+    """delete image parts unused for this many days; default: never"""
+    sweep_days: int = Field(30, ge=0)
+    """delete ended sweeps from the cluster (not from MLflow) after this many days; 0: never"""
+    mlflow_tracking_uri: ShownUrl = Field("http://mlflow.invalid", examples=["http://mlflow.mlflow.svc:5000"])
+    """MLflow URL for trials and the bot"""
+    mlflow_secret: str | None = Field(None, examples=["mlflow-login"])
+    """Secret in each namespace of trials with MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD, or
+    MLFLOW_TRACKING_TOKEN; default: trials have no MLflow credentials"""
+    metrics_reader_image: str | None = Field(None, examples=["registry.example:5000/sweepbot@sha256:..."])
+    """Sweepbot's image, by digest, as a sidecar that reads TensorBoard files in trials (needs Kubernetes
+    1.29); default: Katib's collector"""
+    katib_db_manager: Host = "katib-db-manager.kubeflow:6789"
+    """HOST:PORT of Katib's database manager, for METRICS_READER_IMAGE"""
 
     @property
     def builds_in(self) -> str:
@@ -236,115 +183,65 @@ class PlanSettings(BaseSettings):
 class Settings(PlanSettings):
     """All settings, for `serve` and `work`."""
 
-    slack_bot_token: Annotated[SecretStr, AfterValidator(_bot_token)] = Field(
-        description="bot token of the Slack app (xoxb-...)", examples=["xoxb-..."]
-    )
-    slack_mode: Literal["socket", "http"] = Field(
-        default="socket",
-        description="how Slack reaches the bot: socket (Socket Mode), or http (signed HTTP at /slack/events)",
-    )
-    slack_app_token: Annotated[SecretStr, AfterValidator(_app_token)] | None = Field(
-        default=None,
-        description="app-level token with connections:write (xapp-...), for Socket Mode",
-        examples=["xapp-..."],
-    )
-    slack_signing_secret: SecretStr | None = Field(
-        default=None, description="signing secret of the Slack app, for signed HTTP"
-    )
-    slack_api_url: Url = Field(default="https://slack.com/api", description="Slack Web API URL")
-    redis_url: Annotated[str, AfterValidator(_redis_url)] = Field(
-        description="URL of Redis 6.2+ or Valkey, with an append-only file; TLS, Sentinel: docs/operate.md",
-        examples=["redis://sweepbot-redis:6379/0"],
-    )
-    sweepbot_config: Path = Field(
-        description="path of the configuration file", examples=["/etc/sweepbot/config.yaml"]
-    )
-    sweepbot_data: Path = Field(
-        default=Path("/var/cache/sweepbot"),
-        description="directory for git caches; can be deleted at any time",
-    )
-    sweepbot_unconfirmed: Path = Field(
-        default=Path("/var/lib/sweepbot"),
-        description="directory for what `serve` acknowledged and no worker has; it must outlive a container",
-    )
-    image_registry: ImageRegistry = Field(
-        description="registry of built images, HOST[:PORT][/PREFIX]; nodes pull from it",
-        examples=["registry.example:5000"],
-    )
-    image_registry_api: Host | None = Field(
-        default=None,
-        description="registry host the bot queries; default: IMAGE_REGISTRY",
-        examples=["registry.registry.svc:5000"],
-    )
-    mlflow_tracking_uri: ShownUrl = Field(
-        description="MLflow URL for trials and the bot", examples=["http://mlflow.mlflow.svc:5000"]
-    )
-    registry_auth_file: Path | None = Field(
-        default=None,
-        description="path of a dockerconfigjson file with the bot's registry credentials",
-        examples=["/etc/sweepbot/registry/config.json"],
-    )
-    registry_identity: Literal["aws", "azure", "google"] | None = Field(
-        default=None,
-        description="cloud whose identity of the pod is the bot's login, instead of a file: aws (ECR), azure "
-        "(ACR), google (Artifact Registry)",
-        examples=["aws"],
-    )
-    mlflow_ui_url: ShownUrl | None = Field(
-        default=None,
-        description="MLflow URL for people's browsers; default: MLFLOW_TRACKING_URI",
-        examples=["https://mlflow.example"],
-    )
-    katib_ui_url: ShownUrl | None = Field(
-        default=None,
-        description="Katib UI URL for people's browsers; default: no link",
-        examples=["https://kubeflow.example"],
-    )
-    runbook_url: ShownUrl | None = Field(
-        default=None,
-        description="URL of docs/operate.md for people's browsers, to which alerts link; default: no link",
-        examples=["https://docs.example/sweepbot/operate.html"],
-    )
-    prometheus_url: Url | None = Field(
-        default=None,
-        description="Prometheus URL, with dcgm-exporter and kube-state-metrics; default: query dcgm-exporter",
-        examples=["http://prometheus-operated.monitoring.svc:9090"],
-    )
-    prometheus_token: SecretStr | None = Field(default=None, description="bearer token for Prometheus")
-    dcgm_scrape_seconds: int | None = Field(
-        default=None,
-        ge=1,
-        description="seconds between scrapes of dcgm-exporter; default: measured",
-        examples=["30"],
-    )
-    usage_seconds: int = Field(default=30, ge=1, description="seconds between GPU samples")
-    watch_seconds: int = Field(default=180, ge=1, description="seconds between checks for idle GPUs")
-    worker_concurrency: int = Field(default=8, ge=1, description="sweeps one worker handles concurrently")
-    http_host: str = Field(default="::", description="address to listen on; :: means all, IPv4 included")
-    http_port: int = Field(
-        default=8080,
-        ge=0,
-        le=65535,
-        description="port of /healthz, /readyz, /metrics, and Slack's requests; 0: any free port",
-    )
-    sweepbot_api_port: int | None = Field(
-        default=None,
-        ge=0,
-        le=65535,
-        description="port of the HTTP API (docs/api.md), on HTTP_HOST; 0: any free port; default: off",
-        examples=["8081"],
-    )
-    shutdown_grace: float = Field(
-        default=20,
-        gt=0,
-        description="seconds to finish running work after SIGTERM; keep the pod's grace period 10 s longer",
-    )
-    log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = Field(
-        default="INFO", description="log level: DEBUG, INFO, WARNING, or ERROR"
-    )
-    log_format: Literal["json", "text"] = Field(
-        default="json", description="log format: json, or text for terminals"
-    )
+    slack_bot_token: Annotated[SecretStr, _token("xoxb-")] = Field(examples=["xoxb-..."])
+    """bot token of the Slack app (xoxb-...)"""
+    slack_mode: Literal["socket", "http"] = "socket"
+    """how Slack reaches the bot: socket (Socket Mode), or http (signed HTTP at /slack/events)"""
+    slack_app_token: Annotated[SecretStr, _token("xapp-")] | None = Field(None, examples=["xapp-..."])
+    """app-level token with connections:write (xapp-...), for Socket Mode"""
+    slack_signing_secret: SecretStr | None = None
+    """signing secret of the Slack app, for signed HTTP"""
+    slack_api_url: Url = "https://slack.com/api"
+    """Slack Web API URL"""
+    redis_url: Annotated[str, AfterValidator(_redis_url)] = Field(examples=["redis://sweepbot-redis:6379/0"])
+    """URL of Redis 6.2+ or Valkey, with an append-only file; TLS, Sentinel: docs/operate.md"""
+    sweepbot_config: Path = Field(examples=["/etc/sweepbot/config.yaml"])
+    """path of the configuration file"""
+    sweepbot_data: Path = Path("/var/cache/sweepbot")
+    """directory for git caches; can be deleted at any time"""
+    sweepbot_unconfirmed: Path = Path("/var/lib/sweepbot")
+    """directory for what `serve` acknowledged and no worker has; it must outlive a container"""
+    image_registry: ImageRegistry = Field(examples=["registry.example:5000"])
+    """registry of built images, HOST[:PORT][/PREFIX]; nodes pull from it"""
+    image_registry_api: Host | None = Field(None, examples=["registry.registry.svc:5000"])
+    """registry host the bot queries; default: IMAGE_REGISTRY"""
+    mlflow_tracking_uri: ShownUrl = Field(examples=["http://mlflow.mlflow.svc:5000"])
+    """MLflow URL for trials and the bot"""
+    registry_auth_file: Path | None = Field(None, examples=["/etc/sweepbot/registry/config.json"])
+    """path of a dockerconfigjson file with the bot's registry credentials"""
+    registry_identity: Literal["aws", "azure", "google"] | None = Field(None, examples=["aws"])
+    """cloud whose identity of the pod is the bot's login, instead of a file: aws (ECR), azure (ACR),
+    google (Artifact Registry)"""
+    mlflow_ui_url: ShownUrl | None = Field(None, examples=["https://mlflow.example"])
+    """MLflow URL for people's browsers; default: MLFLOW_TRACKING_URI"""
+    katib_ui_url: ShownUrl | None = Field(None, examples=["https://kubeflow.example"])
+    """Katib UI URL for people's browsers; default: no link"""
+    runbook_url: ShownUrl | None = Field(None, examples=["https://docs.example/sweepbot/operate.html"])
+    """URL of docs/operate.md for people's browsers, to which alerts link; default: no link"""
+    prometheus_url: Url | None = Field(None, examples=["http://prometheus-operated.monitoring.svc:9090"])
+    """Prometheus URL, with dcgm-exporter and kube-state-metrics; default: query dcgm-exporter"""
+    prometheus_token: SecretStr | None = None
+    """bearer token for Prometheus"""
+    dcgm_scrape_seconds: int | None = Field(None, ge=1, examples=["30"])
+    """seconds between scrapes of dcgm-exporter; default: measured"""
+    usage_seconds: int = Field(30, ge=1)
+    """seconds between GPU samples"""
+    watch_seconds: int = Field(180, ge=1)
+    """seconds between checks for idle GPUs"""
+    worker_concurrency: int = Field(8, ge=1)
+    """sweeps one worker handles concurrently"""
+    http_host: str = "::"
+    """address to listen on; :: means all, IPv4 included"""
+    http_port: int = Field(8080, ge=0, le=65535)
+    """port of /healthz, /readyz, /metrics, and Slack's requests; 0: any free port"""
+    sweepbot_api_port: int | None = Field(None, ge=0, le=65535, examples=["8081"])
+    """port of the HTTP API (docs/api.md), on HTTP_HOST; 0: any free port; default: off"""
+    shutdown_grace: float = Field(20, gt=0)
+    """seconds to finish running work after SIGTERM; keep the pod's grace period 10 s longer"""
+    log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = "INFO"
+    """log level: DEBUG, INFO, WARNING, or ERROR"""
+    log_format: Literal["json", "text"] = "json"
+    """log format: json, or text for terminals"""
 
     @property
     def registry_api(self) -> str:
@@ -411,8 +308,13 @@ def error_text(fields: Mapping[str, FieldInfo], errors: Iterable[ErrorDetails]) 
     return "\n".join([*(_line(fields, each) for each in errors), WHERE])
 
 
+def description_of(field: FieldInfo) -> str:
+    """Return the field's docstring on one line."""
+    return " ".join(str(field.description).split())
+
+
 def missing(fields: Mapping[str, FieldInfo], name: str) -> str:
-    return f"{name.upper()} isn't set ({fields[name].description})."
+    return f"{name.upper()} isn't set ({description_of(fields[name])})."
 
 
 def _line(fields: Mapping[str, FieldInfo], error: ErrorDetails) -> str:
@@ -421,4 +323,4 @@ def _line(fields: Mapping[str, FieldInfo], error: ErrorDetails) -> str:
         return missing(fields, name)
     reason = REASONS.get(error["type"], "").format(**error.get("ctx", {}))
     reason = reason or error["msg"].removeprefix("Value error, ")
-    return f"{name.upper()} is invalid: {reason} ({fields[name].description})."
+    return f"{name.upper()} is invalid: {reason} ({description_of(fields[name])})."

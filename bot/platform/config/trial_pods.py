@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from operator import attrgetter
 from typing import Annotated, Any, Literal
 
 from bot.platform.config.rules import Key, Matching, Problem, Reads, Several, Via
@@ -60,10 +61,6 @@ class VolumeKeys(Section):
         return Volume(claim=self.claim, at=self.at, read_only=self.read_only)
 
 
-def _volume(keys: VolumeKeys) -> Volume:
-    return keys.volume
-
-
 RuntimeClass = Annotated[Text, object_name("a RuntimeClass"), Key("nvidia", "the cluster's")]
 
 
@@ -82,7 +79,7 @@ class TrialPods(Section):
     memory: Annotated[Quantity, Key("32Gi")] = ""
     """Requested memory, which is also the limit."""
     volumes: Annotated[
-        Several[Annotated[Volume, Via(VolumeKeys, _volume)]],
+        Several[Annotated[Volume, Via(VolumeKeys, attrgetter("volume"))]],
         Key("[{claim: datasets, at: /data, read_only: true}]"),
     ] = ()
     """Volumes to mount."""
@@ -101,8 +98,4 @@ class TrialPods(Section):
     """User ID that trials run as. 0: the image's user, usually root."""
 
 
-def _shape(keys: TrialPods) -> PodShape:
-    return PodShape(**vars(keys))
-
-
-ConfiguredShape = Annotated[PodShape, Via(TrialPods, _shape)]
+ConfiguredShape = Annotated[PodShape, Via(TrialPods, lambda keys: PodShape(**vars(keys)))]

@@ -13,7 +13,7 @@ from bot.platform.config.rules import Key, Matching, Name, OneOf, Several
 from bot.platform.config.section import Section
 from bot.platform.config.value_types import NAMESPACE_NAME, Channel, Text
 
-URL = re.compile(r"https?://[A-Za-z0-9.-]+(:\d{1,5})?(/[!-~]*)?")
+URL = re.compile(r"https?://[A-Za-z0-9-]{1,63}(\.[A-Za-z0-9-]{1,63})*(:[0-9]{1,5})?(/[!-~]*)?")
 PREFIX = "whsec_"  # of secrets, as https://www.standardwebhooks.com has them
 KEY_BYTES = range(24, 65)
 

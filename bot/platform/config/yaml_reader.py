@@ -142,6 +142,8 @@ class Node:
     def described(self) -> str:
         if isinstance(self.value, dict | list):
             return "a mapping" if isinstance(self.value, dict) else "a list"
+        if "://" in self.raw:
+            return "a URL"  # which can have a secret
         return f'"{shortened(self.raw)}"' if self.raw else "nothing"
 
 

@@ -6,7 +6,7 @@ from bot.platform.clients import Clients
 from k8s.api.client import Manifests
 from k8s.api.errors import ApiError
 from k8s.kueue import JOB_UID_LABEL, Workload, read_workload
-from k8s.nodes.devices import with_devices
+from k8s.nodes.devices import with_claimable
 from k8s.nodes.listed import list_devices
 from k8s.objects import Manifest
 from k8s.trial_kinds import is_suspended
@@ -53,7 +53,7 @@ async def list_if_allowed(
 
 
 async def nodes_if_allowed(clients: Clients) -> Manifests:
-    """Return the nodes with their GPUs; an empty list without the permission to list nodes."""
+    """Return the nodes with the GPUs that pods can get; none without the permission to list nodes."""
     if not (nodes := await list_if_allowed("Node", "", clients)):
         return []
-    return with_devices(nodes, await list_devices(clients.trials))
+    return with_claimable(nodes, await list_devices(clients.trials))

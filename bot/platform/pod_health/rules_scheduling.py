@@ -15,6 +15,7 @@ from bot.platform.pod_health.diagnosis import (
 from bot.platform.pod_health.evidence import TrialEvidence, since
 from bot.platform.pod_health.rules_admission import ADMIN, WAIT_GRACE, fewer
 from bot.text.wording import counted, trial_size
+from k8s.katib.device_claims import device_class
 from k8s.nodes.machines import unmatched, untolerated
 from k8s.objects import GPU, Manifest
 
@@ -60,7 +61,8 @@ def unschedulable(evidence: TrialEvidence) -> Diagnosis | None:
         fix = f"If it takes too long, request {fewer(evidence)}."
         return evidence.found("unschedulable", text, fix, words, soft=True, report_at=at)
     has = [_gpus(node, evidence) for node in evidence.nodes]
-    if evidence.gpus and has and not any(has):  # soft: an autoscaler can add the first GPU node in a minute
+    known = not device_class(evidence.resource)  # of some DeviceClasses, GPUs can't be counted
+    if evidence.gpus and has and known and not any(has):  # soft: an autoscaler can add one in a minute
         text = f"No node has GPUs; the {evidence.noun} requests {evidence.gpus}."
         fix = "Ask an admin to check the GPU nodes and the device plugin."
         return evidence.found("no-gpus", text, fix, words, soft=True, report_at=at)

@@ -20,7 +20,8 @@ from bot.core.space import FOLDER
 from bot.core.stored_format import cached, late_adapter
 from bot.core.work_item import ItemKind, WorkItem
 from bot.platform.config.yaml_reader import MAX_CHARACTERS
-from bot.platform.repos.git import Git, GitUnavailableError, named_branches
+from bot.platform.repos.git import Git, named_branches
+from bot.platform.repos.git_commands import GitUnavailableError
 from bot.platform.storage.work_queue import Queue
 
 

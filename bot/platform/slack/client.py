@@ -213,22 +213,6 @@ class Slack:
             return ()
         return tuple(sorted(map(str, users)))
 
-    async def upload(
-        self,
-        channel: str,
-        thread: str,
-        text: str,
-        name: str,
-        content: str | bytes,
-        *,
-        alt: str = "",
-        at_once: bool = False,
-    ) -> str:
-        """Post a message with a file into a thread and return the file's id; see `upload_files`."""
-        file = File(name=name, content=content, alt=alt)
-        found = await self.upload_files(channel, thread, text, [file], at_once=at_once)
-        return found[0] if found else ""
-
     async def upload_files(
         self, channel: str, thread: str, text: str, files: Sequence[File], *, at_once: bool = False
     ) -> list[str]:
@@ -310,9 +294,7 @@ class Slack:
         else:
             await self._post(user, message)
 
-    async def send_file(
-        self, user: str, text: str, name: str, content: str | bytes, *, alt: str = ""
-    ) -> None:
+    async def send_file(self, user: str, text: str, file: File) -> None:
         """Send a direct message with a file; without the file if the upload fails."""
         try:
             # Uploads need a channel id; messages also accept a user id.
@@ -320,12 +302,10 @@ class Slack:
             await self._web.files_upload_v2(
                 channel=opened["channel"]["id"],
                 initial_comment=cut(self._mask(text)),
-                filename=name,
-                content=await self._masked_file(content),
-                alt_txt=self._mask(alt) or None,
+                file_uploads=[await self._uploaded(file)],
             )
         except UPLOAD_ERRORS as error:
-            await self._post_without_file(user, text, name, error)
+            await self._post_without_file(user, text, file.name, error)
 
     async def publish_home(self, user: str, view: dict[str, Any]) -> None:
         try:
@@ -435,12 +415,10 @@ class Slack:
 
     async def _uploaded(self, file: File) -> dict[str, Any]:
         """Return slack_sdk's form of a file."""
-        content = await self._masked_file(file.content)
+        content = file.content
+        if isinstance(content, str):  # can be a whole log
+            content = await asyncio.to_thread(self._mask, content)
         return {"filename": file.name, "content": content, "alt_txt": self._mask(file.alt) or None}
-
-    async def _masked_file(self, content: str | bytes) -> str | bytes:
-        """Mask a file's text, in a thread because it can be a whole log."""
-        return await asyncio.to_thread(self._mask, content) if isinstance(content, str) else content
 
     async def _reserve(self, line: str, who: str, rate: Rate) -> None:
         """Raises SlackBusyError if the rate limit has no slot for this call yet."""

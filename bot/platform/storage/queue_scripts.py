@@ -30,13 +30,13 @@ end
 
 local function make_ready(name, since)
   call('ZREM', delayed, name)
-  call('ZADD', ready, since, name)
-  ring()
+  if call('ZADD', ready, 'NX', since, name) == 1 then ring() end
 end
 
--- No worker waits longer than `BLOCK`, so none is woken for a later item.
-local function schedule(due)
-  if is_excluded(item) then return end
+-- No worker waits longer than `BLOCK`, so none is woken for a later item. `is_sound`: known not to be
+-- quarantined.
+local function schedule(due, is_sound)
+  if not is_sound and is_excluded(item) then return end
   if due <= now then return make_ready(item, due) end
   call('ZADD', delayed, 'LT', due, item)
   if due < now + BLOCK and call('ZRANGE', delayed, 0, 0)[1] == item then ring() end
@@ -44,13 +44,13 @@ end
 
 -- Ends the running item's lease, and schedules it for the earlier of `due` and the time for which it was
 -- added.
-local function finish(due)
+local function finish(due, is_sound)
   local added = call('ZSCORE', again, item)
   if added then due = math.min(added, due or math.huge) end
   call('DEL', lease_key(item))
   call('ZREM', running, item)
   if added then call('ZREM', again, item) end
-  if due then schedule(due) end
+  if due then schedule(due, is_sound) end
   return due
 end
 """
@@ -59,7 +59,7 @@ end
 _ADDING = """
 local function add(due)
   if call('ZSCORE', running, item) then call('ZADD', again, 'LT', due, item)
-  elseif not call('ZSCORE', ready, item) then schedule(due) end
+  elseif due <= now or not call('ZSCORE', ready, item) then schedule(due) end
 end
 """
 
@@ -79,8 +79,8 @@ add(now)
 return 1
 """
 
-# `take` returns {item, failures, why it is quarantined or '', now, milliseconds since it was due}; without an
-# item, the seconds until it should be called again, as text.
+# `take` returns {item, failures, why it is quarantined or '', now, milliseconds since it was due, seconds
+# until it should be called again}; without an item, only the last, as text.
 _TAKING = """
 local function suspect_runs()
   for _, name in ipairs(call('ZRANGE', running, 0, -1)) do
@@ -100,6 +100,7 @@ local function each_due(key, collect)
 end
 
 local soonest -- when more will be due
+local function pause() return tostring(math.max(soonest - now, 0) / 1000) end
 
 local function collect_due()
   local expiring = each_due(running, function(name)
@@ -122,20 +123,21 @@ local function pop_left(worker)
   end
 end
 
--- Pops the first item that can run; returns it, its starts so far, why it is quarantined, and when it was
--- due.
+-- Pops the first item that can run, and counts the start; returns it, its starts before, why it is
+-- quarantined, and when it was due.
 local function pop(worker, most)
   while true do
     local popped = pop_left(worker) or call('ZPOPMIN', ready)
     local name = popped[1]
     if not name then return end
-    local begun, why = call('HGET', starts, name), call('HGET', quarantine, name)
-    local count, reported = tonumber(begun or 0), why and not begun
+    local count, why = call('HINCRBY', starts, name, 1) - 1, call('HGET', quarantine, name)
+    local reported = why and count == 0
     if not reported and count <= most + 2 then
       if count < 2 or not suspect_runs() then return name, count, why, popped[2] end
       call('ZADD', delayed, now + 1000, name)
       soonest = math.min(soonest, now + 1000)
     end
+    if count == 0 then call('HDEL', starts, name) else call('HSET', starts, name, count) end
     call('HDEL', left, name)
   end
 end
@@ -143,19 +145,21 @@ end
 local function take(worker, token, lease, most)
   collect_due()
   local name, count, why, due = pop(worker, most)
-  if name and call('EXISTS', ready) == 1 then ring() else call('DEL', wake) end
   if name then
+    if call('EXISTS', ready) == 1 then
+      ring()
+      soonest = now
+    else call('DEL', wake) end
     call('ZADD', running, now + lease, name)
     call('SET', lease_key(name), token, 'PX', math.ceil(lease))
-    call('HINCRBY', starts, name, 1)
     if count >= most and not why then
       why = string.format('%.0f ', now) .. (call('HGET', reasons, name) or '')
       call('HSET', quarantine, name, why)
     end
     local at, waited = string.format('%.3f', now), string.format('%.3f', now - due)
-    return {name, tonumber(call('HGET', failures, name) or 0), why or '', at, waited}
+    return {name, tonumber(call('HGET', failures, name) or 0), why or '', at, waited, pause()}
   end
-  return tostring(math.max(soonest - now, 0) / 1000)
+  return pause()
 end
 """
 
@@ -169,7 +173,7 @@ call('ZADD', running, now + ARGV[3] * 1000, item)
 return 1
 """
 
-# ARGV[4] is how often the item has failed or was left in a row: else only its start is to be forgotten.
+# ARGV[4] is '0' unless the item has failed, was left, or is quarantined: only its start is to be forgotten.
 DONE = f"""
 {_COMMON}
 if holds(ARGV[2]) then
@@ -179,13 +183,14 @@ if holds(ARGV[2]) then
     call('HDEL', left, item)
     forget_starts(item)
   end
-  finish(ARGV[3] ~= '' and now + ARGV[3] * 1000)
+  finish(ARGV[3] ~= '' and now + ARGV[3] * 1000, ARGV[4] == '0')
 end
 """
 
 DONE_AND_TAKE = f"""
 {DONE}
 {_TAKING}
+if call('EXISTS', ready) == 0 then return false end
 return take(ARGV[5], ARGV[6], tonumber(ARGV[7]) * 1000, tonumber(ARGV[8]))
 """
 

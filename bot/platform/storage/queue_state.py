@@ -9,10 +9,9 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from prometheus_client import Gauge
 from redis.asyncio import Redis
 
-from bot.core.metrics import REGISTRY
+from bot.core.metrics import gauge
 from bot.core.record import Phase, Quarantine
 from bot.platform.storage.sweeps import Store
 from bot.platform.storage.work_queue import Queue, text
@@ -22,19 +21,11 @@ LEASES = ("sweepbot:resync", "sweepbot:usage")  # of bot.sweep.sweeps.informer a
 
 QUEUE_STATES = ("ready", "delayed", "running", "quarantined")
 
-QUEUE = Gauge("sweepbot_queue_items", "Items in the work queue.", ["state"], registry=REGISTRY)
-OLDEST = Gauge(
-    "sweepbot_queue_oldest_ready_seconds", "How long the next item has been due.", registry=REGISTRY
-)
-SWEEPS = Gauge(
-    "sweepbot_sweeps", "Unfinished sweeps, and the latest finished ones.", ["phase"], registry=REGISTRY
-)
-UNSENT = Gauge(
-    "sweepbot_messages_waiting", "Messages of sweeps that Slack hasn't accepted yet.", registry=REGISTRY
-)
-REDIS_UP = Gauge(
-    "sweepbot_redis_up", "1 if the figures of the queue and the sweeps were read.", registry=REGISTRY
-)
+QUEUE = gauge("sweepbot_queue_items", "Items in the work queue.", ["state"])
+OLDEST = gauge("sweepbot_queue_oldest_ready_seconds", "How long the next item has been due.")
+SWEEPS = gauge("sweepbot_sweeps", "Unfinished sweeps, and the latest finished ones.", ["phase"])
+UNSENT = gauge("sweepbot_messages_waiting", "Messages of sweeps that Slack hasn't accepted yet.")
+REDIS_UP = gauge("sweepbot_redis_up", "1 if the figures of the queue and the sweeps were read.")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,16 +1,13 @@
-"""Store sweep records, and requests to sweeps and jobs, in Redis.
+"""Store sweep records in Redis, beside the requests to sweeps (`requests`).
 
 A save is rejected if the record was saved by another worker since, or if the lease of the saving worker is
 lost. The script that writes checks both, so a worker that was paused can't overwrite newer state.
 
     sweep:<id>       hash: version, record, by lease, live     expires 14 days after the sweep's end
-    commands:<id>    list: requests to a sweep or a job        14 days, or as long as they are of use
-    handled:<hash>   a request that was handled                8 days
     compared         how often `serve` has compared what is unconfirmed with Redis, since that was empty
     active           set: ids of unfinished sweeps
     recent           sorted set: ids by last save              14 days
     entries          hash: summaries for lists (bot.core.sweep_summary)
-    request:<id>     a request that Slack can repeat           a day
     delivery:<id>    request id -> sweep id                    a day
     checked:<group>  the sweep that was last checked against a limit of GPUs, or a budget   a day
     busy:<trial>     a first trial that has used a GPU         a day
@@ -19,31 +16,22 @@ lost. The script that writes checks both, so a worker that was paused can't over
 """
 
 import contextlib
-import logging
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
-from enum import Enum, auto
-from hashlib import blake2b
 from typing import Any
 
 from redis.asyncio import Redis
 
-from bot.core.commands import Command, dump_command, load_command
 from bot.core.record import LimitCheck, SweepRecord, dump, load
-from bot.core.stored_format import NewerFormatError
 from bot.core.sweep_summary import SweepSummary, summary_of
 from bot.core.sweep_summary import dump as dump_entry
-from bot.platform.storage.queue_scripts import ADD
+from bot.platform.storage.requests import DAY, ENQUEUE, RequestStore, prefix_of, seconds
 from bot.platform.storage.script_batches import ScriptBatches
 from bot.platform.storage.summaries import Summaries
 from bot.platform.storage.work_queue import Lease, Queue, text
 from k8s.api.errors import SweepbotError
 
-log = logging.getLogger(__name__)
-
-DAY = timedelta(days=1)
-HANDLED_TTL = timedelta(days=8)  # more than `serve` keeps what is unconfirmed
 RECORDS_PER_READ = 50  # a thousand at once would stop the event loop for half a second
 
 _COMMON = """
@@ -80,14 +68,6 @@ local function write(version, record, expires, by, live)
 end
 """
 
-# Queue item `id` in the queue with prefix `queue`, unless that is empty.
-_ENQUEUE = f"""
-if queue ~= '' then
-  local KEYS, ARGV = {{queue}}, {{id, 0}}
-  {ADD}
-end
-"""
-
 _CREATE = f"""
 local delivery, queue, beside, prefix = KEYS[5], KEYS[6], KEYS[7], ARGV[7]
 local known = call('GET', delivery)
@@ -100,7 +80,7 @@ else
   answer = 1
 end
 if beside ~= '' then call('SET', beside, ARGV[8], 'EX', ARGV[9]) end
-{_ENQUEUE}
+{ENQUEUE}
 return answer
 """
 
@@ -127,33 +107,6 @@ write(ARGV[2], ARGV[3], ARGV[4])
 return 1
 """
 
-# Returns whether Redis had the request before. A restored one is older than those that wait.
-_ADD_REQUEST = f"""
-local once, requests, handled, queue = unpack(KEYS)
-local id, request, push, call = ARGV[1], ARGV[2], ARGV[5], redis.call
-local known = call('LPOS', requests, request) or call('EXISTS', handled) == 1
-local is_added = once == '' or call('SET', once, '1', 'NX', 'EX', ARGV[3])
-if push == 'LPUSH' then is_added = not known end
-if is_added then
-  call(push, requests, request)
-  if call('TTL', requests) < tonumber(ARGV[4]) then call('EXPIRE', requests, ARGV[4]) end
-  call('DEL', handled)
-end
-{_ENQUEUE}
-return (is_added and 1 or 0) + (known and 2 or 0)
-"""
-
-# A lease that is lost shows that Redis has lost its data since, perhaps with the effect of the request, or
-# that another worker has handled it, and an equal one can wait.
-_REMOVE_REQUESTS = """
-local requests, lease, call = KEYS[1], KEYS[2], redis.call
-if lease ~= '' and call('GET', lease) ~= ARGV[1] then return end
-for n = 3, #KEYS do
-  call('LREM', requests, 1, ARGV[n])
-  call('SET', KEYS[n], '1', 'EX', ARGV[2])
-end
-"""
-
 _STOP_WAITING = """
 redis.call('SREM', KEYS[1], ARGV[1])
 redis.call('SADD', KEYS[2], ARGV[1])
@@ -168,12 +121,6 @@ for _, id in ipairs(redis.call('SUNION', KEYS[1], KEYS[2])) do
 end
 return found
 """
-
-
-class RequestState(Enum):
-    WAITING = auto()
-    HANDLED = auto()
-    LOST = auto()  # or never stored
 
 
 class StaleRecordError(SweepbotError):
@@ -200,21 +147,18 @@ class ExpiringValue:
 NO_VALUE = ExpiringValue("")
 
 
-class Store:
+class Store(RequestStore):
     """Methods raise redis.exceptions.RedisError when Redis can't be reached."""
 
     def __init__(
         self, redis: Redis, *, prefix: str = "sweepbot", keep_final: timedelta = timedelta(days=14)
     ) -> None:
-        self._redis = redis
-        self._prefix = prefix
+        super().__init__(redis, prefix)
         self._keep_final = keep_final
         self._batches = ScriptBatches(redis)
         self._create = redis.register_script(_COMMON + _CREATE)
         self._save = redis.register_script(_COMMON + _SAVE)
         self._restore = redis.register_script(_COMMON + _RESTORE)
-        self._add_request = redis.register_script(_ADD_REQUEST)
-        self._remove_requests = redis.register_script(_REMOVE_REQUESTS)
         keys = {name: self._key(name) for name in ("active", "recent", "entries")}
         self._summaries = Summaries(redis, **keys, records=self.records)
         self._stop_waiting = redis.register_script(_STOP_WAITING)
@@ -237,9 +181,9 @@ class Store:
         taken = []
         for candidate in candidates:
             record = record_for(candidate)
-            keys = [*self._keys(record), self._key("delivery", request_id), _prefix(queue), beside.key]
-            args = [*self._args(record), _seconds(DAY), self._key("sweep", ""), beside.value]
-            answer = await self._batches.call(self._create, keys, [*args, _seconds(beside.ttl)])
+            keys = [*self._keys(record), self._key("delivery", request_id), prefix_of(queue), beside.key]
+            args = [*self._args(record), seconds(DAY), self._key("sweep", ""), beside.value]
+            answer = await self._batches.call(self._create, keys, [*args, seconds(beside.ttl)])
             if isinstance(answer, bytes | str):
                 return load(answer), False
             if answer:
@@ -288,84 +232,6 @@ class Store:
         sweep_id: Any = await self._redis.get(self._key("delivery", request_id))
         return await self.get(text(sweep_id)) if sweep_id else None
 
-    async def add_command(
-        self,
-        sweep_id: str,
-        command: Command,
-        *,
-        once: str = "",
-        within: timedelta = DAY,
-        queue: Queue | None = None,
-    ) -> bool:
-        """As `add_request`, for the next reconcile."""
-        return await self.add_request(sweep_id, dump_command(command), once=once, within=within, queue=queue)
-
-    async def add_request(
-        self,
-        to: str,
-        request: str,
-        *,
-        once: str = "",
-        within: timedelta = DAY,
-        queue: Queue | None = None,
-        ttl: timedelta = timedelta(days=14),
-    ) -> bool:
-        """Store a request to the work item `to`, and add that to `queue` in the same step.
-
-        `once`: a request id; for the time `within`, other requests with the same one are dropped. Returns
-        False for such a request, unless it is a repetition of the one that was stored.
-        """
-        seen = self._key("request", once) if once else ""
-        return await self._push("RPUSH", to, request, seen, within, queue, ttl) > 0
-
-    async def restore_request(self, to: str, request: str, queue: Queue | None, ttl: timedelta) -> bool:
-        """Store a request that Redis lost, before those since. Returns False if Redis has it, or knows that
-        it was handled.
-        """
-        return await self._push("LPUSH", to, request, "", DAY, queue, ttl) == 1
-
-    async def _push(
-        self,
-        push: str,
-        to: str,
-        request: str,
-        seen: str,
-        within: timedelta,
-        queue: Queue | None,
-        ttl: timedelta,
-    ) -> int:
-        keys = [seen, self._key("commands", to), self._handled(to, request), _prefix(queue)]
-        return int(await self._add_request(keys, [to, request, _seconds(within), _seconds(ttl), push]))
-
-    async def commands(self, sweep_id: str) -> list[Command]:
-        """Return the commands that were not applied yet, oldest first, and remove damaged ones.
-
-        Raises NewerFormatError for one of a newer Sweepbot.
-        """
-        found = list[Command]()
-        for stored in await self.requests(sweep_id):
-            try:
-                found.append(load_command(stored))
-            except NewerFormatError:
-                raise
-            except ValueError:  # no version can read it, and the sweep would wait for it for ever
-                log.error("removed a damaged command to %s", sweep_id)  # noqa: TRY400 - pydantic quotes it
-                await self.remove_requests(sweep_id, [stored])
-        return found
-
-    async def requests(self, to: str) -> list[str | bytes]:
-        """Return the requests that were not handled yet, oldest first."""
-        return list(await self._redis.lrange(self._key("commands", to), 0, -1))
-
-    async def request_states(self, requests: Sequence[tuple[str, str]]) -> list[RequestState]:
-        """Return the state of each request, given what it is to, in one round trip."""
-        async with self._redis.pipeline(transaction=True) as all_:
-            for to, request in requests:
-                all_.lpos(self._key("commands", to), request)
-                all_.exists(self._handled(to, request))
-            found = iter(await all_.execute())
-        return [_state(place, handled) for place, handled in zip(found, found, strict=True)]
-
     async def count_comparison(self) -> None:
         """Count that `serve` has stored again whatever Redis had lost when the comparison began."""
         await self._redis.incr(self._key("compared"))
@@ -382,35 +248,12 @@ class Store:
             exists, compared, holder = await all_.execute()
         return not exists and int(compared or 0) > 1 and text(holder or "") == lease.token
 
-    async def is_new(self, request_id: str, age: timedelta = DAY) -> bool:
-        """Return whether no request with this id came within `age`."""
-        return bool(await self._redis.set(self._key("request", request_id), "1", nx=True, ex=age))
-
     async def add_busy_trial(self, trial: str) -> None:
         """Remember for a day that the trial has used a GPU."""
         await self._redis.set(self._key("busy", trial), "1", ex=DAY)
 
     async def is_busy_trial(self, trial: str) -> bool:
         return bool(await self._redis.exists(self._key("busy", trial)))
-
-    async def remove_commands(
-        self, sweep_id: str, commands: Sequence[Command], lease: Lease | None = None
-    ) -> None:
-        """As `remove_requests`."""
-        await self.remove_requests(sweep_id, [dump_command(command) for command in commands], lease)
-
-    async def remove_requests(
-        self, to: str, requests: Sequence[str | bytes], lease: Lease | None = None
-    ) -> None:
-        """Mark these requests as handled, and remove them by value. Ignored for a lost lease.
-
-        By number, a late or repeated call would remove newer ones. `lease` is needed if their effect is in
-        Redis only.
-        """
-        if requests:
-            keys = [self._key("commands", to), lease.key if lease else ""]
-            args = [lease.token if lease else "", _seconds(HANDLED_TTL), *requests]
-            await self._remove_requests([*keys, *(self._handled(to, one) for one in requests)], args)
 
     async def active(self) -> set[str]:
         """Return the ids of all unfinished sweeps."""
@@ -469,33 +312,12 @@ class Store:
     async def _members(self, key: str) -> set[str]:
         return {text(one) for one in await self._redis.smembers(key)}
 
-    def _handled(self, to: str, request: str | bytes) -> str:
-        request = request.encode() if isinstance(request, str) else request
-        return self._key("handled", blake2b(b"%b %b" % (to.encode(), request), digest_size=16).hexdigest())
-
-    def _key(self, *parts: str) -> str:
-        return ":".join((self._prefix, *parts))
-
     def _keys(self, record: SweepRecord) -> list[str]:
         return [self._key("sweep", record.id), *map(self._key, ("active", "recent", "entries"))]
 
     def _args(self, record: SweepRecord) -> list[Any]:
         expires = int(self._keep_final.total_seconds()) if record.phase.final else ""
         return [record.id, record.version, dump(record), expires, dump_entry(summary_of(record))]
-
-
-def _prefix(queue: Queue | None) -> str:
-    return queue.prefix if queue else ""
-
-
-def _state(place: int | None, handled: int) -> RequestState:
-    if place is not None:
-        return RequestState.WAITING
-    return RequestState.HANDLED if handled else RequestState.LOST
-
-
-def _seconds(time: timedelta) -> int:
-    return int(time.total_seconds())
 
 
 def _readable(found: bytes | str) -> SweepRecord | None:

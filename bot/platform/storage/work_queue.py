@@ -45,7 +45,6 @@ from k8s.retry import Retry
 RETRY = Retry(base=1.0, factor=2, max=300.0, jitter=0.2)  # of items that failed
 MAX_STARTS = 5  # of an item in a row without an end
 MAX_REASON = 500  # characters of a stored error
-LOOKED_SECONDS = 0.1  # after `done_and_get` found nothing, `get` waits before it looks
 MAX_RUN_SECONDS = 900.0  # of one item; then its worker is restarted
 
 
@@ -85,7 +84,7 @@ class Queue:
         self.prefix = prefix
         self._lease, self._most_starts = lease, most_starts
         self._worker = secrets.token_hex(8)
-        self._looked_at, self._due = 0.0, 0.0  # when `done_and_get` found nothing ready, and until when
+        self._due = 0.0  # when `get` has to look again if no other process adds an item: monotonic
         self._scripts = {body: redis.register_script(body) for body in queue_scripts.ALL}
 
     async def add(self, item: WorkItem) -> None:
@@ -105,14 +104,14 @@ class Queue:
         item, the item is ready again when its lease expires.
         """
         until = monotonic() + wait
-        due = self._due if wait and monotonic() - self._looked_at < LOOKED_SECONDS else 0.0
+        due = self._due if wait else 0.0
         while True:
             if due <= monotonic():
                 token = _new_token()
                 found = await self._run(queue_scripts.TAKE, "", *self._taking(token))
                 if lease := self._taken(found, token):
                     return lease
-                due = monotonic() + float(found)
+                due = self._due = monotonic() + float(found)
             left = until - monotonic()
             if left <= 0:
                 return None
@@ -134,11 +133,7 @@ class Queue:
         """Finish an item like `done`, and lease the next ready one, if any, in the same round trip."""
         token = _new_token()
         args = (*_finished(lease, again_after), *self._taking(token))
-        found = await self._run(queue_scripts.DONE_AND_TAKE, *args)
-        if (taken := self._taken(found, token)) is None:
-            self._looked_at = monotonic()
-            self._due = self._looked_at + float(found)
-        return taken
+        return self._taken(await self._run(queue_scripts.DONE_AND_TAKE, *args), token)
 
     async def release(self, lease: Lease) -> None:
         """Make the item ready for another worker, without a failure. Ignored for a lost lease."""
@@ -206,6 +201,7 @@ class Queue:
         item, why = WorkItem.parse(text(found[0])), text(found[2])
         quarantined, key = _read(why).why if why else "", self.lease_key(item)
         since, waited = float(found[3]), max(float(found[4]) / 1000, 0)
+        self._due = monotonic() + float(found[5])
         return Lease(item, token, int(found[1]), quarantined, key=key, since=since, waited=waited)
 
     def _taking(self, token: str) -> tuple[str, str, float, int]:
@@ -264,7 +260,7 @@ def _new_token() -> str:
 
 def _finished(lease: Lease, again_after: float | None) -> tuple[str, str, str | float, int]:
     after = "" if again_after is None else max(again_after, 0)
-    return str(lease.item), lease.token, after, lease.failures
+    return str(lease.item), lease.token, after, lease.failures or int(bool(lease.quarantined))
 
 
 def _delay() -> tuple[float, float, float, float]:

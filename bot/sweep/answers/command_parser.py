@@ -5,8 +5,8 @@ name is resolved among the sweeps in Redis.
 """
 
 import re
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from bot.core.budget import AMOUNT
@@ -277,13 +277,8 @@ class ParsedCommand:
     action: Action
     sweep: str = ""  # as typed; "" if omitted
     trial: str = ""
-    trials: int = 0
-    changes: str = ""
     others: tuple[str, ...] = ()  # compare: the other sweeps
-    queue: str = ""  # move: the new one
-    budget: str = ""  # raise: the new one, as typed
-    reason: str = ""  # decline
-    metric: str = ""  # curves: another one than the objective
+    options: Mapping[str, Any] = field(default_factory=dict)  # the others that a `Command` has, by its fields
 
 
 def parse_command(text: str, here: str = "") -> ParsedCommand:
@@ -303,7 +298,8 @@ def parse_command(text: str, here: str = "") -> ParsedCommand:
             raise UserError(f"Usage: {TABLE.usage(command)}. {SWEEPS.hint}")
         return ParsedCommand(action=action, sweep=names[0], others=(*names[1:],))
     action = Action.KILL if action is Action.CANCEL and "trial" in values else action
-    return ParsedCommand(action=action, **values)
+    subject = {key: values.pop(key) for key in ("sweep", "trial") if key in values}
+    return ParsedCommand(action=action, **subject, options=values)
 
 
 def _new_sweep(parsed: Parsed) -> ParsedCommand:
@@ -311,7 +307,8 @@ def _new_sweep(parsed: Parsed) -> ParsedCommand:
     named = {key: value for key, value in parsed.options.items() if key == "sweep"}
     sweep = replace(parsed, options=named).values().get("sweep", "")
     changes = replace(parsed, options={k: v for k, v in parsed.options.items() if k not in named})
-    return ParsedCommand(action=parsed.command.does, sweep=sweep, changes=plain(changes.typed))
+    typed = {"changes": plain(changes.typed)} if changes.options else {}
+    return ParsedCommand(action=parsed.command.does, sweep=sweep, options=typed)
 
 
 def choose(parsed: ParsedCommand, user: str, sweeps: Sequence[SweepSummary], config: Config) -> ParsedCommand:

@@ -4,7 +4,6 @@ Slack accepts 13,000 characters in a message's blocks and 100 rows in its table;
 """
 
 from collections.abc import Sequence
-from datetime import datetime
 
 from bot.core.commands import Action, AuditEntry
 from bot.core.record import Phase, SweepRecord
@@ -12,14 +11,13 @@ from bot.core.space import SearchSpace
 from bot.core.sweep_summary import SweepSummary
 from bot.platform.slack.blocks import Block, View, button, context, modal, plain_text, section
 from bot.platform.slack.message import Message
-from bot.platform.slack.mrkdwn import block, code, mention, place, quoted
+from bot.platform.slack.mrkdwn import block, code, local_time, mention, place, quoted
 from bot.sweep.decisions.parent_message import PHASES, summary
 from bot.sweep.model.observation import Observation
 from bot.sweep.model.texts import flags, name_link
 from bot.sweep.results.csv_file import ordered
 from bot.sweep.results.models import SweepResults, TrialResult
-from bot.sweep.results.table import MAX_COLUMNS, MAX_TABLE_SIZE, STATES, length, row
-from bot.text.number_format import short
+from bot.sweep.results.table import STATES, filled, parameter_columns, trial_cells
 from bot.text.wording import counted, fitting
 from k8s.engine import Trial
 
@@ -77,7 +75,7 @@ def _line(sweep: SweepSummary) -> str:
 def status(sweep: SweepRecord) -> str:
     began = "Requested" if sweep.phase is Phase.REFUSED else "Started"
     since = "ended" if sweep.phase.final else "in this phase since"
-    lines = [summary(sweep), f"{began} {_local_time(sweep.created)} · {since} {_local_time(sweep.since)}"]
+    lines = [summary(sweep), f"{began} {local_time(sweep.created)} · {since} {local_time(sweep.since)}"]
     if sweep.draining and not sweep.phase.final:
         lines.append("Draining: no new trials start.")
     history = [_history_line(entry) for entry in sweep.audit_log[-AUDIT_SHOWN:]]
@@ -90,19 +88,19 @@ def _history_line(entry: AuditEntry) -> str:
     user = quoted(entry.name, 80) or mention(entry.user)
     text = f"{user}: {denied}{about} denied" if entry.refused else f"{user} {performed}{about}"
     via = f" by the {entry.via}" if entry.via else ""
-    return f"• {_local_time(entry.at)} {text}{via}"
-
-
-def _local_time(at: datetime) -> str:
-    """Format a time as a Slack date, shown in each reader's time zone."""
-    return f"<!date^{int(at.timestamp())}^{{date_short_pretty}} {{time}}|{at:%Y-%m-%d %H:%M} UTC>"
+    return f"• {local_time(entry.at)} {text}{via}"
 
 
 def results(sweep: SweepRecord, found: SweepResults) -> Message:
     """Return a table of the trials, best first or by seed; the rest is in the CSV."""
     head, trials = f"{summary(sweep)}\n", ordered(found)
     best = [_ranked_line(found.space, trial) for trial in trials[:BEST_SHOWN] if trial.value is not None]
-    rows = _rows(found, trials)
+    names = parameter_columns(found.space)
+    lines = (
+        [each.name.removeprefix(f"{found.sweep}-"), STATES[each.state], *trial_cells(found, each)]
+        for each in trials[:99]
+    )
+    rows = filled(["trial", "state", *found.space.strategies, *names], lines)
     left = len(trials) - len(rows) + 1
     below = [context(f"{counted(left, 'more trial')} in the CSV.")] if left > 0 else []
     blocks = (section(head), {"type": "table", "rows": rows}, *below)
@@ -116,24 +114,6 @@ def no_results(sweep: SweepRecord) -> str:
 def _ranked_line(space: SearchSpace, trial: TrialResult) -> str:
     value = f"{code(space.metric)} {trial.value:.6g}"
     return f"{value} in {code(trial.name)} with {flags(trial.parameters)}"
-
-
-def _rows(found: SweepResults, trials: Sequence[TrialResult]) -> list[list[Block]]:
-    space = found.space
-    names = [parameter.name for parameter in space.parameters][: MAX_COLUMNS - len(space.additional)]
-    rows = [row(["trial", "state", *space.strategies, *names])]
-    room = MAX_TABLE_SIZE - length(rows[0])
-    for trial in trials[:99]:
-        value = "" if trial.value is None else f"{trial.value:.6g}"
-        name = trial.name.removeprefix(f"{found.sweep}-")
-        more = [f"{trial.more[n]:.6g}" if n in trial.more else "" for n in space.additional]
-        parameters = (short(trial.parameters.get(n, "")) for n in names)
-        cells = row([name, STATES[trial.state], value, *more, *parameters])
-        room -= length(cells)
-        if room < 0:
-            break
-        rows.append(cells)
-    return rows
 
 
 def with_note(message: Message | str, note: str) -> Message | str:

@@ -6,7 +6,7 @@ direct message.
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 
 from slack_sdk.errors import SlackApiError
@@ -16,7 +16,7 @@ from bot.core.errors import UserError
 from bot.core.record import SweepRecord
 from bot.core.request import Requester, SweepRequest
 from bot.platform.slack.client import MessageRejectedError, NotInChannelError
-from bot.platform.slack.message import Message
+from bot.platform.slack.message import File, Message
 from bot.platform.slack.mrkdwn import MAX_CODE_SIZE, code, plain
 from bot.sweep.answers import messages
 from bot.sweep.answers.sweep_log import read_log, trial_of
@@ -84,14 +84,35 @@ class _Reply:
         else:
             await slack.reply(sweep.requester.channel, sweep.thread, message)
 
-    async def _with_file(self, message: Message | str, text: str, name: str, content: str) -> None:
+    async def _send_files(
+        self,
+        text: str,
+        files: Sequence[File],
+        private: Message | str,
+        *,
+        above: Message | str = "",
+        note: str = "",
+    ) -> None:
+        """Post files in the sweep's thread, below `above`; elsewhere, send them directly, after `private`."""
         command, sweep, slack = self.command, self.sweep, self.clients.slack
         if command.in_thread and sweep.thread:
-            await self.send(message)
-            await slack.upload(sweep.requester.channel, sweep.thread, text, name, content, at_once=True)
+            if above:
+                await self.send(above)
+            shown = f"{text}\n{note}".strip()
+            await slack.upload_files(sweep.requester.channel, sweep.thread, shown, files, at_once=True)
         else:
-            await self.send(messages.with_note(message, f"{text}: file sent by direct message."))
-            await slack.send_file(command.user, text, name, content)
+            await self.send(messages.with_note(private, note))
+            for file in files:
+                await slack.send_file(command.user, text, file)
+
+    async def _with_file(self, message: Message | str, text: str, name: str, content: str) -> None:
+        private = messages.with_note(message, f"{text}: file sent by direct message.")
+        await self._send_files(text, [File(name=name, content=content)], private, above=message)
+
+    async def _picture(self, picture: Picture, name: str) -> None:
+        file = File(name=name, content=picture.png, alt=picture.alt)
+        private = f"{picture.text}: picture sent by direct message."
+        await self._send_files(picture.text, [file], private, note=picture.note)
 
     async def status(self) -> None:
         await self.send(messages.status(self.sweep))
@@ -122,24 +143,8 @@ class _Reply:
         files = await trial_pictures(trial, self.seen.pods, plan, self.clients.trials, turn)
         if not files:
             raise UserError(no_pictures(trial, plan, is_running=trial in self.seen.running))
-        command, sweep, slack = self.command, self.sweep, self.clients.slack
         text = f"Pictures of trial {code(trial)}"
-        if command.in_thread and sweep.thread:
-            await slack.upload_files(sweep.requester.channel, sweep.thread, text, files, at_once=True)
-        else:
-            await self.send(f"{text}: sent by direct message.")
-            for file in files:
-                await slack.send_file(command.user, text, file.name, file.content, alt=file.alt)
-
-    async def _picture(self, picture: Picture, name: str) -> None:
-        command, sweep, slack = self.command, self.sweep, self.clients.slack
-        if command.in_thread and sweep.thread:
-            file = (f"{picture.text}\n{picture.note}".strip(), name, picture.png)
-            await slack.upload(sweep.requester.channel, sweep.thread, *file, alt=picture.alt, at_once=True)
-        else:
-            sent = f"{picture.text}: picture sent by direct message."
-            await self.send(messages.with_note(sent, picture.note))
-            await slack.send_file(command.user, picture.text, name, picture.png, alt=picture.alt)
+        await self._send_files(text, files, f"{text}: sent by direct message.")
 
     async def logs(self) -> None:
         found = await read_log(self.sweep, self.seen, self.command.trial, self.clients)

@@ -10,7 +10,7 @@ from bot.core.commands import Action, Command, dump_command
 from bot.core.errors import UserError
 from bot.platform.clients import Clients
 from bot.platform.slack.client import MessageRejectedError, NotInChannelError
-from bot.platform.slack.message import Message
+from bot.platform.slack.message import File, Message
 from bot.platform.slack.mrkdwn import plain
 from bot.platform.storage.work_queue import Lease
 from bot.sweep.answers.messages import with_note
@@ -49,12 +49,13 @@ async def _answer(command: Command, sweep_id: str, clients: SweepClients) -> Non
         message = with_note(_table(results), f"{text}: file sent by direct message.")
         await slack.post_ephemeral(command.user, message, command.response_url)
         sheet = await asyncio.to_thread(csv_text, results)
-        await slack.send_file(command.user, text, f"{sweep_id}.csv", sheet)
+        await slack.send_file(command.user, text, File(name=f"{sweep_id}.csv", content=sheet))
     elif command.action is Action.COMPARE:
         message, picture = await compare([sweep_id, *command.changes.split()], clients)
         await slack.post_ephemeral(command.user, message, command.response_url)
         if picture:
-            await slack.send_file(command.user, picture.text, "comparison.png", picture.png, alt=picture.alt)
+            file = File(name="comparison.png", content=picture.png, alt=picture.alt)
+            await slack.send_file(command.user, picture.text, file)
     else:
         raise UserError(
             f"`{sweep_id}` ended on {results.ended:%Y-%m-%d}; only its results are kept. "
@@ -85,9 +86,6 @@ async def answer_about_newer_version(lease: Lease, clients: Clients) -> None:
         "request waits until then."
     )
     for command in await clients.store.commands(sweep):
-        if await clients.store.is_new(_answer_id(sweep, command)):
+        hashed = sha256(dump_command(command).encode()).hexdigest()[:16]
+        if await clients.store.is_new(f"newer-version/{sweep}/{hashed}"):
             await clients.slack.post_ephemeral(command.user, text, command.response_url)
-
-
-def _answer_id(sweep: str, command: Command) -> str:
-    return f"newer-version/{sweep}/{sha256(dump_command(command).encode()).hexdigest()[:16]}"

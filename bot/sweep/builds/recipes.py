@@ -21,7 +21,7 @@ from dataclasses import dataclass, replace
 from bot.core.errors import UserError
 from bot.core.plan import Role
 from bot.platform.config.repositories import Repository
-from bot.sweep.builds import conda, pyproject, requirements, uv_lock
+from bot.sweep.builds import pyproject, requirements, uv_lock
 from bot.sweep.builds.dockerfile_split import split
 from bot.sweep.builds.pyproject import toml
 from bot.sweep.builds.requirements import FrameworkPins
@@ -29,7 +29,7 @@ from bot.sweep.builds.requirements import FrameworkPins
 TEMPLATE = "1"  # increase it when the Dockerfiles below change what an image contains
 BUILT_FROM = (
     *("uv.lock", "pyproject.toml", "setup.py", "setup.cfg", ".dockerignore", ".gitmodules"),
-    *conda.FILES,
+    *requirements.CONDA_FILES,
 )
 UV = "0.13.9"  # installed if the base image has none
 IGNORED = ("**/__pycache__", "**/*.pyc", ".venv")  # and .git, whatever the repository's .dockerignore says
@@ -151,7 +151,7 @@ class _RecipeBuilder:
             return self._requirements(why)
         if pyproject.has_dependencies(self.project):
             return self._pyproject(why)
-        if file := next((name for name in conda.FILES if name in self.files), ""):
+        if file := next((name for name in requirements.CONDA_FILES if name in self.files), ""):
             return self._conda(file, why)
         if self.project.get("project") and why:
             return self._pyproject(why)
@@ -204,7 +204,7 @@ class _RecipeBuilder:
         if why:
             setup = f"{self.micromamba}{UV_SETUP}"
             return self._one_job(file, why, f"{create} && {INSTALL} --no-deps .", setup=setup)
-        if line := conda.local_line(self.files[file], file):
+        if line := requirements.local_conda_line(self.files[file], file):
             return self._one_job(file, f"{line} needs the repository", create, setup=self.micromamba)
         return self._separate(file, (file,), create, FrameworkPins(), setup=self.micromamba)
 

@@ -1,4 +1,4 @@
-"""Requirements (PEP 508, read by `packaging`) and requirements files. Pure.
+"""Requirements (PEP 508, read by `packaging`), requirements files, and environment.yml of Conda. Pure.
 
 Requirements files are pip's own format: lines of requirements, options, paths, and references to other files.
 pip has no public reader for it, so that part is hand-written, as far as a recipe needs it.
@@ -13,12 +13,14 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 from bot.core.errors import UserError
+from bot.platform.config.yaml_reader import Node, read
 
 # Gigabytes that change every few months, among packages that change every few days.
 FRAMEWORKS = re.compile(r"torch|pytorch-triton.*|triton|nvidia-.*|jax|jaxlib|jax-cuda.*|tensorflow(-.*)?")
 REFERENCES = re.compile(r"^[ \t]*(?:-r|-c|--requirement|--constraint)[ \t=]*(\S+)", re.MULTILINE)
 INCLUDES = re.compile(r"^[ \t]*(?:-r|--requirement)[ \t=]*(\S+)", re.MULTILINE)  # -c only chooses versions
 OPTIONS = re.compile(r"(--(?:extra-)?index-url|-i|--find-links|-f)[\s=]\S+")
+CONDA_FILES = ("environment.yml", "environment.yaml")
 MAX_REQUIREMENT = 2000  # characters
 
 
@@ -100,3 +102,26 @@ def _lines(text: str) -> Iterator[str]:
     for line in text.replace("\\\n", " ").splitlines():
         if plain := re.sub(r"(^|\s)#.*", "", line).strip():
             yield re.sub(r"\s+", " ", plain)
+
+
+def local_conda_line(text: str, file: str) -> str:
+    """Return the first line below `pip:` that needs the repository, such as `-r requirements.txt`; or "".
+
+    Raises UserError for a file that describes no environment.
+    """
+    lines = [line for each in _dependencies(text, file) for line in _pip(each)]
+    named = (f"`{line}` in {file}" for line in lines if REFERENCES.match(line))
+    return next(named, "") or local_requirement({file: "\n".join(lines)})
+
+
+def _dependencies(text: str, file: str) -> list[Node]:
+    root = read(text, file)
+    node = root.value.get("dependencies") if isinstance(root.value, dict) else None
+    if node is None or not isinstance(node.value, list) or not node.value:
+        raise UserError(f"{file} has no list of `dependencies`. *Fix:* Add it, as `conda env export` does.")
+    return list(node.value)
+
+
+def _pip(node: Node) -> list[str]:
+    pip = node.value.get("pip") if isinstance(node.value, dict) else None
+    return [each.raw for each in pip.value] if pip and isinstance(pip.value, list) else []

@@ -5,7 +5,8 @@ from pathlib import PurePosixPath
 
 from bot.core.errors import UserError
 from bot.platform.config.repositories import Repository
-from bot.platform.repos.git import MAX_FILE, MIB, Git
+from bot.platform.repos.git import MAX_FILE, Git
+from bot.platform.repos.git_commands import MIB
 from bot.platform.runtime.parser_thread import run_in_parser_thread
 from bot.sweep.builds.dockerfile_split import split
 from bot.sweep.builds.recipes import BUILT_FROM

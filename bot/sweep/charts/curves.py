@@ -79,11 +79,7 @@ def plot(axes: Any, chart: CurvesChart) -> None:
 
 def points(curve: Curve) -> tuple[list[int], list[float]]:
     """Return a curve's steps and values; one that isn't finite leaves a gap, and huge ones are clipped."""
-    return [p.step for p in curve], [_drawable(p.value) for p in curve]
-
-
-def _drawable(value: float) -> float:
-    return clipped(value) if math.isfinite(value) else math.nan
+    return [p.step for p in curve], [clipped(p.value) if math.isfinite(p.value) else math.nan for p in curve]
 
 
 def log_scale(axes: Any, values: Sequence[float]) -> None:

@@ -5,7 +5,7 @@ import logging
 from bot.core.errors import UserError
 from bot.core.request import Requester
 from bot.measure.gpus.snapshot_store import SnapshotStore
-from bot.platform.repos.git import GitUnavailableError
+from bot.platform.repos.git_commands import GitUnavailableError
 from bot.platform.slack.blocks import View
 from bot.platform.slack.client import MessageRejectedError
 from bot.platform.slack.mrkdwn import plain

@@ -52,7 +52,7 @@ def _too_many_gpus(resource: str, plan: SweepPlan, machines: list[Machine]) -> s
     most, name = max(
         ((int(each.resources.get(resource, 0)), each.name) for each in machines), default=(0, "")
     )
-    if not 0 < most < plan.gpus:
+    if not 0 < most < plan.gpus or any(resource.startswith(each.uncounted) for each in machines):
         return ""
     return (
         f"gpus={plan.gpus} can't run on this cluster: {_who(plan)} requests {counted(plan.gpus, 'GPU')}, and "

@@ -30,10 +30,11 @@ from k8s.katib.manifest import variables_of
 from k8s.katib.pod_shape import PodShape
 from k8s.katib.train_job import MAX_VARIABLES
 from k8s.katib.trial_pod import placement
+from k8s.nodes.devices import with_devices
 from k8s.nodes.gpu_kinds import PROFILE, SLICE
 from k8s.nodes.gpu_pods import GpuPod
-from k8s.nodes.listed import list_gpu_pods, list_nodes
-from k8s.nodes.machines import Machine, can_run, fits, read_machine
+from k8s.nodes.listed import list_devices, list_gpu_pods, list_machines, machines
+from k8s.nodes.machines import Machine, can_run, fits
 from k8s.nodes.scheduling import OpenNode, read_open_node
 from k8s.trial_kinds import JOB, TRAIN_JOB, TrialKind
 
@@ -101,8 +102,8 @@ async def _measured(cluster: TrialCluster, order: Order, clients: Clients) -> Ca
     """Read nodes, pods with GPUs, and the queue. What is read of the whole cluster is shared for a while."""
     gpus, there = order.request.gpus, clients.of(cluster.name)
     nodes = await _shared(cluster, "Node", _nodes, clients)
-    machines = [*nodes.all, *clients.config.pools]
-    if order.profile and not any(fits(order.shape, gpus, machine) for machine in machines):
+    known = [*nodes.all, *clients.config.pools]
+    if order.profile and not any(fits(order.shape, gpus, machine) for machine in known):
         return Candidate(cluster=cluster, refusal=f"no machine fits profile {order.profile}")
     namespace = cluster.namespace or order.namespace
     if order.nodes > 1 and (why := await kind_refusal(order.shape.multi_node, namespace, there)):
@@ -129,9 +130,9 @@ async def _shared(
 
 
 async def _nodes(there: KubernetesClient) -> _Nodes:
-    listed = await list_nodes(there)
-    opened = tuple(filter(None, map(read_open_node, listed)))
-    return _Nodes(all=tuple(map(read_machine, listed)), open=opened)
+    nodes, devices = await there.list("Node", ""), await list_devices(there)
+    opened = tuple(filter(None, map(read_open_node, with_devices(nodes, devices))))
+    return _Nodes(all=machines(nodes, devices), open=opened)
 
 
 async def _queued(namespace: str, queue: str, cluster: TrialCluster, clients: Clients) -> int:
@@ -191,16 +192,12 @@ async def _known_machines(clients: Clients) -> tuple[Machine, ...] | None:
     """Return all nodes, shared with other sweeps for a while; None without the permission to list them."""
     where = clients.at.config if clients.at else HOME_CLUSTER
     try:
-        return await clients.clusters.reads.get((where, "Machine"), partial(_machines, clients.trials))
+        return await clients.clusters.reads.get((where, "Machine"), partial(list_machines, clients.trials))
     except ApiError as error:
         if error.status != 403:
             raise
         log.info("capacity unchecked: no permission to list nodes")
         return None
-
-
-async def _machines(cluster: KubernetesClient) -> tuple[Machine, ...]:
-    return tuple(map(read_machine, await list_nodes(cluster)))
 
 
 async def check_trial_kind(plan: SweepPlan, clients: Clients) -> None:

@@ -40,7 +40,13 @@ async def list_trials(sweep: SweepRecord, plan: SweepPlan, reader: Reader) -> tu
     labels = f"{SWEEP_LABEL}={sweep.id},{EXPERIMENT_LABEL}={ref.name}"
     found = await reader.list(TRIAL, ref.namespace, labels=labels)
     words = {value: label for label, value in plan.branch_values.items()}
-    return tuple(read_once(status.read_trial, each, plan.space.strategies, words) for each in found)
+    return read_once(_read_trials, found, plan.space.strategies, words)
+
+
+def _read_trials(
+    found: Manifests, strategies: Mapping[str, str], words: Mapping[str, str]
+) -> tuple[Trial, ...]:
+    return tuple(read_once(status.read_trial, each, strategies, words) for each in found)
 
 
 async def find_search(plan: SweepPlan, reader: Reader) -> SearchService | None:

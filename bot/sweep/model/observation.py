@@ -127,6 +127,8 @@ class Observation:
     @cached_property
     def incomplete(self) -> set[str]:
         """Names of trials of several nodes of which one hasn't started: the others wait for it."""
+        if self.nodes == 1:
+            return set()
         several = {p.job for p in self.pods if p.index}
         unstarted = several & {p.job for p in self.pods if not (p.began or p.finished)}
         return unstarted | self._without_some_pods

@@ -30,10 +30,10 @@ def current_progress(sweep: SweepRecord, seen: Observation) -> Progress:
     if not seen.trials or sweep.plan is None:
         return sweep.progress
     space = sweep.plan.space
-    states = [t.state for t in seen.trials]
+    states, live = [t.state for t in seen.trials], {t.name for t in seen.live}
     return Progress(
-        running=sum(t.name in seen.running for t in seen.live),
-        waiting=sum(t.name not in seen.running | seen.finishing for t in seen.live),
+        running=len(live & seen.running),
+        waiting=len(live - seen.running - seen.finishing),
         waits_for=waits_for(seen),
         finishing=len(seen.finishing),
         succeeded=states.count(TrialState.SUCCEEDED),

@@ -11,7 +11,7 @@ from bot.core.record import SweepRecord
 from bot.core.space import command_line
 from bot.measure.gpus.snapshot_store import SnapshotStore
 from bot.platform.pod_health.log_cause import find_cause
-from bot.platform.repos.git import GitUnavailableError
+from bot.platform.repos.git_commands import GitUnavailableError
 from bot.sweep.answers.sweep_log import read_log
 from bot.sweep.clients import SweepClients
 from bot.sweep.form.preview import facts
@@ -78,12 +78,8 @@ async def _results(question: Question, clients: SweepClients) -> bytes:
     if not (found or sweep):
         raise UnknownNameError(UNKNOWN)
     if question.detail == "csv":
-        return (await asyncio.to_thread(_csv, found, clients.mask)).encode() if found else b""
+        return (await asyncio.to_thread(lambda: clients.mask(csv_text(found)))).encode() if found else b""
     return await asyncio.to_thread(_trials, found, clients.mask)
-
-
-def _csv(results: SweepResults, mask: Mask) -> str:
-    return mask(csv_text(results))
 
 
 def _trials(results: SweepResults | None, mask: Mask) -> bytes:

@@ -5,7 +5,7 @@ from functools import partial
 from itertools import pairwise
 
 from bot.core.errors import UserError
-from bot.platform.repos.git import GitUnavailableError
+from bot.platform.repos.git_commands import GitUnavailableError
 from bot.platform.slack.message import Message
 from bot.sweep.charts.comparison import alt_text, png
 from bot.sweep.clients import SweepClients

@@ -10,7 +10,7 @@ from bot.core.curves import Curve, Point
 from bot.core.plan import SweepPlan
 from bot.core.record import SweepRecord
 from bot.core.work_item import ItemKind, WorkItem
-from bot.platform.config.teams import Price, prices_for
+from bot.platform.config.teams import prices_for
 from bot.platform.slack.message import File
 from bot.sweep.clients import SweepClients
 from bot.sweep.model import engine
@@ -79,14 +79,9 @@ async def current_results(
         return stored
     if sweep.plan is None or not seen.trials:
         return None
-    sources = Sources(
-        trials=with_stopped_values(sweep, seen.trials),
-        pods=seen.pods,
-        uses=await clients.usage.of_sweep(sweep.id, sweep.created, clients.now()),
-        prices=_prices(sweep.plan, clients),
-        currency=clients.config.currency,
-    )
-    return await asyncio.to_thread(collect, sweep, sweep.plan, sources)
+    uses = await clients.usage.of_sweep(sweep.id, sweep.created, clients.now())
+    found = Sources(trials=seen.trials, pods=seen.pods, uses=uses)
+    return await _results(sweep, sweep.plan, found, clients)
 
 
 async def _own_results(sweep: SweepRecord, clients: SweepClients) -> SweepResults | None:
@@ -105,27 +100,29 @@ async def stored_results(sweep_id: str, clients: SweepClients) -> SweepResults |
 
 
 async def _collected(sweep: SweepRecord, plan: SweepPlan, clients: SweepClients) -> SweepResults | None:
-    there = clients.of(sweep.cluster)
-    ours, cluster = f"{SWEEP_LABEL}={sweep.id}", there.trials
-    experiment = await engine.find_experiment(plan, cluster)
+    there, until = clients.of(sweep.cluster), sweep.since if sweep.phase.final else clients.now()
+    experiment = await engine.find_experiment(plan, there.trials)
     if experiment is None or experiment.request_id != sweep.request_id:
         return None
     trials, pods, uses = await asyncio.gather(
-        engine.list_trials(sweep, plan, cluster),
-        cluster.list("Pod", plan.experiment_ref.namespace, labels=ours, only=is_trial_pod),
-        there.usage.of_sweep(sweep.id, sweep.created, sweep.since if sweep.phase.final else clients.now()),
+        engine.list_trials(sweep, plan, there.trials),
+        _pods(sweep, plan, clients),
+        there.usage.of_sweep(sweep.id, sweep.created, until),
     )
     if not trials:
         return None
-    sources = Sources(
-        trials=with_stopped_values(sweep, trials),
-        pods=[read_trial_pod(each) for each in pods],
-        uses=uses,
-        katib_best=experiment.best,
-        prices=_prices(plan, clients),
-        currency=clients.config.currency,
-    )
-    return await asyncio.to_thread(collect, sweep, plan, sources)
+    found = Sources(trials=trials, pods=pods, uses=uses, katib_best=experiment.best)
+    return await _results(sweep, plan, found, clients)
+
+
+async def _results(
+    sweep: SweepRecord, plan: SweepPlan, found: Sources, clients: SweepClients
+) -> SweepResults:
+    """Return the results by what was found, with the prices and the values of stopped trials."""
+    team = plan.experiment["metadata"]["labels"].get(TEAM_LABEL, "")
+    prices, trials = prices_for(clients.config.prices, team), with_stopped_values(sweep, found.trials)
+    priced = replace(found, trials=trials, prices=prices, currency=clients.config.currency)
+    return await asyncio.to_thread(collect, sweep, plan, priced)
 
 
 async def logged_curves(
@@ -168,7 +165,3 @@ def best_trials(results: SweepResults) -> list[TrialResult]:
 def finite_curve(curve: Curve) -> Curve:
     """Return the finite points. NaN differs from itself, and so would results that have one."""
     return tuple(Point(point.step, point.value) for point in curve if math.isfinite(point.value))
-
-
-def _prices(plan: SweepPlan, clients: SweepClients) -> tuple[Price, ...]:
-    return prices_for(clients.config.prices, plan.experiment["metadata"]["labels"].get(TEAM_LABEL, ""))

@@ -22,7 +22,7 @@ from bot.sweep.reports.end_results import (
     stored_results,
 )
 from bot.sweep.results import run_tags
-from bot.sweep.results.models import SweepResults, TrialResult
+from bot.sweep.results.models import SweepResults
 from bot.sweep.results.run_writer import Logged, MainRun, MlflowUnavailableError, RunWriter
 from bot.sweep.results.tracking_api import TrackingError
 from k8s.objects import TEAM_LABEL
@@ -67,7 +67,10 @@ class TrialRunsJob:
                 await self._writer.keep_files(done.runs[results.best].id, pictures)
         new = replace(
             results,
-            trials=tuple(_with_url(each, done.runs.get(each.name)) for each in results.trials),
+            trials=tuple(
+                replace(each, run_url=run.url) if (run := done.runs.get(each.name)) else each
+                for each in results.trials
+            ),
             curves=await self._curves(results, done.runs),
             runs_pending=not done.complete,
         )
@@ -123,7 +126,3 @@ class TrialRunsJob:
         )
         link = record.permalink if record else ""
         return {**tags, **run_tags.submitted(results.sweep, results.image, link)}
-
-
-def _with_url(trial: TrialResult, run: MainRun | None) -> TrialResult:
-    return replace(trial, run_url=run.url) if run else trial

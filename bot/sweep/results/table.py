@@ -5,8 +5,9 @@ Slack accepts 20 columns and 10,000 characters in a message's table, and rejects
 
 import json
 from collections.abc import Iterable
+from itertools import chain
 
-from bot.core.space import Goal
+from bot.core.space import Goal, SearchSpace
 from bot.platform.slack.blocks import Block, context, section
 from bot.platform.slack.message import Message
 from bot.platform.slack.mrkdwn import code
@@ -57,13 +58,16 @@ def _pairs_table(results: SweepResults) -> Message:
         text = f"{verdict(space, found)}."
         return Message(text=text, blocks=(section(text),))
     names = [each.name for each in space.passed if space.pairs and each.name != space.pairs.seed]
-    rows = [row([found.better, found.other, *names[: MAX_COLUMNS - 1], "seed"])]
-    room = MAX_TABLE_SIZE - length(rows[0])
-    for each in found.pairs:
-        values = [short(each.setting.get(name, "")) for name in names[: MAX_COLUMNS - 1]]
-        rows.append(row([f"{each.better:.6g}", f"{each.other:.6g}", *values, each.seed]))
-        room -= length(rows[-1])
-    rows = rows if room >= 0 else rows[: len(rows) * MAX_TABLE_SIZE // (MAX_TABLE_SIZE - room)]
+    names = names[: MAX_COLUMNS - 1]
+    lines = (
+        [
+            *(f"{each.better:.6g}", f"{each.other:.6g}"),
+            *(short(each.setting.get(name, "")) for name in names),
+            each.seed,
+        ]
+        for each in found.pairs
+    )
+    rows = filled([found.better, found.other, *names, "seed"], lines)
     return Message(text=head, blocks=(section(head), {"type": "table", "rows": rows}))
 
 
@@ -121,17 +125,33 @@ def _katib_note(results: SweepResults) -> list[Block]:
 
 
 def _rows(results: SweepResults, trials: list[TrialResult]) -> list[list[Block]]:
-    space = results.space
-    names = [parameter.name for parameter in space.parameters][: MAX_COLUMNS - len(space.additional)]
+    names = parameter_columns(results.space)
     states = ["state"] if any(t.state is not TrialState.SUCCEEDED for t in trials) else []
-    rows = [row(["trial", *space.strategies, *names, *states])]
-    room = MAX_TABLE_SIZE - length(rows[0])
-    for trial in trials:
-        more = [f"{trial.more[n]:.6g}" if n in trial.more else "" for n in space.additional]
-        values = (short(trial.parameters.get(name, "")) for name in names)
-        state = [STATES[trial.state]] if states else []
-        cells = row([_suffix(results, trial), f"{trial.value:.6g}", *more, *values, *state])
-        room -= length(cells)
+    lines = (
+        [_suffix(results, each), *trial_cells(results, each), *([STATES[each.state]] if states else [])]
+        for each in trials
+    )
+    return filled(["trial", *results.space.strategies, *names, *states], lines)
+
+
+def parameter_columns(space: SearchSpace) -> list[str]:
+    return [parameter.name for parameter in space.parameters][: MAX_COLUMNS - len(space.additional)]
+
+
+def trial_cells(results: SweepResults, trial: TrialResult) -> list[str]:
+    """Return a trial's metrics, then its parameters, as in `strategies` and `parameter_columns`."""
+    space = results.space
+    metrics = [trial.value, *map(trial.more.get, space.additional)]
+    parameters = [short(trial.parameters.get(name, "")) for name in parameter_columns(space)]
+    return ["" if value is None else f"{value:.6g}" for value in metrics] + parameters
+
+
+def filled(head: list[str], lines: Iterable[list[str]]) -> list[list[Block]]:
+    """Return the rows of a table, as many as Slack accepts."""
+    rows, room = list[list[Block]](), MAX_TABLE_SIZE
+    for texts in chain([head], lines):
+        cells = row(texts)
+        room -= len(json.dumps(cells, ensure_ascii=False)) + 2
         if room < 0:
             break
         rows.append(cells)
@@ -144,7 +164,3 @@ def _suffix(results: SweepResults, trial: TrialResult) -> str:
 
 def row(texts: list[str]) -> list[Block]:
     return [{"type": "raw_text", "text": text[:MAX_CELL_SIZE] or "–"} for text in texts]
-
-
-def length(cells: list[Block]) -> int:
-    return len(json.dumps(cells, ensure_ascii=False)) + 2

@@ -9,6 +9,7 @@ scikit-optimize 0.10.
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Annotated, Any
 
 from bot.core.seeds import MAX_SEED
@@ -158,20 +159,7 @@ def space_objection(algorithm: str, parameters: tuple[Parameter, ...], settings:
     return ""
 
 
-def _auto(p: Parameter) -> str:
-    """As random: a space file must work in an installation without the search service, too."""
-    return _off_the_steps(AUTO, p, "grid")
-
-
-def _random(p: Parameter) -> str:
-    return _off_the_steps("random", p, "grid")
-
-
-def _tpe(p: Parameter) -> str:
-    return _off_the_steps("tpe", p, "multivariate-tpe, which counts from min")
-
-
-def _off_the_steps(algorithm: str, p: Parameter, other: str) -> str:
+def _off_the_steps(algorithm: str, other: str, p: Parameter) -> str:
     """hyperopt's quniform rounds to multiples of step counted from 0, not from min."""
     if p.min is None or p.max is None or p.step is None:
         return ""
@@ -240,10 +228,11 @@ def _as_goptuna_samples(algorithm: str, p: Parameter) -> str:
 
 
 _OBJECTIONS: dict[str, Callable[[Parameter], str]] = {
-    AUTO: _auto,
-    "random": _random,
+    # As random: a space file must work in an installation without the search service, too.
+    AUTO: partial(_off_the_steps, AUTO, "grid"),
+    "random": partial(_off_the_steps, "random", "grid"),
     "grid": _grid,
-    "tpe": _tpe,
+    "tpe": partial(_off_the_steps, "tpe", "multivariate-tpe, which counts from min"),
     "bayesianoptimization": _bayesianoptimization,
     "cmaes": _cmaes,
     "sobol": _sobol,

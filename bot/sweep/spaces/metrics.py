@@ -223,17 +223,15 @@ def collector(space: SearchSpace, reader: Reader | None = None) -> Collector:
     """Return how the metrics of this space reach Katib. `reader`: Sweepbot's own, of TensorBoard's files."""
     match space.source:
         case MetricSource.TENSORBOARD:
-            return Collector(kind="Push", reader=_for(space, reader)) if reader else Collector()
+            if reader and space.stopping:
+                reader = replace(reader, rungs=space.stopping.rungs)
+            return Collector(kind="Push", reader=reader) if reader else Collector()
         case MetricSource.PUSH:
             return Collector(kind="Push")
         case MetricSource.STDOUT:
             return Collector(kind="File", path=LOG, filter=line_filter(space.strategies), tee=True)
         case MetricSource.FILE:
             return Collector(kind="File", path=space.metrics_path, filter=line_filter(space.strategies))
-
-
-def _for(space: SearchSpace, reader: Reader) -> Reader:
-    return replace(reader, rungs=space.stopping.rungs) if space.stopping else reader
 
 
 def line_filter(names: Iterable[str]) -> str:

@@ -6,6 +6,8 @@ Source: wandb/sweeps, src/sweeps/config/schema.json; wandb/sdk/launch/sweeps/uti
 import math
 import re
 import shlex
+from collections.abc import Callable
+from functools import partial
 
 from bot.core.request import SweepRequest
 from bot.platform.config.yaml_reader import Node
@@ -152,45 +154,23 @@ def _range(node: Node, keys: dict[str, Node], how: Node | None) -> Node:
     whole = all(isinstance(one.value, int) for one in bounds.values())
     kind = text(how) if how else "int_uniform" if whole else "uniform"
     step = number(keys.pop("q")) if "q" in keys else None
-    convert = _KINDS.get(kind)
-    if convert is None:
+    if kind not in _KINDS:
         (how or node).error(
             f"distribution {shortened(kind)} isn't supported. Use uniform, log_uniform_values, or values."
         )
         return mapping(node, bounds)
-    values = convert(node, bounds)
+    if kind == "inv_log_uniform":  # W&B samples exp(-x): the bounds change places and signs
+        bounds = {"min": bounds.get("max", node), "max": bounds.get("min", node)}
+    convert, is_log = _KINDS[kind]
+    values = {key: convert(one) for key, one in bounds.items()}
+    if is_log:
+        values["scale"] = scalar(node, "log")
     if kind.startswith("q_"):
         values["step"] = step or scalar(node, 1)
     elif step:
         step.error("needs a distribution that starts with q_")
     unknown(keys, TOOL)
     return mapping(node, values)
-
-
-def _floats(_: Node, bounds: dict[str, Node]) -> dict[str, Node]:
-    return {key: number(one, whole=False) for key, one in bounds.items()}
-
-
-def _wholes(_: Node, bounds: dict[str, Node]) -> dict[str, Node]:
-    return {key: number(one, whole=True) for key, one in bounds.items()}
-
-
-def _as_given(_: Node, bounds: dict[str, Node]) -> dict[str, Node]:
-    return dict(bounds)
-
-
-def _log(node: Node, bounds: dict[str, Node]) -> dict[str, Node]:
-    return _floats(node, bounds) | {"scale": scalar(node, "log")}
-
-
-def _exponents(node: Node, bounds: dict[str, Node]) -> dict[str, Node]:
-    return {key: _exp(one) for key, one in bounds.items()} | {"scale": scalar(node, "log")}
-
-
-def _inverse(node: Node, bounds: dict[str, Node]) -> dict[str, Node]:
-    """W&B samples exp(-x): the bounds change places and signs."""
-    swapped = {"min": bounds.get("max", node), "max": bounds.get("min", node)}
-    return {key: _exp(one, -1) for key, one in swapped.items()} | {"scale": scalar(node, "log")}
 
 
 def _exp(node: Node, sign: int = 1) -> Node:
@@ -201,12 +181,13 @@ def _exp(node: Node, sign: int = 1) -> Node:
     return scalar(node, math.exp(sign * node.value))
 
 
-_KINDS = {
-    "uniform": _floats,
-    "q_uniform": _as_given,
-    "int_uniform": _wholes,
-    "log_uniform_values": _log,
-    "log_uniform": _exponents,
-    "inv_log_uniform_values": _log,
-    "inv_log_uniform": _inverse,
+# How a bound is read, and whether the scale is logarithmic.
+_KINDS: dict[str, tuple[Callable[[Node], Node], bool]] = {
+    "uniform": (partial(number, whole=False), False),
+    "q_uniform": (lambda bound: bound, False),
+    "int_uniform": (partial(number, whole=True), False),
+    "log_uniform_values": (partial(number, whole=False), True),
+    "log_uniform": (_exp, True),
+    "inv_log_uniform_values": (partial(number, whole=False), True),
+    "inv_log_uniform": (partial(_exp, sign=-1), True),
 }

@@ -18,7 +18,7 @@ from bot.core.request import Notify, is_team
 from bot.platform.config.policy import muting
 from bot.platform.slack.blocks import actions, section
 from bot.platform.slack.client import MessageRejectedError, NotInChannelError, SlackBusyError
-from bot.platform.slack.message import Message
+from bot.platform.slack.message import File, Message
 from bot.platform.slack.mrkdwn import unmentioned
 from bot.sweep.clients import SweepClients
 from bot.sweep.decisions.advance import advance
@@ -38,7 +38,7 @@ from k8s.katib.manifest import ui_link
 
 log = logging.getLogger(__name__)
 
-UPDATE_INTERVAL = timedelta(seconds=3)  # at least, in one phase
+UPDATE_INTERVAL = timedelta(seconds=5)  # at least, in one phase
 STEP_INTERVAL = timedelta(seconds=1)  # until one of these phases is shown; all others are shown at once
 STEPS = {Phase.OPENING, Phase.BUILDING, Phase.PENDING}
 # Slack accepts about 50 edits a minute from an app, for all sweeps together.
@@ -126,7 +126,8 @@ class Notifier:
             else:
                 await slack.post_ephemeral(event.to_user, text, event.response_url, *here)
         elif sweep.thread and event.pod and (log := await self._whole_log(sweep, event)):
-            await slack.upload(channel, sweep.thread, text, f"{event.pod}.log", log)
+            file = File(name=f"{event.pod}.log", content=log)
+            await slack.upload_files(channel, sweep.thread, text, [file])
         elif sweep.thread:
             message = (live and live.build(sweep)) or self._message(sweep, event, text)
             message = message if isinstance(message, str) else message.without_mentions(muted)

@@ -11,7 +11,7 @@ from bot.core.record import Phase, SweepRecord
 from bot.platform.config.policy import repository
 from bot.platform.config.teams import team_of
 from bot.platform.registry.auth import RegistryError
-from bot.platform.repos.git import GitUnavailableError
+from bot.platform.repos.git_commands import GitUnavailableError
 from bot.sweep.clients import SweepClients
 from bot.sweep.decisions.commands import COUNTED_AGAIN
 from bot.sweep.feature_table import FEATURES
@@ -28,7 +28,8 @@ from bot.sweep.sweeps.observe_limits import PLAN_TIMEOUT, observe_older, observe
 from bot.sweep.sweeps.transient_errors import refusal
 from bot.text.masking import Mask
 from k8s.api.cache import CacheReader, Caches
-from k8s.jobs import read_job
+from k8s.api.client import Manifests
+from k8s.jobs import Job, read_job
 from k8s.objects import SWEEP_LABEL, read_once
 from k8s.pods import read_trial_pods
 
@@ -127,11 +128,15 @@ async def _experiment(
         builds=await left_builds(sweep, plan_, clients, at_home),
         experiment=experiment,
         trials=trials,
-        jobs=tuple(read_once(read_job, j) for j in jobs),
+        jobs=read_once(_read_jobs, jobs),
         pods=tuple(read_trial_pods(pods, jobs)),
         nodes=plan_.nodes,
         cached=reader.cached or at_home.cached,
     )
+
+
+def _read_jobs(found: Manifests) -> tuple[Job, ...]:
+    return tuple(read_once(read_job, each) for each in found)
 
 
 def _masked(seen: Observation, mask: Mask) -> Observation:

@@ -10,7 +10,7 @@ from slack_sdk.errors import SlackApiError
 from bot.core.record import Phase, SweepRecord
 from bot.platform.registry.auth import RegistryError
 from bot.platform.registry.client import UnknownHostError
-from bot.platform.repos.git import GitUnavailableError
+from bot.platform.repos.git_commands import GitUnavailableError
 from bot.platform.slack.client import SlackBusyError
 from bot.platform.storage.sweeps import StaleRecordError
 from bot.platform.storage.work_queue import LeaseLostError

@@ -29,7 +29,8 @@ from bot.core.metrics import UNCONFIRMED_UNSAVED
 from bot.core.record import RENAMED, Phase, SweepRecord, dump, load
 from bot.core.stored_format import NewerFormatError, late_adapter
 from bot.core.work_item import WorkItem
-from bot.platform.storage.sweeps import NoFreeIdError, RequestState, Store
+from bot.platform.storage.requests import RequestState
+from bot.platform.storage.sweeps import NoFreeIdError, Store
 from bot.platform.storage.work_queue import Queue
 from bot.sweep.sweeps.unconfirmed_file import UnconfirmedFile
 

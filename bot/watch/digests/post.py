@@ -31,7 +31,7 @@ from bot.platform.clients import Clients
 from bot.platform.config.digest_times import DigestSchedule
 from bot.platform.config.teams import team_of
 from bot.platform.slack.client import MessageRejectedError, NotInChannelError, SlackBusyError
-from bot.platform.slack.message import Message
+from bot.platform.slack.message import File, Message
 from bot.platform.slack.mrkdwn import place
 from bot.platform.storage.configmaps import ConfigMapStore
 from bot.sweep.results.store import ResultsStore
@@ -247,16 +247,18 @@ class Digests:
 
     async def _share(self, channel: str, found: Figures, now: DigestContext, saved: _Saved) -> _Saved:
         """Put the chart and the details into the thread; files shared there are visible to the channel."""
-        upload, ts, day = self._clients.slack.upload, saved.state.ts, found.day
+        upload, ts, day = self._clients.slack.upload_files, saved.state.ts, found.day
         try:
             if not saved.state.chart:
                 alt, picture = chart.alt_text(found), await chart.png(found)
-                file = await upload(channel, ts, alt, f"gpus-{day}.png", picture, alt=alt)
-                saved = await self._save(saved, chart=file or "none")
+                file = File(name=f"gpus-{day}.png", content=picture, alt=alt)
+                [shared, *_] = [*await upload(channel, ts, alt, [file]), "none"]
+                saved = await self._save(saved, chart=shared)
             if not saved.state.details:
                 csv = await asyncio.to_thread(table, found, now)
                 clusters = await self._hours.lines(found, self._clients.config)
-                await upload(channel, ts, details(found, now) + clusters, f"gpus-{day}.csv", csv)
+                file = File(name=f"gpus-{day}.csv", content=csv)
+                await upload(channel, ts, details(found, now) + clusters, [file])
                 saved = await self._save(saved, details=True)
         except (NotInChannelError, MessageRejectedError) as error:
             log.warning("can't share a digest's details: %s", error)

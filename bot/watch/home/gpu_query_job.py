@@ -25,7 +25,7 @@ from bot.platform.clusters.connections import RemoteCluster
 from bot.platform.commands.grammar import Table
 from bot.platform.config.clusters import remote
 from bot.platform.slack.client import MessageRejectedError, NotInChannelError
-from bot.platform.slack.message import Message
+from bot.platform.slack.message import File, Message
 from bot.platform.slack.mrkdwn import code, link, local_time, plain, quoted
 from bot.sweep.form.drafts import Drafts
 from bot.text.wording import counted
@@ -165,7 +165,7 @@ class GpuQueryJob:
         if totals.groups:
             name = f"gpus-{month(parsed, now)[0]:%Y-%m}.csv"
             table = await asyncio.to_thread(bill_file, parsed, by_name, config.prices)
-            await self._clients.slack.send_file(query.user, "GPU bill", name, table)
+            await self._clients.slack.send_file(query.user, "GPU bill", File(name=name, content=table))
         self._billed.discard(query)
 
     async def _answer_of_workspace(

@@ -17,7 +17,7 @@ from bot.workspaces.elastic.message import ElasticView, names
 from bot.workspaces.elastic.preconditions import problem_of, rejection
 from bot.workspaces.elastic.records import ElasticRecord, ElasticRecords, Reason
 from bot.workspaces.elastic.resume import take, value_of
-from bot.workspaces.elastic.supply import Decision, Replica, Supply, Times, decide, read_replica, supply
+from bot.workspaces.elastic.supply import Decision, Supply, Times, decide, read_replica, supply
 from k8s.api.cache import Cache
 from k8s.api.errors import ApiError, SweepbotError
 from k8s.api.outage import Outage
@@ -133,7 +133,8 @@ class Scaler:
         if not self._sees():
             return self._unseen(config, replicas)
         self._seen_at = self._clients.now()
-        now_seen = self._supply(read_replica(found, priority or 0))
+        replica = read_replica(found, priority or 0)
+        now_seen = supply(replica, self._nodes.open, self._pods.pods)
         if record.found is not None:
             return ElasticView(replicas=replicas, supply=now_seen)
         decision = self._decide(config, replicas, now_seen, record)
@@ -159,9 +160,6 @@ class Scaler:
         """Return whether pods and nodes are current; without that, nothing is raised or lowered."""
         at = self._nodes.at
         return self._pods.complete and at is not None and self._clients.now() - at < NODES_STALE
-
-    def _supply(self, replica: Replica) -> Supply:
-        return supply(replica, self._nodes.open, self._pods.pods)
 
     def _decide(
         self, config: ElasticDeployment, replicas: int, found: Supply, record: ElasticRecord

@@ -161,16 +161,13 @@ def _buttons(record: EnvironmentRecord, seen: Observed) -> list[Block]:
         delete = _confirm(title, f"Deletes {name}.{home}", "Delete", "Keep it")
         return [button(START, "Start", name), button(DELETE, "Delete", name, style="danger", confirm=delete)]
     home = "" if record.service else " The home is kept."
-    effect = f"Stops all processes of {name} and releases {_released(record)}.{home}"
+    released = counted(record.gpus, "GPU") if record.gpus else "its CPU and memory"
+    effect = f"Stops all processes of {name} and releases {released}.{home}"
     confirm = _confirm(f"Stop this {record.noun}?", effect, "Stop")
     stop = button(STOP, "Stop", name, style="danger", confirm=confirm)
     if seen.stage is not Stage.READY or record.service:
         return [stop]
     return [button(OPEN, "Open", name, style="primary"), button(KEEP, f"Keep {KEEP_HOURS} h", name), stop]
-
-
-def _released(record: EnvironmentRecord) -> str:
-    return counted(record.gpus, "GPU") if record.gpus else "its CPU and memory"
 
 
 def _confirm(title: str, text: str, verb: str, deny: str = "Keep running") -> Block:

@@ -71,9 +71,18 @@ def test_frame_has_a_row_for_each_trial_with_parameters_of_their_types(server, s
     assert (frame["ended"] - frame["started"])[0].total_seconds() == 0.5
 
 
+def test_frame_keeps_parameters_that_are_named_like_columns_apart(server, sweepbot):
+    trials = [trial("lr-a", "running", None, **{"value": "1", "params.value": "2"})]
+    server.answers = [(200, {}, json.dumps({"trials": trials}))]
+    frame = sweepbot.frame("lr-brave-otter")
+    assert (frame["params.value"][0], frame["params.params.value"][0]) == (1, 2)
+    assert frame["value"].dtype == float
+
+
 def test_frame_of_a_sweep_without_trials_is_empty(server, sweepbot):
     server.answers = [(200, {}, '{"trials": []}')]
-    assert sweepbot.frame("lr-brave-otter").empty
+    frame = sweepbot.frame("lr-brave-otter")
+    assert (frame.empty, frame["value"].dtype) == (True, float)
 
 
 def test_frame_without_pandas_says_what_to_install(sweepbot, monkeypatch):

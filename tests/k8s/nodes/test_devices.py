@@ -5,9 +5,11 @@ import pytest
 from k8s.nodes.devices import read_claim, read_class, read_devices, with_claims, with_devices
 from k8s.nodes.gpu_pods import GpuPods, read_gpu_pod
 from k8s.nodes.gpus import node_sizes, read_node
+from k8s.nodes.listed import machines
+from k8s.objects import CLASS_PREFIX
 from tests.scenarios.device_cluster import device_class, resource_slice
 
-GPU_CLASS = "deviceclass.resource.kubernetes.io/gpu.nvidia.com"
+GPU_CLASS = f"{CLASS_PREFIX}gpu.nvidia.com"
 NODE = {"metadata": {"name": "n1"}, "status": {"capacity": {"cpu": "8", "nvidia.com/gpu": "0"}}}
 MIG = device_class(
     "mig.nvidia.com", device_class()["spec"]["selectors"][0]["cel"]["expression"][:-5] + "'mig'"
@@ -51,7 +53,7 @@ def pod(name="p1", *claims, node="n1", template=True):
 def held(pods, claims, slices=(), classes=()):
     devices = read_devices(classes or [device_class()], slices or [resource_slice("n1", 4)])
     known = {("sweeps", c["metadata"]["name"]): read_claim(c, devices) for c in claims}
-    return [read_gpu_pod(with_claims(each, known)) for each in pods]
+    return [*map(read_gpu_pod, with_claims(pods, known))]
 
 
 def test_node_has_its_devices_beside_what_a_plugin_left():
@@ -79,6 +81,13 @@ def test_class_with_an_extended_resource_name_counts_under_it():
     assert sizes([resource_slice("n1", 4)], made) == {"nvidia.com/gpu": (4, 4)}
 
 
+def test_gpus_that_a_device_plugin_offers_too_count_once():
+    made = changed(device_class(), extendedResourceName="nvidia.com/gpu")
+    size = {"cpu": "8", "nvidia.com/gpu": "4"}
+    both = {"metadata": {"name": "n1"}, "status": {"capacity": size, "allocatable": size}}
+    assert sizes([resource_slice("n1", 4)], made, node=both) == {"nvidia.com/gpu": (4, 4)}
+
+
 def test_gpu_that_is_divided_on_demand_counts_once_as_a_whole():
     made = resource_slice("n1", 1)
     counters = [{"counterSet": "gpu-0", "counters": {}}]
@@ -88,13 +97,22 @@ def test_gpu_that_is_divided_on_demand_counts_once_as_a_whole():
     assert sizes([made], device_class(), MIG) == {GPU_CLASS: (1, 1)}
     [found] = held([pod("p1", "c1")], [claim("c1", "gpu-0-mig-3")], [made], [device_class(), MIG])
     assert found.sizes == {GPU_CLASS: 1}
+    before_gpu = device_class("gpu-parts", MIG["spec"]["selectors"][0]["cel"]["expression"])
+    assert sizes([made], device_class(), before_gpu) == {GPU_CLASS: (1, 1)}
+    [machine] = machines([NODE], read_devices([device_class(), MIG], [made]))
+    assert {name: size for name, size in machine.resources.items() if name.startswith(CLASS_PREFIX)} == {
+        GPU_CLASS: 1,
+        f"{CLASS_PREFIX}mig.nvidia.com": 7,
+    }
 
 
 def test_device_of_two_classes_counts_for_the_one_with_more_conditions():
     expression = device_class()["spec"]["selectors"][0]["cel"]["expression"]
     own = device_class("gpu-h100", f"{expression} && device.attributes['gpu.nvidia.com'].uuid == 'GPU-n1-0'")
     found = sizes([resource_slice("n1", 3)], device_class(), own)
-    assert found == {GPU_CLASS: (2, 2), GPU_CLASS.replace("gpu.nvidia.com", "gpu-h100"): (1, 1)}
+    assert found == {GPU_CLASS: (2, 2), f"{CLASS_PREFIX}gpu-h100": (1, 1)}
+    [machine] = machines([NODE], read_devices([device_class(), own], [resource_slice("n1", 3)]))
+    assert (machine.resources[GPU_CLASS], machine.resources[f"{CLASS_PREFIX}gpu-h100"]) == (3, 1)
 
 
 @pytest.mark.parametrize(
@@ -136,6 +154,20 @@ def test_pod_that_waits_wants_what_its_claim_requests():
 def test_shared_claim_counts_for_the_first_pod_only():
     first, second = held([pod("p1", "c1"), pod("p2", "c1")], [claim("c1", "gpu-0", pods=("p1", "p2"))])
     assert (first.holder.gpus, second) == (1, None)
+
+
+def test_shared_claim_counts_once_while_it_waits_and_for_the_next_pod_when_the_first_has_ended():
+    waiting = [pod("p2", "c1", node=""), pod("p1", "c1", node="")]
+    assert [each and each.wanted for each in held(waiting, [claim("c1", count=2)])] == [None, 2]
+    [left] = held([pod("p2", "c1")], [claim("c1", "gpu-0", pods=("p1", "p2"))])
+    assert left.holder.gpus == 1
+
+
+def test_claimed_gpus_count_beside_those_that_a_container_requests():
+    made = pod("p1", "c1")
+    made["spec"]["containers"][1]["resources"]["limits"] = {GPU_CLASS: "1"}
+    [found] = held([made], [claim("c1", "gpu-0", "gpu-1")])
+    assert found.sizes == {GPU_CLASS: 3}
 
 
 def test_device_that_is_not_published_any_more_stays_allocated():

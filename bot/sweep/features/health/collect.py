@@ -220,10 +220,10 @@ class EvidenceCollector:
 
 def _state(trial: Trial) -> str:
     """Return "live", "failed", "ended", or "nan": Katib counts a NaN or infinite value as succeeded."""
-    if trial.failed:
-        return "failed"
     if trial.state is TrialState.LIVE:
         return "live"
+    if trial.failed:
+        return "failed"
     return "nan" if trial.state is TrialState.SUCCEEDED and trial.not_finite else "ended"
 
 

@@ -35,7 +35,7 @@ def with_disruptions(sweep: SweepRecord, seen: Observation) -> Observation:
     names = frozenset(trial.name for trial in _disrupted_trials(sweep, seen))
     disrupted = disrupted_jobs(sweep, seen)
     ending = {job.name for job in seen.jobs if job.uid in disrupted} & {trial.name for trial in seen.live}
-    live = (replace(t, state=TrialState.LIVE) if t.name in names else t for t in seen.trials)
+    live = [replace(t, state=TrialState.LIVE) if t.name in names else t for t in seen.trials]
     trouble = tuple(each for each in seen.trouble if each.trial not in names | ending)
     return replace(
         seen,
@@ -150,8 +150,8 @@ def _jobs_to_replace(sweep: SweepRecord, seen: Observation) -> list[Job]:
     """
     state = sweep.of(InterruptionState)
     disrupted = _replaceable(state.disrupted)
-    left = [job for job in seen.jobs if job.state is not JobState.COMPLETE or job.uid in state.restarted]
-    return [job for job in left if job.uid in disrupted and not job.deleted]
+    jobs = [job for job in seen.jobs if job.uid in disrupted and not job.deleted]
+    return [job for job in jobs if job.state is not JobState.COMPLETE or job.uid in state.restarted]
 
 
 def _trials_to_replace(sweep: SweepRecord, seen: Observation) -> list[Trial]:
@@ -173,10 +173,10 @@ def _missing(sweep: SweepRecord, seen: Observation) -> set[str]:
 
 def _disrupted_trials(sweep: SweepRecord, seen: Observation) -> list[Trial]:
     """Return the failed trials that can start again: the experiment continues, or can be reopened."""
-    if sweep.phase not in ACTIVE or sweep.draining or seen.experiment is None:
+    disrupted = disrupted_jobs(sweep, seen)
+    if not disrupted or sweep.phase not in ACTIVE or sweep.draining or seen.experiment is None:
         return []
     jobs = {job.name: job.uid for job in seen.jobs}
-    disrupted = disrupted_jobs(sweep, seen)
     failed = [
         trial
         for trial in seen.trials

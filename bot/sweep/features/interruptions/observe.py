@@ -98,12 +98,13 @@ def of_workers(sweep: SweepRecord, nodes: int, seen: Observation, pods: Iterable
 
 def of_collectors(sweep: SweepRecord, plan: SweepPlan, seen: Observation) -> list[Interruption]:
     """Return the trials whose metrics are lost, unless they have started again too often."""
-    jobs, restarts = _jobs(sweep, seen), [*sweep.of(InterruptionState).restarted.values()]
+    unread = [pod for pod in seen.pods if pod.unread]
+    jobs, restarts = _jobs(sweep, seen) if unread else {}, [*sweep.of(InterruptionState).restarted.values()]
     most = MAX_REPORTS_LOST if plan.has_reader else MAX_RESTARTS
     return [
         collector_interruption(pod, queued=bool(jobs[pod.job_uid].queue))
-        for pod in seen.pods
-        if pod.unread and pod.job_uid in jobs and restarts.count(pod.job) < most
+        for pod in unread
+        if pod.job_uid in jobs and restarts.count(pod.job) < most
     ]
 
 

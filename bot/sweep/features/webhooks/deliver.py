@@ -2,9 +2,10 @@
 
 An event is stored in the step that queues its webhook's work item, before it leaves the outbox, and is
 removed once the receiver has accepted it. A webhook has one item: its events go in their order, and a
-receiver that is down costs one call per retry. The queue retries after 1 s, 2 s, 4 s ... 5 min. After a day
-without success the item is quarantined, which `ps` and the doctor show, and events as old are dropped; the
-next event of a sweep, or `/sweep release`, starts it again.
+receiver that is down costs one call per retry. One that rejects some events, or for a while all of them, gets
+every new one once, and few of the earlier ones in each run. The queue retries after 1 s, 2 s, 4 s ... 5 min.
+Once an event has failed for a day, the item is quarantined, which `ps` and the doctor show, and events as old
+are dropped; the next event of a sweep, or `/sweep release`, starts it again, also for the later ones.
 """
 
 import base64
@@ -34,9 +35,12 @@ from bot.text.masking import Mask
 log = logging.getLogger(__name__)
 
 ITEM = "webhook"  # kind of the work item; its key is the webhook's name
-TIMEOUT = aiohttp.ClientTimeout(total=10)  # seconds of one request
+TIMEOUT = aiohttp.ClientTimeout(total=15)  # seconds of one request
 RUN_SECONDS = 60.0  # then other items have their turn
+REJECTED = "rejected "  # before a stored event that was: others go first
+MAX_REJECTED = 10  # events that are rejected again in one run
 KEEP = timedelta(days=1)  # how long an event is retried
+UNKNOWN_RETRY = timedelta(minutes=1)  # of a webhook that this worker's configuration doesn't have
 
 
 class RejectedError(FailedCallError):
@@ -50,15 +54,17 @@ class GivenUpError(PermanentError, FailedCallError):
 async def store(sweep: SweepRecord, event: Event, clients: SweepClients) -> None:
     """Store the event for each webhook of the sweep. Raises RedisError.
 
-    A worker that died here stores it again: it has the same id, and a webhook gets an id once a day.
+    A worker that died here stores it again: it has the same id, and a webhook gets an id once a day. One
+    that this worker doesn't know is new, or was removed: `run` decides.
     """
     message_id = hashlib.sha256(f"{sweep.request_id} {event.kind} {event.text}".encode()).hexdigest()[:32]
     data = _masked(shown(sweep).model_dump(mode="json", exclude={"commands"}), clients.mask)
     body = json.dumps({"type": event.kind, "timestamp": clients.now().isoformat(), "data": data})
-    for hook in clients.config.webhooks:
-        if hook.name not in sweep.of(WebhooksState).hooks or (hook.events and event.kind not in hook.events):
+    events = {each.name: each.events for each in clients.config.webhooks}
+    for name in sweep.of(WebhooksState).hooks:
+        if (wanted := events.get(name)) and event.kind not in wanted:
             continue
-        item, once = WorkItem(ITEM, hook.name), f"{ITEM}/{hook.name}/{message_id}"
+        item, once = WorkItem(ITEM, name), f"{ITEM}/{name}/{message_id}"
         await clients.store.add_request(str(item), f"{message_id} {body}", once=once, queue=clients.queue)
         await clients.queue.retry(item)  # unless it isn't quarantined
 
@@ -72,42 +78,59 @@ def _masked(value: Any, mask: Mask) -> Any:
 async def run(lease: Lease, clients: SweepClients) -> timedelta | None:
     """Send a webhook's events: the handler of its work item. Raises RedisError and FailedCallError.
 
-    After a day of failures that is GivenUpError, and the quarantined item drops what is as old.
+    After a day of failures that is GivenUpError, and the quarantined item drops what is as old. So does a
+    worker without this webhook, which leaves the rest: others can have read a newer configuration.
     """
     item, name = str(lease.item), lease.item.key
     waiting = [text(each) for each in await clients.store.requests(item)]
     hook = next((each for each in clients.config.webhooks if each.name == name), None)
     old = [each for each in waiting if clients.now() - _time(each) >= KEEP]
     if hook is None or lease.quarantined:
-        dropped = waiting if hook is None else old
-        if dropped:
-            log.warning("%s: dropped %d undelivered events", item, len(dropped))
-            await clients.store.remove_requests(item, dropped)
-        return None
+        if old:
+            log.warning("%s: dropped %d undelivered events", item, len(old))
+            await clients.store.remove_requests(item, old)
+        return UNKNOWN_RETRY if len(old) < len(waiting) and not lease.quarantined else None
     try:
-        return await _send_all(hook, waiting, clients)
+        return await _send_all(hook, waiting, lease.failures, clients)
     except FailedCallError as error:
         if old:
             raise GivenUpError(str(error)) from None
         raise
 
 
-async def _send_all(hook: Webhook, waiting: list[str], clients: SweepClients) -> timedelta | None:
-    rejected: RejectedError | None = None
-    until = monotonic() + RUN_SECONDS
+async def _send_all(
+    hook: Webhook, waiting: list[str], failures: int, clients: SweepClients
+) -> timedelta | None:
+    """Send new events in their order, then rejected ones: after each failed run from another one on."""
+    item, until = str(WorkItem(ITEM, hook.name)), monotonic() + RUN_SECONDS
+    new, again = (
+        [each for each in waiting if each.startswith(REJECTED) is rejected] for rejected in (False, True)
+    )
+    first = failures * MAX_REJECTED % max(len(again), 1)
+    rejections: list[RejectedError] = []
     async with aiohttp.ClientSession(timeout=TIMEOUT, trust_env=True) as session:
-        for each in waiting:
+        for each in new:
             if monotonic() > until:
                 return timedelta(0)
             try:
                 await _send(hook, each, session, clients.now())
             except RejectedError as error:
-                rejected = rejected or error
-                continue
-            await clients.store.remove_requests(str(WorkItem(ITEM, hook.name)), [each])
-    if rejected:
-        raise rejected
-    return None
+                rejections.append(error)
+                await clients.store.add_request(item, f"{REJECTED}{each}")
+            await clients.store.remove_requests(item, [each])
+        most = len(rejections) + MAX_REJECTED
+        for each in (*again[first:], *again[:first]):
+            if len(rejections) == most or monotonic() > until:
+                break
+            try:
+                await _send(hook, each.removeprefix(REJECTED), session, clients.now())
+            except RejectedError as error:
+                rejections.append(error)
+            else:
+                await clients.store.remove_requests(item, [each])
+    if rejections:
+        raise rejections[0]
+    return timedelta(0) if monotonic() > until else None
 
 
 async def _send(hook: Webhook, request: str, session: aiohttp.ClientSession, now: datetime) -> None:
@@ -120,7 +143,7 @@ async def _send(hook: Webhook, request: str, session: aiohttp.ClientSession, now
             status = answer.status
     except UserError as error:
         raise FailedCallError(str(error)) from None
-    except (aiohttp.ClientError, OSError) as error:  # TimeoutError is one
+    except (aiohttp.ClientError, OSError, ValueError) as error:  # UnicodeError: a wrong host
         why = getattr(error, "strerror", "") or type(error).__name__
         raise FailedCallError(f"the receiver can't be reached: {why}") from None
     if 200 <= status < 300:
@@ -142,4 +165,5 @@ def _headers(message_id: str, body: str, now: datetime, key: bytes) -> dict[str,
 
 
 def _time(request: str) -> datetime:
-    return datetime.fromisoformat(json.loads(request.partition(" ")[2])["timestamp"])
+    body = request.removeprefix(REJECTED).partition(" ")[2]
+    return datetime.fromisoformat(json.loads(body)["timestamp"])

@@ -87,7 +87,7 @@ URL = "must be the URL of a repository, such as https://github.com/acme/digits.g
             "c.yaml:1: admins[0]: must be a Slack member ID such as U012ABC",
         ),
         (f"workspaces: [{'t' * 101}]", f'Slack workspace such as T012ABC; got "{"t" * 99}…"'),
-        ("allowed_urls: https://x.org/", 'allowed_urls: must be a list; got "https://x.org/"'),
+        ("allowed_urls: https://x.org/", "allowed_urls: must be a list; got a URL"),
         ("allowed_urls: [https://x.org/acme]", "allowed_urls[0]: must end with a slash: https://x.org/acme/"),
         ("allowed_urls: [https://x.org]", "allowed_urls[0]: must end with a slash: https://x.org/"),
         ("allowed_urls: ['http://x.org/']", "allowed_urls[0]: must start with https://"),

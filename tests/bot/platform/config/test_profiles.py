@@ -73,6 +73,11 @@ def test_read_profiles_keeps_their_order_and_pools():
         ("profiles: {a: {gpus: 1, nodes: 2}}", "For the number of nodes per trial, use nodes_per_trial"),
         ("profiles: {a: {gpus: 1, resource: gpu}}", "must be a resource such as nvidia.com/gpu"),
         ("profiles: {a: {gpus: 1, device_class: rdma.example.com}}", "whose name starts with gpu or mig"),
+        ("profiles: {a: {gpus: 1, device_class: gpu.Nvidia com}}", "must be a DeviceClass whose name"),
+        (
+            "profiles: {a: {gpus: 1, resource: deviceclass.resource.kubernetes.io/gpu.nvidia.com}}",
+            "resource must be device_class: gpu.nvidia.com",
+        ),
         (
             "profiles: {a: {gpus: 1, device_class: gpu.nvidia.com, resource: amd.com/gpu}}",
             "device_class replaces resource; remove one of them. Got resource: amd.com/gpu",

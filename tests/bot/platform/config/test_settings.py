@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from bot.core.errors import UserError
-from bot.platform.config.settings import Settings
+from bot.platform.config.settings import Settings, description_of
 
 EXAMPLE = Path(__file__).parents[4] / ".env.example"
 NEEDED = {
@@ -103,7 +103,7 @@ def test_example_lists_every_setting_with_its_description():
         for above, line in pairwise(lines)
         if "=" in line and not line.startswith("# -")
     }
-    assert listed == {n.upper(): f.description for n, f in Settings.model_fields.items()}
+    assert listed == {n.upper(): description_of(f) for n, f in Settings.model_fields.items()}
 
 
 def test_secrets_include_files_urls_and_proxies(monkeypatch, tmp_path):

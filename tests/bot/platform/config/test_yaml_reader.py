@@ -112,6 +112,7 @@ def test_read_rejects_invalid_or_huge_yaml_with_its_line(text: str, expected: st
         ("", "text", "must be text; got nothing"),
         ("x", "items", 'must be a list; got "x"'),
         ("[x]", "mapping", "must be a mapping; got a list"),
+        ("https://hooks.example.com/hunter2", "mapping", "must be a mapping; got a URL"),
     ],
 )
 def test_node_of_another_type_is_described(value: str, reading: str, expected: str) -> None:

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from bot.core.errors import UserError
-from bot.platform.repos.git import Git, GitUnavailableError, Tip, _failure
+from bot.platform.repos.git import Git, Tip
+from bot.platform.repos.git_commands import GitUnavailableError, _failure
 from bot.text.masking import Mask
 from tests.bot.platform.repos.pushed_repo import Repo
 

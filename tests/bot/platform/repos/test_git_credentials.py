@@ -7,7 +7,8 @@ import pytest
 from bot.core.errors import UserError
 from bot.platform.config.policy import Config
 from bot.platform.config.repositories import Repository
-from bot.platform.repos.git import Git, logins
+from bot.platform.repos.git import Git
+from bot.platform.repos.git_commands import logins
 from tests.bot.platform.repos.pushed_repo import Repo
 
 TOKEN = "t0p-s3cr3t-token"

@@ -12,7 +12,7 @@ from bot.platform.slack.client import (
     SlackBusyError,
     error_code,
 )
-from bot.platform.slack.message import Message
+from bot.platform.slack.message import File, Message
 from bot.text.masking import Mask
 from local.serving import listen
 from local.slack import DOWN, serve
@@ -98,6 +98,9 @@ async def workspace():
     await workspace.close()
 
 
+BUILD_LOG, TRIALS = File(name="build.log", content="Killed"), File(name="trials.csv", content="a,b")
+
+
 @pytest.fixture
 def slack(workspace):
     return Slack(AsyncWebClient(token=workspace.bot_token, base_url=workspace.api_url, retry_handlers=[]))
@@ -110,7 +113,7 @@ def slack(workspace):
 async def test_text_is_posted_without_a_rejected_file(workspace, slack, method, word):
     parent = await slack.reply("C01SWEEPS00", "", "A sweep")
     workspace.stumble(method, word)
-    assert await slack.upload("C01SWEEPS00", parent, "The build failed.", "build.log", "Killed") == ""
+    assert await slack.upload_files("C01SWEEPS00", parent, "The build failed.", [BUILD_LOG]) == []
     sent = workspace.messages("sweeps", parent)[-1]["text"]
     remove_commands = "HTTP 503" if word == DOWN else word
     first, *fix = sent.removeprefix("The build failed.\n").split(" *Fix:* ")
@@ -125,7 +128,7 @@ async def test_text_is_posted_when_only_the_file_host_is_unreachable(workspace, 
 
     monkeypatch.setattr(AsyncWebClient, "files_getUploadURLExternal", elsewhere)
     parent = await slack.reply("C01SWEEPS00", "", "A sweep")
-    await slack.upload("C01SWEEPS00", parent, "The build failed.", "build.log", "Killed")
+    await slack.upload_files("C01SWEEPS00", parent, "The build failed.", [BUILD_LOG])
     sent = workspace.messages("sweeps", parent)[-1]["text"]
     assert sent == (
         "The build failed.\nCouldn't attach `build.log`: Slack's file host didn't accept it. *Fix:* Ask an "
@@ -135,7 +138,7 @@ async def test_text_is_posted_when_only_the_file_host_is_unreachable(workspace, 
 
 async def test_ephemeral_file_that_slack_rejects_is_replaced_by_text(workspace, slack):
     workspace.stumble("files.completeUploadExternal", "a_word_of_tomorrow")
-    await slack.send_file("U01ADALOVEL", "All trials", "trials.csv", "a,b")
+    await slack.send_file("U01ADALOVEL", "All trials", TRIALS)
     [sent] = workspace.workspace.channels["D01ADALOVEL"].messages.values()
     assert sent["text"] == "All trials\nCouldn't attach `trials.csv`: Slack error `a_word_of_tomorrow`."
 
@@ -160,10 +163,10 @@ async def test_file_waits_with_its_text_while_slack_is_unreachable(workspace, sl
     workspace.stumble("files.completeUploadExternal", DOWN)
     workspace.stumble("chat.postMessage", DOWN)
     with pytest.raises(SlackApiError):
-        await slack.upload("C01SWEEPS00", "1700000000.000000", "The build failed.", "build.log", "Killed")
+        await slack.upload_files("C01SWEEPS00", "1700000000.000000", "The build failed.", [BUILD_LOG])
     workspace.stumble("files.completeUploadExternal").append("ratelimited")
     with pytest.raises(SlackBusyError):
-        await slack.send_file("U01ADALOVEL", "All trials", "trials.csv", "a,b")
+        await slack.send_file("U01ADALOVEL", "All trials", TRIALS)
 
 
 class Taking:
@@ -188,10 +191,9 @@ async def test_every_text_is_masked():
     await slack.open_thread("C1", message)
     await slack.reply("C1", "1.0", words)
     await slack.update("C1", "1.0", message)
-    await slack.upload("C1", "1.0", words, "a.log", words)
-    await slack.send_file("U1", words, "a.log", words)
-    await slack.upload("C1", "1.0", "Curves", "a.png", b"picture", alt=words)
-    await slack.send_file("U1", "Curves", "a.png", b"picture", alt=words)
+    for file in (File(name="a.log", content=words), File(name="a.png", content=b"picture", alt=words)):
+        await slack.upload_files("C1", "1.0", words, [file])
+        await slack.send_file("U1", words, file)
     await slack.post_ephemeral("U1", message, "", "C1", "1.0")
     await slack.update_view("V1", {"blocks": [section], "private_metadata": "stays"})
     await slack.publish_home("U1", {"blocks": [section]})

@@ -7,7 +7,7 @@ import pytest
 from slack_sdk.web.async_client import AsyncWebClient
 
 from bot.platform.slack.client import Slack, SlackBusyError
-from bot.platform.slack.message import Message
+from bot.platform.slack.message import File, Message
 from bot.platform.slack.rate_limit import EDITS, POSTS, Rate, RateLimiter
 from local.slack import Rate as Limit
 from local.slack import serve
@@ -109,7 +109,8 @@ async def test_reply_with_a_file_is_sent_once_in_a_busy_channel(redis, monkeypat
         while True:
             try:
                 await ours.reply(SWEEPS, ts, "the end of the log")
-                await ours.upload(SWEEPS, ts, "the whole log", "a.log", "lines", at_once=True)
+                log = File(name="a.log", content="lines")
+                await ours.upload_files(SWEEPS, ts, "the whole log", [log], at_once=True)
                 break
             except SlackBusyError as busy:
                 await asyncio.sleep(busy.seconds + 0.02)

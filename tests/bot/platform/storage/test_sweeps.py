@@ -184,48 +184,6 @@ async def test_get_newer_record_is_an_error(store, redis):
         await store.get("lr-x")
 
 
-async def left(redis):
-    """Return the keys, without the marks of handled requests, which expire."""
-    return [each for each in await redis.keys() if not each.startswith(b"sweepbot:handled:")]
-
-
-async def test_commands_are_kept_in_order_until_answered(store, redis):
-    again = replace(CANCEL, user="U2")
-    await store.add_command("lr-x", CANCEL)
-    await store.add_command("lr-x", again)
-    assert await store.commands("lr-x") == [CANCEL, again]
-    assert 0 < await redis.ttl("sweepbot:commands:lr-x") <= 14 * DAY
-    await store.remove_commands("lr-x", [CANCEL])
-    assert await store.commands("lr-x") == [again]
-    await store.remove_commands("lr-x", [again])
-    assert await left(redis) == []
-
-
-async def test_answered_command_that_is_late_or_repeated_removes_no_newer_one(store):
-    newer = replace(CANCEL, user="U2")
-    await store.add_command("lr-x", CANCEL)
-    await store.remove_commands("lr-x", [CANCEL])
-    await store.add_command("lr-x", newer)
-    await store.remove_commands("lr-x", [CANCEL])
-    assert await store.commands("lr-x") == [newer]
-
-
-async def test_command_of_an_older_version_can_be_removed(store, redis):
-    await redis.rpush("sweepbot:commands:lr-x", '{"action":"cancel","user":"U1","user_name":"ada"}')
-    await store.remove_commands("lr-x", await store.commands("lr-x"))
-    assert await left(redis) == []
-
-
-@pytest.mark.parametrize("damaged", [b"", b"xx", b"\xff", b"[]", b'{"action":"cancel","user":3}'])
-async def test_damaged_command_is_removed_and_holds_up_no_other(store, redis, damaged):
-    """A sweep whose commands can't be read would stay in its phase."""
-    await redis.rpush("sweepbot:commands:lr-x", damaged)
-    await store.add_command("lr-x", CANCEL)
-    assert await store.commands("lr-x") == [CANCEL]
-    await store.remove_commands("lr-x", [CANCEL])
-    assert await left(redis) == []
-
-
 async def test_build_lists_its_waiting_sweeps(store, redis):
     for sweep_id in ("a", "b", "a"):
         await store.wait_for_build("build-1", sweep_id)
@@ -328,14 +286,6 @@ async def test_list_shows_each_save_and_an_emptied_redis(store, sweep, redis):
     assert await store.listed() == []
     await store.restore(running)
     assert await store.listed() == [summary_of(running)]
-
-
-async def test_is_new_is_true_once_per_request_until_it_expires(store, redis):
-    assert [await store.is_new("click-1", timedelta(seconds=10)) for _ in range(3)] == [True, False, False]
-    assert await store.is_new("click-2")
-    assert 0 < await redis.ttl("sweepbot:request:click-1") <= 10
-    await redis.pexpire("sweepbot:request:click-1", 0)
-    assert await store.is_new("click-1", timedelta(seconds=10))
 
 
 async def test_busy_trial_is_remembered_for_a_day(store, redis):

@@ -34,14 +34,34 @@ SWEEPS = [
         ("cancel `otter` x1", "", ParsedCommand(action=Action.KILL, sweep="otter", trial="x1")),
         ("cancel x1", "lr-a-b", ParsedCommand(action=Action.KILL, sweep="lr-a-b", trial="x1")),
         ("cancel lr-a-b", "lr-a-b", ParsedCommand(action=Action.CANCEL, sweep="lr-a-b")),
-        ("raise otter budget=$90", "", ParsedCommand(action=Action.BUDGET, sweep="otter", budget="$90")),
-        ("extend trials=9", "", ParsedCommand(action=Action.EXTEND, trials=9)),
-        ("extend otter trials=9", "", ParsedCommand(action=Action.EXTEND, sweep="otter", trials=9)),
+        (
+            "raise otter budget=$90",
+            "",
+            ParsedCommand(action=Action.BUDGET, sweep="otter", options={"budget": "$90"}),
+        ),
+        ("extend trials=9", "", ParsedCommand(action=Action.EXTEND, options={"trials": 9})),
+        (
+            "extend otter trials=9",
+            "",
+            ParsedCommand(action=Action.EXTEND, sweep="otter", options={"trials": 9}),
+        ),
         ("logs otter x1", "", ParsedCommand(action=Action.LOGS, sweep="otter", trial="x1")),
         ("rerun", "", ParsedCommand(action=Action.RERUN)),
-        ("rerun trials=9 cmd='a b'", "", ParsedCommand(action=Action.RERUN, changes="trials=9 cmd='a b'")),
-        ("rerun otter trials=9", "", ParsedCommand(action=Action.RERUN, sweep="otter", changes="trials=9")),
-        ("rerun gpus=2", "lr-a-b", ParsedCommand(action=Action.RERUN, sweep="lr-a-b", changes="gpus=2")),
+        (
+            "rerun trials=9 cmd='a b'",
+            "",
+            ParsedCommand(action=Action.RERUN, options={"changes": "trials=9 cmd='a b'"}),
+        ),
+        (
+            "rerun otter trials=9",
+            "",
+            ParsedCommand(action=Action.RERUN, sweep="otter", options={"changes": "trials=9"}),
+        ),
+        (
+            "rerun gpus=2",
+            "lr-a-b",
+            ParsedCommand(action=Action.RERUN, sweep="lr-a-b", options={"changes": "gpus=2"}),
+        ),
     ],
 )
 def test_parse_command_reads_words(text, here, parsed):

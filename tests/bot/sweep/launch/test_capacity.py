@@ -12,10 +12,12 @@ from bot.sweep.launch.command_line import parse
 from bot.sweep.launch.plan import plan
 from bot.sweep.launch.pods import pods_of
 from bot.sweep.launch.queueing import Queueing, check_claims
+from k8s.api.errors import ApiError
 from k8s.nodes.devices import read_devices, with_devices
+from k8s.nodes.listed import list_machines
 from k8s.nodes.machines import read_machine
 from tests.bot.factories import CONFIG, ORDER, OWNER, SETTINGS, SPACE
-from tests.scenarios.device_cluster import device_class, resource_slice
+from tests.scenarios.device_cluster import SELECTOR, device_class, resource_slice
 
 PROFILES = """\
 repositories: {digits: {url: https://git.example/digits.git}}
@@ -159,6 +161,55 @@ def test_capacity_refusal_where_nothing_fits_asks_an_admin():
 def test_unfitting_lists_profiles_that_no_machine_can_run():
     [(profile, why)] = unfitting(CLUSTER, [read_machine(node())])
     assert (profile.name, "has 4 GPUs" in why) == ("8xh100", True)
+
+
+class WithDevices:
+    """An API server that lists these kinds, and answers with a status for the others."""
+
+    def __init__(self, status=404, **kinds):
+        self.status, self.kinds = status, {"Node": [node(0)]} | kinds
+
+    async def list(self, kind, _):
+        if kind not in self.kinds:
+            raise ApiError(self.status, "", "")
+        return self.kinds[kind]
+
+
+SLICES = [resource_slice("gpu-1", 1)]
+MEMORY = "device.capacity['gpu.nvidia.com'].memory.compareTo(quantity('40Gi')) >= 0"
+PARTIAL = f"{SELECTOR} && device.attributes['gpu.nvidia.com'].uuid == 'GPU-gpu-1-0'"
+
+
+OWN = device_class("gpu-a", PARTIAL)
+EXTENDED = device_class() | {"spec": device_class()["spec"] | {"extendedResourceName": "nvidia.com/gpu"}}
+
+
+@pytest.mark.parametrize(
+    ("cluster", "fits"),
+    [
+        (WithDevices(ResourceSlice=SLICES, DeviceClass=[device_class()]), True),
+        (
+            WithDevices(ResourceSlice=SLICES, DeviceClass=[device_class(), OWN]),
+            True,
+        ),
+        (WithDevices(ResourceSlice=SLICES, DeviceClass=[device_class(expression=MEMORY)]), True),
+        (WithDevices(ResourceSlice=SLICES, DeviceClass=[EXTENDED]), True),
+        (WithDevices(403), True),
+        (WithDevices(403, ResourceSlice=SLICES), True),
+        (WithDevices(ResourceSlice=SLICES, DeviceClass=[device_class("gpu.example.com", MEMORY)]), False),
+        (WithDevices(ResourceSlice=SLICES[:0]), False),
+        (WithDevices(404), False),
+    ],
+)
+async def test_claims_are_refused_only_where_too_few_devices_are_known_to_exist(cluster, fits):
+    claims = parse_config(CLAIMS, "c.yaml")
+    found = unfitting(claims, await list_machines(cluster))
+    assert [profile.name for profile, _ in found] == ([] if fits else ["h100"])
+
+
+def test_pool_of_a_device_class_can_scale_from_zero():
+    pool = "pools: {p: {gpus: 8, resource: deviceclass.resource.kubernetes.io/gpu.nvidia.com}}\n"
+    assert refusal("gpus=8", config=parse_config(CLAIMS.replace("cpu: 16", "cpu: 4") + pool, "c.yaml")) == ""
 
 
 def test_claimed_gpus_are_named_as_gpus_and_cannot_be_queued():

@@ -4,6 +4,7 @@ import asyncio
 import base64
 import hashlib
 import hmac
+import itertools
 import json
 import logging
 from dataclasses import replace
@@ -98,8 +99,8 @@ async def stored(clients, record=ENDED):
     await FEATURE.posters[record.outbox[-1].kind](record, record.outbox[-1], clients)
 
 
-async def run(clients, **lease):
-    return await deliver.run(Lease(ITEM, "token", failures=0, **lease), clients)
+async def run(clients, failures=0):
+    return await deliver.run(Lease(ITEM, "token", failures=failures), clients)
 
 
 def test_signature_is_that_of_the_specifications_example():
@@ -185,12 +186,50 @@ async def test_event_stored_again_after_its_delivery_is_not_sent_again(clients, 
     assert len(got.got) == 1
 
 
-async def test_webhook_that_was_removed_drops_its_events(clients, receiver):
-    got, clients.config = await receiver()
-    await stored(clients)
+async def test_receiver_that_rejects_all_events_gets_each_once_and_then_some_until_it_accepts_all(
+    clients, receiver
+):
+    got, clients.config = await receiver(*[401] * 1000)
+    for version in range(30):
+        await stored(clients, replace(ENDED, version=version))
+    for failures in range(4):
+        with pytest.raises(FailedCallError, match="status 401"):
+            await run(clients, failures=failures)
+    assert len(got.got) == 30 + 3 * deliver.MAX_REJECTED
+    assert len({each for each, _ in got.got[30:]}) == 30, "in each run, others"
+    await stored(clients, replace(ENDED, version=31))
+    got.answers.clear()
+    await run(clients, failures=4)
+    assert (len(got.types), await clients.store.requests(str(ITEM))) == (31, [])
+
+
+async def test_receiver_that_rejects_slowly_is_not_called_without_a_pause(clients, receiver, monkeypatch):
+    got, clients.config = await receiver(*[404] * 1000)
+    for version in range(3):
+        await stored(clients, replace(ENDED, version=version))
+    monkeypatch.setattr(deliver, "monotonic", itertools.count(0, deliver.RUN_SECONDS * 2 / 3).__next__)
+    for _ in range(2):
+        assert await run(clients) == timedelta(0)
+    with pytest.raises(FailedCallError):
+        await run(clients)
+    assert len({each for each, _ in got.got}) == len(got.got) == 3
+
+
+async def test_worker_without_a_new_webhook_leaves_its_events_to_others(clients, receiver):
+    got, known = await receiver()
     clients.config = CONFIG
+    await stored(clients)
+    assert await run(clients) == deliver.UNKNOWN_RETRY
+    clients.config = known
     await run(clients)
-    assert (got.got, await clients.store.requests(str(ITEM))) == ([], [])
+    assert got.types == ["sweep.ended"]
+
+
+async def test_webhook_that_was_removed_drops_its_events_after_a_day(clients):
+    await stored(clients)
+    clients.time += deliver.KEEP
+    assert await run(clients) is None
+    assert await clients.store.requests(str(ITEM)) == []
 
 
 async def test_webhook_gets_only_the_events_that_it_names(clients, receiver):
@@ -290,6 +329,8 @@ def test_sweep_without_a_webhook_of_its_channel_and_team_reports_nothing():
     [
         ("{a: {url: 'https://user:secret@x.org/'}}", "without a user"),
         ("{a: {url: 'file:///etc/passwd'}}", "http or https URL"),
+        ("{a: {url: 'https://hooks..example.com/'}}", "http or https URL"),
+        ("{a: https://x.org/secret@}", "must be a mapping"),
         ("{a: {url: https://x.org, events: [sweep.end]}}", "sweep.ended"),
         ("{a: {url: https://x.org, teams: [vision]}}", "must be a name under `teams`"),
         ("{A: {url: https://x.org}}", "lowercase"),

@@ -1,8 +1,17 @@
-"""Write the shell script that prints an installation's Secrets, so that no file has them. Pure."""
+"""Write where an installation's Secrets come from, so that no file has them. Pure.
 
+A shell script prints them, or ExternalSecrets (external-secrets.io/v1) make them of a store, which has
+the values under two keys: each property is one value.
+"""
+
+import json
 import shlex
+from typing import Any
+
+import yaml
 
 from bot.operate.setup.answers import Answers
+from k8s.objects import Manifest
 
 HUB, HUB_KEY = "docker.io", "https://index.docker.io/v1/"
 LOGINS = (("sweeps", "registry-push"), ("sweeps", "registry-pull"), ("sweepbot", "registry"))
@@ -62,6 +71,14 @@ type: kubernetes.io/dockerconfigjson
 metadata: {name: NAME, namespace: NAMESPACE}
 data: {.dockerconfigjson: $login}
 """
+# Of ExternalSecrets.
+TOKENS, REGISTRY_KEY = "sweepbot", "sweepbot-registry"  # keys in the store
+EXTERNAL_HEAD = """\
+# The External Secrets Operator makes Sweepbot's Secrets of these. The ClusterSecretStore needs, by key:
+#   sweepbot: SLACK_BOT_TOKEN, SLACK_APP_TOKEN, REDIS_PASSWORD (letters and digits only)
+"""
+REGISTRY_HEAD = f"#   {REGISTRY_KEY}: username, password\n"
+AUTH = """{{ printf "%s:%s" .username .password | b64enc | toJson }}"""
 
 
 def login_key(answers: Answers) -> str:
@@ -78,3 +95,29 @@ def secrets_script(answers: Answers) -> str:
         named = [LOGIN.replace("NAMESPACE", namespace).replace("NAME", name) for namespace, name in LOGINS]
         printed = "".join(named)
     return f"{HEAD}{asked}{BOT}{printed}END\n"
+
+
+def external_secrets(answers: Answers, store: str) -> str:
+    """Return the manifests. `store`: a ClusterSecretStore."""
+    found, head = [_manifest("sweepbot", "sweepbot", TOKENS, store, {})], EXTERNAL_HEAD
+    if answers.registry_login == "secret":
+        document = f'{{"auths": {{{json.dumps(login_key(answers))}: {{"auth": {AUTH}}}}}}}'
+        data = {".dockerconfigjson": document}
+        template = {"template": {"type": "kubernetes.io/dockerconfigjson", "data": data}}
+        found += [_manifest(namespace, name, REGISTRY_KEY, store, template) for namespace, name in LOGINS]
+        head += REGISTRY_HEAD
+    return head + yaml.safe_dump_all(found, sort_keys=False, width=1000)
+
+
+def _manifest(namespace: str, name: str, key: str, store: str, template: dict[str, Any]) -> Manifest:
+    return {
+        "apiVersion": "external-secrets.io/v1",
+        "kind": "ExternalSecret",
+        "metadata": {"name": name, "namespace": namespace},
+        "spec": {
+            "refreshInterval": "1h",
+            "secretStoreRef": {"kind": "ClusterSecretStore", "name": store},
+            "target": {"name": name, **template},
+            "dataFrom": [{"extract": {"key": key}}],
+        },
+    }

@@ -1,0 +1,68 @@
+"""Requests in a real Redis: each is kept until it was handled, and no later call removes a newer one."""
+
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+
+from bot.core.commands import Action, Command
+from bot.platform.storage.sweeps import Store
+
+pytestmark = pytest.mark.usefixtures("no_litter")
+CANCEL = Command(action=Action.CANCEL, user="U1", user_name="ada")
+DAY = 24 * 3600
+
+
+@pytest.fixture
+def store(redis):
+    return Store(redis)
+
+
+async def left(redis):
+    """Return the keys, without the marks of handled requests, which expire."""
+    return [each for each in await redis.keys() if not each.startswith(b"sweepbot:handled:")]
+
+
+async def test_commands_are_kept_in_order_until_answered(store, redis):
+    again = replace(CANCEL, user="U2")
+    await store.add_command("lr-x", CANCEL)
+    await store.add_command("lr-x", again)
+    assert await store.commands("lr-x") == [CANCEL, again]
+    assert 0 < await redis.ttl("sweepbot:commands:lr-x") <= 14 * DAY
+    await store.remove_commands("lr-x", [CANCEL])
+    assert await store.commands("lr-x") == [again]
+    await store.remove_commands("lr-x", [again])
+    assert await left(redis) == []
+
+
+async def test_answered_command_that_is_late_or_repeated_removes_no_newer_one(store):
+    newer = replace(CANCEL, user="U2")
+    await store.add_command("lr-x", CANCEL)
+    await store.remove_commands("lr-x", [CANCEL])
+    await store.add_command("lr-x", newer)
+    await store.remove_commands("lr-x", [CANCEL])
+    assert await store.commands("lr-x") == [newer]
+
+
+async def test_command_of_an_older_version_can_be_removed(store, redis):
+    await redis.rpush("sweepbot:commands:lr-x", '{"action":"cancel","user":"U1","user_name":"ada"}')
+    await store.remove_commands("lr-x", await store.commands("lr-x"))
+    assert await left(redis) == []
+
+
+@pytest.mark.parametrize("damaged", [b"", b"xx", b"\xff", b"[]", b'{"action":"cancel","user":3}'])
+async def test_damaged_command_is_removed_and_holds_up_no_other(store, redis, damaged):
+    """A sweep whose commands can't be read would stay in its phase."""
+    await redis.rpush("sweepbot:commands:lr-x", damaged)
+    await store.add_command("lr-x", CANCEL)
+    assert await store.commands("lr-x") == [CANCEL]
+    await store.remove_commands("lr-x", [CANCEL])
+    assert await left(redis) == []
+
+
+async def test_is_new_is_true_once_per_request_until_it_expires(store, redis):
+    assert [await store.is_new("click-1", timedelta(seconds=10)) for _ in range(3)] == [True, False, False]
+    assert await store.is_new("click-2")
+    assert 0 < await redis.ttl("sweepbot:request:click-1") <= 10
+    await redis.pexpire("sweepbot:request:click-1", 0)
+    assert await store.is_new("click-1", timedelta(seconds=10))
