@@ -13,7 +13,7 @@ from bot.platform.config.live_policy import LivePolicy
 from bot.platform.config.personal import Personal
 from bot.platform.slack.blocks import section
 from bot.platform.slack.client import Slack
-from bot.platform.slack.message import Message
+from bot.platform.slack.message import File, Message
 from bot.sweep.channels import quiet
 from bot.sweep.channels.models import Person
 from bot.sweep.channels.quiet import QuietHours
@@ -143,7 +143,8 @@ async def test_quiet_hours_keep_nothing_of_direct_messages_of_others_and_each_of
     assert await ada.context.store.requests(str(quiet.item(ADA))) == []
     threads = [await slack.post(PLACE, Message(text=name)) for name in ("first", "second")]
     ada.slack.stumble("files.completeUploadExternal", "missing_scope")
-    await slack.upload(PLACE, threads[0], f":x: <@{ADA}> The trial failed.", "trial.log", "Killed")
+    log = File(name="trial.log", content="Killed")
+    await slack.upload_files(PLACE, threads[0], f":x: <@{ADA}> The trial failed.", [log])
     for _ in range(2):  # a worker died in between
         await slack.reply(PLACE, threads[1], f":x: <@{ADA}> The trial failed.")
     kept = await ada.context.store.requests(str(quiet.item(ADA)))
