@@ -32,7 +32,7 @@ class Cluster:
         self.calls.append(kind)
         if kind in self.forbidden:
             raise ApiError(403, "Forbidden", "no")
-        return {"Node": [a_node("n1", 8)], "Pod": [RUNNING]}[kind]
+        return {"Node": [a_node("n1", 8)], "Pod": [RUNNING]}.get(kind, [])
 
 
 def a_measurer(cluster, store):
@@ -47,7 +47,7 @@ async def test_nothing_is_read_without_a_sweep_that_needs_it(redis):
     assert cluster.calls == []
     await store.register(replace(REQUEST, auto=False, started=False))
     await a_measurer(cluster, store).measure_listed()
-    assert cluster.calls == ["Pod", "Node"]
+    assert cluster.calls == ["Pod", "Node", "ResourceSlice"]
 
 
 async def test_capacity_store_keeps_clusters_apart(redis):
