@@ -52,7 +52,7 @@ async def list_devices(cluster: KubernetesClient) -> Devices:
     classes = await _list_if_possible("DeviceClass", cluster) if slices else []
     if slices is None or classes is None:
         return Devices(classes={}, known={}, uncounted=(CLASS_PREFIX,))
-    return await asyncio.to_thread(read_devices, classes, slices)
+    return await asyncio.to_thread(read_devices, classes, slices) if slices else Devices(classes={}, known={})
 
 
 async def list_pods(cluster: KubernetesClient, namespace: str = "") -> Manifests:
