@@ -20,7 +20,7 @@ class Nodes:
     nodes = (a_node("n1", 8),)
 
     async def list(self, kind, namespace, *, only=None):
-        return self.nodes if kind == "Node" else []
+        return self.nodes if kind == "Node" else ()
 
 
 @pytest.mark.parametrize("node", ["n1", ""])

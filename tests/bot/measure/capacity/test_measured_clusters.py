@@ -32,7 +32,7 @@ class Cluster:
         self.calls.append(kind)
         if kind in self.forbidden:
             raise ApiError(403, "Forbidden", "no")
-        return {"Node": [a_node("n1", 8)], "Pod": [RUNNING]}.get(kind, [])
+        return {"Node": [a_node("n1", 8)], "Pod": [RUNNING], "ResourceSlice": []}[kind]
 
 
 def a_measurer(cluster, store):
