@@ -20,7 +20,7 @@ PAGE = "docs/machines.md#claim-gpus-by-a-deviceclass"
 async def device_classes(cluster: KubernetesClient, config: Config, *, prometheus: bool) -> list[Finding]:
     """Return no findings where nothing is published, as before Kubernetes 1.34. Raises ApiError.
 
-    `prometheus`: PROMETHEUS_URL is set.
+    `prometheus`: PROMETHEUS_URL is set; deploy/usage can be left out then.
     """
     try:
         slices = await listed_unless(404, cluster, "ResourceSlice") or []
@@ -29,7 +29,8 @@ async def device_classes(cluster: KubernetesClient, config: Config, *, prometheu
     except ApiError as error:
         if error.status != 403:
             raise
-        return [warning(CHECK, "unknown: no permission", GRANT)]
+        needed = not prometheus or any(each.device_class for each in config.profiles)
+        return [warning(CHECK, "unknown: no permission", GRANT)] if needed else []
     devices = read_devices(classes, slices)
     found = [*_profiles(devices, config), *_published(devices)]
     if claims and devices.known and prometheus:

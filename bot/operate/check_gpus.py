@@ -17,7 +17,7 @@ from k8s.nodes.dcgm import is_exporter
 from k8s.nodes.gpus import GpuNode, read_node
 from k8s.nodes.listed import list_nodes
 from k8s.objects import GPU, Manifest
-from k8s.rbac import FOR_GPU_USE
+from k8s.rbac import FOR_DEVICES, FOR_GPU_USE
 
 DEVICE_PLUGIN = re.compile(r"(nvidia|amd|rocm|gpu|habana).*device-plugin")
 APPLY_USAGE = "kubectl apply -k deploy/usage"
@@ -113,7 +113,8 @@ async def gpu_use(cluster: KubernetesClient, *, scrapes: bool) -> list[Finding]:
         for (group, resource), verbs in FOR_GPU_USE.items()
         for namespace in (namespaces if resource == "pods/proxy" else ("",))
         for verb in verbs
-        if not await allowed(cluster, namespace, group, resource, verb)
+        if (group, resource) not in FOR_DEVICES  # device_classes() reports them
+        and not await allowed(cluster, namespace, group, resource, verb)
     ]
     return [_exporters_denied(denied)] if denied else found
 

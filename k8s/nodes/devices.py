@@ -18,6 +18,7 @@ CONDITION = re.compile(
     r" *== *(?P<p>['\"])(?P<value>[^'\"]*)(?P=p)"
 )
 BLOCKING = {"NoSchedule", "NoExecute"}  # effects of taints
+OF_REQUESTS = "resource.kubernetes.io/extended-resource-claim"  # annotation of the scheduler's own claims
 DeviceId = tuple[str, str, str]  # driver, pool, and name
 
 
@@ -193,6 +194,26 @@ def _with_status(node: Manifest, **more: Mapping[str, int]) -> Manifest:
     return {**node, "status": status}
 
 
+def unclaimed(devices: Devices, claims: Iterable[Manifest]) -> Devices:
+    """Return the devices without those that claims hold. A claim of the scheduler is for a pod's requests."""
+    taken = {
+        (each["driver"], each["pool"], each["device"])
+        for claim in claims
+        if OF_REQUESTS not in (claim["metadata"].get("annotations") or {})
+        for each in _results(claim)
+        if not each.get("adminAccess")
+    }
+    units = {devices.known[key].unit for key in taken & devices.known.keys()}
+    return replace(
+        devices, known={key: each for key, each in devices.known.items() if each.unit not in units}
+    )
+
+
+def _results(claim: Manifest) -> list[Manifest]:
+    allocation = (claim.get("status") or {}).get("allocation") or {}
+    return allocation.get("devices", {}).get("results") or []
+
+
 def read_claim(claim: Manifest, devices: Devices) -> Claim:
     """Return a claim's GPUs. A device that isn't published now counts for the requested class."""
     requests = {each["name"]: _exact(each) for each in claim["spec"].get("devices", {}).get("requests") or ()}
@@ -205,7 +226,7 @@ def read_claim(claim: Manifest, devices: Devices) -> Claim:
     if "allocation" not in status:
         for name, resource in wanted.items():
             sizes[resource] += requests[name].get("count") or 1
-    for each in status.get("allocation", {}).get("devices", {}).get("results") or ():
+    for each in _results(claim):
         device = devices.known.get((each["driver"], each["pool"], each["device"]))
         found = device.of.resource if device else wanted.get(each["request"].partition("/")[0])
         if found and not each.get("adminAccess"):

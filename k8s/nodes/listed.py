@@ -8,7 +8,15 @@ from dataclasses import replace
 
 from k8s.api.client import KubernetesClient, Manifests
 from k8s.api.errors import ApiError
-from k8s.nodes.devices import Devices, read_claim, read_devices, with_claimable, with_claims, with_devices
+from k8s.nodes.devices import (
+    Devices,
+    read_claim,
+    read_devices,
+    unclaimed,
+    with_claimable,
+    with_claims,
+    with_devices,
+)
 from k8s.nodes.gpu_pods import UNFINISHED_PODS, GpuPod, read_gpu_pod
 from k8s.nodes.gpus import concerns_gpus
 from k8s.nodes.machines import Machine, read_machine
@@ -20,6 +28,13 @@ from k8s.objects import CLASS_PREFIX
 async def list_nodes(cluster: KubernetesClient) -> Manifests:
     nodes = await cluster.list("Node", "")
     return with_devices(nodes, await list_devices(cluster))
+
+
+async def list_unclaimed_nodes(cluster: KubernetesClient) -> Manifests:
+    """Return the nodes without the GPUs of claims, for those who count only what pods request."""
+    nodes, devices = await cluster.list("Node", ""), await list_devices(cluster)
+    claims = await _list_if_possible("ResourceClaim", cluster) if devices.known else ()
+    return with_devices(nodes, unclaimed(devices, claims or ()))
 
 
 async def list_machines(cluster: KubernetesClient) -> tuple[Machine, ...]:
@@ -37,7 +52,7 @@ async def list_devices(cluster: KubernetesClient) -> Devices:
     classes = await _list_if_possible("DeviceClass", cluster) if slices else []
     if slices is None or classes is None:
         return Devices(classes={}, known={}, uncounted=(CLASS_PREFIX,))
-    return await asyncio.to_thread(read_devices, classes, slices)
+    return await asyncio.to_thread(read_devices, classes, slices) if slices else Devices(classes={}, known={})
 
 
 async def list_pods(cluster: KubernetesClient, namespace: str = "") -> Manifests:

@@ -9,7 +9,7 @@ import pytest
 from bot.core.record import Phase
 from bot.platform.config.policy import parse_config
 from bot.watch.home.gpu_query_job import free_and_total
-from k8s.nodes.listed import list_nodes, list_pods
+from k8s.nodes.listed import list_nodes, list_pods, list_unclaimed_nodes
 from local.kubernetes.controllers.resource_claims import ResourceClaims
 from local.world import NAMESPACE, world
 from tests.scenarios.device_cluster import device_class, publish, resource_slice
@@ -64,6 +64,7 @@ async def test_trials_claim_gpus_that_count_as_allocated_until_they_end(redis):
         requests = template["spec"]["spec"]["devices"]["requests"]
         assert [claim["spec"]["devices"]["requests"] for claim in claims] == [requests, requests]
         assert free_and_total(await list_nodes(cluster), await list_pods(cluster)) == (2, 4)
+        assert free_and_total(await list_unclaimed_nodes(cluster), []) == (2, 2)
         for pod in sweep.trials():
             sweep.kubernetes.set_status(pod, pod["status"] | {"phase": "Succeeded"})
         await asyncio.sleep(0.01)

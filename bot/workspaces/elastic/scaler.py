@@ -22,7 +22,7 @@ from k8s.api.cache import Cache
 from k8s.api.errors import ApiError, SweepbotError
 from k8s.api.outage import Outage
 from k8s.api.watch import watch_forever
-from k8s.nodes.listed import list_nodes
+from k8s.nodes.listed import list_unclaimed_nodes
 from k8s.nodes.scheduling import OpenNode, ScheduledPod, read_open_node, read_scheduled
 from k8s.objects import Manifest, Ref
 
@@ -81,7 +81,7 @@ class Scaler:
 
     async def list_nodes(self) -> None:
         try:
-            found = await list_nodes(self._clients.cluster)
+            found = await list_unclaimed_nodes(self._clients.cluster)
             self._nodes.open = tuple(node for each in found if (node := read_open_node(each)))
         except Exception as error:  # noqa: BLE001 - logged; without nodes, nothing is raised
             log.warning("can't list nodes for elastic replicas: %s", error)

@@ -49,13 +49,15 @@ async def test_server_that_does_not_serve_the_kinds_has_no_finding():
     assert await device_classes(Old(), CONFIG, prometheus=True) == []
 
 
-async def test_missing_permission_is_unknown():
+async def test_missing_permission_is_unknown_where_it_is_needed():
     class Denied:
         async def list(self, *_, **__):
             raise ApiError(403, "Forbidden", "resourceslices is forbidden")
 
     [found] = await device_classes(Denied(), CONFIG, prometheus=False)
     assert (found.level, found.fix) == ("warning", "kubectl apply -k deploy/usage")
+    assert await device_classes(Denied(), CLAIMING, prometheus=True)
+    assert await device_classes(Denied(), CONFIG, prometheus=True) == []
 
 
 async def test_published_gpus_are_counted_by_class_and_fit_the_profile(store):

@@ -2,7 +2,7 @@
 
 import pytest
 
-from k8s.nodes.devices import read_claim, read_class, read_devices, with_claims, with_devices
+from k8s.nodes.devices import read_claim, read_class, read_devices, unclaimed, with_claims, with_devices
 from k8s.nodes.gpu_pods import GpuPods, read_gpu_pod
 from k8s.nodes.gpus import node_sizes, read_node
 from k8s.nodes.listed import machines
@@ -173,6 +173,16 @@ def test_claimed_gpus_count_beside_those_that_a_container_requests():
 def test_device_that_is_not_published_any_more_stays_allocated():
     [found] = held([pod("p1", "c1")], [claim("c1", "gpu-9")])
     assert found.sizes == {GPU_CLASS: 1}
+
+
+def test_unclaimed_devices_are_those_that_only_requests_of_pods_hold():
+    devices = read_devices([device_class()], [resource_slice("n1", 4)])
+    watched = claim("c2", "gpu-1")
+    watched["status"]["allocation"]["devices"]["results"][0]["adminAccess"] = True
+    requested = claim("c3", "gpu-2")
+    requested["metadata"]["annotations"] = {"resource.kubernetes.io/extended-resource-claim": "true"}
+    left = unclaimed(devices, [claim("c0"), claim("c1", "gpu-0"), watched, requested])
+    assert [name for _, _, name in left.known] == ["gpu-1", "gpu-2", "gpu-3"]
 
 
 def test_access_of_an_administrator_allocates_nothing():
