@@ -236,10 +236,12 @@ def _doctor(arguments: argparse.Namespace) -> int:
     from bot.workspace_table import checks as of_workspaces  # noqa: PLC0415
 
     settings = Settings.read()
+    config, error = Config(repositories=()), ""
     try:
-        config, error = read_config(settings.sweepbot_config), ""
+        config = read_config(settings.sweepbot_config)
+        checks.require_secrets(config, os.environ)
     except UserError as wrong:  # the other checks need no configuration
-        config, error = Config(repositories=()), str(wrong)
+        error = str(wrong)
     findings = [*checks.configuration(error), *asyncio.run(checks.run(settings, config, of_workspaces))]
     mask = settings.mask
     print(mask(findings_json(findings)) if arguments.json else without_markup(mask(findings_lines(findings))))

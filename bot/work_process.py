@@ -26,7 +26,6 @@ from bot.operate.admin_reports import ClusterReport, ConfigReport
 from bot.platform.config.digest_times import DigestSchedule
 from bot.platform.config.policy import Config, all_namespaces
 from bot.platform.repos.catalog import Catalog
-from bot.platform.repos.git_commands import logins
 from bot.platform.runtime.probes import Probes
 from bot.platform.slack.client import client
 from bot.platform.storage.last_errors import LastErrors, remembering
@@ -80,7 +79,7 @@ async def workers(process: Process) -> None:
             """Return the current schedules, which /sweep setup can change."""
             return clients.config.digests
 
-        process.policy.require(_require_secrets)
+        process.policy.require(partial(checks.require_secrets, environ=os.environ))
         report = ConfigReport(process.policy, clients, process.redis)
         handlers = _job_handlers(process.redis, clients, source, setups, digest_schedules)
         handlers[ItemKind.DOCTOR] = keyed(
@@ -117,13 +116,6 @@ async def workers(process: Process) -> None:
         tasks.append(ClusterReport(clients, process.redis).follow())
         tasks.append(RemoteUsage(process.redis, clients.clusters, settings, config, now).run())
         await _work(_run_worker(worker, setups, informer, process.stop), tasks, process.stop)
-
-
-def _require_secrets(config: Config) -> None:
-    """Raise UserError if the environment lacks a secret that the configuration needs."""
-    logins(config, os.environ)
-    for each in config.webhooks:
-        each.key(os.environ)
 
 
 def _job_handlers(

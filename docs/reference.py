@@ -212,6 +212,8 @@ def described(schema: Schema) -> str:
 
 
 def _plural(noun: str) -> str:
+    if noun.startswith("`"):  # values, not a noun
+        return noun
     return f"{noun}es" if noun.endswith(("s", "x")) else f"{noun}s"
 
 

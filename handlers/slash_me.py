@@ -7,12 +7,15 @@ from typing import Any
 
 from slack_sdk.web.async_client import AsyncWebClient
 
-from bot.core.ids import SWEEP_ID
+from bot.core.commands import Action
+from bot.core.errors import UserError
+from bot.core.ids import SWEEP_ID, is_meant
 from bot.core.request import Notify
 from bot.platform.commands.grammar import Command, Option, Table
 from bot.platform.commands.option_types import Choice, Matching, invalid
 from bot.platform.config.personal import QUIET, Personal
 from bot.platform.slack.mrkdwn import code, plain
+from bot.sweep.answers.command_parser import ParsedCommand, choose
 from bot.sweep.channels.store import REQUESTS, SetupRequest, dump
 from bot.sweep.channels.views import ZONES
 from bot.sweep.launch.options import NOTIFY
@@ -54,6 +57,7 @@ ME = Command(
     GROUP,
     "your notifications",
     usage="[quiet=22-7]",
+    said="mute, mute sweep, unmute, unmute sweep, quiet, quiet hour, dnd, do not disturb, notification",
 )
 TABLE = Table(prefix="/sweep", commands=(ME,))
 
@@ -72,8 +76,13 @@ async def answer_me(
     if not values:
         words = " ".join(each.usage for each in ME.options)
         return f"{described(before)} Change it: `/sweep {ME.name} {words}`"
-    if "mute" in values and not await _is_known(values["mute"], context):
-        return f"No sweep is named {code(values['mute'])}. Its name is in its message, and in `/sweep list`."
+    try:
+        if "mute" in values:
+            values["mute"] = await _sweep_named(values["mute"], user, context)
+        if "unmute" in values:
+            values["unmute"] = _muted(values["unmute"], before)
+    except UserError as unknown:  # not raised: the command is typed as it should be
+        return str(unknown)
     if values.get("quiet") and not (before.zone or "zone" in values):
         values["zone"] = await _own_zone(user, web)
         if not values["zone"]:
@@ -91,9 +100,23 @@ def described(own: Personal) -> str:
     return f"Notify of your sweeps: {plain(notify)}. Quiet hours: {quiet if own.quiet else 'none'}.{muted}"
 
 
-async def _is_known(sweep: str, context: HandlerContext) -> bool:
+async def _sweep_named(typed: str, user: str, context: HandlerContext) -> str:
+    """Return the sweep that a name or a part of it means, as in `/sweep status`. Raises UserError."""
     async with asyncio.timeout(ACK_TIMEOUT):
-        return bool(await context.store.records([sweep]))
+        parsed = ParsedCommand(action=Action.STATUS, sweep=typed)
+        sweep = choose(parsed, user, await context.store.listed(), context.config).sweep
+        if not await context.store.records([sweep]):
+            raise UserError(f"No sweep named {code(sweep)}.")
+    return sweep
+
+
+def _muted(typed: str, own: Personal) -> str:
+    """Return the muted sweep that a name or a part of it means. Raises UserError. Pure."""
+    found = [typed] if typed in own.muted else [each for each in own.muted if is_meant(each, typed)]
+    if len(found) != 1:
+        muted = listed([code(each) for each in own.muted]) or "none"
+        raise UserError(f'unmute= must be one of your muted sweeps; got "{typed}". Muted: {muted}.')
+    return found[0]
 
 
 async def _own_zone(user: str, web: AsyncWebClient) -> str:

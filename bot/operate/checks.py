@@ -4,7 +4,7 @@ A check without permission (beyond the bot's namespace, deploy/doctor grants it)
 """
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from functools import partial
 from itertools import chain
@@ -29,6 +29,7 @@ from bot.platform.config.live_policy import LivePolicy
 from bot.platform.config.permissions import doctor_denial
 from bot.platform.config.policy import Config, all_namespaces, namespaces_in
 from bot.platform.config.settings import Settings
+from bot.platform.repos.git_commands import logins
 from k8s.api.client import KubernetesClient
 from k8s.api.errors import ApiError, ClusterUnreachableError, UnreachableError
 from k8s.api.remote import RemoteClient
@@ -62,6 +63,13 @@ def configuration(error: str) -> Findings:
         return []
     fix = "correct the file and apply it again; running processes use the previous one, new ones fail"
     return [broken("configuration", error, fix)]
+
+
+def require_secrets(config: Config, environ: Mapping[str, str]) -> None:
+    """Raise UserError if the environment lacks a secret that the configuration needs."""
+    logins(config, environ)
+    for each in config.webhooks:
+        each.key(environ)
 
 
 async def run(

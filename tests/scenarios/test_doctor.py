@@ -4,6 +4,7 @@ import asyncio
 import json
 import os
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -20,6 +21,10 @@ async def cli(here, *flags):
     process = await asyncio.create_subprocess_exec(*command, env={**os.environ, **here.env}, stdout=pipe)
     out, _ = await process.communicate()
     return out.decode(), process.returncode
+
+
+def add_webhook(config):
+    config.write_text(config.read_text() + "webhooks: {alerts: {url: https://hooks.example.com}}\n")
 
 
 async def test_doctor_reports_a_healthy_and_then_a_broken_world(tmp_path, mlflow_url, wait_until):
@@ -46,3 +51,9 @@ async def test_doctor_reports_a_healthy_and_then_a_broken_world(tmp_path, mlflow
         message = await here.slack.command("grace", "sweeps", "/sweep", "doctor")
         assert "Only admins can do that" in message
         assert not here.slack.messages("random")
+
+        add_webhook(Path(here.env["SWEEPBOT_CONFIG"]))
+        found, _ = await cli(here, "--json")
+        [first, *_] = json.loads(found)
+        assert first["check"] == "configuration"
+        assert first["found"].startswith("WEBHOOK_ALERTS_SECRET must be whsec_")

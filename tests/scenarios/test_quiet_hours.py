@@ -63,13 +63,13 @@ async def test_settings_are_typed_shown_and_kept(ada, redis):
         "Saved. Notify of your sweeps: Send "
     )
     await ada.context.store.create(lambda _: a_sweep(), [SWEEP], "r")
-    assert (await types(ada, f"me mute={SWEEP}")).endswith(f" Muted: `{SWEEP}`.")
+    assert (await types(ada, "me mute=otter")).endswith(f" Muted: `{SWEEP}`.")
     await redis.flushall()
     await ada.setups.refresh()
     own = Personal(name="ada", notify="dm", quiet="22:00-07:00", zone="Europe/Berlin", muted=(SWEEP,))
     assert ada.clients.config.people == {ADA: own}
     assert ada.setups.setup.people == {ADA: Person()}
-    await types(ada, f"me unmute={SWEEP} quiet=off")
+    await types(ada, "me unmute=brave quiet=off")
     assert (await types(ada, "me")).startswith("Notify of your sweeps: ")
     assert ada.clients.config.people == {ADA: replace(own, quiet="", muted=())}
     [hello] = ada.slack.messages(DM)
@@ -83,7 +83,9 @@ async def test_settings_are_typed_shown_and_kept(ada, redis):
         ("me quiet=7-7", 'quiet= must be hours such as 22:00-07:00, or off; got "7-7".'),
         ("me zone=Berlin", 'zone= must be a time zone such as Europe/Berlin; got "Berlin".'),
         ("me notify=mail", 'notify= must be channel, dm, or none; got "mail".'),
-        ("me mute=lr-calm-lynx", "No sweep is named `lr-calm-lynx`. Its name is in its message"),
+        ("me mute=lr-calm-lynx", "No sweep named `lr-calm-lynx`."),
+        ("me mute=lynx", "No sweep named `lynx`."),
+        ("me unmute=lynx", 'unmute= must be one of your muted sweeps; got "lynx". Muted: none.'),
     ],
 )
 async def test_what_cannot_be_set_is_explained(ada, text, sentence):
@@ -118,6 +120,9 @@ async def test_quiet_hours_keep_mentions_and_direct_messages_and_end_with_one_me
     assert posted["text"].startswith(":x: ada *lr-brave-otter* · Failed")
     assert posted["blocks"][0]["text"]["text"] == "ada and <@U01GRACEHOP>"
     assert [each["text"] for each in ada.slack.messages(DM)] == ["The answer to a command."]
+    await slack.update(PLACE, thread, FAILED)
+    [edited] = ada.slack.messages("sweeps")
+    assert edited["text"].startswith(":x: ada *lr-brave-otter* · Failed")
     assert await quiet.send(ADA, ada.clients) == timedelta(minutes=10)
     ada.now = AFTERWARDS
     assert await quiet.send(ADA, ada.clients) is None

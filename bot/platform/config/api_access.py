@@ -39,6 +39,9 @@ def _claims(claims: dict[str, str]) -> dict[str, str]:
             f"must have a claim that says whose job it is: {listed(WHOSE, 'or')}. The issuer also signs "
             "tokens for the jobs of others"
         )
+    for key, value in claims.items():
+        if "*" in value:
+            raise ValueError(f'must have whole values, without *; got {key}: "{value}"')
     return claims
 
 

@@ -250,7 +250,8 @@ class Slack:
         await self._reserve("edits", ts, EDITS)
         try:
             shown = {"blocks": []} | self._content(message)
-            await self._web.chat_update(channel=channel, ts=ts, parse=PARSE_NONE, **shown)
+            written, _ = self._unmentioned(json.dumps(shown), channel)  # edits notify nobody: nothing to keep
+            await self._web.chat_update(channel=channel, ts=ts, parse=PARSE_NONE, **json.loads(written))
         except SlackApiError as error:
             if error_code(error) not in NOT_EDITABLE:
                 raise await self._classified(error, "edits") from error

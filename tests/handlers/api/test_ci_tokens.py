@@ -303,6 +303,7 @@ def test_rule_is_read_from_the_configuration():
     ("old", "new", "sentence"),
     [
         ("repository_id: 123, ", "", "must have a claim that says whose job it is"),
+        ("repository_id: 123", 'repository: "acme/*"', "must have whole values, without "),
         ("https://token.actions", "http://token.actions", "must be an https URL"),
         ("      person: U012ABC\n", "", "must have either `person` or `team`"),
         ("person: U012ABC\n", "person: U012ABC\n      team: vision\n", "either `person` or `team`"),
