@@ -19,7 +19,9 @@ from slack_sdk.web.async_client import AsyncWebClient
 from bot.core.errors import UserError
 from bot.core.sweep_summary import SweepSummary
 from bot.platform.commands.grammar import Command, Table
-from bot.platform.commands.phrases import MAX_SENTENCE, Names, negated, read_sentence
+from bot.platform.commands.intents import negated
+from bot.platform.commands.sentence import Names, read_sentence
+from bot.platform.commands.words import MAX_SENTENCE
 from bot.platform.config.policy import Config, repository
 from bot.platform.slack.blocks import MAX_BUTTON_VALUE, actions, button, section, user_name
 from bot.platform.slack.message import Message
@@ -191,7 +193,7 @@ async def _reworded(
         meant = _resolved(meant, command, sweeps, context.config)
     except UserError as unknown:
         is_mistyped = typed is None and not any(
-            text.split()[0].lower() in each.phrases for each in TABLE.commands
+            text.split()[0].lower() in each.verbs for each in TABLE.commands
         )
         raise (error if is_typed or (meant.note and is_mistyped) else unknown) from None
     return await _run(context, command, client, meant)
