@@ -42,7 +42,7 @@ SAID = {
     "nodes": "(by which per node machine free show busy)",
     "now": "who idle hog utilization nvidia-smi nvtop gpustat (use has all busy cluster which now)",
 }
-OF_BILL = "cost price money invoice how-much how-expensive gpu-hour (what month team)"
+OF_BILL = "cost price money invoice how-much how-expensive gpu-hour (what month this-month team)"
 
 
 MONTHS = [name.lower() for name in month_name[1:]]

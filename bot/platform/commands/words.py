@@ -32,7 +32,7 @@ FILLERS = POLITE | set(
 )
 _FOLDED = {
     "available": "availability",
-    "best": "top winner winning won strongest",
+    "best": "winner winning won strongest",
     "cancel": "cancelling canceling scancel",
     "compare": "comparing comparison",
     "cost": "spend spent spending expensive burn burned burnt costing",

@@ -102,7 +102,7 @@ OF_LIST = (
 )
 OF_STATUS = (
     "progress how how-long going doing eta done finish update any-news stuck happen alive remaining percent "
-    "state slow wait info so-long what-up still-running time-left what-about "
+    "state slow wait info so-long what-up still-running sweep-ok time-left what-about "
     "(why when where not running own who start left trial end ok take looking sweep up at did)"
 )
 OF_LOGS = (
@@ -110,7 +110,7 @@ OF_LOGS = (
     "(why fail crash what show)"
 )
 OF_RESULTS = (
-    "result best table csv download export leaderboard score outcome number metric how-did what-get "
+    "result best table csv download export leaderboard score outcome number metric how-did what-get top-trial "
     "(trial run parameter value what get show how did do which accuracy final)"
 )
 OF_CURVES = "curve plot chart graph draw visualize (loss train learning show accuracy)"
