@@ -33,7 +33,7 @@ COMMANDS = (
         "your token for the HTTP API; its threads are here",
         said="token api (need get)",
     ),
-    Command("token revoke", None),  # named by the answer to `token`
+    Command("token revoke", None, said="revoke"),  # named by the answer to `token`
 )
 
 

@@ -80,6 +80,7 @@ HALVES = {
     "held_out": (VISION, 0.95),
     "others_a": (DIGITS, 0.95),
     "others_b": (DIGITS, 0.90),
+    "others_c": (DIGITS, 0.90),
 }  # with the least share that must be right
 CONFIG = Config(
     repositories=(),
@@ -87,7 +88,7 @@ CONFIG = Config(
     profiles=tuple(Profile(name=name, gpus=1) for name in ("a100", "h100", "l4")),
     priorities=tuple(Priority(name=name, class_=name) for name in ("low", "normal", "high")),
     clusters=(TrialCluster(name="main"), TrialCluster(name="west", kubeconfig="/west")),
-    teams=(Team(name="vision", queue="research", members=(ADMIN,)), Team(name="speech")),
+    teams=(Team(name="vision", queue="research", members=(ADMIN,)), Team(name="speech"), Team(name="nlp")),
     environments=ENVIRONMENTS,
     reservations=True,
 )

@@ -20,7 +20,7 @@ MAX_KEY = 20  # characters of a mistyped command that is compared with known one
 SIMILARITY = 0.7  # 0 to 1, of a mistyped command
 DENIAL = "dont"
 ASKING = {*"when why where is are was were does did has who what should".split()}  # noqa: SIM905
-SMALL = {*ARTICLES, "", "is", "are", "was", "were", "be", "am"}  # between words in one order
+SMALL = {*ARTICLES, "", "is", "are", "was", "were", "be", "am", "of", "this"}  # between words in one order
 UNSAID = {
     "show",
     "me",
@@ -30,6 +30,9 @@ UNSAID = {
     "my sweeps",
 }  # names of commands that are words of many sentences
 ORDERED = 4  # words that count in one order
+MUSING = re.compile(
+    r"\b(?:might|thinking (?:of|about)|considering|what if|should (?:i|we)|wonder)", re.IGNORECASE
+)
 COUNTED = re.compile(r"\bhow (many|much|long|busy|expensive)\b")
 
 Scored = tuple[int, Table, Command]
@@ -53,10 +56,10 @@ def ranked(
     words = [clean(word).lower() for word in words_of(COUNTED.sub(r"how-\1", text.lower()))]
     said = _said([_joined(like.get(word.removesuffix("s"), word)) for word in words if word not in known])
     tables, first = [*tables], words[0] if words else ""
-    is_question = not ASKING.isdisjoint({first, stem(first)})
+    is_question = not ASKING.isdisjoint({first, stem(first)}) or bool(MUSING.search(text))
     found = list[tuple[int, int, int, Table, Command]]()
     for table in tables:
-        for command in (*table.commands, HELP):
+        for command in (*table.commands, *([HELP] if table is tables[0] else [])):
             asks, supports = _weights(command.said, *(command.name and (command.name, *command.aliases)))
             score, support = sum(asks[word] for word in said & asks.keys()), len(said & supports)
             if is_question and not command.answers and (command.name or not score):
@@ -78,7 +81,7 @@ def _said(stems: list[str]) -> set[str]:
         size = 2 if stems[place] == DENIAL else 1
         words.append("-".join(stems[place : place + size]))
         place += size
-    words = [word for word in words if word not in SMALL]
+    words = [word for word in words if not (word in SMALL or word.isdecimal())]
     starts = range(len(words))
     return {"-".join(words[at : at + size]) for at in starts for size in range(1, ORDERED + 1)}
 

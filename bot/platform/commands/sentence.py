@@ -8,6 +8,7 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from difflib import get_close_matches
+from itertools import chain
 from typing import Any
 
 from bot.platform.commands.grammar import Command, Option, Parsed, Table, bare, pairs, read_values
@@ -95,6 +96,7 @@ class _Reader:
             for phrase, value in self._phrases(each):
                 self._values.setdefault(_without_articles(phrase), {}).setdefault(each.key, value)
         own = f"{command.said} {command.name} {' '.join(command.aliases)} {table.about}"
+        self._known = {*chain(*names.known.values())}
         self._fillers = FILLERS | {stem(word) for word in re.split("[ ()-]+", own)}
 
     def _phrases(self, option: Option) -> Iterator[tuple[str, str]]:
@@ -173,17 +175,26 @@ class _Reader:
                 hints, place, last = self._hints[phrase], place + size, ""
             elif lower[place] in self._fillers or stem(lower[place]) in self._fillers:
                 place += 1
+            elif key := self._key_of_initials(lower[place : place + 2]):
+                self._add(key, "".join(word[0] for word in lower[place : place + 2]))
+                place, hints, last = place + 2, [], key
             else:
                 self._word(words[place], hints)
                 place, hints, last = place + 1, [], ""
 
+    def _key_of_initials(self, words: list[str]) -> str:
+        """Return the option whose known value has the initials of two words: `learning rate` is `lr`."""
+        initials = "".join(word[0] for word in words if word.isalpha())
+        known = self._names.known if len(initials) > 1 else {}
+        return next(
+            (key for key, names in known.items() if key in self._command.by_key and initials in names), ""
+        )
+
     def _parts(self, word: str) -> list[str]:
-        """Return the values of an option that has several, such as `main,dev`."""
-        parts = word.split(",")
-        known = [self._names.known.get(each.key, {}) for each in self._command.options if each.commas]
-        is_one = any(clean(word).lower() in names for names in known)
-        is_several = any({clean(part).lower() for part in parts} <= names.keys() for names in known)
-        return parts if is_several and not is_one else [word]
+        """Return the names in `main,dev` and `main/lr`, unless that is itself a name."""
+        parts = re.split("[,/]", word)
+        names = {clean(part).lower() for part in parts}
+        return parts if names <= self._known and clean(word).lower() not in self._known else [word]
 
     def _longest(self, lower: list[str], place: int) -> tuple[str, int]:
         """Return the longest phrase at a place that means something, and its number of words."""

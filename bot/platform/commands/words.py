@@ -8,7 +8,11 @@ MAX_SENTENCE = 1_000  # characters; a longer text isn't one
 MAX_PHRASE = 4  # words of a phrase
 _QUOTED = r"""(?:"[^"]*"|'[^']*'|`[^`]*`)"""
 APART = re.compile(r"(?<!\S)([0-9]{1,3})x(?=[a-z])|(?<=\bw)/(?=[0-9])|@(?=\w)", re.IGNORECASE)
-NOT = re.compile(r"\b(?:do not|dont|never|hold off on|was about to)\b|^not\b", re.IGNORECASE)
+NOT = re.compile(
+    r"\b(?:do not|dont|never|let'?s not|hold off on|was about to|(?:would|should|must)(?:n'?t| not)|won'?t)\b"
+    r"|^not\b",
+    re.IGNORECASE,
+)
 WORD = re.compile(
     rf"""[^\s"'`,;()=]+={_QUOTED}|"[^"]*"|`[^`]*`|(?<!\S)'[^']*'(?!\S)|(?:[^\s"`,;()]|,(?=\S))+(?:"[^"]*")?"""
 )
@@ -21,11 +25,11 @@ FILLERS = POLITE | set(
     """
     show
     ! & + - . : = ? @ a about after again against all also an and any anything are as at be been before
-    both but by can cap capped could did do does doing don't done dont each every experiment for from get
+    both but by can cap capped could did do does doing don't done dont each else every experiment for from get
     give go going has have having hello hey hi how i i'd i'll i'm in into is it it'll it's its job just
     kick kind last launch least let like limit limited make max maximum me more most my need new no not
     now of off ok on only or our out over per previous put redo repeat rerun right run running same search
-    set should so some start still stop sweep sweepbot sweeps than thank that the their then there these
+    set should so some somebody someone start still stop sweep sweepbot sweeps than thank that the their then there these
     they thing this those time to total train try tune up use using value values versus via vs w/ want was
     we were what when where which while who whose why will with would x yesterday you your – —
     """.split()  # noqa: SIM905  two hundred quotes would hide the words
@@ -33,6 +37,7 @@ FILLERS = POLITE | set(
 _FOLDED = {
     "available": "availability",
     "best": "winner winning won strongest",
+    "branch": "branches",
     "cancel": "cancelling canceling scancel",
     "compare": "comparing comparison",
     "cost": "spend spent spending expensive burn burned burnt costing",
@@ -89,5 +94,5 @@ def stem(word: str) -> str:
     """Return what a word has in common with those that mean the same: `GPUs` and `card` are `gpu`."""
     word = re.sub("'[a-z]*$", "", word.lower()) if word.lower() not in {"don't", "isn't"} else "dont"
     word = FOLDED.get(word, word)
-    single = word.removesuffix("s") if len(word) > 3 and not word.endswith("ss") else word
+    single = word.removesuffix("s") if len(word) > 3 and not word.endswith(("ss", "is")) else word
     return FOLDED.get(single, single)

@@ -66,9 +66,9 @@ LIST = Option(
         "my": "mine",
         "i": "mine",
         "my team": "team",
-        "anyone": "running",
-        "anything": "running",
+        "fail": "failed",
         "crashed": "failed",
+        "died": "failed",
     },
 )
 MODE = Option(
@@ -96,7 +96,7 @@ def _change(name: str, does: Action, options: tuple[Option, ...], meaning: str, 
 
 
 OF_LIST = (
-    "overview squeue ls ps top mine running team "
+    "overview squeue ls ps top i-run we-run did-i-run did-we-run mine running team "
     "(my i what which show all every everyone anyone anything who run active current sweep recent past lately "
     "have fail)"
 )
@@ -119,12 +119,12 @@ OF_CANCEL = (
     "no-longer-need (sweep everything)"
 )
 OF_DRAIN = (
-    "wind-down no-new-trial no-more-trial dont-start start-no-more "
-    "(no new more trial finish after current running stop)"
+    "wind-down let-finish nothing-new no-new-trial no-more-trial dont-start-new dont-start-trial dont-start-any start-no-more "
+    "(dont-start no new more trial finish after current running stop)"
 )
 OF_OPEN = "gate all-trial (start run trial all now other anyway skip)"
 OF_HISTORY = (
-    "trend record improve ever our-best over-time all-time week this-week last-week this-month "
+    "trend record improve ever our-best over-time all-time week last-week best-week best-month best-result-week "
     "(best month since last ever our anyone over time better far)"
 )
 OF_QUEUE = (
@@ -141,7 +141,7 @@ COMPARE = _see(
 RERUN = replace(
     _change("rerun", Action.RERUN, (SWEEP, *OPTIONS), "repeat it with any option changed"),
     usage="[SWEEP] [trials=20]",
-    said="again once-more repeat same redo like restart relaunch resubmit requeue (run start)",
+    said="again once-more usual repeat same redo like restart relaunch resubmit requeue (run start)",
 )
 LISTING = replace(
     _see("list", None, (LIST,), "your sweeps and all running ones", OF_LIST), aliases=("my sweeps",)

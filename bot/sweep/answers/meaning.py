@@ -17,8 +17,12 @@ from bot.sweep.answers.command_parser import COMPARE, FOR_ACTIVE, LISTING, OF_EN
 from bot.sweep.launch.options import LAUNCH
 
 PAST = re.compile(
-    r"(?:did|has|have|was|were|is|are|why|when"
+    r"(?:(?:yesterday|earlier|last \w+|this \w+),? )?(?:did|has|have|was|were|is|are|why|when"
     r"|(?:i|we)(?: have|'ve)?(?: just| never)? (?!need)(?:\w+ed|ran))\b",
+    re.IGNORECASE,
+)
+CHAT = re.compile(
+    r"\b(?:you(?:'re|r| are| rock)|(?:good|nice|great|best|cool|stupid|bad) (?:bot|job|work|one)|love (?:you|it|this))\b",
     re.IGNORECASE,
 )
 SURE = 3  # the score of words that ask for help and not for what they name
@@ -84,8 +88,9 @@ def meaning(
     """
     config: Config = names.config
     start = read_sentence(text, TABLE, LAUNCH, names)
-    options = start.parsed.options
-    targets = {key for key in ("branch", "space") if key in options and names.known.get(key)}
+    unknown = {key for key in ("branch", "space") if not names.known.get(key)}
+    options = {key: value for key, value in start.parsed.options.items() if key not in unknown}
+    targets = options.keys() & {"branch", "space"}
     named = _named_sweep(text, names, options, sweeps)
     like = {each.name.lower(): "gpu" for each in config.profiles if each.gpus}
     order = ranked(text, tables, like, {*chain(*names.known.values())})
@@ -95,6 +100,8 @@ def meaning(
     if is_named:
         order = _of_a_sweep(order, options, [each for each in sweeps if is_meant(each.id, named or here)])
         order = _compared(text, names) + order if order[0][2].answers else order
+    elif CHAT.search(text) and not targets:
+        return None
     else:
         order = _with_launch(order, options, targets)
     if not order:
