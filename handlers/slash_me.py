@@ -55,7 +55,8 @@ ME = Command(
     GROUP,
     "your notifications",
     usage="[quiet=22-7]",
-    said="mute unmute quiet-hour always-dm always-notify always-ping from-now-on dont-ping dont-dm my-notification my-setting (always default dm notify notification quiet)",
+    said="mute unmute quiet-hour always-dm always-notify always-ping from-now-on dont-ping dont-dm "
+    "my-setting (always default dm notify notification quiet my)",
 )
 TABLE = Table(prefix="/sweep", commands=(ME,))
 

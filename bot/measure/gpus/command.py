@@ -36,7 +36,8 @@ ALIASES = {"free": ("",), "team": ("by team", "teams"), "nodes": ("by node", "by
 
 
 SAID = {
-    "free": "available capacity room full left sinfo (any out many get cluster busy anything what can there how-many how-busy)",
+    "free": "available capacity room full left sinfo "
+    "(any out many get cluster busy anything what can there how-many how-busy)",
     "mine": "(my i am mine use have busy do what)",
     "team": "by-team each-team per-team (by which use most how-much)",
     "nodes": "(by which per node machine free show busy)",

@@ -238,8 +238,8 @@ def read_values(
 
 
 HELPS = (
-    "command manual man example docs hello hi hey what-can-you what-can-i what-does how-do-i how-do-you how-does "
-    "how-to how-use what-do-you-do what-option help-me what-would-happen what-happen-if would-happen-if"
+    "command manual man example docs hello hi hey what-can-you what-can-i what-does how-do-i how-do-you "
+    "how-does how-to how-use what-do-you-do what-option help-me what-happen-if would-happen-if"
 )
 HELP = Command("help", aliases=("?",), said=HELPS, answers=True)
 NONE_GIVEN: Mapping[str, str] = MappingProxyType({})

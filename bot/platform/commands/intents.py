@@ -1,8 +1,8 @@
 """Find the commands that a sentence asks for, by the weighted words of their tables. Pure.
 
-A word of a command's `said` counts 2, and words in one order one more than they are; those in parentheses only
-support it, up to 2 together. Denied words count nothing, and a question changes nothing. The time grows with
-the text.
+A word of a command's `said` counts 2, and words in one order one more than they are; those in parentheses
+only support it, up to 2 together. Denied words count nothing, and a question changes nothing. The time grows
+with the text.
 """
 
 import re
@@ -10,6 +10,7 @@ from collections.abc import Container, Iterable, Mapping
 from collections.abc import Set as AbstractSet
 from difflib import get_close_matches
 from functools import cache
+from typing import NamedTuple
 
 from bot.platform.commands.grammar import HELP, Command, Table
 from bot.platform.commands.words import ARTICLES, FILLERS, clean, stem, words_of
@@ -35,7 +36,11 @@ MUSING = re.compile(
 )
 COUNTED = re.compile(r"\bhow (many|much|long|busy|expensive)\b")
 
-Scored = tuple[int, Table, Command]
+
+class Scored(NamedTuple):
+    score: int
+    table: Table
+    command: Command
 
 
 def negated(text: str) -> str:
@@ -57,7 +62,7 @@ def ranked(
     said = _said([_joined(like.get(word.removesuffix("s"), word)) for word in words if word not in known])
     tables, first = [*tables], words[0] if words else ""
     is_question = not ASKING.isdisjoint({first, stem(first)}) or bool(MUSING.search(text))
-    found = list[tuple[int, int, int, Table, Command]]()
+    found = list[tuple[int, int, Scored]]()
     for table in tables:
         for command in (*table.commands, *([HELP] if table is tables[0] else [])):
             asks, supports = _weights(command.said, *(command.name and (command.name, *command.aliases)))
@@ -68,10 +73,9 @@ def ranked(
             if (score or support) and command.name and table.about in said:
                 score += ABOUT
             if score + support >= ENOUGH:
-                found.append((score + min(support, ENOUGH), score, support, table, command))
-    found.sort(key=lambda each: each[:3], reverse=True)
-    ranks = [(score, table, command) for score, _, _, table, command in found]
-    return ranks or ([] if first in known else _mistyped(first, tables))
+                found.append((score, support, Scored(score + min(support, ENOUGH), table, command)))
+    found.sort(key=lambda each: (-each[2].score, -each[0], -each[1]))
+    return [each[2] for each in found] or ([] if first in known else _mistyped(first, tables))
 
 
 def _said(stems: list[str]) -> set[str]:
@@ -105,4 +109,4 @@ def _mistyped(word: str, tables: Iterable[Table]) -> list[Scored]:
     heads = {each.name.partition(" ")[0] for _, each in named}
     is_compared = len(word) < MAX_KEY and word not in FILLERS
     near = get_close_matches(word, heads, 1, SIMILARITY) if is_compared else []
-    return [(ENOUGH, table, each) for table, each in named if each.name in near]
+    return [Scored(ENOUGH, table, each) for table, each in named if each.name in near]

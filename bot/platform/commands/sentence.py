@@ -175,20 +175,9 @@ class _Reader:
                 hints, place, last = self._hints[phrase], place + size, ""
             elif lower[place] in self._fillers or stem(lower[place]) in self._fillers:
                 place += 1
-            elif key := self._key_of_initials(lower[place : place + 2]):
-                self._add(key, "".join(word[0] for word in lower[place : place + 2]))
-                place, hints, last = place + 2, [], key
             else:
                 self._word(words[place], hints)
                 place, hints, last = place + 1, [], ""
-
-    def _key_of_initials(self, words: list[str]) -> str:
-        """Return the option whose known value has the initials of two words: `learning rate` is `lr`."""
-        initials = "".join(word[0] for word in words if word.isalpha())
-        known = self._names.known if len(initials) > 1 else {}
-        return next(
-            (key for key, names in known.items() if key in self._command.by_key and initials in names), ""
-        )
 
     def _parts(self, word: str) -> list[str]:
         """Return the names in `main,dev` and `main/lr`, unless that is itself a name."""
@@ -197,12 +186,19 @@ class _Reader:
         return parts if names <= self._known and clean(word).lower() not in self._known else [word]
 
     def _longest(self, lower: list[str], place: int) -> tuple[str, int]:
-        """Return the longest phrase at a place that means something, and its number of words."""
+        """Return the longest phrase at a place that means something, and its number of words.
+
+        `learning rate` is `lr`, if that is a name.
+        """
         for size in range(min(MAX_PHRASE, len(lower) - place), 0, -1):
             phrase = " ".join(lower[place : place + size])
             for each in (phrase, phrase.removesuffix("s") if len(phrase) > len("gpu") else phrase):
                 if any(each in known for known in (self._values, self._keys, self._hints, LEFT_OUT)):
                     return each, size
+        pair = lower[place : place + 2]
+        initials = "".join(word[0] for word in pair if word.isalpha())
+        if initials in self._known and len(initials) > 1 and self._fillers.isdisjoint(pair):
+            return initials, 2
         return "", 1
 
     def _preferred(self, keys: Mapping[str, str]) -> str:

@@ -25,47 +25,28 @@ FILLERS = POLITE | set(
     """
     show
     ! & + - . : = ? @ a about after again against all also an and any anything are as at be been before
-    both but by can cap capped could did do does doing don't done dont each else every experiment for from get
-    give go going has have having hello hey hi how i i'd i'll i'm in into is it it'll it's its job just
+    both but by can cap capped could did do does doing don't done dont each else every experiment for from
+    get give go going has have having hello hey hi how i i'd i'll i'm in into is it it'll it's its job just
     kick kind last launch least let like limit limited make max maximum me more most my need new no not
     now of off ok on only or our out over per previous put redo repeat rerun right run running same search
-    set should so some somebody someone start still stop sweep sweepbot sweeps than thank that the their then there these
-    they thing this those time to total train try tune up use using value values versus via vs w/ want was
-    we were what when where which while who whose why will with would x yesterday you your – —
+    set should so some somebody someone start still stop sweep sweepbot sweeps than thank that the their then
+    there these they thing this those time to total train try tune up use using value values versus via vs w/
+    want was we were what when where which while who whose why will with would x yesterday you your – —
     """.split()  # noqa: SIM905  two hundred quotes would hide the words
 )
-_FOLDED = {
-    "available": "availability",
-    "best": "winner winning won strongest",
-    "branch": "branches",
-    "cancel": "cancelling canceling scancel",
-    "compare": "comparing comparison",
-    "cost": "spend spent spending expensive burn burned burnt costing",
-    "crash": "crashed crashing",
-    "environment": "notebook jupyter env workspace vscode",
-    "fail": "failed failing failure died die broke broken",
-    "finish": "finishing finished complete completed",
-    "free": "spare unused unallocated",
-    "gpu": "card",
-    "happen": "happened happening wrong",
-    "hog": "hogging hogged",
-    "idle": "idling",
-    "kill": "killing",
-    "log": "logfile",
-    "parameter": "param hyperparameter hyperparam hparam config configuration",
-    "pause": "pausing",
-    "picture": "pic photo image",
-    "print": "printing printed",
-    "priority": "prio",
-    "show": "display",
-    "start": "starting started begin beginning began launched",
-    "stop": "stopping",
-    "stuck": "stall stalled hang hanging hung frozen",
-    "sweep": "experiment job",
-    "use": "using used usage occupy occupying occupied",
-    "wait": "waiting pending queued",
-}
-FOLDED = {word: folded for folded, words in _FOLDED.items() for word in words.split()}
+_FOLDED = """
+available: availability; best: winner winning won strongest; branch: branches; compare: comparing comparison;
+cancel: cancelling canceling scancel; cost: spend spent spending expensive burn burned burnt costing;
+crash: crashed crashing; environment: notebook jupyter env workspace vscode; free: spare unused unallocated;
+fail: failed failing failure died die broke broken; finish: finishing finished complete completed; gpu: card;
+happen: happened happening wrong; hog: hogging hogged; idle: idling; kill: killing; log: logfile;
+parameter: param hyperparameter hyperparam hparam config configuration; pause: pausing; priority: prio;
+picture: pic photo image; print: printing printed; show: display; stop: stopping; sweep: experiment job;
+start: starting started begin beginning began launched; stuck: stall stalled hang hanging hung frozen;
+use: using used usage occupy occupying occupied; wait: waiting pending queued
+"""
+_GROUPS = (group.split(":") for group in _FOLDED.split(";"))
+FOLDED = {word: folded.strip() for folded, words in _GROUPS for word in words.split()}
 
 
 def words_of(text: str) -> list[str]:

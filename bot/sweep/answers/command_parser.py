@@ -62,14 +62,7 @@ LIST = Option(
     "list",
     Choice(("mine", "running", "team", "failed")),
     word=True,
-    means={
-        "my": "mine",
-        "i": "mine",
-        "my team": "team",
-        "fail": "failed",
-        "crashed": "failed",
-        "died": "failed",
-    },
+    means={"my": "mine", "i": "mine", "my team": "team"} | dict.fromkeys(("fail", "died"), "failed"),
 )
 MODE = Option(
     "mode",
@@ -97,8 +90,8 @@ def _change(name: str, does: Action, options: tuple[Option, ...], meaning: str, 
 
 OF_LIST = (
     "overview squeue ls ps top i-run we-run did-i-run did-we-run mine running team "
-    "(my i what which show all every everyone anyone anything who run active current sweep recent past lately "
-    "have fail)"
+    "(my i what which show all every everyone anyone anything who run active current sweep recent past "
+    "lately have fail)"
 )
 OF_STATUS = (
     "progress how how-long going doing eta done finish update any-news stuck happen alive remaining percent "
@@ -110,8 +103,8 @@ OF_LOGS = (
     "(why fail crash what show)"
 )
 OF_RESULTS = (
-    "result best table csv download export leaderboard score outcome number metric how-did what-get top-trial "
-    "(trial run parameter value what get show how did do which accuracy final)"
+    "result best table csv download export leaderboard score outcome number metric how-did what-get "
+    "top-trial (trial run parameter value what get show how did do which accuracy final)"
 )
 OF_CURVES = "curve plot chart graph draw visualize (loss train learning show accuracy)"
 OF_CANCEL = (
@@ -119,13 +112,13 @@ OF_CANCEL = (
     "no-longer-need (sweep everything)"
 )
 OF_DRAIN = (
-    "wind-down let-finish nothing-new no-new-trial no-more-trial dont-start-new dont-start-trial dont-start-any start-no-more "
-    "(dont-start no new more trial finish after current running stop)"
+    "wind-down let-finish nothing-new no-new-trial no-more-trial dont-start-new dont-start-trial "
+    "dont-start-any start-no-more (dont-start no new more trial finish after current running stop)"
 )
 OF_OPEN = "gate all-trial (start run trial all now other anyway skip)"
 OF_HISTORY = (
-    "trend record improve ever our-best over-time all-time week last-week best-week best-month best-result-week "
-    "(best month since last ever our anyone over time better far)"
+    "trend record improve ever our-best over-time all-time week last-week best-week best-month "
+    "best-result-week (best month since last ever our anyone over time better far)"
 )
 OF_QUEUE = (
     "squeue backlog position line ahead wait who-wait how-long-queue (who how-many where long front gpu)"

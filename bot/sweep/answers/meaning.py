@@ -22,19 +22,12 @@ PAST = re.compile(
     re.IGNORECASE,
 )
 CHAT = re.compile(
-    r"\b(?:you(?:'re|r| are| rock)|(?:good|nice|great|best|cool|stupid|bad) (?:bot|job|work|one)|love (?:you|it|this))\b",
+    r"\b(?:you(?:'?re| r| are| rock)|(?:good|nice|great|best|cool|bad) (?:bot|job|work)|love (?:you|it))\b",
     re.IGNORECASE,
 )
 SURE = 3  # the score of words that ask for help and not for what they name
 NAMED = 2  # what a value that a command needs counts for it
 TARGET = 3  # what a branch or a space counts for a new sweep
-# What a sentence means that names a sweep, this option, and no command; by option, and whether it has ended.
-BY_OPTION = {
-    ("trials", True): "extend",
-    ("trials", False): "extend",
-    ("queue", False): "queue move",
-    ("budget", False): "raise",
-}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -94,49 +87,64 @@ def meaning(
     named = _named_sweep(text, names, options, sweeps)
     like = {each.name.lower(): "gpu" for each in config.profiles if each.gpus}
     order = ranked(text, tables, like, {*chain(*names.known.values())})
-    is_named = bool(named or (here and order and "sweep" in order[0][2].by_key))
-    if order and order[0][2] is HELP and order[0][0] >= SURE and (not is_named or " if " in text.lower()):
-        return Meaning(table=order[0][1], parsed=Parsed(command=HELP))
+    is_named = bool(named or (here and order and "sweep" in order[0].command.by_key))
+    if (
+        order
+        and order[0].command is HELP
+        and order[0].score >= SURE
+        and (not is_named or " if " in text.lower())
+    ):
+        return Meaning(table=order[0].table, parsed=Parsed(command=HELP))
     if is_named:
-        order = _of_a_sweep(order, options, [each for each in sweeps if is_meant(each.id, named or here)])
-        order = _compared(text, names) + order if order[0][2].answers else order
+        order = _of_a_sweep(
+            order, options.keys() - {"from"}, [each for each in sweeps if is_meant(each.id, named or here)]
+        )
+        order = _compared(text, names) + order if order[0].command.answers else order
     elif CHAT.search(text) and not targets:
         return None
     else:
         order = _with_launch(order, options, targets)
     if not order:
         return None
-    if order[0][2] is LAUNCH or (targets and not (is_named or order[0][2].answers)):
+    if order[0].command is LAUNCH or (targets and not (is_named or order[0].command.answers)):
         if PAST.match(text):  # `I started lr on main yesterday`, `is it running?`
             return Meaning(table=TABLE, parsed=Parsed(command=LISTING))
         if negated(text):
             return None
     score, table, command = order[0]
-    best = [each for each in order if each[0] == score]
-    if not is_named and (command is LAUNCH or RERUN in [each[2] for each in best]):
+    best = [each for each in order if each.score == score]
+    if not is_named and (command is LAUNCH or RERUN in [each.command for each in best]):
         return Meaning(table=TABLE, parsed=start.parsed, note=start.note)
     if command is HELP:
         return Meaning(table=table, parsed=Parsed(command=HELP))
-    found = [_read(text, each[1], each[2], names, last) for each in best if each[2] not in (LAUNCH, HELP)]
+    found = [
+        _read(text, each.table, each.command, names, last)
+        for each in best
+        if each.command not in (LAUNCH, HELP)
+    ]
     return next((each for each in found if not each.missing), found[0])
 
 
 def _with_launch(order: list[Scored], options: Mapping[str, str], targets: AbstractSet[str]) -> list[Scored]:
     """Add what a branch, a space, and other options count for a new sweep, and a space for its history."""
-    score = next((each[0] for each in order if each[2] is LAUNCH), 0)
+    score = sum(each.score for each in order if each.command is LAUNCH)
     score += TARGET * len(targets) + bool(options.keys() - targets)
     scored = [
-        (each[0] + TARGET * bool(each[2].answers and targets & each[2].by_key.keys()), *each[1:])
+        each._replace(score=each.score + TARGET * (each.command.answers and _takes(each.command, targets)))
         for each in order
-        if each[2] is not LAUNCH
+        if each.command is not LAUNCH
     ]
-    return sorted([(score, TABLE, LAUNCH)] * bool(score) + scored, key=lambda each: -each[0])
+    return sorted([Scored(score, TABLE, LAUNCH)] * bool(score) + scored, key=lambda each: -each.score)
+
+
+def _takes(command: Command, keys: AbstractSet[str]) -> bool:
+    return not keys.isdisjoint(each.key for each in command.options if each.required)
 
 
 def _compared(text: str, names: Names) -> list[Scored]:
     """Return the comparison of the sweeps that a text names, if they are several."""
     several = read_sentence(text, TABLE, COMPARE, names).parsed.options.get("sweep", "")
-    return [(NAMED + SURE, TABLE, COMPARE)] if " " in several else []
+    return [Scored(SURE, TABLE, COMPARE)] if " " in several else []
 
 
 def _named_sweep(text: str, names: Names, launch: Mapping[str, str], sweeps: Sequence[SweepSummary]) -> str:
@@ -152,27 +160,24 @@ def _named_sweep(text: str, names: Names, launch: Mapping[str, str], sweeps: Seq
 
 
 def _of_a_sweep(
-    order: list[Scored], options: Mapping[str, str], sweeps: Sequence[SweepSummary]
+    order: list[Scored], changed: AbstractSet[str], sweeps: Sequence[SweepSummary]
 ) -> list[Scored]:
     """Return the commands that can apply to these sweeps; without one, what the other words mean."""
-    changed = options.keys() - {"from"}
-    fits = [each for each in order if "sweep" in each[2].by_key]
-    states = {each.live for each in sweeps}
-    wrong = set[Action]()
+    states, wrong = {each.live for each in sweeps}, set[Action]()
     if len(states) == 1:
         wrong = OF_ENDED - {Action.EXTEND} if True in states else FOR_ACTIVE
+    fits = [each for each in order if "sweep" in each.command.by_key]
     left = [
-        (each[0] + NAMED * len({o.key for o in each[2].options if o.required} & changed), *each[1:])
+        each._replace(score=each.score + NAMED * _takes(each.command, changed))
         for each in fits
-        if each[2].does not in wrong
+        if each.command.does not in wrong
     ]
     if left:
-        return sorted(left, key=lambda each: -each[0])
-    [option] = changed if len(changed) == 1 else [""]
-    name = BY_OPTION.get((option, True not in states), "")
-    again = changed or any(each[2].does is Action.RETRY for each in fits)
-    asked = next((each for each in TABLE.commands if name and each.name == name), RERUN if again else STATUS)
-    return [(1, TABLE, asked)]
+        return sorted(left, key=lambda each: -each.score)
+    needed = [each for each in TABLE.commands if _takes(each, changed) and each.does not in wrong]
+    is_again = changed or any(each.command.does is Action.RETRY for each in fits)
+    asked = needed[0] if len(changed) == len(needed) == 1 else RERUN if is_again else STATUS
+    return [Scored(1, TABLE, asked)]
 
 
 def _read(text: str, table: Table, command: Command, names: Names, last: Mapping[str, str]) -> Meaning:
