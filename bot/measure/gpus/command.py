@@ -41,7 +41,8 @@ SAID = {
     "mine": "(my i am mine use have busy do what)",
     "team": "by-team each-team per-team (by which use most how-much)",
     "nodes": "(by which per node machine free show busy)",
-    "now": "who idle hog utilization nvidia-smi nvtop gpustat (use has all busy cluster which now)",
+    "now": "who idle doing-nothing hog utilization nvidia-smi nvtop gpustat "
+    "(use has all busy cluster which now)",
 }
 OF_BILL = "cost price money invoice how-much how-expensive gpu-hour (what month this-month team)"
 

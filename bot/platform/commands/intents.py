@@ -32,7 +32,7 @@ UNSAID = {
 }  # names of commands that are words of many sentences
 ORDERED = 4  # words that count in one order
 MUSING = re.compile(
-    r"\b(?:might|thinking (?:of|about)|considering|what if|should (?:i|we)|wonder)", re.IGNORECASE
+    r"\b(?:might|thinking (?:of|about)|considering|what if|should (?:i|we)|wonder|^if\b)", re.IGNORECASE
 )
 COUNTED = re.compile(r"\bhow (many|much|long|busy|expensive)\b")
 

@@ -42,6 +42,7 @@ fail: failed failing failure died die broke broken; finish: finishing finished c
 happen: happened happening wrong; hog: hogging hogged; idle: idling; kill: killing; log: logfile;
 parameter: param hyperparameter hyperparam hparam config configuration; pause: pausing; priority: prio;
 picture: pic photo image; print: printing printed; show: display; stop: stopping; sweep: experiment job;
+ping: pinging;
 start: starting started begin beginning began launched; stuck: stall stalled hang hanging hung frozen;
 use: using used usage occupy occupying occupied; wait: waiting pending queued
 """
@@ -53,7 +54,7 @@ def words_of(text: str) -> list[str]:
     """Return the words of a sentence, with their quotes; none of one that is too long."""
     if len(text) > MAX_SENTENCE:
         return []
-    return WORD.findall(NOT.sub("don't", APART.sub(_apart, plain_words(unescape(text)))))
+    return WORD.findall(NOT.sub("don't", APART.sub(_apart, plain_words(unescape(text)).replace("->", "="))))
 
 
 def _apart(found: re.Match[str]) -> str:

@@ -89,7 +89,7 @@ def _change(name: str, does: Action, options: tuple[Option, ...], meaning: str, 
 
 
 OF_LIST = (
-    "overview squeue ls ps top i-run we-run did-i-run did-we-run mine running team "
+    "overview squeue ls ps i-run we-run did-i-run did-we-run mine running team "
     "(my i what which show all every everyone anyone anything who run active current sweep recent past "
     "lately have fail)"
 )
