@@ -10,7 +10,7 @@ from bot.core.commands import Action
 from bot.core.ids import is_meant
 from bot.core.sweep_summary import SweepSummary
 from bot.platform.commands.grammar import HELP, Command, Parsed, Table
-from bot.platform.commands.intents import Scored, negated, ranked
+from bot.platform.commands.intents import MUSING, Scored, negated, ranked
 from bot.platform.commands.sentence import Names, read_sentence
 from bot.platform.config.policy import Config
 from bot.sweep.answers.command_parser import COMPARE, FOR_ACTIVE, LISTING, OF_ENDED, RERUN, STATUS, TABLE
@@ -96,9 +96,8 @@ def meaning(
     ):
         return Meaning(table=order[0].table, parsed=Parsed(command=HELP))
     if is_named:
-        order = _of_a_sweep(
-            order, options.keys() - {"from"}, [each for each in sweeps if is_meant(each.id, named or here)]
-        )
+        changed = set[str]() if MUSING.search(text) else options.keys() - {"from"}
+        order = _of_a_sweep(order, changed, [each for each in sweeps if is_meant(each.id, named or here)])
         order = _compared(text, names) + order if order[0].command.answers else order
     elif CHAT.search(text) and not targets:
         return None
