@@ -19,7 +19,9 @@ from slack_sdk.web.async_client import AsyncWebClient
 from bot.core.errors import UserError
 from bot.core.sweep_summary import SweepSummary
 from bot.platform.commands.grammar import Command, Table
-from bot.platform.commands.phrases import MAX_SENTENCE, Names, negated, read_sentence
+from bot.platform.commands.intents import negated
+from bot.platform.commands.sentence import Names, read_sentence
+from bot.platform.commands.words import MAX_SENTENCE
 from bot.platform.config.policy import Config, repository
 from bot.platform.slack.blocks import MAX_BUTTON_VALUE, actions, button, section, user_name
 from bot.platform.slack.message import Message
@@ -170,14 +172,14 @@ async def _reworded(
         )
         names = Names(known=_known(context.config, sweeps), config=context.config)
         typed = _typed_command(tables[0], text)
-        if typed is None or typed.by_key.keys() & {"branch", "space"}:
+        if typed in (None, COMPARE) or typed.by_key.keys() & {"branch", "space"}:
             names = await _with_git_names(context, command, last, names)
     meant = meaning(text, tables, names, last.options, sweeps, command.get("here", ""))
     is_sweep = prefix == TABLE.prefix
     if meant is None and is_sweep and _is_no_command(typed, text):
         raise UserError(NO_COMMAND)
     is_launch = meant is not None and meant.command is LAUNCH
-    if meant is None or (is_launch and not (is_sweep and typed in (None, LAUNCH, RERUN, COMPARE))):
+    if meant is None or (is_launch and not (is_sweep and (typed in (None, LAUNCH, RERUN) or typed.answers))):
         raise error
     if is_launch:
         return await _form(context, command, client, meant, error)
@@ -191,7 +193,7 @@ async def _reworded(
         meant = _resolved(meant, command, sweeps, context.config)
     except UserError as unknown:
         is_mistyped = typed is None and not any(
-            text.split()[0].lower() in each.phrases for each in TABLE.commands
+            text.split()[0].lower() in each.verbs for each in TABLE.commands
         )
         raise (error if is_typed or (meant.note and is_mistyped) else unknown) from None
     return await _run(context, command, client, meant)
@@ -282,6 +284,6 @@ async def _with_git_names(context: HandlerContext, command: Fields, last: Draft,
     said = read_sentence(text, TABLE, LAUNCH, replace(names, known=known)).parsed.options
     usual = (last.options.get("branch", ""), *MAIN_BRANCHES)
     if branch := said.get("branch") or next((each for each in usual if each in branches), ""):
-        found = await context.catalog.names(url, branch, wait=NAMES_TIMEOUT)
+        found = await context.catalog.names(url, branch.partition(",")[0], wait=NAMES_TIMEOUT)
         known["space"] = space_names([each.name for each in found.names])
     return replace(names, known=known)

@@ -18,7 +18,7 @@ from bot.platform.slack.mrkdwn import code, plain
 from bot.sweep.answers.command_parser import ParsedCommand, choose
 from bot.sweep.channels.store import REQUESTS, SetupRequest, dump
 from bot.sweep.channels.views import ZONES
-from bot.sweep.launch.options import NOTIFY
+from bot.sweep.launch.options import NOTIFY, NOTIFY_WORDS
 from bot.text.wording import did_you_mean, listed
 from handlers.context import ACK_TIMEOUT, SLACK_ERRORS, HandlerContext
 from handlers.slash_token import GROUP
@@ -44,11 +44,12 @@ def _zone(key: str, text: str, _context: Any) -> str:
     return known[text.lower()]
 
 
+WORDS = {said: value for said, value in NOTIFY_WORDS.items() if said != "quiet"}
 ME = Command(
     "me",
     None,
     (
-        Option("notify", Choice(tuple(Notify)), example="dm"),
+        Option("notify", Choice(tuple(Notify)), example="dm", means=WORDS),
         Option("quiet", _quiet, example="22:00-07:00", free=True),
         Option("zone", _zone, example="Europe/Berlin"),
         Option("mute", _sweep, example="SWEEP"),
@@ -57,7 +58,8 @@ ME = Command(
     GROUP,
     "your notifications",
     usage="[quiet=22-7]",
-    said="mute, mute sweep, unmute, unmute sweep, quiet, quiet hour, dnd, do not disturb, notification",
+    said="setting dnd do-not-disturb mute unmute quiet-hour always-dm always-notify always-ping from-now-on dont-ping dont-dm "
+    "stop-ping stop-dm stop-notify (ping always default dm notify notification quiet my)",
 )
 TABLE = Table(prefix="/sweep", commands=(ME,))
 

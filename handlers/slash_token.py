@@ -31,9 +31,9 @@ COMMANDS = (
         (DAYS, BUDGET),
         GROUP,
         "your token for the HTTP API; its threads are here",
-        said="api token, need token, get token, need api token",
+        said="token api (need get)",
     ),
-    Command("token revoke", None),  # named by the answer to `token`
+    Command("token revoke", None, said="revoke"),  # named by the answer to `token`
 )
 
 

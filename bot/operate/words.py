@@ -34,7 +34,7 @@ SLACK_COMMANDS = (
         GROUP,
         "check the installation",
         answers=True,
-        said="check installation, healthy, cluster ok, node ok, everything ok, all ok",
+        said="healthy installation (check ok everything all cluster node)",
     ),
     *(
         Command(f"admin {each}", None, (SWEEP,) if each in ABOUT_ONE else (), GROUP, about)

@@ -3,8 +3,13 @@
 The lists of words were written with the phrasings in `tuned.txt`; those in `held_out.txt` were written before
 they were looked at. Of what the words hadn't seen, 93 of 100, 58 of 63, 82 of 89, and 68 of 74 were right at
 first, and none started a sweep. Of two hundred by someone with other branches and habits, who also denied,
-mused, and chatted, 85 of 100 (`others_a`) and 73 of 100 (`others_b`) were right at first, short of the goal
-of 95; none started a sweep. Most classes of these misses are mended since.
+mused, and chatted, 85 of 100 (`others_a`) and 73 of 100 (`others_b`) were right at first. Since
+commands are scored by weighted words, 93 of 100 (`others_c`) and 92 of 100 (`others_d`), written for the same
+branches by people who hadn't seen the reader, were right at first: below the goal of 95. None started a sweep
+that wasn't asked for in full. The author of the reader judged, by the meanings that
+the writers had noted; complete commands
+with a mistyped branch or space count as right, since a worker refuses them with a suggestion. Most classes of
+misses are mended since, so the shares below are no measure of unseen ones.
 
 A line is what must happen, ` :: `, and the text. `run` starts a sweep with these options; `form` opens the
 form filled with them, with `not=` in its line; `do` answers by a command; `ask` offers one as a button;
@@ -79,15 +84,21 @@ HALVES = {
     "tuned": (VISION, 0.95),
     "held_out": (VISION, 0.95),
     "others_a": (DIGITS, 0.95),
-    "others_b": (DIGITS, 0.90),
+    "others_b": (DIGITS, 0.95),
+    "others_c": (DIGITS, 0.95),
+    "others_d": (DIGITS, 0.90),
 }  # with the least share that must be right
 CONFIG = Config(
     repositories=(),
     admins=(ADMIN,),
     profiles=tuple(Profile(name=name, gpus=1) for name in ("a100", "h100", "l4")),
     priorities=tuple(Priority(name=name, class_=name) for name in ("low", "normal", "high")),
-    clusters=(TrialCluster(name="main"), TrialCluster(name="west", kubeconfig="/west")),
-    teams=(Team(name="vision", queue="research", members=(ADMIN,)), Team(name="speech")),
+    clusters=(
+        TrialCluster(name="main"),
+        TrialCluster(name="west", kubeconfig="/west"),
+        TrialCluster(name="east", kubeconfig="/east"),
+    ),
+    teams=(Team(name="vision", queue="research", members=(ADMIN,)), Team(name="speech"), Team(name="nlp")),
     environments=ENVIRONMENTS,
     reservations=True,
 )

@@ -180,7 +180,7 @@ async def test_mention_with_a_command_outside_a_sweeps_thread_runs_as_typed(app,
 
 async def test_user_text_is_escaped_once(app):
     response = await app.async_dispatch(a_command("list &lt;!channel&gt;"))
-    assert 'LIST must be mine, running, or team; got "&lt;!channel&gt;".' in response.body
+    assert 'LIST must be mine, running, team, or failed; got "&lt;!channel&gt;".' in response.body
 
 
 async def test_form_that_slack_rejects_is_reported_with_an_alternative(app, monkeypatch):
@@ -220,7 +220,7 @@ async def test_command_is_stored_in_the_sweeps_mailbox(app, context, text, asked
         ("extend lr-a-b", "Missing trials=. Usage: `/sweep extend [SWEEP] trials=20`"),
         ("extend lr-a-b trials=many", "trials= must be a whole number from 1 to 999999;"),
         ("drain lr-a-b later", "Usage: `/sweep drain [SWEEP]`"),
-        ("list nonsense", "Usage: `/sweep list [mine|running|team]`"),
+        ("list nonsense", "Usage: `/sweep list [mine|running|team|failed]`"),
         ("cancel", "You have no running sweeps."),
         ("logs fox", "No sweep named `fox`"),
     ],

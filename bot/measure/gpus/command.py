@@ -36,21 +36,15 @@ ALIASES = {"free": ("",), "team": ("by team", "teams"), "nodes": ("by node", "by
 
 
 SAID = {
-    "free": "gpu free, gpu available, anything free, what free, capacity, gpu left, out gpu, any gpu, "
-    "many gpu, get gpu, can get gpu, room, there room gpu, cluster full, cluster busy, cluster free, sinfo",
-    "mine": "my gpu, gpu i use, gpu am i use, my gpu busy, gpu i have, my gpu use, what my gpu do",
-    "team": "gpu team, each team, team use, by team, per team, which team gpu, which team use gpu, "
-    "usage team, gpu each team use",
-    "nodes": "node free, node gpu, which node, which machine, by node, per node, gpu per node, machine free, "
-    "show node, node busy",
-    "now": "who, idle, who use, who gpu, who use gpu, who has gpu, hog gpu, all gpu busy, gpu usage, "
-    "gpu utilization, who hog, which gpu idle, idle gpu, what idle, who idle, nvidia-smi, nvtop, "
-    "gpustat",
+    "free": "available capacity room full left sinfo "
+    "(any out many get cluster busy anything what can there how-many how-busy)",
+    "mine": "(my i am mine use have busy do what)",
+    "team": "by-team each-team per-team (by which use most how-much)",
+    "nodes": "(by which per node machine free show busy)",
+    "now": "who idle doing-nothing hog utilization nvidia-smi nvtop gpustat "
+    "(use has all busy cluster which now)",
 }
-OF_BILL = (
-    "cost, cost month, how much month, what my sweep cost, team cost, what team cost, much cost, price, "
-    "money, gpu hour, gpu hour use, invoice, sweep cost, gpu bill"
-)
+OF_BILL = "cost price money invoice how-much how-expensive gpu-hour (what month this-month team)"
 
 
 MONTHS = [name.lower() for name in month_name[1:]]
@@ -91,13 +85,13 @@ COMMANDS = (
         for view, text in VIEWS.items()
     ),
     Command("bill", Later(ack=BILL_ACK), (TEAM, MONTH), GROUP, BILLED, said=OF_BILL, answers=True),
-    Command("digest", Later(ack=DIGEST_ACK, admins_only=True), (), GROUP, DIGEST),
+    Command("digest", Later(ack=DIGEST_ACK, admins_only=True), (), GROUP, DIGEST, said="summary"),
 )
 
 
 def table_of(more: Iterable[Command] = ()) -> Table:
     """Return the table of `/gpus`. `more`: commands of workspaces, each with a `Later`."""
-    return Table(prefix="/gpus", commands=(*COMMANDS, *more))
+    return Table(prefix="/gpus", commands=(*COMMANDS, *more), about="gpu")
 
 
 ASK_OWNER = "gpus_ask_owner"  # action id

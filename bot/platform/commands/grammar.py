@@ -176,7 +176,7 @@ class Command:
     _: KW_ONLY
     usage: str = ""  # what follows the name, unless it is that of the options
     aliases: tuple[str, ...] = ()
-    said: str = ""  # phrases that ask for it, with commas between; their words come in any order
+    said: str = ""  # words that ask for it, `in-this-order`, and in parentheses those that support others
     answers: bool = False  # changes nothing, so a sentence that asks for it is answered
     elsewhere: Callable[[str], str] = lambda _key: ""  # where a value without an option is set, or ""
 
@@ -185,8 +185,9 @@ class Command:
         return {each.key: each for each in self.options}
 
     @cached_property
-    def phrases(self) -> tuple[str, ...]:
-        return tuple(self.said.split(", ")) if self.said else ()
+    def verbs(self) -> list[str]:
+        """Return the words each of which asks for it."""
+        return self.said.partition("(")[0].split()
 
     def key_of(self, text: str) -> str:
         """Return the option that a typed key means, also in the singular or plural; "" for none."""
@@ -237,8 +238,8 @@ def read_values(
 
 
 HELPS = (
-    "what can you, how you work, how this work, how use, command, what option, manual, man, usage, "
-    "example, docs, hello, hi, hey, what do you, help me, how do i, how to, would happen if, what happen if"
+    "command manual man example docs hello hi hey what-can-you what-can-i what-does how-do-i how-do-you "
+    "how-does how-to how-use what-do-you-do what-option help-me what-happen-if would-happen-if"
 )
 HELP = Command("help", aliases=("?",), said=HELPS, answers=True)
 NONE_GIVEN: Mapping[str, str] = MappingProxyType({})
@@ -251,6 +252,7 @@ class Table:
     prefix: str
     commands: tuple[Command, ...]
     note: str = ""  # after the error of an unknown command
+    about: str = ""  # a word that supports all of its commands
     section: str = ""  # of the configuration, which the options' types get instead of all of it
 
     def context(self, config: Any) -> Any:
@@ -278,7 +280,7 @@ class Table:
     def _guess(self, words: list[str], below: list[str], text: str) -> tuple[Command, str]:
         """Return the command that needs no word, unless the first one is like that of another."""
         (word, second), default = (*words, "", "")[:2], self._by_name.get("")
-        meant = next((each.name for each in self.commands if word and word in each.phrases), word)
+        meant = next((each.name for each in self.commands if word and word in each.verbs), word)
         heads = dict.fromkeys(each.name.partition(" ")[0] for each in (*self.commands, HELP) if each.name)
         if below:
             word, hint = " ".join(words), did_you_mean(second, below)

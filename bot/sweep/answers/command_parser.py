@@ -60,9 +60,9 @@ SWEEPS = Option("sweep", _sweep, word=True, many=True, hint="SWEEP is a sweep's 
 TRIAL = Option("trial", _trial, word=True)
 LIST = Option(
     "list",
-    Choice(("mine", "running", "team")),
+    Choice(("mine", "running", "team", "failed")),
     word=True,
-    means={"my": "mine", "i": "mine", "my team": "team", "anyone": "running", "anything": "running"},
+    means={"my": "mine", "i": "mine", "my team": "team"} | dict.fromkeys(("fail", "died"), "failed"),
 )
 MODE = Option(
     "mode",
@@ -89,50 +89,39 @@ def _change(name: str, does: Action, options: tuple[Option, ...], meaning: str, 
 
 
 OF_LIST = (
-    "what are my sweep, list my sweep, sweep running, what running, anyone running, anything running, "
-    "sweep team, sweep my team, show sweep, active sweep, who running, everyone running, all sweep, "
-    "which sweep, what sweep have, what run, list run, my run, current sweep, squeue me, ls, ps, top, "
-    "show all, overview"
+    "overview squeue ls ps i-run we-run did-i-run did-we-run mine running team "
+    "(my i what which show all every everyone anyone anything who run active current sweep recent past "
+    "lately have fail)"
 )
 OF_STATUS = (
-    "progress, how, how sweep doing, how sweep going, doing, going, state, what about, eta, done, "
-    "why wait, why start, when start, when sweep start, why not run, when done, when finish, when end, "
-    "how long, so long, happen, news my sweep, still running, finish, stuck, time left, "
-    "what happen my sweep, update, news, remaining, who start, who own, alive, slow, percent, "
-    "trial left, trial done, how many trial done, where at, where sweep, wait, still wait, what up, "
-    "sweep ok, how sweep, how my sweep"
+    "progress how how-long going doing eta done finish update any-news stuck happen alive remaining percent "
+    "state slow wait info so-long what-up still-running sweep-ok time-left what-about "
+    "(why when where not running own who start left trial end ok take looking sweep up at did)"
 )
 OF_LOGS = (
-    "log, show log, output, show output, print, stdout, stderr, console, traceback, trace, stack trace, "
-    "exception, error, what error, why fail, why crash, last line, tail"
+    "log output print stdout stderr console traceback trace exception error tail last-line "
+    "(why fail crash what show)"
 )
 OF_RESULTS = (
-    "result, best, best trial, best run, my best run, best result, best so far, best parameter, "
-    "best value, table, csv, download, export, winner, won, top trial, leaderboard, score, outcome, "
-    "how did do, what get, number, final metric"
+    "result best table csv download export leaderboard score outcome number metric how-did what-get "
+    "top-trial (trial run parameter value what get show how did do which accuracy final)"
 )
-OF_CURVES = (
-    "curve, plot, loss plot, loss curve, training curve, learning curve, chart, graph, picture, draw, "
-    "visualize"
-)
+OF_CURVES = "curve plot chart graph draw visualize (loss train learning show accuracy)"
 OF_CANCEL = (
-    "stop, kill, delete, abort, terminate, end, quit, stop sweep, cancel sweep, cancelled, scancel, "
-    "shut down, dont need, no longer need, get rid, pull plug"
+    "stop kill delete abort terminate end quit can-cancelled shut-down get-rid pull-plug dont-need "
+    "no-longer-need (sweep everything)"
 )
 OF_DRAIN = (
-    "no new trial, no more trial, dont start trial, dont start new, no new, finish running, "
-    "start no more, wind down, stop after trial, stop after current, stop after running"
+    "wind-down let-finish nothing-new no-new-trial no-more-trial dont-start-new dont-start-trial "
+    "dont-start-any start-no-more (dont-start no new more trial finish after current running stop)"
 )
-OF_OPEN = "start all trial, all trial now, run all anyway, start other trial, skip gate"
+OF_OPEN = "gate all-trial (start run trial all now other anyway skip)"
 OF_HISTORY = (
-    "best week, best since, best anyone, "
-    "best result week, best result month, over time, how did over time, over week, best last, "
-    "last week, best month, trend, best ever, best far, our best, our best result, record, improve, "
-    "all time best"
+    "trend record improve ever our-best over-time all-time week last-week best-week best-month "
+    "best-result-week (best month since last ever our anyone over time better far)"
 )
 OF_QUEUE = (
-    "in queue, who queue, who wait, how many wait, wait gpu, where queue, position, show queue, "
-    "what queue, how long queue, queue position, queue length, squeue, backlog, line, ahead me, in front"
+    "squeue backlog position line ahead wait who-wait how-long-queue (who how-many where long front gpu)"
 )
 STATUS = _see("status", Action.STATUS, (SWEEP,), "phase and progress", OF_STATUS)
 COMPARE = _see(
@@ -140,12 +129,12 @@ COMPARE = _see(
     Action.COMPARE,
     (SWEEPS,),
     f"2 to {MAX_SWEEPS} ended sweeps",
-    "better, which better, difference, versus, vs, differ, diff, against",
+    "better difference versus vs differ diff against (which between)",
 )
 RERUN = replace(
     _change("rerun", Action.RERUN, (SWEEP, *OPTIONS), "repeat it with any option changed"),
     usage="[SWEEP] [trials=20]",
-    said="again, once more, repeat, same, redo, like, run again, restart, relaunch, resubmit, requeue",
+    said="again once-more usual repeat same redo like restart relaunch resubmit requeue (run start)",
 )
 LISTING = replace(
     _see("list", None, (LIST,), "your sweeps and all running ones", OF_LIST), aliases=("my sweeps",)
@@ -161,7 +150,7 @@ COMMANDS = (
         Action.SHOW,
         (SWEEP, TRIAL),
         "the last pictures that a trial logged",
-        "show picture, show image, logged picture, sample, image, sample picture, video",
+        "picture sample video (show logged)",
     ),
     COMPARE,
     _change("cancel", Action.CANCEL, (SWEEP, TRIAL), "cancel it, or one trial", OF_CANCEL),
@@ -171,14 +160,14 @@ COMMANDS = (
         Action.PAUSE,
         (SWEEP, MODE),
         "hold until `resume`; `now` stops running trials",
-        "suspend, hold, on hold, put hold, put pause, interrupt, pause sweep, freeze, halt",
+        "suspend hold interrupt freeze halt (put on sweep)",
     ),
     _change(
         "resume",
         Action.RESUME,
         (SWEEP,),
         "continue a paused sweep",
-        "continue, unpause, go on, proceed, carry on, unfreeze, unsuspend, keep going",
+        "continue unpause go-on proceed carry-on unfreeze unsuspend keep-going (let keep going)",
     ),
     _change("open", Action.OPEN, (SWEEP,), "start all trials now", OF_OPEN),
     _change(
@@ -186,38 +175,38 @@ COMMANDS = (
         Action.RETRY,
         (SWEEP,),
         "run the first trial on hold again",
-        "try again, first trial again",
+        "try-again (try first trial again)",
     ),
     _change(
         "extend",
         Action.EXTEND,
         (SWEEP, TOTAL),
         "run more trials, up to this total",
-        "more trial, add trial, up to trial, raise total, continue to trial",
+        "(more trial add up to total raise continue until)",
     ),
     _change(
         "raise",
         Action.BUDGET,
         (SWEEP, TO_BUDGET),
         "set a higher budget",
-        "raise budget, increase budget, more budget, higher budget, set budget",
+        "(raise increase more higher budget set)",
     ),
     _change("approve", Action.APPROVE, (SWEEP,), "start it above a budget", "allow"),
-    _change("decline", Action.DECLINE, (SWEEP, REASON), "don't start it", "deny, reject"),
+    _change("decline", Action.DECLINE, (SWEEP, REASON), "don't start it", "deny reject"),
     RERUN,
     replace(
         PROMOTE,
         options=(SWEEP, *PROMOTE.options),
         group=CHANGE,
         meaning="repeat the best trial with seeds",
-        said="best with seed, best parameter seed, best seed, repeat best, confirm best, run best seed",
+        said="seed (best repeat confirm run)",
     ),
     replace(
         BISECT,
         options=(SWEEP, *BISECT.options),
         group=CHANGE,
         meaning="find the commit that broke its first failed trial",
-        said="which commit, which commit broke, what commit broke, commit that broke, find commit, culprit",
+        said="commit culprit (which find fail)",
     ),
     replace(_see("queue", Action.QUEUE, (), "who waits for what", OF_QUEUE), group=CHANGE),
     _change(
@@ -225,22 +214,21 @@ COMMANDS = (
         Action.RAISE,
         (SWEEP,),
         "the next higher priority",
-        "raise priority, higher priority, increase priority, more priority, prioritize, bump, "
-        "more important, high priority, urgent",
+        "priority prioritize bump important (raise higher increase more high urgent)",
     ),
     _change(
         "queue lower",
         Action.LOWER,
         (SWEEP,),
         "the next lower priority",
-        "lower priority, reduce priority, decrease priority, deprioritize, less important, low priority",
+        "lower priority deprioritize (reduce decrease less important low)",
     ),
     _change(
         "queue move",
         Action.MOVE,
         (SWEEP, TO_QUEUE),
         "to another queue",
-        "move queue, other queue, switch queue, change queue",
+        "move switch (queue other change put to into)",
     ),
     _change("queue hold", Action.HOLD, (SWEEP,), "keep waiting trials out of the queue"),
     _change("queue release", Action.UNHOLD, (SWEEP,), "put held trials back"),
@@ -250,7 +238,7 @@ CHANNEL_COMMANDS = (  # about no single sweep
         _see("history", Action.HISTORY, (SPACE,), "a space's best results by week", OF_HISTORY),
         usage="space=lr",
     ),
-    Command("setup", None, (), ADMINS, "a channel's repository and daily digest", said="set up, configure"),
+    Command("setup", None, (), ADMINS, "a channel's repository and daily digest", said="set-up configure"),
 )
 TABLE = Table(prefix="/sweep", commands=(LAUNCH, *COMMANDS))
 QUEUED = {Action.RAISE, Action.LOWER, Action.MOVE, Action.HOLD, Action.UNHOLD}
@@ -315,7 +303,10 @@ def choose(parsed: ParsedCommand, user: str, sweeps: Sequence[SweepSummary], con
     """Complete the sweeps' ids. Raises UserError with the matching sweeps."""
     each = (replace(parsed, sweep=other, others=()) for other in parsed.others)
     others = tuple(_chosen(other, user, sweeps, config).sweep for other in each)
-    return replace(_chosen(parsed, user, sweeps, config), others=others)
+    found = replace(_chosen(parsed, user, sweeps, config), others=others)
+    if found.action is Action.RETRY and any(s.id == found.sweep and not s.live for s in sweeps):
+        raise UserError(f"`{found.sweep}` has ended. Run it again: `/sweep rerun {found.sweep}`.")
+    return found
 
 
 def _chosen(
@@ -417,6 +408,8 @@ def selected(which: str, user: str, sweeps: Iterable[SweepSummary], config: Conf
     there = [s for s in sweeps if s.phase is not Phase.REFUSED]
     if which == "running":
         return [s for s in there if s.live]
+    if which == "failed":
+        return [s for s in there if s.user == user and s.phase is Phase.FAILED]
     if which != "team":
         return [s for s in there if s.user == user or (not which and s.live)]
     if not team:

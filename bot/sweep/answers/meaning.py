@@ -10,24 +10,24 @@ from bot.core.commands import Action
 from bot.core.ids import is_meant
 from bot.core.sweep_summary import SweepSummary
 from bot.platform.commands.grammar import HELP, Command, Parsed, Table
-from bot.platform.commands.phrases import Names, negated, ranked, read_sentence
+from bot.platform.commands.intents import MUSING, Scored, negated, ranked
+from bot.platform.commands.sentence import Names, read_sentence
 from bot.platform.config.policy import Config
 from bot.sweep.answers.command_parser import COMPARE, FOR_ACTIVE, LISTING, OF_ENDED, RERUN, STATUS, TABLE
 from bot.sweep.launch.options import LAUNCH
 
 PAST = re.compile(
-    r"(?:did|has|have|was|were|is|are|why|when"
+    r"(?:(?:yesterday|earlier|last \w+|this \w+),? )?(?:did|has|have|was|were|is|are|why|when"
     r"|(?:i|we)(?: have|'ve)?(?: just| never)? (?!need)(?:\w+ed|ran))\b",
     re.IGNORECASE,
 )
-SURE = 3  # words of a command that outweigh a branch and a space
-# What a sentence means that names a sweep, this option, and no command; by option, and whether it has ended.
-BY_OPTION = {
-    ("trials", True): "extend",
-    ("trials", False): "extend",
-    ("queue", False): "queue move",
-    ("budget", False): "raise",
-}
+CHAT = re.compile(
+    r"\b(?:you(?:'?re| r| are| rock)|(?:good|nice|great|best|cool|bad) (?:bot|job|work)|love (?:you|it))\b",
+    re.IGNORECASE,
+)
+SURE = 3  # the score of words that ask for help and not for what they name
+NAMED = 2  # what a value that a command needs counts for it
+TARGET = 3  # what a branch or a space counts for a new sweep
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,47 +81,69 @@ def meaning(
     """
     config: Config = names.config
     start = read_sentence(text, TABLE, LAUNCH, names)
-    named = _named_sweep(text, names, start.parsed.options, sweeps)
+    unknown = {key for key in ("branch", "space") if not names.known.get(key)}
+    options = {key: value for key, value in start.parsed.options.items() if key not in unknown}
+    targets = options.keys() & {"branch", "space"}
+    named = _named_sweep(text, names, options, sweeps)
     like = {each.name.lower(): "gpu" for each in config.profiles if each.gpus}
     order = ranked(text, tables, like, {*chain(*names.known.values())})
-    is_named = bool(named or (here and order and "sweep" in order[0][2].by_key))
-    if order and order[0][2] is HELP and order[0][0] >= SURE and (not is_named or " if " in text.lower()):
-        return Meaning(table=order[0][1], parsed=Parsed(command=HELP))
-    if is_named and order and order[0][2].answers:
-        several = read_sentence(text, TABLE, COMPARE, names).parsed.options.get("sweep", "")
-        order = [(SURE, TABLE, COMPARE), *order] if " " in several else order
+    is_named = bool(named or (here and order and "sweep" in order[0].command.by_key))
+    if (
+        order
+        and order[0].command is HELP
+        and order[0].score >= SURE
+        and (not is_named or " if " in text.lower())
+    ):
+        return Meaning(table=order[0].table, parsed=Parsed(command=HELP))
     if is_named:
-        found = [each for each in sweeps if is_meant(each.id, named or here)]
-        order = _of_a_sweep(order, start.parsed.options.keys() - {"from"}, found)
-    targets = start.parsed.options.keys() & {"branch", "space"}
-    order.sort(
-        key=lambda each: (-each[0] - _asks_about(each[2], targets), not targets & each[2].by_key.keys())
-    )
-    if not targets and order and order[0][0] == 1:  # `the status of my sweep` is no new one
-        order.sort(key=lambda each: (-each[0], each[2] is LAUNCH))
-    score, table, command = order[0] if order else (0, TABLE, LAUNCH)
-    best = [each[2] for each in order if each[0] == score]
-    is_launch = not is_named and (
-        command is LAUNCH
-        or RERUN in best
-        or (len(targets) == 2 and score <= SURE)
-        or (len(targets) == 1 and score < SURE - 1 and not targets & command.by_key.keys())
-        or (bool(targets) and LAUNCH in best)
-    )
-    if is_launch:
+        changed = set[str]() if MUSING.search(text) else options.keys() - {"from"}
+        order = _of_a_sweep(order, changed, [each for each in sweeps if is_meant(each.id, named or here)])
+        order = _compared(text, names) + order if order[0].command.answers else order
+    elif CHAT.search(text) and not targets:
+        return None
+    else:
+        order = _with_launch(order, options, targets)
+    if not order:
+        return None
+    if order[0].command is LAUNCH or (targets and not (is_named or order[0].command.answers)):
         if PAST.match(text):  # `I started lr on main yesterday`, `is it running?`
             return Meaning(table=TABLE, parsed=Parsed(command=LISTING))
-        is_empty = not (order or start.parsed.options) or (negated(text) and not order)
-        return None if is_empty else Meaning(table=TABLE, parsed=start.parsed, note=start.note)
+        if negated(text):
+            return None
+    score, table, command = order[0]
+    best = [each for each in order if each.score == score]
+    if not is_named and (command is LAUNCH or RERUN in [each.command for each in best]):
+        return Meaning(table=TABLE, parsed=start.parsed, note=start.note)
     if command is HELP:
         return Meaning(table=table, parsed=Parsed(command=HELP))
-    equal = [each for each in order if each[0] == score and each[2] not in (LAUNCH, HELP)]
-    found_all = [_read(text, each[1], each[2], names, last) for each in equal or [(0, table, command)]]
-    return next((each for each in found_all if not each.missing), found_all[0])
+    found = [
+        _read(text, each.table, each.command, names, last)
+        for each in best
+        if each.command not in (LAUNCH, HELP)
+    ]
+    return next((each for each in found if not each.missing), found[0])
 
 
-def _asks_about(command: Command, targets: AbstractSet[str]) -> bool:
-    return command.answers and bool(targets & command.by_key.keys())
+def _with_launch(order: list[Scored], options: Mapping[str, str], targets: AbstractSet[str]) -> list[Scored]:
+    """Add what a branch, a space, and other options count for a new sweep, and a space for its history."""
+    score = sum(each.score for each in order if each.command is LAUNCH)
+    score += TARGET * len(targets) + bool(options.keys() - targets)
+    scored = [
+        each._replace(score=each.score + TARGET * (each.command.answers and _takes(each.command, targets)))
+        for each in order
+        if each.command is not LAUNCH
+    ]
+    return sorted([Scored(score, TABLE, LAUNCH)] * bool(score) + scored, key=lambda each: -each.score)
+
+
+def _takes(command: Command, keys: AbstractSet[str]) -> bool:
+    return not keys.isdisjoint(each.key for each in command.options if each.required)
+
+
+def _compared(text: str, names: Names) -> list[Scored]:
+    """Return the comparison of the sweeps that a text names, if they are several."""
+    several = read_sentence(text, TABLE, COMPARE, names).parsed.options.get("sweep", "")
+    return [Scored(SURE, TABLE, COMPARE)] if " " in several else []
 
 
 def _named_sweep(text: str, names: Names, launch: Mapping[str, str], sweeps: Sequence[SweepSummary]) -> str:
@@ -137,25 +159,24 @@ def _named_sweep(text: str, names: Names, launch: Mapping[str, str], sweeps: Seq
 
 
 def _of_a_sweep(
-    order: list[tuple[int, Table, Command]], changed: set[str], sweeps: Sequence[SweepSummary]
-) -> list[tuple[int, Table, Command]]:
+    order: list[Scored], changed: AbstractSet[str], sweeps: Sequence[SweepSummary]
+) -> list[Scored]:
     """Return the commands that can apply to these sweeps; without one, what the other words mean."""
-    fits = [each for each in order if "sweep" in each[2].by_key]
-    states = {not each.live for each in sweeps}
-    is_ended = states.pop() if len(states) == 1 else None
-    wrong = (
-        {True: FOR_ACTIVE, False: OF_ENDED - {Action.EXTEND}}.get(is_ended, set())
-        if is_ended is not None
-        else set()
-    )
-    left = [each for each in fits if each[2].does not in wrong]
+    states, wrong = {each.live for each in sweeps}, set[Action]()
+    if len(states) == 1:
+        wrong = OF_ENDED - {Action.EXTEND} if True in states else FOR_ACTIVE
+    fits = [each for each in order if "sweep" in each.command.by_key]
+    left = [
+        each._replace(score=each.score + NAMED * _takes(each.command, changed))
+        for each in fits
+        if each.command.does not in wrong
+    ]
     if left:
-        return left
-    [option] = changed if len(changed) == 1 else [""]
-    name = BY_OPTION.get((option, bool(is_ended)), "")
-    again = changed or any(each[2].does is Action.RETRY for each in fits)
-    asked = next((each for each in TABLE.commands if name and each.name == name), RERUN if again else STATUS)
-    return [(1, TABLE, asked)]
+        return sorted(left, key=lambda each: -each.score)
+    needed = [each for each in TABLE.commands if _takes(each, changed) and each.does not in wrong]
+    is_again = changed or any(each.command.does is Action.RETRY for each in fits)
+    asked = needed[0] if len(changed) == len(needed) == 1 else RERUN if is_again else STATUS
+    return [Scored(1, TABLE, asked)]
 
 
 def _read(text: str, table: Table, command: Command, names: Names, last: Mapping[str, str]) -> Meaning:

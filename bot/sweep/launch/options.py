@@ -327,7 +327,10 @@ OPTIONS = (
     ),
 )
 STARTERS = ("run", "start", "launch", "new", "sweep", "form")  # optional first word
-STARTS = "start sweep, new sweep, run sweep, launch sweep, try, tune, train, kick off, use, sweep"
+STARTS = (
+    "try tune train kick-off need what-space which-space list-space show-space what-branch which-branch "
+    "(start new run launch sweep want)"
+)
 LAUNCH = Command("", None, OPTIONS, usage=ARGUMENTS, aliases=STARTERS, said=STARTS, elsewhere=_elsewhere)
 GOOD = Option("good", Matching("[0-9a-f]{7,40}", "a commit's hash"), example="COMMIT")
 BISECT = Command("bisect", Action.BISECT, (GOOD,))

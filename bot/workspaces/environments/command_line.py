@@ -45,21 +45,23 @@ STARTS = "the same without the form; or start a stopped one, also with other opt
 KEEPS = "prevent idle warnings and the automatic stop, such as `24h` or up to `7d`"
 DELETES = "delete it and keep its home; `delete home NAME` deletes a home's files, after you type its name"
 LISTS = "your environments and unused homes, your team's, or idle ones"
-OF_START = "create, launch, new, start environment, new environment, need environment, want environment"
-OF_LIST = "status, show, ls, ps, my environment, list environment, which environment, show environment"
-OF_STOP = "pause, kill, stop environment, shut down environment"
-OF_DELETE = "remove, rm, delete environment"
+OF_START = "(create launch new start need want)"
+OF_LIST = "(list status show ls ps my which have)"
+OF_STOP = "stop pause kill shut-down"
+OF_DELETE = "(delete remove rm)"
 OPENS, STOPS = "its link and credentials, only to you", "release its GPUs and keep its home"
 COMMANDS = (
     Command("", None, (), GROUP, FORM, said="environment"),
     Command("start", Verb.START, (ENVIRONMENT, *OPTIONS), GROUP, STARTS, said=OF_START),
-    Command("open", Verb.OPEN, (ENVIRONMENT,), GROUP, OPENS, said="open environment"),
+    Command("open", Verb.OPEN, (ENVIRONMENT,), GROUP, OPENS, said="(open)"),
     Command("list", Verb.LIST, (WHICH,), GROUP, LISTS, answers=True, said=OF_LIST),
-    Command("keep", Verb.KEEP, (ENVIRONMENT, HOURS), GROUP, KEEPS, said="keep environment"),
+    Command("keep", Verb.KEEP, (ENVIRONMENT, HOURS), GROUP, KEEPS, said="(keep)"),
     Command("stop", Verb.STOP, (ENVIRONMENT,), GROUP, STOPS, said=OF_STOP),
     Command("delete", Verb.DELETE, (OF_HOME, ENVIRONMENT), GROUP, DELETES, said=OF_DELETE),
 )
-TABLE = Table(prefix="/env", commands=(*COMMANDS, *services.COMMANDS), section="environments")
+TABLE = Table(
+    prefix="/env", commands=(*COMMANDS, *services.COMMANDS), about="environment", section="environments"
+)
 SERVICE_HELP = TABLE.help_of(services.GROUP)
 HELP = f"{TABLE.help_of(GROUP)}\n{option_help(OPTIONS)}\n{SERVICE_HELP}"
 

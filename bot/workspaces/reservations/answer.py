@@ -145,12 +145,12 @@ RESERVES = f"reserve GPUs, optionally with profile= (admins only). Ends: {EXAMPL
 RELEASES = "end a reservation (admins only)"
 LISTS = "GPUs that are reserved for teams"
 GPU_COMMANDS = (
-    _command("reserve", f"Reserving… {RESULT}", RESERVES, "reserve gpu, book, book gpu", RESERVE, USAGE),
+    _command("reserve", f"Reserving… {RESULT}", RESERVES, "reserve book", RESERVE, USAGE),
     _command(
         "reservations",
         "Reading reservations…",
         LISTS,
-        "reserved, who reserved, gpu reserved, team reservation, list reservation",
+        "reserved (who team which have list any)",
     ),
     _command("release", f"Releasing… {RESULT}", RELEASES, "", RELEASE),
 )

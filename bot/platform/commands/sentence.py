@@ -1,97 +1,39 @@
-"""Read sentences by the tables of typed commands: which command is meant, and with which options. Pure.
+"""Read the options of a command from a sentence, by the table of the command. Pure.
 
 Without a model: words are looked up in dictionaries, so the time grows with the text. What a sentence says is
 a suggestion for a person to confirm; `grammar` reads the commands that run as typed.
 """
 
 import re
-from collections.abc import Container, Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from difflib import get_close_matches
-from functools import cache
+from itertools import chain
 from typing import Any
 
-from bot.platform.commands.grammar import (
-    HELP,
-    POLITE,
-    Command,
-    Option,
-    Parsed,
-    Table,
-    bare,
-    pairs,
-    plain_words,
-    read_values,
-    unescape,
-)
+from bot.platform.commands.grammar import Command, Option, Parsed, Table, bare, pairs, read_values
 from bot.platform.commands.option_types import Choice, Duration, Number
+from bot.platform.commands.words import (
+    AMOUNT,
+    ARTICLES,
+    FILLERS,
+    MAX_PHRASE,
+    NUMBERS,
+    clean,
+    stem,
+    unquoted,
+    words_of,
+)
 from bot.text.wording import did_you_mean, fitting, listed, shortened
 
-NEAR = 2  # the score of a mistyped command: that of two of its words
-MAX_SENTENCE = 1_000  # characters; a longer text isn't one
-MAX_PHRASE = 4  # words of a phrase
-MAX_KEY = 20  # characters of a mistyped key or command that is compared with known ones
+MAX_KEY = 20  # characters of a mistyped key that is compared with known ones
 MAX_NOTE = 600  # characters
 MAX_SUGGESTED = 3  # unknown words that are compared with known names, and those after numbers with keys
-SIMILARITY = 0.7  # 0 to 1, of a mistyped key or command
-_QUOTED = r"""(?:"[^"]*"|'[^']*'|`[^`]*`)"""
-APART = re.compile(r"(?<!\S)([0-9]{1,3})x(?=[a-z])|(?<=\bw)/(?=[0-9])|@(?=\w)", re.IGNORECASE)
-NOT = re.compile(r"\b(?:do not|never|hold off on|was about to)\b|^not\b", re.IGNORECASE)
+SIMILARITY = 0.7  # 0 to 1, of a mistyped key
 SHORT = re.compile(r"-([a-z])=?([0-9]*)")  # `-g 4`, and `-g4`
-WORD = re.compile(
-    rf"""[^\s"'`,;()=]+={_QUOTED}|"[^"]*"|`[^`]*`|(?<!\S)'[^']*'(?!\S)|(?:[^\s"`,;()]|,(?=\S))+(?:"[^"]*")?"""
-)
-ONES = "one two three four five six seven eight nine ten eleven twelve".split()  # noqa: SIM905
-NUMBERS = {word: str(number) for number, word in enumerate(ONES, 1)} | {
-    "single": "1",
-    "dozen": "12",
-    "sixteen": "16",
-}
-NUMBERS |= {"twenty": "20", "fifty": "50", "hundred": "100"}
 MONEY = re.compile(r"[$€£][0-9][0-9.,]{0,12}k?")
-AMOUNT = re.compile(r"\+?x?([0-9]{1,9}(?:\.[0-9]{1,3})?)x?([a-z]*)")
-ARTICLES = {"a", "an", "the"}
-VERB = "show"  # a command that is also the verb of all others
-ASKING = {"when", "why", "where", "is", "are", "was", "does", "did", "has"}
 ADDED = {"add", "by", "more", "another", "additional", "extra"}
 LEFT_OUT = {"instead of", "rather than"}  # the name after these isn't wanted
-FILLERS = POLITE | set(
-    """
-    show
-    ! & + - . : = ? @ a about after again against all also an and any anything are as at be been before
-    both but by can cap capped could did do does doing don't done dont each every experiment for from get
-    give go going has have having hello hey hi how i i'd i'll i'm in into is it it'll it's its job just
-    kick kind last launch least let like limit limited make max maximum me more most my need new no not
-    now of off ok on only or our out over per previous put redo repeat rerun right run running same search
-    set should so some start still stop sweep sweepbot sweeps than thank that the their then there these
-    they thing this those time to total train try tune up use using value values versus via vs w/ want was
-    we were what when where which while who whose why will with would x you your – —
-    """.split()  # noqa: SIM905  two hundred quotes would hide the words
-)
-_FOLDED = {
-    "environment": "notebook jupyter env workspace vscode",
-    "gpu": "card",
-    "wait": "waiting pending queued",
-    "stuck": "stall stalled hang hanging hung frozen",
-    "use": "using used usage occupy occupying occupied",
-    "hog": "hogging hogged",
-    "free": "spare unused unallocated",
-    "show": "display",
-    "start": "starting started begin beginning began launched",
-    "priority": "prio",
-    "fail": "failed failing failure died die broke broken",
-    "crash": "crashed crashing",
-    "happen": "happened happening wrong",
-    "finish": "finishing finished complete",
-    "available": "availability",
-    "print": "printing printed",
-    "parameter": "param hyperparameter hyperparam hparam config configuration",
-    "picture": "pic photo",
-    "cost": "spend spent spending expensive",
-    "sweep": "experiment job",
-    "compare": "comparing comparison",
-}
-FOLDED = {word: folded for folded, words in _FOLDED.items() for word in words.split()}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -109,110 +51,11 @@ class Sentence:
     adds: bool = False  # its number is that of `20 more`
 
 
-def _words(text: str) -> list[str]:
-    if len(text) > MAX_SENTENCE:
-        return []
-    return WORD.findall(NOT.sub("don't", APART.sub(_apart, plain_words(unescape(text)))))
-
-
-def _apart(found: re.Match[str]) -> str:
-    """Split `2xa100`, `w/2 gpus`, and `lr@main`."""
-    return f"{found[1]} " if found[1] else "/ " if found[0] == "/" else " @ "
-
-
-def _clean(word: str) -> str:
-    """Return a word without formatting, punctuation, and a possessive."""
-    word = re.sub(r"(?:'s|')$", "", bare(word.replace("’", "'").strip("*_~.!?:()")))
-    return word.strip("*_~.!?:()")
-
-
-def _unquoted(word: str) -> str:
-    return word[1:-1] if len(word) > 1 and word[0] == word[-1] and word[0] in "\"'`" else word
-
-
-def _stem(word: str) -> str:
-    word = re.sub("'[a-z]*$", "", word.lower()) if word.lower() not in {"don't", "isn't"} else "dont"
-    word = FOLDED.get(word, word)
-    single = word.removesuffix("s") if len(word) > 3 and not word.endswith("ss") else word
-    return FOLDED.get(single, single)
-
-
-def negated(text: str) -> str:
-    """Return the verb that a text begins by denying: `no, don't start it`; "" for none."""
-    words = [_clean(word).lower() for word in _words(text)[: MAX_PHRASE + 1]]
-    at = next((place for place, word in enumerate(words) if _stem(word) == "dont"), len(words))
-    return _stem(words[at + 1]) if words[at + 1 :] and {*words[:at]} <= FILLERS else ""
-
-
-def ranked(
-    text: str, tables: Iterable[Table], like: Mapping[str, str], known: Container[str] = ()
-) -> list[tuple[int, Table, Command]]:
-    """Return the commands whose words are in a text, those with most words first.
-
-    `like`: words that stand for others, such as a GPU's model for `gpu`. `known`: names, which are no
-    mistyped commands.
-    """
-    words = [_clean(word) for word in _words(text)]
-    said = {_stem(like.get(word.lower().removesuffix("s"), word)) for word in words}
-    tables, denied, found = [*tables], {negated(text)}, []
-    prefix = tables[0].prefix
-    first = words[0].lower() if words else ""
-    for table in tables:
-        for command in (*table.commands, HELP):
-            typed = [command.name] if command.name else []
-            typed += [each for each in command.aliases if each and " " not in each]
-            names = (each for each in typed if each != VERB)
-            values = (*_values(command),) if table.prefix == prefix else ()
-            phrases = (*command.phrases, *names, *values)
-            scores = [
-                len(needed)
-                for needed in {*map(_stems, phrases)}
-                if needed <= said and ("dont" in needed or not needed & denied)  # not of `don't cancel it`
-            ]
-            if scores:
-                verbs = (*typed, *(values if command.answers else command.phrases))
-                is_first = bool(words) and any(
-                    _stem(words[0]) in _stems(each) for each in verbs if " " not in each
-                )
-                does = is_first and not command.answers  # `kill all my sweeps` lists none
-                found.append((max(scores) + is_first, (does, max(scores), len(scores)), table, command))
-    if first in ASKING:  # `when does it end` ends nothing
-        found = [(n + c.answers, order, t, c) for n, order, t, c in found if c.answers or n > 1]
-    found.sort(key=lambda each: each[:2], reverse=True)
-    ordered = [(score, table, command) for score, _, table, command in found]
-    return ordered or ([] if first in known else _mistyped(first, tables))
-
-
-def _values(command: Command) -> Iterator[str]:
-    """Yield the words that are a value of a command that only answers: `mine` of `list`."""
-    for each in command.options if command.answers else ():
-        if each.word and isinstance(each.type, Choice) and isinstance(each.type.names, tuple):
-            yield from each.type.names
-
-
-def _mistyped(word: str, tables: Iterable[Table]) -> list[tuple[int, Table, Command]]:
-    """Return the commands that the first word of a text is like: `stauts`."""
-    named = [(table, each) for table in tables for each in table.commands if each.name]
-    heads = {each.name.partition(" ")[0] for _, each in named}
-    is_compared = len(word) < MAX_KEY and word not in FILLERS
-    near = get_close_matches(word, heads, 1, SIMILARITY) if is_compared else []
-    return [(NEAR, table, each) for table, each in named if each.name in near]
-
-
-def _without_articles(phrase: str) -> str:
-    return " ".join(word for word in phrase.split(" ") if word not in ARTICLES)
-
-
-@cache
-def _stems(phrase: str) -> frozenset[str]:
-    return frozenset(map(_stem, phrase.split()))
-
-
 def read_sentence(text: str, table: Table, command: Command, names: Names) -> Sentence:
     """Return the options that a sentence names for a command, and a note about words that mean nothing."""
     reader = _Reader(table, command, names)
     loose = list[str]()
-    for key, value in pairs([_long(word, command) for word in _words(text)], command):
+    for key, value in pairs([_long(word, command) for word in words_of(text)], command):
         if not key:
             loose.append(value)
             continue
@@ -228,6 +71,10 @@ def _long(word: str, command: Command) -> str:
     found = SHORT.fullmatch(word)
     key = next((each.key for each in command.options if found and each.key.startswith(found[1])), "")
     return word if not (found and key) else f"{key}={found[2]}" if found[2] else f"--{key}"
+
+
+def _without_articles(phrase: str) -> str:
+    return " ".join(word for word in phrase.split(" ") if word not in ARTICLES)
 
 
 class _Reader:
@@ -248,15 +95,16 @@ class _Reader:
                 self._hints.setdefault(word, []).append(each.key)
             for phrase, value in self._phrases(each):
                 self._values.setdefault(_without_articles(phrase), {}).setdefault(each.key, value)
-        own = (*command.phrases, command.name, *command.aliases)
-        self._fillers = FILLERS | {word for phrase in own for word in phrase.split()}
+        own = f"{command.said} {command.name} {' '.join(command.aliases)} {table.about}"
+        self._known = {*chain(*names.known.values())}
+        self._fillers = FILLERS | {stem(word) for word in re.split("[ ()-]+", own)}
 
     def _phrases(self, option: Option) -> Iterator[tuple[str, str]]:
         yield from option.means.items()
         yield from self._names.known.get(option.key, {}).items()
         if isinstance(option.type, Choice):
             known = option.type.known(self._context)
-            yield from ((name.lower(), name) for name in known if name not in {"on", "off"})
+            yield from ((name.lower(), name) for name in known if name not in {"on", "off", "default"})
 
     def option(self, key: str, value: str) -> None:
         """Take a typed `key=value`, also with a mistyped key."""
@@ -275,7 +123,7 @@ class _Reader:
         if value[:1] in {"'", '"'} and value.count(value[0]) == 1:
             self._notes.append(f"Unclosed quote after `{key}=`.")
         option = self._command.by_key[key]
-        value = _unquoted(value) if option.free else option.means.get(bare(value).lower(), bare(value))
+        value = unquoted(value) if option.free else option.means.get(bare(value).lower(), bare(value))
         self._set(key, NUMBERS.get(value, value) if self._counts(key) else value)
 
     def _set(self, key: str, value: str) -> None:
@@ -296,9 +144,7 @@ class _Reader:
 
     def read(self, typed: list[str]) -> None:
         """Take the words between typed options."""
-        words = [
-            word if " " in word.strip() else _clean(word) for each in typed for word in self._parts(each)
-        ]
+        words = [word if " " in word.strip() else clean(word) for each in typed for word in self._parts(each)]
         words = [word for word in words if word and word.lower() not in ARTICLES]
         lower = [word.lower() for word in words]
         place, hints, last = 0, list[str](), ""  # last: the key that the word before was a value of
@@ -306,7 +152,7 @@ class _Reader:
             phrase, size = self._longest(lower, place)
             number = self._number(lower[place])
             if words[place][0] in "\"`'" and "cmd" in self._command.by_key:
-                self._set("cmd", _unquoted(words[place]))
+                self._set("cmd", unquoted(words[place]))
                 place, hints, last = place + 1, [], ""
             elif number and (taken := self._amount(number, lower, place)):
                 place, hints, last = place + taken, [], ""
@@ -327,27 +173,32 @@ class _Reader:
                 hints, last = [], ""
             elif phrase in self._hints:
                 hints, place, last = self._hints[phrase], place + size, ""
-            elif lower[place] in self._fillers or _stem(lower[place]) in self._fillers:
+            elif lower[place] in self._fillers or stem(lower[place]) in self._fillers:
                 place += 1
             else:
                 self._word(words[place], hints)
                 place, hints, last = place + 1, [], ""
 
     def _parts(self, word: str) -> list[str]:
-        """Return the values of an option that has several, such as `main,dev`."""
-        parts = word.split(",")
-        known = [self._names.known.get(each.key, {}) for each in self._command.options if each.commas]
-        is_one = any(_clean(word).lower() in names for names in known)
-        is_several = any({_clean(part).lower() for part in parts} <= names.keys() for names in known)
-        return parts if is_several and not is_one else [word]
+        """Return the names in `main,dev` and `main/lr`, unless that is itself a name."""
+        parts = re.split("[,/]", word)
+        names = {clean(part).lower() for part in parts}
+        return parts if names <= self._known and clean(word).lower() not in self._known else [word]
 
     def _longest(self, lower: list[str], place: int) -> tuple[str, int]:
-        """Return the longest phrase at a place that means something, and its number of words."""
+        """Return the longest phrase at a place that means something, and its number of words.
+
+        `learning rate` is `lr`, if that is a name.
+        """
         for size in range(min(MAX_PHRASE, len(lower) - place), 0, -1):
             phrase = " ".join(lower[place : place + size])
             for each in (phrase, phrase.removesuffix("s") if len(phrase) > len("gpu") else phrase):
                 if any(each in known for known in (self._values, self._keys, self._hints, LEFT_OUT)):
                     return each, size
+        pair = lower[place : place + 2]
+        initials = "".join(word[0] for word in pair if word.isalpha())
+        if initials in self._known and len(initials) > 1 and self._fillers.isdisjoint(pair):
+            return initials, 2
         return "", 1
 
     def _preferred(self, keys: Mapping[str, str]) -> str:
@@ -424,7 +275,7 @@ class _Reader:
         elif self._unread and place and self._unread[-1][0] == words[place - 1] and not counts:
             self._set(key, self._unread.pop()[0])
         elif taken and not (counts or phrase) and self._takes(option, words[start]):
-            self._set(key, _unquoted(words[start]))
+            self._set(key, unquoted(words[start]))
             return start - place - size + 1
         elif (
             option.word

@@ -1,0 +1,80 @@
+"""Split sentences into words, and fold those that mean the same. Pure; the time grows with the text."""
+
+import re
+
+from bot.platform.commands.grammar import POLITE, bare, plain_words, unescape
+
+MAX_SENTENCE = 1_000  # characters; a longer text isn't one
+MAX_PHRASE = 4  # words of a phrase
+_QUOTED = r"""(?:"[^"]*"|'[^']*'|`[^`]*`)"""
+APART = re.compile(r"(?<!\S)([0-9]{1,3})x(?=[a-z])|(?<=\bw)/(?=[0-9])|@(?=\w)", re.IGNORECASE)
+NOT = re.compile(
+    r"\b(?:do not|dont|never|let'?s not|hold off on|was about to|(?:would|should|must)(?:n'?t| not)|won'?t)\b"
+    r"|^not\b",
+    re.IGNORECASE,
+)
+WORD = re.compile(
+    rf"""[^\s"'`,;()=]+={_QUOTED}|"[^"]*"|`[^`]*`|(?<!\S)'[^']*'(?!\S)|(?:[^\s"`,;()]|,(?=\S))+(?:"[^"]*")?"""
+)
+ONES = "one two three four five six seven eight nine ten eleven twelve".split()  # noqa: SIM905
+NUMBERS = {word: str(number) for number, word in enumerate(ONES, 1)}
+NUMBERS |= {"single": "1", "dozen": "12", "sixteen": "16", "twenty": "20", "fifty": "50", "hundred": "100"}
+AMOUNT = re.compile(r"\+?x?([0-9]{1,9}(?:\.[0-9]{1,3})?)x?([a-z]*)")
+ARTICLES = {"a", "an", "the"}
+FILLERS = POLITE | set(
+    """
+    show
+    ! & + - . : = ? @ a about after again against all also an and any anything are as at be been before
+    both but by can cap capped could did do does doing don't done dont each else every experiment for from
+    get give go going has have having hello hey hi how i i'd i'll i'm in into is it it'll it's its job just
+    kick kind last launch least let like limit limited make max maximum me more most my need new no not
+    now of off ok on only or our out over per previous put redo repeat rerun right run running same search
+    set should so some somebody someone start still stop sweep sweepbot sweeps than thank that the their then
+    there these they thing this those time to total train try tune up use using value values versus via vs w/
+    want was we were what when where which while who whose why will with would x yesterday you your – —
+    """.split()  # noqa: SIM905  two hundred quotes would hide the words
+)
+_FOLDED = """
+available: availability; best: winner winning won strongest; branch: branches; compare: comparing comparison;
+cancel: cancelling canceling scancel; cost: spend spent spending expensive burn burned burnt costing;
+crash: crashed crashing; environment: notebook jupyter env workspace vscode; free: spare unused unallocated;
+fail: failed failing failure died die broke broken; finish: finishing finished complete completed; gpu: card;
+happen: happened happening wrong; hog: hogging hogged; idle: idling; kill: killing; log: logfile;
+parameter: param hyperparameter hyperparam hparam config configuration; pause: pausing; priority: prio;
+picture: pic photo image; print: printing printed; show: display; stop: stopping; sweep: experiment job;
+ping: pinging;
+start: starting started begin beginning began launched; stuck: stall stalled hang hanging hung frozen;
+use: using used usage occupy occupying occupied; wait: waiting pending queued
+"""
+_GROUPS = (group.split(":") for group in _FOLDED.split(";"))
+FOLDED = {word: folded.strip() for folded, words in _GROUPS for word in words.split()}
+
+
+def words_of(text: str) -> list[str]:
+    """Return the words of a sentence, with their quotes; none of one that is too long."""
+    if len(text) > MAX_SENTENCE:
+        return []
+    return WORD.findall(NOT.sub("don't", APART.sub(_apart, plain_words(unescape(text)).replace("->", "="))))
+
+
+def _apart(found: re.Match[str]) -> str:
+    """Split `2xa100`, `w/2 gpus`, and `lr@main`."""
+    return f"{found[1]} " if found[1] else "/ " if found[0] == "/" else " @ "
+
+
+def clean(word: str) -> str:
+    """Return a word without formatting, punctuation, and a possessive."""
+    word = re.sub(r"(?:'s|')$", "", bare(word.replace("’", "'").strip("*_~.!?:()")))
+    return word.strip("*_~.!?:()")
+
+
+def unquoted(word: str) -> str:
+    return word[1:-1] if len(word) > 1 and word[0] == word[-1] and word[0] in "\"'`" else word
+
+
+def stem(word: str) -> str:
+    """Return what a word has in common with those that mean the same: `GPUs` and `card` are `gpu`."""
+    word = re.sub("'[a-z]*$", "", word.lower()) if word.lower() not in {"don't", "isn't"} else "dont"
+    word = FOLDED.get(word, word)
+    single = word.removesuffix("s") if len(word) > 3 and not word.endswith(("ss", "is")) else word
+    return FOLDED.get(single, single)
