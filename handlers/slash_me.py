@@ -58,8 +58,8 @@ ME = Command(
     GROUP,
     "your notifications",
     usage="[quiet=22-7]",
-    said="setting dnd do-not-disturb mute unmute quiet-hour always-dm always-notify always-ping from-now-on dont-ping dont-dm "
-    "stop-ping stop-dm stop-notify (ping always default dm notify notification quiet my)",
+    said="setting dnd do-not-disturb mute unmute quiet-hour always-dm always-notify always-ping from-now-on "
+    "dont-ping dont-dm stop-ping stop-dm stop-notify (ping always default dm notify notification quiet my)",
 )
 TABLE = Table(prefix="/sweep", commands=(ME,))
 

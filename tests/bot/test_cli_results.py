@@ -24,6 +24,11 @@ class Cluster(DirectCluster):
         pass
 
 
+@pytest.fixture(autouse=True)
+def without_login(monkeypatch, tmp_path):
+    monkeypatch.setenv("HOME", str(tmp_path))
+
+
 @pytest.fixture
 async def cluster(monkeypatch):
     found = Cluster(Store())

@@ -73,6 +73,7 @@ class Approved(SimulatedSweep):
                 if waits and self.answers and not self.last.phase.final:
                     await self.answer(self.answers)
                 if self.last.phase.final and not self.last.outbox:
+                    await self.round(worker="last")  # after a death, the queue's item comes again
                     return self
         return self
 
