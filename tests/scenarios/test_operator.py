@@ -17,7 +17,10 @@ async def cli(here, *words):
     """What the command prints, and its exit code."""
     pipe = asyncio.subprocess.PIPE
     process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "bot", *words), env={**os.environ, **here.env}, stdout=pipe, stderr=pipe
+        *(sys.executable, "-m", "bot", *words),
+        env={**os.environ, **here.env, "HOME": str(here.folder)},
+        stdout=pipe,
+        stderr=pipe,
     )
     out, errors = await process.communicate()
     return (out + errors).decode().splitlines(), process.returncode
