@@ -189,6 +189,11 @@ class Command:
         """Return the words each of which asks for it."""
         return self.said.partition("(")[0].split()
 
+    @cached_property
+    def words(self) -> list[str]:
+        """Return the verbs, and then the words that support them."""
+        return re.sub("[()]", " ", self.said).split()
+
     def key_of(self, text: str) -> str:
         """Return the option that a typed key means, also in the singular or plural; "" for none."""
         key = bare(text).lower().replace("-", "_")
@@ -280,7 +285,7 @@ class Table:
     def _guess(self, words: list[str], below: list[str], text: str) -> tuple[Command, str]:
         """Return the command that needs no word, unless the first one is like that of another."""
         (word, second), default = (*words, "", "")[:2], self._by_name.get("")
-        meant = next((each.name for each in self.commands if word and word in each.verbs), word)
+        meant = next((each.name for each in self.commands if word and word in each.words), word)
         heads = dict.fromkeys(each.name.partition(" ")[0] for each in (*self.commands, HELP) if each.name)
         if below:
             word, hint = " ".join(words), did_you_mean(second, below)
