@@ -81,7 +81,8 @@ def meaning(
     """
     config: Config = names.config
     start = read_sentence(text, TABLE, LAUNCH, names)
-    unknown = {key for key in ("branch", "space") if not names.known.get(key)}
+    typed = {key for key in ("branch", "space") if re.search(rf"\b{key} ?[=:]|--{key}\b", text.lower())}
+    unknown = {key for key in ("branch", "space") if not names.known.get(key)} - typed
     options = {key: value for key, value in start.parsed.options.items() if key not in unknown}
     targets = options.keys() & {"branch", "space"}
     named = _named_sweep(text, names, options, sweeps)
