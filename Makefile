@@ -18,7 +18,7 @@ help:  ## these targets
 demo: .venv/ready  ## a full local setup on this machine; REPO=PATH with your repository; FULL=1 with queues, profiles, and services; ONCE=1 runs one sweep and exits with its result
 	@$(BIN)/python -m local demo $(if $(ONCE),--once) $(if $(FULL),--full) $(if $(REPO),--repo "$(REPO)")
 
-test: .venv/ready  ## the fast tests, 3.6 minutes on two cores
+test: .venv/ready  ## the fast tests, 6 minutes on two cores
 	$(BIN)/pytest -q -n 2 --dist worksteal -m "not slow"
 
 slow: stories samples  ## the tests that need minutes, a browser or Debian's servers; what is missing is skipped with a reason
