@@ -250,7 +250,7 @@ class Slack:
         await self._reserve("edits", ts, EDITS)
         try:
             shown = {"blocks": []} | self._content(message)
-            written, _ = self._unmentioned(json.dumps(shown), channel)  # edits notify nobody: nothing to keep
+            written, _ = self._unmentioned(json.dumps(shown), channel)  # edits don't notify: nothing to keep
             await self._web.chat_update(channel=channel, ts=ts, parse=PARSE_NONE, **json.loads(written))
         except SlackApiError as error:
             if error_code(error) not in NOT_EDITABLE:
@@ -358,7 +358,7 @@ class Slack:
     def _unmentioned(self, text: str, channel: str) -> tuple[str, set[str]]:
         """Return mrkdwn, also in JSON, with names for mentions in quiet hours, and whose these are.
 
-        A direct message stays as it is: it notifies nobody but its receiver, and only they can open a link.
+        A direct message stays as it is: it notifies only its receiver, and only they can open a link.
         """
         if self._quiet is None or direct(channel):
             return text, set()

@@ -50,7 +50,7 @@ NOT_IN_CHANNEL = (
 )
 # How long to wait before editing the message in a channel again that doesn't admit the bot.
 LOST = RetryAfterError("not in the channel", 3600.0)
-DIRECT = {"direct_end", "first_failed"}  # kinds of events that notify one person, and answer nobody
+DIRECT = {"direct_end", "first_failed"}  # kinds of events that notify one person, without a question
 CALLS = {"approval"}  # kinds of events that wait for those whom they mention
 ENDS = {RESULTS, *(str(phase) for phase in Phase if phase.final)}  # kinds of events
 POSTERS = {RESULTS: post_end, RESULT_FILES.kind: post_files} | {  # by kind of event
