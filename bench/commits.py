@@ -8,7 +8,7 @@ import subprocess
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
-WRITTEN = ("bench/results", "bench/RESULTS.md", "docs/performance.md")  # by a run itself
+WRITTEN = ("bench/results", "bench/RESULTS.md")  # by a run itself
 SERVE = ("handlers", "bot/app.py", "bot/serve_process.py", "bot/core", "bot/platform", "bot/sweep/launch")
 WORK = ("bot/app.py", "bot/work_process.py", "bot/worker.py", "bot/core", "bot/platform", "bot/sweep", "k8s")
 # The code that each group measures, beside its own module. When that has changed, its rows are outdated.

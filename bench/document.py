@@ -1,4 +1,4 @@
-"""Write the results of the last runs into bench/RESULTS.md; those with a goal into docs/performance.md."""
+"""Write the results of the last runs into bench/RESULTS.md."""
 
 import json
 from collections.abc import Iterable, Sequence
@@ -9,7 +9,7 @@ from bench.commits import measured_code
 from bench.table import COLUMNS, RESULTS, Row, cells, summary
 
 ROOT = Path(__file__).parents[1]
-DOCUMENT, GOALS = ROOT / "bench/RESULTS.md", ROOT / "docs/performance.md"
+DOCUMENT = ROOT / "bench/RESULTS.md"
 BEGIN, END = "<!-- results: written by make bench -->", "<!-- end of results -->"
 
 
@@ -36,27 +36,18 @@ def stale(groups: Iterable[str]) -> list[str]:
 def results(groups: Iterable[str]) -> str:
     """Return the table of the groups' last runs, in Markdown."""
     known = ran(groups)
-    notes = "\n".join(map(about, known))
-    return f"{_table([row for group in known for row in recorded(group)])}\n\n{notes}"
-
-
-def goals(groups: Iterable[str]) -> str:
-    """Return the table of those rows that have a goal, in Markdown."""
-    return _table([row for group in groups for row in recorded(group) if row.goal])
-
-
-def _table(rows: Sequence[Row]) -> str:
+    rows = [row for group in known for row in recorded(group)]
     lines = [COLUMNS, ("---",) * len(COLUMNS), *(_escaped(cells(row)) for row in rows)]
     table = "\n".join(f"| {' | '.join(line)} |" for line in lines)
-    return f"{summary(rows).capitalize()}.\n\n{table}"
+    notes = "\n".join(map(about, known))
+    return f"{summary(rows).capitalize()}.\n\n{table}\n\n{notes}"
 
 
 def write(groups: Sequence[str]) -> None:
-    """Replace what is between the two marks in both documents."""
-    for document, content in ((DOCUMENT, results(groups)), (GOALS, goals(groups))):
-        text = document.read_text()
-        before, after = text.split(BEGIN)[0], text.split(END)[1]
-        document.write_text(f"{before}{BEGIN}\n\n{content}\n\n{END}{after}")
+    """Replace what is between the two marks of the document."""
+    text = DOCUMENT.read_text()
+    before, after = text.split(BEGIN)[0], text.split(END)[1]
+    DOCUMENT.write_text(f"{before}{BEGIN}\n\n{results(groups)}\n\n{END}{after}")
 
 
 def _last(group: str) -> dict[str, Any]:

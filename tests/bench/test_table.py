@@ -70,9 +70,9 @@ def test_failed_group_misses_its_goal_and_hides_no_other(monkeypatch, tmp_path, 
     monkeypatch.setattr(command.document, "measured_code", {"fine": "code of fine"}.get)
     monkeypatch.setattr(command, "write", partial(table.write, folder=tmp_path))
     monkeypatch.setattr(command.document, "RESULTS", tmp_path)
-    for name in ("DOCUMENT", "GOALS"):
-        monkeypatch.setattr(command.document, name, tmp_path / f"{name}.md")
-        (tmp_path / f"{name}.md").write_text(f"before {BEGIN} old {END} after")
+    page = tmp_path / "RESULTS.md"
+    monkeypatch.setattr(command.document, "DOCUMENT", page)
+    page.write_text(f"before {BEGIN} old {END} after")
     monkeypatch.setattr(command, "NAMED", ("never ran",))
     monkeypatch.setattr(command, "ALL", ("broken", "fine", "never ran"))
     monkeypatch.setattr("sys.argv", ["bench"])
@@ -87,11 +87,10 @@ def test_failed_group_misses_its_goal_and_hides_no_other(monkeypatch, tmp_path, 
     assert {"date", "seconds", "machine", "versions"} < kept.keys()
     assert (kept["machine"]["commit"], kept["machine"]["code"]) == ("HEAD", "code of fine")
     assert kept["rows"][0]["samples"] == {"ours": [1.0]}
-    for name in ("DOCUMENT", "GOALS"):
-        written = (tmp_path / f"{name}.md").read_text()
-        assert "| fine |  | 1 s |  | at most 2 s | yes |" in written
-        assert (written.startswith(f"before {BEGIN}\n\nGoals met 1 of 2."), "old" in written) == (True, False)
-        assert written.endswith(f"{END} after")
+    written = page.read_text()
+    assert "| fine |  | 1 s |  | at most 2 s | yes |" in written
+    assert (written.startswith(f"before {BEGIN}\n\nGoals met 1 of 2."), "old" in written) == (True, False)
+    assert written.endswith(f"{END} after")
 
 
 def test_results_name_a_commit_and_the_code_that_they_measured(monkeypatch, tmp_path):
@@ -119,10 +118,9 @@ def test_results_name_a_commit_and_the_code_that_they_measured(monkeypatch, tmp_
     assert commits.MEASURED.keys() == set(command.ALL)
 
 
-def test_documents_have_the_results_of_the_last_runs():
-    """`make bench` writes both."""
+def test_document_has_the_results_of_the_last_runs():
+    """`make bench` writes them."""
     assert document.results(command.ALL) in document.DOCUMENT.read_text()
-    assert document.goals(command.ALL) in document.GOALS.read_text()
 
 
 async def test_part_that_fails_is_a_missed_goal_that_says_why() -> None:
