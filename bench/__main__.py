@@ -1,9 +1,8 @@
 """Measure Sweepbot beside its alternatives. `python -m bench [GROUP ...]`
 
-Prints a table, writes bench/results/GROUP.json and the table in bench/RESULTS.md,
-and exits with 1 when a goal is missed. It measures only what is committed, so that a result names its code. A
-group is a module of this package with `async def run() -> list[Row]`. The other programs here have a command
-line of their own.
+Prints a table, writes bench/results/GROUP.json and the table in bench/RESULTS.md, and exits with 1 when a
+goal is missed. It measures only what is committed, so that a result names its code. A group is a module of
+this package with `async def run() -> list[Row]`. The other programs here have a command line of their own.
 """
 
 import argparse
