@@ -29,6 +29,7 @@ GROUPS = (
     "gpus",
     "scale",
     "workers",
+    "between",
     "early_stopping",
     "search",
     "warm_start",
