@@ -28,6 +28,7 @@ GROUPS = (
     "gpus",
     "scale",
     "workers",
+    "between",
     "early_stopping",
     "search",
     "warm_start",

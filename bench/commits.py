@@ -26,6 +26,7 @@ MEASURED: dict[str, tuple[str, ...]] = {
     "gpus": ("bot/measure/gpus", "bot/watch/digests", "bench/gpu_history.py"),
     "scale": (*WORK, "bot/measure", "bench/scale_cluster.py"),
     "workers": (*WORK, "bench/scale.py", "bench/scale_cluster.py"),
+    "between": (*WORK, "bench/real_sweeps.py", "local/katib", "local/kubernetes"),
     "early_stopping": ("bot/core/stopping.py", "bot/sweep/spaces/early_stopping.py", "bench/curves"),
     "search": ("search",),
     "warm_start": ("search",),

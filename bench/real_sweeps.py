@@ -96,7 +96,12 @@ async def _commands(redis: Redis) -> Counts:
 
 
 async def _sweep(here: World, trials: int) -> None:
-    """Run a sweep of so many trials to its end."""
+    await to_its_end(here, f"repo=requirements branch=main space=improving trials={trials} gpus=0")
+    await asyncio.sleep(LAST)
+
+
+async def to_its_end(here: World, words: str) -> None:
+    """Run a sweep to its end. Raises RuntimeError if it isn't started, doesn't end in time, or fails."""
     ended, texts = asyncio.Event(), list[str]()
 
     def on_change(change: Change) -> None:
@@ -105,19 +110,16 @@ async def _sweep(here: World, trials: int) -> None:
             ended.set()
 
     unlisten = here.slack.listen(on_change)
-    said = await here.slack.command(
-        "ada", "sweeps", "/sweep", f"repo=requirements branch=main space=improving trials={trials} gpus=0"
-    )
+    said = await here.slack.command("ada", "sweeps", "/sweep", words)
     try:
         async with asyncio.timeout(TIMEOUT):
             await ended.wait()
     except TimeoutError:
-        raise RuntimeError(f"no end of a sweep of {trials} trials: {said}") from None
+        raise RuntimeError(f"no end of `{words}`: {said}") from None
     finally:
         unlisten()
     if "Finished" not in texts[0]:
         raise RuntimeError(texts[0])
-    await asyncio.sleep(LAST)
 
 
 @contextmanager

@@ -54,13 +54,17 @@ class World:
 
 @asynccontextmanager
 async def world(
-    folder: Path, tracking: str = "", repositories: Mapping[str, Path] | None = None
+    folder: Path,
+    tracking: str = "",
+    repositories: Mapping[str, Path] | None = None,
+    nodes: Mapping[str, int] = NODES,
 ) -> AsyncIterator[World]:
     """Start everything except the bot, until the end of the block.
 
     Args:
         tracking: URL of an MLflow to use.
         repositories: more of them, by name: git directories, which are only read. The first is the default.
+        nodes: GPUs of each.
     """
     async with AsyncExitStack() as stack:
         for name in ("logs", "blobs", "pods", "git", "clones"):
@@ -79,7 +83,7 @@ async def world(
         for name, place in (repositories or {}).items():
             (folder / "git" / f"{name}.git").symlink_to(place)
         tracking = tracking or await start_mlflow(folder, processes)
-        home = await cluster.start(stack, folder, NODES, images.address, _install)
+        home = await cluster.start(stack, folder, nodes, images.address, _install)
         env = _environment(folder, chat, host.url, [*(repositories or ()), *REPOSITORIES]) | {
             "REDIS_URL": redis_url,
             "IMAGE_REGISTRY": images.address,
