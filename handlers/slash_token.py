@@ -67,9 +67,9 @@ async def revoke_of(context: HandlerContext, typed: Command, rest: str, admin: s
 
 
 def _unclear(wanted: str, owners: dict[str, str], *, several: bool) -> str:
-    which = "Several people are" if several else "Nobody with a token is"
+    which = "Several people are" if several else "No owner of a token is"
     named = listed(sorted(f"{plain(name)} ({user})" for user, name in owners.items()))
-    return f"{which} named {code(wanted)}. Name one by the ID: {named or 'nobody has a token'}."
+    return f"{which} named {code(wanted)}. Name one by the ID: {named or 'there are no tokens'}."
 
 
 async def answer_token(context: HandlerContext, typed: Command, rest: str, fields: dict[str, Any]) -> str:

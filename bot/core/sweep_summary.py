@@ -13,6 +13,8 @@ from bot.core.record import Phase, SweepRecord
 TOGETHER = Field(validation_alias=AliasChoices("starts_together", "gang"))
 FIRST_ONLY = Field(validation_alias=AliasChoices("first_only", "gated"))
 
+MAX_CAUSE = 200  # characters
+
 
 @dataclass(frozen=True, kw_only=True)
 class SweepSummary:
@@ -23,6 +25,7 @@ class SweepSummary:
     thread: str = ""  # ts of the parent message; "" before it is posted
     permalink: str = ""  # its URL
     phase: Phase
+    cause: str = ""  # of a failed sweep, or one on hold: its beginning
     trials: int = 0  # maximum; 0 before it is submitted
     finished: int = 0
     running: int = 0
@@ -54,6 +57,7 @@ def summary_of(sweep: SweepRecord) -> SweepSummary:
         thread=sweep.thread or "",
         permalink=sweep.permalink,
         phase=sweep.phase,
+        cause=sweep.reason[:MAX_CAUSE] if sweep.phase in {Phase.FAILED, Phase.HELD} else "",
         trials=sweep.plan.space.max_trials if sweep.plan and sweep.submitted else 0,
         finished=progress.finished,
         running=progress.running,

@@ -89,5 +89,6 @@ async def picture(page: Page, name: str, sweep: str, *, thread: bool = True) -> 
 
 async def shoot(page: Page, name: str) -> None:
     await page.mouse.move(640, 20)  # over nothing that would light up
+    await page.evaluate("Promise.all([...document.images].map((image) => image.decode()))")
     shot = Image.open(BytesIO(await page.screenshot(animations="disabled", caret="hide"))).convert("RGB")
     shot.quantize(256, dither=Image.Dither.NONE).save(IMAGES / f"{name}.png", optimize=True)

@@ -41,7 +41,7 @@ async def test_sweep_waits_for_a_click_while_workers_are_killed(tmp_path, mlflow
         await here.kill_worker()
         before = len(here.slack.ephemerals("grace"))
         await here.slack.click("grace", "sweeps", sweep.parent()["ts"], "approve_sweep")
-        assert "Nobody can approve their own sweep. Ask" in await here.whispered("grace", before)
+        assert "You can't approve your own sweep. Ask" in await here.whispered("grace", before)
         assert not sweep.objects("Experiment")
         await here.slack.click("ada", "sweeps", sweep.parent()["ts"], "approve_sweep")
         await sweep.posts("approved this sweep")

@@ -20,7 +20,7 @@ from bot.sweep.reports import bisect
 from bot.sweep.results.models import TrialResult
 from bot.sweep.sweeps.notifier import POSTERS
 from k8s.engine import TrialState
-from tests.bot.factories import NOW, OWNER, PLAN, a_sweep
+from tests.bot.factories import CONFIG, NOW, OWNER, PLAN, a_sweep
 from tests.bot.platform.repos.conftest import git, repo, url  # noqa: F401
 from tests.bot.sweep.results.factories import some_results
 from tests.scenarios.fakes import FakeSlack
@@ -90,6 +90,7 @@ def world(redis, git, *results):  # noqa: F811
         slack=FakeSlack(),
         kept_results=Kept(*results),
         trials=Pods(),
+        config=CONFIG,
         now=lambda: NOW,
     )
 
@@ -150,7 +151,7 @@ async def test_bisect_finds_a_planted_commit(redis, repo, url, git, broken, comm
     [text] = here.slack.posted
     assert len(steps) == trials
     assert text.startswith(
-        f":white_check_mark: First failing commit: `{made[broken][:8]}` “Change {broken}” by *Ada*"
+        f":white_check_mark: <@{OWNER}> First failing commit: `{made[broken][:8]}` “Change {broken}” by *Ada*"
     )
     assert f"of {commits} commits, found with {trials} trials" in text
     assert text.endswith('\n`src/train.py:9` `+raise ValueError("too deep")`'), "not the other changed line"
@@ -191,7 +192,7 @@ async def test_bisect_of_a_step_that_ran_no_trial_stops_with_the_range(
     await here.ends(step, phase)
     [text] = here.slack.posted
     tried = f"`{step}` ran no trial of commit `{made[4][:8]}`: {why}."
-    assert text.startswith(f":warning: Bisect stopped: {tried} The commit that fails is between")
+    assert text.startswith(f":warning: <@{OWNER}> Bisect stopped: {tried} The commit that fails is between")
 
 
 async def test_bisect_skips_commits_that_do_not_build_and_names_what_is_left(redis, repo, url, git):  # noqa: F811
@@ -213,8 +214,8 @@ async def test_bisect_skips_commits_that_do_not_build_and_names_what_is_left(red
     [text] = here.slack.posted
     good, unbuilt, bad = (code(made[number][:8]) for number in (1, 2, 3))
     assert text == (
-        f":warning: Bisect stopped: the first failing commit is one of the 2 after {good} up to {bad}. "
-        f"No image could be built of {unbuilt}."
+        f":warning: <@{OWNER}> Bisect stopped: the first failing commit is one of the 2 after {good} up to "
+        f"{bad}. No image could be built of {unbuilt}."
     )
 
 
@@ -230,7 +231,7 @@ async def test_step_that_the_cluster_stopped_runs_again_and_says_nothing_of_its_
     await here.ends(steps[-1], Phase.FAILED, failed=1)
     [text] = here.slack.posted
     assert text.startswith(
-        f":warning: Bisect stopped: the cluster stopped the trial of commit `{made[4][:8]}` 3"
+        f":warning: <@{OWNER}> Bisect stopped: the cluster stopped the trial of commit `{made[4][:8]}` 3"
     )
 
 
@@ -266,7 +267,7 @@ async def test_commits_that_a_force_push_removed_end_the_bisect(redis, repo, url
     await here.store.save(replace(sweep, request=replace(sweep.request, bisects=gone)))
     await here.ends(step, Phase.SUCCEEDED, succeeded=1)
     assert here.slack.posted == [
-        f":warning: Bisect stopped: {url} no longer has eeeeeeee: a force-push removed it."
+        f":warning: <@{OWNER}> Bisect stopped: {url} no longer has eeeeeeee: a force-push removed it."
     ]
     origin, now, worked = stories(url, made)
     here = world(redis, git, now, replace(worked, commit="d" * 40))

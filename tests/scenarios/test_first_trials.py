@@ -181,23 +181,25 @@ async def test_pod_that_waits_two_seconds_for_a_finishing_one_is_not_reported(re
         assert await simulation.message() is None
 
 
-async def test_cause_of_a_failure_stands_in_its_reply_and_the_end_has_it_only_as_a_notification(redis):
+async def test_cause_of_a_failed_only_trial_stands_once_and_notifies_once(redis):
     oom = ends(137, "OOMKilled")
     async with FailingTrials(
         redis, oom, sweep={"request": replace(REQUEST, trials=1)}
     ).started() as simulation:
-        replies, reply = [], simulation.slack.reply
+        replies, broadcasts, reply = [], [], simulation.slack.reply
 
-        async def noted(channel, thread, message, **more):
+        async def noted(channel, thread, message, *, broadcast=False):
             replies.append(message)
-            return await reply(channel, thread, message, **more)
+            broadcasts.append(broadcast)
+            return await reply(channel, thread, message, broadcast=broadcast)
 
         simulation.slack.reply = noted
         await simulation.rounds(12)
         assert (await simulation.record()).phase is Phase.FAILED
         cause = "Out of memory (RAM, not GPU): the node ran out"
         end = replies[-1]
-        assert end.text.startswith(f":x: <@UOWNER> *<{simulation.last.permalink}|lr-brave-otter>* · {cause}")
+        assert end.text.startswith(f":x: *<{simulation.last.permalink}|lr-brave-otter>* · {cause}")
+        assert (broadcasts.count(True), broadcasts[-1]) == (1, False), "the owner knows from the first reply"
         [block] = end.blocks
         assert block["text"]["text"].endswith("|lr-brave-otter>* · Failed: 1 trial done (1 failed).")
         assert sum(cause in (each.text if each is not end else str(each.blocks)) for each in replies) == 1

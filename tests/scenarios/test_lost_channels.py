@@ -29,7 +29,7 @@ async def test_owner_gets_the_end_directly_and_the_parent_is_repaired_later(redi
         assert "Finished" not in slack.parents[-1].text
         slack.reply, slack.update = there
         await simulation.round()
-        assert "Finished: 3 trials done" in slack.parents[-1].text
+        assert "Finished, 3 of 3 trials" in slack.parents[-1].text
 
 
 async def test_other_messages_pass_files_that_wait(redis):

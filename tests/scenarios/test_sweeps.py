@@ -67,7 +67,7 @@ async def test_sweep_ends_with_a_command_line_that_trains(
     )
     assert await training.wait() == 0
     steps = ("built in", "✓ Submitted", "✓ First trial started")
-    await sweep.shows("Finished: 2 trials done", "2 of 2 trials", "Best: ", *steps)
+    await sweep.shows("· Finished\n", "2 of 2 trials", "Best: ", *steps)
     assert len(sweep.thread()) <= 2  # the end with the table, and the files
     assert sweep.button() is None
     await _mlflow_knows(sweep, instance)
@@ -90,7 +90,7 @@ async def test_search_service_is_killed_after_every_third_call_and_the_search_co
 
     await until(is_over, f"{sweep.id} has finished", sweep.story)
     assert len(killed) > 1
-    await sweep.shows("Finished: 8 trials done", "8 of 8 trials", "Best: ")
+    await sweep.shows("· Finished\n", "8 of 8 trials", "Best: ")
     [experiment] = sweep.objects("Experiment")
     assert experiment["spec"]["algorithm"]["algorithmName"] == "sweepbot"
     tried = [each["spec"]["parameterAssignments"] for each in sweep.objects("Trial")]

@@ -47,4 +47,4 @@ def budget_problems(
         elif unit not in {"", currency}:
             yield path, f"must be in {currency}, the currency of the prices, or in GPU-hours; got {text}"
     if any(named.values()) and not has_approvers:
-        yield "budgets", "nobody can approve a sweep above a budget. Set `approvers` or `admins`."
+        yield "budgets", "sweeps above a budget need an approver. Set `approvers` or `admins`."

@@ -213,7 +213,7 @@ def approval_denial(user: str, sweep: SweepRecord, config: Config, *, by_owner: 
     if user in config.admins or user in named:
         return ""
     who = listed([mention(each) for each in named[:MAX_NAMED]], "or") or "an admin"
-    what = "Nobody can approve their own sweep." if user == owner else "You can't approve this sweep."
+    what = "You can't approve your own sweep." if user == owner else "You can't approve this sweep."
     return f"{what} Ask {who}."
 
 

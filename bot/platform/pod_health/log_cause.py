@@ -13,6 +13,7 @@ from enum import IntEnum
 LOG_LINES_SHOWN = 20
 LINES_BELOW_CAUSE = 5  # a message can have several
 MAX_LINE = 500  # characters of a line that are read
+MAX_LINE_SHOWN, HEAD_SHOWN, TAIL_SHOWN = 1000, 300, 100  # characters: of a longer line, its head and tail
 MAX_CAUSE = 200  # characters of a cause
 LONG_TITLE = 40  # characters: if a longer message ends with a colon, the detail below it is the cause
 LONG_MODULE = 30  # characters: a longer qualified name of an exception loses its module
@@ -214,7 +215,12 @@ def quoted(log: str, cause: LogCause) -> str:
     end = len(lines)
     if 0 <= cause.number < end - LOG_LINES_SHOWN:  # launchers and other processes end later
         end = cause.number + 1 + LINES_BELOW_CAUSE
-    return "\n".join(lines[max(end - LOG_LINES_SHOWN, 0) : end])
+    return "\n".join(map(_shown, lines[max(end - LOG_LINES_SHOWN, 0) : end]))
+
+
+def _shown(line: str) -> str:
+    """Cut the middle of a long line, such as pip's list of all versions of a package: it fills a phone."""
+    return line if len(line) <= MAX_LINE_SHOWN else f"{line[:HEAD_SHOWN]} … {line[-TAIL_SHOWN:]}"
 
 
 def _read(lines: Sequence[str], stale: int) -> tuple[list[str], list[_Candidate]]:

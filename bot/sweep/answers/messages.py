@@ -25,6 +25,7 @@ CANCELLING = "cancelling"  # a state of a trial
 CANCEL_TRIAL = "end_trial"  # the button's action_id
 AUDIT_SHOWN = 12  # entries in a status
 MAX_REPLY = 3_900  # characters
+MAX_CAUSE_LISTED = 100  # characters
 MAX_TRIALS_SHOWN = 40  # in the modal
 BEST_SHOWN = 5  # trials in the plain text of results
 HOLDS = {"nodes": "Waiting for nodes", "approval": "Waiting for approval"}  # of sweeps that wait to start
@@ -63,6 +64,9 @@ def _line(sweep: SweepSummary) -> str:
     is_live = sweep.live and sweep.phase is not Phase.STOPPING
     if is_live and (waits := [HOLDS[each] for each in sweep.holds if each in HOLDS]):
         emoji, phase = ":hourglass_flowing_sand:", waits[0]
+    if sweep.cause:
+        cause = quoted(sweep.cause, MAX_CAUSE_LISTED)
+        phase = cause if sweep.phase is Phase.FAILED else f"{phase}: {cause}"
     parts = [f"{emoji} {name_link(sweep)}", phase]
     if sweep.trials:
         parts.append(f"{sweep.finished} of {counted(sweep.trials, 'trial')}")

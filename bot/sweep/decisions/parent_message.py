@@ -16,6 +16,7 @@ from bot.platform.slack.mrkdwn import code, commit_text, direct, link, plain, qu
 from bot.sweep.feature_table import FEATURES, check_readable
 from bot.sweep.lifecycle.seed_texts import summary_line
 from bot.sweep.lifecycle.trouble import unreachable_line
+from bot.sweep.model.progress import finished_trials
 from bot.sweep.model.texts import cancel_button, confirmation, display_name, name_link, result_text
 from bot.text.wording import counted
 
@@ -107,6 +108,8 @@ def _phase_cause(sweep: SweepRecord) -> str:
     if sweep.cancelled_by:
         user = display_name(sweep, sweep.cancelled_by)
         return f" by {user}" if sweep.phase is Phase.CANCELLED else f": cancelled by {user}"
+    if sweep.reason == finished_trials(sweep.progress):
+        return ""  # the bar says it
     causes = (each.cause(sweep) for each in FEATURES if each.cause)
     return next((cause for cause in causes if cause), f": {quoted(sweep.reason)}" if sweep.reason else "")
 

@@ -200,13 +200,13 @@ _metrics = _Source(tuple(SOURCES), labels=SOURCES)
 _notify = Choice({each.value: each for each in Notify}, labels=NOTIFY)
 _priority = Choice("queueing.priorities", "priority", labels={word: word.capitalize() for word in PRIORITIES})
 _nodes, _numbers = Number(1, "nodes_per_trial"), "a number, or `auto` to follow free GPUs"
-PARALLEL_HINT = "1 to {0}, or auto to follow free GPUs (auto:{0} sets a maximum)"
+PARALLEL_HINT = "1 to {0}, auto, or auto:{0}"
 NODES_HINT, HOURS_HINT = "Default: the space's or profile's", "For the whole sweep, for example: 12"
-BUDGET_HINT = "GPU-hours or money for the whole sweep, for example: 40"
-SEEDS_HINT = "Instead of a space: a number, or seeds such as 0-4,7"
-FROM_HINT = "A sweep whose best points to try first, or auto"
-METRIC_HINT = "Overrides the space, for example: loss"
-CMD_HINT, CMD = "Overrides the space, for example: python train.py", '`cmd="python train.py --epochs=3"`'
+BUDGET_HINT = "GPU-hours, or money, such as $100"
+SEEDS_HINT = "Instead of a space: 5, or 0-4,7"
+FROM_HINT = "Best points of a sweep, or auto"
+METRIC_HINT = CMD_HINT = "Default: the space's"
+CMD = '`cmd="python train.py --epochs=3"`'
 
 OPTIONS = (
     Option("space", space_name, CODE, after=("try", "tune", "sweep", "over", "run", "train")),

@@ -11,7 +11,15 @@ from bot.core.space import command_line
 from bot.platform.slack.mrkdwn import block, code, mention, place, plain, quoted
 from bot.sweep.lifecycle.seed_texts import end_text
 from bot.sweep.model.progress import finished_trials
-from bot.sweep.model.texts import TOLD_DIRECTLY, display_name, loud, name_link, result_text, with_owner
+from bot.sweep.model.texts import (
+    TOLD_DIRECTLY,
+    TOLD_IN_CHANNEL,
+    display_name,
+    loud,
+    name_link,
+    result_text,
+    with_owner,
+)
 from bot.text.wording import fitting, listed
 
 MAX_NOTES_TEXT = 2_500  # characters
@@ -104,7 +112,7 @@ def trial_killed(sweep: SweepRecord, trial: str, user: str) -> Event:
     """Without a user, or with IDLE for one, Sweepbot itself stopped the trial, and there is one reason."""
     because = {
         "": ": Katib received no metrics after the training ended",
-        IDLE: ": its GPUs were idle, and nobody snoozed the warning",
+        IDLE: ": its GPUs were idle, and the warning wasn't snoozed",
     }.get(user, "")
     who = "Sweepbot stopped" if because else f"{display_name(sweep, user)} cancelled"
     return Event(
@@ -160,15 +168,18 @@ def ended(sweep: SweepRecord, ending: Phase, saved: str) -> Event:
             who = display_name(sweep, sweep.cancelled_by or "")
             text = f":no_entry_sign: {name} · Cancelled by {who} before anything ran."
         case _:
-            kept = " Finished trials keep their results in Katib and MLflow." if sweep.submitted else ""
+            has_results = sweep.submitted and sweep.progress.succeeded
+            kept = " Finished trials keep their results in Katib and MLflow." if has_results else ""
             done = "Cancelled. All pods are gone and the GPUs are free."
             text = f":no_entry_sign: {name} · {done}{kept} {saving}{best}"
     has_more = sweep.submitted or sweep.request.bisects  # the table, or the next step
     event = Event(kind=RESULTS if has_more else str(ending), text=text.strip(), shown=shown)
-    own = ending is Phase.CANCELLED and sweep.cancelled_by == sweep.requester.user
+    is_known = ending is Phase.CANCELLED and sweep.cancelled_by == sweep.requester.user
+    if ending is Phase.FAILED and sweep.reason == sweep.cause and TOLD_IN_CHANNEL in sweep.sent_keys:
+        is_known = sweep.progress.finished == 1  # the message about that trial came just before
     if not sweep.thread:
         return direct_end(sweep, event, sweep.requester.user, sweep.requester.response_url)
-    return event if own else loud(sweep, event)
+    return event if is_known else loud(sweep, event)
 
 
 def direct_end(sweep: SweepRecord, event: Event, user: str, response_url: str = "") -> Event:

@@ -20,6 +20,7 @@ CODED = re.compile("`([a-z0-9-]{1,100})`")  # perhaps a sweep's name
 CONTINUE = "continue_where"  # likewise; its value is the sweep, a space, and the constraint
 # In `sent_keys`: the owner has the failure's cause by a direct message, so the end need not repeat it.
 TOLD_DIRECTLY = "first_failed/directly"
+TOLD_IN_CHANNEL = "first_failed/loud"  # likewise, by the message about the trial
 
 
 def display_name(sweep: SweepRecord, user: str) -> str:

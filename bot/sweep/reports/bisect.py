@@ -16,15 +16,17 @@ from bot.core.record import Phase, SweepRecord
 from bot.core.request import Bisection, Notify, Requester, SweepRequest
 from bot.core.space import SearchSpace, command_line
 from bot.core.work_item import ItemKind, WorkItem
+from bot.platform.config.policy import muting
 from bot.platform.repos.git import Commit
 from bot.platform.slack.client import MessageRejectedError, NotInChannelError
-from bot.platform.slack.mrkdwn import SHORT_COMMIT, code, commit_text, plain, quoted
+from bot.platform.slack.mrkdwn import SHORT_COMMIT, code, commit_text, plain, quoted, unmentioned
 from bot.sweep.clients import SweepClients
 from bot.sweep.launch.command_line import TABLE
 from bot.sweep.launch.create import start
 from bot.sweep.launch.options import BISECT
 from bot.sweep.lifecycle.texts import RESULTS
 from bot.sweep.model.observation import Observation
+from bot.sweep.model.texts import with_owner
 from bot.sweep.reports.bisect_evidence import cause_of, changed_line, is_lost, latest_pods
 from bot.sweep.reports.end_results import current_results
 from bot.sweep.results.models import TrialResult
@@ -159,7 +161,7 @@ async def follow(sweep_id: str, clients: SweepClients) -> timedelta | None:
     except UserError as error:  # a force-push removed the commits
         answer = f"{STOPPED}: {plain(str(error))}"
     if answer:
-        await _answer(bisection, answer, clients)
+        await _answer(bisection, with_owner(sweep, answer), clients)
     return None
 
 
@@ -244,6 +246,8 @@ async def _culprit(bisection: Bisection, commits: list[Commit], clients: SweepCl
 
 
 async def _answer(bisection: Bisection, text: str, clients: SweepClients) -> None:
+    """Reply in the thread of the sweep, with a mention of who wants to know: it can have taken hours."""
+    text = unmentioned(text, muting(bisection.sweep, clients.config))
     try:
         await clients.slack.reply(bisection.channel, bisection.thread, text)
     except (NotInChannelError, MessageRejectedError) as error:

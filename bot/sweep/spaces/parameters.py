@@ -86,7 +86,9 @@ def read_parameters(
 def _leaves(prefix: str, node: Node) -> Iterator[tuple[str, Node]]:
     """Yield each parameter with its dotted name: a mapping without a range's keys is a group."""
     for name, each in node.mapping().items():
-        if isinstance(each.value, dict) and each.value and not each.value.keys() & Range.known().keys():
+        if isinstance(each.value, dict) and each.value.keys() == {"values"}:  # as W&B writes it
+            each.error("must be the list itself, for example [64, 128], without `values:`")
+        elif isinstance(each.value, dict) and each.value and not each.value.keys() & Range.known().keys():
             yield from _leaves(f"{prefix}{name}.", each)
         else:
             yield f"{prefix}{name}", each

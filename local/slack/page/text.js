@@ -70,7 +70,7 @@ export function mrkdwn(text, names) {
       const item = () => [h("span", {}, mark.replace("-", "•")), h("span", {}, inline(rest, names))];
       if (mark && !quote) return h("div", { className: "item" }, item());
       return h(quote ? "blockquote" : "div", { className: line ? "" : "gap" }, inline(mark ? rest : line, names));
-    }).filter((node, _, lines) => lines.length > 1 || node.childNodes.length);
+    }).filter((node, _, lines) => lines.length > 1 || node.textContent);
   });
 }
 

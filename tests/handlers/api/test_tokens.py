@@ -182,7 +182,7 @@ async def test_admin_revokes_the_tokens_of_another_person(call, typed, caplog):
     assert (await typed("admin revoke @bo.li")).startswith("Only admins can do that")
     assert (await call("GET", "/sweeps", by=theirs))[0] == 200
     unknown = await typed("admin revoke @who", user_id=ADMIN)
-    assert "Nobody with a token is named `who`" in unknown
+    assert "No owner of a token is named `who`" in unknown
     assert f"Bo.Li ({OWNER})" in unknown
     with caplog.at_level("INFO", "sweepbot.audit"):
         assert await typed("admin revoke @bo.li", user_id=ADMIN) == "1 token of Bo.Li revoked."

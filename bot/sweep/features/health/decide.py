@@ -17,7 +17,7 @@ from bot.platform.pod_health.diagnosis import Diagnosis
 from bot.sweep.features.health import texts
 from bot.sweep.features.health.state import Health, HealthState, HealthStatus
 from bot.sweep.model.observation import Observation
-from bot.sweep.model.texts import TOLD_DIRECTLY
+from bot.sweep.model.texts import TOLD_DIRECTLY, TOLD_IN_CHANNEL
 from k8s.engine import TrialState
 
 
@@ -121,9 +121,11 @@ def _notify(sweep: SweepRecord, health: Health, *, posted: bool) -> SweepRecord:
         return sweep.enqueue_once(
             TOLD_DIRECTLY, texts.first_failed(sweep, health, to_user=sweep.requester.user)
         )
-    if not posted or sweep.request.notify is not Notify.CHANNEL:
+    if sweep.request.notify is not Notify.CHANNEL:
         return sweep
-    return sweep.enqueue_once("first_failed", texts.first_failed(sweep, health))
+    if TOLD_IN_CHANNEL not in sweep.sent_keys:
+        sweep = replace(sweep, sent_keys=(*sweep.sent_keys, TOLD_IN_CHANNEL))
+    return sweep.enqueue_once("first_failed", texts.first_failed(sweep, health)) if posted else sweep
 
 
 def _status(diagnosis: Diagnosis) -> HealthStatus:

@@ -203,8 +203,8 @@ def test_idle_trial_is_stopped_by_sweepbot_alone_and_a_late_stop_is_silent():
     assert after.audit_log[-1].name == "Sweepbot"
     event = texts.trial_killed(after, "otter-abc", texts.IDLE)
     assert event.text == (
-        ":no_entry_sign: Sweepbot stopped trial `otter-abc`: its GPUs were idle, and nobody snoozed the "
-        "warning. Its GPUs are free."
+        ":no_entry_sign: Sweepbot stopped trial `otter-abc`: its GPUs were idle, and the warning "
+        "wasn't snoozed. Its GPUs are free."
     )
     assert (
         denial_of(replace(after, audit_log=()), a_command(Action.KILL, trial="otter-abc"))

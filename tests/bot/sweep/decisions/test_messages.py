@@ -8,8 +8,9 @@ import pytest
 from bot.core.events import Progress, Result
 from bot.core.record import Phase
 from bot.core.request import Requester
+from bot.core.sweep_summary import summary_of
 from bot.platform.slack.mrkdwn import MAX_CODE_SIZE, block, code, link, place, plain
-from bot.sweep.answers.messages import status
+from bot.sweep.answers.messages import listing, status
 from bot.sweep.decisions.parent_message import Links, parent, summary
 from bot.sweep.lifecycle.texts import build_failed
 from local.slack.validation import complaints
@@ -48,6 +49,26 @@ def test_final_sweep_shows_the_reason_and_best_result():
         "🟥🟥⬜⬜⬜⬜⬜⬜⬜⬜  1 of 4 trials · 1 failed",
     ]
     assert "\nBest: `val_loss` *0.03125*" in shown(replace(RUNNING, phase=Phase.CANCELLED))
+
+
+def test_parent_of_a_finished_sweep_counts_its_trials_once():
+    done = Progress(succeeded=3, failed=1, best=BEST)
+    ended = a_sweep(Phase.SUCCEEDED, submitted=True, progress=done, reason="4 trials done (1 failed)")
+    assert parent(ended, Links()).text.endswith("lr-brave-otter: Finished, 4 of 4 trials · 1 failed")
+    assert shown(ended).splitlines()[0] == ":white_check_mark: *lr-brave-otter* · Finished"
+    assert "Finished: target reached" in shown(replace(ended, reason="target reached"))
+
+
+def test_list_gives_the_cause_of_a_failure_or_hold():
+    cause = "ValueError: `x` " + "y" * 300
+    one = a_sweep(Phase.FAILED, reason=cause, permalink="https://s/p1")
+    failed, held, done = listing(
+        [summary_of(replace(one, phase=each)) for each in (Phase.FAILED, Phase.HELD, Phase.SUCCEEDED)]
+    ).splitlines()
+    assert failed.startswith(":x: *<https://s/p1|lr-brave-otter>* · ValueError: ˋxˋ yyy")
+    assert len(failed) < 250
+    assert " · On hold: ValueError: ˋxˋ yyy" in held
+    assert " · Finished · " in done
 
 
 def test_parent_links_only_what_exists():

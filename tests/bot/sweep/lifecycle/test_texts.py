@@ -13,7 +13,7 @@ from bot.sweep.launch.plan import plan
 from bot.sweep.lifecycle import texts
 from bot.sweep.lifecycle.trials import ended, follow_results
 from bot.sweep.model.observation import BuildSeen, Observation
-from bot.sweep.model.texts import to_owner
+from bot.sweep.model.texts import TOLD_IN_CHANNEL, to_owner
 from k8s.engine import TrialState
 from k8s.jobs import Job, JobState
 from k8s.katib.status import read_experiment
@@ -165,7 +165,13 @@ DONE = replace(LOUD, request=replace(REQUEST, notify=Notify.NONE))
             False,
         ),
         (DONE, "cancelled", f"{FREE} Much. {COMMAND}", False),
-        (replace(DONE, submitted=True), "cancelled", f"{FREE} {KEPT} Much. {COMMAND}", False),
+        (replace(DONE, submitted=True), "cancelled", f"{FREE} Much. {COMMAND}", False),
+        (
+            replace(DONE, submitted=True, progress=Progress(best=BEST, succeeded=1)),
+            "cancelled",
+            f"{FREE} {KEPT} Much. {COMMAND}",
+            False,
+        ),
         (LOUD, "failed", f":x: <@{OWNER}> {NAME} · 4 trials &lt;done&gt;\nMuch. {COMMAND}", True),
         (
             replace(LOUD, cancelled_by=ADMIN, progress=Progress()),
@@ -180,6 +186,18 @@ def test_end_says_why_and_how_to_train_the_best_trial(sweep, ending, text, loud)
     event, *files = ended(sweep, Phase(ending), NOW, "Much").outbox
     assert event == Event(kind=texts.RESULTS if sweep.submitted else ending, text=text, loud=loud)
     assert files == ([texts.RESULT_FILES] if sweep.submitted else [])
+
+
+@pytest.mark.parametrize(("failed", "key", "loud"), [(1, True, False), (1, False, True), (2, True, True)])
+def test_end_by_one_failed_trial_notifies_once(failed, key, loud):
+    """The message about the trial came just before, and mentions the owner."""
+    told = (TOLD_IN_CHANNEL,) if key else ()
+    changes = {"reason": "OutOfMemoryError", "cause": "OutOfMemoryError", "sent_keys": told}
+    [event] = ended(replace(LOUD, progress=Progress(failed=failed), **changes), Phase.FAILED, NOW).outbox
+    assert event.loud is loud
+    assert (f"<@{OWNER}>" in event.text) is loud
+    assert "OutOfMemoryError" in event.text
+    assert "OutOfMemoryError" not in event.shown
 
 
 def test_end_with_notify_dm_goes_to_the_owner_too():

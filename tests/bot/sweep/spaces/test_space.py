@@ -89,6 +89,7 @@ def test_read_space_has_defaults() -> None:
         ("{min: .nan, max: 2}", "lr.min: must be a finite number"),
         ("{min: 1}", "lr: missing key: max"),
         ("{min: 1, maxi: 2}", "lr.maxi: unknown key. Did you mean max?"),
+        ("{values: [1, 2]}", "lr: must be the list itself, for example [64, 128], without `values:`"),
         ("[]", "lr: must have at least one value"),
         ("[a, b, a]", 'lr[2]: duplicate value "a"'),
         ("[a, 'b c']", 'lr[1]: can only contain letters, digits, and _.,:/+=@-; got "b c"'),

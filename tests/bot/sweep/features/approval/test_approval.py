@@ -136,7 +136,7 @@ def test_approver_lets_it_start(user):
 @pytest.mark.parametrize(
     ("user", "why"),
     [
-        (OWNER, f"Nobody can approve their own sweep. Ask <@{LEAD}> or <@{SECOND}>."),
+        (OWNER, f"You can't approve your own sweep. Ask <@{LEAD}> or <@{SECOND}>."),
         (STRANGER, f"You can't approve this sweep. Ask <@{LEAD}> or <@{SECOND}>."),
     ],
 )

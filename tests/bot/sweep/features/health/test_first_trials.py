@@ -17,6 +17,7 @@ from bot.sweep.decisions.parent_message import summary
 from bot.sweep.features.health import decide, texts
 from bot.sweep.features.health.state import Health, HealthState, HealthStatus
 from bot.sweep.model.observation import Observation
+from bot.sweep.model.texts import TOLD_IN_CHANNEL
 from k8s.engine import TrialState
 from tests.bot.factories import CONFIG, OWNER, STRANGER
 from tests.bot.platform.slack.test_escaping import NASTY, escaped, safe, sweeps
@@ -179,6 +180,7 @@ def test_owner_is_notified_of_a_failure_by_a_new_message(notify, posted, sent):
     assert (after.cause, after.steps) == ("ValueError: a_b `x`", {"first": "✗ First trial failed"})
     assert [event.loud for event in found] == [sent == ""] * len(found)
     assert after.failure == "The training failed. *Fix:* Fix it."
+    assert (TOLD_IN_CHANNEL in after.sent_keys) is (notify is Notify.CHANNEL)
     assert ("ValueError" in texts.text(after)) == (sent != ""), "the cause stands once in the thread"
     assert "The training failed." in texts.text(after)
 
