@@ -37,7 +37,7 @@ chaos: .venv/ready  ## 1,000 faults over 200 sweeps, then real processes; SEED=n
 	$(BIN)/python -m tests.chaos $(if $(SEED),--seed $(SEED))
 
 crashes: .venv/ready  ## minutes: kills a worker at every call of every scenario, not of a sample
-	CRASH_EVERY=1 $(CRASHES) tests/scenarios tests/bot/workspaces/environments tests/deploy/test_rights.py
+	CRASH_EVERY=1 $(CRASHES) tests/scenarios tests/bot/workspaces/environments tests/bot/sweep/features/webhooks tests/deploy/test_rights.py
 
 deletable: .venv/ready  ## delete the features and workspaces that the last commit touched, one at a time, and check the rest; ALL=1 takes each
 	$(BIN)/python -m tests.deletable $(if $(ALL),--all) $(if $(FIRST),--first) $(NAMES)
