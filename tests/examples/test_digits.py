@@ -16,6 +16,7 @@ from bot.core.space import SearchSpace
 from bot.platform.config.limits import Limits
 from bot.sweep.spaces.metrics import line_filter
 from bot.sweep.spaces.space import parse_space
+from tests.for_each import for_each
 
 ROOT = Path(__file__).parents[2]
 DIGITS = ROOT / "examples" / "digits"
@@ -83,7 +84,7 @@ def space(name: str) -> SearchSpace:
     return parse_space(text, f"sweeps/{name}.yaml", SweepRequest(branch="main", space=name), Limits())
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("name", "algorithm", "trials", "parallel"),
     [
         ("lr", "auto", 6, 2),
