@@ -9,7 +9,7 @@ import pytest
 def for_each(
     names: str | Sequence[str], cases: Iterable[Any]
 ) -> Callable[[Callable[..., None]], Callable[[], None]]:
-    """Run a test without fixtures for each case, written as for `pytest.mark.parametrize`; report all failures."""
+    """Run a test without fixtures for each case, given as to `parametrize`, and report all that fail."""
     arguments = [name.strip() for name in names.split(",")] if isinstance(names, str) else [*names]
     rows = [case if len(arguments) > 1 else (case,) for case in cases]
     assert rows, "no cases"
