@@ -4,7 +4,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
+from tests.for_each import for_each
 
 ROOT = Path(__file__).parents[2]
 HEAVY = {
@@ -31,18 +31,16 @@ def imported(code):
     return {name for name in HEAVY | ROOMS | {"pydantic", "redis"} if name in modules}
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("code", "expected"),
     [
         (HELP, set()),
-        ("import bot.offline_commands", {"pydantic"}),
-        ("import bot.setup_command", {"pydantic"}),
+        ("import bot.offline_commands, bot.setup_command", {"pydantic"}),
         (
             "import bot.serve_process",
             {"bot.serve_process", "opentelemetry", "pydantic", "redis", "slack_bolt", "uvicorn"},
         ),
     ],
-    ids=["plan --help", "plan", "setup", "serve"],
 )
 def test_command_imports_no_heavy_package_that_it_does_not_use(code, expected):
     assert imported(code) == expected

@@ -20,10 +20,10 @@ from tests.bot.workspaces.environments.world import ENVIRONMENTS
 from tests.chaos.gate import ACTOR, Gate, Gated
 from tests.scenarios.fakes import DirectCluster, FakeGit, FakeSlack
 from tests.scenarios.sweep_in_memory import Clock, SimulatedSweep
+from tests.settled import settled
 
 REAL_TIME, SIMULATED_TIME = "redis.call('TIME')", "{0, ARGV[#ARGV]}"  # seconds and microseconds
 LATEST = 120.0  # seconds that a pod may outlive its sweep: a late call's object has to be found and deleted
-QUIET = 12  # rounds of the event loop in which nothing happens
 OVER = {"Succeeded", "Failed"}
 BAD_BRANCHES = ("bad-0", "bad-1")
 
@@ -150,11 +150,10 @@ class Simulation(SimulatedSweep):
 
     async def settle(self) -> None:
         """Until no call is under way and the controllers have nothing left to do."""
-        quiet = 0
-        while quiet < QUIET:
-            before = self.kubernetes.version
+        await settled()
+        while self.gate.in_flight:
             await asyncio.sleep(0)
-            quiet = quiet + 1 if self.kubernetes.version == before and not self.gate.in_flight else 0
+            await settled()
 
     async def kubelet(self) -> None:
         """Advance every pod by one step and read the state of each sweep, past the gate."""

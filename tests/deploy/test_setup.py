@@ -337,21 +337,31 @@ async def test_person_installs_with_one_command_and_a_first_sweep(server, tmp_pa
         os.kill(int((tmp_path / "tools.pid").read_text()), 0)
 
 
-async def test_installation_stops_at_a_failed_command_and_continues_there(server, tmp_path, tools):
-    options = answered(tmp_path)
-    failed = await run(tmp_path / "mine", *options, "--apply", "2", **tools, DOCTOR="1")
-    assert failed.returncode == 1
+async def test_installation_stops_at_a_failed_command_and_continues_there(
+    server, tmp_path, tools, monkeypatch, capfd
+):
+    monkeypatch.setenv("KUBECONFIG", str(tmp_path / "kubeconfig"))
+    for name, value in tools.items():
+        monkeypatch.setenv(name, value)
+
+    async def installs(first):
+        _, answers = answered(tmp_path)
+        given = arguments(tmp_path / "mine", str(ROOT), answers, apply=first)
+        return await asyncio.to_thread(setup_command.run_setup, given)
+
+    monkeypatch.setenv("DOCTOR", "1")
+    assert await installs(2) == 1
     assert (
         "Command 4 failed (exit code 1). Run it and those after it, or `sweepbot setup --apply 4`"
-        in failed.stderr
+        in capfd.readouterr().err
     )
     calls = (tmp_path / "tools").read_text()
     assert "docker" not in calls
-    again = await run(tmp_path / "mine", *options, "--apply", "4", **tools)
-    assert again.returncode == 0
+    monkeypatch.delenv("DOCTOR")
+    assert await installs(4) == 0
     assert (tmp_path / "tools").read_text().removeprefix(calls).count("apply") == 0
-    refused = await run(tmp_path / "mine", *options, "--apply", "7", **tools)
-    assert refused.stderr == "--apply= must be a number from 1 to 4; got 7.\n"
+    with pytest.raises(UserError, match=r"^--apply= must be a number from 1 to 4; got 7\.$"):
+        await installs(7)
 
 
 def test_secrets_are_asked_for_without_showing_them(write, tmp_path):

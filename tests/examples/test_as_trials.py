@@ -57,6 +57,7 @@ def container(file: Path) -> dict:
     return found | {"args": [faster.replace("$$", "$")]}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("file", SPACES, ids=lambda file: f"{file.parents[1].name}-{file.stem}")
 def test_example_trains_as_the_pods_user_who_cannot_write_its_folder(file, machine):
     pod, app = container(file), machine / "app"

@@ -28,8 +28,10 @@ OWN_DESCRIPTORS = 60  # of `serve`: Redis, Slack, modules
 TURNS = 4  # of the loop, from when a connection is accepted until the one that makes room for it is closed
 MEMORY_LIMIT = 256 * 2**20  # bytes; of deploy/overlays/replicas/serve.yaml
 RESET = 0  # in place of a status
-EACH_SIZE = pytest.mark.parametrize("size", [600, pytest.param(10_000, marks=pytest.mark.slow)])
+SIZE = 10_000  # connections of a burst
 SOCKET_MEMORY = MAX_CONNECTIONS * 2 * 2 * SOCKET_BUFFER  # bytes of it that the kernel allocates
+
+pytestmark = pytest.mark.slow
 
 
 def half_open() -> bytes:
@@ -77,8 +79,7 @@ API_KINDS = {
 KINDS = SLACK_KINDS | API_KINDS
 
 
-@EACH_SIZE
-async def test_bursts_take_no_more_descriptors_and_memory_than_promised(size, capfd):
+async def test_bursts_take_no_more_descriptors_and_memory_than_promised(capfd):
     """Beyond its limit of descriptors `serve` could accept no connection, and would log it."""
     port = free_port()
     async with site() as here, attacker(port) as burst:
@@ -88,24 +89,23 @@ async def test_bursts_take_no_more_descriptors_and_memory_than_promised(size, ca
             limit = MAX_CONNECTIONS + TURNS * ACCEPTED_AT_ONCE + OWN_DESCRIPTORS
             resource.prlimit(serve.process.pid, resource.RLIMIT_NOFILE, (limit, limit))
             for kind in SLACK_KINDS:
-                statuses = await calls_during(burst(size, kind), port)
-                assert {*statuses} <= {200, RESET}, (size, kind)
-                assert statuses.count(RESET) <= len(statuses) // 20, (size, kind)
-                assert peak_memory(serve.process.pid) < MEMORY_LIMIT - SOCKET_MEMORY, (size, kind)
+                statuses = await calls_during(burst(SIZE, kind), port)
+                assert {*statuses} <= {200, RESET}, kind
+                assert statuses.count(RESET) <= len(statuses) // 20, kind
+                assert peak_memory(serve.process.pid) < MEMORY_LIMIT - SOCKET_MEMORY, kind
     assert "system resource" not in capfd.readouterr().err
 
 
-@EACH_SIZE
-async def test_bursts_at_the_api_leave_slacks_calls_alone(size, capfd):
+async def test_bursts_at_the_api_leave_slacks_calls_alone(capfd):
     port, api_port = free_port(), free_port()
     async with site() as here, attacker(api_port) as burst:
         ports = {"HTTP_PORT": str(port), "SWEEPBOT_API_PORT": str(api_port)}
         async with child("-m", "bot", "serve", env={**here.env, "SLACK_MODE": "http", **ports}) as serve:
             await first_answer(port)
             for kind in API_KINDS:
-                statuses = await calls_during(burst(size, kind), port)
-                assert {*statuses} == {200}, (size, kind)
-                assert peak_memory(serve.process.pid) < MEMORY_LIMIT - SOCKET_MEMORY, (size, kind)
+                statuses = await calls_during(burst(SIZE, kind), port)
+                assert {*statuses} == {200}, kind
+                assert peak_memory(serve.process.pid) < MEMORY_LIMIT - SOCKET_MEMORY, kind
     assert "system resource" not in capfd.readouterr().err
 
 

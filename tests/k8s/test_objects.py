@@ -2,15 +2,15 @@
 
 import re
 
-import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from k8s.objects import label_value, name, still_live
+from tests.for_each import for_each
 from tests.recordings.__init__ import body
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("recording", "lives"),
     [
         ("04-pod-pending-fresh", True),
@@ -30,7 +30,7 @@ def test_is_active_until_finished(recording, lives):
     assert still_live(body(recording)) is lives
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("words", "made"),
     [
         (("build", "digits", "abc123"), "build-digits-abc123"),
@@ -43,6 +43,7 @@ def test_name_of_words_is_a_slug(words, made):
     assert name(*words) == made
 
 
+@settings(max_examples=30, deadline=None)
 @given(st.lists(st.text(min_size=1, max_size=90), min_size=1, max_size=3))
 def test_name_is_a_dns_label(words):
     assert re.fullmatch(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?", name(*words))

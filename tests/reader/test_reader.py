@@ -89,6 +89,7 @@ async def test_file_that_stays_empty_is_named_once_until_there_are_values(manage
         assert await ended(process) == (0, [])
 
 
+@pytest.mark.slow
 async def test_large_events_and_many_scalars_raise_no_memory(manager, tmp_path):
     """Histograms of 1 MiB as holes in the file, so that they need no disk."""
     message = event(1, field(1, b"weights") + field(5, b"\0" * 2**20))

@@ -51,6 +51,7 @@ from tests.scenarios.fakes import (
     FakeRunWriter,
     FakeSlack,
 )
+from tests.settled import settled
 
 SPACE = """
 command: python train.py
@@ -237,15 +238,7 @@ class SimulatedSweep:
             await (self.redis.zrem(queued, item) if again is None else asyncio.sleep(0))
 
     async def settle(self) -> None:
-        """Run until nothing follows: a controller handles one change per step, also of kinds it ignores."""
-        quiet = 0
-        while quiet < (40 if self._has_unread_changes() else 10):
-            before = self.kubernetes.version
-            await asyncio.sleep(0)
-            quiet = quiet + 1 if self.kubernetes.version == before else 0
-
-    def _has_unread_changes(self) -> bool:
-        return not all(changes.empty() for changes in self.kubernetes._queues)
+        await settled()
 
     async def _time_passes(self) -> None:
         """The kubelet's work: bind, run, end, and remove a deleted pod."""

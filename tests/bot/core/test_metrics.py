@@ -8,6 +8,7 @@ from prometheus_client import REGISTRY as DEFAULT
 from bot.core.errors import RetryAfterError
 from bot.core.metrics import CALLS, REGISTRY, measured, running, slack_called
 from bot.platform.storage.queue_state import QUEUE, SWEEPS
+from tests.for_each import for_each
 
 
 def value(name, **labels):
@@ -48,7 +49,7 @@ async def test_cancelled_call_is_not_counted():
     assert timed() == 0
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("error", "result"),
     [
         (None, "ok"),

@@ -5,9 +5,10 @@ import pytest
 from bot.core.space import ALGORITHMS
 from bot.text import wording
 from bot.text.wording import did_you_mean, fitting, listed
+from tests.for_each import for_each
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("room", "shown"),
     [
         (100, ["one", "two", "three"]),
@@ -20,7 +21,7 @@ def test_fitting_lines_are_kept_whole_or_counted(room: int, shown: list[str]) ->
     assert fitting(["one", "two", "three"], room) == shown
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("word", "offered"),
     [
         ("bay", " Did you mean bayesianoptimization?"),  # too short to be similar
@@ -36,7 +37,7 @@ def test_suggestions_by_prefix_precede_similar_words(word: str, offered: str) ->
     assert did_you_mean(word, ALGORITHMS) == offered
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("names", "shown"),
     [("", ""), ("a", "a"), ("ab", "a and b"), ("abc", "a, b, and c")],
 )

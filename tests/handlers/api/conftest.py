@@ -2,7 +2,9 @@
 
 import asyncio
 from asyncio import Future
+from contextlib import asynccontextmanager
 from dataclasses import replace
+from functools import cache
 
 import aiohttp
 import pytest
@@ -11,13 +13,35 @@ from slack_sdk.web.async_client import AsyncWebClient
 from bot.platform.config.permissions import Visitor
 from bot.platform.storage.api_tokens import ApiTokens
 from bot.sweep.questions.store import Questions
-from handlers.api.app import Api
+from handlers.api import app, mcp, openapi
 from handlers.api.callers import Callers
 from handlers.http_server import served
 from handlers.slash_sweep import _answer
 from local.slack.workspace import ADA, TEAM, Channel
 from tests.bot.factories import ADMIN, OWNER, STRANGER
 from tests.handlers.signing import COMMAND
+
+
+class NoAgents:
+    """In place of the door of agents, whose tools take 20 ms to describe; test_agents.py has the real one."""
+
+    def __init__(self, _api):
+        pass
+
+    @asynccontextmanager
+    async def open(self):
+        yield
+
+
+@pytest.fixture
+def agent_door():
+    return NoAgents
+
+
+@pytest.fixture(scope="session")
+def openapi_once():
+    """Describes the API once, which takes 14 ms."""
+    return cache(openapi.document)
 
 
 @pytest.fixture
@@ -55,17 +79,19 @@ def stop():
 
 
 @pytest.fixture
-async def api(slack, context, questions, stop):
+async def api(slack, context, questions, stop, agent_door, openapi_once, monkeypatch):
     """A client without a token."""
+    monkeypatch.setattr(mcp, "AgentDoor", agent_door)
+    monkeypatch.setattr(app, "document", openapi_once)
     slack.workspace.users |= {user: replace(ADA, id=user) for user in ("U1", "U2", OWNER, STRANGER, ADMIN)}
     slack.workspace.channels["C1"] = Channel("C1", "one", set(slack.workspace.users))
     web = AsyncWebClient(token=slack.bot_token, base_url=slack.api_url)
     home = Visitor(user="", team=TEAM["id"])
     callers = Callers(context, context.tokens, web, home)
-    made, port, done = Api(context, callers, context.tokens, questions, stop), Future(), asyncio.Event()
+    made, port, done = app.Api(context, callers, context.tokens, questions, stop), Future(), asyncio.Event()
 
     async def serve():  # in one task: a fixture can end in another one than it began in
-        async with made.app() as app, served(app, "127.0.0.1", 0) as bound:
+        async with made.app() as served_app, served(served_app, "127.0.0.1", 0) as bound:
             port.set_result(bound)
             await done.wait()
 

@@ -8,8 +8,14 @@ from mcp.client.streamable_http import streamable_http_client
 from bot.core.record import Phase
 from bot.core.request import Requester
 from handlers.api.callers import CALLS_PER_MINUTE
+from handlers.api.mcp import AgentDoor
 from tests.bot.factories import OWNER
 from tests.handlers.api.test_sweeps import stored
+
+
+@pytest.fixture
+def agent_door():
+    return AgentDoor
 
 
 @pytest.fixture

@@ -1,7 +1,6 @@
 """Forty cases side by side: the API allows and refuses what Slack does, in the same words."""
 
 from dataclasses import replace
-from itertools import product
 
 import pytest
 
@@ -40,11 +39,12 @@ def context(context, redis):
     return replace(context, channel_setup=SetupReader(redis, context.queue, LivePolicy(POLICY)))
 
 
-@pytest.mark.parametrize(("who", "text"), [*product(PEOPLE, COMMANDS)])
-async def test_person_can_do_the_same_by_both_doors(call, typed, context, who, text):
+@pytest.mark.parametrize("who", PEOPLE)
+async def test_person_can_do_the_same_by_both_doors(call, typed, context, who):
     user = PEOPLE[who]
     sweep = a_sweep(Phase.RUNNING, requester=Requester(user=OWNER, user_name="bo", channel="C1"))
     await context.store.create(lambda _: sweep, [sweep.id], "r")
+    by = token_in(await typed("token", user_id=user))
 
     async def outcome():
         """What the worker then makes of the command."""
@@ -52,15 +52,20 @@ async def test_person_can_do_the_same_by_both_doors(call, typed, context, who, t
         await context.store.remove_commands(sweep.id, [command])
         return command, apply_command(sweep, command, Observation(), POLICY, NOW).audit_log[-1].refused
 
-    in_thread = Sender(user=user, user_name="ada", channel="C1", request_id="slack", here=sweep.id)
-    await handle_command(context, text, in_thread)
-    command, refused = await outcome()
-    by = token_in(await typed("token", user_id=user))
-    status, answer = await call("POST", f"/sweeps/{sweep.id}/commands", text, key="one", by=by)
-    if who in {"of another team", "of no team"}:
-        assert refused.startswith("Only <@UOWNER> (owner), a teammate, or an admin can")
-        assert (status, answer["detail"]) == (403, refused)
-        return
-    assert status == 202, answer
-    by_api, also_refused = await outcome()
-    assert (also_refused, by_api) == (refused, replace(command, via="API", user_name=by_api.user_name))
+    for number, text in enumerate(COMMANDS):
+        request = f"slack-{number}"
+        in_thread = Sender(user=user, user_name="ada", channel="C1", request_id=request, here=sweep.id)
+        await handle_command(context, text, in_thread)
+        command, refused = await outcome()
+        path = f"/sweeps/{sweep.id}/commands"
+        status, answer = await call("POST", path, text, key=f"key-{number}", by=by)
+        if who in {"of another team", "of no team"}:
+            assert refused.startswith("Only <@UOWNER> (owner), a teammate, or an admin can"), text
+            assert (status, answer["detail"]) == (403, refused), text
+            continue
+        assert status == 202, (text, answer)
+        by_api, also_refused = await outcome()
+        assert (also_refused, by_api) == (
+            refused,
+            replace(command, via="API", user_name=by_api.user_name),
+        ), text

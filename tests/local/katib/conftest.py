@@ -1,6 +1,5 @@
 """A cluster with Katib and nothing else: tests play the Job controller and the collector by hand."""
 
-import asyncio
 import json
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -11,6 +10,7 @@ import pytest
 from local.katib import Katib
 from local.katib.metrics import Reported
 from local.kubernetes.apiserver.store import Store
+from tests.settled import settled
 
 Object = dict[str, Any]
 RECORDINGS = Path(__file__).parents[2] / "recordings"
@@ -46,11 +46,7 @@ class World:
 
     async def settle(self) -> None:
         """Until every reaction to every change has been seen: nothing here waits for time."""
-        quiet = 0
-        while quiet < 200:
-            before = self.store.version
-            await asyncio.sleep(0)
-            quiet = quiet + 1 if self.store.version == before else 0
+        await settled()
 
     def status(self, name: str = "sweep", kind: str = "Experiment") -> Object:
         return self.store.get(kind, "kaniko", name)["status"]

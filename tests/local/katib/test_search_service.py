@@ -31,6 +31,7 @@ def suggested(world, name="sweep"):
     return [{one["name"]: float(one["value"]) for one in each["parameterAssignments"]} for each in given]
 
 
+@pytest.mark.slow
 async def test_killed_service_is_started_again_and_continues_the_search(world):
     world.store.create(katib_config())
     await search(world)
@@ -48,6 +49,7 @@ async def test_killed_service_is_started_again_and_continues_the_search(world):
     assert all(0 <= each["lr"] <= 1 for each in suggested(world))
 
 
+@pytest.mark.slow
 async def test_settings_that_the_service_rejects_fail_the_experiment_with_its_reason(world):
     world.store.create(katib_config())
     await search(world, method="gp")

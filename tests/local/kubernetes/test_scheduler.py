@@ -6,6 +6,7 @@ import pytest
 
 from local.kubernetes import scheduler
 from local.kubernetes.apiserver.store import Store
+from tests.settled import settled
 
 GPU, MIG = "nvidia.com/gpu", "nvidia.com/mig-1g.5gb"
 
@@ -23,8 +24,7 @@ async def scheduled(store, labels=None, limits=None, **spec):
     spec |= {"containers": [main]}
     pod = store.create({"apiVersion": "v1", "kind": "Pod", "metadata": meta, "spec": spec})
     task = asyncio.create_task(scheduler.run(store))
-    for _ in range(50):  # steps of the event loop
-        await asyncio.sleep(0)
+    await settled()
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)
     pod = store.get("Pod", "sweeps", pod["metadata"]["name"])

@@ -291,7 +291,7 @@ async def test_power_of_a_card_is_not_that_of_its_slices(watched: Watched) -> No
 
 @pytest.mark.parametrize(("hour", "warned"), WARNED.items())
 async def test_warnings_go_to_idle_pods(redis: Redis, hour: float, warned: dict[str, Kind]) -> None:
-    watched = Watched(redis, 120)
+    watched = Watched(redis, 240)
     watched.skip(max(0, hour - 3))
     source, now = await watched.until(hour), START + hour * HOUR
     held, long = [allocations(await source.pods(over)) for over in (HALF_HOUR, LOW_WINDOW)]

@@ -1,6 +1,7 @@
 """Time-sliced GPUs and MIG slices of several profiles, with Prometheus and without."""
 
 from collections.abc import AsyncIterator, Iterator
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -149,8 +150,9 @@ async def source(
     owners = OwnerStore(redis, tuple)
     if request.param == "exporters":
         kept, sampler = SampleStore(redis), Sampler(Scraped(labelled), lambda: ["n"], owners)  # type: ignore[arg-type]
-        for minute in range(60):
-            await kept.save(await sampler.sample(START + timedelta(minutes=minute + 1), 60))
+        sample = await sampler.sample(START, 60)
+        for minute in range(1, 61):
+            await kept.save(replace(sample, at=START + timedelta(minutes=minute)))
         yield ScrapeSource(kept, lambda: END)
     else:
         with serving(tmp_path, history(labelled)) as address:

@@ -29,6 +29,7 @@ from bot.sweep.decisions.advance import advance
 from bot.sweep.decisions.commands import apply_command
 from bot.sweep.model.observation import Observation
 from tests.bot.factories import ADMIN, CONFIG, NOW, OWNER, PLAN, REPOSITORY, STRANGER, a_sweep
+from tests.for_each import for_each
 
 MATE = "UMATE"
 TEAM = Team(name="vision", members=(OWNER, MATE), gpus=4)
@@ -39,7 +40,7 @@ def launching(**launch) -> Config:
     return replace(CONFIG, launch=Launch(**launch))
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("user", "channel", "config", "answer"),
     [
         (STRANGER, "C1", CONFIG, ""),
@@ -56,7 +57,7 @@ def test_launch_denial_depends_on_user_and_channel(user, channel, config, answer
     assert bool(answer) == bool(denied)
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("user", "config", "gpus", "answer"),
     [
         (OWNER, CONFIG, 100, ""),
@@ -129,7 +130,7 @@ def test_size_denial_without_other_sweeps_allows_the_whole_limit():
 HOME = Visitor(user="", team="T0HOME", enterprise="E0HOME")
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("who", "config", "answer"),
     [
         ({"team": "T0HOME"}, CONFIG, ""),
@@ -152,7 +153,7 @@ def test_entry_denial_depends_on_workspace_and_guest(who, config, answer):
     assert bool(answer) == bool(denied)
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("user", "action", "config", "allowed"),
     [
         (OWNER, Action.CANCEL, CONFIG, True),
@@ -186,7 +187,7 @@ def test_denial_names_who_can():
 LAB = replace(FRIENDLY, teams=(replace(TEAM, namespaces=("vision",), queue="lab"),))
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("user", "namespace", "config", "allowed"),
     [
         (ADMIN, "speech", LAB, True),
@@ -264,7 +265,7 @@ def test_parse_config_rejects_a_channel_name():
 AUTO = replace(PLAN, gpus=2, space=replace(PLAN.space, parallel=8, auto=True))
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("user", "launch", "others", "most"),
     [
         (OWNER, {}, OtherPeaks(), 8),

@@ -13,6 +13,7 @@ from bot.sweep.launch.plan import plan
 from k8s.katib.pod_shape import PodShape
 from k8s.nodes.machines import UNLIMITED
 from tests.bot.factories import CONFIG, ORDER, SETTINGS
+from tests.for_each import for_each
 
 REPOSITORIES = "repositories:\n  digits: {url: https://git.example/digits.git}\n"
 PROFILES = """\
@@ -58,7 +59,7 @@ def test_read_profiles_keeps_their_order_and_pools():
     assert pool.taints == ({"key": "dedicated", "value": "h100", "effect": "NoSchedule"},)
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("text", "error"),
     [
         ("profiles: {a: {}}", "c.yaml:3: profiles.a: missing key: gpus"),
@@ -162,7 +163,7 @@ def test_shaped_without_profiles_is_the_configured_shape():
     assert shaped(CLUSTER.trials, chosen((), None, 4), 4) is CLUSTER.trials
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("typed", "profile", "gpus"),
     [
         ("", None, 1),
@@ -177,7 +178,7 @@ def test_parse_profile_brings_its_gpus(typed, profile, gpus):
     assert (request.profile, request.gpus) == (profile, gpus)
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("typed", "config", "error"),
     [
         (

@@ -5,6 +5,7 @@ import pytest
 from bot.core.errors import UserError
 from bot.platform.config.environments import ServiceConfig, ServiceLimits
 from tests.bot.platform.config.test_environments import LEAST, read
+from tests.for_each import for_each
 
 
 def services(text):
@@ -30,7 +31,7 @@ def test_all_keys_are_read():
     )
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("text", "error"),
     [
         ("{}", "missing key: images"),
@@ -55,7 +56,7 @@ def test_mistake_is_reported(text, error):
     assert error in str(caught.value)
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("image", "allowed"),
     [
         ("ghcr.io/lab/llm:3", True),

@@ -5,6 +5,7 @@ import pytest
 from bot.core.errors import UserError
 from bot.platform.config.policy import parse_config
 from bot.platform.config.teams import Price, Team, price_of, team_of
+from tests.for_each import for_each
 
 HEAD = "repositories: {a: {url: https://x.org/a.git}}\n"
 VISION = Team(name="vision", namespaces=("vision", "vision-dev"), members=("U1A1", "U2A2"))
@@ -28,7 +29,7 @@ prices:
     assert (config.teams, config.prices) == ((VISION, SPEECH), PRICES)
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("text", "expected"),
     [
         (
@@ -61,7 +62,7 @@ def test_parse_config_invalid_team_or_price_names_its_line(text: str, expected: 
     assert expected in str(error.value)
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("namespace", "owner", "team"),
     [
         ("vision", "", "vision"),
@@ -75,7 +76,7 @@ def test_team_of_prefers_the_namespace(namespace: str, owner: str, team: str) ->
     assert team_of((VISION, SPEECH), namespace, owner) == team
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("model", "hourly"),
     [("NVIDIA H100 80GB HBM3", 2.5), ("NVIDIA A10", 1.0), ("AMD MI300X", None), ("", None)],
 )
@@ -98,7 +99,7 @@ CARDS = {
 }
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("model", "hourly"),
     [
         ("NVIDIA L4", 0.5),

@@ -171,6 +171,7 @@ def test_thousand_trials_fit_into_a_table_and_a_modal():
     assert note["text"] == f"960 more not shown. Cancel one with `/sweep cancel {sweep.id} TRIAL`"
 
 
+@settings(max_examples=40, deadline=None)
 @given(st.lists(st.sampled_from([*PIECES, "\n" * 3]), min_size=200, max_size=400).map("".join), st.booleans())
 def test_cut_text_keeps_whole_entities(text, coded):
     inside = "\n".join(map(mrkdwn.code, text.splitlines())) if coded else mrkdwn.quoted(text, 9_000)

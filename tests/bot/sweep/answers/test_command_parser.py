@@ -12,6 +12,7 @@ from bot.platform.config.teams import Team
 from bot.sweep.answers.command_parser import TABLE, ParsedCommand, choose, parse_command, selected
 from bot.sweep.launch.options import LAUNCH
 from tests.bot.factories import ADMIN, CONFIG
+from tests.for_each import for_each
 
 
 def sweep(sweep_id, user="UADA", phase=Phase.RUNNING):
@@ -26,7 +27,7 @@ SWEEPS = [
 ]
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("text", "here", "parsed"),
     [
         ("cancel", "", ParsedCommand(action=Action.CANCEL)),
@@ -68,7 +69,7 @@ def test_parse_command_reads_words(text, here, parsed):
     assert parse_command(text, here) == parsed
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("action", "named", "user", "chosen"),
     [
         (Action.CANCEL, "", "UADA", "lr-brave-otter"),
@@ -92,7 +93,7 @@ def test_command_resolves_the_named_sweep(action, named, user, chosen):
     assert choose(ParsedCommand(action=action, sweep=named), user, SWEEPS, CONFIG).sweep == chosen
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("action", "named", "user", "answer"),
     [
         (Action.CANCEL, "lr", "ULINUS", "several sweeps. Name one: `lr-brave-otter`, `lr-calm-finch`."),
@@ -117,7 +118,7 @@ STATES = [
 ]
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("text", "chosen"),
     [
         ("retry", "lr-late-yak"),
@@ -133,7 +134,7 @@ def test_command_without_a_full_name_means_the_sweep_to_which_it_applies(text, c
     assert choose(parse_command(text), "UADA", STATES, CONFIG).sweep == chosen
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("text", "user", "answer"),
     [
         ("open", "UADA", "Several of your sweeps match. Name one: `lr-calm-finch`, `lr-late-yak`."),
@@ -164,7 +165,7 @@ def test_refused_sweep_is_not_suggested_and_found_by_its_full_name():
     )
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("text", "meant"),
     [
         ("cancle otter", "Unknown command `cancle`. Did you mean cancel?"),
@@ -182,7 +183,7 @@ def test_misspelled_command_gets_a_suggestion(text, meant):
     assert str(error.value) == meant
 
 
-@pytest.mark.parametrize("text", ["stop = x", "", "main", "branch main", "branch=main space=lr", "lists = x"])
+@for_each("text", ["stop = x", "", "main", "branch main", "branch=main space=lr", "lists = x"])
 def test_text_that_resembles_no_command_is_a_new_sweep(text):
     assert TABLE.find(text)[0] is LAUNCH
 
@@ -225,7 +226,7 @@ def test_user_with_access_to_several_sweeps_must_choose_one():
         choose(ParsedCommand(action=Action.DRAIN, sweep="lr"), "UADA", SWEEPS[:2], mates)
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("text", "user", "parsed"),
     [
         ("cancel k3x9z", "UADA", ParsedCommand(action=Action.KILL, sweep="lr-brave-otter", trial="k3x9z")),
@@ -246,7 +247,7 @@ def test_trial_can_be_named_without_its_sweep(text, user, parsed):
     assert choose(parse_command(text), user, SWEEPS, CONFIG) == parsed
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("text", "user", "answer"),
     [
         (

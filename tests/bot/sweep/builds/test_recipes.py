@@ -19,6 +19,7 @@ from tests.bot.sweep.builds.projects import (
     made,
     roles,
 )
+from tests.for_each import for_each
 
 
 def test_recipe_prefers_a_dockerfile():
@@ -74,7 +75,7 @@ NO_PACKAGE = POETRY.replace('name = "a"', "package-mode = false")
 POETRY += f'{BUILD}"poetry.core.masonry.api"\n'
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("files", "why"),
     [
         (
@@ -134,9 +135,7 @@ def test_recipe_installs_the_project_if_configured():
     assert roles(made(UV, install=True)) == [Role.IMAGE]
 
 
-@pytest.mark.parametrize(
-    "backend", ["hatchling.build", "flit_core.buildapi", "uv_build", "setuptools.build_meta"]
-)
+@for_each("backend", ["hatchling.build", "flit_core.buildapi", "uv_build", "setuptools.build_meta"])
 def test_recipe_does_not_install_a_package_of_python_files(backend):
     assert len(made({**UV, "pyproject.toml": f'{PROJECT}{BUILD}"{backend}"\n'}).steps) == 2
 
@@ -160,7 +159,7 @@ def test_recipe_does_not_install_for_a_version_hook():
     assert len(made({**UV, "pyproject.toml": PROJECT + hooks}).steps) == 2
 
 
-@pytest.mark.parametrize(
+@for_each(
     "files",
     [
         {},
@@ -180,7 +179,7 @@ def test_recipe_names_a_broken_file():
         made({"pyproject.toml": "[project"})
 
 
-@pytest.mark.parametrize(
+@for_each(
     "files",
     [
         UV,
@@ -196,7 +195,7 @@ def test_recipe_writes_valid_shell(files):
                 assert subprocess.run(["sh", "-n", "-c", line[4:]], check=False).returncode == 0, line
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("text", "why"),
     [
         ("a = " + "[" * 5_000, "uv.lock: lists or tables are nested too deeply"),
@@ -228,7 +227,7 @@ def test_recipe_searches_a_file_line_by_line(monkeypatch):
     assert searched == ["a = 1", "b = 2\r"]
 
 
-@pytest.mark.parametrize(
+@for_each(
     "files",
     [
         UV | {"uv.lock": "package = 1"},
@@ -307,7 +306,7 @@ def test_recipe_installs_a_project_into_its_conda_environment():
     assert "pip install --no-cache-dir uv==" in found.steps[0].dockerfile
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("text", "why"),
     [
         ("name: x\n", r"^environment\.yml has no list of `dependencies`\. \*Fix:\*"),
@@ -325,7 +324,7 @@ def test_recipe_rejects_a_file_that_describes_no_environment(text, why):
         made({"environment.yml": text})
 
 
-@pytest.mark.parametrize("pip", ["x", "[]", "{a: b}", "[{a: b}, null, 1]"])
+@for_each("pip", ["x", "[]", "{a: b}", "[{a: b}, null, 1]"])
 def test_recipe_leaves_unusual_pip_sections_to_micromamba(pip):
     assert roles(made({"environment.yml": f"dependencies: [python, null, {{pip: {pip}}}]"})) == [
         Role.DEPENDENCIES,

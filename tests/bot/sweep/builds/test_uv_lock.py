@@ -8,6 +8,7 @@ from bot.sweep.builds import requirements, uv_lock
 from bot.sweep.builds.pyproject import toml
 from bot.sweep.builds.uv_lock import not_locked
 from tests.bot.sweep.builds.projects import BASE, CUDA, LOCK, PROJECT, TORCH, UV, WITH_TORCH, made, roles
+from tests.for_each import for_each
 
 
 def test_recipe_of_a_lockfile_separates_dependencies_and_code():
@@ -27,7 +28,7 @@ def test_recipe_of_a_lockfile_separates_dependencies_and_code():
     assert code.dockerfile == "FROM scratch\nCOPY . /app\n"
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("files", "base", "new"),
     [
         ({**UV, "README.md": "other"}, BASE, []),
@@ -82,7 +83,7 @@ def test_recipe_installs_only_required_frameworks():
         assert uv_lock.framework_pins(toml(lock, "uv.lock")).lines == ()
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("marker", "installed"),
     [
         ("sys_platform == 'linux'", True),
@@ -105,16 +106,14 @@ def test_recipe_evaluates_markers_for_the_node(marker, installed):
     assert bool(uv_lock.framework_pins(lock).lines) == installed
 
 
-@pytest.mark.parametrize(
-    "line", ["a==" + "1" * 4500, "a[" * 900, "a; " + "(" * 1900, "a" * 100_000, "a>=1.*", "-e .", ""]
-)
+@for_each("line", ["a==" + "1" * 4500, "a[" * 900, "a; " + "(" * 1900, "a" * 100_000, "a>=1.*", "-e .", ""])
 def test_recipe_leaves_unreadable_requirements_to_the_installer(line):
     assert requirements.read_requirement(line) is None
     assert not_locked(toml(LOCK, "uv.lock"), {"project": {"name": "digits", "dependencies": [line]}}) == []
     assert requirements.framework_pins({"requirements.txt": f"{line}\n"}).lines == ()
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("line", "pinned"),
     [
         ("Torch == 2.5.1", True),
@@ -168,7 +167,7 @@ requires-dist = [
 """
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("line", "locked"),
     [
         ("iniconfig>=1.00.0", True),
@@ -207,7 +206,7 @@ def test_recipe_keeps_a_package_index():
     )
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("old", "new"),
     [
         ("https://pypi.org/simple", "https://pypi.org/simple\\nUSER root\\nRUN steal"),

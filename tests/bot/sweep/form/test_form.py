@@ -3,8 +3,6 @@
 import json
 from dataclasses import replace
 
-import pytest
-
 from bot.core.errors import UserError
 from bot.core.request import Notify, SweepRequest
 from bot.platform.config.limits import Limits
@@ -33,6 +31,7 @@ from handlers.menus import names, repositories
 from local.slack import validation
 from local.slack.views import initial
 from tests.bot.factories import CONFIG, NOW, ORDER, PLAN, REQUEST, SETTINGS
+from tests.for_each import for_each
 
 SAID = {"branch": "main", "space": "lr"}
 SPACE = "command: python t.py\nobjective: {metric: loss, goal: minimize}\nparameters: {w: [a, b]}\n"
@@ -55,7 +54,7 @@ def words(view):
     return json.dumps(view["blocks"], ensure_ascii=False)
 
 
-@pytest.mark.parametrize(
+@for_each(
     "asked",
     [
         REQUEST,
@@ -103,7 +102,7 @@ def test_form_restores_the_inline_text_after_a_file():
     assert read(chosen).options["text"] == SPACE.rstrip()
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("about_what", "writes", "field"),
     [
         ("branch", False, "branch"),

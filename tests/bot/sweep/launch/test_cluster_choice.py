@@ -22,6 +22,7 @@ from k8s.trial_kinds import PYTORCH_JOB
 from local import training_operator
 from tests.bot.factories import ELASTIC as LLM
 from tests.bot.factories import NOW, ORDER, REQUEST, SETTINGS, SPACE
+from tests.for_each import for_each
 from tests.scenarios.sweep_in_memory import Clock
 from tests.scenarios.two_clusters import CLUSTERS, TwoClusters
 
@@ -63,7 +64,7 @@ def gpu_pod(name, gpus, on=""):
     return read_gpu_pod(pod(name, gpus, on) | {"status": {"phase": "Pending"}})
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("candidates", "peak", "chosen", "reason"),
     [
         (
@@ -96,7 +97,7 @@ def test_choose_prefers_free_gpus_then_short_queues_then_the_order(candidates, p
     assert choose(candidates, peak) == (chosen, reason)
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("main", "west", "chosen"),
     [
         (candidate(MAIN, 8, price=4), candidate(WEST, 8, 3, price=2.5), WEST),  # although more waits there
@@ -404,7 +405,7 @@ def test_parse_cluster_without_clusters_is_refused():
         parse("branch=main space=lr cluster=west", parse_config(TWO, "c.yaml"))
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("clusters", "reported"),
     [
         ("{west: {}}", "missing key: kubeconfig"),

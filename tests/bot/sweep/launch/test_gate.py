@@ -9,11 +9,12 @@ from bot.sweep.form.view import Draft, form, options_of, read, request
 from bot.sweep.launch.resolve import is_gated
 from k8s.katib.manifest import gated
 from tests.bot.factories import CONFIG, PLAN, REQUEST, SPACE
+from tests.for_each import for_each
 
 ON = replace(CONFIG, gate=True)
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("option", "config", "parallel", "expected"),
     [
         (None, ON, 2, True),

@@ -13,6 +13,7 @@ from bot.sweep.launch.pods import namespace_of, pods_of, with_output
 from bot.sweep.spaces.describe import as_yaml, first_values, launch_flags
 from bot.sweep.spaces.space import parse_space
 from tests.bot.factories import CONFIG, ORDER, OWNER, REQUEST, SETTINGS
+from tests.for_each import for_each
 
 TEXT = """\
 repositories: {digits: {url: https://git.example/digits.git}}
@@ -107,7 +108,7 @@ def test_space_file_keeps_what_it_names():
     assert again.output_flag == "output_dir"
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("more", "owner", "error"),
     [
         (
@@ -166,7 +167,7 @@ def test_namespace_of_a_team_yields_to_the_channels():
     assert namespace_of("UOTHER", "C1", CLUSTER) == ""
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("more", "error"),
     [
         ("env: {1A: x}", "must be the name of an environment variable"),
@@ -184,7 +185,7 @@ def test_space_with_an_invalid_addition_names_it(more, error):
     assert error in str(caught.value)
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("text", "error"),
     [
         ("env: [PATH]", "PATH can't be allowed"),

@@ -47,6 +47,7 @@ def slow(woken):
     slow.may_answer.set()
 
 
+@pytest.mark.slow
 def test_client_sends_no_telemetry():
     """In a process of its own: MLflow decides at its import, and sends nothing from a test."""
     program = (

@@ -3,11 +3,10 @@
 import random
 from dataclasses import dataclass, replace
 
-import pytest
-
 from bot.core.space import Goal, Pairs
 from bot.sweep.results.pairs import compared, verdict
 from tests.bot.factories import SPACE
+from tests.for_each import for_each
 
 BRANCHES = replace(
     SPACE, metric="acc", pairs=Pairs(branches=("main", "wider"), seed="seed", settings=15, finals=5)
@@ -33,7 +32,7 @@ def trials(count: int, gain: float, noise: float = 0.01) -> list[Trial]:
     return found
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("goal", "count", "gain", "text"),
     [
         (

@@ -5,6 +5,7 @@ import pytest
 from bot.core.errors import UserError
 from bot.sweep.spaces.bounds import bounded
 from tests.bot.factories import SPACE
+from tests.for_each import for_each
 
 
 def bounds(where):
@@ -20,7 +21,7 @@ def test_where_bounds_ranges_and_leaves_out_values():
     assert bounds("optimizer!=sgd")["optimizer"] == ("adam",)
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("where", "words"),
     [
         ("layers<1", "leaves no value of layers"),

@@ -18,6 +18,7 @@ from bot.sweep.spaces.space import parse_space
 from k8s.katib.pod_shape import PodShape, Volume
 from k8s.katib.spec import INACTIVE
 from tests.bot.factories import ORDER, SETTINGS
+from tests.for_each import for_each
 
 REQUEST = SweepRequest(branch="main", space="lr")
 LOSS = "objective: {metric: loss, goal: minimize}\n"
@@ -96,7 +97,7 @@ def test_command_line_of_the_preview_is_exactly_what_a_trial_runs(style, more, s
         assert variables == dict(word.split("=", 1) for word in shown[:split])
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("style", "words"),
     [
         (
@@ -127,7 +128,7 @@ def test_switches_are_bare_flags_or_nothing():
     assert "booleans: switch needs flags that start with --; got flags: env" in errors(text)
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("parameters", "style", "message"),
     [
         ("{path: [a, b]}", "env", "the environment variable PATH already has another meaning"),
@@ -164,7 +165,7 @@ def objective(more):
 HEAD = "command: t\nparameters: {lr: [1, 2]}\n"
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("text", "message"),
     [
         (LOSS + "metrics: print", 'must be tensorboard, stdout, file, or push; got "print"'),
@@ -200,7 +201,7 @@ def test_metrics_that_katib_would_not_find_are_reported(text, message):
     assert message in errors(f"{HEAD}{text}\n")
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("text", "collector"),
     [
         ("", "TensorFlowEvent"),
@@ -293,7 +294,7 @@ def test_search_service_gets_the_conditions():
     assert json.loads(setting["value"]) == {"momentum": ["optimizer", "sgd"], "betas": ["optimizer", "adam"]}
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("condition", "why"),
     [
         (
@@ -351,7 +352,7 @@ def test_metric_of_the_command_replaces_a_list_of_objectives():
     assert space.objectives == {"acc": Goal.MINIMIZE, "latency": Goal.MINIMIZE}
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("objective", "why"),
     [
         ("[]", "a list must have 2 to 3 objectives; got 0"),

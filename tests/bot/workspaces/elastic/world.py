@@ -19,6 +19,7 @@ from local.kubernetes.controllers.deployments import Deployments
 from tests.bot.factories import CONFIG, NOW, SETTINGS
 from tests.bot.workspaces.elastic.factories import CLASS, LLM, SERVING, deployment_of, node_of, pod_of
 from tests.scenarios.fakes import DirectCluster, FakeMessages
+from tests.settled import settled
 
 PRIORITY = {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": {"name": CLASS}}
 PRIORITY |= {"value": -100, "preemptionPolicy": "Never"}
@@ -139,11 +140,7 @@ class ElasticWorld:
 
     async def settle(self):
         """Wait until everything has happened that needs no timer."""
-        quiet = 0
-        while quiet < 60:
-            before = self.store.version
-            await asyncio.sleep(0)
-            quiet = quiet + 1 if self.store.version == before else 0
+        await settled()
 
     async def passes(self, minutes):
         """Pass simulated time, with a look every ten seconds."""

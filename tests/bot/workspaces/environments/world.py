@@ -1,6 +1,5 @@
 """Environments in memory: real jobs and reconciles, Kubernetes' controllers, and a node that tests direct."""
 
-import asyncio
 import contextlib
 from dataclasses import replace
 from datetime import timedelta
@@ -24,6 +23,7 @@ from local.kubernetes.controllers.jobs import Controllers
 from tests.bot.factories import CONFIG, NOW, OWNER, SETTINGS
 from tests.scenarios.fakes import DirectCluster, FakeMessages
 from tests.scenarios.sweep_in_memory import Clock, CrashingProxy, WorkerCrash
+from tests.settled import settled
 
 NAMESPACE = "environments"
 IMAGE = "registry:5000/lab/jupyter:1"
@@ -112,11 +112,7 @@ class World:
         return [each for kind in WORKLOADS for each in self.kubernetes.list(kind, NAMESPACE)]
 
     async def settle(self) -> None:
-        quiet = 0
-        while quiet < 40:
-            before = self.kubernetes.version
-            await asyncio.sleep(0)
-            quiet = quiet + 1 if self.kubernetes.version == before else 0
+        await settled()
 
     def pod(self, name: str = "lab") -> Any:
         return self.kubernetes.get("Pod", NAMESPACE, f"env-{name}-0")

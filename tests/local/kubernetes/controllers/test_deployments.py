@@ -10,6 +10,7 @@ from local.kubernetes.apiserver.kinds import Refused
 from local.kubernetes.apiserver.store import Store
 from local.kubernetes.controllers.deployments import COST, Deployments
 from tests.local.kubernetes.test_scheduler import GPU, node
+from tests.settled import settled
 
 LABELS = {"app": "llm"}
 
@@ -41,19 +42,11 @@ async def store():
     controllers = Deployments(store)
     controllers.start()
     task = asyncio.create_task(scheduler.run(store))
-    await settle(store)
+    await settled()
     yield store
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)
     await controllers.close()
-
-
-async def settle(store):
-    quiet = 0
-    while quiet < 40:
-        before = store.version
-        await asyncio.sleep(0)
-        quiet = quiet + 1 if store.version == before else 0
 
 
 def pods(store):
@@ -71,10 +64,10 @@ def start(store, name="user", gpus="1", **spec):
 async def test_deployment_has_its_replicas_and_replaces_deleted_ones(store):
     node(store, "n", **{GPU: "4"})
     store.create(deployment(2))
-    await settle(store)
+    await settled()
     assert len(pods(store)) == 2
     store.delete("Pod", "serving", pods(store)[0]["metadata"]["name"], grace=0)
-    await settle(store)
+    await settled()
     assert len(pods(store)) == 2
     assert store.get("Deployment", "serving", "llm")["status"]["replicas"] == 2
     store.delete("Deployment", "serving", "llm")
@@ -96,14 +89,14 @@ async def test_scale_answers_as_the_api_does(store):
 async def test_lowered_deployment_loses_unassigned_pods_then_those_of_the_lowest_cost(store):
     node(store, "n", **{GPU: "2"})
     store.create(deployment(3))
-    await settle(store)
+    await settled()
     bound = [pod["metadata"]["name"] for pod in pods(store) if "nodeName" in pod["spec"]]
     store.patch("Pod", "serving", bound[1], {"metadata": {"annotations": {COST: "-1"}}})
     scale.patch(store, "Deployment", "serving", "llm", {"spec": {"replicas": 2}})
-    await settle(store)
+    await settled()
     assert [pod["metadata"]["name"] for pod in pods(store)] == bound
     scale.patch(store, "Deployment", "serving", "llm", {"spec": {"replicas": 1}})
-    await settle(store)
+    await settled()
     assert [pod["metadata"]["name"] for pod in pods(store)] == bound[:1]
 
 
@@ -126,9 +119,9 @@ async def test_pod_preempts_the_fewest_of_a_lower_priority(store):
     node(store, "a", **{GPU: "1"})
     node(store, "b", **{GPU: "3"})
     store.create(deployment(4, priorityClassName="low"))
-    await settle(store)
+    await settled()
     start(store, gpus="2")
-    await settle(store)
+    await settled()
     user = store.get("Pod", "serving", "user")
     assert user["status"]["nominatedNodeName"] == "b"
     leaving = [p for p in store.list("Pod", "serving", LABELS) if "deletionTimestamp" in p["metadata"]]
@@ -140,7 +133,7 @@ async def test_pod_preempts_the_fewest_of_a_lower_priority(store):
     start(store, "late", priorityClassName="low")
     for pod in leaving:
         store.delete("Pod", "serving", pod["metadata"]["name"], grace=0)
-    await settle(store)
+    await settled()
     assert store.get("Pod", "serving", "user")["spec"]["nodeName"] == "b"
     assert "nodeName" not in store.get("Pod", "serving", "late")["spec"]
 
@@ -149,9 +142,9 @@ async def test_pod_that_never_preempts_waits(store):
     node(store, "a", **{GPU: "1"})
     store.create(priority("patient", 10, preemptionPolicy="Never"))
     store.create(deployment(1, priorityClassName="low"))
-    await settle(store)
+    await settled()
     start(store, priorityClassName="patient")
-    await settle(store)
+    await settled()
     user = store.get("Pod", "serving", "user")
     assert "nominatedNodeName" not in user["status"]
     assert "not eligible due to preemptionPolicy=Never" in user["status"]["conditions"][0]["message"]

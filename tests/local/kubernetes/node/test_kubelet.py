@@ -5,6 +5,7 @@ import json
 import pytest
 
 from local.kubernetes.node.container_inputs import expand
+from tests.for_each import for_each
 from tests.local.kubernetes.node.pods import PYTHON, gpu, sh
 
 
@@ -56,7 +57,7 @@ async def test_variables_expand_as_on_a_real_kubelet(start):
     assert cluster.log("env") == "env-vision $(NOPE) $(POD) $HOME|vision|sub\n"
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("text", "expanded"),
     [
         ("$(A)", "1"),

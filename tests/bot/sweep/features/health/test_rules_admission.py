@@ -23,6 +23,7 @@ from tests.bot.sweep.features.health.snapshots import (
     key,
 )
 from tests.bot.sweep.model.observations import OPEN
+from tests.for_each import for_each
 
 
 def kueue(message, **known):
@@ -32,7 +33,7 @@ def kueue(message, **known):
     return found(job=job, workload=workload, **known)
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("message", "cause", "soft", "text"),
     [
         (real_messages.NO_QUOTA, "queued", True, "needs 2 more GPUs in gpu-a100."),
@@ -211,7 +212,7 @@ def test_queued_that_can_start_is_a_wait(message, diagnosis):
     assert kueue(message) == expected(*diagnosis, message, soft=True, due=25)
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("position", "place"),
     [
         (None, ""),
@@ -279,7 +280,7 @@ def refused(message, **known):
     return found(events=(an_event("FailedCreate", message), an_event("SuccessfulDelete", "x")), **known)
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("message", "diagnosis"),
     [
         (

@@ -19,11 +19,12 @@ from tests.bot.sweep.features.health.snapshots import (
     running,
     waiting,
 )
+from tests.for_each import for_each
 
 CREATING = ("ContainerCreating", "")
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("events", "cause"),
     [
         ([("FailedCreatePodSandBox", real_messages.NO_NETWORK)], "sandbox"),
@@ -75,7 +76,7 @@ def test_slow_start_is_reported_a_minute_after_scheduling():
     assert found(pod).report_at == NOW + timedelta(seconds=55)
 
 
-@pytest.mark.parametrize("cause", real_messages.PULLS)
+@for_each("cause", real_messages.PULLS)
 def test_image_real_message_names_the_cause(cause):
     assert key(waiting("ErrImagePull", real_messages.PULLS[cause])) == cause.strip()
     assert (
@@ -88,7 +89,7 @@ def test_image_real_message_names_the_cause(cause):
     )
 
 
-@pytest.mark.parametrize("cause", real_messages.PULLS)
+@for_each("cause", real_messages.PULLS)
 def test_image_of_an_older_kubelet_reads_the_event(cause):
     events = (
         an_event("Failed", f'Failed to pull image "reg.example/lab/x:1": {real_messages.PULLS[cause]}'),
@@ -103,7 +104,7 @@ def test_image_unknown_cause_is_reported_when_repeated():
     assert (once.report_at, twice.report_at) == (NOW - timedelta(seconds=20), None)
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("reason", "message", "passes"),
     [
         ("ErrImagePull", "unexpected EOF", True),
@@ -214,7 +215,7 @@ def test_device_rejected_pod_names_the_node(reason, message, diagnosis):
     assert found(pod) == expected(*diagnosis, message, failed=True)
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("cause", "text", "fix"),
     [
         ("image-missing", "not found in the registry", "If you set `image=`, check its tag."),
@@ -260,7 +261,7 @@ def test_image_that_is_never_pulled_names_the_cause(reason, message, why):
     )
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("reason", "message", "what"),
     [
         (

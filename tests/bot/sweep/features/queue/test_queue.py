@@ -17,6 +17,7 @@ from bot.sweep.model.observation import Observation
 from k8s.kueue import PRIORITY_LABEL, QUEUE_LABEL, Workload, activated, relabeled
 from tests.bot.factories import ADMIN, CONFIG, NOW, OWNER, PLAN, a_sweep
 from tests.bot.sweep.model.observations import OPEN, a_job, a_pod, a_trial
+from tests.for_each import for_each
 from tests.scenarios.queued_sweep import CLASSES, POLICY
 
 QUEUED = replace(CONFIG, **vars(POLICY))
@@ -29,7 +30,7 @@ def asked(action, priority, seen=SEEN):
     return apply_command(sweep, Command(action=action, user=ADMIN, user_name="x"), seen, QUEUED, NOW)
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("action", "before", "after"),
     [
         (Action.RAISE, "low", "normal"),
@@ -109,7 +110,7 @@ def followed(wanted, runs, own, waits, lifted=()):
     return sweep, [patch.ref.name for patch in changes(sweep, sweep.plan, seen, NOW).patch]
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("case", "patched", "lifted"),
     [
         # A raise reaches the running trial first, and the waiting one only if its Workload was read.

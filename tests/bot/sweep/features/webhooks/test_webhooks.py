@@ -28,6 +28,7 @@ from bot.sweep.features.webhooks.decide import WebhooksState
 from bot.text.masking import Mask
 from bot.worker import Worker
 from tests.bot.factories import CONFIG, NOW, REQUEST, a_sweep
+from tests.scenarios.moments import sample
 from tests.scenarios.sweep_in_memory import SPACE, Clock, SimulatedSweep, WorkerCrash
 
 KEY = bytes(range(32))
@@ -293,7 +294,7 @@ async def test_sweep_reports_its_start_its_first_trial_and_its_end(redis, receiv
         assert last["state"] == life.last.phase.name.lower()
 
 
-async def test_worker_that_dies_at_any_call_loses_no_event(redis, receiver, monkeypatch):
+async def test_crash_at_any_call_loses_no_event(redis, receiver, monkeypatch):
     send = deliver._send
 
     async def sent(*args):
@@ -301,16 +302,19 @@ async def test_worker_that_dies_at_any_call_loses_no_event(redis, receiver, monk
         clock.tick()
 
     monkeypatch.setattr(deliver, "_send", sent)
-    dies_at = 0
-    while True:
+
+    async def calls_of_life(dies_at):
+        nonlocal clock
         clock = Clock(dies_at)
         got, config = await receiver(503)
         life = await Reported(redis, clock, config, image=True).run()
         assert got.types == [STARTED, HEALTHY, END], f"died at call {dies_at}"
         assert (life.last.phase, life.last.outbox) == (Phase.SUCCEEDED, ())
-        if clock.crash_at and dies_at:
-            break
-        dies_at += 5
+        return clock.calls
+
+    clock = None
+    for dies_at in sample(range(1, await calls_of_life(None)), every=25):
+        await calls_of_life(dies_at)
 
 
 def test_sweep_without_a_webhook_of_its_channel_and_team_reports_nothing():
