@@ -23,6 +23,7 @@ from typing import Any
 
 from redis.asyncio import Redis
 
+from bot.core.commands import Command
 from bot.core.record import LimitCheck, SweepRecord, dump, load
 from bot.core.sweep_summary import SweepSummary, summary_of
 from bot.core.sweep_summary import dump as dump_entry
@@ -199,6 +200,16 @@ class Store(RequestStore):
         found = await self._redis.hget(self._key("sweep", sweep_id), "record")
         return None if found is None else load(found)
 
+    async def with_commands(self, sweep_id: str) -> tuple[SweepRecord | None, list[Command]]:
+        """Return the record and `commands`, in one round trip. Raises ValueError, as `get` and `commands`."""
+        async with self._redis.pipeline(transaction=False) as both:
+            both.hget(self._key("sweep", sweep_id), "record")
+            both.lrange(self._key("commands", sweep_id), 0, -1)
+            record, requests = await both.execute()
+        if record is None:
+            return None, []
+        return load(record), await self._readable(sweep_id, requests)
+
     async def save(
         self, record: SweepRecord, lease: Lease | None = None, checks: Sequence[LimitCheck] = ()
     ) -> SweepRecord:
@@ -293,11 +304,12 @@ class Store(RequestStore):
         found = await self._redis.smismember(self._key("active"), list(ids))
         return {each for each, active in zip(ids, found, strict=True) if active}
 
-    async def wait_for_build(self, build: str, sweep_id: str) -> None:
-        async with self._redis.pipeline(transaction=True) as both:
-            both.sadd(self._key("build", build), sweep_id)
-            both.expire(self._key("build", build), DAY)
-            await both.execute()
+    async def wait_for_builds(self, builds: Iterable[str], sweep_id: str) -> None:
+        async with self._redis.pipeline(transaction=True) as all_:
+            for build in builds:
+                all_.sadd(self._key("build", build), sweep_id)
+                all_.expire(self._key("build", build), DAY)
+            await all_.execute()
 
     async def stop_waiting(self, build: str, sweep_id: str) -> int:
         """Return how many other sweeps wait for this build. This sweep is still woken when the build ends."""

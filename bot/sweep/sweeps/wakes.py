@@ -19,7 +19,7 @@ from k8s.objects import SWEEP_LABEL
 
 log = logging.getLogger(__name__)
 
-BATCH_SECONDS = 0.2  # after a wake; further changes of the same sweep are one wake
+BATCH_SECONDS = 0.1  # after a wake; further changes of the same sweep are one wake
 
 
 class Wakes:

@@ -16,7 +16,7 @@ class World:
     """`active`: unfinished sweeps; `trips`: number of queries to Redis, without the wakes."""
 
     def __init__(self):
-        self.now, self.woken, self.active, self.trips, self.away = 100.0, [], {"a", "b"}, 0, False
+        self.now, self.woken, self.active, self.trips, self.away = 0.0, [], {"a", "b"}, 0, False
         store = SimpleNamespace(active_of=self._active_of, concerned_by=self._concerned_by)
         clients = SimpleNamespace(store=store, wake=self._wake)
         self.wakes = Wakes(clients, clock=lambda: self.now)
