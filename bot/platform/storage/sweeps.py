@@ -19,6 +19,7 @@ import contextlib
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
+from time import monotonic
 from typing import Any
 
 from redis.asyncio import Redis
@@ -33,6 +34,7 @@ from bot.platform.storage.summaries import Summaries
 from bot.platform.storage.work_queue import Lease, Queue, text
 from k8s.api.errors import SweepbotError
 
+COUNT_AGE = 2.0  # seconds
 RECORDS_PER_READ = 50  # a thousand at once would stop the event loop for half a second
 
 _COMMON = """
@@ -156,6 +158,7 @@ class Store(RequestStore):
     ) -> None:
         super().__init__(redis, prefix)
         self._keep_final = keep_final
+        self._count, self._counted_at = 0, float("-inf")
         self._batches = ScriptBatches(redis)
         self._create = redis.register_script(_COMMON + _CREATE)
         self._save = redis.register_script(_COMMON + _SAVE)
@@ -271,8 +274,10 @@ class Store(RequestStore):
         return await self._members(self._key("active"))
 
     async def active_count(self) -> int:
-        """Return the number of unfinished sweeps."""
-        return int(await self._redis.scard(self._key("active")))
+        """Return the number of unfinished sweeps, at most COUNT_AGE old."""
+        if monotonic() - self._counted_at > COUNT_AGE:
+            self._count, self._counted_at = int(await self._redis.scard(self._key("active"))), monotonic()
+        return self._count
 
     async def listed(self) -> list[SweepSummary]:
         """Return all unfinished sweeps and the latest finished ones, most recently saved first."""
