@@ -126,7 +126,8 @@ def _job_handlers(
     known = SnapshotStore(redis)
     show = partial(preview_job.show, clients=clients, drafts=forms, known=known)
     asked = Questions(redis, clients.queue)
-    answer = partial(questions_job.answer, clients=clients, questions=asked, known=known)
+    answer = keyed(partial(questions_job.answer, clients=clients, questions=asked, known=known))
+    at_once = max(1, clients.settings.worker_concurrency // 4)
     reserved = partial(lines, clients)
     of_rooms = [room.jobs(clients, redis, source).items() for room in ROOMS]
     mlflow = clients.settings.mlflow_tracking_uri, clients.settings.mlflow_ui
@@ -140,7 +141,8 @@ def _job_handlers(
         ItemKind.DIGEST: keyed(Digests(clients, redis, source, digest_schedules, reserved).run),
         ItemKind.QUEUE: keyed(partial(queue_job.answer_commands, clients=clients)),
         ItemKind.HISTORY: keyed(partial(history_job.answer_commands, clients=clients)),
-        ItemKind.QUESTION: limited(keyed(answer), most=max(1, clients.settings.worker_concurrency // 4)),
+        ItemKind.QUESTION: limited(answer, most=at_once),
+        ItemKind.PLAN_QUESTION: limited(answer, most=at_once),
         ItemKind.TRIAL_RUNS: keyed(TrialRunsJob(clients, RunWriter(*mlflow)).run),
         ItemKind.BISECT: keyed(partial(bisect.follow, clients=clients)),
         ItemKind.GPU_QUESTIONS: keyed(
@@ -192,7 +194,7 @@ def _probes(
     probes: Probes, web: AsyncWebClient, cluster: KubernetesClient, informer: SweepInformer, worker: Worker
 ) -> None:
     probes.check("slack", partial(slack_identity, web), every=60)
-    probes.check("kubernetes", cluster.version, every=60)
+    probes.check("kubernetes", cluster.version, every=120)
     probes.check("watch", informer.fresh)
     probes.check("worker", partial(worker.moving, SLOW_ITEM))
     probes.vital("worker", partial(worker.moving, STUCK_ITEM))

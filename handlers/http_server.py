@@ -6,7 +6,7 @@ import logging
 import re
 import socket
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, contextmanager, suppress
 from functools import partial
 from time import time
 from typing import Any
@@ -158,11 +158,25 @@ async def served(app: Application, host: str, port: int, setting: str = "HTTP_PO
     try:
         yield listener.getsockname()[1]
     finally:
-        server.should_exit = True
+        server.end()
         await serving
 
 
 class _Server(uvicorn.Server):
+    def __init__(self, config: uvicorn.Config) -> None:
+        super().__init__(config)
+        self._ended = asyncio.Event()
+
+    def end(self) -> None:
+        self.should_exit = True
+        self._ended.set()
+
+    async def main_loop(self) -> None:
+        """Renew the date of responses once a second; uvicorn's loop looks ten times a second for its end."""
+        while not await self.on_tick(0):
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._ended.wait(), 1)
+
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Let the kernel keep more connections than asyncio accepts at once; it has one number for both."""
         await super().startup(sockets)

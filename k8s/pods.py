@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
+from functools import cached_property
 
 from k8s.objects import Manifest, condition, parse_time, read_once
 from k8s.trial_kinds import JOB, TRAIN_JOB, job_of_pod, owner_of, pod_index, training_container
@@ -39,9 +40,9 @@ class Pod:
     disrupted_at: datetime | None = None
     init_failed: str = ""  # the name of the init container that failed: the others never start
 
-    @property
+    @cached_property
     def running(self) -> bool:
-        """Return whether the main container is running."""
+        """Whether the main container is running."""
         return self.running_since is not None and not self.finished
 
 

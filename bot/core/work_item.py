@@ -22,6 +22,7 @@ class ItemKind(StrEnum):
     QUEUE = "queue"  # "now"
     HISTORY = "history"  # the space's name
     QUESTION = "question"  # its ID (bot.sweep.questions)
+    PLAN_QUESTION = "plan"  # the ID of one that a slow git host delays
     TRIAL_RUNS = "runs"  # the ID of an ended sweep
     BISECT = "bisect"  # the ID of an ended sweep
     IMAGE_GC = "registry"  # "tidy"

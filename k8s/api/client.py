@@ -10,6 +10,7 @@ Katib's kinds have none, and a dict keeps unknown fields. Callers handle two err
 import asyncio
 import json
 import os
+import socket
 from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
@@ -43,6 +44,8 @@ CONNECT_TIMEOUT = 5.0  # shorter, so that calls made during an outage fail soon 
 CALL = aiohttp.ClientTimeout(total=CALL_TIMEOUT, sock_connect=CONNECT_TIMEOUT)
 READY_TIMEOUT = 3.0  # seconds for /readyz
 WATCH_MARGIN = 10.0  # seconds beyond a watch's own timeout until the connection counts as dead
+# Of a silent connection, by Linux: seconds until the first probe and to the next one, and how many fail.
+PROBES = {"TCP_KEEPIDLE": 30, "TCP_KEEPINTVL": 10, "TCP_KEEPCNT": 3}
 MAX_PROXY_BODY = 8 * 1024 * 1024  # bytes: the metrics of 16 GPUs with 7 slices each take half of it
 NO_LOG_YET = (
     "is waiting to start",
@@ -271,6 +274,7 @@ class KubernetesClient:
         query |= {"allowWatchBookmarks": True, "timeoutSeconds": round(timeout)}
         limits = aiohttp.ClientTimeout(total=timeout + WATCH_MARGIN, sock_connect=CONNECT_TIMEOUT)
         response = await self._send("GET", object_path(kind, namespace), query, limits=limits)
+        _probe(response)
         try:
             on_open()
             async for line in lines(response):
@@ -345,3 +349,13 @@ class KubernetesClient:
             error = api_error(response.status, await response.read(), path)
             error.wait = retry_after(response.headers.get("Retry-After", ""))
             raise error
+
+
+def _probe(response: aiohttp.ClientResponse) -> None:
+    """Have the kernel break a silent connection a minute after its peer was gone."""
+    transport = response.connection.transport if response.connection else None
+    if connection := transport and transport.get_extra_info("socket"):
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        for name, value in PROBES.items():
+            if hasattr(socket, name):
+                connection.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)

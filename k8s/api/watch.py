@@ -4,7 +4,8 @@ List, then watch from the list's resourceVersion, and after that from where the 
 if the resourceVersion is too old for the server, or newer than the server's own.
 
 A silent connection isn't necessarily dead: the server sends no bookmarks for a kind that hasn't changed since
-the server started. So watches are short, and a connection is alive if each watch ends in time.
+the server started. The kernel's probes show within a minute that its peer is gone. A proxy between can answer
+them for a dead server, so watches end after four minutes, and a connection is alive if each ends in time.
 """
 
 import asyncio
@@ -23,7 +24,7 @@ from k8s.retry import Retry
 
 log = logging.getLogger(__name__)
 
-WATCH_SECONDS = 60.0  # seconds of one watch
+WATCH_SECONDS = 240.0  # seconds of one watch; an alert comes after 300 without a response
 SILENCE = WATCH_SECONDS + WATCH_MARGIN + CALL_TIMEOUT  # seconds without a response from a live connection
 RETRY = Retry(base=1.0, factor=2, max=30.0, jitter=0.5)
 WATCH_PAGE = 100  # whole objects in memory at a time, while a list is read
@@ -104,9 +105,12 @@ class _Watch:
             async for change in changes:
                 changed = True
                 self._take(*change)
-        if not changed and monotonic() - began < RETRY.base:
+        lasted = monotonic() - began
+        if not changed and lasted < RETRY.base:
             raise UnreachableError("the API server ended a watch at once")
-        if not changed and not await self.cluster.has_reached(self.kind, self.namespace, self.since):
+        # A server that is restored from a backup ends its watches early.
+        is_early = not changed and lasted < WATCH_SECONDS - 1
+        if is_early and not await self.cluster.has_reached(self.kind, self.namespace, self.since):
             self.since, self.cache.complete = "", False
         self._responded()
 

@@ -22,8 +22,8 @@ from tests.scenarios.sweep_in_memory import SWEEP, Clock, SimulatedSweep
 PARTS = ("cluster", "slack", "git", "registry")
 Calls = Counter[str]
 # An hour of resyncs: each lists the unfinished sweeps and those with incomplete MLflow runs. Redis is called
-# twice for these sweeps and twice for one reconcile.
-RESYNCS = {"cluster.pages": 12 * 2, "redis": 12 * (2 + 2)}
+# twice for these sweeps and once for one reconcile.
+RESYNCS = {"cluster.pages": 12 * 2, "redis": 12 * (2 + 1)}
 
 
 def space(trials: int) -> str:

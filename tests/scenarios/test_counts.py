@@ -47,9 +47,9 @@ async def running(redis, calls):
         yield sweep
 
 
-async def test_reconcile_of_an_unchanged_sweep_costs_two_redis_trips_and_no_request(running):
-    """One reads its record, one its commands; tests/bot/platform/storage counts those of the queue."""
-    assert await running.reconciled() == {"redis": 2}
+async def test_reconcile_of_an_unchanged_sweep_costs_one_redis_trip_and_no_request(running):
+    """It reads its record and its commands; tests/bot/platform/storage counts those of the queue."""
+    assert await running.reconciled() == {"redis": 1}
 
 
 async def test_hour_of_an_unchanged_sweep_costs_only_the_resync(running):

@@ -118,7 +118,7 @@ async def test_sweep_restored_while_its_worker_looks_for_it_is_not_unknown(simul
     if lost == "before the lease":
         await flushed()
     else:
-        once(simulation.store, "get", before=flushed)
+        once(simulation.store, "with_commands", before=flushed)
     once(simulation.store, "commands", before=restored)
     await simulation.round()
     await context.unconfirmed.restore_lost()

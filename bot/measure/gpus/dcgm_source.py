@@ -10,6 +10,7 @@ import logging
 import zlib
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -46,6 +47,7 @@ log = logging.getLogger(__name__)
 
 RETENTION = timedelta(hours=3)  # the longest window in use, and time to write an hour
 SAMPLE_MAX_AGE = timedelta(minutes=5)  # without a sample, there is no GPU data
+IDLE_INTERVAL = timedelta(minutes=5)  # between reads of the nodes while no pod has or wants a GPU
 SCRAPE_CONCURRENCY = 16  # exporters
 NO_NODES = "no nodes could be listed; check that the workers have the deploy/usage permissions"
 SCRAPE_TIMEOUT = 5.0  # seconds per exporter
@@ -157,6 +159,7 @@ class Sampler:
         self._cluster, self._namespaces, self._owners = cluster, namespaces, owners
         self._warned: set[str] = set()
         self._watched = GpuPods()
+        self._idle: Sample | None = None  # the last one from the nodes, if no pod had or wanted a GPU
         self._answered = asyncio.Event()  # the watch was never tried, has listed its pods, or has failed
         self._answered.set()
 
@@ -179,9 +182,16 @@ class Sampler:
         return _holders(await self.pods())
 
     async def sample(self, at: datetime, step: int) -> Sample:
-        pods, nodes, metrics = await asyncio.gather(
-            self.pods(), self._allowed("Node"), self._allowed("PodMetrics")
-        )
+        pods = await self.pods()
+        is_idle = not any(pod.holder or pod.wanted for pod in pods)
+        if is_idle and self._idle and at - self._idle.at < IDLE_INTERVAL:
+            return replace(self._idle, at=at, step=step)
+        sample = await self._read(pods, at, step)
+        self._idle = sample if is_idle and not sample.nodes_unknown else None
+        return sample
+
+    async def _read(self, pods: Collection[GpuPod], at: datetime, step: int) -> Sample:
+        nodes, metrics = await asyncio.gather(self._allowed("Node"), self._allowed("PodMetrics"))
         if nodes:
             nodes = with_devices(nodes, await list_devices(self._cluster))
         holders, sizes = _holders(pods), {(pod.namespace, pod.name): pod.sizes for pod in pods}

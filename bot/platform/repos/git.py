@@ -16,7 +16,13 @@ from pathlib import Path, PurePosixPath
 from tempfile import TemporaryDirectory
 
 from bot.core.errors import UserError
-from bot.platform.repos.git_commands import MIB, GitCommands, GitUnavailableError, Login
+from bot.platform.repos.git_commands import (
+    MIB,
+    GitCommands,
+    GitUnavailableError,
+    Login,
+    OutputTooLongError,
+)
 from bot.platform.repos.listings import Listings
 from bot.text.wording import did_you_mean, listed
 
@@ -136,10 +142,12 @@ class Git(GitCommands):
             files = await self._files(url, repository, commit, path)
             if path not in files:
                 return None
-            size = int(await self._run(url, "-C", repository, "cat-file", "-s", files[path]))
-            if size > most:
-                raise UserError(f"{path} has {size:,} bytes; the limit is {most:,}. Make it smaller.")
-            content = await self._run(url, "-C", repository, "cat-file", "blob", files[path], most=most)
+            try:
+                content = await self._run(url, "-C", repository, "cat-file", "blob", files[path], most=most)
+            except OutputTooLongError:
+                size = int(await self._run(url, "-C", repository, "cat-file", "-s", files[path]))
+                text = f"{path} has {size:,} bytes; the limit is {most:,}. Make it smaller."
+                raise UserError(text) from None
         try:
             return content.decode()
         except UnicodeDecodeError:

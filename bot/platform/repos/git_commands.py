@@ -82,7 +82,7 @@ class GitCommands:
         self._mask = Mask({password for _, password in logins.values()} | secrets_in_environment(os.environ))
 
     async def _run(self, url: str, *arguments: str | Path, most: int = MAX_LISTING) -> bytes:
-        """Run git; raise UserError if it prints more than `most` bytes."""
+        """Run git; raise OutputTooLongError if it prints more than `most` bytes."""
         command = next((each for each in arguments if each in COMMANDS), "")
         with measured("git", lambda error: isinstance(error, UserError), f"{command} {url}"):
             return await self._measured_run(url, *arguments, most=most)
@@ -104,8 +104,8 @@ class GitCommands:
                     _read_all(process.stdout, most), _last_bytes(process.stderr)
                 )
                 await process.wait()
-        except _OutputTooLongError:
-            raise UserError(f"{url}: git's output exceeds {most // MIB} MiB.") from None
+        except OutputTooLongError:
+            raise OutputTooLongError(f"{url}: git's output exceeds {most // MIB} MiB.") from None
         except TimeoutError:
             raise GitUnavailableError(f"{url} didn't respond within {self.timeout:g} s") from None
         finally:
@@ -158,8 +158,8 @@ def _settings(values: Mapping[str, str]) -> dict[str, str]:
     return found
 
 
-class _OutputTooLongError(SweepbotError):
-    """The output exceeds the limit."""
+class OutputTooLongError(UserError):
+    """Git's output exceeds the limit."""
 
 
 async def _read_all(stream: asyncio.StreamReader | None, most: int) -> bytes:
@@ -167,7 +167,7 @@ async def _read_all(stream: asyncio.StreamReader | None, most: int) -> bytes:
     while stream and (part := await stream.read(MAX_STDERR)):
         found += part
         if len(found) > most:
-            raise _OutputTooLongError
+            raise OutputTooLongError("")
     return bytes(found)
 
 

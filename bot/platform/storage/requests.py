@@ -127,8 +127,11 @@ class RequestStore:
 
         Raises NewerFormatError for one of a newer Sweepbot.
         """
+        return await self._readable(sweep_id, await self.requests(sweep_id))
+
+    async def _readable(self, sweep_id: str, requests: Sequence[str | bytes]) -> list[Command]:
         found = list[Command]()
-        for stored in await self.requests(sweep_id):
+        for stored in requests:
             try:
                 found.append(load_command(stored))
             except NewerFormatError:

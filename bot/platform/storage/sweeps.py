@@ -19,10 +19,12 @@ import contextlib
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
+from time import monotonic
 from typing import Any
 
 from redis.asyncio import Redis
 
+from bot.core.commands import Command
 from bot.core.record import LimitCheck, SweepRecord, dump, load
 from bot.core.sweep_summary import SweepSummary, summary_of
 from bot.core.sweep_summary import dump as dump_entry
@@ -32,6 +34,7 @@ from bot.platform.storage.summaries import Summaries
 from bot.platform.storage.work_queue import Lease, Queue, text
 from k8s.api.errors import SweepbotError
 
+COUNT_AGE = 2.0  # seconds
 RECORDS_PER_READ = 50  # a thousand at once would stop the event loop for half a second
 
 _COMMON = """
@@ -155,6 +158,7 @@ class Store(RequestStore):
     ) -> None:
         super().__init__(redis, prefix)
         self._keep_final = keep_final
+        self._count, self._counted_at = 0, float("-inf")
         self._batches = ScriptBatches(redis)
         self._create = redis.register_script(_COMMON + _CREATE)
         self._save = redis.register_script(_COMMON + _SAVE)
@@ -198,6 +202,16 @@ class Store(RequestStore):
         """Return the record; None if there is none. Raises ValueError for one of a newer Sweepbot."""
         found = await self._redis.hget(self._key("sweep", sweep_id), "record")
         return None if found is None else load(found)
+
+    async def with_commands(self, sweep_id: str) -> tuple[SweepRecord | None, list[Command]]:
+        """Return the record and `commands`, in one round trip. Raises ValueError, as `get` and `commands`."""
+        async with self._redis.pipeline(transaction=False) as both:
+            both.hget(self._key("sweep", sweep_id), "record")
+            both.lrange(self._key("commands", sweep_id), 0, -1)
+            record, requests = await both.execute()
+        if record is None:
+            return None, []
+        return load(record), await self._readable(sweep_id, requests)
 
     async def save(
         self, record: SweepRecord, lease: Lease | None = None, checks: Sequence[LimitCheck] = ()
@@ -260,8 +274,10 @@ class Store(RequestStore):
         return await self._members(self._key("active"))
 
     async def active_count(self) -> int:
-        """Return the number of unfinished sweeps."""
-        return int(await self._redis.scard(self._key("active")))
+        """Return the number of unfinished sweeps, at most COUNT_AGE old."""
+        if monotonic() - self._counted_at > COUNT_AGE:
+            self._count, self._counted_at = int(await self._redis.scard(self._key("active"))), monotonic()
+        return self._count
 
     async def listed(self) -> list[SweepSummary]:
         """Return all unfinished sweeps and the latest finished ones, most recently saved first."""
@@ -293,11 +309,12 @@ class Store(RequestStore):
         found = await self._redis.smismember(self._key("active"), list(ids))
         return {each for each, active in zip(ids, found, strict=True) if active}
 
-    async def wait_for_build(self, build: str, sweep_id: str) -> None:
-        async with self._redis.pipeline(transaction=True) as both:
-            both.sadd(self._key("build", build), sweep_id)
-            both.expire(self._key("build", build), DAY)
-            await both.execute()
+    async def wait_for_builds(self, builds: Iterable[str], sweep_id: str) -> None:
+        async with self._redis.pipeline(transaction=True) as all_:
+            for build in builds:
+                all_.sadd(self._key("build", build), sweep_id)
+                all_.expire(self._key("build", build), DAY)
+            await all_.execute()
 
     async def stop_waiting(self, build: str, sweep_id: str) -> int:
         """Return how many other sweeps wait for this build. This sweep is still woken when the build ends."""

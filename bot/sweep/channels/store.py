@@ -57,7 +57,7 @@ log = logging.getLogger(__name__)
 CONFIGMAP_NAME = "sweepbot-setup"
 NOW = "now"  # key of the item that applies requests; any other key is a user to greet
 WRITER_INTERVAL, READER_INTERVAL = 10.0, 2.0  # seconds
-CONFIGMAP_EVERY = 6  # rounds of a worker; in the others, it takes from Redis what another one has written
+CONFIGMAP_EVERY = 30  # rounds of a worker; in the others, it takes from Redis what another one has written
 RETRY = Retry(base=2.0)  # of the first read, which sweeps wait for
 SETUP_KEY = "sweepbot:setup"
 REQUESTS = WorkItem(ItemKind.SETUP, NOW)

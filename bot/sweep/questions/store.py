@@ -64,7 +64,8 @@ class Questions:
     async def ask(self, question: Question) -> None:
         """Let a worker answer; `answer` has it soon."""
         await self._redis.set(_key("question", question.id), _QUESTION.dump_json(question), ex=QUESTION_TTL)
-        await self._queue.add(WorkItem(ItemKind.QUESTION, question.id))
+        kind = ItemKind.PLAN_QUESTION if question.about is About.PLAN else ItemKind.QUESTION
+        await self._queue.add(WorkItem(kind, question.id))
 
     async def get(self, question_id: str) -> Question | None:
         """Return the question; None if nobody waits for its answer any more."""

@@ -97,7 +97,7 @@ log = logging.getLogger(__name__)
 
 RESYNC_LEASE = 15.0  # seconds
 RESYNC_INTERVAL = timedelta(minutes=5)
-STALE_AFTER = 1.5 * SILENCE  # seconds without a response from the API server
+STALE_AFTER = 1.1 * SILENCE  # seconds without a response from the API server
 FIRST_LIST_TIMEOUT = 10.0  # seconds without progress; then reconciles start without complete caches
 NAMESPACES_INTERVAL = 10.0  # seconds until a namespace that was added is watched
 LISTS_TIMEOUT = 60.0  # seconds; then they do in any case

@@ -31,6 +31,7 @@ from bot.sweep.model.feature import LiveMessage
 from bot.sweep.model.observation import Observation
 from bot.sweep.model.texts import linked
 from bot.sweep.reports.post_results import post_end, post_files
+from bot.sweep.sweeps.both import both
 from bot.sweep.sweeps.durable_record import DurableRecord, Save
 from k8s import kaniko
 from k8s.api.logs import WHOLE_LOG
@@ -255,8 +256,9 @@ async def open_thread(
     # The older phase makes this reconcile write the ConfigMap again at its end: a restored record without its
     # thread would open a second one.
     shown = Shown(fingerprint=message.fingerprint, at=clients.now(), phase=sweep.phase)
-    sweep = await save(replace(sweep, shown=shown, thread=ts, durable_phase=Phase.RECEIVED))
-    sweep = replace(sweep, permalink=await clients.slack.permalink(sweep.requester.channel, ts))
+    opened = save(replace(sweep, shown=shown, thread=ts, durable_phase=Phase.RECEIVED))
+    sweep, link = await both(opened, clients.slack.permalink(sweep.requester.channel, ts))
+    sweep = replace(sweep, permalink=link)
     # The next phase at once: one write of the ConfigMap has the thread and the phase.
     return await save(advance(sweep, Observation(), clients.config, clients.now()))
 

@@ -4,12 +4,10 @@ Every step is idempotent, because a worker can die at any call: objects have det
 is rejected, and an event leaves the outbox only after Slack has accepted it.
 """
 
-import asyncio
 import logging
-from collections.abc import Awaitable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
-from typing import TypeVar
 
 from redis.exceptions import RedisError
 
@@ -38,6 +36,7 @@ from bot.sweep.lifecycle.trials import submitted
 from bot.sweep.lifecycle.trouble import quarantine, release, report_restored, resolve_trouble
 from bot.sweep.model import engine
 from bot.sweep.model.observation import Observation
+from bot.sweep.sweeps.both import both
 from bot.sweep.sweeps.durable_record import DurableRecord
 from bot.sweep.sweeps.notifier import Notifier, open_thread, rename
 from bot.sweep.sweeps.observe import observe
@@ -46,19 +45,6 @@ from bot.sweep.sweeps.unconfirmed import CHECK_SECONDS
 from bot.sweep.sweeps.unreachable import report_unreachable
 from k8s.api.errors import ApiError, ClusterUnreachableError
 from k8s.objects import BUILD_LABEL, Manifest
-
-First = TypeVar("First")
-Second = TypeVar("Second")
-
-
-async def both(first: Awaitable[First], second: Awaitable[Second]) -> tuple[First, Second]:
-    """Return both results once both calls have ended; raise the first one's error, else the second one's."""
-    one, other = await asyncio.gather(first, second, return_exceptions=True)
-    for each in (one, other):
-        if isinstance(each, BaseException):
-            raise each
-    return one, other  # type: ignore[return-value]
-
 
 log = logging.getLogger(__name__)
 
@@ -87,13 +73,13 @@ async def reconcile(lease: Lease, clients: SweepClients) -> timedelta | None:
 
     Raises what a retry can fix; cancels are applied first, and an error that lasts is reported.
     """
-    sweep = await _find(lease.item.key, clients)
+    sweep, commands = await _find(lease.item.key, clients)
     if sweep is None:
         return await _reject_commands(lease, clients)
     check_readable(sweep)
     this = _Reconcile(lease, clients.of(sweep.cluster))
     try:
-        return await this.run(sweep)
+        return await this.run(sweep, commands)
     except ClusterUnreachableError as failure:
         return await report_unreachable(lease, failure, this.notifier, this.save, clients, this.respond)
     except SlackBusyError as busy:
@@ -124,16 +110,15 @@ async def report_quarantine(lease: Lease, clients: SweepClients) -> None:
         raise SlackBusyError(this.notifier.pause.total_seconds())
 
 
-async def _find(sweep_id: str, clients: SweepClients) -> SweepRecord | None:
-    """Return the record from Redis; if Redis lost it, restore it from its ConfigMap."""
-    if record := await clients.store.get(sweep_id):
-        return record
-    if not SWEEP_ID.fullmatch(sweep_id):  # it becomes part of a URL
-        return None
+async def _find(sweep_id: str, clients: SweepClients) -> tuple[SweepRecord | None, list[Command]]:
+    """Return the record and its commands from Redis; if Redis lost it, restore it from its ConfigMap."""
+    record, commands = await clients.store.with_commands(sweep_id)
+    if record or not SWEEP_ID.fullmatch(sweep_id):  # it becomes part of a URL
+        return record, commands
     found = await clients.cluster.get(sweep_configmap.ref(clients.settings.k8s_namespace, sweep_id))
     if restored := sweep_configmap.restorable(found):
         await clients.store.restore(report_restored(restored))
-    return await clients.store.get(sweep_id)
+    return await clients.store.with_commands(sweep_id)
 
 
 async def _reject_commands(lease: Lease, clients: SweepClients) -> timedelta | None:
@@ -160,8 +145,7 @@ class _Reconcile:
         self.notifier = Notifier(clients, self.save)
         self.record = DurableRecord(clients, self.save)
 
-    async def run(self, sweep: SweepRecord) -> timedelta | None:
-        waiting = await self.clients.store.commands(sweep.id)
+    async def run(self, sweep: SweepRecord, waiting: list[Command]) -> timedelta | None:
         if sweep.quarantined:
             sweep = await self.save(release(sweep))
         sweep = await self._apply_cancels(sweep, waiting)

@@ -1,4 +1,4 @@
-"""Wake sweeps when the cluster changes: at once for a first change, then once for those that follow it.
+"""Wake sweeps when the cluster changes: at once for a first change, then every moment for those that follow.
 
 Changes come in bursts: a trial that starts changes a Trial, a Job, and a pod several times each.
 """
@@ -19,7 +19,8 @@ from k8s.objects import SWEEP_LABEL
 
 log = logging.getLogger(__name__)
 
-BATCH_SECONDS = 0.2  # after a wake; further changes of the same sweep are one wake
+BATCH_SECONDS = 0.2  # after a first wake; further changes of the same sweep are one wake
+BUSY_SECONDS = 0.1  # after a wake that followed on another one: a long sweep changes all the time
 
 
 class Wakes:
@@ -27,7 +28,7 @@ class Wakes:
         self._clients, self._clock = clients, clock
         self._pending: dict[Group, bool] = {}  # by group: whether one of its objects is live
         self._listed: set[str] = set()  # sweeps with a live object in a first list
-        self._sent: dict[Group, float] = {}  # when, in the last BATCH_SECONDS seconds
+        self._next: dict[Group, float] = {}  # not before; dropped BATCH_SECONDS later
         self._has_work = asyncio.Event()
 
     def add(self, change: Change) -> None:
@@ -54,8 +55,8 @@ class Wakes:
     async def send(self) -> None:
         """Send the wakes that are due. Raises RedisError, and keeps them pending."""
         now = self._clock()
-        self._sent = {group: at for group, at in self._sent.items() if now - at < BATCH_SECONDS}
-        due = {group: live for group, live in self._pending.items() if group not in self._sent}
+        self._next = {group: at for group, at in self._next.items() if now - at < BATCH_SECONDS}
+        due = {group: live for group, live in self._pending.items() if self._next.get(group, now) <= now}
         listed, self._listed = self._listed, set()
         for group in due:
             del self._pending[group]
@@ -67,11 +68,12 @@ class Wakes:
             for group, live in due.items():
                 self._pending[group] = live or self._pending.get(group, False)
             raise
-        self._sent |= dict.fromkeys(due, now)
+        pauses = ((group, BUSY_SECONDS if group in self._next else BATCH_SECONDS) for group in due)
+        self._next |= {group: now + pause for group, pause in pauses}
 
     def _pause(self) -> float | None:
         """Return the seconds until the next wake is due; None if nothing is pending."""
-        due = [self._sent.get(group, -math.inf) + BATCH_SECONDS - self._clock() for group in self._pending]
+        due = [self._next.get(group, -math.inf) - self._clock() for group in self._pending]
         return max(min(due), 0.0) if due else None
 
     async def _concerned(self, due: dict[Group, bool]) -> set[str]:

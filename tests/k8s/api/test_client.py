@@ -4,6 +4,7 @@ import asyncio
 import json
 import socket
 from contextlib import ExitStack
+from pathlib import Path
 
 import aiohttp
 import pytest
@@ -335,6 +336,31 @@ async def test_watch_yields_changes_and_bookmarks(toy, connected, recorded):
     seen = [pair async for pair in cluster.watch("Experiment", "kaniko", since="433", timeout=8)]
     assert seen == [(event["type"], event["object"]) for event in events]
     assert seen[-1][0] == "BOOKMARK"
+
+
+@pytest.mark.skipif(not Path("/proc/net/tcp").exists(), reason="reads the timers of Linux")
+async def test_silent_watch_is_probed_by_the_kernel(toy, connected):
+    async def silent(request):
+        response = web.StreamResponse()
+        await response.prepare(request)
+        await response.write(b'{"type": "ADDED", "object": {}}\n')
+        await asyncio.Event().wait()
+
+    address = await toy(silent)
+    cluster = await connected(address)
+    there = f"0100007F:{int(address.rpartition(':')[2]):04X}"
+    changes = cluster.watch("Job", "kaniko", since="1", timeout=4)
+    await anext(changes)
+    kind, left = timer_of(there)
+    assert kind == "02", "the next probe's: there is nothing to send"
+    assert 2000 < int(left, 16) <= 3000, "hundredths of a second"
+    await changes.aclose()
+
+
+def timer_of(peer):
+    rows = [row.split() for row in Path("/proc/net/tcp").read_text().splitlines()]
+    [timer] = [row[5].split(":") for row in rows if row[2] == peer]
+    return timer
 
 
 async def test_watch_from_an_old_version_is_expired(toy, connected, recorded):

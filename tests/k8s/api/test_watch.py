@@ -89,6 +89,7 @@ class Toy:
         self.lists, self.streams = list(lists), list(streams)
         self.asked = []  # the resourceVersions watches were started from
         self.lists_asked = 0
+        self.compared = 0  # how often a watch's resourceVersion was compared with the cluster's
         self.refusing, self.hold = False, asyncio.Event()
         self.version = 1000  # of the cluster
 
@@ -103,6 +104,7 @@ class Toy:
             if int(request.query.get("resourceVersion", 0)) > self.version:
                 return web.json_response(TOO_LARGE, status=504)
             if "resourceVersion" in request.query:
+                self.compared += 1
                 return web.json_response({"kind": "JobList", "metadata": {}, "items": []})
             version, items = self.lists.pop(0)
             return web.json_response(
@@ -192,6 +194,18 @@ async def test_watch_without_bookmarks_of_a_quiet_kind_is_not_dead(started, wait
     assert server.asked == ["5"] * 4
     assert listener.fresh >= 4
     assert caplog.records == []
+
+
+@pytest.mark.parametrize(("lasts", "compared"), [(240, 3), (1, 0)])
+async def test_silent_watch_costs_a_second_request_only_if_it_ended_early(
+    started, wait_until, monkeypatch, lasts, compared
+):
+    """As by a server that is restored from a backup, perhaps to an older version. One lasts 0.02 s here."""
+    monkeypatch.setattr(watch_module, "WATCH_SECONDS", lasts)
+    server, cluster = await started([(5, [])], [["nothing"]] * 3)
+    async with watching(cluster, Listener()):
+        await wait_until(lambda: len(server.asked) == 4, "it watches again")
+    assert server.compared == compared
 
 
 async def test_watch_that_misses_its_timeout_is_dead(started, wait_until, monkeypatch, caplog):

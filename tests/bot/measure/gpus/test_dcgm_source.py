@@ -2,7 +2,7 @@
 
 import asyncio
 import re
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -31,7 +31,7 @@ from tests.bot.measure.gpus.reference_day.expected import WARNED, assert_digest,
 
 START = datetime.now(UTC).replace(hour=0, minute=0, second=0, microsecond=0) - timedelta(days=1)
 TEAMS = (Team(name="speech", namespaces=("b",)), Team(name="vision", members=("U1A1",)))
-HALF_HOUR = timedelta(minutes=30)
+HALF_HOUR, SECOND = timedelta(minutes=30), timedelta(seconds=1)
 Objects, Lines = list[dict[str, Any]], list[str]
 
 
@@ -349,6 +349,40 @@ async def test_forbidden_namespace_hides_no_other(redis: Redis, caplog: Any) -> 
     assert "can't read Pod in b" in caplog.text
     with pytest.raises(ApiError):  # its own it has to see
         await Sampler(cluster, lambda: ["b", "a"], owners).holders()  # type: ignore[arg-type]
+
+
+class IdleCluster(DayCluster):
+    """Exporters, and pods with GPUs once they are `wanted`; counts what is read of the nodes."""
+
+    def __init__(self) -> None:
+        self.hour, self.wanted, self.reads = 17.5, False, Counter[str]()
+
+    async def list(self, kind: str, namespace: str, **wanted: Any) -> Objects:
+        self.reads[kind] += 1
+        found = await super().list(kind, namespace, **wanted)
+        is_hidden = kind == "Pod" and not self.wanted
+        return [pod for pod in found if "app" in pod["metadata"]["labels"]] if is_hidden else found
+
+    async def proxy(self, *where: Any) -> str:
+        self.reads["metrics"] += 1
+        return await super().proxy(*where)
+
+
+async def test_nodes_are_read_every_five_minutes_until_a_pod_has_gpus(redis: Redis) -> None:
+    """Samples are taken as often as before: a figure without one in five minutes is missing."""
+    watched = Watched(redis, 30)
+    cluster = watched.cluster = IdleCluster()
+    watched.sampler = Sampler(cluster, lambda: ["a"], OwnerStore(redis, lambda: TEAMS))  # type: ignore[arg-type]
+    samples = [await watched.sampler.sample(START + 30 * n * SECOND, 30) for n in range(20)]
+    assert [sample.at for sample in samples] == [START + 30 * n * SECOND for n in range(20)]
+    assert len({sample.nodes for sample in samples}) == 1
+    assert samples[0].nodes
+    assert (cluster.reads["Node"], cluster.reads["Pod"]) == (2, 20)
+    scraped = cluster.reads["metrics"]
+    cluster.wanted = True
+    busy = [await watched.sampler.sample(START + 30 * n * SECOND, 30) for n in (20, 21)]
+    assert all(sample.pods for sample in busy)
+    assert (cluster.reads["Node"], cluster.reads["metrics"]) == (4, 2 * scraped)
 
 
 async def test_no_samples_means_no_data(watched: Watched) -> None:

@@ -186,7 +186,7 @@ async def test_get_newer_record_is_an_error(store, redis):
 
 async def test_build_lists_its_waiting_sweeps(store, redis):
     for sweep_id in ("a", "b", "a"):
-        await store.wait_for_build("build-1", sweep_id)
+        await store.wait_for_builds(["build-1"], sweep_id)
     assert await store.stop_waiting("build-1", "a") == 1
     assert await store.stop_waiting("build-1", "a") == 1
     assert await store.stop_waiting("build-1", "b") == 0
@@ -196,7 +196,7 @@ async def test_build_lists_its_waiting_sweeps(store, redis):
 async def test_build_end_concerns_waiting_and_stopped_sweeps_until_they_end(store, sweep):
     other, _ = await store.create(record_for, ["lr-calm-finch"], "d2")
     for sweep_id in (sweep.id, other.id):
-        await store.wait_for_build("build-1", sweep_id)
+        await store.wait_for_builds(["build-1"], sweep_id)
     await store.stop_waiting("build-1", sweep.id)
     assert await store.concerned_by("build-1") == {sweep.id, other.id}
     await end(store, other)

@@ -2,7 +2,7 @@ import asyncio
 
 import pytest
 
-from bot.sweep.sweeps.reconciler import both
+from bot.sweep.sweeps.both import both
 
 
 async def test_both_runs_the_calls_at_the_same_time():

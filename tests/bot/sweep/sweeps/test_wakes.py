@@ -1,12 +1,13 @@
 """The first change wakes at once, a burst after it once more, and Redis can be unreachable."""
 
+import itertools
 from types import SimpleNamespace
 
 import pytest
 from redis.exceptions import ConnectionError as RedisConnectionError
 
 from bot.sweep.sweeps import wakes as wakes_module
-from bot.sweep.sweeps.wakes import BATCH_SECONDS, Wakes
+from bot.sweep.sweeps.wakes import BATCH_SECONDS, BUSY_SECONDS, Wakes
 from k8s.api.cache import Change
 from k8s.objects import BUILD_LABEL, SWEEP_LABEL
 from k8s.retry import Retry
@@ -16,7 +17,7 @@ class World:
     """`active`: unfinished sweeps; `trips`: number of queries to Redis, without the wakes."""
 
     def __init__(self):
-        self.now, self.woken, self.active, self.trips, self.away = 100.0, [], {"a", "b"}, 0, False
+        self.now, self.woken, self.active, self.trips, self.away = 0.0, [], {"a", "b"}, 0, False
         store = SimpleNamespace(active_of=self._active_of, concerned_by=self._concerned_by)
         clients = SimpleNamespace(store=store, wake=self._wake)
         self.wakes = Wakes(clients, clock=lambda: self.now)
@@ -60,6 +61,22 @@ async def test_first_change_wakes_at_once_and_a_burst_after_it_once(world):
     assert await world.sent(after=BATCH_SECONDS) == ["a"]
     assert await world.sent(after=BATCH_SECONDS) == []
     assert world.trips == 0
+
+
+async def test_sweep_that_changes_all_the_time_is_woken_more_often_until_it_rests(world):
+    woken = []
+    for _ in range(200):
+        world.changed("a")
+        woken += [world.now] * len(await world.sent(after=0.01))
+    pauses = [then - since for since, then in itertools.pairwise(woken)]
+    assert pauses[0] == pytest.approx(BATCH_SECONDS, abs=0.011)
+    assert pauses[1:] == pytest.approx([BUSY_SECONDS] * 17, abs=0.011)
+    await world.sent(after=3 * BATCH_SECONDS)
+    await world.sent(after=3 * BATCH_SECONDS)
+    world.changed("a")
+    assert await world.sent() == ["a"]
+    world.changed("a")
+    assert await world.sent(after=1.5 * BUSY_SECONDS) == []
 
 
 async def test_change_after_a_wake_wakes_again(world):
