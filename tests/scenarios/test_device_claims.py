@@ -9,7 +9,8 @@ import pytest
 from bot.core.record import Phase
 from bot.platform.config.policy import parse_config
 from bot.watch.home.gpu_query_job import free_and_total
-from k8s.nodes.listed import list_nodes, list_pods, list_unclaimed_nodes
+from k8s.nodes.devices import with_devices
+from k8s.nodes.listed import list_devices, list_pods, list_unclaimed_nodes
 from local.kubernetes.controllers.resource_claims import ResourceClaims
 from local.world import NAMESPACE, world
 from tests.scenarios.device_cluster import device_class, publish, resource_slice
@@ -50,10 +51,16 @@ class Claiming(Machines):
         self.kubernetes.set_status(self.kubernetes.create(node), status)
 
 
+async def counted(cluster):
+    devices = await list_devices(cluster)
+    nodes = with_devices(await cluster.list("Node", ""), devices)
+    return free_and_total(nodes, await list_pods(cluster, devices))
+
+
 async def test_trials_claim_gpus_that_count_as_allocated_until_they_end(redis):
     async with Claiming(redis, CLUSTER).started() as sweep:
         cluster = sweep.clients.cluster
-        assert free_and_total(await list_nodes(cluster), await list_pods(cluster)) == (4, 4)
+        assert await counted(cluster) == (4, 4)
         await sweep.until(Phase.RUNNING)
         [template] = sweep.kubernetes.list("ResourceClaimTemplate")
         [main, *_] = sweep.trials()[0]["spec"]["containers"]
@@ -63,12 +70,12 @@ async def test_trials_claim_gpus_that_count_as_allocated_until_they_end(redis):
         assert len(claims) == len(sweep.trials()) == 2
         requests = template["spec"]["spec"]["devices"]["requests"]
         assert [claim["spec"]["devices"]["requests"] for claim in claims] == [requests, requests]
-        assert free_and_total(await list_nodes(cluster), await list_pods(cluster)) == (2, 4)
+        assert await counted(cluster) == (2, 4)
         assert free_and_total(await list_unclaimed_nodes(cluster), []) == (2, 2)
         for pod in sweep.trials():
             sweep.kubernetes.set_status(pod, pod["status"] | {"phase": "Succeeded"})
         await asyncio.sleep(0.01)
-        assert free_and_total(await list_nodes(cluster), await list_pods(cluster)) == (4, 4)
+        assert await counted(cluster) == (4, 4)
         assert not sweep.kubernetes.list("ResourceClaim")
 
 

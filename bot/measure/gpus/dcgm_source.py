@@ -35,11 +35,11 @@ from k8s.api.outage import Outage
 from k8s.api.watch import watch_forever
 from k8s.nodes import dcgm, gpus
 from k8s.nodes.dcgm import LastError, Reading
-from k8s.nodes.devices import with_devices
+from k8s.nodes.devices import Devices, with_claims, with_devices
 from k8s.nodes.gpu_kinds import NodeDevices, with_share
 from k8s.nodes.gpu_pods import UNFINISHED_PODS, GpuPod, GpuPods, read_gpu_pod
 from k8s.nodes.gpus import Holder
-from k8s.nodes.listed import add_claims, list_devices
+from k8s.nodes.listed import list_devices
 from k8s.objects import Manifest
 
 log = logging.getLogger(__name__)
@@ -176,14 +176,14 @@ class Sampler:
 
     async def holders(self) -> dict[PodKey, Holder]:
         """Return pods with GPUs; without cluster-wide permission, only those in the sweeps' namespaces."""
-        return _holders(await self.pods())
+        return _holders(await self.pods(await list_devices(self._cluster)))
 
     async def sample(self, at: datetime, step: int) -> Sample:
-        pods, nodes, metrics = await asyncio.gather(
-            self.pods(), self._allowed("Node"), self._allowed("PodMetrics")
+        devices = await list_devices(self._cluster)
+        pods, listed, metrics = await asyncio.gather(
+            self.pods(devices), self._allowed("Node"), self._allowed("PodMetrics")
         )
-        if nodes:
-            nodes = with_devices(nodes, await list_devices(self._cluster))
+        nodes = with_devices(listed, devices)
         holders, sizes = _holders(pods), {(pod.namespace, pod.name): pod.sizes for pod in pods}
         readings, errors = await self._scrape([pod for pod in pods if pod.exports])
         labeled = {pod: by_labels(holder.labels) for pod, holder in holders.items()}
@@ -206,16 +206,16 @@ class Sampler:
             nodes_unknown=not nodes,
         )
 
-    async def pods(self) -> Collection[GpuPod]:
+    async def pods(self, devices: Devices) -> Collection[GpuPod]:
         """Return unfinished pods with GPUs and exporters: as watched, else as listed.
 
         The watch lists all pods when it starts, which at 10,000 pods is 60 MB: others wait for that list.
         """
         await self._answered.wait()
         if self._watched.complete:
-            claiming = await add_claims([*self._watched.claiming.values()], self._cluster)
+            claiming = with_claims(self._watched.claiming.values(), devices)
             return [*self._watched.pods, *filter(None, map(read_gpu_pod, claiming))]
-        return [*filter(None, map(read_gpu_pod, await add_claims(await self._listed(), self._cluster)))]
+        return [*filter(None, map(read_gpu_pod, with_claims(await self._listed(), devices)))]
 
     async def _listed(self) -> list[Manifest]:
         wanted: dict[str, Any] = {"fields": UNFINISHED_PODS, "only": gpus.concerns_gpus}
