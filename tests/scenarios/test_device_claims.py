@@ -14,6 +14,7 @@ from k8s.nodes.listed import list_devices, list_pods, list_unclaimed_nodes
 from local.kubernetes.controllers.resource_claims import ResourceClaims
 from local.world import NAMESPACE, world
 from tests.scenarios.device_cluster import device_class, publish, resource_slice
+from tests.scenarios.dra_drivers import example_class, example_slices
 from tests.scenarios.local_world import prepared, until
 from tests.scenarios.test_machines import CONFIG, Machines
 
@@ -80,10 +81,10 @@ async def test_trials_claim_gpus_that_count_as_allocated_until_they_end(redis):
 
 
 @pytest.mark.slow
-async def test_sweep_on_claimed_gpus_from_the_command_to_its_end(tmp_path, mlflow_url):
+async def test_sweep_on_gpus_of_the_example_driver_from_the_command_to_its_end(tmp_path, mlflow_url):
     async with world(tmp_path, mlflow_url) as here:
-        publish(here.store)
-        lab = prepared(here, "profiles: {h100: {gpus: 1, device_class: gpu.nvidia.com}}\n")
+        publish(here.store, 2, example_class(), example_slices)
+        lab = prepared(here, "profiles: {h100: {gpus: 1, device_class: gpu.example.com}}\n")
         await here.start_bot("serve", "work")
 
         async def gpus(text=""):
@@ -97,6 +98,10 @@ async def test_sweep_on_claimed_gpus_from_the_command_to_its_end(tmp_path, mlflo
         assert "0 broken, 0 warnings" in found
         assert "GPU device classes" in found
         assert "4 of 4 GPUs free" in await gpus()
+        refusal = await lab.answer("branch=main space=held profile=h100 gpus=3")
+        assert "3 GPUs. The largest machine that it can use (node gpu-1) has 2 GPUs. *Fix:*" in refusal, (
+            refusal
+        )
         sweep = await lab.sweep("branch=main space=held profile=h100")
         await sweep.shows("2 running")
         while "2 of 4 GPUs free" not in (text := await gpus()):
@@ -109,3 +114,5 @@ async def test_sweep_on_claimed_gpus_from_the_command_to_its_end(tmp_path, mlflo
         await until(lambda: not here.store.list("ResourceClaim", NAMESPACE), "no claim is left")
         [template] = here.store.list("ResourceClaimTemplate", NAMESPACE)
         assert template["metadata"]["labels"] == {"app.kubernetes.io/managed-by": "sweepbot"}
+        made = {"allocationMode": "ExactCount", "count": 1, "deviceClassName": "gpu.example.com"}
+        assert template["spec"]["spec"]["devices"]["requests"] == [{"name": "gpus", "exactly": made}]
