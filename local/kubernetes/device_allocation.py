@@ -112,9 +112,7 @@ def _is_free(key: Id, devices: dict[Id, Device], held: list[Id]) -> bool:
     return key not in held and all(used[each] <= devices[key].counters[each] for each in own)
 
 
-def _consumed(
-    fields: Object, of: str = "consumesCounters", name: str = "counterSet"
-) -> dict[Counted, float]:
+def _consumed(fields: Object, of: str = "consumesCounters", name: str = "counterSet") -> dict[Counted, float]:
     return {
         (each[name], counter): amount(size["value"])
         for each in fields.get(of, ())
