@@ -11,7 +11,7 @@ from k8s.api.client import KubernetesClient
 from k8s.api.errors import ApiError
 from k8s.nodes.devices import Devices, read_devices
 from k8s.nodes.gpus import node_sizes
-from k8s.objects import CLASS_PREFIX, Manifest
+from k8s.objects import CLASS_PREFIX, GPU, Manifest
 
 CHECK = "GPU device classes"
 GRANT = "kubectl apply -k deploy/usage"
@@ -39,6 +39,10 @@ async def device_classes(cluster: KubernetesClient, config: Config, *, prometheu
         return [broken(CHECK, what, f"remove device_class from {listed(claiming)} under profiles:")]
     devices = read_devices(classes, slices or (), claims or ())
     found = [*_profiles(devices, config), *_published(devices), *_offered_twice(devices, nodes or ())]
+    offered = {each.of.resource for each in devices.known.values()}
+    if offered and not config.profiles and GPU not in offered.union(*map(node_sizes, nodes or ())):
+        fix = f"add a profile with device_class: {PAGE}"
+        found.append(broken(CHECK, f"without profiles:, trials request {GPU}, which no node offers", fix))
     if claims and devices.known and prometheus:
         what = "kube-state-metrics doesn't count GPUs of ResourceClaims, so /gpus and digests miss them"
         found.append(warning(CHECK, what, f"leave PROMETHEUS_URL empty: {PAGE}"))

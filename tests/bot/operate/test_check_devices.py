@@ -72,6 +72,14 @@ async def test_published_gpus_are_counted_by_class_and_fit_the_profile(store):
     assert [each.text for each in gpu_nodes(await list_nodes(cluster))] == ["4 GPUs on 1 node"]
 
 
+async def test_trials_without_a_profile_request_gpus_that_no_class_offers(store):
+    publish(store)
+    *_, last = await examined(store, CONFIG)
+    assert last == ("broken", "without profiles:, trials request nvidia.com/gpu, which no node offers")
+    add(store, node("n2", 4))
+    assert [level for level, _ in await examined(store, CONFIG)] == ["ok"]
+
+
 async def test_class_that_offers_a_resource_is_named_as_such(store):
     made = device_class()
     made["spec"]["extendedResourceName"] = "nvidia.com/gpu"
