@@ -117,14 +117,15 @@ def suggested_config(nodes: Manifests) -> dict[str, Any]:
     limits = {"limits": {"gpus_per_trial": max(having.values())}}
     first, *others = [_tolerations(node) for node in nodes if node["metadata"]["name"] in having]
     shared = [each for each in first if all(each in other for other in others)]
-    found = limits | ({"trials": {"tolerations": shared}} if shared else {})
+    return limits | ({"trials": {"tolerations": shared}} if shared else {}) | _profiles(nodes)
+
+
+def _profiles(nodes: Manifests) -> dict[str, Any]:
     sizes = Counter[str]()
     for node in nodes:
         sizes.update({name: size for name, (_, size) in node_sizes(node).items()})
-    classes = [name for name, _ in sizes.most_common() if device_class(name)]
-    if not classes or len(classes) < len(sizes):
-        return found
-    return found | {"profiles": {"gpu": {"gpus": 1, "device_class": device_class(classes[0])}}}
+    classes = [device_class(name) for name, _ in sizes.most_common()]
+    return {"profiles": {"gpu": {"gpus": 1, "device_class": classes[0]}}} if all(classes) else {}
 
 
 def _tolerations(node: Manifest) -> list[Manifest]:
