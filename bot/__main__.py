@@ -68,6 +68,13 @@ def _arguments() -> argparse.Namespace:
     )
     planner.set_defaults(run=_imported("bot.offline_commands", "print_plan"))
     _add_space(commands)
+    words = "check a configuration file: report every error with its line; exit with 2 if there are any"
+    actions = commands.add_parser("config", help=words, description=words).add_subparsers(
+        required=True, metavar="ACTION"
+    )
+    checker = actions.add_parser("check", help=words, description=words)
+    checker.add_argument("file", metavar="FILE", help="such as mine/config.yaml")
+    checker.set_defaults(run=_imported("bot.offline_commands", "check_config"))
     words = "print the JSON Schema of space files or of config.yaml, for editors"
     schema = commands.add_parser("schema", help=words, description=words)
     schema.add_argument("kind", choices=("space", "config"))

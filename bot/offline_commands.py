@@ -1,4 +1,4 @@
-"""The commands `sweepbot plan` and `sweepbot space`, which need no services except git."""
+"""The commands that need no services except git: `sweepbot plan`, `space`, `config`, and `schema`."""
 
 import argparse
 import asyncio
@@ -70,6 +70,12 @@ def _published(schema: Any) -> Any:
         hidden = {"x-default", "x-example"} | ({"default"} if "description" in schema else set())
         return {key: _published(each) for key, each in schema.items() if key not in hidden}
     return [_published(each) for each in schema] if isinstance(schema, list) else schema
+
+
+def check_config(arguments: argparse.Namespace) -> int:
+    read_config(Path(arguments.file))
+    print("No errors.")
+    return 0
 
 
 def run_space(arguments: argparse.Namespace) -> int:

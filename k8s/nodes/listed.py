@@ -8,15 +8,7 @@ from dataclasses import replace
 
 from k8s.api.client import KubernetesClient, Manifests
 from k8s.api.errors import ApiError
-from k8s.nodes.devices import (
-    Devices,
-    read_claim,
-    read_devices,
-    unclaimed,
-    with_claimable,
-    with_claims,
-    with_devices,
-)
+from k8s.nodes.devices import Devices, read_devices, unclaimed, with_claimable, with_claims, with_devices
 from k8s.nodes.gpu_pods import UNFINISHED_PODS, GpuPod, read_gpu_pod
 from k8s.nodes.gpus import concerns_gpus
 from k8s.nodes.machines import Machine, read_machine
@@ -26,15 +18,13 @@ from k8s.objects import CLASS_PREFIX
 
 
 async def list_nodes(cluster: KubernetesClient) -> Manifests:
-    nodes = await cluster.list("Node", "")
-    return with_devices(nodes, await list_devices(cluster))
+    return with_devices(await cluster.list("Node", ""), await list_devices(cluster))
 
 
 async def list_unclaimed_nodes(cluster: KubernetesClient) -> Manifests:
     """Return the nodes without the GPUs of claims, for those who count only what pods request."""
     nodes, devices = await cluster.list("Node", ""), await list_devices(cluster)
-    claims = await _list_if_possible("ResourceClaim", cluster) if devices.known else ()
-    return with_devices(nodes, unclaimed(devices, claims or ()))
+    return with_devices(nodes, unclaimed(devices))
 
 
 async def list_machines(cluster: KubernetesClient) -> tuple[Machine, ...]:
@@ -48,32 +38,25 @@ def machines(nodes: Manifests, devices: Devices) -> tuple[Machine, ...]:
 
 
 async def list_devices(cluster: KubernetesClient) -> Devices:
+    """Return what nodes and pods of the same measurement need, so that it is listed once."""
     slices = await _list_if_possible("ResourceSlice", cluster)
     classes = await _list_if_possible("DeviceClass", cluster) if slices else []
     if slices is None or classes is None:
-        return Devices(classes={}, known={}, uncounted=(CLASS_PREFIX,))
-    return await asyncio.to_thread(read_devices, classes, slices) if slices else Devices(classes={}, known={})
+        return Devices(uncounted=(CLASS_PREFIX,))
+    if not slices:
+        return Devices()
+    claims = await _list_if_possible("ResourceClaim", cluster)
+    return await asyncio.to_thread(read_devices, classes, slices, claims or ())
 
 
-async def list_pods(cluster: KubernetesClient, namespace: str = "") -> Manifests:
+async def list_pods(cluster: KubernetesClient, devices: Devices) -> Manifests:
     """Return the unfinished pods that have to do with GPUs."""
-    found = await cluster.list("Pod", namespace, fields=UNFINISHED_PODS, only=concerns_gpus)
-    return await add_claims(found, cluster)
+    found = await cluster.list("Pod", "", fields=UNFINISHED_PODS, only=concerns_gpus)
+    return with_claims(found, devices)
 
 
-async def list_gpu_pods(cluster: KubernetesClient) -> tuple[GpuPod, ...]:
-    return tuple(filter(None, map(read_gpu_pod, await list_pods(cluster))))
-
-
-async def add_claims(pods: Manifests, cluster: KubernetesClient) -> Manifests:
-    """Return the pods with the GPUs of their claims. Without claims, nothing is read."""
-    if not any(pod["spec"].get("resourceClaims") for pod in pods):
-        return pods
-    devices, listed = await list_devices(cluster), await _list_if_possible("ResourceClaim", cluster)
-    claims = {
-        (c["metadata"]["namespace"], c["metadata"]["name"]): read_claim(c, devices) for c in listed or ()
-    }
-    return with_claims(pods, claims)
+async def list_gpu_pods(cluster: KubernetesClient, devices: Devices) -> tuple[GpuPod, ...]:
+    return tuple(filter(None, map(read_gpu_pod, await list_pods(cluster, devices))))
 
 
 async def _list_if_possible(kind: str, cluster: KubernetesClient) -> Manifests | None:

@@ -149,6 +149,21 @@ def test_several_space_files_are_checked_with_all_errors(slim):
     assert done.stderr.endswith("sweeps/none.yaml can't be read (No such file or directory).\n")
 
 
+def test_configuration_file_is_checked_with_all_errors(slim, tmp_path):
+    file = tmp_path / "config.yaml"
+    file.write_text("repositories: {digits: {url: https://git.example/digits.git}}\n")
+    assert slim("config", "check", file).stdout == "No errors.\n"
+    file.write_text(f"{file.read_text()}limits: {{trials: many}}\nprofile: {{}}\n")
+    done = slim("config", "check", file)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert sorted(line.split(": ")[:2] for line in done.stderr.splitlines()) == [
+        ["config.yaml:2", "limits.trials"],
+        ["config.yaml:3", "profile"],
+    ]
+    gone = slim("config", "check", tmp_path / "none.yaml")
+    assert gone.stderr.endswith("none.yaml can't be read (No such file or directory).\n")
+
+
 @pytest.mark.parametrize("kind", ["space", "config"])
 def test_schema_is_printed_for_editors(slim, kind):
     assert slim("schema", kind).stdout == (ROOT / "docs" / "schemas" / f"{kind}.schema.json").read_text()

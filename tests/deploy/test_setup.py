@@ -19,17 +19,21 @@ import yaml
 from bot import __version__, setup_command
 from bot.core.errors import UserError
 from bot.operate.setup.answers import Answers
+from bot.operate.setup.cluster import suggested_config
 from bot.operate.setup.files import Secrets, files
 from bot.operate.setup.secrets import LOGINS
 from bot.platform.config import package
 from bot.platform.registry.auth import login
+from k8s.nodes.devices import read_devices, with_devices
 from local import cluster_fixtures
 from local.kubernetes.apiserver.api import TOKEN, serve
 from local.kubernetes.apiserver.kinds import KINDS
 from local.kubernetes.apiserver.store import Store
 from local.kubernetes.node.kubelet import _register
 from local.world import commit, git, publish
+from tests.bot.sweep.launch.test_cluster_choice import node
 from tests.deploy.kustomize import DEPLOY, apply, one, render
+from tests.scenarios.dra_drivers import example_class, example_slices, nvidia_classes, nvidia_slices
 
 ROOT = DEPLOY.parent
 PARTS = ("overlays/small", "doctor", "usage", "isolation")
@@ -181,6 +185,21 @@ async def test_person_answers_and_gets_a_directory_that_an_api_server_accepts(se
     again = await setup(folder, typed="\n".join([*lines, ""]))
     assert again.stdout.count(": unchanged\n") == 3
     assert "ok       namespaces: sweepbot and sweeps exist\n" in again.stdout
+
+
+@pytest.mark.parametrize(
+    ("published", "profiles"),
+    [
+        (
+            ([example_class()], example_slices("n1", 4)),
+            {"gpu": {"gpus": 1, "device_class": "gpu.example.com"}},
+        ),
+        ((nvidia_classes(), nvidia_slices("n1", 4)), None),
+    ],
+)
+def test_gpus_that_only_a_device_class_has_get_a_profile(published, profiles):
+    config = suggested_config(with_devices([node("n1", 0)], read_devices(*published)))
+    assert (config["limits"], config.get("profiles")) == ({"gpus_per_trial": 4}, profiles)
 
 
 def test_directory_differs_from_the_base_only_where_the_answers_say(write, tmp_path):

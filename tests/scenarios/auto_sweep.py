@@ -11,6 +11,7 @@ from k8s.nodes.gpu_pods import read_gpu_pod
 from k8s.trial_kinds import TRIAL_LABEL
 from local.kubernetes.apiserver import store as kubernetes
 from tests.bot.factories import NOW, OWNER, REQUEST
+from tests.bot.measure.capacity.test_nodes import listing
 from tests.scenarios.sweep_in_memory import SWEEP, Clock, SimulatedSweep
 
 GPU = "nvidia.com/gpu"
@@ -68,7 +69,7 @@ class AutoSweep(SimulatedSweep):
 
     async def round(self, *args, **kwargs):
         self.time += STEP
-        await self.measurer.measure(self.gpu_pods())
+        await self.measurer.measure(listing(self.gpu_pods()))
         await super().round(*args, **kwargs)
 
     def gpu_pods(self):

@@ -21,11 +21,12 @@ def resource_slice(node, gpus, driver="gpu.nvidia.com"):
     return {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceSlice", "metadata": meta, "spec": spec}
 
 
-def publish(store, gpus=2):
+def publish(store, gpus=2, class_=None, slices=lambda *args: [resource_slice(*args)]):
     """Replace the device plugin of all nodes by slices with so many GPUs each."""
-    store.create(device_class())
+    store.create(class_ or device_class())
     for node in store.list("Node"):
         name, status = node["metadata"]["name"], node["status"]
         none = {key: status[key] | {"nvidia.com/gpu": "0"} for key in ("capacity", "allocatable")}
         store.set_status(node, status | none)
-        store.create(resource_slice(name, gpus))
+        for each in slices(name, gpus):
+            store.create(each)

@@ -131,7 +131,7 @@ async def test_unchanged_sweep_costs_no_request_and_measuring_does_not_grow_with
         calls = []
         story.cluster.list = _recorded(story.cluster.list, calls)
         await story.rounds(5)
-        assert calls == ["Node", "ResourceSlice"] * 5, "the leader's measurement, once per interval"
+        assert calls == ["ResourceSlice", "Node"] * 5, "the leader's measurement, once per interval"
 
 
 def _recorded(call, calls):

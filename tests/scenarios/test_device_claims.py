@@ -9,10 +9,12 @@ import pytest
 from bot.core.record import Phase
 from bot.platform.config.policy import parse_config
 from bot.watch.home.gpu_query_job import free_and_total
-from k8s.nodes.listed import list_nodes, list_pods, list_unclaimed_nodes
+from k8s.nodes.devices import with_devices
+from k8s.nodes.listed import list_devices, list_pods, list_unclaimed_nodes
 from local.kubernetes.controllers.resource_claims import ResourceClaims
 from local.world import NAMESPACE, world
 from tests.scenarios.device_cluster import device_class, publish, resource_slice
+from tests.scenarios.dra_drivers import example_class, example_slices
 from tests.scenarios.local_world import prepared, until
 from tests.scenarios.test_machines import CONFIG, Machines
 
@@ -50,10 +52,16 @@ class Claiming(Machines):
         self.kubernetes.set_status(self.kubernetes.create(node), status)
 
 
+async def counted(cluster):
+    devices = await list_devices(cluster)
+    nodes = with_devices(await cluster.list("Node", ""), devices)
+    return free_and_total(nodes, await list_pods(cluster, devices))
+
+
 async def test_trials_claim_gpus_that_count_as_allocated_until_they_end(redis):
     async with Claiming(redis, CLUSTER).started() as sweep:
         cluster = sweep.clients.cluster
-        assert free_and_total(await list_nodes(cluster), await list_pods(cluster)) == (4, 4)
+        assert await counted(cluster) == (4, 4)
         await sweep.until(Phase.RUNNING)
         [template] = sweep.kubernetes.list("ResourceClaimTemplate")
         [main, *_] = sweep.trials()[0]["spec"]["containers"]
@@ -63,20 +71,20 @@ async def test_trials_claim_gpus_that_count_as_allocated_until_they_end(redis):
         assert len(claims) == len(sweep.trials()) == 2
         requests = template["spec"]["spec"]["devices"]["requests"]
         assert [claim["spec"]["devices"]["requests"] for claim in claims] == [requests, requests]
-        assert free_and_total(await list_nodes(cluster), await list_pods(cluster)) == (2, 4)
+        assert await counted(cluster) == (2, 4)
         assert free_and_total(await list_unclaimed_nodes(cluster), []) == (2, 2)
         for pod in sweep.trials():
             sweep.kubernetes.set_status(pod, pod["status"] | {"phase": "Succeeded"})
         await asyncio.sleep(0.01)
-        assert free_and_total(await list_nodes(cluster), await list_pods(cluster)) == (4, 4)
+        assert await counted(cluster) == (4, 4)
         assert not sweep.kubernetes.list("ResourceClaim")
 
 
 @pytest.mark.slow
-async def test_sweep_on_claimed_gpus_from_the_command_to_its_end(tmp_path, mlflow_url):
+async def test_sweep_on_gpus_of_the_example_driver_from_the_command_to_its_end(tmp_path, mlflow_url):
     async with world(tmp_path, mlflow_url) as here:
-        publish(here.store)
-        lab = prepared(here, "profiles: {h100: {gpus: 1, device_class: gpu.nvidia.com}}\n")
+        publish(here.store, 2, example_class(), example_slices)
+        lab = prepared(here, "profiles: {h100: {gpus: 1, device_class: gpu.example.com}}\n")
         await here.start_bot("serve", "work")
 
         async def gpus(text=""):
@@ -90,6 +98,10 @@ async def test_sweep_on_claimed_gpus_from_the_command_to_its_end(tmp_path, mlflo
         assert "0 broken, 0 warnings" in found
         assert "GPU device classes" in found
         assert "4 of 4 GPUs free" in await gpus()
+        refusal = await lab.answer("branch=main space=held profile=h100 gpus=3")
+        assert "3 GPUs. The largest machine that it can use (node gpu-1) has 2 GPUs. *Fix:*" in refusal, (
+            refusal
+        )
         sweep = await lab.sweep("branch=main space=held profile=h100")
         await sweep.shows("2 running")
         while "2 of 4 GPUs free" not in (text := await gpus()):
@@ -102,3 +114,5 @@ async def test_sweep_on_claimed_gpus_from_the_command_to_its_end(tmp_path, mlflo
         await until(lambda: not here.store.list("ResourceClaim", NAMESPACE), "no claim is left")
         [template] = here.store.list("ResourceClaimTemplate", NAMESPACE)
         assert template["metadata"]["labels"] == {"app.kubernetes.io/managed-by": "sweepbot"}
+        made = {"allocationMode": "ExactCount", "count": 1, "deviceClassName": "gpu.example.com"}
+        assert template["spec"]["spec"]["devices"]["requests"] == [{"name": "gpus", "exactly": made}]

@@ -2,9 +2,10 @@
 
 import asyncio
 import logging
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Awaitable, Callable, Collection, Iterable
 from dataclasses import replace
 from datetime import datetime
+from functools import partial
 from typing import Any
 
 from bot.core.pace import CapacityRequest, FreeCapacity
@@ -17,7 +18,7 @@ from bot.platform.storage.free_capacity import CapacityStore
 from k8s.api.client import KubernetesClient
 from k8s.api.errors import ApiError
 from k8s.kueue import Workload, read_workload, unfinished
-from k8s.nodes.devices import with_devices
+from k8s.nodes.devices import Devices, with_devices
 from k8s.nodes.gpu_pods import GpuPod, is_placeholder
 from k8s.nodes.listed import list_devices, list_gpu_pods
 from k8s.objects import OWNER_LABEL, SWEEP_LABEL, TEAM_LABEL, Manifest
@@ -43,28 +44,28 @@ class CapacityMeasurer:
         self._cluster, self._store, self._namespace = cluster, store, namespace
         self._config, self._now, self._name_of_cluster = config, now, name
 
-    async def measure(self, pods: Collection[GpuPod]) -> None:
-        """Store what is free for each sweep. `pods`: the unfinished ones with GPUs, in all namespaces.
+    async def measure(self, list_pods: Callable[[Devices], Awaitable[Collection[GpuPod]]]) -> None:
+        """Store what is free for each sweep. `list_pods`: the unfinished ones with GPUs, in all namespaces.
 
         Raises ApiError, UnreachableError, RedisError.
         """
-        pods = counted_pods(pods, self._config().elastic, self._name_of_cluster)
         now = self._now()
         requests = await self._store.requests(now)
         if not any(one.auto or not one.started for one in requests):
             return
+        devices = await list_devices(self._cluster)
+        pods = counted_pods(await list_pods(devices), self._config().elastic, self._name_of_cluster)
         nodes = await self._listed("Node", "")
         if nodes is not None:
-            nodes = with_devices(nodes, await list_devices(self._cluster))
+            nodes = with_devices(nodes, devices)
         queues = await self._queues(requests) if any(one.queue for one in requests) else None
         before = await self._store.measured()
         found = await asyncio.to_thread(self._measured, requests, nodes, pods, queues, now)
         await self._store.save({sweep: _steady(free, before.get(sweep)) for sweep, free in found.items()})
 
     async def measure_listed(self) -> None:
-        """Measure in a cluster whose pods aren't watched. Without sweeps that need it, nothing is read."""
-        if any(one.auto or not one.started for one in await self._store.requests(self._now())):
-            await self.measure(await list_gpu_pods(self._cluster))
+        """Measure in a cluster whose pods aren't watched."""
+        await self.measure(partial(list_gpu_pods, self._cluster))
 
     async def _queues(self, requests: Iterable[CapacityRequest]) -> Queues | None:
         """Read Kueue's queues; None if it isn't installed or its ClusterQueues can't be read.

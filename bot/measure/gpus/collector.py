@@ -145,13 +145,9 @@ class UsageCollector:
 
     async def measure_capacity(self) -> None:
         """Measure free GPUs of all clusters for `parallel=auto`; at home from the pods that are watched."""
-
-        async def measure() -> None:
-            await self._capacity.measure(await self._sampler.pods())
-
         others = ((name, self._measurer(name, client)) for name, client in self._others())
         away = (self._attempt(each.measure_listed, name) for name, each in others)
-        await asyncio.gather(self._attempt(measure), *away)
+        await asyncio.gather(self._attempt(partial(self._capacity.measure, self._sampler.pods)), *away)
 
     async def _queue_monitor(self) -> None:
         """Queue the GPU monitor's item, which any worker handles.

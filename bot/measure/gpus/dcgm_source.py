@@ -36,11 +36,11 @@ from k8s.api.outage import Outage
 from k8s.api.watch import watch_forever
 from k8s.nodes import dcgm, gpus
 from k8s.nodes.dcgm import LastError, Reading
-from k8s.nodes.devices import with_devices
+from k8s.nodes.devices import Devices, with_claims, with_devices
 from k8s.nodes.gpu_kinds import NodeDevices, with_share
 from k8s.nodes.gpu_pods import UNFINISHED_PODS, GpuPod, GpuPods, read_gpu_pod
 from k8s.nodes.gpus import Holder
-from k8s.nodes.listed import add_claims, list_devices
+from k8s.nodes.listed import list_devices
 from k8s.objects import Manifest
 
 log = logging.getLogger(__name__)
@@ -179,21 +179,23 @@ class Sampler:
 
     async def holders(self) -> dict[PodKey, Holder]:
         """Return pods with GPUs; without cluster-wide permission, only those in the sweeps' namespaces."""
-        return _holders(await self.pods())
+        pods, claiming = await self._pods()
+        claimed = _claimed(claiming, await list_devices(self._cluster)) if claiming else []
+        return _holders([*pods, *claimed])
 
     async def sample(self, at: datetime, step: int) -> Sample:
-        pods = await self.pods()
-        is_idle = not any(pod.holder or pod.wanted for pod in pods)
+        pods, claiming = await self._pods()
+        is_idle = not claiming and not any(pod.holder or pod.wanted for pod in pods)
         if is_idle and self._idle and at - self._idle.at < IDLE_INTERVAL:
             return replace(self._idle, at=at, step=step)
-        sample = await self._read(pods, at, step)
+        devices = await list_devices(self._cluster)
+        sample = await self._read([*pods, *_claimed(claiming, devices)], devices, at, step)
         self._idle = sample if is_idle and not sample.nodes_unknown else None
         return sample
 
-    async def _read(self, pods: Collection[GpuPod], at: datetime, step: int) -> Sample:
-        nodes, metrics = await asyncio.gather(self._allowed("Node"), self._allowed("PodMetrics"))
-        if nodes:
-            nodes = with_devices(nodes, await list_devices(self._cluster))
+    async def _read(self, pods: Collection[GpuPod], devices: Devices, at: datetime, step: int) -> Sample:
+        listed, metrics = await asyncio.gather(self._allowed("Node"), self._allowed("PodMetrics"))
+        nodes = with_devices(listed, devices)
         holders, sizes = _holders(pods), {(pod.namespace, pod.name): pod.sizes for pod in pods}
         readings, errors = await self._scrape([pod for pod in pods if pod.exports])
         labeled = {pod: by_labels(holder.labels) for pod, holder in holders.items()}
@@ -216,16 +218,18 @@ class Sampler:
             nodes_unknown=not nodes,
         )
 
-    async def pods(self) -> Collection[GpuPod]:
-        """Return unfinished pods with GPUs and exporters: as watched, else as listed.
+    async def _pods(self) -> tuple[Collection[GpuPod], Collection[Manifest]]:
+        """Return unfinished pods with GPUs and exporters, as watched, else as listed; and those with claims.
 
         The watch lists all pods when it starts, which at 10,000 pods is 60 MB: others wait for that list.
         """
         await self._answered.wait()
         if self._watched.complete:
-            claiming = await add_claims([*self._watched.claiming.values()], self._cluster)
-            return [*self._watched.pods, *filter(None, map(read_gpu_pod, claiming))]
-        return [*filter(None, map(read_gpu_pod, await add_claims(await self._listed(), self._cluster)))]
+            return self._watched.pods, tuple(self._watched.claiming.values())
+        listed = await self._listed()
+        claiming = [pod for pod in listed if pod["spec"].get("resourceClaims")]
+        plain = (pod for pod in listed if not pod["spec"].get("resourceClaims"))
+        return tuple(filter(None, map(read_gpu_pod, plain))), claiming
 
     async def _listed(self) -> list[Manifest]:
         wanted: dict[str, Any] = {"fields": UNFINISHED_PODS, "only": gpus.concerns_gpus}
@@ -273,6 +277,10 @@ class Sampler:
         if what not in self._warned:
             self._warned.add(what)
             log.warning("GPU data is incomplete: can't read %s: %s", what, error or "no answer")
+
+
+def _claimed(pods: Iterable[Manifest], devices: Devices) -> list[GpuPod]:
+    return [*filter(None, map(read_gpu_pod, with_claims(pods, devices)))]
 
 
 def _holders(pods: Iterable[GpuPod]) -> dict[PodKey, Holder]:

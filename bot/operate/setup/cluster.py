@@ -1,5 +1,6 @@
 """Look at a cluster before the installation, with the caller's own permissions. Nothing is changed."""
 
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
@@ -12,7 +13,8 @@ from bot.operate.concurrently import API_FIX, Findings, Named, run_all
 from bot.text.wording import listed
 from k8s.api.client import KubernetesClient, Manifests
 from k8s.api.errors import ApiError, UnreachableError
-from k8s.nodes.gpus import read_node
+from k8s.katib.device_claims import device_class
+from k8s.nodes.gpus import node_sizes, read_node
 from k8s.nodes.machines import read_machine, untolerated
 from k8s.objects import Manifest, Ref
 
@@ -105,14 +107,25 @@ async def _ingress(cluster: KubernetesClient) -> Findings:
 
 
 def suggested_config(nodes: Manifests) -> dict[str, Any]:
-    """Return the GPUs of the largest node as a limit, and tolerations for taints that all GPU nodes have."""
+    """Return the GPUs of the largest node as a limit, and tolerations for taints that all GPU nodes have.
+
+    If no device plugin offers GPUs, a profile claims those of the DeviceClass with the most.
+    """
     having = {found.node: found.allocatable for node in nodes if (found := read_node(node))}
     if not any(having.values()):
         return {}
     limits = {"limits": {"gpus_per_trial": max(having.values())}}
     first, *others = [_tolerations(node) for node in nodes if node["metadata"]["name"] in having]
     shared = [each for each in first if all(each in other for other in others)]
-    return limits | ({"trials": {"tolerations": shared}} if shared else {})
+    return limits | ({"trials": {"tolerations": shared}} if shared else {}) | _profiles(nodes)
+
+
+def _profiles(nodes: Manifests) -> dict[str, Any]:
+    sizes = Counter[str]()
+    for node in nodes:
+        sizes.update({name: size for name, (_, size) in node_sizes(node).items()})
+    classes = [device_class(name) for name, _ in sizes.most_common()]
+    return {"profiles": {"gpu": {"gpus": 1, "device_class": classes[0]}}} if all(classes) else {}
 
 
 def _tolerations(node: Manifest) -> list[Manifest]:

@@ -277,9 +277,9 @@ def read_text(path: Path) -> str:
         with path.open(encoding="utf-8") as file:
             return file.read(MAX_CHARACTERS + 1)
     except OSError as error:
-        raise UserError(f"SWEEPBOT_CONFIG: {path} can't be read ({error.strerror}).") from None
+        raise UserError(f"The configuration file {path} can't be read ({error.strerror}).") from None
     except UnicodeDecodeError:
-        raise UserError(f"SWEEPBOT_CONFIG: {path} isn't UTF-8 text.") from None
+        raise UserError(f"The configuration file {path} isn't UTF-8 text.") from None
 
 
 def parse_config(text: str, file: str) -> Config:

@@ -35,8 +35,9 @@ from bot.watch.digests.post import ReadSchedules, ReservedLine, schedule_for
 from bot.watch.home.view import HomeLoader
 from k8s.api.client import Manifests
 from k8s.api.errors import ApiError, ClusterUnreachableError, UnreachableError
+from k8s.nodes.devices import with_devices
 from k8s.nodes.gpus import read_holder, read_node
-from k8s.nodes.listed import list_nodes, list_pods
+from k8s.nodes.listed import list_devices, list_pods
 from k8s.retry import Retry
 
 log = logging.getLogger(__name__)
@@ -203,7 +204,8 @@ async def gpus_elsewhere(clients: Clients) -> tuple[ClusterGpus, ...]:
 async def _measured(cluster: RemoteCluster) -> ClusterGpus:
     name = cluster.config.name
     try:
-        nodes, pods = await list_nodes(cluster.api), await list_pods(cluster.api)
+        listed, devices = await cluster.api.list("Node", ""), await list_devices(cluster.api)
+        nodes, pods = with_devices(listed, devices), await list_pods(cluster.api, devices)
     except ClusterUnreachableError as failure:
         return ClusterGpus(cluster=name, failure=_unseen(failure.seen))
     except (ApiError, UnreachableError) as error:

@@ -86,7 +86,7 @@ class Decoding:
         }
 
     def _map(self, value: Object, wanted: str, path: str, owner: str) -> Object:
-        if path.rpartition(".")[2] in QUANTITIES:
+        if wanted == "str" and path.rpartition(".")[2] in QUANTITIES:
             return {key: self._quantity(item) for key, item in value.items()}
         named = self._is_structural(path)
         below = {key: f"{path}.{key}" if named else path for key in value}

@@ -47,6 +47,9 @@ async def test_server_that_does_not_serve_the_kinds_has_no_finding():
             raise ApiError(404, "", "404 page not found")
 
     assert await device_classes(Old(), CONFIG, prometheus=True) == []
+    [found] = await device_classes(Old(), CLAIMING, prometheus=True)
+    assert (found.level, found.fix) == ("broken", "remove device_class from h100 under profiles:")
+    assert "doesn't serve resource.k8s.io/v1" in found.text
 
 
 async def test_missing_permission_is_unknown_where_it_is_needed():
@@ -69,6 +72,14 @@ async def test_published_gpus_are_counted_by_class_and_fit_the_profile(store):
     assert [each.text for each in gpu_nodes(await list_nodes(cluster))] == ["4 GPUs on 1 node"]
 
 
+async def test_trials_without_a_profile_request_gpus_that_no_class_offers(store):
+    publish(store)
+    *_, last = await examined(store, CONFIG)
+    assert last == ("broken", "without profiles:, trials request nvidia.com/gpu, which no node offers")
+    add(store, node("n2", 4))
+    assert [level for level, _ in await examined(store, CONFIG)] == ["ok"]
+
+
 async def test_class_that_offers_a_resource_is_named_as_such(store):
     made = device_class()
     made["spec"]["extendedResourceName"] = "nvidia.com/gpu"
@@ -86,6 +97,25 @@ async def test_what_cannot_be_claimed_or_counted_is_reported(store):
         ("broken", "gpu.nvidia.com of profile h100 doesn't exist"),
         ("warning", "GPUs of gpu.example.com aren't counted: Sweepbot can't read the selectors"),
     ]
+
+
+async def test_gpus_that_a_device_plugin_offers_too_are_named_by_node(store):
+    add(store, node("n2", 4))
+    store.create(device_class())
+    for name in ("n1", "n2"):
+        store.create(resource_slice(name, 4))
+    *_, both = await examined(store)
+    assert both[0] == "warning"
+    assert "offer the GPUs of n2: they count twice" in both[1]
+
+
+async def test_devices_that_several_nodes_can_reach_are_not_counted(store):
+    made = resource_slice("n1", 2)
+    made["spec"] = {**made["spec"], "nodeName": None, "allNodes": True}
+    store.create(device_class())
+    store.create(made)
+    said = "GPUs of gpu.nvidia.com that several nodes can reach aren't counted; sweeps with it always fit"
+    assert await examined(store) == [("warning", said)]
 
 
 async def test_prometheus_misses_claims(store):

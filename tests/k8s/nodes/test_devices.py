@@ -2,7 +2,7 @@
 
 import pytest
 
-from k8s.nodes.devices import read_claim, read_class, read_devices, unclaimed, with_claims, with_devices
+from k8s.nodes.devices import read_class, read_devices, unclaimed, with_claims, with_devices
 from k8s.nodes.gpu_pods import GpuPods, read_gpu_pod
 from k8s.nodes.gpus import node_sizes, read_node
 from k8s.nodes.listed import machines
@@ -51,9 +51,8 @@ def pod(name="p1", *claims, node="n1", template=True):
 
 
 def held(pods, claims, slices=(), classes=()):
-    devices = read_devices(classes or [device_class()], slices or [resource_slice("n1", 4)])
-    known = {("sweeps", c["metadata"]["name"]): read_claim(c, devices) for c in claims}
-    return [*map(read_gpu_pod, with_claims(pods, known))]
+    devices = read_devices(classes or [device_class()], slices or [resource_slice("n1", 4)], claims)
+    return [*map(read_gpu_pod, with_claims(pods, devices))]
 
 
 def test_node_has_its_devices_beside_what_a_plugin_left():
@@ -176,12 +175,12 @@ def test_device_that_is_not_published_any_more_stays_allocated():
 
 
 def test_unclaimed_devices_are_those_that_only_requests_of_pods_hold():
-    devices = read_devices([device_class()], [resource_slice("n1", 4)])
     watched = claim("c2", "gpu-1")
     watched["status"]["allocation"]["devices"]["results"][0]["adminAccess"] = True
     requested = claim("c3", "gpu-2")
     requested["metadata"]["annotations"] = {"resource.kubernetes.io/extended-resource-claim": "true"}
-    left = unclaimed(devices, [claim("c0"), claim("c1", "gpu-0"), watched, requested])
+    claims = [claim("c0"), claim("c1", "gpu-0"), watched, requested]
+    left = unclaimed(read_devices([device_class()], [resource_slice("n1", 4)], claims))
     assert [name for _, _, name in left.known] == ["gpu-1", "gpu-2", "gpu-3"]
 
 

@@ -12,7 +12,7 @@ from k8s.objects import SWEEP_LABEL, TEAM_LABEL
 from k8s.trial_kinds import JOB_LABEL
 from tests.bot.factories import CONFIG, NOW
 from tests.bot.factories import ELASTIC as LLM
-from tests.bot.measure.capacity.test_nodes import GPU, LONG_AGO, a_node, a_pod, a_request
+from tests.bot.measure.capacity.test_nodes import GPU, LONG_AGO, a_node, a_pod, a_request, listing
 from tests.bot.measure.capacity.test_quotas import a_local, a_queue
 
 
@@ -29,9 +29,9 @@ async def test_elastic_replicas_neither_hold_gpus_nor_wait_for_them(redis, node)
     measurer = CapacityMeasurer(Nodes(), store, "sweeps", lambda: config, lambda: NOW)
     await store.register(a_request())
     pod = replace(a_pod("llm-7d9f8c6b5-x2x4z", 8, node), namespace=LLM.namespace)
-    await measurer.measure([pod])
+    await measurer.measure(listing([pod]))
     assert [(free.trials, free.to_yield) for free in (await store.measured()).values()] == [(8, 0)]
-    await measurer.measure([replace(pod, name="notebook-0")])
+    await measurer.measure(listing([replace(pod, name="notebook-0")]))
     assert [free.trials for free in (await store.measured()).values()] == [0]
 
 
@@ -70,7 +70,7 @@ async def test_gpus_reserved_for_the_queue_are_free(redis, queue, trials):
     pods = [
         replace(a_pod(f"{job}-x2x4z", 1, "n1"), namespace="away", labels={JOB_LABEL: job}) for job in jobs
     ]
-    await measurer.measure(pods)
+    await measurer.measure(listing(pods))
     assert [free.trials for free in (await store.measured()).values()] == [trials]
 
 
@@ -102,7 +102,7 @@ async def test_sweep_yields_to_the_larger_of_the_waits_for_quota_and_nodes(redis
     store = CapacityStore(redis)
     measurer = CapacityMeasurer(Waiting(used), store, "sweeps", lambda: CONFIG, lambda: NOW)
     await store.register(replace(a_request(gpus=2), queue="research"))
-    await measurer.measure(pods)
+    await measurer.measure(listing(pods))
     assert [(free.to_yield, free.who) for free in (await store.measured()).values()] == [(to_yield, who)]
 
 
@@ -118,7 +118,7 @@ async def test_nodes_are_set_aside_for_the_sweep_that_has_waited_longer(redis, l
     second = replace(a_request(gpus=8, nodeSelector={"gpu": later}), since=NOW + timedelta(seconds=1))
     await store.register(second)
     await store.register(first)
-    await measurer.measure([])
+    await measurer.measure(listing([]))
     found = await store.measured()
     assert (found["z"].trials, found["mine"].trials) == (0, trials)
     assert (found["z"].beside, found["mine"].beside) == ((), ("z",))
@@ -138,7 +138,7 @@ async def test_who_waits_is_a_team_or_a_sweep_or_a_namespace(redis, labels, team
     measurer = CapacityMeasurer(Nodes(), store, "sweeps", lambda: config, lambda: NOW)
     await store.register(a_request())
     waits = replace(a_pod("other", 2), labels=labels)
-    await measurer.measure([a_pod("mine-1", 8, "n1", sweep="mine"), waits])
+    await measurer.measure(listing([a_pod("mine-1", 8, "n1", sweep="mine"), waits]))
     assert [free.who for free in (await store.measured()).values()] == [who]
 
 
@@ -148,5 +148,5 @@ async def test_auto_sweep_does_not_grow_into_nodes_that_another_sweep_waits_for(
     cluster.nodes = [a_node(f"n{number}", 8) for number in range(nodes)]
     await store.register(a_request(gpus=1))
     await store.register(replace(a_request(gpus=8, pods=3), sweep="z", expects=3, since=NOW, auto=False))
-    await CapacityMeasurer(cluster, store, "sweeps", lambda: CONFIG, lambda: NOW).measure([])
+    await CapacityMeasurer(cluster, store, "sweeps", lambda: CONFIG, lambda: NOW).measure(listing([]))
     assert (await store.measured())["mine"].trials == trials

@@ -12,7 +12,7 @@ from bot.platform.storage.free_capacity import CapacityStore
 from k8s.api.errors import ApiError
 from tests.bot.factories import CONFIG, NOW
 from tests.bot.factories import ELASTIC as LLM
-from tests.bot.measure.capacity.test_nodes import GPU, LONG_AGO, a_node, a_pod
+from tests.bot.measure.capacity.test_nodes import GPU, LONG_AGO, a_node, a_pod, listing
 
 REQUEST = CapacityRequest(sweep="mine", namespace="sweeps", gpus=2, resource=GPU, pod={}, at=NOW)
 RUNNING = {
@@ -47,7 +47,7 @@ async def test_nothing_is_read_without_a_sweep_that_needs_it(redis):
     assert cluster.calls == []
     await store.register(replace(REQUEST, auto=False, started=False))
     await a_measurer(cluster, store).measure_listed()
-    assert cluster.calls == ["Pod", "Node", "ResourceSlice"]
+    assert cluster.calls == ["ResourceSlice", "Pod", "Node"]
 
 
 async def test_capacity_store_keeps_clusters_apart(redis):
@@ -67,7 +67,7 @@ async def test_pod_named_like_an_elastic_replica_counts_in_another_cluster(redis
     replica = replace(a_pod("llm-7d9f8c6b5-x2x4z", 8, "n1"), namespace=LLM.namespace)
     for cluster, trials in ((HOME_CLUSTER, 4), ("b", 0)):
         measurer = CapacityMeasurer(Cluster(), store, "sweeps", lambda: config, lambda: NOW, cluster)
-        await measurer.measure([replica])
+        await measurer.measure(listing([replica]))
         assert (await store.register(REQUEST)).trials == trials
 
 
@@ -75,7 +75,7 @@ async def test_measure_without_permission_is_unknown(redis):
     store = CapacityStore(redis)
     several = replace(REQUEST, pods=2)
     await store.register(several)
-    await a_measurer(Cluster("Node"), store).measure([])
+    await a_measurer(Cluster("Node"), store).measure(listing([]))
     free = await store.register(several)
     assert (free.trials, free.gpus) == (None, 4)
 
@@ -91,7 +91,7 @@ async def test_steady_capacity_is_none_once_nothing_is_free(redis):
     store = CapacityStore(redis)
     await store.register(REQUEST)
     await a_measurer(Cluster(), store).measure_listed()
-    await a_measurer(Cluster(), store).measure([a_pod("all", 8, "n1")])
+    await a_measurer(Cluster(), store).measure(listing([a_pod("all", 8, "n1")]))
     free = await store.register(REQUEST)
     assert (free.trials, free.steady) == (0, 0)
 

@@ -37,6 +37,13 @@ def a_node(name, gpus, *, ready=True, cordoned=False, taints=(), resource=GPU, *
     }
 
 
+def listing(pods):
+    async def listed(_):
+        return pods
+
+    return listed
+
+
 def a_pod(name, gpus, node="", since=LONG_AGO, sweep="", resource=GPU, waits=None, memory="1Gi", **spec):
     labels = {"sweepbot/sweep": sweep} if sweep else {}
     limits = {resource: str(gpus), "memory": memory}

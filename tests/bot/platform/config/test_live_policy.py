@@ -124,7 +124,7 @@ async def test_live_policy_without_a_readable_file_keeps_the_config(policy, volu
         (volume.folder / "..1" / "config.yaml").write_bytes(b"\xff\xfe\x00")
     await refreshed(policy)
     assert policy.config.repositories[0].name == "digits"
-    assert "SWEEPBOT_CONFIG" in policy.error
+    assert "The configuration file" in policy.error
 
 
 async def test_live_policy_reads_no_more_of_a_huge_file_than_its_limit(policy, volume):

@@ -177,6 +177,7 @@ class WithDevices:
 
 
 SLICES = [resource_slice("gpu-1", 1)]
+DISTANT = [each | {"spec": {**each["spec"], "nodeName": None, "allNodes": True}} for each in SLICES]
 MEMORY = "device.capacity['gpu.nvidia.com'].memory.compareTo(quantity('40Gi')) >= 0"
 PARTIAL = f"{SELECTOR} && device.attributes['gpu.nvidia.com'].uuid == 'GPU-gpu-1-0'"
 
@@ -195,6 +196,7 @@ EXTENDED = device_class() | {"spec": device_class()["spec"] | {"extendedResource
         ),
         (WithDevices(ResourceSlice=SLICES, DeviceClass=[device_class(expression=MEMORY)]), True),
         (WithDevices(ResourceSlice=SLICES, DeviceClass=[EXTENDED]), True),
+        (WithDevices(ResourceSlice=DISTANT, DeviceClass=[device_class()]), True),
         (WithDevices(403), True),
         (WithDevices(403, ResourceSlice=SLICES), True),
         (WithDevices(ResourceSlice=SLICES, DeviceClass=[device_class("gpu.example.com", MEMORY)]), False),
