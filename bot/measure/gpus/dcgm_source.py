@@ -179,9 +179,7 @@ class Sampler:
 
     async def holders(self) -> dict[PodKey, Holder]:
         """Return pods with GPUs; without cluster-wide permission, only those in the sweeps' namespaces."""
-        pods, claiming = await self._pods()
-        claimed = _claimed(claiming, await list_devices(self._cluster)) if claiming else []
-        return _holders([*pods, *claimed])
+        return _holders(await self.pods(await list_devices(self._cluster)))
 
     async def sample(self, at: datetime, step: int) -> Sample:
         pods, claiming = await self._pods()
@@ -217,6 +215,11 @@ class Sampler:
             xids=tuple(Xid(node=node, **vars(error)) for node in errors for error in errors[node]),
             nodes_unknown=not nodes,
         )
+
+    async def pods(self, devices: Devices) -> Collection[GpuPod]:
+        """Return unfinished pods with GPUs and exporters."""
+        pods, claiming = await self._pods()
+        return [*pods, *_claimed(claiming, devices)]
 
     async def _pods(self) -> tuple[Collection[GpuPod], Collection[Manifest]]:
         """Return unfinished pods with GPUs and exporters, as watched, else as listed; and those with claims.
