@@ -96,7 +96,7 @@ def ask(
 def _misled(space: Space, finished: Sequence[Finished], past: Sequence[Point]) -> bool:
     """Return whether a past point was stopped, or ended worse than the median of the search's own points."""
     sign = -1 if space.maximize else 1
-    tried = [each for each in finished if any(point.items() <= each.point.items() for point in past)]
+    tried = [each for each in finished if any(space.active(each.point | one) == each.point for one in past)]
     own = [sign * each.value for each in finished if each not in tried and each.stopped_at is None]
     return any(each.stopped_at is not None or (own and sign * each.value > median(own)) for each in tried)
 

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from search.ask import MAX_LEARNED, MAX_MODELED, Method, ask, grid_size, learned
-from search.space import Choice, Finished, Point, Space
+from search.space import Choice, Condition, Finished, Point, Range, Space
 from tests.search.spaces import SPACES, X, loss
 
 PLANE = SPACES["decimals"]
@@ -106,6 +106,18 @@ def test_misleading_point_of_an_earlier_search_is_the_last_one_tried(maximize: b
     assert third(Finished(point=past[0], value=sign * 2.5)) != past[1]
     assert third(Finished(point=past[0], value=sign * 1, stopped_at=4)) != past[1]
     assert ask(space, [Finished(point=past[0], value=9.0)], [], 1, 1, first=2, past=past)[0] == past[1]
+
+
+def test_misleading_point_is_recognized_without_its_value_that_does_not_apply() -> None:
+    """The earlier search had no condition on x."""
+    kind, other = Choice(name="kind", values=("a", "b")), Range(name="y", low=0.0, high=1.0)
+    space = Space(dimensions=(kind, other, replace(X, when=Condition(parameter="kind", values=("a",)))))
+    past: list[Point] = [{"kind": "b", "y": 0.5, "x": 0.5}, {"kind": "b", "y": 0.25, "x": 0.5}]
+    (first,) = ask(space, [], [], 1, 1, past=past)
+    assert first == {"kind": "b", "y": 0.5}
+    own = Finished(point=ask(space, [], [], 1, 1, first=1)[0], value=1.0)
+    assert ask(space, [Finished(point=first, value=1.0), own], [], 1, 1, past=past)[0]["y"] == 0.25
+    assert ask(space, [Finished(point=first, value=2.0), own], [], 1, 1, past=past)[0]["y"] != 0.25
 
 
 def test_grid_takes_each_combination_once_and_then_again() -> None:

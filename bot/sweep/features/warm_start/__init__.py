@@ -19,7 +19,7 @@ def verdict(sweep: SweepRecord) -> str:
     if start is None or not start.points or best is None or not (sweep.ending or sweep.phase.final):
         return ""
     led = any(
-        all(_equal(best.parameters.get(name, ""), value) for name, value in point.items())
+        all(_equal(best.parameters.get(name, value), value) for name, value in point.items())
         for point in start.points
     )
     if led:

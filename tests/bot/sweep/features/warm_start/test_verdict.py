@@ -25,6 +25,7 @@ def sweep(points, phase=Phase.SUCCEEDED, **parameters):
     [
         ({"lr": "0.001", "optimizer": "adam"}, "The best trial took a point of `lr-old-owl`"),
         ({"lr": "0.1", "optimizer": "sgd"}, "The best trial took a point of `lr-old-owl`"),
+        ({"lr": "0.001"}, "The best trial took a point of `lr-old-owl`"),  # here, optimizer has a condition
         (
             {"lr": "0.001", "optimizer": "sgd"},
             "The best trial is the search's own: it beat the 2 best points of `lr-old-owl`",
