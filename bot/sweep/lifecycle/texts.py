@@ -10,6 +10,7 @@ from bot.core.record import Phase, SweepRecord
 from bot.core.space import command_line
 from bot.platform.slack.mrkdwn import block, code, mention, place, plain, quoted
 from bot.sweep.lifecycle.seed_texts import end_text
+from bot.sweep.model.experiment import OUT_OF_BUDGET
 from bot.sweep.model.progress import finished_trials
 from bot.sweep.model.texts import TOLD_DIRECTLY, display_name, loud, name_link, result_text, with_owner
 from bot.text.wording import fitting, listed
@@ -101,10 +102,11 @@ def no_objective(sweep: SweepRecord, trial: str, missing: Sequence[str]) -> Even
 
 
 def trial_killed(sweep: SweepRecord, trial: str, user: str) -> Event:
-    """Without a user, or with IDLE for one, Sweepbot itself stopped the trial, and there is one reason."""
+    """Without a user, or with IDLE or OUT_OF_BUDGET for one, Sweepbot itself stopped the trial."""
     because = {
         "": ": Katib received no metrics after the training ended",
         IDLE: ": its GPUs were idle, and nobody snoozed the warning",
+        OUT_OF_BUDGET: ": the sweep was over its budget by as much as its longest trial",
     }.get(user, "")
     who = "Sweepbot stopped" if because else f"{display_name(sweep, user)} cancelled"
     return Event(

@@ -250,3 +250,36 @@ def test_extension_without_room_for_a_trial_starts_none():
 
 def test_raised_budget_is_written_to_the_configmap():
     assert asked(a_budget_sweep(durable_phase=Phase.RUNNING), "60").durable_phase is not Phase.RUNNING
+
+
+def test_message_says_why_one_trial_runs_first_and_then_why_fewer_do():
+    assert "\nOne trial runs first: what it uses shows how many fit the budget." in text(
+        seen(ran("t1", 1), trials=(a_trial("t1"),), sweep=a_budget_sweep(trials=9))
+    )
+    pods, trials = (ran("t0", 2, 1), ran("t1", 1)), (done("t0"), a_trial("t1"))
+    few = seen(*pods, trials=trials, sweep=a_budget_sweep(Budget(gpu_hours=6), trials=9))
+    assert "\nFewer trials run at once, because long ones could exceed the budget." in text(few)
+    enough = seen(*pods, trials=trials, sweep=a_budget_sweep(Budget(gpu_hours=100), trials=9))
+    assert (enough.trials_now, "trials run at once" in text(enough)) == (0, False)
+
+
+def test_failed_trial_does_not_show_how_long_others_take():
+    sweep = seen(
+        ran("t0", 2, 1.9), trials=(a_trial("t0", TrialState.FAILED),), sweep=a_budget_sweep(trials=9)
+    )
+    assert sweep.trials_now == 2
+
+
+def test_sweep_over_its_budget_by_its_longest_trial_stops_the_others():
+    pods = ran("t0", 9, 5), ran("t1", 5), ran("t2", 5), ran("t3", 1)
+    trials = done("t0"), *LIVE, a_trial("t3")
+    within = seen(*pods, trials=trials, sweep=a_budget_sweep(Budget(gpu_hours=11)))
+    assert within.to_kill == {}
+    due = requeue_after(within, within, LATER)
+    assert due == timedelta(minutes=5)
+    over = seen(*pods, trials=trials, sweep=a_budget_sweep(Budget(gpu_hours=10)))
+    assert over.to_kill.keys() == {"t2", "t3"}
+    gone = a_trial("t2", TrialState.KILLED), a_trial("t3", TrialState.KILLED)
+    told = seen(*pods[:2], trials=(done("t0"), LIVE[0], *gone), sweep=over).outbox[-1].text
+    assert "Sweepbot stopped trial `t" in told
+    assert "the sweep was over its budget by as much as its longest trial" in told
