@@ -4,6 +4,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import replace
 
+from bot.core.commands import Action
 from bot.core.events import Event, Result
 from bot.core.plan import Role, SweepPlan
 from bot.core.record import Phase, SweepRecord
@@ -167,7 +168,10 @@ def ended(sweep: SweepRecord, ending: Phase, saved: str) -> Event:
             text = f":no_entry_sign: {name} · {done}{kept} {saving}{best}"
     has_more = sweep.submitted or sweep.request.bisects  # the table, or the next step
     event = Event(kind=RESULTS if has_more else str(ending), text=text.strip(), shown=shown)
-    own = ending is Phase.CANCELLED and sweep.cancelled_by == sweep.requester.user
+    by = sweep.cancelled_by if ending is Phase.CANCELLED else ""
+    last = [each for each in sweep.audit_log if not each.refused][-1:]
+    declined = [each.user for each in last if each.action is Action.DECLINE]
+    own = sweep.requester.user in {by, *declined}
     if not sweep.thread:
         return direct_end(sweep, event, sweep.requester.user, sweep.requester.response_url)
     return event if own else loud(sweep, event)
