@@ -13,6 +13,7 @@ from bot.sweep.decisions.advance import advance, requeue_after
 from bot.sweep.decisions.commands import apply_command
 from bot.sweep.decisions.parent_message import Links, parent
 from bot.sweep.decisions.required_changes import required_changes
+from bot.sweep.features.budget import FEATURE
 from bot.sweep.features.budget.decide import BudgetState
 from bot.sweep.model.experiment import OUT_OF_BUDGET
 from bot.sweep.model.observation import Observation
@@ -283,3 +284,24 @@ def test_sweep_over_its_budget_by_its_longest_trial_stops_the_others():
     told = seen(*pods[:2], trials=(done("t0"), LIVE[0], *gone), sweep=over).outbox[-1].text
     assert "Sweepbot stopped trial `t" in told
     assert "the sweep was over its budget by as much as its longest trial" in told
+
+
+def test_running_trials_are_looked_at_when_they_could_exceed_the_limit():
+    trials = done("t0"), *LIVE, a_trial("t3")
+    pods = ran("t0", 9, 5), ran("t1", 5), ran("t2", 5)
+    sweep = seen(*pods, trials=trials, sweep=a_budget_sweep(Budget(gpu_hours=9.02)))  # of 14 used, 5 by one
+    assert requeue_after(sweep, sweep, LATER) == timedelta(seconds=72)
+    early = (ran("t1", 1.98), ran("t2", 1.98))
+    drained = seen(*early, trials=trials[1:], sweep=a_budget_sweep(Budget(gpu_hours=2), draining="drained"))
+    assert requeue_after(drained, drained, LATER) == timedelta(seconds=72)
+
+
+def test_plain_sweep_has_the_plans_counts_and_a_roomy_budget_lifts_the_limit():
+    plan = replace(a_budget_sweep(trials=9).plan, budget=None)
+    plain = replace(RUNNING, plan=plan)
+    assert FEATURE.prepare(plain, plan.experiment) == plan.experiment
+    observed = Observation(experiment=OPEN, trials=LIVE)
+    assert FEATURE.steer(plain, plan, OPEN, observed, LATER) is None
+    roomy = a_budget_sweep(Budget(gpu_hours=100), trials=9)
+    patch = FEATURE.steer(roomy, roomy.plan, OPEN, observed, LATER)
+    assert patch.body["spec"]["maxTrialCount"] == 9
