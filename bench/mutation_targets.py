@@ -71,7 +71,14 @@ TARGETS = {  # file -> the tests that must fail
         "tests/scenarios/test_auto_parallel.py",
     ),
     "bot/sweep/features/approval/decide.py": ("tests/bot/sweep/features/approval/test_approval.py",),
-    "bot/sweep/features/budget/decide.py": ("tests/bot/sweep/features/budget/test_budget.py",),
+    "bot/sweep/features/budget/decide.py": (
+        "tests/bot/sweep/features/budget/test_budget.py",
+        "tests/bot/sweep/features/budget/test_budget_kept.py",
+    ),
+    "bot/sweep/model/pace.py": (
+        "tests/bot/sweep/features/auto_parallel/test_auto_parallel.py",
+        "tests/bot/sweep/features/budget/test_budget_kept.py",
+    ),
     "bot/sweep/features/early_stopping/decide.py": (
         "tests/bot/sweep/features/early_stopping/test_early_stopping.py",
     ),

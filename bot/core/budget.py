@@ -15,6 +15,7 @@ class Budget:
     gpu_hours: float
     price: float = 0.0  # of one GPU-hour; 0: it was set in GPU-hours
     currency: str = ""
+    usual: float | None = None  # GPU-hours of a trial in the latest sweep of the space; None: unknown
 
     def amount(self, gpu_hours: float) -> str:
         """Format GPU-hours in the budget's unit, which is only named if it is money."""

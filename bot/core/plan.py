@@ -127,6 +127,11 @@ class SweepPlan:
         return self.nodes * self.gpus
 
     @property
+    def paced(self) -> bool:
+        """Whether more trials run at once as free GPUs, or a budget, allow it."""
+        return self.space.auto or self.budget is not None
+
+    @property
     def forecast(self) -> Forecast | None:
         """What all trials will use, and no more than the budget; None: no limit needs it."""
         if self.trial_forecast is None:

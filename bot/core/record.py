@@ -143,6 +143,7 @@ class SweepRecord:
     first_only: bool = False  # only the first trial can run: the others wait for it
     holds: tuple[str, ...] = ()  # what keeps new trials from starting for now, such as "pause"
     parallel_now: int = 1  # trials at once, while `parallel=auto` follows free GPUs
+    trials_now: int = 0  # that can have started by now, as its budget allows; 0: all
     steps: dict[str, str] = field(default_factory=dict)  # of its start, by name, as its message shows them
     failure: str = ""  # what is wrong with its first trials for good, and the fix
     cause: str = ""  # why the first of its trials failed, on one line

@@ -71,6 +71,14 @@ def gated(manifest: Manifest) -> Manifest:
     return {**manifest, "spec": {**manifest["spec"], **counts}}
 
 
+def limited(manifest: Manifest, total: int, parallel: int) -> Manifest:
+    """Return the experiment with lower counts, as `patches.paced` has them."""
+    spec = manifest["spec"]
+    counts = {"maxTrialCount": total, "parallelTrialCount": min(parallel, spec["parallelTrialCount"])}
+    kept = {name: each for name, each in spec.items() if name != "maxFailedTrialCount" or each <= total}
+    return {**manifest, "spec": {**kept, **counts}}
+
+
 def renamed(manifest: Manifest, name: str) -> Manifest:
     """Return the same experiment under another name; its trials then refer to a runtime of that name."""
     changed = deepcopy(manifest)

@@ -82,8 +82,10 @@ def more_trials(experiment: Manifest, *, total: int, parallel: int, max_failed: 
     return {"spec": {"maxTrialCount": total, **raised}}
 
 
-def paced(experiment: Manifest, *, total: int, running: int, max_failed: int) -> Manifest:
+def paced(experiment: Manifest, *, total: int, allowed: int, running: int, max_failed: int) -> Manifest:
     """Return the patch for about `running` parallel trials and `total` trials; {} if none is due.
+
+    Until more are, only `allowed` trials can be created, of which `running` are no more.
 
     parallelTrialCount only rises, and maxTrialCount throttles below it. The webhook requires maxTrialCount
     above the trials created so far and not below the other two counts. A maxFailedTrialCount above it
@@ -96,6 +98,7 @@ def paced(experiment: Manifest, *, total: int, running: int, max_failed: int) ->
     ended = _count(experiment, *ENDED_COUNTS)
     parallel = min(total, max(spec["parallelTrialCount"], running))
     wanted = total if running >= parallel else min(total, max(parallel, ended + running))
+    wanted = max(parallel, min(wanted, allowed))
     least, now = max(wanted, made + 1), spec["maxTrialCount"]
     all_ended = ended + _count(experiment, UNREPORTED_COUNT) >= made
     most = least if wanted > now or all_ended else min(least, now)

@@ -5,13 +5,15 @@ from datetime import timedelta
 
 import pytest
 
+from bot.core.budget import Forecast
 from bot.core.commands import Action, Command
+from bot.core.events import Event
 from bot.core.record import Phase
 from bot.core.request import Requester
 from bot.core.work_item import WorkItem
 from bot.platform.config.budgets import Budgets
 from bot.platform.config.personal import Personal
-from bot.platform.config.teams import Team
+from bot.platform.config.teams import Price, Team
 from bot.platform.storage.work_queue import Lease
 from bot.sweep.answers.messages import listing
 from bot.sweep.features.approval.decide import APPROVE, DECLINE, ApprovalState
@@ -223,6 +225,32 @@ async def test_ended_sweeps_count_in_their_month_for_person_team_and_token(redis
         assert found == {"the token": 4, "ada": 5, "team vision": 7}
 
 
+async def test_sweep_that_just_ended_counts_with_its_results_or_until_they_are_kept_with_its_forecast(redis):
+    story = Approved(redis)
+    plan = replace(PLAN, trial_forecast=Forecast(gpu_hours=1))
+    async with story.started():
+        await story.clients.kept_results.save(ended("lr-a-a", 3))
+        for name in ("lr-a-a", "lr-b-b"):
+            record = a_sweep(Phase.SUCCEEDED, plan=plan, outbox=(Event(kind="succeeded", text="Done"),))
+            await story.store.create(lambda _, it=record, id_=name: replace(it, id=id_), [name], name)
+        [found] = await allowances(REQUESTER, story.clients, excluded=SWEEP)
+        assert (found.used, found.expected) == (3, plan.space.max_trials)
+
+
+@pytest.mark.parametrize(("hourly", "cost"), [((2, 5, 3), 20), ((), 0)])
+async def test_money_counts_hours_of_unknown_models_at_the_highest_price(redis, hourly, cost):
+    story = Approved(redis)
+    prices = tuple(Price(model=f"M{each}", hourly=each) for each in hourly)
+    budgets = Budgets(person="$100", sweep="$30")
+    story.clients.config = replace(CONFIG, currency="$", budgets=budgets, prices=prices)
+    async with story.started():
+        await story.clients.kept_results.save(ended("lr-a-a", 4))
+        found = {each.limit.whose: each.left for each in await allowances(REQUESTER, story.clients)}
+        assert found == {"": 30, "ada": 100 - cost}
+        story.clients.config = replace(CONFIG, budgets=Budgets(sweep="30"))
+        assert [each.left for each in await allowances(REQUESTER, story.clients)] == [30]
+
+
 @pytest.mark.parametrize(
     ("space", "fact"),
     [
@@ -265,13 +293,13 @@ async def test_decline_asks_for_a_reason_which_the_thread_shows(redis):
 @pytest.mark.parametrize(
     ("ends", "says"),
     [
-        (Action.APPROVE, f":white_check_mark: <@{ADMIN}> approved this sweep, <!date^"),
-        (Action.DECLINE, f":x: <@{ADMIN}> declined this sweep, <!date^"),
+        (Action.APPROVE, ":white_check_mark: Waited for approval until <!date^"),
+        (Action.DECLINE, ":x: Waited for approval until <!date^"),
         (Action.CANCEL, f":no_entry_sign: <@{ADMIN}> cancelled this sweep before it was approved."),
-        (None, ":x: Not approved within 3 days, <!date^"),
+        (None, ":x: Waited for approval until <!date^"),
     ],
 )
-async def test_message_that_asks_shows_who_decided_in_place_of_its_buttons(redis, ends, says):
+async def test_message_that_asks_shows_why_it_did_in_place_of_its_buttons(redis, ends, says):
     budgets = replace(BUDGETED.budgets, days=3)
     async with open_session(
         redis, image=True, space=SPACE, config=replace(BUDGETED, budgets=budgets)

@@ -11,6 +11,7 @@ from bot.platform.slack.mrkdwn import code, mention
 from bot.sweep.feature_table import FEATURES
 from bot.sweep.lifecycle import texts
 from bot.sweep.lifecycle.building import with_entry
+from bot.sweep.model.experiment import OUT_OF_BUDGET
 from bot.sweep.model.feature import CommandRule
 from bot.sweep.model.observation import Observation
 from bot.sweep.model.texts import CANCEL, display_name, private
@@ -117,7 +118,7 @@ def _kill_denial(sweep: SweepRecord, command: Command, seen: Observation, *_: ob
     found = named(seen.live, command.trial) if _has_trials(sweep) else []
     if len(found) == 1:
         user = sweep.to_kill.get(found[0].name)
-        who = "Sweepbot" if user == texts.IDLE else display_name(sweep, user) if user else ""
+        who = "Sweepbot" if user in {texts.IDLE, OUT_OF_BUDGET} else display_name(sweep, user) if user else ""
         return f"{who} already cancelled {code(found[0].name)}." if who else ""
     if any(name.endswith(command.trial) for name in seen.missing if command.trial):
         return f"{code(command.trial)} isn't running. Katib starts it again; cancel it then."

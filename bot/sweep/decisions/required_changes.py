@@ -91,12 +91,12 @@ def _steered(sweep: SweepRecord, plan: SweepPlan, seen: Observation, now: dateti
 
 
 def _more_trials(sweep: SweepRecord, plan: SweepPlan, experiment: Experiment) -> Patch | None:
-    """Return the patch that raises the counts to the plan's. With `parallel=auto`, they follow free GPUs.
+    """Return the patch that raises the counts to the plan's; not those of `bot.sweep.model.pace`.
 
     Katib's webhook rejects a change of an experiment that is held, and it is needed only afterwards.
     """
     space = plan.space
-    if not sweep.extending or sweep.holds or space.auto or experiment.max_trials >= space.max_trials:
+    if not sweep.extending or sweep.holds or plan.paced or experiment.max_trials >= space.max_trials:
         return None
     return engine.more_trials(plan, experiment)
 

@@ -37,10 +37,9 @@ def preview(
     plan: SweepPlan,
     config: Config,
     free: int | None = None,
-    usual: float | None = None,
     over: str = "",
 ) -> View:
-    """Return the view with the Launch button. `free`, `usual`, and `over`: see `facts`."""
+    """Return the view with the Launch button. `free` and `over`: see `facts`."""
     space, commit = plan.space, commit_text(plan.commit, plan.subject)
     at = "" if plan.branches else f" @ {commit}"  # several are among the facts
     head = f"*{plain(request_name(request))}* on {code(request.branch)}{at}"
@@ -50,7 +49,7 @@ def preview(
         [
             section(head),
             *_sections(
-                [*facts(request, plan, config, free, usual, over), ("Notify", plain(NOTIFY[request.notify]))]
+                [*facts(request, plan, config, free, over), ("Notify", plain(NOTIFY[request.notify]))]
             ),
             section(first),
             *_notes(space),
@@ -81,14 +80,12 @@ def facts(
     plan: SweepPlan,
     config: Config,
     free: int | None = None,
-    usual: float | None = None,
     over: str = "",
 ) -> list[tuple[str, str]]:
     """Return what a sweep builds, runs, and costs, as labels and mrkdwn.
 
     Args:
         free: free GPUs in the plan's cluster now; None if unknown.
-        usual: GPU-hours of a trial, from an earlier sweep; None if unknown.
         over: why it must be approved, as a part of a sentence; "": it fits all budgets of a month.
     """
     space, peak = plan.space, plan.space.parallel * plan.trial_gpus
@@ -105,7 +102,7 @@ def facts(
         ("GPU-hours", _cost(space.max_trials * plan.trial_gpus, space.trial_hours, config)),
         ("Goal", _goals(space)),
         ("Metrics", _metrics(space)),
-        *_start(plan, usual),
+        *_start(plan),
         *_approval(plan, config, over),
         ("Image", image),
         *_place(request, plan, config),
@@ -129,16 +126,16 @@ def _machines(plan: SweepPlan) -> list[tuple[str, str]]:
     return [("Profile", f"{code(plan.profile)}: {requested(plan)} per {what}")] if plan.profile else []
 
 
-def _start(plan: SweepPlan, usual: float | None) -> list[tuple[str, str]]:
+def _start(plan: SweepPlan) -> list[tuple[str, str]]:
     """Return the facts about the gate, the time limit, and the budget, if the sweep has them."""
     space = plan.space
     others = "others" if space.auto else counted(space.max_trials - 1, "other trial")
     gate = [("Start", f"One trial first, and the {others} once it is healthy")] if space.gate else []
     limit = [("Time limit", f"{space.max_hours:g} h from the first trial's start")] if space.max_hours else []
-    return gate + limit + _budget(plan, usual)
+    return gate + limit + _budget(plan)
 
 
-def _budget(plan: SweepPlan, usual: float | None) -> list[tuple[str, str]]:
+def _budget(plan: SweepPlan) -> list[tuple[str, str]]:
     """Return the budget, and how many trials fit: for sure by the limit of a trial's time, else as usual."""
     budget, trials, longest = plan.budget, plan.space.max_trials, plan.space.trial_hours
     if budget is None:
@@ -146,8 +143,10 @@ def _budget(plan: SweepPlan, usual: float | None) -> list[tuple[str, str]]:
     effect = "then no new trials start"
     if longest and trials * plan.trial_gpus * longest <= budget.gpu_hours:
         effect = "enough for all trials"
-    elif usual:
-        effect = f"about {min(trials, int(budget.gpu_hours / usual))} of {counted(trials, 'trial')} fit"
+    elif budget.usual:
+        effect = (
+            f"about {min(trials, int(budget.gpu_hours / budget.usual))} of {counted(trials, 'trial')} fit"
+        )
     return [("Budget", f"{plain(budget.text)}; {effect}")]
 
 

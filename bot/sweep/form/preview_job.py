@@ -41,4 +41,4 @@ async def _view(view_id: str, filled: SubmittedForm, clients: SweepClients, know
         return form(draft, config, {"": f"The git host isn't responding. Try again. ({plain(str(error))})"})
     if found.refusal:
         return form(draft, config, {"parallel": found.refusal})
-    return preview(draft, request, found.plan, found.config, found.free, found.usual, found.over)
+    return preview(draft, request, found.plan, found.config, found.free, found.over)

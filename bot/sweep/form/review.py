@@ -20,7 +20,6 @@ from bot.sweep.launch.pods import namespace_of
 from bot.sweep.launch.resolve import look_up
 from bot.sweep.launch.spending import allowances, with_forecast
 from bot.sweep.launch.user_limits import limited_sweeps, other_peaks
-from bot.sweep.results.usual import usual_gpu_hours
 from bot.sweep.results.warm_start import with_past
 from k8s.api.errors import ApiError, UnreachableError
 
@@ -32,7 +31,6 @@ class Review:
     plan: SweepPlan
     config: Config  # with the prices that the person's team pays
     free: int | None  # free GPUs in the plan's cluster now; None: unknown
-    usual: float | None  # GPU-hours of a trial, from an earlier sweep; None: unknown
     refusal: str  # why the person can't run it; "" if allowed
     over: str  # why it would wait for approval; "" if it fits
 
@@ -71,7 +69,6 @@ async def review(
         plan=made,
         config=replace(config, prices=prices_for(config.prices, team)),
         free=seen.free_in(made.cluster) if seen and is_recent else None,
-        usual=await usual_gpu_hours(made, kept) if made.budget else None,
         refusal=size_denial(user, made, config, others),
         over=next(filter(None, above), ""),
     )

@@ -79,17 +79,19 @@ def limits(requester: Requester, config: Config) -> tuple[Limit, ...]:
 async def with_forecast(
     made: SweepPlan, price: float, requester: Requester, clients: SweepClients
 ) -> SweepPlan:
-    """Return the plan with a forecast if a limit needs one: as usual, or else at most.
+    """Return the plan with a forecast if a limit needs one: as usual, or else at most; its budget as usual.
 
     Raises ApiError, UnreachableError.
     """
-    if not limits(requester, clients.config):
+    is_limited = bool(limits(requester, clients.config))
+    if not (is_limited or made.budget):
         return made
-    each: float | None = 0.0
-    if made.trial_gpus:
-        longest = made.space.trial_hours
-        each = await usual_gpu_hours(made, clients.kept_results)
-        each = made.trial_gpus * longest if each is None and longest else each
+    each = await usual_gpu_hours(made, clients.kept_results) if made.trial_gpus else 0.0
+    made = replace(made, budget=made.budget and replace(made.budget, usual=each))
+    if not is_limited:
+        return made
+    if each is None and made.space.trial_hours:
+        each = made.trial_gpus * made.space.trial_hours
     return replace(made, trial_forecast=Forecast(gpu_hours=each, price=price))
 
 

@@ -4,12 +4,14 @@ import re
 from collections.abc import Sequence
 from dataclasses import replace
 
+from bot.core.commands import Action
 from bot.core.events import Event, Result
 from bot.core.plan import Role, SweepPlan
 from bot.core.record import Phase, SweepRecord
 from bot.core.space import command_line
 from bot.platform.slack.mrkdwn import block, code, mention, place, plain, quoted
 from bot.sweep.lifecycle.seed_texts import end_text
+from bot.sweep.model.experiment import OUT_OF_BUDGET
 from bot.sweep.model.progress import finished_trials
 from bot.sweep.model.texts import (
     TOLD_DIRECTLY,
@@ -109,10 +111,11 @@ def no_objective(sweep: SweepRecord, trial: str, missing: Sequence[str]) -> Even
 
 
 def trial_killed(sweep: SweepRecord, trial: str, user: str) -> Event:
-    """Without a user, or with IDLE for one, Sweepbot itself stopped the trial, and there is one reason."""
+    """Without a user, or with IDLE or OUT_OF_BUDGET for one, Sweepbot itself stopped the trial."""
     because = {
         "": ": Katib received no metrics after the training ended",
         IDLE: ": its GPUs were idle, and the warning wasn't snoozed",
+        OUT_OF_BUDGET: ": the sweep was over its budget by as much as its longest trial",
     }.get(user, "")
     who = "Sweepbot stopped" if because else f"{display_name(sweep, user)} cancelled"
     return Event(
@@ -174,7 +177,10 @@ def ended(sweep: SweepRecord, ending: Phase, saved: str) -> Event:
             text = f":no_entry_sign: {name} · {done}{kept} {saving}{best}"
     has_more = sweep.submitted or sweep.request.bisects  # the table, or the next step
     event = Event(kind=RESULTS if has_more else str(ending), text=text.strip(), shown=shown)
-    is_known = ending is Phase.CANCELLED and sweep.cancelled_by == sweep.requester.user
+    by = sweep.cancelled_by if ending is Phase.CANCELLED else ""
+    last = [each for each in sweep.audit_log if not each.refused][-1:]
+    declined = [each.user for each in last if each.action is Action.DECLINE]
+    is_known = sweep.requester.user in {by, *declined}
     if ending is Phase.FAILED and sweep.reason == sweep.cause and TOLD_IN_CHANNEL in sweep.sent_keys:
         is_known = sweep.progress.finished == 1  # the message about that trial came just before
     if not sweep.thread:

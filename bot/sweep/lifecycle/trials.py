@@ -104,7 +104,7 @@ def follow_end(sweep: SweepRecord, seen: Observation, now: datetime) -> SweepRec
     if plan is None or experiment is None:
         return sweep
     if seen.open:
-        return replace(sweep, extending=sweep.extending and is_limited(plan.space, experiment))
+        return replace(sweep, extending=sweep.extending and is_limited(plan, experiment))
     if sweep.extending and sweep.progress.finished < plan.space.max_trials:
         return sweep
     if seen.live and (

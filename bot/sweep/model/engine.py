@@ -110,10 +110,18 @@ def more_trials(plan: SweepPlan, experiment: Experiment) -> Patch:
     return Patch(ref=plan.experiment_ref, body=patches.more_trials(experiment.raw, **counts))
 
 
-def limit(plan: SweepPlan, experiment: Experiment, running: int, *, optional: bool) -> Patch | None:
-    """Let about so many trials run at once; None if nothing has to change."""
+def limit(
+    plan: SweepPlan, experiment: Experiment, running: int, *, allowed: int, optional: bool
+) -> Patch | None:
+    """Let about so many trials run at once, and `allowed` in total; None if nothing has to change."""
     space = plan.space
-    body = patches.paced(experiment.raw, total=space.max_trials, running=running, max_failed=space.max_failed)
+    body = patches.paced(
+        experiment.raw,
+        total=space.max_trials,
+        allowed=allowed,
+        running=running,
+        max_failed=space.max_failed,
+    )
     return Patch(ref=plan.experiment_ref, body=body, optional=optional) if body else None
 
 

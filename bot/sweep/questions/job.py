@@ -128,7 +128,7 @@ async def _plan(question: Question, clients: SweepClients, known: SnapshotStore)
     if found.refusal:
         raise _DeniedError(found.refusal)
     plan, space, mask = found.plan, found.plan.space, clients.mask
-    shown = facts(request, plan, found.config, found.free, found.usual, found.over)
+    shown = facts(request, plan, found.config, found.free, found.over)
     hours = space.trial_hours
     return models.dumped(
         models.Plan(

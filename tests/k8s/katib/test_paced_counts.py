@@ -17,8 +17,8 @@ def an_experiment(parallel, most, ended=0, active=0, failed=None):
     return {"spec": spec, "status": {"trials": ended + active, "trialsSucceeded": ended}}
 
 
-def patched(experiment, running, total=20, max_failed=0):
-    patch = paced(experiment, total=total, running=running, max_failed=max_failed)
+def patched(experiment, running, total=20, max_failed=0, allowed=20):
+    patch = paced(experiment, total=total, allowed=allowed, running=running, max_failed=max_failed)
     merged = experiment["spec"] | patch.get("spec", {})
     return {name: count for name, count in merged.items() if count is not None}
 
@@ -33,7 +33,7 @@ def test_patch_obeys_the_webhook_and_never_lowers_parallel(max_failed):
     cases = product(range(0, 12, 3), range(1, 9), range(1, 9), range(8, 21))
     for ended, active, running, most in (case for case in cases if case[3] >= case[0] + case[1]):
         old = an_experiment(8, most, ended, active)
-        patch = paced(old, total=20, running=running, max_failed=max_failed)
+        patch = paced(old, total=20, allowed=20, running=running, max_failed=max_failed)
         spec = patched(old, running, max_failed=max_failed)
         assert spec["parallelTrialCount"] == 8
         if patch:
@@ -83,11 +83,13 @@ def test_experiment_that_ended_with_trials_without_metrics_is_continued():
 def test_throttled_experiment_with_active_trials_is_left_as_it_is():
     experiment = an_experiment(8, 12, ended=9, active=1)
     experiment["status"] |= {"trials": 12, "trialMetricsUnavailable": 2}
-    assert paced(experiment, total=20, running=1, max_failed=3) == {}
+    assert paced(experiment, total=20, allowed=20, running=1, max_failed=3) == {}
 
 
 def test_experiment_with_all_trials_created_needs_no_patch():
-    assert paced(an_experiment(8, 20, ended=16, active=4), total=20, running=1, max_failed=3) == {}
+    assert (
+        paced(an_experiment(8, 20, ended=16, active=4), total=20, allowed=20, running=1, max_failed=3) == {}
+    )
 
 
 def test_failures_count_again_once_the_maximum_allows_them():

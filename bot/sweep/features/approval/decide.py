@@ -40,7 +40,7 @@ class ApprovalState(FeatureState):
     by_owner: bool = False  # only the budget of its token is exceeded
     approvers: tuple[str, ...] = ()  # Slack user ids
     mentioned: int = 0  # how often they were
-    decision: str = ""  # who decided, or what did, and when; "": nothing did
+    decision: str = ""  # until when and why it waited, as a sentence; "": it still does, or never did
     ts: str | None = None  # of the last message that asks them
     fingerprint: str = ""  # of that message in Slack
     earlier: str = ""  # ts of the one before, which still has buttons
@@ -77,7 +77,7 @@ def follow(sweep: SweepRecord, seen: Observation, now: datetime) -> SweepRecord:
     waited = now - (state.since or now)
     if waited >= timedelta(days=own.days):
         why = f"Not approved within {counted(own.days, 'day')}"
-        return _decided(sweep.put(state), f":x: {why}", now).fail(why, now)
+        return _decided(sweep.put(state), ":x:", now).fail(why, now)
     sweep = sweep.put(state, reason=exceeded[0].refusal(plan.forecast))
     if sweep.thread is None or waited // REMINDER < state.mentioned:
         return sweep
@@ -88,13 +88,13 @@ def follow(sweep: SweepRecord, seen: Observation, now: datetime) -> SweepRecord:
 def _fits(sweep: SweepRecord, now: datetime) -> SweepRecord:
     was_told = sweep.of(ApprovalState).mentioned
     text = ":hourglass_flowing_sand: No approval is needed any more: this sweep fits its budgets now"
-    sweep = replace(_decided(sweep, text, now), reason="")
+    sweep = replace(_decided(sweep, ":white_check_mark:", now), reason="")
     return sweep.enqueue(Event(kind="approved", text=f"{text}.")) if was_told else sweep
 
 
-def _decided(sweep: SweepRecord, decision: str, now: datetime, why: str = "") -> SweepRecord:
-    """End the wait: the message that asked shows who or what ended it, and when, in place of its buttons."""
-    text = f"{decision}, {local_time(now)}{why}."
+def _decided(sweep: SweepRecord, emoji: str, now: datetime) -> SweepRecord:
+    """End the wait: the message that asked has no buttons any more, and the next one says who or what did."""
+    text = f"{emoji} Waited for approval until {local_time(now)}: {quoted(sweep.reason)}."
     state = replace(sweep.of(ApprovalState), since=None, approvers=(), mentioned=0, decision=text)
     return sweep.put(state).unhold(APPROVAL)
 
@@ -148,15 +148,13 @@ def approval_denial(
 
 def approved(sweep: SweepRecord, command: Command, _: Observation, __: Config, now: datetime) -> SweepRecord:
     text = f":white_check_mark: {display_name(sweep, command.user)} approved this sweep"
-    sweep = replace(_decided(sweep, text, now), reason="")
+    sweep = replace(_decided(sweep, ":white_check_mark:", now), reason="")
     return sweep.enqueue(Event(kind="approved", text=f"{text}. Its build starts."))
 
 
 def declined(sweep: SweepRecord, command: Command, _: Observation, __: Config, now: datetime) -> SweepRecord:
     why = f": {command.reason}" if command.reason else ""
-    text = f":x: {display_name(sweep, command.user)} declined this sweep"
-    sweep = _decided(sweep, text, now, quoted(why))
-    return sweep.fail(f"Declined by {command.user_name or command.user}{why}", now)
+    return _decided(sweep, ":x:", now).fail(f"Declined by {command.user_name or command.user}{why}", now)
 
 
 def growth_denial(

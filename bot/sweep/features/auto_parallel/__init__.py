@@ -14,8 +14,8 @@ from bot.sweep.features.auto_parallel.decide import (
     lines,
 )
 from bot.sweep.launch.user_limits import limited_sweeps, other_peaks
+from bot.sweep.model import pace
 from bot.sweep.model.capacity_request import capacity_request
-from bot.sweep.model.experiment import ended_by_lowered_count
 from bot.sweep.model.feature import Feature, Step
 from bot.sweep.model.observation import Observation
 from bot.sweep.results.live import PERIOD
@@ -42,8 +42,8 @@ FEATURE = Feature(
     name="auto_parallel",
     states=(AutoParallelState,),
     observe=observe,
-    continues=lambda sweep, seen: bool(seen.experiment and ended_by_lowered_count(sweep, seen.experiment)),
-    steer=decide.steer,
+    continues=pace.continues,
+    steer=pace.steer,
     restarted=decide.restarted,
     lines=lines,
 )

@@ -18,15 +18,11 @@ from typing import ClassVar
 
 from bot.core.feature_state import FeatureState
 from bot.core.pace import FreeCapacity
-from bot.core.plan import SweepPlan
 from bot.core.record import ACTIVE, SweepRecord
 from bot.platform.slack.mrkdwn import plain
-from bot.sweep.model import engine
-from bot.sweep.model.changes import Patch
 from bot.sweep.model.experiment import ended_by_lowered_count
 from bot.sweep.model.observation import Observation
 from bot.text.wording import counted
-from k8s.engine import Experiment
 
 
 class PaceChange(StrEnum):
@@ -165,19 +161,3 @@ def _lowered(sweep: SweepRecord, target: int, why: AutoParallelState) -> SweepRe
 def restarted(_: SweepRecord, after: SweepRecord) -> SweepRecord:
     """Measure free GPUs again."""
     return after.put(AutoParallelState(), parallel_now=1)
-
-
-def steer(
-    sweep: SweepRecord, plan: SweepPlan, experiment: Experiment, seen: Observation, _: datetime
-) -> Patch | None:
-    """Return the patch of the counts that Katib needs.
-
-    Before a pause, they are lowered as far as they can be: a paused experiment can't be edited, and it
-    continues with as many trials as its counts allow.
-    """
-    if not plan.space.auto or sweep.first_only or (sweep.draining and not sweep.extending):
-        return None
-    if not (seen.open or sweep.extending or ended_by_lowered_count(sweep, experiment)):
-        return None
-    running = 1 if sweep.holds else sweep.parallel_now
-    return engine.limit(plan, experiment, running, optional=not sweep.extending)

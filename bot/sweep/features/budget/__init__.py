@@ -6,12 +6,14 @@ from bot.sweep.features.budget.decide import (
     BudgetState,
     follow,
     lines,
+    prepare,
     raise_denial,
     raised,
     requeue,
     restart_denial,
     used,
 )
+from bot.sweep.model import pace
 from bot.sweep.model.feature import CommandRule, Feature, Step
 
 FEATURE = Feature(
@@ -19,6 +21,9 @@ FEATURE = Feature(
     states=(BudgetState,),
     commands={Action.BUDGET: CommandRule(denial=raise_denial, apply=raised)},
     requeue=requeue,
+    prepare=prepare,
+    continues=pace.continues,
+    steer=pace.steer,
     restart_denial=restart_denial,
     lines=lines,
     saved=used,

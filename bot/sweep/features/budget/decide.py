@@ -25,9 +25,15 @@ from bot.sweep.model.observation import Observation
 from bot.sweep.model.texts import display_name
 from bot.sweep.results.collect import trial_of
 from k8s.engine import TrialState
+from k8s.katib.manifest import limited
+from k8s.objects import Manifest
 
 STEPS = 100  # of the shown figures, in a budget: each new figure is an edit of the message
 HOUR = 3600  # seconds
+# The next trials can take longer than any before: MARGIN / n more than the longest of n trials.
+MARGIN = 4
+FIRST = "One trial runs first: what it uses shows how many fit the budget."
+FEWER = "Fewer trials run at once, because long ones could exceed the budget."
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,6 +44,7 @@ class BudgetState(FeatureState):
     ended: dict[str, int] = field(default_factory=dict)  # by pod: the seconds for which it had them
     used: float = 0.0  # GPU-hours, as shown
     needed: float | None = None  # by all trials, as shown; None: no trial has finished
+    waits: str = ""  # why fewer trials run at once than could, as a sentence; "": they don't
 
 
 def follow(sweep: SweepRecord, seen: Observation, now: datetime) -> SweepRecord:
@@ -54,8 +61,12 @@ def follow(sweep: SweepRecord, seen: Observation, now: datetime) -> SweepRecord:
     if sweep.phase is Phase.STOPPING:  # the last figure is exact, and the estimate that of the last trials
         return sweep.put(replace(state, used=used))
     state = replace(state, needed=None if needed is None else _shown(needed, budget))
-    sweep = sweep.put(replace(state, used=_shown(used, budget)))
-    if sweep.phase is not Phase.RUNNING or not new or sweep.draining or sweep.holds:
+    sweep = _paced(sweep.put(replace(state, used=_shown(used, budget))), plan, used, times, seen)
+    if sweep.phase is not Phase.RUNNING:
+        return sweep
+    if over := _over(budget, plan, times, going):
+        sweep = replace(sweep, to_kill=dict.fromkeys(over, OUT_OF_BUDGET) | sweep.to_kill)
+    if not new or sweep.draining or sweep.holds:
         return sweep
     left = budget.gpu_hours - used - rest
     has_room = left > 0 and gpus * usual <= left
@@ -64,6 +75,60 @@ def follow(sweep: SweepRecord, seen: Observation, now: datetime) -> SweepRecord:
     # Katib would start trials of an ended experiment that gets more of them.
     extending = sweep.extending and seen.open
     return sweep.enqueue(_reached(budget), draining=OUT_OF_BUDGET, extending=extending)
+
+
+def _over(budget: Budget, plan: SweepPlan, times: Mapping[str, float], going: list[str]) -> list[str]:
+    """Return the running trials to stop: all but the longest, if the budget is exceeded by that one."""
+    longest = max(times, key=lambda name: times[name], default="")
+    limit = budget.gpu_hours * HOUR / plan.gpus + times.get(longest, 0.0)
+    return [name for name in going if name != longest] if sum(times.values()) >= limit else []
+
+
+def _paced(
+    sweep: SweepRecord, plan: SweepPlan, used: float, times: Mapping[str, float], seen: Observation
+) -> SweepRecord:
+    """Choose how many trials can have started: those that fit beside the running ones, if all take long."""
+    starts, most = _starts(plan, used, times, seen), _new_trials(plan, seen)
+    longest, slowed = _longest(plan, times, seen), starts < min(most, plan.space.parallel - len(seen.live))
+    waits = "" if not slowed else FEWER if longest else FIRST
+    now = max(1, len(seen.trials) + starts) if starts < most else 0
+    return replace(sweep.change(BudgetState, waits=waits), trials_now=now)
+
+
+def _starts(plan: SweepPlan, used: float, times: Mapping[str, float], seen: Observation) -> int:
+    """Return how many trials can start now, so that all but the last one surely fit the budget."""
+    budget, longest = plan.budget, _longest(plan, times, seen)
+    if budget is None or not longest:
+        return max(0, 1 - len(seen.live))
+    going = [times.get(trial.name, 0.0) for trial in seen.live if trial.name not in seen.finishing]
+    seconds = (budget.gpu_hours - used) * HOUR / plan.gpus - sum(max(0.0, longest - each) for each in going)
+    left = seconds - _usual(times, seen)
+    return math.floor(left / longest) + 1 if left >= 0 and seconds > 0 else 0
+
+
+def _longest(plan: SweepPlan, times: Mapping[str, float], seen: Observation) -> float:
+    """Return the seconds of GPUs that no trial is expected to exceed; 0 if nothing is known yet.
+
+    That is known from trials that succeeded, or before from an earlier sweep: others can have ended early.
+    """
+    limit, budget = plan.space.trial_hours, plan.budget
+    known = [times[trial.name] for trial in seen.succeeded if times.get(trial.name)]
+    if not known and budget and budget.usual:
+        known = [budget.usual * HOUR / plan.gpus]
+    if not known:
+        return plan.nodes * limit * HOUR if limit else 0.0
+    running = [times.get(trial.name, 0.0) for trial in seen.live]
+    longest = max(known + running) * (1 + MARGIN / len(known))
+    return min(longest, plan.nodes * limit * HOUR) if limit else longest
+
+
+def prepare(sweep: SweepRecord, experiment: Manifest) -> Manifest:
+    """Limit the experiment to the trials that can start at once; a second one follows the first."""
+    plan = sweep.plan
+    if plan is None or plan.budget is None or sweep.first_only:
+        return experiment
+    number = max(1, _starts(plan, sweep.of(BudgetState).used, {}, Observation()))
+    return experiment if number >= plan.space.max_trials else limited(experiment, max(2, number), number)
 
 
 def restart_denial(sweep: SweepRecord) -> str:
@@ -134,12 +199,17 @@ def _reached(budget: Budget) -> Event:
 
 
 def requeue(_: SweepRecord, after: SweepRecord, now: datetime) -> timedelta | None:
-    """Return the time until running trials have used the budget: none of them has to end for that."""
+    """Return the time until running trials use more than they can: none of them has to end for that."""
     plan, state = after.plan, after.of(BudgetState)
-    if plan is None or plan.budget is None or not state.running or after.draining or after.holds:
+    if plan is None or plan.budget is None or not state.running or after.holds:
         return None
-    seconds = plan.budget.gpu_hours * HOUR / plan.gpus - sum(_seconds(state, plan, now).values())
-    return timedelta(seconds=max(1.0, seconds / len(state.running))) if seconds > 0 else None
+    times = _seconds(state, plan, now)
+    left, pods = plan.budget.gpu_hours * HOUR / plan.gpus - sum(times.values()), len(state.running)
+    if after.draining or left <= 0:  # the next limit, which the longest trial takes along
+        longest = max(times, key=lambda name: times[name])
+        left += times[longest]
+        pods -= sum(trial_of(pod, plan) == longest for pod in state.running)
+    return timedelta(seconds=max(1.0, left / pods)) if left > 0 and pods else None
 
 
 def raise_denial(sweep: SweepRecord, command: Command, _: Observation, config: Config, __: datetime) -> str:
@@ -164,7 +234,7 @@ def _other(budget: Budget, text: str, config: Config) -> Budget:
     """Return the budget, at the same price, with what was typed. Raises ValueError with the rule."""
     amount, is_money = read_budget(text, config.currency)
     if not is_money:
-        return Budget(gpu_hours=amount)
+        return replace(budget, gpu_hours=amount, price=0.0, currency="")
     if not budget.price:
         raise ValueError("GPU-hours, as before")
     return replace(budget, gpu_hours=amount / budget.price)
@@ -185,12 +255,14 @@ def raised(sweep: SweepRecord, command: Command, _: Observation, config: Config,
 
 
 def lines(sweep: SweepRecord) -> list[str]:
-    """Return the line of the parent message, until the sweep stops."""
+    """Return the lines of the parent message, until the sweep stops."""
     budget, state = sweep.plan.budget if sweep.plan else None, sweep.of(BudgetState)
     if budget is None or _stops(sweep):
         return []
     needed = "" if state.needed is None else f"; about {budget.amount(state.needed)} needed for all trials"
-    return [f"{budget.amount(state.used)} of {budget.text}{needed}"]
+    is_slowed = not (sweep.first_only or sweep.draining or sweep.holds)
+    waits = [state.waits] if state.waits and is_slowed else []
+    return [f"{budget.amount(state.used)} of {budget.text}{needed}", *waits]
 
 
 def used(sweep: SweepRecord) -> str:

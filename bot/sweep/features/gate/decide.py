@@ -107,7 +107,7 @@ def follow(sweep: SweepRecord, seen: Observation, now: datetime) -> SweepRecord:
         return sweep
     if not sweep.first_only and experiment.state is not ExperimentState.FAILED:
         return sweep
-    if not is_limited(plan.space, experiment):  # opened before Redis lost its data
+    if not is_limited(plan, experiment):  # opened before Redis lost its data
         return replace(sweep, first_only=False)
     trial = seen.of(GateSeen).healthy or next((t.name for t in seen.succeeded), "")
     if sweep.first_only and trial and (seen.open or experiment.end is End.ALL_TRIALS):
@@ -132,7 +132,7 @@ def _is_broken(sweep: SweepRecord, seen: Observation) -> bool:
     experiment, plan = seen.experiment, sweep.plan
     if seen.open or experiment is None or plan is None or experiment.end in {End.DRAINED, End.PAUSED}:
         return False
-    limited = is_limited(plan.space, experiment)
+    limited = is_limited(plan, experiment)
     failed = sweep.first_only or experiment.state is ExperimentState.FAILED
     return limited and failed and bool(seen.trials) and not seen.live and not seen.succeeded
 

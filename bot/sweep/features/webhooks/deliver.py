@@ -6,6 +6,7 @@ receiver that is down costs one call per retry. One that rejects some events, or
 every new one once, and few of the earlier ones in each run. The queue retries after 1 s, 2 s, 4 s ... 5 min.
 Once an event has failed for a day, the item is quarantined, which `ps` and the doctor show, and events as old
 are dropped; the next event of a sweep, or `/sweep release`, starts it again, also for the later ones.
+After a few answers 410 in a row, the item is quarantined, and only `/sweep release` starts it again.
 """
 
 import base64
@@ -15,13 +16,14 @@ import json
 import logging
 import os
 from datetime import datetime, timedelta
+from email.utils import parsedate_to_datetime
 from time import monotonic
 from typing import Any
 
 import aiohttp
 
 from bot import __version__
-from bot.core.errors import FailedCallError, PermanentError, UserError
+from bot.core.errors import FailedCallError, PermanentError, RetryAfterError, UserError
 from bot.core.events import Event
 from bot.core.record import SweepRecord
 from bot.core.work_item import WorkItem
@@ -40,11 +42,25 @@ RUN_SECONDS = 60.0  # then other items have their turn
 REJECTED = "rejected "  # before a stored event that was: others go first
 MAX_REJECTED = 10  # events that are rejected again in one run
 KEEP = timedelta(days=1)  # how long an event is retried
+MAX_WAIT = 3600.0  # seconds, whatever Retry-After says
+GONE = "status 410 (gone)"  # in the reason of a webhook's quarantine
 UNKNOWN_RETRY = timedelta(minutes=1)  # of a webhook that this worker's configuration doesn't have
 
 
 class RejectedError(FailedCallError):
     """The receiver rejects this event; others can be accepted."""
+
+
+class BusyError(FailedCallError):
+    """The receiver asks to wait for so many seconds."""
+
+    def __init__(self, message: str, seconds: float) -> None:
+        super().__init__(message)
+        self.seconds = seconds
+
+
+class GoneError(PermanentError, FailedCallError):
+    """The receiver wants no more events, as the specification says of 410."""
 
 
 class GivenUpError(PermanentError, FailedCallError):
@@ -61,12 +77,15 @@ async def store(sweep: SweepRecord, event: Event, clients: SweepClients) -> None
     data = _masked(shown(sweep).model_dump(mode="json", exclude={"commands"}), clients.mask)
     body = json.dumps({"type": event.kind, "timestamp": clients.now().isoformat(), "data": data})
     events = {each.name: each.events for each in clients.config.webhooks}
+    quarantined = await clients.queue.quarantined()
     for name in sweep.of(WebhooksState).hooks:
         if (wanted := events.get(name)) and event.kind not in wanted:
             continue
         item, once = WorkItem(ITEM, name), f"{ITEM}/{name}/{message_id}"
         await clients.store.add_request(str(item), f"{message_id} {body}", once=once, queue=clients.queue)
-        await clients.queue.retry(item)  # unless it isn't quarantined
+        why = quarantined.get(str(item))
+        if why and GONE not in why.why:
+            await clients.queue.retry(item)
 
 
 def _masked(value: Any, mask: Mask) -> Any:
@@ -95,6 +114,8 @@ async def run(lease: Lease, clients: SweepClients) -> timedelta | None:
     except FailedCallError as error:
         if old:
             raise GivenUpError(str(error)) from None
+        if isinstance(error, BusyError):
+            raise RetryAfterError(str(error), error.seconds) from None
         raise
 
 
@@ -140,7 +161,7 @@ async def _send(hook: Webhook, request: str, session: aiohttp.ClientSession, now
         headers = _headers(message_id, body, now, hook.key(os.environ))
         call = session.post(hook.url, data=body.encode(), headers=headers, allow_redirects=False)
         async with call as answer:
-            status = answer.status
+            status, wait = answer.status, answer.headers.get("Retry-After", "")
     except UserError as error:
         raise FailedCallError(str(error)) from None
     except (aiohttp.ClientError, OSError, ValueError) as error:  # UnicodeError: a wrong host
@@ -148,8 +169,27 @@ async def _send(hook: Webhook, request: str, session: aiohttp.ClientSession, now
         raise FailedCallError(f"the receiver can't be reached: {why}") from None
     if 200 <= status < 300:
         return
-    kind = FailedCallError if status >= 500 or status == 429 else RejectedError
-    raise kind(f"the receiver answers with status {status}")
+    why = f"the receiver answers with status {status}"
+    if status == 410:
+        raise GoneError(f"the receiver answers with {GONE}")
+    if status < 500 and status != 429:
+        raise RejectedError(why)
+    if seconds := _seconds(wait, now):
+        raise BusyError(why, seconds)
+    raise FailedCallError(why)
+
+
+def _seconds(retry_after: str, now: datetime) -> float:
+    """Return how long Retry-After, seconds or a date, asks to wait, up to MAX_WAIT; 0 if it says nothing."""
+    try:
+        wait = float(retry_after) if retry_after.isdecimal() else _until(retry_after, now)
+    except (ValueError, TypeError):  # no date, or one without a time zone
+        return 0.0
+    return min(max(0.0, wait), MAX_WAIT)
+
+
+def _until(date: str, now: datetime) -> float:
+    return (parsedate_to_datetime(date) - now).total_seconds()
 
 
 def _headers(message_id: str, body: str, now: datetime, key: bytes) -> dict[str, str]:

@@ -51,5 +51,6 @@ async def test_usual_gpu_hours_are_the_mean_of_the_latest_sweep_that_compares():
     ],
 )
 def test_preview_says_how_many_trials_the_budget_has_room_for(usual, limit, effect):
-    plan = replace(PLAN, budget=Budget(gpu_hours=40), space=replace(PLAN.space, trial_hours=limit))
-    assert dict(facts(REQUEST, plan, CONFIG, usual=usual))["Budget"] == f"40 GPU-h; {effect}"
+    budget, space = Budget(gpu_hours=40, usual=usual), replace(PLAN.space, trial_hours=limit)
+    plan = replace(PLAN, budget=budget, space=space)
+    assert dict(facts(REQUEST, plan, CONFIG))["Budget"] == f"40 GPU-h; {effect}"

@@ -172,6 +172,13 @@ def test_declined_sweep_ends_with_the_reason(reason, why):
     assert sweep.outbox[-1].text.startswith(f":x: <@{OWNER}> *lr-brave-otter* · {why}")
 
 
+def test_admin_who_declines_their_own_sweep_is_not_mentioned_about_it():
+    own = replace(WAITING, requester=replace(WAITING.requester, user=ADMIN))
+    sweep = decided(own, Action.DECLINE, ADMIN)
+    assert sweep.outbox[-1].text.startswith(":x: *lr-brave-otter* · Declined by ")
+    assert not sweep.outbox[-1].loud
+
+
 def test_owner_can_cancel_it():
     sweep = decided(WAITING, Action.CANCEL, OWNER)
     assert (sweep.phase, sweep.ending) == (Phase.STOPPING, Phase.CANCELLED)

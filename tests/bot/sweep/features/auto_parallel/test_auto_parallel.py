@@ -160,4 +160,4 @@ def test_line_is_for_auto_parallel_sweeps_only():
 )
 def test_experiment_is_limited_by_a_lower_count_than_asked_for_but_not_if_throttled(auto, most, total, first):
     experiment = replace(OPEN, max_trials=total)
-    assert is_limited(replace(SPACE, auto=auto, max_trials=most), experiment) is first
+    assert is_limited(replace(PLAN, space=replace(SPACE, auto=auto, max_trials=most)), experiment) is first

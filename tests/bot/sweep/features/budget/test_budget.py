@@ -13,6 +13,7 @@ from bot.sweep.decisions.advance import advance, requeue_after
 from bot.sweep.decisions.commands import apply_command
 from bot.sweep.decisions.parent_message import Links, parent
 from bot.sweep.decisions.required_changes import required_changes
+from bot.sweep.features.budget import FEATURE
 from bot.sweep.features.budget.decide import BudgetState
 from bot.sweep.model.experiment import OUT_OF_BUDGET
 from bot.sweep.model.observation import Observation
@@ -251,3 +252,57 @@ def test_extension_without_room_for_a_trial_starts_none():
 
 def test_raised_budget_is_written_to_the_configmap():
     assert asked(a_budget_sweep(durable_phase=Phase.RUNNING), "60").durable_phase is not Phase.RUNNING
+
+
+def test_message_says_why_one_trial_runs_first_and_then_why_fewer_do():
+    assert "\nOne trial runs first: what it uses shows how many fit the budget." in text(
+        seen(ran("t1", 1), trials=(a_trial("t1"),), sweep=a_budget_sweep(trials=9))
+    )
+    pods, trials = (ran("t0", 2, 1), ran("t1", 1)), (done("t0"), a_trial("t1"))
+    few = seen(*pods, trials=trials, sweep=a_budget_sweep(Budget(gpu_hours=6), trials=9))
+    assert "\nFewer trials run at once, because long ones could exceed the budget." in text(few)
+    enough = seen(*pods, trials=trials, sweep=a_budget_sweep(Budget(gpu_hours=100), trials=9))
+    assert (enough.trials_now, "trials run at once" in text(enough)) == (0, False)
+
+
+def test_failed_trial_does_not_show_how_long_others_take():
+    sweep = seen(
+        ran("t0", 2, 1.9), trials=(a_trial("t0", TrialState.FAILED),), sweep=a_budget_sweep(trials=9)
+    )
+    assert sweep.trials_now == 2
+
+
+def test_sweep_over_its_budget_by_its_longest_trial_stops_the_others():
+    pods = ran("t0", 9, 5), ran("t1", 5), ran("t2", 5), ran("t3", 1)
+    trials = done("t0"), *LIVE, a_trial("t3")
+    within = seen(*pods, trials=trials, sweep=a_budget_sweep(Budget(gpu_hours=11)))
+    assert within.to_kill == {}
+    due = requeue_after(within, within, LATER)
+    assert due == timedelta(minutes=5)
+    over = seen(*pods, trials=trials, sweep=a_budget_sweep(Budget(gpu_hours=10)))
+    assert over.to_kill.keys() == {"t2", "t3"}
+    gone = a_trial("t2", TrialState.KILLED), a_trial("t3", TrialState.KILLED)
+    told = seen(*pods[:2], trials=(done("t0"), LIVE[0], *gone), sweep=over).outbox[-1].text
+    assert "Sweepbot stopped trial `t" in told
+    assert "the sweep was over its budget by as much as its longest trial" in told
+
+
+def test_running_trials_are_looked_at_when_they_could_exceed_the_limit():
+    trials = done("t0"), *LIVE, a_trial("t3")
+    pods = ran("t0", 9, 5), ran("t1", 5), ran("t2", 5)
+    sweep = seen(*pods, trials=trials, sweep=a_budget_sweep(Budget(gpu_hours=9.02)))  # of 14 used, 5 by one
+    assert requeue_after(sweep, sweep, LATER) == timedelta(seconds=72)
+    early = (ran("t1", 1.98), ran("t2", 1.98))
+    drained = seen(*early, trials=trials[1:], sweep=a_budget_sweep(Budget(gpu_hours=2), draining="drained"))
+    assert requeue_after(drained, drained, LATER) == timedelta(seconds=72)
+
+
+def test_plain_sweep_has_the_plans_counts_and_a_roomy_budget_lifts_the_limit():
+    plan = replace(a_budget_sweep(trials=9).plan, budget=None)
+    plain = replace(RUNNING, plan=plan)
+    assert FEATURE.prepare(plain, plan.experiment) == plan.experiment
+    observed = Observation(experiment=OPEN, trials=LIVE)
+    assert FEATURE.steer(plain, plan, OPEN, observed, LATER) is None
+    roomy = a_budget_sweep(Budget(gpu_hours=100), trials=9)
+    patch = FEATURE.steer(roomy, roomy.plan, OPEN, observed, LATER)
+    assert patch.body["spec"]["maxTrialCount"] == 9

@@ -15,7 +15,7 @@ import pytest
 from aiohttp import web
 
 from bot.core.commands import Action
-from bot.core.errors import FailedCallError, UserError
+from bot.core.errors import FailedCallError, RetryAfterError, UserError
 from bot.core.record import Phase
 from bot.core.work_item import WorkItem
 from bot.operate.commands import Operator
@@ -47,6 +47,7 @@ class Receiver:
 
     def __init__(self, *answers):
         self.answers, self.got, self.accepted = list(answers), [], []
+        self.headers = {"Location": "/elsewhere"}
 
     async def answer(self, request):
         body, headers = await request.read(), request.headers
@@ -60,7 +61,7 @@ class Receiver:
             return web.Response()
         if status == 204:
             self.accepted.append(self.got[-1])
-        return web.Response(status=status, headers={"Location": "/elsewhere"})
+        return web.Response(status=status, headers=self.headers)
 
     @property
     def types(self):
@@ -175,6 +176,51 @@ async def test_webhook_gives_up_after_a_day_and_the_next_event_starts_it_again(c
     got.answers.clear()
     await worker._take(await clients.queue.get(wait=0))
     assert got.types == ["sweep.ended"]
+
+
+async def test_receiver_that_is_gone_gets_nothing_until_an_admin_releases_it(clients, receiver):
+    got, clients.config = await receiver(*[410] * (MAX_STARTS + 1))
+    await stored(clients)
+    worker = Worker(clients.queue, 1, {deliver.ITEM: handler(clients)})
+    while str(ITEM) not in await clients.queue.quarantined():
+        await clients.queue.hurry()
+        await worker._take(await clients.queue.get(wait=0))
+    calls = len(got.got)
+    assert "answers with status 410 (gone)" in (await clients.queue.quarantined())[str(ITEM)].why
+    await stored(clients, replace(ENDED, version=8))
+    while lease := await clients.queue.get(wait=0):
+        await worker._take(lease)
+    assert len(got.got) == calls
+    got.answers.clear()
+    assert await clients.queue.retry(ITEM)
+    await worker._take(await clients.queue.get(wait=0))
+    assert len(got.accepted) == 2
+    assert calls <= MAX_STARTS
+
+
+@pytest.mark.parametrize(
+    ("header", "seconds"),
+    [
+        ("120", 120),
+        ("999999", deliver.MAX_WAIT),
+        ((NOW + timedelta(seconds=90)).strftime("%a, %d %b %Y %H:%M:%S GMT"), 90),
+        ("Sat, 21 Nov 2015 07:28:00 GMT", None),
+        ("soon", None),
+        ("", None),
+    ],
+)
+@pytest.mark.parametrize("status", [429, 503])
+async def test_receiver_that_asks_to_wait_is_called_again_after_that(
+    clients, receiver, status, header, seconds
+):
+    got, clients.config = await receiver(status)
+    got.headers = {"Retry-After": header}
+    await stored(clients)
+    with pytest.raises(RetryAfterError if seconds else FailedCallError, match=str(status)) as error:
+        await run(clients)
+    assert getattr(error.value, "seconds", None) == seconds
+    await run(clients)
+    assert len(got.accepted) == 1
 
 
 async def test_event_stored_again_after_its_delivery_is_not_sent_again(clients, receiver):
