@@ -11,14 +11,11 @@ def _any(phrases: str, before: str = r"\b", after: str = r"\b") -> re.Pattern[st
 
 _LEAD = _any(
     r"""@?sweepbot | dear | ugh+ | h+m+ | u+m+ | so | ok(?:ay)? | k | omg | wow | lol | haha | hey+ | hi+
-    | hello | yo
-    | oh | ah | argh | damn | alright | right | well | and | also | anyway | sorry | wait | actually | now
-    | then | fyi
-    | btw | by the way | heads up | no | yes | yeah | just so you know | just curious
-    | (?:quick )?question | remind me
-    | tell me | do you know | any idea | go ahead and | please | pls | plz | kindly | just | maybe
-    | perhaps | let'?s
-    | time to | feel free to | remember to | (?:can|could|would|will) (?:you|u|we|i)
+    | hello | yo | oh | ah | argh | damn | alright | right | well | and | also | anyway | sorry | wait
+    | actually | now | then | fyi | btw | by the way | heads up | no | yes | yeah | just so you know
+    | just curious | (?:quick )?question | remind me | tell me | do you know | any idea | go ahead and
+    | please | pls | plz | kindly | just | maybe | perhaps | let'?s | time to | feel free to
+    | remember to | (?:can|could|would|will) (?:you|u|we|i)
     | (?:i|we)(?: would|'d)? (?:want|need|like|love|prefer|wish)(?: to)?
     | (?:i (?:think|guess) )?we (?:should|can|could) | you (?:can|may|should)""",
     before="(?:",
@@ -26,11 +23,9 @@ _LEAD = _any(
 )  # what goes before the first word that matters
 NOT = _any(
     r"""do not | dont | never | let'?s not | hold off (?:on|with)
-    | (?:was|were) (?:about|going|planning|meant) to
-    | had (?:intended|planned|meant) to | (?:would|should|must)(?:n'?t| not| never) | won'?t | not to
-    | no longer
-    | no need to | avoid | refrain from | rather not
-    | (?:nobody|no one|none of (?:you|us))(?: should| must| may| please)?""",
+    | (?:was|were) (?:about|going|planning|meant) to | had (?:intended|planned|meant) to
+    | (?:would|should|must)(?:n'?t| not| never) | won'?t | not to | no longer | no need to | avoid
+    | refrain from | rather not | (?:nobody|no one|none of (?:you|us))(?: should| must| may| please)?""",
     after=r"\b|^not\b(?! sure)",
 )
 DENIAL = "dont"  # the stem of what `NOT` becomes
@@ -45,20 +40,18 @@ _MUSING = _any(
 )
 _IDLE = _any(
     """wonder(?:ing)? (?:whether|if|why)(?! (?:you|we|i) ) | worth (?:it|trying) | make sense | overkill
-    | at some point | some ?day | eventually | not (?:today|tonight) | (?:would|could|should)(?:'ve| have)
-    | i wish
-    | those were | used to | (?:i|we)'d have | ^(?:told|almost|nearly|(?:still )?undecided) | in theory
-    | no plans
-    | dream(?:t|ed)? | got round | never got"""
+    | at some point | some ?day | eventually | not (?:today|tonight)
+    | (?:would|could|should)(?:'ve| have) | i wish | those were | used to | (?:i|we)'d have
+    | ^(?:told|almost|nearly|(?:still )?undecided) | in theory | no plans | dream(?:t|ed)? | got round
+    | never got"""
 )
 _TELLING = _any(
     r"""i | we | he | she | they | it | some(?:one|body) | that(?:'s| was| wasn't)
     | (?:my|our|the) \w+ (?:is|was|are|were|will|has|had)"""
 )
 _WISHING = _any(
-    """want | need | like to | love | must | ha(?:ve|s) to | looking | trying | show | give | tell
-    | please | pls | asked
-    | told | says? | said | lost | forgot | can't | cannot | receive | get""",
+    """want | need | like to | love | must | ha(?:ve|s) to | looking | trying | show | give | tell | please
+    | pls | asked | told | says? | said | lost | forgot | can't | cannot | receive | get""",
     after=r"\b|\?",
 )
 _PAST = _any(
@@ -69,41 +62,35 @@ _PAST = _any(
 _CHAT = _any(
     r"""you(?:'?re| r| are| rock) | (?:good|nice|great|best|cool|bad) (?:bot|job|work) | loves? (?:you|it)
     | have a (?:\w+ )?(?:good|nice|great|lovely) | good (?:night|morning|evening) | obliged | appreciate
-    | well done
-    | see you | bye | congrat\w* | merry | happy (?:new|birthday|friday) | for your help | joke
-    | wrong (?:chat|channel|thread|window|person) | meant for | ignore (?:that|me|this) | my bad | oops
-    | forget it
-    | lunch | coffee | weather | weekend plans"""
+    | well done | see you | bye | congrat\w* | merry | happy (?:new|birthday|friday) | for your help
+    | joke | wrong (?:chat|channel|thread|window|person) | meant for | ignore (?:that|me|this) | my bad
+    | oops | forget it | lunch | coffee | weather | weekend plans"""
 )
 _BEYOND = _any(  # what people ask for and no command does
-    r"""reboot | write | book(?! .*gpu) | review | e?mail | merge | deploy | install | upgrade | fix
-    | debug | buy | order
-    | call | translate | draft | push | commit | rebase | edit | sing | dance | invite | teach | play
-    | cook | bring
-    | hire | wipe | ssh | proofread | summari[sz]e | clean | refactor
-   
-    | (?:create|add|delete|remove|make|rename|update|change|format|drain|restart|cordon|fire|approve|close|open)
-    (?:a |the |my |our |this |new )*(?:branch|space|file|repo|user|account|channel|column|profile|dataset|node|server
-    |cluster|scheduler|pod|config|code|paper|pr|pull|issue|ticket|meeting|bob|pizza|door|window|password)(?:e?s)?"""
+    r"""reboot | write | book(?! .*gpu) | review | e?mail | merge | deploy | install | upgrade | fix | debug
+    | buy | order | call | translate | draft | push | commit | rebase | edit | sing | dance | invite
+    | teach | play | cook | bring | hire | wipe | ssh | proofread | summari[sz]e | clean | refactor
+    | (?:create|add|delete|remove|make|rename|update|change|format|drain|restart|cordon|fire|approve
+    | close|open) (?:a |the |my |our |this |new )*(?:branch|space|file|repo|user|account|channel|column
+    | profile|dataset|node|server|cluster|scheduler|pod|config|code|paper|pr|pull|issue|ticket
+    | meeting|bob|pizza|door|window|password)(?:e?s)?"""
 )
 CLAUSE = re.compile(r"[,.;:!?\n](?=\s|$)|\s(?:but|instead|because|then|and just)\s", re.IGNORECASE)
 _REQUEST = _any(
-    r"""(?:i|we)(?: would|'d)? (?:just |really |also )?(?:want|need|like|love|prefer|wish|have to|must|should|can|could)
-    | please | pls | plz | (?:can|could|would|will) (?:you|u|we|i) | let'?s | wants? | asked | told
-    | says? | said
-    | suggest(?:s|ed)? | go ahead | asap | (?:i|we)'?ll (?:take|have|try|go)""",
+    r"""(?:i|we)(?: would|'d)? (?:just |really |also )?(?:want|need|like|love|prefer|wish|have to
+    | must|should|can|could) | please | pls | plz | (?:can|could|would|will) (?:you|u|we|i) | let'?s
+    | wants? | asked | told | says? | said | suggest(?:s|ed)? | go ahead | asap | (?:i|we)'?ll (?:take|have|try|go)""",
     after=r"\b|[?=]",
 )
 _DO = _any(
     """run | start | launch | train | try | kick | sweep | queue | submit | redo | rerun | repeat | give
-    | get | use
-    | make | do | need | go | put | fire | spin | take | one more | same | again""",
+    | get | use | make | do | need | go | put | fire | spin | take | one more | same | again""",
     before=r"(?:^|[,.;:!?] ?)(?:so |then |and )?",
 )
 _SUBJECT = _any(
     r"""(?:i|we|he|she|they|people|everyone)(?:'\w+)? (?!(?:want|need|would|like|run|start|launch)\b)\w+
-    | we'd (?!like|love)\w+ | is | was | were | thinks | thought | has | had | got | will | turned | feels
-    | seems | looks"""
+    | we'd (?!like|love)\w+ | is | was | were | thinks | thought | has | had | got | will | turned
+    | feels | seems | looks"""
 )
 
 
