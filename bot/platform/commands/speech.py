@@ -79,7 +79,8 @@ CLAUSE = re.compile(r"[,.;:!?\n](?=\s|$)|\s(?:but|instead|because|then|and just)
 _REQUEST = _any(
     r"""(?:i|we)(?: would|'d)? (?:just |really |also )?(?:want|need|like|love|prefer|wish|have to
     | must|should|can|could) | please | pls | plz | (?:can|could|would|will) (?:you|u|we|i) | let'?s
-    | wants? | asked | told | says? | said | suggest(?:s|ed)? | go ahead | asap | (?:i|we)'?ll (?:take|have|try|go)""",
+    | wants? | asked | told | says? | said | suggest(?:s|ed)? | go ahead | asap
+    | (?:i|we)'?ll (?:take|have|try|go)""",
     after=r"\b|[?=]",
 )
 _DO = _any(
