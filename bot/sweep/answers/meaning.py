@@ -43,6 +43,7 @@ SEVERAL = re.compile(
     r"\b(?:(?:sweep|experiment|job|run|training|thing)s|(?:any|every)(?:thing|one)|all of them|overall)\b",
     re.IGNORECASE,
 )
+MAX_NICKNAMED = 300  # branches of a repository; of more, parts of names take long to look up
 SURE = 3  # the score of words that ask for help and not for what they name
 NAMED = 2  # what a value that a command needs counts for it
 TARGET = 3  # what a branch or a space counts for a new sweep
@@ -81,7 +82,7 @@ def sweep_names(sweeps: list[SweepSummary]) -> dict[str, str]:
 def branch_names(branches: list[str]) -> dict[str, str]:
     """Return what a sentence can call each branch: `ada/longer-warmup` is also Ada's branch."""
     found = dict[str, str]()
-    for each in branches:
+    for each in branches if len(branches) <= MAX_NICKNAMED else []:
         last, parts = each.rpartition("/")[2].lower(), re.split("[/_.-]+", each.lower())
         forms = [last, re.sub("[-_]", " ", last)] if re.search("[-_]", last) else []
         forms += [f"{part} branch" for part in parts] + [
