@@ -19,15 +19,15 @@ from slack_sdk.web.async_client import AsyncWebClient
 from bot.core.errors import UserError
 from bot.core.sweep_summary import SweepSummary
 from bot.platform.commands.grammar import Command, Table
-from bot.platform.commands.intents import negated
 from bot.platform.commands.sentence import Names, read_sentence
-from bot.platform.commands.words import MAX_SENTENCE
+from bot.platform.commands.speech import ASKING, is_beyond
+from bot.platform.commands.words import FILLERS, MAX_SENTENCE, clean
 from bot.platform.config.policy import Config, repository
 from bot.platform.slack.blocks import MAX_BUTTON_VALUE, actions, button, section, user_name
 from bot.platform.slack.message import Message
 from bot.platform.slack.mrkdwn import code, cut, plain
-from bot.sweep.answers.command_parser import COMPARE, RERUN, TABLE, choose, parse_command
-from bot.sweep.answers.meaning import Meaning, meaning, space_names, sweep_names
+from bot.sweep.answers.command_parser import COMPARE, OPEN, RERUN, TABLE, choose, parse_command
+from bot.sweep.answers.meaning import Meaning, branch_names, meaning, space_names, sweep_names
 from bot.sweep.form.view import Draft
 from bot.sweep.launch.options import LAUNCH
 from bot.sweep.model.texts import linked
@@ -48,11 +48,17 @@ log = logging.getLogger(__name__)
 
 RUN = "said_run"  # action id
 NAMES_TIMEOUT = 0.3  # seconds to wait for the first list of branches, and of spaces
+MAX_TYPED = 4  # words of a command with a typo; more are a sentence
 NO_COMMAND = (
     "Nothing was started or changed: no command found. `/sweep help` lists them; `/sweep` opens a form."
 )
-TOTAL = re.compile(r"\b(?:to|total|until)\b")
-OWN = re.compile(r"\b(?:it|all|everything|(?:my|the|this) (?:sweep|run))\b")  # the only one that it can mean
+FIELD = re.compile(r"[\s*_•>-]*\w+[*_\s]*[:=]")  # `• branch: main`
+MIN_FIELDS = 2  # lines like that make a message one request
+TOTAL = re.compile(r"\b(?:to|total|until|up to)\b|trials[=:]")
+MORE = re.compile(r"^extend\b|\b(?:more|extra|additional)\b", re.IGNORECASE)
+OWN = re.compile(
+    r"\b(?:it|all|everything|(?:my|the|this|that)(?: last| latest| current)? (?:sweep|run|job|experiment))\b"
+)  # the only one that it can mean
 
 Fields = dict[str, Any]
 
@@ -159,7 +165,7 @@ async def _reworded(
     """Answer a text that can't run as typed by what it means. Raises `error` if it means nothing."""
     text, prefix = command.get("text", ""), command["command"]
     lines = [line for line in text.splitlines() if line.strip()]
-    if "trigger_id" not in command and not all("=" in line or ":" in line for line in lines):
+    if "trigger_id" not in command and len([line for line in lines if FIELD.match(line)]) < MIN_FIELDS:
         text = lines[0] if lines else ""  # what follows in a message is for others
         command |= {"text": text}
     if len(text) > MAX_SENTENCE:
@@ -179,7 +185,9 @@ async def _reworded(
     if meant is None and is_sweep and _is_no_command(typed, text):
         raise UserError(NO_COMMAND)
     is_launch = meant is not None and meant.command is LAUNCH
-    if meant is None or (is_launch and not (is_sweep and (typed in (None, LAUNCH, RERUN) or typed.answers))):
+    if meant is None or (
+        is_launch and not (is_sweep and (typed in (None, LAUNCH, RERUN, OPEN) or typed.answers))
+    ):
         raise error
     if is_launch:
         return await _form(context, command, client, meant, error)
@@ -192,8 +200,10 @@ async def _reworded(
     try:
         meant = _resolved(meant, command, sweeps, context.config)
     except UserError as unknown:
-        is_mistyped = typed is None and not any(
-            text.split()[0].lower() in each.verbs for each in TABLE.commands
+        is_mistyped = (
+            typed is None
+            and _is_typo(text)
+            and not any(text.split()[0].lower() in each.verbs for each in TABLE.commands)
         )
         raise (error if is_typed or (meant.note and is_mistyped) else unknown) from None
     return await _run(context, command, client, meant)
@@ -213,7 +223,14 @@ async def _run(
 
 def _is_no_command(typed: Command | None, text: str) -> bool:
     """Return whether a text that means nothing isn't a command with a typo, which has its own error."""
-    return "=" not in text and (typed is LAUNCH or (typed is None and bool(negated(text))))
+    is_sentence = typed is LAUNCH or (typed is None and (is_beyond(text) or not _is_typo(text)))
+    return "=" not in text and is_sentence
+
+
+def _is_typo(text: str) -> bool:
+    """Return whether the first word of a text can be a mistyped command: none of every day."""
+    words = text.split()
+    return clean(words[0]).lower() not in FILLERS | ASKING and len(words) <= MAX_TYPED
 
 
 def _typed_command(table: Table, text: str) -> Command | None:
@@ -251,7 +268,9 @@ def _resolved(meant: Meaning, command: Fields, sweeps: list[SweepSummary], confi
     options = {**meant.parsed.options, "sweep": " ".join((found.sweep, *found.others))}
     has = next((each.trials for each in sweeps if each.id == found.sweep), 0)
     trials = found.options.get("trials", 0)
-    if trials and (meant.adds or (trials <= has and not TOTAL.search(command["text"]))):  # `extend fox 10`
+    if trials and (
+        meant.adds or (not TOTAL.search(command["text"]) and (trials <= has or MORE.search(command["text"])))
+    ):  # `extend fox 10`
         options |= {"trials": str(trials + has)}
     return replace(meant, parsed=replace(meant.parsed, options=options))
 
@@ -263,10 +282,13 @@ def _offer(text: str, label: str, typed: str) -> Message | str:
 
 
 def _known(config: Config, sweeps: list[SweepSummary]) -> dict[str, dict[str, str]]:
+    called = sweep_names(sweeps)
     return {
         "repo": {each.name.lower(): each.name for each in config.repositories},
         "profile": {each.name.lower(): each.name for each in config.profiles},
-        "sweep": sweep_names(sweeps),
+        "sweep": called,
+        "mute": called,
+        "unmute": called,
     }
 
 
@@ -280,7 +302,7 @@ async def _with_git_names(context: HandlerContext, command: Fields, last: Draft,
     except UserError:
         return names
     branches = [each.name for each in (await context.catalog.names(url, wait=NAMES_TIMEOUT)).names]
-    known["branch"] = {each.lower(): each for each in branches}
+    known["branch"] = branch_names(branches)
     said = read_sentence(text, TABLE, LAUNCH, replace(names, known=known)).parsed.options
     usual = (last.options.get("branch", ""), *MAIN_BRANCHES)
     if branch := said.get("branch") or next((each for each in usual if each in branches), ""):

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -24,17 +25,28 @@ from handlers.context import ACK_TIMEOUT, SLACK_ERRORS, HandlerContext
 from handlers.slash_token import GROUP
 
 NO_ZONE = "Slack doesn't say your time zone. Add it, for example zone=Europe/Berlin."
+_TIME = r"([0-9]{1,2}|midnight|noon)(?::([0-5][0-9]))? ?(am|pm|h)?"
+_VERB = r"\b(?:stop|quit|no|do not|don'?t|never) \w+(?: me)?(?: anything)?"
+SPAN = rf"(?:{_VERB} )?(?:\b(?:from|between) )?\b{_TIME} ?(?:[-–]|to|and|until|till?) ?{_TIME}(?![\w:])"
 _sweep = Matching(SWEEP_ID.pattern, "the name of a sweep, such as lr-brave-otter")
 
 
 def _quiet(key: str, text: str, _context: Any) -> str:
     if text.lower() == "off":
         return ""
-    found = QUIET.fullmatch(text.replace(" ", ""))
-    first, last = (f"{int(found[n]):02}:{found[n + 1] or '00'}" for n in (1, 3)) if found else ("", "")
-    if first == last:
+    found = re.fullmatch(SPAN, text.strip().lower())
+    first, last = (_time(*found.groups()[at : at + 3]) for at in (0, 3)) if found else ("", "")
+    if first == last or not QUIET.fullmatch(f"{first}-{last}"):
         raise invalid(key, "hours such as 22:00-07:00, or off", text)
     return f"{first}-{last}"
+
+
+def _time(hour: str, minute: str | None, half: str | None) -> str:
+    """Return `23:00` for 11 pm."""
+    hours = int({"midnight": "0", "noon": "12"}.get(hour, hour))
+    if half in {"am", "pm"} and hours <= 12:
+        hours = hours % 12 + 12 * (half == "pm")
+    return f"{hours:02}:{minute or '00'}"
 
 
 def _zone(key: str, text: str, _context: Any) -> str:
@@ -50,7 +62,7 @@ ME = Command(
     None,
     (
         Option("notify", Choice(tuple(Notify)), example="dm", means=WORDS),
-        Option("quiet", _quiet, example="22:00-07:00", free=True),
+        Option("quiet", _quiet, example="22:00-07:00", free=True, span=SPAN),
         Option("zone", _zone, example="Europe/Berlin"),
         Option("mute", _sweep, example="SWEEP"),
         Option("unmute", _sweep, example="SWEEP"),
@@ -58,8 +70,14 @@ ME = Command(
     GROUP,
     "your notifications",
     usage="[quiet=22-7]",
-    said="setting dnd do-not-disturb mute unmute quiet-hour always-dm always-notify always-ping from-now-on "
-    "dont-ping dont-dm stop-ping stop-dm stop-notify (ping always default dm notify notification quiet my)",
+    said="quiet weekday weekend only-ping wake-me only-wake dont-wake only-dm only-notify setting "
+    "preference dnd disturb dont-disturb mute unmute silent silence quieter noisy spam quiet-hour "
+    "always-dm always-notify always-ping from-now-on dont-ping dont-dm dont-message dont-notify dont-bother "
+    "stop-ping stop-dm stop-notify stop-message stop-bother stop-spam too-many-message too-much-message "
+    "too-many-notification fewer-message less-message leave-me-alone stop-notification all-notification "
+    "no-notification no-ping no-dm turn-off-dm turn-off prefer-dm prefer-dms time-zone timezone "
+    "notification privately my-dm notify-me-by change-how-you "
+    "(ping always default dm notify notification my message send channel night weekend until between)",
 )
 TABLE = Table(prefix="/sweep", commands=(ME,))
 

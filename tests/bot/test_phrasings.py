@@ -6,10 +6,13 @@ first, and none started a sweep. Of two hundred by someone with other branches a
 mused, and chatted, 85 of 100 (`others_a`) and 73 of 100 (`others_b`) were right at first. Since
 commands are scored by weighted words, 93 of 100 (`others_c`) and 92 of 100 (`others_d`), written for the same
 branches by people who hadn't seen the reader, were right at first: below the goal of 95. None started a sweep
-that wasn't asked for in full. The author of the reader judged, by the meanings that
-the writers had noted; complete commands
+that wasn't asked for in full. Of four hundred by one who hadn't seen the reader either, with far more chat,
+stories, and wishes for what no command does, 79 of 100 (`others_e`), 66 (`others_f`), 77 (`others_g`, after
+`e` and `f` were mended), and 79 (`others_h`, after `g` was mended, too) were right at first. None started or
+stopped a sweep; one ("nobody should cancel it", in `others_f`) led to a button that would have. The author of
+the reader judged, by the meanings that the writers had noted; complete commands
 with a mistyped branch or space count as right, since a worker refuses them with a suggestion. Most classes of
-misses are mended since, so the shares below are no measure of unseen ones.
+misses are mended since, but those of `others_h` aren't: only its share below is one of unseen phrasings.
 
 A line is what must happen, ` :: `, and the text. `run` starts a sweep with these options; `form` opens the
 form filled with them, with `not=` in its line; `do` answers by a command; `ask` offers one as a button;
@@ -86,7 +89,11 @@ HALVES = {
     "others_a": (DIGITS, 0.95),
     "others_b": (DIGITS, 0.95),
     "others_c": (DIGITS, 0.95),
-    "others_d": (DIGITS, 0.90),
+    "others_d": (DIGITS, 0.95),
+    "others_e": (DIGITS, 0.98),
+    "others_f": (DIGITS, 0.98),
+    "others_g": (DIGITS, 0.95),
+    "others_h": (DIGITS, 0.79),
 }  # with the least share that must be right
 CONFIG = Config(
     repositories=(),
@@ -172,7 +179,9 @@ class World:
 
     async def outcome(self, text, trigger):
         self.done.clear()
-        command = {"command": "/sweep", "text": text, "user_id": ADMIN, "channel_id": "C1"}
+        prefix, _, rest = text.partition(" ")
+        prefix, text = (prefix, rest) if prefix in self.context.spoken else ("/sweep", text)
+        command = {"command": prefix, "text": text, "user_id": ADMIN, "channel_id": "C1"}
         command |= {"trigger_id": trigger, "response_url": "https://hooks/1"}
         reply = await reply_to(self.context, command, None)
         if isinstance(reply, Message):
@@ -234,4 +243,4 @@ async def test_phrasings_become_the_right_form_or_answer_and_start_nothing(redis
             sep="\n  ",
         )
     assert launched == [], "\n".join(wrong)
-    assert len(wrong) <= (1 - least) * count, "\n".join(wrong)
+    assert len(wrong) <= round((1 - least) * count), "\n".join(wrong)

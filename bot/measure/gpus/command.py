@@ -36,15 +36,23 @@ ALIASES = {"free": ("",), "team": ("by team", "teams"), "nodes": ("by node", "by
 
 
 SAID = {
-    "free": "available capacity room full left sinfo "
-    "(any out many get cluster busy anything what can there how-many how-busy)",
-    "mine": "(my i am mine use have busy do what)",
+    "free": "available capacity room full left sinfo slot headroom vacant unoccupied busy-cluster "
+    "cluster-busy "
+    "(any out many get cluster busy anything what can there how-many how-busy now today tonight load)",
+    "mine": "my-gpu i-use-any i-use-gpu i-hold (my i mine use have busy hold)",
     "team": "by-team each-team per-team (by which use most how-much)",
     "nodes": "(by which per node machine free show busy)",
-    "now": "who idle doing-nothing hog utilization nvidia-smi nvtop gpustat "
-    "(use has all busy cluster which now)",
+    "now": "who whose idle doing-nothing hog utilization utilisation nvidia-smi nvtop gpustat sit-on waste "
+    "(use has have all busy cluster which now student user people person colleague anyone someone "
+    "everyone take)",
 }
-OF_BILL = "cost price money invoice how-much how-expensive gpu-hour (what month this-month team)"
+OF_BILL = (
+    "cost price money invoice how-much how-expensive gpu-hour dollar euro consume charge usage-month "
+    "usage-week "
+    "budget-left my-budget budget-use cost-per-team spend-per-team our-budget over-budget under-budget "
+    "team-budget "
+    "(what month this-month team week quarter year much many total spend consume bill)"
+)
 
 
 MONTHS = [name.lower() for name in month_name[1:]]

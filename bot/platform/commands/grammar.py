@@ -146,6 +146,7 @@ class Option:
     said: tuple[str, ...] = ()  # words for it in a sentence, beside the key: `4 cards`
     after: tuple[str, ...] = ()  # words before its value: `on main`
     means: Mapping[str, str] = field(default_factory=dict)  # phrases that are a value: `by dm`
+    span: str = ""  # a pattern of a value that is several words in a sentence: `from 22 to 7`
     units: Mapping[str, float] = field(default_factory=dict)  # of one after a number: `2 days` are 48 hours
 
     @property
@@ -243,8 +244,14 @@ def read_values(
 
 
 HELPS = (
-    "command manual man example docs hello hi hey what-can-you what-can-i what-does how-do-i how-do-you "
-    "how-does how-to how-use what-do-you-do what-option help-me what-happen-if would-happen-if"
+    "command manual man example docs documentation tutorial hello hi hey what-can-you what-can-i how-do-i "
+    "how-do-you "
+    "how-does how-to how-use how-can-i how-i-do what-do-you-do what-option help-me what-happen-if "
+    "would-happen-if "
+    "what-happen-when if-i-cancel do-i-lose will-i-lose what-mean explain definition difference-between "
+    "do-exactly "
+    "who-are-you what-are-you introduce get-started getting-started new-here i-allowed allowed permission "
+    "(what does do mean work help)"
 )
 HELP = Command("help", aliases=("?",), said=HELPS, answers=True)
 NONE_GIVEN: Mapping[str, str] = MappingProxyType({})

@@ -13,14 +13,13 @@ from functools import cache
 from typing import NamedTuple
 
 from bot.platform.commands.grammar import HELP, Command, Table
+from bot.platform.commands.speech import CLAUSE, DENIAL, first_word, is_question, is_told
 from bot.platform.commands.words import ARTICLES, FILLERS, clean, stem, words_of
 
 ENOUGH = 2  # the score of a word that asks for a command, or of two that support it
 ABOUT = 2  # what the subject of a table counts
 MAX_KEY = 20  # characters of a mistyped command that is compared with known ones
 SIMILARITY = 0.7  # 0 to 1, of a mistyped command
-DENIAL = "dont"
-ASKING = {*"when why where is are was were does did has who what should".split()}  # noqa: SIM905
 SMALL = {*ARTICLES, "", "is", "are", "was", "were", "be", "am", "of", "this"}  # between words in one order
 UNSAID = {
     "show",
@@ -31,9 +30,13 @@ UNSAID = {
     "my sweeps",
 }  # names of commands that are words of many sentences
 ORDERED = 4  # words that count in one order
-MUSING = re.compile(
-    r"\b(?:might|thinking (?:of|about)|considering|what if|should (?:i|we)|wonder|^if\b)", re.IGNORECASE
-)
+OWN = {"me", "token"}  # of commands that also show
+LEADS = 1  # what a text's first verb counts for a command that changes something
+DENIABLE = set(
+    """run start launch train sweep try submit kick begin rerun repeat retry relaunch queue schedule
+    cancel stop kill terminate pause resume it this that anything nothing something touch change""".split()  # noqa: SIM905
+)  # what a denial in a sentence is about
+DEFINED = re.compile(r"\bwhat(?:'?s| is) an? ")
 COUNTED = re.compile(r"\bhow (many|much|long|busy|expensive)\b")
 
 
@@ -43,11 +46,17 @@ class Scored(NamedTuple):
     command: Command
 
 
-def negated(text: str) -> str:
-    """Return the verb that a text begins by denying: `no, don't start it`; "" for none."""
-    words = [clean(word).lower() for word in words_of(text)[: ORDERED + 1]]
-    at = next((place for place, word in enumerate(words) if stem(word) == DENIAL), len(words))
-    return stem(words[at + 1]) if words[at + 1 :] and {*words[:at]} <= FILLERS else ""
+def is_denied(text: str, names: Container[str] = ()) -> bool:
+    """Return whether a text denies what it is about: `no, don't start it`, `we decided not to run big`."""
+    for clause in CLAUSE.split(text):
+        words = [clean(word).lower() for word in words_of(clause)]
+        stems = [stem(word) for word in words]
+        about = [place for place, word in enumerate(words) if word in names or stems[place] in DENIABLE]
+        if DENIAL in stems and (about[-1:] > [stems.index(DENIAL)] or len(stems) < ORDERED):
+            return True
+        if about:
+            return False
+    return False
 
 
 def ranked(
@@ -58,36 +67,53 @@ def ranked(
     `like`: words that stand for others, such as a GPU's model for `gpu`. `known`: names, which are no
     mistyped commands.
     """
-    words = [clean(word).lower() for word in words_of(COUNTED.sub(r"how-\1", text.lower()))]
-    said = _said([_joined(like.get(word.removesuffix("s"), word)) for word in words if word not in known])
-    tables, first = [*tables], words[0] if words else ""
-    is_question = not ASKING.isdisjoint({first, stem(first)}) or bool(MUSING.search(text))
+    asks = is_question(text)
+    clauses = [
+        words_of(each) for each in CLAUSE.split(COUNTED.sub(r"how-\1", DEFINED.sub("explain ", text.lower())))
+    ]
+    named = [[clean(word).lower() for word in words] for words in clauses]
+    stems = [
+        [_joined(like.get(each.removesuffix("s"), each)) for each in words if each not in known]
+        for words in named
+    ]
+    said, first = _said(stems, denies=not asks), stem(first_word(text))
+    tables, told = [*tables], is_told(text)
     found = list[tuple[int, int, Scored]]()
     for table in tables:
         for command in (*table.commands, *([HELP] if table is tables[0] else [])):
-            asks, supports = _weights(command.said, *(command.name and (command.name, *command.aliases)))
-            score, support = sum(asks[word] for word in said & asks.keys()), len(said & supports)
-            if is_question and not command.answers and (command.name or not score):
+            weights, supports = _weights(command.said, *(command.name and (command.name, *command.aliases)))
+            score, support = sum(weights[word] for word in said & weights.keys()), len(said & supports)
+            if (asks and not command.answers and (command.name or not score) and command.name not in OWN) or (
+                told and not score
+            ):
                 continue
-            score += bool(score) and not command.answers and stem(first) in asks
             if (score or support) and command.name and table.about in said:
                 score += ABOUT
+            score += LEADS * (bool(score) and not command.answers and first in weights)
             if score + support >= ENOUGH:
                 found.append((score, support, Scored(score + min(support, ENOUGH), table, command)))
     found.sort(key=lambda each: (-each[2].score, -each[0], -each[1]))
-    return [each[2] for each in found] or ([] if first in known else _mistyped(first, tables))
+    word = next((word for words in named for word in words), "")
+    return [each[2] for each in found] or ([] if word in known else _mistyped(word, tables))
 
 
-def _said(stems: list[str]) -> set[str]:
-    """Return the words, and those in one order; a denied one is `dont-start`."""
-    words, place = list[str](), 0
-    while place < len(stems):
-        size = 2 if stems[place] == DENIAL else 1
-        words.append("-".join(stems[place : place + size]))
-        place += size
-    words = [word for word in words if not (word in SMALL or word.isdecimal())]
-    starts = range(len(words))
-    return {"-".join(words[at : at + size]) for at in starts for size in range(1, ORDERED + 1)}
+def _said(clauses: list[list[str]], *, denies: bool) -> set[str]:
+    """Return the words, and those in one order.
+
+    A denied one is `dont-start`, and what follows it in its clause counts only with it.
+    """
+    said = set[str]()
+    for stems in clauses:
+        kept = [each for each in stems if not (each in SMALL or each.isdecimal())]
+        words, place = list[str](), 0
+        while place < len(kept):
+            size = 2 if kept[place] == DENIAL else 1
+            words.append("-".join(kept[place : place + size]))
+            place += size
+        denied = next((at for at, each in enumerate(words) if denies and each.startswith(DENIAL)), len(words))
+        starts = [at for at, each in enumerate(words) if at <= denied or each.startswith(DENIAL)]
+        said |= {"-".join(words[at : at + size]) for at in starts for size in range(1, ORDERED + 1)}
+    return said
 
 
 @cache
@@ -107,6 +133,8 @@ def _mistyped(word: str, tables: Iterable[Table]) -> list[Scored]:
     """Return the commands that the first word of a text is like: `stauts`."""
     named = [(table, each) for table in tables for each in table.commands if each.name]
     heads = {each.name.partition(" ")[0] for _, each in named}
-    is_compared = len(word) < MAX_KEY and word not in FILLERS
+    is_compared = (
+        len(word) < MAX_KEY and word not in FILLERS and not word.endswith("ed")
+    )  # `cancelled` was done
     near = get_close_matches(word, heads, 1, SIMILARITY) if is_compared else []
     return [Scored(ENOUGH, table, each) for table, each in named if each.name in near]

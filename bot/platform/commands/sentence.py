@@ -4,6 +4,7 @@ Without a model: words are looked up in dictionaries, so the time grows with the
 a suggestion for a person to confirm; `grammar` reads the commands that run as typed.
 """
 
+import contextlib
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -11,11 +12,13 @@ from difflib import get_close_matches
 from itertools import chain
 from typing import Any
 
+from bot.core.errors import UserError
 from bot.platform.commands.grammar import Command, Option, Parsed, Table, bare, pairs, read_values
 from bot.platform.commands.option_types import Choice, Duration, Number
 from bot.platform.commands.words import (
     AMOUNT,
     ARTICLES,
+    FACTORS,
     FILLERS,
     MAX_PHRASE,
     NUMBERS,
@@ -33,6 +36,8 @@ SIMILARITY = 0.7  # 0 to 1, of a mistyped key
 SHORT = re.compile(r"-([a-z])=?([0-9]*)")  # `-g 4`, and `-g4`
 MONEY = re.compile(r"[$€£][0-9][0-9.,]{0,12}k?")
 ADDED = {"add", "by", "more", "another", "additional", "extra"}
+BETWEEN = {"x", "×", "total", "of", "different", "separate", "full"}  # a number and what it counts
+OF_LAST = {"as", "many", "much", "number", "of", "usual", "last", "previous", "my", "our", "that", "amount"}
 LEFT_OUT = {"instead of", "rather than"}  # the name after these isn't wanted
 
 
@@ -42,6 +47,7 @@ class Names:
 
     known: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     config: Any = None
+    last: Mapping[str, str] = field(default_factory=dict)  # what `half the gpus` is of
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,6 +60,7 @@ class Sentence:
 def read_sentence(text: str, table: Table, command: Command, names: Names) -> Sentence:
     """Return the options that a sentence names for a command, and a note about words that mean nothing."""
     reader = _Reader(table, command, names)
+    text = reader.spans(text)
     loose = list[str]()
     for key, value in pairs([_long(word, command) for word in words_of(text)], command):
         if not key:
@@ -104,7 +111,18 @@ class _Reader:
         yield from self._names.known.get(option.key, {}).items()
         if isinstance(option.type, Choice):
             known = option.type.known(self._context)
-            yield from ((name.lower(), name) for name in known if name not in {"on", "off", "default"})
+            yield from (
+                (name.lower(), name) for name in known if name not in {"on", "off", "default", "push"}
+            )
+
+    def spans(self, text: str) -> str:
+        """Take the values that are several words, such as `from 22 to 7`; return the text without them."""
+        for each in self._command.options:
+            if each.span and (found := re.search(each.span, text, re.IGNORECASE)):
+                with contextlib.suppress(UserError):
+                    self._set(each.key, str(each.read(found[0], self._context)))
+                    text = f"{text[: found.start()]} {text[found.end() :]}"
+        return text
 
     def option(self, key: str, value: str) -> None:
         """Take a typed `key=value`, also with a mistyped key."""
@@ -150,11 +168,11 @@ class _Reader:
         place, hints, last = 0, list[str](), ""  # last: the key that the word before was a value of
         while place < len(words):
             phrase, size = self._longest(lower, place)
-            number = self._number(lower[place])
+            taken = self._share(lower, place) or self._amount(lower, place)
             if words[place][0] in "\"`'" and "cmd" in self._command.by_key:
                 self._set("cmd", unquoted(words[place]))
                 place, hints, last = place + 1, [], ""
-            elif number and (taken := self._amount(number, lower, place)):
+            elif taken:
                 place, hints, last = place + taken, [], ""
             elif MONEY.fullmatch(words[place]) and "budget" in self._command.by_key:
                 self._set("budget", words[place])
@@ -180,10 +198,17 @@ class _Reader:
                 place, hints, last = place + 1, [], ""
 
     def _parts(self, word: str) -> list[str]:
-        """Return the names in `main,dev` and `main/lr`, unless that is itself a name."""
+        """Return the names in `main,dev`, `main/lr`, and `big-space`, unless that is itself a name."""
         parts = re.split("[,/]", word)
         names = {clean(part).lower() for part in parts}
-        return parts if names <= self._known and clean(word).lower() not in self._known else [word]
+        whole = clean(word).lower()
+        if names <= self._known and whole not in self._known:
+            return parts
+        parts = whole.split("-")
+        is_known = any(whole in each for each in (self._keys, self._values, self._hints, self._known))
+        initials = "".join(part[:1] for part in parts)
+        is_pair = parts[1:] and (parts[-1] in self._keys or (parts[2:] == [] and initials in self._known))
+        return parts if is_pair and not is_known else [word]
 
     def _longest(self, lower: list[str], place: int) -> tuple[str, int]:
         """Return the longest phrase at a place that means something, and its number of words.
@@ -206,18 +231,34 @@ class _Reader:
         options = [each.key for each in self._command.options if each.key in keys]
         return next((key for key in options if key not in self.options), options[0])
 
+    def _share(self, lower: list[str], place: int) -> int:
+        """Take `half the gpus` and `twice as many trials`, of the last launch; return the words, or 0."""
+        start = place + 1
+        while start < len(lower) and lower[start] in OF_LAST:
+            start += 1
+        phrase, size = self._longest(lower, start) if start < len(lower) else ("", 0)
+        key, factor = self._keys.get(phrase, ""), FACTORS.get(lower[place])
+        if not (key and factor and self._names.last.get(key, "").isdecimal()):
+            return 0
+        self._set(key, str(max(1, int(int(self._names.last[key]) * factor))))
+        return start - place + size
+
     def _number(self, word: str) -> str:
         found = AMOUNT.fullmatch(word)
         return found[1] if found else NUMBERS.get(word, "")
 
-    def _amount(self, number: str, lower: list[str], place: int) -> int:
+    def _amount(self, lower: list[str], place: int) -> int:
         """Take `4 gpus`, `4gpus`, and `2 a100`; return the number of words, or 0."""
+        if not (number := self._number(lower[place])):
+            return 0
         found = AMOUNT.fullmatch(lower[place])
         glued, after = found[2] if found else "", [*lower[place + 1 : place + 2], ""][0]
+        start = place + 2 if after in {*ADDED, *BETWEEN} else place + 1
+        unit = glued or " ".join(lower[start : start + 1])
         for option in self._command.options:
-            if factor := option.units.get(glued or after):
+            if factor := option.units.get(unit):
                 self._set(option.key, f"{float(number) * factor:g}")
-                return 1 if glued else 2
+                return 1 if glued else start - place + 1
         if glued and glued in self._keys:
             self._set(self._keys[glued], number)
             return 1
@@ -225,7 +266,6 @@ class _Reader:
         self._adds = self._adds or bool(is_added)
         if glued or not after:
             return 0
-        start = place + 2 if after in {*ADDED, "x", "×", "total"} else place + 1
         phrase, size = self._longest(lower, start)
         if phrase in self._keys:
             self._set(self._keys[phrase], number)
@@ -267,9 +307,9 @@ class _Reader:
         elif (
             start < len(lower)
             and (number := self._number(lower[start]))
-            and (counts or number == lower[start])
+            and (counts or number == lower[start] or lower[start] in NUMBERS)
         ):
-            if counts or self._amount(number, lower, start) == 0:
+            if counts or self._amount(lower, start) == 0:
                 self._set(key, number)
             return start - place - size + 1
         elif self._unread and place and self._unread[-1][0] == words[place - 1] and not counts:
@@ -290,7 +330,10 @@ class _Reader:
         if option.word:
             is_value = not read_values((option,), {option.key: word}, self._context)[1]
             return is_value and option.key not in self._names.known
-        return word.lower() not in self._fillers
+        is_guess = self._command.name and self._names.known.get(
+            option.key
+        )  # only a form shows what is unknown
+        return word.lower() not in self._fillers and not is_guess
 
     def _word(self, word: str, hints: list[str]) -> None:
         """Take a word that isn't known as a name after `on` where no names are known; or else note it."""
@@ -323,9 +366,11 @@ class _Reader:
             self._set(first.key, self._unread.pop()[0])  # its values can't be listed yet: a lone word is one
         required = [each.key for each in self._command.options if each.required]
         missing = [key for key in required if key not in self.options]
-        amounts = ((each, each[0].strip("$x")) for each in self._unread)
+        amounts = ((each, each[0].strip("$x+")) for each in self._unread)
         numbers = [
-            (each, NUMBERS.get(said, said)) for each, said in amounts if said.isdecimal() or said in NUMBERS
+            (each, NUMBERS.get(said, said))
+            for each, said in amounts
+            if said.isdecimal() or said in {*NUMBERS} - {"one"}
         ]
         if first and first.after and first.key in self.options and len(self._unread) == 1:  # `lr on main 4`
             counted = [each.key for each in self._command.options if self._counts(each.key)]

@@ -3,30 +3,44 @@
 import re
 
 from bot.platform.commands.grammar import POLITE, bare, plain_words, unescape
+from bot.platform.commands.speech import DENIAL, NOT
 
 MAX_SENTENCE = 1_000  # characters; a longer text isn't one
 MAX_PHRASE = 4  # words of a phrase
 _QUOTED = r"""(?:"[^"]*"|'[^']*'|`[^`]*`)"""
 APART = re.compile(r"(?<!\S)([0-9]{1,3})x(?=[a-z])|(?<=\bw)/(?=[0-9])|@(?=\w)", re.IGNORECASE)
-NOT = re.compile(
-    r"\b(?:do not|dont|never|let'?s not|hold off on|was about to|(?:would|should|must)(?:n'?t| not)|won'?t)\b"
-    r"|^not\b",
-    re.IGNORECASE,
-)
 WORD = re.compile(
     rf"""[^\s"'`,;()=]+={_QUOTED}|"[^"]*"|`[^`]*`|(?<!\S)'[^']*'(?!\S)|(?:[^\s"`,;()]|,(?=\S))+(?:"[^"]*")?"""
 )
 ONES = "one two three four five six seven eight nine ten eleven twelve".split()  # noqa: SIM905
+TENS = "twenty thirty forty fifty sixty seventy eighty ninety".split()  # noqa: SIM905
 NUMBERS = {word: str(number) for number, word in enumerate(ONES, 1)}
-NUMBERS |= {"single": "1", "dozen": "12", "sixteen": "16", "twenty": "20", "fifty": "50", "hundred": "100"}
+NUMBERS |= {word: str(20 + 10 * number) for number, word in enumerate(TENS)}
+NUMBERS |= {"single": "1", "couple": "2", "dozen": "12", "fifteen": "15", "sixteen": "16", "hundred": "100"}
+FACTORS = {
+    "half": 0.5,
+    "halve": 0.5,
+    "twice": 2,
+    "double": 2,
+    "triple": 3,
+    "thrice": 3,
+    "quadruple": 4,
+    "same": 1,
+}
 AMOUNT = re.compile(r"\+?x?([0-9]{1,9}(?:\.[0-9]{1,3})?)x?([a-z]*)")
+IN_TREE = re.compile(
+    r"https?://[\w./-]{1,100}/tree/"
+)  # before the branch in the address of a repository's page
 ARTICLES = {"a", "an", "the"}
 FILLERS = POLITE | set(
     """
     show
-    ! & + - . : = ? @ a about after again against all also an and any anything are as at be been before
+    ahead another couple dear enough fancy fire going kindly love ought quick quickly round schedule
+    spin submit tops ! & + - . : = ? @ a about after again against all also an and any anything are
+    as at be been before
     both but by can cap capped could did do does doing don't done dont each else every experiment for from
-    get give go going has have having hello hey hi how i i'd i'll i'm in into is it it'll it's its job just
+    get give go going has have having hello hey hi how i i'd i'll i'm in into is it it'll it's its
+    isn't hasn't aren't job just
     kick kind last launch least let like limit limited make max maximum me more most my need new no not
     now of off ok on only or our out over per previous put redo repeat rerun right run running same search
     set should so some somebody someone start still stop sweep sweepbot sweeps than thank that the their then
@@ -35,14 +49,15 @@ FILLERS = POLITE | set(
     """.split()  # noqa: SIM905  two hundred quotes would hide the words
 )
 _FOLDED = """
-available: availability; best: winner winning won strongest; branch: branches; compare: comparing comparison;
-cancel: cancelling canceling scancel; cost: spend spent spending expensive burn burned burnt costing;
+available: availability; best: winner winning won strongest; branch: branches; compare: comparing
+comparison compared;
+cancel: cancelling canceling scancel; cost: spend spent spending expensive burn burned burnt costing consumed;
 crash: crashed crashing; environment: notebook jupyter env workspace vscode; free: spare unused unallocated;
 fail: failed failing failure died die broke broken; finish: finishing finished complete completed; gpu: card;
 happen: happened happening wrong; hog: hogging hogged; idle: idling; kill: killing; log: logfile;
 parameter: param hyperparameter hyperparam hparam config configuration; pause: pausing; priority: prio;
 picture: pic photo image; print: printing printed; show: display; stop: stopping; sweep: experiment job;
-ping: pinging;
+ping: pinging pinged;
 start: starting started begin beginning began launched; stuck: stall stalled hang hanging hung frozen;
 use: using used usage occupy occupying occupied; wait: waiting pending queued
 """
@@ -54,7 +69,9 @@ def words_of(text: str) -> list[str]:
     """Return the words of a sentence, with their quotes; none of one that is too long."""
     if len(text) > MAX_SENTENCE:
         return []
-    return WORD.findall(NOT.sub("don't", APART.sub(_apart, plain_words(unescape(text)).replace("->", "="))))
+    return WORD.findall(
+        NOT.sub("don't", APART.sub(_apart, IN_TREE.sub("", plain_words(unescape(text))).replace("->", "=")))
+    )
 
 
 def _apart(found: re.Match[str]) -> str:
@@ -74,7 +91,7 @@ def unquoted(word: str) -> str:
 
 def stem(word: str) -> str:
     """Return what a word has in common with those that mean the same: `GPUs` and `card` are `gpu`."""
-    word = re.sub("'[a-z]*$", "", word.lower()) if word.lower() not in {"don't", "isn't"} else "dont"
+    word = DENIAL if word.lower() == "don't" else re.sub("'[a-z]*$", "", word.lower())
     word = FOLDED.get(word, word)
     single = word.removesuffix("s") if len(word) > 3 and not word.endswith(("ss", "is")) else word
     return FOLDED.get(single, single)

@@ -62,7 +62,8 @@ LIST = Option(
     "list",
     Choice(("mine", "running", "team", "failed")),
     word=True,
-    means={"my": "mine", "i": "mine", "my team": "team"} | dict.fromkeys(("fail", "died"), "failed"),
+    means={"my": "mine", "i": "mine", "my team": "team"}
+    | dict.fromkeys(("fail", "died", "crashed", "broken", "my failed", "my crashed", "failing"), "failed"),
 )
 MODE = Option(
     "mode",
@@ -89,39 +90,63 @@ def _change(name: str, does: Action, options: tuple[Option, ...], meaning: str, 
 
 
 OF_LIST = (
-    "overview squeue ls ps i-run we-run did-i-run did-we-run mine running team "
-    "(my i what which show all every everyone anyone anything who run active current sweep recent past "
-    "lately have fail)"
+    "overview each-sweep summary-each summary-my summary-sweep status-all squeue ls ps i-run we-run "
+    "did-i-run did-we-run mine running team everything-run everyone-sweep anything-finish anything-run "
+    "anything-done "
+    "what-finish how-many-sweep "
+    "(my i what which show all every everyone anyone anything everything who run active current sweep "
+    "recent past "
+    "lately have fail finish team today)"
 )
 OF_STATUS = (
     "progress how how-long going doing eta done finish update any-news stuck happen alive remaining percent "
-    "state slow wait info so-long what-up still-running sweep-ok time-left what-about "
-    "(why when where not running own who start left trial end ok take looking sweep up at did)"
+    "state slow wait info so-long what-up still-running sweep-ok time-left what-about where-we-with "
+    "why-isn why-hasn "
+    "any-new catch-up health healthy whats-up check-on look-ok still-go still-alive far-along getting-on "
+    "how-far doing-ok in-trouble hows howz behave "
+    "(why when where not running own who start left trial end ok take looking sweep up at did still yet "
+    "reason think expect hour until)"
 )
 OF_LOGS = (
-    "log output print stdout stderr console traceback trace exception error tail last-line "
-    "(why fail crash what show)"
+    "log output print stdout stderr console traceback trace exception error tail last-line stack-trace "
+    "error-message what-say "
+    "(why fail crash what show reason message)"
 )
 OF_RESULTS = (
-    "result best table csv download export leaderboard score outcome number metric how-did what-get "
-    "top-trial (trial run parameter value what get show how did do which accuracy final)"
+    "result best beat baseline good-enough table csv download export leaderboard score outcome number "
+    "metric how-did what-get "
+    "top-trial top promising anything-good learn-from find ranking champion highest lowest "
+    "best-configuration best-parameter which-parameter any-good go-with optimum optimal "
+    "(trial run parameter value what get show how did do which accuracy final loss yet)"
 )
-OF_CURVES = "curve plot chart graph draw visualize (loss train learning show accuracy)"
+OF_CURVES = (
+    "curve plot chart graph draw visualize trajectory loss-look how-loss loss-go converge overfit diverge "
+    "(loss train learning show accuracy over epoch step)"
+)
 OF_CANCEL = (
     "stop kill delete abort terminate end quit can-cancelled shut-down get-rid pull-plug dont-need "
-    "no-longer-need (sweep everything)"
+    "no-longer-need scrap ditch withdraw retract nuke drop axe trash discard shut-off call-off take-down "
+    "bin-it get-off take-off "
+    "put-out-misery remove (sweep everything)"
 )
 OF_DRAIN = (
     "wind-down let-finish nothing-new no-new-trial no-more-trial dont-start-new dont-start-trial "
-    "dont-start-any start-no-more (dont-start no new more trial finish after current running stop)"
+    "dont-start-any start-no-more run-out without-start without-new wrap-up-trial ramp-down phase-out "
+    "no-further-trial finish-current finish-run stop-new stop-launch-new stop-start-new stop-schedule "
+    "(dont-start no new more trial finish after current running stop)"
 )
-OF_OPEN = "gate all-trial (start run trial all now other anyway skip)"
+OF_OPEN = "gate all-trial skip-gate release-rest start-rest (start run trial all now anyway skip rest)"
 OF_HISTORY = (
-    "trend record improve ever our-best over-time all-time week last-week best-week best-month "
-    "best-result-week (best month since last ever our anyone over time better far)"
+    "best trend record improve ever our-best over-time all-time last-week this-week best-week best-month "
+    "best-result-week ever-tried we-tried tried-before last-time-we we-get historically so-far-this history "
+    "swept since-monday past-week past-month "
+    "(month week since last ever our anyone over time better far before tried time result)"
 )
 OF_QUEUE = (
-    "squeue backlog position line ahead wait who-wait how-long-queue (who how-many where long front gpu)"
+    "squeue backlog position line ahead wait who-wait how-long-queue queue-look in-queue queue-like "
+    "stuck-queue "
+    "ahead-me ahead-us in-front front-me front-us before-me before-us my-turn how-long-line whats-next "
+    "(who how-many where long front gpu anything stuck which next look)"
 )
 STATUS = _see("status", Action.STATUS, (SWEEP,), "phase and progress", OF_STATUS)
 COMPARE = _see(
@@ -134,11 +159,13 @@ COMPARE = _see(
 RERUN = replace(
     _change("rerun", Action.RERUN, (SWEEP, *OPTIONS), "repeat it with any option changed"),
     usage="[SWEEP] [trials=20]",
-    said="again once-more usual repeat same redo like restart relaunch resubmit requeue (run start)",
+    said="again once-more usual repeat same redo like restart relaunch resubmit requeue re-run rerunning "
+    "another-round one-more-time do-over copy-of clone duplicate encore reproduce (run start another round)",
 )
 LISTING = replace(
     _see("list", None, (LIST,), "your sweeps and all running ones", OF_LIST), aliases=("my sweeps",)
 )
+OPEN = _change("open", Action.OPEN, (SWEEP,), "start all trials now", OF_OPEN)
 COMMANDS = (
     LISTING,
     STATUS,
@@ -160,16 +187,17 @@ COMMANDS = (
         Action.PAUSE,
         (SWEEP, MODE),
         "hold until `resume`; `now` stops running trials",
-        "suspend hold interrupt freeze halt (put on sweep)",
+        "suspend hold interrupt freeze halt put-on-hold on-hold put-on-ice take-break park (put on sweep)",
     ),
     _change(
         "resume",
         Action.RESUME,
         (SWEEP,),
         "continue a paused sweep",
-        "continue unpause go-on proceed carry-on unfreeze unsuspend keep-going (let keep going)",
+        "continue unpause go-on proceed carry-on unfreeze unsuspend keep-going pick-up pick-back-up wake-up "
+        "let-go let-continue restart-pause (let keep going back)",
     ),
-    _change("open", Action.OPEN, (SWEEP,), "start all trials now", OF_OPEN),
+    OPEN,
     _change(
         "retry",
         Action.RETRY,
@@ -182,14 +210,16 @@ COMMANDS = (
         Action.EXTEND,
         (SWEEP, TOTAL),
         "run more trials, up to this total",
-        "(more trial add up to total raise continue until)",
+        "more-trial extra-trial additional-trial bump-trial raise-trial increase-trial longer-run run-longer "
+        "(more trial add up to total raise continue until extra additional further longer give)",
     ),
     _change(
         "raise",
         Action.BUDGET,
         (SWEEP, TO_BUDGET),
         "set a higher budget",
-        "(raise increase more higher budget set)",
+        "more-budget bigger-budget more-gpu-hour more-hour raise-budget increase-budget (raise increase "
+        "more higher budget set double money bump allow)",
     ),
     _change("approve", Action.APPROVE, (SWEEP,), "start it above a budget", "allow"),
     _change("decline", Action.DECLINE, (SWEEP, REASON), "don't start it", "deny reject"),
@@ -199,14 +229,16 @@ COMMANDS = (
         options=(SWEEP, *PROMOTE.options),
         group=CHANGE,
         meaning="repeat the best trial with seeds",
-        said="seed (best repeat confirm run)",
+        said="seed promote ship ship-best use-best take-best finalize finalise productionize winner-seed "
+        "(best repeat confirm run winner verify reproduce check)",
     ),
     replace(
         BISECT,
         options=(SWEEP, *BISECT.options),
         group=CHANGE,
         meaning="find the commit that broke its first failed trial",
-        said="commit culprit (which find fail)",
+        said="commit culprit regression which-change what-change who-break (which find fail change break "
+        "introduce since git)",
     ),
     replace(_see("queue", Action.QUEUE, (), "who waits for what", OF_QUEUE), group=CHANGE),
     _change(
@@ -214,30 +246,35 @@ COMMANDS = (
         Action.RAISE,
         (SWEEP,),
         "the next higher priority",
-        "priority prioritize bump important (raise higher increase more high urgent)",
+        "priority urgent push-up up-queue asap prioritize prioritise bump important ahead-other run-ahead "
+        "jump-ahead move-ahead jump-queue jump-line front-queue "
+        "top-queue move-up move-front run-first go-first expedite speed-up boost hurry "
+        "(raise higher increase more high first before ahead front top up faster sooner)",
     ),
     _change(
         "queue lower",
         Action.LOWER,
         (SWEEP,),
         "the next lower priority",
-        "lower priority deprioritize (reduce decrease less important low)",
+        "lower priority isn-urgent not-urgent less-urgent deprioritize deprioritise can-wait no-rush "
+        "back-queue end-queue let-other yield "
+        "(reduce decrease less important low other down)",
     ),
     _change(
         "queue move",
         Action.MOVE,
         (SWEEP, TO_QUEUE),
         "to another queue",
-        "move switch (queue other change put to into)",
+        "move switch transfer reassign (queue other change put to into)",
     ),
     _change("queue hold", Action.HOLD, (SWEEP,), "keep waiting trials out of the queue"),
     _change("queue release", Action.UNHOLD, (SWEEP,), "put held trials back"),
 )
+HISTORY = replace(
+    _see("history", Action.HISTORY, (SPACE,), "a space's best results by week", OF_HISTORY), usage="space=lr"
+)
 CHANNEL_COMMANDS = (  # about no single sweep
-    replace(
-        _see("history", Action.HISTORY, (SPACE,), "a space's best results by week", OF_HISTORY),
-        usage="space=lr",
-    ),
+    HISTORY,
     Command("setup", None, (), ADMINS, "a channel's repository and daily digest", said="set-up configure"),
 )
 TABLE = Table(prefix="/sweep", commands=(LAUNCH, *COMMANDS))

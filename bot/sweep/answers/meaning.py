@@ -1,7 +1,7 @@
 """Say which command a sentence means, with which options, for whoever said it. Pure."""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 from itertools import chain
@@ -9,22 +9,41 @@ from itertools import chain
 from bot.core.commands import Action
 from bot.core.ids import is_meant
 from bot.core.sweep_summary import SweepSummary
-from bot.platform.commands.grammar import HELP, Command, Parsed, Table
-from bot.platform.commands.intents import MUSING, Scored, negated, ranked
+from bot.platform.commands.grammar import HELP, Command, Parsed, Table, unescape
+from bot.platform.commands.intents import ENOUGH, Scored, is_denied, ranked
 from bot.platform.commands.sentence import Names, read_sentence
+from bot.platform.commands.speech import (
+    ASKING,
+    first_word,
+    gist,
+    is_beyond,
+    is_chat,
+    is_idle,
+    is_musing,
+    is_past,
+    is_question,
+    is_story,
+)
+from bot.platform.commands.words import clean, stem, words_of
 from bot.platform.config.policy import Config
-from bot.sweep.answers.command_parser import COMPARE, FOR_ACTIVE, LISTING, OF_ENDED, RERUN, STATUS, TABLE
+from bot.sweep.answers.command_parser import (
+    COMPARE,
+    FOR_ACTIVE,
+    HISTORY,
+    LISTING,
+    OF_ENDED,
+    RERUN,
+    STATUS,
+    TABLE,
+)
 from bot.sweep.launch.options import LAUNCH
 
-PAST = re.compile(
-    r"(?:(?:yesterday|earlier|last \w+|this \w+),? )?(?:did|has|have|was|were|is|are|why|when"
-    r"|(?:i|we)(?: have|'ve)?(?: just| never)? (?!need)(?:\w+ed|ran))\b",
+TRIAL = re.compile(r"\btrial (?:#|no\.? |number )?[0-9]", re.IGNORECASE)  # one of a sweep
+SEVERAL = re.compile(
+    r"\b(?:(?:sweep|experiment|job|run|training|thing)s|(?:any|every)(?:thing|one)|all of them|overall)\b",
     re.IGNORECASE,
 )
-CHAT = re.compile(
-    r"\b(?:you(?:'?re| r| are| rock)|(?:good|nice|great|best|cool|bad) (?:bot|job|work)|love (?:you|it))\b",
-    re.IGNORECASE,
-)
+MAX_NICKNAMED = 300  # branches of a repository; of more, parts of names take long to look up
 SURE = 3  # the score of words that ask for help and not for what they name
 NAMED = 2  # what a value that a command needs counts for it
 TARGET = 3  # what a branch or a space counts for a new sweep
@@ -60,6 +79,20 @@ def sweep_names(sweeps: list[SweepSummary]) -> dict[str, str]:
     return found
 
 
+def branch_names(branches: list[str]) -> dict[str, str]:
+    """Return what a sentence can call each branch: `ada/longer-warmup` is also Ada's branch."""
+    found = dict[str, str]()
+    for each in branches if len(branches) <= MAX_NICKNAMED else []:
+        last, parts = each.rpartition("/")[2].lower(), re.split("[/_.-]+", each.lower())
+        forms = [last, re.sub("[-_]", " ", last)] if re.search("[-_]", last) else []
+        forms += [f"{part} branch" for part in parts] + [
+            f"{' '.join(parts[at:])} branch" for at in range(len(parts))
+        ]
+        for form in forms:
+            found[form] = "" if found.get(form, each) != each else each
+    return {form: each for form, each in found.items() if each} | {each.lower(): each for each in branches}
+
+
 def space_names(spaces: list[str]) -> dict[str, str]:
     """Return what a sentence can call each space."""
     forms = ("{}", "{}.yaml", "sweeps/{}.yaml")
@@ -80,49 +113,82 @@ def meaning(
     `last`: options of the person's last launch. `here`: the sweep in whose thread it was said.
     """
     config: Config = names.config
-    start = read_sentence(text, TABLE, LAUNCH, names)
+    text = unescape(text)
+    start = read_sentence(text, TABLE, LAUNCH, replace(names, last=last))
     typed = {key for key in ("branch", "space") if re.search(rf"\b{key} ?[=:]|--{key}\b", text.lower())}
     unknown = {key for key in ("branch", "space") if not names.known.get(key)} - typed
     options = {key: value for key, value in start.parsed.options.items() if key not in unknown}
     targets = options.keys() & {"branch", "space"}
     named = _named_sweep(text, names, options, sweeps)
     like = {each.name.lower(): "gpu" for each in config.profiles if each.gpus}
-    order = ranked(text, tables, like, {*chain(*names.known.values())})
+    like |= {each.name: "cluster" for each in config.clusters if not targets}
+    every = {*chain(*names.known.values())}
+    order = ranked(f"{text} {tables[0].about}", tables, like, every)
     is_named = bool(named or (here and order and "sweep" in order[0].command.by_key))
-    if (
-        order
-        and order[0].command is HELP
-        and order[0].score >= SURE
-        and (not is_named or " if " in text.lower())
-    ):
-        return Meaning(table=order[0].table, parsed=Parsed(command=HELP))
-    if is_named:
-        changed = set[str]() if MUSING.search(text) else options.keys() - {"from"}
-        order = _of_a_sweep(order, changed, [each for each in sweeps if is_meant(each.id, named or here)])
-        order = _compared(text, names) + order if order[0].command.answers else order
-    elif CHAT.search(text) and not targets:
+    is_help = bool(order) and order[0].command is HELP
+    if is_help and order[0].score >= SURE and (not is_named or " if " in f" {text.lower()}"):
+        return Meaning(table=_topic(text, tables), parsed=Parsed(command=HELP))
+    if not (gist(text) or is_help) or not (is_named or _wants(text, order, targets, every)):
         return None
+    if is_named:
+        kept = {"from", "priority", "notify", "trials" if TRIAL.search(text) else ""}  # not to be changed
+        changed = set[str]() if is_musing(text) else options.keys() - kept
+        meant = [each for each in sweeps if is_meant(each.id, named or here)]
+        order = _of_a_sweep(order, changed, meant, first_word(text), adds=start.adds)
+        order = _compared(text, names) + order if order[0].command.answers else order
     else:
-        order = _with_launch(order, options, targets)
+        order = _about_none(text, _with_launch(order, options, targets), options)
     if not order:
         return None
-    if order[0].command is LAUNCH or (targets and not (is_named or order[0].command.answers)):
-        if PAST.match(text):  # `I started lr on main yesterday`, `is it running?`
-            return Meaning(table=TABLE, parsed=Parsed(command=LISTING))
-        if negated(text):
-            return None
-    score, table, command = order[0]
-    best = [each for each in order if each.score == score]
+    command = order[0].command
+    best = [each for each in order if each.score == order[0].score]
     if not is_named and (command is LAUNCH or RERUN in [each.command for each in best]):
-        return Meaning(table=TABLE, parsed=start.parsed, note=start.note)
+        return Meaning(table=TABLE, parsed=_with_source(start.parsed, sweeps), note=start.note)
     if command is HELP:
-        return Meaning(table=table, parsed=Parsed(command=HELP))
+        return Meaning(table=_topic(text, tables), parsed=Parsed(command=HELP))
     found = [
         _read(text, each.table, each.command, names, last)
         for each in best
         if each.command not in (LAUNCH, HELP)
     ]
     return next((each for each in found if not each.missing), found[0])
+
+
+def _about_none(text: str, order: list[Scored], options: Mapping[str, str]) -> list[Scored]:
+    """Return the commands that a text about no sweep means: the list where it tells of sweeps, or none."""
+    command = order[0].command if order else None
+    targets = options.keys() & {"branch", "space"}
+    if command and (command is LAUNCH or (targets and not command.answers)):
+        if is_idle(text):
+            return []
+        if is_past(text):
+            known = HISTORY if "space" in targets and HISTORY in [each.command for each in order] else LISTING
+            return [Scored(1, TABLE, known)] * bool(targets or is_question(text))
+        if is_story(text) and options.keys() <= targets:
+            return []
+    return [Scored(1, TABLE, LISTING)] if command is STATUS and SEVERAL.search(text) else order
+
+
+def _with_source(parsed: Parsed, sweeps: Sequence[SweepSummary]) -> Parsed:
+    """Complete the name of the sweep to start from."""
+    ids = [each.id for each in sweeps if is_meant(each.id, parsed.options.get("from", "-"))]
+    return replace(parsed, options={**parsed.options, "from": ids[0]}) if len(ids) == 1 else parsed
+
+
+def _wants(text: str, order: list[Scored], targets: AbstractSet[str], names: Container[str]) -> bool:
+    """Return whether a text that names no sweep wants anything that a command does."""
+    if is_beyond(text) or (not targets and (is_chat(text) or is_idle(text))):
+        return False
+    is_change = bool(order) and not order[0].command.answers and order[0].command is not LAUNCH
+    return is_change or is_question(text) or "?" in text or not is_denied(text, names)
+
+
+def _topic(text: str, tables: list[Table]) -> Table:
+    """Return the table whose help a text asks for: that of its subject, unless it is about a sweep."""
+    stems = [stem(clean(word)) for word in words_of(text)]
+    about = {each.about: each for each in tables if each.about}
+    is_of_sweep = not {"sweep", "run", "train", "trial"}.isdisjoint(stems)
+    return next((about[each] for each in stems if each in about and not is_of_sweep), tables[0])
 
 
 def _with_launch(order: list[Scored], options: Mapping[str, str], targets: AbstractSet[str]) -> list[Scored]:
@@ -160,13 +226,28 @@ def _named_sweep(text: str, names: Names, launch: Mapping[str, str], sweeps: Seq
 
 
 def _of_a_sweep(
-    order: list[Scored], changed: AbstractSet[str], sweeps: Sequence[SweepSummary]
+    order: list[Scored], changed: AbstractSet[str], sweeps: Sequence[SweepSummary], verb: str, *, adds: bool
 ) -> list[Scored]:
     """Return the commands that can apply to these sweeps; without one, what the other words mean."""
     states, wrong = {each.live for each in sweeps}, set[Action]()
     if len(states) == 1:
         wrong = OF_ENDED - {Action.EXTEND} if True in states else FOR_ACTIVE
-    fits = [each for each in order if "sweep" in each.command.by_key]
+        wrong = wrong - {
+            each.does for each in TABLE.commands if verb in {each.name, *each.verbs} and each.does in OF_ENDED
+        }
+    fits = [
+        each
+        for each in order
+        if "sweep" in each.command.by_key or ("mute" in each.command.by_key and each.score >= SURE)
+    ]
+    if changed - {"space"} and verb not in ASKING:  # what only supporting words ask for isn't meant
+        fits = [
+            each
+            for each in fits
+            if each.score > ENOUGH
+            or _takes(each.command, changed)
+            or verb in {each.command.name, *each.command.words}
+        ]
     left = [
         each._replace(score=each.score + NAMED * _takes(each.command, changed))
         for each in fits
@@ -174,6 +255,7 @@ def _of_a_sweep(
     ]
     if left:
         return sorted(left, key=lambda each: -each.score)
+    changed = changed or ({"trials"} if adds else set())
     needed = [each for each in TABLE.commands if _takes(each, changed) and each.does not in wrong]
     is_again = changed or any(each.command.does is Action.RETRY for each in fits)
     asked = needed[0] if len(changed) == len(needed) == 1 else RERUN if is_again else STATUS
@@ -188,5 +270,8 @@ def _read(text: str, table: Table, command: Command, names: Names, last: Mapping
         for each in command.options
         if command.answers and each.required and each.key in last
     }
-    parsed = replace(found.parsed, options={**missing, **found.parsed.options})
+    options = {**missing, **found.parsed.options}
+    if not {"mute", "quiet"}.isdisjoint(options):
+        options.pop("notify", "")  # `stop pinging me about otter`: only this
+    parsed = replace(found.parsed, options=options)
     return Meaning(table=table, parsed=parsed, note=found.note, adds=found.adds)

@@ -161,11 +161,23 @@ NOTIFY = {
     Notify.NONE.value: "Thread only",
 }
 START = {"on": "One trial first, the others once it is healthy", "off": "All parallel trials at once"}
-PARALLEL = ("in parallel", "at a time", "at once", "parallel trials", "concurrent", "simultaneously")
+PARALLEL = (
+    "in parallel",
+    "at a time",
+    "at once",
+    "at same time",
+    "trials in parallel",
+    "trials at time",
+    "trials at once",
+    "parallel trials",
+    "concurrent",
+    "simultaneously",
+)
 # What a sentence says instead of a value.
 AUTOMATIC = dict.fromkeys(
     ("whatever gpus are free", "all free gpus", "whatever is free", "any free gpus"), AUTO
 )
+FRESH = dict.fromkeys(("from scratch", "start fresh", "starting fresh", "fresh start"), "none")
 WITHOUT_GPUS = {"without gpu": "0", "no gpu": "0", "on cpu": "0", "cpu only": "0"}
 SEARCHES = {f"{name} search": name for name in ("random", "grid")} | dict.fromkeys(
     ("bayesian", "bayes", "bayesian optimization", "bayesian search"), "bayesianoptimization"
@@ -173,17 +185,38 @@ SEARCHES = {f"{name} search": name for name in ("random", "grid")} | dict.fromke
 GOAL_WORDS = {"minimise": "minimize", "maximise": "maximize", "lowest": "minimize", "highest": "maximize"}
 GOAL_WORDS |= {f"{word[:-1]}ing": word for word in GOALS}
 GATE_WORDS = dict.fromkeys(("without gate", "no gate", "skip gate", "all at once"), "off")
-NOTIFY_WORDS = {"dm me": "dm", "message me": "dm", "tell me": "dm", "by dm": "dm", "ping me": "dm"}
-NOTIFY_WORDS |= dict.fromkeys(
-    (
-        "quiet",
-        "quietly",
-        "silently",
-        "no notifications",
-        *(f"don't {verb}" for verb in ("notify", "ping", "dm", "message", "tell")),
+PRIVATE = (
+    *(
+        "dm me",
+        "message me",
+        "ping me",
+        "privately",
+        "in private",
+        "dms",
+        "my dms",
+        "only dm",
+        "private message",
     ),
-    "none",
+    *("let me know", "direct message", "direct messages"),
+    *(f"{word} dm" for word in ("by", "in", "via", "through", "as")),
+    *(f"tell me {word}" for word in ("when", "once", "if", "in")),
 )
+PUBLIC = ("post here", "post in here", "in this channel", "tell everyone", "in public")
+SILENT = (
+    *("quiet", "quietly", "silently"),
+    *(f"don't {verb}" for verb in ("notify", "ping", "dm", "message", "tell")),
+    *(
+        f"{word} {verb}ing"
+        for word in ("stop", "quit", "without")
+        for verb in ("notify", "ping", "messag", "dm")
+    ),
+    *(
+        f"{word} {noun}"
+        for word in ("no", "no more", "stop", "stop all", "turn off", "disable", "without", "mute")
+        for noun in ("notifications", "pings", "dms", "messages", "mentions")
+    ),
+)
+NOTIFY_WORDS = dict.fromkeys(PRIVATE, "dm") | dict.fromkeys(PUBLIC, "channel") | dict.fromkeys(SILENT, "none")
 
 URGENT = dict.fromkeys(("urgent", "urgently", "asap", "high priority", "high prio"), "high")
 URGENT |= dict.fromkeys(("low priority", "low prio", "no rush", "no hurry", "not urgent"), "low")
@@ -228,7 +261,7 @@ OPTIONS = (
         MACHINES,
         "machine type",
         "Profile",
-        said=("machine", "machines"),
+        said=("machine type", "gpu type"),
     ),
     Option(
         "gpus",
@@ -237,10 +270,18 @@ OPTIONS = (
         "",
         "GPUs per trial",
         "The profile's",
-        said=("cards", "gpu each"),
+        said=("cards", "gpu each", "them"),
         means=WITHOUT_GPUS,
     ),
-    Option("nodes", _nodes, MACHINES, "machines per trial", "Nodes per trial", NODES_HINT),
+    Option(
+        "nodes",
+        _nodes,
+        MACHINES,
+        "machines per trial",
+        "Nodes per trial",
+        NODES_HINT,
+        said=("machines", "hosts", "servers"),
+    ),
     Option(
         "parallel",
         _parallel,
@@ -277,6 +318,7 @@ OPTIONS = (
         "Start from",
         FROM_HINT,
         after=("from",),
+        means=FRESH,
     ),
     Option("where", _where, SEARCH, '`where="batch_size<512"` bounds parameters', free=True),
     Option(
@@ -329,6 +371,9 @@ OPTIONS = (
 STARTERS = ("run", "start", "launch", "new", "sweep", "form")  # optional first word
 STARTS = (
     "try tune train kick-off need what-space which-space list-space show-space what-branch which-branch "
+    "what-profile which-profile list-profile what-repo which-repo which-cluster what-cluster list-branch "
+    "open-form show-form fill-form form spin-up fire-up fire-off give-spin give-go give-whirl queue-up "
+    "submit schedule-sweep "
     "(start new run launch sweep want)"
 )
 LAUNCH = Command("", None, OPTIONS, usage=ARGUMENTS, aliases=STARTERS, said=STARTS, elsewhere=_elsewhere)

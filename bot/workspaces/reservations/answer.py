@@ -145,12 +145,19 @@ RESERVES = f"reserve GPUs, optionally with profile= (admins only). Ends: {EXAMPL
 RELEASES = "end a reservation (admins only)"
 LISTS = "GPUs that are reserved for teams"
 GPU_COMMANDS = (
-    _command("reserve", f"Reserving… {RESULT}", RESERVES, "reserve book", RESERVE, USAGE),
+    _command(
+        "reserve",
+        f"Reserving… {RESULT}",
+        RESERVES,
+        "reserve book-gpu block-gpu set-aside (book block)",
+        RESERVE,
+        USAGE,
+    ),
     _command(
         "reservations",
         "Reading reservations…",
         LISTS,
-        "reserved (who team which have list any)",
+        "reserved has-reserved who-reserved (who team which have list any)",
     ),
     _command("release", f"Releasing… {RESULT}", RELEASES, "", RELEASE),
 )
