@@ -5,6 +5,8 @@ import time
 from contextlib import suppress
 from dataclasses import replace
 
+import pytest
+
 from bot.core.errors import UserError
 from bot.core.request import SweepRequest
 from bot.platform.config.limits import Limits
@@ -30,7 +32,6 @@ from bot.text.wording import did_you_mean
 from handlers.mentions import SELF
 from k8s.jobs import Job, JobState
 from tests.bot.factories import NOW
-from tests.for_each import for_each
 
 SHORT, TIMES, MAX_RATIO = 4_000, 4, 9  # four times the text: four times the work, where sixteen is the square
 
@@ -203,7 +204,7 @@ def is_linear(parser, short, long):
     return any(work(parser, long) / least < MAX_RATIO for _ in range(4))
 
 
-@for_each(("parser", "pieces"), PIECES.items())
+@pytest.mark.parametrize(("parser", "pieces"), PIECES.items())
 def test_parsers_need_linear_time(parser, pieces):
     texts = {piece: piece * (SHORT // len(piece)) for piece in pieces}
     assert [piece for piece, text in texts.items() if not is_linear(parser, text, text * TIMES)] == []
@@ -218,7 +219,7 @@ dependencies = [{{ name = "p{1}" }}, {{ name = "torch", extra = ["a", "b"] }}]
 """
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("parser", "piece"),
     [
         (lock, lambda n: PACKAGE.format(n, n + 1)),

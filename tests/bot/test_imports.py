@@ -4,7 +4,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from tests.for_each import for_each
+import pytest
 
 ROOT = Path(__file__).parents[2]
 HEAVY = {
@@ -31,7 +31,7 @@ def imported(code):
     return {name for name in HEAVY | ROOMS | {"pydantic", "redis"} if name in modules}
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("code", "expected"),
     [
         (HELP, set()),
@@ -41,6 +41,7 @@ def imported(code):
             {"bot.serve_process", "opentelemetry", "pydantic", "redis", "slack_bolt", "uvicorn"},
         ),
     ],
+    ids=["plan --help", "plan and setup", "serve"],
 )
 def test_command_imports_no_heavy_package_that_it_does_not_use(code, expected):
     assert imported(code) == expected

@@ -18,7 +18,6 @@ from bot.sweep.launch.options import OPTIONS
 from bot.workspace_table import GPUS
 from handlers.sweep_commands import HELP as SWEEP_HELP
 from handlers.sweep_commands import SWEEP
-from tests.for_each import for_each
 
 DOCS = Path(__file__).parents[2] / "docs"
 GPUS_HELP = GPUS.help_of(GROUP)
@@ -45,20 +44,20 @@ GPUS_1 = ("gpus=1", "GPUS=1,", "gpus=“1”", "gpus='1';", "`gpus=1`", "*gpus=1
 OTTER = ("otter", "Otter,", "“otter”", "`otter`", "*otter*", "otter?", "\u00a0otter")
 
 
-@for_each("gpus_", GPUS_1)
+@pytest.mark.parametrize("gpus_", GPUS_1)
 def test_option_is_read_alike_after_each_command(gpus_):
     assert parse_launch(f"branch=main space=lr {gpus_}", CONFIG).gpus == 1
     assert parse_sweep(f"extend {gpus_.lower().replace('gpus', 'trials')}").options == {"trials": 1}
 
 
-@for_each("name", OTTER)
+@pytest.mark.parametrize("name", OTTER)
 def test_name_is_read_alike_after_each_command(name):
     assert parse_sweep(f"logs {name}").sweep == "otter"
     assert parse_sweep(f"queue move {name} queue=a").sweep == "otter"
     assert parse_sweep(f"rerun {name} trials=9").sweep == "otter"
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("text", "parsed"),
     [
         ("", ParsedCommand(view="free")),
@@ -76,7 +75,7 @@ def test_gpus_command_is_parsed(text, parsed):
     assert gpus(text) == parsed
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("text", "error"),
     [
         ("fre", "Unknown command `fre`. Did you mean free?"),

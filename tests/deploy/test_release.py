@@ -12,8 +12,6 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tests.for_each import for_each
-
 ROOT = Path(__file__).parents[2]
 PARTS = (
     "pyproject.toml",
@@ -117,7 +115,7 @@ ACTIONS = [ROOT / "action.yml", ROOT / "deploy" / "ci" / "action.yml"]
 WORKFLOWS = [*sorted((ROOT / ".github" / "workflows").glob("*.yml")), *ACTIONS]
 
 
-@for_each("file", WORKFLOWS)
+@pytest.mark.parametrize("file", WORKFLOWS, ids=lambda file: file.name)
 def test_workflow_runs_only_pinned_actions_and_valid_shell(file: Path) -> None:
     whole = yaml.safe_load(file.read_text())
     steps = [step for job in whole.get("jobs", {"": whole.get("runs")}).values() for step in job["steps"]]

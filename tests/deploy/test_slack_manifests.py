@@ -7,8 +7,6 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tests.for_each import for_each
-
 SLACK = Path(__file__).parents[2] / "deploy" / "slack"
 FILES = {mode: SLACK / f"manifest-{mode}.yaml" for mode in ("socket", "http")}
 
@@ -101,7 +99,7 @@ def test_slack_manifest_is_valid(mode):
     assert broken(manifest(mode), RULES) == []
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("change", "path"),
     [
         (lambda m: m.pop("display_information"), ".display_information"),

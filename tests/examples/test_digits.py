@@ -16,7 +16,6 @@ from bot.core.space import SearchSpace
 from bot.platform.config.limits import Limits
 from bot.sweep.spaces.metrics import line_filter
 from bot.sweep.spaces.space import parse_space
-from tests.for_each import for_each
 
 ROOT = Path(__file__).parents[2]
 DIGITS = ROOT / "examples" / "digits"
@@ -84,7 +83,7 @@ def space(name: str) -> SearchSpace:
     return parse_space(text, f"sweeps/{name}.yaml", SweepRequest(branch="main", space=name), Limits())
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("name", "algorithm", "trials", "parallel"),
     [
         ("lr", "auto", 6, 2),

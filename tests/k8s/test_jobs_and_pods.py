@@ -10,11 +10,10 @@ from k8s.jobs import JobState, read_job
 from k8s.objects import timestamp
 from k8s.pods import READER, read_pod
 from tests.bot.sweep.features.health import real_messages
-from tests.for_each import for_each
 from tests.recordings.__init__ import body
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("recording", "state"),
     [
         ("04-job-running", JobState.ACTIVE),
@@ -40,7 +39,7 @@ def test_job_that_failed_has_time_and_reason():
     assert job.message == "DeadlineExceeded: Job was active longer than specified deadline"
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("recording", "key"),
     [
         ("04-pod-pending-fresh", None),
@@ -113,7 +112,7 @@ def test_pod_with_a_failed_init_container_names_it():
 START = datetime(2026, 11, 22, tzinfo=UTC)
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("training", "collector", "unread"),
     [
         ((0, 1, 60), (1, 20, 61), True),  # it looked for the training's process, which had ended
@@ -139,7 +138,7 @@ def test_training_is_unread_if_a_collector_that_started_late_failed(training, co
 NO_REPORT = "Can't report the metrics to Katib at db:6789: timed out"
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("training", "reader", "why"),
     [
         (0, {"terminated": {"exitCode": 1, "message": f'{{"metric": "loss"}}\n{NO_REPORT}\n'}}, NO_REPORT),

@@ -2,15 +2,15 @@
 
 import re
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from k8s.objects import label_value, name, still_live
-from tests.for_each import for_each
 from tests.recordings.__init__ import body
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("recording", "lives"),
     [
         ("04-pod-pending-fresh", True),
@@ -30,7 +30,7 @@ def test_is_active_until_finished(recording, lives):
     assert still_live(body(recording)) is lives
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("words", "made"),
     [
         (("build", "digits", "abc123"), "build-digits-abc123"),

@@ -5,23 +5,22 @@ from fractions import Fraction
 import pytest
 
 from k8s.quantities import amount, canonical, scaled
-from tests.for_each import for_each
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("quantity", "value"), [("4Gi", 2**32), ("500m", Fraction(1, 2)), ("1.5", Fraction(3, 2)), ("2k", 2000)]
 )
 def test_amount_reads_all_units(quantity, value):
     assert amount(quantity) == value
 
 
-@for_each("text", ["", "ki", "1ki", "-1", "1e3", "1 Gi"])
+@pytest.mark.parametrize("text", ["", "ki", "1ki", "-1", "1e3", "1 Gi"])
 def test_amount_of_something_else_raises(text):
     with pytest.raises(ValueError, match="not a quantity"):
         amount(text)
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("quantity", "written"),
     [("0.5Gi", "512Mi"), ("1024Mi", "1Gi"), ("1000m", "1"), ("1.5", "1500m"), ("1000", "1k"), ("0", "0")],
 )

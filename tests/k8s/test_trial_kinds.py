@@ -7,7 +7,6 @@ from k8s.kueue import read_workload
 from k8s.pods import is_trial_pod, read_trial_pod, read_trial_pods
 from k8s.slim import slim
 from k8s.trial_kinds import JOB, TRAIN_JOB, creators_of_pods, pod_index
-from tests.for_each import for_each
 
 OPERATOR = "training.kubeflow.org"
 
@@ -59,7 +58,7 @@ def pytorch_job(*conditions, suspend=False):
     return {"kind": "PyTorchJob", "metadata": {"name": "t1", "uid": "u1"}, "spec": spec, "status": status}
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("conditions", "state"),
     [
         (("Created",), JobState.ACTIVE),

@@ -12,7 +12,6 @@ from tensorboardX import SummaryWriter
 from reader import follow
 from reader.events import MalformedError, Picture, Scalar, values
 from reader.follow import MAX_FILES, PIECE, Follower
-from tests.for_each import for_each
 from tests.reader.event_files import event, field, header, record, scalar, simple, tensor
 
 
@@ -65,7 +64,7 @@ def test_poll_that_has_enough_continues_there(tmp_path):
     assert (first, [step for _, _, step, _ in poll(follower)]) == ([0], [1, 2])
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("content", "value"),
     [
         (field(1, 1) + b"\x2d" + struct.pack("<f", 0.5), 0.5),  # float_val

@@ -5,12 +5,12 @@ import os
 from base64 import b64decode
 
 import numpy as np
+import pytest
 from tensorboardX import SummaryWriter
 
 from reader.events import MAX_PICTURE, Picture, values
 from reader.follow import Follower
 from reader.pictures import MAX_PICTURES, MAX_TOTAL, Pictures
-from tests.for_each import for_each
 from tests.reader.event_files import event, field, tensor
 
 PNG = b"\x89PNG\r\n\x1a\n"
@@ -34,7 +34,7 @@ def test_pictures_that_tensorboardx_writes_are_found_with_their_steps(tmp_path):
     assert (found.tag, found.step, found.content[:8]) == ("samples", 5, PNG)
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("value", "content"),
     [
         (image("a", PNG), PNG),

@@ -7,6 +7,8 @@ import json
 from dataclasses import fields, replace
 from datetime import timedelta
 
+import pytest
+
 from bot.core.commands import Action, AuditEntry
 from bot.core.events import Event, Progress, Result
 from bot.core.feature_state import encoded
@@ -14,7 +16,6 @@ from bot.core.record import Building, Outage, Phase, Shown, SweepRecord, Unreach
 from bot.core.seeds import EarlierSeeds
 from bot.sweep.feature_table import FEATURES
 from tests.bot.factories import NOW, PLAN, a_sweep
-from tests.for_each import for_each
 from tests.releases.state import FOLDER
 
 STORED = json.loads((FOLDER / "schema-1.json").read_text())
@@ -141,7 +142,7 @@ def test_story_of_schema_1_covers_every_field():
     assert {each.name for each in fields(SweepRecord)} == always | made | PLAIN.keys()
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("changes", "field", "value"),
     [
         ({"out_of_time": None}, "draining", "drained"),

@@ -8,7 +8,6 @@ from prometheus_client import REGISTRY as DEFAULT
 from bot.core.errors import RetryAfterError
 from bot.core.metrics import CALLS, REGISTRY, measured, running, slack_called
 from bot.platform.storage.queue_state import QUEUE, SWEEPS
-from tests.for_each import for_each
 
 
 def value(name, **labels):
@@ -49,7 +48,7 @@ async def test_cancelled_call_is_not_counted():
     assert timed() == 0
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("error", "result"),
     [
         (None, "ok"),

@@ -7,10 +7,9 @@ import pytest
 
 from bot.core.errors import UserError
 from bot.core.seeds import parse_seeds, seeds_option, statistics
-from tests.for_each import for_each
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("text", "seeds"),
     [
         ("5", (0, 1, 2, 3, 4)),
@@ -27,7 +26,7 @@ def test_parse_seeds_count_range_or_list_returns_seeds(text, seeds):
     assert parse_seeds(seeds_option(seeds), 10) == seeds
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("text", "message"),
     [
         ("", "must be a number of seeds, or a list of seeds such as 0-4,7"),
@@ -49,7 +48,7 @@ def test_parse_seeds_invalid_text_names_the_rule(text, message):
     assert message in str(error.value)
 
 
-@for_each("count", [2, 3, 5, 10, 13, 14, 20, 50, 500])
+@pytest.mark.parametrize("count", [2, 3, 5, 10, 13, 14, 20, 50, 500])
 def test_statistics_of_values_match_scipy(count):
     stats = import_module("scipy.stats")  # more than a second of CPU time in each process that collects tests
     values = [random.Random(n).gauss(3, 2) for n in range(count)]  # noqa: S311

@@ -7,7 +7,6 @@ import pytest
 
 from bot.core.curves import Point
 from bot.core.stopping import MAX_RUNGS, Objective, StoppingRule, at_rungs, judge, missing_rungs
-from tests.for_each import for_each
 
 DOWN, UP = Objective(maximize=False, strategy="min"), Objective(maximize=True, strategy="max")
 ASHA = StoppingRule(name="asha", grace=1, factor=3)
@@ -38,7 +37,7 @@ def test_rungs_are_the_grace_times_powers_of_the_factor():
     assert len(missing_rungs(ASHA, {}, "a", 2**62)) == MAX_RUNGS
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("values", "ends"),
     [
         ((0.1, 0.9), set()),  # fewer than three: no trial is stopped
@@ -114,7 +113,7 @@ def test_report_after_a_rung_counts_for_it():
     assert [(v.trial, v.step, v.cutoff, v.others) for v in verdicts] == [("c", 1, 1, 2)]
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("values", "ends"),
     [
         (((9, 1), (9, 2), (9, 99)), set()),  # too few others

@@ -6,7 +6,6 @@ from enum import StrEnum
 import pytest
 
 from bot.core.stored_format import NewerFormatError, StoredFormat, late_adapter, strict_adapter
-from tests.for_each import for_each
 
 
 class Colour(StrEnum):
@@ -56,7 +55,7 @@ def test_load_migrates_only_the_missing_steps():
     assert THIRD.load('{"schema":2,"id":"A","parts":[]}').id == "a"
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("stored", "why"),
     [
         ('{"schema":2,"id":"a","parts":"in another place"}', "schema 2; this version reads 1"),
@@ -70,7 +69,7 @@ def test_load_of_a_newer_form_is_a_newer_format_error(stored, why):
         FIRST.load(stored)
 
 
-@for_each("stored", ["", "x", "[]", "{}", '{"id":3}', '{"schema":"x","id":"a"}'])
+@pytest.mark.parametrize("stored", ["", "x", "[]", "{}", '{"id":3}', '{"schema":"x","id":"a"}'])
 def test_load_of_damaged_text_is_a_value_error(stored):
     with pytest.raises(ValueError, match=r"\w") as found:
         FIRST.load(stored)

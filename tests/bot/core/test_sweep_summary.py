@@ -2,13 +2,14 @@
 
 from dataclasses import replace
 
+import pytest
+
 from bot.core.record import Phase
 from bot.core.sweep_summary import SweepSummary, dump, load, summary_of
 from tests.bot.factories import PLAN, a_sweep
-from tests.for_each import for_each
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("changes", "gated", "queued"),
     [
         ({"plan": None}, False, False),

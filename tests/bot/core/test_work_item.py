@@ -1,10 +1,11 @@
 """Work items, as stored in Redis, named in logs, and typed after `/sweep release`."""
 
+import pytest
+
 from bot.core.work_item import ItemKind, WorkItem
-from tests.for_each import for_each
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("item", "text"),
     [
         (WorkItem.sweep("lr-brave-otter"), "lr-brave-otter"),

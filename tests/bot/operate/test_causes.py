@@ -14,7 +14,6 @@ from bot.platform.pod_health.diagnosis import Diagnosis
 from bot.platform.storage.last_errors import LastError
 from bot.platform.storage.queue_state import ItemState
 from tests.bot.factories import NOW, a_sweep
-from tests.for_each import for_each
 
 MINUTE = timedelta(minutes=1)
 IDLE = ItemState()
@@ -34,7 +33,7 @@ def failing(failures=1, **known):
     return {"item": ItemState(state="delayed", due=NOW + MINUTE, failures=failures)} | known
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("seconds", "text"),
     [
         (-5, "0 s"),
@@ -51,7 +50,7 @@ def test_age_is_in_one_unit(seconds, text):
     assert age(NOW - timedelta(seconds=seconds), NOW) == text
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("phase", "words"),
     [
         (Phase.RECEIVED, "its branch and space file are being checked"),
@@ -68,7 +67,7 @@ def test_sweep_without_trouble_names_what_it_waits_for(phase, words):
     assert cause(record).text == f"No trouble found: {words}."
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("has_worker", "state", "late", "text"),
     [
         (True, "ready", 59, "No trouble found"),
@@ -95,7 +94,7 @@ def test_lost_record_says_whether_to_recover_it():
     assert "Unknown sweep" not in cause(None, cluster_error="no route to host").text
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("known", "text"),
     [
         (failing(errors=(an_error("kubernetes"),)), "The API server isn't working: 502."),
@@ -127,7 +126,7 @@ def an_object(kind="Pod", state="Running", **known):
     return ObjectFacts(kind=kind, namespace="sweeps", name="x", state=state, **known)
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("phase", "seconds", "finalizers", "text"),
     [
         (Phase.STOPPING, 60, ("a/b",), "its pods are being deleted"),
@@ -142,7 +141,7 @@ def test_deletion_is_stuck_after_a_minute(phase, seconds, finalizers, text):
     assert text in cause(a_sweep(phase), objects=(pod,)).text
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("phase", "state", "seconds", "is_cause"),
     [
         (Phase.BUILDING, "no pod", 61, True),
@@ -156,7 +155,7 @@ def test_build_job_without_a_pod_for_a_minute_is_a_problem(phase, state, seconds
     assert ("Build Job x has had no pod" in cause(a_sweep(phase), objects=(job,)).text) is is_cause
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("phase", "kind", "state", "is_cause"),
     [
         (Phase.PENDING, "Suggestion pod", "Running: CrashLoopBackOff", True),
@@ -180,7 +179,7 @@ def test_lasting_diagnosis_comes_before_a_wait():
     assert cause(diagnoses=(waits,)).text == "Waits."
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("phase", "url", "is_cause"),
     [
         (Phase.RUNNING, "", True),

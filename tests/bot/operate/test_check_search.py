@@ -12,7 +12,6 @@ from local import cluster_fixtures
 from local.kubernetes.apiserver.store import Store
 from tests.bot.factories import CONFIG as PLAIN
 from tests.bot.operate.test_check_trial_kinds import configure
-from tests.for_each import for_each
 from tests.scenarios.fakes import DirectCluster
 
 CONFIG = replace(PLAIN, search_service=True)
@@ -56,7 +55,7 @@ MEMORY = (
 )
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("text", "level", "what"),
     [
         ("runtime: {suggestions: [{algorithmName: random, image: i}]}", Level.BROKEN, DROPPED),
@@ -72,7 +71,7 @@ def test_entry_that_an_upgrade_dropped_is_broken(text, level, what):
     assert finding.fix.startswith("register it again: docs/install.md#install-the-search-service")
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("change", "level", "what"),
     [
         ({}, Level.OK, "registered as sweepbot, image i"),

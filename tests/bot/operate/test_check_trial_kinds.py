@@ -12,7 +12,6 @@ from k8s.trial_kinds import PYTORCH_JOB, TRAIN_JOB
 from local import cluster_fixtures, training_operator
 from local.kubernetes.apiserver.store import Store
 from tests.bot.factories import CONFIG, SETTINGS
-from tests.for_each import for_each
 from tests.scenarios.fakes import DirectCluster
 from tests.scenarios.queued_sweep import POLICY
 
@@ -251,7 +250,7 @@ async def test_pytorch_jobs_need_no_version_of_katib(store):
     assert finding.level is Level.OK
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("version", "text"),
     [
         ("v1.27.16", "nodes= needs Kubernetes 1.28 or newer; found v1.27.16"),

@@ -32,7 +32,6 @@ from bot.operate.check_state import (
 )
 from k8s.katib.training import INJECTION_LABEL
 from k8s.objects import GPU
-from tests.for_each import for_each
 
 AOF = {"aof_enabled": 1, "aof_last_write_status": "ok"}
 MYSQL = {"livenessProbe": {"initialDelaySeconds": 10}}
@@ -80,7 +79,7 @@ def test_scopes_equal_those_of_the_app_manifest(mode):
     assert sorted(asked) == sorted([*SCOPES, GROUPS_SCOPE])
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("finding", "level", "words", "fix"),
     [
         (scopes(",".join([*SCOPES, "x"])), "ok", "files:write", ""),
@@ -181,7 +180,7 @@ def test_mysql_killed_by_its_probe_is_reported_with_the_fix():
     assert "liveness" not in finding.text
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("name", "image", "counts", "level", "words"),
     [
         ("nvidia-device-plugin-daemonset", "x", (2, 2), "ok", "2/2"),
@@ -212,7 +211,7 @@ def test_plugin_helper_without_matching_nodes_is_no_error():
     assert [f.text for f in device_plugins([helper, plugin], [a_node()])] == ["nvdp 2/2"]
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("nodes", "found"),
     [
         ([a_node(), a_node("gpu-2")], [("ok", "8 GPUs on 2 nodes")]),
@@ -305,7 +304,7 @@ def test_series_required_by_idle_warnings_are_checked() -> None:
     assert used == needed <= METRIC_QUERIES.keys()
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("pods", "alerts", "text"),
     [
         (2, {"SweepbotAbsent", "Watchdog"}, "Prometheus scrapes 2 pods, 1 alert loaded"),

@@ -3,6 +3,8 @@
 from collections import Counter
 from dataclasses import replace
 
+import pytest
+
 from bot.platform.pod_health.diagnosis import (
     LABELS,
     TAINT,
@@ -13,7 +15,6 @@ from bot.platform.pod_health.diagnosis import (
 )
 from k8s.objects import GPU
 from k8s.pods import Pod
-from tests.for_each import for_each
 
 POD = Pod(name="t1-x", job="t1", node="", finished=False, job_uid="u")
 
@@ -23,7 +24,7 @@ def diagnosed(**known):
     return found and (found.key, found.detail)
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("known", "found"),
     [
         ({}, None),
@@ -51,7 +52,7 @@ def test_refusals_count_nodes_by_reason():
     assert refusals("pod has unbound claims") == {}
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("counts", "reason"),
     [
         ({TAINT: 2, GPU: 1}, TAINT),  # of most nodes
@@ -65,7 +66,7 @@ def test_main_reason_is_of_most_nodes_and_then_what_pods_can_release(counts, rea
     assert main_reason(Counter(counts)) == reason
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("counts", "text"),
     [
         ({TAINT: 2}, "untolerated taints on 2 nodes."),

@@ -12,7 +12,6 @@ from bot.core.errors import UserError
 from bot.remote.ci import run_ci
 from bot.remote.ci_host import pull_request
 from bot.remote.ci_verdict import code, pairs, verdict
-from tests.for_each import for_each
 
 TOKEN = f"swb_{'a' * 43}"
 BASE = (1.0, 1.1, 0.9, 1.0, 1.05)
@@ -236,7 +235,7 @@ def test_other_places_are_told_what_to_run(host):
         pull_request({"GITHUB_ACTIONS": "true"})
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("new", "goal", "state"),
     [
         ((1.005, 1.104, 0.905, 1.004, 1.055), "minimize", "Passed"),
@@ -271,7 +270,7 @@ def test_pairs_are_trials_with_the_same_parameters_and_a_value():
     assert "mean of `main` is 0" in verdict([("a", 0.0, 1.0)] * 3, "minimize", "main", 1).text
 
 
-@for_each("text", ["a`b|c\n@ada <img src=x>", "a\\|@ada", "", "x" * 500, "`" * 200])
+@pytest.mark.parametrize("text", ["a`b|c\n@ada <img src=x>", "a\\|@ada", "", "x" * 500, "`" * 200])
 def test_text_of_others_is_no_markup(text):
     shown = code(text)
     assert len(text) < 100 or len(shown) == 82

@@ -6,7 +6,6 @@ from bot.core.errors import UserError
 from bot.remote import credentials
 from bot.remote.credentials import Credentials, current, store
 from k8s.retry import Retry
-from tests.for_each import for_each
 
 TOKEN, OTHER = "swb_" + "a" * 43, "swb_" + "b" * 43
 URL = "https://sweepbot.example.com"
@@ -58,7 +57,7 @@ def test_damaged_file_is_named_with_what_to_do(file, text):
         current({})
 
 
-@for_each(
+@pytest.mark.parametrize(
     "url",
     [
         *("", "sweepbot.example.com", "ftp://a.example", "https://", "https://a.example:port", "https://a b"),
@@ -70,7 +69,7 @@ def test_what_is_no_url_of_a_server_is_refused(url):
         Credentials(url, TOKEN)
 
 
-@for_each("token", ["", "xoxb-1", TOKEN[:-1], TOKEN + "\n", "swb_" + "é" * 43])
+@pytest.mark.parametrize("token", ["", "xoxb-1", TOKEN[:-1], TOKEN + "\n", "swb_" + "é" * 43])
 def test_what_is_no_token_is_refused(token):
     with pytest.raises(UserError, match="/sweep token"):
         Credentials(URL, token)

@@ -6,7 +6,6 @@ from pathlib import Path
 import pytest
 
 from bot.text.masking import FORMS, MAX_RENEWED, Mask, secrets_in_environment
-from tests.for_each import for_each
 
 OWN = ("xoxb-1-2-planted", "5ign-ing$ecret", 'p@ss/wörd "quoted"\'', "short")
 KEY = "-----BEGIN OPENSSH PRIVATE KEY-----\nb3BlbnNza\n-----END OPENSSH PRIVATE KEY-----"
@@ -15,7 +14,7 @@ LONG = "0123456789abcdef0123456789abcdef01234567"
 DOCS = Path(__file__).parents[3] / "docs" / "security.md"
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("text", "shown"),
     [
         ("redis://:p%40ss%2Fw%C3%B6rd%20%22quoted%22%27@redis", "redis://***@redis"),
@@ -70,7 +69,7 @@ def test_mask_hides_secrets_only(text, shown):
     assert mask(shown) == shown
 
 
-@for_each(
+@pytest.mark.parametrize(
     "text",
     [
         "nothing",
@@ -136,7 +135,7 @@ def test_mask_hides_variables_by_name_or_url_password():
     }
 
 
-@for_each(
+@pytest.mark.parametrize(
     "text",
     [
         "\x1b[01;31m\x1b[Kpassword\x1b[m\x1b[K=hunter22",  # grep --color

@@ -4,14 +4,15 @@ import csv
 from dataclasses import replace
 from io import StringIO
 
+import pytest
+
 from bot.sweep.results.csv_file import csv_text
 from bot.text.number_format import as_csv, hours
 from tests.bot.factories import SPACE
 from tests.bot.sweep.results.factories import a_result, some_results
-from tests.for_each import for_each
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("value", "cell"),
     [
         ("=1+1", "'=1+1"),
@@ -33,7 +34,7 @@ def test_as_csv_writes_no_formulas_and_keeps_numbers(value, cell):
     assert next(csv.reader(StringIO(as_csv([[value]]), newline=""))) == [cell]
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("value", "text"),
     [
         *((0, "0"), (1e-9, "0.0001"), (0.0028, "0.003"), (0.0499, "0.05"), (0.05, "0.1"), (0.5, "0.5")),

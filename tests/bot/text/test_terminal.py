@@ -2,11 +2,12 @@
 
 import shlex
 
+import pytest
+
 from bot.text.terminal import as_shown, typed, without_markup
-from tests.for_each import for_each
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("mrkdwn", "shown"),
     [
         ("No access. *Fix:* Set KUBECONFIG.", "No access. Fix: Set KUBECONFIG."),
@@ -30,7 +31,9 @@ def test_as_shown_keeps_lines_between_an_unfinished_title_and_a_later_bell():
     )
 
 
-@for_each("value", ['python t.py --x "a;b"', "sh -c 'echo \"$A\"'", "a b", "two\nlines", "plain", ""])
+@pytest.mark.parametrize(
+    "value", ['python t.py --x "a;b"', "sh -c 'echo \"$A\"'", "a b", "two\nlines", "plain", ""]
+)
 def test_values_of_a_shell_arrive_as_they_were_given(value):
     text = typed(["branch=main", f"cmd={value}", "gpus=2"])
     assert shlex.split(text) == ["branch=main", f"cmd={value}", "gpus=2"]

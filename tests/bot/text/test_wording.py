@@ -5,10 +5,9 @@ import pytest
 from bot.core.space import ALGORITHMS
 from bot.text import wording
 from bot.text.wording import did_you_mean, fitting, listed
-from tests.for_each import for_each
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("room", "shown"),
     [
         (100, ["one", "two", "three"]),
@@ -21,7 +20,7 @@ def test_fitting_lines_are_kept_whole_or_counted(room: int, shown: list[str]) ->
     assert fitting(["one", "two", "three"], room) == shown
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("word", "offered"),
     [
         ("bay", " Did you mean bayesianoptimization?"),  # too short to be similar
@@ -37,7 +36,7 @@ def test_suggestions_by_prefix_precede_similar_words(word: str, offered: str) ->
     assert did_you_mean(word, ALGORITHMS) == offered
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("names", "shown"),
     [("", ""), ("a", "a"), ("ab", "a and b"), ("abc", "a, b, and c")],
 )

@@ -22,7 +22,6 @@ from bot.sweep.launch.spending import limits
 from handlers.api import issuer_keys
 from handlers.api.callers import CALLS_PER_MINUTE
 from tests.bot.factories import ADMIN, OWNER, STRANGER
-from tests.for_each import for_each
 from tests.free_port import free_port
 from tests.handlers.api.test_sweeps import stored
 
@@ -300,7 +299,7 @@ def test_rule_is_read_from_the_configuration():
     assert not rule.admits(claims)
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("old", "new", "sentence"),
     [
         ("repository_id: 123, ", "", "must have a claim that says whose job it is"),

@@ -1,12 +1,13 @@
 """What an error response means for a retry."""
 
+import pytest
+
 from k8s.api.errors import ApiError
-from tests.for_each import for_each
 
 KINDS = ("absent", "exists", "stale", "expired", "throttled", "outage", "permanent")
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("error", "kinds"),
     [
         (ApiError(400, "BadRequest", "a webhook denied it"), {"permanent"}),

@@ -2,11 +2,12 @@
 
 from dataclasses import replace
 
+import pytest
+
 from k8s.katib.device_claims import template, template_name
 from k8s.katib.experiment import experiment, training_runtime
 from k8s.katib.pod_shape import PodShape
 from k8s.trial_kinds import JOB, PYTORCH_JOB, TRAIN_JOB, pod_templates
-from tests.for_each import for_each
 from tests.k8s.katib.test_katib import SPEC
 
 RESOURCE = "deviceclass.resource.kubernetes.io/gpu.nvidia.com"
@@ -23,7 +24,7 @@ def pods(kind, nodes, **changes):
     return [each["spec"] for each in pod_templates(job)]
 
 
-@for_each(("kind", "nodes"), [(JOB, 1), (JOB, 2), (PYTORCH_JOB, 2), (TRAIN_JOB, 2)])
+@pytest.mark.parametrize(("kind", "nodes"), [(JOB, 1), (JOB, 2), (PYTORCH_JOB, 2), (TRAIN_JOB, 2)])
 def test_pods_of_each_kind_claim_gpus_in_place_of_a_resource(kind, nodes):
     found = pods(kind, nodes)
     assert found

@@ -18,7 +18,6 @@ from k8s.katib.status import read_experiment, read_trial
 from k8s.katib.training import Collector
 from k8s.objects import Ref
 from k8s.trial_kinds import PYTORCH_JOB, TRAIN_JOB
-from tests.for_each import for_each
 from tests.recordings.__init__ import FOLDER, body
 
 NOW = datetime(2026, 11, 21, 14, 0, tzinfo=UTC)
@@ -51,7 +50,7 @@ SPEC = ExperimentSpec(
 )
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("gpus", "resources", "hidden"),
     [(0, {}, True), (1, {}, False), (0, {"rdma/hca": "1"}, True), (0, {"nvidia.com/gpu.shared": "1"}, False)],
 )
@@ -250,7 +249,7 @@ def test_with_image_leaves_the_plan_unchanged():
     assert plan == before
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("recording", "state", "end"),
     [
         ("13-experiment-final", ExperimentState.SUCCEEDED, End.ALL_TRIALS),

@@ -8,7 +8,7 @@ import ast
 import re
 from pathlib import Path
 
-from tests.for_each import for_each
+import pytest
 
 ROOT = Path(__file__).parents[3]
 SEAM = {"bot/sweep/model/engine.py"}
@@ -62,7 +62,7 @@ def test_katibs_objects_are_known_only_to_the_seam():
     assert {path: leaked for path, leaked in found.items() if leaked} == {}
 
 
-@for_each(
+@pytest.mark.parametrize(
     "source",
     [
         'ended = "EarlyStopped" in true_conditions(trial)',

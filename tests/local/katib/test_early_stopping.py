@@ -9,7 +9,6 @@ import pytest
 
 from local.katib import early_stopping
 from local.katib.metrics import MetricsStore, Reported
-from tests.for_each import for_each
 
 SPEC = {
     "objective": {"type": "minimize", "objectiveMetricName": "loss"},
@@ -30,7 +29,7 @@ def test_medianstop_rules_are_the_mean_of_means_after_enough_trials():
     assert rule == {"name": "loss", "value": "3.0", "comparison": "greater", "startStep": 4}
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("name", "value", "why"),
     [
         ("min_trials_required", "0", "min_trials_required must be greater than zero (>0)"),

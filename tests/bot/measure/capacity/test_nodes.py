@@ -2,11 +2,12 @@
 
 from datetime import timedelta
 
+import pytest
+
 from bot.core.pace import CapacityRequest
 from bot.measure.capacity.nodes import capacity_on_nodes, measured
 from k8s.nodes.gpu_pods import read_gpu_pod
 from tests.bot.factories import NOW
-from tests.for_each import for_each
 
 GPU = "nvidia.com/gpu"
 NO_VICTIMS = "preemption: 0/2 nodes are available: 2 No preemption victims found for incoming pod."
@@ -82,7 +83,7 @@ def test_capacity_is_what_fits_on_each_node():
     assert free(nodes, pods, a_request(gpus=2, pods=2)).trials == 1, "two machines per trial"
 
 
-@for_each(
+@pytest.mark.parametrize(
     "node",
     [
         a_node("n1", 8, ready=False),
@@ -139,7 +140,7 @@ def test_pod_that_waits_for_scattered_gpus_lacks_them():
     assert free(nodes, pods).to_yield == 2
 
 
-@for_each(
+@pytest.mark.parametrize(
     "pod",
     [
         a_pod("new", 8, since=JUST_NOW),
@@ -159,7 +160,7 @@ def test_capacity_ignores_waiting_pods_that_this_sweep_cannot_help(pod):
     assert (found.to_yield, found.who) == (0, "")
 
 
-@for_each("message", GPU_REASONS)
+@pytest.mark.parametrize("message", GPU_REASONS)
 def test_capacity_counts_pods_of_which_the_scheduler_says_that_they_lack_gpus(message):
     pods = [a_pod("mine-1", 8, "n1", sweep="mine"), a_pod("other", 8, waits=("Unschedulable", message))]
     assert free([a_node("n1", 8)], pods).to_yield == 8
@@ -175,7 +176,7 @@ def test_capacity_counts_the_sweeps_own_waiting_trials():
     assert free([a_node("n1", 8)], pods).waiting == 1
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("operator", "values", "fits"),
     [
         ("In", ["a100", "h100"], True),

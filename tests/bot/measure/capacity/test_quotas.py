@@ -9,7 +9,6 @@ from bot.core.pace import CapacityRequest
 from bot.measure.capacity.quotas import capacity_in_queue, read_queues
 from k8s.kueue import Workload
 from tests.bot.factories import NOW
-from tests.for_each import for_each
 
 GPU = "nvidia.com/gpu"
 REQUEST = CapacityRequest(
@@ -83,7 +82,7 @@ def test_queue_yields_to_its_cohort_only_what_it_borrows(borrowed, short):
     assert free(mine, other, workloads=[MINE, waits], local=local).to_yield == short
 
 
-@for_each(
+@pytest.mark.parametrize(
     "waits",
     [
         replace(OTHER, priority=10),
@@ -92,6 +91,7 @@ def test_queue_yields_to_its_cohort_only_what_it_borrows(borrowed, short):
         replace(OTHER, waits="previously considered podsets requests (0) > maximum capacity (2)"),
         replace(OTHER, sweep="yields"),
     ],
+    ids=["lower priority", "held", "new", "never fits", "gives way itself"],
 )
 def test_capacity_ignores_waiting_workloads_that_this_sweep_cannot_help(waits):
     assert free(a_queue(used=8), workloads=[MINE, waits], yielding={"yields"}).to_yield == 0

@@ -16,7 +16,6 @@ from bot.platform.slack.mrkdwn import local_time
 from k8s.nodes.dcgm import Load
 from local.slack.validation import complaints
 from tests.bot.measure.gpus.factories import hour, lazy, stored, totals, use
-from tests.for_each import for_each
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
 IDLE, BUSY, UNSEEN = Gpu(device="a", peak=0, mean=0), Gpu(device="b", peak=1, mean=0.9), Gpu(device="c")
@@ -71,7 +70,7 @@ SAID = {
 }
 
 
-@for_each("view", VIEWS)
+@pytest.mark.parametrize("view", VIEWS)
 def test_gpus_views_show_their_data(view: str) -> None:
     assert answer(view, KNOWN, "U1ADA") == f"{SAID[view]}\n{MEASURED}"
     assert f"`/gpus {view}`" in table_of().help_of(GROUP)
@@ -104,7 +103,7 @@ def loaded(gpu: Gpu, sm: float | None, watts: float | None, memory: float | None
     return replace(gpu, load=Load(sm=sm, watts=watts, memory=memory))
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("gpus", "activity"),
     [
         ((loaded(BUSY, 0.76, 412),), "90% busy (SM activity 76%, 412 W, 70 GiB memory used)"),
@@ -136,7 +135,7 @@ def test_gpus_now_counts_waiting_gpus_and_shows_them_after_idle_ones() -> None:
     assert [line.split("`")[1] for line in pods] == ["notebook-0", "spin", "busy"]
 
 
-@for_each("view", VIEWS)
+@pytest.mark.parametrize("view", VIEWS)
 def test_gpus_views_handle_no_data_and_very_much(view: str) -> None:
     nothing = Snapshot(at=KNOWN.at, nodes=(), pods=())
     assert answer(view, nothing, "U1ADA").endswith(MEASURED)
@@ -258,7 +257,7 @@ def test_bill_file_of_several_clusters_has_a_column_for_them() -> None:
     ]
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("message", "begin", "end"),
     [
         ("", "2026-11-01", "2026-12-01"),

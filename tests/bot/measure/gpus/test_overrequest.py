@@ -2,10 +2,11 @@
 
 from datetime import UTC, datetime
 
+import pytest
+
 from bot.measure.gpus.models import HOUR, UseColumns
 from bot.measure.gpus.overrequest import GIB, find_overrequests, ram_peaks, with_past_peaks
 from tests.bot.measure.gpus.factories import use
-from tests.for_each import for_each
 
 AT = datetime(2026, 11, 21, 10, tzinfo=UTC)
 CPU = {"cpu_requested": 10.0, "cpu_mean": 0.5}
@@ -20,7 +21,7 @@ def pod(name="lr-1", *, at=AT, allocated=2.0, gpus=2, **known):
     return use(at, name, allocated, gpus=gpus, **known)
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("requested", "mean", "found"),
     [
         (4.0, 0.39, (4.0, 0.39)),
@@ -35,7 +36,7 @@ def test_cpu_is_overrequested_if_large_and_used_below_a_tenth(requested, mean, f
     assert [each.cpu for each in seen] == ([found] if found else [])
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("requested", "peak", "found"),
     [(32, 11, True), (32, 11.2, False), (31, 0, False), (None, 0, False), (64, None, False)],
 )

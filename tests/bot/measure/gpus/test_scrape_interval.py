@@ -3,15 +3,16 @@
 import random
 from itertools import accumulate
 
+import pytest
+
 from bot.measure.gpus.scrape_interval import STANDARD_INTERVALS, ScrapeIntervals, scrape_interval
-from tests.for_each import for_each
 
 
 def scraped(*gaps: float) -> list[float]:
     return list(accumulate(gaps, initial=1_763_800_000.0))
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("gaps", "step"),
     [
         ([15.0] * 240, 15),
@@ -33,7 +34,7 @@ def test_scrape_interval_is_the_slowest_usual_one(gaps: list[float], step: int |
     assert scrape_interval(scraped(*gaps)) == step
 
 
-@for_each("offset", [1, 5, 10, 15])
+@pytest.mark.parametrize("offset", [1, 5, 10, 15])
 def test_scrape_interval_of_two_scrapers_is_that_of_each(offset: int) -> None:
     one = [30.0 * number for number in range(20)]
     assert scrape_interval(one, [time + offset for time in one]) == 30

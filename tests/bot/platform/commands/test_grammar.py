@@ -7,7 +7,6 @@ import pytest
 from bot.core.errors import UserError
 from bot.platform.commands.grammar import Command, Option, Table, option_help
 from bot.platform.commands.option_types import Choice, Duration, Matching, Number, typed
-from tests.for_each import for_each
 
 NAME = Option("name", Matching("[a-z][a-z-]*", "a name"), word=True, hint="Or none.")
 OPTIONS = (
@@ -49,7 +48,7 @@ def parsed(text, **given):
     return found.command.does, found.values()
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("text", "does", "values"),
     [
         ("", "build", {}),
@@ -92,7 +91,7 @@ def test_command_is_parsed_alike_with_all_that_phones_and_pastes_add(text, does,
     assert parsed(text) == (does, values)
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("text", "errors"),
     [
         ("sial", ["Unknown command `sial`. Did you mean sail? See `/go help`."]),
@@ -139,7 +138,7 @@ def test_command_with_mistakes_names_all_of_them(text, errors):
     assert str(caught.value).splitlines() == errors
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("text", "values"),
     [
         ("sail", {"name": "otter"}),

@@ -5,7 +5,6 @@ import pytest
 from bot.core.errors import UserError
 from bot.platform.config.elastic import ElasticDeployment
 from bot.platform.config.policy import parse_config
-from tests.for_each import for_each
 
 HEAD = "repositories: {digits: {url: https://github.com/acme/digits.git}}\nelastic:"
 LLM = "{namespace: serving, deployment: llm, gpus: 2, max: 6, channel: C012ABC}"
@@ -26,7 +25,7 @@ def test_elastic_deployment_has_defaults():
     assert parse_config(HEAD.partition("\n")[0], "config.yaml").elastic == ()
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("text", "error"),
     [
         ("{llm: 1}", "elastic: must be a list; got a mapping"),
@@ -53,7 +52,7 @@ def test_elastic_with_an_error_names_the_key_and_the_rule(text, error):
     assert error in str(caught.value)
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("namespace", "pod", "owned"),
     [
         ("serving", "llm-6d5f9c7b8-x2x4z", True),
@@ -68,7 +67,7 @@ def test_elastic_deployment_knows_its_pods_by_name(namespace, pod, owned):
     assert one.owns(namespace, pod) is owned
 
 
-@for_each("length", [45, 46, 47, 50, 57, 58, 80])
+@pytest.mark.parametrize("length", [45, 46, 47, 50, 57, 58, 80])
 def test_elastic_deployment_with_a_long_name_knows_its_pods(length):
     """Kubernetes cuts what a pod's name is generated from to 58 characters."""
     name = "llm-" + "x" * (length - 4)

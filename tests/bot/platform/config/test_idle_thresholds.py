@@ -8,7 +8,6 @@ from bot.platform.config.idle_thresholds import IdleThresholds
 from bot.platform.config.limits import Limits
 from bot.platform.config.policy import parse_config
 from bot.sweep.spaces.space import parse_space
-from tests.for_each import for_each
 
 HEAD = "repositories: {a: {url: https://x.org/a.git}}\n"
 SPACE = """\
@@ -39,7 +38,7 @@ def test_watch_overrides_single_thresholds() -> None:
     assert space("watch: {first_use_minutes: 45}\n") == {"first_use_minutes": 45}
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("text", "expected"),
     [
         ("watch: {idle: 30}", "sweeps/lr.yaml:4: watch.idle: unknown key. Did you mean idle_minutes"),

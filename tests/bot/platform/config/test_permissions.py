@@ -29,7 +29,6 @@ from bot.sweep.decisions.advance import advance
 from bot.sweep.decisions.commands import apply_command
 from bot.sweep.model.observation import Observation
 from tests.bot.factories import ADMIN, CONFIG, NOW, OWNER, PLAN, REPOSITORY, STRANGER, a_sweep
-from tests.for_each import for_each
 
 MATE = "UMATE"
 TEAM = Team(name="vision", members=(OWNER, MATE), gpus=4)
@@ -40,7 +39,7 @@ def launching(**launch) -> Config:
     return replace(CONFIG, launch=Launch(**launch))
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("user", "channel", "config", "answer"),
     [
         (STRANGER, "C1", CONFIG, ""),
@@ -57,7 +56,7 @@ def test_launch_denial_depends_on_user_and_channel(user, channel, config, answer
     assert bool(answer) == bool(denied)
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("user", "config", "gpus", "answer"),
     [
         (OWNER, CONFIG, 100, ""),
@@ -130,7 +129,7 @@ def test_size_denial_without_other_sweeps_allows_the_whole_limit():
 HOME = Visitor(user="", team="T0HOME", enterprise="E0HOME")
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("who", "config", "answer"),
     [
         ({"team": "T0HOME"}, CONFIG, ""),
@@ -153,7 +152,7 @@ def test_entry_denial_depends_on_workspace_and_guest(who, config, answer):
     assert bool(answer) == bool(denied)
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("user", "action", "config", "allowed"),
     [
         (OWNER, Action.CANCEL, CONFIG, True),
@@ -187,7 +186,7 @@ def test_denial_names_who_can():
 LAB = replace(FRIENDLY, teams=(replace(TEAM, namespaces=("vision",), queue="lab"),))
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("user", "namespace", "config", "allowed"),
     [
         (ADMIN, "speech", LAB, True),
@@ -265,7 +264,7 @@ def test_parse_config_rejects_a_channel_name():
 AUTO = replace(PLAN, gpus=2, space=replace(PLAN.space, parallel=8, auto=True))
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("user", "launch", "others", "most"),
     [
         (OWNER, {}, OtherPeaks(), 8),

@@ -2,15 +2,16 @@
 
 from datetime import UTC, datetime, timedelta
 
+import pytest
+
 from bot.platform.config.personal import MAX_MUTED, Personal
-from tests.for_each import for_each
 
 
 def at(text):
     return datetime.fromisoformat(text).replace(tzinfo=UTC)
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("quiet", "zone", "now", "hours"),
     [
         ("22:00-07:00", "UTC", "2026-11-28T21:59", 0),

@@ -6,7 +6,6 @@ from bot.core.errors import UserError
 from bot.platform.config.limits import Limits
 from bot.platform.config.policy import Config, parse_config, prebuilt_image, repository
 from bot.platform.config.repositories import Repository
-from tests.for_each import for_each
 
 FULL = """\
 repositories:
@@ -40,7 +39,7 @@ def test_parse_config_needs_only_one_repository() -> None:
 URL = "must be the URL of a repository, such as https://github.com/acme/digits.git"
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("text", "expected"),
     [
         ("admins: []", "c.yaml:1: missing key: repositories"),
@@ -147,7 +146,7 @@ def test_parse_config_reads_guests_and_workspaces() -> None:
         parse_config(text.replace("T0PARTNER", "partner"), "c.yaml")
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("requested", "found"),
     [
         (None, DIGITS),
@@ -164,7 +163,7 @@ def test_repository_is_a_name_or_an_allowed_url(requested: str | None, found: Re
     assert repository(requested, CONFIG) == expected
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("requested", "expected"),
     [
         ("digitz", "repo=digitz isn't a configured repository. Available: `digits` and `vision`."),
@@ -238,7 +237,7 @@ def test_parse_config_invalid_image_names_its_line(line: str, expected: str) -> 
     assert expected in str(error.value)
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("keys", "expected"),
     [
         ("push_secret: hunter2!", "must be the name of a Kubernetes Secret, not its contents"),

@@ -13,7 +13,6 @@ from bot.sweep.launch.plan import plan
 from k8s.katib.pod_shape import PodShape
 from k8s.nodes.machines import UNLIMITED
 from tests.bot.factories import CONFIG, ORDER, SETTINGS
-from tests.for_each import for_each
 
 REPOSITORIES = "repositories:\n  digits: {url: https://git.example/digits.git}\n"
 PROFILES = """\
@@ -59,7 +58,7 @@ def test_read_profiles_keeps_their_order_and_pools():
     assert pool.taints == ({"key": "dedicated", "value": "h100", "effect": "NoSchedule"},)
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("text", "error"),
     [
         ("profiles: {a: {}}", "c.yaml:3: profiles.a: missing key: gpus"),
@@ -163,7 +162,7 @@ def test_shaped_without_profiles_is_the_configured_shape():
     assert shaped(CLUSTER.trials, chosen((), None, 4), 4) is CLUSTER.trials
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("typed", "profile", "gpus"),
     [
         ("", None, 1),
@@ -178,7 +177,7 @@ def test_parse_profile_brings_its_gpus(typed, profile, gpus):
     assert (request.profile, request.gpus) == (profile, gpus)
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("typed", "config", "error"),
     [
         (

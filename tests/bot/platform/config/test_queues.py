@@ -16,7 +16,6 @@ from bot.sweep.launch.plan import plan
 from bot.sweep.launch.queueing import queueing, with_priority
 from k8s.kueue import PRIORITY_LABEL, QUEUE_LABEL
 from tests.bot.factories import ADMIN, ORDER, OWNER, REQUEST, SETTINGS, STRANGER
-from tests.for_each import for_each
 
 REPOSITORIES = "repositories: {digits: {url: https://git.example/digits.git}}"
 FILE = (
@@ -62,7 +61,7 @@ def test_parse_config_queues_reads_them_in_order():
     assert POLICY.priority_of("sweeps-low") == "low"
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("line", "error"),
     [
         ("queues: {Bad_Name: {}}", "queues.Bad_Name: name must be that of a LocalQueue"),

@@ -5,7 +5,6 @@ import pytest
 from bot.core.errors import UserError
 from bot.platform.config.environments import ServiceConfig, ServiceLimits
 from tests.bot.platform.config.test_environments import LEAST, read
-from tests.for_each import for_each
 
 
 def services(text):
@@ -31,7 +30,7 @@ def test_all_keys_are_read():
     )
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("text", "error"),
     [
         ("{}", "missing key: images"),
@@ -56,7 +55,7 @@ def test_mistake_is_reported(text, error):
     assert error in str(caught.value)
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("image", "allowed"),
     [
         ("ghcr.io/lab/llm:3", True),

@@ -2,13 +2,14 @@
 
 from dataclasses import replace
 
+import pytest
+
 from bot.measure.gpus.sums import UsageSum, grouped
 from bot.platform.config.limits import Launch
 from bot.platform.config.permissions import OtherPeaks, launch_denial, size_denial
 from bot.platform.config.policy import parse_config
 from bot.platform.config.teams import Team, price_of, prices_for
 from tests.bot.factories import ADMIN, CONFIG, OWNER, PLAN
-from tests.for_each import for_each
 
 VISION = Team(name="vision", members=(OWNER, "UMATE"), channels=("C2",), gpus_per_person=4, gpus_total=6)
 CLUSTER = replace(CONFIG, teams=(VISION,), launch=Launch(channels=("C1",), gpus_per_person=2))
@@ -19,7 +20,7 @@ teams: {vision: {prices: {"NVIDIA H100": 2}}, nlp: {}}
 """
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("user", "others", "answer"),
     [
         (OWNER, OtherPeaks(person=2, team=4), ""),

@@ -5,7 +5,6 @@ import pytest
 from bot.core.errors import UserError
 from bot.platform.config.policy import parse_config
 from bot.platform.config.teams import Price, Team, price_of, team_of
-from tests.for_each import for_each
 
 HEAD = "repositories: {a: {url: https://x.org/a.git}}\n"
 VISION = Team(name="vision", namespaces=("vision", "vision-dev"), members=("U1A1", "U2A2"))
@@ -29,7 +28,7 @@ prices:
     assert (config.teams, config.prices) == ((VISION, SPEECH), PRICES)
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("text", "expected"),
     [
         (
@@ -62,7 +61,7 @@ def test_parse_config_invalid_team_or_price_names_its_line(text: str, expected: 
     assert expected in str(error.value)
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("namespace", "owner", "team"),
     [
         ("vision", "", "vision"),
@@ -76,7 +75,7 @@ def test_team_of_prefers_the_namespace(namespace: str, owner: str, team: str) ->
     assert team_of((VISION, SPEECH), namespace, owner) == team
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("model", "hourly"),
     [("NVIDIA H100 80GB HBM3", 2.5), ("NVIDIA A10", 1.0), ("AMD MI300X", None), ("", None)],
 )
@@ -99,7 +98,7 @@ CARDS = {
 }
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("model", "hourly"),
     [
         ("NVIDIA L4", 0.5),

@@ -11,7 +11,6 @@ from bot.sweep.launch.plan import plan
 from k8s.katib.pod_shape import PodShape, Volume
 from k8s.trial_kinds import JOB, PYTORCH_JOB, TRAIN_JOB
 from tests.bot.factories import ORDER, SETTINGS
-from tests.for_each import for_each
 
 REPOSITORIES = "repositories:\n  digits: {url: https://git.example/digits.git}\n"
 TEXT = """\
@@ -80,7 +79,7 @@ def test_pod_without_configuration_has_no_extra_fields():
     }
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("text", "expected"),
     [
         ("{gpu: 1}", "trials.gpu: unknown key"),

@@ -4,7 +4,6 @@ import pytest
 
 from bot.core.errors import UserError
 from bot.platform.config.yaml_reader import Node, read
-from tests.for_each import for_each
 
 
 def plain(node: Node) -> object:
@@ -21,7 +20,7 @@ def complaints(text: str) -> str:
     return str(error.value)
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("written", "value"),
     [
         ("1e-4", 0.0001),
@@ -66,7 +65,7 @@ def test_read_accepts_small_anchors() -> None:
 LAUGHS = "a0: &a0 [x, x]\n" + "".join(f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 9)}]\n" for n in range(1, 9))
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("text", "expected"),
     [
         ("a: 1\n\tb: 2", "x.yaml:2: tabs aren't allowed; indent with spaces"),
@@ -98,7 +97,7 @@ def test_read_rejects_invalid_or_huge_yaml_with_its_line(text: str, expected: st
     assert complaints(text) == expected
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("value", "reading", "expected"),
     [
         ("'0.1'", "number", 'must be a number; got the text "0.1". Remove the quotes.'),

@@ -10,7 +10,6 @@ from bot.platform.registry.auth import RegistryError, login
 from bot.platform.registry.client import ImageMissingError, Registry
 from bot.platform.registry.images import CONFIG, DOCKER, LAYER, OCI, ImageName, ImageRef
 from tests.bot.platform.registry.registries import Pusher, a_registry, digest_of, knows
-from tests.for_each import for_each
 
 TYPES = {kind: (kind, CONFIG[kind], LAYER[kind]) for kind in (DOCKER, OCI)}
 BELOW = {"config": {"Env": ["PATH=/opt/venv/bin"], "WorkingDir": "/app"}, "history": [{"created_by": "RUN"}]}
@@ -206,7 +205,7 @@ async def test_compose_copies_layers_if_mounting_fails(toy, address):
     assert len((await read(address, TO))["layers"]) == 2
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("text", "name"),
     [
         ("python:3.11-slim", ("docker.io", "library/python", "3.11-slim", "")),
@@ -223,7 +222,7 @@ def test_image_reference_is_parsed(text, name):
 NO_NAMES = ["", "https://x/y", "a b", "x@sha256:1", "Upper/case", "-x", "$(id)", "a" * 501]
 
 
-@for_each("text", [*NO_NAMES, "r:5000/lab/../other", "r/a/./b", "r/.."])
+@pytest.mark.parametrize("text", [*NO_NAMES, "r:5000/lab/../other", "r/a/./b", "r/.."])
 def test_image_reference_that_is_invalid_is_an_error(text):
     with pytest.raises(ValueError, match="isn't an image name"):
         ImageName.parse(text)
@@ -232,7 +231,7 @@ def test_image_reference_that_is_invalid_is_an_error(text):
 AUTH = b64encode(b"bot:se:cret").decode()
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("auths", "registry", "who"),
     [
         ({"reg:5000": {"auth": AUTH}}, "reg:5000", ("bot", "se:cret")),
@@ -251,7 +250,7 @@ def test_credentials_are_found_by_registry(auths, registry, who):
     assert login(json.dumps({"auths": auths}), registry) == who
 
 
-@for_each("text", ["", "[]", "{}", '{"auths": {"reg": {"auth": "?"}}}', '{"auths": []}'])
+@pytest.mark.parametrize("text", ["", "[]", "{}", '{"auths": {"reg": {"auth": "?"}}}', '{"auths": []}'])
 def test_docker_config_in_another_format_is_an_error(text):
     with pytest.raises(ValueError, match="as docker login writes it"):
         login(text, "reg")

@@ -12,7 +12,6 @@ from bot.platform.repos.git import Git, Tip
 from bot.platform.repos.git_commands import GitUnavailableError, _failure
 from bot.text.masking import Mask
 from tests.bot.platform.repos.pushed_repo import Repo
-from tests.for_each import for_each
 
 
 async def test_branch_is_resolved_to_its_commit(repo: Repo, url: str, git: Git) -> None:
@@ -176,7 +175,7 @@ async def test_other_protocols_are_rejected(git: Git, url: str) -> None:
         await git.resolve(url, "main")
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("stderr", "kind"),
     [
         ("fatal: Authentication failed for 'https://x/y.git/'", UserError),

@@ -10,7 +10,6 @@ from bot.platform.repos.git import Tip
 from bot.platform.repos.submodules import MAX_SUBMODULES, modules
 from bot.sweep.launch.resolve import look_up
 from tests.bot.factories import COMMIT
-from tests.for_each import for_each
 
 HOST = "https://git.example"
 URL = f"{HOST}/acme/digits.git"
@@ -122,7 +121,7 @@ async def test_repeated_submodule_is_checked_once():
         await checked({URL: module("../lib.git", "lib") * (MAX_SUBMODULES + 1)})
 
 
-@for_each(
+@pytest.mark.parametrize(
     "text",
     [
         '[submodule "a"] url = https://evil.example/x\n',

@@ -12,7 +12,6 @@ from bot.platform.config.teams import Team
 from bot.sweep.answers.command_parser import TABLE, ParsedCommand, choose, parse_command, selected
 from bot.sweep.launch.options import LAUNCH
 from tests.bot.factories import ADMIN, CONFIG
-from tests.for_each import for_each
 
 
 def sweep(sweep_id, user="UADA", phase=Phase.RUNNING):
@@ -27,7 +26,7 @@ SWEEPS = [
 ]
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("text", "here", "parsed"),
     [
         ("cancel", "", ParsedCommand(action=Action.CANCEL)),
@@ -69,7 +68,7 @@ def test_parse_command_reads_words(text, here, parsed):
     assert parse_command(text, here) == parsed
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("action", "named", "user", "chosen"),
     [
         (Action.CANCEL, "", "UADA", "lr-brave-otter"),
@@ -93,7 +92,7 @@ def test_command_resolves_the_named_sweep(action, named, user, chosen):
     assert choose(ParsedCommand(action=action, sweep=named), user, SWEEPS, CONFIG).sweep == chosen
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("action", "named", "user", "answer"),
     [
         (Action.CANCEL, "lr", "ULINUS", "several sweeps. Name one: `lr-brave-otter`, `lr-calm-finch`."),
@@ -118,7 +117,7 @@ STATES = [
 ]
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("text", "chosen"),
     [
         ("retry", "lr-late-yak"),
@@ -134,7 +133,7 @@ def test_command_without_a_full_name_means_the_sweep_to_which_it_applies(text, c
     assert choose(parse_command(text), "UADA", STATES, CONFIG).sweep == chosen
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("text", "user", "answer"),
     [
         ("open", "UADA", "Several of your sweeps match. Name one: `lr-calm-finch`, `lr-late-yak`."),
@@ -165,7 +164,7 @@ def test_refused_sweep_is_not_suggested_and_found_by_its_full_name():
     )
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("text", "meant"),
     [
         ("cancle otter", "Unknown command `cancle`. Did you mean cancel?"),
@@ -183,7 +182,7 @@ def test_misspelled_command_gets_a_suggestion(text, meant):
     assert str(error.value) == meant
 
 
-@for_each("text", ["stop = x", "", "main", "branch main", "branch=main space=lr", "lists = x"])
+@pytest.mark.parametrize("text", ["stop = x", "", "main", "branch main", "branch=main space=lr", "lists = x"])
 def test_text_that_resembles_no_command_is_a_new_sweep(text):
     assert TABLE.find(text)[0] is LAUNCH
 
@@ -226,7 +225,7 @@ def test_user_with_access_to_several_sweeps_must_choose_one():
         choose(ParsedCommand(action=Action.DRAIN, sweep="lr"), "UADA", SWEEPS[:2], mates)
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("text", "user", "parsed"),
     [
         ("cancel k3x9z", "UADA", ParsedCommand(action=Action.KILL, sweep="lr-brave-otter", trial="k3x9z")),
@@ -247,7 +246,7 @@ def test_trial_can_be_named_without_its_sweep(text, user, parsed):
     assert choose(parse_command(text), user, SWEEPS, CONFIG) == parsed
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("text", "user", "answer"),
     [
         (

@@ -1,7 +1,8 @@
 """Which Dockerfiles are split into code and the layers below it, and which are kept as they are."""
 
+import pytest
+
 from bot.sweep.builds.dockerfile_split import split
-from tests.for_each import for_each
 
 USUAL = """\
 # syntax=docker/dockerfile:1
@@ -32,7 +33,7 @@ def test_split_usual_dockerfile():
     assert found.code == "FROM scratch\nCOPY . /app\n"
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("before", "copy", "code"),
     [
         ("WORKDIR /srv\nWORKDIR code", "COPY ./ ./src/", "COPY . /srv/code/src"),
@@ -74,7 +75,7 @@ DOUBTFUL = {
 }
 
 
-@for_each("why", DOUBTFUL)
+@pytest.mark.parametrize("why", DOUBTFUL)
 def test_split_uncertain_dockerfile_is_built_unchanged(why):
     assert split(DOUBTFUL[why]) is None
 

@@ -19,7 +19,6 @@ from tests.bot.sweep.builds.projects import (
     made,
     roles,
 )
-from tests.for_each import for_each
 
 
 def test_recipe_prefers_a_dockerfile():
@@ -75,7 +74,7 @@ NO_PACKAGE = POETRY.replace('name = "a"', "package-mode = false")
 POETRY += f'{BUILD}"poetry.core.masonry.api"\n'
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("files", "why"),
     [
         (
@@ -135,7 +134,9 @@ def test_recipe_installs_the_project_if_configured():
     assert roles(made(UV, install=True)) == [Role.IMAGE]
 
 
-@for_each("backend", ["hatchling.build", "flit_core.buildapi", "uv_build", "setuptools.build_meta"])
+@pytest.mark.parametrize(
+    "backend", ["hatchling.build", "flit_core.buildapi", "uv_build", "setuptools.build_meta"]
+)
 def test_recipe_does_not_install_a_package_of_python_files(backend):
     assert len(made({**UV, "pyproject.toml": f'{PROJECT}{BUILD}"{backend}"\n'}).steps) == 2
 
@@ -159,7 +160,7 @@ def test_recipe_does_not_install_for_a_version_hook():
     assert len(made({**UV, "pyproject.toml": PROJECT + hooks}).steps) == 2
 
 
-@for_each(
+@pytest.mark.parametrize(
     "files",
     [
         {},
@@ -179,7 +180,7 @@ def test_recipe_names_a_broken_file():
         made({"pyproject.toml": "[project"})
 
 
-@for_each(
+@pytest.mark.parametrize(
     "files",
     [
         UV,
@@ -195,7 +196,7 @@ def test_recipe_writes_valid_shell(files):
                 assert subprocess.run(["sh", "-n", "-c", line[4:]], check=False).returncode == 0, line
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("text", "why"),
     [
         ("a = " + "[" * 5_000, "uv.lock: lists or tables are nested too deeply"),
@@ -227,7 +228,7 @@ def test_recipe_searches_a_file_line_by_line(monkeypatch):
     assert searched == ["a = 1", "b = 2\r"]
 
 
-@for_each(
+@pytest.mark.parametrize(
     "files",
     [
         UV | {"uv.lock": "package = 1"},
@@ -306,7 +307,7 @@ def test_recipe_installs_a_project_into_its_conda_environment():
     assert "pip install --no-cache-dir uv==" in found.steps[0].dockerfile
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("text", "why"),
     [
         ("name: x\n", r"^environment\.yml has no list of `dependencies`\. \*Fix:\*"),
@@ -324,7 +325,7 @@ def test_recipe_rejects_a_file_that_describes_no_environment(text, why):
         made({"environment.yml": text})
 
 
-@for_each("pip", ["x", "[]", "{a: b}", "[{a: b}, null, 1]"])
+@pytest.mark.parametrize("pip", ["x", "[]", "{a: b}", "[{a: b}, null, 1]"])
 def test_recipe_leaves_unusual_pip_sections_to_micromamba(pip):
     assert roles(made({"environment.yml": f"dependencies: [python, null, {{pip: {pip}}}]"})) == [
         Role.DEPENDENCIES,

@@ -7,7 +7,6 @@ from bot.core.plan import Role
 from bot.sweep.builds import requirements
 from bot.sweep.builds.requirements import local_requirement, references
 from tests.bot.sweep.builds.projects import made, roles
-from tests.for_each import for_each
 
 
 def test_recipe_of_requirements_includes_referenced_files():
@@ -55,7 +54,7 @@ def test_recipe_puts_a_pinned_framework_in_its_own_layer():
     ]
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("line", "local"),
     [
         ("numpy", False),

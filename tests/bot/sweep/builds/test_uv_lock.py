@@ -8,7 +8,6 @@ from bot.sweep.builds import requirements, uv_lock
 from bot.sweep.builds.pyproject import toml
 from bot.sweep.builds.uv_lock import not_locked
 from tests.bot.sweep.builds.projects import BASE, CUDA, LOCK, PROJECT, TORCH, UV, WITH_TORCH, made, roles
-from tests.for_each import for_each
 
 
 def test_recipe_of_a_lockfile_separates_dependencies_and_code():
@@ -28,7 +27,7 @@ def test_recipe_of_a_lockfile_separates_dependencies_and_code():
     assert code.dockerfile == "FROM scratch\nCOPY . /app\n"
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("files", "base", "new"),
     [
         ({**UV, "README.md": "other"}, BASE, []),
@@ -83,7 +82,7 @@ def test_recipe_installs_only_required_frameworks():
         assert uv_lock.framework_pins(toml(lock, "uv.lock")).lines == ()
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("marker", "installed"),
     [
         ("sys_platform == 'linux'", True),
@@ -106,14 +105,16 @@ def test_recipe_evaluates_markers_for_the_node(marker, installed):
     assert bool(uv_lock.framework_pins(lock).lines) == installed
 
 
-@for_each("line", ["a==" + "1" * 4500, "a[" * 900, "a; " + "(" * 1900, "a" * 100_000, "a>=1.*", "-e .", ""])
+@pytest.mark.parametrize(
+    "line", ["a==" + "1" * 4500, "a[" * 900, "a; " + "(" * 1900, "a" * 100_000, "a>=1.*", "-e .", ""]
+)
 def test_recipe_leaves_unreadable_requirements_to_the_installer(line):
     assert requirements.read_requirement(line) is None
     assert not_locked(toml(LOCK, "uv.lock"), {"project": {"name": "digits", "dependencies": [line]}}) == []
     assert requirements.framework_pins({"requirements.txt": f"{line}\n"}).lines == ()
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("line", "pinned"),
     [
         ("Torch == 2.5.1", True),
@@ -167,7 +168,7 @@ requires-dist = [
 """
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("line", "locked"),
     [
         ("iniconfig>=1.00.0", True),
@@ -206,7 +207,7 @@ def test_recipe_keeps_a_package_index():
     )
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("old", "new"),
     [
         ("https://pypi.org/simple", "https://pypi.org/simple\\nUSER root\\nRUN steal"),

@@ -8,7 +8,6 @@ import pytest
 from bot.core.curves import Point, better, in_order, so_far
 from bot.sweep.charts.curves import CurvesChart, alt_text, picture, png
 from bot.sweep.charts.palette import STYLES
-from tests.for_each import for_each
 
 
 def a_chart(curves, **changes):
@@ -38,7 +37,7 @@ def test_chart_gives_each_best_trial_its_own_color_and_line_style():
     assert len({line.get_color() for line in labeled}) == len({style for _, style in STYLES}) == len(STYLES)
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("curves", "scale"),
     [
         ({"s-a": [100.0, 0.1]}, "log"),

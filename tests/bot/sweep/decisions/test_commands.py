@@ -15,7 +15,6 @@ from bot.sweep.lifecycle.building import MAX_AUDIT_ENTRIES, with_entry
 from bot.sweep.model.observation import Observation
 from k8s.engine import End, Experiment, ExperimentState, Trial, TrialState
 from tests.bot.factories import ADMIN, CONFIG, NOW, OWNER, STRANGER, a_sweep
-from tests.for_each import for_each
 
 ABC = Trial(name="otter-abc", state=TrialState.LIVE, parameters={}, value=None)
 LIVE = (ABC, replace(ABC, name="otter-xyz"))
@@ -69,7 +68,7 @@ def test_command_of_a_stranger_is_denied_with_the_message_updated():
     assert "can cancel" in denial_of(sweep, a_command(Action.CANCEL, user=STRANGER, in_thread=True))
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("phase", "seconds", "repeated"),
     [
         (Phase.STOPPING, 3600, True),

@@ -30,7 +30,6 @@ from tests.bot.sweep.model.observations import (
     building,
     kinds,
 )
-from tests.for_each import for_each
 
 
 @pytest.mark.parametrize(("minutes", "stopped"), [(9, {}), (10, {}), (10.1, {"t1": ""})])
@@ -69,7 +68,7 @@ def test_cancel_stops_with_one_event():
 STOPPING = a_sweep(Phase.STOPPING, submitted=True, ending=Phase.CANCELLED, reason="cancelled")
 
 
-@for_each(
+@pytest.mark.parametrize(
     "held",
     [
         {"experiment": OPEN},
@@ -126,7 +125,7 @@ def test_stuck_names_ten_pods():
     assert after(STOPPING, pods=pods).outbox[0].text.count(" on n1") == 10
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("before", "now", "due", "seconds"),
     [
         (Phase.PENDING, Phase.RUNNING, None, 0),

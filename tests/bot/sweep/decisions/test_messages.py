@@ -15,7 +15,6 @@ from bot.sweep.decisions.parent_message import Links, parent, summary
 from bot.sweep.lifecycle.texts import build_failed
 from local.slack.validation import complaints
 from tests.bot.factories import PLAN, REQUEST, a_sweep
-from tests.for_each import for_each
 
 BEST = Result(trial="lr-brave-otter-x1", value=0.03125, parameters={"lr": "0.01", "optimizer": "adam"})
 BUSY = Progress(running=2, waiting=1, finishing=1, succeeded=1, failed=1, best=BEST)
@@ -83,7 +82,7 @@ def test_parent_links_only_what_exists():
     ]
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("phase", "submitted", "buttons"),
     [
         (Phase.OPENING, False, ["Logs", "Cancel sweep"]),
@@ -177,7 +176,7 @@ def test_log_shows_the_last_state_of_a_progress_bar_and_the_end_of_a_long_line()
     assert block("y" * 9000).count("y") == MAX_CODE_SIZE
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("made", "expected"),
     [
         (plain("a < b & c"), "a &lt; b &amp; c"),

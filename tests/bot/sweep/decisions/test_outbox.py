@@ -2,11 +2,12 @@
 
 from dataclasses import replace
 
+import pytest
+
 from bot.core.events import Event
 from bot.sweep.decisions.outbox import merged, posted_text
 from bot.sweep.lifecycle import texts
 from tests.bot.factories import ADMIN, OWNER, a_sweep
-from tests.for_each import for_each
 
 SWEEP = a_sweep()
 KILLED = [texts.trial_killed(SWEEP, f"t{n}", OWNER) for n in range(3)]
@@ -15,7 +16,7 @@ ILL = Event(kind="trial_failed", text="no memory")
 NO = Event(kind="not_allowed", text="no", to_user="UADA")
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("outbox", "expected"),
     [
         ([], []),

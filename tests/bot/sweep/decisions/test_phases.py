@@ -34,7 +34,6 @@ from tests.bot.sweep.model.observations import (
     after,
     kinds,
 )
-from tests.for_each import for_each
 
 
 def launch(refused=""):
@@ -48,7 +47,7 @@ def test_received_plan_opens_the_thread():
     assert after(received) == received, "an older sweep of this user is planned first"
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("config", "others", "kind", "why"),
     [
         (replace(CONFIG, launch=Launch(people=("UX",))), 0, "not_allowed", "permission to start"),
@@ -157,7 +156,7 @@ def test_closed_experiment_ends_the_sweep(sweep, experiment, trials, ending, rea
     assert (ended.phase, ended.ending, ended.reason, ended.since) == (Phase.STOPPING, ending, reason, LATER)
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("end", "finish", "phase"),
     [
         (End.DRAINED, False, Phase.RUNNING),
@@ -195,7 +194,7 @@ def test_progress_counts_trials_by_state_and_pod():
     assert after(sweep, experiment=OPEN).progress == sweep.progress, "the trials aren't observed for now"
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("pods", "jobs", "finishing"),
     [
         ((a_pod("a", exit=(0, "Completed", "")),), (), True),
@@ -285,7 +284,9 @@ def test_running_equal_result_keeps_the_reported_best():
     assert table.text.splitlines()[-2].startswith("`val_loss` 0.5 in `t9`")
 
 
-@for_each("phase", [Phase.RECEIVED, Phase.OPENING, Phase.BUILDING, Phase.PENDING, Phase.RUNNING])
+@pytest.mark.parametrize(
+    "phase", [Phase.RECEIVED, Phase.OPENING, Phase.BUILDING, Phase.PENDING, Phase.RUNNING]
+)
 def test_cancel_stops_the_sweep_in_every_phase(phase):
     sweep = after(a_sweep(phase), commands=(CANCEL,))
     assert (sweep.phase, sweep.ending, sweep.cancelled_by) == (Phase.STOPPING, Phase.CANCELLED, OWNER)

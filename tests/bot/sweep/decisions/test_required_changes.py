@@ -20,7 +20,6 @@ from k8s.pods import Pod
 from tests.bot.factories import NOW, ORDER, OWNER, PLAN, SETTINGS, SOURCE, a_sweep
 from tests.bot.sweep.builds.projects import PROJECT, WITH_TORCH
 from tests.bot.sweep.model.observations import a_pod, after
-from tests.for_each import for_each
 
 FILES = {"pyproject.toml": PROJECT, "uv.lock": WITH_TORCH}
 COMPOSED = plan(replace(ORDER, source=replace(SOURCE, files=FILES)), SETTINGS)
@@ -137,7 +136,7 @@ def test_running_deletes_jobs_of_stopped_trials_only(phase):
     assert kill.body["status"]["conditions"][0]["message"] == "Sweepbot: stopped by request"
 
 
-@for_each("phase", [Phase.STOPPING, Phase.CANCELLED, Phase.FAILED, Phase.SUCCEEDED])
+@pytest.mark.parametrize("phase", [Phase.STOPPING, Phase.CANCELLED, Phase.FAILED, Phase.SUCCEEDED])
 def test_ending_says_why_in_the_experiment_and_its_trials(phase):
     sweep = a_sweep(phase, reason="cancelled", ending=Phase.CANCELLED, image="i")
     [end] = changes(sweep, experiment=OPEN, trials=(a_trial("t1"),), jobs=(a_job("t1"),)).patch

@@ -3,6 +3,8 @@
 import json
 from dataclasses import replace
 
+import pytest
+
 from bot.core.errors import UserError
 from bot.core.request import Notify, SweepRequest
 from bot.platform.config.limits import Limits
@@ -31,7 +33,6 @@ from handlers.menus import names, repositories
 from local.slack import validation
 from local.slack.views import initial
 from tests.bot.factories import CONFIG, NOW, ORDER, PLAN, REQUEST, SETTINGS
-from tests.for_each import for_each
 
 SAID = {"branch": "main", "space": "lr"}
 SPACE = "command: python t.py\nobjective: {metric: loss, goal: minimize}\nparameters: {w: [a, b]}\n"
@@ -54,7 +55,7 @@ def words(view):
     return json.dumps(view["blocks"], ensure_ascii=False)
 
 
-@for_each(
+@pytest.mark.parametrize(
     "asked",
     [
         REQUEST,
@@ -102,7 +103,7 @@ def test_form_restores_the_inline_text_after_a_file():
     assert read(chosen).options["text"] == SPACE.rstrip()
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("about_what", "writes", "field"),
     [
         ("branch", False, "branch"),

@@ -16,14 +16,15 @@ from bot.sweep.launch.resolve import look_up
 from bot.sweep.lifecycle.trials import manifest
 from tests.bot.factories import COMMIT, CONFIG, ORDER, REPOSITORY, SETTINGS, SOURCE, SPACE, a_sweep
 from tests.bot.sweep.launch.test_resolve import Files
-from tests.for_each import for_each
 
 INSTALLED = replace(CONFIG, search_service=True)
 SEARCH = replace(SPACE, algorithm=SEARCH_SERVICE, max_trials=60, parallel=16)
 REQUEST = SweepRequest(branch="main,ada/wider", space="lr")
 
 
-@for_each(("branches", "trials", "settings"), [(2, 60, 15), (3, 60, 12), (4, 60, 10), (2, 32, 8), (4, 32, 5)])
+@pytest.mark.parametrize(
+    ("branches", "trials", "settings"), [(2, 60, 15), (3, 60, 12), (4, 60, 10), (2, 32, 8), (4, 32, 5)]
+)
 def test_half_of_the_trials_are_pairs_and_the_rest_shared_settings(branches, trials, settings):
     assert shared_settings(branches, trials) == settings
 
@@ -43,7 +44,7 @@ def test_branch_and_seed_become_parameters_and_only_the_seed_is_passed():
     assert with_branches(SEARCH, replace(REQUEST, branch="main"), CONFIG) is SEARCH
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("space", "request_", "config", "why"),
     [
         (
@@ -74,7 +75,7 @@ def test_what_cannot_be_compared_is_refused_with_the_fix(space, request_, config
     assert why in str(refused.value)
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("command", "why"),
     [
         ("branch=a,b,c,d,e space=lr", "branch= must be a branch, or up to 4 different ones to compare"),

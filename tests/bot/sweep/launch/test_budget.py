@@ -14,7 +14,6 @@ from bot.sweep.spaces.describe import as_yaml
 from bot.sweep.spaces.space import parse_space
 from k8s.katib.pod_shape import PodShape
 from tests.bot.factories import CONFIG, ORDER, OWNER, REQUEST
-from tests.for_each import for_each
 
 PRICES = (
     Price(model="NVIDIA H100", hourly=4),
@@ -29,7 +28,7 @@ def an_order(budget, **changes):
     return replace(ORDER, space=replace(ORDER.space, budget=budget), **changes)
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("labels", "config", "price"),
     [
         ({}, PRICED, 4),  # any GPU: the highest
@@ -63,7 +62,7 @@ def test_budget_that_cannot_be_counted_is_refused(budget, gpus, reported):
     assert str(error.value).startswith(reported)
 
 
-@for_each("text", ["0", "-1", "40h", "1e9", "$", "100$", "123456789", "nan", "4 0"])
+@pytest.mark.parametrize("text", ["0", "-1", "40h", "1e9", "$", "100$", "123456789", "nan", "4 0"])
 def test_option_that_is_no_budget_is_refused(text):
     with pytest.raises(UserError, match="budget= must be GPU-hours, for example 40, or money, for example"):
         parse(f'branch=main space=lr budget="{text}"', CONFIG)

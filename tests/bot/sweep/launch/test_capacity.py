@@ -17,7 +17,6 @@ from k8s.nodes.devices import read_devices, with_devices
 from k8s.nodes.listed import list_machines
 from k8s.nodes.machines import read_machine
 from tests.bot.factories import CONFIG, ORDER, OWNER, SETTINGS, SPACE
-from tests.for_each import for_each
 from tests.scenarios.device_cluster import SELECTOR, device_class, resource_slice
 
 PROFILES = """\
@@ -78,7 +77,7 @@ def test_capacity_refusal_offers_the_most_gpus_that_fit(gpus, most):
     assert f"*Fix:* Use gpus={most}" in refusal("profile=1xh100 gpus=4", node(gpus))
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("typed", "nodes"),
     [
         ("", [node()]),

@@ -22,7 +22,6 @@ from k8s.trial_kinds import PYTORCH_JOB
 from local import training_operator
 from tests.bot.factories import ELASTIC as LLM
 from tests.bot.factories import NOW, ORDER, REQUEST, SETTINGS, SPACE
-from tests.for_each import for_each
 from tests.scenarios.sweep_in_memory import Clock
 from tests.scenarios.two_clusters import CLUSTERS, TwoClusters
 
@@ -64,7 +63,7 @@ def gpu_pod(name, gpus, on=""):
     return read_gpu_pod(pod(name, gpus, on) | {"status": {"phase": "Pending"}})
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("candidates", "peak", "chosen", "reason"),
     [
         (
@@ -97,7 +96,7 @@ def test_choose_prefers_free_gpus_then_short_queues_then_the_order(candidates, p
     assert choose(candidates, peak) == (chosen, reason)
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("main", "west", "chosen"),
     [
         (candidate(MAIN, 8, price=4), candidate(WEST, 8, 3, price=2.5), WEST),  # although more waits there
@@ -405,7 +404,7 @@ def test_parse_cluster_without_clusters_is_refused():
         parse("branch=main space=lr cluster=west", parse_config(TWO, "c.yaml"))
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("clusters", "reported"),
     [
         ("{west: {}}", "missing key: kubeconfig"),

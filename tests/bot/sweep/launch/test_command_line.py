@@ -11,7 +11,6 @@ from bot.platform.config.limits import Limits
 from bot.platform.config.policy import Config
 from bot.platform.config.repositories import Repository
 from bot.sweep.launch.command_line import changed, parse
-from tests.for_each import for_each
 
 CONFIG = Config(
     repositories=(Repository(name="digits", url="https://github.com/acme/digits.git"),),
@@ -21,7 +20,7 @@ CONFIG = Config(
 LR = SweepRequest(branch="main", space="lr")
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("text", "request_"),
     [
         ("branch=main space=lr", LR),
@@ -79,7 +78,7 @@ def test_parse_reads_a_request(text: str, request_: SweepRequest) -> None:
     assert parse(text, CONFIG) == request_
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("text", "request_"),
     [
         ("Branch=main Space=LR", LR),
@@ -112,7 +111,7 @@ def test_parse_accepts_typographic_quotes_and_spacing(text: str, request_: Sweep
     assert parse(text, CONFIG) == request_
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("text", "reported"),
     [
         ("", "Missing `branch=` and `space=`. Example: `/sweep branch=main gpus=1 space=lr`"),
@@ -205,7 +204,7 @@ def test_parse_invalid_value_names_the_requirement(text: str, reported: str) -> 
     assert reported in str(error.value)
 
 
-@for_each(
+@pytest.mark.parametrize(
     "branch",
     [
         "",
@@ -232,12 +231,14 @@ def test_parse_rejects_invalid_branch_names(branch: str) -> None:
         parse(f"space=lr branch={branch}", CONFIG)
 
 
-@for_each("branch", ["v1.0", "fix/a-b_c", "a@b", "ünder", "deadbeef", "a.locked", "a+b", "{x}"])
+@pytest.mark.parametrize(
+    "branch", ["v1.0", "fix/a-b_c", "a@b", "ünder", "deadbeef", "a.locked", "a+b", "{x}"]
+)
 def test_parse_accepts_unusual_valid_names(branch: str) -> None:
     assert parse(f"space=lr branch={branch}", CONFIG).branch == branch
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("options", "message"),
     [
         ("seeds=5", "seeds= needs a command"),
@@ -282,13 +283,13 @@ def test_rerun_changes_only_the_given_options() -> None:
         changed(before, "spaec=lr", CONFIG)
 
 
-@for_each(("option", "most"), [("auto", 16), ("AUTO", 16), ("auto:8", 8), ("auto:16", 16)])
+@pytest.mark.parametrize(("option", "most"), [("auto", 16), ("AUTO", 16), ("auto:8", 8), ("auto:16", 16)])
 def test_parallel_auto_is_a_maximum(option, most):
     asked = parse(f"branch=main space=lr trials=4 parallel={option}", CONFIG)
     assert (asked.parallel, asked.auto) == (most, True)
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("options", "error"),
     [
         ("parallel=auto:0", 'parallel= must be a whole number from 1 to 16; got "0".'),

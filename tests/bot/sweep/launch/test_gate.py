@@ -9,12 +9,11 @@ from bot.sweep.form.view import Draft, form, options_of, read, request
 from bot.sweep.launch.resolve import is_gated
 from k8s.katib.manifest import gated
 from tests.bot.factories import CONFIG, PLAN, REQUEST, SPACE
-from tests.for_each import for_each
 
 ON = replace(CONFIG, gate=True)
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("option", "config", "parallel", "expected"),
     [
         (None, ON, 2, True),

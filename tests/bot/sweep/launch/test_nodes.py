@@ -22,7 +22,6 @@ from bot.sweep.spaces.space import parse_space
 from tests.bot.factories import CONFIG, NOW, ORDER, OWNER, PLAN, REQUEST, SETTINGS, SPACE, a_sweep
 from tests.bot.sweep.launch.test_capacity import POOL, PROFILES, node, refusal
 from tests.bot.sweep.launch.test_resolve import Files
-from tests.for_each import for_each
 
 MULTI = replace(REQUEST, gpus=8, nodes=4)
 MULTI_PLAN = plan(replace(ORDER, request=MULTI), SETTINGS)
@@ -71,7 +70,7 @@ async def test_nodes_of_the_command_override_the_space_file_and_that_the_profile
     assert (made.space.parallel == 1) == (nodes > 1), "without a queue, one trial runs at a time"
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("value", "error"),
     [
         ("two", 'lr.yaml:4: nodes: must be a number; got "two"'),

@@ -13,7 +13,6 @@ from bot.core.space import MetricSource, command_line
 from bot.core.stopping import StoppingRule
 from bot.sweep.launch.plan import DIGEST, check_command, image_with, plan
 from tests.bot.factories import COMMIT, ORDER, OWNER, PLAN, SETTINGS, SPACE
-from tests.for_each import for_each
 
 
 def test_plan_uses_the_image_by_digest():
@@ -79,7 +78,7 @@ def test_plan_limits_a_trials_hours_from_its_pods_start():
 LOCK = 'version = 1\n[[package]]\nname = "torch"\nversion = "2.9.0"\n'
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("files", "changes", "image", "refused"),
     [
         ({"uv.lock": LOCK}, {}, None, True),
@@ -100,7 +99,7 @@ def test_early_stopping_that_no_value_can_reach_is_refused_before_the_build(file
         plan(replace(ORDER, space=space, source=source), settings)
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("command", "complaint"),
     [
         ("python train.py --note 'unclosed", "unclosed quote"),
@@ -140,7 +139,7 @@ def test_ids_fit_and_are_deterministic_per_request():
     assert max(map(len, ids)) <= 27
 
 
-@for_each("head", ["lr", "2024_grid", "x" * 60, "Ünïcode", "_", "-"])
+@pytest.mark.parametrize("head", ["lr", "2024_grid", "x" * 60, "Ünïcode", "_", "-"])
 def test_id_is_a_valid_experiment_name(head):
     for sweep_id in candidates(head, "seed"):
         assert len(sweep_id) <= 27

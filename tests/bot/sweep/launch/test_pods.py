@@ -13,7 +13,6 @@ from bot.sweep.launch.pods import namespace_of, pods_of, with_output
 from bot.sweep.spaces.describe import as_yaml, first_values, launch_flags
 from bot.sweep.spaces.space import parse_space
 from tests.bot.factories import CONFIG, ORDER, OWNER, REQUEST, SETTINGS
-from tests.for_each import for_each
 
 TEXT = """\
 repositories: {digits: {url: https://git.example/digits.git}}
@@ -108,7 +107,7 @@ def test_space_file_keeps_what_it_names():
     assert again.output_flag == "output_dir"
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("more", "owner", "error"),
     [
         (
@@ -167,7 +166,7 @@ def test_namespace_of_a_team_yields_to_the_channels():
     assert namespace_of("UOTHER", "C1", CLUSTER) == ""
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("more", "error"),
     [
         ("env: {1A: x}", "must be the name of an environment variable"),
@@ -185,7 +184,7 @@ def test_space_with_an_invalid_addition_names_it(more, error):
     assert error in str(caught.value)
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("text", "error"),
     [
         ("env: [PATH]", "PATH can't be allowed"),

@@ -14,7 +14,6 @@ from bot.sweep.launch.promote import promoted
 from bot.sweep.launch.resolve import seed_space
 from bot.sweep.lifecycle.seed_texts import end_text
 from tests.bot.factories import COMMIT, CONFIG, PLAN, a_sweep
-from tests.for_each import for_each
 
 BEST = Result(trial="lr-brave-otter-t1", value=0.25, parameters={"lr": "0.01", "optimizer": "adam"})
 SEARCH = a_sweep(Phase.SUCCEEDED, submitted=True, progress=Progress(best=BEST))
@@ -53,7 +52,7 @@ SEEDED = replace(SEARCH, progress=Progress(best=replace(BEST, parameters={"lr": 
 FIXED = replace(SEARCH, plan=replace(PLAN, space=replace(PLAN.space, fixed={"seed": "3"})))
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("search", "options", "seeds"),
     [
         (SEARCH, "seeds=3", "1-3"),
@@ -72,7 +71,7 @@ def test_number_of_seeds_leaves_out_the_run_of_the_search(search, options, seeds
     assert "--seed" not in request.cmd
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("search", "options", "own"),
     [
         (SEARCH, "", "The search set no seed; seed 0, the usual default, is left out"),
@@ -91,7 +90,7 @@ def test_verdict_says_whether_the_run_of_the_search_is_among_the_seeds(search, o
     assert "Not confirmed: " in text  # with 0.25 itself among the seeds, it would be confirmed
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("sweep", "options", "error"),
     [
         (replace(SEARCH, phase=Phase.RUNNING), "", "is still running"),
@@ -110,7 +109,7 @@ def test_rerun_of_a_promotion_compares_with_nothing():
     assert changed(promoted(SEARCH, "", CONFIG), "seeds=3-3", CONFIG).promotes is None
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("values", "verdict"),
     [
         ((0.24, 0.26, 0.27), "Confirmed: `lr-brave-otter` reported 0.25, within 0."),

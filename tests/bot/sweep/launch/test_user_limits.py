@@ -2,17 +2,18 @@
 
 from dataclasses import replace
 
+import pytest
+
 from bot.core.events import Progress
 from bot.platform.config.limits import Launch
 from bot.platform.config.teams import Team
 from bot.sweep.launch.user_limits import limit_group, other_peaks
 from tests.bot.factories import CONFIG, OWNER, PLAN, a_sweep
-from tests.for_each import for_each
 
 AUTO = replace(PLAN, gpus=2, space=replace(PLAN.space, parallel=8, auto=True))
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("target", "progress", "counted"),
     [
         (1, Progress(), 2),
@@ -33,7 +34,7 @@ def test_other_peaks_of_a_fixed_sweep_count_its_parallel_trials():
     assert other_peaks("UOTHER", [sweep]).person == 0
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("per_person", "team", "self_assigned", "group"),
     [
         (None, {}, False, ""),

@@ -2,6 +2,8 @@
 
 from dataclasses import replace
 
+import pytest
+
 from bot.core.events import Event, Progress, Result
 from bot.core.record import Building, Phase
 from bot.core.request import Notify
@@ -18,7 +20,6 @@ from k8s.katib.status import read_experiment
 from tests.bot.factories import ADMIN, NOW, ORDER, OWNER, PLAN, REQUEST, SETTINGS, SOURCE, a_sweep
 from tests.bot.sweep.builds.projects import PROJECT, WITH_TORCH
 from tests.bot.sweep.model.observations import OPEN, RAW, RUNNING, a_trial, after
-from tests.for_each import for_each
 
 FILES = {"pyproject.toml": PROJECT, "uv.lock": WITH_TORCH}
 COMPOSED = plan(replace(ORDER, source=replace(SOURCE, files=FILES)), SETTINGS)
@@ -49,7 +50,7 @@ def step(sweep, *builds, **seen):
 MISSING, THERE = a_build(DEPENDENCIES, there=False), a_build(FRAMEWORKS, there=True)
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("builds", "text"),
     [
         (
@@ -105,7 +106,7 @@ def test_end_of_a_build_lists_reused_and_built_images_with_their_times():
     assert step(BUILDING, *builds, digest="sha256:a") == "✓ Image reused from the registry"
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("state", "reason", "message", "trials", "expected"),
     [
         ("Succeeded", "ExperimentGoalReached", "", "ss", "target reached"),
@@ -147,7 +148,7 @@ LOUD = a_sweep(Phase.STOPPING, reason="4 trials <done>", progress=Progress(best=
 DONE = replace(LOUD, request=replace(REQUEST, notify=Notify.NONE))
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("sweep", "ending", "text", "loud"),
     [
         (

@@ -16,7 +16,6 @@ from k8s.pods import Pod
 from reader.events import Picture
 from reader.pictures import MAX_PICTURES, PART, Pictures
 from tests.bot.factories import PLAN
-from tests.for_each import for_each
 
 POD = Pod(name="t-x", job="t", node="n1", finished=True)
 SPEC = PLAN.experiment["spec"] | {"metricsCollectorSpec": {"collector": {"kind": "Push"}}}
@@ -104,7 +103,7 @@ def part(**changes):
     return json.dumps(about | changes)
 
 
-@for_each(
+@pytest.mark.parametrize(
     "line",
     [
         part(parts=10**9),

@@ -21,7 +21,6 @@ from k8s.pods import Pod
 from reader.follow import Follower
 from reader.series import Metrics
 from tests.bot.factories import PLAN
-from tests.for_each import for_each
 from tests.reader.event_files import scalar
 
 STAMP = "2026-11-22T13:00:{:02}.{:09}{}"
@@ -147,7 +146,7 @@ async def test_read_first_line_longer_than_a_piece_is_left_behind(monkeypatch):
     assert [point.value for point in curves["t"].points] == [0.5]
 
 
-@for_each(
+@pytest.mark.parametrize(
     "text",
     [
         "",

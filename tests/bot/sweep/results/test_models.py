@@ -11,7 +11,6 @@ from bot.sweep.results.models import FORMAT, MAX_STORED, dump, load
 from k8s.engine import TrialState
 from tests.bot.factories import NOW
 from tests.bot.sweep.results.factories import a_result, some_results
-from tests.for_each import for_each
 
 FULL = a_result(
     more={"acc": 0.9},
@@ -49,7 +48,7 @@ def test_twenty_thousand_trials_fit_into_a_config_map_with_the_best_of_them():
     assert sum(trial.value <= worst_kept for trial in trials) == len(kept.trials) > 1000
 
 
-@for_each("stored", [b"", b"x", zlib.compress(b"{}"), zlib.compress(b"[" * 10_000)])
+@pytest.mark.parametrize("stored", [b"", b"x", zlib.compress(b"{}"), zlib.compress(b"[" * 10_000)])
 def test_invalid_stored_results_are_a_value_error(stored):
     with pytest.raises(ValueError, match=r"\w"):
         load(stored)

@@ -3,10 +3,11 @@
 import random
 from dataclasses import dataclass, replace
 
+import pytest
+
 from bot.core.space import Goal, Pairs
 from bot.sweep.results.pairs import compared, verdict
 from tests.bot.factories import SPACE
-from tests.for_each import for_each
 
 BRANCHES = replace(
     SPACE, metric="acc", pairs=Pairs(branches=("main", "wider"), seed="seed", settings=15, finals=5)
@@ -32,7 +33,7 @@ def trials(count: int, gain: float, noise: float = 0.01) -> list[Trial]:
     return found
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("goal", "count", "gain", "text"),
     [
         (

@@ -9,7 +9,6 @@ from bot.sweep.results.ranking import best, pareto_front, ranked
 from k8s.engine import TrialState
 from k8s.katib.status import read_trial
 from tests.bot.sweep.results.factories import a_result
-from tests.for_each import for_each
 
 
 def names(trials):
@@ -50,7 +49,7 @@ def test_value_of_a_trial_follows_the_strategy(strategy, value):
     assert _read(metrics, {"loss": strategy}).value == value
 
 
-@for_each("text", ["NaN", "inf", "-Infinity", "1e400", "unavailable", ""])
+@pytest.mark.parametrize("text", ["NaN", "inf", "-Infinity", "1e400", "unavailable", ""])
 def test_value_that_is_not_finite_is_none(text):
     assert _read([{"name": "loss", "min": text}], {"loss": "min"}).value is None
 

@@ -3,12 +3,13 @@
 import json
 from dataclasses import replace
 
+import pytest
+
 from bot.core.space import Goal
 from bot.sweep.results.table import MAX_TABLE_SIZE, best_table
 from k8s.engine import TrialState
 from tests.bot.factories import SPACE
 from tests.bot.sweep.results.factories import SWEEP, a_result, some_results
-from tests.for_each import for_each
 
 
 def rows(message):
@@ -34,7 +35,7 @@ def test_table_names_the_state_of_trials_that_did_not_finish():
     assert "0.6 (`lr-brave-otter-t2`, stopped early)" in message.text
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("katib", "note"),
     [
         ("t1", ""),

@@ -9,7 +9,6 @@ from bot.sweep.results.trial_runs import Run, RunChange, changes, main_run
 from k8s.engine import TrialState
 from tests.bot.factories import SPACE
 from tests.bot.sweep.results.factories import a_result, some_results
-from tests.for_each import for_each
 
 NAMES = frozenset({"lr", "layers", "optimizer"})
 
@@ -39,7 +38,7 @@ def test_run_of_the_training_gets_only_what_it_lacks():
     assert change.tags == {"sweepbot.state": "succeeded"}
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("state", "status", "wanted"),
     [
         (TrialState.FAILED, "FINISHED", "FAILED"),  # MLflow ends the run of a crashed program as FINISHED

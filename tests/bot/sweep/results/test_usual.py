@@ -3,6 +3,8 @@
 from dataclasses import replace
 from datetime import timedelta
 
+import pytest
+
 from bot.core.budget import Budget
 from bot.sweep.form.preview import facts
 from bot.sweep.results.store import ResultsStore
@@ -10,7 +12,6 @@ from bot.sweep.results.usual import usual_gpu_hours
 from local.kubernetes.apiserver.store import Store
 from tests.bot.factories import CONFIG, NOW, PLAN, REQUEST
 from tests.bot.sweep.results.factories import a_result, some_results
-from tests.for_each import for_each
 from tests.scenarios.fakes import DirectCluster
 
 
@@ -39,7 +40,7 @@ async def test_usual_gpu_hours_are_the_mean_of_the_latest_sweep_that_compares():
     assert await usual_gpu_hours(PLAN, kept) == 2.5
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("usual", "limit", "effect"),
     [
         (None, None, "then no new trials start"),

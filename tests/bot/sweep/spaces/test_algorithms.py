@@ -7,7 +7,6 @@ import pytest
 from bot.core.space import ALGORITHMS
 from bot.sweep.spaces.space import parse_space
 from tests.bot.sweep.spaces.test_space import FILE, LIMITS, REQUEST, complaint, space
-from tests.for_each import for_each
 
 TWO = "{a: {min: 0.1, max: 0.9}, b: {min: 1, max: 8}}"
 
@@ -19,7 +18,7 @@ def text(algorithm: str, parameters: str = "{lr: [1, 2]}") -> str:
     )
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("algorithm", "settings"),
     [
         ("tpe", {}),
@@ -57,7 +56,7 @@ NAMES = f"{', '.join(ALGORITHMS[:-1])}, or {ALGORITHMS[-1]}"
 RESTARTS = "algorithm.restart_strategy: must be none, ipop, or bipop"
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("algorithm", "reported"),
     [
         (
@@ -144,7 +143,7 @@ GOOD = [
 ]
 
 
-@for_each(("algorithm", "parameter"), GOOD)
+@pytest.mark.parametrize(("algorithm", "parameter"), GOOD)
 def test_algorithm_accepts_parameters_that_it_searches_as_written(algorithm: str, parameter: str) -> None:
     assert space(text(algorithm, f"{{p: {parameter}}}")).algorithm == algorithm
 
@@ -214,7 +213,7 @@ BAD = [
 ]
 
 
-@for_each(("algorithm", "parameter", "reported"), BAD)
+@pytest.mark.parametrize(("algorithm", "parameter", "reported"), BAD)
 def test_algorithm_rejects_parameters_that_it_would_search_differently(
     algorithm: str, parameter: str, reported: str
 ) -> None:

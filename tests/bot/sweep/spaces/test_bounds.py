@@ -5,7 +5,6 @@ import pytest
 from bot.core.errors import UserError
 from bot.sweep.spaces.bounds import bounded
 from tests.bot.factories import SPACE
-from tests.for_each import for_each
 
 
 def bounds(where):
@@ -21,7 +20,7 @@ def test_where_bounds_ranges_and_leaves_out_values():
     assert bounds("optimizer!=sgd")["optimizer"] == ("adam",)
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("where", "words"),
     [
         ("layers<1", "leaves no value of layers"),

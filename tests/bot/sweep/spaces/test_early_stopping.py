@@ -18,7 +18,6 @@ from bot.sweep.spaces.space import parse_space
 from k8s.engine import TrialState
 from k8s.katib.status import read_trial
 from tests.bot.factories import ORDER, SETTINGS, a_sweep
-from tests.for_each import for_each
 
 REQUEST = SweepRequest(branch="main", space="lr")
 SPACE = """\
@@ -81,7 +80,7 @@ def test_error_about_early_stopping_names_its_line():
         parsed("{name: asha, reduction_factor: 0}")
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("setting", "source", "command", "message"),
     [
         (
@@ -127,7 +126,7 @@ def test_early_stopping_that_would_not_work_is_rejected_with_the_fix(setting, so
     assert message in str(error.value)
 
 
-@for_each("command", ["cd src && python t.py", "LR=1 t.py", "t.py 'a | b'", "a; b"])
+@pytest.mark.parametrize("command", ["cd src && python t.py", "LR=1 t.py", "t.py 'a | b'", "a; b"])
 def test_commands_whose_last_program_is_the_training_can_be_stopped(command):
     assert parsed("medianstop", command=command).early_stopping == {}
 

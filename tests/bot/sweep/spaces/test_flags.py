@@ -18,7 +18,6 @@ from bot.sweep.spaces.space import parse_space
 from k8s.katib.pod_shape import PodShape, Volume
 from k8s.katib.spec import INACTIVE
 from tests.bot.factories import ORDER, SETTINGS
-from tests.for_each import for_each
 
 REQUEST = SweepRequest(branch="main", space="lr")
 LOSS = "objective: {metric: loss, goal: minimize}\n"
@@ -97,7 +96,7 @@ def test_command_line_of_the_preview_is_exactly_what_a_trial_runs(style, more, s
         assert variables == dict(word.split("=", 1) for word in shown[:split])
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("style", "words"),
     [
         (
@@ -128,7 +127,7 @@ def test_switches_are_bare_flags_or_nothing():
     assert "booleans: switch needs flags that start with --; got flags: env" in errors(text)
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("parameters", "style", "message"),
     [
         ("{path: [a, b]}", "env", "the environment variable PATH already has another meaning"),
@@ -165,7 +164,7 @@ def objective(more):
 HEAD = "command: t\nparameters: {lr: [1, 2]}\n"
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("text", "message"),
     [
         (LOSS + "metrics: print", 'must be tensorboard, stdout, file, or push; got "print"'),
@@ -201,7 +200,7 @@ def test_metrics_that_katib_would_not_find_are_reported(text, message):
     assert message in errors(f"{HEAD}{text}\n")
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("text", "collector"),
     [
         ("", "TensorFlowEvent"),
@@ -294,7 +293,7 @@ def test_search_service_gets_the_conditions():
     assert json.loads(setting["value"]) == {"momentum": ["optimizer", "sgd"], "betas": ["optimizer", "adam"]}
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("condition", "why"),
     [
         (
@@ -352,7 +351,7 @@ def test_metric_of_the_command_replaces_a_list_of_objectives():
     assert space.objectives == {"acc": Goal.MINIMIZE, "latency": Goal.MINIMIZE}
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("objective", "why"),
     [
         ("[]", "a list must have 2 to 3 objectives; got 0"),

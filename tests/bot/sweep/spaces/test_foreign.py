@@ -14,7 +14,6 @@ from bot.core.space import Goal, MetricSource, Parameter
 from bot.platform.config.limits import Limits
 from bot.sweep.spaces.describe import as_yaml, explain
 from bot.sweep.spaces.space import parse_space
-from tests.for_each import for_each
 
 FILES = Path(__file__).parents[4] / "examples" / "sweep-files" / "sweeps"
 REQUEST = SweepRequest(branch="main", space="x")
@@ -100,7 +99,7 @@ def test_converted_file_is_an_equal_space_file(name):
     assert "Example: " in explain(space, 2)
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("line", "message"),
     [
         ("  nasConfig: {}", ":8: spec.nasConfig: Sweepbot searches no network architectures"),
@@ -119,7 +118,7 @@ def test_katib_feature_that_sweepbot_lacks_is_an_error_with_its_line(line, messa
     assert message in str(error.value)
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("parameter", "message"),
     [
         (
@@ -187,7 +186,7 @@ LOG_TO_8 = Parameter(name="a", min=1.0, max=8.0, log=True)
 LOG_TO_ROOT_E = Parameter(name="a", min=1.0, max=math.exp(0.5), log=True)
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("parameter", "found"),
     [
         ("{min: 1, max: 8}", whole(1, 8)),
@@ -217,7 +216,7 @@ def test_wandb_distributions_are_searched_alike(parameter, found):
     assert wandb(f"{{a: {parameter}}}").parameters == (found,)
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("parameter", "message"),
     [
         ("{distribution: normal, mu: 0, sigma: 1}", "distribution normal isn't supported"),
@@ -236,7 +235,7 @@ def test_wandb_parameters_that_cannot_be_searched_are_reported(parameter, messag
     assert message in str(error.value)
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("more", "message"),
     [
         ("scheduler: {}\n", ":6: scheduler: isn't supported"),
@@ -273,7 +272,7 @@ LIST = "parameters: [{name: [a], parameterType: {b: c}, feasibleSpace: 1}]\n"
 HEAD = "kind: Experiment\napiVersion: kubeflow.org/x\n"
 
 
-@for_each(
+@pytest.mark.parametrize(
     "text",
     [
         "method: [1]\n",

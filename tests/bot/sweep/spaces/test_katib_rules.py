@@ -23,7 +23,6 @@ from local.kubernetes.apiserver.kinds import Refused, clone
 from local.kubernetes.apiserver.store import Store
 from tests.bot.factories import ORDER, SETTINGS
 from tests.bot.sweep.spaces.katib_models import faults
-from tests.for_each import for_each
 
 REQUEST = SweepRequest(branch="main", space="lr")
 FOREIGN = Path(__file__).parents[4] / "examples" / "sweep-files" / "sweeps"
@@ -271,7 +270,7 @@ def broken(line):
     return "\n".join([one for one in lines if not one.startswith(f"{key}:")] + [line]) + "\n"
 
 
-@for_each(("real", "spec", "line", "ours"), RULES)
+@pytest.mark.parametrize(("real", "spec", "line", "ours"), RULES, ids=lambda each: str(each)[:40])
 def test_webhook_rule_is_reported_with_line_and_key(real, spec, line, ours):
     experiment = clone(a_plan())
     experiment["spec"] |= spec
@@ -283,7 +282,9 @@ def test_webhook_rule_is_reported_with_line_and_key(real, spec, line, ours):
     assert ours in message
 
 
-@for_each(("real", "spec", "parameters", "line", "ours"), SERVICE_RULES)
+@pytest.mark.parametrize(
+    ("real", "spec", "parameters", "line", "ours"), SERVICE_RULES, ids=lambda e: str(e)[:40]
+)
 def test_algorithm_service_rule_is_reported_before_the_build(real, spec, parameters, line, ours):
     experiment = clone(a_plan("random", parameters))
     experiment["spec"] |= spec
@@ -291,7 +292,7 @@ def test_algorithm_service_rule_is_reported_before_the_build(real, spec, paramet
     assert ours in sentence(f"{BASE}{line}\nparameters: {parameters}\n")
 
 
-@for_each("name", ["hyperband", "pbt", "enas", "darts"])
+@pytest.mark.parametrize("name", ["hyperband", "pbt", "enas", "darts"])
 def test_algorithms_that_fail_in_katib_are_rejected_with_the_reason_and_an_alternative(name):
     message = sentence(f"{BASE}algorithm: {name}\nparameters: {OTHER}\n")
     assert message.startswith(f"sweeps/lr.yaml:3: algorithm: {name} ")

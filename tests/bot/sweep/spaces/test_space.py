@@ -9,7 +9,6 @@ from bot.core.request import SweepRequest
 from bot.core.space import Goal, Parameter, SearchSpace
 from bot.platform.config.limits import Limits
 from bot.sweep.spaces.space import combinations, parse_space
-from tests.for_each import for_each
 
 REQUEST = SweepRequest(branch="main", space="lr")
 LIMITS = Limits(gpus_per_trial=8, parallel=8, trials=100, trial_hours=8)
@@ -70,7 +69,7 @@ def test_read_space_has_defaults() -> None:
     assert usual == ("auto", None, 12, 4, 3)
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("line", "reported"),
     [
         ("{min: 2, max: 1}", "lr: min must be less than max; got min 2, max 1"),
@@ -106,7 +105,7 @@ def test_read_space_invalid_parameter_names_its_line(line: str, reported: str) -
     assert reported in complaint(text)
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("text", "reported"),
     [
         (SHORT.replace("lr:", "2lr:"), "parameters.2lr: name must start with a letter"),
@@ -228,7 +227,7 @@ def test_grid_has_no_more_trials_than_combinations() -> None:
     assert space(GRID + "trials: {max: 4}").max_trials == 4
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("parameter", "size"),
     [
         ("[a, b, c]", 3),
@@ -254,7 +253,7 @@ def test_combinations_of_a_range_without_steps_are_unknown() -> None:
     assert combinations(space(FULL)) is None
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("parameter", "reported"),
     [
         ("{min: 0, max: 0.5}", "parameters.layers: grid needs a step here, or a list of values"),
@@ -282,7 +281,7 @@ def test_options_can_supply_a_missing_command() -> None:
     assert space(SHORT.replace("command: python train.py\n", ""), replace(REQUEST, cmd="x")).command == "x"
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("request_", "reported"),
     [
         (replace(REQUEST, trials=0), "trials=0 in the command: must be at least 1; got 0"),

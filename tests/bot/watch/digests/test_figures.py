@@ -11,7 +11,6 @@ from bot.platform.config.digest_times import DigestSchedule
 from bot.watch.digests.figures import figures
 from tests.bot.measure.gpus.factories import hour, lazy, totals, use
 from tests.bot.watch.digests.days import BERLIN, DAY, PRICES, of
-from tests.for_each import for_each
 
 
 def test_figures_of_a_day_add_up() -> None:
@@ -47,7 +46,7 @@ def test_figures_cover_days_of_23_and_25_hours(day: date, hours: int, sums: floa
     assert (found.steps[0].hour.hour, found.steps[-1].hour.hour) == (0, 23)
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("timezone", "day", "begin", "hours"),
     [
         ("Asia/Kolkata", DAY, "2026-11-20T00:30+05:30", 24),
@@ -87,7 +86,7 @@ def test_figures_sum_hours_and_take_the_peaks_of_the_queue() -> None:
     assert (found.waited, found.waiting, found.wanted, found.longest) == (3, 5, 16, 3.5)
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("use_", "capacity", "quiet"),
     [
         ({"held": 4, "idle": 1.0}, {}, False),
@@ -180,7 +179,7 @@ def partly(*pods):
     return one.partly
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("pods", "kind"),
     [
         ([[(4, 3, 1.0), (4, 2, 1.0)]], (2, 4, 1)),

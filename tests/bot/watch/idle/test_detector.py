@@ -4,13 +4,14 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
+import pytest
+
 from bot.measure.gpus.models import BUSY as BUSY_PEAK
 from bot.measure.gpus.models import Gpu, PodUse
 from bot.platform.config.idle_thresholds import IdleThresholds
 from bot.watch.idle.detector import Kind, allocations, always_busy, classify, repeat_level
 from k8s.nodes.dcgm import NO_LOAD, Load
 from tests.bot.factories import NOW
-from tests.for_each import for_each
 
 QUIET, BUSY = (0.004, 0.002, 0.003), (0.9, 0.6, 0.8)  # peak, mean, p95
 UNSEEN = (None, None, None)
@@ -45,7 +46,7 @@ def judged(*pods: PodUse, **watch: float) -> Kind:
     return classify(held, held, IdleThresholds(**watch), NOW)
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("pod", "kind"),
     [
         (a_pod(QUIET), Kind.IDLE),
@@ -74,7 +75,7 @@ def test_classify_measured_allocation(pod: PodUse, kind: Kind) -> None:
     assert judged(pod) is kind
 
 
-@for_each(
+@pytest.mark.parametrize(
     "pod",
     [
         a_pod(UNSEEN),
@@ -88,7 +89,7 @@ def test_classify_without_data_is_unknown(pod: PodUse) -> None:
     assert judged(pod) is Kind.UNKNOWN
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("gpu", "age", "kind"),
     [
         ((0.6, 0.1, 0.4), 300, Kind.LOW),
@@ -105,7 +106,7 @@ def test_classify_low_only_from_four_gpu_hours(gpu: Any, age: float, kind: Kind)
 SPIN = Load(sm=0.02, watts=110, memory=70)
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("loads", "age", "watch", "kind"),
     [
         ([SPIN], 300, {}, Kind.WAITING),
@@ -150,7 +151,7 @@ def test_classify_threshold_zero_turns_a_warning_off() -> None:
     assert judged(a_pod((0.6, 0.1, 0.4), age=300), low_percent=0) is Kind.FINE
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("pod", "always"),
     [
         (a_pod((1.0, 0.99, 1.0)), True),

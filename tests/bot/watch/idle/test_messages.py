@@ -26,7 +26,6 @@ from local.slack.validation import complaints
 from tests.bot.factories import NOW
 from tests.bot.watch.idle.test_alerts import found
 from tests.bot.watch.idle.test_detector import BUSY, QUIET, UNSEEN, a_pod
-from tests.for_each import for_each
 
 SINCE = "<!date^1795260600^{date_short_pretty} {time}|2026-11-21 11:30 UTC>"
 
@@ -74,7 +73,7 @@ def test_idle_trial() -> None:
     assert buttons(message)[SNOOZE_4]["value"] == "idle/sweeps/lr-brave-otter-a"
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("kind", "words"),
     [
         (Kind.UNUSED, "Trial `lr-brave-otter-a`: 2 GPUs unused for 1 h since it started, <!date^"),
@@ -279,7 +278,7 @@ def test_utilization_of_each_gpu() -> None:
     assert "no longer allocated" in utilization([], timedelta(minutes=30), "Prometheus")
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("seconds", "words"),
     [(12, "12 s"), (60, "1 min"), (2520, "42 min"), (5400, "90 min"), (90000, "25 h")],
 )

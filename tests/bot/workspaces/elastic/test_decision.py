@@ -9,7 +9,6 @@ from bot.workspaces.elastic.supply import Supply, Times, decide
 from tests.bot.factories import NOW
 from tests.bot.workspaces.elastic.factories import LLM, pods_of
 from tests.bot.workspaces.elastic.test_supply import waiting
-from tests.for_each import for_each
 
 MINUTE = timedelta(minutes=1)
 POD = pods_of(waiting())[0]
@@ -92,7 +91,7 @@ def test_decision_keeps_a_reserve():
     assert Life(3, reserve=1).see(running=3, free=0, coming=0) == 2  # restores it
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("replicas", "config", "supply", "expected"),
     [
         (0, {"min": 2}, {}, 2),

@@ -2,6 +2,8 @@
 
 from dataclasses import replace
 
+import pytest
+
 from bot.workspaces.elastic.message import ElasticView, message
 from bot.workspaces.elastic.records import ElasticRecord, Reason
 from bot.workspaces.elastic.scaler import seen
@@ -9,7 +11,6 @@ from bot.workspaces.elastic.supply import Supply
 from tests.bot.factories import NOW
 from tests.bot.workspaces.elastic.factories import LLM, deployment_of, pods_of
 from tests.bot.workspaces.elastic.test_supply import waiting
-from tests.for_each import for_each
 
 
 def shown(record=None, view=None, **supply):
@@ -17,7 +18,7 @@ def shown(record=None, view=None, **supply):
     return message(LLM, record or ElasticRecord(replicas=3), view).blocks[0]["text"]["text"]
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("supply", "text"),
     [
         ({}, ":runner: *`llm` in `serving`*: 3 of max 6 replicas run"),
@@ -30,7 +31,7 @@ def test_message_counts_ready_starting_and_waiting_replicas(supply, text):
     assert text in shown(**supply)
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("reason", "before", "text"),
     [
         (Reason.FREE, 2, "Raised from 2 to 3"),

@@ -8,10 +8,9 @@ from bot.platform.slack.mrkdwn import finding_text
 from bot.workspaces.elastic.preconditions import problem_of, rejection
 from k8s.api.errors import ApiError, UnreachableError
 from tests.bot.workspaces.elastic.factories import CLASS, LLM, deployment_of
-from tests.for_each import for_each
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("deployment", "priority", "gpus", "text"),
     [
         (deployment_of(), -100, 1, ""),

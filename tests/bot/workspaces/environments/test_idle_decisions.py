@@ -24,7 +24,6 @@ from bot.workspaces.environments.idle import (
 )
 from bot.workspaces.environments.record import EnvironmentRecord, Wanted
 from tests.bot.factories import NOW, OWNER
-from tests.for_each import for_each
 
 RECORD = {"name": "lab", "owner": OWNER, "channel": "C1", "request_id": "1", "image": "jupyter", "size": "m"}
 RECORD |= {"gpus": 0, "home": "lab", "home_size": "20Gi", "since": NOW}
@@ -33,7 +32,7 @@ IDLE = Activity(at=NOW, gpu=0.0, server=LONG_AGO, cpu=0.01)
 STATUS = '{"last_activity": "2026-11-21T03:00:00.000000Z", "kernels": 1, "connections": 0}'
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("change", "use"),
     [
         ({}, Use.IDLE),
@@ -56,7 +55,7 @@ def test_use_needs_gpu_server_and_cpu_together(change, use):
     assert replace(IDLE, **change).use is use
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("change", "minutes", "since"),
     [
         ({}, 5, 0),
@@ -78,7 +77,7 @@ def test_observe_continues_only_the_same_start_without_a_gap(change, minutes, si
 WARNED = {"warned_at": NOW, "stop_at": NOW + timedelta(hours=3)}
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("record", "hours", "settings", "step"),
     [
         ({}, 2, {}, Step.WARN),
@@ -114,12 +113,12 @@ def test_gpu_peak_is_unknown_unless_all_gpus_have_samples():
     assert gpu_peak(None, 0) == 0.0
 
 
-@for_each(("text", "number"), [("250000000n", 0.25), ("12m", 0.012), ("2", 2.0), ("x", None)])
+@pytest.mark.parametrize(("text", "number"), [("250000000n", 0.25), ("12m", 0.012), ("2", 2.0), ("x", None)])
 def test_cores_reads_quantities_of_metrics(text, number):
     assert cores(text) == number
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("status", "kernels", "busy"),
     [
         (STATUS, "[]", False),

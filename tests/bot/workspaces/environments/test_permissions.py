@@ -2,6 +2,8 @@
 
 from dataclasses import replace
 
+import pytest
+
 from bot.platform.config.environments import EnvironmentLimits, ServiceConfig
 from bot.platform.config.limits import Launch
 from bot.platform.config.teams import Team
@@ -11,7 +13,6 @@ from bot.workspaces.environments.requests import Verb
 from bot.workspaces.services.snippet import Service
 from tests.bot.factories import ADMIN, CONFIG, NOW, OWNER, STRANGER
 from tests.bot.workspaces.environments.world import ENVIRONMENTS
-from tests.for_each import for_each
 
 LIMITS = EnvironmentLimits(per_person=3, per_team=4, gpus=4, gpus_per_person=6, gpus_per_team=8)
 ALLOWING = replace(CONFIG, environments=replace(ENVIRONMENTS, limits=LIMITS))
@@ -32,7 +33,7 @@ def refused(wanted, there=(), user=OWNER, config=ALLOWING):
     return size_denial(user, wanted, there, config)
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("launch", "user", "refusal"),
     [
         (Launch(), STRANGER, ""),
@@ -54,7 +55,7 @@ def test_start_without_configuration_says_what_to_add():
     assert "add `environments:`" in start_denial(ADMIN, "C1", replace(CONFIG, environments=None))
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("user", "mates", "can_change", "can_open"),
     [
         (OWNER, False, True, True),
@@ -80,7 +81,7 @@ def test_change_denial_names_teammates_only_if_they_can_act():
     assert "(owner), a teammate, or an admin can stop" in denial(outsider, Verb.STOP, WANTED, acting)
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("gpus", "there", "refusal"),
     [
         (4, [], ""),

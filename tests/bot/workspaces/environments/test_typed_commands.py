@@ -2,6 +2,8 @@
 
 from dataclasses import replace
 
+import pytest
+
 from bot.platform.config.environments import ServiceConfig
 from bot.platform.config.profiles import Profile
 from bot.workspaces.environments.command_line import HELP, TABLE
@@ -12,7 +14,6 @@ from tests.bot.factories import OWNER
 from tests.bot.test_typed_commands import GPUS_1, OTTER, assert_documented, error_of
 from tests.bot.workspaces.environments.world import ENVIRONMENTS
 from tests.bot.workspaces.services.test_snippet import LEAST, LLM
-from tests.for_each import for_each
 
 REQUEST = EnvironmentRequest(verb=Verb.LIST, user=OWNER)
 CLAIMS = Profile(name="claims", gpus=1, device_class="gpu.nvidia.com")
@@ -28,18 +29,18 @@ def service(text):
     return parse_service(f"service {text}", SERVICES)
 
 
-@for_each("gpus", GPUS_1)
+@pytest.mark.parametrize("gpus", GPUS_1)
 def test_option_is_read_alike(gpus):
     assert environment(f"start lab {gpus}").gpus == 1
 
 
-@for_each("name", OTTER)
+@pytest.mark.parametrize("name", OTTER)
 def test_name_is_read_alike(name):
     assert environment(f"stop {name.lower()}").name == "otter"
     assert service(f"delete {name.lower()}").name == "otter"
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("text", "expected"),
     [
         ("start", {"verb": Verb.START}),
@@ -65,7 +66,7 @@ def test_env_command_is_parsed(text, expected):
     assert environment(text) == replace(REQUEST, **expected)
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("text", "error"),
     [
         ("strat lab", "Unknown command `strat`. Did you mean start?"),
@@ -109,7 +110,7 @@ def test_env_command_with_a_mistake_names_it(text, error):
     assert error_of(environment, text).startswith(error)
 
 
-@for_each("text", [f"```{LEAST}```", f"```\n{LEAST}```", f"```yaml\n{LEAST}```", LEAST])
+@pytest.mark.parametrize("text", [f"```{LEAST}```", f"```\n{LEAST}```", f"```yaml\n{LEAST}```", LEAST])
 def test_service_snippet_is_read_with_or_without_a_fence(text):
     assert service(f"start {text}") == ServiceCommand(verb=START, name="llm", service=LLM)
 
@@ -119,7 +120,7 @@ def test_service_snippet_is_read_without_slacks_escapes():
     assert request.service.command == ("sh", "-c", "a && b > x.example")
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("text", "command"),
     [
         ("", None),
@@ -132,7 +133,7 @@ def test_service_command_is_parsed(text, command):
     assert service(text) == command
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("text", "error"),
     [
         ("strat", "Unknown command `service strat`. Did you mean start?"),

@@ -15,7 +15,6 @@ from handlers.slash_gpus import answer_gpus
 from k8s.objects import GPU
 from tests.bot.factories import NOW, OWNER
 from tests.bot.test_typed_commands import CONFIG, GPUS_1, error_of, gpus
-from tests.for_each import for_each
 from tests.handlers.factories import a_context
 from tests.releases.test_releases import clients_with
 from tests.scenarios.test_unconfirmed_requests import assert_not_lost, typed
@@ -24,7 +23,7 @@ BERLIN = ZoneInfo("Europe/Berlin")
 SUNDAY = datetime(2026, 11, 22, 23, 30, tzinfo=UTC)  # Monday, 00:30 in Berlin
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("text", "end"),
     [
         ("48h", "2026-11-24T23:30:00+00:00"),
@@ -46,7 +45,7 @@ def test_day_on_which_the_clocks_change_ends_at_midnight():
     assert parse_until("2027-03-28", now, BERLIN).astimezone(UTC).isoformat() == "2027-03-28T22:00:00+00:00"
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("text", "why"),
     [
         ("soon", "must be a weekday"),
@@ -66,7 +65,7 @@ def test_end_that_is_wrong_is_rejected(text, why):
         parse_until(text, SUNDAY, BERLIN)
 
 
-@for_each("one", GPUS_1)
+@pytest.mark.parametrize("one", GPUS_1)
 def test_option_is_read_alike(one):
     values = gpus(f"reserve team=vision {one} until=48h").values
     assert reserve_request(values, CONFIG, NOW, BERLIN).gpus == 1
@@ -83,7 +82,7 @@ def test_command_is_read_by_the_one_grammar(text, values):
     assert gpus(text) == ParsedCommand(view=text.split()[0], values=values)
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("text", "error"),
     [
         ("reserve team=vision gpus=1", "Missing until=. Usage: `/gpus reserve team=vision gpus=16"),

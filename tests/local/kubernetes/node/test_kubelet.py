@@ -5,7 +5,6 @@ import json
 import pytest
 
 from local.kubernetes.node.container_inputs import expand
-from tests.for_each import for_each
 from tests.local.kubernetes.node.pods import PYTHON, gpu, sh
 
 
@@ -57,7 +56,7 @@ async def test_variables_expand_as_on_a_real_kubelet(start):
     assert cluster.log("env") == "env-vision $(NOPE) $(POD) $HOME|vision|sub\n"
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("text", "expanded"),
     [
         ("$(A)", "1"),

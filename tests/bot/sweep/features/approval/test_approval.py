@@ -19,7 +19,6 @@ from bot.sweep.launch.spending import Allowance, Limit
 from bot.sweep.model.observation import Observation
 from tests.bot.factories import ADMIN, CONFIG, NOW, OWNER, PLAN, STRANGER, a_sweep
 from tests.bot.sweep.model.observations import DONE, kinds
-from tests.for_each import for_each
 
 DAY, LEAD, SECOND = timedelta(days=1), "ULEAD", "USECOND"
 BUDGETED = replace(
@@ -96,7 +95,7 @@ def test_sweep_is_held_from_its_plan_on_and_its_thread_opens_before_the_message(
     assert kinds(after(opened, spending())) == ["approval"]
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("forecast", "own", "why"),
     [
         (

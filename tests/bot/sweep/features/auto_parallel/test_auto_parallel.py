@@ -21,7 +21,6 @@ from bot.sweep.model.observation import Observation
 from k8s.engine import End
 from tests.bot.factories import NOW, PLAN, a_sweep
 from tests.bot.sweep.model.observations import DONE, OPEN, a_trial
-from tests.for_each import for_each
 
 SPACE = replace(PLAN.space, auto=True, parallel=8, max_trials=40)
 SWEEP = a_sweep(Phase.RUNNING, submitted=True, plan=replace(PLAN, space=SPACE))
@@ -41,7 +40,7 @@ def chosen(capacity, *, target=4, active=4, at=BEFORE, most=0, **changes):
     return after.parallel_now, after.of(AutoParallelState)
 
 
-@for_each(("trials", "steady", "target"), [(2, 2, 6), (3, 1, 5), (3, 0, 4), (20, 20, 8)])
+@pytest.mark.parametrize(("trials", "steady", "target"), [(2, 2, 6), (3, 1, 5), (3, 0, 4), (20, 20, 8)])
 def test_growth_needs_free_gpus_in_two_measurements(trials, steady, target):
     assert chosen(a_capacity(trials, steady))[0] == target
 
@@ -51,7 +50,7 @@ def test_first_growth_needs_one_measurement():
     assert chosen(a_capacity(3, 0), target=1, active=1, at=None) == grown
 
 
-@for_each(
+@pytest.mark.parametrize(
     "held_back",
     [
         {"at": NOW - GROW_AFTER + timedelta(seconds=1)},
@@ -63,12 +62,13 @@ def test_first_growth_needs_one_measurement():
         {"draining": "drained"},
         {"holds": ("pause",)},
     ],
+    ids=str,
 )
 def test_sweep_does_not_grow(held_back):
     assert chosen(a_capacity(4, 4), **held_back)[0] == 4
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("total", "made", "end", "changes", "continues"),
     [
         (12, 12, End.ALL_TRIALS, {}, True),
@@ -113,7 +113,7 @@ def test_unknown_capacity_is_reported_and_changes_nothing():
     assert chosen(FreeCapacity(at=NOW, gpus=2, trials=None)) == (4, unknown)
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("target", "why", "running", "line"),
     [
         (1, {}, 1, "Running up to 1 trial (auto): more start once GPUs are free, up to 8"),
@@ -148,7 +148,7 @@ def test_line_is_for_auto_parallel_sweeps_only():
     assert lines(a_sweep(Phase.RUNNING, submitted=True)) == []
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("auto", "most", "total", "first"),
     [
         (True, 40, 1, True),  # the gate's

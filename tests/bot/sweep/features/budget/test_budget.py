@@ -20,7 +20,6 @@ from bot.sweep.model.observation import Observation
 from k8s.engine import TrialState
 from tests.bot.factories import ADMIN, CONFIG, OWNER, PLAN, STRANGER
 from tests.bot.sweep.model.observations import DONE, LATER, OPEN, RUNNING, a_pod, a_trial, after, kinds
-from tests.for_each import for_each
 
 HOUR = timedelta(hours=1)
 BUDGET = Budget(gpu_hours=10)
@@ -195,7 +194,7 @@ def test_owner_or_admin_raises_the_budget_of_a_running_sweep(budget, typed, show
     assert f" of {shown}" in text(sweep)
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("changes", "typed", "user", "why"),
     [
         ({}, "60", STRANGER, "can raise the budget of `lr-brave-otter`."),

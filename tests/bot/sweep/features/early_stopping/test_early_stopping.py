@@ -33,7 +33,6 @@ from tests.bot.sweep.model.observations import (
     after,
     kinds,
 )
-from tests.for_each import for_each
 
 ASHA = StoppingRule(name="asha", grace=1, factor=3)
 NAMES = ("s-a", "s-b", "s-c")
@@ -198,7 +197,7 @@ def test_a_dry_run_stops_nothing_and_says_once_what_it_would_have_stopped():
 FINISHED = replace(a_trial("s-d", TrialState.SUCCEEDED), ended=LATER - timedelta(minutes=1))
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("changes", "reported"),
     [
         ({}, ["not_judged"]),

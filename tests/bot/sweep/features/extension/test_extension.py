@@ -21,7 +21,6 @@ from k8s.engine import End
 from tests.bot.factories import CONFIG, NOW, OWNER, PLAN, STRANGER, a_sweep
 from tests.bot.platform.slack.test_escaping import NASTY, escaped
 from tests.bot.sweep.model.observations import COUNTS, DONE, LATER, OPEN, RAW, a_trial, after, an_experiment
-from tests.for_each import for_each
 
 EXTENDABLE = replace(PLAN, space=replace(PLAN.space, extendable=True))
 FINISHED = a_sweep(
@@ -70,7 +69,7 @@ def test_finished_sweep_offers_as_many_trials_as_the_limit_leaves(limit, more, e
     assert applied(sweep).plan.space.max_trials == 4 + more
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("case", "why"),
     [
         ({"end": End.TARGET}, "Katib only extends a sweep that used all its trials"),
@@ -146,7 +145,7 @@ def test_rejected_extension_ends_the_sweep_again_as_before():
     assert rejected(done, Observation(experiment=DONE), "no", LATER) is None
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("sweep", "trials", "known", "why"),
     [
         *(

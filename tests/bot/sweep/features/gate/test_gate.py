@@ -29,7 +29,6 @@ from tests.bot.sweep.model.observations import (
     after,
     an_experiment,
 )
-from tests.for_each import for_each
 
 ONE = RAW | {"spec": dict.fromkeys(COUNTS, 1)}
 GATED = a_sweep(Phase.RUNNING, submitted=True, first_only=True)
@@ -77,7 +76,7 @@ def test_experiment_of_a_gated_sweep_is_created_for_one_trial(gated, counts):
     assert after(pending, experiment=OPEN).steps["first"] == first
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("sweep", "seen"),
     [
         (replace(GATED, plan=None), HEALTHY),
@@ -128,7 +127,7 @@ def test_failed_first_trial_holds_the_sweep(gated):
     assert follow(sweep, FAILED_SEEN, LATER) == replace(HELD, since=LATER, outbox=(HELD_EVENT,))
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("trials", "cause", "text", "reason"),
     [
         ((FAILED_TRIAL,), "ValueError: x_1", "first trial failed. 3 other", "ValueError: x_1"),
@@ -154,7 +153,7 @@ def test_held_sweep_has_the_cause_of_a_failed_trial_in_its_state_alone(trials, c
     assert held.reason == reason
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("gpus", "seconds", "max_failed", "parallel", "text"),
     [
         (2, 3600, 2, 2, "2 trials could have failed: 4.0 GPU-hours."),
@@ -176,7 +175,7 @@ def test_hold_estimates_the_gpu_hours_of_all_trials_without_the_gate(
     assert held.of(GateState).hold == f"{HOLD}{f' Without the gate, {text}' if text else ''}"
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("sweep", "seen", "stays"),
     [
         (replace(GATED, phase=Phase.HELD), HEALTHY, True),

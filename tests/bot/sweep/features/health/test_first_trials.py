@@ -3,6 +3,7 @@
 from dataclasses import replace
 from datetime import timedelta
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -22,7 +23,6 @@ from tests.bot.factories import CONFIG, OWNER, STRANGER
 from tests.bot.platform.slack.test_escaping import NASTY, escaped, safe, sweeps
 from tests.bot.platform.slack.test_escaping import shown as blocks_are_safe
 from tests.bot.sweep.model.observations import LATER, PENDING, RUNNING, a_pod, a_trial, kinds
-from tests.for_each import for_each
 
 BUSY = Diagnosis(key="unschedulable", text="No GPUs are free.", trial="t1", soft=True)
 PULL = Diagnosis(key="image-pull", text="The node can't pull the image.", trial="t1")
@@ -62,7 +62,7 @@ def test_wait_problem_and_recovery_change_one_message():
     assert follow(well, seen(pods=(UP,))) == well
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("facts", "recovered"),
     [
         ({"pods": (UP,)}, True),
@@ -84,7 +84,7 @@ OTHER = replace(UP, name="t2", job="t2")
 BOTH = (a_trial("t1"), a_trial("t2"))
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("trials", "pods", "recovered"),
     [
         (BOTH, (OTHER, UP), "t1"),
@@ -156,7 +156,7 @@ def test_end_counts_the_failures_that_no_message_has_counted():
         )
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("notify", "posted", "sent"),
     [
         (Notify.DM, True, OWNER),
@@ -198,7 +198,7 @@ WAITS = ":hourglass_flowing_sand: The first trial isn't running yet. No room."
 LOG = "```\n0/2\n```"
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("changes", "lines"),
     [
         ({}, [WAITS, "*Fix:* Wait.", LOG]),
@@ -228,7 +228,7 @@ def test_message_says_state_cause_fix_and_evidence(changes, lines):
     assert message_of(RUNNING, **changes).text == "\n".join(lines)
 
 
-@for_each("status", HealthStatus)
+@pytest.mark.parametrize("status", HealthStatus)
 def test_message_of_first_trials_can_be_edited_and_offers_to_cancel_while_it_needs_action(status):
     """Slack takes 4,000 characters in an edit."""
     message = message_of(RUNNING, status=status, detail="<" * 9000)

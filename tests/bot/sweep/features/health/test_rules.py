@@ -2,6 +2,8 @@
 
 from datetime import timedelta
 
+import pytest
+
 from bot.core.record import Phase
 from bot.sweep.decisions.advance import requeue_after
 from bot.sweep.features.health.decide import follow
@@ -19,7 +21,6 @@ from tests.bot.sweep.features.health.snapshots import (
     unscheduled,
     waiting,
 )
-from tests.for_each import for_each
 
 
 def test_rules_have_unique_ids_and_start_their_docstrings_with_them():
@@ -49,7 +50,9 @@ def test_rules_have_unique_ids_and_start_their_docstrings_with_them():
     assert all(rule.__doc__.startswith(f"{id_}: ") for id_, rule in RULES)
 
 
-@for_each("pod", [None, a_pod(phase="Pending"), running(), in_state({"terminated": {"exitCode": 0}})])
+@pytest.mark.parametrize(
+    "pod", [None, a_pod(phase="Pending"), running(), in_state({"terminated": {"exitCode": 0}})]
+)
 def test_diagnose_healthy_trial_finds_nothing(pod):
     diagnosis = found(pod, log="epoch 1 loss: 0.71")
     assert diagnosis is None or due([diagnosis], NOW) == ()

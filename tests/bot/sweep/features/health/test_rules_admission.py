@@ -23,7 +23,6 @@ from tests.bot.sweep.features.health.snapshots import (
     key,
 )
 from tests.bot.sweep.model.observations import OPEN
-from tests.for_each import for_each
 
 
 def kueue(message, **known):
@@ -33,7 +32,7 @@ def kueue(message, **known):
     return found(job=job, workload=workload, **known)
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("message", "cause", "soft", "text"),
     [
         (real_messages.NO_QUOTA, "queued", True, "needs 2 more GPUs in gpu-a100."),
@@ -212,7 +211,7 @@ def test_queued_that_can_start_is_a_wait(message, diagnosis):
     assert kueue(message) == expected(*diagnosis, message, soft=True, due=25)
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("position", "place"),
     [
         (None, ""),
@@ -280,7 +279,7 @@ def refused(message, **known):
     return found(events=(an_event("FailedCreate", message), an_event("SuccessfulDelete", "x")), **known)
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("message", "diagnosis"),
     [
         (

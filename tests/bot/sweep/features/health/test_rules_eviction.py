@@ -4,7 +4,6 @@ import pytest
 
 from tests.bot.sweep.features.health import real_messages
 from tests.bot.sweep.features.health.snapshots import CONTAINERS, ended, expected, found, key, running
-from tests.for_each import for_each
 
 
 def limited(pod, **limits):
@@ -12,7 +11,7 @@ def limited(pod, **limits):
     return {**pod, "spec": {**pod["spec"], "containers": [CONTAINERS[1], main]}}
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("pod", "what"),
     [
         (limited(ended(137, "OOMKilled"), memory="32Gi"), "the container hit its 32Gi limit"),
@@ -46,7 +45,7 @@ def terminated(reason, message):
     return pod
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("pod", "diagnosis"),
     [
         (

@@ -6,7 +6,6 @@ import pytest
 
 from tests.bot.sweep.features.health import real_messages
 from tests.bot.sweep.features.health.snapshots import ADMIN, META, a_pod, an_event, expected, found, key
-from tests.for_each import for_each
 
 alone = partial(found, trial=None, job=None)
 of_experiment = partial(expected, trial="", parameters={})
@@ -81,7 +80,7 @@ def test_diagnose_experiment_with_a_trial_ignores_the_service():
     assert key(search=suggestion(), services=(service(OUT_OF_MEMORY),)) is None
 
 
-@for_each(
+@pytest.mark.parametrize(
     "known",
     [
         {},

@@ -32,7 +32,6 @@ from tests.bot.sweep.features.health.snapshots import (
     waiting,
 )
 from tests.bot.sweep.model.observations import OPEN
-from tests.for_each import for_each
 
 DONE = {"terminated": {"exitCode": 0}}
 
@@ -219,7 +218,7 @@ def test_unreported_metrics_of_a_pytorch_job_that_succeeded_are_due_as_well():
     assert found(in_state(DONE, phase="Succeeded"), job=job).key == "unreported"
 
 
-@for_each("why", ["Succeeded", "Killed", "EarlyStopped", "Failed"])
+@pytest.mark.parametrize("why", ["Succeeded", "Killed", "EarlyStopped", "Failed"])
 def test_unreported_ends_with_the_trial(why):
     assert key(in_state(DONE, phase="Succeeded"), job=complete(90), trial=of_trial(why)) is None
 
@@ -240,7 +239,7 @@ DEAD = (
 NOT_READY = an_event("NodeNotReady", real_messages.NODE_NOT_READY)
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("pod", "known", "words"),
     [
         (running(), {"nodes": (a_node("n0", "True"), a_node())}, real_messages.NO_KUBELET),
@@ -255,7 +254,7 @@ def test_dead_node_is_named(pod, known, words):
     assert found(pod, **known) == expected(*DEAD, words)
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("pod", "known"),
     [
         (running(), {"nodes": (a_node(status="True"),)}),

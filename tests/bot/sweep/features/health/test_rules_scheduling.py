@@ -17,7 +17,6 @@ from tests.bot.sweep.features.health.snapshots import (
     running,
     unscheduled,
 )
-from tests.for_each import for_each
 
 RESERVED = [{"key": "dedicated", "value": "vision", "effect": "NoSchedule"}]
 ASIDE = [{"key": "dedicated", "value": "vision", "effect": "PreferNoSchedule"}]
@@ -42,7 +41,7 @@ def test_unschedulable_during_a_scale_up_is_a_wait():
     assert grows == expected("unschedulable", text, fix, words, soft=True, due=50)
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("message", "nodes", "text", "fix"),
     [
         (real_messages.UNSCHEDULABLE, [], FULL, "If it takes too long, request fewer GPUs."),
@@ -104,7 +103,7 @@ def test_unschedulable_real_message_names_the_cause(message, nodes, text, fix):
     assert (diagnosis.soft, diagnosis.detail) == (True, message)
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("toleration", "tolerated"),
     [
         ({"key": "dedicated", "value": "vision", "effect": "NoSchedule"}, True),

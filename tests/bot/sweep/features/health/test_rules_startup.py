@@ -19,12 +19,11 @@ from tests.bot.sweep.features.health.snapshots import (
     running,
     waiting,
 )
-from tests.for_each import for_each
 
 CREATING = ("ContainerCreating", "")
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("events", "cause"),
     [
         ([("FailedCreatePodSandBox", real_messages.NO_NETWORK)], "sandbox"),
@@ -76,7 +75,7 @@ def test_slow_start_is_reported_a_minute_after_scheduling():
     assert found(pod).report_at == NOW + timedelta(seconds=55)
 
 
-@for_each("cause", real_messages.PULLS)
+@pytest.mark.parametrize("cause", real_messages.PULLS)
 def test_image_real_message_names_the_cause(cause):
     assert key(waiting("ErrImagePull", real_messages.PULLS[cause])) == cause.strip()
     assert (
@@ -89,7 +88,7 @@ def test_image_real_message_names_the_cause(cause):
     )
 
 
-@for_each("cause", real_messages.PULLS)
+@pytest.mark.parametrize("cause", real_messages.PULLS)
 def test_image_of_an_older_kubelet_reads_the_event(cause):
     events = (
         an_event("Failed", f'Failed to pull image "reg.example/lab/x:1": {real_messages.PULLS[cause]}'),
@@ -104,7 +103,7 @@ def test_image_unknown_cause_is_reported_when_repeated():
     assert (once.report_at, twice.report_at) == (NOW - timedelta(seconds=20), None)
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("reason", "message", "passes"),
     [
         ("ErrImagePull", "unexpected EOF", True),
@@ -215,7 +214,7 @@ def test_device_rejected_pod_names_the_node(reason, message, diagnosis):
     assert found(pod) == expected(*diagnosis, message, failed=True)
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("cause", "text", "fix"),
     [
         ("image-missing", "not found in the registry", "If you set `image=`, check its tag."),
@@ -261,7 +260,7 @@ def test_image_that_is_never_pulled_names_the_cause(reason, message, why):
     )
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("reason", "message", "what"),
     [
         (

@@ -15,10 +15,9 @@ from tests.bot.sweep.features.health.snapshots import (
     running,
     waiting,
 )
-from tests.for_each import for_each
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("log", "cause"),
     [
         (real_messages.TRACEBACK, "crash"),
@@ -48,7 +47,7 @@ def test_diagnose_failed_training_reads_its_log(log, cause):
     assert diagnosis.parameters == {"lr": "0.1"}
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("log", "cause"),
     [
         (real_messages.CUDA_OOM, None),
@@ -89,7 +88,7 @@ HANGS = "The training hung: one GPU never reached a collective operation (NCCL t
 RATE = "Lower the learning rate's `max` in the space file; a high learning rate is the usual cause."
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("log", "diagnosis"),
     [
         (real_messages.SHM, ("shared-memory", "A data-loader worker ran out of shared memory.", WORKERS)),
@@ -132,7 +131,7 @@ def test_diagnose_running_training_is_lasting(log, diagnosis):
     assert found(running(), log=log) == expected(*diagnosis, log, lasting=True)
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("log", "cause"),
     [
         (real_messages.SHM, None),
@@ -145,7 +144,7 @@ def test_diagnose_successful_training_ignores_errors_it_caught(log, cause):
     assert key(in_state({"terminated": {"exitCode": 0}}, phase="Succeeded"), log=log) == cause
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("code", "text"),
     [
         (1, "The training failed with exit code 1."),
@@ -160,7 +159,7 @@ def test_crash_names_exit_code_and_signal(code, text):
     assert found(ended(code), log="step 9") == expected("crash", text, fix, "step 9", failed=True)
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("last", "fix"),
     [
         ("train.py: error: unrecognized arguments: --lr=0.1", "Add the argument shown in the log"),
@@ -222,7 +221,7 @@ def test_crash_of_a_deleted_pod_quotes_katib():
     assert key(in_state({"terminated": {"exitCode": 0}}), trial=trial) is None
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("latest", "text"),
     [("NaN", "`loss` is NaN."), ("-inf", "`loss` is infinite."), ("0.5", None), ("unavailable", None)],
 )

@@ -16,7 +16,6 @@ from k8s.jobs import Job, JobState
 from k8s.katib.status import read_experiment
 from k8s.objects import Ref
 from tests.bot.factories import NOW, PLAN, a_sweep
-from tests.for_each import for_each
 
 SPEC = {"maxTrialCount": 3, "parallelTrialCount": 1, "maxFailedTrialCount": 1}
 CONDITIONS = [{"type": "Running", "status": "False"}, {"type": "Failed", "status": "True"}]
@@ -55,7 +54,7 @@ def test_failed_trial_of_a_disrupted_job_is_shown_as_live(jobs, phase):
     assert found.starting_again == {"t1"}
 
 
-@for_each(
+@pytest.mark.parametrize(
     "changes",
     [
         {"phase": Phase.STOPPING},
@@ -130,7 +129,7 @@ def test_experiment_without_a_limit_of_failures_can_end():
     assert not seen(OTHER_FAILED, DONE, experiment=experiment).starting_again
 
 
-@for_each(
+@pytest.mark.parametrize(
     "experiment",
     [
         ended(End.TARGET),

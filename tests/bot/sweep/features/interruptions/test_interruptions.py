@@ -17,7 +17,6 @@ from k8s.engine import TrialState
 from tests.bot.factories import NOW, OWNER, PLAN, a_sweep
 from tests.bot.platform.slack.test_escaping import NASTY, escaped
 from tests.bot.sweep.model.observations import LATER, OPEN, RUNNING, a_job, a_pod, a_trial
-from tests.for_each import for_each
 
 PULLING = ("ErrImagePull", "unexpected EOF")
 MISSING = ("ErrImagePull", "not found")
@@ -31,7 +30,7 @@ def observed(*trials, interruptions=(), pull_errors=None, **facts):
     return seen.put(InterruptionsSeen(interruptions=interruptions, pull_errors=pull_errors or {}))
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("pod", "before", "restarts"),
     [
         ({"abandoned": NOW, "running_since": NOW}, (), True),
@@ -61,7 +60,7 @@ def test_restart_is_decided_from_a_direct_read():
     assert not needs_fresh_read(after, after, Observation(experiment=OPEN), NOW)
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("sweep", "trials", "jobs"),
     [
         (replace(RUNNING, to_kill={"t1": OWNER}), (a_trial("t1"),), (a_job("t1"),)),

@@ -4,6 +4,8 @@ import math
 from dataclasses import replace
 from datetime import timedelta
 
+import pytest
+
 from bot.core.curves import MAX_FAILURES, LiveReading, Point
 from bot.core.events import LiveResult
 from bot.core.record import Phase
@@ -16,7 +18,6 @@ from k8s.engine import TrialState
 from k8s.jobs import JobState
 from tests.bot.factories import PLAN
 from tests.bot.sweep.model.observations import LATER, OPEN, RUNNING, a_job, a_pod, a_trial, after, kinds
-from tests.for_each import for_each
 
 TWO = (a_trial("a"), a_trial("b"))
 PODS = tuple(a_pod(name, running_since=LATER - timedelta(minutes=10)) for name in "ab")
@@ -34,7 +35,7 @@ def done(name, seconds):
     }
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("values", "goal", "best"),
     [
         ({"a": 0.4, "b": 0.3}, Goal.MINIMIZE, ("b", 0.3)),
@@ -80,7 +81,7 @@ def test_unreachable_mlflow_is_reported_once_and_no_old_value_shown():
     assert kinds(after(RUNNING, **SEEN, reading=slow)) == []
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("changes", "minutes"),
     [
         ({}, 35),  # one more trial of 30 minutes, and twice 20 minutes, on two places
@@ -123,6 +124,6 @@ def test_run_time_excludes_the_wait_for_a_node():
     assert after(RUNNING, **SEEN | facts).progress.minutes_left == 35
 
 
-@for_each(("minutes", "text"), [(5, "5 min"), (60, "1 h"), (75, "1 h 15 min"), (600, "10 h")])
+@pytest.mark.parametrize(("minutes", "text"), [(5, "5 min"), (60, "1 h"), (75, "1 h 15 min"), (600, "10 h")])
 def test_times_are_in_hours_and_minutes(minutes, text):
     assert time_text(minutes) == text

@@ -34,7 +34,6 @@ from tests.bot.sweep.model.observations import (
     an_experiment,
     kinds,
 )
-from tests.for_each import for_each
 
 LATER = NOW + timedelta(hours=5)
 RUNNING = a_sweep(Phase.RUNNING, submitted=True)
@@ -75,7 +74,7 @@ def test_pause_notes_user_time_and_mode(action, paused, what):
     assert applied(once, action) == once, "a second click"
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("sweep", "action", "seen", "text"),
     [
         (a_sweep(Phase.BUILDING), Action.PAUSE, {}, "has no trials to pause."),
@@ -244,7 +243,7 @@ def test_deadline_stands_still_during_a_pause():
     assert resumed.deadline == LATER + timedelta(hours=1)
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("sweep", "shown"),
     [
         (RUNNING, ["Pause", "Pause now"]),
@@ -272,7 +271,7 @@ def test_parent_shows_the_pause_and_who_asked_for_it():
     assert "Pausing" not in text(STOPPED) + text(RUNNING) + text(replace(PAUSING, phase=Phase.STOPPING))
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("text", "here", "action", "sweep"),
     [
         ("pause", "", Action.PAUSE, ""),

@@ -17,7 +17,6 @@ from bot.sweep.model.observation import Observation
 from k8s.kueue import PRIORITY_LABEL, QUEUE_LABEL, Workload, activated, relabeled
 from tests.bot.factories import ADMIN, CONFIG, NOW, OWNER, PLAN, a_sweep
 from tests.bot.sweep.model.observations import OPEN, a_job, a_pod, a_trial
-from tests.for_each import for_each
 from tests.scenarios.queued_sweep import CLASSES, POLICY
 
 QUEUED = replace(CONFIG, **vars(POLICY))
@@ -30,7 +29,7 @@ def asked(action, priority, seen=SEEN):
     return apply_command(sweep, Command(action=action, user=ADMIN, user_name="x"), seen, QUEUED, NOW)
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("action", "before", "after"),
     [
         (Action.RAISE, "low", "normal"),
@@ -110,7 +109,7 @@ def followed(wanted, runs, own, waits, lifted=()):
     return sweep, [patch.ref.name for patch in changes(sweep, sweep.plan, seen, NOW).patch]
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("case", "patched", "lifted"),
     [
         # A raise reaches the running trial first, and the waiting one only if its Workload was read.

@@ -15,7 +15,6 @@ from k8s.objects import parse_time
 from k8s.trial_kinds import JOB_LABEL
 from tests.bot.factories import OWNER, PLAN
 from tests.bot.sweep.model.observations import OPEN, RUNNING, a_trial, after
-from tests.for_each import for_each
 
 EXPERIMENT = replace(OPEN, max_trials=3)
 BEFORE, FIRST, LATER = (f"2026-11-22T10:{minute:02}:00Z" for minute in (0, 5, 30))
@@ -36,7 +35,7 @@ def a_service(created=BEFORE, restarts=0, started=BEFORE, name=PLAN.experiment_r
     }
 
 
-@for_each(
+@pytest.mark.parametrize(
     ("services", "lost"),
     [
         ([a_service()], False),
@@ -55,7 +54,7 @@ def test_lost_search_compares_the_service_with_the_first_trial(services, lost):
     assert lost_search(*services, trials=(LATER, FIRST)) is lost
 
 
-@for_each(("algorithm", "trials"), [("tpe", 1), ("grid", 1), ("sobol", 0), ("sobol", 3)])
+@pytest.mark.parametrize(("algorithm", "trials"), [("tpe", 1), ("grid", 1), ("sobol", 0), ("sobol", 3)])
 def test_lost_search_needs_an_algorithm_without_memory_and_trials_to_start(algorithm, trials):
     service = a_service(restarts=1, started=LATER)
     assert not lost_search(service, algorithm=algorithm, trials=[FIRST] * trials)
