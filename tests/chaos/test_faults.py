@@ -70,7 +70,7 @@ async def test_wave_that_submits_under_a_second_name_reports_doubled_experiments
         return replace(changes, create=(*changes.create, *again))
 
     monkeypatch.setattr(reconciler, "required_changes", doubled)
-    found = await broken(redis, "1", sweeps=2, faults=4)
+    found = await broken(redis, "2", sweeps=2, faults=4)
     assert any(what.endswith(": 2 experiments") for what in found)
 
 
@@ -87,7 +87,7 @@ async def test_wave_without_unconfirmed_requests_reports_sweeps_that_redis_lost(
 
     monkeypatch.setattr("tests.chaos.wave.TIMEOUT_SECONDS", 600)
     monkeypatch.setattr(UnconfirmedRequests, "restore_lost", nothing)
-    found = await broken(redis, "3", sweeps=3, faults=12, flush=True)
+    found = await broken(redis, "2", sweeps=3, faults=12, flush=True)
     assert any(what.endswith("lost: no record") for what in found)
 
 
