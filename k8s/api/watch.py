@@ -107,7 +107,7 @@ class _Watch:
                     changed = True
                     self._take(*change)
         except UnreachableError:
-            if monotonic() - began > RETRY.max:  # a proxy ends silent connections: watch again at once
+            if monotonic() - began > RETRY.max:  # a proxy ends silent connections: watch again soon
                 self.failures = 0
             raise
         lasted = monotonic() - began
