@@ -101,10 +101,15 @@ class _Watch:
             timeout=WATCH_SECONDS,
             on_open=self._opened,
         )
-        async with aclosing(changes):
-            async for change in changes:
-                changed = True
-                self._take(*change)
+        try:
+            async with aclosing(changes):
+                async for change in changes:
+                    changed = True
+                    self._take(*change)
+        except UnreachableError:
+            if monotonic() - began > RETRY.max:  # a proxy ends silent connections: watch again soon
+                self.failures = 0
+            raise
         lasted = monotonic() - began
         if not changed and lasted < RETRY.base:
             raise UnreachableError("the API server ended a watch at once")

@@ -7,12 +7,15 @@ from dataclasses import replace
 import pytest
 
 from bot.core.record import Phase
+from bot.measure.gpus.dcgm_source import Sampler
+from bot.measure.gpus.pod_owners import OwnerStore
 from bot.platform.config.policy import parse_config
 from bot.watch.home.gpu_query_job import free_and_total
 from k8s.nodes.devices import with_devices
 from k8s.nodes.listed import list_devices, list_pods, list_unclaimed_nodes
 from local.kubernetes.controllers.resource_claims import ResourceClaims
 from local.world import NAMESPACE, world
+from tests.bot.factories import NOW
 from tests.scenarios.device_cluster import device_class, publish, resource_slice
 from tests.scenarios.dra_drivers import example_class, example_slices
 from tests.scenarios.local_world import prepared, until
@@ -81,6 +84,30 @@ async def test_trials_claim_gpus_that_count_as_allocated_until_they_end(redis):
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("watched", [True, False])
+async def test_claims_end_the_rest_of_an_idle_cluster(redis, watched):
+    """Its nodes are read every five minutes only; here, none have passed."""
+    async with Claiming(redis, CLUSTER).started() as sweep:
+        sampler = Sampler(sweep.clients.cluster, lambda: ["sweeps"], OwnerStore(redis, tuple))
+        watch = asyncio.create_task(sampler.watch()) if watched else None
+        await asyncio.sleep(0)
+
+        async def allocated():
+            sample = await sampler.sample(NOW, 30)
+            return len(sample.pods), sum(node.allocated for node in sample.nodes)
+
+        assert await allocated() == (0, 0)
+        await sweep.until(Phase.RUNNING)
+        assert await allocated() == (2, 2)
+        for pod in sweep.trials():
+            sweep.kubernetes.set_status(pod, pod["status"] | {"phase": "Succeeded"})
+        await asyncio.sleep(0.01)
+        assert await allocated() == (0, 0)
+        if watch:
+            watch.cancel()
+            await asyncio.wait([watch])
+
+
 async def test_sweep_on_gpus_of_the_example_driver_from_the_command_to_its_end(tmp_path, mlflow_url):
     async with world(tmp_path, mlflow_url) as here:
         publish(here.store, 2, example_class(), example_slices)

@@ -30,7 +30,7 @@ from k8s.katib.manifest import variables_of
 from k8s.katib.pod_shape import PodShape
 from k8s.katib.train_job import MAX_VARIABLES
 from k8s.katib.trial_pod import placement
-from k8s.nodes.devices import Devices, with_devices
+from k8s.nodes.devices import with_devices
 from k8s.nodes.gpu_kinds import PROFILE, SLICE
 from k8s.nodes.gpu_pods import GpuPod
 from k8s.nodes.listed import list_devices, list_gpu_pods, list_machines, machines
@@ -46,7 +46,6 @@ T = TypeVar("T")
 class _Nodes:
     all: tuple[Machine, ...]
     open: tuple[OpenNode, ...]
-    devices: Devices
 
 
 async def planned(order: Order, clients: Clients) -> SweepPlan:
@@ -112,7 +111,7 @@ async def _measured(cluster: TrialCluster, order: Order, clients: Clients) -> Ca
     queued = await _queued(namespace, order.queueing.queue, cluster, clients)
     if not gpus:
         return Candidate(cluster=cluster, waiting=queued)
-    read = await _shared(cluster, "Pod", partial(list_gpu_pods, devices=nodes.devices), clients)
+    read = await _shared(cluster, "Pod", _gpu_pods, clients)
     pods = counted_pods(read, clients.config.elastic, cluster.name)
     free = await asyncio.to_thread(free_gpus, nodes.open, pods, order.shape, gpus)
     waiting = sum(pod.lacks_gpus for pod in pods)
@@ -133,7 +132,12 @@ async def _shared(
 async def _nodes(there: KubernetesClient) -> _Nodes:
     nodes, devices = await there.list("Node", ""), await list_devices(there)
     opened = tuple(filter(None, map(read_open_node, with_devices(nodes, devices))))
-    return _Nodes(all=machines(nodes, devices), open=opened, devices=devices)
+    return _Nodes(all=machines(nodes, devices), open=opened)
+
+
+async def _gpu_pods(there: KubernetesClient) -> tuple[GpuPod, ...]:
+    """Read claims with the pods: a pod would have no GPUs by a list from before it was created."""
+    return await list_gpu_pods(there, await list_devices(there))
 
 
 async def _queued(namespace: str, queue: str, cluster: TrialCluster, clients: Clients) -> int:

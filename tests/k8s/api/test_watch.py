@@ -6,6 +6,7 @@ import logging
 import weakref
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 from aiohttp import web
@@ -216,6 +217,18 @@ async def test_watch_that_misses_its_timeout_is_dead(started, wait_until, monkey
         await wait_until(lambda: len(server.asked) >= 2, "it watches again")
     assert server.asked[:2] == ["5", "5"]
     assert "is interrupted: the API server is unreachable" in caplog.text
+
+
+async def test_long_silent_watch_that_a_proxy_ends_is_no_failure(started, wait_until, monkeypatch):
+    """With its idle timeout of a minute, the pauses would grow, and the cache would lack changes for 30 s."""
+    counted = []
+    seconds = watch_module.RETRY.seconds
+    retry = SimpleNamespace(base=0, max=0.01, seconds=lambda failures: counted.append(failures) or seconds())
+    monkeypatch.setattr(watch_module, "RETRY", retry)
+    server, cluster = await started([(5, [])], [["nothing", "die"]] * 3)
+    async with watching(cluster, Listener()):
+        await wait_until(lambda: len(server.asked) == 4, "it watches again and again")
+    assert counted == [1] * 3
 
 
 async def test_watch_from_a_future_version_lists_again(started, wait_until):

@@ -18,10 +18,12 @@ from k8s.api.errors import ApiError, ClusterUnreachableError
 from k8s.katib.pod_shape import PodShape
 from k8s.nodes.gpu_pods import read_gpu_pod
 from k8s.nodes.scheduling import OpenNode, read_open_node
+from k8s.objects import CLASS_PREFIX
 from k8s.trial_kinds import PYTORCH_JOB
 from local import training_operator
 from tests.bot.factories import ELASTIC as LLM
 from tests.bot.factories import NOW, ORDER, REQUEST, SETTINGS, SPACE
+from tests.scenarios.device_cluster import publish
 from tests.scenarios.sweep_in_memory import Clock
 from tests.scenarios.two_clusters import CLUSTERS, TwoClusters
 
@@ -236,6 +238,27 @@ def test_highest_price_of_slices_is_their_share_of_the_cards_however_nodes_name_
     assert highest_price([made], shaped, config) == pytest.approx(1.0)
 
 
+async def test_claims_are_read_with_the_pods_that_have_them(two):
+    """The nodes are from before: a pod whose claim nothing is known of would leave its GPUs free."""
+    two.kubernetes.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "sweeps"}})
+    publish(two.kubernetes, gpus=8)
+    claiming = replace(order(gpus=2), shape=PodShape(resource=f"{CLASS_PREFIX}gpu.nvidia.com"))
+    assert (await with_cluster(claiming, two.clients)).cluster_reason.startswith("16 GPUs free")
+    [first, _] = two.kubernetes.list("Node")
+    name, where = first["metadata"]["name"], {"name": "claim", "namespace": "sweeps"}
+    request = {"name": "gpu", "exactly": {"deviceClassName": "gpu.nvidia.com", "count": 8}}
+    head = {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim", "metadata": where}
+    claim = two.kubernetes.create(head | {"spec": {"devices": {"requests": [request]}}})
+    of_node = {"request": "gpu", "driver": "gpu.nvidia.com", "pool": name}
+    results = [of_node | {"device": f"gpu-{n}"} for n in range(8)]
+    two.kubernetes.set_status(claim, {"allocation": {"devices": {"results": results}}})
+    user = pod("user", 0, on=name)
+    user["spec"]["resourceClaims"] = [{"name": "gpu", "resourceClaimName": "claim"}]
+    two.kubernetes.set_status(two.kubernetes.create(user), {"phase": "Running"})
+    two.clients.clusters.reads.forget((CLUSTERS[1], "Pod"))
+    assert (await with_cluster(claiming, two.clients)).cluster_reason.startswith("8 GPUs free")
+
+
 @pytest.mark.parametrize(("nodes", "cluster"), [(1, "main"), (2, "west")])
 async def test_with_cluster_prefers_room_for_all_nodes_of_all_parallel_trials(two, nodes, cluster):
     add(two.home, node("home-2", 8))
@@ -274,10 +297,10 @@ async def test_thousand_sweeps_list_each_cluster_once(two, monkeypatch):
     monkeypatch.setattr(two.cluster, "list", counted)
     found = await asyncio.gather(*(with_cluster(order(gpus=2), two.clients) for _ in range(500)))
     assert {each.cluster for each in found} == {"west"}
-    assert listed == {"Node": 1, "ResourceSlice": 1, "Pod": 1}
+    assert listed == {"Node": 1, "ResourceSlice": 2, "Pod": 1}
     for _ in range(500):
         await with_cluster(order(gpus=2), two.clients)
-    assert listed == {"Node": 1, "ResourceSlice": 1, "Pod": 1}
+    assert listed == {"Node": 1, "ResourceSlice": 2, "Pod": 1}
 
 
 async def test_thousand_sweeps_with_a_profile_list_the_nodes_once(two, monkeypatch):
