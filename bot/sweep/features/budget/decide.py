@@ -201,7 +201,7 @@ def _reached(budget: Budget) -> Event:
 def requeue(_: SweepRecord, after: SweepRecord, now: datetime) -> timedelta | None:
     """Return the time until running trials use more than they can: none of them has to end for that."""
     plan, state = after.plan, after.of(BudgetState)
-    if plan is None or plan.budget is None or not state.running or after.holds:
+    if plan is None or plan.budget is None or not state.running:
         return None
     times = _seconds(state, plan, now)
     left, pods = plan.budget.gpu_hours * HOUR / plan.gpus - sum(times.values()), len(state.running)

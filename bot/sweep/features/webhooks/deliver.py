@@ -183,7 +183,7 @@ def _seconds(retry_after: str, now: datetime) -> float:
     """Return how long Retry-After, seconds or a date, asks to wait, up to MAX_WAIT; 0 if it says nothing."""
     try:
         wait = float(retry_after) if retry_after.isdecimal() else _until(retry_after, now)
-    except (ValueError, TypeError):  # no date, or one without a time zone
+    except (ValueError, TypeError, OverflowError):  # no date, or one without a time zone
         return 0.0
     return min(max(0.0, wait), MAX_WAIT)
 

@@ -206,6 +206,7 @@ async def test_receiver_that_is_gone_gets_nothing_until_an_admin_releases_it(cli
         ((NOW + timedelta(seconds=90)).strftime("%a, %d %b %Y %H:%M:%S GMT"), 90),
         ("Sat, 21 Nov 2015 07:28:00 GMT", None),
         ("soon", None),
+        ("Sat, 21 Nov 99999999999 07:28:00 GMT", None),
         ("", None),
     ],
 )
