@@ -127,6 +127,7 @@ class PausedSweep(BudgetSweep):
         await super()._interfere(phase)
 
 
+@pytest.mark.features("pause")
 async def test_sweep_paused_with_the_last_trials_of_a_lowered_total_continues(redis):
     sweep = PausedSweep(redis, "12", space=SMALL, seed=4)
     sweep.acts = {Action.PAUSE: None}
