@@ -14,7 +14,7 @@ USUAL = {TrialState.SUCCEEDED, TrialState.STOPPED_EARLY}
 async def usual_gpu_hours(plan: SweepPlan, kept: ResultsStore) -> float | None:
     """Return the mean of the latest sweep of the repository and space with as many GPUs; None without one.
 
-    Only trials that succeeded or were stopped early count: one that failed can have ended in its first minute.
+    Only trials that succeeded or were stopped early count: one that failed can have ended at once.
 
     Raises ApiError, UnreachableError.
     """
