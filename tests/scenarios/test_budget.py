@@ -9,6 +9,7 @@ from datetime import timedelta
 
 import pytest
 
+from bot.core.commands import Action
 from bot.core.record import Phase
 from bot.sweep.features.budget.decide import BudgetState
 from bot.text.number_format import hours
@@ -113,6 +114,26 @@ async def test_sweep_without_room_for_a_trial_ends_and_says_how_to_continue(redi
     used = f"Used {hours(sweep.last.of(BudgetState).used)} of 20 GPU-h. For more trials: `/sweep rerun lr-"
     assert used in end
     assert used in sweep.slack.parents[-1].blocks[0]["text"]["text"]
+
+
+class PausedSweep(BudgetSweep):
+    """Paused while the last trials of its lowered total run, and resumed."""
+
+    async def _interfere(self, phase):
+        if self.acts and len(self.began) == self.last.trials_now > 1:
+            await self._ask(Action.PAUSE)
+        if phase is Phase.PAUSED:
+            self.acts = {Action.RESUME: phase}
+        await super()._interfere(phase)
+
+
+@pytest.mark.features("pause")
+async def test_sweep_paused_with_the_last_trials_of_a_lowered_total_continues(redis):
+    sweep = PausedSweep(redis, "12", space=SMALL, seed=4)
+    sweep.acts = {Action.PAUSE: None}
+    await sweep.ends()
+    assert_kept(sweep, 12)
+    assert sum("resumed this sweep" in text for text in sweep.slack.posted) == 1
 
 
 async def test_crash_at_any_call_keeps_the_budget(redis):

@@ -28,7 +28,7 @@ def steer(
         return None
     if not (seen.open or sweep.extending or ended_by_lowered_count(sweep, experiment)):
         return None
-    if sweep.holds and not space.auto:
+    if sweep.holds and not (space.auto and seen.open):
         return None
     running = (1 if sweep.holds else sweep.parallel_now) if space.auto else space.parallel
     total = sweep.trials_now or space.max_trials

@@ -6,10 +6,15 @@ from statistics import fmean
 from bot.core.plan import SweepPlan
 from bot.sweep.results.models import SweepResults
 from bot.sweep.results.store import ResultsStore
+from k8s.engine import TrialState
+
+USUAL = {TrialState.SUCCEEDED, TrialState.STOPPED_EARLY}
 
 
 async def usual_gpu_hours(plan: SweepPlan, kept: ResultsStore) -> float | None:
     """Return the mean of the latest sweep of the repository and space with as many GPUs; None without one.
+
+    Only trials that succeeded or were stopped early count: one that failed can have ended at once.
 
     Raises ApiError, UnreachableError.
     """
@@ -23,4 +28,4 @@ async def usual_gpu_hours(plan: SweepPlan, kept: ResultsStore) -> float | None:
 
 
 def _known(results: SweepResults) -> list[float]:
-    return [trial.gpu_hours for trial in results.trials if trial.gpu_hours]
+    return [trial.gpu_hours for trial in results.trials if trial.gpu_hours and trial.state in USUAL]

@@ -32,7 +32,7 @@ STEPS = 100  # of the shown figures, in a budget: each new figure is an edit of 
 HOUR = 3600  # seconds
 # The next trials can take longer than any before: MARGIN / n more than the longest of n trials.
 MARGIN = 4
-FIRST = "One trial runs first: what it uses shows how many fit the budget."
+ONE = "Trials run one at a time until one succeeds: what it uses shows how many fit the budget."
 FEWER = "Fewer trials run at once, because long ones could exceed the budget."
 
 
@@ -90,7 +90,7 @@ def _paced(
     """Choose how many trials can have started: those that fit beside the running ones, if all take long."""
     starts, most = _starts(plan, used, times, seen), _new_trials(plan, seen)
     longest, slowed = _longest(plan, times, seen), starts < min(most, plan.space.parallel - len(seen.live))
-    waits = "" if not slowed else FEWER if longest else FIRST
+    waits = "" if not slowed else FEWER if longest else ONE
     now = max(1, len(seen.trials) + starts) if starts < most else 0
     return replace(sweep.change(BudgetState, waits=waits), trials_now=now)
 
@@ -201,7 +201,7 @@ def _reached(budget: Budget) -> Event:
 def requeue(_: SweepRecord, after: SweepRecord, now: datetime) -> timedelta | None:
     """Return the time until running trials use more than they can: none of them has to end for that."""
     plan, state = after.plan, after.of(BudgetState)
-    if plan is None or plan.budget is None or not state.running or after.holds:
+    if plan is None or plan.budget is None or not state.running:
         return None
     times = _seconds(state, plan, now)
     left, pods = plan.budget.gpu_hours * HOUR / plan.gpus - sum(times.values()), len(state.running)

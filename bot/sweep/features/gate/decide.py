@@ -44,8 +44,12 @@ OPEN, RETRY = "open_sweep", "retry_sweep"  # the buttons' action_ids
 
 
 def opened_by(sweep: SweepRecord, user: str) -> Event:
-    text = f":runner: {display_name(sweep, user)} started all trials: {_total(sweep)}."
+    text = f":runner: {display_name(sweep, user)} started all trials: {_total(sweep)}{_within(sweep)}."
     return Event(kind="gate_opened", text=text)
+
+
+def _within(sweep: SweepRecord) -> str:
+    return ", as the budget allows" if sweep.plan and sweep.plan.budget else ""
 
 
 def _total(sweep: SweepRecord) -> str:
@@ -68,7 +72,7 @@ def problem(sweep: SweepRecord) -> list[str]:
 
 def lines(sweep: SweepRecord) -> list[str]:
     waits = sweep.first_only and not (sweep.failure or sweep.phase is Phase.HELD or sweep.phase.final)
-    return ["One trial runs first. The others start once it is healthy."] if waits else []
+    return [f"One trial runs first. The others start once it is healthy{_within(sweep)}."] if waits else []
 
 
 def buttons(sweep: SweepRecord) -> list[dict[str, Any]]:
@@ -76,7 +80,7 @@ def buttons(sweep: SweepRecord) -> list[dict[str, Any]]:
     if sweep.phase is not Phase.HELD:
         return []
     total = sweep.plan.space.max_trials if sweep.plan else 0
-    effect = f"Starts all {total} trials of {sweep.id}, although the first one failed."
+    effect = f"Starts all {total} trials of {sweep.id}{_within(sweep)}, although the first one failed."
     confirm = confirmation("Run all trials?", effect, "Run all", "Stay on hold")
     return [
         button(OPEN, "Run all anyway", sweep.id, confirm=confirm),

@@ -77,14 +77,18 @@ async def store(sweep: SweepRecord, event: Event, clients: SweepClients) -> None
     data = _masked(shown(sweep).model_dump(mode="json", exclude={"commands"}), clients.mask)
     body = json.dumps({"type": event.kind, "timestamp": clients.now().isoformat(), "data": data})
     events = {each.name: each.events for each in clients.config.webhooks}
-    quarantined = await clients.queue.quarantined()
-    for name in sweep.of(WebhooksState).hooks:
+    hooks = sweep.of(WebhooksState).hooks
+    quarantined = await clients.queue.quarantined() if hooks else {}
+    for name in hooks:
         if (wanted := events.get(name)) and event.kind not in wanted:
             continue
         item, once = WorkItem(ITEM, name), f"{ITEM}/{name}/{message_id}"
         await clients.store.add_request(str(item), f"{message_id} {body}", once=once, queue=clients.queue)
-        why = quarantined.get(str(item))
-        if why and GONE not in why.why:
+        if (why := quarantined.get(str(item))) is None:
+            continue
+        if GONE in why.why:  # it can stay so for months
+            await _drop_old(item, await _stored(item, clients), clients)
+        else:
             await clients.queue.retry(item)
 
 
@@ -100,23 +104,35 @@ async def run(lease: Lease, clients: SweepClients) -> timedelta | None:
     After a day of failures that is GivenUpError, and the quarantined item drops what is as old. So does a
     worker without this webhook, which leaves the rest: others can have read a newer configuration.
     """
-    item, name = str(lease.item), lease.item.key
-    waiting = [text(each) for each in await clients.store.requests(item)]
-    hook = next((each for each in clients.config.webhooks if each.name == name), None)
-    old = [each for each in waiting if clients.now() - _time(each) >= KEEP]
+    waiting = await _stored(lease.item, clients)
+    hook = next((each for each in clients.config.webhooks if each.name == lease.item.key), None)
     if hook is None or lease.quarantined:
-        if old:
-            log.warning("%s: dropped %d undelivered events", item, len(old))
-            await clients.store.remove_requests(item, old)
-        return UNKNOWN_RETRY if len(old) < len(waiting) and not lease.quarantined else None
+        left = await _drop_old(lease.item, waiting, clients)
+        return UNKNOWN_RETRY if left and not lease.quarantined else None
     try:
         return await _send_all(hook, waiting, lease.failures, clients)
     except FailedCallError as error:
-        if old:
+        if _old(waiting, clients):
             raise GivenUpError(str(error)) from None
         if isinstance(error, BusyError):
             raise RetryAfterError(str(error), error.seconds) from None
         raise
+
+
+async def _stored(item: WorkItem, clients: SweepClients) -> list[str]:
+    return [text(each) for each in await clients.store.requests(str(item))]
+
+
+def _old(waiting: list[str], clients: SweepClients) -> list[str]:
+    return [each for each in waiting if clients.now() - _time(each) >= KEEP]
+
+
+async def _drop_old(item: WorkItem, waiting: list[str], clients: SweepClients) -> bool:
+    """Return whether others are left."""
+    if old := _old(waiting, clients):
+        log.warning("%s: dropped %d undelivered events", item, len(old))
+        await clients.store.remove_requests(str(item), old)
+    return len(old) < len(waiting)
 
 
 async def _send_all(
@@ -183,7 +199,7 @@ def _seconds(retry_after: str, now: datetime) -> float:
     """Return how long Retry-After, seconds or a date, asks to wait, up to MAX_WAIT; 0 if it says nothing."""
     try:
         wait = float(retry_after) if retry_after.isdecimal() else _until(retry_after, now)
-    except (ValueError, TypeError):  # no date, or one without a time zone
+    except (ValueError, TypeError, OverflowError):  # no date, or one without a time zone
         return 0.0
     return min(max(0.0, wait), MAX_WAIT)
 

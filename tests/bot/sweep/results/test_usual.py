@@ -9,6 +9,7 @@ from bot.core.budget import Budget
 from bot.sweep.form.preview import facts
 from bot.sweep.results.store import ResultsStore
 from bot.sweep.results.usual import usual_gpu_hours
+from k8s.engine import TrialState
 from local.kubernetes.apiserver.store import Store
 from tests.bot.factories import CONFIG, NOW, PLAN, REQUEST
 from tests.bot.sweep.results.factories import a_result, some_results
@@ -34,6 +35,7 @@ async def test_usual_gpu_hours_are_the_mean_of_the_latest_sweep_that_compares():
             a_result("t1", gpu_hours=hours),
             a_result("t2", gpu_hours=hours and hours + 1),
             a_result("t3"),
+            a_result("t4", state=TrialState.FAILED, gpu_hours=0.1),
         )
         ended = NOW + timedelta(hours=next(ends))
         await kept.save(some_results(*trials, sweep=name, ended=ended, **facts_))

@@ -253,10 +253,11 @@ def test_raised_budget_is_written_to_the_configmap():
     assert asked(a_budget_sweep(durable_phase=Phase.RUNNING), "60").durable_phase is not Phase.RUNNING
 
 
-def test_message_says_why_one_trial_runs_first_and_then_why_fewer_do():
-    assert "\nOne trial runs first: what it uses shows how many fit the budget." in text(
-        seen(ran("t1", 1), trials=(a_trial("t1"),), sweep=a_budget_sweep(trials=9))
-    )
+def test_message_says_why_one_trial_runs_at_a_time_and_then_why_fewer_do():
+    line = "\nTrials run one at a time until one succeeds: what it uses shows how many fit the budget."
+    for pods in ((ran("t1", 1),), (ran("t0", 2, 1), ran("t1", 1))):
+        trials = (a_trial("t0", TrialState.FAILED), a_trial("t1"))[-len(pods) :]
+        assert line in text(seen(*pods, trials=trials, sweep=a_budget_sweep(trials=9)))
     pods, trials = (ran("t0", 2, 1), ran("t1", 1)), (done("t0"), a_trial("t1"))
     few = seen(*pods, trials=trials, sweep=a_budget_sweep(Budget(gpu_hours=6), trials=9))
     assert "\nFewer trials run at once, because long ones could exceed the budget." in text(few)
@@ -294,6 +295,10 @@ def test_running_trials_are_looked_at_when_they_could_exceed_the_limit():
     early = (ran("t1", 1.98), ran("t2", 1.98))
     drained = seen(*early, trials=trials[1:], sweep=a_budget_sweep(Budget(gpu_hours=2), draining="drained"))
     assert requeue_after(drained, drained, LATER) == timedelta(seconds=72)
+    paused = replace(drained, draining="", holds=("pause",))
+    over = seen(*pods, trials=trials, sweep=a_budget_sweep(Budget(gpu_hours=9.02), holds=("pause",)))
+    for each in (paused, over):
+        assert requeue_after(each, each, LATER) == timedelta(seconds=72)
 
 
 def test_plain_sweep_has_the_plans_counts_and_a_roomy_budget_lifts_the_limit():

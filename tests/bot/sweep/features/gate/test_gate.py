@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 from hypothesis import given, settings
 
+from bot.core.budget import Budget
 from bot.core.commands import Action, Command
 from bot.core.events import Event, Progress, Result
 from bot.core.record import Phase
@@ -262,6 +263,8 @@ def test_parent_says_that_one_trial_runs_first_while_the_others_wait():
     line = "One trial runs first. The others start once it is healthy."
     others = (UNGATED, HELD, replace(GATED, phase=Phase.CANCELLED), replace(GATED, failure="Exit code 1."))
     assert [line in shown(sweep) for sweep in (GATED, *others)] == [True, *[False] * len(others)]
+    limited = replace(GATED, plan=replace(GATED.plan, budget=Budget(gpu_hours=9)))
+    assert line.replace("healthy", "healthy, as the budget allows") in shown(limited)
 
 
 @settings(max_examples=25, deadline=None)

@@ -5,6 +5,7 @@ from datetime import timedelta
 
 import pytest
 
+from bot.core.budget import Budget
 from bot.core.commands import Action, Command
 from bot.core.errors import UserError
 from bot.core.events import Event
@@ -102,6 +103,22 @@ def test_pause_is_denied_where_it_has_no_effect(sweep, action, seen, text):
 )
 def test_pause_of_an_experiment_that_only_seems_to_end_is_allowed(seen):
     assert applied(RUNNING, Action.PAUSE, experiment=DONE, **seen).of(PauseState).at == NOW
+
+
+@pytest.mark.parametrize(
+    ("budget", "auto"),
+    [
+        pytest.param(Budget(gpu_hours=9), False, marks=pytest.mark.features("budget")),
+        pytest.param(None, True, marks=pytest.mark.features("auto_parallel")),
+    ],
+)
+def test_pause_of_a_sweep_that_has_run_all_trials_of_a_lowered_total_keeps_it_from_running_more(budget, auto):
+    space = replace(PLAN.space, max_trials=DONE.max_trials + 1, auto=auto)
+    sweep = replace(RUNNING, plan=replace(PLAN, budget=budget, space=space))
+    paused = applied(sweep, Action.PAUSE, experiment=DONE)
+    assert paused.of(PauseState).at == NOW
+    assert changes(sweep, experiment=DONE).patch != ()
+    assert changes(paused, experiment=DONE).patch == ()
 
 
 def test_pause_of_a_resumed_sweep_that_waits_again_is_allowed():

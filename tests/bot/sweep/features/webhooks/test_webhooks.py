@@ -191,10 +191,14 @@ async def test_receiver_that_is_gone_gets_nothing_until_an_admin_releases_it(cli
     while lease := await clients.queue.get(wait=0):
         await worker._take(lease)
     assert len(got.got) == calls
+    assert len(await clients.store.requests(str(ITEM))) == 2
+    clients.time += deliver.KEEP
+    await stored(clients, replace(ENDED, version=9))
+    assert len(await clients.store.requests(str(ITEM))) == 1
     got.answers.clear()
     assert await clients.queue.retry(ITEM)
     await worker._take(await clients.queue.get(wait=0))
-    assert len(got.accepted) == 2
+    assert len(got.accepted) == 1
     assert calls <= MAX_STARTS
 
 
@@ -206,6 +210,7 @@ async def test_receiver_that_is_gone_gets_nothing_until_an_admin_releases_it(cli
         ((NOW + timedelta(seconds=90)).strftime("%a, %d %b %Y %H:%M:%S GMT"), 90),
         ("Sat, 21 Nov 2015 07:28:00 GMT", None),
         ("soon", None),
+        ("Sat, 21 Nov 99999999999 07:28:00 GMT", None),
         ("", None),
     ],
 )
