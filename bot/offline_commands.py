@@ -158,6 +158,8 @@ def _local(folder: str) -> str:
     path = Path(folder).resolve()
     if not path.is_dir():
         raise UserError(f"--repo={folder} is neither a URL (https, http) nor a directory.")
+    if not ((path / ".git").exists() or (path / "HEAD").exists()):  # the latter: a bare one
+        raise UserError(f"{path} isn't a git repository's top directory. Run it there, or name it by --repo.")
     return path.as_uri()
 
 

@@ -112,8 +112,10 @@ def _from_file(path: Path, suggested: Mapping[str, str]) -> Answers:
     try:
         with path.open(encoding="utf-8") as file:
             root = read(file.read(MAX_CHARACTERS + 1), path.name)
-    except (OSError, UnicodeDecodeError) as error:
-        raise UserError(f"--answers={path} can't be read ({error}).") from None
+    except OSError as error:
+        raise UserError(f"--answers={path} can't be read ({error.strerror}).") from None
+    except UnicodeDecodeError:
+        raise UserError(f"--answers={path} isn't UTF-8 text.") from None
     if isinstance(root.value, dict):
         for key, text in suggested.items():
             root.value.setdefault(key, Node(path.name, root.line, key, text, text, root.errors))

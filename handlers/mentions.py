@@ -65,6 +65,7 @@ async def _answer(
         "channel_id": event["channel"],
         "request_id": request_id,
         "here": sweep.id if sweep else "",
+        "thread": thread,
     }
     reply = await reply_to(context, command, client)
     return THREAD_HELP if sweep and reply == HELP else reply

@@ -58,6 +58,7 @@ async def _from_snapshot(
         channel=command["channel_id"],
         text=command.get("text", ""),
         response_url=command.get("response_url", ""),
+        thread=command.get("thread", ""),
         at=context.now(),
     )
     if parsed.later and parsed.later.admins_only:

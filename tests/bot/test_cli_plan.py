@@ -87,6 +87,14 @@ async def test_plan_without_settings_needs_git_only(url):
     assert "runtimeClassName" not in pod_of(manifests)
 
 
+def test_plan_in_a_folder_of_a_repository_names_its_top_directory(monkeypatch, capsys):
+    monkeypatch.delenv("SWEEPBOT_CONFIG", raising=False)
+    monkeypatch.chdir(ROOT / "examples")
+    monkeypatch.setattr("sys.argv", ["sweepbot", "plan", WORDS])
+    assert main() == 2
+    assert "isn't a git repository's top directory. Run it there" in capsys.readouterr().err
+
+
 async def test_plan_with_several_nodes_shows_all_gpus_and_the_service(printed):
     code, text, _ = await printed(f"{WORDS} nodes=4")
     assert code == 0

@@ -51,7 +51,7 @@ class FakeSlack:
         self.files: list[str] = []
         self.busy = 0  # with so many files to come
 
-    async def post_ephemeral(self, user: str, text: str, response_url: str) -> None:
+    async def post_ephemeral(self, user: str, text: str, response_url: str, *_: str) -> None:
         self.replies.append((user, text, response_url))
 
     async def send_file(self, user: str, text: str, file: File) -> None:

@@ -2,12 +2,14 @@
 
 import asyncio
 from dataclasses import replace
+from datetime import timedelta
 
 from bot.core.record import Phase
 from bot.platform.config.limits import Launch
 from handlers.any_wording import RUN
 from tests.bot.factories import CONFIG
 from tests.scenarios.slack_session import ADA, CHANNEL, PLACE, open_session
+from tests.scenarios.slack_user import a_slack_user
 from tests.scenarios.test_commands import HELD, READY, mentions
 
 FORM_LINE = ":warning: Not understood: `bananas`."
@@ -67,6 +69,35 @@ async def test_mention_with_complete_options_starts_the_sweep_once_and_a_sentenc
         assert (values["Branch or tag"], values["Space"], values["GPUs per trial"]) == ("dev", "lr", "2")
         assert "warning" not in line
         assert await started(session) == [sweep]
+
+
+async def test_question_about_gpus_is_answered_where_it_was_asked_also_after_the_measurement(redis):
+    async with a_slack_user(redis) as user:
+        slack, context = user.slack, user.context
+        place = slack.workspace.direct(slack.workspace.person("ada")).id
+
+        async def asks(channel, thread=None):
+            """Ask, and return when it was asked; the measurement is too old for the next question."""
+            message = slack.say("ada", channel, "@sweepbot who has the GPUs?", thread)
+            while slack.tasks:
+                await asyncio.wait(set(slack.tasks))
+            await context.background.finish(3)
+            await user.runs()
+            user.now += timedelta(minutes=2)
+            return message["ts"]
+
+        asked = await asks(CHANNEL)
+        await asks(CHANNEL, asked)
+        shown = [(each["text"].split(".")[0], each.get("thread_ts")) for each in slack.ephemerals("ada")]
+        answer = "No GPUs allocated"
+        loading = (
+            "Loading GPU data… If nothing appears in a few seconds, ask an admin to check Sweepbot's workers"
+        )
+        assert shown == [(loading, None), (answer, None), (answer, asked), (answer, asked)]
+        assert slack.messages(place) == []
+        await asks(place)
+        assert len([each for each in slack.messages(place) if each["text"].startswith(answer)]) == 2
+        assert len(slack.ephemerals("ada")) == 4
 
 
 async def test_direct_message_is_answered_there_and_its_offer_runs_when_clicked_once(redis):

@@ -29,6 +29,7 @@ class GpuQuery:
     channel: str
     text: str  # after /gpus, or HOME_TAB
     response_url: str = ""
+    thread: str = ""  # of a mention, which has no response_url
     at: datetime
 
 
@@ -61,7 +62,7 @@ class SnapshotStore:
 
 
 def dump_query(query: GpuQuery) -> str:
-    return _QUERY.dump_json(query).decode()
+    return _QUERY.dump_json(query, exclude_defaults=True).decode()
 
 
 def load_query(stored: str | bytes) -> GpuQuery | None:

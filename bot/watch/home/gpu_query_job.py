@@ -26,7 +26,7 @@ from bot.platform.commands.grammar import Table
 from bot.platform.config.clusters import remote
 from bot.platform.slack.client import MessageRejectedError, NotInChannelError
 from bot.platform.slack.message import File, Message
-from bot.platform.slack.mrkdwn import code, link, local_time, plain, quoted
+from bot.platform.slack.mrkdwn import code, direct, link, local_time, plain, quoted
 from bot.sweep.form.drafts import Drafts
 from bot.text.wording import counted
 from bot.watch.digests import post
@@ -193,7 +193,8 @@ class GpuQueryJob:
             await self._clients.queue.add(post.item(query.channel, day))
 
     async def _reply(self, query: GpuQuery, message: Message | str) -> None:
-        await self._clients.slack.post_ephemeral(query.user, message, query.response_url)
+        place = "" if direct(query.channel) else query.channel
+        await self._clients.slack.post_ephemeral(query.user, message, query.response_url, place, query.thread)
 
 
 async def gpus_elsewhere(clients: Clients) -> tuple[ClusterGpus, ...]:

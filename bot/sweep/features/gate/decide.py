@@ -71,7 +71,8 @@ def problem(sweep: SweepRecord) -> list[str]:
 
 
 def lines(sweep: SweepRecord) -> list[str]:
-    waits = sweep.first_only and not (sweep.failure or sweep.phase is Phase.HELD or sweep.phase.final)
+    ends = sweep.draining or sweep.failure or sweep.phase is Phase.HELD or sweep.phase.final
+    waits = sweep.first_only and not ends
     return [f"One trial runs first. The others start once it is healthy{_within(sweep)}."] if waits else []
 
 
@@ -107,8 +108,10 @@ def prepare(sweep: SweepRecord, experiment: Manifest) -> Manifest:
 def follow(sweep: SweepRecord, seen: Observation, now: datetime) -> SweepRecord:
     """Open the gate if the first trial is healthy; hold the sweep if it failed."""
     plan, experiment = sweep.plan, seen.experiment
-    if plan is None or experiment is None or not sweep.submitted or sweep.draining:
+    if plan is None or experiment is None or not sweep.submitted:
         return sweep
+    if sweep.draining:
+        return sweep.step(first=FIRST_HEALTHY) if sweep.first_only and seen.succeeded else sweep
     if not sweep.first_only and experiment.state is not ExperimentState.FAILED:
         return sweep
     if not is_limited(plan, experiment):  # opened before Redis lost its data

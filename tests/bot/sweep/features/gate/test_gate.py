@@ -34,6 +34,7 @@ from tests.bot.sweep.model.observations import (
 ONE = RAW | {"spec": dict.fromkeys(COUNTS, 1)}
 GATED = a_sweep(Phase.RUNNING, submitted=True, first_only=True)
 UNGATED = replace(GATED, first_only=False)
+DRAINED = replace(GATED, draining="drained")
 OPEN = an_experiment(ONE)
 BROKEN = an_experiment(ONE, FAILED)
 COMPLETE = an_experiment(ONE, DONE)
@@ -83,8 +84,8 @@ def test_experiment_of_a_gated_sweep_is_created_for_one_trial(gated, counts):
         (replace(GATED, plan=None), HEALTHY),
         (GATED, replace(HEALTHY, experiment=None)),
         (replace(GATED, submitted=False), HEALTHY),
-        (replace(GATED, draining="drained"), HEALTHY),
-        (replace(GATED, draining="drained"), FAILED_SEEN),
+        (DRAINED, HEALTHY),
+        (DRAINED, FAILED_SEEN),
         (UNGATED, HEALTHY),
         (UNGATED, replace(FAILED_SEEN, experiment=replace(COMPLETE, end=End.DRAINED))),
         (GATED, STARTED),
@@ -259,9 +260,22 @@ def test_parent_shows_the_hold_and_offers_both_ways_on():
     assert effect == "Starts all 4 trials of lr-brave-otter, although the first one failed."
 
 
+def test_drained_sweep_says_that_its_first_trial_was_healthy_and_starts_no_others():
+    trials = (a_trial("t1", TrialState.SUCCEEDED, 0.5),)
+    ended = after(DRAINED, experiment=replace(COMPLETE, end=End.DRAINED), trials=trials)
+    assert (ended.phase, ended.first_only) == (Phase.STOPPING, True)
+    assert ended.steps["first"] == "✓ First trial healthy"
+
+
 def test_parent_says_that_one_trial_runs_first_while_the_others_wait():
     line = "One trial runs first. The others start once it is healthy."
-    others = (UNGATED, HELD, replace(GATED, phase=Phase.CANCELLED), replace(GATED, failure="Exit code 1."))
+    others = (
+        UNGATED,
+        HELD,
+        DRAINED,
+        replace(GATED, phase=Phase.CANCELLED),
+        replace(GATED, failure="Exit 1."),
+    )
     assert [line in shown(sweep) for sweep in (GATED, *others)] == [True, *[False] * len(others)]
     limited = replace(GATED, plan=replace(GATED.plan, budget=Budget(gpu_hours=9)))
     assert line.replace("healthy", "healthy, as the budget allows") in shown(limited)
