@@ -18,10 +18,10 @@ from slack_sdk.web.async_client import AsyncWebClient
 
 from bot.core.errors import UserError
 from bot.core.sweep_summary import SweepSummary
-from bot.platform.commands.grammar import Command, Table
+from bot.platform.commands.grammar import Command, Table, unescape
 from bot.platform.commands.sentence import Names, read_sentence
 from bot.platform.commands.speech import ASKING, is_beyond
-from bot.platform.commands.words import FILLERS, MAX_SENTENCE, clean
+from bot.platform.commands.words import FILLERS, MAX_SENTENCE, as_pairs, clean
 from bot.platform.config.policy import Config, repository
 from bot.platform.slack.blocks import MAX_BUTTON_VALUE, actions, button, section, user_name
 from bot.platform.slack.message import Message
@@ -163,7 +163,7 @@ async def _reworded(
     context: HandlerContext, command: Fields, client: AsyncWebClient, error: UserError
 ) -> str | Message:
     """Answer a text that can't run as typed by what it means. Raises `error` if it means nothing."""
-    text, prefix = command.get("text", ""), command["command"]
+    text, prefix = as_pairs(unescape(command.get("text", ""))), command["command"]
     lines = [line for line in text.splitlines() if line.strip()]
     if "trigger_id" not in command and len([line for line in lines if FIELD.match(line)]) < MIN_FIELDS:
         text = lines[0] if lines else ""  # what follows in a message is for others

@@ -246,7 +246,7 @@ def read_values(
 HELPS = (
     "command manual man example docs documentation tutorial hello hi hey what-can-you what-can-i how-do-i "
     "how-do-you "
-    "how-does how-to how-use how-can-i how-i-do what-do-you-do what-option help-me what-happen-if "
+    "how-does how-to how-use how-can-i how-i-do what-do-you-do what-option which-option option-accept help-me what-happen-if "
     "would-happen-if "
     "what-happen-when if-i-cancel do-i-lose will-i-lose what-mean explain definition difference-between "
     "do-exactly "
