@@ -18,7 +18,7 @@ from slack_sdk.web.async_client import AsyncWebClient
 
 from bot.core.errors import UserError
 from bot.core.sweep_summary import SweepSummary
-from bot.platform.commands.grammar import Command, Table, unescape
+from bot.platform.commands.grammar import Command, Parsed, Table, unescape
 from bot.platform.commands.sentence import Names, read_sentence
 from bot.platform.commands.speech import ASKING, is_beyond
 from bot.platform.commands.words import FILLERS, MAX_SENTENCE, as_pairs, clean
@@ -26,7 +26,16 @@ from bot.platform.config.policy import Config, repository
 from bot.platform.slack.blocks import MAX_BUTTON_VALUE, actions, button, section, user_name
 from bot.platform.slack.message import Message
 from bot.platform.slack.mrkdwn import code, cut, plain
-from bot.sweep.answers.command_parser import COMPARE, OPEN, RERUN, TABLE, choose, parse_command
+from bot.sweep.answers.command_parser import (
+    COMPARE,
+    LISTING,
+    OPEN,
+    RERUN,
+    STATUS,
+    TABLE,
+    choose,
+    parse_command,
+)
 from bot.sweep.answers.meaning import Meaning, branch_names, meaning, space_names, sweep_names
 from bot.sweep.form.view import Draft
 from bot.sweep.launch.options import LAUNCH
@@ -205,7 +214,10 @@ async def _reworded(
             and _is_typo(text)
             and not any(text.split()[0].lower() in each.verbs for each in TABLE.commands)
         )
-        raise (error if is_typed or (meant.note and is_mistyped) else unknown) from None
+        if meant.command is not STATUS or meant.parsed.options or is_typed or is_mistyped:
+            raise (error if is_typed or (meant.note and is_mistyped) else unknown) from None
+        mine = Parsed(command=LISTING, options={"list": "mine"})  # `is my sweep done?`
+        meant = replace(meant, parsed=mine)
     return await _run(context, command, client, meant)
 
 

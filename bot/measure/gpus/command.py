@@ -93,7 +93,14 @@ COMMANDS = (
         for view, text in VIEWS.items()
     ),
     Command("bill", Later(ack=BILL_ACK), (TEAM, MONTH), GROUP, BILLED, said=OF_BILL, answers=True),
-    Command("digest", Later(ack=DIGEST_ACK, admins_only=True), (), GROUP, DIGEST, said="daily-summary yesterday-summary"),
+    Command(
+        "digest",
+        Later(ack=DIGEST_ACK, admins_only=True),
+        (),
+        GROUP,
+        DIGEST,
+        said="daily-summary yesterday-summary",
+    ),
 )
 
 

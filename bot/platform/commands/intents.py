@@ -83,9 +83,8 @@ def ranked(
         for command in (*table.commands, *([HELP] if table is tables[0] else [])):
             weights, supports = _weights(command.said, *(command.name and (command.name, *command.aliases)))
             score, support = sum(weights[word] for word in said & weights.keys()), len(said & supports)
-            if ((asks or told) and not command.answers and (command.name or not score) and command.name not in OWN) or (
-                told and not score
-            ):
+            changes = not command.answers and (command.name or not score) and command.name not in OWN
+            if ((asks or told) and changes) or (told and not score):
                 continue
             if (score or support) and command.name and table.about in said:
                 score += ABOUT

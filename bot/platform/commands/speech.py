@@ -80,7 +80,7 @@ _DO = _any(
     | stop | kill | end | abort | pause | hold | resume | extend | raise | drop | move | add | compare | check""",
     before=r"(?:^|[,.;:!?] ?)(?:so |then |and )?",
 )
-_OPEN = _any(r"what(?:'?s)? | why | how(?:'?s)? | where(?:'?s)? | who(?:'?s)? | which | when will")
+_OPEN = _any("(?:what|how|where|who)(?:'?s)? | why | which | when will")  # an open question
 _SUBJECT = _any(
     r"""(?:i|we|he|she|they|people|everyone)(?:'\w+)? (?!(?:want|need|would|like|run|start|launch)\b)\w+
     | we'd (?!like|love)\w+ | is | was | were | thinks | thought | has | had | got | will | turned

@@ -41,7 +41,7 @@ FILLERS = POLITE | set(
     """
     show
     ahead another couple dear enough fancy fire going kindly love ought quick quickly round schedule
-    spin submit tops ! & + - . : = ? @ a about after again against all also an and any anything are
+    spin submit tops ! • & + - . : = ? @ a about after again against all also an and any anything are
     as at be been before
     both but by can cap capped could did do does doing don't done dont each else every experiment for from
     get give go going has have having hello hey hi how i i'd i'll i'm in into is it it'll it's its
@@ -60,7 +60,7 @@ cancel: cancelling canceling scancel; cost: spend spent spending expensive burn 
 crash: crashed crashing; environment: notebook jupyter env workspace vscode; free: spare unused unallocated;
 fail: failed failing failure died die broke broken; finish: finishing finished complete completed; gpu: card;
 happen: happened happening wrong; hog: hogging hogged; idle: idling; kill: killing; log: logfile;
-parameter: param hyperparameter hyperparam hparam config configuration; pause: pausing; priority: prio;
+parameter: param hyperparameter hyperparam hparam config configuration; pause: pausing paused; priority: prio;
 picture: pic photo image; print: printing printed; show: display; stop: stopping; sweep: experiment job;
 ping: pinging pinged; dm: dming; message: messaging; notify: notifying; bother: bothering; spam: spamming;
 start: starting started begin beginning began launched; stuck: stall stalled hang hanging hung frozen;
@@ -96,7 +96,8 @@ def as_pairs(text: str) -> str:
     with contextlib.suppress(ValueError):
         if isinstance(found := json.loads(text[start:end]), dict):
             return _lines(found.items())
-    rows = [[cell.strip() for cell in line.strip(" |").split("|")] for line in text.splitlines() if "|" in line]
+    lines = [line.strip(" |") for line in text.splitlines() if "|" in line]
+    rows = [[cell.strip() for cell in line.split("|")] for line in lines]
     rows = [row for row in rows if not set("".join(row)) <= {*"-: "}]
     is_table = len(rows) == 2 and len(rows[0]) == len(rows[1]) > 1
     return _lines(zip(*rows, strict=True)) if is_table else text

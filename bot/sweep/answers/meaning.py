@@ -233,7 +233,7 @@ def _named_sweep(text: str, names: Names, launch: Mapping[str, str], sweeps: Seq
     targets = {launch.get("branch"), launch.get("space")}
     is_complete = None not in targets
     if named in names.known["sweep"]:
-        is_source = named == launch.get("from") or re.search(rf"\b(?:as|like|than) (?:in |for |of )?{named}", text)
+        is_source = named == launch.get("from") or re.search(rf"\b(?:as|like|than) (?:in |of )?{named}", text)
         return "" if is_complete and is_source else named
     if is_complete or named.lower() in targets:  # `lr sweep`
         return ""
