@@ -18,7 +18,7 @@ from slack_sdk.web.async_client import AsyncWebClient
 
 from bot.core.errors import UserError
 from bot.core.sweep_summary import SweepSummary
-from bot.platform.commands.grammar import Command, Parsed, Table, unescape
+from bot.platform.commands.grammar import Command, Parsed, Table
 from bot.platform.commands.sentence import Names, read_sentence
 from bot.platform.commands.speech import ASKING, is_beyond
 from bot.platform.commands.words import FILLERS, MAX_SENTENCE, as_pairs, clean
@@ -172,11 +172,8 @@ async def _reworded(
     context: HandlerContext, command: Fields, client: AsyncWebClient, error: UserError
 ) -> str | Message:
     """Answer a text that can't run as typed by what it means. Raises `error` if it means nothing."""
-    text, prefix = as_pairs(unescape(command.get("text", ""))), command["command"]
-    lines = [line for line in text.splitlines() if line.strip()]
-    if "trigger_id" not in command and len([line for line in lines if FIELD.match(line)]) < MIN_FIELDS:
-        text = lines[0] if lines else ""  # what follows in a message is for others
-        command |= {"text": text}
+    text, prefix = _said(command), command["command"]
+    command |= {"text": text}
     if len(text) > MAX_SENTENCE:
         raise error
     async with asyncio.timeout(ACK_TIMEOUT):
@@ -187,7 +184,7 @@ async def _reworded(
         )
         names = Names(known=_known(context.config, sweeps), config=context.config)
         typed = _typed_command(tables[0], text)
-        if typed in (None, COMPARE) or typed.by_key.keys() & {"branch", "space"}:
+        if typed in (None, COMPARE, OPEN) or typed.by_key.keys() & {"branch", "space"}:
             names = await _with_git_names(context, command, last, names)
     meant = meaning(text, tables, names, last.options, sweeps, command.get("here", ""))
     is_sweep = prefix == TABLE.prefix
@@ -214,11 +211,20 @@ async def _reworded(
             and _is_typo(text)
             and not any(text.split()[0].lower() in each.verbs for each in TABLE.commands)
         )
-        if meant.command is not STATUS or meant.parsed.options or is_typed or is_mistyped:
+        if meant.command is not STATUS or meant.parsed.options or is_mistyped:
             raise (error if is_typed or (meant.note and is_mistyped) else unknown) from None
         mine = Parsed(command=LISTING, options={"list": "mine"})  # `is my sweep done?`
         meant = replace(meant, parsed=mine)
     return await _run(context, command, client, meant)
+
+
+def _said(command: Fields) -> str:
+    """Return the text to read: a pasted table as options, and of another message the first line."""
+    text = as_pairs(command.get("text", ""))
+    lines = [line for line in text.splitlines() if line.strip()]
+    if "trigger_id" in command or len([line for line in lines if FIELD.match(line)]) >= MIN_FIELDS:
+        return text
+    return lines[0] if lines else ""  # what follows in a message is for others
 
 
 async def _run(

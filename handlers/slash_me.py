@@ -78,7 +78,7 @@ ME = Command(
     "too-many-notification fewer-message less-message leave-me-alone stop-notification all-notification "
     "no-notification no-ping no-dm turn-off-dm turn-off prefer-dm prefer-dms time-zone timezone "
     "notification privately my-dm notify-me-by change-how-you "
-    "(ping always default dm notify notification my message send channel night weekend until between)",
+    "(ping always default dm none notify notification my message send channel night weekend until between)",
 )
 TABLE = Table(prefix="/sweep", commands=(ME,))
 

@@ -11,8 +11,11 @@ stories, and wishes for what no command does, 79 of 100 (`others_e`), 66 (`other
 `e` and `f` were mended), and 79 (`others_h`, after `g` was mended, too) were right at first. None started or
 stopped a sweep; one ("nobody should cancel it", in `others_f`) led to a button that would have. The author of
 the reader judged, by the meanings that the writers had noted; complete commands
-with a mistyped branch or space count as right, since a worker refuses them with a suggestion. Most classes of
-misses are mended since, but those of `others_h` aren't: only its share below is one of unseen phrasings.
+with a mistyped branch or space count as right, since a worker refuses them with a suggestion. After `h` was
+mended, of two hundred by one more writer, with fewer stories than in `e` to `h`, 94 of 100 (`others_i`) were
+right at first, and, after `i` was mended, 90 (`others_j`); 96 and 92 if the question which of several sweeps
+is meant counts as an answer, as it did before. One (a regret, in `others_j`) led to a button that would have
+extended a sweep. The classes of their misses are mended since, so no share below is one of unseen phrasings.
 
 A line is what must happen, ` :: `, and the text. `run` starts a sweep with these options; `form` opens the
 form filled with them, with `not=` in its line; `do` answers by a command; `ask` offers one as a button;
@@ -93,7 +96,9 @@ HALVES = {
     "others_e": (DIGITS, 0.98),
     "others_f": (DIGITS, 0.98),
     "others_g": (DIGITS, 0.95),
-    "others_h": (DIGITS, 0.79),
+    "others_h": (DIGITS, 0.95),
+    "others_i": (DIGITS, 0.98),
+    "others_j": (DIGITS, 0.98),
 }  # with the least share that must be right
 CONFIG = Config(
     repositories=(),

@@ -36,8 +36,8 @@ ALIASES = {"free": ("",), "team": ("by team", "teams"), "nodes": ("by node", "by
 
 
 SAID = {
-    "free": "how-many-gpu-idle available capacity room full left sinfo slot headroom vacant unoccupied busy-cluster "
-    "cluster-busy "
+    "free": "how-many-gpu-idle available capacity room full left sinfo slot headroom vacant unoccupied "
+    "busy-cluster cluster-busy "
     "(any out many get cluster busy anything what can there how-many how-busy now today tonight load)",
     "mine": "my-gpu i-use-any i-use-gpu i-hold (my i mine use have busy hold)",
     "team": "by-team each-team per-team (by use how-much)",

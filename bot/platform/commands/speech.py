@@ -35,18 +35,21 @@ ASKING = set(
 )  # first words of what changes nothing
 _MUSING = _any(
     """might | thinking (?:of|about) | considering | contemplating | what if | (?:should|shall) (?:i|we)
-    | wonder(?:ing)? | ^if | suppose | (?:should|could|would)(?:'ve| have) | premature | maybe | perhaps
+    | wonder(?:ing)? | ^if | suppose | (?:should|could|would)(?:n't)?(?:'ve| have) | premature
+    | maybe | perhaps
     | is it (?:ok|okay|safe|fine)"""
 )
 _IDLE = _any(
     """wonder(?:ing)? (?:whether|if|why)(?! (?:you|we|i) ) | worth (?:it|trying) | make sense | overkill
     | at some point | some ?day | eventually | not (?:today|tonight)
     | (?:would|could|should)(?:'ve| have) | i wish | those were | used to | (?:i|we)'d have
-    | ^(?:told|almost|nearly|(?:still )?undecided) | imagin(?:e|ing) | in theory | no plans | dream(?:t|ed)? | got round
+    | ^(?:told|almost|nearly|(?:still )?undecided) | imagin(?:e|ing) | in theory | no plans
+    | dream(?:t|ed)? | got round
     | never got"""
 )
 _PAST = _any(
     r"""(?:(?:yesterday|earlier|last \w+|this \w+),? )?(?:did|has|have|had|was|were|is|are|why|when
+    | what \w+ did
     | (?:i|we|he|she|they)(?: have|'ve| had)?(?: just| never| accidentally| already)?
     (?!need|want)(?:\w+ed|ran|swept) | ran | swept | tried | launched | started)"""
 )
@@ -77,13 +80,15 @@ _REQUEST = _any(
 _DO = _any(
     """run | start | launch | train | try | kick | sweep | queue | submit | redo | rerun | repeat | give
     | get | use | make | do | need | go | put | fire | spin | take | one more | same | again | show | cancel
-    | stop | kill | end | abort | pause | hold | resume | extend | raise | drop | move | add | compare | check""",
+    | stop | kill | end | abort | pause | hold | resume | extend | raise | drop | move | add
+    | compare | check""",
     before=r"(?:^|[,.;:!?] ?)(?:so |then |and )?",
 )
 _OPEN = _any("(?:what|how|where|who)(?:'?s)? | why | which | when will")  # an open question
 _SUBJECT = _any(
     r"""(?:i|we|he|she|they|people|everyone)(?:'\w+)? (?!(?:want|need|would|like|run|start|launch)\b)\w+
-    | we'd (?!like|love)\w+ | is | was | were | thinks | thought | has | had | got | will | turned
+    | we'd (?!like|love)\w+ | \w+ (?:launched|started|ran|tried|submitted|swept) | (?:it|this) \w+ed
+    | is | was | were | thinks | thought | has | had | got | will | turned
     | feels | seems | looks"""
 )
 

@@ -41,7 +41,8 @@ FILLERS = POLITE | set(
     """
     show
     ahead another couple dear enough fancy fire going kindly love ought quick quickly round schedule
-    spin submit tops ! • & + - . : = ? @ a about after again against all also an and any anything are
+    spin submit tops ! • & + > / /sweep u - . : = ? @ a about after again against all also an and any
+    anything are
     as at be been before
     both but by can cap capped could did do does doing don't done dont each else every experiment for from
     get give go going has have having hello hey hi how i i'd i'll i'm in into is it it'll it's its
@@ -92,9 +93,10 @@ def clean(word: str) -> str:
 
 def as_pairs(text: str) -> str:
     """Return pasted JSON, or a table's head and row, as lines of `key="value"`; another text as it is."""
-    start, end = text.find("{"), text.rfind("}") + 1
-    with contextlib.suppress(ValueError):
-        if isinstance(found := json.loads(text[start:end]), dict):
+    pasted = unescape(text)
+    with contextlib.suppress(ValueError, RecursionError):
+        found = json.loads(pasted[pasted.find("{") : pasted.rfind("}") + 1])
+        if isinstance(found, dict):
             return _lines(found.items())
     lines = [line.strip(" |") for line in text.splitlines() if "|" in line]
     rows = [[cell.strip() for cell in line.split("|")] for line in lines]

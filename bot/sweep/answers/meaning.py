@@ -138,9 +138,10 @@ def meaning(
         return None
     if is_named:
         kept = {"from", "priority", "notify", "trials" if TRIAL.search(text) else ""}  # not to be changed
-        changed = set[str]() if is_musing(text) else options.keys() - kept
+        is_asked = not (is_musing(text) or is_told(text))
+        changed = options.keys() - kept if is_asked else set[str]()
         meant = [each for each in sweeps if is_meant(each.id, named or here)]
-        order = _of_a_sweep(order, changed, meant, first_word(text), adds=start.adds)
+        order = _of_a_sweep(order, changed, meant, first_word(text), adds=start.adds and is_asked)
         order = _compared(text, names) + order if order[0].command.answers else order
     else:
         is_launch = is_request(text) or LAUNCH in [each.command for each in order]
