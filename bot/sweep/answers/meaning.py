@@ -42,7 +42,7 @@ from bot.sweep.answers.command_parser import (
 from bot.sweep.launch.options import LAUNCH
 
 TRIAL = re.compile(r"\btrial (?:#|no\.? |number )?[0-9]", re.IGNORECASE)  # one of a sweep
-STRUCK = re.compile(r"(?<!\S)~(?=\S)[^~\n]*\s[^~\n]*\S~(?=\W.*\w)")  # struck through, before other words
+STRUCK = re.compile(r"(?<!\S)~[^\s~]+ [^~\n]+~(?=\W.*\w)")  # struck through, before other words
 SEVERAL = re.compile(
     r"\b(?:(?:sweep|experiment|job|run|training|thing)s|(?:any|every)(?:thing|one)|all of them|overall)\b",
     re.IGNORECASE,
