@@ -172,8 +172,8 @@ async def _reworded(
     context: HandlerContext, command: Fields, client: AsyncWebClient, error: UserError
 ) -> str | Message:
     """Answer a text that can't run as typed by what it means. Raises `error` if it means nothing."""
-    text, prefix = _said(command), command["command"]
-    command |= {"text": text}
+    command = _for_one(command)  # with the text as typed: of options alone, a button would start the sweep
+    text, prefix = as_pairs(command["text"]), command["command"]
     if len(text) > MAX_SENTENCE:
         raise error
     async with asyncio.timeout(ACK_TIMEOUT):
@@ -185,7 +185,7 @@ async def _reworded(
         names = Names(known=_known(context.config, sweeps), config=context.config)
         typed = _typed_command(tables[0], text)
         if typed in (None, COMPARE, OPEN) or typed.by_key.keys() & {"branch", "space"}:
-            names = await _with_git_names(context, command, last, names)
+            names = await _with_git_names(context, command | {"text": text}, last, names)
     meant = meaning(text, tables, names, last.options, sweeps, command.get("here", ""))
     is_sweep = prefix == TABLE.prefix
     if meant is None and is_sweep and _is_no_command(typed, text):
@@ -218,13 +218,13 @@ async def _reworded(
     return await _run(context, command, client, meant)
 
 
-def _said(command: Fields) -> str:
-    """Return the text to read: a pasted table as options, and of another message the first line."""
-    text = as_pairs(command.get("text", ""))
+def _for_one(command: Fields) -> Fields:
+    """Return a command with only its first line if it is a message; more lines of options are one request."""
+    text = command.get("text", "")
+    if "trigger_id" in command or len([*filter(FIELD.match, as_pairs(text).splitlines())]) >= MIN_FIELDS:
+        return command | {"text": text}
     lines = [line for line in text.splitlines() if line.strip()]
-    if "trigger_id" in command or len([line for line in lines if FIELD.match(line)]) >= MIN_FIELDS:
-        return text
-    return lines[0] if lines else ""  # what follows in a message is for others
+    return command | {"text": lines[0] if lines else ""}  # what follows in a message is for others
 
 
 async def _run(

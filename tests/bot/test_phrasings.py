@@ -187,7 +187,8 @@ class World:
         prefix, _, rest = text.partition(" ")
         prefix, text = (prefix, rest) if prefix in self.context.spoken else ("/sweep", text)
         command = {"command": prefix, "text": text, "user_id": ADMIN, "channel_id": "C1"}
-        command |= {"trigger_id": trigger, "response_url": "https://hooks/1"}
+        command |= {"response_url": "https://hooks/1"}
+        command |= {"trigger_id": trigger} if trigger else {"request_id": text}
         reply = await reply_to(self.context, command, None)
         if isinstance(reply, Message):
             return f"ask {reply.blocks[-1]['elements'][0]['value']}"
@@ -249,3 +250,16 @@ async def test_phrasings_become_the_right_form_or_answer_and_start_nothing(redis
         )
     assert launched == [], "\n".join(wrong)
     assert len(wrong) <= round((1 - least) * count), "\n".join(wrong)
+
+
+@pytest.mark.features("reservations")
+async def test_button_of_a_message_opens_the_form_and_starts_nothing(redis, monkeypatch):
+    """A pasted table is understood in full, and its button still has to open the form."""
+    world = World(redis, monkeypatch, HALVES["others_h"][0])
+    await world.start()
+    for expected, text in cases("others_h"):
+        offered = await world.outcome(text, "") if expected.startswith("form") else ""
+        if offered:
+            assert offered.startswith("ask /sweep"), (text, offered)
+            opened = await world.outcome(offered.removeprefix("ask "), "t1")
+            assert opened.startswith("form"), (text, opened)
