@@ -18,15 +18,24 @@ from slack_sdk.web.async_client import AsyncWebClient
 
 from bot.core.errors import UserError
 from bot.core.sweep_summary import SweepSummary
-from bot.platform.commands.grammar import Command, Table
+from bot.platform.commands.grammar import Command, Parsed, Table
 from bot.platform.commands.sentence import Names, read_sentence
 from bot.platform.commands.speech import ASKING, is_beyond
-from bot.platform.commands.words import FILLERS, MAX_SENTENCE, clean
+from bot.platform.commands.words import FILLERS, MAX_SENTENCE, as_pairs, clean
 from bot.platform.config.policy import Config, repository
 from bot.platform.slack.blocks import MAX_BUTTON_VALUE, actions, button, section, user_name
 from bot.platform.slack.message import Message
 from bot.platform.slack.mrkdwn import code, cut, plain
-from bot.sweep.answers.command_parser import COMPARE, OPEN, RERUN, TABLE, choose, parse_command
+from bot.sweep.answers.command_parser import (
+    COMPARE,
+    LISTING,
+    OPEN,
+    RERUN,
+    STATUS,
+    TABLE,
+    choose,
+    parse_command,
+)
 from bot.sweep.answers.meaning import Meaning, branch_names, meaning, space_names, sweep_names
 from bot.sweep.form.view import Draft
 from bot.sweep.launch.options import LAUNCH
@@ -163,11 +172,8 @@ async def _reworded(
     context: HandlerContext, command: Fields, client: AsyncWebClient, error: UserError
 ) -> str | Message:
     """Answer a text that can't run as typed by what it means. Raises `error` if it means nothing."""
-    text, prefix = command.get("text", ""), command["command"]
-    lines = [line for line in text.splitlines() if line.strip()]
-    if "trigger_id" not in command and len([line for line in lines if FIELD.match(line)]) < MIN_FIELDS:
-        text = lines[0] if lines else ""  # what follows in a message is for others
-        command |= {"text": text}
+    command = _for_one(command)  # with the text as typed: of options alone, a button would start the sweep
+    text, prefix = as_pairs(command["text"]), command["command"]
     if len(text) > MAX_SENTENCE:
         raise error
     async with asyncio.timeout(ACK_TIMEOUT):
@@ -178,8 +184,8 @@ async def _reworded(
         )
         names = Names(known=_known(context.config, sweeps), config=context.config)
         typed = _typed_command(tables[0], text)
-        if typed in (None, COMPARE) or typed.by_key.keys() & {"branch", "space"}:
-            names = await _with_git_names(context, command, last, names)
+        if typed in (None, COMPARE, OPEN) or typed.by_key.keys() & {"branch", "space"}:
+            names = await _with_git_names(context, command | {"text": text}, last, names)
     meant = meaning(text, tables, names, last.options, sweeps, command.get("here", ""))
     is_sweep = prefix == TABLE.prefix
     if meant is None and is_sweep and _is_no_command(typed, text):
@@ -205,8 +211,20 @@ async def _reworded(
             and _is_typo(text)
             and not any(text.split()[0].lower() in each.verbs for each in TABLE.commands)
         )
-        raise (error if is_typed or (meant.note and is_mistyped) else unknown) from None
+        if meant.command is not STATUS or meant.parsed.options or is_mistyped:
+            raise (error if is_typed or (meant.note and is_mistyped) else unknown) from None
+        mine = Parsed(command=LISTING, options={"list": "mine"})  # `is my sweep done?`
+        meant = replace(meant, parsed=mine)
     return await _run(context, command, client, meant)
+
+
+def _for_one(command: Fields) -> Fields:
+    """Return a command with only its first line if it is a message; more lines of options are one request."""
+    text = command.get("text", "")
+    if "trigger_id" in command or len([*filter(FIELD.match, as_pairs(text).splitlines())]) >= MIN_FIELDS:
+        return command | {"text": text}
+    lines = [line for line in text.splitlines() if line.strip()]
+    return command | {"text": lines[0] if lines else ""}  # what follows in a message is for others
 
 
 async def _run(

@@ -57,12 +57,13 @@ def _zone(key: str, text: str, _context: Any) -> str:
 
 
 WORDS = {said: value for said, value in NOTIFY_WORDS.items() if said != "quiet"}
+AT_NIGHT = dict.fromkeys(("me at night", "during night", "overnight"), "22:00-07:00")
 ME = Command(
     "me",
     None,
     (
         Option("notify", Choice(tuple(Notify)), example="dm", means=WORDS),
-        Option("quiet", _quiet, example="22:00-07:00", free=True, span=SPAN),
+        Option("quiet", _quiet, example="22:00-07:00", free=True, span=SPAN, means=AT_NIGHT),
         Option("zone", _zone, example="Europe/Berlin"),
         Option("mute", _sweep, example="SWEEP"),
         Option("unmute", _sweep, example="SWEEP"),
@@ -77,7 +78,7 @@ ME = Command(
     "too-many-notification fewer-message less-message leave-me-alone stop-notification all-notification "
     "no-notification no-ping no-dm turn-off-dm turn-off prefer-dm prefer-dms time-zone timezone "
     "notification privately my-dm notify-me-by change-how-you "
-    "(ping always default dm notify notification my message send channel night weekend until between)",
+    "(ping always default dm none notify notification my message send channel night weekend until between)",
 )
 TABLE = Table(prefix="/sweep", commands=(ME,))
 

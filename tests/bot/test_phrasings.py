@@ -11,8 +11,11 @@ stories, and wishes for what no command does, 79 of 100 (`others_e`), 66 (`other
 `e` and `f` were mended), and 79 (`others_h`, after `g` was mended, too) were right at first. None started or
 stopped a sweep; one ("nobody should cancel it", in `others_f`) led to a button that would have. The author of
 the reader judged, by the meanings that the writers had noted; complete commands
-with a mistyped branch or space count as right, since a worker refuses them with a suggestion. Most classes of
-misses are mended since, but those of `others_h` aren't: only its share below is one of unseen phrasings.
+with a mistyped branch or space count as right, since a worker refuses them with a suggestion. After `h` was
+mended, of two hundred by one more writer, with fewer stories than in `e` to `h`, 94 of 100 (`others_i`) were
+right at first, and, after `i` was mended, 90 (`others_j`); 96 and 92 if the question which of several sweeps
+is meant counts as an answer, as it did before. One (a regret, in `others_j`) led to a button that would have
+extended a sweep. The classes of their misses are mended since, so no share below is one of unseen phrasings.
 
 A line is what must happen, ` :: `, and the text. `run` starts a sweep with these options; `form` opens the
 form filled with them, with `not=` in its line; `do` answers by a command; `ask` offers one as a button;
@@ -93,7 +96,9 @@ HALVES = {
     "others_e": (DIGITS, 0.98),
     "others_f": (DIGITS, 0.98),
     "others_g": (DIGITS, 0.95),
-    "others_h": (DIGITS, 0.79),
+    "others_h": (DIGITS, 0.95),
+    "others_i": (DIGITS, 0.98),
+    "others_j": (DIGITS, 0.98),
 }  # with the least share that must be right
 CONFIG = Config(
     repositories=(),
@@ -182,7 +187,8 @@ class World:
         prefix, _, rest = text.partition(" ")
         prefix, text = (prefix, rest) if prefix in self.context.spoken else ("/sweep", text)
         command = {"command": prefix, "text": text, "user_id": ADMIN, "channel_id": "C1"}
-        command |= {"trigger_id": trigger, "response_url": "https://hooks/1"}
+        command |= {"response_url": "https://hooks/1"}
+        command |= {"trigger_id": trigger} if trigger else {"request_id": text}
         reply = await reply_to(self.context, command, None)
         if isinstance(reply, Message):
             return f"ask {reply.blocks[-1]['elements'][0]['value']}"
@@ -244,3 +250,16 @@ async def test_phrasings_become_the_right_form_or_answer_and_start_nothing(redis
         )
     assert launched == [], "\n".join(wrong)
     assert len(wrong) <= round((1 - least) * count), "\n".join(wrong)
+
+
+@pytest.mark.features("reservations")
+async def test_button_of_a_message_opens_the_form_and_starts_nothing(redis, monkeypatch):
+    """A pasted table is understood in full, and its button still has to open the form."""
+    world = World(redis, monkeypatch, HALVES["others_h"][0])
+    await world.start()
+    for expected, text in cases("others_h"):
+        offered = await world.outcome(text, "") if expected.startswith("form") else ""
+        if offered:
+            assert offered.startswith("ask /sweep"), (text, offered)
+            opened = await world.outcome(offered.removeprefix("ask "), "t1")
+            assert opened.startswith("form"), (text, opened)

@@ -36,11 +36,11 @@ ALIASES = {"free": ("",), "team": ("by team", "teams"), "nodes": ("by node", "by
 
 
 SAID = {
-    "free": "available capacity room full left sinfo slot headroom vacant unoccupied busy-cluster "
-    "cluster-busy "
+    "free": "how-many-gpu-idle available capacity room full left sinfo slot headroom vacant unoccupied "
+    "busy-cluster cluster-busy "
     "(any out many get cluster busy anything what can there how-many how-busy now today tonight load)",
     "mine": "my-gpu i-use-any i-use-gpu i-hold (my i mine use have busy hold)",
-    "team": "by-team each-team per-team (by which use most how-much)",
+    "team": "by-team each-team per-team (by use how-much)",
     "nodes": "(by which per node machine free show busy)",
     "now": "who whose idle doing-nothing hog utilization utilisation nvidia-smi nvtop gpustat sit-on waste "
     "(use has have all busy cluster which now student user people person colleague anyone someone "
@@ -93,7 +93,14 @@ COMMANDS = (
         for view, text in VIEWS.items()
     ),
     Command("bill", Later(ack=BILL_ACK), (TEAM, MONTH), GROUP, BILLED, said=OF_BILL, answers=True),
-    Command("digest", Later(ack=DIGEST_ACK, admins_only=True), (), GROUP, DIGEST, said="summary"),
+    Command(
+        "digest",
+        Later(ack=DIGEST_ACK, admins_only=True),
+        (),
+        GROUP,
+        DIGEST,
+        said="daily-summary yesterday-summary",
+    ),
 )
 
 

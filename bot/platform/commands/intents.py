@@ -78,20 +78,22 @@ def ranked(
     ]
     said, first = _said(stems, denies=not asks), stem(first_word(text))
     tables, told = [*tables], is_told(text)
-    found = list[tuple[int, int, Scored]]()
+    found, led = list[tuple[int, int, Scored]](), False
     for table in tables:
         for command in (*table.commands, *([HELP] if table is tables[0] else [])):
             weights, supports = _weights(command.said, *(command.name and (command.name, *command.aliases)))
             score, support = sum(weights[word] for word in said & weights.keys()), len(said & supports)
-            if (asks and not command.answers and (command.name or not score) and command.name not in OWN) or (
-                told and not score
-            ):
+            changes = not command.answers and (command.name or not score) and command.name not in OWN
+            if ((asks or told) and changes) or (told and not score):
                 continue
             if (score or support) and command.name and table.about in said:
                 score += ABOUT
-            score += LEADS * (bool(score) and not command.answers and first in weights)
+            leads = any(word == first or word.startswith(f"{first}-") for word in said & weights.keys())
+            leads = leads and not command.answers
+            score, led = score + LEADS * leads, led or (leads and bool(command.name))
             if score + support >= ENOUGH:
                 found.append((score, support, Scored(score + min(support, ENOUGH), table, command)))
+    found = [each for each in found if not (led and each[2].command.answers)]
     found.sort(key=lambda each: (-each[2].score, -each[0], -each[1]))
     word = next((word for words in named for word in words), "")
     return [each[2] for each in found] or ([] if word in known else _mistyped(word, tables))

@@ -38,6 +38,7 @@ MONEY = re.compile(r"[$€£][0-9][0-9.,]{0,12}k?")
 ADDED = {"add", "by", "more", "another", "additional", "extra"}
 BETWEEN = {"x", "×", "total", "of", "different", "separate", "full"}  # a number and what it counts
 OF_LAST = {"as", "many", "much", "number", "of", "usual", "last", "previous", "my", "our", "that", "amount"}
+PLURAL = re.compile(r"(?:...|[0-9])s$")
 LEFT_OUT = {"instead of", "rather than"}  # the name after these isn't wanted
 
 
@@ -217,7 +218,7 @@ class _Reader:
         """
         for size in range(min(MAX_PHRASE, len(lower) - place), 0, -1):
             phrase = " ".join(lower[place : place + size])
-            for each in (phrase, phrase.removesuffix("s") if len(phrase) > len("gpu") else phrase):
+            for each in (phrase, phrase.removesuffix("s") if PLURAL.search(phrase) else phrase):
                 if any(each in known for known in (self._values, self._keys, self._hints, LEFT_OUT)):
                     return each, size
         pair = lower[place : place + 2]

@@ -35,29 +35,23 @@ ASKING = set(
 )  # first words of what changes nothing
 _MUSING = _any(
     """might | thinking (?:of|about) | considering | contemplating | what if | (?:should|shall) (?:i|we)
-    | wonder(?:ing)? | ^if | suppose | (?:should|could|would)(?:'ve| have) | premature | maybe | perhaps
+    | wonder(?:ing)? | ^if | suppose | (?:should|could|would)(?:n't)?(?:'ve| have) | premature
+    | maybe | perhaps
     | is it (?:ok|okay|safe|fine)"""
 )
 _IDLE = _any(
     """wonder(?:ing)? (?:whether|if|why)(?! (?:you|we|i) ) | worth (?:it|trying) | make sense | overkill
     | at some point | some ?day | eventually | not (?:today|tonight)
     | (?:would|could|should)(?:'ve| have) | i wish | those were | used to | (?:i|we)'d have
-    | ^(?:told|almost|nearly|(?:still )?undecided) | in theory | no plans | dream(?:t|ed)? | got round
+    | ^(?:told|almost|nearly|(?:still )?undecided) | imagin(?:e|ing) | in theory | no plans
+    | dream(?:t|ed)? | got round
     | never got"""
-)
-_TELLING = _any(
-    r"""i | we | he | she | they | it | some(?:one|body) | that(?:'s| was| wasn't)
-    | (?:my|our|the) \w+ (?:is|was|are|were|will|has|had)"""
-)
-_WISHING = _any(
-    """want | need | like to | love | must | ha(?:ve|s) to | looking | trying | show | give | tell | please
-    | pls | asked | told | says? | said | lost | forgot | can't | cannot | receive | get""",
-    after=r"\b|\?",
 )
 _PAST = _any(
     r"""(?:(?:yesterday|earlier|last \w+|this \w+),? )?(?:did|has|have|had|was|were|is|are|why|when
+    | what \w+ did
     | (?:i|we|he|she|they)(?: have|'ve| had)?(?: just| never| accidentally| already)?
-    (?!need|want)(?:\w+ed|ran|swept))"""
+    (?!need|want)(?:\w+ed|ran|swept) | ran | swept | tried | launched | started)"""
 )
 _CHAT = _any(
     r"""you(?:'?re| r| are| rock) | (?:good|nice|great|best|cool|bad) (?:bot|job|work) | loves? (?:you|it)
@@ -78,26 +72,39 @@ _BEYOND = _any(  # what people ask for and no command does
 CLAUSE = re.compile(r"[,.;:!?\n](?=\s|$)|\s(?:but|instead|because|then|and just)\s", re.IGNORECASE)
 _REQUEST = _any(
     r"""(?:i|we)(?: would|'d)? (?:just |really |also )?(?:want|need|like|love|prefer|wish|have to
-    | must|should|can|could) | please | pls | plz | (?:can|could|would|will) (?:you|u|we|i) | let'?s
-    | wants? | asked | told | says? | said | suggest(?:s|ed)? | go ahead | asap
+    | must|should|can|could)(?!'t|not) | please | pls | plz | (?:can|could|would|will) (?:you|u|we|i) | let'?s
+    | wants? | (?:asked|told) (?:me|us) | says? | said | suggest(?:s|ed)? | go ahead | asap
     | (?:i|we)'?ll (?:take|have|try|go)""",
     after=r"\b|[?=]",
 )
 _DO = _any(
     """run | start | launch | train | try | kick | sweep | queue | submit | redo | rerun | repeat | give
-    | get | use | make | do | need | go | put | fire | spin | take | one more | same | again""",
+    | get | use | make | do | need | go | put | fire | spin | take | one more | same | again | show | cancel
+    | stop | kill | end | abort | pause | hold | resume | extend | raise | drop | move | add
+    | compare | check""",
     before=r"(?:^|[,.;:!?] ?)(?:so |then |and )?",
 )
+_OPEN = _any("(?:what|how|where|who)(?:'?s)? | why | which | when will")  # an open question
 _SUBJECT = _any(
     r"""(?:i|we|he|she|they|people|everyone)(?:'\w+)? (?!(?:want|need|would|like|run|start|launch)\b)\w+
-    | we'd (?!like|love)\w+ | is | was | were | thinks | thought | has | had | got | will | turned
+    | we'd (?!like|love)\w+ | \w+ (?:launched|started|ran|tried|submitted|swept) | (?:it|this) \w+ed
+    | is | was | were | thinks | thought | has | had | got | will | turned
     | feels | seems | looks"""
 )
 
 
 def is_story(text: str) -> bool:
     """Return whether people do something in a text and none of its words asks for anything."""
-    return bool(_SUBJECT.search(text)) and not (_REQUEST.search(text) or _DO.search(text))
+    return bool(_SUBJECT.search(text)) and not is_request(text)
+
+
+def is_request(text: str) -> bool:
+    return bool(_REQUEST.search(text) or _DO.search(gist(text)))
+
+
+def is_told(text: str) -> bool:
+    """Return whether a text tells something and wants nothing: chat that a helper leaves alone."""
+    return is_story(text) and not (first_word(text) in ASKING or "?" in text or _OPEN.search(text))
 
 
 def gist(text: str) -> str:
@@ -132,11 +139,6 @@ def is_chat(text: str) -> bool:
 def is_past(text: str) -> bool:
     """Return whether a text is about what was or is: `I started lr on main yesterday`, `is it running?`."""
     return bool(_PAST.match(gist(text)))
-
-
-def is_told(text: str) -> bool:
-    """Return whether a text tells something and wants nothing."""
-    return bool(_TELLING.match(text.strip())) and not _WISHING.search(text)
 
 
 def is_beyond(text: str) -> bool:

@@ -1,6 +1,11 @@
 """Split sentences into words, and fold those that mean the same. Pure; the time grows with the text."""
 
+import contextlib
+import json
 import re
+import shlex
+from collections.abc import Iterable
+from typing import Any
 
 from bot.platform.commands.grammar import POLITE, bare, plain_words, unescape
 from bot.platform.commands.speech import DENIAL, NOT
@@ -36,7 +41,8 @@ FILLERS = POLITE | set(
     """
     show
     ahead another couple dear enough fancy fire going kindly love ought quick quickly round schedule
-    spin submit tops ! & + - . : = ? @ a about after again against all also an and any anything are
+    spin submit tops ! • & + > / /sweep u - . : = ? @ a about after again against all also an and any
+    anything are
     as at be been before
     both but by can cap capped could did do does doing don't done dont each else every experiment for from
     get give go going has have having hello hey hi how i i'd i'll i'm in into is it it'll it's its
@@ -55,11 +61,11 @@ cancel: cancelling canceling scancel; cost: spend spent spending expensive burn 
 crash: crashed crashing; environment: notebook jupyter env workspace vscode; free: spare unused unallocated;
 fail: failed failing failure died die broke broken; finish: finishing finished complete completed; gpu: card;
 happen: happened happening wrong; hog: hogging hogged; idle: idling; kill: killing; log: logfile;
-parameter: param hyperparameter hyperparam hparam config configuration; pause: pausing; priority: prio;
+parameter: param hyperparameter hyperparam hparam config configuration; pause: pausing paused; priority: prio;
 picture: pic photo image; print: printing printed; show: display; stop: stopping; sweep: experiment job;
-ping: pinging pinged;
+ping: pinging pinged; dm: dming; message: messaging; notify: notifying; bother: bothering; spam: spamming;
 start: starting started begin beginning began launched; stuck: stall stalled hang hanging hung frozen;
-use: using used usage occupy occupying occupied; wait: waiting pending queued
+use: using used usage burning occupy occupying occupied; wait: waiting pending queued
 """
 _GROUPS = (group.split(":") for group in _FOLDED.split(";"))
 FOLDED = {word: folded.strip() for folded, words in _GROUPS for word in words.split()}
@@ -83,6 +89,24 @@ def clean(word: str) -> str:
     """Return a word without formatting, punctuation, and a possessive."""
     word = re.sub(r"(?:'s|')$", "", bare(word.replace("’", "'").strip("*_~.!?:()")))
     return word.strip("*_~.!?:()")
+
+
+def as_pairs(text: str) -> str:
+    """Return pasted JSON, or a table's head and row, as lines of `key="value"`; another text as it is."""
+    pasted = unescape(text)
+    with contextlib.suppress(ValueError, RecursionError):
+        found = json.loads(pasted[pasted.find("{") : pasted.rfind("}") + 1])
+        if isinstance(found, dict):
+            return _lines(found.items())
+    lines = [line.strip(" |") for line in text.splitlines() if "|" in line]
+    rows = [[cell.strip() for cell in line.split("|")] for line in lines]
+    rows = [row for row in rows if not set("".join(row)) <= {*"-: "}]
+    is_table = len(rows) == 2 and len(rows[0]) == len(rows[1]) > 1
+    return _lines(zip(*rows, strict=True)) if is_table else text
+
+
+def _lines(pairs: Iterable[tuple[str, Any]]) -> str:
+    return "\n".join(f"{key}={shlex.quote(str(value))}" for key, value in pairs)
 
 
 def unquoted(word: str) -> str:

@@ -105,7 +105,7 @@ OF_STATUS = (
     "any-new catch-up health healthy whats-up check-on look-ok still-go still-alive far-along getting-on "
     "how-far doing-ok in-trouble hows howz behave "
     "(why when where not running own who start left trial end ok take looking sweep up at did still yet "
-    "reason think expect hour until)"
+    "reason think expect hour until cost price)"
 )
 OF_LOGS = (
     "log output print stdout stderr console traceback trace exception error tail last-line stack-trace "
@@ -113,7 +113,8 @@ OF_LOGS = (
     "(why fail crash what show reason message)"
 )
 OF_RESULTS = (
-    "result best beat baseline good-enough table csv download export leaderboard score outcome number "
+    "result produce usable best beat baseline good-enough table csv download export leaderboard score "
+    "outcome number "
     "metric how-did what-get "
     "top-trial top promising anything-good learn-from find ranking champion highest lowest "
     "best-configuration best-parameter which-parameter any-good go-with optimum optimal "
@@ -137,9 +138,9 @@ OF_DRAIN = (
 )
 OF_OPEN = "gate all-trial skip-gate release-rest start-rest (start run trial all now anyway skip rest)"
 OF_HISTORY = (
-    "best trend record improve ever our-best over-time all-time last-week this-week best-week best-month "
+    "best trend record improve ever our-best over-time all-time best-week best-month "
     "best-result-week ever-tried we-tried tried-before last-time-we we-get historically so-far-this history "
-    "swept since-monday past-week past-month "
+    "earlier-sweep past-sweep previous-sweep swept since-monday past-week past-month "
     "(month week since last ever our anyone over time better far before tried time result)"
 )
 OF_QUEUE = (
@@ -159,7 +160,8 @@ COMPARE = _see(
 RERUN = replace(
     _change("rerun", Action.RERUN, (SWEEP, *OPTIONS), "repeat it with any option changed"),
     usage="[SWEEP] [trials=20]",
-    said="again once-more usual repeat same redo like restart relaunch resubmit requeue re-run rerunning "
+    said="again run-it-back run-back once-more usual repeat same redo like restart relaunch resubmit requeue "
+    "re-run rerunning "
     "another-round one-more-time do-over copy-of clone duplicate encore reproduce (run start another round)",
 )
 LISTING = replace(

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from itertools import chain
 
 from bot.core.commands import Action
+from bot.core.errors import UserError
 from bot.core.ids import is_meant
 from bot.core.sweep_summary import SweepSummary
 from bot.platform.commands.grammar import HELP, Command, Parsed, Table, unescape
@@ -22,7 +23,9 @@ from bot.platform.commands.speech import (
     is_musing,
     is_past,
     is_question,
+    is_request,
     is_story,
+    is_told,
 )
 from bot.platform.commands.words import clean, stem, words_of
 from bot.platform.config.policy import Config
@@ -39,10 +42,13 @@ from bot.sweep.answers.command_parser import (
 from bot.sweep.launch.options import LAUNCH
 
 TRIAL = re.compile(r"\btrial (?:#|no\.? |number )?[0-9]", re.IGNORECASE)  # one of a sweep
+STRUCK = re.compile(r"(?<!\S)~[^\s~]+ [^~\n]+~(?=\W.*\w)")  # struck through, before other words
 SEVERAL = re.compile(
     r"\b(?:(?:sweep|experiment|job|run|training|thing)s|(?:any|every)(?:thing|one)|all of them|overall)\b",
     re.IGNORECASE,
 )
+FIXED = {"gpus", "nodes", "parallel", "profile"}  # options that a running sweep keeps
+MAX_ASIDE = 2  # marks of unknown words beside one name; more are chat: `who broke main again`
 MAX_NICKNAMED = 300  # branches of a repository; of more, parts of names take long to look up
 SURE = 3  # the score of words that ask for help and not for what they name
 NAMED = 2  # what a value that a command needs counts for it
@@ -113,7 +119,7 @@ def meaning(
     `last`: options of the person's last launch. `here`: the sweep in whose thread it was said.
     """
     config: Config = names.config
-    text = unescape(text)
+    text = STRUCK.sub(" ", unescape(text))
     start = read_sentence(text, TABLE, LAUNCH, replace(names, last=last))
     typed = {key for key in ("branch", "space") if re.search(rf"\b{key} ?[=:]|--{key}\b", text.lower())}
     unknown = {key for key in ("branch", "space") if not names.known.get(key)} - typed
@@ -132,12 +138,17 @@ def meaning(
         return None
     if is_named:
         kept = {"from", "priority", "notify", "trials" if TRIAL.search(text) else ""}  # not to be changed
-        changed = set[str]() if is_musing(text) else options.keys() - kept
+        is_asked = not (is_musing(text) or is_told(text))
+        changed = options.keys() - kept if is_asked else set[str]()
         meant = [each for each in sweeps if is_meant(each.id, named or here)]
-        order = _of_a_sweep(order, changed, meant, first_word(text), adds=start.adds)
+        order = _of_a_sweep(order, changed, meant, first_word(text), adds=start.adds and is_asked)
         order = _compared(text, names) + order if order[0].command.answers else order
     else:
+        is_launch = is_request(text) or LAUNCH in [each.command for each in order]
         order = _about_none(text, _with_launch(order, options, targets), options)
+        is_aside = start.note.count("`") > MAX_ASIDE and len(targets) == len(options) < 2
+        if is_aside and not is_launch and order and order[0].command is LAUNCH:
+            return None
     if not order:
         return None
     command = order[0].command
@@ -170,14 +181,18 @@ def _about_none(text: str, order: list[Scored], options: Mapping[str, str]) -> l
 
 
 def _with_source(parsed: Parsed, sweeps: Sequence[SweepSummary]) -> Parsed:
-    """Complete the name of the sweep to start from."""
-    ids = [each.id for each in sweeps if is_meant(each.id, parsed.options.get("from", "-"))]
-    return replace(parsed, options={**parsed.options, "from": ids[0]}) if len(ids) == 1 else parsed
+    """Complete the name of the sweep to start from; a word that is none isn't meant: `from my notebook`."""
+    source = parsed.options.get("from", "")
+    ids = [each.id for each in sweeps if is_meant(each.id, source)]
+    options = {key: value for key, value in parsed.options.items() if key != "from"}
+    if source in {"", "auto", "none"} or len(ids) > 1 or (not ids and "-" in source):
+        return parsed
+    return replace(parsed, options=options | ({"from": ids[0]} if ids else {}))
 
 
 def _wants(text: str, order: list[Scored], targets: AbstractSet[str], names: Container[str]) -> bool:
     """Return whether a text that names no sweep wants anything that a command does."""
-    if is_beyond(text) or (not targets and (is_chat(text) or is_idle(text))):
+    if is_beyond(text) or (not targets and (is_chat(text) or is_idle(text) or is_told(text))):
         return False
     is_change = bool(order) and not order[0].command.answers and order[0].command is not LAUNCH
     return is_change or is_question(text) or "?" in text or not is_denied(text, names)
@@ -219,7 +234,8 @@ def _named_sweep(text: str, names: Names, launch: Mapping[str, str], sweeps: Seq
     targets = {launch.get("branch"), launch.get("space")}
     is_complete = None not in targets
     if named in names.known["sweep"]:
-        return "" if is_complete and named == launch.get("from") else named
+        is_source = named == launch.get("from") or re.search(rf"\b(?:as|like|than) (?:in |of )?{named}", text)
+        return "" if is_complete and is_source else named
     if is_complete or named.lower() in targets:  # `lr sweep`
         return ""
     return named if any(is_meant(each.id, named.lower()) for each in sweeps) else ""  # not of `team sweeps`
@@ -230,6 +246,10 @@ def _of_a_sweep(
 ) -> list[Scored]:
     """Return the commands that can apply to these sweeps; without one, what the other words mean."""
     states, wrong = {each.live for each in sweeps}, set[Action]()
+    if states == {True} and changed & FIXED and RERUN not in [each.command for each in order]:
+        key = min(changed & FIXED)
+        again = f"`/sweep rerun {sweeps[0].id} {key}=…` starts another one."
+        raise UserError(f"`{key}=` of a running sweep can't be changed. {again}")
     if len(states) == 1:
         wrong = OF_ENDED - {Action.EXTEND} if True in states else FOR_ACTIVE
         wrong = wrong - {

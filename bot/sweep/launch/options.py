@@ -166,6 +166,8 @@ PARALLEL = (
     "at a time",
     "at once",
     "at same time",
+    "trial at time",
+    "trial at once",
     "trials in parallel",
     "trials at time",
     "trials at once",

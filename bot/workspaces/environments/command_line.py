@@ -45,7 +45,10 @@ STARTS = "the same without the form; or start a stopped one, also with other opt
 KEEPS = "prevent idle warnings and the automatic stop, such as `24h` or up to `7d`"
 DELETES = "delete it and keep its home; `delete home NAME` deletes a home's files, after you type its name"
 LISTS = "your environments and unused homes, your team's, or idle ones"
-OF_START = "need-environment want-environment (create launch new start need want)"
+OF_START = (
+    "need-environment want-environment get-environment give-environment have-environment "
+    "(create launch new start need want)"
+)
 OF_LIST = "(list status show ls ps my which have)"
 OF_STOP = "stop pause kill shut-down"
 OF_DELETE = "(delete remove rm)"
