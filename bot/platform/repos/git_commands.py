@@ -7,8 +7,9 @@ import asyncio
 import os
 import re
 import signal
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 
 from bot.core.errors import UserError
@@ -101,7 +102,7 @@ class GitCommands:
         try:
             async with asyncio.timeout(self.timeout):
                 output, errors = await asyncio.gather(
-                    _read_all(process.stdout, most), _last_bytes(process.stderr)
+                    _read_all(process.stdout, most, partial(_kill, process)), _last_bytes(process.stderr)
                 )
                 await process.wait()
         except OutputTooLongError:
@@ -110,9 +111,9 @@ class GitCommands:
             raise GitUnavailableError(f"{url} didn't respond within {self.timeout:g} s") from None
         finally:
             if process.returncode is None:
-                with suppress(ProcessLookupError):
-                    os.killpg(process.pid, signal.SIGKILL)
-                await process.wait()
+                _kill(process)
+                # Reads what is left: until all is read, wait() of Python 3.11 doesn't return.
+                await process.communicate()
         if process.returncode:
             raise _failure(url, self._mask(errors.decode(errors="replace")))
         return output
@@ -162,12 +163,23 @@ class OutputTooLongError(UserError):
     """Git's output exceeds the limit."""
 
 
-async def _read_all(stream: asyncio.StreamReader | None, most: int) -> bytes:
+def _kill(process: asyncio.subprocess.Process) -> None:
+    if process.returncode is None:
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+
+
+async def _read_all(stream: asyncio.StreamReader | None, most: int, kill: Callable[[], None]) -> bytes:
+    """Read to the end. Kill the process after more than `most` bytes, and raise OutputTooLongError."""
     found = bytearray()
     while stream and (part := await stream.read(MAX_STDERR)):
+        if len(found) > most:
+            continue  # what was in the pipe
         found += part
         if len(found) > most:
-            raise OutputTooLongError("")
+            kill()
+    if len(found) > most:
+        raise OutputTooLongError("")
     return bytes(found)
 
 

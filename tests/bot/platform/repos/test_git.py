@@ -241,6 +241,14 @@ async def test_endless_response_is_cut_off(repo: Repo, url: str, git: Git) -> No
         await git._run(url, "-C", *git.cache.glob("*.git"), "ls-tree", "-r", commit, most=50_000)
 
 
+@pytest.mark.timeout(30)
+async def test_git_that_prints_on_and_on_is_killed(git: Git) -> None:
+    """Each time: asyncio's pipe was full as it was killed in about one of ten, and its end never came."""
+    for _ in range(40):
+        with pytest.raises(UserError, match="git's output exceeds 1 MiB"):
+            await git._run("url", "-c", "alias.on=!yes", "on", most=2**20)
+
+
 async def test_commit_subject_is_one_line(repo: Repo, url: str, git: Git) -> None:
     commit = repo.commit("Begin " * 15_000, {"a.txt": "a"})
     repo.push("main")
