@@ -29,6 +29,7 @@ GROUPS = (
     "scale",
     "workers",
     "between",
+    "idle",
     "early_stopping",
     "search",
     "warm_start",

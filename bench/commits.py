@@ -27,6 +27,7 @@ MEASURED: dict[str, tuple[str, ...]] = {
     "scale": (*WORK, "bot/measure", "bench/scale_cluster.py"),
     "workers": (*WORK, "bench/scale.py", "bench/scale_cluster.py"),
     "between": (*WORK, "bench/real_sweeps.py", "local/katib", "local/kubernetes"),
+    "idle": (*SERVE, *WORK, "bot/measure", "bot/watch", "bench/real_sweeps.py"),
     "early_stopping": ("bot/core/stopping.py", "bot/sweep/spaces/early_stopping.py", "bench/curves"),
     "search": ("search",),
     "warm_start": ("search",),

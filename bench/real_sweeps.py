@@ -52,7 +52,7 @@ async def counted(*trials: int) -> list[Counts]:
     with tempfile.TemporaryDirectory(prefix="sweepbot-bench-", ignore_cleanup_errors=True) as folder:
         async with AsyncExitStack() as stack:
             requests: Counts = Counter()
-            stack.enter_context(_counting(requests))
+            stack.enter_context(counting(requests))
             here = await stack.enter_async_context(world(Path(folder)))
             here.env |= QUIET
             _publish(here)
@@ -123,7 +123,7 @@ async def to_its_end(here: World, words: str) -> None:
 
 
 @contextmanager
-def _counting(requests: Counts) -> Iterator[None]:
+def counting(requests: Counts) -> Iterator[None]:
     """Count what Slack and the API server receive; the cluster's own parts make no requests."""
     slack, cluster = WebApi.handle, ApiServer._routed  # noqa: SLF001 - only to count
 

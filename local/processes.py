@@ -31,6 +31,9 @@ class Processes:
                 *command, env={**ours, **(env or {})}, stdout=log, stderr=log, start_new_session=True
             )
 
+    def process(self, name: str) -> asyncio.subprocess.Process:
+        return self._running[name]
+
     async def says(self, name: str, pattern: str) -> str:
         """Wait for a pattern in the output and return its first group. Raises EndedError, TimeoutError."""
         async with asyncio.timeout(START):
