@@ -101,7 +101,9 @@ def _change(config: ElasticDeployment, record: ElasticRecord) -> str:
     why = {
         Reason.FREE: f"{config.follows} were free",
         Reason.GIVEN: f"{config.follows} given to {_listed(record.given)}",
-        Reason.RESERVE: "less was free than the reserve",
+        Reason.RESERVE: "less was free than the reserve"
+        if config.reserve
+        else f"others have the {config.follows}",
         Reason.LIMITS: "below `min`" if verb == "Raised" else "above `max`",
     }
     when = f" at {local_time(record.changed_at)}" if record.changed_at else ""

@@ -36,7 +36,7 @@ def test_message_counts_ready_starting_and_waiting_replicas(supply, text):
     [
         (Reason.FREE, 2, "Raised from 2 to 3"),
         (Reason.GIVEN, 5, "GPUs given to `a`, `b`, `c`, and 1 more."),
-        (Reason.RESERVE, 4, "less was free than the reserve"),
+        (Reason.RESERVE, 4, "others have the GPUs"),
         (Reason.LIMITS, 0, "below `min`"),
         (Reason.LIMITS, 9, "above `max`"),
     ],
@@ -44,6 +44,13 @@ def test_message_counts_ready_starting_and_waiting_replicas(supply, text):
 def test_message_names_the_last_change_and_its_reason(reason, before, text):
     change = {"changed_at": NOW, "changed_from": before, "reason": reason, "given": tuple("abcd")}
     assert text in shown(ElasticRecord(replicas=3, **change))
+
+
+def test_message_of_a_reserve_that_others_took_says_so():
+    record = ElasticRecord(replicas=3, changed_at=NOW, changed_from=4, reason=Reason.RESERVE)
+    keeping = replace(LLM, reserve=1)
+    view = ElasticView(replicas=3, supply=Supply(running=3, ready=3))
+    assert "less was free than the reserve" in message(keeping, record, view).blocks[0]["text"]["text"]
 
 
 def test_message_names_who_gets_gpus():
