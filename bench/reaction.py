@@ -66,9 +66,10 @@ async def run() -> list[Row]:
         async with connect(here.redis_url) as redis:
             await settled(redis, worker)
         watch = await _scripts(stack, env)
-        following = asyncio.create_task(_follow(watch, times))
-        await _change(cluster, times)
-        following.cancel()
+        async with asyncio.TaskGroup() as tasks:  # a broken observer ends the measurement
+            following = tasks.create_task(_follow(watch, times))
+            await _change(cluster, times)
+            following.cancel()
     return _rows(times)
 
 

@@ -25,8 +25,9 @@ async def watch(cluster: KubernetesClient) -> None:
     changes = cluster.watch(
         "Trial", NAMESPACE, since=since, timeout=600, on_open=lambda: print("ready", flush=True)
     )
-    async for _, trial in changes:
-        print(trial["metadata"]["name"], monotonic(), flush=True)
+    async for kind, trial in changes:
+        if kind != "BOOKMARK":  # which has a version, and no name
+            print(trial["metadata"]["name"], monotonic(), flush=True)
 
 
 async def poll(cluster: KubernetesClient) -> None:
