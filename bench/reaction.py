@@ -43,8 +43,10 @@ class Times:
         if trial in self.changed:
             self.seen[observer].setdefault(trial, at)
 
-    def complete(self) -> bool:
-        return all(each.keys() == self.changed.keys() for each in self.seen.values())
+    def missing(self) -> dict[str, list[str]]:
+        """Return the trials whose change an observer hasn't noticed, by observer."""
+        unseen = {name: sorted(self.changed.keys() - seen.keys()) for name, seen in self.seen.items()}
+        return {name: trials for name, trials in unseen.items() if trials}
 
     def after(self, observer: str) -> list[float]:
         """Return the milliseconds from each change."""
@@ -123,9 +125,11 @@ async def _change(cluster: Cluster, times: Times) -> None:
         await asyncio.sleep(dice.uniform(*PAUSE))
         times.changed[trial_name(name, 1)] = monotonic()
         succeed(cluster, trial_name(name, 1), "0.1")
-    async with asyncio.timeout(TIMEOUT):
-        while not times.complete():  # noqa: ASYNC110 - other processes' doing
-            await asyncio.sleep(0.1)
+    end = monotonic() + TIMEOUT
+    while missing := times.missing():
+        if monotonic() > end:
+            raise TimeoutError(f"{TIMEOUT:g} s after the last change, not noticed yet: {missing}")
+        await asyncio.sleep(0.1)
 
 
 def _rows(times: Times) -> list[Row]:
