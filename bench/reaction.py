@@ -115,7 +115,7 @@ async def _scripts(stack: AsyncExitStack, env: dict[str, str]) -> Child:
 
 async def _follow(watch: Child, times: Times) -> None:
     while True:
-        trial, at = (await watch.line(TIMEOUT)).split()
+        trial, at = (await watch.line(2 * TIMEOUT)).split()
         times.see(WATCH, trial, float(at))
 
 
