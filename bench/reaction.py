@@ -90,14 +90,13 @@ async def _records(here: Site) -> dict[str, str]:
 
 
 def _on_slack(times: Times, threads: dict[str, str], change: Change) -> None:
-    """Note posts: Sweepbot's are in the threads, and those of the scripts name the trial."""
+    """Note Sweepbot's edits of a sweep's message, and the posts of the scripts, which name the trial."""
     message, at = change["message"], monotonic()
-    if change["type"] == "posted":
-        if trial := threads.get(message.get("thread_ts", "")):
-            times.see("Sweepbot", trial, at)
-        observer, _, trial = message["text"].partition(": ")
-        if observer in times.seen:
-            times.see(observer, trial, at)
+    if change["type"] == "edited" and (trial := threads.get(message["ts"])):
+        times.see("Sweepbot", trial, at)
+    observer, _, trial = message["text"].partition(": ")
+    if change["type"] == "posted" and observer in times.seen:
+        times.see(observer, trial, at)
 
 
 async def _scripts(stack: AsyncExitStack, env: dict[str, str]) -> Child:
