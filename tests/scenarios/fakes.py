@@ -182,6 +182,9 @@ class FakeSlack:
         else:
             self.parents.append(message)
 
+    async def has_room_for_edits(self):
+        return True
+
     async def permalink(self, channel, ts):
         return f"https://lab.slack.com/{channel}/{ts}"
 

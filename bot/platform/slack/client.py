@@ -257,6 +257,10 @@ class Slack:
                 raise await self._classified(error, "edits") from error
             log.warning("a message can't be edited: %s", error_code(error))
 
+    async def has_room_for_edits(self) -> bool:
+        """Return whether one more edit hardly delays others."""
+        return self._limiter is None or await self._limiter.is_half_free("edits", EDITS)
+
     async def delete(self, channel: str, ts: str) -> None:
         """Delete one of the bot's messages; do nothing if Slack doesn't allow it."""
         await self._reserve("edits", ts, EDITS)

@@ -42,7 +42,7 @@ log = logging.getLogger(__name__)
 UPDATE_INTERVAL = timedelta(seconds=5)  # at least, in one phase
 STEP_INTERVAL = timedelta(seconds=1)  # until one of these phases is shown; all others are shown at once
 STEPS = {Phase.OPENING, Phase.BUILDING, Phase.PENDING}
-# Slack accepts about 50 edits a minute from an app, for all sweeps together.
+# Slack accepts about 50 edits a minute from an app. While these are scarce, each sweep has its share of them.
 UPDATE_SHARE = timedelta(seconds=1.2)
 
 NOT_IN_CHANNEL = (
@@ -206,7 +206,9 @@ class Notifier:
     async def _interval(self, sweep: SweepRecord) -> timedelta:
         """Return the time from one edit of the parent message to the next."""
         if sweep.shown.phase is sweep.phase:
-            return max(UPDATE_INTERVAL, UPDATE_SHARE * await self._clients.store.active_count())
+            share = UPDATE_SHARE * await self._clients.store.active_count()
+            is_scarce = share > UPDATE_INTERVAL and not await self._clients.slack.has_room_for_edits()
+            return share if is_scarce else UPDATE_INTERVAL
         return STEP_INTERVAL if sweep.phase in STEPS else timedelta(0)
 
     async def remove_stray_buttons(self, sweep: SweepRecord, commands: Iterable[Command]) -> None:

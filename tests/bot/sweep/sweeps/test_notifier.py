@@ -1,0 +1,51 @@
+"""When the parent message of a running sweep is edited, beside others."""
+
+from dataclasses import replace
+from datetime import timedelta
+
+from slack_sdk.web.async_client import AsyncWebClient
+
+from bot.core.record import Phase, Shown
+from bot.platform.slack.client import Slack
+from bot.platform.slack.message import Message
+from bot.platform.slack.rate_limit import EDITS, RateLimiter
+from bot.platform.storage.sweeps import Store
+from bot.sweep.sweeps.notifier import UPDATE_SHARE, Notifier
+from local.slack import serve
+from tests.bot.factories import NOW, PLAN, a_sweep
+from tests.scenarios.sweep_in_memory import Clock, SimulatedSweep
+
+OTHERS = 40
+
+
+async def test_sweep_among_many_is_edited_after_seconds_until_edits_are_scarce(redis):
+    store, limiter, slack = Store(redis), RateLimiter(redis), await serve()
+    web = AsyncWebClient(token=slack.bot_token, base_url=slack.api_url)
+    clients = replace(
+        SimulatedSweep(redis, Clock(None)).clients, store=store, slack=Slack(web, limiter), now=lambda: NOW
+    )
+
+    async def save(sweep):
+        return sweep
+
+    try:
+        sweep = a_sweep(Phase.RUNNING, plan=PLAN, submitted=True, id="lr-calm-fox")
+        requester = replace(sweep.requester, channel="C01SWEEPS00")
+        ts = await clients.slack.open_thread(requester.channel, Message(text="a sweep"))
+        sweep = replace(sweep, requester=requester, thread=ts)
+        shown = Shown(fingerprint="x", at=NOW - timedelta(seconds=6), phase=Phase.RUNNING)
+        for number in range(OTHERS):
+            await store.restore(replace(sweep, id=f"lr-{number}", request_id=f"{number}"))
+
+        notifier = Notifier(clients, save)
+        edited = await notifier.update_parent(replace(sweep, shown=shown))
+        assert (notifier.redraw, edited.shown.at) == (None, NOW)
+        await notifier.update_parent(replace(edited, shown=replace(edited.shown, fingerprint="x")))
+        assert notifier.redraw == timedelta(seconds=5)
+
+        for number in range(EDITS.burst // 2):
+            await limiter.wait("edits", f"{number}", EDITS)
+        await notifier.update_parent(replace(sweep, shown=shown))
+        assert notifier.redraw == UPDATE_SHARE * OTHERS - timedelta(seconds=6)
+    finally:
+        await slack.close()
