@@ -187,6 +187,25 @@ async def test_person_answers_and_gets_a_directory_that_an_api_server_accepts(se
     assert "ok       namespaces: sweepbot and sweeps exist\n" in again.stdout
 
 
+async def test_person_without_a_cluster_is_told_so_before_any_question(tmp_path, setup):
+    text = yaml.safe_dump(
+        {
+            "current-context": "gone",
+            "contexts": [{"name": "gone", "context": {"cluster": "gone", "user": "gone"}}],
+            "users": [{"name": "gone", "user": {}}],
+            "clusters": [{"name": "gone", "cluster": {"server": "http://127.0.0.1:9"}}],
+        }
+    )
+    for kubeconfig in ("", "hunter2: [", text):
+        (tmp_path / "kubeconfig").write_text(kubeconfig)
+        done = await setup(tmp_path / "mine", typed="http://registry.registry.svc:5000\n")
+        assert done.returncode
+        assert "broken   Kubernetes API: " in done.stdout
+        assert "1/5" not in done.stdout
+        assert "hunter2" not in done.stdout + done.stderr
+        assert "Set KUBECONFIG to a file with which `kubectl version` succeeds" in done.stderr
+
+
 @pytest.mark.parametrize(
     ("published", "profiles"),
     [
@@ -436,7 +455,7 @@ def test_hostile_answers_are_refused_before_anything_is_written(changed, sentenc
     assert not (tmp_path / "mine").exists()
 
 
-async def test_existing_files_are_replaced_only_after_a_yes(tmp_path, setup):
+async def test_existing_files_are_replaced_only_after_a_yes(server, tmp_path, setup):
     folder, options = tmp_path / "mine", answered(tmp_path)
     assert (await setup(folder, *options)).returncode == 0
     changed = (folder / "config.yaml").read_text() + "guests: true\n"
