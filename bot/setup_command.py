@@ -24,6 +24,11 @@ from bot.text.masking import Mask, secrets_in_environment
 from bot.text.terminal import without_markup
 from bot.text.wording import listed, printable, shortened
 
+UNREACHED = (
+    "Without a cluster, setup asks and writes nothing. *Fix:* Set KUBECONFIG to a file with which "
+    "`kubectl version` succeeds, and run this command again. With `--answers FILE` and without `--apply`, it "
+    "writes the directory without a cluster."
+)
 # An interrupted or ended command leaves no port-forward behind.
 SCRIPT = "trap 'exit 130' INT; trap 'kill $! 2> /dev/null && wait || :' EXIT\n{}"
 
@@ -34,6 +39,8 @@ def run_setup(arguments: argparse.Namespace) -> int:
     base, secrets = _base(arguments.base, folder), _secrets(arguments)
     seen = asyncio.run(look())
     print(without_markup(Mask(secrets_in_environment(os.environ))(findings_lines(seen.findings))))
+    if not seen.reached and (asks or arguments.apply):
+        raise UserError(UNREACHED)
     suggested = {key: text for key, text in (("registry", seen.registry), ("mlflow", seen.mlflow)) if text}
     answers = _asked(suggested) if asks else _from_file(Path(arguments.answers), suggested)
     texts = files(answers, base, secrets, seen.config, sidecars=seen.sidecars)

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 from urllib.request import getproxies, proxy_bypass
 
+import yaml
+
 from k8s.retry import Retry
 
 if TYPE_CHECKING:
@@ -45,9 +47,12 @@ async def by_kubeconfig(file: str, context: str = "") -> "ApiClient":
     from kubernetes.aio.client import ApiClient, Configuration  # noqa: PLC0415
 
     configuration = Configuration()
-    loader = await config.load_kube_config(  # type: ignore[no-untyped-call]
-        file, context=context or None, client_configuration=configuration, persist_config=False
-    )
+    try:
+        loader = await config.load_kube_config(  # type: ignore[no-untyped-call]
+            file, context=context or None, client_configuration=configuration, persist_config=False
+        )
+    except (TypeError, AttributeError, yaml.YAMLError):  # an empty file, one of text, one with a typo
+        raise config.ConfigException(f"{file} isn't a kubeconfig file") from None
 
     class Session(ApiClient):
         """Stops renewing the token when it is closed."""

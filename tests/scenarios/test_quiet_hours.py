@@ -15,7 +15,7 @@ from bot.platform.slack.blocks import section
 from bot.platform.slack.client import Slack
 from bot.platform.slack.message import File, Message
 from bot.sweep.channels import quiet
-from bot.sweep.channels.models import Person
+from bot.sweep.channels.models import OWN, Person, entry
 from bot.sweep.channels.quiet import QuietHours
 from bot.sweep.channels.store import REQUESTS, SetupRequest, SetupWriter, dump
 from local.slack.workspace import GRACE
@@ -177,6 +177,21 @@ async def test_full_configmap_and_settings_of_a_newer_version_keep_no_later_requ
     assert ada.clients.config.people == {ADA: Personal()}, "without the sweep that doesn't exist any more"
     assert await ada.context.store.requests(str(REQUESTS)) == []
     assert ada.slack.messages(DM)[-1]["text"].startswith("Your settings couldn't be saved")
+
+
+async def test_full_configmap_repeats_no_greeting_and_loses_mutes_of_deleted_sweeps_first(ada, caplog):
+    stored, old = ada.setups._stored, Personal(name="grace", muted=("lr-gone-owl", "lr-gone-lynx"))
+    await stored.write({"C01OTHER": "x" * 2**20})
+    await ada.setups.run(ADA)  # it isn't repeated as a failed one is
+    assert len(ada.slack.messages(DM)) == 1
+    assert "ConfigMap sweepbot-setup is full" in caplog.text
+    text = entry(old)
+    await stored.write({f"{OWN}{GRACE.id}": text, "C01OTHER": "x" * (2**20 - len(text))})
+    assert (await types(ada, "me notify=dm")).startswith("Saved.")
+    assert ada.clients.config.people == {
+        ADA: Personal(name="ada", notify="dm"),
+        GRACE.id: replace(old, muted=()),
+    }
 
 
 async def test_many_messages_are_one_that_fits(ada):

@@ -77,6 +77,8 @@ class SampleStore:
 
     async def save(self, sample: Sample) -> None:
         merged = sampling.with_history(sample, await self._latest())
+        while (newest := await self._texts(0, 0)) and _taken(newest[0]) > sample.at:  # the clock was set back
+            await self._redis.lpop(self._key)
         async with self._redis.pipeline(transaction=True) as steps:
             steps.lpush(self._key, zlib.compress(sampling.dump(merged)))
             steps.expire(self._key, timedelta(days=1))
@@ -184,8 +186,9 @@ class Sampler:
     async def sample(self, at: datetime, step: int) -> Sample:
         pods, claiming = await self._pods()
         is_idle = not claiming and not any(pod.holder or pod.wanted for pod in pods)
-        if is_idle and self._idle and at - self._idle.at < IDLE_INTERVAL:
-            return replace(self._idle, at=at, step=step)
+        idle = self._idle
+        if is_idle and idle and idle.at <= at < idle.at + IDLE_INTERVAL:  # before it: the clock was set back
+            return replace(idle, at=at, step=step)
         devices = await list_devices(self._cluster)
         sample = await self._read([*pods, *_claimed(claiming, devices)], devices, at, step)
         self._idle = sample if is_idle and not sample.nodes_unknown else None

@@ -30,6 +30,7 @@ class Seen:
     """What the cluster has, and what it suggests; "" if unknown."""
 
     findings: tuple[Finding, ...]
+    reached: bool = True
     registry: str = ""
     mlflow: str = ""
     config: dict[str, Any] = field(default_factory=dict)  # of config.yaml
@@ -43,13 +44,13 @@ async def look() -> Seen:
     try:
         cluster = await KubernetesClient.connect()
     except (ConfigException, OSError) as error:
-        return Seen(findings=(broken("Kubernetes API", f"can't connect: {error}", API_FIX),))
+        return _unreached(f"can't connect: {error}")
     try:
         version = await cluster.version()
         found = await run_all(_checks(cluster), grant="")
         services, nodes = await _listed(cluster, "Service"), await listed_unless(403, cluster, "Node") or []
     except (ApiError, UnreachableError) as error:
-        return Seen(findings=(broken("Kubernetes API", str(error), API_FIX),))
+        return _unreached(str(error))
     finally:
         await cluster.close()
     registry, mlflow = address(services, "registry"), address(services, "MLflow")
@@ -60,6 +61,10 @@ async def look() -> Seen:
         config=suggested_config(nodes),
         sidecars=bool(has_sidecars(version)),
     )
+
+
+def _unreached(why: str) -> Seen:
+    return Seen(findings=(broken("Kubernetes API", why, API_FIX),), reached=False)
 
 
 def _checks(cluster: KubernetesClient) -> Iterable[Named]:

@@ -25,19 +25,25 @@ class TrialCluster(Section):
     name: Annotated[str, Name(CLUSTER_NAME, "have only lowercase letters, digits, and dashes, at most 31")]
     kubeconfig: Annotated[
         Text,
-        Matching(KUBECONFIG, "an absolute path", "path"),
+        Matching(KUBECONFIG, "an absolute path", "path", shown=False),
         Key("/etc/sweepbot-clusters/west", "none (the home cluster)"),
     ] = ""
     """Path of its kubeconfig file in Sweepbot's pods, from a mounted Secret. Every cluster but `main`
     needs one."""
     context: Annotated[
-        Text, Matching(CONTEXT, "the name of a context", "context"), Key("west", "its current context")
+        Text,
+        Matching(CONTEXT, "the name of a context", "context", shown=False),
+        Key("west", "its current context"),
     ] = ""
     """Context in that file."""
     namespace: Annotated[Namespace, Key("sweeps", "the same namespaces as in the home cluster")] = ""
     """Namespace for all trials there."""
     registries: Annotated[
-        Several[Annotated[Text, Matching(REGISTRY_HOST, "the host of a registry, without a path", "host")]],
+        Several[
+            Annotated[
+                Text, Matching(REGISTRY_HOST, "the host of a registry, without a path", "host", shown=False)
+            ]
+        ],
         Key("[registry.example]", "all"),
     ] = ()
     """Registries that its nodes can pull images from."""

@@ -49,10 +49,10 @@ def _url(url: str) -> str:
 
 
 def _prefix(prefix: str) -> str:
+    if error := url_error(prefix if prefix.endswith("/") else f"{prefix}/", ("https",), whole=False):
+        raise ValueError(error)
     if not prefix.endswith("/"):  # https://x.org/acme would also allow https://x.org/acme-evil
         raise ValueError(f"must end with a slash: {prefix}/")
-    if error := url_error(prefix, ("https",), whole=False):
-        raise ValueError(error)
     return prefix
 
 

@@ -154,7 +154,7 @@ def read_node(section: type[T], node: Node, context: object = None) -> T | None:
     except ValidationError as error:
         for each in error.errors(include_url=False, include_input=False):
             found = _at(node, each["loc"])
-            for path, sentence in _sentences(each, found):
+            for path, sentence in _sentences(each):
                 _at(found, path).error(sentence)
     return None
 
@@ -194,8 +194,8 @@ def glanced(section: type[T], node: Node | None) -> T:
         del node.errors[before:]
 
 
-def _sentences(error: ErrorDetails, node: Node) -> Iterator[tuple[tuple[str | int, ...], str]]:
-    """Yield what an error of pydantic means, with its path below the node."""
+def _sentences(error: ErrorDetails) -> Iterator[tuple[tuple[str | int, ...], str]]:
+    """Yield what an error of pydantic means, with its path below its node."""
     context = error.get("ctx", {})
     match error["type"]:
         case "recorded":
@@ -207,7 +207,7 @@ def _sentences(error: ErrorDetails, node: Node) -> Iterator[tuple[tuple[str | in
             yield (), f"missing key: {error['loc'][-1]}"
         case "literal_error":
             words = re.findall(r"'([^']*)'", context["expected"])
-            yield (), f"must be {listed(words, 'or')}; got {node.described}"
+            yield (), f"must be {listed(words, 'or')}"
         case "value_error":
             yield (), str(context["error"])
         case _:

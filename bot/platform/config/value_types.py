@@ -140,4 +140,7 @@ SecretName = Annotated[
     Text, Matching(OBJECT_NAME, "the name of a Kubernetes Secret, not its contents", shown=False)
 ]
 FlagName = Annotated[Text, Matching(FLAG, "the name of a flag without its dashes, such as output_dir")]
-Variable = Annotated[Text, Matching(VARIABLE, "the name of an environment variable", "variable")]
+Variable = Annotated[
+    Text,
+    Matching(VARIABLE, "the name of an environment variable, not its value", "variable", shown=False),
+]

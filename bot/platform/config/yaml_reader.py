@@ -1,7 +1,8 @@
 """Read YAML with positions, so that every error in a space file or the configuration names its line.
 
 An invalid value is recorded as an error and read as a harmless default, so that one pass finds all errors;
-`Node.check` raises them before the values are used.
+`Node.check` raises them before the values are used. What stands in place of a mapping, of a list, or of text
+isn't quoted: that can be a secret, put where its name belongs.
 """
 
 import re
@@ -22,7 +23,10 @@ MAX_DEPTH = 12
 MAX_ERRORS = 20  # shown for a file
 MAX_NUMBER = 1_000  # characters; longer scalars are not matched against the number patterns
 YAML = "tag:yaml.org,2002:"
+TYPES = {"int", "float", "bool", "null"}
+QUOTE = "Put text that starts with ! or * in quotes"
 # YAML can write these as "\0" and "\ud800", but no container, database, or message can have them.
+NAMED = re.compile(r"(alias|anchor|handle) '.*")  # in PyYAML's errors: it can be text without its quotes
 UNSTORABLE = re.compile("[\0\ud800-\udfff]")
 
 
@@ -93,7 +97,7 @@ class Node:
         """
         if not isinstance(self.value, dict):
             keys = f" with {listed(known)}" if known else ""
-            self.error(f"must be a mapping{keys}; got {self.described}")
+            self.error(f"must be a mapping{keys}; got {self.kind}")
             return {}
         for key, node in self.value.items() if known else ():
             if known and key not in known:
@@ -104,15 +108,14 @@ class Node:
     def items(self) -> list["Node"]:
         if isinstance(self.value, list):
             return self.value
-        self.error(f"must be a list; got {self.described}")
+        self.error(f"must be a list; got {self.kind}")
         return []
 
     def text(self) -> str:
         if isinstance(self.value, str) and self.value.strip():
             return self.value
         unquoted = isinstance(self.value, bool | int | float)
-        hint = f'. Put it in quotes: "{shortened(self.raw)}"' if unquoted else ""
-        self.error(f"must be text; got {shortened(self.raw) if unquoted else self.described}{hint}")
+        self.error(f"must be text; got {self.kind}{'. Put it in quotes' if unquoted else ''}")
         return ""
 
     def number(self) -> float | int:
@@ -139,12 +142,16 @@ class Node:
         return self.raw == "true"
 
     @property
+    def kind(self) -> str:
+        """Return what it is, without its value."""
+        kinds = {dict: "a mapping", list: "a list", bool: "a boolean", int: "a number", float: "a number"}
+        return kinds.get(type(self.value), "text" if self.raw else "nothing")
+
+    @property
     def described(self) -> str:
-        if isinstance(self.value, dict | list):
-            return "a mapping" if isinstance(self.value, dict) else "a list"
         if "://" in self.raw:
             return "a URL"  # which can have a secret
-        return f'"{shortened(self.raw)}"' if self.raw else "nothing"
+        return f'"{shortened(self.raw)}"' if self.raw else self.kind
 
 
 def read(text: str, file: str) -> Node:
@@ -169,7 +176,7 @@ def read(text: str, file: str) -> Node:
 
 
 def _syntax(error: yaml.MarkedYAMLError) -> str:
-    problem = str(error.problem or error.context)
+    problem = NAMED.sub(rf"\1. {QUOTE}", str(error.problem or error.context))
     return "tabs aren't allowed; indent with spaces" if r"'\t'" in problem else f"invalid YAML: {problem}"
 
 
@@ -212,10 +219,11 @@ class _Reader:
 
     def scalar(self, source: yaml.Node, line: int) -> Any:
         tag = source.tag.removeprefix(YAML)
-        known = tag in {"int", "float", "bool", "null"} and len(source.value) <= MAX_NUMBER
+        known = tag in TYPES and len(source.value) <= MAX_NUMBER
         try:
             if known or tag == "str":
                 return self.loader.construct_object(source)
         except (ValueError, KeyError):  # !!int x, !!bool x, and int() refuses thousands of digits
             pass
-        raise UserError(f"{self.file}:{line}: {source.value[:40]} can't be read as {shortened(tag)}")
+        why = f"a value can't be read as {tag}" if tag in TYPES else f"a tag isn't allowed. {QUOTE}"
+        raise UserError(f"{self.file}:{line}: {why}")

@@ -2,6 +2,7 @@
 
 commands:<id>    list: requests to a sweep or a job        14 days, or as long as they are of use
 handled:<hash>   a request that was handled                8 days
+held:<id>        requests to it have to wait               as long as they have to
 request:<id>     a request that Slack can repeat           a day
 """
 
@@ -144,6 +145,14 @@ class RequestStore:
     async def requests(self, to: str) -> list[str | bytes]:
         """Return the requests that were not handled yet, oldest first."""
         return list(await self._redis.lrange(self._key("commands", to), 0, -1))
+
+    async def hold(self, to: str, seconds: float) -> None:
+        """Let `held` count down from so many seconds, by Redis' clock."""
+        await self._redis.set(self._key("held", to), "1", px=max(int(seconds * 1000), 1))
+
+    async def held(self, to: str) -> float:
+        """Return for how many more seconds the requests to this work item have to wait; 0: they don't."""
+        return max(await self._redis.pttl(self._key("held", to)), 0) / 1000
 
     async def request_states(self, requests: Sequence[tuple[str, str]]) -> list[RequestState]:
         """Return the state of each request, given what it is to, in one round trip."""

@@ -9,7 +9,7 @@ import itertools
 import json
 import logging
 import re
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from typing import TYPE_CHECKING
@@ -205,21 +205,23 @@ class SetupWriter:
         """Handle a work item: greet a new user, and apply all waiting requests."""
         await self.refresh()
         if key != NOW:
-            await self._greet(key)
+            await self._stores(self._greet(key), key)
         for raw in await self._clients.store.requests(str(REQUESTS)):
-            if request := _readable(raw):
-                await self._apply_or_reject(request)
+            request = _readable(raw)
+            if request and not await self._stores(self._apply(request), request.user):
+                await self._post(request.user, FULL)
             await self._clients.store.remove_requests(str(REQUESTS), [raw])
 
-    async def _apply_or_reject(self, request: SetupRequest) -> None:
-        """Apply a request. One for which a full ConfigMap has no room is dropped: later ones would wait."""
+    async def _stores(self, applied: Awaitable[None], user: str) -> bool:
+        """Return False if a full ConfigMap has no room: later requests would wait, and greetings repeat."""
         try:
-            await self._apply(request)
+            await applied
         except ApiError as error:
             if error.status not in TOO_LARGE:
                 raise
-            log.error("setup request of %s dropped: %s", request.user, error)  # noqa: TRY400 - no bug
-            await self._post(request.user, FULL)
+            log.error("setup request of %s dropped: %s", user, error)  # noqa: TRY400 - no bug
+            return False
+        return True
 
     async def _apply(self, request: SetupRequest) -> None:
         if request.settings:
@@ -243,10 +245,18 @@ class SetupWriter:
     async def _set_own(self, user: str, values: dict[str, str]) -> None:
         audit.info("user=%s action=me settings=%s", user, ", ".join(sorted(values)))
         own = self.setup.own.get(user, Personal()).changed(values)
-        versions = await self._clients.store.versions(own.muted)
-        known = tuple(each for each, version in zip(own.muted, versions, strict=True) if version is not None)
-        await self._write(f"{OWN}{user}", replace(own, muted=known))
+        await self._write(f"{OWN}{user}", (await self._without_deleted({user: own}))[user])
         await self._clients.queue.add(quiet.item(user))  # what was kept, if the quiet hours are over now
+
+    async def _without_deleted(self, people: Mapping[str, Personal]) -> dict[str, Personal]:
+        """Return these settings, by user, without mutes of sweeps that don't exist anymore."""
+        muted = sorted({sweep for own in people.values() for sweep in own.muted})
+        versions = await self._clients.store.versions(muted)
+        deleted = {sweep for sweep, version in zip(muted, versions, strict=True) if version is None}
+        return {
+            user: replace(own, muted=tuple(each for each in own.muted if each not in deleted))
+            for user, own in people.items()
+        }
 
     async def _greet(self, user: str) -> None:
         """Post, then record: a worker that crashes in between greets twice rather than never."""
@@ -275,6 +285,16 @@ class SetupWriter:
             log.warning("Slack rejected a direct message: %s", error)
 
     async def _write(self, key: str, value: ChannelSetup | Person | Personal) -> None:
-        """Write one entry, so that concurrent writers don't overwrite each other."""
-        await self._stored.write({key: entry(value)})
+        """Write one entry, so that concurrent writers don't overwrite each other.
+
+        If the ConfigMap is full, make room: others' mutes of sweeps that don't exist anymore are removed.
+        """
+        try:
+            await self._stored.write({key: entry(value)})
+        except ApiError as error:
+            if error.status not in TOO_LARGE:
+                raise
+            before, after = self.setup.own, await self._without_deleted(self.setup.own)
+            shorter = {f"{OWN}{user}": entry(own) for user, own in after.items() if own != before[user]}
+            await self._stored.write(shorter | {key: entry(value)})
         await self.refresh()

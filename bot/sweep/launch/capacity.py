@@ -48,16 +48,32 @@ def capacity_refusal(
 
 
 def _too_many_gpus(resource: str, plan: SweepPlan, machines: list[Machine]) -> str:
-    """Return the refusal of more GPUs than any node has; "" if none has any: they can be scaled to zero."""
+    """Return the refusal of more GPUs than any node has; "" if none has any: they can be scaled to zero.
+
+    Nodes whose GPUs only ResourceClaims can get have none of a device plugin's.
+    """
     most, name = max(
         ((int(each.resources.get(resource, 0)), each.name) for each in machines), default=(0, "")
     )
-    if not 0 < most < plan.gpus or any(resource.startswith(each.uncounted) for each in machines):
+    if not most < plan.gpus or any(resource.startswith(each.uncounted) for each in machines):
         return ""
+    if not most:
+        return _only_claimable(resource, plan, machines)
     return (
         f"gpus={plan.gpus} can't run on this cluster: {_who(plan)} requests {counted(plan.gpus, 'GPU')}, and "
         f"the largest node ({name.removeprefix('node ')}) has {counted(most, 'GPU')}. *Fix:* Use "
         f"gpus={most}, or ask an admin to declare an autoscaled pool under `pools` in the configuration."
+    )
+
+
+def _only_claimable(resource: str, plan: SweepPlan, machines: list[Machine]) -> str:
+    classes = sorted({*filter(None, (device_class(name) for each in machines for name in each.resources))})
+    if not classes:
+        return ""
+    return (
+        f"gpus={plan.gpus} can't run on this cluster: {_who(plan)} requests {resource}, and the nodes offer "
+        f"their GPUs only by {'DeviceClass' if len(classes) == 1 else 'DeviceClasses'} {listed(classes)}. "
+        "*Fix:* Ask an admin to declare a profile with `device_class` under `profiles` in the configuration."
     )
 
 

@@ -18,7 +18,6 @@ from bot.sweep.spaces.early_stopping import early_stopping_schema
 from bot.sweep.spaces.metrics import Objective, metrics_schema, objective_schema
 from bot.sweep.spaces.parameters import parameters_schema
 from bot.sweep.spaces.trials import Trials
-from bot.text.wording import shortened
 
 RESOURCES = ("resources", "memory", "mem", "cpu", "cpus")  # never set for one sweep
 AT_START = ("gpus", "profile", "queue", "priority", "cluster", "notify", "gate", "repo", "branch", "seeds")
@@ -45,8 +44,7 @@ def _variables(node: Node) -> dict[str, str]:
             each.error("must be text")
         elif len(each.raw) > MAX_VALUE or not each.raw.isprintable() or "${trial" in each.raw:
             each.error(
-                f"must be up to {MAX_VALUE} printable characters on one line, without Katib's placeholders; "
-                f'got "{shortened(each.raw)}"'
+                f"must be up to {MAX_VALUE} printable characters on one line, without Katib's placeholders"
             )
     return {name: each.raw for name, each in found.items()}
 

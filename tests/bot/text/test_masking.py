@@ -29,6 +29,7 @@ DOCS = Path(__file__).parents[3] / "docs" / "security.md"
         ("Looking in https://ada:hunter2@pypi.acme/simple", "Looking in https://***@pypi.acme/simple"),
         ("clone https://ghtoken:x-oauth-basic@github.com/a/b", "clone https://***@github.com/a/b"),
         ("https://ada:hunt@er2@index/simple", "https://***@index/simple"),
+        (f"key: whsec_{LONG}=", "key: ***"),
         (f"remote: ghp_{LONG} refused", "remote: *** refused"),
         (f"github_pat_{LONG}", "***"),
         ("glpat-abcdEFGH12345678", "***"),

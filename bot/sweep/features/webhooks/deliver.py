@@ -2,8 +2,9 @@
 
 An event is stored in the step that queues its webhook's work item, before it leaves the outbox, and is
 removed once the receiver has accepted it. A webhook has one item: its events go in their order, and a
-receiver that is down costs one call per retry. One that rejects some events, or for a while all of them, gets
-every new one once, and few of the earlier ones in each run. The queue retries after 1 s, 2 s, 4 s ... 5 min.
+receiver that is down costs one call per retry. One that asks to wait gets nothing until then, new events
+included. One that rejects some events, or for a while all of them, gets every new one once, and few of the
+earlier ones in each run. The queue retries after 1 s, 2 s, 4 s ... 5 min.
 Once an event has failed for a day, the item is quarantined, which `ps` and the doctor show, and events as old
 are dropped; the next event of a sweep, or `/sweep release`, starts it again, also for the later ones.
 After a few answers 410 in a row, the item is quarantined, and only `/sweep release` starts it again.
@@ -110,8 +111,12 @@ async def run(lease: Lease, clients: SweepClients) -> timedelta | None:
         left = await _drop_old(lease.item, waiting, clients)
         return UNKNOWN_RETRY if left and not lease.quarantined else None
     try:
+        if wait := await clients.store.held(str(lease.item)):  # a new event, or the end of an outage, woke it
+            raise BusyError("the receiver asked to wait", wait)
         return await _send_all(hook, waiting, lease.failures, clients)
     except FailedCallError as error:
+        if isinstance(error, BusyError):
+            await clients.store.hold(str(lease.item), error.seconds)
         if _old(waiting, clients):
             raise GivenUpError(str(error)) from None
         if isinstance(error, BusyError):

@@ -385,6 +385,19 @@ async def test_nodes_are_read_every_five_minutes_until_a_pod_has_gpus(redis: Red
     assert (cluster.reads["Node"], cluster.reads["metrics"]) == (4, 2 * scraped)
 
 
+async def test_clock_that_is_set_back_keeps_no_nodes_of_before(redis: Redis) -> None:
+    watched = Watched(redis, 30)
+    cluster = watched.cluster = IdleCluster()
+    watched.sampler = Sampler(cluster, lambda: ["a"], OwnerStore(redis, lambda: TEAMS))  # type: ignore[arg-type]
+    for at in (START + 18 * HOUR, START + 17.5 * HOUR):
+        await watched.kept.save(await watched.sampler.sample(at, 30))
+    assert cluster.reads["Node"] == 2
+    [only] = await watched.kept.since(START)
+    assert only.at == START + 17.5 * HOUR
+    cluster.hour = 17.5
+    assert await watched.source.nodes() == only.nodes
+
+
 async def test_no_samples_means_no_data(watched: Watched) -> None:
     with pytest.raises(NoGpuDataError, match="no GPU sample for 5 min"):
         await watched.source.pods(HALF_HOUR)

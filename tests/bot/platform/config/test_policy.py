@@ -87,7 +87,7 @@ URL = "must be the URL of a repository, such as https://github.com/acme/digits.g
             "c.yaml:1: admins[0]: must be a Slack member ID such as U012ABC",
         ),
         (f"workspaces: [{'t' * 101}]", f'Slack workspace such as T012ABC; got "{"t" * 99}…"'),
-        ("allowed_urls: https://x.org/", "allowed_urls: must be a list; got a URL"),
+        ("allowed_urls: https://x.org/", "allowed_urls: must be a list; got text"),
         ("allowed_urls: [https://x.org/acme]", "allowed_urls[0]: must end with a slash: https://x.org/acme/"),
         ("allowed_urls: [https://x.org]", "allowed_urls[0]: must end with a slash: https://x.org/"),
         ("allowed_urls: ['http://x.org/']", "allowed_urls[0]: must start with https://"),
@@ -97,6 +97,43 @@ def test_parse_config_invalid_value_names_its_line(text: str, expected: str) -> 
     with pytest.raises(UserError) as error:
         parse_config(text, "c.yaml")
     assert expected in str(error.value)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "webhooks: {secret: SECRET}",
+        "webhooks: SECRET",
+        "webhooks: [SECRET]",
+        "webhooks: {alerts: {url: SECRET}}",
+        "webhooks: {alerts: {url: 'https://u:SECRET@hooks.example.com/x'}}",
+        "webhooks: {alerts: {url: 'https://hooks.example.com/x', secret: SECRET}}",
+        "api: {ci: SECRET, secret: SECRET}",
+        "api: {ci: {secret: SECRET}}",
+        "repositories: {a: SECRET}",
+        "repositories: {a: {url: SECRET, secret: SECRET!, push_secret: [SECRET]}}",
+        "repositories: {a: {url: 'https://x.org/a', secret: {password: SECRET}, push_secret: SECRET!}}",
+        "allowed_urls: ['https://u:SECRET@x.org/acme']",
+        "secrets: SECRET",
+        "secrets: {WANDB_API_KEY: SECRET}",
+        "secrets: {wandb: {secret: SECRET!, keys: SECRET}}",
+        "secrets: {wandb: {secret: wandb, keys: [SECRET!, WANDB_API_KEY=SECRET]}}",
+        "env: {WANDB_API_KEY: SECRET}",
+        "env: [WANDB_API_KEY=SECRET, {WANDB_API_KEY: SECRET}]",
+        "clusters: {west: SECRET}",
+        "clusters: {west: {kubeconfig: 'SECRET', context: 'a SECRET', registries: ['me:SECRET@r']}}",
+        "environments: {secret: SECRET}",
+        "slack_bot_token: SECRET",
+        "webhooks: {secret: *SECRET}",
+        "webhooks: {secret: !SECRET  x}",
+        "webhooks: {secret: !!SECRET x}",
+    ],
+)
+@pytest.mark.parametrize("secret", ["hunter2", "31415926", "31.415926"])
+def test_parse_config_error_never_quotes_a_secret_in_place_of_its_name(text: str, secret: str) -> None:
+    with pytest.raises(UserError) as error:
+        parse_config(text.replace("SECRET", secret), "c.yaml")
+    assert secret not in str(error.value)
 
 
 def test_parse_config_reports_errors_of_all_sections_at_once() -> None:

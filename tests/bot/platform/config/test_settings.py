@@ -67,7 +67,7 @@ def test_slack_secret_of_the_mode_must_be_set(monkeypatch, mode, name, what):
         ("SLACK_BOT_TOKEN", "hunter2", "must start with xoxb-"),
         ("SLACK_APP_TOKEN", "xoxb-hunter2", "must start with xapp-"),
         ("SLACK_MODE", "events", "must be 'socket' or 'http' (how Slack"),
-        ("REDIS_URL", "redis:6379", "must be a URL such as redis://host:6379/0; got 'redis:6379'"),
+        ("REDIS_URL", "redis:6379", "must be a URL such as redis://host:6379/0 ("),
         ("REDIS_URL", ":hunter2@redis:6379", "must be a URL such as redis://host:6379/0"),
         ("REDIS_URL", "http://redis:6379", "must be a URL such as redis://host:6379/0"),
         ("MLFLOW_TRACKING_URI", "redis://mlflow", "must be a URL such as https://host"),

@@ -209,6 +209,27 @@ async def test_claims_are_refused_only_where_too_few_devices_are_known_to_exist(
     assert [profile.name for profile, _ in found] == ([] if fits else ["h100"])
 
 
+@pytest.mark.parametrize(
+    ("classes", "extra", "refused"),
+    [
+        ([device_class()], [], True),
+        ([EXTENDED], [], False),  # the scheduler makes the claim
+        ([device_class()], [node(1, name="plugin")], False),
+        ([device_class(expression=MEMORY)], [], False),  # unknown
+    ],
+)
+async def test_plain_gpus_are_refused_where_only_claims_can_get_any(classes, extra, refused):
+    cluster = WithDevices(ResourceSlice=SLICES, DeviceClass=classes, Node=[node(0), *extra])
+    order = replace(ORDER, request=parse("branch=main space=lr gpus=1", CONFIG))
+    text = capacity_refusal(order.request, plan(order, SETTINGS), OWNER, CONFIG, await list_machines(cluster))
+    expected = (
+        "gpus=1 can't run on this cluster: a trial requests nvidia.com/gpu, and the nodes offer their GPUs "
+        "only by DeviceClass gpu.nvidia.com. *Fix:* Ask an admin to declare a profile with `device_class` "
+        "under `profiles` in the configuration."
+    )
+    assert text == (expected if refused else "")
+
+
 def test_pool_of_a_device_class_can_scale_from_zero():
     pool = "pools: {p: {gpus: 8, resource: deviceclass.resource.kubernetes.io/gpu.nvidia.com}}\n"
     assert refusal("gpus=8", config=parse_config(CLAIMS.replace("cpu: 16", "cpu: 4") + pool, "c.yaml")) == ""

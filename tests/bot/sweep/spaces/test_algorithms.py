@@ -79,7 +79,7 @@ RESTARTS = "algorithm.restart_strategy: must be none, ipop, or bipop"
             "{name: tpee}",
             f'algorithm.name: must be {NAMES}; got "tpee". Did you mean tpe?',
         ),
-        ("{name: 3}", 'algorithm.name: must be text; got 3. Put it in quotes: "3"'),
+        ("{name: 3}", "algorithm.name: must be text; got a number. Put it in quotes"),
         ("[tpe]", "algorithm: must be text; got a list"),
         (
             "{name: tpe, n_ei_candidates: 24}",

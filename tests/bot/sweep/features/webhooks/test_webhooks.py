@@ -216,7 +216,7 @@ async def test_receiver_that_is_gone_gets_nothing_until_an_admin_releases_it(cli
 )
 @pytest.mark.parametrize("status", [429, 503])
 async def test_receiver_that_asks_to_wait_is_called_again_after_that(
-    clients, receiver, status, header, seconds
+    clients, receiver, redis, status, header, seconds
 ):
     got, clients.config = await receiver(status)
     got.headers = {"Retry-After": header}
@@ -224,8 +224,31 @@ async def test_receiver_that_asks_to_wait_is_called_again_after_that(
     with pytest.raises(RetryAfterError if seconds else FailedCallError, match=str(status)) as error:
         await run(clients)
     assert getattr(error.value, "seconds", None) == seconds
+    if seconds:
+        await stored(clients, replace(ENDED, version=8))  # which queues the item at once
+        with pytest.raises(RetryAfterError) as waiting:
+            await run(clients)
+        assert seconds - 60 < waiting.value.seconds <= seconds
+        assert len(got.got) == 1
+        [held] = await redis.keys("*:held:*")
+        assert seconds - 60 < await redis.ttl(held) <= seconds
+        await redis.delete(held)  # as it is by then
     await run(clients)
-    assert len(got.accepted) == 1
+    assert len(got.accepted) == (2 if seconds else 1)
+
+
+async def test_receiver_that_asks_to_wait_for_more_than_a_day_is_given_up_without_more_calls(
+    clients, receiver
+):
+    got, clients.config = await receiver(*[503] * (MAX_STARTS + 1))
+    got.headers = {"Retry-After": "3600"}
+    await stored(clients)
+    clients.time = NOW + deliver.KEEP
+    worker = Worker(clients.queue, 1, {deliver.ITEM: handler(clients)})
+    while str(ITEM) not in await clients.queue.quarantined():
+        await clients.queue.hurry()
+        await worker._take(await clients.queue.get(wait=0))
+    assert len(got.got) == 1
 
 
 async def test_event_stored_again_after_its_delivery_is_not_sent_again(clients, receiver):
