@@ -23,7 +23,7 @@ MEASURED: dict[str, tuple[str, ...]] = {
     "counts": (*WORK, "bench/real_sweeps.py", "tests/scenarios/counted_sweep.py"),
     "burst": (*SERVE, *WORK, "bench/real_sweeps.py", "local/slack"),
     "start": (*SERVE, "bench/bolt_app.py", "pyproject.toml"),
-    "gpus": ("bot/measure/gpus", "bot/watch/digests", "bench/gpu_history.py"),
+    "gpus": ("bot/measure/gpus", "bot/measure/sources", "bot/watch/digests", "bench/gpu_history.py"),
     "scale": (*WORK, "bot/measure", "bench/scale_cluster.py"),
     "workers": (*WORK, "bench/scale.py", "bench/scale_cluster.py"),
     "between": (*WORK, "bench/real_sweeps.py", "local/katib", "local/kubernetes"),

@@ -24,17 +24,17 @@ from redis.asyncio import Redis
 from bench.gpu_history import Server, prometheus
 from bench.table import Row, bounded, compared, interleaved, part
 from bot.core.plan import HOME_CLUSTER
-from bot.measure.gpus import sampling
 from bot.measure.gpus.billing import bill, bill_file
 from bot.measure.gpus.command import ParsedCommand
-from bot.measure.gpus.dcgm_source import StoredSamples
 from bot.measure.gpus.hour_format import CAPACITY, encode
 from bot.measure.gpus.hourly_store import HourlyStore, full_hour
 from bot.measure.gpus.models import HALF_HOUR, HOUR, Gpu, HourCapacity, HourUse, PodUse
 from bot.measure.gpus.pod_owners import OwnerStore
-from bot.measure.gpus.prometheus import Prometheus
-from bot.measure.gpus.prometheus_source import PrometheusSource
-from bot.measure.gpus.sampling import PodSample, Sample
+from bot.measure.sources import sampling
+from bot.measure.sources.dcgm_source import StoredSamples
+from bot.measure.sources.prometheus import Prometheus
+from bot.measure.sources.prometheus_source import PrometheusSource
+from bot.measure.sources.sampling import PodSample, Sample
 from bot.platform.config.digest_times import DigestSchedule
 from bot.platform.config.teams import Price
 from bot.watch.digests.figures import figures

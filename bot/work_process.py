@@ -16,10 +16,10 @@ from slack_sdk.web.async_client import AsyncWebClient
 from bot.app import Process, now, slack_identity
 from bot.client_setup import connect_clients
 from bot.core.work_item import ItemKind
-from bot.measure.gpus.collector import UsageCollector, measuring
 from bot.measure.gpus.models import Source
-from bot.measure.gpus.remote_usage import RemoteUsage
 from bot.measure.gpus.snapshot_store import SnapshotStore
+from bot.measure.sources.collector import UsageCollector, measuring
+from bot.measure.sources.remote_usage import RemoteUsage
 from bot.operate import checks
 from bot.operate import commands as operator_commands
 from bot.operate.admin_reports import ClusterReport, ConfigReport

@@ -17,10 +17,10 @@ from redis.exceptions import RedisError, ResponseError
 from bot.core.finding import Finding, broken, ok, warning
 from bot.core.record import Quarantine
 from bot.core.stored_format import NewerFormatError
-from bot.measure.gpus.cpu_use import CPU, RAM
 from bot.measure.gpus.models import NoGpuDataError
-from bot.measure.gpus.prometheus import Prometheus
-from bot.measure.gpus.promql import GPUS
+from bot.measure.sources.cpu_use import CPU, RAM
+from bot.measure.sources.prometheus import Prometheus
+from bot.measure.sources.promql import GPUS
 from bot.operate.check_services import PROBE_TIMEOUT, Installation, Resolve, ServiceCheck
 from bot.platform.storage.redis_client import connect
 from bot.platform.storage.sweeps import Store

@@ -9,8 +9,8 @@ import pytest
 from playwright.async_api import Page, expect
 from redis.asyncio import Redis
 
-from bot.measure.gpus.dcgm_source import SampleStore
-from bot.measure.gpus.sampling import Sample
+from bot.measure.sources.dcgm_source import SampleStore
+from bot.measure.sources.sampling import Sample
 from local import demo_usage
 from tests.browser.conftest import Opened
 from tests.browser.test_pictures import shoot

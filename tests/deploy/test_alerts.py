@@ -34,7 +34,7 @@ from bot.sweep.sweeps.unconfirmed import UnconfirmedRequests
 from k8s.api.cache import Caches
 from k8s.api.errors import UnreachableError
 from tests.bot.factories import CONFIG, SETTINGS, a_sweep
-from tests.bot.measure.gpus.test_collector import NOON, collecting
+from tests.bot.measure.sources.test_collector import NOON, collecting
 from tests.deploy.test_monitoring import HEALTHY, RULES, firing, needs_prometheus, promtool
 
 Series = dict[str, str]

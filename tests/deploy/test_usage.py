@@ -10,9 +10,9 @@ import pytest
 import yaml
 from redis.asyncio import Redis
 
-from bot.measure.gpus.dcgm_source import Sampler
 from bot.measure.gpus.models import BUSY, NodeUse
 from bot.measure.gpus.pod_owners import OwnerStore
+from bot.measure.sources.dcgm_source import Sampler
 from k8s.api.client import KubernetesClient
 from k8s.api.errors import ApiError
 from k8s.rbac import FOR_GPU_USE

@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 
 from bot.core.record import Phase
-from bot.measure.gpus.dcgm_source import Sampler
 from bot.measure.gpus.pod_owners import OwnerStore
+from bot.measure.sources.dcgm_source import Sampler
 from bot.platform.config.policy import parse_config
 from bot.watch.home.gpu_query_job import free_and_total
 from k8s.nodes.devices import with_devices

@@ -9,7 +9,7 @@ from aiohttp import web
 
 from bot.watch.idle.messages import UTILIZATION
 from local.world import NAMESPACE, World, world
-from tests.bot.measure.gpus.prometheus_server import NEEDS_PROMETHEUS
+from tests.bot.measure.sources.prometheus_server import NEEDS_PROMETHEUS
 from tests.free_port import free_port
 from tests.scenarios.local_world import Instance, Sweep, is_alive, prepared, shown, until
 from tests.servers import running

@@ -6,8 +6,8 @@ from datetime import timedelta
 import pytest
 
 from bot.core.commands import Action
-from bot.measure.gpus.cpu_use import CpuUse
 from bot.measure.gpus.models import NoGpuDataError
+from bot.measure.sources.cpu_use import CpuUse
 from bot.platform.config.idle_thresholds import IdleThresholds
 from k8s.objects import SWEEP_LABEL
 from k8s.trial_kinds import TRIAL_LABEL

@@ -8,7 +8,7 @@ import pytest
 from bot.core.commands import Action
 from bot.core.record import Phase
 from bot.measure.gpus.models import ITEM
-from bot.measure.gpus.remote_usage import RemoteUsage
+from bot.measure.sources.remote_usage import RemoteUsage
 from bot.platform.clusters.connections import Clusters
 from bot.platform.config.clusters import TrialCluster
 from bot.watch.idle.alert_commands import GONE

@@ -1,4 +1,4 @@
-"""GPU use: measurement, hourly figures, snapshots, the bill.
+"""GPU use: its values, hourly figures, snapshots, the answers of `/gpus`, the bill. `sources/` measures it.
 
 Other rooms decide whom to notify.
 """

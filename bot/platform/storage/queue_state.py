@@ -17,7 +17,10 @@ from bot.platform.storage.sweeps import Store
 from bot.platform.storage.work_queue import Queue, text
 
 STATES = ("running", "ready", "delayed")
-LEASES = ("sweepbot:resync", "sweepbot:usage")  # of bot.sweep.sweeps.informer and bot.measure.gpus.collector
+LEASES = (
+    "sweepbot:resync",
+    "sweepbot:usage",
+)  # of bot.sweep.sweeps.informer, bot.measure.sources.collector
 
 QUEUE_STATES = ("ready", "delayed", "running", "quarantined")
 

@@ -38,7 +38,7 @@ from bot.sweep.lifecycle.trials import (
 )
 from bot.sweep.model.observation import Observation
 from bot.sweep.model.progress import current_progress, with_stopped_values
-from bot.sweep.model.stuck import report_stuck, stuck_timeout
+from bot.sweep.model.terminating import report_stuck, stuck_timeout
 
 SLOW = {Phase.RUNNING, Phase.BUILDING, Phase.HELD, Phase.PAUSED}
 

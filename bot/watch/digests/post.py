@@ -22,11 +22,11 @@ from slack_sdk.errors import SlackApiError
 
 from bot.core.record import Phase, SweepRecord
 from bot.core.work_item import ItemKind, WorkItem
-from bot.measure.gpus.collector import BACKFILL
 from bot.measure.gpus.hourly_store import HourlyStore
 from bot.measure.gpus.models import HOUR, NoGpuDataError, Source
 from bot.measure.gpus.overrequest import with_past_peaks
-from bot.measure.gpus.remote_usage import nodes_of, snapshots_elsewhere
+from bot.measure.sources.collector import BACKFILL
+from bot.measure.sources.remote_usage import nodes_of, snapshots_elsewhere
 from bot.platform.clients import Clients
 from bot.platform.config.digest_times import DigestSchedule
 from bot.platform.config.teams import team_of

@@ -17,9 +17,9 @@ from bot.measure.gpus.billing import bill, bill_file, by_cluster, month
 from bot.measure.gpus.command import VIEWS, ParsedCommand, answer, parse_command, shown, summary
 from bot.measure.gpus.hourly_store import HourlyStore
 from bot.measure.gpus.models import HALF_HOUR, ClusterGpus, NoGpuDataError, Snapshot, Source
-from bot.measure.gpus.remote_usage import Snapshots, snapshots_elsewhere
 from bot.measure.gpus.snapshot_store import HOME_TAB, ITEM, GpuQuery, SnapshotStore, dump_query, load_query
 from bot.measure.gpus.sums import Totals
+from bot.measure.sources.remote_usage import Snapshots, snapshots_elsewhere
 from bot.platform.clients import Clients
 from bot.platform.clusters.connections import RemoteCluster
 from bot.platform.commands.grammar import Table

@@ -8,8 +8,8 @@ from datetime import datetime, timedelta
 from bot.core.commands import Action, AuditEntry, Command
 from bot.core.plan import HOME_CLUSTER
 from bot.core.record import SweepRecord
-from bot.measure.gpus.cpu_use import CpuQueries
 from bot.measure.gpus.models import NoGpuDataError, Source
+from bot.measure.sources.cpu_use import CpuQueries
 from bot.platform.clients import Clients
 from bot.platform.config.idle_thresholds import IdleThresholds
 from bot.platform.config.permissions import denial

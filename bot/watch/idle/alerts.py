@@ -14,17 +14,11 @@ from itertools import groupby
 
 from bot.core.plan import HOME_CLUSTER
 from bot.platform.config.idle_thresholds import IdleThresholds
-from bot.watch.idle.detector import (
-    LOW_WINDOW,
-    REPEAT_AT,
-    GpuAllocation,
-    Kind,
-    first_alert_after,
-    repeat_level,
-)
+from bot.watch.idle.detector import LOW_WINDOW, GpuAllocation, Kind, first_alert_after
 from k8s.nodes.dcgm import NO_LOAD, Load
 from k8s.trial_kinds import JOB
 
+REPEAT_AT = (2, 4)  # times the first threshold: 60 and 120 minutes by default
 MAX_SINGLE = 3  # new alerts of a sweep at once; more become one group alert
 JOIN_INTERVAL = timedelta(hours=1)  # from one post of a group alert to the next for those that joined it
 STOPPABLE = {Kind.UNUSED, Kind.IDLE}
@@ -286,6 +280,11 @@ def _item(current: Assessment, now: datetime, since: datetime | None = None) -> 
         warned=now,
         what=allocation.what,
     )
+
+
+def repeat_level(lasted: timedelta, first: timedelta) -> int:
+    """Return 1, 2, or 4: the largest multiple of `first` that has passed and is worth a new post."""
+    return max((each for each in REPEAT_AT if lasted >= first * each), default=1)
 
 
 def _stop_after(current: Assessment) -> timedelta:

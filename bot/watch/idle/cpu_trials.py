@@ -11,10 +11,10 @@ from datetime import datetime, timedelta
 from math import inf
 
 from bot.core.record import Phase, SweepRecord
-from bot.measure.gpus.cpu_use import CpuQueries, CpuUse
 from bot.measure.gpus.models import BUSY, Gpu
 from bot.measure.gpus.overrequest import GIB, LARGE_CPU, LARGE_RAM
 from bot.measure.gpus.pod_owners import PodKey
+from bot.measure.sources.cpu_use import CpuQueries, CpuUse
 from bot.platform.clients import Clients
 from bot.platform.config.idle_thresholds import IdleThresholds
 from bot.platform.slack.mrkdwn import code

@@ -18,7 +18,6 @@ from k8s.nodes.dcgm import NO_LOAD, Load
 from k8s.nodes.gpu_pods import is_placeholder
 
 SETTLING = 4 / 3  # times the window: the age from which a container's inactivity counts
-REPEAT_AT = (2, 4)  # times the first threshold: 60 and 120 minutes by default
 LOW_WINDOW = timedelta(hours=2)
 LOW_P95 = 0.5  # utilization; above it, work is bursty and not low
 ALWAYS_BUSY = 0.95  # mean utilization; processes that wait for one another in NCCL reach it, too
@@ -199,8 +198,3 @@ def first_alert_after(kind: Kind, thresholds: IdleThresholds) -> timedelta:
     if kind is Kind.UNUSED:
         return timedelta(minutes=thresholds.first_use_minutes)
     return measurement_window(thresholds)
-
-
-def repeat_level(lasted: timedelta, first: timedelta) -> int:
-    """Return 1, 2, or 4: the largest multiple of `first` that has passed and is worth a new post."""
-    return max((each for each in REPEAT_AT if lasted >= first * each), default=1)

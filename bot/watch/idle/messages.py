@@ -11,8 +11,8 @@ from bot.platform.slack.message import Message
 from bot.platform.slack.mrkdwn import code, local_time, mention, plain, quoted
 from bot.text.number_format import percent
 from bot.text.wording import counted, fitting
-from bot.watch.idle.alerts import Alert, AlertItem, Snooze, active_snooze
-from bot.watch.idle.detector import REPEAT_AT, GpuAllocation, Kind
+from bot.watch.idle.alerts import REPEAT_AT, Alert, AlertItem, Snooze, active_snooze
+from bot.watch.idle.detector import GpuAllocation, Kind
 
 # The buttons' action_ids
 CANCEL_IDLE, CANCEL_IDLE_GROUP = "warning_cancel", "warning_cancel_many"

@@ -18,10 +18,10 @@ from redis.asyncio import Redis
 from bot.core.commands import Action, Command
 from bot.core.plan import HOME_CLUSTER
 from bot.core.record import SweepRecord
-from bot.measure.gpus.cpu_use import CpuQueries
-from bot.measure.gpus.dcgm_source import SampleStore, ScrapeSource
 from bot.measure.gpus.models import BUSY, ITEM, NoGpuDataError, Source
-from bot.measure.gpus.prometheus_source import PrometheusSource
+from bot.measure.sources.cpu_use import CpuQueries
+from bot.measure.sources.dcgm_source import SampleStore, ScrapeSource
+from bot.measure.sources.prometheus_source import PrometheusSource
 from bot.platform.clients import Clients
 from bot.platform.config.clusters import remote
 from bot.platform.config.elastic import is_elastic

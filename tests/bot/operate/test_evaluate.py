@@ -6,8 +6,8 @@ import pytest
 import yaml
 
 from bot.core.finding import Level
-from bot.measure.gpus import promql
-from bot.measure.gpus.cpu_use import CPU, RAM
+from bot.measure.sources import promql
+from bot.measure.sources.cpu_use import CPU, RAM
 from bot.operate.check_cluster import (
     DEFAULT_CLASS,
     evaluate_build_namespace,

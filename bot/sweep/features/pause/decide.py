@@ -24,7 +24,7 @@ from bot.sweep.model.changes import Patch, RequiredChanges
 from bot.sweep.model.experiment import EXPERIMENT_DELETED, ended_by_lowered_count
 from bot.sweep.model.limits import restart_denial
 from bot.sweep.model.observation import Observation
-from bot.sweep.model.stuck import report_stuck, stuck_timeout
+from bot.sweep.model.terminating import report_stuck, stuck_timeout
 from bot.sweep.model.texts import confirmation, display_name
 from bot.text.wording import counted
 from k8s.engine import End, Experiment

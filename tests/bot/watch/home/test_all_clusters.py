@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from bot.measure.gpus.models import NodeUse, Snapshot
-from bot.measure.gpus.remote_usage import snapshots_elsewhere
+from bot.measure.sources.remote_usage import snapshots_elsewhere
 from bot.platform.config.clusters import TrialCluster
 from bot.platform.slack.mrkdwn import local_time
 from bot.watch.home.gpu_query_job import answer_of_all

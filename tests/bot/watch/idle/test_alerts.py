@@ -7,7 +7,7 @@ import pytest
 
 from bot.core.plan import HOME_CLUSTER
 from bot.platform.config.idle_thresholds import IdleThresholds
-from bot.watch.idle.alerts import Alert, Assessment, Snooze, cluster_of, update_alerts
+from bot.watch.idle.alerts import Alert, Assessment, Snooze, cluster_of, repeat_level, update_alerts
 from bot.watch.idle.detector import Kind, allocations
 from tests.bot.factories import NOW
 from tests.bot.watch.idle.test_detector import BUSY, QUIET, a_pod
@@ -53,6 +53,11 @@ def test_alert_id_has_its_cluster(cluster: str) -> None:
     assessed = Assessment(allocation=held, kind=Kind.IDLE, thresholds=IdleThresholds(), channel="C1")
     [alert] = update_alerts((), {held.key: assessed}, {}, NOW)
     assert cluster_of(alert.id) == cluster
+
+
+def test_repeat_level_rises_at_twice_and_four_times() -> None:
+    first = timedelta(minutes=30)
+    assert [repeat_level(first * n, first) for n in (1, 1.9, 2, 3.9, 4, 40)] == [1, 1, 2, 2, 4, 4]
 
 
 def test_level_rises_after_one_and_two_hours() -> None:

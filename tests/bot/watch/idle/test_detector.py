@@ -9,7 +9,7 @@ import pytest
 from bot.measure.gpus.models import BUSY as BUSY_PEAK
 from bot.measure.gpus.models import Gpu, PodUse
 from bot.platform.config.idle_thresholds import IdleThresholds
-from bot.watch.idle.detector import Kind, allocations, always_busy, classify, repeat_level
+from bot.watch.idle.detector import Kind, allocations, always_busy, classify
 from k8s.nodes.dcgm import NO_LOAD, Load
 from tests.bot.factories import NOW
 
@@ -164,8 +164,3 @@ def test_always_busy_needs_age_and_utilization(pod: PodUse, always: bool) -> Non
     [held] = allocations([pod]).values()
     assert always_busy(held, IdleThresholds(), NOW) is always
     assert not always_busy(held, IdleThresholds(stuck_minutes=0), NOW)
-
-
-def test_repeat_level_rises_at_twice_and_four_times() -> None:
-    first = timedelta(minutes=30)
-    assert [repeat_level(first * n, first) for n in (1, 1.9, 2, 3.9, 4, 40)] == [1, 1, 2, 2, 4, 4]

@@ -5,12 +5,12 @@ from dataclasses import replace
 import pytest
 
 from bot.measure.gpus.billing import bill
-from bot.measure.gpus.collector import UsageCollector
 from bot.measure.gpus.command import ParsedCommand
 from bot.measure.gpus.hour_format import add_sums
 from bot.measure.gpus.hourly_store import HourlyStore
 from bot.measure.gpus.models import HOUR, PodUse
 from bot.measure.gpus.sums import ELASTIC, Totals
+from bot.measure.sources.collector import UsageCollector
 from bot.platform.config.elastic import ElasticDeployment
 from bot.watch.digests.figures import figures
 from bot.watch.digests.message import _sums

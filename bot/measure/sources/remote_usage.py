@@ -8,9 +8,9 @@ from functools import partial
 
 from redis.asyncio import Redis
 
-from bot.measure.gpus.collector import Now, ReadConfig, UsageCollector
-from bot.measure.gpus.dcgm_source import SampleStore, ScrapeSource
 from bot.measure.gpus.models import HALF_HOUR, NodeUse, NoGpuDataError, Snapshot
+from bot.measure.sources.collector import Now, ReadConfig, UsageCollector
+from bot.measure.sources.dcgm_source import SampleStore, ScrapeSource
 from bot.platform.clusters.connections import Clusters, RemoteCluster
 from bot.platform.config.clusters import remote
 from bot.platform.config.policy import Config, namespaces_in

@@ -10,16 +10,16 @@ import pytest
 from redis.asyncio import Redis
 
 from bot.measure.gpus.command import answer
-from bot.measure.gpus.dcgm_source import Sampler, SampleStore, ScrapeSource
 from bot.measure.gpus.models import HALF_HOUR, HOUR, Source
 from bot.measure.gpus.pod_owners import OwnerStore
-from bot.measure.gpus.prometheus_source import PrometheusSource
 from bot.measure.gpus.sums import grouped
+from bot.measure.sources.dcgm_source import Sampler, SampleStore, ScrapeSource
+from bot.measure.sources.prometheus_source import PrometheusSource
 from bot.platform.config.teams import Price
 from bot.watch.digests.message import DigestContext, message
 from k8s.nodes.dcgm import ENGINE, MEMORY
 from k8s.objects import timestamp
-from tests.bot.measure.gpus.prometheus_server import NEEDS_PROMETHEUS, asking, serving
+from tests.bot.measure.sources.prometheus_server import NEEDS_PROMETHEUS, asking, serving
 from tests.bot.watch.digests.days import of
 
 START = datetime.now(UTC).replace(minute=0, second=0, microsecond=0) - timedelta(hours=3)

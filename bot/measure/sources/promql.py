@@ -22,7 +22,7 @@ import re
 from collections.abc import Collection, Iterable
 
 from bot.measure.gpus.models import BUSY, MIN_COVERAGE
-from bot.measure.gpus.series_kinds import ALL_KINDS, Naming, SeriesKinds
+from bot.measure.sources.series_kinds import ALL_KINDS, Naming, SeriesKinds
 from k8s.nodes.dcgm import ENGINE, MEMORY, POWER, SM, UTIL, XIDS
 from k8s.pods import COLLECTORS
 

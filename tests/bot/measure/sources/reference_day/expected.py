@@ -13,7 +13,7 @@ from bot.platform.config.teams import Price
 from bot.watch.digests.figures import figures
 from bot.watch.idle.detector import Kind
 from tests.bot.measure.gpus.factories import stored
-from tests.bot.measure.gpus.reference_day import cluster
+from tests.bot.measure.sources.reference_day import cluster
 
 # By hour of the day: pods to warn about, and pods without data.
 WARNED: dict[float, dict[str, Kind]] = {

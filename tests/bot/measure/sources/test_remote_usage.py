@@ -7,12 +7,12 @@ import pytest
 
 from bot.measure.gpus.hourly_store import HourlyStore, full_hour
 from bot.measure.gpus.models import HOUR
-from bot.measure.gpus.remote_usage import RemoteUsage
+from bot.measure.sources.remote_usage import RemoteUsage
 from bot.platform.clusters.connections import Clusters
 from bot.platform.config.clusters import TrialCluster
 from k8s.api.errors import ClusterUnreachableError
 from tests.bot.factories import CONFIG, NOW, SETTINGS
-from tests.bot.measure.gpus.test_dcgm_source import DayCluster
+from tests.bot.measure.sources.test_dcgm_source import DayCluster
 
 pytestmark = pytest.mark.usefixtures("kept_hours")
 

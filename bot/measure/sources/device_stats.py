@@ -7,12 +7,12 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 
-from bot.measure.gpus import promql
 from bot.measure.gpus.models import BUSY, MIN_COVERAGE, Gpu
 from bot.measure.gpus.pod_owners import PodKey
-from bot.measure.gpus.prometheus import Device, Prometheus, Recent, Row
-from bot.measure.gpus.scrape_interval import ScrapeIntervals
-from bot.measure.gpus.series_kinds import LOADS_IN_USE, NAMINGS_IN_USE, SeriesKinds, namings_in_use
+from bot.measure.sources import promql
+from bot.measure.sources.prometheus import Device, Prometheus, Recent, Row
+from bot.measure.sources.scrape_interval import ScrapeIntervals
+from bot.measure.sources.series_kinds import LOADS_IN_USE, NAMINGS_IN_USE, SeriesKinds, namings_in_use
 from k8s.nodes.dcgm import LOAD, MIB_PER_GIB, Load
 
 SECONDS_PER_DAY = 86400  # seconds

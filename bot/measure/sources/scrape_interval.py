@@ -8,8 +8,8 @@ from datetime import datetime
 from itertools import pairwise
 from statistics import median, median_high
 
-from bot.measure.gpus import promql
-from bot.measure.gpus.prometheus import Prometheus, Row
+from bot.measure.sources import promql
+from bot.measure.sources.prometheus import Prometheus, Row
 
 STANDARD_INTERVALS = (1, 2, 5, 10, 15, 20, 30, 45, 60, 90, 120, 180, 300)  # seconds; each divides 30 min
 JITTER = 1.02  # a scrape may be that much later than its interval

@@ -7,10 +7,10 @@ them. Where a GPU or pod has one series, both are the same; `hour_queries` queri
 
 from collections.abc import Iterable
 
-from bot.measure.gpus import promql
 from bot.measure.gpus.models import BUSY
-from bot.measure.gpus.prometheus import Row
-from bot.measure.gpus.promql import GPUS, HALF_HOUR_WINDOW, HOUR_WINDOW, RENAMED, SAME_POD
+from bot.measure.sources import promql
+from bot.measure.sources.prometheus import Row
+from bot.measure.sources.promql import GPUS, HALF_HOUR_WINDOW, HOUR_WINDOW, RENAMED, SAME_POD
 from k8s.nodes.dcgm import ENGINE, UTIL
 
 

@@ -10,8 +10,8 @@ from typing import Any
 import aiohttp
 import pytest
 
-from bot.measure.gpus.prometheus import Prometheus
-from tests.bot.measure.gpus.reference_day import cluster
+from bot.measure.sources.prometheus import Prometheus
+from tests.bot.measure.sources.reference_day import cluster
 from tests.free_port import free_port
 from tests.servers import running
 

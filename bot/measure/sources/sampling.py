@@ -20,7 +20,7 @@ from bot.measure.gpus.models import (
     PodUse,
     Xid,
 )
-from bot.measure.gpus.shared_use import assignable, assignable_hour
+from bot.measure.sources.shared_use import assignable, assignable_hour
 from k8s.nodes.dcgm import Load
 from k8s.nodes.gpu_pods import is_placeholder
 

@@ -5,11 +5,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 
-from bot.measure.gpus.hour_queries import GpuHours
 from bot.measure.gpus.models import HourCapacity, HourUse
 from bot.measure.gpus.pod_owners import Ownership, PodKey
-from bot.measure.gpus.prometheus import Row
-from bot.measure.gpus.shared_use import assignable_hour
+from bot.measure.sources.hour_queries import GpuHours
+from bot.measure.sources.prometheus import Row
+from bot.measure.sources.shared_use import assignable_hour
 from k8s.nodes.gpu_kinds import with_share
 from k8s.nodes.gpu_pods import is_placeholder
 

@@ -14,12 +14,12 @@ from bot.core.metrics import GPU_FIGURES
 from bot.core.plan import HOME_CLUSTER
 from bot.core.work_item import WorkItem
 from bot.measure.capacity.measure import INTERVAL, CapacityMeasurer
-from bot.measure.gpus.dcgm_source import Sampler, SampleStore, ScrapeSource
 from bot.measure.gpus.hourly_store import HourlyStore, full_hour
 from bot.measure.gpus.models import HOUR, ITEM, NoGpuDataError, Source
 from bot.measure.gpus.pod_owners import OwnerStore, by_labels
-from bot.measure.gpus.prometheus import Prometheus
-from bot.measure.gpus.prometheus_source import PrometheusSource
+from bot.measure.sources.dcgm_source import Sampler, SampleStore, ScrapeSource
+from bot.measure.sources.prometheus import Prometheus
+from bot.measure.sources.prometheus_source import PrometheusSource
 from bot.platform.config.elastic import ElasticDeployment
 from bot.platform.config.policy import Config, all_namespaces
 from bot.platform.config.settings import Settings

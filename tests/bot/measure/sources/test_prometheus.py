@@ -9,14 +9,14 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from bot.measure.gpus import promql, promql_hour
-from bot.measure.gpus.collector import BACKFILL
 from bot.measure.gpus.models import HALF_HOUR, NoGpuDataError
 from bot.measure.gpus.pod_owners import UNOWNED, Ownership, OwnerStore, by_labels
-from bot.measure.gpus.prometheus import Prometheus, Row
-from bot.measure.gpus.prometheus_source import PrometheusSource
-from bot.measure.gpus.scrape_interval import IntervalProbe
-from bot.measure.gpus.series_kinds import LOADS_IN_USE, NAMINGS, NAMINGS_IN_USE, SeriesKinds
+from bot.measure.sources import promql, promql_hour
+from bot.measure.sources.collector import BACKFILL
+from bot.measure.sources.prometheus import Prometheus, Row
+from bot.measure.sources.prometheus_source import PrometheusSource
+from bot.measure.sources.scrape_interval import IntervalProbe
+from bot.measure.sources.series_kinds import LOADS_IN_USE, NAMINGS, NAMINGS_IN_USE, SeriesKinds
 from bot.platform.config.teams import Team
 from k8s.nodes.dcgm import ENGINE, MEMORY, POWER, SM, UTIL
 

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from datetime import datetime
 from functools import cache
 
-from tests.bot.measure.gpus.reference_day import cluster
+from tests.bot.measure.sources.reference_day import cluster
 
 Sample = tuple[str, dict[str, object], float]
 GPU = {"resource": "nvidia_com_gpu", "unit": "integer"}

@@ -13,12 +13,12 @@ from weakref import WeakSet
 import pytest
 from redis.asyncio import Redis
 
-from bot.measure.gpus import sampling
 from bot.measure.gpus.command import answer
-from bot.measure.gpus.dcgm_source import Sampler, SampleStore, ScrapeSource
 from bot.measure.gpus.models import HOUR, Gpu, HourUse, NodeUse, NoGpuDataError, PodUse
 from bot.measure.gpus.pod_owners import OwnerStore
-from bot.measure.gpus.sampling import PodSample, Sample
+from bot.measure.sources import sampling
+from bot.measure.sources.dcgm_source import Sampler, SampleStore, ScrapeSource
+from bot.measure.sources.sampling import PodSample, Sample
 from bot.platform.config.idle_thresholds import IdleThresholds
 from bot.platform.config.teams import Team
 from bot.watch.idle.detector import LOW_WINDOW, Kind, allocations, classify
@@ -26,8 +26,8 @@ from k8s.api.errors import ApiError, UnreachableError
 from k8s.nodes import dcgm
 from k8s.nodes.dcgm import NO_LOAD, Load
 from k8s.objects import timestamp
-from tests.bot.measure.gpus.reference_day import cluster as day
-from tests.bot.measure.gpus.reference_day.expected import WARNED, assert_digest, assert_hours
+from tests.bot.measure.sources.reference_day import cluster as day
+from tests.bot.measure.sources.reference_day.expected import WARNED, assert_digest, assert_hours
 
 START = datetime.now(UTC).replace(hour=0, minute=0, second=0, microsecond=0) - timedelta(days=1)
 TEAMS = (Team(name="speech", namespaces=("b",)), Team(name="vision", members=("U1A1",)))

@@ -9,10 +9,10 @@ from redis.asyncio import Redis
 
 from bot.measure.gpus.models import HOUR, HourUse
 from bot.measure.gpus.pod_owners import Ownership, OwnerStore
-from bot.measure.gpus.prometheus_source import PrometheusSource
+from bot.measure.sources.prometheus_source import PrometheusSource
 from bot.platform.config.teams import Team
-from tests.bot.measure.gpus.prometheus_server import NEEDS_PROMETHEUS, asking, serving
-from tests.bot.measure.gpus.reference_day import generated
+from tests.bot.measure.sources.prometheus_server import NEEDS_PROMETHEUS, asking, serving
+from tests.bot.measure.sources.reference_day import generated
 
 START = datetime.now(UTC).replace(hour=0, minute=0, second=0, microsecond=0) - timedelta(days=1)
 TEAMS = (Team(name="vision", members=("U1A1",)),)

@@ -5,9 +5,9 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from bot.measure.gpus.cpu_use import CpuQueries, CpuUse
 from bot.measure.gpus.models import NoGpuDataError
-from tests.bot.measure.gpus.prometheus_server import NEEDS_PROMETHEUS, asking, serving
+from bot.measure.sources.cpu_use import CpuQueries, CpuUse
+from tests.bot.measure.sources.prometheus_server import NEEDS_PROMETHEUS, asking, serving
 
 START = datetime.now(UTC).replace(hour=8, minute=0, second=0, microsecond=0) - timedelta(days=1)
 END, HALF, TWO = START + timedelta(minutes=150), timedelta(minutes=30), timedelta(hours=2)

@@ -8,18 +8,18 @@ import pytest
 from redis.asyncio import Redis
 
 from bot.core.pace import CapacityRequest
-from bot.measure.gpus.collector import UsageCollector, measuring
-from bot.measure.gpus.dcgm_source import ScrapeSource
 from bot.measure.gpus.hourly_store import HourlyStore, full_hour
 from bot.measure.gpus.models import HOUR, ITEM, HourCapacity, NoGpuDataError
 from bot.measure.gpus.pod_owners import Ownership, OwnerStore
-from bot.measure.gpus.prometheus_source import PrometheusSource
+from bot.measure.sources.collector import UsageCollector, measuring
+from bot.measure.sources.dcgm_source import ScrapeSource
+from bot.measure.sources.prometheus_source import PrometheusSource
 from bot.platform.config.policy import Config
 from bot.platform.config.settings import Settings
 from bot.platform.storage.free_capacity import CapacityStore
 from bot.platform.storage.work_queue import Queue
 from k8s.api.errors import ApiError, ClusterUnreachableError
-from tests.bot.measure.gpus.test_dcgm_source import DayCluster
+from tests.bot.measure.sources.test_dcgm_source import DayCluster
 
 NOON = full_hour(datetime.now(UTC)).replace(hour=12) - timedelta(days=1)
 CONFIG = Config(repositories=())

@@ -12,20 +12,20 @@ from typing import Any
 import pytest
 from redis.asyncio import Redis
 
-from bot.measure.gpus import promql
 from bot.measure.gpus.models import HOUR, Gpu, NodeUse, NoGpuDataError, PodUse
 from bot.measure.gpus.pod_owners import Ownership, OwnerStore
-from bot.measure.gpus.prometheus import Prometheus
-from bot.measure.gpus.prometheus_source import PrometheusSource
+from bot.measure.sources import promql
+from bot.measure.sources.prometheus import Prometheus
+from bot.measure.sources.prometheus_source import PrometheusSource
 from bot.operate.check_state import METRIC_QUERIES
 from bot.platform.config.idle_thresholds import IdleThresholds
 from bot.platform.config.teams import Team
 from bot.watch.idle.detector import LOW_WINDOW, Kind, allocations, classify
 from k8s.nodes.dcgm import NO_LOAD, Load
-from tests.bot.measure.gpus.prometheus_server import NEEDS_PROMETHEUS, asking, serving
-from tests.bot.measure.gpus.reference_day import cluster
-from tests.bot.measure.gpus.reference_day.expected import WARNED, assert_digest, assert_hours
-from tests.bot.measure.gpus.reference_day.prometheus_text import openmetrics
+from tests.bot.measure.sources.prometheus_server import NEEDS_PROMETHEUS, asking, serving
+from tests.bot.measure.sources.reference_day import cluster
+from tests.bot.measure.sources.reference_day.expected import WARNED, assert_digest, assert_hours
+from tests.bot.measure.sources.reference_day.prometheus_text import openmetrics
 
 START = datetime.now(UTC).replace(hour=0, minute=0, second=0, microsecond=0) - timedelta(days=1)
 TEAMS = (Team(name="speech", namespaces=("b",)), Team(name="vision", members=("U1A1",)))

@@ -2,10 +2,10 @@
 
 from datetime import UTC, datetime
 
-from bot.measure.gpus.hour_queries import GpuHours
 from bot.measure.gpus.pod_owners import Ownership
-from bot.measure.gpus.prometheus import Row
-from bot.measure.gpus.prometheus_hour import HourResults, assemble_hour
+from bot.measure.sources.hour_queries import GpuHours
+from bot.measure.sources.prometheus import Row
+from bot.measure.sources.prometheus_hour import HourResults, assemble_hour
 
 START = datetime(2026, 11, 20, 8, tzinfo=UTC)
 POD = ("sweeps", "lr-1")

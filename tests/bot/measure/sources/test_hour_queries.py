@@ -4,11 +4,11 @@ from datetime import UTC, datetime
 
 import pytest
 
-from bot.measure.gpus import promql, promql_hour
-from bot.measure.gpus.hour_queries import MAX_NAMED, HourQueries
 from bot.measure.gpus.models import HALF_HOUR, HOUR
-from bot.measure.gpus.prometheus import Prometheus, Row
-from bot.measure.gpus.scrape_interval import ScrapeIntervals
+from bot.measure.sources import promql, promql_hour
+from bot.measure.sources.hour_queries import MAX_NAMED, HourQueries
+from bot.measure.sources.prometheus import Prometheus, Row
+from bot.measure.sources.scrape_interval import ScrapeIntervals
 
 START = datetime(2026, 11, 20, 8, tzinfo=UTC)
 MIDDLE, END = START + HALF_HOUR, START + HOUR

@@ -6,12 +6,12 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from bot.measure.gpus import promql, promql_hour
-from bot.measure.gpus.device_stats import uuid
 from bot.measure.gpus.models import HALF_HOUR, HOUR
 from bot.measure.gpus.pod_owners import PodKey
-from bot.measure.gpus.prometheus import Device, Prometheus, Row
-from bot.measure.gpus.scrape_interval import ScrapeIntervals
+from bot.measure.sources import promql, promql_hour
+from bot.measure.sources.device_stats import uuid
+from bot.measure.sources.prometheus import Device, Prometheus, Row
+from bot.measure.sources.scrape_interval import ScrapeIntervals
 
 Series = frozenset[tuple[str, str]]  # its labels
 

@@ -6,10 +6,6 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
-from bot.measure.gpus import promql
-from bot.measure.gpus.cpu_use import CpuQueries
-from bot.measure.gpus.device_stats import DeviceQueries
-from bot.measure.gpus.hour_queries import HourQueries
 from bot.measure.gpus.models import (
     HOUR,
     HourCapacity,
@@ -21,10 +17,14 @@ from bot.measure.gpus.models import (
     Xid,
 )
 from bot.measure.gpus.pod_owners import UNOWNED, Ownership, OwnerStore, PodKey, merged
-from bot.measure.gpus.prometheus import Prometheus, Recent, Row
-from bot.measure.gpus.prometheus_hour import HourResults, Offered, Place, assemble_hour, place_of, sums
-from bot.measure.gpus.scrape_interval import IntervalProbe, ScrapeIntervals
-from bot.measure.gpus.shared_use import assignable
+from bot.measure.sources import promql
+from bot.measure.sources.cpu_use import CpuQueries
+from bot.measure.sources.device_stats import DeviceQueries
+from bot.measure.sources.hour_queries import HourQueries
+from bot.measure.sources.prometheus import Prometheus, Recent, Row
+from bot.measure.sources.prometheus_hour import HourResults, Offered, Place, assemble_hour, place_of, sums
+from bot.measure.sources.scrape_interval import IntervalProbe, ScrapeIntervals
+from bot.measure.sources.shared_use import assignable
 from k8s.nodes.gpu_kinds import NodeDevices, with_share
 
 Devices = Mapping[str, NodeDevices]  # by node

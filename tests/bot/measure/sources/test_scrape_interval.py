@@ -5,7 +5,7 @@ from itertools import accumulate
 
 import pytest
 
-from bot.measure.gpus.scrape_interval import STANDARD_INTERVALS, ScrapeIntervals, scrape_interval
+from bot.measure.sources.scrape_interval import STANDARD_INTERVALS, ScrapeIntervals, scrape_interval
 
 
 def scraped(*gaps: float) -> list[float]:

@@ -5,10 +5,10 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from bot.measure.gpus import promql
-from bot.measure.gpus.hour_queries import HourQueries
 from bot.measure.gpus.models import HOUR
-from tests.bot.measure.gpus.prometheus_server import NEEDS_PROMETHEUS, asking, serving
+from bot.measure.sources import promql
+from bot.measure.sources.hour_queries import HourQueries
+from tests.bot.measure.sources.prometheus_server import NEEDS_PROMETHEUS, asking, serving
 
 START = datetime.now(UTC).replace(hour=8, minute=0, second=0, microsecond=0) - timedelta(days=1)
 POD = 'exported_namespace="a",exported_pod="{}"'

@@ -2,7 +2,7 @@
 
     usage:<cluster>:cluster-samples   list: a compressed Sample each, the latest first; expires after a day
 
-One worker takes samples (`bot.measure.gpus.collector`); every process reads them. There is no other history.
+One worker takes samples (`collector.py`); every process reads them. There is no other history.
 """
 
 import asyncio
@@ -16,7 +16,6 @@ from typing import Any
 
 from redis.asyncio import Redis
 
-from bot.measure.gpus import sampling
 from bot.measure.gpus.models import (
     HOUR,
     Gpu,
@@ -29,7 +28,8 @@ from bot.measure.gpus.models import (
     Xid,
 )
 from bot.measure.gpus.pod_owners import Ownership, OwnerStore, PodKey, by_labels
-from bot.measure.gpus.sampling import PodSample, Sample
+from bot.measure.sources import sampling
+from bot.measure.sources.sampling import PodSample, Sample
 from k8s.api.client import KubernetesClient
 from k8s.api.errors import ApiError, UnreachableError
 from k8s.api.outage import Outage

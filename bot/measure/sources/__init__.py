@@ -1,0 +1,1 @@
+"""Where GPU use is measured: Prometheus, or else dcgm-exporter and metrics-server; who measures, and when."""
