@@ -11,6 +11,8 @@ pkg/runtime/framework/plugins/jobset/jobset.go. What a user should know of it:
   doesn't check for a deletion. Here it never does.
 """
 
+from functools import lru_cache
+
 import yaml
 
 from local.jobset.conditions import is_true, put
@@ -66,8 +68,7 @@ class Controller:
         """Return the runtime as the TrainJob found it first. Raises Refused."""
         name, namespace = job["metadata"]["name"] + SNAPSHOT, job["metadata"]["namespace"]
         if found := self._store.get("ConfigMap", namespace, name):
-            kept: Object = yaml.load(found["data"]["runtime"], yaml.CSafeLoader)
-            return kept
+            return clone(_parsed(found["data"]["runtime"]))
         reference = job["spec"]["runtimeRef"]["name"]
         runtime = self._store.get("TrainingRuntime", namespace, reference)
         if runtime is None:
@@ -89,6 +90,13 @@ class Controller:
         counts = jobset.get("status", {}).get("replicatedJobsStatus", [])
         if counts:
             status["jobsStatus"] = [{key: each[key] for key in COUNTS} for each in counts]
+
+
+@lru_cache(maxsize=64)
+def _parsed(runtime: str) -> Object:
+    """Each sync of each TrainJob reads the same few."""
+    parsed: Object = yaml.load(runtime, yaml.CSafeLoader)
+    return parsed
 
 
 def _mark_suspended(job: Object, status: Object) -> None:

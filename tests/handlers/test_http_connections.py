@@ -146,7 +146,7 @@ async def test_connection_of_a_client_that_reads_no_response_is_closed(http, mon
 async def test_connection_of_a_client_that_reads_slowly_stays_open(http, monkeypatch):
     monkeypatch.setattr("handlers.http_connection.HEADERS_TIMEOUT", 0.5)
     monkeypatch.setattr("handlers.http_connection.MIN_READ", 1)
-    size = 2**25
+    size = 2**24
 
     async def large():
         return b"x" * size
@@ -155,8 +155,8 @@ async def test_connection_of_a_client_that_reads_slowly_stays_open(http, monkeyp
     reader, writer = await asyncio.open_connection("127.0.0.1", http.port, limit=2**16)
     writer.write(b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n")
     await reader.readuntil(b"\r\n\r\n")
-    for _ in range(32):
-        await reader.readexactly(size // 32)
+    for _ in range(16):
+        await reader.readexactly(size // 16)
         await asyncio.sleep(0.05)
     writer.close()
 

@@ -34,22 +34,21 @@ def no_pace(monkeypatch):
 pytestmark = pytest.mark.usefixtures("no_pace")
 
 
-async def test_status_shows_state_and_audit_log(redis):
+async def test_running_sweep_is_listed_and_its_name_can_be_omitted_or_shortened(redis):
     async with open_session(redis, **HELD) as session:
         await session.until(Phase.RUNNING)
-        await session.types("cancel", person="grace")
+        for which, there in (("", True), ("mine", False), ("running", True)):
+            answer, _ = await session.types(f"list {which}", person="grace")
+            assert (f"|{SWEEP}>* · Running" in answer) is there, which
+        answer, _ = await session.types("list team", person="grace")
+        assert answer.startswith("You aren't in a team.")
+        answer, _ = await session.types("cancel", person="grace")
+        assert answer.startswith("You have no running sweeps.")
         await session.types(f"cancel {SWEEP}", person="grace")
         answer, _ = await session.types("status")
         assert f"|{SWEEP}>* · Running" in answer
         assert "ada started the sweep" in answer
         assert "grace: cancel denied" in answer
-
-
-async def test_sweep_name_can_be_omitted_or_shortened(redis):
-    async with open_session(redis, **HELD) as session:
-        await session.until(Phase.RUNNING)
-        answer, _ = await session.types("cancel", person="grace")
-        assert answer.startswith("You have no running sweeps.")
         answer, _ = await session.types("drain otter")
         assert answer.startswith(f"Request sent to `{SWEEP}`")
         assert any("*ada* is draining this sweep" in text for text in session.thread())
@@ -58,21 +57,12 @@ async def test_sweep_name_can_be_omitted_or_shortened(redis):
         await session.until(Phase.CANCELLED)
 
 
-@pytest.mark.parametrize(("which", "there"), [("", True), ("mine", False), ("running", True), ("team", None)])
-async def test_list_shows_sweeps(redis, which, there):
-    async with open_session(redis, **HELD) as session:
-        await session.until(Phase.RUNNING)
-        answer, _ = await session.types(f"list {which}", person="grace")
-        if there is None:
-            assert answer.startswith("You aren't in a team.")
-        else:
-            assert (f"|{SWEEP}>* · Running" in answer) is there
-
-
-async def test_results_are_a_table_with_the_best_first_and_a_file(redis):
+async def test_results_are_a_table_and_a_file_also_of_a_sweep_that_redis_lost(redis):
     async with open_session(redis, **READY) as session:
         await session.until(Phase.SUCCEEDED)
-        _, [_, reported] = await session.types("results")
+        while (await session.simulation.record()).outbox:  # the end has files of its own
+            await session.rounds()
+        _, [*_, reported] = await session.types("results")
         best = [line for line in reported.splitlines() if line.startswith("`loss`")]
         assert [line.split()[1] for line in best] == ["0.1", "0.3", "0.5"]
         [message] = [m for m in session.slack.ephemerals("ada") if "blocks" in m]
@@ -88,33 +78,34 @@ async def test_results_are_a_table_with_the_best_first_and_a_file(redis):
         [direct] = session.slack.workspace.channels[f"D{ADA.user[1:]}"].messages.values()
         assert (direct["text"], direct.get("thread_ts")) == (f"All trials of `{SWEEP}`", None)
         assert [file["name"] for file in direct["files"]] == [f"{SWEEP}.csv"]
-
-
-async def test_missing_upload_permission_is_explained_in_a_direct_message(redis):
-    async with open_session(redis, **READY) as session:
-        await session.until(Phase.SUCCEEDED)
-        while (await session.simulation.record()).outbox:  # the end has files of its own
-            await session.rounds()
         session.slack.stumble("files.getUploadURLExternal", "missing_scope")
         await session.types("results")
-        [direct] = session.slack.workspace.channels[f"D{ADA.user[1:]}"].messages.values()
+        [_, direct] = session.slack.workspace.channels[f"D{ADA.user[1:]}"].messages.values()
         assert f"\nCouldn't attach `{SWEEP}.csv`: Slack error `missing_scope`. *Fix:* " in direct["text"]
-
-
-async def test_results_of_a_sweep_that_redis_lost_are_available(redis):
-    async with open_session(redis, **READY) as session:
-        await session.until(Phase.SUCCEEDED)
-        await session.rounds(2)
         await redis.flushall()
         answer, reported = await session.types(f"results {SWEEP}")
         assert answer.startswith("Looking up")
         assert "3 of 3 trials" in reported[-1]
 
 
-async def test_buttons_of_an_ended_sweep_rerun_and_extend(redis):
+async def test_ended_sweep_mentions_its_owner_once_and_its_buttons_act_on_the_current_state(redis):
     async with open_session(redis, **READY) as session:
         await session.until(Phase.SUCCEEDED)
         await session.rounds(2)
+        called = [
+            m for m in session.slack.messages(CHANNEL, session.parent()["ts"]) if f"<@{ADA.user}>" in str(m)
+        ]
+        assert [m.get("subtype") for m in called] == ["thread_broadcast"]
+        assert called[0]["text"].startswith(f":white_check_mark: <@{ADA.user}> *<http")
+        parent = session.slack.workspace.channel(CHANNEL).messages[session.parent()["ts"]]
+        true = parent["blocks"]
+        old = {"type": "button", "action_id": CANCEL, "value": SWEEP, "block_id": "b"}
+        old["text"] = {"type": "plain_text", "text": "Cancel sweep"}
+        parent["blocks"] = [{"type": "actions", "block_id": "a", "elements": [old]}]
+        [reported] = await session.clicks(CANCEL)
+        assert reported.endswith(f"|{SWEEP}>* has already ended.")
+        shown = session.slack.workspace.channel(CHANNEL).messages[parent["ts"]]["blocks"]
+        assert [b["type"] for b in shown] == [b["type"] for b in true]
         assert "3 of 3 trials" in (await session.clicks(RESULTS))[0]
         assert "the last lines of main" in (await session.clicks(LOGS))[0]
         [reply] = await session.clicks(RERUN, person="grace")
@@ -166,21 +157,7 @@ async def test_rerun_with_a_changed_option_is_another_sweep_and_an_invalid_one_n
         assert (await session.simulation.store.get(other)).request == replace(REQUEST, trials=2)
 
 
-async def test_trials_are_listed_and_cancelled_in_a_modal(redis):
-    async with open_session(redis, **HELD) as session:
-        await session.until(Phase.RUNNING)
-        await session.rounds(2)
-        await session.clicks(TRIALS)
-        [modal] = session.slack.modals("ada")
-        buttons = [b["accessory"] for b in modal["blocks"] if "accessory" in b]
-        assert len(buttons) == 2
-        assert await session.slack.press("ada", "end_trial", buttons[0]["value"]) is None
-        await session.rounds(4)
-        trial = buttons[0]["value"].split()[1]
-        assert any(f"*ada* cancelled trial `{trial}`" in text for text in session.thread())
-
-
-async def test_cancel_of_a_trial_by_a_stranger_is_denied_with_the_reason(redis):
+async def test_trials_are_listed_in_a_modal_and_cancelled_by_their_owner_only(redis):
     async with open_session(redis, **HELD) as session:
         await session.until(Phase.RUNNING)
         await session.rounds(2)
@@ -191,6 +168,14 @@ async def test_cancel_of_a_trial_by_a_stranger_is_denied_with_the_reason(redis):
         await session.rounds(2)
         direct = session.slack.workspace.channels["D01GRACEHOP"].messages.values()
         assert any(f"Only <@{ADA.user}> (owner)" in m["text"] for m in direct)
+        await session.clicks(TRIALS)
+        [modal] = session.slack.modals("ada")
+        buttons = [b["accessory"] for b in modal["blocks"] if "accessory" in b]
+        assert len(buttons) == 2
+        assert await session.slack.press("ada", "end_trial", buttons[0]["value"]) is None
+        await session.rounds(4)
+        trial = buttons[0]["value"].split()[1]
+        assert any(f"*ada* cancelled trial `{trial}`" in text for text in session.thread())
 
 
 async def mentions(session, text, person="ada"):
@@ -201,7 +186,7 @@ async def mentions(session, text, person="ada"):
     return session.thread()[before + 1 :]
 
 
-async def test_mention_in_a_thread_is_answered_there(redis):
+async def test_mention_in_a_thread_is_answered_there_and_elsewhere_with_help(redis):
     async with open_session(redis, **HELD) as session:
         await session.until(Phase.RUNNING)
         assert any("the last lines of main" in text for text in await mentions(session, "@sweepbot logs"))
@@ -228,6 +213,9 @@ async def test_mention_in_a_thread_is_answered_there(redis):
         assert {each.user_name for each in await session.simulation.store.listed()} == {"ada", "grace"}
         answer, _ = await session.types("list")
         assert "grace in <#" in answer
+        session.slack.say("ada", CHANNEL, "@sweepbot what can you do?")
+        await session.settled()
+        assert "Start a sweep" in session.slack.ephemerals("ada")[-1]["text"]
 
 
 async def test_error_links_the_sweeps_that_it_names(redis):
@@ -256,24 +244,6 @@ async def test_results_are_posted_once_under_rate_limits(redis, monkeypatch):
         assert [text.startswith("All trials of") for text in reported] == [False, True]
 
 
-async def test_mention_elsewhere_gets_help(redis):
-    async with open_session(redis, **HELD) as session:
-        session.slack.say("ada", CHANNEL, "@sweepbot what can you do?")
-        await session.settled()
-        assert "Start a sweep" in session.slack.ephemerals("ada")[-1]["text"]
-
-
-async def test_owner_is_mentioned_only_at_the_end(redis):
-    async with open_session(redis, **READY) as session:
-        await session.until(Phase.SUCCEEDED)
-        await session.rounds(2)
-        called = [
-            m for m in session.slack.messages(CHANNEL, session.parent()["ts"]) if f"<@{ADA.user}>" in str(m)
-        ]
-        assert [m.get("subtype") for m in called] == ["thread_broadcast"]
-        assert called[0]["text"].startswith(f":white_check_mark: <@{ADA.user}> *<http")
-
-
 @pytest.mark.parametrize(("notify", "direct"), [(Notify.DM, 1), (Notify.NONE, 0)])
 async def test_sweep_with_broadcast_off_posts_none(redis, notify, direct):
     request = replace(REQUEST, notify=notify)
@@ -287,21 +257,6 @@ async def test_sweep_with_broadcast_off_posts_none(redis, notify, direct):
         assert len(reported) == direct
         where = f"|{SWEEP}>* in <#{ADA.channel}> · Finished:"
         assert all(text.startswith(":white_check_mark: *<http") and where in text for text in reported)
-
-
-async def test_click_on_an_outdated_message_acts_on_the_current_state_and_updates_it(redis):
-    async with open_session(redis, **READY) as session:
-        await session.until(Phase.SUCCEEDED)
-        await session.rounds(2)
-        parent = session.slack.workspace.channel(CHANNEL).messages[session.parent()["ts"]]
-        true = parent["blocks"]
-        old = {"type": "button", "action_id": CANCEL, "value": SWEEP, "block_id": "b"}
-        old["text"] = {"type": "plain_text", "text": "Cancel sweep"}
-        parent["blocks"] = [{"type": "actions", "block_id": "a", "elements": [old]}]
-        [reported] = await session.clicks(CANCEL)
-        assert reported.endswith(f"|{SWEEP}>* has already ended.")
-        shown = session.slack.workspace.channel(CHANNEL).messages[parent["ts"]]["blocks"]
-        assert [b["type"] for b in shown] == [b["type"] for b in true]
 
 
 @pytest.mark.features("health")
@@ -334,44 +289,28 @@ parameters:
 """
 
 
-async def test_mention_delivered_twice_is_handled_once(redis):
+async def test_mention_delivered_twice_is_handled_once_and_an_edited_one_never(redis):
     async with open_session(redis, **HELD) as session:
         await session.until(Phase.RUNNING)
-        asked = []
-        event = {
-            "type": "app_mention",
-            "user": ADA.user,
-            "channel": ADA.channel,
-            "thread_ts": session.parent()["ts"],
-            "text": "<@U01SWEEPBOT> logs",
-        }
-        body = {"type": "event_callback", "event_id": "Ev1", "team_id": TEAM["id"], "event": event}
-        for _ in range(3):
-            await session.app.async_dispatch(AsyncBoltRequest(mode="socket_mode", body=body))
-            asked += await session.simulation.store.commands(SWEEP)
-            await session.rounds()
-        assert [command.action for command in asked] == [Action.LOGS]
 
-
-async def test_edited_mention_is_ignored(redis):
-    async with open_session(redis, **HELD) as session:
-        await session.until(Phase.RUNNING)
-        for number, more in enumerate([{}, {"edited": {"user": ADA.user, "ts": "9.0"}}]):
+        async def mentioned(delivery, text, **more):
             event = {
                 "type": "app_mention",
                 "user": ADA.user,
                 "channel": ADA.channel,
                 "thread_ts": session.parent()["ts"],
-                "text": "<@U01SWEEPBOT> rerun",
+                "text": f"<@U01SWEEPBOT> {text}",
             }
-            body = {
-                "type": "event_callback",
-                "event_id": f"Ev{number}",
-                "team_id": TEAM["id"],
-                "event": event | more,
-            }
+            body = {"type": "event_callback", "event_id": delivery, "team_id": TEAM["id"]}
+            body["event"] = event | more
             await session.app.async_dispatch(AsyncBoltRequest(mode="socket_mode", body=body))
+            asked = await session.simulation.store.commands(SWEEP)
             await session.rounds()
+            return [command.action for command in asked]
+
+        assert [await mentioned("Ev1", "logs") for _ in range(3)] == [[Action.LOGS], [], []]
+        await mentioned("Ev2", "rerun")
+        await mentioned("Ev3", "rerun", edited={"user": ADA.user, "ts": "9.0"})
         assert len(await session.simulation.store.active()) == 2
 
 

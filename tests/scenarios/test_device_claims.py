@@ -83,7 +83,6 @@ async def test_trials_claim_gpus_that_count_as_allocated_until_they_end(redis):
         assert not sweep.kubernetes.list("ResourceClaim")
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("watched", [True, False])
 async def test_claims_end_the_rest_of_an_idle_cluster(redis, watched):
     """Its nodes are read every five minutes only; here, none have passed."""
@@ -108,6 +107,7 @@ async def test_claims_end_the_rest_of_an_idle_cluster(redis, watched):
             await asyncio.wait([watch])
 
 
+@pytest.mark.slow
 async def test_sweep_on_gpus_of_the_example_driver_from_the_command_to_its_end(tmp_path, mlflow_url):
     async with world(tmp_path, mlflow_url) as here:
         publish(here.store, 2, example_class(), example_slices)

@@ -23,10 +23,12 @@ async def ada(redis):
         yield made
 
 
-async def test_form_fills_previews_and_launches_a_sweep(ada):
+async def test_form_fills_previews_and_launches_the_previewed_commit_once(ada, redis):
     slack = ada.slack
     assert await slack.command("ada", "sweeps", "/sweep", "") == ""
     assert ada.modal()["title"]["text"] == "New sweep"
+    # No worker runs yet: Slack gets a response within three seconds, and typed values are accepted.
+    assert [one["value"] for one in await slack.options("ada", "sweep_branch", "mai")] == ["mai", "-"]
     assert [one["value"] for one in await ada.offered("sweep_branch", "ma")] == ["main", "ma"]
     await ada.choose("sweep_branch", "main")
     lr, _ = await ada.offered("sweep_space")
@@ -43,27 +45,21 @@ async def test_form_fills_previews_and_launches_a_sweep(ada):
     ):
         assert fact in ada.shows()
     assert "python train.py --width=a" in ada.shows()
-    await slack.submit("ada")
+    ada.git.tip = "89ab" * 10  # a new commit is pushed
+    await asyncio.gather(slack.submit("ada"), slack.submit("ada"))
     [sweep] = await ada.runs()
+    assert await ada.context.store.active() == {sweep}
     assert f"Sweep `{sweep}` queued" in ada.shows()
     record = await ada.context.store.get(sweep)
     assert (record.request.gpus, record.requester.user, record.requester.channel) == (2, ADA, "C01SWEEPS00")
-
-
-async def test_launch_uses_the_previewed_commit(ada):
-    slack = ada.slack
-    await slack.command("ada", "sweeps", "/sweep", "branch=main")
-    await ada.choose("sweep_space", "lr")
-    await slack.submit("ada")
-    await ada.runs()
-    ada.git.tip = "89ab" * 10  # a new commit is pushed
-    await slack.submit("ada")
-    [sweep] = await ada.runs()
-    assert (await ada.context.store.get(sweep)).request.commit == COMMIT
+    assert record.request.commit == COMMIT
     await slack.command("ada", "sweeps", "/sweep", "")
     await slack.submit("ada")
     await ada.runs()
     assert "`main` @ `89ab89ab`" in ada.shows()  # the next form starts with the branch, not the commit
+    await redis.flushall()
+    await slack.submit("ada")
+    assert "This form has expired" in ada.shows()
 
 
 @pytest.mark.parametrize(("then", "stands"), [("launch", "queued"), ("change", "Updates go to")])
@@ -77,17 +73,6 @@ async def test_late_preview_does_not_overwrite_later_input(ada, then, stands):
     await (slack.submit("ada") if then == "launch" else slack.press("ada", "sweep_change"))
     await ada.runs()
     assert stands in str(ada.modal()["blocks"])
-
-
-async def test_launch_clicked_twice_starts_one_sweep(ada):
-    slack = ada.slack
-    await slack.command("ada", "sweeps", "/sweep", "branch=main")
-    await ada.choose("sweep_space", "lr")
-    await slack.submit("ada")
-    await ada.runs()
-    await asyncio.gather(slack.submit("ada"), slack.submit("ada"))
-    assert len(await ada.runs()) == 1
-    assert len(await ada.context.store.active()) == 1
 
 
 async def test_git_error_is_shown_at_its_field(ada):
@@ -111,8 +96,13 @@ async def test_git_error_is_shown_at_its_field(ada):
     assert ada.modal()["callback_id"] == "sweep_form"
 
 
-async def test_inline_space_is_launched(ada):
-    slack = ada.slack
+async def test_inline_space_is_launched_and_delays_no_other_command_while_it_is_parsed(ada, monkeypatch):
+    slack, parsing, end = ada.slack, threading.Event(), threading.Event()
+
+    def slow(*_):
+        parsing.set()
+        end.wait()
+
     await slack.command("ada", "sweeps", "/sweep", "branch=main")
     await slack.press("ada", "sweep_write")
     await slack.enter("ada", "text", SPACE.replace("minimize", "smallest"))
@@ -122,30 +112,17 @@ async def test_inline_space_is_launched(ada):
         'your space:3: objective.goal: must be minimize or maximize; got "smallest"',
     )
     await slack.enter("ada", "text", SPACE)
-    assert await slack.submit("ada") == {}
-    await ada.runs()
+    with monkeypatch.context() as late:
+        late.setattr("bot.sweep.form.view.parse_space", slow)
+        submission = asyncio.create_task(slack.submit("ada"))
+        assert await asyncio.to_thread(parsing.wait, 60)
+        assert "queued" in await slack.command("grace", "sweeps", "/sweep", "branch=main space=lr")
+        end.set()
+        assert await submission == {}
+    assert len(await ada.runs()) == 1  # Grace's
     await slack.submit("ada")
     [sweep] = await ada.runs()
     assert (await ada.context.store.get(sweep)).request.text == SPACE.rstrip()
-
-
-async def test_inline_space_that_takes_long_to_parse_delays_no_other_command(ada, monkeypatch):
-    parsing, end = threading.Event(), threading.Event()
-
-    def slow(*_):
-        parsing.set()
-        end.wait()
-
-    slack = ada.slack
-    monkeypatch.setattr("bot.sweep.form.view.parse_space", slow)
-    await slack.command("ada", "sweeps", "/sweep", "branch=main")
-    await slack.press("ada", "sweep_write")
-    await slack.enter("ada", "text", SPACE)
-    submission = asyncio.create_task(slack.submit("ada"))
-    assert await asyncio.to_thread(parsing.wait, 60)
-    assert "queued" in await slack.command("grace", "sweeps", "/sweep", "branch=main space=lr")
-    end.set()
-    assert await submission == {}
 
 
 async def test_inline_space_with_a_late_parser_is_an_error_below_its_field(ada, monkeypatch):
@@ -194,27 +171,11 @@ async def test_unreachable_git_host_is_named_in_menu_and_form(ada):
     assert "The git host isn't responding. Try again." in ada.shows()
 
 
-async def test_menu_does_not_wait_for_a_worker(ada):
-    """No worker runs: Slack gets a response within three seconds, and typed values are accepted."""
-    await ada.slack.command("ada", "sweeps", "/sweep", "")
-    assert [one["value"] for one in await ada.slack.options("ada", "sweep_branch", "mai")] == ["mai", "-"]
-
-
 async def test_form_without_permission_is_denied_with_a_message(redis):
     async with a_slack_user(redis, replace(CONFIG, launch=Launch(people=("U2",)))) as ada:
         answer = await ada.slack.command("ada", "sweeps", "/sweep", "")
         assert "You don't have permission to start sweeps" in answer
         assert ada.slack.modals("ada") == []
-
-
-async def test_form_with_a_lost_draft_says_so(ada, redis):
-    await ada.slack.command("ada", "sweeps", "/sweep", "branch=main")
-    await ada.choose("sweep_space", "lr")
-    await ada.slack.submit("ada")
-    await ada.runs()
-    await redis.flushall()
-    await ada.slack.submit("ada")
-    assert "This form has expired" in ada.shows()
 
 
 async def test_form_with_a_profile_that_no_machine_can_run_is_an_error_below_its_field(redis):

@@ -49,7 +49,7 @@ def third_fails(world, pod):
 
 
 @EACH_KIND
-async def test_trial_runs_once_all_of_its_workers_run(redis, kind):
+async def test_trial_runs_once_all_of_its_workers_run_and_has_the_log_of_each(redis, kind):
     async with FailingTrials(redis, second_waits, **NODES, **kind).started() as world:
         await world.rounds()
         await world.after(120)
@@ -58,6 +58,17 @@ async def test_trial_runs_once_all_of_its_workers_run(redis, kind):
         world.happens = third_fails
         await world.rounds()
         assert (await world.record()).phase is Phase.RUNNING
+        ask = Command(action=Action.LOGS, user=OWNER, user_name="ada", in_thread=True)
+        await world.store.add_command(SWEEP, ask)
+        await world.round()
+        answer = next(text for text in world.slack.posted if text.startswith("Log of trial"))
+        assert "worker 1 of 3" in answer
+        assert "log of worker 0" in answer
+        name, whole = world.slack.files[-1]
+        assert name.endswith(".log")
+        assert [f"==> Worker {n + 1} of 3" in whole and f"log of worker {n}" in whole for n in range(3)] == [
+            True
+        ] * 3
 
 
 @EACH_KIND
@@ -99,23 +110,6 @@ async def test_cancelled_trial_frees_the_gpus_of_all_workers(redis, action, kind
         await world.rounds()
         alive = {each["metadata"]["name"] for each in world.kubernetes.list("Pod")}
         assert not alive & {pod["metadata"]["name"] for pod in pods}
-
-
-@EACH_KIND
-async def test_logs_of_a_trial_have_every_worker(redis, kind):
-    async with FailingTrials(redis, third_fails, **NODES, **kind).started() as world:
-        await world.rounds()
-        ask = Command(action=Action.LOGS, user=OWNER, user_name="ada", in_thread=True)
-        await world.store.add_command(SWEEP, ask)
-        await world.round()
-        answer = next(text for text in world.slack.posted if text.startswith("Log of trial"))
-        assert "worker 1 of 3" in answer
-        assert "log of worker 0" in answer
-        [(name, whole)] = world.slack.files
-        assert name.endswith(".log")
-        assert [f"==> Worker {n + 1} of 3" in whole and f"log of worker {n}" in whole for n in range(3)] == [
-            True
-        ] * 3
 
 
 async def uses_of(redis, kind):

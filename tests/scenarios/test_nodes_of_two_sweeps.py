@@ -161,7 +161,7 @@ async def test_single_sweep_never_waits_and_is_not_measured(redis):
         assert "Node" not in calls
 
 
-async def test_resumed_sweep_waits_for_one_that_started_meanwhile(four):
+async def test_resumed_sweep_waits_for_one_that_started_meanwhile_and_can_be_paused_again(four):
     await four.asks(Action.PAUSE_NOW)
     await four.until_both(lambda: four.runs(SECOND))
     await four.asks(Action.RESUME)
@@ -171,17 +171,6 @@ async def test_resumed_sweep_waits_for_one_that_started_meanwhile(four):
     shown = f":hourglass_flowing_sand: *{SWEEP}* · Waiting for nodes"
     assert f"{shown}\n" in four.parent_of(SWEEP)
     assert "lr-brave-otter>* · Waiting for nodes · 1 of 3 trials" in listing(await four.store.listed())
-    four.endings = 1000
-    await four.until_both(lambda: four.last.phase.final)
-    assert four.last.phase is Phase.SUCCEEDED
-    assert len([text for text in four.slack.posted if waiting_for(f"{SECOND} (running)") in text]) == 1
-
-
-async def test_resumed_sweep_that_waits_can_be_paused_again(four):
-    await four.asks(Action.PAUSE_NOW)
-    await four.until_both(lambda: four.runs(SECOND))
-    await four.asks(Action.RESUME)
-    await four.both(2)
     await four.asks(Action.DRAIN)
     assert "is waiting for nodes" in four.slack.ephemeral_messages[-1][1]
     await four.asks(Action.PAUSE)
@@ -190,6 +179,10 @@ async def test_resumed_sweep_that_waits_can_be_paused_again(four):
     four.endings = 1000
     await four.until_both(lambda: not four.workers(SECOND))
     assert four.workers(SWEEP) == []
+    await four.asks(Action.RESUME)
+    await four.until_both(lambda: four.last.phase.final)
+    assert four.last.phase is Phase.SUCCEEDED
+    assert len([text for text in four.slack.posted if waiting_for(f"{SECOND} (running)") in text]) == 1
 
 
 async def test_nodes_of_a_pausing_sweep_are_kept_for_its_resume_until_it_is_paused(four):

@@ -24,16 +24,18 @@ async def simulation(redis):
     return simulation
 
 
-async def test_idle_trial_is_reported_once_in_its_thread(simulation):
+async def test_idle_trial_is_reported_once_in_its_thread_and_its_warning_follows_it(simulation):
+    await simulation.click(Action.KEEP, alert="idle/sweeps/gone", hours=4)
     await simulation.run()
+    await simulation.click(Action.MEASURES, STRANGER)
     await simulation.run(3)
     [(channel, thread, _)] = simulation.slack.posted.values()
     assert (channel, thread) == ("C1", "1.1")
     assert f"Trial `{TRIAL}`: 1 GPU idle for 30 min" in simulation.texts()[0]
-
-
-async def test_idle_warning_follows_its_trial(simulation):
-    await simulation.run()
+    old, (user, text) = simulation.slack.ephemeral_messages
+    assert old == (OWNER, "This warning is over: its cause is gone, or the pods are.")
+    assert user == STRANGER
+    assert "max 0.4%, mean 0.2%" in text
     await simulation.run(31)
     assert "for 1 h," in simulation.texts()[0]
     await simulation.run(40, a_pod(BUSY))
@@ -118,42 +120,21 @@ async def test_a_condition_that_changes_during_a_snooze_is_posted_when_the_snooz
     assert f"Trial `{TRIAL}`: 1 GPU idle for" in newer
 
 
-@pytest.mark.parametrize(("user", "denial"), [(OWNER, True), (ADMIN, True), (STRANGER, False)])
-async def test_snooze_is_for_owner_team_and_admins(simulation, user, denial):
+async def test_snooze_is_for_owner_and_admins_also_while_no_metrics_are_available(simulation):
     await simulation.run()
-    await simulation.click(Action.KEEP, user, hours=24)
+    await simulation.click(Action.KEEP, STRANGER, hours=24)
     await simulation.run(1)
-    assert (f"Snoozed by {user.lower()} until" in simulation.texts()[0]) is denial
-    refusals = [] if denial else [(user, f"Only <@{OWNER}> (owner) or an admin can snooze GPU warnings for")]
-    assert [
-        (who, text[: len(refusals[0][1])]) for who, text in simulation.slack.ephemeral_messages
-    ] == refusals
-
-
-async def test_utilization_is_shown_to_everybody(simulation):
-    await simulation.run()
-    await simulation.click(Action.MEASURES, STRANGER)
-    await simulation.run(1)
-    [(user, text)] = simulation.slack.ephemeral_messages
+    assert "Snoozed by" not in simulation.texts()[0]
+    [(user, refusal)] = simulation.slack.ephemeral_messages
     assert user == STRANGER
-    assert "max 0.4%, mean 0.2%" in text
-
-
-async def test_click_on_an_old_warning_is_answered(simulation):
-    await simulation.click(Action.KEEP, alert="idle/sweeps/gone", hours=4)
-    await simulation.run()
-    assert simulation.slack.ephemeral_messages == [
-        (OWNER, "This warning is over: its cause is gone, or the pods are.")
-    ]
-
-
-async def test_commands_work_while_no_metrics_are_available(simulation):
-    await simulation.run()
+    assert refusal.startswith(f"Only <@{OWNER}> (owner) or an admin can snooze GPU warnings for")
     simulation.source.now = None
-    await simulation.click(Action.KEEP, hours=4)
-    await simulation.run(90)
+    for minutes, allowed in ((2, OWNER), (90, ADMIN)):
+        await simulation.click(Action.KEEP, allowed, hours=24)
+        await simulation.run(minutes)
+        assert f"Snoozed by {allowed.lower()} until" in simulation.texts()[0]
     assert "for 30 min," in simulation.texts()[0]
-    assert "Snoozed by" in simulation.texts()[0]
+    assert len(simulation.slack.ephemeral_messages) == 1
 
 
 async def test_invalid_alert_is_skipped(simulation):
