@@ -195,7 +195,7 @@ async def test_of_two_sweeps_checked_at_once_one_waits(redis):
         assert await reconciled(SWEEP) == timedelta(0)
         await reconciled(SWEEP)
         first, second = await story.store.get(SWEEP), await story.store.get(SECOND)
-        assert (first.phase, second.phase) == (Phase.OPENING, Phase.BUILDING)
+        assert (first.phase, second.phase) == (Phase.OPENING, Phase.PENDING)
         assert first.reason == (
             "the forecast is 6 GPU-h, and ada has used 6 of 10 GPU-h this month, 6 GPU-h of it "
             "for unfinished sweeps"

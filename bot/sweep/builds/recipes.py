@@ -164,21 +164,21 @@ class _RecipeBuilder:
         )
 
     def _uv_lock(self, why: str) -> Recipe:
-        lock = toml(self.files["uv.lock"], "uv.lock")
-        if missing := uv_lock.not_locked(lock, self.project):
+        locked = uv_lock.read(self.files["uv.lock"], self.files["pyproject.toml"])
+        if locked.missing:
             raise UserError(
-                f"`uv.lock` of {self.repository.name} is out of date: it lacks `{missing[0]}` of "
+                f"`uv.lock` of {self.repository.name} is out of date: it lacks `{locked.missing[0]}` of "
                 "`pyproject.toml`. *Fix:* Run `uv lock` and commit both files."
             )
-        if inside := uv_lock.local_packages(lock):
+        if locked.local:
             return self._one_job(
-                "uv.lock", f"the package {inside[0]} is in the repository", "uv sync --frozen --no-dev"
+                "uv.lock", f"the package {locked.local[0]} is in the repository", "uv sync --frozen --no-dev"
             )
         copies, sync = ("pyproject.toml", "uv.lock"), "uv sync --frozen --no-dev --no-install-project"
         if why:
             first = f"COPY {' '.join(copies)} /app/\nRUN cd /app && {sync}\n"
             return self._one_job("uv.lock", why, "uv sync --frozen --no-dev", first)
-        return self._separate("uv.lock", copies, sync, _writable(uv_lock.framework_pins(lock)))
+        return self._separate("uv.lock", copies, sync, _writable(locked.frameworks))
 
     def _requirements(self, why: str) -> Recipe:
         first = next(iter(self.requirements))

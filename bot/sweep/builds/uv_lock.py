@@ -7,12 +7,15 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Mapping
 from collections.abc import Set as AbstractSet
+from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 from packaging.markers import Marker
 from packaging.specifiers import SpecifierSet
 from packaging.utils import canonicalize_name
 
+from bot.sweep.builds.pyproject import toml
 from bot.sweep.builds.requirements import FRAMEWORKS, MAX_REQUIREMENT, FrameworkPins, read_requirement
 
 Entry = tuple[str, frozenset[str], SpecifierSet | None]  # name, extras, versions
@@ -33,6 +36,26 @@ PLATFORM = {
 PYTHONS = tuple(
     {"python_version": f"3.{minor}", "python_full_version": f"3.{minor}.99"} for minor in range(8, 20)
 )
+
+
+@dataclass(frozen=True)
+class Locked:
+    """What a uv.lock says, beside its pyproject.toml."""
+
+    missing: tuple[str, ...]  # dependencies that it was made without
+    local: tuple[str, ...]  # packages in subdirectories of the repository
+    frameworks: FrameworkPins
+
+
+@lru_cache(maxsize=4)  # a lock has up to 4 MiB
+def read(text: str, project: str) -> Locked:
+    """Read both files; kept, because a lock takes up to seconds and most commits leave it as it was.
+
+    Raises UserError; AttributeError, KeyError, and TypeError for values of a wrong type.
+    """
+    lock = toml(text, "uv.lock")
+    missing = not_locked(lock, toml(project, "pyproject.toml"))
+    return Locked(tuple(missing), tuple(local_packages(lock)), framework_pins(lock))
 
 
 def local_packages(lock: Mapping[str, Any]) -> list[str]:

@@ -4,6 +4,7 @@ Every step is idempotent, because a worker can die at any call: objects have det
 is rejected, and an event leaves the outbox only after Slack has accepted it.
 """
 
+import asyncio
 import logging
 from collections.abc import Sequence
 from dataclasses import replace
@@ -144,6 +145,7 @@ class _Reconcile:
         self.lease, self.clients = lease, clients
         self.notifier = Notifier(clients, self.save)
         self.record = DurableRecord(clients, self.save)
+        self.ahead: Observation | None = None  # of the build that follows the opened thread
 
     async def run(self, sweep: SweepRecord, waiting: list[Command]) -> timedelta | None:
         if sweep.quarantined:
@@ -170,10 +172,12 @@ class _Reconcile:
             await self.respond(question, sweep, seen)
             await self.clients.store.remove_commands(sweep.id, [question], self.lease)
         await self.notifier.remove_stray_buttons(sweep, waiting)
-        sweep = await self.record.keep(await self.notifier.publish(sweep))
+        sweep = await self._open_results(await self.notifier.publish(sweep))
+        sweep = await self.record.keep(sweep)
         if (resolved := resolve_trouble(sweep)) != sweep:
             sweep = await self.notifier.publish(await self.save(resolved))
-        await self._open_results(sweep)
+        if self.ahead and sweep.phase is Phase.BUILDING:
+            return await self.run(sweep, [])
         again = requeue_after(before, sweep, now, seen.observe_again_in)
         times = (self.notifier.pause, self.notifier.redraw, again)
         return min((each for each in times if each is not None), default=None)
@@ -195,6 +199,9 @@ class _Reconcile:
         self, sweep: SweepRecord, commands: tuple[Command, ...]
     ) -> tuple[SweepRecord, Observation]:
         """Claim the name while git is read, which changes nothing."""
+        if self.ahead:
+            seen, self.ahead = self.ahead, None
+            return sweep, seen
         seeing = observe(sweep, commands, self.clients, fresh=bool(commands))
         claimed, seen = await both(self._claim(sweep), seeing)
         is_restored = sweep.phase is Phase.STOPPING and claimed is not sweep
@@ -243,7 +250,7 @@ class _Reconcile:
 
     async def _act(self, sweep: SweepRecord, seen: Observation) -> SweepRecord:
         if sweep.phase is Phase.OPENING and not sweep.thread:
-            return await open_thread(sweep, self.clients, self.record, self.save)
+            return await self._open(sweep)
         todo = required_changes(sweep, seen, self.clients.now())
         for patch in todo.patch:
             try:
@@ -264,6 +271,18 @@ class _Reconcile:
             if sweep.phase is phase:  # else the cluster rejected one, and the sweep stops
                 sweep = await self._create(sweep, manifest)
         return await self._compose(sweep, *todo.compose) if todo.compose else sweep
+
+    async def _open(self, sweep: SweepRecord) -> SweepRecord:
+        """Open the thread while the registry and the builds are observed; the next step uses that."""
+        opening = open_thread(sweep, self.clients, self.record, self.save)
+        if sweep.holds:
+            return await opening
+        seeing = observe(replace(sweep, phase=Phase.BUILDING), (), self.clients)
+        opened, seen = await asyncio.gather(opening, seeing, return_exceptions=True)
+        if isinstance(opened, BaseException):
+            raise opened
+        self.ahead = None if isinstance(seen, BaseException) else seen  # the next reconcile raises it
+        return opened
 
     def _given_up(self, sweep: SweepRecord, seen: Observation, error: ApiError) -> SweepRecord | None:
         """Return the record without what needed a patch that the cluster rejected; None: try it again."""
@@ -306,9 +325,10 @@ class _Reconcile:
         await self.clients.wake(sweep.id)
         return sweep
 
-    async def _open_results(self, sweep: SweepRecord) -> None:
+    async def _open_results(self, sweep: SweepRecord) -> SweepRecord:
         """Create the MLflow experiment before the first run needs it; the sweep continues without MLflow."""
         if sweep.results_url or sweep.phase not in {Phase.BUILDING, Phase.PENDING, Phase.RUNNING}:
-            return
+            return sweep
         if url := await self.clients.results.open(sweep):
-            await self.notifier.update_parent(await self.save(replace(sweep, results_url=url)))
+            return await self.notifier.update_parent(await self.save(replace(sweep, results_url=url)))
+        return sweep
