@@ -203,6 +203,7 @@ async def _reworded(
     if meant.missing:
         usage = f"Missing {listed(meant.missing)}. Usage: {meant.table.usage(meant.command)}."
         raise error if is_typed else UserError(usage)
+    _check_names_one(meant, command, text, names, sweeps, context.config)
     try:
         meant = _resolved(meant, command, sweeps, context.config)
     except UserError as unknown:
@@ -275,6 +276,23 @@ async def _form(
         return _offer(text, "Open form", f"{command['command']} {command['text']}")
     failed = await open_form(context, client, trigger, user, channel, options, meant.note)
     return f"{plain(str(error))}\n{failed}" if failed else ""
+
+
+def _check_names_one(
+    meant: Meaning, command: Fields, text: str, names: Names, sweeps: list[SweepSummary], config: Config
+) -> None:
+    """Raise UserError if a text names several sweeps for a command that changes one."""
+    options = meant.parsed.options
+    if meant.command.answers or "sweep" not in options:
+        return
+    named = read_sentence(text, TABLE, COMPARE, names).parsed.options.get("sweep", "").split()
+    found = dict[str, None]()
+    for name in named if {*named} <= names.known["sweep"].keys() else ():
+        parsed = replace(meant.parsed, options={**options, "sweep": name})
+        one = _resolved(replace(meant, parsed=parsed), command, sweeps, config)
+        found[code(f"{one.table.prefix} {one.typed}")] = None
+    if len(found) > 1:
+        raise UserError(f"That names several sweeps. Run each command alone: {listed([*found], 'or')}.")
 
 
 def _resolved(meant: Meaning, command: Fields, sweeps: list[SweepSummary], config: Config) -> Meaning:

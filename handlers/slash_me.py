@@ -74,9 +74,11 @@ ME = Command(
     said="quiet weekday weekend only-ping wake-me only-wake dont-wake only-dm only-notify setting "
     "preference dnd disturb dont-disturb mute unmute silent silence quieter noisy spam quiet-hour "
     "always-dm always-notify always-ping from-now-on dont-ping dont-dm dont-message dont-notify dont-bother "
+    "dont-mention dont-tag stop-mentioning stop-tagging "
     "stop-ping stop-dm stop-notify stop-message stop-bother stop-spam too-many-message too-much-message "
     "too-many-notification fewer-message less-message leave-me-alone stop-notification all-notification "
-    "no-notification no-ping no-dm turn-off-dm turn-off prefer-dm prefer-dms time-zone timezone "
+    "no-notification no-ping no-dm no-channel-mention no-channel-ping stop-channel-ping "
+    "stop-channel-notification turn-off-dm turn-off prefer-dm prefer-dms time-zone timezone "
     "notification privately my-dm notify-me-by change-how-you "
     "(ping always default dm none notify notification my message send channel night weekend until between)",
 )

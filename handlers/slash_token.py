@@ -6,7 +6,7 @@ from datetime import timedelta
 from secrets import token_hex
 from typing import Any
 
-from bot.core.budget import AMOUNT, amount_of, read_budget
+from bot.core.budget import AMOUNT, RULE, amount_of, read_budget
 from bot.platform.commands.grammar import Command, Option, Table
 from bot.platform.commands.option_types import Matching, Number
 from bot.platform.config.permissions import doctor_denial
@@ -22,7 +22,7 @@ OFF = "The HTTP API is off. *Fix:* Ask an admin to set `SWEEPBOT_API_PORT`."
 USER = re.compile(r"[UW][A-Z0-9]{2,}")
 MENTION = re.compile(rf"<@({USER.pattern})(?:\|[^<>]*)?>")
 DAYS = Option("days", Number(1, 90), example="30")
-BUDGET = Option("budget", Matching(AMOUNT.pattern, "GPU-hours, for example 40, or money"), example="40")
+BUDGET = Option("budget", Matching(AMOUNT.pattern, RULE.format("$100")), example="40")
 DEFAULT_DAYS = 30
 COMMANDS = (
     Command(

@@ -7,7 +7,7 @@ from bot.text.number_format import hours, money
 
 AMOUNT = re.compile(r"([^0-9\s]{0,8}) ?([0-9]{1,8}(?:\.[0-9]{1,4})?)")  # a currency, or none, and a number
 GPU_HOURS = " GPU-h"
-RULE = "GPU-hours, for example 40, or money, for example {}"
+RULE = "GPU-hours, such as 40, or money, such as {}: from 0.0001 to 99,999,999, with up to 4 decimals"
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -35,7 +35,6 @@ class Event:
     many: str = ""  # the text for several, with {more} for the number of the others; "": the last one's text
     more: int = 0  # the number of earlier events that it stands for
     loud: bool = False  # the whole channel sees it
-    with_buttons: bool = False  # below it are the parent message's buttons, too: it asks for a decision
     pod: str = ""  # attach this pod's log as a file
     container: str = ""  # of that pod; "" is the build's
     to_user: str = ""  # Slack user id for an ephemeral message

@@ -252,6 +252,28 @@ async def test_phrasings_become_the_right_form_or_answer_and_start_nothing(redis
     assert len(wrong) <= round((1 - least) * count), "\n".join(wrong)
 
 
+async def test_change_of_two_named_sweeps_offers_none_and_names_both_commands(redis, monkeypatch):
+    world = World(redis, monkeypatch, DIGITS)
+    await world.start()
+    for text, first, second in (
+        ("cancel fox and otter", "cancel optimizer-calm-fox", "cancel lr-brave-otter"),
+        (
+            "extend otter and fox by 10",
+            "extend lr-brave-otter trials=22",
+            "extend optimizer-calm-fox trials=22",
+        ),
+    ):
+        asked = (
+            f"error That names several sweeps. Run each command alone: `/sweep {first}` or `/sweep {second}`."
+        )
+        assert await world.outcome(text, "t1") == asked
+    assert (
+        await world.outcome("cancel the otter sweep, lr-brave-otter", "t2")
+        == "ask /sweep cancel lr-brave-otter"
+    )
+    assert await world.outcome("cancel fox rather than otter", "t3") == "ask /sweep cancel optimizer-calm-fox"
+
+
 @pytest.mark.features("reservations")
 async def test_button_of_a_message_opens_the_form_and_starts_nothing(redis, monkeypatch):
     """A pasted table is understood in full, and its button still has to open the form."""

@@ -86,6 +86,9 @@ class Approved(SimulatedSweep):
         return list(self.kubernetes.peek("Experiment"))
 
 
+ASKS = f":hourglass_flowing_sand: *<https://lab.slack.com/C1/1.0|{SWEEP}>* · "
+
+
 async def test_sweep_that_fits_starts_at_once(redis):
     sweep = await Approved(redis, used=4).ends()
     assert sweep.last.phase is Phase.SUCCEEDED
@@ -97,7 +100,7 @@ async def test_sweep_that_does_not_fit_creates_nothing_until_it_is_approved(redi
     assert (waiting.last.phase, waiting.builds()) == (Phase.OPENING, [])
     [text] = waiting.slack.posted
     assert text == (
-        f":hourglass_flowing_sand: Waiting for approval by <@{ADMIN}>: the forecast is 6 GPU-h, and ada has "
+        f"{ASKS}Waiting for approval by <@{ADMIN}>: the forecast is 6 GPU-h, and ada has "
         "used 4.5 of 10 GPU-h this month."
     )
     sweep = await Approved(redis, used=4.5, answers=Action.APPROVE).ends()
@@ -110,7 +113,7 @@ async def test_approver_who_muted_the_sweep_is_still_asked_and_not_mentioned_abo
     muted = {ADMIN: Personal(name="boss", muted=(SWEEP,))}
     story.clients.config = replace(story.clients.config, people=muted)
     slack = (await story.ends()).slack
-    assert slack.loud[0].startswith(f":hourglass_flowing_sand: Waiting for approval by <@{ADMIN}>: ")
+    assert slack.loud[0].startswith(f"{ASKS}Waiting for approval by <@{ADMIN}>: ")
     assert slack.posted[1] == ":white_check_mark: boss approved this sweep. Its build starts."
 
 
@@ -147,7 +150,7 @@ async def test_sweep_of_a_teams_ci_job_asks_the_teams_approvers_and_sends_nobody
     assert sweep.last.phase is Phase.SUCCEEDED
     _, approved, *rest = sweep.slack.posted
     asked = sweep.slack.loud[0]
-    assert asked.startswith(f":hourglass_flowing_sand: Waiting for approval by <@{STRANGER}>: ")
+    assert asked.startswith(f"{ASKS}Waiting for approval by <@{STRANGER}>: ")
     assert approved == f":white_check_mark: <@{ADMIN}> approved this sweep. Its build starts."
     assert any(each.startswith(":white_check_mark: team vision ") for each in rest)
     assert sweep.slack.ephemeral_messages == []
@@ -316,7 +319,7 @@ async def test_message_that_asks_shows_why_it_did_in_place_of_its_buttons(redis,
         await session.rounds(3)
         first, second = asking()
         assert first == (":hourglass_flowing_sand: Asked again in a newer message.", False)
-        assert second[0].startswith(":hourglass_flowing_sand: Still waiting for approval by")
+        assert "lr-brave-otter>* · Still waiting for approval by" in second[0]
         assert second[1]
         if ends:
             await simulation.store.add_command(SWEEP, Command(action=ends, user=ADMIN, user_name="boss"))

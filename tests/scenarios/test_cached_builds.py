@@ -66,3 +66,10 @@ async def test_failed_build_is_explained_from_one_log(building):
         calls = await building.reconciled()
     assert calls["cluster.log"] == 2  # its end, which explains it, and the whole, which is attached
     assert len([text for text in building.slack.posted if "Image build failed" in text]) == 1
+    while not (await building.record()).phase.final:
+        await building._time_passes()
+        await building.settle()
+        await building.reconciled()
+    [*_, end] = [each for each in building.slack.shown.values() if "Image build failed" in str(each)]
+    cause = (await building.record()).reason
+    assert (cause in end.text, cause in str(end.blocks)) == (True, False), "the reply about the build has it"

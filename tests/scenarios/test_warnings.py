@@ -7,11 +7,13 @@ import pytest
 
 from bot.core.commands import Action, Command
 from bot.core.record import Phase
+from bot.core.request import Notify
 from bot.measure.gpus.models import ITEM, Xid
+from bot.platform.config.personal import Personal
 from bot.watch.idle.store import AlertStore
 from k8s.api.errors import ApiError
 from k8s.nodes.dcgm import Load
-from tests.bot.factories import ADMIN, OWNER, PLAN, STRANGER
+from tests.bot.factories import ADMIN, OWNER, PLAN, STRANGER, a_sweep
 from tests.bot.watch.idle.test_detector import BUSY, QUIET, a_pod
 from tests.scenarios.moments import sample
 from tests.scenarios.simulated_monitor import TRIAL, VISION, SimulatedMonitor
@@ -51,6 +53,29 @@ async def test_idle_trial_is_reported_once_in_its_thread_and_its_warning_follows
     assert await AlertStore(simulation.redis).all() == ()
 
 
+@pytest.mark.parametrize(
+    ("notify", "owner", "muted", "called"),
+    [
+        (Notify.CHANNEL, OWNER, (), f"<@{OWNER}> "),
+        (Notify.DM, OWNER, (), f"<@{OWNER}> "),
+        (Notify.NONE, OWNER, (), ""),
+        (Notify.CHANNEL, "team-vision", (), ""),
+        (Notify.CHANNEL, OWNER, ("lr-brave-otter",), "ada "),
+    ],
+)
+async def test_idle_warning_mentions_the_owner_who_did_not_turn_that_off(redis, notify, owner, muted, called):
+    simulation = SimulatedMonitor(redis, a_pod(QUIET))
+    people = {OWNER: Personal(name="ada", muted=muted)}
+    clients = simulation.watching.clients
+    clients.config = replace(clients.config, people=people)
+    sweep = a_sweep()
+    requester, request = replace(sweep.requester, user=owner), replace(sweep.request, notify=notify)
+    await simulation.sweep(requester=requester, request=request)
+    await simulation.run()
+    [text] = simulation.texts()
+    assert text.startswith(f":zzz: {called}Trial `{TRIAL}`: 1 GPU idle for 30 min")
+
+
 async def test_trials_that_join_a_warning_are_told_by_a_new_post_once_an_hour(redis):
     def trials(number, gpu=QUIET):
         pods = [a_pod(gpu, pod=f"p{each}", trial=f"lr-brave-otter-p{each}") for each in range(number)]
@@ -63,7 +88,7 @@ async def test_trials_that_join_a_warning_are_told_by_a_new_post_once_an_hour(re
         await simulation.run(minutes, *trials(number))
         posts.append(simulation.slack.number)
         [text] = simulation.texts()
-        assert text.startswith(f":zzz: {number} of {number} trials:")
+        assert text.startswith(f":zzz: <@{OWNER}> {number} of {number} trials:")
     # First, at four times the minutes, and for those that joined, an hour after the post before.
     assert posts == [1, 2, 2, 2, 3, 3, 3, 3]
 

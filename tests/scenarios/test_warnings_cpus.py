@@ -124,7 +124,7 @@ async def test_trial_without_gpus_is_reported_if_it_requests_much_more_than_it_u
     await simulation.run()
     assert len(simulation.texts()) == bool(text)
     flag = ":warning:" if "limit" in text else ":zzz:"
-    assert not text or f"{flag} Trial `{TRIAL}`: {text}" in simulation.texts()[0]
+    assert not text or f"{flag} <@{OWNER}> Trial `{TRIAL}`: {text}" in simulation.texts()[0]
     for minutes in (40, 130) if text else ():
         await simulation.run(minutes)
     assert simulation.slack.number == len(simulation.texts()), "posted once"

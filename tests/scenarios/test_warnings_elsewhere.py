@@ -138,7 +138,9 @@ async def test_cluster_that_is_away_gets_no_warning_and_ends_none(simulation):
 async def test_cluster_that_is_away_keeps_no_warning_from_others(simulation):
     simulation.west.away = True
     await simulation.run(0, a_pod(QUIET))
-    assert [text.partition(":zzz: ")[2][:24] for text in simulation.texts()] == [f"Trial `{TRIAL}`"]
+    assert [text.partition(": 1 GPU")[0] for text in simulation.texts()] == [
+        f":zzz: <@{OWNER}> Trial `{TRIAL}`"
+    ]
 
 
 async def test_buttons_of_a_warning_elsewhere_act_on_its_trial(simulation):

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from bot.core.budget import AMOUNT
+from bot.core.budget import AMOUNT, RULE
 from bot.core.commands import Action
 from bot.core.errors import UserError
 from bot.core.ids import SWEEP_ID, is_meant
@@ -28,7 +28,6 @@ from bot.text.wording import did_you_mean, shortened
 MAX_SWEEPS = 6  # sweeps in one comparison; more lines in a chart are hard to tell apart
 SEE, CHANGE, ADMINS = "See results", "Change a sweep", "Admins"
 TYPED_NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,39}")  # of a sweep or a trial
-BUDGET_RULE = "GPU-hours, for example 60, or money"
 MAX_TOTAL = 999_999  # trials; the limit of the configuration is checked later
 
 
@@ -73,7 +72,7 @@ MODE = Option(
 )
 TOTAL = Option("trials", Number(1, MAX_TOTAL), example="20", required=True, said=("total", "points"))
 TO_QUEUE = Option("queue", _target, example="NAME", required=True, after=("to", "in", "into"))
-TO_BUDGET = Option("budget", Matching(AMOUNT.pattern, BUDGET_RULE), example="60", required=True)
+TO_BUDGET = Option("budget", Matching(AMOUNT.pattern, RULE.format("$100")), example="60", required=True)
 REASON = Option(
     "reason", Matching(r"[^\n]{1,200}", "one line of up to 200 characters"), example="WHY", free=True
 )

@@ -206,15 +206,16 @@ PRIVATE = (
 PUBLIC = ("post here", "post in here", "in this channel", "tell everyone", "in public")
 SILENT = (
     *("quiet", "quietly", "silently"),
-    *(f"don't {verb}" for verb in ("notify", "ping", "dm", "message", "tell")),
+    *(f"don't {verb}" for verb in ("notify", "ping", "dm", "message", "tell", "mention", "tag")),
     *(
         f"{word} {verb}ing"
         for word in ("stop", "quit", "without")
-        for verb in ("notify", "ping", "messag", "dm")
+        for verb in ("notify", "ping", "messag", "dm", "mention", "tagg")
     ),
     *(
-        f"{word} {noun}"
+        f"{word} {kind}{noun}"
         for word in ("no", "no more", "stop", "stop all", "turn off", "disable", "without", "mute")
+        for kind in ("", "channel ")
         for noun in ("notifications", "pings", "dms", "messages", "mentions")
     ),
 )

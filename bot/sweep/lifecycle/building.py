@@ -80,7 +80,8 @@ def building(sweep: SweepRecord, seen: Observation, now: datetime) -> SweepRecor
         event = _failed(sweep, failed)
         why = failed.trouble.cause if failed.trouble else ""  # the fix is in the thread
         what = f"Image build of {plan.branch.branch}" if plan.branch else "Image build"
-        return sweep.fail(f"{what} failed{f': {why}' if why else ''}", now, event)
+        told = sweep.enqueue_once(texts.BUILD_FAILED, event)
+        return told.fail(f"{what} failed{f': {why}' if why else ''}", now)
     if not sweep.building.started:
         return built(sweep.step(image=_started(sweep, seen)), started=now)
     trouble = next((b.trouble for b in seen.builds if b.running and b.trouble), None)

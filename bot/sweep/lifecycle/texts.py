@@ -26,6 +26,7 @@ from bot.text.wording import fitting, listed
 
 MAX_NOTES_TEXT = 2_500  # characters
 IDLE = "idle"  # in place of the user who cancelled a trial: Sweepbot stopped it
+BUILD_FAILED = "build_failed"  # in `sent_keys`: the thread has the cause, so the end need not repeat it
 UNBUILT = {Phase.RECEIVED, Phase.OPENING, Phase.BUILDING}
 
 # Messages that bot.sweep.reports.post_results completes when they are posted.
@@ -74,7 +75,7 @@ def build_failed(sweep: SweepRecord, why: str, log: str = "") -> Event:
     text = f":x: Image build failed for {_commit(sweep)}. {plain(why)}{lines}"
     if sweep.plan and sweep.plan.branch:
         text += "\nNo trial has started: a comparison needs an image of each branch."
-    return Event(kind="build_failed", text=text.strip())
+    return Event(kind=BUILD_FAILED, text=text.strip())
 
 
 def submit_refused(what: str, why: str) -> Event:
@@ -167,6 +168,9 @@ def ended(sweep: SweepRecord, ending: Phase, saved: str) -> Event:
             text = f":x: {name} · {quoted(sweep.reason)}\n{counts}{saving}{best}"
             if sweep.reason == sweep.cause:  # the reply about the trial has it
                 shown = f":x: {name} · Failed: {counts}{saving}{best}".strip()
+            elif BUILD_FAILED in sweep.sent_keys and ": " in sweep.reason:
+                what = quoted(sweep.reason.partition(": ")[0])
+                shown = f":x: {name} · {what}. The cause and the log are in this thread."
         case _ if not sweep.thread:
             who = display_name(sweep, sweep.cancelled_by or "")
             text = f":no_entry_sign: {name} · Cancelled by {who} before anything ran."

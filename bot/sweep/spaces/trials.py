@@ -6,7 +6,7 @@ from typing import Annotated
 
 from pydantic import WithJsonSchema
 
-from bot.core.budget import AMOUNT
+from bot.core.budget import AMOUNT, RULE
 from bot.core.request import SweepRequest
 from bot.platform.config.limits import Hours, Limits
 from bot.platform.config.rules import Key, Matching
@@ -19,7 +19,7 @@ DEFAULT_TRIALS, DEFAULT_PARALLEL, DEFAULT_MAX_FAILED = 12, 4, 3
 
 Amount = Annotated[
     Written,
-    Matching(AMOUNT, "GPU-hours, or money such as $100"),
+    Matching(AMOUNT, RULE.format("$100")),
     WithJsonSchema({"type": ["number", "string"], "title": "GPU-hours, or money"}),
 ]
 

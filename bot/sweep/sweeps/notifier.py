@@ -16,14 +16,14 @@ from bot.core.ids import candidates
 from bot.core.record import RENAMED, Phase, Shown, SweepRecord
 from bot.core.request import Notify, is_team
 from bot.platform.config.policy import muting
-from bot.platform.slack.blocks import actions, section
+from bot.platform.slack.blocks import section
 from bot.platform.slack.client import MessageRejectedError, NotInChannelError, SlackBusyError
 from bot.platform.slack.message import File, Message
 from bot.platform.slack.mrkdwn import unmentioned
 from bot.sweep.clients import SweepClients
 from bot.sweep.decisions.advance import advance
 from bot.sweep.decisions.outbox import merged, posted_text
-from bot.sweep.decisions.parent_message import Links, buttons, duplicate, parent
+from bot.sweep.decisions.parent_message import Links, duplicate, parent
 from bot.sweep.feature_table import FEATURES
 from bot.sweep.lifecycle.building import refuse
 from bot.sweep.lifecycle.texts import RESULT_FILES, RESULTS, direct_end
@@ -130,7 +130,7 @@ class Notifier:
             file = File(name=f"{event.pod}.log", content=log)
             await slack.upload_files(channel, sweep.thread, text, [file])
         elif sweep.thread:
-            message = (live and live.build(sweep)) or self._message(sweep, event, text)
+            message = (live and live.build(sweep)) or _message(event, text)
             message = message if isinstance(message, str) else message.without_mentions(muted)
             is_loud = event.loud or bool(live and live.is_loud(sweep))
             return await slack.reply(channel, sweep.thread, message, broadcast=is_loud)
@@ -146,13 +146,6 @@ class Notifier:
         direct = direct_end(sweep, event, owner)
         note = "I can't post in that channel: it's archived, or I'm not in it."
         await self._clients.slack.notify(direct.to_user, f"{direct.text}\n{note}")
-
-    @staticmethod
-    def _message(sweep: SweepRecord, event: Event, text: str) -> Message | str:
-        """Return the text, with the sweep's buttons if it asks for a decision."""
-        if not event.with_buttons:
-            return text
-        return Message(text=text, blocks=(section(text), actions(*buttons(sweep))))
 
     async def _whole_log(self, sweep: SweepRecord, event: Event) -> str:
         builds = sweep.plan.builds if sweep.plan else ()
@@ -241,6 +234,10 @@ def _live(sweep: SweepRecord, event: Event) -> LiveMessage | None:
     """Return the live message that an event posts: its last one, as earlier ones are of earlier attempts."""
     last = next(each for each in reversed(sweep.outbox) if each.kind == event.kind)
     return LIVE_MESSAGES.get(event.kind) if last is event else None
+
+
+def _message(event: Event, text: str) -> Message | str:
+    return Message(text=text, blocks=(section(event.shown),)) if event.shown else text
 
 
 async def open_thread(

@@ -33,6 +33,7 @@ class Assessment:
     thresholds: IdleThresholds
     channel: str  # Slack channel id; empty: warn nowhere
     thread: str = ""
+    calls: str = ""  # Slack user id to mention; "": no one
     container: str = JOB.container  # of a trial: the one that trains
 
 
@@ -80,6 +81,7 @@ class Alert:
     owner: str = ""
     channel: str
     thread: str = ""
+    calls: str = ""  # Slack user id to mention; "": no one
     asked_by: str = ""  # Slack user id; set: a direct message that asks the owner
     items: tuple[AlertItem, ...] = field(default=())
     ts: str = ""  # of the message
@@ -332,4 +334,5 @@ def _empty_alert(current: Assessment) -> Alert:
         owner=allocation.owner,
         channel=current.channel,
         thread=current.thread,
+        calls=current.calls,
     )

@@ -177,7 +177,8 @@ def _state(alert: Alert, item: AlertItem, active: Mapping[str, Snooze]) -> str:
 
 
 def _flag(alert: Alert) -> str:
-    return ":warning:" if alert.kind is Kind.FULL else ":zzz:"
+    emoji = ":warning:" if alert.kind is Kind.FULL else ":zzz:"
+    return f"{emoji} {mention(alert.calls)}" if alert.calls else emoji
 
 
 def _subject(alert: Alert) -> str:

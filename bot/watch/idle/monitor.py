@@ -18,6 +18,7 @@ from redis.asyncio import Redis
 from bot.core.commands import Action, Command
 from bot.core.plan import HOME_CLUSTER
 from bot.core.record import SweepRecord
+from bot.core.request import Notify, is_team
 from bot.measure.gpus.models import BUSY, ITEM, NoGpuDataError, Source
 from bot.measure.sources.cpu_use import CpuQueries
 from bot.measure.sources.dcgm_source import SampleStore, ScrapeSource
@@ -201,6 +202,7 @@ class IdleMonitor:
                 thresholds=thresholds[allocation.sweep],
                 channel=sweep.requester.channel if sweep.thread else "",
                 thread=sweep.thread or "",
+                calls=called(sweep),
             )
             for allocation, kind in found
             if (sweep := sweeps[allocation.sweep])
@@ -255,6 +257,7 @@ class IdleMonitor:
             thresholds=thresholds,
             channel=channel,
             thread=thread,
+            calls=called(sweep) if sweep else "",
             container=(plan.trial_kind if plan else JOB).container,
         )
 
@@ -273,6 +276,12 @@ class IdleMonitor:
         async with slots:
             kind = await classify_log(self.clients.trials, latest, threshold, container=current.container)
         return current if kind is Kind.FINE else replace(current, kind=kind, allocation=latest)
+
+
+def called(sweep: SweepRecord) -> str:
+    """Return the owner whom warnings mention; "" if it is a team, or wants no mentions."""
+    owner, is_silent = sweep.requester.user, sweep.request.notify is Notify.NONE
+    return "" if is_silent or is_team(owner) else owner
 
 
 @dataclass(frozen=True)

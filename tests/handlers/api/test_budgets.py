@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 
+from bot.core.budget import RULE
 from bot.core.record import Phase
 from bot.core.request import Requester
 from bot.platform.config.live_policy import LivePolicy
@@ -62,8 +63,8 @@ async def test_no_token_can_approve(call, context, command):
 @pytest.mark.parametrize(
     ("text", "wrong"),
     [
-        ("0", 'budget= must be GPU-hours, for example 40, or money, for example $100; got "0".'),
-        ("€40", 'budget= must be GPU-hours, for example 40, or money, for example $100; got "€40".'),
+        ("0", f'budget= must be {RULE.format("$100")}; got "0".'),
+        ("€40", f'budget= must be {RULE.format("$100")}; got "€40".'),
         ("$40", "No prices are configured, so budget= must be GPU-hours, for example 40."),
     ],
 )

@@ -23,7 +23,7 @@ from bot.platform.slack.message import Message
 from bot.platform.slack.mrkdwn import local_time, mention, quoted
 from bot.sweep.launch.spending import Allowance
 from bot.sweep.model.observation import Observation
-from bot.sweep.model.texts import confirmation, display_name
+from bot.sweep.model.texts import confirmation, display_name, name_link
 from bot.text.wording import counted, listed
 
 REMINDER = timedelta(days=1)  # after which the approvers are mentioned again
@@ -125,9 +125,8 @@ def earlier_edited(sweep: SweepRecord, _: str, fingerprint: str) -> SweepRecord:
 def _request(sweep: SweepRecord) -> str:
     state = sweep.of(ApprovalState)
     still = "Still waiting" if state.mentioned > 1 else "Waiting"
-    return (
-        f":hourglass_flowing_sand: {still} for approval by {_named(state.approvers)}: {quoted(sweep.reason)}."
-    )
+    text = f"{still} for approval by {_named(state.approvers)}: {quoted(sweep.reason)}."
+    return f":hourglass_flowing_sand: {name_link(sweep)} · {text}"
 
 
 def _named(users: tuple[str, ...]) -> str:

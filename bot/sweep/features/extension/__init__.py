@@ -24,6 +24,7 @@ from k8s.engine import End, Experiment
 
 EXTEND = "extend_sweep"  # the button's action_id
 MORE = 20  # trials that the button adds
+RERUN_WITH = {OUT_OF_TIME: "max_hours", OUT_OF_BUDGET: "budget"}  # the limit that was reached, by `draining`
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,7 +55,9 @@ def extension_denial(
             "`extendable: true` in the space file."
         )
     if why := limit_reason(sweep, experiment, config):
-        return f"`{sweep.id}` can't be extended: {why}."
+        key = RERUN_WITH.get(sweep.draining, "")
+        fix = f" *Fix:* Run it again with a higher limit: `/sweep rerun {sweep.id} {key}=…`" if key else ""
+        return f"`{sweep.id}` can't be extended: {why}.{fix}"
     limit = trial_limit(space, config)
     if total > limit:
         return f"`{sweep.id}` can have up to {limit} trials; got trials={total}."
@@ -70,7 +73,7 @@ def limit_reason(sweep: SweepRecord, experiment: Experiment | None, config: Conf
         return "its Katib experiment was deleted"
     if space.pairs:
         return "it compared branches, and adding trials until one looks better would make any branch win"
-    if sweep.draining in {OUT_OF_TIME, OUT_OF_BUDGET}:
+    if sweep.draining in RERUN_WITH:
         return f"its {sweep.draining.replace('reached', 'was reached')}"
     if experiment.end is not End.ALL_TRIALS:
         return "Katib only extends a sweep that used all its trials"

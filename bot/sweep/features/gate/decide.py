@@ -57,8 +57,8 @@ def _total(sweep: SweepRecord) -> str:
 
 
 def held(why: str, saved: str) -> Event:
-    text = f":warning: On hold: {quoted(why)}. {plain(saved)}"
-    return Event(kind="held", text=text, with_buttons=True)
+    fix = "*Fix:* Decide with the buttons at the top of this thread."
+    return Event(kind="held", text=f":warning: On hold: {quoted(why)}. {plain(saved)} {fix}")
 
 
 def retried(sweep: SweepRecord, user: str) -> Event:

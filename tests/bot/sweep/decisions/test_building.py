@@ -9,6 +9,7 @@ from bot.core.events import Event
 from bot.core.record import Building, Phase
 from bot.platform.pod_health.diagnosis import Diagnosis
 from bot.sweep.decisions.required_changes import RequiredChanges, required_changes
+from bot.sweep.lifecycle import texts
 from bot.sweep.model.observation import Observation
 from k8s.jobs import JobState
 from tests.bot.factories import NOW, PLAN, a_sweep
@@ -92,6 +93,11 @@ def test_headline_of_a_failed_build_is_its_cause_and_the_thread_has_the_fix():
     ended = after(a_sweep(Phase.BUILDING, building=Building(started=NOW, uids=OWN_UID)), **failed)
     assert ended.reason == "Image build failed: No matching package: x"
     assert text in ended.outbox[0].text
+    told = texts.ended(replace(ended, thread="1.1"), Phase.FAILED, "")
+    assert told.text == ":x: <@UOWNER> *lr-brave-otter* · Image build failed: No matching package: x"
+    assert told.shown == (
+        ":x: <@UOWNER> *lr-brave-otter* · Image build failed. The cause and the log are in this thread."
+    )
 
 
 def test_building_uses_an_existing_image_at_once():

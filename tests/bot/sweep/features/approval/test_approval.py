@@ -70,7 +70,8 @@ def test_sweep_that_does_not_fit_waits_and_mentions_the_approvers():
     assert (WAITING.phase, WAITING.holds) == (Phase.OPENING, (APPROVAL,))
     [request] = WAITING.outbox
     assert request.text == (
-        f":hourglass_flowing_sand: Waiting for approval by <@{LEAD}> or <@{SECOND}>: the forecast is 20 "
+        ":hourglass_flowing_sand: *lr-brave-otter* · "
+        f"Waiting for approval by <@{LEAD}> or <@{SECOND}>: the forecast is 20 "
         "GPU-h, and ada has used 30 of 40 GPU-h this month."
     )
     assert request.loud
@@ -150,7 +151,8 @@ def test_token_can_not_approve_for_its_owner_who_can_when_only_its_budget_is_exc
     own = spending(limit=a_limit(account="a1", whose="the token"))
     sweep = after(an_opening(), own)
     assert sweep.outbox[-1].text.startswith(
-        f":hourglass_flowing_sand: Waiting for approval by <@{OWNER}>: the forecast is 20 GPU-h, and"
+        ":hourglass_flowing_sand: *lr-brave-otter* · "
+        f"Waiting for approval by <@{OWNER}>: the forecast is 20 GPU-h, and"
     )
     by_token = decided(sweep, Action.APPROVE, OWNER, own=own, via=API)
     assert (by_token.phase, by_token.outbox[-1].text) == (
@@ -198,8 +200,8 @@ def test_approvers_are_reminded_each_day_until_it_expires():
         assert requeue_after(sweep, sweep, NOW) == timedelta(minutes=5)
     texts = [each.text.partition(" by ")[0] for each in sweep.outbox]
     assert texts == [
-        ":hourglass_flowing_sand: Waiting for approval",
-        *[":hourglass_flowing_sand: Still waiting for approval"] * 2,
+        ":hourglass_flowing_sand: *lr-brave-otter* · Waiting for approval",
+        *[":hourglass_flowing_sand: *lr-brave-otter* · Still waiting for approval"] * 2,
     ]
     expired = after(sweep, spending(), now=NOW + 3 * DAY)
     assert (expired.phase, expired.ending, expired.reason) == (

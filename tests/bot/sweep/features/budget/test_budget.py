@@ -200,7 +200,12 @@ def test_owner_or_admin_raises_the_budget_of_a_running_sweep(budget, typed, show
         ({}, "60", STRANGER, "can raise the budget of `lr-brave-otter`."),
         ({}, "10", OWNER, "already has a budget of 10 GPU-h. Set a higher one."),
         ({}, "$60", OWNER, "budget= must be GPU-hours, as before; got $60."),
-        ({}, "€60", OWNER, "budget= must be GPU-hours, for example 40, or money, for example $100; got €60."),
+        (
+            {},
+            "€60",
+            OWNER,
+            "budget= must be GPU-hours, such as 40, or money, such as $100: from 0.0001 to 99,9",
+        ),
         ({"budget": None}, "60", OWNER, "has no budget."),
         ({"draining": OUT_OF_BUDGET}, "60", OWNER, "is draining: no new trials start. Rerun it"),
         ({"phase": Phase.SUCCEEDED}, "60", OWNER, "has already ended."),

@@ -168,6 +168,18 @@ def test_rejected_extension_ends_the_sweep_again_as_before():
             ),
         ),
         (FINISHED, 9, {"experiment": None}, "can't be extended: its Katib experiment was deleted."),
+        *(
+            (
+                replace(FINISHED, draining=f"{what} reached"),
+                9,
+                {},
+                (
+                    f"can't be extended: its {what} was reached. *Fix:* Run it again with a higher limit: "
+                    f"`/sweep rerun lr-brave-otter {key}=…`"
+                ),
+            )
+            for what, key in (("budget", "budget"), ("time limit", "max_hours"))
+        ),
         (
             FINISHED,
             9,

@@ -49,7 +49,13 @@ HELD = replace(
     reason="first trial failed",
     progress=Progress(failed=1),
 )
-HELD_EVENT = Event(kind="held", text=f":warning: On hold: first trial failed. {HOLD}", with_buttons=True)
+HELD_EVENT = Event(
+    kind="held",
+    text=(
+        f":warning: On hold: first trial failed. {HOLD} "
+        "*Fix:* Decide with the buttons at the top of this thread."
+    ),
+)
 OPENED_BY = Event(kind="gate_opened", text=":runner: *ada* started all trials: 4 trials.")
 RETRIED = Event(kind="retried", text=":hourglass_flowing_sand: *ada* is retrying the first trial.")
 
