@@ -50,6 +50,9 @@ IDLE = (
     "tests/bot/watch/idle/test_messages.py",
 )
 QUEUED = ("tests/scenarios/test_queues.py",)
+ENVIRONMENTS = ("tests/bot/workspaces/environments/test_lifecycle.py",)
+API = ("tests/handlers/api/test_sweeps.py",)
+SPEECH = ("tests/bot/test_phrasings.py", "tests/scenarios/test_any_wording.py")
 
 TARGETS = {  # file -> the tests that must fail
     "bot/sweep/decisions/advance.py": (*PHASES, *PAUSE),
@@ -79,6 +82,7 @@ TARGETS = {  # file -> the tests that must fail
         "tests/bot/sweep/features/auto_parallel/test_auto_parallel.py",
         "tests/bot/sweep/features/budget/test_budget_kept.py",
     ),
+    "bot/sweep/features/branches/__init__.py": ("tests/bot/sweep/features/branches/test_verdict.py",),
     "bot/sweep/features/early_stopping/decide.py": (
         "tests/bot/sweep/features/early_stopping/test_early_stopping.py",
     ),
@@ -106,6 +110,11 @@ TARGETS = {  # file -> the tests that must fail
     "bot/sweep/features/search_lost/__init__.py": (
         "tests/bot/sweep/features/search_lost/test_search_lost.py",
     ),
+    "bot/sweep/features/warm_start/__init__.py": ("tests/bot/sweep/features/warm_start/test_verdict.py",),
+    "bot/sweep/features/webhooks/decide.py": ("tests/bot/sweep/features/webhooks/test_webhooks.py",),
+    "bot/sweep/features/webhooks/deliver.py": ("tests/bot/sweep/features/webhooks/test_webhooks.py",),
+    "bot/sweep/results/pairs.py": ("tests/bot/sweep/results/test_pairs.py",),
+    "bot/sweep/results/warm_start.py": ("tests/bot/sweep/results/test_warm_start.py",),
     "bot/core/stopping.py": (
         "tests/bot/core/test_stopping.py",
         "tests/bot/sweep/spaces/test_early_stopping.py",
@@ -132,6 +141,8 @@ TARGETS = {  # file -> the tests that must fail
     "bot/measure/capacity/nodes.py": (*CAPACITY, "tests/bot/measure/capacity/test_measured_clusters.py"),
     "bot/measure/capacity/quotas.py": ("tests/bot/measure/capacity/test_quotas.py",),
     "bot/measure/capacity/measure.py": (*CAPACITY, "tests/bot/measure/capacity/test_measured_clusters.py"),
+    "bot/sweep/launch/branches.py": ("tests/bot/sweep/launch/test_branches.py",),
+    "bot/sweep/launch/budget.py": ("tests/bot/sweep/launch/test_budget.py",),
     "bot/sweep/launch/cluster_choice.py": CLUSTERS,
     "bot/sweep/launch/clusters.py": CLUSTERS,
     "bot/sweep/launch/capacity.py": (
@@ -151,10 +162,23 @@ TARGETS = {  # file -> the tests that must fail
         "tests/scenarios/test_one_person.py",
         "tests/scenarios/test_limits_at_once.py",
     ),
+    "bot/sweep/questions/job.py": ("tests/bot/sweep/questions/test_job.py",),
+    "bot/platform/commands/intents.py": SPEECH,
+    "bot/platform/commands/speech.py": SPEECH,
+    "handlers/api/callers.py": ("tests/handlers/api/test_tokens.py", "tests/handlers/api/test_rights.py"),
+    "handlers/api/sweeps.py": API,
+    "bot/remote/api.py": ("tests/bot/remote/test_api.py",),
     "bot/remote/ci_verdict.py": ("tests/bot/remote/test_ci.py",),
+    "bot/remote/client.py": ("tests/bot/remote/test_client.py", "tests/bot/remote/test_credentials.py"),
     "bot/workspaces/environments/idle.py": ("tests/bot/workspaces/environments/test_idle_decisions.py",),
     "bot/workspaces/environments/idle_job.py": ("tests/bot/workspaces/environments/test_idle.py",),
     "bot/workspaces/environments/permissions.py": ("tests/bot/workspaces/environments/test_permissions.py",),
+    "bot/workspaces/environments/reconciler.py": ENVIRONMENTS,
+    "bot/workspaces/environments/request_job.py": (
+        *ENVIRONMENTS,
+        "tests/bot/workspaces/environments/test_denials.py",
+        "tests/bot/workspaces/environments/test_services.py",
+    ),
     "bot/operate/causes.py": ("tests/bot/operate/test_causes.py",),
     "bot/workspaces/reservations/models.py": (
         "tests/bot/workspaces/reservations/test_models.py",
@@ -168,11 +192,13 @@ TARGETS = {  # file -> the tests that must fail
     "bot/platform/storage/sweeps.py": ("tests/bot/platform/storage/test_sweeps.py",),
     "bot/platform/storage/requests.py": ("tests/bot/platform/storage/test_requests.py",),
     "bot/platform/storage/leader.py": ("tests/bot/platform/storage/test_leader.py",),
+    "k8s/nodes/devices.py": ("tests/k8s/nodes/test_devices.py",),
     "k8s/nodes/scheduling.py": ("tests/k8s/nodes/test_scheduling.py",),
     "k8s/nodes/machines.py": ("tests/k8s/nodes/test_machines.py",),
     "k8s/nodes/gpu_pods.py": ("tests/k8s/nodes/test_gpu_pods.py", *CAPACITY),
     "k8s/api/outage.py": ("tests/k8s/api/test_outage.py", "tests/k8s/api/test_watch.py"),
     "k8s/api/errors.py": ("tests/k8s/api/test_errors.py",),
+    "k8s/katib/device_claims.py": ("tests/k8s/katib/test_device_claims.py",),
     "k8s/katib/patches.py": (
         "tests/k8s/katib/test_paced_counts.py",
         "tests/k8s/katib/test_katib.py",

@@ -30,7 +30,6 @@ class ScheduledPod:
 
     namespace: str
     name: str
-    uid: str
     node: str = ""  # "": none yet
     nominated: str = ""  # the node where the scheduler preempts others for it
     terminating: bool = False  # its resources are still allocated
@@ -69,7 +68,6 @@ def read_scheduled(pod: Manifest) -> ScheduledPod | None:
     return ScheduledPod(
         namespace=meta["namespace"],
         name=meta["name"],
-        uid=meta.get("uid", ""),
         node=spec.get("nodeName", ""),
         nominated=status.get("nominatedNodeName", ""),
         terminating="deletionTimestamp" in meta,

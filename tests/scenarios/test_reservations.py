@@ -128,7 +128,10 @@ async def test_reservation_ends_if_reservations_are_switched_off(story):
 async def test_repeated_request_is_one_reservation(story):
     for _ in range(2):
         await story.asks("reserve team=vision gpus=3 until=48h")
-    assert len(await reservations(story)) == 1
+    [one] = await reservations(story)
+    await story.asks(f"release {one.id}")
+    await story.asks("reserve team=vision gpus=3 until=48h")
+    assert [each.released for each in await reservations(story)] == [True]
 
 
 async def test_worker_crash_at_any_call_leaves_nothing_behind(story):

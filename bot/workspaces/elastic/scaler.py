@@ -196,11 +196,11 @@ class Scaler:
 
     async def _mark(self, victim: ScheduledPod) -> None:
         """Let the ReplicaSet's controller delete this replica before others."""
-        patch = {"metadata": {"annotations": {DELETION_COST: "-100"}, "uid": victim.uid}}
+        patch = {"metadata": {"annotations": {DELETION_COST: "-100"}}}
         try:
             await self._clients.cluster.merge(Ref("Pod", victim.namespace, victim.name), patch)
         except ApiError as error:
-            if not error.absent and not error.stale:
+            if not error.absent:
                 raise
 
 

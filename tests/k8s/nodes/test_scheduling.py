@@ -126,7 +126,7 @@ def test_scheduled_pod_has_what_decides_about_it():
     meta = {"deletionTimestamp": "2026-11-22T20:00:00Z", "labels": {"sweepbot/sweep": "lr-brave-otter"}}
     status = {"conditions": [READY], "nominatedNodeName": "n2", "phase": "Running"}
     pod = read_scheduled(a_pod(status, meta, priority=-5, nodeName="n1"))
-    assert (pod.key, pod.uid, pod.node, pod.nominated) == ("lab/p", "u", "n1", "n2")
+    assert (pod.key, pod.node, pod.nominated) == ("lab/p", "n1", "n2")
     assert (pod.terminating, pod.ready, pod.priority, pod.sweep) == (True, True, -5, "lr-brave-otter")
     plain = read_scheduled(a_pod())
     born = {"creationTimestamp": "2026-11-22T20:00:00Z"}

@@ -116,6 +116,8 @@ def test_pods_of_others_that_wait_take_what_is_free_first():
 def test_waiting_pod_takes_the_node_that_it_fills():
     nodes = [a_node("n1", 2), a_node("n2", 4)]
     assert free(nodes, [a_pod("other", 2)], a_request(gpus=4)).trials == 1
+    nodes = [a_node("n1", 3), a_node("n2", 4)]
+    assert free(nodes, [a_pod("small", 2), a_pod("large", 3)], a_request(gpus=2)).trials == 1, "largest first"
 
 
 def test_capacity_counts_gpus_that_waiting_pods_lack():

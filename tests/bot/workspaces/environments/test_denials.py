@@ -7,6 +7,7 @@ import pytest
 
 from bot.platform.config.teams import Team
 from bot.workspaces.environments.requests import Verb
+from k8s.objects import OWNER_LABEL
 from tests.bot.factories import OWNER, STRANGER
 from tests.scenarios.fakes import DirectCluster
 
@@ -43,6 +44,18 @@ async def test_home_of_another_person_is_refused(world):
     assert world.objects() == [("PersistentVolumeClaim", "home-lab")]
 
 
+async def test_home_that_another_person_got_meanwhile_is_not_mounted(world):
+    await world.ask(Verb.START)
+    await world.ask(Verb.STOP)
+    await world.end_pod()
+    claim = world.kubernetes.get("PersistentVolumeClaim", "environments", "home-lab")
+    theirs = {"metadata": {"labels": claim["metadata"]["labels"] | {OWNER_LABEL: STRANGER}}}
+    world.kubernetes.patch("PersistentVolumeClaim", "environments", "home-lab", theirs)
+    await world.ask(Verb.START, request_id="again")
+    assert world.record().reason == "Home lab belongs to someone else. Start it with another home=."
+    assert world.pod() is None
+
+
 async def test_home_is_deleted_only_by_its_own_request_and_only_unused(world):
     await world.ask(Verb.START)
     await world.ask(Verb.DELETE_HOME)
@@ -66,15 +79,20 @@ async def test_home_that_an_environment_of_another_name_uses_is_kept(world):
     assert ("PersistentVolumeClaim", "home-lab") in world.objects()
 
 
-async def test_home_that_was_replaced_since_it_was_checked_is_kept(world, monkeypatch):
+@pytest.mark.parametrize(
+    ("kind", "name", "verb"),
+    [("PersistentVolumeClaim", "home-lab", Verb.DELETE_HOME), ("StatefulSet", "env-lab", Verb.DELETE)],
+)
+async def test_object_that_was_replaced_since_it_was_checked_is_kept(world, monkeypatch, kind, name, verb):
     await world.ask(Verb.START)
-    await world.ask(Verb.DELETE)
-    await world.end_pod()
+    if verb is Verb.DELETE_HOME:
+        await world.ask(Verb.DELETE)
+        await world.end_pod()
     checked = DirectCluster.get
 
     async def replaced(cluster, ref):
         found = await checked(cluster, ref)
-        if found and ref.kind == "PersistentVolumeClaim":
+        if found and ref.kind == kind:
             new = {key: found["metadata"][key] for key in ("name", "namespace", "labels")}
             world.kubernetes.delete(ref.kind, ref.namespace, ref.name)
             world.kubernetes.create(found | {"metadata": new})
@@ -82,9 +100,9 @@ async def test_home_that_was_replaced_since_it_was_checked_is_kept(world, monkey
         return found
 
     monkeypatch.setattr(DirectCluster, "get", replaced)
-    before = world.kubernetes.get("PersistentVolumeClaim", "environments", "home-lab")
-    await world.ask(Verb.DELETE_HOME)
-    after = world.kubernetes.get("PersistentVolumeClaim", "environments", "home-lab")
+    before = world.kubernetes.get(kind, "environments", name)
+    await world.ask(verb, request_id="last")
+    after = world.kubernetes.get(kind, "environments", name)
     assert after["metadata"]["uid"] != before["metadata"]["uid"]
     assert "deletionTimestamp" not in after["metadata"]
 

@@ -11,6 +11,7 @@ from bot.core.errors import RetryAfterError
 from bot.core.stored_format import NewerFormatError
 from bot.platform.slack.client import MessageRejectedError
 from bot.text.masking import Mask
+from bot.workspaces.environments import cluster
 from bot.workspaces.environments.reconciler import EnvironmentReconciler
 from bot.workspaces.environments.record import Wanted
 from bot.workspaces.environments.request_job import RequestJob
@@ -37,6 +38,9 @@ async def test_environment_lives_from_start_to_delete_and_its_home_survives(worl
     await world.ready()
     assert world.slack.texts() == ["lab: Running"]
     assert world.record().starts == 2
+    edits = len(world.slack.messages["1.0"])
+    await world.rounds(2)
+    assert len(world.slack.messages["1.0"]) == edits, "an unchanged message isn't edited"
     await world.ask(Verb.DELETE)
     await world.end_pod()
     assert world.slack.texts() == [f"lab: Deleted by <@{OWNER}>"]
@@ -168,6 +172,15 @@ async def test_stop_and_start_at_once_replace_the_pod_and_its_login(world):
     uid = world.kubernetes.get("StatefulSet", NAMESPACE, "env-lab")["metadata"]["uid"]
     secret = world.kubernetes.get("Secret", NAMESPACE, "env-lab")
     assert base64.b64decode(secret["data"]["login"]).decode() == login("xoxb-1", uid, 2)
+
+
+async def test_change_after_a_read_is_never_overwritten(world):
+    await world.ask(Verb.START)
+    environment = await cluster.load("lab", world.clients)
+    await world.ask(Verb.STOP)
+    with pytest.raises(RetryAfterError):
+        await cluster.save(environment, environment.record, world.clients)
+    assert world.record().wanted is Wanted.STOPPED
 
 
 async def test_deleted_environment_releases_its_gpus_while_slack_is_down(world):

@@ -61,7 +61,7 @@ def text(sweep):
 def test_pods_count_from_their_node_to_their_end_with_the_gpus_of_each():
     sweep = a_budget_sweep(Budget(gpu_hours=100), gpus=4, nodes=2)
     pods = (
-        ran("t1", 3, 1),
+        ran("t1", 3, 1, began=LATER - 2 * HOUR),  # it pulled its image for an hour
         replace(ran("t1", 3, 1), name="t1-1-x", index=1),
         ran("t2", 0.5),
         a_pod("t3"),

@@ -189,6 +189,7 @@ def test_hold_estimates_the_gpu_hours_of_all_trials_without_the_gate(
         (replace(GATED, phase=Phase.HELD), HEALTHY, True),
         (GATED, FAILED_SEEN, True),
         (GATED, HEALTHY, False),
+        (GATED, replace(FAILED_SEEN, trials=(FAILED_TRIAL, a_trial("t2"))), False),
         (replace(GATED, draining="drained"), FAILED_SEEN, False),
         (UNGATED, FAILED_SEEN, True),
         (UNGATED, replace(FAILED_SEEN, experiment=COMPLETE), False),
