@@ -64,7 +64,7 @@ TARGETS = {  # file -> the tests that must fail
         *PAUSE,
         *EXTENSION,
     ),
-    "bot/sweep/lifecycle/building.py": PHASES,
+    "bot/sweep/lifecycle/building.py": (*PHASES, "tests/bot/sweep/decisions/test_required_changes.py"),
     "bot/sweep/lifecycle/trials.py": (*PHASES, *DEADLINE),
     "bot/sweep/lifecycle/trouble.py": ("tests/bot/sweep/lifecycle/test_trouble.py",),
     "bot/sweep/model/time_left.py": LIVE_VALUES,
@@ -380,4 +380,32 @@ EQUIVALENT = {
             "  # noqa: S311 - spreads load, guards nothing"
         ),
     ): "asks more often",
+    (
+        "bot/sweep/model/time_left.py",
+        "step = next((step for limit, step in ROUNDING if minutes < limit), COARSE)",
+    ): "each limit is a multiple of both steps beside it",
+    (
+        "bot/sweep/model/time_left.py",
+        "ROUNDING = ((60, 5), (4 * 61, 15), (24 * 60, 60))",
+    ): "a limit of about this size",
+    (
+        "bot/core/stopping.py",
+        "return _comparable(objective, value) > cutoff / _sign(objective)",
+    ): "the sign is 1 or -1",
+    (
+        "bot/platform/pod_health/diagnosis.py",
+        "lasting: bool = True  # stays true, such as a failure",
+    ): "`Evidence.found` sets it, and only its diagnoses are asked",
+    (
+        "bot/sweep/features/webhooks/deliver.py",
+        "return timedelta(0) if monotonic() >= until else None",
+    ): "the clock doesn't stop at that moment",
+    (
+        "bot/text/masking.py",
+        "MAX_RENEWED = 51  # secrets that replaced others while a process runs; older ones have ended",
+    ): "a limit of about this size",
+    (
+        "bot/remote/api.py",
+        "if not (TYPE_CHECKING):",
+    ): "imports more",
 }

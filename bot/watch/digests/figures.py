@@ -46,8 +46,8 @@ class MostIdle:
     gpus: int  # peak
     sums: Sums
     partly: tuple[int, int, int] | None = None  # unused GPUs, GPUs per pod, pods of this kind
-    underused: bool = False
-    askable: bool = False  # a pod of the main cluster that Sweepbot didn't start, with a known owner
+    underused: bool
+    askable: bool  # a pod of the main cluster that Sweepbot didn't start, with a known owner
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -268,12 +268,10 @@ def _most_idle(
     selected = [name in shown for name in names]
     for name, use in zip(compress(names, selected), uses.where(selected).rows(), strict=True):
         shown[name].append(use)
-    return tuple(
-        replace(_idle_group(name, mine, prices), underused=name in underused) for name, mine in shown.items()
-    )
+    return tuple(_idle_group(name, mine, prices, underused=name in underused) for name, mine in shown.items())
 
 
-def _idle_group(name: str, uses: list[HourUse], prices: tuple[Price, ...]) -> MostIdle:
+def _idle_group(name: str, uses: list[HourUse], prices: tuple[Price, ...], *, underused: bool) -> MostIdle:
     return MostIdle(
         name=name,
         sweep=uses[0].sweep,
@@ -282,6 +280,7 @@ def _idle_group(name: str, uses: list[HourUse], prices: tuple[Price, ...]) -> Mo
         gpus=_at_a_time(uses),
         sums=_sum(uses, prices),
         partly=_partly(uses),
+        underused=underused,
         askable=not uses[0].sweep and bool(uses[0].owner) and uses[0].cluster == HOME_CLUSTER,
     )
 

@@ -1,5 +1,6 @@
 """Free capacity of the nodes: what is free, and who waits for GPUs that a sweep holds."""
 
+from dataclasses import replace
 from datetime import timedelta
 
 import pytest
@@ -120,7 +121,16 @@ def test_waiting_pod_takes_the_node_that_it_fills():
     assert free(nodes, [a_pod("small", 2), a_pod("large", 3)], a_request(gpus=2)).trials == 1, "largest first"
 
 
+def test_pods_that_a_sweep_of_several_nodes_still_expects_are_set_aside():
+    nodes, theirs = [a_node("n1", 8)], replace(a_request(gpus=2), sweep="theirs", expects=2)
+    found = measured(nodes, [a_pod("theirs-1", 2, "n1", sweep="theirs")], [theirs])
+    assert capacity_on_nodes(a_request(), found, (), lambda pod: pod.namespace, NOW, {}).trials == 4
+
+
 def test_capacity_counts_gpus_that_waiting_pods_lack():
+    allocated = [a_pod("a", 6, "n1"), a_pod("b", 3, "n2")]
+    scattered = free([a_node("n1", 8), a_node("n2", 8)], [*allocated, a_pod("other", 6)])
+    assert scattered.trials == 2, "it gets those of the node that lacks fewest"
     nodes = [a_node("n1", 8)]
     pods = [a_pod("mine-1", 4, "n1", sweep="mine"), a_pod("x", 1, "n1"), a_pod("other", 6)]
     found = free(nodes, pods, a_request(gpus=2))

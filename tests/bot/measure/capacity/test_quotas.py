@@ -97,6 +97,12 @@ def test_capacity_ignores_waiting_workloads_that_this_sweep_cannot_help(waits):
     assert free(a_queue(used=8), workloads=[MINE, waits], yielding={"yields"}).to_yield == 0
 
 
+def test_queue_that_borrows_does_not_yield_outside_its_cohort():
+    local = [a_local(), a_local("elsewhere", "nlp")]
+    queues = a_queue(used=8, borrowed=4, cohort="all"), a_queue("nlp", used=8)
+    assert free(*queues, workloads=[MINE, replace(OTHER, queue="elsewhere")], local=local).to_yield == 0
+
+
 @pytest.mark.parametrize(("priority", "short"), [(1, 2), (0, 2), (-1, 0)])
 def test_sweep_without_workloads_yields_as_one_of_priority_0(priority, short):
     assert free(a_queue(used=8), workloads=[replace(OTHER, priority=priority)]).to_yield == short

@@ -173,6 +173,9 @@ def test_bill_counts_use_by_measured_time() -> None:
     blind = totals([Hour.of((use._replace(observed=0, used=0) for use in hour.uses), hour.capacity)])
     message = bill(ParsedCommand(view="bill"), blind, (), "$", DAY + HOUR)
     assert "*November 2026*: 7 GPU-h allocated, 7 unknown" in message
+    hardly = totals([Hour.of((use(DAY, "lr-1", 100, observed=99.5),), hour.capacity)])
+    nearly = bill(ParsedCommand(view="bill"), hardly, (), "$", DAY + HOUR)
+    assert nearly.splitlines()[0] == "*November 2026*: 100 GPU-h allocated, 0 used (0%)"
 
 
 def test_bill_shows_allocated_and_used_hours() -> None:

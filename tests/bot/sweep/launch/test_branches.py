@@ -41,6 +41,8 @@ def test_branch_and_seed_become_parameters_and_only_the_seed_is_passed():
         "The target is off: branches are compared by whole trainings, and by all of them",
         "7 trials run in parallel: what the first ones show decides what the next ones run",
     )
+    fixed = {"epochs": "2", "seed": "3"}
+    assert with_branches(replace(SEARCH, fixed=fixed), REQUEST, INSTALLED).fixed == {"epochs": "2"}
     assert with_branches(SEARCH, replace(REQUEST, branch="main"), CONFIG) is SEARCH
 
 

@@ -15,6 +15,7 @@ from bot.sweep.lifecycle.trouble import (
     report_unavailable,
     resolve_trouble,
     unreachable,
+    unreachable_line,
 )
 from tests.bot.factories import NOW, OWNER, a_sweep
 from tests.bot.sweep.model.observations import RUNNING, kinds
@@ -104,3 +105,11 @@ def test_unreachable_cluster_with_another_reason_keeps_its_time():
     assert unreachable(once, later, "the token expired").unreachable == Unreachable(
         since=NOW, reason="the token expired"
     )
+
+
+def test_line_says_since_when_a_cluster_has_not_answered_and_what_follows():
+    away = unreachable(replace(RUNNING, cluster="west"), NOW, "no route")
+    assert unreachable_line(away).endswith(": no route The sweep continues when the cluster answers again.")
+    stopping = unreachable_line(replace(away, phase=Phase.STOPPING))
+    assert stopping.endswith(" Remaining pods are stopped when the cluster answers again.")
+    assert unreachable_line(RUNNING) == ""

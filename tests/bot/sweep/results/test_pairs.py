@@ -80,6 +80,7 @@ def test_compare_leaves_out_half_pairs_huge_values_and_branches_that_left():
     ]
     found = compared(space, [*trials(15, 0.05), *odd])
     assert (len(found.pairs), found.left) == (15, ("old",))
+    assert compared(space, trials(15, 0.05)[::-1]).pairs == found.pairs, "by setting and seed"
     assert verdict(space, found).endswith("one setting and seed). `old` didn't reach the finals")
 
 

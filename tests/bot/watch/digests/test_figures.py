@@ -150,6 +150,15 @@ def test_most_idle_lists_the_five_worst_with_an_idle_hour() -> None:
     assert [one.name for one in day(*uses).most_idle] == [f"vision/{pod}" for pod in "aedfg"]
 
 
+def test_most_idle_pods_can_be_asked_about_unless_their_room_warns_of_them() -> None:
+    uses = [use(BEGIN, pod, 1, idle=1.0, owner="U1ADA") for pod in ("envs/env-lab-0", "vision/notebook")]
+    found = figures(BERLIN, DAY, [hour(BEGIN, *uses)], Totals(), PRICES, environments="envs").most_idle
+    assert [(one.name, one.askable) for one in found] == [
+        ("envs/env-lab-0", False),
+        ("vision/notebook", True),
+    ]
+
+
 def test_most_idle_sums_a_sweep_and_counts_its_peak() -> None:
     later = BEGIN + HOUR
     known = {"sweep": "lr-brave-otter", "owner": "U1ADA", "team": "vision"}

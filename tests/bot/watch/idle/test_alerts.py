@@ -156,6 +156,7 @@ def test_later_trial_joins_the_group_alert() -> None:
     alerts = after((), 0, *[Kind.IDLE] * 4)
     alerts = after(alerts, 3, *[Kind.IDLE] * 6)
     assert states(alerts) == [(Kind.IDLE, [Kind.IDLE] * 6)]
+    assert [item.joined for item in alerts[0].items] == [False] * 4 + [True] * 2
     alerts = after(alerts, 6, Kind.FINE, *[Kind.IDLE] * 5)
     assert states(alerts) == [(Kind.IDLE, [Kind.FINE, *[Kind.IDLE] * 5])]
 

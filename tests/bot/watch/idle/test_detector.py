@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from bot.measure.gpus.models import BUSY as BUSY_PEAK
-from bot.measure.gpus.models import Gpu, PodUse
+from bot.measure.gpus.models import HOUR, Gpu, PodUse
 from bot.platform.config.idle_thresholds import IdleThresholds
 from bot.watch.idle.detector import Kind, allocations, always_busy, classify
 from k8s.nodes.dcgm import NO_LOAD, Load
@@ -141,6 +141,8 @@ def test_allocations_group_pods_by_trial() -> None:
     one, two = a_pod(QUIET), a_pod(BUSY, pod="lr-brave-otter-x-2", node="n2")
     [held] = allocations([one, two]).values()
     assert (held.key, held.allocated, held.nodes) == ("sweeps/lr-brave-otter-x", 2, ("n1", "n2"))
+    [later] = allocations([replace(one, pod_started=NOW - HOUR), replace(two, pod_started=NOW)]).values()
+    assert later.began == NOW
     assert judged(one, two) is Kind.PARTIAL
     assert judged(one, replace(two, started=None)) is Kind.UNKNOWN
 

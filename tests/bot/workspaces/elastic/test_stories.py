@@ -12,7 +12,7 @@ import pytest
 from bot.workspaces.elastic import reporter, resume, scaler
 from bot.workspaces.elastic.records import CONFIGMAP_NAME, ElasticRecord, ElasticRecords, Reason
 from bot.workspaces.elastic.reporter import ElasticController
-from k8s.api.errors import UnreachableError
+from k8s.api.errors import ApiError, UnreachableError
 from k8s.objects import Ref, config_map
 from tests.bot.factories import NOW, SETTINGS
 from tests.bot.workspaces.elastic.factories import SERVING, deployment_of, node_of
@@ -20,6 +20,8 @@ from tests.bot.workspaces.elastic.world import ElasticWorld
 from tests.releases.test_releases import clients_with
 
 COST = "controller.kubernetes.io/pod-deletion-cost"
+PATIENT = {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": {"name": "patient"}}
+PATIENT |= {"value": 1000, "preemptionPolicy": "Never"}
 
 
 async def grown(world, replicas=4):
@@ -84,8 +86,7 @@ async def test_pod_that_cannot_preempt_gets_the_gpus_of_one_node():
     async with ElasticWorld(*nodes).started() as world, world.led():
         await world.passes(30)
         assert world.running() == ["gpu-1"] * 2 + ["gpu-2"] * 4
-        patient = {"metadata": {"name": "patient"}, "value": 1000, "preemptionPolicy": "Never"}
-        world.store.create({"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass"} | patient)
+        world.store.create(PATIENT)
         world.start_pod(gpus=3, priorityClassName="patient")
         await world.settle()
         assert world.replicas == 3
@@ -96,6 +97,24 @@ async def test_pod_that_cannot_preempt_gets_the_gpus_of_one_node():
         await world.look()
         assert world.pod()["spec"].get("nodeName") == "gpu-2"
         assert world.replicas == 3
+
+
+async def test_victim_that_is_gone_before_it_is_marked_stops_nothing(monkeypatch, caplog):
+    async with ElasticWorld().started() as world, world.led():
+        await grown(world)
+        merge = world.cluster.merge
+
+        async def gone(ref, patch, *, subresource=""):
+            if ref.kind == "Pod":
+                raise ApiError(404, "NotFound", "pods not found")
+            return await merge(ref, patch, subresource=subresource)
+
+        monkeypatch.setattr(world.cluster, "merge", gone)
+        world.store.create(PATIENT)
+        world.start_pod(priorityClassName="patient")
+        await world.settle()
+        assert world.replicas < 4
+        assert "can't scale" not in caplog.text
 
 
 async def test_replicas_without_gpus_follow_free_cpus():

@@ -75,6 +75,7 @@ def test_sweep_that_does_not_fit_waits_and_mentions_the_approvers():
         "GPU-h, and ada has used 30 of 40 GPU-h this month."
     )
     assert request.loud
+    assert message(an_opening()) is None
     assert message(WAITING).blocks == ()
     shown = message(WAITING.change(ApprovalState, ts="1.2"))
     names = [each["text"]["text"] for each in shown.blocks[-1]["elements"]]

@@ -13,9 +13,11 @@ from bot.sweep.features.auto_parallel.decide import (
     AutoParallelSeen,
     AutoParallelState,
     PaceChange,
+    can_grow,
     follow,
     lines,
 )
+from bot.sweep.model import pace
 from bot.sweep.model.experiment import ended_by_lowered_count, is_limited
 from bot.sweep.model.observation import Observation
 from k8s.engine import End
@@ -66,6 +68,18 @@ def test_first_growth_needs_one_measurement():
 )
 def test_sweep_does_not_grow(held_back):
     assert chosen(a_capacity(4, 4), **held_back)[0] == 4
+
+
+@pytest.mark.parametrize(("others", "grows"), [({}, True), ({"to_yield": 1}, False), ({"waiting": 1}, False)])
+def test_sweep_registers_growth_only_while_no_pods_wait(others, grows):
+    seen = Observation(experiment=OPEN, trials=(a_trial("t1"),))
+    assert can_grow(replace(SWEEP, parallel_now=1), a_capacity(4, 4, **others), seen, NOW) is grows
+
+
+def test_first_trial_runs_alone_whatever_is_free():
+    seen = Observation(experiment=OPEN)
+    assert pace.steer(SWEEP, SWEEP.plan, OPEN, seen, NOW) is not None
+    assert pace.steer(replace(SWEEP, first_only=True), SWEEP.plan, OPEN, seen, NOW) is None
 
 
 @pytest.mark.parametrize(

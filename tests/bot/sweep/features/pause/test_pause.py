@@ -79,6 +79,7 @@ def test_pause_notes_user_time_and_mode(action, paused, what):
     ("sweep", "action", "seen", "text"),
     [
         (a_sweep(Phase.BUILDING), Action.PAUSE, {}, "has no trials to pause."),
+        (a_sweep(Phase.PENDING), Action.PAUSE, {"experiment": OPEN}, "has no trials to pause."),
         (a_sweep(Phase.HELD, submitted=True, first_only=True), Action.PAUSE, {}, "has no trials to pause."),
         (a_sweep(Phase.PENDING, holds=("nodes",)), Action.PAUSE, {}, "is waiting for nodes, so it has no"),
         (replace(RUNNING, first_only=True), Action.PAUSE, {}, "is waiting for its first trial."),
