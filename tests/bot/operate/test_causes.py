@@ -199,3 +199,11 @@ def test_sweep_that_waits_for_people_says_for_what():
     assert cause(a_sweep(Phase.PAUSED)).text == "Paused; no GPUs are allocated."
     waiting = a_sweep(Phase.OPENING, thread="1.1", holds=("approval",), reason="the forecast is 9 GPU-h")
     assert cause(waiting).text == "Waiting for approval: the forecast is 9 GPU-h"
+
+
+def test_cause_of_an_unreadable_record_is_the_unfinished_upgrade():
+    found = cause(record=None, unreadable="format 9")
+    assert (found.text, found.fix) == (
+        "The record is unreadable: format 9.",
+        "Finish the upgrade of all pods.",
+    )

@@ -123,6 +123,10 @@ def test_choose_says_the_prices():
 
 def test_choose_prefers_one_free_gpu_to_an_unknown_number():
     assert choose([candidate(WEST), candidate(EAST, 1)], 8)[0] == EAST
+
+
+def test_choose_ignores_prices_where_no_gpu_is_free():
+    assert choose([candidate(MAIN, 0, 1, price=4), candidate(WEST, 0, 2, price=2)], 1, "$")[0] == MAIN
     assert choose([candidate(WEST), candidate(EAST, 0)], 8)[0] == WEST
 
 

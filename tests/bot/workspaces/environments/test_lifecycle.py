@@ -12,7 +12,7 @@ from bot.core.stored_format import NewerFormatError
 from bot.platform.slack.client import MessageRejectedError
 from bot.text.masking import Mask
 from bot.workspaces.environments import cluster
-from bot.workspaces.environments.reconciler import EnvironmentReconciler
+from bot.workspaces.environments.reconciler import POLL, EnvironmentReconciler
 from bot.workspaces.environments.record import Wanted
 from bot.workspaces.environments.request_job import RequestJob
 from bot.workspaces.environments.requests import ITEM, EnvironmentRequest, Verb
@@ -28,9 +28,11 @@ HOME = ("PersistentVolumeClaim", "home-lab")
 async def test_environment_lives_from_start_to_delete_and_its_home_survives(world):
     await world.ask(Verb.START)
     assert world.slack.texts() == ["lab: Starting: waiting for a node (1 of 4)"]
+    assert await EnvironmentReconciler(world.clients).run("lab") == POLL
     await world.ready()
     assert world.slack.texts() == ["lab: Running"]
-    await world.ask(Verb.STOP)
+    assert await EnvironmentReconciler(world.clients).run("lab") is None
+    await world.ask(Verb.STOP, name="")
     assert world.slack.texts() == [f"lab: Stopping by <@{OWNER}>"]
     await world.end_pod()
     assert world.slack.texts() == [f"lab: Stopped by <@{OWNER}>"]
