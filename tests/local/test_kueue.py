@@ -102,14 +102,11 @@ async def test_job_waits_for_the_one_before_it(wait_until):
         await wait_until(lambda: len(store.list("Pod")) == 2, "the second has its pod")
 
 
-async def test_job_without_a_local_queue_is_not_managed():
+async def test_job_without_a_local_queue_is_not_managed_and_the_kinds_are_served():
     async with cluster("1") as store:
         store.delete("LocalQueue", "default", "default")
         job(store, "free", GPUS)
         assert not store.get("Job", "default", "free")["spec"]["suspend"]
-
-
-def test_kueue_kinds_are_served_once_installed():
     store = Store()
     assert "Workload" not in {kind.name for kind in store.kinds()}
     kueue.install(store)

@@ -68,10 +68,21 @@ async def registry(images):
         yield Client(session, images.address)
 
 
-async def test_registry_answers_its_version_check(registry):
+async def test_images_have_a_tag_a_digest_and_a_type_for_each_client(registry):
     answer = await registry("GET", "")
     assert (answer.status, answer.body) == (200, b"{}")
     assert answer.headers["Docker-Distribution-Api-Version"] == "registry/2.0"
+    await registry.push("exp", "abc", OCI)
+    for accept in ("*/*", DOCKER):
+        answer = await registry("GET", "exp/manifests/abc", Accept=accept)
+        assert answer.first == (404, "MANIFEST_UNKNOWN")
+        assert "accept header does not support OCI manifests" in answer.errors[0]["message"]
+    digest = await registry.push("exp", "abc", DOCKER)
+    answer = await registry("HEAD", "exp/manifests/abc", Accept=OCI)
+    assert answer.headers["Content-Type"] == SCHEMA1
+    assert answer.headers["Docker-Content-Digest"] != digest
+    by_digest = await registry("HEAD", f"exp/manifests/{digest}")
+    assert by_digest.headers["Docker-Content-Digest"] == digest
 
 
 @pytest.mark.parametrize("kind", [DOCKER, OCI])
@@ -81,23 +92,6 @@ async def test_image_is_found_by_tag_and_digest(kind, registry):
         answer = await registry("HEAD", f"exp/vision/manifests/{reference}", Accept=BOTH)
         assert answer.headers["Docker-Content-Digest"] == digest
         assert answer.headers["Content-Type"] == kind
-
-
-async def test_oci_image_is_hidden_from_clients_that_do_not_accept_it(registry):
-    await registry.push("exp", "abc", OCI)
-    for accept in ("*/*", DOCKER):
-        answer = await registry("GET", "exp/manifests/abc", Accept=accept)
-        assert answer.first == (404, "MANIFEST_UNKNOWN")
-        assert "accept header does not support OCI manifests" in answer.errors[0]["message"]
-
-
-async def test_docker_image_by_tag_becomes_schema_1_with_another_digest(registry):
-    digest = await registry.push("exp", "abc", DOCKER)
-    answer = await registry("HEAD", "exp/manifests/abc", Accept=OCI)
-    assert answer.headers["Content-Type"] == SCHEMA1
-    assert answer.headers["Docker-Content-Digest"] != digest
-    by_digest = await registry("HEAD", f"exp/manifests/{digest}")
-    assert by_digest.headers["Docker-Content-Digest"] == digest
 
 
 @pytest.mark.parametrize(
@@ -127,7 +121,7 @@ async def test_blob_belongs_to_its_repository_until_mounted(registry):
     assert (await registry("GET", f"two/blobs/{blob}")).body == b"data"
 
 
-async def test_invalid_uploads_are_rejected(registry):
+async def test_uploads_and_manifests_must_be_valid(registry):
     async def begin() -> str:
         return (await registry("POST", "a/blobs/uploads/")).headers["Location"]
 
@@ -139,9 +133,6 @@ async def test_invalid_uploads_are_rejected(registry):
         (400, "DIGEST_INVALID"),
         (404, "BLOB_UPLOAD_INVALID"),
     ]
-
-
-async def test_manifest_must_be_valid_with_existing_blobs(registry):
     parts = {"config": {"digest": NOTHING}, "layers": [{"digest": NOTHING}]}
     body = json.dumps({"schemaVersion": 2, "mediaType": OCI} | parts).encode()
     empty = await registry("PUT", "a/manifests/x", body, Content_Type=OCI)

@@ -46,14 +46,6 @@ class Pod:
         return found["min"], found["max"], found["latest"]
 
 
-async def test_collector_reports_min_max_and_latest_once_at_the_end(tmp_path):
-    pod = Pod(tmp_path)
-    pod.write([("loss", 0.5), ("accuracy", 0.25), ("loss", 0.125), ("loss", 0.25)])
-    assert await pod.collect(pod.end()) == 0
-    assert pod.observed() == ("0.125", "0.5", "0.25")
-    assert pod.log[-1] == "In sweep-1 3 metrics will be reported."
-
-
 async def test_collector_reads_nothing_before_the_training_ends(tmp_path):
     pod = Pod(tmp_path)
     ended = asyncio.get_running_loop().create_future()
@@ -102,10 +94,14 @@ async def test_collector_matches_tags_to_metrics(tmp_path, tag, below, metric, f
     assert pod.observed() == (("0.5",) * 3 if found else ("unavailable",) * 3)
 
 
-async def test_collector_without_values_reports_unavailable(tmp_path):
+async def test_collector_reports_min_max_and_latest_once_at_the_end_or_that_there_are_none(tmp_path):
     pod = Pod(tmp_path)
     assert await pod.collect(pod.end()) == 0
     assert pod.observed() == ("unavailable",) * 3
+    pod.write([("loss", 0.5), ("accuracy", 0.25), ("loss", 0.125), ("loss", 0.25)])
+    assert await pod.collect(pod.end()) == 0
+    assert pod.observed() == ("0.125", "0.5", "0.25")
+    assert pod.log[-1] == "In sweep-1 3 metrics will be reported."
 
 
 async def test_collector_reads_a_truncated_file_to_its_cut(tmp_path):

@@ -40,7 +40,7 @@ def test_filters_parse_lines_as_the_real_collector(tmp_path, line, default, ours
     assert values(tmp_path, line, line_filter(["loss"])) == ([(ours, 0, "loss")] if ours else NOTHING)
 
 
-def test_metric_names_with_slashes_and_dots_match_literally(tmp_path):
+def test_lines_have_names_times_and_numbers_or_report_nothing(tmp_path):
     rule = line_filter(["val/acc.top1", "loss"])
     text = "val/acc.top1=0.9 loss=0.2\nval/accXtop1=0.1\n"
     assert values(tmp_path, text, rule, names=("val/acc.top1", "loss")) == [
@@ -49,20 +49,11 @@ def test_metric_names_with_slashes_and_dots_match_literally(tmp_path):
     ]
     assert re.match(r".*\(.*\).*\(.*\).*", rule)
     assert re.compile(rule).groups == 2
-
-
-def test_line_with_a_time_is_reported_at_it(tmp_path):
     text = "2026-11-22T10:00:01Z loss=0.1\nloss=0.2\n"
     assert [second for _, second, _ in values(tmp_path, text)] == [1795341601, 0]
-
-
-def test_json_numbers_are_skipped_and_an_invalid_line_reports_nothing(tmp_path):
     assert values(tmp_path, '{"loss": 0.1}\n', form="JSON") == NOTHING
     assert values(tmp_path, '{"loss": "0.1"}\n', form="JSON") == [("0.1", 0, "loss")]
     with pytest.raises(ParseError, match="failed to parse the json object"):
         values(tmp_path, '{"loss": "0.1"}\noops\n', form="JSON")
-
-
-def test_long_line_is_parsed_in_linear_time(tmp_path):
     text = "loss=" * 50_000 + " loss=1"
     assert values(tmp_path, text, line_filter(["loss"])) == [("1", 0, "loss")]

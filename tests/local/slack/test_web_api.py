@@ -46,12 +46,6 @@ async def test_thread_counts_its_replies(slack: Slack, web: AsyncWebClient) -> N
     assert slack.messages("sweeps")[0]["reply_count"] == 1
 
 
-async def test_timestamps_are_unique_and_increase(slack: Slack, web: AsyncWebClient) -> None:
-    stamps = [slack.say("ada", "sweeps", str(number))["ts"] for number in range(1000)]
-    assert stamps == sorted(set(stamps))
-    assert [len(part) for part in stamps[0].split(".")] == [10, 6]
-
-
 @pytest.mark.parametrize(
     ("change", "text", "kinds"),
     [
@@ -71,23 +65,22 @@ async def test_update_replaces_the_named_fields(
     assert message["edited"]["user"] == "U01SWEEPBOT"
 
 
-async def test_direct_message_can_be_sent_to_a_user_id(slack: Slack, web: AsyncWebClient) -> None:
-    answer = await web.chat_postMessage(channel=ADA, text="Your sweep is done")
-    assert answer["channel"] == "D01ADALOVEL"
-    assert slack.messages("D01ADALOVEL")[0]["text"] == "Your sweep is done"
-
-
-async def test_permalink_names_message_and_thread(slack: Slack, web: AsyncWebClient) -> None:
+async def test_bot_has_a_name_permalinks_and_timestamps_that_increase(
+    web: AsyncWebClient, slack: Slack
+) -> None:
+    me = await web.auth_test()
+    assert (me["user_id"], me["bot_id"], me["team_id"]) == ("U01SWEEPBOT", "B01SWEEPBOT", "T01LOCALLAB")
+    assert "chat:write" in me.headers["x-oauth-scopes"]
     parent = (await web.chat_postMessage(channel=SWEEPS, text="Sweep"))["ts"]
     reply = (await web.chat_postMessage(channel=SWEEPS, text="Build", thread_ts=parent))["ts"]
     link = (await web.chat_getPermalink(channel=SWEEPS, message_ts=reply))["permalink"]
     assert link == f"{slack.url}archives/{SWEEPS}/p{reply.replace('.', '')}?thread_ts={parent}&cid={SWEEPS}"
-
-
-async def test_auth_test_names_the_bot(web: AsyncWebClient) -> None:
-    me = await web.auth_test()
-    assert (me["user_id"], me["bot_id"], me["team_id"]) == ("U01SWEEPBOT", "B01SWEEPBOT", "T01LOCALLAB")
-    assert "chat:write" in me.headers["x-oauth-scopes"]
+    stamps = [slack.say("ada", "sweeps", str(number))["ts"] for number in range(1000)]
+    assert stamps == sorted(set(stamps))
+    assert [len(part) for part in stamps[0].split(".")] == [10, 6]
+    answer = await web.chat_postMessage(channel=ADA, text="Your sweep is done")
+    assert answer["channel"] == "D01ADALOVEL"
+    assert slack.messages("D01ADALOVEL")[0]["text"] == "Your sweep is done"
 
 
 @pytest.mark.parametrize(
@@ -229,7 +222,9 @@ async def test_invalid_blocks_are_rejected_with_a_pointer(
     assert refused["response_metadata"]["messages"] == [f"[ERROR] {complaint}"]
 
 
-async def test_message_of_maximum_size_is_shown(slack: Slack, web: AsyncWebClient) -> None:
+async def test_message_of_maximum_size_is_shown_but_no_second_table(
+    slack: Slack, web: AsyncWebClient
+) -> None:
     rich = {"type": "rich_text_section", "elements": [{"type": "text", "text": "x", "style": {"bold": True}}]}
     blocks = [
         {"type": "header", "text": PLAIN},
@@ -242,9 +237,6 @@ async def test_message_of_maximum_size_is_shown(slack: Slack, web: AsyncWebClien
         actions(*[button(url="https://example.com", action_id=str(number)) for number in range(25)]),
     ]
     assert (await web.chat_postMessage(channel=SWEEPS, text="x", blocks=blocks))["ok"]
-
-
-async def test_second_table_is_rejected(web: AsyncWebClient) -> None:
     table = {"type": "table", "rows": [[{"type": "raw_text", "text": "lr"}]]}
     assert (await refusal(web.chat_postMessage(channel=SWEEPS, blocks=[table] * 2)))[
         "error"
@@ -269,7 +261,7 @@ async def test_burst_is_allowed_and_then_one_post_per_second_and_channel() -> No
     await slack.close()
 
 
-async def test_file_is_uploaded_in_three_calls_and_shown_in_a_thread(
+async def test_file_is_uploaded_in_three_calls_and_shown_in_a_thread_with_its_content(
     slack: Slack, web: AsyncWebClient
 ) -> None:
     parent = (await web.chat_postMessage(channel=SWEEPS, text="Sweep lr"))["ts"]
@@ -279,9 +271,6 @@ async def test_file_is_uploaded_in_three_calls_and_shown_in_a_thread(
     assert (found["text"], found["files"][0]["name"]) == ("It failed", "build.log")
     async with aiohttp.request("GET", found["files"][0]["url_private"]) as answer:
         assert await answer.text() == "line 1\nline 2"
-
-
-async def test_file_without_content_is_not_shown(slack: Slack, web: AsyncWebClient) -> None:
     started = await web.files_getUploadURLExternal(filename="x.png", length=3)
     async with aiohttp.request("POST", started["upload_url"], data=b"four") as answer:
         assert answer.status == 400

@@ -71,33 +71,25 @@ async def test_pod_named_like_an_elastic_replica_counts_in_another_cluster(redis
         assert (await store.register(REQUEST)).trials == trials
 
 
-async def test_measure_without_permission_is_unknown(redis):
+async def test_measure_without_permission_is_unknown_and_without_kueue_counts_nodes_only(redis):
     store = CapacityStore(redis)
     several = replace(REQUEST, pods=2)
     await store.register(several)
     await a_measurer(Cluster("Node"), store).measure(listing([]))
     free = await store.register(several)
     assert (free.trials, free.gpus) == (None, 4)
-
-
-async def test_measure_without_kueue_counts_nodes_only(redis):
-    store = CapacityStore(redis)
     await store.register(replace(REQUEST, queue="research"))
     await a_measurer(Cluster("ClusterQueue"), store).measure_listed()
     assert (await store.register(REQUEST)).trials == 2
 
 
-async def test_steady_capacity_is_none_once_nothing_is_free(redis):
+async def test_steady_capacity_is_none_once_nothing_is_free_or_the_sweep_has_ended(redis):
     store = CapacityStore(redis)
     await store.register(REQUEST)
     await a_measurer(Cluster(), store).measure_listed()
     await a_measurer(Cluster(), store).measure(listing([a_pod("all", 8, "n1")]))
     free = await store.register(REQUEST)
     assert (free.trials, free.steady) == (0, 0)
-
-
-async def test_sweep_that_ended_is_forgotten(redis):
-    store = CapacityStore(redis)
     await store.register(REQUEST)
     assert await store.requests(NOW + timedelta(minutes=9)) == [REQUEST]
     assert await store.requests(NOW + timedelta(minutes=10)) == []

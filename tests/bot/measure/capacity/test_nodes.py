@@ -76,12 +76,16 @@ def free(nodes, pods=(), request=None, yielding=()):
     )
 
 
-def test_capacity_is_what_fits_on_each_node():
+def test_capacity_is_what_fits_on_each_node_that_trials_can_use():
     nodes = [a_node("n1", 8), a_node("n2", 8)]
     pods = [a_pod("a", 3, "n1"), a_pod("b", 6, "n2")]
     assert free(nodes, pods, a_request(gpus=2)).trials == 3
     assert free(nodes, pods, a_request(gpus=4)).trials == 1
     assert free(nodes, pods, a_request(gpus=2, pods=2)).trials == 1, "two machines per trial"
+    taint = {"key": "team", "value": "nlp", "effect": "NoSchedule"}
+    nodes = [a_node("n1", 8, taints=[taint], gpu="h100"), a_node("n2", 4, gpu="a100")]
+    request = a_request(nodeSelector={"gpu": "h100"}, tolerations=[{"key": "team", "operator": "Exists"}])
+    assert free(nodes, request=request).trials == 8
 
 
 @pytest.mark.parametrize(
@@ -98,23 +102,13 @@ def test_node_that_trials_cannot_use_has_no_capacity(node):
     assert free([node]).trials == 0
 
 
-def test_node_selector_and_toleration_decide_where_trials_fit():
-    taint = {"key": "team", "value": "nlp", "effect": "NoSchedule"}
-    nodes = [a_node("n1", 8, taints=[taint], gpu="h100"), a_node("n2", 4, gpu="a100")]
-    request = a_request(nodeSelector={"gpu": "h100"}, tolerations=[{"key": "team", "operator": "Exists"}])
-    assert free(nodes, request=request).trials == 8
-
-
-def test_pods_of_others_that_wait_take_what_is_free_first():
+def test_pods_of_others_that_wait_take_what_is_free_first_or_lack_it():
     nodes, pods = (
         [a_node("n1", 8)],
         [a_pod("mine-1", 4, "n1", sweep="mine"), a_pod("other", 2, since=JUST_NOW)],
     )
     found = free(nodes, pods)
     assert (found.trials, found.to_yield) == (2, 0)
-
-
-def test_waiting_pod_takes_the_node_that_it_fills():
     nodes = [a_node("n1", 2), a_node("n2", 4)]
     assert free(nodes, [a_pod("other", 2)], a_request(gpus=4)).trials == 1
     nodes = [a_node("n1", 3), a_node("n2", 4)]
@@ -135,21 +129,18 @@ def test_capacity_counts_gpus_that_waiting_pods_lack():
     pods = [a_pod("mine-1", 4, "n1", sweep="mine"), a_pod("x", 1, "n1"), a_pod("other", 6)]
     found = free(nodes, pods, a_request(gpus=2))
     assert (found.trials, found.to_yield, found.who, found.requested) == (0, 2, "vision", 6)
-
-
-def test_sweep_on_several_nodes_yields_whole_trials():
     nodes = [a_node("n1", 4), a_node("n2", 4)]
     mine = [a_pod(f"mine-{n}", 4, f"n{n}", sweep="mine") for n in (1, 2)]
     request = a_request(gpus=2, pods=2)
     assert free(nodes, [*mine, a_pod("other", 3)], request).to_yield == 1, "a trial has four GPUs"
     two = [a_pod("other-1", 4), a_pod("other-2", 1)]
     assert free(nodes, [*mine, *two], request).to_yield == 2
-
-
-def test_pod_that_waits_for_scattered_gpus_lacks_them():
-    nodes = [a_node("n1", 4), a_node("n2", 4)]
     pods = [a_pod("a", 2, "n1", sweep="mine"), a_pod("b", 2, "n2", sweep="mine"), a_pod("other", 4)]
     assert free(nodes, pods).to_yield == 2
+    waits = ("Unschedulable", OTHER_REASONS[0])
+    assert free([a_node("n1", 8)], [a_pod("other", 8, waits=waits)]).trials == 8
+    pods = [a_pod("mine-1", 8, "n1", sweep="mine"), a_pod("mine-2", 1, sweep="mine")]
+    assert free([a_node("n1", 8)], pods).waiting == 1
 
 
 @pytest.mark.parametrize(
@@ -176,16 +167,6 @@ def test_capacity_ignores_waiting_pods_that_this_sweep_cannot_help(pod):
 def test_capacity_counts_pods_of_which_the_scheduler_says_that_they_lack_gpus(message):
     pods = [a_pod("mine-1", 8, "n1", sweep="mine"), a_pod("other", 8, waits=("Unschedulable", message))]
     assert free([a_node("n1", 8)], pods).to_yield == 8
-
-
-def test_pod_that_waits_for_something_else_leaves_free_gpus_to_sweeps():
-    waits = ("Unschedulable", OTHER_REASONS[0])
-    assert free([a_node("n1", 8)], [a_pod("other", 8, waits=waits)]).trials == 8
-
-
-def test_capacity_counts_the_sweeps_own_waiting_trials():
-    pods = [a_pod("mine-1", 8, "n1", sweep="mine"), a_pod("mine-2", 1, sweep="mine")]
-    assert free([a_node("n1", 8)], pods).waiting == 1
 
 
 @pytest.mark.parametrize(

@@ -45,9 +45,23 @@ def free(*above, workloads=(), local=(), yielding=()):
     return capacity_in_queue(REQUEST, queues, yielding, lambda w: w.sweep, NOW)
 
 
-def test_capacity_is_the_unused_quota():
+def test_capacity_is_the_unused_quota_and_what_is_reserved_for_the_queue():
     assert free(a_queue(used=3)).trials == 2
     assert free(a_queue(used=8)).trials == 0
+    unused = a_queue(nominal=2)
+    unused["status"]["flavorsUsage"][0]["resources"] = [{"name": GPU}]
+    assert free(unused).trials == 1
+    del unused["status"]
+    assert free(unused).trials == 1
+    assert free() is None
+    assert free(a_queue("another")) is None
+    held = replace(
+        MINE, sweep="", job="sweepbot-reserved-vision-1a2b3-0", devices={GPU: 1}, priority=-1000000
+    )
+    elsewhere = [replace(held, queue="urgent"), replace(held, namespace="nlp"), replace(held, admitted=False)]
+    assert free(a_queue(used=8), workloads=[held] * 4).trials == 2
+    assert free(a_queue(used=8), workloads=elsewhere * 4).trials == 0
+    assert free(a_queue(used=8), workloads=[held] * 4 + [OTHER]).trials == 0, "another Workload waits"
 
 
 @pytest.mark.parametrize("cohort", [{"cohort": "all"}, {"cohortName": "all"}])
@@ -58,17 +72,11 @@ def test_capacity_includes_what_the_queue_can_borrow(cohort):
     assert free(a_queue(used=8, limit=0, **cohort), other).trials == 0
 
 
-def test_workload_of_the_same_queue_that_waits_lacks_quota():
+def test_workload_lacks_only_the_quota_that_it_waits_for():
     found = free(a_queue(used=6), workloads=[MINE, OTHER])
     assert (found.trials, found.to_yield, found.who, found.requested) == (0, 1, "other", 4)
-
-
-def test_workload_that_waits_for_something_else_lacks_no_quota():
     found = free(a_queue(used=2), workloads=[MINE, OTHER])
     assert (found.trials, found.to_yield, found.who, found.requested) == (0, 0, "", 0)
-
-
-def test_capacity_counts_the_sweeps_own_workloads_that_wait():
     mine = replace(OTHER, sweep="mine")
     assert free(a_queue(used=8), workloads=[MINE, mine, mine, OTHER]).waiting == 2
 
@@ -106,26 +114,3 @@ def test_queue_that_borrows_does_not_yield_outside_its_cohort():
 @pytest.mark.parametrize(("priority", "short"), [(1, 2), (0, 2), (-1, 0)])
 def test_sweep_without_workloads_yields_as_one_of_priority_0(priority, short):
     assert free(a_queue(used=8), workloads=[replace(OTHER, priority=priority)]).to_yield == short
-
-
-def test_capacity_without_usage_in_the_status_is_the_whole_quota():
-    unused = a_queue(nominal=2)
-    unused["status"]["flavorsUsage"][0]["resources"] = [{"name": GPU}]
-    assert free(unused).trials == 1
-    del unused["status"]
-    assert free(unused).trials == 1
-
-
-def test_capacity_is_unknown_without_the_cluster_queue():
-    assert free() is None
-    assert free(a_queue("another")) is None
-
-
-def test_capacity_includes_what_is_reserved_for_the_queue():
-    held = replace(
-        MINE, sweep="", job="sweepbot-reserved-vision-1a2b3-0", devices={GPU: 1}, priority=-1000000
-    )
-    elsewhere = [replace(held, queue="urgent"), replace(held, namespace="nlp"), replace(held, admitted=False)]
-    assert free(a_queue(used=8), workloads=[held] * 4).trials == 2
-    assert free(a_queue(used=8), workloads=elsewhere * 4).trials == 0
-    assert free(a_queue(used=8), workloads=[held] * 4 + [OTHER]).trials == 0, "another Workload waits"

@@ -151,24 +151,18 @@ PRICES = (Price(model="NVIDIA H100", hourly=2.5),)
 DAY = datetime(2026, 11, 20, tzinfo=UTC)
 
 
-def test_bill_shows_the_measured_share_of_the_month() -> None:
+def test_bill_shows_the_measured_share_of_its_month() -> None:
     half = [
         replace(hour, capacity=replace(hour.capacity, coverage=0.5)) for hour in lazy(DAY, DAY + 24 * HOUR)
     ]
     message = bill(ParsedCommand(view="bill"), totals(half), (), "$", DAY.replace(day=2) + 22 * HOUR)
     assert "_Measured: 26% of the month so far." in message
-
-
-def test_bill_of_last_month_is_about_all_of_it_also_in_january() -> None:
     begin = datetime(2026, 12, 1, tzinfo=UTC)
     whole = totals(lazy(begin, begin + 31 * 24 * HOUR))
     for now in (begin + 31 * 24 * HOUR, datetime(2027, 1, 31, 23, 59, tzinfo=UTC)):
         message = bill(ParsedCommand(view="bill", month="last"), whole, (), "$", now)
         assert message.startswith("*December 2026*: 5,208 GPU-h allocated")
         assert message.endswith("_Measured: 100% of the month. Months in UTC._")
-
-
-def test_bill_counts_use_by_measured_time() -> None:
     [hour] = lazy(DAY, DAY + HOUR)
     blind = totals([Hour.of((use._replace(observed=0, used=0) for use in hour.uses), hour.capacity)])
     message = bill(ParsedCommand(view="bill"), blind, (), "$", DAY + HOUR)
@@ -228,7 +222,7 @@ def test_bill_has_unused_reservations_as_their_own_line() -> None:
     ]
 
 
-def test_bill_by_cluster_lists_the_clusters_with_gpu_hours() -> None:
+def test_bill_and_totals_of_several_clusters_list_those_with_gpu_hours() -> None:
     short, long = (totals(lazy(DAY, DAY + n * HOUR)) for n in (1, 2))
     sums = {"west": short, "main": long, "east": short, "new": Totals()}
     assert by_cluster(ParsedCommand(view="bill", team="vision"), sums, PRICES, "$") == (
@@ -237,9 +231,13 @@ def test_bill_by_cluster_lists_the_clusters_with_gpu_hours() -> None:
         "• `east`: 4 GPU-h allocated, 1 used (25%), $10.00\n"
         "• `west`: 4 GPU-h allocated, 1 used (25%), $10.00"
     )
+    for clusters in ((short, long), (long, short)):
+        whole = Totals.all(clusters)
+        assert (whole.coverage, sum(use.allocated for use in whole.uses)) == (2, 21)
+    assert Totals.all(()).coverage == 0
 
 
-def test_bill_file_adds_up() -> None:
+def test_bill_file_adds_up_and_has_a_column_for_several_clusters() -> None:
     day = totals(lazy(DAY, DAY + 24 * HOUR))
     lines = bill_file(ParsedCommand(view="bill"), {"main": day}, PRICES).splitlines()
     assert lines == [
@@ -248,9 +246,6 @@ def test_bill_file_adds_up() -> None:
         "speech,U2GRACE,,speech,NVIDIA H100 80GB HBM3,48.0,43.2,0.0,0.0,120.0",
         ",,,sweeps,NVIDIA A10,24.0,0.0,0.0,12.0,",
     ]
-
-
-def test_bill_file_of_several_clusters_has_a_column_for_them() -> None:
     two = {"main": totals(lazy(DAY, DAY + HOUR)), "west": totals(lazy(DAY, DAY + HOUR))}
     head, *lines = bill_file(ParsedCommand(view="bill", team="vision"), two, PRICES).splitlines()
     assert head == "cluster,team,owner,sweep,namespace,model,allocated,used,idle,unknown,cost"
@@ -273,14 +268,6 @@ def test_bill_file_of_several_clusters_has_a_column_for_them() -> None:
 def test_bill_accepts_months(message: str, begin: str, end: str) -> None:
     found = month(ParsedCommand(view="bill", month=message), NOW + timedelta(seconds=1, microseconds=1))
     assert [each.isoformat() for each in found] == [f"{each}T00:00:00+00:00" for each in (begin, end)]
-
-
-def test_totals_of_several_clusters_have_the_coverage_of_the_most_measured() -> None:
-    short, long = (totals(lazy(DAY, DAY + n * HOUR)) for n in (1, 2))
-    for clusters in ((short, long), (long, short)):
-        whole = Totals.all(clusters)
-        assert (whole.coverage, sum(use.allocated for use in whole.uses)) == (2, 21)
-    assert Totals.all(()).coverage == 0
 
 
 def test_owners_of_idle_pods_outside_sweeps_can_be_asked_below_the_list() -> None:

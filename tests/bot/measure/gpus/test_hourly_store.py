@@ -26,7 +26,7 @@ def capacity(hour=NOON):
     return HourCapacity(hour=hour, capacity=8.0, allocated=2.0, unhealthy=1.0)
 
 
-async def test_read_hour_equals_the_written_one(redis, no_litter):
+async def test_read_hour_equals_the_written_one_and_the_last_one_counts(redis, no_litter):
     hours = HourlyStore(redis)
     await hours.save([use(), use(pod="a-2")], capacity())
     await hours.save([], capacity(NOON + 2 * HOUR))
@@ -34,6 +34,10 @@ async def test_read_hour_equals_the_written_one(redis, no_litter):
         Hour.of([use(), use(pod="a-2")], capacity()),
         Hour.of([], capacity(NOON + 2 * HOUR)),
     )
+    await hours.save([use(), use(pod="a-2")], capacity())
+    await hours.save([use(used=0.75)], capacity())
+    [hour] = await hours.between(NOON, NOON + HOUR)
+    assert hour.uses == (use(used=0.75),)
 
 
 async def test_totals_sum_pods_by_sweep_owner_and_model(redis):
@@ -148,14 +152,6 @@ async def test_read_month_is_chunked(redis, monkeypatch):
     monkeypatch.setattr(hours, "_fields", lambda part, names: read.append(len(part)) or fields(part, names))
     await hours.totals(NOON - timedelta(days=30), NOON)
     assert read == [24] * 30
-
-
-async def test_write_hour_again_replaces_it(redis):
-    hours = HourlyStore(redis)
-    await hours.save([use(), use(pod="a-2")], capacity())
-    await hours.save([use(used=0.75)], capacity())
-    [hour] = await hours.between(NOON, NOON + HOUR)
-    assert hour.uses == (use(used=0.75),)
 
 
 @pytest.mark.parametrize(

@@ -46,12 +46,9 @@ def test_memory_is_overrequested_if_large_and_its_peak_below_35_percent(requeste
     assert [each.ram for each in seen] == ([tuple(sizes)] if found else [])
 
 
-def test_pod_of_less_than_an_hour_is_not_reported():
+def test_groups_are_of_pods_of_an_hour_of_one_sweep_or_namespace():
     assert of(pod(allocated=1.9, **CPU)) == ()
     assert of(pod(allocated=1.0, **CPU), pod(at=AT + HOUR, allocated=1.0, **CPU))
-
-
-def test_trials_of_a_sweep_are_one_group_and_pods_of_two_namespaces_are_not():
     sweep = {"sweep": "lr-brave-otter", "owner": "U1ADA", "team": "vision", **CPU}
     [one] = of(pod("lr-1", allocated=1.0, **sweep), pod("lr-2", allocated=1.0, **sweep))
     assert (one.name, one.namespace, one.owner, one.team) == ("lr-brave-otter", "sweeps", "U1ADA", "vision")
@@ -62,30 +59,21 @@ def test_trials_of_a_sweep_are_one_group_and_pods_of_two_namespaces_are_not():
     ]
 
 
-def test_cpu_use_of_a_group_is_weighted_by_gpu_hours_and_its_request_is_the_highest():
+def test_use_of_a_group_is_weighted_and_its_peaks_are_the_highest():
     hours = [
         pod(allocated=2.0, cpu_requested=20.0, cpu_mean=3.0),
         pod(at=AT + HOUR, allocated=6.0, gpus=6, cpu_requested=40.0, cpu_mean=1.0),
         pod(at=AT + 2 * HOUR, allocated=2.0, cpu_requested=30.0, cpu_mean=None),
     ]
     assert [each.cpu for each in of(*hours)] == [(40.0, 1.5)]
-
-
-def test_memory_peak_of_a_group_is_its_highest():
     hours = [pod(at=AT + n * HOUR, **RAM | {"ram_peak": peak * GIB}) for n, peak in enumerate((5, 30, 10))]
     assert [each.ram for each in of(*hours)] == [(100 * GIB, 30 * GIB)]
     assert of(*hours, pod(at=AT + 3 * HOUR, **RAM | {"ram_peak": 40 * GIB})) == ()
-
-
-def test_past_peaks_leave_out_memory_that_was_needed():
     both = of(pod(**CPU, **RAM))
     assert [each.ram for each in with_past_peaks(both, {})] == [(100 * GIB, 10 * GIB)]
     assert [each.ram for each in with_past_peaks(both, {both[0].group: 20 * GIB})] == [(100 * GIB, 20 * GIB)]
     [left] = with_past_peaks(both, {both[0].group: 40 * GIB})
     assert (left.cpu, left.ram) == ((10.0, 0.5), None)
     assert with_past_peaks(of(pod(**RAM)), {both[0].group: 40 * GIB}) == ()
-
-
-def test_ram_peaks_are_by_group_and_only_of_known_use():
     uses = [pod("a", **RAM), pod("a", at=AT + HOUR, ram_peak=3.0), pod("b"), pod("c", ram_peak=0.0)]
     assert ram_peaks(UseColumns.of(uses)) == {"sweeps//a": 10.0 * GIB, "sweeps//c": 0.0}

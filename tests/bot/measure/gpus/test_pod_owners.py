@@ -12,7 +12,11 @@ WHOLE = Ownership(owner="U1", team="vision", sweep="lr-brave-otter", trial="lr-b
 PLACE = ("sweeps", "lr-brave-otter-x-1")
 
 
-async def test_exported_label_keeps_other_remembered_labels(redis: Redis) -> None:
+async def test_exported_label_overrides_the_remembered_one_and_keeps_others(redis: Redis) -> None:
+    owners = OwnerStore(redis, lambda: (Team(name="speech", members=("U2",)),))
+    await owners.save(NOON, {PLACE: Ownership(owner="U1", sweep="old")})
+    found = await owners.owners(NOON, [PLACE], {PLACE: Ownership(owner="U2")})
+    assert found == {PLACE: Ownership(owner="U2", team="speech", sweep="old")}
     owners = OwnerStore(redis, tuple)
     await owners.save(NOON, {PLACE: WHOLE})
     for ownership in (
@@ -22,13 +26,6 @@ async def test_exported_label_keeps_other_remembered_labels(redis: Redis) -> Non
         Ownership(),
     ):
         assert await owners.owners(NOON, [PLACE], {PLACE: ownership}) == {PLACE: WHOLE}
-
-
-async def test_exported_label_overrides_the_remembered_one(redis: Redis) -> None:
-    owners = OwnerStore(redis, lambda: (Team(name="speech", members=("U2",)),))
-    await owners.save(NOON, {PLACE: Ownership(owner="U1", sweep="old")})
-    found = await owners.owners(NOON, [PLACE], {PLACE: Ownership(owner="U2")})
-    assert found == {PLACE: Ownership(owner="U2", team="speech", sweep="old")}
 
 
 async def test_pod_of_today_ignores_an_older_pod_of_the_same_name(redis: Redis) -> None:

@@ -21,11 +21,8 @@ def snapshot(pods: int) -> Snapshot:
     )
 
 
-async def test_latest_without_a_snapshot_is_none(redis):
-    assert await SnapshotStore(redis).latest() is None
-
-
 async def test_latest_is_the_snapshot_saved_last(redis, no_litter):
+    assert await SnapshotStore(redis).latest() is None
     store = SnapshotStore(redis)
     for pods in (2 * PODS_PER_PART + 1, PODS_PER_PART, 0, 1):
         await store.save(snapshot(pods))

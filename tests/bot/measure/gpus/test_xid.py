@@ -8,27 +8,18 @@ def xid(code: int, device: str = "GPU-1", **more: str) -> Xid:
     return Xid(device=device, node="n1", model="NVIDIA A100", code=code, **more)
 
 
-def test_new_errors_reports_changes_only() -> None:
+def test_new_errors_are_changes_and_one_per_gpu() -> None:
     new, known = news({}, [xid(79), xid(0, "GPU-2")])
     assert ([each.code for each in new], known) == ([79], {"GPU-1": 79, "GPU-2": 0})
     assert news(known, [xid(79), xid(0, "GPU-2")])[0] == []
     assert [each.code for each in news(known, [xid(31)])[0]] == [31]
-
-
-def test_new_errors_of_a_new_exporter_start_from_its_first_value() -> None:
     known = news({"GPU-1": 79}, [xid(0)])[1]
     assert [each.code for each in news(known, [xid(79)])[0]] == [79]
-
-
-def test_new_errors_keep_the_state_of_a_missing_gpu() -> None:
     assert news({"GPU-1": 79}, []) == ([], {"GPU-1": 79})
-
-
-def test_new_errors_of_mig_slices_are_one_per_gpu() -> None:
     assert len(news({}, [xid(94), xid(94), xid(0)])[0]) == 1
 
 
-def test_error_names_who_must_act() -> None:
+def test_error_names_who_must_act_without_mentions() -> None:
     text = message([xid(79, namespace="sweeps", pod="lr-x"), xid(31), xid(999)]).text
     machine = "Hardware fault: check the node, and cordon it with `kubectl cordon n1`."
     assert text.splitlines() == [
@@ -37,14 +28,8 @@ def test_error_names_who_must_act() -> None:
         "• `n1` `GPU-1` NVIDIA A100: Xid 31, memory page fault. Usually caused by the program.",
         "• `n1` `GPU-1` NVIDIA A100: Xid 999, unknown. See NVIDIA's Xid catalog.",
     ]
-
-
-def test_error_of_a_free_gpu_does_not_name_the_exporters_pod() -> None:
     text = message([xid(79, namespace="gpu-operator", pod="nvidia-dcgm-exporter-x7")]).text
     assert "allocated to" not in text
-
-
-def test_many_errors_are_a_short_message_without_mentions() -> None:
     text = message([xid(79, f"GPU-{'<!here>' * 20}{n}") for n in range(500)]).text
     assert len(text) < 4000
     assert "<!here>" not in text

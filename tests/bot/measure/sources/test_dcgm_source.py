@@ -210,12 +210,19 @@ async def test_snapshot_has_allocated_and_used_gpus(watched: Watched) -> None:
     }
 
 
-async def test_missing_metrics_are_unknown(watched: Watched) -> None:
+async def test_missing_metrics_are_unknown_and_the_node_keeps_its_model(watched: Watched) -> None:
     watched.skip(3)
     pods = {pod.pod: pod for pod in await (await watched.until(3.8)).pods(HALF_HOUR)}
     assert [gpu.peak for gpu in pods["gap"].gpus] == []
     assert pods["gap"].busy_ever is True
     assert [gpu.peak for gpu in pods["restarts"].gpus] == [0.5]
+    watched.skip(3.1)
+    source = await watched.until(3.8)
+    assert {node.node: node.model for node in await source.nodes()}["n2"] == day.MODELS["n2"]
+    last = (await watched.kept.since(START))[-1]
+    # Of an hour in which it never answered.
+    uses, _ = sampling.hour([replace(last, at=START + 4 * HOUR)], START + 3 * HOUR)
+    assert {use.pod: use.model for use in uses}["gap"] == day.MODELS["n2"]
 
 
 async def test_gpu_of_two_exporters_is_as_busy_as_the_one_that_can_profile_it_says(redis: Redis) -> None:
@@ -232,16 +239,6 @@ async def test_gpu_of_two_exporters_is_as_busy_as_the_one_that_can_profile_it_sa
     sample = await Sampler(cluster, lambda: ("sweeps",), OwnerStore(redis, lambda: TEAMS)).sample(START, 30)
     peaks = {pod.use.pod: [gpu.peak for gpu in pod.use.gpus] for pod in sample.pods}
     assert peaks["first"] == [0.7]
-
-
-async def test_node_keeps_its_model_while_its_exporter_is_away(watched: Watched) -> None:
-    watched.skip(3.1)
-    source = await watched.until(3.8)
-    assert {node.node: node.model for node in await source.nodes()}["n2"] == day.MODELS["n2"]
-    last = (await watched.kept.since(START))[-1]
-    # Of an hour in which it never answered.
-    uses, _ = sampling.hour([replace(last, at=START + 4 * HOUR)], START + 3 * HOUR)
-    assert {use.pod: use.model for use in uses}["gap"] == day.MODELS["n2"]
 
 
 @pytest.mark.parametrize(
@@ -263,7 +260,7 @@ async def test_never_used_gpu_is_known_or_unknown(
     assert found.busy_ever is ever
 
 
-async def test_pod_has_all_known_fields(watched: Watched) -> None:
+async def test_pod_of_the_evening_has_all_known_fields_and_its_node_free_gpus(watched: Watched) -> None:
     watched.skip(22.9)
     pods = {pod.pod: pod for pod in await (await watched.until(24)).pods(timedelta(hours=1))}
     half = pods["half"]
@@ -271,6 +268,12 @@ async def test_pod_has_all_known_fields(watched: Watched) -> None:
     assert half.started == START + 20 * HOUR
     assert pods["pulling"].started is None
     assert pods["gap"].team == "speech"
+    watched.skip(23.9)
+    nodes = await (await watched.until(24)).nodes()
+    [slices] = [node for node in nodes if node.node == "n3"]
+    model = f"{day.MODELS['n3']} MIG {day.SLICE}"
+    assert slices == NodeUse(node="n3", model=model, physical=4, allocatable=3, allocated=1)
+    assert [(node.free, node.unavailable) for node in nodes] == [(6, 0), (2, 0), (2, 1), (0, 0)]
 
 
 @pytest.mark.parametrize(("hour", "sm"), [(24, near(0.4)), (23, None)])
@@ -301,15 +304,6 @@ async def test_warnings_go_to_idle_pods(redis: Redis, hour: float, warned: dict[
     if hour > 9:
         warned = {key: Kind.IDLE if kind is Kind.UNUSED else kind for key, kind in warned.items()}
     assert seen == warned
-
-
-async def test_nodes_have_free_unavailable_and_cordoned_gpus(watched: Watched) -> None:
-    watched.skip(23.9)
-    nodes = await (await watched.until(24)).nodes()
-    [slices] = [node for node in nodes if node.node == "n3"]
-    model = f"{day.MODELS['n3']} MIG {day.SLICE}"
-    assert slices == NodeUse(node="n3", model=model, physical=4, allocatable=3, allocated=1)
-    assert [(node.free, node.unavailable) for node in nodes] == [(6, 0), (2, 0), (2, 1), (0, 0)]
 
 
 async def test_gpu_error_names_code_and_pod(watched: Watched) -> None:

@@ -57,11 +57,15 @@ def vector(*values: str) -> web.Response:
     return web.json_response(body)
 
 
-async def test_query_rows_have_labels_and_nan_is_none(toy: Any) -> None:
+async def test_query_rows_have_labels_and_nan_is_none_and_no_answer_is_an_error(toy: Any) -> None:
     start, asked = toy
     rows = await (await start(vector("0.5", "NaN", "+Inf", "1e3"))).query("up", AT)
     assert rows == [Row({"pod": "0"}, 0.5), Row({"pod": "3"}, 1000.0)]
     assert asked == [("Bearer s3cret", {"query": "up", "time": f"{AT.timestamp():.3f}"})]
+    client = Prometheus("http://127.0.0.1:1")
+    with pytest.raises(NoGpuDataError, match="Prometheus doesn't answer: "):
+        await client.query("up", AT)
+    await client.close()
 
 
 @pytest.mark.parametrize(
@@ -96,13 +100,6 @@ async def test_query_successful_response_of_another_shape_is_an_error(
         await ask(client, "up", AT)
 
 
-async def test_query_unreachable_server_is_an_error() -> None:
-    client = Prometheus("http://127.0.0.1:1")
-    with pytest.raises(NoGpuDataError, match="Prometheus doesn't answer: "):
-        await client.query("up", AT)
-    await client.close()
-
-
 @pytest.mark.parametrize(
     ("labels", "device", "model"),
     [
@@ -120,7 +117,7 @@ def test_mig_slice_is_a_separate_device(labels: dict[str, str], device: str, mod
     assert row.device == ("a", "b", device, model)
 
 
-def test_queries_contain_windows_and_devices() -> None:
+def test_queries_contain_windows_devices_and_characters_that_promql_cannot_escape() -> None:
     which = 'UUID=~"G1|G2",GPU_I_ID="",UUID="",exported_pod="",pod!=""'
     assert f"max_over_time(DCGM_FI_DEV_GPU_UTIL{{{which}}}[1800s])" in promql.peak(1800, ("G1", "G2"))
     assert (
@@ -128,6 +125,11 @@ def test_queries_contain_windows_and_devices() -> None:
         in promql.idle_half(15, None)
     )
     assert "[1799s:15s]) >= 96 and" in promql.idle_half(15, None)
+    kinds = SeriesKinds(engine_only=True)
+    for query in (promql.peak(60, kinds=kinds), promql_hour.sum_of_hour(30, engine_only=True)):
+        assert "DCGM_FI_PROF_GR_ENGINE_ACTIVE" in query
+        assert "GPU_UTIL" not in query
+    assert 'UUID=~"GPU\\\\-\N{FIRE}"' in promql.peak(60, {"GPU-\N{FIRE}"})
 
 
 @pytest.mark.parametrize(("age", "ever"), [(23, False), (49, None)])
@@ -165,25 +167,19 @@ async def test_owner_of_a_deleted_pod_is_remembered(redis: Any, no_litter: None)
     }
 
 
-async def test_owner_is_forgotten_when_no_hour_needs_it(redis: Any) -> None:
-    await OwnerStore(redis, tuple).save(AT, {("sweeps", "t-1-x"): Ownership(owner="U1")})
-    [key] = await redis.keys()
-    assert BACKFILL.days * 86400 < await redis.ttl(key) <= (BACKFILL.days + 1) * 86400
-
-
-async def test_owners_are_kept_at_midnight(redis: Any) -> None:
+async def test_owner_is_remembered_at_midnight_and_forgotten_when_no_hour_needs_it(redis: Any) -> None:
     pod, mine = ("sweeps", "t-1-x"), Ownership(owner="U1", sweep="lr-brave-otter", trial="t-1")
     late = AT.replace(hour=23, minute=59, second=30)
     await OwnerStore(redis, tuple).save(late, {pod: mine})
     assert await OwnerStore(redis, tuple).owners(late + timedelta(seconds=31), [pod], {}) == {pod: mine}
     assert await OwnerStore(redis, tuple).owners(late + timedelta(days=2), [pod], {}) == {pod: UNOWNED}
-
-
-async def test_current_owner_and_team_precede_remembered_ones(redis: Any) -> None:
     pod = ("vision", "a")
     await OwnerStore(redis, lambda: TEAMS).save(AT, {pod: Ownership(owner="U1")})
     owners = {pod: Ownership(owner="U2", team="robots")}
     assert await OwnerStore(redis, lambda: TEAMS).owners(AT, [pod], owners) == owners
+    await OwnerStore(redis, tuple).save(AT, {("sweeps", "t-1-x"): Ownership(owner="U1")})
+    [key] = await redis.keys()
+    assert BACKFILL.days * 86400 < await redis.ttl(key) <= (BACKFILL.days + 1) * 86400
 
 
 async def test_prometheus_source_queries_intervals_models_and_metrics_once_in_ten_minutes(redis: Any) -> None:
@@ -258,13 +254,6 @@ async def test_only_exported_measures_are_queried_all_of_them_at_once(redis: Any
     assert [each in query for each in wanted] == [True, True, True, False]
 
 
-def test_engine_only_leaves_out_the_other_metric() -> None:
-    kinds = SeriesKinds(engine_only=True)
-    for query in (promql.peak(60, kinds=kinds), promql_hour.sum_of_hour(30, engine_only=True)):
-        assert "DCGM_FI_PROF_GR_ENGINE_ACTIVE" in query
-        assert "GPU_UTIL" not in query
-
-
 @pytest.mark.parametrize(
     ("present", "queried"),
     [
@@ -289,10 +278,6 @@ async def test_hour_queries_pending_pods_and_closed_nodes_only_if_there_were_any
     assert (capacity.closed, capacity.waited) == tuple(
         float(query in queried) for query in (promql.CLOSED_HOURS, promql.PENDING_HOURS)
     )
-
-
-def test_queries_keep_characters_that_promql_cannot_escape_in_two_halves() -> None:
-    assert 'UUID=~"GPU\\\\-\N{FIRE}"' in promql.peak(60, {"GPU-\N{FIRE}"})
 
 
 @pytest.mark.parametrize(

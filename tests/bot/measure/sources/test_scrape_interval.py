@@ -40,16 +40,10 @@ def test_scrape_interval_of_two_scrapers_is_that_of_each(offset: int) -> None:
     assert scrape_interval(one, [time + offset for time in one]) == 30
 
 
-def test_late_scrapes_are_no_outage() -> None:
+def test_scrape_interval_that_is_late_or_unknown_is_no_outage() -> None:
     dice = random.Random(1)  # noqa: S311
     assert scrape_interval(15 * number + dice.uniform(-2, 2) for number in range(240)) == 20
-
-
-def test_each_step_divides_half_an_hour() -> None:
     assert all(1800 % rung == 0 for rung in STANDARD_INTERVALS)
-
-
-def test_unknown_scrape_interval_is_the_default() -> None:
     intervals = ScrapeIntervals({"GPU-1": 60, "GPU-2": 15}, 15)
     assert [intervals.of(device) for device in ("GPU-1", "GPU-1/3", "GPU-9", "")] == [60, 60, 15, 15]
     assert (intervals.steps, ScrapeIntervals({}, 30).steps) == ((15, 60), (30,))

@@ -22,7 +22,7 @@ def space(text: str) -> dict[str, float]:
     return parse_space(SPACE + text, "sweeps/lr.yaml", request, Limits()).watch
 
 
-def test_warnings_apply_to_all_sweeps() -> None:
+def test_warnings_apply_to_all_sweeps_and_watch_overrides_single_thresholds() -> None:
     assert parse_config(HEAD, "c.yaml").warnings == IdleThresholds(
         idle_minutes=30, first_use_minutes=30, low_percent=15
     )
@@ -31,9 +31,6 @@ def test_warnings_apply_to_all_sweeps() -> None:
     )
     assert config.warnings == IdleThresholds(idle_minutes=60, first_use_minutes=30, low_percent=0)
     assert config.admin_channel == "C0A"
-
-
-def test_watch_overrides_single_thresholds() -> None:
     assert space("") == {}
     assert space("watch: {first_use_minutes: 45}\n") == {"first_use_minutes": 45}
 

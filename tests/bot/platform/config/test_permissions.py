@@ -81,11 +81,12 @@ def test_size_denial_limits_one_sweep(user, config, gpus, answer):
     assert bool(answer) == bool(denied)
 
 
-def test_size_denial_names_the_nodes():
+def test_size_denial_names_the_nodes_and_without_other_sweeps_allows_the_whole_limit():
     assert size_denial(OWNER, replace(PLAN, nodes=2), launching(gpus=3)) == (
         "This sweep needs 4 GPUs (2 parallel × 2 nodes × 1 GPU); the limit is 3 per sweep. "
         "Lower parallel=, nodes=, or gpus=, or ask <@UADMIN>."
     )
+    assert size_denial(OWNER, replace(PLAN, gpus=2), launching(gpus_per_person=4)) == ""
 
 
 @pytest.mark.parametrize(
@@ -120,10 +121,6 @@ def test_size_denial_limits_one_person(user, others, answer):
 )
 def test_doctor_denial_is_for_admins(user, config, answer):
     assert doctor_denial(user, config) == answer
-
-
-def test_size_denial_without_other_sweeps_allows_the_whole_limit():
-    assert size_denial(OWNER, replace(PLAN, gpus=2), launching(gpus_per_person=4)) == ""
 
 
 HOME = Visitor(user="", team="T0HOME", enterprise="E0HOME")
@@ -174,13 +171,19 @@ def test_denial_depends_on_ownership_and_teams(user, action, config, allowed):
     assert bool(denial(user, action, a_sweep(Phase.RUNNING), config)) != allowed
 
 
-def test_denial_names_who_can():
+def test_denial_names_who_can_and_a_launch_is_answered_ephemerally():
     denied = denial(STRANGER, Action.CANCEL, a_sweep(Phase.RUNNING), FRIENDLY)
     assert denied == "Only <@UOWNER> (owner), a teammate, or an admin can cancel `lr-brave-otter`."
     denied = denial(
         STRANGER, Action.CANCEL, a_sweep(Phase.RUNNING), replace(FRIENDLY, teammates_can_act=False)
     )
     assert denied == "Only <@UOWNER> (owner) or an admin can cancel `lr-brave-otter`."
+    config = launching(channels=("C7",))
+    sweep = advance(a_sweep(), Observation(plan=PLAN), config, NOW)
+    assert sweep.phase is Phase.REFUSED
+    [event] = sweep.outbox
+    assert (event.kind, event.to_user) == ("not_allowed", OWNER)
+    assert sweep.audit_log[0].action is Action.LAUNCH
 
 
 LAB = replace(FRIENDLY, teams=(replace(TEAM, namespaces=("vision",), queue="lab"),))
@@ -207,7 +210,7 @@ def test_queue_member_has_a_team_that_others_gave():
     assert queue_member(MATE, replace(LAB, self_assigned={MATE})) == Member(user=MATE)
 
 
-def test_commands_are_in_the_audit_log(caplog):
+def test_audit_log_has_the_commands_and_the_newest_entries(caplog):
     caplog.set_level(logging.INFO, "sweepbot.audit")
     sweep = a_sweep(Phase.RUNNING, submitted=True)
     for user in (STRANGER, OWNER):
@@ -223,18 +226,6 @@ def test_commands_are_in_the_audit_log(caplog):
     refused, done = caplog.messages
     assert refused.startswith("user=USTRANGER action=cancel sweep=lr-brave-otter: denied: Only")
     assert done == "user=UOWNER action=cancel sweep=lr-brave-otter: allowed"
-
-
-def test_denied_launch_is_answered_ephemerally():
-    config = launching(channels=("C7",))
-    sweep = advance(a_sweep(), Observation(plan=PLAN), config, NOW)
-    assert sweep.phase is Phase.REFUSED
-    [event] = sweep.outbox
-    assert (event.kind, event.to_user) == ("not_allowed", OWNER)
-    assert sweep.audit_log[0].action is Action.LAUNCH
-
-
-def test_audit_log_keeps_the_newest_entries():
     sweep = a_sweep(Phase.RUNNING, submitted=True)
     for number in range(70):
         command = Command(action=Action.CANCEL, user=f"U{number}", user_name="x")
@@ -250,13 +241,10 @@ teams: {{vision: {{members: [{OWNER}], gpus: 4}}}}
 """
 
 
-def test_parse_config_reads_all_permissions():
+def test_parse_config_reads_all_permissions_and_no_channel_name():
     config = parse_config(RULES, "config.yaml")
     assert config.launch == Launch(channels=("C012ABC",), people=(OWNER,), gpus=16)
     assert (config.teammates_can_act, config.teams[0].gpus) == (True, 4)
-
-
-def test_parse_config_rejects_a_channel_name():
     with pytest.raises(UserError, match=r'config.yaml:3: .*must be a Slack channel ID .* got "#general"'):
         parse_config(RULES.replace("C012ABC", '"#general"'), "config.yaml")
 
@@ -278,11 +266,8 @@ def test_auto_parallel_sweep_grows_within_the_limits(user, launch, others, most)
     assert most_parallel(user, AUTO, launching(**launch), others) == most
 
 
-def test_auto_parallel_sweep_grows_within_its_teams_limit():
+def test_auto_parallel_sweep_grows_within_its_teams_limit_from_one_trial():
     team = Team(name="vision", members=(OWNER,), gpus_total=10)
     assert most_parallel(OWNER, AUTO, replace(CONFIG, teams=(team,)), OtherPeaks(team=4)) == 3
-
-
-def test_auto_parallel_sweep_needs_the_gpus_of_one_trial_to_start():
     assert size_denial(OWNER, AUTO, launching(gpus=2)) == ""
     assert "(1 parallel × 2 GPUs)" in size_denial(OWNER, AUTO, launching(gpus=1))

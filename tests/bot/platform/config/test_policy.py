@@ -27,13 +27,18 @@ CONFIG = Config(
 )
 
 
-def test_parse_config_reads_all_keys() -> None:
+def test_parse_config_reads_all_keys_and_needs_only_one_repository() -> None:
     assert parse_config(FULL, "config.yaml") == CONFIG
-
-
-def test_parse_config_needs_only_one_repository() -> None:
     config = parse_config("repositories: {a: {url: https://x.org/a.git}}", "config.yaml")
     assert config == Config(repositories=(Repository(name="a", url="https://x.org/a.git"),))
+    text = "repositories: {a: {url: https://x.org/a}}\nlimits: {gpus_per_trial: 0}"
+    assert parse_config(text, "c.yaml").limits == Limits(gpus_per_trial=0)
+    text = "repositories: {a: {url: https://x.org/a}}\nguests: true\nworkspaces: [T0PARTNER, E0GRID]\n"
+    config = parse_config(f"{text}launch: {{gpus_per_person: 32}}", "c.yaml")
+    assert (config.guests, config.workspaces) == (True, ("T0PARTNER", "E0GRID"))
+    assert config.launch.gpus_per_person == 32
+    with pytest.raises(UserError, match=r'c\.yaml:3: .*must be the ID of a Slack workspace.*got "partner"'):
+        parse_config(text.replace("T0PARTNER", "partner"), "c.yaml")
 
 
 URL = "must be the URL of a repository, such as https://github.com/acme/digits.git"
@@ -167,20 +172,6 @@ elastic: {}
         "c:7: priorities.top: name must be low, normal, or high",
         "c:8: elastic: must be a list",
     ]
-
-
-def test_parse_config_accepts_a_limit_of_no_gpus() -> None:
-    text = "repositories: {a: {url: https://x.org/a}}\nlimits: {gpus_per_trial: 0}"
-    assert parse_config(text, "c.yaml").limits == Limits(gpus_per_trial=0)
-
-
-def test_parse_config_reads_guests_and_workspaces() -> None:
-    text = "repositories: {a: {url: https://x.org/a}}\nguests: true\nworkspaces: [T0PARTNER, E0GRID]\n"
-    config = parse_config(f"{text}launch: {{gpus_per_person: 32}}", "c.yaml")
-    assert (config.guests, config.workspaces) == (True, ("T0PARTNER", "E0GRID"))
-    assert config.launch.gpus_per_person == 32
-    with pytest.raises(UserError, match=r'c\.yaml:3: .*must be the ID of a Slack workspace.*got "partner"'):
-        parse_config(text.replace("T0PARTNER", "partner"), "c.yaml")
 
 
 @pytest.mark.parametrize(

@@ -109,7 +109,7 @@ def test_read_profiles_with_an_error_names_its_line(text, error):
     assert error in refused(text)
 
 
-def test_pod_of_a_profile_has_all_of_it():
+def test_pod_of_a_profile_has_all_of_it_and_prefers_machines_with_other_trials():
     pod = pod_of(1, "1xh100")
     [main] = pod["containers"]
     assert main["resources"] == {
@@ -124,15 +124,14 @@ def test_pod_of_a_profile_has_all_of_it():
     assert [each["key"] for each in pod["tolerations"]] == ["nvidia.com/gpu", "dedicated"]
     names = ("schedulerName", "priorityClassName", "runtimeClassName")
     assert [pod[name] for name in names] == ["volcano", "research", "nvidia"]
-
-
-def test_pod_of_a_profile_prefers_machines_with_other_trials():
     [preferred] = pod_of(1)["affinity"]["podAffinity"]["preferredDuringSchedulingIgnoredDuringExecution"]
     assert preferred["podAffinityTerm"]["topologyKey"] == "kubernetes.io/hostname"
     assert "affinity" not in pod_of(0, "cpu")
+    [main] = pod_of(2, "mig")["containers"]
+    assert main["resources"] == {"limits": {"nvidia.com/mig-3g.40gb": 2}, "requests": {"cpu": "2"}}
 
 
-def test_pod_with_more_gpus_is_the_default_profile_scaled():
+def test_pod_with_more_or_fewer_gpus_is_the_profile_scaled():
     [main] = pod_of(4)["containers"]
     assert main["resources"]["limits"] == {
         "cpu": "64",
@@ -141,24 +140,10 @@ def test_pod_with_more_gpus_is_the_default_profile_scaled():
         "rdma/hca": "4",
     }
     assert pod_of(4)["volumes"][0]["emptyDir"]["sizeLimit"] == "256Gi"
-
-
-def test_shaped_with_fewer_gpus_rounds_down_to_whole_cpus_and_keeps_one_device():
     profile = replace(CLUSTER.profiles[0], gpus=8, cpu="100", memory="1Ti")
     shape = shaped(PodShape(), profile, 3)
     assert (shape.cpu, shape.memory, shape.resources) == ("37", "384Gi", {"rdma/hca": "1"})
-
-
-def test_pod_of_a_mig_profile_requests_slices():
-    [main] = pod_of(2, "mig")["containers"]
-    assert main["resources"] == {"limits": {"nvidia.com/mig-3g.40gb": 2}, "requests": {"cpu": "2"}}
-
-
-def test_pod_without_gpus_takes_the_profile_without_gpus():
     assert pod_of(0)["containers"][0]["resources"]["requests"] == {"cpu": "2", "memory": "8Gi"}
-
-
-def test_shaped_without_profiles_is_the_configured_shape():
     assert shaped(CLUSTER.trials, chosen((), None, 4), 4) is CLUSTER.trials
 
 
@@ -201,15 +186,12 @@ def test_parse_profile_with_an_error_says_what_can_be_used(typed, config, error)
     assert error in str(caught.value)
 
 
-def test_changed_profile_replaces_the_gpus_of_the_former_one():
+def test_changed_profile_replaces_the_gpus_of_the_former_one_within_the_limit():
     request = parse("branch=main space=lr profile=1xh100 gpus=4", CLUSTER)
     assert changed(request, "profile=cpu", CLUSTER).gpus == 0
     assert changed(request, "gpus=2", CLUSTER).profile == "1xh100"
     with pytest.raises(UserError, match="gpus= can't be used with profile=1xh100"):
         changed(request, "gpus=0", CLUSTER)
-
-
-def test_profiles_respect_the_limit_of_one_trial():
     config = replace(CLUSTER, limits=Limits(gpus_per_trial=2))
     with pytest.raises(UserError, match="at most 2"):
         parse("branch=main space=lr gpus=4", config)

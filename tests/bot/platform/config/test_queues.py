@@ -80,20 +80,14 @@ def test_parse_config_invalid_queue_names_line_and_rule(line, error):
     assert error in str(raised.value)
 
 
-def test_queue_denial_allows_the_team_and_admins():
+def test_queue_and_priority_need_the_team_a_grant_or_an_admin():
     assert queue_denial("urgent", queue_member(OWNER, CONFIG), POLICY) == ""
     assert queue_denial("urgent", queue_member(ADMIN, CONFIG), POLICY) == ""
     assert queue_denial("urgent", Member(user=STRANGER, team_queue="urgent"), POLICY) == ""
     denied = queue_denial("urgent", queue_member(STRANGER, CONFIG), POLICY)
     assert denied == "Queue `urgent` is for team vision and admins. You can use `research`."
-
-
-def test_queue_denial_of_a_self_assigned_member_gives_no_right():
     config = replace(CONFIG, self_assigned=frozenset({OWNER}))
     assert "is for team vision" in queue_denial("urgent", queue_member(OWNER, config), POLICY)
-
-
-def test_priority_denial_high_needs_a_grant():
     assert priority_denial("high", queue_member(OWNER, CONFIG), POLICY) == ""
     assert priority_denial("normal", queue_member(STRANGER, CONFIG), POLICY) == ""
     denied = priority_denial("high", queue_member(STRANGER, CONFIG), POLICY)
@@ -102,7 +96,7 @@ def test_priority_denial_high_needs_a_grant():
     assert "is for admins." in priority_denial("high", queue_member(OWNER, closed), closed.queueing)
 
 
-def test_plan_with_a_queue_labels_only_the_jobs_of_trials():
+def test_plan_with_a_queue_labels_only_the_jobs_of_trials_and_the_preview_shows_it():
     made = planned(replace(REQUEST, queue="urgent", priority="high"))
     labels = job_labels(made.experiment)
     assert (labels[QUEUE_LABEL], labels[PRIORITY_LABEL]) == ("urgent", "sweeps-high")
@@ -113,44 +107,42 @@ def test_plan_with_a_queue_labels_only_the_jobs_of_trials():
     assert "priorityClassName" not in pod["spec"]
     assert made.builds
     assert all(QUEUE_LABEL not in build.job["metadata"]["labels"] for build in made.builds)
-
-
-def test_plan_without_options_takes_the_first_queue_and_normal_priority():
+    made = replace(made, space=replace(made.space, gate=True, max_hours=12))
+    config = replace(CONFIG, namespaces=("vision",))
+    view = preview(a_draft(), REQUEST, made, config)
+    facts = next(block["fields"] for block in view["blocks"] if "fields" in block)
+    assert any("*Namespace, queue, and priority*\n`sweeps`, `urgent`, high" in f["text"] for f in facts)
+    assert len(facts) <= 10
     labels = job_labels(planned(user=STRANGER).experiment)
     assert (labels[QUEUE_LABEL], labels[PRIORITY_LABEL]) == ("research", "sweeps-normal")
-
-
-def test_plan_without_queues_sets_the_priority_class_of_pods():
     config = parse_config(FILE.replace("queues:\n  research:\n  urgent: {teams: [vision]}\n", ""), "c.yaml")
     made = planned(replace(REQUEST, priority="low"), config)
     assert PRIORITY_LABEL not in job_labels(made.experiment)
     assert pod_of(made.experiment)["spec"]["priorityClassName"] == "sweeps-low"
 
 
-def test_queueing_of_a_team_takes_its_own_queue_for_its_members_only():
+def test_queueing_takes_a_queue_that_the_person_may_use():
     config = parse_config(FILE.replace("[UOWNER]}}\n", "[UOWNER], queue: vision}}\n"), "config.yaml")
     assert queueing(REQUEST, queue_member(OWNER, config), config).queue == "vision"
     assert queueing(REQUEST, queue_member(STRANGER, config), config).queue == "research"
     named = parse("branch=main space=lr queue=vision", config)
     with pytest.raises(UserError, match="Queue `vision` isn't configured"):
         queueing(named, queue_member(STRANGER, config), config)
-
-
-def test_queueing_without_permission_raises_the_reason():
     who = queue_member(STRANGER, CONFIG)
     for field, value in (("queue", "urgent"), ("priority", "high")):
         with pytest.raises(UserError) as raised:
             queueing(replace(REQUEST, **{field: value}), who, CONFIG)
         assert raised.value.field == field
-
-
-def test_queueing_checks_the_default_priority_too():
     config = parse_config(
         FILE.replace("{class: sweeps-normal}", "{class: sweeps-normal, people: [UOWNER]}"), "c"
     )
     assert queueing(REQUEST, queue_member(OWNER, config), config).priority == "normal"
     with pytest.raises(UserError, match="Priority normal is for"):
         queueing(REQUEST, queue_member(STRANGER, config), config)
+    config = parse_config(FILE.replace("  research:\n", ""), "config.yaml")
+    with pytest.raises(UserError, match="Queue `urgent` is for team vision and admins"):
+        queueing(REQUEST, queue_member(STRANGER, config), config)
+    assert queueing(REQUEST, queue_member(ADMIN, config), config).queue == "urgent"
 
 
 @pytest.mark.parametrize(
@@ -183,20 +175,3 @@ def test_form_keeps_queue_and_priority():
     assert {"queue", "priority"} <= {b.get("block_id") for b in form(draft, CONFIG)["blocks"]}
     found, errors = read_form(draft, CONFIG)
     assert (errors, found.queue, found.priority) == ({}, "urgent", "high")
-
-
-def test_preview_shows_queue_and_priority_in_at_most_ten_facts():
-    made = planned(replace(REQUEST, queue="urgent", priority="high"))
-    made = replace(made, space=replace(made.space, gate=True, max_hours=12))
-    config = replace(CONFIG, namespaces=("vision",))
-    view = preview(a_draft(), REQUEST, made, config)
-    facts = next(block["fields"] for block in view["blocks"] if "fields" in block)
-    assert any("*Namespace, queue, and priority*\n`sweeps`, `urgent`, high" in f["text"] for f in facts)
-    assert len(facts) <= 10
-
-
-def test_queueing_of_a_person_without_any_queue_is_refused_and_an_admin_gets_the_first():
-    config = parse_config(FILE.replace("  research:\n", ""), "config.yaml")
-    with pytest.raises(UserError, match="Queue `urgent` is for team vision and admins"):
-        queueing(REQUEST, queue_member(STRANGER, config), config)
-    assert queueing(REQUEST, queue_member(ADMIN, config), config).queue == "urgent"

@@ -11,12 +11,9 @@ def services(text):
     return read(f"{LEAST}  services: {text}\n").services
 
 
-def test_absent_is_none_and_images_are_enough():
+def test_images_are_enough_and_all_keys_are_read():
     assert read(LEAST).services is None
     assert services("{images: [ghcr.io/lab/]}") == ServiceConfig(images=("ghcr.io/lab/",))
-
-
-def test_all_keys_are_read():
     limits = "limits: {per_person: 1, replicas: 4, gpus: 8, cpu: 64, memory: 1Ti}"
     found = read(
         f"{LEAST}  url: 'https://{{name}}.env.example/'\n"

@@ -34,15 +34,13 @@ def read(monkeypatch, **changes):
     return Settings.read()
 
 
-def test_settings_need_five_values_and_a_token_to_serve(monkeypatch):
+def test_settings_need_five_values_and_print_no_secrets(monkeypatch):
     settings = read(monkeypatch)
     assert settings.slack_secret() == "xapp-1"
     assert settings.registry_push == settings.registry_api == "registry.example:5000"
     assert settings.mlflow_ui == settings.mlflow_tracking_uri == "http://mlflow:5000"
-
-
-def test_sweep_days_default_to_30(monkeypatch):
     assert [read(monkeypatch, SWEEP_DAYS=days).sweep_days for days in ("", "0", "90")] == [30, 0, 90]
+    assert "xoxb-1" not in repr(read(monkeypatch))
 
 
 @pytest.mark.parametrize("name", NEEDED)
@@ -135,7 +133,3 @@ def test_renewed_registry_login_is_masked_beside_the_former_one(monkeypatch, tmp
         file.write_text(json.dumps({"auths": {"registry": {"username": "ada", "password": password}}}))
         assert settings.login("registry") == ("ada", password)
     assert mask("hunter-1, hunter-2, xoxb-1") == "***, ***, ***"
-
-
-def test_settings_do_not_print_secrets(monkeypatch):
-    assert "xoxb-1" not in repr(read(monkeypatch))

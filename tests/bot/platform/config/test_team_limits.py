@@ -40,25 +40,16 @@ def test_size_denial_with_a_team_has_its_limits(user, others, answer):
     assert bool(answer) == bool(denied)
 
 
-def test_launch_denial_names_the_teams_channels():
+def test_team_has_its_channels_prices_and_sums_unless_a_person_chose_it():
     assert launch_denial(OWNER, "C2", CLUSTER) == ""
     assert launch_denial(OWNER, "C1", CLUSTER) == "Sweeps can only be started in <#C2>."
     assert launch_denial("UOTHER", "C1", CLUSTER) == ""
-
-
-def test_team_that_a_person_chose_changes_neither_limits_nor_channels():
     config = replace(CLUSTER, self_assigned=frozenset({OWNER}))
     assert "one person can use 2" in size_denial(OWNER, PLAN, config, OtherPeaks(person=1))
     assert launch_denial(OWNER, "C2", config) == "Sweeps can only be started in <#C1>."
-
-
-def test_prices_of_a_team_replace_those_of_everyone():
     prices = parse_config(PRICES, "c.yaml").prices
     hourly = {team: price_of(prices_for(prices, team), "NVIDIA H100") for team in ("vision", "nlp", "")}
     assert hourly == {"vision": 2, "nlp": 3, "": 3}
-
-
-def test_grouped_sums_cost_by_the_teams_prices():
     uses = [UsageSum("ns", team, "U1", "", "NVIDIA H100", 10.0, 5.0, 5.0, 0.0) for team in ("vision", "nlp")]
     sums = grouped(uses, parse_config(PRICES, "c.yaml").prices, lambda use: use.team)
     assert {team: each.cost for team, each in sums.items()} == {"vision": 20.0, "nlp": 30.0}

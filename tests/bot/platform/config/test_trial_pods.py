@@ -44,12 +44,9 @@ def pod(shape):
     return experiment["spec"]["trialTemplate"]["trialSpec"]["spec"]["template"]["spec"]
 
 
-def test_read_trials_reads_all_keys():
+def test_pod_has_all_that_is_configured_and_nothing_else():
     assert parse_config(REPOSITORIES + TEXT, "c.yaml").trials == SHAPE
     assert parse_config(REPOSITORIES, "c.yaml").trials == PodShape()
-
-
-def test_pod_has_all_that_is_configured():
     found = pod(SHAPE)
     [container] = found["containers"]
     assert found["runtimeClassName"] == "nvidia"
@@ -68,9 +65,6 @@ def test_pod_has_all_that_is_configured():
         "/data": ("datasets", True),
         "/scratch": ("scratch", None),
     }
-
-
-def test_pod_without_configuration_has_no_extra_fields():
     assert not pod(PodShape()).keys() & {
         "runtimeClassName",
         "nodeSelector",

@@ -58,25 +58,17 @@ async def test_compose_puts_code_on_its_dependencies(address, registry, below, a
     assert [h["created_by"] for h in config["history"]] == ["RUN", "COPY"]
 
 
-async def test_compose_is_deterministic(address, registry):
+async def test_compose_is_deterministic_mounts_layers_and_reads_images_by_digest(address, registry):
     push = Pusher(address)
     await push.image("lab/lr", "deps", TYPES[OCI], [b"base"], BELOW)
     await push.image("lab/lr", "code", TYPES[DOCKER], [b"code"], {})
     assert await registry.compose(TO, DEPS, CODE) == await registry.compose(TO, DEPS, CODE)
-
-
-async def test_compose_mounts_layers_of_another_repository(address, registry):
-    push = Pusher(address)
     await push.image("lab/shared", "deps", TYPES[DOCKER], [b"base", b"venv"], BELOW)
     await push.image("lab/lr", "code", TYPES[DOCKER], [b"code"], ABOVE)
     digest = await registry.compose(TO, ImageRef("lab/shared", "deps"), CODE)
     assert await registry.digest("lab/lr", "final") == digest
     status, _, body = await push.call("GET", f"lab/lr/blobs/{digest_of(b'venv')}")
     assert (status, body) == (200, b"venv")
-
-
-async def test_compose_reads_images_by_digest(address, registry):
-    push = Pusher(address)
     deps, _ = await push.image("lab/lr", "deps", TYPES[DOCKER], [b"base"], BELOW)
     code, _ = await push.image("lab/lr", "code", TYPES[DOCKER], [b"code"], {})
     for tag in ("deps", "code"):

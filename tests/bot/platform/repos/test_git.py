@@ -14,14 +14,10 @@ from bot.text.masking import Mask
 from tests.bot.platform.repos.pushed_repo import Repo
 
 
-async def test_branch_is_resolved_to_its_commit(repo: Repo, url: str, git: Git) -> None:
+async def test_branch_and_annotated_tag_are_resolved_to_their_commit(repo: Repo, url: str, git: Git) -> None:
     commit = repo.commit("Begin", {"a.txt": "a"})
     repo.push("main:refs/heads/fix/loss")
     assert await git.resolve(url, "fix/loss") == Tip("refs/heads/fix/loss", commit)
-
-
-async def test_annotated_tag_is_resolved_to_its_commit(repo: Repo, url: str, git: Git) -> None:
-    commit = repo.commit("Begin", {"a.txt": "a"})
     repo.git("tag", "-a", "-m", "First", "v1")
     repo.git("tag", "light")
     repo.push("main", "v1", "light")
@@ -62,22 +58,16 @@ async def test_unknown_branch_is_reported_with_similar_names(repo: Repo, url: st
         await git.resolve(url, "0123abc")
 
 
-async def test_names_and_subjects_can_have_unicode_line_breaks(repo: Repo, url: str, git: Git) -> None:
+async def test_names_and_subjects_are_one_line_with_any_line_break(repo: Repo, url: str, git: Git) -> None:
     old = repo.commit("Begin", {})
     new = repo.commit("One\u2028two", {"a.txt": "a"})
     repo.push("main", "main:refs/heads/a\u2028b", "main:refs/heads/c\u0085d")
     assert sorted(await git.branches(url)) == ["a\u2028b", "c\u0085d", "main"]
     [(short, subject)] = (await git.between(url, old, new)).added.shown
     assert (short, subject) == (new[:8], "One\u2028two")
-
-
-async def test_file_is_read_at_its_commit(repo: Repo, url: str, git: Git) -> None:
-    old = repo.commit("Old space, password=hunter2", {"sweeps/lr.yaml": "lr: ä\n"})
-    new = repo.commit("New space", {"sweeps/lr.yaml": "lr: 2\n"})
+    commit = repo.commit("Begin " * 15_000, {"a.txt": "a"})
     repo.push("main")
-    assert await git.read(url, new, "sweeps/lr.yaml") == "lr: 2\n"
-    assert await git.read(url, old, "sweeps/lr.yaml") == "lr: ä\n"  # no branch ends there
-    assert await git.subject(url, old) == "Old space, password=***"
+    assert len(await git.subject(url, commit)) == 300
 
 
 async def test_between_lists_added_and_dropped_commits(repo: Repo, url: str, git: Git) -> None:
@@ -108,7 +98,9 @@ async def test_contains_is_true_until_the_branch_is_rewritten(repo: Repo, url: s
     assert not await git.contains(url, tip, seen)
 
 
-async def test_missing_file_is_none_and_its_folder_can_be_listed(repo: Repo, url: str, git: Git) -> None:
+async def test_file_is_read_at_its_commit_and_missing_or_binary_ones_are_told(
+    repo: Repo, url: str, git: Git
+) -> None:
     files: dict[str, str | bytes] = {
         "sweeps/lr.yaml": "",
         "sweeps/depth.yaml": "",
@@ -122,9 +114,12 @@ async def test_missing_file_is_none_and_its_folder_can_be_listed(repo: Repo, url
     assert await git.read(url, commit, "*.yaml") is None
     assert await git.names(url, commit, "sweeps") == ["depth.yaml", "lr.yaml"]
     assert await git.names(url, commit, "nowhere") == []
-
-
-async def test_binary_file_is_rejected(repo: Repo, url: str, git: Git) -> None:
+    old = repo.commit("Old space, password=hunter2", {"sweeps/lr.yaml": "lr: ä\n"})
+    new = repo.commit("New space", {"sweeps/lr.yaml": "lr: 2\n"})
+    repo.push("main")
+    assert await git.read(url, new, "sweeps/lr.yaml") == "lr: 2\n"
+    assert await git.read(url, old, "sweeps/lr.yaml") == "lr: ä\n"  # no branch ends there
+    assert await git.subject(url, old) == "Old space, password=***"
     commit = repo.commit("Begin", {"sweeps/lr.yaml": b"\xff\xfe"})
     repo.push("main")
     with pytest.raises(UserError, match="isn't UTF-8"):
@@ -247,12 +242,6 @@ async def test_git_that_prints_on_and_on_is_killed(git: Git) -> None:
     for _ in range(40):
         with pytest.raises(UserError, match="git's output exceeds 1 MiB"):
             await git._run("url", "-c", "alias.on=!yes", "on", most=2**20)
-
-
-async def test_commit_subject_is_one_line(repo: Repo, url: str, git: Git) -> None:
-    commit = repo.commit("Begin " * 15_000, {"a.txt": "a"})
-    repo.push("main")
-    assert len(await git.subject(url, commit)) == 300
 
 
 async def test_git_has_a_memory_limit(git: Git) -> None:

@@ -96,29 +96,19 @@ async def test_submodule_on_another_host_is_rejected_before_the_build(url):
         await checked({URL: module(url)})
 
 
-async def test_nested_submodule_on_another_host_is_rejected():
+async def test_submodules_are_checked_once_up_to_their_limit():
     inner = f"{HOST}/acme/lib.git"
     with pytest.raises(UserError, match=r"names `https://evil\.example/x`, which isn't on"):
         await checked({URL: module("../lib.git"), inner: module("https://evil.example/x")})
-
-
-async def test_submodule_elsewhere_without_credentials_is_allowed():
     assert URL in await checked({URL: module("https://other.example/x")}, private=False)
-
-
-async def test_recursive_submodule_is_checked_once():
     await checked({URL: module(URL), "x": ""})
-
-
-async def test_submodules_have_a_limit():
     many = "".join(module(f"../lib-{n}.git", f"lib-{n}") for n in range(MAX_SUBMODULES + 1))
     with pytest.raises(UserError, match="has too many submodules; the limit is 30"):
         await checked({URL: many})
-
-
-async def test_repeated_submodule_is_checked_once():
     with pytest.raises(UserError, match="has too many submodules; the limit is 30"):
         await checked({URL: module("../lib.git", "lib") * (MAX_SUBMODULES + 1)})
+    text = '# ours\n[submodule "a"]\n\tpath = a\n\turl = ../a\n\tbranch = main\n\tignore = dirty\n'
+    assert modules(text) == [("a", "../a")]
 
 
 @pytest.mark.parametrize(
@@ -137,8 +127,3 @@ async def test_repeated_submodule_is_checked_once():
 def test_ambiguous_gitmodules_is_rejected(text):
     with pytest.raises(UserError, match=r"`\.gitmodules`"):
         modules(text)
-
-
-def test_gitmodules_other_settings_and_comments_are_ignored():
-    text = '# ours\n[submodule "a"]\n\tpath = a\n\turl = ../a\n\tbranch = main\n\tignore = dirty\n'
-    assert modules(text) == [("a", "../a")]

@@ -40,7 +40,7 @@ def logged(monkeypatch):
     logging.root.setLevel(level)
 
 
-def test_log_line_is_one_json_object(logged):
+async def test_log_line_is_one_json_object_that_names_its_sweep(logged):
     lines = logged()
     record = logging.LogRecord("bot.worker", logging.WARNING, "", 0, "two\nlines of %s", ("it",), None)
     record.created = 1795262400.25
@@ -53,10 +53,6 @@ def test_log_line_is_one_json_object(logged):
             "message": "two\nlines of it",
         }
     ]
-
-
-async def test_log_line_names_its_sweep(logged):
-    lines = logged()
 
     async def reconcile(sweep):
         with about(sweep):

@@ -25,13 +25,10 @@ async def test_parser_thread_does_not_block_the_event_loop():
     assert runs > 10
 
 
-async def test_parser_thread_reads_files_one_at_a_time():
+async def test_parser_thread_reads_files_one_at_a_time_and_raises_errors_in_the_caller():
     threads = await asyncio.gather(*(run_in_parser_thread(threading.get_ident) for _ in range(5)))
     assert len(set(threads)) == 1
     assert threads[0] != threading.get_ident()
-
-
-async def test_parser_thread_raises_errors_in_the_caller():
     with pytest.raises(UserError, match=r"^uv.lock is not valid TOML"):
         await run_in_parser_thread(toml, "[", "uv.lock")
 

@@ -172,8 +172,5 @@ def test_sentinel_url_sets_servers_name_database_and_tls() -> None:
     assert (pool.service_name, connection.db, connection.password) == ("main", 3, "secret")
     assert isinstance(connection, SSLConnection)
     assert connection.ssl_context.ca_certs == "/ca.pem"
-
-
-def test_sentinel_url_without_a_name_is_refused() -> None:
     with pytest.raises(UserError, match=r"must name Sentinel's primary: redis\+sentinel://HOST:26379/NAME"):
         connect("redis+sentinel://one:26379")

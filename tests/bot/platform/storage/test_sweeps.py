@@ -60,12 +60,11 @@ async def test_create_takes_the_first_free_id(store, sweep):
     await end(store, record)
 
 
-async def test_create_of_a_repeated_request_returns_the_same_sweep(store, sweep):
+async def test_create_of_a_repeated_request_returns_the_same_sweep(store, sweep, redis):
     assert await store.create(record_for, ["lr-calm-finch"], "d1") == (sweep, False)
     assert await store.active() == {sweep.id}
-
-
-async def test_create_without_a_free_id_is_an_error(store, sweep):
+    assert 0 < await redis.ttl("sweepbot:delivery:d1") <= DAY
+    assert await redis.hget(f"sweepbot:sweep:{sweep.id}", "record") == dump(sweep).encode()
     with pytest.raises(NoFreeIdError, match="lr-brave-otter"):
         await store.create(record_for, ["lr-brave-otter"], "d2")
 
@@ -141,16 +140,13 @@ async def test_save_is_rejected_if_another_sweep_of_the_group_was_checked_since(
     await end(store, started)
 
 
-async def test_rejected_save_outdates_no_check(store, sweep):
+async def test_rejected_save_outdates_no_check_and_one_with_an_unknown_lease_changes_nothing(store, sweep):
+    with pytest.raises(StaleRecordError, match="the lease is lost"):
+        await store.save(sweep, Lease(WorkItem.sweep(sweep.id), "token", 0))
     check = await store.limit_check("person:U1")
     with pytest.raises(StaleRecordError, match="its record was deleted"):
         await store.save(record_for("lr-never-was"), checks=[check])
     assert (await store.save(sweep, checks=[check])).version == 1
-
-
-async def test_save_with_an_unknown_lease_changes_nothing(store, sweep):
-    with pytest.raises(StaleRecordError, match="the lease is lost"):
-        await store.save(sweep, Lease(WorkItem.sweep(sweep.id), "token", 0))
 
 
 async def test_ended_sweep_is_inactive_and_expires(redis):
@@ -201,14 +197,6 @@ async def test_build_end_concerns_waiting_and_stopped_sweeps_until_they_end(stor
     assert await store.concerned_by("build-1") == {sweep.id, other.id}
     await end(store, other)
     assert await store.concerned_by("build-1") == {sweep.id}
-
-
-async def test_request_id_is_kept_for_a_day(store, sweep, redis):
-    assert 0 < await redis.ttl("sweepbot:delivery:d1") <= DAY
-
-
-async def test_record_in_redis_is_text(redis, store, sweep):
-    assert await redis.hget(f"sweepbot:sweep:{sweep.id}", "record") == dump(sweep).encode()
 
 
 async def test_versions_and_active_sweeps_are_in_the_order_of_the_ids(store, sweep):

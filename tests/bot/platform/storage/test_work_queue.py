@@ -16,25 +16,27 @@ from tests.bot.platform.storage.queues import blocked, drain, got, state_of, swe
 pytestmark = pytest.mark.usefixtures("no_litter")
 
 
-async def test_add_repeated_runs_the_item_once(queue):
+async def test_items_run_once_and_the_one_that_is_ready_longest_first(queue):
     for _ in range(10):
         await queue.add(sweep("lr-brave-otter"))
     assert await drain(queue) == ["lr-brave-otter"]
-
-
-async def test_get_returns_the_item_that_is_ready_longest(queue):
     for item in ("c", "a", "b", "c"):
         await queue.add(sweep(item))
     assert await drain(queue) == ["c", "a", "b"]
 
 
-async def test_done_and_get_ends_one_run_and_begins_the_next(queue):
+async def test_done_ends_one_run_and_delays_or_begins_the_next(queue, redis):
     for item in ("a", "b"):
         await queue.add(sweep(item))
     second = await queue.done_and_get(await got(queue))
     assert second.item.key == "b"
     assert await queue.done_and_get(second) is None
     assert await drain(queue) == []
+    await queue.add(sweep("a"))
+    await queue.done(await got(queue), again_after=1000)
+    assert await state_of(redis, queue, "a") == "delayed"
+    await queue.add_after(sweep("a"), 0.01)
+    await queue.done(await got(queue))
 
 
 async def test_get_reports_the_seconds_since_the_item_was_due(queue, redis):
@@ -212,14 +214,6 @@ async def test_release_hands_the_item_over_at_once_and_counts_no_failure(queue, 
     await queue.release(lease)
     assert await queue.heartbeat(again), "only a held lease can be released"
     await queue.done(again)
-
-
-async def test_done_with_again_after_delays_the_next_run(queue, redis):
-    await queue.add(sweep("a"))
-    await queue.done(await got(queue), again_after=1000)
-    assert await state_of(redis, queue, "a") == "delayed"
-    await queue.add_after(sweep("a"), 0.01)
-    await queue.done(await got(queue))
 
 
 # What each act makes of each state. Acts of a worker happen to running items only.

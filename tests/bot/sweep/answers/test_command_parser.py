@@ -151,7 +151,7 @@ def test_command_lists_only_sweeps_to_which_it_applies(text, user, answer):
     assert str(error.value).startswith(answer)
 
 
-def test_refused_sweep_is_not_suggested_and_found_by_its_full_name():
+def test_others_sweeps_are_named_only_where_they_can_be_meant():
     sweeps = [*SWEEPS, sweep("lr-vain-otter", phase=Phase.REFUSED)]
     with pytest.raises(UserError) as error:
         choose(ParsedCommand(action=Action.LOGS, sweep="zzz"), "UADA", sweeps, CONFIG)
@@ -162,6 +162,20 @@ def test_refused_sweep_is_not_suggested_and_found_by_its_full_name():
         choose(ParsedCommand(action=Action.RERUN, sweep="lr-vain-otter"), "UADA", sweeps, CONFIG).sweep
         == "lr-vain-otter"
     )
+    mine = sweep("lr-brave-otter")
+    assert (
+        choose(ParsedCommand(action=Action.CANCEL, sweep="lr"), "UADA", [*ENDED, mine], CONFIG).sweep
+        == mine.id
+    )
+    assert (
+        choose(ParsedCommand(action=Action.LOGS, sweep="lr"), "UADA", [*ENDED, mine], CONFIG).sweep == mine.id
+    )
+    sweeps = [sweep("lr-brave-otter", ADMIN), sweep("lr-calm-finch", "UGRACE")]
+    with pytest.raises(UserError, match="`lr-brave-otter`, `lr-calm-finch`"):
+        choose(ParsedCommand(action=Action.CANCEL, sweep="lr"), ADMIN, sweeps, CONFIG)
+    mates = replace(CONFIG, teams=(Team(name="vision", members=("UADA", "UGRACE")),), teammates_can_act=True)
+    with pytest.raises(UserError, match="matches several sweeps"):
+        choose(ParsedCommand(action=Action.DRAIN, sweep="lr"), "UADA", SWEEPS[:2], mates)
 
 
 @pytest.mark.parametrize(
@@ -187,13 +201,10 @@ def test_text_that_resembles_no_command_is_a_new_sweep(text):
     assert TABLE.find(text)[0] is LAUNCH
 
 
-def test_several_own_sweeps_are_listed():
+def test_list_mine_has_all_own_sweeps_and_a_command_those_that_are_active():
     mine = [sweep(f"lr-{animal}-yak") for animal in "abcdefghij"]
     with pytest.raises(UserError, match=r"Several of your sweeps match.*`lr-a-yak`.* and 2 more"):
         choose(ParsedCommand(action=Action.CANCEL), "UADA", mine, CONFIG)
-
-
-def test_list_mine_includes_ended_sweeps():
     assert [s.id for s in selected("mine", "UGRACE", SWEEPS, CONFIG)] == ["lr-calm-finch", "lr-calm-otter"]
     assert [s.id for s in selected("", "ULINUS", SWEEPS, CONFIG)] == [
         "lr-brave-otter",
@@ -203,26 +214,6 @@ def test_list_mine_includes_ended_sweeps():
 
 
 ENDED = [sweep(f"lr-old-{number}", "UGRACE", Phase.SUCCEEDED) for number in range(60)]
-
-
-def test_others_ended_sweeps_do_not_make_a_name_ambiguous():
-    mine = sweep("lr-brave-otter")
-    assert (
-        choose(ParsedCommand(action=Action.CANCEL, sweep="lr"), "UADA", [*ENDED, mine], CONFIG).sweep
-        == mine.id
-    )
-    assert (
-        choose(ParsedCommand(action=Action.LOGS, sweep="lr"), "UADA", [*ENDED, mine], CONFIG).sweep == mine.id
-    )
-
-
-def test_user_with_access_to_several_sweeps_must_choose_one():
-    sweeps = [sweep("lr-brave-otter", ADMIN), sweep("lr-calm-finch", "UGRACE")]
-    with pytest.raises(UserError, match="`lr-brave-otter`, `lr-calm-finch`"):
-        choose(ParsedCommand(action=Action.CANCEL, sweep="lr"), ADMIN, sweeps, CONFIG)
-    mates = replace(CONFIG, teams=(Team(name="vision", members=("UADA", "UGRACE")),), teammates_can_act=True)
-    with pytest.raises(UserError, match="matches several sweeps"):
-        choose(ParsedCommand(action=Action.DRAIN, sweep="lr"), "UADA", SWEEPS[:2], mates)
 
 
 @pytest.mark.parametrize(

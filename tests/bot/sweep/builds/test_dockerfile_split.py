@@ -19,7 +19,7 @@ CMD ["python", "train.py"]
 """
 
 
-def test_split_usual_dockerfile():
+def test_split_separates_the_code_of_a_usual_dockerfile():
     found = split(USUAL)
     assert found.below.splitlines() == [
         "FROM python:3.11-slim",
@@ -31,6 +31,7 @@ def test_split_usual_dockerfile():
     ]
     assert found.sources == ("requirements.txt", "constraints.txt")
     assert found.code == "FROM scratch\nCOPY . /app\n"
+    assert split("FROM x\nRUN apt-get install -y git && pip install torch\nCOPY . /app\n")
 
 
 @pytest.mark.parametrize(
@@ -78,7 +79,3 @@ DOUBTFUL = {
 @pytest.mark.parametrize("why", DOUBTFUL)
 def test_split_uncertain_dockerfile_is_built_unchanged(why):
     assert split(DOUBTFUL[why]) is None
-
-
-def test_split_accepts_package_installation():
-    assert split("FROM x\nRUN apt-get install -y git && pip install torch\nCOPY . /app\n")

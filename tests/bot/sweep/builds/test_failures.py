@@ -208,26 +208,14 @@ def test_failure_without_a_usable_log_has_no_cause(pod, job, reported):
     assert reported in explain("", job, pod).text
 
 
-def test_failure_shows_the_last_lines_of_the_step_without_kanikos_own():
+def test_failure_shows_the_last_lines_of_the_step():
     shown = explained(f"{STARTED}Collecting torch\nERROR: no\n{STAGE}exit status 1", JOB, None).detail
     assert shown.splitlines() == ["Collecting torch", "ERROR: no", f"{STAGE}exit status 1"]
-
-
-def test_failure_shows_kanikos_lines_if_there_are_no_others():
     assert "Retrieving image manifest" in explained(STARTED, JOB, None).detail
-
-
-def test_failure_hides_the_executors_usage_behind_its_error():
     log = f"\x1b[36mINFO\x1b[0m[0000] active feature flags: FF_X \n{CONTEXT}object not found{USAGE}"
     assert explained(log, JOB, None).detail == f"{CONTEXT}object not found"
-
-
-def test_failure_shows_the_usage_of_other_programs():
     log = f"{STARTED}Usage:\n  train FILE\n{STAGE}exit status 2"
     assert explained(log, JOB, None).detail.splitlines()[:2] == ["Usage:", "  train FILE"]
-
-
-def test_failure_shows_the_last_state_of_progress_lines():
     log = (
         "Enumerating objects: 26, done.\n"
         "Counting objects:   3% (1/26)\rCounting objects: 100% (26/26), done.\n"

@@ -17,18 +17,12 @@ def planned(files, settings=SETTINGS, **source):
     return plan(replace(ORDER, source=replace(SOURCE, files=files, **source)), settings)
 
 
-def test_builds_of_one_commit_are_identical():
+def test_builds_share_what_is_equal():
     other = replace(ORDER, sweep="lr-calm-fox", owner="UOTHER")
     assert plan(other, SETTINGS).builds == PLAN.builds
-
-
-def test_builds_of_a_dockerfile_are_one_job():
     (build,) = PLAN.builds
     assert (build.role, build.repository, build.tag) == (Role.IMAGE, "sweepbot/digits", PLAN.image_tag)
     assert build.tag.startswith(f"{COMMIT}-")
-
-
-def test_builds_share_dependencies_between_projects_and_keep_code_apart():
     made = planned(UV)
     dependencies, code = made.builds
     assert (dependencies.repository, code.repository) == ("sweepbot/dependencies", "sweepbot/digits")
@@ -38,17 +32,14 @@ def test_builds_share_dependencies_between_projects_and_keep_code_apart():
     assert fork.builds[0].tag == dependencies.tag
     assert fork.builds[0].ref == dependencies.ref, "the second sweep joins the first one's builds"
     assert fork.builds[1].ref != code.ref
-
-
-def test_builds_of_another_commit_share_dependencies():
     before, after = planned(UV), planned(UV, commit="f" * 40)
     assert before.builds[0].tag == after.builds[0].tag
     assert before.builds[1].tag != after.builds[1].tag
-
-
-def test_builds_of_dependencies_wait_for_the_frameworks():
     heavy, dependencies, code = planned({"pyproject.toml": PROJECT, "uv.lock": WITH_TORCH}).builds
     assert (heavy.needs, dependencies.needs, code.needs) == ("", heavy.tag, "")
+    ready = replace(ORDER, space=replace(ORDER.space, image="registry:5000/lab/ready@sha256:ab"))
+    made = plan(ready, SETTINGS)
+    assert (made.builds, made.image_by_digest) == ((), "registry:5000/lab/ready@sha256:ab")
 
 
 def test_build_names_are_valid_for_long_projects():
@@ -62,7 +53,7 @@ def test_build_names_are_valid_for_long_projects():
         assert len(build.tag) <= 128
 
 
-def test_builds_use_the_three_registry_urls():
+def test_builds_use_the_registrys_urls_credentials_and_certificates():
     settings = SETTINGS.model_copy(
         update={"image_registry_push": "push:5000", "image_registry_plain_http": True}
     )
@@ -73,6 +64,21 @@ def test_builds_use_the_three_registry_urls():
         assert "--insecure-registry=push:5000" in args
         assert f"--insecure-registry={settings.image_registry}" in args, "a base image can be there"
     assert made.image_by_digest.startswith("registry:5000/sweepbot/digits@")
+    settings = PlanSettings(image_registry_secret="login", build_ca_configmap="company-ca")
+    made = plan(replace(ORDER, source=replace(SOURCE, files=UV)), settings)
+    pod = made.experiment["spec"]["trialTemplate"]["trialSpec"]["spec"]["template"]["spec"]
+    assert pod["imagePullSecrets"] == [{"name": "login"}]
+    assert "imagePullSecrets" not in str(PLAN.experiment)
+    volumes = made.builds[0].job["spec"]["template"]["spec"]["volumes"]
+    assert {v["name"] for v in volumes} == {"generated", "registry", "ca"}
+    settings = PlanSettings(image_registry_secret="pull", image_push_secret="push")
+    source = replace(SOURCE, files=UV, repository=replace(REPOSITORY, push_secret="push-digits"))
+    made = plan(replace(ORDER, source=source), settings)
+    pod = made.experiment["spec"]["trialTemplate"]["trialSpec"]["spec"]["template"]["spec"]
+    assert pod["imagePullSecrets"] == [{"name": "pull"}]
+    volumes = {b.role: b.job["spec"]["template"]["spec"]["volumes"] for b in made.builds}
+    secrets = {role: [v["secret"]["secretName"] for v in vs if "secret" in v] for role, vs in volumes.items()}
+    assert secrets == {Role.DEPENDENCIES: ["push"], Role.CODE: ["push-digits"]}
 
 
 TOKEN = "https://ada:s3cr3t@pypi.lab.example/simple"
@@ -91,33 +97,6 @@ def test_login_of_a_package_index_is_in_no_job_and_no_record(path):
     assert note.startswith(f"`{path}` has a password or token in a URL")
     by_variable = {path: WITH_LOGIN[path].replace("ada:s3cr3t", "ada:${INDEX_TOKEN}"), "needs.txt": "numpy"}
     assert planned(by_variable).space.notes == ()
-
-
-def test_prebuilt_image_has_no_build():
-    ready = replace(ORDER, space=replace(ORDER.space, image="registry:5000/lab/ready@sha256:ab"))
-    made = plan(ready, SETTINGS)
-    assert (made.builds, made.image_by_digest) == ((), "registry:5000/lab/ready@sha256:ab")
-
-
-def test_builds_mount_registry_credentials_and_certificates():
-    settings = PlanSettings(image_registry_secret="login", build_ca_configmap="company-ca")
-    made = plan(replace(ORDER, source=replace(SOURCE, files=UV)), settings)
-    pod = made.experiment["spec"]["trialTemplate"]["trialSpec"]["spec"]["template"]["spec"]
-    assert pod["imagePullSecrets"] == [{"name": "login"}]
-    assert "imagePullSecrets" not in str(PLAN.experiment)
-    volumes = made.builds[0].job["spec"]["template"]["spec"]["volumes"]
-    assert {v["name"] for v in volumes} == {"generated", "registry", "ca"}
-
-
-def test_builds_push_with_other_credentials_than_nodes_pull():
-    settings = PlanSettings(image_registry_secret="pull", image_push_secret="push")
-    source = replace(SOURCE, files=UV, repository=replace(REPOSITORY, push_secret="push-digits"))
-    made = plan(replace(ORDER, source=source), settings)
-    pod = made.experiment["spec"]["trialTemplate"]["trialSpec"]["spec"]["template"]["spec"]
-    assert pod["imagePullSecrets"] == [{"name": "pull"}]
-    volumes = {b.role: b.job["spec"]["template"]["spec"]["volumes"] for b in made.builds}
-    secrets = {role: [v["secret"]["secretName"] for v in vs if "secret" in v] for role, vs in volumes.items()}
-    assert secrets == {Role.DEPENDENCIES: ["push"], Role.CODE: ["push-digits"]}
 
 
 def test_builds_name_the_git_secret_only_if_they_clone():

@@ -21,18 +21,12 @@ from tests.bot.sweep.builds.projects import (
 )
 
 
-def test_recipe_prefers_a_dockerfile():
+def test_recipe_prefers_and_splits_a_dockerfile():
     found = made({"Dockerfile": "FROM x", **UV})
     assert (roles(found), found.words) == ([Role.IMAGE], "from `Dockerfile`")
     assert found.steps[0].own
     elsewhere = made({"docker/train": "FROM x"}, dockerfile="docker/train")
     assert elsewhere.steps[0].dockerfile == "docker/train"
-
-
-DOCKERFILE = "FROM x\nWORKDIR /app\nCOPY needs.txt .\nRUN install-it needs.txt\nCOPY . .\n"
-
-
-def test_recipe_splits_a_dockerfile_that_copies_code_last():
     files = {"Dockerfile": DOCKERFILE, "needs.txt": "numpy"}
     below, code = made(files).steps
     assert (below.role, code.role, below.cache, code.cache) == (Role.DEPENDENCIES, Role.CODE, True, False)
@@ -40,33 +34,43 @@ def test_recipe_splits_a_dockerfile_that_copies_code_last():
     changed, same = made({**files, "needs.txt": "numpy==2"}).steps
     assert changed.key != below.key
     assert same.key == code.key
-
-
-def test_recipe_keeps_the_ignore_rules_of_the_dockerfile():
-    files = {"Dockerfile": DOCKERFILE, "needs.txt": "", ".dockerignore": "data\n"}
-    assert [step.ignore for step in made(files).steps] == ["data\n", "data\n.git\n"]
-    files["Dockerfile.dockerignore"] = "runs\n"
-    assert [step.ignore for step in made(files).steps] == ["runs\n", "runs\n.git\n"]
-
-
-def test_recipe_never_copies_the_git_history():
-    """Of a clone, .git is another one each time: each commit would push all of it again."""
-    assert made({"Dockerfile": DOCKERFILE, "needs.txt": ""}).steps[1].ignore == ".git\n"
-
-
-def test_recipe_keeps_a_dockerfile_with_unreadable_copies_unchanged():
     assert roles(made({"Dockerfile": DOCKERFILE})) == [Role.IMAGE]
-
-
-def test_recipe_rejects_paths_that_look_like_options():
     with pytest.raises(UserError, match=r"`--from=evil` can't be copied into a build\. \*Fix:\* Rename it"):
         made({"requirements.txt": "-r --from=evil\n", "--from=evil": ""})
 
 
-def test_recipe_of_a_pyproject_without_lockfile_says_so():
+DOCKERFILE = "FROM x\nWORKDIR /app\nCOPY needs.txt .\nRUN install-it needs.txt\nCOPY . .\n"
+
+
+def test_recipe_keeps_ignore_rules_and_never_copies_the_git_history():
+    files = {"Dockerfile": DOCKERFILE, "needs.txt": "", ".dockerignore": "data\n"}
+    assert [step.ignore for step in made(files).steps] == ["data\n", "data\n.git\n"]
+    files["Dockerfile.dockerignore"] = "runs\n"
+    assert [step.ignore for step in made(files).steps] == ["runs\n", "runs\n.git\n"]
+    # Of a clone, .git is another one each time: each commit would push all of it again.
+    assert made({"Dockerfile": DOCKERFILE, "needs.txt": ""}).steps[1].ignore == ".git\n"
+    *_, code = made({**UV, ".dockerignore": "data\n!.git\n"}).steps
+    assert code.ignore.splitlines() == [
+        "**/__pycache__",
+        "**/*.pyc",
+        ".venv",
+        "uv.lock",
+        "data",
+        "!.git",
+        ".git",
+    ]
+
+
+def test_recipe_of_a_pyproject_says_how_it_is_installed():
     found = made({"pyproject.toml": PROJECT})
     assert roles(found) == [Role.DEPENDENCIES, Role.CODE]
     assert found.words == "from `pyproject.toml` (no lock file: latest versions)"
+    assert roles(made(UV, install=True)) == [Role.IMAGE]
+    # The hook would need a .git folder, which the image doesn't have.
+    hooks = "[tool.hatch.build.hooks.vcs]\n[tool.hatch.build.targets.wheel.hooks.version]\n"
+    assert len(made({**UV, "pyproject.toml": PROJECT + hooks}).steps) == 2
+    with pytest.raises(UserError, match=r"^pyproject\.toml is not valid TOML: "):
+        made({"pyproject.toml": "[project"})
 
 
 POETRY = '[tool.poetry]\nname = "a"\n[tool.poetry.dependencies]\nnumpy = "^2"\n'
@@ -130,34 +134,11 @@ def test_recipe_of_an_installable_project_is_one_job_with_the_reason(files, why)
     assert "COPY . /app\nRUN " in found.steps[0].dockerfile
 
 
-def test_recipe_installs_the_project_if_configured():
-    assert roles(made(UV, install=True)) == [Role.IMAGE]
-
-
 @pytest.mark.parametrize(
     "backend", ["hatchling.build", "flit_core.buildapi", "uv_build", "setuptools.build_meta"]
 )
 def test_recipe_does_not_install_a_package_of_python_files(backend):
     assert len(made({**UV, "pyproject.toml": f'{PROJECT}{BUILD}"{backend}"\n'}).steps) == 2
-
-
-def test_recipe_merges_ignore_files_and_excludes_git():
-    *_, code = made({**UV, ".dockerignore": "data\n!.git\n"}).steps
-    assert code.ignore.splitlines() == [
-        "**/__pycache__",
-        "**/*.pyc",
-        ".venv",
-        "uv.lock",
-        "data",
-        "!.git",
-        ".git",
-    ]
-
-
-def test_recipe_does_not_install_for_a_version_hook():
-    """The hook would need a .git folder, which the image doesn't have."""
-    hooks = "[tool.hatch.build.hooks.vcs]\n[tool.hatch.build.targets.wheel.hooks.version]\n"
-    assert len(made({**UV, "pyproject.toml": PROJECT + hooks}).steps) == 2
 
 
 @pytest.mark.parametrize(
@@ -173,11 +154,6 @@ def test_recipe_does_not_install_for_a_version_hook():
 def test_recipe_without_build_files_is_an_error(files):
     with pytest.raises(UserError, match=r"^digits can't be built: no Dockerfile"):
         made(files)
-
-
-def test_recipe_names_a_broken_file():
-    with pytest.raises(UserError, match=r"^pyproject\.toml is not valid TOML: "):
-        made({"pyproject.toml": "[project"})
 
 
 @pytest.mark.parametrize(
@@ -246,7 +222,7 @@ def test_recipe_reports_values_of_the_wrong_type(files):
 CONDA = "channels: [conda-forge]\ndependencies:\n- python=3.11\n- pytorch\n- pip\n- pip: [tensorboardX]\n"
 
 
-def test_recipe_of_a_conda_environment_installs_it_once_for_all_commits():
+def test_recipe_of_a_conda_environment_installs_it_once_for_all_commits_and_its_project():
     """By micromamba into the place of other recipes, and as on a node with GPUs, which a build hasn't."""
     found = made({"environment.yml": CONDA})
     below, code = found.steps
@@ -261,6 +237,17 @@ def test_recipe_of_a_conda_environment_installs_it_once_for_all_commits():
     ]
     assert made({"environment.yml": f"{CONDA}- numpy\n"}).steps[0].key != below.key
     assert made({"environment.yaml": CONDA}).words == "from `environment.yaml`"
+    for files, words in (
+        ({"requirements.txt": "numpy"}, "from `requirements.txt`"),
+        ({"pyproject.toml": PROJECT}, "from `pyproject.toml` (no lock file: latest versions)"),
+        ({"pyproject.toml": '[project]\nname = "a"\n'}, "from `environment.yml`"),
+        ({"pyproject.toml": POETRY}, "from `environment.yml`"),
+    ):
+        assert made({"environment.yml": CONDA, **files}).words == words
+    found = made({"environment.yml": CONDA, "setup.cfg": "[options.entry_points]\nconsole_scripts =\n"})
+    assert found.words.endswith("in one Job: `setup.cfg` has [options.entry_points]")
+    assert found.steps[0].dockerfile.endswith("&& uv pip install --python /opt/venv --no-deps .\n")
+    assert "pip install --no-cache-dir uv==" in found.steps[0].dockerfile
 
 
 def test_image_of_a_conda_environment_has_no_logins_of_its_channels(tmp_path):
@@ -276,16 +263,6 @@ def test_image_of_a_conda_environment_has_no_logins_of_its_channels(tmp_path):
     assert found == {**plain, "a-1.json": there % "t/-/"}
 
 
-def test_recipe_prefers_other_dependencies_to_a_conda_environment():
-    for files, words in (
-        ({"requirements.txt": "numpy"}, "from `requirements.txt`"),
-        ({"pyproject.toml": PROJECT}, "from `pyproject.toml` (no lock file: latest versions)"),
-        ({"pyproject.toml": '[project]\nname = "a"\n'}, "from `environment.yml`"),
-        ({"pyproject.toml": POETRY}, "from `environment.yml`"),
-    ):
-        assert made({"environment.yml": CONDA, **files}).words == words
-
-
 @pytest.mark.parametrize(
     ("line", "why"),
     [
@@ -298,13 +275,6 @@ def test_recipe_builds_a_conda_environment_with_files_of_the_repository_in_one_j
     assert roles(found) == [Role.IMAGE]
     assert found.words == f"from `environment.yml`, installed in one Job: {why}"
     assert "COPY . /app\nRUN MAMBA_ROOT_PREFIX=" in found.steps[0].dockerfile
-
-
-def test_recipe_installs_a_project_into_its_conda_environment():
-    found = made({"environment.yml": CONDA, "setup.cfg": "[options.entry_points]\nconsole_scripts =\n"})
-    assert found.words.endswith("in one Job: `setup.cfg` has [options.entry_points]")
-    assert found.steps[0].dockerfile.endswith("&& uv pip install --python /opt/venv --no-deps .\n")
-    assert "pip install --no-cache-dir uv==" in found.steps[0].dockerfile
 
 
 @pytest.mark.parametrize(

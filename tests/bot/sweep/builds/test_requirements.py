@@ -9,13 +9,19 @@ from bot.sweep.builds.requirements import local_requirement, references
 from tests.bot.sweep.builds.projects import made, roles
 
 
-def test_recipe_of_requirements_includes_referenced_files():
+def test_recipe_of_requirements_includes_files_that_files_reference():
     files = {"requirements.txt": "-c pins/c.txt\nnumpy\n", "pins/c.txt": "numpy==2.4.6\n"}
     dependencies, code = made(files).steps
     assert "COPY pins/c.txt /opt/project/pins/c.txt" in dependencies.dockerfile
     assert "-r requirements.txt" in dependencies.dockerfile
     assert made({**files, "pins/c.txt": "numpy==2.4.7\n"}).steps[0].key != dependencies.key
     assert made({**files, "pins/c.txt": "numpy==2.4.7\n"}).steps[1] == code
+    text = (
+        "-r base.txt\n--requirement ../common/b.txt\n-cpins.txt\n--constraint=c.txt\nnumpy -r\n# -r no.txt\n"
+    )
+    assert references("req/train.txt", text) == ["req/base.txt", "common/b.txt", "req/pins.txt", "req/c.txt"]
+    with pytest.raises(UserError, match="outside the repository"):
+        references("requirements.txt", "-r ../../etc/passwd")
 
 
 @pytest.mark.parametrize("name", ["constraints.lock", "base.pip", "env/train.pip"])
@@ -29,18 +35,7 @@ def test_recipe_accepts_requirements_files_of_any_name(name):
     assert roles(made({name: "numpy\n"}, requirements=name)) == [Role.DEPENDENCIES, Role.CODE]
 
 
-def test_recipe_installs_nothing_for_a_constraint():
-    index = "--extra-index-url https://download.pytorch.org/whl/cu121"
-    files = {
-        "requirements.txt": "-c c.txt\n-r more/a.txt\nnumpy\n",
-        "c.txt": f"{index}\ntorch==2.5.1\ntensorflow==2.17.0\n",
-        "more/a.txt": "jax==0.6.0\n",
-    }
-    pins = requirements.framework_pins(files)
-    assert pins.lines == ("jax==0.6.0", index), "index options apply to all requirements"
-
-
-def test_recipe_puts_a_pinned_framework_in_its_own_layer():
+def test_recipe_puts_a_pinned_framework_in_its_own_layer_and_installs_no_constraint():
     index = "--extra-index-url https://download.pytorch.org/whl/cu121"
     pins = requirements.framework_pins(
         {"requirements.txt": f"{index}\ntorch==2.1.0+cu121  # the one\nnumpy\njaxtyping==1\n"}
@@ -52,6 +47,13 @@ def test_recipe_puts_a_pinned_framework_in_its_own_layer():
         Role.DEPENDENCIES,
         Role.CODE,
     ]
+    files = {
+        "requirements.txt": "-c c.txt\n-r more/a.txt\nnumpy\n",
+        "c.txt": f"{index}\ntorch==2.5.1\ntensorflow==2.17.0\n",
+        "more/a.txt": "jax==0.6.0\n",
+    }
+    pins = requirements.framework_pins(files)
+    assert pins.lines == ("jax==0.6.0", index), "index options apply to all requirements"
 
 
 @pytest.mark.parametrize(
@@ -78,12 +80,3 @@ def test_recipe_puts_a_pinned_framework_in_its_own_layer():
 )
 def test_local_requirement_finds_lines_that_need_the_repository(line, local):
     assert bool(local_requirement({"requirements.txt": f"{line}\n"})) == local
-
-
-def test_recipe_reads_files_that_files_reference():
-    text = (
-        "-r base.txt\n--requirement ../common/b.txt\n-cpins.txt\n--constraint=c.txt\nnumpy -r\n# -r no.txt\n"
-    )
-    assert references("req/train.txt", text) == ["req/base.txt", "common/b.txt", "req/pins.txt", "req/c.txt"]
-    with pytest.raises(UserError, match="outside the repository"):
-        references("requirements.txt", "-r ../../etc/passwd")

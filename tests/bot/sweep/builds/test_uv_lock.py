@@ -44,7 +44,7 @@ def test_recipe_rebuilds_only_what_changed(files, base, new):
     assert (after.key != made(UV).key) == bool(new)
 
 
-def test_recipe_puts_frameworks_below_other_packages():
+def test_recipe_puts_frameworks_below_and_keeps_them_after_a_small_change():
     found = made({**UV, "uv.lock": WITH_TORCH + CUDA})
     heavy, dependencies, _ = found.steps
     assert heavy.role is Role.FRAMEWORKS
@@ -52,26 +52,17 @@ def test_recipe_puts_frameworks_below_other_packages():
     assert "'nvidia-nccl-cu12==2.26 --hash=sha256:b1'" in heavy.dockerfile
     assert "--no-deps" in heavy.dockerfile
     assert dependencies.dockerfile.startswith(f"FROM reg:5000/sweepbot/dependencies:heavy-{heavy.key}\n")
-
-
-def test_recipe_keeps_the_frameworks_layer_after_a_small_change():
     one = made({**UV, "uv.lock": WITH_TORCH})
     other = made({**UV, "uv.lock": WITH_TORCH.replace("2.4.6", "2.4.7")})
     assert one.steps[0] == other.steps[0]
     assert one.steps[1].key != other.steps[1].key
-
-
-def test_recipe_of_an_ambiguous_lockfile_is_not_split():
-    """One version for the CPU, one for CUDA: only uv can choose."""
+    # One version for the CPU, one for CUDA: only uv can choose.
     assert (
         uv_lock.framework_pins(toml(WITH_TORCH + TORCH.replace("2.7.1", "2.7.1+cu128"), "uv.lock")).lines
         == ()
     )
     assert uv_lock.framework_pins(toml(LOCK, "uv.lock")).lines == ()
-
-
-def test_recipe_installs_only_required_frameworks():
-    """The lock has extras, groups and other systems as well, which `uv sync --no-dev` leaves out."""
+    # The lock has extras, groups and other systems as well, which `uv sync --no-dev` leaves out.
     root, more = 'source = { virtual = "." }\n', 'optional-dependencies = { gpu = [{ name = "torch" }] }\n'
     for lock in (
         LOCK + TORCH,
@@ -80,6 +71,14 @@ def test_recipe_installs_only_required_frameworks():
         WITH_TORCH.replace('"torch" }', '"torch", marker = "sys_platform == \'win32\'" }'),
     ):
         assert uv_lock.framework_pins(toml(lock, "uv.lock")).lines == ()
+    # As uv 0.13.9 locks `jax[cuda12]`.
+    lock = LOCK.replace('{ name = "numpy" }', '{ name = "jax", extra = ["cuda12"] }', 1) + TORCH.replace(
+        'name = "torch"\n',
+        'name = "jax"\noptional-dependencies = { cuda12 = [{ name = "jax-cuda12-plugin" }] }\n',
+    )
+    plugin = TORCH.replace('name = "torch"', 'name = "jax-cuda12-plugin"')
+    found = uv_lock.framework_pins(toml(lock + CUDA + plugin, "uv.lock")).lines
+    assert [line.partition("=")[0] for line in found] == ["jax-cuda12-plugin", "jax", "nvidia-nccl-cu12"]
 
 
 @pytest.mark.parametrize(
@@ -129,22 +128,19 @@ def test_recipe_pins_a_framework_to_one_version(line, pinned):
     assert found == ((line,) if pinned else ())
 
 
-def test_recipe_finds_frameworks_behind_extras():
-    """As uv 0.13.9 locks `jax[cuda12]`."""
-    lock = LOCK.replace('{ name = "numpy" }', '{ name = "jax", extra = ["cuda12"] }', 1) + TORCH.replace(
-        'name = "torch"\n',
-        'name = "jax"\noptional-dependencies = { cuda12 = [{ name = "jax-cuda12-plugin" }] }\n',
-    )
-    plugin = TORCH.replace('name = "torch"', 'name = "jax-cuda12-plugin"')
-    found = uv_lock.framework_pins(toml(lock + CUDA + plugin, "uv.lock")).lines
-    assert [line.partition("=")[0] for line in found] == ["jax-cuda12-plugin", "jax", "nvidia-nccl-cu12"]
-
-
-def test_recipe_rejects_a_lockfile_older_than_its_project():
+def test_recipe_rejects_only_a_lockfile_older_than_its_project():
     files = {**UV, "pyproject.toml": PROJECT.replace('"numpy"', '"numpy", "scipy>=1.14"')}
     why = r"^`uv\.lock` of digits is out of date: .* `scipy>=1\.14` of .* \*Fix:\* Run `uv lock`"
     with pytest.raises(UserError, match=why):
         made(files)
+    lock = '[[package]]\nname = "a"\nsource = { virtual = "." }\ndependencies = [{ name = "numpy" }]\n'
+    project = {"project": {"name": "a", "dependencies": ["numpy>=2"]}}
+    assert not_locked(toml(lock, "uv.lock"), project) == []
+    lock = WITH_TORCH.replace("https://pypi.org/simple", "https://download.pytorch.org/whl/cu128")
+    assert (
+        "--index=https://download.pytorch.org/whl/cu128"
+        in uv_lock.framework_pins(toml(lock, "uv.lock")).options
+    )
 
 
 # What uv 0.13.9 writes for each.
@@ -191,20 +187,6 @@ requires-dist = [
 def test_lockfile_is_compared_with_each_requirement_of_its_project(line, locked):
     lock, project = toml(ENTRIES, "uv.lock"), {"project": {"name": "Proj.X", "dependencies": [line]}}
     assert not_locked(lock, project) == ([] if locked else [line])
-
-
-def test_lockfile_without_requirements_is_accepted():
-    lock = '[[package]]\nname = "a"\nsource = { virtual = "." }\ndependencies = [{ name = "numpy" }]\n'
-    project = {"project": {"name": "a", "dependencies": ["numpy>=2"]}}
-    assert not_locked(toml(lock, "uv.lock"), project) == []
-
-
-def test_recipe_keeps_a_package_index():
-    lock = WITH_TORCH.replace("https://pypi.org/simple", "https://download.pytorch.org/whl/cu128")
-    assert (
-        "--index=https://download.pytorch.org/whl/cu128"
-        in uv_lock.framework_pins(toml(lock, "uv.lock")).options
-    )
 
 
 @pytest.mark.parametrize(

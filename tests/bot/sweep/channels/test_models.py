@@ -31,7 +31,7 @@ CONFIG = Config(
 WORST = "ﷺ*_~`<!channel>&" * 20
 
 
-def test_channel_has_its_repository_and_digest():
+def test_channel_has_what_its_settings_and_the_configuration_allow():
     place = ChannelSetup(repo="vision", team="see", hour=7, timezone="Europe/Berlin")
     after = applied(CONFIG, Setup(channels={"C2": place}))
     assert repository(None, after, "C2").name == "vision"
@@ -42,9 +42,6 @@ def test_channel_has_its_repository_and_digest():
         DigestSchedule(channel="C2", hour=7, timezone="Europe/Berlin", team="see"),
     )
     assert applied(CONFIG, Setup(channels={"C1": replace(place, hour=7)})).digests[0].hour == 7
-
-
-def test_channel_namespace_must_be_configured():
     setup = Setup(
         channels={
             "C2": ChannelSetup(namespace="see"),
@@ -53,9 +50,6 @@ def test_channel_namespace_must_be_configured():
         }
     )
     assert applied(replace(CONFIG, namespaces=("see",)), setup).channel_namespaces == {"C2": "see"}
-
-
-def test_channel_settings_unknown_to_the_configuration_are_ignored():
     place = ChannelSetup(repo="gone", team="gone", hour=7)
     after = applied(CONFIG, Setup(channels={"C2": place}, people={"U22": Person(team="gone")}))
     assert repository(None, after, "C2").name == "digits"
@@ -63,16 +57,13 @@ def test_channel_settings_unknown_to_the_configuration_are_ignored():
     assert after.teams == CONFIG.teams
 
 
-def test_user_team_follows_the_file_then_the_choice():
+def test_user_team_follows_the_file_then_the_choice_and_the_address():
     after = applied(CONFIG, Setup(people={"U11": Person(team="hear"), "U22": Person(team="hear")}))
     assert (team_of(after.teams, "", "U11"), team_of(after.teams, "", "U22")) == ("see", "hear")
     people = {user: Person(team="hear", chosen=True) for user in ("U11", "U22")}
     assert applied(CONFIG, Setup(people=people)).self_assigned == {"U22"}
     assert team_by_mail("grace@LAB.example", CONFIG) == "see"
     assert team_by_mail("", CONFIG) == team_by_mail("u1", replace(CONFIG, teams=())) == ""
-
-
-def test_user_matched_by_email_leaves_the_team_with_the_address():
     grace = Setup(people={"U22": Person(team="see", mail="grace@lab.example")})
     assert team_of(applied(CONFIG, grace).teams, "", "U22") == "see"
     see, hear = CONFIG.teams
@@ -116,7 +107,7 @@ def chosen(view):
     return view | {"state": {"values": values}}
 
 
-def test_menu_contains_the_chosen_value():
+def test_form_round_trips_the_settings_and_offers_what_there_is():
     names = [f"x{number}" for number in range(150)]
     many = Config(
         repositories=tuple(replace(OTHER, name=name) for name in names),
@@ -127,32 +118,20 @@ def test_menu_contains_the_chosen_value():
     assert validation.view_complaints(view, "modal") == []
     menus = [block["element"] for block in view["blocks"] if block["type"] == "input"]
     assert [menu["initial_option"]["value"] for menu in menus] == ["x149", "x148", "x147", "-", "UTC"]
-
-
-def test_form_round_trips_the_settings():
     for place in (
         ChannelSetup(repo="vision", team="see", hour=0, timezone="Asia/Tokyo"),
         ChannelSetup(repo="digits"),
     ):
         assert read_setup(chosen(setup_form("C2", place, CONFIG))) == ("C2", place)
     assert read_setup(chosen(setup_form("C2", ChannelSetup(), CONFIG))) == ("C2", ChannelSetup(repo="digits"))
-
-
-def test_form_offers_namespaces_if_there_are_several():
     more = replace(CONFIG, namespaces=("see", "hear"))
     for place in (ChannelSetup(repo="digits", namespace="hear"), ChannelSetup(repo="digits")):
         assert read_setup(chosen(setup_form("C2", place, more))) == ("C2", place)
     reply = saved("C2", ChannelSetup(repo="digits", namespace="hear"))["blocks"][0]["text"]["text"]
     assert "repository `digits`, trials in `hear`, no daily digest." in reply
-
-
-def test_timezone_is_found_by_a_part_of_its_name():
     assert [one["value"] for one in zones("new york")] == ["America/New_York"]
     assert validation.options_complaints({"options": zones("")}) == []
     assert len(zones("")) == 100 < len(ZONES)
-
-
-def test_form_of_maximum_size_passes_slacks_limits():
     many = tuple(Team(name=f"t{n}" * 20) for n in range(300))
     repos = tuple(Repository(name=f"r{n}" * (60 - n % 40), url="https://git.example/x") for n in range(300))
     config = Config(repositories=repos, teams=many)

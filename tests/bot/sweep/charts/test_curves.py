@@ -16,7 +16,7 @@ def a_chart(curves, **changes):
     return CurvesChart(sweep="s", curves=points, **known | changes)
 
 
-def test_chart_labels_the_best_trials_with_their_values():
+def test_chart_labels_the_best_trials_with_values_colors_and_styles():
     chart = a_chart({"s-a": [0.9, 0.2, 0.4], "s-b": [0.1, 0.3], "s-c": [math.nan], "s-d": [0.5]})
     assert [name for name, _ in chart.ranked] == ["s-b", "s-a", "s-d", "s-c"]
     assert alt_text(chart) == (
@@ -28,13 +28,13 @@ def test_chart_labels_the_best_trials_with_their_values():
         picture(replace(up, maximize=each)).axes[0].get_title(loc="left") for each in (True, False, None)
     ]
     assert titles == ["loss, higher is better", "loss, lower is better", "loss"]
-
-
-def test_chart_gives_each_best_trial_its_own_color_and_line_style():
     axes = picture(a_chart({f"s-{n:02}": [1.0, n] for n in range(20)})).axes[0]
     labeled = [line for line in axes.lines if not line.get_label().startswith("_")]
     assert len(labeled) == len(STYLES)
     assert len({line.get_color() for line in labeled}) == len({style for _, style in STYLES}) == len(STYLES)
+    assert in_order([Point(0, 3.0, 2.0), Point(0, 4.0, 1.0)]) == (Point(1, 4.0, 1.0), Point(2, 3.0, 2.0))
+    assert in_order([Point(7, 3.0, 2.0)]) == (Point(7, 3.0, 2.0),)
+    assert in_order([Point(2, 1.0), Point(1, 2.0)]) == (Point(1, 2.0), Point(2, 1.0))
 
 
 @pytest.mark.parametrize(
@@ -62,12 +62,6 @@ def test_chart_axis_is_logarithmic_if_values_differ_widely(curves, scale):
 )
 async def test_chart_accepts_any_metric_and_value(curves):
     assert (await png(a_chart(curves, metric="$\\frac{a"))).startswith(b"\x89PNG")
-
-
-def test_chart_of_a_curve_without_steps_counts_its_reports():
-    assert in_order([Point(0, 3.0, 2.0), Point(0, 4.0, 1.0)]) == (Point(1, 4.0, 1.0), Point(2, 3.0, 2.0))
-    assert in_order([Point(7, 3.0, 2.0)]) == (Point(7, 3.0, 2.0),)
-    assert in_order([Point(2, 1.0), Point(1, 2.0)]) == (Point(1, 2.0), Point(2, 1.0))
 
 
 def test_best_value_so_far_follows_the_strategy():

@@ -39,25 +39,15 @@ def test_importances_of_a_known_function_are_in_order(goal):
     assert found["lr"] > 2 * found["width"]
 
 
-def test_importances_of_few_trials_are_none():
+def test_importances_need_varied_parameters_and_finite_values_of_enough_trials():
     assert importances(known(MIN_TRIALS - 1)) == {}
     assert importances(known(MIN_TRIALS)) != {}
-
-
-def test_importances_ignore_trials_without_a_finite_value():
     results = known(MIN_TRIALS)
     trials = [replace(results.trials[0], value=None), *results.trials[1:]]
     assert importances(replace(results, trials=tuple(trials))) == {}
-
-
-def test_importances_of_one_varied_parameter_are_none():
     results = known(60)
     trials = [replace(t, parameters=t.parameters | {"width": "0.5", "unused": "a"}) for t in results.trials]
     assert importances(replace(results, trials=tuple(trials))) == {}
-
-
-def test_importances_survive_hostile_values():
-    results = known(60)
     extreme = ["1e308", "-1e308", "nan", "inf", "", "x" * 500, "5e-324"]
     trials = [
         replace(t, value=1e308 if n % 2 else -1e308, parameters=t.parameters | {"width": extreme[n % 7]})

@@ -107,7 +107,7 @@ def test_picture_is_drawn_for_hostile_values(name):
     assert 0 < len(alt_text(content)) <= MAX_ALT
 
 
-def test_alt_text_has_the_facts():
+def test_alt_text_has_the_facts_and_without_a_finite_value_there_is_no_picture():
     results = spread([0.3, 0.2, 0.4], given=numbers)
     results = replace(results, trials=(*results.trials, a_result("t9", None, TrialState.FAILED)))
     assert alt_text(Content(results)) == (
@@ -117,9 +117,6 @@ def test_alt_text_has_the_facts():
     assert "Importance by PED-ANOVA: lr " in alt_text(Content(known(60)))
     seeds = spread([1.0, 2.0, 3.0], seed="seed", parameters=(replace(WIDTH, name="seed"),))
     assert alt_text(Content(seeds)).endswith("from 1 to 3. Mean 2, 95% interval -0.484165 to 4.48417.")
-
-
-def test_without_a_finite_value_there_is_no_picture():
     content = Content(spread([None, None]))
     assert png(content) == b""
     assert alt_text(content) == f"Results of {SWEEP}: 2 trials without a finite val_loss."
@@ -133,14 +130,11 @@ def test_diverged_trial_does_not_flatten_the_others(goal, sign):
     assert high - low < 2
 
 
-def test_scale_keeps_the_order_of_the_space_and_leaves_out_what_no_trial_has():
+def test_scale_keeps_the_order_of_the_space_and_cuts_long_names():
     parameter = Parameter(name="o", values=("c", "a", "b"))
     trials = [a_result(f"t{n}", parameters={"o": value}) for n, value in enumerate("bbc")]
     scale = Scale(parameter, trials)
     assert (scale.positions, scale.ends(10)) == ([1.0, 1.0, 0.0], ("c", "b"))
-
-
-def test_long_name_is_cut_in_the_middle():
     assert shown("optimizer.schedule.warmup.steps", 12) == "optim….steps"
     assert POINTS_MAX < 20_000
 

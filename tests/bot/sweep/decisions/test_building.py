@@ -21,16 +21,26 @@ FAILED_JOB = replace(JOB, state=JobState.FAILED, message="BackoffLimitExceeded")
 OWN_UID = {MAKES.ref.name: JOB.uid}
 
 
-def test_building_a_prebuilt_image_is_done_at_once():
+def test_building_uses_an_image_that_exists_at_once():
     sweep = a_sweep(Phase.BUILDING, plan=replace(PLAN, builds=()))
     steps = {"image": "✓ Prebuilt image"}
     assert after(sweep) == replace(
         sweep, phase=Phase.PENDING, since=LATER, image=PLAN.image_by_digest, steps=steps
     )
     assert after(replace(sweep, plan=None)) == replace(sweep, plan=None)
+    sweep = after(a_sweep(Phase.BUILDING), digest="sha256:ab")
+    assert (sweep.phase, sweep.image) == (Phase.PENDING, "registry:5000/sweepbot/digits@sha256:ab")
+    assert sweep.steps["image"] == "✓ Image reused from the registry"
+    seen = building(COMPLETE_JOB, there=True)
+    assert required_changes(a_sweep(Phase.BUILDING), Observation(**seen), NOW) == RequiredChanges()
 
 
-def test_building_remembers_running_jobs_and_finished_parts():
+def test_building_reports_its_start_once_and_remembers_jobs_and_parts():
+    sweep = after(a_sweep(Phase.BUILDING), **building(there=False))
+    assert sweep.building.started == LATER
+    assert sweep.steps["image"].startswith("○ Building image")
+    assert after(sweep, **building(there=False)) == sweep
+    assert required_changes(sweep, Observation(**building(there=False)), NOW).create == (MAKES.job,)
     sweep = a_sweep(Phase.BUILDING, building=Building(started=NOW, uids={"other": "u-o"}))
     name = MAKES.ref.name
     assert after(sweep, **building(a_job(name))) == replace(
@@ -40,14 +50,10 @@ def test_building_remembers_running_jobs_and_finished_parts():
     assert after(sweep, **done) == replace(
         sweep, building=replace(sweep.building, digests={MAKES.tag: "sha256:a"})
     )
-
-
-def test_building_reports_its_start_once():
-    sweep = after(a_sweep(Phase.BUILDING), **building(there=False))
-    assert sweep.building.started == LATER
-    assert sweep.steps["image"].startswith("○ Building image")
-    assert after(sweep, **building(there=False)) == sweep
-    assert required_changes(sweep, Observation(**building(there=False)), NOW).create == (MAKES.job,)
+    sweep = after(a_sweep(Phase.BUILDING), **building(JOB))
+    assert "another sweep's build" in sweep.steps["image"]
+    assert sweep.building.uids == OWN_UID
+    assert required_changes(sweep, Observation(**building(JOB)), NOW) == RequiredChanges()
 
 
 WAITS = Diagnosis(key="queued", text="Kueue holds the build.", fix="Ask an admin.", detail="no quota")
@@ -66,10 +72,6 @@ def test_waiting_build_is_reported_once_per_cause_and_shown_while_it_waits():
     assert after(waits, **building(job)).building.trouble == ""
     other = after(waits, **building(job, trouble=Diagnosis(key="mount", text="No volume.")))
     assert (other.building.trouble, len(other.outbox)) == ("No volume.", 2)
-
-
-def test_building_ignores_the_trouble_of_a_job_that_does_not_run():
-    sweep = a_sweep(Phase.BUILDING, building=Building(started=NOW))
     done = building(a_job(MAKES.ref.name, JobState.COMPLETE), there=True, trouble=WAITS)
     assert after(sweep, **done).building.trouble == ""
 
@@ -100,19 +102,6 @@ def test_headline_of_a_failed_build_is_its_cause_and_the_thread_has_the_fix():
     )
 
 
-def test_building_uses_an_existing_image_at_once():
-    sweep = after(a_sweep(Phase.BUILDING), digest="sha256:ab")
-    assert (sweep.phase, sweep.image) == (Phase.PENDING, "registry:5000/sweepbot/digits@sha256:ab")
-    assert sweep.steps["image"] == "✓ Image reused from the registry"
-
-
-def test_building_joins_the_build_of_another_sweep():
-    sweep = after(a_sweep(Phase.BUILDING), **building(JOB))
-    assert "another sweep's build" in sweep.steps["image"]
-    assert sweep.building.uids == OWN_UID
-    assert required_changes(sweep, Observation(**building(JOB)), NOW) == RequiredChanges()
-
-
 @pytest.mark.parametrize("state", [JobState.FAILED, JobState.COMPLETE])
 def test_building_deletes_and_repeats_a_build_that_ended_without_an_image(state):
     seen = building(replace(JOB, state=state), there=False)
@@ -121,21 +110,13 @@ def test_building_deletes_and_repeats_a_build_that_ended_without_an_image(state)
     assert [d.uid for d in required_changes(sweep, Observation(**seen), NOW).delete] == [JOB.uid]
 
 
-def test_building_keeps_the_finished_job_of_an_existing_image():
-    seen = building(COMPLETE_JOB, there=True)
-    assert required_changes(a_sweep(Phase.BUILDING), Observation(**seen), NOW) == RequiredChanges()
-
-
-def test_stopping_deletes_a_build_unless_another_sweep_waits_for_it():
+def test_stopping_deletes_a_build_unless_another_sweep_waits_for_it_and_waits_for_its_pod():
     sweep = a_sweep(Phase.STOPPING, ending=Phase.CANCELLED)
     seen, shared = building(JOB), building(JOB, shared=True)
     assert required_changes(sweep, Observation(**seen), NOW).delete[0].ref == MAKES.ref
     assert required_changes(sweep, Observation(**shared), NOW) == RequiredChanges()
     assert after(sweep, **seen).phase is Phase.STOPPING
     assert after(sweep, **shared).phase is Phase.CANCELLED
-
-
-def test_stopping_waits_for_the_pod_of_a_deleted_build_and_names_a_stuck_one():
     sweep = a_sweep(Phase.STOPPING, ending=Phase.CANCELLED, since=NOW - timedelta(minutes=6))
     left = building(alive=(a_pod("build"),))
     assert required_changes(sweep, Observation(**left), NOW) == RequiredChanges()

@@ -45,27 +45,28 @@ def denial_of(sweep, command, **known):
     return event.text
 
 
-def test_cancel_is_noted_with_its_user():
+def test_cancel_is_noted_with_its_user_and_denied_to_a_second_one():
     after = applied(RUNNING, a_command(Action.CANCEL))
     assert (after.cancelled_by, after.outbox) == (OWNER, ())
     assert after.audit_log == (AuditEntry(at=NOW, user=OWNER, name="ada", action=Action.CANCEL),)
+    sweep = a_sweep(Phase.STOPPING, cancelled_by=OWNER)
+    assert denial_of(sweep, a_command(Action.CANCEL, user=ADMIN)) == (
+        "<@UOWNER> already cancelled `lr-brave-otter`."
+    )
+    assert denial_of(sweep, a_command(Action.DRAIN)) == "<@UOWNER> already cancelled `lr-brave-otter`."
+    sweep = replace(RUNNING, shown=Shown(fingerprint="s"))
+    assert "can cancel" in denial_of(sweep, a_command(Action.CANCEL, user=STRANGER))
+    assert "can cancel" in denial_of(sweep, a_command(Action.CANCEL, user=STRANGER, in_thread=True))
+    assert denial_of(RUNNING, a_command(Action.RELEASE, user=ADMIN)) == (
+        "`lr-brave-otter` can't do that: this Sweepbot has no command release."
+    )
+    for action in (Action.CANCEL, Action.DRAIN, Action.KILL):
+        assert denial_of(FINISHED, a_command(action, trial="xyz")) == "`lr-brave-otter` has already ended."
 
 
 @pytest.mark.parametrize("action", [Action.STATUS, Action.LOGS, Action.RERUN])
 def test_question_leaves_the_sweep_unchanged(action):
     assert applied(RUNNING, a_command(action, user=STRANGER)) == RUNNING
-
-
-def test_command_that_no_rule_knows_is_denied():
-    assert denial_of(RUNNING, a_command(Action.RELEASE, user=ADMIN)) == (
-        "`lr-brave-otter` can't do that: this Sweepbot has no command release."
-    )
-
-
-def test_command_of_a_stranger_is_denied_with_the_message_updated():
-    sweep = replace(RUNNING, shown=Shown(fingerprint="s"))
-    assert "can cancel" in denial_of(sweep, a_command(Action.CANCEL, user=STRANGER))
-    assert "can cancel" in denial_of(sweep, a_command(Action.CANCEL, user=STRANGER, in_thread=True))
 
 
 @pytest.mark.parametrize(
@@ -85,21 +86,15 @@ def test_cancel_of_the_same_user_is_repeated_until_a_minute_after_the_end(phase,
     assert [e.text for e in after.outbox] == ([] if repeated else ["`lr-brave-otter` has already ended."])
 
 
-def test_cancel_by_another_user_is_denied_with_the_first_ones_name():
-    sweep = a_sweep(Phase.STOPPING, cancelled_by=OWNER)
-    assert denial_of(sweep, a_command(Action.CANCEL, user=ADMIN)) == (
-        "<@UOWNER> already cancelled `lr-brave-otter`."
-    )
-    assert denial_of(sweep, a_command(Action.DRAIN)) == "<@UOWNER> already cancelled `lr-brave-otter`."
-
-
-def test_drain_is_reported_once():
+def test_drain_is_reported_once_also_after_a_kill():
     after = applied(RUNNING, a_command(Action.DRAIN))
     text = "*ada* is draining this sweep: no new trials start; running trials finish."
     event = Event(kind="draining", text=f":hourglass_flowing_sand: {text}")
     assert (after.draining, after.outbox) == ("drained", (event,))
     again = denial_of(replace(RUNNING, draining="drained"), a_command(Action.DRAIN))
     assert again == "`lr-brave-otter` is already draining."
+    sweep = replace(RUNNING, to_kill={"otter-xyz": OWNER})
+    assert applied(sweep, a_command(Action.DRAIN, trial="xyz")).draining == "drained"
 
 
 @pytest.mark.parametrize(
@@ -130,6 +125,19 @@ def test_kill_names_one_trial_by_its_end():
     after = applied(sweep, a_command(Action.KILL, trial="xyz"))
     assert after.to_kill == {"otter-abc": ADMIN, "otter-xyz": OWNER}
     assert after.audit_log[-1].about == "xyz"
+    done = (*LIVE, replace(ABC, name="otter-old", state=TrialState.SUCCEEDED))
+    denied = denial_of(RUNNING, a_command(Action.KILL, trial="old"), seen=Observation(trials=done))
+    assert denied.endswith("Active: `otter-abc`, `otter-xyz`.")
+    same = tuple(replace(trial, name=f"{trial.name}-1") for trial in LIVE)
+    assert "isn't an active trial" in denial_of(
+        RUNNING, a_command(Action.KILL, trial="-1"), seen=Observation(trials=same)
+    )
+    assert [trial.name for trial in named(LIVE, "xyz")] == ["otter-xyz"]
+    assert named(LIVE, "") == named(LIVE, "otter") == []
+    sweep = applied(replace(RUNNING, first_only=True), a_command(Action.KILL, trial="xyz"))
+    [event] = sweep.outbox
+    assert event.text.startswith(":no_entry_sign: *ada* cancelled the first trial, `otter-xyz`. ")
+    assert applied(RUNNING, a_command(Action.KILL, trial="xyz")).outbox == ()
 
 
 @pytest.mark.parametrize("trial", ["", "nope"])
@@ -139,19 +147,6 @@ def test_kill_of_no_active_trial_lists_the_active_ones(trial):
     assert none.endswith("Active: none. To cancel the whole sweep: `/sweep cancel lr-brave-otter`.")
     in_thread = denial_of(RUNNING, a_command(Action.KILL, trial="nope", in_thread=True))
     assert in_thread.endswith("To cancel the whole sweep: `@sweepbot cancel`.")
-
-
-def test_kill_of_an_ended_trial_offers_no_cancel_of_the_sweep():
-    done = (*LIVE, replace(ABC, name="otter-old", state=TrialState.SUCCEEDED))
-    denied = denial_of(RUNNING, a_command(Action.KILL, trial="old"), seen=Observation(trials=done))
-    assert denied.endswith("Active: `otter-abc`, `otter-xyz`.")
-
-
-def test_kill_of_an_ambiguous_name_is_denied():
-    same = tuple(replace(trial, name=f"{trial.name}-1") for trial in LIVE)
-    assert "isn't an active trial" in denial_of(
-        RUNNING, a_command(Action.KILL, trial="-1"), seen=Observation(trials=same)
-    )
 
 
 @pytest.mark.parametrize("trial", ["", "xyz"])
@@ -166,34 +161,12 @@ def test_second_click_of_the_same_user_is_silent_for_a_minute(trial):
     assert (other.to_user, other.text) == (ADMIN, later)
 
 
-def test_cancelled_first_trial_is_reported_at_once_with_who_cancelled_it():
-    sweep = applied(replace(RUNNING, first_only=True), a_command(Action.KILL, trial="xyz"))
-    [event] = sweep.outbox
-    assert event.text.startswith(":no_entry_sign: *ada* cancelled the first trial, `otter-xyz`. ")
-    assert applied(RUNNING, a_command(Action.KILL, trial="xyz")).outbox == ()
-
-
-def test_drain_after_a_kill_is_no_repetition():
-    sweep = replace(RUNNING, to_kill={"otter-xyz": OWNER})
-    assert applied(sweep, a_command(Action.DRAIN, trial="xyz")).draining == "drained"
-
-
-def test_ended_sweep_denies_all_but_an_extension():
-    for action in (Action.CANCEL, Action.DRAIN, Action.KILL):
-        assert denial_of(FINISHED, a_command(action, trial="xyz")) == "`lr-brave-otter` has already ended."
-
-
 def test_audit_log_keeps_the_newest_fifty():
     sweep = RUNNING
     for number in range(51):
         sweep = with_entry(sweep, AuditEntry(at=NOW, user=str(number), action=Action.DRAIN))
     assert MAX_AUDIT_ENTRIES == 50
     assert [entry.user for entry in sweep.audit_log] == [str(number) for number in range(1, 51)]
-
-
-def test_named_finds_trials_by_the_end_of_their_name():
-    assert [trial.name for trial in named(LIVE, "xyz")] == ["otter-xyz"]
-    assert named(LIVE, "") == named(LIVE, "otter") == []
 
 
 def test_idle_trial_is_stopped_by_sweepbot_alone_and_a_late_stop_is_silent():
@@ -213,8 +186,5 @@ def test_idle_trial_is_stopped_by_sweepbot_alone_and_a_late_stop_is_silent():
     for sweep in (after, FINISHED, replace(RUNNING, cancelled_by=OWNER)):
         assert applied(sweep, stop) == sweep
     assert applied(RUNNING, replace(stop, trial="otter-gone")) == RUNNING
-
-
-def test_no_words_stop_an_idle_trial():
     assert all(each.does is not Action.STOP_IDLE for each in COMMANDS)
     assert not RULES[Action.STOP_IDLE].button

@@ -52,9 +52,25 @@ def test_stopped_trial_is_reported_when_its_gpus_are_free():
     one = after(sweep, experiment=OPEN, trials=trials, pods=(a_pod("t1"), a_pod("t2", finished=True)))
     assert one.to_kill == {"t1": OWNER}
     assert one.outbox == (trial_killed(sweep, "t2", ADMIN),)
+    running = a_sweep(Phase.RUNNING, submitted=True)
+    live = (a_trial("otter-abc"), a_trial("otter-xyz"))
+    jobs = tuple(Job(name=t.name, uid=f"u-{t.name}", state=JobState.ACTIVE) for t in live)
+    command = replace(CANCEL, action=Action.KILL, trial="xyz")
+    killing = after(running, experiment=OPEN, trials=live, jobs=jobs, commands=(command,))
+    assert (killing.phase, killing.to_kill, kinds(killing)) == (Phase.RUNNING, {"otter-xyz": OWNER}, [])
+    required = required_changes(killing, Observation(experiment=OPEN, trials=live, jobs=jobs), NOW)
+    assert [p.ref.name for p in required.patch] == ["otter-xyz"]
+    assert [d.uid for d in required.delete] == ["u-otter-xyz"]
+    dead = (live[0], replace(live[1], state=TrialState.KILLED))
+    still = after(killing, experiment=OPEN, trials=dead, jobs=jobs[:1], pods=(a_pod("otter-xyz"),))
+    assert kinds(still) == []
+    gone = after(still, experiment=OPEN, trials=dead, jobs=jobs[:1])
+    assert (kinds(gone), gone.to_kill) == (["trial_killed"], {})
+    trials = (a_trial("t1", TrialState.KILLED), a_trial("t2", TrialState.SUCCEEDED, 0.5))
+    assert after(STOPPING, trials=trials, experiment=FAILED).progress.killed == 1
 
 
-def test_cancel_stops_with_one_event():
+def test_cancel_stops_with_one_event_and_opened_thread_requeues_at_once():
     cancelled = after(RUNNING, experiment=OPEN, commands=(CANCEL,))
     assert (cancelled.phase, cancelled.ending, cancelled.since) == (Phase.STOPPING, Phase.CANCELLED, LATER)
     text = ":no_entry_sign: Cancelled by *ada*; stopping running trials and builds."
@@ -63,6 +79,8 @@ def test_cancel_stops_with_one_event():
     assert apply_cancels(RUNNING, [], CONFIG, LATER) == RUNNING
     final = a_sweep(Phase.CANCELLED, cancelled_by=OWNER)
     assert after(final) == final
+    opening = a_sweep(Phase.OPENING)
+    assert requeue_after(opening, replace(opening, thread="1.1"), NOW) == timedelta(0)
 
 
 STOPPING = a_sweep(Phase.STOPPING, submitted=True, ending=Phase.CANCELLED, reason="cancelled")
@@ -89,11 +107,6 @@ def test_stopping_ends_when_nothing_is_held(held):
     assert after(replace(STOPPING, ending=None)) == replace(STOPPING, ending=None)
 
 
-def test_stopping_counts_the_trials_that_were_stopped():
-    trials = (a_trial("t1", TrialState.KILLED), a_trial("t2", TrialState.SUCCEEDED, 0.5))
-    assert after(STOPPING, trials=trials, experiment=FAILED).progress.killed == 1
-
-
 def grace(seconds):
     spec = PLAN.experiment["spec"]["trialTemplate"]["trialSpec"]["spec"]["template"]["spec"]
     return spec.get("terminationGracePeriodSeconds", 30) + seconds
@@ -113,14 +126,11 @@ def test_stuck_pods_are_named_five_minutes_after_their_grace_period(seconds, eve
         assert after(stuck, now=now, pods=(a_pod("t1"),)) == stuck
 
 
-def test_stuck_without_a_pod_or_a_plan():
+def test_stuck_names_ten_pods_and_is_empty_without_a_pod_or_a_plan():
     assert after(STOPPING, jobs=(a_job("t1"),)).outbox == ()
     unplanned = replace(STOPPING, plan=None)
     assert kinds(after(unplanned, now=NOW + timedelta(seconds=301), pods=(a_pod("t1"),))) == ["stuck"]
     assert after(unplanned, now=NOW + timedelta(seconds=300), pods=(a_pod("t1"),)).outbox == ()
-
-
-def test_stuck_names_ten_pods():
     pods = tuple(a_pod(f"t{n}") for n in range(11))
     assert after(STOPPING, pods=pods).outbox[0].text.count(" on n1") == 10
 
@@ -143,28 +153,6 @@ def test_requeue_after_a_change_is_at_once_else_when_due(before, now, due, secon
     due = due and timedelta(seconds=due)
     assert requeue_after(a_sweep(before), a_sweep(now), NOW, due) == timedelta(seconds=seconds)
     assert requeue_after(a_sweep(before), a_sweep(Phase.FAILED), NOW, due) is None
-
-
-def test_requeue_after_the_thread_opened_is_at_once():
-    opening = a_sweep(Phase.OPENING)
-    assert requeue_after(opening, replace(opening, thread="1.1"), NOW) == timedelta(0)
-
-
-def test_killed_trial_is_reported_once_its_pod_ended():
-    running = a_sweep(Phase.RUNNING, submitted=True)
-    live = (a_trial("otter-abc"), a_trial("otter-xyz"))
-    jobs = tuple(Job(name=t.name, uid=f"u-{t.name}", state=JobState.ACTIVE) for t in live)
-    command = replace(CANCEL, action=Action.KILL, trial="xyz")
-    killing = after(running, experiment=OPEN, trials=live, jobs=jobs, commands=(command,))
-    assert (killing.phase, killing.to_kill, kinds(killing)) == (Phase.RUNNING, {"otter-xyz": OWNER}, [])
-    required = required_changes(killing, Observation(experiment=OPEN, trials=live, jobs=jobs), NOW)
-    assert [p.ref.name for p in required.patch] == ["otter-xyz"]
-    assert [d.uid for d in required.delete] == ["u-otter-xyz"]
-    dead = (live[0], replace(live[1], state=TrialState.KILLED))
-    still = after(killing, experiment=OPEN, trials=dead, jobs=jobs[:1], pods=(a_pod("otter-xyz"),))
-    assert kinds(still) == []
-    gone = after(still, experiment=OPEN, trials=dead, jobs=jobs[:1])
-    assert (kinds(gone), gone.to_kill) == (["trial_killed"], {})
 
 
 def test_drained_sweep_closes_its_experiment_and_waits_for_running_trials():

@@ -21,9 +21,15 @@ def needs(before, after, seen=QUIET):
     return needs_fresh_read(before, after, seen, NOW)
 
 
-def test_record_and_cluster_without_changes_need_none():
+def test_only_changes_and_deletions_need_a_direct_read():
     assert not needs(RUNNING, RUNNING)
     assert not needs(RUNNING, RUNNING, ACTIVE)
+    killing = replace(RUNNING, to_kill={"t1": OWNER})
+    assert needs(killing, killing, ACTIVE)
+    stopping = replace(RUNNING, phase=Phase.STOPPING, ending=Phase.CANCELLED)
+    assert needs(stopping, stopping, QUIET)
+    new = replace(PENDING, submitted=False, image="registry/x@sha256:aa")
+    assert not needs(new, new, Observation())
 
 
 @pytest.mark.parametrize(
@@ -42,15 +48,3 @@ def test_decision_needs_one_when_it_is_made(decision):
 def test_fewer_finished_trials_than_recorded_need_one(before, after, fresh):
     first, then = (replace(RUNNING, progress=Progress(succeeded=each)) for each in (before, after))
     assert needs(first, then) is fresh
-
-
-def test_patches_and_deletions_need_one_although_they_were_decided_before():
-    killing = replace(RUNNING, to_kill={"t1": OWNER})
-    assert needs(killing, killing, ACTIVE)
-    stopping = replace(RUNNING, phase=Phase.STOPPING, ending=Phase.CANCELLED)
-    assert needs(stopping, stopping, QUIET)
-
-
-def test_new_experiment_needs_none():
-    new = replace(PENDING, submitted=False, image="registry/x@sha256:aa")
-    assert not needs(new, new, Observation())

@@ -33,15 +33,23 @@ def test_parent_of_a_running_sweep_summarizes_it():
         "Best so far: `val_loss` *0.03125* with `lr=0.01 optimizer=adam`",
         "🟩🟩🟥🟥🟥🟦🟦🟦🟦🟦  2 of 4 trials · 2 running · 1 waiting · 1 finishing · 1 failed",
     ]
-
-
-def test_parent_of_a_commit_without_a_message_shows_its_hash_alone():
     silent = summary(replace(RUNNING, plan=replace(PLAN, subject=" ")))
     assert f"@ `{PLAN.commit[:8]}` · " in silent
     assert "“" not in silent
+    sweep = RUNNING.step(image="✓ Image reused", submitted="✓ Submitted")
+    message = parent(sweep, Links(katib="https://kf/x", mlflow="https://ml/y"))
+    [context] = [b for b in message.blocks if b["type"] == "context"]
+    assert context["elements"][0]["text"].splitlines() == [
+        "✓ Image reused   ✓ Submitted",
+        "`lr` on `main` @ `01234567` “Try a wider net” · 1 GPU per trial, 2 in parallel · *ada*",
+        "<https://kf/x|Katib>  ·  <https://ml/y|Runs in MLflow>",
+    ]
+    done = a_sweep(Phase.CANCELLED, cancelled_by="U7")
+    assert "Cancelled by <@U7>" in shown(done)
+    assert parent(done, Links()).text == ":no_entry_sign: lr-brave-otter: Cancelled by <@U7>"
 
 
-def test_final_sweep_shows_the_reason_and_best_result():
+def test_parent_of_a_finished_sweep_shows_reason_best_result_and_counts():
     one = replace(RUNNING, progress=Progress(failed=1), plan=replace(PLAN, gpus=2))
     ended = replace(one, phase=Phase.FAILED, reason="1 trial failed")
     assert shown(ended).splitlines() == [
@@ -49,14 +57,20 @@ def test_final_sweep_shows_the_reason_and_best_result():
         "🟥🟥⬜⬜⬜⬜⬜⬜⬜⬜  1 of 4 trials · 1 failed",
     ]
     assert "\nBest: `val_loss` *0.03125*" in shown(replace(RUNNING, phase=Phase.CANCELLED))
-
-
-def test_parent_of_a_finished_sweep_counts_its_trials_once():
     done = Progress(succeeded=3, failed=1, best=BEST)
     ended = a_sweep(Phase.SUCCEEDED, submitted=True, progress=done, reason="4 trials done (1 failed)")
     assert parent(ended, Links()).text.endswith("lr-brave-otter: Finished, 4 of 4 trials · 1 failed")
     assert shown(ended).splitlines()[0] == ":white_check_mark: *lr-brave-otter* · Finished"
     assert "Finished: target reached" in shown(replace(ended, reason="target reached"))
+    refused = a_sweep(Phase.REFUSED, plan=None, reason="branch=mian isn't in digits.")
+    first, second, third = status(refused).splitlines()
+    assert first == ":x: *lr-brave-otter* · Didn't start: branch=mian isn't in digits."
+    assert second == "`lr` on `main` · *ada*"
+    assert re.fullmatch(r"Requested <!date.*> · ended <!date.*>", third)
+    same = replace(RUNNING, version=9, sent_keys=("x",))
+    assert parent(same, Links()).fingerprint == parent(RUNNING, Links()).fingerprint
+    more = replace(RUNNING, progress=replace(BUSY, running=1))
+    assert parent(more, Links()).fingerprint != parent(RUNNING, Links()).fingerprint
 
 
 def test_list_gives_the_cause_of_a_failure_or_hold():
@@ -69,17 +83,6 @@ def test_list_gives_the_cause_of_a_failure_or_hold():
     assert len(failed) < 250
     assert " · On hold: ValueError: ˋxˋ yyy" in held
     assert " · Finished · " in done
-
-
-def test_parent_links_only_what_exists():
-    sweep = RUNNING.step(image="✓ Image reused", submitted="✓ Submitted")
-    message = parent(sweep, Links(katib="https://kf/x", mlflow="https://ml/y"))
-    [context] = [b for b in message.blocks if b["type"] == "context"]
-    assert context["elements"][0]["text"].splitlines() == [
-        "✓ Image reused   ✓ Submitted",
-        "`lr` on `main` @ `01234567` “Try a wider net” · 1 GPU per trial, 2 in parallel · *ada*",
-        "<https://kf/x|Katib>  ·  <https://ml/y|Runs in MLflow>",
-    ]
 
 
 @pytest.mark.parametrize(
@@ -117,20 +120,17 @@ def test_cancel_button_states_its_effect_in_the_phase(phase, effect, deny):
     assert confirm["deny"]["text"] == deny
 
 
-def test_parent_names_who_used_the_button():
-    done = a_sweep(Phase.CANCELLED, cancelled_by="U7")
-    assert "Cancelled by <@U7>" in shown(done)
-    assert parent(done, Links()).text == ":no_entry_sign: lr-brave-otter: Cancelled by <@U7>"
-
-
-def test_fingerprint_changes_only_with_the_content():
-    same = replace(RUNNING, version=9, sent_keys=("x",))
-    assert parent(same, Links()).fingerprint == parent(RUNNING, Links()).fingerprint
-    more = replace(RUNNING, progress=replace(BUSY, running=1))
-    assert parent(more, Links()).fingerprint != parent(RUNNING, Links()).fingerprint
-
-
-def test_external_text_mentions_no_user_and_stays_quoted():
+def test_messages_of_maximum_size_pass_slacks_limits_and_mention_nobody():
+    long = "x" * 5000
+    huge = replace(
+        RUNNING,
+        request=replace(REQUEST, branch=long),
+        plan=replace(PLAN, subject=long),
+        reason=long,
+        progress=replace(BUSY, best=replace(BEST, parameters={f"p{i}": "v" * 60 for i in range(60)})),
+    )
+    assert complaints(list(parent(huge, Links(katib="https://k/x", mlflow="https://m/x")).blocks)) == []
+    assert len(build_failed(huge, "", long).text) < 4000
     nasty = replace(
         RUNNING,
         request=replace(REQUEST, branch=NASTY),
@@ -143,24 +143,13 @@ def test_external_text_mentions_no_user_and_stays_quoted():
         assert text.count("```") % 2 == 0
 
 
-def test_messages_of_maximum_size_pass_slacks_limits():
-    long = "x" * 5000
-    huge = replace(
-        RUNNING,
-        request=replace(REQUEST, branch=long),
-        plan=replace(PLAN, subject=long),
-        reason=long,
-        progress=replace(BUSY, best=replace(BEST, parameters={f"p{i}": "v" * 60 for i in range(60)})),
-    )
-    assert complaints(list(parent(huge, Links(katib="https://k/x", mlflow="https://m/x")).blocks)) == []
-    assert len(build_failed(huge, "", long).text) < 4000
-
-
-def test_long_log_keeps_its_end():
+def test_log_keeps_its_end_and_the_last_state_of_a_progress_bar():
     text = block("\n".join(f"line {n}" for n in range(2000)))
     assert text.endswith("line 1999\n```")
     assert text.startswith("```\n…\nline ")
     assert len(text) < MAX_CODE_SIZE + 20
+    assert block("0%\r50%\r100%\ndone\0") == "```\n100%\ndone\n```"
+    assert block("y" * 9000).count("y") == MAX_CODE_SIZE
 
 
 def test_thread_in_direct_messages_says_where_commands_work():
@@ -169,11 +158,6 @@ def test_thread_in_direct_messages_says_where_commands_work():
     assert below["elements"][0]["text"].endswith(
         "I can't read replies here. Run `/sweep logs lr-brave-otter` in any channel"
     )
-
-
-def test_log_shows_the_last_state_of_a_progress_bar_and_the_end_of_a_long_line():
-    assert block("0%\r50%\r100%\ndone\0") == "```\n100%\ndone\n```"
-    assert block("y" * 9000).count("y") == MAX_CODE_SIZE
 
 
 @pytest.mark.parametrize(
@@ -190,11 +174,3 @@ def test_log_shows_the_last_state_of_a_progress_bar_and_the_end_of_a_long_line()
 )
 def test_mrkdwn_escapes_and_formats(made, expected):
     assert made == expected
-
-
-def test_sweep_that_did_not_start_shows_no_activity():
-    refused = a_sweep(Phase.REFUSED, plan=None, reason="branch=mian isn't in digits.")
-    first, second, third = status(refused).splitlines()
-    assert first == ":x: *lr-brave-otter* · Didn't start: branch=mian isn't in digits."
-    assert second == "`lr` on `main` · *ada*"
-    assert re.fullmatch(r"Requested <!date.*> · ended <!date.*>", third)

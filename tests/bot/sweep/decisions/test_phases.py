@@ -45,6 +45,11 @@ def test_received_plan_opens_the_thread():
     opened = replace(received, phase=Phase.OPENING, since=LATER, plan=PLAN, audit_log=(launch(),))
     assert after(received, plan=PLAN) == opened
     assert after(received) == received, "an older sweep of this user is planned first"
+    opening = a_sweep(Phase.OPENING)
+    assert after(opening) == opening
+    assert after(replace(opening, thread="1.1")) == replace(
+        opening, thread="1.1", phase=Phase.BUILDING, since=LATER
+    )
 
 
 @pytest.mark.parametrize(
@@ -65,16 +70,13 @@ def test_received_plan_without_permission_is_refused(config, others, kind, why):
     assert (sweep.reason, sweep.audit_log) == (event.text, (launch(event.text),))
 
 
-def test_received_invalid_request_is_refused_as_invalid():
+def test_received_invalid_request_is_refused_with_each_error_on_its_own_line():
     sweep = after(a_sweep(), refusal="no such branch")
     [event] = sweep.outbox
     assert (sweep.phase, event.kind) == (Phase.REFUSED, "refused")
     assert (event.to_user, event.text) == (OWNER, "`lr-brave-otter` didn't start. no such branch")
     both = after(a_sweep(), config=replace(CONFIG, launch=Launch(people=("UX",))), refusal="no such branch")
     assert kinds(both) == ["not_allowed"], "who can't start sweeps learns nothing about the repository"
-
-
-def test_refusal_lists_each_error_of_a_file_on_its_own_line():
     why = "sweeps/lr.yaml@01234567:100: trials.max: must be at least 1\nsweeps/lr.yaml@01234567:7: `x` is odd"
     invalid = refuse(a_sweep(), why, LATER)
     [event] = invalid.outbox
@@ -86,14 +88,6 @@ def test_refusal_lists_each_error_of_a_file_on_its_own_line():
     ]
 
 
-def test_opening_needs_a_thread():
-    opening = a_sweep(Phase.OPENING)
-    assert after(opening) == opening
-    assert after(replace(opening, thread="1.1")) == replace(
-        opening, thread="1.1", phase=Phase.BUILDING, since=LATER
-    )
-
-
 def test_pending_experiment_is_reported_once():
     sweep = a_sweep(Phase.PENDING)
     once = after(sweep, experiment=OPEN)
@@ -103,6 +97,16 @@ def test_pending_experiment_is_reported_once():
     assert after(sweep) == sweep
     assert submitted(once) == once
     assert submitted(sweep) == once
+    plan = replace(PLAN, space=replace(PLAN.space, notes=("`x` is unused.", "<y>")))
+    sweep = a_sweep(Phase.PENDING, plan=plan)
+    [event] = submitted(sweep).outbox
+    assert event.text == (":warning: Notes on this sweep:\n• `x` is unused.\n• &lt;y&gt;")
+    assert submitted(replace(sweep, attempt=2)).outbox == ()
+    failed = after(a_sweep(Phase.PENDING), experiment=OPEN, foreign=True)
+    assert (failed.phase, failed.ending) == (Phase.STOPPING, Phase.FAILED)
+    assert failed.reason == "A Katib experiment named lr-brave-otter already exists"
+    pod = a_pod("t1", running_since=NOW, abandoned=NOW)
+    assert after(PENDING, experiment=OPEN, trials=(a_trial("t1"),), pods=(pod,)).phase is Phase.PENDING
 
 
 @pytest.mark.parametrize(
@@ -114,25 +118,6 @@ def test_pending_experiment_is_reported_once():
 )
 def test_step_says_where_trials_run(changes, words):
     assert submitted(replace(a_sweep(Phase.PENDING), **changes)).steps["submitted"] == words
-
-
-def test_unused_keys_of_a_space_are_reported_with_the_first_experiment():
-    plan = replace(PLAN, space=replace(PLAN.space, notes=("`x` is unused.", "<y>")))
-    sweep = a_sweep(Phase.PENDING, plan=plan)
-    [event] = submitted(sweep).outbox
-    assert event.text == (":warning: Notes on this sweep:\n• `x` is unused.\n• &lt;y&gt;")
-    assert submitted(replace(sweep, attempt=2)).outbox == ()
-
-
-def test_pending_foreign_experiment_fails_the_sweep():
-    failed = after(a_sweep(Phase.PENDING), experiment=OPEN, foreign=True)
-    assert (failed.phase, failed.ending) == (Phase.STOPPING, Phase.FAILED)
-    assert failed.reason == "A Katib experiment named lr-brave-otter already exists"
-
-
-def test_pending_pod_without_a_collector_does_not_count_as_running():
-    pod = a_pod("t1", running_since=NOW, abandoned=NOW)
-    assert after(PENDING, experiment=OPEN, trials=(a_trial("t1"),), pods=(pod,)).phase is Phase.PENDING
 
 
 @pytest.mark.parametrize("sweep", [PENDING, RUNNING])
@@ -244,7 +229,7 @@ def test_seeds_have_their_results_and_no_best_one():
     assert after(RUNNING, experiment=OPEN, trials=trials).progress.seeds == {}
 
 
-def test_pending_first_trial_runs_once_its_pod_runs():
+def test_pending_first_trial_runs_once_its_pod_runs_or_has_finished():
     sweep = a_sweep(Phase.PENDING, submitted=True)
     trial = a_trial("t1")
     assert after(sweep, experiment=OPEN, trials=(trial,), pods=(a_pod("t1"),)).phase is Phase.PENDING
@@ -252,9 +237,6 @@ def test_pending_first_trial_runs_once_its_pod_runs():
     assert (running.phase, running.outbox) == (Phase.RUNNING, ())
     assert running.steps["first"] == "✓ First trial started"
     assert running.progress.running == 1
-
-
-def test_pending_trial_that_finished_before_its_pod_was_observed_counts():
     trials = (a_trial("t1"), a_trial("t2", TrialState.SUCCEEDED, 0.5))
     sweep = after(a_sweep(Phase.PENDING, submitted=True), experiment=OPEN, trials=trials)
     assert (sweep.phase, sweep.steps["first"]) == (Phase.RUNNING, "✓ First trial started")

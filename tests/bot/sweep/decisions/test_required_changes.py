@@ -50,24 +50,15 @@ def composing(*digests):
     return changes(a_sweep(Phase.BUILDING, plan=COMPOSED), builds=builds)
 
 
-def test_building_starts_with_the_images_that_need_no_other():
+def test_building_starts_continues_and_composes_once_all_parts_exist():
     assert (FRAMEWORKS.role, DEPENDENCIES.needs, CODE.needs) == (Role.FRAMEWORKS, FRAMEWORKS.tag, "")
     assert composing("", "", "") == RequiredChanges(create=(FRAMEWORKS.job, CODE.job))
-
-
-def test_building_continues_on_the_digest_of_the_image_below():
     job = with_base(DEPENDENCIES.job, FRAMEWORKS.tag, "sha256:f")
     assert composing("sha256:f", "", "sha256:c") == RequiredChanges(create=(job,))
-
-
-def test_building_composes_once_all_parts_exist():
     whole = ImageRef(COMPOSED.image_repository, COMPOSED.image_tag)
     below = ImageRef(DEPENDENCIES.repository, "sha256:d")
     above = ImageRef(CODE.repository, "sha256:c")
     assert composing("sha256:f", "sha256:d", "sha256:c") == RequiredChanges(compose=(whole, below, above))
-
-
-def test_building_that_was_not_checked_changes_nothing():
     assert composing(None, None, None) == RequiredChanges()
     assert changes(a_sweep(Phase.BUILDING)) == RequiredChanges()
 
@@ -96,18 +87,6 @@ def test_phase_without_objects_requires_nothing(phase):
 def test_experiment_is_created_only_if_absent(sweep, seen):
     assert changes(a_sweep(Phase.PENDING, **sweep), **seen).create == ()
     assert len(changes(a_sweep(Phase.PENDING, image="i")).create) == 1
-
-
-def test_submitted_experiment_links_to_the_thread_and_tags_runs_with_the_image():
-    links = {"permalink": "https://slack/p1", "results_url": "https://mlflow/#/1"}
-    [made] = changes(a_sweep(Phase.PENDING, image="r/i@sha256:12", **links)).create
-    annotations = made["metadata"]["annotations"]
-    assert (annotations["sweepbot/thread"], annotations["sweepbot/mlflow"]) == tuple(links.values())
-    assert annotations["sweepbot/branch"] == "main"
-    [training] = made["spec"]["trialTemplate"]["trialSpec"]["spec"]["template"]["spec"]["containers"]
-    [tags] = [json.loads(e["value"]) for e in training["env"] if e["name"] == run_tags.VARIABLE]
-    assert (tags[run_tags.IMAGE], tags[run_tags.THREAD]) == ("r/i@sha256:12", "https://slack/p1")
-    assert tags[run_tags.SWEEP] == "lr-brave-otter"
 
 
 def test_draining_completes_an_open_experiment_only():
@@ -162,7 +141,7 @@ def test_trials_that_never_got_a_node_are_not_counted_as_stopped():
     assert (ended.progress.killed, ended.progress.finished) == (3, 3)
 
 
-def test_ending_deletes_only_running_builds_that_no_sweep_needs():
+def test_builds_that_no_sweep_needs_are_deleted():
     (made,) = PLAN.builds
     sweep = a_sweep(Phase.STOPPING, ending=Phase.CANCELLED)
     mine = BuildSeen(build=made, job=a_job(made.ref.name, "b1"))
@@ -173,10 +152,6 @@ def test_ending_deletes_only_running_builds_that_no_sweep_needs():
     pod = Pod(name="b1-x", job=made.ref.name, node="n1", finished=False)
     assert changes(sweep, builds=(replace(done, alive=(pod,)),)).delete == (), "it is being deleted"
     assert changes(replace(sweep, image="i"), builds=(mine,)).delete == ()
-
-
-def test_failed_builds_of_earlier_sweeps_are_deleted():
-    (made,) = PLAN.builds
     failed = BuildSeen(build=made, job=a_job(made.ref.name, "b1", JobState.FAILED), there=False)
     sweep = a_sweep(Phase.BUILDING)
     assert [d.uid for d in changes(sweep, builds=(failed,)).delete] == ["b1"]
@@ -187,7 +162,7 @@ def test_failed_builds_of_earlier_sweeps_are_deleted():
     assert changes(sweep, builds=(there,)).delete == ()
 
 
-def test_experiment_is_submitted_once_with_the_image_by_digest():
+def test_experiment_is_submitted_once_with_image_links_and_tags():
     sweep = a_sweep(Phase.PENDING, image="registry:5000/x@sha256:ab")
     (made,) = required_changes(sweep, Observation(), NOW).create
     pod = made["spec"]["trialTemplate"]["trialSpec"]["spec"]["template"]["spec"]
@@ -195,3 +170,12 @@ def test_experiment_is_submitted_once_with_the_image_by_digest():
     submitted = after(sweep, experiment=OPEN)
     assert submitted.submitted
     assert required_changes(submitted, Observation(), NOW) == RequiredChanges()
+    links = {"permalink": "https://slack/p1", "results_url": "https://mlflow/#/1"}
+    [made] = changes(a_sweep(Phase.PENDING, image="r/i@sha256:12", **links)).create
+    annotations = made["metadata"]["annotations"]
+    assert (annotations["sweepbot/thread"], annotations["sweepbot/mlflow"]) == tuple(links.values())
+    assert annotations["sweepbot/branch"] == "main"
+    [training] = made["spec"]["trialTemplate"]["trialSpec"]["spec"]["template"]["spec"]["containers"]
+    [tags] = [json.loads(e["value"]) for e in training["env"] if e["name"] == run_tags.VARIABLE]
+    assert (tags[run_tags.IMAGE], tags[run_tags.THREAD]) == ("r/i@sha256:12", "https://slack/p1")
+    assert tags[run_tags.SWEEP] == "lr-brave-otter"

@@ -77,7 +77,7 @@ def test_form_round_trips_a_request(asked):
     assert again == replace(asked, repo=asked.repo or "digits", commit=None)
 
 
-def test_form_reports_each_error_at_its_field():
+def test_form_reports_errors_at_its_field_and_line_within_slacks_limit():
     draft = Draft(options=SAID | {"trials": "2", "parallel": "4", "branch": "-"}, channel="C1")
     view = shown(form(draft, CONFIG))
     asked, wrong = request(read(view), CONFIG)
@@ -85,22 +85,54 @@ def test_form_reports_each_error_at_its_field():
     found = {block.partition(":")[0]: text for block, text in errors_by_block(view, wrong).items()}
     assert found.keys() == {"branch", "parallel"}
     assert "got parallel=4, trials=2" in found["parallel"]
-
-
-def test_form_checks_an_inline_space_by_line():
     draft = Draft(options={"branch": "main", "text": SPACE + "trials: {max: 0}\n"}, channel="C1", inline=True)
     view = shown(form(draft, CONFIG))
     assert "text" in fields(view)
     asked, wrong = request(read(view), CONFIG)
     assert asked is None
     assert errors_by_block(view, wrong) == {"text": "your space:4: trials.max: must be at least 1; got 0"}
+    view = form(Draft(options={"text": "x"}, channel="C1", inline=True), CONFIG)
+    [sentence] = errors_by_block(view, {"text": "the space: " * 1_000}).values()
+    assert len(sentence) <= 1_000
 
 
-def test_form_restores_the_inline_text_after_a_file():
+def test_form_restores_the_inline_text_and_fits_slacks_limits():
     written = Draft(options={"branch": "main", "text": SPACE}, channel="C1", inline=True)
     chosen = shown(form(replace(read(shown(form(written, CONFIG))), inline=False), CONFIG))
     assert "text" not in fields(chosen)
     assert read(chosen).options["text"] == SPACE.rstrip()
+    many = tuple(Repository(name=f"r{n}" * 40, url=f"https://git.example/{'x' * 200}") for n in range(300))
+    config = Config(repositories=many, limits=Limits(trials=10**9), allowed_urls=("https://git.example/",))
+    options = dict.fromkeys(("repo", "branch", "space", "cmd", "image", "name", "trials", "text"), WORST * 10)
+    wrong = dict.fromkeys(("", "repo", "branch", "space", "cmd", "text"), WORST * 40)
+    for writes in (False, True):
+        draft = Draft(options=options, channel="C1", inline=writes)
+        worst = REQUEST.__class__(branch=WORST, space="x", cmd=WORST, text=WORST, name=None)
+        made = plan(replace(ORDER, request=REQUEST), SETTINGS)
+        made = replace(made, subject=WORST, recipe=WORST * 10, space=replace(made.space, command=WORST * 9))
+        for view in (
+            form(draft, config, wrong),
+            checking(draft),
+            expired(draft, WORST),
+            launched(draft, "x" * 27),
+            preview(draft, worst, made, config),
+        ):
+            shown(view)
+            assert len(view.get("private_metadata", "")) <= MAX_METADATA
+    long = dict.fromkeys(("repo", "branch", "name", "image"), "\x01" * 300)
+    hidden = metadata(Draft(options={**long, "text": '"' * 1_000}, channel="C1"), commit="a" * 40)
+    assert len(hidden) <= MAX_METADATA
+    assert {"channel": "C1", "commit": "a" * 40}.items() <= json.loads(hidden).items()
+    evil = "`<!channel> <@U1> <https://evil|here> *"
+    draft = Draft(options={"branch": evil, "space": "x", "text": evil, "cmd": evil}, channel="C1")
+    asked = SweepRequest(branch=evil, space="x", name=evil)
+    space = replace(PLAN.space, command=evil, metric=evil, image=evil)
+    for made in (replace(PLAN, subject=evil, recipe=evil, space=space), replace(PLAN, recipe=evil)):
+        message = words(preview(draft, asked, made, CONFIG))
+        assert "<!channel>" not in message
+        assert "<@U1>" not in message
+        assert "<https:" not in message
+        assert "```" not in message.replace("```\\n", "").replace("\\n```", "")
 
 
 @pytest.mark.parametrize(
@@ -137,9 +169,6 @@ def test_preview_sums_up_the_sweep():
         "Minimize `val_loss`",
     ):
         assert fact in text
-
-
-def test_preview_shows_the_maximum_gpu_hours_of_limited_trials():
     config = replace(CONFIG, prices=(Price(model="A", hourly=1.5),))
     plan = replace(PLAN, space=replace(PLAN.space, trial_hours=2.5), gpus=2)
     text = words(preview(Draft(options=SAID, channel="C1"), REQUEST, plan, config))
@@ -147,50 +176,15 @@ def test_preview_shows_the_maximum_gpu_hours_of_limited_trials():
     weeks = replace(plan, space=replace(plan.space, trial_hours=168, max_trials=6000))
     text = words(preview(Draft(options=SAID, channel="C1"), REQUEST, weeks, config))
     assert "Up to 2,016,000 ($3,024,000)" in text
-
-
-def test_preview_names_algorithm_settings():
     space = replace(PLAN.space, algorithm="tpe", settings={"gamma": "0.3"})
     text = words(preview(Draft(options=SAID, channel="C1"), REQUEST, replace(PLAN, space=space), CONFIG))
     assert "4, tpe search, gamma=0.3" in text
     assert "*Example trial* (actual values are sampled)" in text
+    view = preview(Draft(channel="C1"), REQUEST, replace(PLAN, profile="1xh100"), CONFIG)
+    assert "`1xh100`: 1 GPU per trial" in words(view)
 
 
-def test_form_of_maximum_size_passes_slacks_limits():
-    many = tuple(Repository(name=f"r{n}" * 40, url=f"https://git.example/{'x' * 200}") for n in range(300))
-    config = Config(repositories=many, limits=Limits(trials=10**9), allowed_urls=("https://git.example/",))
-    options = dict.fromkeys(("repo", "branch", "space", "cmd", "image", "name", "trials", "text"), WORST * 10)
-    wrong = dict.fromkeys(("", "repo", "branch", "space", "cmd", "text"), WORST * 40)
-    for writes in (False, True):
-        draft = Draft(options=options, channel="C1", inline=writes)
-        worst = REQUEST.__class__(branch=WORST, space="x", cmd=WORST, text=WORST, name=None)
-        made = plan(replace(ORDER, request=REQUEST), SETTINGS)
-        made = replace(made, subject=WORST, recipe=WORST * 10, space=replace(made.space, command=WORST * 9))
-        for view in (
-            form(draft, config, wrong),
-            checking(draft),
-            expired(draft, WORST),
-            launched(draft, "x" * 27),
-            preview(draft, worst, made, config),
-        ):
-            shown(view)
-            assert len(view.get("private_metadata", "")) <= MAX_METADATA
-
-
-def test_form_escapes_user_texts():
-    evil = "`<!channel> <@U1> <https://evil|here> *"
-    draft = Draft(options={"branch": evil, "space": "x", "text": evil, "cmd": evil}, channel="C1")
-    asked = SweepRequest(branch=evil, space="x", name=evil)
-    space = replace(PLAN.space, command=evil, metric=evil, image=evil)
-    for made in (replace(PLAN, subject=evil, recipe=evil, space=space), replace(PLAN, recipe=evil)):
-        message = words(preview(draft, asked, made, CONFIG))
-        assert "<!channel>" not in message
-        assert "<@U1>" not in message
-        assert "<https:" not in message
-        assert "```" not in message.replace("```\\n", "").replace("\\n```", "")
-
-
-def test_menu_lists_matches_with_the_last_branch_first():
+def test_menu_lists_matches_with_the_last_branch_first_within_slacks_limits():
     known = GitNames(names=tuple(Name(name=n) for n in ("dev", "fix/loss", "main", "wide")), at=NOW)
 
     def offered(typed, known=known):
@@ -204,9 +198,6 @@ def test_menu_lists_matches_with_the_last_branch_first():
     late = names(replace(known, error="https://git.example didn't respond within 60 s"), "wi")
     assert [one["value"] for one in late] == ["wide", "wi", "-"]
     assert late[-1]["text"]["text"].startswith("⚠ https://git.example did")
-
-
-def test_menu_options_fit_slacks_limits():
     known = GitNames(
         names=tuple(Name(name=f"{n}" + WORST[: n % 200], about=WORST) for n in range(2000)),
         at=NOW,
@@ -218,19 +209,6 @@ def test_menu_options_fit_slacks_limits():
     config = Config(repositories=many, allowed_urls=("https://git.example/",))
     for typed in ("", "https://git.example/other"):
         assert validation.options_complaints({"options": repositories(config, typed)}) == []
-
-
-def test_private_metadata_fits_when_escaped():
-    long = dict.fromkeys(("repo", "branch", "name", "image"), "\x01" * 300)
-    hidden = metadata(Draft(options={**long, "text": '"' * 1_000}, channel="C1"), commit="a" * 40)
-    assert len(hidden) <= MAX_METADATA
-    assert {"channel": "C1", "commit": "a" * 40}.items() <= json.loads(hidden).items()
-
-
-def test_form_errors_fit_below_their_fields():
-    view = form(Draft(options={"text": "x"}, channel="C1", inline=True), CONFIG)
-    [sentence] = errors_by_block(view, {"text": "the space: " * 1_000}).values()
-    assert len(sentence) <= 1_000
 
 
 def test_form_with_profiles_offers_them_with_their_size():
@@ -245,6 +223,8 @@ def test_form_with_profiles_offers_them_with_their_size():
     again = shown(form(Draft(options=options_of(asked), channel="C1"), config))
     assert request(read(again), config)[0] == asked
     assert "profile" not in fields(form(Draft(options=SAID, channel="C1"), CONFIG))
+    nodes = _by_block(form(Draft(channel="C1", more=True), CONFIG))["nodes"]
+    assert nodes["hint"]["text"] == "Each node has the GPUs above."
 
 
 def _by_block(view):
@@ -263,13 +243,3 @@ def test_form_has_five_fields_and_those_with_a_value_until_more_are_asked_for():
     assert {"parallel", "metric", "algorithm", "notify"} <= {*fields(whole)}
     again = read(shown(whole))
     assert (again.more, again.options["parallel"]) == (True, "3")
-
-
-def test_form_says_that_gpus_are_those_of_each_node():
-    nodes = _by_block(form(Draft(channel="C1", more=True), CONFIG))["nodes"]
-    assert nodes["hint"]["text"] == "Each node has the GPUs above."
-
-
-def test_preview_with_a_profile_shows_what_a_trial_requests():
-    view = preview(Draft(channel="C1"), REQUEST, replace(PLAN, profile="1xh100"), CONFIG)
-    assert "`1xh100`: 1 GPU per trial" in words(view)

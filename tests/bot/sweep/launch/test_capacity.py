@@ -65,11 +65,15 @@ def test_capacity_refusal_names_the_largest_that_fits():
         "1.031 TiB of memory. "
         "*Fix:* Use gpus=4 or profile=1xh100."
     )
-
-
-def test_capacity_refusal_of_machines_with_as_many_gpus_names_the_one_with_the_most_cpus():
     nodes = [node(cpu="10", name="small"), node(cpu="96", name="big"), node(cpu="20", name="medium")]
     assert "(node big) has 4 GPUs" in refusal("profile=8xh100", *nodes)
+    config = parse_config(PROFILES + POOL, "c.yaml")
+    assert refusal("profile=8xh100", config=config) == ""
+    smaller = replace(config, pools=(replace(config.pools[0], labels={"gpu": "a100"}),))
+    assert "excluded by missing label gpu=h100" in refusal("profile=8xh100", config=smaller)
+    assert "Ask an admin to check `profiles` and `pools`" in refusal("", node(0))
+    [(profile, why)] = unfitting(CLUSTER, [read_machine(node())])
+    assert (profile.name, "has 4 GPUs" in why) == ("8xh100", True)
 
 
 @pytest.mark.parametrize(("gpus", "most"), [(1, 1), (3, 3)])
@@ -107,25 +111,20 @@ def test_capacity_refusal_without_profiles_compares_only_the_gpus():
     assert refusal("gpus=8", small, config=replace(CONFIG, pools=pool)) == ""
     assert refusal("gpus=4", small, large, config=CONFIG) == ""
     assert refusal("gpus=8", node(0), config=CONFIG) == ""  # the nodes with GPUs are scaled to zero
+    bare = node(0)
+    for sizes in (bare["status"]["allocatable"], bare["status"]["capacity"]):
+        del sizes["nvidia.com/gpu"]
+    assert "(node gpu-1) has 0 GPUs" in refusal("", bare)
+    assert refusal("gpus=8", bare, config=CONFIG) == ""
 
 
-def test_capacity_refusal_counts_a_pool_without_nodes():
-    config = parse_config(PROFILES + POOL, "c.yaml")
-    assert refusal("profile=8xh100", config=config) == ""
-    smaller = replace(config, pools=(replace(config.pools[0], labels={"gpu": "a100"}),))
-    assert "excluded by missing label gpu=h100" in refusal("profile=8xh100", config=smaller)
-
-
-def test_capacity_refusal_names_labels_and_taints():
+def test_capacity_refusal_names_labels_and_taints_and_lets_a_team_use_its_machines():
     big = {"cpu": "128", "memory": "1600Gi"}
     tainted = node(8, **big, taints=[taint("team", "vision")])
     found = refusal("profile=8xh100", tainted, node(8, **big, labels={"gpu": "a100"}))
     assert (
         "All 2 machines large enough are excluded by taint team=vision and missing label gpu=h100." in found
     )
-
-
-def test_capacity_refusal_lets_a_team_use_its_reserved_machines():
     team = Team(
         name="vision",
         members=(OWNER,),
@@ -141,26 +140,9 @@ def test_capacity_refusal_lets_a_team_use_its_reserved_machines():
     assert "excluded by missing label team=vision" in refusal("", node(), config=config)
 
 
-def test_machine_without_the_resource_has_none_of_it():
-    bare = node(0)
-    for sizes in (bare["status"]["allocatable"], bare["status"]["capacity"]):
-        del sizes["nvidia.com/gpu"]
-    assert "(node gpu-1) has 0 GPUs" in refusal("", bare)
-    assert refusal("gpus=8", bare, config=CONFIG) == ""
-
-
 @pytest.mark.parametrize(("size", "text"), [(2**40, "1 TiB"), (2**40 - 2**30, "1023 GiB"), (2**20, "1 MiB")])
 def test_memory_is_in_the_largest_unit_that_it_reaches(size, text):
     assert described({"memory": size}) == f"{text} of memory"
-
-
-def test_capacity_refusal_where_nothing_fits_asks_an_admin():
-    assert "Ask an admin to check `profiles` and `pools`" in refusal("", node(0))
-
-
-def test_unfitting_lists_profiles_that_no_machine_can_run():
-    [(profile, why)] = unfitting(CLUSTER, [read_machine(node())])
-    assert (profile.name, "has 4 GPUs" in why) == ("8xh100", True)
 
 
 class WithDevices:
@@ -230,12 +212,9 @@ async def test_plain_gpus_are_refused_where_only_claims_can_get_any(classes, ext
     assert text == (expected if refused else "")
 
 
-def test_pool_of_a_device_class_can_scale_from_zero():
+def test_claimed_gpus_are_named_as_gpus_and_their_pool_can_scale_from_zero():
     pool = "pools: {p: {gpus: 8, resource: deviceclass.resource.kubernetes.io/gpu.nvidia.com}}\n"
     assert refusal("gpus=8", config=parse_config(CLAIMS.replace("cpu: 16", "cpu: 4") + pool, "c.yaml")) == ""
-
-
-def test_claimed_gpus_are_named_as_gpus_and_cannot_be_queued():
     claims = parse_config(CLAIMS, "c.yaml")
     found = with_devices([node(0)], read_devices([device_class()], [resource_slice("gpu-1", 2)]))
     assert refusal("", *found, config=claims) == ""

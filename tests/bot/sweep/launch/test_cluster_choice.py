@@ -114,23 +114,17 @@ def test_choose_takes_the_cheapest_of_those_that_can_start_all_trials_now(main, 
     assert choose([main, west], 8, "$")[0] == chosen
 
 
-def test_choose_says_the_prices():
+def test_choose_says_prices_and_reasons_and_prefers_one_free_gpu_to_an_unknown_number():
     _, reason = choose([candidate(MAIN, 8, price=4), candidate(WEST, 8, 3, price=2.5)], 8, "$")
     assert reason == (
         "8 GPUs free, $2.50 per GPU-hour, 3 waiting (main: 8 GPUs free, $4.00 per GPU-hour, 0 waiting)"
     )
-
-
-def test_choose_prefers_one_free_gpu_to_an_unknown_number():
     assert choose([candidate(WEST), candidate(EAST, 1)], 8)[0] == EAST
 
 
 def test_choose_ignores_prices_where_no_gpu_is_free():
     assert choose([candidate(MAIN, 0, 1, price=4), candidate(WEST, 0, 2, price=2)], 1, "$")[0] == MAIN
     assert choose([candidate(WEST), candidate(EAST, 0)], 8)[0] == WEST
-
-
-def test_choose_without_an_able_cluster_names_each_reason():
     with pytest.raises(UserError) as error:
         choose([candidate(MAIN, refusal="too small"), candidate(WEST, refusal="doesn't answer")], 8)
     assert str(error.value) == (
@@ -173,9 +167,6 @@ def test_free_gpus_counts_whole_trials_on_nodes_that_admit_them():
     ]
     opened = filter(None, map(read_open_node, nodes))
     assert free_gpus(opened, [gpu_pod("p", 3, on="a"), gpu_pod("w", 8)], PodShape(), 2) == 4
-
-
-def test_free_gpus_reads_the_servers_quantities_and_skips_a_node_without_a_device_plugin():
     nodes = [node("a", "1k"), node("b", 0), node("c", 4)]
     pods = [gpu_pod("huge", "1k"), gpu_pod("left", 8, on="b")]
     assert free_gpus(filter(None, map(read_open_node, nodes)), pods, PodShape(), 1) == 1004

@@ -257,7 +257,7 @@ def test_parse_seeds_with_options_that_contradict_them_names_the_option(options:
     assert message in str(error.value)
 
 
-def test_parse_reports_all_errors_at_once() -> None:
+def test_parse_reports_all_errors_at_once_and_without_gpu_nodes_requests_no_gpus() -> None:
     with pytest.raises(UserError) as error:
         parse("branch=-x space=lr gpus=99 trails=3", CONFIG)
     assert str(error.value).splitlines() == [
@@ -265,9 +265,6 @@ def test_parse_reports_all_errors_at_once() -> None:
         'branch= must be a branch or tag name; got "-x".',
         "gpus= can be at most 8 on this cluster (limits.gpus_per_trial); got 99.",
     ]
-
-
-def test_parse_without_gpu_nodes_requests_no_gpus() -> None:
     config = Config(repositories=CONFIG.repositories, limits=Limits(gpus_per_trial=0, parallel=16, trials=5))
     assert parse("branch=main space=lr", config) == SweepRequest(branch="main", space="lr", gpus=0)
 
@@ -281,6 +278,10 @@ def test_rerun_changes_only_the_given_options() -> None:
         changed(before, "trials=2", CONFIG)
     with pytest.raises(UserError, match="spaec"):
         changed(before, "spaec=lr", CONFIG)
+    auto = replace(LR, parallel=8, auto=True)
+    assert changed(auto, "parallel=4", CONFIG) == replace(LR, parallel=4)
+    assert changed(LR, "parallel=auto:8", CONFIG) == auto
+    assert changed(auto, "trials=4", CONFIG) == replace(auto, trials=4)
 
 
 @pytest.mark.parametrize(("option", "most"), [("auto", 16), ("AUTO", 16), ("auto:8", 8), ("auto:16", 16)])
@@ -302,10 +303,3 @@ def test_parallel_auto_is_a_maximum(option, most):
 def test_parallel_auto_that_is_wrong_is_rejected(options, error):
     with pytest.raises(UserError, match=re.escape(error)):
         parse(f"branch=main space=lr {options}", CONFIG)
-
-
-def test_parallel_auto_can_be_changed_to_a_number_and_back():
-    auto = replace(LR, parallel=8, auto=True)
-    assert changed(auto, "parallel=4", CONFIG) == replace(LR, parallel=4)
-    assert changed(LR, "parallel=auto:8", CONFIG) == auto
-    assert changed(auto, "trials=4", CONFIG) == replace(auto, trials=4)

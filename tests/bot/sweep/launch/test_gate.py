@@ -29,18 +29,12 @@ def test_is_gated_follows_option_then_configuration(option, config, parallel, ex
     assert is_gated(replace(REQUEST, gate=option), space, config) is expected
 
 
-def test_is_gated_single_trial_is_never():
+def test_gated_limits_katib_to_one_trial_and_is_shown_but_never_for_a_single_trial():
     assert not is_gated(replace(REQUEST, gate=True), replace(SPACE, max_trials=1, parallel=1), ON)
-
-
-def test_gated_limits_katib_to_one_trial_and_keeps_the_rest():
     spec, before = gated(PLAN.experiment)["spec"], PLAN.experiment["spec"]
     counts = {"maxTrialCount": 1, "parallelTrialCount": 1, "maxFailedTrialCount": 1}
     assert spec == before | counts
     assert spec["resumePolicy"] == "LongRunning"
-
-
-def test_preview_shows_gate_and_time_limit():
     plan = replace(PLAN, space=replace(PLAN.space, gate=True, max_hours=12))
     shown = str(preview(Draft(channel="C1"), REQUEST, plan, CONFIG))
     assert "One trial first, and the 3 other trials once it is healthy" in shown

@@ -85,23 +85,40 @@ def test_nodes_of_a_space_file_that_are_invalid_name_its_line(value, error):
     assert error in str(refused.value)
 
 
-def test_nodes_of_a_space_file_are_written_to_the_next():
-    space = parse_space(f"{LR}nodes: 4\ntrials: {{trial_hours: 1}}\n", "lr.yaml", REQUEST, Limits())
-    assert parse_space(as_yaml(space), "lr.yaml", REQUEST, Limits()).nodes == 4
-
-
-def test_plan_counts_the_gpus_of_all_nodes():
+def test_plan_counts_and_shows_the_gpus_of_all_nodes():
     assert (MULTI_PLAN.trial_gpus, MULTI_PLAN.size) == (32, "4 nodes × 8 GPUs")
     assert peak_gpus(MULTI_PLAN) == 64
     assert (PLAN.trial_gpus, PLAN.size) == (1, "1 GPU")
+    shown = str(preview(Draft(channel="C1"), MULTI, MULTI_PLAN, CONFIG, free=8))
+    assert "64 (2 trials × 4 nodes × 8 GPUs); 8 free now" in shown
+    assert "No limit; 128 if each trial runs 1 h" in shown
+    assert "Up to 64 GPU-hours: 4 nodes × 8 GPUs per trial" in explain(
+        replace(SPACE, trial_hours=0.5), 8, nodes=4
+    )
+    space = parse_space(f"{LR}nodes: 4\ntrials: {{trial_hours: 1}}\n", "lr.yaml", REQUEST, Limits())
+    assert parse_space(as_yaml(space), "lr.yaml", REQUEST, Limits()).nodes == 4
+    shown = explain(replace(SPACE, command="python \x1b]0;title\x07train.py"), 1)
+    assert "Example: python  ]0;title train.py --lr=" in shown
 
 
-def test_size_denial_names_nodes():
+def test_size_and_capacity_denials_count_nodes():
     config = replace(CONFIG, launch=Launch(gpus=32))
     assert size_denial(OWNER, MULTI_PLAN, config).startswith(
         "This sweep needs 64 GPUs (2 parallel × 4 nodes × 8 GPUs); the limit is 32 per sweep. "
         "Lower parallel=, nodes=, or gpus=,"
     )
+    two = (node(8, cpu="190", memory="1900Gi"), node(8, cpu="190", memory="1900Gi", name="gpu-2"))
+    assert refusal("profile=8xh100 nodes=2", *two) == ""
+    assert refusal("profile=8xh100 nodes=4", *two) == (
+        "profile=8xh100 nodes=4 can't run on this cluster: each node of a trial requests 8 GPUs, 128 CPUs, "
+        "and 1.562 TiB of memory, and only 2 machines have that. *Fix:* Use nodes=2."
+    )
+    assert "only one machine has that. *Fix:* Use nodes=1." in refusal("profile=8xh100 nodes=2", two[0])
+    assert refusal("profile=8xh100 nodes=2", node()).startswith(
+        "profile=8xh100 can't run on this cluster: each node of a trial requests 8 GPUs"
+    )
+    pool = parse_config(PROFILES + POOL, "c.yaml")
+    assert refusal("profile=1xh100 nodes=4", config=pool) == ""
 
 
 def test_one_at_a_time_without_a_queue_sets_parallel_and_says_why():
@@ -124,38 +141,6 @@ def test_one_at_a_time_without_a_queue_sets_parallel_and_says_why():
 )
 def test_one_at_a_time_keeps_what_starts_together_or_was_set(request_, place):
     assert one_at_a_time(SPACE, request_.nodes or 1, request_, place) == SPACE
-
-
-def test_capacity_refusal_counts_the_nodes_that_fit():
-    two = (node(8, cpu="190", memory="1900Gi"), node(8, cpu="190", memory="1900Gi", name="gpu-2"))
-    assert refusal("profile=8xh100 nodes=2", *two) == ""
-    assert refusal("profile=8xh100 nodes=4", *two) == (
-        "profile=8xh100 nodes=4 can't run on this cluster: each node of a trial requests 8 GPUs, 128 CPUs, "
-        "and 1.562 TiB of memory, and only 2 machines have that. *Fix:* Use nodes=2."
-    )
-    assert "only one machine has that. *Fix:* Use nodes=1." in refusal("profile=8xh100 nodes=2", two[0])
-    assert refusal("profile=8xh100 nodes=2", node()).startswith(
-        "profile=8xh100 can't run on this cluster: each node of a trial requests 8 GPUs"
-    )
-    pool = parse_config(PROFILES + POOL, "c.yaml")
-    assert refusal("profile=1xh100 nodes=4", config=pool) == ""
-
-
-def test_preview_shows_nodes_and_their_gpus():
-    shown = str(preview(Draft(channel="C1"), MULTI, MULTI_PLAN, CONFIG, free=8))
-    assert "64 (2 trials × 4 nodes × 8 GPUs); 8 free now" in shown
-    assert "No limit; 128 if each trial runs 1 h" in shown
-
-
-def test_explain_counts_the_gpus_of_all_nodes():
-    assert "Up to 64 GPU-hours: 4 nodes × 8 GPUs per trial" in explain(
-        replace(SPACE, trial_hours=0.5), 8, nodes=4
-    )
-
-
-def test_explain_shows_no_escape_sequences_of_a_command():
-    shown = explain(replace(SPACE, command="python \x1b]0;title\x07train.py"), 1)
-    assert "Example: python  ]0;title train.py --lr=" in shown
 
 
 def test_form_has_nodes_where_several_are_allowed():

@@ -15,18 +15,25 @@ from bot.sweep.launch.plan import DIGEST, check_command, image_with, plan
 from tests.bot.factories import COMMIT, ORDER, OWNER, PLAN, SETTINGS, SPACE
 
 
-def test_plan_uses_the_image_by_digest():
+def test_plan_uses_the_image_by_digest_and_katibs_strings():
     assert image_with(PLAN, "sha256:ab") == "registry:5000/sweepbot/digits@sha256:ab"
     assert DIGEST in PLAN.image_by_digest
-
-
-def test_plan_writes_parameters_as_katibs_strings():
     spaces = {p["name"]: p["feasibleSpace"] for p in PLAN.experiment["spec"]["parameters"]}
     assert spaces == {
         "lr": {"min": "0.0001", "max": "0.1", "distribution": "logUniform"},
         "layers": {"min": "1", "max": "4"},
         "optimizer": {"list": ["adam", "sgd"]},
     }
+    experiment = plan(replace(ORDER, space=replace(SPACE, trial_hours=1.5)), SETTINGS).experiment
+    job = experiment["spec"]["trialTemplate"]["trialSpec"]["spec"]
+    assert job["template"]["spec"]["activeDeadlineSeconds"] == 5400
+    assert "activeDeadlineSeconds" not in job
+
+    def labels(order):
+        return plan(order, SETTINGS).experiment["metadata"]["labels"]
+
+    assert labels(replace(ORDER, team="vision"))["sweepbot/team"] == "vision"
+    assert "sweepbot/team" not in labels(ORDER)
 
 
 def variables(experiment):
@@ -66,13 +73,6 @@ def test_plan_passes_only_mlflows_credentials_from_the_secret():
         for name in ("MLFLOW_TRACKING_USERNAME", "MLFLOW_TRACKING_PASSWORD", "MLFLOW_TRACKING_TOKEN")
     }
     assert "envFrom" not in training
-
-
-def test_plan_limits_a_trials_hours_from_its_pods_start():
-    experiment = plan(replace(ORDER, space=replace(SPACE, trial_hours=1.5)), SETTINGS).experiment
-    job = experiment["spec"]["trialTemplate"]["trialSpec"]["spec"]
-    assert job["template"]["spec"]["activeDeadlineSeconds"] == 5400
-    assert "activeDeadlineSeconds" not in job
 
 
 LOCK = 'version = 1\n[[package]]\nname = "torch"\nversion = "2.9.0"\n'
@@ -127,12 +127,9 @@ def test_wrapped_command_keeps_its_exit_code_and_marks_only_success(command, cod
     assert (done.returncode, file.exists()) == (code, marker)
 
 
-def test_command_line_can_be_pasted():
+def test_command_line_can_be_pasted_and_ids_fit_and_are_deterministic_per_request():
     line = command_line(SPACE, {"lr": "0.003", "name": "it's"})
     assert line == """python train.py --lr=0.003 '--name=it'"'"'s'"""
-
-
-def test_ids_fit_and_are_deterministic_per_request():
     ids = list(candidates("a-very-long-experiment-name-indeed", "trigger-1"))
     assert ids == list(candidates("a-very-long-experiment-name-indeed", "trigger-1"))
     assert len(set(ids)) == len(ids) == 8
@@ -147,11 +144,3 @@ def test_id_is_a_valid_experiment_name(head):
         assert sweep_id.replace("-", "").isalnum()
         assert sweep_id == sweep_id.lower()
         assert sweep_id.isascii()
-
-
-def test_plan_labels_trial_pods_with_the_team():
-    def labels(order):
-        return plan(order, SETTINGS).experiment["metadata"]["labels"]
-
-    assert labels(replace(ORDER, team="vision"))["sweepbot/team"] == "vision"
-    assert "sweepbot/team" not in labels(ORDER)

@@ -58,7 +58,7 @@ def refused(more, owner=OWNER, config=CLUSTER):
     return str(caught.value)
 
 
-def test_pod_has_what_the_space_names():
+def test_pod_has_what_the_space_names_and_nothing_more():
     pod = pod_of(ALL)
     [main] = pod["containers"]
     mounts = {each["mountPath"]: each.get("readOnly", False) for each in main["volumeMounts"]}
@@ -68,43 +68,28 @@ def test_pod_has_what_the_space_names():
     assert env["WANDB_API_KEY"]["valueFrom"] == {
         "secretKeyRef": {"name": "wandb-login", "key": "WANDB_API_KEY"}
     }
-
-
-def test_pod_of_a_space_that_names_nothing_has_nothing_more():
     [main] = pod_of()["containers"]
     assert [each["mountPath"] for each in main["volumeMounts"]] == ["/dev/shm"]
     assert "mkdir" not in main["args"][0]
-
-
-def test_pod_gets_a_directory_that_a_replacement_of_the_pod_gets_again():
-    [line] = pod_of(ALL)["containers"][0]["args"]
-    directory = f"/ckpt/{ORDER.sweep}/{TRIAL}"
-    assert line.startswith(f"{{ mkdir -p {directory} || exit 1; ")
-    assert f"'--output_dir={directory}'" in line
-
-
-def test_pod_gets_the_directory_in_the_style_of_its_flags():
-    [main] = pod_of(f"{ALL}flags: env\n")["containers"]
-    env = {each["name"]: each.get("value") for each in main["env"]}
-    assert env["OUTPUT_DIR"] == f"/ckpt/{ORDER.sweep}/{TRIAL}"
-
-
-def test_output_flag_of_the_configuration_is_for_every_trial():
-    config = parse_config(TEXT.replace("at: /ckpt", "at: /ckpt, flag: out"), "c.yaml")
-    assert f"'--out=/ckpt/{ORDER.sweep}/{TRIAL}'" in pod_of(config=config)["containers"][0]["args"][0]
-
-
-def test_preview_shows_the_directory():
-    space = with_output(space_of(ALL), "lr-brave-otter", CLUSTER)
-    line = command_line(space, first_values(space), **launch_flags(space))
-    assert "--output_dir=/ckpt/lr-brave-otter/TRIAL" in line
-
-
-def test_space_file_keeps_what_it_names():
     space = space_of(ALL)
     again = parse_space(as_yaml(space), "again.yaml", REQUEST, CLUSTER.limits)
     assert (again.volumes, again.env, again.secrets) == (space.volumes, space.env, space.secrets)
     assert again.output_flag == "output_dir"
+
+
+def test_pod_gets_its_directory_again_and_in_the_style_of_its_flags():
+    [line] = pod_of(ALL)["containers"][0]["args"]
+    directory = f"/ckpt/{ORDER.sweep}/{TRIAL}"
+    assert line.startswith(f"{{ mkdir -p {directory} || exit 1; ")
+    assert f"'--output_dir={directory}'" in line
+    [main] = pod_of(f"{ALL}flags: env\n")["containers"]
+    env = {each["name"]: each.get("value") for each in main["env"]}
+    assert env["OUTPUT_DIR"] == f"/ckpt/{ORDER.sweep}/{TRIAL}"
+    config = parse_config(TEXT.replace("at: /ckpt", "at: /ckpt, flag: out"), "c.yaml")
+    assert f"'--out=/ckpt/{ORDER.sweep}/{TRIAL}'" in pod_of(config=config)["containers"][0]["args"][0]
+    space = with_output(space_of(ALL), "lr-brave-otter", CLUSTER)
+    line = command_line(space, first_values(space), **launch_flags(space))
+    assert "--output_dir=/ckpt/lr-brave-otter/TRIAL" in line
 
 
 @pytest.mark.parametrize(
@@ -131,36 +116,24 @@ def test_pods_with_something_that_is_not_allowed_are_refused(more, owner, error)
     assert error in refused(more, owner)
 
 
-def test_pods_of_a_team_that_a_person_chose_get_nothing_of_it():
+def test_pods_with_what_collides_or_is_not_theirs_are_refused():
     config = replace(CLUSTER, self_assigned=frozenset({OWNER}))
     assert "isn't configured, or not for your team" in refused("secrets: [wandb]", config=config)
     assert "nodeSelector" not in pod_of(config=config)
     assert namespace_of(OWNER, "C1", config) == ""
-
-
-def test_pods_with_two_volumes_at_one_path_are_refused():
     twice = parse_config(TEXT.replace("at: /faces", "at: /data/"[:-1]), "c.yaml")
     assert "two volumes are mounted at /data" in refused(ALL, config=twice)
-
-
-def test_pods_with_a_variable_that_a_parameter_sets_are_refused():
     space = replace(space_of(ALL), flags=FlagStyle.ENV, fixed={"hf-home": "x"})
     with pytest.raises(UserError, match="HF_HOME is set twice"):
         pods_of(REQUEST, space, OWNER, CLUSTER)
-
-
-def test_output_flag_without_a_configured_volume_is_refused():
     assert "the configuration has no `output`" in refused("output_flag: out", config=CONFIG)
 
 
-def test_pod_of_a_team_runs_on_its_reserved_machines():
+def test_pod_of_a_team_runs_on_its_machines_and_its_namespace_yields_to_the_channels():
     pod = pod_of()
     assert pod["nodeSelector"] == {"team": "vision"}
     assert pod["tolerations"] == [{"key": "team", "value": "vision"}]
     assert "nodeSelector" not in pod_of(owner="UOTHER")
-
-
-def test_namespace_of_a_team_yields_to_the_channels():
     assert namespace_of(OWNER, "C1", CLUSTER) == "vision"
     assert namespace_of(OWNER, "C1", replace(CLUSTER, channel_namespaces={"C1": "nlp"})) == "nlp"
     assert namespace_of("UOTHER", "C1", CLUSTER) == ""

@@ -30,22 +30,20 @@ def test_best_parameters_run_with_five_seeds_on_the_same_commit():
         PLAN.space.source,
         PLAN.space.flags,
     )
-
-
-def test_strategy_and_place_of_the_metric_are_the_searches():
     found = replace(
         PLAN.space, strategy={"val_loss": "latest"}, source=MetricSource.FILE, metrics_path="/logs/m.txt"
     )
     search = replace(SEARCH, plan=replace(PLAN, space=found))
     space = seed_space(promoted(search, "", CONFIG), CONFIG)
     assert (space.strategies, space.metrics_path) == ({"val_loss": "latest"}, "/logs/m.txt")
-
-
-def test_additions_of_the_space_are_the_searches():
     more = {"volumes": ("datasets",), "env": {"HF_HOME": "/d"}, "secrets": ("wandb",), "output_flag": "out"}
     search = replace(SEARCH, plan=replace(PLAN, space=replace(PLAN.space, **more)))
     space = seed_space(promoted(search, "", CONFIG), CONFIG)
     assert {key: getattr(space, key) for key in more} == more
+    assert changed(promoted(SEARCH, "", CONFIG), "seeds=3-3", CONFIG).promotes is None
+    # Of 1, 2, 3: mean 2, deviation 1, t(2, 0.975) = 4.3027, times the root of 4/3.
+    assert next_value(statistics([1, 2, 3])) == pytest.approx((2 - 4.9683, 2 + 4.9683), abs=1e-3)
+    assert next_value(statistics([1])) is None
 
 
 SEEDED = replace(SEARCH, progress=Progress(best=replace(BEST, parameters={"lr": "0.01", "seed": "3"})))
@@ -105,10 +103,6 @@ def test_what_cannot_be_promoted_is_said(sweep, options, error):
         promoted(sweep, options, CONFIG)
 
 
-def test_rerun_of_a_promotion_compares_with_nothing():
-    assert changed(promoted(SEARCH, "", CONFIG), "seeds=3-3", CONFIG).promotes is None
-
-
 @pytest.mark.parametrize(
     ("values", "verdict"),
     [
@@ -124,9 +118,3 @@ def test_verdict_respects_how_much_single_runs_vary(values, verdict):
     plan = replace(PLAN, space=seed_space(request, CONFIG))
     progress = Progress(seeds={str(n): value for n, value in enumerate(values)})
     assert verdict in end_text(replace(SEARCH, request=request, plan=plan, progress=progress))
-
-
-def test_next_value_has_the_textbook_interval():
-    """Of 1, 2, 3: mean 2, deviation 1, t(2, 0.975) = 4.3027, times the root of 4/3."""
-    assert next_value(statistics([1, 2, 3])) == pytest.approx((2 - 4.9683, 2 + 4.9683), abs=1e-3)
-    assert next_value(statistics([1])) is None

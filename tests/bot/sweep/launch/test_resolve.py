@@ -72,18 +72,12 @@ async def test_resolve_auto_is_the_search_service_if_it_is_installed(line, insta
     assert plan(order, SETTINGS).experiment["spec"]["algorithm"] == {"algorithmName": algorithm}
 
 
-async def test_resolve_prefers_a_dockerfile():
+async def test_resolve_prefers_a_dockerfile_and_reads_what_it_copies():
     files = {"Dockerfile": "FROM x", "uv.lock": "", ".gitmodules": "[submodule]"}
     assert (await found(files)).keys() == {"Dockerfile", ".gitmodules"}
-
-
-async def test_resolve_reads_files_copied_before_the_code():
     text = "FROM x\nCOPY a.txt lib /\nCOPY . /app\n"
     files = {"Dockerfile": text, "a.txt": "a", "b.txt": "b", ".dockerignore": "c"}
     assert (await found(files)).keys() == {"Dockerfile", ".dockerignore", "a.txt"}
-
-
-async def test_resolve_missing_configured_dockerfile_is_an_error():
     with pytest.raises(UserError, match=r"digits has no `docker/train`"):
         await found({"Dockerfile": "FROM x"}, dockerfile="docker/train")
 
@@ -91,37 +85,25 @@ async def test_resolve_missing_configured_dockerfile_is_an_error():
 async def test_resolve_reads_referenced_requirements_once():
     files = {"requirements.txt": "-r a.txt\n-c c.txt\n", "a.txt": "-c c.txt\n", "c.txt": "", "other.txt": ""}
     assert list(await found(files)) == ["requirements.txt", "a.txt", "c.txt"]
-
-
-async def test_resolve_reads_referenced_files_of_any_ending_last():
     files = {"env/train.pip": "-c pins.lock\n", "env/pins.lock": "", "setup.cfg": "[metadata]"}
     there = await found(files, requirements="env/train.pip")
     assert list(there) == ["setup.cfg", "env/train.pip", "env/pins.lock"]
-
-
-async def test_resolve_missing_referenced_file_is_an_error():
     with pytest.raises(UserError, match=r"digits has no `base\.txt`, which its requirements include"):
         await found({"requirements.txt": "-r base.txt\n"})
-
-
-async def test_resolve_finds_the_only_requirements_file_by_its_ending():
     assert "requirements-train.txt" in await found({"requirements-train.txt": ""})
-
-
-async def test_resolve_several_requirements_files_need_a_choice():
     files = {"requirements-a.txt": "", "requirements-b.txt": ""}
     with pytest.raises(
         UserError, match=r"digits has `requirements-a\.txt` and `requirements-b\.txt`, but no"
     ):
         await found(files)
     assert "requirements-b.txt" in await found(files, requirements="requirements-b.txt")
+    files = {f"r{n}.txt": f"-r r{n + 1}.txt\n" for n in range(100)}
+    with pytest.raises(UserError, match=r"`requirements\.txt` in digits can include at most 30 files"):
+        await found(files | {"requirements.txt": "-r r0.txt\n"})
 
 
-async def test_resolve_of_a_prebuilt_image_reads_no_build_files():
+async def test_resolve_of_a_prebuilt_image_reads_no_build_files_if_it_is_allowed():
     assert await found({"sweeps/lr.yaml": f"{SPACE}image: pytorch/pytorch:2.7\n", "uv.lock": ""}) == {}
-
-
-async def test_resolve_rejects_a_prebuilt_image_that_is_not_allowed():
     with pytest.raises(UserError, match=r"image: evil/pytorch isn't allowed \(resolved to docker\.io/evil/"):
         await found({"sweeps/lr.yaml": f"{SPACE}image: evil/pytorch\n"})
 
@@ -141,12 +123,6 @@ async def test_resolve_keeps_the_previewed_commit_while_the_branch_has_it():
         UserError, match="branch=main was force-pushed after the preview and no longer contains 5ee25ee2"
     ):
         await source(Files(files))
-
-
-async def test_resolve_rejects_endless_requirements():
-    files = {f"r{n}.txt": f"-r r{n + 1}.txt\n" for n in range(100)}
-    with pytest.raises(UserError, match=r"`requirements\.txt` in digits can include at most 30 files"):
-        await found(files | {"requirements.txt": "-r r0.txt\n"})
 
 
 @pytest.mark.parametrize(

@@ -52,29 +52,22 @@ async def test_check_trial_kind_refuses_what_the_cluster_does_not_serve(error, w
     assert "*Fix:*" in str(refused.value)
 
 
-async def test_check_trial_kind_names_the_operator_of_train_jobs():
+async def test_check_trial_kind_asks_the_namespace_of_the_trials_once():
     missing = SimpleNamespace(trials=Cluster(ApiError(404, "", "the cluster doesn't serve it")))
     why = await kind_refusal(TRAIN_JOB, "vision", missing)
     assert why == "Kubeflow Trainer 2 isn't installed in the cluster"
     assert missing.trials.listed == [("TrainJob", "vision")]
-
-
-async def test_check_trial_kind_asks_the_namespace_of_the_trials_and_passes():
     cluster = Cluster()
     await check_trial_kind(planned(4), SimpleNamespace(trials=cluster))
     assert cluster.listed == [("PyTorchJob", "vision")]
-
-
-async def test_check_trial_kind_costs_no_request_with_jobs():
     cluster = Cluster(ApiError(404, "", ""))
     await check_trial_kind(planned(1), SimpleNamespace(trials=cluster))
     assert await kind_refusal(JOB, "vision", SimpleNamespace(trials=cluster)) == ""
     assert cluster.listed == []
-
-
-async def test_kind_refusal_of_an_outage_is_an_error():
     with pytest.raises(ApiError):
         await kind_refusal(PYTORCH_JOB, "vision", SimpleNamespace(trials=Cluster(ApiError(503, "", ""))))
+    assert dict(facts(REQUEST, planned(4), CONFIG))["Trial kind"] == "PyTorchJob"
+    assert "Trial kind" not in dict(facts(REQUEST, planned(1), CONFIG))
 
 
 def variables(count, flags=FlagStyle.DOTS):
@@ -118,8 +111,3 @@ async def test_check_trial_kind_does_not_count_variables_of_other_kinds():
     for kind in (JOB, PYTORCH_JOB):
         made = plan(replace(order, shape=PodShape(multi_node=kind)), SETTINGS)
         await check_trial_kind(made, SimpleNamespace(trials=Cluster()))
-
-
-def test_plan_shows_the_kind_of_trials_that_are_no_jobs():
-    assert dict(facts(REQUEST, planned(4), CONFIG))["Trial kind"] == "PyTorchJob"
-    assert "Trial kind" not in dict(facts(REQUEST, planned(1), CONFIG))

@@ -22,15 +22,21 @@ def running(at=NOW):
     return advance(sweep, Observation(experiment=OPEN, trials=(LIVE,), pods=(POD,)), CONFIG, at)
 
 
-def test_deadline_counts_from_the_first_trial():
+def test_deadline_counts_from_the_first_trial_and_wakes_the_sweep_in_time():
     sweep = running(NOW + timedelta(hours=5))
     assert (sweep.phase, sweep.deadline) == (Phase.RUNNING, NOW + timedelta(hours=7))
-
-
-def test_deadline_wakes_the_sweep_in_time():
     sweep = running()
     due = requeue_after(sweep, sweep, NOW + timedelta(hours=2) - timedelta(seconds=30))
     assert due == timedelta(seconds=30)
+    seen = Observation(experiment=OPEN, trials=(LIVE,), pods=(POD,))
+    unlimited = advance(a_sweep(Phase.PENDING, submitted=True), seen, CONFIG, NOW)
+    assert (unlimited.phase, unlimited.deadline) == (Phase.RUNNING, None)
+    again = replace(running(), phase=Phase.PENDING)  # of a held sweep in a new experiment
+    assert advance(again, seen, CONFIG, NOW + timedelta(hours=1)).deadline == again.deadline
+    late, soon = NOW + timedelta(days=9), NOW + timedelta(hours=2) - timedelta(seconds=1)
+    for sweep in (replace(running(), deadline=None), replace(running(), draining="drained")):
+        assert out_of_time(sweep, Observation(), late) == sweep
+    assert out_of_time(running(), Observation(), soon) == running()
 
 
 def test_sweep_past_its_deadline_drains_once_and_ends_when_its_trials_have():
@@ -49,21 +55,6 @@ def test_sweep_past_its_deadline_drains_once_and_ends_when_its_trials_have():
     done = replace(LIVE, state=TrialState.SUCCEEDED, value=0.5)
     ended = advance(drained, Observation(experiment=over, trials=(done,)), CONFIG, later)
     assert (ended.ending, ended.reason) == (Phase.SUCCEEDED, "time limit reached after 1 trial")
-
-
-def test_start_without_a_limit_sets_no_deadline_and_a_later_start_keeps_it():
-    seen = Observation(experiment=OPEN, trials=(LIVE,), pods=(POD,))
-    unlimited = advance(a_sweep(Phase.PENDING, submitted=True), seen, CONFIG, NOW)
-    assert (unlimited.phase, unlimited.deadline) == (Phase.RUNNING, None)
-    again = replace(running(), phase=Phase.PENDING)  # of a held sweep in a new experiment
-    assert advance(again, seen, CONFIG, NOW + timedelta(hours=1)).deadline == again.deadline
-
-
-def test_out_of_time_without_a_deadline_or_while_draining_changes_nothing():
-    late, soon = NOW + timedelta(days=9), NOW + timedelta(hours=2) - timedelta(seconds=1)
-    for sweep in (replace(running(), deadline=None), replace(running(), draining="drained")):
-        assert out_of_time(sweep, Observation(), late) == sweep
-    assert out_of_time(running(), Observation(), soon) == running()
 
 
 def test_time_left_is_at_least_a_second_of_a_running_sweep():

@@ -69,15 +69,23 @@ def test_start_of_a_build_lists_missing_and_reused_images(builds, text):
     assert step(BUILDING, *builds) == text
 
 
-def test_start_and_end_of_a_build_of_one_image_have_shorter_texts():
+def test_end_of_a_build_names_images_and_times_or_the_cause():
+    digests = {build.tag: "sha256:a" for build in (FRAMEWORKS, DEPENDENCIES)}
+    known = replace(OURS, building=replace(OURS.building, digests=digests))
+    builds = (
+        a_build(FRAMEWORKS, JobState.COMPLETE, 99.0),
+        a_build(DEPENDENCIES, JobState.COMPLETE, 61.4),
+        a_build(CODE, JobState.COMPLETE),
+    )
+    text = "ML frameworks reused, dependencies built in 61 s, code built"
+    assert step(known, *builds, digest="sha256:a") == f"✓ Image: {text}"
+    assert step(OURS, *builds, digest="sha256:a") == "✓ Image: dependencies built in 61 s, code built"
+    assert step(BUILDING, *builds, digest="sha256:a") == "✓ Image reused from the registry"
     one = a_sweep(Phase.BUILDING)
     [made] = PLAN.builds
     assert step(one, a_build(made, there=False)) == "○ Building image from `Dockerfile`"
     ours = replace(one, building=Building(started=NOW, uids={made.ref.name: f"u-{made.role}"}))
     assert step(ours, a_build(made, JobState.COMPLETE, 3.2), digest="sha256:a") == "✓ Image built in 3 s"
-
-
-def test_failed_build_names_the_cause_and_the_log():
     trouble = Diagnosis(key="build", text="RUN failed.", detail="no such file")
     failed = a_build(CODE, JobState.FAILED, trouble=trouble, pod="p", container="c", there=False)
     text = ":x: Image build failed for `01234567`."
@@ -90,20 +98,6 @@ def test_failed_build_names_the_cause_and_the_log():
     )
     done = a_build(CODE, JobState.COMPLETE, pod="p", there=False)
     assert reported(OURS, done) == Event(kind="build_failed", text=f"{text} {why} image.")
-
-
-def test_end_of_a_build_lists_reused_and_built_images_with_their_times():
-    digests = {build.tag: "sha256:a" for build in (FRAMEWORKS, DEPENDENCIES)}
-    known = replace(OURS, building=replace(OURS.building, digests=digests))
-    builds = (
-        a_build(FRAMEWORKS, JobState.COMPLETE, 99.0),
-        a_build(DEPENDENCIES, JobState.COMPLETE, 61.4),
-        a_build(CODE, JobState.COMPLETE),
-    )
-    text = "ML frameworks reused, dependencies built in 61 s, code built"
-    assert step(known, *builds, digest="sha256:a") == f"✓ Image: {text}"
-    assert step(OURS, *builds, digest="sha256:a") == "✓ Image: dependencies built in 61 s, code built"
-    assert step(BUILDING, *builds, digest="sha256:a") == "✓ Image reused from the registry"
 
 
 @pytest.mark.parametrize(
@@ -126,13 +120,6 @@ def test_reason_for_the_end_follows_katibs(state, reason, message, trials, expec
     assert after(RUNNING, experiment=experiment, trials=seen).reason == expected
     caused = after(replace(RUNNING, cause="ValueError: no"), experiment=experiment, trials=seen)
     assert caused.reason == ("ValueError: no" if expected.endswith("failed") else expected)
-
-
-def test_to_owner_is_ephemeral_only_without_a_thread():
-    event = Event(kind="restored")
-    private = replace(event, to_user=OWNER, response_url="https://hooks/1")
-    assert to_owner(a_sweep(Phase.BUILDING), event) == event
-    assert to_owner(a_sweep(Phase.RECEIVED), event) == private
 
 
 PARAMETERS = {"lr": "0.0028079050224114393", "width": "128", "seed": "12345678.9"}
@@ -200,16 +187,13 @@ def test_end_by_one_failed_trial_notifies_once(failed, key, loud):
     assert "OutOfMemoryError" not in event.shown
 
 
-def test_end_with_notify_dm_goes_to_the_owner_too():
+def test_end_goes_to_the_owner_too_if_asked_for_or_without_a_thread():
     sweep = replace(DONE, progress=Progress(), request=replace(REQUEST, notify=Notify.DM))
     thread, direct = ended(sweep, Phase.FAILED, NOW).outbox
     assert (thread.to_user, direct.to_user, direct.response_url) == ("", OWNER, "")
     assert direct.text == ":x: *lr-brave-otter* in <#C1> · 4 trials &lt;done&gt;"
     [_, direct] = ended(replace(sweep, permalink="https://s/p1"), Phase.FAILED, NOW).outbox
     assert direct.text == ":x: *<https://s/p1|lr-brave-otter>* in <#C1> · 4 trials &lt;done&gt;"
-
-
-def test_end_without_a_thread_goes_to_owner_and_canceller():
     sweep = a_sweep(Phase.STOPPING, thread=None, cancelled_by=ADMIN)
     text = f":no_entry_sign: *lr-brave-otter* in <#C1> · Cancelled by <@{ADMIN}> before anything ran."
     ends = ended(sweep, Phase.CANCELLED, NOW).outbox
@@ -220,6 +204,10 @@ def test_end_without_a_thread_goes_to_owner_and_canceller():
     for alone, ending in ((OWNER, Phase.CANCELLED), (None, Phase.FAILED)):
         [event] = ended(replace(sweep, cancelled_by=alone), ending, NOW).outbox
         assert event.to_user == OWNER
+    event = Event(kind="restored")
+    private = replace(event, to_user=OWNER, response_url="https://hooks/1")
+    assert to_owner(a_sweep(Phase.BUILDING), event) == event
+    assert to_owner(a_sweep(Phase.RECEIVED), event) == private
 
 
 def test_objective_that_no_trial_has_is_reported_once():

@@ -21,7 +21,7 @@ from tests.bot.factories import NOW, OWNER, a_sweep
 from tests.bot.sweep.model.observations import RUNNING, kinds
 
 
-def test_report_restored_only_to_active_sweeps():
+def test_quarantine_and_loss_are_reported_and_shown():
     text = (
         ":warning: Redis lost its data. `lr-brave-otter` continues from its record in the cluster, but "
         "recent commands and results may be missing. *Fix:* Repeat any command that got no answer."
@@ -30,9 +30,6 @@ def test_report_restored_only_to_active_sweeps():
     assert report_restored(a_sweep(Phase.RECEIVED)).outbox[0].to_user == OWNER
     final = a_sweep(Phase.FAILED)
     assert report_restored(final) == final
-
-
-def test_quarantine_and_release_are_reported_and_shown():
     held = quarantine(replace(RUNNING, shown=Shown(fingerprint="x")), "it crashed")
     assert (held.quarantined, held.shown) == (True, Shown())
     [event] = held.outbox
@@ -49,7 +46,7 @@ def test_quarantine_and_release_are_reported_and_shown():
     assert (free.quarantined, free.outbox) == (False, (Event(kind="released", text=text),))
 
 
-def test_trouble_is_reported_once_per_phase():
+def test_trouble_is_reported_once_per_phase_and_its_end_where_it_was_reported():
     once = report_trouble(RUNNING, "no answer")
     text = ":warning: `lr-brave-otter` hit an error. Sweepbot keeps retrying:\n```\nno answer\n```"
     assert once.outbox == (Event(kind="trouble", text=text),)
@@ -57,6 +54,29 @@ def test_trouble_is_reported_once_per_phase():
     assert len(report_trouble(replace(once, phase=Phase.STOPPING), "again").outbox) == 2
     final = a_sweep(Phase.FAILED)
     assert report_trouble(final, "no answer") == final
+    once = replace(report_trouble(RUNNING, "no answer"), outbox=())
+    kept = replace(once, sent_keys=("build_waiting/queued", *once.sent_keys))
+    resolved = resolve_trouble(kept)
+    over = Event(kind="trouble_over", text=":white_check_mark: Error resolved; the sweep continues.")
+    assert (resolved.sent_keys, resolved.outbox) == (("build_waiting/queued",), (over,))
+    ended = resolve_trouble(replace(once, phase=Phase.FAILED))
+    assert (ended.sent_keys, ended.outbox) == ((), ())
+    private = replace(report_trouble(a_sweep(Phase.RECEIVED), "no answer"), outbox=())
+    assert (resolve_trouble(private).sent_keys, resolve_trouble(private).outbox) == ((), ())
+    assert resolve_trouble(RUNNING) == RUNNING
+    private = report_trouble(a_sweep(Phase.RECEIVED), "git does not answer")
+    opened = replace(private, outbox=(), thread="1.0", phase=Phase.BUILDING)
+    assert resolve_trouble(opened).outbox == ()
+    both = resolve_trouble(replace(report_trouble(opened, "the registry does not answer"), outbox=()))
+    assert kinds(both) == ["trouble_over"]
+    assert (both.sent_keys, resolve_trouble(both)) == ((), both)
+    once = unreachable(RUNNING, NOW, "")
+    later = NOW + timedelta(minutes=5)
+    assert once.unreachable == Unreachable(since=NOW)
+    assert unreachable(once, later, "") == once
+    assert unreachable(once, later, "the token expired").unreachable == Unreachable(
+        since=NOW, reason="the token expired"
+    )
 
 
 def test_unavailable_registry_is_reported_once_and_shown_until_it_answers():
@@ -68,43 +88,11 @@ def test_unavailable_registry_is_reported_once_and_shown_until_it_answers():
     assert resolve_trouble(once).outage == Outage()
 
 
-def test_resolved_trouble_is_reported_in_the_thread_only():
-    once = replace(report_trouble(RUNNING, "no answer"), outbox=())
-    kept = replace(once, sent_keys=("build_waiting/queued", *once.sent_keys))
-    resolved = resolve_trouble(kept)
-    over = Event(kind="trouble_over", text=":white_check_mark: Error resolved; the sweep continues.")
-    assert (resolved.sent_keys, resolved.outbox) == (("build_waiting/queued",), (over,))
-    ended = resolve_trouble(replace(once, phase=Phase.FAILED))
-    assert (ended.sent_keys, ended.outbox) == ((), ())
-    private = replace(report_trouble(a_sweep(Phase.RECEIVED), "no answer"), outbox=())
-    assert (resolve_trouble(private).sent_keys, resolve_trouble(private).outbox) == ((), ())
-    assert resolve_trouble(RUNNING) == RUNNING
-
-
 @pytest.mark.parametrize(("phase", "to"), [(Phase.RECEIVED, OWNER), (Phase.BUILDING, "")])
 def test_report_trouble_goes_to_the_thread_or_to_the_owner_before_it_opens(phase, to):
     reported = report_trouble(a_sweep(phase), "the registry does not answer")
     assert [(e.kind, e.to_user) for e in reported.outbox] == [("trouble", to)]
     assert report_trouble(reported, "still") == reported
-
-
-def test_resolve_trouble_reports_only_where_the_trouble_was_reported():
-    private = report_trouble(a_sweep(Phase.RECEIVED), "git does not answer")
-    opened = replace(private, outbox=(), thread="1.0", phase=Phase.BUILDING)
-    assert resolve_trouble(opened).outbox == ()
-    both = resolve_trouble(replace(report_trouble(opened, "the registry does not answer"), outbox=()))
-    assert kinds(both) == ["trouble_over"]
-    assert (both.sent_keys, resolve_trouble(both)) == ((), both)
-
-
-def test_unreachable_cluster_with_another_reason_keeps_its_time():
-    once = unreachable(RUNNING, NOW, "")
-    later = NOW + timedelta(minutes=5)
-    assert once.unreachable == Unreachable(since=NOW)
-    assert unreachable(once, later, "") == once
-    assert unreachable(once, later, "the token expired").unreachable == Unreachable(
-        since=NOW, reason="the token expired"
-    )
 
 
 def test_line_says_since_when_a_cluster_has_not_answered_and_what_follows():

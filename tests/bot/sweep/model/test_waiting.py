@@ -43,8 +43,5 @@ def test_waits_for_names_each_cause_once_and_no_numbers():
     assert waits_for(seen(*pods, jobs=tuple(queued))) == (
         "free GPUs and quota in queue `research` (`/sweep queue` shows their place)"
     )
-
-
-def test_waits_for_is_empty_without_waiting_trials():
     assert waits_for(Observation()) == ""
     assert waits_for(Observation(jobs=(a_job("t1", suspended=True, kueue_labels={QUEUE_LABEL: "q"}),))) == ""

@@ -73,14 +73,15 @@ async def test_pictures_are_read_from_the_log_and_encoded_anew():
         assert SCRIPT not in file.content
         with Image.open(BytesIO(file.content)) as new, Image.open(BytesIO(content)) as old:
             assert (new.size, getattr(new, "n_frames", 1)) == (old.size, frames)
-
-
-async def test_pictures_that_cannot_be_read_are_none():
     text = printed(("samples", 7, PNG))
     assert await shown("") == []
     assert await shown(text, [replace(POD, finished=False)]) == []
     assert await shown(text, [replace(POD, index=1)]) == []
     assert await shown(text, plan=PLAN) == []
+    many = "\n".join(part(picture=f"p{number}") for number in range(100))
+    assert len(read_pictures(many)) == module.MAX_PICTURES == MAX_PICTURES
+    half = part(parts=2)
+    assert read_pictures("\n".join([half, half, part(part=2, parts=2)])) == {"a": (1, b"xx")}
 
 
 HOSTILE = {
@@ -118,13 +119,6 @@ def part(**changes):
 )
 def test_lines_that_are_no_whole_picture_are_ignored(line):
     assert read_pictures(f"{line}\n{part(picture='b')}") == {"b": (1, b"x")}
-
-
-def test_pictures_are_few_and_those_of_a_restarted_reader_count_once():
-    many = "\n".join(part(picture=f"p{number}") for number in range(100))
-    assert len(read_pictures(many)) == module.MAX_PICTURES == MAX_PICTURES
-    half = part(parts=2)
-    assert read_pictures("\n".join([half, half, part(part=2, parts=2)])) == {"a": (1, b"xx")}
 
 
 async def test_picture_that_takes_too_long_is_left_out(monkeypatch):

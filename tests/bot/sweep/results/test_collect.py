@@ -39,7 +39,7 @@ def one(trial=None, plan=PLAN, **sources):
     return found
 
 
-def test_collect_takes_times_and_gpu_hours_from_the_pods():
+def test_collect_takes_times_and_gpu_hours_from_pods_or_what_was_measured():
     pods = [
         a_pod("t1-aaaaa", scheduled=NOW, began=NOW + timedelta(minutes=30), ended=NOW + timedelta(hours=1)),
         a_pod("t1-bbbbb", scheduled=NOW + timedelta(hours=1), began=NOW + timedelta(hours=1), ended=LATER),
@@ -47,33 +47,24 @@ def test_collect_takes_times_and_gpu_hours_from_the_pods():
     found = one(a_trial(started=NOW - timedelta(days=1), ended=LATER), pods=pods)
     assert (found.started, found.ended, found.node) == (NOW + timedelta(minutes=30), LATER, "n1")
     assert found.gpu_hours == 2.0 * PLAN.gpus
-
-
-def test_collect_uses_measured_hours_for_deleted_pods():
     prices = (Price(model="NVIDIA A100", hourly=2.5),)
     found = one(uses=[an_hour(), an_hour(used=0.0), an_hour("t2-abcde")], prices=prices)
     assert (found.node, found.gpu_model, found.gpu_hours, found.cost) == ("n9", "NVIDIA A100", 2.0, 5.0)
     assert found.utilization == pytest.approx(0.25)
     changed = one(uses=[an_hour(price=1.5), an_hour(price=2.0), an_hour(allocated=0.5)], prices=prices)
     assert changed.cost == pytest.approx(2.5 * 1.75)  # the price of the hours before and after the change
-
-
-def test_collect_with_several_nodes_counts_those_whose_pods_are_deleted():
     plan = replace(PLAN, gpus=8, nodes=4)
     first = a_pod("t1-aaaaa", index=0, scheduled=NOW, began=NOW, ended=LATER)
     third = a_pod("t1-bbbbb", index=2, scheduled=NOW, began=NOW, ended=NOW + timedelta(hours=1))
     assert one(plan=plan, pods=[first, third]).gpu_hours == 2 * 4 * 8
     uses = [an_hour(f"t1-{number}-abcde", allocated=8.0) for number in range(4)]
     assert one(plan=plan, uses=uses).gpu_hours == 32
-
-
-def test_collect_without_data_is_unknown():
     found = one()
     assert (found.started, found.ended, found.node, found.gpu_model) == (None, None, "", "")
     assert (found.gpu_hours, found.utilization, found.cost) == (None, None, None)
 
 
-def test_trial_that_never_got_a_node_has_an_end_and_no_start():
+def test_trial_has_a_name_and_only_the_times_and_cost_that_are_known():
     """Katib's start is when it created the trial's Job."""
     found = one(a_trial(state=TrialState.NOT_STARTED, started=NOW, ended=LATER))
     assert (found.state, found.started, found.ended, found.cost) == (
@@ -82,13 +73,7 @@ def test_trial_that_never_got_a_node_has_an_end_and_no_start():
         LATER,
         None,
     )
-
-
-def test_trial_without_a_price_has_hours_and_no_cost():
     assert one(uses=[an_hour()]).cost is None
-
-
-def test_trial_is_named_by_its_pods_name():
     assert trial_of("lr-brave-otter-k2x9-q7wzp", PLAN) == "lr-brave-otter-k2x9"
 
 

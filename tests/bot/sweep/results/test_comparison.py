@@ -48,27 +48,18 @@ def test_comparison_lists_best_cost_commits_and_changed_parameters():
     assert "• `lr`: `0.0001 to 0.1, log` → `1e-05 to 0.1, log`" in message.text
     assert "• `optimizer`: `adam, sgd` → `none`" in message.text
     assert complaints(list(message.blocks)) == []
-
-
-def test_sweeps_with_other_objectives_are_not_ranked():
+    message = comparison([OLD, replace(OLD, sweep="lr-other-otter")], [Commits()], str)
+    assert "the same commit `01234567`" in message.text
+    assert "*Space*: the same." in message.text
+    assert "Best: `lr-old-otter` and `lr-other-otter`, 0.4" in message.text
+    trials = (*OLD.trials, a_result("t9", value=None, state=TrialState.FAILED))
+    assert "at least 1.5 GPU-h" in comparison([replace(OLD, trials=trials), OLD], [Commits()], str).text
     other = replace(NEW, space=replace(SPACE, metric="accuracy"))
     assert not comparable([OLD, other])
     message = comparison([OLD, other], [Commits(error="git.example didn't respond")], str)
     assert "The objectives differ" in message.text
     assert "Best: " not in message.text
     assert "can't be listed: git.example didn't respond" in message.text
-
-
-def test_same_commit_and_space_are_said_so():
-    message = comparison([OLD, replace(OLD, sweep="lr-other-otter")], [Commits()], str)
-    assert "the same commit `01234567`" in message.text
-    assert "*Space*: the same." in message.text
-    assert "Best: `lr-old-otter` and `lr-other-otter`, 0.4" in message.text
-
-
-def test_cost_of_a_partly_measured_sweep_is_a_lower_bound():
-    trials = (*OLD.trials, a_result("t9", value=None, state=TrialState.FAILED))
-    assert "at least 1.5 GPU-h" in comparison([replace(OLD, trials=trials), OLD], [Commits()], str).text
 
 
 def test_picture_shows_the_best_so_far_of_each_sweep():

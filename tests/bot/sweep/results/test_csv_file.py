@@ -55,16 +55,7 @@ def test_csv_has_a_line_per_trial_the_best_first():
     assert found[3]["state"] == "not started"
 
 
-def test_csv_prefixes_names_of_its_own_columns():
-    names = ("node", "trial", "val_loss")
-    parameters = tuple(Parameter(name=name, values=("a",)) for name in names)
-    trial = a_result(parameters={"node": "a", "trial": "b", "val_loss": "c"})
-    [row] = rows(some_results(trial, space=replace(SPACE, parameters=parameters)))
-    assert [row["params.node"], row["params.trial"], row["params.val_loss"]] == ["a", "b", "c"]
-    assert (row["trial"], row["val_loss"], row["node"]) == (trial.name, "0.5", "")
-
-
-def test_csv_has_no_formulas():
+def test_csv_has_no_formulas_and_prefixes_names_of_its_own_columns():
     hostile = {"lr": "=1+1", "layers": "-2", "optimizer": '@SUM(A1)\n"'}
     parameters = (*SPACE.parameters, Parameter(name="=cmd", values=("+x",)))
     trial = a_result(parameters=hostile | {"=cmd": "+x"}, node="=HYPERLINK(1)")
@@ -73,6 +64,12 @@ def test_csv_has_no_formulas():
     assert "'=cmd" in header
     assert not [cell for cell in (*header, *line) if cell.startswith(("=", "+", "@"))]
     assert "-2" in line  # a number stays a number
+    names = ("node", "trial", "val_loss")
+    parameters = tuple(Parameter(name=name, values=("a",)) for name in names)
+    trial = a_result(parameters={"node": "a", "trial": "b", "val_loss": "c"})
+    [row] = rows(some_results(trial, space=replace(SPACE, parameters=parameters)))
+    assert [row["params.node"], row["params.trial"], row["params.val_loss"]] == ["a", "b", "c"]
+    assert (row["trial"], row["val_loss"], row["node"]) == (trial.name, "0.5", "")
 
 
 def test_csv_of_seeds_is_by_seed_and_ends_with_their_statistics():

@@ -24,7 +24,7 @@ def rows(answered):
     return [[cell["text"] for cell in each] for each in table["rows"]]
 
 
-def test_history_shows_the_best_of_each_week_and_who_found_it():
+def test_history_shows_the_best_of_each_week_of_the_latest_objective():
     """2026-11-02 and 2026-11-09 are Mondays."""
     sweeps = [past("lr-a", 0.5, 8), past("lr-b", 0.3, 9, subject="Use <b>"), past("lr-c", 0.4, 15)]
     answered = answer(reversed(sweeps))
@@ -35,16 +35,10 @@ def test_history_shows_the_best_of_each_week_and_who_found_it():
     assert "Best `val_loss` of space `lr` in 3 sweeps: *0.3* (minimize), by *ada* in `lr-b`" in answered.text
     assert "“Use &lt;b&gt;”" in answered.text
     assert complaints(list(answered.blocks)) == []
-
-
-def test_history_compares_only_the_latest_objective():
     other = past("lr-acc", 0.9, 1, space=replace(SPACE, metric="accuracy", goal=Goal.MAXIMIZE))
     answered = answer([other, past("lr-a", 0.5, 8)])
     assert [each[3] for each in rows(answered)[1:]] == ["lr-a"]
     assert "Not counted: 1 sweep with another objective or repository." in answered.text
-
-
-def test_history_without_results_says_so_and_seeds_do_not_count():
     assert answer([]).text == "No ended sweep of space `lr` has a result."
     assert past("seeds-a", 0.5, 8, space=replace(SPACE, seed="seed")) is None
     assert past_sweep(some_results(a_result(value=None))) is None

@@ -25,9 +25,12 @@ FULL = a_result(
 )
 
 
-def test_stored_results_are_read_as_they_were():
+def test_stored_results_are_read_as_they_were_and_newer_ones_rejected():
     results = some_results(FULL, a_result("t2", None, TrialState.FAILED), best="t1", katib_best="t2")
     assert load(dump(results)) == results
+    stored = json.loads(FORMAT.dump(some_results())) | {"schema": FORMAT.schema + 1, "trials": "elsewhere"}
+    with pytest.raises(NewerFormatError, match="newer Sweepbot"):
+        load(zlib.compress(json.dumps(stored).encode()))
 
 
 def test_twenty_thousand_trials_fit_into_a_config_map_with_the_best_of_them():
@@ -52,9 +55,3 @@ def test_twenty_thousand_trials_fit_into_a_config_map_with_the_best_of_them():
 def test_invalid_stored_results_are_a_value_error(stored):
     with pytest.raises(ValueError, match=r"\w"):
         load(stored)
-
-
-def test_results_of_a_newer_version_are_rejected():
-    stored = json.loads(FORMAT.dump(some_results())) | {"schema": FORMAT.schema + 1, "trials": "elsewhere"}
-    with pytest.raises(NewerFormatError, match="newer Sweepbot"):
-        load(zlib.compress(json.dumps(stored).encode()))

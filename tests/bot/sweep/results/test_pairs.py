@@ -68,7 +68,7 @@ def test_verdict_names_a_branch_only_if_the_interval_excludes_zero(goal, count, 
     assert verdict(space, compared(space, trials(count, gain))).startswith(text)
 
 
-def test_compare_leaves_out_half_pairs_huge_values_and_branches_that_left():
+def test_compare_leaves_out_what_is_no_pair_and_percentages_that_mislead():
     space = replace(
         BRANCHES, goal=Goal.MAXIMIZE, pairs=replace(BRANCHES.pairs, branches=("main", "old", "wider"))
     )
@@ -82,17 +82,11 @@ def test_compare_leaves_out_half_pairs_huge_values_and_branches_that_left():
     assert (len(found.pairs), found.left) == (15, ("old",))
     assert compared(space, trials(15, 0.05)[::-1]).pairs == found.pairs, "by setting and seed"
     assert verdict(space, found).endswith("one setting and seed). `old` didn't reach the finals")
-
-
-def test_equal_values_show_no_difference_and_negative_ones_have_no_percentage():
     same = compared(replace(BRANCHES, goal=Goal.MAXIMIZE), trials(15, 0, noise=0))
     assert (same.interval, same.is_shown) == ((0, 0), False)
     below = [replace(each, value=each.value - 1) for each in trials(15, 0.05)]
     space = replace(BRANCHES, goal=Goal.MAXIMIZE)
     assert "by 0.0474 of `acc` (95%: 0.0" in verdict(space, compared(space, below))
-
-
-def test_difference_from_a_mean_close_to_0_is_no_percentage():
     found = [
         Trial({"lr": "0.1", "seed": f"{number}", "branch": branch}, value)
         for number in range(1, 13)

@@ -23,13 +23,10 @@ def test_best_of_each_goal_is_the_same_in_every_order(goal, first):
         assert names(ranked(goal, order))[-1] == "none"
 
 
-def test_best_of_equal_trials_is_the_reported_one_then_the_first_by_name():
+def test_best_of_equal_or_stopped_trials_is_by_report_and_name_and_none_without_a_value():
     equal = [a_result("b"), a_result("a"), a_result("c")]
     assert names([best(Goal.MINIMIZE, equal)]) == ["a"]
     assert names([best(Goal.MINIMIZE, equal, equal[2].name)]) == ["c"]
-
-
-def test_best_counts_early_stopped_and_cancelled_trials_with_what_they_reported():
     stopped = a_result("early", 0.1, TrialState.STOPPED_EARLY)
     killed = a_result("killed", 0.05, TrialState.KILLED)
     assert names(ranked(Goal.MINIMIZE, [a_result("done", 0.2), stopped, killed])) == [
@@ -37,9 +34,6 @@ def test_best_counts_early_stopped_and_cancelled_trials_with_what_they_reported(
         "early",
         "done",
     ]
-
-
-def test_best_without_a_finite_value_is_none():
     assert best(Goal.MINIMIZE, [a_result("t1", None), a_result("t2", None)]) is None
 
 
@@ -80,9 +74,6 @@ def test_pareto_front_has_the_trials_that_none_beats():
     for order in (trials, trials[::-1], trials[4:] + trials[:4]):
         assert names(pareto_front(goals, order)) == ["slow", "middle", "twin", "fast"]
     assert pareto_front(goals, []) == []
-
-
-def test_pareto_front_of_three_objectives_keeps_what_leads_by_the_third_alone():
     goals = {"accuracy": Goal.MAXIMIZE, "latency": Goal.MINIMIZE, "size": Goal.MINIMIZE}
     trials = [
         measured("good", 0.9, 1.0, 9.0),

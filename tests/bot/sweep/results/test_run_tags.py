@@ -8,21 +8,15 @@ from k8s.katib.training import TRIAL_NAME
 FACTS = {"sweep": "lr-otter", "owner": "ada", "owner_id": "U1", "team": "", "repository": "https://git/x"}
 
 
-def test_tags_without_a_value_are_left_out():
+def test_tags_are_what_is_known_and_a_placeholder_for_the_trial():
     tags = run_tags.planned(**FACTS, branch="main", commit="ab")
     assert run_tags.TEAM not in tags
     assert tags[run_tags.TRIAL] == tags[run_tags.RUN_NAME] == TRIAL_NAME
-
-
-def test_tags_leave_only_the_trials_name_as_a_placeholder():
     branch = 'a"b${trialParameters.lr}$(HOME)$$\n'
     encoded = run_tags.encode(run_tags.planned(**FACTS, branch=branch, commit="ab"))
     assert encoded.replace(TRIAL_NAME, "").count("$") == 0
     assert json.loads(encoded.replace(TRIAL_NAME, "lr-otter-x1"))[run_tags.BRANCH] == branch
     assert json.loads(encoded.replace(TRIAL_NAME, "lr-otter-x1"))[run_tags.TRIAL] == "lr-otter-x1"
-
-
-def test_tags_are_added_when_the_image_and_the_thread_are_known():
     planned = run_tags.encode(run_tags.planned(**FACTS, branch="$b", commit="ab"))
     added = run_tags.added(planned, run_tags.submitted("lr-otter", "r/i@sha256:12", "https://slack/p1"))
     tags = json.loads(added)

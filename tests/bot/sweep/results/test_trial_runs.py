@@ -18,7 +18,7 @@ def a_run(trial="t1", **facts):
     return Run(trial=f"lr-brave-otter-{trial}", **known | facts)
 
 
-def test_silent_trial_gets_a_run_with_parameters_objective_and_state():
+def test_silent_trial_gets_a_run_and_one_of_the_training_only_what_it_lacks():
     trial = a_result(value=0.25, more={"accuracy": 0.9})
     assert changes(some_results(trial), []) == [
         RunChange(
@@ -29,13 +29,13 @@ def test_silent_trial_gets_a_run_with_parameters_objective_and_state():
             status="FINISHED",
         )
     ]
-
-
-def test_run_of_the_training_gets_only_what_it_lacks():
     [change] = changes(some_results(a_result()), [a_run(params=frozenset({"lr"}), metrics=frozenset())])
     assert (change.run_id, change.status) == ("r1", "")
     assert (change.params, change.metrics) == ({"layers": "2", "optimizer": "adam"}, {"val_loss": 0.5})
     assert change.tags == {"sweepbot.state": "succeeded"}
+    results = some_results(a_result(), a_result("t2", state=TrialState.LIVE, value=None))
+    assert changes(results, [a_run(state="succeeded")]) == []
+    assert changes(results, [a_run(state="succeeded", status="RUNNING")]) != []
 
 
 @pytest.mark.parametrize(
@@ -56,22 +56,13 @@ def test_status_says_how_the_trial_ended(state, status, wanted):
     assert change.status == wanted
 
 
-def test_complete_runs_are_left_alone_and_running_trials_too():
-    results = some_results(a_result(), a_result("t2", state=TrialState.LIVE, value=None))
-    assert changes(results, [a_run(state="succeeded")]) == []
-    assert changes(results, [a_run(state="succeeded", status="RUNNING")]) != []
-
-
-def test_runs_that_sweepbot_created_go_when_there_is_another():
+def test_runs_that_are_too_many_go_or_end():
     ours = a_run(id="r2", ours=True, state="succeeded")
     first, second = changes(some_results(a_result()), [ours, a_run()])
     assert (first.run_id, first.delete) == ("r1", False)
     assert (second.run_id, second.delete) == ("r2", True)
     twice = changes(some_results(a_result()), [ours, a_run(id="r3", ours=True, state="succeeded")])
     assert [(change.run_id, change.delete) for change in twice] == [("r2", True)]
-
-
-def test_other_runs_of_a_killed_trial_end_too():
     nested = a_run(id="r2", nested=True, status="RUNNING", metrics=frozenset())
     results = some_results(a_result(state=TrialState.KILLED, value=None))
     main, child = changes(results, [a_run(status="RUNNING"), nested])

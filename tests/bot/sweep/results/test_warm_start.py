@@ -44,9 +44,6 @@ async def test_best_points_of_the_named_sweep_are_handed_over_by_rank(kept):
     assert [f"{float(each['lr']):.4f}" for each in start.points] == ["0.0464", "0.0215", "0.0100"]
     assert start.why == "main @ 01234567, 2026-11-21, 3 of 3 parameters in common"
     assert len((await found(kept, "lr-brave-otter", replace(SEARCHED, max_trials=6))).points) == 2
-
-
-async def test_fixed_values_of_the_earlier_sweep_count_and_missing_ones_are_left_open(kept):
     theirs = replace(SPACE, fixed={"layers": "3"}, parameters=SPACE.parameters[:1])
     await kept.save(some_results(a_result(parameters={"lr": "1e-2"}), space=theirs))
     start = await found(kept, "lr-brave-otter")
@@ -54,6 +51,9 @@ async def test_fixed_values_of_the_earlier_sweep_count_and_missing_ones_are_left
         ({"lr": "1e-2", "layers": "3"},),
         "2 of 3 parameters in common",
     )
+    with pytest.raises(UserError, match="from=lr-old-owl: no ended sweep of this name has results"):
+        await found(kept, "lr-old-owl")
+    assert await found(None, "none") is await found(None, None) is None
 
 
 @pytest.mark.parametrize(
@@ -77,12 +77,6 @@ async def test_sweep_that_does_not_compare_is_rejected_with_the_reason(kept, spa
     with pytest.raises(UserError, match=why) as caught:
         await found(kept, "lr-brave-otter", space, repo)
     assert caught.value.field == "from"
-
-
-async def test_unknown_sweep_is_rejected_and_none_never_reads(kept):
-    with pytest.raises(UserError, match="from=lr-old-owl: no ended sweep of this name has results"):
-        await found(kept, "lr-old-owl")
-    assert await found(None, "none") is await found(None, None) is None
 
 
 async def test_auto_takes_the_latest_of_the_most_alike_sweeps(kept):

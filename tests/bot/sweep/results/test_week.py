@@ -23,7 +23,7 @@ def page(*sweeps):
     return week_page(MONDAY, BEGIN, END, sweeps, "$").text
 
 
-def test_week_counts_sweeps_people_hours_and_cost_of_the_week_only():
+def test_week_counts_its_own_sweeps_only_and_says_what_is_unknown():
     text = page(
         sweep("a", 0.5, 10),
         sweep("b", 0.6, 17),
@@ -32,6 +32,9 @@ def test_week_counts_sweeps_people_hours_and_cost_of_the_week_only():
     )
     sums = "2 sweeps by 2 people ended (1 finished and 1 failed); 4 GPU-hours, $10.00."
     assert text == f"*Week of 2026-11-16*: {sums}"
+    assert page(sweep("a", 0.5, 10)) == "*Week of 2026-11-16*: no sweeps ended."
+    unknown = week_sweep(some_results(a_result(), ended=datetime(2026, 11, 17, tzinfo=UTC)))
+    assert "at least 2 GPU-hours" in page(unknown, sweep("b", 0.5, 18))
 
 
 def test_largest_improvements_come_first_and_a_worse_week_is_none():
@@ -48,9 +51,3 @@ def test_largest_improvements_come_first_and_a_worse_week_is_none():
         "• `val_loss` of `lr`: 0.5 → *0.4* (20.0%), by *ada* in `b`",
     ]
     assert "improvements" not in page(sweep("a", 0.4, 10), sweep("b", 0.5, 17))
-
-
-def test_quiet_week_and_unknown_hours_are_said_so():
-    assert page(sweep("a", 0.5, 10)) == "*Week of 2026-11-16*: no sweeps ended."
-    unknown = week_sweep(some_results(a_result(), ended=datetime(2026, 11, 17, tzinfo=UTC)))
-    assert "at least 2 GPU-hours" in page(unknown, sweep("b", 0.5, 18))

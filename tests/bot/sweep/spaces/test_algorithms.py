@@ -46,9 +46,12 @@ def test_algorithm_is_a_name_or_a_name_with_settings(algorithm: str, settings: d
     assert found.settings == settings
 
 
-def test_cmaes_accepts_settings() -> None:
+def test_cmaes_accepts_settings_and_rejects_a_single_parameter() -> None:
     found = space(text("{name: cmaes, sigma: 0.1, restart_strategy: none}", TWO))
     assert found.settings == {"sigma": "0.1", "restart_strategy": "none"}
+    one = text("cmaes", "{a: {min: 0.1, max: 0.9}}")
+    assert complaint(one) == f"{FILE}:5: parameters: cmaes needs at least two ranges of numbers; use tpe"
+    assert space(text("cmaes", TWO)).settings == {}
 
 
 SEED = "algorithm.random_state"
@@ -221,12 +224,6 @@ def test_algorithm_rejects_parameters_that_it_would_search_differently(
     assert f"{FILE}:6: parameters.p: {reported}" in complaint(lines).splitlines()
 
 
-def test_cmaes_rejects_a_single_parameter() -> None:
-    one = text("cmaes", "{a: {min: 0.1, max: 0.9}}")
-    assert complaint(one) == f"{FILE}:5: parameters: cmaes needs at least two ranges of numbers; use tpe"
-    assert space(text("cmaes", TWO)).settings == {}
-
-
 @pytest.mark.parametrize(
     ("more", "parameters", "fits"),
     [
@@ -246,16 +243,10 @@ def test_bayesian_search_needs_a_range_and_a_gaussian_process(
         assert complaint(lines) == f"{FILE}:5: parameters: {reported}"
 
 
-def test_algorithm_of_the_command_drops_the_files_settings() -> None:
+def test_algorithm_of_the_command_drops_the_files_settings_and_is_checked() -> None:
     lines = text("{name: tpe, gamma: 0.3}")
     found = [parse_space(lines, FILE, replace(REQUEST, algorithm=word), LIMITS) for word in ("random", "tpe")]
     assert [(one.algorithm, one.settings) for one in found] == [("random", {}), ("tpe", {"gamma": "0.3"})]
-
-
-def test_algorithm_of_the_command_is_checked_against_the_file() -> None:
     reported = complaint(text("tpe", "{a: {min: 0.1, max: 0.9}}"), replace(REQUEST, algorithm="cmaes"))
     assert reported.endswith("cmaes needs at least two ranges of numbers; use tpe")
-
-
-def test_suggestion_deployment_of_the_longest_experiment_name_is_valid() -> None:
     assert all(len(f"{'x' * 40}-{algorithm}") <= 63 for algorithm in ALGORITHMS)

@@ -54,15 +54,12 @@ def test_best_space_passes_the_check_and_runs_the_same_command(name):
     assert {each.name: each.values for each in found.parameters} == {n: (v,) for n, v in VALUES.items()}
 
 
-def test_best_space_keeps_lists_nested_names_and_switches():
+def test_best_space_keeps_lists_nested_names_and_switches_and_no_comment_becomes_content():
     values = {"net.sizes": "[64,32]", "amp": "true", "lr": "1e-05"}
     parameters = tuple(Parameter(name=name, values=(value,)) for name, value in values.items())
     space = replace(SPACE, parameters=parameters, switches=True)
     found = parsed(space, values)
     assert command_line(found, values) == "python train.py '--net.sizes=[64,32]' --amp --lr=1e-05"
-
-
-def test_comment_cannot_become_content():
     text = best_yaml(SPACE, VALUES, "branch\ncommand: rm\x00")
     assert text.startswith("# branch command: rm \ncommand:")
 

@@ -223,7 +223,7 @@ def test_each_source_has_its_collector_and_only_tensorboard_a_flag(text, collect
     assert ("--tensorboard_dir" in container(space)["args"][0]) == (collector == "TensorFlowEvent")
 
 
-def test_search_service_gets_the_step_and_value_of_stopped_trials():
+def test_search_service_gets_the_conditions_and_the_step_and_value_of_stopped_trials():
     """Katib passes on only metrics with a strategy, and adds its default for the objective."""
     space = replace(parse_space(HEAD + objective(""), "f", REQUEST, Limits()), algorithm="sweepbot")
     made = plan(replace(ORDER, space=space), SETTINGS).experiment["spec"]["objective"]
@@ -231,9 +231,17 @@ def test_search_service_gets_the_step_and_value_of_stopped_trials():
         {"name": "sweepbot-stopped-value", "value": "latest"},
         {"name": "sweepbot-stopped-step", "value": "latest"},
     ]
+    text = CONDITIONAL.replace("STYLE", '"--a.b=1"')
+    space = replace(parse_space(text, "f", REQUEST, Limits()), algorithm="sweepbot")
+    [setting] = plan(replace(ORDER, space=space), SETTINGS).experiment["spec"]["algorithm"][
+        "algorithmSettings"
+    ]
+    assert setting["name"] == "conditions"
+    assert json.loads(setting["value"]) == {"momentum": ["optimizer", "sgd"], "betas": ["optimizer", "adam"]}
+    assert "momentum: if: needs flags" in errors(CONDITIONAL.replace("STYLE", "env"))
 
 
-def test_metrics_option_overrides_the_file_of_the_space():
+def test_metrics_option_overrides_the_file_but_not_into_a_cluster_volume():
     request = replace(REQUEST, metrics="/logs/m.txt", flags="env")
     space = parse_space(f"{HEAD}{LOSS}metrics: push\n", "f", request, Limits())
     assert (space.source, space.metrics_path, space.flags) == (
@@ -241,9 +249,6 @@ def test_metrics_option_overrides_the_file_of_the_space():
         "/logs/m.txt",
         FlagStyle.ENV,
     )
-
-
-def test_metrics_file_in_a_cluster_volume_is_rejected_before_the_build():
     space = parse_space(f"{HEAD}{LOSS}metrics: {{from: file, path: /data/m.txt}}\n", "f", REQUEST, Limits())
     shape = PodShape(volumes=(Volume(claim="c", at="/data", read_only=False),))
     with pytest.raises(UserError, match=r"/data/m\.txt is in /data, where this cluster mounts a volume"):
@@ -283,16 +288,6 @@ def test_parameter_whose_condition_is_not_met_is_left_out(style, expected):
     assert "momentum: 0.1 to 0.9, if optimizer=sgd" in explain(space, 1)
 
 
-def test_search_service_gets_the_conditions():
-    text = CONDITIONAL.replace("STYLE", '"--a.b=1"')
-    space = replace(parse_space(text, "f", REQUEST, Limits()), algorithm="sweepbot")
-    [setting] = plan(replace(ORDER, space=space), SETTINGS).experiment["spec"]["algorithm"][
-        "algorithmSettings"
-    ]
-    assert setting["name"] == "conditions"
-    assert json.loads(setting["value"]) == {"momentum": ["optimizer", "sgd"], "betas": ["optimizer", "adam"]}
-
-
 @pytest.mark.parametrize(
     ("condition", "why"),
     [
@@ -315,10 +310,6 @@ def test_condition_on_something_else_is_an_error_with_its_place(condition, why):
         assert "sweeps/lr.yaml:" in errors(text)
 
 
-def test_condition_needs_flags():
-    assert "momentum: if: needs flags" in errors(CONDITIONAL.replace("STYLE", "env"))
-
-
 SEVERAL = """\
 command: python train.py
 objective:
@@ -328,7 +319,7 @@ parameters: {lr: [1, 2]}
 """
 
 
-def test_list_of_objectives_reaches_katib_and_the_search_service():
+def test_list_of_objectives_reaches_katib_unless_the_command_replaces_it():
     space = replace(parse_space(SEVERAL, "f", REQUEST, Limits()), algorithm="sweepbot")
     assert space.objectives == {"acc": Goal.MAXIMIZE, "latency": Goal.MINIMIZE}
     spec = plan(replace(ORDER, space=space), SETTINGS).experiment["spec"]
@@ -342,9 +333,6 @@ def test_list_of_objectives_reaches_katib_and_the_search_service():
     assert "Maximize acc, minimize latency." in explain(space, 1)
     best = parse_space(as_yaml(best_space(space, {"lr": "1"})), "f", REQUEST, Limits())
     assert (best.objectives, best.strategies) == ({"acc": Goal.MAXIMIZE}, space.strategies)
-
-
-def test_metric_of_the_command_replaces_a_list_of_objectives():
     space = parse_space(SEVERAL, "f", replace(REQUEST, metric="f1"), Limits())
     assert (space.objectives, space.additional) == ({"f1": Goal.MAXIMIZE}, ())
     space = parse_space(SEVERAL, "f", replace(REQUEST, goal="minimize"), Limits())

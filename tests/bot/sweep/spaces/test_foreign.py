@@ -66,17 +66,25 @@ def test_katib_example_becomes_a_space():
         Parameter(name="optimizer", values=("sgd", "adam")),
     )
     assert [note.partition(": ")[0] for note in space.notes] == ["line 4", "line 31"]
-
-
-def test_katib_spec_without_metadata_needs_a_command_and_reads_tensorboard():
     text = (FILES / "launch.yaml").read_text()
     assert errors(text) == 'sweeps/x.yaml:2: has no command. Set cmd=, for example cmd="python train.py".'
     space = parsed(text, WITH_CMD)
     assert (space.source, space.command) == (MetricSource.TENSORBOARD, "python t.py")
     assert [parameter.name for parameter in space.parameters] == ["optim.lr", "seed"]
+    text = (FILES / "katib.yaml").read_text().replace("--lr=$", "lr=$")
+    for name in re.findall(r"--([\w.]+)=\$", text):
+        text = text.replace(f"--{name}=$", f"{name}=$")
+    assert parsed(text).flags is FlagStyle.HYDRA
+    assert "trialParameters" not in parsed(text).command
+    assert parsed((FILES / "katib.yaml").read_text()).flags is FlagStyle.DOTS
+    mixed = text.replace("lr=$", "lr=$", 1).replace("lr=$", "--rate=$")
+    assert "must be --lr=VALUE, which is how Sweepbot passes it" in errors(mixed)
+    text = (FILES / "katib.yaml").read_text().replace("--lr=$", "--rate=$")
+    assert "must be --lr=VALUE, which is how Sweepbot passes it" in errors(text)
+    assert parsed(text, WITH_CMD).command == "python t.py"
 
 
-def test_wandb_example_becomes_a_space():
+def test_wandb_example_becomes_a_space_with_its_flags():
     space = parsed((FILES / "wandb.yaml").read_text())
     assert (space.command, space.flags, space.algorithm) == ("python train.py", FlagStyle.DOTS, "tpe")
     assert (space.max_trials, space.target, space.fixed) == (6, 0.05, {"epochs": "2"})
@@ -89,6 +97,18 @@ def test_wandb_example_becomes_a_space():
     named = " ".join(space.notes)
     for word in ("bayes", "wandb.log", "line 8: early_terminate", "line 4: name", "line 5: project"):
         assert word in named
+    for words, style, switches in (
+        ("${args_no_hyphens}", FlagStyle.HYDRA, False),
+        ("${args_no_equals}", FlagStyle.WORDS, False),
+        ("${args_no_boolean_flags}", FlagStyle.DOTS, True),
+    ):
+        space = wandb("{a: {values: [1]}}", f"command: ['${{env}}', python3, -m, train, '{words}']\n")
+        assert (space.command, space.flags, space.switches) == ("python3 -m train", style, switches)
+    text = "method: random\nparameters: {a: {values: [1]}}\n"
+    assert "missing key: metric" in errors(text)
+    assert "missing key: program" in errors(text)
+    request = replace(WITH_CMD, metric="acc", goal="maximize", trials=3)
+    assert parsed(text, request).metric == "acc"
 
 
 @pytest.mark.parametrize("name", ["katib", "wandb", "launch"])
@@ -161,23 +181,6 @@ def test_katib_collectors_and_policies_have_equivalents():
     assert katib(more=early).early_stopping == {"start_step": "6"}
 
 
-def test_katib_template_flag_with_another_name_is_an_error_with_its_line():
-    text = (FILES / "katib.yaml").read_text().replace("--lr=$", "--rate=$")
-    assert "must be --lr=VALUE, which is how Sweepbot passes it" in errors(text)
-    assert parsed(text, WITH_CMD).command == "python t.py"
-
-
-def test_katib_template_that_passes_overrides_of_hydra_is_taken_with_its_style():
-    text = (FILES / "katib.yaml").read_text().replace("--lr=$", "lr=$")
-    for name in re.findall(r"--([\w.]+)=\$", text):
-        text = text.replace(f"--{name}=$", f"{name}=$")
-    assert parsed(text).flags is FlagStyle.HYDRA
-    assert "trialParameters" not in parsed(text).command
-    assert parsed((FILES / "katib.yaml").read_text()).flags is FlagStyle.DOTS
-    mixed = text.replace("lr=$", "lr=$", 1).replace("lr=$", "--rate=$")
-    assert "must be --lr=VALUE, which is how Sweepbot passes it" in errors(mixed)
-
-
 def whole(low, high, step=None):
     return Parameter(name="a", min=low, max=high, step=step, integer=True)
 
@@ -248,24 +251,6 @@ def test_wandb_keys_that_cannot_be_mapped_are_reported_with_their_line(more, mes
     with pytest.raises(UserError) as error:
         wandb("{a: {values: [1]}}", more)
     assert message in str(error.value)
-
-
-def test_wandb_commands_choose_the_flags():
-    for words, style, switches in (
-        ("${args_no_hyphens}", FlagStyle.HYDRA, False),
-        ("${args_no_equals}", FlagStyle.WORDS, False),
-        ("${args_no_boolean_flags}", FlagStyle.DOTS, True),
-    ):
-        space = wandb("{a: {values: [1]}}", f"command: ['${{env}}', python3, -m, train, '{words}']\n")
-        assert (space.command, space.flags, space.switches) == ("python3 -m train", style, switches)
-
-
-def test_wandb_file_without_metric_or_program_needs_them_in_the_command():
-    text = "method: random\nparameters: {a: {values: [1]}}\n"
-    assert "missing key: metric" in errors(text)
-    assert "missing key: program" in errors(text)
-    request = replace(WITH_CMD, metric="acc", goal="maximize", trials=3)
-    assert parsed(text, request).metric == "acc"
 
 
 LIST = "parameters: [{name: [a], parameterType: {b: c}, feasibleSpace: 1}]\n"

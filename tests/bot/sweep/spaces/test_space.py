@@ -42,7 +42,7 @@ def complaint(text: str, request: SweepRequest = REQUEST, limits: Limits = LIMIT
     return str(error.value)
 
 
-def test_read_space_reads_all_keys() -> None:
+def test_read_space_reads_all_keys_and_has_defaults() -> None:
     assert space(FULL) == SearchSpace(
         name="lr",
         command="python train.py",
@@ -61,12 +61,16 @@ def test_read_space_reads_all_keys() -> None:
             Parameter(name="optimizer", values=("adam", "sgd", "1e-4", "on")),
         ),
     )
-
-
-def test_read_space_has_defaults() -> None:
     found = space(SHORT)
     usual = (found.algorithm, found.target, found.max_trials, found.parallel, found.max_failed)
     assert usual == ("auto", None, 12, 4, 3)
+    assert space(SHORT + "trials: {trial_hours: 0.5}").trial_hours == 0.5
+    assert space(SHORT).trial_hours == LIMITS.trial_hours == 8
+    assert space(SHORT, limits=Limits()).trial_hours is None
+    assert space(SHORT + "trials: {grace_seconds: 120}").grace_seconds == 120
+    assert space(SHORT).grace_seconds is None
+    found = space(SHORT, limits=Limits(parallel=2, trials=5))
+    assert (found.max_trials, found.parallel, found.max_failed) == (5, 2, 3)
 
 
 @pytest.mark.parametrize(
@@ -197,34 +201,31 @@ def test_read_space_invalid_value_names_its_line(text: str, reported: str) -> No
     assert complaint(text).startswith(FILE)
 
 
-def test_read_space_reports_all_errors_in_file_order() -> None:
+def test_read_space_reports_all_errors_in_file_order_and_each_once() -> None:
     text = FULL.replace("minimize", "min").replace("max: 4", "max: 0").replace("20", "200")
     assert complaint(text).splitlines() == [
         f'{FILE}:2: objective.goal: must be minimize or maximize; got "min". Did you mean minimize?',
         f"{FILE}:4: trials.max: can be at most 100 on this cluster (limits.trials); got 200",
         f"{FILE}:7: parameters.layers: min must be less than max; got min 1, max 0",
     ]
-
-
-GRID = SHORT.replace("{lr: [1, 2]}", "{lr: [1, 2], layers: {min: 1, max: 3}}") + "algorithm: grid\n"
-
-
-def test_read_space_invalid_hours_are_reported_once() -> None:
     assert (
         complaint(SHORT + "trials: {trial_hours: 2h}")
         == f'{FILE}:4: trials.trial_hours: must be a number; got "2h"'
     )
 
 
-def test_combinations_of_a_grid_are_its_trials() -> None:
+GRID = SHORT.replace("{lr: [1, 2]}", "{lr: [1, 2], layers: {min: 1, max: 3}}") + "algorithm: grid\n"
+
+
+def test_grid_has_the_trials_of_its_combinations() -> None:
     found = space(GRID)
     assert (combinations(found), found.max_trials, found.parallel, found.max_failed) == (6, 6, 4, 3)
-
-
-def test_grid_has_no_more_trials_than_combinations() -> None:
     found = space(GRID + "trials: {max: 50, parallel: 8, max_failed: 9}")
     assert (found.max_trials, found.parallel, found.max_failed) == (6, 6, 6)
     assert space(GRID + "trials: {max: 4}").max_trials == 4
+    many = "".join(f"  p{n}: {{min: 1, max: 1{'0' * 299}}}\n" for n in range(30))
+    assert combinations(space(f"{FULL.partition('parameters:')[0]}parameters:\n{many}")) == 10**15
+    assert combinations(space(FULL)) is None
 
 
 @pytest.mark.parametrize(
@@ -244,15 +245,6 @@ def test_combinations_count_steps_as_katib(parameter: str, size: int) -> None:
     assert combinations(space(GRID.replace("{min: 1, max: 3}", parameter))) == 2 * size
 
 
-def test_combinations_stop_counting_at_the_limit() -> None:
-    many = "".join(f"  p{n}: {{min: 1, max: 1{'0' * 299}}}\n" for n in range(30))
-    assert combinations(space(f"{FULL.partition('parameters:')[0]}parameters:\n{many}")) == 10**15
-
-
-def test_combinations_of_a_range_without_steps_are_unknown() -> None:
-    assert combinations(space(FULL)) is None
-
-
 @pytest.mark.parametrize(
     ("parameter", "reported"),
     [
@@ -267,17 +259,11 @@ def test_grid_without_steps_is_rejected(parameter: str, reported: str) -> None:
     assert reported in complaint(GRID.replace("{min: 1, max: 3}", parameter))
 
 
-def test_options_of_the_command_override_the_file() -> None:
+def test_options_of_the_command_override_the_file_and_lower_its_limits() -> None:
     found = space(FULL, replace(REQUEST, cmd="python other.py", trials=30, parallel=8))
     assert (found.command, found.max_trials, found.parallel) == ("python other.py", 30, 8)
-
-
-def test_options_with_fewer_trials_lower_the_files_limits() -> None:
     found = space(FULL, replace(REQUEST, trials=1))
     assert (found.max_trials, found.parallel, found.max_failed) == (1, 1, 1)
-
-
-def test_options_can_supply_a_missing_command() -> None:
     assert space(SHORT.replace("command: python train.py\n", ""), replace(REQUEST, cmd="x")).command == "x"
 
 
@@ -295,19 +281,3 @@ def test_options_can_supply_a_missing_command() -> None:
 )
 def test_options_errors_name_the_option(request_: SweepRequest, reported: str) -> None:
     assert complaint(GRID, request_).startswith(reported)
-
-
-def test_trial_hours_follow_the_file_then_the_cluster() -> None:
-    assert space(SHORT + "trials: {trial_hours: 0.5}").trial_hours == 0.5
-    assert space(SHORT).trial_hours == LIMITS.trial_hours == 8
-    assert space(SHORT, limits=Limits()).trial_hours is None
-
-
-def test_trial_has_a_grace_period() -> None:
-    assert space(SHORT + "trials: {grace_seconds: 120}").grace_seconds == 120
-    assert space(SHORT).grace_seconds is None
-
-
-def test_defaults_stay_below_small_limits() -> None:
-    found = space(SHORT, limits=Limits(parallel=2, trials=5))
-    assert (found.max_trials, found.parallel, found.max_failed) == (5, 2, 3)

@@ -48,7 +48,9 @@ async def finished(redis):
         yield simulation
 
 
-async def test_maximize_sweep_reports_the_largest_value_as_best_from_manifest_to_end_message(finished):
+async def test_maximize_sweep_reports_the_largest_value_as_best_from_manifest_to_end_message_and_table(
+    finished,
+):
     [experiment] = finished.kubernetes.list("Experiment")
     objective = experiment["spec"]["objective"]
     assert (objective["type"], objective["objectiveMetricName"]) == ("maximize", "acc")
@@ -58,9 +60,6 @@ async def test_maximize_sweep_reports_the_largest_value_as_best_from_manifest_to
     assert ("*0.5*" in end, width in end) == (True, True)
     shown = json.dumps(finished.slack.parents[-1].blocks)
     assert ("*0.5*" in shown, width in shown) == (True, True)
-
-
-async def test_maximize_sweep_results_list_the_largest_value_first(finished):
     command = Command(action=Action.RESULTS, user=OWNER, user_name="ada")
     await finished.store.add_command(SWEEP, command)
     await finished.round()

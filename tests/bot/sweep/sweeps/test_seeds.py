@@ -51,7 +51,7 @@ async def finished(redis):
         yield simulation
 
 
-async def test_sweep_over_seeds_runs_each_seed_once_and_reports_mean_deviation_and_values(finished):
+async def test_sweep_over_seeds_runs_each_seed_once_and_lists_them_with_their_statistics(finished):
     trials = finished.kubernetes.list("Trial")
     seeds = [one["spec"]["parameterAssignments"] for one in trials]
     assert sorted(seeds, key=str) == [[{"name": "seed", "value": str(seed)}] for seed in range(5)]
@@ -63,9 +63,6 @@ async def test_sweep_over_seeds_runs_each_seed_once_and_reports_mean_deviation_a
     assert f"1 seed without a result: 3-3. Rerun only it: `/sweep rerun {SWEEP} seeds=3-3`." in end
     assert not any(text.startswith(":chart_with_upwards_trend:") for text in finished.slack.posted)
     assert "Mean `acc` *0.55*" in str(finished.slack.parents[-1].blocks)
-
-
-async def test_results_of_seeds_are_listed_by_seed_with_the_statistics_below(finished):
     await finished.store.add_command(SWEEP, Command(action=Action.RESULTS, user=OWNER, user_name="ada"))
     await finished.round()
     *_, sheet = [content for name, content in finished.slack.files if name.endswith(".csv")]

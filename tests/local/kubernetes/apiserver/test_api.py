@@ -43,7 +43,7 @@ def pod(*containers: str, node: str | None = "n1") -> Object:
     }
 
 
-async def test_job_is_created_patched_and_deleted(api: client.ApiClient) -> None:
+async def test_objects_are_created_patched_and_deleted_and_take_a_status(api: client.ApiClient) -> None:
     batch = client.BatchV1Api(api)
     created = await batch.create_namespaced_job("kaniko", job())
     assert created.spec.backoff_limit == 6
@@ -57,9 +57,6 @@ async def test_job_is_created_patched_and_deleted(api: client.ApiClient) -> None
     with pytest.raises(client.ApiException) as gone:
         await batch.read_namespaced_job("build", "kaniko")
     assert gone.value.status == 404
-
-
-async def test_custom_objects_accept_merge_patches_and_a_status(api: client.ApiClient) -> None:
     custom = client.CustomObjectsApi(api)
     await custom.create_namespaced_custom_object(*EXPERIMENTS, experiment("lr"))
     await custom.patch_namespaced_custom_object(*EXPERIMENTS, "lr", {"spec": {"a": None, "b": 2}}, **MERGE)

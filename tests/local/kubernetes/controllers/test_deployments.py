@@ -73,7 +73,7 @@ async def test_deployment_has_its_replicas_and_replaces_deleted_ones(store):
     store.delete("Deployment", "serving", "llm")
 
 
-async def test_scale_answers_as_the_api_does(store):
+async def test_deployment_that_is_invalid_is_rejected_and_scale_answers_as_the_api_does(store):
     store.create(deployment(2))
     found = scale.patch(store, "Deployment", "serving", "llm", {"spec": {"replicas": 0}})
     assert (found["kind"], found["spec"]) == ("Scale", {})
@@ -84,6 +84,15 @@ async def test_scale_answers_as_the_api_does(store):
         scale.patch(store, "Deployment", "serving", "asr", {})
     with pytest.raises(Refused, match="the object has been modified"):
         scale.patch(store, "Deployment", "serving", "llm", {"metadata": {"resourceVersion": "1"}})
+    wrong = deployment(1)
+    wrong["spec"]["selector"] = {"matchLabels": {"app": "asr"}}
+    with pytest.raises(Refused, match="`selector` does not match template `labels`"):
+        store.create(wrong)
+    with pytest.raises(Refused, match='pods "user" is forbidden: no PriorityClass with name high was found'):
+        start(store, priorityClassName="high")
+    with pytest.raises(Refused, match="must not be provided in pod spec"):
+        start(store, priority=7)
+    assert start(store)["spec"]["preemptionPolicy"] == "PreemptLowerPriority"
 
 
 async def test_lowered_deployment_loses_unassigned_pods_then_those_of_the_lowest_cost(store):
@@ -98,21 +107,6 @@ async def test_lowered_deployment_loses_unassigned_pods_then_those_of_the_lowest
     scale.patch(store, "Deployment", "serving", "llm", {"spec": {"replicas": 1}})
     await settled()
     assert [pod["metadata"]["name"] for pod in pods(store)] == bound[:1]
-
-
-async def test_deployment_with_another_selector_is_rejected(store):
-    wrong = deployment(1)
-    wrong["spec"]["selector"] = {"matchLabels": {"app": "asr"}}
-    with pytest.raises(Refused, match="`selector` does not match template `labels`"):
-        store.create(wrong)
-
-
-async def test_pod_of_an_unknown_class_is_forbidden(store):
-    with pytest.raises(Refused, match='pods "user" is forbidden: no PriorityClass with name high was found'):
-        start(store, priorityClassName="high")
-    with pytest.raises(Refused, match="must not be provided in pod spec"):
-        start(store, priority=7)
-    assert start(store)["spec"]["preemptionPolicy"] == "PreemptLowerPriority"
 
 
 async def test_pod_preempts_the_fewest_of_a_lower_priority(store):

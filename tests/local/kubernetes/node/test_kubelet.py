@@ -8,7 +8,7 @@ from local.kubernetes.node.container_inputs import expand
 from tests.local.kubernetes.node.pods import PYTHON, gpu, sh
 
 
-async def test_pod_runs_and_succeeds(start):
+async def test_pod_runs_and_succeeds_or_has_no_such_command(start):
     cluster = start()
     cluster.run("hello", sh("echo one; echo two; echo three >&2; printf done > /dev/termination-log"))
     await cluster.phase("hello", "Succeeded")
@@ -18,6 +18,23 @@ async def test_pod_runs_and_succeeds(start):
     assert cluster.log("hello", tail=1) == "three\n"
     reasons = [reason for reason, _ in cluster.events("hello")]
     assert set(reasons) == {"Scheduled", "Pulling", "Pulled", "Created", "Started"}
+    cluster.run("typo", {"name": "main", "image": PYTHON, "command": ["pyhton", "train.py"]})
+    await cluster.phase("typo", "Failed")
+    ended = cluster.state("typo")["terminated"]
+    assert (ended["exitCode"], ended["reason"], ended["startedAt"]) == (
+        128,
+        "StartError",
+        "1970-01-01T00:00:00Z",
+    )
+    assert ended["message"].endswith('exec: "pyhton": executable file not found in $PATH')
+    env = [
+        {"name": "POD", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}},
+        {"name": "TEAM", "valueFrom": {"fieldRef": {"fieldPath": "metadata.labels['team']"}}},
+        {"name": "BOTH", "value": "$(POD)-$(TEAM) $(NOPE) $$(POD) $HOME"},
+    ]
+    cluster.run("env", sh('echo "$BOTH|$(TEAM)|$$(echo sub)"', env=env))
+    await cluster.phase("env", "Succeeded")
+    assert cluster.log("env") == "env-vision $(NOPE) $(POD) $HOME|vision|sub\n"
 
 
 @pytest.mark.parametrize(
@@ -29,31 +46,6 @@ async def test_pod_with_a_failing_command_fails(script, code, start):
     await cluster.phase("bad", "Failed")
     ended = cluster.state("bad")["terminated"]
     assert (ended["exitCode"], ended["reason"]) == (code, "Error")
-
-
-async def test_pod_with_a_missing_command_fails(start):
-    cluster = start()
-    cluster.run("typo", {"name": "main", "image": PYTHON, "command": ["pyhton", "train.py"]})
-    await cluster.phase("typo", "Failed")
-    ended = cluster.state("typo")["terminated"]
-    assert (ended["exitCode"], ended["reason"], ended["startedAt"]) == (
-        128,
-        "StartError",
-        "1970-01-01T00:00:00Z",
-    )
-    assert ended["message"].endswith('exec: "pyhton": executable file not found in $PATH')
-
-
-async def test_variables_expand_as_on_a_real_kubelet(start):
-    cluster = start()
-    env = [
-        {"name": "POD", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}},
-        {"name": "TEAM", "valueFrom": {"fieldRef": {"fieldPath": "metadata.labels['team']"}}},
-        {"name": "BOTH", "value": "$(POD)-$(TEAM) $(NOPE) $$(POD) $HOME"},
-    ]
-    cluster.run("env", sh('echo "$BOTH|$(TEAM)|$$(echo sub)"', env=env))
-    await cluster.phase("env", "Succeeded")
-    assert cluster.log("env") == "env-vision $(NOPE) $(POD) $HOME|vision|sub\n"
 
 
 @pytest.mark.parametrize(
@@ -71,18 +63,7 @@ def test_expand_resolves_dollar_references(text, expanded):
     assert expand(text, {"A": "1"}) == expanded
 
 
-async def test_pod_that_no_node_fits_is_unschedulable(start):
-    cluster = start()
-    source = {"configMapKeyRef": {"name": "git", "key": "token"}}
-    cluster.run("env", sh("echo $TOKEN", env=[{"name": "TOKEN", "valueFrom": source}]))
-    waiting = await cluster.waiting_for("env", "CreateContainerConfigError")
-    assert waiting["message"] == "the local nodes know no configMapKeyRef"
-    cluster.run("disk", sh("true"), volumes=[{"name": "disk", "hostPath": {"path": "/"}}])
-    message = 'MountVolume.SetUp failed for volume "disk" : the local nodes mount no hostPath in this way'
-    await cluster.until(lambda: ("FailedMount", message) in cluster.events("disk"), "the event is recorded")
-
-
-async def test_secret_is_mounted_as_variable_and_file(start):
+async def test_secret_and_shared_volumes_are_seen_by_containers(start):
     cluster = start()
     source = {"secretKeyRef": {"name": "git", "key": "token"}}
     items = [{"key": "token", "path": "config.json"}]
@@ -99,14 +80,16 @@ async def test_secret_is_mounted_as_variable_and_file(start):
     )
     await cluster.phase("build", "Succeeded")
     assert cluster.log("build") == "x\nx"
-
-
-async def test_optional_key_of_a_missing_secret_sets_no_variable(start):
-    cluster = start()
-    source = {"secretKeyRef": {"name": "absent", "key": "token", "optional": True}}
-    cluster.run("train", sh("echo ${TOKEN-unset}", env=[{"name": "TOKEN", "valueFrom": source}]))
-    await cluster.phase("train", "Succeeded")
-    assert cluster.log("train") == "unset\n"
+    meta = {"name": "gen", "namespace": "default"}
+    cluster.store.create({"apiVersion": "v1", "kind": "ConfigMap", "metadata": meta, "data": {"a.txt": "hi"}})
+    volumes = [{"name": "gen", "configMap": {"name": "gen"}}, {"name": "out", "emptyDir": {}}]
+    mounts = [{"name": "gen", "mountPath": "/gen"}, {"name": "out", "mountPath": "/var/log/katib/tfevent/"}]
+    write = sh("cat /gen/a.txt > /var/log/katib/tfevent/$$$$.pid", volumeMounts=mounts)
+    wait = "until grep -h . /out/*.pid 2>/dev/null; do sleep 0.05; done"
+    read = sh(wait, "reader", volumeMounts=[{"name": "out", "mountPath": "/out"}])
+    cluster.run("share", write, read, volumes=volumes)
+    await cluster.phase("share", "Succeeded")
+    assert cluster.log("share", "reader") == "hi\n"
 
 
 async def test_downward_api_writes_annotations_to_files(start):
@@ -119,7 +102,7 @@ async def test_downward_api_writes_annotations_to_files(start):
     assert cluster.log("build") == "vision"
 
 
-async def test_missing_config_map_is_awaited(start):
+async def test_volumes_and_secrets_are_mounted_once_they_are_there(start):
     cluster = start()
     cluster.run("build", sh("true"), volumes=[{"name": "gen", "configMap": {"name": "gen"}}])
     missing = 'MountVolume.SetUp failed for volume "gen" : configmap "gen" not found'
@@ -127,20 +110,23 @@ async def test_missing_config_map_is_awaited(start):
     meta = {"name": "gen", "namespace": "default"}
     cluster.store.create({"apiVersion": "v1", "kind": "ConfigMap", "metadata": meta})
     await cluster.phase("build", "Succeeded")
-
-
-async def test_volumes_are_shared_between_containers(start):
-    cluster = start()
-    meta = {"name": "gen", "namespace": "default"}
-    cluster.store.create({"apiVersion": "v1", "kind": "ConfigMap", "metadata": meta, "data": {"a.txt": "hi"}})
-    volumes = [{"name": "gen", "configMap": {"name": "gen"}}, {"name": "out", "emptyDir": {}}]
-    mounts = [{"name": "gen", "mountPath": "/gen"}, {"name": "out", "mountPath": "/var/log/katib/tfevent/"}]
-    write = sh("cat /gen/a.txt > /var/log/katib/tfevent/$$$$.pid", volumeMounts=mounts)
-    wait = "until grep -h . /out/*.pid 2>/dev/null; do sleep 0.05; done"
-    read = sh(wait, "reader", volumeMounts=[{"name": "out", "mountPath": "/out"}])
-    cluster.run("share", write, read, volumes=volumes)
-    await cluster.phase("share", "Succeeded")
-    assert cluster.log("share", "reader") == "hi\n"
+    source = {"secretKeyRef": {"name": "absent", "key": "token", "optional": True}}
+    cluster.run("train", sh("echo ${TOKEN-unset}", env=[{"name": "TOKEN", "valueFrom": source}]))
+    await cluster.phase("train", "Succeeded")
+    assert cluster.log("train") == "unset\n"
+    source = {"configMapKeyRef": {"name": "git", "key": "token"}}
+    cluster.run("env", sh("echo $TOKEN", env=[{"name": "TOKEN", "valueFrom": source}]))
+    waiting = await cluster.waiting_for("env", "CreateContainerConfigError")
+    assert waiting["message"] == "the local nodes know no configMapKeyRef"
+    cluster.run("disk", sh("true"), volumes=[{"name": "disk", "hostPath": {"path": "/"}}])
+    message = 'MountVolume.SetUp failed for volume "disk" : the local nodes mount no hostPath in this way'
+    await cluster.until(lambda: ("FailedMount", message) in cluster.events("disk"), "the event is recorded")
+    cluster.run("there", sh("true"), nodeSelector={"kubernetes.io/hostname": "gpu-2"})
+    cluster.run("nowhere", sh("true"), nodeSelector={"kubernetes.io/hostname": "gpu-3"})
+    await cluster.phase("there", "Succeeded")
+    assert cluster.pod("there")["spec"]["nodeName"] == "gpu-2"
+    await cluster.until(lambda: cluster.events("nowhere"), "the scheduler has looked at it")
+    assert "2 node(s) didn't match Pod's node affinity/selector" in cluster.events("nowhere")[0][1]
 
 
 async def test_missing_image_is_pulled_repeatedly(start, images):
@@ -222,16 +208,6 @@ async def test_pod_waiting_for_its_image_has_its_gpus(start):
     cluster.run("next", sh("true", **gpu(1)))
     await cluster.until(lambda: cluster.events("next"), "the scheduler has looked at it")
     assert cluster.events("next")[0][0] == "FailedScheduling"
-
-
-async def test_pod_with_a_node_name_runs_there_or_not_at_all(start):
-    cluster = start()
-    cluster.run("there", sh("true"), nodeSelector={"kubernetes.io/hostname": "gpu-2"})
-    cluster.run("nowhere", sh("true"), nodeSelector={"kubernetes.io/hostname": "gpu-3"})
-    await cluster.phase("there", "Succeeded")
-    assert cluster.pod("there")["spec"]["nodeName"] == "gpu-2"
-    await cluster.until(lambda: cluster.events("nowhere"), "the scheduler has looked at it")
-    assert "2 node(s) didn't match Pod's node affinity/selector" in cluster.events("nowhere")[0][1]
 
 
 async def test_containers_start_in_order_without_waiting_for_failing_pulls(start):

@@ -26,20 +26,12 @@ async def test_sigterm_goes_to_the_first_process_only(start, tmp_path):
     cluster.store.delete("Pod", "default", "long")
     await cluster.until(lambda: cluster.pod("long") is None, "the pod is gone")
     assert not (tmp_path / "told").exists()
-
-
-async def test_pod_deleted_before_it_runs_has_failed(start):
-    """Its Job may keep the pod until it has counted it."""
-    cluster = start()
+    # Its Job may keep the pod until it has counted it.
     cluster.run("early", sh("true"), volumes=[{"name": "none", "secret": {"secretName": "none"}}])
     await cluster.until(lambda: "FailedMount" in dict(cluster.events("early")), "it waits for its volume")
     cluster.store.patch("Pod", "default", "early", {"metadata": {"finalizers": ["example.org/kept"]}})
     cluster.store.delete("Pod", "default", "early")
     await cluster.phase("early", "Failed")
-
-
-async def test_pod_that_ignores_sigterm_is_killed_after_its_grace_period(start):
-    cluster = start()
     cluster.run("deaf", sh("trap '' TERM; echo $$$$; while :; do sleep 0.05; done"))
     pid = int(await cluster.until(lambda: cluster.log("deaf"), "it runs"))
     cluster.store.delete("Pod", "default", "deaf", grace=1)

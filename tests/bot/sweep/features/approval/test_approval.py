@@ -61,9 +61,10 @@ def body(sweep):
     return parent(sweep, Links()).blocks[0]["text"]["text"]
 
 
-def test_sweep_that_fits_starts_its_build_without_a_word():
+def test_sweep_that_fits_or_needs_no_forecast_starts_without_a_word():
     sweep = after(an_opening(10), spending())
     assert (sweep.phase, sweep.holds, sweep.outbox) == (Phase.BUILDING, (), ())
+    assert after(an_opening(0.0), spending(40, limit=a_limit("$40"))).phase is Phase.BUILDING
 
 
 def test_sweep_that_does_not_fit_waits_and_mentions_the_approvers():
@@ -120,10 +121,6 @@ def test_sweep_is_held_from_its_plan_on_and_its_thread_opens_before_the_message(
 )
 def test_reason_says_what_is_forecast_and_what_is_left(forecast, own, why):
     assert after(an_opening(*forecast), own).reason.startswith(why)
-
-
-def test_sweep_without_gpus_needs_no_forecast():
-    assert after(an_opening(0.0), spending(40, limit=a_limit("$40"))).phase is Phase.BUILDING
 
 
 @pytest.mark.parametrize("user", [LEAD, SECOND, ADMIN])
@@ -240,15 +237,11 @@ def test_budget_of_a_running_sweep_can_be_raised_to_what_is_left_and_by_admins_a
 
 
 @pytest.mark.features("extension")
-def test_sweep_can_be_extended_to_what_is_left():
+def test_sweep_can_be_extended_only_to_what_is_left_of_a_known_forecast():
     plan = replace(PLAN, trial_forecast=Forecast(gpu_hours=1))
     sweep = a_sweep(Phase.SUCCEEDED, submitted=True, plan=plan)
     assert "the forecast is 11 GPU-h" in extended(sweep, 11).outbox[-1].text
     assert extended(sweep, 10).plan.space.max_trials == 10
-
-
-@pytest.mark.features("extension")
-def test_sweep_with_an_unknown_forecast_or_by_an_admins_token_is_not_extended():
     plan = replace(PLAN, trial_forecast=Forecast(gpu_hours=None))
     sweep = a_sweep(Phase.SUCCEEDED, submitted=True, plan=plan)
     assert "the forecast is unknown" in extended(sweep, 11).outbox[-1].text

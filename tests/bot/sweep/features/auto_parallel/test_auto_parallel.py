@@ -47,9 +47,16 @@ def test_growth_needs_free_gpus_in_two_measurements(trials, steady, target):
     assert chosen(a_capacity(trials, steady))[0] == target
 
 
-def test_first_growth_needs_one_measurement():
+def test_measurement_decides_growth_and_trials_that_wait_or_end():
     grown = 4, AutoParallelState(at=NOW, change=PaceChange.GREW, gpus=6)
     assert chosen(a_capacity(3, 0), target=1, active=1, at=None) == grown
+    assert chosen(a_capacity(to_yield=2), target=4, active=6)[0] == 4
+    assert chosen(a_capacity(to_yield=2), at=NOW)[0] == 4
+    assert chosen(a_capacity(waiting=2)) == (2, AutoParallelState(at=NOW, change=PaceChange.FULL))
+    assert chosen(None, most=2) == (2, AutoParallelState(at=NOW, change=PaceChange.LIMITED))
+    unknown = AutoParallelState(at=BEFORE, change=PaceChange.UNKNOWN)
+    assert chosen(FreeCapacity(at=NOW, gpus=2, trials=None)) == (4, unknown)
+    assert lines(a_sweep(Phase.RUNNING, submitted=True)) == []
 
 
 @pytest.mark.parametrize(
@@ -106,27 +113,6 @@ def test_sweep_yields_to_waiting_pods(to_yield, target):
     assert chosen(capacity, at=NOW - timedelta(seconds=1)) == (target, why)
 
 
-def test_trials_that_are_ending_count_as_yielded():
-    assert chosen(a_capacity(to_yield=2), target=4, active=6)[0] == 4
-
-
-def test_measurement_before_the_last_change_is_outdated():
-    assert chosen(a_capacity(to_yield=2), at=NOW)[0] == 4
-
-
-def test_sweep_whose_own_trials_wait_stops_replacing_them():
-    assert chosen(a_capacity(waiting=2)) == (2, AutoParallelState(at=NOW, change=PaceChange.FULL))
-
-
-def test_lower_limit_takes_effect_without_a_measurement():
-    assert chosen(None, most=2) == (2, AutoParallelState(at=NOW, change=PaceChange.LIMITED))
-
-
-def test_unknown_capacity_is_reported_and_changes_nothing():
-    unknown = AutoParallelState(at=BEFORE, change=PaceChange.UNKNOWN)
-    assert chosen(FreeCapacity(at=NOW, gpus=2, trials=None)) == (4, unknown)
-
-
 @pytest.mark.parametrize(
     ("target", "why", "running", "line"),
     [
@@ -156,10 +142,6 @@ def test_line_says_how_many_trials_run_and_why(target, why, running, line):
     sweep = SWEEP.put(AutoParallelState(**why), parallel_now=target, progress=Progress(running=running))
     assert lines(sweep) == [line]
     assert lines(replace(sweep, draining="drained")) == []
-
-
-def test_line_is_for_auto_parallel_sweeps_only():
-    assert lines(a_sweep(Phase.RUNNING, submitted=True)) == []
 
 
 @pytest.mark.parametrize(

@@ -49,7 +49,7 @@ def trials(gain: float, count: int = 12) -> tuple:
     return tuple(read_trial(each, {"acc": "max"}) for each in found)
 
 
-def test_end_of_the_sweep_names_the_better_branch_and_the_record_keeps_it():
+def test_end_of_the_sweep_names_the_better_branch_only_if_it_leads():
     done = FEATURE.ended(SWEEP, Observation(trials=trials(0.1)), CONFIG)
     assert FEATURE.saved(load(dump(done))).startswith(BETTER)
     assert FEATURE.saved(SWEEP) == ""
@@ -57,9 +57,6 @@ def test_end_of_the_sweep_names_the_better_branch_and_the_record_keeps_it():
     plain = a_sweep(Phase.STOPPING, submitted=True)
     assert FEATURE.ended(plain, Observation(trials=trials(0.1)), CONFIG) is plain
     assert footer(plain) == ""
-
-
-def test_luckiest_trial_makes_no_claim():
     lucky = (*trials(0), read_trial(trial(99, "wider", 7.0), {"acc": "max"}))
     done = FEATURE.ended(SWEEP, Observation(trials=lucky), CONFIG)
     assert FEATURE.saved(done).startswith("No difference between ")

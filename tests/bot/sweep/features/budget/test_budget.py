@@ -58,7 +58,7 @@ def text(sweep):
     return parent(sweep, Links()).blocks[0]["text"]["text"]
 
 
-def test_pods_count_from_their_node_to_their_end_with_the_gpus_of_each():
+def test_pods_count_from_their_node_to_their_end_and_deleted_ones_to_their_trials_end():
     sweep = a_budget_sweep(Budget(gpu_hours=100), gpus=4, nodes=2)
     pods = (
         ran("t1", 3, 1, began=LATER - 2 * HOUR),  # it pulled its image for an hour
@@ -67,9 +67,6 @@ def test_pods_count_from_their_node_to_their_end_with_the_gpus_of_each():
         a_pod("t3"),
     )
     assert used(seen(*pods, sweep=sweep)) == pytest.approx(4 * (2 + 2 + 0.5))
-
-
-def test_pods_that_were_deleted_still_count_until_their_trial_ended_or_were_missed():
     first = seen(ran("t1", 2), replace(ran("t2", 2), name="t2-y"))
     ended = replace(a_trial("t1", TrialState.KILLED), ended=LATER + 0.5 * HOUR)
     later = seen(ran("t2", -0.7), sweep=first, trials=(ended, a_trial("t2")), now=LATER + HOUR)
@@ -77,7 +74,7 @@ def test_pods_that_were_deleted_still_count_until_their_trial_ended_or_were_miss
     assert used(seen(sweep=later, trials=(ended,), now=LATER + 2 * HOUR)) == pytest.approx(2.5 + 3 + 1.3)
 
 
-def test_message_shows_the_use_and_the_forecast_once_a_trial_has_finished():
+def test_message_shows_the_use_its_price_and_the_forecast_once_a_trial_has_finished():
     assert "\n2 of 10 GPU-h\n" in f"{text(seen(ran('t1', 1), ran('t2', 1)))}\n"
     # Of 2 h are one finished trial, and what the running ones and one more are expected to need.
     sweep = seen(ran("t0", 3, 1), ran("t1", 1), ran("t2", 0.5), trials=(done("t0"), *LIVE))
@@ -86,11 +83,11 @@ def test_message_shows_the_use_and_the_forecast_once_a_trial_has_finished():
     ended = (done("t0"), done("t3"))
     longer = seen(ran("t0", 3, 2), ran("t3", 3, 1), ran("t1", 3), trials=(*ended, a_trial("t1")))
     assert "\n6 of 10 GPU-h; about 8 needed for all trials" in text(longer)
-
-
-def test_money_is_shown_at_its_price():
     sweep = seen(ran("t1", 2.1), sweep=a_budget_sweep(Budget(gpu_hours=40, price=2.5, currency="$")))
     assert "\n$5.00 of $100" in text(sweep)  # shown in steps of 1%
+    sweep = seen(ran("t1", 9), sweep=RUNNING)
+    assert sweep.of(BudgetState) == BudgetState()
+    assert "GPU-h" not in text(sweep)
 
 
 def test_sweep_without_room_for_another_usual_trial_drains_once():
@@ -135,19 +132,17 @@ def test_sweep_that_starts_no_trials_anyway_keeps_its_reason(changes, trials):
     assert requeue_after(sweep, sweep, LATER) == timedelta(minutes=5)
 
 
-def test_trial_whose_training_has_ended_early_is_not_expected_to_use_more():
+def test_failed_trial_and_one_that_ended_early_do_not_show_how_long_others_take():
     ended = replace(ran("t1", 1, 0), exit=(0, "Completed", ""))
     pods = (ran("t0", 6, 0), ended)
     assert (
         seen(*pods, trials=(done("t0"), a_trial("t1")), sweep=a_budget_sweep(Budget(gpu_hours=13))).draining
         == ""
     )
-
-
-def test_sweep_without_a_budget_counts_nothing():
-    sweep = seen(ran("t1", 9), sweep=RUNNING)
-    assert sweep.of(BudgetState) == BudgetState()
-    assert "GPU-h" not in text(sweep)
+    sweep = seen(
+        ran("t0", 2, 1.9), trials=(a_trial("t0", TrialState.FAILED),), sweep=a_budget_sweep(trials=9)
+    )
+    assert sweep.trials_now == 2
 
 
 @pytest.mark.parametrize(
@@ -268,13 +263,6 @@ def test_message_says_why_one_trial_runs_at_a_time_and_then_why_fewer_do():
     assert "\nFewer trials run at once, because long ones could exceed the budget." in text(few)
     enough = seen(*pods, trials=trials, sweep=a_budget_sweep(Budget(gpu_hours=100), trials=9))
     assert (enough.trials_now, "trials run at once" in text(enough)) == (0, False)
-
-
-def test_failed_trial_does_not_show_how_long_others_take():
-    sweep = seen(
-        ran("t0", 2, 1.9), trials=(a_trial("t0", TrialState.FAILED),), sweep=a_budget_sweep(trials=9)
-    )
-    assert sweep.trials_now == 2
 
 
 def test_sweep_over_its_budget_by_its_longest_trial_stops_the_others():

@@ -155,22 +155,18 @@ def test_trials_whose_end_is_the_experiments_are_reported_before_the_end_of_the_
     assert "Early stopping (asha) saved about 1.5 GPU-hours" in ended.outbox[2].text
 
 
-def test_a_trial_that_finished_meanwhile_is_not_reported_as_stopped():
+def test_trial_is_judged_once_and_neither_when_cancelled_nor_finished_meanwhile():
     done = (*seen(ended=("s-c",))["trials"], a_trial("s-c", TrialState.SUCCEEDED, 0.9))
     sweep = stopped_sweep(trials=done, jobs=())
     assert kinds(sweep) == []
     assert (state(sweep).ended, state(sweep).ending) == ({}, {})
-
-
-def test_nothing_is_judged_twice():
     once = after(a_sweep(), **seen(THIRD))
     assert after(once, **seen(THIRD)) == once
-
-
-def test_a_trial_that_a_user_cancels_is_not_stopped_early_too():
     kill = Command(action=Action.KILL, user=OWNER, user_name="ada", trial="s-c")
     sweep = after(a_sweep(), **seen(THIRD), commands=(kill,))
     assert (sweep.to_kill, state(sweep).ending) == ({"s-c": OWNER}, {})
+    sweep = after(a_sweep(None), **seen(THIRD))
+    assert (state(sweep).rungs, state(sweep).ending) == ({}, {})
 
 
 def test_a_dry_run_stops_nothing_and_says_once_what_it_would_have_stopped():
@@ -217,10 +213,12 @@ def test_a_metric_that_mlflow_doesnt_have_is_reported_once_a_trial_has_finished(
         assert "no MLflow run has the metric `val_loss`. *Fix:* Log it" in sweep.outbox[0].text
 
 
-def test_not_judged_with_metrics_from_the_output_names_the_line_to_print():
+def test_sweep_without_curves_names_what_to_print_or_write():
     facts = seen(trials=(*map(a_trial, NAMES), FINISHED))
     sweep = after(a_sweep(source=MetricSource.STDOUT), **facts)
     assert "no line of its output has the metric `val_loss`. *Fix:* Print it" in sweep.outbox[0].text
+    sweep = after(with_reader(a_sweep()), **facts)
+    assert "no TensorBoard file has the metric `val_loss`. *Fix:* Log it while" in sweep.outbox[0].text
 
 
 def with_reader(sweep):
@@ -228,18 +226,7 @@ def with_reader(sweep):
     return replace(sweep, plan=replace(sweep.plan, experiment={**sweep.plan.experiment, "spec": spec}))
 
 
-def test_not_judged_with_the_reader_names_the_scalar_to_write():
-    facts = seen(trials=(*map(a_trial, NAMES), FINISHED))
-    sweep = after(with_reader(a_sweep()), **facts)
-    assert "no TensorBoard file has the metric `val_loss`. *Fix:* Log it while" in sweep.outbox[0].text
-
-
-def test_a_sweep_without_a_rule_judges_nothing():
-    sweep = after(a_sweep(None), **seen(THIRD))
-    assert (state(sweep).rungs, state(sweep).ending) == ({}, {})
-
-
-def test_only_curves_that_can_change_a_decision_are_requested():
+def test_curves_that_can_change_a_decision_are_requested_those_of_running_trials_first():
     facts = Observation(**seen(trials=(*map(a_trial, NAMES), a_trial("s-d", TrialState.SUCCEEDED, 0.5))))
     known = EarlyStoppingState(
         rungs={1: {"s-a": 0.1, "s-b": 0.2}, 3: {"s-a": 0.1}},
@@ -251,9 +238,6 @@ def test_only_curves_that_can_change_a_decision_are_requested():
     assert wanted(latest | {"someone-elses": Point(9, 0.1)}) == {"s-b", "s-d"}
     assert wanted({"s-a": Point(0, 0.1), "s-d": Point(0, 0.5)}) == {"s-a", "s-d"}  # logged without steps
     assert wanted_curves(a_sweep(None), facts)(latest) == set()
-
-
-def test_curves_of_running_trials_are_requested_first():
     ended = [a_trial(f"s-{number:03}", TrialState.SUCCEEDED, 0.5) for number in range(MAX_CURVES_PER_READING)]
     pods = (a_pod("s-z", running_since=LATER),)
     facts = Observation(**seen(trials=(*ended, a_trial("s-z")), pods=pods))

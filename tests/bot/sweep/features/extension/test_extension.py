@@ -92,7 +92,7 @@ def test_sweep_that_did_not_succeed_offers_no_more_trials(ending):
     assert (sweep.phase, sweep.of(ExtensionState), offer(sweep)) == (ending, ExtensionState(), [])
 
 
-def test_extend_continues_with_the_new_total():
+def test_extend_continues_with_the_new_total_and_the_time_since_its_end():
     again = applied(FINISHED, trials=9)
     text = ":runner: *ada* extended this sweep to 9 trials."
     assert again == replace(
@@ -106,16 +106,10 @@ def test_extend_continues_with_the_new_total():
         audit_log=again.audit_log,
     )
     assert again.audit_log[-1].about == "9 trials"
-
-
-def test_extended_sweep_drains_and_waits_no_more_and_gets_the_time_since_its_end_back():
     stopped = replace(FINISHED, draining="drained", holds=("pause",), deadline=NOW + timedelta(minutes=5))
     again = applied(replace(stopped, since=NOW - timedelta(hours=2)), trials=9)
     assert (again.draining, again.holds) == ("", ())
     assert again.deadline == NOW + timedelta(hours=2, minutes=5)
-
-
-def test_extended_sweep_runs_until_katib_has_the_new_total():
     again, more = applied(FINISHED, trials=9), RAW | {"spec": RAW["spec"] | {"maxTrialCount": 9}}
     [patch] = required_changes(again, Observation(experiment=DONE), NOW).patch
     assert (patch.body, patch.subresource) == ({"spec": {"maxTrialCount": 9}}, "")

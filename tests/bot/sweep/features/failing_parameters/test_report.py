@@ -55,9 +55,6 @@ async def test_threshold_is_told_once_edited_and_has_a_button():
     again = await told(more, (), sweep)
     assert len(again.outbox) == 1, "the message is edited"
     assert "*10 of 10*" in shown(again).text, "also by trials that weren't diagnosed"
-
-
-async def test_category_is_left_out():
     found = list(trials(lambda values: values["optimizer"] == "sgd"))
     [button] = shown(await told(found, diagnosed(found))).blocks[-1]["elements"]
     assert (button["text"]["text"], button["value"].split()[1]) == ("Continue without sgd", "optimizer!=sgd")

@@ -257,7 +257,7 @@ def test_command_about_the_gate_is_denied_in_other_states(sweep, action, why):
     assert (event.kind, event.text) == ("not_allowed", why)
 
 
-def test_parent_shows_the_hold_and_offers_both_ways_on():
+def test_parent_shows_the_hold_or_that_the_others_wait():
     assert shown(HELD)[:2] == [":warning: *lr-brave-otter* · On hold: first trial failed", HOLD]
     labels = [each["text"]["text"] for each in buttons(HELD)]
     assert labels == ["Run all anyway", "Try again", "Cancel sweep", "Logs"]
@@ -265,16 +265,6 @@ def test_parent_shows_the_hold_and_offers_both_ways_on():
         each["confirm"]["text"]["text"] for each in buttons(HELD) if each["action_id"] == "open_sweep"
     ]
     assert effect == "Starts all 4 trials of lr-brave-otter, although the first one failed."
-
-
-def test_drained_sweep_says_that_its_first_trial_was_healthy_and_starts_no_others():
-    trials = (a_trial("t1", TrialState.SUCCEEDED, 0.5),)
-    ended = after(DRAINED, experiment=replace(COMPLETE, end=End.DRAINED), trials=trials)
-    assert (ended.phase, ended.first_only) == (Phase.STOPPING, True)
-    assert ended.steps["first"] == "✓ First trial healthy"
-
-
-def test_parent_says_that_one_trial_runs_first_while_the_others_wait():
     line = "One trial runs first. The others start once it is healthy."
     others = (
         UNGATED,
@@ -286,6 +276,13 @@ def test_parent_says_that_one_trial_runs_first_while_the_others_wait():
     assert [line in shown(sweep) for sweep in (GATED, *others)] == [True, *[False] * len(others)]
     limited = replace(GATED, plan=replace(GATED.plan, budget=Budget(gpu_hours=9)))
     assert line.replace("healthy", "healthy, as the budget allows") in shown(limited)
+
+
+def test_drained_sweep_says_that_its_first_trial_was_healthy_and_starts_no_others():
+    trials = (a_trial("t1", TrialState.SUCCEEDED, 0.5),)
+    ended = after(DRAINED, experiment=replace(COMPLETE, end=End.DRAINED), trials=trials)
+    assert (ended.phase, ended.first_only) == (Phase.STOPPING, True)
+    assert ended.steps["first"] == "✓ First trial healthy"
 
 
 @settings(max_examples=25, deadline=None)

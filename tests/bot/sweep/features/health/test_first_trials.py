@@ -60,6 +60,16 @@ def test_wait_problem_and_recovery_change_one_message():
     well = follow(stuck, seen(pods=(UP,)))
     assert (status(well), health(well).trial) == (HealthStatus.RECOVERED, "t1")
     assert follow(well, seen(pods=(UP,))) == well
+    assert follow(PENDING, seen(pods=(UP,))) == PENDING
+    assert follow(RUNNING, seen(BUSY)) == RUNNING
+    assert status(follow(RUNNING, seen(PULL))) is HealthStatus.UNHEALTHY
+    once = follow(PENDING, seen(PULL))
+    assert follow(once, seen(replace(PULL, detail="another try"))) == once
+    assert health(follow(once, seen(replace(PULL, trial="t2")))).trial == "t2"
+    sweep = RUNNING.put(HealthState(shown=ILL, ts="1.2", fingerprint="x"))
+    cancel = Command(action=Action.CANCEL, user=STRANGER, user_name="bo")
+    denied = apply_command(sweep, cancel, seen(), CONFIG, LATER)
+    assert denied.of(HealthState) == HealthState(shown=ILL, ts="1.2")
 
 
 @pytest.mark.parametrize(
@@ -104,22 +114,7 @@ def test_only_the_trial_with_the_problem_recovers_from_it(trials, pods, recovere
     )
 
 
-def test_healthy_sweep_has_no_message():
-    assert follow(PENDING, seen(pods=(UP,))) == PENDING
-
-
-def test_wait_is_only_shown_until_the_first_trial_runs():
-    assert follow(RUNNING, seen(BUSY)) == RUNNING
-    assert status(follow(RUNNING, seen(PULL))) is HealthStatus.UNHEALTHY
-
-
-def test_same_text_with_another_detail_is_no_edit():
-    once = follow(PENDING, seen(PULL))
-    assert follow(once, seen(replace(PULL, detail="another try"))) == once
-    assert health(follow(once, seen(replace(PULL, trial="t2")))).trial == "t2"
-
-
-def test_failure_is_the_messages_last_state_and_counts_those_alike():
+def test_failure_is_the_messages_last_state_or_an_event_and_counts_those_alike():
     failed = follow(PENDING, seen(CRASH))
     assert (status(failed), health(failed).more) == (HealthStatus.FAILED, 0)
     assert follow(failed, seen(CRASH)) == failed
@@ -127,9 +122,6 @@ def test_failure_is_the_messages_last_state_and_counts_those_alike():
     assert (health(two).trial, health(two).more) == ("t1", 1)
     assert follow(two, seen(pods=(UP,))) == two
     assert ended(replace(two, progress=Progress(failed=2))) == ()
-
-
-def test_failure_after_a_success_or_of_another_cause_is_an_event():
     memory = replace(CRASH, key="oom", text="Out of memory.", trial="t2")
     late = follow(replace(RUNNING, progress=Progress(succeeded=1)), seen(CRASH))
     assert (health(late), kinds(late)) == (None, ["trial_failed"])
@@ -238,13 +230,6 @@ def test_message_of_first_trials_can_be_edited_and_offers_to_cancel_while_it_nee
     assert ("Cancel sweep" in str(message.blocks)) is needs_action
     assert message_of(replace(RUNNING, phase=Phase.STOPPING), status=status).blocks == ()
     assert texts.message(RUNNING) is None
-
-
-def test_denied_command_updates_the_message():
-    sweep = RUNNING.put(HealthState(shown=ILL, ts="1.2", fingerprint="x"))
-    cancel = Command(action=Action.CANCEL, user=STRANGER, user_name="bo")
-    denied = apply_command(sweep, cancel, seen(), CONFIG, LATER)
-    assert denied.of(HealthState) == HealthState(shown=ILL, ts="1.2")
 
 
 def test_first_trial_that_fits_no_node_mentions_the_owner_and_is_shown_in_the_parent():

@@ -62,7 +62,7 @@ def seen(*diagnoses):
     return Observation(trouble=diagnoses)
 
 
-def test_progress_updates_the_message_and_keeps_a_failure():
+def test_progress_updates_the_message_until_a_failure_and_next_due_is_the_earliest():
     waits = found(unscheduled(real_messages.UNSCHEDULABLE, 61))
     sweep = follow(a_sweep(Phase.PENDING), seen(waits), NOW)
     assert sweep.of(HealthState).shown.status is HealthStatus.WAITING
@@ -78,9 +78,6 @@ def test_progress_updates_the_message_and_keeps_a_failure():
     other = follow(sweep, seen(found(ended(1), log=real_messages.NAN)), NOW)
     assert other.of(HealthState).shown == state.shown
     assert [e.kind for e in other.outbox] == ["health", "trial_failed"]
-
-
-def test_next_due_is_the_earliest_time_in_the_future():
     proving = a_sweep(Phase.PENDING)
     assert requeue_after(proving, proving, NOW, timedelta(seconds=7)) == timedelta(seconds=7)
     assert requeue_after(proving, proving, NOW, timedelta(minutes=7)) == timedelta(seconds=20)

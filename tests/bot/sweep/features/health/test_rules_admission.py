@@ -56,15 +56,35 @@ def test_queued_real_message_names_the_cause(message, cause, soft, text):
     assert ("None needed" in diagnosis.fix) == (cause == "queued")
 
 
-def test_queued_workload_of_two_pod_sets_needs_what_both_lack():
+def test_queued_names_what_is_missing_and_who_can_change_it():
     lacks = (
         "couldn't assign flavors to pod set {}: insufficient unused quota for nvidia.com/gpu in flavor a100, "
     )
     words = f"{lacks.format('master')}2 more needed; {lacks.format('worker')}6 more needed"
     assert "needs 6 more GPUs in a100" in kueue(words).text
+    fix = "Request fewer nodes or GPUs, or ask an admin for more quota."
+    assert kueue(real_messages.TOO_MUCH, workers=3).fix == fix
+    job = {**JOB, "spec": {"suspend": True}}
+    workload = {"metadata": META, "spec": {"active": False}}
+    diagnosis = found(job=job, workload=workload)
+    assert (diagnosis.key, diagnosis.soft) == ("parked", True)
+    text = "The trial's Kueue queue `team-cq` is stopped."
+    assert kueue(real_messages.STOPPED_QUEUE) == expected(
+        "queue-stopped", text, ADMIN, real_messages.STOPPED_QUEUE, due=25
+    )
+    text = "The trial's Job is suspended, and Kueue gives no reason."
+    assert kueue("") == expected("suspended", text, ADMIN, soft=True, due=25)
+    workload = {"metadata": META, "status": {"conditions": [OTHER, RESERVED]}}
+    assert found(job=job, workload=workload).detail == ""
+    assert found(job=job, workload={"metadata": META}).text == "Queued by Kueue."
+    one, two = (
+        real_messages.TOO_MUCH,
+        real_messages.TOO_MUCH.replace("gpu-a100", "gpu-l4").replace("(8)", "(1)"),
+    )
+    assert "quota is 8 GPUs in gpu-a100 and 1 GPU in gpu-l4, less" in kueue(f"{one}, {two}").text
 
 
-def test_no_operator_only_if_a_pytorch_job_has_no_condition():
+def test_no_operator_only_if_no_condition_and_no_job_set_shows_one():
     job = {**JOB, "kind": "PyTorchJob"}
     restart = "`kubectl -n kubeflow rollout restart deployment training-operator`"
     assert found(job=job) == expected(
@@ -76,9 +96,6 @@ def test_no_operator_only_if_a_pytorch_job_has_no_condition():
     created = {"type": "Created", "status": "True", "reason": "PyTorchJobCreated", "message": "x"}
     assert key(job={**job, "status": {"conditions": [created]}}) is None
     assert key(job=JOB) is None
-
-
-def test_no_operator_only_if_jobset_has_not_seen_a_train_job():
     job = {**JOB, "kind": "TrainJob"}
     missing = found(job=job)
     assert missing.key == "no-operator"
@@ -89,11 +106,7 @@ def test_no_operator_only_if_jobset_has_not_seen_a_train_job():
     deployments = "kubeflow-trainer-controller-manager jobset-controller-manager"
     assert f"`kubectl -n kubeflow-system rollout restart deployment {deployments}`" in missing.fix
     assert key(job={**job, "status": {"jobsStatus": [{"name": "node", "active": 1}]}}) is None
-
-
-def test_no_operator_of_a_train_job_that_was_just_resumed_is_due_later():
-    """Trainer 2.0 sets no counts."""
-    job = {**JOB, "kind": "TrainJob"}
+    # Trainer 2.0 sets no counts.
     suspended = {"type": "Suspended", "status": "True", "reason": "Suspended", "message": "x"}
     suspended["lastTransitionTime"] = timestamp(NOW - timedelta(seconds=600))
     assert key(job={**job, "status": {"conditions": [suspended]}}) is None
@@ -118,7 +131,7 @@ def test_train_job_without_pods_is_explained_by_the_event_of_trainer_or_jobset(r
         assert diagnosis.text.startswith("The webhook `vjobset.kb.io` isn't responding")
 
 
-def test_refused_pod_above_the_quota_can_never_start():
+def test_refused_pod_above_the_quota_can_never_start_and_others_wait():
     fits, never = (
         found(events=(an_event("FailedCreate", words),))
         for words in (real_messages.QUOTA, real_messages.SMALL_QUOTA)
@@ -129,11 +142,18 @@ def test_refused_pod_above_the_quota_can_never_start():
         "The trial can never start: it requests 8 GPUs, and the namespace quota is 4"
     )
     assert "Wait" not in never.fix
-
-
-def test_refused_pod_of_a_pytorch_job_is_read_from_the_operators_event():
+    assert refused(real_messages.SMALL_QUOTA.replace("gpu=4", "gpu=8")).text.startswith("Over quota")
+    assert refused(real_messages.QUOTA.replace("gpu=8", "gpu=1")).text.startswith(
+        "Over quota: the trial requests 1 GPU;"
+    )
     diagnosis = found(events=(an_event("FailedCreatePod", f"Error creating: {real_messages.QUOTA}"),))
     assert "requests 8 GPUs; 56 of the namespace's 60 are in use" in diagnosis.text
+    assert refused(real_messages.QUOTA, pod=a_pod(phase="Running")) is None
+    assert refused(real_messages.QUOTA, job=None) is None
+    assert key() is None
+    why = ("no-pod", "Kubernetes rejected the trial's pod.", ADMIN, real_messages.NO_RIGHT)
+    assert refused(real_messages.NO_RIGHT) == expected(*why, due=-20)
+    assert found(events=(an_event("FailedCreate", real_messages.NO_RIGHT, 2),)) == expected(*why)
 
 
 NO_ANSWER = "The webhook `{}` isn't responding, so Kubernetes rejects every pod in this namespace."
@@ -180,11 +200,6 @@ def test_queued_that_can_never_start_is_reported_at_once(message, diagnosis):
     assert kueue(message) == expected(*diagnosis, message)
 
 
-def test_queued_trial_of_several_nodes_above_the_quota_can_request_fewer_nodes():
-    fix = "Request fewer nodes or GPUs, or ask an admin for more quota."
-    assert kueue(real_messages.TOO_MUCH, workers=3).fix == fix
-
-
 @pytest.mark.parametrize(
     ("message", "diagnosis"),
     [
@@ -229,13 +244,6 @@ def test_queued_names_the_place_in_rounded_steps(position, place):
     assert diagnosis.text == f"Queued by Kueue{place}."
 
 
-def test_queued_workload_out_of_the_queue_is_held():
-    job = {**JOB, "spec": {"suspend": True}}
-    workload = {"metadata": META, "spec": {"active": False}}
-    diagnosis = found(job=job, workload=workload)
-    assert (diagnosis.key, diagnosis.soft) == ("parked", True)
-
-
 @pytest.mark.parametrize(
     ("state", "cause"), [("Pending", "checks"), ("Retry", "checks"), ("Ready", "queued")]
 )
@@ -246,33 +254,6 @@ def test_queued_with_quota_waits_for_its_admission_checks(state, cause):
     status = {"conditions": [reserved], "admissionChecks": [check]}
     diagnosis = found(job=job, workload={"metadata": META, "status": status})
     assert (diagnosis.key, diagnosis.detail) == (cause, "Creating 2 nodes." if cause == "checks" else "")
-
-
-def test_queued_by_a_stopped_queue_is_an_error_after_a_minute():
-    text = "The trial's Kueue queue `team-cq` is stopped."
-    assert kueue(real_messages.STOPPED_QUEUE) == expected(
-        "queue-stopped", text, ADMIN, real_messages.STOPPED_QUEUE, due=25
-    )
-
-
-def test_queued_without_a_workload_is_a_wait():
-    text = "The trial's Job is suspended, and Kueue gives no reason."
-    assert kueue("") == expected("suspended", text, ADMIN, soft=True, due=25)
-
-
-def test_queued_quotes_only_the_missing_quota():
-    job = {**JOB, "spec": {"suspend": True}}
-    workload = {"metadata": META, "status": {"conditions": [OTHER, RESERVED]}}
-    assert found(job=job, workload=workload).detail == ""
-    assert found(job=job, workload={"metadata": META}).text == "Queued by Kueue."
-
-
-def test_queued_by_two_flavors_names_both():
-    one, two = (
-        real_messages.TOO_MUCH,
-        real_messages.TOO_MUCH.replace("gpu-a100", "gpu-l4").replace("(8)", "(1)"),
-    )
-    assert "quota is 8 GPUs in gpu-a100 and 1 GPU in gpu-l4, less" in kueue(f"{one}, {two}").text
 
 
 def refused(message, **known):
@@ -332,12 +313,6 @@ def test_refused_pod_names_who_rejected_it(message, diagnosis):
     assert refused(message) == expected(*diagnosis, message)
 
 
-def test_other_rejections_are_reported_once_their_retry_is_due():
-    why = ("no-pod", "Kubernetes rejected the trial's pod.", ADMIN, real_messages.NO_RIGHT)
-    assert refused(real_messages.NO_RIGHT) == expected(*why, due=-20)
-    assert found(events=(an_event("FailedCreate", real_messages.NO_RIGHT, 2),)) == expected(*why)
-
-
 @pytest.mark.parametrize(("seconds", "reported"), [(60, []), (5, ["quota"])])
 async def test_events_of_an_earlier_job_of_the_same_name_are_not_the_jobs(seconds, reported):
     """A trial of several nodes that starts again has a new Job of the same name."""
@@ -352,16 +327,3 @@ async def test_events_of_an_earlier_job_of_the_same_name_are_not_the_jobs(second
     collector = EvidenceCollector(a_sweep(Phase.PENDING), PLAN, clients)
     await collector.run(OPEN, (READ_TRIAL(TRIAL),), [JOB], [])
     assert [each.key for each in collector.diagnoses] == reported
-
-
-def test_refused_pod_of_exactly_the_quota_waits():
-    assert refused(real_messages.SMALL_QUOTA.replace("gpu=4", "gpu=8")).text.startswith("Over quota")
-    assert refused(real_messages.QUOTA.replace("gpu=8", "gpu=1")).text.startswith(
-        "Over quota: the trial requests 1 GPU;"
-    )
-
-
-def test_refused_pod_that_exists_by_now_is_no_problem():
-    assert refused(real_messages.QUOTA, pod=a_pod(phase="Running")) is None
-    assert refused(real_messages.QUOTA, job=None) is None
-    assert key() is None

@@ -97,9 +97,15 @@ def test_evicted_names_the_cause_and_who_restarts(pod, diagnosis):
     assert found(pod) == diagnosis
 
 
-def test_evicted_needs_a_failed_pod():
+def test_evicted_needs_a_failed_pod_and_says_if_its_time_was_over():
     assert key(running(reason="Evicted", message=real_messages.EVICTED)) is None
     assert key(terminated("Unknown", real_messages.SHUTDOWN), log="step 9") == "crash"
+    pod = terminated("DeadlineExceeded", real_messages.OVER_TIME)
+    pod["spec"] = {**pod["spec"], "activeDeadlineSeconds": 5400}
+    fix = "Shorten the training, or raise `trial_hours:` under `trials:` in the space file, "
+    fix += "up to the cluster's limit."
+    text = "The trial reached its time limit of 1.5 h."
+    assert found(pod, log="step 9") == expected("over-time", text, fix, "step 9", failed=True)
 
 
 @pytest.mark.parametrize(
@@ -114,12 +120,3 @@ def test_evicted_over_its_own_disk_limit_names_it(message, limit):
     text = f"The trial exceeded its limit of {limit} for the container's disk."
     fix = "Write less to the container's disk, or ask an admin for a higher ephemeral-storage limit."
     assert found(terminated("Evicted", message)) == expected("disk-limit", text, fix, message, failed=True)
-
-
-def test_evicted_over_its_time_limit_says_so():
-    pod = terminated("DeadlineExceeded", real_messages.OVER_TIME)
-    pod["spec"] = {**pod["spec"], "activeDeadlineSeconds": 5400}
-    fix = "Shorten the training, or raise `trial_hours:` under `trials:` in the space file, "
-    fix += "up to the cluster's limit."
-    text = "The trial reached its time limit of 1.5 h."
-    assert found(pod, log="step 9") == expected("over-time", text, fix, "step 9", failed=True)

@@ -23,7 +23,7 @@ def service(state=None, last=None, conditions=()):
     return a_pod(containerStatuses=statuses, conditions=list(conditions))
 
 
-def test_no_suggestion_without_a_ready_service_is_a_wait():
+def test_no_suggestion_waits_or_quotes_the_services_pods_once_each():
     assert alone(search=suggestion(("DeploymentReady", "False", real_messages.NOT_READY))) == (
         of_experiment(
             "suggestion",
@@ -34,9 +34,6 @@ def test_no_suggestion_without_a_ready_service_is_a_wait():
             due=25,
         )
     )
-
-
-def test_no_suggestion_quotes_the_services_pods_once_each():
     waits = {"waiting": {"reason": "ImagePullBackOff", "message": "no such tag"}}
     crashed = {"terminated": {"reason": "Error"}}
     scheduled = {"type": "PodScheduled", "status": "True", "message": "on n1"}
@@ -55,6 +52,7 @@ def test_no_suggestion_quotes_the_services_pods_once_each():
         real_messages.UNSCHEDULABLE,
         real_messages.NOT_READY,
     ]
+    assert key(search=suggestion(), services=(service(OUT_OF_MEMORY),)) is None
 
 
 @pytest.mark.parametrize("pod", [service(OUT_OF_MEMORY), service({"running": {}}, OUT_OF_MEMORY)])
@@ -74,10 +72,6 @@ def test_no_suggestion_out_of_memory_is_reported_at_once(pod):
 def test_diagnose_finished_experiment_needs_no_trial(why):
     done = {"metadata": META, "status": {"conditions": [{"type": why, "status": "True"}]}}
     assert alone(experiment=done, services=(service(OUT_OF_MEMORY),)) is None
-
-
-def test_diagnose_experiment_with_a_trial_ignores_the_service():
-    assert key(search=suggestion(), services=(service(OUT_OF_MEMORY),)) is None
 
 
 @pytest.mark.parametrize(
@@ -113,7 +107,7 @@ def test_stuck_experiment_quotes_katibs_error_when_it_repeats(count, due):
     )
 
 
-def test_settings_rejected_by_the_service_quote_it():
+def test_no_job_and_rejected_settings_quote_katibs_error():
     failed = suggestion(("Failed", "True", real_messages.VALIDATION))
     assert alone(search=failed) == of_experiment(
         "settings",
@@ -123,15 +117,13 @@ def test_settings_rejected_by_the_service_quote_it():
         lasting=True,
     )
     assert key(search=failed) is None, "a trial started, so the settings are valid"
-
-
-def test_no_job_quotes_katibs_error():
     event = an_event("ReconcileError", f"Failed to reconcile: {real_messages.NO_RIGHT}")
     text = "Katib can't create the trial's Job."
     assert found(job=None, events=(event,)) == expected(
         "no-job", text, ADMIN, real_messages.NO_RIGHT, due=-20
     )
     assert key(events=(event,)) is None, "the trial has a Job"
+    assert key(job=None) is None, "nothing failed so far"
 
 
 RESTART_KUEUE = "`kubectl -n kueue-system rollout restart deployment kueue-controller-manager`"
@@ -155,7 +147,3 @@ RESTART_KUEUE = "`kubectl -n kueue-system rollout restart deployment kueue-contr
 def test_no_job_names_the_webhook_that_does_not_answer(words, text, fix):
     event = an_event("ReconcileError", f"Failed to reconcile: {words}")
     assert found(job=None, events=(event,)) == expected("webhook", text, fix, words, due=-20)
-
-
-def test_no_job_without_an_error_is_no_cause():
-    assert key(job=None) is None, "nothing failed so far"

@@ -51,7 +51,7 @@ def exited(code, message="", seconds=20):
     return {"terminated": {"exitCode": code, "message": message, "startedAt": at, "finishedAt": at}}
 
 
-def test_no_collector_names_the_namespaces_label():
+def test_no_collector_names_the_namespaces_label_unless_none_is_needed():
     pod = running()
     pod["spec"] = {**pod["spec"], "containers": [{"name": "main"}, {"name": "istio-proxy"}]}
     label = "katib.kubeflow.org/metrics-collector-injection=enabled"
@@ -61,6 +61,12 @@ def test_no_collector_names_the_namespaces_label():
         f"Ask an admin to run `kubectl label namespace sweeps {label}` and check Katib's webhook.",
         lasting=True,
     )
+    pod = running()
+    pod["spec"] = pod["spec"] | {"containers": [{"name": "main"}]}
+    assert found(pod).key == "no-collector"
+    assert found(pod, source=MetricSource.PUSH) is None
+    assert found(with_reader(running(), **{"katib.kubeflow.org/trial": "t"})) is None
+    assert found(with_reader(running())).key == "no-collector"
 
 
 def test_no_metrics_shows_the_end_of_the_log():
@@ -92,25 +98,13 @@ def test_no_metrics_names_the_source_that_brought_nothing_and_its_fix(source, mi
     assert fix in diagnosis.fix
 
 
-def test_push_collector_needs_no_collector_container():
-    pod = running()
-    pod["spec"] = pod["spec"] | {"containers": [{"name": "main"}]}
-    assert found(pod).key == "no-collector"
-    assert found(pod, source=MetricSource.PUSH) is None
-
-
 def with_reader(pod, **labels):
     spec = pod["spec"] | {"containers": [{"name": "main"}], "initContainers": [{"name": "metrics-reader"}]}
     meta = pod["metadata"]
     return {**pod, "metadata": {**meta, "labels": meta.get("labels", {}) | labels}, "spec": spec}
 
 
-def test_reader_collects_in_pods_that_katibs_webhook_has_seen():
-    assert found(with_reader(running(), **{"katib.kubeflow.org/trial": "t"})) is None
-    assert found(with_reader(running())).key == "no-collector"
-
-
-def test_report_of_the_reader_that_failed_is_no_missing_metric():
+def test_reader_that_failed_or_restarts_is_told_from_missing_metrics():
     pod = with_reader(in_state(DONE), **{"katib.kubeflow.org/trial": "t"})
     pod["status"]["initContainerStatuses"] = [{"name": "metrics-reader", "state": exited(1)}]
     pod["status"]["phase"] = "Succeeded"
@@ -119,16 +113,10 @@ def test_report_of_the_reader_that_failed_is_no_missing_metric():
     text = "The training finished, but its metrics collector can't reach Katib's database."
     assert (diagnosis.key, diagnosis.text, diagnosis.detail) == ("collector", text, why)
     assert read_trial_pod(pod).init_failed == ""
-
-
-def test_reader_that_restarts_is_no_trouble_of_a_training_that_runs():
     pod = with_reader(running(), **{"katib.kubeflow.org/trial": "t"})
     state = {"waiting": {"reason": "CrashLoopBackOff", "message": "back-off"}}
     pod["status"]["initContainerStatuses"] = [{"name": "metrics-reader", "state": state}]
     assert found(pod) is None
-
-
-def test_writer_that_keeps_values_in_memory_is_named_with_its_cure_until_there_are_some():
     pod = with_reader(running(), **{"katib.kubeflow.org/trial": "t"})
     diagnosis = found(pod, collector_log=f"{BUFFERED}\n")
     assert (diagnosis.key, "flush_secs=10" in diagnosis.fix) == ("buffered", True)
@@ -188,9 +176,10 @@ def test_collector_that_exited_before_a_late_pull_loses_the_results(main):
     assert found(with_collector(main, exited(1)), collector_log="no pid").detail == "no pid"
 
 
-def test_collector_that_exited_before_a_failed_training_is_a_crash():
+def test_failed_training_before_a_collector_or_on_a_dead_node_is_a_crash():
     late = {"terminated": {"exitCode": 1, **LATE_START}}
     assert key(with_collector(late, exited(1)), log=real_messages.TRACEBACK) == "crash"
+    assert key(ended(1), nodes=(a_node(),)) == "crash"
 
 
 def complete(seconds):
@@ -198,7 +187,7 @@ def complete(seconds):
     return {**JOB, "status": {"conditions": [{"type": "Complete", "status": "True"}], "completionTime": at}}
 
 
-def test_unreported_metrics_are_due_a_minute_after_the_job():
+def test_unreported_metrics_are_due_a_minute_after_the_job_of_each_kind():
     text = (
         "The trial finished, but Katib received no metrics; the metrics collector or Katib's database may be "
     )
@@ -210,9 +199,6 @@ def test_unreported_metrics_are_due_a_minute_after_the_job():
         found(pod, job={**complete(20), "status": {"conditions": [{"type": "Failed", "status": "True"}]}})
         is None
     )
-
-
-def test_unreported_metrics_of_a_pytorch_job_that_succeeded_are_due_as_well():
     job = complete(20)
     job["status"]["conditions"] = [{"type": "Succeeded", "status": "True"}]
     assert found(in_state(DONE, phase="Succeeded"), job=job).key == "unreported"
@@ -289,10 +275,6 @@ async def test_lost_trial_is_followed_until_its_node_is_ready(shown, causes, suc
     }
     await collector.run(OPEN, (READ_TRIAL(TRIAL),), [JOB], [pod])
     assert [each.key for each in collector.diagnoses] == causes
-
-
-def test_dead_node_of_a_failed_pod_is_a_crash():
-    assert key(ended(1), nodes=(a_node(),)) == "crash"
 
 
 @pytest.mark.parametrize(("seconds", "cause"), [(119, None), (120, None), (121, "node")])

@@ -31,7 +31,7 @@ def test_unschedulable_is_due_after_most_of_a_minute(seconds, due_now):
     assert next_due([diagnosis], NOW) == (None if due_now else NOW + timedelta(seconds=55 - seconds))
 
 
-def test_unschedulable_during_a_scale_up_is_a_wait():
+def test_unschedulable_that_may_pass_is_a_wait():
     pod, nodes = unscheduled(real_messages.UNSCHEDULABLE, 5), (a_node(4),)
     assert found(pod, gpus=8, nodes=nodes).key == "never-fits"
     grows = found(pod, gpus=8, nodes=nodes, events=(an_event("TriggeredScaleUp", real_messages.SCALE_UP),))
@@ -39,6 +39,28 @@ def test_unschedulable_during_a_scale_up_is_a_wait():
     fix = "If it takes too long, request fewer GPUs."
     words = real_messages.UNSCHEDULABLE
     assert grows == expected("unschedulable", text, fix, words, soft=True, due=50)
+    pod = unscheduled(real_messages.UNSCHEDULABLE, 61)
+    text, fix = (
+        "No node has GPUs; the trial requests 1.",
+        "Ask an admin to check the GPU nodes and the device plugin.",
+    )
+    wait = expected("no-gpus", text, fix, real_messages.UNSCHEDULABLE, soft=True, due=-6)
+    assert found(pod, nodes=(a_node(0),)) == wait
+    cpu_only = {"metadata": {"name": "n2"}, "spec": {}, "status": {}}
+    assert found(pod, nodes=(cpu_only,)) == wait
+    assert key(pod, gpus=0, nodes=(cpu_only,)) == "unschedulable"
+    pod = unscheduled("", 61)
+    pod["status"]["conditions"][0] |= {"reason": "SchedulingGated"}
+    text = "A scheduling gate is holding the pod (usually set by a queue)."
+    assert found(pod) == expected("gated", text, ADMIN, "SchedulingGated", soft=True, due=-6)
+    pod = unscheduled(real_messages.UNSCHEDULABLE, 61)
+    pod["status"]["conditions"][0]["status"] = "True"
+    assert key(pod) is None or key(pod) == "slow-start"
+    assert key(running(conditions=[{"type": "Ready", "status": "False"}])) is None
+    pod = unscheduled(real_messages.UNSCHEDULABLE, 61)
+    pod["spec"] = {"containers": pod["spec"]["containers"], "nodeSelector": None, "tolerations": None}
+    bare = {"metadata": {"name": "n1", "labels": None}, "spec": {}, "status": a_node(8)["status"]}
+    assert "not enough free GPUs" in found(pod, nodes=(bare,)).text
 
 
 @pytest.mark.parametrize(
@@ -140,6 +162,8 @@ def test_unschedulable_larger_than_every_node_can_never_start():
     assert found(pod, gpus=8, nodes=(a_node(0), a_node(4), a_node(1))) == never
     assert key(pod, gpus=4, nodes=(a_node(4),)) == "unschedulable"
     assert key(pod, gpus=2, nodes=(a_node(1),)) == "never-fits"
+    text = "The trial can't fit: it requests 2 nodes × 8 GPUs, and the largest node has 4."
+    assert found(pod, gpus=8, workers=2, nodes=(a_node(4),)).text == text
 
 
 def test_trial_with_more_nodes_than_the_cluster_has_can_never_start():
@@ -159,57 +183,14 @@ def test_trial_with_more_nodes_than_the_cluster_has_can_never_start():
     assert key(pod, gpus=2, workers=3, nodes=nodes, events=(grows,)) == "unschedulable"
 
 
-def test_too_large_workers_are_those_of_the_whole_trial():
-    pod = unscheduled(real_messages.UNSCHEDULABLE, 61)
-    text = "The trial can't fit: it requests 2 nodes × 8 GPUs, and the largest node has 4."
-    assert found(pod, gpus=8, workers=2, nodes=(a_node(4),)).text == text
-
-
-def test_unschedulable_without_gpu_nodes_is_a_wait():
-    pod = unscheduled(real_messages.UNSCHEDULABLE, 61)
-    text, fix = (
-        "No node has GPUs; the trial requests 1.",
-        "Ask an admin to check the GPU nodes and the device plugin.",
-    )
-    wait = expected("no-gpus", text, fix, real_messages.UNSCHEDULABLE, soft=True, due=-6)
-    assert found(pod, nodes=(a_node(0),)) == wait
-    cpu_only = {"metadata": {"name": "n2"}, "spec": {}, "status": {}}
-    assert found(pod, nodes=(cpu_only,)) == wait
-    assert key(pod, gpus=0, nodes=(cpu_only,)) == "unschedulable"
-
-
-def test_unschedulable_gated_pod_is_a_wait():
-    pod = unscheduled("", 61)
-    pod["status"]["conditions"][0] |= {"reason": "SchedulingGated"}
-    text = "A scheduling gate is holding the pod (usually set by a queue)."
-    assert found(pod) == expected("gated", text, ADMIN, "SchedulingGated", soft=True, due=-6)
-
-
-def test_unschedulable_only_while_the_condition_is_false():
-    pod = unscheduled(real_messages.UNSCHEDULABLE, 61)
-    pod["status"]["conditions"][0]["status"] = "True"
-    assert key(pod) is None or key(pod) == "slow-start"
-    assert key(running(conditions=[{"type": "Ready", "status": "False"}])) is None
-
-
-def test_unschedulable_lists_the_taints_of_all_nodes_once():
+def test_unschedulable_lists_the_taints_of_all_nodes_once_or_the_named_one():
     other = [{"key": "team", "effect": "NoExecute"}]
     pod = unscheduled(real_messages.TAINTED_GPUS, 61)
     fix = found(pod, nodes=(a_node(8, RESERVED), a_node(8, RESERVED), a_node(8, other), a_node(0, ASIDE))).fix
     admin = "Ask an admin to set `tolerations` or `nodes` under `trials:` in Sweepbot's configuration."
     assert fix == f"Taints `dedicated: vision`, `team` on 3 nodes. {admin}"
-
-
-def test_unschedulable_quotes_the_taint_that_the_scheduler_names():
     fix = found(unscheduled(real_messages.TAINTED, 61)).fix
     assert fix == "Taint `dedicated: gpu` on 1 node. If it takes too long, request fewer GPUs."
-
-
-def test_unschedulable_without_a_pod_spec_has_no_requirements():
-    pod = unscheduled(real_messages.UNSCHEDULABLE, 61)
-    pod["spec"] = {"containers": pod["spec"]["containers"], "nodeSelector": None, "tolerations": None}
-    bare = {"metadata": {"name": "n1", "labels": None}, "spec": {}, "status": a_node(8)["status"]}
-    assert "not enough free GPUs" in found(pod, nodes=(bare,)).text
 
 
 def claiming(message, *claims):
@@ -218,11 +199,14 @@ def claiming(message, *claims):
     return {**pod, "spec": {**pod["spec"], "volumes": [{"emptyDir": {}}, *volumes]}}
 
 
-def test_no_volume_unbound_claim_is_a_wait():
+def test_no_volume_unbound_claim_is_a_wait_and_a_missing_one_reported_at_once():
     wait = found(claiming(real_messages.UNBOUND, "data", "cache"))
     text = "PersistentVolumeClaim `data, cache` isn't bound."
     assert wait == expected("volume", text, ADMIN, real_messages.UNBOUND, soft=True, due=-5)
     assert found(unscheduled(real_messages.UNBOUND, 60)).text == "PersistentVolumeClaim isn't bound."
+    text = "PersistentVolumeClaim `rc-definitely-missing-pvc` doesn't exist."
+    pod = unscheduled(real_messages.NO_CLAIM, 1)
+    assert found(pod) == expected("no-volume", text, ADMIN, real_messages.NO_CLAIM)
 
 
 @pytest.mark.parametrize("reason", ["ProvisioningFailed", "FailedBinding"])
@@ -232,9 +216,3 @@ def test_no_volume_without_storage_class_names_the_missing_default(reason):
     words = f"{real_messages.UNBOUND}\n{real_messages.NO_CLASS}"
     diagnosis = found(claiming(real_messages.UNBOUND, "data"), events=events)
     assert diagnosis == expected("volume", text, ADMIN, words, soft=True, due=-5)
-
-
-def test_no_volume_missing_claim_is_reported_at_once():
-    text = "PersistentVolumeClaim `rc-definitely-missing-pvc` doesn't exist."
-    pod = unscheduled(real_messages.NO_CLAIM, 1)
-    assert found(pod) == expected("no-volume", text, ADMIN, real_messages.NO_CLAIM)

@@ -58,21 +58,28 @@ def test_diagnose_ignores_events_that_are_resolved(events, cause):
     assert key(waiting(*CREATING), events=tuple(an_event(*each) for each in events)) == cause
 
 
-def test_dead_node_of_a_starting_pod_precedes_slow_start():
-    ready = {"type": "Ready", "status": "Unknown", "message": real_messages.NO_KUBELET}
-    node = {"metadata": {"name": "n1"}, "status": {"conditions": [ready]}}
-    diagnosis = found(waiting(*CREATING), nodes=(node,))
-    assert (diagnosis.key, diagnosis.soft, diagnosis.detail) == ("node", False, real_messages.NO_KUBELET)
-    assert diagnosis.fix.startswith("Ask an admin to restore or remove `n1`")
-
-
-def test_slow_start_is_reported_a_minute_after_scheduling():
+def test_slow_start_is_reported_a_minute_after_scheduling_with_the_pull_but_no_dead_node():
     pod = waiting("ContainerCreating", "")
     before = {"PodReadyToStartContainers": NOW - timedelta(hours=1), "PodScheduled": NOW}
     pod["status"]["conditions"] = [
         {"type": type_, "status": "True", "lastTransitionTime": timestamp(at)} for type_, at in before.items()
     ]
     assert found(pod).report_at == NOW + timedelta(seconds=55)
+    fix = "None needed yet; the first pull of a large image on a node takes several minutes."
+    pulls, prepares = creating(("Pulling", real_messages.PULLING)), creating()
+    text = "The node is still pulling the image."
+    assert pulls == expected("slow-start", text, fix, real_messages.PULLING, soft=True, due=25)
+    assert prepares == expected(
+        "slow-start", "The node is still preparing the container.", fix, soft=True, due=25
+    )
+    unplaced = waiting(*CREATING)
+    unplaced["spec"] = {**unplaced["spec"], "nodeName": ""}
+    assert found(unplaced) is None
+    ready = {"type": "Ready", "status": "Unknown", "message": real_messages.NO_KUBELET}
+    node = {"metadata": {"name": "n1"}, "status": {"conditions": [ready]}}
+    diagnosis = found(waiting(*CREATING), nodes=(node,))
+    assert (diagnosis.key, diagnosis.soft, diagnosis.detail) == ("node", False, real_messages.NO_KUBELET)
+    assert diagnosis.fix.startswith("Ask an admin to restore or remove `n1`")
 
 
 @pytest.mark.parametrize("cause", real_messages.PULLS)
@@ -101,6 +108,14 @@ def test_image_unknown_cause_is_reported_when_repeated():
     pod = waiting("ErrImagePull", real_messages.PULLS["image-pull"])
     once, twice = (found(pod, events=(an_event("Failed", failed, count),)) for count in (1, 2))
     assert (once.report_at, twice.report_at) == (NOW - timedelta(seconds=20), None)
+    words = real_messages.PULLS["image-pull"]
+    text = "The node can't pull the image; Kubernetes is retrying."
+    assert found(waiting("ErrImagePull", words)) == expected("image-pull", text, ADMIN, words, due=-20)
+    assert found(waiting("ImagePullBackOff", real_messages.BACK_OFF)).detail == real_messages.BACK_OFF
+    failed = [f"Failed to pull image: {real_messages.PULLS[cause]}" for cause in ("image-dns", "image-login")]
+    events = (*(an_event("Failed", each) for each in failed), an_event("BackOff", real_messages.BACK_OFF))
+    diagnosis = found(waiting("ImagePullBackOff", real_messages.BACK_OFF), events=events)
+    assert (diagnosis.key, diagnosis.detail) == ("image-login", failed[1])
 
 
 @pytest.mark.parametrize(
@@ -164,19 +179,6 @@ def test_sandbox_names_what_failed(message, what):
     assert key(running(), events=(an_event("FailedCreatePodSandBox", message),)) is None
 
 
-def test_slow_start_quotes_the_pull():
-    fix = "None needed yet; the first pull of a large image on a node takes several minutes."
-    pulls, prepares = creating(("Pulling", real_messages.PULLING)), creating()
-    text = "The node is still pulling the image."
-    assert pulls == expected("slow-start", text, fix, real_messages.PULLING, soft=True, due=25)
-    assert prepares == expected(
-        "slow-start", "The node is still preparing the container.", fix, soft=True, due=25
-    )
-    unplaced = waiting(*CREATING)
-    unplaced["spec"] = {**unplaced["spec"], "nodeName": ""}
-    assert found(unplaced) is None
-
-
 @pytest.mark.parametrize(
     ("reason", "message", "diagnosis"),
     [
@@ -230,20 +232,6 @@ def test_image_known_cause_is_reported_at_once_with_its_fix(cause, text, fix):
     assert fix in diagnosis.fix
     assert (diagnosis.report_at, diagnosis.soft) == (None, False)
     assert diagnosis.detail == real_messages.PULLS[cause]
-
-
-def test_image_without_an_event_is_reported_after_its_first_retry():
-    words = real_messages.PULLS["image-pull"]
-    text = "The node can't pull the image; Kubernetes is retrying."
-    assert found(waiting("ErrImagePull", words)) == expected("image-pull", text, ADMIN, words, due=-20)
-    assert found(waiting("ImagePullBackOff", real_messages.BACK_OFF)).detail == real_messages.BACK_OFF
-
-
-def test_image_of_an_older_kubelet_reads_the_latest_event():
-    failed = [f"Failed to pull image: {real_messages.PULLS[cause]}" for cause in ("image-dns", "image-login")]
-    events = (*(an_event("Failed", each) for each in failed), an_event("BackOff", real_messages.BACK_OFF))
-    diagnosis = found(waiting("ImagePullBackOff", real_messages.BACK_OFF), events=events)
-    assert (diagnosis.key, diagnosis.detail) == ("image-login", failed[1])
 
 
 @pytest.mark.parametrize(

@@ -192,18 +192,32 @@ def test_crash_under_torchrun_quotes_the_training_and_not_torchruns_epilogue(nam
     assert found(ended(1), log=killed).detail == killed
 
 
-def test_crash_without_a_log_quotes_the_runtime():
+def test_crash_without_a_log_quotes_what_else_is_known():
     pod = ended(1)
     pod["status"]["containerStatuses"][0]["state"]["terminated"]["message"] = "exec format error"
     assert found(pod).detail == "exec format error"
     loops = found(waiting("CrashLoopBackOff", real_messages.CRASH_LOOP))
     assert (loops.text, loops.detail) == ("The training failed repeatedly.", real_messages.CRASH_LOOP)
-
-
-def test_crash_loop_reads_the_previous_container():
     pod = waiting("CrashLoopBackOff", real_messages.CRASH_LOOP)
     pod["status"]["containerStatuses"][0]["lastState"] = {"terminated": {"exitCode": 3}}
     assert found(pod, log="step 9").text == "The training failed with exit code 3."
+    failed = [{"type": "Failed", "status": "True", "message": "Job has reached the specified backoff limit"}]
+    trial = {**TRIAL, "status": {"conditions": failed}}
+    text = "Katib reports a failure; the pod is gone."
+    assert found(trial=trial) == expected("crash", text, "", failed[0]["message"], failed=True)
+    assert key(in_state({"terminated": {"exitCode": 0}}), trial=trial) is None
+    diagnosis = found(ended(255, reason="Unknown"), log="epoch 3")
+    assert diagnosis.text.startswith("The node restarted while the pod was running, or lost its container.")
+    assert diagnosis.fix == "Rerun the sweep for the lost trials."
+    pod = ended(1)
+    main = {"name": "main", "securityContext": {"runAsUser": 1000}}
+    mine = {**pod, "spec": {**pod["spec"], "containers": [main, *pod["spec"]["containers"][1:]]}}
+    assert (
+        "Write below /tmp or to a volume that user 1000 can write to: the training runs as user 1000"
+        in found(mine, log=DENIED).fix
+    )
+    assert "not as root" not in found(pod, log=DENIED).fix, "the image names its user"
+    assert "not as root" not in found(mine, log=real_messages.TRACEBACK).fix
 
 
 @pytest.mark.parametrize(("status", "shown"), [({"reason": "NodeLost"}, "NodeLost"), ({}, "no reason given")])
@@ -211,14 +225,6 @@ def test_crash_of_a_pod_that_never_ran_names_the_nodes_reason(status, shown):
     text = f"The node terminated or rejected the pod ({shown})."
     pod = a_pod(phase="Failed", message="x", **status)
     assert found(pod) == expected("crash", text, ADMIN, "x", failed=True)
-
-
-def test_crash_of_a_deleted_pod_quotes_katib():
-    failed = [{"type": "Failed", "status": "True", "message": "Job has reached the specified backoff limit"}]
-    trial = {**TRIAL, "status": {"conditions": failed}}
-    text = "Katib reports a failure; the pod is gone."
-    assert found(trial=trial) == expected("crash", text, "", failed[0]["message"], failed=True)
-    assert key(in_state({"terminated": {"exitCode": 0}}), trial=trial) is None
 
 
 @pytest.mark.parametrize(
@@ -236,25 +242,7 @@ def test_not_a_number_in_a_succeeded_trial_is_reported(latest, text):
 DENIED = "Traceback (most recent call last):\nPermissionError: [Errno 13] Permission denied: 'checkpoints'"
 
 
-def test_crash_without_write_permission_names_the_user():
-    pod = ended(1)
-    main = {"name": "main", "securityContext": {"runAsUser": 1000}}
-    mine = {**pod, "spec": {**pod["spec"], "containers": [main, *pod["spec"]["containers"][1:]]}}
-    assert (
-        "Write below /tmp or to a volume that user 1000 can write to: the training runs as user 1000"
-        in found(mine, log=DENIED).fix
-    )
-    assert "not as root" not in found(pod, log=DENIED).fix, "the image names its user"
-    assert "not as root" not in found(mine, log=real_messages.TRACEBACK).fix
-
-
-def test_container_lost_by_its_node_is_no_error_of_the_training():
-    diagnosis = found(ended(255, reason="Unknown"), log="epoch 3")
-    assert diagnosis.text.startswith("The node restarted while the pod was running, or lost its container.")
-    assert diagnosis.fix == "Rerun the sweep for the lost trials."
-
-
-def test_crash_by_a_signal_is_not_explained_by_what_the_training_survived():
+def test_crash_is_not_explained_by_what_is_harmless():
     pod = ended(139)
     pod["spec"]["containers"][0]["securityContext"] = {"runAsUser": 1000}
     denied = "PermissionError: [Errno 13] Permission denied: '/root/.cache'"
@@ -263,9 +251,6 @@ def test_crash_by_a_signal_is_not_explained_by_what_the_training_survived():
     later = found(ended(1), log=f"{denied}\nusing /tmp\nValueError: bad value")
     assert (later.key, later.fix) == ("crash/ValueError", "Run the command locally to debug it.")
     assert "user 1000 can write to" in found(pod, log=f"step 9\n{denied}").fix
-
-
-def test_harmless_warnings_about_ipv6_are_no_broken_rendezvous():
     warned = (
         "[W101 10:00:00.0 socket.cpp:697] [c10d] The IPv6 network addresses of (t1-master-0, 23456) cannot "
         "be retrieved (gai error: -2 - Name or service not known)."

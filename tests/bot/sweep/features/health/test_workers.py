@@ -43,18 +43,18 @@ def index_of(*pods):
     return int(explaining(pods, len(pods))["metadata"]["labels"][INDEX_LABEL])
 
 
-def test_explaining_pod_is_the_one_that_failed_first():
+def test_explaining_pod_is_the_one_that_failed_first_and_not_for_anothers_failure():
     assert index_of(worker(0, failed_at(30)), worker(1, running()), worker(2, failed_at(20))) == 2
-
-
-def test_explaining_pod_was_not_deleted_after_anothers_failure():
     gone = {"deletionTimestamp": timestamp(NOW)}
     assert index_of(worker(0, failed_at(10, 143), **gone), worker(1, failed_at(20))) == 1
-
-
-def test_explaining_pod_is_none_if_all_are_being_deleted():
-    gone = {"deletionTimestamp": timestamp(NOW)}
     assert explaining([worker(0, failed_at(10, 143), **gone), worker(1, running(), **gone)], 2) is None
+    assert index_of(worker(0, running()), worker(1, a_pod(phase="Pending")), worker(2, running())) == 1
+    assert index_of(worker(1, running()), worker(0, running())) == 0
+    assert explaining([], 2) is None
+    assert explaining([worker(0, running())], 2) is None
+    assert explaining([worker(0, ended(0))], 2)
+    before, after = worker(0, failed_at(10)), worker(0, running(), name="t1-0-zzzzz")
+    assert explaining([before, after], 1)["metadata"]["name"] == "t1-0-zzzzz"
 
 
 @pytest.mark.parametrize("message", ["Eviction API", ""])
@@ -62,25 +62,6 @@ def test_explaining_pod_was_disrupted(message):
     conditions = [DISRUPTED[0] | {"message": message}]
     evicted = worker(2, running(conditions=conditions), deletionTimestamp=timestamp(NOW))
     assert index_of(worker(0, running()), worker(1, failed_at(20)), evicted) == 2
-
-
-def test_explaining_pod_is_the_one_that_has_not_started():
-    assert index_of(worker(0, running()), worker(1, a_pod(phase="Pending")), worker(2, running())) == 1
-
-
-def test_explaining_pod_of_running_workers_is_the_first():
-    assert index_of(worker(1, running()), worker(0, running())) == 0
-    assert explaining([], 2) is None
-
-
-def test_explaining_pod_is_none_if_one_is_missing_and_the_others_run():
-    assert explaining([worker(0, running())], 2) is None
-    assert explaining([worker(0, ended(0))], 2)
-
-
-def test_explaining_pod_replaced_an_earlier_one():
-    before, after = worker(0, failed_at(10)), worker(0, running(), name="t1-0-zzzzz")
-    assert explaining([before, after], 1)["metadata"]["name"] == "t1-0-zzzzz"
 
 
 @pytest.mark.parametrize("log", [TIMED_OUT, UNKNOWN_HOST])
@@ -102,24 +83,16 @@ def test_diagnose_pytorch_jobs_worker_whose_init_container_gave_up_names_the_fir
     assert key(a_pod(phase="Failed", initContainerStatuses=[gave_up])) == "init"
 
 
-def test_diagnose_first_worker_without_the_others_counts_the_workers():
+def test_diagnose_worker_of_several_machines_is_not_that_of_one():
     diagnosis = found(worker(0, ended(1)), workers=4, log=NOT_JOINED)
     assert diagnosis.text == "Not all 4 workers joined the rendezvous in time."
-
-
-def test_diagnose_rendezvous_errors_only_of_failed_trials_on_several_machines():
     assert key(worker(0, ended(1)), log=TIMED_OUT) == "crash"
     assert key(worker(0, running()), workers=2, log=TIMED_OUT) is None
-
-
-def test_diagnose_worker_without_a_collector_is_fine():
     pod = worker(1, running())
     pod["spec"] = {"containers": [{"name": "main"}]}
     assert key(pod, workers=2) is None
     assert key(worker(0, pod), workers=2) == "no-collector"
-
-
-def test_diagnose_evicted_worker_starts_again_until_katib_counts_the_trial_as_failed():
+    assert "`nodes=1`" in found(worker(1, ended(1)), workers=2, log=real_messages.NCCL).fix
     pod = worker(1, ended(143, conditions=DISRUPTED))
     diagnosis = found(pod, workers=2)
     again = "None needed; Kubernetes restarts the trial."
@@ -129,18 +102,11 @@ def test_diagnose_evicted_worker_starts_again_until_katib_counts_the_trial_as_fa
     assert (diagnosis.key, diagnosis.failed, diagnosis.fix) == ("evicted", True, "Start the sweep again.")
 
 
-def test_diagnose_nccl_error_of_several_machines_suggests_fewer():
-    assert "`nodes=1`" in found(worker(1, ended(1)), workers=2, log=real_messages.NCCL).fix
-
-
-def test_named_adds_the_workers_number():
+def test_named_adds_the_workers_number_unless_the_whole_trial_is_meant():
     out_of_memory = found(worker(2, ended(1)), workers=4, log=real_messages.CUDA_OOM)
     assert out_of_memory.text.startswith("Worker 3 of 4: Out of GPU memory")
     unreachable = found(worker(2, ended(1)), workers=4, log=TIMED_OUT)
     assert unreachable.text == "Worker 3 of 4 can't reach worker 1."
-
-
-def test_diagnosis_of_the_whole_trial_names_no_worker():
     pod = ended(1) | {"spec": {"activeDeadlineSeconds": 3600, "containers": [{"name": "main"}]}}
     pod["status"] |= {"phase": "Failed", "reason": "DeadlineExceeded"}
     assert found(worker(1, pod), workers=2).text == "The trial reached its time limit of 1 h."

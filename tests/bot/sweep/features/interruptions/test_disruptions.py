@@ -76,20 +76,14 @@ def test_ends_of_a_disrupted_jobs_workers_are_not_diagnosed():
     assert [each.trial for each in found.trouble] == ["t2"]
 
 
-def test_failed_trial_stays_failed_after_its_next_job():
+def test_trial_stays_failed_after_its_next_job_many_disruptions_or_others_failures():
     assert not seen(FAILED, experiment=OPEN, jobs=(a_job("u-next"),)).starting_again
-
-
-def test_trial_stays_failed_after_many_disruptions():
     before = {f"u-{number}": "t1" for number in range(MAX_DISRUPTIONS)}
     why = Interruption(trial="t1", why="", queued=False, job_uid="u-last")
     for known, again in ((before, False), (dict(list(before.items())[1:]), True)):
         sweep = SWEEP.put(InterruptionState(disrupted=known))
         found = seen(FAILED, sweep=sweep, jobs=(a_job("u-last"),), interruptions=(why,), experiment=OPEN)
         assert bool(found.starting_again) is again
-
-
-def test_trial_with_too_many_disruptions_also_stays_failed_in_later_reconciles():
     known = {f"u-{number}": "t1" for number in range(MAX_DISRUPTIONS)}
     why = Interruption(trial="t1", why="", queued=False, job_uid="u-last")
     sweep = SWEEP.put(InterruptionState(disrupted=known))
@@ -100,6 +94,8 @@ def test_trial_with_too_many_disruptions_also_stays_failed_in_later_reconciles()
         assert not found.starting_again
         assert required_changes(sweep, found, NOW).delete == ()
         sweep = follow(sweep, found, NOW)
+    assert not seen(FAILED, OTHER_FAILED).starting_again
+    assert not seen(OTHER_FAILED).reopens
 
 
 @pytest.mark.parametrize(("before", "told"), [(MAX_DISRUPTIONS, 0), (MAX_DISRUPTIONS - 1, 1)])
@@ -141,11 +137,6 @@ def test_experiment_without_a_limit_of_failures_can_end():
 def test_failed_trial_stays_failed_if_the_experiment_ended_for_another_reason(experiment):
     assert not seen(FAILED, experiment=experiment).starting_again
     assert not seen(DONE, experiment=experiment).reopens
-
-
-def test_failed_trial_stays_failed_if_enough_others_failed():
-    assert not seen(FAILED, OTHER_FAILED).starting_again
-    assert not seen(OTHER_FAILED).reopens
 
 
 @pytest.mark.parametrize("experiment", [OPEN, ended(End.PAUSED)])

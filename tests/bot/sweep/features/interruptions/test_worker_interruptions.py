@@ -27,29 +27,17 @@ def interrupted(pod, *, jobs=(FAILED,), trials=(TRIAL,)):
     return [each.job_uid for each in found]
 
 
-def test_ended_worker_of_a_failed_job_that_is_drained_later_explains_nothing():
+def test_worker_explains_only_its_own_running_job():
     """The API server and the taint manager give ended pods the condition, too."""
     late, early = evicted(NOW + timedelta(minutes=5)), evicted(NOW - timedelta(minutes=1))
     assert interrupted(late) == []
     assert interrupted(early) == ["u-t1"]
     assert interrupted(late, jobs=(replace(FAILED, ended=None),)) == ["u-t1"]
-
-
-def test_kubelet_only_stops_workers_that_run_so_its_clock_may_be_ahead():
     assert interrupted(evicted(NOW + timedelta(seconds=5), "TerminationByKubelet")) == ["u-t1"]
-
-
-def test_worker_of_an_earlier_experiment_is_ignored():
     other = replace(TRIAL, name="next-t1")
     assert interrupted(evicted(NOW), trials=(other,)) == []
-
-
-def test_worker_that_is_remembered_after_its_job_is_gone_is_ignored():
-    """A TrainJob's pod has the UID of the Job below it, which belongs to no trial without the TrainJob."""
+    # A TrainJob's pod has the UID of the Job below it, which belongs to no trial without the TrainJob.
     assert interrupted(replace(evicted(NOW), job_uid="u-inner"), jobs=()) == []
-
-
-def test_time_of_a_disruption_is_read_from_the_pod():
     condition = {"type": "DisruptionTarget", "status": "True", "lastTransitionTime": "2026-11-21T12:00:00Z"}
     pod = {"metadata": {"name": "t1-1"}, "status": {"conditions": [condition]}}
     assert read_pod(pod, "main").disrupted_at == NOW

@@ -51,12 +51,7 @@ def test_best_running_trial_is_shown_while_it_runs(values, goal, best):
     assert sweep.progress.live == (best and LiveResult(trial=best[0], value=best[1], step=7))
 
 
-def test_sweep_that_isnt_submitted_shows_nothing_live():
-    waiting = replace(RUNNING, submitted=False)
-    assert follow(waiting, Observation(**SEEN, reading=reading(a=0.25)), LATER) == waiting
-
-
-def test_message_has_the_best_running_trial_and_the_time_left():
+def test_message_has_the_best_running_trial_and_the_time_left_once_submitted():
     seen = done("c", 1800.0)
     facts = {"trials": (*TWO, *seen["trials"]), "jobs": seen["jobs"]}
     sweep = after(RUNNING, **SEEN | facts, reading=reading(a=0.25))
@@ -67,6 +62,8 @@ def test_message_has_the_best_running_trial_and_the_time_left():
     assert "left" not in ended
     soon = replace(sweep, progress=replace(sweep.progress, live=None, minutes_left=5))
     assert lines(soon) == ["Less than 5 min left"]
+    waiting = replace(RUNNING, submitted=False)
+    assert follow(waiting, Observation(**SEEN, reading=reading(a=0.25)), LATER) == waiting
 
 
 def test_unreachable_mlflow_is_reported_once_and_no_old_value_shown():
@@ -105,19 +102,13 @@ def test_time_left_follows_from_finished_trials(changes, minutes):
     assert after(replace(RUNNING, **changes), **SEEN | facts).progress.minutes_left == minutes
 
 
-def test_time_left_without_a_finished_or_running_trial_is_unknown():
+def test_time_left_is_unknown_or_the_smallest_step_and_without_waits():
     assert after(RUNNING, **SEEN).progress.minutes_left is None
     alone = done("c", 1800.0)
     assert after(RUNNING, experiment=OPEN, **alone).progress.minutes_left is None
-
-
-def test_time_left_of_trials_that_run_longer_than_others_is_the_smallest_step():
     seen = done("c", 300.0)
     facts = {"trials": (*TWO, *seen["trials"]), "jobs": seen["jobs"]}
     assert after(replace(RUNNING, draining="drained"), **SEEN | facts).progress.minutes_left == 5
-
-
-def test_run_time_excludes_the_wait_for_a_node():
     seen = done("c", 7200.0)
     pods = (*PODS, a_pod("c", finished=True, seconds=1800.0))
     facts = {"trials": (*TWO, *seen["trials"]), "jobs": seen["jobs"], "pods": pods}

@@ -54,6 +54,10 @@ def test_new_sweep_waits_is_reported_once_and_starts():
     started = followed(waiting, "")
     assert (started.holds, started.of(NodesState), started.sent_keys) == ((), NodesState(), ())
     assert shown(started) == (None, [])
+    waiting = followed(restarted(replace(RUNNING, phase=Phase.PAUSED), RUNNING), WHY)
+    assert followed(waiting, "", NOW + 5 * HOUR).deadline == NOW + 6 * HOUR
+    assert followed(RUNNING, CHECKING) == RUNNING
+    assert shown(replace(RUNNING, phase=Phase.CANCELLED, holds=("nodes",))) == (None, [])
 
 
 @pytest.mark.parametrize(
@@ -65,13 +69,3 @@ def test_sweep_that_is_restarted_waits_unless_its_trials_could_start_all_the_tim
     assert after.of(NodesState).wait == (CHECKING if waits else "")
     other = replace(RUNNING, plan=replace(NODES, queue="research"))
     assert restarted(replace(other, phase=phase), other) == other, "Kueue admits its workers together"
-
-
-def test_wait_of_a_restarted_sweep_does_not_count_toward_its_time():
-    waiting = followed(restarted(replace(RUNNING, phase=Phase.PAUSED), RUNNING), WHY)
-    assert followed(waiting, "", NOW + 5 * HOUR).deadline == NOW + 6 * HOUR
-
-
-def test_what_is_observed_does_not_hold_a_sweep_whose_trials_run():
-    assert followed(RUNNING, CHECKING) == RUNNING
-    assert shown(replace(RUNNING, phase=Phase.CANCELLED, holds=("nodes",))) == (None, [])

@@ -27,24 +27,22 @@ def created(phase=Phase.PENDING, **seen):
     return list(required_changes(sweep, Observation(**seen), NOW).create)
 
 
-def test_submission_creates_the_experiment_alone():
+def test_submission_creates_the_experiment_and_then_the_runtime_once():
     """The runtime's owner has no UID before, and Trainer creates the Services of its trials."""
     [made] = created()
     assert made["kind"] == "Experiment"
     job = made["spec"]["trialTemplate"]["trialSpec"]
     assert job["spec"]["trainer"]["image"] == "registry/x@sha256:1"
-
-
-def test_submission_creates_the_service_of_jobs_once():
     sweep = a_sweep(Phase.PENDING, plan=plan(replace(ORDER, request=NODES), SETTINGS), image="i")
     for changed, kinds in ((sweep, ["Service", "Experiment"]), (replace(sweep, phase=Phase.RUNNING), [])):
         made = required_changes(changed, Observation(), NOW).create
         assert [each["kind"] for each in made] == kinds
-
-
-def test_runtime_is_created_once_its_experiment_exists():
     assert created(experiment=EXPERIMENT) == [RUNTIME]
     assert created(experiment=EXPERIMENT, trials=(a_trial("t1"),)) == [RUNTIME]
+    assert created(experiment=EXPERIMENT, jobs=(a_job("earlier"),)) == [RUNTIME]
+    ended = replace(EXPERIMENT, state=ExperimentState.SUCCEEDED)
+    assert created(Phase.RUNNING, experiment=ended, trials=(a_trial("t1"),)) == []
+    assert created(Phase.CANCELLED, experiment=EXPERIMENT) == []
 
 
 @pytest.mark.parametrize(("seconds", "made"), [(None, []), (29, []), (31, [RUNTIME])])
@@ -54,17 +52,7 @@ def test_runtime_is_created_again_if_a_trial_gets_no_job(seconds, made):
     assert created(Phase.RUNNING, experiment=EXPERIMENT, trials=trials, jobs=(a_job("t1"),)) == made
 
 
-def test_runtime_of_a_second_experiment_is_created_despite_the_jobs_of_the_first():
-    assert created(experiment=EXPERIMENT, jobs=(a_job("earlier"),)) == [RUNTIME]
-
-
 @pytest.mark.parametrize("phase", [Phase.PENDING, Phase.RUNNING])
 def test_runtime_costs_no_request_while_each_live_trial_has_its_job(phase):
     trials = (a_trial("t1", TrialState.KILLED), a_trial("t2"))
     assert created(phase, experiment=EXPERIMENT, trials=trials, jobs=(a_job("t2"),)) == []
-
-
-def test_runtime_is_not_created_for_an_experiment_that_ended():
-    ended = replace(EXPERIMENT, state=ExperimentState.SUCCEEDED)
-    assert created(Phase.RUNNING, experiment=ended, trials=(a_trial("t1"),)) == []
-    assert created(Phase.CANCELLED, experiment=EXPERIMENT) == []

@@ -122,18 +122,12 @@ def test_pause_of_a_sweep_that_has_run_all_trials_of_a_lowered_total_keeps_it_fr
     assert changes(paused, experiment=DONE).patch == ()
 
 
-def test_pause_of_a_resumed_sweep_that_waits_again_is_allowed():
+def test_pause_is_for_the_owner_teammates_and_admins_and_changes_once_to_now():
     waiting = RESUMING.hold("nodes")
     again = applied(waiting, Action.PAUSE, experiment=CLOSED)
     assert again.of(PauseState) == PauseState(at=NOW, by=OWNER)
-
-
-def test_second_pause_changes_only_from_after_trials_to_now():
     again = applied(PAUSING, Action.PAUSE_NOW, user=ADMIN, now=LATER)
     assert again.of(PauseState) == PauseState(at=NOW, by=ADMIN, now=True)
-
-
-def test_pause_is_for_the_owner_teammates_by_setting_and_admins():
     team = (Team(name="vision", members=(OWNER, STRANGER)),)
     together = replace(CONFIG, teams=team, teammates_can_act=True)
     assert "can pause `lr-brave-otter`" in denied(RUNNING, Action.PAUSE_NOW, user=STRANGER)
@@ -142,7 +136,7 @@ def test_pause_is_for_the_owner_teammates_by_setting_and_admins():
     assert applied(RUNNING, Action.PAUSE, user=ADMIN).of(PauseState).by == ADMIN
 
 
-def test_resume_is_denied_if_the_owners_other_sweeps_use_the_gpus():
+def test_resume_is_denied_if_limits_or_permissions_do_not_allow_it():
     limited = {"config": replace(CONFIG, launch=Launch(gpus_per_person=3)), "experiment": CLOSED}
     many, few = OtherPeaks(person=2), OtherPeaks(person=1)
     assert "your other sweeps can use up to 2" in denied(STOPPED, Action.RESUME, others=many, **limited)
@@ -150,9 +144,6 @@ def test_resume_is_denied_if_the_owners_other_sweeps_use_the_gpus():
     assert applied(STOPPED, Action.RESUME, user=ADMIN, others=many, **limited).phase is Phase.RUNNING
     still = applied(PAUSING, Action.RESUME, others=many, **limited)
     assert still.of(PauseState) == PauseState(resuming=True), "it still holds its GPUs"
-
-
-def test_resume_is_denied_to_owners_who_can_no_longer_start_sweeps():
     closed = {"config": replace(CONFIG, launch=Launch(people=(STRANGER,))), "experiment": CLOSED}
     refused = denied(STOPPED, Action.RESUME, **closed)
     assert refused == launch_denial(OWNER, "C1", closed["config"]) != ""
@@ -200,15 +191,9 @@ def test_paused_is_reported_only_without_pods_jobs_and_trials():
     )
     assert done == replace(STOPPED, since=LATER, outbox=(Event(kind="paused", text=text),))
     assert after(done, experiment=CLOSED) == done
-
-
-def test_record_from_before_the_command_is_paused_like_the_experiment():
     paused = after(RUNNING, experiment=CLOSED, now=LATER)
     assert paused.phase is Phase.PAUSED
     assert (paused.of(PauseState), paused.holds) == (PauseState(at=LATER, phase=Phase.RUNNING), ("pause",))
-
-
-def test_pods_that_never_end_are_reported_while_pausing_now():
     stuck = {"experiment": CLOSED, "pods": (a_pod("t1"),), "now": LATER}
     late = after(PAUSING_NOW, **stuck)
     assert kinds(late) == ["stuck"]
@@ -217,21 +202,15 @@ def test_pods_that_never_end_are_reported_while_pausing_now():
     assert after(PAUSING, **stuck).outbox == (), "its trials may take days"
 
 
-def test_experiment_that_ends_by_itself_ends_a_pausing_sweep():
+def test_experiment_that_ends_or_is_deleted_ends_a_paused_sweep():
     assert after(PAUSING, experiment=DONE).ending is Phase.SUCCEEDED
     assert after(PAUSING).ending is Phase.FAILED
     finished = replace(PAUSING, phase=Phase.SUCCEEDED)
     extended = restarted(finished, replace(finished, phase=Phase.RUNNING))
     assert extended == RUNNING, "an extension of the sweep doesn't pause"
-
-
-def test_paused_sweep_whose_experiment_was_deleted_fails():
     failed = after(STOPPED)
     assert (failed.phase, failed.ending) == (Phase.STOPPING, Phase.FAILED)
     assert failed.reason == "The Katib experiment was deleted, or isn't in this cluster"
-
-
-def test_experiment_resumed_before_redis_lost_the_record_runs_again():
     again = after(STOPPED, experiment=OPEN, **ACTIVE)
     assert (again.phase, again.of(PauseState), again.holds) == (Phase.RUNNING, PauseState(), ())
     assert again.outbox == (

@@ -60,14 +60,11 @@ def test_lost_search_needs_an_algorithm_without_memory_and_trials_to_start(algor
     assert not lost_search(service, algorithm=algorithm, trials=[FIRST] * trials)
 
 
-def test_restart_of_another_container_loses_nothing():
+def test_lost_search_is_that_of_its_own_container_and_experiment():
     service = a_service()
     sidecar = {"name": "istio-proxy", "restartCount": 3, "state": {"running": {"startedAt": LATER}}}
     service["status"]["containerStatuses"].insert(0, sidecar)
     assert not lost_search(service)
-
-
-def test_lost_search_without_an_experiment_is_no_problem():
     assert not lost_search(a_service(restarts=1, started=LATER), experiment=None)
 
 
