@@ -74,7 +74,7 @@ ME = Command(
     said="quiet weekday weekend only-ping wake-me only-wake dont-wake only-dm only-notify setting "
     "preference dnd disturb dont-disturb mute unmute silent silence quieter noisy spam quiet-hour "
     "always-dm always-notify always-ping from-now-on dont-ping dont-dm dont-message dont-notify dont-bother "
-    "dont-mention dont-tag stop-mentioning stop-tagging "
+    "dont-mention dont-tag be-pinged be-mentioned be-notified stop-mentioning stop-tagging "
     "stop-ping stop-dm stop-notify stop-message stop-bother stop-spam too-many-message too-much-message "
     "too-many-notification fewer-message less-message leave-me-alone stop-notification all-notification "
     "no-notification no-ping no-dm no-channel-mention no-channel-ping stop-channel-ping "

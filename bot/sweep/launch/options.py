@@ -212,6 +212,7 @@ SILENT = (
         for word in ("stop", "quit", "without")
         for verb in ("notify", "ping", "messag", "dm", "mention", "tagg")
     ),
+    *(f"don't want to be {verb}" for verb in ("notified", "pinged", "messaged", "mentioned", "tagged")),
     *(
         f"{word} {kind}{noun}"
         for word in ("no", "no more", "stop", "stop all", "turn off", "disable", "without", "mute")
