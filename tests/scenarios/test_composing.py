@@ -78,7 +78,7 @@ async def test_composing_reuses_dependencies_without_checking_their_base(simulat
     one = simulation(files=FRAMEWORKS)
     asked = []
     async with one.started():
-        await until_phase(one, Phase.BUILDING)
+        await until_phase(one, Phase.OPENING)
         (build,) = [b for b in (await one.record()).plan.builds if b.needs]
         await one.has(build.repository, build.tag)
         command = one.registry.digest

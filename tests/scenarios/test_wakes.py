@@ -66,7 +66,6 @@ async def watched(redis, request):
     [
         (ENDLESS, Phase.RECEIVED, False),
         (ENDLESS, Phase.OPENING, False),
-        (ENDLESS, Phase.BUILDING, False),
         (ENDLESS, Phase.BUILDING, True),
         (TRAININGS, Phase.PENDING, False),
         (TRAININGS, Phase.PENDING, True),
