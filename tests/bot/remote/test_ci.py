@@ -278,3 +278,4 @@ def test_text_of_others_is_no_markup(text):
     assert shown.count("`") == 2
     assert len(shown) <= 82
     assert not {"|", "\n"} & set(shown)
+    assert code("x" * 80) == f"`{'x' * 80}`"
