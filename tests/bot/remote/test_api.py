@@ -9,7 +9,7 @@ import pytest
 
 from bot.core.errors import UserError
 from bot.remote import client
-from bot.remote.api import Sweepbot, connect
+from bot.remote.api import CLEAR, Sweepbot, connect, say
 from k8s.retry import Retry
 
 DOCUMENT = json.loads((Path(__file__).parents[3] / "docs/schemas/openapi.json").read_text())
@@ -39,6 +39,21 @@ def test_method_has_the_parameters_of_its_operation(name):
 def sweepbot(server, monkeypatch):
     monkeypatch.setattr(client, "RETRY", Retry(base=0, attempts=3))
     return connect(f"http://127.0.0.1:{server.server_port}/", TOKEN)
+
+
+def test_connect_with_a_part_of_the_login_uses_no_other(monkeypatch):
+    monkeypatch.setattr("bot.remote.api.current", lambda _: None)
+    with pytest.raises(UserError, match="logged in"):
+        connect()
+    with pytest.raises(UserError, match="The URL must be"):
+        connect(token=TOKEN)
+
+
+@pytest.mark.parametrize("terminal", [True, False])
+def test_sentence_clears_the_line_of_a_terminal_only(monkeypatch, capsys, terminal):
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: terminal)
+    say("done")
+    assert capsys.readouterr().err == (f"{CLEAR}done\n" if terminal else "done\n")
 
 
 def trial(name, state, value, /, **parameters):

@@ -158,6 +158,7 @@ def test_sweeps_of_branch_and_base_are_compared_and_the_comment_is_edited(host, 
     assert text.startswith("<!-- sweepbot ci ")
     assert "### Sweep\n\n**Passed**: 0.00% worse than `main` on average of 5 pairs" in text
     assert "- `nets` @ `01234567`: `lr-nets` succeeded, best 0.9 ([thread](https://lab.slack.com/1))" in text
+    assert "    x-axis [1, 2, 3, 4, 5]\n" in text
     assert "    bar [1, 1.1, 0.9, 1, 1.05]\n    line [1, 1.1, 0.9, 1, 1.05]" in text
     assert "| 3 | `seed=2` | 0.9 | 0.9 | +0.00% |" in text
     assert text.partition("\n")[2] in capsys.readouterr().out
@@ -277,3 +278,4 @@ def test_text_of_others_is_no_markup(text):
     assert shown.count("`") == 2
     assert len(shown) <= 82
     assert not {"|", "\n"} & set(shown)
+    assert code("x" * 80) == f"`{'x' * 80}`"

@@ -34,6 +34,15 @@ def test_pod_that_finished_or_has_no_gpu_is_none():
         assert read_gpu_pod(other) is None
 
 
+def test_pod_with_claims_is_kept_with_its_labels():
+    known, claiming = GpuPods(), pod()
+    claiming["metadata"]["labels"] = {"sweepbot/sweep": "lr-x"}
+    claiming["spec"]["resourceClaims"] = [{"name": "gpu"}]
+    known.put(claiming)
+    [kept] = known.claiming.values()
+    assert kept["metadata"]["labels"] == {"sweepbot/sweep": "lr-x"}
+
+
 def test_pods_of_one_name_in_two_namespaces_are_two():
     known = GpuPods()
     for namespace in ("a", "b"):

@@ -38,6 +38,20 @@ async def test_commands_are_kept_in_order_until_answered_also_of_older_versions(
     assert await left(redis) == []
 
 
+async def test_request_with_a_known_id_is_dropped_unless_it_repeats_the_stored_one(store):
+    assert await store.add_request("a", "one", once="click-1")
+    assert await store.add_request("a", "one", once="click-1"), "after a lost answer"
+    assert not await store.add_request("a", "two", once="click-1")
+    assert await store.requests("a") == [b"one"]
+    await store.remove_requests("a", [b"one"])
+
+
+async def test_held_counts_down_in_seconds(store, redis):
+    assert await store.held("a") == 0
+    await store.hold("a", 60)
+    assert 0 < await store.held("a") <= 60
+
+
 async def test_answered_command_that_is_late_or_repeated_removes_no_newer_one(store):
     newer = replace(CANCEL, user="U2")
     await store.add_command("lr-x", CANCEL)

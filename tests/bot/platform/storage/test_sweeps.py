@@ -125,6 +125,19 @@ async def test_save_of_the_same_record_by_a_second_worker_is_rejected(store, swe
     await queue.done(other)
 
 
+async def test_sweep_is_unknown_after_two_comparisons_while_the_lease_lasts(store, sweep, redis):
+    queue = Queue(redis)
+    await queue.add(WorkItem.sweep("lr-x"))
+    lease = await queue.get()
+    for unknown in (False, False, True):
+        assert await store.is_unknown("lr-x", lease) is unknown
+        await store.count_comparison()
+    assert not await store.is_unknown(sweep.id, lease)
+    await queue.done(lease)
+    assert not await store.is_unknown("lr-x", lease)
+    await redis.delete("sweepbot:compared")
+
+
 async def test_save_is_rejected_if_another_sweep_of_the_group_was_checked_since(store, sweep):
     other, _ = await store.create(record_for, ["lr-calm-finch"], "d2")
     mine, theirs = await store.limit_check("person:U1"), await store.limit_check("person:U1")
@@ -204,6 +217,7 @@ async def test_versions_and_active_sweeps_are_in_the_order_of_the_ids(store, swe
     assert await store.versions(["lr-x", sweep.id]) == [None, saved.version]
     assert await store.versions([]) == []
     assert await store.active_of(["lr-x", sweep.id]) == {sweep.id}
+    assert [await store.is_active(each) for each in ("lr-x", sweep.id)] == [False, True]
     await end(store, saved)
     assert await store.active_of([sweep.id]) == set()
 

@@ -130,11 +130,12 @@ async def test_kept_environment_is_not_stopped_until_the_time_is_over(stopping):
     assert len(stopping.warnings) == 1
 
 
-async def test_environment_whose_warning_slack_rejected_is_not_stopped(stopping):
+async def test_environment_whose_warning_slack_rejected_is_not_stopped(stopping, caplog):
     stopping.world.slack.reply_error = NotInChannelError("C1")
     await stopping.wait(300)
     assert stopping.warnings == []
     assert stopping.world.slack.texts() == ["lab: Running"]
+    assert "can't warn about idle environment lab" in caplog.text
 
 
 async def test_environment_is_not_stopped_right_after_the_bot_was_away(stopping):
