@@ -65,15 +65,15 @@ class Claim:
 
 
 def read_class(manifest: Manifest) -> DeviceClass | None:
-    """Return None for a class whose name isn't one of GPUs.
+    """Return None for a class of which neither the name nor the `extendedResourceName` is one of GPUs.
 
     Its selectors are read in the form in which drivers write them: `device.driver == "gpu.nvidia.com" &&
     device.attributes["gpu.nvidia.com"].type == "gpu"`.
     """
     name, spec = manifest["metadata"]["name"], manifest.get("spec") or {}
-    if not GPU_RESOURCE.fullmatch(CLASS_PREFIX + name):
-        return None
     own = spec.get("extendedResourceName") or ""
+    if not any(map(GPU_RESOURCE.fullmatch, (CLASS_PREFIX + name, own))):
+        return None
     texts = [each.get("cel", {}).get("expression", "") for each in spec.get("selectors") or ()]
     terms = [CONDITION.fullmatch(term.strip()) for text in texts for term in text.split("&&")]
     found = {

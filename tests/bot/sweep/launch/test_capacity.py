@@ -196,6 +196,7 @@ async def test_claims_are_refused_only_where_too_few_devices_are_known_to_exist(
     [
         ([device_class()], [], True),
         ([EXTENDED], [], False),  # the scheduler makes the claim
+        ([device_class(), EXTENDED | {"metadata": {"name": "h100"}}], [], False),  # by another class
         ([device_class()], [node(1, name="plugin")], False),
         ([device_class(expression=MEMORY)], [], False),  # unknown
     ],
