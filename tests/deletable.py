@@ -73,7 +73,7 @@ def delete(name: str, clone: Path) -> list[str]:
     for path in (*gone, *(clone / each for each in files)):
         shutil.rmtree(path) if path.is_dir() else path.unlink()
     modules = "|".join(re.escape(each) for each in _modules(files))
-    for table in TABLES:  # its imports, its value, and its step
+    for table in TABLES:  # its imports and its value
         _drop_lines(clone / table, rf'(from )?({modules})\b|\s+({name}(\.[A-Z_]+)?,|"{name}": )')
     _drop_lines(clone / PAGE, rf".*({'|'.join(map(re.escape, files))})\b")
     if name in LINKS:

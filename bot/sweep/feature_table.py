@@ -1,6 +1,6 @@
 """The features of a sweep, and the order in which they decide.
 
-To delete a feature, delete its folder, its lines here, and its tests; `make deletable` tries that with each.
+To delete a feature, delete its folder, its import and line here, and its tests; `make deletable` tries that.
 Running sweeps that use it wait for a Sweepbot that has it, so let them end first.
 """
 
@@ -27,9 +27,9 @@ from bot.sweep.features import (
     webhooks,
 )
 from bot.sweep.lifecycle import trials
-from bot.sweep.model.feature import Feature, Step
+from bot.sweep.model.feature import Feature, Moment, Step
 
-# In the order in which they observe, steer the experiment, and stand in messages.
+# In the order in which they observe, decide in one moment, steer the experiment, and stand in messages.
 FEATURES: tuple[Feature, ...] = (
     approval.FEATURE,
     early_stopping.FEATURE,  # says which curves to read
@@ -51,28 +51,15 @@ FEATURES: tuple[Feature, ...] = (
     webhooks.FEATURE,
 )
 
-IN_ACTIVE = frozenset(ACTIVE)
-STEPS: tuple[Step, ...] = (
-    approval.STEP,
-    nodes.STEP,  # trials that have to wait can't have a problem
-    health.STEP,  # until the first trial runs, its waiting is reported
-    failing_parameters.STEP,
-    Step(phases=frozenset({Phase.PENDING}), decide=trials.first_trial),
-    Step(phases=frozenset({Phase.RUNNING}), decide=trials.out_of_time),
-    budget.STEP,  # counts a first trial that failed, too
-    webhooks.STEP,  # a first trial that failed, before the gate holds the sweep
-    gate.STEP,  # a held sweep has no more results
-    Step(phases=IN_ACTIVE, decide=trials.follow_results),
-    search_lost.STEP,
-    live_values.STEP,  # completes the counts
-    early_stopping.STEP,
-    Step(phases=IN_ACTIVE | {Phase.STOPPING}, decide=trials.follow_kills),  # a stopped one isn't interrupted
-    interruptions.STEP,
-    queue.STEP,
-    auto_parallel.STEP,  # chooses by the trials that are left
-    pause.STEP,
-    webhooks.STEP,  # again, with the counts
+# The plain sweep's own steps.
+PLAIN: tuple[Step, ...] = (
+    Step(at=Moment.FIRST_TRIAL, phases=frozenset({Phase.PENDING}), decide=trials.first_trial),
+    Step(at=Moment.FIRST_TRIAL, phases=frozenset({Phase.RUNNING}), decide=trials.out_of_time),
+    Step(at=Moment.RESULTS, decide=trials.follow_results),
+    Step(at=Moment.NEXT, phases=frozenset({*ACTIVE, Phase.STOPPING}), decide=trials.follow_kills),
 )
+# All decisions of a reconcile, by their moment: in each, first those of the plain sweep.
+STEPS = sorted((*PLAIN, *(step for each in FEATURES for step in each.steps)), key=lambda step: step.at)
 
 
 def check_readable(sweep: SweepRecord) -> None:

@@ -3,13 +3,14 @@
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from enum import IntEnum, auto
 from typing import Any
 
 from bot.core.commands import Action, Command
 from bot.core.events import Event
 from bot.core.feature_state import FeatureState
 from bot.core.plan import SweepPlan
-from bot.core.record import Phase, SweepRecord
+from bot.core.record import ACTIVE, Phase, SweepRecord
 from bot.platform.clients import Clients
 from bot.platform.config.policy import Config
 from bot.platform.pod_health.diagnosis import Diagnosis
@@ -31,11 +32,26 @@ Job = Callable[[Lease, SweepClients], Awaitable[timedelta | None]]
 Apply = Callable[[SweepRecord, Command, Observation, Config, datetime], SweepRecord]
 
 
+class Moment(IntEnum):
+    """When a step decides, in the order of a reconcile. Steps of one moment have the order of the table."""
+
+    OPENING = auto()  # before the build
+    START = auto()  # trials that have to wait can't have a problem
+    PROBLEMS = auto()  # until the first trial runs, its waiting is reported
+    FIRST_TRIAL = auto()  # one that failed is counted, too
+    HOLD = auto()  # a held sweep has no more results
+    RESULTS = auto()
+    LIVE_VALUES = auto()  # they complete the counts
+    STOPS = auto()  # of trials, by their values
+    NEXT = auto()  # what starts or waits now; a stopped trial isn't interrupted
+
+
 @dataclass(frozen=True, kw_only=True)
 class Step:
     """One decision about a sweep in some phases."""
 
-    phases: frozenset[Phase]
+    at: Moment
+    phases: frozenset[Phase] = frozenset(ACTIVE)
     decide: Decide
 
 
@@ -81,6 +97,8 @@ class Feature:
     observe: Observe | None = None
     # Diagnoses all trials, for admins; calls other systems.
     examine: Examine | None = None
+    # What it decides in a reconcile.
+    steps: tuple[Step, ...] = ()
     # Whether the sweep continues after its experiment completes.
     continues: Callable[[SweepRecord, Observation], bool] | None = None
     # From the records before and after a command that lets trials start again.

@@ -7,7 +7,7 @@ from bot.sweep.clients import SweepClients
 from bot.sweep.features.approval import decide
 from bot.sweep.features.approval.decide import ApprovalState, SpendingSeen
 from bot.sweep.launch.spending import GROUP, allowances
-from bot.sweep.model.feature import CommandRule, Feature, LiveMessage, Step
+from bot.sweep.model.feature import CommandRule, Feature, LiveMessage, Moment, Step
 from bot.sweep.model.observation import Observation
 
 
@@ -32,6 +32,7 @@ FEATURE = Feature(
     states=(ApprovalState,),
     planned=decide.planned,
     observe=observe,
+    steps=(Step(at=Moment.OPENING, phases=frozenset({Phase.OPENING}), decide=decide.follow),),
     commands={
         Action.APPROVE: CommandRule(
             denial=decide.approval_denial, apply=decide.approved, button=decide.APPROVE
@@ -61,4 +62,3 @@ FEATURE = Feature(
         ),
     },
 )
-STEP = Step(phases=frozenset({Phase.OPENING}), decide=decide.follow)

@@ -16,7 +16,7 @@ from bot.sweep.features.auto_parallel.decide import (
 from bot.sweep.launch.user_limits import limited_sweeps, other_peaks
 from bot.sweep.model import pace
 from bot.sweep.model.capacity_request import capacity_request
-from bot.sweep.model.feature import Feature, Step
+from bot.sweep.model.feature import Feature, Moment, Step
 from bot.sweep.model.observation import Observation
 from bot.sweep.results.live import PERIOD
 
@@ -42,9 +42,9 @@ FEATURE = Feature(
     name="auto_parallel",
     states=(AutoParallelState,),
     observe=observe,
+    steps=(Step(at=Moment.NEXT, decide=decide.follow),),  # by the trials that are left
     continues=pace.continues,
     steer=pace.steer,
     restarted=decide.restarted,
     lines=lines,
 )
-STEP = Step(phases=frozenset(ACTIVE), decide=decide.follow)

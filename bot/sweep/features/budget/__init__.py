@@ -14,11 +14,12 @@ from bot.sweep.features.budget.decide import (
     used,
 )
 from bot.sweep.model import pace
-from bot.sweep.model.feature import CommandRule, Feature, Step
+from bot.sweep.model.feature import CommandRule, Feature, Moment, Step
 
 FEATURE = Feature(
     name="budget",
     states=(BudgetState,),
+    steps=(Step(at=Moment.FIRST_TRIAL, phases=frozenset(ACTIVE | {Phase.STOPPING}), decide=follow),),
     commands={Action.BUDGET: CommandRule(denial=raise_denial, apply=raised)},
     requeue=requeue,
     prepare=prepare,
@@ -28,4 +29,3 @@ FEATURE = Feature(
     lines=lines,
     saved=used,
 )
-STEP = Step(phases=frozenset(ACTIVE | {Phase.STOPPING}), decide=follow)

@@ -16,7 +16,7 @@ from bot.platform.slack.message import Message
 from bot.platform.slack.mrkdwn import code, plain
 from bot.sweep.clients import SweepClients
 from bot.sweep.features.failing_parameters.pattern import Condition, Pattern, Row, find_pattern
-from bot.sweep.model.feature import Feature, LiveMessage, Step
+from bot.sweep.model.feature import Feature, LiveMessage, Moment, Step
 from bot.sweep.model.observation import Observation
 from bot.sweep.model.texts import continue_button
 from k8s.engine import TrialState
@@ -135,6 +135,7 @@ FEATURE = Feature(
     name="failing_parameters",
     states=(FailingParameters,),
     observe=observe,
+    steps=(Step(at=Moment.PROBLEMS, decide=follow),),
     live_message={
         KIND: LiveMessage(
             build=message,
@@ -145,4 +146,3 @@ FEATURE = Feature(
         )
     },
 )
-STEP = Step(phases=frozenset(ACTIVE), decide=follow)

@@ -3,11 +3,11 @@
 from datetime import timedelta
 
 from bot.core.commands import Action
-from bot.core.record import ACTIVE, SweepRecord
+from bot.core.record import SweepRecord
 from bot.sweep.clients import SweepClients
 from bot.sweep.features.gate import decide
 from bot.sweep.features.gate.decide import GateSeen, GateState
-from bot.sweep.model.feature import CommandRule, Feature, Step
+from bot.sweep.model.feature import CommandRule, Feature, Moment, Step
 from bot.sweep.model.observation import Observation
 from k8s.api.logs import has_line_since
 
@@ -45,6 +45,7 @@ FEATURE = Feature(
     states=(GateState,),
     planned=decide.planned,
     observe=observe,
+    steps=(Step(at=Moment.HOLD, decide=decide.follow),),
     prepare=decide.prepare,
     continues=decide.is_held_or_will_be,
     commands={
@@ -55,4 +56,3 @@ FEATURE = Feature(
     lines=decide.lines,
     buttons=decide.buttons,
 )
-STEP = Step(phases=frozenset(ACTIVE), decide=decide.follow)

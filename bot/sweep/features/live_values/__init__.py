@@ -3,10 +3,10 @@
 from dataclasses import replace
 from datetime import timedelta
 
-from bot.core.record import ACTIVE, Phase, SweepRecord
+from bot.core.record import Phase, SweepRecord
 from bot.sweep.clients import SweepClients
 from bot.sweep.features.live_values.decide import follow, lines
-from bot.sweep.model.feature import Feature, Step
+from bot.sweep.model.feature import Feature, Moment, Step
 from bot.sweep.model.observation import Observation
 from bot.sweep.results.live import PERIOD, SOON
 from bot.sweep.results.log_curves import log_query
@@ -30,5 +30,9 @@ def _none(_: object) -> set[str]:
     return set()
 
 
-FEATURE = Feature(name="live_values", observe=observe, running=lines)
-STEP = Step(phases=frozenset(ACTIVE), decide=follow)
+FEATURE = Feature(
+    name="live_values",
+    observe=observe,
+    steps=(Step(at=Moment.LIVE_VALUES, decide=follow),),
+    running=lines,
+)

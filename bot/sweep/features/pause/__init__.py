@@ -4,12 +4,13 @@ from bot.core.commands import Action
 from bot.core.record import ACTIVE, Phase
 from bot.sweep.features.pause import decide
 from bot.sweep.features.pause.decide import PauseState
-from bot.sweep.model.feature import CommandRule, Feature, Step
+from bot.sweep.model.feature import CommandRule, Feature, Moment, Step
 
 FEATURE = Feature(
     name="pause",
     states=(PauseState,),
     decisive=lambda sweep: (sweep.of(PauseState).at, sweep.of(PauseState).resuming),
+    steps=(Step(at=Moment.NEXT, phases=frozenset(ACTIVE | {Phase.PAUSED}), decide=decide.follow),),
     continues=decide.is_paused,
     changes=decide.changes,
     steer=decide.steer,
@@ -38,4 +39,3 @@ FEATURE = Feature(
     lines=decide.lines,
     buttons=decide.buttons,
 )
-STEP = Step(phases=frozenset(ACTIVE | {Phase.PAUSED}), decide=decide.follow)

@@ -8,7 +8,7 @@ from bot.platform.pod_health.cluster_events import list_if_allowed, list_workloa
 from bot.sweep.clients import SweepClients
 from bot.sweep.features.queue import commands, decide
 from bot.sweep.features.queue.decide import QueueSeen, QueueState, changing
-from bot.sweep.model.feature import CommandRule, Feature, Step
+from bot.sweep.model.feature import CommandRule, Feature, Moment, Step
 from bot.sweep.model.observation import Observation
 
 AGAIN = timedelta(seconds=5)  # until Workloads that Sweepbot changed are read again; they aren't watched
@@ -39,9 +39,9 @@ FEATURE = Feature(
     name="queue",
     states=(QueueState,),
     observe=observe,
+    steps=(Step(at=Moment.NEXT, decide=decide.follow),),
     changes=decide.changes,
     commands=dict.fromkeys(ACTIONS, RULE),
     lines=commands.lines,
     requeue=decide.requeue,
 )
-STEP = Step(phases=frozenset(ACTIVE), decide=decide.follow)

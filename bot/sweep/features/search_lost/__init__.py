@@ -14,7 +14,7 @@ from bot.core.record import ACTIVE, SweepRecord
 from bot.platform.slack.mrkdwn import code
 from bot.sweep.clients import SweepClients
 from bot.sweep.model import engine
-from bot.sweep.model.feature import Feature, Step
+from bot.sweep.model.feature import Feature, Moment, Step
 from bot.sweep.model.observation import Observation, RawObjects
 from bot.sweep.model.texts import loud
 from k8s.objects import Manifest, parse_time
@@ -86,5 +86,9 @@ def _key(sweep: SweepRecord) -> str:
     return f"search_lost/{sweep.attempt}"
 
 
-FEATURE = Feature(name="search_lost", observe=observe, lines=lines)
-STEP = Step(phases=frozenset(ACTIVE), decide=follow)
+FEATURE = Feature(
+    name="search_lost",
+    observe=observe,
+    steps=(Step(at=Moment.RESULTS, decide=follow),),
+    lines=lines,
+)
