@@ -57,6 +57,15 @@ def read_once(read: Callable[..., Read], obj: Manifest | Sequence[Manifest], *ar
     return found
 
 
+def read_each(read: Callable[..., Read], objs: Sequence[Manifest], *arguments: Any) -> tuple[Read, ...]:
+    """Return `read_once` of each; of an unchanged list of a cache, all that this returned the last time."""
+    return read_once(_read_each, objs, read, *arguments)
+
+
+def _read_each(objs: Sequence[Manifest], read: Callable[..., Read], *arguments: Any) -> tuple[Read, ...]:
+    return tuple(read_once(read, obj, *arguments) for obj in objs)
+
+
 def picked(value: Any, shape: Any) -> Any:
     """Return a copy with the keys of `shape`; True is all below. Texts are cut at 4,096 characters."""
     if isinstance(value, list):

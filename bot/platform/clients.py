@@ -87,10 +87,6 @@ class Clients:
         return found
 
     @property
-    def home(self) -> Self:
-        return self.of(HOME_CLUSTER)
-
-    @property
     def trials(self) -> KubernetesClient:
         return self.at.api if self.at else self.cluster
 

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from typing import Self
 
+from bot.core.plan import HOME_CLUSTER
 from bot.measure.gpus.hourly_store import HourlyStore
 from bot.platform.clients import Clients
 from bot.sweep.charts.drawing import Pictures
@@ -24,6 +25,10 @@ class SweepClients(Clients):
         if found is not self:
             found.usage = self.usage.at(cluster)
         return found
+
+    @property
+    def home(self) -> Self:
+        return self.of(HOME_CLUSTER)
 
     @property
     def kept_results(self) -> ResultsStore:

@@ -164,7 +164,7 @@ class World:
             owner = Requester(user=user, user_name="", channel="C1")
             sweep = a_sweep(phase, id=name, request_id=f"s{place}", requester=owner, submitted=True)
             sweep = replace(sweep, plan=replace(sweep.plan, space=replace(sweep.plan.space, max_trials=12)))
-            await self.context.store.create(lambda _, s=sweep: s, [name], sweep.request_id)
+            await self.context.store.create(sweep, [name], sweep.request_id)
 
     async def _opened(self, _context, _web, _trigger, _user, _channel, options, note=""):
         self.done.append(f"form {typed(options)} not={note}")

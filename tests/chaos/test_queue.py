@@ -48,7 +48,7 @@ class Sweeps:
 
     async def create(self, number: int) -> None:
         for sweep_id in (f"sweep-{n}" for n in range(number)):
-            await self.store.create(_record, [sweep_id], f"delivery-{sweep_id}")
+            await self.store.create(_record(sweep_id), [sweep_id], f"delivery-{sweep_id}")
             self.ids.append(sweep_id)
 
         await self.written()

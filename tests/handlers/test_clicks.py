@@ -138,7 +138,7 @@ async def test_trials_modal_that_slack_rejects_is_reported(app, monkeypatch):
 
 async def test_click_is_stored_in_the_sweeps_mailbox(app, context):
     sweep = a_sweep(Phase.RUNNING)
-    await context.store.create(lambda i: replace(sweep, id=i), [sweep.id], sweep.request_id)
+    await context.store.create(sweep, [sweep.id], sweep.request_id)
     response = await app.async_dispatch(a_click(sweep.id))
     [command] = await context.store.commands(sweep.id)
     assert (response.status, command.action, command.user, command.response_url) == (

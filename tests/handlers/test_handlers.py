@@ -3,7 +3,6 @@
 import asyncio
 import json
 import logging
-from dataclasses import replace
 
 import pytest
 from aiohttp import ClientConnectionError
@@ -111,9 +110,9 @@ async def test_slow_queue_is_acknowledged_without_an_error(app, context, monkeyp
 async def test_hundreds_of_sweeps_are_listed_without_reading_one(app, context, monkeypatch):
     for number in range(350):
         sweep = a_sweep(Phase.SUCCEEDED, request_id=f"d{number}")
-        await context.store.create(lambda i, s=sweep: replace(s, id=i), [f"lr-old-{number}"], f"d{number}")
+        await context.store.create(sweep, [f"lr-old-{number}"], f"d{number}")
     live = a_sweep(Phase.RUNNING, id="lr-brave-otter")
-    await context.store.create(lambda _: live, [live.id], live.request_id)
+    await context.store.create(live, [live.id], live.request_id)
     monkeypatch.setattr("bot.platform.storage.sweeps.load", None)
     listed = await app.async_dispatch(a_command("list"))
     assert "*lr-brave-otter*" in listed.body

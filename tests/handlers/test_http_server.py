@@ -31,7 +31,7 @@ async def test_signed_command_starts_a_sweep(listening, context):
 
 async def test_signed_click_reaches_the_sweeps_mailbox(listening, context):
     sweep = a_sweep(Phase.RUNNING)
-    await context.store.create(lambda _: sweep, [sweep.id], sweep.request_id)
+    await context.store.create(sweep, [sweep.id], sweep.request_id)
     payload = {
         "type": "block_actions",
         "user": {"id": "U1", "username": "ada", "team_id": TEAM["id"]},

@@ -99,7 +99,7 @@ async def store_everything(redis: Redis, clients: Any) -> None:
         await cluster.create(sweep_configmap.config_map(sweep))
     received = a_sweep(id=RECEIVED, request_id="trigger-2")
     launch = last_launch(OWNER, REQUEST, "C1")
-    await store.create(lambda _: received, [RECEIVED], "trigger-2", queue=queue, beside=launch)
+    await store.create(received, [RECEIVED], "trigger-2", queue=queue, beside=launch)
     await store.add_command(RUNNING, DRAIN, queue=queue)
     await _fill_queue(queue)
     await ResultsStore(cluster, "sweeps").save(some_results(a_result(), sweep=ENDED, request_id="trigger-4"))

@@ -135,7 +135,7 @@ async def test_repeated_request_of_a_newer_sweep_takes_no_other_name(simulation,
     simulation.kubernetes.patch(*where, {"data": {"record": json.dumps(record)}})
     await simulation.redis.flushall()
     again = a_sweep(request_id="trigger-1")
-    await simulation.store.create(lambda _: again, [SWEEP], "trigger-1")
+    await simulation.store.create(again, [SWEEP], "trigger-1")
     await older(2)
     assert (await simulation.record()).id == SWEEP
     assert {key async for key in simulation.redis.scan_iter("life:sweep:*")} == {KEY.encode()}

@@ -103,7 +103,7 @@ class SimulatedMonitor:
 
     async def sweep(self, phase=Phase.RUNNING, **changes) -> None:
         sweep = a_sweep(phase, **changes)
-        await self.store.create(lambda _: sweep, [sweep.id], "trigger-1")
+        await self.store.create(sweep, [sweep.id], "trigger-1")
 
     async def run(self, minutes=0, *pods):
         self.now, self.source.now = NOW + timedelta(minutes=minutes), pods or self.source.now

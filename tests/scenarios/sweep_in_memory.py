@@ -185,7 +185,7 @@ class SimulatedSweep:
         watches = [asyncio.create_task(each) for each in self.watches()]
         try:
             first = a_sweep(request_id="trigger-1", **self.scenario.get("sweep", {}))
-            await self.store.create(lambda i: replace(first, id=i), [SWEEP], "trigger-1")
+            await self.store.create(first, [SWEEP], "trigger-1")
             if self.scenario.get("image"):
                 await self.has(PLAN.image_repository, PLAN.image_tag)
             yield self

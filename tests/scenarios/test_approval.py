@@ -190,7 +190,7 @@ async def test_of_two_sweeps_checked_at_once_one_waits(redis):
 
     async with story.started():
         another = a_sweep(id=SECOND, request_id="trigger-2")
-        await story.store.create(lambda _: another, [SECOND], "trigger-2")
+        await story.store.create(another, [SECOND], "trigger-2")
         for each in (SWEEP, SECOND):
             await reconciled(each)  # planned
             assert (await story.store.get(each)).phase is Phase.OPENING

@@ -146,7 +146,7 @@ async def test_request_repeated_after_a_loss_continues_the_sweep(simulation):
     before = await simulation.record()
     await simulation.redis.flushall()
     again = a_sweep(request_id="trigger-1")
-    await simulation.store.create(lambda _: again, [SWEEP], "trigger-1")
+    await simulation.store.create(again, [SWEEP], "trigger-1")
     await rounds(simulation, 2)
     assert ((await simulation.record()).phase, (await simulation.record()).thread) == (
         before.phase,

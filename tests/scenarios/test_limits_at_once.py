@@ -77,7 +77,7 @@ class TwoSweeps(SimulatedSweep):
         requester = replace(a_sweep().requester, user=self.owners[SECOND])
         earlier = NOW - timedelta(seconds=1)
         another = a_sweep(id=SECOND, request_id="trigger-2", created=earlier, requester=requester)
-        await self.store.create(lambda _: another, [SECOND], "trigger-2")
+        await self.store.create(another, [SECOND], "trigger-2")
 
     async def start_second(self):
         if await self.store.get(SECOND) is None:

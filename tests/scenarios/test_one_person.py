@@ -28,7 +28,7 @@ async def simulation(redis):
 async def another(simulation, **changes):
     """A second sweep, by default of the same user."""
     later = a_sweep(id=SECOND, request_id="trigger-2", **{"created": NOW + timedelta(seconds=1)} | changes)
-    await simulation.store.create(lambda _: later, [SECOND], "trigger-2")
+    await simulation.store.create(later, [SECOND], "trigger-2")
 
 
 async def phases(simulation, *runs):

@@ -253,7 +253,7 @@ async def test_deleted_record_is_stored_again(simulation):
 
 async def test_same_command_twice_in_a_second_is_two_sweeps_and_one_build(simulation):
     second = a_sweep(request_id="trigger-2")
-    await simulation.store.create(lambda i: replace(second, id=i), ["lr-calm-fox"], "trigger-2")
+    await simulation.store.create(second, ["lr-calm-fox"], "trigger-2")
     steps = set()
     for _ in range(8):
         await simulation.round()

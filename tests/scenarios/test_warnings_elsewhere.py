@@ -94,7 +94,7 @@ async def simulation(redis):
     simulation = TwoClusters(redis)
     await simulation.sweep()
     there = a_sweep(Phase.RUNNING, id="lr-calm-heron", cluster="west", thread="2.2", request_id="trigger-2")
-    await simulation.store.create(lambda _: there, [there.id], there.request_id)
+    await simulation.store.create(there, [there.id], there.request_id)
     return simulation
 
 

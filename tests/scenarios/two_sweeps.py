@@ -28,7 +28,7 @@ class TwoSweeps(AutoSweep):
 
     async def start_another(self, name=SECOND):
         another = a_sweep(request_id=f"trigger-{name}", request=self.request)
-        await self.store.create(lambda i: replace(another, id=i), [name], another.request_id)
+        await self.store.create(another, [name], another.request_id)
         self.sweeps.append(name)
 
     async def both(self, rounds=1):

@@ -16,7 +16,7 @@ lost. The script that writes checks both, so a worker that was paused can't over
 """
 
 import contextlib
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from time import monotonic
@@ -170,21 +170,21 @@ class Store(RequestStore):
 
     async def create(
         self,
-        record_for: Callable[[str], SweepRecord],
+        record: SweepRecord,
         candidates: Iterable[str],
         request_id: str,
         *,
         queue: Queue | None = None,
         beside: ExpiringValue = NO_VALUE,
     ) -> tuple[SweepRecord, bool]:
-        """Store the record for the first free id, in one round trip per candidate.
+        """Store the record under the first free id, in one round trip per candidate.
 
         In the same step, add the sweep to `queue`, and store `beside`. Returns the record and True; for a
         repeated request, the existing record and False. Raises NoFreeIdError.
         """
         taken = []
         for candidate in candidates:
-            record = record_for(candidate)
+            record = replace(record, id=candidate)
             keys = [*self._keys(record), self._key("delivery", request_id), prefix_of(queue), beside.key]
             args = [*self._args(record), seconds(DAY), self._key("sweep", ""), beside.value]
             answer = await self._batches.call(self._create, keys, [*args, seconds(beside.ttl)])

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from bot.core.errors import UserError
 from bot.core.plan import Build, SweepPlan
 from bot.core.record import SweepRecord
-from bot.platform.clients import Clients
 from bot.platform.slack.mrkdwn import code
+from bot.sweep.clients import SweepClients
 from bot.sweep.decisions.commands import named
 from bot.sweep.model.observation import Observation
 from k8s import kaniko
@@ -31,7 +31,7 @@ class SweepLog:
     trial: str = ""  # "": it is a build's
 
 
-async def read_log(sweep: SweepRecord, seen: Observation, trial: str, clients: Clients) -> SweepLog:
+async def read_log(sweep: SweepRecord, seen: Observation, trial: str, clients: SweepClients) -> SweepLog:
     """Return the log of the trial with this name or end of a name; "": of the most interesting one.
 
     Raises UserError.
@@ -76,7 +76,7 @@ def trial_of(sweep: SweepRecord, seen: Observation, name: str) -> Trial:
     )
 
 
-async def _of_build(sweep: SweepRecord, clients: Clients) -> SweepLog:
+async def _of_build(sweep: SweepRecord, clients: SweepClients) -> SweepLog:
     """Return the log of the build that failed, else of the last one that has a pod. Raises UserError."""
     found: list[tuple[Build, Manifest]] = []
     for build in reversed(sweep.plan.builds if sweep.plan else ()):
@@ -97,7 +97,7 @@ async def _of_build(sweep: SweepRecord, clients: Clients) -> SweepLog:
     return SweepLog(source=source, shown=log, title=title, whole=log, file=f"{pod.name}.log")
 
 
-async def _of_workers(trial: Trial, pods: Sequence[Pod], plan: SweepPlan, clients: Clients) -> SweepLog:
+async def _of_workers(trial: Trial, pods: Sequence[Pod], plan: SweepPlan, clients: SweepClients) -> SweepLog:
     if not pods:
         raise UserError(f"No log for trial {code(trial.name)}: its pods were deleted.")
     found = await worker_logs(pods, plan.experiment_ref.namespace, plan.nodes, clients)
@@ -119,7 +119,7 @@ class WorkerLogs:
     whole: str  # of all workers, each below a heading; NO_POD for those without a pod
 
 
-async def worker_logs(pods: Sequence[Pod], namespace: str, nodes: int, clients: Clients) -> WorkerLogs:
+async def worker_logs(pods: Sequence[Pod], namespace: str, nodes: int, clients: SweepClients) -> WorkerLogs:
     """Return the ends of the logs, together as long as one whole log. `pods`: of one trial, at least one."""
     latest = {pod.index: pod for pod in pods}
     found = [latest[index] for index in sorted(latest)]

@@ -26,19 +26,16 @@ async def start(
 
     `beside`: stored in the same round trip.
     """
-
-    def new(sweep_id: str) -> SweepRecord:
-        return SweepRecord(
-            id=sweep_id,
-            namespace=namespace,
-            request=request,
-            requester=requester,
-            request_id=request_id,
-            earlier_seeds=earlier_seeds,
-            created=now,
-            since=now,
-        )
-
+    new = SweepRecord(
+        id="",  # the first of the candidates that is free
+        namespace=namespace,
+        request=request,
+        requester=requester,
+        request_id=request_id,
+        earlier_seeds=earlier_seeds,
+        created=now,
+        since=now,
+    )
     ids = candidates(request.name or request.space, request_id)
     record, _ = await store.create(new, ids, request_id, queue=queue, beside=beside)
     return record

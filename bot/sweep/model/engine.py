@@ -15,7 +15,7 @@ from k8s.api.client import KubernetesClient, Manifests
 from k8s.engine import Experiment, SearchService, Trial, TrialState
 from k8s.katib import patches, status
 from k8s.katib.spec import EXPERIMENT_LABEL
-from k8s.objects import SWEEP_LABEL, Manifest, Ref, read_once, ref_of
+from k8s.objects import SWEEP_LABEL, Manifest, Ref, read_each, ref_of
 
 EXPERIMENT, TRIAL, SEARCH = "Experiment", "Trial", "Suggestion"  # the kinds of its objects
 WATCHED = (EXPERIMENT, TRIAL)
@@ -40,13 +40,7 @@ async def list_trials(sweep: SweepRecord, plan: SweepPlan, reader: Reader) -> tu
     labels = f"{SWEEP_LABEL}={sweep.id},{EXPERIMENT_LABEL}={ref.name}"
     found = await reader.list(TRIAL, ref.namespace, labels=labels)
     words = {value: label for label, value in plan.branch_values.items()}
-    return read_once(_read_trials, found, plan.space.strategies, words)
-
-
-def _read_trials(
-    found: Manifests, strategies: Mapping[str, str], words: Mapping[str, str]
-) -> tuple[Trial, ...]:
-    return tuple(read_once(status.read_trial, each, strategies, words) for each in found)
+    return read_each(status.read_trial, found, plan.space.strategies, words)
 
 
 async def find_search(plan: SweepPlan, reader: Reader) -> SearchService | None:

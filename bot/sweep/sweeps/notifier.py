@@ -266,11 +266,8 @@ async def rename(sweep: SweepRecord, clients: SweepClients, save: Save) -> Sweep
     """Start the same request under another name: a sweep that Redis lost has this one."""
     head = sweep.request.name or sweep.request.space
     now = clients.now()
-
-    def renamed(sweep_id: str) -> SweepRecord:
-        return replace(sweep, id=sweep_id, phase=Phase.RECEIVED, plan=None, outbox=(), version=0)
-
-    ids = candidates(head, f"{sweep.request_id}/{sweep.id}")
-    other, _ = await clients.store.create(renamed, ids, f"{sweep.request_id}/{sweep.id}")
+    request_id = f"{sweep.request_id}/{sweep.id}"
+    other = replace(sweep, phase=Phase.RECEIVED, plan=None, outbox=(), version=0)
+    other, _ = await clients.store.create(other, candidates(head, request_id), request_id)
     await clients.wake(other.id)
     return await save(sweep.to(Phase.REFUSED, now, reason=f"{RENAMED}{other.id}"))

@@ -28,9 +28,8 @@ from bot.sweep.sweeps.observe_limits import PLAN_TIMEOUT, observe_older, observe
 from bot.sweep.sweeps.transient_errors import refusal
 from bot.text.masking import Mask
 from k8s.api.cache import CacheReader, Caches
-from k8s.api.client import Manifests
-from k8s.jobs import Job, read_job
-from k8s.objects import SWEEP_LABEL, read_once
+from k8s.jobs import read_job
+from k8s.objects import SWEEP_LABEL, read_each
 from k8s.pods import read_trial_pods
 
 PLAN_RETRY = timedelta(seconds=1)  # while an older sweep of the same user is planned
@@ -128,15 +127,11 @@ async def _experiment(
         builds=await left_builds(sweep, plan_, clients, at_home),
         experiment=experiment,
         trials=trials,
-        jobs=read_once(_read_jobs, jobs),
+        jobs=read_each(read_job, jobs),
         pods=tuple(read_trial_pods(pods, jobs)),
         nodes=plan_.nodes,
         cached=reader.cached or at_home.cached,
     )
-
-
-def _read_jobs(found: Manifests) -> tuple[Job, ...]:
-    return tuple(read_once(read_job, each) for each in found)
 
 
 def _masked(seen: Observation, mask: Mask) -> Observation:

@@ -37,7 +37,7 @@ async def observe_builds(
 
     `cached` is False if the sweep's image exists: the registry shows that, not a cache.
     """
-    await clients.store.wait_for_builds((build.ref.name for build in plan.builds), sweep.id)
+    await clients.store.wait_for_builds([build.ref.name for build in plan.builds], sweep.id)
     # Jobs first: so an image that is pushed between the two calls is found.
     jobs = await asyncio.gather(*(_job(build, reader) for build in plan.builds))
     seen = [BuildSeen(build=build, job=job) for build, job in zip(plan.builds, jobs, strict=True)]

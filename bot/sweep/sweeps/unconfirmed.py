@@ -158,7 +158,7 @@ class UnconfirmedRequests:
         if found is None:
             record = load(one.record)
             log.warning("stored %s again: Redis lost it before it had a ConfigMap", record.id)
-            await self._store.create(lambda _: record, [record.id], record.request_id, queue=self._queue)
+            await self._store.create(record, [record.id], record.request_id, queue=self._queue)
             return False
         return await self._is_kept(found)
 

@@ -38,7 +38,7 @@ async def test_sweeps_of_a_token_have_its_account_and_budget(call, typed, contex
 @pytest.mark.parametrize("command", ["extend trials=400", "raise budget=400"])
 async def test_token_with_a_budget_can_not_make_a_sweep_larger(call, typed, context, command):
     sweep = a_sweep(Phase.RUNNING, requester=Requester(user="U1", user_name="ada", channel="C1"))
-    await context.store.create(lambda _: sweep, [sweep.id], "r")
+    await context.store.create(sweep, [sweep.id], "r")
     limited = token_in(await typed("token budget=40"))
     path = f"/sweeps/{sweep.id}/commands"
     status, problem = await call("POST", path, command, key="a", by=limited)
@@ -54,7 +54,7 @@ async def test_token_with_a_budget_can_not_make_a_sweep_larger(call, typed, cont
 @pytest.mark.parametrize("command", ["approve", "decline reason=later"])
 async def test_no_token_can_approve(call, context, command):
     sweep = a_sweep(Phase.OPENING, requester=Requester(user="U1", user_name="ada", channel="C1"))
-    await context.store.create(lambda _: sweep, [sweep.id], "r")
+    await context.store.create(sweep, [sweep.id], "r")
     status, problem = await call("POST", f"/sweeps/{sweep.id}/commands", command, key="a")
     assert (status, problem["detail"].partition(" about ")[0]) == (403, "A person must decide")
     assert await context.store.commands(sweep.id) == []

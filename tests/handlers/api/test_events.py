@@ -15,7 +15,7 @@ from tests.bot.factories import NOW, a_sweep
 @pytest.fixture
 async def sweep(context):
     sweep = a_sweep(Phase.RUNNING)
-    await context.store.create(lambda _: sweep, [sweep.id], sweep.request_id)
+    await context.store.create(sweep, [sweep.id], sweep.request_id)
     return sweep
 
 

@@ -43,7 +43,7 @@ def context(context, redis):
 async def test_person_can_do_the_same_by_both_doors(call, typed, context, who):
     user = PEOPLE[who]
     sweep = a_sweep(Phase.RUNNING, requester=Requester(user=OWNER, user_name="bo", channel="C1"))
-    await context.store.create(lambda _: sweep, [sweep.id], "r")
+    await context.store.create(sweep, [sweep.id], "r")
     by = token_in(await typed("token", user_id=user))
 
     async def outcome():

@@ -24,7 +24,7 @@ async def stored(context, *phases, **changes):
         sweep = a_sweep(
             phase, id=f"lr-brave-otter{n or ''}", request_id=f"r{n}", **{"requester": OWN} | changes
         )
-        await context.store.create(lambda _, one=sweep: one, [sweep.id], sweep.request_id)
+        await context.store.create(sweep, [sweep.id], sweep.request_id)
     return sweep
 
 
@@ -279,7 +279,7 @@ async def test_key_of_a_call_that_was_refused_is_still_free(call):
 async def test_renamed_sweep_is_shown_and_followed_under_its_new_name(call, context, worker):
     await stored(context, Phase.REFUSED, reason="renamed to lr-calm-fox")
     new = a_sweep(Phase.BUILDING, id="lr-calm-fox", request_id="new", requester=OWN)
-    await context.store.create(lambda _: new, [new.id], new.request_id)
+    await context.store.create(new, [new.id], new.request_id)
     working = worker((200, b"{}"))
     status, shown = await call("GET", "/sweeps/lr-brave-otter")
     assert (status, shown["id"], shown["state"]) == (200, "lr-calm-fox", "building")

@@ -45,7 +45,7 @@ async def test_the_queue_is_counted_by_state(redis):
 async def test_sweeps_are_counted_by_phase_with_their_unsent_messages(redis):
     store, figures = Store(redis), Figures(redis)
     for name in ("lr-fast-fox", "lr-slow-fox"):
-        await store.create(lambda _, name=name: record_for(name, name), [name], name)
+        await store.create(record_for(name, name), [name], name)
     await figures.refresh()
     assert value("sweepbot_sweeps", phase=Phase.RECEIVED) == 2
     assert value("sweepbot_messages_waiting") == 0

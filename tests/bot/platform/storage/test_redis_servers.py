@@ -83,7 +83,7 @@ async def test_queue_and_records_survive_a_failover_by_sentinel_over_tls(servers
     async with connect(f"rediss+sentinel://:secret@{hosts}/sweepbot/0?ssl_ca_certs={servers.ca}") as redis:
         await wait_until(lambda: knows_replica(redis), "Sentinel knows the replica")
         queue, store = Queue(redis, lease=600), Store(redis)
-        sweep, _ = await store.create(lambda each: a_sweep(id=each), ["lr-x"], "r1", queue=queue)
+        sweep, _ = await store.create(a_sweep(id="lr-x"), ["lr-x"], "r1", queue=queue)
         lease = await queue.get()
         await queue.add(WorkItem.sweep("lr-y"))
         saved = await store.save(sweep.to(Phase.RUNNING, NOW), lease)

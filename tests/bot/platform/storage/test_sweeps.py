@@ -42,7 +42,7 @@ def store(redis):
 @pytest.fixture
 async def sweep(store):
     """A living sweep, ended after the test."""
-    record, _ = await store.create(record_for, ["lr-brave-otter"], "d1")
+    record, _ = await store.create(record_for("lr-brave-otter"), ["lr-brave-otter"], "d1")
     yield record
     if latest := await store.get(record.id):
         await end(store, latest)
@@ -53,7 +53,9 @@ async def end(store, record):
 
 
 async def test_create_takes_the_first_free_id(store, sweep):
-    record, new = await store.create(record_for, ["lr-brave-otter", "lr-calm-finch", "lr-x"], "d2")
+    record, new = await store.create(
+        record_for("lr-brave-otter"), ["lr-brave-otter", "lr-calm-finch", "lr-x"], "d2"
+    )
     assert (record, new) == (record_for("lr-calm-finch"), True)
     assert await store.get("lr-calm-finch") == record
     assert await store.active() == {"lr-brave-otter", "lr-calm-finch"}
@@ -61,12 +63,12 @@ async def test_create_takes_the_first_free_id(store, sweep):
 
 
 async def test_create_of_a_repeated_request_returns_the_same_sweep(store, sweep, redis):
-    assert await store.create(record_for, ["lr-calm-finch"], "d1") == (sweep, False)
+    assert await store.create(record_for("lr-calm-finch"), ["lr-calm-finch"], "d1") == (sweep, False)
     assert await store.active() == {sweep.id}
     assert 0 < await redis.ttl("sweepbot:delivery:d1") <= DAY
     assert await redis.hget(f"sweepbot:sweep:{sweep.id}", "record") == dump(sweep).encode()
     with pytest.raises(NoFreeIdError, match="lr-brave-otter"):
-        await store.create(record_for, ["lr-brave-otter"], "d2")
+        await store.create(record_for("lr-brave-otter"), ["lr-brave-otter"], "d2")
 
 
 async def test_get_unknown_sweep_is_none(store):
@@ -139,7 +141,7 @@ async def test_sweep_is_unknown_after_two_comparisons_while_the_lease_lasts(stor
 
 
 async def test_save_is_rejected_if_another_sweep_of_the_group_was_checked_since(store, sweep):
-    other, _ = await store.create(record_for, ["lr-calm-finch"], "d2")
+    other, _ = await store.create(record_for("lr-calm-finch"), ["lr-calm-finch"], "d2")
     mine, theirs = await store.limit_check("person:U1"), await store.limit_check("person:U1")
     elsewhere = await store.limit_check("team:vision")
     started = await store.save(other.to(Phase.RUNNING, NOW), checks=[theirs])
@@ -164,7 +166,7 @@ async def test_rejected_save_outdates_no_check_and_one_with_an_unknown_lease_cha
 
 async def test_ended_sweep_is_inactive_and_expires(redis):
     store = Store(redis, keep_final=timedelta(days=3))
-    record, _ = await store.create(record_for, ["lr-brave-otter"], "d1")
+    record, _ = await store.create(record_for("lr-brave-otter"), ["lr-brave-otter"], "d1")
     await end(store, record)
     assert await store.active() == set()
     assert 0 < await redis.ttl("sweepbot:sweep:lr-brave-otter") <= 3 * DAY
@@ -203,7 +205,7 @@ async def test_build_lists_its_waiting_sweeps(store, redis):
 
 
 async def test_build_end_concerns_waiting_and_stopped_sweeps_until_they_end(store, sweep):
-    other, _ = await store.create(record_for, ["lr-calm-finch"], "d2")
+    other, _ = await store.create(record_for("lr-calm-finch"), ["lr-calm-finch"], "d2")
     for sweep_id in (sweep.id, other.id):
         await store.wait_for_builds(["build-1"], sweep_id)
     await store.stop_waiting("build-1", sweep.id)
@@ -225,7 +227,7 @@ async def test_versions_and_active_sweeps_are_in_the_order_of_the_ids(store, swe
 async def test_list_reads_no_records(store, sweep, monkeypatch):
     running = replace(sweep.to(Phase.RUNNING, NOW), thread="1.1", progress=Progress(succeeded=2, running=1))
     await store.save(running)
-    other, _ = await store.create(record_for, ["lr-calm-finch"], "d2")
+    other, _ = await store.create(record_for("lr-calm-finch"), ["lr-calm-finch"], "d2")
     await end(store, other)
     monkeypatch.setattr("bot.platform.storage.sweeps.load", None)
     mine = {"user": "U1", "user_name": "ada", "channel": "C1"}
@@ -242,17 +244,17 @@ async def test_list_adds_sweeps_saved_by_an_older_version(store, sweep, redis, m
 
 
 async def test_list_entry_of_a_newer_version_hides_no_other(store, sweep, redis):
-    other, _ = await store.create(record_for, ["lr-calm-finch"], "d2")
+    other, _ = await store.create(record_for("lr-calm-finch"), ["lr-calm-finch"], "d2")
     await redis.hset("sweepbot:entries", other.id, '{"id": "lr-calm-finch", "phase": "dreaming"}')
     assert sweep.id in [entry.id for entry in await store.listed()]
     await end(store, other)
 
 
 async def test_list_entries_expire_two_weeks_after_the_end(store, sweep, redis):
-    other, _ = await store.create(record_for, ["lr-calm-finch"], "d2")
+    other, _ = await store.create(record_for("lr-calm-finch"), ["lr-calm-finch"], "d2")
     await end(store, other)
     await redis.zadd("sweepbot:recent", {sweep.id: 1, other.id: 1})
-    third, _ = await store.create(record_for, ["lr-late-yak"], "d3")
+    third, _ = await store.create(record_for("lr-late-yak"), ["lr-late-yak"], "d3")
     assert [entry.id for entry in await store.listed()] == [third.id, sweep.id]
     assert {key.decode() for key in await redis.hkeys("sweepbot:entries")} == {sweep.id, third.id}
     assert 0 < await redis.ttl("sweepbot:entries") <= 14 * DAY
@@ -274,7 +276,7 @@ async def test_list_without_changes_is_one_round_trip(store, redis, trips):
 async def test_list_shows_each_save_and_an_emptied_redis(store, sweep, redis):
     await store.listed()
     running = await store.save(sweep.to(Phase.RUNNING, NOW))
-    other, _ = await store.create(record_for, ["lr-calm-finch"], "d2")
+    other, _ = await store.create(record_for("lr-calm-finch"), ["lr-calm-finch"], "d2")
     assert (
         await store.listed()
         == [summary_of(each) for each in sorted((running, other), key=lambda e: e.id)][::-1]
@@ -300,7 +302,7 @@ async def test_records_are_read_in_parts_that_let_others_run(store, redis, monke
     monkeypatch.setattr("bot.platform.storage.sweeps.RECORDS_PER_READ", 2)
     names = [f"lr-brave-otter-{number}" for number in range(5)]
     for name in names:
-        await store.create(record_for, [name], name)
+        await store.create(record_for(name), [name], name)
     sizes, make = [], redis.pipeline
 
     def counted_pipeline(**options):

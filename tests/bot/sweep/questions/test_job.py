@@ -68,7 +68,7 @@ async def test_results_outlive_the_sweeps_record(ask, kept):
 
 async def test_sweep_without_trials_has_none_and_an_unknown_one_is_not_found(ask):
     sweep = a_sweep(Phase.BUILDING)
-    await ask.store.create(lambda _: sweep, [sweep.id], sweep.request_id)
+    await ask.store.create(sweep, [sweep.id], sweep.request_id)
     assert await ask(About.RESULTS, sweep.id, "json") == (200, '{"trials":[]}')
     assert await ask(About.RESULTS, sweep.id, "csv") == (200, "")
     for about in (About.RESULTS, About.LOGS):
