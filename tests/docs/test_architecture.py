@@ -36,6 +36,20 @@ def test_route_with_unused_or_unlisted_files_is_found(named, fault):
 
 
 def test_named_files_and_folders_exist():
-    names = re.findall(r"`((?:bot|handlers|k8s|tests)/[\w/.]*)`", TEXT)
+    names = re.findall(r"`((?:bot|handlers|k8s|reader|search|deploy|tests)/[\w/.]*)`", TEXT)
     assert len(names) > 40
     assert [name for name in names if not (ROOT / name).exists()] == []
+
+
+def test_files_named_without_their_folder_are_beside_or_below_one_of_their_row():
+    for row in re.findall(r"^\|.*", TEXT, re.MULTILINE):
+        places = [ROOT / name for name in re.findall(r"`([\w/]+/(?:\w+\.py)?)`", row)]
+        folders = [place.parent if place.suffix else place for place in places]
+        for name in re.findall(r"`(\w+\.py)`", row):
+            assert not folders or any(any(folder.rglob(name)) for folder in folders), f"{name} in {row}"
+
+
+def test_named_functions_and_constants_are_in_their_files():
+    named = re.findall(r"`(\w+)` in `(\w+/[\w/]+\.py)`", TEXT)
+    assert len(named) > 10
+    assert [each for each in named if each[0] not in (ROOT / each[1]).read_text()] == []
