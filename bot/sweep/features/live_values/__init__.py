@@ -16,7 +16,6 @@ from bot.sweep.results.live import PERIOD, SOON
 from bot.sweep.results.log_curves import log_query
 from bot.text.wording import time_text
 
-NEW = timedelta(minutes=15)  # a training that has no value by then is read once a minute
 NO_LIVE_VALUES = Event(
     kind="no_live_values",
     text=(
@@ -24,22 +23,6 @@ NO_LIVE_VALUES = Event(
         "live values return when MLflow does."
     ),
 )
-
-
-async def observe(sweep: SweepRecord, seen: Observation, clients: SweepClients) -> Observation:
-    """Add the last reading. Nothing is read unless a trial runs."""
-    if sweep.phase is not Phase.RUNNING or sweep.plan is None or not seen.running:
-        return seen
-    query = log_query(sweep.plan, seen.pods, {trial.name for trial in seen.trials})
-    started = {pod.job: pod.running_since for pod in seen.pods if pod.running_since}
-    new = {trial for trial, at in started.items() if trial in seen.running and clients.now() - at < NEW}
-    query = query and replace(query, cluster=clients.trials, new=frozenset(new))
-    reading = await clients.live.read(sweep.id, sweep.plan, seen.wanted_curves or _none, query)
-    return replace(seen, reading=reading).again_in(SOON if query and new - reading.latest.keys() else PERIOD)
-
-
-def _none(_: object) -> set[str]:
-    return set()
 
 
 def follow(sweep: SweepRecord, seen: Observation, now: datetime) -> SweepRecord:
@@ -75,6 +58,21 @@ def lines(sweep: SweepRecord) -> list[str]:
         left = progress.minutes_left  # rounded up to 5
         shown.append(f"Up to {time_text(left)} left" if left > 5 else "Less than 5 min left")
     return shown
+
+
+NEW = timedelta(minutes=15)  # a training that has no value by then is read once a minute
+
+
+async def observe(sweep: SweepRecord, seen: Observation, clients: SweepClients) -> Observation:
+    """Add the last reading. Nothing is read unless a trial runs."""
+    if sweep.phase is not Phase.RUNNING or sweep.plan is None or not seen.running:
+        return seen
+    query = log_query(sweep.plan, seen.pods, {trial.name for trial in seen.trials})
+    started = {pod.job: pod.running_since for pod in seen.pods if pod.running_since}
+    new = {trial for trial, at in started.items() if trial in seen.running and clients.now() - at < NEW}
+    query = query and replace(query, cluster=clients.trials, new=frozenset(new))
+    reading = await clients.live.read(sweep.id, sweep.plan, seen.wanted_curves or (lambda _: set()), query)
+    return replace(seen, reading=reading).again_in(SOON if query and new - reading.latest.keys() else PERIOD)
 
 
 FEATURE = Feature(
