@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from bot.core.errors import UserError
 from bot.core.plan import Build, SweepPlan
 from bot.core.record import SweepRecord
+from bot.platform.clients import Clients
 from bot.platform.slack.mrkdwn import code
 from bot.sweep.clients import SweepClients
 from bot.sweep.decisions.commands import named
@@ -97,7 +98,7 @@ async def _of_build(sweep: SweepRecord, clients: SweepClients) -> SweepLog:
     return SweepLog(source=source, shown=log, title=title, whole=log, file=f"{pod.name}.log")
 
 
-async def _of_workers(trial: Trial, pods: Sequence[Pod], plan: SweepPlan, clients: SweepClients) -> SweepLog:
+async def _of_workers(trial: Trial, pods: Sequence[Pod], plan: SweepPlan, clients: Clients) -> SweepLog:
     if not pods:
         raise UserError(f"No log for trial {code(trial.name)}: its pods were deleted.")
     found = await worker_logs(pods, plan.experiment_ref.namespace, plan.nodes, clients)
@@ -119,7 +120,7 @@ class WorkerLogs:
     whole: str  # of all workers, each below a heading; NO_POD for those without a pod
 
 
-async def worker_logs(pods: Sequence[Pod], namespace: str, nodes: int, clients: SweepClients) -> WorkerLogs:
+async def worker_logs(pods: Sequence[Pod], namespace: str, nodes: int, clients: Clients) -> WorkerLogs:
     """Return the ends of the logs, together as long as one whole log. `pods`: of one trial, at least one."""
     latest = {pod.index: pod for pod in pods}
     found = [latest[index] for index in sorted(latest)]
