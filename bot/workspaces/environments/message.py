@@ -1,6 +1,6 @@
 """Build the one message of an environment or a service: its state, its waits, and its buttons. Pure."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from bot.platform.pod_health.diagnosis import Diagnosis
 from bot.platform.slack.blocks import Block, actions, button, context, plain_text, section
@@ -29,6 +29,7 @@ class Observed:
     ready: int = 0  # pods of a service; the rest is set for services only
     address: str = ""  # in the cluster
     url: str = ""  # "": it has no Ingress
+    took: dict[str, float] = field(default_factory=dict)  # seconds by stage, if it just became ready
 
 
 def message(record: EnvironmentRecord, seen: Observed) -> Message:

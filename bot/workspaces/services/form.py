@@ -9,9 +9,8 @@ from bot.platform.slack.blocks import (
     Block,
     View,
     context,
+    form_modal,
     input_block,
-    modal,
-    plain_text,
     section,
     text_box,
     value_of,
@@ -70,14 +69,7 @@ def service_form(channel: str, config: ServiceConfig | None, error: str = "") ->
         _optional(MORE, "More settings as YAML", snippet),
         context(f"{note} {where_shown('service', channel)}"),
     ]
-    return modal(
-        TITLE,
-        blocks,
-        close="Cancel",
-        callback_id=SERVICE_FORM,
-        submit=plain_text("Start"),
-        private_metadata=channel,
-    )
+    return form_modal(TITLE, blocks, SERVICE_FORM, "Start", channel)
 
 
 def read_service_form(view: View, config: ServiceConfig | None) -> ServiceCommand:
