@@ -160,17 +160,17 @@ class Digests:
             if saved.state.tries >= MAX_POSTS:
                 log.warning("digest possibly not posted: %s in %s", saved.state.day, schedule.channel)
                 return saved, None
-            saved = await self._open(schedule.channel, found, now, saved, measured)
+            saved = await self._open(found, now, saved, measured)
         if not saved.state.ts:
             return saved, None  # refused by Slack; `/gpus digest` can request it again
         saved = await self._show_week(schedule, saved)
-        return await self._share_and_show(schedule.channel, found, now, saved)
+        return await self._share_and_show(found, now, saved)
 
     async def _correct(
         self, schedule: DigestSchedule, saved: _Saved, measured: Measured
     ) -> tuple[_Saved, timedelta | None]:
         """Edit a digest after late hours. Its thread gets the new chart and details."""
-        found, channel = await self._figures(schedule, saved.state.day), schedule.channel
+        found, channel = await self._figures(schedule, saved.state.day), saved.channel
         changes: dict[str, Any] = {"measured": measured, "corrected": self._clients.now()}
         now = await self._context(found, replace(saved.state, **changes))
         try:
@@ -178,24 +178,22 @@ class Digests:
         except (NotInChannelError, MessageRejectedError) as error:
             log.warning("can't correct the digest in %s: %s", channel, error)
             return await self._save(saved, measured=measured), None
-        await self._save_latest(channel, saved.state.ts, found, now)
+        await self._save_latest(saved, found, now)
         changes |= {"done": False, "chart": "", "details": False, "chart_attempts": 0}
-        return await self._share_and_show(channel, found, now, await self._save(saved, **changes))
+        return await self._share_and_show(found, now, await self._save(saved, **changes))
 
     async def _share_and_show(
-        self, channel: str, found: Figures, now: DigestContext, saved: _Saved
+        self, found: Figures, now: DigestContext, saved: _Saved
     ) -> tuple[_Saved, timedelta | None]:
         if found.quiet or not found.coverage:
             return await self._save(saved, done=True), None
-        return await self._show(channel, found, now, await self._share(channel, found, now, saved))
+        return await self._show(found, now, await self._share(found, now, saved))
 
-    async def _open(
-        self, channel: str, found: Figures, now: DigestContext, saved: _Saved, measured: Measured
-    ) -> _Saved:
-        slack, before = self._clients.slack, saved
+    async def _open(self, found: Figures, now: DigestContext, saved: _Saved, measured: Measured) -> _Saved:
+        channel, before = saved.channel, saved
         saved = await self._save(saved, tries=saved.state.tries + 1)
         try:
-            ts = await slack.open_thread(channel, message(found, now))
+            ts = await self._clients.slack.open_thread(channel, message(found, now))
         except (NotInChannelError, MessageRejectedError) as error:
             log.warning("can't post the digest in %s: %s", channel, error)
             await self._tell_admins(channel)
@@ -205,18 +203,17 @@ class Digests:
             await self._save(saved, tries=before.state.tries)
             raise
         saved = await self._save(saved, ts=ts, measured=measured)
-        await self._save_latest(channel, ts, found, now)
+        await self._save_latest(saved, found, now)
         return saved
 
-    async def _save_latest(self, channel: str, ts: str, found: Figures, now: DigestContext) -> None:
-        link = await self._clients.slack.permalink(channel, ts)
+    async def _save_latest(self, saved: _Saved, found: Figures, now: DigestContext) -> None:
+        link = await self._clients.slack.permalink(saved.channel, saved.state.ts)
         words = headline(found, replace(now, nodes=None))  # it is shown later: no GPUs that are free now
         latest = LatestDigest(day=found.day, headline=words, link=link)
-        await save_latest(self._redis, channel, latest)
+        await save_latest(self._redis, saved.channel, latest)
 
     async def _tell_admins(self, channel: str) -> None:
-        admins = self._clients.config.admin_channel
-        where = place(channel)
+        admins, where = self._clients.config.admin_channel, place(channel)
         text = f":warning: The GPU digest can't be posted in {where}. *Fix:* Run `/invite @sweepbot` there."
         if admins and admins != channel:
             with contextlib.suppress(NotInChannelError, MessageRejectedError):
@@ -245,20 +242,20 @@ class Digests:
         ]
         return week_page(monday, begin, end, sweeps, self._clients.config.currency)
 
-    async def _share(self, channel: str, found: Figures, now: DigestContext, saved: _Saved) -> _Saved:
+    async def _share(self, found: Figures, now: DigestContext, saved: _Saved) -> _Saved:
         """Put the chart and the details into the thread; files shared there are visible to the channel."""
-        upload, ts, day = self._clients.slack.upload_files, saved.state.ts, found.day
+        upload, day, thread = self._clients.slack.upload_files, found.day, (saved.channel, saved.state.ts)
         try:
             if not saved.state.chart:
                 alt, picture = chart.alt_text(found), await chart.png(found)
                 file = File(name=f"gpus-{day}.png", content=picture, alt=alt)
-                [shared, *_] = [*await upload(channel, ts, alt, [file]), "none"]
+                [shared, *_] = [*await upload(*thread, alt, [file]), "none"]
                 saved = await self._save(saved, chart=shared)
             if not saved.state.details:
                 csv = await asyncio.to_thread(table, found, now)
                 clusters = await self._hours.lines(found, self._clients.config)
                 file = File(name=f"gpus-{day}.csv", content=csv)
-                await upload(channel, ts, details(found, now) + clusters, [file])
+                await upload(*thread, details(found, now) + clusters, [file])
                 saved = await self._save(saved, details=True)
         except (NotInChannelError, MessageRejectedError) as error:
             log.warning("can't share a digest's details: %s", error)
@@ -266,13 +263,13 @@ class Digests:
         return saved
 
     async def _show(
-        self, channel: str, found: Figures, now: DigestContext, saved: _Saved
+        self, found: Figures, now: DigestContext, saved: _Saved
     ) -> tuple[_Saved, timedelta | None]:
         """Show the chart in the message itself, as soon as Slack has processed the file."""
         if saved.state.chart != "none":
             try:
                 picture = message(found, now, saved.state.chart)
-                await self._clients.slack.update(channel, saved.state.ts, picture)
+                await self._clients.slack.update(saved.channel, saved.state.ts, picture)
             except (NotInChannelError, MessageRejectedError) as error:
                 if not CHART_RETRY.exhausted(saved.state.chart_attempts):
                     attempts = saved.state.chart_attempts + 1
