@@ -156,7 +156,7 @@ def capacity_on_nodes(
         (node.free.get(request.resource, 0) + held.get(node.open.name, 0)) // request.gpus for node in places
     )
     mine = {pod.node for pod in nodes.pods if pod.holder and pod.labels.get(SWEEP_LABEL) == request.sweep}
-    old = [each for each in nodes.waiting if _has_waited(each.pod, now)]
+    old = [each for each in nodes.waiting if each.pod.created and now - each.pod.created >= WAIT_THRESHOLD]
     own = [each for each in old if each.pod.labels.get(SWEEP_LABEL) == request.sweep]
     others = [
         each
@@ -178,10 +178,6 @@ def capacity_on_nodes(
         who=who,
         requested=requested,
     )
-
-
-def _has_waited(pod: GpuPod, now: datetime) -> bool:
-    return pod.created is not None and now - pod.created >= WAIT_THRESHOLD
 
 
 def _largest(others: Sequence[Shortage], name: Callable[[GpuPod], str]) -> tuple[str, int]:

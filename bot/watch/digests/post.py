@@ -294,7 +294,8 @@ class Digests:
         with contextlib.suppress(NoGpuDataError):
             nodes = (*await self.source.nodes(), *nodes_of(elsewhere))
         active = [await self._sweep(each) for each in await self.clients.store.active()]
-        waiting = [one for one in active if one and _is_waiting(one)]
+        submitted = [one for one in active if one and one.submitted]
+        waiting = [one for one in submitted if one.phase is Phase.PENDING or one.progress.waiting > 0]
         idle = [await self._sweep(one.sweep) for one in found.most_idle if one.sweep]
         shown = [one for one in (*idle, *waiting) if one]
         people = {one.owner for one in found.most_idle} | {one.owner for one in found.overrequests}
@@ -346,7 +347,3 @@ def _missed(before: State | None, day: date) -> tuple[date, ...]:
     first = before.day + timedelta(days=1 if before.ts else 0)
     days = [first + timedelta(days=number) for number in range((day - first).days)]
     return tuple(days[-MAX_MISSED:])
-
-
-def _is_waiting(sweep: SweepRecord) -> bool:
-    return sweep.submitted and (sweep.phase is Phase.PENDING or sweep.progress.waiting > 0)

@@ -249,7 +249,8 @@ class IdleMonitor:
             kind = kind if sweep.phase in PHASES_WITH_TRIALS else Kind.UNKNOWN
             channel, thread = sweep.requester.channel if sweep.thread else "", sweep.thread or ""
         elif not allocation.sweep:
-            channel = self._team_channel(allocation.team)
+            teams = self.clients.config.teams
+            channel = next((team.channel for team in teams if team.name == allocation.team), "")
         plan = sweep.plan if sweep else None
         return Assessment(
             allocation=shown,
@@ -260,9 +261,6 @@ class IdleMonitor:
             calls=called(sweep) if sweep else "",
             container=(plan.trial_kind if plan else JOB).container,
         )
-
-    def _team_channel(self, name: str) -> str:
-        return next((team.channel for team in self.clients.config.teams if team.name == name), "")
 
     async def _with_log_check(
         self, current: Assessment, latest: GpuAllocation, now: datetime, slots: asyncio.Semaphore
