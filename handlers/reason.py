@@ -11,7 +11,7 @@ from slack_sdk.web.async_client import AsyncWebClient
 
 from bot.core.commands import Action, Command
 from bot.core.ids import SWEEP_ID
-from bot.platform.slack.blocks import View, input_block, modal, plain_text, text_box, user_name, value_of
+from bot.platform.slack.blocks import View, form_modal, input_block, text_box, user_name, value_of
 from bot.sweep.decisions.commands import RULES
 from handlers.context import ACK_TIMEOUT, SLACK_ERRORS, HandlerContext, unconfirmed_reply
 
@@ -49,14 +49,8 @@ def _on_click(asked: Action, callback: str) -> Callable[..., Awaitable[None]]:
 def _modal(action: Action, callback: str, sweep: str) -> View:
     verb = action.label.capitalize()
     box = text_box("Optional, for its owner and the thread", MOST)
-    return modal(
-        f"{verb} this sweep?",
-        [input_block(REASON, "Reason", box, optional=True)],
-        close="Keep waiting",
-        callback_id=callback,
-        submit=plain_text(verb),
-        private_metadata=sweep,
-    )
+    reason = input_block(REASON, "Reason", box, optional=True)
+    return form_modal(f"{verb} this sweep?", [reason], callback, verb, sweep, "Keep waiting")
 
 
 def _on_submit(context: HandlerContext, action: Action) -> Callable[..., Awaitable[None]]:

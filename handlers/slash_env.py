@@ -16,7 +16,7 @@ from bot.platform.slack.blocks import View, modal, section, user_name
 from bot.platform.slack.mrkdwn import code
 from bot.text.wording import IF_NOTHING_APPEARS
 from bot.workspaces.environments import message
-from bot.workspaces.environments.access import OPEN_LINK, loading
+from bot.workspaces.environments.access import LOADING, OPEN_LINK, saying
 from bot.workspaces.environments.command_line import HELP, TABLE, parse
 from bot.workspaces.environments.form import (
     DELETE_HOME_FORM,
@@ -111,7 +111,7 @@ async def _open(
 ) -> str:
     """Open the modal at once, because Slack allows 3 seconds; a worker fills it."""
     async with asyncio.timeout(ACK_TIMEOUT):
-        opened = await client.views_open(trigger_id=trigger, view=loading())
+        opened = await client.views_open(trigger_id=trigger, view=saying(LOADING))
         await context.add_request(str(ITEM), dump(replace(request, view=opened["view"]["id"])), ttl=KEEP)
     return ""
 

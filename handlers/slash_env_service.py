@@ -12,7 +12,7 @@ from bot.platform.config.environments import EnvironmentConfig
 from bot.platform.slack.blocks import View, modal, section
 from bot.platform.slack.mrkdwn import code
 from bot.text.wording import IF_NOTHING_APPEARS
-from bot.workspaces.environments.command_line import SERVICE_HELP
+from bot.workspaces.environments.command_line import SERVICE_HELP, SERVICE_TABLE, parse_service
 from bot.workspaces.environments.form import request_of, started
 from bot.workspaces.environments.permissions import NO_SERVICES, service_start_denial
 from bot.workspaces.environments.requests import (
@@ -21,10 +21,8 @@ from bot.workspaces.environments.requests import (
     EnvironmentRequest,
     Verb,
     dump,
-    with_command,
     write_audit,
 )
-from bot.workspaces.services.command_line import TABLE, parse_service
 from bot.workspaces.services.form import TITLE, read_service_form, service_errors, service_form
 from handlers.buttons import Handler
 from handlers.context import HandlerContext, unconfirmed_reply
@@ -41,10 +39,9 @@ async def answer_service(
     """Return the acknowledgment, or the form to open. Raises UserError, RedisError, TimeoutError."""
     if config.services is None:
         return NO_SERVICES
-    if TABLE.find(text)[0].name == "service help":
+    if SERVICE_TABLE.find(text)[0].name == "service help":
         return SERVICE_HELP
-    command = parse_service(text, config.services)
-    parsed = with_command(request, command) if command else None
+    parsed = parse_service(text, request, config.services)
     starts = parsed is None or parsed.verb is Verb.START
     if starts and (refusal := service_start_denial(request.user, request.channel, context.config)):
         write_audit(parsed or replace(request, verb=Verb.START), parsed.name if parsed else "", refusal)
@@ -75,15 +72,15 @@ async def _submitted(context: HandlerContext, body: dict[str, Any]) -> dict[str,
         write_audit(request, "", refusal)
         return _updated(modal(TITLE, [section(refusal)]))
     try:
-        request = with_command(request, read_service_form(body["view"], config.services))
+        name, service = read_service_form(body["view"], config.services)
+        request = replace(request, name=name, service=service)
         await context.add_request(str(ITEM), dump(request), ttl=KEEP)
     except UserError as error:
         return {"response_action": "errors", "errors": service_errors(body["view"], error)}
     except (RedisError, TimeoutError) as error:
         log.exception("failed to queue the form of a service")
         return _updated(service_form(request.channel, config.services, unconfirmed_reply(error)))
-    gpus = request.service.gpus * request.service.replicas if request.service else 0
-    return _updated(started(request.name, gpus, TITLE))
+    return _updated(started(name, service.gpus * service.replicas, TITLE))
 
 
 def _updated(view: View) -> dict[str, Any]:

@@ -179,11 +179,7 @@ def secret(spec: EnvironmentSpec, uid: str, login: str) -> Manifest:
     return owned("v1", where, spec, uid=uid) | {"stringData": {LOGIN: login}}
 
 
-def service(spec: EnvironmentSpec, uid: str) -> Manifest:
-    return service_at(PORT, spec, uid)
-
-
-def service_at(port: int, spec: Workload, uid: str) -> Manifest:
+def service(spec: Workload, uid: str, port: int = PORT) -> Manifest:
     """Return a Service with this port, whatever port the container has."""
     ports = [{"name": "http", "port": port, "targetPort": "http"}]
     body = {"selector": {ENVIRONMENT_LABEL: spec.name}, "ports": ports}

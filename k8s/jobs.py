@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import StrEnum
 
@@ -46,29 +46,26 @@ class Job:
 
 def read_job(obj: Manifest) -> Job:
     """Read a Job. FailureTarget and SuccessCriteriaMet don't end it: its pods still run then."""
-    labels = obj["metadata"].get("labels", {})
-    return replace(
-        _job(obj),
+    meta, true_now = obj["metadata"], true_conditions(obj)
+    labels = meta.get("labels", {})
+    complete = true_now.get("Complete") or true_now.get("Succeeded")  # the latter of PyTorchJobs
+    failed = true_now.get("Failed") if not complete else None
+    began, ended = _times(obj, complete) if complete else (None, None)
+    if failed:  # failed Jobs have no completionTime
+        ended = parse_time(failed.get("lastTransitionTime"))
+    return Job(
         kind=obj.get("kind", JOB.kind),
-        deleted="deletionTimestamp" in obj["metadata"],
+        name=meta["name"],
+        uid=meta.get("uid", ""),
+        state=JobState.COMPLETE if complete else JobState.FAILED if failed else JobState.ACTIVE,
+        ended=ended,
+        seconds=(ended - began).total_seconds() if began and ended else None,
+        message=f"{failed.get('reason', '')}: {failed.get('message', '')}" if failed else "",
+        disruption="" if complete else _disruption(obj, failed or true_now.get("FailureTarget") or {}),
+        deleted="deletionTimestamp" in meta,
         suspended=is_suspended(obj),
         kueue_labels={key: labels[key] for key in (QUEUE_LABEL, PRIORITY_LABEL) if key in labels},
     )
-
-
-def _job(obj: Manifest) -> Job:
-    name, uid = obj["metadata"]["name"], obj["metadata"].get("uid", "")
-    true_now = true_conditions(obj)
-    if complete := true_now.get("Complete") or true_now.get("Succeeded"):  # the latter of PyTorchJobs
-        began, ended = _times(obj, complete)
-        seconds = (ended - began).total_seconds() if began and ended else None
-        return Job(name=name, uid=uid, state=JobState.COMPLETE, ended=ended, seconds=seconds)
-    why = _disruption(obj, true_now.get("Failed") or true_now.get("FailureTarget") or {})
-    if failed := true_now.get("Failed"):
-        message = f"{failed.get('reason', '')}: {failed.get('message', '')}"
-        ended = parse_time(failed.get("lastTransitionTime"))  # failed Jobs have no completionTime
-        return Job(name=name, uid=uid, state=JobState.FAILED, ended=ended, message=message, disruption=why)
-    return Job(name=name, uid=uid, state=JobState.ACTIVE, disruption=why)
 
 
 def _disruption(obj: Manifest, failed: Manifest) -> str:

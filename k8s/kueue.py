@@ -14,7 +14,7 @@ from urllib.parse import quote
 
 from k8s.api.client import KubernetesClient, Manifests
 from k8s.api.errors import ApiError
-from k8s.nodes.gpus import device_sizes, gpus_of
+from k8s.nodes.gpus import GPU_RESOURCE, device_sizes
 from k8s.objects import SWEEP_LABEL, Manifest, conditions, parse_time, true_conditions
 from k8s.trial_kinds import owner_of
 
@@ -62,6 +62,7 @@ def read_workload(obj: Manifest) -> Workload:
     meta, spec = obj["metadata"], obj.get("spec", {})
     found = conditions(obj)
     reserved, evicted = found.get("QuotaReserved", {}), found.get("Evicted", {})
+    devices = _devices(spec.get("podSets") or ())
     return Workload(
         name=meta["name"],
         namespace=meta.get("namespace", ""),
@@ -71,8 +72,8 @@ def read_workload(obj: Manifest) -> Workload:
         queue=spec.get("queueName", ""),
         priority=int(spec.get("priority") or 0),
         priority_class=_priority_class(spec),
-        gpus=sum(_gpus(each) for each in spec.get("podSets") or ()),
-        devices=_devices(spec.get("podSets") or ()),
+        gpus=sum(size for name, size in devices.items() if GPU_RESOURCE.fullmatch(name)),
+        devices=devices,
         active=spec.get("active", True),
         admitted=found.get("Admitted", reserved).get("status") == "True",
         finished=found.get("Finished", {}).get("status") == "True",
@@ -142,11 +143,6 @@ def _pod_labels(spec: Manifest) -> Mapping[str, str]:
     pods: list[Manifest] = spec.get("podSets") or [{}]
     labels: Mapping[str, str] = pods[0].get("template", {}).get("metadata", {}).get("labels") or {}
     return labels
-
-
-def _gpus(pods: Manifest) -> int:
-    containers = pods.get("template", {}).get("spec", {}).get("containers") or ()
-    return sum(gpus_of(each) for each in containers) * int(pods.get("count", 1))
 
 
 def _devices(sets: Iterable[Manifest]) -> dict[str, int]:

@@ -17,7 +17,7 @@ from k8s.environments import (
     pod_template,
     readiness,
     ref,
-    service_at,
+    service,
 )
 from k8s.objects import ENVIRONMENT_LABEL, SERVICE_LABEL, Manifest
 
@@ -47,7 +47,7 @@ def deployment(spec: ServiceSpec, record: str) -> Manifest:
 
 def network_objects(spec: ServiceSpec, uid: str) -> list[Manifest]:
     """Return the Service and, with a host, the Ingress."""
-    found = [service_at(spec.port, spec, uid)]
+    found = [service(spec, uid, spec.port)]
     return [*found, ingress(spec, uid, spec.port)] if spec.host else found
 
 

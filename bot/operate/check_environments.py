@@ -1,10 +1,7 @@
 """Check what `environments:` names, and the permissions that it needs."""
 
-from collections.abc import Mapping
-
 from bot.core.finding import Finding, broken, ok, warning
 from bot.operate.check_cluster import granted
-from bot.platform.config.environments import EnvironmentConfig
 from bot.platform.config.policy import Config, all_namespaces
 from bot.platform.config.settings import Settings
 from k8s.api.client import KubernetesClient
@@ -44,21 +41,18 @@ async def environments(cluster: KubernetesClient, settings: Settings, config: Co
         findings.append(await granted(cluster, name, needed, APPLY))
         volumes = wanted.services.volumes if wanted.services else ()
         findings += [await _claim(cluster, name, each) for each in volumes]
-    for (kind, key), class_ in _classes(wanted).items():
+    ingress = wanted.url and wanted.ingress_class
+    for kind, key, class_ in (
+        ("StorageClass", "storage_class", wanted.storage_class),
+        ("IngressClass", "ingress_class", ingress),
+    ):
+        if not class_:
+            continue
         there = sorted(each["metadata"]["name"] for each in await cluster.list(kind, ""))
         what = f"{kind} {class_} doesn't exist. Available: {', '.join(there) or 'none'}"
         fault = broken(ENVIRONMENTS, what, f"change environments.{key}")
         findings.append(ok(ENVIRONMENTS, f"{kind} {class_} exists") if class_ in there else fault)
     return findings
-
-
-def _classes(wanted: EnvironmentConfig) -> Mapping[tuple[str, str], str]:
-    """Return the classes that the configuration names, by kind and key."""
-    found = {
-        ("StorageClass", "storage_class"): wanted.storage_class,
-        ("IngressClass", "ingress_class"): wanted.url and wanted.ingress_class,
-    }
-    return {kind: name for kind, name in found.items() if name}
 
 
 async def _claim(cluster: KubernetesClient, namespace: str, name: str) -> Finding:

@@ -49,14 +49,10 @@ APPS = "at https://api.slack.com/apps, your app"
 EXPERIMENTS = "/api/2.0/mlflow/experiments/search?max_results=1"
 
 
-Resolve = Callable[[str], Awaitable[Any]]
-
-
 @dataclass(frozen=True)
 class Installation:
     settings: Settings
     config: Config
-    resolve: Resolve | None = None  # raises OSError for an unknown host name; None: the system's resolver
 
 
 ServiceCheck = Callable[[Installation], Awaitable[list[Finding]]]

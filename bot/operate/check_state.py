@@ -4,7 +4,7 @@ import asyncio
 import ipaddress
 import re
 import socket
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from datetime import UTC, datetime
@@ -21,7 +21,7 @@ from bot.measure.gpus.models import NoGpuDataError
 from bot.measure.sources.cpu_use import CPU, RAM
 from bot.measure.sources.prometheus import Prometheus
 from bot.measure.sources.promql import GPUS
-from bot.operate.check_services import PROBE_TIMEOUT, Installation, Resolve, ServiceCheck
+from bot.operate.check_services import PROBE_TIMEOUT, Installation, ServiceCheck
 from bot.platform.storage.redis_client import connect
 from bot.platform.storage.sweeps import Store
 from bot.platform.storage.work_queue import Queue
@@ -44,6 +44,7 @@ METRIC_QUERIES = {
         )
     },
 }
+Resolve = Callable[[str], Awaitable[object]]  # raises OSError for an unknown host name
 CPU_USE = "CPU and memory use"
 CPU_METRIC_QUERIES = {metric: f'count({metric}{{container!=""}})' for metric in (CPU, RAM)}
 
@@ -200,8 +201,8 @@ async def _dns(target: Installation) -> list[Finding]:
     urls = [s.slack_api_url, s.redis_url, f"https://{s.registry_api}", f"https://{s.registry_push}"]
     urls += [s.mlflow_tracking_uri, *(r.url for r in target.config.repositories)]
     names = sorted({name for url in urls if (name := _host_to_resolve(url))})
-    with Resolver() as system:
-        counts = await asyncio.gather(*(_successes(target.resolve or system, name) for name in names))
+    with Resolver() as resolve:
+        counts = await asyncio.gather(*(_successes(resolve, name) for name in names))
     return dns(dict(zip(names, counts, strict=True)))
 
 

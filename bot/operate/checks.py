@@ -17,7 +17,7 @@ from bot.operate import check_cluster, check_queues, check_services
 from bot.operate.check_cluster import KATIB, granted
 from bot.operate.check_devices import CHECK, device_classes
 from bot.operate.check_gpus import GPUS, LOGS, USE, gpu_use, kubelets
-from bot.operate.check_services import SERVICES, Installation, Resolve
+from bot.operate.check_services import SERVICES, Installation
 from bot.operate.check_state import AROUND, STATE
 from bot.operate.check_trial_kinds import check_name, event_reader, operators, several_nodes
 from bot.operate.concurrently import API_FIX, Findings, Named, run_all
@@ -72,15 +72,9 @@ def require_secrets(config: Config, environ: Mapping[str, str]) -> None:
         each.key(environ)
 
 
-async def run(
-    settings: Settings, config: Config, more: MoreChecks, *, resolve: Resolve | None = None
-) -> Findings:
-    """Run all checks. Raises nothing.
-
-    Args:
-        resolve: looks up a host name; raises OSError if unknown. The system's resolver by default.
-    """
-    target = Installation(settings, config, resolve)
+async def run(settings: Settings, config: Config, more: MoreChecks) -> Findings:
+    """Run all checks. Raises nothing."""
+    target = Installation(settings, config)
     services = run_all((name, check(target)) for name, check in CHECKS.items())
     cluster, found = await asyncio.gather(_cluster(settings, config, more), services)
     return [*cluster, *found]

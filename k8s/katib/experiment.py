@@ -116,7 +116,7 @@ def _job_spec(spec: ExperimentSpec) -> Manifest:
         container = template["spec"]["containers"][0]
         return train_job.job_spec(spec.name, spec.nodes, spec.processes, container)
     if spec.trial_kind is PYTORCH_JOB:
-        return _pytorch_job_spec(spec.nodes, spec.processes, template, ttl=JOB_TTL)
+        return _pytorch_job_spec(spec.nodes, spec.processes, template)
     return {
         # The default of 6 retries would hide a crash for minutes.
         "backoffLimit": 0,
@@ -142,7 +142,7 @@ def _ignored_disruptions() -> Manifest:
     return {"podFailurePolicy": {"rules": [{"action": "Ignore", "onPodConditions": [disrupted]}]}}
 
 
-def _pytorch_job_spec(nodes: int, processes: int, template: Manifest, *, ttl: int) -> Manifest:
+def _pytorch_job_spec(nodes: int, processes: int, template: Manifest) -> Manifest:
     """Return the spec of a PyTorchJob of Kubeflow's Training Operator v1.
 
     The operator creates the pods and a Service for each, and sets torchrun's options as variables (PET_*).
@@ -156,11 +156,10 @@ def _pytorch_job_spec(nodes: int, processes: int, template: Manifest, *, ttl: in
     Args:
         processes: on each machine.
         template: of each pod; the operator sets its restartPolicy.
-        ttl: seconds from its end until it is deleted.
     """
     return {
         "nprocPerNode": str(processes),
-        "runPolicy": {"cleanPodPolicy": "Running", "ttlSecondsAfterFinished": ttl},
+        "runPolicy": {"cleanPodPolicy": "Running", "ttlSecondsAfterFinished": JOB_TTL},
         "pytorchReplicaSpecs": {
             "Master": _replicas(1, template),
             "Worker": _replicas(nodes - 1, deepcopy(template)),  # each can then be changed alone

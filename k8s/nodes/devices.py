@@ -11,13 +11,13 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from k8s.nodes.gpus import GPU_RESOURCE
+from k8s.nodes.machines import BLOCKING
 from k8s.objects import CLASS_PREFIX, Manifest
 
 CONDITION = re.compile(
     r"device\.(?:driver|attributes\[(?P<q>['\"])(?P<domain>[^'\"]+)(?P=q)\]\.(?P<name>\w+))"
     r" *== *(?P<p>['\"])(?P<value>[^'\"]*)(?P=p)"
 )
-BLOCKING = {"NoSchedule", "NoExecute"}  # effects of taints
 OF_REQUESTS = "resource.kubernetes.io/extended-resource-claim"  # annotation of the scheduler's own claims
 DeviceId = tuple[str, str, str]  # driver, pool, and name
 ClaimId = tuple[str, str]  # namespace and name

@@ -15,6 +15,7 @@ PASSING_TAINTS = (
     "node.cloudprovider.kubernetes.io/",
     "ToBeDeletedByClusterAutoscaler",
 )
+BLOCKING = {"NoSchedule", "NoExecute"}  # effects of taints
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 UNLIMITED = float("inf")
 Amount = Fraction | float

@@ -12,7 +12,7 @@ from fractions import Fraction
 from functools import lru_cache
 
 from k8s.nodes.gpus import GPU_RESOURCE
-from k8s.nodes.machines import PASSING_TAINTS, PLACEMENT, can_run
+from k8s.nodes.machines import BLOCKING, PASSING_TAINTS, PLACEMENT, can_run
 from k8s.objects import SWEEP_LABEL, Manifest, condition
 from k8s.quantities import amount
 
@@ -21,7 +21,6 @@ PODS = "pods"  # a node also limits their number
 HASH = "pod-template-hash"
 NEVER = "Never"  # preemptionPolicy
 DEFAULT_SCHEDULER = "default-scheduler"
-BLOCKING = {"NoSchedule", "NoExecute"}  # effects of taints
 
 
 @dataclass(frozen=True, kw_only=True)

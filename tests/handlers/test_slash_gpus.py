@@ -154,7 +154,7 @@ async def test_bill_has_a_file(here: Place) -> None:
 
 
 async def test_bill_of_several_clusters_has_each_and_the_sum(here: Place) -> None:
-    here.job._clients.config = replace(CONFIG, clusters=(TrialCluster(name="west", kubeconfig="/west"),))
+    here.job.clients.config = replace(CONFIG, clusters=(TrialCluster(name="west", kubeconfig="/west"),))
     for name in ("main", "west"):
         for hour in lazy(NOW - timedelta(hours=2 if name == "west" else 12), NOW):
             await HourlyStore(here.redis, name).save(hour.uses, hour.capacity)
@@ -186,8 +186,8 @@ async def test_pods_and_nodes_of_several_clusters_are_measured_for_each_answer(h
     await SnapshotStore(here.redis).save(Snapshot(at=NOW, nodes=(NODE,), pods=(POD,), others=west))
     assert (await here.types("")).startswith("*11 of 16 GPUs free in all clusters*")
     assert await here.queued() == []
-    here.job._clients.config = config
-    here.job._clients.clusters = type("None", (), {"all": lambda *_: ()})()
+    here.job.clients.config = config
+    here.job.clients.clusters = type("None", (), {"all": lambda *_: ()})()
     assert (await here.types("nodes")).startswith("Loading GPU data…")
     await here.job.run(ITEM.key)
     assert here.slack.replies[-1][1].endswith("\n• `west`: no GPU data")

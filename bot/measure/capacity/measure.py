@@ -3,10 +3,9 @@
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Collection, Iterable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
-from typing import Any
 
 from bot.core.pace import CapacityRequest, FreeCapacity
 from bot.core.plan import HOME_CLUSTER
@@ -28,44 +27,39 @@ log = logging.getLogger(__name__)
 INTERVAL = 30.0  # seconds
 
 
+@dataclass(frozen=True)
 class CapacityMeasurer:
     """Measures for the sweeps that registered in the last minutes. Without any, nothing is read."""
 
-    def __init__(
-        self,
-        cluster: KubernetesClient,
-        store: CapacityStore,
-        namespace: str,
-        config: Callable[[], Config],
-        now: Callable[[], datetime],
-        name: str = HOME_CLUSTER,
-    ) -> None:
-        """`namespace`: K8S_NAMESPACE; `name`: of the cluster."""
-        self._cluster, self._store, self._namespace = cluster, store, namespace
-        self._config, self._now, self._name_of_cluster = config, now, name
+    cluster: KubernetesClient
+    store: CapacityStore
+    namespace: str  # K8S_NAMESPACE
+    config: Callable[[], Config]
+    now: Callable[[], datetime]
+    name: str = HOME_CLUSTER  # of the cluster
 
     async def measure(self, list_pods: Callable[[Devices], Awaitable[Collection[GpuPod]]]) -> None:
         """Store what is free for each sweep. `list_pods`: the unfinished ones with GPUs, in all namespaces.
 
         Raises ApiError, UnreachableError, RedisError.
         """
-        now = self._now()
-        requests = await self._store.requests(now)
+        now = self.now()
+        requests = await self.store.requests(now)
         if not any(one.auto or not one.started for one in requests):
             return
-        devices = await list_devices(self._cluster)
-        pods = counted_pods(await list_pods(devices), self._config().elastic, self._name_of_cluster)
+        devices = await list_devices(self.cluster)
+        pods = counted_pods(await list_pods(devices), self.config().elastic, self.name)
         nodes = await self._listed("Node", "")
         if nodes is not None:
             nodes = with_devices(nodes, devices)
         queues = await self._queues(requests) if any(one.queue for one in requests) else None
-        before = await self._store.measured()
+        before = await self.store.measured()
         found = await asyncio.to_thread(self._measured, requests, nodes, pods, queues, now)
-        await self._store.save({sweep: _steady(free, before.get(sweep)) for sweep, free in found.items()})
+        await self.store.save({sweep: _steady(free, before.get(sweep)) for sweep, free in found.items()})
 
     async def measure_listed(self) -> None:
         """Measure in a cluster whose pods aren't watched."""
-        await self.measure(partial(list_gpu_pods, self._cluster))
+        await self.measure(partial(list_gpu_pods, self.cluster))
 
     async def _queues(self, requests: Iterable[CapacityRequest]) -> Queues | None:
         """Read Kueue's queues; None if it isn't installed or its ClusterQueues can't be read.
@@ -75,7 +69,7 @@ class CapacityMeasurer:
         if (above := await self._listed("ClusterQueue", "")) is None:
             return None
         local, workloads = list[Manifest](), list[Workload]()
-        known = all_namespaces(self._namespace, self._config())
+        known = all_namespaces(self.namespace, self.config())
         for namespace in dict.fromkeys((*known, *(one.namespace for one in requests))):
             local += await self._listed("LocalQueue", namespace) or ()
             workloads += map(read_workload, await self._listed("Workload", namespace, unfinished) or ())
@@ -86,7 +80,7 @@ class CapacityMeasurer:
     ) -> Iterable[Manifest] | None:
         """Return None if the kind doesn't exist or listing it is forbidden."""
         try:
-            return await self._cluster.list(kind, namespace, only=only)
+            return await self.cluster.list(kind, namespace, only=only)
         except ApiError as error:
             if error.status not in {403, 404}:
                 raise
@@ -132,9 +126,9 @@ class CapacityMeasurer:
         found = []
         if nodes is not None:
             held = held_on_nodes(request, queues, reserved) if request.queue and queues else {}
-            found.append(capacity_on_nodes(request, nodes, yielding, self._name_of_pod, now, held))
+            found.append(capacity_on_nodes(request, nodes, yielding, self._who, now, held))
         if request.queue and queues:
-            in_queue = capacity_in_queue(request, queues, yielding, self._name_of_workload, now)
+            in_queue = capacity_in_queue(request, queues, yielding, self._who, now)
             found += [in_queue] if in_queue else []
         if not found:
             return FreeCapacity(at=now, gpus=request.gpus * request.pods, trials=None)
@@ -142,19 +136,14 @@ class CapacityMeasurer:
         least = min(each.trials or 0 for each in found)
         return replace(tightest, trials=least, steady=least, waiting=max(each.waiting for each in found))
 
-    def _name_of_pod(self, pod: GpuPod) -> str:
-        return self._name(pod.namespace, pod.labels)
-
-    def _name_of_workload(self, workload: Workload) -> str:
-        return self._name(workload.namespace, {SWEEP_LABEL: workload.sweep} if workload.sweep else {})
-
-    def _name(self, namespace: str, labels: Any) -> str:
+    def _who(self, one: GpuPod | Workload) -> str:
         """Return who waits: a team, a sweep, or a namespace."""
+        labels = one.labels if isinstance(one, GpuPod) else {SWEEP_LABEL: one.sweep}
         owner = labels.get(OWNER_LABEL, "")
-        if team := labels.get(TEAM_LABEL) or team_of(self._config().teams, namespace, owner):
+        if team := labels.get(TEAM_LABEL) or team_of(self.config().teams, one.namespace, owner):
             return f"team {team}"
         sweep = labels.get(SWEEP_LABEL)
-        return f"sweep {sweep}" if sweep else f"namespace {namespace}"
+        return f"sweep {sweep}" if sweep else f"namespace {one.namespace}"
 
 
 def _steady(free: FreeCapacity, before: FreeCapacity | None) -> FreeCapacity:

@@ -15,8 +15,7 @@ from bot.core.plan import HOME_CLUSTER
 from bot.platform.config.elastic import ElasticDeployment, is_elastic
 from k8s.nodes.gpu_pods import GpuPod
 from k8s.nodes.gpus import GPU_RESOURCE
-from k8s.nodes.machines import can_run
-from k8s.nodes.scheduling import OpenNode, Sizes, read_open_node
+from k8s.nodes.scheduling import OpenNode, admits, read_open_node
 from k8s.objects import SWEEP_LABEL, Manifest
 
 WAIT_THRESHOLD = timedelta(minutes=1)  # a pod that has waited for less can be about to start
@@ -27,12 +26,8 @@ MAX_WAITING = 300  # pods, the oldest; more of them change no decision
 class Node:
     """A node that accepts pods. `free` changes while waiting pods are placed."""
 
-    name: str
-    labels: Mapping[str, str]
-    taints: tuple[Manifest, ...]
-    sizes: Mapping[str, int]  # allocatable GPUs by resource
-    allocatable: Sizes  # of everything, in thousandths
-    free: dict[str, int]
+    open: OpenNode
+    free: dict[str, int]  # GPUs by resource
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -94,14 +89,7 @@ def free_nodes(nodes: Iterable[OpenNode], pods: Iterable[GpuPod]) -> Iterator[No
         sizes = {each: size // 1000 for each, size in node.sizes.items() if GPU_RESOURCE.fullmatch(each)}
         free = {each: max(0, size - used.get((node.name, each), 0)) for each, size in sizes.items()}
         if sizes:
-            yield Node(
-                name=node.name,
-                labels=node.labels,
-                taints=node.taints,
-                sizes=sizes,
-                allocatable=node.sizes,
-                free=free,
-            )
+            yield Node(open=node, free=free)
 
 
 def _placed(pod: GpuPod, capacity: NodeCapacity) -> Shortage | None:
@@ -110,7 +98,7 @@ def _placed(pod: GpuPod, capacity: NodeCapacity) -> Shortage | None:
     Return None if no node could run it, even an empty one.
     """
     resource, gpus = next(iter(pod.sizes.items()), ("", 0))
-    nodes = [node for node in _candidates(pod.spec, resource, capacity) if _holds(node, pod)]
+    nodes = [node for node in _candidates(pod.spec, resource, capacity) if _holds(node.open, pod)]
     if not (nodes and gpus):
         return None
     fitting = [node for node in nodes if node.free[resource] >= gpus]
@@ -121,7 +109,7 @@ def _placed(pod: GpuPod, capacity: NodeCapacity) -> Shortage | None:
     )
     lacks = max(0, gpus - node.free[resource])
     node.free[resource] -= gpus - lacks
-    names = frozenset(each.name for each in nodes)
+    names = frozenset(each.open.name for each in nodes)
     return Shortage(pod=pod, resource=resource, gpus=gpus, lacks=lacks, nodes=names)
 
 
@@ -135,18 +123,16 @@ def set_aside(request: CapacityRequest, pods: int, capacity: NodeCapacity) -> No
         min(fitting, key=lambda each: each.free[request.resource]).free[request.resource] -= size
 
 
-def _holds(node: Node, pod: GpuPod) -> bool:
+def _holds(node: OpenNode, pod: GpuPod) -> bool:
     """Return whether the pod fits on the node while nothing else runs there."""
-    return all(node.allocatable.get(name, 0) >= size for name, size in pod.needs.items())
+    return all(node.sizes.get(name, 0) >= size for name, size in pod.needs.items())
 
 
 def _candidates(pod: Manifest, resource: str, capacity: NodeCapacity) -> list[Node]:
     """Return the nodes on which a pod can run; computed once for pods that are alike."""
     key = json.dumps([resource, pod], sort_keys=True)
     if key not in capacity.known:
-        capacity.known[key] = [
-            node for node in capacity.nodes if can_run(pod, node.labels, node.taints, resource)
-        ]
+        capacity.known[key] = [node for node in capacity.nodes if admits(node.open, pod, resource)]
     return capacity.known[key]
 
 
@@ -167,10 +153,10 @@ def capacity_on_nodes(
     """
     places = _candidates(request.pod, request.resource, nodes)
     slots = sum(
-        (node.free.get(request.resource, 0) + held.get(node.name, 0)) // request.gpus for node in places
+        (node.free.get(request.resource, 0) + held.get(node.open.name, 0)) // request.gpus for node in places
     )
     mine = {pod.node for pod in nodes.pods if pod.holder and pod.labels.get(SWEEP_LABEL) == request.sweep}
-    old = [each for each in nodes.waiting if _has_waited(each.pod, now)]
+    old = [each for each in nodes.waiting if each.pod.created and now - each.pod.created >= WAIT_THRESHOLD]
     own = [each for each in old if each.pod.labels.get(SWEEP_LABEL) == request.sweep]
     others = [
         each
@@ -192,10 +178,6 @@ def capacity_on_nodes(
         who=who,
         requested=requested,
     )
-
-
-def _has_waited(pod: GpuPod, now: datetime) -> bool:
-    return pod.created is not None and now - pod.created >= WAIT_THRESHOLD
 
 
 def _largest(others: Sequence[Shortage], name: Callable[[GpuPod], str]) -> tuple[str, int]:

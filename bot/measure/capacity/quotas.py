@@ -58,7 +58,9 @@ def capacity_in_queue(
     queue = own["metadata"]["name"]
     near = [w for w in others if queues.cluster_queue.get((w.namespace, w.queue)) == queue]
     far = [w for w in others if w not in near and _cohort_of(w, queues) == _cohort(own) != ""]
-    requested = sum(w.gpus for w in near) + min(_borrowed(own, request.resource), sum(w.gpus for w in far))
+    requested = sum(w.gpus for w in near) + min(
+        _used(own, request.resource, "borrowed"), sum(w.gpus for w in far)
+    )
     who = max([*near, *far], key=lambda w: w.gpus, default=None) if requested else None
     short = max(0, requested - max(0, free))
     held = sum(w.devices.get(request.resource, 0) for w in _held_for(request, queues))
@@ -150,10 +152,6 @@ def _used(queue: Manifest, resource: str, key: str = "total") -> int:
         for each in flavor.get("resources") or ()
         if each["name"] == resource
     )
-
-
-def _borrowed(queue: Manifest, resource: str) -> int:
-    return _used(queue, resource, "borrowed")
 
 
 def _whole(quantity: object) -> int:

@@ -48,7 +48,7 @@ async def look() -> Seen:
     try:
         version = await cluster.version()
         found = await run_all(_checks(cluster), grant="")
-        services, nodes = await _listed(cluster, "Service"), await listed_unless(403, cluster, "Node") or []
+        services, nodes = [await listed_unless(403, cluster, kind) or [] for kind in ("Service", "Node")]
     except (ApiError, UnreachableError) as error:
         return _unreached(str(error))
     finally:
@@ -75,15 +75,6 @@ def _checks(cluster: KubernetesClient) -> Iterable[Named]:
     yield "namespaces", _namespaces(cluster)
     yield "Kueue", _kueue(cluster)
     yield "ingress", _ingress(cluster)
-
-
-async def _listed(cluster: KubernetesClient, kind: str) -> Manifests:
-    try:
-        return await cluster.list(kind, "")
-    except ApiError as error:
-        if error.status != 403:
-            raise
-        return []
 
 
 async def _namespaces(cluster: KubernetesClient) -> Findings:

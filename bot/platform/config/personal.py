@@ -1,12 +1,13 @@
 """What a person sets for themselves with `/sweep me`. Pure."""
 
-import contextlib
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Self
-from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+from zoneinfo import ZoneInfo
+
+from bot.platform.config.digest_times import is_zone
 
 TIME = r"([01]?[0-9]|2[0-3])(?::([0-5][0-9]))?"
 QUIET = re.compile(f"{TIME}-{TIME}", re.ASCII)
@@ -38,7 +39,8 @@ class Personal:
         found = QUIET.fullmatch(self.quiet)
         if found is None:
             return timedelta(0)
-        here = now.astimezone(_zone(self.zone))
+        # UTC for an unknown zone: every mention of the person asks for it.
+        here = now.astimezone(ZoneInfo(self.zone if is_zone(self.zone) else "UTC"))
         first, last = (60 * int(found[hour]) + int(found[hour + 1] or 0) for hour in (1, 3))
         minute = 60 * here.hour + here.minute
         if not ((first <= minute or minute < last) if first > last else first <= minute < last):
@@ -46,10 +48,3 @@ class Personal:
         end = here.replace(hour=last // 60, minute=last % 60, second=0, microsecond=0)
         end += timedelta(days=minute >= last)
         return max(end.astimezone(UTC) - now, timedelta(minutes=1))  # a clock that is put forward
-
-
-def _zone(name: str) -> ZoneInfo:
-    """Return the time zone; UTC for an unknown one, because every mention of the person asks for it."""
-    with contextlib.suppress(ZoneInfoNotFoundError, ValueError):
-        return ZoneInfo(name)
-    return ZoneInfo("UTC")

@@ -82,7 +82,8 @@ def queue_denial(name: str, who: Member, policy: QueuePolicy) -> str:
     if name and name == who.team_queue:
         return ""
     if found is None:
-        return f"Queue `{shortened(name)}` isn't configured.{did_you_mean(name, _names(policy.queues))}"
+        hint = did_you_mean(name, [each.name for each in policy.queues])
+        return f"Queue `{shortened(name)}` isn't configured.{hint}"
     if who.admin or found.allows(who.user, who.team):
         return ""
     allowed = [each.name for each in policy.queues if each.allows(who.user, who.team)]
@@ -98,10 +99,6 @@ def priority_denial(name: str, who: Member, policy: QueuePolicy) -> str:
     if who.admin or found.allows(who.user, who.team):
         return ""
     return f"Priority {name} is for {_who(found)}. *Fix:* Use a lower priority, or ask an admin."
-
-
-def _names(grants: tuple[Queue, ...]) -> list[str]:
-    return [each.name for each in grants]
 
 
 def _who(grant: Grant) -> str:

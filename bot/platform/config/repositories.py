@@ -32,11 +32,6 @@ def url_error(url: str, schemes: tuple[str, ...], *, whole: bool = True) -> str 
     return None
 
 
-def is_repository_url(url: str) -> bool:
-    """Return whether it is an https or http URL of a repository."""
-    return url_error(url, ("https", "http")) is None
-
-
 def bare(url: str) -> str:
     """Return the URL as repositories are compared: without the trailing slash and `.git`."""
     return url.rstrip("/").removesuffix(".git")

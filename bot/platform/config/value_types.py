@@ -84,9 +84,9 @@ def string(title: str, pattern: str) -> Schema:
     return {"type": "string", "title": title, "pattern": f"^(?:{pattern})$"}
 
 
-def object_name(what: str, *, shown: bool = True) -> Matching:
+def object_name(what: str) -> Matching:
     """The name of a Kubernetes object; `what`: its kind, with an article."""
-    return Matching(OBJECT_NAME, f"the name of {what}", shown=shown)
+    return Matching(OBJECT_NAME, f"the name of {what}")
 
 
 Text = Annotated[str, Reads(Node.text), WithJsonSchema(STRING)]

@@ -14,8 +14,8 @@ class Listings:
         self._known: OrderedDict[tuple[str, str], dict[str, Entry | None]] = OrderedDict()  # None: absent
 
     def put(self, url: str, commit: str, paths: Sequence[str], found: Mapping[str, Entry]) -> None:
-        """Keep a listing of exactly these paths. Listings of directories are not kept."""
-        if not all(map(is_exact, paths)):
+        """Keep a listing of exactly these paths. A trailing slash lists a directory, which is not kept."""
+        if any(path.endswith("/") or not path.strip("/") for path in paths):
             return
         known = self._known.setdefault((url, commit), {})
         known.update({path: found.get(path) for path in paths})
@@ -28,8 +28,3 @@ class Listings:
         if not paths or not all(path in known for path in paths):
             return None
         return {path: entry for path in paths if (entry := known[path])}
-
-
-def is_exact(path: str) -> bool:
-    """Return whether the path names one object: a trailing slash lists what is in a directory."""
-    return bool(path.strip("/")) and not path.endswith("/")

@@ -7,7 +7,7 @@ import posixpath
 import re
 
 from bot.core.errors import UserError
-from bot.platform.config.repositories import Repository, is_repository_url
+from bot.platform.config.repositories import Repository, url_error
 from bot.platform.repos.git import Git
 
 GITMODULES = ".gitmodules"
@@ -70,7 +70,7 @@ def _on_host(url: str, written: str, repository: Repository) -> str:
     there = written
     if written.startswith(("./", "../")):
         there = own + posixpath.normpath(posixpath.join(url.removeprefix(own), written))
-    if there.startswith(f"{own}/") and is_repository_url(there):
+    if there.startswith(f"{own}/") and url_error(there, ("https", "http")) is None:
         return there
     raise UserError(
         f"`{GITMODULES}` of {repository.name} names `{written[:200]}`, which isn't on {own}. The build would "

@@ -74,6 +74,14 @@ def modal(title: str, blocks: list[Block], *, close: str = "Close", **more: Any)
     return {"type": "modal", "title": plain_text(title), "close": plain_text(close), "blocks": blocks, **more}
 
 
+def form_modal(
+    title: str, blocks: list[Block], callback: str, submit: str, metadata: str, close: str = "Cancel"
+) -> View:
+    """Build a modal with a button to submit it. `metadata` comes back with what was entered."""
+    more = {"callback_id": callback, "submit": plain_text(submit), "private_metadata": metadata}
+    return modal(title, blocks, close=close, **more)
+
+
 def input_block(block: str, label: str, element: Block, *, optional: bool = False) -> Block:
     return {
         "type": "input",

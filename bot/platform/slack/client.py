@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import json
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Container, Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
 from aiohttp import ClientError
@@ -169,10 +169,8 @@ class Slack:
 
     async def open_dm(self, user: str) -> str:
         """Return the channel of direct messages to a user: edits and uploads need it, posts don't."""
-        try:
+        async with self._classified(_posts(user)):
             return str((await self._web.conversations_open(users=user))["channel"]["id"])
-        except SlackApiError as error:
-            raise await self._classified(error, _posts(user)) from error
 
     async def permalink(self, channel: str, ts: str) -> str:
         """Return the URL of a message; "" if Slack has none."""
@@ -248,14 +246,10 @@ class Slack:
         Raises NotInChannelError.
         """
         await self._reserve("edits", ts, EDITS)
-        try:
-            shown = {"blocks": []} | self._content(message)
-            written, _ = self._unmentioned(json.dumps(shown), channel)  # edits don't notify: nothing to keep
+        shown = {"blocks": []} | self._content(message)
+        written, _ = self._unmentioned(json.dumps(shown), channel)  # edits don't notify: nothing to keep
+        async with self._classified("edits", NOT_EDITABLE, "a message can't be edited"):
             await self._web.chat_update(channel=channel, ts=ts, parse=PARSE_NONE, **json.loads(written))
-        except SlackApiError as error:
-            if error_code(error) not in NOT_EDITABLE:
-                raise await self._classified(error, "edits") from error
-            log.warning("a message can't be edited: %s", error_code(error))
 
     async def has_room_for_edits(self) -> bool:
         """Return whether one more edit hardly delays others."""
@@ -264,12 +258,9 @@ class Slack:
     async def delete(self, channel: str, ts: str) -> None:
         """Delete one of the bot's messages; do nothing if Slack doesn't allow it."""
         await self._reserve("edits", ts, EDITS)
-        try:
+        denied = NOT_EDITABLE | NO_ACCESS | {"cant_delete_message"}
+        async with self._classified("edits", denied, "a message can't be deleted"):
             await self._web.chat_delete(channel=channel, ts=ts)
-        except SlackApiError as error:
-            if error_code(error) not in NOT_EDITABLE | NO_ACCESS | {"cant_delete_message"}:
-                raise await self._classified(error, "edits") from error
-            log.warning("a message can't be deleted: %s", error_code(error))
 
     async def post_ephemeral(
         self,
@@ -313,28 +304,20 @@ class Slack:
             await self._post_without_file(user, text, file.name, error)
 
     async def publish_home(self, user: str, view: dict[str, Any]) -> None:
-        try:
+        async with self._classified("homes"):
             await self._web.views_publish(user_id=user, view=self._masked(view))
-        except SlackApiError as error:
-            raise await self._classified(error, "homes") from error
 
     async def update_view(self, view: str, content: dict[str, Any]) -> None:
         """Replace the content of an open modal; do nothing if it was closed."""
-        try:
+        async with self._classified("views", {"not_found"}):
             await self._web.views_update(view_id=view, view=self._masked(content))
-        except SlackApiError as error:
-            if error_code(error) != "not_found":
-                raise await self._classified(error, "views") from error
 
     async def _try_ephemeral(self, user: str, channel: str, thread: str, shown: dict[str, Any]) -> bool:
         """Return whether it was posted; False if the bot or the user isn't in the channel."""
-        try:
+        async with self._classified("ephemerals", NO_ACCESS | {"user_not_in_channel"}):
             await self._web.chat_postEphemeral(channel=channel, user=user, thread_ts=thread or None, **shown)
-        except SlackApiError as error:
-            if error_code(error) in NO_ACCESS | {"user_not_in_channel"}:
-                return False
-            raise await self._classified(error, "ephemerals") from error
-        return True
+            return True
+        return False
 
     async def _post_without_file(
         self, channel: str, text: str, name: str, error: Exception, **more: Any
@@ -342,7 +325,7 @@ class Slack:
         """Raises what posting raises: while all of Slack is down, the caller retries with the file."""
         cause, fix = "Slack's file host didn't accept it", "Ask an admin to allow HTTPS to files.slack.com."
         if isinstance(error, SlackApiError):
-            found = await self._classified(error, _posts(channel))
+            found = await self._exception(error, _posts(channel))
             if isinstance(found, SlackBusyError):
                 raise found from error
             word = error_code(error)
@@ -385,12 +368,10 @@ class Slack:
             return await self._posted(channel, shown | more)
         except SlackApiError as error:
             if "blocks" not in shown or error_code(error) not in INVALID_BLOCKS:
-                raise await self._classified(error, _posts(channel)) from error
+                raise await self._exception(error, _posts(channel)) from error
             log.warning("Slack rejected blocks %s: %s", shown["blocks"], error_code(error))
-        try:
+        async with self._classified(_posts(channel)):
             return await self._posted(channel, {"text": shown["text"]} | more)
-        except SlackApiError as error:
-            raise await self._classified(error, _posts(channel)) from error
 
     async def _posted(self, channel: str, content: dict[str, Any]) -> str:
         posted = await self._web.chat_postMessage(
@@ -431,7 +412,20 @@ class Slack:
         if seconds:
             raise SlackBusyError(seconds)
 
-    async def _classified(self, error: SlackApiError, line: str) -> Exception:
+    @contextlib.asynccontextmanager
+    async def _classified(
+        self, line: str, ignored: Container[str] = (), what: str = ""
+    ) -> AsyncIterator[None]:
+        """Raise what callers expect of Slack's errors (`_exception`). Of the ignored ones, log `what`."""
+        try:
+            yield
+        except SlackApiError as error:
+            if error_code(error) not in ignored:
+                raise await self._exception(error, line) from error
+            if what:
+                log.warning("%s: %s", what, error_code(error))
+
+    async def _exception(self, error: SlackApiError, line: str) -> Exception:
         """Return the exception to raise. A rate limit blocks `line`, and no other calls, for all workers."""
         word, status = error_code(error), _status(error)
         if word in RATE_LIMITED or status == 429:

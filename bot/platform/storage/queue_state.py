@@ -22,8 +22,6 @@ LEASES = (
     "sweepbot:usage",
 )  # of bot.sweep.sweeps.informer, bot.measure.sources.collector
 
-QUEUE_STATES = ("ready", "delayed", "running", "quarantined")
-
 QUEUE = gauge("sweepbot_queue_items", "Items in the work queue.", ["state"])
 OLDEST = gauge("sweepbot_queue_oldest_ready_seconds", "How long the next item has been due.")
 SWEEPS = gauge("sweepbot_sweeps", "Unfinished sweeps, and the latest finished ones.", ["phase"])
@@ -99,13 +97,13 @@ class Figures:
         REDIS_UP.set(0)
         prefix = self._queue.prefix
         async with self._redis.pipeline(transaction=False) as calls:
-            for name in ("ready", "delayed", "running"):
+            for name in STATES:
                 calls.zcard(f"{prefix}:{name}")
             calls.hlen(f"{prefix}:quarantine")
             calls.zrange(f"{prefix}:ready", 0, 0, withscores=True)
             calls.time()
             *counts, first, (seconds, micros) = await calls.execute()
-        for state, count in zip(QUEUE_STATES, counts, strict=True):
+        for state, count in zip((*STATES, "quarantined"), counts, strict=True):
             QUEUE.labels(state).set(count)
         OLDEST.set(_age(first, seconds + micros / 1e6))
         await self._count_sweeps()

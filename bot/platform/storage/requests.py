@@ -101,27 +101,19 @@ class RequestStore:
         `once`: a request id; for the time `within`, other requests with the same one are dropped. Returns
         False for such a request, unless it is a repetition of the one that was stored.
         """
-        seen = self._key("request", once) if once else ""
-        return await self._push("RPUSH", to, request, seen, within, queue, ttl) > 0
+        keys = [self._key("request", once) if once else "", *self._places(to, request, queue)]
+        args: list[str | int] = [to, request, seconds(within), seconds(ttl), "RPUSH"]
+        return int(await self._add_request(keys, args)) > 0
 
     async def restore_request(self, to: str, request: str, queue: Queue | None, ttl: timedelta) -> bool:
         """Store a request that Redis lost, before those since. Returns False if Redis has it, or knows that
         it was handled.
         """
-        return await self._push("LPUSH", to, request, "", DAY, queue, ttl) == 1
+        args: list[str | int] = [to, request, seconds(DAY), seconds(ttl), "LPUSH"]
+        return int(await self._add_request(["", *self._places(to, request, queue)], args)) == 1
 
-    async def _push(
-        self,
-        push: str,
-        to: str,
-        request: str,
-        seen: str,
-        within: timedelta,
-        queue: Queue | None,
-        ttl: timedelta,
-    ) -> int:
-        keys = [seen, self._key("commands", to), self._handled(to, request), prefix_of(queue)]
-        return int(await self._add_request(keys, [to, request, seconds(within), seconds(ttl), push]))
+    def _places(self, to: str, request: str, queue: Queue | None) -> list[str]:
+        return [self._key("commands", to), self._handled(to, request), prefix_of(queue)]
 
     async def commands(self, sweep_id: str) -> list[Command]:
         """Return the commands that were not applied yet, oldest first, and remove damaged ones.

@@ -271,7 +271,7 @@ class Store(RequestStore):
 
     async def active(self) -> set[str]:
         """Return the ids of all unfinished sweeps."""
-        return await self._members(self._key("active"))
+        return {text(one) for one in await self._redis.smembers(self._key("active"))}
 
     async def active_count(self) -> int:
         """Return the number of unfinished sweeps, at most COUNT_AGE old."""
@@ -325,9 +325,6 @@ class Store(RequestStore):
         """Return the unfinished sweeps to wake when this build changes: they wait for it, or for its end."""
         keys = [self._key("build", build), self._key("left", build), self._key("active")]
         return {text(one) for one in await self._concerned(keys)}
-
-    async def _members(self, key: str) -> set[str]:
-        return {text(one) for one in await self._redis.smembers(key)}
 
     def _keys(self, record: SweepRecord) -> list[str]:
         return [self._key("sweep", record.id), *map(self._key, ("active", "recent", "entries"))]

@@ -34,8 +34,8 @@ from k8s.nodes.devices import with_devices
 from k8s.nodes.gpu_kinds import PROFILE, SLICE
 from k8s.nodes.gpu_pods import GpuPod
 from k8s.nodes.listed import list_devices, list_gpu_pods, list_machines, machines
-from k8s.nodes.machines import Machine, can_run, fits
-from k8s.nodes.scheduling import OpenNode, read_open_node
+from k8s.nodes.machines import Machine, fits
+from k8s.nodes.scheduling import OpenNode, admits, read_open_node
 from k8s.trial_kinds import JOB, TRAIN_JOB, TrialKind
 
 log = logging.getLogger(__name__)
@@ -153,7 +153,7 @@ def free_gpus(nodes: Iterable[OpenNode], pods: Iterable[GpuPod], shape: PodShape
     return sum(
         node.free.get(shape.resource, 0) // gpus * gpus
         for node in free_nodes(nodes, pods)
-        if can_run(where, node.labels, node.taints, shape.resource)
+        if admits(node.open, where, shape.resource)
     )
 
 
@@ -162,11 +162,7 @@ def highest_price(nodes: Iterable[OpenNode], order: Order, config: Config) -> fl
     gpus, resource = order.request.gpus, order.shape.resource
     where = placement(order.shape, gpus)
     able = (each for each in nodes if each.sizes.get(resource, 0) >= 1000 * gpus)
-    models = {
-        node.labels.get(MODEL_LABEL, "")
-        for node in able
-        if can_run(where, node.labels, node.taints, resource)
-    }
+    models = {node.labels.get(MODEL_LABEL, "") for node in able if admits(node, where, resource)}
     prices = prices_for(config.prices, order.team or team_of(config.teams, order.namespace, order.owner))
     found = [price_of(prices, _offered(model.replace("-", " "), resource)) for model in models]
     return None if None in found else max(filter(None, found), default=0.0 if found else None)

@@ -6,6 +6,7 @@ from datetime import date, timedelta
 from redis.asyncio import Redis
 
 from bot.core.stored_format import cached, late_adapter
+from bot.platform.slack.mrkdwn import link, plain
 
 RETENTION = timedelta(days=40)
 
@@ -15,6 +16,11 @@ class LatestDigest:
     day: date
     headline: str  # plain text
     link: str
+
+    @property
+    def linked(self) -> str:
+        """The headline in mrkdwn, which links to the digest."""
+        return link(self.link, self.headline) if self.link else plain(self.headline)
 
 
 _LATEST = late_adapter(LatestDigest)

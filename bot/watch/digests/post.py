@@ -11,7 +11,7 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import date, datetime, timedelta
 from typing import Any
 
@@ -96,23 +96,14 @@ def schedule_for(known: tuple[DigestSchedule, ...], channel: str) -> DigestSched
     return next(mine, DigestSchedule(channel=channel, timezone=known[0].timezone if known else "UTC"))
 
 
+@dataclass
 class Digests:
-    """`reserved_line` returns one line about all reservations; "" if there are none."""
-
-    def __init__(
-        self,
-        clients: Clients,
-        redis: Redis,
-        source: Source,
-        digest_schedules: ReadSchedules,
-        reserved_line: ReservedLine,
-    ) -> None:
-        self._clients, self._redis, self._source = clients, redis, source
-        self._reserved_line = reserved_line
-        self._read_schedules = digest_schedules
-        namespace = clients.settings.k8s_namespace
-        self._states = ConfigMapStore(clients.cluster, namespace, CONFIGMAP_NAME, _STATE)
-        self._names: dict[str, str] = {}  # Slack user id -> display name
+    clients: Clients
+    redis: Redis
+    source: Source
+    read_schedules: ReadSchedules
+    reserved_line: ReservedLine  # one line about all reservations; "" if there are none
+    names: dict[str, str] = field(default_factory=dict)  # Slack user id -> display name
 
     async def run(self, key: str) -> timedelta | None:
         """Advance one digest. Return when to continue; None if done. Raises errors that a retry can fix."""
@@ -121,7 +112,7 @@ class Digests:
         state, version = await self._load(channel)
         if state and state.day > day:
             return None
-        known = await self._read_schedules()
+        known = await self.read_schedules()
         schedule = schedule_for(known, channel)
         begin, end = schedule.window(day)
         if delay := await self._last_hour_delay(end):
@@ -138,16 +129,22 @@ class Digests:
         else:
             retry = None
         can_change = saved.state.done and saved.state.measured and not measured.final
-        is_open = can_change and self._clients.now() < end + CORRECTION_PERIOD
+        is_open = can_change and self.clients.now() < end + CORRECTION_PERIOD
         return retry or (CORRECTION_INTERVAL if is_open else None)
 
     @property
+    def _states(self) -> ConfigMapStore[State]:
+        return ConfigMapStore(
+            self.clients.cluster, self.clients.settings.k8s_namespace, CONFIGMAP_NAME, _STATE
+        )
+
+    @property
     def _hours(self) -> AllHours:
-        return AllHours(HourlyStore(self._redis), self._clients.config)
+        return AllHours(HourlyStore(self.redis), self.clients.config)
 
     async def _last_hour_delay(self, end: datetime) -> timedelta | None:
         """Return how long to wait for the day's last hour; None if it is there or overdue."""
-        left = end + LAST_HOUR_DELAY - self._clients.now()
+        left = end + LAST_HOUR_DELAY - self.clients.now()
         return left if left > timedelta(0) and await self._hours.missing(end - HOUR, end) else None
 
     async def _post(
@@ -160,42 +157,40 @@ class Digests:
             if saved.state.tries >= MAX_POSTS:
                 log.warning("digest possibly not posted: %s in %s", saved.state.day, schedule.channel)
                 return saved, None
-            saved = await self._open(schedule.channel, found, now, saved, measured)
+            saved = await self._open(found, now, saved, measured)
         if not saved.state.ts:
             return saved, None  # refused by Slack; `/gpus digest` can request it again
         saved = await self._show_week(schedule, saved)
-        return await self._share_and_show(schedule.channel, found, now, saved)
+        return await self._share_and_show(found, now, saved)
 
     async def _correct(
         self, schedule: DigestSchedule, saved: _Saved, measured: Measured
     ) -> tuple[_Saved, timedelta | None]:
         """Edit a digest after late hours. Its thread gets the new chart and details."""
-        found, channel = await self._figures(schedule, saved.state.day), schedule.channel
-        changes: dict[str, Any] = {"measured": measured, "corrected": self._clients.now()}
+        found, channel = await self._figures(schedule, saved.state.day), saved.channel
+        changes: dict[str, Any] = {"measured": measured, "corrected": self.clients.now()}
         now = await self._context(found, replace(saved.state, **changes))
         try:
-            await self._clients.slack.update(channel, saved.state.ts, message(found, now))
+            await self.clients.slack.update(channel, saved.state.ts, message(found, now))
         except (NotInChannelError, MessageRejectedError) as error:
             log.warning("can't correct the digest in %s: %s", channel, error)
             return await self._save(saved, measured=measured), None
-        await self._save_latest(channel, saved.state.ts, found, now)
+        await self._save_latest(saved, found, now)
         changes |= {"done": False, "chart": "", "details": False, "chart_attempts": 0}
-        return await self._share_and_show(channel, found, now, await self._save(saved, **changes))
+        return await self._share_and_show(found, now, await self._save(saved, **changes))
 
     async def _share_and_show(
-        self, channel: str, found: Figures, now: DigestContext, saved: _Saved
+        self, found: Figures, now: DigestContext, saved: _Saved
     ) -> tuple[_Saved, timedelta | None]:
         if found.quiet or not found.coverage:
             return await self._save(saved, done=True), None
-        return await self._show(channel, found, now, await self._share(channel, found, now, saved))
+        return await self._show(found, now, await self._share(found, now, saved))
 
-    async def _open(
-        self, channel: str, found: Figures, now: DigestContext, saved: _Saved, measured: Measured
-    ) -> _Saved:
-        slack, before = self._clients.slack, saved
+    async def _open(self, found: Figures, now: DigestContext, saved: _Saved, measured: Measured) -> _Saved:
+        channel, before = saved.channel, saved
         saved = await self._save(saved, tries=saved.state.tries + 1)
         try:
-            ts = await slack.open_thread(channel, message(found, now))
+            ts = await self.clients.slack.open_thread(channel, message(found, now))
         except (NotInChannelError, MessageRejectedError) as error:
             log.warning("can't post the digest in %s: %s", channel, error)
             await self._tell_admins(channel)
@@ -205,22 +200,21 @@ class Digests:
             await self._save(saved, tries=before.state.tries)
             raise
         saved = await self._save(saved, ts=ts, measured=measured)
-        await self._save_latest(channel, ts, found, now)
+        await self._save_latest(saved, found, now)
         return saved
 
-    async def _save_latest(self, channel: str, ts: str, found: Figures, now: DigestContext) -> None:
-        link = await self._clients.slack.permalink(channel, ts)
+    async def _save_latest(self, saved: _Saved, found: Figures, now: DigestContext) -> None:
+        link = await self.clients.slack.permalink(saved.channel, saved.state.ts)
         words = headline(found, replace(now, nodes=None))  # it is shown later: no GPUs that are free now
         latest = LatestDigest(day=found.day, headline=words, link=link)
-        await save_latest(self._redis, channel, latest)
+        await save_latest(self.redis, saved.channel, latest)
 
     async def _tell_admins(self, channel: str) -> None:
-        admins = self._clients.config.admin_channel
-        where = place(channel)
+        admins, where = self.clients.config.admin_channel, place(channel)
         text = f":warning: The GPU digest can't be posted in {where}. *Fix:* Run `/invite @sweepbot` there."
         if admins and admins != channel:
             with contextlib.suppress(NotInChannelError, MessageRejectedError):
-                await self._clients.slack.post(admins, Message(text=text))
+                await self.clients.slack.post(admins, Message(text=text))
 
     async def _show_week(self, schedule: DigestSchedule, saved: _Saved) -> _Saved:
         """Post the week's page with Sunday's digest, if the channel wants it."""
@@ -229,36 +223,36 @@ class Digests:
             return saved
         page = await self._week_page(schedule, day)
         try:
-            await self._clients.slack.reply(schedule.channel, saved.state.ts, page, broadcast=True)
+            await self.clients.slack.reply(schedule.channel, saved.state.ts, page, broadcast=True)
         except (NotInChannelError, MessageRejectedError) as error:
             log.warning("can't post the week's page in %s: %s", schedule.channel, error)
         return await self._save(saved, week=True)
 
     async def _week_page(self, schedule: DigestSchedule, sunday: date) -> Message:
-        monday, teams = sunday - timedelta(days=6), self._clients.config.teams
+        monday, teams = sunday - timedelta(days=6), self.clients.config.teams
         begin, end = schedule.window(monday)[0], schedule.window(sunday)[1]
-        stored = ResultsStore(self._clients.cluster, self._clients.settings.k8s_namespace)
+        stored = ResultsStore(self.clients.cluster, self.clients.settings.k8s_namespace)
         sweeps = [
             week_sweep(each)
             async for each in stored.all()
             if not schedule.team or team_of(teams, "", each.owner) == schedule.team
         ]
-        return week_page(monday, begin, end, sweeps, self._clients.config.currency)
+        return week_page(monday, begin, end, sweeps, self.clients.config.currency)
 
-    async def _share(self, channel: str, found: Figures, now: DigestContext, saved: _Saved) -> _Saved:
+    async def _share(self, found: Figures, now: DigestContext, saved: _Saved) -> _Saved:
         """Put the chart and the details into the thread; files shared there are visible to the channel."""
-        upload, ts, day = self._clients.slack.upload_files, saved.state.ts, found.day
+        upload, day, thread = self.clients.slack.upload_files, found.day, (saved.channel, saved.state.ts)
         try:
             if not saved.state.chart:
                 alt, picture = chart.alt_text(found), await chart.png(found)
                 file = File(name=f"gpus-{day}.png", content=picture, alt=alt)
-                [shared, *_] = [*await upload(channel, ts, alt, [file]), "none"]
+                [shared, *_] = [*await upload(*thread, alt, [file]), "none"]
                 saved = await self._save(saved, chart=shared)
             if not saved.state.details:
                 csv = await asyncio.to_thread(table, found, now)
-                clusters = await self._hours.lines(found, self._clients.config)
+                clusters = await self._hours.lines(found, self.clients.config)
                 file = File(name=f"gpus-{day}.csv", content=csv)
-                await upload(channel, ts, details(found, now) + clusters, [file])
+                await upload(*thread, details(found, now) + clusters, [file])
                 saved = await self._save(saved, details=True)
         except (NotInChannelError, MessageRejectedError) as error:
             log.warning("can't share a digest's details: %s", error)
@@ -266,13 +260,13 @@ class Digests:
         return saved
 
     async def _show(
-        self, channel: str, found: Figures, now: DigestContext, saved: _Saved
+        self, found: Figures, now: DigestContext, saved: _Saved
     ) -> tuple[_Saved, timedelta | None]:
         """Show the chart in the message itself, as soon as Slack has processed the file."""
         if saved.state.chart != "none":
             try:
                 picture = message(found, now, saved.state.chart)
-                await self._clients.slack.update(channel, saved.state.ts, picture)
+                await self.clients.slack.update(saved.channel, saved.state.ts, picture)
             except (NotInChannelError, MessageRejectedError) as error:
                 if not CHART_RETRY.exhausted(saved.state.chart_attempts):
                     attempts = saved.state.chart_attempts + 1
@@ -285,7 +279,7 @@ class Digests:
         hours, week = await asyncio.gather(
             self._hours.between(begin, end), self._hours.totals(begin - WEEK, begin)
         )
-        config = self._clients.config
+        config = self.clients.config
         where = config.environments.namespace if config.environments else "", config.elastic
         low = config.warnings.low_percent / 100
         found = await asyncio.to_thread(figures, schedule, day, hours, week, config.prices, *where, low)
@@ -295,18 +289,19 @@ class Digests:
         return await self._hours.with_clusters(found, config)
 
     async def _context(self, found: Figures, state: State) -> DigestContext:
-        elsewhere = await snapshots_elsewhere(self._clients.config, self._redis, self._clients.now)
+        elsewhere = await snapshots_elsewhere(self.clients.config, self.redis, self.clients.now)
         nodes = None
         with contextlib.suppress(NoGpuDataError):
-            nodes = (*await self._source.nodes(), *nodes_of(elsewhere))
-        active = [await self._sweep(each) for each in await self._clients.store.active()]
-        waiting = [one for one in active if one and _is_waiting(one)]
+            nodes = (*await self.source.nodes(), *nodes_of(elsewhere))
+        active = [await self._sweep(each) for each in await self.clients.store.active()]
+        submitted = [one for one in active if one and one.submitted]
+        waiting = [one for one in submitted if one.phase is Phase.PENDING or one.progress.waiting > 0]
         idle = [await self._sweep(one.sweep) for one in found.most_idle if one.sweep]
         shown = [one for one in (*idle, *waiting) if one]
         people = {one.owner for one in found.most_idle} | {one.owner for one in found.overrequests}
         people |= {row.name for row in found.people[:MAX_PEOPLE]}
         return DigestContext(
-            currency=self._clients.config.currency,
+            currency=self.clients.config.currency,
             names={one.requester.user: one.requester.user_name for one in shown}
             | await self._display_names(people),
             links={one.id: one.permalink for one in shown if one.permalink},
@@ -314,22 +309,22 @@ class Digests:
             waiting=tuple(self._waiting(one) for one in waiting),
             missed=state.missed,
             corrected=state.corrected,
-            reserved=await self._reserved_line(),
+            reserved=await self.reserved_line(),
             unmeasured=tuple(name for name, each in elsewhere.items() if each is None),
         )
 
     async def _sweep(self, sweep_id: str) -> SweepRecord | None:
         with contextlib.suppress(ValueError):  # written by a newer Sweepbot
-            return await self._clients.store.get(sweep_id)
+            return await self.clients.store.get(sweep_id)
         return None
 
     async def _display_names(self, people: set[str]) -> dict[str, str]:
         """Cached: each attempt to show the chart needs them again, and Slack allows 100 calls a minute."""
-        self._names |= await self._clients.slack.display_names(people - self._names.keys() - {""})
-        return self._names
+        self.names |= await self.clients.slack.display_names(people - self.names.keys() - {""})
+        return self.names
 
     def _waiting(self, sweep: SweepRecord) -> Waiting:
-        hours = (self._clients.now() - sweep.since) / HOUR
+        hours = (self.clients.now() - sweep.since) / HOUR
         return Waiting(sweep=sweep.id, trials=max(1, sweep.progress.waiting), hours=hours)
 
     async def _load(self, channel: str) -> tuple[State | None, str]:
@@ -352,7 +347,3 @@ def _missed(before: State | None, day: date) -> tuple[date, ...]:
     first = before.day + timedelta(days=1 if before.ts else 0)
     days = [first + timedelta(days=number) for number in range((day - first).days)]
     return tuple(days[-MAX_MISSED:])
-
-
-def _is_waiting(sweep: SweepRecord) -> bool:
-    return sweep.submitted and (sweep.phase is Phase.PENDING or sweep.progress.waiting > 0)

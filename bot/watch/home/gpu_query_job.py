@@ -4,7 +4,7 @@ import asyncio
 import logging
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from functools import partial
 
@@ -26,7 +26,7 @@ from bot.platform.commands.grammar import Table
 from bot.platform.config.clusters import remote
 from bot.platform.slack.client import MessageRejectedError, NotInChannelError
 from bot.platform.slack.message import File, Message
-from bot.platform.slack.mrkdwn import code, direct, link, local_time, plain, quoted
+from bot.platform.slack.mrkdwn import code, direct, local_time, quoted
 from bot.sweep.form.drafts import Drafts
 from bot.text.wording import counted
 from bot.watch.digests import post
@@ -46,39 +46,26 @@ DATA_TIMEOUT, RETRY = timedelta(seconds=15), Retry(base=2.0)  # while there is n
 RESPONSE_URL_TTL = timedelta(minutes=30)
 
 
+@dataclass
 class GpuQueryJob:
-    """Args:
-    reserved_line: returns one line about all reservations; "" if there are none.
-    table: of `/gpus`.
-    """
-
-    def __init__(
-        self,
-        clients: Clients,
-        redis: Redis,
-        source: Source,
-        digest_schedules: ReadSchedules,
-        reserved_line: ReservedLine,
-        table: Table,
-    ) -> None:
-        self._clients, self._redis, self._source = clients, redis, source
-        self._reserved_line, self._table = reserved_line, table
-        self._snapshots, self._hours, self._read_schedules = (
-            SnapshotStore(redis),
-            HourlyStore(redis),
-            digest_schedules,
-        )
-        self._billed: set[GpuQuery] = set()  # answered in text, while the CSV waits for Slack's rate limit
+    clients: Clients
+    redis: Redis
+    source: Source
+    read_schedules: ReadSchedules
+    reserved_line: ReservedLine  # one line about all reservations; "" if there are none
+    table: Table  # of `/gpus`
+    # Answered in text, while the CSV waits for Slack's rate limit.
+    billed: set[GpuQuery] = field(default_factory=set)
 
     async def run(self, _: str) -> timedelta | None:
-        stored, error, fresh = await self._clients.store.requests(str(ITEM)), "", None
+        stored, error, fresh = await self.clients.store.requests(str(ITEM)), "", None
         queries = [query for each in stored if (query := load_query(each))]
         if not queries or any(self._parse(each).view in VIEWS for each in queries):
             try:
                 fresh = await self._measured()
             except NoGpuDataError as why:
-                error = f"GPU metrics are unavailable: {quoted(self._clients.mask(str(why)))}"
-        later = [each for each in queries if error and self._clients.now() - each.at < DATA_TIMEOUT]
+                error = f"GPU metrics are unavailable: {quoted(self.clients.mask(str(why)))}"
+        later = [each for each in queries if error and self.clients.now() - each.at < DATA_TIMEOUT]
         failures = [await self._settle(each, fresh, error) for each in queries if each not in later]
         for failure in filter(None, failures):
             raise failure
@@ -87,29 +74,29 @@ class GpuQueryJob:
     async def _settle(self, query: GpuQuery, fresh: Snapshot | None, error: str) -> Exception | None:
         """Answer one query, and return what failed, which is retried until the response_url expires."""
         try:
-            if self._clients.now() - query.at < RESPONSE_URL_TTL:
+            if self.clients.now() - query.at < RESPONSE_URL_TTL:
                 await self._answer(query, fresh, error)
         except Exception as failure:  # noqa: BLE001 - must not keep others from their answers
             return failure
-        await self._clients.store.remove_requests(str(ITEM), [dump_query(query)])
+        await self.clients.store.remove_requests(str(ITEM), [dump_query(query)])
         return None
 
     def _parse(self, query: GpuQuery) -> ParsedCommand:
         if query.text == HOME_TAB:
             return ParsedCommand(view="free")
         try:
-            return parse_command(query.text, self._clients.config, self._table)
+            return parse_command(query.text, self.clients.config, self.table)
         except UserError:  # the team has been removed from the configuration since
             return ParsedCommand(view="free")
 
     async def _measured(self) -> Snapshot:
-        measure, clients = self._source.snapshot(HALF_HOUR), self._clients
+        measure, clients = self.source.snapshot(HALF_HOUR), self.clients
         if remote(clients.config.clusters):
             fresh, others = await asyncio.gather(measure, gpus_elsewhere(clients))
         else:
             fresh, others = await measure, ()
-        fresh = replace(fresh, reserved=await self._reserved_line(), others=others)
-        await self._snapshots.save(fresh)
+        fresh = replace(fresh, reserved=await self.reserved_line(), others=others)
+        await SnapshotStore(self.redis).save(fresh)
         return fresh
 
     async def _answer(self, query: GpuQuery, fresh: Snapshot | None, error: str) -> None:
@@ -133,28 +120,28 @@ class GpuQueryJob:
 
     async def _parts(self, view: str, fresh: Snapshot, user: str) -> list[str]:
         """Return the parts of the answer, about all clusters where the configuration has some."""
-        clients = self._clients
+        clients = self.clients
         if view == "free" or not remote(clients.config.clusters):
             return [answer(view, fresh, user)]
-        others = await snapshots_elsewhere(clients.config, self._redis, clients.now)
+        others = await snapshots_elsewhere(clients.config, self.redis, clients.now)
         return answer_of_all(view, fresh, others, user)
 
     async def _show_home(self, user: str, error: str) -> None:
-        clients = self._clients
+        clients = self.clients
         loader = HomeLoader(
             store=clients.store,
-            drafts=Drafts(self._redis),
-            last_digest=partial(latest_digest, self._redis),
+            drafts=Drafts(self.redis),
+            last_digest=partial(latest_digest, self.redis),
             config=clients.config,
         )
-        latest = await self._snapshots.latest()
+        latest = await SnapshotStore(self.redis).latest()
         await clients.slack.publish_home(user, await loader.view(user, latest, error))
 
     async def _bill(self, parsed: ParsedCommand, query: GpuQuery) -> None:
-        config, now = self._clients.config, self._clients.now()
+        config, now = self.clients.config, self.clients.now()
         by_name = await self._totals(*month(parsed, now))
         totals = Totals.all(by_name.values()) if len(by_name) > 1 else by_name[HOME_CLUSTER]
-        if query not in self._billed:
+        if query not in self.billed:
             place = config.environments.namespace if config.environments else ""
             figures = (parsed, totals, config.prices, config.currency, now, place)
             text = await asyncio.to_thread(bill, *figures)
@@ -162,39 +149,38 @@ class GpuQueryJob:
                 text += f"\n{by_cluster(parsed, by_name, config.prices, config.currency)}"
             text += "\nFull table sent by direct message." if totals.groups else ""
             await self._reply(query, text)
-            self._billed.add(query)
+            self.billed.add(query)
         if totals.groups:
             name = f"gpus-{month(parsed, now)[0]:%Y-%m}.csv"
             table = await asyncio.to_thread(bill_file, parsed, by_name, config.prices)
-            await self._clients.slack.send_file(query.user, "GPU bill", File(name=name, content=table))
-        self._billed.discard(query)
+            await self.clients.slack.send_file(query.user, "GPU bill", File(name=name, content=table))
+        self.billed.discard(query)
 
     async def _answer_of_workspace(
         self, answer: Callable[..., Awaitable[str]], parsed: ParsedCommand, query: GpuQuery
     ) -> str:
         who = {"user": query.user, "channel": query.channel, "asked_at": query.at}
-        return self._clients.mask(await answer(parsed.view, parsed.values, **who, clients=self._clients))
+        return self.clients.mask(await answer(parsed.view, parsed.values, **who, clients=self.clients))
 
     async def _totals(self, start: datetime, end: datetime) -> dict[str, Totals]:
         """Return the sums of the main cluster and each other one, by name; of a removed one if it has any."""
-        names = [HOME_CLUSTER, *(each.name for each in remote(self._clients.config.clusters))]
-        every = dict.fromkeys([*names, *await self._hours.clusters(start)])
-        found = {name: await self._hours.at(name).totals(start, end) for name in every}
+        names = [HOME_CLUSTER, *(each.name for each in remote(self.clients.config.clusters))]
+        every = dict.fromkeys([*names, *await HourlyStore(self.redis).clusters(start)])
+        found = {name: await HourlyStore(self.redis).at(name).totals(start, end) for name in every}
         return {name: each for name, each in found.items() if name in names or each.groups}
 
     async def _digest(self, query: GpuQuery) -> None:
         """Queue yesterday's digest for the channel, unless it is there already."""
-        day = schedule_for(await self._read_schedules(), query.channel).day(self._clients.now())
-        latest = await latest_digest(self._redis, query.channel)
+        day = schedule_for(await self.read_schedules(), query.channel).day(self.clients.now())
+        latest = await latest_digest(self.redis, query.channel)
         if latest and latest.day == day:
-            digest = link(latest.link, latest.headline) if latest.link else plain(latest.headline)
-            await self._reply(query, f"Already posted: {digest}")
+            await self._reply(query, f"Already posted: {latest.linked}")
         else:
-            await self._clients.queue.add(post.item(query.channel, day))
+            await self.clients.queue.add(post.item(query.channel, day))
 
     async def _reply(self, query: GpuQuery, message: Message | str) -> None:
         place = "" if direct(query.channel) else query.channel
-        await self._clients.slack.post_ephemeral(query.user, message, query.response_url, place, query.thread)
+        await self.clients.slack.post_ephemeral(query.user, message, query.response_url, place, query.thread)
 
 
 async def gpus_elsewhere(clients: Clients) -> tuple[ClusterGpus, ...]:

@@ -13,7 +13,7 @@ from bot.measure.gpus.models import Snapshot
 from bot.platform.config.policy import Config
 from bot.platform.config.teams import team_of
 from bot.platform.slack.blocks import Block, View, actions, button, context, header, section
-from bot.platform.slack.mrkdwn import link, plain
+from bot.platform.slack.mrkdwn import plain
 from bot.platform.storage.sweeps import Store
 from bot.sweep.decisions.parent_message import summary
 from bot.sweep.form.drafts import Drafts
@@ -34,8 +34,7 @@ class HomeFacts:
     sweeps: Sequence[SweepSummary] = field(default=())
     records: Mapping[str, SweepRecord] = field(default_factory=dict)  # by id, of the sweeps in `shown`
     gpus: str = "_No GPU data yet._"  # free GPUs, in mrkdwn
-    digest: str = ""  # the latest one's headline
-    digest_link: str = ""
+    digest: LatestDigest | None = None
     cancelled: str = ""  # id of a sweep with a Cancel click that is still queued
 
 
@@ -55,7 +54,7 @@ def home(user: str, seen: HomeFacts, config: Config) -> View:
         *_queue(seen.sweeps),
         header("GPUs"),
         section(seen.gpus),
-        *_digest(seen),
+        *_digest(seen.digest),
         context("More commands: `/sweep help`, `/gpus help`"),
     ]
     return {"type": "home", "blocks": blocks}
@@ -115,11 +114,8 @@ def _stage(sweep: SweepSummary) -> str:
     return "building image" if sweep.phase is Phase.BUILDING else "not started"  # such as above a budget
 
 
-def _digest(seen: HomeFacts) -> list[Block]:
-    if not seen.digest:
-        return []
-    headline = link(seen.digest_link, seen.digest) if seen.digest_link else plain(seen.digest)
-    return [header("Latest digest"), section(headline)]
+def _digest(latest: LatestDigest | None) -> list[Block]:
+    return [header("Latest digest"), section(latest.linked)] if latest else []
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -144,8 +140,7 @@ class HomeLoader:
             sweeps=sweeps,
             records={record.id: record for record in records},
             gpus="\n".join(line for line in (free, note) if line),
-            digest=digests[0].headline if digests else "",
-            digest_link=digests[0].link if digests else "",
+            digest=digests[0] if digests else None,
             cancelled=cancelled,
         )
         return home(user, seen, self.config)

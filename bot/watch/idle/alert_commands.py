@@ -37,11 +37,12 @@ GONE = "This warning is over: its cause is gone, or the pods are."
 class AlertCommands:
     clients: Clients
     source: Source
+    now: datetime
     cluster: str = HOME_CLUSTER  # the one of `source`
     cpus: CpuQueries | None = None
 
     async def apply(
-        self, command: Command, alert: Alert | None, current: dict[str, Snooze], now: datetime
+        self, command: Command, alert: Alert | None, current: dict[str, Snooze]
     ) -> dict[str, Snooze]:
         """Apply one command, reply to its user, and return the snoozes with any that it added."""
         if alert is None or not alert.open:
@@ -49,9 +50,9 @@ class AlertCommands:
         elif command.action is Action.MEASURES:
             await self.reply(command, await self._utilization(alert), alert)
         elif command.action is Action.KILL:
-            await self._cancel(command, alert, current, now)
+            await self._cancel(command, alert, current)
         elif command.action is Action.KEEP:
-            return await self._snooze(command, alert, current, now)
+            return await self._snooze(command, alert, current)
         return current
 
     async def ask(
@@ -60,7 +61,6 @@ class AlertCommands:
         current: Mapping[str, Assessment] | None,
         sent: Collection[str],
         snoozes: Mapping[str, Snooze],
-        now: datetime,
     ) -> list[Alert]:
         """Return the questions to the owners of those pods that are idle now, and reply what was done.
 
@@ -73,10 +73,9 @@ class AlertCommands:
             return []
         asked, lines = [], []
         for key in command.alert.split():
-            found = await self._question(command, key, current.get(key), sent, snoozes, now)
+            found = await self._question(command, key, current.get(key), sent, snoozes)
             refused = found if isinstance(found, str) else ""
-            entry = AuditEntry(at=now, user=command.user, action=command.action, about=key, refused=refused)
-            write_entry("", entry)
+            self._write("", command, key, refused)
             lines.append(refused)
             if isinstance(found, Alert):
                 asked.append(found)
@@ -91,7 +90,6 @@ class AlertCommands:
         current: Assessment | None,
         sent: Collection[str],
         snoozes: Mapping[str, Snooze],
-        now: datetime,
     ) -> Alert | str:
         """Return the question, or why it isn't asked."""
         if current is None or not current.kind.needs_alert or current.allocation.sweep:
@@ -106,9 +104,9 @@ class AlertCommands:
                 f"Not asked: the owner of {code(key)} is unknown. "
                 "*Fix:* Set its label `sweepbot/owner` to the owner's Slack user ID."
             )
-        if snooze := active_snooze(key, snoozes, now):
+        if snooze := active_snooze(key, snoozes, self.now):
             return f"Not asked: {mention(snooze.by)} snoozed {code(key)} until {local_time(snooze.until)}."
-        asked = question(current, command.user, now)
+        asked = question(current, command.user, self.now)
         if asked.id in sent:
             return f"{mention(owner)} was asked about {code(key)} before."
         try:
@@ -130,9 +128,7 @@ class AlertCommands:
         except (NotInChannelError, MessageRejectedError) as error:
             log.warning("can't reply to %s: %s", user, error)
 
-    async def _cancel(
-        self, command: Command, alert: Alert, current: dict[str, Snooze], now: datetime
-    ) -> None:
+    async def _cancel(self, command: Command, alert: Alert, current: dict[str, Snooze]) -> None:
         """Pass trials that are still idle to their sweep, which checks permissions; report the others."""
         trials = set(command.trial.split())
         items = [item for item in alert.items if item.name.removeprefix(f"{alert.sweep}-") in trials]
@@ -144,24 +140,26 @@ class AlertCommands:
         await self.clients.wake(alert.sweep)
         spared = [item for item in items if item not in alert.open and item.now is not Kind.ENDED]
         if spared:
-            await self.reply(command, not_cancelled(alert, spared, current, now), alert)
+            await self.reply(command, not_cancelled(alert, spared, current, self.now), alert)
 
-    async def _snooze(
-        self, command: Command, alert: Alert, current: dict[str, Snooze], now: datetime
-    ) -> dict[str, Snooze]:
-        refused, about = await self._snooze_denial(command, alert), f"{alert.id}, {command.hours} h"
-        entry = AuditEntry(at=now, user=command.user, action=command.action, about=about, refused=refused)
-        write_entry(alert.sweep, entry)
+    async def _snooze(self, command: Command, alert: Alert, current: dict[str, Snooze]) -> dict[str, Snooze]:
+        refused = await self._snooze_denial(command, alert)
+        self._write(alert.sweep, command, f"{alert.id}, {command.hours} h", refused)
         if refused:
             await self.reply(command, refused, alert)
             return current
-        until = now + timedelta(hours=command.hours)
+        until = self.now + timedelta(hours=command.hours)
         snooze = Snooze(until=until, by=command.user, name=command.user_name)
         current = current | {item.key: snooze for item in alert.open}
-        await SnoozeStore(self.clients).save(current, now)
+        await SnoozeStore(self.clients).save(current, self.now)
         if alert.asked_by not in ("", command.user):
             await self._show(alert.asked_by, owner_answered(alert, snooze, command.hours))
         return current
+
+    def _write(self, sweep: str, command: Command, about: str, refused: str) -> None:
+        action = command.action
+        entry = AuditEntry(at=self.now, user=command.user, action=action, about=about, refused=refused)
+        write_entry(sweep, entry)
 
     async def _snooze_denial(self, command: Command, alert: Alert) -> str:
         """Return why the user can't snooze the alert; empty if allowed."""

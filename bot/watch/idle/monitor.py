@@ -110,17 +110,17 @@ class IdleMonitor:
     ) -> tuple[tuple[Alert, ...], dict[str, Snooze]]:
         """Return the alerts with the questions that were asked, and the snoozes."""
         queued, by_id = await self._commands(), {alert.id: alert for alert in alerts}
-        applier = AlertCommands(self.clients, self.source, self.cluster, self.cpus)
+        applier = AlertCommands(self.clients, self.source, now, self.cluster, self.cpus)
         for command in queued:
             alert = by_id.get(command.alert)
             if command.action is Action.ASK:
-                asked = await applier.ask(command, assessed.gpus, by_id, current, now)
+                asked = await applier.ask(command, assessed.gpus, by_id, current)
                 await self.store.save(asked)
                 by_id |= {each.id: each for each in asked}
             elif command.action is Action.KILL and assessed.of(alert) is None:
                 await applier.reply(command, UNSEEN, alert)
             else:
-                current = await applier.apply(command, alert, current, now)
+                current = await applier.apply(command, alert, current)
         await self.clients.store.remove_commands(str(ITEM), queued)
         return tuple(by_id.values()), current
 
@@ -249,7 +249,8 @@ class IdleMonitor:
             kind = kind if sweep.phase in PHASES_WITH_TRIALS else Kind.UNKNOWN
             channel, thread = sweep.requester.channel if sweep.thread else "", sweep.thread or ""
         elif not allocation.sweep:
-            channel = self._team_channel(allocation.team)
+            teams = self.clients.config.teams
+            channel = next((team.channel for team in teams if team.name == allocation.team), "")
         plan = sweep.plan if sweep else None
         return Assessment(
             allocation=shown,
@@ -260,9 +261,6 @@ class IdleMonitor:
             calls=called(sweep) if sweep else "",
             container=(plan.trial_kind if plan else JOB).container,
         )
-
-    def _team_channel(self, name: str) -> str:
-        return next((team.channel for team in self.clients.config.teams if team.name == name), "")
 
     async def _with_log_check(
         self, current: Assessment, latest: GpuAllocation, now: datetime, slots: asyncio.Semaphore

@@ -3,7 +3,7 @@
 The scheduler's preemption returns them even while Sweepbot is down; this room adds growth and a reserve.
 """
 
-from bot.workspaces.elastic.reporter import ElasticController
+from bot.workspaces.elastic.reporter import control
 from bot.workspaces.room import Room
 
-ROOM = Room(tasks=lambda clients, redis: (ElasticController(redis, clients).run(),))
+ROOM = Room(tasks=lambda clients, redis: (control(redis, clients),))

@@ -92,20 +92,17 @@ class Reporter:
             log.warning("can't edit the message of an elastic Deployment: %s", error)
 
 
-class ElasticController:
-    def __init__(self, redis: Redis, clients: Clients) -> None:
-        self._redis, self._clients = redis, clients
+async def control(redis: Redis, clients: Clients) -> None:
+    """Lead or wait until cancelled; then another worker takes over. Unconfigured, it needs no lease."""
+    while not clients.config.elastic:  # noqa: ASYNC110 - polls a file
+        await asyncio.sleep(CONFIG_INTERVAL)
+    while True:
+        await lead(redis, "sweepbot:elastic", LEASE, lambda: _scale(clients))
 
-    async def run(self) -> None:
-        """Lead or wait until cancelled; then another worker takes over. Unconfigured, it needs no lease."""
-        while not self._clients.config.elastic:  # noqa: ASYNC110 - polls a file
-            await asyncio.sleep(CONFIG_INTERVAL)
-        while True:
-            await lead(self._redis, "sweepbot:elastic", LEASE, self._scale)
 
-    async def _scale(self) -> None:
-        records = ElasticRecords(self._clients)
-        scaler = Scaler(self._clients, records)
-        async with asyncio.TaskGroup() as group:
-            group.create_task(scaler.run())
-            group.create_task(Reporter(self._clients, records, scaler).run())
+async def _scale(clients: Clients) -> None:
+    records = ElasticRecords(clients)
+    scaler = Scaler(clients, records)
+    async with asyncio.TaskGroup() as group:
+        group.create_task(scaler.run())
+        group.create_task(Reporter(clients, records, scaler).run())

@@ -7,7 +7,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -36,19 +36,15 @@ SHOWN_AFTER = timedelta(minutes=1)  # of an interrupted watch
 DELETION_COST = "controller.kubernetes.io/pod-deletion-cost"  # lower ones are deleted first; default 0
 
 
-@dataclass
-class Nodes:
-    open: tuple[OpenNode, ...] = ()
-    at: datetime | None = None  # None: not listed yet
-
-
 class Scaler:
     """`views` are for messages; `looked` is set after each look. `pause`: seconds after each."""
 
     def __init__(self, clients: Clients, records: ElasticRecords, pause: float = PAUSE) -> None:
         self._clients, self._records, self._pause = clients, records, pause
         self._woken = asyncio.Event()
-        self._pods, self._nodes = WatchedPods(self._woken.set, lambda: clients.config.elastic), Nodes()
+        self._pods = WatchedPods(self._woken.set, lambda: clients.config.elastic)
+        self._nodes: tuple[OpenNode, ...] = ()
+        self._nodes_at: datetime | None = None  # None: not listed yet
         self._free_since: dict[str, datetime | None] = {}
         self._raised_at: datetime | None = None  # of any Deployment
         self._errors: dict[str, str] = {}
@@ -82,11 +78,11 @@ class Scaler:
     async def list_nodes(self) -> None:
         try:
             found = await list_unclaimed_nodes(self._clients.cluster)
-            self._nodes.open = tuple(node for each in found if (node := read_open_node(each)))
+            self._nodes = tuple(node for each in found if (node := read_open_node(each)))
         except Exception as error:  # noqa: BLE001 - logged; without nodes, nothing is raised
             log.warning("can't list nodes for elastic replicas: %s", error)
         else:
-            self._nodes.at = self._clients.now()
+            self._nodes_at = self._clients.now()
             self._woken.set()
 
     async def look(self) -> None:
@@ -134,7 +130,7 @@ class Scaler:
             return self._unseen(config, replicas)
         self._seen_at = self._clients.now()
         replica = read_replica(found, priority or 0)
-        now_seen = supply(replica, self._nodes.open, self._pods.pods)
+        now_seen = supply(replica, self._nodes, self._pods.pods)
         if record.found is not None:
             return ElasticView(replicas=replicas, supply=now_seen)
         decision = self._decide(config, replicas, now_seen, record)
@@ -158,7 +154,7 @@ class Scaler:
 
     def _sees(self) -> bool:
         """Return whether pods and nodes are current; without that, nothing is raised or lowered."""
-        at = self._nodes.at
+        at = self._nodes_at
         return self._pods.complete and at is not None and self._clients.now() - at < NODES_STALE
 
     def _decide(

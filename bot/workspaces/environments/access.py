@@ -10,6 +10,7 @@ from bot.workspaces.environments.spec import login, spec_of, url_of
 from k8s.environments import PORT, EnvironmentSpec
 
 TITLE = "Open environment"
+LOADING = f"Loading… {IF_NOTHING_APPEARS}"
 OPEN_LINK = "open_environment_link"
 
 
@@ -18,23 +19,16 @@ async def show(view: str, environment: Environment, clients: Clients) -> None:
     record = environment.record
     if record.wanted is not Wanted.RUNNING or record.ready_at is None:
         why = f"{code(record.name)} isn't running. The environment's message shows why."
-        return await clients.slack.update_view(view, refused(why))
+        return await clients.slack.update_view(view, saying(why))
     spec = spec_of(record, clients.config)
     password = login(clients.settings.slack_bot_token.get_secret_value(), environment.uid, record.starts)
     url = url_of(record.name, cluster.configured(clients.config))
     return await clients.slack.update_view(view, access(record, spec, url, password))
 
 
-async def show_refusal(view: str, why: str, clients: Clients) -> None:
-    await clients.slack.update_view(view, refused(why))
-
-
-def loading() -> View:
-    return modal(TITLE, [section(f"Loading… {IF_NOTHING_APPEARS}")])
-
-
-def refused(why: str) -> View:
-    return modal(TITLE, [section(why)])
+def saying(text: str) -> View:
+    """Return the modal with only this text: while it loads, or why the environment can't be opened."""
+    return modal(TITLE, [section(text)])
 
 
 def access(record: EnvironmentRecord, spec: EnvironmentSpec, url: str, password: str) -> View:

@@ -1,4 +1,4 @@
-"""The commands after /env. Pure."""
+"""The commands after /env, and after /env service. Pure."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -7,11 +7,18 @@ from typing import Any
 from bot.core.errors import UserError
 from bot.platform.commands.grammar import Command, Option, Table, option_help, read_values
 from bot.platform.commands.option_types import IN_HOURS, Choice, Duration, Number, invalid, typed
-from bot.platform.config.environments import NAME, STORAGE, EnvironmentConfig, storage_bytes
+from bot.platform.config.environments import (
+    NAME,
+    STORAGE,
+    EnvironmentConfig,
+    ServiceConfig,
+    checked_name,
+    storage_bytes,
+)
 from bot.platform.config.profiles import Profile
 from bot.workspaces.environments.requests import EnvironmentRequest, Verb
 from bot.workspaces.environments.spec import checked_gpus
-from bot.workspaces.services import command_line as services
+from bot.workspaces.services.snippet import allowed_service
 
 MAX_KEEP_HOURS, KEEP_HOURS = 7 * 24, 24  # of `keep`
 MAX_GPUS = 999  # of a number; the limit of the configuration is checked later
@@ -29,7 +36,12 @@ def _home(key: str, text: str, config: EnvironmentConfig) -> str:
     return text
 
 
-ENVIRONMENT = Option("name", services.named, label="Name", word=True)
+def _named(_key: str, text: str, _context: Any) -> str:
+    """Read the name of an environment, a service, or a home. Raises UserError."""
+    return checked_name(text)
+
+
+ENVIRONMENT = Option("name", _named, label="Name", word=True)
 HOURS = Option("hours", Duration(MAX_KEEP_HOURS), word=True, units=IN_HOURS)
 OF_HOME = Option("home", Choice(("home",)), word=True)
 WHICH = Option("which", Choice(("team", "idle")), word=True)
@@ -62,10 +74,25 @@ COMMANDS = (
     Command("stop", Verb.STOP, (ENVIRONMENT,), GROUP, STOPS, said=OF_STOP),
     Command("delete", Verb.DELETE, (OF_HOME, ENVIRONMENT), GROUP, DELETES, said=OF_DELETE),
 )
-TABLE = Table(
-    prefix="/env", commands=(*COMMANDS, *services.COMMANDS), about="environment", section="environments"
+SERVICES = "Services"  # in the help
+SERVICE = Option("name", _named, word=True, required=True)
+YAML = Option("yaml", typed, word=True, whole=True)
+OF_TEAM = Option("which", Choice(("team",)), word=True)
+SERVICE_FORM = "a form for a container that runs until you delete it, such as an inference server"
+SERVICE_STARTS = "the same without the form; its message shows its address in the cluster"
+SERVICE_DELETES = "delete it; `/env stop NAME` only releases its GPUs, and `/env start NAME` restarts it"
+SERVICE_COMMANDS = (
+    Command("service", None, (), SERVICES, SERVICE_FORM),
+    Command("service start", Verb.START, (YAML,), SERVICES, SERVICE_STARTS, usage="YAML"),
+    Command("service list", Verb.LIST, (OF_TEAM,), SERVICES, "your services, or your team's"),
+    Command("service delete", Verb.DELETE, (SERVICE,), SERVICES, SERVICE_DELETES),
+    Command("service help"),
 )
-SERVICE_HELP = TABLE.help_of(services.GROUP)
+SERVICE_TABLE = Table(prefix="/env", commands=SERVICE_COMMANDS)
+TABLE = Table(
+    prefix="/env", commands=(*COMMANDS, *SERVICE_COMMANDS), about="environment", section="environments"
+)
+SERVICE_HELP = TABLE.help_of(SERVICES)
 HELP = f"{TABLE.help_of(GROUP)}\n{option_help(OPTIONS)}\n{SERVICE_HELP}"
 
 
@@ -84,6 +111,20 @@ def parse(
     if verb is Verb.KEEP:
         values.setdefault("hours", KEEP_HOURS)
     return replace(request, verb=verb, **values)
+
+
+def parse_service(
+    text: str, request: EnvironmentRequest, config: ServiceConfig | None
+) -> EnvironmentRequest | None:
+    """Return the request with what the text adds; None to open the form. Raises UserError; not for `help`."""
+    parsed = SERVICE_TABLE.parse(text)
+    verb, values = parsed.command.does, parsed.values()
+    if verb in {Verb.LIST, Verb.DELETE}:
+        return replace(request, verb=verb, services=True, **values)
+    if not values:
+        return None
+    name, service = allowed_service(values["yaml"], config)
+    return replace(request, verb=verb, name=name, service=service)
 
 
 def with_options(

@@ -9,10 +9,10 @@ from bot.platform.slack.blocks import (
     Option,
     View,
     context,
+    form_modal,
     input_block,
     modal,
     option,
-    plain_text,
     section,
     text_box,
     user_name,
@@ -53,14 +53,7 @@ def form(channel: str, config: EnvironmentConfig, profiles: Profiles = (), error
         ),
         context(f"{keeps} {where_shown('environment', channel)}"),
     ]
-    return modal(
-        "Start environment",
-        blocks,
-        close="Cancel",
-        callback_id=FORM,
-        submit=plain_text("Start"),
-        private_metadata=channel,
-    )
+    return form_modal("Start environment", blocks, FORM, "Start", channel)
 
 
 def request_of(body: dict[str, Any]) -> EnvironmentRequest:
@@ -94,14 +87,8 @@ def errors_of(error: UserError) -> dict[str, str]:
 def delete_home_form(home: str) -> View:
     """Build the modal in which the home's name is typed."""
     text = f"Deletes home {code(home)} and all its files. This can't be undone."
-    return modal(
-        "Delete home",
-        [section(text), input_block("typed", f"Type {home} to confirm", text_box(home))],
-        close="Keep the home",
-        callback_id=DELETE_HOME_FORM,
-        submit=plain_text("Delete"),
-        private_metadata=home,
-    )
+    blocks = [section(text), input_block("typed", f"Type {home} to confirm", text_box(home))]
+    return form_modal("Delete home", blocks, DELETE_HOME_FORM, "Delete", home, "Keep the home")
 
 
 def typed_home(view: View) -> str:

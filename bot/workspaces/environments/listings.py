@@ -4,7 +4,7 @@ from bot.platform.clients import Clients
 from bot.platform.config.teams import team_of
 from bot.workspaces.environments import cluster
 from bot.workspaces.environments.message import listing
-from bot.workspaces.environments.record import Environment, EnvironmentRecord
+from bot.workspaces.environments.record import Environment
 from bot.workspaces.environments.requests import EnvironmentRequest
 from k8s.objects import HOME_LABEL, Manifest
 
@@ -17,7 +17,7 @@ async def answer_list(request: EnvironmentRequest, everything: list[Environment]
     if request.which == "":
         mine = [each for each in everything_of_kind if each.record.owner == request.user]
         homes = [] if request.services else await _unused_homes(request.user, everything, clients)
-        return listing([_with_state(each) for each in mine], homes, f"Your {things}", starter)
+        return listing(mine, homes, f"Your {things}", starter)
     ours = [each for each in everything_of_kind if not team or each.record.team == team]
     title = f"{things.capitalize()} of team {team}" if team else f"All {things}"
     if request.which == "idle":
@@ -25,7 +25,7 @@ async def answer_list(request: EnvironmentRequest, everything: list[Environment]
         title = f"Idle environments of team {team}" if team else "All idle environments"
         if not ours:
             return f"{title}: none."
-    return listing([_with_state(each) for each in ours], [], title, starter)
+    return listing(ours, [], title, starter)
 
 
 async def _unused_homes(user: str, everything: list[Environment], clients: Clients) -> list[tuple[str, str]]:
@@ -33,12 +33,6 @@ async def _unused_homes(user: str, everything: list[Environment], clients: Clien
     found = [each for each in await cluster.homes(clients) if cluster.owner_of(each) == user]
     homes = [(each["metadata"]["labels"][HOME_LABEL], _size(each)) for each in found]
     return [(name, size) for name, size in homes if name not in used]
-
-
-def _with_state(environment: Environment) -> tuple[EnvironmentRecord, bool]:
-    """Return the record, and whether all its pods are ready."""
-    ready = environment.manifest.get("status", {}).get("readyReplicas", 0)
-    return environment.record, ready >= environment.record.replicas
 
 
 def _size(claim: Manifest) -> str:

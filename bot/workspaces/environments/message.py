@@ -1,6 +1,6 @@
 """Build the one message of an environment or a service: its state, its waits, and its buttons. Pure."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from bot.platform.pod_health.diagnosis import Diagnosis
 from bot.platform.slack.blocks import Block, actions, button, context, plain_text, section
@@ -8,7 +8,7 @@ from bot.platform.slack.message import Message
 from bot.platform.slack.mrkdwn import code, finding_text, link, local_time, mention, plain, quoted
 from bot.text.wording import counted
 from bot.workspaces.environments.diagnosis import Stage
-from bot.workspaces.environments.record import EnvironmentRecord, Wanted
+from bot.workspaces.environments.record import Environment, EnvironmentRecord, Wanted
 from bot.workspaces.services.snippet import partly, sizes
 
 # The buttons' action_ids; the value is the environment's name
@@ -29,6 +29,7 @@ class Observed:
     ready: int = 0  # pods of a service; the rest is set for services only
     address: str = ""  # in the cluster
     url: str = ""  # "": it has no Ingress
+    took: dict[str, float] = field(default_factory=dict)  # seconds by stage, if it just became ready
 
 
 def message(record: EnvironmentRecord, seen: Observed) -> Message:
@@ -175,14 +176,9 @@ def _confirm(title: str, text: str, verb: str, deny: str = "Keep running") -> Bl
     return {key: plain_text(each) for key, each in words.items()}
 
 
-def listing(
-    records: list[tuple[EnvironmentRecord, bool]],
-    homes: list[tuple[str, str]],
-    title: str,
-    starter: str = "/env start",
-) -> str:
-    """Return lines for the environments (each with whether it is ready) and for homes without one."""
-    lines = [_line(record, is_ready=is_ready) for record, is_ready in records]
+def listing(environments: list[Environment], homes: list[tuple[str, str]], title: str, starter: str) -> str:
+    """Return lines for the environments and for homes without one."""
+    lines = [_line(each.record, is_ready=each.is_ready) for each in environments]
     unused = [f"• Home {code(name)} ({plain(size)}), not in use" for name, size in homes]
     if not lines and not unused:
         return f"{title}: none. `{starter}` starts one."

@@ -104,46 +104,43 @@ class EnvironmentReconciler:
     async def _report(self, environment: Environment) -> timedelta | None:
         pods = await cluster.pods_of(environment.record.name, self.clients)
         seen = await self._observe(environment, pods)
-        environment = await self._note(environment, seen.observed, seen.took)
+        environment = await self._note(environment, seen)
         record = environment.record
-        if (shown := message(record, seen.observed)).fingerprint != record.shown:
-            await self._show(record, seen.observed)
+        if (shown := message(record, seen)).fingerprint != record.shown:
+            await self._show(record, seen)
             environment = await self._save(environment, replace(record, shown=shown.fingerprint))
-        settled = seen.observed.stage is Stage.READY if record.wanted is Wanted.RUNNING else not pods
+        settled = seen.stage is Stage.READY if record.wanted is Wanted.RUNNING else not pods
         return None if settled else POLL
 
-    async def _observe(self, environment: Environment, pods: Manifests) -> "_Seen":
+    async def _observe(self, environment: Environment, pods: Manifests) -> Observed:
         if environment.record.wanted is not Wanted.RUNNING:
-            return _Seen(Observed(has_pod=bool(pods)), {})
+            return Observed(has_pod=bool(pods))
         seen = await self._observe_pod(environment, deciding(pods, environment.record.replicas))
         if environment.record.service is None:
             return seen
         config = cluster.configured(self.clients.config)
         address = address_of(environment.record, config)
         url, ready = service_url_of(environment.record.name, config), ready_pods(pods)
-        observed = replace(seen.observed, node="", ready=ready, address=address, url=url)
-        return replace(seen, observed=observed)
+        return replace(seen, node="", ready=ready, address=address, url=url)
 
-    async def _observe_pod(self, environment: Environment, pod: Manifest | None) -> "_Seen":
+    async def _observe_pod(self, environment: Environment, pod: Manifest | None) -> Observed:
         leaving = pod is not None and "deletionTimestamp" in pod["metadata"]  # its successor comes afterwards
-        ready = stage_of(pod, ()) is Stage.READY and not leaving
-        if pod and ready and environment.record.ready_at:
-            return _Seen(Observed(stage=Stage.READY, has_pod=True, node=_node(pod)), {})
+        is_ready = stage_of(pod, ()) is Stage.READY and not leaving
+        if pod and is_ready and environment.record.ready_at:
+            return _ready(pod, {})
         evidence = await diagnosis.collect(environment, pod, self.clients)
-        if pod and ready:
-            took = durations(pod, evidence.events, environment.record.since)
-            return _Seen(Observed(stage=Stage.READY, has_pod=True, node=_node(pod)), took)
+        if pod and is_ready:
+            return _ready(pod, durations(pod, evidence.events, environment.record.since))
         stage = Stage.NODE if leaving else stage_of(pod, evidence.events)
-        problem = diagnosis.diagnose(evidence)
-        return _Seen(Observed(stage=stage, has_pod=pod is not None, problem=problem), {})
+        return Observed(stage=stage, has_pod=pod is not None, problem=diagnosis.diagnose(evidence))
 
-    async def _note(self, environment: Environment, seen: Observed, took: dict[str, float]) -> Environment:
+    async def _note(self, environment: Environment, seen: Observed) -> Environment:
         """Record when it became ready, and where it runs."""
         record = environment.record
         if record.wanted is not Wanted.RUNNING or seen.stage is not Stage.READY:
             return environment
         ready_at = record.ready_at or self.clients.now()
-        after = replace(record, node=seen.node, ready_at=ready_at, took=record.took or took)
+        after = replace(record, node=seen.node, ready_at=ready_at, took=record.took or seen.took)
         return environment if after == record else await self._save(environment, after)
 
     async def _tell(self, user: str, text: str) -> None:
@@ -162,14 +159,9 @@ class EnvironmentReconciler:
         return await cluster.save(environment, record, self.clients)
 
 
-@dataclass(frozen=True)
-class _Seen:
-    observed: Observed
-    took: dict[str, float]
-
-
-def _node(pod: Manifest) -> str:
-    return str(pod["spec"].get("nodeName", ""))
+def _ready(pod: Manifest, took: dict[str, float]) -> Observed:
+    node = str(pod["spec"].get("nodeName", ""))
+    return Observed(stage=Stage.READY, has_pod=True, node=node, took=took)
 
 
 class EnvironmentInformer:

@@ -86,6 +86,11 @@ class Environment:
     manifest: Manifest
     newer: bool = False  # its record is of a newer version, and `record` an outline: don't save it
 
+    @property
+    def is_ready(self) -> bool:
+        """Whether all its pods are."""
+        return bool(self.manifest.get("status", {}).get("readyReplicas", 0) >= self.record.replicas)
+
 
 _RECORD = strict_adapter(EnvironmentRecord)
 

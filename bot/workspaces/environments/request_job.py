@@ -81,7 +81,7 @@ class RequestJob:
         """Show it in the modal that waits for it, or below the command."""
         try:
             if request.view:
-                return await access.show_refusal(request.view, answer, self.clients)
+                return await self.clients.slack.update_view(request.view, access.saying(answer))
             await self.clients.slack.post_ephemeral(request.user, answer, request.response_url)
         except (SlackApiError, NotInChannelError, MessageRejectedError) as error:
             log.warning("Slack rejected an answer about environments: %s", error)
@@ -146,8 +146,9 @@ class RequestJob:
             return ""
         _allow(request, request.name, start_denial(request.user, request.channel, self.clients.config))
         existing = next((each for each in everything if each.record.name == request.name), None)
-        if existing is None and not request.name:
-            existing = self._repeated(request, everything)
+        if existing is None and not request.name:  # repeated after a crash, it can have created one
+            repeated = (each for each in everything if each.record.request_id == request.request_id)
+            existing = next(repeated, None)
         if existing:
             return await self._start_again(request, _readable(existing), everything)
         record = await self._new(request, everything)
@@ -156,10 +157,6 @@ class RequestJob:
         await cluster.create(record, self.clients)
         await self.clients.queue.add(cluster.item(record.name))
         return ""
-
-    def _repeated(self, request: EnvironmentRequest, everything: list[Environment]) -> Environment | None:
-        """Return the environment that this request, repeated after a crash, has created."""
-        return next((each for each in everything if each.record.request_id == request.request_id), None)
 
     async def _start_again(
         self, request: EnvironmentRequest, environment: Environment, everything: list[Environment]

@@ -1,13 +1,12 @@
 """Requests about environments, from a command, a form, or a button, for one work item."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import timedelta
 from enum import StrEnum
 
 from bot.core.stored_format import parse, strict_adapter
 from bot.core.work_item import WorkItem
 from bot.platform.runtime.audit import audit
-from bot.workspaces.services.command_line import ServiceCommand
 from bot.workspaces.services.snippet import Service
 
 ITEM = WorkItem("environment-commands", "now")
@@ -52,13 +51,6 @@ class EnvironmentRequest:
 
 
 _REQUEST = strict_adapter(EnvironmentRequest)
-
-
-def with_command(request: EnvironmentRequest, command: ServiceCommand) -> EnvironmentRequest:
-    """Return the request with a command about services."""
-    verb, is_start = Verb(command.verb), command.service is not None
-    request = replace(request, verb=verb, name=command.name, which=command.which)
-    return replace(request, service=command.service, services=not is_start)
 
 
 def write_audit(request: EnvironmentRequest, name: str, refusal: str = "") -> None:

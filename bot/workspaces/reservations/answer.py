@@ -15,21 +15,19 @@ from bot.platform.commands.grammar import Command, Option
 from bot.platform.config.permissions import doctor_denial
 from bot.platform.config.policy import Config
 from bot.platform.runtime.audit import write_entry
-from bot.platform.slack.mrkdwn import plain
+from bot.platform.slack.mrkdwn import code, local_time, plain
+from bot.text.wording import did_you_mean, shortened
 from bot.workspaces.reservations.command import (
     EXAMPLES,
     RELEASE,
     RESERVE,
     USAGE,
     list_text,
-    made,
-    made_text,
     quota_denial,
-    released_text,
-    reserve_request,
+    reservation,
     size_denial,
     summary,
-    unknown_text,
+    typed_text,
 )
 from bot.workspaces.reservations.models import ITEM, Reservation
 from bot.workspaces.reservations.store import ReservationStore
@@ -63,26 +61,29 @@ async def answer_reservations(
         return list_text(known, clients.now(), stored.rejections)
     if refused := doctor_denial(user, config):
         return refused
-    typed = " ".join(f"{key}={value}" for key, value in values.items())
-    entry = AuditEntry(at=clients.now(), user=user, action=Action.OPERATE, about=typed[:MAX_AUDIT])
+    about = typed_text(values)[:MAX_AUDIT]
+    entry = AuditEntry(at=clients.now(), user=user, action=Action.OPERATE, about=about)
     write_entry(f"gpus {view}", entry)
     if view == "release":
         return await _release(values["name"].lower(), clients)
     try:
-        asked = reserve_request(values, config, asked_at, zone_of(config, channel))
+        home = clients.settings.k8s_namespace
+        one = reservation(values, user, home, config, asked_at, zone_of(config, channel))
     except UserError as error:
         return plain(str(error))
     if refused := await _kueue_denial(clients):
         return refused
-    seed, home = f"{user} {asked_at.timestamp()} {typed}", clients.settings.k8s_namespace
-    one = made(asked, user, seed, home, config, asked_at)
     others = [each for each in known if each.id != one.id]
-    if refused := size_denial(asked, others, clients.now()) or await _quota_denial(one, clients):
+    if refused := size_denial(one, others, clients.now()) or await _quota_denial(one, clients):
         return refused
     if not any(each.id == one.id for each in known):
         await store.save(one)
     await clients.queue.add(ITEM)
-    return made_text(one)
+    return (
+        f"Reserved {one.size} for team {one.team} until {local_time(one.until)} "
+        f"({code(one.id)}). GPUs are reserved as they become free; no trials are stopped. "
+        f"To release them: `/gpus release {one.id}`."
+    )
 
 
 async def _release(name: str, clients: Clients) -> str:
@@ -90,10 +91,12 @@ async def _release(name: str, clients: Clients) -> str:
     known = [one for one in (await store.read()).reservations if one.active(clients.now())]
     one = next((each for each in known if each.id == name), None)
     if one is None:
-        return unknown_text(name, known)
+        return (
+            f"Unknown reservation {code(shortened(name))}.{did_you_mean(name, [each.id for each in known])}"
+        )
     await store.save(replace(one, released=True))
     await clients.queue.add(ITEM)
-    return released_text(one)
+    return f"Released {code(one.id)}: {one.size} of team {one.team}."
 
 
 async def _kueue_denial(clients: Clients) -> str:

@@ -1,8 +1,7 @@
 """Read `/gpus reserve`, and build the texts about reservations. Pure."""
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
 from datetime import date, datetime, time, timedelta
 from typing import Any
 from zoneinfo import ZoneInfo
@@ -13,7 +12,7 @@ from bot.platform.commands.grammar import Option
 from bot.platform.commands.option_types import Choice, Number, typed
 from bot.platform.config.policy import Config
 from bot.platform.slack.mrkdwn import code, local_time, mention, quoted
-from bot.text.wording import did_you_mean, shortened
+from bot.text.wording import shortened
 from bot.workspaces.reservations.models import (
     MAX_GPUS,
     MAX_TIME,
@@ -38,75 +37,45 @@ RESERVE = (
 RELEASE = (Option("name", typed, word=True, required=True),)
 
 
-@dataclass(frozen=True, kw_only=True)
-class ReserveRequest:
-    team: str
-    gpus: int
-    until: datetime
-    profile: str
-    resource: str
+def reservation(
+    options: Mapping[str, Any], user: str, home: str, config: Config, now: datetime, zone: ZoneInfo
+) -> Reservation:
+    """Return the reservation that a command asks for, by the values of `RESERVE`. Raises UserError.
 
-
-def reserve_request(
-    options: Mapping[str, Any], config: Config, now: datetime, zone: ZoneInfo
-) -> ReserveRequest:
-    """Return the request with the values of `RESERVE`. Raises UserError."""
+    The same command at the same time is the same reservation: a delivery can be repeated. `home`:
+    K8S_NAMESPACE.
+    """
     team, profile_name = options["team"], options.get("profile")
-    if not team_queue(team, config)[1]:
+    namespace, queue = team_queue(team, config)
+    if not queue:
         raise UserError(
             f"Reservations need a Kueue queue, and team {team} has none. *Fix:* Set `teams.{team}.queue`."
         )
     profile = profile_of(profile_name and profile_name.lower(), config)
-    return ReserveRequest(
+    return Reservation(
+        id=reservation_id(team, f"{user} {now.timestamp()} {typed_text(options)}"),
         team=team,
         gpus=options["gpus"],
         until=parse_until(options["until"], now, zone),
-        profile=profile.name if profile else "",
-        resource=profile.resource if profile else GPU,
-    )
-
-
-def made(
-    asked: ReserveRequest, user: str, seed: str, home: str, config: Config, now: datetime
-) -> Reservation:
-    """Return the reservation of a request. `home`: K8S_NAMESPACE; `seed`: of its ID."""
-    namespace, queue = team_queue(asked.team, config)
-    return Reservation(
-        id=reservation_id(asked.team, seed),
-        team=asked.team,
-        gpus=asked.gpus,
-        until=asked.until,
         by=user,
         namespace=namespace or home,
         queue=queue,
-        profile=asked.profile,
-        resource=asked.resource,
+        profile=profile.name if profile else "",
+        resource=profile.resource if profile else GPU,
         created=now,
     )
 
 
-def size_denial(asked: ReserveRequest, others: Iterable[Reservation], now: datetime) -> str:
+def typed_text(options: Mapping[str, Any]) -> str:
+    return " ".join(f"{key}={value}" for key, value in options.items())
+
+
+def size_denial(asked: Reservation, others: Iterable[Reservation], now: datetime) -> str:
     """Return why there can't be another reservation of this size; "" if there can."""
     total = sum(one.gpus for one in others if one.active(now))
     if total + asked.gpus <= MAX_GPUS:
         return ""
     return f"All reservations together can have up to {MAX_GPUS} GPUs; {total} are reserved."
-
-
-def made_text(one: Reservation) -> str:
-    return (
-        f"Reserved {one.size} for team {one.team} until {local_time(one.until)} "
-        f"({code(one.id)}). GPUs are reserved as they become free; no trials are stopped. "
-        f"To release them: `/gpus release {one.id}`."
-    )
-
-
-def released_text(one: Reservation) -> str:
-    return f"Released {code(one.id)}: {one.size} of team {one.team}."
-
-
-def unknown_text(name: str, known: Sequence[Reservation]) -> str:
-    return f"Unknown reservation {code(shortened(name))}.{did_you_mean(name, [one.id for one in known])}"
 
 
 def list_text(known: Iterable[Reservation], now: datetime, rejected: Mapping[str, str]) -> str:

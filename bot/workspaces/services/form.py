@@ -9,17 +9,21 @@ from bot.platform.slack.blocks import (
     Block,
     View,
     context,
+    form_modal,
     input_block,
-    modal,
-    plain_text,
     section,
     text_box,
     value_of,
     where_shown,
 )
 from bot.platform.slack.mrkdwn import plain
-from bot.workspaces.services.command_line import ServiceCommand, start_command
-from bot.workspaces.services.snippet import DEFAULT_CPU, DEFAULT_MEMORY, MAX_SNIPPET
+from bot.workspaces.services.snippet import (
+    DEFAULT_CPU,
+    DEFAULT_MEMORY,
+    MAX_SNIPPET,
+    Service,
+    allowed_service,
+)
 
 SERVICE_FORM = "start_service_form"  # callback id
 TITLE = "Start service"
@@ -70,21 +74,14 @@ def service_form(channel: str, config: ServiceConfig | None, error: str = "") ->
         _optional(MORE, "More settings as YAML", snippet),
         context(f"{note} {where_shown('service', channel)}"),
     ]
-    return modal(
-        TITLE,
-        blocks,
-        close="Cancel",
-        callback_id=SERVICE_FORM,
-        submit=plain_text("Start"),
-        private_metadata=channel,
-    )
+    return form_modal(TITLE, blocks, SERVICE_FORM, "Start", channel)
 
 
-def read_service_form(view: View, config: ServiceConfig | None) -> ServiceCommand:
-    """Return the command to start the service. Raises UserError."""
+def read_service_form(view: View, config: ServiceConfig | None) -> tuple[str, Service]:
+    """Return the name and the service. Raises UserError."""
     values = _values(view)
     lines = [f"{key}: {_yaml(values[key])}" for key in _filled(values)]
-    return start_command("\n".join([*lines, values[MORE]]).strip() or "{}", config, "form")
+    return allowed_service("\n".join([*lines, values[MORE]]).strip() or "{}", config, "form")
 
 
 def service_errors(view: View, error: UserError) -> dict[str, str]:

@@ -36,6 +36,7 @@ MAX_PORT = 65_535
 MAX_COUNT = 1_000  # replicas, and GPUs: far above every limit, so that sums stay small
 SYSTEM = ("dev", "proc", "sys")  # mounts there keep a container from starting
 CONTROL = re.compile(r"[^\t\n\x20-\U0010ffff]|[\x7f-\x9f]")
+FENCE = re.compile(r"```(?:ya?ml[ \t]*\n)?(.*)```", re.DOTALL)
 DEFAULT_CPU, DEFAULT_MEMORY = "1", "2Gi"
 
 
@@ -152,6 +153,17 @@ def read_service(text: str, file: str = "YAML") -> tuple[str, Service]:
         raise UserError(f"The YAML is too long ({len(text):,} characters; the limit is {MAX_SNIPPET:,}).")
     found = vars(parsed(Snippet, read(text, file)))
     return found["name"], Service(**{key: each for key, each in found.items() if key != "name"})
+
+
+def allowed_service(text: str, config: ServiceConfig | None, file: str = "YAML") -> tuple[str, Service]:
+    """Return what `read_service` does, of a snippet that can be fenced. Raises UserError, also if the
+    service isn't allowed.
+    """
+    fenced = FENCE.fullmatch(text.strip())
+    name, service = read_service(fenced[1] if fenced else text, file)
+    if config:
+        check_allowed(service, config)
+    return name, service
 
 
 def check_allowed(service: Service, config: ServiceConfig) -> None:

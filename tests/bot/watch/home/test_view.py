@@ -1,6 +1,7 @@
 """The home tab's view."""
 
 from dataclasses import replace
+from datetime import date
 
 from bot.core.events import Progress
 from bot.core.record import Phase
@@ -9,6 +10,7 @@ from bot.core.sweep_summary import summary_of
 from bot.measure.gpus.command import answer
 from bot.measure.gpus.models import NodeUse, Snapshot
 from bot.platform.config.teams import Team
+from bot.watch.digests.latest import LatestDigest
 from bot.watch.home.view import MAX_FINISHED, MAX_MINE, MAX_OTHERS, HomeFacts, home, shown
 from local.slack import validation
 from tests.bot.factories import CONFIG, NOW, OWNER, STRANGER, a_sweep
@@ -25,6 +27,10 @@ def a_sweep_of(user, name, phase=Phase.RUNNING, **changes):
 def facts(sweeps, **seen):
     records = {sweep.id: sweep for sweep in sweeps}
     return HomeFacts(sweeps=[summary_of(sweep) for sweep in sweeps], records=records, **seen)
+
+
+def digest(headline, link):
+    return LatestDigest(day=date(2026, 11, 27), headline=headline, link=link)
 
 
 def words(view):
@@ -46,8 +52,7 @@ def test_home_shows_own_and_team_sweeps_queue_gpus_and_digest():
     seen = facts(
         sweeps,
         gpus=answer("free", Snapshot(at=NOW, nodes=(node,), pods=()), OWNER),
-        digest="80% used, 20% idle",
-        digest_link="https://lab.slack.com/archives/C1/p1",
+        digest=digest("80% used, 20% idle", "https://lab.slack.com/archives/C1/p1"),
     )
     text, buttons = words(home(OWNER, seen, TEAMS))
     places = [text.index(title) for title in ("My sweeps", "Team vision", "Queued", "GPUs", "Latest digest")]
@@ -83,7 +88,7 @@ def test_home_of_maximum_size_passes_slacks_limits():
         NodeUse(node=f"{n}" * 60, model=WORST, physical=8, allocatable=8, allocated=0) for n in range(99)
     )
     gpus = answer("free", Snapshot(at=NOW, nodes=nodes, pods=()), OWNER)
-    seen = facts(sweeps, gpus=gpus, digest=WORST, digest_link="https://x/")
+    seen = facts(sweeps, gpus=gpus, digest=digest(WORST, "https://x/"))
     view = home(OWNER, seen, TEAMS)
     words(view)
     assert len(view["blocks"]) <= 100

@@ -11,7 +11,7 @@ import pytest
 
 from bot.workspaces.elastic import reporter, resume, scaler
 from bot.workspaces.elastic.records import CONFIGMAP_NAME, ElasticRecord, ElasticRecords, Reason
-from bot.workspaces.elastic.reporter import ElasticController
+from bot.workspaces.elastic.reporter import control
 from k8s.api.errors import ApiError, UnreachableError
 from k8s.objects import Ref, config_map
 from tests.bot.factories import NOW, SETTINGS
@@ -386,7 +386,7 @@ async def test_controller_scales_once_it_is_configured(redis, wait_until, monkey
     monkeypatch.setattr(reporter, "CONFIG_INTERVAL", 0.01)
     async with ElasticWorld(min=2).started() as world:
         configured, world.clients.config = world.clients.config, replace(world.clients.config, elastic=())
-        tasks = [asyncio.create_task(ElasticController(redis, world.clients).run()) for _ in range(2)]
+        tasks = [asyncio.create_task(control(redis, world.clients)) for _ in range(2)]
         await asyncio.sleep(0.05)
         assert await redis.keys("*") == []
         world.clients.config = configured

@@ -6,10 +6,9 @@ import pytest
 
 from bot.platform.config.environments import ServiceConfig
 from bot.platform.config.profiles import Profile
-from bot.workspaces.environments.command_line import HELP, TABLE
+from bot.workspaces.environments.command_line import HELP, TABLE, parse_service
 from bot.workspaces.environments.command_line import parse as parse_environment
 from bot.workspaces.environments.requests import EnvironmentRequest, Verb
-from bot.workspaces.services.command_line import DELETE, START, ServiceCommand, parse_service
 from tests.bot.factories import OWNER
 from tests.bot.test_typed_commands import GPUS_1, OTTER, assert_documented, error_of
 from tests.bot.workspaces.environments.world import ENVIRONMENTS
@@ -26,7 +25,7 @@ def environment(text):
 
 
 def service(text):
-    return parse_service(f"service {text}", SERVICES)
+    return parse_service(f"service {text}", REQUEST, SERVICES)
 
 
 @pytest.mark.parametrize("gpus", GPUS_1)
@@ -112,7 +111,7 @@ def test_env_command_with_a_mistake_names_it(text, error):
 
 @pytest.mark.parametrize("text", [f"```{LEAST}```", f"```\n{LEAST}```", f"```yaml\n{LEAST}```", LEAST])
 def test_service_snippet_is_read_with_or_without_a_fence(text):
-    assert service(f"start {text}") == ServiceCommand(verb=START, name="llm", service=LLM)
+    assert service(f"start {text}") == replace(REQUEST, verb=Verb.START, name="llm", service=LLM)
 
 
 def test_service_snippet_is_read_without_slacks_escapes():
@@ -125,8 +124,8 @@ def test_service_snippet_is_read_without_slacks_escapes():
     [
         ("", None),
         ("start", None),
-        ("list team", ServiceCommand(verb="list", which="team")),
-        ("Delete llm", ServiceCommand(verb=DELETE, name="llm")),
+        ("list team", replace(REQUEST, services=True, which="team")),
+        ("Delete llm", replace(REQUEST, verb=Verb.DELETE, services=True, name="llm")),
     ],
 )
 def test_service_command_is_parsed(text, command):

@@ -8,7 +8,7 @@ import pytest
 from bot.core.errors import UserError
 from bot.measure.gpus.command import ParsedCommand
 from bot.measure.gpus.snapshot_store import ITEM
-from bot.workspaces.reservations.command import parse_until, reserve_request
+from bot.workspaces.reservations.command import parse_until, reservation
 from bot.workspaces.reservations.models import Reservation
 from bot.workspaces.reservations.store import ReservationStore
 from handlers.slash_gpus import answer_gpus
@@ -68,7 +68,7 @@ def test_end_that_is_wrong_is_rejected(text, why):
 @pytest.mark.parametrize("one", GPUS_1)
 def test_option_is_read_alike(one):
     values = gpus(f"reserve team=vision {one} until=48h").values
-    assert reserve_request(values, CONFIG, NOW, BERLIN).gpus == 1
+    assert reservation(values, "U1", "sweeps", CONFIG, NOW, BERLIN).gpus == 1
 
 
 @pytest.mark.parametrize(
