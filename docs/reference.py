@@ -234,16 +234,16 @@ def _environment_tables() -> Iterator[str]:
 
 def _environment_row(name: str) -> tuple[str, ...]:
     setting = Settings.model_fields[name]
-    meaning, default = _meaning(setting)
+    meaning, default = _meaning(name, setting)
     kind = described(TYPES[name])
     required = " **(required)**" if setting.is_required() else ""
     example = "" if setting.default == _example(setting) else _telling(kind, _example(setting))
     return f"`{name.upper()}`", f"{kind}{required}", default, f"{meaning}.", _code(example)
 
 
-def _meaning(setting: FieldInfo) -> tuple[str, str]:
+def _meaning(name: str, setting: FieldInfo) -> tuple[str, str]:
     """Return the meaning and the default; "; default:" in the description explains a default of None."""
-    meaning, _, explained = description_of(setting).partition("; default: ")
+    meaning, _, explained = description_of(name).partition("; default: ")
     meaning = meaning[0].upper() + meaning[1:]
     if setting.is_required():
         return meaning, ""
@@ -257,7 +257,7 @@ def _environment_example() -> Iterator[str]:
             setting = Settings.model_fields[name]
             value = _example(setting) if setting.default in (None, PydanticUndefined) else setting.default
             comment = "" if setting.is_required() or name == "slack_app_token" else "# "
-            yield f"\n# {description_of(setting)}\n{comment}{name.upper()}={_shown(value)}\n"
+            yield f"\n# {description_of(name)}\n{comment}{name.upper()}={_shown(value)}\n"
 
 
 def _example(setting: FieldInfo) -> str:

@@ -66,6 +66,7 @@ class Phase(StrEnum):
 
 
 ACTIVE = {Phase.PENDING, Phase.RUNNING}  # phases in which trials can start
+MAX_AUDIT_ENTRIES = 50  # entries in a record; the log has all
 TROUBLE = "trouble/"  # prefix of the keys of errors that prevent a sweep from being processed
 
 
@@ -203,6 +204,9 @@ class SweepRecord:
 
     def enqueue(self, *events: Event, **changes: Any) -> Self:
         return replace(self, outbox=self.outbox + events, **changes)
+
+    def with_entry(self, entry: AuditEntry) -> Self:
+        return replace(self, audit_log=(*self.audit_log, entry)[-MAX_AUDIT_ENTRIES:])
 
     def step(self, **texts: str) -> Self:
         """Return the record with steps of its start as done, or as they are now."""

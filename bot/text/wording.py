@@ -1,8 +1,11 @@
 """Build parts of sentences: suggestions for unknown words, plurals, and lists. Pure."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from datetime import date
 from difflib import SequenceMatcher, get_close_matches
+from typing import TypeVar
+
+T = TypeVar("T")
 
 MAX_LISTED_NAMES = 12  # max names in a list
 MAX_WORD = 100  # max characters of a word to show or compare: comparing takes quadratic time
@@ -59,13 +62,18 @@ def trial_size(nodes: int, gpus: int) -> str:
     return counted(gpus, "GPU") if nodes == 1 else f"{nodes} nodes × {counted(gpus, 'GPU')}"
 
 
-def fitting(lines: Iterable[str], room: int) -> list[str]:
-    """Return as many lines as fit into `room` characters, and the number of the others."""
-    rest, shown = list(lines), list[str]()
-    while rest and len(rest[0]) < room:
-        room -= len(rest[0]) + 1
-        shown.append(rest.pop(0))
-    return [*shown, *([f"… and {len(rest)} more"] if rest else [])]
+def fitting(items: Iterable[T], room: int, line: Callable[[T], str] = str) -> list[str]:
+    """Return as many lines as fit into `room` characters, and the number of the others.
+
+    `line` formats an item. Only those that fit, and the first that doesn't, are formatted.
+    """
+    items, shown = list(items), list[str]()
+    for text in map(line, items):
+        if len(text) >= room:
+            return [*shown, f"… and {len(items) - len(shown)} more"]
+        room -= len(text) + 1
+        shown.append(text)
+    return shown
 
 
 def listed(names: Iterable[str], last: str = "and") -> str:

@@ -4,20 +4,18 @@ A `Section` is the value that the code uses. Each field with a `Key` is a key of
 reading, errors with their line, the JSON Schema, and the reference. Sections that code makes aren't checked.
 """
 
-import ast
 import dataclasses
-import inspect
 import re
 from collections.abc import Collection, Hashable, Iterable, Iterator
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import dataclass, fields
 from functools import cache
-from itertools import pairwise
 from typing import Annotated, Any, ClassVar, TypeVar, cast
 
 from pydantic import ConfigDict, GetCoreSchemaHandler, GetJsonSchemaHandler, TypeAdapter, ValidationError
 from pydantic.json_schema import GenerateJsonSchema
 from pydantic_core import CoreSchema, ErrorDetails, PydanticCustomError, core_schema
 
+from bot.platform.config.docstrings import docstrings
 from bot.platform.config.rules import RECORDED, Checked, Key, Problem, Reads, Schema
 from bot.platform.config.yaml_reader import Node
 from bot.text.wording import listed
@@ -77,7 +75,7 @@ class Section:
         found = handler(schema)
         resolved = handler.resolve_ref_schema(found)
         properties = resolved["properties"]
-        meanings = dict(pair for base in reversed(cls.__mro__) for pair in _docstrings(base))
+        meanings = docstrings(cls)
         for written, (field, _) in cls.known().items():
             properties[written]["description"] = meanings[field.name]
         # A name isn't a key of the mapping; and the class is nothing to the file's author.
@@ -116,17 +114,6 @@ def _keys(section: type) -> Iterator[tuple[str, tuple["dataclasses.Field[Any]", 
     for each in fields(section):
         metadata = getattr(each.type, "__metadata__", ())
         yield from ((_written(each.name), (each, one)) for one in metadata if isinstance(one, Key))
-
-
-def _docstrings(section: type) -> Iterator[tuple[str, str]]:
-    """Yield the docstrings of fields, which Python itself doesn't keep."""
-    if not is_dataclass(section):
-        return
-    [definition] = ast.parse(inspect.getsource(section)).body
-    for field, text in pairwise(cast("ast.ClassDef", definition).body):
-        match field, text:
-            case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(value=ast.Constant(value=str(meaning))):
-                yield name, " ".join(meaning.split())
 
 
 @cache

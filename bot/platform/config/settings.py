@@ -8,7 +8,7 @@ import json
 import os
 import re
 from base64 import b64decode
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from contextlib import suppress
 from functools import cached_property
 from pathlib import Path
@@ -16,11 +16,11 @@ from typing import Annotated, Literal, Self
 from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, Field, SecretStr, ValidationError
-from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from bot.core.errors import UserError
+from bot.platform.config.docstrings import docstrings
 from bot.platform.registry.auth import Login, RegistryError, login
 from bot.platform.registry.images import DNS_LABEL, PATH_COMPONENT
 from bot.text.masking import Mask, secrets_in_environment, secrets_in_urls
@@ -104,9 +104,7 @@ ImageRegistry = Annotated[str, AfterValidator(_registry)]
 class PlanSettings(BaseSettings):
     """Settings that a plan depends on, for `sweepbot plan` too."""
 
-    model_config = SettingsConfigDict(
-        frozen=True, extra="ignore", env_ignore_empty=True, use_attribute_docstrings=True
-    )
+    model_config = SettingsConfigDict(frozen=True, extra="ignore", env_ignore_empty=True)
 
     k8s_namespace: str = "sweeps"
     """namespace for builds, records, and trials (unless the channel sets another)"""
@@ -176,7 +174,7 @@ class PlanSettings(BaseSettings):
         try:
             return cls()
         except ValidationError as error:
-            text = error_text(cls.model_fields, error.errors(include_input=False))
+            text = error_text(error.errors(include_input=False))
             raise UserError(text) from None
 
 
@@ -270,7 +268,7 @@ class Settings(PlanSettings):
         name = "slack_signing_secret" if self.slack_mode == "http" else "slack_app_token"
         secret: SecretStr | None = getattr(self, name)
         if secret is None:
-            raise UserError(missing(type(self).model_fields, name))
+            raise UserError(missing(name))
         return secret.get_secret_value()
 
     @cached_property
@@ -303,24 +301,24 @@ def _of_registries(document: str) -> set[str]:
     return found | {login.partition(":")[2] for login in plain}
 
 
-def error_text(fields: Mapping[str, FieldInfo], errors: Iterable[ErrorDetails]) -> str:
+def error_text(errors: Iterable[ErrorDetails]) -> str:
     """Return one line for each setting, and where to set it. Values aren't shown: they can be secrets."""
-    return "\n".join([*(_line(fields, each) for each in errors), WHERE])
+    return "\n".join([*map(_line, errors), WHERE])
 
 
-def description_of(field: FieldInfo) -> str:
-    """Return the field's docstring on one line."""
-    return " ".join(str(field.description).split())
+def description_of(name: str) -> str:
+    """Return the docstring of a setting on one line."""
+    return docstrings(Settings)[name]
 
 
-def missing(fields: Mapping[str, FieldInfo], name: str) -> str:
-    return f"{name.upper()} isn't set ({description_of(fields[name])})."
+def missing(name: str) -> str:
+    return f"{name.upper()} isn't set ({description_of(name)})."
 
 
-def _line(fields: Mapping[str, FieldInfo], error: ErrorDetails) -> str:
+def _line(error: ErrorDetails) -> str:
     name = str(error["loc"][0])
     if error["type"] == "missing":
-        return missing(fields, name)
+        return missing(name)
     reason = REASONS.get(error["type"], "").format(**error.get("ctx", {}))
     reason = reason or error["msg"].removeprefix("Value error, ")
-    return f"{name.upper()} is invalid: {reason} ({description_of(fields[name])})."
+    return f"{name.upper()} is invalid: {reason} ({description_of(name)})."

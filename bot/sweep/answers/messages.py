@@ -56,7 +56,7 @@ HISTORY_VERBS = {
 def listing(sweeps: Sequence[SweepSummary]) -> str:
     if not sweeps:
         return "No matching sweeps. Start one with `/sweep`."
-    return "\n".join(fitting(map(_line, sweeps), MAX_REPLY))
+    return "\n".join(fitting(sweeps, MAX_REPLY, _line))
 
 
 def _line(sweep: SweepSummary) -> str:

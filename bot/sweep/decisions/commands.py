@@ -10,7 +10,6 @@ from bot.platform.config.policy import Config
 from bot.platform.slack.mrkdwn import code, mention
 from bot.sweep.feature_table import FEATURES
 from bot.sweep.lifecycle import texts
-from bot.sweep.lifecycle.building import with_entry
 from bot.sweep.model.experiment import OUT_OF_BUDGET
 from bot.sweep.model.feature import CommandRule
 from bot.sweep.model.observation import Observation
@@ -41,7 +40,7 @@ def apply_command(
         refused=refusal,
         via=command.via,
     )
-    before = sweep = with_entry(sweep, entry)
+    before = sweep = sweep.with_entry(entry)
     if refusal:
         return _redrawn(sweep).enqueue(private(command, refusal))
     rule = RULES[command.action]

@@ -21,12 +21,7 @@ from k8s.jobs import JobState
 from k8s.kaniko import with_base
 from k8s.objects import Manifest
 
-MAX_AUDIT_ENTRIES = 50  # entries in a record; the log has all
 BUILD_WAITING = "build_waiting"
-
-
-def with_entry(sweep: SweepRecord, entry: AuditEntry) -> SweepRecord:
-    return replace(sweep, audit_log=(*sweep.audit_log, entry)[-MAX_AUDIT_ENTRIES:])
 
 
 def received(sweep: SweepRecord, seen: Observation, config: Config, now: datetime) -> SweepRecord:
@@ -39,8 +34,7 @@ def received(sweep: SweepRecord, seen: Observation, config: Config, now: datetim
     refusal = forbidden or seen.refusal
     if not seen.plan and not refusal:  # the same user's older sweep is planned first
         return sweep
-    sweep = with_entry(
-        sweep,
+    sweep = sweep.with_entry(
         AuditEntry(
             at=now,
             user=user,
@@ -48,7 +42,7 @@ def received(sweep: SweepRecord, seen: Observation, config: Config, now: datetim
             action=Action.LAUNCH,
             refused=refusal,
             via=requester.via,
-        ),
+        )
     )
     if seen.plan and not refusal:
         return sweep.to(Phase.OPENING, now, plan=seen.plan, cluster=seen.plan.cluster)

@@ -1,12 +1,14 @@
 """A sweep as the HTTP API and webhooks show it. Pure."""
 
 from datetime import datetime
-from typing import Annotated
+from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, WithJsonSchema
+from pydantic import BaseModel, ConfigDict, GetJsonSchemaHandler, WithJsonSchema
+from pydantic_core import CoreSchema
 
 from bot.core.commands import AuditEntry
 from bot.core.record import APPROVAL, Phase, SweepRecord
+from bot.platform.config.docstrings import docstrings
 
 COMMANDS_SHOWN = 12  # of a sweep, the latest
 
@@ -16,7 +18,19 @@ State = Annotated[
 
 
 class AnswerModel(BaseModel):
-    model_config = ConfigDict(use_attribute_docstrings=True, frozen=True)
+    """Its schema describes the fields with their docstrings."""
+
+    model_config = ConfigDict(frozen=True)
+
+    @classmethod
+    def __get_pydantic_json_schema__(
+        cls, schema: CoreSchema, handler: GetJsonSchemaHandler
+    ) -> dict[str, Any]:
+        found = handler(schema)
+        properties, meanings = handler.resolve_ref_schema(found)["properties"], docstrings(cls)
+        for name in properties.keys() & meanings.keys():
+            properties[name]["description"] = meanings[name]
+        return found
 
 
 class TrialCounts(AnswerModel):

@@ -20,6 +20,17 @@ def test_fitting_lines_are_kept_whole_or_counted(room: int, shown: list[str]) ->
     assert fitting(["one", "two", "three"], room) == shown
 
 
+def test_fitting_of_many_items_formats_only_those_that_fit() -> None:
+    formatted = list[int]()
+
+    def line(number: int) -> str:
+        formatted.append(number)
+        return f"item {number}"
+
+    assert fitting(range(1_000), 20, line) == ["item 0", "item 1", "… and 998 more"]
+    assert formatted == [0, 1, 2]
+
+
 @pytest.mark.parametrize(
     ("word", "offered"),
     [

@@ -101,7 +101,7 @@ def test_example_lists_every_setting_with_its_description():
         for above, line in pairwise(lines)
         if "=" in line and not line.startswith("# -")
     }
-    assert listed == {n.upper(): description_of(f) for n, f in Settings.model_fields.items()}
+    assert listed == {name.upper(): description_of(name) for name in Settings.model_fields}
 
 
 def test_secrets_include_files_urls_and_proxies(monkeypatch, tmp_path):

@@ -7,11 +7,10 @@ import pytest
 
 from bot.core.commands import Action, AuditEntry, Command
 from bot.core.events import Event
-from bot.core.record import Phase, Shown
+from bot.core.record import MAX_AUDIT_ENTRIES, Phase, Shown
 from bot.sweep.answers.command_parser import COMMANDS
 from bot.sweep.decisions.commands import RULES, apply_command, named
 from bot.sweep.lifecycle import texts
-from bot.sweep.lifecycle.building import MAX_AUDIT_ENTRIES, with_entry
 from bot.sweep.model.observation import Observation
 from k8s.engine import End, Experiment, ExperimentState, Trial, TrialState
 from tests.bot.factories import ADMIN, CONFIG, NOW, OWNER, STRANGER, a_sweep
@@ -164,7 +163,7 @@ def test_second_click_of_the_same_user_is_silent_for_a_minute(trial):
 def test_audit_log_keeps_the_newest_fifty():
     sweep = RUNNING
     for number in range(51):
-        sweep = with_entry(sweep, AuditEntry(at=NOW, user=str(number), action=Action.DRAIN))
+        sweep = sweep.with_entry(AuditEntry(at=NOW, user=str(number), action=Action.DRAIN))
     assert MAX_AUDIT_ENTRIES == 50
     assert [entry.user for entry in sweep.audit_log] == [str(number) for number in range(1, 51)]
 
