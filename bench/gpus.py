@@ -96,8 +96,9 @@ async def _stored(folder: Path) -> list[Row]:
 
 async def _live(folder: Path) -> list[Row]:
     end = full_hour(datetime.now(UTC))
+    start, until = end - 1.2 * HOUR, end + HOUR / 60  # also the samples at the end
     async with (
-        prometheus(folder / "live", GPUS, (end - 1.2 * HOUR).timestamp(), end.timestamp()) as server,
+        prometheus(folder / "live", GPUS, start.timestamp(), until.timestamp()) as server,
         _source(folder / "owners", server, end) as source,
     ):
         cold = await _server_cpu(server, lambda: source.snapshot(HALF_HOUR))

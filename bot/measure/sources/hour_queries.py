@@ -1,8 +1,9 @@
 """Query an hour's use of GPUs: each series by itself; of GPUs and pods with several, together."""
 
 import asyncio
+import math
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 
@@ -10,10 +11,11 @@ from bot.measure.gpus.models import HALF_HOUR, HOUR
 from bot.measure.gpus.pod_owners import PodKey
 from bot.measure.sources import promql, promql_hour
 from bot.measure.sources.device_stats import uuid
-from bot.measure.sources.prometheus import Device, Prometheus, Row
+from bot.measure.sources.prometheus import Device, Prometheus, Row, Values
 from bot.measure.sources.scrape_interval import ScrapeIntervals
 
 Series = frozenset[tuple[str, str]]  # its labels
+Half = tuple[Row, Values]  # of a series, by the half hour's end
 
 MAX_NAMED = 500  # in a query; of more, it is for all
 
@@ -39,7 +41,7 @@ class HourQueries:
     """Methods raise NoGpuDataError."""
 
     def __init__(self, prometheus: Prometheus) -> None:
-        self._query = prometheus.query
+        self._query, self._at_both = prometheus.query, prometheus.at_both
 
     async def allocated(self, end: datetime) -> list[Row]:
         """Return GPU-hours by pod, node, and resource."""
@@ -48,9 +50,9 @@ class HourQueries:
         rows = [row for row in rows if row.pod not in pods]
         return rows + await self._of_pods(promql.allocated_hours, several, end)
 
-    async def cpu_mean(self, end: datetime) -> dict[PodKey, float]:
+    async def cpu_mean(self, end: datetime, namespaces: Collection[str]) -> dict[PodKey, float]:
         """Return the mean cores of each pod."""
-        rows = await self._query(promql_hour.CPU_MEAN, end)
+        rows = await self._query(promql_hour.cpu_mean(namespaces), end)
         number = Counter(row.pod for row in rows)
         several = [row for row in rows if number[row.pod] > 1]
         rows += await self._of_pods(promql.cpu_mean, several, end)
@@ -64,28 +66,25 @@ class HourQueries:
         which = promql_hour.these(pods) if len(wanted) <= MAX_NAMED else ""
         return [row for row in await self._query(query(which), end) if row.pod in wanted]
 
-    async def gpus(self, start: datetime, intervals: ScrapeIntervals) -> GpuHours:
-        """Return the hours of the GPUs of pods, each GPU queried at its own scrape interval."""
-        end, found = start + HOUR, GpuHours()
-        engine_only = not await self._query(promql.HOUR_UTIL_ONLY, end)
+    async def gpus(
+        self, start: datetime, intervals: ScrapeIntervals, *, engine_only: bool
+    ) -> tuple[GpuHours, list[Row]]:
+        """Return the hours of the GPUs of pods, each queried at its own scrape interval, and all series."""
+        end, found, series = start + HOUR, GpuHours(), list[Row]()
         partly = [] if engine_only else await self._query(promql.HOUR_UTIL_PARTLY, end)
         uneven = {row.device for row in partly}
         for step in intervals.steps:
-            samples = promql_hour.samples_of_half(step, engine_only=engine_only)
-            idle = promql_hour.idle_in_half(step, engine_only=engine_only)
-            answers = await asyncio.gather(
-                self._query(samples, end),
-                self._query(samples, start + HALF_HOUR),
-                self._query(promql_hour.sum_of_hour(step, engine_only=engine_only), end),
-                self._query(idle, end),
-                self._query(idle, start + HALF_HOUR),
-            )
-            alone, several = await asyncio.to_thread(_alone, step, intervals, uneven, *answers)
-            found.extend(alone)
+            functions = promql_hour.sum_of_half, promql_hour.few_in_half, promql_hour.idle_in_half
+            queries = (function(step, engine_only=engine_only) for function in functions)
+            halves = (self._at_both(query, start + HALF_HOUR, end) for query in queries)
+            sums, few, idle = await asyncio.gather(*halves)
+            series += [row for row, _ in sums]
+            mine = [each for each in sums if intervals.of(each[0].device[2]) == step]
+            several = await asyncio.to_thread(_alone, found, start, step, uneven, mine, few, idle)
             if several:
                 together = await self._together(start, step, several)
                 found.extend(together.of(several))
-        return found
+        return found, series
 
     async def _together(self, start: datetime, step: int, devices: Collection[Device]) -> GpuHours:
         end, names = start + HOUR, {uuid(name) for _, _, name, _ in devices}
@@ -100,47 +99,38 @@ class HourQueries:
 
 
 def _alone(
+    found: GpuHours,
+    start: datetime,
     step: int,
-    intervals: ScrapeIntervals,
     uneven: Collection[Device],
-    late: list[Row],
-    early: list[Row],
-    total: list[Row],
-    idle_late: list[Row],
-    idle_early: list[Row],
-) -> tuple[GpuHours, set[Device]]:
-    """Return the hours of pods' GPUs with one series, and the other GPUs: several, or NaN in the total.
+    sums: Collection[Half],
+    few: Iterable[Half],
+    idle: Iterable[Half],
+) -> set[Device]:
+    """Add the hours of pods' GPUs with one series; return the others: several, or NaN in the sum.
 
     Args:
-        step: GPUs with other intervals are left out.
-        uneven: GPUs that also have others.
-        late: each series' samples in the second half hour; `early`: in the first.
+        uneven: GPUs that also have samples at other intervals.
+        few: those with less than all samples in a half hour.
     """
-    hours = step / 3600
-    halves = [{_series(row): row.value * hours for row in rows} for rows in (late, early)]
-    counted = {_series(row): row for row in (*late, *early)}
-    devices = {each: row.device for each, row in counted.items()}
-    devices = {each: d for each, d in devices.items() if d[1] and intervals.of(d[2]) == step}
-    series, finite = Counter(devices.values()), set(map(_series, total))
-    several = {
-        device
-        for each, device in devices.items()
-        if series[device] > 1 or device in uneven or each not in finite
-    }
-    alone = {each for each, device in devices.items() if device not in several}
-
-    def idle(rows: list[Row], half: Mapping[Series, float]) -> list[Row]:
-        enough = promql.enough_samples(step) * hours
-        found = (Row(row.labels, half.get(each, 0.0)) for row in rows if (each := _series(row)) in alone)
-        return [row for row in found if row.value >= enough]
-
-    found = GpuHours(
-        observed=[Row(counted[each].labels, sum(half.get(each, 0.0) for half in halves)) for each in alone],
-        used=[Row(row.labels, row.value * hours) for row in total if _series(row) in alone],
-        idle_late=idle(idle_late, halves[0]),
-        idle_early=idle(idle_early, halves[1]),
-    )
-    return found, several
+    hours, late = step / 3600, (start + HOUR).timestamp()
+    most, enough = promql_hour.most_samples(step), promql.enough_samples(step)
+    counted, low = ({_series(row): values for row, values in rows} for rows in (few, idle))
+    known = [(row, device, values) for row, values in sums if (device := row.device)[1]]
+    number, several = Counter(device for _, device, _ in known), set[Device]()
+    for row, device, values in known:
+        if number[device] > 1 or device in uneven or not math.isfinite(sum(values.values())):
+            several.add(device)
+            continue
+        series = _series(row)
+        samples = {half: counted.get(series, {}).get(half, most) for half in values}
+        found.observed.append(Row(row.labels, sum(samples.values()) * hours))
+        found.used.append(Row(row.labels, sum(values.values()) * hours))
+        for half in low.get(series, ()):
+            if samples.get(half, 0) >= enough:
+                idle_half = found.idle_late if half == late else found.idle_early
+                idle_half.append(Row(row.labels, samples[half] * hours))
+    return several
 
 
 def _series(row: Row) -> Series:

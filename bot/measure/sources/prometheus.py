@@ -3,12 +3,13 @@
 import asyncio
 import json
 import math
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Generic, TypeVar
 
 import aiohttp
+from pydantic_core import from_json
 
 from bot.measure.gpus.models import NoGpuDataError
 from bot.measure.gpus.pod_owners import PodKey
@@ -18,6 +19,7 @@ T = TypeVar("T")
 QUERY_TIMEOUT = aiohttp.ClientTimeout(total=100)  # seconds; Prometheus' own default is two minutes
 
 Device = tuple[str, str, str, str]  # namespace, pod, id, model
+Values = Mapping[float, float]  # by Unix seconds
 
 SAMPLE_MAX_AGE = timedelta(minutes=10)
 
@@ -63,6 +65,7 @@ class Prometheus:
     def __init__(self, url: str, token: str = "") -> None:
         headers = {"Authorization": f"Bearer {token}"} if token else {}
         self._url, self._rules_url = f"{url}/api/v1/query", f"{url}/api/v1/rules?type=alert"
+        self._range_url = f"{url}/api/v1/query_range"
         self._web = aiohttp.ClientSession(headers=headers, timeout=QUERY_TIMEOUT, trust_env=True)
 
     async def close(self) -> None:
@@ -71,6 +74,20 @@ class Prometheus:
     async def query(self, query: str, at: datetime) -> list[Row]:
         """Return the instant vector at that time, without NaN and infinite values."""
         return await asyncio.to_thread(_vector, *await self._answer(query, at))
+
+    async def at_both(self, query: str, first: datetime, second: datetime) -> list[tuple[Row, Values]]:
+        """Return each series' values at two times, also NaN and infinite ones; rows have no values.
+
+        In one query, Prometheus reads and writes the labels once.
+        """
+        form = {
+            "query": query,
+            "start": f"{first.timestamp():.3f}",
+            "end": f"{second.timestamp():.3f}",
+            "step": f"{(second - first).total_seconds():g}",
+            "nocache": "1",  # VictoriaMetrics
+        }
+        return await asyncio.to_thread(_both, *await self._post(self._range_url, form))
 
     async def sample_times(self, query: str, at: datetime) -> list[tuple[Row, list[float]]]:
         """Return the sample times of each series of a range query, in Unix seconds; rows have no values."""
@@ -91,9 +108,12 @@ class Prometheus:
 
     async def _answer(self, query: str, at: datetime) -> tuple[int, bytes]:
         """Return status and body, which is decoded in a thread: with 10,000 GPUs it is megabytes."""
-        form = {"query": query, "time": f"{at.timestamp():.3f}"}
+        return await self._post(self._url, {"query": query, "time": f"{at.timestamp():.3f}"})
+
+    async def _post(self, url: str, form: Mapping[str, str]) -> tuple[int, bytes]:
         try:
-            async with self._web.post(self._url, data=form) as answer:
+            # Thanos and Mimir keep answers for a range, but an hour's last samples can come later.
+            async with self._web.post(url, data=form, headers={"Cache-Control": "no-store"}) as answer:
                 return answer.status, await answer.read()
         except (aiohttp.ClientError, OSError) as error:  # TimeoutError is one
             raise _unreachable(error) from error
@@ -106,6 +126,17 @@ def _unreachable(error: Exception) -> NoGpuDataError:
 def _vector(status: int, text: bytes) -> list[Row]:
     rows = _read(status, text, lambda each: Row(dict(each["metric"]), float(each["value"][1])))
     return [row for row in rows if math.isfinite(row.value)]
+
+
+def _both(status: int, text: bytes) -> list[tuple[Row, Values]]:
+    return _read(
+        status,
+        text,
+        lambda each: (
+            Row(dict(each["metric"]), 0.0),
+            {float(time): float(value) for time, value in each["values"]},
+        ),
+    )
 
 
 def _sample_times(status: int, text: bytes) -> list[tuple[Row, list[float]]]:
@@ -129,7 +160,7 @@ def _missing(body: dict[str, Any]) -> str:
 def _read(status: int, text: bytes, convert: Callable[[Any], T]) -> list[T]:
     """Return each series of a successful answer, converted. Raises NoGpuDataError for any other answer."""
     try:
-        body = json.loads(text)
+        body = from_json(text)  # half the time of json.loads
         if body["status"] == "success":
             result = [convert(each) for each in body["data"]["result"]]
             if missing := _missing(body):

@@ -30,12 +30,8 @@ from k8s.nodes.gpu_kinds import NodeDevices, with_share
 Devices = Mapping[str, NodeDevices]  # by node
 
 AN_HOUR, LATELY = 3600, 600  # seconds
-CAPACITY_QUERIES = {
-    "capacity": promql.CAPACITY_HOURS,
-    "lost": promql.LOST_HOURS,
-    "coverage": promql.COVERAGE,
-}
-CLOSED = {"closed": promql.CLOSED_HOURS}
+CAPACITY_QUERIES = {"capacity": promql.CAPACITY_HOURS, "coverage": promql.COVERAGE}
+LOST, CLOSED = {"lost": promql.LOST_HOURS}, {"closed": promql.CLOSED_HOURS}
 PENDING_QUERIES = {
     "waited": promql.PENDING_HOURS,
     "waiting": promql.PENDING_PODS,
@@ -83,7 +79,7 @@ class PrometheusSource:
     async def _offered(self, at: datetime) -> Offered:
         physical = await self._query(promql.PHYSICAL_BY_RESOURCE, at)
         nodes = {place_of(row)[0] for row in physical if row.value}
-        devices = await self._models.get(at, lambda: self._query_devices(promql.MODELS, at, nodes))
+        devices = await self._models.get(at, lambda: self._query_models(at, nodes))
         return _offered(physical, devices)
 
     async def _pods(
@@ -91,7 +87,7 @@ class PrometheusSource:
     ) -> tuple[PodUse, ...]:
         """`history`: with `p95` and `busy_ever`, which take most of the time."""
         seconds = round(window.total_seconds())
-        intervals = await self._intervals.get(at, lambda: self._probe.intervals(at, LATELY))
+        intervals = await self._intervals.get(at, lambda: self._query_intervals(at))
         rows: dict[PodKey, list[Row]] = defaultdict(list)
         for row in allocated:
             if row.value:
@@ -168,13 +164,17 @@ class PrometheusSource:
     async def _query_hour(self, start: datetime) -> HourResults:
         end = start + HOUR
         allocated = await self._hour.allocated(end)
-        gpus = await self._hour.gpus(start, await self._probe.intervals(end, AN_HOUR))
-        requested, cpu_mean, ram_peak = await asyncio.gather(
-            self._query(promql.REQUESTED, end),
-            self._hour.cpu_mean(end),
-            self._by_pod(promql.RAM_PEAK, end),
-        )
+        exporters = await self._probe.exporters(end, AN_HOUR)
+        intervals = await self._probe.intervals(end, AN_HOUR, exporters)
+        gpus, series = await self._hour.gpus(start, intervals, engine_only=exporters.engine_only)
+        models = _each_once(series) if exporters.engine_only else await self._query(promql.HOUR_MODELS, end)
         pods = [pod for pod, hours in sums(allocated).items() if hours]
+        namespaces = {namespace for namespace, _ in pods}
+        requested, cpu_mean, ram_peak = await asyncio.gather(
+            self._query(promql.requested(namespaces), end),
+            self._hour.cpu_mean(end, namespaces),
+            self._by_pod(promql.ram_peak(namespaces), end),
+        )
         return HourResults(
             allocated=allocated,
             gpus=gpus,
@@ -185,7 +185,7 @@ class PrometheusSource:
             cluster=await self._cluster_totals(end),
             offered=_offered(
                 await self._query(promql.HOUR_PHYSICAL, end),
-                await self._query_devices(promql.HOUR_MODELS, end, {place_of(row)[0] for row in allocated}),
+                await self._devices_of(models, end, {place_of(row)[0] for row in allocated}),
             ),
             owners=await self._owners_of(promql.HOUR_OWNER_LABELS, end, pods, day=start),
         )
@@ -193,9 +193,10 @@ class PrometheusSource:
     async def _cluster_totals(self, end: datetime) -> dict[str, float]:
         """Return an hour's totals by name; query only what the hour had."""
         queries = dict(CAPACITY_QUERIES)
+        queries |= LOST if await self._query(promql.ANY_LOST, end) else {}
         queries |= CLOSED if await self._query(promql.ANY_CLOSED, end) else {}
         queries |= PENDING_QUERIES if await self._query(promql.ANY_PENDING, end) else {}
-        none = dict.fromkeys(CLOSED | PENDING_QUERIES, 0.0)
+        none = dict.fromkeys(LOST | CLOSED | PENDING_QUERIES, 0.0)
         return none | {name: await self._total(query, end) for name, query in queries.items()}
 
     async def _total(self, query: str, at: datetime) -> float:
@@ -208,9 +209,15 @@ class PrometheusSource:
         rows = await self._query(query, at)
         return await self._owners.owners(day, pods, await asyncio.to_thread(_labeled, rows))
 
-    async def _query_devices(self, query: str, at: datetime, nodes: set[str]) -> dict[str, NodeDevices]:
-        """Return the devices by node, which dcgm-exporter calls the host name."""
-        known = await asyncio.to_thread(_devices, await self._query(query, at))
+    async def _query_intervals(self, at: datetime) -> ScrapeIntervals:
+        return await self._probe.intervals(at, LATELY, await self._probe.exporters(at, LATELY))
+
+    async def _query_models(self, at: datetime, nodes: set[str]) -> Devices:
+        return await self._devices_of(await self._query(promql.MODELS, at), at, nodes)
+
+    async def _devices_of(self, rows: list[Row], at: datetime, nodes: set[str]) -> Devices:
+        """Return the devices of series by node, which dcgm-exporter calls the host name."""
+        known = await asyncio.to_thread(_devices, rows)
         if missing := nodes - known.keys() - {""}:
             known |= _devices(await self._query(promql.last_models(missing), at))
         return known
@@ -250,6 +257,13 @@ def _labeled(rows: Iterable[Row]) -> dict[PodKey, Ownership]:
         )
         labeled[row.pod] = merged(labeled.get(row.pod, UNOWNED), owner)
     return labeled
+
+
+def _each_once(series: Iterable[Row]) -> list[Row]:
+    """Count devices as `promql.HOUR_MODELS` does."""
+    names = "gpu", "UUID", "GPU_I_ID"
+    found = {(row.host, row.model, *map(row.labels.get, names)): row.labels for row in series}
+    return [Row(labels, 1.0) for labels in found.values()]
 
 
 def _devices(rows: Iterable[Row]) -> dict[str, NodeDevices]:

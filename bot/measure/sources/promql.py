@@ -19,7 +19,7 @@ results for these reasons:
 
 import json
 import re
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
 
 from bot.measure.gpus.models import BUSY, MIN_COVERAGE
 from bot.measure.sources.series_kinds import ALL_KINDS, Naming, SeriesKinds
@@ -134,26 +134,32 @@ OWNER_LABELS, HOUR_OWNER_LABELS = (
 )
 
 
-# CPU and memory of pods with GPUs in an hour, including pods that terminated in it
-
-_WITH_GPUS = original(f"max_over_time(kube_pod_container_resource_requests{{{GPUS}}}[{HOUR_WINDOW}])")
-_WITH_GPUS = f"max by (namespace, pod) ({_WITH_GPUS})"
+# CPU and memory of the pods of some namespaces in an hour, including pods that terminated in it
 
 
-def of_gpu_pods(series: str) -> str:
-    """Return series of containers, by their own names, of pods with GPUs."""
-    return f"{original(series, 'namespace', 'pod', 'container')} and on (namespace, pod) {_WITH_GPUS}"
+def of_containers(series: Callable[[str], str], namespaces: Collection[str]) -> str:
+    """Return series of containers, by their own names. `series`: by a selector to put behind others."""
+    names = any_of(namespaces)
+    either = series(f",exported_namespace=~{names}"), series(f',exported_namespace="",namespace=~{names}')
+    return original(f"({' or '.join(either)})", "namespace", "pod", "container")
 
 
-def _of_pods(series: str) -> str:
-    """Sum the containers, the maximum of each."""
-    per_container = f"max by (namespace, pod, container, resource) ({of_gpu_pods(series)})"
+def _of_pods(metric: str, namespaces: Collection[str]) -> str:
+    """Sum the containers, the maximum of each. `metric`: with a selector without its closing brace."""
+    series = of_containers(lambda which: f"max_over_time({metric}{which}}}[{HOUR_WINDOW}])", namespaces)
+    per_container = f"max by (namespace, pod, container, resource) ({series})"
     return f"sum by (namespace, pod, resource) ({per_container})"
 
 
-# Cores, with the label `resource="cpu"`, and bytes, with `resource="memory"`.
-_RESOURCES = f'resource=~"cpu|memory",{TRAINING}'
-REQUESTED = _of_pods(f"max_over_time(kube_pod_container_resource_requests{{{_RESOURCES}}}[{HOUR_WINDOW}])")
+def requested(namespaces: Collection[str]) -> str:
+    """Return cores, with the label `resource="cpu"`, and bytes, with `resource="memory"`."""
+    which = f'{{resource=~"cpu|memory",{TRAINING}'
+    return _of_pods(f"kube_pod_container_resource_requests{which}", namespaces)
+
+
+def ram_peak(namespaces: Collection[str]) -> str:
+    """Return bytes. Memory is requested for its peak."""
+    return _of_pods(f"container_memory_working_set_bytes{{{TRAINING}", namespaces)
 
 
 def cpu_rate(which: str = "") -> str:
@@ -166,10 +172,6 @@ def cpu_mean(which: str) -> str:
     containers = original(cpu_rate(which), "namespace", "pod", "container")
     pods = f"sum by (namespace, pod) (max by (namespace, pod, container) ({containers}))"
     return f"avg_over_time(({pods})[{HOUR_WINDOW}:1m])"
-
-
-# Memory is requested for its peak.
-RAM_PEAK = _of_pods(f"max_over_time(container_memory_working_set_bytes{{{TRAINING}}}[{HOUR_WINDOW}])")
 
 
 # Nodes
@@ -185,8 +187,8 @@ PHYSICAL_BY_RESOURCE = _by_resource(_CAPACITY)
 HOUR_PHYSICAL = _by_resource(f"last_over_time({_CAPACITY}[{HOUR_WINDOW}])")
 ALLOCATABLE = f"sum by (node) ({ALLOCATABLE_BY_RESOURCE})"
 CORDONED = f"max by (node) ({original('kube_node_spec_unschedulable', 'node')}) == 1"
-_READY = original('kube_node_status_condition{condition="Ready",status="true"}', "node")
-NOT_READY = f"max by (node) ({_READY}) == 0"
+_READY = 'kube_node_status_condition{condition="Ready",status="true"}'
+NOT_READY = f"max by (node) ({original(_READY, 'node')}) == 0"
 _MODEL = "Hostname, hostname, modelName, GPU_I_PROFILE"  # the first was renamed in 2026
 
 
@@ -215,9 +217,16 @@ ERRORS = f"max by ({_GPU}) ({XIDS})"
 # Arithmetic drops unmatched series: `or 0 *` keeps nodes without allocations.
 _FREE = f"{ALLOCATABLE} - on (node) (sum by (node) ({ALLOCATED}) or 0 * {ALLOCATABLE})"
 _CLOSED = f"clamp_min({_FREE}, 0) and on (node) (({CORDONED}) or ({NOT_READY}))"
+# Without any, the next one is 0. Each looks at every node in every minute, these at each node once.
+_MOST = f"max_over_time({_CAPACITY}[{HOUR_WINDOW}])"
+_LEAST = f"min_over_time(kube_node_status_allocatable{{{GPUS}}}[{HOUR_WINDOW}])"
+ANY_LOST = f"count({_MOST} unless {_MOST} <= {_LEAST})"
+ANY_CLOSED = (
+    f"count(max_over_time(kube_node_spec_unschedulable[{HOUR_WINDOW}]) == 1)"
+    f" or count(min_over_time({_READY}[{HOUR_WINDOW}]) == 0)"
+)
 CAPACITY_HOURS = _per_hour(f"sum({ALLOCATABLE_BY_RESOURCE})")
 LOST_HOURS = _per_hour(f"sum(clamp_min(sum by (node) ({PHYSICAL_BY_RESOURCE}) - on (node) {ALLOCATABLE}, 0))")
-ANY_CLOSED = _hourly_peak(f"count(({CORDONED}) or ({NOT_READY}))")  # without any, CLOSED_HOURS is 0
 CLOSED_HOURS = _per_hour(f"sum({_CLOSED})")  # free, but not schedulable
 ANY_NODE = "count(kube_node_status_allocatable)"
 COVERAGE = f"count_over_time(({ANY_NODE})[{HOUR_WINDOW}:1m]) / 60"
@@ -255,7 +264,6 @@ UTIL_ONLY = f'count({UTIL}{{GPU_I_ID=""}} unless {ENGINE})'
 _UTIL_SAMPLES, _ENGINE_SAMPLES = (
     f"count_over_time({metric}[{HOUR_WINDOW}])" for metric in (f'{UTIL}{{GPU_I_ID=""}}', ENGINE)
 )
-HOUR_UTIL_ONLY = f"count({_UTIL_SAMPLES} unless {_ENGINE_SAMPLES} >= {_UTIL_SAMPLES})"
 HOUR_UTIL_PARTLY = f"{_ENGINE_SAMPLES} < {_UTIL_SAMPLES}"  # GPUs with GR_ENGINE_ACTIVE for a part of the hour
 
 
@@ -340,10 +348,26 @@ def enough_samples(step: int) -> float:
 # Scrape intervals of dcgm-exporter
 
 
-def samples_by_host(window: int) -> str:
-    """Count the samples of each GPU over `window` seconds, by host."""
-    either = f"count_over_time({UTIL}[{window}s]) or count_over_time({ENGINE}[{window}s])"
-    return f"max by (UUID, gpu, Hostname, hostname, instance) ({either})"
+_HOST = "Hostname, hostname, instance"
+
+
+def samples_of_host(metric: str, window: int) -> str:
+    """Count the samples of each host over `window` seconds, by model and slice."""
+    return f"sum by ({_HOST}, modelName, GPU_I_ID) (count_over_time({metric}[{window}s]))"
+
+
+def evenly_scraped(metric: str, window: int, step: int) -> str:
+    """Return the hosts whose first GPU has one sample in every `step` of `window` seconds."""
+    each = f'(count_over_time({metric}{{gpu="0"}}[{scrape(step)}])[{window - 1}s:{step}s])'
+    number, filled = (f"sum by ({_HOST}) ({over}_over_time{each})" for over in ("sum", "count"))
+    return f"{number} == {window / step:g} and {filled} == {window / step:g}"
+
+
+def samples_by_host(instances: Collection[str] | None, window: int) -> str:
+    """Count the samples of each GPU over `window` seconds, by host; `None` is all instances."""
+    which = "" if instances is None else f"instance=~{any_of(instances)}"
+    either = " or ".join(f"count_over_time({each}{{{which}}}[{window}s])" for each in (UTIL, ENGINE))
+    return f"max by (UUID, gpu, {_HOST}) ({either})"
 
 
 def raw_samples(devices: Iterable[str], window: int) -> str:

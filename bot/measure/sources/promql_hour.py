@@ -5,7 +5,7 @@ kube-state-metrics, count once. To group 10,000 GPUs at 120 steps takes Promethe
 them. Where a GPU or pod has one series, both are the same; `hour_queries` queries the others as in `promql`.
 """
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 from bot.measure.gpus.models import BUSY
 from bot.measure.sources import promql
@@ -32,13 +32,20 @@ def _by_series(over: str, inner: str, step: int, window: str, *, engine_only: bo
     return engine if engine_only else f"{engine} or {util}{scale}"
 
 
-def samples_of_half(step: int, *, engine_only: bool) -> str:
-    return _by_series("count", "avg", step, HALF_HOUR_WINDOW, engine_only=engine_only)
+def most_samples(step: int) -> int:
+    """Return how many samples of half an hour count."""
+    return -(-1800 // step)
 
 
-def sum_of_hour(step: int, *, engine_only: bool) -> str:
+def few_in_half(step: int, *, engine_only: bool) -> str:
+    """Return the samples of series with fewer than `most_samples`."""
+    number = _by_series("count", "avg", step, HALF_HOUR_WINDOW, engine_only=engine_only)
+    return f"({number}) < {most_samples(step)}"
+
+
+def sum_of_half(step: int, *, engine_only: bool) -> str:
     """Return the sum of shares; of a series with a NaN sample, it is NaN."""
-    return _by_series("sum", "avg", step, HOUR_WINDOW, engine_only=engine_only, scale=" / 100")
+    return _by_series("sum", "avg", step, HALF_HOUR_WINDOW, engine_only=engine_only, scale=" / 100")
 
 
 def idle_in_half(step: int, *, engine_only: bool) -> str:
@@ -77,5 +84,9 @@ SEVERAL_REQUESTS = (
     f" ({promql.original(_of_requests('count', HOUR_WINDOW), 'namespace', 'pod', 'container')}) > 1"
 )
 
-# Of each container; a pod can have several.
-CPU_MEAN = promql.of_gpu_pods(f"avg_over_time({promql.cpu_rate()}[{_MINUTES}])")
+
+def cpu_mean(namespaces: Collection[str]) -> str:
+    """Return the mean cores of each container; a pod can have several."""
+    return promql.of_containers(
+        lambda which: f"avg_over_time({promql.cpu_rate(which)}[{_MINUTES}])", namespaces
+    )

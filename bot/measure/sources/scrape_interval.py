@@ -10,6 +10,7 @@ from statistics import median, median_high
 
 from bot.measure.sources import promql
 from bot.measure.sources.prometheus import Prometheus, Row
+from k8s.nodes.dcgm import ENGINE, UTIL
 
 STANDARD_INTERVALS = (1, 2, 5, 10, 15, 20, 30, 45, 60, 90, 120, 180, 300)  # seconds; each divides 30 min
 JITTER = 1.02  # a scrape may be that much later than its interval
@@ -39,7 +40,7 @@ class ScrapeIntervals:
     @property
     def steps(self) -> tuple[int, ...]:
         """Return the distinct intervals in use, the shortest first."""
-        return tuple(sorted({*self.by_gpu.values()} or {self.default}))
+        return tuple(sorted({self.default, *self.by_gpu.values()}))
 
 
 def scrape_interval(*scrapers: Iterable[float]) -> int | None:
@@ -68,6 +69,30 @@ def _rounded_up(seconds: float) -> int:
     return next(standard, STANDARD_INTERVALS[-1])
 
 
+Host = tuple[str, ...]  # by its labels
+
+
+@dataclass(frozen=True)
+class Exporters:
+    hosts: frozenset[Host]
+    metric: str  # GR_ENGINE_ACTIVE, or else GPU_UTIL
+    engine_only: bool  # GR_ENGINE_ACTIVE has as many samples as GPU_UTIL, of every host and model
+
+    @classmethod
+    def of(cls, util: Iterable[Row], engine: Iterable[Row]) -> "Exporters":
+        """Compare the samples of GPU_UTIL and GR_ENGINE_ACTIVE, by `promql.samples_of_host`."""
+        counted, found = ({frozenset(row.labels.items()): row for row in rows} for rows in (util, engine))
+        return cls(
+            hosts=frozenset(_host(row) for row in (counted | found).values()),
+            metric=ENGINE if found else UTIL,
+            engine_only=all(key in found and found[key].value == row.value for key, row in counted.items()),
+        )
+
+
+def _host(row: Row) -> Host:
+    return tuple(row.labels.get(each, "") for each in ("Hostname", "hostname", "instance"))
+
+
 class IntervalProbe:
     """`interval`: seconds between two scrapes; 0 measures it."""
 
@@ -75,20 +100,35 @@ class IntervalProbe:
         self._prometheus, self._fixed = prometheus, interval
         self._default = interval or DEFAULT_INTERVAL
 
-    async def intervals(self, at: datetime, window: int) -> ScrapeIntervals:
-        """Measure over `window` seconds, by the GPU of each host with the most samples.
+    async def exporters(self, at: datetime, window: int) -> Exporters:
+        """Find the exporters with samples in `window` seconds."""
+        util, engine = [
+            await self._prometheus.query(promql.samples_of_host(metric, window), at)
+            for metric in (UTIL, ENGINE)
+        ]
+        return Exporters.of(util, engine)
 
-        One scrape reads all GPUs of a host. Raises NoGpuDataError.
+    async def intervals(self, at: datetime, window: int, exporters: Exporters) -> ScrapeIntervals:
+        """Measure over `window` seconds; one scrape reads all GPUs of a host. Raises NoGpuDataError.
+
+        Only of hosts that aren't scraped like most are the times of samples read, of the GPU with the most.
         """
         if self._fixed:
             return ScrapeIntervals({}, self._fixed)
+        query = promql.evenly_scraped(exporters.metric, window, self._default)
+        even = {_host(row) for row in await self._prometheus.query(query, at)}
+        if not (others := exporters.hosts - even):
+            return ScrapeIntervals({}, self._default)
         hosts: dict[str, list[Row]] = defaultdict(list)
-        for row in await self._prometheus.query(promql.samples_by_host(window), at):
-            hosts[row.host].append(row)
+        instances = {instance for _, _, instance in others} if len(others) <= HOSTS_PER_QUERY else None
+        for row in await self._prometheus.query(promql.samples_by_host(instances, window), at):
+            if _host(row) in others:
+                hosts[row.host].append(row)
         fullest = [max(rows, key=lambda row: row.value) for rows in hosts.values()]
         times = await self._times(sorted({row.labels.get("UUID", "") for row in fullest}), at, window)
         found = await asyncio.to_thread(_by_host, times)  # with 10,000 GPUs, a fifth of a second
-        self._default = median_high(found.values()) if found else self._default
+        if len(found) > len(even):
+            self._default = median_high(found.values())
         by_gpu = {row.gpu: found[host] for host in found for row in hosts[host]}
         return ScrapeIntervals(by_gpu, self._default)
 

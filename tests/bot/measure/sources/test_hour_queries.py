@@ -1,5 +1,6 @@
 """An hour of GPUs: each series by itself, and together those of a GPU with several."""
 
+import math
 from datetime import UTC, datetime
 
 import pytest
@@ -30,16 +31,17 @@ class Answering(Prometheus):
         self.asked.append(query)
         return self.answers.get((query, at), [])
 
+    async def at_both(self, query, first, second):
+        assert (first, second) == (MIDDLE, END)
+        both = {first.timestamp(), second.timestamp()}
+        return [(row, dict.fromkeys(both, row.value)) for row in await self.query(query, second)]
 
-def series(samples, sums, idle):
+
+def series(few, sums, idle):
     """The answers about each series, of both halves alike."""
-    count = promql_hour.samples_of_half(STEP, engine_only=True)
-    low = promql_hour.idle_in_half(STEP, engine_only=True)
-    return {
-        **{(count, at): samples for at in (MIDDLE, END)},
-        **{(low, at): idle for at in (MIDDLE, END)},
-        (promql_hour.sum_of_hour(STEP, engine_only=True), END): sums,
-    }
+    functions = promql_hour.few_in_half, promql_hour.sum_of_half, promql_hour.idle_in_half
+    queries = [(each(STEP, engine_only=True), END) for each in functions]
+    return dict(zip(queries, (few, sums, idle), strict=True))
 
 
 def hours(rows):
@@ -48,10 +50,10 @@ def hours(rows):
 
 async def test_gpu_with_one_series_is_summed_up_by_itself():
     free = {"UUID": "GPU-9", "namespace": "", "pod": ""}
-    samples = [gpu(1, 60.0), gpu(2, 60.0), gpu(3, 40.0), Row(free, 60.0)]
-    sums = [gpu(1, 90.0), gpu(2, 0.0), gpu(3, 0.0), Row(free, 0.0)]
-    server = Answering(series(samples, sums, [gpu(2, 0.0), gpu(3, 0.0), Row(free, 0.0)]))
-    found = await HourQueries(server).gpus(START, EVERY)
+    sums = [gpu(1, 45.0), gpu(2, 0.0), gpu(3, 0.0), Row(free, 0.0)]
+    server = Answering(series([gpu(3, 40.0)], sums, [gpu(2, 0.0), gpu(3, 0.0), Row(free, 0.0)]))
+    found, known = await HourQueries(server).gpus(START, EVERY, engine_only=True)
+    assert known == sums
     assert hours(found.observed) == {"GPU-1": 1, "GPU-2": 1, "GPU-3": 80 / 120}
     assert hours(found.used) == {"GPU-1": 0.75, "GPU-2": 0, "GPU-3": 0}
     assert hours(found.idle_late) == hours(found.idle_early) == {"GPU-2": 0.5}, "GPU-3 has too few samples"
@@ -59,17 +61,16 @@ async def test_gpu_with_one_series_is_summed_up_by_itself():
 
 
 async def test_gpu_with_several_series_or_nan_is_queried_together():
-    samples = [gpu(1, 60.0), gpu(2, 60.0, instance="a"), gpu(2, 60.0, instance="b"), gpu(3, 60.0)]
-    sums = [gpu(1, 120.0), gpu(2, 120.0, instance="a"), gpu(2, 120.0, instance="b")]  # GPU-3 has NaN
+    sums = [gpu(1, 60.0), gpu(2, 60.0, instance="a"), gpu(2, 60.0, instance="b"), gpu(3, math.nan)]
     which = {"GPU-2", "GPU-3"}
     server = Answering(
-        series(samples, sums, [])
+        series([], sums, [])
         | {
             (promql.observed_hours(STEP, which), END): [gpu(2, 1.0), gpu(3, 0.9)],
             (promql.used_hours(STEP, which), END): [gpu(2, 0.8), gpu(3, 0.7)],
         }
     )
-    found = await HourQueries(server).gpus(START, EVERY)
+    found, _ = await HourQueries(server).gpus(START, EVERY, engine_only=True)
     assert hours(found.observed) == {"GPU-1": 1, "GPU-2": 1, "GPU-3": 0.9}
     assert hours(found.used) == {"GPU-1": 1, "GPU-2": 0.8, "GPU-3": 0.7}
 

@@ -13,7 +13,7 @@ from bot.measure.gpus.models import HALF_HOUR, NoGpuDataError
 from bot.measure.gpus.pod_owners import UNOWNED, Ownership, OwnerStore, by_labels
 from bot.measure.sources import promql, promql_hour
 from bot.measure.sources.collector import BACKFILL
-from bot.measure.sources.prometheus import Prometheus, Row
+from bot.measure.sources.prometheus import Prometheus, Row, Values
 from bot.measure.sources.prometheus_source import PrometheusSource
 from bot.measure.sources.scrape_interval import IntervalProbe
 from bot.measure.sources.series_kinds import LOADS_IN_USE, NAMINGS, NAMINGS_IN_USE, SeriesKinds
@@ -126,7 +126,7 @@ def test_queries_contain_windows_devices_and_characters_that_promql_cannot_escap
     )
     assert "[1799s:15s]) >= 96 and" in promql.idle_half(15, None)
     kinds = SeriesKinds(engine_only=True)
-    for query in (promql.peak(60, kinds=kinds), promql_hour.sum_of_hour(30, engine_only=True)):
+    for query in (promql.peak(60, kinds=kinds), promql_hour.sum_of_half(30, engine_only=True)):
         assert "DCGM_FI_PROF_GR_ENGINE_ACTIVE" in query
         assert "GPU_UTIL" not in query
     assert 'UUID=~"GPU\\\\-\N{FIRE}"' in promql.peak(60, {"GPU-\N{FIRE}"})
@@ -192,7 +192,13 @@ async def test_prometheus_source_queries_intervals_models_and_metrics_once_in_te
             return A_NODE if query == promql.ANY_NODE else []
 
     source = PrometheusSource(Counting("http://127.0.0.1:1"), OwnerStore(redis, tuple), lambda: now[0])
-    seldom = {promql.samples_by_host(600), promql.MODELS, promql.UTIL_ONLY, NAMINGS_IN_USE, LOADS_IN_USE}
+    seldom = {
+        promql.samples_of_host(ENGINE, 600),
+        promql.MODELS,
+        promql.UTIL_ONLY,
+        NAMINGS_IN_USE,
+        LOADS_IN_USE,
+    }
     for minutes, expected in ((0, seldom), (9, set()), (11, seldom)):
         now[0] = AT + timedelta(minutes=minutes)
         asked.clear()
@@ -258,11 +264,12 @@ async def test_only_exported_measures_are_queried_all_of_them_at_once(redis: Any
     ("present", "queried"),
     [
         (set(), set()),
+        ({promql.ANY_LOST}, {promql.LOST_HOURS}),
         ({promql.ANY_CLOSED}, {promql.CLOSED_HOURS}),
         ({promql.ANY_PENDING}, {promql.PENDING_HOURS, promql.LONGEST_WAIT}),
     ],
 )
-async def test_hour_queries_pending_pods_and_closed_nodes_only_if_there_were_any(
+async def test_hour_queries_lost_gpus_closed_nodes_and_pending_pods_only_if_there_were_any(
     redis: Any, present: set[str], queried: set[str]
 ) -> None:
     asked: set[str] = set()
@@ -272,12 +279,15 @@ async def test_hour_queries_pending_pods_and_closed_nodes_only_if_there_were_any
             asked.add(query)
             return [Row({}, 1.0)] if query in present | queried else []
 
+        async def at_both(self, query: str, first: datetime, second: datetime) -> list[tuple[Row, Values]]:
+            return []
+
     source = PrometheusSource(Quiet("http://127.0.0.1:1"), OwnerStore(redis, tuple), lambda: AT, 30)
     _, capacity = await source.hour(AT)
-    assert asked & {promql.CLOSED_HOURS, promql.PENDING_HOURS, promql.LONGEST_WAIT} == queried
-    assert (capacity.closed, capacity.waited) == tuple(
-        float(query in queried) for query in (promql.CLOSED_HOURS, promql.PENDING_HOURS)
-    )
+    sums = promql.LOST_HOURS, promql.CLOSED_HOURS, promql.PENDING_HOURS
+    assert asked & {*sums, promql.LONGEST_WAIT} == queried
+    lost = capacity.unhealthy - capacity.closed
+    assert (lost, capacity.closed, capacity.waited) == tuple(float(query in queried) for query in sums)
 
 
 @pytest.mark.parametrize(
@@ -361,11 +371,13 @@ async def test_interval_of_an_exporter_that_two_jobs_scrape_is_that_of_each_job(
 
     class Twice(Prometheus):
         async def query(self, query: str, at: datetime) -> list[Row]:
-            return [Row({"Hostname": "n1", "UUID": "GPU-1"}, 40.0)]
+            is_even = query == promql.evenly_scraped(ENGINE, 600, 30)  # no: two jobs, so two samples
+            return [] if is_even else [Row({"Hostname": "n1", "UUID": "GPU-1"}, 40.0)]
 
         async def sample_times(self, query: str, at: datetime) -> list[tuple[Row, list[float]]]:
             return series
 
     twice = Twice("http://127.0.0.1:1")
-    assert (await IntervalProbe(twice).intervals(AT, 600)).of("GPU-1") == 30
+    probe = IntervalProbe(twice)
+    assert (await probe.intervals(AT, 600, await probe.exporters(AT, 600))).of("GPU-1") == 30
     await twice.close()
