@@ -206,7 +206,8 @@ async def test_server_is_asked_at_its_pods_address(redis, monkeypatch, ip, host)
 
     async def get(url, token=""):
         asked.append(url)
-        return STATUS if url.endswith("status") else "[]"
+        answers = {"status": STATUS, "healthz": '{"lastHeartbeat": 1795359600000}'}
+        return answers.get(url.rpartition("/")[2], "[]")
 
     monkeypatch.setattr("bot.workspaces.environments.idle_job._get", get)
     async with World(redis).started() as world:
@@ -214,7 +215,11 @@ async def test_server_is_asked_at_its_pods_address(redis, monkeypatch, ip, host)
         await world.ready()
         job, environment = IdleJob(world.clients, redis, Source()), await load("lab", world.clients)
         assert (await job.server_use(environment, {"status": {"podIP": ip}})).busy is False
-    assert [url.startswith(f"http://{host}:{JUPYTER_SERVER.port}/") for url in asked] == [True, True]
+        await world.ask(Verb.START, name="other", image="code", request_id="other")
+        other = await load("other", world.clients)
+        assert (await job.server_use(other, {"status": {"podIP": ip}})).busy is None
+    assert [url.startswith(f"http://{host}:{JUPYTER_SERVER.port}/") for url in asked[:2]] == [True, True]
+    assert asked[2:] == [f"http://{host}:8080/healthz"]
 
 
 async def use_of(toy, answer, redis, monkeypatch):
