@@ -120,7 +120,10 @@ TARGETS = {  # file -> the tests that must fail
         "tests/bot/sweep/spaces/test_early_stopping.py",
     ),
     "bot/text/masking.py": ("tests/bot/text/test_masking.py",),
-    "bot/platform/config/permissions.py": ("tests/bot/platform/config/test_permissions.py",),
+    "bot/platform/config/permissions.py": (
+        "tests/bot/platform/config/test_permissions.py",
+        "tests/bot/sweep/features/approval/test_approval.py",
+    ),
     "bot/platform/config/teams.py": (
         "tests/bot/platform/config/test_teams.py",
         "tests/bot/platform/config/test_team_limits.py",
@@ -317,6 +320,18 @@ EQUIVALENT = {
         "bot/platform/storage/work_queue.py",
         "pause = ttl / 4",
     ): "renews more often",
+    (
+        "bot/measure/gpus/overrequest.py",
+        "if requested is not None and requested >= self.ram_requested:",
+    ): "sets the value that it has",
+    (
+        "bot/workspaces/elastic/scaler.py",
+        "async with asyncio.timeout(TICK + self._pause):",
+    ): "a time of about this length",
+    (
+        "bot/workspaces/environments/idle_job.py",
+        "async with self.redis.pipeline(transaction=False) as steps:",
+    ): "the next measurement sets the expiry, too",
     (
         "bot/platform/storage/work_queue.py",
         "since: float = 1  # milliseconds, by Redis' clock",

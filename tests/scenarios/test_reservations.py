@@ -111,6 +111,18 @@ async def test_released_reservation_frees_its_gpus(story):
     [one] = await reservations(story)
     assert "Unknown reservation" in await story.asks("release nothing")
     assert await story.asks(f"release {one.id}") == f"Released `{one.id}`: 1 GPU of team vision."
+    remove = story.cluster.delete
+
+    async def replaced(ref, **how):  # since the placeholders were listed
+        story.cluster.delete, job = remove, story.kubernetes.get(ref.kind, ref.namespace, ref.name)
+        story.kubernetes.delete(ref.kind, ref.namespace, ref.name)
+        meta = {key: job["metadata"][key] for key in ("name", "namespace", "labels")}
+        story.kubernetes.create(job | {"metadata": meta, "status": {}})
+        return await remove(ref, **how)
+
+    story.cluster.delete = replaced
+    await hold("now", story.clients)
+    assert len(story.placeholders()) == 1, "only the one that was listed is deleted"
     await hold("now", story.clients)
     assert story.placeholders() == []
 
@@ -126,11 +138,11 @@ async def test_reservation_ends_if_reservations_are_switched_off(story):
 
 
 async def test_repeated_request_is_one_reservation(story):
-    for _ in range(2):
-        await story.asks("reserve team=vision gpus=3 until=48h")
+    for _ in range(2):  # of all GPUs that can be reserved
+        assert (await story.asks("reserve team=vision gpus=256 until=48h")).startswith("Reserved")
     [one] = await reservations(story)
     await story.asks(f"release {one.id}")
-    await story.asks("reserve team=vision gpus=3 until=48h")
+    await story.asks("reserve team=vision gpus=256 until=48h")
     assert [each.released for each in await reservations(story)] == [True]
 
 
@@ -275,6 +287,9 @@ async def test_admin_is_notified_once_that_the_cluster_rejects_placeholders(stor
             raise ApiError(403, "Forbidden", f"denied by <!channel> policy, request {secrets.token_hex(4)}")
         return await create(manifest)
 
+    async def forbidden(ref, **_):
+        raise ApiError(403, "Forbidden", f"can't delete {ref.name}")
+
     story.cluster.create = rejected
     await story.asks("reserve team=vision gpus=3 until=48h")
     for _ in range(3):
@@ -290,7 +305,10 @@ async def test_admin_is_notified_once_that_the_cluster_rejects_placeholders(stor
     await story.holds()
     assert len(story.held()) == 3
     assert "rejects" not in await story.asks("reservations", user=OWNER)
+    remove, story.cluster.delete = story.cluster.delete, forbidden
     await story.holds(timedelta(hours=48))
+    story.cluster.delete = remove
     await story.holds(timedelta(hours=48, minutes=1))
+    await story.holds(timedelta(hours=48, minutes=2))
     assert not story.kubernetes.get("ConfigMap", "sweeps", "sweepbot-reservations").get("data")
-    assert len(story.slack.ephemeral_messages) == 1
+    assert len(story.slack.ephemeral_messages) == 1, "the reservation has ended"

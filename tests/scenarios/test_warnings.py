@@ -10,10 +10,12 @@ from bot.core.record import Phase
 from bot.core.request import Notify
 from bot.measure.gpus.models import ITEM, Xid
 from bot.platform.config.personal import Personal
-from bot.watch.idle.store import AlertStore
+from bot.platform.config.teams import Team
+from bot.watch.idle.alerts import Snooze
+from bot.watch.idle.store import AlertStore, SnoozeStore
 from k8s.api.errors import ApiError
 from k8s.nodes.dcgm import Load
-from tests.bot.factories import ADMIN, OWNER, PLAN, STRANGER, a_sweep
+from tests.bot.factories import ADMIN, NOW, OWNER, PLAN, STRANGER, a_sweep
 from tests.bot.watch.idle.test_detector import BUSY, QUIET, a_pod
 from tests.scenarios.moments import sample
 from tests.scenarios.simulated_monitor import TRIAL, VISION, SimulatedMonitor
@@ -114,6 +116,23 @@ async def test_snoozed_warning_mentions_no_one_until_the_snooze_expires(simulati
     await simulation.run(246)
     assert (simulation.slack.number, len(simulation.texts())) == (2, 1)
     assert "for 4 h," in simulation.texts()[0]  # 4 h 36 min, without the time that changes at each check
+
+
+async def test_snooze_is_for_those_trials_of_a_warning_that_are_still_idle(redis):
+    def trials(first):
+        gpus = zip("wxyz", (first, QUIET, QUIET, QUIET), strict=True)
+        return [a_pod(gpu, pod=pod, trial=f"lr-brave-otter-{pod}") for pod, gpu in gpus]
+
+    simulation = SimulatedMonitor(redis, *trials(QUIET))
+    await simulation.sweep()
+    for minutes in (0, 3):
+        await simulation.run(minutes)
+    await simulation.run(40, *trials(BUSY))
+    store, over = SnoozeStore(simulation.watching.clients), Snooze(until=NOW, by=OWNER, name="ada")
+    await store.save({"sweeps/old": over}, NOW - timedelta(hours=1))
+    await simulation.click(Action.KEEP, alert="idle/sweeps/lr-brave-otter-w", hours=4)
+    await simulation.run(43)
+    assert (await store.all()).keys() == {f"sweeps/lr-brave-otter-{pod}" for pod in "xyz"}
 
 
 async def test_snooze_is_recorded_with_its_user_and_survives_redis(simulation):
@@ -233,20 +252,18 @@ async def test_ended_sweep_gets_no_warning(redis):
 
 async def test_pods_without_a_sweep_are_reported_to_their_team_if_it_has_a_channel(redis):
     lost = {"sweep": "", "trial": "", "namespace": "vision"}
-    simulation = SimulatedMonitor(
-        redis, a_pod(QUIET, pod="notebook", team="vision", **lost), a_pod(QUIET, pod="other", **lost)
-    )
+    pods = a_pod(QUIET, pod="notebook", team="vision", **lost), a_pod(QUIET, pod="other", **lost)
+    simulation = SimulatedMonitor(redis, *pods, teams=(VISION, Team(name="speech", members=("USPEECH",))))
     await simulation.run()
     [(channel, thread, _)] = simulation.slack.posted.values()
     assert (channel, thread) == ("C9", "")
     assert "Pod `vision/notebook` (team vision): 1 GPU idle" in simulation.texts()[0]
-    for user in (STRANGER, "UMATE"):
+    for user in (STRANGER, "USPEECH", "UMATE"):
         await simulation.click(Action.KEEP, user, alert="idle/vision/notebook", hours=4)
     await simulation.run(1)
     assert "Snoozed by umate until" in simulation.texts()[0]
-    assert simulation.slack.ephemeral_messages == [
-        (STRANGER, "Only the pod's owner, a member of team vision, or an admin can snooze this warning.")
-    ]
+    refusal = "Only the pod's owner, a member of team vision, or an admin can snooze this warning."
+    assert simulation.slack.ephemeral_messages == [(STRANGER, refusal), ("USPEECH", refusal)]
 
 
 NOTEBOOK = a_pod(

@@ -24,12 +24,14 @@ class FakeCpus:
 
     def __init__(self):
         self.cores, self.ram, self.burst, self.peak, self.asked = 7.5, 40 * GIB, 1.0, 0, []
+        self.second_ram = 0  # of a second pod
 
     async def use(self, window, namespaces):
         self.asked.append((window / timedelta(minutes=1), *namespaces))
         if self.cores is None:
             raise NoGpuDataError("no series")
-        return {("sweeps", f"{TRIAL}-a"): CpuUse(cores=self.cores, ram=self.ram)}
+        rams = {"a": self.ram, "b": self.second_ram}
+        return {("sweeps", f"{TRIAL}-{pod}"): CpuUse(cores=self.cores, ram=ram) for pod, ram in rams.items()}
 
     async def bursts(self, window, namespaces):
         return {("sweeps", f"{TRIAL}-a"): self.burst}
@@ -39,14 +41,14 @@ class FakeCpus:
         return dict.fromkeys(pods, self.peak)
 
 
-def a_trial(minutes, cpu="8", memory="64Gi", gpus=None):
+def a_trial(minutes, cpu="8", memory="64Gi", gpus=None, pod="a"):
     """A pod that has run for so long."""
     started = (NOW - timedelta(minutes=minutes)).strftime("%Y-%m-%dT%H:%M:%SZ")
     main = {"name": "main", "image": "x"}
     main["resources"] = {"requests": {"cpu": cpu, "memory": memory}, "limits": {"memory": memory}}
     main["resources"]["limits"] |= {"nvidia.com/gpu": gpus} if gpus else {}
     labels = {SWEEP_LABEL: SWEEP, TRIAL_LABEL: TRIAL, "batch.kubernetes.io/job-name": TRIAL}
-    meta = {"name": f"{TRIAL}-a", "namespace": "sweeps", "labels": labels}
+    meta = {"name": f"{TRIAL}-{pod}", "namespace": "sweeps", "labels": labels}
     owner = {"apiVersion": "batch/v1", "kind": "Job", "name": TRIAL, "uid": "j", "controller": True}
     running = {"name": "main", "state": {"running": {"startedAt": started}}}
     return {
@@ -128,6 +130,23 @@ async def test_trial_without_gpus_is_reported_if_it_requests_much_more_than_it_u
     for minutes in (40, 130) if text else ():
         await simulation.run(minutes)
     assert simulation.slack.number == len(simulation.texts()), "posted once"
+
+
+async def test_trial_of_several_pods_counts_from_the_last_start_and_by_the_fullest_pod(redis):
+    simulation = await a_simulation(redis, a_trial(60), a_trial(60, pod="b"), a_trial(60, pod="gone"))
+    simulation.kubernetes.delete("Pod", "sweeps", f"{TRIAL}-gone")  # it still terminates
+    second = simulation.kubernetes.get("Pod", "sweeps", f"{TRIAL}-b")
+    waiting = {"name": "main", "state": {"waiting": {"reason": "ContainerCreating"}}}
+    simulation.kubernetes.set_status(second, {"phase": "Pending", "containerStatuses": [waiting]})
+    simulation.cpus.cores = 0.02
+    await simulation.run()
+    assert simulation.texts() == []
+    simulation.kubernetes.set_status(second, a_trial(60)["status"])
+    await simulation.run(3)
+    assert f"Trial `{TRIAL}`: 16 CPUs idle for 30 min" in simulation.texts()[0]
+    simulation.cpus.cores, simulation.cpus.second_ram = 7.5, 63 * GIB
+    await simulation.run(6)
+    assert "memory limit of 64 GiB nearly reached (98%)" in simulation.texts()[-1]
 
 
 @pytest.mark.parametrize("off", ["idle_minutes", "memory_percent", "low_percent"])

@@ -18,11 +18,6 @@ local function lease_key(name) return P .. ':lease:' .. name end
 local function holds(token) return call('GET', lease_key(item)) == token end
 local function ring() if call('RPUSH', wake, 1) > 1 then call('LPOP', wake) end end
 
--- Whether the item's quarantine was reported: then it doesn't run until `retry`.
-local function is_excluded(name)
-  return call('HEXISTS', quarantine, name) == 1 and call('HEXISTS', starts, name) == 0
-end
-
 local function forget_starts(name)
   call('HDEL', starts, name)
   call('HDEL', reasons, name)
@@ -33,10 +28,8 @@ local function make_ready(name, since)
   if call('ZADD', ready, 'NX', since, name) == 1 then ring() end
 end
 
--- No worker waits longer than `BLOCK`, so none is woken for a later item. `is_sound`: known not to be
--- quarantined.
-local function schedule(due, is_sound)
-  if not is_sound and is_excluded(item) then return end
+-- No worker waits longer than `BLOCK`, so none is woken for a later item.
+local function schedule(due)
   if due <= now then return make_ready(item, due) end
   call('ZADD', delayed, 'LT', due, item)
   if due < now + BLOCK and call('ZRANGE', delayed, 0, 0)[1] == item then ring() end
@@ -44,13 +37,13 @@ end
 
 -- Ends the running item's lease, and schedules it for the earlier of `due` and the time for which it was
 -- added.
-local function finish(due, is_sound)
+local function finish(due)
   local added = call('ZSCORE', again, item)
   if added then due = math.min(added, due or math.huge) end
   call('DEL', lease_key(item))
   call('ZREM', running, item)
   if added then call('ZREM', again, item) end
-  if due then schedule(due, is_sound) end
+  if due then schedule(due) end
   return due
 end
 """
@@ -124,7 +117,7 @@ local function pop_left(worker)
 end
 
 -- Pops the first item that can run, and counts the start; returns it, its starts before, why it is
--- quarantined, and when it was due.
+-- quarantined, and when it was due. One whose quarantine was reported doesn't run until `retry`.
 local function pop(worker, most)
   while true do
     local popped = pop_left(worker) or call('ZPOPMIN', ready)
@@ -183,7 +176,7 @@ if holds(ARGV[2]) then
     call('HDEL', left, item)
     forget_starts(item)
   end
-  finish(ARGV[3] ~= '' and now + ARGV[3] * 1000, ARGV[4] == '0')
+  finish(ARGV[3] ~= '' and now + ARGV[3] * 1000)
 end
 """
 

@@ -23,6 +23,7 @@ from bot.sweep.lifecycle.building import building_changes
 from bot.sweep.lifecycle.trials import kill_changes, manifest, stop_changes
 from bot.sweep.model import engine
 from bot.sweep.model.changes import Patch, RequiredChanges
+from bot.sweep.model.experiment import can_submit
 from bot.sweep.model.observation import Observation
 from k8s.engine import Experiment
 from k8s.objects import Ref
@@ -48,7 +49,7 @@ def _active(sweep: SweepRecord, plan: SweepPlan, seen: Observation, now: datetim
     steered = RequiredChanges(patch=_steered(sweep, plan, seen, now))
     own = [each.changes(sweep, plan, seen, now) for each in FEATURES if each.changes]
     changes = reduce(RequiredChanges.__add__, own, steered + kill_changes(sweep, plan, seen, now))
-    if _can_submit(sweep, seen) and sweep.image:
+    if sweep.image and can_submit(sweep, seen):
         changes += RequiredChanges(create=(_prepared(sweep, plan, sweep.image),))
     return replace(changes, patch=_once(changes.patch), delete=tuple(dict.fromkeys(changes.delete)))
 
@@ -61,11 +62,6 @@ def _once(patches: tuple[Patch, ...]) -> tuple[Patch, ...]:
             kept.append(patch)
         trials.add(patch.ref)
     return tuple(kept)
-
-
-def _can_submit(sweep: SweepRecord, seen: Observation) -> bool:
-    missing = not (seen.experiment or sweep.submitted or seen.start_blocked)
-    return sweep.phase is Phase.PENDING and missing
 
 
 def _prepared(sweep: SweepRecord, plan: SweepPlan, image: str) -> dict[str, object]:

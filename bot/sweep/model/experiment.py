@@ -3,13 +3,20 @@
 from datetime import timedelta
 
 from bot.core.plan import SweepPlan
-from bot.core.record import SweepRecord
+from bot.core.record import Phase, SweepRecord
+from bot.sweep.model.observation import Observation
 from k8s.engine import End, Experiment
 
 EXPERIMENT_DELETED = "The Katib experiment was deleted, or isn't in this cluster"
 EXTENDABLE_FOR = timedelta(days=1)  # then the suggestion service is deleted, unless `extendable: true`
 OUT_OF_TIME = "time limit reached"  # the `draining` of a sweep whose `max_hours` have passed
 OUT_OF_BUDGET = "budget reached"  # that of a sweep whose `budget` has no room for another trial
+
+
+def can_submit(sweep: SweepRecord, seen: Observation) -> bool:
+    """Return whether to create the experiment now, and what it needs with it."""
+    missing = not (seen.experiment or sweep.submitted or seen.start_blocked)
+    return sweep.phase is Phase.PENDING and bool(sweep.image) and missing
 
 
 def is_limited(plan: SweepPlan, experiment: Experiment) -> bool:

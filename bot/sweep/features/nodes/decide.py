@@ -11,6 +11,7 @@ from bot.core.plan import SweepPlan
 from bot.core.record import ACTIVE, Phase, SweepRecord
 from bot.platform.slack.mrkdwn import plain
 from bot.sweep.model.changes import RequiredChanges
+from bot.sweep.model.experiment import can_submit
 from bot.sweep.model.observation import Observation
 from bot.text.wording import counted, listed
 from k8s.katib.multi_node import service
@@ -103,8 +104,7 @@ def problem(sweep: SweepRecord) -> list[str]:
 
 def changes(sweep: SweepRecord, plan: SweepPlan, seen: Observation, now: datetime) -> RequiredChanges:
     """Create the Service with the experiment, and the TrainingRuntime once that exists."""
-    is_new = sweep.phase is Phase.PENDING and not (seen.experiment or sweep.submitted or seen.start_blocked)
-    return RequiredChanges(create=_services(plan) if is_new and sweep.image else _runtimes(plan, seen, now))
+    return RequiredChanges(create=_services(plan) if can_submit(sweep, seen) else _runtimes(plan, seen, now))
 
 
 def _services(plan: SweepPlan) -> tuple[Manifest, ...]:

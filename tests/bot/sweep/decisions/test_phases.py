@@ -95,7 +95,8 @@ def test_pending_experiment_is_reported_once():
         sweep, submitted=True, steps={"submitted": "✓ Submitted", "first": "○ First trial"}
     )
     assert after(sweep) == sweep
-    assert submitted(once) == once
+    started = once.step(first="✓ First trial started")
+    assert submitted(started) == started
     assert submitted(sweep) == once
     plan = replace(PLAN, space=replace(PLAN.space, notes=("`x` is unused.", "<y>")))
     sweep = a_sweep(Phase.PENDING, plan=plan)

@@ -82,6 +82,7 @@ def test_phase_without_objects_requires_nothing(phase):
         ({"image": "i"}, {"experiment": OPEN}),
         ({"image": None}, {}),
         ({"image": "i", "submitted": True}, {}),
+        ({"image": "i"}, {"start_blocked": True}),
     ],
 )
 def test_experiment_is_created_only_if_absent(sweep, seen):
@@ -97,6 +98,7 @@ def test_draining_completes_an_open_experiment_only():
     assert (condition["type"], condition["message"]) == ("Succeeded", "Sweepbot: drained")
     assert changes(draining, experiment=CLOSED) == RequiredChanges()
     assert changes(draining) == RequiredChanges()
+    assert changes(draining, experiment=OPEN, start_blocked=True) == RequiredChanges()
     held = replace(draining, phase=Phase.HELD)
     assert changes(held, experiment=OPEN) == RequiredChanges()
 
@@ -146,7 +148,7 @@ def test_builds_that_no_sweep_needs_are_deleted():
     sweep = a_sweep(Phase.STOPPING, ending=Phase.CANCELLED)
     mine = BuildSeen(build=made, job=a_job(made.ref.name, "b1"))
     [delete] = changes(sweep, builds=(mine,)).delete
-    assert (delete.ref, delete.uid) == (made.ref, "b1")
+    assert (delete.ref, delete.uid, delete.build) == (made.ref, "b1", True)
     assert changes(sweep, builds=(replace(mine, shared=True),)).delete == ()
     done = replace(mine, job=a_job(made.ref.name, "b1", JobState.COMPLETE))
     pod = Pod(name="b1-x", job=made.ref.name, node="n1", finished=False)

@@ -7,13 +7,15 @@ from types import SimpleNamespace
 import pytest
 
 from bot.core.record import Phase
+from bot.core.request import Requester
 from bot.platform.storage.sweeps import Store
 from bot.platform.storage.work_queue import Queue
+from bot.sweep.form.review import Review
 from bot.sweep.questions.job import answer
 from bot.sweep.questions.store import About, Answer, Question, Questions
 from bot.text.masking import Mask
 from k8s.api.errors import UnreachableError
-from tests.bot.factories import CONFIG, a_sweep
+from tests.bot.factories import CONFIG, PLAN, a_sweep
 from tests.bot.sweep.results.factories import a_result, some_results
 
 
@@ -48,7 +50,8 @@ def ask(redis, kept):
     )
 
     async def asked(about, subject, detail=""):
-        question = Question(about=about, subject=subject, detail=detail)
+        person = Requester(user="U1", user_name="ada", channel="C1")
+        question = Question(about=about, subject=subject, detail=detail, requester=person)
         await questions.ask(question)
         await answer((await queue.get(wait=1)).item.key, clients, questions, known=None)
         found = await questions.answer(question.id)
@@ -96,6 +99,20 @@ async def test_answers_have_no_secrets(ask, kept):
             True,
             True,
         ), text
+
+
+async def test_plan_has_the_gpu_hours_of_all_trials_if_the_longest_is_known(ask, monkeypatch):
+    async def made(*_):
+        return Review(plan=plan, config=CONFIG, free=None, refusal="", over="")
+
+    monkeypatch.setattr("bot.sweep.questions.job.review", made)
+    found = []
+    for command, hours in (("branch=main space=lr max_hours=0.5", 0.5), ("branch=main space=lr", None)):
+        plan = replace(PLAN, gpus=2, space=replace(PLAN.space, max_trials=3, parallel=2, trial_hours=hours))
+        status, text = await ask(About.PLAN, command)
+        assert status == 200, text
+        found.append([json.loads(text)[each] for each in ("trials", "peak_gpus", "gpu_hours")])
+    assert found == [[3, 4, 3.0], [3, 4, None]]
 
 
 async def test_error_of_the_person_is_their_sentence(ask):

@@ -101,6 +101,7 @@ def test_classify_without_data_is_unknown(pod: PodUse) -> None:
 )
 def test_classify_low_only_from_four_gpu_hours(gpu: Any, age: float, kind: Kind) -> None:
     assert judged(a_pod(gpu, age=age)) is kind
+    assert judged(a_pod((0.9, 0.2, 0.8), (0.6, 0.0, 0.0), age=300)) is Kind.FINE, "one works in bursts"
 
 
 SPIN = Load(sm=0.02, watts=110, memory=70)

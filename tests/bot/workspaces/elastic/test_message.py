@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 
+from bot.core.finding import Finding
 from bot.workspaces.elastic.message import ElasticView, message
 from bot.workspaces.elastic.records import ElasticRecord, Reason
 from bot.workspaces.elastic.scaler import seen
@@ -72,4 +73,7 @@ def test_message_of_a_hostile_field_manager_is_plain():
     text = shown(record)
     assert "scaling is paused" in text
     assert "from 3 to 9" in text
+    broken = ElasticView(replicas=9, problem=Finding("It has no `priorityClassName`.", "Set one."))
+    views = ElasticView(replicas=9), broken
+    assert ["Resume scaling" in str(message(LLM, record, view).blocks) for view in views] == [True, False]
     assert "<!channel>" not in text

@@ -244,6 +244,12 @@ async def test_message_survives_a_new_leader_and_is_edited_only_when_it_changes(
             await world.look()
             await world.report()
         assert [len(each) for each in world.slack.messages.values()] == [1]
+        [moved] = world.clients.config.elastic
+        world.clients.config = replace(world.clients.config, elastic=(replace(moved, channel="C2"),))
+        for _ in range(2):
+            await world.look()
+            await world.report()
+        assert len(world.slack.messages) == 2, "the new channel has one, too"
 
 
 async def test_deployment_removed_from_the_configuration_is_reported_and_keeps_its_replicas():

@@ -11,6 +11,8 @@ async def opened(redis, **changes):
     image = changes.pop("image", "jupyter")
     async with World(redis, **changes).started() as world:
         await world.ask(Verb.START, image=image)
+        await world.ask(Verb.OPEN, view="V0")
+        assert "`lab` isn't running" in str(world.slack.views["V0"])
         await world.ready()
         await world.ask(Verb.OPEN, view="V1")
         ingress = world.kubernetes.get("Ingress", NAMESPACE, "env-lab")

@@ -44,12 +44,13 @@ async def test_home_of_another_person_is_refused(world):
     assert world.objects() == [("PersistentVolumeClaim", "home-lab")]
 
 
-async def test_home_that_another_person_got_meanwhile_is_not_mounted(world):
+@pytest.mark.parametrize("owner", [STRANGER, None])
+async def test_home_that_another_person_got_meanwhile_is_not_mounted(world, owner):
     await world.ask(Verb.START)
     await world.ask(Verb.STOP)
     await world.end_pod()
     claim = world.kubernetes.get("PersistentVolumeClaim", "environments", "home-lab")
-    theirs = {"metadata": {"labels": claim["metadata"]["labels"] | {OWNER_LABEL: STRANGER}}}
+    theirs = {"metadata": {"labels": claim["metadata"]["labels"] | {OWNER_LABEL: owner}}}
     world.kubernetes.patch("PersistentVolumeClaim", "environments", "home-lab", theirs)
     await world.ask(Verb.START, request_id="again")
     assert world.record().reason == "Home lab belongs to someone else. Start it with another home=."

@@ -37,17 +37,18 @@ class Measured:
 
     def __init__(self, world, monkeypatch):
         self.world, self.source = world, Source()
-        self.server, self.cpu = LONG_AGO, {"env-lab-0": 0.01}
+        self.server, self.cpu = LONG_AGO, {"env-lab-0": ("4m", "6000u")}  # of each container
         self.job = IdleJob(world.clients, world.redis, self.source)
 
         async def server(_self, environment, pod):
             return self.server
 
-        async def cpu(_self, namespace):
-            return self.cpu
+        async def metrics(_kind, _namespace, _clients):
+            used = {pod: [{"usage": {"cpu": each}} for each in values] for pod, values in self.cpu.items()}
+            return [{"metadata": {"name": pod}, "containers": values} for pod, values in used.items()]
 
         monkeypatch.setattr(IdleJob, "server_use", server)
-        monkeypatch.setattr(IdleJob, "_cpu", cpu)
+        monkeypatch.setattr("bot.workspaces.environments.idle_job.list_if_allowed", metrics)
 
     async def wait(self, minutes, step=5):
         """Measure every few minutes."""
@@ -100,7 +101,9 @@ async def test_idle_environment_is_stopped_after_its_warning_and_its_home_is_kep
     assert ("PersistentVolumeClaim", "home-lab") in stopping.world.objects()
 
 
-@pytest.mark.parametrize("change", ["gpu", "server", "cpu", "gpu away", "server away", "cpu away"])
+@pytest.mark.parametrize(
+    "change", ["gpu", "server", "cpu", "gpu away", "server away", "cpu away", "cpu unknown"]
+)
 async def test_busy_or_unknown_environment_is_not_stopped(stopping, change):
     await stopping.wait(125)
     assert len(stopping.warnings) == 1
@@ -110,13 +113,15 @@ async def test_busy_or_unknown_environment_is_not_stopped(stopping, change):
         case "server":
             stopping.server = replace(LONG_AGO, busy=True)
         case "cpu":
-            stopping.cpu = {"env-lab-0": 1.0}
+            stopping.cpu = {"env-lab-0": ("1", "0")}
         case "gpu away":
             stopping.source.away = True
         case "server away":
             stopping.server = None
         case "cpu away":
             stopping.cpu = {}
+        case "cpu unknown":
+            stopping.cpu = {"env-lab-0": ("4m", "")}
     await stopping.wait(60)
     assert stopping.world.slack.texts() == ["lab: Running"]
     assert stopping.world.pod() is not None
@@ -149,12 +154,13 @@ async def test_environment_is_not_stopped_right_after_the_bot_was_away(stopping)
 
 async def test_new_start_begins_again(stopping):
     await stopping.wait(100)
+    await stopping.world.ask(Verb.KEEP, hours=24)
     await stopping.world.ask(Verb.STOP)
     await stopping.world.end_pod()
     await stopping.world.ask(Verb.START, request_id="again")
     await stopping.world.ready()
     await stopping.wait(60)
-    assert stopping.warnings == []
+    assert (stopping.warnings, stopping.world.record().keep_until) == ([], None)
 
 
 async def test_losing_redis_begins_again(stopping):
@@ -200,7 +206,8 @@ async def test_server_is_asked_at_its_pods_address(redis, monkeypatch, ip, host)
 
     async def get(url, token=""):
         asked.append(url)
-        return STATUS if url.endswith("status") else "[]"
+        answers = {"status": STATUS, "healthz": '{"lastHeartbeat": 1795359600000}'}
+        return answers.get(url.rpartition("/")[2], "[]")
 
     monkeypatch.setattr("bot.workspaces.environments.idle_job._get", get)
     async with World(redis).started() as world:
@@ -208,7 +215,11 @@ async def test_server_is_asked_at_its_pods_address(redis, monkeypatch, ip, host)
         await world.ready()
         job, environment = IdleJob(world.clients, redis, Source()), await load("lab", world.clients)
         assert (await job.server_use(environment, {"status": {"podIP": ip}})).busy is False
-    assert [url.startswith(f"http://{host}:{JUPYTER_SERVER.port}/") for url in asked] == [True, True]
+        await world.ask(Verb.START, name="other", image="code", request_id="other")
+        other = await load("other", world.clients)
+        assert (await job.server_use(other, {"status": {"podIP": ip}})).busy is None
+    assert [url.startswith(f"http://{host}:{JUPYTER_SERVER.port}/") for url in asked[:2]] == [True, True]
+    assert asked[2:] == [f"http://{host}:8080/healthz"]
 
 
 async def use_of(toy, answer, redis, monkeypatch):

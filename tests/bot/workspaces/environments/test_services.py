@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import replace
+from datetime import timedelta
 
 import pytest
 
@@ -96,7 +97,15 @@ async def test_quota_is_shown_although_it_is_an_event_of_the_replica_set(world):
     quota = {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": meta}
     world.kubernetes.create(quota | {"spec": {"hard": {"requests.nvidia.com/gpu": "0"}}})
     await start(world, replace(LLM, gpus=1))
-    assert "The service can never start: it requests 1 GPU, and the namespace quota is 0." in text(world)
+    why = "The service can never start: it requests 1 GPU, and the namespace quota is 0."
+    assert why in text(world)
+    events = [each["metadata"]["name"] for each in world.kubernetes.list("Event", NAMESPACE)]
+    for seconds, shown in ((4, True), (6, False)):  # before this start; clocks can differ
+        at = timestamp(world.record("llm").since - timedelta(seconds=seconds))
+        for event in events:
+            world.kubernetes.patch("Event", NAMESPACE, event, {"lastTimestamp": at})
+        await world.rounds(2)
+        assert (why in text(world)) is shown
 
 
 async def test_broken_image_is_shown_with_what_its_owner_can_do(world):
@@ -231,7 +240,8 @@ async def test_existing_service_is_not_changed(world):
 async def test_lists_have_services_or_environments(world):
     await world.ask(Verb.LIST, name="", services=True, request_id="none")
     assert world.slack.answers[-1][1] == "Your services: none. `/env service` starts one."
-    await start(world)
+    await start(world, replace(LLM, replicas=2))
+    await ready(world, 1)
     await world.ask(Verb.START)
     await world.ask(Verb.LIST, name="", services=True)
     assert "*Your services*\n• `llm` · starting since " in world.slack.answers[-1][1]

@@ -67,6 +67,7 @@ def test_pods_count_from_their_node_to_their_end_and_deleted_ones_to_their_trial
         a_pod("t3"),
     )
     assert used(seen(*pods, sweep=sweep)) == pytest.approx(4 * (2 + 2 + 0.5))
+    assert used(seen(ran("t1", 2), sweep=a_budget_sweep(phase=Phase.PENDING))) == 2
     first = seen(ran("t1", 2), replace(ran("t2", 2), name="t2-y"))
     ended = replace(a_trial("t1", TrialState.KILLED), ended=LATER + 0.5 * HOUR)
     later = seen(ran("t2", -0.7), sweep=first, trials=(ended, a_trial("t2")), now=LATER + HOUR)
@@ -261,6 +262,9 @@ def test_message_says_why_one_trial_runs_at_a_time_and_then_why_fewer_do():
     pods, trials = (ran("t0", 2, 1), ran("t1", 1)), (done("t0"), a_trial("t1"))
     few = seen(*pods, trials=trials, sweep=a_budget_sweep(Budget(gpu_hours=6), trials=9))
     assert "\nFewer trials run at once, because long ones could exceed the budget." in text(few)
+    full = (*pods, ran("t2", 1)), (*trials, a_trial("t2"))
+    two = seen(*full[0], trials=full[1], sweep=a_budget_sweep(Budget(gpu_hours=6), trials=9))
+    assert (two.draining, "Fewer trials" in text(two)) == ("", False), "no more would run in parallel"
     enough = seen(*pods, trials=trials, sweep=a_budget_sweep(Budget(gpu_hours=100), trials=9))
     assert (enough.trials_now, "trials run at once" in text(enough)) == (0, False)
 

@@ -118,6 +118,9 @@ def test_extend_continues_with_the_new_total_and_the_time_since_its_end():
     assert after(again, experiment=OPEN) == again, "Katib runs on with the old number"
     reopened = after(again, experiment=an_experiment(more))
     assert (reopened.extending, after(reopened, experiment=DONE).phase) == (False, Phase.STOPPING)
+    auto = replace(EXTENDABLE, space=replace(EXTENDABLE.space, auto=True))
+    asked = replace(FINISHED, plan=auto, request=replace(FINISHED.request, parallel=8))
+    assert [applied(asked, trials=total).plan.space.parallel for total in (6, 20)] == [6, 8]
 
 
 def test_gated_experiment_gets_all_of_its_counts():

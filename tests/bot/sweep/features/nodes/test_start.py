@@ -12,6 +12,7 @@ from bot.sweep.features.nodes.decide import (
     NodesSeen,
     NodesState,
     can_start_trials,
+    drain_denial,
     follow_start,
     headline,
     problem,
@@ -49,11 +50,12 @@ def test_new_sweep_waits_is_reported_once_and_starts():
     assert (checked.holds, checked.outbox) == (("nodes",), ())
     waiting = followed(checked, WHY)
     assert (waiting.of(NodesState).wait, waiting.outbox) == (WHY, (EVENT,))
+    assert "waiting for nodes, so it has no trials to drain" in drain_denial(waiting)
     assert followed(waiting, WHY) == waiting
     assert followed(followed(waiting, CHECKING), WHY) == waiting, "each wait is reported once"
     started = followed(waiting, "")
     assert (started.holds, started.of(NodesState), started.sent_keys) == ((), NodesState(), ())
-    assert shown(started) == (None, [])
+    assert (shown(started), drain_denial(started)) == ((None, []), "")
     waiting = followed(restarted(replace(RUNNING, phase=Phase.PAUSED), RUNNING), WHY)
     assert followed(waiting, "", NOW + 5 * HOUR).deadline == NOW + 6 * HOUR
     assert followed(RUNNING, CHECKING) == RUNNING

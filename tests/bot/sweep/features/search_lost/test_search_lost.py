@@ -93,3 +93,4 @@ def test_lost_search_is_reported_loudly_once_for_each_experiment_and_shown_while
 def test_lost_search_of_a_sweep_that_starts_no_trials_anyway_is_not_reported(changes):
     sweep = replace(RUNNING, **changes)
     assert after(sweep, SearchSeen(lost=True), experiment=OPEN).outbox == ()
+    assert after(RUNNING, experiment=OPEN).outbox == ()
