@@ -92,6 +92,14 @@ class Mutant:
             "",
         )
 
+    @property
+    def parses(self) -> bool:
+        try:
+            ast.parse(self.mutated)
+        except SyntaxError:
+            return False
+        return True
+
     def diff(self) -> str:
         before, after = self.original.splitlines(), self.mutated.splitlines()
         return "\n".join(difflib.unified_diff(before, after, self.file, self.file, n=0, lineterm=""))
@@ -126,24 +134,14 @@ Edits = Iterator[tuple[tuple[int, int], str]]
 
 
 def mutants(file: str) -> Iterator[Mutant]:
-    """Yield every mutant of one file that still parses."""
+    """Yield every mutant of one file, also those that don't parse."""
     original = (ROOT / file).read_text()
     source = Source(original)
     skipped = _not_run(source.tree)
     for node in ast.walk(source.tree):
         if id(node) not in skipped and isinstance(node, ast.expr | ast.stmt):
             for edit in (*_operators(node, source), *_values(node, source), *_branches(node, source)):
-                mutated = source.edited(edit)
-                if _parses(mutated):
-                    yield Mutant(file, original, mutated)
-
-
-def _parses(text: str) -> bool:
-    try:
-        ast.parse(text)
-    except SyntaxError:
-        return False
-    return True
+                yield Mutant(file, original, source.edited(edit))
 
 
 def _operators(node: ast.AST, source: Source) -> Edits:
@@ -267,7 +265,7 @@ def main() -> int:
 def _chosen(per_file: int, seed: int, only: list[str]) -> Iterator[Mutant]:
     for file in TARGETS:
         if not only or any(part in file for part in only):
-            every = [mutant for mutant in mutants(file) if not mutant.reason]
+            every = [mutant for mutant in mutants(file) if mutant.parses and not mutant.reason]
             chance = random.Random(f"{seed} {file}")  # noqa: S311 - draws a sample, guards nothing
             yield from chance.sample(every, min(per_file, len(every)))
 

@@ -19,4 +19,6 @@ def test_targets_name_files_and_tests_that_exist():
 @pytest.mark.parametrize("file", sorted({file for file, _ in EQUIVALENT}))
 def test_equivalent_lines_are_those_of_mutants(file):
     listed = {line for each, line in EQUIVALENT if each == file}
-    assert listed <= {line for mutant in mutants(file) for line in mutant.changed_lines}
+    # Parsing and comparing the file for each of its mutants would take most of the time.
+    named = [each for each in mutants(file) if listed & {*map(str.strip, each.mutated.splitlines())}]
+    assert listed <= {line for mutant in named if mutant.parses for line in mutant.changed_lines}

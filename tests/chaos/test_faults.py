@@ -26,6 +26,7 @@ async def test_wave_under_faults_neither_loses_nor_doubles_sweeps(redis):
     assert wave.figures.faults.total() >= 30
 
 
+@pytest.mark.slow
 async def test_wave_with_the_same_seed_repeats_its_run(redis):
     first, second = [await Wave(redis, "3", sweeps=2, faults=8).run() for _ in range(2)]
     assert first.gate.journal == second.gate.journal
@@ -57,6 +58,7 @@ async def broken(redis, seed, **size):
     return [each.partition("\n")[0] for each in (await Wave(redis, seed, **size).run()).figures.broken]
 
 
+@pytest.mark.slow
 async def test_wave_that_submits_under_a_second_name_reports_doubled_experiments(redis, monkeypatch):
     required = reconciler.required_changes
 
@@ -74,6 +76,7 @@ async def test_wave_that_submits_under_a_second_name_reports_doubled_experiments
     assert any(what.endswith(": 2 experiments") for what in found)
 
 
+@pytest.mark.slow
 async def test_wave_whose_cancels_are_lost_reports_sweeps_that_run_on(redis, monkeypatch):
     monkeypatch.setattr("tests.chaos.wave.TIMEOUT_SECONDS", 600)
     monkeypatch.setattr(advance, "_is_cancelled", lambda _: False)
@@ -81,6 +84,7 @@ async def test_wave_whose_cancels_are_lost_reports_sweeps_that_run_on(redis, mon
     assert any(what.startswith("endless-") and "lost: running" in what for what in found)
 
 
+@pytest.mark.slow
 async def test_wave_without_unconfirmed_requests_reports_sweeps_that_redis_lost(redis, monkeypatch):
     async def nothing(_):
         pass
@@ -91,6 +95,7 @@ async def test_wave_without_unconfirmed_requests_reports_sweeps_that_redis_lost(
     assert any(what.endswith("lost: no record") for what in found)
 
 
+@pytest.mark.slow
 async def test_wave_whose_servers_ignore_the_files_of_killed_ones_reports_lost_requests(redis, monkeypatch):
     monkeypatch.setattr(UnconfirmedFile, "take_over", lambda _: [])
     found = "\n".join(await broken(redis, "12", sweeps=6, faults=30, flush=True))

@@ -64,7 +64,7 @@ parameters:
 OPERATORS = {"pytorch": PYTORCH_JOB, "trainer": TRAIN_JOB}
 SWEEP = "lr-brave-otter"
 ROUNDS = 60
-AFTERWARDS = 4  # an ended sweep that is woken stays as it is
+AFTERWARDS = 2  # an ended sweep that is woken stays as it is
 
 
 class WorkerCrash(BaseException):
@@ -167,7 +167,7 @@ class SimulatedSweep:
             over = 0
             for number in range(ROUNDS):
                 await self.round(worker=f"worker-{number}")
-                over += self.last.phase.final
+                over = over + 1 if self.last.phase.final else 0
                 if over > AFTERWARDS:
                     break
             return self

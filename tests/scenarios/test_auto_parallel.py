@@ -26,7 +26,7 @@ async def test_sweep_ends_after_all_its_trials(redis):
     story = AutoSweep(redis)
     async with story.started():
         await story.until(lambda: len(story.running()) == 6)
-        await story.until(lambda: story.last.phase.final, rounds=80, endings=1)
+        await story.until(lambda: story.last.phase.final, rounds=80, endings=4)
         assert story.last.phase is Phase.SUCCEEDED
         assert story.last.progress.succeeded == 20
 
@@ -50,7 +50,7 @@ async def test_sweep_yields_by_letting_trials_finish_and_grows_again(redis):
         assert not [t for t in story.kubernetes.list("Trial") if "Killed" in str(t["status"])]
         story.kubernetes.delete("Pod", "sweeps", "other", grace=0)
         await story.until(lambda: len(story.running()) == 8)
-        await story.until(lambda: story.last.phase.final, rounds=80, endings=1)
+        await story.until(lambda: story.last.phase.final, rounds=80, endings=4)
         assert story.last.progress.succeeded == 20
 
 
@@ -81,7 +81,7 @@ async def test_sweep_whose_trials_all_ended_while_sweepbot_was_down_continues(re
         assert ("Succeeded", "ExperimentMaxTrialsReached") in [(c["type"], c["reason"]) for c in ended]
         story.endings = 0
         await story.until(lambda: story.last.phase is Phase.RUNNING and len(story.running()) == 1)
-        await story.until(lambda: story.last.phase.final, rounds=120, endings=1)
+        await story.until(lambda: story.last.phase.final, rounds=120, endings=4)
         assert (story.last.phase, story.last.progress.succeeded) == (Phase.SUCCEEDED, 20)
 
 
@@ -119,7 +119,7 @@ async def test_drained_sweep_ends_without_new_trials(redis):
     async with story.started():
         await story.until(lambda: len(story.running()) == 4)
         await story.asks(Action.DRAIN)
-        await story.until(lambda: story.last.phase.final, endings=1)
+        await story.until(lambda: story.last.phase.final, endings=4)
         assert story.last.progress.succeeded == 4
 
 
@@ -150,6 +150,6 @@ async def test_worker_crash_at_any_call_changes_nothing(redis):
         story.other_pod("other", 4)
         await story.until(lambda: story.counts() == (8, 9))
         await story.until(lambda: len(story.running()) == 4, endings=1)
-        await story.until(lambda: story.last.phase.final, rounds=120, endings=1)
+        await story.until(lambda: story.last.phase.final, rounds=120, endings=4)
         assert (story.last.phase, story.last.progress.succeeded) == (Phase.SUCCEEDED, 20), f"call {call}"
         assert story.last.steps["submitted"] == "✓ Submitted", f"call {call}"

@@ -30,7 +30,7 @@ async def test_extended_sweep_measures_again_and_grows(redis):
     story = AutoSweep(redis, gpus=8, most=8, space=SHORT)
     async with story.started():
         await story.until(lambda: len(story.running()) == 6)
-        await story.until(lambda: story.last.phase.final, endings=1)
+        await story.until(lambda: story.last.phase.final, endings=4)
         assert story.last.progress.succeeded == 6
         story.other_pod("other", 7)
         await story.rounds(2)
@@ -41,7 +41,7 @@ async def test_extended_sweep_measures_again_and_grows(redis):
         assert len(story.active()) == 1
         story.kubernetes.delete("Pod", "sweeps", "other", grace=0)
         await story.until(lambda: len(story.running()) == 8)
-        await story.until(lambda: story.last.phase.final, rounds=80, endings=1)
+        await story.until(lambda: story.last.phase.final, rounds=80, endings=4)
         assert (story.last.phase, story.last.progress.succeeded) == (Phase.SUCCEEDED, 14)
         assert len(story.kubernetes.list("Trial")) == 14
 
@@ -51,13 +51,13 @@ async def test_sweep_extended_after_its_deadline_keeps_the_time_it_had_left(redi
     story = AutoSweep(redis, gpus=8, most=4, space=SHORT, max_hours=1.0)
     async with story.started():
         await story.rounds(1)
-        await story.until(lambda: story.last.phase.final, endings=1, rounds=60)
+        await story.until(lambda: story.last.phase.final, endings=4, rounds=60)
         story.time += timedelta(hours=3)
         await extend(story)
         await story.until(lambda: len(story.running()) == 4)
         story.time += timedelta(hours=1)
         await story.rounds(2)
-        await story.until(lambda: story.last.phase.final, endings=1)
+        await story.until(lambda: story.last.phase.final, endings=4)
         assert len(story.kubernetes.list("Trial")) < 20
         assert "time limit reached" in story.last.reason
 
@@ -118,7 +118,7 @@ async def test_seeds_run_in_parallel_as_gpus_are_free_and_each_once(redis):
     story._width = lambda *_: "0.5"
     async with story.started():
         await story.until(lambda: len(story.running()) == 4)
-        await story.until(lambda: story.last.phase.final, endings=1, rounds=60)
+        await story.until(lambda: story.last.phase.final, endings=4, rounds=60)
         assert (story.last.phase, story.last.progress.succeeded) == (Phase.SUCCEEDED, 6)
         given = [t["spec"]["parameterAssignments"][0]["value"] for t in story.kubernetes.list("Trial")]
         assert len(set(given)) == len(given) == 6
@@ -136,7 +136,7 @@ async def test_sweep_at_its_time_limit_starts_no_more_trials(redis, throttled):
         story.time += timedelta(hours=1)
         await story.rounds(3)
         assert len(story.running()) == 4, "running trials finish"
-        await story.until(lambda: story.last.phase.final, endings=1)
+        await story.until(lambda: story.last.phase.final, endings=4)
         assert story.last.phase is Phase.SUCCEEDED
         assert "time limit reached" in story.last.reason
         assert len(story.kubernetes.list("Trial")) == made
@@ -178,7 +178,7 @@ async def test_pause_lets_trials_finish_and_the_rest_follows_after_the_resume(re
         assert not story.running()
         await story.asks(Action.RESUME)
         await story.until(lambda: len(story.running()) == 4)
-        await story.until(lambda: story.last.phase.final, rounds=80, endings=1)
+        await story.until(lambda: story.last.phase.final, rounds=80, endings=4)
         assert done < 20
         assert (story.last.phase, story.last.progress.succeeded) == (Phase.SUCCEEDED, 20)
 
@@ -201,6 +201,6 @@ async def test_cancelled_trial_is_replaced_unless_others_wait(redis, throttled):
             await story.until(story.other_runs, endings=1)
             assert len(story.kubernetes.list("Trial")) == 5
             story.kubernetes.delete("Pod", "sweeps", "other", grace=0)
-        await story.until(lambda: story.last.phase.final, rounds=80, endings=1)
+        await story.until(lambda: story.last.phase.final, rounds=80, endings=4)
         progress = story.last.progress
         assert (story.last.phase, progress.succeeded) == (Phase.SUCCEEDED, 19)

@@ -30,7 +30,7 @@ parameters:
   depth: [1, 2, 3, 4, 5, 6, 7, 8]
 """
 SMALL = SPACE.replace("max: 40, parallel: 4", "max: 9, parallel: 2")
-STEP = timedelta(minutes=10)  # of simulated time per round
+STEP = timedelta(minutes=20)  # of simulated time per round
 HOUR, SPREAD = timedelta(hours=1), 0.4
 GPUS = 2  # of a trial
 

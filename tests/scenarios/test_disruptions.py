@@ -7,19 +7,20 @@ import pytest
 from bot.core.commands import Action, Command
 from bot.core.record import Phase
 from tests.bot.factories import OWNER, REQUEST
-from tests.scenarios.sweep_in_memory import SWEEP, Clock, SimulatedSweep
+from tests.scenarios.sweep_in_memory import SPACE, SWEEP, Clock, SimulatedSweep
 
 pytestmark = pytest.mark.features("interruptions", "nodes")
 
 KINDS = {"Job": {}, "PyTorchJob": {"pytorch": True}, "TrainJob": {"trainer": True}}
-EACH_KIND = pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS)
 # Katib counts the trial as failed before Sweepbot has seen the eviction, or Sweepbot sees it first. The first
-# test has both of each kind.
+# test has the other way of each kind, and `make slow` both.
 EACH_WAY = pytest.mark.parametrize(
     ("kind", "drained"),
     [(KINDS["Job"], "later"), (KINDS["PyTorchJob"], "at once"), (KINDS["TrainJob"], "later")],
     ids=KINDS,
 )
+GATED = pytest.mark.features("gate")
+TWO_TRIALS = SPACE.replace("max: 3", "max: 2")
 THREE_NODES = replace(REQUEST, nodes=3, parallel=1, gate=False)
 
 
@@ -55,15 +56,21 @@ class Drained(SimulatedSweep):
         super()._end(pod, labels)
 
 
-@EACH_KIND
 @pytest.mark.parametrize(
-    ("gate", "drained"),
-    [(False, "at once"), pytest.param(True, "later", marks=pytest.mark.features("gate"))],
-    ids=["ungated", "gated"],
+    ("kind", "gate", "drained"),
+    [
+        ("Job", False, "at once"),
+        pytest.param("Job", True, "later", marks=[GATED, pytest.mark.slow]),
+        pytest.param("PyTorchJob", False, "at once", marks=pytest.mark.slow),
+        pytest.param("PyTorchJob", True, "later", marks=GATED),
+        ("TrainJob", False, "at once"),
+        pytest.param("TrainJob", True, "later", marks=[GATED, pytest.mark.slow]),
+    ],
 )
 async def test_each_trial_loses_a_worker_and_all_succeed(redis, kind, drained, gate):
     """Also the first trial, which is the gate, and the last one; `max_failed` is 1."""
-    simulation = await Drained(redis, replace(THREE_NODES, gate=gate), drained=drained, **kind).run()
+    request = replace(THREE_NODES, gate=gate)
+    simulation = await Drained(redis, request, drained=drained, **KINDS[kind]).run()
     ended = await simulation.record()
     assert (ended.phase, ended.progress.succeeded, ended.progress.failed) == (Phase.SUCCEEDED, 3, 0)
     assert ended.progress.best.value == 0.1
@@ -94,20 +101,21 @@ async def test_training_that_fails_after_its_restart_has_failed(redis, kind, dra
     assert simulation.gpus_held() == []
 
 
-@pytest.mark.parametrize(("kind", "parallel"), [*zip(KINDS.values(), (1, 3, 1), strict=True)], ids=KINDS)
+@pytest.mark.parametrize(("kind", "parallel"), [*zip(KINDS.values(), (1, 2, 1), strict=True)], ids=KINDS)
 async def test_pods_that_are_gone_before_a_reconcile_are_known_from_the_watch(redis, kind, parallel):
-    simulation = await Drained(redis, replace(THREE_NODES, parallel=parallel), drained="unseen", **kind).run()
+    request = replace(THREE_NODES, parallel=parallel)
+    simulation = await Drained(redis, request, drained="unseen", space=TWO_TRIALS, **kind).run()
     ended = await simulation.record()
-    assert (ended.phase, ended.progress.succeeded, ended.progress.failed) == (Phase.SUCCEEDED, 3, 0)
+    assert (ended.phase, ended.progress.succeeded, ended.progress.failed) == (Phase.SUCCEEDED, 2, 0)
     assert "worker 2 of 3 was evicted, as when a node is drained" in simulation.said("stopped running")[0]
 
 
 async def test_job_whose_pods_nobody_has_seen_shows_that_one_was_disrupted(redis):
-    simulation = Drained(redis, drained="unseen")
+    simulation = Drained(redis, drained="unseen", space=TWO_TRIALS)
     simulation.watches = list
     await simulation.run()
     ended = await simulation.record()
-    assert (ended.phase, ended.progress.succeeded, ended.progress.failed) == (Phase.SUCCEEDED, 3, 0)
+    assert (ended.phase, ended.progress.succeeded, ended.progress.failed) == (Phase.SUCCEEDED, 2, 0)
     assert (
         "stopped running: the cluster stopped worker 2, as when its node is drained"
         in simulation.said("stopped running")[0]
@@ -124,7 +132,9 @@ async def test_sweep_cancelled_while_a_trial_starts_again_frees_all_gpus(redis, 
         assert simulation.gpus_held() == []
 
 
-@pytest.mark.parametrize("kind", [{}, {"trainer": True}], ids=["Job", "TrainJob"])
+@pytest.mark.parametrize(
+    "kind", [pytest.param({}, marks=pytest.mark.slow), {"trainer": True}], ids=["Job", "TrainJob"]
+)
 async def test_trial_cancelled_while_it_starts_again_is_gone_and_the_next_one_runs(redis, kind):
     async with Drained(redis, drained="later", **kind).started() as simulation:
         await simulation.until(lambda: simulation.said("stopped running"))
@@ -148,7 +158,7 @@ async def test_trial_that_katib_has_to_create_again_cannot_be_cancelled_yet(redi
 @pytest.mark.features("pause")
 @EACH_WAY
 async def test_paused_trial_starts_again_when_the_sweep_is_resumed(redis, kind, drained):
-    async with Drained(redis, drained=drained, **kind).started() as simulation:
+    async with Drained(redis, drained=drained, space=TWO_TRIALS, **kind).started() as simulation:
         await simulation.until(simulation.first_evicted)
         await simulation.asks(Action.PAUSE)
         await simulation.until(lambda: simulation.last.phase is Phase.PAUSED)
@@ -156,7 +166,7 @@ async def test_paused_trial_starts_again_when_the_sweep_is_resumed(redis, kind, 
         assert simulation.last.progress.failed == 0
         await simulation.asks(Action.RESUME)
         await simulation.until(lambda: simulation.last.phase.final)
-        assert (simulation.last.phase, simulation.last.progress.succeeded) == (Phase.SUCCEEDED, 3)
+        assert (simulation.last.phase, simulation.last.progress.succeeded) == (Phase.SUCCEEDED, 2)
 
 
 @pytest.mark.features("health")

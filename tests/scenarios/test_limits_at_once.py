@@ -120,8 +120,20 @@ async def two(redis, owner):
 
 @pytest.mark.parametrize("first", STARTS)
 @pytest.mark.parametrize("second", STARTS)
-@pytest.mark.parametrize(("owner", "config"), [(OWNER, PERSON), (STRANGER, TEAM)])
+@pytest.mark.parametrize(
+    ("owner", "config"), [(OWNER, PERSON), pytest.param(STRANGER, TEAM, marks=pytest.mark.slow)]
+)
 async def test_of_two_sweeps_checked_at_once_one_starts(two, first, second, config, caplog):
+    await one_starts(two, first, second, config, caplog)
+
+
+@pytest.mark.parametrize("start", STARTS)
+@pytest.mark.parametrize("owner", [STRANGER])
+async def test_of_two_sweeps_of_a_team_checked_at_once_one_starts(two, start, caplog):
+    await one_starts(two, start, start, TEAM, caplog)
+
+
+async def one_starts(two, first, second, config, caplog):
     await two.brought_to(SWEEP, first)
     await two.brought_to(SECOND, second)
     assert await two.started_sweeps() == []

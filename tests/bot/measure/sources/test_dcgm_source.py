@@ -167,7 +167,7 @@ def equal_pages_are_parsed_once() -> Iterator[None]:
 
 @pytest.fixture
 def watched(redis: Redis) -> Watched:
-    return Watched(redis, 60)
+    return Watched(redis, 180)
 
 
 def near(exact: float) -> Any:

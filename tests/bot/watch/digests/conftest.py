@@ -1,22 +1,21 @@
-"""Pictures of digests are drawn once in a process."""
+"""Runs of digests share one picture."""
 
 import pytest
 
 from bot.watch.digests import chart
 from bot.watch.digests.figures import Figures
 
-PICTURES: dict[str, bytes] = {}  # by their figures
+DRAWN: list[bytes] = []
 
 
 @pytest.fixture
 def drawn_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Draw equal figures once: drawing takes more CPU time than all else of a run."""
+    """Draw in the first run alone: drawing takes more CPU time than all else, and `test_chart` looks at it."""
     draw = chart.png
 
     async def png(figures: Figures) -> bytes:
-        shown = str(figures)
-        if shown not in PICTURES:
-            PICTURES[shown] = await draw(figures)
-        return PICTURES[shown]
+        if not DRAWN:
+            DRAWN.append(await draw(figures))
+        return DRAWN[0]
 
     monkeypatch.setattr(chart, "png", png)

@@ -11,6 +11,7 @@ from redis.asyncio import Redis
 from slack_sdk.errors import SlackApiError
 
 from bot.core.work_item import WorkItem
+from bot.measure.gpus.hour_format import encode
 from bot.measure.gpus.hourly_store import HourlyStore
 from bot.measure.gpus.models import NodeUse, NoGpuDataError
 from bot.platform.config.digest_times import DigestSchedule
@@ -110,7 +111,7 @@ class Place:
     async def measured(self, *days: date) -> None:
         for day in days:
             for each in lazy(*BERLIN.window(day)):
-                await HourlyStore(self.redis).save(each.uses, each.capacity)
+                await HourlyStore(self.redis).put(each.capacity.hour, encode(each.uses, each.capacity))
 
     def schedule(self) -> Schedule:
         """With a constant time."""
