@@ -102,7 +102,8 @@ def _why(shape: PodShape, gpus: int, machines: list[Machine]) -> str:
     """Name the largest machine that is only too small; otherwise what keeps the trial from all of them."""
     open_to = [each for each in machines if not barriers(shape, gpus, each)]
     if open_to:
-        largest = max(open_to, key=lambda each: (each.resources.get(shape.resource, 0), _cpus(each)))
+        by_size = (shape.resource, "cpu")
+        largest = max(open_to, key=lambda each: [each.resources.get(name, 0) for name in by_size])
         short = lacking(shape, gpus, largest)
         has = described({name: largest.resources.get(name, 0) for name in short})
         return f"The largest machine that it can use ({largest.name}) has {has}."
@@ -111,15 +112,16 @@ def _why(shape: PodShape, gpus: int, machines: list[Machine]) -> str:
         return "No machine is large enough."
     found = dict.fromkeys(why for each in large for why in barriers(shape, gpus, each))
     more = "" if len(found) <= MAX_NAMED else f" and {len(found) - MAX_NAMED} more"
-    return f"{_large_enough(len(large))} excluded by {listed([*found][:MAX_NAMED])}{more}."
+    which = (
+        "The only machine large enough is"
+        if len(large) == 1
+        else f"All {len(large)} machines large enough are"
+    )
+    return f"{which} excluded by {listed([*found][:MAX_NAMED])}{more}."
 
 
 def _who(plan: SweepPlan) -> str:
     return "each node of a trial" if plan.nodes > 1 else "a trial"
-
-
-def _large_enough(count: int) -> str:
-    return "The only machine large enough is" if count == 1 else f"All {count} machines large enough are"
 
 
 def _fix(request: SweepRequest, profile: Profile, owner: str, config: Config, machines: list[Machine]) -> str:
@@ -179,7 +181,3 @@ def _size(name: str, size: Amount) -> str:
 def _bytes(size: Amount) -> str:
     unit, name = next((each for each in SIZES if size >= each[0]), SIZES[-1])
     return f"{float(size / unit):.4g} {name}"
-
-
-def _cpus(machine: Machine) -> Amount:
-    return machine.resources.get("cpu", 0)

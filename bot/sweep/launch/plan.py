@@ -237,16 +237,12 @@ def _reader(settings: PlanSettings) -> Reader | None:
 def _feasible(parameter: Parameter) -> Feasible:
     if parameter.values:
         return Feasible(name=parameter.name, type="categorical", space={"list": list(parameter.values)})
-    space = {"min": _number(parameter.min), "max": _number(parameter.max)}
+    space = {"min": repr(parameter.min), "max": repr(parameter.max)}
     if parameter.step is not None:
-        space["step"] = _number(parameter.step)
+        space["step"] = repr(parameter.step)
     if parameter.log:
         space["distribution"] = "logUniform"
     return Feasible(name=parameter.name, type="int" if parameter.integer else "double", space=space)
-
-
-def _number(value: float | None) -> str:
-    return repr(value)
 
 
 def check_command(command: str) -> None:

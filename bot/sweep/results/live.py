@@ -76,7 +76,7 @@ class LiveValues:
             both.set(self._key("live-soon", sweep_id), 1, nx=True, px=SOON)
             both.get(self._key("live", sweep_id))
             due, soon, stored = await both.execute()
-        before = _parsed(stored)
+        before = cached(_READING, stored) or LiveReading()
         partly = bool(soon and not due and query and query.new - before.latest.keys())
         if (due or partly) and sweep_id not in self._tasks and len(self._tasks) < MAX_READINGS:
             reading = self._next(sweep_id, plan, before, wanted, query, partly=partly)
@@ -209,10 +209,6 @@ def _at_rungs(space: SearchSpace, curves: Mapping[str, Curve]) -> dict[str, Curv
 def _values(reading: LiveReading) -> bytes:
     """Return what a reading says, whenever it was made; as text, because NaN differs from itself."""
     return _READING.dump_json(reading, exclude={"at"})
-
-
-def _parsed(stored: bytes | None) -> LiveReading:
-    return cached(_READING, stored) or LiveReading()
 
 
 def _parsed_logs(stored: Mapping[str, bytes | str]) -> dict[str, LogCurve]:

@@ -41,12 +41,8 @@ def _explanation(space: SearchSpace, gpus: int, nodes: int) -> Iterator[str]:
 
 def first_values(space: SearchSpace) -> dict[str, str]:
     """Return the values of a grid's first trial; an example for any other algorithm."""
-    values = {parameter.name: _first(parameter) for parameter in space.parameters}
+    values = {each.name: each.values[0] if each.values else f"{each.min}" for each in space.parameters}
     return {each.name: values[each.name] for each in space.parameters if each.is_active(values)}
-
-
-def _first(parameter: Parameter) -> str:
-    return parameter.values[0] if parameter.values else f"{parameter.min}"
 
 
 def launch_flags(space: SearchSpace) -> dict[str, str]:
