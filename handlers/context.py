@@ -8,6 +8,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from aiohttp import ClientError
+from redis.exceptions import RedisError
 from slack_sdk.errors import SlackApiError
 from slack_sdk.web.async_client import AsyncWebClient
 
@@ -51,6 +52,16 @@ ACK_TIMEOUT = 2.0  # seconds; Slack waits 3 for an acknowledgment
 def unconfirmed_reply(error: Exception) -> str:
     """Return the reply to a request that failed with a RedisError or a TimeoutError."""
     return LATE if isinstance(error, TimeoutError) else UNREACHABLE
+
+
+async def stored(storing: Awaitable[object]) -> str:
+    """Await what stores a request. Return the reply if it failed; "" if it didn't."""
+    try:
+        await storing
+    except (RedisError, TimeoutError) as error:
+        log.exception("failed to store a request")
+        return unconfirmed_reply(error)
+    return ""
 
 
 class BackgroundTasks:

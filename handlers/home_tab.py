@@ -26,27 +26,25 @@ Show = Callable[..., Awaitable[None]]  # (client, user id, id of a sweep just ca
 
 
 def add_home(app: AsyncApp, context: HandlerContext, show: Show) -> None:
-    app.event("app_home_opened")(_on_opened(context, show))
-    app.action(NEW_SWEEP)(_on_new(context))
-    app.action(REFRESH)(_on_refresh(show))
-
-
-def _on_opened(context: HandlerContext, show: Show) -> Callable[..., Awaitable[None]]:
+    @app.event("app_home_opened")
     async def opened(event: Body, client: AsyncWebClient) -> None:
         with contextlib.suppress(RedisError):
             await context.channel_setup.queue_greeting(event["user"])
         if event.get("tab") == "home":
             await show(client, event["user"])
 
-    return opened
-
-
-def _on_refresh(show: Show) -> Callable[..., Awaitable[None]]:
+    @app.action(REFRESH)
     async def refresh(ack: AsyncAck, body: Body, client: AsyncWebClient) -> None:
         await ack()
         await show(client, body["user"]["id"])
 
-    return refresh
+    @app.action(NEW_SWEEP)
+    async def new(ack: AsyncAck, body: Body, client: AsyncWebClient) -> None:
+        user = body["user"]["id"]
+        error = await open_form(context, client, body["trigger_id"], user, "", {})
+        await ack()
+        if error:
+            context.background.start(_post(client, user, error))
 
 
 def showing(context: HandlerContext) -> Show:
@@ -78,17 +76,6 @@ def showing(context: HandlerContext) -> Show:
 async def _measure(context: HandlerContext, user: str) -> None:
     query = dump_query(GpuQuery(user=user, channel="", text=HOME_TAB, at=context.now()))
     await context.store.add_request(str(ITEM), query, queue=context.queue, ttl=QUERY_TTL)
-
-
-def _on_new(context: HandlerContext) -> Callable[..., Awaitable[None]]:
-    async def new(ack: AsyncAck, body: Body, client: AsyncWebClient) -> None:
-        user = body["user"]["id"]
-        error = await open_form(context, client, body["trigger_id"], user, "", {})
-        await ack()
-        if error:
-            context.background.start(_post(client, user, error))
-
-    return new
 
 
 async def _post(client: AsyncWebClient, user: str, text: str) -> None:
