@@ -21,7 +21,8 @@ MAIN_BRANCHES = ("main", "master")  # listed first
 def repositories(config: Config, typed: str) -> list[Option]:
     address = typed.strip()
     fitting = [each for each in config.repositories if address.lower() in f"{each.name} {each.url}".lower()]
-    found = [option(each.name, _without_scheme(each.url)) for each in fitting if len(each.name) <= MAX_VALUE]
+    urls = {each.name: each.url.partition("://")[2].removesuffix(".git") for each in fitting}
+    found = [option(name, url) for name, url in urls.items() if len(name) <= MAX_VALUE]
     if config.allowed_urls and address.startswith("https://") and len(address) <= MAX_VALUE:
         found.append(option(address))
     return found[:MAX_OPTIONS]
@@ -46,10 +47,6 @@ def _note(known: GitNames) -> str:
         since = f" (list from {known.at:%H:%M} UTC)" if known.at else ""
         return f"{known.error}{since}"
     return "" if known.at else "No answer from git yet. Type a name or reopen the menu"
-
-
-def _without_scheme(url: str) -> str:
-    return url.partition("://")[2].removesuffix(".git")
 
 
 log = logging.getLogger(__name__)

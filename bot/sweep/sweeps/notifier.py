@@ -130,7 +130,8 @@ class Notifier:
             file = File(name=f"{event.pod}.log", content=log)
             await slack.upload_files(channel, sweep.thread, text, [file])
         elif sweep.thread:
-            message = (live and live.build(sweep)) or _message(event, text)
+            above = Message(text=text, blocks=(section(event.shown),)) if event.shown else text
+            message = (live and live.build(sweep)) or above
             message = message if isinstance(message, str) else message.without_mentions(muted)
             is_loud = event.loud or bool(live and live.is_loud(sweep))
             return await slack.reply(channel, sweep.thread, message, broadcast=is_loud)
@@ -234,10 +235,6 @@ def _live(sweep: SweepRecord, event: Event) -> LiveMessage | None:
     """Return the live message that an event posts: its last one, as earlier ones are of earlier attempts."""
     last = next(each for each in reversed(sweep.outbox) if each.kind == event.kind)
     return LIVE_MESSAGES.get(event.kind) if last is event else None
-
-
-def _message(event: Event, text: str) -> Message | str:
-    return Message(text=text, blocks=(section(event.shown),)) if event.shown else text
 
 
 async def open_thread(

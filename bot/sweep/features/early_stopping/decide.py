@@ -15,7 +15,7 @@ from bot.core.events import Event
 from bot.core.feature_state import FeatureState
 from bot.core.plan import SweepPlan
 from bot.core.record import Phase, SweepRecord
-from bot.core.space import Goal, MetricSource, SearchSpace
+from bot.core.space import Goal, MetricSource
 from bot.core.stopping import ASHA, EarlyStop, Objective, Rungs, StoppingRule, Verdict, judge, missing_rungs
 from bot.platform.slack.mrkdwn import code, plain
 from bot.sweep.clients import SweepClients
@@ -175,7 +175,9 @@ def _judged(
     curves = {name: curve for name, curve in seen.reading.curves.items() if name in known}
     stoppable = {trial.name for trial in seen.live} & seen.running - sweep.to_kill.keys()
     state = _state(sweep)
-    rungs, verdicts = judge(rule, _objective(plan.space), state.rungs, curves, stoppable)
+    space = plan.space
+    objective = Objective(maximize=space.goal is Goal.MAXIMIZE, strategy=space.strategies[space.metric])
+    rungs, verdicts = judge(rule, objective, state.rungs, curves, stoppable)
     stops = {verdict.trial: _stop(verdict, seen, now) for verdict in verdicts}
     if not rule.dry_run:
         values = {name: stop.value for name, stop in stops.items() if stop.value is not None}
@@ -189,10 +191,6 @@ def _judgeable(sweep: SweepRecord, seen: Observation) -> set[str]:
     """Return the experiment's trials, except those that are (or in a dry run would be) stopped."""
     state = _state(sweep)
     return {trial.name for trial in seen.trials} - state.ending.keys() - state.ended.keys()
-
-
-def _objective(space: SearchSpace) -> Objective:
-    return Objective(maximize=space.goal is Goal.MAXIMIZE, strategy=space.strategies[space.metric])
 
 
 def _stop(verdict: Verdict, seen: Observation, now: datetime) -> EarlyStop:
