@@ -5,7 +5,7 @@ the cluster shows that it was stopped early rather than cancelled.
 """
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import ClassVar
@@ -56,18 +56,15 @@ def stopped_line(plan: SweepPlan, trial: str, stop: EarlyStop, usual: float | No
     return f"{trial}: {metric} {value} at step {stop.step:,}, worse than {cutoff}{among}{saved}"
 
 
-def stopped(plan: SweepPlan, lines: Sequence[str]) -> Event:
-    """Report trials.
-
-    Args:
-        lines: one for each trial (`stopped_line`).
-    """
-    rule, trials = plan.space.stopping, counted(len(lines), "trial")
-    shown = "\n".join(fitting((f"• {plain(line)}" for line in lines), MAX_TEXT))
+def stopped(plan: SweepPlan, stops: Mapping[str, EarlyStop], seen: Observation) -> Event:
+    """Report trials, a line for each."""
+    rule, trials, usual = plan.space.stopping, counted(len(stops), "trial"), usual_seconds(seen)
+    lines = (f"• {plain(stopped_line(plan, name, stop, usual))}" for name, stop in stops.items())
+    shown = "\n".join(fitting(lines, MAX_TEXT))
     if rule and rule.dry_run:
         text = f"Dry run: {rule.name} would have stopped {trials} early.\n{shown}"
     else:
-        gpus = "Its GPUs are" if len(lines) == 1 else "Their GPUs are"
+        gpus = "Its GPUs are" if len(stops) == 1 else "Their GPUs are"
         name = rule.name if rule else "early stopping"
         text = f"Sweepbot stopped {trials} early ({name}). {gpus} free.\n{shown}"
     return Event(kind="stopped_early", text=f":black_square_for_stop: {text}")
@@ -163,7 +160,7 @@ def _reported(sweep: SweepRecord, plan: SweepPlan, seen: Observation) -> SweepRe
     done = {name: stop for name, stop in over.items() if name in early}
     left = {name: stop for name, stop in state.ending.items() if name not in over}
     sweep = sweep.change(EarlyStoppingState, ending=left, ended=state.ended | done)
-    return sweep.enqueue(stopped(plan, _lines(plan, done, seen))) if done else sweep
+    return sweep.enqueue(stopped(plan, done, seen)) if done else sweep
 
 
 def _judged(
@@ -184,7 +181,7 @@ def _judged(
         state = replace(state, rungs=rungs, ending=state.ending | stops)
         return sweep.put(state, stopped_values=sweep.stopped_values | values)
     sweep = sweep.put(replace(state, rungs=rungs, ended=state.ended | stops))
-    return sweep.enqueue(stopped(plan, _lines(plan, stops, seen))) if stops else sweep
+    return sweep.enqueue(stopped(plan, stops, seen)) if stops else sweep
 
 
 def _judgeable(sweep: SweepRecord, seen: Observation) -> set[str]:
@@ -205,11 +202,6 @@ def _stop(verdict: Verdict, seen: Observation, now: datetime) -> EarlyStop:
         seconds=seconds,
         stalled_since=verdict.stalled_since,
     )
-
-
-def _lines(plan: SweepPlan, stops: Mapping[str, EarlyStop], seen: Observation) -> list[str]:
-    usual = usual_seconds(seen)
-    return [stopped_line(plan, name, stop, usual) for name, stop in stops.items()]
 
 
 def _saved(sweep: SweepRecord, plan: SweepPlan, seen: Observation) -> float:

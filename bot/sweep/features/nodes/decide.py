@@ -104,12 +104,10 @@ def problem(sweep: SweepRecord) -> list[str]:
 def changes(sweep: SweepRecord, plan: SweepPlan, seen: Observation, now: datetime) -> RequiredChanges:
     """Create the Service with the experiment, and the TrainingRuntime once that exists."""
     is_new = sweep.phase is Phase.PENDING and not (seen.experiment or sweep.submitted or seen.start_blocked)
-    return RequiredChanges(create=_services(plan) if is_new and sweep.image else _runtimes(plan, seen, now))
-
-
-def _services(plan: SweepPlan) -> tuple[Manifest, ...]:
-    """Return the Service by which the workers of a trial find each other; all sweeps share it."""
-    return (service(plan.experiment_ref.namespace),) if plan.needs_service else ()
+    if not (is_new and sweep.image):
+        return RequiredChanges(create=_runtimes(plan, seen, now))
+    # By it, the workers of a trial find each other; all sweeps share it.
+    return RequiredChanges(create=(service(plan.experiment_ref.namespace),) if plan.needs_service else ())
 
 
 def _runtimes(plan: SweepPlan, seen: Observation, now: datetime) -> tuple[Manifest, ...]:
