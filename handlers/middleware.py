@@ -107,8 +107,7 @@ class Guests:
     async def look_up(self, client: AsyncWebClient, who: Visitor, *, from_slack: bool = True) -> Visitor:
         """Set `guest`, `deactivated`, and `name` from users.info; if that fails, keep the last known values.
 
-        Args:
-            from_slack: whether Slack sent the request, which shows that it still has the user.
+        `from_slack`: whether Slack sent the request, which shows that it still has the user.
         """
         known, until = self._known.get(who.user, (who, 0.0))
         if monotonic() < until:

@@ -87,8 +87,7 @@ def options_of(request: SweepRequest) -> dict[str, str]:
 def form(draft: Draft, config: Config, errors: Mapping[str, str] | None = None) -> View:
     """Return the form: five fields, and those of other options that have a value.
 
-    Args:
-        errors: in mrkdwn by key, shown below their fields; "" is the whole form.
+    `errors`: in mrkdwn by key, shown below their fields; "" is the whole form.
     """
     errors = errors or {}
     blocks = [*_error_block(errors.get("", ""))]

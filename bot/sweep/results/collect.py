@@ -147,11 +147,9 @@ def _times(trial: Trial, pods: Sequence[Pod]) -> tuple[datetime | None, datetime
 def _gpu_hours(gpus: int, pods: Sequence[Pod], sums: _Measured) -> float | None:
     """Return the allocated GPU-hours, from the pods' times or the measurements, whichever is larger.
 
-    Neither is complete: Kubernetes deletes pods, and only full hours are measured. Of several nodes, the
-    one with the longest known time counts for all: a trial's end deletes the pods that still run.
-
-    Args:
-        gpus: of the whole trial.
+    Neither is complete: Kubernetes deletes pods, and only full hours are measured. Of several nodes, the one
+    with the longest known time counts for all: a trial's end deletes the pods that still run. `gpus`: of the
+    whole trial.
     """
     known: dict[int, float] = defaultdict(float)  # hours by node
     for pod in pods:

@@ -90,18 +90,15 @@ class LiveValues:
     ) -> tuple[dict[str, Curve], frozenset[str]]:
         """Return the curves of the MAX_CURVES trials that logged last, and the names of all that they log.
 
-        Raises TrackingError, also if MLflow doesn't answer within ON_DEMAND_TIMEOUT seconds.
-
-        Args:
-            points: of a curve at most.
+        Raises TrackingError, also if MLflow doesn't answer within ON_DEMAND_TIMEOUT seconds. `points`: of a
+        curve at most.
         """
         return await self._on_demand(partial(self._curves, plan, metric, points))
 
     async def logged(self, sweep_id: str, query: LogQuery, other: str = "") -> dict[str, LogCurve]:
         """Return what is in these logs, read for up to ON_DEMAND_TIMEOUT seconds. Raises RedisError.
 
-        Args:
-            other: read this metric instead of those of the query, the only ones that are remembered.
+        `other`: read this metric instead of those of the query, the only ones that are remembered.
         """
         known: dict[str, LogCurve] = {}
         if other:

@@ -150,8 +150,7 @@ class LogReader:
     ) -> dict[str, LogCurve]:
         """Read on in each log, by a piece, or to its end; one that can't be read stays as it was.
 
-        Args:
-            until: when to stop reading to the ends, by the monotonic clock; None: one piece.
+        `until`: when to stop reading to the ends, by the monotonic clock; None: one piece.
         """
         limit = asyncio.Semaphore(PARALLEL)
 

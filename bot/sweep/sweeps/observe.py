@@ -41,8 +41,7 @@ async def observe(
 ) -> Observation:
     """Return the observation of the sweep and its features, with secrets masked in texts from other systems.
 
-    Args:
-        fresh: read from the API server; otherwise from caches where watches keep them complete.
+    `fresh`: read from the API server; otherwise from caches where watches keep them complete.
     """
     seen = _masked(await _seen(sweep, commands, clients, fresh=fresh), clients.mask)
     for feature in FEATURES:

@@ -131,8 +131,7 @@ async def _found(
 ) -> list[BuildSeen]:
     """Return the builds with their digests. The frameworks image isn't needed once the dependencies exist.
 
-    Args:
-        missing: an image that isn't recorded.
+    `missing`: an image that isn't recorded.
     """
     found: dict[Role, BuildSeen] = {}
     for one in reversed(seen):

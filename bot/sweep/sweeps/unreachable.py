@@ -35,10 +35,7 @@ async def report_unreachable(
     """Show since when the cluster hasn't answered, and answer questions. Return when to try again.
 
     It is no failure of the sweep: commands that change it wait, and a cancel is confirmed afterwards. An
-    ended sweep that nothing waits for isn't tried again.
-
-    Args:
-        respond: answers a question from an observation.
+    ended sweep that nothing waits for isn't tried again. `respond`: answers a question from an observation.
     """
     sweep = await clients.store.get(lease.item.key)
     if sweep is None:

@@ -100,8 +100,7 @@ def _categories(values: Sequence[str], failed: int, name: str) -> Iterator[_Spli
 def _thresholds(numbers: Sequence[float], failed: int, name: str, *, exact: bool) -> Iterator[_Split]:
     """Yield splits at values of failed trials, which are the only ones that can be best.
 
-    Args:
-        exact: the parameter has few values; else, a shorter number between two of them is as good.
+    `exact`: the parameter has few values; else, a shorter number between two of them is as good.
     """
     bad = sorted({number for place, number in enumerate(numbers) if failed >> place & 1})
     bad = bad[:: -(-len(bad) // MAX_BOUNDS)]

@@ -82,8 +82,7 @@ def _of_pods(ran: set[str], seen: Observation) -> list[Interruption]:
 def of_workers(sweep: SweepRecord, nodes: int, seen: Observation, pods: Iterable[Pod]) -> list[Interruption]:
     """Return the trials of several nodes of which the cluster stopped a worker, running or not.
 
-    Args:
-        pods: those observed, and disrupted ones that are gone.
+    `pods`: those observed, and disrupted ones that are gone.
     """
     pods, jobs = tuple(pods), _jobs(sweep, seen)
     # The others are of no use after the first worker has succeeded, and its disk limit is a training's own.

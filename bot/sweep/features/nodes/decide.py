@@ -76,11 +76,7 @@ def restarted(before: SweepRecord, after: SweepRecord) -> SweepRecord:
 
 
 def waiting_text(plan: SweepPlan, ahead: Mapping[str, str]) -> str:
-    """Return what the sweep waits for.
-
-    Args:
-        ahead: the sweeps before it, in order, with their states.
-    """
+    """Return what the sweep waits for. `ahead`: the sweeps before it, in order, with their states."""
     nodes = f"{counted(plan.nodes, 'node')} with {counted(plan.gpus, 'free GPU')} each"
     names = (f"{sweep} ({state})" for sweep, state in ahead.items())
     return f"Waiting for {nodes}. Sweeps ahead: {listed(names)}."
