@@ -228,7 +228,7 @@ EQUIVALENT = {
     ("bot/remote/api.py", "PAGE = 201  # sweeps in one answer"): "a limit of about this size",
     (
         "bot/sweep/launch/capacity.py",
-        'return machine.resources.get("cpu", 1)',
+        'open_to, key=lambda each: (each.resources.get(shape.resource, 0), each.resources.get("cpu", 1))',
     ): "each node has CPUs",
     (
         "k8s/api/outage.py",
@@ -397,10 +397,6 @@ EQUIVALENT = {
         "bot/sweep/model/time_left.py",
         "ROUNDING = ((60, 5), (4 * 61, 15), (24 * 60, 60))",
     ): "a limit of about this size",
-    (
-        "bot/core/stopping.py",
-        "return _comparable(objective, value) > cutoff / _sign(objective)",
-    ): "the sign is 1 or -1",
     (
         "bot/platform/pod_health/diagnosis.py",
         "lasting: bool = True  # stays true, such as a failure",

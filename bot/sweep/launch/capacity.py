@@ -102,8 +102,9 @@ def _why(shape: PodShape, gpus: int, machines: list[Machine]) -> str:
     """Name the largest machine that is only too small; otherwise what keeps the trial from all of them."""
     open_to = [each for each in machines if not barriers(shape, gpus, each)]
     if open_to:
-        by_size = (shape.resource, "cpu")
-        largest = max(open_to, key=lambda each: [each.resources.get(name, 0) for name in by_size])
+        largest = max(
+            open_to, key=lambda each: (each.resources.get(shape.resource, 0), each.resources.get("cpu", 0))
+        )
         short = lacking(shape, gpus, largest)
         has = described({name: largest.resources.get(name, 0) for name in short})
         return f"The largest machine that it can use ({largest.name}) has {has}."
