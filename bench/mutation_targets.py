@@ -57,7 +57,7 @@ SPEECH = ("tests/bot/test_phrasings.py", "tests/scenarios/test_any_wording.py")
 TARGETS = {  # file -> the tests that must fail
     "bot/sweep/decisions/advance.py": (*PHASES, *PAUSE),
     "bot/sweep/decisions/commands.py": (*COMMANDS, *PAUSE, *QUEUED),
-    "bot/sweep/decisions/outbox.py": ("tests/bot/sweep/decisions/test_outbox.py",),
+    "bot/core/events.py": ("tests/bot/core/test_outbox.py",),
     "bot/sweep/decisions/required_changes.py": (
         "tests/bot/sweep/decisions/test_required_changes.py",
         "tests/bot/sweep/decisions/test_freshness.py",
@@ -98,7 +98,7 @@ TARGETS = {  # file -> the tests that must fail
         "tests/bot/sweep/features/interruptions/test_disruptions.py",
         "tests/bot/sweep/features/interruptions/test_interruptions.py",
     ),
-    "bot/sweep/features/live_values/decide.py": LIVE_VALUES,
+    "bot/sweep/features/live_values/__init__.py": LIVE_VALUES,
     "bot/sweep/features/nodes/decide.py": (
         "tests/bot/sweep/features/nodes/test_start.py",
         "tests/bot/sweep/features/nodes/test_trial_objects.py",
@@ -243,15 +243,15 @@ EQUIVALENT = {
         "return next(((*kind, number) for kind, number in partly.most_common(2)), None)",
     ): "next() takes the first of them",
     (
-        "bot/sweep/features/live_values/decide.py",
+        "bot/sweep/features/live_values/__init__.py",
         'shown.append(f"Up to {time_text(left)} left" if left > 6 else "Less than 5 min left")',
     ): "the minutes are multiples of 5",
     (
-        "bot/sweep/features/live_values/decide.py",
+        "bot/sweep/features/live_values/__init__.py",
         "sign = -1 if sweep.plan.space.goal is Goal.MAXIMIZE else 2",
     ): "any positive factor keeps the order",
     (
-        "bot/sweep/features/live_values/decide.py",
+        "bot/sweep/features/live_values/__init__.py",
         "sign = -2 if sweep.plan.space.goal is Goal.MAXIMIZE else 1",
     ): "any negative factor reverses the order",
     (
@@ -303,7 +303,7 @@ EQUIVALENT = {
         "arrivals = sorted(_arrivals(rule, objective, rungs, curves), key=lambda each: each[:4])",
     ): "a trial reaches a rung once, so the first three differ",
     (
-        "bot/sweep/features/live_values/decide.py",
+        "bot/sweep/features/live_values/__init__.py",
         (
             "if sweep.plan is None and not sweep.plan.space.names_best "
             "or seen.reading is None or seen.reading.failures:"

@@ -11,7 +11,7 @@ from datetime import timedelta
 
 from bot.core.commands import Command
 from bot.core.errors import RetryAfterError
-from bot.core.events import Event
+from bot.core.events import Event, merged, posted_text
 from bot.core.ids import candidates
 from bot.core.record import RENAMED, Phase, Shown, SweepRecord
 from bot.core.request import Notify, is_team
@@ -22,7 +22,6 @@ from bot.platform.slack.message import File, Message
 from bot.platform.slack.mrkdwn import unmentioned
 from bot.sweep.clients import SweepClients
 from bot.sweep.decisions.advance import advance
-from bot.sweep.decisions.outbox import merged, posted_text
 from bot.sweep.decisions.parent_message import Links, duplicate, parent
 from bot.sweep.feature_table import FEATURES
 from bot.sweep.lifecycle.building import refuse

@@ -1,15 +1,64 @@
 """What running trials report while they run, and how long the sweep still takes."""
 
+import math
 from dataclasses import replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 
+from bot.core.events import Event, LiveResult
 from bot.core.record import ACTIVE, Phase, SweepRecord
+from bot.core.space import Goal
+from bot.platform.slack.mrkdwn import code
 from bot.sweep.clients import SweepClients
-from bot.sweep.features.live_values.decide import follow, lines
 from bot.sweep.model.feature import Feature, Step
 from bot.sweep.model.observation import Observation
+from bot.sweep.model.time_left import minutes_left
 from bot.sweep.results.live import PERIOD, SOON
 from bot.sweep.results.log_curves import log_query
+from bot.text.wording import time_text
+
+NO_LIVE_VALUES = Event(
+    kind="no_live_values",
+    text=(
+        ":warning: MLflow isn't responding, so live values and curves are missing. The sweep continues, and "
+        "live values return when MLflow does."
+    ),
+)
+
+
+def follow(sweep: SweepRecord, seen: Observation, now: datetime) -> SweepRecord:
+    """Add the best running trial and the time left; report once that MLflow is unavailable."""
+    if not sweep.submitted:
+        return sweep
+    left = minutes_left(sweep, sweep.progress, seen, now)
+    sweep = replace(sweep, progress=replace(sweep.progress, live=_best(sweep, seen), minutes_left=left))
+    is_away = seen.reading is not None and seen.reading.is_away
+    return sweep.enqueue_once(NO_LIVE_VALUES.kind, NO_LIVE_VALUES) if is_away else sweep
+
+
+def _best(sweep: SweepRecord, seen: Observation) -> LiveResult | None:
+    """Return the running trial whose last value is the best; None if MLflow has none, or doesn't answer."""
+    if sweep.plan is None or not sweep.plan.space.names_best or seen.reading is None or seen.reading.failures:
+        return None
+    sign = -1 if sweep.plan.space.goal is Goal.MAXIMIZE else 1
+    latest = {name: seen.reading.latest[name] for name in seen.running if name in seen.reading.latest}
+    finite = [(sign * point.value, name) for name, point in latest.items() if math.isfinite(point.value)]
+    if not finite:
+        return None
+    _, name = min(finite)
+    return LiveResult(trial=name, value=latest[name].value, step=latest[name].step)
+
+
+def lines(sweep: SweepRecord) -> list[str]:
+    """Return the parent message's lines about running trials."""
+    progress, shown = sweep.progress, []
+    if sweep.plan and (live := progress.live):
+        value = f"{code(sweep.plan.space.metric)} *{live.value:.6g}* at step {live.step:,}"
+        shown.append(f"Best running trial: {value} ({code(live.trial)})")
+    if progress.minutes_left is not None:
+        left = progress.minutes_left  # rounded up to 5
+        shown.append(f"Up to {time_text(left)} left" if left > 5 else "Less than 5 min left")
+    return shown
+
 
 NEW = timedelta(minutes=15)  # a training that has no value by then is read once a minute
 

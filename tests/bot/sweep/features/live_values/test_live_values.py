@@ -11,7 +11,7 @@ from bot.core.events import LiveResult
 from bot.core.record import Phase
 from bot.core.space import Goal
 from bot.sweep.decisions.parent_message import Links, parent
-from bot.sweep.features.live_values.decide import follow, lines
+from bot.sweep.features.live_values import follow, lines
 from bot.sweep.model.observation import Observation
 from bot.text.wording import time_text
 from k8s.engine import TrialState
