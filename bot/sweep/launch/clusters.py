@@ -6,7 +6,6 @@ What fits no machine there, or can't run several nodes as configured, is refused
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterable
-from dataclasses import dataclass
 from functools import partial
 from typing import TypeVar
 
@@ -40,12 +39,6 @@ from k8s.trial_kinds import JOB, TRAIN_JOB, TrialKind
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
-
-
-@dataclass(frozen=True, kw_only=True)
-class _Nodes:
-    all: tuple[Machine, ...]
-    open: tuple[OpenNode, ...]
 
 
 async def planned(order: Order, clients: Clients) -> SweepPlan:
@@ -101,8 +94,8 @@ def _refusal(cluster: TrialCluster, order: Order, clients: Clients) -> str:
 async def _measured(cluster: TrialCluster, order: Order, clients: Clients) -> Candidate:
     """Read nodes, pods with GPUs, and the queue. What is read of the whole cluster is shared for a while."""
     gpus, there = order.request.gpus, clients.of(cluster.name)
-    nodes = await _shared(cluster, "Node", _nodes, clients)
-    known = [*nodes.all, *clients.config.pools]
+    all_nodes, open_nodes = await _shared(cluster, "Node", _nodes, clients)
+    known = [*all_nodes, *clients.config.pools]
     if order.profile and not any(fits(order.shape, gpus, machine) for machine in known):
         return Candidate(cluster=cluster, refusal=f"no machine fits profile {order.profile}")
     namespace = cluster.namespace or order.namespace
@@ -113,9 +106,9 @@ async def _measured(cluster: TrialCluster, order: Order, clients: Clients) -> Ca
         return Candidate(cluster=cluster, waiting=queued)
     read = await _shared(cluster, "Pod", _gpu_pods, clients)
     pods = counted_pods(read, clients.config.elastic, cluster.name)
-    free = await asyncio.to_thread(free_gpus, nodes.open, pods, order.shape, gpus)
+    free = await asyncio.to_thread(free_gpus, open_nodes, pods, order.shape, gpus)
     waiting = sum(pod.lacks_gpus for pod in pods)
-    price = highest_price(nodes.open, order, clients.config)
+    price = highest_price(open_nodes, order, clients.config)
     return Candidate(cluster=cluster, free=free, price=price, waiting=waiting + queued)
 
 
@@ -129,10 +122,11 @@ async def _shared(
     return await reads.get((cluster, kind), partial(read, there.trials))
 
 
-async def _nodes(there: KubernetesClient) -> _Nodes:
+async def _nodes(there: KubernetesClient) -> tuple[tuple[Machine, ...], tuple[OpenNode, ...]]:
+    """Return all nodes, and those that admit pods."""
     nodes, devices = await there.list("Node", ""), await list_devices(there)
     opened = tuple(filter(None, map(read_open_node, with_devices(nodes, devices))))
-    return _Nodes(all=machines(nodes, devices), open=opened)
+    return machines(nodes, devices), opened
 
 
 async def _gpu_pods(there: KubernetesClient) -> tuple[GpuPod, ...]:
