@@ -5,6 +5,7 @@ Only the size of an empty machine counts: whether it is free now is for the sche
 
 from collections.abc import Iterable, Mapping
 from fractions import Fraction
+from itertools import islice
 
 from bot.core.plan import SweepPlan
 from bot.core.request import SweepRequest
@@ -133,20 +134,13 @@ def _fix(request: SweepRequest, profile: Profile, owner: str, config: Config, ma
         and bool(each.gpus) == bool(profile.gpus)
         and any(fits(shape_for(config, owner, each, each.gpus), each.gpus, m) for m in machines)
     ]
-    choices = [f"gpus={fewer}" for fewer in _fewer(request.gpus, profile, owner, config, machines)]
+    sizes = ((count, shape_for(config, owner, profile, count)) for count in range(request.gpus - 1, 0, -1))
+    fewer = (count for count, shape in sizes if any(fits(shape, count, each) for each in machines))
+    choices = [f"gpus={count}" for count in islice(fewer, 1)]  # the most that fit
     choices += [f"profile={name}" for name in others[:MAX_NAMED]]
     if choices:
         return f"*Fix:* Use {listed(choices, 'or')}."
     return "*Fix:* Ask an admin to check `profiles` and `pools` in Sweepbot's configuration."
-
-
-def _fewer(gpus: int, profile: Profile, owner: str, config: Config, machines: list[Machine]) -> list[int]:
-    """Return the most GPUs that fit with the same profile; none if not even one does."""
-    for count in range(gpus - 1, 0, -1):
-        shape = shape_for(config, owner, profile, count)
-        if any(fits(shape, count, each) for each in machines):
-            return [count]
-    return []
 
 
 def requested(plan: SweepPlan) -> str:

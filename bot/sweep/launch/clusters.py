@@ -70,7 +70,10 @@ async def with_cluster(order: Order, clients: Clients) -> Order:
 
 
 async def _candidate(cluster: TrialCluster, order: Order, clients: Clients) -> Candidate:
-    if refusal := _refusal(cluster, order, clients):
+    team = granted_team(clients.config.teams, order.owner, clients.config.self_assigned)
+    if not cluster.allows(team.name if team else ""):
+        return Candidate(cluster=cluster, refusal="your team can't use it")
+    if refusal := pull_refusal(cluster, order.space.image or clients.settings.image_registry):
         return Candidate(cluster=cluster, refusal=refusal)
     try:
         return await _measured(cluster, order, clients)
@@ -81,14 +84,6 @@ async def _candidate(cluster: TrialCluster, order: Order, clients: Clients) -> C
         log.warning("unknown free GPUs in cluster %s: %s", cluster.name, error)
         is_sick = cluster.name != HOME_CLUSTER and not (isinstance(error, ApiError) and error.permanent)
         return Candidate(cluster=cluster, refusal="its API server returns errors" if is_sick else "")
-
-
-def _refusal(cluster: TrialCluster, order: Order, clients: Clients) -> str:
-    config, settings = clients.config, clients.settings
-    team = granted_team(config.teams, order.owner, config.self_assigned)
-    if not cluster.allows(team.name if team else ""):
-        return "your team can't use it"
-    return pull_refusal(cluster, order.space.image or settings.image_registry)
 
 
 async def _measured(cluster: TrialCluster, order: Order, clients: Clients) -> Candidate:
@@ -179,24 +174,17 @@ async def check_capacity(order: Order, plan: SweepPlan, clients: Clients) -> Swe
     """
     if not (plan.profile or plan.gpus):
         return plan
-    nodes = await _known_machines(clients)
-    if nodes is None:
-        return plan
-    if refusal := capacity_refusal(order.request, plan, order.owner, clients.config, nodes):
-        raise UserError(refusal, field="gpus")
-    return plan
-
-
-async def _known_machines(clients: Clients) -> tuple[Machine, ...] | None:
-    """Return all nodes, shared with other sweeps for a while; None without the permission to list them."""
     where = clients.at.config if clients.at else HOME_CLUSTER
-    try:
-        return await clients.clusters.reads.get((where, "Machine"), partial(list_machines, clients.trials))
+    try:  # shared with other sweeps for a while
+        nodes = await clients.clusters.reads.get((where, "Machine"), partial(list_machines, clients.trials))
     except ApiError as error:
         if error.status != 403:
             raise
         log.info("capacity unchecked: no permission to list nodes")
-        return None
+        return plan
+    if refusal := capacity_refusal(order.request, plan, order.owner, clients.config, nodes):
+        raise UserError(refusal, field="gpus")
+    return plan
 
 
 async def check_trial_kind(plan: SweepPlan, clients: Clients) -> None:

@@ -174,7 +174,9 @@ class Notifier:
         self.redraw = None
         if sweep.thread is None or sweep.phase is Phase.REFUSED:
             return sweep
-        message = parent(sweep, self._links(sweep))
+        base = self._clients.settings.katib_ui_url
+        katib = ui_link(base, sweep.plan.experiment_ref) if base and sweep.plan else ""
+        message = parent(sweep, Links(katib=katib, mlflow=sweep.results_url or ""))
         if message.fingerprint == sweep.shown.fingerprint:
             return sweep
         now = self._clients.now()
@@ -219,11 +221,6 @@ class Notifier:
                 await self._clients.slack.update(channel, ts, duplicate(sweep, url))
             except (NotInChannelError, MessageRejectedError, SlackBusyError) as error:
                 log.warning("can't remove the buttons of a duplicate of %s: %s", sweep.id, error)
-
-    def _links(self, sweep: SweepRecord) -> Links:
-        base = self._clients.settings.katib_ui_url
-        katib = ui_link(base, sweep.plan.experiment_ref) if base and sweep.plan else ""
-        return Links(katib=katib, mlflow=sweep.results_url or "")
 
     def _wait(self, later: RetryAfterError) -> None:
         pause = timedelta(seconds=later.seconds)

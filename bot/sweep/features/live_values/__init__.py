@@ -71,12 +71,8 @@ async def observe(sweep: SweepRecord, seen: Observation, clients: SweepClients) 
     started = {pod.job: pod.running_since for pod in seen.pods if pod.running_since}
     new = {trial for trial, at in started.items() if trial in seen.running and clients.now() - at < NEW}
     query = query and replace(query, cluster=clients.trials, new=frozenset(new))
-    reading = await clients.live.read(sweep.id, sweep.plan, seen.wanted_curves or _none, query)
+    reading = await clients.live.read(sweep.id, sweep.plan, seen.wanted_curves or (lambda _: set()), query)
     return replace(seen, reading=reading).again_in(SOON if query and new - reading.latest.keys() else PERIOD)
-
-
-def _none(_: object) -> set[str]:
-    return set()
 
 
 FEATURE = Feature(name="live_values", observe=observe, running=lines)
