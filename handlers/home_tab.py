@@ -11,7 +11,6 @@ from slack_bolt.async_app import AsyncAck, AsyncApp
 from slack_sdk.web.async_client import AsyncWebClient
 
 from bot.measure.gpus.command import LOADING, SNAPSHOT_MAX_AGE
-from bot.measure.gpus.models import Snapshot
 from bot.measure.gpus.snapshot_store import HOME_TAB, ITEM, QUERY_TTL, GpuQuery, dump_query
 from bot.watch.home.view import NEW_SWEEP, REFRESH, HomeLoader
 from handlers.context import ACK_TIMEOUT, SLACK_ERRORS, HandlerContext
@@ -48,34 +47,28 @@ def add_home(app: AsyncApp, context: HandlerContext, show: Show) -> None:
 
 
 def showing(context: HandlerContext) -> Show:
-    async def publish(
-        client: AsyncWebClient, user: str, latest: Snapshot | None, note: str, cancelled: str
-    ) -> None:
-        loader = HomeLoader(
-            store=context.store, drafts=context.drafts, last_digest=context.last_digest, config=context.config
-        )
-        view = await loader.view(user, latest, note, cancelled)
-        await client.views_publish(user_id=user, view=view)
 
     async def show(client: AsyncWebClient, user: str, cancelled: str = "") -> None:
         try:
             async with asyncio.timeout(ACK_TIMEOUT):
                 latest = await context.snapshots.latest()
                 fresh = latest is not None and context.now() - latest.at < SNAPSHOT_MAX_AGE
-                await publish(
-                    client, user, latest, "" if fresh else REFRESHING if latest else f"_{LOADING}_", cancelled
+                note = "" if fresh else REFRESHING if latest else f"_{LOADING}_"
+                loader = HomeLoader(
+                    store=context.store,
+                    drafts=context.drafts,
+                    last_digest=context.last_digest,
+                    config=context.config,
                 )
+                view = await loader.view(user, latest, note, cancelled)
+                await client.views_publish(user_id=user, view=view)
                 if not fresh:  # queued after publishing, which the worker's newer view must replace
-                    await _measure(context, user)
+                    query = dump_query(GpuQuery(user=user, channel="", text=HOME_TAB, at=context.now()))
+                    await context.store.add_request(str(ITEM), query, queue=context.queue, ttl=QUERY_TTL)
         except (RedisError, *SLACK_ERRORS) as error:
             log.warning("can't publish a home tab: %s", error)
 
     return show
-
-
-async def _measure(context: HandlerContext, user: str) -> None:
-    query = dump_query(GpuQuery(user=user, channel="", text=HOME_TAB, at=context.now()))
-    await context.store.add_request(str(ITEM), query, queue=context.queue, ttl=QUERY_TTL)
 
 
 async def _post(client: AsyncWebClient, user: str, text: str) -> None:

@@ -11,7 +11,7 @@ from dataclasses import replace
 from time import monotonic
 from typing import Any
 
-from slack_bolt.async_app import AsyncAck, AsyncBoltContext, AsyncBoltRequest, AsyncRespond
+from slack_bolt.async_app import AsyncAck, AsyncBoltRequest, AsyncRespond
 from slack_bolt.middleware.async_middleware import AsyncMiddleware
 from slack_bolt.response import BoltResponse
 from slack_sdk.errors import SlackApiError
@@ -49,7 +49,10 @@ class Admission(AsyncMiddleware):
         client, event = context.client, req.body.get("event", {})
         if event.get("type") == "message" and not is_said(event):
             return await context.ack()
-        who, home = visitor(body), _home(context)
+        who, found = visitor(body), context.authorize_result  # of auth.test: the app's own workspace
+        home = Visitor(
+            user="", team=(found and found.team_id) or "", enterprise=(found and found.enterprise_id) or ""
+        )
         refusal = entry_denial(who, home, config)
         if not refusal and not config.guests and not config.names(who.user):
             refusal = entry_denial(await self._guests.look_up(client, who), home, config)
@@ -71,9 +74,8 @@ def visitor(body: Body) -> Visitor:
     """Return the request's user and workspace; an Enterprise Grid's id can take the workspace's place."""
     event, user = body.get("event"), body.get("user")
     place: Body = body["team"] if isinstance(body.get("team"), dict) else {}
-    received = Visitor(
-        user="", team=body.get("team_id") or place.get("id", ""), enterprise=_enterprise(body, place)
-    )
+    grid = body.get("enterprise_id") or place.get("enterprise_id") or (body.get("enterprise") or {}).get("id")
+    received = Visitor(user="", team=body.get("team_id") or place.get("id", ""), enterprise=str(grid or ""))
     if isinstance(event, dict):
         who, team = event.get("user", ""), event.get("user_team") or event.get("team")
     elif isinstance(user, dict):
@@ -83,19 +85,6 @@ def visitor(body: Body) -> Visitor:
     if team in {None, "", received.team}:
         return replace(received, user=who)
     return Visitor(user=who, team=team)
-
-
-def _enterprise(body: Body, place: Body) -> str:
-    named = body.get("enterprise") or {}
-    return str(body.get("enterprise_id") or place.get("enterprise_id") or named.get("id") or "")
-
-
-def _home(context: AsyncBoltContext) -> Visitor:
-    """Return the app's own workspace, from auth.test."""
-    found = context.authorize_result
-    return Visitor(
-        user="", team=(found and found.team_id) or "", enterprise=(found and found.enterprise_id) or ""
-    )
 
 
 class Guests:

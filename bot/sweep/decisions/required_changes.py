@@ -48,8 +48,12 @@ def _active(sweep: SweepRecord, plan: SweepPlan, seen: Observation, now: datetim
     steered = RequiredChanges(patch=_steered(sweep, plan, seen, now))
     own = [each.changes(sweep, plan, seen, now) for each in FEATURES if each.changes]
     changes = reduce(RequiredChanges.__add__, own, steered + kill_changes(sweep, plan, seen, now))
-    if _can_submit(sweep, seen) and sweep.image:
-        changes += RequiredChanges(create=(_prepared(sweep, plan, sweep.image),))
+    missing = not (seen.experiment or sweep.submitted or seen.start_blocked)
+    if sweep.phase is Phase.PENDING and missing and sweep.image:
+        experiment = manifest(sweep, plan, sweep.image)
+        for feature in FEATURES:
+            experiment = feature.prepare(sweep, experiment) if feature.prepare else experiment
+        changes += RequiredChanges(create=(experiment,))
     return replace(changes, patch=_once(changes.patch), delete=tuple(dict.fromkeys(changes.delete)))
 
 
@@ -61,18 +65,6 @@ def _once(patches: tuple[Patch, ...]) -> tuple[Patch, ...]:
             kept.append(patch)
         trials.add(patch.ref)
     return tuple(kept)
-
-
-def _can_submit(sweep: SweepRecord, seen: Observation) -> bool:
-    missing = not (seen.experiment or sweep.submitted or seen.start_blocked)
-    return sweep.phase is Phase.PENDING and missing
-
-
-def _prepared(sweep: SweepRecord, plan: SweepPlan, image: str) -> dict[str, object]:
-    experiment = manifest(sweep, plan, image)
-    for feature in FEATURES:
-        experiment = feature.prepare(sweep, experiment) if feature.prepare else experiment
-    return experiment
 
 
 def _steered(sweep: SweepRecord, plan: SweepPlan, seen: Observation, now: datetime) -> tuple[Patch, ...]:

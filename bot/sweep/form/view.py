@@ -96,7 +96,9 @@ def form(draft: Draft, config: Config, errors: Mapping[str, str] | None = None) 
         if draft.more or key not in _OTHERS or key in draft.options or key in errors:
             blocks += [block, *_error_block(errors.get(key, ""))]
     blocks += [] if draft.more else [actions(button(MORE, "More options"))]
-    blocks.append(context(_destination(draft.channel)))
+    place_ = f"Updates go to {place(draft.channel)}."
+    own = "Updates go to your direct messages. To use a channel, run `/sweep` there."
+    blocks.append(context(own if direct(draft.channel) else place_))
     return modal(
         "New sweep",
         blocks,
@@ -105,12 +107,6 @@ def form(draft: Draft, config: Config, errors: Mapping[str, str] | None = None) 
         submit=plain_text("Preview"),
         private_metadata=metadata(draft),
     )
-
-
-def _destination(channel: str) -> str:
-    if direct(channel):
-        return "Updates go to your direct messages. To use a channel, run `/sweep` there."
-    return f"Updates go to {place(channel)}."
 
 
 def _fields(draft: Draft, config: Config) -> dict[str, Block]:

@@ -138,7 +138,11 @@ def _branches(order: Order, settings: PlanSettings) -> tuple[BranchImage, ...]:
 
 
 def _experiment(order: Order, image: str, settings: PlanSettings) -> ExperimentSpec:
-    space, source = order.space, order.source
+    space, source, secrets = order.space, order.source, order.secrets
+    reader_image, login = settings.metrics_reader_image, settings.mlflow_secret
+    reader = Reader(image=reader_image, katib=settings.katib_db_manager) if reader_image else None
+    if login:
+        secrets = (SecretVariables(name=login, keys=run_tags.LOGIN_VARIABLES, optional=True), *secrets)
     return ExperimentSpec(
         name=order.sweep,
         namespace=order.namespace or settings.k8s_namespace,
@@ -164,7 +168,7 @@ def _experiment(order: Order, image: str, settings: PlanSettings) -> ExperimentS
         parameters=tuple(_feasible(p) for p in space.parameters),
         command=space.command.replace("$", "$$"),
         arguments=arguments(space),
-        collector=collector(space, _reader(settings)),
+        collector=collector(space, reader),
         additional=space.additional,
         early_stopping=space.early_stopping,
         strategies=_strategies(space),
@@ -172,7 +176,7 @@ def _experiment(order: Order, image: str, settings: PlanSettings) -> ExperimentS
         gpus=order.request.gpus,
         nodes=order.nodes,
         env=_environment(order, settings),
-        secrets=(*_secrets(settings), *order.secrets),
+        secrets=secrets,
         directory=f"{space.output_dir}/{TRIAL_NAME}" if space.output_dir else "",
         pull_secret=settings.image_registry_secret,
         shape=order.shape,
@@ -221,17 +225,6 @@ def _environment(order: Order, settings: PlanSettings) -> dict[str, str]:
         **{name: value.replace("$", "$$") for name, value in order.space.env.items()},
         **variables(order.space),
     }
-
-
-def _secrets(settings: PlanSettings) -> tuple[SecretVariables, ...]:
-    if not settings.mlflow_secret:
-        return ()
-    return (SecretVariables(name=settings.mlflow_secret, keys=run_tags.LOGIN_VARIABLES, optional=True),)
-
-
-def _reader(settings: PlanSettings) -> Reader | None:
-    image = settings.metrics_reader_image
-    return Reader(image=image, katib=settings.katib_db_manager) if image else None
 
 
 def _feasible(parameter: Parameter) -> Feasible:
