@@ -31,14 +31,12 @@ from bot.watch.idle.messages import (
     SNOOZE_24,
     UTILIZATION,
 )
-from handlers.context import ACK_TIMEOUT, SLACK_ERRORS, HandlerContext, stored
+from handlers.context import ACK_TIMEOUT, SLACK_ERRORS, Body, HandlerContext, stored
 from handlers.home_tab import Show
 
 log = logging.getLogger(__name__)
 
 NOT_SHOWN = "Couldn't load the trials. Try again."
-
-Body = dict[str, Any]
 Handler = Callable[..., Awaitable[None]]
 DOUBLE_CLICK = timedelta(seconds=10)  # clicks on Rerun within this time count as one
 BUTTONS = {

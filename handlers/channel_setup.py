@@ -3,7 +3,6 @@
 import asyncio
 import logging
 from contextlib import suppress
-from typing import Any
 
 from redis.exceptions import RedisError
 from slack_bolt.async_app import AsyncAck, AsyncApp, AsyncRespond
@@ -15,11 +14,9 @@ from bot.platform.slack.mrkdwn import direct
 from bot.sweep.channels.models import ChannelSetup
 from bot.sweep.channels.store import REQUESTS, SetupRequest, dump
 from bot.sweep.channels.views import SETUP_FORM, TEAM_CHOICE, ZONE, read_setup, saving, setup_form, zones
-from handlers.context import ACK_TIMEOUT, SLACK_ERRORS, HandlerContext, stored, trigger_of
+from handlers.context import ACK_TIMEOUT, SLACK_ERRORS, Body, HandlerContext, stored, trigger_of
 
 log = logging.getLogger(__name__)
-
-Body = dict[str, Any]
 
 NOT_LOADED = "Settings aren't loaded yet. Try again in a few seconds."
 

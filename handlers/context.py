@@ -156,19 +156,20 @@ class HandlerContext:
 
 # Answers a command of a person: fields of a slash command. "" if a form is open, or nothing is to be said.
 # Raises UserError, NoTriggerError, RedisError, TimeoutError, and SLACK_ERRORS.
-Answer = Callable[[HandlerContext, dict[str, Any], AsyncWebClient], Awaitable[str | Message]]
+Body = dict[str, Any]
+Answer = Callable[[HandlerContext, Body, AsyncWebClient], Awaitable[str | Message]]
 
 
 class NoTriggerError(Exception):
     """A message asks for what needs a form, which Slack only opens after a command or a click."""
 
 
-def trigger_of(command: dict[str, Any]) -> str:
+def trigger_of(command: Body) -> str:
     if not (trigger := command.get("trigger_id")):
         raise NoTriggerError
     return str(trigger)
 
 
-def request_id_of(command: dict[str, Any]) -> str:
+def request_id_of(command: Body) -> str:
     """Return Slack's id of the request, the same when it is delivered again."""
     return str(command.get("request_id") or command["trigger_id"])

@@ -1,15 +1,12 @@
 """Handle the button of elastic replicas."""
 
-from typing import Any
-
 from slack_bolt.async_app import AsyncAck, AsyncApp, AsyncRespond
 
 from bot.workspaces.elastic import resume
 from handlers.buttons import tell
-from handlers.context import HandlerContext, stored
+from handlers.context import Body, HandlerContext, stored
 
 SENT = "Request sent. The message above shows the result."
-Body = dict[str, Any]
 
 
 def add_elastic_buttons(app: AsyncApp, context: HandlerContext) -> None:

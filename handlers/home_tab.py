@@ -4,7 +4,6 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Awaitable, Callable
-from typing import Any
 
 from redis.exceptions import RedisError
 from slack_bolt.async_app import AsyncAck, AsyncApp
@@ -13,14 +12,12 @@ from slack_sdk.web.async_client import AsyncWebClient
 from bot.measure.gpus.command import LOADING, SNAPSHOT_MAX_AGE
 from bot.measure.gpus.snapshot_store import HOME_TAB, ITEM, QUERY_TTL, GpuQuery, dump_query
 from bot.watch.home.view import NEW_SWEEP, REFRESH, HomeLoader
-from handlers.context import ACK_TIMEOUT, SLACK_ERRORS, HandlerContext
+from handlers.context import ACK_TIMEOUT, SLACK_ERRORS, Body, HandlerContext
 from handlers.launch_form import open_form
 
 log = logging.getLogger(__name__)
 
 REFRESHING = "_Refreshing…_"
-
-Body = dict[str, Any]
 Show = Callable[..., Awaitable[None]]  # (client, user id, id of a sweep just cancelled = "")
 
 

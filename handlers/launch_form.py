@@ -5,7 +5,6 @@ import json
 import logging
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
-from typing import Any
 
 from redis.exceptions import RedisError
 from slack_bolt.async_app import AsyncAck, AsyncApp
@@ -43,11 +42,9 @@ from bot.sweep.form.view import (
 )
 from bot.sweep.launch.command_line import own_options
 from bot.sweep.launch.options import EXAMPLE
-from handlers.context import ACK_TIMEOUT, SLACK_ERRORS, UNREACHABLE, HandlerContext, unconfirmed_reply
+from handlers.context import ACK_TIMEOUT, SLACK_ERRORS, UNREACHABLE, Body, HandlerContext, unconfirmed_reply
 
 log = logging.getLogger(__name__)
-
-Body = dict[str, Any]
 NOT_OPENED = (
     f"Slack couldn't open the form. Run `/sweep` again, or start directly: {EXAMPLE}. "
     "All commands: `/sweep help`."

@@ -2,7 +2,6 @@
 
 import logging
 from collections.abc import Iterable
-from typing import Any
 
 from redis.exceptions import RedisError
 from slack_bolt.async_app import AsyncAck, AsyncApp
@@ -12,7 +11,7 @@ from bot.platform.config.policy import Config, repository
 from bot.platform.repos.catalog import GitNames
 from bot.platform.slack.blocks import MAX_OPTIONS, MAX_VALUE, NOTHING, Option, option
 from bot.sweep.form.view import BRANCH_MENU, REPO_MENU, SPACE_MENU
-from handlers.context import HandlerContext
+from handlers.context import Body, HandlerContext
 from handlers.launch_form import hidden
 
 MAIN_BRANCHES = ("main", "master")  # listed first
@@ -50,8 +49,6 @@ def _note(known: GitNames) -> str:
 
 
 log = logging.getLogger(__name__)
-
-Body = dict[str, Any]
 
 
 def add_menus(app: AsyncApp, context: HandlerContext) -> None:

@@ -9,7 +9,6 @@ import logging
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from time import monotonic
-from typing import Any
 
 from slack_bolt.async_app import AsyncAck, AsyncBoltRequest, AsyncRespond
 from slack_bolt.middleware.async_middleware import AsyncMiddleware
@@ -21,11 +20,9 @@ from bot.platform.config.permissions import Visitor, entry_denial
 from bot.platform.runtime.audit import audit
 from bot.platform.slack.blocks import modal, section
 from bot.platform.slack.client import error_code
-from handlers.context import SLACK_ERRORS, HandlerContext
+from handlers.context import SLACK_ERRORS, Body, HandlerContext
 
 log = logging.getLogger(__name__)
-
-Body = dict[str, Any]
 SLACK_TIMEOUT = 1.0  # seconds for one call; Slack waits 3 for an acknowledgment
 CACHE_TTL = 3600.0  # seconds
 MAX_CACHED = 10_000  # users

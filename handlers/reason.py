@@ -3,7 +3,6 @@
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
-from typing import Any
 
 from slack_bolt.async_app import AsyncAck, AsyncApp, AsyncRespond
 from slack_sdk.web.async_client import AsyncWebClient
@@ -12,11 +11,9 @@ from bot.core.commands import Action, Command
 from bot.core.ids import SWEEP_ID
 from bot.platform.slack.blocks import View, input_block, modal, plain_text, text_box, user_name, value_of
 from bot.sweep.decisions.commands import RULES
-from handlers.context import ACK_TIMEOUT, NOT_OPENED, SLACK_ERRORS, HandlerContext, stored
+from handlers.context import ACK_TIMEOUT, NOT_OPENED, SLACK_ERRORS, Body, HandlerContext, stored
 
 log = logging.getLogger(__name__)
-
-Body = dict[str, Any]
 REASON, MOST = "reason", 200  # the block; characters
 
 

@@ -3,7 +3,6 @@
 import asyncio
 import logging
 from dataclasses import replace
-from typing import Any
 
 from redis.exceptions import RedisError
 from slack_bolt.async_app import AsyncAck, AsyncApp, AsyncRespond
@@ -38,6 +37,7 @@ from handlers.context import (
     ACK_TIMEOUT,
     NOT_OPENED,
     SLACK_ERRORS,
+    Body,
     HandlerContext,
     request_id_of,
     stored,
@@ -46,8 +46,6 @@ from handlers.context import (
 from handlers.slash_env_service import answer_service, service_submitted, updated
 
 log = logging.getLogger(__name__)
-
-Body = dict[str, Any]
 BUTTONS = {
     message.KEEP: Verb.KEEP,
     message.STOP: Verb.STOP,
