@@ -57,7 +57,7 @@ SPEECH = ("tests/bot/test_phrasings.py", "tests/scenarios/test_any_wording.py")
 TARGETS = {  # file -> the tests that must fail
     "bot/sweep/decisions/advance.py": (*PHASES, *PAUSE),
     "bot/sweep/decisions/commands.py": (*COMMANDS, *PAUSE, *QUEUED),
-    "bot/sweep/decisions/outbox.py": ("tests/bot/sweep/decisions/test_outbox.py",),
+    "bot/core/events.py": ("tests/bot/core/test_outbox.py",),
     "bot/sweep/decisions/required_changes.py": (
         "tests/bot/sweep/decisions/test_required_changes.py",
         "tests/bot/sweep/decisions/test_freshness.py",
@@ -231,7 +231,7 @@ EQUIVALENT = {
     ("bot/remote/api.py", "PAGE = 201  # sweeps in one answer"): "a limit of about this size",
     (
         "bot/sweep/launch/capacity.py",
-        'return machine.resources.get("cpu", 1)',
+        'open_to, key=lambda each: (each.resources.get(shape.resource, 0), each.resources.get("cpu", 1))',
     ): "each node has CPUs",
     (
         "k8s/api/outage.py",
@@ -412,10 +412,6 @@ EQUIVALENT = {
         "bot/sweep/model/time_left.py",
         "ROUNDING = ((60, 5), (4 * 61, 15), (24 * 60, 60))",
     ): "a limit of about this size",
-    (
-        "bot/core/stopping.py",
-        "return _comparable(objective, value) > cutoff / _sign(objective)",
-    ): "the sign is 1 or -1",
     (
         "bot/platform/pod_health/diagnosis.py",
         "lasting: bool = True  # stays true, such as a failure",

@@ -37,7 +37,8 @@ from bot.sweep.channels import quiet
 from bot.sweep.channels.store import SetupWriter
 from bot.sweep.clients import SweepClients
 from bot.sweep.feature_table import FEATURES
-from bot.sweep.form import drafts, preview_job
+from bot.sweep.form import drafts
+from bot.sweep.form.review import show_review
 from bot.sweep.model.feature import Job
 from bot.sweep.questions import job as questions_job
 from bot.sweep.questions.store import Questions
@@ -124,7 +125,7 @@ def _job_handlers(
     """Return what handles each kind of work item."""
     catalog, forms = Catalog(redis, clients.queue, now), drafts.Drafts(redis)
     known = SnapshotStore(redis)
-    show = partial(preview_job.show, clients=clients, drafts=forms, known=known)
+    show = partial(show_review, clients=clients, drafts=forms, known=known)
     asked = Questions(redis, clients.queue)
     answer = keyed(partial(questions_job.answer, clients=clients, questions=asked, known=known))
     at_once = max(1, clients.settings.worker_concurrency // 4)

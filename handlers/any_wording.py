@@ -8,7 +8,6 @@ import asyncio
 import contextlib
 import logging
 import re
-from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from typing import Any
 
@@ -75,14 +74,8 @@ Fields = dict[str, Any]
 def add_command(app: AsyncApp, context: HandlerContext, table: Table, answer: Answer) -> None:
     """Add a slash command, also for what is said in messages."""
     context.spoken[table.prefix] = table, answer
-    app.command(table.prefix)(_on_command(context))
 
-
-def add_wording(app: AsyncApp, context: HandlerContext) -> None:
-    app.action(RUN)(_on_run(context))
-
-
-def _on_command(context: HandlerContext) -> Callable[..., Awaitable[None]]:
+    @app.command(table.prefix)
     async def typed(ack: AsyncAck, command: Fields, client: AsyncWebClient) -> None:
         reply = await reply_to(context, command, client)
         if isinstance(reply, Message):
@@ -90,15 +83,13 @@ def _on_command(context: HandlerContext) -> Callable[..., Awaitable[None]]:
         else:
             await ack(text=cut(reply))
 
-    return typed
 
-
-def _on_run(context: HandlerContext) -> Callable[..., Awaitable[None]]:
-    """Run an offered command as if the person had typed it. Clicks on one message are one request."""
-
+def add_wording(app: AsyncApp, context: HandlerContext) -> None:
+    @app.action(RUN)
     async def run(
         ack: AsyncAck, body: Fields, action: Fields, client: AsyncWebClient, respond: AsyncRespond
     ) -> None:
+        """Run an offered command as if the person had typed it. Clicks on one message are one request."""
         prefix, _, text = action["value"].partition(" ")
         where = body.get("container", {})
         command = {
@@ -116,8 +107,6 @@ def _on_run(context: HandlerContext) -> Callable[..., Awaitable[None]]:
             blocks = list(reply.blocks) if isinstance(reply, Message) else [section(cut(text))]
             await respond(text=cut(text), blocks=blocks, replace_original=True)
         await ack()
-
-    return run
 
 
 async def reply_to(context: HandlerContext, command: Fields, client: AsyncWebClient) -> str | Message:

@@ -31,14 +31,12 @@ from bot.watch.idle.messages import (
     SNOOZE_24,
     UTILIZATION,
 )
-from handlers.context import ACK_TIMEOUT, SLACK_ERRORS, HandlerContext, unconfirmed_reply
+from handlers.context import ACK_TIMEOUT, SLACK_ERRORS, Body, HandlerContext, stored
 from handlers.home_tab import Show
 
 log = logging.getLogger(__name__)
 
 NOT_SHOWN = "Couldn't load the trials. Try again."
-
-Body = dict[str, Any]
 Handler = Callable[..., Awaitable[None]]
 DOUBLE_CLICK = timedelta(seconds=10)  # clicks on Rerun within this time count as one
 BUTTONS = {
@@ -82,10 +80,10 @@ def _on_click(context: HandlerContext, act: Action, show: Show) -> Handler:
 
 async def _send(context: HandlerContext, body: Body, act: Action, sweep: str) -> None:
     """Queue the command, but not of a double click on Rerun, which would start two sweeps."""
-    if act is not Action.RERUN:
+    if act is Action.RERUN:
+        await _rerun(context, body, sweep)
+    else:
         await context.send(sweep, _command(body, act))
-        return
-    await _rerun(context, body, sweep)
 
 
 async def _rerun(context: HandlerContext, body: Body, sweep: str, changes: str = "") -> None:
@@ -106,13 +104,9 @@ def _on_continue(context: HandlerContext) -> Handler:
 
 async def _queued(respond: AsyncRespond, body: Body, sending: Awaitable[None]) -> bool:
     """Return whether the command was stored; tell the user if not."""
-    try:
-        await sending
-    except (RedisError, TimeoutError) as error:
-        log.exception("failed to queue a button click")
-        await tell(respond, body, unconfirmed_reply(error))
-        return False
-    return True
+    if failure := await stored(sending):
+        await tell(respond, body, failure)
+    return not failure
 
 
 async def tell(respond: AsyncRespond, body: Body, text: str) -> None:
@@ -177,11 +171,10 @@ def _clicked_message(place: Body) -> str:
 def add_idle_buttons(app: AsyncApp, context: HandlerContext) -> None:
     app.action(CANCEL_IDLE, matchers=[names_a_trial])(_on(context, _cancel))
     app.action(CANCEL_IDLE_GROUP)(_on(context, _cancel_many))
-    app.action(SNOOZE_4)(_on(context, _snooze(4)))
-    app.action(SNOOZE_24)(_on(context, _snooze(24)))
-    app.action(NEEDED)(_on(context, _snooze(NEEDED_HOURS)))
-    app.action(UTILIZATION)(_on(context, _utilization))
-    app.action(ASK_OWNER)(_on(context, _ask))
+    for action, hours in ((SNOOZE_4, 4), (SNOOZE_24, 24), (NEEDED, NEEDED_HOURS)):
+        app.action(action)(_on(context, _about_alert(Action.KEEP, hours)))
+    app.action(UTILIZATION)(_on(context, _about_alert(Action.MEASURES)))
+    app.action(ASK_OWNER)(_on(context, _about_alert(Action.ASK)))
 
 
 def _on(context: HandlerContext, make_command: MakeCommand) -> Handler:
@@ -212,13 +205,5 @@ def _cancel_many(value: str, fields: Body) -> tuple[str, Command]:
     return str(ITEM), Command(action=Action.KILL, alert=alert, trial=trials, **fields)
 
 
-def _snooze(hours: int) -> MakeCommand:
-    return lambda alert, fields: (str(ITEM), Command(action=Action.KEEP, alert=alert, hours=hours, **fields))
-
-
-def _utilization(alert: str, fields: Body) -> tuple[str, Command]:
-    return str(ITEM), Command(action=Action.MEASURES, alert=alert, **fields)
-
-
-def _ask(pods: str, fields: Body) -> tuple[str, Command]:
-    return str(ITEM), Command(action=Action.ASK, alert=pods, **fields)
+def _about_alert(act: Action, hours: int = 0) -> MakeCommand:
+    return lambda alert, fields: (str(ITEM), Command(action=act, alert=alert, hours=hours, **fields))

@@ -3,7 +3,6 @@
 import asyncio
 import logging
 from contextlib import suppress
-from typing import Any
 
 from redis.exceptions import RedisError
 from slack_bolt.async_app import AsyncAck, AsyncApp, AsyncRespond
@@ -15,11 +14,9 @@ from bot.platform.slack.mrkdwn import direct
 from bot.sweep.channels.models import ChannelSetup
 from bot.sweep.channels.store import REQUESTS, SetupRequest, dump
 from bot.sweep.channels.views import SETUP_FORM, TEAM_CHOICE, ZONE, read_setup, saving, setup_form, zones
-from handlers.context import ACK_TIMEOUT, SLACK_ERRORS, HandlerContext, trigger_of, unconfirmed_reply
+from handlers.context import ACK_TIMEOUT, SLACK_ERRORS, Body, HandlerContext, stored, trigger_of
 
 log = logging.getLogger(__name__)
-
-Body = dict[str, Any]
 
 NOT_LOADED = "Settings aren't loaded yet. Try again in a few seconds."
 
@@ -35,7 +32,8 @@ def add_setup(app: AsyncApp, context: HandlerContext) -> None:
         request = SetupRequest(
             user=body["user"]["id"], channel=channel, settings=settings, view=body["view"]["id"]
         )
-        refusal = doctor_denial(request.user, context.config) or await _queue(context, request)
+        refusal = doctor_denial(request.user, context.config)
+        refusal = refusal or await stored(context.add_request(str(REQUESTS), dump(request)))
         answer = modal("Set up this channel", [section(refusal)]) if refusal else saving()
         await ack(response_action="update", view=answer)
 
@@ -43,7 +41,7 @@ def add_setup(app: AsyncApp, context: HandlerContext) -> None:
     async def chosen(ack: AsyncAck, body: Body, action: Body, respond: AsyncRespond) -> None:
         await ack()
         request = SetupRequest(user=body["user"]["id"], team=action["selected_option"]["value"])
-        if trouble := await _queue(context, request):
+        if trouble := await stored(context.add_request(str(REQUESTS), dump(request))):
             await respond(text=trouble, response_type="ephemeral", replace_original=False)
 
 
@@ -67,14 +65,4 @@ async def open_setup(context: HandlerContext, web: AsyncWebClient, command: Body
     except SLACK_ERRORS as error:
         log.warning("can't open the setup form: %r", error)
         return "Slack couldn't open the form. Run `/sweep setup` again."
-    return ""
-
-
-async def _queue(context: HandlerContext, request: SetupRequest) -> str:
-    """Queue the request for a worker. Return an error, or ""."""
-    try:
-        await context.add_request(str(REQUESTS), dump(request))
-    except (RedisError, TimeoutError) as error:
-        log.exception("failed to queue a setup request")
-        return unconfirmed_reply(error)
     return ""

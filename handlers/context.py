@@ -8,6 +8,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from aiohttp import ClientError
+from redis.exceptions import RedisError
 from slack_sdk.errors import SlackApiError
 from slack_sdk.web.async_client import AsyncWebClient
 
@@ -51,6 +52,16 @@ ACK_TIMEOUT = 2.0  # seconds; Slack waits 3 for an acknowledgment
 def unconfirmed_reply(error: Exception) -> str:
     """Return the reply to a request that failed with a RedisError or a TimeoutError."""
     return LATE if isinstance(error, TimeoutError) else UNREACHABLE
+
+
+async def stored(storing: Awaitable[object]) -> str:
+    """Await what stores a request. Return the reply if it failed; "" if it didn't."""
+    try:
+        await storing
+    except (RedisError, TimeoutError) as error:
+        log.exception("failed to store a request")
+        return unconfirmed_reply(error)
+    return ""
 
 
 class BackgroundTasks:
@@ -145,19 +156,20 @@ class HandlerContext:
 
 # Answers a command of a person: fields of a slash command. "" if a form is open, or nothing is to be said.
 # Raises UserError, NoTriggerError, RedisError, TimeoutError, and SLACK_ERRORS.
-Answer = Callable[[HandlerContext, dict[str, Any], AsyncWebClient], Awaitable[str | Message]]
+Body = dict[str, Any]
+Answer = Callable[[HandlerContext, Body, AsyncWebClient], Awaitable[str | Message]]
 
 
 class NoTriggerError(Exception):
     """A message asks for what needs a form, which Slack only opens after a command or a click."""
 
 
-def trigger_of(command: dict[str, Any]) -> str:
+def trigger_of(command: Body) -> str:
     if not (trigger := command.get("trigger_id")):
         raise NoTriggerError
     return str(trigger)
 
 
-def request_id_of(command: dict[str, Any]) -> str:
+def request_id_of(command: Body) -> str:
     """Return Slack's id of the request, the same when it is delivered again."""
     return str(command.get("request_id") or command["trigger_id"])

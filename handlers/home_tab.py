@@ -4,83 +4,37 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Awaitable, Callable
-from typing import Any
 
 from redis.exceptions import RedisError
 from slack_bolt.async_app import AsyncAck, AsyncApp
 from slack_sdk.web.async_client import AsyncWebClient
 
 from bot.measure.gpus.command import LOADING, SNAPSHOT_MAX_AGE
-from bot.measure.gpus.models import Snapshot
 from bot.measure.gpus.snapshot_store import HOME_TAB, ITEM, QUERY_TTL, GpuQuery, dump_query
 from bot.watch.home.view import NEW_SWEEP, REFRESH, HomeLoader
-from handlers.context import ACK_TIMEOUT, SLACK_ERRORS, HandlerContext
+from handlers.context import ACK_TIMEOUT, SLACK_ERRORS, Body, HandlerContext
 from handlers.launch_form import open_form
 
 log = logging.getLogger(__name__)
 
 REFRESHING = "_Refreshing…_"
-
-Body = dict[str, Any]
 Show = Callable[..., Awaitable[None]]  # (client, user id, id of a sweep just cancelled = "")
 
 
 def add_home(app: AsyncApp, context: HandlerContext, show: Show) -> None:
-    app.event("app_home_opened")(_on_opened(context, show))
-    app.action(NEW_SWEEP)(_on_new(context))
-    app.action(REFRESH)(_on_refresh(show))
-
-
-def _on_opened(context: HandlerContext, show: Show) -> Callable[..., Awaitable[None]]:
+    @app.event("app_home_opened")
     async def opened(event: Body, client: AsyncWebClient) -> None:
         with contextlib.suppress(RedisError):
             await context.channel_setup.queue_greeting(event["user"])
         if event.get("tab") == "home":
             await show(client, event["user"])
 
-    return opened
-
-
-def _on_refresh(show: Show) -> Callable[..., Awaitable[None]]:
+    @app.action(REFRESH)
     async def refresh(ack: AsyncAck, body: Body, client: AsyncWebClient) -> None:
         await ack()
         await show(client, body["user"]["id"])
 
-    return refresh
-
-
-def showing(context: HandlerContext) -> Show:
-    async def publish(
-        client: AsyncWebClient, user: str, latest: Snapshot | None, note: str, cancelled: str
-    ) -> None:
-        loader = HomeLoader(
-            store=context.store, drafts=context.drafts, last_digest=context.last_digest, config=context.config
-        )
-        view = await loader.view(user, latest, note, cancelled)
-        await client.views_publish(user_id=user, view=view)
-
-    async def show(client: AsyncWebClient, user: str, cancelled: str = "") -> None:
-        try:
-            async with asyncio.timeout(ACK_TIMEOUT):
-                latest = await context.snapshots.latest()
-                fresh = latest is not None and context.now() - latest.at < SNAPSHOT_MAX_AGE
-                await publish(
-                    client, user, latest, "" if fresh else REFRESHING if latest else f"_{LOADING}_", cancelled
-                )
-                if not fresh:  # queued after publishing, which the worker's newer view must replace
-                    await _measure(context, user)
-        except (RedisError, *SLACK_ERRORS) as error:
-            log.warning("can't publish a home tab: %s", error)
-
-    return show
-
-
-async def _measure(context: HandlerContext, user: str) -> None:
-    query = dump_query(GpuQuery(user=user, channel="", text=HOME_TAB, at=context.now()))
-    await context.store.add_request(str(ITEM), query, queue=context.queue, ttl=QUERY_TTL)
-
-
-def _on_new(context: HandlerContext) -> Callable[..., Awaitable[None]]:
+    @app.action(NEW_SWEEP)
     async def new(ack: AsyncAck, body: Body, client: AsyncWebClient) -> None:
         user = body["user"]["id"]
         error = await open_form(context, client, body["trigger_id"], user, "", {})
@@ -88,7 +42,30 @@ def _on_new(context: HandlerContext) -> Callable[..., Awaitable[None]]:
         if error:
             context.background.start(_post(client, user, error))
 
-    return new
+
+def showing(context: HandlerContext) -> Show:
+
+    async def show(client: AsyncWebClient, user: str, cancelled: str = "") -> None:
+        try:
+            async with asyncio.timeout(ACK_TIMEOUT):
+                latest = await context.snapshots.latest()
+                fresh = latest is not None and context.now() - latest.at < SNAPSHOT_MAX_AGE
+                note = "" if fresh else REFRESHING if latest else f"_{LOADING}_"
+                loader = HomeLoader(
+                    store=context.store,
+                    drafts=context.drafts,
+                    last_digest=context.last_digest,
+                    config=context.config,
+                )
+                view = await loader.view(user, latest, note, cancelled)
+                await client.views_publish(user_id=user, view=view)
+                if not fresh:  # queued after publishing, which the worker's newer view must replace
+                    query = dump_query(GpuQuery(user=user, channel="", text=HOME_TAB, at=context.now()))
+                    await context.store.add_request(str(ITEM), query, queue=context.queue, ttl=QUERY_TTL)
+        except (RedisError, *SLACK_ERRORS) as error:
+            log.warning("can't publish a home tab: %s", error)
+
+    return show
 
 
 async def _post(client: AsyncWebClient, user: str, text: str) -> None:

@@ -30,6 +30,7 @@ SLACK_PATH = "/slack/events"  # for commands, clicks, and forms
 MAX_BODY = 512 * 1024  # bytes of a request; Slack's largest, a form, has 250 kB
 BODY_TIMEOUT = 5.0  # seconds from a request's headers to its end
 SIGNATURE = re.compile(r"v0=[0-9a-f]{64}")
+UNSIGNED = b"not signed by Slack, or too long ago"
 MAX_SIGNATURE_AGE = 5 * 60  # seconds, as Slack recommends
 ACCEPTED_AT_ONCE = 32  # connections in one turn of the event loop, whatever else waits
 MAX_BACKLOG = 4096  # connections that the kernel keeps until then; also Linux's default maximum
@@ -95,34 +96,26 @@ class SlackCalls:
         """Reject a request by its headers, before its body is read, if it can't be from Slack."""
         headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
         if not _can_be_slack(headers):
-            await _reject(send, 401, b"not signed by Slack, or too long ago")
+            await _reject(send, 401, UNSIGNED)
         elif len(length := headers.get("content-length", "")) > 9 or int(length or 0) > MAX_BODY:
             await _reject(send, 413, b"too large")
+        elif isinstance(body := await self._signed_body(headers, receive), bytes):
+            await self._bolt(scope, _replay(body), send)
         else:
-            await self._check_body(scope, headers, receive, send)
+            await _reject(send, *body)
 
-    async def _check_body(
-        self, scope: Message, headers: dict[str, str], receive: Receive, send: Send
-    ) -> None:
+    async def _signed_body(self, headers: dict[str, str], receive: Receive) -> bytes | tuple[int, bytes]:
+        """Return the body, or why it is rejected. Bolt checks signatures only after it parsed the body."""
         try:
             async with asyncio.timeout(BODY_TIMEOUT):
                 body = await read_body(receive, MAX_BODY)
-        except TimeoutError:
-            await _reject(send, 408, b"too slow")
-        else:
             if body is None:
-                await _reject(send, 413, b"too large")
-            elif not self._is_signed(headers, body):
-                await _reject(send, 401, b"not signed by Slack, or too long ago")
-            else:
-                await self._bolt(scope, _replay(body), send)
-
-    def _is_signed(self, headers: dict[str, str], body: bytes) -> bool:
-        """Bolt also checks the signature, but only after it parsed the body."""
-        try:
-            return self._verifier.is_valid_request(body, headers)
+                return 413, b"too large"
+            return body if self._verifier.is_valid_request(body, headers) else (401, UNSIGNED)
+        except TimeoutError:
+            return 408, b"too slow"
         except UnicodeDecodeError:
-            return False
+            return 401, UNSIGNED
 
 
 def _can_be_slack(headers: dict[str, str]) -> bool:

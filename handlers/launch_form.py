@@ -5,7 +5,6 @@ import json
 import logging
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
-from typing import Any
 
 from redis.exceptions import RedisError
 from slack_bolt.async_app import AsyncAck, AsyncApp
@@ -43,11 +42,9 @@ from bot.sweep.form.view import (
 )
 from bot.sweep.launch.command_line import own_options
 from bot.sweep.launch.options import EXAMPLE
-from handlers.context import ACK_TIMEOUT, SLACK_ERRORS, UNREACHABLE, HandlerContext, unconfirmed_reply
+from handlers.context import ACK_TIMEOUT, SLACK_ERRORS, UNREACHABLE, Body, HandlerContext, unconfirmed_reply
 
 log = logging.getLogger(__name__)
-
-Body = dict[str, Any]
 NOT_OPENED = (
     f"Slack couldn't open the form. Run `/sweep` again, or start directly: {EXAMPLE}. "
     "All commands: `/sweep help`."
@@ -58,11 +55,24 @@ EXPIRED = "This form has expired. Run `/sweep` again; it's prefilled from your l
 
 def add_form(app: AsyncApp, context: HandlerContext) -> None:
     app.view(FORM)(_on_form(context))
-    app.view(LAUNCH)(_on_launch(context))
     for action in (REPO_MENU, BRANCH_MENU, TOGGLE_INLINE, MORE):
         app.action(action)(_on_choice(context))
-    app.action(EDIT)(_on_edit(context))
-    app.action(CHECK_AGAIN)(_on_check_again(context))
+
+    @app.view(LAUNCH)
+    async def launch(ack: AsyncAck, body: Body) -> None:
+        await ack(response_action="update", view=await _launched(context, body["view"]))
+
+    @app.action(EDIT)
+    async def edit(ack: AsyncAck, body: Body, client: AsyncWebClient) -> None:
+        await ack()
+        filled = await _mark_left(context, body["view"]["id"])
+        draft = filled.draft if filled else read(body["view"])
+        await _redraw(client, body["view"], form(draft, context.config))
+
+    @app.action(CHECK_AGAIN)  # no worker responded, or the branch has moved
+    async def check_again(ack: AsyncAck, body: Body) -> None:
+        await context.queue.add(item(body["view"]["id"]))
+        await ack()
 
 
 async def open_form(
@@ -198,16 +208,8 @@ async def _queue_check(context: HandlerContext, view_id: str, filled: SubmittedF
     return checking(filled.draft)
 
 
-def _on_launch(context: HandlerContext) -> Callable[..., Awaitable[None]]:
-    """Launch the previewed sweep. The view id is the request id: a second press starts no second sweep."""
-
-    async def launch(ack: AsyncAck, body: Body) -> None:
-        await ack(response_action="update", view=await _launched(context, body["view"]))
-
-    return launch
-
-
 async def _launched(context: HandlerContext, view: Body) -> Body:
+    """Launch the previewed sweep. The view id is the request id: a second press starts no second sweep."""
     try:
         async with asyncio.timeout(ACK_TIMEOUT):
             filled = await _mark_left(context, view["id"])
@@ -227,26 +229,6 @@ async def _mark_left(context: HandlerContext, view_id: str) -> SubmittedForm | N
     if filled := await context.drafts.get(view_id):
         await context.drafts.save(view_id, replace(filled, left=True))
     return filled
-
-
-def _on_edit(context: HandlerContext) -> Callable[..., Awaitable[None]]:
-    async def change(ack: AsyncAck, body: Body, client: AsyncWebClient) -> None:
-        await ack()
-        filled = await _mark_left(context, body["view"]["id"])
-        draft = filled.draft if filled else read(body["view"])
-        await _redraw(client, body["view"], form(draft, context.config))
-
-    return change
-
-
-def _on_check_again(context: HandlerContext) -> Callable[..., Awaitable[None]]:
-    """Check again: no worker responded, or the branch has moved."""
-
-    async def again(ack: AsyncAck, body: Body) -> None:
-        await context.queue.add(item(body["view"]["id"]))
-        await ack()
-
-    return again
 
 
 def hidden(view: Body) -> Body:

@@ -2,7 +2,6 @@
 
 import logging
 from collections.abc import Iterable
-from typing import Any
 
 from redis.exceptions import RedisError
 from slack_bolt.async_app import AsyncAck, AsyncApp
@@ -12,7 +11,7 @@ from bot.platform.config.policy import Config, repository
 from bot.platform.repos.catalog import GitNames
 from bot.platform.slack.blocks import MAX_OPTIONS, MAX_VALUE, NOTHING, Option, option
 from bot.sweep.form.view import BRANCH_MENU, REPO_MENU, SPACE_MENU
-from handlers.context import HandlerContext
+from handlers.context import Body, HandlerContext
 from handlers.launch_form import hidden
 
 MAIN_BRANCHES = ("main", "master")  # listed first
@@ -21,7 +20,8 @@ MAIN_BRANCHES = ("main", "master")  # listed first
 def repositories(config: Config, typed: str) -> list[Option]:
     address = typed.strip()
     fitting = [each for each in config.repositories if address.lower() in f"{each.name} {each.url}".lower()]
-    found = [option(each.name, _without_scheme(each.url)) for each in fitting if len(each.name) <= MAX_VALUE]
+    urls = {each.name: each.url.partition("://")[2].removesuffix(".git") for each in fitting}
+    found = [option(name, url) for name, url in urls.items() if len(name) <= MAX_VALUE]
     if config.allowed_urls and address.startswith("https://") and len(address) <= MAX_VALUE:
         found.append(option(address))
     return found[:MAX_OPTIONS]
@@ -48,13 +48,7 @@ def _note(known: GitNames) -> str:
     return "" if known.at else "No answer from git yet. Type a name or reopen the menu"
 
 
-def _without_scheme(url: str) -> str:
-    return url.partition("://")[2].removesuffix(".git")
-
-
 log = logging.getLogger(__name__)
-
-Body = dict[str, Any]
 
 
 def add_menus(app: AsyncApp, context: HandlerContext) -> None:

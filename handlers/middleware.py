@@ -9,9 +9,8 @@ import logging
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from time import monotonic
-from typing import Any
 
-from slack_bolt.async_app import AsyncAck, AsyncBoltContext, AsyncBoltRequest, AsyncRespond
+from slack_bolt.async_app import AsyncAck, AsyncBoltRequest, AsyncRespond
 from slack_bolt.middleware.async_middleware import AsyncMiddleware
 from slack_bolt.response import BoltResponse
 from slack_sdk.errors import SlackApiError
@@ -21,11 +20,9 @@ from bot.platform.config.permissions import Visitor, entry_denial
 from bot.platform.runtime.audit import audit
 from bot.platform.slack.blocks import modal, section
 from bot.platform.slack.client import error_code
-from handlers.context import SLACK_ERRORS, HandlerContext
+from handlers.context import SLACK_ERRORS, Body, HandlerContext
 
 log = logging.getLogger(__name__)
-
-Body = dict[str, Any]
 SLACK_TIMEOUT = 1.0  # seconds for one call; Slack waits 3 for an acknowledgment
 CACHE_TTL = 3600.0  # seconds
 MAX_CACHED = 10_000  # users
@@ -49,7 +46,10 @@ class Admission(AsyncMiddleware):
         client, event = context.client, req.body.get("event", {})
         if event.get("type") == "message" and not is_said(event):
             return await context.ack()
-        who, home = visitor(body), _home(context)
+        who, found = visitor(body), context.authorize_result  # of auth.test: the app's own workspace
+        home = Visitor(
+            user="", team=(found and found.team_id) or "", enterprise=(found and found.enterprise_id) or ""
+        )
         refusal = entry_denial(who, home, config)
         if not refusal and not config.guests and not config.names(who.user):
             refusal = entry_denial(await self._guests.look_up(client, who), home, config)
@@ -71,9 +71,8 @@ def visitor(body: Body) -> Visitor:
     """Return the request's user and workspace; an Enterprise Grid's id can take the workspace's place."""
     event, user = body.get("event"), body.get("user")
     place: Body = body["team"] if isinstance(body.get("team"), dict) else {}
-    received = Visitor(
-        user="", team=body.get("team_id") or place.get("id", ""), enterprise=_enterprise(body, place)
-    )
+    grid = body.get("enterprise_id") or place.get("enterprise_id") or (body.get("enterprise") or {}).get("id")
+    received = Visitor(user="", team=body.get("team_id") or place.get("id", ""), enterprise=str(grid or ""))
     if isinstance(event, dict):
         who, team = event.get("user", ""), event.get("user_team") or event.get("team")
     elif isinstance(user, dict):
@@ -85,19 +84,6 @@ def visitor(body: Body) -> Visitor:
     return Visitor(user=who, team=team)
 
 
-def _enterprise(body: Body, place: Body) -> str:
-    named = body.get("enterprise") or {}
-    return str(body.get("enterprise_id") or place.get("enterprise_id") or named.get("id") or "")
-
-
-def _home(context: AsyncBoltContext) -> Visitor:
-    """Return the app's own workspace, from auth.test."""
-    found = context.authorize_result
-    return Visitor(
-        user="", team=(found and found.team_id) or "", enterprise=(found and found.enterprise_id) or ""
-    )
-
-
 class Guests:
     """Look up guests in Slack, at most once an hour for each user."""
 
@@ -107,8 +93,7 @@ class Guests:
     async def look_up(self, client: AsyncWebClient, who: Visitor, *, from_slack: bool = True) -> Visitor:
         """Set `guest`, `deactivated`, and `name` from users.info; if that fails, keep the last known values.
 
-        Args:
-            from_slack: whether Slack sent the request, which shows that it still has the user.
+        `from_slack`: whether Slack sent the request, which shows that it still has the user.
         """
         known, until = self._known.get(who.user, (who, 0.0))
         if monotonic() < until:

@@ -3,9 +3,7 @@
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
-from typing import Any
 
-from redis.exceptions import RedisError
 from slack_bolt.async_app import AsyncAck, AsyncApp, AsyncRespond
 from slack_sdk.web.async_client import AsyncWebClient
 
@@ -13,13 +11,10 @@ from bot.core.commands import Action, Command
 from bot.core.ids import SWEEP_ID
 from bot.platform.slack.blocks import View, form_modal, input_block, text_box, user_name, value_of
 from bot.sweep.decisions.commands import RULES
-from handlers.context import ACK_TIMEOUT, SLACK_ERRORS, HandlerContext, unconfirmed_reply
+from handlers.context import ACK_TIMEOUT, NOT_OPENED, SLACK_ERRORS, Body, HandlerContext, stored
 
 log = logging.getLogger(__name__)
-
-Body = dict[str, Any]
 REASON, MOST = "reason", 200  # the block; characters
-NOT_OPENED = "Slack couldn't open the dialog. Try again."
 
 
 def add_reasons(app: AsyncApp, context: HandlerContext) -> None:
@@ -58,12 +53,9 @@ def _on_submit(context: HandlerContext, action: Action) -> Callable[..., Awaitab
         view, user = body["view"], body["user"]
         reason = " ".join(value_of(view["state"]["values"][REASON]["value"]).split())[:MOST]
         command = Command(action=action, user=user["id"], user_name=user_name(user), reason=reason)
-        try:
-            await context.send(view["private_metadata"], command)
-        except (RedisError, TimeoutError) as error:
-            log.exception("failed to queue a command with a reason")
-            await ack(response_action="errors", errors={REASON: unconfirmed_reply(error)})
-            return
-        await ack()
+        if failure := await stored(context.send(view["private_metadata"], command)):
+            await ack(response_action="errors", errors={REASON: failure})
+        else:
+            await ack()
 
     return submitted

@@ -3,7 +3,6 @@
 import asyncio
 import logging
 from dataclasses import replace
-from typing import Any
 
 from redis.exceptions import RedisError
 from slack_bolt.async_app import AsyncAck, AsyncApp, AsyncRespond
@@ -33,21 +32,20 @@ from bot.workspaces.environments.permissions import NOT_CONFIGURED, start_denial
 from bot.workspaces.environments.requests import ITEM, KEEP, EnvironmentRequest, Verb, dump, write_audit
 from bot.workspaces.services.form import SERVICE_FORM
 from handlers.any_wording import add_command
-from handlers.buttons import Handler
+from handlers.buttons import Handler, tell
 from handlers.context import (
     ACK_TIMEOUT,
     NOT_OPENED,
     SLACK_ERRORS,
+    Body,
     HandlerContext,
     request_id_of,
+    stored,
     trigger_of,
-    unconfirmed_reply,
 )
-from handlers.slash_env_service import answer_service, on_service_form
+from handlers.slash_env_service import answer_service, service_submitted, updated
 
 log = logging.getLogger(__name__)
-
-Body = dict[str, Any]
 BUTTONS = {
     message.KEEP: Verb.KEEP,
     message.STOP: Verb.STOP,
@@ -63,10 +61,23 @@ def add_env(app: AsyncApp, context: HandlerContext) -> None:
     for action, verb in BUTTONS.items():
         app.action(action, matchers=[names_an_environment])(_on_click(context, verb))
     app.action(message.OPEN, matchers=[names_an_environment])(_on_open(context))
-    app.action(OPEN_LINK)(_on_link)
-    app.view(FORM)(_on_form(context))
-    app.view(SERVICE_FORM)(on_service_form(context))
-    app.view(DELETE_HOME_FORM)(_on_delete_home(context))
+
+    @app.action(OPEN_LINK)
+    async def opened(ack: AsyncAck) -> None:
+        """Slack requires an ack, although the browser has already opened the link."""
+        await ack()
+
+    @app.view(FORM)
+    async def submitted(ack: AsyncAck, body: Body) -> None:
+        await ack(**await _submitted(context, body))
+
+    @app.view(SERVICE_FORM)
+    async def service(ack: AsyncAck, body: Body) -> None:
+        await ack(**await service_submitted(context, body))
+
+    @app.view(DELETE_HOME_FORM)
+    async def deleted(ack: AsyncAck, body: Body) -> None:
+        await ack(**await _delete_home(context, body))
 
 
 async def names_an_environment(action: Body) -> bool:
@@ -166,11 +177,9 @@ def _clicked(body: Body, action: Body, verb: Verb) -> EnvironmentRequest:
 
 def _on_click(context: HandlerContext, verb: Verb) -> Handler:
     async def click(ack: AsyncAck, respond: AsyncRespond, body: Body, action: Body) -> None:
-        try:
-            await context.add_request(str(ITEM), dump(_clicked(body, action, verb)), ttl=KEEP)
-        except (RedisError, TimeoutError) as error:
-            log.exception("failed to queue a button click")
-            await respond(text=unconfirmed_reply(error), response_type="ephemeral", replace_original=False)
+        request = _clicked(body, action, verb)
+        if failure := await stored(context.add_request(str(ITEM), dump(request), ttl=KEEP)):
+            await tell(respond, body, failure)
         await ack()
 
     return click
@@ -184,67 +193,39 @@ def _on_open(context: HandlerContext) -> Handler:
             await _open(context, client, body["trigger_id"], _clicked(body, action, Verb.OPEN))
         except (RedisError, *SLACK_ERRORS):
             log.exception("failed to open an environment's modal")
-            await respond(text=NOT_OPENED, response_type="ephemeral", replace_original=False)
+            await tell(respond, body, NOT_OPENED)
         await ack()
 
     return click
-
-
-async def _on_link(ack: AsyncAck) -> None:
-    """Slack requires an ack, although the browser has already opened the link."""
-    await ack()
-
-
-def _on_form(context: HandlerContext) -> Handler:
-    async def submitted(ack: AsyncAck, body: Body) -> None:
-        await ack(**await _submitted(context, body))
-
-    return submitted
 
 
 async def _submitted(context: HandlerContext, body: Body) -> Body:
     """Queue the form's request. Return the response to Slack."""
     config, profiles = context.config.environments, context.config.profiles
     if config is None:
-        return _updated(_notice(NOT_CONFIGURED))
-    request = request_of(body)
+        return updated(_notice(NOT_CONFIGURED))
     try:
-        request = _with_name(read_form(body["view"], request, config, profiles))
-        if refusal := start_denial(request.user, request.channel, context.config):
-            write_audit(request, request.name, refusal)
-            return _updated(form(request.channel, config, profiles, refusal))
-        await _queue(context, request)
+        request = _with_name(read_form(body["view"], request_of(body), config, profiles))
     except UserError as error:
         return {"response_action": "errors", "errors": errors_of(error)}
-    except (RedisError, TimeoutError) as error:
-        log.exception("failed to queue a form of environments")
-        return _updated(form(request.channel, config, profiles, unconfirmed_reply(error)))
-    return _updated(started(request.name or request.suggested, request.gpus or 0))
-
-
-def _on_delete_home(context: HandlerContext) -> Handler:
-    async def submitted(ack: AsyncAck, body: Body) -> None:
-        await ack(**await _delete_home(context, body))
-
-    return submitted
+    refusal = start_denial(request.user, request.channel, context.config)
+    if refusal:
+        write_audit(request, request.name, refusal)
+    refusal = refusal or await stored(context.add_request(str(ITEM), dump(request), ttl=KEEP))
+    if refusal:
+        return updated(form(request.channel, config, profiles, refusal))
+    return updated(started(request.name or request.suggested, request.gpus or 0))
 
 
 async def _delete_home(context: HandlerContext, body: Body) -> Body:
     """Queue the deletion if the home's name was typed. Return the response to Slack."""
     try:
         home = typed_home(body["view"])
-        request = EnvironmentRequest(verb=Verb.DELETE_HOME, user=body["user"]["id"], name=home)
-        await context.add_request(str(ITEM), dump(request), ttl=KEEP)
     except UserError as error:
         return {"response_action": "errors", "errors": {"typed": str(error)}}
-    except (RedisError, TimeoutError) as error:
-        log.exception("failed to queue the deletion of a home")
-        return _updated(_notice(unconfirmed_reply(error)))
-    return _updated(_notice(f"Deleting home {code(home)}… The result is sent by direct message."))
-
-
-def _updated(view: View) -> Body:
-    return {"response_action": "update", "view": view}
+    request = EnvironmentRequest(verb=Verb.DELETE_HOME, user=body["user"]["id"], name=home)
+    failure = await stored(context.add_request(str(ITEM), dump(request), ttl=KEEP))
+    return updated(_notice(failure or f"Deleting home {code(home)}… The result is sent by direct message."))
 
 
 def _notice(text: str) -> View:

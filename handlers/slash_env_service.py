@@ -1,11 +1,7 @@
 """Handle /env service and its form: check the syntax, queue, and acknowledge."""
 
-import logging
 from dataclasses import replace
 from typing import Any
-
-from redis.exceptions import RedisError
-from slack_bolt.async_app import AsyncAck
 
 from bot.core.errors import UserError
 from bot.platform.config.environments import EnvironmentConfig
@@ -24,10 +20,7 @@ from bot.workspaces.environments.requests import (
     write_audit,
 )
 from bot.workspaces.services.form import TITLE, read_service_form, service_errors, service_form
-from handlers.buttons import Handler
-from handlers.context import HandlerContext, unconfirmed_reply
-
-log = logging.getLogger(__name__)
+from handlers.context import HandlerContext, stored
 
 LISTING = f"Looking up services… {IF_NOTHING_APPEARS}"
 QUEUED = "Request sent. The service's message shows the result."
@@ -56,32 +49,24 @@ async def answer_service(
     return f"Starting {code(parsed.name)}… A message in this channel shows the progress."
 
 
-def on_service_form(context: HandlerContext) -> Handler:
-    async def submitted(ack: AsyncAck, body: dict[str, Any]) -> None:
-        await ack(**await _submitted(context, body))
-
-    return submitted
-
-
-async def _submitted(context: HandlerContext, body: dict[str, Any]) -> dict[str, Any]:
+async def service_submitted(context: HandlerContext, body: dict[str, Any]) -> dict[str, Any]:
     """Queue the form's request. Return the response to Slack."""
     config = context.config.environments
     request = request_of(body)
     refusal = service_start_denial(request.user, request.channel, context.config)
     if config is None or refusal:
         write_audit(request, "", refusal)
-        return _updated(modal(TITLE, [section(refusal)]))
+        return updated(modal(TITLE, [section(refusal)]))
     try:
         name, service = read_service_form(body["view"], config.services)
-        request = replace(request, name=name, service=service)
-        await context.add_request(str(ITEM), dump(request), ttl=KEEP)
     except UserError as error:
         return {"response_action": "errors", "errors": service_errors(body["view"], error)}
-    except (RedisError, TimeoutError) as error:
-        log.exception("failed to queue the form of a service")
-        return _updated(service_form(request.channel, config.services, unconfirmed_reply(error)))
-    return _updated(started(name, service.gpus * service.replicas, TITLE))
+    request = replace(request, name=name, service=service)
+    if failure := await stored(context.add_request(str(ITEM), dump(request), ttl=KEEP)):
+        return updated(service_form(request.channel, config.services, failure))
+    return updated(started(name, service.gpus * service.replicas, TITLE))
 
 
-def _updated(view: View) -> dict[str, Any]:
+def updated(view: View) -> dict[str, Any]:
+    """Return the response to Slack that replaces a submitted form."""
     return {"response_action": "update", "view": view}

@@ -45,14 +45,14 @@ async def _from_snapshot(
     latest = None if parsed.later else await context.snapshots.latest()
     if parsed.view != "free" and remote(context.config.clusters):
         latest = None  # a worker adds the pods and nodes of other clusters to each answer
-    user, is_fresh = command["user_id"], False
+    user = command["user_id"]
     known: str | Message = LOADING
     if latest:
         is_fresh = context.now() - latest.at < SNAPSHOT_MAX_AGE
         parts = [answer(parsed.view, latest, user), *([] if is_fresh else ["Refreshing…"])]
         known = shown(parts, parsed.view, latest, user)
-    if is_fresh:
-        return known
+        if is_fresh:
+            return known
     query = GpuQuery(
         user=user,
         channel=command["channel_id"],
@@ -65,6 +65,4 @@ async def _from_snapshot(
         await context.add_request(str(ITEM), dump_query(query), ttl=QUERY_TTL)
     else:  # who gets no answer asks again
         await context.store.add_request(str(ITEM), dump_query(query), queue=context.queue, ttl=QUERY_TTL)
-    if parsed.later:
-        return parsed.later.ack
-    return known
+    return parsed.later.ack if parsed.later else known

@@ -13,7 +13,7 @@ from redis.exceptions import RedisError
 from slack_bolt.async_app import AsyncApp
 from slack_sdk.web.async_client import AsyncWebClient
 
-from bot.core.commands import Action, AuditEntry, Command
+from bot.core.commands import Action, AuditEntry
 from bot.core.request import Requester
 from bot.core.work_item import DOCTOR, OPERATOR, ItemKind, WorkItem
 from bot.operate.words import NO_WORKER
@@ -46,7 +46,7 @@ async def _operate(context: HandlerContext, typed: TypedCommand, rest: str, who:
     async with asyncio.timeout(ACK_TIMEOUT):
         if not await context.has_worker():
             return str(NO_WORKER)
-    await context.send(str(OPERATOR), _command(Action.OPERATE, who, f"{word} {name}".strip()))
+    await context.send(str(OPERATOR), who.command(Action.OPERATE, changes=f"{word} {name}".strip()))
     return f"Running {code(word)}… The answer appears {who.answered} in a few seconds."
 
 
@@ -54,7 +54,7 @@ async def _examine(context: HandlerContext, _typed: TypedCommand, _rest: str, wh
     """Let a worker run the checks: they are about the process that runs the sweeps."""
     if refused := doctor_denial(who.user, context.config):
         return refused
-    await context.send(str(DOCTOR), _command(Action.EXAMINE, who))
+    await context.send(str(DOCTOR), who.command(Action.EXAMINE))
     results = f"Results appear {who.answered} in a few seconds."
     return f"Running checks… {results} If not, check that workers are running."
 
@@ -62,7 +62,7 @@ async def _examine(context: HandlerContext, _typed: TypedCommand, _rest: str, wh
 async def _history(context: HandlerContext, typed: TypedCommand, rest: str, who: Sender) -> str:
     """Let a worker read all results of a space. Raises UserError."""
     space = SWEEP.read(typed, rest).values()["space"]
-    await context.send(str(WorkItem(ItemKind.HISTORY, space)), _command(Action.HISTORY, who))
+    await context.send(str(WorkItem(ItemKind.HISTORY, space)), who.command(Action.HISTORY))
     return f"Looking up {code(space)}… The answer appears {who.answered}."
 
 
@@ -78,16 +78,6 @@ async def _release(context: HandlerContext, typed: TypedCommand, rest: str, who:
         held = await context.queue.quarantined()
     names = listed([code(each) for each in sorted(held)[:MAX_NAMED]]) or "none"
     return f"{code(item)} isn't quarantined. Quarantined: {names}."
-
-
-def _command(action: Action, who: Sender, changes: str = "") -> Command:
-    return Command(
-        action=action,
-        user=who.user,
-        user_name=who.user_name,
-        response_url=who.response_url,
-        changes=changes,
-    )
 
 
 # By first word. Each raises UserError, RedisError, and TimeoutError.

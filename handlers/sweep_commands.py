@@ -50,6 +50,11 @@ class Sender:
         """Return where a worker's answer appears: only commands have a place of their own for it."""
         return "here" if self.response_url else "in your direct messages"
 
+    def command(self, action: Action, **more: Any) -> Command:
+        return Command(
+            action=action, user=self.user, user_name=self.user_name, response_url=self.response_url, **more
+        )
+
 
 def sender_of(command: dict[str, Any]) -> Sender:
     return Sender(
@@ -75,16 +80,14 @@ async def handle_command(context: HandlerContext, text: str, who: Sender) -> str
         return messages.listing(selected(which, who.user, sweeps, context.config))
     command = parse_command(text, who.here)
     if command.action is Action.QUEUE:
-        return await _ask_queue(context, who)
+        await context.send(str(QUEUE), who.command(Action.QUEUE))
+        return f"Reading the queues… The answer appears {who.answered}."
     parsed = choose(command, who.user, sweeps, context.config)
     sweep = parsed.sweep
     if parsed.action is Action.STATUS and (record := await _record(context, sweep)):
         return messages.status(record)
-    queued = Command(
-        action=parsed.action,
-        user=who.user,
-        user_name=who.user_name,
-        response_url=who.response_url,
+    queued = who.command(
+        parsed.action,
         trial=parsed.trial,
         **{"changes": " ".join(parsed.others), **parsed.options},
         request_id=who.request_id if parsed.action.starts_sweep else "",
@@ -98,12 +101,6 @@ async def handle_command(context: HandlerContext, text: str, who: Sender) -> str
     if parsed.action.is_read_only:
         return f"Looking up {code(sweep)}… The answer appears {who.answered}."
     return f"Request sent to {code(sweep)}. The result appears in its thread."
-
-
-async def _ask_queue(context: HandlerContext, who: Sender) -> str:
-    ask = Command(action=Action.QUEUE, user=who.user, user_name=who.user_name, response_url=who.response_url)
-    await context.send(str(QUEUE), ask)
-    return f"Reading the queues… The answer appears {who.answered}."
 
 
 async def _record(context: HandlerContext, sweep_id: str) -> SweepRecord | None:

@@ -114,7 +114,7 @@ def judge(
             continue
         before = known.setdefault(rung, {})
         cutoff = _cutoff(rule, objective, list(before.values()), value)
-        poor = cutoff is not None and _is_worse(objective, value, cutoff)
+        poor = cutoff is not None and _comparable(objective, value) > _comparable(objective, cutoff)
         if since and not poor:
             cutoff, poor = best * _sign(objective), _comparable(objective, value) > best
         if cutoff is not None and poor and trial in stoppable:
@@ -158,10 +158,6 @@ def _cutoff(
     ranked = sorted(_comparable(objective, each) for each in (*before, value))
     kept = len(ranked) // rule.factor
     return ranked[kept - 1] * _sign(objective) if kept else None
-
-
-def _is_worse(objective: Objective, value: float | None, cutoff: float) -> bool:
-    return _comparable(objective, value) > cutoff * _sign(objective)
 
 
 def _comparable(objective: Objective, value: float | None) -> float:

@@ -79,7 +79,7 @@ def report(title: str, new: Mapping[str, Any], base: Mapping[str, Any] | None, d
         title: of this check.
         new: the sweep of the branch, as the API shows it; `base` the other one, None if there is none.
     """
-    lines = [f"### {_text(title)}", "", decided.text, ""]
+    lines = [f"### {_only(' ._=-,:/', title)}", "", decided.text, ""]
     for each in filter(None, (new, base)):
         best = each["best"]
         value = f", best {best['value']:.6g}" if best else ""
@@ -102,7 +102,7 @@ def _picture(found: Sequence[Pair], new: Mapping[str, Any], base: Mapping[str, A
         "```mermaid",
         "xychart-beta",
         f"    x-axis [{numbers}]",
-        f'    y-axis "{_plain(new["objective"]["metric"])}"',
+        f'    y-axis "{_only(" ._/-", new["objective"]["metric"])}"',
         f"    bar [{', '.join(olds)}]",
         f"    line [{', '.join(news)}]",
         "```",
@@ -119,6 +119,11 @@ def _table(found: Sequence[Pair], new: Mapping[str, Any], base: Mapping[str, Any
     return [*rows, *([f"… and {len(found) - MAX_ROWS} more"] if len(found) > MAX_ROWS else [])]
 
 
+def _only(signs: str, text: str) -> str:
+    """Return the letters, the digits, and these signs."""
+    return "".join(each for each in printable(text) if each.isalnum() or each in signs)[:MAX_CELL]
+
+
 def code(text: str, most: int = MAX_CELL) -> str:
     """Return text of others as code: no markup, no mention, and no end of a table's cell.
 
@@ -126,11 +131,3 @@ def code(text: str, most: int = MAX_CELL) -> str:
     """
     shown = printable(text).replace("`", "'").replace("|", "¦")
     return f"`{shown[: most - 1]}…`" if len(shown) > most else f"`{shown or ' '}`"
-
-
-def _text(text: str) -> str:
-    return "".join(each for each in printable(text) if each.isalnum() or each in " ._=-,:/")[:MAX_CELL]
-
-
-def _plain(text: str) -> str:
-    return "".join(each for each in printable(text) if each.isalnum() or each in " ._/-")[:MAX_CELL]

@@ -69,17 +69,10 @@ class Api:
         async def openapi(_request: Request) -> Response:
             return described
 
-        handlers = {
-            HTTPException: _refused,
-            UserError: _unreadable,
-            RedisError: _unavailable,
-            TimeoutError: _unavailable,
-            NewerFormatError: _newer,
-            Exception: _failed,
-        }
+        errors = (HTTPException, UserError, RedisError, TimeoutError, NewerFormatError, Exception)
         routes = [Route(f"{PREFIX}/openapi.json", openapi), *map(self._route, CALLS)]
         routes.append(Route(mcp.PATH, self._answer_agent, methods=["POST"]))
-        app = Starlette(routes=routes, exception_handlers=handlers)  # type: ignore[arg-type]
+        app = Starlette(routes=routes, exception_handlers=dict.fromkeys(errors, _failed))
         app.router.redirect_slashes = False  # behind an ingress it would redirect to plain HTTP
         return app
 
@@ -173,25 +166,19 @@ class Api:
         return await answered(self._questions, question)
 
 
-async def _refused(_request: Request, error: HTTPException) -> Response:
-    return _problem(error.status_code, error.detail, dict(error.headers or {}))
-
-
-async def _unreadable(_request: Request, error: UserError) -> Response:
-    return _problem(422, str(error))
-
-
-async def _unavailable(_request: Request, error: Exception) -> Response:
-    log.error("failed to answer a call of the API: %r", error)
-    return _problem(503, unconfirmed_reply(error), {"Retry-After": "5"})
-
-
-async def _newer(_request: Request, _error: NewerFormatError) -> Response:
-    return _problem(503, NEWER, {"Retry-After": "60"})
-
-
-async def _failed(_request: Request, _error: Exception) -> Response:
-    return _problem(500, "Sweepbot failed to answer this. Its log has the cause.")
+async def _failed(_request: Request, error: Exception) -> Response:
+    match error:
+        case HTTPException():
+            return _problem(error.status_code, error.detail, dict(error.headers or {}))
+        case UserError():
+            return _problem(422, str(error))
+        case NewerFormatError():
+            return _problem(503, NEWER, {"Retry-After": "60"})
+        case RedisError() | TimeoutError():
+            log.error("failed to answer a call of the API: %r", error)
+            return _problem(503, unconfirmed_reply(error), {"Retry-After": "5"})
+        case _:
+            return _problem(500, "Sweepbot failed to answer this. Its log has the cause.")
 
 
 def _problem(status: int, detail: str, headers: dict[str, str] | None = None) -> Response:

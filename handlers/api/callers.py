@@ -77,7 +77,9 @@ class Callers:
     async def caller(self, request: Request) -> Caller:
         """Return whose token it is, before anything else is read. Raises HTTPException, RedisError."""
         scheme, _, token = request.headers.get("authorization", "").partition(" ")
-        found = await self._found(token.strip()) if scheme.lower() == "bearer" else None
+        token = token.strip()
+        read = self._person if token.startswith(PREFIX) else self._job
+        found = await read(token) if scheme.lower() == "bearer" else None
         if found is None:
             raise HTTPException(401, UNAUTHORIZED, {"WWW-Authenticate": "Bearer"})
         owner = found.owner
@@ -91,9 +93,6 @@ class Callers:
         if not await self._members.has(owner.channel, owner.user):
             raise HTTPException(403, LEFT)
         return found if owner.user_name else replace(found, owner=replace(owner, user_name=who.name))
-
-    async def _found(self, token: str) -> Caller | None:
-        return await (self._person(token) if token.startswith(PREFIX) else self._job(token))
 
     async def _person(self, token: str) -> Caller | None:
         async with asyncio.timeout(ACK_TIMEOUT):

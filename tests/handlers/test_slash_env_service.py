@@ -8,7 +8,7 @@ from bot.platform.config.environments import ServiceConfig
 from bot.platform.config.limits import Launch
 from bot.workspaces.environments.requests import Verb
 from bot.workspaces.services.snippet import Service
-from handlers.slash_env_service import _submitted
+from handlers.slash_env_service import service_submitted
 from local.slack.validation import view_complaints
 from tests.bot.factories import CONFIG, OWNER
 from tests.bot.workspaces.environments.world import ENVIRONMENTS
@@ -56,7 +56,7 @@ async def test_form_opens_and_its_submission_starts_the_service(here, text):
     assert view_complaints(view, "modal") == []
     assert [each["block_id"] for each in view["blocks"] if each["type"] == "input"] == list(FIELDS)
     assert "Allowed: ghcr.io/lab/" in str(view)
-    answer = await _submitted(here.context, submitted(**LLM, gpus="2", command="serve --x 'a b'"))
+    answer = await service_submitted(here.context, submitted(**LLM, gpus="2", command="serve --x 'a b'"))
     assert "Starting `llm` with 2 GPUs" in str(answer["view"])
     (request,) = await here.queued()
     assert request.service == Service(
@@ -65,8 +65,8 @@ async def test_form_opens_and_its_submission_starts_the_service(here, text):
 
 
 async def test_yaml_of_the_form_replaces_or_completes_the_fields(here):
-    await _submitted(here.context, submitted(more=SNIPPET))
-    await _submitted(here.context, submitted(**LLM, more="env: {A: b}"))
+    await service_submitted(here.context, submitted(more=SNIPPET))
+    await service_submitted(here.context, submitted(**LLM, more="env: {A: b}"))
     first, second = await here.queued()
     assert (first.name, first.service.env, second.service.env) == ("llm", {}, {"A": "b"})
 
@@ -85,7 +85,7 @@ async def test_yaml_of_the_form_replaces_or_completes_the_fields(here):
     ],
 )
 async def test_errors_are_shown_below_their_fields(here, values, fields):
-    answer = await _submitted(here.context, submitted(**values))
+    answer = await service_submitted(here.context, submitted(**values))
     assert answer["errors"].keys() == fields
     assert "form:" not in str(answer)
     assert await here.queued() == []
@@ -95,7 +95,7 @@ async def test_without_configuration_or_permission_services_are_refused(redis):
     without = replace(CONFIG, environments=ENVIRONMENTS)
     for text in ("service", "service list", f"service start {SNIPPET}"):
         assert (await Place(redis, without).types(text)).startswith("Services aren't configured. *Fix:*")
-    answer = await _submitted(Place(redis, without).context, submitted(**LLM))
+    answer = await service_submitted(Place(redis, without).context, submitted(**LLM))
     assert "Services aren't configured." in str(answer["view"])
     place = Place(redis, replace(CONFIGURED, launch=Launch(people=("UADA",))))
     for text in ("service", f"service start {SNIPPET}"):

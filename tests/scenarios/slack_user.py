@@ -17,7 +17,7 @@ from bot.platform.slack.client import Slack
 from bot.platform.storage.free_capacity import CapacityStore
 from bot.sweep.channels.store import SetupWriter
 from bot.sweep.clients import SweepClients
-from bot.sweep.form import preview_job
+from bot.sweep.form.review import show_review
 from bot.watch.home.gpu_query_job import GpuQueryJob
 from bot.workspace_table import GPUS, add_handlers, lines
 from handlers.app import build
@@ -119,7 +119,7 @@ class SlackUser:
         self.job_handlers = {
             ItemKind.SETUP: self.setups.run,
             ItemKind.PREVIEW: partial(
-                preview_job.show,
+                show_review,
                 clients=self.clients,
                 drafts=self.context.drafts,
                 known=self.context.snapshots,

@@ -11,9 +11,8 @@ from bot.measure.gpus.snapshot_store import ITEM as GPUS
 from bot.platform.storage.work_queue import text
 from bot.sweep.channels.models import ChannelSetup
 from bot.sweep.channels.store import REQUESTS as SETUP
-from bot.sweep.channels.store import SetupRequest
+from bot.sweep.channels.store import SetupRequest, dump
 from bot.sweep.sweeps.durable_record import recover
-from handlers.channel_setup import _queue as set_up
 from handlers.slash_gpus import answer_gpus
 from tests.bot.factories import ADMIN, NOW, OWNER
 from tests.handlers.factories import a_context
@@ -22,6 +21,10 @@ from tests.scenarios.test_unconfirmed import CANCEL, restarted, rounds
 
 IDLE, JOB = "watch: gpus", "environment-commands: now"
 POLLED = "elastic/serving/llm 2"  # its reader looks by itself
+
+
+async def set_up(context, request):
+    await context.add_request(str(SETUP), dump(request))
 
 
 def typed(words):

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 
 from bot.core.commands import Action, AuditEntry
 from bot.core.record import Phase, SweepRecord
-from bot.core.space import SearchSpace
 from bot.core.sweep_summary import SweepSummary
 from bot.platform.slack.blocks import Block, View, button, context, modal, plain_text, section
 from bot.platform.slack.message import Message
@@ -16,7 +15,7 @@ from bot.sweep.decisions.parent_message import PHASES, summary
 from bot.sweep.model.observation import Observation
 from bot.sweep.model.texts import flags, name_link
 from bot.sweep.results.csv_file import ordered
-from bot.sweep.results.models import SweepResults, TrialResult
+from bot.sweep.results.models import SweepResults
 from bot.sweep.results.table import STATES, filled, parameter_columns, trial_cells
 from bot.text.wording import counted, fitting
 from k8s.engine import Trial
@@ -98,7 +97,12 @@ def _history_line(entry: AuditEntry) -> str:
 def results(sweep: SweepRecord, found: SweepResults) -> Message:
     """Return a table of the trials, best first or by seed; the rest is in the CSV."""
     head, trials = f"{summary(sweep)}\n", ordered(found)
-    best = [_ranked_line(found.space, trial) for trial in trials[:BEST_SHOWN] if trial.value is not None]
+    metric = code(found.space.metric)
+    best = [
+        f"{metric} {trial.value:.6g} in {code(trial.name)} with {flags(trial.parameters)}"
+        for trial in trials[:BEST_SHOWN]
+        if trial.value is not None
+    ]
     names = parameter_columns(found.space)
     lines = (
         [each.name.removeprefix(f"{found.sweep}-"), STATES[each.state], *trial_cells(found, each)]
@@ -109,15 +113,6 @@ def results(sweep: SweepRecord, found: SweepResults) -> Message:
     below = [context(f"{counted(left, 'more trial')} in the CSV.")] if left > 0 else []
     blocks = (section(head), {"type": "table", "rows": rows}, *below)
     return Message(text="\n".join(fitting([*head.splitlines(), *best], MAX_REPLY)), blocks=blocks)
-
-
-def no_results(sweep: SweepRecord) -> str:
-    return f"{summary(sweep)}\nKatib has no trials for this sweep."
-
-
-def _ranked_line(space: SearchSpace, trial: TrialResult) -> str:
-    value = f"{code(space.metric)} {trial.value:.6g}"
-    return f"{value} in {code(trial.name)} with {flags(trial.parameters)}"
 
 
 def with_note(message: Message | str, note: str) -> Message | str:

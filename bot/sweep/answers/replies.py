@@ -21,6 +21,7 @@ from bot.platform.slack.mrkdwn import MAX_CODE_SIZE, code, plain
 from bot.sweep.answers import messages
 from bot.sweep.answers.sweep_log import read_log, trial_of
 from bot.sweep.clients import SweepClients
+from bot.sweep.decisions.parent_message import summary
 from bot.sweep.launch.command_line import changed
 from bot.sweep.launch.create import start
 from bot.sweep.launch.promote import promoted
@@ -126,7 +127,7 @@ class _Reply:
             text = f"All trials of `{self.sweep.id}`"
             await self._with_file(message, text, f"{self.sweep.id}.csv", sheet)
         else:
-            await self.send(messages.no_results(self.sweep))
+            await self.send(f"{summary(self.sweep)}\nKatib has no trials for this sweep.")
 
     async def curves(self) -> None:
         picture = await draw_curves(self.sweep, self.seen, self.clients, self.command.metric)

@@ -1,11 +1,11 @@
 """Read the log that a question about a sweep is about: a trial's, or before the trials, the build's."""
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from bot.core.errors import UserError
-from bot.core.plan import Build, SweepPlan
+from bot.core.plan import Build
 from bot.core.record import SweepRecord
 from bot.platform.clients import Clients
 from bot.platform.slack.mrkdwn import code
@@ -42,10 +42,12 @@ async def read_log(sweep: SweepRecord, seen: Observation, trial: str, clients: S
     found = trial_of(sweep, seen, trial)
     pods = [pod for pod in seen.pods if pod.job == found.name]
     plan, what = sweep.plan, f"trial {code(found.name)}"
-    if plan and plan.nodes > 1:
-        return await _of_workers(found, pods, plan, clients)
     if not pods or plan is None:
-        raise UserError(f"No log for {what}: its pod was deleted.")
+        raise UserError(
+            f"No log for {what}: its {'pods were' if plan and plan.nodes > 1 else 'pod was'} deleted."
+        )
+    if plan.nodes > 1:
+        return await worker_logs(found.name, pods, plan.experiment_ref.namespace, plan.nodes, clients)
     pod = pods[-1]
     log = await clients.tail(plan.experiment_ref.namespace, pod.name, pod.container, WHOLE_LOG)
     title = f"Full log of {what}"
@@ -98,29 +100,9 @@ async def _of_build(sweep: SweepRecord, clients: SweepClients) -> SweepLog:
     return SweepLog(source=source, shown=log, title=title, whole=log, file=f"{pod.name}.log")
 
 
-async def _of_workers(trial: Trial, pods: Sequence[Pod], plan: SweepPlan, clients: Clients) -> SweepLog:
-    if not pods:
-        raise UserError(f"No log for trial {code(trial.name)}: its pods were deleted.")
-    found = await worker_logs(pods, plan.experiment_ref.namespace, plan.nodes, clients)
-    return SweepLog(
-        source=f"trial {code(trial.name)}, {found.shown}",
-        shown=found.log,
-        title=f"{found.title} of {trial.name}",
-        whole=found.whole,
-        file=f"{trial.name}.log",
-        trial=trial.name,
-    )
-
-
-@dataclass(frozen=True, kw_only=True)
-class WorkerLogs:
-    shown: str  # `worker 3 of 4`: the one that failed first, else the first
-    log: str  # its log
-    title: str  # of `whole`: whose logs it has
-    whole: str  # of all workers, each below a heading; NO_POD for those without a pod
-
-
-async def worker_logs(pods: Sequence[Pod], namespace: str, nodes: int, clients: Clients) -> WorkerLogs:
+async def worker_logs(
+    trial: str, pods: Sequence[Pod], namespace: str, nodes: int, clients: Clients
+) -> SweepLog:
     """Return the ends of the logs, together as long as one whole log. `pods`: of one trial, at least one."""
     latest = {pod.index: pod for pod in pods}
     found = [latest[index] for index in sorted(latest)]
@@ -128,19 +110,19 @@ async def worker_logs(pods: Sequence[Pod], namespace: str, nodes: int, clients: 
     tails = (clients.tail(namespace, pod.name, pod.container, lines) for pod in found)
     logs = dict(zip(sorted(latest), await asyncio.gather(*tails), strict=True))
     shown = _failed_first(found) or found[0]
-    return WorkerLogs(
-        shown=f"worker {shown.index + 1} of {nodes}",
-        log=logs[shown.index],
-        title=f"Logs of {f'{len(found)} of {nodes}' if len(found) < nodes else 'all'} workers",
-        whole="\n\n".join(
-            f"==> {_name(index, nodes, latest)} <==\n{logs.get(index, NO_POD)}" for index in range(nodes)
-        ),
+    names = {pod.index: f", {pod.name}" for pod in found}
+    parts = (
+        f"==> Worker {index + 1} of {nodes}{names.get(index, '')} <==\n{logs.get(index, NO_POD)}"
+        for index in range(nodes)
     )
-
-
-def _name(index: int, nodes: int, pods: Mapping[int, Pod]) -> str:
-    pod = f", {pods[index].name}" if index in pods else ""
-    return f"Worker {index + 1} of {nodes}{pod}"
+    return SweepLog(
+        source=f"trial {code(trial)}, worker {shown.index + 1} of {nodes}",
+        shown=logs[shown.index],
+        title=f"Logs of {f'{len(found)} of {nodes}' if len(found) < nodes else 'all'} workers of {trial}",
+        whole="\n\n".join(parts),
+        file=f"{trial}.log",
+        trial=trial,
+    )
 
 
 def _failed_first(pods: Sequence[Pod]) -> Pod | None:

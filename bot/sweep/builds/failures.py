@@ -166,8 +166,7 @@ CAUSES = (
 def explain(log: str, job: Job, pod: Pod | None) -> Diagnosis:
     """Return the failed instruction, cause, and fix, with the end of the log.
 
-    Args:
-        log: as `bot.text.terminal` renders it.
+    `log`: as `bot.text.terminal` renders it.
     """
     lines = EXECUTOR_USAGE.sub("", log).splitlines()
     cause = _from_status(job, pod) or _from_log(lines) or _fallback(job, pod)

@@ -55,18 +55,19 @@ class ImageGc:
         return GC_INTERVAL
 
     async def _collect(self) -> None:
-        used = self._uses(await self._records())
-        repositories = await self._repositories(used)
-        there = [place for repository in repositories for place in await self._parts(repository)]
+        config_maps = await self.cluster.list("ConfigMap", self.settings.k8s_namespace, labels=SWEEP_LABEL)
+        used = self._uses(sweep_configmap.read(each) for each in config_maps)
+        there = [
+            ImageRef(repository, tag)
+            for repository in await self._repositories(used)
+            for tag in await self.registry.tags(repository)
+            if PARTIAL_TAG.fullmatch(tag)
+        ]
         limit = (self.now() - timedelta(days=self.days)).timestamp()
         for place in await self._old(there, used, limit):
             if await self.registry.delete(place):
                 log.info("deleted image %s: unused for %d days", place, self.days)
         await self.redis.zremrangebyscore(USED, "-inf", limit)
-
-    async def _records(self) -> list[SweepRecord]:
-        config_maps = await self.cluster.list("ConfigMap", self.settings.k8s_namespace, labels=SWEEP_LABEL)
-        return [sweep_configmap.read(each) for each in config_maps]
 
     def _uses(self, records: Iterable[SweepRecord]) -> dict[ImageRef, datetime]:
         """Return when each part was last used by a sweep; now for sweeps that haven't ended."""
@@ -85,10 +86,6 @@ class ImageGc:
         before = {text(name).rpartition(":")[0] for name in found}
         shared = self.settings.image_repository(SHARED)
         return {shared} | known | before | {place.repository for place in used}
-
-    async def _parts(self, repository: str) -> list[ImageRef]:
-        tags = await self.registry.tags(repository)
-        return [ImageRef(repository, tag) for tag in tags if PARTIAL_TAG.fullmatch(tag)]
 
     async def _old(
         self, there: list[ImageRef], used: dict[ImageRef, datetime], limit: float

@@ -94,6 +94,8 @@ def _build(step: Step, found: Recipe, source: Source, settings: PlanSettings) ->
             repository, tag, job = shared, f"{word}-{step.key}", f"build-{word}-{step.key[:16]}"
     if step.role is Role.DEPENDENCIES:
         needs = next((f"heavy-{other.key}" for other in found.steps if other.role is Role.FRAMEWORKS), "")
+    # A FROM can use the name that nodes pull from.
+    names = dict.fromkeys((settings.registry_push, settings.registry_host))
     spec = BuildSpec(
         name=job,
         namespace=settings.builds_in,
@@ -114,7 +116,7 @@ def _build(step: Step, found: Recipe, source: Source, settings: PlanSettings) ->
         network_secret=settings.build_network_secret,
         service_account=settings.build_service_account,
         ca=settings.build_ca_configmap,
-        plain_http=_plain_http(settings),
+        plain_http=tuple(names) if settings.image_registry_plain_http else (),
     )
     return Build(role=step.role, repository=repository, tag=tag, job=build_job(spec), needs=needs)
 
@@ -123,9 +125,3 @@ def _push_secret(source: Source | None, settings: PlanSettings) -> str | None:
     """Return the push Secret of the source for its own image repository, else the default one."""
     own = source.repository.push_secret if source else None
     return own or settings.image_push_secret or settings.image_registry_secret
-
-
-def _plain_http(settings: PlanSettings) -> tuple[str, ...]:
-    """Return both names of the registry: a FROM can use the one that nodes pull from."""
-    names = (settings.registry_push, settings.registry_host)
-    return tuple(dict.fromkeys(names)) if settings.image_registry_plain_http else ()

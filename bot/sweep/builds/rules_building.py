@@ -91,18 +91,15 @@ def _reserved(workload: Manifest) -> str:
 
 def _over(quota: re.Match[str]) -> str:
     """Name only the requested resources: the message lists all that the quota limits."""
-    requested, used, limited = (_amounts(text) for text in quota.groups()[1:])
+    requested, used, limited = (  # such as `requests.memory=2Gi,limits.memory=8Gi`
+        dict(pair.split("=", 1) for pair in text.split(",") if "=" in pair) for text in quota.groups()[1:]
+    )
     each = [
         f"{name} ({requested[name]} requested, {used.get(name, '0')} of {most} used)"
         for name, most in limited.items()
         if name in requested
     ]
     return f"The build exceeds the namespace's quota `{quota[1]}`: {listed(each)}."
-
-
-def _amounts(text: str) -> dict[str, str]:
-    """`requests.memory=2Gi,limits.memory=8Gi`"""
-    return dict(pair.split("=", 1) for pair in text.split(",") if "=" in pair)
 
 
 async def diagnose_build(

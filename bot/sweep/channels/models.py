@@ -5,7 +5,11 @@ settings, and merged into the configuration.
 """
 
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from typing import Any
+
+from pydantic import TypeAdapter
 
 from bot.core.stored_format import late_adapter
 from bot.platform.config.digest_times import DigestSchedule
@@ -55,42 +59,26 @@ class Setup:
     own: Mapping[str, Personal] = field(default_factory=dict)  # what people set with /sweep me, by user
 
 
-_CHANNEL = late_adapter(ChannelSetup)
-_PERSON = late_adapter(Person)
-_GROUP = late_adapter(Group)
-_OWN = late_adapter(Personal)
+_ADAPTERS: dict[type, TypeAdapter[Any]] = {
+    each: late_adapter(each) for each in (ChannelSetup, Person, Group, Personal)
+}
 OWN = "own-"  # begins the key of a person's own settings, beside which a greeting writes the Person
 
 
 def entry(value: ChannelSetup | Person | Group | Personal) -> str:
-    if isinstance(value, Personal):
-        return _OWN.dump_json(value, exclude_defaults=True).decode()
-    if isinstance(value, ChannelSetup):
-        return _CHANNEL.dump_json(value).decode()
-    if isinstance(value, Group):
-        return _GROUP.dump_json(value).decode()
-    return _PERSON.dump_json(value, exclude_defaults=True).decode()
+    is_short = isinstance(value, Personal | Person)
+    return _ADAPTERS[type(value)].dump_json(value, exclude_defaults=is_short).decode()
 
 
 def read(entries: Mapping[str, str]) -> Setup:
     """Read the ConfigMap's entries; unreadable ones, of another version of Sweepbot, are ignored."""
-    channels: dict[str, ChannelSetup] = {}
-    people: dict[str, Person] = {}
-    groups: dict[str, Group] = {}
-    own: dict[str, Personal] = {}
+    found: dict[type, dict[str, Any]] = {kind: {} for kind in _ADAPTERS}
     for key, text in entries.items():
-        try:
-            if key.startswith(OWN):
-                own[key.removeprefix(OWN)] = _OWN.validate_json(text)
-            elif MEMBER.fullmatch(key):
-                people[key] = _PERSON.validate_json(text)
-            elif GROUP.fullmatch(key):
-                groups[key] = _GROUP.validate_json(text)
-            else:
-                channels[key] = _CHANNEL.validate_json(text)
-        except ValueError:
-            continue
-    return Setup(channels=channels, people=people, groups=groups, own=own)
+        kind: type = Person if MEMBER.fullmatch(key) else Group if GROUP.fullmatch(key) else ChannelSetup
+        kind = Personal if key.startswith(OWN) else kind
+        with suppress(ValueError):
+            found[kind][key.removeprefix(OWN)] = _ADAPTERS[kind].validate_json(text)
+    return Setup(channels=found[ChannelSetup], people=found[Person], groups=found[Group], own=found[Personal])
 
 
 def with_groups(config: Config, setup: Setup) -> Config:
@@ -116,25 +104,15 @@ def applied(config: Config, setup: Setup) -> Config:
             digests[channel] = DigestSchedule(
                 channel=channel, hour=settings.hour, timezone=settings.timezone, team=team, weekly=weekly
             )
-    channel_repos = {
-        channel: settings.repo for channel, settings in setup.channels.items() if settings.repo in repos
-    }
-    channel_namespaces = {
-        c: settings.namespace
-        for c, settings in setup.channels.items()
-        if settings.namespace in config.namespaces
-    }
-    mapped = tuple(_with_members(team, config, setup) for team in config.teams)
     chosen = (user for user, person in setup.people.items() if person.chosen)
-    self_assigned = frozenset(user for user in chosen if not team_of(config.teams, "", user))
-    dated = tuple(digests.values())
+    homes, channels = config.namespaces, setup.channels.items()
     return replace(
         config,
-        teams=mapped,
-        digests=dated,
-        channel_repos=channel_repos,
-        channel_namespaces=channel_namespaces,
-        self_assigned=self_assigned,
+        teams=tuple(_with_members(team, config, setup) for team in config.teams),
+        digests=tuple(digests.values()),
+        channel_repos={channel: each.repo for channel, each in channels if each.repo in repos},
+        channel_namespaces={channel: each.namespace for channel, each in channels if each.namespace in homes},
+        self_assigned=frozenset(user for user in chosen if not team_of(config.teams, "", user)),
         people=setup.own,
     )
 

@@ -26,7 +26,6 @@ from bot.platform.config.personal import Personal
 from bot.platform.config.policy import Config
 from bot.platform.config.teams import team_of
 from bot.platform.runtime.audit import audit
-from bot.platform.slack.blocks import View
 from bot.platform.slack.client import MessageRejectedError, NotInChannelError
 from bot.platform.slack.message import Message
 from bot.platform.slack.mrkdwn import code
@@ -233,7 +232,8 @@ class SetupWriter:
             )
             await self._write(request.channel, request.settings)
             if request.view:
-                await self._show(request.view, saved(request.channel, request.settings))
+                view = saved(request.channel, request.settings)
+                await self._try_to_send(self._clients.slack.update_view(request.view, view))
             return
         if request.own:
             await self._set_own(request.user, request.own)
@@ -272,17 +272,14 @@ class SetupWriter:
         matched = bool(by_mail) and not own
         await self._write(user, Person(team=by_mail, mail=mail.lower()) if matched else Person())
 
-    async def _show(self, view: str, content: View) -> None:
-        try:
-            await self._clients.slack.update_view(view, content)
-        except (MessageRejectedError, SlackApiError) as error:
-            log.warning("Slack rejected a view: %s", error)
-
     async def _post(self, user: str, message: Message | str) -> None:
+        await self._try_to_send(self._clients.slack.post_ephemeral(user, message))
+
+    async def _try_to_send(self, sending: Awaitable[object]) -> None:
         try:
-            await self._clients.slack.post_ephemeral(user, message)
+            await sending
         except (NotInChannelError, MessageRejectedError, SlackApiError) as error:
-            log.warning("Slack rejected a direct message: %s", error)
+            log.warning("Slack rejected a message about settings: %s", error)
 
     async def _write(self, key: str, value: ChannelSetup | Person | Personal) -> None:
         """Write one entry, so that concurrent writers don't overwrite each other.

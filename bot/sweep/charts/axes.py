@@ -25,11 +25,6 @@ def shown(text: str, most: int = NAME_MAX) -> str:
     return clean if len(clean) <= most else f"{clean[: half - 1]}…{clean[-(most - half) :]}"
 
 
-def sample(points: Sequence[T]) -> Sequence[T]:
-    """Return at most POINTS_MAX of the points, evenly spread."""
-    return points[:: math.ceil(len(points) / POINTS_MAX)] if len(points) > POINTS_MAX else points
-
-
 def objective_range(goal: Goal, finite: Sequence[float]) -> tuple[float, float]:
     """Return the values between which the objective is drawn: a diverged trial must not flatten the others.
 
@@ -52,7 +47,7 @@ def dots(
     **more: Any,
 ) -> None:
     """Draw points; those beyond `ends` as triangles at the end, labeled `above`."""
-    drawn = sample(points)
+    drawn = points[:: max(1, math.ceil(len(points) / POINTS_MAX))]  # evenly spread
     inside = [(x, y) for x, y in drawn if ends[0] <= y <= ends[1]]
     axes.scatter([x for x, _ in inside], [y for _, y in inside], s=DOT, linewidth=0, **more)
     for marker, end, far in (
@@ -69,6 +64,7 @@ class Scale:
 
     def __init__(self, parameter: Parameter, trials: Sequence[TrialResult]) -> None:
         self.name, self._parameter = parameter.name, parameter
+        self.is_conditional = bool(parameter.when)  # some trials have no value, by their other parameters
         self._categories: dict[str, int] = {}
         if parameter.values:
             given = {trial.parameters.get(parameter.name, "") for trial in trials}
@@ -78,11 +74,6 @@ class Scale:
         self._known = [position for position in self.positions if position is not None]
         self._low, self._high = min(self._known, default=0.0), max(self._known, default=0.0)
         self.log = parameter.log and self._low > 0
-
-    @property
-    def is_conditional(self) -> bool:
-        """Whether some trials have no value, by their other parameters."""
-        return bool(self._parameter.when)
 
     @property
     def varies(self) -> bool:
@@ -117,7 +108,12 @@ class Scale:
 
     def apply(self, axes: Any) -> None:
         if self.log:
-            _logarithmic(axes)
+            from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator  # noqa: PLC0415  see picture
+
+            axes.set_xscale("log")
+            axes.xaxis.set_major_locator(LogLocator(numticks=4))  # powers of ten
+            axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: _tick(value)))
+            axes.xaxis.set_minor_locator(NullLocator())
         elif self._categories:
             few = len(self._categories) <= CATEGORIES_MAX
             names = (
@@ -127,16 +123,6 @@ class Scale:
             axes.set_xlim(-0.5, len(self._categories) - 0.5)
         else:
             axes.xaxis.get_major_locator().set_params(nbins=4, integer=self._parameter.integer)
-
-
-def _logarithmic(axes: Any) -> None:
-    """Label powers of ten, at most four of them."""
-    from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator  # noqa: PLC0415  see picture
-
-    axes.set_xscale("log")
-    axes.xaxis.set_major_locator(LogLocator(numticks=4))
-    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: _tick(value)))
-    axes.xaxis.set_minor_locator(NullLocator())
 
 
 def _tick(value: float) -> str:

@@ -74,7 +74,13 @@ def plot(axes: Any, chart: CurvesChart) -> None:
         )
         if trial in chart.running or len(steps) == 1:  # a line of one point is invisible
             axes.plot(steps[-1:], values[-1:], "o", color=color, markersize=12, zorder=3)
-    _label(axes, chart)
+    log_scale(
+        axes, [clipped(p.value) for curve in chart.curves.values() for p in curve if math.isfinite(p.value)]
+    )
+    metric = chart.metric if len(chart.metric) <= 24 else f"{chart.metric[:23]}…"
+    better = {None: "", True: ", higher is better", False: ", lower is better"}
+    dots = " (dot: still running)" if chart.running & chart.curves.keys() else ""
+    label_lines(axes, f"{metric}{better[chart.maximize]}", f"step{dots}")
 
 
 def points(curve: Curve) -> tuple[list[int], list[float]]:
@@ -91,13 +97,3 @@ def log_scale(axes: Any, values: Sequence[float]) -> None:
         axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5), numticks=6))
         axes.yaxis.set_minor_formatter(NullFormatter())
         axes.yaxis.set_major_formatter(lambda value, _: f"{value:g}")  # 0.1 rather than a power of ten
-
-
-def _label(axes: Any, chart: CurvesChart) -> None:
-    values = [clipped(p.value) for curve in chart.curves.values() for p in curve if math.isfinite(p.value)]
-    log_scale(axes, values)
-    metric = chart.metric if len(chart.metric) <= 24 else f"{chart.metric[:23]}…"
-    better = {None: "", True: ", higher is better", False: ", lower is better"}
-    title = f"{metric}{better[chart.maximize]}"
-    dots = " (dot: still running)" if chart.running & chart.curves.keys() else ""
-    label_lines(axes, title, f"step{dots}")

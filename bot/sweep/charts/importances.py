@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from bot.core.space import Parameter
-from bot.sweep.results.models import SweepResults, TrialResult
+from bot.sweep.results.models import SweepResults
 from bot.sweep.results.ranking import number, ranked
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ def importances(results: SweepResults) -> dict[str, float]:
     if len(finite) > MAX_TRIALS_EVALUATED:
         finite = finite[:: math.ceil(len(finite) / MAX_TRIALS_EVALUATED)]
     shared = [parameter for parameter in results.space.parameters if not parameter.when]
-    values = {parameter.name: _values(parameter, finite) for parameter in shared}
+    values = {p.name: [_value(p, trial.parameters.get(p.name)) for trial in finite] for p in shared}
     complete = [n for n in range(len(finite)) if all(column[n] is not None for column in values.values())]
     varied = [p for p in shared if len({values[p.name][n] for n in complete}) > 1]
     if len(complete) < MIN_TRIALS or len(varied) < 2:
@@ -72,10 +72,6 @@ def _distribution(values: Sequence[float | str | None], parameter: Parameter) ->
         return CategoricalDistribution(sorted({str(value) for value in values}))
     numbers = [value for value in values if isinstance(value, float)]
     return FloatDistribution(min(numbers), max(numbers), log=parameter.log and min(numbers) > 0)
-
-
-def _values(parameter: Parameter, trials: Sequence[TrialResult]) -> list[float | str | None]:
-    return [_value(parameter, trial.parameters.get(parameter.name)) for trial in trials]
 
 
 def _value(parameter: Parameter, text: str | None) -> float | str | None:

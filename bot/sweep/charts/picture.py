@@ -5,6 +5,7 @@
 
 import math
 from collections.abc import Sequence
+from itertools import accumulate
 from typing import Any
 
 from bot.core.seeds import statistics
@@ -149,7 +150,7 @@ def _objective(axes: Any, content: Content) -> None:
     low, high = objective_range(content.space.goal, content.values)
     points = [(float(place), value) for place, value in enumerate(content.values, 1)]
     dots(axes, points, (low, high), color=MUTED, label="trial", above="off scale")
-    best_so_far = _running_best(content.space.goal, content.values)
+    best_so_far = accumulate(content.values, max if content.space.goal is Goal.MAXIMIZE else min)
     drawn = [min(max(value, low), high) for value in best_so_far]
     axes.step(range(1, len(drawn) + 1), drawn, where="post", color=LINE, linewidth=4, label="best so far")
     if content.best:
@@ -190,14 +191,6 @@ def _front(axes: Any, content: Content, name: str, goal: Goal) -> None:
 def _name_axes(axes: Any, across: str, up: str = "") -> None:
     axes.set_xlabel(across, fontsize=LABEL - 1)
     axes.set_ylabel(up, fontsize=LABEL - 1, labelpad=10)
-
-
-def _running_best(goal: Goal, values: Sequence[float]) -> list[float]:
-    better = max if goal is Goal.MAXIMIZE else min
-    found: list[float] = []
-    for value in values:
-        found.append(better(value, found[-1]) if found else value)
-    return found
 
 
 def _curves(axes: Any, content: Content) -> None:
@@ -251,7 +244,8 @@ def _seeds(axes: Any, content: Content) -> None:
     """Show each seed's value, their mean, and its interval."""
     values = [clipped(value) for value in content.values]
     look = {"color": MUTED, "edgecolor": "black", "zorder": 3}  # above the interval
-    axes.scatter(values, _spread(len(values)), s=DOT * 3, label="seed", **look)
+    heights = [0.2 + 0.6 * ((number * 0.618034) % 1) for number in range(len(values))]  # equal values apart
+    axes.scatter(values, heights, s=DOT * 3, label="seed", **look)
     found = statistics(values)
     if found:
         axes.axvline(found.mean, color=LINE, linewidth=4, label=f"mean {found.mean:.6g}")
@@ -267,11 +261,6 @@ def _seeds(axes: Any, content: Content) -> None:
 def _pairs(axes: Any, content: Content) -> None:
     if content.compared:
         draw_pairs(axes, content.results, content.compared)
-
-
-def _spread(count: int) -> list[float]:
-    """Return heights that keep equal values apart, the same each time."""
-    return [0.2 + 0.6 * ((number * 0.618034) % 1) for number in range(count)]
 
 
 def _padded(low: float, high: float) -> tuple[float, float]:

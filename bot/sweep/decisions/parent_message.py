@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from bot.core.events import Progress
-from bot.core.plan import HOME_CLUSTER, SweepPlan
+from bot.core.plan import HOME_CLUSTER
 from bot.core.record import ACTIVE, Phase, SweepRecord
 from bot.core.stored_format import NewerFormatError
 from bot.platform.slack.blocks import actions, button, context, section
@@ -124,15 +124,11 @@ def _subject(sweep: SweepRecord) -> str:
     commit = commit_text(plan.commit, plan.subject)
     size = f"{code(plan.profile)}, {plan.size}" if plan.profile else plan.size
     at = "" if plan.branches else f" @ {commit}"  # several have a line of their own
-    parts = [f"{searched}{at}", f"{size} per trial, {plan.space.parallel_text}", _placed(plan), owner]
-    return " · ".join(filter(None, parts))
-
-
-def _placed(plan: SweepPlan) -> str:
-    """Return the cluster, and why this one; "" for the main cluster if there was no choice."""
-    is_named = plan.cluster != HOME_CLUSTER or plan.cluster_reason
-    reason = f" ({plain(plan.cluster_reason)})" if plan.cluster_reason else ""
-    return f"cluster {code(plan.cluster)}{reason}" if is_named else ""
+    parts = [f"{searched}{at}", f"{size} per trial, {plan.space.parallel_text}"]
+    if plan.cluster != HOME_CLUSTER or plan.cluster_reason:  # else there was no choice
+        reason = f" ({plain(plan.cluster_reason)})" if plan.cluster_reason else ""
+        parts.append(f"cluster {code(plan.cluster)}{reason}")
+    return " · ".join([*parts, owner])
 
 
 def _results(sweep: SweepRecord) -> list[str]:
@@ -146,17 +142,9 @@ def _results(sweep: SweepRecord) -> list[str]:
     lines.append(f"{_bar(progress, total)}  {_counts(progress, total)}")
     lines += [line for each in FEATURES if each.lines for line in each.lines(sweep)]
     lines += [line for each in FEATURES if each.saved and (line := each.saved(sweep))]
-    return [*lines, *_running(sweep)]
-
-
-def _running(sweep: SweepRecord) -> list[str]:
-    """Return what waiting and running trials do, and the time left; nothing once the sweep stops."""
-    if sweep.phase is not Phase.RUNNING:
-        return []
-    progress, lines = sweep.progress, []
-    if progress.waits_for:
-        lines.append(f"Waiting trials need {plain(progress.waits_for)}.")
-    lines += [line for each in FEATURES if each.running for line in each.running(sweep)]
+    if sweep.phase is Phase.RUNNING:
+        lines += [f"Waiting trials need {plain(progress.waits_for)}."] if progress.waits_for else []
+        lines += [line for each in FEATURES if each.running for line in each.running(sweep)]
     return lines
 
 
@@ -218,16 +206,14 @@ def buttons(sweep: SweepRecord) -> list[dict[str, Any]]:
         case Phase.STOPPING:
             return [logs]
         case phase if phase.final:
-            rerun = button(RERUN, "Rerun", sweep.id, confirm=_confirm_rerun(sweep))
+            request = sweep.request
+            space = f"seeds {request.seeds}" if request.seeds else f"space {request.space}"
+            source = f"the latest commit on {request.branch[:100]}, {space[:66]}"
+            effect = f"Starts a new sweep in your name from {source}."
+            confirm = confirmation("Rerun this sweep?", effect, "Rerun", "Don't rerun")
+            rerun = button(RERUN, "Rerun", sweep.id, confirm=confirm)
             return [*([results] if sweep.submitted else []), logs, *own, rerun]
         case phase if phase in ACTIVE:
             return [button(TRIALS, "Trials", sweep.id), logs, *own, cancel_button(sweep.id)]
         case _:
             return [*own, logs, cancel_button(sweep.id)]
-
-
-def _confirm_rerun(sweep: SweepRecord) -> dict[str, Any]:
-    space = f"seeds {sweep.request.seeds}" if sweep.request.seeds else f"space {sweep.request.space}"
-    source = f"the latest commit on {sweep.request.branch[:100]}, {space[:66]}"
-    effect = f"Starts a new sweep in your name from {source}."
-    return confirmation("Rerun this sweep?", effect, "Rerun", "Don't rerun")

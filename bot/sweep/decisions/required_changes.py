@@ -50,7 +50,10 @@ def _active(sweep: SweepRecord, plan: SweepPlan, seen: Observation, now: datetim
     own = [each.changes(sweep, plan, seen, now) for each in FEATURES if each.changes]
     changes = reduce(RequiredChanges.__add__, own, steered + kill_changes(sweep, plan, seen, now))
     if sweep.image and can_submit(sweep, seen):
-        changes += RequiredChanges(create=(_prepared(sweep, plan, sweep.image),))
+        experiment = manifest(sweep, plan, sweep.image)
+        for feature in FEATURES:
+            experiment = feature.prepare(sweep, experiment) if feature.prepare else experiment
+        changes += RequiredChanges(create=(experiment,))
     return replace(changes, patch=_once(changes.patch), delete=tuple(dict.fromkeys(changes.delete)))
 
 
@@ -62,13 +65,6 @@ def _once(patches: tuple[Patch, ...]) -> tuple[Patch, ...]:
             kept.append(patch)
         trials.add(patch.ref)
     return tuple(kept)
-
-
-def _prepared(sweep: SweepRecord, plan: SweepPlan, image: str) -> dict[str, object]:
-    experiment = manifest(sweep, plan, image)
-    for feature in FEATURES:
-        experiment = feature.prepare(sweep, experiment) if feature.prepare else experiment
-    return experiment
 
 
 def _steered(sweep: SweepRecord, plan: SweepPlan, seen: Observation, now: datetime) -> tuple[Patch, ...]:

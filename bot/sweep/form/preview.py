@@ -43,14 +43,14 @@ def preview(
     space, commit = plan.space, commit_text(plan.commit, plan.subject)
     at = "" if plan.branches else f" @ {commit}"  # several are among the facts
     head = f"*{plain(request_name(request))}* on {code(request.branch)}{at}"
-    first = f"{_trial_title(space)}\n{block(command_line(space, first_values(space), **launch_flags(space)))}"
+    title = "*First trial*" if space.algorithm == "grid" else "*Example trial* (actual values are sampled)"
+    first = f"{title}\n{block(command_line(space, first_values(space), **launch_flags(space)))}"
+    found = [*facts(request, plan, config, free, over), ("Notify", plain(NOTIFY[request.notify]))]
     return modal(
         "Review sweep",
         [
             section(head),
-            *_sections(
-                [*facts(request, plan, config, free, over), ("Notify", plain(NOTIFY[request.notify]))]
-            ),
+            *(fields(*found[at : at + 10]) for at in range(0, len(found), 10)),  # Slack's limit of a section
             section(first),
             *_notes(space),
             context("Nothing has started yet."),
@@ -91,6 +91,7 @@ def facts(
     space, peak = plan.space, plan.space.parallel * plan.trial_gpus
     now = "" if free is None else f"; {free} free now"
     nodes = f" × {plan.nodes} nodes" if plan.nodes > 1 else ""
+    at_once = f"{'auto: up to ' if space.auto else ''}{counted(space.parallel, 'trial')}"
     image = f"Prebuilt: {code(space.image)}" if space.image else plain(plan.recipe)
     return [
         ("Trials", _trials(request, space)),
@@ -98,7 +99,7 @@ def facts(
         *_past(request, space),
         *_machines(plan),
         *([("Trial kind", plan.trial_kind.kind)] if plan.trial_kind is not JOB else []),
-        ("Peak GPUs", f"{peak} ({_peak_trials(space)}{nodes} × {counted(plan.gpus, 'GPU')}){now}"),
+        ("Peak GPUs", f"{peak} ({at_once}{nodes} × {counted(plan.gpus, 'GPU')}){now}"),
         ("GPU-hours", _cost(space.max_trials * plan.trial_gpus, space.trial_hours, config)),
         ("Goal", _goals(space)),
         ("Metrics", _metrics(space)),
@@ -107,17 +108,6 @@ def facts(
         ("Image", image),
         *_place(request, plan, config),
     ]
-
-
-def _peak_trials(space: SearchSpace) -> str:
-    return (
-        f"auto: up to {counted(space.parallel, 'trial')}" if space.auto else counted(space.parallel, "trial")
-    )
-
-
-def _sections(found: list[tuple[str, str]]) -> list[Block]:
-    """Return the facts in sections of Slack's limit of ten."""
-    return [fields(*found[first : first + 10]) for first in range(0, len(found), 10)]
 
 
 def _machines(plan: SweepPlan) -> list[tuple[str, str]]:
@@ -193,7 +183,11 @@ def _trials(request: SweepRequest, space: SearchSpace) -> str:
     if rule := space.stopping:
         would = "reports which poor ones it would stop early" if rule.dry_run else "stops poor ones early"
         early = f"; {rule.name} {would}"
-    return f"{space.max_trials:,}{_of_all(space)}, {plain(_searched(space))}{early}"
+    there = combinations(space)
+    of_all = f" of {there:,} combinations" if there else ""
+    settings = (f"{key}={value}" for key, value in space.settings.items())
+    search = ", ".join([f"{space.algorithm} search", *settings])
+    return f"{space.max_trials:,}{of_all}, {plain(search)}{early}"
 
 
 def _branches(plan: SweepPlan) -> list[tuple[str, str]]:
@@ -226,16 +220,6 @@ def _metrics(space: SearchSpace) -> str:
             return f"Pushed to Katib: {names}"
 
 
-def _of_all(space: SearchSpace) -> str:
-    there = combinations(space)
-    return f" of {there:,} combinations" if there else ""
-
-
-def _searched(space: SearchSpace) -> str:
-    settings = (f"{key}={value}" for key, value in space.settings.items())
-    return ", ".join([f"{space.algorithm} search", *settings])
-
-
 def _goals(space: SearchSpace) -> str:
     goals = listed(f"{goal} {code(metric)}" for metric, goal in space.objectives.items())
     until = f"; stop at {space.target:g}" if space.target is not None else ""
@@ -251,7 +235,3 @@ def _cost(gpus: int, longest: float | None, config: Config) -> str:
         return known
     cost = money(number * dearest, config.currency)
     return f"{known} ({cost})" if longest else f"{known} (up to {cost})"
-
-
-def _trial_title(space: SearchSpace) -> str:
-    return "*First trial*" if space.algorithm == "grid" else "*Example trial* (actual values are sampled)"

@@ -87,8 +87,7 @@ def options_of(request: SweepRequest) -> dict[str, str]:
 def form(draft: Draft, config: Config, errors: Mapping[str, str] | None = None) -> View:
     """Return the form: five fields, and those of other options that have a value.
 
-    Args:
-        errors: in mrkdwn by key, shown below their fields; "" is the whole form.
+    `errors`: in mrkdwn by key, shown below their fields; "" is the whole form.
     """
     errors = errors or {}
     blocks = [*_error_block(errors.get("", ""))]
@@ -97,7 +96,9 @@ def form(draft: Draft, config: Config, errors: Mapping[str, str] | None = None) 
         if draft.more or key not in _OTHERS or key in draft.options or key in errors:
             blocks += [block, *_error_block(errors.get(key, ""))]
     blocks += [] if draft.more else [actions(button(MORE, "More options"))]
-    blocks.append(context(_destination(draft.channel)))
+    place_ = f"Updates go to {place(draft.channel)}."
+    own = "Updates go to your direct messages. To use a channel, run `/sweep` there."
+    blocks.append(context(own if direct(draft.channel) else place_))
     return modal(
         "New sweep",
         blocks,
@@ -106,12 +107,6 @@ def form(draft: Draft, config: Config, errors: Mapping[str, str] | None = None) 
         submit=plain_text("Preview"),
         private_metadata=metadata(draft),
     )
-
-
-def _destination(channel: str) -> str:
-    if direct(channel):
-        return "Updates go to your direct messages. To use a channel, run `/sweep` there."
-    return f"Updates go to {place(channel)}."
 
 
 def _fields(draft: Draft, config: Config) -> dict[str, Block]:

@@ -5,6 +5,7 @@ Only the size of an empty machine counts: whether it is free now is for the sche
 
 from collections.abc import Iterable, Mapping
 from fractions import Fraction
+from itertools import islice
 
 from bot.core.plan import SweepPlan
 from bot.core.request import SweepRequest
@@ -102,7 +103,9 @@ def _why(shape: PodShape, gpus: int, machines: list[Machine]) -> str:
     """Name the largest machine that is only too small; otherwise what keeps the trial from all of them."""
     open_to = [each for each in machines if not barriers(shape, gpus, each)]
     if open_to:
-        largest = max(open_to, key=lambda each: (each.resources.get(shape.resource, 0), _cpus(each)))
+        largest = max(
+            open_to, key=lambda each: (each.resources.get(shape.resource, 0), each.resources.get("cpu", 0))
+        )
         short = lacking(shape, gpus, largest)
         has = described({name: largest.resources.get(name, 0) for name in short})
         return f"The largest machine that it can use ({largest.name}) has {has}."
@@ -111,15 +114,16 @@ def _why(shape: PodShape, gpus: int, machines: list[Machine]) -> str:
         return "No machine is large enough."
     found = dict.fromkeys(why for each in large for why in barriers(shape, gpus, each))
     more = "" if len(found) <= MAX_NAMED else f" and {len(found) - MAX_NAMED} more"
-    return f"{_large_enough(len(large))} excluded by {listed([*found][:MAX_NAMED])}{more}."
+    which = (
+        "The only machine large enough is"
+        if len(large) == 1
+        else f"All {len(large)} machines large enough are"
+    )
+    return f"{which} excluded by {listed([*found][:MAX_NAMED])}{more}."
 
 
 def _who(plan: SweepPlan) -> str:
     return "each node of a trial" if plan.nodes > 1 else "a trial"
-
-
-def _large_enough(count: int) -> str:
-    return "The only machine large enough is" if count == 1 else f"All {count} machines large enough are"
 
 
 def _fix(request: SweepRequest, profile: Profile, owner: str, config: Config, machines: list[Machine]) -> str:
@@ -130,20 +134,13 @@ def _fix(request: SweepRequest, profile: Profile, owner: str, config: Config, ma
         and bool(each.gpus) == bool(profile.gpus)
         and any(fits(shape_for(config, owner, each, each.gpus), each.gpus, m) for m in machines)
     ]
-    choices = [f"gpus={fewer}" for fewer in _fewer(request.gpus, profile, owner, config, machines)]
+    sizes = ((count, shape_for(config, owner, profile, count)) for count in range(request.gpus - 1, 0, -1))
+    fewer = (count for count, shape in sizes if any(fits(shape, count, each) for each in machines))
+    choices = [f"gpus={count}" for count in islice(fewer, 1)]  # the most that fit
     choices += [f"profile={name}" for name in others[:MAX_NAMED]]
     if choices:
         return f"*Fix:* Use {listed(choices, 'or')}."
     return "*Fix:* Ask an admin to check `profiles` and `pools` in Sweepbot's configuration."
-
-
-def _fewer(gpus: int, profile: Profile, owner: str, config: Config, machines: list[Machine]) -> list[int]:
-    """Return the most GPUs that fit with the same profile; none if not even one does."""
-    for count in range(gpus - 1, 0, -1):
-        shape = shape_for(config, owner, profile, count)
-        if any(fits(shape, count, each) for each in machines):
-            return [count]
-    return []
 
 
 def requested(plan: SweepPlan) -> str:
@@ -179,7 +176,3 @@ def _size(name: str, size: Amount) -> str:
 def _bytes(size: Amount) -> str:
     unit, name = next((each for each in SIZES if size >= each[0]), SIZES[-1])
     return f"{float(size / unit):.4g} {name}"
-
-
-def _cpus(machine: Machine) -> Amount:
-    return machine.resources.get("cpu", 0)

@@ -25,9 +25,7 @@ def choose(candidates: Iterable[Candidate], peak: int, currency: str = "") -> tu
     """Return the best cluster, and why, in one line. Raises UserError if none can run the sweep.
 
     Of those that can start all parallel trials now, the cheapest; with an unknown price, none is cheaper.
-
-    Args:
-        peak: GPUs of all parallel trials; more of them free makes no cluster better.
+    `peak`: GPUs of all parallel trials; more of them free makes no cluster better.
     """
     known = list(candidates)
     able = [each for each in known if not each.refusal]

@@ -6,7 +6,6 @@ What fits no machine there, or can't run several nodes as configured, is refused
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterable
-from dataclasses import dataclass
 from functools import partial
 from typing import TypeVar
 
@@ -42,12 +41,6 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Nodes:
-    all: tuple[Machine, ...]
-    open: tuple[OpenNode, ...]
-
-
 async def planned(order: Order, clients: Clients) -> SweepPlan:
     """Return the plan for the order's cluster, which can run it.
 
@@ -77,7 +70,10 @@ async def with_cluster(order: Order, clients: Clients) -> Order:
 
 
 async def _candidate(cluster: TrialCluster, order: Order, clients: Clients) -> Candidate:
-    if refusal := _refusal(cluster, order, clients):
+    team = granted_team(clients.config.teams, order.owner, clients.config.self_assigned)
+    if not cluster.allows(team.name if team else ""):
+        return Candidate(cluster=cluster, refusal="your team can't use it")
+    if refusal := pull_refusal(cluster, order.space.image or clients.settings.image_registry):
         return Candidate(cluster=cluster, refusal=refusal)
     try:
         return await _measured(cluster, order, clients)
@@ -90,19 +86,11 @@ async def _candidate(cluster: TrialCluster, order: Order, clients: Clients) -> C
         return Candidate(cluster=cluster, refusal="its API server returns errors" if is_sick else "")
 
 
-def _refusal(cluster: TrialCluster, order: Order, clients: Clients) -> str:
-    config, settings = clients.config, clients.settings
-    team = granted_team(config.teams, order.owner, config.self_assigned)
-    if not cluster.allows(team.name if team else ""):
-        return "your team can't use it"
-    return pull_refusal(cluster, order.space.image or settings.image_registry)
-
-
 async def _measured(cluster: TrialCluster, order: Order, clients: Clients) -> Candidate:
     """Read nodes, pods with GPUs, and the queue. What is read of the whole cluster is shared for a while."""
     gpus, there = order.request.gpus, clients.of(cluster.name)
-    nodes = await _shared(cluster, "Node", _nodes, clients)
-    known = [*nodes.all, *clients.config.pools]
+    all_nodes, open_nodes = await _shared(cluster, "Node", _nodes, clients)
+    known = [*all_nodes, *clients.config.pools]
     if order.profile and not any(fits(order.shape, gpus, machine) for machine in known):
         return Candidate(cluster=cluster, refusal=f"no machine fits profile {order.profile}")
     namespace = cluster.namespace or order.namespace
@@ -113,9 +101,9 @@ async def _measured(cluster: TrialCluster, order: Order, clients: Clients) -> Ca
         return Candidate(cluster=cluster, waiting=queued)
     read = await _shared(cluster, "Pod", _gpu_pods, clients)
     pods = counted_pods(read, clients.config.elastic, cluster.name)
-    free = await asyncio.to_thread(free_gpus, nodes.open, pods, order.shape, gpus)
+    free = await asyncio.to_thread(free_gpus, open_nodes, pods, order.shape, gpus)
     waiting = sum(pod.lacks_gpus for pod in pods)
-    price = highest_price(nodes.open, order, clients.config)
+    price = highest_price(open_nodes, order, clients.config)
     return Candidate(cluster=cluster, free=free, price=price, waiting=waiting + queued)
 
 
@@ -129,10 +117,11 @@ async def _shared(
     return await reads.get((cluster, kind), partial(read, there.trials))
 
 
-async def _nodes(there: KubernetesClient) -> _Nodes:
+async def _nodes(there: KubernetesClient) -> tuple[tuple[Machine, ...], tuple[OpenNode, ...]]:
+    """Return all nodes, and those that admit pods."""
     nodes, devices = await there.list("Node", ""), await list_devices(there)
     opened = tuple(filter(None, map(read_open_node, with_devices(nodes, devices))))
-    return _Nodes(all=machines(nodes, devices), open=opened)
+    return machines(nodes, devices), opened
 
 
 async def _gpu_pods(there: KubernetesClient) -> tuple[GpuPod, ...]:
@@ -181,24 +170,17 @@ async def check_capacity(order: Order, plan: SweepPlan, clients: Clients) -> Swe
     """
     if not (plan.profile or plan.gpus):
         return plan
-    nodes = await _known_machines(clients)
-    if nodes is None:
-        return plan
-    if refusal := capacity_refusal(order.request, plan, order.owner, clients.config, nodes):
-        raise UserError(refusal, field="gpus")
-    return plan
-
-
-async def _known_machines(clients: Clients) -> tuple[Machine, ...] | None:
-    """Return all nodes, shared with other sweeps for a while; None without the permission to list them."""
     where = clients.at.config if clients.at else HOME_CLUSTER
-    try:
-        return await clients.clusters.reads.get((where, "Machine"), partial(list_machines, clients.trials))
+    try:  # shared with other sweeps for a while
+        nodes = await clients.clusters.reads.get((where, "Machine"), partial(list_machines, clients.trials))
     except ApiError as error:
         if error.status != 403:
             raise
         log.info("capacity unchecked: no permission to list nodes")
-        return None
+        return plan
+    if refusal := capacity_refusal(order.request, plan, order.owner, clients.config, nodes):
+        raise UserError(refusal, field="gpus")
+    return plan
 
 
 async def check_trial_kind(plan: SweepPlan, clients: Clients) -> None:

@@ -64,11 +64,6 @@ def _name(key: str, text: str, _: Config) -> str:
     return text
 
 
-def _where(_key: str, text: str, _: Config) -> str:
-    read_where(text)
-    return text
-
-
 def _seeds(_key: str, text: str, config: Config) -> str:
     return seeds_option(parse_seeds(text, config.limits.trials))
 
@@ -227,6 +222,7 @@ URGENT |= dict.fromkeys(("low priority", "low prio", "no rush", "no hurry", "not
 SWITCH = {"true": "on", "yes": "on", "false": "off", "no": "off"}
 
 _one_branch = Matching(f"(?s)(?!.*(?:{INVALID_REF})).+", "a branch or tag name")
+_bounds = _checked(lambda text, _: read_where(text))
 _cmd = Matching(r"(?s).*\S.*", 'a command, for example cmd="python train.py"')
 _flags = Choice(tuple(FlagStyle), aliases={"hydra": FlagStyle.HYDRA.value})
 _from = Matching(SWEEP_ID.pattern, "`auto`, `none`, or a sweep, for example from=lr-brave-otter")
@@ -324,7 +320,7 @@ OPTIONS = (
         after=("from",),
         means=FRESH,
     ),
-    Option("where", _where, SEARCH, '`where="batch_size<512"` bounds parameters', free=True),
+    Option("where", _bounds, SEARCH, '`where="batch_size<512"` bounds parameters', free=True),
     Option(
         "metric",
         _metric,

@@ -138,7 +138,11 @@ def _branches(order: Order, settings: PlanSettings) -> tuple[BranchImage, ...]:
 
 
 def _experiment(order: Order, image: str, settings: PlanSettings) -> ExperimentSpec:
-    space, source = order.space, order.source
+    space, source, secrets = order.space, order.source, order.secrets
+    reader_image, login = settings.metrics_reader_image, settings.mlflow_secret
+    reader = Reader(image=reader_image, katib=settings.katib_db_manager) if reader_image else None
+    if login:
+        secrets = (SecretVariables(name=login, keys=run_tags.LOGIN_VARIABLES, optional=True), *secrets)
     return ExperimentSpec(
         name=order.sweep,
         namespace=order.namespace or settings.k8s_namespace,
@@ -164,7 +168,7 @@ def _experiment(order: Order, image: str, settings: PlanSettings) -> ExperimentS
         parameters=tuple(_feasible(p) for p in space.parameters),
         command=space.command.replace("$", "$$"),
         arguments=arguments(space),
-        collector=collector(space, _reader(settings)),
+        collector=collector(space, reader),
         additional=space.additional,
         early_stopping=space.early_stopping,
         strategies=_strategies(space),
@@ -172,7 +176,7 @@ def _experiment(order: Order, image: str, settings: PlanSettings) -> ExperimentS
         gpus=order.request.gpus,
         nodes=order.nodes,
         env=_environment(order, settings),
-        secrets=(*_secrets(settings), *order.secrets),
+        secrets=secrets,
         directory=f"{space.output_dir}/{TRIAL_NAME}" if space.output_dir else "",
         pull_secret=settings.image_registry_secret,
         shape=order.shape,
@@ -223,30 +227,15 @@ def _environment(order: Order, settings: PlanSettings) -> dict[str, str]:
     }
 
 
-def _secrets(settings: PlanSettings) -> tuple[SecretVariables, ...]:
-    if not settings.mlflow_secret:
-        return ()
-    return (SecretVariables(name=settings.mlflow_secret, keys=run_tags.LOGIN_VARIABLES, optional=True),)
-
-
-def _reader(settings: PlanSettings) -> Reader | None:
-    image = settings.metrics_reader_image
-    return Reader(image=image, katib=settings.katib_db_manager) if image else None
-
-
 def _feasible(parameter: Parameter) -> Feasible:
     if parameter.values:
         return Feasible(name=parameter.name, type="categorical", space={"list": list(parameter.values)})
-    space = {"min": _number(parameter.min), "max": _number(parameter.max)}
+    space = {"min": repr(parameter.min), "max": repr(parameter.max)}
     if parameter.step is not None:
-        space["step"] = _number(parameter.step)
+        space["step"] = repr(parameter.step)
     if parameter.log:
         space["distribution"] = "logUniform"
     return Feasible(name=parameter.name, type="int" if parameter.integer else "double", space=space)
-
-
-def _number(value: float | None) -> str:
-    return repr(value)
 
 
 def check_command(command: str) -> None:

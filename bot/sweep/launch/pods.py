@@ -14,7 +14,7 @@ from bot.platform.config.policy import Config
 from bot.platform.config.profiles import Profile, chosen, on_machines_of, shaped
 from bot.platform.config.teams import granted_team
 from bot.sweep.spaces.parameters import RESERVED
-from bot.text.wording import did_you_mean, listed, shortened
+from bot.text.wording import did_you_mean, shortened
 from k8s.katib.pod_shape import PodShape, SecretVariables
 
 Named = TypeVar("Named", AllowedVolume, AllowedSecret)
@@ -100,20 +100,15 @@ def _named(key: str, names: Iterable[str], allowed: tuple[Named, ...], team: str
     known: dict[str, Named] = {each.name: each for each in allowed if not each.teams or team in each.teams}
     for name in names:
         if name not in known:
-            why = f'"{shortened(name)}" isn\'t configured, or not for your team.{_hint(name, [*known])}'
+            why = f'"{shortened(name)}" isn\'t configured, or not for your team.{did_you_mean(name, known)}'
             raise UserError(f"{key}: {why}", field="space")
     return [known[name] for name in names]
-
-
-def _hint(name: str, usable: list[str]) -> str:
-    return did_you_mean(name, usable) or (f" Available: {listed(usable)}." if usable else "")
 
 
 def _check_variables(space: SearchSpace, secret_keys: list[str], config: Config) -> None:
     for name in space.env:
         if name not in config.env:
-            usable = [*config.env]
-            hint = did_you_mean(name, usable) or (f" Available: {listed(usable)}." if usable else "")
+            hint = did_you_mean(name, config.env)
             raise UserError(
                 f"env.{name}: the configuration doesn't allow this variable.{hint}", field="space"
             )

@@ -90,7 +90,10 @@ def _pins(request: SweepRequest, branches: Sequence[str]) -> Iterator[tuple[str,
 
 async def _pinned(git: Git, repository: Repository, branch: str, commit: str, request: SweepRequest) -> Tip:
     """Return the branch at the commit that was shown, or at its latest one. Raises UserError."""
-    tip = await _tip(git, repository, branch)
+    try:
+        tip = await git.resolve(repository.url, branch)
+    except UserError as error:  # people know the repository by its name
+        raise UserError(str(error).replace(repository.url, repository.name), field=error.field) from None
     if commit in {"", tip.commit}:
         return tip
     if not await git.contains(repository.url, tip, commit):
@@ -109,13 +112,6 @@ async def _source(git: Git, repository: Repository, tip: Tip, *, built: bool) ->
     if repository.secret and submodules.GITMODULES in files:
         await submodules.check(git, repository, tip.commit, files[submodules.GITMODULES])
     return Source(repository=repository, ref=tip.ref, commit=tip.commit, subject=subject, files=files)
-
-
-async def _tip(git: Git, repository: Repository, branch: str) -> Tip:
-    try:
-        return await git.resolve(repository.url, branch)
-    except UserError as error:  # people know the repository by its name
-        raise UserError(str(error).replace(repository.url, repository.name), field=error.field) from None
 
 
 def _space_file(request: SweepRequest) -> str:

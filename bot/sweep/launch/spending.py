@@ -5,7 +5,9 @@ A sweep that waits for approval doesn't count.
 """
 
 from collections.abc import Iterable
+from contextlib import aclosing
 from dataclasses import dataclass, replace
+from statistics import fmean
 
 from bot.core.budget import GPU_HOURS, Amount, Forecast, amount_of
 from bot.core.plan import SweepPlan
@@ -14,8 +16,9 @@ from bot.core.request import Requester, is_team
 from bot.platform.config.policy import Config
 from bot.platform.config.teams import granted_team, prices_for, team_of
 from bot.sweep.clients import SweepClients
-from bot.sweep.results.models import Spent
-from bot.sweep.results.usual import usual_gpu_hours
+from bot.sweep.results.models import Spent, SweepResults
+from bot.sweep.results.store import ResultsStore
+from k8s.engine import TrialState
 
 GROUP = "budgets"  # of all checks: two sweeps at once must not both get what is left
 
@@ -143,3 +146,26 @@ def _used(spent: Spent, amount: Amount, config: Config) -> float:
     team = team_of(config.teams, "", spent.owner)
     dearest = max((each.hourly for each in prices_for(config.prices, team)), default=0.0)
     return spent.cost + spent.unpriced * dearest
+
+
+USUAL = {TrialState.SUCCEEDED, TrialState.STOPPED_EARLY}
+
+
+async def usual_gpu_hours(plan: SweepPlan, kept: ResultsStore) -> float | None:
+    """Return the mean of the latest sweep of the repository and space with as many GPUs; None without one.
+
+    Only trials that succeeded or were stopped early count: one that failed can have ended at once.
+
+    Raises ApiError, UnreachableError.
+    """
+    latest: SweepResults | None = None
+    async with aclosing(kept.of_space(plan.space.name)) as sweeps:
+        async for each in sweeps:
+            same = (each.repo_url, each.gpus, each.nodes) == (plan.repo_url, plan.gpus, plan.nodes)
+            if same and _known(each) and (latest is None or each.ended > latest.ended):
+                latest = each
+    return fmean(_known(latest)) if latest else None
+
+
+def _known(results: SweepResults) -> list[float]:
+    return [trial.gpu_hours for trial in results.trials if trial.gpu_hours and trial.state in USUAL]

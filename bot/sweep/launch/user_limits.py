@@ -7,12 +7,12 @@ from bot.core.record import Phase, SweepRecord
 from bot.platform.clients import Clients
 from bot.platform.config.permissions import OtherPeaks, peak_gpus, person_limit
 from bot.platform.config.policy import Config
-from bot.platform.config.teams import Team, granted_team
+from bot.platform.config.teams import granted_team
 
 
 async def limited_sweeps(user: str, clients: Clients) -> list[SweepRecord]:
     """Return the active sweeps that count for a limit and aren't paused: the user's, or the whole team's."""
-    users = _counted_with(user, clients.config)
+    _, users = limit_group(user, clients.config)
     if not users:
         return []
     ids = [each.id for each in await clients.store.listed() if each.live and each.user in users]
@@ -20,22 +20,12 @@ async def limited_sweeps(user: str, clients: Clients) -> list[SweepRecord]:
     return [one for one in records if not (one.phase.final or one.phase is Phase.PAUSED)]
 
 
-def limit_group(user: str, config: Config) -> str:
-    """Return the name of the team or person whose sweeps are counted with the user's; "" without a limit."""
-    if team := _limited_team(user, config):
-        return f"team:{team.name}"
-    return "" if person_limit(user, config) is None else f"person:{user}"
-
-
-def _counted_with(user: str, config: Config) -> set[str]:
-    if team := _limited_team(user, config):
-        return {user, *team.users}
-    return set() if person_limit(user, config) is None else {user}
-
-
-def _limited_team(user: str, config: Config) -> Team | None:
+def limit_group(user: str, config: Config) -> tuple[str, set[str]]:
+    """Return the team or person whose sweeps are counted with the user's, and their users; none: no limit."""
     team = granted_team(config.teams, user, config.self_assigned)
-    return team if team and team.gpus_total is not None else None
+    if team and team.gpus_total is not None:
+        return f"team:{team.name}", {user, *team.users}
+    return ("", set()) if person_limit(user, config) is None else (f"person:{user}", {user})
 
 
 def other_peaks(user: str, sweeps: Iterable[SweepRecord]) -> OtherPeaks:

@@ -6,7 +6,7 @@ from datetime import datetime
 
 from bot.core.commands import Action, AuditEntry
 from bot.core.events import Event
-from bot.core.plan import Build, Role, SweepPlan
+from bot.core.plan import Role, SweepPlan
 from bot.core.record import Phase, SweepRecord
 from bot.platform.config.permissions import launch_denial, size_denial
 from bot.platform.config.policy import Config
@@ -19,7 +19,6 @@ from bot.sweep.model.observation import BuildSeen, Observation
 from bot.text.wording import listed
 from k8s.jobs import JobState
 from k8s.kaniko import with_base
-from k8s.objects import Manifest
 
 BUILD_WAITING = "build_waiting"
 
@@ -168,13 +167,13 @@ def building_changes(sweep: SweepRecord, plan: SweepPlan, seen: Observation) -> 
     new = [b.build for b in seen.builds if b.there is False and b.job is None]
     return RequiredChanges(
         delete=tuple(Delete(ref=b.build.ref, uid=b.job.uid, build=True) for b in old if b.job),
-        create=tuple(_job(b, there) for b in new if not b.needs or b.needs in there),
+        create=tuple(
+            with_base(b.job, b.needs, there[b.needs]) if b.needs else b.job
+            for b in new
+            if not b.needs or b.needs in there
+        ),
         compose=_composition(plan, there) if seen.builds and len(there) == len(plan.builds) else None,
     )
-
-
-def _job(build: Build, there: Mapping[str, str]) -> Manifest:
-    return with_base(build.job, build.needs, there[build.needs]) if build.needs else build.job
 
 
 def _composition(plan: SweepPlan, there: Mapping[str, str]) -> tuple[ImageRef, ImageRef, ImageRef] | None:

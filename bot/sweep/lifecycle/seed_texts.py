@@ -14,7 +14,7 @@ MIN_VERDICT_SEEDS = 3  # the interval of two is so wide that it confirms nearly 
 
 def summary_line(sweep: SweepRecord) -> str:
     """Return the mean with its deviation and interval; "" without results."""
-    found = statistics(_values(sweep))
+    found = statistics([value for value in sweep.progress.seeds.values() if value is not None])
     if found is None or sweep.plan is None:
         return ""
     seeds = f"{found.count} of {counted(sweep.plan.space.max_trials, 'seed')}"
@@ -22,14 +22,11 @@ def summary_line(sweep: SweepRecord) -> str:
 
 
 def _mean(metric: str, found: Statistics) -> str:
-    return f"Mean {code(metric)} *{found.mean:.6g}*{_spread(found)}"
-
-
-def _spread(found: Statistics) -> str:
+    mean = f"Mean {code(metric)} *{found.mean:.6g}*"
     if found.deviation is None or found.interval is None:
-        return ""
+        return mean
     low, high = found.interval
-    return f", standard deviation {found.deviation:.3g}, 95% interval {low:.6g} to {high:.6g}"
+    return f"{mean}, standard deviation {found.deviation:.3g}, 95% interval {low:.6g} to {high:.6g}"
 
 
 def end_text(sweep: SweepRecord) -> str:
@@ -97,18 +94,10 @@ def _own_run(sweep: SweepRecord, former: Promotion) -> str:
 
 
 def _rerun_line(sweep: SweepRecord) -> list[str]:
-    missing = _missing(sweep)
+    seeds = parse_seeds(sweep.request.seeds, limit=10**6) if sweep.request.seeds else ()
+    missing = [seed for seed in seeds if sweep.progress.seeds.get(str(seed)) is None]
     if not missing:
         return []
     option = seeds_option(missing)
     again = f"Rerun only {'it' if len(missing) == 1 else 'these'}: `/sweep rerun {sweep.id} seeds={option}`."
     return [f"{counted(len(missing), 'seed')} without a result: {option}. {again}"]
-
-
-def _missing(sweep: SweepRecord) -> list[int]:
-    seeds = parse_seeds(sweep.request.seeds, limit=10**6) if sweep.request.seeds else ()
-    return [seed for seed in seeds if sweep.progress.seeds.get(str(seed)) is None]
-
-
-def _values(sweep: SweepRecord) -> list[float]:
-    return [value for value in sweep.progress.seeds.values() if value is not None]

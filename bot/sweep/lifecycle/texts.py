@@ -153,11 +153,7 @@ def stopping(sweep: SweepRecord) -> Event:
 
 
 def ended(sweep: SweepRecord, ending: Phase, saved: str) -> Event:
-    """Report the end.
-
-    Args:
-        saved: what the sweep used or saved, as a sentence without a period; "": nothing.
-    """
+    """Report the end. `saved`: what the sweep used or saved, as a sentence without a period; "": nothing."""
     best = _best_command(sweep, sweep.progress.best)
     name, saving, shown = name_link(sweep), f"{saved}. " if saved else "", ""
     match ending:

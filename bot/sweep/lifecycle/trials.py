@@ -136,8 +136,7 @@ def _failure(experiment: Experiment, sweep: SweepRecord) -> str:
 def ended(sweep: SweepRecord, ending: Phase, now: datetime, saved: str = "") -> SweepRecord:
     """Report the end in the thread, and to everyone who gets it as a direct message; then the files.
 
-    Args:
-        saved: a sentence about what the sweep used or saved.
+    `saved`: a sentence about what the sweep used or saved.
     """
     event = texts.ended(sweep, ending, saved)
     also = {sweep.requester.user} if sweep.request.notify is Notify.DM else set()

@@ -31,6 +31,7 @@ def current_progress(sweep: SweepRecord, seen: Observation) -> Progress:
         return sweep.progress
     space = sweep.plan.space
     states, live = [t.state for t in seen.trials], {t.name for t in seen.live}
+    ended = [t for t in seen.trials if space.seed and t.state is not TrialState.LIVE]
     return Progress(
         running=len(live & seen.running),
         waiting=len(live - seen.running - seen.finishing),
@@ -41,14 +42,8 @@ def current_progress(sweep: SweepRecord, seen: Observation) -> Progress:
         killed=states.count(TrialState.KILLED),
         stopped_early=states.count(TrialState.STOPPED_EARLY),
         best=_best(space, seen.trials, sweep.progress.best) if space.names_best else None,
-        seeds=_by_seed(space.seed, seen.trials) if space.seed else {},
+        seeds={seed: t.value for t in ended if (seed := t.parameters.get(space.seed))},
     )
-
-
-def _by_seed(parameter: str, trials: tuple[Trial, ...]) -> dict[str, float | None]:
-    """Return the result of each seed whose trial ended."""
-    ended = [trial for trial in trials if trial.state is not TrialState.LIVE]
-    return {seed: trial.value for trial in ended if (seed := trial.parameters.get(parameter))}
 
 
 def _best(space: SearchSpace, trials: tuple[Trial, ...], before: Result | None) -> Result | None:

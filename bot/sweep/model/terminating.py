@@ -16,11 +16,7 @@ def stuck_timeout(sweep: SweepRecord) -> timedelta:
 
 
 def report_stuck(sweep: SweepRecord, seen: Observation, then: str = "ends") -> SweepRecord:
-    """Report them, once.
-
-    Args:
-        then: what the sweep does once they are gone.
-    """
+    """Report them, once. `then`: what the sweep does once they are gone."""
     builds = [pod for build in seen.unwanted_builds(sweep.image) for pod in build.alive]
     alive = [pod for pod in (*seen.pods, *builds) if not pod.finished]
     pods = [f"{pod.name} on {pod.node or 'no node'}" for pod in alive]

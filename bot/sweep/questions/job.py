@@ -24,7 +24,7 @@ from bot.sweep.reports.end_results import posted_results, stored_results
 from bot.sweep.results.comparison import best_trial, comparable
 from bot.sweep.results.csv_file import csv_text, ordered
 from bot.sweep.results.history import past_sweep
-from bot.sweep.results.models import SweepResults, TrialResult
+from bot.sweep.results.models import SweepResults
 from bot.sweep.results.table import STATES
 from bot.sweep.spaces.describe import first_values, launch_flags
 from bot.sweep.sweeps.observe import observe
@@ -84,24 +84,23 @@ async def _results(question: Question, clients: SweepClients) -> bytes:
 
 def _trials(results: SweepResults | None, mask: Mask) -> bytes:
     clean = cache(mask)  # of 20,000 trials, most have the same few texts
-    trials = [_trial(each, clean) for each in ordered(results)] if results else []
+    trials = [
+        models.Trial(
+            name=each.name,
+            state=STATES[each.state],
+            value=each.value,
+            parameters=_masked(each.parameters, clean),
+            started=each.started,
+            ended=each.ended,
+        )
+        for each in (ordered(results) if results else ())
+    ]
     return models.dumped(models.Trials(trials=trials))
 
 
 def _masked(parameters: Mapping[str, str], clean: Callable[[str], str]) -> dict[str, str]:
     """Return the parameters without secrets, which no number is."""
     return {name: text if NUMBER.fullmatch(text) else clean(text) for name, text in parameters.items()}
-
-
-def _trial(trial: TrialResult, clean: Callable[[str], str]) -> models.Trial:
-    return models.Trial(
-        name=trial.name,
-        state=STATES[trial.state],
-        value=trial.value,
-        parameters=_masked(trial.parameters, clean),
-        started=trial.started,
-        ended=trial.ended,
-    )
 
 
 async def _log(question: Question, clients: SweepClients) -> bytes:

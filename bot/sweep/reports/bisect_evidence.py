@@ -20,8 +20,8 @@ MAX_DIFF = 2_000  # lines of a file that are compared
 
 async def latest_pods(sweep: SweepRecord, trial: str, clients: SweepClients) -> list[Pod]:
     """Return the latest pod of each worker of a trial, "" for that of a step."""
-    there, namespace = clients.of(sweep.cluster), _namespace(sweep)
-    found = await there.trials.list("Pod", namespace, labels=f"{SWEEP_LABEL}={sweep.id}", only=is_trial_pod)
+    labels, there = f"{SWEEP_LABEL}={sweep.id}", clients.of(sweep.cluster)
+    found = await there.trials.list("Pod", _namespace(sweep), labels=labels, only=is_trial_pod)
     found.sort(key=lambda each: each["metadata"].get("creationTimestamp", ""))
     return [*{pod.index: pod for pod in map(read_trial_pod, found) if trial in {"", pod.job}}.values()]
 

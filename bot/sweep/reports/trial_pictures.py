@@ -7,7 +7,6 @@ import logging
 import re
 from base64 import b64decode
 from collections.abc import Iterable
-from dataclasses import dataclass, field
 from typing import Any
 
 from bot.core.plan import SweepPlan
@@ -26,12 +25,6 @@ LOG_LINES = 500  # more than all parts of all pictures
 MAX_LOG = 4 * 2**20  # bytes
 READ_TIMEOUT = 10.0  # seconds
 ENCODE_TIMEOUT = 60.0  # seconds of all pictures, on a busy node: a worker's loop waits for them
-
-
-@dataclass
-class _Parts:
-    step: int
-    known: dict[int, bytes] = field(default_factory=dict)
 
 
 async def trial_pictures(
@@ -78,8 +71,8 @@ def no_pictures(trial: str, plan: SweepPlan, *, is_running: bool) -> str:
 
 def read_pictures(text: str) -> dict[str, tuple[int, bytes]]:
     """Return step and bytes of the complete pictures in a log, by name."""
-    found: dict[str, _Parts] = {}
-    totals: dict[str, int] = {}
+    steps, totals = dict[str, int](), dict[str, int]()
+    parts: dict[str, dict[int, bytes]] = {}
     for line in text.splitlines():
         try:
             part: Any = json.loads(line) if line.startswith('{"picture"') else {}
@@ -91,15 +84,15 @@ def read_pictures(text: str) -> dict[str, tuple[int, bytes]]:
         if not 1 <= number <= total <= MAX_PARTS:
             continue
         if number == 1 and (
-            name in found or len(found) < MAX_PICTURES
+            name in parts or len(parts) < MAX_PICTURES
         ):  # a restarted reader prints all again
-            found[name], totals[name] = _Parts(step), total
-        if name in found and totals[name] == total:
-            found[name].known[number] = data
+            steps[name], totals[name], parts[name] = step, total, {}
+        if totals.get(name) == total:
+            parts[name][number] = data
     return {
-        name: (parts.step, b"".join(data for _, data in sorted(parts.known.items())))
-        for name, parts in found.items()
-        if len(parts.known) == totals[name]
+        name: (steps[name], b"".join(data for _, data in sorted(known.items())))
+        for name, known in parts.items()
+        if len(known) == totals[name]
     }
 
 

@@ -42,10 +42,12 @@ class _Measured:
 
 def collect(sweep: SweepRecord, plan: SweepPlan, sources: Sources) -> SweepResults:
     """Return the results of an ended sweep."""
-    pods, measured = _by_trial(sources.pods), _measured(sources.uses, plan)
+    pods, measured = defaultdict[str, list[Pod]](list), _measured(sources.uses, plan)
+    for pod in sources.pods:
+        pods[pod.job].append(pod)
     best = sweep.progress.best
     trials = [
-        _trial(each, plan, pods.get(each.name, ()), measured.get(each.name), sources.prices)
+        _trial(each, plan, pods[each.name], measured.get(each.name), sources.prices)
         for each in sources.trials
     ]
     front = pareto_front(plan.space.objectives, trials) if plan.space.goals else []
@@ -83,13 +85,6 @@ def collect(sweep: SweepRecord, plan: SweepPlan, sources: Sources) -> SweepResul
 def trial_of(pod: str, plan: SweepPlan) -> str:
     """Return the trial's name from its pod's, which adds `-abcde`; of several, what their kind adds."""
     return pod.rsplit("-", 1 if plan.nodes == 1 else plan.trial_kind.worker_parts)[0]
-
-
-def _by_trial(pods: Iterable[Pod]) -> Mapping[str, list[Pod]]:
-    found: dict[str, list[Pod]] = defaultdict(list)
-    for pod in pods:
-        found[pod.job].append(pod)
-    return found
 
 
 def _measured(uses: Iterable[HourUse], plan: SweepPlan) -> Mapping[str, _Measured]:
@@ -147,11 +142,9 @@ def _times(trial: Trial, pods: Sequence[Pod]) -> tuple[datetime | None, datetime
 def _gpu_hours(gpus: int, pods: Sequence[Pod], sums: _Measured) -> float | None:
     """Return the allocated GPU-hours, from the pods' times or the measurements, whichever is larger.
 
-    Neither is complete: Kubernetes deletes pods, and only full hours are measured. Of several nodes, the
-    one with the longest known time counts for all: a trial's end deletes the pods that still run.
-
-    Args:
-        gpus: of the whole trial.
+    Neither is complete: Kubernetes deletes pods, and only full hours are measured. Of several nodes, the one
+    with the longest known time counts for all: a trial's end deletes the pods that still run. `gpus`: of the
+    whole trial.
     """
     known: dict[int, float] = defaultdict(float)  # hours by node
     for pod in pods:

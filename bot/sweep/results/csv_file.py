@@ -45,7 +45,7 @@ def json_text(results: SweepResults) -> str:
     space = results.space
     about |= {"metric": space.metric, "goal": space.goal, "currency": results.currency}
     about |= {"objectives": space.objectives} if space.goals else {}
-    return json.dumps(about | {"trials": trials}, indent=2, default=_plain)
+    return json.dumps(about | {"trials": trials}, indent=2, default=_text)
 
 
 def ordered(results: SweepResults) -> list[TrialResult]:
@@ -103,7 +103,3 @@ def _text(value: object) -> str:
     if isinstance(value, datetime):
         return value.isoformat()
     return repr(value) if isinstance(value, float) else str(value)
-
-
-def _plain(value: object) -> str:
-    return value.isoformat() if isinstance(value, datetime) else str(value)

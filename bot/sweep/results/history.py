@@ -123,11 +123,8 @@ def _rows(found: History, links: Mapping[str, str]) -> list[list[Block]]:
         texts = [f"{_monday(each.ended):%Y-%m-%d}", f"{each.value:.6g}", mark, each.name, each.owner, commit]
         cells = row(texts)
         if url := links.get(each.name):
-            cells[SWEEP_COLUMN] = _link_cell(url, each.name)
+            link_to = {"type": "link", "url": url, "text": each.name}
+            line = {"type": "rich_text_section", "elements": [link_to]}
+            cells[SWEEP_COLUMN] = {"type": "rich_text", "elements": [line]}
         rows.append(cells)
     return rows
-
-
-def _link_cell(url: str, text: str) -> Block:
-    line = {"type": "rich_text_section", "elements": [{"type": "link", "url": url, "text": text}]}
-    return {"type": "rich_text", "elements": [line]}

@@ -76,7 +76,7 @@ class LiveValues:
             both.set(self._key("live-soon", sweep_id), 1, nx=True, px=SOON)
             both.get(self._key("live", sweep_id))
             due, soon, stored = await both.execute()
-        before = _parsed(stored)
+        before = cached(_READING, stored) or LiveReading()
         partly = bool(soon and not due and query and query.new - before.latest.keys())
         if (due or partly) and sweep_id not in self._tasks and len(self._tasks) < MAX_READINGS:
             reading = self._next(sweep_id, plan, before, wanted, query, partly=partly)
@@ -90,18 +90,15 @@ class LiveValues:
     ) -> tuple[dict[str, Curve], frozenset[str]]:
         """Return the curves of the MAX_CURVES trials that logged last, and the names of all that they log.
 
-        Raises TrackingError, also if MLflow doesn't answer within ON_DEMAND_TIMEOUT seconds.
-
-        Args:
-            points: of a curve at most.
+        Raises TrackingError, also if MLflow doesn't answer within ON_DEMAND_TIMEOUT seconds. `points`: of a
+        curve at most.
         """
         return await self._on_demand(partial(self._curves, plan, metric, points))
 
     async def logged(self, sweep_id: str, query: LogQuery, other: str = "") -> dict[str, LogCurve]:
         """Return what is in these logs, read for up to ON_DEMAND_TIMEOUT seconds. Raises RedisError.
 
-        Args:
-            other: read this metric instead of those of the query, the only ones that are remembered.
+        `other`: read this metric instead of those of the query, the only ones that are remembered.
         """
         known: dict[str, LogCurve] = {}
         if other:
@@ -209,10 +206,6 @@ def _at_rungs(space: SearchSpace, curves: Mapping[str, Curve]) -> dict[str, Curv
 def _values(reading: LiveReading) -> bytes:
     """Return what a reading says, whenever it was made; as text, because NaN differs from itself."""
     return _READING.dump_json(reading, exclude={"at"})
-
-
-def _parsed(stored: bytes | None) -> LiveReading:
-    return cached(_READING, stored) or LiveReading()
 
 
 def _parsed_logs(stored: Mapping[str, bytes | str]) -> dict[str, LogCurve]:

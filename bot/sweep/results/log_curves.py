@@ -150,8 +150,7 @@ class LogReader:
     ) -> dict[str, LogCurve]:
         """Read on in each log, by a piece, or to its end; one that can't be read stays as it was.
 
-        Args:
-            until: when to stop reading to the ends, by the monotonic clock; None: one piece.
+        `until`: when to stop reading to the ends, by the monotonic clock; None: one piece.
         """
         limit = asyncio.Semaphore(PARALLEL)
 
@@ -170,8 +169,10 @@ class LogReader:
 
     async def _next(self, known: LogCurve, source: LogSource, query: LogQuery) -> tuple[LogCurve, bool]:
         """Return the curve with the next piece of the log, and whether there is more."""
-        since = {"sinceTime": _whole_second(known.cursor)} if known.cursor else {}
-        options = {"container": source.container, "timestamps": "true", "limitBytes": MAX_PIECE} | since
+        options = {"container": source.container, "timestamps": "true", "limitBytes": MAX_PIECE}
+        if known.cursor:  # in the node's time zone; sinceTime has no fractions
+            since = datetime.fromisoformat(known.cursor).astimezone(UTC)
+            options["sinceTime"] = f"{since:%Y-%m-%dT%H:%M:%S}Z"
         try:
             async with asyncio.timeout(READ_TIMEOUT):
                 text = await (query.cluster or self._cluster).raw_log(source.namespace, source.pod, options)
@@ -260,11 +261,6 @@ def _points(text: str, query: LogQuery) -> tuple[str, list[tuple[Point, float]]]
         ]
     except (ValueError, TypeError, KeyError, OverflowError, RecursionError):
         return "", []
-
-
-def _whole_second(stamp: str) -> str:
-    """Return sinceTime, which has no fractions; the kubelet's timestamps are in the node's time zone."""
-    return f"{datetime.fromisoformat(stamp).astimezone(UTC):%Y-%m-%dT%H:%M:%S}Z"
 
 
 def _next_second(stamp: str) -> str:

@@ -35,7 +35,6 @@ PASS_TIMEOUT = 20.0  # seconds of writing; the next pass continues
 MAX_PARAMS_PER_REQUEST, MAX_METRICS_PER_REQUEST = 100, 1_000  # MLflow's limits
 
 Logged = Mapping[str, Mapping[str, Curve]]  # curves by trial and metric
-ReadLogged = Callable[[], Coroutine[Any, Any, Logged]]
 
 
 class MlflowUnavailableError(SweepbotError):

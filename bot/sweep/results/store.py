@@ -63,32 +63,29 @@ class ResultsStore:
 
     async def pending(self) -> AsyncGenerator[str]:
         """Yield the IDs of the ended sweeps whose MLflow runs are still to be completed."""
-        labels = f"{RUNS_LABEL}={PENDING}"
-        kept = self._cluster.pages("ConfigMap", self._namespace, labels=labels, limit=PAGE)
-        async with aclosing(kept) as pages:
-            async for page, _ in pages:
-                for each in page:
-                    yield each["metadata"]["labels"][RESULTS_LABEL]
+        async with aclosing(self._stored(f"{RUNS_LABEL}={PENDING}")) as stored:
+            async for each in stored:
+                yield each["metadata"]["labels"][RESULTS_LABEL]
 
     async def all(self, more: str = "") -> AsyncGenerator[SweepResults]:
         """Yield the results of all ended sweeps, and skip unreadable ones. `more`: of the label selector."""
-        labels = f"{RESULTS_LABEL}{more}"
+        async with aclosing(self._stored(f"{RESULTS_LABEL}{more}")) as stored:
+            async for each in stored:
+                if results := await _readable(each):
+                    yield results
+
+    async def spent(self, month: datetime) -> list[Spent]:
+        """Return what each sweep used that last ended in this month, UTC; of an older version's, nothing."""
+        async with aclosing(self._stored(f"{MONTH_LABEL}={_month(month)}")) as stored:
+            texts = [each["metadata"].get("annotations", {}).get(SPENT) async for each in stored]
+        return [one for text in texts if (one := cached(_SPENT, text))]
+
+    async def _stored(self, labels: str) -> AsyncGenerator[Manifest]:
         kept = self._cluster.pages("ConfigMap", self._namespace, labels=labels, limit=PAGE)
         async with aclosing(kept) as pages:
             async for page, _ in pages:
                 for each in page:
-                    if results := await _readable(each):
-                        yield results
-
-    async def spent(self, month: datetime) -> list[Spent]:
-        """Return what each sweep used that last ended in this month, UTC; of an older version's, nothing."""
-        found, labels = list[Spent](), f"{MONTH_LABEL}={_month(month)}"
-        kept = self._cluster.pages("ConfigMap", self._namespace, labels=labels, limit=PAGE)
-        async with aclosing(kept) as pages:
-            async for page, _ in pages:
-                texts = (each["metadata"].get("annotations", {}).get(SPENT) for each in page)
-                found += [one for text in texts if (one := cached(_SPENT, text))]
-        return found
+                    yield each
 
     def _config_map(self, results: SweepResults, stored: bytes) -> Manifest:
         address = ref(self._namespace, results.sweep)

@@ -128,7 +128,11 @@ def _rows(results: SweepResults, trials: list[TrialResult]) -> list[list[Block]]
     names = parameter_columns(results.space)
     states = ["state"] if any(t.state is not TrialState.SUCCEEDED for t in trials) else []
     lines = (
-        [_suffix(results, each), *trial_cells(results, each), *([STATES[each.state]] if states else [])]
+        [
+            each.name.removeprefix(f"{results.sweep}-"),
+            *trial_cells(results, each),
+            *([STATES[each.state]] if states else []),
+        ]
         for each in trials
     )
     return filled(["trial", *results.space.strategies, *names, *states], lines)
@@ -156,10 +160,6 @@ def filled(head: list[str], lines: Iterable[list[str]]) -> list[list[Block]]:
             break
         rows.append(cells)
     return rows
-
-
-def _suffix(results: SweepResults, trial: TrialResult) -> str:
-    return trial.name.removeprefix(f"{results.sweep}-")
 
 
 def row(texts: list[str]) -> list[Block]:

@@ -8,7 +8,7 @@ import json
 import math
 import re
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import islice
 from time import monotonic
@@ -76,7 +76,8 @@ class TrackingApi:
     def curves(self, trials: Mapping[str, str], metric: str, *, most: int = MAX_POINTS) -> dict[str, Curve]:
         """Return the curves by trial, with up to `most` points each. `trials`: by run ID."""
         points: dict[str, list[Point]] = {}
-        for batch in _batches(list(trials), CURVES_PER_REQUEST):
+        runs = iter(trials)
+        while batch := [*islice(runs, CURVES_PER_REQUEST)]:
             query = [
                 ("metric_key", metric),
                 ("max_results", str(most)),
@@ -201,7 +202,3 @@ def dicts(raw: Mapping[str, Any], key: str) -> list[dict[str, Any]]:
     """Return the objects in the list of a key."""
     found = raw.get(key)
     return [each for each in found if isinstance(each, dict)] if isinstance(found, list) else []
-
-
-def _batches(ids: Sequence[str], size: int) -> Iterator[Sequence[str]]:
-    return (ids[start : start + size] for start in range(0, len(ids), size))

@@ -93,6 +93,8 @@ def _completed(results: SweepResults, trial: TrialResult, run: Run | None) -> Ru
     front = front_tag(results, trial)
     if run and (run.state, run.front) == (trial.state, front) and run.status != RUNNING:
         return None
+    status = STATUSES[trial.state]
+    is_wrong = run is None or run.status == RUNNING or (run.status == FINISHED and status != FINISHED)
     tags = {STATE_TAG: trial.state.value} | ({FRONT_TAG: front} if front else {})
     metrics = dict(trial.more) | ({} if trial.value is None else {results.space.metric: trial.value})
     return RunChange(
@@ -102,15 +104,9 @@ def _completed(results: SweepResults, trial: TrialResult, run: Run | None) -> Ru
         # A run of ours can have half a curve, which is written again.
         metrics={n: value for n, value in metrics.items() if not run or run.ours or n not in run.metrics},
         tags=tags | ({} if run else {SOURCE_TAG: FROM_KATIB}),
-        status=_status(trial, run),
+        status=status if is_wrong else "",
     )
 
 
 def front_tag(results: SweepResults, trial: TrialResult) -> str:
     return str(trial.name in results.front).lower() if results.space.goals else ""
-
-
-def _status(trial: TrialResult, run: Run | None) -> str:
-    wanted = STATUSES[trial.state]
-    wrong = run is None or run.status == RUNNING or (run.status == FINISHED and wanted != FINISHED)
-    return wanted if wrong else ""

@@ -92,8 +92,12 @@ def _sums(sweeps: Sequence[WeekSweep], currency: str) -> str:
 def _improvements(before: Sequence[WeekSweep], during: Sequence[WeekSweep]) -> list[_Improvement]:
     """Compare the week's best with the best before, of each space and objective that has both."""
     old, new = _tops(before), _tops(during)
-    pairs = [_Improvement(key[0], new[key], old[key]) for key in new.keys() & old.keys()]
-    return [each for each in pairs if _better(each)]
+    return [
+        _Improvement(space, top, past)
+        for (space, objective), top in new.items()
+        if (past := old.get((space, objective)))
+        and (top.value > past.value if objective[2] is Goal.MAXIMIZE else top.value < past.value)
+    ]
 
 
 def _tops(sweeps: Sequence[WeekSweep]) -> dict[tuple[str, tuple[str, str, Goal, str]], PastSweep]:
@@ -102,11 +106,6 @@ def _tops(sweeps: Sequence[WeekSweep]) -> dict[tuple[str, tuple[str, str, Goal, 
         if each.past:
             groups.setdefault((each.space, each.past.objective), []).append(each.past)
     return {key: ranked(key[1][2], group)[0] for key, group in groups.items()}
-
-
-def _better(each: _Improvement) -> bool:
-    new, old = each.new.value, each.old.value
-    return new > old if each.new.objective[2] is Goal.MAXIMIZE else new < old
 
 
 def _line(each: _Improvement) -> str:

@@ -133,11 +133,7 @@ def _setting(algorithm: str, key: str, node: Node) -> str:
 
 
 def resolve_auto(algorithm: str, *, search_service: bool) -> str:
-    """Return the algorithm's name in Katib.
-
-    Args:
-        search_service: whether the installation has it.
-    """
+    """Return the algorithm's name in Katib. `search_service`: whether the installation has it."""
     if algorithm != AUTO:
         return algorithm
     return SEARCH_SERVICE if search_service else FALLBACK

@@ -32,7 +32,8 @@ def _explanation(space: SearchSpace, gpus: int, nodes: int) -> Iterator[str]:
     goals = ", ".join(f"{goal} {metric}" for metric, goal in space.objectives.items())
     yield f"{goals[0].upper()}{goals[1:]}{target}. Metrics from {space.source}: {metrics}"
     for parameter in space.parameters:
-        yield f"  {parameter.name}: {_range(parameter)}"
+        condition = f", if {_condition(parameter)}" if parameter.when else ""
+        yield f"  {parameter.name}: {_numbers(parameter)}{condition}"
     for name, value in space.fixed.items():
         yield f"  {name}: always {value}"
     yield "Example: " + command_line(space, first_values(space), **launch_flags(space))
@@ -41,22 +42,14 @@ def _explanation(space: SearchSpace, gpus: int, nodes: int) -> Iterator[str]:
 
 def first_values(space: SearchSpace) -> dict[str, str]:
     """Return the values of a grid's first trial; an example for any other algorithm."""
-    values = {parameter.name: _first(parameter) for parameter in space.parameters}
+    values = {each.name: each.values[0] if each.values else f"{each.min}" for each in space.parameters}
     return {each.name: values[each.name] for each in space.parameters if each.is_active(values)}
-
-
-def _first(parameter: Parameter) -> str:
-    return parameter.values[0] if parameter.values else f"{parameter.min}"
 
 
 def launch_flags(space: SearchSpace) -> dict[str, str]:
     """Return the flags that Sweepbot adds to the space's own."""
     found = {TENSORBOARD_PARAMETER: TENSORBOARD_DIR} if space.source is MetricSource.TENSORBOARD else {}
     return found | ({space.output_flag: f"{space.output_dir}/TRIAL"} if space.output_dir else {})
-
-
-def _range(parameter: Parameter) -> str:
-    return _numbers(parameter) + (f", if {_condition(parameter)}" if parameter.when else "")
 
 
 def _condition(parameter: Parameter) -> str:

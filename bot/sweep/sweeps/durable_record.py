@@ -83,7 +83,10 @@ class DurableRecord:
         except ApiError as error:
             if not error.permanent:
                 raise
-            return await self._without_record(sweep, error)
+            if sweep.phase is Phase.OPENING:  # it has created nothing
+                return await self._save(self._refused(sweep, error))
+            log.error("can't write the ConfigMap of %s: %s", sweep.id, error)  # noqa: TRY400 - each reconcile retries
+            return sweep
 
     async def _close(self, sweep: SweepRecord) -> SweepRecord:
         """Mark the ConfigMap as ended, in every reconcile of an ended sweep.
@@ -104,13 +107,6 @@ class DurableRecord:
         sweep = replace(sweep, durable_phase=sweep.phase)
         await upsert(self._clients.cluster, sweep_configmap.config_map(sweep))
         return await self._save(sweep)
-
-    async def _without_record(self, sweep: SweepRecord, error: ApiError) -> SweepRecord:
-        """Refuse a sweep that has created nothing; later it continues, and each reconcile tries again."""
-        if sweep.phase is Phase.OPENING:
-            return await self._save(self._refused(sweep, error))
-        log.error("can't write the ConfigMap of %s: %s", sweep.id, error)
-        return sweep
 
     async def _create(self, sweep: SweepRecord) -> SweepRecord | None:
         """Return the record that the ConfigMap has now; None if it belongs to another sweep.

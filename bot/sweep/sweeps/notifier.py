@@ -11,7 +11,7 @@ from datetime import timedelta
 
 from bot.core.commands import Command
 from bot.core.errors import RetryAfterError
-from bot.core.events import Event
+from bot.core.events import Event, merged, posted_text
 from bot.core.ids import candidates
 from bot.core.record import RENAMED, Phase, Shown, SweepRecord
 from bot.core.request import Notify, is_team
@@ -22,7 +22,6 @@ from bot.platform.slack.message import File, Message
 from bot.platform.slack.mrkdwn import unmentioned
 from bot.sweep.clients import SweepClients
 from bot.sweep.decisions.advance import advance
-from bot.sweep.decisions.outbox import merged, posted_text
 from bot.sweep.decisions.parent_message import Links, duplicate, parent
 from bot.sweep.feature_table import FEATURES
 from bot.sweep.lifecycle.building import refuse
@@ -130,7 +129,8 @@ class Notifier:
             file = File(name=f"{event.pod}.log", content=log)
             await slack.upload_files(channel, sweep.thread, text, [file])
         elif sweep.thread:
-            message = (live and live.build(sweep)) or _message(event, text)
+            above = Message(text=text, blocks=(section(event.shown),)) if event.shown else text
+            message = (live and live.build(sweep)) or above
             message = message if isinstance(message, str) else message.without_mentions(muted)
             is_loud = event.loud or bool(live and live.is_loud(sweep))
             return await slack.reply(channel, sweep.thread, message, broadcast=is_loud)
@@ -174,7 +174,9 @@ class Notifier:
         self.redraw = None
         if sweep.thread is None or sweep.phase is Phase.REFUSED:
             return sweep
-        message = parent(sweep, self._links(sweep))
+        base = self._clients.settings.katib_ui_url
+        katib = ui_link(base, sweep.plan.experiment_ref) if base and sweep.plan else ""
+        message = parent(sweep, Links(katib=katib, mlflow=sweep.results_url or ""))
         if message.fingerprint == sweep.shown.fingerprint:
             return sweep
         now = self._clients.now()
@@ -220,11 +222,6 @@ class Notifier:
             except (NotInChannelError, MessageRejectedError, SlackBusyError) as error:
                 log.warning("can't remove the buttons of a duplicate of %s: %s", sweep.id, error)
 
-    def _links(self, sweep: SweepRecord) -> Links:
-        base = self._clients.settings.katib_ui_url
-        katib = ui_link(base, sweep.plan.experiment_ref) if base and sweep.plan else ""
-        return Links(katib=katib, mlflow=sweep.results_url or "")
-
     def _wait(self, later: RetryAfterError) -> None:
         pause = timedelta(seconds=later.seconds)
         self.pause = min(self.pause, pause) if self.pause else pause
@@ -234,10 +231,6 @@ def _live(sweep: SweepRecord, event: Event) -> LiveMessage | None:
     """Return the live message that an event posts: its last one, as earlier ones are of earlier attempts."""
     last = next(each for each in reversed(sweep.outbox) if each.kind == event.kind)
     return LIVE_MESSAGES.get(event.kind) if last is event else None
-
-
-def _message(event: Event, text: str) -> Message | str:
-    return Message(text=text, blocks=(section(event.shown),)) if event.shown else text
 
 
 async def open_thread(

@@ -21,7 +21,7 @@ from bot.sweep.launch.pods import namespace_of
 from bot.sweep.launch.resolve import look_up
 from bot.sweep.launch.spending import with_forecast
 from bot.sweep.model import engine
-from bot.sweep.model.observation import BuildSeen, Observation, RawObjects
+from bot.sweep.model.observation import Observation, RawObjects
 from bot.sweep.results.warm_start import with_past
 from bot.sweep.sweeps.observe_builds import left_builds, observe_builds, with_prebuilt_image
 from bot.sweep.sweeps.observe_limits import PLAN_TIMEOUT, observe_older, observe_others
@@ -40,8 +40,7 @@ async def observe(
 ) -> Observation:
     """Return the observation of the sweep and its features, with secrets masked in texts from other systems.
 
-    Args:
-        fresh: read from the API server; otherwise from caches where watches keep them complete.
+    `fresh`: read from the API server; otherwise from caches where watches keep them complete.
     """
     seen = _masked(await _seen(sweep, commands, clients, fresh=fresh), clients.mask)
     for feature in FEATURES:
@@ -139,10 +138,6 @@ def _masked(seen: Observation, mask: Mask) -> Observation:
     return replace(
         seen,
         refusal=mask(seen.refusal),
-        builds=tuple(_masked_build(one, mask) for one in seen.builds),
+        builds=tuple(replace(one, trouble=one.trouble and one.trouble.masked(mask)) for one in seen.builds),
         experiment=experiment,
     )
-
-
-def _masked_build(one: BuildSeen, mask: Mask) -> BuildSeen:
-    return replace(one, trouble=one.trouble.masked(mask)) if one.trouble else one

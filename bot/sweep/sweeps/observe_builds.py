@@ -17,6 +17,7 @@ from bot.sweep.builds.failures import explain
 from bot.sweep.builds.provenance import record, recorded
 from bot.sweep.builds.rules_building import diagnose_build
 from bot.sweep.clients import SweepClients
+from bot.sweep.model.engine import Reader
 from bot.sweep.model.observation import BuildSeen, Observation
 from k8s import kaniko
 from k8s.api.cache import CacheReader
@@ -114,7 +115,7 @@ async def _job(build: Build, reader: CacheReader) -> Job | None:
     return replace(job, seconds=next((pod.seconds for pod in pods if pod.seconds is not None), None))
 
 
-async def _pods(ref: Ref, reader: CacheReader) -> Manifests:
+async def _pods(ref: Ref, reader: Reader) -> Manifests:
     return await reader.list("Pod", ref.namespace, labels=f"{BUILD_LABEL}={ref.name}")
 
 
@@ -131,8 +132,7 @@ async def _found(
 ) -> list[BuildSeen]:
     """Return the builds with their digests. The frameworks image isn't needed once the dependencies exist.
 
-    Args:
-        missing: an image that isn't recorded.
+    `missing`: an image that isn't recorded.
     """
     found: dict[Role, BuildSeen] = {}
     for one in reversed(seen):
@@ -162,11 +162,10 @@ async def _made(one: BuildSeen, clients: SweepClients, missing: ImageRef | None)
 
 async def _pushed(one: BuildSeen, clients: SweepClients) -> str | None:
     """Read directly: trials run this digest, and caches don't have the arguments of containers."""
-    ref = one.build.ref
     if one.job is None or one.job.state is not JobState.COMPLETE:
         return None
-    job = await clients.cluster.get(ref)
-    pods = await clients.cluster.list("Pod", ref.namespace, labels=f"{BUILD_LABEL}={ref.name}")
+    job = await clients.cluster.get(one.build.ref)
+    pods = await _pods(one.build.ref, clients.cluster)
     return kaniko.pushed_digest(job, pods, kaniko.destination(one.build.job)) if job else None
 
 
@@ -193,8 +192,7 @@ async def _with_start(one: BuildSeen, clients: SweepClients, reader: CacheReader
 
 async def _explained(one: BuildSeen, job: Job, clients: SweepClients) -> BuildSeen:
     ref = one.build.ref
-    found = await clients.cluster.list("Pod", ref.namespace, labels=f"{BUILD_LABEL}={ref.name}")
-    pod = next((pod for pod in _read(found) if pod.finished), None)
+    pod = next((pod for pod in _read(await _pods(ref, clients.cluster)) if pod.finished), None)
     container = (pod and pod.init_failed) or kaniko.BUILD_CONTAINER
     log = await clients.tail(ref.namespace, pod.name, container, FAILED_LOG_LINES) if pod else ""
     trouble = await run_in_parser_thread(explain, log, job, pod)

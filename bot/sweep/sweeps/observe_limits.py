@@ -38,7 +38,7 @@ async def _others(
     sweep: SweepRecord, clients: SweepClients
 ) -> tuple[list[SweepRecord], tuple[LimitCheck, ...]]:
     user = sweep.requester.user
-    group = limit_group(user, clients.config)
+    group, _ = limit_group(user, clients.config)
     if not group:
         return [], ()
     check = await clients.store.limit_check(group)

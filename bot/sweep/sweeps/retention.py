@@ -100,20 +100,19 @@ class SweepGc:
             return False
 
     async def _try_delete(self, sweep: SweepRecord, config_map: Manifest) -> None:
-        """Continue with other sweeps if the cluster rejects one, for example in a removed namespace."""
+        """Delete the experiments, then empty the ConfigMap, whose name stays taken. A crash repeats both.
+
+        Continue with other sweeps if the cluster rejects one, for example in a removed namespace.
+        """
         try:
-            await self._delete(sweep, config_map)
+            trials = self.trials_of(sweep.cluster) if self.trials_of else self.cluster
+            if sweep.plan:
+                await engine.delete_experiments(sweep, sweep.plan, trials)
+            await self.cluster.merge(ref_of(config_map), sweep_configmap.RETIRED)
+            log.info("deleted %s, ended %s", sweep.id, sweep.since.date())
         except ClusterUnreachableError as failure:
             log.warning("kept %s: %s", sweep.id, failure)
         except ApiError as error:
             if not error.permanent and sweep.cluster == HOME_CLUSTER:
                 raise
             log.warning("kept %s: the cluster rejected its deletion: %s", sweep.id, error)
-
-    async def _delete(self, sweep: SweepRecord, config_map: Manifest) -> None:
-        """Delete the experiments, then empty the ConfigMap, whose name stays taken. A crash repeats both."""
-        trials = self.trials_of(sweep.cluster) if self.trials_of else self.cluster
-        if sweep.plan:
-            await engine.delete_experiments(sweep, sweep.plan, trials)
-        await self.cluster.merge(ref_of(config_map), sweep_configmap.RETIRED)
-        log.info("deleted %s, ended %s", sweep.id, sweep.since.date())

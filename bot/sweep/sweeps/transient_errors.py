@@ -43,8 +43,7 @@ def report_error(
 ) -> SweepRecord:
     """Return the record with an error that lasts reported, once per phase.
 
-    Args:
-        failures: in a row, before this one.
+    `failures`: in a row, before this one.
     """
     is_service = isinstance(error, RegistryError | GitUnavailableError)
     planned = is_service and sweep.phase is Phase.RECEIVED

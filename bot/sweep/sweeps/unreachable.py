@@ -35,61 +35,40 @@ async def report_unreachable(
     """Show since when the cluster hasn't answered, and answer questions. Return when to try again.
 
     It is no failure of the sweep: commands that change it wait, and a cancel is confirmed afterwards. An
-    ended sweep that nothing waits for isn't tried again.
-
-    Args:
-        respond: answers a question from an observation.
+    ended sweep that nothing waits for isn't tried again. `respond`: answers a question from an observation.
     """
     sweep = await clients.store.get(lease.item.key)
     if sweep is None:
         return RETRY.delay()
     if sweep.phase.final and not sweep.outbox and sweep.durable_phase is sweep.phase:
-        await _answer_about_ended(sweep, lease, failure, clients, respond)
+        fix = f" *Fix:* {failure.fix}" if failure.fix else ""
+        why = f"Can't answer about `{sweep.id}` now: {plain(f'{failure}.{fix}')}"
+        # From what the main cluster stores of an ended sweep: its cluster can be gone forever.
+        await _answer_questions(sweep, lease, why, clients, respond)
         if not await clients.store.commands(sweep.id):
             return None
-    if (after := unreachable(sweep, failure.seen or clients.now(), _reason(failure))) != sweep:
+    reason = f"{failure.why}. *Fix:* {failure.fix}" if failure.fix else ""  # an admin has to know it
+    if (after := unreachable(sweep, failure.seen or clients.now(), reason)) != sweep:
         sweep = await save(after)
     with suppress(ClusterUnreachableError):  # the results at a sweep's end are in the cluster
         sweep = await notifier.post_outbox(sweep)
     await notifier.update_parent(sweep)
-    await _answer_questions(sweep, lease, clients)
+    await _answer_questions(
+        sweep, lease, f"Can't answer about `{sweep.id}` now. {unreachable_line(sweep)}", clients
+    )
     return max(RETRY.delay(), notifier.pause or timedelta())
 
 
-def _reason(failure: ClusterUnreachableError) -> str:
-    """Return what an admin has to know; "" if the cluster only doesn't answer."""
-    return f"{failure.why}. *Fix:* {failure.fix}" if failure.fix else ""
-
-
-async def _answer_about_ended(
-    sweep: SweepRecord,
-    lease: Lease,
-    failure: ClusterUnreachableError,
-    clients: SweepClients,
-    respond: Respond,
+async def _answer_questions(
+    sweep: SweepRecord, lease: Lease, why: str, clients: SweepClients, respond: Respond | None = None
 ) -> None:
-    """Answer from what the main cluster stores of an ended sweep: its cluster can be gone forever."""
-    for command in await _questions(sweep, clients):
-        if command.action in NEEDS_CLUSTER:
-            fix = f" *Fix:* {failure.fix}" if failure.fix else ""
-            await _decline(
-                command, f"Can't answer about `{sweep.id}` now: {plain(f'{failure}.{fix}')}", clients
-            )
-        else:
+    """Answer with `respond` what needs no cluster, if that is given, and all others with `why`."""
+    for command in await clients.store.commands(sweep.id):
+        if not command.action.is_read_only:
+            continue
+        if respond and command.action not in NEEDS_CLUSTER:
             await respond(command, sweep, Observation())
+        else:
+            with suppress(NotInChannelError, MessageRejectedError):
+                await clients.slack.post_ephemeral(command.user, why, command.response_url)
         await clients.store.remove_commands(sweep.id, [command], lease)
-
-
-async def _answer_questions(sweep: SweepRecord, lease: Lease, clients: SweepClients) -> None:
-    for command in await _questions(sweep, clients):
-        await _decline(command, f"Can't answer about `{sweep.id}` now. {unreachable_line(sweep)}", clients)
-        await clients.store.remove_commands(sweep.id, [command], lease)
-
-
-async def _questions(sweep: SweepRecord, clients: SweepClients) -> list[Command]:
-    return [each for each in await clients.store.commands(sweep.id) if each.action.is_read_only]
-
-
-async def _decline(command: Command, text: str, clients: SweepClients) -> None:
-    with suppress(NotInChannelError, MessageRejectedError):
-        await clients.slack.post_ephemeral(command.user, text, command.response_url)

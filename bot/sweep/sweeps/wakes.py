@@ -61,7 +61,8 @@ class Wakes:
         for group in due:
             del self._pending[group]
         try:
-            for sweep in await self._concerned(due) | await self._strays(listed):
+            strays = listed - await self._active(listed)  # ended; the resync wakes the others
+            for sweep in await self._concerned(due) | strays:
                 await self._clients.wake(sweep)
         except RedisError:
             self._listed |= listed
@@ -85,10 +86,6 @@ class Wakes:
             if label != SWEEP_LABEL:
                 found |= await self._clients.store.concerned_by(build)
         return found
-
-    async def _strays(self, listed: set[str]) -> set[str]:
-        """Return finished sweeps with live objects; the resync wakes the unfinished ones."""
-        return listed - await self._active(listed)
 
     async def _active(self, sweeps: Iterable[str]) -> set[str]:
         found = sorted(sweeps)

@@ -64,9 +64,11 @@ def follow(sweep: SweepRecord, seen: Observation, now: datetime) -> SweepRecord:
     if APPROVAL not in sweep.holds or not own.days or plan is None or plan.forecast is None:
         return sweep
     exceeded = [each for each in own.allowances if each.refusal(plan.forecast)]
-    if not exceeded:
-        return _fits(sweep, now)
     state = sweep.of(ApprovalState)
+    if not exceeded:
+        text = ":hourglass_flowing_sand: No approval is needed any more: this sweep fits its budgets now."
+        sweep = replace(_decided(sweep, ":white_check_mark:", now), reason="")
+        return sweep.enqueue(Event(kind="approved", text=text)) if state.mentioned else sweep
     by_owner = all(each.limit.account for each in exceeded) and not is_team(sweep.requester.user)
     state = replace(
         state,
@@ -83,13 +85,6 @@ def follow(sweep: SweepRecord, seen: Observation, now: datetime) -> SweepRecord:
         return sweep
     sweep = sweep.change(ApprovalState, mentioned=waited // REMINDER + 1, ts=None, earlier=state.ts or "")
     return sweep.enqueue(Event(kind=REQUEST, text=_request(sweep), loud=True))
-
-
-def _fits(sweep: SweepRecord, now: datetime) -> SweepRecord:
-    was_told = sweep.of(ApprovalState).mentioned
-    text = ":hourglass_flowing_sand: No approval is needed any more: this sweep fits its budgets now"
-    sweep = replace(_decided(sweep, ":white_check_mark:", now), reason="")
-    return sweep.enqueue(Event(kind="approved", text=f"{text}.")) if was_told else sweep
 
 
 def _decided(sweep: SweepRecord, emoji: str, now: datetime) -> SweepRecord:

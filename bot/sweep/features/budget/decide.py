@@ -74,7 +74,12 @@ def follow(sweep: SweepRecord, seen: Observation, now: datetime) -> SweepRecord:
         return sweep
     # Katib would start trials of an ended experiment that gets more of them.
     extending = sweep.extending and seen.open
-    return sweep.enqueue(_reached(budget), draining=OUT_OF_BUDGET, extending=extending)
+    text = (
+        f"Budget of {budget.text} has no room for a trial beside the running ones: no new trials start; "
+        "running trials finish."
+    )
+    event = Event(kind="draining", text=f":hourglass_flowing_sand: {text}")
+    return sweep.enqueue(event, draining=OUT_OF_BUDGET, extending=extending)
 
 
 def _over(budget: Budget, plan: SweepPlan, times: Mapping[str, float], going: list[str]) -> list[str]:
@@ -188,14 +193,6 @@ def _new_trials(plan: SweepPlan, seen: Observation) -> int:
 def _shown(gpu_hours: float, budget: Budget) -> float:
     step = budget.gpu_hours / STEPS
     return round(gpu_hours / step) * step
-
-
-def _reached(budget: Budget) -> Event:
-    text = (
-        f"Budget of {budget.text} has no room for a trial beside the running ones: no new trials start; "
-        "running trials finish."
-    )
-    return Event(kind="draining", text=f":hourglass_flowing_sand: {text}")
 
 
 def requeue(_: SweepRecord, after: SweepRecord, now: datetime) -> timedelta | None:

@@ -5,7 +5,7 @@ the cluster shows that it was stopped early rather than cancelled.
 """
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import ClassVar
@@ -15,7 +15,7 @@ from bot.core.events import Event
 from bot.core.feature_state import FeatureState
 from bot.core.plan import SweepPlan
 from bot.core.record import Phase, SweepRecord
-from bot.core.space import Goal, MetricSource, SearchSpace
+from bot.core.space import Goal, MetricSource
 from bot.core.stopping import ASHA, EarlyStop, Objective, Rungs, StoppingRule, Verdict, judge, missing_rungs
 from bot.platform.slack.mrkdwn import code, plain
 from bot.sweep.clients import SweepClients
@@ -56,18 +56,15 @@ def stopped_line(plan: SweepPlan, trial: str, stop: EarlyStop, usual: float | No
     return f"{trial}: {metric} {value} at step {stop.step:,}, worse than {cutoff}{among}{saved}"
 
 
-def stopped(plan: SweepPlan, lines: Sequence[str]) -> Event:
-    """Report trials.
-
-    Args:
-        lines: one for each trial (`stopped_line`).
-    """
-    rule, trials = plan.space.stopping, counted(len(lines), "trial")
-    shown = "\n".join(fitting((f"• {plain(line)}" for line in lines), MAX_TEXT))
+def stopped(plan: SweepPlan, stops: Mapping[str, EarlyStop], seen: Observation) -> Event:
+    """Report trials, a line for each."""
+    rule, trials, usual = plan.space.stopping, counted(len(stops), "trial"), usual_seconds(seen)
+    lines = (f"• {plain(stopped_line(plan, name, stop, usual))}" for name, stop in stops.items())
+    shown = "\n".join(fitting(lines, MAX_TEXT))
     if rule and rule.dry_run:
         text = f"Dry run: {rule.name} would have stopped {trials} early.\n{shown}"
     else:
-        gpus = "Its GPUs are" if len(lines) == 1 else "Their GPUs are"
+        gpus = "Its GPUs are" if len(stops) == 1 else "Their GPUs are"
         name = rule.name if rule else "early stopping"
         text = f"Sweepbot stopped {trials} early ({name}). {gpus} free.\n{shown}"
     return Event(kind="stopped_early", text=f":black_square_for_stop: {text}")
@@ -163,7 +160,7 @@ def _reported(sweep: SweepRecord, plan: SweepPlan, seen: Observation) -> SweepRe
     done = {name: stop for name, stop in over.items() if name in early}
     left = {name: stop for name, stop in state.ending.items() if name not in over}
     sweep = sweep.change(EarlyStoppingState, ending=left, ended=state.ended | done)
-    return sweep.enqueue(stopped(plan, _lines(plan, done, seen))) if done else sweep
+    return sweep.enqueue(stopped(plan, done, seen)) if done else sweep
 
 
 def _judged(
@@ -175,24 +172,22 @@ def _judged(
     curves = {name: curve for name, curve in seen.reading.curves.items() if name in known}
     stoppable = {trial.name for trial in seen.live} & seen.running - sweep.to_kill.keys()
     state = _state(sweep)
-    rungs, verdicts = judge(rule, _objective(plan.space), state.rungs, curves, stoppable)
+    space = plan.space
+    objective = Objective(maximize=space.goal is Goal.MAXIMIZE, strategy=space.strategies[space.metric])
+    rungs, verdicts = judge(rule, objective, state.rungs, curves, stoppable)
     stops = {verdict.trial: _stop(verdict, seen, now) for verdict in verdicts}
     if not rule.dry_run:
         values = {name: stop.value for name, stop in stops.items() if stop.value is not None}
         state = replace(state, rungs=rungs, ending=state.ending | stops)
         return sweep.put(state, stopped_values=sweep.stopped_values | values)
     sweep = sweep.put(replace(state, rungs=rungs, ended=state.ended | stops))
-    return sweep.enqueue(stopped(plan, _lines(plan, stops, seen))) if stops else sweep
+    return sweep.enqueue(stopped(plan, stops, seen)) if stops else sweep
 
 
 def _judgeable(sweep: SweepRecord, seen: Observation) -> set[str]:
     """Return the experiment's trials, except those that are (or in a dry run would be) stopped."""
     state = _state(sweep)
     return {trial.name for trial in seen.trials} - state.ending.keys() - state.ended.keys()
-
-
-def _objective(space: SearchSpace) -> Objective:
-    return Objective(maximize=space.goal is Goal.MAXIMIZE, strategy=space.strategies[space.metric])
 
 
 def _stop(verdict: Verdict, seen: Observation, now: datetime) -> EarlyStop:
@@ -207,11 +202,6 @@ def _stop(verdict: Verdict, seen: Observation, now: datetime) -> EarlyStop:
         seconds=seconds,
         stalled_since=verdict.stalled_since,
     )
-
-
-def _lines(plan: SweepPlan, stops: Mapping[str, EarlyStop], seen: Observation) -> list[str]:
-    usual = usual_seconds(seen)
-    return [stopped_line(plan, name, stop, usual) for name, stop in stops.items()]
 
 
 def _saved(sweep: SweepRecord, plan: SweepPlan, seen: Observation) -> float:

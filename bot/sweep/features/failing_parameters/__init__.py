@@ -127,10 +127,6 @@ def _way(sweep: SweepRecord, one: Condition, *, named: bool) -> tuple[str, str] 
     return words, ",".join(filter(None, (sweep.request.where, *left_out)))
 
 
-def _shown(sweep: SweepRecord, ts: str, fingerprint: str) -> SweepRecord:
-    return sweep.change(FailingParameters, ts=ts, fingerprint=fingerprint)
-
-
 FEATURE = Feature(
     name="failing_parameters",
     states=(FailingParameters,),
@@ -141,7 +137,9 @@ FEATURE = Feature(
             build=message,
             ts=lambda sweep: sweep.of(FailingParameters).ts,
             fingerprint=lambda sweep: sweep.of(FailingParameters).fingerprint,
-            shown=_shown,
+            shown=lambda sweep, ts, fingerprint: sweep.change(
+                FailingParameters, ts=ts, fingerprint=fingerprint
+            ),
             is_loud=lambda _: False,
         )
     },

@@ -73,13 +73,9 @@ def find_pattern(rows: Sequence[Row], parameters: Iterable[Parameter]) -> Patter
     tried = sum(len(left) * len(right) for left, right in combinations(singles, 2))
     directions = 2 * len(singles) * (len(singles) - 1) * failed.bit_count()
     pair = _best(pairs, failed, len(rows), tried, directions)
-    if best and not (pair and _is_better(pair, best)):
+    if best and not (pair and pair.chance * BETTER < best.chance):
         return best
     return pair
-
-
-def _is_better(pair: Pattern, single: Pattern) -> bool:
-    return pair.chance * BETTER < single.chance
 
 
 def _of_one(rows: Sequence[Row], failed: int, parameter: Parameter) -> list[_Split]:
@@ -104,24 +100,19 @@ def _categories(values: Sequence[str], failed: int, name: str) -> Iterator[_Spli
 def _thresholds(numbers: Sequence[float], failed: int, name: str, *, exact: bool) -> Iterator[_Split]:
     """Yield splits at values of failed trials, which are the only ones that can be best.
 
-    Args:
-        exact: the parameter has few values; else, a shorter number between two of them is as good.
+    `exact`: the parameter has few values; else, a shorter number between two of them is as good.
     """
     bad = sorted({number for place, number in enumerate(numbers) if failed >> place & 1})
     bad = bad[:: -(-len(bad) // MAX_BOUNDS)]
     for bound in bad:
-        inside = [number >= bound for number in numbers]
         below = max((number for number in numbers if number < bound), default=None)
-        yield _Split(
-            (Condition(name=name, sign="≥", bound=_text(bound, bound if exact else below)),), _bits(inside)
-        )
+        condition = Condition(name=name, sign="≥", bound=_text(bound, bound if exact else below))
+        yield _Split((condition,), _bits(number >= bound for number in numbers))
     top = max(number for place, number in enumerate(numbers) if failed >> place & 1)
     for bound in {*bad, top}:
-        inside = [number <= bound for number in numbers]
         above = min((number for number in numbers if number > bound), default=None)
-        yield _Split(
-            (Condition(name=name, sign="≤", bound=_text(bound, bound if exact else above)),), _bits(inside)
-        )
+        condition = Condition(name=name, sign="≤", bound=_text(bound, bound if exact else above))
+        yield _Split((condition,), _bits(number <= bound for number in numbers))
 
 
 def _best(splits: Iterable[_Split], failed: int, total: int, tried: int, directions: int) -> Pattern | None:
@@ -143,14 +134,13 @@ def _best(splits: Iterable[_Split], failed: int, total: int, tried: int, directi
         if (inside, hits) not in chances:
             chances[inside, hits] = _fisher(total, all_failed, inside, hits)
         chance = chances[inside, hits] * (directions if perfect else max(tried, directions))
-        others = total - inside
         found.append(
             Pattern(
                 conditions=split.conditions,
                 failed=hits,
                 trials=inside,
                 failed_others=all_failed - hits,
-                others=others,
+                others=total - inside,
                 chance=chance,
             )
         )
@@ -158,11 +148,8 @@ def _best(splits: Iterable[_Split], failed: int, total: int, tried: int, directi
     if best is None or best.chance > MAX_CHANCE:
         return None
     rivals = [each for each in found if each.chance < best.chance * BETTER]
-    return best if len({_names(each) for each in rivals}) == 1 else None
-
-
-def _names(pattern: Pattern) -> tuple[str, ...]:
-    return tuple(condition.name for condition in pattern.conditions)
+    names = {tuple(condition.name for condition in each.conditions) for each in rivals}
+    return best if len(names) == 1 else None
 
 
 def _fisher(total: int, failed: int, inside: int, hits: int) -> float:

@@ -43,27 +43,8 @@ class GateState(FeatureState):
 OPEN, RETRY = "open_sweep", "retry_sweep"  # the buttons' action_ids
 
 
-def opened_by(sweep: SweepRecord, user: str) -> Event:
-    text = f":runner: {display_name(sweep, user)} started all trials: {_total(sweep)}{_within(sweep)}."
-    return Event(kind="gate_opened", text=text)
-
-
 def _within(sweep: SweepRecord) -> str:
     return ", as the budget allows" if sweep.plan and sweep.plan.budget else ""
-
-
-def _total(sweep: SweepRecord) -> str:
-    return counted(sweep.plan.space.max_trials, "trial") if sweep.plan else "all trials"
-
-
-def held(why: str, saved: str) -> Event:
-    fix = "*Fix:* Decide with the buttons at the top of this thread."
-    return Event(kind="held", text=f":warning: On hold: {quoted(why)}. {plain(saved)} {fix}")
-
-
-def retried(sweep: SweepRecord, user: str) -> Event:
-    text = f":hourglass_flowing_sand: {display_name(sweep, user)} is retrying the first trial."
-    return Event(kind="retried", text=text)
 
 
 def problem(sweep: SweepRecord) -> list[str]:
@@ -150,7 +131,10 @@ def _held(sweep: SweepRecord, plan: SweepPlan, seen: Observation, now: datetime)
     reason = f"{who} cancelled the first trial" if stopped and who else "first trial was stopped"
     reason = reason if stopped else "first trial failed"
     hold = _savings(plan, seen)
-    event = held(reason, hold)  # the reply about the trial has the cause
+    fix = (
+        "*Fix:* Decide with the buttons at the top of this thread."  # the reply about the trial has the cause
+    )
+    event = Event(kind="held", text=f":warning: On hold: {quoted(reason)}. {plain(hold)} {fix}")
     reason = sweep.cause if sweep.cause and not stopped else reason
     sweep = sweep.put(GateState(hold=hold), progress=current_progress(sweep, seen))
     return sweep.to(Phase.HELD, now, event, reason=reason, first_only=True, extending=False, to_kill={})
@@ -176,7 +160,9 @@ def open_denial(sweep: SweepRecord, *_: object) -> str:
 
 
 def open_gate(sweep: SweepRecord, command: Command, _: Observation, __: Config, now: datetime) -> SweepRecord:
-    event = opened_by(sweep, command.user)
+    total = counted(sweep.plan.space.max_trials, "trial") if sweep.plan else "all trials"
+    text = f"{display_name(sweep, command.user)} started all trials: {total}{_within(sweep)}."
+    event = Event(kind="gate_opened", text=f":runner: {text}")
     if sweep.phase is Phase.HELD:
         return _in_new_experiment(sweep, event, now, first_only=False)
     return _opened(sweep, event)
@@ -187,7 +173,9 @@ def retry_denial(sweep: SweepRecord, *_: object) -> str:
 
 
 def retry(sweep: SweepRecord, command: Command, _: Observation, __: Config, now: datetime) -> SweepRecord:
-    return _in_new_experiment(sweep, retried(sweep, command.user), now, first_only=True)
+    text = f"{display_name(sweep, command.user)} is retrying the first trial."
+    event = Event(kind="retried", text=f":hourglass_flowing_sand: {text}")
+    return _in_new_experiment(sweep, event, now, first_only=True)
 
 
 def _in_new_experiment(sweep: SweepRecord, event: Event, now: datetime, *, first_only: bool) -> SweepRecord:

@@ -42,7 +42,7 @@ async def observe(sweep: SweepRecord, seen: Observation, clients: Clients) -> Ob
         return seen
     evidence = EvidenceCollector(sweep, sweep.plan, clients)
     await evidence.run(seen.raw.experiment, seen.raw.trials, [*seen.raw.jobs], [*seen.raw.pods])
-    trouble = tuple(diagnosis.masked(clients.mask) for diagnosis in evidence.diagnoses)
+    trouble = tuple(each.masked(clients.mask) for each in due(evidence.found, evidence.now))
     seen = replace(seen, trouble=trouble)
     return seen.again_in(evidence.requeue_after) if evidence.requeue_after else seen
 
@@ -78,20 +78,13 @@ class EvidenceCollector:
             await self._note(evidence)
 
     @property
-    def diagnoses(self) -> tuple[Diagnosis, ...]:
-        return due(self.found, self.now)
-
-    @property
     def requeue_after(self) -> timedelta | None:
         """Time until the next reconcile; None if nothing is urgent."""
-        at = next_due(self.found, self.now)
-        waits = [self._poll(), at - self.now if at else None]
-        return min((wait for wait in waits if wait), default=None)
-
-    def _poll(self) -> timedelta | None:
         first = self.sweep.phase is Phase.RUNNING and not self.sweep.progress.succeeded
         soon = first and self.now - self.sweep.since < POLL_DURATION
-        return POLL_INTERVAL if soon or self.sweep.phase is Phase.PENDING else None
+        poll = POLL_INTERVAL if soon or self.sweep.phase is Phase.PENDING else None
+        at = next_due(self.found, self.now)
+        return min((wait for wait in (poll, at and at - self.now) if wait), default=None)
 
     async def _note(self, evidence: TrialEvidence) -> None:
         if found := await asyncio.to_thread(diagnose, evidence):  # a hostile log takes a second
@@ -107,7 +100,10 @@ class EvidenceCollector:
         if sweep.progress.succeeded:  # only what the message about the first trials shows is followed
             by_state["live"] = [t for t in by_state["live"] if t.name == unhealthy]
         live, failed, nan = (
-            sorted((t for t in by_state[state] if t.name not in known), key=_age)
+            sorted(
+                (t for t in by_state[state] if t.name not in known),
+                key=lambda t: (str(t.created or ""), t.name),
+            )
             for state in ("live", "failed", "nan")
         )
         new = (failed + nan)[: 1 if len(sweep.of(HealthState).examined) < MAX_EXAMINED else 0]
@@ -182,8 +178,9 @@ class EvidenceCollector:
             return []
         found = await self._events("Pod", _name(evidence.pod), created_at(evidence.pod))
         if evidence.unscheduled and "claim" in evidence.unscheduled.get("message", "").lower():
-            for claim in _claims(evidence.pod):
-                found += await self._events("PersistentVolumeClaim", claim)
+            for volume in evidence.pod["spec"].get("volumes") or ():
+                if claim := volume.get("persistentVolumeClaim"):
+                    found += await self._events("PersistentVolumeClaim", claim["claimName"])
         return found
 
     async def _events(self, kind: str, name: str, begin: datetime | None = None) -> Manifests:
@@ -202,9 +199,10 @@ class EvidenceCollector:
     async def _log(self, pod: Manifest | None) -> str:
         if pod is None:
             return ""
-        source = self.namespace, _name(pod), training_container(pod), TRIAL_LOG_LINES
+        name, statuses = training_container(pod), pod.get("status", {}).get("containerStatuses") or ()
+        source = self.namespace, _name(pod), name, TRIAL_LOG_LINES
         log = await self.clients.tail(*source)
-        if not _restarted(pod):
+        if not any(each["name"] == name and each.get("restartCount") for each in statuses):
             return log
         previous = await self.clients.tail(*source, previous=True)
         return f"{previous}\n{log}".strip()
@@ -227,10 +225,6 @@ def _state(trial: Trial) -> str:
     return "nan" if trial.state is TrialState.SUCCEEDED and trial.not_finite else "ended"
 
 
-def _age(trial: Trial) -> tuple[str, str]:
-    return str(trial.created or ""), trial.name
-
-
 def _name(obj: Manifest) -> str:
     return str(obj["metadata"]["name"])
 
@@ -247,17 +241,6 @@ def _latest(pods: Iterable[Manifest]) -> Manifest | None:
 def _in_order(events: Manifests) -> tuple[Manifest, ...]:
     """Sort by time; those of one second stay in order of their names, which contain nanoseconds."""
     return tuple(sorted(events, key=lambda event: str(event_time(event))))
-
-
-def _claims(pod: Manifest) -> list[str]:
-    volumes = pod["spec"].get("volumes") or ()
-    return [v["persistentVolumeClaim"]["claimName"] for v in volumes if "persistentVolumeClaim" in v]
-
-
-def _restarted(pod: Manifest) -> bool:
-    """Return whether the log of the previous container is needed to see the cause."""
-    statuses, name = pod.get("status", {}).get("containerStatuses") or (), training_container(pod)
-    return any(each["name"] == name and each.get("restartCount") for each in statuses)
 
 
 def _unready(evidence: TrialEvidence) -> bool:

@@ -56,24 +56,7 @@ RULES: tuple[tuple[str, Rule], ...] = (
 
 
 # About the experiment, the Job, or the trial's metrics, which one worker reports for all.
-OF_TRIAL = {
-    "R1",
-    "R2",
-    "R3",
-    "R4",
-    "R5",
-    "R19",
-    "R20",
-    "R21",
-    "R22",
-    "R24",
-    "R25",
-    "R29",
-    "R30",
-    "R31",
-    "R32",
-    "R33",
-}
+OF_TRIAL = {f"R{number}" for number in (1, 2, 3, 4, 5, 19, 20, 21, 22, 24, 25, 29, 30, 31, 32, 33)}
 
 
 def diagnose(evidence: TrialEvidence) -> Diagnosis | None:

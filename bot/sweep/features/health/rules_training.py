@@ -53,7 +53,7 @@ def out_of_memory(evidence: TrialEvidence) -> Diagnosis | None:
     """R14: out of RAM. A killed data-loader worker leaves a log line and no OOMKilled."""
     over = evidence.exit or {}
     if over.get("reason") == "OOMKilled":
-        limit = _limits(evidence).get("memory", "")
+        limit = _main(evidence).get("resources", {}).get("limits", {}).get("memory", "")
         what = f"the container hit its {limit} limit" if limit else "the node ran out"
         text = f"Out of memory (RAM, not GPU): {what}."
         fix = "Use fewer data-loader workers or keep less data in memory."
@@ -307,19 +307,15 @@ def _failed(evidence: TrialEvidence) -> bool:
 
 def _user(evidence: TrialEvidence) -> int:
     """Return the user ID that the pod sets; 0 if it leaves it to the image."""
+    return int(_main(evidence).get("securityContext", {}).get("runAsUser", 0))
+
+
+def _main(evidence: TrialEvidence) -> Manifest:
     containers = evidence.pod["spec"]["containers"] if evidence.pod else ()
-    main: Manifest = next((c for c in containers if c["name"] == evidence.container), {})
-    return int(main.get("securityContext", {}).get("runAsUser", 0))
+    return next((c for c in containers if c["name"] == evidence.container), {})
 
 
 def _done(evidence: TrialEvidence) -> bool:
     """Return whether the trial ended otherwise than by a failure."""
     trial = evidence.trial
     return trial is not None and trial.state is not TrialState.LIVE and not trial.failed
-
-
-def _limits(evidence: TrialEvidence) -> dict[str, str]:
-    containers = evidence.pod["spec"]["containers"] if evidence.pod else ()
-    main: Manifest = next((c for c in containers if c["name"] == evidence.container), {})
-    limits: dict[str, str] = main.get("resources", {}).get("limits", {})
-    return limits

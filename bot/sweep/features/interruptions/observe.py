@@ -23,7 +23,6 @@ from bot.sweep.features.interruptions.state import Interruption, InterruptionsSe
 from bot.sweep.model.observation import Observation
 from bot.sweep.model.progress import PULL_FAILURES
 from k8s.jobs import Job
-from k8s.kueue import Workload
 from k8s.objects import SWEEP_LABEL
 from k8s.pods import Pod, read_trial_pods
 
@@ -64,13 +63,10 @@ async def _interruptions(
 async def _of_suspended(jobs: list[Job], namespace: str, clients: SweepClients) -> list[Interruption]:
     own = await list_workloads(namespace, {job.uid for job in jobs}, clients)
     preemptors = await list_workloads(namespace, {w.preemptor for w in own} - {""}, clients)
-    return [_of_job(job, own, preemptors) for job in jobs]
-
-
-def _of_job(job: Job, workloads: list[Workload], preemptors: list[Workload]) -> Interruption:
-    own = next((w for w in workloads if w.job_uid == job.uid), None)
-    by = next((w for w in preemptors if own and w.job_uid == own.preemptor), None)
-    return queue_interruption(job.name, own, by)
+    by_job = {w.job_uid: w for w in own[::-1]}
+    by_uid = {w.job_uid: w for w in preemptors[::-1]}
+    found = [(job, by_job.get(job.uid)) for job in jobs]
+    return [queue_interruption(job.name, one, one and by_uid.get(one.preemptor)) for job, one in found]
 
 
 def _of_pods(ran: set[str], seen: Observation) -> list[Interruption]:
@@ -82,8 +78,7 @@ def _of_pods(ran: set[str], seen: Observation) -> list[Interruption]:
 def of_workers(sweep: SweepRecord, nodes: int, seen: Observation, pods: Iterable[Pod]) -> list[Interruption]:
     """Return the trials of several nodes of which the cluster stopped a worker, running or not.
 
-    Args:
-        pods: those observed, and disrupted ones that are gone.
+    `pods`: those observed, and disrupted ones that are gone.
     """
     pods, jobs = tuple(pods), _jobs(sweep, seen)
     # The others are of no use after the first worker has succeeded, and its disk limit is a training's own.

@@ -49,8 +49,7 @@ def runs_again(trial: str, waited: timedelta) -> Event:
 def restarted(trial: str, detail: str) -> Event:
     """Report a trial whose metrics collector gave up.
 
-    Args:
-        detail: the error of the failed pull; "" if unknown.
+    `detail`: the error of the failed pull; "" if unknown.
     """
     why = (
         "restarted. The image couldn't be pulled at first, and Katib's metrics collector gave up before the "

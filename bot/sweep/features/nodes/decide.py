@@ -77,11 +77,7 @@ def restarted(before: SweepRecord, after: SweepRecord) -> SweepRecord:
 
 
 def waiting_text(plan: SweepPlan, ahead: Mapping[str, str]) -> str:
-    """Return what the sweep waits for.
-
-    Args:
-        ahead: the sweeps before it, in order, with their states.
-    """
+    """Return what the sweep waits for. `ahead`: the sweeps before it, in order, with their states."""
     nodes = f"{counted(plan.nodes, 'node')} with {counted(plan.gpus, 'free GPU')} each"
     names = (f"{sweep} ({state})" for sweep, state in ahead.items())
     return f"Waiting for {nodes}. Sweeps ahead: {listed(names)}."
@@ -104,12 +100,10 @@ def problem(sweep: SweepRecord) -> list[str]:
 
 def changes(sweep: SweepRecord, plan: SweepPlan, seen: Observation, now: datetime) -> RequiredChanges:
     """Create the Service with the experiment, and the TrainingRuntime once that exists."""
-    return RequiredChanges(create=_services(plan) if can_submit(sweep, seen) else _runtimes(plan, seen, now))
-
-
-def _services(plan: SweepPlan) -> tuple[Manifest, ...]:
-    """Return the Service by which the workers of a trial find each other; all sweeps share it."""
-    return (service(plan.experiment_ref.namespace),) if plan.needs_service else ()
+    if not can_submit(sweep, seen):
+        return RequiredChanges(create=_runtimes(plan, seen, now))
+    # By it, the workers of a trial find each other; all sweeps share it.
+    return RequiredChanges(create=(service(plan.experiment_ref.namespace),) if plan.needs_service else ())
 
 
 def _runtimes(plan: SweepPlan, seen: Observation, now: datetime) -> tuple[Manifest, ...]:

@@ -26,7 +26,6 @@ from bot.sweep.features.nodes.decide import (
 from bot.sweep.model import engine
 from bot.sweep.model.capacity_request import capacity_request
 from bot.sweep.model.observation import Observation
-from k8s.api.client import KubernetesClient
 from k8s.api.errors import ApiError
 
 AGAIN = timedelta(seconds=20)  # until a waiting sweep decides again
@@ -126,7 +125,11 @@ async def _running_in_cluster(
     there = namespaces_in(clients.at.config, home, clients.config) if clients.at else ()
     running = set[str]()
     for namespace in {plan.experiment_ref.namespace, *(there or all_namespaces(home, clients.config))}:
-        running |= await _open_in(namespace, clients.trials)
+        try:
+            running |= await engine.open_with_several_nodes(clients.trials, namespace)
+        except ApiError as error:
+            if error.status != 403:  # where Sweepbot can't list them, it can't create any
+                raise
     others = sorted(running - known - {sweep.id})
     records = {one.id: one for one in await clients.store.records(others)}
     competing = (each for each in others if each not in records or _competes(records[each], sweep, plan))
@@ -136,13 +139,3 @@ async def _running_in_cluster(
 def _state(active: SweepRecord | None) -> str:
     """Return whether its first trial has started; without a record, its experiment is open."""
     return STARTS if active and active.phase is Phase.PENDING else RUNS
-
-
-async def _open_in(namespace: str, cluster: KubernetesClient) -> set[str]:
-    """Return the sweeps with open experiments; none where Sweepbot can't list them, nor create any."""
-    try:
-        return await engine.open_with_several_nodes(cluster, namespace)
-    except ApiError as error:
-        if error.status != 403:
-            raise
-        return set()

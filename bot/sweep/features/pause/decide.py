@@ -48,22 +48,6 @@ class PauseState(FeatureState):
 PAUSE, PAUSE_NOW, RESUME = "pause_sweep", "pause_sweep_now", "resume_sweep"
 
 
-def pausing_event(sweep: SweepRecord, user: str, *, is_now: bool) -> Event:
-    what = "are being stopped" if is_now else "finish"
-    text = f"{display_name(sweep, user)} is pausing this sweep: no new trials start; running trials {what}."
-    return Event(kind="pausing", text=f":hourglass_flowing_sand: {text}")
-
-
-def paused(sweep: SweepRecord) -> Event:
-    text = f"Paused. All pods are gone and the GPUs are free. To continue: `/sweep resume {sweep.id}`."
-    return Event(kind="paused", text=f":zzz: {text}")
-
-
-def resumed_event(sweep: SweepRecord, user: str) -> Event:
-    who = f"{display_name(sweep, user)} resumed this sweep" if user else "This sweep was resumed"
-    return Event(kind="resumed", text=f":runner: {who}: trials start again.")
-
-
 def cause(sweep: SweepRecord) -> str:
     by = sweep.of(PauseState).by
     return f" by {display_name(sweep, by)}" if sweep.phase is Phase.PAUSED and by else ""
@@ -144,8 +128,11 @@ def pausing(sweep: SweepRecord, command: Command, _: Observation, __: Config, no
     state, is_now = sweep.of(PauseState), command.action is Action.PAUSE_NOW
     # The pause goes before what else keeps trials from starting, such as a wait after it was resumed.
     state = replace(state, at=state.at or now, by=command.user, now=is_now, resuming=False)
-    sweep = sweep.put(state, holds=(PAUSING,))
-    return sweep.enqueue(pausing_event(sweep, command.user, is_now=is_now))
+    what = "are being stopped" if is_now else "finish"
+    who = display_name(sweep, command.user)
+    text = f"{who} is pausing this sweep: no new trials start; running trials {what}."
+    event = Event(kind="pausing", text=f":hourglass_flowing_sand: {text}")
+    return sweep.put(state, holds=(PAUSING,)).enqueue(event)
 
 
 def resume(sweep: SweepRecord, command: Command, _: Observation, __: Config, now: datetime) -> SweepRecord:
@@ -156,7 +143,8 @@ def resumed(sweep: SweepRecord, now: datetime, by: str = "") -> SweepRecord:
     """Continue in the phase before the pause, whose time doesn't count toward `max_hours`."""
     state = sweep.of(PauseState)
     pause = now - state.at if state.at else timedelta(0)
-    event = resumed_event(sweep, by)
+    who = f"{display_name(sweep, by)} resumed this sweep" if by else "This sweep was resumed"
+    event = Event(kind="resumed", text=f":runner: {who}: trials start again.")
     sweep = sweep.put(PauseState(resuming=True), deadline=sweep.deadline and sweep.deadline + pause)
     sweep = sweep.unhold(PAUSING).hold(RESUMING)
     if sweep.phase is not Phase.PAUSED:
@@ -203,7 +191,9 @@ def follow(sweep: SweepRecord, seen: Observation, now: datetime) -> SweepRecord:
     since = state.at or now
     sweep = sweep.change(PauseState, at=since).hold(PAUSING)
     if not seen.held:
-        return sweep.change(PauseState, phase=sweep.phase).to(Phase.PAUSED, now, paused(sweep))
+        text = f"Paused. All pods are gone and the GPUs are free. To continue: `/sweep resume {sweep.id}`."
+        event = Event(kind="paused", text=f":zzz: {text}")
+        return sweep.change(PauseState, phase=sweep.phase).to(Phase.PAUSED, now, event)
     is_late = state.now and now - since > stuck_timeout(sweep)
     return report_stuck(sweep, seen, "is paused") if is_late else sweep
 

@@ -203,14 +203,12 @@ async def _send(hook: Webhook, request: str, session: aiohttp.ClientSession, now
 def _seconds(retry_after: str, now: datetime) -> float:
     """Return how long Retry-After, seconds or a date, asks to wait, up to MAX_WAIT; 0 if it says nothing."""
     try:
-        wait = float(retry_after) if retry_after.isdecimal() else _until(retry_after, now)
+        if retry_after.isdecimal():
+            return min(float(retry_after), MAX_WAIT)
+        wait = (parsedate_to_datetime(retry_after) - now).total_seconds()
     except (ValueError, TypeError, OverflowError):  # no date, or one without a time zone
         return 0.0
     return min(max(0.0, wait), MAX_WAIT)
-
-
-def _until(date: str, now: datetime) -> float:
-    return (parsedate_to_datetime(date) - now).total_seconds()
 
 
 def _headers(message_id: str, body: str, now: datetime, key: bytes) -> dict[str, str]:

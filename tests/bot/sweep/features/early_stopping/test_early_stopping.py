@@ -258,5 +258,6 @@ def test_a_held_sweep_forgets_the_rungs_of_its_failed_experiment():
 def test_external_text_is_escaped(sweep, trial):
     stop = EarlyStop(step=1, value=0.9, cutoff=0.1, others=2, seconds=60.0)
     plan = replace(sweep.plan, space=replace(sweep.plan.space, stopping=ASHA))
-    escaped(decide.stopped(plan, [decide.stopped_line(plan, trial, stop, 7200.0)] * 50).text)
+    names = {f"{trial}{i}": stop for i in range(50)}
+    escaped(decide.stopped(plan, names, Observation()).text)
     escaped(decide.not_judged(replace(sweep, plan=plan)).text)

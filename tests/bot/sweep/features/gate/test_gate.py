@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 
 from bot.core.budget import Budget
-from bot.core.commands import Action, Command
+from bot.core.commands import Action, AuditEntry, Command
 from bot.core.events import Event, Progress, Result
 from bot.core.record import Phase
 from bot.sweep.decisions.commands import apply_command
@@ -289,6 +289,10 @@ def test_drained_sweep_says_that_its_first_trial_was_healthy_and_starts_no_other
 @given(sweeps(), NASTY)
 def test_external_text_is_escaped(sweep, text):
     held = sweep.put(GateState(hold=text), phase=Phase.HELD)
-    for shown in (decide.held(text, text), decide.retried(sweep, "UOWNER")):
-        escaped(shown.text)
+    killed = AuditEntry(at=NOW, user="UADA", action=Action.KILL, name=text)
+    seen = replace(FAILED_SEEN, trials=(a_trial("t1", TrialState.KILLED),))
+    stopped = follow(replace(GATED, audit_log=(killed,)), seen, NOW)
+    retried = decide.retry(held, Command(action=Action.RETRY, user="UOWNER", user_name=""), seen, CONFIG, NOW)
+    for after_ in (stopped, retried):
+        escaped(after_.outbox[-1].text)
     escaped("\n".join(decide.problem(held)))

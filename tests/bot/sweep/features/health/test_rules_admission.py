@@ -326,4 +326,4 @@ async def test_events_of_an_earlier_job_of_the_same_name_are_not_the_jobs(second
     clients = SimpleNamespace(now=lambda: NOW, trials=SimpleNamespace(list=listed))
     collector = EvidenceCollector(a_sweep(Phase.PENDING), PLAN, clients)
     await collector.run(OPEN, (READ_TRIAL(TRIAL),), [JOB], [])
-    assert [each.key for each in collector.diagnoses] == reported
+    assert [each.key for each in collector.found] == reported

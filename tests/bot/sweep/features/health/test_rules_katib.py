@@ -274,7 +274,7 @@ async def test_lost_trial_is_followed_until_its_node_is_ready(shown, causes, suc
         "metadata": META | {"labels": labels, "ownerReferences": [{"kind": "Job", "name": "t1", "uid": "u"}]}
     }
     await collector.run(OPEN, (READ_TRIAL(TRIAL),), [JOB], [pod])
-    assert [each.key for each in collector.diagnoses] == causes
+    assert [each.key for each in collector.found] == causes
 
 
 @pytest.mark.parametrize(("seconds", "cause"), [(119, None), (120, None), (121, "node")])

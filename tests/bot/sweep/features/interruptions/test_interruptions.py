@@ -6,8 +6,8 @@ from datetime import timedelta
 import pytest
 from hypothesis import given, settings
 
+from bot.core.events import merged, posted_text
 from bot.core.record import Phase
-from bot.sweep.decisions.outbox import merged, posted_text
 from bot.sweep.decisions.required_changes import needs_fresh_read
 from bot.sweep.features.interruptions import texts
 from bot.sweep.features.interruptions.decide import changes, follow

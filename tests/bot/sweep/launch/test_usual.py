@@ -7,8 +7,8 @@ import pytest
 
 from bot.core.budget import Budget
 from bot.sweep.form.preview import facts
+from bot.sweep.launch.spending import usual_gpu_hours
 from bot.sweep.results.store import ResultsStore
-from bot.sweep.results.usual import usual_gpu_hours
 from k8s.engine import TrialState
 from local.kubernetes.apiserver.store import Store
 from tests.bot.factories import CONFIG, NOW, PLAN, REQUEST

@@ -4,8 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from bot.core.events import Event
-from bot.sweep.decisions.outbox import merged, posted_text
+from bot.core.events import Event, merged, posted_text
 from bot.sweep.lifecycle import texts
 from tests.bot.factories import ADMIN, OWNER, a_sweep
 
