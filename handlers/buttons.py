@@ -52,9 +52,36 @@ MakeCommand = Callable[[str, Body], tuple[str, Command]]
 def add_buttons(app: AsyncApp, context: HandlerContext, show: Show) -> None:
     for action_id, action in BUTTONS.items():
         app.action(action_id, matchers=[names_a_sweep])(_on_click(context, action, show))
-    app.action(parent.TRIALS, matchers=[names_a_sweep])(_on_trials(context))
-    app.action(CONTINUE, matchers=[names_a_trial])(_on_continue(context))
-    app.action(CANCEL_TRIAL, matchers=[names_a_trial])(_on_cancel_trial(context))
+
+    @app.action(parent.TRIALS, matchers=[names_a_sweep])
+    async def trials(
+        ack: AsyncAck, client: AsyncWebClient, respond: AsyncRespond, body: Body, action: Body
+    ) -> None:
+        """Open the modal at once, because Slack allows 3 seconds; a worker fills it."""
+        try:
+            async with asyncio.timeout(ACK_TIMEOUT):
+                opened = await client.views_open(trigger_id=body["trigger_id"], view=loading("Loading…"))
+                await context.send(action["value"], _command(body, Action.TRIALS, view=opened["view"]["id"]))
+        except (RedisError, *SLACK_ERRORS):
+            log.exception("failed to show trials")
+            await tell(respond, body, NOT_SHOWN)
+        await ack()
+
+    @app.action(CONTINUE, matchers=[names_a_trial])
+    async def go_on(ack: AsyncAck, respond: AsyncRespond, body: Body, action: Body) -> None:
+        """Start the sweep again within the bounds that the button names."""
+        sweep, _, where = action["value"].partition(" ")
+        await _queued(respond, body, _rerun(context, body, sweep, f'where="{where}"'))
+        await ack()
+
+    @app.action(CANCEL_TRIAL, matchers=[names_a_trial])
+    async def cancel_trial(ack: AsyncAck, respond: AsyncRespond, body: Body, action: Body) -> None:
+        """Cancel a trial from the modal of trials, and update the modal."""
+        sweep, _, trial = action["value"].partition(" ")
+        if await _queued(respond, body, context.send(sweep, _command(body, Action.KILL, trial=trial))):
+            update = _command(body, Action.TRIALS, view=body["view"]["id"])
+            await _queued(respond, body, context.send(sweep, update))
+        await ack()
 
 
 async def names_a_sweep(action: Body) -> bool:
@@ -91,17 +118,6 @@ async def _rerun(context: HandlerContext, body: Body, sweep: str, changes: str =
     await context.send(sweep, rerun, once=f"rerun/{body['user']['id']}/{sweep}", within=DOUBLE_CLICK)
 
 
-def _on_continue(context: HandlerContext) -> Handler:
-    """Start the sweep again within the bounds that the button names."""
-
-    async def go_on(ack: AsyncAck, respond: AsyncRespond, body: Body, action: Body) -> None:
-        sweep, _, where = action["value"].partition(" ")
-        await _queued(respond, body, _rerun(context, body, sweep, f'where="{where}"'))
-        await ack()
-
-    return go_on
-
-
 async def _queued(respond: AsyncRespond, body: Body, sending: Awaitable[None]) -> bool:
     """Return whether the command was stored; tell the user if not."""
     if failure := await stored(sending):
@@ -113,37 +129,6 @@ async def tell(respond: AsyncRespond, body: Body, text: str) -> None:
     """Answer the user alone; modals and the home tab have no response_url for it."""
     if body.get("response_url"):
         await respond(text=text, response_type="ephemeral", replace_original=False)
-
-
-def _on_trials(context: HandlerContext) -> Handler:
-    """Open the modal at once, because Slack allows 3 seconds; a worker fills it."""
-
-    async def trials(
-        ack: AsyncAck, client: AsyncWebClient, respond: AsyncRespond, body: Body, action: Body
-    ) -> None:
-        try:
-            async with asyncio.timeout(ACK_TIMEOUT):
-                opened = await client.views_open(trigger_id=body["trigger_id"], view=loading("Loading…"))
-                await context.send(action["value"], _command(body, Action.TRIALS, view=opened["view"]["id"]))
-        except (RedisError, *SLACK_ERRORS):
-            log.exception("failed to show trials")
-            await tell(respond, body, NOT_SHOWN)
-        await ack()
-
-    return trials
-
-
-def _on_cancel_trial(context: HandlerContext) -> Handler:
-    """Cancel a trial from the modal of trials, and update the modal."""
-
-    async def cancel_trial(ack: AsyncAck, respond: AsyncRespond, body: Body, action: Body) -> None:
-        sweep, _, trial = action["value"].partition(" ")
-        if await _queued(respond, body, context.send(sweep, _command(body, Action.KILL, trial=trial))):
-            update = _command(body, Action.TRIALS, view=body["view"]["id"])
-            await _queued(respond, body, context.send(sweep, update))
-        await ack()
-
-    return cancel_trial
 
 
 def _command(body: Body, act: Action, **more: Any) -> Command:

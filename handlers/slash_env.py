@@ -60,7 +60,17 @@ def add_env(app: AsyncApp, context: HandlerContext) -> None:
     add_command(app, context, TABLE, answer_env)
     for action, verb in BUTTONS.items():
         app.action(action, matchers=[names_an_environment])(_on_click(context, verb))
-    app.action(message.OPEN, matchers=[names_an_environment])(_on_open(context))
+
+    @app.action(message.OPEN, matchers=[names_an_environment])
+    async def open_details(
+        ack: AsyncAck, client: AsyncWebClient, respond: AsyncRespond, body: Body, action: Body
+    ) -> None:
+        try:
+            await _open(context, client, body["trigger_id"], _clicked(body, action, Verb.OPEN))
+        except (RedisError, *SLACK_ERRORS):
+            log.exception("failed to open an environment's modal")
+            await tell(respond, body, NOT_OPENED)
+        await ack()
 
     @app.action(OPEN_LINK)
     async def opened(ack: AsyncAck) -> None:
@@ -180,20 +190,6 @@ def _on_click(context: HandlerContext, verb: Verb) -> Handler:
         request = _clicked(body, action, verb)
         if failure := await stored(context.add_request(str(ITEM), dump(request), ttl=KEEP)):
             await tell(respond, body, failure)
-        await ack()
-
-    return click
-
-
-def _on_open(context: HandlerContext) -> Handler:
-    async def click(
-        ack: AsyncAck, client: AsyncWebClient, respond: AsyncRespond, body: Body, action: Body
-    ) -> None:
-        try:
-            await _open(context, client, body["trigger_id"], _clicked(body, action, Verb.OPEN))
-        except (RedisError, *SLACK_ERRORS):
-            log.exception("failed to open an environment's modal")
-            await tell(respond, body, NOT_OPENED)
         await ack()
 
     return click

@@ -1,6 +1,7 @@
-"""Format GPU-hours, money, and shares for people, and tables for spreadsheets. Pure."""
+"""Read numbers, and format GPU-hours, money, and shares for people, and tables for spreadsheets. Pure."""
 
 import csv
+import math
 import re
 from collections.abc import Iterable
 from io import StringIO
@@ -10,6 +11,15 @@ FORMULA = re.compile(r"(^|[;\t])(?=[=+\-@\t\r])")
 NUMBER = re.compile(r"[-+]?(\d+(\.\d*)?|\.\d+)([eE][-+]?\d+)?")
 SMALL = 100  # smaller numbers get decimals
 LEAST = 0.05  # GPU-hours that round to 0.1; fewer get one digit
+
+
+def finite(text: str) -> float | None:
+    """Return the number that a text is; None for any other text, NaN, and infinity."""
+    try:
+        value = float(text)
+    except ValueError:
+        return None
+    return value if math.isfinite(value) else None
 
 
 def hours(value: float) -> str:

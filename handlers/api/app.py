@@ -22,7 +22,6 @@ from bot.sweep.launch.options import space_name
 from bot.sweep.model.api_sweep import AnswerModel, shown
 from bot.sweep.questions.store import About, Question, Questions
 from handlers.api import mcp, models
-from handlers.api.asked import answered
 from handlers.api.callers import Caller, Callers
 from handlers.api.calls import CALLS, PREFIX, Call
 from handlers.api.events import Streams
@@ -37,6 +36,12 @@ log = logging.getLogger(__name__)
 
 CALLS_AT_ONCE = 8  # of one person: each can take one of the process's connections to Redis from Slack's users
 NEWER = "The sweep was last changed by a newer version of Sweepbot than this one. Try again after the update."
+WORKER_TIMEOUT = 25.0  # seconds for a worker to answer; the clients of the API wait 30
+FIRST_POLL, MAX_POLL = 0.1, 1.0  # seconds: hundreds of waiting callers must leave this process time for Slack
+LATE = (
+    f"No worker has answered within {WORKER_TIMEOUT:g} s: none is free, or the cluster or the git host "
+    "doesn't answer. Try again in a minute."
+)
 
 
 class Api:
@@ -164,6 +169,30 @@ class Api:
             sweep = await current(self._context.store, sweep_id)
         question = Question(about=about, subject=sweep.id if sweep else sweep_id, detail=detail)
         return await answered(self._questions, question)
+
+
+async def answered(questions: Questions, question: Question) -> bytes:
+    """Wait for a worker's answer: this process has no access to git and the cluster.
+
+    Raises HTTPException, RedisError, TimeoutError.
+    """
+    async with asyncio.timeout(ACK_TIMEOUT):
+        found = await questions.answer(question.id)
+        if found is None:
+            await questions.ask(question)
+    try:
+        async with asyncio.timeout(WORKER_TIMEOUT):
+            pause = FIRST_POLL
+            while found is None:
+                await asyncio.sleep(pause)
+                pause = min(1.5 * pause, MAX_POLL)
+                found = await questions.answer(question.id)
+    except TimeoutError:
+        raise HTTPException(503, LATE, {"Retry-After": "60"}) from None
+    if found.status != 200:
+        headers = {"Retry-After": "60"} if found.status == 503 else None
+        raise HTTPException(found.status, found.body.decode(), headers)
+    return found.body
 
 
 async def _failed(_request: Request, error: Exception) -> Response:

@@ -9,7 +9,6 @@ from bot.core.errors import UserError
 from bot.core.ids import SWEEP_ID
 from bot.core.record import RENAMED, Phase, SweepRecord
 from bot.core.request import Notify, SweepRequest, is_team
-from bot.core.sweep_summary import SweepSummary
 from bot.platform.commands.grammar import MAX_TEXT
 from bot.platform.config.permissions import BY_A_PERSON, denial
 from bot.platform.runtime.audit import write_entry
@@ -141,15 +140,15 @@ async def listing(context: HandlerContext, query: ListQuery, user: str) -> Sweep
             raise UserError("cursor= names no sweep of this list any more. Start again without it.")
     page = found[start : start + query.limit]
     more = start + len(page) < len(found)
-    return SweepPage(sweeps=[_summary(each) for each in page], next=page[-1].id if more else None)
-
-
-def _summary(sweep: SweepSummary) -> ListedSweep:
-    return ListedSweep(
-        id=sweep.id,
-        state=sweep.phase.name.lower(),
-        owner=sweep.user_name or sweep.user,
-        trials=ListedTrials(total=sweep.trials, done=sweep.finished, running=sweep.running),
-        best=sweep.best,
-        thread=sweep.permalink or None,
-    )
+    listed = [
+        ListedSweep(
+            id=each.id,
+            state=each.phase.name.lower(),
+            owner=each.user_name or each.user,
+            trials=ListedTrials(total=each.trials, done=each.finished, running=each.running),
+            best=each.best,
+            thread=each.permalink or None,
+        )
+        for each in page
+    ]
+    return SweepPage(sweeps=listed, next=page[-1].id if more else None)

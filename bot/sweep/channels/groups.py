@@ -1,7 +1,6 @@
 """Ask Slack who is in the user groups that `members` of teams name."""
 
 import logging
-from collections.abc import Iterator
 from datetime import timedelta
 
 import aiohttp
@@ -25,7 +24,7 @@ async def changed_groups(config: Config, setup: Setup, slack: Slack, redis: Redi
     the last known members stay.
     """
     found = dict[str, Group]()
-    for group in _named(config):
+    for group in filter(GROUP.fullmatch, (each for team in config.teams for each in team.members)):
         key = f"sweepbot:group:{group}{'' if group in setup.groups else ':unknown'}"
         if not await redis.set(key, "1", nx=True, ex=RETRIED):
             continue
@@ -42,8 +41,3 @@ async def changed_groups(config: Config, setup: Setup, slack: Slack, redis: Redi
         else:  # asked again in a minute: the caller's write can fail
             found[group] = Group(members=members)
     return found
-
-
-def _named(config: Config) -> Iterator[str]:
-    for team in config.teams:
-        yield from (each for each in team.members if GROUP.fullmatch(each))

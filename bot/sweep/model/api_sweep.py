@@ -6,7 +6,6 @@ from typing import Annotated, Any
 from pydantic import BaseModel, ConfigDict, GetJsonSchemaHandler, WithJsonSchema
 from pydantic_core import CoreSchema
 
-from bot.core.commands import AuditEntry
 from bot.core.record import APPROVAL, Phase, SweepRecord
 from bot.platform.config.docstrings import docstrings
 
@@ -81,16 +80,6 @@ class Sweep(AnswerModel):
     """The latest ones."""
 
 
-def _audited(entry: AuditEntry) -> GivenCommand:
-    return GivenCommand(
-        at=entry.at,
-        user=entry.name or entry.user,
-        command=entry.action.name.lower(),
-        about=entry.about or None,
-        denied=entry.refused or None,
-    )
-
-
 def awaits_approval(sweep: SweepRecord) -> bool:
     """Return whether it exceeds a budget, so that someone must approve it."""
     return sweep.phase is Phase.OPENING and APPROVAL in sweep.holds and bool(sweep.reason)
@@ -121,5 +110,14 @@ def shown(sweep: SweepRecord) -> Sweep:
         results_url=sweep.results_url,
         started=sweep.created,
         ended=sweep.since if sweep.phase.final else None,
-        commands=[_audited(each) for each in sweep.audit_log[-COMMANDS_SHOWN:]],
+        commands=[
+            GivenCommand(
+                at=each.at,
+                user=each.name or each.user,
+                command=each.action.name.lower(),
+                about=each.about or None,
+                denied=each.refused or None,
+            )
+            for each in sweep.audit_log[-COMMANDS_SHOWN:]
+        ],
     )

@@ -27,7 +27,9 @@ def minutes_left(sweep: SweepRecord, progress: Progress, seen: Observation, now:
     seconds = max((new * usual + sum(rest)) / len(running), *rest)
     if sweep.deadline and sweep.deadline > now:  # running trials still finish after it
         seconds = min(seconds, (sweep.deadline - now).total_seconds() + usual)
-    return _rounded(seconds / 60)
+    minutes = seconds / 60
+    step = next((step for limit, step in ROUNDING if minutes <= limit), COARSE)
+    return max(1, -int(-minutes // step)) * step
 
 
 def usual_seconds(seen: Observation) -> float | None:
@@ -42,8 +44,3 @@ def run_times(seen: Observation) -> dict[str, float]:
     times = {job.name: job.seconds for job in seen.jobs if job.seconds is not None}
     # A Job's time includes its pod's wait for a node.
     return times | {pod.job: pod.seconds for pod in seen.pods if pod.job in times and pod.seconds is not None}
-
-
-def _rounded(minutes: float) -> int:
-    step = next((step for limit, step in ROUNDING if minutes <= limit), COARSE)
-    return max(1, -int(-minutes // step)) * step

@@ -3,12 +3,12 @@
 Also numbers that plots and statistics can subtract without an overflow.
 """
 
-import math
 from collections.abc import Iterable, Mapping
 from operator import le
 from typing import Protocol, TypeVar
 
 from bot.core.space import Goal
+from bot.text.number_format import finite
 
 
 class Ranked(Protocol):
@@ -75,11 +75,8 @@ LIMIT = 1e100  # larger values count as this: a range up to 1e308 would overflow
 
 def number(text: str) -> float | None:
     """Return a number within the limits; None for any other text."""
-    try:
-        value = float(text)
-    except ValueError:
-        return None
-    return clipped(value) if math.isfinite(value) else None
+    value = finite(text)
+    return None if value is None else clipped(value)
 
 
 def clipped(value: float) -> float:

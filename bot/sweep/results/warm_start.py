@@ -15,6 +15,7 @@ from bot.platform.slack.mrkdwn import code, plain
 from bot.sweep.results.models import SweepResults
 from bot.sweep.results.ranking import ranked
 from bot.sweep.results.store import ResultsStore
+from bot.text.number_format import finite
 from bot.text.wording import counted
 from k8s.engine import TrialState
 
@@ -126,13 +127,10 @@ def _points(space: SearchSpace, results: SweepResults) -> Iterator[dict[str, str
 def _contains(parameter: Parameter, text: str) -> bool:
     if parameter.values:
         return text in parameter.values
-    try:
-        number = float(text)
-    except ValueError:
-        return False
+    number = finite(text)
     low, high = parameter.min or 0, parameter.max or 0
     step = parameter.step or (1 if parameter.integer else None)
-    if not low <= number <= high:  # NaN isn't
+    if number is None or not low <= number <= high:
         return False
     return step is None or abs((number - low) / step - round((number - low) / step)) <= 1e-9
 

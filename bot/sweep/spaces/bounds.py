@@ -1,22 +1,24 @@
 """Bound the parameters of a space by the option `where=`, such as `batch_size<512,optimizer!=lion`. Pure."""
 
 import math
+import operator
 import re
 from collections.abc import Callable
 from dataclasses import replace
 
 from bot.core.errors import UserError
 from bot.core.space import Parameter
+from bot.text.number_format import finite
 from bot.text.wording import did_you_mean
 
 CONDITION = re.compile(r"\s*([\w.-]{1,80})\s*(<=|>=|!=|<|>)\s*([\w.+/:@-]{1,100})\s*")
 MAX_CONDITIONS = 20
 COMPARE: dict[str, Callable[[float, float], bool]] = {
-    "<": lambda value, bound: value < bound,
-    "<=": lambda value, bound: value <= bound,
-    ">": lambda value, bound: value > bound,
-    ">=": lambda value, bound: value >= bound,
-    "!=": lambda value, bound: value != bound,
+    "<": operator.lt,
+    "<=": operator.le,
+    ">": operator.gt,
+    ">=": operator.ge,
+    "!=": operator.ne,
 }
 
 Condition = tuple[str, str, str]  # a parameter, a key of COMPARE, and a value
@@ -53,7 +55,7 @@ def bounded(parameters: tuple[Parameter, ...], where: str | None) -> tuple[Param
 
 def _bounded(parameter: Parameter, sign: str, text: str) -> Parameter | None:
     """Return the rest of a parameter; None if nothing is left, or the condition doesn't fit its values."""
-    bound, low, high = _number(text), parameter.min, parameter.max
+    bound, low, high = finite(text), parameter.min, parameter.max
     if low is None or high is None:
         left = tuple(value for value in parameter.values if _fits(value, sign, text))
         return replace(parameter, values=left) if left else None
@@ -78,15 +80,7 @@ def _bounded(parameter: Parameter, sign: str, text: str) -> Parameter | None:
 
 
 def _fits(value: str, sign: str, text: str) -> bool:
-    number, bound = _number(value), _number(text)
+    number, bound = finite(value), finite(text)
     if number is not None and bound is not None:
         return COMPARE[sign](number, bound)
     return sign == "!=" and value != text
-
-
-def _number(text: str) -> float | None:
-    try:
-        number = float(text)
-    except ValueError:
-        return None
-    return number if math.isfinite(number) else None

@@ -290,7 +290,7 @@ async def test_renamed_sweep_is_shown_and_followed_under_its_new_name(call, cont
 
 
 async def test_results_without_a_worker_are_unavailable(call, context, monkeypatch):
-    monkeypatch.setattr("handlers.api.asked.WORKER_TIMEOUT", 0.1)
+    monkeypatch.setattr("handlers.api.app.WORKER_TIMEOUT", 0.1)
     sweep = await stored(context, Phase.RUNNING)
     assert (await call("GET", f"/sweeps/{sweep.id}/results"))[0] == 503
 

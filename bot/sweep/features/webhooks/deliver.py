@@ -129,7 +129,9 @@ async def _stored(item: WorkItem, clients: SweepClients) -> list[str]:
 
 
 def _old(waiting: list[str], clients: SweepClients) -> list[str]:
-    return [each for each in waiting if clients.now() - _time(each) >= KEEP]
+    bodies = {each: each.removeprefix(REJECTED).partition(" ")[2] for each in waiting}
+    times = {each: datetime.fromisoformat(json.loads(body)["timestamp"]) for each, body in bodies.items()}
+    return [each for each in waiting if clients.now() - times[each] >= KEEP]
 
 
 async def _drop_old(item: WorkItem, waiting: list[str], clients: SweepClients) -> bool:
@@ -221,8 +223,3 @@ def _headers(message_id: str, body: str, now: datetime, key: bytes) -> dict[str,
         "webhook-timestamp": sent_at,
         "webhook-signature": f"v1,{base64.b64encode(signature).decode()}",
     }
-
-
-def _time(request: str) -> datetime:
-    body = request.removeprefix(REJECTED).partition(" ")[2]
-    return datetime.fromisoformat(json.loads(body)["timestamp"])
