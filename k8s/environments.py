@@ -5,7 +5,6 @@ would both mount the home. `Parallel`, because OrderedReady never replaces a pod
 (kubernetes#67250). The home has no owner reference: nothing but its own deletion removes it.
 """
 
-import re
 from dataclasses import dataclass, field
 from typing import ClassVar
 
@@ -20,6 +19,7 @@ from k8s.objects import (
     Manifest,
     Ref,
 )
+from k8s.quantities import amount
 
 CONTAINER = "main"
 RECORD = "sweepbot/environment"  # annotation of the StatefulSet: JSON
@@ -27,8 +27,6 @@ LOGIN = "login"  # key in the Secret
 UID = 1000  # of Jupyter's and code-server's images
 SHM = {"name": "shm", "mountPath": "/dev/shm"}  # noqa: S108 - in the container
 PORT = 80  # of the Service, whatever listens in the pod: the next start can have another server
-UNITS = {"": 1, "k": 10**3, "M": 10**6, "G": 10**9, "T": 10**12}
-UNITS |= {f"{unit}i": 2 ** (10 * power) for power, unit in enumerate("KMGT", start=1)}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -269,6 +267,4 @@ def _placement(spec: Workload) -> Manifest:
 
 def _quarter(memory: str) -> str:
     """Return a quarter of a quantity of memory, in bytes: /dev/shm counts toward the container's limit."""
-    found = re.fullmatch(r"([0-9.]+)([A-Za-z]*)", memory)
-    size = float(found[1]) * UNITS.get(found[2], 1) if found else 0
-    return str(int(size / 4))
+    return str(int(amount(memory) / 4))

@@ -2,8 +2,10 @@
 
 import re
 from fractions import Fraction
+from functools import lru_cache
 
 QUANTITY = re.compile(r"(\d{1,18}(?:\.\d{1,9})?)(m|[kMGTP]|[KMGTP]i)?")
+MAX_EXPONENT = 30  # of a power of ten; the largest that Kubernetes keeps is below 20
 _DECIMAL = {"m": Fraction(1, 1000), "": Fraction(1)} | {
     s: Fraction(1000**n) for n, s in enumerate("kMGTP", 1)
 }
@@ -17,6 +19,20 @@ def amount(quantity: str) -> Fraction:
     if not found:
         raise ValueError(f"{quantity} is not a quantity")
     return Fraction(found[1]) * _UNITS[found[2] or ""]
+
+
+@lru_cache(maxsize=4096)
+def any_amount(quantity: str) -> Fraction:
+    """Return the same, also of a rare notation such as 1e3. Raises ValueError."""
+    try:
+        return amount(quantity)
+    except ValueError:
+        from kubernetes.utils.quantity import parse_quantity  # noqa: PLC0415 - loads the whole client
+
+        found = parse_quantity(quantity)  # type: ignore[no-untyped-call]
+        if not found.is_finite() or abs(found.adjusted()) > MAX_EXPONENT:  # its digits would fill the memory
+            raise
+        return Fraction(found)
 
 
 def canonical(quantity: str) -> str:

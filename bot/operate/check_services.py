@@ -2,9 +2,9 @@
 
 import asyncio
 import os
-import re
 import tempfile
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -30,6 +30,7 @@ from bot.platform.slack.client import error_code
 from bot.sweep.builds.jobs import SHARED, own_repository
 from bot.text.wording import listed
 from k8s.api.client import KubernetesClient
+from k8s.quantities import amount
 
 PROBE_TIMEOUT = 5.0  # seconds for one request
 # The scopes in deploy/slack/manifest-*.yaml.
@@ -211,7 +212,6 @@ SERVICES: dict[str, ServiceCheck] = {
 SEARCH_CHECK = "search service"
 REGISTER = "register it again: docs/install.md#install-the-search-service, or set search_service: false"
 LEAST_MEMORY = 300  # MiB: 133 after 1,500 trials; Katib's default is 100
-_UNITS = {"Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40, "k": 10**3, "M": 10**6, "G": 10**9, "": 1}
 
 
 async def search_service(cluster: KubernetesClient, config: Config) -> list[Finding]:
@@ -251,5 +251,6 @@ def _mebibytes(entry: Mapping[str, Any]) -> float:
     value: Any = entry
     for key in ("resources", "limits", "memory"):
         value = value.get(key) if isinstance(value, dict) else None
-    found = re.fullmatch(r"(\d+(?:\.\d+)?)(Ki|Mi|Gi|Ti|k|M|G|)", str(value))
-    return float(found[1]) * _UNITS[found[2]] / 2**20 if found else 0
+    with suppress(ValueError):
+        return float(amount(str(value)) / 2**20)
+    return 0

@@ -1,13 +1,14 @@
 """Read GPUs from pods that request them, and from nodes that have them."""
 
-import math
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
 
 from k8s.nodes.dcgm import is_exporter
 from k8s.objects import CLASS_PREFIX, Manifest, parse_time
 from k8s.pods import COLLECTORS
+from k8s.quantities import any_amount
 
 GPU_CLASS = re.compile(r"(gpu|mig)[.-]([a-z0-9.-]{0,240}[a-z0-9])")  # names of DeviceClasses
 GPU_RESOURCE = re.compile(  # a MIG slice counts as one
@@ -102,17 +103,11 @@ def node_sizes(node: Manifest) -> dict[str, tuple[int, int]]:
 def read_usage(metrics: Manifest) -> tuple[float, float]:
     """Return the cores and bytes that a pod uses, without Katib's sidecar. Raises ValueError."""
     used = [each["usage"] for each in metrics["containers"] if each["name"] not in COLLECTORS]
-    return sum(_number(each["cpu"]) for each in used), sum(_number(each["memory"]) for each in used)
+    return _sum(each["cpu"] for each in used), _sum(each["memory"] for each in used)
 
 
-def _number(quantity: str) -> float:
-    """Return a Kubernetes quantity as a number: `4Gi` is 4294967296.0. Raises ValueError."""
-    from kubernetes.utils.quantity import parse_quantity  # noqa: PLC0415 - loads the whole client
-
-    number = float(parse_quantity(quantity))  # type: ignore[no-untyped-call]
-    if not math.isfinite(number):
-        raise ValueError(f"{quantity} is not a quantity")
-    return number
+def _sum(quantities: Iterable[str]) -> float:
+    return float(sum(any_amount(str(each)) for each in quantities))
 
 
 def gpus_of(container: Manifest) -> int:
@@ -133,18 +128,18 @@ def device_sizes(spec: Manifest) -> dict[str, int]:
         resources = container.get("resources", {})
         for name, size in {**resources.get("limits", {}), **resources.get("requests", {})}.items():
             if "/" in name:  # Kubernetes' own have no domain
-                found[name] = found.get(name, 0) + int(_number(size))
+                found[name] = found.get(name, 0) + int(any_amount(str(size)))
     return found
 
 
 def _count(sizes: Manifest) -> int:
-    return sum(int(_number(size)) for name, size in sizes.items() if GPU_RESOURCE.fullmatch(name))
+    return sum(int(any_amount(str(size))) for name, size in sizes.items() if GPU_RESOURCE.fullmatch(name))
 
 
 def requested(containers: list[Manifest], resource: str, of: str = "requests") -> float | None:
     """Return the sum of these containers' `requests` or `limits`; None if none has any. Raises ValueError."""
     requests = [each.get("resources", {}).get(of, {}).get(resource) for each in containers]
-    return sum(_number(each) for each in requests if each) if any(requests) else None
+    return _sum(filter(None, requests)) if any(requests) else None
 
 
 def _restarted(status: Manifest, containers: set[str]) -> bool:

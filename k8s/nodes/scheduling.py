@@ -8,13 +8,12 @@ import math
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from fractions import Fraction
 from functools import lru_cache
 
 from k8s.nodes.gpus import GPU_RESOURCE
 from k8s.nodes.machines import BLOCKING, PASSING_TAINTS, PLACEMENT, can_run
 from k8s.objects import SWEEP_LABEL, Manifest, condition
-from k8s.quantities import amount
+from k8s.quantities import any_amount
 
 Sizes = Mapping[str, int]  # resource -> thousandths
 PODS = "pods"  # a node also limits their number
@@ -152,17 +151,8 @@ def _sizes(found: Manifest) -> Counter[str]:
 
 @lru_cache(maxsize=4096)
 def _thousandths(quantity: str, *, up: bool) -> int:
-    size = _amount(quantity) * 1000
+    size = any_amount(quantity) * 1000
     return math.ceil(size) if up else math.floor(size)
-
-
-def _amount(quantity: str) -> Fraction:
-    try:
-        return amount(quantity)
-    except ValueError:  # a rare notation, such as 1e3
-        from kubernetes.utils.quantity import parse_quantity  # noqa: PLC0415 - loads the whole client
-
-        return Fraction(parse_quantity(quantity))  # type: ignore[no-untyped-call]
 
 
 def _waits(pod: Manifest) -> bool:

@@ -28,11 +28,11 @@ from bot.platform.config.value_types import (
 from bot.platform.config.yaml_reader import Node
 from bot.platform.registry.images import ImageName
 from bot.text.wording import listed, shortened
+from k8s.quantities import amount
 
 NAME = re.compile(r"[a-z]([a-z0-9-]{0,28}[a-z0-9])?")  # of an environment, a home, an image, and a size
 NAME_RULE = "have at most 30 lowercase letters, digits, and dashes, and start with a letter"
 STORAGE = re.compile(r"([1-9][0-9]{0,5})(Mi|Gi|Ti)")  # the size of a home
-BYTES = {"Mi": 2**20, "Gi": 2**30, "Ti": 2**40}
 JUPYTER, CODE_SERVER = "jupyter", "code-server"
 URL = re.compile(r"https?://[A-Za-z0-9.{}-]+(:\d{1,5})?/([A-Za-z0-9._~{}/-]*/)?")
 IP_HOST = re.compile(r"https?://[0-9]+(\.[0-9]+){3}[:/]")
@@ -98,12 +98,6 @@ def checked_name(name: str) -> str:
     if NAME.fullmatch(name):
         return name
     raise UserError(f'The name must {NAME_RULE}; got "{shortened(name)}".', field="name")
-
-
-def storage_bytes(size: str) -> int:
-    """Return the bytes of a size that STORAGE matches."""
-    found = STORAGE.fullmatch(size)
-    return int(found[1]) * BYTES[found[2]] if found else 0
 
 
 def _url(url: str) -> str:
@@ -224,5 +218,5 @@ class EnvironmentConfig(Section):
         # On one host, pages of a service could act with a visitor's login of an environment.
         if self.services and self.services.ingress and "{name}" not in urlsplit(self.url).netloc:
             yield "services", "ingress: true needs {name} in the host of environments.url"
-        if storage_bytes(self.home) > storage_bytes(self.max_home):
+        if amount(self.home) > amount(self.max_home):
             yield "", f"home ({self.home}) must be at most max_home ({self.max_home})"

@@ -13,12 +13,12 @@ from bot.platform.config.environments import (
     EnvironmentConfig,
     ServiceConfig,
     checked_name,
-    storage_bytes,
 )
 from bot.platform.config.profiles import Profile
 from bot.workspaces.environments.requests import EnvironmentRequest, Verb
 from bot.workspaces.environments.spec import checked_gpus
 from bot.workspaces.services.snippet import allowed_service
+from k8s.quantities import amount
 
 MAX_KEEP_HOURS, KEEP_HOURS = 7 * 24, 24  # of `keep`
 MAX_GPUS = 999  # of a number; the limit of the configuration is checked later
@@ -31,7 +31,7 @@ def _home(key: str, text: str, config: EnvironmentConfig) -> str:
         return text
     if not STORAGE.fullmatch(text):
         raise invalid(key, "a size such as 20Gi, or the name of a home", text)
-    if storage_bytes(text) > storage_bytes(config.max_home):
+    if amount(text) > amount(config.max_home):
         raise UserError(f"home= can be at most {config.max_home}; got {text}.", field=key)
     return text
 
