@@ -138,7 +138,7 @@ class Cache:
         if known := self._lists.get(group, {}).get(selector):
             return known
         parsed = self._parsed
-        listed = CachedList(parsed.get(name) or self._read(name, members) for name in members)
+        listed = CachedList([parsed.get(name) or self._read(name, members) for name in members])
         if more := selector - {group}:
             listed = CachedList(obj for obj in listed if more <= obj["metadata"]["labels"].items())
         if self._is_kept(members) and len(members) <= MAX_PARSED:

@@ -89,7 +89,9 @@ def follow_kills(sweep: SweepRecord, seen: Observation, now: datetime) -> SweepR
         completed = read_once(_completed, seen.jobs)
         waiting = sorted(seen.live_names & completed.keys())
         given_up = {name: "" for name in waiting if now - completed[name] > METRICS_TIMEOUT}
-        sweep = replace(sweep, to_kill=given_up | sweep.to_kill)
+        sweep = replace(sweep, to_kill=given_up | sweep.to_kill) if given_up else sweep
+    if not sweep.to_kill:
+        return sweep
     gone = {trial: user for trial, user in sweep.to_kill.items() if trial not in seen.held}
     left = {trial: user for trial, user in sweep.to_kill.items() if trial not in gone}
     return sweep.enqueue(*(texts.trial_killed(sweep, *one) for one in gone.items()), to_kill=left)
@@ -110,7 +112,8 @@ def follow_end(sweep: SweepRecord, seen: Observation, now: datetime) -> SweepRec
     if plan is None or experiment is None:
         return sweep
     if seen.open:
-        return replace(sweep, extending=sweep.extending and is_limited(plan, experiment))
+        is_done = sweep.extending and not is_limited(plan, experiment)
+        return replace(sweep, extending=False) if is_done else sweep
     if sweep.extending and sweep.progress.finished < plan.space.max_trials:
         return sweep
     if seen.live and (
