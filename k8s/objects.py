@@ -46,7 +46,11 @@ class CachedList(Cached, list[Manifest]):
     """When one of its objects changes, the cache's next list is another one."""
 
 
-def read_once(read: Callable[..., Read], obj: Manifest | Sequence[Manifest], *arguments: Any) -> Read:
+class ReadOnce(Cached, tuple[Read, ...]):
+    """What was read from a list; `read_once` keeps what is computed from it as long as that is unchanged."""
+
+
+def read_once(read: Callable[..., Read], obj: Manifest | Sequence[Any], *arguments: Any) -> Read:
     """Return `read(obj, *arguments)`; if it is of a cache and unchanged, what that returned the last time."""
     if not isinstance(obj, Cached):
         return read(obj, *arguments)
@@ -63,7 +67,7 @@ def read_each(read: Callable[..., Read], objs: Sequence[Manifest], *arguments: A
 
 
 def _read_each(objs: Sequence[Manifest], read: Callable[..., Read], *arguments: Any) -> tuple[Read, ...]:
-    return tuple(read_once(read, obj, *arguments) for obj in objs)
+    return ReadOnce(read_once(read, obj, *arguments) for obj in objs)
 
 
 def picked(value: Any, shape: Any) -> Any:

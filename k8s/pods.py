@@ -1,6 +1,6 @@
 """Read a pod's status. Only pods show whether a trial is running: Katib reports it earlier."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from functools import cached_property
@@ -51,19 +51,20 @@ def read_trial_pod(obj: Manifest) -> Pod:
     return read_pod(obj, training_container(obj))
 
 
-def read_trial_pods(pods: Iterable[Manifest], jobs: Sequence[Manifest]) -> Iterator[Pod]:
+def read_trial_pods(pods: Iterable[Manifest], jobs: Sequence[Manifest]) -> Iterable[Pod]:
     """Read the pods of trials among these; that of a TrainJob refers only to the Job below it."""
-    train_jobs = read_once(_train_jobs, jobs)
-    for obj in pods:
-        pod = read_once(read_trial_pod, obj)
-        meta = train_jobs.get(pod.job)
-        if not pod.job:  # a suggestion's has the experiment's labels, too
-            continue
-        if meta is None:
-            yield pod
-        else:  # an older pod belongs to a TrainJob of the same name that was deleted
-            own = obj["metadata"].get("creationTimestamp", "") >= meta.get("creationTimestamp", "")
-            yield replace(pod, job_uid=meta["uid"] if own else "")
+    train_jobs, read = read_once(_train_jobs, jobs), [(obj, read_once(read_trial_pod, obj)) for obj in pods]
+    # A suggestion's pod has the experiment's labels, too.
+    return [_of_train_job(pod, obj, train_jobs) if train_jobs else pod for obj, pod in read if pod.job]
+
+
+def _of_train_job(pod: Pod, obj: Manifest, train_jobs: Mapping[str, Manifest]) -> Pod:
+    meta = train_jobs.get(pod.job)
+    if meta is None:
+        return pod
+    # An older pod belongs to a TrainJob of the same name that was deleted.
+    own = obj["metadata"].get("creationTimestamp", "") >= meta.get("creationTimestamp", "")
+    return replace(pod, job_uid=meta["uid"] if own else "")
 
 
 def _train_jobs(jobs: Sequence[Manifest]) -> dict[str, Manifest]:

@@ -18,7 +18,7 @@ class FeatureState:
 
 
 State = TypeVar("State", bound=FeatureState)
-MAX_REMEMBERED = 4096  # characters: a reconcile reads a state a dozen times, but large ones fill the memory
+MAX_REMEMBERED = 4096  # characters: larger states are remembered, too, but few of them
 
 
 def encoded(state: FeatureState) -> str:
@@ -29,13 +29,19 @@ def encoded(state: FeatureState) -> str:
 
 def decoded(kind: type[State], text: str) -> State:
     """Return the state that `encoded` wrote. Raises NewerFormatError for an unknown field."""
-    decode = _remembered if len(text) < MAX_REMEMBERED else _decoded
+    decode = _remembered if len(text) < MAX_REMEMBERED else _large_remembered
     state: State = decode(cast("Any", kind), text)
     return state
 
 
 @lru_cache(maxsize=256)
 def _remembered(kind: Any, text: str) -> Any:
+    """Return the state. A reconcile reads each a dozen times."""
+    return _decoded(kind, text)
+
+
+@lru_cache(maxsize=16)
+def _large_remembered(kind: Any, text: str) -> Any:
     return _decoded(kind, text)
 
 

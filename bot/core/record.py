@@ -181,12 +181,11 @@ class SweepRecord:
         """Return the record with these states of features, and other fields changed."""
         lasting = {each.name: encoded(each) for each in states if not each.of_one_attempt}
         others = {each.name: encoded(each) for each in states if each.of_one_attempt}
-        return replace(
-            self,
-            features={name: text for name, text in (self.features | lasting).items() if text},
-            attempt_features={name: text for name, text in (self.attempt_features | others).items() if text},
-            **changes,
-        )
+        lasting = {name: text for name, text in (self.features | lasting).items() if text}
+        others = {name: text for name, text in (self.attempt_features | others).items() if text}
+        if not changes and (lasting, others) == (self.features, self.attempt_features):
+            return self
+        return replace(self, features=lasting, attempt_features=others, **changes)
 
     def change(self, kind: type[FeatureState], **fields: Any) -> Self:
         """Return the record with some fields of a feature's state changed."""
@@ -203,7 +202,7 @@ class SweepRecord:
         return replace(self, phase=phase, since=now, outbox=self.outbox + events, **changes)
 
     def enqueue(self, *events: Event, **changes: Any) -> Self:
-        return replace(self, outbox=self.outbox + events, **changes)
+        return replace(self, outbox=self.outbox + events, **changes) if events or changes else self
 
     def with_entry(self, entry: AuditEntry) -> Self:
         return replace(self, audit_log=(*self.audit_log, entry)[-MAX_AUDIT_ENTRIES:])

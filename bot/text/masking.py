@@ -137,6 +137,8 @@ class Mask:
         self._variants = sorted(looks, key=len, reverse=True)  # at once, for the threads that mask
 
     def __call__(self, text: str) -> str:
+        if not text:
+            return text
         text = without_escapes(text)
         for look in self._variants:
             text = text.replace(look, MASKED)

@@ -2,9 +2,9 @@
 
 The caches are a little behind the API server: they show that something must be done, and a direct read
 decides what (`bot.sweep.lifecycle.freshness`). Of each object only the fields that reconciles read are stored
-(`slim`, such as `k8s.slim`), as JSON text, because dicts take several times as much memory. Those of
-large groups are kept parsed, and their lists until one of them changes, so that a reconcile of a sweep with
-many trials parses only what has changed.
+(`slim`, such as `k8s.slim`), as JSON text, because dicts take several times as much memory. Up to MAX_PARSED
+are kept parsed, too, and their lists until one of them changes, so that a reconcile parses only what has
+changed. In a cache of more objects, only those of large groups are: sweeps with many trials.
 """
 
 import asyncio
@@ -30,8 +30,9 @@ from k8s.objects import (
 
 DISRUPTED_SECONDS = 600.0
 MAX_DISRUPTED = 1000  # pods in one cache
-# Objects of groups that are larger are kept parsed, so many in one cache: each takes about 8 kB.
-SMALL_GROUP, MAX_PARSED = 50, 2500
+# Objects that are kept parsed in one cache: each takes about 8 kB. If it has more, only those of groups that
+# are larger: the others would take turns.
+MAX_PARSED, SMALL_GROUP = 2500, 50
 GROUPED_BY = (SWEEP_LABEL, BUILD_LABEL, ENVIRONMENT_LABEL)
 Group = tuple[str, str]  # the label of an object's sweep, build, or environment, and its value
 
@@ -136,19 +137,23 @@ class Cache:
         members, selector = self._groups.get(group, {}), frozenset(labels.items())
         if known := self._lists.get(group, {}).get(selector):
             return known
-        found = (self._read(name, members) for name in members)
+        parsed = self._parsed
+        listed = CachedList([parsed.get(name) or self._read(name, members) for name in members])
         if more := selector - {group}:
-            found = (obj for obj in found if more <= obj["metadata"]["labels"].items())
-        listed = CachedList(found)
-        if SMALL_GROUP < len(members) <= MAX_PARSED:
+            listed = CachedList(obj for obj in listed if more <= obj["metadata"]["labels"].items())
+        if self._is_kept(members) and len(members) <= MAX_PARSED:
             self._lists[group][selector] = listed
         return listed
+
+    def _is_kept(self, members: Mapping[str, bytes]) -> bool:
+        """Return whether the objects of this group are kept parsed."""
+        return len(members) > SMALL_GROUP or len(self._group_of) <= MAX_PARSED
 
     def _read(self, name: str, members: Mapping[str, bytes]) -> Manifest:
         if (parsed := self._parsed.get(name)) is not None:
             return parsed
         parsed = _unpacked(members[name])
-        if len(members) > SMALL_GROUP:
+        if self._is_kept(members):
             self._parsed[name] = parsed
             if len(self._parsed) > MAX_PARSED:
                 oldest, _ = self._parsed.popitem(last=False)

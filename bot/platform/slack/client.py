@@ -5,6 +5,7 @@ import contextlib
 import json
 import logging
 from collections.abc import AsyncIterator, Container, Iterable, Mapping, Sequence
+from time import monotonic
 from typing import Any, Protocol
 
 from aiohttp import ClientError
@@ -151,6 +152,7 @@ class Slack:
         quiet: Quiet | None = None,
     ) -> None:
         self._web, self._limiter, self._mask, self._quiet = web, limiter, mask or Mask(), quiet
+        self._no_room_until = 0.0  # for edits: monotonic
 
     async def open_thread(self, channel: str, message: Message) -> str:
         """Post the first message of a thread and return its ts. Raises NotInChannelError."""
@@ -252,8 +254,12 @@ class Slack:
             await self._web.chat_update(channel=channel, ts=ts, parse=PARSE_NONE, **json.loads(written))
 
     async def has_room_for_edits(self) -> bool:
-        """Return whether one more edit hardly delays others."""
-        return self._limiter is None or await self._limiter.is_half_free("edits", EDITS)
+        """Return whether one more edit hardly delays others; if not, the same until one more can be made."""
+        if self._limiter is None or monotonic() < self._no_room_until:
+            return self._limiter is None
+        has_room = await self._limiter.is_half_free("edits", EDITS)
+        self._no_room_until = 0.0 if has_room else monotonic() + EDITS.gap
+        return has_room
 
     async def delete(self, channel: str, ts: str) -> None:
         """Delete one of the bot's messages; do nothing if Slack doesn't allow it."""

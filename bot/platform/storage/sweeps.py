@@ -125,6 +125,9 @@ end
 return found
 """
 
+# A pipeline of both takes the client twice the CPU time.
+_WITH_COMMANDS = "return {redis.call('HGET', KEYS[1], 'record'), redis.call('LRANGE', KEYS[2], 0, -1)}"
+
 
 class StaleRecordError(SweepbotError):
     """The save was rejected; the message says why. Load the sweep again."""
@@ -167,6 +170,7 @@ class Store(RequestStore):
         self._summaries = Summaries(redis, **keys, records=self.records)
         self._stop_waiting = redis.register_script(_STOP_WAITING)
         self._concerned = redis.register_script(_CONCERNED)
+        self._with_commands = redis.register_script(_WITH_COMMANDS)
 
     async def create(
         self,
@@ -205,10 +209,8 @@ class Store(RequestStore):
 
     async def with_commands(self, sweep_id: str) -> tuple[SweepRecord | None, list[Command]]:
         """Return the record and `commands`, in one round trip. Raises ValueError, as `get` and `commands`."""
-        async with self._redis.pipeline(transaction=False) as both:
-            both.hget(self._key("sweep", sweep_id), "record")
-            both.lrange(self._key("commands", sweep_id), 0, -1)
-            record, requests = await both.execute()
+        keys = [self._key("sweep", sweep_id), self._key("commands", sweep_id)]
+        record, requests = await self._with_commands(keys)
         if record is None:
             return None, []
         return load(record), await self._readable(sweep_id, requests)

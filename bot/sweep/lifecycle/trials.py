@@ -1,5 +1,6 @@
 """A sweep whose experiment is submitted: its trials, until all GPUs are free again. Pure."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 from functools import partial
@@ -16,10 +17,10 @@ from bot.sweep.model.observation import Observation
 from bot.sweep.model.progress import current_progress, finished_trials
 from bot.sweep.results import run_tags
 from bot.text.wording import counted
-from k8s.engine import End, Experiment, ExperimentState, TrialState
-from k8s.jobs import JobState
+from k8s.engine import End, Experiment, ExperimentState, Trial, TrialState
+from k8s.jobs import Job, JobState
 from k8s.katib.manifest import with_annotations, with_image, with_values, with_variable
-from k8s.objects import Manifest
+from k8s.objects import Manifest, read_once
 
 METRICS_TIMEOUT = timedelta(minutes=10)  # the collector reports within seconds of the training's end
 
@@ -85,12 +86,19 @@ def follow_kills(sweep: SweepRecord, seen: Observation, now: datetime) -> SweepR
     Katib would wait for days for these metrics, and then run the trial again.
     """
     if sweep.phase is not Phase.STOPPING:
-        late = {j.name: now - j.ended for j in seen.jobs if j.state is JobState.COMPLETE and j.ended}
-        given_up = {t.name: "" for t in seen.live if late.get(t.name, METRICS_TIMEOUT) > METRICS_TIMEOUT}
-        sweep = replace(sweep, to_kill=given_up | sweep.to_kill)
+        completed = read_once(_completed, seen.jobs)
+        waiting = sorted(seen.live_names & completed.keys())
+        given_up = {name: "" for name in waiting if now - completed[name] > METRICS_TIMEOUT}
+        sweep = replace(sweep, to_kill=given_up | sweep.to_kill) if given_up else sweep
+    if not sweep.to_kill:
+        return sweep
     gone = {trial: user for trial, user in sweep.to_kill.items() if trial not in seen.held}
     left = {trial: user for trial, user in sweep.to_kill.items() if trial not in gone}
     return sweep.enqueue(*(texts.trial_killed(sweep, *one) for one in gone.items()), to_kill=left)
+
+
+def _completed(jobs: Sequence[Job]) -> dict[str, datetime]:
+    return {job.name: job.ended for job in jobs if job.state is JobState.COMPLETE and job.ended}
 
 
 def gpus_free(sweep: SweepRecord, seen: Observation) -> bool:
@@ -104,7 +112,8 @@ def follow_end(sweep: SweepRecord, seen: Observation, now: datetime) -> SweepRec
     if plan is None or experiment is None:
         return sweep
     if seen.open:
-        return replace(sweep, extending=sweep.extending and is_limited(plan, experiment))
+        is_done = sweep.extending and not is_limited(plan, experiment)
+        return replace(sweep, extending=False) if is_done else sweep
     if sweep.extending and sweep.progress.finished < plan.space.max_trials:
         return sweep
     if seen.live and (
@@ -158,11 +167,15 @@ def manifest(sweep: SweepRecord, plan: SweepPlan, image: str) -> Manifest:
 
 def kill_changes(sweep: SweepRecord, plan: SweepPlan, seen: Observation, now: datetime) -> RequiredChanges:
     """Stop cancelled trials. Katib recreates a deleted Job until it has read that the trial was stopped."""
-    doomed = [trial for trial in seen.live if trial.name in sweep.to_kill]
-    unwanted = {trial.name for trial in seen.trials if trial.killed} | sweep.to_kill.keys()
-    jobs = [job for job in seen.active_jobs if job.name in unwanted]
+    doomed = [trial for trial in seen.live if trial.name in sweep.to_kill] if sweep.to_kill else []
+    unwanted = read_once(_killed, seen.trials) | sweep.to_kill.keys()
+    jobs = [job for job in seen.active_jobs if job.name in unwanted] if unwanted else []
     patch = engine.stop_trials(plan, doomed, "stopped by request", now, last=seen.last_values)
     return RequiredChanges(patch=patch, delete=deletions(jobs, plan))
+
+
+def _killed(trials: Sequence[Trial]) -> frozenset[str]:
+    return frozenset(trial.name for trial in trials if trial.killed)
 
 
 def stop_changes(sweep: SweepRecord, plan: SweepPlan, seen: Observation, now: datetime) -> RequiredChanges:

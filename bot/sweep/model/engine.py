@@ -15,7 +15,7 @@ from k8s.api.client import KubernetesClient, Manifests
 from k8s.engine import Experiment, SearchService, Trial, TrialState
 from k8s.katib import patches, status
 from k8s.katib.spec import EXPERIMENT_LABEL
-from k8s.objects import SWEEP_LABEL, Manifest, Ref, read_each, ref_of
+from k8s.objects import SWEEP_LABEL, Manifest, Ref, read_each, read_once, ref_of
 
 EXPERIMENT, TRIAL, SEARCH = "Experiment", "Trial", "Suggestion"  # the kinds of its objects
 WATCHED = (EXPERIMENT, TRIAL)
@@ -32,7 +32,7 @@ class Reader(Protocol):
 async def find_experiment(plan: SweepPlan, reader: Reader) -> Experiment | None:
     """Return the experiment of this name, which can be an older sweep's (`request_id`)."""
     found = await reader.get(plan.experiment_ref)
-    return status.read_experiment(found) if found else None
+    return read_once(status.read_experiment, found) if found else None
 
 
 async def list_trials(sweep: SweepRecord, plan: SweepPlan, reader: Reader) -> tuple[Trial, ...]:

@@ -15,7 +15,7 @@ from bot.platform.config.permissions import OtherPeaks
 from bot.platform.pod_health.diagnosis import Diagnosis
 from k8s.engine import Experiment, ExperimentState, Trial, TrialState
 from k8s.jobs import Job, JobState
-from k8s.objects import Manifest
+from k8s.objects import Manifest, read_once
 from k8s.pods import Pod
 
 Seen = TypeVar("Seen")
@@ -104,11 +104,19 @@ class Observation:
     @cached_property
     def live(self) -> tuple[Trial, ...]:
         """Active trials by Katib's status; only their pods show whether they run."""
-        return tuple(t for t in self.trials if t.state is TrialState.LIVE)
+        return read_once(_live, self.trials)
+
+    @cached_property
+    def live_names(self) -> frozenset[str]:
+        return read_once(_live_names, self.trials)
+
+    @cached_property
+    def trial_names(self) -> frozenset[str]:
+        return read_once(_names, self.trials)
 
     @cached_property
     def succeeded(self) -> tuple[Trial, ...]:
-        return tuple(t for t in self.trials if t.state is TrialState.SUCCEEDED)
+        return read_once(_succeeded, self.trials)
 
     @cached_property
     def open(self) -> bool:
@@ -117,12 +125,16 @@ class Observation:
 
     @cached_property
     def active_jobs(self) -> tuple[Job, ...]:
-        return tuple(j for j in self.jobs if j.state is JobState.ACTIVE)
+        return read_once(_active, self.jobs)
 
     @cached_property
-    def running(self) -> set[str]:
+    def job_names(self) -> frozenset[str]:
+        return read_once(_names, self.jobs)
+
+    @cached_property
+    def running(self) -> frozenset[str]:
         """Names of trials whose training container runs, on all of their nodes."""
-        return {p.job for p in self.pods if p.running} - self.incomplete
+        return read_once(_running, self.pods) - self.incomplete
 
     @cached_property
     def incomplete(self) -> set[str]:
@@ -153,16 +165,44 @@ class Observation:
         A pod that was evicted or deleted is replaced, so its trial waits again.
         """
         ended = {p.job for p in self.pods if p.exit and not p.deleted and not p.failure[0]}
-        ended |= {j.name for j in self.jobs if j.state is not JobState.ACTIVE}
+        ended |= read_once(_ended, self.jobs)
         left = {p.job for p in self.pods if not p.finished and not p.exit}
-        return ended & {t.name for t in self.live} - left
+        return ended & self.live_names - left
 
     @cached_property
     def held(self) -> set[str]:
         """Names of trials with allocated GPUs, or that can still get them."""
         pods = {p.job for p in self.pods if not p.finished}
-        return pods | {j.name for j in self.active_jobs} | {t.name for t in self.live}
+        return pods | {j.name for j in self.active_jobs} | self.live_names
 
     def unwanted_builds(self, image: str | None) -> tuple[BuildSeen, ...]:
         """Return the builds that run and that neither this sweep nor another one needs."""
         return () if image else tuple(b for b in self.builds if (b.running or b.alive) and not b.shared)
+
+
+def _live(trials: Sequence[Trial]) -> tuple[Trial, ...]:
+    return tuple(t for t in trials if t.state is TrialState.LIVE)
+
+
+def _live_names(trials: Sequence[Trial]) -> frozenset[str]:
+    return frozenset(t.name for t in read_once(_live, trials))
+
+
+def _succeeded(trials: Sequence[Trial]) -> tuple[Trial, ...]:
+    return tuple(t for t in trials if t.state is TrialState.SUCCEEDED)
+
+
+def _names(found: Sequence[Trial | Job]) -> frozenset[str]:
+    return frozenset(each.name for each in found)
+
+
+def _active(jobs: Sequence[Job]) -> tuple[Job, ...]:
+    return tuple(j for j in jobs if j.state is JobState.ACTIVE)
+
+
+def _ended(jobs: Sequence[Job]) -> frozenset[str]:
+    return frozenset(j.name for j in jobs if j.state is not JobState.ACTIVE)
+
+
+def _running(pods: Sequence[Pod]) -> frozenset[str]:
+    return frozenset(p.job for p in pods if p.running)

@@ -1,16 +1,18 @@
 """Count a sweep's trials, find the best result, and tell what waiting trials wait for. Pure."""
 
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from bot.core.events import Progress, Result
 from bot.core.record import SweepRecord
-from bot.core.space import SearchSpace
+from bot.core.space import Goal, SearchSpace
 from bot.platform.pod_health.diagnosis import LABELS, RESOURCES, TAINT, main_reason, refusals
 from bot.sweep.model.observation import Observation
 from bot.sweep.results.ranking import best
 from bot.text.wording import counted, listed, shortened
 from k8s.engine import Trial, TrialState
+from k8s.objects import read_once
 from k8s.pods import Pod
 
 
@@ -30,27 +32,35 @@ def current_progress(sweep: SweepRecord, seen: Observation) -> Progress:
     if not seen.trials or sweep.plan is None:
         return sweep.progress
     space = sweep.plan.space
-    states, live = [t.state for t in seen.trials], {t.name for t in seen.live}
+    states, live = read_once(_counts, seen.trials), seen.live_names
     ended = [t for t in seen.trials if space.seed and t.state is not TrialState.LIVE]
     return Progress(
         running=len(live & seen.running),
         waiting=len(live - seen.running - seen.finishing),
         waits_for=waits_for(seen),
         finishing=len(seen.finishing),
-        succeeded=states.count(TrialState.SUCCEEDED),
-        failed=states.count(TrialState.FAILED) + states.count(TrialState.NO_METRICS),
-        killed=states.count(TrialState.KILLED),
-        stopped_early=states.count(TrialState.STOPPED_EARLY),
+        succeeded=states[TrialState.SUCCEEDED],
+        failed=states[TrialState.FAILED] + states[TrialState.NO_METRICS],
+        killed=states[TrialState.KILLED],
+        stopped_early=states[TrialState.STOPPED_EARLY],
         best=_best(space, seen.trials, sweep.progress.best) if space.names_best else None,
         seeds={seed: t.value for t in ended if (seed := t.parameters.get(space.seed))},
     )
 
 
 def _best(space: SearchSpace, trials: tuple[Trial, ...], before: Result | None) -> Result | None:
-    found = best(space.goal, trials, before.trial if before else "")
+    found = read_once(_first, trials, space.goal, before.trial if before else "")
     if found is None or found.value is None:
         return None
     return Result(trial=found.name, value=found.value, parameters=found.parameters)
+
+
+def _first(trials: Sequence[Trial], goal: Goal, reported: str) -> Trial | None:
+    return best(goal, trials, reported)
+
+
+def _counts(trials: Sequence[Trial]) -> Counter[TrialState]:
+    return Counter(trial.state for trial in trials)
 
 
 def finished_trials(progress: Progress) -> str:
@@ -73,7 +83,7 @@ def waits_for(seen: Observation) -> str:
 
     Numbers of nodes and trials are left out: each new text is an edit in Slack.
     """
-    waiting = {trial.name for trial in seen.live} - seen.running - seen.finishing
+    waiting = seen.live_names - seen.running - seen.finishing
     queues = {job.queue for job in seen.active_jobs if job.suspended and job.queue and job.name in waiting}
     causes = {f"quota in queue `{queue}` (`/sweep queue` shows their place)" for queue in queues}
     causes |= {cause for pod in seen.pods if pod.job in waiting and (cause := _cause(pod))}

@@ -1,10 +1,13 @@
 """Estimate when a sweep ends, from the run times of its finished trials. Pure."""
 
+from collections.abc import Sequence
 from datetime import datetime
 
 from bot.core.events import Progress
 from bot.core.record import SweepRecord
 from bot.sweep.model.observation import Observation
+from k8s.jobs import Job
+from k8s.objects import read_once
 
 # Minutes below a limit are rounded up to the step beside it: each new figure is an edit of the message.
 ROUNDING = ((60, 5), (4 * 60, 15), (24 * 60, 60))
@@ -16,9 +19,11 @@ def minutes_left(sweep: SweepRecord, progress: Progress, seen: Observation, now:
 
     Trials that haven't started run one after another on as many places as are running now.
     """
-    running = {pod.job: pod.running_since for pod in seen.pods if pod.running}
     usual = usual_seconds(seen)
-    if sweep.plan is None or not running or usual is None:
+    if sweep.plan is None or usual is None:
+        return None
+    running = {pod.job: pod.running_since for pod in seen.pods if pod.running}
+    if not running:
         return None
     total = sweep.plan.space.max_trials
     ending = sweep.draining or sweep.holds
@@ -41,6 +46,11 @@ def usual_seconds(seen: Observation) -> float | None:
 
 def run_times(seen: Observation) -> dict[str, float]:
     """Return the seconds of each trial whose Job has completed."""
-    times = {job.name: job.seconds for job in seen.jobs if job.seconds is not None}
+    times = read_once(_job_times, seen.jobs)
     # A Job's time includes its pod's wait for a node.
-    return times | {pod.job: pod.seconds for pod in seen.pods if pod.job in times and pod.seconds is not None}
+    pods = seen.pods if times else ()
+    return times | {pod.job: pod.seconds for pod in pods if pod.seconds is not None and pod.job in times}
+
+
+def _job_times(jobs: Sequence[Job]) -> dict[str, float]:
+    return {job.name: job.seconds for job in jobs if job.seconds is not None}

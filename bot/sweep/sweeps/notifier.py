@@ -79,6 +79,8 @@ class Notifier:
 
         Others don't wait for files that wait for MLflow, or for their picture.
         """
+        if not sweep.outbox:
+            return sweep
         sweep = replace(sweep, outbox=merged(sweep.outbox))
         waiting = 0
         while event := next(iter(sweep.outbox[waiting:]), None):

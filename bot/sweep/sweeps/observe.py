@@ -28,9 +28,10 @@ from bot.sweep.sweeps.observe_limits import PLAN_TIMEOUT, observe_older, observe
 from bot.sweep.sweeps.transient_errors import refusal
 from bot.text.masking import Mask
 from k8s.api.cache import CacheReader, Caches
+from k8s.api.client import Manifests
 from k8s.jobs import read_job
-from k8s.objects import SWEEP_LABEL, read_each
-from k8s.pods import read_trial_pods
+from k8s.objects import SWEEP_LABEL, ReadOnce, read_each, read_once
+from k8s.pods import Pod, read_trial_pods
 
 PLAN_RETRY = timedelta(seconds=1)  # while an older sweep of the same user is planned
 
@@ -127,10 +128,14 @@ async def _experiment(
         experiment=experiment,
         trials=trials,
         jobs=read_each(read_job, jobs),
-        pods=tuple(read_trial_pods(pods, jobs)),
+        pods=read_once(_read_pods, pods, jobs),
         nodes=plan_.nodes,
         cached=reader.cached or at_home.cached,
     )
+
+
+def _read_pods(found: Manifests, jobs: Manifests) -> tuple[Pod, ...]:
+    return ReadOnce(read_trial_pods(found, jobs))
 
 
 def _masked(seen: Observation, mask: Mask) -> Observation:

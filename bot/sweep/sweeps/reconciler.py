@@ -213,10 +213,11 @@ class _Reconcile:
         self, before: SweepRecord, seen: Observation, commands: tuple[Command, ...], now: datetime
     ) -> tuple[Observation, SweepRecord]:
         """Advance; if a change needs it, once more from a direct read of the API server."""
-        after = advance(replace(before, unreachable=None), seen, self.clients.config, now)
+        reached = replace(before, unreachable=None) if before.unreachable else before
+        after = advance(reached, seen, self.clients.config, now)
         if seen.cached and needs_fresh_read(before, after, seen, now):
             seen = await observe(before, commands, self.clients, fresh=True)
-            after = advance(replace(before, unreachable=None), seen, self.clients.config, now)
+            after = advance(reached, seen, self.clients.config, now)
         return seen, after
 
     async def report_failure(self, error: Exception) -> None:
@@ -245,7 +246,8 @@ class _Reconcile:
 
     async def save(self, sweep: SweepRecord, checks: Sequence[LimitCheck] = ()) -> SweepRecord:
         """Save the record. Texts of other systems in it were masked before they were cut and formatted."""
-        sweep = replace(sweep, reason=self.clients.mask(sweep.reason))
+        if sweep.reason:
+            sweep = replace(sweep, reason=self.clients.mask(sweep.reason))
         return await self.clients.store.save(sweep, self.lease, checks)
 
     async def _act(self, sweep: SweepRecord, seen: Observation) -> SweepRecord:

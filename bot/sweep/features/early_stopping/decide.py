@@ -170,7 +170,7 @@ def _judged(
         return _without_values(sweep, seen)
     known = _judgeable(sweep, seen)
     curves = {name: curve for name, curve in seen.reading.curves.items() if name in known}
-    stoppable = {trial.name for trial in seen.live} & seen.running - sweep.to_kill.keys()
+    stoppable = {*(seen.live_names & seen.running)} - sweep.to_kill.keys()
     state = _state(sweep)
     space = plan.space
     objective = Objective(maximize=space.goal is Goal.MAXIMIZE, strategy=space.strategies[space.metric])
@@ -187,7 +187,7 @@ def _judged(
 def _judgeable(sweep: SweepRecord, seen: Observation) -> set[str]:
     """Return the experiment's trials, except those that are (or in a dry run would be) stopped."""
     state = _state(sweep)
-    return {trial.name for trial in seen.trials} - state.ending.keys() - state.ended.keys()
+    return {*seen.trial_names} - state.ending.keys() - state.ended.keys()
 
 
 def _stop(verdict: Verdict, seen: Observation, now: datetime) -> EarlyStop:
@@ -216,8 +216,9 @@ def _saved(sweep: SweepRecord, plan: SweepPlan, seen: Observation) -> float:
 def _without_values(sweep: SweepRecord, seen: Observation) -> SweepRecord:
     """Report once that a trial has finished although the metric was found for none."""
     reading = seen.reading
-    names = {trial.name for trial in seen.trials}
-    if reading is None or reading.failures or not reading.read or names & reading.latest.keys():
+    if reading is None or reading.failures or not reading.read:
+        return sweep
+    if seen.trial_names & reading.latest.keys():
         return sweep
     # A reading from before the trial's end can be older than its run.
     finished = any(trial.ended and trial.ended.timestamp() < reading.at for trial in seen.succeeded)
@@ -227,6 +228,8 @@ def _without_values(sweep: SweepRecord, seen: Observation) -> SweepRecord:
 def changes(sweep: SweepRecord, plan: SweepPlan, seen: Observation, now: datetime) -> RequiredChanges:
     """Stop the trials. Katib recreates a deleted Job until it has read the condition that says so."""
     ending = _state(sweep).ending
+    if not ending:
+        return RequiredChanges()
     early = [trial for trial in seen.live if trial.name in ending and trial.name not in sweep.to_kill]
     jobs = [job for job in seen.active_jobs if job.name in ending]
     values = {name: math.nan if stop.value is None else stop.value for name, stop in ending.items()}

@@ -50,11 +50,14 @@ class PatternSeen:
 
 async def observe(sweep: SweepRecord, seen: Observation, _: SweepClients) -> Observation:
     """Add the pattern, whenever a trial has ended; calls nothing."""
-    state, ended = sweep.of(FailingParameters), [t for t in seen.trials if t.state in ENDED]
     if sweep.phase not in ACTIVE or sweep.plan is None or sweep.plan.space.seed:
         return seen
+    state = sweep.of(FailingParameters)
     causes = state.causes | _causes(seen)
-    if not causes or (len(ended), causes) == (state.counted, state.causes):
+    if not causes:
+        return seen
+    ended = [t for t in seen.trials if t.state in ENDED]
+    if (len(ended), causes) == (state.counted, state.causes):
         return seen
     key = Counter(causes.values()).most_common(1)[0][0]
     is_only = set(causes.values()) == {key}  # then that of trials that weren't diagnosed, too

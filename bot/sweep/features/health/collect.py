@@ -6,7 +6,7 @@ one once.
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 
@@ -25,7 +25,7 @@ from bot.sweep.model.observation import Observation, RawObjects
 from k8s.api.client import Manifests
 from k8s.engine import Experiment, Trial, TrialState
 from k8s.kueue import pending_workloads, places, read_workload
-from k8s.objects import Manifest, still_live
+from k8s.objects import Manifest, read_once, still_live
 from k8s.pods import READER, is_trial_pod
 from k8s.trial_kinds import creators_of_pods, job_of_pod, training_container
 
@@ -92,19 +92,13 @@ class EvidenceCollector:
 
     def _suspects(self, trials: tuple[Trial, ...]) -> list[Trial]:
         sweep = self.sweep
-        known = {*sweep.of(HealthState).examined, *sweep.to_kill}
-        by_state = defaultdict[str, list[Trial]](list)
-        for trial in trials:
-            by_state[_state(trial)].append(trial)
-        unhealthy = self._unhealthy
+        known, by_state = {*sweep.of(HealthState).examined, *sweep.to_kill}, read_once(_by_state, trials)
+        unhealthy, live = self._unhealthy, by_state.get("live", [])
         if sweep.progress.succeeded:  # only what the message about the first trials shows is followed
-            by_state["live"] = [t for t in by_state["live"] if t.name == unhealthy]
+            live = [t for t in live if t.name == unhealthy] if unhealthy else []
         live, failed, nan = (
-            sorted(
-                (t for t in by_state[state] if t.name not in known),
-                key=lambda t: (str(t.created or ""), t.name),
-            )
-            for state in ("live", "failed", "nan")
+            [t for t in found if t.name not in known]
+            for found in (live, by_state.get("failed", ()), by_state.get("nan", ()))
         )
         new = (failed + nan)[: 1 if len(sweep.of(HealthState).examined) < MAX_EXAMINED else 0]
         return new + sorted(live, key=lambda t: t.name != unhealthy)[:MAX_LIVE]
@@ -214,6 +208,14 @@ class EvidenceCollector:
             return ""
         container = evidence.collector
         return await self.clients.tail(self.namespace, _name(evidence.pod), container) if container else ""
+
+
+def _by_state(trials: Sequence[Trial]) -> dict[str, list[Trial]]:
+    """Return the trials by `_state`, the oldest first."""
+    found = defaultdict[str, list[Trial]](list)
+    for trial in sorted(trials, key=lambda t: (str(t.created or ""), t.name)):
+        found[_state(trial)].append(trial)
+    return found
 
 
 def _state(trial: Trial) -> str:

@@ -18,7 +18,6 @@ from bot.sweep.features.health import texts
 from bot.sweep.features.health.state import Health, HealthState, HealthStatus
 from bot.sweep.model.observation import Observation
 from bot.sweep.model.texts import TOLD_DIRECTLY, TOLD_IN_CHANNEL
-from k8s.engine import TrialState
 
 
 def follow(sweep: SweepRecord, seen: Observation, _: datetime) -> SweepRecord:
@@ -34,8 +33,7 @@ def follow(sweep: SweepRecord, seen: Observation, _: datetime) -> SweepRecord:
     if news:
         alike = (d for d in news if d.key == news[0].key and shown and d.trial == shown.trial)
         return _show(sweep, next(alike, news[0]))
-    healthy = _healthy_trial(shown, seen)
-    if healthy and shown and shown.status is not HealthStatus.RECOVERED:
+    if shown and shown.status is not HealthStatus.RECOVERED and (healthy := _healthy_trial(shown, seen)):
         shown = replace(shown, status=HealthStatus.RECOVERED, trial=healthy)
         return replace(sweep.change(HealthState, shown=shown), failure="")
     return sweep
@@ -134,15 +132,14 @@ def _status(diagnosis: Diagnosis) -> HealthStatus:
     return HealthStatus.WAITING if diagnosis.soft else HealthStatus.UNHEALTHY
 
 
-def _healthy_trial(shown: Health | None, seen: Observation) -> str:
+def _healthy_trial(shown: Health, seen: Observation) -> str:
     """Return the name of a trial that is running or has succeeded; "" if there is none.
 
     Of a problem, only the trial that has it shows the end, as long as it is live.
     """
     ready = [pod for pod in seen.pods if pod.job not in seen.incomplete and not pod.deleted]
     running = [pod.job for pod in ready if pod.running and not pod.abandoned]
-    done = [trial.name for trial in seen.trials if trial.state is TrialState.SUCCEEDED]
-    unhealthy = shown.trial if shown and shown.status is HealthStatus.UNHEALTHY else ""
-    if unhealthy in {trial.name for trial in seen.live}:
+    unhealthy = shown.trial if shown.status is HealthStatus.UNHEALTHY else ""
+    if unhealthy in seen.live_names:
         return unhealthy if unhealthy in running else ""
-    return next(iter((*running, *done)), "")
+    return next(iter((*running, *(trial.name for trial in seen.succeeded))), "")

@@ -7,6 +7,7 @@ experiment, Sweepbot reopens it.
 """
 
 from collections import Counter
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 
@@ -20,6 +21,7 @@ from bot.sweep.model.changes import Patch, RequiredChanges, deletions
 from bot.sweep.model.observation import Observation
 from k8s.engine import End, Experiment, Trial, TrialState
 from k8s.jobs import Job, JobState
+from k8s.objects import ReadOnce, read_once
 
 MAX_DISRUPTIONS = 10  # of one trial, which then has failed: a kubelet also evicts for what a training does
 MAX_RESTARTS = 2  # of one trial, for Katib's collector
@@ -34,12 +36,12 @@ def with_disruptions(sweep: SweepRecord, seen: Observation) -> Observation:
     reopens = seen.experiment is not None and bool(absent) and _has_room(seen.experiment, seen.trials)
     names = frozenset(trial.name for trial in _disrupted_trials(sweep, seen))
     disrupted = disrupted_jobs(sweep, seen)
-    ending = {job.name for job in seen.jobs if job.uid in disrupted} & {trial.name for trial in seen.live}
-    live = [replace(t, state=TrialState.LIVE) if t.name in names else t for t in seen.trials]
+    ending = seen.live_names.intersection(job.name for job in _of_uids(disrupted, seen))
+    live = (replace(t, state=TrialState.LIVE) if t.name in names else t for t in seen.trials)
     trouble = tuple(each for each in seen.trouble if each.trial not in names | ending)
     return replace(
         seen,
-        trials=tuple(live),
+        trials=ReadOnce(live) if names else seen.trials,
         trouble=trouble,
         starting_again=names,
         missing=absent,
@@ -51,14 +53,14 @@ def with_disruptions(sweep: SweepRecord, seen: Observation) -> Observation:
 def follow(sweep: SweepRecord, seen: Observation, now: datetime) -> SweepRecord:
     """Report trials that the cluster interrupted, and those that run again; each once."""
     sweep = _restart_abandoned(sweep, seen, now)
-    state, live, running = sweep.of(InterruptionState), {t.name for t in seen.live}, _running(sweep, seen)
+    state, live, running = sweep.of(InterruptionState), seen.live_names, _running(sweep, seen)
     replaced, disrupted = disrupted_jobs(sweep, seen), _disrupted_of(sweep, seen)
     own = seen.of(InterruptionsSeen)
     restarts = [each for each in own.interruptions if not each.job_uid or each.job_uid in replaced]
     new = [each for each in restarts if each.trial in live - state.interrupted.keys()]
     again = {t: at for t, at in state.interrupted.items() if t in running}
     gone = {each.trial for each in new}
-    absent = {*disrupted.values()} - {t.name for t in seen.trials}  # until Katib creates them again
+    absent = {*disrupted.values()} - seen.trial_names  # until Katib creates them again
     left = {t: at for t, at in state.interrupted.items() if t in live | absent and t not in again}
     unread = {pod.job_uid for pod in seen.pods if pod.unread}
     state = InterruptionState(
@@ -76,10 +78,18 @@ def follow(sweep: SweepRecord, seen: Observation, now: datetime) -> SweepRecord:
 
 def _running(sweep: SweepRecord, seen: Observation) -> set[str]:
     """Return the trials that run, on all of their nodes, and aren't being stopped."""
-    replaced = disrupted_jobs(sweep, seen)
-    suspended = {job.name for job in seen.jobs if job.suspended or job.uid in replaced} | seen.incomplete
+    suspended = {job.name for job in _of_uids(disrupted_jobs(sweep, seen), seen)} | seen.incomplete
+    suspended |= read_once(_suspended, seen.jobs)
     up = {pod.job for pod in seen.pods if pod.running and not pod.deleted and not pod.disruption[0]}
     return up - suspended
+
+
+def _suspended(jobs: Sequence[Job]) -> frozenset[str]:
+    return frozenset(job.name for job in jobs if job.suspended)
+
+
+def _of_uids(uids: Collection[str], seen: Observation) -> list[Job]:
+    return [job for job in seen.jobs if job.uid in uids] if uids else []
 
 
 def _restart_abandoned(sweep: SweepRecord, seen: Observation, now: datetime) -> SweepRecord:
@@ -87,10 +97,11 @@ def _restart_abandoned(sweep: SweepRecord, seen: Observation, now: datetime) -> 
 
     A pod still pulling its image is restarted once, which leaves a restart for when the image is there.
     """
-    live = {t.name for t in seen.live} - sweep.to_kill.keys()
-    active = {j.uid for j in seen.active_jobs} - sweep.of(InterruptionState).restarted.keys()
-    for pod in seen.pods:
-        if pod.job not in live or pod.job_uid not in active or pod.deleted or not pod.abandoned:
+    abandoned = [pod for pod in seen.pods if pod.abandoned and not pod.deleted]
+    live = seen.live_names - sweep.to_kill.keys()
+    active = {j.uid for j in seen.active_jobs if abandoned} - sweep.of(InterruptionState).restarted.keys()
+    for pod in abandoned:
+        if pod.abandoned is None or pod.job not in live or pod.job_uid not in active:
             continue
         restarted = sweep.of(InterruptionState).restarted
         once = 1 if may_pass(*pod.waiting) and now - pod.abandoned > PULL_TIMEOUT else 0
@@ -105,7 +116,8 @@ def changes(sweep: SweepRecord, plan: SweepPlan, seen: Observation, _: datetime)
     """Delete the Jobs and trials that Katib then creates again."""
     state = sweep.of(InterruptionState)
     restarted = state.restarted.keys() - state.disrupted.keys()
-    abandoned = deletions([job for job in seen.active_jobs if job.uid in restarted], plan)
+    active = [job for job in _of_uids(restarted, seen) if job.state is JobState.ACTIVE]
+    abandoned = deletions(active, plan)
     replaced = deletions(_jobs_to_replace(sweep, seen), plan, wait=True)
     trials = (engine.run_again(plan, trial) for trial in _trials_to_replace(sweep, seen))
     return RequiredChanges(delete=(*abandoned, *replaced, *trials))
@@ -124,7 +136,7 @@ def disrupted_jobs(sweep: SweepRecord, seen: Observation) -> dict[str, str]:
 
 def _disrupted_of(sweep: SweepRecord, seen: Observation) -> dict[str, str]:
     """Return what the record keeps of them: those of trials that haven't ended, or that start no more."""
-    ended = {trial.name for trial in seen.trials if trial.state is not TrialState.LIVE}
+    ended = seen.trial_names - seen.live_names
     known = _known_jobs(sweep, seen)
     left = _replaceable(known)
     return {uid: trial for uid, trial in known.items() if trial not in ended or uid not in left}
@@ -150,7 +162,7 @@ def _jobs_to_replace(sweep: SweepRecord, seen: Observation) -> list[Job]:
     """
     state = sweep.of(InterruptionState)
     disrupted = _replaceable(state.disrupted)
-    jobs = [job for job in seen.jobs if job.uid in disrupted and not job.deleted]
+    jobs = [job for job in _of_uids(disrupted, seen) if not job.deleted]
     return [job for job in jobs if job.state is not JobState.COMPLETE or job.uid in state.restarted]
 
 
@@ -160,15 +172,15 @@ def _trials_to_replace(sweep: SweepRecord, seen: Observation) -> list[Trial]:
     One after the other: Katib creates all missing ones as soon as one more can run. If these are more than
     can run in parallel, it deletes the newest trials, with their suggestions.
     """
-    jobs = {job.name for job in seen.jobs}
-    ready = [trial for trial in seen.trials if trial.name in seen.starting_again and trial.name not in jobs]
+    names = seen.starting_again - seen.job_names
+    ready = [trial for trial in seen.trials if trial.name in names] if names else []
     waits = _missing(sweep, seen) and (seen.open or seen.reopens)
     return [] if waits else ready[:1]
 
 
 def _missing(sweep: SweepRecord, seen: Observation) -> set[str]:
     """Return the trials that were deleted, and that Katib hasn't created again yet."""
-    return {*sweep.of(InterruptionState).disrupted.values()} - {trial.name for trial in seen.trials}
+    return {*sweep.of(InterruptionState).disrupted.values()} - seen.trial_names
 
 
 def _disrupted_trials(sweep: SweepRecord, seen: Observation) -> list[Trial]:

@@ -49,7 +49,7 @@ async def observe(sweep: SweepRecord, seen: Observation, clients: SweepClients) 
 async def _interruptions(
     sweep: SweepRecord, plan: SweepPlan, seen: Observation, clients: SweepClients
 ) -> list[Interruption]:
-    ran = {*sweep.of(InterruptionState).ran} & {t.name for t in seen.live}
+    ran = seen.live_names.intersection(sweep.of(InterruptionState).ran)
     stopped = [job for job in seen.active_jobs if job.suspended and job.name in ran]
     suspended = await _of_suspended(stopped, plan.experiment_ref.namespace, clients)
     if plan.nodes == 1:  # its Job replaces a pod that is gone
@@ -69,10 +69,11 @@ async def _of_suspended(jobs: list[Job], namespace: str, clients: SweepClients) 
     return [queue_interruption(job.name, one, one and by_uid.get(one.preemptor)) for job, one in found]
 
 
-def _of_pods(ran: set[str], seen: Observation) -> list[Interruption]:
+def _of_pods(ran: frozenset[str], seen: Observation) -> list[Interruption]:
     """Return the trials whose pod is being disrupted, and that have no other running pod."""
-    left = {pod.job for pod in seen.pods if pod.running and not pod.deleted}
-    return [pod_interruption(pod) for pod in seen.pods if is_disrupted(pod) and pod.job in ran - left]
+    disrupted = [pod for pod in seen.pods if pod.disruption[0] and is_disrupted(pod) and pod.job in ran]
+    left = {pod.job for pod in seen.pods if pod.running and not pod.deleted} if disrupted else ()
+    return [pod_interruption(pod) for pod in disrupted if pod.job not in left]
 
 
 def of_workers(sweep: SweepRecord, nodes: int, seen: Observation, pods: Iterable[Pod]) -> list[Interruption]:
@@ -108,5 +109,5 @@ def _jobs(sweep: SweepRecord, seen: Observation) -> dict[str, Job]:
 
     A Job that is gone is none of them: a pod of a TrainJob has another UID then.
     """
-    trials, known = {trial.name for trial in seen.trials}, sweep.of(InterruptionState).disrupted
+    trials, known = seen.trial_names, sweep.of(InterruptionState).disrupted
     return {job.uid: job for job in seen.jobs if job.name in trials and job.uid not in known}

@@ -67,12 +67,14 @@ async def observe(sweep: SweepRecord, seen: Observation, clients: SweepClients) 
     """Add the last reading. Nothing is read unless a trial runs."""
     if sweep.phase is not Phase.RUNNING or sweep.plan is None or not seen.running:
         return seen
-    query = log_query(sweep.plan, seen.pods, {trial.name for trial in seen.trials})
-    started = {pod.job: pod.running_since for pod in seen.pods if pod.running_since}
-    new = {trial for trial, at in started.items() if trial in seen.running and clients.now() - at < NEW}
-    query = query and replace(query, cluster=clients.trials, new=frozenset(new))
+    query = log_query(sweep.plan, seen.pods, seen.trial_names)
+    if query:
+        since = clients.now() - NEW
+        started = (pod.job for pod in seen.pods if pod.running_since and pod.running_since > since)
+        query = replace(query, cluster=clients.trials, new=seen.running.intersection(started))
     reading = await clients.live.read(sweep.id, sweep.plan, seen.wanted_curves or (lambda _: set()), query)
-    return replace(seen, reading=reading).again_in(SOON if query and new - reading.latest.keys() else PERIOD)
+    waits = query is not None and bool(query.new - reading.latest.keys())
+    return replace(seen, reading=reading).again_in(SOON if waits else PERIOD)
 
 
 FEATURE = Feature(

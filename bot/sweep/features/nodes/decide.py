@@ -115,7 +115,7 @@ def _runtimes(plan: SweepPlan, seen: Observation, now: datetime) -> tuple[Manife
     if plan.runtime is None or seen.experiment is None or not seen.open:
         return ()
     # Jobs of an earlier experiment of the sweep don't count.
-    jobs = {job.name for job in seen.jobs} & {trial.name for trial in seen.trials}
+    jobs = seen.job_names & seen.trial_names
     started = (trial.started for trial in seen.live if trial.name not in jobs)
     if jobs and not any(at and now - at > LATE for at in started):
         return ()

@@ -62,7 +62,12 @@ def to_park(sweep: SweepRecord, seen: Observation) -> set[str]:
 def to_unpark(sweep: SweepRecord, seen: Observation) -> set[str]:
     """Return the UIDs of Jobs that a release still has to put back."""
     state = sweep.of(QueueState)
-    return set() if state.held_by else {j.uid for j in seen.active_jobs} & {*state.parked}
+    return set() if state.held_by else _active(state.parked, seen)
+
+
+def _active(uids: tuple[str, ...], seen: Observation) -> set[str]:
+    """Return those of these Jobs that are active."""
+    return {j.uid for j in seen.active_jobs} & {*uids} if uids else set()
 
 
 def to_lift(sweep: SweepRecord, seen: Observation) -> set[str]:
@@ -90,7 +95,7 @@ def changes(sweep: SweepRecord, plan: SweepPlan, seen: Observation, _: datetime)
     unequal = [w for w in own.workloads if w.job_uid in lift and w.priority != state.value]
     waiting = [
         (Ref(job.kind, namespace, job.name), relabeled(state.labels))
-        for job in seen.active_jobs
+        for job in (seen.active_jobs if state.labels else ())
         if job.suspended and job.queue and not state.labels.items() <= job.kueue_labels.items()
     ]
     first = [w for w in unequal if w.priority < state.value or not waiting]
@@ -109,15 +114,15 @@ def _lifted(sweep: SweepRecord, seen: Observation) -> tuple[str, ...]:
     state, own = sweep.of(QueueState), seen.of(QueueSeen)
     waiting = {w.job_uid for w in own.workloads if w.priority != state.value}
     done = (to_lift(sweep, seen) & own.looked_up) - waiting
-    return tuple(sorted(({*state.lifted} & _admitted(seen)) | done))
+    return tuple(sorted(({*state.lifted} & _admitted(seen) if state.lifted else set()) | done))
 
 
 def _parked(sweep: SweepRecord, seen: Observation) -> tuple[str, ...]:
     """Return the Jobs that are out of the queue, by what their Workloads show."""
-    workloads, live = seen.of(QueueSeen).workloads, {j.uid for j in seen.active_jobs}
+    workloads, parked = seen.of(QueueSeen).workloads, _active(sweep.of(QueueState).parked, seen)
     now_parked = {w.job_uid for w in workloads if not w.active} & to_park(sweep, seen)
     back = {w.job_uid for w in workloads if w.active} & to_unpark(sweep, seen)
-    return tuple(sorted((({*sweep.of(QueueState).parked} & live) | now_parked) - back))
+    return tuple(sorted((parked | now_parked) - back))
 
 
 def requeue(before: SweepRecord, after: SweepRecord, _: datetime) -> timedelta | None:

@@ -38,8 +38,10 @@ async def observe(sweep: SweepRecord, seen: Observation, _: SweepClients) -> Obs
 
 def lost_search(plan: SweepPlan, raw: RawObjects) -> bool:
     """Return whether the service restarted after the first trial, and the experiment still needs trials."""
+    if plan.space.algorithm not in IN_MEMORY or raw.experiment is None:
+        return False
     first = min((trial.created for trial in raw.trials if trial.created), default=None)
-    if plan.space.algorithm not in IN_MEMORY or raw.experiment is None or first is None:
+    if first is None:
         return False
     services = [pod for pod in raw.pods if engine.is_pod_of(plan, pod) and _serves(pod)]
     restarted = bool(services) and all(_restarted(pod, first) for pod in services)

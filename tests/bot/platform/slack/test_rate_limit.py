@@ -6,6 +6,7 @@ import time
 import pytest
 from slack_sdk.web.async_client import AsyncWebClient
 
+from bot.platform.slack import client
 from bot.platform.slack.client import Slack, SlackBusyError
 from bot.platform.slack.message import File, Message
 from bot.platform.slack.rate_limit import EDITS, POSTS, Rate, RateLimiter
@@ -31,6 +32,20 @@ async def test_burst_is_sent_at_once_and_the_rest_spaced_in_its_channel_only(pac
     await pace.hold("c", 60)
     assert await pace.wait("c", "s", QUICK) > 59
     assert await pace.wait("d", "s", QUICK) == 0
+
+
+async def test_edits_without_room_are_looked_up_once_until_one_more_has_room(pace, monkeypatch):
+    now, looked, slack = 0.0, [], Slack(AsyncWebClient(), pace)
+    look = pace.is_half_free
+    monkeypatch.setattr(client, "monotonic", lambda: 1000 + now)
+    monkeypatch.setattr(pace, "is_half_free", lambda *line: looked.append(line) or look(*line))
+    assert await slack.has_room_for_edits()
+    await pace.hold("edits", 60)
+    assert [await slack.has_room_for_edits() for _ in range(3)] == [False] * 3
+    assert len(looked) == 2
+    now = 1.1 * EDITS.gap
+    assert not await slack.has_room_for_edits()
+    assert len(looked) == 3
 
 
 async def test_early_retry_keeps_its_place(pace):

@@ -5,6 +5,7 @@ from typing import ClassVar
 
 from bot.sweep.model.observation import Observation
 from bot.sweep.model.progress import current_progress
+from k8s.objects import ReadOnce
 from k8s.pods import Pod
 from tests.bot.sweep.model.observations import OPEN, RUNNING, a_job, a_pod, a_trial
 
@@ -30,3 +31,14 @@ def test_each_pod_is_looked_at_once_however_many_trials_are_live():
     assert len(CountedPod.reads) == TRIALS
     assert (seen.running, seen.held) == (set(), set(names))
     assert replace(seen, trials=(), jobs=(), pods=()).held == set()
+
+
+def test_unchanged_trials_and_jobs_are_selected_once_for_all_reconciles():
+    names = ("t1", "t2")
+    trials, jobs = ReadOnce(map(a_trial, names)), ReadOnce(map(a_job, names))
+    first, later = (Observation(experiment=OPEN, trials=trials, jobs=jobs) for _ in range(2))
+    assert first.live is later.live
+    assert first.live_names is later.live_names
+    assert first.active_jobs is later.active_jobs
+    changed = replace(later, trials=ReadOnce([a_trial("t2")]))
+    assert (first.live_names, changed.live_names) == ({"t1", "t2"}, {"t2"})
