@@ -18,7 +18,7 @@ from bot.platform.config.personal import QUIET, Personal
 from bot.platform.slack.mrkdwn import code, plain
 from bot.sweep.answers.command_parser import ParsedCommand, choose
 from bot.sweep.channels.store import REQUESTS, SetupRequest, dump
-from bot.sweep.channels.views import ZONES
+from bot.sweep.channels.views import all_zones
 from bot.sweep.launch.options import NOTIFY, NOTIFY_WORDS
 from bot.text.wording import did_you_mean, listed
 from handlers.context import ACK_TIMEOUT, SLACK_ERRORS, HandlerContext
@@ -50,7 +50,7 @@ def _time(hour: str, minute: str | None, half: str | None) -> str:
 
 
 def _zone(key: str, text: str, _context: Any) -> str:
-    known = {each.lower(): each for each in ZONES}
+    known = {each.lower(): each for each in all_zones()}
     if text.lower() not in known:
         raise invalid(key, "a time zone such as Europe/Berlin", text, did_you_mean(text, known.values()))
     return known[text.lower()]
@@ -148,4 +148,4 @@ async def _own_zone(user: str, web: AsyncWebClient) -> str:
     with contextlib.suppress(*SLACK_ERRORS):
         async with asyncio.timeout(ACK_TIMEOUT):
             zone = str((await web.users_info(user=user))["user"].get("tz") or "")
-    return zone if zone in ZONES else ""
+    return zone if zone in all_zones() else ""

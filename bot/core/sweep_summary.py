@@ -5,9 +5,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Annotated
 
-from pydantic import AliasChoices, Field, TypeAdapter
+from pydantic import AliasChoices, Field
 
 from bot.core.record import Phase, SweepRecord
+from bot.core.stored_format import late_adapter
 
 # A worker of the version before, which can run beside this one during an update, calls them otherwise.
 TOGETHER = Field(validation_alias=AliasChoices("starts_together", "gang"))
@@ -44,7 +45,7 @@ class SweepSummary:
         return not self.phase.final
 
 
-_SUMMARY: TypeAdapter[SweepSummary] = TypeAdapter(SweepSummary)
+_SUMMARY = late_adapter(SweepSummary)
 
 
 def summary_of(sweep: SweepRecord) -> SweepSummary:

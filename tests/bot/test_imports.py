@@ -4,8 +4,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-
 ROOT = Path(__file__).parents[2]
 HEAVY = {
     *("apscheduler", "google", "kubernetes", "matplotlib", "mlflow", "opentelemetry", "requests"),
@@ -18,30 +16,35 @@ ROOMS = {
     "bot.sweep.sweeps.reconciler",
     "bot.work_process",
 }
-HELP = "import runpy, sys; sys.argv = ['bot', 'plan', '--help']; runpy.run_module('bot', run_name='__main__')"
+# What each command imports beyond those above it, in one process.
+COMMANDS = {
+    "plan --help": (
+        "sys.argv = ['bot', 'plan', '--help']; runpy.run_module('bot', run_name='__main__')",
+        set(),
+    ),
+    "plan and setup": ("import bot.offline_commands, bot.setup_command", {"pydantic"}),
+    "serve": (
+        "import bot.serve_process",
+        {"bot.serve_process", "opentelemetry", "redis", "slack_bolt", "uvicorn"},
+    ),
+}
+WATCHED = """
+import runpy, sys
+
+for code in sys.argv[1:]:
+    try:
+        exec(code)
+    except SystemExit:
+        pass
+    print(*sys.modules, file=sys.stderr)
+"""
 
 
-def imported(code):
-    """Return which of the heavy packages and rooms a new process has imported at its end."""
-    watch = f"import atexit, sys; atexit.register(lambda: print(*sys.modules, file=sys.stderr)); {code}"
-    done = subprocess.run(
-        [sys.executable, "-c", watch], cwd=ROOT, capture_output=True, text=True, check=True, timeout=120
-    )
-    modules = set(done.stderr.split())
-    return {name for name in HEAVY | ROOMS | {"pydantic", "redis"} if name in modules}
-
-
-@pytest.mark.parametrize(
-    ("code", "expected"),
-    [
-        (HELP, set()),
-        ("import bot.offline_commands, bot.setup_command", {"pydantic"}),
-        (
-            "import bot.serve_process",
-            {"bot.serve_process", "opentelemetry", "pydantic", "redis", "slack_bolt", "uvicorn"},
-        ),
-    ],
-    ids=["plan --help", "plan and setup", "serve"],
-)
-def test_command_imports_no_heavy_package_that_it_does_not_use(code, expected):
-    assert imported(code) == expected
+def test_commands_import_no_heavy_package_that_they_do_not_use():
+    command = [sys.executable, "-c", WATCHED, *(code for code, _ in COMMANDS.values())]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True, timeout=120)
+    before, imported = set(), {}
+    for command, line in zip(COMMANDS, done.stderr.splitlines(), strict=True):
+        found = {*line.split()} & (HEAVY | ROOMS | {"pydantic", "redis"})
+        imported[command], before = found - before, found
+    assert imported == {command: expected for command, (_, expected) in COMMANDS.items()}

@@ -15,9 +15,8 @@ from pathlib import Path
 from typing import Annotated, Literal, Self
 from urllib.parse import urlsplit
 
-from pydantic import AfterValidator, Field, SecretStr, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, SecretStr, ValidationError
 from pydantic_core import ErrorDetails
-from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from bot.core.errors import UserError
 from bot.platform.config.docstrings import docstrings
@@ -101,10 +100,10 @@ Host = Annotated[str, AfterValidator(_host)]
 ImageRegistry = Annotated[str, AfterValidator(_registry)]
 
 
-class PlanSettings(BaseSettings):
+class PlanSettings(BaseModel):
     """Settings that a plan depends on, for `sweepbot plan` too."""
 
-    model_config = SettingsConfigDict(frozen=True, extra="ignore", env_ignore_empty=True)
+    model_config = ConfigDict(frozen=True, extra="ignore", validate_default=True)
 
     k8s_namespace: str = "sweeps"
     """namespace for builds, records, and trials (unless the channel sets another)"""
@@ -170,9 +169,12 @@ class PlanSettings(BaseSettings):
 
     @classmethod
     def read(cls) -> Self:
-        """Raise UserError with one line for each missing or invalid setting, without any secret."""
+        """Read the environment; what is empty counts as not set.
+
+        Raises UserError with one line for each missing or invalid setting, without any secret.
+        """
         try:
-            return cls()
+            return cls.model_validate({name.lower(): value for name, value in os.environ.items() if value})
         except ValidationError as error:
             text = error_text(error.errors(include_input=False))
             raise UserError(text) from None

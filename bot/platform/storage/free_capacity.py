@@ -11,20 +11,19 @@ from contextlib import suppress
 from datetime import datetime, timedelta
 from typing import Any
 
-from pydantic import TypeAdapter
 from redis.asyncio import Redis
 from redis.asyncio.lock import Lock
 from redis.exceptions import LockNotOwnedError
 
 from bot.core.pace import CapacityRequest, FreeCapacity
-from bot.core.stored_format import cached
+from bot.core.stored_format import cached, late_adapter
 from bot.platform.storage.work_queue import text as as_text
 
 RETENTION = timedelta(minutes=10)  # of what isn't renewed
 GROWTH_LOCK = timedelta(seconds=75)  # two measurements: the second one shows the new trials' pods
 STARTS, START_LOCK = "starts-lock", timedelta(minutes=1)  # much longer than a decision takes
 
-_REQUEST, _FREE = TypeAdapter(CapacityRequest), TypeAdapter(FreeCapacity)
+_REQUEST, _FREE = late_adapter(CapacityRequest), late_adapter(FreeCapacity)
 
 
 class CapacityStore:

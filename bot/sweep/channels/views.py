@@ -1,5 +1,6 @@
 """Views of /sweep setup and the greeting of a new user. Pure."""
 
+from functools import cache
 from typing import Any
 from zoneinfo import available_timezones
 
@@ -22,7 +23,6 @@ from bot.platform.slack.mrkdwn import code, plain
 from bot.sweep.channels.models import ChannelSetup
 
 SETUP_FORM, ZONE, TEAM_CHOICE = "setup_form", "setup_zone", "greet_team"  # callback id; action ids
-ZONES = tuple(sorted(available_timezones()))
 
 
 def setup_form(channel: str, settings: ChannelSetup, config: Config) -> View:
@@ -69,7 +69,12 @@ def read_setup(view: View) -> tuple[str, ChannelSetup]:
 
 def zones(typed: str) -> list[Option]:
     wanted = typed.strip().lower().replace(" ", "_")
-    return [option(zone) for zone in ZONES if wanted in zone.lower()][:MAX_OPTIONS]
+    return [option(zone) for zone in all_zones() if wanted in zone.lower()][:MAX_OPTIONS]
+
+
+@cache
+def all_zones() -> list[str]:
+    return sorted(available_timezones())  # reads hundreds of files
 
 
 def saving() -> View:

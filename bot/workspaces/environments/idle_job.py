@@ -14,10 +14,10 @@ from datetime import timedelta
 from ipaddress import ip_address
 
 import aiohttp
-from pydantic import TypeAdapter
 from redis.asyncio import Redis
 
 from bot.core.errors import RetryAfterError
+from bot.core.stored_format import late_adapter
 from bot.core.work_item import WorkItem
 from bot.measure.gpus.models import HALF_HOUR, NoGpuDataError, PodUse, Source
 from bot.platform.clients import Clients
@@ -57,7 +57,7 @@ PARALLEL = 16  # servers asked at once; one that doesn't answer takes 10 seconds
 MAX_LOGGED = 300  # characters: a server can write its own reason
 MAX_ANSWER = 256 * 1024  # bytes
 
-_QUIET: TypeAdapter[Quiet] = TypeAdapter(Quiet)
+_QUIET = late_adapter(Quiet)
 
 
 @dataclass(frozen=True)

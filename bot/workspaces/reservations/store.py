@@ -7,9 +7,9 @@ import logging
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from pydantic import TypeAdapter
 from slack_sdk.errors import SlackApiError
 
+from bot.core.stored_format import late_adapter
 from bot.platform.clients import Clients
 from bot.platform.slack.client import MessageRejectedError, NotInChannelError
 from bot.platform.slack.mrkdwn import code, quoted
@@ -24,7 +24,7 @@ CONFIGMAP_NAME = "sweepbot-reservations"
 REJECTED = "rejected."  # prefix of the keys of the notes
 MAX_REASON = 300  # characters
 
-_RESERVATION: TypeAdapter[Reservation] = TypeAdapter(Reservation)
+_RESERVATION = late_adapter(Reservation)
 
 
 @dataclass(frozen=True)
