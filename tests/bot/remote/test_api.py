@@ -113,6 +113,8 @@ def test_wait_returns_a_sweep_that_needs_a_person(server, sweepbot):
     ]
     server.answers = [(200, {}, "".join(f"data: {json.dumps(each)}\n\n" for each in sweeps))]
     assert sweepbot.wait("lr-brave-otter")["state"] == "held"
+    server.answers = [(200, {}, json.dumps(sweeps[1]))]
+    assert sweepbot.show("lr-brave-otter") == sweeps[1]
 
 
 def test_repeated_command_is_the_same_request_and_two_commands_are_two(server, sweepbot):

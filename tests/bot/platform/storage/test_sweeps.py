@@ -72,6 +72,7 @@ async def test_create_of_a_repeated_request_returns_the_same_sweep(store, sweep,
 
 
 async def test_get_unknown_sweep_is_none(store):
+    assert await store.with_commands("lr-no-such") == (None, [])
     assert await store.get("lr-never-was") is None
 
 
@@ -79,6 +80,7 @@ async def test_save_increments_the_version(store, sweep):
     saved = await store.save(sweep.to(Phase.BUILDING, NOW))
     assert saved == replace(sweep.to(Phase.BUILDING, NOW), version=1)
     assert await store.get(sweep.id) == saved
+    assert await store.with_commands(sweep.id) == (saved, [])
     assert (await store.save(saved.enqueue())).version == 2
 
 
@@ -177,6 +179,7 @@ async def test_restore_stores_a_lost_sweep_unchanged(store, phase):
     lost = replace(record_for("lr-brave-otter"), phase=phase, version=7)
     assert await store.restore(lost)
     assert await store.get(lost.id) == lost
+    assert await store.create(record_for, [lost.id], lost.request_id) == (lost, False)
     assert await store.active() == (set() if phase.final else {lost.id})
     await end(store, lost)
 
