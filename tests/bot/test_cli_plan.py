@@ -74,15 +74,9 @@ def test_space_to_a_reader_that_has_ended_prints_no_error():
     assert (done.returncode, done.stderr) == (1, b"")
 
 
-async def test_plan_without_settings_needs_git_only(url):
-    command = [sys.executable, "-m", "bot", "plan", WORDS, "--repo", url]
-    known = {name: value for name, value in os.environ.items() if name != "SWEEPBOT_CONFIG"}
-    made = await asyncio.create_subprocess_exec(
-        *command, cwd=ROOT, env=known, stdout=subprocess.PIPE, stderr=subprocess.PIPE
-    )
-    text, complaints = await made.communicate()
-    assert (made.returncode, complaints) == (0, b"")
-    manifests = list(yaml.safe_load_all(text))
+async def test_plan_without_settings_needs_git_only(planned):
+    code, manifests, complaints = await planned()
+    assert (code, complaints) == (0, "")
     assert {one["kind"] for one in manifests} == {"ConfigMap", "Job", "Experiment"}
     assert "runtimeClassName" not in pod_of(manifests)
 

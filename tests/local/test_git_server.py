@@ -41,10 +41,9 @@ async def test_git_server_accepts_compressed_requests(git, origin):
     for number in range(25):
         origin.commit({"a.txt": str(number)})
     await git("clone", "-q", "ORIGIN", "there")
-    for number in range(25):
-        origin.commit({"a.txt": f"more {number}"})
+    origin.commit({"a.txt": "more"})
     assert (await git("-C", "there", "pull", "-q")).returncode == 0
-    assert (await git("-C", "there", "log", "--oneline")).stdout.count("\n") == 50
+    assert (await git("-C", "there", "log", "--oneline")).stdout.count("\n") == 26
 
 
 async def test_git_server_rejects_pushes(git, origin):

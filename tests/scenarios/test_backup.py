@@ -62,7 +62,7 @@ async def restored(redis, folder, edit="", **scenario):
             create = RESTORE.splitlines()[1]  # the namespaces exist
             await kubectl(f"{edit}{create} --validate=false")  # the local API server has no OpenAPI document
         await forget_and_resync(simulation)
-        await rounds(simulation, 20)
+        await rounds(simulation, 14)
         yield simulation
 
 

@@ -51,19 +51,11 @@ async def test_results_of_an_ended_sweep_outlive_katibs_objects_redis_and_the_re
     assert await keep_results(ended.last, ended.clients) == found  # from the stored record
 
 
-async def test_results_table_is_in_the_thread_once(ended):
-    tables = [text for text in ended.slack.posted if "3 trials by `loss`" in text]
-    assert len(tables) == 1
-
-
-async def test_picture_and_files_are_in_the_thread_once(ended):
+async def test_table_picture_and_files_are_in_the_thread_once_and_agree(ended):
     assert [name for name, _ in ended.slack.files] == [f"{SWEEP}.png", "results.csv", "best.yaml"]
     comments = [text for text in ended.slack.posted if text.startswith(f"Results of `{SWEEP}`: 3 trials in")]
     assert len(comments) == 1
     assert ended.clients.pictures.forgotten == [SWEEP]
-
-
-async def test_every_figure_of_the_messages_is_in_the_csv(ended):
     files = dict(ended.slack.files)
     rows = list(csv.DictReader(files["results.csv"].splitlines()))
     assert [row["loss"] for row in rows] == ["0.1", "0.3", "0.5"]
@@ -77,11 +69,7 @@ async def test_every_figure_of_the_messages_is_in_the_csv(ended):
     end = next(text for text in ended.slack.posted if "Finished: 3 trials done" in text)
     value, width = re.search(r"\*([\d.]+)\* with `width=(.)`", end).groups()
     assert known[value]["width"] == width
-
-
-async def test_best_space_runs_the_best_trial_again(ended):
-    text = dict(ended.slack.files)["best.yaml"]
-    space = parse_space(text, "best.yaml", SweepRequest(branch="main", space="best"), Limits())
+    space = parse_space(files["best.yaml"], "best.yaml", SweepRequest(branch="main", space="best"), Limits())
     assert (space.max_trials, space.metric, space.goal) == (1, "loss", Goal.MINIMIZE)
     assert command_line(space, {"width": "c"}) == "python train.py --width=c"
     assert [(each.name, each.values) for each in space.parameters] == [("width", ("c",))]
@@ -144,13 +132,10 @@ class SlowPictures(FakePictures):
         return Picture("", b"") if self.is_drawn else None
 
 
-async def test_results_of_another_sweep_of_this_name_are_neither_used_nor_replaced(ended):
+async def test_results_of_another_sweep_are_neither_used_nor_replaced_and_unreadable_ones_are_as_none(ended):
     other = replace(ended.last, request_id="another")
     before = await stored_results(SWEEP, ended.clients)
     assert await keep_results(other, ended.clients) is None
     assert await stored_results(SWEEP, ended.clients) == before
-
-
-async def test_unreadable_results_are_as_none(ended):
     ended.kubernetes.patch("ConfigMap", "sweeps", f"results-{SWEEP}", {"binaryData": {"results": "AAAA"}})
     assert await stored_results(SWEEP, ended.clients) is None

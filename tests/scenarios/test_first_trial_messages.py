@@ -99,7 +99,7 @@ async def test_later_failure_of_another_kind_is_reported_and_one_of_the_same_kin
         simulation.ends(pod, 1)
 
     async with FailingTrials(redis, happens, space=space).started() as simulation:
-        await simulation.rounds(25)
+        await simulation.rounds(18)
         assert "KeyError" in await simulation.message()
         failures = [text for text in simulation.texts() if re.match(r":warning: (<@UOWNER> )?Trial", text)]
         assert len(failures) == 2
@@ -129,7 +129,7 @@ async def test_failure_after_a_success_is_a_message_of_its_own(redis):
     async with FailingTrials(
         redis, happens, space=SPACE.replace("parallel: 2", "parallel: 1")
     ).started() as simulation:
-        await simulation.rounds(25)
+        await simulation.rounds(18)
         assert (await simulation.message()).startswith(":white_check_mark:")
         later, end = [text for text in simulation.slack.posted if "KeyError" in text]
         assert (later.partition(" ")[0], end.partition(" ")[0]) == (":warning:", ":x:")

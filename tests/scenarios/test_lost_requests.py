@@ -66,7 +66,7 @@ async def died():
 @pytest.mark.parametrize("action", [Action.RERUN, Action.PROMOTE])
 async def test_rerun_that_is_lost_between_its_start_and_its_answer_starts_again(redis, action, restored):
     async with SimulatedSweep(redis, Clock(None), image=True).started() as simulation:
-        await rounds(simulation, 24)
+        await rounds(simulation, 14)
         assert (await simulation.record()).phase is Phase.SUCCEEDED
         context = a_context(redis, store=simulation.store, queue=simulation.clients.queue)
         changes = "seeds=3" if action is Action.PROMOTE else ""

@@ -21,7 +21,10 @@ STORIES = {
     "drained": {"image": True, "acts": {Action.DRAIN: Phase.RUNNING}, "patient": True},
     "extended": {"image": True, "acts": {Action.EXTEND: Phase.SUCCEEDED}, "space": EXTENDABLE},
 }
-NEEDS = {"extended": pytest.mark.features("extension")}
+MARKS = {
+    "one trial killed": pytest.mark.slow,
+    "extended": (pytest.mark.features("extension"), pytest.mark.slow),
+}
 
 
 class Direct(SimulatedSweep):
@@ -62,7 +65,7 @@ class Late(SimulatedSweep):
             assert not held, released
 
 
-@pytest.mark.parametrize("scenario", [pytest.param(name, marks=NEEDS.get(name, ())) for name in STORIES])
+@pytest.mark.parametrize("scenario", [pytest.param(name, marks=MARKS.get(name, ())) for name in STORIES])
 async def test_sweep_ends_alike_without_a_cache_and_with_a_late_one(redis, scenario):
     usual = await SimulatedSweep(redis, Clock(None), **STORIES[scenario]).run()
     for kind in (Direct, Late):

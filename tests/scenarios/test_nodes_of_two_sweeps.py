@@ -56,7 +56,7 @@ async def test_second_sweep_starts_when_the_first_one_has_ended(four):
     await four.until_both(lambda: four.trials_of(SECOND))
     assert four.last.phase in {Phase.STOPPING, Phase.SUCCEEDED}
     assert len(four.trials_of(SWEEP)) == 3, "all trials of the first one came before"
-    for _ in range(30):
+    for _ in range(18):
         await four.both()
     assert (await four.store.get(SECOND)).phase is Phase.SUCCEEDED
     assert len([text for text in four.slack.posted if WAITING in text]) == 1

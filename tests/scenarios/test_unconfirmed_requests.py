@@ -128,7 +128,7 @@ async def test_command_given_again_is_not_taken_for_the_one_that_was_handled(red
 @pytest.fixture
 async def ended(redis):
     async with SimulatedSweep(redis, Clock(None), image=True).started() as simulation:
-        await rounds(simulation, 24)
+        await rounds(simulation, 14)
         assert (await simulation.record()).phase is Phase.SUCCEEDED
         yield simulation
 

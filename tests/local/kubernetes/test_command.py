@@ -9,7 +9,7 @@ import pytest
 from k8s.api.client import KubernetesClient
 
 
-@pytest.mark.parametrize("stop", [signal.SIGTERM, signal.SIGHUP])
+@pytest.mark.parametrize("stop", [signal.SIGTERM, pytest.param(signal.SIGHUP, marks=pytest.mark.slow)])
 async def test_command_serves_until_stopped(tmp_path, monkeypatch, stop):
     config = tmp_path / "kubeconfig"
     command = [sys.executable, "-m", "local", "kubernetes", "--port", "0", "--kubeconfig", str(config)]
