@@ -11,11 +11,13 @@ from bot.measure.gpus.models import BUSY, HALF_HOUR, HOUR
 from bot.measure.gpus.pod_owners import PodKey
 from bot.measure.sources import promql, promql_hour
 from bot.measure.sources.device_stats import uuid
-from bot.measure.sources.prometheus import MAX_NAMED, Device, Prometheus, Row, Values
+from bot.measure.sources.prometheus import Device, Prometheus, Row, Values
 from bot.measure.sources.scrape_interval import ScrapeIntervals
 
 Series = frozenset[tuple[str, str]]  # its labels
 Half = tuple[Row, Values]  # of a series, by the half hour's end
+
+MAX_NAMED = 500  # in a query; of more, it is for all
 
 
 @dataclass(frozen=True)

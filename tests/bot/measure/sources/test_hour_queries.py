@@ -7,8 +7,8 @@ import pytest
 
 from bot.measure.gpus.models import HALF_HOUR, HOUR
 from bot.measure.sources import promql, promql_hour
-from bot.measure.sources.hour_queries import HourQueries
-from bot.measure.sources.prometheus import MAX_NAMED, Prometheus, Row
+from bot.measure.sources.hour_queries import MAX_NAMED, HourQueries
+from bot.measure.sources.prometheus import Prometheus, Row
 from bot.measure.sources.scrape_interval import ScrapeIntervals
 
 START = datetime(2026, 11, 20, 8, tzinfo=UTC)
