@@ -359,7 +359,7 @@ EQUIVALENT = {
     ("k8s/nodes/scheduling.py", "priority: int = 1"): "`read_scheduled` sets it",
     (
         "k8s/kueue.py",
-        'return sum(gpus_of(each) for each in containers) * int(pods.get("count", 2))',
+        'count = int(pods.get("count", 2))',
     ): "the API server sets it",
     (
         "bot/sweep/features/pause/decide.py",

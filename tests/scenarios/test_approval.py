@@ -235,7 +235,7 @@ async def test_sweep_that_just_ended_counts_with_its_results_or_until_they_are_k
         await story.clients.kept_results.save(ended("lr-a-a", 3))
         for name in ("lr-a-a", "lr-b-b"):
             record = a_sweep(Phase.SUCCEEDED, plan=plan, outbox=(Event(kind="succeeded", text="Done"),))
-            await story.store.create(lambda _, it=record, id_=name: replace(it, id=id_), [name], name)
+            await story.store.create(record, [name], name)
         [found] = await allowances(REQUESTER, story.clients, excluded=SWEEP)
         assert (found.used, found.expected) == (3, plan.space.max_trials)
 

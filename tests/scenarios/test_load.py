@@ -111,7 +111,7 @@ async def running(rush, web):
     rush.clients = replace(rush.clients, slack=Slack(web), config=config)
     for sweep in IDS:
         first = a_sweep(request_id=f"trigger-{sweep}", requester=ADA)
-        await rush.store.create(lambda i, first=first: replace(first, id=i), [sweep], first.request_id)
+        await rush.store.create(first, [sweep], first.request_id)
     for _ in range(40):
         await rush.all_round()
         if all(s.phase is Phase.RUNNING and s.progress.running == TRIALS for s in await rush.records()):

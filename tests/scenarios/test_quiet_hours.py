@@ -62,7 +62,7 @@ async def test_settings_are_typed_shown_and_kept(ada, redis):
     assert (await types(ada, "me notify=dm zone=europe/berlin")).startswith(
         "Saved. Notify of your sweeps: Send "
     )
-    await ada.context.store.create(lambda _: a_sweep(), [SWEEP], "r")
+    await ada.context.store.create(a_sweep(), [SWEEP], "r")
     assert (await types(ada, "me mute=otter")).endswith(f" Muted: `{SWEEP}`.")
     await redis.flushall()
     await ada.setups.refresh()

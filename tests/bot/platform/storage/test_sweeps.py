@@ -179,7 +179,7 @@ async def test_restore_stores_a_lost_sweep_unchanged(store, phase):
     lost = replace(record_for("lr-brave-otter"), phase=phase, version=7)
     assert await store.restore(lost)
     assert await store.get(lost.id) == lost
-    assert await store.create(record_for, [lost.id], lost.request_id) == (lost, False)
+    assert await store.create(record_for(lost.id), [lost.id], lost.request_id) == (lost, False)
     assert await store.active() == (set() if phase.final else {lost.id})
     await end(store, lost)
 
