@@ -40,7 +40,7 @@ class Gpu:
 
     device: str  # UUID; with the slice's id behind a slash for MIG
     model: str = ""  # "NVIDIA A100-SXM4-80GB", for a slice "NVIDIA A100-SXM4-80GB MIG 3g.40gb"
-    peak: float | None = None
+    peak: float | None = None  # without `p95`, a lower one can be given, but none below BUSY for one above
     mean: float | None = None
     p95: float | None = None
     load: Load = NO_LOAD  # means, and the memory in use now

@@ -12,12 +12,11 @@ from datetime import datetime, timedelta
 
 from bot.measure.gpus.models import NoGpuDataError
 from bot.measure.gpus.pod_owners import PodKey
-from bot.measure.sources.prometheus import Prometheus, Row
+from bot.measure.sources.prometheus import MAX_NAMED, Prometheus, Row
 from bot.measure.sources.promql import TRAINING, any_of
 
 CPU, RAM = "container_cpu_usage_seconds_total", "container_memory_working_set_bytes"
 BURST = timedelta(minutes=10)  # over which a burst of computing is measured
-MAX_NAMED = 500  # pods in a query; of more, it is for all
 
 
 @dataclass(frozen=True, kw_only=True)

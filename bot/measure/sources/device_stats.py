@@ -10,7 +10,7 @@ from datetime import datetime
 from bot.measure.gpus.models import BUSY, MIN_COVERAGE, Gpu
 from bot.measure.gpus.pod_owners import PodKey
 from bot.measure.sources import promql
-from bot.measure.sources.prometheus import Device, Prometheus, Recent, Row
+from bot.measure.sources.prometheus import MAX_NAMED, Device, Prometheus, Recent, Row
 from bot.measure.sources.scrape_interval import ScrapeIntervals
 from bot.measure.sources.series_kinds import LOADS_IN_USE, NAMINGS_IN_USE, SeriesKinds, namings_in_use
 from k8s.nodes.dcgm import LOAD, MIB_PER_GIB, Load
@@ -68,18 +68,36 @@ class DeviceQueries:
     ) -> Stats:
         queries = [
             promql.samples(seconds, kinds=kinds),
-            promql.peak(seconds, kinds=kinds),
             promql.total(seconds, kinds),
-            *([promql.p95(seconds, kinds)] if p95 else []),
+            *([promql.peak(seconds, kinds=kinds), promql.p95(seconds, kinds)] if p95 else []),
         ]
-        loads, (samples, peak, total, *rest) = await asyncio.gather(
+        loads, (samples, total, *rest) = await asyncio.gather(
             self._loads(at, seconds, kinds, counted=p95),
             asyncio.gather(*(self._by_device(query, at) for query in queries)),
         )
         if broken := samples.keys() - total.keys():
             samples |= await self._finite("count", at, seconds, intervals, broken)
             total |= await self._finite("sum", at, seconds, intervals, broken)
-        return await asyncio.to_thread(_by_pod, samples, peak, total, rest[0] if rest else None, loads)
+        peak = rest[0] if rest else await self._peaks(at, seconds, kinds, samples, total)
+        return await asyncio.to_thread(_by_pod, samples, peak, total, rest[1] if rest else None, loads)
+
+    async def _peaks(
+        self,
+        at: datetime,
+        seconds: int,
+        kinds: SeriesKinds,
+        samples: Mapping[Device, float],
+        total: Mapping[Device, float],
+    ) -> dict[Device, float]:
+        """Return a peak of each GPU that is below BUSY if its own is: the mean, where that shows it."""
+        means = {device: total[device] / samples[device] for device in samples.keys() & total.keys()}
+        unclear = {device for device, mean in means.items() if mean != 0 and mean < BUSY}
+        if unclear:
+            which = {uuid(device[2]) for device in unclear}
+            query = promql.peak(seconds, which if len(which) <= MAX_NAMED else None, kinds)
+            peaks = await self._by_device(query, at)
+            means |= {device: peaks[device] for device in unclear & peaks.keys()}
+        return means
 
     async def _query_kinds(self, at: datetime) -> SeriesKinds:
         engine_only = not await self._prometheus.query(promql.UTIL_ONLY, at)

@@ -7,17 +7,15 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from bot.measure.gpus.models import HALF_HOUR, HOUR
+from bot.measure.gpus.models import BUSY, HALF_HOUR, HOUR
 from bot.measure.gpus.pod_owners import PodKey
 from bot.measure.sources import promql, promql_hour
 from bot.measure.sources.device_stats import uuid
-from bot.measure.sources.prometheus import Device, Prometheus, Row, Values
+from bot.measure.sources.prometheus import MAX_NAMED, Device, Prometheus, Row, Values
 from bot.measure.sources.scrape_interval import ScrapeIntervals
 
 Series = frozenset[tuple[str, str]]  # its labels
 Half = tuple[Row, Values]  # of a series, by the half hour's end
-
-MAX_NAMED = 500  # in a query; of more, it is for all
 
 
 @dataclass(frozen=True)
@@ -74,12 +72,18 @@ class HourQueries:
         partly = [] if engine_only else await self._query(promql.HOUR_UTIL_PARTLY, end)
         uneven = {row.device for row in partly}
         for step in intervals.steps:
-            functions = promql_hour.sum_of_half, promql_hour.few_in_half, promql_hour.idle_in_half
-            queries = (function(step, engine_only=engine_only) for function in functions)
-            halves = (self._at_both(query, start + HALF_HOUR, end) for query in queries)
-            sums, few, idle = await asyncio.gather(*halves)
+            halves = start + HALF_HOUR, end
+            sums, few = await asyncio.gather(
+                self._at_both(promql_hour.sum_of_half(step, engine_only=engine_only), *halves),
+                self._at_both(promql_hour.few_in_half(step, engine_only=engine_only), *halves),
+            )
             series += [row for row, _ in sums]
-            mine = [each for each in sums if intervals.of(each[0].device[2]) == step]
+            mine = [each for each in sums if each[0].pod[1] and intervals.of(each[0].device[2]) == step]
+            idle = []
+            if unclear := {uuid(row.device[2]) for row, values in mine if _is_unclear(values, step)}:
+                which = unclear if len(unclear) <= MAX_NAMED else None
+                query = promql_hour.idle_in_half(step, which, engine_only=engine_only)
+                idle = await self._at_both(query, *halves)
             several = await asyncio.to_thread(_alone, found, start, step, uneven, mine, few, idle)
             if several:
                 together = await self._together(start, step, several)
@@ -112,11 +116,12 @@ def _alone(
     Args:
         uneven: GPUs that also have samples at other intervals.
         few: those with less than all samples in a half hour.
+        idle: those of which the sum doesn't show it.
     """
     hours, late = step / 3600, (start + HOUR).timestamp()
     most, enough = promql_hour.most_samples(step), promql.enough_samples(step)
     counted, low = ({_series(row): values for row, values in rows} for rows in (few, idle))
-    known = [(row, device, values) for row, values in sums if (device := row.device)[1]]
+    known = [(row, row.device, values) for row, values in sums]
     number, several = Counter(device for _, device, _ in known), set[Device]()
     for row, device, values in known:
         if number[device] > 1 or device in uneven or not math.isfinite(sum(values.values())):
@@ -126,11 +131,16 @@ def _alone(
         samples = {half: counted.get(series, {}).get(half, most) for half in values}
         found.observed.append(Row(row.labels, sum(samples.values()) * hours))
         found.used.append(Row(row.labels, sum(values.values()) * hours))
-        for half in low.get(series, ()):
-            if samples.get(half, 0) >= enough:
+        for half, total in values.items():
+            if samples[half] >= enough and (total == 0 or half in low.get(series, ())):
                 idle_half = found.idle_late if half == late else found.idle_early
                 idle_half.append(Row(row.labels, samples[half] * hours))
     return several
+
+
+def _is_unclear(sums: Values, step: int) -> bool:
+    """Return whether a half hour's sum shows neither that a GPU was busy nor that it was idle."""
+    return any(total != 0 and total < BUSY * promql_hour.most_samples(step) for total in sums.values())
 
 
 def _series(row: Row) -> Series:

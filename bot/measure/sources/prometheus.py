@@ -21,6 +21,7 @@ QUERY_TIMEOUT = aiohttp.ClientTimeout(total=100)  # seconds; Prometheus' own def
 Device = tuple[str, str, str, str]  # namespace, pod, id, model
 Values = Mapping[float, float]  # by Unix seconds
 
+MAX_NAMED = 500  # in a query; of more, it is for all
 SAMPLE_MAX_AGE = timedelta(minutes=10)
 
 

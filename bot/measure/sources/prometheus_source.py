@@ -17,11 +17,11 @@ from bot.measure.gpus.models import (
     Xid,
 )
 from bot.measure.gpus.pod_owners import UNOWNED, Ownership, OwnerStore, PodKey, merged
-from bot.measure.sources import promql
+from bot.measure.sources import promql, promql_hour
 from bot.measure.sources.cpu_use import CpuQueries
 from bot.measure.sources.device_stats import DeviceQueries
 from bot.measure.sources.hour_queries import HourQueries
-from bot.measure.sources.prometheus import Prometheus, Recent, Row
+from bot.measure.sources.prometheus import MAX_NAMED, Prometheus, Recent, Row
 from bot.measure.sources.prometheus_hour import HourResults, Offered, Place, assemble_hour, place_of, sums
 from bot.measure.sources.scrape_interval import IntervalProbe, ScrapeIntervals
 from bot.measure.sources.shared_use import assignable
@@ -95,7 +95,7 @@ class PrometheusSource:
         stats, started, restarted, owners = await asyncio.gather(
             self._devices.stats(at, seconds, intervals, rows, p95=history),
             self._by_pod(promql.POD_STARTED, at),
-            self._by_pod(promql.RESTARTED_POD_STARTED, at),
+            self._restarted(at),
             self._owners_of(promql.OWNER_LABELS, at, list(rows), day=at),
         )
         stats = {pod: stats.get(pod, []) for pod in rows}
@@ -122,6 +122,14 @@ class PrometheusSource:
         return await asyncio.to_thread(
             lambda: assignable(pod_use(pod, mine) for pod, mine in sorted(rows.items()))
         )
+
+    async def _restarted(self, at: datetime) -> dict[PodKey, float]:
+        """Return when those pods started of which a container with GPUs has restarted, in Unix seconds."""
+        found = await self._query(promql.RESTARTED, at)
+        pods = {row.pod for row in found}
+        which = promql_hour.these(found) if len(pods) <= MAX_NAMED else ""
+        started = await self._by_pod(promql.first_started(which), at) if pods else {}
+        return {pod: since for pod, since in started.items() if pod in pods}
 
     async def _nodes(self, at: datetime, allocated: list[Row], offered: Offered) -> tuple[NodeUse, ...]:
         allocatable, cordoned, not_ready = await asyncio.gather(

@@ -118,15 +118,24 @@ SAME_POD = "namespace, pod, exported_namespace, exported_pod"  # of one scrape, 
 _HAS_GPUS = (
     f"and on ({SAME_POD}, container, exported_container) kube_pod_container_resource_requests{{{GPUS}}}"
 )
-_RUNS = f'and on ({SAME_POD}) (kube_pod_status_phase{{phase="Running"}} == 1)'
-_STARTED = f"kube_pod_container_state_started {_HAS_GPUS} {_RUNS}"
-_RESTARTED = f"(kube_pod_container_status_restarts_total > 0) {_HAS_GPUS}"
-_RESTARTED = f"kube_pod_start_time and on ({SAME_POD}) ({_RESTARTED}) {_RUNS}"
-# Unix seconds: when containers last started, absent for a pod that pulls its image or crash-loops; and when
-# pods started of which a container has restarted.
-POD_STARTED, RESTARTED_POD_STARTED = (
-    f"max by (namespace, pod) ({original(f'({series})')})" for series in (_STARTED, _RESTARTED)
-)
+RESTARTED = f"kube_pod_container_status_restarts_total > 0 {_HAS_GPUS}"
+
+
+def _since(series: str, which: str = "") -> str:
+    """Return the Unix seconds of running pods."""
+    runs = f'{series} and on ({SAME_POD}) (kube_pod_status_phase{{phase="Running"{which}}} == 1)'
+    return f"max by (namespace, pod) ({original(f'({runs})')})"
+
+
+# When containers last started: absent for a pod that pulls its image or crash-loops.
+POD_STARTED = _since(f"kube_pod_container_state_started {_HAS_GPUS}")
+
+
+def first_started(which: str) -> str:
+    """Return when pods started; `which`: of `promql_hour.these`."""
+    return _since(f'kube_pod_start_time{{pod!=""{which}}}', which)
+
+
 # Off by default: kube-state-metrics exports these labels only if configured.
 OWNER_LABELS, HOUR_OWNER_LABELS = (
     f"max by (namespace, pod, {POD_LABELS}) ({original(series)})"

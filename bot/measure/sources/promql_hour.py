@@ -24,10 +24,12 @@ def these(rows: Iterable[Row]) -> str:
 # Utilization: GR_ENGINE_ACTIVE, or GPU_UTIL of GPUs without it. `step`: seconds between two scrapes.
 
 
-def _by_series(over: str, inner: str, step: int, window: str, *, engine_only: bool, scale: str = "") -> str:
+def _by_series(
+    over: str, inner: str, step: int, *, engine_only: bool, scale: str = "", which: str = ""
+) -> str:
     engine, util = (
-        f"{over}_over_time({inner}_over_time({series}[{promql.scrape(step)}])[{window}:{step}s])"
-        for series in (ENGINE, f'{UTIL}{{GPU_I_ID=""}}')
+        f"{over}_over_time({inner}_over_time({series}}}[{promql.scrape(step)}])[{HALF_HOUR_WINDOW}:{step}s])"
+        for series in (f"{ENGINE}{{{which}", f'{UTIL}{{GPU_I_ID="",{which}')
     )
     return engine if engine_only else f"{engine} or {util}{scale}"
 
@@ -39,18 +41,19 @@ def most_samples(step: int) -> int:
 
 def few_in_half(step: int, *, engine_only: bool) -> str:
     """Return the samples of series with fewer than `most_samples`."""
-    number = _by_series("count", "avg", step, HALF_HOUR_WINDOW, engine_only=engine_only)
+    number = _by_series("count", "avg", step, engine_only=engine_only)
     return f"({number}) < {most_samples(step)}"
 
 
 def sum_of_half(step: int, *, engine_only: bool) -> str:
     """Return the sum of shares; of a series with a NaN sample, it is NaN."""
-    return _by_series("sum", "avg", step, HALF_HOUR_WINDOW, engine_only=engine_only, scale=" / 100")
+    return _by_series("sum", "avg", step, engine_only=engine_only, scale=" / 100")
 
 
-def idle_in_half(step: int, *, engine_only: bool) -> str:
-    """Return the GPUs without a sample above BUSY."""
-    peak = _by_series("max", "max", step, HALF_HOUR_WINDOW, engine_only=engine_only, scale=" / 100")
+def idle_in_half(step: int, devices: Collection[str] | None, *, engine_only: bool) -> str:
+    """Return the GPUs without a sample above BUSY. `devices`: as of `promql.peak`."""
+    which = "" if devices is None else f"UUID=~{promql.any_of(devices)}"
+    peak = _by_series("max", "max", step, engine_only=engine_only, scale=" / 100", which=which)
     return f"({peak}) < {BUSY}"
 
 

@@ -115,10 +115,11 @@ class IntervalProbe:
         """
         if self._fixed:
             return ScrapeIntervals({}, self._fixed)
-        query = promql.evenly_scraped(exporters.metric, window, self._default)
+        usual = self._default
+        query = promql.evenly_scraped(exporters.metric, window, usual)
         even = {_host(row) for row in await self._prometheus.query(query, at)}
         if not (others := exporters.hosts - even):
-            return ScrapeIntervals({}, self._default)
+            return ScrapeIntervals({}, usual)
         hosts: dict[str, list[Row]] = defaultdict(list)
         instances = {instance for _, _, instance in others} if len(others) <= HOSTS_PER_QUERY else None
         for row in await self._prometheus.query(promql.samples_by_host(instances, window), at):
@@ -130,7 +131,7 @@ class IntervalProbe:
         if len(found) > len(even):
             self._default = median_high(found.values())
         by_gpu = {row.gpu: found[host] for host in found for row in hosts[host]}
-        return ScrapeIntervals(by_gpu, self._default)
+        return ScrapeIntervals(by_gpu, usual if even else self._default)
 
     async def _times(self, devices: list[str], at: datetime, window: int) -> dict[str, Scrapes]:
         """Return the times of scrapes by host and scraper, in Unix seconds."""

@@ -7,8 +7,8 @@ import pytest
 
 from bot.measure.gpus.models import HALF_HOUR, HOUR
 from bot.measure.sources import promql, promql_hour
-from bot.measure.sources.hour_queries import MAX_NAMED, HourQueries
-from bot.measure.sources.prometheus import Prometheus, Row
+from bot.measure.sources.hour_queries import HourQueries
+from bot.measure.sources.prometheus import MAX_NAMED, Prometheus, Row
 from bot.measure.sources.scrape_interval import ScrapeIntervals
 
 START = datetime(2026, 11, 20, 8, tzinfo=UTC)
@@ -37,11 +37,11 @@ class Answering(Prometheus):
         return [(row, dict.fromkeys(both, row.value)) for row in await self.query(query, second)]
 
 
-def series(few, sums, idle):
+def series(few, sums):
     """The answers about each series, of both halves alike."""
-    functions = promql_hour.few_in_half, promql_hour.sum_of_half, promql_hour.idle_in_half
+    functions = promql_hour.few_in_half, promql_hour.sum_of_half
     queries = [(each(STEP, engine_only=True), END) for each in functions]
-    return dict(zip(queries, (few, sums, idle), strict=True))
+    return dict(zip(queries, (few, sums), strict=True))
 
 
 def hours(rows):
@@ -50,21 +50,30 @@ def hours(rows):
 
 async def test_gpu_with_one_series_is_summed_up_by_itself():
     free = {"UUID": "GPU-9", "namespace": "", "pod": ""}
-    sums = [gpu(1, 45.0), gpu(2, 0.0), gpu(3, 0.0), Row(free, 0.0)]
-    server = Answering(series([gpu(3, 40.0)], sums, [gpu(2, 0.0), gpu(3, 0.0), Row(free, 0.0)]))
+    sums = [gpu(1, 45.0), gpu(2, 0.0), gpu(3, 0.0), Row(free, 0.1)]
+    server = Answering(series([gpu(3, 40.0)], sums))
     found, known = await HourQueries(server).gpus(START, EVERY, engine_only=True)
     assert known == sums
     assert hours(found.observed) == {"GPU-1": 1, "GPU-2": 1, "GPU-3": 80 / 120}
     assert hours(found.used) == {"GPU-1": 0.75, "GPU-2": 0, "GPU-3": 0}
     assert hours(found.idle_late) == hours(found.idle_early) == {"GPU-2": 0.5}, "GPU-3 has too few samples"
     assert not any(query == promql.used_hours(STEP, {"GPU-1"}) for query in server.asked)
+    assert not any("max_over_time" in query for query in server.asked), "the sums show which are idle"
+
+
+async def test_gpu_with_little_use_is_idle_unless_a_sample_shows_that_it_was_busy():
+    sums = [gpu(1, 0.3), gpu(2, 0.3), gpu(3, 30.0)]
+    unclear = promql_hour.idle_in_half(STEP, {"GPU-1", "GPU-2"}, engine_only=True)
+    server = Answering(series([], sums) | {(unclear, END): [gpu(2, 0.005)]})
+    found, _ = await HourQueries(server).gpus(START, EVERY, engine_only=True)
+    assert hours(found.idle_late) == hours(found.idle_early) == {"GPU-2": 0.5}
 
 
 async def test_gpu_with_several_series_or_nan_is_queried_together():
     sums = [gpu(1, 60.0), gpu(2, 60.0, instance="a"), gpu(2, 60.0, instance="b"), gpu(3, math.nan)]
     which = {"GPU-2", "GPU-3"}
     server = Answering(
-        series([], sums, [])
+        series([], sums)
         | {
             (promql.observed_hours(STEP, which), END): [gpu(2, 1.0), gpu(3, 0.9)],
             (promql.used_hours(STEP, which), END): [gpu(2, 0.8), gpu(3, 0.7)],

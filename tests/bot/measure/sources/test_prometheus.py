@@ -22,7 +22,7 @@ from k8s.nodes.dcgm import ENGINE, MEMORY, POWER, SM, UTIL
 
 AT = datetime(2026, 11, 20, 12, 0, 0, 500_000, tzinfo=UTC)
 A_NODE = [Row({}, 1.0)]
-NO_ROWS = {promql.OWNER_LABELS, promql.RESTARTED_POD_STARTED}
+NO_ROWS = {promql.OWNER_LABELS, promql.RESTARTED}
 Toy = Callable[[web.Response], Awaitable[Prometheus]]
 
 

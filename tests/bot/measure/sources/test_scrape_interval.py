@@ -5,7 +5,14 @@ from itertools import accumulate
 
 import pytest
 
-from bot.measure.sources.scrape_interval import STANDARD_INTERVALS, ScrapeIntervals, scrape_interval
+from bot.measure.sources.prometheus import Row
+from bot.measure.sources.scrape_interval import (
+    STANDARD_INTERVALS,
+    Exporters,
+    ScrapeIntervals,
+    scrape_interval,
+)
+from k8s.nodes.dcgm import ENGINE, UTIL
 
 
 def scraped(*gaps: float) -> list[float]:
@@ -47,3 +54,16 @@ def test_scrape_interval_that_is_late_or_unknown_is_no_outage() -> None:
     intervals = ScrapeIntervals({"GPU-1": 60, "GPU-2": 15}, 15)
     assert [intervals.of(device) for device in ("GPU-1", "GPU-1/3", "GPU-9", "")] == [60, 60, 15, 15]
     assert (intervals.steps, ScrapeIntervals({}, 30).steps) == ((15, 60), (30,))
+
+
+def test_exporters_need_gpu_util_if_a_model_of_a_host_has_more_samples_of_it() -> None:
+    def samples(**models: float) -> list[Row]:
+        return [Row({"Hostname": "n1", "modelName": model}, number) for model, number in models.items()]
+
+    both = Exporters.of(samples(A100=240), samples(A100=240, H100=240))
+    assert (both.engine_only, both.metric, both.hosts) == (True, ENGINE, {("n1", "", "")})
+    assert not Exporters.of(samples(A100=240, T1000=120), samples(A100=240)).engine_only
+    assert not Exporters.of(samples(A100=240), samples(A100=200)).engine_only
+    util = Exporters.of(samples(A10=240), [])
+    assert (util.engine_only, util.metric) == (False, UTIL)
+    assert Exporters.of([], []).engine_only
