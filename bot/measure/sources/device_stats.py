@@ -96,7 +96,8 @@ class DeviceQueries:
             which = {uuid(device[2]) for device in unclear}
             query = promql.peak(seconds, which if len(which) <= MAX_NAMED else None, kinds)
             peaks = await self._by_device(query, at)
-            means |= {device: peaks[device] for device in unclear & peaks.keys()}
+            clear = {device: mean for device, mean in means.items() if device not in unclear}
+            return clear | {device: peaks[device] for device in unclear & peaks.keys()}
         return means
 
     async def _query_kinds(self, at: datetime) -> SeriesKinds:

@@ -176,11 +176,11 @@ class PrometheusSource:
         intervals = await self._probe.intervals(end, AN_HOUR, exporters)
         gpus, series = await self._hour.gpus(start, intervals, engine_only=exporters.engine_only)
         models = _each_once(series) if exporters.engine_only else await self._query(promql.HOUR_MODELS, end)
-        pods = [pod for pod, hours in sums(allocated).items() if hours]
+        pods = {pod for pod, hours in sums(allocated).items() if hours}
         namespaces = {namespace for namespace, _ in pods}
         requested, cpu_mean, ram_peak = await asyncio.gather(
             self._query(promql.requested(namespaces), end),
-            self._hour.cpu_mean(end, namespaces),
+            self._hour.cpu_mean(end, pods),
             self._by_pod(promql.ram_peak(namespaces), end),
         )
         return HourResults(
