@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
@@ -211,7 +211,7 @@ class PrometheusSource:
         return sum(row.value for row in await self._query(query, at))
 
     async def _owners_of(
-        self, query: str, at: datetime, pods: list[PodKey], *, day: datetime
+        self, query: str, at: datetime, pods: Collection[PodKey], *, day: datetime
     ) -> dict[PodKey, Ownership]:
         """Return owners by the pod labels that kube-state-metrics is set up to export, else as stored."""
         rows = await self._query(query, at)

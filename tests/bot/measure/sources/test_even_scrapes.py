@@ -10,7 +10,7 @@ from k8s.nodes.dcgm import ENGINE
 from tests.bot.measure.sources.prometheus_server import NEEDS_PROMETHEUS, asking, serving
 
 START = datetime.now(UTC).replace(hour=8, minute=0, second=0, microsecond=0) - timedelta(days=1)
-SERIES = {  # by host: the labels of each series of its first GPU, the seconds between two scrapes, from, until
+SERIES = {  # by host, of its first GPU: the labels, the seconds between two scrapes, from, until
     "plain": [('pod="a"', 30, 0, 1800), ('pod="b"', 30, 1800, 3600)],
     "sliced": [('GPU_I_ID="1",pod="a"', 60, 0, 3600), ('GPU_I_ID="2",pod="b"', 60, 0, 3600)],
     "shared": [('pod="a"', 60, 0, 3600), ('pod="b"', 60, 0, 3600)],
