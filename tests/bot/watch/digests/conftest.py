@@ -10,7 +10,7 @@ DRAWN: list[bytes] = []
 
 @pytest.fixture
 def drawn_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Draw in the first run alone: drawing takes more CPU time than all else, and `test_chart` looks at it."""
+    """Draw in the first run alone: it takes more CPU time than all else, and `test_chart` has pictures."""
     draw = chart.png
 
     async def png(figures: Figures) -> bytes:
