@@ -1,11 +1,12 @@
 """Kubernetes quantities: read, scale, and write them as the API server does. Pure."""
 
 import re
+from decimal import ROUND_UP, Decimal
 from fractions import Fraction
 from functools import lru_cache
 
 QUANTITY = re.compile(r"(\d{1,18}(?:\.\d{1,9})?)(m|[kMGTP]|[KMGTP]i)?")
-MAX_EXPONENT = 30  # of a power of ten; the largest that Kubernetes keeps is below 20
+MOST, LEAST = Decimal(2**63 - 1), Decimal("1e-9")  # Kubernetes caps what is larger, and rounds up the rest
 _DECIMAL = {"m": Fraction(1, 1000), "": Fraction(1)} | {
     s: Fraction(1000**n) for n, s in enumerate("kMGTP", 1)
 }
@@ -23,16 +24,18 @@ def amount(quantity: str) -> Fraction:
 
 @lru_cache(maxsize=4096)
 def any_amount(quantity: str) -> Fraction:
-    """Return the same, also of a rare notation such as 1e3. Raises ValueError."""
+    """Return the same, also of a rare notation such as 1e3, between the limits of Kubernetes, which keep
+    the digits of 1e999999999 from filling the memory. Raises ValueError.
+    """
     try:
         return amount(quantity)
     except ValueError:
         from kubernetes.utils.quantity import parse_quantity  # noqa: PLC0415 - loads the whole client
 
         found = parse_quantity(quantity)  # type: ignore[no-untyped-call]
-        if not found.is_finite() or abs(found.adjusted()) > MAX_EXPONENT:  # its digits would fill the memory
+        if not found.is_finite():
             raise
-        return Fraction(found)
+        return Fraction(max(-MOST, min(found, MOST)).quantize(LEAST, ROUND_UP))
 
 
 def canonical(quantity: str) -> str:

@@ -6,7 +6,9 @@ from k8s.kueue import read_workload, unfinished
 from k8s.objects import GPU
 
 
-@pytest.mark.parametrize(("limit", "gpus"), [("8", 16), (8, 16), ("1k", 2000), ("1e3", 2000)])
+@pytest.mark.parametrize(
+    ("limit", "gpus"), [("8", 16), (8, 16), ("1k", 2000), ("1e3", 2000), ("1e400", 2 * (2**63 - 1))]
+)
 def test_gpus_of_a_workload_are_a_quantity(limit, gpus):
     """The API server writes 1000 as 1k, and anyone's Job can be in a queue."""
     container = {"name": "main", "resources": {"limits": {GPU: limit}}}

@@ -4,7 +4,7 @@ from fractions import Fraction
 
 import pytest
 
-from k8s.quantities import amount, canonical, scaled
+from k8s.quantities import amount, any_amount, canonical, scaled
 
 
 @pytest.mark.parametrize(
@@ -18,6 +18,33 @@ def test_amount_reads_all_units(quantity, value):
 def test_amount_of_something_else_raises(text):
     with pytest.raises(ValueError, match="not a quantity"):
         amount(text)
+
+
+@pytest.mark.parametrize(
+    ("quantity", "value"),
+    [
+        ("1e3", 1000),
+        ("1E3", 1000),
+        ("1E", 10**18),
+        ("5.", 5),
+        (".5", Fraction(1, 2)),
+        ("+1", 1),
+        ("-2Ki", -2048),
+        ("100n", Fraction(1, 10**7)),
+        ("1e999999999", 2**63 - 1),
+        ("-1e999999999", 1 - 2**63),
+        ("1e-999999999", Fraction(1, 10**9)),
+        ("0e-40", 0),
+    ],
+)
+def test_any_amount_reads_what_kubernetes_does_and_limits_it_alike(quantity, value):
+    assert any_amount(quantity) == value
+
+
+@pytest.mark.parametrize("text", ["", "gpu", "inf", "NaN", "1ki"])
+def test_any_amount_of_something_else_raises(text):
+    with pytest.raises(ValueError, match=r"not a quantity|Invalid number format|unknown suffix"):
+        any_amount(text)
 
 
 @pytest.mark.parametrize(

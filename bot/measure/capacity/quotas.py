@@ -14,7 +14,7 @@ from bot.measure.capacity.nodes import WAIT_THRESHOLD
 from k8s.kueue import Workload, fits_quota
 from k8s.nodes.gpu_pods import GpuPod, is_placeholder
 from k8s.objects import Manifest
-from k8s.quantities import amount
+from k8s.quantities import any_amount
 from k8s.trial_kinds import JOB_LABEL
 
 
@@ -155,4 +155,4 @@ def _used(queue: Manifest, resource: str, key: str = "total") -> int:
 
 
 def _whole(quantity: object) -> int:
-    return int(amount(str(quantity)))
+    return int(any_amount(str(quantity)))

@@ -50,9 +50,10 @@ class HourQueries:
         rows = [row for row in rows if row.pod not in pods]
         return rows + await self._of_pods(promql.allocated_hours, several, end)
 
-    async def cpu_mean(self, end: datetime, namespaces: Collection[str]) -> dict[PodKey, float]:
-        """Return the mean cores of each pod."""
-        rows = await self._query(promql_hour.cpu_mean(namespaces), end)
+    async def cpu_mean(self, end: datetime, pods: Collection[PodKey]) -> dict[PodKey, float]:
+        """Return the mean cores of each of these pods."""
+        namespaces = {namespace for namespace, _ in pods}
+        rows = [row for row in await self._query(promql_hour.cpu_mean(namespaces), end) if row.pod in pods]
         number = Counter(row.pod for row in rows)
         several = [row for row in rows if number[row.pod] > 1]
         rows += await self._of_pods(promql.cpu_mean, several, end)

@@ -86,6 +86,7 @@ class Prometheus:
             "end": f"{second.timestamp():.3f}",
             "step": f"{(second - first).total_seconds():g}",
             "nocache": "1",  # VictoriaMetrics
+            "max_source_resolution": "0s",  # Thanos would take samples of 5 minutes for such a step
         }
         return await asyncio.to_thread(_both, *await self._post(self._range_url, form))
 

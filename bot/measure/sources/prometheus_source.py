@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
@@ -168,11 +168,11 @@ class PrometheusSource:
         intervals = await self._probe.intervals(end, AN_HOUR, exporters)
         gpus, series = await self._hour.gpus(start, intervals, engine_only=exporters.engine_only)
         models = _each_once(series) if exporters.engine_only else await self._query(promql.HOUR_MODELS, end)
-        pods = [pod for pod, hours in sums(allocated).items() if hours]
+        pods = {pod for pod, hours in sums(allocated).items() if hours}
         namespaces = {namespace for namespace, _ in pods}
         requested, cpu_mean, ram_peak = await asyncio.gather(
             self._query(promql.requested(namespaces), end),
-            self._hour.cpu_mean(end, namespaces),
+            self._hour.cpu_mean(end, pods),
             self._by_pod(promql.ram_peak(namespaces), end),
         )
         return HourResults(
@@ -203,7 +203,7 @@ class PrometheusSource:
         return sum(row.value for row in await self._query(query, at))
 
     async def _owners_of(
-        self, query: str, at: datetime, pods: list[PodKey], *, day: datetime
+        self, query: str, at: datetime, pods: Collection[PodKey], *, day: datetime
     ) -> dict[PodKey, Ownership]:
         """Return owners by the pod labels that kube-state-metrics is set up to export, else as stored."""
         rows = await self._query(query, at)

@@ -139,8 +139,12 @@ OWNER_LABELS, HOUR_OWNER_LABELS = (
 
 def of_containers(series: Callable[[str], str], namespaces: Collection[str]) -> str:
     """Return series of containers, by their own names. `series`: by a selector to put behind others."""
-    names = any_of(namespaces)
-    either = series(f",exported_namespace=~{names}"), series(f',exported_namespace="",namespace=~{names}')
+    names = any_of(namespaces)  # of none, the regular expression matches series without the label
+    renamed, own = (
+        f',exported_namespace!="",exported_namespace=~{names}',
+        f',namespace!="",namespace=~{names}',
+    )
+    either = series(renamed), series(f'{own},exported_namespace=""')
     return original(f"({' or '.join(either)})", "namespace", "pod", "container")
 
 
@@ -357,10 +361,12 @@ def samples_of_host(metric: str, window: int) -> str:
 
 
 def evenly_scraped(metric: str, window: int, step: int) -> str:
-    """Return the hosts whose first GPU has one sample in every `step` of `window` seconds."""
-    each = f'(count_over_time({metric}{{gpu="0"}}[{scrape(step)}])[{window - 1}s:{step}s])'
-    number, filled = (f"sum by ({_HOST}) ({over}_over_time{each})" for over in ("sum", "count"))
-    return f"{number} == {window / step:g} and {filled} == {window / step:g}"
+    """Return the hosts whose first GPU has one sample in every `step` of `window` seconds.
+
+    Two slices or pods of it have one each, so by step, not in sum: two in every other step aren't even.
+    """
+    most = f'max by ({_HOST}) (count_over_time({metric}{{gpu="0"}}[{scrape(step)}]))'
+    return f"count_over_time(({most} == 1)[{window - 1}s:{step}s]) == {window / step:g}"
 
 
 def samples_by_host(instances: Collection[str] | None, window: int) -> str:

@@ -17,7 +17,7 @@ from bot.text.wording import counted, fitting, printable
 from k8s.api.errors import ApiError, UnreachableError
 from k8s.kueue import Workload, pending_workloads, places, queue_order, read_workload, unfinished
 from k8s.objects import GPU, Manifest
-from k8s.quantities import amount
+from k8s.quantities import any_amount
 
 MAX_TEXT = 3_500  # characters; Slack recommends at most 4,000
 NO_KUEUE = "No queue: Kueue isn't installed, or Sweepbot has no permission to list its Workloads."
@@ -207,7 +207,7 @@ def _borrowed(cluster_queue: Manifest) -> int:
     """Return the GPUs that a ClusterQueue borrows; 0 if unknown."""
     flavors = cluster_queue.get("status", {}).get("flavorsUsage") or ()
     return sum(
-        int(amount(str(each.get("borrowed") or 0)))
+        int(any_amount(str(each.get("borrowed") or 0)))
         for flavor in flavors
         for each in flavor.get("resources") or ()
         if each["name"] == GPU

@@ -260,7 +260,7 @@ def test_quantity_is_parsed(text, number) -> None:
     assert read_usage(using(text)) == (pytest.approx(number), 0)
 
 
-@pytest.mark.parametrize("text", ["", "four", "1ki", "NaN", "Infinity", "1e999999999"])
+@pytest.mark.parametrize("text", ["", "four", "1ki", "NaN", "Infinity"])
 def test_quantity_that_is_invalid_is_an_error(text) -> None:
     with pytest.raises(ValueError, match=text or "format: $"):
         read_usage(using(text))

@@ -55,6 +55,7 @@ def test_capacity_is_the_unused_quota_and_what_is_reserved_for_the_queue():
     assert free(unused).trials == 1
     assert free() is None
     assert free(a_queue("another")) is None
+    assert free(a_queue(nominal="8E0", used=3)).trials == 2, "as Kubernetes accepts it"
     held = replace(
         MINE, sweep="", job="sweepbot-reserved-vision-1a2b3-0", devices={GPU: 1}, priority=-1000000
     )

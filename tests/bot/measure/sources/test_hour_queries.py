@@ -98,3 +98,17 @@ async def test_pods_with_several_requests_are_queried_together(number, named):
     )
     found = await HourQueries(server).allocated(END)
     assert {row.pod[1]: row.value for row in found} == {"other": 1.0} | {row.pod[1]: 1.5 for row in pods}
+
+
+async def test_cpu_of_pods_without_gpus_is_not_asked_again():
+    rows = [
+        Row({"namespace": "sweeps", "pod": pod, "container": c}, 1.0) for pod in ("lr-1", "web") for c in "ab"
+    ]
+    found = {"namespace": "sweeps", "pod": "lr-1"}
+    server = Answering(
+        {
+            (promql_hour.cpu_mean({"sweeps"}), END): rows,
+            (promql.cpu_mean(promql_hour.these([Row(found, 0.0)])), END): [Row(found, 1.5)],
+        }
+    )
+    assert await HourQueries(server).cpu_mean(END, {("sweeps", "lr-1")}) == {("sweeps", "lr-1"): 1.5}

@@ -14,7 +14,7 @@ from redis.asyncio import Redis
 
 from bot.measure.gpus.models import HOUR, Gpu, NodeUse, NoGpuDataError, PodUse
 from bot.measure.gpus.pod_owners import Ownership, OwnerStore
-from bot.measure.sources import promql
+from bot.measure.sources import promql, promql_hour
 from bot.measure.sources.prometheus import Prometheus
 from bot.measure.sources.prometheus_source import PrometheusSource
 from bot.operate.check_state import METRIC_QUERIES
@@ -275,6 +275,12 @@ async def test_hostile_name_is_escaped(prometheus: Prometheus) -> None:
     for query in (promql.peak(60, names), promql.samples(60, names), promql.last_models(names - {""})):
         assert await prometheus.query(query, START + 12 * HOUR) == []
     assert await prometheus.sample_times(promql.raw_samples(names, 60), START + 12 * HOUR) == []
+
+
+async def test_hour_without_pods_asks_for_no_container(prometheus: Prometheus) -> None:
+    for query in (promql.requested, promql.ram_peak, promql_hour.cpu_mean):
+        assert await prometheus.query(query({"b"}), START + 12 * HOUR) != []
+        assert await prometheus.query(query(()), START + 12 * HOUR) == []
 
 
 async def test_prometheus_error_is_reported(prometheus: Prometheus) -> None:
