@@ -120,7 +120,7 @@ async def _rerun(context: HandlerContext, body: Body, sweep: str, changes: str =
 
 async def _queued(respond: AsyncRespond, body: Body, sending: Awaitable[None]) -> bool:
     """Return whether the command was stored; tell the user if not."""
-    if failure := await stored(sending):
+    if failure := await stored("a button click", sending):
         await tell(respond, body, failure)
     return not failure
 

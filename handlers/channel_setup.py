@@ -33,7 +33,7 @@ def add_setup(app: AsyncApp, context: HandlerContext) -> None:
             user=body["user"]["id"], channel=channel, settings=settings, view=body["view"]["id"]
         )
         refusal = doctor_denial(request.user, context.config)
-        refusal = refusal or await stored(context.add_request(str(REQUESTS), dump(request)))
+        refusal = refusal or await stored("a setup", context.add_request(str(REQUESTS), dump(request)))
         answer = modal("Set up this channel", [section(refusal)]) if refusal else saving()
         await ack(response_action="update", view=answer)
 
@@ -41,7 +41,7 @@ def add_setup(app: AsyncApp, context: HandlerContext) -> None:
     async def chosen(ack: AsyncAck, body: Body, action: Body, respond: AsyncRespond) -> None:
         await ack()
         request = SetupRequest(user=body["user"]["id"], team=action["selected_option"]["value"])
-        if trouble := await stored(context.add_request(str(REQUESTS), dump(request))):
+        if trouble := await stored("a setup", context.add_request(str(REQUESTS), dump(request))):
             await respond(text=trouble, response_type="ephemeral", replace_original=False)
 
 

@@ -54,12 +54,12 @@ def unconfirmed_reply(error: Exception) -> str:
     return LATE if isinstance(error, TimeoutError) else UNREACHABLE
 
 
-async def stored(storing: Awaitable[object]) -> str:
-    """Await what stores a request. Return the reply if it failed; "" if it didn't."""
+async def stored(what: str, storing: Awaitable[object]) -> str:
+    """Await what stores a request. Return the reply if it failed; "" if it didn't. `what`: for the log."""
     try:
         await storing
     except (RedisError, TimeoutError) as error:
-        log.exception("failed to store a request")
+        log.exception("failed to store %s", what)
         return unconfirmed_reply(error)
     return ""
 
@@ -154,9 +154,9 @@ class HandlerContext:
         return record
 
 
+Body = dict[str, Any]
 # Answers a command of a person: fields of a slash command. "" if a form is open, or nothing is to be said.
 # Raises UserError, NoTriggerError, RedisError, TimeoutError, and SLACK_ERRORS.
-Body = dict[str, Any]
 Answer = Callable[[HandlerContext, Body, AsyncWebClient], Awaitable[str | Message]]
 
 

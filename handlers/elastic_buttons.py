@@ -14,7 +14,7 @@ def add_elastic_buttons(app: AsyncApp, context: HandlerContext) -> None:
     async def click(ack: AsyncAck, respond: AsyncRespond, body: Body, action: Body) -> None:
         value, user = action.get("value", ""), body["user"]["id"]
         answer = resume.denial(value, user, context.config) or await stored(
-            context.add_request(*resume.request(value, user), is_polled=True)
+            "a click on Resume scaling", context.add_request(*resume.request(value, user), is_polled=True)
         )
         await ack()
         await tell(respond, body, answer or SENT)

@@ -53,7 +53,7 @@ def _on_submit(context: HandlerContext, action: Action) -> Callable[..., Awaitab
         view, user = body["view"], body["user"]
         reason = " ".join(value_of(view["state"]["values"][REASON]["value"]).split())[:MOST]
         command = Command(action=action, user=user["id"], user_name=user_name(user), reason=reason)
-        if failure := await stored(context.send(view["private_metadata"], command)):
+        if failure := await stored("a reason", context.send(view["private_metadata"], command)):
             await ack(response_action="errors", errors={REASON: failure})
         else:
             await ack()

@@ -188,7 +188,7 @@ def _clicked(body: Body, action: Body, verb: Verb) -> EnvironmentRequest:
 def _on_click(context: HandlerContext, verb: Verb) -> Handler:
     async def click(ack: AsyncAck, respond: AsyncRespond, body: Body, action: Body) -> None:
         request = _clicked(body, action, verb)
-        if failure := await stored(context.add_request(str(ITEM), dump(request), ttl=KEEP)):
+        if failure := await stored("an env click", context.add_request(str(ITEM), dump(request), ttl=KEEP)):
             await tell(respond, body, failure)
         await ack()
 
@@ -207,7 +207,7 @@ async def _submitted(context: HandlerContext, body: Body) -> Body:
     refusal = start_denial(request.user, request.channel, context.config)
     if refusal:
         write_audit(request, request.name, refusal)
-    refusal = refusal or await stored(context.add_request(str(ITEM), dump(request), ttl=KEEP))
+    refusal = refusal or await stored("an env form", context.add_request(str(ITEM), dump(request), ttl=KEEP))
     if refusal:
         return updated(form(request.channel, config, profiles, refusal))
     return updated(started(request.name or request.suggested, request.gpus or 0))
@@ -220,7 +220,7 @@ async def _delete_home(context: HandlerContext, body: Body) -> Body:
     except UserError as error:
         return {"response_action": "errors", "errors": {"typed": str(error)}}
     request = EnvironmentRequest(verb=Verb.DELETE_HOME, user=body["user"]["id"], name=home)
-    failure = await stored(context.add_request(str(ITEM), dump(request), ttl=KEEP))
+    failure = await stored("a home deletion", context.add_request(str(ITEM), dump(request), ttl=KEEP))
     return updated(_notice(failure or f"Deleting home {code(home)}… The result is sent by direct message."))
 
 

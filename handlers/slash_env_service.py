@@ -62,7 +62,7 @@ async def service_submitted(context: HandlerContext, body: dict[str, Any]) -> di
     except UserError as error:
         return {"response_action": "errors", "errors": service_errors(body["view"], error)}
     request = replace(request, name=name, service=service)
-    if failure := await stored(context.add_request(str(ITEM), dump(request), ttl=KEEP)):
+    if failure := await stored("a service form", context.add_request(str(ITEM), dump(request), ttl=KEEP)):
         return updated(service_form(request.channel, config.services, failure))
     return updated(started(name, service.gpus * service.replicas, TITLE))
 
