@@ -80,7 +80,8 @@ def strict_adapter(kind: type[Stored]) -> TypeAdapter[Stored]:
 
 def late_adapter(kind: type[Stored]) -> TypeAdapter[Stored]:
     """Return an adapter of a dataclass that is built when it is first used: one takes milliseconds."""
-    return TypeAdapter(with_config(ConfigDict(defer_build=True))(kind))
+    own: ConfigDict = getattr(kind, "__pydantic_config__", ConfigDict())  # `with_config` replaces it
+    return TypeAdapter(with_config({**own, "defer_build": True})(kind))
 
 
 def parse(adapter: TypeAdapter[Stored], text: str | bytes, what: str) -> Stored:

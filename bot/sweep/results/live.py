@@ -21,7 +21,6 @@ from functools import partial
 from itertools import islice
 from typing import TypeVar
 
-from pydantic import TypeAdapter
 from redis.asyncio import Redis
 from redis.exceptions import RedisError
 
@@ -29,7 +28,7 @@ from bot.core.curves import MAX_FAILURES, Curve, LiveReading, Point
 from bot.core.plan import SweepPlan
 from bot.core.space import SearchSpace
 from bot.core.stopping import at_rungs
-from bot.core.stored_format import cached
+from bot.core.stored_format import cached, late_adapter
 from bot.platform.storage.work_queue import text
 from bot.sweep.results.log_curves import LogCurve, LogQuery, LogReader, LogSource
 from bot.sweep.results.tracking_api import TrackingApi, TrackingError
@@ -51,8 +50,7 @@ local due = redis.call('SET', KEYS[1], 1, 'NX', 'EX', ARGV[1])
 local soon = redis.call('SET', KEYS[2], 1, 'NX', 'EX', ARGV[2])
 return {due, soon, redis.call('GET', KEYS[3])}
 """
-_READING: TypeAdapter[LiveReading] = TypeAdapter(LiveReading)
-_LOG: TypeAdapter[LogCurve] = TypeAdapter(LogCurve)
+_READING, _LOG = late_adapter(LiveReading), late_adapter(LogCurve)
 T = TypeVar("T")
 # Returns the trials whose curves to read, given each trial's latest point.
 Wanted = Callable[[Mapping[str, Point]], set[str]]

@@ -1,9 +1,11 @@
 """Stored JSON between versions: older forms are migrated, newer ones are left alone."""
 
+import math
 from dataclasses import dataclass
 from enum import StrEnum
 
 import pytest
+from pydantic import ConfigDict
 
 from bot.core.stored_format import NewerFormatError, StoredFormat, late_adapter, strict_adapter
 
@@ -86,3 +88,13 @@ def test_adapter_is_built_by_its_first_use(adapter_of):
     assert not adapter.pydantic_complete
     assert adapter.validate_json('{"size":2}') == Unused(2)
     assert adapter.pydantic_complete
+
+
+def test_late_adapter_keeps_the_types_own_configuration():
+    @dataclass(frozen=True)
+    class Loss:
+        __pydantic_config__ = ConfigDict(ser_json_inf_nan="strings")
+        value: float = math.inf
+
+    for adapter in (late_adapter(Loss), late_adapter(Loss)):
+        assert adapter.dump_json(Loss()) == b'{"value":"Infinity"}'
