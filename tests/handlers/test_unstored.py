@@ -83,4 +83,4 @@ async def test_request_that_cannot_be_stored_is_told_and_logged(
         assert told in answer.body
     else:
         assert replies == [(told, "ephemeral", False)]
-    assert f"failed to store {what}\n" in caplog.text
+    assert f"failed to store {what}" in caplog.messages
