@@ -359,7 +359,8 @@ async def test_silent_watch_is_probed_by_the_kernel(toy, connected):
 
 def timer_of(peer):
     rows = [row.split() for row in Path("/proc/net/tcp").read_text().splitlines()]
-    [timer] = [row[5].split(":") for row in rows if row[2] == peer]
+    established = "01"  # earlier connections to this port can still be in TIME_WAIT
+    [timer] = [row[5].split(":") for row in rows if (row[2], row[3]) == (peer, established)]
     return timer
 
 
