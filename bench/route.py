@@ -3,18 +3,22 @@
 A `/sweep` goes through Bolt's dispatch, the queue, and real workers to the end of the sweep. Slack, git, the
 registry and the cluster's API client are those of tests/scenarios: in memory, so their files are not counted.
 Lists every file by its first call, and compares the route in docs/architecture.md with it. How long the whole
-way is, is a figure with a goal, which nothing enforces: code must not be bent to reach it.
+way is, is a figure with a goal, which nothing enforces: code must not be bent to reach it. So is how often it
+climbs: in how many functions it calls something of a layer above theirs, which they were given.
 """
 
 import argparse
 import asyncio
+import inspect
 import re
 import sys
 import threading
 from collections.abc import Iterator
+from configparser import ConfigParser
 from contextlib import contextmanager
+from copy import deepcopy
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -43,14 +47,35 @@ ROOT = Path(__file__).parents[1]
 DOCUMENT = ROOT / "docs" / "architecture.md"
 PRODUCT = ("bot", "handlers", "k8s")
 GOAL = (80, 9_000)  # files and lines of the whole way
+CLIMBS = 6  # at most, of a request
+
+
+@cache
+def height(file: str) -> int:
+    """Return the number of the file's layer, counted from below."""
+    contracts = ConfigParser()
+    contracts.read(ROOT / ".importlinter")
+    rows = contracts["importlinter:contract:wings"]["layers"].split("\n")
+    within_bot = [[f"bot/{name}" for name in row.split(" | ")] for row in rows if row]
+    layers = [["handlers"], *within_bot, ["k8s"]]
+    [number] = [
+        n
+        for n, row in enumerate(layers)
+        if file.startswith(tuple(f"{name}{end}" for name in row for end in "/."))
+    ]
+    return -number
 
 
 @dataclass
 class Trace:
-    """`files`: of the product, relative to the root, by the first call of a function; constructors aside."""
+    """`files`: of the product, relative to the root, by the first call of a function; constructors aside.
+
+    `climbs`: by function, files of a layer above its own (`.importlinter`) that it calls.
+    Generators aside: their values are data to who reads them.
+    """
 
     files: list[str] = field(default_factory=list)
-    _known: set[str] = field(default_factory=set)  # names of files as code objects have them
+    climbs: dict[str, set[str]] = field(default_factory=dict)
 
     @contextmanager
     def recording(self) -> Iterator[None]:
@@ -66,12 +91,23 @@ class Trace:
     def _on_event(self, frame: FrameType, event: str, _: Any) -> None:
         if event != "call" or frame.f_code.co_name in {"<module>", "__init__"}:
             return
-        file = frame.f_code.co_filename
-        if file in self._known:
+        if not (file := _of_product(frame)):
             return
-        self._known.add(file)
-        if file.startswith(tuple(f"{ROOT / each}/" for each in PRODUCT)):
-            self.files.append(Path(file).relative_to(ROOT).as_posix())
+        if file not in self.files:
+            self.files.append(file)
+        caller = frame.f_back
+        while caller and not _of_product(caller):
+            caller = caller.f_back
+        if caller and not frame.f_code.co_flags & inspect.CO_GENERATOR:
+            below = _of_product(caller)
+            if height(file) > height(below):
+                self.climbs.setdefault(f"{below} {caller.f_code.co_name}", set()).add(file)
+
+
+def _of_product(frame: FrameType) -> str:
+    """Return the frame's file, relative to the root; "" if it isn't of the product."""
+    file = frame.f_code.co_filename.removeprefix(f"{ROOT}/")
+    return file if file.startswith(tuple(f"{each}/" for each in PRODUCT)) else ""
 
 
 def route() -> list[str]:
@@ -91,8 +127,8 @@ def faults(named: list[str], passed: list[str]) -> list[str]:
     return found
 
 
-async def traced(redis: Redis) -> tuple[list[str], SweepRecord]:
-    """Run one sweep from its command to its end. Return the files it passed, and its last record."""
+async def traced(redis: Redis) -> tuple[Trace, Trace, SweepRecord]:
+    """Run one sweep to its end. Return the way of its request, the whole way, and its last record."""
     trace = Trace()
     async with SimulatedSweep(redis, Clock(None)).started() as simulation:
         queue = Queue(redis, prefix="life:queue")
@@ -108,6 +144,7 @@ async def traced(redis: Redis) -> tuple[list[str], SweepRecord]:
         try:
             with trace.recording():
                 await app.async_dispatch(AsyncBoltRequest(mode="socket_mode", body=_command()))
+            request = deepcopy(trace)
             [sweep] = [
                 each for each in await simulation.store.active() if each != (await simulation.record()).id
             ]
@@ -127,7 +164,7 @@ async def traced(redis: Redis) -> tuple[list[str], SweepRecord]:
         finally:
             await slack.close()
         [record] = await simulation.store.records([sweep])
-        return trace.files, record
+        return request, trace, record
 
 
 def _command() -> dict[str, str]:
@@ -136,7 +173,7 @@ def _command() -> dict[str, str]:
     return body
 
 
-async def _measure() -> tuple[list[str], SweepRecord]:
+async def _measure() -> tuple[Trace, Trace, SweepRecord]:
     with local_redis.redis() as url:
         async with connect(url) as redis:
             return await traced(redis)
@@ -144,13 +181,19 @@ async def _measure() -> tuple[list[str], SweepRecord]:
 
 def main() -> None:
     argparse.ArgumentParser(description=__doc__).parse_args()
-    passed, record = asyncio.run(_measure())
-    named = route()
+    request, whole_way, record = asyncio.run(_measure())
+    passed, named = whole_way.files, route()
     for file in passed:
         print(f"{'*' if file in named else ' '} {lines([file]):4} {file}")
     files, most = GOAL
     whole = f"{len(passed)} files, {lines(passed):,} lines"
     print(f"whole way of {record.id} ({record.phase}): {whole}; goal: under {files} files, {most:,} lines")
+    for place, called in whole_way.climbs.items():
+        print(f"climb: {place} -> {', '.join(sorted(called))}")
+    climbs = (
+        f"the request {len(request.climbs)}, goal: at most {CLIMBS}; the whole way {len(whole_way.climbs)}"
+    )
+    print(f"functions that climb: {climbs}")
     print(f"route in docs/architecture.md (*): {len(named)} files, {lines(named):,} lines")
     if wrong := faults(named, passed):
         sys.exit("\n".join(wrong))

@@ -11,14 +11,16 @@ TEXT = DOCUMENT.read_text()
 
 
 async def test_route_equals_that_of_a_sweep_and_its_figures(redis):
-    passed, sweep = await traced(redis)
-    named = route()
+    request, whole_way, sweep = await traced(redis)
+    named, passed = route(), whole_way.files
     assert sweep.phase is Phase.SUCCEEDED
     assert faults(named, passed) == []
     (files, length), (all_files, all_lines) = re.findall(r"(\d+) files, about ([\d,]+) lines", TEXT)
     assert int(files) == len(named)
     stated = [int(each.replace(",", "")) for each in (length, all_files, all_lines)]
     assert stated == pytest.approx([lines(named), len(passed), lines(passed)], rel=0.1)
+    assert f"climbs in {len(request.climbs)} function, " in " ".join(TEXT.split())
+    assert f"the whole way in {len(whole_way.climbs)}: " in TEXT
 
 
 PASSED = ["bot/worker.py", "bot/sweep/launch/create.py", "bot/sweep/sweeps/reconciler.py"]
