@@ -4,6 +4,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from decimal import Decimal
+from functools import cached_property
 
 LARGEST = 2**53  # of whole numbers and steps: above, a float can't tell neighbors apart
 
@@ -60,12 +61,13 @@ class Range:
         """The distance of neighbors; None if every number in the range is allowed."""
         return self.step or (1 if self.integer else None)
 
-    @property
+    @cached_property
     def count(self) -> int:
         """Return how many values the range has, as it has a spacing. Raises ValueError without one."""
         if self.spacing is None:
             raise ValueError(f"{self.name}: a grid needs a step here, or a list of values")
-        return int((self.high - self.low) / self.spacing + 1e-9) + 1
+        width = Decimal(str(self.high)) - Decimal(str(self.low))  # exact, as `nth`: none is above `high`
+        return int(width // Decimal(str(self.spacing))) + 1
 
     @property
     def top(self) -> float | int:

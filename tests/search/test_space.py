@@ -43,6 +43,7 @@ def test_range_reaches_its_first_and_last_value(searched: Range) -> None:
         (Range(name="x", low=1, high=10, step=3, integer=True), [1, 4, 7, 10]),
         (Range(name="x", low=2, high=4, integer=True), [2, 3, 4]),
         (Range(name="x", low=5.0, high=5.0, step=1.0), [5.0]),
+        (Range(name="x", low=1.0, high=1.2999999999999998, step=0.1), [1.0, 1.1, 1.2]),
     ],
 )
 def test_range_with_step_counts_from_min_without_binary_rounding(
