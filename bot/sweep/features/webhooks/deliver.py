@@ -44,6 +44,7 @@ REJECTED = "rejected "  # before a stored event that was: others go first
 MAX_REJECTED = 10  # events that are rejected again in one run
 KEEP = timedelta(days=1)  # how long an event is retried
 MAX_WAIT = 3600.0  # seconds, whatever Retry-After says
+LOOK_AGAIN = 300.0  # seconds of a wait after which the webhook can have another URL
 GONE = "status 410 (gone)"  # in the reason of a webhook's quarantine
 UNKNOWN_RETRY = timedelta(minutes=1)  # of a webhook that this worker's configuration doesn't have
 
@@ -110,17 +111,18 @@ async def run(lease: Lease, clients: SweepClients) -> timedelta | None:
     if hook is None or lease.quarantined:
         left = await _drop_old(lease.item, waiting, clients)
         return UNKNOWN_RETRY if left and not lease.quarantined else None
+    held = f"{lease.item} {hashlib.sha256(hook.url.encode()).hexdigest()[:16]}"  # another URL doesn't wait
     try:
-        if wait := await clients.store.held(str(lease.item)):  # a new event, or the end of an outage, woke it
+        if wait := await clients.store.held(held):  # a new event, or the end of an outage, woke it
             raise BusyError("the receiver asked to wait", wait)
         return await _send_all(hook, waiting, lease.failures, clients)
     except FailedCallError as error:
         if isinstance(error, BusyError):
-            await clients.store.hold(str(lease.item), error.seconds)
+            await clients.store.hold(held, error.seconds)
         if _old(waiting, clients):
             raise GivenUpError(str(error)) from None
         if isinstance(error, BusyError):
-            raise RetryAfterError(str(error), error.seconds) from None
+            raise RetryAfterError(str(error), min(error.seconds, LOOK_AGAIN)) from None
         raise
 
 
