@@ -202,6 +202,19 @@ async def test_receiver_that_is_gone_gets_nothing_until_an_admin_releases_it(cli
     assert calls <= MAX_STARTS
 
 
+async def test_webhook_whose_receiver_is_gone_starts_again_with_another_url(clients, receiver):
+    _, clients.config = await receiver(*[410] * (MAX_STARTS + 1))
+    await stored(clients)
+    worker = Worker(clients.queue, 1, {deliver.ITEM: handler(clients)})
+    while str(ITEM) not in await clients.queue.quarantined():
+        await clients.queue.hurry()
+        await worker._take(await clients.queue.get(wait=0))
+    other, clients.config = await receiver()
+    await stored(clients, replace(ENDED, version=8))
+    await worker._take(await clients.queue.get(wait=0))
+    assert (len(other.accepted), await clients.store.requests(str(ITEM))) == (2, [])
+
+
 @pytest.mark.parametrize(
     ("header", "seconds"),
     [
