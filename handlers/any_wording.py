@@ -93,7 +93,7 @@ def add_wording(app: AsyncApp, context: HandlerContext) -> None:
     ) -> None:
         """Run an offered command as if the person had typed it. Clicks on one message are one request."""
         prefix, _, text = action["value"].partition(" ")
-        where = body.get("container", {})
+        message = body.get("container", {}).get("message_ts") or body["trigger_id"]
         command = {
             "command": prefix,
             "text": text,
@@ -102,7 +102,7 @@ def add_wording(app: AsyncApp, context: HandlerContext) -> None:
             "channel_id": body["channel"]["id"],
             "response_url": body["response_url"],
             "trigger_id": body["trigger_id"],
-            "request_id": f"run/{body['channel']['id']}/{where.get('message_ts', '')}/{body['user']['id']}",
+            "request_id": f"run/{body['channel']['id']}/{message}/{body['user']['id']}",
         }
         if prefix in context.spoken and (reply := await reply_to(context, command, client)):
             text = reply.text if isinstance(reply, Message) else reply
