@@ -14,11 +14,11 @@ from bot.core.commands import Action
 from bot.core.record import Phase
 from bot.sweep.answers.messages import CANCEL_TRIAL
 from bot.sweep.decisions.parent_message import RERUN, TRIALS
-from handlers.any_wording import RUN
 from bot.sweep.launch.command_line import changed
 from bot.sweep.model.texts import CANCEL, CONTINUE
 from bot.watch.home.view import NEW_SWEEP
 from bot.watch.idle.messages import CANCEL_IDLE as WARNED
+from handlers.any_wording import RUN
 from handlers.buttons import NOT_SHOWN
 from handlers.launch_form import NOT_OPENED
 from tests.bot.factories import CONFIG, REQUEST, a_sweep
