@@ -15,6 +15,7 @@ from redis.exceptions import RedisError
 from slack_bolt.async_app import AsyncAck, AsyncApp, AsyncRespond
 from slack_sdk.web.async_client import AsyncWebClient
 
+from bot.core.commands import Action
 from bot.core.errors import UserError
 from bot.core.sweep_summary import SweepSummary
 from bot.platform.commands.grammar import Command, Parsed, Table
@@ -32,6 +33,7 @@ from bot.sweep.answers.command_parser import (
     RERUN,
     STATUS,
     TABLE,
+    ParsedCommand,
     choose,
     parse_command,
 )
@@ -91,7 +93,7 @@ def add_wording(app: AsyncApp, context: HandlerContext) -> None:
     ) -> None:
         """Run an offered command as if the person had typed it. Clicks on one message are one request."""
         prefix, _, text = action["value"].partition(" ")
-        where = body.get("container", {})
+        message = body.get("container", {}).get("message_ts") or body["trigger_id"]
         command = {
             "command": prefix,
             "text": text,
@@ -100,7 +102,7 @@ def add_wording(app: AsyncApp, context: HandlerContext) -> None:
             "channel_id": body["channel"]["id"],
             "response_url": body["response_url"],
             "trigger_id": body["trigger_id"],
-            "request_id": f"run/{body['channel']['id']}/{where.get('message_ts', '')}/{body['user']['id']}",
+            "request_id": f"run/{body['channel']['id']}/{message}/{body['user']['id']}",
         }
         if prefix in context.spoken and (reply := await reply_to(context, command, client)):
             text = reply.text if isinstance(reply, Message) else reply
@@ -272,12 +274,16 @@ def _check_names_one(
 ) -> None:
     """Raise UserError if a text names several sweeps for a command that changes one."""
     options = meant.parsed.options
-    if meant.command.answers or "sweep" not in options:
+    keys = [each for each in ("sweep", "mute", "unmute") if each in options]
+    if meant.command.answers or len(keys) != 1:  # `mute fox, unmute otter` is one command
         return
     named = read_sentence(text, TABLE, COMPARE, names).parsed.options.get("sweep", "").split()
     found = dict[str, None]()
     for name in named if {*named} <= names.known["sweep"].keys() else ():
-        parsed = replace(meant.parsed, options={**options, "sweep": name})
+        status = ParsedCommand(action=Action.STATUS, sweep=name)
+        is_own = keys == ["sweep"]  # its command chooses which sweep it is for
+        sweep = name if is_own else choose(status, command["user_id"], sweeps, config).sweep
+        parsed = replace(meant.parsed, options={**options, keys[0]: sweep})
         one = _resolved(replace(meant, parsed=parsed), command, sweeps, config)
         found[code(f"{one.table.prefix} {one.typed}")] = None
     if len(found) > 1:

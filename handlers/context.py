@@ -117,16 +117,16 @@ class HandlerContext:
             log.info("command queued: user=%s action=%s", command.user, command.action.name.lower())
 
     async def add_request(
-        self, to: str, request: str, *, ttl: timedelta = TTL, is_polled: bool = False
+        self, to: str, request: str, *, once: str = "", ttl: timedelta = TTL, is_polled: bool = False
     ) -> None:
         """Store a request to the work item `to`, and queue that; not if its reader looks by itself.
 
-        `ttl`: how long the request is of use.
+        `once`: as in `Store.add_request`. `ttl`: how long the request is of use.
         """
         async with asyncio.timeout(ACK_TIMEOUT):
             queue = None if is_polled else self.queue
-            await self.store.add_request(to, request, queue=queue, ttl=ttl)
-            await self.unconfirmed.add_request(to, request, ttl=ttl, is_polled=is_polled)
+            if await self.store.add_request(to, request, once=once, queue=queue, ttl=ttl):
+                await self.unconfirmed.add_request(to, request, ttl=ttl, is_polled=is_polled)
 
     async def _retry(self, sweep_id: str, user: str) -> None:
         """Give a quarantined sweep, which may hold GPUs, one more attempt for a permitted cancel."""

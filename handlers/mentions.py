@@ -38,7 +38,8 @@ def add_mentions(app: AsyncApp, context: HandlerContext) -> None:
             return
         try:
             reply = await _answer(context, event, body["event_id"], client)
-            reply = reply if reply and await context.store.is_new(body["event_id"]) else ""
+            # The command itself may have been stored with the event's id.
+            reply = reply if reply and await context.store.is_new(f"reply/{body['event_id']}") else ""
         except (RedisError, TimeoutError) as error:
             log.exception("failed to answer a message")
             reply = unconfirmed_reply(error)

@@ -20,7 +20,7 @@ from bot.platform.config.clusters import remote
 from bot.platform.config.permissions import doctor_denial
 from bot.platform.slack.message import Message
 from handlers.any_wording import add_command
-from handlers.context import ACK_TIMEOUT, HandlerContext
+from handlers.context import ACK_TIMEOUT, HandlerContext, request_id_of
 
 
 def add_gpus(app: AsyncApp, context: HandlerContext) -> None:
@@ -61,8 +61,9 @@ async def _from_snapshot(
         thread=command.get("thread", ""),
         at=context.now(),
     )
-    if parsed.later and parsed.later.admins_only:
-        await context.add_request(str(ITEM), dump_query(query), ttl=QUERY_TTL)
+    if parsed.later and parsed.later.admins_only:  # a repeated delivery must reserve nothing more
+        once = f"gpus/{request_id_of(command)}"
+        await context.add_request(str(ITEM), dump_query(query), once=once, ttl=QUERY_TTL)
     else:  # who gets no answer asks again
         await context.store.add_request(str(ITEM), dump_query(query), queue=context.queue, ttl=QUERY_TTL)
     return parsed.later.ack if parsed.later else known

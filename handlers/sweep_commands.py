@@ -95,7 +95,7 @@ async def handle_command(context: HandlerContext, text: str, who: Sender) -> str
         in_thread=bool(who.here),
         via=who.via,
     )
-    await context.send(sweep, queued, once="" if who.response_url else who.request_id)
+    await context.send(sweep, queued, once=who.request_id)
     if who.here:
         return ""
     if parsed.action.is_read_only:

@@ -6,12 +6,15 @@ from fractions import Fraction
 from functools import lru_cache
 
 QUANTITY = re.compile(r"(\d{1,18}(?:\.\d{1,9})?)(m|[kMGTP]|[KMGTP]i)?")
+ANY = re.compile(r"([+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+))(?:[eE]([+-]?[0-9]{1,19})|([numkMGTPE]|[KMGTPE]i))?")
+MAX_POWER = 99  # of ten: what is larger is beyond the limits, whatever stands before it
 MOST, LEAST = Decimal(2**63 - 1), Decimal("1e-9")  # Kubernetes caps what is larger, and rounds up the rest
 _DECIMAL = {"m": Fraction(1, 1000), "": Fraction(1)} | {
     s: Fraction(1000**n) for n, s in enumerate("kMGTP", 1)
 }
 _BINARY = {f"{s}i": Fraction(1024**n) for n, s in enumerate("KMGTP", 1)}
 _UNITS = _DECIMAL | _BINARY
+_RARE = {"n": Fraction(1, 10**9), "u": Fraction(1, 10**6), "E": Fraction(10**18), "Ei": Fraction(1024**6)}
 
 
 def amount(quantity: str) -> Fraction:
@@ -27,15 +30,13 @@ def any_amount(quantity: str) -> Fraction:
     """Return the same, also of a rare notation such as 1e3, between the limits of Kubernetes, which keep
     the digits of 1e999999999 from filling the memory. Raises ValueError.
     """
-    try:
-        return amount(quantity)
-    except ValueError:
-        from kubernetes.utils.quantity import parse_quantity  # noqa: PLC0415 - loads the whole client
-
-        found = parse_quantity(quantity)  # type: ignore[no-untyped-call]
-        if not found.is_finite():
-            raise
-        return Fraction(max(-MOST, min(found, MOST)).quantize(LEAST, ROUND_UP))
+    found = ANY.fullmatch(quantity)
+    if not found:
+        raise ValueError(f"{quantity} is not a quantity")
+    power = max(-MAX_POWER, min(int(found[2] or 0), MAX_POWER))
+    unit = (_UNITS | _RARE)[found[3] or ""]
+    size = Decimal(found[1]).scaleb(power) * unit.numerator / unit.denominator
+    return Fraction(max(-MOST, min(size, MOST)).quantize(LEAST, ROUND_UP))
 
 
 def canonical(quantity: str) -> str:

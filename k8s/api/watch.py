@@ -6,6 +6,7 @@ if the resourceVersion is too old for the server, or newer than the server's own
 A silent connection isn't necessarily dead: the server sends no bookmarks for a kind that hasn't changed since
 the server started. The kernel's probes show within a minute that its peer is gone. A proxy between can answer
 them for a dead server, so watches end after four minutes, and a connection is alive if each ends in time.
+After a watch with a bookmark each minute, the next one is dead as soon as it has none.
 """
 
 import asyncio
@@ -25,6 +26,7 @@ from k8s.retry import Retry
 log = logging.getLogger(__name__)
 
 WATCH_SECONDS = 240.0  # seconds of one watch; an alert comes after 300 without a response
+BOOKMARKS, NO_BOOKMARK = 3, 90.0  # in a watch with one each minute; seconds without one until it is dead
 SILENCE = WATCH_SECONDS + WATCH_MARGIN + CALL_TIMEOUT  # seconds without a response from a live connection
 RETRY = Retry(base=1.0, factor=2, max=30.0, jitter=0.5)
 WATCH_PAGE = 100  # whole objects in memory at a time, while a list is read
@@ -57,6 +59,7 @@ class _Watch:
     on_failed: Callable[[], None] = lambda: None
     since: str = ""  # the resourceVersion up to which the cache has everything; "": not yet listed
     failures: int = 0  # in a row
+    steady: bool = False  # whether the last watch had a bookmark each minute
     logged: bool = False  # whether the interruption was logged
 
     def __post_init__(self) -> None:
@@ -92,19 +95,22 @@ class _Watch:
         return self.cache.complete or await self.cluster.has_reached(self.kind, self.namespace, self.since)
 
     async def _follow(self) -> None:
-        began, changed = monotonic(), False
+        began, changed, bookmarks = monotonic(), False, 0
         changes = self.cluster.watch(
             self.kind,
             self.namespace,
             labels=self.labels,
             since=self.since,
             timeout=WATCH_SECONDS,
+            silence=NO_BOOKMARK if self.steady else None,
             on_open=self._opened,
         )
+        self.steady = False
         try:
             async with aclosing(changes):
                 async for change in changes:
                     changed = True
+                    bookmarks += change[0] == "BOOKMARK"
                     self._take(*change)
         except UnreachableError:
             if monotonic() - began > RETRY.max:  # a proxy ends silent connections: watch again soon
@@ -114,8 +120,13 @@ class _Watch:
         if not changed and lasted < RETRY.base:
             raise UnreachableError("the API server ended a watch at once")
         # A server that is restored from a backup ends its watches early.
-        is_early = not changed and lasted < WATCH_SECONDS - 1
-        if is_early and not await self.cluster.has_reached(self.kind, self.namespace, self.since):
+        is_early = lasted < WATCH_SECONDS - 1
+        self.steady = not is_early and bookmarks >= BOOKMARKS
+        if (
+            is_early
+            and not changed
+            and not await self.cluster.has_reached(self.kind, self.namespace, self.since)
+        ):
             self.since, self.cache.complete = "", False
         self._responded()
 

@@ -262,6 +262,8 @@ async def test_change_of_two_named_sweeps_offers_none_and_names_both_commands(re
             "extend lr-brave-otter trials=22",
             "extend optimizer-calm-fox trials=22",
         ),
+        ("mute otter and fox", "me mute=lr-brave-otter", "me mute=optimizer-calm-fox"),
+        ("unmute fox and otter", "me unmute=optimizer-calm-fox", "me unmute=lr-brave-otter"),
     ):
         asked = (
             f"error That names several sweeps. Run each command alone: `/sweep {first}` or `/sweep {second}`."
@@ -271,6 +273,7 @@ async def test_change_of_two_named_sweeps_offers_none_and_names_both_commands(re
         await world.outcome("cancel the otter sweep, lr-brave-otter", "t2")
         == "ask /sweep cancel lr-brave-otter"
     )
+    assert await world.outcome("mute otter, unmute fox", "t2") == "ask /sweep me mute=otter unmute=fox"
     assert await world.outcome("cancel fox rather than otter", "t3") == "ask /sweep cancel optimizer-calm-fox"
 
 

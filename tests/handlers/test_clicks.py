@@ -10,6 +10,7 @@ from redis.exceptions import ConnectionError as RedisDown
 from slack_bolt.context.respond.async_respond import AsyncRespond
 from slack_sdk.web.async_client import AsyncWebClient
 
+from bot.core.commands import Action
 from bot.core.record import Phase
 from bot.sweep.answers.messages import CANCEL_TRIAL
 from bot.sweep.decisions.parent_message import RERUN, TRIALS
@@ -17,6 +18,7 @@ from bot.sweep.launch.command_line import changed
 from bot.sweep.model.texts import CANCEL, CONTINUE
 from bot.watch.home.view import NEW_SWEEP
 from bot.watch.idle.messages import CANCEL_IDLE as WARNED
+from handlers.any_wording import RUN
 from handlers.buttons import NOT_SHOWN
 from handlers.launch_form import NOT_OPENED
 from tests.bot.factories import CONFIG, REQUEST, a_sweep
@@ -42,6 +44,19 @@ async def test_double_click_on_rerun_is_one_sweep(app, context, redis):
     assert [command.request_id for command in await context.store.commands("lr-a-b")] == ["t1", "t3"]
     assert 0 < await redis.ttl("sweepbot:request:rerun/U1/lr-a-b") <= 10
     assert len(context.unconfirmed._open) == 2  # the dropped click isn't stored after a loss, either
+
+
+async def test_double_click_on_an_offered_command_is_one_request(app, context, monkeypatch):
+    async def respond(*_, **__): ...
+
+    monkeypatch.setattr(AsyncRespond, "__call__", respond)
+    for trigger, user in (("t1", "U1"), ("t2", "U1"), ("t3", "U2")):
+        click = a_click("/sweep queue raise lr-a-b")
+        click.body["actions"][0]["action_id"], click.body["container"] = RUN, {"message_ts": "2.0"}
+        click.body["trigger_id"], click.body["user"]["id"] = trigger, user
+        assert (await app.async_dispatch(click)).status == 200
+    commands = await context.store.commands("lr-a-b")
+    assert [(each.action, each.user) for each in commands] == [(Action.RAISE, "U1"), (Action.RAISE, "U2")]
 
 
 async def test_second_click_on_rerun_counts_if_the_first_could_not_be_stored(app, context, monkeypatch):

@@ -75,11 +75,12 @@ class Place:
     async def digest_schedules(self) -> tuple[DigestSchedule, ...]:
         return ()
 
-    async def types(self, text: str, user: str = OWNER) -> str:
-        return str(await self.reply(text, user))
+    async def types(self, text: str, user: str = OWNER, **more: str) -> str:
+        return str(await self.reply(text, user, **more))
 
-    async def reply(self, text: str, user: str = OWNER) -> str | Message:
+    async def reply(self, text: str, user: str = OWNER, **more: str) -> str | Message:
         command = {"text": text, "user_id": user, "channel_id": "C1", "response_url": "https://hooks/1"}
+        command |= {"trigger_id": "t1"} | more
         self.context.spoken["/gpus"] = self.context.gpus, answer_gpus
         return await reply_to(self.context, command | {"command": "/gpus"}, AsyncWebClient())
 
@@ -138,6 +139,14 @@ async def test_gpus_that_cannot_be_measured_is_answered_later(here: Place) -> No
     here.now += timedelta(seconds=20)
     assert await here.job.run(ITEM.key) is None
     assert here.slack.replies[0][1] == "GPU metrics are unavailable: no samples"
+
+
+async def test_command_of_an_admin_that_slack_delivers_twice_is_one_request(here: Place) -> None:
+    for event in ("Ev1", "Ev1", "Ev2"):
+        here.now += timedelta(seconds=5)
+        assert (await here.types("digest", ADMIN, request_id=event)).startswith("Posting yesterday's digest")
+    assert len(await here.context.store.requests(str(ITEM))) == 2
+    assert len(here.context.unconfirmed._open) == 2
 
 
 async def test_bill_has_a_file(here: Place) -> None:

@@ -35,15 +35,21 @@ def test_amount_of_something_else_raises(text):
         ("-1e999999999", 1 - 2**63),
         ("1e-999999999", Fraction(1, 10**9)),
         ("0e-40", 0),
+        ("9223372036.123456789", Fraction(9223372036123456789, 10**9)),
+        ("3Ei", 3 * 1024**6),
+        ("20u", Fraction(2, 10**5)),
+        ("1e9000000000000000000", 2**63 - 1),
+        (f"{'9' * 5000}E", 2**63 - 1),
+        (f"0.{'0' * 5000}1", Fraction(1, 10**9)),
     ],
 )
 def test_any_amount_reads_what_kubernetes_does_and_limits_it_alike(quantity, value):
     assert any_amount(quantity) == value
 
 
-@pytest.mark.parametrize("text", ["", "gpu", "inf", "NaN", "1ki"])
+@pytest.mark.parametrize("text", ["", "gpu", "inf", "NaN", "1ki", "1_0", " 1", "1e", "1e1.5", "1e3Ei", "."])
 def test_any_amount_of_something_else_raises(text):
-    with pytest.raises(ValueError, match=r"not a quantity|Invalid number format|unknown suffix"):
+    with pytest.raises(ValueError, match="not a quantity"):
         any_amount(text)
 
 

@@ -100,6 +100,16 @@ async def test_question_about_gpus_is_answered_where_it_was_asked_also_after_the
         assert len(slack.ephemerals("ada")) == 4
 
 
+async def test_command_outside_a_thread_is_acknowledged_where_it_was_given(redis):
+    async with open_session(redis, **HELD) as session:
+        await session.until(Phase.RUNNING)
+        place = session.slack.workspace.direct(session.slack.workspace.person("ada")).id
+        sent = "Request sent to `lr-brave-otter`. The result appears in its thread."
+        assert (await said(session, "drain lr-brave-otter", place))["text"] == sent
+        assert (await said(session, "@sweepbot cancel lr-brave-otter"))["text"] == sent
+        await session.until(Phase.CANCELLED)
+
+
 async def test_direct_message_is_answered_there_and_its_offer_runs_when_clicked_once(redis):
     async with open_session(redis, **HELD) as session:
         await session.until(Phase.RUNNING)

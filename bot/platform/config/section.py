@@ -141,7 +141,7 @@ def read_node(section: type[T], node: Node, context: object = None) -> T | None:
     except ValidationError as error:
         for each in error.errors(include_url=False, include_input=False):
             found = _at(node, each["loc"])
-            for path, sentence in _sentences(each):
+            for path, sentence in _sentences(each, found):
                 _at(found, path).error(sentence)
     return None
 
@@ -181,8 +181,8 @@ def glanced(section: type[T], node: Node | None) -> T:
         del node.errors[before:]
 
 
-def _sentences(error: ErrorDetails) -> Iterator[tuple[tuple[str | int, ...], str]]:
-    """Yield what an error of pydantic means, with its path below its node."""
+def _sentences(error: ErrorDetails, node: Node) -> Iterator[tuple[tuple[str | int, ...], str]]:
+    """Yield what an error of pydantic means, with its path below the node."""
     context = error.get("ctx", {})
     match error["type"]:
         case "recorded":
@@ -194,7 +194,7 @@ def _sentences(error: ErrorDetails) -> Iterator[tuple[tuple[str | int, ...], str
             yield (), f"missing key: {error['loc'][-1]}"
         case "literal_error":
             words = re.findall(r"'([^']*)'", context["expected"])
-            yield (), f"must be {listed(words, 'or')}"
+            yield (), f"must be {listed(words, 'or')}{node.got}"
         case "value_error":
             yield (), str(context["error"])
         case _:

@@ -2,7 +2,7 @@
 
 An invalid value is recorded as an error and read as a harmless default, so that one pass finds all errors;
 `Node.check` raises them before the values are used. What stands in place of a mapping, of a list, or of text
-isn't quoted: that can be a secret, put where its name belongs.
+isn't quoted: that can be a secret, put where its name belongs. At a key with few words, a plain word is.
 """
 
 import re
@@ -14,6 +14,7 @@ from typing import Any
 import yaml
 
 from bot.core.errors import UserError
+from bot.text.masking import Mask
 from bot.text.number_format import NUMBER
 from bot.text.wording import counted, did_you_mean, listed, shortened
 
@@ -24,6 +25,7 @@ MAX_ERRORS = 20  # shown for a file
 MAX_NUMBER = 1_000  # characters; longer scalars are not matched against the number patterns
 YAML = "tag:yaml.org,2002:"
 TYPES = {"int", "float", "bool", "null"}
+PLAIN_WORD = re.compile("[A-Za-z_-]{1,40}")  # keys and tokens of this length have digits
 QUOTE = "Put text that starts with ! or * in quotes"
 # YAML can write these as "\0" and "\ud800", but no container, database, or message can have them.
 NAMED = re.compile(r"(alias|anchor|handle) '.*")  # in PyYAML's errors: it can be text without its quotes
@@ -146,6 +148,12 @@ class Node:
         """Return what it is, without its value."""
         kinds = {dict: "a mapping", list: "a list", bool: "a boolean", int: "a number", float: "a number"}
         return kinds.get(type(self.value), "text" if self.raw else "nothing")
+
+    @property
+    def got(self) -> str:
+        """Return the end of an error at a key with few words, which quotes a word that is no secret."""
+        is_plain = PLAIN_WORD.fullmatch(self.raw) and Mask()(self.raw) == self.raw
+        return f'; got "{self.raw}"' if is_plain else ""
 
     @property
     def described(self) -> str:

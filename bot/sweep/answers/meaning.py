@@ -291,6 +291,9 @@ def _read(text: str, table: Table, command: Command, names: Names, last: Mapping
         if command.answers and each.required and each.key in last
     }
     options = {**missing, **found.parsed.options}
+    muting = [key for key in options if key in {"mute", "unmute"}]
+    if len(muting) == 2 and not re.search(rf"\b{muting[1]}\b", text, re.IGNORECASE):
+        del options[muting[1]]  # `mute fox and otter`
     if not {"mute", "quiet"}.isdisjoint(options):
         options.pop("notify", "")  # `stop pinging me about otter`: only this
     parsed = replace(found.parsed, options=options)

@@ -74,7 +74,8 @@ def _only_claimable(resource: str, plan: SweepPlan, machines: list[Machine]) -> 
     return (
         f"gpus={plan.gpus} can't run on this cluster: {_who(plan)} requests {resource}, and the nodes offer "
         f"their GPUs only by {'DeviceClass' if len(classes) == 1 else 'DeviceClasses'} {listed(classes)}. "
-        "*Fix:* Ask an admin to declare a profile with `device_class` under `profiles` in the configuration."
+        "*Fix:* Ask an admin to declare in the configuration a profile with `device_class` under `profiles`, "
+        f"or an autoscaled pool with {resource} under `pools`."
     )
 
 

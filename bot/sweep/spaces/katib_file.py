@@ -109,7 +109,8 @@ def _parameter(item: Node, keys: dict[str, Node]) -> Node:
     type_ = keys.pop("parameterType", None)
     kind = text(type_) if type_ else ""
     if kind not in {"double", "int", "discrete", "categorical"}:
-        (type_ or item).error("parameterType must be double, int, discrete, or categorical")
+        at = type_ or item
+        at.error(f"parameterType must be double, int, discrete, or categorical{at.got}")
     space_node = keys.pop("feasibleSpace", None)
     space = entries(space_node)
     unknown(keys, TOOL)
@@ -165,7 +166,7 @@ def _resume(found: Foreign, node: Node | None) -> Node | None:
     if node is None or text(node) == "Never":
         return None
     if text(node) not in {"LongRunning", "FromVolume"}:
-        node.error("must be Never, LongRunning, or FromVolume")
+        node.error(f"must be Never, LongRunning, or FromVolume{node.got}")
     if text(node) == "FromVolume":
         found.note(node, "LongRunning is used: the suggestion service keeps running instead of a volume")
     return scalar(node, "true")

@@ -65,7 +65,7 @@ def convert(root: Node, request: SweepRequest) -> Foreign:
 
 def _method(found: Foreign, node: Node) -> Node:
     if text(node) not in METHODS:
-        node.error("must be grid, random, or bayes")
+        node.error(f"must be grid, random, or bayes{node.got}")
     if text(node) == "bayes":
         found.note(node, "bayes becomes tpe; set algorithm= for another algorithm")
     return scalar(node, METHODS.get(text(node), "random"))

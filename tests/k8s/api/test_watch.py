@@ -219,6 +219,26 @@ async def test_watch_that_misses_its_timeout_is_dead(started, wait_until, monkey
     assert "is interrupted: the API server is unreachable" in caplog.text
 
 
+async def test_watch_without_bookmarks_is_dead_if_the_last_one_had_one_each_minute(
+    started, wait_until, monkeypatch
+):
+    """Fewer say nothing of the next watch, such as the one shortly before the end."""
+    monkeypatch.setattr(watch_module, "WATCH_SECONDS", 1)
+    monkeypatch.setattr(watch_module, "NO_BOOKMARK", 0.5)
+    monkeypatch.setattr(client, "WATCH_MARGIN", 60)
+    bookmark = event("BOOKMARK", {"kind": "Job", "metadata": {"resourceVersion": "9"}})
+    many, few = [*[bookmark] * 3, "nothing"], [*[bookmark] * 2, "nothing"]
+    server, cluster = await started([(5, [])], [many, few, many, ["silence"]])
+    watch, silences = cluster.watch, []
+    monkeypatch.setattr(
+        cluster, "watch", lambda *a, **k: silences.append(k["silence"]) or watch(*a, **k), raising=False
+    )
+    async with watching(cluster, Listener()):
+        await wait_until(lambda: len(server.asked) == 5, "it watches after the dead watch")
+    assert server.asked == ["5", "9", "9", "9", "9"]
+    assert silences == [None, 0.5, None, 0.5, None]
+
+
 async def test_long_silent_watch_that_a_proxy_ends_is_no_failure(started, wait_until, monkeypatch):
     """With its idle timeout of a minute, the pauses would grow, and the cache would lack changes for 30 s."""
     counted = []

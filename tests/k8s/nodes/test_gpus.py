@@ -262,7 +262,7 @@ def test_quantity_is_parsed(text, number) -> None:
 
 @pytest.mark.parametrize("text", ["", "four", "1ki", "NaN", "Infinity"])
 def test_quantity_that_is_invalid_is_an_error(text) -> None:
-    with pytest.raises(ValueError, match=text or "format: $"):
+    with pytest.raises(ValueError, match=f"{text} is not a quantity"):
         read_usage(using(text))
 
 

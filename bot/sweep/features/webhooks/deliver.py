@@ -7,7 +7,8 @@ included. One that rejects some events, or for a while all of them, gets every n
 earlier ones in each run. The queue retries after 1 s, 2 s, 4 s ... 5 min.
 Once an event has failed for a day, the item is quarantined, which `ps` and the doctor show, and events as old
 are dropped; the next event of a sweep, or `/sweep release`, starts it again, also for the later ones.
-After a few answers 410 in a row, the item is quarantined, and only `/sweep release` starts it again.
+After a few answers 410 in a row, the item is quarantined, and only `/sweep release` or another URL starts it
+again.
 """
 
 import base64
@@ -44,7 +45,9 @@ REJECTED = "rejected "  # before a stored event that was: others go first
 MAX_REJECTED = 10  # events that are rejected again in one run
 KEEP = timedelta(days=1)  # how long an event is retried
 MAX_WAIT = 3600.0  # seconds, whatever Retry-After says
+LOOK_AGAIN = 300.0  # seconds of a wait after which the webhook can have another URL
 GONE = "status 410 (gone)"  # in the reason of a webhook's quarantine
+GONE_SECONDS = 90 * 86400.0  # how long that counts for the URL
 UNKNOWN_RETRY = timedelta(minutes=1)  # of a webhook that this worker's configuration doesn't have
 
 
@@ -77,17 +80,18 @@ async def store(sweep: SweepRecord, event: Event, clients: SweepClients) -> None
     message_id = hashlib.sha256(f"{sweep.request_id} {event.kind} {event.text}".encode()).hexdigest()[:32]
     data = _masked(shown(sweep).model_dump(mode="json", exclude={"commands"}), clients.mask)
     body = json.dumps({"type": event.kind, "timestamp": clients.now().isoformat(), "data": data})
-    events = {each.name: each.events for each in clients.config.webhooks}
+    known = {each.name: each for each in clients.config.webhooks}
     hooks = sweep.of(WebhooksState).hooks
     quarantined = await clients.queue.quarantined() if hooks else {}
     for name in hooks:
-        if (wanted := events.get(name)) and event.kind not in wanted:
+        hook = known.get(name)
+        if hook and hook.events and event.kind not in hook.events:
             continue
         item, once = WorkItem(ITEM, name), f"{ITEM}/{name}/{message_id}"
         await clients.store.add_request(str(item), f"{message_id} {body}", once=once, queue=clients.queue)
         if (why := quarantined.get(str(item))) is None:
             continue
-        if GONE in why.why:  # it can stay so for months
+        if GONE in why.why and (hook is None or await clients.store.held(_held(hook, "gone"))):
             await _drop_old(item, await _stored(item, clients), clients)
         else:
             await clients.queue.retry(item)
@@ -111,17 +115,24 @@ async def run(lease: Lease, clients: SweepClients) -> timedelta | None:
         left = await _drop_old(lease.item, waiting, clients)
         return UNKNOWN_RETRY if left and not lease.quarantined else None
     try:
-        if wait := await clients.store.held(str(lease.item)):  # a new event, or the end of an outage, woke it
+        if wait := await clients.store.held(_held(hook)):  # a new event, or the end of an outage, woke it
             raise BusyError("the receiver asked to wait", wait)
         return await _send_all(hook, waiting, lease.failures, clients)
     except FailedCallError as error:
         if isinstance(error, BusyError):
-            await clients.store.hold(str(lease.item), error.seconds)
+            await clients.store.hold(_held(hook), error.seconds)
+        if isinstance(error, GoneError):
+            await clients.store.hold(_held(hook, "gone"), GONE_SECONDS)
         if _old(waiting, clients):
             raise GivenUpError(str(error)) from None
         if isinstance(error, BusyError):
-            raise RetryAfterError(str(error), error.seconds) from None
+            raise RetryAfterError(str(error), min(error.seconds, LOOK_AGAIN)) from None
         raise
+
+
+def _held(hook: Webhook, why: str = "waits") -> str:
+    """Name what holds back the webhook's events, but not those to another URL."""
+    return f"{ITEM}/{hook.name} {why} {hashlib.sha256(hook.url.encode()).hexdigest()[:16]}"
 
 
 async def _stored(item: WorkItem, clients: SweepClients) -> list[str]:

@@ -207,10 +207,13 @@ async def test_plain_gpus_are_refused_where_only_claims_can_get_any(classes, ext
     text = capacity_refusal(order.request, plan(order, SETTINGS), OWNER, CONFIG, await list_machines(cluster))
     expected = (
         "gpus=1 can't run on this cluster: a trial requests nvidia.com/gpu, and the nodes offer their GPUs "
-        "only by DeviceClass gpu.nvidia.com. *Fix:* Ask an admin to declare a profile with `device_class` "
-        "under `profiles` in the configuration."
+        "only by DeviceClass gpu.nvidia.com. *Fix:* Ask an admin to declare in the configuration a profile "
+        "with `device_class` under `profiles`, or an autoscaled pool with nvidia.com/gpu under `pools`."
     )
     assert text == (expected if refused else "")
+    config = replace(CONFIG, pools=parse_config(PROFILES + POOL, "c.yaml").pools)
+    args = order.request, plan(order, SETTINGS), OWNER, config, await list_machines(cluster)
+    assert capacity_refusal(*args) == ""
 
 
 def test_claimed_gpus_are_named_as_gpus_and_their_pool_can_scale_from_zero():

@@ -123,7 +123,10 @@ def test_converted_file_is_an_equal_space_file(name):
     ("line", "message"),
     [
         ("  nasConfig: {}", ":8: spec.nasConfig: Sweepbot searches no network architectures"),
-        ("  resumePolicy: Always", ":8: spec.resumePolicy: must be Never, LongRunning, or FromVolume"),
+        (
+            "  resumePolicy: Always",
+            ':8: spec.resumePolicy: must be Never, LongRunning, or FromVolume; got "Always"',
+        ),
         (
             "  metricsCollectorSpec: {collector: {kind: Custom}}",
             "must be StdOut, File, TensorFlowEvent, or",
@@ -143,7 +146,7 @@ def test_katib_feature_that_sweepbot_lacks_is_an_error_with_its_line(line, messa
     [
         (
             "{name: a, parameterType: float, feasibleSpace: {}}",
-            "must be double, int, discrete, or categorical",
+            'must be double, int, discrete, or categorical; got "float"',
         ),
         ("{name: a, parameterType: double, feasibleSpace: {max: '1'}}", "missing key: min"),
         ("{name: a, parameterType: int, feasibleSpace: {min: '0.5', max: '1'}}", "must be a whole number"),

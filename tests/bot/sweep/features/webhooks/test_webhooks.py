@@ -202,6 +202,19 @@ async def test_receiver_that_is_gone_gets_nothing_until_an_admin_releases_it(cli
     assert calls <= MAX_STARTS
 
 
+async def test_webhook_whose_receiver_is_gone_starts_again_with_another_url(clients, receiver):
+    _, clients.config = await receiver(*[410] * (MAX_STARTS + 1))
+    await stored(clients)
+    worker = Worker(clients.queue, 1, {deliver.ITEM: handler(clients)})
+    while str(ITEM) not in await clients.queue.quarantined():
+        await clients.queue.hurry()
+        await worker._take(await clients.queue.get(wait=0))
+    other, clients.config = await receiver()
+    await stored(clients, replace(ENDED, version=8))
+    await worker._take(await clients.queue.get(wait=0))
+    assert (len(other.accepted), await clients.store.requests(str(ITEM))) == (2, [])
+
+
 @pytest.mark.parametrize(
     ("header", "seconds"),
     [
@@ -223,18 +236,29 @@ async def test_receiver_that_asks_to_wait_is_called_again_after_that(
     await stored(clients)
     with pytest.raises(RetryAfterError if seconds else FailedCallError, match=str(status)) as error:
         await run(clients)
-    assert getattr(error.value, "seconds", None) == seconds
+    assert getattr(error.value, "seconds", None) == (seconds and min(seconds, deliver.LOOK_AGAIN))
     if seconds:
         await stored(clients, replace(ENDED, version=8))  # which queues the item at once
         with pytest.raises(RetryAfterError) as waiting:
             await run(clients)
-        assert seconds - 60 < waiting.value.seconds <= seconds
+        assert min(seconds - 60, deliver.LOOK_AGAIN) <= waiting.value.seconds <= seconds
         assert len(got.got) == 1
         [held] = await redis.keys("*:held:*")
         assert seconds - 60 < await redis.ttl(held) <= seconds
         await redis.delete(held)  # as it is by then
     await run(clients)
     assert len(got.accepted) == (2 if seconds else 1)
+
+
+async def test_webhook_with_another_url_does_not_wait_for_what_the_former_asked(clients, receiver):
+    got, clients.config = await receiver(503)
+    got.headers = {"Retry-After": "3600"}
+    await stored(clients)
+    with pytest.raises(RetryAfterError):
+        await run(clients)
+    other, clients.config = await receiver()
+    await run(clients)
+    assert (len(got.got), other.types) == (1, ["sweep.ended"])
 
 
 async def test_receiver_that_asks_to_wait_for_more_than_a_day_is_given_up_without_more_calls(
