@@ -235,7 +235,7 @@ async def test_unconfirmed_requests_are_limited(simulation, context, monkeypatch
 @pytest.mark.parametrize("cancelled_in", [None, 0, 1, 2, 6])
 async def test_redis_emptied_after_any_reconcile_loses_and_doubles_nothing(redis, cancelled_in):
     """Each simulation has one loss, then resync and a check. CRASH_EVERY=1 loses after each reconcile."""
-    for lost_after in sample(range(12), every=3):
+    for lost_after in sample(range(12), every=6):
         async with SimulatedSweep(
             redis, Clock(None), endless=cancelled_in is not None, image=True
         ).started() as simulation:
