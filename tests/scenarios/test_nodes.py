@@ -74,7 +74,7 @@ async def test_trial_runs_once_all_of_its_workers_run_and_has_the_log_of_each(re
 @EACH_KIND
 async def test_first_failed_worker_is_the_diagnosis_and_the_others_are_gone(redis, kind):
     async with FailingTrials(redis, third_fails, fails=True, **NODES, **kind).started() as world:
-        await world.rounds(14)
+        await world.rounds(9)
         text = await world.message()
         assert "Worker 3 of 3: Out of GPU memory" in text
         assert world.gpus_held() == []
