@@ -117,7 +117,7 @@ class SimulatedSweep:
 
     def __init__(self, redis: Redis, clock: Clock, **scenario: Any) -> None:
         self.clock, self.scenario = clock, scenario
-        self.rounds_since, self.last = 0, None
+        self.rounds_since = 0
         self.acts = dict(scenario.get("acts", {}))
         self.evicted: dict[
             str, str
@@ -220,8 +220,7 @@ class SimulatedSweep:
             WorkerCrash, ApiError, UnreachableError, SlackApiError, RegistryError, GitUnavailableError
         ):  # another worker runs the next reconcile
             await reconcile(lease, self.clients)
-            if self.last is None or self.last.phase.final or item != SWEEP:
-                await self._complete_runs(item)
+            await self._complete_runs(item)
         await self.redis.delete(lease.key)
         await self.settle()
         await self._time_passes()
@@ -232,7 +231,7 @@ class SimulatedSweep:
         await self._interfere((await self.record()).phase)
 
     async def _complete_runs(self, sweep_id: str) -> None:
-        """Handle the work item of the runs, if the sweep's end has queued it: a round ago at the latest."""
+        """Handle the work item of the runs, if the sweep's end has queued it."""
         queued, item = "life:queue:ready", str(WorkItem(ItemKind.TRIAL_RUNS, sweep_id))
         if await self.redis.zscore(queued, item) is not None:
             again = await TrialRunsJob(self.clients, self.run_writer).run(sweep_id)
