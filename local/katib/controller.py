@@ -17,7 +17,7 @@ from local.katib.status import begin, finalizing, finish, is_true, mark, unmark
 from local.katib.suggestions import Suggestions
 from local.katib.templates import TRIAL_KINDS, ReconcileError
 from local.katib.webhooks import restartable
-from local.kubernetes.apiserver.kinds import Object, Refused
+from local.kubernetes.apiserver.kinds import Object, Refused, clone
 from local.kubernetes.apiserver.store import Store, owner
 from local.kubernetes.controllers.retries import Retries
 
@@ -88,10 +88,10 @@ class Controller:
         return [meta["namespace"] for meta in found if meta["name"] == trial]
 
     def _turn(self, kind: str, namespace: str, name: str) -> None:
-        obj = self._store.get(kind, namespace, name)
-        if obj is None:
+        found = self._store.find(kind, namespace, name)
+        if found is None:
             return
-        obj.setdefault("status", {})
+        obj = {**found, "status": clone(found.get("status", {}))}  # of which a turn changes only the status
         try:
             if kind == "Trial":
                 trials.reconcile(self._store, self._metrics, obj)
@@ -196,7 +196,7 @@ class Controller:
 
     def _suggestion(self, suggestion: Object) -> None:
         meta, status = suggestion["metadata"], suggestion["status"]
-        exp = self._store.get("Experiment", meta["namespace"], meta["name"])
+        exp = self._store.find("Experiment", meta["namespace"], meta["name"])
         if exp is None or is_true(suggestion, *FINISHED):
             return
         if not is_true(suggestion, "Created"):

@@ -52,7 +52,7 @@ def _trial_of(store: Store, pod: Object) -> Object | None:
             store.find(owner["kind"], meta["namespace"], owner["name"]) if owner["kind"] in ABOVE else None
         )
         if above and any(one["kind"] == "Trial" for one in above["metadata"].get("ownerReferences", [])):
-            return store.get("Trial", meta["namespace"], owner["name"])
+            return store.find("Trial", meta["namespace"], owner["name"])
         if above and (found := _trial_of(store, above)):
             return found
     return None

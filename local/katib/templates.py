@@ -9,6 +9,7 @@ these kinds run, which the stock katib-config of v0.19 has among its trialResour
 import json
 import re
 from collections.abc import Iterator
+from functools import lru_cache
 from typing import Any
 
 from local.kubernetes.apiserver.kinds import KINDS, Object, Refused
@@ -107,10 +108,11 @@ def _placeholder_rules(template: Object, declared: list[Object]) -> Iterator[Rul
     left = PLACEHOLDER.findall(text)
     why = f"parameters: {_go(left)} in {PATH} not found in spec.trialParameters: {shown}"
     yield left, invalid(PATH, "", why)
-    yield from _object_rules(json.loads(text))
+    yield from _object_rules(text)
 
 
-def _object_rules(run: Object) -> Iterator[Rule]:
+def _object_rules(text: str) -> Iterator[Rule]:
+    run = json.loads(text)
     meta = run.get("metadata", {})
     why = f"metadata.name and metadata.namespace in {PATH} must be omitted"
     yield meta.get("name") or meta.get("namespace"), invalid(PATH, "", why)
@@ -119,11 +121,13 @@ def _object_rules(run: Object) -> Iterator[Rule]:
     known = TRIAL_KINDS.get(run.get("kind", "")) == run.get("apiVersion")
     problem = "" if known else "the local Katib runs Jobs, PyTorchJobs, and TrainJobs only"
     if known and run["kind"] == "Job":
-        problem = _job_problem(run)
+        problem = _job_problem(text)
     yield not nameless and problem, invalid(PATH, "", f"invalid {PATH}: {problem}")
 
 
-def _job_problem(run: Object) -> str:
+@lru_cache(maxsize=100)
+def _job_problem(text: str) -> str:
+    run = json.loads(text)
     try:
         kept = Decoding(KINDS["Job"]).read(run)
     except Refused as refused:

@@ -63,7 +63,7 @@ def _job(store: Store, trial: Object) -> Object | None:
     """
     run, ended = trial["spec"]["runSpec"], is_true(trial, *TRIAL_ENDS)
     meta, kind = run["metadata"], run["kind"]
-    job = store.get(kind, meta["namespace"], meta["name"])
+    job = store.find(kind, meta["namespace"], meta["name"])
     if job is None and not ended:
         if kind not in [each.name for each in store.kinds()]:
             raise ReconcileError(f'no matches for kind "{kind}" in version "{run["apiVersion"]}"')

@@ -13,7 +13,7 @@ import yaml
 from local.katib.algorithm_validation import ALGORITHMS
 from local.katib.status import conditions_of, is_true
 from local.katib.templates import Rule, invalid, required, template_rules
-from local.kubernetes.apiserver.kinds import Object, Refused, clone, refusal
+from local.kubernetes.apiserver.kinds import Object, Refused, refusal
 from local.kubernetes.apiserver.store import Store
 
 ELSEWHERE = ("hyperband", "pbt", "enas", "darts")  # in the real katib-config
@@ -84,7 +84,7 @@ def unreachable(hook: str, path: str) -> Refused:
 
 
 def is_labelled(store: Store, namespace: str) -> bool:
-    found = store.get("Namespace", "", namespace) or {"metadata": {}}
+    found = store.find("Namespace", "", namespace) or {"metadata": {}}
     return bool(found["metadata"].get("labels", {}).get(INJECTION) == "enabled")
 
 
@@ -95,7 +95,7 @@ def restartable(exp: Object) -> bool:
 
 def admit(store: Store, experiment: Object) -> Object:
     """Return the Experiment with its defaults. Raises Refused."""
-    meta, new = experiment["metadata"], clone(experiment)
+    meta, new = experiment["metadata"], {**experiment}
     for struct, _, path in (name.partition(".") for name in TYPED):
         go = TYPED[f"{struct}.{path}"]
         for value in _leaves(new, path.split(".")):
@@ -110,7 +110,7 @@ def admit(store: Store, experiment: Object) -> Object:
     if not is_labelled(store, meta["namespace"]):
         place = f'Cannot create the Experiment "{meta["name"]}" in namespace "{meta["namespace"]}"'
         raise denied("validator.experiment", f'{place}: the namespace lacks label "{INJECTION}: enabled"')
-    old = store.get("Experiment", meta["namespace"], meta["name"]) if "uid" in meta else None
+    old = store.find("Experiment", meta["namespace"], meta["name"]) if "uid" in meta else None
     if messages := list(dict.fromkeys(text for wrong, text in _rules(store, new, old) if wrong)):
         raise denied(
             "validator.experiment", messages[0] if len(messages) == 1 else f"[{', '.join(messages)}]"

@@ -42,7 +42,7 @@ class Kueue(ControllerLoop):
         status.report(self._store)
 
     def _pending(self) -> list[Object]:
-        found = [w for w in self._store.list("Workload") if workloads.is_pending(w)]
+        found = [w for w in self._store.peek("Workload") if workloads.is_pending(w)]
         return sorted(found, key=workloads.order)
 
     def _look_at(self, workload: Object) -> bool:

@@ -31,11 +31,11 @@ def report(store: Store) -> None:
 
 def pending(store: Store, namespace: str, queue: str) -> Object:
     """Return a LocalQueue's pending Workloads with their positions. Raises Refused 404."""
-    found = store.get("LocalQueue", namespace, queue)
+    found = store.find("LocalQueue", namespace, queue)
     if found is None:
         raise not_found(KINDS["LocalQueue"], queue)
     above = found["spec"]["clusterQueue"]
-    waiting = [w for w in store.list("Workload") if workloads.is_pending(w)]
+    waiting = [w for w in store.peek("Workload") if workloads.is_pending(w)]
     there = sorted((w for w in waiting if _cluster_queue(store, w) == above), key=workloads.order)
     items: list[Object] = []
     for position, workload in enumerate(there):

@@ -51,18 +51,18 @@ def order(workload: Object) -> tuple[int, str, str]:
 
 def cluster_queue(store: Store, workload: Object) -> Object | None:
     namespace, name = workload["metadata"]["namespace"], workload["spec"]["queueName"]
-    queue = store.get("LocalQueue", namespace, name)
-    return store.get("ClusterQueue", "", queue["spec"]["clusterQueue"]) if queue else None
+    queue = store.find("LocalQueue", namespace, name)
+    return store.find("ClusterQueue", "", queue["spec"]["clusterQueue"]) if queue else None
 
 
 def inadmissible(store: Store, workload: Object) -> str:
     """Return why the Workload's queue admits nothing; "" if it does."""
     namespace, name = workload["metadata"]["namespace"], workload["spec"]["queueName"]
-    queue = store.get("LocalQueue", namespace, name)
+    queue = store.find("LocalQueue", namespace, name)
     if queue is None:
         return f"LocalQueue {name} doesn't exist"
     above = queue["spec"]["clusterQueue"]
-    found = store.get("ClusterQueue", "", above)
+    found = store.find("ClusterQueue", "", above)
     if found is None:
         return f"ClusterQueue {above} doesn't exist"
     if found["spec"].get("stopPolicy", "None") != "None":
@@ -114,7 +114,7 @@ def _spec(store: Store, job: Object) -> Object:
     labels = job["metadata"]["labels"]
     spec = {"queueName": labels[QUEUE], "priority": 0}
     if name := labels.get(PRIORITY):
-        found = store.get("WorkloadPriorityClass", "", name)
+        found = store.find("WorkloadPriorityClass", "", name)
         source = "kueue.x-k8s.io/workloadpriorityclass"
         named = {"priorityClassName": name, "priorityClassSource": source}
         return spec | named | {"priority": found["value"]} if found else {}

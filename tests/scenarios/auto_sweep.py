@@ -112,14 +112,14 @@ class AutoSweep(SimulatedSweep):
 
     def running(self):
         """Names of the trials whose pods run."""
-        pods = self.kubernetes.list("Pod")
+        pods = self.kubernetes.peek("Pod")
         return [
             p for p in pods if p["status"]["phase"] == "Running" and p["metadata"]["name"].startswith(SWEEP)
         ]
 
     def active(self):
         """Names of the trials that run or wait for GPUs."""
-        pods = [p for p in self.kubernetes.list("Pod") if p["metadata"]["name"].startswith(SWEEP)]
+        pods = [p for p in self.kubernetes.peek("Pod") if p["metadata"]["name"].startswith(SWEEP)]
         return [p["metadata"]["name"] for p in pods if p["status"]["phase"] in {"Pending", "Running"}]
 
     def other_runs(self):

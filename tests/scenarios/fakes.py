@@ -13,7 +13,7 @@ from bot.sweep.results.tracking_api import TrackingError
 from k8s.api.errors import ApiError
 from local.kubernetes.apiserver import scale
 from local.kubernetes.apiserver import store as kubernetes
-from local.kubernetes.apiserver.kinds import Refused, clone
+from local.kubernetes.apiserver.kinds import Refused
 from local.kubernetes.apiserver.selectors import matcher
 from local.kueue.status import pending
 from tests.bot.factories import COMMIT
@@ -35,8 +35,8 @@ class DirectCluster:
         if kind not in {known.name for known in self.store.kinds()}:
             raise ApiError(404, "", f"this cluster does not know {kind}: is it installed?")
         matches = matcher(kind, namespace or None, {"labelSelector": labels})
-        found = filter(matches, self.store.peek(kind, namespace or None))  # copied only if listed
-        return [clone(obj) for obj in found if only is None or only(obj)]
+        found = filter(matches, self.store.peek(kind, namespace or None))
+        return [obj for obj in found if only is None or only(obj)]  # the store's own, as `watch` yields them
 
     async def read(self, path):
         *_, namespace, _, queue, _ = path.split("/")  # of Kueue's visibility API, the only one that is read
@@ -87,7 +87,7 @@ class DirectCluster:
         return True
 
     async def log(self, namespace, pod, container, *, tail, previous=False, since=""):
-        return f"the last lines of {container}" if self.store.get("Pod", namespace, pod) else ""
+        return f"the last lines of {container}" if self.store.find("Pod", namespace, pod) else ""
 
     def _refusable(self, call, *args, **kwargs):
         try:

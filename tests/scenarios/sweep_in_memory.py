@@ -309,7 +309,7 @@ class SimulatedSweep:
         self._status(pod, "Failed" if bad else "Succeeded", {"terminated": over})
 
     def _width(self, namespace: str, trial: str) -> str:
-        values = self.kubernetes.get("Trial", namespace, trial)["spec"]["parameterAssignments"]
+        values = self.kubernetes.find("Trial", namespace, trial)["spec"]["parameterAssignments"]
         return {"a": "0.5", "b": "0.3", "c": "0.1", "d": "0.2", "e": "0.4"}[values[0]["value"]]
 
     def _status(self, pod, phase, state) -> None:

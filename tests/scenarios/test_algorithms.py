@@ -19,7 +19,7 @@ SPACE = """\
 command: python train.py
 objective: {{metric: loss, goal: minimize}}
 algorithm: {algorithm}
-trials: {{max: 6, parallel: 2, max_failed: 1}}
+trials: {{max: 6, parallel: 3, max_failed: 1}}
 parameters:
 {parameters}"""
 
@@ -34,7 +34,7 @@ class Numbers(SimulatedSweep):
 
 async def ended(redis, algorithm: str, parameters: str) -> Numbers:
     return await Numbers(
-        redis, Clock(None), space=SPACE.format(algorithm=algorithm, parameters=parameters)
+        redis, Clock(None), image=True, space=SPACE.format(algorithm=algorithm, parameters=parameters)
     ).run()
 
 

@@ -22,16 +22,7 @@ async def test_sweep_grows_into_free_gpus_up_to_its_maximum(redis):
         assert len(story.running()) == 6
 
 
-async def test_sweep_ends_after_all_its_trials(redis):
-    story = AutoSweep(redis)
-    async with story.started():
-        await story.until(lambda: len(story.running()) == 6)
-        await story.until(lambda: story.last.phase.final, rounds=80, endings=4)
-        assert story.last.phase is Phase.SUCCEEDED
-        assert story.last.progress.succeeded == 20
-
-
-async def test_sweep_yields_by_letting_trials_finish_and_grows_again(redis):
+async def test_sweep_yields_by_letting_trials_finish_grows_again_and_ends_after_all_its_trials(redis):
     story = AutoSweep(redis, gpus=8, most=8)
     async with story.started():
         await story.until(lambda: len(story.running()) == 8)
@@ -50,8 +41,8 @@ async def test_sweep_yields_by_letting_trials_finish_and_grows_again(redis):
         assert not [t for t in story.kubernetes.list("Trial") if "Killed" in str(t["status"])]
         story.kubernetes.delete("Pod", "sweeps", "other", grace=0)
         await story.until(lambda: len(story.running()) == 8)
-        await story.until(lambda: story.last.phase.final, rounds=80, endings=4)
-        assert story.last.progress.succeeded == 20
+        await story.until(lambda: story.last.phase.final, rounds=80, endings=8)
+        assert (story.last.phase, story.last.progress.succeeded) == (Phase.SUCCEEDED, 20)
 
 
 async def test_pod_that_waits_for_a_volume_keeps_no_sweep_small(redis):
@@ -81,6 +72,7 @@ async def test_sweep_whose_trials_all_ended_while_sweepbot_was_down_continues(re
         assert ("Succeeded", "ExperimentMaxTrialsReached") in [(c["type"], c["reason"]) for c in ended]
         story.endings = 0
         await story.until(lambda: story.last.phase is Phase.RUNNING and len(story.running()) == 1)
+        story.kubernetes.delete("Pod", "sweeps", "other", grace=0)
         await story.until(lambda: story.last.phase.final, rounds=120, endings=4)
         assert (story.last.phase, story.last.progress.succeeded) == (Phase.SUCCEEDED, 20)
 

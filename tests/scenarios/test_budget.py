@@ -86,9 +86,8 @@ class BudgetSweep(SimulatedSweep):
         raise AssertionError(f"{self.last.phase}: {self.last.progress}")
 
 
-@pytest.mark.parametrize(
-    "seed", [4, pytest.param(0, marks=pytest.mark.slow), pytest.param(8, marks=pytest.mark.slow)]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", [4, 0, 8])
 async def test_forecast_after_a_quarter_of_the_trials_is_near_the_total(redis, seed):
     sweep = BudgetSweep(redis, "500", seed=seed)
     assert await sweep.ends() == pytest.approx(sweep.used(), rel=0.2)

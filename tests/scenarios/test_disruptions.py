@@ -14,11 +14,18 @@ pytestmark = pytest.mark.features("interruptions", "nodes")
 KINDS = {"Job": {}, "PyTorchJob": {"pytorch": True}, "TrainJob": {"trainer": True}}
 # Katib counts the trial as failed before Sweepbot has seen the eviction, or Sweepbot sees it first. The first
 # test has the other way of each kind, and `make slow` both.
-EACH_WAY = pytest.mark.parametrize(
-    ("kind", "drained"),
-    [(KINDS["Job"], "later"), (KINDS["PyTorchJob"], "at once"), (KINDS["TrainJob"], "later")],
-    ids=KINDS,
-)
+WAYS = {"Job": "later", "PyTorchJob": "at once", "TrainJob": "later"}
+
+
+def each_way(*fast):
+    """All kinds, those that aren't `fast` in `make slow`."""
+    cases = [
+        pytest.param(KINDS[kind], way, marks=() if kind in fast else pytest.mark.slow, id=kind)
+        for kind, way in WAYS.items()
+    ]
+    return pytest.mark.parametrize(("kind", "drained"), cases)
+
+
 GATED = pytest.mark.features("gate")
 TWO_TRIALS = SPACE.replace("max: 3", "max: 2")
 THREE_NODES = replace(REQUEST, nodes=3, parallel=1, gate=False)
@@ -92,7 +99,7 @@ async def test_trials_at_once_lose_workers_and_all_succeed(redis):
     assert "; 2 more trials stopped for the same reason. This isn't a failure: all 3 workers of each" in told
 
 
-@EACH_WAY
+@each_way("Job", "PyTorchJob")
 async def test_training_that_fails_after_its_restart_has_failed(redis, kind, drained):
     simulation = await Drained(redis, drained=drained, crash_after="seen", **kind).run()
     ended = await simulation.record()
@@ -122,7 +129,7 @@ async def test_job_whose_pods_nobody_has_seen_shows_that_one_was_disrupted(redis
     )
 
 
-@EACH_WAY
+@each_way("Job", "TrainJob")
 async def test_sweep_cancelled_while_a_trial_starts_again_frees_all_gpus(redis, kind, drained):
     async with Drained(redis, drained=drained, **kind).started() as simulation:
         await simulation.until(simulation.first_evicted)
@@ -156,7 +163,7 @@ async def test_trial_that_katib_has_to_create_again_cannot_be_cancelled_yet(redi
 
 
 @pytest.mark.features("pause")
-@EACH_WAY
+@each_way("PyTorchJob")
 async def test_paused_trial_starts_again_when_the_sweep_is_resumed(redis, kind, drained):
     async with Drained(redis, drained=drained, space=TWO_TRIALS, **kind).started() as simulation:
         await simulation.until(simulation.first_evicted)

@@ -118,19 +118,28 @@ async def two(redis, owner):
         yield story
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("first", STARTS)
 @pytest.mark.parametrize("second", STARTS)
+@pytest.mark.parametrize("owner", [STRANGER])
+async def test_of_two_sweeps_of_a_team_checked_at_once_one_starts(two, first, second, caplog):
+    await one_starts(two, first, second, TEAM, caplog)
+
+
 @pytest.mark.parametrize(
-    ("owner", "config"), [(OWNER, PERSON), pytest.param(STRANGER, TEAM, marks=pytest.mark.slow)]
+    ("owner", "first", "second", "config"),
+    [
+        pytest.param(OWNER, Phase.RECEIVED, Phase.PAUSED, PERSON, marks=pytest.mark.features("pause")),
+        pytest.param(
+            OWNER, Phase.PAUSED, Phase.SUCCEEDED, PERSON, marks=pytest.mark.features("pause", "extension")
+        ),
+        pytest.param(OWNER, Phase.SUCCEEDED, Phase.RECEIVED, PERSON, marks=pytest.mark.features("extension")),
+        (STRANGER, Phase.RECEIVED, Phase.RECEIVED, TEAM),
+    ],
 )
 async def test_of_two_sweeps_checked_at_once_one_starts(two, first, second, config, caplog):
+    """Each start is once the first and once the second; `make slow` has all pairs."""
     await one_starts(two, first, second, config, caplog)
-
-
-@pytest.mark.parametrize("start", STARTS)
-@pytest.mark.parametrize("owner", [STRANGER])
-async def test_of_two_sweeps_of_a_team_checked_at_once_one_starts(two, start, caplog):
-    await one_starts(two, start, start, TEAM, caplog)
 
 
 async def one_starts(two, first, second, config, caplog):

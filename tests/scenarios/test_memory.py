@@ -22,6 +22,7 @@ STORIES = {
     "extended": {"image": True, "acts": {Action.EXTEND: Phase.SUCCEEDED}, "space": EXTENDABLE},
 }
 MARKS = {
+    "drained": pytest.mark.slow,
     "one trial killed": pytest.mark.slow,
     "extended": (pytest.mark.features("extension"), pytest.mark.slow),
 }

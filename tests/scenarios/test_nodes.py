@@ -74,7 +74,7 @@ async def test_trial_runs_once_all_of_its_workers_run_and_has_the_log_of_each(re
 @EACH_KIND
 async def test_first_failed_worker_is_the_diagnosis_and_the_others_are_gone(redis, kind):
     async with FailingTrials(redis, third_fails, fails=True, **NODES, **kind).started() as world:
-        await world.rounds(14)
+        await world.rounds(9)
         text = await world.message()
         assert "Worker 3 of 3: Out of GPU memory" in text
         assert world.gpus_held() == []
@@ -98,18 +98,18 @@ async def test_trial_without_some_workers_waits_for_the_quota_that_refuses_them(
 
 
 @EACH_KIND
-@pytest.mark.parametrize("action", [Action.CANCEL, Action.KILL])
-async def test_cancelled_trial_frees_the_gpus_of_all_workers(redis, action, kind):
+async def test_cancelled_trial_and_then_the_cancelled_sweep_free_the_gpus_of_all_workers(redis, kind):
     async with FailingTrials(redis, third_fails, **NODES, **kind).started() as world:
         await world.rounds()
-        pods = workers_in(world)
-        assert [each["spec"]["containers"][0]["resources"]["limits"][GPU] for each in pods] == ["8"] * 3
-        trial = pods[0]["metadata"]["labels"]["katib.kubeflow.org/trial"]
-        command = Command(action=action, user=OWNER, user_name="ada", trial=trial)
-        await world.store.add_command(SWEEP, command)
-        await world.rounds()
-        alive = {each["metadata"]["name"] for each in world.kubernetes.list("Pod")}
-        assert not alive & {pod["metadata"]["name"] for pod in pods}
+        for action in (Action.KILL, Action.CANCEL):
+            pods = workers_in(world)
+            assert [each["spec"]["containers"][0]["resources"]["limits"][GPU] for each in pods] == ["8"] * 3
+            trial = pods[0]["metadata"]["labels"]["katib.kubeflow.org/trial"]
+            command = Command(action=action, user=OWNER, user_name="ada", trial=trial)
+            await world.store.add_command(SWEEP, command)
+            await world.rounds(8)
+            alive = {each["metadata"]["name"] for each in world.kubernetes.list("Pod")}
+            assert not alive & {pod["metadata"]["name"] for pod in pods}, action
 
 
 async def uses_of(redis, kind):
@@ -120,24 +120,22 @@ async def uses_of(redis, kind):
         return [(one, by_labels(one.labels)) for one in sorted(held, key=lambda one: one.pod)]
 
 
-@pytest.mark.parametrize(
-    ("kind", "worker", "said"),
-    [
-        ({}, QUIET, "24 GPUs idle for 30 min"),
-        ({"pytorch": True}, QUIET, "24 GPUs idle for 30 min"),
-        ({"trainer": True}, QUIET, "24 GPUs idle for 30 min"),
-        ({}, BUSY, "16 of 24 GPUs idle for 30 min"),
-        ({}, None, ""),  # of which nothing is known
-    ],
-)
-async def test_idle_warning_counts_the_gpus_of_all_workers(redis, kind, worker, said):
-    pods = []
-    for number, (one, owner) in enumerate(await uses_of(redis, kind)):
-        use = worker if number == 2 else QUIET
-        facts = {"pod": one.pod, "sweep": owner.sweep, "trial": owner.trial, "allocated": one.gpus}
-        pods.append(a_pod(*[use] * one.gpus if use else (), **facts))
-    monitor = SimulatedMonitor(redis, *pods)
-    await monitor.sweep()
-    await monitor.run()
-    assert len({pod.trial for pod in pods}) == 1
-    assert [said in text for text in monitor.texts()] == ([True] if said else [])
+@EACH_KIND
+async def test_idle_warning_counts_the_gpus_of_all_workers(redis, kind):
+    used = await uses_of(redis, kind)
+    for worker, said in (
+        (QUIET, "24 GPUs idle for 30 min"),
+        (BUSY, "16 of 24 GPUs idle for 30 min"),
+        (None, ""),  # of which nothing is known
+    ):
+        pods = []
+        for number, (one, owner) in enumerate(used):
+            use = worker if number == 2 else QUIET
+            facts = {"pod": one.pod, "sweep": owner.sweep, "trial": owner.trial, "allocated": one.gpus}
+            pods.append(a_pod(*[use] * one.gpus if use else (), **facts))
+        monitor = SimulatedMonitor(redis, *pods)
+        await monitor.sweep()
+        await monitor.run()
+        assert len({pod.trial for pod in pods}) == 1
+        assert [said in text for text in monitor.texts()] == ([True] if said else []), worker
+        await redis.flushall()

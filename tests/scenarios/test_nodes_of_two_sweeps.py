@@ -206,8 +206,7 @@ async def test_second_sweep_starts_once_the_first_one_is_paused(four):
     assert four.last.phase is Phase.PAUSED
 
 
-@pytest.mark.parametrize("paused_again", [False, True])
-async def test_wait_of_a_resumed_sweep_does_not_count_toward_max_hours(redis, paused_again):
+async def test_wait_of_a_resumed_sweep_does_not_count_toward_max_hours(redis):
     space = SPACE.replace("max: 3,", "max: 3, max_hours: 1,")
     async with busy(TwoSweeps(redis, nodes=4, space=space)) as story:
         await story.asks(Action.PAUSE_NOW)
@@ -217,11 +216,10 @@ async def test_wait_of_a_resumed_sweep_does_not_count_toward_max_hours(redis, pa
         story.time += timedelta(hours=5)
         await story.both(2)
         assert not story.last.draining
-        if paused_again:
-            await story.asks(Action.PAUSE)
-            await story.both(2)
-            await story.asks(Action.RESUME)
-            await story.both(2)
+        await story.asks(Action.PAUSE)
+        await story.both(2)
+        await story.asks(Action.RESUME)
+        await story.both(2)
         resumed = story.time
         await story.asks(Action.CANCEL, SECOND)
         await story.until_both(lambda: story.runs(SWEEP))
@@ -244,12 +242,14 @@ async def test_extended_sweep_waits_for_one_that_started_meanwhile(redis):
 
 
 async def test_waiting_sweeps_start_in_the_order_in_which_they_began_to_wait(four):
+    """Also if Redis loses it."""
     await four.both(6)
     await four.start_another(THIRD)
     four.sweeps = [THIRD, SECOND, SWEEP]  # the latest is handled first
-    await four.both(6)
+    await four.both(4)
     both = waiting_for(f"{SWEEP} (running)", f"{SECOND} (waiting)").replace(", lr-calm", " and lr-calm")
     assert (await four.store.get(THIRD)).of(NodesState).wait == both
+    await four.restore(SWEEP, SECOND, THIRD)
     four.endings = 9
     await four.until_both(lambda: four.trials_of(SECOND) or four.trials_of(THIRD))
     assert four.trials_of(THIRD) == []
@@ -317,17 +317,6 @@ async def test_sweep_waits_for_none_in_another_cluster(four):
         await four.store.save(replace(await four.store.get(SWEEP), cluster="west"), lease)
     four.sweeps = [SECOND]
     await four.until_both(lambda: four.trials_of(SECOND))
-
-
-async def test_lost_order_is_restored_from_the_records(four):
-    await four.both(6)
-    await four.start_another(THIRD)
-    await four.both(4)
-    await four.restore(SWEEP, SECOND, THIRD)
-    four.sweeps = [THIRD, SECOND, SWEEP]
-    four.endings = 9
-    await four.until_both(lambda: four.trials_of(SECOND) or four.trials_of(THIRD))
-    assert four.trials_of(THIRD) == []
 
 
 @pytest.mark.parametrize(("status", "starts"), [(403, True), (500, False)])

@@ -50,7 +50,7 @@ async def test_unreachable_registry_is_reported_once_and_cancel_works(simulation
 
 async def test_cancel_clicked_twice_is_answered_once_and_empties_the_mailbox(simulation):
     await has_its_image(simulation)
-    await rounds(simulation, 8)
+    await rounds(simulation, 6)
     for _ in range(2):
         await cancel(simulation)
         await rounds(simulation, 1)
@@ -63,7 +63,7 @@ async def test_cancel_clicked_twice_is_answered_once_and_empties_the_mailbox(sim
 
 async def test_cancel_by_a_second_user_names_the_first(simulation):
     await has_its_image(simulation)
-    await rounds(simulation, 8)
+    await rounds(simulation, 6)
     await cancel(simulation)
     await rounds(simulation, 1)
     assert (await simulation.record()).phase is Phase.STOPPING
@@ -121,7 +121,7 @@ async def test_older_experiment_of_the_same_name_is_not_adopted(simulation):
     older.experiment["metadata"]["annotations"] = {"sweepbot/delivery": "long-ago"}
     await has_its_image(simulation)
     simulation.kubernetes.create(older.experiment)
-    await rounds(simulation, 8)
+    await rounds(simulation, 6)
     assert (await simulation.record()).phase is Phase.FAILED
     assert "already exists" in simulation.slack.posted[-1]
 
@@ -153,11 +153,11 @@ async def test_sweep_whose_channel_was_deleted_continues_silently(simulation, er
 
 async def test_emptied_redis_loses_no_sweep_and_repeats_no_end(simulation):
     await has_its_image(simulation)
-    await rounds(simulation, 8)
+    await rounds(simulation, 6)
     assert (await simulation.record()).phase in {Phase.PENDING, Phase.RUNNING}
     await simulation.redis.flushall()
     await cancel(simulation)
-    await rounds(simulation, 8)
+    await rounds(simulation, 6)
     assert (await simulation.record()).phase is Phase.CANCELLED
     earlier = list(simulation.slack.posted)
     await simulation.redis.flushall()
@@ -177,7 +177,7 @@ async def test_command_for_a_sweep_that_never_existed_is_answered(simulation):
 
 async def test_api_server_outage_is_reported_once_and_so_is_its_end(simulation):
     await has_its_image(simulation)
-    await rounds(simulation, 8)
+    await rounds(simulation, 6)
     there = dict(vars(simulation.cluster))
 
     async def away(*_, **__):
@@ -221,7 +221,7 @@ async def test_deleted_build_job_is_created_again_silently(simulation):
 
 async def test_deleted_experiment_ends_the_sweep_and_releases_its_gpus(simulation):
     await has_its_image(simulation)
-    await rounds(simulation, 8)
+    await rounds(simulation, 6)
     assert simulation.gpus_held()
     simulation.kubernetes.delete("Experiment", "sweeps", SWEEP)
     await rounds(simulation, 6)
@@ -232,7 +232,7 @@ async def test_deleted_experiment_ends_the_sweep_and_releases_its_gpus(simulatio
 
 async def test_deleted_trial_job_is_created_again_by_katib_and_the_sweep_succeeds(simulation):
     await has_its_image(simulation)
-    await rounds(simulation, 8)
+    await rounds(simulation, 6)
     job = simulation.kubernetes.list("Job", "sweeps")[0]["metadata"]
     simulation.kubernetes.delete("Job", "sweeps", job["name"])
     await rounds(simulation, 2)
@@ -269,7 +269,7 @@ async def test_same_command_twice_in_a_second_is_two_sweeps_and_one_build(simula
 async def test_job_that_replaced_the_observed_one_is_kept(simulation):
     """Deletions contain the observed uid: another object can have the name by then."""
     await has_its_image(simulation)
-    await rounds(simulation, 8)
+    await rounds(simulation, 6)
     job = simulation.kubernetes.list("Job", "sweeps")[0]
     where, delete = ("Job", "sweeps", job["metadata"]["name"]), simulation.cluster.delete
     kept = {key: job["metadata"][key] for key in ("name", "namespace", "labels")}

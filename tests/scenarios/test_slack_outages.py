@@ -1,6 +1,5 @@
 """Slack is down, or limits the rate, while a sweep ends: missed messages are sent later, once."""
 
-import pytest
 from slack_sdk.errors import SlackApiError
 
 from bot.core.record import Phase
@@ -11,15 +10,16 @@ from local.slack import DOWN
 from tests.scenarios.slack_session import CHANNEL, open_session
 
 
-@pytest.mark.parametrize("trouble", [DOWN, "rate_limited", "message_limit_exceeded", "update_failed"])
-async def test_end_is_reported_and_shown_in_the_parent(redis, monkeypatch, trouble):
+async def test_end_is_reported_and_shown_in_the_parent(redis, monkeypatch):
+    """Whatever Slack answers before: one trouble after the other."""
+    troubles = (DOWN, "rate_limited", "message_limit_exceeded", "update_failed")
     monkeypatch.setattr("bot.platform.slack.client.RETRY", Retry(base=0.01))
     for name in ("POSTS", "EDITS"):
         monkeypatch.setattr(f"bot.platform.slack.client.{name}", Rate(gap=0.01, burst=20))
     async with open_session(redis, image=True) as here:
         await here.until(Phase.RUNNING)
-        posts = here.slack.stumble("chat.postMessage", *[trouble] * 2)
-        edits = here.slack.stumble("chat.update", *[trouble] * 2)
+        posts = here.slack.stumble("chat.postMessage", *troubles)
+        edits = here.slack.stumble("chat.update", *troubles)
         await here.until(Phase.SUCCEEDED)
         while (sweep := await here.simulation.record()).outbox or sweep.shown.phase is not sweep.phase:
             await here.rounds()

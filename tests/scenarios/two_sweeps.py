@@ -72,12 +72,12 @@ class TwoSweeps(AutoSweep):
         raise AssertionError(self.slack.posted)
 
     def trials_of(self, sweep):
-        trials = self.kubernetes.list("Trial")
+        trials = self.kubernetes.peek("Trial")
         return [t for t in trials if t["metadata"]["name"].startswith(sweep)]
 
     def workers(self, sweep):
         """Return the nodes of the unfinished workers; "" has none."""
-        pods = self.kubernetes.list("Pod", None, {SWEEP_LABEL: sweep})
+        pods = self.kubernetes.peek("Pod", None, {SWEEP_LABEL: sweep})
         alive = [pod for pod in pods if pod["status"]["phase"] in {"Pending", "Running"}]
         return [pod["spec"].get("nodeName", "") for pod in alive]
 
@@ -94,7 +94,7 @@ class TwoSweeps(AutoSweep):
         await super()._time_passes()
 
     def _alive(self):
-        pods = self.kubernetes.list("Pod")
+        pods = self.kubernetes.peek("Pod")
         return [pod for pod in pods if pod["status"]["phase"] in {"Pending", "Running"}]
 
     def used(self):

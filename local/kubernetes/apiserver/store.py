@@ -163,7 +163,7 @@ class Store:
     ) -> Object:
         """Apply a JSON merge patch (RFC 7386). With subresource "status", write only the status."""
         old = self._known(kind, namespace, name)
-        return clone(self._write(old, merge_patch(clone(old), patch), subresource))
+        return clone(self._write(old, merge_patch(old, clone(patch)), subresource))
 
     def set_status(self, obj: Object, status: Object) -> None:
         """Replace the whole status of the object that has `obj`'s name."""
@@ -271,7 +271,7 @@ class Store:
             raise conflict(kind, was["name"])
         if subresource == "status":
             return {**without(old, "status"), **only(new, "status")}
-        new = validation.decoded(kind, new)
+        new = validation.decoded(kind, new, old)
         own = only(was, *SERVERS_OWN, "resourceVersion")
         new = {**new, "metadata": without(new["metadata"], *SERVERS_OWN) | own}
         if kind.has_status:

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from local.kubernetes.apiserver import structural
 from local.kubernetes.apiserver.claims import SPECS, check_claim, check_references, complete_claim
 from local.kubernetes.apiserver.kinds import Cause, Kind, Object, bad_request, invalid
+from local.kubernetes.apiserver.objects import without
 from local.kubernetes.apiserver.pods import (
     JOB_DEFAULTS,
     LABEL,
@@ -42,9 +43,14 @@ SCALED = ("replicas", "template", "updateStrategy", "revisionHistoryLimit")  # w
 COUNTS = ("parallelism", "completions", "activeDeadlineSeconds", "backoffLimit", "ttlSecondsAfterFinished")
 
 
-def decoded(kind: Kind, obj: Object) -> Object:
-    """Return a copy with the declared types. A schema adds its defaults. Raises Refused 400 or 422."""
-    new = Decoding(kind).read(obj)
+def decoded(kind: Kind, obj: Object, old: Object | None = None) -> Object:
+    """Return a copy with the declared types. A schema adds its defaults. Raises Refused 400 or 422.
+
+    What is still the very part of the stored object `old` is valid, and isn't read again.
+    """
+    known = {} if old is None or structural.is_pruned(kind) else without(old, "metadata")
+    same = {key: value for key, value in obj.items() if key in known and value is known[key]}
+    new = Decoding(kind).read(without(obj, *same)) | same
     new = {"apiVersion": kind.api_version, "kind": kind.name, **new, "metadata": new.get("metadata", {})}
     if structural.is_pruned(kind):
         structural.set_defaults(new)

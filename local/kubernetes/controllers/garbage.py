@@ -69,8 +69,9 @@ def dependents(store: Store, owner: Object, kinds: Sequence[str] = OWNED) -> lis
 
 
 def owners(store: Store, obj: Object) -> Iterator[Object]:
+    """Yield the store's own objects: don't change them."""
     for reference in _references(obj):
-        owner = store.get(reference["kind"], obj["metadata"].get("namespace", ""), reference["name"])
+        owner = store.find(reference["kind"], obj["metadata"].get("namespace", ""), reference["name"])
         if owner and owner["metadata"]["uid"] == reference["uid"]:
             yield owner
 

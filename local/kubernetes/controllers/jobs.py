@@ -60,7 +60,7 @@ class Controllers(ControllerLoop):
                     self._sync(namespace, reference["name"])
 
     def _sync(self, namespace: str, name: str) -> None:
-        job = self._store.get("Job", namespace, name)
+        job = self._store.find("Job", namespace, name)
         if job is None or "deletionTimestamp" in job["metadata"]:
             return
         pods = garbage.dependents(self._store, job, ["Pod"])
