@@ -28,7 +28,7 @@ local function make_ready(name, since)
   if call('ZADD', ready, 'NX', since, name) == 1 then ring() end
 end
 
--- No worker waits longer than `BLOCK`, so none is woken for a later item, nor if one waits no longer than that.
+-- No worker waits longer than `BLOCK`, so none is woken for a later item; nor if one waits no longer anyway.
 local function schedule(due, is_awaited)
   if due <= now then return make_ready(item, due) end
   call('ZADD', delayed, 'LT', due, item)
