@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cached_property
 from types import MappingProxyType
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 Manifest = dict[str, Any]
 Read = TypeVar("Read")
@@ -67,7 +67,16 @@ def read_each(read: Callable[..., Read], objs: Sequence[Manifest], *arguments: A
 
 
 def _read_each(objs: Sequence[Manifest], read: Callable[..., Read], *arguments: Any) -> tuple[Read, ...]:
-    return ReadOnce(read_once(read, obj, *arguments) for obj in objs)
+    if not isinstance(objs, CachedList):
+        return ReadOnce([read_once(read, obj, *arguments) for obj in objs])
+    # Of hundreds, all but one are mostly known: a call for each would take longer than the rest.
+    known = ((obj, cast("CachedObject", obj).readings.get(read)) for obj in objs)
+    return ReadOnce(
+        [
+            each[1] if each and each[0] == arguments else read_once(read, obj, *arguments)
+            for obj, each in known
+        ]
+    )
 
 
 def picked(value: Any, shape: Any) -> Any:

@@ -5,12 +5,13 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from functools import cached_property
 
-from k8s.objects import Manifest, condition, parse_time, read_once
+from k8s.objects import Manifest, condition, parse_time, read_each, read_once
 from k8s.trial_kinds import JOB, TRAIN_JOB, job_of_pod, owner_of, pod_index, training_container
 
 READER = "metrics-reader"  # Sweepbot's sidecar, an init container
 COLLECTORS = {"metrics-collector", "metrics-logger-and-collector", READER}  # the others are Katib's
 COLLECTOR_START = timedelta(minutes=2)  # it has found the training's process by then
+STARTING = {"", "ContainerCreating", "PodInitializing"}  # reasons to wait
 MAX_SAID = 300  # characters of a reader's last line
 
 
@@ -45,17 +46,24 @@ class Pod:
         """Whether the main container is running."""
         return self.running_since is not None and not self.finished
 
+    @cached_property
+    def notable(self) -> bool:
+        """Whether it is more than a pod that starts, runs, or has ended by itself: few of many are."""
+        told = self.unschedulable or self.waiting[0] not in STARTING or self.disruption[0] or self.failure[0]
+        return bool(told or self.abandoned or self.unread or self.deleted)
+
 
 def read_trial_pod(obj: Manifest) -> Pod:
     """Read a pod whose main container is the training."""
     return read_pod(obj, training_container(obj))
 
 
-def read_trial_pods(pods: Iterable[Manifest], jobs: Sequence[Manifest]) -> Iterable[Pod]:
+def read_trial_pods(pods: Sequence[Manifest], jobs: Sequence[Manifest]) -> Iterable[Pod]:
     """Read the pods of trials among these; that of a TrainJob refers only to the Job below it."""
-    train_jobs, read = read_once(_train_jobs, jobs), [(obj, read_once(read_trial_pod, obj)) for obj in pods]
-    # A suggestion's pod has the experiment's labels, too.
-    return [_of_train_job(pod, obj, train_jobs) if train_jobs else pod for obj, pod in read if pod.job]
+    train_jobs, read = read_once(_train_jobs, jobs), read_each(read_trial_pod, pods)
+    if train_jobs:
+        read = tuple(_of_train_job(pod, obj, train_jobs) for obj, pod in zip(pods, read, strict=True))
+    return [pod for pod in read if pod.job]  # a suggestion's pod has the experiment's labels, too
 
 
 def _of_train_job(pod: Pod, obj: Manifest, train_jobs: Mapping[str, Manifest]) -> Pod:

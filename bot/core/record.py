@@ -93,7 +93,7 @@ class Shown:
     """The parent message as Slack has it."""
 
     fingerprint: str = ""
-    at: datetime | None = None
+    at: datetime | None = None  # of the edit; earlier if the next one needn't wait
     phase: Phase | None = None
 
 

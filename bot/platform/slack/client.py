@@ -254,12 +254,12 @@ class Slack:
             await self._web.chat_update(channel=channel, ts=ts, parse=PARSE_NONE, **json.loads(written))
 
     async def has_room_for_edits(self) -> bool:
-        """Return whether one more edit hardly delays others; if not, the same until one more can be made."""
+        """Return whether one more edit hardly delays others. Redis isn't asked again before that can be."""
         if self._limiter is None or monotonic() < self._no_room_until:
             return self._limiter is None
-        has_room = await self._limiter.is_half_free("edits", EDITS)
-        self._no_room_until = 0.0 if has_room else monotonic() + EDITS.gap
-        return has_room
+        wait = await self._limiter.until_half_free("edits", EDITS)
+        self._no_room_until = monotonic() + wait
+        return wait <= 0
 
     async def delete(self, channel: str, ts: str) -> None:
         """Delete one of the bot's messages; do nothing if Slack doesn't allow it."""

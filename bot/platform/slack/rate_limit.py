@@ -26,12 +26,11 @@ redis.call('SET', KEYS[2], turn, 'PX', turn - now + 60000)
 return turn - now
 """
 
-# KEYS: the line. Returns its calls without a gap that are left.
-_LEFT = """
+# KEYS: the line. Returns the milliseconds until half of its calls without a gap are left.
+_HALF = """
 local time = redis.call('TIME')
 local now, gap, burst = time[1] * 1000 + math.floor(time[2] / 1000), tonumber(ARGV[1]), tonumber(ARGV[2])
-local last = math.max(tonumber(redis.call('GET', KEYS[1]) or 0), now - gap * burst)
-return math.floor((now - last) / gap)
+return math.max(tonumber(redis.call('GET', KEYS[1]) or 0) + gap * math.ceil(burst / 2) - now, 0)
 """
 
 _HOLD = """
@@ -57,7 +56,7 @@ class RateLimiter:
 
     def __init__(self, redis: Redis) -> None:
         self._take = redis.register_script(_TAKE)
-        self._left = redis.register_script(_LEFT)
+        self._half = redis.register_script(_HALF)
         self._hold = redis.register_script(_HOLD)
 
     async def wait(self, line: str, who: str, rate: Rate) -> float:
@@ -69,10 +68,13 @@ class RateLimiter:
         keys = [f"sweepbot:pace:{line}", f"sweepbot:pace:{line}:{who}"]
         return float(await self._take(keys, [round(rate.gap * 1000), rate.burst])) / 1000
 
-    async def is_half_free(self, line: str, rate: Rate) -> bool:
-        """Return whether half of the calls without a gap are left: others then hardly wait for one more."""
+    async def until_half_free(self, line: str, rate: Rate) -> float:
+        """Return the seconds until half of the calls without a gap are left, if no other one comes.
+
+        Others then hardly wait for one more.
+        """
         keys = [f"sweepbot:pace:{line}"]
-        return int(await self._left(keys, [round(rate.gap * 1000), rate.burst])) * 2 >= rate.burst
+        return float(await self._half(keys, [round(rate.gap * 1000), rate.burst])) / 1000
 
     async def hold(self, line: str, seconds: float) -> None:
         """Block a line for Slack's Retry-After; other lines continue."""

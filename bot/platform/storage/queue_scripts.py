@@ -28,22 +28,22 @@ local function make_ready(name, since)
   if call('ZADD', ready, 'NX', since, name) == 1 then ring() end
 end
 
--- No worker waits longer than `BLOCK`, so none is woken for a later item.
-local function schedule(due)
+-- No worker waits longer than `BLOCK`, so none is woken for a later item; nor if one waits no longer anyway.
+local function schedule(due, is_awaited)
   if due <= now then return make_ready(item, due) end
   call('ZADD', delayed, 'LT', due, item)
-  if due < now + BLOCK and call('ZRANGE', delayed, 0, 0)[1] == item then ring() end
+  if not is_awaited and due < now + BLOCK and call('ZRANGE', delayed, 0, 0)[1] == item then ring() end
 end
 
 -- Ends the running item's lease, and schedules it for the earlier of `due` and the time for which it was
 -- added.
-local function finish(due)
+local function finish(due, is_awaited)
   local added = call('ZSCORE', again, item)
   if added then due = math.min(added, due or math.huge) end
   call('DEL', lease_key(item))
   call('ZREM', running, item)
   if added then call('ZREM', again, item) end
-  if due then schedule(due) end
+  if due then schedule(due, is_awaited and not added) end
   return due
 end
 """
@@ -118,12 +118,12 @@ end
 
 -- Pops the first item that can run, and counts the start; returns it, its starts before, why it is
 -- quarantined, and when it was due. One whose quarantine was reported doesn't run until `retry`.
-local function pop(worker, most)
+local function pop(worker, most, has_odd)
   while true do
-    local popped = pop_left(worker) or call('ZPOPMIN', ready)
+    local popped = has_odd and pop_left(worker) or call('ZPOPMIN', ready)
     local name = popped[1]
     if not name then return end
-    local count, why = call('HINCRBY', starts, name, 1) - 1, call('HGET', quarantine, name)
+    local count, why = call('HINCRBY', starts, name, 1) - 1, has_odd and call('HGET', quarantine, name)
     local reported = why and count == 0
     if not reported and count <= most + 2 then
       if count < 2 or not suspect_runs() then return name, count, why, popped[2] end
@@ -137,12 +137,14 @@ end
 
 local function take(worker, token, lease, most)
   collect_due()
-  local name, count, why, due = pop(worker, most)
+  local has_odd = call('EXISTS', failures, left, quarantine) > 0 -- mostly, there is none
+  local name, count, why, due = pop(worker, most, has_odd)
   if name then
-    if call('EXISTS', ready) == 1 then
-      ring()
+    local there = call('EXISTS', ready, wake)
+    if there == 2 or there == 1 and call('EXISTS', ready) == 1 then
+      if there == 1 then call('RPUSH', wake, 1) end
       soonest = now
-    else call('DEL', wake) end
+    elseif there == 1 then call('DEL', wake) end
     call('ZADD', running, now + lease, name)
     call('SET', lease_key(name), token, 'PX', math.ceil(lease))
     if count >= most and not why then
@@ -150,7 +152,8 @@ local function take(worker, token, lease, most)
       call('HSET', quarantine, name, why)
     end
     local at, waited = string.format('%.3f', now), string.format('%.3f', now - due)
-    return {name, tonumber(call('HGET', failures, name) or 0), why or '', at, waited, pause()}
+    local failed = has_odd and call('HGET', failures, name) or 0
+    return {name, tonumber(failed), why or '', at, waited, pause()}
   end
   return pause()
 end
@@ -167,6 +170,7 @@ return 1
 """
 
 # ARGV[4] is '0' unless the item has failed, was left, or is quarantined: only its start is to be forgotten.
+# ARGV[5] is '1' if a worker waits in BLPOP no longer than the item is delayed.
 DONE = f"""
 {_COMMON}
 if holds(ARGV[2]) then
@@ -176,7 +180,7 @@ if holds(ARGV[2]) then
     call('HDEL', left, item)
     forget_starts(item)
   end
-  finish(ARGV[3] ~= '' and now + ARGV[3] * 1000)
+  finish(ARGV[3] ~= '' and now + ARGV[3] * 1000, ARGV[5] == '1')
 end
 """
 
@@ -184,7 +188,7 @@ DONE_AND_TAKE = f"""
 {DONE}
 {_TAKING}
 if call('EXISTS', ready) == 0 then return false end
-return take(ARGV[5], ARGV[6], tonumber(ARGV[7]) * 1000, tonumber(ARGV[8]))
+return take(ARGV[6], ARGV[7], tonumber(ARGV[8]) * 1000, tonumber(ARGV[9]))
 """
 
 RELEASE = f"""

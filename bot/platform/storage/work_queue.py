@@ -9,9 +9,10 @@ the script that saves.
 
 A busy worker needs one round trip per item: the script that finishes an item takes the next one. An idle
 worker waits in BLPOP on the list `wake`, which has at most one element. A script pushes the element when it
-makes an item ready, when it delays an item to a time before all others, and when it takes an item and others
-are ready. If a worker dies after it popped the element, the others notice within 2 s. (BZPOPMIN on the ready
-items would lose an item between the pop and the lease.)
+makes an item ready, when it delays an item to a time before all others, unless the worker's own wait ends by
+then, and when it takes an item and others are ready. If a worker dies after it popped the element, or before
+that wait ends, the others notice within 2 s. (BZPOPMIN on the ready items would lose an item between the pop
+and the lease.)
 
 During an update, a worker leaves an item that it is too old for: any worker that hasn't left it takes it at
 once, before ready items. The item also counts as failed and delayed, because after a downgrade there is no
@@ -24,6 +25,7 @@ that only ran next to the culprit can finish. If Redis loses its data, counting 
 """
 
 import asyncio
+import math
 import secrets
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
@@ -85,6 +87,8 @@ class Queue:
         self._lease, self._most_starts = lease, most_starts
         self._worker = secrets.token_hex(8)
         self._due = 0.0  # when `get` has to look again if no other process adds an item: monotonic
+        self._looks = math.inf  # when the BLPOP that runs now ends: monotonic
+        self._again = 0.0  # the next time, if it is still to come, at which an item finished here is due
         self._scripts = {body: redis.register_script(body) for body in queue_scripts.ALL}
 
     async def add(self, item: WorkItem) -> None:
@@ -127,12 +131,12 @@ class Queue:
 
         `again_after`: seconds until it runs again, unless it is added earlier.
         """
-        await self._run(queue_scripts.DONE, *_finished(lease, again_after))
+        await self._run(queue_scripts.DONE, *self._finished(lease, again_after))
 
     async def done_and_get(self, lease: Lease, *, again_after: float | None = None) -> Lease | None:
         """Finish an item like `done`, and lease the next ready one, if any, in the same round trip."""
         token = _new_token()
-        args = (*_finished(lease, again_after), *self._taking(token))
+        args = (*self._finished(lease, again_after), *self._taking(token))
         return self._taken(await self._run(queue_scripts.DONE_AND_TAKE, *args), token)
 
     async def release(self, lease: Lease) -> None:
@@ -207,8 +211,24 @@ class Queue:
     def _taking(self, token: str) -> tuple[str, str, float, int]:
         return self._worker, token, self._lease, self._most_starts
 
+    def _finished(self, lease: Lease, again_after: float | None) -> tuple[str, str, str | float, int, int]:
+        now, is_odd = monotonic(), lease.failures or int(bool(lease.quarantined))
+        if again_after is None:
+            return str(lease.item), lease.token, "", is_odd, 0
+        due = now + max(again_after, 0)
+        self._again = min(due, self._again if self._again > now else due)
+        return str(lease.item), lease.token, due - now, is_odd, int(self._looks < due + 0.01)
+
     async def _sleep(self, seconds: float) -> None:
-        await self._redis.blpop([f"{self.prefix}:wake"], timeout=max(seconds, 0.01))  # 0 would wait forever
+        now = monotonic()
+        if self._again > now:
+            seconds = min(seconds, self._again - now + 0.001)
+        seconds = max(seconds, 0.01)  # 0 would wait forever
+        self._looks = now + seconds
+        try:
+            await self._redis.blpop([f"{self.prefix}:wake"], timeout=seconds)
+        finally:
+            self._looks = math.inf
 
     async def _run(self, script: str, *args: str | float) -> Any:
         return await self._scripts[script]([self.prefix], args)
@@ -256,11 +276,6 @@ async def _renew(ttl: float, renew: Callable[[], Awaitable[bool]], limit: asynci
 
 def _new_token() -> str:
     return secrets.token_hex(16)
-
-
-def _finished(lease: Lease, again_after: float | None) -> tuple[str, str, str | float, int]:
-    after = "" if again_after is None else max(again_after, 0)
-    return str(lease.item), lease.token, after, lease.failures or int(bool(lease.quarantined))
 
 
 def _delay() -> tuple[float, float, float, float]:

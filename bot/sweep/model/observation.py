@@ -137,6 +137,10 @@ class Observation:
         return read_once(_running, self.pods) - self.incomplete
 
     @cached_property
+    def notable_pods(self) -> tuple[Pod, ...]:
+        return read_once(_notable, self.pods)
+
+    @cached_property
     def incomplete(self) -> set[str]:
         """Names of trials of several nodes of which one hasn't started: the others wait for it."""
         if self.nodes == 1:
@@ -166,8 +170,8 @@ class Observation:
         """
         ended = {p.job for p in self.pods if p.exit and not p.deleted and not p.failure[0]}
         ended |= read_once(_ended, self.jobs)
-        left = {p.job for p in self.pods if not p.finished and not p.exit}
-        return ended & self.live_names - left
+        ended &= self.live_names
+        return ended - {p.job for p in self.pods if not p.finished and not p.exit} if ended else ended
 
     @cached_property
     def held(self) -> set[str]:
@@ -205,4 +209,8 @@ def _ended(jobs: Sequence[Job]) -> frozenset[str]:
 
 
 def _running(pods: Sequence[Pod]) -> frozenset[str]:
-    return frozenset(p.job for p in pods if p.running)
+    return frozenset([p.job for p in pods if p.running])
+
+
+def _notable(pods: Sequence[Pod]) -> tuple[Pod, ...]:
+    return tuple([p for p in pods if p.notable])

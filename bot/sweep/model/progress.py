@@ -12,6 +12,7 @@ from bot.sweep.model.observation import Observation
 from bot.sweep.results.ranking import best
 from bot.text.wording import counted, listed, shortened
 from k8s.engine import Trial, TrialState
+from k8s.jobs import Job, JobState
 from k8s.objects import read_once
 from k8s.pods import Pod
 
@@ -84,10 +85,14 @@ def waits_for(seen: Observation) -> str:
     Numbers of nodes and trials are left out: each new text is an edit in Slack.
     """
     waiting = seen.live_names - seen.running - seen.finishing
-    queues = {job.queue for job in seen.active_jobs if job.suspended and job.queue and job.name in waiting}
+    queues = {job.queue for job in read_once(_queued, seen.jobs) if job.name in waiting}
     causes = {f"quota in queue `{queue}` (`/sweep queue` shows their place)" for queue in queues}
-    causes |= {cause for pod in seen.pods if pod.job in waiting and (cause := _cause(pod))}
+    causes |= {cause for pod in seen.notable_pods if pod.job in waiting and (cause := _cause(pod))}
     return listed(sorted(causes))
+
+
+def _queued(jobs: Sequence[Job]) -> tuple[Job, ...]:
+    return tuple(job for job in jobs if job.state is JobState.ACTIVE and job.suspended and job.queue)
 
 
 def _cause(pod: Pod) -> str:

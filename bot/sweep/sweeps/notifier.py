@@ -38,7 +38,7 @@ from k8s.katib.manifest import ui_link
 
 log = logging.getLogger(__name__)
 
-UPDATE_INTERVAL = timedelta(seconds=5)  # at least, in one phase
+UPDATE_INTERVAL = timedelta(seconds=5)  # on average at least, in one phase
 STEP_INTERVAL = timedelta(seconds=1)  # until one of these phases is shown; all others are shown at once
 STEPS = {Phase.OPENING, Phase.BUILDING, Phase.PENDING}
 # Slack accepts about 50 edits a minute from an app. While these are scarce, each sweep has its share of them.
@@ -181,12 +181,14 @@ class Notifier:
         message = parent(sweep, Links(katib=katib, mlflow=sweep.results_url or ""))
         if message.fingerprint == sweep.shown.fingerprint:
             return sweep
-        now = self._clients.now()
+        at = now = self._clients.now()
         if sweep.shown.fingerprint and sweep.shown.at:
-            pause = sweep.shown.at + await self._interval(sweep) - now
-            if pause > timedelta(0):
+            interval = await self._interval(sweep)
+            if (pause := sweep.shown.at + interval - now) > timedelta(0):
                 self.redraw = pause
                 return sweep
+            if interval == UPDATE_INTERVAL:  # after a pause of two, the next edit needn't wait
+                at = max(sweep.shown.at + interval, now - interval)
         try:
             await self._clients.slack.update(sweep.requester.channel, sweep.thread, message)
         except NotInChannelError:  # until the channel is back; an ended sweep has no other reason to run
@@ -197,7 +199,7 @@ class Notifier:
         except SlackBusyError as busy:
             self._wait(busy)
             return sweep
-        shown = Shown(fingerprint=message.fingerprint, at=now, phase=sweep.phase)
+        shown = Shown(fingerprint=message.fingerprint, at=at, phase=sweep.phase)
         return await self._save(replace(sweep, shown=shown))
 
     async def _interval(self, sweep: SweepRecord) -> timedelta:

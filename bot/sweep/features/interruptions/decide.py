@@ -62,10 +62,10 @@ def follow(sweep: SweepRecord, seen: Observation, now: datetime) -> SweepRecord:
     gone = {each.trial for each in new}
     absent = {*disrupted.values()} - seen.trial_names  # until Katib creates them again
     left = {t: at for t, at in state.interrupted.items() if t in live | absent and t not in again}
-    unread = {pod.job_uid for pod in seen.pods if pod.unread}
+    unread = {pod.job_uid for pod in seen.notable_pods if pod.unread}
     state = InterruptionState(
         pull_errors={t: why for t, why in {**own.pull_errors, **state.pull_errors}.items() if t in live},
-        ran=tuple(sorted((({*state.ran} | running) & live) - gone)),
+        ran=_sorted((({*state.ran} | running) & live) - gone, state.ran),
         interrupted=left | dict.fromkeys(sorted(gone), now),
         disrupted=disrupted,
         restarted=state.restarted | {each.job_uid: each.trial for each in restarts if each.job_uid in unread},
@@ -74,6 +74,10 @@ def follow(sweep: SweepRecord, seen: Observation, now: datetime) -> SweepRecord:
     events = [texts.interrupted(each, nodes) for each in new]
     events += [texts.runs_again(trial, now - at) for trial, at in again.items()]
     return sweep.put(state).enqueue(*events)
+
+
+def _sorted(names: set[str], before: tuple[str, ...]) -> tuple[str, ...]:
+    return before if len(names) == len(before) and names.issuperset(before) else tuple(sorted(names))
 
 
 def _running(sweep: SweepRecord, seen: Observation) -> set[str]:
@@ -97,7 +101,7 @@ def _restart_abandoned(sweep: SweepRecord, seen: Observation, now: datetime) -> 
 
     A pod still pulling its image is restarted once, which leaves a restart for when the image is there.
     """
-    abandoned = [pod for pod in seen.pods if pod.abandoned and not pod.deleted]
+    abandoned = [pod for pod in seen.notable_pods if pod.abandoned and not pod.deleted]
     live = seen.live_names - sweep.to_kill.keys()
     active = {j.uid for j in seen.active_jobs if abandoned} - sweep.of(InterruptionState).restarted.keys()
     for pod in abandoned:

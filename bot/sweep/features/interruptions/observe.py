@@ -39,7 +39,7 @@ async def observe(sweep: SweepRecord, seen: Observation, clients: SweepClients) 
         unique = {each.trial: each for each in masked}
         pulls = {
             pod.job: clients.mask(pod.waiting[1])[:MAX_PULL_ERROR]
-            for pod in seen.pods
+            for pod in seen.notable_pods
             if pod.waiting[0] in PULL_FAILURES
         }
         seen = seen.put(InterruptionsSeen(interruptions=tuple(unique.values()), pull_errors=pulls))
@@ -71,7 +71,7 @@ async def _of_suspended(jobs: list[Job], namespace: str, clients: SweepClients) 
 
 def _of_pods(ran: frozenset[str], seen: Observation) -> list[Interruption]:
     """Return the trials whose pod is being disrupted, and that have no other running pod."""
-    disrupted = [pod for pod in seen.pods if pod.disruption[0] and is_disrupted(pod) and pod.job in ran]
+    disrupted = [p for p in seen.notable_pods if p.disruption[0] and is_disrupted(p) and p.job in ran]
     left = {pod.job for pod in seen.pods if pod.running and not pod.deleted} if disrupted else ()
     return [pod_interruption(pod) for pod in disrupted if pod.job not in left]
 
@@ -94,7 +94,7 @@ def of_workers(sweep: SweepRecord, nodes: int, seen: Observation, pods: Iterable
 
 def of_collectors(sweep: SweepRecord, plan: SweepPlan, seen: Observation) -> list[Interruption]:
     """Return the trials whose metrics are lost, unless they have started again too often."""
-    unread = [pod for pod in seen.pods if pod.unread]
+    unread = [pod for pod in seen.notable_pods if pod.unread]
     jobs, restarts = _jobs(sweep, seen) if unread else {}, [*sweep.of(InterruptionState).restarted.values()]
     most = MAX_REPORTS_LOST if plan.has_reader else MAX_RESTARTS
     return [

@@ -34,16 +34,16 @@ async def test_burst_is_sent_at_once_and_the_rest_spaced_in_its_channel_only(pac
     assert await pace.wait("d", "s", QUICK) == 0
 
 
-async def test_edits_without_room_are_looked_up_once_until_one_more_has_room(pace, monkeypatch):
+async def test_edits_without_room_are_looked_up_again_when_there_can_be_room(pace, monkeypatch):
     now, looked, slack = 0.0, [], Slack(AsyncWebClient(), pace)
-    look = pace.is_half_free
+    look = pace.until_half_free
     monkeypatch.setattr(client, "monotonic", lambda: 1000 + now)
-    monkeypatch.setattr(pace, "is_half_free", lambda *line: looked.append(line) or look(*line))
+    monkeypatch.setattr(pace, "until_half_free", lambda *line: looked.append(line) or look(*line))
     assert await slack.has_room_for_edits()
     await pace.hold("edits", 60)
     assert [await slack.has_room_for_edits() for _ in range(3)] == [False] * 3
     assert len(looked) == 2
-    now = 1.1 * EDITS.gap
+    now = 60 + EDITS.gap * EDITS.burst / 2 + 1
     assert not await slack.has_room_for_edits()
     assert len(looked) == 3
 

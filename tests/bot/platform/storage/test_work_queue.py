@@ -39,6 +39,20 @@ async def test_done_ends_one_run_and_delays_or_begins_the_next(queue, redis):
     await queue.done(await got(queue))
 
 
+async def test_item_delayed_to_the_end_of_a_wait_wakes_no_worker(queue, redis, wait_until):
+    """A sweep whose message is edited later is delayed to the same moment after each of its changes."""
+    await queue.add(sweep("a"))
+    await queue.done(await got(queue), again_after=0.9 * queue_module.MAX_BLOCK_SECONDS)
+    await queue.add(sweep("a"))
+    lease = await got(queue)
+    waiting = asyncio.create_task(got(queue))
+    await wait_until(lambda: blocked(redis, 1), "the worker sleeps in Redis")
+    before = (await redis.info("commandstats"))["cmdstat_rpush"]["calls"]
+    await queue.done(lease, again_after=0.95 * queue_module.MAX_BLOCK_SECONDS)
+    assert (await redis.info("commandstats"))["cmdstat_rpush"]["calls"] == before
+    await queue.done(await waiting)
+
+
 async def test_get_reports_the_seconds_since_the_item_was_due(queue, redis):
     await queue.add(sweep("a"))
     await redis.zincrby("sweepbot:queue:ready", -60_000, "a")
