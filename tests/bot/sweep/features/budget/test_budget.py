@@ -121,7 +121,7 @@ def test_budget_that_the_first_trials_use_up_is_noticed_without_a_finished_one()
     assert seen(ran("t1", 1.48), ran("t2", 1.48), sweep=close, now=LATER + wait).draining == OUT_OF_BUDGET
 
 
-@pytest.mark.parametrize("budget", [4, 10, 16, 30, 100])
+@pytest.mark.parametrize("budget", [1, 4, 10, 16, 30, 100])
 @pytest.mark.parametrize("first", ["t0", "t3"])
 def test_trials_of_two_gpus_are_decided_alike_with_twice_the_budget(budget, first):
     pods, trials = (ran(first, 4, 0), ran("t1", 1), ran("t2", 1)), (done("t0"), *LIVE)

@@ -97,6 +97,8 @@ def test_trial_is_interrupted_until_it_runs_again():
     assert sweep.of(InterruptionState) == InterruptionState(ran=("t1",))
     why = Interruption(trial="t1", why=LOST, queued=False)
     gone = observed(jobs=(a_job("t1"),), interruptions=(why,))
+    two_nodes = replace(sweep, plan=replace(PLAN, nodes=2))
+    assert follow(two_nodes, gone, NOW).outbox == (texts.interrupted(why, 2),)
     sweep = follow(sweep, gone, NOW)
     assert follow(sweep, gone, LATER) == sweep, "it is reported once"
     assert sweep.of(InterruptionState) == InterruptionState(interrupted={"t1": NOW})

@@ -111,6 +111,7 @@ def test_unreachable_mlflow_is_reported_once_and_no_old_value_shown():
     [
         ({}, 35),  # one more trial of 30 minutes, and twice 20 minutes, on two places
         ({"draining": "drained"}, 20),
+        ({"plan": replace(PLAN, space=replace(PLAN.space, max_trials=3))}, 20),  # no more start
         ({"holds": ("pause",)}, 20),
         ({"plan": replace(PLAN, space=replace(PLAN.space, max_trials=8))}, 105),  # 95, in steps of 15
         (
