@@ -383,6 +383,18 @@ EQUIVALENT = {
     ): "it is called only for another number",
     (
         "bot/workspaces/elastic/scaler.py",
+        "replica = read_replica(found, priority or 1)",
+    ): "one whose priority isn't below 0 has returned before",
+    (
+        "bot/sweep/features/early_stopping/decide.py",
+        "MAX_TEXT = 2501  # characters",
+    ): "a limit of about this size",
+    (
+        "bot/sweep/features/early_stopping/decide.py",
+        "MAX_CURVES_PER_READING = 101  # the next reading, a minute later, has the others",
+    ): "a limit of about this size",
+    (
+        "bot/workspaces/elastic/scaler.py",
         "if after >= before:",
     ): "it is called only for another number",
     (

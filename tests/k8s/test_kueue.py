@@ -1,8 +1,11 @@
 """Kueue's Workloads, as the API server returns them."""
 
+from types import SimpleNamespace
+
 import pytest
 
-from k8s.kueue import read_workload, unfinished
+from k8s.api.errors import ApiError
+from k8s.kueue import pending_workloads, read_workload, unfinished
 from k8s.objects import GPU
 
 
@@ -44,3 +47,15 @@ def test_workload_says_what_it_waits_for(status, found):
     }
     read = read_workload(workload)
     assert (read.waits, read.reason, read.checks) == found
+
+
+@pytest.mark.parametrize("status", [403, 404, 503])
+async def test_order_of_a_queue_is_unknown_without_the_visibility_api(status):
+    async def read(_):
+        raise ApiError(answers.pop(0), "", "")
+
+    answers = [status, status, 500]
+    cluster = SimpleNamespace(read=read)
+    assert await pending_workloads(cluster, "sweeps", "research") is None
+    with pytest.raises(ApiError, match="500"):
+        await pending_workloads(cluster, "sweeps", "research")

@@ -33,6 +33,7 @@ def test_merged_counts_events_of_a_group_together_and_is_idempotent(outbox, expe
 
 def test_posted_text_counts_the_events_that_it_stands_for():
     one, three = (merged(tuple(KILLED[:number]))[0] for number in (1, 3))
+    assert (one.loud, one.in_thread) == (False, False)
     assert posted_text(one) == ":no_entry_sign: *ada* cancelled trial `t0`. Its GPUs are free."
     assert posted_text(three) == (
         ":no_entry_sign: *ada* cancelled `t2` and 2 more trials. Their GPUs are free."

@@ -249,6 +249,8 @@ def test_other_places_are_told_what_to_run(host):
 def test_rule_needs_the_whole_interval(new, goal, state):
     decided = verdict(pairs(trials(BASE), trials(new)), goal, "main", 1.0)
     assert (decided.text.split("*")[2], decided.passed) == (state, state == "Passed")
+    helps = state == "Undecided" and len(new) > 2
+    assert ("More seeds or trials narrow the interval." in decided.text) is helps
 
 
 @pytest.mark.parametrize("scale", [0.01, 100])

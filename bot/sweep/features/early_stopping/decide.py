@@ -70,18 +70,18 @@ def stopped(plan: SweepPlan, stops: Mapping[str, EarlyStop], seen: Observation) 
     return Event(kind="stopped_early", text=f":black_square_for_stop: {text}")
 
 
-def not_judged(sweep: SweepRecord) -> Event:
-    space = sweep.plan.space if sweep.plan else None
-    rule, metric = (space.stopping.name, space.metric) if space and space.stopping else ("", "")
+def not_judged(plan: SweepPlan, rule: StoppingRule) -> Event:
+    metric = plan.space.metric
     call = f'mlflow.log_metric("{metric}", value, step=step)'
     where, fix = "MLflow run has", f"Log it while training: {code(call)}"
-    if space and space.source is MetricSource.STDOUT:
+    if plan.space.source is MetricSource.STDOUT:
         where, fix = "line of its output has", f"Print it while training: {code(f'{metric}=0.1')}"
-    elif sweep.plan and sweep.plan.has_reader:
+    elif plan.has_reader:
         where, call = "TensorBoard file has", f'writer.add_scalar("{metric}", value, step)'
         fix = f"Log it while training: {code(call)}"
     text = (
-        f"{rule} can't stop trials: a trial finished, but no {where} the metric {code(metric)}. *Fix:* {fix}."
+        f"{rule.name} can't stop trials: a trial finished, but no {where} the metric {code(metric)}. "
+        f"*Fix:* {fix}."
     )
     return Event(kind="not_judged", text=f":warning: {text}")
 
@@ -106,19 +106,17 @@ MAX_CURVES_PER_READING = 100  # the next reading, a minute later, has the others
 
 async def observe(sweep: SweepRecord, seen: Observation, _: SweepClients) -> Observation:
     """Add which curves to read; calls nothing."""
-    if sweep.plan is None or sweep.plan.space.stopping is None:
-        return seen
-    return replace(seen, wanted_curves=wanted_curves(sweep, seen))
-
-
-def wanted_curves(sweep: SweepRecord, seen: Observation) -> Callable[[Mapping[str, Point]], set[str]]:
-    """Return a function that selects, from the trials' latest points, the curves needed to judge them."""
     rule = sweep.plan.space.stopping if sweep.plan else None
+    return replace(seen, wanted_curves=wanted_curves(rule, sweep, seen)) if rule else seen
+
+
+def wanted_curves(
+    rule: StoppingRule, sweep: SweepRecord, seen: Observation
+) -> Callable[[Mapping[str, Point]], set[str]]:
+    """Return a function that selects, from the trials' latest points, the curves needed to judge them."""
     known = _judgeable(sweep, seen)
 
     def wanted(latest: Mapping[str, Point]) -> set[str]:
-        if rule is None:
-            return set()
         new = [name for name in latest if name in known and _reaches(rule, sweep, name, latest[name], seen)]
         return set(sorted(new, key=lambda name: (name not in seen.running, name))[:MAX_CURVES_PER_READING])
 
@@ -167,7 +165,7 @@ def _judged(
     sweep: SweepRecord, plan: SweepPlan, rule: StoppingRule, seen: Observation, now: datetime
 ) -> SweepRecord:
     if seen.reading is None or not seen.reading.curves:
-        return _without_values(sweep, seen)
+        return _without_values(sweep, plan, rule, seen)
     known = _judgeable(sweep, seen)
     curves = {name: curve for name, curve in seen.reading.curves.items() if name in known}
     stoppable = {*(seen.live_names & seen.running)} - sweep.to_kill.keys()
@@ -213,7 +211,9 @@ def _saved(sweep: SweepRecord, plan: SweepPlan, seen: Observation) -> float:
     return seconds * plan.trial_gpus / 3600
 
 
-def _without_values(sweep: SweepRecord, seen: Observation) -> SweepRecord:
+def _without_values(
+    sweep: SweepRecord, plan: SweepPlan, rule: StoppingRule, seen: Observation
+) -> SweepRecord:
     """Report once that a trial has finished although the metric was found for none."""
     reading = seen.reading
     if reading is None or reading.failures or not reading.read:
@@ -222,7 +222,7 @@ def _without_values(sweep: SweepRecord, seen: Observation) -> SweepRecord:
         return sweep
     # A reading from before the trial's end can be older than its run.
     finished = any(trial.ended and trial.ended.timestamp() < reading.at for trial in seen.succeeded)
-    return sweep.enqueue_once("not_judged", not_judged(sweep)) if finished else sweep
+    return sweep.enqueue_once("not_judged", not_judged(plan, rule)) if finished else sweep
 
 
 def changes(sweep: SweepRecord, plan: SweepPlan, seen: Observation, now: datetime) -> RequiredChanges:

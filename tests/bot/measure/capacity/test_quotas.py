@@ -6,8 +6,10 @@ from datetime import timedelta
 import pytest
 
 from bot.core.pace import CapacityRequest
-from bot.measure.capacity.quotas import capacity_in_queue, read_queues
+from bot.measure.capacity.quotas import capacity_in_queue, held_on_nodes, read_queues
 from k8s.kueue import Workload
+from k8s.nodes.gpu_pods import GpuPod
+from k8s.trial_kinds import JOB_LABEL
 from tests.bot.factories import NOW
 
 GPU = "nvidia.com/gpu"
@@ -26,6 +28,7 @@ MINE = Workload(
     priority=100,
 )
 OTHER = replace(MINE, name="w1", sweep="other", gpus=4, admitted=False, created=NOW - timedelta(minutes=5))
+HELD = replace(MINE, sweep="", job="sweepbot-reserved-vision-1a2b3-0", devices={GPU: 1}, priority=-1000000)
 
 
 def a_queue(name="lab", nominal=8, used=0, borrowed=0, limit=None, cohort="", **more):
@@ -56,13 +59,32 @@ def test_capacity_is_the_unused_quota_and_what_is_reserved_for_the_queue():
     assert free() is None
     assert free(a_queue("another")) is None
     assert free(a_queue(nominal="8E0", used=3)).trials == 2, "as Kubernetes accepts it"
-    held = replace(
-        MINE, sweep="", job="sweepbot-reserved-vision-1a2b3-0", devices={GPU: 1}, priority=-1000000
-    )
-    elsewhere = [replace(held, queue="urgent"), replace(held, namespace="nlp"), replace(held, admitted=False)]
-    assert free(a_queue(used=8), workloads=[held] * 4).trials == 2
+    elsewhere = [replace(HELD, queue="urgent"), replace(HELD, namespace="nlp"), replace(HELD, admitted=False)]
+    assert free(a_queue(used=8), workloads=[HELD] * 4).trials == 2
     assert free(a_queue(used=8), workloads=elsewhere * 4).trials == 0
-    assert free(a_queue(used=8), workloads=[held] * 4 + [OTHER]).trials == 0, "another Workload waits"
+    assert free(a_queue(used=8), workloads=[HELD] * 4 + [OTHER]).trials == 0, "another Workload waits"
+
+
+def test_reserved_gpus_of_a_node_are_those_of_the_queues_placeholders():
+    pod = GpuPod(
+        namespace="sweeps",
+        name="p",
+        node="n1",
+        holder=None,
+        wanted=0,
+        created=None,
+        exports=False,
+        sizes={GPU: 1},
+        labels={JOB_LABEL: HELD.job},
+    )
+    others = (
+        replace(pod, namespace="nlp"),
+        replace(pod, labels={JOB_LABEL: "another"}),
+        replace(pod, labels={}),
+    )
+    pods = [pod, replace(pod, sizes={GPU: 2}), replace(pod, node="n2", sizes={"nvidia.com/mig": 1}), *others]
+    queues = read_queues([a_local()], [a_queue()], [HELD])
+    assert held_on_nodes(REQUEST, queues, pods) == {"n1": 3, "n2": 0}
 
 
 @pytest.mark.parametrize("cohort", [{"cohort": "all"}, {"cohortName": "all"}])

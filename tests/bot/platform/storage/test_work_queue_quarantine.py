@@ -1,5 +1,7 @@
 """Quarantine: items that kill their workers or fail for good are left out, and reported."""
 
+from datetime import UTC, datetime, timedelta
+
 import pytest
 
 from bot.platform.storage.work_queue import MAX_STARTS
@@ -28,6 +30,7 @@ async def test_item_that_kills_five_workers_is_quarantined_and_reported_once(que
     assert await queue.get(wait=0) is None
     held = await queue.quarantined()
     assert {item: each.why for item, each in held.items()} == {"a": "the worker died"}
+    assert abs(datetime.now(UTC) - held["a"].since) < timedelta(hours=1)
     assert not await queue.retry(sweep("b"))
     assert await queue.retry(sweep("a"))
     assert (await queue.quarantined(), await drain(queue)) == ({}, ["a"])

@@ -81,6 +81,9 @@ def test_cancel_stops_with_one_event_and_opened_thread_requeues_at_once():
     assert after(final) == final
     opening = a_sweep(Phase.OPENING)
     assert requeue_after(opening, replace(opening, thread="1.1"), NOW) == timedelta(0)
+    assert requeue_after(replace(opening, plan=None), opening, NOW) == timedelta(seconds=20)
+    more = replace(RUNNING, plan=replace(PLAN, branches=("next",)))
+    assert requeue_after(RUNNING, more, NOW) == timedelta(0)
 
 
 STOPPING = a_sweep(Phase.STOPPING, submitted=True, ending=Phase.CANCELLED, reason="cancelled")

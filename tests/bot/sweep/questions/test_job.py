@@ -10,7 +10,9 @@ from bot.core.record import Phase
 from bot.core.request import Requester
 from bot.platform.storage.sweeps import Store
 from bot.platform.storage.work_queue import Queue
+from bot.sweep.answers.sweep_log import SweepLog
 from bot.sweep.form.review import Review
+from bot.sweep.model.observation import Observation
 from bot.sweep.questions.job import answer
 from bot.sweep.questions.store import About, Answer, Question, Questions
 from bot.text.masking import Mask
@@ -113,6 +115,23 @@ async def test_plan_has_the_gpu_hours_of_all_trials_if_the_longest_is_known(ask,
         assert status == 200, text
         found.append([json.loads(text)[each] for each in ("trials", "peak_gpus", "gpu_hours")])
     assert found == [[3, 4, 3.0], [3, 4, None]]
+
+
+@pytest.mark.parametrize(("line", "cause"), [("KeyError: 'x'", "KeyError: 'x'"), ("epoch 1", None)])
+async def test_log_is_whole_and_has_the_cause_that_its_shown_part_names(ask, monkeypatch, line, cause):
+    async def read(*_):
+        return SweepLog(source="trial `t1`", shown=line, title="", whole=f"all\n{line}", file="")
+
+    async def seen(*_):
+        return Observation()
+
+    monkeypatch.setattr("bot.sweep.questions.job.read_log", read)
+    monkeypatch.setattr("bot.sweep.questions.job.observe", seen)
+    ask.clients.of = lambda _: ask.clients
+    sweep = a_sweep(Phase.RUNNING)
+    await ask.store.create(sweep, [sweep.id], sweep.request_id)
+    status, text = await ask(About.LOGS, sweep.id)
+    assert (status, json.loads(text)) == (200, {"source": "trial t1", "cause": cause, "log": f"all\n{line}"})
 
 
 async def test_error_of_the_person_is_their_sentence(ask):

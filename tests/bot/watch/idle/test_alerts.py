@@ -45,6 +45,9 @@ def test_new_alert_is_not_posted_so_far() -> None:
     [alert] = after((), 0, Kind.IDLE)
     assert (alert.level, alert.due_level({}, NOW)) == (0, 1)
     assert alert.due_level(snoozed(4), NOW) == 0
+    for kind in (Kind.IDLE, Kind.WAITING, Kind.LOW, Kind.FULL, Kind.SPARE):
+        [alert] = after((), 0, kind)
+        assert (alert.items[0].mean is not None) is (kind in {Kind.LOW, Kind.FULL, Kind.SPARE})
 
 
 @pytest.mark.parametrize("cluster", [HOME_CLUSTER, "west"])

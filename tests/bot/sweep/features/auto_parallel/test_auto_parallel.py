@@ -5,6 +5,7 @@ from datetime import timedelta
 
 import pytest
 
+from bot.core.budget import Budget
 from bot.core.events import Progress
 from bot.core.pace import FreeCapacity
 from bot.core.record import Phase
@@ -18,11 +19,11 @@ from bot.sweep.features.auto_parallel.decide import (
     lines,
 )
 from bot.sweep.model import pace
-from bot.sweep.model.experiment import ended_by_lowered_count, is_limited
+from bot.sweep.model.experiment import is_limited
 from bot.sweep.model.observation import Observation
 from k8s.engine import End
 from tests.bot.factories import NOW, PLAN, a_sweep
-from tests.bot.sweep.model.observations import DONE, OPEN, a_trial
+from tests.bot.sweep.model.observations import DONE, OPEN, RAW, a_trial
 
 SPACE = replace(PLAN.space, auto=True, parallel=8, max_trials=40)
 SWEEP = a_sweep(Phase.RUNNING, submitted=True, plan=replace(PLAN, space=SPACE))
@@ -83,10 +84,40 @@ def test_sweep_registers_growth_only_while_no_pods_wait(others, grows):
     assert can_grow(replace(SWEEP, parallel_now=1), a_capacity(4, 4, **others), seen, NOW) is grows
 
 
-def test_first_trial_runs_alone_whatever_is_free():
-    seen = Observation(experiment=OPEN)
-    assert pace.steer(SWEEP, SWEEP.plan, OPEN, seen, NOW) is not None
-    assert pace.steer(replace(SWEEP, first_only=True), SWEEP.plan, OPEN, seen, NOW) is None
+BUDGETED = replace(PLAN, budget=Budget(gpu_hours=9), space=replace(SPACE, auto=False))
+
+
+@pytest.mark.parametrize(
+    ("changes", "experiment", "counts"),
+    [
+        ({}, OPEN, (40, 1)),
+        ({"parallel_now": 3}, OPEN, (40, 3)),
+        ({"parallel_now": 3, "holds": ("pause",)}, OPEN, (40, 1)),  # as low as can be before a pause
+        ({"parallel_now": 3}, DONE, (40, 3)),
+        ({"parallel_now": 3, "holds": ("pause",)}, DONE, None),
+        ({"parallel_now": 3}, replace(DONE, end=End.TARGET), None),
+        ({"parallel_now": 3, "extending": True}, replace(DONE, end=End.TARGET), (40, 3)),
+        ({"parallel_now": 3, "trials_now": 2}, OPEN, (2, 2)),
+        ({"parallel_now": 3, "trials_now": 1}, OPEN, (2, 1)),
+        ({"plan": BUDGETED}, OPEN, (40, 8)),
+        ({"plan": BUDGETED, "holds": ("pause",)}, OPEN, None),
+        ({"plan": replace(BUDGETED, budget=None)}, OPEN, None),
+        ({"first_only": True}, OPEN, None),
+        ({"draining": "drained"}, OPEN, None),
+        ({"draining": "drained", "extending": True}, OPEN, (40, 1)),
+    ],
+)
+def test_experiment_gets_the_counts_that_the_sweep_allows_now(changes, experiment, counts):
+    status = {"trials": 1, "trialsSucceeded": 1}
+    raw = RAW | {"spec": {"maxTrialCount": 4, "parallelTrialCount": 1}, "status": status}
+    sweep, experiment = replace(SWEEP, **changes), replace(experiment, raw=raw)
+    patch = pace.steer(sweep, sweep.plan, experiment, Observation(experiment=experiment), NOW)
+    if counts is None:
+        assert patch is None
+    else:
+        spec = raw["spec"] | patch.body["spec"]
+        assert (spec["maxTrialCount"], spec["parallelTrialCount"]) == counts
+        assert patch.optional is not sweep.extending
 
 
 @pytest.mark.parametrize(
@@ -103,7 +134,8 @@ def test_first_trial_runs_alone_whatever_is_free():
 )
 def test_experiment_that_ended_at_a_lowered_count_continues(total, made, end, changes, continues):
     ended = replace(DONE, end=end, max_trials=total, made=made)
-    assert ended_by_lowered_count(replace(SWEEP, **changes), ended) is continues
+    assert pace.continues(replace(SWEEP, **changes), Observation(experiment=ended)) is continues
+    assert not pace.continues(SWEEP, Observation())
 
 
 @pytest.mark.parametrize(("to_yield", "target"), [(1, 3), (2, 2), (9, 1)])

@@ -68,6 +68,8 @@ def test_pods_count_from_their_node_to_their_end_and_deleted_ones_to_their_trial
     )
     assert used(seen(*pods, sweep=sweep)) == pytest.approx(4 * (2 + 2 + 0.5))
     assert used(seen(ran("t1", 2), sweep=a_budget_sweep(phase=Phase.PENDING))) == 2
+    last = used(seen(ran("t1", 2.04), sweep=a_budget_sweep(phase=Phase.STOPPING)))
+    assert last == pytest.approx(2.04)  # it isn't rounded any more
     first = seen(ran("t1", 2), replace(ran("t2", 2), name="t2-y"))
     ended = replace(a_trial("t1", TrialState.KILLED), ended=LATER + 0.5 * HOUR)
     later = seen(ran("t2", -0.7), sweep=first, trials=(ended, a_trial("t2")), now=LATER + HOUR)
@@ -117,6 +119,22 @@ def test_budget_that_the_first_trials_use_up_is_noticed_without_a_finished_one()
     wait = requeue_after(close, close, LATER)
     assert wait == timedelta(seconds=72)
     assert seen(ran("t1", 1.48), ran("t2", 1.48), sweep=close, now=LATER + wait).draining == OUT_OF_BUDGET
+
+
+@pytest.mark.parametrize("budget", [1, 4, 10, 16, 30, 100])
+@pytest.mark.parametrize("first", ["t0", "t3"])
+def test_trials_of_two_gpus_are_decided_alike_with_twice_the_budget(budget, first):
+    pods, trials = (ran(first, 4, 0), ran("t1", 1), ran("t2", 1)), (done("t0"), *LIVE)
+
+    def decided(gpus):
+        before = a_budget_sweep(Budget(gpu_hours=gpus * budget, usual=gpus * 2.0), gpus=gpus, trials=9)
+        sweep = seen(*pods, trials=trials[first != "t0" :], sweep=before)
+        limits = FEATURE.prepare(before, before.plan.experiment)["spec"]
+        state, due = sweep.of(BudgetState), requeue_after(sweep, sweep, LATER)
+        figures = used(sweep) / gpus, state.needed and state.needed / gpus, state.waits
+        return figures, limits, sweep.trials_now, sweep.draining, sweep.to_kill, due
+
+    assert decided(2) == decided(1)
 
 
 @pytest.mark.parametrize(
@@ -228,7 +246,7 @@ def given(sweep, action, experiment):
 
 @pytest.mark.features("extension")
 def test_trials_of_a_used_budget_do_not_start_again():
-    refused = given(ended_sweep(10.4), Action.EXTEND, DONE)
+    refused = given(ended_sweep(10), Action.EXTEND, DONE)
     assert refused.phase is Phase.SUCCEEDED
     fix = "Set a higher one: `/sweep rerun lr-brave-otter budget=…`"
     assert f"has used its budget of 10 GPU-h. {fix}" in refused.outbox[-1].text

@@ -1,5 +1,6 @@
 """What a sweep does about trials that are worse than the others while they run."""
 
+import asyncio
 from dataclasses import replace
 from datetime import timedelta
 
@@ -19,6 +20,7 @@ from bot.sweep.features.early_stopping.decide import MAX_CURVES_PER_READING, Ear
 from bot.sweep.model.observation import Observation
 from k8s.engine import TrialState
 from k8s.jobs import JobState
+from k8s.katib.spec import STOPPED_STEP, STOPPED_VALUE
 from k8s.katib.status import read_trial
 from tests.bot.factories import OWNER, PLAN
 from tests.bot.platform.slack.test_escaping import NASTY, escaped, sweeps
@@ -35,6 +37,7 @@ from tests.bot.sweep.model.observations import (
 )
 
 ASHA = StoppingRule(name="asha", grace=1, factor=3)
+MEDIAN = replace(ASHA, name="median")
 NAMES = ("s-a", "s-b", "s-c")
 
 
@@ -77,11 +80,14 @@ def test_the_worst_trial_is_ended_by_its_condition_first_and_then_its_job():
     sweep = after(a_sweep(), **facts)
     assert state(sweep).ending == {"s-c": EarlyStop(step=1, value=0.9, cutoff=0.1, others=2, seconds=1800.0)}
     assert kinds(sweep) == []  # its GPUs aren't free yet
+    assert sweep.stopped_values == {"s-c": 0.9}
     changes = required_changes(sweep, Observation(**facts), LATER)
     [patch] = changes.patch
     condition = patch.body["status"]["conditions"][0]
     assert (patch.ref.name, patch.subresource) == ("s-c", "status")
     assert (condition["type"], condition["reason"]) == ("Killed", "SweepbotStoppedEarly")
+    values = {one["name"]: one["latest"] for one in patch.body["status"]["observation"]["metrics"]}
+    assert values == {STOPPED_STEP: "1", STOPPED_VALUE: "0.9"}
     assert [delete.ref.name for delete in changes.delete] == ["s-c"]
     assert needs_fresh_read(a_sweep(), sweep, Observation(**facts), LATER)
     assert load(dump(sweep)) == sweep
@@ -103,22 +109,27 @@ def stopped_sweep(sweep=None, **facts):
     done = (a_trial("s-d", TrialState.SUCCEEDED, 0.5), a_trial("s-c", TrialState.STOPPED_EARLY))
     known = seen(THIRD, ended=("s-c",))
     known["trials"] += done
-    known["jobs"] += (a_job("s-d", JobState.COMPLETE, seconds=7200.0),)
+    known["jobs"] += (a_job("s-d", JobState.COMPLETE, seconds=7290.2),)
     return after(before, **known | facts)
 
 
 def test_a_stopped_trial_is_reported_with_cause_and_savings_once_its_pods_are_gone():
-    sweep = stopped_sweep()
+    sweep = stopped_sweep(replace(a_sweep(), plan=replace(a_sweep().plan, gpus=2)))
     assert kinds(sweep) == ["stopped_early"]
     assert sweep.outbox[0].text == (
         ":black_square_for_stop: Sweepbot stopped 1 trial early (asha). Its GPUs are free.\n"
         "• s-c: val_loss 0.9 at step 1, worse than 0.1, the cutoff for the best 1/3 of 3 trials; "
-        "about 1.5 GPU-hours saved"
+        "about 3.1 GPU-hours saved"
     )
-    assert (sweep.progress.stopped_early, state(sweep).saved_gpu_hours, state(sweep).ending) == (1, 1.5, {})
+    assert (sweep.progress.stopped_early, state(sweep).saved_gpu_hours, state(sweep).ending) == (1, 3.1, {})
     text = parent(sweep, Links()).blocks[0]["text"]["text"]
     assert "1 stopped early" in text
-    assert "Early stopping (asha) saved about 1.5 GPU-hours" in text
+    assert "Early stopping (asha) saved about 3.1 GPU-hours" in text
+    diverged = EarlyStop(step=1, value=None, cutoff=None, others=2, seconds=0.0)
+    assert decide.stopped_line(a_sweep(MEDIAN).plan, "s-c", diverged, 180.0) == (
+        "s-c: val_loss no finite value at step 1, worse than the median of 2 trials; "
+        "about 0.1 GPU-hours saved"
+    )
 
 
 def test_stalled_trial_is_reported_with_the_step_since_when():
@@ -171,6 +182,7 @@ def test_trial_is_judged_once_and_neither_when_cancelled_nor_finished_meanwhile(
 
 def test_a_dry_run_stops_nothing_and_says_once_what_it_would_have_stopped():
     dry = a_sweep(replace(ASHA, dry_run=True))
+    assert decide.savings(dry) == ""
     sweep = after(dry, **seen(THIRD))
     assert sweep.outbox[0].text.startswith(
         ":black_square_for_stop: Dry run: asha would have stopped 1 trial early.\n"
@@ -183,6 +195,7 @@ def test_a_dry_run_stops_nothing_and_says_once_what_it_would_have_stopped():
     over = tuple(a_trial(name, TrialState.SUCCEEDED, THIRD[name]) for name in NAMES)
     done = after(later, **seen(THIRD, trials=over, pods=(), jobs=jobs))
     assert state(done).saved_gpu_hours == 0.5  # its own hour without the half before it was judged
+    assert "stopped 1 trial, and saved" in decide.savings(done)
     best = replace(done.progress, best=Result(trial="s-c", value=0.1, parameters={}))
     assert (
         "Dry run: asha would have stopped 1 trial, including the best one, and saved about 0.5 GPU-hours"
@@ -200,7 +213,7 @@ FINISHED = replace(a_trial("s-d", TrialState.SUCCEEDED), ended=LATER - timedelta
         ({"reading": LiveReading()}, []),  # MLflow hasn't answered yet
         ({"reading": read(failures=1)}, []),
         ({"reading": read(latest={"s-a": Point(1, 0.1)})}, []),
-        ({"reading": read(at=(LATER - timedelta(minutes=2)).timestamp())}, []),  # while the trial ran
+        ({"reading": read(at=(LATER - timedelta(minutes=1)).timestamp())}, []),  # while the trial ran
         ({"trials": tuple(a_trial(name) for name in NAMES)}, []),
     ],
 )
@@ -234,15 +247,17 @@ def test_curves_that_can_change_a_decision_are_requested_those_of_running_trials
     )
     sweep = a_sweep().put(known)
     latest = {"s-a": Point(8, 0.1), "s-b": Point(4, 0.2), "s-c": Point(9, 1.0), "s-d": Point(2, 0.5)}
-    wanted = wanted_curves(sweep, facts)
+    wanted = wanted_curves(ASHA, sweep, facts)
+    assert asyncio.run(decide.observe(sweep, facts, None)).wanted_curves(latest) == wanted(latest)
+    assert asyncio.run(decide.observe(a_sweep(None), facts, None)) == facts
     assert wanted(latest | {"someone-elses": Point(9, 0.1)}) == {"s-b", "s-d"}
     assert wanted({"s-a": Point(0, 0.1), "s-d": Point(0, 0.5)}) == {"s-a", "s-d"}  # logged without steps
-    assert wanted_curves(a_sweep(None), facts)(latest) == set()
+    assert wanted({"s-a": Point(1, 0.1)}) == set()
     ended = [a_trial(f"s-{number:03}", TrialState.SUCCEEDED, 0.5) for number in range(MAX_CURVES_PER_READING)]
     pods = (a_pod("s-z", running_since=LATER),)
     facts = Observation(**seen(trials=(*ended, a_trial("s-z")), pods=pods))
     latest = {trial.name: Point(2, 0.5) for trial in facts.trials}
-    wanted = wanted_curves(a_sweep(), facts)(latest)
+    wanted = wanted_curves(ASHA, a_sweep(), facts)(latest)
     assert (len(wanted), "s-z" in wanted) == (MAX_CURVES_PER_READING, True)
 
 
@@ -260,4 +275,4 @@ def test_external_text_is_escaped(sweep, trial):
     plan = replace(sweep.plan, space=replace(sweep.plan.space, stopping=ASHA))
     names = {f"{trial}{i}": stop for i in range(50)}
     escaped(decide.stopped(plan, names, Observation()).text)
-    escaped(decide.not_judged(replace(sweep, plan=plan)).text)
+    escaped(decide.not_judged(plan, ASHA).text)

@@ -97,10 +97,19 @@ def test_trial_is_interrupted_until_it_runs_again():
     assert sweep.of(InterruptionState) == InterruptionState(ran=("t1",))
     why = Interruption(trial="t1", why=LOST, queued=False)
     gone = observed(jobs=(a_job("t1"),), interruptions=(why,))
+    two_nodes = replace(sweep, plan=replace(PLAN, nodes=2))
+    assert follow(two_nodes, gone, NOW).outbox == (texts.interrupted(why, 2),)
     sweep = follow(sweep, gone, NOW)
     assert follow(sweep, gone, LATER) == sweep, "it is reported once"
     assert sweep.of(InterruptionState) == InterruptionState(interrupted={"t1": NOW})
     assert texts.lines(sweep) == ["1 interrupted trial will start again."]
+    for not_yet in (
+        {"jobs": (a_job("t1", suspended=True),)},
+        {"pods": (a_pod("t1", running_since=NOW, deleted=True),)},
+        {"pods": (a_pod("t1", running_since=NOW, disruption=("PreemptionByScheduler", "")),)},
+        {"nodes": 2},  # its other worker isn't up
+    ):
+        assert follow(sweep, observed(**up | not_yet), LATER) == sweep, not_yet
     sweep = follow(sweep, observed(**up), NOW + timedelta(minutes=65))
     assert sweep.outbox == (texts.interrupted(why, 1), texts.runs_again("t1", timedelta(minutes=65)))
     assert sweep.of(InterruptionState) == InterruptionState(ran=("t1",))

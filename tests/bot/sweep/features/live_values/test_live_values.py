@@ -3,6 +3,7 @@
 import math
 from dataclasses import replace
 from datetime import timedelta
+from types import SimpleNamespace
 
 import pytest
 
@@ -11,8 +12,9 @@ from bot.core.events import LiveResult
 from bot.core.record import Phase
 from bot.core.space import Goal
 from bot.sweep.decisions.parent_message import Links, parent
-from bot.sweep.features.live_values import follow, lines
+from bot.sweep.features.live_values import follow, lines, observe
 from bot.sweep.model.observation import Observation
+from bot.sweep.results.live import PERIOD, SOON
 from bot.text.wording import time_text
 from k8s.engine import TrialState
 from k8s.jobs import JobState
@@ -33,6 +35,32 @@ def done(name, seconds):
         "trials": (a_trial(name, TrialState.SUCCEEDED, 0.5),),
         "jobs": (a_job(name, JobState.COMPLETE, seconds=seconds),),
     }
+
+
+@pytest.mark.parametrize(("known", "again"), [({}, SOON), ({"old": 0.1}, SOON), ({"new": 0.1}, PERIOD)])
+async def test_trial_without_a_value_is_looked_at_again_soon_while_it_is_new(known, again):
+    async def read(sweep, _, wanted, query):
+        assert (sweep, wanted({"new": Point(1, 0.1)})) == (RUNNING.id, set())
+        queries.append(query)
+        return reading(**known)
+
+    queries = []
+    clients = SimpleNamespace(now=lambda: LATER, trials="cluster", live=SimpleNamespace(read=read))
+    spec = PLAN.experiment["spec"] | {"metricsCollectorSpec": {"collector": {"kind": "Push"}}}
+    sweep = replace(RUNNING, plan=replace(PLAN, experiment=PLAN.experiment | {"spec": spec}))
+    pods = tuple(
+        a_pod(name, running_since=LATER - timedelta(seconds=age))
+        for name, age in (("new", 899), ("old", 900))
+    )
+    seen = Observation(trials=(a_trial("new"), a_trial("old")), pods=(*pods, a_pod("gone")))
+    found = await observe(sweep, seen, clients)
+    assert (found.reading, found.observe_again_in) == (reading(**known), again)
+    assert (queries[0].cluster, queries[0].new) == ("cluster", {"new"})
+    assert (await observe(RUNNING, seen, clients)).observe_again_in == PERIOD
+    assert queries[1:] == [None]  # MLflow is read
+    for idle in (replace(sweep, plan=None), replace(sweep, phase=Phase.PENDING)):
+        assert await observe(idle, seen, clients) is seen
+    assert await observe(sweep, replace(seen, pods=()), clients) == replace(seen, pods=())
 
 
 @pytest.mark.parametrize(
@@ -83,6 +111,7 @@ def test_unreachable_mlflow_is_reported_once_and_no_old_value_shown():
     [
         ({}, 35),  # one more trial of 30 minutes, and twice 20 minutes, on two places
         ({"draining": "drained"}, 20),
+        ({"plan": replace(PLAN, space=replace(PLAN.space, max_trials=3))}, 20),  # no more start
         ({"holds": ("pause",)}, 20),
         ({"plan": replace(PLAN, space=replace(PLAN.space, max_trials=8))}, 105),  # 95, in steps of 15
         (

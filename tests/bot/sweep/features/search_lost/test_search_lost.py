@@ -1,5 +1,6 @@
 """A restart of Katib's suggestion service, after which some algorithms start no more trials."""
 
+import asyncio
 from dataclasses import replace
 
 import pytest
@@ -7,9 +8,8 @@ import pytest
 from bot.core.record import Phase
 from bot.core.request import Notify
 from bot.sweep.decisions.parent_message import Links, parent
-from bot.sweep.features.search_lost import SearchSeen
-from bot.sweep.features.search_lost import lost_search as is_lost
-from bot.sweep.model.observation import RawObjects
+from bot.sweep.features.search_lost import SearchSeen, observe
+from bot.sweep.model.observation import Observation, RawObjects
 from k8s.katib.spec import EXPERIMENT_LABEL
 from k8s.objects import parse_time
 from k8s.trial_kinds import JOB_LABEL
@@ -23,7 +23,10 @@ BEFORE, FIRST, LATER = (f"2026-11-22T10:{minute:02}:00Z" for minute in (0, 5, 30
 def lost_search(*services, algorithm="cmaes", trials=(FIRST,), experiment=EXPERIMENT):
     made = tuple(replace(a_trial("t"), created=parse_time(created)) for created in trials)
     raw = RawObjects(experiment=experiment, trials=made, pods=services)
-    return is_lost(replace(PLAN, space=replace(PLAN.space, algorithm=algorithm)), raw)
+    sweep = replace(RUNNING, plan=replace(PLAN, space=replace(PLAN.space, algorithm=algorithm)))
+    seen = Observation(raw=raw)
+    assert asyncio.run(observe(replace(sweep, plan=None), seen, None)) is seen
+    return asyncio.run(observe(sweep, seen, None)).of(SearchSeen).lost
 
 
 def a_service(created=BEFORE, restarts=0, started=BEFORE, name=PLAN.experiment_ref.name, **meta):

@@ -35,6 +35,10 @@ def sweep(points, phase=Phase.SUCCEEDED, **parameters):
 def test_end_says_whether_the_points_led_and_numbers_can_be_written_in_two_ways(parameters, text):
     assert verdict(sweep(TWO, **parameters)) == text
     assert verdict(sweep(TWO, Phase.RUNNING, **parameters)) == ""
+    ending = replace(sweep(TWO, Phase.STOPPING, **parameters), ending=Phase.SUCCEEDED)
+    assert verdict(ending) == text
+    assert verdict(sweep((), **parameters)) == ""
+    assert verdict(replace(sweep(TWO, **parameters), plan=PLAN)) == ""
 
 
 def test_start_names_the_sweep_or_says_that_none_compares():
