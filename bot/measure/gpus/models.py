@@ -234,7 +234,7 @@ class UseColumns(NamedTuple):
         return UseColumns(*(tuple(compress(column, selected)) for column in columns))
 
     def row(self, index: int) -> HourUse:
-        return HourUse(*(column[index] for column in self))
+        return _use([column[index] for column in self])
 
     def rows(self) -> Iterator[HourUse]:
         return map(_use, zip(*self, strict=True))
