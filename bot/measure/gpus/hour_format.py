@@ -26,7 +26,7 @@ DECIMALS = {"cpu_mean": 3, "ram_peak": -6}  # more digits are noise that doesn't
 GPU_HOUR_DECIMALS = 5  # 40 ms
 STORED = HourUse._fields[1:-2]  # the key has the hour and the cluster; `prices` has the price
 
-TEAM, MODEL = UsageSum._fields.index("team"), UsageSum._fields.index("model")
+TEAM, MODEL, KEYS = map(UsageSum._fields.index, ("team", "model", "allocated"))  # keys, then GPU-hours
 
 Stored = Mapping[bytes, bytes]
 Prices = Mapping[tuple[str, str], float | None]  # of a GPU-hour, by team and model
@@ -78,11 +78,11 @@ def decode(stored: Stored, cluster: str = HOME_CLUSTER) -> Hour:
     capacity = CAPACITY.validate_json(stored[b"capacity"])
     if b"version" not in stored:
         return Hour.of(_first_version(stored[b"uses"], capacity.hour, cluster), capacity)
-    columns: Any = [_values(each) for each in _unpacked(stored[b"pods"])] or [[] for _ in STORED]
+    columns: Any = [_values(each) for each in _unpacked(stored[b"pods"])] or [() for _ in STORED]
     number = len(columns[0])
     known, prices = dict(zip(STORED, columns, strict=True)), read_prices(stored.get(b"prices"))
-    price = list(map(prices.get, zip(known["team"], known["model"], strict=True)))
-    pods = UseColumns(hour=[capacity.hour] * number, cluster=[cluster] * number, price=price, **known)
+    price = tuple(map(prices.get, zip(known["team"], known["model"], strict=True)))
+    pods = UseColumns(hour=(capacity.hour,) * number, cluster=(cluster,) * number, price=price, **known)
     return Hour(columns=pods, capacity=capacity)
 
 
@@ -92,7 +92,8 @@ def add_sums(totals: Totals, stored: Stored) -> None:
         prices = read_prices(stored.get(b"prices"))
         columns = [_values(each) for each in _unpacked(stored[b"sums"])]
         kinds = zip(columns[TEAM], columns[MODEL], strict=True) if columns else ()
-        totals.add(zip(*columns, map(prices.get, kinds), strict=True))
+        keys = zip(*columns[:KEYS], map(prices.get, kinds), strict=True)
+        totals.add(zip(keys, zip(*columns[KEYS:], strict=True), strict=True))
     else:
         totals.add_pods(decode(stored).columns)
     totals.coverage += CAPACITY.validate_json(stored[b"capacity"]).coverage
@@ -127,9 +128,9 @@ def _column(values: Sequence[Any], digits: int) -> list[Any]:
     return [list(indexes), [indexes[value] for value in rounded]]
 
 
-def _values(column: Any) -> list[Any]:
+def _values(column: Any) -> tuple[Any, ...]:
     values, indexes = column
-    return values if indexes is None else list(map(values.__getitem__, indexes))
+    return tuple(values if indexes is None else map(values.__getitem__, indexes))
 
 
 def _packed(value: Any) -> bytes:
@@ -137,4 +138,4 @@ def _packed(value: Any) -> bytes:
 
 
 def _unpacked(text: bytes) -> Any:
-    return from_json(zlib.decompress(text))  # three times as fast as json.loads
+    return from_json(zlib.decompress(text), cache_strings=False)  # four times as fast as json.loads

@@ -187,9 +187,9 @@ _use = partial(tuple.__new__, HourUse)  # HourUse._make without its check, in ha
 
 
 class UseColumns(NamedTuple):
-    """The fields of many `HourUse`, one list each.
+    """The fields of many `HourUse`, one tuple each.
 
-    A day can have 100,000 of them. As objects, they keep the garbage collector busy.
+    A day can have 100,000 of them. As objects or in lists, they keep the garbage collector busy.
     """
 
     hour: Sequence[datetime]
@@ -216,12 +216,12 @@ class UseColumns(NamedTuple):
     @classmethod
     def of(cls, uses: Iterable[HourUse]) -> "UseColumns":
         rows = tuple(uses)
-        return cls(*map(list, zip(*rows, strict=True))) if rows else cls(*([] for _ in cls._fields))
+        return cls(*zip(*rows, strict=True)) if rows else cls(*(() for _ in cls._fields))
 
     @classmethod
     def joined(cls, parts: Iterable["UseColumns"]) -> "UseColumns":
         columns: Iterable[Any] = zip(cls.of(()), *parts, strict=True)
-        return cls(*(list(chain.from_iterable(each)) for each in columns))
+        return cls(*(tuple(chain.from_iterable(each)) for each in columns))
 
     @property
     def unknown(self) -> Sequence[float]:
@@ -231,7 +231,10 @@ class UseColumns(NamedTuple):
     def where(self, selected: Sequence[bool]) -> "UseColumns":
         """Return the pods for which `selected`, one value per pod, is true."""
         columns: Iterable[Any] = self
-        return UseColumns(*(list(compress(column, selected)) for column in columns))
+        return UseColumns(*(tuple(compress(column, selected)) for column in columns))
+
+    def row(self, index: int) -> HourUse:
+        return _use([column[index] for column in self])
 
     def rows(self) -> Iterator[HourUse]:
         return map(_use, zip(*self, strict=True))

@@ -43,18 +43,6 @@ class _Need:
     ram_peak: float = 0.0
     age: float = 0.0  # pod-hours
 
-    def add_cpu(self, requested: float | None, mean: float, allocated: float) -> None:
-        self.cpu_hours += mean * allocated
-        self.gpu_hours += allocated
-        if requested is not None and requested > self.cpu_requested:
-            self.cpu_requested = requested
-
-    def add_ram(self, requested: float | None, peak: float) -> None:
-        if requested is not None and requested > self.ram_requested:
-            self.ram_requested = requested
-        if peak > self.ram_peak:
-            self.ram_peak = peak
-
 
 def find_overrequests(uses: UseColumns) -> tuple[Overrequest, ...]:
     """Check a day's uses, by sweep or pod."""
@@ -67,9 +55,15 @@ def find_overrequests(uses: UseColumns) -> tuple[Overrequest, ...]:
         if gpus:
             need.age += allocated / gpus
         if cpu_mean is not None:
-            need.add_cpu(cpu, cpu_mean, allocated)
+            need.cpu_hours += cpu_mean * allocated
+            need.gpu_hours += allocated
+            if cpu is not None and cpu > need.cpu_requested:
+                need.cpu_requested = cpu
         if ram_peak is not None:
-            need.add_ram(ram, ram_peak)
+            if ram is not None and ram > need.ram_requested:
+                need.ram_requested = ram
+            if ram_peak > need.ram_peak:
+                need.ram_peak = ram_peak
     found = (_of(group, need, uses) for group, need in needs.items())
     return tuple(sorted((one for one in found if one), key=lambda one: one.group))
 

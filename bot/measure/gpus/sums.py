@@ -85,20 +85,18 @@ class Totals:
         whole = cls()
         for each in totals:
             whole.coverage = max(whole.coverage, each.coverage)
-            whole.add(each.uses)
+            whole.add(each.groups.items())
         return whole
 
     def add_pods(self, uses: UseColumns) -> None:
-        keys = uses.namespace, uses.team, uses.owner, uses.sweep, uses.model
-        self.add(zip(*keys, uses.allocated, uses.used, uses.idle, uses.unknown, uses.price, strict=True))
+        keys = zip(uses.namespace, uses.team, uses.owner, uses.sweep, uses.model, uses.price, strict=True)
+        hours = zip(uses.allocated, uses.used, uses.idle, uses.unknown, strict=True)
+        self.add(zip(keys, hours, strict=True))
 
-    def add(
-        self, rows: Iterable[tuple[str, str, str, str, str, float, float, float, float, float | None]]
-    ) -> None:
-        """Add rows with the fields of `UsageSum`: a month can have a million."""
+    def add(self, rows: Iterable[tuple[GroupKey, Iterable[float]]]) -> None:
+        """Add rows of `groups`: a month can have a million."""
         groups = self.groups
-        for namespace, team, owner, sweep, model, allocated, used, idle, unknown, price in rows:
-            key = (namespace, team, owner, sweep, model, price)
+        for key, (allocated, used, idle, unknown) in rows:
             if (sums := groups.get(key)) is None:
                 groups[key] = [allocated, used, idle, unknown]
             else:
