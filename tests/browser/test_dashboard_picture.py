@@ -25,7 +25,7 @@ from matplotlib.ticker import EngFormatter, PercentFormatter
 from tests.browser.test_pictures import IMAGES
 from tests.deploy.test_monitoring import DASHBOARD
 from tests.free_port import free_port
-from tests.scenarios.local_world import Instance, instance
+from tests.scenarios.local_world import APART, Instance, instance
 from tests.servers import running
 
 MAX_LEGEND = 8  # lines
@@ -56,8 +56,8 @@ def prometheus(folder: Path, targets: list[int]) -> Iterator[str]:
 async def scraped(tmp_path: Path) -> AsyncIterator[tuple[Instance, list[int]]]:
     """An instance, and the ports of its two processes."""
     ports = [free_port(), free_port()]
-    async with instance(tmp_path) as made:
-        for command, port in zip(("serve", "work"), ports, strict=True):
+    async with instance(tmp_path, bots=APART) as made:
+        for command, port in zip(APART, ports, strict=True):
             made.here.env["HTTP_PORT"] = str(port)
             await made.kill(command)
         yield made, ports

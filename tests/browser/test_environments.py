@@ -45,8 +45,7 @@ async def test_environment_from_its_form_to_its_deletion_keeps_its_home(
     opened: Opened, instance: Instance, jupyter: list[str]
 ) -> None:
     configure(instance, jupyter)
-    await instance.kill("work")
-    await instance.kill("serve")
+    await instance.kill("all")
     page = await opened("ada")
     form = await ask(page, "/env")
     await expect(form).to_contain_text("The home is kept")

@@ -31,7 +31,7 @@ from k8s.objects import BUILD_LABEL, SWEEP_LABEL
 from local.world import NAMESPACE
 from tests.chaos.figures import Figures
 from tests.chaos.redis_server import Server
-from tests.scenarios.local_world import Instance, Sweep, instance, sweep_id
+from tests.scenarios.local_world import APART, Instance, Sweep, instance, sweep_id
 from tests.scenarios.tcp_proxy import TcpProxy, tcp_proxy
 
 FAULTS = (
@@ -40,7 +40,7 @@ FAULTS = (
     *("API server away", "watches half-open", "answers truncated"),
 )
 SECOND = "work-2"
-BOT = ("serve", "work", SECOND)
+BOT = (*APART, SECOND)
 # Python's own program of a worker, with another clock.
 LATE_WORKER = """
 import time
@@ -286,7 +286,7 @@ async def run(seed: int, sweeps: int, tracking: str = "") -> Figures:
         server.start()
         try:
             world, env = Path(folder) / "world", {"REDIS_URL": server.url}
-            async with instance(world, tracking, **env) as made, tcp_proxy(made.here.api.url) as api:
+            async with instance(world, tracking, APART, **env) as made, tcp_proxy(made.here.api.url) as api:
                 kubeconfig = world / "bot-kubeconfig"
                 kubeconfig.write_text(kubeconfig.read_text().replace(made.here.api.url, api.url))
                 await made.kill("work")  # to the proxy from now on

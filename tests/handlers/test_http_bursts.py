@@ -28,7 +28,7 @@ OWN_DESCRIPTORS = 60  # of `serve`: Redis, Slack, modules
 TURNS = 4  # of the loop, from when a connection is accepted until the one that makes room for it is closed
 MEMORY_LIMIT = 256 * 2**20  # bytes; of deploy/overlays/replicas/serve.yaml
 RESET = 0  # in place of a status
-SIZE = 10_000  # connections of a burst
+SIZE = 5_000  # connections of a burst: more than are open and wait, MAX_CONNECTIONS + MAX_BACKLOG
 SOCKET_MEMORY = MAX_CONNECTIONS * 2 * 2 * SOCKET_BUFFER  # bytes of it that the kernel allocates
 
 pytestmark = pytest.mark.slow

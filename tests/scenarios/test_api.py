@@ -7,14 +7,14 @@ from contextlib import suppress
 import aiohttp
 import pytest
 
-from tests.scenarios.local_world import Sweep, instance
+from tests.scenarios.local_world import APART, Sweep, instance
 
 pytestmark = pytest.mark.slow
 
 
 async def test_sweep_by_the_api_goes_on_while_serve_is_killed(tmp_path, mlflow_url, free_port, wait_until):
     port = str(free_port)
-    async with instance(tmp_path, mlflow_url, SWEEPBOT_API_PORT=port) as here:
+    async with instance(tmp_path, mlflow_url, APART, SWEEPBOT_API_PORT=port) as here:
         token = (await here.types("token")).split("`")[1]
         headers = {"Authorization": f"Bearer {token}", "Idempotency-Key": "nightly"}
         async with aiohttp.ClientSession(f"http://127.0.0.1:{port}", headers=headers) as client:

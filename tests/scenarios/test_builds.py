@@ -33,7 +33,7 @@ async def _lab(tmp_path_factory: pytest.TempPathFactory, mlflow_url: str) -> Asy
                 f"GIT_{k}_GIT_{name.upper()}": v for k, v in (("USERNAME", "bot"), ("PASSWORD", TOKEN))
             }
         _allow(Path(here.env["SWEEPBOT_CONFIG"]), here.env["IMAGE_REGISTRY"])
-        await here.start_bot("serve", "work")
+        await here.start_bot("all")
         yield made
 
 

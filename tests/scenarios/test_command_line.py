@@ -17,7 +17,7 @@ from mcp.client.streamable_http import streamable_http_client
 
 from local.world import commit, git
 from tests.free_port import free_port
-from tests.scenarios.local_world import Instance, Sweep, instance, until
+from tests.scenarios.local_world import APART, Instance, Sweep, instance, until
 
 pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="module")]
 
@@ -58,7 +58,7 @@ async def _shell(tmp_path_factory, mlflow_url):
     """Logged in as ada."""
     port = free_port()
     folder = tmp_path_factory.mktemp("instance")
-    async with instance(folder, mlflow_url, SWEEPBOT_API_PORT=str(port)) as made:
+    async with instance(folder, mlflow_url, APART, SWEEPBOT_API_PORT=str(port)) as made:
         shell = Shell(made, tmp_path_factory.mktemp("home"), f"http://127.0.0.1:{port}")
         token = (await made.types("token")).split("`")[1]
         code, out, err = await shell.run("login", shell.url, typed=f"{token}\n")
@@ -240,7 +240,7 @@ parameters: {width: {min: 1, max: 2}}
 """
 
 
-async def test_agents_loop_of_20_commits_goes_on_after_kills_of_itself_and_of_sweepbot(shell, tmp_path):
+async def test_agents_loop_of_10_commits_goes_on_after_kills_of_itself_and_of_sweepbot(shell, tmp_path):
     git(tmp_path, "clone", "--quiet", git(shell.instance.copy, "remote", "get-url", "origin").strip(), "loop")
     folder = tmp_path / "loop"
     git(folder, "config", "user.name", "Agent")
@@ -249,11 +249,11 @@ async def test_agents_loop_of_20_commits_goes_on_after_kills_of_itself_and_of_sw
     (folder / "looped.py").write_text(LOOPED)
     (folder / "sweeps" / "looped.yaml").write_text(LOOP_SPACE)
     commit(folder, "Add a training for a loop")
-    words = ["--file=looped.py", "--constant=SCALE", "--start=0", "--step=1", "--tries=20"]
+    words = ["--file=looped.py", "--constant=SCALE", "--start=0", "--step=1", "--tries=10"]
     words += ["--launch=space=looped trials=1"]
     env = {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}", "PYTHONPATH": str(ROOT)}
     env |= {"HOME": str(shell.home), "GIT_CONFIG_GLOBAL": os.devnull}
-    for killed in ("6", "13", ""):
+    for killed in ("3", "7", ""):
         loop = await asyncio.create_subprocess_exec(
             *(sys.executable, LOOP, *words), cwd=folder, env=env, stdout=asyncio.subprocess.PIPE
         )
@@ -263,13 +263,13 @@ async def test_agents_loop_of_20_commits_goes_on_after_kills_of_itself_and_of_sw
             if killed and line.startswith(f"{killed}:"):
                 loop.kill()
                 (folder / "looped.py").write_text("")  # as a kill while it was written leaves it
-                await shell.instance.kill("work" if killed == "6" else "serve")
+                await shell.instance.kill("work" if killed == "3" else "serve")
         assert (await loop.wait() == 0) == (not killed)
-    assert len(told) == 21, "".join(told)
+    assert len(told) == 11, "".join(told)
     assert abs(float(told[-1].split()[3].strip(":")) - 1.3) < 0.1, "".join(told)
     sweeps = [json.loads(line) for line in (await shell.run("list", "--json"))[1].splitlines()]
     looped = [each["id"] for each in sweeps if each["id"].startswith("looped-")]
-    assert len(looped) == len(set(looped)) == 20, "one sweep for each commit"
+    assert len(looped) == len(set(looped)) == 10, "one sweep for each commit"
 
 
 @pytest.mark.parametrize(

@@ -112,7 +112,7 @@ async def test_sweep_on_gpus_of_the_example_driver_from_the_command_to_its_end(t
     async with world(tmp_path, mlflow_url) as here:
         publish(here.store, 2, example_class(), example_slices)
         lab = prepared(here, "profiles: {h100: {gpus: 1, device_class: gpu.example.com}}\n")
-        await here.start_bot("serve", "work")
+        await here.start_bot("all")
 
         async def gpus(text=""):
             before = len(here.slack.ephemerals("ada"))

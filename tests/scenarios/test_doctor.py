@@ -34,7 +34,7 @@ async def test_doctor_reports_a_healthy_and_then_a_broken_world(tmp_path, mlflow
         await wait_until(running, "the device plugin runs")
         text, code = await cli(here)
         assert (code, text.splitlines()[-1]) == (0, "0 broken, 0 warnings, 27 ok"), text
-        await here.start_bot("serve", "work")
+        await here.start_bot("all")
 
         here.store.patch("Namespace", "", NAMESPACE, {"metadata": {"labels": {LABEL: None}}})
         found, code = await cli(here, "--json")

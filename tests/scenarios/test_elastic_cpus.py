@@ -24,7 +24,7 @@ async def test_trials_without_gpus_get_the_cpus_of_replicas_and_their_number_is_
         deployments = Deployments(here.store, SERVING)
         deployments.start()
         lab = prepared(here, CONFIG)
-        await here.start_bot("serve", "work")
+        await here.start_bot("all")
 
         def message(*words):
             found = [

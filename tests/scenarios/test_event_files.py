@@ -88,7 +88,8 @@ async def test_values_and_curves_are_live_and_the_last_value_is_the_trials(here:
     await until(lambda: uploaded(here) == ["samples-9.png"], "the best trial's picture is there", sweep.story)
     await here.types(f"show {sweep.id} {sweep.objects('Trial')[0]['metadata']['name']}")
     await until(lambda: uploaded(here) == ["samples-9.png"] * 2, "it is shown on demand", sweep.story)
-    client = mlflow_client(mlflow_url)
+    # A thread: the import takes seconds, in which the world, which is in this process, would answer nothing.
+    client = await asyncio.to_thread(mlflow_client, mlflow_url)
     kept: list[str] = []
     for trial in sweep.objects("Trial"):
         name = trial["metadata"]["name"]

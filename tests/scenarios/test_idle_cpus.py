@@ -70,7 +70,7 @@ async def _lab(tmp_path_factory: pytest.TempPathFactory, mlflow_url: str) -> Asy
             here.env["PROMETHEUS_URL"] = f"http://127.0.0.1:{own}"
             made = prepared(here, "profiles: {big: {gpus: 0, cpu: 8, memory: 1Gi}}\n")
             made.commit("Add a space whose trainings wait", {"sweeps/asleep.yaml": SPACE})
-            await here.start_bot("serve", "work")
+            await here.start_bot("all")
             yield made
         await runner.cleanup()
 

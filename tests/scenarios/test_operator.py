@@ -39,8 +39,8 @@ async def test_operator_commands_and_a_changed_configuration_need_no_restart(tmp
         [channel] = [id_ for id_, each in here.slack.workspace.channels.items() if each.name == "sweeps"]
         valid = f"{config(here)}admin_channel: {channel}\n"
         config(here, valid)
-        await here.start_bot("serve", "work")
-        await here.processes.says("work", "(working in namespace)")
+        await here.start_bot("all")
+        await here.processes.says("all", "(working in namespace)")
 
         config(here, valid.replace(ADA.id, "no-user"))
         reports = lambda: [m["text"] for m in here.slack.messages("sweeps") if "config.yaml" in m["text"]]  # noqa: E731

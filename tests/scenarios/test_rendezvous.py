@@ -10,7 +10,7 @@ from k8s.pods import is_trial_pod
 from k8s.trial_kinds import INDEX_LABEL, TRIAL_LABEL, pod_index
 from local import trainer, training_operator
 from tests.scenarios.evictions import evict
-from tests.scenarios.local_world import Instance, Sweep, instance
+from tests.scenarios.local_world import APART, Instance, Sweep, instance
 
 pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="module")]
 
@@ -60,7 +60,7 @@ parameters:
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def here(tmp_path_factory, mlflow_url):
-    async with instance(tmp_path_factory.mktemp("instance"), mlflow_url) as made:
+    async with instance(tmp_path_factory.mktemp("instance"), mlflow_url, APART) as made:
         program = TRAINING.replace('os.environ["HOLD"]', repr(str(made.hold)))
         made.commit("Train on two machines", {"together.py": program, "sweeps/together.yaml": SPACE})
         yield made

@@ -28,7 +28,7 @@ async def test_cluster_that_lost_power_is_shown_and_its_sweep_finishes_after_it_
         await west.start()
         instance = prepared(here, f"clusters: {{main: {{}}, west: {{kubeconfig: {west.kubeconfig}}}}}\n")
         instance.commit("Add four trials", {"sweeps/far.yaml": SPACE})
-        await here.start_bot("serve", "work")
+        await here.start_bot("all")
 
         there = await instance.sweep("branch=main space=far cluster=west")
         await until(lambda: len(west.running()) == 2, "two trials run in west", there.story)

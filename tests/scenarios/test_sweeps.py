@@ -20,7 +20,7 @@ from k8s.katib.training import COLLECTOR_VARIABLE
 from k8s.objects import GPU
 from local import image_pull
 from local.world import NAMESPACE
-from tests.scenarios.local_world import Instance, Sweep, instance, shown, sweep_id, until
+from tests.scenarios.local_world import APART, Instance, Sweep, instance, shown, sweep_id, until
 
 pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="module")]
 
@@ -39,7 +39,7 @@ parameters:
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module", name="instance")
 async def _lab(tmp_path_factory: pytest.TempPathFactory, mlflow_url: str) -> AsyncIterator[Instance]:
-    async with instance(tmp_path_factory.mktemp("instance"), mlflow_url) as made:
+    async with instance(tmp_path_factory.mktemp("instance"), mlflow_url, APART) as made:
         yield made
 
 
