@@ -8,12 +8,15 @@ import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import AsyncExitStack
 from datetime import timedelta
+from functools import cache
 from inspect import isawaitable
 from pathlib import Path
 from typing import Any
 
+import hypothesis
 import pytest
 from aiohttp import web
+from redis import utils as redis_utils
 from redis.asyncio import Redis
 
 from bot.measure.gpus import hourly_store
@@ -25,6 +28,8 @@ from tests.free_port import free_port
 from tests.shared_mlflow import shared_mlflow
 
 TESTS = Path(__file__).parent
+hypothesis.settings.register_profile("few", max_examples=25, deadline=None)  # 25 others at each run
+hypothesis.settings.load_profile("few")
 WaitUntil = Callable[..., Awaitable[Any]]
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 os.environ[COLLECTOR_VARIABLE] = "0"  # trainings' shells that tests start don't wait for Katib's collector
@@ -101,6 +106,14 @@ def no_public_certificates() -> Iterator[None]:
     """No test asks a public host, and to read the machine's certificates takes 33 ms for each client."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(ssl.SSLContext, "load_default_certs", lambda *_: None)
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def one_version_of_redis_py() -> Iterator[None]:
+    """Each client reads redis-py's version from its package, which takes longer than to connect."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(redis_utils, "get_lib_version", cache(redis_utils.get_lib_version))
         yield
 
 

@@ -3,7 +3,7 @@
 import re
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from k8s.objects import label_value, name, still_live
@@ -43,7 +43,6 @@ def test_name_of_words_is_a_slug(words, made):
     assert name(*words) == made
 
 
-@settings(max_examples=30, deadline=None)
 @given(st.lists(st.text(min_size=1, max_size=90), min_size=1, max_size=3))
 def test_name_is_a_dns_label(words):
     assert re.fullmatch(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?", name(*words))

@@ -5,7 +5,7 @@ from collections import Counter
 from dataclasses import replace
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from search.ask import MAX_LEARNED, MAX_MODELED, Method, ask, grid_size, learned
@@ -31,7 +31,6 @@ def test_ask_proposes_points_of_the_space_and_repeats_its_answer(name: str, meth
     assert ask(space, finished, running, 8, 1, method=method) == points
 
 
-@settings(max_examples=30, deadline=None)
 @given(st.integers(0, 40), st.integers(1, 12), st.integers(0, 2**32 - 1))
 def test_points_without_results_follow_from_their_position_alone(first: int, n: int, seed: int) -> None:
     """So calls for one point each give the same search as one call for all."""

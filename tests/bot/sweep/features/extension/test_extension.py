@@ -4,7 +4,7 @@ from dataclasses import replace
 from datetime import timedelta
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 
 from bot.core.commands import Action, Command
 from bot.core.events import Event, Progress
@@ -216,7 +216,6 @@ def test_extend_up_to_the_limits_is_allowed(sweep, config, trials):
     assert applied(sweep, trials, config=config).extending
 
 
-@settings(max_examples=25, deadline=None)
 @given(NASTY)
 def test_external_text_is_escaped(text):
     sweep = replace(a_sweep(Phase.RUNNING), extending=True)

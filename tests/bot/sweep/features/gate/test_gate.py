@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 
 from bot.core.budget import Budget
 from bot.core.commands import Action, AuditEntry, Command
@@ -285,7 +285,6 @@ def test_drained_sweep_says_that_its_first_trial_was_healthy_and_starts_no_other
     assert ended.steps["first"] == "✓ First trial healthy"
 
 
-@settings(max_examples=25, deadline=None)
 @given(sweeps(), NASTY)
 def test_external_text_is_escaped(sweep, text):
     held = sweep.put(GateState(hold=text), phase=Phase.HELD)

@@ -4,7 +4,7 @@ from dataclasses import replace
 from datetime import timedelta
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 
 from bot.core.events import merged, posted_text
 from bot.core.record import Phase
@@ -167,7 +167,6 @@ def test_trials_that_run_again_are_one_message():
     assert posted_text(both) == ":runner: Running again, after 5 min: trial `t2` and 1 more trial."
 
 
-@settings(max_examples=25, deadline=None)
 @given(NASTY, NASTY)
 def test_external_text_is_escaped(trial, why):
     for event in (
