@@ -387,7 +387,7 @@ async def test_crash_at_any_call_loses_no_event(redis, receiver, monkeypatch):
         return clock.calls
 
     clock = None
-    for dies_at in sample(range(1, await calls_of_life(None)), every=25):
+    for dies_at in sample(range(1, await calls_of_life(None)), every=50):
         await calls_of_life(dies_at)
 
 
