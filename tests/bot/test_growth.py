@@ -5,8 +5,6 @@ import time
 from contextlib import suppress
 from dataclasses import replace
 
-import pytest
-
 from bot.core.errors import UserError
 from bot.core.request import SweepRequest
 from bot.platform.config.limits import Limits
@@ -32,6 +30,7 @@ from bot.text.wording import did_you_mean
 from handlers.mentions import SELF
 from k8s.jobs import Job, JobState
 from tests.bot.factories import NOW
+from tests.cases import cases
 
 SHORT, TIMES, MAX_RATIO = 2_000, 4, 9  # four times the text: four times the work, where sixteen is the square
 
@@ -204,7 +203,7 @@ def is_linear(parser, short, long):
     return any(work(parser, long) / least < MAX_RATIO for _ in range(4))
 
 
-@pytest.mark.parametrize(("parser", "pieces"), PIECES.items())
+@cases(("parser", "pieces"), PIECES.items())
 def test_parsers_need_linear_time(parser, pieces):
     texts = {piece: piece * (SHORT // len(piece)) for piece in pieces}
     assert [piece for piece, text in texts.items() if not is_linear(parser, text, text * TIMES)] == []
@@ -219,7 +218,7 @@ dependencies = [{{ name = "p{1}" }}, {{ name = "torch", extra = ["a", "b"] }}]
 """
 
 
-@pytest.mark.parametrize(
+@cases(
     ("parser", "piece"),
     [
         (lock, lambda n: PACKAGE.format(n, n + 1)),

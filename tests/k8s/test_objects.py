@@ -7,12 +7,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from k8s.objects import label_value, name, still_live
+from tests.cases import cases
 from tests.recordings.__init__ import body
 
 HARD = "aZ09-_. /:\n\x00äß字\u202e😀"
 
 
-@pytest.mark.parametrize(
+@cases(
     ("recording", "lives"),
     [
         ("04-pod-pending-fresh", True),

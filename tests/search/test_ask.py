@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from search.ask import MAX_LEARNED, MAX_MODELED, Method, ask, grid_size, learned
 from search.space import Choice, Condition, Finished, Point, Range, Space
+from tests.cases import cases
 from tests.search.spaces import SPACES, X, loss
 
 PLANE = SPACES["decimals"]
@@ -19,8 +20,8 @@ def trained(space: Space, points: list[Point]) -> list[Finished]:
     return [Finished(point=each, value=loss(space, each)) for each in points]
 
 
-@pytest.mark.parametrize("method", [each for each in Method if each is not Method.GRID])
-@pytest.mark.parametrize("name", SPACES)
+@cases("method", [each for each in Method if each is not Method.GRID])
+@cases("name", SPACES)
 def test_ask_proposes_points_of_the_space_and_repeats_its_answer(name: str, method: Method) -> None:
     space = SPACES[name]
     finished = trained(space, ask(space, [], [], 20, 1, method=Method.SOBOL))

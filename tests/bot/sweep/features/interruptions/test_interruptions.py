@@ -17,6 +17,7 @@ from k8s.engine import TrialState
 from tests.bot.factories import NOW, OWNER, PLAN, a_sweep
 from tests.bot.platform.slack.test_escaping import NASTY, escaped
 from tests.bot.sweep.model.observations import LATER, OPEN, RUNNING, a_job, a_pod, a_trial
+from tests.cases import cases
 
 PULLING = ("ErrImagePull", "unexpected EOF")
 MISSING = ("ErrImagePull", "not found")
@@ -30,7 +31,7 @@ def observed(*trials, interruptions=(), pull_errors=None, **facts):
     return seen.put(InterruptionsSeen(interruptions=interruptions, pull_errors=pull_errors or {}))
 
 
-@pytest.mark.parametrize(
+@cases(
     ("pod", "before", "restarts"),
     [
         ({"abandoned": NOW, "running_since": NOW}, (), True),
