@@ -53,6 +53,7 @@ def test_name_is_a_dns_label(words):
 
 def test_names_with_a_long_common_prefix_stay_distinct():
     assert name("a" * 80 + "x") != name("a" * 80 + "y")
+    assert len(name("a" * 80)) == 63
 
 
 @given(st.text(HARD, max_size=200))
