@@ -12,6 +12,7 @@ from inspect import isawaitable
 from pathlib import Path
 from typing import Any
 
+import hypothesis
 import pytest
 from aiohttp import web
 from redis import __version__ as redis_version
@@ -26,6 +27,8 @@ from tests.free_port import free_port
 from tests.shared_mlflow import shared_mlflow
 
 TESTS = Path(__file__).parent
+hypothesis.settings.register_profile("few", max_examples=25, deadline=None)  # 25 others at each run
+hypothesis.settings.load_profile("few")
 WaitUntil = Callable[..., Awaitable[Any]]
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 os.environ[COLLECTOR_VARIABLE] = "0"  # trainings' shells that tests start don't wait for Katib's collector

@@ -3,10 +3,9 @@
 from itertools import chain
 from pathlib import Path
 
-import pytest
-
 from bench.mutants import mutants
 from bench.mutation_targets import EQUIVALENT, TARGETS
+from tests.cases import cases
 
 ROOT = Path(__file__).parents[2]
 
@@ -16,7 +15,7 @@ def test_targets_name_files_and_tests_that_exist():
     assert not {path for path in named if not (ROOT / path).is_file()}
 
 
-@pytest.mark.parametrize("file", sorted({file for file, _ in EQUIVALENT}))
+@cases("file", sorted({file for file, _ in EQUIVALENT}))
 def test_equivalent_lines_are_those_of_mutants(file):
     listed = {line for each, line in EQUIVALENT if each == file}
     # Parsing and comparing the file for each of its mutants would take most of the time.

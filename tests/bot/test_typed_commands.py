@@ -18,6 +18,7 @@ from bot.sweep.launch.options import OPTIONS
 from bot.workspace_table import GPUS
 from handlers.sweep_commands import HELP as SWEEP_HELP
 from handlers.sweep_commands import SWEEP
+from tests.cases import cases
 
 DOCS = Path(__file__).parents[2] / "docs"
 GPUS_HELP = GPUS.help_of(GROUP)
@@ -57,7 +58,7 @@ def test_name_is_read_alike_after_each_command(name):
     assert parse_sweep(f"rerun {name} trials=9").sweep == "otter"
 
 
-@pytest.mark.parametrize(
+@cases(
     ("text", "parsed"),
     [
         ("", ParsedCommand(view="free")),

@@ -4,7 +4,7 @@ import re
 import unicodedata
 from pathlib import Path
 
-import pytest
+from tests.cases import cases
 
 ROOT = Path(__file__).parents[2]
 FOLDERS = ("docs", "deploy", "examples", "tests", "bench", "k8s")
@@ -38,7 +38,7 @@ def broken(file):
             yield link
 
 
-@pytest.mark.parametrize("file", DOCUMENTS, ids=lambda file: str(file.relative_to(ROOT)))
+@cases("file", DOCUMENTS)
 def test_relative_links_resolve(file):
     assert list(broken(file)) == []
 

@@ -4,8 +4,6 @@ import json
 import re
 from pathlib import Path
 
-import pytest
-
 from bot.core.request import SweepRequest
 from bot.platform.config.limits import Limits
 from bot.platform.config.policy import Config, parse_config
@@ -16,6 +14,7 @@ from bot.sweep.spaces.space import parse_space
 from bot.sweep.spaces.space_keys import SpaceFile
 from bot.workspace_table import ROOMS
 from docs import reference
+from tests.cases import cases
 
 ROOT = Path(__file__).parents[2]
 CONFIG, SPACE = json_schema(Config), json_schema(SpaceFile)
@@ -110,7 +109,7 @@ def test_reference_has_every_key_and_its_anchors():
     assert set(re.findall(r"^\| `([^`]+)` \|", text, re.MULTILINE)) == names
 
 
-@pytest.mark.parametrize("file", SPACES, ids=lambda file: f"{file.parts[-3]}/{file.stem}")
+@cases("file", SPACES)
 def test_example_spaces_match_their_schema(file):
     schema = json.loads((ROOT / "docs/schemas/space.schema.json").read_text())
     assert fits(plain(read(file.read_text(), file.name)), schema)
@@ -122,7 +121,7 @@ def test_deployed_configuration_matches_its_schema():
     assert fits(plain(read(text, "config.yaml")), schema)
 
 
-@pytest.mark.parametrize(
+@cases(
     ("schema", "text"),
     [
         (SPACE, "{}"),
@@ -148,13 +147,13 @@ def test_each_key_has_a_meaning_and_an_example_of_its_type():
         assert "x-example" not in key or fits(value_of(key["x-example"]), key), path
 
 
-@pytest.mark.parametrize("name", [name for name, key in CONFIG["properties"].items() if "x-example" in key])
+@cases("name", [name for name, key in CONFIG["properties"].items() if "x-example" in key])
 def test_configuration_accepts_every_example(name):
     needed = "" if name == "repositories" else "repositories: {a: {url: https://x.org/a}}\n"
     parse_config(f"{needed}{name}: {CONFIG['properties'][name]['x-example']}\n", "c.yaml")
 
 
-@pytest.mark.parametrize("name", [name for name, key in SPACE["properties"].items() if "x-example" in key])
+@cases("name", [name for name, key in SPACE["properties"].items() if "x-example" in key])
 def test_space_accepts_every_example(name):
     examples = {key: each.get("x-example") for key, each in SPACE["properties"].items()}
     used = {each: examples[each] for each in (*SPACE["required"], name)}

@@ -7,6 +7,7 @@ import pytest
 
 from k8s.kaniko import DOCKERFILE_KEY, FETCHING, IGNORE_KEY, BuildSpec, build_job, pushed_digest, with_base
 from local.kubernetes.node.container_inputs import expand
+from tests.cases import cases
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 OWN = BuildSpec(
@@ -212,7 +213,7 @@ def a_pod(message=DIGEST, code=0, owner="u1"):
     }
 
 
-@pytest.mark.parametrize(
+@cases(
     ("pods", "pushed"),
     [
         ([a_pod()], DIGEST),

@@ -5,6 +5,7 @@ from fractions import Fraction
 import pytest
 
 from k8s.quantities import amount, any_amount, canonical, scaled
+from tests.cases import cases
 
 
 @pytest.mark.parametrize(
@@ -20,7 +21,7 @@ def test_amount_of_something_else_raises(text):
         amount(text)
 
 
-@pytest.mark.parametrize(
+@cases(
     ("quantity", "value"),
     [
         ("1e3", 1000),

@@ -7,8 +7,6 @@ import json
 from dataclasses import fields, replace
 from datetime import timedelta
 
-import pytest
-
 from bot.core.commands import Action, AuditEntry
 from bot.core.events import Event, Progress, Result
 from bot.core.feature_state import encoded
@@ -16,6 +14,7 @@ from bot.core.record import Building, Outage, Phase, Shown, SweepRecord, Unreach
 from bot.core.seeds import EarlierSeeds
 from bot.sweep.feature_table import FEATURES
 from tests.bot.factories import NOW, PLAN, a_sweep
+from tests.cases import cases
 from tests.releases.state import FOLDER
 
 STORED = json.loads((FOLDER / "schema-1.json").read_text())
@@ -142,7 +141,7 @@ def test_story_of_schema_1_covers_every_field():
     assert {each.name for each in fields(SweepRecord)} == always | made | PLAIN.keys()
 
 
-@pytest.mark.parametrize(
+@cases(
     ("changes", "field", "value"),
     [
         ({"out_of_time": None}, "draining", "drained"),

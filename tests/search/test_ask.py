@@ -5,11 +5,12 @@ from collections import Counter
 from dataclasses import replace
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from search.ask import MAX_LEARNED, MAX_MODELED, Method, ask, grid_size, learned
 from search.space import Choice, Condition, Finished, Point, Range, Space
+from tests.cases import cases
 from tests.search.spaces import SPACES, X, loss
 
 PLANE = SPACES["decimals"]
@@ -19,8 +20,8 @@ def trained(space: Space, points: list[Point]) -> list[Finished]:
     return [Finished(point=each, value=loss(space, each)) for each in points]
 
 
-@pytest.mark.parametrize("method", [each for each in Method if each is not Method.GRID])
-@pytest.mark.parametrize("name", SPACES)
+@cases("method", [each for each in Method if each is not Method.GRID])
+@cases("name", SPACES)
 def test_ask_proposes_points_of_the_space_and_repeats_its_answer(name: str, method: Method) -> None:
     space = SPACES[name]
     finished = trained(space, ask(space, [], [], 20, 1, method=Method.SOBOL))
@@ -31,7 +32,6 @@ def test_ask_proposes_points_of_the_space_and_repeats_its_answer(name: str, meth
     assert ask(space, finished, running, 8, 1, method=method) == points
 
 
-@settings(max_examples=30, deadline=None)
 @given(st.integers(0, 40), st.integers(1, 12), st.integers(0, 2**32 - 1))
 def test_points_without_results_follow_from_their_position_alone(first: int, n: int, seed: int) -> None:
     """So calls for one point each give the same search as one call for all."""

@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from search.space import Choice, Range, Space
+from tests.cases import cases
 
 UNITS = st.floats(0, 1, exclude_max=True)
 
@@ -53,7 +54,7 @@ def test_range_with_step_counts_from_min_without_binary_rounding(
     assert searched.top == values[-1]
 
 
-@pytest.mark.parametrize("text", ["0.05", "0.4", "-0.1", "nan", "inf", "", "a", "1e999"])
+@cases("text", ["0.05", "0.4", "-0.1", "nan", "inf", "", "a", "1e999"])
 def test_range_reads_nothing_outside_or_between_its_steps(text: str) -> None:
     assert Range(name="x", low=0.0, high=0.35, step=0.1).read(text) is None
 

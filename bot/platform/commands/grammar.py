@@ -165,9 +165,9 @@ class Option:
         return self.type(key, text, context)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Command:
-    """A command of one word or two: `queue move`."""
+    """A command of one word or two: `queue move`. Each is one object, by which it is looked up."""
 
     name: str
     does: Any = None  # for the code of the wing

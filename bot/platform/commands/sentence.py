@@ -9,6 +9,7 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from difflib import get_close_matches
+from functools import cache
 from itertools import chain
 from typing import Any
 
@@ -85,6 +86,31 @@ def _without_articles(phrase: str) -> str:
     return " ".join(word for word in phrase.split(" ") if word not in ARTICLES)
 
 
+@dataclass(frozen=True)
+class _Vocabulary:
+    """What a command's own words mean, in every sentence."""
+
+    keys: dict[str, str] = field(default_factory=dict)  # by phrase that names an option
+    hints: dict[str, list[str]] = field(default_factory=dict)  # by word that goes before a value
+    values: dict[str, dict[str, str]] = field(default_factory=dict)  # by phrase that is a value, by key
+    fillers: set[str] = field(default_factory=FILLERS.copy)
+
+
+@cache
+def _vocabulary(command: Command, about: str) -> _Vocabulary:
+    words = _Vocabulary()
+    for each in command.options:
+        for name in (each.key.replace("_", " "), each.key.removesuffix("s"), *each.said):
+            words.keys.setdefault(_without_articles(name), each.key)
+        for word in each.after:
+            words.hints.setdefault(word, []).append(each.key)
+        for phrase, value in each.means.items():
+            words.values.setdefault(_without_articles(phrase), {}).setdefault(each.key, value)
+    own = f"{command.said} {command.name} {' '.join(command.aliases)} {about}"
+    words.fillers.update(stem(word) for word in re.split("[ ()-]+", own))
+    return words
+
+
 class _Reader:
     def __init__(self, table: Table, command: Command, names: Names) -> None:
         self._table, self._command, self._names = table, command, names
@@ -93,22 +119,15 @@ class _Reader:
         self._unread, self._notes = list[tuple[str, str]](), list[str]()
         self._mistyped = self._compared = 0
         self._adds = False
-        self._keys = dict[str, str]()  # by phrase that names an option
-        self._hints = dict[str, list[str]]()  # by word that goes before a value
-        self._values = dict[str, dict[str, str]]()  # by phrase that is a value, by key
+        vocabulary = _vocabulary(command, table.about)
+        self._keys, self._hints, self._fillers = vocabulary.keys, vocabulary.hints, vocabulary.fillers
+        self._values = {phrase: {**by_key} for phrase, by_key in vocabulary.values.items()}
         for each in command.options:
-            for name in (each.key.replace("_", " "), each.key.removesuffix("s"), *each.said):
-                self._keys.setdefault(_without_articles(name), each.key)
-            for word in each.after:
-                self._hints.setdefault(word, []).append(each.key)
             for phrase, value in self._phrases(each):
                 self._values.setdefault(_without_articles(phrase), {}).setdefault(each.key, value)
-        own = f"{command.said} {command.name} {' '.join(command.aliases)} {table.about}"
         self._known = {*chain(*names.known.values())}
-        self._fillers = FILLERS | {stem(word) for word in re.split("[ ()-]+", own)}
 
     def _phrases(self, option: Option) -> Iterator[tuple[str, str]]:
-        yield from option.means.items()
         yield from self._names.known.get(option.key, {}).items()
         if isinstance(option.type, Choice):
             known = option.type.known(self._context)
@@ -219,7 +238,7 @@ class _Reader:
         for size in range(min(MAX_PHRASE, len(lower) - place), 0, -1):
             phrase = " ".join(lower[place : place + size])
             for each in (phrase, phrase.removesuffix("s") if PLURAL.search(phrase) else phrase):
-                if any(each in known for known in (self._values, self._keys, self._hints, LEFT_OUT)):
+                if each in self._values or each in self._keys or each in self._hints or each in LEFT_OUT:
                     return each, size
         pair = lower[place : place + 2]
         initials = "".join(word[0] for word in pair if word.isalpha())

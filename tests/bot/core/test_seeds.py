@@ -7,6 +7,7 @@ import pytest
 
 from bot.core.errors import UserError
 from bot.core.seeds import parse_seeds, seeds_option, statistics
+from tests.cases import cases
 
 
 @pytest.mark.parametrize(
@@ -26,7 +27,7 @@ def test_parse_seeds_count_range_or_list_returns_seeds(text, seeds):
     assert parse_seeds(seeds_option(seeds), 10) == seeds
 
 
-@pytest.mark.parametrize(
+@cases(
     ("text", "message"),
     [
         ("", "must be a number of seeds, or a list of seeds such as 0-4,7"),
@@ -48,7 +49,7 @@ def test_parse_seeds_invalid_text_names_the_rule(text, message):
     assert message in str(error.value)
 
 
-@pytest.mark.parametrize("count", [2, 3, 5, 10, 13, 14, 20, 50, 500])
+@cases("count", [2, 3, 5, 10, 13, 14, 20, 50, 500])
 def test_statistics_of_values_match_scipy(count):
     stats = import_module("scipy.stats")  # more than a second of CPU time in each process that collects tests
     values = [random.Random(n).gauss(3, 2) for n in range(count)]  # noqa: S311

@@ -7,6 +7,7 @@ import pytest
 
 from bot.core.curves import Point
 from bot.core.stopping import MAX_RUNGS, Objective, StoppingRule, at_rungs, judge, missing_rungs
+from tests.cases import cases
 
 DOWN, UP = Objective(maximize=False, strategy="min"), Objective(maximize=True, strategy="max")
 ASHA = StoppingRule(name="asha", grace=1, factor=3)
@@ -68,8 +69,8 @@ def test_trial_is_judged_at_each_rung_by_its_value_until_then():
     assert stopped(ASHA, latest, curves) == {"b": 3, "c": 3, "d": 3}
 
 
-@pytest.mark.parametrize("rule", [ASHA, StoppingRule(name="median", grace=1)])
-@pytest.mark.parametrize(
+@cases("rule", [ASHA, StoppingRule(name="median", grace=1)])
+@cases(
     ("values", "since"),
     [
         ((0.4, 0.5, 0.5, 0.5), 1),

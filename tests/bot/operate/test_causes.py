@@ -14,6 +14,7 @@ from bot.platform.pod_health.diagnosis import Diagnosis
 from bot.platform.storage.last_errors import LastError
 from bot.platform.storage.queue_state import ItemState
 from tests.bot.factories import NOW, a_sweep
+from tests.cases import cases
 
 MINUTE = timedelta(minutes=1)
 IDLE = ItemState()
@@ -94,7 +95,7 @@ def test_lost_record_says_whether_to_recover_it():
     assert "Unknown sweep" not in cause(None, cluster_error="no route to host").text
 
 
-@pytest.mark.parametrize(
+@cases(
     ("known", "text"),
     [
         (failing(errors=(an_error("kubernetes"),)), "The API server isn't working: 502."),

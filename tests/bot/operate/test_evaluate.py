@@ -32,6 +32,7 @@ from bot.operate.check_state import (
 )
 from k8s.katib.training import INJECTION_LABEL
 from k8s.objects import GPU
+from tests.cases import cases
 
 AOF = {"aof_enabled": 1, "aof_last_write_status": "ok"}
 MYSQL = {"livenessProbe": {"initialDelaySeconds": 10}}
@@ -79,7 +80,7 @@ def test_scopes_equal_those_of_the_app_manifest(mode):
     assert sorted(asked) == sorted([*SCOPES, GROUPS_SCOPE])
 
 
-@pytest.mark.parametrize(
+@cases(
     ("finding", "level", "words", "fix"),
     [
         (scopes(",".join([*SCOPES, "x"])), "ok", "files:write", ""),
@@ -211,7 +212,7 @@ def test_plugin_helper_without_matching_nodes_is_no_error():
     assert [f.text for f in device_plugins([helper, plugin], [a_node()])] == ["nvdp 2/2"]
 
 
-@pytest.mark.parametrize(
+@cases(
     ("nodes", "found"),
     [
         ([a_node(), a_node("gpu-2")], [("ok", "8 GPUs on 2 nodes")]),

@@ -11,6 +11,7 @@ from bot.core.errors import UserError
 from bot.remote import client
 from bot.remote.api import CLEAR, Sweepbot, connect, say
 from k8s.retry import Retry
+from tests.cases import cases
 
 DOCUMENT = json.loads((Path(__file__).parents[3] / "docs/schemas/openapi.json").read_text())
 OPERATIONS = {each["operationId"]: each for path in DOCUMENT["paths"].values() for each in path.values()}
@@ -28,7 +29,7 @@ def parameters(operation):
     return {SPELLED.get(name, name): required for name, required in found.items()}
 
 
-@pytest.mark.parametrize("name", OPERATIONS)
+@cases("name", OPERATIONS)
 def test_method_has_the_parameters_of_its_operation(name):
     _, *found = inspect.signature(getattr(Sweepbot, name)).parameters.values()
     required = {each.name: each.default is inspect.Parameter.empty for each in found}

@@ -6,6 +6,7 @@ from bot.core.errors import UserError
 from bot.remote import credentials
 from bot.remote.credentials import Credentials, current, store
 from k8s.retry import Retry
+from tests.cases import cases
 
 TOKEN, OTHER = "swb_" + "a" * 43, "swb_" + "b" * 43
 URL = "https://sweepbot.example.com"
@@ -57,7 +58,7 @@ def test_damaged_file_is_named_with_what_to_do(file, text):
         current({})
 
 
-@pytest.mark.parametrize(
+@cases(
     "url",
     [
         *("", "sweepbot.example.com", "ftp://a.example", "https://", "https://a.example:port", "https://a b"),

@@ -3,9 +3,8 @@
 import json
 from pathlib import Path
 
-import pytest
-
 from bot.text.masking import FORMS, MAX_RENEWED, Mask, secrets_in_environment
+from tests.cases import cases
 
 OWN = ("xoxb-1-2-planted", "5ign-ing$ecret", 'p@ss/wörd "quoted"\'', "short")
 KEY = "-----BEGIN OPENSSH PRIVATE KEY-----\nb3BlbnNza\n-----END OPENSSH PRIVATE KEY-----"
@@ -14,7 +13,7 @@ LONG = "0123456789abcdef0123456789abcdef01234567"
 DOCS = Path(__file__).parents[3] / "docs" / "security.md"
 
 
-@pytest.mark.parametrize(
+@cases(
     ("text", "shown"),
     [
         ("redis://:p%40ss%2Fw%C3%B6rd%20%22quoted%22%27@redis", "redis://***@redis"),
@@ -70,7 +69,7 @@ def test_mask_hides_secrets_only(text, shown):
     assert mask(shown) == shown
 
 
-@pytest.mark.parametrize(
+@cases(
     "text",
     [
         "nothing",
@@ -99,8 +98,8 @@ def test_mask_hides_a_secret_that_contains_another_one():
     assert Mask(["hunter2", "hunter2-and-more"])("it is hunter2-and-more") == "it is ***"
 
 
-@pytest.mark.parametrize("written", [repr, json.dumps])
-@pytest.mark.parametrize("secret", [OWN[2], "back\\slash", 'a "quote', "it's", "wörter"])
+@cases("written", [repr, json.dumps])
+@cases("secret", [OWN[2], "back\\slash", 'a "quote', "it's", "wörter"])
 def test_mask_hides_secrets_quoted_in_a_value(secret, written):
     """Error messages show values as Python or JSON writes them."""
     quoted = written(secret)
@@ -136,7 +135,7 @@ def test_mask_hides_variables_by_name_or_url_password():
     }
 
 
-@pytest.mark.parametrize(
+@cases(
     "text",
     [
         "\x1b[01;31m\x1b[Kpassword\x1b[m\x1b[K=hunter22",  # grep --color

@@ -4,15 +4,14 @@ import csv
 from dataclasses import replace
 from io import StringIO
 
-import pytest
-
 from bot.sweep.results.csv_file import csv_text
 from bot.text.number_format import as_csv, hours
 from tests.bot.factories import SPACE
 from tests.bot.sweep.results.factories import a_result, some_results
+from tests.cases import cases
 
 
-@pytest.mark.parametrize(
+@cases(
     ("value", "cell"),
     [
         ("=1+1", "'=1+1"),
@@ -34,7 +33,7 @@ def test_as_csv_writes_no_formulas_and_keeps_numbers(value, cell):
     assert next(csv.reader(StringIO(as_csv([[value]]), newline=""))) == [cell]
 
 
-@pytest.mark.parametrize(
+@cases(
     ("value", "text"),
     [
         *((0, "0"), (1e-9, "0.0001"), (0.0028, "0.003"), (0.0499, "0.05"), (0.05, "0.1"), (0.5, "0.5")),

@@ -5,9 +5,10 @@ import shlex
 import pytest
 
 from bot.text.terminal import as_shown, typed, without_markup
+from tests.cases import cases
 
 
-@pytest.mark.parametrize(
+@cases(
     ("mrkdwn", "shown"),
     [
         ("No access. *Fix:* Set KUBECONFIG.", "No access. Fix: Set KUBECONFIG."),

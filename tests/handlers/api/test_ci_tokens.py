@@ -22,6 +22,7 @@ from bot.sweep.launch.spending import limits
 from handlers.api import issuer_keys
 from handlers.api.callers import CALLS_PER_MINUTE
 from tests.bot.factories import ADMIN, OWNER, STRANGER
+from tests.cases import cases
 from tests.free_port import free_port
 from tests.handlers.api.test_sweeps import stored
 
@@ -299,7 +300,7 @@ def test_rule_is_read_from_the_configuration():
     assert not rule.admits(claims)
 
 
-@pytest.mark.parametrize(
+@cases(
     ("old", "new", "sentence"),
     [
         ("repository_id: 123, ", "", "must have a claim that says whose job it is"),

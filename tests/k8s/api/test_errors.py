@@ -1,13 +1,12 @@
 """What an error response means for a retry."""
 
-import pytest
-
 from k8s.api.errors import ApiError
+from tests.cases import cases
 
 KINDS = ("absent", "exists", "stale", "expired", "throttled", "outage", "permanent")
 
 
-@pytest.mark.parametrize(
+@cases(
     ("error", "kinds"),
     [
         (ApiError(400, "BadRequest", "a webhook denied it"), {"permanent"}),

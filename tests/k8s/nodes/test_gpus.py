@@ -7,6 +7,7 @@ import pytest
 from k8s.nodes.dcgm import LastError, Load, Reading, is_exporter, read_errors, read_exporter
 from k8s.nodes.gpu_kinds import NodeDevices
 from k8s.nodes.gpus import Holder, concerns_gpus, read_holder, read_node, read_usage
+from tests.cases import cases
 
 # The labels that dcgm-exporter's sources give to a metric; the host's was renamed in 2026.
 TEXT = """\
@@ -66,7 +67,7 @@ def test_xid_is_the_last_error_of_a_gpu() -> None:
 H100 = "NVIDIA H100"
 
 
-@pytest.mark.parametrize(
+@cases(
     ("counted", "resource", "total", "model"),
     [
         ({(H100, "0"): 1}, "nvidia.com/gpu", 1, H100),
@@ -100,7 +101,7 @@ def util(value: str = "97", *more: str, index: int = 0, labels: str = 'UUID="GPU
     return "\n".join([f"DCGM_FI_DEV_GPU_UTIL{own} {value}", *more])
 
 
-@pytest.mark.parametrize(
+@cases(
     ("text", "shares"),
     [
         (util("NaN"), []),
@@ -251,7 +252,7 @@ def test_requests_exclude_katibs_sidecar() -> None:
     assert read_usage({"containers": [main, sidecar]}) == (pytest.approx(1.500123456), 2.0 * 2**30)
 
 
-@pytest.mark.parametrize(
+@cases(
     ("text", "number"),
     [("0", 0), ("4", 4), ("500m", 0.5), ("12345678n", 0.012345678), ("20u", 2e-5), ("1k", 1000), ("2M", 2e6),
      ("1.5Gi", 1.5 * 2**30), ("128974848", 128974848), ("129e6", 129e6), ("1Ki", 1024), ("3E", 3e18)],

@@ -4,6 +4,7 @@ import pytest
 
 from k8s.katib.pod_shape import PodShape
 from k8s.nodes.machines import UNLIMITED, Machine, barriers, can_run, fits, lacking, read_machine, tolerates
+from tests.cases import cases
 
 GPU = "nvidia.com/gpu"
 TEAM = {"key": "team", "value": "vision", "effect": "NoSchedule"}
@@ -40,7 +41,7 @@ def test_lacking_names_what_an_empty_machine_has_too_little_of(shape, gpus, lack
     assert fits(shape, gpus, a_machine()) is (not lacks)
 
 
-@pytest.mark.parametrize(
+@cases(
     ("shape", "taints", "labels", "found"),
     [
         (PodShape(), [TEAM], {}, ["taint team=vision"]),
@@ -66,7 +67,7 @@ def test_taint_named_like_the_gpus_keeps_trials_without_gpus_away():
     assert barriers(PodShape(), 0, a_machine([taint])) == [f"taint {GPU}=present"]
 
 
-@pytest.mark.parametrize(
+@cases(
     ("toleration", "tolerated"),
     [
         ({"operator": "Exists"}, True),
@@ -86,7 +87,7 @@ def test_toleration_matches_key_value_and_effect(toleration, tolerated):
 LABELS = {"gpu": "h100", "age": "3"}
 
 
-@pytest.mark.parametrize(
+@cases(
     ("operator", "key", "values", "runs"),
     [
         ("In", "gpu", ["a100", "h100"], True),
@@ -137,7 +138,7 @@ def test_node_affinity_needs_all_rules_of_one_term(terms, runs):
     assert can_run(required(*terms), LABELS, ()) is runs
 
 
-@pytest.mark.parametrize(
+@cases(
     ("pod", "taints", "resource", "runs"),
     [
         ({}, (), "", True),

@@ -3,6 +3,7 @@
 import pytest
 
 from k8s.nodes.scheduling import admits, gpu_count, gpu_resource, pod_needs, read_open_node, read_scheduled
+from tests.cases import cases
 
 GPU = "nvidia.com/gpu"
 READY = {"type": "Ready", "status": "True"}
@@ -69,7 +70,7 @@ def test_finished_pod_is_not_scheduled(phase):
     assert read_scheduled(a_pod({"phase": phase}, nodeName="n1")) is None
 
 
-@pytest.mark.parametrize(
+@cases(
     ("status", "waits"),
     [
         (unscheduled(), True),

@@ -9,6 +9,7 @@ from bot.core.pace import CapacityRequest
 from bot.measure.capacity.nodes import capacity_on_nodes, measured
 from k8s.nodes.gpu_pods import read_gpu_pod
 from tests.bot.factories import NOW
+from tests.cases import cases
 
 GPU = "nvidia.com/gpu"
 NO_VICTIMS = "preemption: 0/2 nodes are available: 2 No preemption victims found for incoming pod."
@@ -143,7 +144,7 @@ def test_capacity_counts_gpus_that_waiting_pods_lack():
     assert free([a_node("n1", 8)], pods).waiting == 1
 
 
-@pytest.mark.parametrize(
+@cases(
     "pod",
     [
         a_pod("new", 8, since=JUST_NOW),

@@ -404,7 +404,7 @@ async def test_no_samples_means_no_data(watched: Watched) -> None:
 @pytest.mark.parametrize(("first", "then"), [(60, 600), (600, 60)])
 async def test_hour_is_complete_after_a_change_of_interval(redis: Redis, first: int, then: int) -> None:
     watched = Watched(redis, first)
-    watched.skip(6)
+    watched.skip(7)
     await watched.until(7.5)
     watched.step = then
     _, capacity = await (await watched.until(8)).hour(START + 7 * HOUR)

@@ -13,13 +13,14 @@ from bot.measure.sources.scrape_interval import (
     scrape_interval,
 )
 from k8s.nodes.dcgm import ENGINE, UTIL
+from tests.cases import cases
 
 
 def scraped(*gaps: float) -> list[float]:
     return list(accumulate(gaps, initial=1_763_800_000.0))
 
 
-@pytest.mark.parametrize(
+@cases(
     ("gaps", "step"),
     [
         ([15.0] * 240, 15),

@@ -7,6 +7,7 @@ import pytest
 from bot.core.errors import UserError
 from bot.platform.commands.grammar import Command, Option, Table, option_help
 from bot.platform.commands.option_types import Choice, Duration, Matching, Number, typed
+from tests.cases import cases
 
 NAME = Option("name", Matching("[a-z][a-z-]*", "a name"), word=True, hint="Or none.")
 OPTIONS = (
@@ -48,7 +49,7 @@ def parsed(text, **given):
     return found.command.does, found.values()
 
 
-@pytest.mark.parametrize(
+@cases(
     ("text", "does", "values"),
     [
         ("", "build", {}),
@@ -91,7 +92,7 @@ def test_command_is_parsed_alike_with_all_that_phones_and_pastes_add(text, does,
     assert parsed(text) == (does, values)
 
 
-@pytest.mark.parametrize(
+@cases(
     ("text", "errors"),
     [
         ("sial", ["Unknown command `sial`. Did you mean sail? See `/go help`."]),

@@ -5,6 +5,7 @@ import pytest
 from bot.core.errors import UserError
 from bot.platform.config.digest_times import DigestSchedule
 from bot.platform.config.policy import Config, parse_config
+from tests.cases import cases
 
 KNOWN = "repositories: {digits: {url: https://git.example/digits.git}}\nteams: {vision: {}}\ndigests:\n"
 
@@ -24,7 +25,7 @@ def test_read_digests_needs_only_a_channel() -> None:
     assert config.currency == "$"
 
 
-@pytest.mark.parametrize(
+@cases(
     ("line", "expected"),
     [
         ("{hour: 9}", "config.yaml:4: digests[0]: missing key: channel"),

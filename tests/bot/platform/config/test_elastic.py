@@ -5,6 +5,7 @@ import pytest
 from bot.core.errors import UserError
 from bot.platform.config.elastic import ElasticDeployment
 from bot.platform.config.policy import parse_config
+from tests.cases import cases
 
 HEAD = "repositories: {digits: {url: https://github.com/acme/digits.git}}\nelastic:"
 LLM = "{namespace: serving, deployment: llm, gpus: 2, max: 6, channel: C012ABC}"
@@ -25,7 +26,7 @@ def test_elastic_deployment_has_defaults():
     assert parse_config(HEAD.partition("\n")[0], "config.yaml").elastic == ()
 
 
-@pytest.mark.parametrize(
+@cases(
     ("text", "error"),
     [
         ("{llm: 1}", "elastic: must be a list; got a mapping"),

@@ -5,6 +5,7 @@ import pytest
 from bot.core.errors import UserError
 from bot.platform.config.environments import EnvironmentIdle, EnvironmentImage
 from bot.platform.config.policy import parse_config
+from tests.cases import cases
 
 HEAD = "repositories:\n  digits: {url: https://git.example/digits.git}\nenvironments:\n"
 LEAST = "  namespace: environments\n  images: {jupyter: {image: quay.io/jupyter/base:1}}\n"
@@ -22,7 +23,7 @@ def test_namespace_and_an_image_are_enough():
     assert (found.limits.per_person, found.limits.gpus, found.limits.gpus_per_team) == (2, 1, None)
 
 
-@pytest.mark.parametrize(
+@cases(
     ("text", "error"),
     [
         ("  images: {a: {image: base:1}}\n", "namespace"),

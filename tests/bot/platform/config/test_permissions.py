@@ -29,6 +29,7 @@ from bot.sweep.decisions.advance import advance
 from bot.sweep.decisions.commands import apply_command
 from bot.sweep.model.observation import Observation
 from tests.bot.factories import ADMIN, CONFIG, NOW, OWNER, PLAN, REPOSITORY, STRANGER, a_sweep
+from tests.cases import cases
 
 MATE = "UMATE"
 TEAM = Team(name="vision", members=(OWNER, MATE), gpus=4)
@@ -56,7 +57,7 @@ def test_launch_denial_depends_on_user_and_channel(user, channel, config, answer
     assert bool(answer) == bool(denied)
 
 
-@pytest.mark.parametrize(
+@cases(
     ("user", "config", "gpus", "answer"),
     [
         (OWNER, CONFIG, 100, ""),
@@ -126,7 +127,7 @@ def test_doctor_denial_is_for_admins(user, config, answer):
 HOME = Visitor(user="", team="T0HOME", enterprise="E0HOME")
 
 
-@pytest.mark.parametrize(
+@cases(
     ("who", "config", "answer"),
     [
         ({"team": "T0HOME"}, CONFIG, ""),
@@ -149,7 +150,7 @@ def test_entry_denial_depends_on_workspace_and_guest(who, config, answer):
     assert bool(answer) == bool(denied)
 
 
-@pytest.mark.parametrize(
+@cases(
     ("user", "action", "config", "allowed"),
     [
         (OWNER, Action.CANCEL, CONFIG, True),

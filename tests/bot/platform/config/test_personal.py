@@ -2,16 +2,15 @@
 
 from datetime import UTC, datetime, timedelta
 
-import pytest
-
 from bot.platform.config.personal import MAX_MUTED, Personal
+from tests.cases import cases
 
 
 def at(text):
     return datetime.fromisoformat(text).replace(tzinfo=UTC)
 
 
-@pytest.mark.parametrize(
+@cases(
     ("quiet", "zone", "now", "hours"),
     [
         ("22:00-07:00", "UTC", "2026-11-28T21:59", 0),

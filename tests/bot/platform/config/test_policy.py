@@ -6,6 +6,7 @@ from bot.core.errors import UserError
 from bot.platform.config.limits import Limits
 from bot.platform.config.policy import Config, parse_config, prebuilt_image, repository
 from bot.platform.config.repositories import Repository
+from tests.cases import cases
 
 FULL = """\
 repositories:
@@ -44,7 +45,7 @@ def test_parse_config_reads_all_keys_and_needs_only_one_repository() -> None:
 URL = "must be the URL of a repository, such as https://github.com/acme/digits.git"
 
 
-@pytest.mark.parametrize(
+@cases(
     ("text", "expected"),
     [
         ("admins: []", "c.yaml:1: missing key: repositories"),
@@ -104,7 +105,7 @@ def test_parse_config_invalid_value_names_its_line(text: str, expected: str) -> 
     assert expected in str(error.value)
 
 
-@pytest.mark.parametrize(
+@cases(
     "text",
     [
         "webhooks: {secret: SECRET}",
@@ -134,9 +135,7 @@ def test_parse_config_invalid_value_names_its_line(text: str, expected: str) -> 
         "webhooks: {secret: !!SECRET x}",
     ],
 )
-@pytest.mark.parametrize(
-    "secret", ["hunter2", "31415926", "31.415926", "xoxb-hunter", "correct horse", "aB" * 21]
-)
+@cases("secret", ["hunter2", "31415926", "31.415926", "xoxb-hunter", "correct horse", "aB" * 21])
 def test_parse_config_error_never_quotes_a_secret_in_place_of_its_name(text: str, secret: str) -> None:
     with pytest.raises(UserError) as error:
         parse_config(text.replace("SECRET", secret), "c.yaml")
@@ -193,7 +192,7 @@ def test_repository_is_a_name_or_an_allowed_url(requested: str | None, found: Re
     assert repository(requested, CONFIG) == expected
 
 
-@pytest.mark.parametrize(
+@cases(
     ("requested", "expected"),
     [
         ("digitz", "repo=digitz isn't a configured repository. Available: `digits` and `vision`."),

@@ -13,6 +13,7 @@ from bot.sweep.launch.plan import plan
 from k8s.katib.pod_shape import PodShape
 from k8s.nodes.machines import UNLIMITED
 from tests.bot.factories import CONFIG, ORDER, SETTINGS
+from tests.cases import cases
 
 REPOSITORIES = "repositories:\n  digits: {url: https://git.example/digits.git}\n"
 PROFILES = """\
@@ -58,7 +59,7 @@ def test_read_profiles_keeps_their_order_and_pools():
     assert pool.taints == ({"key": "dedicated", "value": "h100", "effect": "NoSchedule"},)
 
 
-@pytest.mark.parametrize(
+@cases(
     ("text", "error"),
     [
         ("profiles: {a: {}}", "c.yaml:3: profiles.a: missing key: gpus"),

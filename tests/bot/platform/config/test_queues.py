@@ -16,6 +16,7 @@ from bot.sweep.launch.plan import plan
 from bot.sweep.launch.queueing import queueing, with_priority
 from k8s.kueue import PRIORITY_LABEL, QUEUE_LABEL
 from tests.bot.factories import ADMIN, ORDER, OWNER, REQUEST, SETTINGS, STRANGER
+from tests.cases import cases
 
 REPOSITORIES = "repositories: {digits: {url: https://git.example/digits.git}}"
 FILE = (
@@ -61,7 +62,7 @@ def test_parse_config_queues_reads_them_in_order():
     assert POLICY.priority_of("sweeps-low") == "low"
 
 
-@pytest.mark.parametrize(
+@cases(
     ("line", "error"),
     [
         ("queues: {Bad_Name: {}}", "queues.Bad_Name: name must be that of a LocalQueue"),

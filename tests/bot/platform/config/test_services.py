@@ -5,6 +5,7 @@ import pytest
 from bot.core.errors import UserError
 from bot.platform.config.environments import ServiceConfig, ServiceLimits
 from tests.bot.platform.config.test_environments import LEAST, read
+from tests.cases import cases
 
 
 def services(text):
@@ -27,7 +28,7 @@ def test_images_are_enough_and_all_keys_are_read():
     )
 
 
-@pytest.mark.parametrize(
+@cases(
     ("text", "error"),
     [
         ("{}", "missing key: images"),
@@ -52,7 +53,7 @@ def test_mistake_is_reported(text, error):
     assert error in str(caught.value)
 
 
-@pytest.mark.parametrize(
+@cases(
     ("image", "allowed"),
     [
         ("ghcr.io/lab/llm:3", True),

@@ -5,6 +5,7 @@ import pytest
 from bot.core.errors import UserError
 from bot.platform.config.policy import parse_config
 from bot.platform.config.teams import Price, Team, price_of, team_of
+from tests.cases import cases
 
 HEAD = "repositories: {a: {url: https://x.org/a.git}}\n"
 VISION = Team(name="vision", namespaces=("vision", "vision-dev"), members=("U1A1", "U2A2"))
@@ -28,7 +29,7 @@ prices:
     assert (config.teams, config.prices) == ((VISION, SPEECH), PRICES)
 
 
-@pytest.mark.parametrize(
+@cases(
     ("text", "expected"),
     [
         (
@@ -99,7 +100,7 @@ CARDS = {
 }
 
 
-@pytest.mark.parametrize(
+@cases(
     ("model", "hourly"),
     [
         ("NVIDIA L4", 0.5),

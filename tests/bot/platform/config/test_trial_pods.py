@@ -11,6 +11,7 @@ from bot.sweep.launch.plan import plan
 from k8s.katib.pod_shape import PodShape, Volume
 from k8s.trial_kinds import JOB, PYTORCH_JOB, TRAIN_JOB
 from tests.bot.factories import ORDER, SETTINGS
+from tests.cases import cases
 
 REPOSITORIES = "repositories:\n  digits: {url: https://git.example/digits.git}\n"
 TEXT = """\
@@ -73,7 +74,7 @@ def test_pod_has_all_that_is_configured_and_nothing_else():
     }
 
 
-@pytest.mark.parametrize(
+@cases(
     ("text", "expected"),
     [
         ("{gpu: 1}", "trials.gpu: unknown key"),

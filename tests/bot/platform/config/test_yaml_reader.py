@@ -4,6 +4,7 @@ import pytest
 
 from bot.core.errors import UserError
 from bot.platform.config.yaml_reader import QUOTE, Node, read
+from tests.cases import cases
 
 
 def plain(node: Node) -> object:
@@ -20,7 +21,7 @@ def complaints(text: str) -> str:
     return str(error.value)
 
 
-@pytest.mark.parametrize(
+@cases(
     ("written", "value"),
     [
         ("1e-4", 0.0001),
@@ -62,7 +63,7 @@ def test_read_nodes_have_lines_and_paths_and_may_have_small_anchors() -> None:
 LAUGHS = "a0: &a0 [x, x]\n" + "".join(f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 9)}]\n" for n in range(1, 9))
 
 
-@pytest.mark.parametrize(
+@cases(
     ("text", "expected"),
     [
         ("a: 1\n\tb: 2", "x.yaml:2: tabs aren't allowed; indent with spaces"),
@@ -94,7 +95,7 @@ def test_read_rejects_invalid_or_huge_yaml_with_its_line(text: str, expected: st
     assert complaints(text) == expected
 
 
-@pytest.mark.parametrize(
+@cases(
     ("value", "reading", "expected"),
     [
         ("'0.1'", "number", 'must be a number; got the text "0.1". Remove the quotes.'),

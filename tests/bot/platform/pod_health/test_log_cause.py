@@ -9,9 +9,8 @@ import re
 from collections import Counter
 from pathlib import Path
 
-import pytest
-
 from bot.platform.pod_health.log_cause import find_cause, quoted
+from tests.cases import cases
 
 LOGS = [json.loads(line) for line in Path(__file__).with_name("failure_logs.jsonl").read_text().splitlines()]
 
@@ -42,7 +41,7 @@ def test_causes_are_those_that_a_person_would_quote():
     assert not_right == {}
 
 
-@pytest.mark.parametrize("case", LOGS, ids=lambda case: case["id"])
+@cases("case", LOGS)
 def test_quoted_lines_contain_the_cause(case):
     named = find_cause(case["log"])
     shown = quoted(case["log"], named)

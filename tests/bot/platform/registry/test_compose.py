@@ -10,6 +10,7 @@ from bot.platform.registry.auth import RegistryError, login
 from bot.platform.registry.client import ImageMissingError, Registry
 from bot.platform.registry.images import CONFIG, DOCKER, LAYER, OCI, ImageName, ImageRef
 from tests.bot.platform.registry.registries import Pusher, a_registry, digest_of, knows
+from tests.cases import cases
 
 TYPES = {kind: (kind, CONFIG[kind], LAYER[kind]) for kind in (DOCKER, OCI)}
 BELOW = {"config": {"Env": ["PATH=/opt/venv/bin"], "WorkingDir": "/app"}, "history": [{"created_by": "RUN"}]}
@@ -214,7 +215,7 @@ def test_image_reference_is_parsed(text, name):
 NO_NAMES = ["", "https://x/y", "a b", "x@sha256:1", "Upper/case", "-x", "$(id)", "a" * 501]
 
 
-@pytest.mark.parametrize("text", [*NO_NAMES, "r:5000/lab/../other", "r/a/./b", "r/.."])
+@cases("text", [*NO_NAMES, "r:5000/lab/../other", "r/a/./b", "r/.."])
 def test_image_reference_that_is_invalid_is_an_error(text):
     with pytest.raises(ValueError, match="isn't an image name"):
         ImageName.parse(text)
@@ -223,7 +224,7 @@ def test_image_reference_that_is_invalid_is_an_error(text):
 AUTH = b64encode(b"bot:se:cret").decode()
 
 
-@pytest.mark.parametrize(
+@cases(
     ("auths", "registry", "who"),
     [
         ({"reg:5000": {"auth": AUTH}}, "reg:5000", ("bot", "se:cret")),

@@ -12,6 +12,7 @@ from bot.platform.repos.git import Git, Tip
 from bot.platform.repos.git_commands import GitUnavailableError, _failure
 from bot.text.masking import Mask
 from tests.bot.platform.repos.pushed_repo import Repo
+from tests.cases import cases
 
 
 async def test_branch_and_annotated_tag_are_resolved_to_their_commit(repo: Repo, url: str, git: Git) -> None:
@@ -170,7 +171,7 @@ async def test_other_protocols_are_rejected(git: Git, url: str) -> None:
         await git.resolve(url, "main")
 
 
-@pytest.mark.parametrize(
+@cases(
     ("stderr", "kind"),
     [
         ("fatal: Authentication failed for 'https://x/y.git/'", UserError),

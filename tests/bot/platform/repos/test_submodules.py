@@ -10,6 +10,7 @@ from bot.platform.repos.git import Tip
 from bot.platform.repos.submodules import MAX_SUBMODULES, modules
 from bot.sweep.launch.resolve import look_up
 from tests.bot.factories import COMMIT
+from tests.cases import cases
 
 HOST = "https://git.example"
 URL = f"{HOST}/acme/digits.git"
@@ -111,7 +112,7 @@ async def test_submodules_are_checked_once_up_to_their_limit():
     assert modules(text) == [("a", "../a")]
 
 
-@pytest.mark.parametrize(
+@cases(
     "text",
     [
         '[submodule "a"] url = https://evil.example/x\n',

@@ -3,7 +3,7 @@
 import re
 from dataclasses import replace
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from bot.core.commands import Action, AuditEntry
@@ -98,7 +98,6 @@ def shown(blocks):
                 safe(part["text"])
 
 
-@settings(max_examples=60, deadline=None)
 @given(sweeps(), st.lists(trials(), max_size=5))
 def test_external_text_in_the_parent_is_escaped(sweep, found):
     message = parent(sweep, Links(katib="https://k/x", mlflow="https://m/x"))
@@ -121,7 +120,6 @@ def escaped(text):
     assert len(mrkdwn.cut(text)) <= mrkdwn.MAX_MESSAGE
 
 
-@settings(max_examples=60, deadline=None)
 @given(sweeps(), NASTY, NASTY, st.sampled_from([Phase.SUCCEEDED, Phase.FAILED, Phase.CANCELLED]))
 def test_external_text_in_thread_messages_is_escaped(sweep, text, detail, ending):
     sweep = replace(sweep, cancelled_by="UGRACE", plan=replace(sweep.plan, cluster_reason=text, recipe=text))
@@ -171,7 +169,6 @@ def test_thousand_trials_fit_into_a_table_and_a_modal():
     assert note["text"] == f"960 more not shown. Cancel one with `/sweep cancel {sweep.id} TRIAL`"
 
 
-@settings(max_examples=40, deadline=None)
 @given(st.lists(st.sampled_from([*PIECES, "\n" * 3]), min_size=200, max_size=400).map("".join), st.booleans())
 def test_cut_text_keeps_whole_entities(text, coded):
     inside = "\n".join(map(mrkdwn.code, text.splitlines())) if coded else mrkdwn.quoted(text, 9_000)

@@ -5,7 +5,7 @@ import uuid
 from dataclasses import replace
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from bot.platform.storage import work_queue as queue_module
@@ -267,7 +267,6 @@ ACTS = st.tuples(
 
 
 @given(st.lists(ACTS, max_size=40))
-@settings(max_examples=60, deadline=None)
 def test_every_operation_in_every_state_has_the_expected_result(redis_url, acts):
     asyncio.run(play(redis_url, acts))
 

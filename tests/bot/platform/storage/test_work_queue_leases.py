@@ -12,6 +12,7 @@ from redis.exceptions import ConnectionError as RedisDown
 
 from bot.platform.storage.work_queue import Lease, LeaseLostError, Queue, renewing
 from tests.bot.platform.storage.queues import drain, empty, got, state_of, sweep
+from tests.cases import cases
 
 pytestmark = pytest.mark.usefixtures("no_litter")
 ROOT = Path(__file__).parents[4]
@@ -128,8 +129,8 @@ class ClockLoop(asyncio.SelectorEventLoop):
         return self.now
 
 
-@pytest.mark.parametrize(("failures", "survives"), [(0, True), (1, True), (3, True), (4, False)])
-@pytest.mark.parametrize("hangs", [True, False])
+@cases(("failures", "survives"), [(0, True), (1, True), (3, True), (4, False)])
+@cases("hangs", [True, False])
 def test_renewal_that_hangs_or_fails_is_tried_again_within_the_lease(hangs, failures, survives):
     calls = []
 

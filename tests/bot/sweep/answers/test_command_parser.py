@@ -12,6 +12,7 @@ from bot.platform.config.teams import Team
 from bot.sweep.answers.command_parser import TABLE, ParsedCommand, choose, parse_command, selected
 from bot.sweep.launch.options import LAUNCH
 from tests.bot.factories import ADMIN, CONFIG
+from tests.cases import cases
 
 
 def sweep(sweep_id, user="UADA", phase=Phase.RUNNING):
@@ -26,7 +27,7 @@ SWEEPS = [
 ]
 
 
-@pytest.mark.parametrize(
+@cases(
     ("text", "here", "parsed"),
     [
         ("cancel", "", ParsedCommand(action=Action.CANCEL)),
@@ -68,7 +69,7 @@ def test_parse_command_reads_words(text, here, parsed):
     assert parse_command(text, here) == parsed
 
 
-@pytest.mark.parametrize(
+@cases(
     ("action", "named", "user", "chosen"),
     [
         (Action.CANCEL, "", "UADA", "lr-brave-otter"),

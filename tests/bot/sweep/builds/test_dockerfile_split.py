@@ -3,6 +3,7 @@
 import pytest
 
 from bot.sweep.builds.dockerfile_split import split
+from tests.cases import cases
 
 USUAL = """\
 # syntax=docker/dockerfile:1
@@ -76,6 +77,6 @@ DOUBTFUL = {
 }
 
 
-@pytest.mark.parametrize("why", DOUBTFUL)
+@cases("why", DOUBTFUL)
 def test_split_uncertain_dockerfile_is_built_unchanged(why):
     assert split(DOUBTFUL[why]) is None

@@ -1,12 +1,11 @@
 """Why a build failed: the logs are Kaniko's (v1.28.3), pip's and uv's own."""
 
-import pytest
-
 from bot.sweep.builds.failures import explain
 from bot.text.terminal import as_shown
 from k8s.jobs import Job, JobState
 from k8s.pods import Pod
 from local.kaniko.options import USAGE
+from tests.cases import cases
 
 JOB = Job(
     name="build", uid="u", state=JobState.FAILED, message="BackoffLimitExceeded: it has tried too often"
@@ -168,13 +167,13 @@ def explained(log, job, pod):
     return explain(as_shown(log), job, pod)
 
 
-@pytest.mark.parametrize("case", CASES)
+@cases("case", CASES)
 def test_failure_is_reported_with_its_fix(case):
     log, reported = CASES[case]
     assert reported in explained(log, JOB, a_pod(exit=(1, "Error", ""))).text
 
 
-@pytest.mark.parametrize(
+@cases(
     ("pod", "job", "reported"),
     [
         (a_pod(exit=(137, "OOMKilled", "")), JOB, "Out of memory"),

@@ -19,6 +19,7 @@ from tests.bot.sweep.builds.projects import (
     made,
     roles,
 )
+from tests.cases import cases
 
 
 def test_recipe_prefers_and_splits_a_dockerfile():
@@ -78,7 +79,7 @@ NO_PACKAGE = POETRY.replace('name = "a"', "package-mode = false")
 POETRY += f'{BUILD}"poetry.core.masonry.api"\n'
 
 
-@pytest.mark.parametrize(
+@cases(
     ("files", "why"),
     [
         (
@@ -277,7 +278,7 @@ def test_recipe_builds_a_conda_environment_with_files_of_the_repository_in_one_j
     assert "COPY . /app\nRUN MAMBA_ROOT_PREFIX=" in found.steps[0].dockerfile
 
 
-@pytest.mark.parametrize(
+@cases(
     ("text", "why"),
     [
         ("name: x\n", r"^environment\.yml has no list of `dependencies`\. \*Fix:\*"),

@@ -7,6 +7,7 @@ from bot.core.plan import Role
 from bot.sweep.builds import requirements
 from bot.sweep.builds.requirements import local_requirement, references
 from tests.bot.sweep.builds.projects import made, roles
+from tests.cases import cases
 
 
 def test_recipe_of_requirements_includes_files_that_files_reference():
@@ -56,7 +57,7 @@ def test_recipe_puts_a_pinned_framework_in_its_own_layer_and_installs_no_constra
     assert pins.lines == ("jax==0.6.0", index), "index options apply to all requirements"
 
 
-@pytest.mark.parametrize(
+@cases(
     ("line", "local"),
     [
         ("numpy", False),

@@ -8,6 +8,7 @@ from bot.sweep.builds import requirements, uv_lock
 from bot.sweep.builds.pyproject import toml
 from bot.sweep.builds.uv_lock import not_locked
 from tests.bot.sweep.builds.projects import BASE, CUDA, LOCK, PROJECT, TORCH, UV, WITH_TORCH, made, roles
+from tests.cases import cases
 
 
 def test_recipe_of_a_lockfile_separates_dependencies_and_code():
@@ -81,7 +82,7 @@ def test_recipe_puts_frameworks_below_and_keeps_them_after_a_small_change():
     assert [line.partition("=")[0] for line in found] == ["jax-cuda12-plugin", "jax", "nvidia-nccl-cu12"]
 
 
-@pytest.mark.parametrize(
+@cases(
     ("marker", "installed"),
     [
         ("sys_platform == 'linux'", True),
@@ -164,7 +165,7 @@ requires-dist = [
 """
 
 
-@pytest.mark.parametrize(
+@cases(
     ("line", "locked"),
     [
         ("iniconfig>=1.00.0", True),

@@ -14,6 +14,7 @@ from bot.sweep.lifecycle import texts
 from bot.sweep.model.observation import Observation
 from k8s.engine import End, Experiment, ExperimentState, Trial, TrialState
 from tests.bot.factories import ADMIN, CONFIG, NOW, OWNER, STRANGER, a_sweep
+from tests.cases import cases
 
 ABC = Trial(name="otter-abc", state=TrialState.LIVE, parameters={}, value=None)
 LIVE = (ABC, replace(ABC, name="otter-xyz"))
@@ -96,7 +97,7 @@ def test_drain_is_reported_once_also_after_a_kill():
     assert applied(sweep, a_command(Action.DRAIN, trial="xyz")).draining == "drained"
 
 
-@pytest.mark.parametrize(
+@cases(
     ("phase", "submitted", "allowed"),
     [
         (Phase.PENDING, True, True),
@@ -106,7 +107,7 @@ def test_drain_is_reported_once_also_after_a_kill():
         (Phase.STOPPING, True, False),
     ],
 )
-@pytest.mark.parametrize("action", [Action.DRAIN, Action.KILL])
+@cases("action", [Action.DRAIN, Action.KILL])
 def test_command_about_trials_needs_a_submitted_sweep(action, phase, submitted, allowed):
     sweep, command = a_sweep(phase, submitted=submitted), a_command(action, trial="xyz")
     if allowed:

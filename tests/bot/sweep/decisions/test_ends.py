@@ -30,6 +30,7 @@ from tests.bot.sweep.model.observations import (
     building,
     kinds,
 )
+from tests.cases import cases
 
 
 @pytest.mark.parametrize(("minutes", "stopped"), [(9, {}), (10, {}), (10.1, {"t1": ""})])
@@ -138,7 +139,7 @@ def test_stuck_names_ten_pods_and_is_empty_without_a_pod_or_a_plan():
     assert after(STOPPING, pods=pods).outbox[0].text.count(" on n1") == 10
 
 
-@pytest.mark.parametrize(
+@cases(
     ("before", "now", "due", "seconds"),
     [
         (Phase.PENDING, Phase.RUNNING, None, 0),

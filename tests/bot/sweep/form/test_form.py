@@ -33,6 +33,7 @@ from handlers.menus import names, repositories
 from local.slack import validation
 from local.slack.views import initial
 from tests.bot.factories import CONFIG, NOW, ORDER, PLAN, REQUEST, SETTINGS
+from tests.cases import cases
 
 SAID = {"branch": "main", "space": "lr"}
 SPACE = "command: python t.py\nobjective: {metric: loss, goal: minimize}\nparameters: {w: [a, b]}\n"
@@ -55,7 +56,7 @@ def words(view):
     return json.dumps(view["blocks"], ensure_ascii=False)
 
 
-@pytest.mark.parametrize(
+@cases(
     "asked",
     [
         REQUEST,

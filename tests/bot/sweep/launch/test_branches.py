@@ -16,6 +16,7 @@ from bot.sweep.launch.resolve import look_up
 from bot.sweep.lifecycle.trials import manifest
 from tests.bot.factories import COMMIT, CONFIG, ORDER, REPOSITORY, SETTINGS, SOURCE, SPACE, a_sweep
 from tests.bot.sweep.launch.test_resolve import Files
+from tests.cases import cases
 
 INSTALLED = replace(CONFIG, search_service=True)
 SEARCH = replace(SPACE, algorithm=SEARCH_SERVICE, max_trials=60, parallel=16)
@@ -46,7 +47,7 @@ def test_branch_and_seed_become_parameters_and_only_the_seed_is_passed():
     assert with_branches(SEARCH, replace(REQUEST, branch="main"), CONFIG) is SEARCH
 
 
-@pytest.mark.parametrize(
+@cases(
     ("space", "request_", "config", "why"),
     [
         (

@@ -14,6 +14,7 @@ from bot.sweep.spaces.describe import as_yaml
 from bot.sweep.spaces.space import parse_space
 from k8s.katib.pod_shape import PodShape
 from tests.bot.factories import CONFIG, ORDER, OWNER, REQUEST
+from tests.cases import cases
 
 PRICES = (
     Price(model="NVIDIA H100", hourly=4),
@@ -62,9 +63,7 @@ def test_budget_that_cannot_be_counted_is_refused(budget, gpus, reported):
     assert str(error.value).startswith(reported)
 
 
-@pytest.mark.parametrize(
-    "text", ["0", "$0.00001", "-1", "40h", "1e9", "$", "100$", "123456789", "nan", "4 0"]
-)
+@cases("text", ["0", "$0.00001", "-1", "40h", "1e9", "$", "100$", "123456789", "nan", "4 0"])
 def test_option_that_is_no_budget_is_refused_with_the_range(text):
     with pytest.raises(
         UserError, match=r"GPU-hours, .* money, .*: from 0\.0001 to 99,999,999, with up to 4 dec"

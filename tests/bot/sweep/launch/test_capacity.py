@@ -17,6 +17,7 @@ from k8s.nodes.devices import read_devices, with_devices
 from k8s.nodes.listed import list_machines
 from k8s.nodes.machines import read_machine
 from tests.bot.factories import CONFIG, ORDER, OWNER, SETTINGS, SPACE
+from tests.cases import cases
 from tests.scenarios.device_cluster import SELECTOR, device_class, resource_slice
 
 PROFILES = """\
@@ -81,7 +82,7 @@ def test_capacity_refusal_offers_the_most_gpus_that_fit(gpus, most):
     assert f"*Fix:* Use gpus={most}" in refusal("profile=1xh100 gpus=4", node(gpus))
 
 
-@pytest.mark.parametrize(
+@cases(
     ("typed", "nodes"),
     [
         ("", [node()]),

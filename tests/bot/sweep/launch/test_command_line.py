@@ -11,6 +11,7 @@ from bot.platform.config.limits import Limits
 from bot.platform.config.policy import Config
 from bot.platform.config.repositories import Repository
 from bot.sweep.launch.command_line import changed, parse
+from tests.cases import cases
 
 CONFIG = Config(
     repositories=(Repository(name="digits", url="https://github.com/acme/digits.git"),),
@@ -20,7 +21,7 @@ CONFIG = Config(
 LR = SweepRequest(branch="main", space="lr")
 
 
-@pytest.mark.parametrize(
+@cases(
     ("text", "request_"),
     [
         ("branch=main space=lr", LR),
@@ -78,7 +79,7 @@ def test_parse_reads_a_request(text: str, request_: SweepRequest) -> None:
     assert parse(text, CONFIG) == request_
 
 
-@pytest.mark.parametrize(
+@cases(
     ("text", "request_"),
     [
         ("Branch=main Space=LR", LR),
@@ -111,7 +112,7 @@ def test_parse_accepts_typographic_quotes_and_spacing(text: str, request_: Sweep
     assert parse(text, CONFIG) == request_
 
 
-@pytest.mark.parametrize(
+@cases(
     ("text", "reported"),
     [
         ("", "Missing `branch=` and `space=`. Example: `/sweep branch=main gpus=1 space=lr`"),
@@ -204,7 +205,7 @@ def test_parse_invalid_value_names_the_requirement(text: str, reported: str) -> 
     assert reported in str(error.value)
 
 
-@pytest.mark.parametrize(
+@cases(
     "branch",
     [
         "",
@@ -231,14 +232,12 @@ def test_parse_rejects_invalid_branch_names(branch: str) -> None:
         parse(f"space=lr branch={branch}", CONFIG)
 
 
-@pytest.mark.parametrize(
-    "branch", ["v1.0", "fix/a-b_c", "a@b", "ünder", "deadbeef", "a.locked", "a+b", "{x}"]
-)
+@cases("branch", ["v1.0", "fix/a-b_c", "a@b", "ünder", "deadbeef", "a.locked", "a+b", "{x}"])
 def test_parse_accepts_unusual_valid_names(branch: str) -> None:
     assert parse(f"space=lr branch={branch}", CONFIG).branch == branch
 
 
-@pytest.mark.parametrize(
+@cases(
     ("options", "message"),
     [
         ("seeds=5", "seeds= needs a command"),

@@ -13,6 +13,7 @@ from bot.core.space import MetricSource, command_line
 from bot.core.stopping import StoppingRule
 from bot.sweep.launch.plan import DIGEST, check_command, image_with, plan
 from tests.bot.factories import COMMIT, ORDER, OWNER, PLAN, SETTINGS, SPACE
+from tests.cases import cases
 
 
 def test_plan_uses_the_image_by_digest_and_katibs_strings():
@@ -78,7 +79,7 @@ def test_plan_passes_only_mlflows_credentials_from_the_secret():
 LOCK = 'version = 1\n[[package]]\nname = "torch"\nversion = "2.9.0"\n'
 
 
-@pytest.mark.parametrize(
+@cases(
     ("files", "changes", "image", "refused"),
     [
         ({"uv.lock": LOCK}, {}, None, True),

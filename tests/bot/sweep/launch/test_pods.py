@@ -13,6 +13,7 @@ from bot.sweep.launch.pods import namespace_of, pods_of, with_output
 from bot.sweep.spaces.describe import as_yaml, first_values, launch_flags
 from bot.sweep.spaces.space import parse_space
 from tests.bot.factories import CONFIG, ORDER, OWNER, REQUEST, SETTINGS
+from tests.cases import cases
 
 TEXT = """\
 repositories: {digits: {url: https://git.example/digits.git}}
@@ -157,7 +158,7 @@ def test_space_with_an_invalid_addition_names_it(more, error):
     assert error in str(caught.value)
 
 
-@pytest.mark.parametrize(
+@cases(
     ("text", "error"),
     [
         ("env: [PATH]", "PATH can't be allowed"),

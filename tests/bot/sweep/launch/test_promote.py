@@ -14,6 +14,7 @@ from bot.sweep.launch.promote import promoted
 from bot.sweep.launch.resolve import seed_space
 from bot.sweep.lifecycle.seed_texts import end_text
 from tests.bot.factories import COMMIT, CONFIG, PLAN, a_sweep
+from tests.cases import cases
 
 BEST = Result(trial="lr-brave-otter-t1", value=0.25, parameters={"lr": "0.01", "optimizer": "adam"})
 SEARCH = a_sweep(Phase.SUCCEEDED, submitted=True, progress=Progress(best=BEST))
@@ -50,7 +51,7 @@ SEEDED = replace(SEARCH, progress=Progress(best=replace(BEST, parameters={"lr": 
 FIXED = replace(SEARCH, plan=replace(PLAN, space=replace(PLAN.space, fixed={"seed": "3"})))
 
 
-@pytest.mark.parametrize(
+@cases(
     ("search", "options", "seeds"),
     [
         (SEARCH, "seeds=3", "1-3"),

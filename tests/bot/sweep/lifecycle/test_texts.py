@@ -20,6 +20,7 @@ from k8s.katib.status import read_experiment
 from tests.bot.factories import ADMIN, NOW, ORDER, OWNER, PLAN, REQUEST, SETTINGS, SOURCE, a_sweep
 from tests.bot.sweep.builds.projects import PROJECT, WITH_TORCH
 from tests.bot.sweep.model.observations import OPEN, RAW, RUNNING, a_trial, after
+from tests.cases import cases
 
 FILES = {"pyproject.toml": PROJECT, "uv.lock": WITH_TORCH}
 COMPOSED = plan(replace(ORDER, source=replace(SOURCE, files=FILES)), SETTINGS)
@@ -135,7 +136,7 @@ LOUD = a_sweep(Phase.STOPPING, reason="4 trials <done>", progress=Progress(best=
 DONE = replace(LOUD, request=replace(REQUEST, notify=Notify.NONE))
 
 
-@pytest.mark.parametrize(
+@cases(
     ("sweep", "ending", "text", "loud"),
     [
         (

@@ -1,11 +1,10 @@
 """What the waiting trials of a running sweep wait for."""
 
-import pytest
-
 from bot.sweep.model.observation import Observation
 from bot.sweep.model.progress import waits_for
 from k8s.kueue import QUEUE_LABEL
 from tests.bot.sweep.model.observations import a_job, a_pod, a_trial
+from tests.cases import cases
 
 NO_MATCH = "0/2 nodes are available: 2 node(s) didn't match Pod's node affinity/selector."
 FULL = "0/5 nodes are available: 4 Insufficient nvidia.com/gpu, 1 node(s) had untolerated taint {a: b}."
@@ -16,7 +15,7 @@ def seen(*pods, jobs=()):
     return Observation(trials=tuple(map(a_trial, sorted(names))), pods=pods, jobs=jobs)
 
 
-@pytest.mark.parametrize(
+@cases(
     ("pod", "needs"),
     [
         ({"unschedulable": FULL}, "free GPUs"),

@@ -16,6 +16,7 @@ from k8s.pods import Pod
 from reader.events import Picture
 from reader.pictures import MAX_PICTURES, PART, Pictures
 from tests.bot.factories import PLAN
+from tests.cases import cases
 
 POD = Pod(name="t-x", job="t", node="n1", finished=True)
 SPEC = PLAN.experiment["spec"] | {"metricsCollectorSpec": {"collector": {"kind": "Push"}}}
@@ -104,7 +105,7 @@ def part(**changes):
     return json.dumps(about | changes)
 
 
-@pytest.mark.parametrize(
+@cases(
     "line",
     [
         part(parts=10**9),

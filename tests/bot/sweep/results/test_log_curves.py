@@ -263,8 +263,10 @@ async def test_read_on_demand_reads_to_the_end_until_its_time_is_over(monkeypatc
 RECORDED = Path(__file__).parents[4] / "bench/curves/digits.json"
 
 
-@pytest.mark.parametrize("strategy", ["min", "latest"])
-@pytest.mark.parametrize("rule", [StoppingRule(name="asha", grace=1), StoppingRule(name="median", grace=3)])
+@pytest.mark.parametrize(
+    ("rule", "strategy"),
+    [(StoppingRule(name="asha", grace=1), "min"), (StoppingRule(name="median", grace=3), "latest")],
+)
 def test_recorded_curves_in_event_files_lead_to_the_decisions_of_those_in_mlflow(rule, strategy, tmp_path):
     """From files that grow, by the reader's lines and a log, to the trials that are stopped, and where."""
     asked = LogQuery(metric="loss", strategy=strategy, rungs=frozenset(rule.rungs))

@@ -9,6 +9,7 @@ from bot.sweep.results.trial_runs import Run, RunChange, changes, main_run
 from k8s.engine import TrialState
 from tests.bot.factories import SPACE
 from tests.bot.sweep.results.factories import a_result, some_results
+from tests.cases import cases
 
 NAMES = frozenset({"lr", "layers", "optimizer"})
 
@@ -38,7 +39,7 @@ def test_silent_trial_gets_a_run_and_one_of_the_training_only_what_it_lacks():
     assert changes(results, [a_run(state="succeeded", status="RUNNING")]) != []
 
 
-@pytest.mark.parametrize(
+@cases(
     ("state", "status", "wanted"),
     [
         (TrialState.FAILED, "FINISHED", "FAILED"),  # MLflow ends the run of a crashed program as FINISHED

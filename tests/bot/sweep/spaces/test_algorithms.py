@@ -7,6 +7,7 @@ import pytest
 from bot.core.space import ALGORITHMS
 from bot.sweep.spaces.space import parse_space
 from tests.bot.sweep.spaces.test_space import FILE, LIMITS, REQUEST, complaint, space
+from tests.cases import cases
 
 TWO = "{a: {min: 0.1, max: 0.9}, b: {min: 1, max: 8}}"
 
@@ -18,7 +19,7 @@ def text(algorithm: str, parameters: str = "{lr: [1, 2]}") -> str:
     )
 
 
-@pytest.mark.parametrize(
+@cases(
     ("algorithm", "settings"),
     [
         ("tpe", {}),
@@ -59,7 +60,7 @@ NAMES = f"{', '.join(ALGORITHMS[:-1])}, or {ALGORITHMS[-1]}"
 RESTARTS = "algorithm.restart_strategy: must be none, ipop, or bipop"
 
 
-@pytest.mark.parametrize(
+@cases(
     ("algorithm", "reported"),
     [
         (
@@ -146,7 +147,7 @@ GOOD = [
 ]
 
 
-@pytest.mark.parametrize(("algorithm", "parameter"), GOOD)
+@cases(("algorithm", "parameter"), GOOD)
 def test_algorithm_accepts_parameters_that_it_searches_as_written(algorithm: str, parameter: str) -> None:
     assert space(text(algorithm, f"{{p: {parameter}}}")).algorithm == algorithm
 
@@ -216,7 +217,7 @@ BAD = [
 ]
 
 
-@pytest.mark.parametrize(("algorithm", "parameter", "reported"), BAD)
+@cases(("algorithm", "parameter", "reported"), BAD)
 def test_algorithm_rejects_parameters_that_it_would_search_differently(
     algorithm: str, parameter: str, reported: str
 ) -> None:

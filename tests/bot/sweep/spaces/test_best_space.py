@@ -2,8 +2,6 @@
 
 from dataclasses import replace
 
-import pytest
-
 from bot.core.flags import FlagStyle
 from bot.core.request import SweepRequest
 from bot.core.space import Goal, MetricSource, Parameter, command_line
@@ -12,6 +10,7 @@ from bot.platform.config.limits import Limits
 from bot.sweep.spaces.describe import as_yaml, best_yaml
 from bot.sweep.spaces.space import parse_space
 from tests.bot.factories import SPACE
+from tests.cases import cases
 
 REQUEST = SweepRequest(branch="main", space="best")
 VALUES = {"lr": "0.0028079050224114393", "layers": "2", "optimizer": "adam"}
@@ -42,7 +41,7 @@ def parsed(space, values, *about):
     return parse_space(best_yaml(space, values, *about), "best.yaml", REQUEST, Limits())
 
 
-@pytest.mark.parametrize("name", SPACES)
+@cases("name", SPACES)
 def test_best_space_passes_the_check_and_runs_the_same_command(name):
     space = SPACES[name]
     found = parsed(space, VALUES)
@@ -64,7 +63,7 @@ def test_best_space_keeps_lists_nested_names_and_switches_and_no_comment_becomes
     assert text.startswith("# branch command: rm \ncommand:")
 
 
-@pytest.mark.parametrize("name", SPACES)
+@cases("name", SPACES)
 def test_as_yaml_of_a_space_parses_to_the_same_space(name):
     space = SPACES[name]
     request = SweepRequest(branch="main", space=space.name)

@@ -18,6 +18,7 @@ from bot.sweep.spaces.space import parse_space
 from k8s.engine import TrialState
 from k8s.katib.status import read_trial
 from tests.bot.factories import ORDER, SETTINGS, a_sweep
+from tests.cases import cases
 
 REQUEST = SweepRequest(branch="main", space="lr")
 SPACE = """\
@@ -52,8 +53,8 @@ def test_medianstop_is_in_the_experiment_with_its_settings(setting, settings, so
     assert parse_space(as_yaml(space), "x", REQUEST, Limits()) == space
 
 
-@pytest.mark.parametrize("source", ["tensorboard", "stdout", "push", "{from: file, path: /logs/m.txt}"])
-@pytest.mark.parametrize(
+@cases("source", ["tensorboard", "stdout", "push", "{from: file, path: /logs/m.txt}"])
+@cases(
     ("setting", "rule"),
     [
         ("asha", StoppingRule(name="asha", grace=5, factor=2)),
@@ -80,7 +81,7 @@ def test_error_about_early_stopping_names_its_line():
         parsed("{name: asha, reduction_factor: 0}")
 
 
-@pytest.mark.parametrize(
+@cases(
     ("setting", "source", "command", "message"),
     [
         (

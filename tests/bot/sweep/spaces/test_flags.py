@@ -18,6 +18,7 @@ from bot.sweep.spaces.space import parse_space
 from k8s.katib.pod_shape import PodShape, Volume
 from k8s.katib.spec import INACTIVE
 from tests.bot.factories import ORDER, SETTINGS
+from tests.cases import cases
 
 REQUEST = SweepRequest(branch="main", space="lr")
 LOSS = "objective: {metric: loss, goal: minimize}\n"
@@ -127,7 +128,7 @@ def test_switches_are_bare_flags_or_nothing():
     assert "booleans: switch needs flags that start with --; got flags: env" in errors(text)
 
 
-@pytest.mark.parametrize(
+@cases(
     ("parameters", "style", "message"),
     [
         ("{path: [a, b]}", "env", "the environment variable PATH already has another meaning"),
@@ -164,7 +165,7 @@ def objective(more):
 HEAD = "command: t\nparameters: {lr: [1, 2]}\n"
 
 
-@pytest.mark.parametrize(
+@cases(
     ("text", "message"),
     [
         (LOSS + "metrics: print", 'must be tensorboard, stdout, file, or push; got "print"'),
@@ -339,7 +340,7 @@ def test_list_of_objectives_reaches_katib_unless_the_command_replaces_it():
     assert space.objectives == {"acc": Goal.MINIMIZE, "latency": Goal.MINIMIZE}
 
 
-@pytest.mark.parametrize(
+@cases(
     ("objective", "why"),
     [
         ("[]", "a list must have 2 to 3 objectives; got 0"),

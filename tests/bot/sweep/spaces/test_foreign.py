@@ -14,6 +14,7 @@ from bot.core.space import Goal, MetricSource, Parameter
 from bot.platform.config.limits import Limits
 from bot.sweep.spaces.describe import as_yaml, explain
 from bot.sweep.spaces.space import parse_space
+from tests.cases import cases
 
 FILES = Path(__file__).parents[4] / "examples" / "sweep-files" / "sweeps"
 REQUEST = SweepRequest(branch="main", space="x")
@@ -141,7 +142,7 @@ def test_katib_feature_that_sweepbot_lacks_is_an_error_with_its_line(line, messa
     assert message in str(error.value)
 
 
-@pytest.mark.parametrize(
+@cases(
     ("parameter", "message"),
     [
         (
@@ -192,7 +193,7 @@ LOG_TO_8 = Parameter(name="a", min=1.0, max=8.0, log=True)
 LOG_TO_ROOT_E = Parameter(name="a", min=1.0, max=math.exp(0.5), log=True)
 
 
-@pytest.mark.parametrize(
+@cases(
     ("parameter", "found"),
     [
         ("{min: 1, max: 8}", whole(1, 8)),
@@ -222,7 +223,7 @@ def test_wandb_distributions_are_searched_alike(parameter, found):
     assert wandb(f"{{a: {parameter}}}").parameters == (found,)
 
 
-@pytest.mark.parametrize(
+@cases(
     ("parameter", "message"),
     [
         ("{distribution: normal, mu: 0, sigma: 1}", "distribution normal isn't supported"),
@@ -260,7 +261,7 @@ LIST = "parameters: [{name: [a], parameterType: {b: c}, feasibleSpace: 1}]\n"
 HEAD = "kind: Experiment\napiVersion: kubeflow.org/x\n"
 
 
-@pytest.mark.parametrize(
+@cases(
     "text",
     [
         "method: [1]\n",

@@ -23,6 +23,7 @@ from local.kubernetes.apiserver.kinds import Refused, clone
 from local.kubernetes.apiserver.store import Store
 from tests.bot.factories import ORDER, SETTINGS
 from tests.bot.sweep.spaces.katib_models import faults
+from tests.cases import cases
 
 REQUEST = SweepRequest(branch="main", space="lr")
 FOREIGN = Path(__file__).parents[4] / "examples" / "sweep-files" / "sweeps"
@@ -64,8 +65,8 @@ def admitted(experiment):
     return found["parameterAssignments"]
 
 
-@pytest.mark.parametrize(("source", "style"), [*itertools.product(SOURCES, FlagStyle)])
-@pytest.mark.parametrize("algorithm", [each for each in ALGORITHMS if each != AUTO])
+@cases(("source", "style"), [*itertools.product(SOURCES, FlagStyle)])
+@cases("algorithm", [each for each in ALGORITHMS if each != AUTO])
 def test_plan_of_every_algorithm_source_and_style_passes_katibs_webhook_and_service(algorithm, source, style):
     parameters = PARAMETERS.get(algorithm, OTHER)
     more = f"metrics: {source}\nflags: {style.value!r}\nparameters: {parameters}\n"
@@ -267,7 +268,7 @@ def broken(line):
     return "\n".join([one for one in lines if not one.startswith(f"{key}:")] + [line]) + "\n"
 
 
-@pytest.mark.parametrize(("real", "spec", "line", "ours"), RULES, ids=lambda each: str(each)[:40])
+@cases(("real", "spec", "line", "ours"), RULES)
 def test_webhook_rule_is_reported_with_line_and_key(real, spec, line, ours):
     experiment = clone(a_plan())
     experiment["spec"] |= spec
@@ -279,9 +280,7 @@ def test_webhook_rule_is_reported_with_line_and_key(real, spec, line, ours):
     assert ours in message
 
 
-@pytest.mark.parametrize(
-    ("real", "spec", "parameters", "line", "ours"), SERVICE_RULES, ids=lambda e: str(e)[:40]
-)
+@cases(("real", "spec", "parameters", "line", "ours"), SERVICE_RULES)
 def test_algorithm_service_rule_is_reported_before_the_build(real, spec, parameters, line, ours):
     experiment = clone(a_plan("random", parameters))
     experiment["spec"] |= spec

@@ -9,6 +9,7 @@ from bot.core.request import SweepRequest
 from bot.core.space import Goal, Parameter, SearchSpace
 from bot.platform.config.limits import Limits
 from bot.sweep.spaces.space import combinations, parse_space
+from tests.cases import cases
 
 REQUEST = SweepRequest(branch="main", space="lr")
 LIMITS = Limits(gpus_per_trial=8, parallel=8, trials=100, trial_hours=8)
@@ -73,7 +74,7 @@ def test_read_space_reads_all_keys_and_has_defaults() -> None:
     assert (found.max_trials, found.parallel, found.max_failed) == (5, 2, 3)
 
 
-@pytest.mark.parametrize(
+@cases(
     ("line", "reported"),
     [
         ("{min: 2, max: 1}", "lr: min must be less than max; got min 2, max 1"),
@@ -109,7 +110,7 @@ def test_read_space_invalid_parameter_names_its_line(line: str, reported: str) -
     assert reported in complaint(text)
 
 
-@pytest.mark.parametrize(
+@cases(
     ("text", "reported"),
     [
         (SHORT.replace("lr:", "2lr:"), "parameters.2lr: name must start with a letter"),
@@ -228,7 +229,7 @@ def test_grid_has_the_trials_of_its_combinations() -> None:
     assert combinations(space(FULL)) is None
 
 
-@pytest.mark.parametrize(
+@cases(
     ("parameter", "size"),
     [
         ("[a, b, c]", 3),

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta
+from functools import cache
 from typing import Any
 
 import pytest
@@ -31,6 +32,12 @@ from tests.scenarios.sweep_in_memory import Clock, CrashingProxy, WorkerCrash
 BERLIN = DigestSchedule(channel="C1", hour=9, timezone="Europe/Berlin")
 DAY = date(2026, 11, 20)
 NOW = datetime(2026, 11, 21, 8, tzinfo=UTC)
+
+
+@cache
+def stored(day: date) -> list[tuple[datetime, Any]]:
+    """Return the hours of a day as they are stored."""
+    return [(each.capacity.hour, encode(each.uses, each.capacity)) for each in lazy(*BERLIN.window(day))]
 
 
 class FakeSlack:
@@ -110,8 +117,8 @@ class Place:
 
     async def measured(self, *days: date) -> None:
         for day in days:
-            for each in lazy(*BERLIN.window(day)):
-                await HourlyStore(self.redis).put(each.capacity.hour, encode(each.uses, each.capacity))
+            for hour, fields in stored(day):
+                await HourlyStore(self.redis).put(hour, fields)
 
     def schedule(self) -> Schedule:
         """With a constant time."""

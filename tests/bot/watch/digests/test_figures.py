@@ -11,6 +11,7 @@ from bot.platform.config.digest_times import DigestSchedule
 from bot.watch.digests.figures import figures
 from tests.bot.measure.gpus.factories import hour, lazy, totals, use
 from tests.bot.watch.digests.days import BERLIN, DAY, PRICES, of
+from tests.cases import cases
 
 
 def test_figures_of_a_day_add_up() -> None:
@@ -188,7 +189,7 @@ def partly(*pods):
     return one.partly
 
 
-@pytest.mark.parametrize(
+@cases(
     ("pods", "kind"),
     [
         ([[(4, 3, 1.0), (4, 2, 1.0)]], (2, 4, 1)),

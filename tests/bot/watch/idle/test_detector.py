@@ -12,6 +12,7 @@ from bot.platform.config.idle_thresholds import IdleThresholds
 from bot.watch.idle.detector import Kind, allocations, always_busy, classify
 from k8s.nodes.dcgm import NO_LOAD, Load
 from tests.bot.factories import NOW
+from tests.cases import cases
 
 QUIET, BUSY = (0.004, 0.002, 0.003), (0.9, 0.6, 0.8)  # peak, mean, p95
 UNSEEN = (None, None, None)
@@ -46,7 +47,7 @@ def judged(*pods: PodUse, **watch: float) -> Kind:
     return classify(held, held, IdleThresholds(**watch), NOW)
 
 
-@pytest.mark.parametrize(
+@cases(
     ("pod", "kind"),
     [
         (a_pod(QUIET), Kind.IDLE),
@@ -107,7 +108,7 @@ def test_classify_low_only_from_four_gpu_hours(gpu: Any, age: float, kind: Kind)
 SPIN = Load(sm=0.02, watts=110, memory=70)
 
 
-@pytest.mark.parametrize(
+@cases(
     ("loads", "age", "watch", "kind"),
     [
         ([SPIN], 300, {}, Kind.WAITING),

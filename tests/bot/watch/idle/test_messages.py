@@ -26,6 +26,7 @@ from local.slack.validation import complaints
 from tests.bot.factories import NOW
 from tests.bot.watch.idle.test_alerts import found
 from tests.bot.watch.idle.test_detector import BUSY, QUIET, UNSEEN, a_pod
+from tests.cases import cases
 
 SINCE = "<!date^1795260600^{date_short_pretty} {time}|2026-11-21 11:30 UTC>"
 
@@ -286,9 +287,9 @@ def test_durations(seconds: float, words: str) -> None:
     assert duration(timedelta(seconds=seconds)) == words
 
 
-@pytest.mark.parametrize("many", [1, 1000])
-@pytest.mark.parametrize("kind", [kind for kind in Kind if kind.needs_alert])
-@pytest.mark.parametrize("sweep", ["", "lr-brave-otter-lynx-badgers"])
+@cases("many", [1, 1000])
+@cases("kind", [kind for kind in Kind if kind.needs_alert])
+@cases("sweep", ["", "lr-brave-otter-lynx-badgers"])
 def test_longest_names_pass_slack_limits(many: int, kind: Kind, sweep: str) -> None:
     name = "x" * (63 if sweep else 253)
     item = AlertItem(

@@ -8,9 +8,10 @@ from bot.platform.slack.mrkdwn import finding_text
 from bot.workspaces.elastic.preconditions import problem_of, rejection
 from k8s.api.errors import ApiError, UnreachableError
 from tests.bot.workspaces.elastic.factories import CLASS, LLM, deployment_of
+from tests.cases import cases
 
 
-@pytest.mark.parametrize(
+@cases(
     ("deployment", "priority", "gpus", "text"),
     [
         (deployment_of(), -100, 1, ""),

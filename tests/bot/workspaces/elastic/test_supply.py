@@ -13,6 +13,7 @@ from tests.bot.workspaces.elastic.factories import (
     replica_of,
     unschedulable,
 )
+from tests.cases import cases
 
 TERMINATING = {"deletionTimestamp": "2026-11-22T20:00:00Z"}
 READY = {"type": "Ready", "status": "True"}
@@ -27,7 +28,7 @@ def waiting(name="otter", gpus=1, **changes):
     return pod_of(name, gpus=gpus, status=status, **changes)
 
 
-@pytest.mark.parametrize(
+@cases(
     ("nodes", "free"),
     [
         ([node_of(gpus=4), node_of("gpu-2", gpus=3)], 3),  # blocks of two: one GPU of gpu-2 is left
@@ -55,7 +56,7 @@ def affinity(*terms):
     return {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": required}}
 
 
-@pytest.mark.parametrize(
+@cases(
     ("spec", "free"),
     [
         ({"nodeSelector": {"gpu": "h100"}}, 4),
@@ -121,7 +122,7 @@ def test_supply_knows_its_replicas_by_their_replica_set():
 FULL = [replica_of(f"llm-7d9f-{n}", "gpu-1") for n in range(4)]
 
 
-@pytest.mark.parametrize(
+@cases(
     ("pod", "presses"),
     [
         (waiting(), True),

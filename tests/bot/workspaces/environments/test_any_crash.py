@@ -14,7 +14,7 @@ from local.kubernetes.apiserver.store import place
 from tests.bot.factories import OWNER
 from tests.bot.workspaces.environments.world import NAMESPACE, World
 
-CALL, EVERY = os.environ.get("CRASH_CALL"), int(os.environ.get("CRASH_EVERY", "12"))
+CALL, EVERY = os.environ.get("CRASH_CALL"), int(os.environ.get("CRASH_EVERY", "24"))
 OFFSET = secrets.randbelow(EVERY)
 RUNNING = {"StatefulSet": 1, "Pod": 1, "Service": 1, "Ingress": 1, "Secret": 1, "PersistentVolumeClaim": 1}
 

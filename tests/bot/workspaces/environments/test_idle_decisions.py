@@ -24,6 +24,7 @@ from bot.workspaces.environments.idle import (
 )
 from bot.workspaces.environments.record import EnvironmentRecord, Wanted
 from tests.bot.factories import NOW, OWNER
+from tests.cases import cases
 
 RECORD = {"name": "lab", "owner": OWNER, "channel": "C1", "request_id": "1", "image": "jupyter", "size": "m"}
 RECORD |= {"gpus": 0, "home": "lab", "home_size": "20Gi", "since": NOW}
@@ -32,7 +33,7 @@ IDLE = Activity(at=NOW, gpu=0.0, server=LONG_AGO, cpu=0.01)
 STATUS = '{"last_activity": "2026-11-21T03:00:00.000000Z", "kernels": 1, "connections": 0}'
 
 
-@pytest.mark.parametrize(
+@cases(
     ("change", "use"),
     [
         ({}, Use.IDLE),
@@ -77,7 +78,7 @@ def test_observe_continues_only_the_same_start_without_a_gap(change, minutes, si
 WARNED = {"warned_at": NOW, "stop_at": NOW + timedelta(hours=3)}
 
 
-@pytest.mark.parametrize(
+@cases(
     ("record", "hours", "settings", "step"),
     [
         ({}, 2, {}, Step.WARN),

@@ -13,6 +13,7 @@ from bot.workspaces.environments.requests import Verb
 from bot.workspaces.services.snippet import Service
 from tests.bot.factories import ADMIN, CONFIG, NOW, OWNER, STRANGER
 from tests.bot.workspaces.environments.world import ENVIRONMENTS
+from tests.cases import cases
 
 LIMITS = EnvironmentLimits(per_person=3, per_team=4, gpus=4, gpus_per_person=6, gpus_per_team=8)
 ALLOWING = replace(CONFIG, environments=replace(ENVIRONMENTS, limits=LIMITS))
@@ -81,7 +82,7 @@ def test_change_denial_names_teammates_only_if_they_can_act():
     assert "(owner), a teammate, or an admin can stop" in denial(outsider, Verb.STOP, WANTED, acting)
 
 
-@pytest.mark.parametrize(
+@cases(
     ("gpus", "there", "refusal"),
     [
         (4, [], ""),

@@ -13,6 +13,7 @@ from tests.bot.factories import OWNER
 from tests.bot.test_typed_commands import GPUS_1, OTTER, assert_documented, error_of
 from tests.bot.workspaces.environments.world import ENVIRONMENTS
 from tests.bot.workspaces.services.test_snippet import LEAST, LLM
+from tests.cases import cases
 
 REQUEST = EnvironmentRequest(verb=Verb.LIST, user=OWNER)
 CLAIMS = Profile(name="claims", gpus=1, device_class="gpu.nvidia.com")
@@ -39,7 +40,7 @@ def test_name_is_read_alike(name):
     assert service(f"delete {name.lower()}").name == "otter"
 
 
-@pytest.mark.parametrize(
+@cases(
     ("text", "expected"),
     [
         ("start", {"verb": Verb.START}),
@@ -65,7 +66,7 @@ def test_env_command_is_parsed(text, expected):
     assert environment(text) == replace(REQUEST, **expected)
 
 
-@pytest.mark.parametrize(
+@cases(
     ("text", "error"),
     [
         ("strat lab", "Unknown command `strat`. Did you mean start?"),

@@ -15,6 +15,7 @@ from handlers.slash_gpus import answer_gpus
 from k8s.objects import GPU
 from tests.bot.factories import NOW, OWNER
 from tests.bot.test_typed_commands import CONFIG, GPUS_1, error_of, gpus
+from tests.cases import cases
 from tests.handlers.factories import a_context
 from tests.releases.test_releases import clients_with
 from tests.scenarios.test_unconfirmed_requests import assert_not_lost, typed
@@ -23,7 +24,7 @@ BERLIN = ZoneInfo("Europe/Berlin")
 SUNDAY = datetime(2026, 11, 22, 23, 30, tzinfo=UTC)  # Monday, 00:30 in Berlin
 
 
-@pytest.mark.parametrize(
+@cases(
     ("text", "end"),
     [
         ("48h", "2026-11-24T23:30:00+00:00"),
@@ -46,7 +47,7 @@ def test_day_on_which_the_clocks_change_ends_at_midnight():
     assert parse_until("2027-03-28", now, BERLIN).astimezone(UTC).isoformat() == "2027-03-28T22:00:00+00:00"
 
 
-@pytest.mark.parametrize(
+@cases(
     ("text", "why"),
     [
         ("soon", "must be a weekday"),

@@ -6,6 +6,7 @@ import pytest
 
 from bot.core.errors import UserError
 from bot.workspaces.services.snippet import Service, read_service
+from tests.cases import cases
 
 ROOT = Path(__file__).parents[4]
 LEAST = "name: llm\nimage: ghcr.io/lab/llm:3\nport: 8000\n"
@@ -42,7 +43,7 @@ def test_all_keys_are_read():
     assert read_service(LEAST + "command: [serve, --port, 8000]\n")[1].command == ("serve", "--port", "8000")
 
 
-@pytest.mark.parametrize(
+@cases(
     ("text", "error"),
     [
         ("name: llm\n", "YAML:1: missing key: image"),

@@ -24,6 +24,7 @@ from bot.sweep.model.observation import Observation
 from k8s.engine import End
 from tests.bot.factories import NOW, PLAN, a_sweep
 from tests.bot.sweep.model.observations import DONE, OPEN, RAW, a_trial
+from tests.cases import cases
 
 SPACE = replace(PLAN.space, auto=True, parallel=8, max_trials=40)
 SWEEP = a_sweep(Phase.RUNNING, submitted=True, plan=replace(PLAN, space=SPACE))
@@ -60,7 +61,7 @@ def test_measurement_decides_growth_and_trials_that_wait_or_end():
     assert lines(a_sweep(Phase.RUNNING, submitted=True)) == []
 
 
-@pytest.mark.parametrize(
+@cases(
     "held_back",
     [
         {"at": NOW - GROW_AFTER + timedelta(seconds=1)},
@@ -72,7 +73,6 @@ def test_measurement_decides_growth_and_trials_that_wait_or_end():
         {"draining": "drained"},
         {"holds": ("pause",)},
     ],
-    ids=str,
 )
 def test_sweep_does_not_grow(held_back):
     assert chosen(a_capacity(4, 4), **held_back)[0] == 4

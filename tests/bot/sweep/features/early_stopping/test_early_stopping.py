@@ -5,7 +5,7 @@ from dataclasses import replace
 from datetime import timedelta
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 
 from bot.core.commands import Action, Command
 from bot.core.curves import LiveReading, Point
@@ -268,7 +268,6 @@ def test_a_held_sweep_forgets_the_rungs_of_its_failed_experiment():
     assert state(after(held, commands=(retry,))).rungs == {}
 
 
-@settings(max_examples=25, deadline=None)
 @given(sweeps(), NASTY)
 def test_external_text_is_escaped(sweep, trial):
     stop = EarlyStop(step=1, value=0.9, cutoff=0.1, others=2, seconds=60.0)

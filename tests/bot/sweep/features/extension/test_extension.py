@@ -4,7 +4,7 @@ from dataclasses import replace
 from datetime import timedelta
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 
 from bot.core.commands import Action, Command
 from bot.core.events import Event, Progress
@@ -21,6 +21,7 @@ from k8s.engine import End
 from tests.bot.factories import CONFIG, NOW, OWNER, PLAN, STRANGER, a_sweep
 from tests.bot.platform.slack.test_escaping import NASTY, escaped
 from tests.bot.sweep.model.observations import COUNTS, DONE, LATER, OPEN, RAW, a_trial, after, an_experiment
+from tests.cases import cases
 
 EXTENDABLE = replace(PLAN, space=replace(PLAN.space, extendable=True))
 FINISHED = a_sweep(
@@ -142,7 +143,7 @@ def test_rejected_extension_ends_the_sweep_again_as_before():
     assert rejected(done, Observation(experiment=DONE), "no", LATER) is None
 
 
-@pytest.mark.parametrize(
+@cases(
     ("sweep", "trials", "known", "why"),
     [
         *(
@@ -216,7 +217,6 @@ def test_extend_up_to_the_limits_is_allowed(sweep, config, trials):
     assert applied(sweep, trials, config=config).extending
 
 
-@settings(max_examples=25, deadline=None)
 @given(NASTY)
 def test_external_text_is_escaped(text):
     sweep = replace(a_sweep(Phase.RUNNING), extending=True)

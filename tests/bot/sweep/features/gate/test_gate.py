@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 
 from bot.core.budget import Budget
 from bot.core.commands import Action, AuditEntry, Command
@@ -30,6 +30,7 @@ from tests.bot.sweep.model.observations import (
     after,
     an_experiment,
 )
+from tests.cases import cases
 
 ONE = RAW | {"spec": dict.fromkeys(COUNTS, 1)}
 GATED = a_sweep(Phase.RUNNING, submitted=True, first_only=True)
@@ -84,7 +85,7 @@ def test_experiment_of_a_gated_sweep_is_created_for_one_trial(gated, counts):
     assert after(pending, experiment=OPEN).steps["first"] == first
 
 
-@pytest.mark.parametrize(
+@cases(
     ("sweep", "seen"),
     [
         (replace(GATED, plan=None), HEALTHY),
@@ -183,7 +184,7 @@ def test_hold_estimates_the_gpu_hours_of_all_trials_without_the_gate(
     assert held.of(GateState).hold == f"{HOLD}{f' Without the gate, {text}' if text else ''}"
 
 
-@pytest.mark.parametrize(
+@cases(
     ("sweep", "seen", "stays"),
     [
         (replace(GATED, phase=Phase.HELD), HEALTHY, True),
@@ -285,7 +286,6 @@ def test_drained_sweep_says_that_its_first_trial_was_healthy_and_starts_no_other
     assert ended.steps["first"] == "✓ First trial healthy"
 
 
-@settings(max_examples=25, deadline=None)
 @given(sweeps(), NASTY)
 def test_external_text_is_escaped(sweep, text):
     held = sweep.put(GateState(hold=text), phase=Phase.HELD)

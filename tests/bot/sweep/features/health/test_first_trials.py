@@ -4,7 +4,7 @@ from dataclasses import replace
 from datetime import timedelta
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from bot.core.commands import Action, Command
@@ -246,7 +246,6 @@ def test_first_trial_that_fits_no_node_mentions_the_owner_and_is_shown_in_the_pa
     assert "can't run" not in summary(well)
 
 
-@settings(max_examples=60, deadline=None)
 @given(sweeps(), st.sampled_from(HealthStatus), NASTY, NASTY)
 def test_external_text_in_messages_is_escaped(sweep, status, name, detail):
     """Text and fix are Sweepbot's; the log isn't."""

@@ -17,6 +17,7 @@ from tests.bot.sweep.features.health.snapshots import (
     running,
     unscheduled,
 )
+from tests.cases import cases
 
 RESERVED = [{"key": "dedicated", "value": "vision", "effect": "NoSchedule"}]
 ASIDE = [{"key": "dedicated", "value": "vision", "effect": "PreferNoSchedule"}]
@@ -63,7 +64,7 @@ def test_unschedulable_that_may_pass_is_a_wait():
     assert "not enough free GPUs" in found(pod, nodes=(bare,)).text
 
 
-@pytest.mark.parametrize(
+@cases(
     ("message", "nodes", "text", "fix"),
     [
         (real_messages.UNSCHEDULABLE, [], FULL, "If it takes too long, request fewer GPUs."),

@@ -19,11 +19,12 @@ from tests.bot.sweep.features.health.snapshots import (
     running,
     waiting,
 )
+from tests.cases import cases
 
 CREATING = ("ContainerCreating", "")
 
 
-@pytest.mark.parametrize(
+@cases(
     ("events", "cause"),
     [
         ([("FailedCreatePodSandBox", real_messages.NO_NETWORK)], "sandbox"),

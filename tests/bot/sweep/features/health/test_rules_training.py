@@ -15,9 +15,10 @@ from tests.bot.sweep.features.health.snapshots import (
     running,
     waiting,
 )
+from tests.cases import cases
 
 
-@pytest.mark.parametrize(
+@cases(
     ("log", "cause"),
     [
         (real_messages.TRACEBACK, "crash"),
@@ -88,7 +89,7 @@ HANGS = "The training hung: one GPU never reached a collective operation (NCCL t
 RATE = "Lower the learning rate's `max` in the space file; a high learning rate is the usual cause."
 
 
-@pytest.mark.parametrize(
+@cases(
     ("log", "diagnosis"),
     [
         (real_messages.SHM, ("shared-memory", "A data-loader worker ran out of shared memory.", WORKERS)),

@@ -4,7 +4,7 @@ from dataclasses import replace
 from datetime import timedelta
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 
 from bot.core.events import merged, posted_text
 from bot.core.record import Phase
@@ -17,6 +17,7 @@ from k8s.engine import TrialState
 from tests.bot.factories import NOW, OWNER, PLAN, a_sweep
 from tests.bot.platform.slack.test_escaping import NASTY, escaped
 from tests.bot.sweep.model.observations import LATER, OPEN, RUNNING, a_job, a_pod, a_trial
+from tests.cases import cases
 
 PULLING = ("ErrImagePull", "unexpected EOF")
 MISSING = ("ErrImagePull", "not found")
@@ -30,7 +31,7 @@ def observed(*trials, interruptions=(), pull_errors=None, **facts):
     return seen.put(InterruptionsSeen(interruptions=interruptions, pull_errors=pull_errors or {}))
 
 
-@pytest.mark.parametrize(
+@cases(
     ("pod", "before", "restarts"),
     [
         ({"abandoned": NOW, "running_since": NOW}, (), True),
@@ -176,7 +177,6 @@ def test_trials_that_run_again_are_one_message():
     assert posted_text(both) == ":runner: Running again, after 5 min: trial `t2` and 1 more trial."
 
 
-@settings(max_examples=25, deadline=None)
 @given(NASTY, NASTY)
 def test_external_text_is_escaped(trial, why):
     for event in (

@@ -35,6 +35,7 @@ from tests.bot.sweep.model.observations import (
     an_experiment,
     kinds,
 )
+from tests.cases import cases
 
 LATER = NOW + timedelta(hours=5)
 RUNNING = a_sweep(Phase.RUNNING, submitted=True)
@@ -75,7 +76,7 @@ def test_pause_notes_user_time_and_mode(action, paused, what):
     assert applied(once, action) == once, "a second click"
 
 
-@pytest.mark.parametrize(
+@cases(
     ("sweep", "action", "seen", "text"),
     [
         (a_sweep(Phase.BUILDING), Action.PAUSE, {}, "has no trials to pause."),
@@ -240,7 +241,7 @@ def test_deadline_stands_still_during_a_pause():
     assert resumed.deadline == LATER + timedelta(hours=1)
 
 
-@pytest.mark.parametrize(
+@cases(
     ("sweep", "shown"),
     [
         (RUNNING, ["Pause", "Pause now"]),

@@ -15,6 +15,7 @@ from k8s.objects import parse_time
 from k8s.trial_kinds import JOB_LABEL
 from tests.bot.factories import OWNER, PLAN
 from tests.bot.sweep.model.observations import OPEN, RUNNING, a_trial, after
+from tests.cases import cases
 
 EXPERIMENT = replace(OPEN, max_trials=3)
 BEFORE, FIRST, LATER = (f"2026-11-22T10:{minute:02}:00Z" for minute in (0, 5, 30))
@@ -38,7 +39,7 @@ def a_service(created=BEFORE, restarts=0, started=BEFORE, name=PLAN.experiment_r
     }
 
 
-@pytest.mark.parametrize(
+@cases(
     ("services", "lost"),
     [
         ([a_service()], False),

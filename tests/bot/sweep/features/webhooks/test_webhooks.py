@@ -28,6 +28,7 @@ from bot.sweep.features.webhooks.decide import WebhooksState
 from bot.text.masking import Mask
 from bot.worker import Worker
 from tests.bot.factories import CONFIG, NOW, REQUEST, a_sweep
+from tests.cases import cases
 from tests.scenarios.moments import sample
 from tests.scenarios.sweep_in_memory import SPACE, Clock, SimulatedSweep, WorkerCrash
 
@@ -411,7 +412,7 @@ async def test_crash_at_any_call_loses_no_event(redis, receiver, monkeypatch):
         return clock.calls
 
     clock = None
-    for dies_at in sample(range(1, await calls_of_life(None)), every=25):
+    for dies_at in sample(range(1, await calls_of_life(None)), every=50):
         await calls_of_life(dies_at)
 
 
@@ -426,7 +427,7 @@ def test_sweep_without_a_webhook_of_its_channel_and_team_reports_nothing():
     assert decide.ended(record, None, None).outbox == ()
 
 
-@pytest.mark.parametrize(
+@cases(
     ("text", "problem"),
     [
         ("{a: {url: 'https://user:secret@x.org/'}}", "without a user"),
