@@ -158,9 +158,7 @@ NO_VALUE = ExpiringValue("")
 class Store(RequestStore):
     """Methods raise redis.exceptions.RedisError when Redis can't be reached."""
 
-    def __init__(
-        self, redis: Redis, *, prefix: str = "sweepbot", keep_final: timedelta = KEEP
-    ) -> None:
+    def __init__(self, redis: Redis, *, prefix: str = "sweepbot", keep_final: timedelta = KEEP) -> None:
         super().__init__(redis, prefix)
         self._keep_final = keep_final
         self._count, self._counted_at = 0, float("-inf")
