@@ -334,7 +334,7 @@ EQUIVALENT = {
     ): "texts are copied either way",
     (
         "bot/measure/gpus/overrequest.py",
-        "if requested is not None and requested >= self.ram_requested:",
+        "if ram is not None and ram >= need.ram_requested:",
     ): "sets the value that it has",
     (
         "bot/workspaces/elastic/scaler.py",

@@ -218,8 +218,8 @@ async def test_command_on_a_sweep_is_two_round_trips_to_redis(listening, context
     await call(listening, COMMAND)
     [sweep] = await context.store.active()
     drain = COMMAND | {"text": f"drain {sweep}"}
-    for _ in range(2):  # load the scripts
-        await call(listening, drain)
+    for number in range(2):  # load the scripts
+        await call(listening, drain | {"trigger_id": f"drain-{number}"})
     trips.clear()
     await call(listening, drain)
     assert len(trips) == 2, "the list of sweeps; the command and its item"

@@ -72,7 +72,7 @@ class FailingTrials(SimulatedSweep):
                         self.kubernetes.create(obj)
             yield self
 
-    async def rounds(self, number=9):
+    async def rounds(self, number=12):
         for _ in range(number):
             await self.round()
 

@@ -19,7 +19,7 @@ from tests.scenarios.sweep_in_memory import SPACE
 
 async def test_first_trial_message_follows_the_state_until_recovery(redis):
     async with FailingTrials(redis, unscheduled(real_messages.UNSCHEDULABLE)).started() as simulation:
-        await simulation.rounds(6)
+        await simulation.rounds(8)
         await simulation.after(MINUTE)
         assert "The pod is pending" in await simulation.message()
         simulation.happens = waits("ErrImagePull", real_messages.PULLS["image-login"])
@@ -42,7 +42,7 @@ async def test_first_trial_message_follows_the_state_until_recovery(redis):
 
 async def test_owner_of_a_failed_first_trial_is_mentioned_for_it_and_for_the_end(redis):
     async with FailingTrials(redis, unscheduled(real_messages.UNSCHEDULABLE)).started() as simulation:
-        await simulation.rounds(6)
+        await simulation.rounds(8)
         await simulation.after(MINUTE)
         assert "The pod is pending" in await simulation.message()
         simulation.happens = ends(1, log=real_messages.TRACEBACK)
@@ -82,7 +82,7 @@ async def test_waiting_trials_are_not_reported_once_one_runs(redis):
             simulation.unscheduled(pod, real_messages.UNSCHEDULABLE)
 
     async with FailingTrials(redis, happens).started() as simulation:
-        await simulation.rounds(6)
+        await simulation.rounds(8)
         await simulation.after(MINUTE)
         assert await simulation.message() is None
 

@@ -160,7 +160,7 @@ async def test_first_trial_problem_is_reported_in_time(redis, scenario):
     async with FailingTrials(
         redis, happens, sweep={"request": replace(REQUEST, gpus=gpus)}
     ).started() as simulation:
-        await simulation.rounds(6)
+        await simulation.rounds(8)
         if due:
             assert await simulation.message() is None
             await simulation.after(due)
@@ -173,7 +173,7 @@ async def test_first_trial_problem_is_reported_in_time(redis, scenario):
 
 async def test_pod_that_waits_two_seconds_for_a_finishing_one_is_not_reported(redis):
     async with FailingTrials(redis, unscheduled(real_messages.UNSCHEDULABLE)).started() as simulation:
-        await simulation.rounds(6)
+        await simulation.rounds(8)
         simulation.happens = lambda simulation, pod: simulation.runs(pod)
         await simulation.after(2)
         assert (await simulation.record()).phase is Phase.RUNNING

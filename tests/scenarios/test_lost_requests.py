@@ -181,7 +181,7 @@ async def test_sweep_renamed_just_before_the_loss_is_restored_under_its_new_name
 
 
 async def test_command_whose_worker_died_before_it_acted_is_restored(simulation, context):
-    await rounds(simulation, 6)
+    await rounds(simulation, 8)
     await context.send(SWEEP, DRAIN)
     once(simulation.store, "remove_requests", after=died)
     await simulation.round()
@@ -207,7 +207,7 @@ async def test_cancel_lost_while_serve_compares_is_restored(simulation, context)
         await simulation.redis.flushall()
         await recover(replace(simulation.clients, cluster=simulation.cluster))
 
-    await rounds(simulation, 6)
+    await rounds(simulation, 8)
     merge, simulation.cluster.merge = simulation.cluster.merge, away
     await context.send(SWEEP, CANCEL)
     await simulation.round()
@@ -215,13 +215,13 @@ async def test_cancel_lost_while_serve_compares_is_restored(simulation, context)
     once(simulation.store, "request_states", after=lost)
     for _ in range(2):
         await context.unconfirmed.restore_lost()
-    await rounds(simulation, 6)
+    await rounds(simulation, 8)
     assert (await simulation.record()).phase is Phase.CANCELLED
 
 
 async def test_late_worker_removes_no_equal_command_that_was_given_since(simulation, context):
     """It is suspended after its save; another one handles the command, and users give two more."""
-    await rounds(simulation, 6)
+    await rounds(simulation, 8)
     await context.send(SWEEP, PAUSE)
 
     async def suspended():

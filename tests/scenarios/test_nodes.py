@@ -74,7 +74,7 @@ async def test_trial_runs_once_all_of_its_workers_run_and_has_the_log_of_each(re
 @EACH_KIND
 async def test_first_failed_worker_is_the_diagnosis_and_the_others_are_gone(redis, kind):
     async with FailingTrials(redis, third_fails, fails=True, **NODES, **kind).started() as world:
-        await world.rounds(9)
+        await world.rounds(14)
         text = await world.message()
         assert "Worker 3 of 3: Out of GPU memory" in text
         assert world.gpus_held() == []
@@ -107,7 +107,7 @@ async def test_cancelled_trial_and_then_the_cancelled_sweep_free_the_gpus_of_all
             trial = pods[0]["metadata"]["labels"]["katib.kubeflow.org/trial"]
             command = Command(action=action, user=OWNER, user_name="ada", trial=trial)
             await world.store.add_command(SWEEP, command)
-            await world.rounds(8)
+            await world.rounds()
             alive = {each["metadata"]["name"] for each in world.kubernetes.list("Pod")}
             assert not alive & {pod["metadata"]["name"] for pod in pods}, action
 

@@ -50,12 +50,12 @@ async def test_unreachable_registry_is_reported_once_and_cancel_works(simulation
 
 async def test_cancel_clicked_twice_is_answered_once_and_empties_the_mailbox(simulation):
     await has_its_image(simulation)
-    await rounds(simulation, 6)
+    await rounds(simulation, 8)
     for _ in range(2):
         await cancel(simulation)
         await rounds(simulation, 1)
     assert await simulation.store.commands(SWEEP) == []
-    await rounds(simulation, 6)
+    await rounds(simulation, 8)
     await cancel(simulation)
     await rounds(simulation, 1)
     assert (await simulation.store.commands(SWEEP), simulation.slack.ephemeral_messages) == ([], [])
@@ -63,7 +63,7 @@ async def test_cancel_clicked_twice_is_answered_once_and_empties_the_mailbox(sim
 
 async def test_cancel_by_a_second_user_names_the_first(simulation):
     await has_its_image(simulation)
-    await rounds(simulation, 6)
+    await rounds(simulation, 8)
     await cancel(simulation)
     await rounds(simulation, 1)
     assert (await simulation.record()).phase is Phase.STOPPING
@@ -74,7 +74,7 @@ async def test_cancel_by_a_second_user_names_the_first(simulation):
     entries = [(entry.user, bool(entry.refused)) for entry in (await simulation.record()).audit_log[-2:]]
     assert entries == [(OWNER, False), (ADMIN, True)]
     assert await simulation.store.commands(SWEEP) == []
-    await rounds(simulation, 6)
+    await rounds(simulation, 8)
     assert (
         simulation.last.phase,
         simulation.last.cancelled_by,
@@ -121,7 +121,7 @@ async def test_older_experiment_of_the_same_name_is_not_adopted(simulation):
     older.experiment["metadata"]["annotations"] = {"sweepbot/delivery": "long-ago"}
     await has_its_image(simulation)
     simulation.kubernetes.create(older.experiment)
-    await rounds(simulation, 6)
+    await rounds(simulation, 8)
     assert (await simulation.record()).phase is Phase.FAILED
     assert "already exists" in simulation.slack.posted[-1]
 
@@ -146,18 +146,18 @@ async def test_sweep_whose_channel_was_deleted_continues_silently(simulation, er
 
     simulation.slack.reply = simulation.slack.update = refused
     await cancel(simulation)
-    await rounds(simulation, 6)
+    await rounds(simulation, 8)
     record = await simulation.record()
     assert (record.phase, record.outbox) == (Phase.CANCELLED, ())
 
 
 async def test_emptied_redis_loses_no_sweep_and_repeats_no_end(simulation):
     await has_its_image(simulation)
-    await rounds(simulation, 6)
+    await rounds(simulation, 8)
     assert (await simulation.record()).phase in {Phase.PENDING, Phase.RUNNING}
     await simulation.redis.flushall()
     await cancel(simulation)
-    await rounds(simulation, 6)
+    await rounds(simulation, 8)
     assert (await simulation.record()).phase is Phase.CANCELLED
     earlier = list(simulation.slack.posted)
     await simulation.redis.flushall()
@@ -177,7 +177,7 @@ async def test_command_for_a_sweep_that_never_existed_is_answered(simulation):
 
 async def test_api_server_outage_is_reported_once_and_so_is_its_end(simulation):
     await has_its_image(simulation)
-    await rounds(simulation, 6)
+    await rounds(simulation, 8)
     there = dict(vars(simulation.cluster))
 
     async def away(*_, **__):
@@ -200,12 +200,12 @@ async def test_api_server_outage_is_reported_once_and_so_is_its_end(simulation):
     assert "hit an error. Sweepbot keeps retrying" in new[0]
     assert "continues" in new[1]
     await cancel(simulation)
-    await rounds(simulation, 6)
+    await rounds(simulation, 8)
     assert (await simulation.record()).phase is Phase.CANCELLED
 
 
 async def test_deleted_build_job_is_created_again_silently(simulation):
-    await rounds(simulation, 6)
+    await rounds(simulation, 8)
     [build] = [
         j for j in simulation.kubernetes.list("Job", "sweeps") if j["metadata"]["name"].startswith("build")
     ]
@@ -221,10 +221,10 @@ async def test_deleted_build_job_is_created_again_silently(simulation):
 
 async def test_deleted_experiment_ends_the_sweep_and_releases_its_gpus(simulation):
     await has_its_image(simulation)
-    await rounds(simulation, 6)
+    await rounds(simulation, 8)
     assert simulation.gpus_held()
     simulation.kubernetes.delete("Experiment", "sweeps", SWEEP)
-    await rounds(simulation, 6)
+    await rounds(simulation, 8)
     assert (await simulation.record()).phase is Phase.FAILED
     assert "The Katib experiment was deleted" in simulation.slack.posted[-1]
     assert simulation.gpus_held() == []
@@ -232,7 +232,7 @@ async def test_deleted_experiment_ends_the_sweep_and_releases_its_gpus(simulatio
 
 async def test_deleted_trial_job_is_created_again_by_katib_and_the_sweep_succeeds(simulation):
     await has_its_image(simulation)
-    await rounds(simulation, 6)
+    await rounds(simulation, 8)
     job = simulation.kubernetes.list("Job", "sweeps")[0]["metadata"]
     simulation.kubernetes.delete("Job", "sweeps", job["name"])
     await rounds(simulation, 2)
@@ -269,7 +269,7 @@ async def test_same_command_twice_in_a_second_is_two_sweeps_and_one_build(simula
 async def test_job_that_replaced_the_observed_one_is_kept(simulation):
     """Deletions contain the observed uid: another object can have the name by then."""
     await has_its_image(simulation)
-    await rounds(simulation, 6)
+    await rounds(simulation, 8)
     job = simulation.kubernetes.list("Job", "sweeps")[0]
     where, delete = ("Job", "sweeps", job["metadata"]["name"]), simulation.cluster.delete
     kept = {key: job["metadata"][key] for key in ("name", "namespace", "labels")}

@@ -55,7 +55,7 @@ async def resync(simulation):
 async def acknowledged_and_lost(simulation, context, command):
     """`command`: to the running sweep; None: the sweep itself."""
     if command:
-        await rounds(simulation, 6)
+        await rounds(simulation, 8)
         await context.send(SWEEP, command)
     else:
         await context.unconfirmed.add_sweep(await simulation.record())
@@ -69,7 +69,7 @@ async def test_sweep_lost_before_its_claim_is_restored_under_its_name(simulation
     await context.unconfirmed.restore_lost()
     assert await simulation.store.get(SWEEP) == first
     assert (await context.queue.get(wait=0)).item.key == SWEEP
-    await rounds(simulation, 6)
+    await rounds(simulation, 8)
     assert (await simulation.record()).phase is Phase.RUNNING
 
 
@@ -87,7 +87,7 @@ async def test_restore_lost_stores_and_queues_the_sweep_in_one_step(simulation, 
 
 async def test_claimed_sweep_is_restored_from_the_record_in_the_cluster(simulation, context):
     await context.unconfirmed.add_sweep(await simulation.record())
-    await rounds(simulation, 6)
+    await rounds(simulation, 8)
     await context.unconfirmed.restore_lost()
     await simulation.redis.flushall()
     await context.unconfirmed.restore_lost()
@@ -99,7 +99,7 @@ async def test_claimed_sweep_is_restored_from_the_record_in_the_cluster(simulati
 
 async def test_sweep_claimed_just_before_the_loss_is_not_started_twice(simulation, context):
     await context.unconfirmed.add_sweep(await simulation.record())
-    await rounds(simulation, 6)
+    await rounds(simulation, 8)
     thread = (await simulation.record()).thread
     await simulation.redis.flushall()
     await context.unconfirmed.restore_lost()
@@ -113,12 +113,12 @@ async def test_sweep_claimed_just_before_the_loss_is_not_started_twice(simulatio
 async def test_cancel_just_after_the_claim_is_of_the_sweep_in_the_cluster(simulation, context):
     """`serve` hasn't compared since the claim: it restores the sweep as acknowledged, then the cancel."""
     await context.unconfirmed.add_sweep(await simulation.record())
-    await rounds(simulation, 6)
+    await rounds(simulation, 8)
     thread = (await simulation.record()).thread
     await context.send(SWEEP, CANCEL)
     await simulation.redis.flushall()
     await context.unconfirmed.restore_lost()
-    await rounds(simulation, 6)
+    await rounds(simulation, 8)
     assert ((await simulation.record()).phase, simulation.gpus_held()) == (Phase.CANCELLED, [])
     assert (await simulation.record()).thread == thread
     assert "GPUs are free" in simulation.slack.posted[-1]
@@ -126,7 +126,7 @@ async def test_cancel_just_after_the_claim_is_of_the_sweep_in_the_cluster(simula
 
 async def test_cancel_just_after_the_claim_waits_for_the_clients_of_the_sweeps_cluster(simulation, context):
     await context.unconfirmed.add_sweep(await simulation.record())
-    await rounds(simulation, 6)
+    await rounds(simulation, 8)
     west = replace(await simulation.record(), cluster="west")
     await upsert(simulation.cluster, sweep_configmap.config_map(west))
     await context.send(SWEEP, CANCEL)
@@ -138,12 +138,12 @@ async def test_cancel_just_after_the_claim_waits_for_the_clients_of_the_sweeps_c
 
 
 async def test_cancel_that_redis_lost_is_applied_anyway(simulation, context):
-    await rounds(simulation, 6)
+    await rounds(simulation, 8)
     assert simulation.gpus_held()
     await context.send(SWEEP, CANCEL)
     await simulation.redis.flushall()
     await context.unconfirmed.restore_lost()
-    await rounds(simulation, 6)
+    await rounds(simulation, 8)
     await context.unconfirmed.restore_lost()
     assert ((await simulation.record()).phase, simulation.gpus_held()) == (Phase.CANCELLED, [])
 
@@ -152,7 +152,7 @@ async def test_cancel_applied_while_the_cluster_was_unreachable_survives_a_loss(
     async def away(*_, **__):
         raise UnreachableError("the API server does not answer")
 
-    await rounds(simulation, 6)
+    await rounds(simulation, 8)
     merge, simulation.cluster.merge = simulation.cluster.merge, away
     await context.send(SWEEP, CANCEL)
     await rounds(simulation, 1)
@@ -161,7 +161,7 @@ async def test_cancel_applied_while_the_cluster_was_unreachable_survives_a_loss(
     await simulation.redis.flushall()
     simulation.cluster.merge = merge
     await context.unconfirmed.restore_lost()
-    await rounds(simulation, 6)
+    await rounds(simulation, 8)
     assert (await simulation.record()).phase is Phase.CANCELLED
 
 
@@ -179,7 +179,7 @@ async def test_sweep_cancelled_before_its_claim_is_not_unknown_after_a_loss(simu
     await simulation.redis.flushall()
     simulation.cluster.create, simulation.cluster.get = there
     await context.unconfirmed.restore_lost()
-    await rounds(simulation, 6)
+    await rounds(simulation, 8)
     assert await simulation.store.get(SWEEP)
     assert (await simulation.record()).phase is Phase.CANCELLED
     assert [each for each in simulation.slack.ephemeral_messages if "No sweep named" in each[1]] == []
@@ -191,19 +191,19 @@ async def test_cancel_in_the_cluster_survives_without_an_unconfirmed_request(sim
     async def busy(*_, **__):
         raise UnreachableError("Slack does not answer")
 
-    await rounds(simulation, 6)
+    await rounds(simulation, 8)
     simulation.slack.reply = busy
     await simulation.store.add_command(SWEEP, CANCEL)
     await rounds(simulation, 1)
     del simulation.slack.reply
     await simulation.redis.flushall()
     await resync(simulation)
-    await rounds(simulation, 6)
+    await rounds(simulation, 8)
     assert ((await simulation.record()).phase, simulation.gpus_held()) == (Phase.CANCELLED, [])
 
 
 async def test_denied_command_is_not_repeated(simulation, context):
-    await rounds(simulation, 6)
+    await rounds(simulation, 8)
     kill = Command(action=Action.KILL, user=OWNER, user_name="ada", trial="no-such")
     await context.send(SWEEP, kill)
     await context.unconfirmed.restore_lost()
@@ -297,7 +297,7 @@ async def test_killed_server_and_emptied_redis_at_once_lose_nothing(simulation, 
     await next_one.unconfirmed.restore_lost()
     if command:
         await resync(simulation)
-    await rounds(simulation, 6)
+    await rounds(simulation, 8)
     end = Phase.CANCELLED if command else Phase.RUNNING
     assert (await simulation.record()).phase is end
     await next_one.unconfirmed.restore_lost()
@@ -346,7 +346,7 @@ async def test_disk_that_cannot_be_written_stops_no_acknowledgment_and_is_report
         await released.wait()
 
     await context.unconfirmed.restore_lost()
-    await rounds(simulation, 6)
+    await rounds(simulation, 8)
     with monkeypatch.context() as patch:
         if fault == "read-only":
             context.unconfirmed.file.close()
@@ -399,12 +399,12 @@ async def test_file_has_no_more_than_redis_and_is_private(simulation, context):
 
 
 async def test_command_is_restored_however_often_redis_is_emptied(simulation, context):
-    await rounds(simulation, 6)
+    await rounds(simulation, 8)
     await context.send(SWEEP, CANCEL)
     for _ in range(13):
         await simulation.redis.flushall()
         await context.unconfirmed.restore_lost()
-    await rounds(simulation, 6)
+    await rounds(simulation, 8)
     assert (await simulation.record()).phase is Phase.CANCELLED
 
 
