@@ -9,6 +9,7 @@ changed. In a cache of more objects, only those of large groups are: sweeps with
 
 import asyncio
 import json
+import math
 import sys
 from collections import OrderedDict, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -43,6 +44,7 @@ class Change(NamedTuple):
     group: Group
     live: bool  # it hasn't ended
     initial: bool  # it is from the first list, so it may not have changed
+    version: float = math.inf  # its resourceVersion; inf: it was deleted, or isn't a number
 
 
 class Cache:
@@ -93,7 +95,8 @@ class Cache:
         self._lists.pop(group, None)
         self._group_of[name] = group
         if changed:
-            self._on_change(Change(group, is_live(obj), not self.listed.is_set()))
+            number = int(version) if version.isdecimal() else math.inf
+            self._on_change(Change(group, is_live(obj), not self.listed.is_set(), number))
 
     def remove(self, name: str) -> None:
         """Remove an object that was deleted."""

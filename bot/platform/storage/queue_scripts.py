@@ -60,6 +60,12 @@ end
 # prefix, and ARGV[1] and ARGV[2] are the item and the seconds until it is ready.
 ADD = f"{_COMMON} {_ADDING} add(now + ARGV[2] * 1000)"
 
+# ARGV[3] is the resourceVersion of the change that wakes the item; `woken` reads it with the time.
+WAKE = f"""
+{ADD}
+call('SET', P .. ':woken:' .. item, ARGV[3] .. string.format(' %.3f', now), 'PX', 60000)
+"""
+
 RETRY_QUARANTINED = f"""
 {_COMMON}
 {_ADDING}
@@ -248,4 +254,4 @@ end
 call('SET', hurried, now, 'PX', ARGV[1] * 1000)
 """
 
-ALL = (ADD, TAKE, HEARTBEAT, DONE, DONE_AND_TAKE, RELEASE, FAIL, LEAVE, HURRY, RETRY_QUARANTINED)
+ALL = (ADD, WAKE, TAKE, HEARTBEAT, DONE, DONE_AND_TAKE, RELEASE, FAIL, LEAVE, HURRY, RETRY_QUARANTINED)

@@ -24,8 +24,9 @@ that only ran next to the culprit can finish. If Redis loses its data, counting 
 """
 
 import asyncio
+import math
 import secrets
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -96,6 +97,17 @@ class Queue:
         """Make the item ready in `seconds`, unless it will be ready earlier."""
         self._due = 0.0
         await self._run(queue_scripts.ADD, str(item), max(seconds, 0))
+
+    async def wake(self, item: WorkItem, version: float) -> None:
+        """Make the item ready like `add`, for a change in the cluster with this resourceVersion."""
+        self._due = 0.0
+        await self._run(queue_scripts.WAKE, str(item), 0, version)
+
+    async def woken(self, items: Sequence[WorkItem]) -> list[tuple[float, float]]:
+        """Return each item's last wake, if it was within a minute: `version`, and when, as `Lease.since`."""
+        found = await self._redis.mget([f"{self.prefix}:woken:{item}" for item in items])
+        wakes = (text(each).split() if each else (-math.inf, 0) for each in found)
+        return [(float(version), float(at)) for version, at in wakes]
 
     async def get(self, *, wait: float = MAX_BLOCK_SECONDS) -> Lease | None:
         """Lease the item that has been ready longest. Returns None if there is none within `wait` seconds.

@@ -1,18 +1,26 @@
 """Wake sweeps when the cluster changes: at once for a first change, then every moment for those that follow.
 
 Changes come in bursts: a trial that starts changes a Trial, a Job, and a pod several times each.
+
+Every worker sees every change, and the leader wakes the sweep. In the others, the change waits for
+BACKUP_SECONDS, and longer until the next full second, so that one call looks whether the sweeps were woken for
+all that wait. A worker that reconciled the sweep a moment ago looks at once: the leader may have known the
+change earlier, and that reconcile may have read older objects.
 """
 
 import asyncio
 import logging
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
+from dataclasses import dataclass
 from time import monotonic
 
 from redis.exceptions import RedisError
 
+from bot.core.work_item import WorkItem
 from bot.platform.storage.redis_client import REDIS_RETRY
+from bot.platform.storage.work_queue import Lease
 from bot.sweep.clients import SweepClients
 from k8s.api.cache import Change, Group
 from k8s.objects import SWEEP_LABEL
@@ -21,23 +29,53 @@ log = logging.getLogger(__name__)
 
 BATCH_SECONDS = 0.2  # after a first wake; further changes of the same sweep are one wake
 BUSY_SECONDS = 0.1  # after a wake that followed on another one: a long sweep changes all the time
+BACKUP_SECONDS = 1.0  # from a change until a worker that doesn't lead looks whether it was missed
+MAX_STARTED = 10_000  # sweeps whose last reconcile is remembered
+
+
+@dataclass(frozen=True, slots=True)
+class _Pending:
+    live: bool  # one of the group's objects is
+    version: float  # the greatest resourceVersion of its changes
+    since: float  # when the first of them came
+
+    def __or__(self, other: "_Pending") -> "_Pending":
+        live, version = self.live or other.live, max(self.version, other.version)
+        return _Pending(live, version, min(self.since, other.since))
 
 
 class Wakes:
+    """`leads`: this worker wakes at once."""
+
     def __init__(self, clients: SweepClients, clock: Callable[[], float] = monotonic) -> None:
         self._clients, self._clock = clients, clock
-        self._pending: dict[Group, bool] = {}  # by group: whether one of its objects is live
+        self.leads = True
+        self._pending: dict[Group, _Pending] = {}
         self._listed: set[str] = set()  # sweeps with a live object in a first list
         self._next: dict[Group, float] = {}  # not before; dropped BATCH_SECONDS later
+        self._started: dict[str, tuple[float, float]] = {}  # reconciles here: when, by `clock` and by Redis
         self._has_work = asyncio.Event()
 
     def add(self, change: Change) -> None:
         label, value = change.group
+        is_first = not self._pending
         if not change.initial:
-            self._pending[change.group] = change.live or self._pending.get(change.group, False)
+            self._keep(change.group, _Pending(change.live, change.version, self._clock()))
         elif change.live and label == SWEEP_LABEL:
             self._listed.add(value)
-        self._has_work.set()
+        # The loop already waits for those before, which aren't due later than a backup that came after them.
+        if change.initial or is_first or not self._waits(change.group):
+            self._has_work.set()
+
+    def started(self, lease: Lease) -> None:
+        """Note that a reconcile starts here: it reads all changes of its sweep so far."""
+        sweep = lease.item.key
+        self._started.pop(sweep, None)
+        self._started[sweep] = self._clock(), lease.since
+        if len(self._started) > MAX_STARTED:
+            del self._started[next(iter(self._started))]
+        if not self.leads:
+            self._pending.pop((SWEEP_LABEL, sweep), None)
 
     async def run(self) -> None:
         """Send wakes until cancelled; keep them while Redis is unreachable."""
@@ -56,30 +94,65 @@ class Wakes:
         """Send the wakes that are due. Raises RedisError, and keeps them pending."""
         now = self._clock()
         self._next = {group: at for group, at in self._next.items() if now - at < BATCH_SECONDS}
-        due = {group: live for group, live in self._pending.items() if self._next.get(group, now) <= now}
+        due = {group: each for group, each in self._pending.items() if self._due(group) <= now}
         listed, self._listed = self._listed, set()
         for group in due:
             del self._pending[group]
         try:
             strays = listed - await self._active(listed)  # ended; the resync wakes the others
-            for sweep in await self._concerned(due) | strays:
-                await self._clients.wake(sweep)
+            missed = due if self.leads else await self._missed(due)
+            for sweep in await self._concerned(missed) | strays:
+                change = missed.get((SWEEP_LABEL, sweep))
+                version = change.version if change else math.inf
+                await self._clients.queue.wake(WorkItem.sweep(sweep), version)
         except RedisError:
             self._listed |= listed
-            for group, live in due.items():
-                self._pending[group] = live or self._pending.get(group, False)
+            for group, each in due.items():
+                self._keep(group, each)
             raise
         pauses = ((group, BUSY_SECONDS if group in self._next else BATCH_SECONDS) for group in due)
         self._next |= {group: now + pause for group, pause in pauses}
 
+    def _keep(self, group: Group, change: _Pending) -> None:
+        known = self._pending.get(group)
+        self._pending[group] = known | change if known else change
+
+    def _due(self, group: Group) -> float:
+        at = self._next.get(group, -math.inf)
+        since = self._pending[group].since + BACKUP_SECONDS
+        return max(at, math.ceil(since)) if self._waits(group) else at
+
+    def _waits(self, group: Group) -> bool:
+        """Return whether the leader's wake is waited for."""
+        label, value = group
+        if self.leads or label != SWEEP_LABEL:
+            return False
+        started, _ = self._started.get(value, (-math.inf, 0.0))
+        return self._pending[group].since - started > BACKUP_SECONDS
+
     def _pause(self) -> float | None:
         """Return the seconds until the next wake is due; None if nothing is pending."""
-        due = [self._next.get(group, -math.inf) - self._clock() for group in self._pending]
+        due = [self._due(group) - self._clock() for group in self._pending]
         return max(min(due), 0.0) if due else None
 
-    async def _concerned(self, due: dict[Group, bool]) -> set[str]:
+    async def _missed(self, due: Mapping[Group, _Pending]) -> dict[Group, _Pending]:
+        """Return the changes for which no sweep was woken, or one that this worker reconciled too early.
+
+        All of them came after this worker's last reconcile of their sweep. If that started after the wake, it
+        can have been the one that the wake asked for.
+        """
+        sweeps = [value for label, value in due if label == SWEEP_LABEL]
+        wakes = await self._clients.queue.woken([WorkItem.sweep(each) for each in sweeps]) if sweeps else []
+        missed = dict(due)
+        for sweep, (version, at) in zip(sweeps, wakes, strict=True):
+            _, started = self._started.get(sweep, (0.0, -math.inf))
+            if due[SWEEP_LABEL, sweep].version <= version < math.inf and started < at:
+                del missed[SWEEP_LABEL, sweep]
+        return missed
+
+    async def _concerned(self, due: Mapping[Group, _Pending]) -> set[str]:
         """Return unfinished sweeps, and finished ones with live objects: a paused worker can submit late."""
-        sweeps = {value: live for (label, value), live in due.items() if label == SWEEP_LABEL}
+        sweeps = {value: each.live for (label, value), each in due.items() if label == SWEEP_LABEL}
         found = {sweep for sweep, live in sweeps.items() if live}
         found |= await self._active(sweeps.keys() - found)
         for label, build in due:
