@@ -44,7 +44,7 @@ class Change(NamedTuple):
     group: Group
     live: bool  # it hasn't ended
     initial: bool  # it is from the first list, so it may not have changed
-    version: float = math.inf  # its resourceVersion; inf: it was deleted, or isn't a number
+    version: float = math.inf  # its resourceVersion; inf: unknown, or no number
 
 
 class Cache:
@@ -95,11 +95,10 @@ class Cache:
         self._lists.pop(group, None)
         self._group_of[name] = group
         if changed:
-            number = int(version) if version.isdecimal() else math.inf
-            self._on_change(Change(group, is_live(obj), not self.listed.is_set(), number))
+            self._on_change(Change(group, is_live(obj), not self.listed.is_set(), _number(version)))
 
-    def remove(self, name: str) -> None:
-        """Remove an object that was deleted."""
+    def remove(self, name: str, version: str = "") -> None:
+        """Remove an object that was deleted, in `version` if that is known."""
         if group := self._group_of.pop(name, None):
             members = self._groups[group]
             self._parsed.pop(name, None)
@@ -107,7 +106,7 @@ class Cache:
             self._remember(name, group, members.pop(name))
             if not members:
                 del self._groups[group]
-            self._on_change(Change(group, live=False, initial=False))
+            self._on_change(Change(group, live=False, initial=False, version=_number(version)))
 
     def _remember(self, name: str, group: Group, stored: bytes) -> None:
         """Keep a disrupted pod for a while: nothing else says later why it is gone."""
@@ -168,6 +167,10 @@ def _group(obj: Manifest) -> Group | None:
     labels = obj["metadata"].get("labels") or {}
     # Interned: a sweep has many objects.
     return next(((label, sys.intern(labels[label])) for label in GROUPED_BY if label in labels), None)
+
+
+def _number(version: str) -> float:
+    return int(version) if version.isdecimal() else math.inf
 
 
 def _unpacked(stored: bytes) -> CachedObject:

@@ -1,8 +1,8 @@
 """Keep each worker's caches of the cluster current by watches, and wake sweeps when they change.
 
 Every worker watches. One of them, under a lease, wakes sweeps and runs the resync; the others wake what it
-misses (`bot.sweep.sweeps.wakes`). If a worker reconciles a sweep before its own caches show a change, it wakes
-the sweep again when they do; the queue has a sweep once, no matter how many workers wake it.
+misses (`bot.sweep.sweeps.wakes`). If a worker reconciles a sweep before its own caches show a change, it
+wakes the sweep again when they do; the queue has a sweep once, no matter how many workers wake it.
 """
 
 import asyncio

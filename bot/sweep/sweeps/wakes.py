@@ -3,9 +3,9 @@
 Changes come in bursts: a trial that starts changes a Trial, a Job, and a pod several times each.
 
 Every worker sees every change, and the leader wakes the sweep. In the others, the change waits for
-BACKUP_SECONDS, and longer until the next full second, so that one call looks whether the sweeps were woken for
-all that wait. A worker that reconciled the sweep a moment ago looks at once: the leader may have known the
-change earlier, and that reconcile may have read older objects.
+BACKUP_SECONDS, and until the next full second, so that one call looks for all whether the leader has missed
+them. A worker that reconciled the sweep a moment ago looks at once: the leader may have known the change
+earlier, and that reconcile may have read older objects.
 """
 
 import asyncio

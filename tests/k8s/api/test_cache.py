@@ -41,8 +41,9 @@ def test_change_is_reported_with_its_group_and_whether_it_is_live():
     cache = Kept()
     cache.put(a_trial())
     cache.put(a_trial(version=2, **condition("Succeeded")))
-    cache.remove("t1")
-    assert cache.changes == [Change(GROUP, live, initial=False) for live in (True, False, False)]
+    cache.remove("t1", "3")
+    states = ((True, 1), (False, 2), (False, 3))
+    assert cache.changes == [Change(GROUP, live, initial=False, version=each) for live, each in states]
     assert (cache.get("t1"), cache.list(dict([GROUP]))) == (None, [])
 
 
@@ -83,7 +84,7 @@ def test_first_list_is_reported_as_initial():
     cache = Kept()
     cache.listed.clear()
     cache.put(a_trial())
-    assert cache.changes == [Change(GROUP, live=True, initial=True)]
+    assert cache.changes == [Change(GROUP, live=True, initial=True, version=1)]
 
 
 def test_object_whose_label_changes_moves_and_both_groups_are_reported():
