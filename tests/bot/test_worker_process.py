@@ -69,7 +69,7 @@ def a_watcher(redis, cluster):
     return SweepInformer(redis, clients)
 
 
-async def test_every_worker_watches_and_one_resyncs(redis, cluster, monkeypatch, wait_until):
+async def test_every_worker_watches_and_one_wakes_and_resyncs(redis, cluster, monkeypatch, wait_until):
     clusters = [cluster, KubernetesClient(monkeypatch)]
     watchers = [a_watcher(redis, each) for each in clusters]
     assert await watchers[0].fresh() == "not started"
@@ -78,6 +78,8 @@ async def test_every_worker_watches_and_one_resyncs(redis, cluster, monkeypatch,
     assert [len(each.fresh) for each in clusters] == [len(informer.WATCHED_KINDS)] * 2
     assert sum(each.listed for each in clusters) == 1
     assert {(await each.fresh()).partition(";")[0] for each in watchers} == {"watching"}
+    leaders = [bool(each.listed) for each in clusters]
+    await wait_until(lambda: [each.wakes.leads for each in watchers] == leaders, "the same one wakes sweeps")
     await cancelled(tasks[clusters.index(next(each for each in clusters if each.listed))])
     assert await redis.exists("sweepbot:resync") == 0
     await cancelled(*tasks)
