@@ -60,10 +60,20 @@ end
 # prefix, and ARGV[1] and ARGV[2] are the item and the seconds until it is ready.
 ADD = f"{_COMMON} {_ADDING} add(now + ARGV[2] * 1000)"
 
-# ARGV[3] is the resourceVersion of the change that wakes the item; `woken` reads it with the time.
+# ARGV has for each item its text, the resourceVersion of the change that wakes it, and when its last run by
+# this worker started: it is already awake if it was woken for this or a later version, after that start.
 WAKE = f"""
-{ADD}
-call('SET', P .. ':woken:' .. item, ARGV[3] .. string.format(' %.3f', now), 'PX', 60000)
+{_COMMON}
+{_ADDING}
+for n = 1, #ARGV, 3 do
+  item = ARGV[n]
+  local version, started, woken = tonumber(ARGV[n + 1]), tonumber(ARGV[n + 2]), P .. ':woken:' .. item
+  local known, at = string.match(call('GET', woken) or '-1 0', '(%S+) (%S+)')
+  if version > tonumber(known) or started >= tonumber(at) then
+    add(now)
+    if version < math.huge then call('SET', woken, string.format('%.0f %.3f', version, now), 'PX', 60000) end
+  end
+end
 """
 
 RETRY_QUARANTINED = f"""

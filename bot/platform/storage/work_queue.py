@@ -24,9 +24,8 @@ that only ran next to the culprit can finish. If Redis loses its data, counting 
 """
 
 import asyncio
-import math
 import secrets
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -98,16 +97,16 @@ class Queue:
         self._due = 0.0
         await self._run(queue_scripts.ADD, str(item), max(seconds, 0))
 
-    async def wake(self, item: WorkItem, version: float) -> None:
-        """Make the item ready like `add`, for a change in the cluster with this resourceVersion."""
-        self._due = 0.0
-        await self._run(queue_scripts.WAKE, str(item), 0, version)
+    async def wake(self, items: Mapping[WorkItem, tuple[float, float]]) -> None:
+        """Make items ready like `add`, except those that were woken, within a minute, for the same change.
 
-    async def woken(self, items: Sequence[WorkItem]) -> list[tuple[float, float]]:
-        """Return each item's last wake, if it was within a minute: `version`, and when, as `Lease.since`."""
-        found = await self._redis.mget([f"{self.prefix}:woken:{item}" for item in items])
-        wakes = (text(each).split() if each else (-math.inf, 0) for each in found)
-        return [(float(version), float(at)) for version, at in wakes]
+        Args:
+            items: each with the resourceVersion of its change, inf if unknown, and `since` of this worker's
+                last lease of it: a wake before that doesn't count. With inf, none does.
+        """
+        self._due = 0.0
+        args = [arg for item, why in items.items() for arg in (str(item), *why)]
+        await self._run(queue_scripts.WAKE, *args)
 
     async def get(self, *, wait: float = MAX_BLOCK_SECONDS) -> Lease | None:
         """Lease the item that has been ready longest. Returns None if there is none within `wait` seconds.

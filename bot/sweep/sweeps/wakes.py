@@ -31,6 +31,7 @@ BATCH_SECONDS = 0.2  # after a first wake; further changes of the same sweep are
 BUSY_SECONDS = 0.1  # after a wake that followed on another one: a long sweep changes all the time
 BACKUP_SECONDS = 1.0  # from a change until a worker that doesn't lead looks whether it was missed
 MAX_STARTED = 10_000  # sweeps whose last reconcile is remembered
+_NEVER = -math.inf, -math.inf
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,11 +101,8 @@ class Wakes:
             del self._pending[group]
         try:
             strays = listed - await self._active(listed)  # ended; the resync wakes the others
-            missed = due if self.leads else await self._missed(due)
-            for sweep in await self._concerned(missed) | strays:
-                change = missed.get((SWEEP_LABEL, sweep))
-                version = change.version if change else math.inf
-                await self._clients.queue.wake(WorkItem.sweep(sweep), version)
+            if woken := await self._concerned(due) | strays:
+                await self._clients.queue.wake({WorkItem.sweep(each): self._why(each, due) for each in woken})
         except RedisError:
             self._listed |= listed
             for group, each in due.items():
@@ -127,7 +125,7 @@ class Wakes:
         label, value = group
         if self.leads or label != SWEEP_LABEL:
             return False
-        started, _ = self._started.get(value, (-math.inf, 0.0))
+        started, _ = self._started.get(value, _NEVER)
         return self._pending[group].since - started > BACKUP_SECONDS
 
     def _pause(self) -> float | None:
@@ -135,20 +133,14 @@ class Wakes:
         due = [self._due(group) - self._clock() for group in self._pending]
         return max(min(due), 0.0) if due else None
 
-    async def _missed(self, due: Mapping[Group, _Pending]) -> dict[Group, _Pending]:
-        """Return the changes for which no sweep was woken, or one that this worker reconciled too early.
+    def _why(self, sweep: str, due: Mapping[Group, _Pending]) -> tuple[float, float]:
+        """Return what `Queue.wake` takes: the leader wakes in any case, the others what it missed.
 
-        All of them came after this worker's last reconcile of their sweep. If that started after the wake, it
-        can have been the one that the wake asked for.
+        Without the lead, changes that are due came after the start of this worker's last reconcile. If that
+        start followed on a wake for them, the reconcile was too early.
         """
-        sweeps = [value for label, value in due if label == SWEEP_LABEL]
-        wakes = await self._clients.queue.woken([WorkItem.sweep(each) for each in sweeps]) if sweeps else []
-        missed = dict(due)
-        for sweep, (version, at) in zip(sweeps, wakes, strict=True):
-            _, started = self._started.get(sweep, (0.0, -math.inf))
-            if due[SWEEP_LABEL, sweep].version <= version < math.inf and started < at:
-                del missed[SWEEP_LABEL, sweep]
-        return missed
+        change, (_, started) = due.get((SWEEP_LABEL, sweep)), self._started.get(sweep, _NEVER)
+        return change.version if change else math.inf, math.inf if self.leads else started
 
     async def _concerned(self, due: Mapping[Group, _Pending]) -> set[str]:
         """Return unfinished sweeps, and finished ones with live objects: a paused worker can submit late."""

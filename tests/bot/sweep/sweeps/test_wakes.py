@@ -25,10 +25,10 @@ class World:
         clients = SimpleNamespace(store=store, queue=SimpleNamespace(wake=self._wake))
         self.wakes = Wakes(clients, clock=lambda: self.now)
 
-    async def _wake(self, item, _):
+    async def _wake(self, items):
         if self.away:
             raise RedisConnectionError
-        self.woken.append(item.key)
+        self.woken += [item.key for item in items]
 
     async def _active_of(self, ids):
         self.trips += 1
