@@ -34,6 +34,7 @@ MAX_DISRUPTED = 1000  # pods in one cache
 # Objects that are kept parsed in one cache: each takes about 8 kB. If it has more, only those of groups that
 # are larger: the others would take turns.
 MAX_PARSED, SMALL_GROUP = 2500, 50
+MAX_DIGITS = 15  # of a resourceVersion that a float holds exactly, as Redis' scripts compare it
 GROUPED_BY = (SWEEP_LABEL, BUILD_LABEL, ENVIRONMENT_LABEL)
 Group = tuple[str, str]  # the label of an object's sweep, build, or environment, and its value
 
@@ -44,6 +45,7 @@ class Change(NamedTuple):
     group: Group
     live: bool  # it hasn't ended
     initial: bool  # it is from the first list, so it may not have changed
+    kind: str = ""  # its kind
     version: float = math.inf  # its resourceVersion; inf: unknown, or no number
 
 
@@ -95,7 +97,8 @@ class Cache:
         self._lists.pop(group, None)
         self._group_of[name] = group
         if changed:
-            self._on_change(Change(group, is_live(obj), not self.listed.is_set(), _number(version)))
+            initial = not self.listed.is_set()
+            self._on_change(Change(group, is_live(obj), initial, self.kind, _number(version)))
 
     def remove(self, name: str, version: str = "") -> None:
         """Remove an object that was deleted, in `version` if that is known."""
@@ -106,7 +109,9 @@ class Cache:
             self._remember(name, group, members.pop(name))
             if not members:
                 del self._groups[group]
-            self._on_change(Change(group, live=False, initial=False, version=_number(version)))
+            self._on_change(
+                Change(group, live=False, initial=False, kind=self.kind, version=_number(version))
+            )
 
     def _remember(self, name: str, group: Group, stored: bytes) -> None:
         """Keep a disrupted pod for a while: nothing else says later why it is gone."""
@@ -170,7 +175,8 @@ def _group(obj: Manifest) -> Group | None:
 
 
 def _number(version: str) -> float:
-    return int(version) if version.isdecimal() else math.inf
+    is_exact = version.isdecimal() and len(version) <= MAX_DIGITS
+    return int(version) if is_exact else math.inf
 
 
 def _unpacked(stored: bytes) -> CachedObject:

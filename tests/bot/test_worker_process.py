@@ -158,10 +158,12 @@ async def test_process_stops_within_the_grace_period_and_releases_everything(
     queue, runs, redis, cluster, wait_until
 ):
     watcher, running = a_watcher(redis, cluster), asyncio.Event()
-    turning = Worker(queue, 1, {ItemKind.SWEEP: runs}).run(running)
+    noted = work_process._noted(watcher.wakes.started, runs)
+    turning = Worker(queue, 1, {ItemKind.SWEEP: noted}).run(running)
     job = asyncio.ensure_future(work_process._work(turning, [watcher.run()], running))
     await queue.add(WorkItem.sweep(SWEEP))
     await wait_until(lambda: runs.started and cluster.listed, "it works")
+    assert SWEEP in watcher.wakes._started, "wakes that came before don't count for it"
     running.set()
     await wait_until(
         lambda: not_(redis.exists("sweepbot:resync")), "the resync is released before the run ends"

@@ -60,16 +60,17 @@ end
 # prefix, and ARGV[1] and ARGV[2] are the item and the seconds until it is ready.
 ADD = f"{_COMMON} {_ADDING} add(now + ARGV[2] * 1000)"
 
-# ARGV has for each item its text, the resourceVersion of the change that wakes it, and when its last run by
-# this worker started: it is already awake if it was woken for this or a later version, after that start.
+# ARGV has for each wake its item, the kind and the resourceVersion of the change, and when this worker last
+# started the item: it is already awake if it was woken for this or a later version, after that start.
 WAKE = f"""
 {_COMMON}
 {_ADDING}
-for n = 1, #ARGV, 3 do
+for n = 1, #ARGV, 4 do
   item = ARGV[n]
-  local version, started, woken = tonumber(ARGV[n + 1]), tonumber(ARGV[n + 2]), P .. ':woken:' .. item
-  local known, at = string.match(call('GET', woken) or '-1 0', '(%S+) (%S+)')
-  if version > tonumber(known) or started >= tonumber(at) then
+  local version, started = tonumber(ARGV[n + 2]), tonumber(ARGV[n + 3])
+  local woken = P .. ':woken:' .. item .. ':' .. ARGV[n + 1]
+  local known, at = string.match(call('GET', woken) or '', '^(%d+) (%d+%.%d+)$')
+  if not known or version > tonumber(known) or started >= tonumber(at) then
     add(now)
     if version < math.huge then call('SET', woken, string.format('%.0f %.3f', version, now), 'PX', 60000) end
   end

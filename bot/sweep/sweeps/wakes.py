@@ -20,7 +20,7 @@ from redis.exceptions import RedisError
 
 from bot.core.work_item import WorkItem
 from bot.platform.storage.redis_client import REDIS_RETRY
-from bot.platform.storage.work_queue import Lease
+from bot.platform.storage.work_queue import Lease, Wake
 from bot.sweep.clients import SweepClients
 from k8s.api.cache import Change, Group
 from k8s.objects import SWEEP_LABEL
@@ -32,17 +32,27 @@ BUSY_SECONDS = 0.1  # after a wake that followed on another one: a long sweep ch
 BACKUP_SECONDS = 1.0  # from a change until a worker that doesn't lead looks whether it was missed
 MAX_STARTED = 10_000  # sweeps whose last reconcile is remembered
 _NEVER = -math.inf, -math.inf
+_UNKNOWN = {"": math.inf}  # versions
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class _Pending:
     live: bool  # one of the group's objects is
-    version: float  # the greatest resourceVersion of its changes
+    versions: Mapping[str, float]  # the greatest resourceVersion of its changes, by kind
     since: float  # when the first of them came
 
     def __or__(self, other: "_Pending") -> "_Pending":
-        live, version = self.live or other.live, max(self.version, other.version)
-        return _Pending(live, version, min(self.since, other.since))
+        newer = {kind: max(each, self.versions.get(kind, each)) for kind, each in other.versions.items()}
+        return _Pending(self.live or other.live, {**self.versions, **newer}, min(self.since, other.since))
+
+
+def _keep(groups: dict[Group, _Pending], group: Group, change: _Pending) -> None:
+    known = groups.get(group)
+    groups[group] = known | change if known else change
+
+
+def _backup_at(held: _Pending) -> int:
+    return math.ceil(held.since + BACKUP_SECONDS)
 
 
 class Wakes:
@@ -51,7 +61,8 @@ class Wakes:
     def __init__(self, clients: SweepClients, clock: Callable[[], float] = monotonic) -> None:
         self._clients, self._clock = clients, clock
         self.leads = True
-        self._pending: dict[Group, _Pending] = {}
+        self._pending: dict[Group, _Pending] = {}  # to be woken as soon as `_next` allows
+        self._held: dict[Group, _Pending] = {}  # those that wait for the leader, the oldest first
         self._listed: set[str] = set()  # sweeps with a live object in a first list
         self._next: dict[Group, float] = {}  # not before; dropped BATCH_SECONDS later
         self._started: dict[str, tuple[float, float]] = {}  # reconciles here: when, by `clock` and by Redis
@@ -59,14 +70,18 @@ class Wakes:
 
     def add(self, change: Change) -> None:
         label, value = change.group
-        is_first = not self._pending
-        if not change.initial:
-            self._keep(change.group, _Pending(change.live, change.version, self._clock()))
-        elif change.live and label == SWEEP_LABEL:
-            self._listed.add(value)
-        # The loop already waits for those before, which aren't due later than a backup that came after them.
-        if change.initial or is_first or not self._waits(change.group):
-            self._has_work.set()
+        now, loop_waits = self._clock(), bool(self._held)  # for an older one
+        pending = _Pending(change.live, {change.kind: change.version}, now)
+        if change.initial:
+            if change.live and label == SWEEP_LABEL:
+                self._listed.add(value)
+        elif self._waits(change.group, now):
+            _keep(self._held, change.group, pending)
+            if loop_waits:
+                return
+        else:
+            _keep(self._pending, change.group, pending)
+        self._has_work.set()
 
     def started(self, lease: Lease) -> None:
         """Note that a reconcile starts here: it reads all changes of its sweep so far."""
@@ -75,6 +90,7 @@ class Wakes:
         self._started[sweep] = self._clock(), lease.since
         if len(self._started) > MAX_STARTED:
             del self._started[next(iter(self._started))]
+        self._held.pop((SWEEP_LABEL, sweep), None)
         if not self.leads:
             self._pending.pop((SWEEP_LABEL, sweep), None)
 
@@ -95,61 +111,71 @@ class Wakes:
         """Send the wakes that are due. Raises RedisError, and keeps them pending."""
         now = self._clock()
         self._next = {group: at for group, at in self._next.items() if now - at < BATCH_SECONDS}
-        due = {group: each for group, each in self._pending.items() if self._due(group) <= now}
+        if self._held_until() <= now:
+            for group, each in [*self._held.items()]:
+                if self.leads or _backup_at(each) <= now:
+                    _keep(self._pending, group, self._held.pop(group))
+        due = {group: each for group, each in self._pending.items() if self._next.get(group, now) <= now}
         listed, self._listed = self._listed, set()
         for group in due:
             del self._pending[group]
         try:
             strays = listed - await self._active(listed)  # ended; the resync wakes the others
-            if woken := await self._concerned(due) | strays:
-                await self._clients.queue.wake({WorkItem.sweep(each): self._why(each, due) for each in woken})
+            if found := await self._concerned(due) | dict.fromkeys(strays, _UNKNOWN):
+                await self._clients.queue.wake(self._wakes(found))
         except RedisError:
             self._listed |= listed
             for group, each in due.items():
-                self._keep(group, each)
+                _keep(self._pending, group, each)
             raise
         pauses = ((group, BUSY_SECONDS if group in self._next else BATCH_SECONDS) for group in due)
         self._next |= {group: now + pause for group, pause in pauses}
 
-    def _keep(self, group: Group, change: _Pending) -> None:
-        known = self._pending.get(group)
-        self._pending[group] = known | change if known else change
-
-    def _due(self, group: Group) -> float:
-        at = self._next.get(group, -math.inf)
-        since = self._pending[group].since + BACKUP_SECONDS
-        return max(at, math.ceil(since)) if self._waits(group) else at
-
-    def _waits(self, group: Group) -> bool:
+    def _waits(self, group: Group, now: float) -> bool:
         """Return whether the leader's wake is waited for."""
         label, value = group
-        if self.leads or label != SWEEP_LABEL:
+        if self.leads or label != SWEEP_LABEL or group in self._pending:
             return False
         started, _ = self._started.get(value, _NEVER)
-        return self._pending[group].since - started > BACKUP_SECONDS
+        return now - started > BACKUP_SECONDS
+
+    def _held_until(self) -> float:
+        oldest = next(iter(self._held.values()), None)
+        if oldest is None:
+            return math.inf
+        return -math.inf if self.leads else _backup_at(oldest)
 
     def _pause(self) -> float | None:
         """Return the seconds until the next wake is due; None if nothing is pending."""
-        due = [self._due(group) - self._clock() for group in self._pending]
-        return max(min(due), 0.0) if due else None
+        due = min((self._next.get(group, -math.inf) for group in self._pending), default=math.inf)
+        due = min(due, self._held_until())
+        return max(due - self._clock(), 0.0) if due < math.inf else None
 
-    def _why(self, sweep: str, due: Mapping[Group, _Pending]) -> tuple[float, float]:
+    def _wakes(self, found: Mapping[str, Mapping[str, float]]) -> list[Wake]:
         """Return what `Queue.wake` takes: the leader wakes in any case, the others what it missed.
 
         Without the lead, changes that are due came after the start of this worker's last reconcile. If that
         start followed on a wake for them, the reconcile was too early.
         """
-        change, (_, started) = due.get((SWEEP_LABEL, sweep)), self._started.get(sweep, _NEVER)
-        return change.version if change else math.inf, math.inf if self.leads else started
+        return [
+            Wake(WorkItem.sweep(sweep), kind, version, math.inf if self.leads else started)
+            for sweep, versions in found.items()
+            for _, started in [self._started.get(sweep, _NEVER)]
+            for kind, version in versions.items()
+        ]
 
-    async def _concerned(self, due: Mapping[Group, _Pending]) -> set[str]:
-        """Return unfinished sweeps, and finished ones with live objects: a paused worker can submit late."""
-        sweeps = {value: each.live for (label, value), each in due.items() if label == SWEEP_LABEL}
-        found = {sweep for sweep, live in sweeps.items() if live}
-        found |= await self._active(sweeps.keys() - found)
+    async def _concerned(self, due: Mapping[Group, _Pending]) -> dict[str, Mapping[str, float]]:
+        """Return unfinished sweeps, and finished ones with live objects: a paused worker can submit late.
+
+        Each has the versions for which it is woken.
+        """
+        changed = {value: each for (label, value), each in due.items() if label == SWEEP_LABEL}
+        live = {sweep for sweep, each in changed.items() if each.live}
+        woken = live | await self._active(changed.keys() - live)
+        found = {sweep: changed[sweep].versions for sweep in woken}
         for label, build in due:
             if label != SWEEP_LABEL:
-                found |= await self._clients.store.concerned_by(build)
+                found |= dict.fromkeys(await self._clients.store.concerned_by(build), _UNKNOWN)
         return found
 
     async def _active(self, sweeps: Iterable[str]) -> set[str]:

@@ -25,10 +25,10 @@ class World:
         clients = SimpleNamespace(store=store, queue=SimpleNamespace(wake=self._wake))
         self.wakes = Wakes(clients, clock=lambda: self.now)
 
-    async def _wake(self, items):
+    async def _wake(self, wakes):
         if self.away:
             raise RedisConnectionError
-        self.woken += [item.key for item in items]
+        self.woken += [each.item.key for each in wakes]
 
     async def _active_of(self, ids):
         self.trips += 1
@@ -155,9 +155,9 @@ class TwoWorkers:
     async def _all(self, ids):
         return set(ids)
 
-    async def sees(self, wakes, version, *, after=0.0):
+    async def sees(self, wakes, version, *, kind="Pod", label=SWEEP_LABEL, after=0.0):
         """A worker sees a change of the sweep, and looks `after` so many seconds."""
-        wakes.add(Change((SWEEP_LABEL, "a"), live=True, initial=False, version=version))
+        wakes.add(Change((label, "a"), live=True, initial=False, kind=kind, version=version))
         await self.looks(wakes, after=after)
 
     async def looks(self, wakes, *, after=0.0):
@@ -174,6 +174,14 @@ class TwoWorkers:
         return True
 
 
+def without_reply(call):
+    async def interrupted(wakes):
+        await call(wakes)
+        raise RedisConnectionError
+
+    return interrupted
+
+
 @pytest.fixture
 def two(redis):
     return TwoWorkers(redis)
@@ -188,6 +196,18 @@ async def test_other_worker_drops_a_change_that_the_leader_woke_for(two):
     assert not await two.reconciles(two.other)
 
 
+async def test_wake_whose_reply_was_lost_is_repeated_without_a_second_reconcile(two, monkeypatch):
+    await two.sees(two.other, 5)
+    with monkeypatch.context() as patch:
+        patch.setattr(two.queue, "wake", without_reply(two.queue.wake))
+        with pytest.raises(RedisConnectionError):
+            await two.looks(two.other, after=2 * BACKUP_SECONDS)
+    assert await two.reconciles(two.leader)
+    await two.looks(two.other)
+    assert two.other._pause() is None
+    assert not await two.reconciles(two.leader)
+
+
 @pytest.mark.parametrize("seen_by_leader", [(), (4,), (math.inf,)], ids=["dead", "behind", "deleted"])
 async def test_other_worker_wakes_within_two_seconds_what_the_leader_did_not_see(two, seen_by_leader):
     for version in seen_by_leader:
@@ -197,6 +217,46 @@ async def test_other_worker_wakes_within_two_seconds_what_the_leader_did_not_see
     assert not await two.reconciles(two.other)
     await two.looks(two.other, after=2 * BACKUP_SECONDS)
     assert await two.reconciles(two.other)
+
+
+async def test_newer_change_of_another_kind_hides_none_that_the_leader_did_not_see(two):
+    """The leader's watch of Trials is dead, and the one of pods isn't."""
+    await two.sees(two.leader, 9)
+    assert await two.reconciles(two.leader)
+    await two.sees(two.other, 5, kind="Trial")
+    await two.sees(two.other, 9)
+    await two.looks(two.other, after=2 * BACKUP_SECONDS)
+    assert await two.reconciles(two.other)
+
+
+async def test_change_of_a_build_wakes_beside_one_that_the_leader_woke_for(two):
+    await two.sees(two.leader, 5)
+    assert await two.reconciles(two.leader)
+    await two.sees(two.other, 5)
+    two.now += 2 * BACKUP_SECONDS
+    await two.sees(two.other, 7, kind="Job", label=BUILD_LABEL)
+    assert await two.reconciles(two.other)
+
+
+async def test_stored_wake_of_another_format_counts_as_none(two, redis):
+    await redis.set("test:woken:a:Pod", "a newer format", px=60_000)
+    await two.sees(two.other, 5)
+    await two.looks(two.other, after=2 * BACKUP_SECONDS)
+    assert await two.reconciles(two.other)
+
+
+async def test_other_worker_looks_once_a_second_for_all_that_waited_long_enough(world):
+    world.wakes.leads = False
+    looked = {}
+    for sweep, at in (("a", 0.1), ("b", 0.9), ("a", 1.1), ("c", 1.5)):
+        world.now = at
+        world.changed(sweep)
+    for _ in range(20):
+        world.now += world.wakes._pause() or 0
+        if found := await world.sent():
+            looked[world.now] = found
+    assert looked == {2.0: ["a", "b"], 3.0: ["c"]}
+    assert world.wakes._pause() is None
 
 
 @pytest.mark.parametrize("late", [0.1, 30 * BACKUP_SECONDS])
