@@ -45,7 +45,7 @@ class Change(NamedTuple):
     group: Group
     live: bool  # it hasn't ended
     initial: bool  # it is from the first list, so it may not have changed
-    kind: str = ""  # its kind
+    kind: str = ""  # of the object
     version: float = math.inf  # its resourceVersion; inf: unknown, or no number
 
 

@@ -106,7 +106,7 @@ class Queue:
         self._due = 0.0
         await self._run(queue_scripts.ADD, str(item), max(seconds, 0))
 
-    async def wake(self, wakes: Iterable["Wake"]) -> None:
+    async def wake(self, wakes: Iterable[Wake]) -> None:
         """Make items ready like `add`, except those that were woken, within a minute, for the same change."""
         self._due = 0.0
         args: list[str | float] = []
