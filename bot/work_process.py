@@ -3,7 +3,7 @@
 import asyncio
 import logging
 import os
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from contextlib import AsyncExitStack
 from datetime import timedelta
 from functools import partial
@@ -94,6 +94,7 @@ async def workers(process: Process) -> None:
         errors = LastErrors(process.redis)
         handlers = {kind: remembering(each, errors, clients.mask, now) for kind, each in handlers.items()}
         informer = SweepInformer(process.redis, clients)
+        handlers[ItemKind.SWEEP] = _noted(informer.wakes.started, handlers[ItemKind.SWEEP])
         worker = Worker(clients.queue, settings.worker_concurrency, handlers, suspect=informer.suspect)
         _probes(process.probes, web, clients.cluster, informer, worker)
         schedule = Schedule(clients.queue, digest_schedules, now)
@@ -157,6 +158,14 @@ def _job_handlers(
 def _with(clients: SweepClients, job: Job) -> Handler:
     async def handle(lease: Lease) -> timedelta | None:
         return await job(lease, clients)
+
+    return handle
+
+
+def _noted(started: Callable[[Lease], None], handler: Handler) -> Handler:
+    async def handle(lease: Lease) -> timedelta | None:
+        started(lease)
+        return await handler(lease)
 
     return handle
 

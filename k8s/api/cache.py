@@ -9,6 +9,7 @@ changed. In a cache of more objects, only those of large groups are: sweeps with
 
 import asyncio
 import json
+import math
 import sys
 from collections import OrderedDict, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -33,6 +34,7 @@ MAX_DISRUPTED = 1000  # pods in one cache
 # Objects that are kept parsed in one cache: each takes about 8 kB. If it has more, only those of groups that
 # are larger: the others would take turns.
 MAX_PARSED, SMALL_GROUP = 2500, 50
+MAX_DIGITS = 15  # of a resourceVersion that a float holds exactly, as Redis' scripts compare it
 GROUPED_BY = (SWEEP_LABEL, BUILD_LABEL, ENVIRONMENT_LABEL)
 Group = tuple[str, str]  # the label of an object's sweep, build, or environment, and its value
 
@@ -43,6 +45,8 @@ class Change(NamedTuple):
     group: Group
     live: bool  # it hasn't ended
     initial: bool  # it is from the first list, so it may not have changed
+    kind: str = ""  # of the object
+    version: float = math.inf  # its resourceVersion; inf: unknown, or no number
 
 
 class Cache:
@@ -93,10 +97,11 @@ class Cache:
         self._lists.pop(group, None)
         self._group_of[name] = group
         if changed:
-            self._on_change(Change(group, is_live(obj), not self.listed.is_set()))
+            initial = not self.listed.is_set()
+            self._on_change(Change(group, is_live(obj), initial, self.kind, _number(version)))
 
-    def remove(self, name: str) -> None:
-        """Remove an object that was deleted."""
+    def remove(self, name: str, version: str = "") -> None:
+        """Remove an object that was deleted, in `version` if that is known."""
         if group := self._group_of.pop(name, None):
             members = self._groups[group]
             self._parsed.pop(name, None)
@@ -104,7 +109,9 @@ class Cache:
             self._remember(name, group, members.pop(name))
             if not members:
                 del self._groups[group]
-            self._on_change(Change(group, live=False, initial=False))
+            self._on_change(
+                Change(group, live=False, initial=False, kind=self.kind, version=_number(version))
+            )
 
     def _remember(self, name: str, group: Group, stored: bytes) -> None:
         """Keep a disrupted pod for a while: nothing else says later why it is gone."""
@@ -165,6 +172,11 @@ def _group(obj: Manifest) -> Group | None:
     labels = obj["metadata"].get("labels") or {}
     # Interned: a sweep has many objects.
     return next(((label, sys.intern(labels[label])) for label in GROUPED_BY if label in labels), None)
+
+
+def _number(version: str) -> float:
+    is_exact = version.isdecimal() and len(version) <= MAX_DIGITS
+    return int(version) if is_exact else math.inf
 
 
 def _unpacked(stored: bytes) -> CachedObject:

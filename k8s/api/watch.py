@@ -137,7 +137,7 @@ class _Watch:
 
     def _take(self, what: str, obj: Manifest) -> None:
         if what == "DELETED":
-            self.cache.remove(self.cache.key(obj))
+            self.cache.remove(self.cache.key(obj), obj["metadata"]["resourceVersion"])
         elif what != "BOOKMARK":
             self.cache.put(obj)
         self.since = obj["metadata"]["resourceVersion"]

@@ -111,7 +111,7 @@ class GpuPods(Cache):
         elif found := read_gpu_pod(obj):
             self._pods[self.key(obj)] = found
 
-    def remove(self, key: str) -> None:
+    def remove(self, key: str, _version: str = "") -> None:
         self._pods.pop(key, None)
         self.claiming.pop(key, None)
 

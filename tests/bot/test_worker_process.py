@@ -69,7 +69,7 @@ def a_watcher(redis, cluster):
     return SweepInformer(redis, clients)
 
 
-async def test_every_worker_watches_and_one_resyncs(redis, cluster, monkeypatch, wait_until):
+async def test_every_worker_watches_and_one_wakes_and_resyncs(redis, cluster, monkeypatch, wait_until):
     clusters = [cluster, KubernetesClient(monkeypatch)]
     watchers = [a_watcher(redis, each) for each in clusters]
     assert await watchers[0].fresh() == "not started"
@@ -78,6 +78,8 @@ async def test_every_worker_watches_and_one_resyncs(redis, cluster, monkeypatch,
     assert [len(each.fresh) for each in clusters] == [len(informer.WATCHED_KINDS)] * 2
     assert sum(each.listed for each in clusters) == 1
     assert {(await each.fresh()).partition(";")[0] for each in watchers} == {"watching"}
+    leaders = [bool(each.listed) for each in clusters]
+    await wait_until(lambda: [each.wakes.leads for each in watchers] == leaders, "the same one wakes sweeps")
     await cancelled(tasks[clusters.index(next(each for each in clusters if each.listed))])
     assert await redis.exists("sweepbot:resync") == 0
     await cancelled(*tasks)
@@ -156,10 +158,12 @@ async def test_process_stops_within_the_grace_period_and_releases_everything(
     queue, runs, redis, cluster, wait_until
 ):
     watcher, running = a_watcher(redis, cluster), asyncio.Event()
-    turning = Worker(queue, 1, {ItemKind.SWEEP: runs}).run(running)
+    noted = work_process._noted(watcher.wakes.started, runs)
+    turning = Worker(queue, 1, {ItemKind.SWEEP: noted}).run(running)
     job = asyncio.ensure_future(work_process._work(turning, [watcher.run()], running))
     await queue.add(WorkItem.sweep(SWEEP))
     await wait_until(lambda: runs.started and cluster.listed, "it works")
+    assert SWEEP in watcher.wakes._started, "wakes that came before don't count for it"
     running.set()
     await wait_until(
         lambda: not_(redis.exists("sweepbot:resync")), "the resync is released before the run ends"

@@ -60,6 +60,23 @@ end
 # prefix, and ARGV[1] and ARGV[2] are the item and the seconds until it is ready.
 ADD = f"{_COMMON} {_ADDING} add(now + ARGV[2] * 1000)"
 
+# ARGV has for each wake its item, the kind and the resourceVersion of the change, and when this worker last
+# started the item: it is already awake if it was woken for this or a later version, after that start.
+WAKE = f"""
+{_COMMON}
+{_ADDING}
+for n = 1, #ARGV, 4 do
+  item = ARGV[n]
+  local version, started = tonumber(ARGV[n + 2]), tonumber(ARGV[n + 3])
+  local woken = P .. ':woken:' .. item .. ':' .. ARGV[n + 1]
+  local known, at = string.match(call('GET', woken) or '', '^(%d+) (%d+%.%d+)$')
+  if not known or version > tonumber(known) or started >= tonumber(at) then
+    add(now)
+    if version < math.huge then call('SET', woken, string.format('%.0f %.3f', version, now), 'PX', 60000) end
+  end
+end
+"""
+
 RETRY_QUARANTINED = f"""
 {_COMMON}
 {_ADDING}
@@ -252,4 +269,4 @@ end
 call('SET', hurried, now, 'PX', ARGV[1] * 1000)
 """
 
-ALL = (ADD, TAKE, HEARTBEAT, DONE, DONE_AND_TAKE, RELEASE, FAIL, LEAVE, HURRY, RETRY_QUARANTINED)
+ALL = (ADD, WAKE, TAKE, HEARTBEAT, DONE, DONE_AND_TAKE, RELEASE, FAIL, LEAVE, HURRY, RETRY_QUARANTINED)

@@ -27,12 +27,12 @@ that only ran next to the culprit can finish. If Redis loses its data, counting 
 import asyncio
 import math
 import secrets
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from time import monotonic
-from typing import Any
+from typing import Any, NamedTuple
 
 from redis.asyncio import Redis
 from redis.exceptions import RedisError
@@ -65,6 +65,15 @@ class Lease:
     key: str = ""  # of the token in Redis, which expires with the lease
     since: float = 0  # milliseconds, by Redis' clock
     waited: float = 0  # seconds since the item was due
+
+
+class Wake(NamedTuple):
+    """Why an item is woken. Versions are compared within a kind: a worker can see one kind later."""
+
+    item: WorkItem
+    kind: str  # of the object that changed
+    version: float  # its resourceVersion; inf: unknown
+    started: float  # `since` of this worker's last lease: a wake before that doesn't count; inf: none does
 
 
 class Queue:
@@ -100,6 +109,14 @@ class Queue:
         """Make the item ready in `seconds`, unless it will be ready earlier."""
         self._due = 0.0
         await self._run(queue_scripts.ADD, str(item), max(seconds, 0))
+
+    async def wake(self, wakes: Iterable[Wake]) -> None:
+        """Make items ready like `add`, except those that were woken, within a minute, for the same change."""
+        self._due = 0.0
+        args: list[str | float] = []
+        for each in wakes:
+            args += [str(each.item), each.kind, each.version, each.started]
+        await self._run(queue_scripts.WAKE, *args)
 
     async def get(self, *, wait: float = MAX_BLOCK_SECONDS) -> Lease | None:
         """Lease the item that has been ready longest. Returns None if there is none within `wait` seconds.

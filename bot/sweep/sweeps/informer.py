@@ -1,8 +1,8 @@
 """Keep each worker's caches of the cluster current by watches, and wake sweeps when they change.
 
-Every worker watches and wakes. If a worker reconciles a sweep before its own caches show a change, it wakes
-the sweep again when they do; the queue has a sweep once, no matter how many workers wake it. Only the resync
-is run by a single worker, under a lease.
+Every worker watches. One of them, under a lease, wakes sweeps and runs the resync; the others wake what it
+misses (`bot.sweep.sweeps.wakes`). If a worker reconciles a sweep before its own caches show a change, it
+wakes the sweep again when they do; the queue has a sweep once, no matter how many workers wake it.
 """
 
 import asyncio
@@ -215,8 +215,16 @@ class SweepInformer:
 
     async def _lead(self) -> None:
         await self.listed(asyncio.Event(), math.inf)
+        self.wakes.leads = False
         while True:
-            await lead(self._redis, "sweepbot:resync", RESYNC_LEASE, self._resync)
+            await lead(self._redis, "sweepbot:resync", RESYNC_LEASE, self._resync_and_wake)
+
+    async def _resync_and_wake(self) -> None:
+        self.wakes.leads = True
+        try:
+            await self._resync()
+        finally:
+            self.wakes.leads = False
 
     async def _resync(self) -> None:
         """Wake unfinished sweeps, in case a watch missed a change, and restore those that Redis lost.

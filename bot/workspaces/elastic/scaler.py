@@ -261,7 +261,7 @@ class WatchedPods(Cache):
             self._changed()
         return None
 
-    def remove(self, key: str) -> None:
+    def remove(self, key: str, _version: str = "") -> None:
         if (before := self._pods.pop(key, None)) and self._matters(before):
             self._changed()
 

@@ -1,6 +1,7 @@
 """The cache has the fields that reconciles read, and knows when a read needs the API server."""
 
 import json
+import math
 import tracemalloc
 
 import pytest
@@ -41,9 +42,17 @@ def test_change_is_reported_with_its_group_and_whether_it_is_live():
     cache = Kept()
     cache.put(a_trial())
     cache.put(a_trial(version=2, **condition("Succeeded")))
-    cache.remove("t1")
-    assert cache.changes == [Change(GROUP, live, initial=False) for live in (True, False, False)]
+    cache.remove("t1", "3")
+    states = ((True, 1), (False, 2), (False, 3))
+    assert cache.changes == [Change(GROUP, live, False, "Trial", each) for live, each in states]
     assert (cache.get("t1"), cache.list(dict([GROUP]))) == (None, [])
+
+
+@pytest.mark.parametrize("version", ["", "a7f3", "1" * 16, "1" * 5000])
+def test_version_that_cannot_be_compared_is_unknown(version):
+    cache = Kept()
+    cache.put(a_trial(version=version))
+    assert [each.version for each in cache.changes] == [math.inf]
 
 
 def a_pod(name, **status):
@@ -83,7 +92,7 @@ def test_first_list_is_reported_as_initial():
     cache = Kept()
     cache.listed.clear()
     cache.put(a_trial())
-    assert cache.changes == [Change(GROUP, live=True, initial=True)]
+    assert cache.changes == [Change(GROUP, live=True, initial=True, kind="Trial", version=1)]
 
 
 def test_object_whose_label_changes_moves_and_both_groups_are_reported():
@@ -254,4 +263,4 @@ def test_object_is_parsed_and_read_once_until_it_changes(monkeypatch):
 def test_builds_are_grouped_by_their_own_label():
     cache = Kept("Job")
     cache.put({"kind": "Job", "metadata": {"name": "build-1", "labels": {BUILD_LABEL: "build-1"}}})
-    assert cache.changes == [Change((BUILD_LABEL, "build-1"), live=True, initial=False)]
+    assert cache.changes == [Change((BUILD_LABEL, "build-1"), live=True, initial=False, kind="Job")]

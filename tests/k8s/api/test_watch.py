@@ -41,7 +41,7 @@ class Listener(Cache):
         self.names[name] = obj["metadata"].get("resourceVersion")
         self.seen.append(("PUT", name))
 
-    def remove(self, name):
+    def remove(self, name, _version=""):
         del self.names[name]
         self.seen.append(("GONE", name))
 
