@@ -96,7 +96,7 @@ async def _stored(folder: Path) -> list[Row]:
 
 async def _live(folder: Path) -> list[Row]:
     end = full_hour(datetime.now(UTC))
-    # An odd hour, so that all is in one block: a running server has the last hours in memory, not in two.
+    # Blocks end at even hours. So the hour is in one block: a running server has it in memory, at one place.
     end -= HOUR * (end.hour % 2 == 0)
     start, until = end - 1.2 * HOUR, end + HOUR / 60  # also the samples at the end
     async with (

@@ -11,9 +11,8 @@ from bot.core.finding import Finding
 from bot.text.wording import counted
 from k8s.nodes.gpus import UNALLOCATABLE
 from k8s.objects import GPU
-from k8s.pods import Pod
+from k8s.pods import STARTING, Pod
 
-STARTING = {"", "ContainerCreating", "PodInitializing"}
 TAINT, LABELS = "taint", "labels"
 RESOURCES = {GPU: "GPUs", "cpu": "CPU"}
 

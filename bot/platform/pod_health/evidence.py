@@ -11,7 +11,7 @@ from bot.platform.pod_health.diagnosis import Diagnosis
 from bot.platform.pod_health.log_cause import STALE, STALE_IF_KILLED, LogCause, find_cause, quoted
 from k8s.engine import Experiment, SearchService, Trial
 from k8s.objects import GPU, Manifest, condition, parse_time
-from k8s.pods import COLLECTORS, READER, read_trial_pod
+from k8s.pods import COLLECTORS, READER, STARTING, read_trial_pod
 from k8s.trial_kinds import TRIAL_LABEL, is_suspended, pod_index, training_container
 
 # kubelet, pkg/kubelet/eviction/eviction_manager.go: of a container, of the pod, and of a volume in the pod
@@ -110,7 +110,7 @@ class TrialEvidence:
     def starting(self) -> bool:
         """The pod has a node, and its containers are being created without a known error."""
         placed = self.pod is not None and bool(self.pod["spec"].get("nodeName"))
-        fresh = self.waiting[0] in {"", "ContainerCreating", "PodInitializing"}
+        fresh = self.waiting[0] in STARTING
         return placed and fresh and self.status.get("phase") == "Pending"
 
     @property

@@ -10,9 +10,9 @@ the script that saves.
 A busy worker needs one round trip per item: the script that finishes an item takes the next one. An idle
 worker waits in BLPOP on the list `wake`, which has at most one element. A script pushes the element when it
 makes an item ready, when it delays an item to a time before all others, unless the worker's own wait ends by
-then, and when it takes an item and others are ready. If a worker dies after it popped the element, or before
-that wait ends, the others notice within 2 s. (BZPOPMIN on the ready items would lose an item between the pop
-and the lease.)
+then, and when it takes an item and others are ready. If a worker dies after it popped the element, or dies,
+stops, or gets items for all its loops before that wait ends, the others notice within 2 s. (BZPOPMIN on the
+ready items would lose an item between the pop and the lease.)
 
 During an update, a worker leaves an item that it is too old for: any worker that hasn't left it takes it at
 once, before ready items. The item also counts as failed and delayed, because after a downgrade there is no
