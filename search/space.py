@@ -67,7 +67,9 @@ class Range:
         if self.spacing is None:
             raise ValueError(f"{self.name}: a grid needs a step here, or a list of values")
         width = Decimal(str(self.high)) - Decimal(str(self.low))  # exact, as `nth`: none is above `high`
-        return int(width // Decimal(str(self.spacing))) + 1
+        steps = int(width // Decimal(str(self.spacing)))
+        last, more = self.nth(steps), self.nth(steps + 1)  # by a step of 1/15, rounded up, 1 is the 15th
+        return steps + 1 + (last < more <= self.high)
 
     @property
     def top(self) -> float | int:

@@ -11,11 +11,16 @@ Test = Callable[..., None]
 
 
 def cases(names: str | tuple[str, ...], values: Iterable[Any]) -> Callable[[Test], Test]:
-    """As `pytest.mark.parametrize`, in one test. It goes on after a failed case, and names each of them."""
+    """As `pytest.mark.parametrize`, in one test. It goes on after a failed case, and names each of them.
+
+    Not for a test with fixtures, which the cases would share, or for a coroutine.
+    """
     keys = (names,) if isinstance(names, str) else names
     given = [dict(zip(keys, (value,) if isinstance(names, str) else value, strict=True)) for value in values]
 
     def decorate(test: Test) -> Test:
+        assert not inspect.iscoroutinefunction(test), "nothing would await it"
+
         @wraps(test)
         def with_all(**others: Any) -> None:
             failures = list[BaseException]()

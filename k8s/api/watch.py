@@ -26,7 +26,8 @@ from k8s.retry import Retry
 log = logging.getLogger(__name__)
 
 WATCH_SECONDS = 240.0  # seconds of one watch; an alert comes after 300 without a response
-BOOKMARKS, NO_BOOKMARK = 3, 90.0  # in a watch with one each minute; seconds without one until it is dead
+# Seconds between two bookmarks, one each minute, in a watch that shows that the next one is dead without.
+STEADY, NO_BOOKMARK = 75.0, 90.0
 SILENCE = WATCH_SECONDS + WATCH_MARGIN + CALL_TIMEOUT  # seconds without a response from a live connection
 RETRY = Retry(base=1.0, factor=2, max=30.0, jitter=0.5)
 WATCH_PAGE = 100  # whole objects in memory at a time, while a list is read
@@ -95,7 +96,8 @@ class _Watch:
         return self.cache.complete or await self.cluster.has_reached(self.kind, self.namespace, self.since)
 
     async def _follow(self) -> None:
-        began, changed, bookmarks = monotonic(), False, 0
+        began, changed = monotonic(), False
+        last, longest = began, 0.0  # bookmark; seconds without one: a proxy can send all of them at the end
         changes = self.cluster.watch(
             self.kind,
             self.namespace,
@@ -110,18 +112,20 @@ class _Watch:
             async with aclosing(changes):
                 async for change in changes:
                     changed = True
-                    bookmarks += change[0] == "BOOKMARK"
+                    if change[0] == "BOOKMARK":
+                        last, longest = monotonic(), max(longest, monotonic() - last)
                     self._take(*change)
         except UnreachableError:
             if monotonic() - began > RETRY.max:  # a proxy ends silent connections: watch again soon
                 self.failures = 0
             raise
-        lasted = monotonic() - began
+        ended = monotonic()
+        lasted = ended - began
         if not changed and lasted < RETRY.base:
             raise UnreachableError("the API server ended a watch at once")
         # A server that is restored from a backup ends its watches early.
         is_early = lasted < WATCH_SECONDS - 1
-        self.steady = not is_early and bookmarks >= BOOKMARKS
+        self.steady = not is_early and max(longest, ended - last) <= STEADY
         if (
             is_early
             and not changed

@@ -138,7 +138,7 @@ async def test_of_two_sweeps_of_a_team_checked_at_once_one_starts(two, first, se
     ],
 )
 async def test_of_two_sweeps_checked_at_once_one_starts(two, first, second, config, caplog):
-    """Each start is once the first and once the second; `make slow` has all pairs."""
+    """Each start is once the first and once the second; `make slow` has all pairs, of a team."""
     await one_starts(two, first, second, config, caplog)
 
 

@@ -54,6 +54,12 @@ def test_range_with_step_counts_from_min_without_binary_rounding(
     assert searched.top == values[-1]
 
 
+@cases("parts", [1, 3, 11, 13, 15, 22])
+def test_range_whose_step_was_rounded_up_keeps_its_last_value(parts: int) -> None:
+    searched = Range(name="x", low=0.0, high=1.0, step=1 / parts)
+    assert (searched.count, searched.top) == (parts + 1, pytest.approx(1))
+
+
 @cases("text", ["0.05", "0.4", "-0.1", "nan", "inf", "", "a", "1e999"])
 def test_range_reads_nothing_outside_or_between_its_steps(text: str) -> None:
     assert Range(name="x", low=0.0, high=0.35, step=0.1).read(text) is None

@@ -25,7 +25,7 @@ MAX_ERRORS = 20  # shown for a file
 MAX_NUMBER = 1_000  # characters; longer scalars are not matched against the number patterns
 YAML = "tag:yaml.org,2002:"
 TYPES = {"int", "float", "bool", "null"}
-PLAIN_WORD = re.compile("[A-Za-z_-]{1,40}")  # keys and tokens of this length have digits
+PLAIN_WORD = re.compile("(?=.{1,20}$)[A-Z]?[a-z]+(?:[A-Z_-][a-z]+){0,3}")  # tokens are longer or mixed
 QUOTE = "Put text that starts with ! or * in quotes"
 # YAML can write these as "\0" and "\ud800", but no container, database, or message can have them.
 NAMED = re.compile(r"(alias|anchor|handle) '.*")  # in PyYAML's errors: it can be text without its quotes

@@ -130,6 +130,9 @@ class Toy:
                 await asyncio.Event().wait()
             elif change == "nothing":
                 await asyncio.sleep(0.02)
+            elif change == "a minute":
+                await asyncio.sleep(0.02)  # until the client has read what came before
+                self.clock[0] += 60
             else:
                 await response.write(json.dumps(change).encode() + b"\n")
         return response
@@ -222,21 +225,24 @@ async def test_watch_that_misses_its_timeout_is_dead(started, wait_until, monkey
 async def test_watch_without_bookmarks_is_dead_if_the_last_one_had_one_each_minute(
     started, wait_until, monkeypatch
 ):
-    """Fewer say nothing of the next watch, such as the one shortly before the end."""
-    monkeypatch.setattr(watch_module, "WATCH_SECONDS", 1)
+    """A proxy that sends all bookmarks at the end says nothing of the next watch, nor do fewer bookmarks."""
+    seconds = [0.0]  # of a clock that "a minute" moves
+    monkeypatch.setattr(watch_module, "monotonic", lambda: seconds[0])
     monkeypatch.setattr(watch_module, "NO_BOOKMARK", 0.5)
     monkeypatch.setattr(client, "WATCH_MARGIN", 60)
     bookmark = event("BOOKMARK", {"kind": "Job", "metadata": {"resourceVersion": "9"}})
-    many, few = [*[bookmark] * 3, "nothing"], [*[bookmark] * 2, "nothing"]
-    server, cluster = await started([(5, [])], [many, few, many, ["silence"]])
+    steady = ["a minute", bookmark] * 4
+    late, few = ["a minute"] * 4 + [bookmark] * 4, steady[:4] + ["a minute"] * 2
+    server, cluster = await started([(5, [])], [steady, late, few, steady, ["silence"]])
+    server.clock = seconds
     watch, silences = cluster.watch, []
     monkeypatch.setattr(
         cluster, "watch", lambda *a, **k: silences.append(k["silence"]) or watch(*a, **k), raising=False
     )
     async with watching(cluster, Listener()):
-        await wait_until(lambda: len(server.asked) == 5, "it watches after the dead watch")
-    assert server.asked == ["5", "9", "9", "9", "9"]
-    assert silences == [None, 0.5, None, 0.5, None]
+        await wait_until(lambda: len(server.asked) == 6, "it watches after the dead watch")
+    assert server.asked == ["5", *["9"] * 5]
+    assert silences == [None, 0.5, None, None, 0.5, None]
 
 
 async def test_long_silent_watch_that_a_proxy_ends_is_no_failure(started, wait_until, monkeypatch):

@@ -129,13 +129,20 @@ def test_parse_config_invalid_value_names_its_line(text: str, expected: str) -> 
         "clusters: {west: SECRET}",
         "clusters: {west: {kubeconfig: 'SECRET', context: 'a SECRET', registries: ['me:SECRET@r']}}",
         "environments: {secret: SECRET, server: SECRET}",
+        "profiles: {p: {gpus: 1, tolerations: [{effect: SECRET}]}}",
         "slack_bot_token: SECRET",
         "webhooks: {secret: *SECRET}",
         "webhooks: {secret: !SECRET  x}",
         "webhooks: {secret: !!SECRET x}",
     ],
 )
-@cases("secret", ["hunter2", "31415926", "31.415926", "xoxb-hunter", "correct horse", "aB" * 21])
+@cases(
+    "secret",
+    [
+        *("hunter2", "31415926", "31.415926", "xoxb-hunter", "correct horse", "aB" * 21),
+        *("qWeRtYuIoPaS", "a" * 32, "correct-horse-battery-staple"),
+    ],
+)
 def test_parse_config_error_never_quotes_a_secret_in_place_of_its_name(text: str, secret: str) -> None:
     with pytest.raises(UserError) as error:
         parse_config(text.replace("SECRET", secret), "c.yaml")
