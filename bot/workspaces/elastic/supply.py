@@ -44,8 +44,8 @@ class Replica:
 class Supply:
     """The cluster as one Deployment sees it, in replicas."""
 
-    running: int = 0  # with a node, and not terminating
-    ready: int = 0
+    running: int  # with a node, and not terminating
+    ready: int
     free: int = 0  # more that fit now
     coming: int = 0  # more that fit once the pods that terminate are gone
     pressing: tuple[ScheduledPod, ...] = ()  # one of each kind that fits only in place of replicas
