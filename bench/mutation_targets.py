@@ -22,7 +22,10 @@ ADMISSION = (
     "tests/bot/sweep/features/health/test_rules_admission.py",
 )
 SCHEDULING = ("tests/bot/sweep/features/health/test_rules_scheduling.py",)
-STARTUP = ("tests/bot/sweep/features/health/test_rules_startup.py",)
+STARTUP = (
+    "tests/bot/sweep/features/health/test_rules_startup.py",
+    "tests/bot/sweep/features/health/test_rules_katib.py",
+)
 TRAINING = (
     "tests/bot/sweep/features/health/test_rules_training.py",
     "tests/bot/sweep/features/health/test_rules_eviction.py",
@@ -217,6 +220,7 @@ TARGETS = {  # file -> the tests that must fail
     "k8s/katib/patches.py": (
         "tests/k8s/katib/test_paced_counts.py",
         "tests/k8s/katib/test_katib.py",
+        "tests/bot/sweep/features/early_stopping/test_early_stopping.py",
         *GATE,
         *EXTENSION,
         *PAUSE,

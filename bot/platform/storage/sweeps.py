@@ -34,17 +34,18 @@ from bot.platform.storage.summaries import Summaries
 from bot.platform.storage.work_queue import Lease, Queue, text
 from k8s.api.errors import SweepbotError
 
+KEPT = 1209600  # seconds after the end: 14 days
 COUNT_AGE = 2.0  # seconds
 RECORDS_PER_READ = 50  # a thousand at once would stop the event loop for half a second
 
-_COMMON = """
+_COMMON = f"""
 local sweep, active, recent, entries, call = KEYS[1], KEYS[2], KEYS[3], KEYS[4], redis.call
 local id, entry = ARGV[1], ARGV[5]
 local function clean(now)
-  for _, old in ipairs(call('ZRANGEBYSCORE', recent, '-inf', now - 1209600)) do
+  for _, old in ipairs(call('ZRANGEBYSCORE', recent, '-inf', now - {KEPT})) do
     if call('SISMEMBER', active, old) == 0 then call('HDEL', entries, old) end
   end
-  call('ZREMRANGEBYSCORE', recent, '-inf', now - 1209600)
+  call('ZREMRANGEBYSCORE', recent, '-inf', now - {KEPT})
 end
 -- `live`: the version of an unfinished sweep's last save. If that is the one before, the sweep is known to be
 -- active and not to expire; then all but every 16th save leave the rest as it is, unless that has expired.
@@ -56,8 +57,8 @@ local function write(version, record, expires, by, live)
   if not is_brief then clean(now) end
   call('HSET', entries, id, entry)
   if not is_brief then
-    call('EXPIRE', recent, 1209600)
-    call('EXPIRE', entries, 1209600)
+    call('EXPIRE', recent, {KEPT})
+    call('EXPIRE', entries, {KEPT})
   end
   live = expires == '' and version or ''
   call('HSET', sweep, 'version', version, 'record', record, 'by', by or '', 'live', live)
@@ -156,11 +157,8 @@ NO_VALUE = ExpiringValue("")
 class Store(RequestStore):
     """Methods raise redis.exceptions.RedisError when Redis can't be reached."""
 
-    def __init__(
-        self, redis: Redis, *, prefix: str = "sweepbot", keep_final: timedelta = timedelta(days=14)
-    ) -> None:
+    def __init__(self, redis: Redis, *, prefix: str = "sweepbot") -> None:
         super().__init__(redis, prefix)
-        self._keep_final = keep_final
         self._count, self._counted_at = 0, float("-inf")
         self._batches = ScriptBatches(redis)
         self._create = redis.register_script(_COMMON + _CREATE)
@@ -332,7 +330,7 @@ class Store(RequestStore):
         return [self._key("sweep", record.id), *map(self._key, ("active", "recent", "entries"))]
 
     def _args(self, record: SweepRecord) -> list[Any]:
-        expires = int(self._keep_final.total_seconds()) if record.phase.final else ""
+        expires = KEPT if record.phase.final else ""
         return [record.id, record.version, dump(record), expires, dump_entry(summary_of(record))]
 
 
