@@ -336,6 +336,14 @@ EQUIVALENT = {
         "bot/platform/storage/work_queue.py",
         "pause = ttl / 4",
     ): "renews more often",
+    ("bot/sweep/results/pairs.py", "RESAMPLES = 2001"): "a number of about this size",
+    (
+        "bot/sweep/results/pairs.py",
+        (
+            "if found.difference > 11 * base or "
+            "any(min(each.better, each.other) <= 0 for each in found.pairs):"
+        ),
+    ): "a limit of about this size",
     (
         "bot/remote/ci_verdict.py",
         'state = "Passed" if high <= max_percent else "Worse" if low >= max_percent else "Undecided"',

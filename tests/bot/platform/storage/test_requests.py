@@ -59,6 +59,10 @@ async def test_request_is_known_as_waiting_then_as_handled_for_eight_days_and_th
     assert 7 * DAY < await redis.ttl(mark) <= 8 * DAY
     await redis.pexpire(mark, 0)
     assert await states() == [RequestState.LOST] * 2
+    await store.add_request("a", "two")
+    await store.remove_requests("a", [b"two"])
+    restored = [await store.restore_request("a", one, None, timedelta(1)) for one in ("one", "one", "two")]
+    assert (restored, await store.requests("a")) == ([True, False, False], [b"one"])
 
 
 async def test_held_counts_down_in_seconds(store, redis):

@@ -88,6 +88,10 @@ def test_level_rises_after_one_and_two_hours() -> None:
         lasted.append(alerts[0].items[0].lasted / MINUTE)
     assert lasted == [30, 60, 60, 120, 300]
     assert [item.level for item in alerts[0].items] == [4]
+    posted = replace(alerts[0], level=2, posted=NOW)
+    assert (posted.due({}, NOW), replace(posted, level=4).due({}, NOW)) == (True, False)
+    [low] = after(after((), 0, Kind.LOW), 900, Kind.LOW)
+    assert (low.items[0].level, low.items[0].lasted) == (1, 120 * MINUTE), "is posted once"
 
 
 def test_recovery_keeps_the_idle_duration() -> None:

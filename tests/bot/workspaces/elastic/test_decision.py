@@ -29,7 +29,7 @@ class Life:
         return self.replicas
 
     def _decide(self, supply):
-        seen = Supply(**{"running": self.replicas, "ready": self.replicas} | supply)
+        seen = Supply(**{"running": self.replicas, "ready": self.replicas, "free": 0, "coming": 0} | supply)
         decision = decide(self.config, self.replicas, seen, self.times, self.now)
         self.times = replace(self.times, free_since=decision.free_since)
         if decision.replicas > self.replicas:
