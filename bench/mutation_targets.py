@@ -62,6 +62,7 @@ TARGETS = {  # file -> the tests that must fail
         *PHASES,
         *PAUSE,
         "tests/bot/sweep/features/approval/test_approval.py",
+        "tests/bot/sweep/features/auto_parallel/test_auto_parallel.py",
     ),
     "bot/sweep/decisions/commands.py": (*COMMANDS, *PAUSE, *QUEUED),
     "bot/core/events.py": ("tests/bot/core/test_outbox.py", "tests/bot/sweep/decisions/test_messages.py"),
@@ -336,6 +337,10 @@ EQUIVALENT = {
         "bot/platform/storage/work_queue.py",
         "pause = ttl / 4",
     ): "renews more often",
+    (
+        "bot/workspaces/elastic/supply.py",
+        "shape = json.dumps([pod.priority, pod.preempts, pod.needs, pod.placement], sort_keys=False)",
+    ): "pods with their needs in another order are looked at once more",
     ("bot/sweep/results/pairs.py", "RESAMPLES = 2001"): "a number of about this size",
     (
         "bot/sweep/results/pairs.py",
