@@ -34,18 +34,19 @@ from bot.platform.storage.summaries import Summaries
 from bot.platform.storage.work_queue import Lease, Queue, text
 from k8s.api.errors import SweepbotError
 
-KEPT = 1209600  # seconds after the end: 14 days
 COUNT_AGE = 2.0  # seconds
+KEEP = timedelta(days=14)  # a sweep after its end, and its entry in lists
+KEEP_SECONDS = int(KEEP.total_seconds())
 RECORDS_PER_READ = 50  # a thousand at once would stop the event loop for half a second
 
 _COMMON = f"""
 local sweep, active, recent, entries, call = KEYS[1], KEYS[2], KEYS[3], KEYS[4], redis.call
 local id, entry = ARGV[1], ARGV[5]
 local function clean(now)
-  for _, old in ipairs(call('ZRANGEBYSCORE', recent, '-inf', now - {KEPT})) do
+  for _, old in ipairs(call('ZRANGEBYSCORE', recent, '-inf', now - {KEEP_SECONDS})) do
     if call('SISMEMBER', active, old) == 0 then call('HDEL', entries, old) end
   end
-  call('ZREMRANGEBYSCORE', recent, '-inf', now - {KEPT})
+  call('ZREMRANGEBYSCORE', recent, '-inf', now - {KEEP_SECONDS})
 end
 -- `live`: the version of an unfinished sweep's last save. If that is the one before, the sweep is known to be
 -- active and not to expire; then all but every 16th save leave the rest as it is, unless that has expired.
@@ -57,8 +58,8 @@ local function write(version, record, expires, by, live)
   if not is_brief then clean(now) end
   call('HSET', entries, id, entry)
   if not is_brief then
-    call('EXPIRE', recent, {KEPT})
-    call('EXPIRE', entries, {KEPT})
+    call('EXPIRE', recent, {KEEP_SECONDS})
+    call('EXPIRE', entries, {KEEP_SECONDS})
   end
   live = expires == '' and version or ''
   call('HSET', sweep, 'version', version, 'record', record, 'by', by or '', 'live', live)
@@ -157,8 +158,9 @@ NO_VALUE = ExpiringValue("")
 class Store(RequestStore):
     """Methods raise redis.exceptions.RedisError when Redis can't be reached."""
 
-    def __init__(self, redis: Redis, *, prefix: str = "sweepbot") -> None:
+    def __init__(self, redis: Redis, *, prefix: str = "sweepbot", keep_final: timedelta = KEEP) -> None:
         super().__init__(redis, prefix)
+        self._keep_final = keep_final
         self._count, self._counted_at = 0, float("-inf")
         self._batches = ScriptBatches(redis)
         self._create = redis.register_script(_COMMON + _CREATE)
@@ -330,7 +332,7 @@ class Store(RequestStore):
         return [self._key("sweep", record.id), *map(self._key, ("active", "recent", "entries"))]
 
     def _args(self, record: SweepRecord) -> list[Any]:
-        expires = KEPT if record.phase.final else ""
+        expires = int(self._keep_final.total_seconds()) if record.phase.final else ""
         return [record.id, record.version, dump(record), expires, dump_entry(summary_of(record))]
 
 
