@@ -173,6 +173,13 @@ async def test_ended_sweep_is_inactive_and_expires(store, redis):
     assert 13 * DAY < await redis.ttl("sweepbot:sweep:lr-brave-otter") <= 14 * DAY
 
 
+async def test_sweep_that_continues_after_its_end_is_active_again_and_does_not_expire(store, sweep, redis):
+    ended = await end(store, sweep)
+    await store.save(ended.to(Phase.RUNNING, NOW))
+    assert await store.active() == {sweep.id}
+    assert await redis.ttl(f"sweepbot:sweep:{sweep.id}") == -1
+
+
 @pytest.mark.parametrize("phase", [Phase.RUNNING, Phase.CANCELLED])
 async def test_restore_stores_a_lost_sweep_unchanged(store, phase):
     lost = replace(record_for("lr-brave-otter"), phase=phase, version=7)
