@@ -27,7 +27,8 @@ async def test_picture_of_an_elastic_deployment(opened: Opened, instance: Instan
     now = datetime.now(UTC)
     changed = {"replicas": 3, "changed_from": 5, "changed_at": now - timedelta(minutes=4)}
     record = ElasticRecord(**changed, reason=Reason.GIVEN, given=("lr-brave-otter",))
-    view = ElasticView(replicas=3, supply=Supply(running=3, ready=3), raise_at=now + timedelta(minutes=6))
+    supply = Supply(running=3, ready=3, free=0, coming=0)
+    view = ElasticView(replicas=3, supply=supply, raise_at=now + timedelta(minutes=6))
     slack = Slack(client(instance.slack.bot_token, instance.slack.api_url))
     channel = instance.slack.workspace.channel("sweeps")
     await slack.post(channel.id, message(replace(LLM, gpus=2, reserve=1), record, view))

@@ -44,10 +44,10 @@ class Replica:
 class Supply:
     """The cluster as one Deployment sees it, in replicas."""
 
-    running: int = 0  # with a node, and not terminating
-    ready: int = 0
-    free: int = 0  # more that fit now
-    coming: int = 0  # more that fit once the pods that terminate are gone
+    running: int  # with a node, and not terminating
+    ready: int
+    free: int  # more that fit now
+    coming: int  # more that fit once the pods that terminate are gone
     pressing: tuple[ScheduledPod, ...] = ()  # one of each kind that fits only in place of replicas
     nominated: tuple[ScheduledPod, ...] = ()  # the scheduler preempts others for them
     victims: tuple[ScheduledPod, ...] = ()  # replicas that must go for pods that can't preempt
@@ -199,7 +199,7 @@ def _take(free: dict[str, int], needs: Sizes) -> None:
 
 def _give(free: dict[str, int], needs: Sizes) -> None:
     for name, size in needs.items():
-        free[name] = free.get(name, 0) + size
+        free[name] += size  # its pod was taken from it
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -158,7 +158,7 @@ def test_sweeps_of_branch_and_base_are_compared_and_the_comment_is_edited(host, 
     assert text.startswith("<!-- sweepbot ci ")
     assert "### Sweep\n\n**Passed**: 0.00% worse than `main` on average of 5 pairs" in text
     assert "- `nets` @ `01234567`: `lr-nets` succeeded, best 0.9 ([thread](https://lab.slack.com/1))" in text
-    assert "    x-axis [1, 2, 3, 4, 5]\n" in text
+    assert '    x-axis [1, 2, 3, 4, 5]\n    y-axis "val_loss"\n' in text
     assert "    bar [1, 1.1, 0.9, 1, 1.05]\n    line [1, 1.1, 0.9, 1, 1.05]" in text
     assert "| 3 | `seed=2` | 0.9 | 0.9 | +0.00% |" in text
     assert text.partition("\n")[2] in capsys.readouterr().out
@@ -167,6 +167,11 @@ def test_sweeps_of_branch_and_base_are_compared_and_the_comment_is_edited(host, 
     [text] = host.comments.values()
     assert "**Worse**: 5.00% worse than `main`" in text
     assert "| 3 | `seed=2` | 0.9 | 0.945 | +5.00% |" in text
+    for count in (20, 21):
+        host.values = dict.fromkeys(host.values, tuple(1 + n / 100 for n in range(count)))
+        assert run() == 0
+        [text] = host.comments.values()
+        assert ("\n… and 1 more" in text, "… and" in text) == (count > 20, count > 20)
 
 
 def test_same_run_sends_the_same_keys_and_pull_requests_share_their_base(host, monkeypatch, tmp_path):
@@ -184,7 +189,8 @@ def test_same_run_sends_the_same_keys_and_pull_requests_share_their_base(host, m
 
 
 def test_comment_of_another_title_and_of_a_stranger_stay(host, job):
-    assert (run("Seeds"), run("Grid")) == (0, 0)
+    assert (run("Seeds"), run("Grid <img>: `2`")) == (0, 0)
+    assert "### Grid img: 2\n" in host.comments[2]
     assert len(host.comments) == 2
     first = host.comments[1]
     host.comments = {1: first.replace("Passed", "Forged"), 2: host.comments[2]}
@@ -270,6 +276,8 @@ def test_pairs_are_trials_with_the_same_parameters_and_a_value():
     base = [*trials((1.0, 2.0, None)), {"parameters": {"seed": "10"}, "value": 5.0}]
     new = [*reversed(trials((4.0, None, 6.0))), {"parameters": {"seed": "10"}, "value": 7.0}]
     assert pairs(base, new) == (("seed=0", 1.0, 4.0), ("seed=10", 5.0, 7.0))
+    fewer = verdict([("a", 1.0, 0.95)] * 3, "maximize", "main", 1).text
+    assert fewer.startswith("**Worse**: 5.00% worse than `main` on average of 3 pairs")
     assert "mean of `main` is 0" in verdict([("a", 0.0, 1.0)] * 3, "minimize", "main", 1).text
 
 

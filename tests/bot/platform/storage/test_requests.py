@@ -6,6 +6,7 @@ from datetime import timedelta
 import pytest
 
 from bot.core.commands import Action, Command
+from bot.platform.storage.requests import RequestState
 from bot.platform.storage.sweeps import Store
 
 pytestmark = pytest.mark.usefixtures("no_litter")
@@ -44,6 +45,24 @@ async def test_request_with_a_known_id_is_dropped_unless_it_repeats_the_stored_o
     assert not await store.add_request("a", "two", once="click-1")
     assert await store.requests("a") == [b"one"]
     await store.remove_requests("a", [b"one"])
+
+
+async def test_request_is_known_as_waiting_then_as_handled_for_eight_days_and_then_as_lost(store, redis):
+    async def states():
+        return await store.request_states([("a", "one"), ("a", "two")])
+
+    await store.add_request("a", "one")
+    assert await states() == [RequestState.WAITING, RequestState.LOST]
+    await store.remove_requests("a", [b"one"])
+    assert await states() == [RequestState.HANDLED, RequestState.LOST]
+    [mark] = await redis.keys("sweepbot:handled:*")
+    assert 7 * DAY < await redis.ttl(mark) <= 8 * DAY
+    await redis.pexpire(mark, 0)
+    assert await states() == [RequestState.LOST] * 2
+    await store.add_request("a", "two")
+    await store.remove_requests("a", [b"two"])
+    restored = [await store.restore_request("a", one, None, timedelta(1)) for one in ("one", "one", "two")]
+    assert (restored, await store.requests("a")) == ([True, False, False], [b"one"])
 
 
 async def test_held_counts_down_in_seconds(store, redis):

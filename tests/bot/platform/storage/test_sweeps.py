@@ -2,7 +2,7 @@
 
 import json
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 
 import pytest
 
@@ -166,12 +166,18 @@ async def test_rejected_save_outdates_no_check_and_one_with_an_unknown_lease_cha
     assert (await store.save(sweep, checks=[check])).version == 1
 
 
-async def test_ended_sweep_is_inactive_and_expires(redis):
-    store = Store(redis, keep_final=timedelta(days=3))
+async def test_ended_sweep_is_inactive_and_expires(store, redis):
     record, _ = await store.create(record_for("lr-brave-otter"), ["lr-brave-otter"], "d1")
     await end(store, record)
     assert await store.active() == set()
-    assert 0 < await redis.ttl("sweepbot:sweep:lr-brave-otter") <= 3 * DAY
+    assert 13 * DAY < await redis.ttl("sweepbot:sweep:lr-brave-otter") <= 14 * DAY
+
+
+async def test_sweep_that_continues_after_its_end_is_active_again_and_does_not_expire(store, sweep, redis):
+    ended = await end(store, sweep)
+    await store.save(ended.to(Phase.RUNNING, NOW))
+    assert await store.active() == {sweep.id}
+    assert await redis.ttl(f"sweepbot:sweep:{sweep.id}") == -1
 
 
 @pytest.mark.parametrize("phase", [Phase.RUNNING, Phase.CANCELLED])

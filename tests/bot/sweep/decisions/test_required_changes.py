@@ -61,6 +61,9 @@ def test_building_starts_continues_and_composes_once_all_parts_exist():
     assert composing("sha256:f", "sha256:d", "sha256:c") == RequiredChanges(compose=(whole, below, above))
     assert composing(None, None, None) == RequiredChanges()
     assert changes(a_sweep(Phase.BUILDING)) == RequiredChanges()
+    absent, building = (BuildSeen(build=CODE, there=False),), a_sweep(Phase.BUILDING, plan=COMPOSED)
+    assert changes(building, builds=absent).create == (CODE.job,)
+    assert changes(building, builds=absent, digest="sha256:a") == RequiredChanges(), "it has its image"
 
 
 @pytest.mark.parametrize("role", [Role.DEPENDENCIES, Role.CODE])

@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import replace
+from datetime import timedelta
 from types import SimpleNamespace
 
 import pytest
@@ -154,10 +155,13 @@ async def test_comparison_has_exact_values_and_what_slack_says(ask, kept):
 
 
 async def test_history_is_the_latest_first(ask, kept):
-    results = some_results(a_result("t1", 0.5))
-    kept.results = {"one": results}
+    older = some_results(a_result("t1", 0.5))
+    newer = some_results(a_result("t1", 0.7), ended=older.ended + timedelta(hours=1))
+    kept.results = {"one": older, "two": newer}
     status, text = await ask(About.HISTORY, "lr")
-    assert (status, '"value":0.5' in text) == (200, True), text
+    found = json.loads(text)["sweeps"]
+    assert (status, [each["value"] for each in found]) == (200, [0.7, 0.5])
+    assert (found[0]["metric"], found[0]["goal"]) == (older.space.metric, older.space.goal)
 
 
 async def test_answered_and_forgotten_questions_are_not_answered_again(ask, kept):

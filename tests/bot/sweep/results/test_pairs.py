@@ -77,6 +77,7 @@ def test_compare_leaves_out_what_is_no_pair_and_percentages_that_mislead():
         Trial({"branch": "main", "seed": "8", "lr": "1"}, 1e300),
         Trial({"branch": "wider", "seed": "8", "lr": "1"}, 0.9),
         Trial({"branch": "wider", "seed": "9", "lr": "1"}, None),
+        *(Trial({"branch": "old", "seed": f"{seed}", "lr": "9"}, 1.0) for seed in range(1, 30)),
     ]
     found = compared(space, [*trials(15, 0.05), *odd])
     assert (len(found.pairs), found.left) == (15, ("old",))

@@ -7,8 +7,16 @@ import pytest
 
 from bot.core.plan import HOME_CLUSTER
 from bot.platform.config.idle_thresholds import IdleThresholds
-from bot.watch.idle.alerts import Alert, Assessment, Snooze, cluster_of, repeat_level, update_alerts
-from bot.watch.idle.detector import Kind, allocations
+from bot.watch.idle.alerts import (
+    Alert,
+    Assessment,
+    Snooze,
+    cluster_of,
+    question,
+    repeat_level,
+    update_alerts,
+)
+from bot.watch.idle.detector import Kind, allocations, first_alert_after
 from tests.bot.factories import NOW
 from tests.bot.watch.idle.test_detector import BUSY, QUIET, a_pod
 
@@ -45,6 +53,10 @@ def test_new_alert_is_not_posted_so_far() -> None:
     [alert] = after((), 0, Kind.IDLE)
     assert (alert.level, alert.due_level({}, NOW)) == (0, 1)
     assert alert.due_level(snoozed(4), NOW) == 0
+    [held] = found(Kind.IDLE).values()
+    asked = question(held, "U1", NOW)
+    later = replace(asked, items=tuple(replace(item, level=4) for item in asked.items))
+    assert later.due_level({}, NOW) == 1, "isn't asked again"
     for kind in (Kind.IDLE, Kind.WAITING, Kind.LOW, Kind.FULL, Kind.SPARE):
         [alert] = after((), 0, kind)
         assert (alert.items[0].mean is not None) is (kind in {Kind.LOW, Kind.FULL, Kind.SPARE})
@@ -63,6 +75,12 @@ def test_repeat_level_rises_at_twice_and_four_times() -> None:
     assert [repeat_level(first * n, first) for n in (1, 1.9, 2, 3.9, 4, 40)] == [1, 1, 2, 2, 4, 4]
 
 
+def test_first_warning_of_each_kind_comes_after_its_own_time() -> None:
+    own = IdleThresholds(idle_minutes=20, first_use_minutes=21, stuck_minutes=22)
+    kinds = (Kind.IDLE, Kind.UNUSED, Kind.STUCK, Kind.LOW)
+    assert [first_alert_after(kind, own) / MINUTE for kind in kinds] == [20, 21, 22, 120]
+
+
 def test_level_rises_after_one_and_two_hours() -> None:
     alerts, lasted = after((), 0, Kind.IDLE), []
     for minutes in (15, 30, 60, 90, 300):
@@ -70,6 +88,10 @@ def test_level_rises_after_one_and_two_hours() -> None:
         lasted.append(alerts[0].items[0].lasted / MINUTE)
     assert lasted == [30, 60, 60, 120, 300]
     assert [item.level for item in alerts[0].items] == [4]
+    posted = replace(alerts[0], level=2, posted=NOW)
+    assert (posted.due({}, NOW), replace(posted, level=4).due({}, NOW)) == (True, False)
+    [low] = after(after((), 0, Kind.LOW), 900, Kind.LOW)
+    assert (low.items[0].level, low.items[0].lasted) == (1, 120 * MINUTE), "is posted once"
 
 
 def test_recovery_keeps_the_idle_duration() -> None:

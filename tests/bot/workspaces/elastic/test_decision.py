@@ -29,7 +29,7 @@ class Life:
         return self.replicas
 
     def _decide(self, supply):
-        seen = Supply(**{"running": self.replicas} | supply)
+        seen = Supply(**{"running": self.replicas, "ready": self.replicas, "free": 0, "coming": 0} | supply)
         decision = decide(self.config, self.replicas, seen, self.times, self.now)
         self.times = replace(self.times, free_since=decision.free_since)
         if decision.replicas > self.replicas:
@@ -106,7 +106,7 @@ def test_decision_stays_within_its_limits(replicas, config, supply, expected):
 
 
 def test_decision_says_when_the_next_replica_follows():
-    seen = Supply(running=1, free=2, coming=2)
+    seen = Supply(running=1, ready=1, free=2, coming=2)
     times = Times(free_since=NOW, lowered_at=NOW)
     assert decide(LLM, 1, seen, times, NOW).raise_at == NOW + 10 * MINUTE
     assert decide(LLM, 1, replace(seen, free=0), times, NOW).raise_at is None

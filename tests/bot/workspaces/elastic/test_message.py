@@ -13,9 +13,11 @@ from tests.bot.factories import NOW
 from tests.bot.workspaces.elastic.factories import LLM, deployment_of, pods_of
 from tests.bot.workspaces.elastic.test_supply import waiting
 
+SUPPLY = Supply(running=3, ready=3, free=0, coming=0)
+
 
 def shown(record=None, view=None, **supply):
-    view = view or ElasticView(replicas=3, supply=Supply(**{"running": 3, "ready": 3} | supply))
+    view = view or ElasticView(replicas=3, supply=replace(SUPPLY, **supply))
     return message(LLM, record or ElasticRecord(replicas=3), view).blocks[0]["text"]["text"]
 
 
@@ -50,7 +52,7 @@ def test_message_names_the_last_change_and_its_reason(reason, before, text):
 def test_message_of_a_reserve_that_others_took_says_so():
     record = ElasticRecord(replicas=3, changed_at=NOW, changed_from=4, reason=Reason.RESERVE)
     keeping = replace(LLM, reserve=1)
-    view = ElasticView(replicas=3, supply=Supply(running=3, ready=3))
+    view = ElasticView(replicas=3, supply=SUPPLY)
     assert "less was free than the reserve" in message(keeping, record, view).blocks[0]["text"]["text"]
 
 

@@ -91,6 +91,11 @@ def test_sweep_that_does_not_fit_waits_and_mentions_the_approvers():
 
 
 def test_sweep_is_held_from_its_plan_on_and_its_thread_opens_before_the_message():
+    unlimited, limited = (
+        advance(a_sweep(), Observation(plan=replace(PLAN, trial_forecast=forecast)), BUDGETED, NOW)
+        for forecast in (None, Forecast(gpu_hours=5))
+    )
+    assert (APPROVAL in unlimited.holds, APPROVAL in limited.holds) == (False, True)
     unopened = after(an_opening(thread=None), spending())
     assert (unopened.thread, kinds(unopened), unopened.of(ApprovalState).since) == (None, [], NOW)
     opened = after(replace(unopened, thread="1.1"))  # as it is advanced where the thread was opened

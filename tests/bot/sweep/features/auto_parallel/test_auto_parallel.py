@@ -23,7 +23,7 @@ from bot.sweep.model.experiment import is_limited
 from bot.sweep.model.observation import Observation
 from k8s.engine import End
 from tests.bot.factories import NOW, PLAN, a_sweep
-from tests.bot.sweep.model.observations import DONE, OPEN, RAW, a_trial
+from tests.bot.sweep.model.observations import DONE, OPEN, RAW, a_trial, after
 from tests.cases import cases
 
 SPACE = replace(PLAN.space, auto=True, parallel=8, max_trials=40)
@@ -40,8 +40,8 @@ def chosen(capacity, *, target=4, active=4, at=BEFORE, most=0, **changes):
     sweep = SWEEP.put(AutoParallelState(at=at), parallel_now=target, **changes)
     trials = tuple(a_trial(f"t{number}") for number in range(active))
     seen = Observation(experiment=OPEN, trials=trials).put(AutoParallelSeen(capacity=capacity, most=most))
-    after = follow(sweep, seen, NOW)
-    return after.parallel_now, after.of(AutoParallelState)
+    found = follow(sweep, seen, NOW)
+    return found.parallel_now, found.of(AutoParallelState)
 
 
 @pytest.mark.parametrize(("trials", "steady", "target"), [(2, 2, 6), (3, 1, 5), (3, 0, 4), (20, 20, 8)])
@@ -59,6 +59,8 @@ def test_measurement_decides_growth_and_trials_that_wait_or_end():
     unknown = AutoParallelState(at=BEFORE, change=PaceChange.UNKNOWN)
     assert chosen(FreeCapacity(at=NOW, gpus=2, trials=None)) == (4, unknown)
     assert lines(a_sweep(Phase.RUNNING, submitted=True)) == []
+    going = SWEEP.put(AutoParallelState(at=NOW), parallel_now=4)
+    assert after(going, experiment=OPEN).parallel_now == 4, "only a restart measures again"
 
 
 @cases(

@@ -313,6 +313,8 @@ async def test_receiver_that_rejects_slowly_is_not_called_without_a_pause(client
     with pytest.raises(FailedCallError):
         await run(clients)
     assert len({each for each, _ in got.got}) == len(got.got) == 3
+    got.answers.clear()
+    assert [await run(clients) for _ in range(4)] == [timedelta(0)] * 3 + [None], "slow, too"
 
 
 async def test_worker_without_a_new_webhook_leaves_its_events_to_others(clients, receiver):
