@@ -158,9 +158,8 @@ NO_VALUE = ExpiringValue("")
 class Store(RequestStore):
     """Methods raise redis.exceptions.RedisError when Redis can't be reached."""
 
-    def __init__(self, redis: Redis, *, prefix: str = "sweepbot", keep_final: timedelta = KEEP) -> None:
+    def __init__(self, redis: Redis, *, prefix: str = "sweepbot") -> None:
         super().__init__(redis, prefix)
-        self._keep_final = keep_final
         self._count, self._counted_at = 0, float("-inf")
         self._batches = ScriptBatches(redis)
         self._create = redis.register_script(_COMMON + _CREATE)
@@ -332,7 +331,7 @@ class Store(RequestStore):
         return [self._key("sweep", record.id), *map(self._key, ("active", "recent", "entries"))]
 
     def _args(self, record: SweepRecord) -> list[Any]:
-        expires = int(self._keep_final.total_seconds()) if record.phase.final else ""
+        expires = KEEP_SECONDS if record.phase.final else ""
         return [record.id, record.version, dump(record), expires, dump_entry(summary_of(record))]
 
 
