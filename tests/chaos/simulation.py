@@ -22,7 +22,7 @@ from tests.scenarios.fakes import DirectCluster, FakeGit, FakeSlack
 from tests.scenarios.sweep_in_memory import Clock, SimulatedSweep
 from tests.settled import settled
 
-REAL_TIME, SIMULATED_TIME = "redis.call('TIME')", "{0, ARGV[#ARGV]}"  # seconds and microseconds
+REAL_TIME, SIMULATED_TIME = "redis.call('TIME')", "{0, table.remove(ARGV)}"  # seconds and microseconds
 LATEST = 120.0  # seconds that a pod may outlive its sweep: a late call's object has to be found and deleted
 OVER = {"Succeeded", "Failed"}
 BAD_BRANCHES = ("bad-0", "bad-1")

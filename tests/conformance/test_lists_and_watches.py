@@ -159,7 +159,7 @@ class Seen(Cache):
         self.names.add(obj["metadata"]["name"])
         self.seen.append(("put", obj["kind"], obj["metadata"]["name"]))
 
-    def remove(self, name: str) -> None:
+    def remove(self, name: str, _version: str = "") -> None:
         self.names.remove(name)
         self.seen.append(("gone", self.kind, name))
 
