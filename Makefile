@@ -1,7 +1,7 @@
 # From a fresh clone each target does all the set-up it needs: Python 3.11 or newer, make and git are enough.
 PYTHON ?= python3
 BIN := .venv/bin
-# Only their files: to collect all 6,500 tests takes each process seven seconds more.
+# Only their files: to collect all tests takes each process many seconds more.
 SLOW = $(shell grep -rlw --include='*.py' mark.slow tests)
 STORIES = $(BIN)/pytest -q -m slow -rfEs -o cache_dir=.pytest_cache/stories  # what failed is theirs alone
 CRASHES = $(BIN)/pytest -q -n 2 --dist worksteal -k "crash or any_reconcile or role_is_used"
@@ -18,7 +18,7 @@ help:  ## these targets
 demo: .venv/ready  ## a full local setup on this machine; REPO=PATH with your repository; FULL=1 with queues, profiles, and services; ONCE=1 runs one sweep and exits with its result
 	@$(BIN)/python -m local demo $(if $(ONCE),--once) $(if $(FULL),--full) $(if $(REPO),--repo "$(REPO)")
 
-test: .venv/ready  ## the fast tests, 6 minutes on two cores
+test: .venv/ready  ## the fast tests, 5 minutes on two cores
 	$(BIN)/pytest -q -n 2 --dist worksteal -m "not slow"
 
 slow: stories samples  ## the tests that need minutes, a browser or Debian's servers; what is missing is skipped with a reason
