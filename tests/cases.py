@@ -11,7 +11,7 @@ Test = Callable[..., None]
 
 
 def cases(names: str | tuple[str, ...], values: Iterable[Any]) -> Callable[[Test], Test]:
-    """As `pytest.mark.parametrize`, in one test. It goes on after a failed case, and names each of them.
+    """As `pytest.mark.parametrize`, in one test. A failed case stops no other one, and each is named.
 
     Not for a test with fixtures, which the cases would share, or for a coroutine.
     """
