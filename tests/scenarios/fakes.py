@@ -182,8 +182,8 @@ class FakeSlack:
         else:
             self.parents.append(message)
 
-    async def has_room_for_edits(self):
-        return True
+    async def until_room_for_edits(self):
+        return 0.0
 
     async def permalink(self, channel, ts):
         return f"https://lab.slack.com/{channel}/{ts}"

@@ -152,7 +152,7 @@ class Slack:
         quiet: Quiet | None = None,
     ) -> None:
         self._web, self._limiter, self._mask, self._quiet = web, limiter, mask or Mask(), quiet
-        self._no_room_until = 0.0  # for edits: monotonic
+        self._room_at = 0.0  # for edits: monotonic
 
     async def open_thread(self, channel: str, message: Message) -> str:
         """Post the first message of a thread and return its ts. Raises NotInChannelError."""
@@ -253,13 +253,15 @@ class Slack:
         async with self._classified("edits", NOT_EDITABLE, "a message can't be edited"):
             await self._web.chat_update(channel=channel, ts=ts, parse=PARSE_NONE, **json.loads(written))
 
-    async def has_room_for_edits(self) -> bool:
-        """Return whether one more edit hardly delays others. Redis isn't asked again before that can be."""
-        if self._limiter is None or monotonic() < self._no_room_until:
-            return self._limiter is None
-        wait = await self._limiter.until_half_free("edits", EDITS)
-        self._no_room_until = monotonic() + wait
-        return wait <= 0
+    async def until_room_for_edits(self) -> float:
+        """Return the seconds until one more edit hardly delays others. Redis isn't asked again before."""
+        if self._limiter is None:
+            return 0.0
+        if (left := self._room_at - monotonic()) > 0:
+            return left
+        wait = min(await self._limiter.until_half_free("edits", EDITS), EDITS.gap * EDITS.burst)
+        self._room_at = monotonic() + wait
+        return wait
 
     async def delete(self, channel: str, ts: str) -> None:
         """Delete one of the bot's messages; do nothing if Slack doesn't allow it."""

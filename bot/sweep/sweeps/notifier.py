@@ -43,6 +43,7 @@ STEP_INTERVAL = timedelta(seconds=1)  # until one of these phases is shown; all 
 STEPS = {Phase.OPENING, Phase.BUILDING, Phase.PENDING}
 # Slack accepts about 50 edits a minute from an app. While these are scarce, each sweep has its share of them.
 UPDATE_SHARE = timedelta(seconds=1.2)
+LOOKS = 4  # at most, of a sweep in its share: whether edits are no longer scarce
 
 NOT_IN_CHANNEL = (
     "Sweepbot isn't in that channel. Run `/invite @sweepbot` there (the app's name can differ), then try "
@@ -183,9 +184,9 @@ class Notifier:
             return sweep
         at = now = self._clients.now()
         if sweep.shown.fingerprint and sweep.shown.at:
-            interval = await self._interval(sweep)
+            interval, look = await self._interval(sweep)
             if (pause := sweep.shown.at + interval - now) > timedelta(0):
-                self.redraw = pause
+                self.redraw = min(pause, look)
                 return sweep
             if interval == UPDATE_INTERVAL:  # after a pause of two, the next edit needn't wait
                 at = max(sweep.shown.at + interval, now - interval)
@@ -202,13 +203,15 @@ class Notifier:
         shown = Shown(fingerprint=message.fingerprint, at=at, phase=sweep.phase)
         return await self._save(replace(sweep, shown=shown))
 
-    async def _interval(self, sweep: SweepRecord) -> timedelta:
-        """Return the time from one edit of the parent message to the next."""
-        if sweep.shown.phase is sweep.phase:
-            share = UPDATE_SHARE * await self._clients.store.active_count()
-            is_scarce = share > UPDATE_INTERVAL and not await self._clients.slack.has_room_for_edits()
-            return share if is_scarce else UPDATE_INTERVAL
-        return STEP_INTERVAL if sweep.phase in STEPS else timedelta(0)
+    async def _interval(self, sweep: SweepRecord) -> tuple[timedelta, timedelta]:
+        """Return the time from one edit of the parent message to the next, and until it can be shorter."""
+        if sweep.shown.phase is not sweep.phase:
+            step = STEP_INTERVAL if sweep.phase in STEPS else timedelta(0)
+            return step, step
+        share = UPDATE_SHARE * await self._clients.store.active_count()
+        if share > UPDATE_INTERVAL and (wait := await self._clients.slack.until_room_for_edits()):
+            return share, max(timedelta(seconds=wait), share / LOOKS)
+        return UPDATE_INTERVAL, UPDATE_INTERVAL
 
     async def remove_stray_buttons(self, sweep: SweepRecord, commands: Iterable[Command]) -> None:
         """Remove the buttons of a clicked parent message that isn't this sweep's.

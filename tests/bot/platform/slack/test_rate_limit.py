@@ -34,18 +34,23 @@ async def test_burst_is_sent_at_once_and_the_rest_spaced_in_its_channel_only(pac
     assert await pace.wait("d", "s", QUICK) == 0
 
 
-async def test_edits_without_room_are_looked_up_again_when_there_can_be_room(pace, monkeypatch):
+async def test_edits_without_room_are_looked_up_again_when_there_can_be_room(pace, redis, monkeypatch):
     now, looked, slack = 0.0, [], Slack(AsyncWebClient(), pace)
     look = pace.until_half_free
     monkeypatch.setattr(client, "monotonic", lambda: 1000 + now)
     monkeypatch.setattr(pace, "until_half_free", lambda *line: looked.append(line) or look(*line))
-    assert await slack.has_room_for_edits()
+    assert await slack.until_room_for_edits() == 0
     await pace.hold("edits", 60)
-    assert [await slack.has_room_for_edits() for _ in range(3)] == [False] * 3
+    most = EDITS.gap * EDITS.burst
+    assert await slack.until_room_for_edits() == most
+    now = most - 1
+    assert await slack.until_room_for_edits() == 1
     assert len(looked) == 2
-    now = 60 + EDITS.gap * EDITS.burst / 2 + 1
-    assert not await slack.has_room_for_edits()
-    assert len(looked) == 3
+    now = most
+    assert await slack.until_room_for_edits() == most
+    await redis.flushall()
+    now = 2 * most
+    assert await slack.until_room_for_edits() == 0
 
 
 async def test_early_retry_keeps_its_place(pace):

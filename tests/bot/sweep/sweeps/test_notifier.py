@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from datetime import timedelta
+from unittest.mock import AsyncMock
 
 from slack_sdk.web.async_client import AsyncWebClient
 
@@ -10,7 +11,7 @@ from bot.platform.slack.client import Slack
 from bot.platform.slack.message import Message
 from bot.platform.slack.rate_limit import EDITS, RateLimiter
 from bot.platform.storage.sweeps import Store
-from bot.sweep.sweeps.notifier import UPDATE_SHARE, Notifier
+from bot.sweep.sweeps.notifier import LOOKS, UPDATE_SHARE, Notifier
 from local.slack import serve
 from tests.bot.factories import NOW, PLAN, a_sweep
 from tests.scenarios.sweep_in_memory import Clock, SimulatedSweep
@@ -48,6 +49,10 @@ async def test_sweep_among_many_is_edited_twice_and_then_after_seconds_until_edi
         for number in range(EDITS.burst):  # half of them take 12 s to come back
             await limiter.wait("edits", f"{number}", EDITS)
         await notifier.update_parent(replace(sweep, shown=shown))
-        assert notifier.redraw == UPDATE_SHARE * OTHERS
+        assert timedelta(seconds=14) < notifier.redraw <= timedelta(seconds=15)  # sooner than its share
+        for running, redraw in ((6, UPDATE_SHARE * 6), (100, UPDATE_SHARE * 100 / LOOKS)):
+            store.active_count = AsyncMock(return_value=running)
+            await notifier.update_parent(replace(sweep, shown=shown))
+            assert notifier.redraw == redraw
     finally:
         await slack.close()
