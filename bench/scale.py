@@ -26,8 +26,10 @@ from bench.site import site
 from bench.table import Row, bounded, part
 from bot.core.events import Progress, Result
 from bot.core.record import Phase, Shown, SweepRecord
+from bot.core.work_item import WorkItem
 from bot.platform.storage.redis_client import connect
 from bot.platform.storage.sweeps import Store
+from bot.platform.storage.work_queue import Queue
 from tests.bot.factories import a_sweep
 from tests.free_port import free_port
 
@@ -100,7 +102,8 @@ def _reaction(what: str, figures: Figures, few: Figures | None, against: str = f
     )
 
 
-async def measured(size: int, trials: int = TRIALS, workers: int = 1) -> Figures:
+async def measured(size: int, trials: int = TRIALS, workers: int = 1, rounds: int = 0) -> Figures:
+    """`rounds`: how often all sweeps are queued before, so that each worker has parsed each one's objects."""
     async with site() as here, connect(here.redis_url) as redis, AsyncExitStack() as stack:
         with TemporaryDirectory(prefix="sweepbot-bench-") as folder:
             kubeconfig = f"{folder}/kubeconfig"
@@ -110,6 +113,9 @@ async def measured(size: int, trials: int = TRIALS, workers: int = 1) -> Figures
                 await cluster.line(LONGEST_START)
                 env = {**here.env, "KUBECONFIG": kubeconfig, "K8S_NAMESPACE": "sweeps"}
                 started = [await stack.enter_async_context(running_worker(env)) for _ in range(workers)]
+                await settled(redis, *started)
+                for _ in range(rounds):
+                    await _reconciled(redis, size)
                 await settled(redis, *started)
                 return await _changed(cluster, redis, started)
 
@@ -146,9 +152,19 @@ async def settled(redis: Redis, *workers: Child) -> None:
         used, since = _cpu(workers), monotonic()
         while monotonic() - since < QUIET:
             await asyncio.sleep(0.5)
-            busy = await redis.zcard("sweepbot:queue:ready") + await redis.zcard("sweepbot:queue:running")
-            if busy or _cpu(workers) - used > 0.25 * len(workers) * (monotonic() - since + 0.5):
+            if await _busy(redis) or _cpu(workers) - used > 0.25 * len(workers) * (monotonic() - since + 0.5):
                 used, since = _cpu(workers), monotonic()
+
+
+async def _reconciled(redis: Redis, size: int) -> None:
+    for number in range(size):
+        await Queue(redis).add(WorkItem.sweep(sweep_name(number)))
+    while await _busy(redis):  # noqa: ASYNC110
+        await asyncio.sleep(0.1)
+
+
+async def _busy(redis: Redis) -> int:
+    return int(await redis.zcard("sweepbot:queue:ready") + await redis.zcard("sweepbot:queue:running"))
 
 
 async def _changed(cluster: Child, redis: Redis, workers: Sequence[Child]) -> Figures:

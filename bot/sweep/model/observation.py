@@ -134,11 +134,15 @@ class Observation:
     @cached_property
     def running(self) -> frozenset[str]:
         """Names of trials whose training container runs, on all of their nodes."""
-        return read_once(_running, self.pods) - self.incomplete
+        return self._sorted_pods.running - self.incomplete
 
     @cached_property
     def notable_pods(self) -> tuple[Pod, ...]:
-        return read_once(_notable, self.pods)
+        return self._sorted_pods.notable
+
+    @cached_property
+    def _sorted_pods(self) -> "_SortedPods":
+        return read_once(_sorted, self.pods)
 
     @cached_property
     def incomplete(self) -> set[str]:
@@ -168,7 +172,7 @@ class Observation:
 
         A pod that was evicted or deleted is replaced, so its trial waits again.
         """
-        ended = {p.job for p in self.pods if p.exit and not p.deleted and not p.failure[0]}
+        ended = {p.job for p in self._sorted_pods.exited if not p.deleted and not p.failure[0]}
         ended |= read_once(_ended, self.jobs)
         ended &= self.live_names
         return ended - {p.job for p in self.pods if not p.finished and not p.exit} if ended else ended
@@ -208,9 +212,21 @@ def _ended(jobs: Sequence[Job]) -> frozenset[str]:
     return frozenset(j.name for j in jobs if j.state is not JobState.ACTIVE)
 
 
-def _running(pods: Sequence[Pod]) -> frozenset[str]:
-    return frozenset([p.job for p in pods if p.running])
+@dataclass(frozen=True)
+class _SortedPods:
+    running: frozenset[str]  # their trials
+    notable: tuple[Pod, ...]
+    exited: tuple[Pod, ...]
 
 
-def _notable(pods: Sequence[Pod]) -> tuple[Pod, ...]:
-    return tuple([p for p in pods if p.notable])
+def _sorted(pods: Sequence[Pod]) -> _SortedPods:
+    """Sort them in one pass: after each change, a long sweep's hundreds are another list."""
+    running, notable, exited = list[str](), list[Pod](), list[Pod]()
+    for pod in pods:
+        if pod.running:
+            running.append(pod.job)
+        if pod.notable:
+            notable.append(pod)
+        if pod.exit:
+            exited.append(pod)
+    return _SortedPods(frozenset(running), tuple(notable), tuple(exited))
