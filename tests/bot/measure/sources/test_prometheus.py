@@ -61,7 +61,7 @@ async def test_query_rows_have_labels_and_nan_is_none_and_no_answer_is_an_error(
     start, asked = toy
     rows = await (await start(vector("0.5", "NaN", "+Inf", "1e3"))).query("up", AT)
     assert rows == [Row({"pod": "0"}, 0.5), Row({"pod": "3"}, 1000.0)]
-    assert asked == [("Bearer s3cret", {"query": "up", "time": f"{AT.timestamp():.3f}"})]
+    assert asked == [("Bearer s3cret", {"query": "up", "time": f"{AT.timestamp():.3f}", "nocache": "1"})]
     client = Prometheus("http://127.0.0.1:1")
     with pytest.raises(NoGpuDataError, match="Prometheus doesn't answer: "):
         await client.query("up", AT)
