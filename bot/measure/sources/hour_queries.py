@@ -155,4 +155,5 @@ def _is_unclear(sums: Values, step: int) -> bool:
 
 
 def _series(row: Row) -> Series:
-    return frozenset(row.labels.items())
+    """Leave out the name: a maximum over time keeps it in VictoriaMetrics."""
+    return frozenset((name, value) for name, value in row.labels.items() if name != "__name__")
