@@ -121,11 +121,11 @@ class Prometheus:
         return await self._post(self._url, {"query": query, "time": f"{at.timestamp():.3f}"})
 
     async def _post(self, url: str, form: Mapping[str, str]) -> tuple[int, bytes]:
-        # Servers keep answers, but an hour's last samples can come later. VictoriaMetrics, which has a field for
-        # it, would also answer for half a minute earlier than now.
-        form, headers = {**form, "nocache": "1"}, {"Cache-Control": "no-store"}
+        # Servers keep answers for a range, but an hour's last samples can come later. Without `nocache`,
+        # VictoriaMetrics would also answer for half a minute ago instead of now.
+        data, headers = {**form, "nocache": "1"}, {"Cache-Control": "no-store"}
         try:
-            async with self._web.post(url, data=form, headers=headers) as answer:
+            async with self._web.post(url, data=data, headers=headers) as answer:
                 return answer.status, await answer.read()
         except (aiohttp.ClientError, OSError) as error:  # TimeoutError is one
             raise _unreachable(error) from error

@@ -13,7 +13,7 @@ from bot.measure.gpus.models import HALF_HOUR, NoGpuDataError
 from bot.measure.gpus.pod_owners import UNOWNED, Ownership, OwnerStore, by_labels
 from bot.measure.sources import promql, promql_hour
 from bot.measure.sources.collector import BACKFILL
-from bot.measure.sources.prometheus import Prometheus, Row, Values
+from bot.measure.sources.prometheus import LONGEST_QUERY, Prometheus, Row, Values, in_parts
 from bot.measure.sources.prometheus_source import PrometheusSource
 from bot.measure.sources.scrape_interval import IntervalProbe
 from bot.measure.sources.series_kinds import LOADS_IN_USE, NAMINGS, NAMINGS_IN_USE, SeriesKinds
@@ -130,6 +130,17 @@ def test_queries_contain_windows_devices_and_characters_that_promql_cannot_escap
         assert "DCGM_FI_PROF_GR_ENGINE_ACTIVE" in query
         assert "GPU_UTIL" not in query
     assert 'UUID=~"GPU\\\\-\N{FIRE}"' in promql.peak(60, {"GPU-\N{FIRE}"})
+
+
+def test_queries_of_parts_name_each_gpu_once_and_are_short_enough() -> None:
+    names = [f"GPU-{number}-{'9' * (number % 50)}" for number in range(1000)]
+    parts = in_parts("|".join, names)
+    assert "|".join(parts) == "|".join(names)
+    assert 1 < len(parts) < 8
+    assert max(map(len, parts)) <= LONGEST_QUERY
+    assert in_parts("|".join, ["x" * 99_999]) == ["x" * 99_999]
+    assert in_parts(str, None) == ["None"]
+    assert in_parts("|".join, ()) == [""]
 
 
 @pytest.mark.parametrize(("age", "ever"), [(23, False), (49, None)])
