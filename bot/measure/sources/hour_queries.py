@@ -12,7 +12,7 @@ from bot.measure.gpus.models import BUSY, HALF_HOUR, HOUR
 from bot.measure.gpus.pod_owners import PodKey
 from bot.measure.sources import promql, promql_hour
 from bot.measure.sources.device_stats import uuid
-from bot.measure.sources.prometheus import Device, Prometheus, Row, Values, in_parts
+from bot.measure.sources.prometheus import Device, Prometheus, Row, Values
 from bot.measure.sources.scrape_interval import ScrapeIntervals
 
 Series = frozenset[tuple[str, str]]  # its labels
@@ -43,7 +43,7 @@ class HourQueries:
 
     def __init__(self, prometheus: Prometheus) -> None:
         self._query, self._at_both = prometheus.query, prometheus.at_both
-        self._each = prometheus.query_each
+        self._each, self._in_parts = prometheus.query_each, prometheus.in_parts
 
     async def allocated(self, end: datetime) -> list[Row]:
         """Return GPU-hours by pod, node, and resource."""
@@ -94,7 +94,8 @@ class HourQueries:
             if unclear := {uuid(row.device[2]) for row, values in mine if _is_unclear(values, step)}:
                 which = unclear if len(unclear) <= MAX_NAMED else None
                 query = partial(promql_hour.idle_in_half, step, engine_only=engine_only)
-                idle = [row for part in in_parts(query, which) for row in await self._at_both(part, *halves)]
+                ask = partial(self._at_both, first=start + HALF_HOUR, second=end)
+                idle = await self._in_parts(ask, query, which)
             several = await asyncio.to_thread(_alone, found, start, step, uneven, mine, few, idle)
             if several:
                 together = await self._together(start, step, several)

@@ -10,7 +10,7 @@ from itertools import pairwise
 from statistics import median, median_high
 
 from bot.measure.sources import promql
-from bot.measure.sources.prometheus import Prometheus, Row, in_parts
+from bot.measure.sources.prometheus import Prometheus, Row
 from k8s.nodes.dcgm import ENGINE, UTIL
 
 STANDARD_INTERVALS = (1, 2, 5, 10, 15, 20, 30, 45, 60, 90, 120, 180, 300)  # seconds; each divides 30 min
@@ -138,8 +138,10 @@ class IntervalProbe:
     async def _times(self, devices: list[str], at: datetime, window: int) -> dict[str, Scrapes]:
         """Return the times of scrapes by host and scraper, in Unix seconds."""
         found: dict[str, Scrapes] = defaultdict(lambda: defaultdict(set))
-        for query in in_parts(partial(promql.raw_samples, window), devices):
-            for series, times in await self._prometheus.sample_times(query, at):
+        ask, query = partial(self._prometheus.sample_times, at=at), partial(promql.raw_samples, window)
+        for first in range(0, len(devices), HOSTS_PER_QUERY):
+            some = devices[first : first + HOSTS_PER_QUERY]
+            for series, times in await self._prometheus.in_parts(ask, query, some):
                 found[series.host][_scraper(series)].update(times)
         return found
 
