@@ -190,7 +190,8 @@ def monitoring(pods: int, alerts: set[str] | None) -> Finding:
     known = None if alerts is None else sum(name.startswith("Sweepbot") for name in alerts)
     missing = [what for what, there in (("pods", pods), ("alerts", known)) if there == 0]
     if missing:
-        fix = "kubectl apply -k deploy/monitoring  # with your label: docs/operate.md#metrics-and-alerts"
+        note = "with your label; VictoriaMetrics needs -vmalert.proxyURL: docs/operate.md#metrics-and-alerts"
+        fix = f"kubectl apply -k deploy/monitoring  # {note}"
         return warning("monitoring", f"Prometheus has none of Sweepbot's {listed(missing)}", fix)
     loaded = f", {counted(known, 'alert')} loaded" if known else ""
     return ok("monitoring", f"Prometheus scrapes {counted(pods, 'pod')}{loaded}")

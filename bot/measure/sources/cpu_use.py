@@ -9,6 +9,7 @@ import asyncio
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from functools import partial
 
 from bot.measure.gpus.models import NoGpuDataError
 from bot.measure.gpus.pod_owners import PodKey
@@ -32,12 +33,12 @@ class CpuQueries:
     """`namespaces`: those of the pods. Methods raise NoGpuDataError."""
 
     def __init__(self, prometheus: Prometheus, now: Callable[[], datetime]) -> None:
-        self._query, self._now = prometheus.query, now
+        self._query, self._now = prometheus.query_each, now
 
     async def use(self, window: timedelta, namespaces: Collection[str]) -> dict[PodKey, CpuUse]:
         cores, ram = await asyncio.gather(
-            self._by_pod(mean_cores(_seconds(window), namespaces)),
-            self._by_pod(peak_ram(_seconds(window), namespaces)),
+            self._by_pod(partial(mean_cores, _seconds(window)), namespaces),
+            self._by_pod(partial(peak_ram, _seconds(window)), namespaces),
         )
         if not (cores or ram):
             raise NoGpuDataError(f"Prometheus has no {CPU} of pods in {', '.join(sorted(namespaces))}")
@@ -45,17 +46,17 @@ class CpuQueries:
 
     async def bursts(self, window: timedelta, namespaces: Collection[str]) -> Mapping[PodKey, float]:
         """Return the cores of the 95th percentile of ten-minute means."""
-        return await self._by_pod(burst_cores(_seconds(window), namespaces))
+        return await self._by_pod(partial(burst_cores, _seconds(window)), namespaces)
 
     async def peaks(
         self, window: timedelta, namespaces: Collection[str], pods: Collection[PodKey]
     ) -> Mapping[PodKey, float]:
         """Return the peak of the memory of these pods, in bytes; others can be among them."""
         names = {name for _, name in pods} if len(pods) <= MAX_NAMED else None
-        return await self._by_pod(peak_ram(_seconds(window), namespaces, names))
+        return await self._by_pod(partial(peak_ram, _seconds(window), namespaces), names)
 
-    async def _by_pod(self, query: str) -> dict[PodKey, float]:
-        return await asyncio.to_thread(_values, await self._query(query, self._now()))
+    async def _by_pod(self, query: Callable[..., str], names: Collection[str] | None) -> dict[PodKey, float]:
+        return await asyncio.to_thread(_values, await self._query(query, names, self._now()))
 
 
 def _seconds(window: timedelta) -> int:

@@ -3,9 +3,10 @@
 import asyncio
 import math
 from collections import defaultdict
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 
 from bot.measure.gpus.models import BUSY, MIN_COVERAGE, Gpu
 from bot.measure.gpus.pod_owners import PodKey
@@ -96,7 +97,8 @@ class DeviceQueries:
         found: dict[Device, float] = {}
         for step in {intervals.of(device[2]) for device in broken}:
             which = {uuid(device[2]) for device in broken if intervals.of(device[2]) == step}
-            answer = await self._by_device(promql.finite_samples(function, seconds, step, which), at)
+            query = partial(promql.finite_samples, function, seconds, step)
+            answer = await self._by_names(query, which, at)
             found |= {device: value for device, value in answer.items() if device in broken}
         return found
 
@@ -111,8 +113,8 @@ class DeviceQueries:
         which = {uuid(gpu.device[2]) for pod in quiet for gpu in stats[pod]}
         peak, samples = {}, {}
         if quiet:
-            peak = await self._by_device(promql.peak(life, which), at)
-            samples = await self._by_device(promql.samples(life, which), at)
+            peak = await self._by_names(partial(promql.peak, life), which, at)
+            samples = await self._by_names(partial(promql.samples, life), which, at)
 
         def ever(pod: PodKey) -> bool | None:
             devices = [gpu.device for gpu in stats[pod]]
@@ -136,6 +138,11 @@ class DeviceQueries:
 
     async def _by_device(self, query: str, at: datetime) -> dict[Device, float]:
         return await asyncio.to_thread(_values, await self._prometheus.query(query, at))
+
+    async def _by_names(
+        self, query: Callable[..., str], names: Collection[str], at: datetime
+    ) -> dict[Device, float]:
+        return await asyncio.to_thread(_values, await self._prometheus.query_each(query, names, at))
 
 
 def _values(rows: Collection[Row]) -> dict[Device, float]:

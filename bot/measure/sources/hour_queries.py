@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from functools import partial
 
 from bot.measure.gpus.models import BUSY, HALF_HOUR, HOUR
 from bot.measure.gpus.pod_owners import PodKey
@@ -42,6 +43,7 @@ class HourQueries:
 
     def __init__(self, prometheus: Prometheus) -> None:
         self._query, self._at_both = prometheus.query, prometheus.at_both
+        self._each, self._in_parts = prometheus.query_each, prometheus.in_parts
 
     async def allocated(self, end: datetime) -> list[Row]:
         """Return GPU-hours by pod, node, and resource."""
@@ -53,7 +55,7 @@ class HourQueries:
     async def cpu_mean(self, end: datetime, pods: Collection[PodKey]) -> dict[PodKey, float]:
         """Return the mean cores of each of these pods."""
         namespaces = {namespace for namespace, _ in pods}
-        rows = [row for row in await self._query(promql_hour.cpu_mean(namespaces), end) if row.pod in pods]
+        rows = [row for row in await self._each(promql_hour.cpu_mean, namespaces, end) if row.pod in pods]
         number = Counter(row.pod for row in rows)
         several = [row for row in rows if number[row.pod] > 1]
         rows += await self._of_pods(promql.cpu_mean, several, end)
@@ -64,8 +66,14 @@ class HourQueries:
         wanted = {row.pod for row in pods}
         if not wanted:
             return []
-        which = promql_hour.these(pods) if len(wanted) <= MAX_NAMED else ""
-        return [row for row in await self._query(query(which), end) if row.pod in wanted]
+        # By name alone: two pods of one name are in the same part.
+        names = {name for _, name in wanted} if len(wanted) <= MAX_NAMED else None
+
+        def of(some: Collection[str] | None) -> str:
+            which = "" if some is None else promql_hour.these([row for row in pods if row.pod[1] in some])
+            return query(which)
+
+        return [row for row in await self._each(of, names, end) if row.pod in wanted]
 
     async def gpus(
         self, start: datetime, intervals: ScrapeIntervals, *, engine_only: bool
@@ -85,8 +93,9 @@ class HourQueries:
             idle = []
             if unclear := {uuid(row.device[2]) for row, values in mine if _is_unclear(values, step)}:
                 which = unclear if len(unclear) <= MAX_NAMED else None
-                query = promql_hour.idle_in_half(step, which, engine_only=engine_only)
-                idle = await self._at_both(query, *halves)
+                query = partial(promql_hour.idle_in_half, step, engine_only=engine_only)
+                ask = partial(self._at_both, first=start + HALF_HOUR, second=end)
+                idle = await self._in_parts(ask, query, which)
             several = await asyncio.to_thread(_alone, found, start, step, uneven, mine, few, idle)
             if several:
                 together = await self._together(start, step, several)
@@ -97,10 +106,10 @@ class HourQueries:
         end, names = start + HOUR, {uuid(name) for _, _, name, _ in devices}
         which = names if len(names) <= MAX_NAMED else None
         answers = await asyncio.gather(
-            self._query(promql.observed_hours(step, which), end),
-            self._query(promql.used_hours(step, which), end),
-            self._query(promql.idle_half(step, which), end),
-            self._query(promql.idle_half(step, which), start + HALF_HOUR),
+            self._each(partial(promql.observed_hours, step), which, end),
+            self._each(partial(promql.used_hours, step), which, end),
+            self._each(partial(promql.idle_half, step), which, end),
+            self._each(partial(promql.idle_half, step), which, start + HALF_HOUR),
         )
         return GpuHours(*answers)
 
@@ -147,4 +156,5 @@ def _is_unclear(sums: Values, step: int) -> bool:
 
 
 def _series(row: Row) -> Series:
-    return frozenset(row.labels.items())
+    """Leave out the name: a maximum over time keeps it in VictoriaMetrics."""
+    return frozenset((name, value) for name, value in row.labels.items() if name != "__name__")

@@ -3,9 +3,10 @@
 import asyncio
 import json
 import math
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from functools import partial
 from typing import Any, Generic, TypeVar
 
 import aiohttp
@@ -22,6 +23,11 @@ Device = tuple[str, str, str, str]  # namespace, pod, id, model
 Values = Mapping[float, float]  # by Unix seconds
 
 SAMPLE_MAX_AGE = timedelta(minutes=10)
+LONGEST_QUERY = 16384  # bytes; what VictoriaMetrics takes by default (-search.maxQueryLen)
+
+
+class LongQueryError(NoGpuDataError):
+    """VictoriaMetrics takes queries of up to -search.maxQueryLen bytes."""
 
 
 @dataclass(frozen=True)
@@ -62,6 +68,8 @@ class Row:
 class Prometheus:
     """Client of Prometheus, Thanos, Mimir, or VictoriaMetrics. Methods raise NoGpuDataError."""
 
+    _longest = math.inf  # bytes of a query that this server takes
+
     def __init__(self, url: str, token: str = "") -> None:
         headers = {"Authorization": f"Bearer {token}"} if token else {}
         self._url, self._rules_url = f"{url}/api/v1/query", f"{url}/api/v1/rules?type=alert"
@@ -75,6 +83,31 @@ class Prometheus:
         """Return the instant vector at that time, without NaN and infinite values."""
         return await asyncio.to_thread(_vector, *await self._answer(query, at))
 
+    async def query_each(
+        self, query: Callable[..., str], names: Collection[str] | None, at: datetime
+    ) -> list[Row]:
+        """Return the rows of `query` for all names."""
+        return await self.in_parts(partial(self.query, at=at), query, names)
+
+    async def in_parts(
+        self,
+        ask: Callable[[str], Awaitable[list[T]]],
+        query: Callable[..., str],
+        names: Collection[str] | None,
+    ) -> list[T]:
+        """Ask for all names, in one query unless it is too long for the server: see `parts_of`.
+
+        In parts, Prometheus takes twice the CPU time and more, and doesn't need them.
+        """
+        while True:
+            parts = await asyncio.to_thread(parts_of, query, names, self._longest)  # slow: 10,000 names
+            try:
+                return [row for part in parts for row in await ask(part)]
+            except LongQueryError:
+                if self._longest <= LONGEST_QUERY:
+                    raise
+                self._longest = LONGEST_QUERY
+
     async def at_both(self, query: str, first: datetime, second: datetime) -> list[tuple[Row, Values]]:
         """Return each series' values at two times, also NaN and infinite ones; rows have no values.
 
@@ -85,7 +118,6 @@ class Prometheus:
             "start": f"{first.timestamp():.3f}",
             "end": f"{second.timestamp():.3f}",
             "step": f"{(second - first).total_seconds():g}",
-            "nocache": "1",  # VictoriaMetrics
             "max_source_resolution": "0s",  # Thanos would take samples of 5 minutes for such a step
         }
         return await asyncio.to_thread(_both, *await self._post(self._range_url, form))
@@ -112,12 +144,26 @@ class Prometheus:
         return await self._post(self._url, {"query": query, "time": f"{at.timestamp():.3f}"})
 
     async def _post(self, url: str, form: Mapping[str, str]) -> tuple[int, bytes]:
+        # Servers keep answers for a range, but an hour's last samples can come later. Without `nocache`,
+        # VictoriaMetrics would also answer for half a minute ago instead of now.
+        data, headers = {**form, "nocache": "1"}, {"Cache-Control": "no-store"}
         try:
-            # Thanos and Mimir keep answers for a range, but an hour's last samples can come later.
-            async with self._web.post(url, data=form, headers={"Cache-Control": "no-store"}) as answer:
+            async with self._web.post(url, data=data, headers=headers) as answer:
                 return answer.status, await answer.read()
         except (aiohttp.ClientError, OSError) as error:  # TimeoutError is one
             raise _unreachable(error) from error
+
+
+def parts_of(query: Callable[..., str], names: Collection[str] | None, longest: float) -> list[str]:
+    """Return queries that together are for all names, each at most `longest` bytes if there are several.
+
+    `query`: by a part of the names; None is for all that exist. No series may belong to two names.
+    """
+    text = query(names)
+    if names is None or len(names) < 2 or len(text.encode()) <= longest:
+        return [text]
+    some, half = list(names), len(names) // 2
+    return [*parts_of(query, some[:half], longest), *parts_of(query, some[half:], longest)]
 
 
 def _unreachable(error: Exception) -> NoGpuDataError:
@@ -170,7 +216,8 @@ def _read(status: int, text: bytes, convert: Callable[[Any], T]) -> list[T]:
         error = str(body["error"])
     except (ValueError, LookupError, TypeError, RecursionError):  # a proxy's page, a login form
         error = text.decode(errors="replace").strip()
-    raise NoGpuDataError(f"Prometheus answered {status}: {error[:300]}")
+    refused = LongQueryError if "too long query" in error else NoGpuDataError
+    raise refused(f"Prometheus answered {status}: {error[:300]}")
 
 
 class Recent(Generic[T]):

@@ -47,6 +47,7 @@ class PrometheusSource:
         self, prometheus: Prometheus, owners: OwnerStore, now: Callable[[], datetime], step: int = 0
     ) -> None:
         self._query, self._owners, self._now = prometheus.query, owners, now
+        self._each = prometheus.query_each
         self._devices, self._probe = DeviceQueries(prometheus), IntervalProbe(prometheus, step)
         self._hour = HourQueries(prometheus)
         self.cpus = CpuQueries(prometheus, now)
@@ -171,9 +172,9 @@ class PrometheusSource:
         pods = {pod for pod, hours in sums(allocated).items() if hours}
         namespaces = {namespace for namespace, _ in pods}
         requested, cpu_mean, ram_peak = await asyncio.gather(
-            self._query(promql.requested(namespaces), end),
+            self._each(promql.requested, namespaces, end),
             self._hour.cpu_mean(end, pods),
-            self._by_pod(promql.ram_peak(namespaces), end),
+            self._each(promql.ram_peak, namespaces, end),
         )
         return HourResults(
             allocated=allocated,
@@ -181,7 +182,7 @@ class PrometheusSource:
             cpu_requested=_of_resource("cpu", requested),
             cpu_mean=cpu_mean,
             ram_requested=_of_resource("memory", requested),
-            ram_peak=ram_peak,
+            ram_peak={row.pod: row.value for row in ram_peak},
             cluster=await self._cluster_totals(end),
             offered=_offered(
                 await self._query(promql.HOUR_PHYSICAL, end),
@@ -219,7 +220,7 @@ class PrometheusSource:
         """Return the devices of series by node, which dcgm-exporter calls the host name."""
         known = await asyncio.to_thread(_devices, rows)
         if missing := nodes - known.keys() - {""}:
-            known |= _devices(await self._query(promql.last_models(missing), at))
+            known |= _devices(await self._each(promql.last_models, missing, at))
         return known
 
     async def _by_pod(self, query: str, at: datetime) -> dict[PodKey, float]:

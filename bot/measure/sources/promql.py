@@ -370,13 +370,13 @@ def evenly_scraped(metric: str, window: int, step: int) -> str:
     return f"count_over_time(({most} == 1)[{window - 1}s:{step}s]) == {window / step:g}"
 
 
-def samples_by_host(instances: Collection[str] | None, window: int) -> str:
+def samples_by_host(window: int, instances: Collection[str] | None) -> str:
     """Count the samples of each GPU over `window` seconds, by host; `None` is all instances."""
     which = "" if instances is None else f"instance=~{any_of(instances)}"
     either = " or ".join(f"count_over_time({each}{{{which}}}[{window}s])" for each in (UTIL, ENGINE))
     return f"max by (UUID, gpu, {_HOST}) ({either})"
 
 
-def raw_samples(devices: Iterable[str], window: int) -> str:
+def raw_samples(window: int, devices: Iterable[str]) -> str:
     """Return the samples of these UUIDs, one of which can be empty."""
     return f'{{__name__=~"{UTIL}|{ENGINE}",UUID=~{any_of(devices)}}}[{window}s]'

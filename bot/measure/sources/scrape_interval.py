@@ -5,6 +5,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 from itertools import pairwise
 from statistics import median, median_high
 
@@ -122,7 +123,8 @@ class IntervalProbe:
             return ScrapeIntervals({}, usual)
         hosts: dict[str, list[Row]] = defaultdict(list)
         instances = {instance for _, _, instance in others} if len(others) <= HOSTS_PER_QUERY else None
-        for row in await self._prometheus.query(promql.samples_by_host(instances, window), at):
+        counts = partial(promql.samples_by_host, window)
+        for row in await self._prometheus.query_each(counts, instances, at):
             if _host(row) in others:
                 hosts[row.host].append(row)
         fullest = [max(rows, key=lambda row: row.value) for rows in hosts.values()]
@@ -136,10 +138,10 @@ class IntervalProbe:
     async def _times(self, devices: list[str], at: datetime, window: int) -> dict[str, Scrapes]:
         """Return the times of scrapes by host and scraper, in Unix seconds."""
         found: dict[str, Scrapes] = defaultdict(lambda: defaultdict(set))
-        for some in (
-            devices[first : first + HOSTS_PER_QUERY] for first in range(0, len(devices), HOSTS_PER_QUERY)
-        ):
-            for series, times in await self._prometheus.sample_times(promql.raw_samples(some, window), at):
+        ask, query = partial(self._prometheus.sample_times, at=at), partial(promql.raw_samples, window)
+        for first in range(0, len(devices), HOSTS_PER_QUERY):
+            some = devices[first : first + HOSTS_PER_QUERY]
+            for series, times in await self._prometheus.in_parts(ask, query, some):
                 found[series.host][_scraper(series)].update(times)
         return found
 

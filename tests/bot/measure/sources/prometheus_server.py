@@ -1,5 +1,6 @@
 """A Prometheus whose history is a text: needs Debian's package `prometheus`, which includes promtool."""
 
+import re
 import shutil
 import subprocess
 from collections.abc import AsyncIterator, Iterator
@@ -9,6 +10,7 @@ from typing import Any
 
 import aiohttp
 import pytest
+import requests
 
 from bot.measure.sources.prometheus import Prometheus
 from tests.bot.measure.sources.reference_day import cluster
@@ -18,6 +20,9 @@ from tests.servers import running
 NEEDS_PROMETHEUS = pytest.mark.skipif(
     not (shutil.which("prometheus") and shutil.which("promtool")),
     reason="Debian's package prometheus isn't installed",
+)
+NEEDS_VICTORIA_METRICS = pytest.mark.skipif(
+    not shutil.which("victoria-metrics"), reason="Debian's package victoria-metrics isn't installed"
 )
 
 # promtool reads the whole history once for each block, and makes one of each two hours unless told otherwise.
@@ -37,6 +42,19 @@ def serving(folder: Path, history: str) -> Iterator[str]:
     command += [f"--query.lookback-delta={cluster.SCRAPE}s"]
     with running(command, port, folder / "log", cwd=folder):
         yield f"http://127.0.0.1:{port}"
+
+
+@contextmanager
+def serving_victoria_metrics(folder: Path, history: str) -> Iterator[str]:
+    """`history`: with milliseconds in each time, as in the text that VictoriaMetrics reads."""
+    port, most = free_port(), "-memory.allowedBytes=200MB"
+    command = ["victoria-metrics", "-storageDataPath=data", f"-httpListenAddr=127.0.0.1:{port}", most]
+    address = f"http://127.0.0.1:{port}"
+    with running(command, port, folder / "log", cwd=folder):
+        text = re.sub(r"\.(\d{3})$", r"\1", history, flags=re.MULTILINE)
+        requests.post(f"{address}/api/v1/import/prometheus", text.encode(), timeout=60).raise_for_status()
+        requests.get(f"{address}/internal/force_flush", timeout=60).raise_for_status()
+        yield address
 
 
 @asynccontextmanager

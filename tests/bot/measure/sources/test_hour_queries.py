@@ -10,6 +10,7 @@ from bot.measure.sources import promql, promql_hour
 from bot.measure.sources.hour_queries import MAX_NAMED, HourQueries
 from bot.measure.sources.prometheus import Prometheus, Row
 from bot.measure.sources.scrape_interval import ScrapeIntervals
+from k8s.nodes.dcgm import ENGINE
 
 START = datetime(2026, 11, 20, 8, tzinfo=UTC)
 MIDDLE, END = START + HALF_HOUR, START + HOUR
@@ -64,7 +65,7 @@ async def test_gpu_with_one_series_is_summed_up_by_itself():
 async def test_gpu_with_little_use_is_idle_unless_a_sample_shows_that_it_was_busy():
     sums = [gpu(1, 0.3), gpu(2, 0.3), gpu(3, 30.0)]
     unclear = promql_hour.idle_in_half(STEP, {"GPU-1", "GPU-2"}, engine_only=True)
-    server = Answering(series([], sums) | {(unclear, END): [gpu(2, 0.005)]})
+    server = Answering(series([], sums) | {(unclear, END): [gpu(2, 0.005, __name__=ENGINE)]})
     found, _ = await HourQueries(server).gpus(START, EVERY, engine_only=True)
     assert hours(found.idle_late) == hours(found.idle_early) == {"GPU-2": 0.5}
 

@@ -1,5 +1,6 @@
 """Queries to Prometheus and its responses; their figures are tested in test_prometheus_source."""
 
+import math
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable
 from datetime import UTC, datetime, timedelta
@@ -13,7 +14,7 @@ from bot.measure.gpus.models import HALF_HOUR, NoGpuDataError
 from bot.measure.gpus.pod_owners import UNOWNED, Ownership, OwnerStore, by_labels
 from bot.measure.sources import promql, promql_hour
 from bot.measure.sources.collector import BACKFILL
-from bot.measure.sources.prometheus import Prometheus, Row, Values
+from bot.measure.sources.prometheus import LONGEST_QUERY, Prometheus, Row, Values, parts_of
 from bot.measure.sources.prometheus_source import PrometheusSource
 from bot.measure.sources.scrape_interval import IntervalProbe
 from bot.measure.sources.series_kinds import LOADS_IN_USE, NAMINGS, NAMINGS_IN_USE, SeriesKinds
@@ -61,7 +62,7 @@ async def test_query_rows_have_labels_and_nan_is_none_and_no_answer_is_an_error(
     start, asked = toy
     rows = await (await start(vector("0.5", "NaN", "+Inf", "1e3"))).query("up", AT)
     assert rows == [Row({"pod": "0"}, 0.5), Row({"pod": "3"}, 1000.0)]
-    assert asked == [("Bearer s3cret", {"query": "up", "time": f"{AT.timestamp():.3f}"})]
+    assert asked == [("Bearer s3cret", {"query": "up", "time": f"{AT.timestamp():.3f}", "nocache": "1"})]
     client = Prometheus("http://127.0.0.1:1")
     with pytest.raises(NoGpuDataError, match="Prometheus doesn't answer: "):
         await client.query("up", AT)
@@ -130,6 +131,18 @@ def test_queries_contain_windows_devices_and_characters_that_promql_cannot_escap
         assert "DCGM_FI_PROF_GR_ENGINE_ACTIVE" in query
         assert "GPU_UTIL" not in query
     assert 'UUID=~"GPU\\\\-\N{FIRE}"' in promql.peak(60, {"GPU-\N{FIRE}"})
+
+
+def test_queries_of_parts_name_each_gpu_once_and_are_short_enough() -> None:
+    names = [f"GPU-{number}-{'9' * (number % 50)}" for number in range(1000)]
+    parts = parts_of("|".join, names, LONGEST_QUERY)
+    assert "|".join(parts) == "|".join(names)
+    assert 1 < len(parts) < 8
+    assert max(map(len, parts)) <= LONGEST_QUERY
+    assert parts_of("|".join, ["x" * 99_999], LONGEST_QUERY) == ["x" * 99_999]
+    assert parts_of("|".join, names, math.inf) == ["|".join(names)]
+    assert parts_of(str, None, 3) == ["None"]
+    assert parts_of("|".join, (), 1) == [""]
 
 
 @pytest.mark.parametrize(("age", "ever"), [(23, False), (49, None)])

@@ -1,13 +1,16 @@
 """A real Prometheus with a day whose results are known: each figure within 1%, or unknown.
 
-Needs Debian's package `prometheus`, which includes promtool. Runs with and without honorLabels.
+Needs Debian's package `prometheus`, which includes promtool. Runs with and without honorLabels, and on
+VictoriaMetrics.
 """
 
 from collections import defaultdict
 from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import Any
+from uuid import NAMESPACE_OID, uuid5
 
 import pytest
 from redis.asyncio import Redis
@@ -22,7 +25,13 @@ from bot.platform.config.idle_thresholds import IdleThresholds
 from bot.platform.config.teams import Team
 from bot.watch.idle.detector import LOW_WINDOW, Kind, allocations, classify
 from k8s.nodes.dcgm import NO_LOAD, Load
-from tests.bot.measure.sources.prometheus_server import NEEDS_PROMETHEUS, asking, serving
+from tests.bot.measure.sources.prometheus_server import (
+    NEEDS_PROMETHEUS,
+    NEEDS_VICTORIA_METRICS,
+    asking,
+    serving,
+    serving_victoria_metrics,
+)
 from tests.bot.measure.sources.reference_day import cluster
 from tests.bot.measure.sources.reference_day.expected import WARNED, assert_digest, assert_hours
 from tests.bot.measure.sources.reference_day.prometheus_text import openmetrics
@@ -32,14 +41,23 @@ TEAMS = (Team(name="speech", namespaces=("b",)), Team(name="vision", members=("U
 HALF_HOUR = timedelta(minutes=30)
 SLICE = f"{cluster.MODELS['n3']} MIG {cluster.SLICE}"
 
-pytestmark = [pytest.mark.slow, NEEDS_PROMETHEUS]
+SERVERS = {
+    "honorLabels": (serving, NEEDS_PROMETHEUS),
+    "exported_pod": (serving, NEEDS_PROMETHEUS),
+    "VictoriaMetrics": (serving_victoria_metrics, NEEDS_VICTORIA_METRICS),
+}
+
+pytestmark = pytest.mark.slow
 
 
-@pytest.fixture(scope="module", params=["honorLabels", "exported_pod"])
+@pytest.fixture(
+    scope="module", params=[pytest.param(name, marks=needs) for name, (_, needs) in SERVERS.items()]
+)
 def served(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """The address of a Prometheus that has scraped the day."""
+    """The address of a server with all that was scraped in the day."""
     text = openmetrics(START, honoured=request.param == "honorLabels")
-    with serving(tmp_path_factory.mktemp("prometheus"), text) as address:
+    serve, _ = SERVERS[request.param]
+    with serve(tmp_path_factory.mktemp("server"), text) as address:
         yield address
 
 
@@ -274,7 +292,7 @@ async def test_hostile_name_is_escaped(prometheus: Prometheus) -> None:
     names = {'GPU-1"} or vector(1)', "GPU-(", "a\\", "\n", "", "GPU-\N{FIRE}", "GPU-\u00e9", "\x7f"}
     for query in (promql.peak(60, names), promql.samples(60, names), promql.last_models(names - {""})):
         assert await prometheus.query(query, START + 12 * HOUR) == []
-    assert await prometheus.sample_times(promql.raw_samples(names, 60), START + 12 * HOUR) == []
+    assert await prometheus.sample_times(promql.raw_samples(60, names), START + 12 * HOUR) == []
 
 
 async def test_hour_without_pods_asks_for_no_container(prometheus: Prometheus) -> None:
@@ -284,8 +302,17 @@ async def test_hour_without_pods_asks_for_no_container(prometheus: Prometheus) -
 
 
 async def test_prometheus_error_is_reported(prometheus: Prometheus) -> None:
-    with pytest.raises(NoGpuDataError, match=r"Prometheus answered 400: .*parse error"):
+    with pytest.raises(NoGpuDataError, match=r"Prometheus answered 4..: .*(parse error|unexpected token)"):
         await prometheus.query("sum(", START)
+
+
+async def test_many_names_are_asked_for_in_queries_that_each_server_takes(prometheus: Prometheus) -> None:
+    names = {"G24", "G25", *(f"GPU-{uuid5(NAMESPACE_OID, str(number))}" for number in range(400))}
+    rows = await prometheus.query_each(partial(promql.samples, 3600), names, START + 24 * HOUR)
+    assert sorted((row.gpu, row.pod, row.value) for row in rows) == [
+        ("G24", ("a", "half"), 120),
+        ("G25", ("a", "half"), 120),
+    ]
 
 
 @pytest.mark.parametrize(("hour", "warned"), WARNED.items())
