@@ -129,6 +129,7 @@ def running_record(name: str, trials: int = TRIALS) -> SweepRecord:
     sweep = replace(sweep, id=name, since=now, created=now, progress=progress, durable_phase=Phase.RUNNING)
     return replace(
         sweep,
+        thread=f"1.{name[-4:]}",  # its own, as edits wait for their turn by message
         permalink="https://slack.example/archives/C1/p1",
         results_url="http://mlflow.example",
         shown=Shown(fingerprint="x", at=now, phase=sweep.phase),
