@@ -19,7 +19,7 @@ from bench.table import Row, spread
 SWEEPS = 100
 GOALS = {2: 1.8, 4: 3.2}  # times the reconciles of one, by number of workers
 ROUNDS = 2
-WARM_ROUNDS = 4  # for each worker: at random, one of 100 sweeps is then new to one of four workers
+WARM_ROUNDS = 4  # for each worker: at random, 1 of 100 sweeps is then new to each of four workers
 
 
 async def run() -> list[Row]:

@@ -8,6 +8,7 @@ import logging
 from collections.abc import Iterable
 from dataclasses import replace
 from datetime import timedelta
+from random import uniform
 
 from bot.core.commands import Command
 from bot.core.errors import RetryAfterError
@@ -43,7 +44,6 @@ STEP_INTERVAL = timedelta(seconds=1)  # until one of these phases is shown; all 
 STEPS = {Phase.OPENING, Phase.BUILDING, Phase.PENDING}
 # Slack accepts about 50 edits a minute from an app. While these are scarce, each sweep has its share of them.
 UPDATE_SHARE = timedelta(seconds=1.2)
-LOOKS = 4  # at most, of a sweep in its share: whether edits are no longer scarce
 
 NOT_IN_CHANNEL = (
     "Sweepbot isn't in that channel. Run `/invite @sweepbot` there (the app's name can differ), then try "
@@ -204,14 +204,15 @@ class Notifier:
         return await self._save(replace(sweep, shown=shown))
 
     async def _interval(self, sweep: SweepRecord) -> tuple[timedelta, timedelta]:
-        """Return the time from one edit of the parent message to the next, and until it can be shorter."""
+        """Return the time from one edit of the parent message to the next, and when to ask for it again."""
         if sweep.shown.phase is not sweep.phase:
-            step = STEP_INTERVAL if sweep.phase in STEPS else timedelta(0)
-            return step, step
+            return STEP_INTERVAL if sweep.phase in STEPS else timedelta(0), timedelta.max
         share = UPDATE_SHARE * await self._clients.store.active_count()
         if share > UPDATE_INTERVAL and (wait := await self._clients.slack.until_room_for_edits()):
-            return share, max(timedelta(seconds=wait), share / LOOKS)
-        return UPDATE_INTERVAL, UPDATE_INTERVAL
+            # At random, as sweeps that start together would always look together.
+            look = share * uniform(0.25, 0.5)  # noqa: S311
+            return share, max(timedelta(seconds=wait), look)
+        return UPDATE_INTERVAL, timedelta.max
 
     async def remove_stray_buttons(self, sweep: SweepRecord, commands: Iterable[Command]) -> None:
         """Remove the buttons of a clicked parent message that isn't this sweep's.
