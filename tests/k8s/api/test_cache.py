@@ -10,7 +10,7 @@ from k8s.api import cache as cache_module
 from k8s.api.cache import Cache, CacheReader, Caches, Change
 from k8s.jobs import read_job
 from k8s.katib.status import read_experiment, read_trial
-from k8s.objects import BUILD_LABEL, SWEEP_LABEL, Ref, read_once
+from k8s.objects import BUILD_LABEL, SWEEP_LABEL, Ref, read_each, read_once
 from k8s.pods import read_pod
 from k8s.slim import slim
 from tests.k8s.conftest import RECORDINGS
@@ -236,7 +236,7 @@ def test_object_is_parsed_and_read_once_until_it_changes(monkeypatch):
         return obj["metadata"]["name"] + end
 
     def names(end="!"):
-        return [read_once(name_of, obj, end) for obj in cache.list(dict([GROUP]))]
+        return [*read_each(name_of, cache.list(dict([GROUP])), end)]
 
     cache.put(a_trial("t1"))
     cache.put(a_trial("t2"))
