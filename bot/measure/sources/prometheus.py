@@ -23,11 +23,12 @@ Device = tuple[str, str, str, str]  # namespace, pod, id, model
 Values = Mapping[float, float]  # by Unix seconds
 
 SAMPLE_MAX_AGE = timedelta(minutes=10)
+TOO_LONG = "too long query", "err-mimir-max-query-expression-size-bytes"  # in their errors
 LONGEST_QUERY = 16384  # bytes; what VictoriaMetrics takes by default (-search.maxQueryLen)
 
 
 class LongQueryError(NoGpuDataError):
-    """VictoriaMetrics takes queries of up to -search.maxQueryLen bytes."""
+    """The server takes no query of this length: VictoriaMetrics by default, Mimir by a tenant's limit."""
 
 
 @dataclass(frozen=True)
@@ -216,7 +217,7 @@ def _read(status: int, text: bytes, convert: Callable[[Any], T]) -> list[T]:
         error = str(body["error"])
     except (ValueError, LookupError, TypeError, RecursionError):  # a proxy's page, a login form
         error = text.decode(errors="replace").strip()
-    refused = LongQueryError if "too long query" in error else NoGpuDataError
+    refused = LongQueryError if any(each in error for each in TOO_LONG) else NoGpuDataError
     raise refused(f"Prometheus answered {status}: {error[:300]}")
 
 

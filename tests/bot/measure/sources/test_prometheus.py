@@ -24,7 +24,7 @@ from k8s.nodes.dcgm import ENGINE, MEMORY, POWER, SM, UTIL
 AT = datetime(2026, 11, 20, 12, 0, 0, 500_000, tzinfo=UTC)
 A_NODE = [Row({}, 1.0)]
 NO_ROWS = {promql.OWNER_LABELS, promql.RESTARTED_POD_STARTED}
-Toy = Callable[[web.Response], Awaitable[Prometheus]]
+Toy = Callable[[web.Response | Callable[[str], web.Response]], Awaitable[Prometheus]]
 
 
 @pytest.fixture
@@ -33,10 +33,11 @@ async def toy() -> AsyncIterator[tuple[Toy, list[tuple[str, dict[str, Any]]]]]:
     asked: list[tuple[str, dict[str, Any]]] = []
     closing = []
 
-    async def start(answer: web.Response) -> Prometheus:
+    async def start(answer: web.Response | Callable[[str], web.Response]) -> Prometheus:
         async def say(request: web.Request) -> web.Response:
-            asked.append((request.headers.get("Authorization", ""), dict(await request.post())))
-            return answer
+            form = dict(await request.post())
+            asked.append((request.headers.get("Authorization", ""), form))
+            return answer(str(form["query"])) if callable(answer) else answer
 
         app = web.Application()
         app.router.add_post("/under/api/v1/query", say)
@@ -143,6 +144,35 @@ def test_queries_of_parts_name_each_gpu_once_and_are_short_enough() -> None:
     assert parts_of("|".join, names, math.inf) == ["|".join(names)]
     assert parts_of(str, None, 3) == ["None"]
     assert parts_of("|".join, (), 1) == [""]
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        "too long query; length=18000, maxQueryLen=16384",
+        "the raw query size in bytes exceeds the limit (err-mimir-max-query-expression-size-bytes)",
+    ],
+)
+async def test_names_are_queried_in_parts_once_the_server_has_refused_them_together(
+    toy: Any, error: str
+) -> None:
+    start, asked = toy
+    names = [f"GPU-{number:05}" for number in range(2000)]
+
+    def answer(query: str) -> web.Response:
+        if len(query) > LONGEST_QUERY or "odd" in query:
+            return web.json_response({"status": "error", "error": error}, status=422)
+        return vector(*(name[4:] for name in query.split("|")))
+
+    prometheus = await start(answer)
+    for queries in (3, 2):
+        found = await prometheus.query_each("|".join, names, AT)
+        assert [row.value for row in found] == [*range(2000)]
+        assert len(asked) == queries
+        asked.clear()
+    with pytest.raises(NoGpuDataError, match=r"Prometheus answered 422: t[a-z ]+"):
+        await prometheus.query_each("|".join, ["odd"], AT)
+    assert len(asked) == 1
 
 
 @pytest.mark.parametrize(("age", "ever"), [(23, False), (49, None)])
