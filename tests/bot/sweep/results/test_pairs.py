@@ -80,6 +80,7 @@ def test_compare_leaves_out_what_is_no_pair_and_percentages_that_mislead():
     )
     odd = [
         Trial({"branch": "main", "seed": "9", "lr": "1"}, 5.0),
+        Trial({"branch": "main", "seed": "9", "lr": "9"}, 0.9),
         Trial({"branch": "main", "seed": "8", "lr": "1"}, 1e300),
         Trial({"branch": "wider", "seed": "8", "lr": "1"}, 0.9),
         Trial({"branch": "wider", "seed": "9", "lr": "1"}, None),
@@ -90,7 +91,7 @@ def test_compare_leaves_out_what_is_no_pair_and_percentages_that_mislead():
     assert compared(space, trials(15, 0.05)[::-1]).pairs == found.pairs, "by setting and seed"
     assert verdict(space, found).endswith("one setting and seed). `old` didn't reach the finals")
     same = compared(replace(BRANCHES, goal=Goal.MAXIMIZE), trials(15, 0, noise=0))
-    assert (same.interval, same.is_shown) == ((0, 0), False)
+    assert (same.better, same.interval, same.is_shown) == ("main", (0, 0), False)
     first, *others = trials(15, 0.05)
     space = replace(BRANCHES, goal=Goal.MAXIMIZE)
     assert "by 0.114 of `acc` (95%: 0.0262 to" in verdict(
