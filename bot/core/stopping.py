@@ -56,7 +56,7 @@ class Verdict:
     value: float | None
     cutoff: float
     others: int  # that reached the rung before
-    stalled_since: int = 0  # an earlier rung; the cutoff is then the best value of any trial
+    stalled_since: int  # an earlier rung; the cutoff is then the best value of any trial. 0: it hasn't
 
 
 @dataclass(frozen=True, kw_only=True)
