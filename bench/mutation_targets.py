@@ -133,6 +133,7 @@ TARGETS = {  # file -> the tests that must fail
     "bot/sweep/results/warm_start.py": ("tests/bot/sweep/results/test_warm_start.py",),
     "bot/core/stopping.py": (
         "tests/bot/core/test_stopping.py",
+        "tests/bot/sweep/features/early_stopping/test_early_stopping.py",
         "tests/bot/sweep/spaces/test_early_stopping.py",
     ),
     "bot/text/masking.py": ("tests/bot/text/test_masking.py",),

@@ -56,7 +56,7 @@ class Verdict:
     value: float | None
     cutoff: float
     others: int  # that reached the rung before
-    stalled_since: int = 0  # an earlier rung; the cutoff is then the best value of any trial
+    stalled_since: int  # an earlier rung; the cutoff is then the best value of any trial. 0: it hasn't
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -116,7 +116,7 @@ def judge(
         cutoff = _cutoff(rule, objective, list(before.values()), value)
         poor = cutoff is not None and _comparable(objective, value) > _comparable(objective, cutoff)
         if since and not poor:
-            cutoff, poor = best * _sign(objective), _comparable(objective, value) > best
+            cutoff, poor = _comparable(objective, best), _comparable(objective, value) > best
         if cutoff is not None and poor and trial in stoppable:
             verdicts[trial] = Verdict(
                 trial=trial, step=rung, value=value, cutoff=cutoff, others=len(before), stalled_since=since
@@ -154,16 +154,14 @@ def _cutoff(
     if rule.name == MEDIAN:
         if len(before) < rule.min_trials:
             return None
-        return float(median(_comparable(objective, each) for each in before)) * _sign(objective)
+        return _comparable(objective, float(median(_comparable(objective, each) for each in before)))
     ranked = sorted(_comparable(objective, each) for each in (*before, value))
     kept = len(ranked) // rule.factor
-    return ranked[kept - 1] * _sign(objective) if kept else None
+    return _comparable(objective, ranked[kept - 1]) if kept else None
 
 
 def _comparable(objective: Objective, value: float | None) -> float:
-    """Return a number that is smaller for a better value."""
-    return math.inf if value is None else value * _sign(objective)
-
-
-def _sign(objective: Objective) -> int:
-    return -1 if objective.maximize else 1
+    """Return a number that is smaller for a better value. Of such a number, return the value."""
+    if value is None:
+        return math.inf
+    return -value if objective.maximize else value

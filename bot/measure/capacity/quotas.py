@@ -64,7 +64,7 @@ def capacity_in_queue(
     who = max([*near, *far], key=lambda w: w.gpus, default=None) if requested else None
     short = max(0, requested - max(0, free))
     held = sum(w.devices.get(request.resource, 0) for w in _held_for(request, queues))
-    left = 0 if requested else max(0, free + held) // size
+    left = 0 if requested else max(0, (free + held) // size)
     return FreeCapacity(
         at=now,
         gpus=size,
@@ -124,7 +124,7 @@ def _unused(queue: Manifest, resource: str, queues: Queues) -> int | None:
     if not (cohort := _cohort(queue)):
         return nominal - used
     members = [each for each in queues.above.values() if _cohort(each) == cohort]
-    total = sum((_quota(each, resource) or (0, None))[0] for each in members)
+    total = sum(found[0] for each in members if (found := _quota(each, resource)))
     free = total - sum(_used(each, resource) for each in members)
     return free if borrowing is None else min(free, nominal + borrowing - used)
 

@@ -68,7 +68,7 @@ def shared_settings(branches: int, trials: int) -> int:
     shared = trials - FINALISTS * (trials // (2 * FINALISTS))
     if branches == FINALISTS:
         return shared // FINALISTS
-    return max(count for count in range(1, shared) if _screened(branches, count) <= shared)
+    return max(count for count in range(shared) if _screened(branches, count) <= shared)
 
 
 def _screened(branches: int, settings: int) -> int:

@@ -111,7 +111,8 @@ def bootstrap(differences: Sequence[float]) -> tuple[float, float]:
     if not distances:  # all are equal
         return mean, mean
     cut = round(len(distances) * (1 - SHARE) / 2)
-    return mean - distances[-1 - cut] * own_spread, mean - distances[cut] * own_spread
+    middle = distances[cut : len(distances) - cut]
+    return mean - max(middle) * own_spread, mean - min(middle) * own_spread
 
 
 def _mean_and_spread(values: Sequence[float]) -> tuple[float, float]:

@@ -15,6 +15,7 @@ from bot.platform.slack.mrkdwn import code, plain
 from bot.sweep.results.models import SweepResults
 from bot.sweep.results.ranking import ranked
 from bot.sweep.results.store import ResultsStore
+from bot.sweep.spaces.algorithms import is_multiple
 from bot.text.number_format import finite
 from bot.text.wording import counted
 from k8s.engine import TrialState
@@ -132,7 +133,7 @@ def _contains(parameter: Parameter, text: str) -> bool:
     step = parameter.step or (1 if parameter.integer else None)
     if number is None or not low <= number <= high:
         return False
-    return step is None or abs((number - low) / step - round((number - low) / step)) <= 1e-9
+    return step is None or is_multiple(number - low, step)
 
 
 def _apart(space: SearchSpace, one: dict[str, str], other: dict[str, str]) -> bool:

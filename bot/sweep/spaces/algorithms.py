@@ -159,12 +159,12 @@ def _off_the_steps(algorithm: str, other: str, p: Parameter) -> str:
     """hyperopt's quniform rounds to multiples of step counted from 0, not from min."""
     if p.min is None or p.max is None or p.step is None:
         return ""
-    if _multiple(p.min, p.step) and _multiple(p.max, p.step):
+    if is_multiple(p.min, p.step) and is_multiple(p.max, p.step):
         return ""
     return f"{algorithm} samples multiples of step: min and max must be multiples of {p.step}, or use {other}"
 
 
-def _multiple(number: float, step: float) -> bool:
+def is_multiple(number: float, step: float) -> bool:
     return abs(math.remainder(number, step)) <= 1e-9 * step
 
 
@@ -218,7 +218,7 @@ def _sobol(p: Parameter) -> str:
 def _as_goptuna_samples(algorithm: str, p: Parameter) -> str:
     if p.log:
         return f"{algorithm} ignores a log scale and would sample uniformly from {p.min} to {p.max}; use tpe"
-    if p.step is not None and not _multiple((p.max or 0) - (p.min or 0), p.step):
+    if p.step is not None and not is_multiple((p.max or 0) - (p.min or 0), p.step):
         return f"{algorithm} can exceed max unless max - min is a multiple of step ({p.step})"
     return ""
 

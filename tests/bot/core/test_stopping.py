@@ -81,10 +81,17 @@ def test_trial_is_judged_at_each_rung_by_its_value_until_then():
     ],
 )
 def test_stalled_trial_is_stopped_if_another_one_is_better(rule, values, since):
-    curves = {"a": a_curve(0.3), "b": a_curve(*values, start=10)}
-    _, verdicts = judge(rule, DOWN, {}, curves, {"b"})
+    better = {"a": a_curve(0.9, 0.3, 0.3)}  # read before b reports
+    rungs, _ = judge(rule, DOWN, {}, better, {"a"})
+    _, verdicts = judge(rule, DOWN, rungs, better | {"b": a_curve(*values, start=10)}, {"b"})
     assert [verdict.stalled_since for verdict in verdicts] == [since] * bool(since)
     assert [verdict.cutoff for verdict in verdicts] == [0.3] * bool(since)
+
+
+def test_trial_that_stopped_improving_has_stalled_since_the_rung_before():
+    curves = {"a": a_curve(0.3), "b": a_curve(0.5, *[0.4] * 8, start=10)}
+    _, [verdict] = judge(ASHA, DOWN, {}, curves, {"b"})
+    assert (verdict.step, verdict.stalled_since) == (9, 3)
 
 
 def test_trial_is_not_stalled_at_rungs_of_one_report():
@@ -164,7 +171,7 @@ def test_decisions_need_only_the_points_at_the_rungs(rule, strategy):
     chance, objective = random.Random(7), Objective(maximize=False, strategy=strategy)  # noqa: S311
     curves = {
         f"t{n}": a_curve(
-            *(chance.choice([chance.random(), math.nan]) for _ in range(60)), start=n, every=1 + n % 3
+            *(chance.choice([chance.random(), math.nan]) for _ in range(81)), start=n, every=1 + n % 3
         )
         for n in range(12)
     }

@@ -15,6 +15,8 @@ from tests.bot.factories import ELASTIC as LLM
 from tests.bot.measure.capacity.test_nodes import GPU, LONG_AGO, a_node, a_pod, a_request, listing
 from tests.bot.measure.capacity.test_quotas import a_local, a_queue
 
+FULL = a_pod("mine-1", 8, "n1", sweep="mine"), a_pod("other", 2)
+
 
 class Nodes:
     nodes = (a_node("n1", 8),)
@@ -90,20 +92,23 @@ class Waiting(Nodes):
 
 
 @pytest.mark.parametrize(
-    ("used", "pods", "to_yield", "who"),
+    ("used", "pods", "waiting", "to_yield", "who"),
     [
-        (8, (), 2, "namespace sweeps"),  # the Workload lacks quota
-        (0, (a_pod("mine-1", 8, "n1", sweep="mine"), a_pod("other", 2)), 1, "namespace vision"),
-        (8, (a_pod("mine-1", 8, "n1", sweep="mine"), a_pod("other", 2)), 2, "namespace sweeps"),
-        (0, (), 0, ""),
+        (8, (), 0, 2, "namespace sweeps"),  # the Workload lacks quota
+        (0, (*FULL, a_pod("mine-2", 2, sweep="mine")), 1, 1, "namespace vision"),
+        (8, FULL, 0, 2, "namespace sweeps"),
+        (0, (), 0, 0, ""),
     ],
 )
-async def test_sweep_yields_to_the_larger_of_the_waits_for_quota_and_nodes(redis, used, pods, to_yield, who):
+async def test_sweep_yields_to_the_larger_of_the_waits_for_quota_and_nodes(
+    redis, used, pods, waiting, to_yield, who
+):
     store = CapacityStore(redis)
     measurer = CapacityMeasurer(Waiting(used), store, "sweeps", lambda: CONFIG, lambda: NOW)
     await store.register(replace(a_request(gpus=2), queue="research"))
     await measurer.measure(listing(pods))
-    assert [(free.to_yield, free.who) for free in (await store.measured()).values()] == [(to_yield, who)]
+    [free] = (await store.measured()).values()
+    assert (free.trials, free.waiting, free.to_yield, free.who) == (0, waiting, to_yield, who)
 
 
 @pytest.mark.parametrize(("later", "trials"), [("a100", 0), ("h100", 1)])

@@ -23,15 +23,15 @@ RUNNING = {
 
 
 class Cluster:
-    """Has one node with eight GPUs, four of them in use. `forbidden`: kinds that can't be listed."""
+    """Has one node with eight GPUs, four of them in use. `without`: kinds that it rejects with `status`."""
 
-    def __init__(self, *forbidden):
-        self.forbidden, self.calls = forbidden, []
+    def __init__(self, *without, status=403):
+        self.without, self.status, self.calls = without, status, []
 
     async def list(self, kind, namespace, **_):
         self.calls.append(kind)
-        if kind in self.forbidden:
-            raise ApiError(403, "Forbidden", "no")
+        if kind in self.without:
+            raise ApiError(self.status, "Status", "no")
         return {"Node": [a_node("n1", 8)], "Pod": [RUNNING], "ResourceSlice": []}[kind]
 
 
@@ -79,7 +79,7 @@ async def test_measure_without_permission_is_unknown_and_without_kueue_counts_no
     free = await store.register(several)
     assert (free.trials, free.gpus) == (None, 4)
     await store.register(replace(REQUEST, queue="research"))
-    await a_measurer(Cluster("ClusterQueue"), store).measure_listed()
+    await a_measurer(Cluster("ClusterQueue", status=404), store).measure_listed()
     assert (await store.register(REQUEST)).trials == 2
 
 

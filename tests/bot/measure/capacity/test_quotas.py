@@ -1,16 +1,17 @@
 """Free capacity of Kueue's queues: unused quota, borrowing, and Workloads that wait."""
 
 from dataclasses import replace
-from datetime import timedelta
 
 import pytest
 
 from bot.core.pace import CapacityRequest
-from bot.measure.capacity.quotas import capacity_in_queue, held_on_nodes, read_queues
+from bot.measure.capacity.nodes import WAIT_THRESHOLD
+from bot.measure.capacity.quotas import capacity_in_queue, has_quota, held_on_nodes, read_queues
 from k8s.kueue import Workload
 from k8s.nodes.gpu_pods import GpuPod
 from k8s.trial_kinds import JOB_LABEL
 from tests.bot.factories import NOW
+from tests.cases import cases
 
 GPU = "nvidia.com/gpu"
 REQUEST = CapacityRequest(
@@ -27,7 +28,7 @@ MINE = Workload(
     admitted=True,
     priority=100,
 )
-OTHER = replace(MINE, name="w1", sweep="other", gpus=4, admitted=False, created=NOW - timedelta(minutes=5))
+OTHER = replace(MINE, name="w1", sweep="other", gpus=4, admitted=False, created=NOW - WAIT_THRESHOLD)
 HELD = replace(MINE, sweep="", job="sweepbot-reserved-vision-1a2b3-0", devices={GPU: 1}, priority=-1000000)
 
 
@@ -43,9 +44,9 @@ def a_local(name="research", above="lab", namespace="sweeps"):
     return {"metadata": {"name": name, "namespace": namespace}, "spec": {"clusterQueue": above}}
 
 
-def free(*above, workloads=(), local=(), yielding=()):
+def free(*above, workloads=(), local=(), yielding=(), request=REQUEST):
     queues = read_queues(local or [a_local()], above, workloads)
-    return capacity_in_queue(REQUEST, queues, yielding, lambda w: w.sweep, NOW)
+    return capacity_in_queue(request, queues, yielding, lambda w: w.sweep, NOW)
 
 
 def test_capacity_is_the_unused_quota_and_what_is_reserved_for_the_queue():
@@ -56,13 +57,32 @@ def test_capacity_is_the_unused_quota_and_what_is_reserved_for_the_queue():
     assert free(unused).trials == 1
     del unused["status"]
     assert free(unused).trials == 1
+    unset = a_queue()
+    del unset["spec"]["resourceGroups"][0]["flavors"][0]["resources"][0]["nominalQuota"]
+    assert free(unset, workloads=[HELD]).trials == 0
     assert free() is None
     assert free(a_queue("another")) is None
     assert free(a_queue(nominal="8E0", used=3)).trials == 2, "as Kubernetes accepts it"
-    elsewhere = [replace(HELD, queue="urgent"), replace(HELD, namespace="nlp"), replace(HELD, admitted=False)]
+    several = free(a_queue(used=3), request=replace(REQUEST, pods=2))
+    assert (several.trials, several.gpus) == (1, 4)
+    elsewhere = [
+        replace(HELD, queue="urgent"),
+        replace(HELD, namespace="nlp"),
+        replace(HELD, admitted=False),
+        replace(HELD, devices={"nvidia.com/mig-1g.5gb": 1}),
+    ]
     assert free(a_queue(used=8), workloads=[HELD] * 4).trials == 2
     assert free(a_queue(used=8), workloads=elsewhere * 4).trials == 0
     assert free(a_queue(used=8), workloads=[HELD] * 4 + [OTHER]).trials == 0, "another Workload waits"
+
+
+@cases(
+    ("queue", "resource", "has"),
+    [("research", GPU, True), ("research", "nvidia.com/mig-1g.5gb", False), ("unread", GPU, None)],
+)
+def test_queue_has_a_quota_unless_its_cluster_queue_lacks_the_resource(queue, resource, has):
+    queues = read_queues([a_local(), a_local("unread", "hidden")], [a_queue()], ())
+    assert has_quota("sweeps", queue, resource, queues) is has
 
 
 def test_reserved_gpus_of_a_node_are_those_of_the_queues_placeholders():
@@ -100,6 +120,8 @@ def test_workload_lacks_only_the_quota_that_it_waits_for():
     assert (found.trials, found.to_yield, found.who, found.requested) == (0, 1, "other", 4)
     found = free(a_queue(used=2), workloads=[MINE, OTHER])
     assert (found.trials, found.to_yield, found.who, found.requested) == (0, 0, "", 0)
+    found = free(a_queue(used=8), workloads=[MINE, replace(OTHER, sweep="small", gpus=1), OTHER])
+    assert (found.to_yield, found.who, found.requested) == (3, "other", 5)
     mine = replace(OTHER, sweep="mine")
     assert free(a_queue(used=8), workloads=[MINE, mine, mine, OTHER]).waiting == 2
 
@@ -125,7 +147,8 @@ def test_queue_yields_to_its_cohort_only_what_it_borrows(borrowed, short):
     ids=["lower priority", "held", "new", "never fits", "gives way itself"],
 )
 def test_capacity_ignores_waiting_workloads_that_this_sweep_cannot_help(waits):
-    assert free(a_queue(used=8), workloads=[MINE, waits], yielding={"yields"}).to_yield == 0
+    workloads = [MINE, replace(MINE, priority=0), waits]
+    assert free(a_queue(used=8), workloads=workloads, yielding={"yields"}).to_yield == 0
 
 
 def test_queue_that_borrows_does_not_yield_outside_its_cohort():

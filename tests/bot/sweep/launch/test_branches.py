@@ -31,12 +31,14 @@ def test_half_of_the_trials_are_pairs_and_the_rest_shared_settings(branches, tri
 
 
 def test_branch_and_seed_become_parameters_and_only_the_seed_is_passed():
-    space = with_branches(replace(SEARCH, target=0.1, early_stopping={}), REQUEST, INSTALLED)
+    before = replace(SEARCH, target=0.1, early_stopping={}, extendable=True)
+    space = with_branches(before, REQUEST, INSTALLED)
     assert space.parameters[0] == Parameter(name="branch", values=("main", "ada-wider"))
     assert space.parameters[-1] == Parameter(name="seed", min=0, max=60, integer=True)
     assert "--seed=" in arguments(space)
     assert "branch" not in arguments(space)
     assert (space.parallel, space.target, space.early_stopping) == (7, None, None)
+    assert not space.extendable
     assert space.notes == (
         "Early stopping is off: branches are compared by whole trainings, and by all of them",
         "The target is off: branches are compared by whole trainings, and by all of them",
@@ -44,6 +46,7 @@ def test_branch_and_seed_become_parameters_and_only_the_seed_is_passed():
     )
     fixed = {"epochs": "2", "seed": "3"}
     assert with_branches(replace(SEARCH, fixed=fixed), REQUEST, INSTALLED).fixed == {"epochs": "2"}
+    assert with_branches(replace(SEARCH, max_trials=32), REQUEST, INSTALLED).pairs.settings == 8
     assert with_branches(SEARCH, replace(REQUEST, branch="main"), CONFIG) is SEARCH
 
 

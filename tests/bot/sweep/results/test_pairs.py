@@ -51,6 +51,12 @@ def trials(count: int, gain: float, noise: float = 0.01) -> list[Trial]:
         (Goal.MAXIMIZE, 15, 0, "No difference between `main` and `wider` shown with this budget (95%: -"),
         (
             Goal.MAXIMIZE,
+            8,
+            0.05,
+            "`wider` is better than `main` by 5.4% of `acc` (95%: 4.2% to 6.7%; 8 pairs",
+        ),
+        (
+            Goal.MAXIMIZE,
             7,
             0.05,
             "No difference between `wider` and `main` shown: 7 pairs, and a claim needs 8",
@@ -74,6 +80,7 @@ def test_compare_leaves_out_what_is_no_pair_and_percentages_that_mislead():
     )
     odd = [
         Trial({"branch": "main", "seed": "9", "lr": "1"}, 5.0),
+        Trial({"branch": "main", "seed": "9", "lr": "9"}, 0.9),
         Trial({"branch": "main", "seed": "8", "lr": "1"}, 1e300),
         Trial({"branch": "wider", "seed": "8", "lr": "1"}, 0.9),
         Trial({"branch": "wider", "seed": "9", "lr": "1"}, None),
@@ -84,10 +91,14 @@ def test_compare_leaves_out_what_is_no_pair_and_percentages_that_mislead():
     assert compared(space, trials(15, 0.05)[::-1]).pairs == found.pairs, "by setting and seed"
     assert verdict(space, found).endswith("one setting and seed). `old` didn't reach the finals")
     same = compared(replace(BRANCHES, goal=Goal.MAXIMIZE), trials(15, 0, noise=0))
-    assert (same.interval, same.is_shown) == ((0, 0), False)
-    below = [replace(each, value=each.value - 1) for each in trials(15, 0.05)]
+    assert (same.better, same.interval, same.is_shown) == ("main", (0, 0), False)
+    first, *others = trials(15, 0.05)
     space = replace(BRANCHES, goal=Goal.MAXIMIZE)
-    assert "by 0.0474 of `acc` (95%: 0.0" in verdict(space, compared(space, below))
+    assert "by 0.114 of `acc` (95%: 0.0262 to" in verdict(
+        space, compared(space, [replace(first, value=-0.1), *others])
+    )
+    none_learns = [replace(each, value=0.0) for each in trials(15, 0)]
+    assert "(95%: 0 to 0; 15 pairs" in verdict(space, compared(space, none_learns))
     found = [
         Trial({"lr": "0.1", "seed": f"{number}", "branch": branch}, value)
         for number in range(1, 13)

@@ -43,7 +43,9 @@ async def test_best_points_of_the_named_sweep_are_handed_over_by_rank(kept):
     start = await found(kept, "lr-brave-otter")
     assert [f"{float(each['lr']):.4f}" for each in start.points] == ["0.0464", "0.0215", "0.0100"]
     assert start.why == "main @ 01234567, 2026-11-21, 3 of 3 parameters in common"
-    assert len((await found(kept, "lr-brave-otter", replace(SEARCHED, max_trials=6))).points) == 2
+    for trials, points in ((6, 2), (4, 1), (2, 1)):
+        space = replace(SEARCHED, max_trials=trials)
+        assert len((await found(kept, "lr-brave-otter", space)).points) == points
     theirs = replace(SPACE, fixed={"layers": "3"}, parameters=SPACE.parameters[:1])
     await kept.save(some_results(a_result(parameters={"lr": "1e-2"}), space=theirs))
     start = await found(kept, "lr-brave-otter")
@@ -54,6 +56,23 @@ async def test_best_points_of_the_named_sweep_are_handed_over_by_rank(kept):
     with pytest.raises(UserError, match="from=lr-old-owl: no ended sweep of this name has results"):
         await found(kept, "lr-old-owl")
     assert await found(None, "none") is await found(None, None) is None
+
+
+@pytest.mark.parametrize(
+    ("parameter", "tried", "points"),
+    [
+        (Parameter(name="optimizer", values=("adam", "sgd")), "lion sgd adam sgd", "sgd adam"),
+        (Parameter(name="layers", min=0, max=10, integer=True), "-1 1.5 0 1 11", "0 1"),
+        (Parameter(name="layers", min=-5, max=0, step=0.5), "1 -0.2 nan 0 -1.5 -5", "0 -1.5 -5"),
+    ],
+)
+async def test_points_are_values_of_the_new_space_a_tenth_of_its_range_apart(kept, parameter, tried, points):
+    by_rank = enumerate(tried.split())
+    await kept.save(
+        some_results(*(a_result(f"t{at}", at, parameters={parameter.name: each}) for at, each in by_rank))
+    )
+    start = await found(kept, "lr-brave-otter", replace(SEARCHED, parameters=(parameter,)))
+    assert [each[parameter.name] for each in start.points] == points.split()
 
 
 @pytest.mark.parametrize(
