@@ -55,6 +55,7 @@ IDLE = (
 QUEUED = ("tests/scenarios/test_queues.py",)
 ENVIRONMENTS = ("tests/bot/workspaces/environments/test_lifecycle.py",)
 API = ("tests/handlers/api/test_sweeps.py",)
+CI_TOKENS = ("tests/handlers/api/test_ci_tokens.py",)
 SPEECH = ("tests/bot/test_phrasings.py", "tests/scenarios/test_any_wording.py")
 
 TARGETS = {  # file -> the tests that must fail
@@ -184,8 +185,12 @@ TARGETS = {  # file -> the tests that must fail
     "bot/sweep/questions/job.py": ("tests/bot/sweep/questions/test_job.py",),
     "bot/platform/commands/intents.py": SPEECH,
     "bot/platform/commands/speech.py": SPEECH,
-    "handlers/api/callers.py": ("tests/handlers/api/test_tokens.py", "tests/handlers/api/test_rights.py"),
-    "handlers/api/sweeps.py": API,
+    "handlers/api/callers.py": (
+        "tests/handlers/api/test_tokens.py",
+        "tests/handlers/api/test_rights.py",
+        *CI_TOKENS,
+    ),
+    "handlers/api/sweeps.py": (*API, *CI_TOKENS),
     "bot/remote/api.py": ("tests/bot/remote/test_api.py",),
     "bot/remote/ci_verdict.py": ("tests/bot/remote/test_ci.py",),
     "bot/remote/client.py": ("tests/bot/remote/test_client.py", "tests/bot/remote/test_credentials.py"),
