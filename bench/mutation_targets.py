@@ -324,6 +324,10 @@ EQUIVALENT = {
         "return begin, (begin + timedelta(days=33)).replace(day=1)",
     ): "33 days after a month's first are in the next month, too",
     (
+        "bot/measure/gpus/billing.py",
+        "begin = (this - timedelta(days=2)).replace(day=1)",
+    ): "two days before a month's first are in the month before, too",
+    (
         "bot/core/stopping.py",
         "arrivals = sorted(_arrivals(rule, objective, rungs, curves), key=lambda each: each[:4])",
     ): "a trial reaches a rung once, so the first three differ",
