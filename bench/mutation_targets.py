@@ -404,6 +404,10 @@ EQUIVALENT = {
         "is_late = state.now and now - since >= stuck_timeout(sweep)",
     ): "a time of about this length",
     (
+        "bot/watch/idle/alerts.py",
+        "if _same_group(one, alert) and len(one.items) > 2 and one.open:",
+    ): "a group alert has more than three",
+    (
         "bot/watch/idle/detector.py",
         "old_enough = now - allocation.started > window * SETTLING",
     ): "a time of about this length",

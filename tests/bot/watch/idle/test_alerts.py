@@ -54,10 +54,13 @@ def test_new_alert_is_not_posted_so_far() -> None:
     [alert] = after((), 0, Kind.IDLE)
     assert (alert.level, alert.due_level({}, NOW)) == (0, 1)
     assert alert.due_level(snoozed(4), NOW) == 0
+    assert (alert.due({}, NOW), alert.due(snoozed(4), NOW)) == (True, False)
     [held] = found(Kind.IDLE).values()
     asked = question(held, "U1", NOW)
     later = replace(asked, items=tuple(replace(item, level=4) for item in asked.items))
     assert later.due_level({}, NOW) == 1, "isn't asked again"
+    [answered] = update_alerts([asked], found(Kind.FINE), {}, NOW)
+    assert (asked.over, answered.over) == (False, True)
     for kind in (Kind.IDLE, Kind.WAITING, Kind.LOW, Kind.FULL, Kind.SPARE):
         [alert] = after((), 0, kind)
         assert (alert.items[0].mean is not None) is (kind in {Kind.LOW, Kind.FULL, Kind.SPARE})
@@ -119,6 +122,7 @@ def test_load_is_shown_as_at_the_last_post_and_is_measured_anew_after_a_recovery
 def test_recovery_keeps_the_idle_duration() -> None:
     alerts = after(after((), 0, Kind.IDLE), 12, Kind.FINE)
     assert states(alerts) == [(Kind.IDLE, [Kind.FINE])]
+    assert not alerts[0].over, "it can be idle again"
     assert alerts[0].items[0].lasted == 42 * MINUTE
     assert after(alerts, 20, Kind.FINE) == alerts
 
@@ -269,7 +273,7 @@ def test_trial_that_joins_a_warning_is_stopped_an_hour_after_the_post_that_names
 
     [alert] = update_alerts((), stoppable(*four), {}, NOW)
     assert alert.to_stop(stoppable(*four), {}, NOW + 600 * MINUTE) == [], "it isn't posted yet"
-    alert = replace(alert.after_post("1.1", NOW), level=4, posted=NOW)
+    alert = replace(alert.after_post("1.1", NOW), level=1, posted=NOW)
     alert = checked(checked(alert, 5, *four), 10, Kind.FINE, *four)
     assert not alert.due({}, NOW + 59 * MINUTE)
     assert alert.due({}, NOW + 60 * MINUTE)
@@ -279,6 +283,8 @@ def test_trial_that_joins_a_warning_is_stopped_an_hour_after_the_post_that_names
     assert [stopped(alert, minutes, now) for minutes in (59, 60)] == ["", "bcd"]
     assert stopped(alert, 60, stoppable(Kind.FINE, Kind.IDLE, Kind.UNKNOWN)) == "b"
     assert stopped(alert, 60, now, **second) == "cd"
+    [woken] = update_alerts([alert], now, second, NOW + 20 * MINUTE)
+    assert [stopped(woken, minutes, now) for minutes in (79, 80)] == ["cd", "bcd"], "anew after a snooze"
     assert stopped(replace(alert, level=0), 60, now) == ""
     alert = alert.after_post("2.2", NOW + 60 * MINUTE)
     assert [item.joined for item in alert.items] == [False] * 5
@@ -293,6 +299,8 @@ def test_trial_that_joins_a_warning_is_stopped_an_hour_after_the_post_that_names
 def test_only_idle_gpus_of_trials_are_stopped(kind: Kind, changes: dict[str, str]) -> None:
     [alert] = update_alerts((), stoppable(kind, **changes), {}, NOW)
     assert alert.items[0].stop_after == timedelta(0)
+    [slices] = update_alerts((), stoppable(kind, allocated=1, **changes), {}, NOW)
+    assert slices.items[0].gpus == 2, "as many as were measured"
 
 
 def test_allocation_without_a_channel_has_no_alert() -> None:
