@@ -55,6 +55,7 @@ IDLE = (
 QUEUED = ("tests/scenarios/test_queues.py",)
 ENVIRONMENTS = ("tests/bot/workspaces/environments/test_lifecycle.py",)
 API = ("tests/handlers/api/test_sweeps.py",)
+CI_TOKENS = ("tests/handlers/api/test_ci_tokens.py",)
 SPEECH = ("tests/bot/test_phrasings.py", "tests/scenarios/test_any_wording.py")
 
 TARGETS = {  # file -> the tests that must fail
@@ -185,8 +186,12 @@ TARGETS = {  # file -> the tests that must fail
     "bot/sweep/questions/job.py": ("tests/bot/sweep/questions/test_job.py",),
     "bot/platform/commands/intents.py": SPEECH,
     "bot/platform/commands/speech.py": SPEECH,
-    "handlers/api/callers.py": ("tests/handlers/api/test_tokens.py", "tests/handlers/api/test_rights.py"),
-    "handlers/api/sweeps.py": API,
+    "handlers/api/callers.py": (
+        "tests/handlers/api/test_tokens.py",
+        "tests/handlers/api/test_rights.py",
+        *CI_TOKENS,
+    ),
+    "handlers/api/sweeps.py": (*API, *CI_TOKENS),
     "bot/remote/api.py": ("tests/bot/remote/test_api.py",),
     "bot/remote/ci_verdict.py": ("tests/bot/remote/test_ci.py",),
     "bot/remote/client.py": ("tests/bot/remote/test_client.py", "tests/bot/remote/test_credentials.py"),
@@ -320,6 +325,10 @@ EQUIVALENT = {
         "return begin, (begin + timedelta(days=33)).replace(day=1)",
     ): "33 days after a month's first are in the next month, too",
     (
+        "bot/measure/gpus/billing.py",
+        "begin = (this - timedelta(days=2)).replace(day=1)",
+    ): "two days before a month's first are in the month before, too",
+    (
         "bot/core/stopping.py",
         "arrivals = sorted(_arrivals(rule, objective, rungs, curves), key=lambda each: each[:4])",
     ): "a trial reaches a rung once, so the first three differ",
@@ -395,6 +404,10 @@ EQUIVALENT = {
         "bot/sweep/features/pause/decide.py",
         "is_late = state.now and now - since >= stuck_timeout(sweep)",
     ): "a time of about this length",
+    (
+        "bot/watch/idle/alerts.py",
+        "if _same_group(one, alert) and len(one.items) > 2 and one.open:",
+    ): "a group alert has more than three",
     (
         "bot/watch/idle/detector.py",
         "old_enough = now - allocation.started > window * SETTLING",

@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 
 from bot.measure.gpus.command import MAX_ANSWER, ParsedCommand
 from bot.measure.gpus.models import HOUR, MAX_UNMEASURED
-from bot.measure.gpus.sums import ELASTIC, RESERVED, Sums, Totals, UsageSum, grouped
+from bot.measure.gpus.sums import ELASTIC, RESERVED, Sums, Totals, UsageSum, grouped, ordered
 from bot.platform.config.teams import Price
 from bot.platform.slack.mrkdwn import code, mention, quoted
 from bot.text.number_format import as_csv, hours, money, percent
@@ -54,7 +54,6 @@ def bill(
         return ENVIRONMENTS if environments and use.namespace == environments else use.sweep
 
     uses, (begin, end) = _uses(parsed, totals), month(parsed, now)
-    expected = max(0, round((min(end, now) - begin) / HOUR))
     team = f", {parsed.team}" if parsed.team else ""
     if not uses:
         return f"No GPU-hours recorded for {begin:%B %Y}{team}. Usage is kept for 40 days."
@@ -67,6 +66,7 @@ def bill(
         if not (parsed.team and title == "By team"):
             lines += _part(title, grouped(uses, prices, key), named, currency)
     total = _line(f"*{begin:%B %Y}{team}*", _all(uses, prices), currency).removeprefix("• ")
+    expected = round((min(end, now) - begin) / HOUR)  # of a month with uses, so it has begun
     share = percent(min(totals.coverage, expected), expected)
     so_far = " so far" if now < end else ""
     last = f"_Measured: {share} of the month{so_far}. Months in UTC._"
@@ -78,8 +78,7 @@ def by_cluster(
 ) -> str:
     """Return a part with one line per cluster that has GPU-hours. `totals`: by cluster."""
     sums = {name: _all(uses, prices) for name, each in totals.items() if (uses := _uses(parsed, each))}
-    ordered = dict(sorted(sums.items(), key=lambda each: (-each[1].allocated, each[0])))
-    return "\n".join(_part("By cluster", ordered, code, currency))
+    return "\n".join(_part("By cluster", ordered(sums), code, currency))
 
 
 def _person(name: str) -> str:

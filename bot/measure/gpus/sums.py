@@ -1,7 +1,7 @@
 """Sums of GPU-hours and their cost."""
 
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol, TypeVar
 
@@ -157,4 +157,9 @@ def grouped(uses: Collection[UseT], prices: tuple[Price, ...], key: Callable[[Us
     groups: dict[str, Sums] = defaultdict(Sums)
     for use, price in charged(uses, prices):
         groups[key(use)].add(use, price)
+    return ordered(groups)
+
+
+def ordered(groups: Mapping[str, Sums]) -> dict[str, Sums]:
+    """Return the groups, the most allocated first, and those with equally much by their names."""
     return dict(sorted(groups.items(), key=lambda each: (-each[1].allocated, each[0])))

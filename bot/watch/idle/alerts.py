@@ -320,7 +320,7 @@ def _with_new(alerts: list[Alert], new: list[Assessment], now: datetime) -> list
 
 
 def _same_group(one: Alert, other: Alert) -> bool:
-    mine, others = ((each.kind, each.channel, each.thread, each.sweep) for each in (one, other))
+    mine, others = ((e.kind, e.channel, e.thread, e.sweep or e.team) for e in (one, other))
     return mine == others
 
 

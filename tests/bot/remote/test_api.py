@@ -118,6 +118,22 @@ def test_wait_returns_a_sweep_that_needs_a_person(server, sweepbot):
     assert sweepbot.show("lr-brave-otter") == sweeps[1]
 
 
+def test_method_returns_what_its_operation_answers(server, sweepbot):
+    server.answers = [(200, {}, '{"answer": 1}')]
+    calls = {
+        "POST /plans": sweepbot.plan("branch=main"),
+        "POST /sweeps": sweepbot.launch("branch=main"),
+        "GET /sweeps/lr%2Fx": sweepbot.show("lr/x"),
+        "GET /sweeps/lr-x/logs?trial=t1": sweepbot.logs("lr-x", "t1"),
+        "POST /sweeps/lr-x/commands": sweepbot.command("lr-x", "cancel"),
+        "POST /spaces/check": sweepbot.check_space("objective: {}"),
+        "GET /comparison?sweeps=lr-x%2Clr-y": sweepbot.compare("lr-x,lr-y"),
+        "GET /history?space=lr": sweepbot.history("lr"),
+    }
+    assert [f"{verb} {path.removeprefix('/api/v1')}" for verb, path, _ in server.calls] == list(calls)
+    assert list(calls.values()) == [{"answer": 1}] * len(calls)
+
+
 def test_repeated_command_is_the_same_request_and_two_commands_are_two(server, sweepbot):
     server.answers = [(503, {}, "{}"), *[(202, {}, "{}")] * 2]
     sweepbot.command("lr-brave-otter", "extend trials=30")

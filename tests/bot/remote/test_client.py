@@ -61,7 +61,7 @@ LAUNCH = ("launch", "branch=main", "space=lr")
 def test_unanswered_launch_is_repeated_with_the_same_key(server, run):
     made = json.dumps({"id": "lr-brave-otter", "state": "received"})
     server.answers = [
-        problem(503, "Redis doesn't respond."),
+        problem(500, "Redis doesn't respond."),
         (202, {"Content-Length": "999"}, "{"),
         (202, {}, made),
     ]

@@ -6,7 +6,16 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from bot.measure.gpus.billing import bill, bill_file, by_cluster, month
-from bot.measure.gpus.command import ASK_OWNER, GROUP, VIEWS, ParsedCommand, answer, shown, table_of
+from bot.measure.gpus.command import (
+    ASK_OWNER,
+    GROUP,
+    MAX_ANSWER,
+    VIEWS,
+    ParsedCommand,
+    answer,
+    shown,
+    table_of,
+)
 from bot.measure.gpus.hour_format import add_sums
 from bot.measure.gpus.models import HOUR, Gpu, Hour, NodeUse, PodUse, Snapshot
 from bot.measure.gpus.sums import Totals
@@ -167,7 +176,7 @@ def test_bill_shows_the_measured_share_of_its_month() -> None:
     blind = totals([Hour.of((use._replace(observed=0, used=0) for use in hour.uses), hour.capacity)])
     message = bill(ParsedCommand(view="bill"), blind, (), "$", DAY + HOUR)
     assert "*November 2026*: 7 GPU-h allocated, 7 unknown" in message
-    hardly = totals([Hour.of((use(DAY, "lr-1", 100, observed=99.5),), hour.capacity)])
+    hardly = totals([Hour.of((use(DAY, "lr-1", 100, observed=99),), hour.capacity)])
     nearly = bill(ParsedCommand(view="bill"), hardly, (), "$", DAY + HOUR)
     assert nearly.splitlines()[0] == "*November 2026*: 100 GPU-h allocated, 0 used (0%)"
 
@@ -209,6 +218,12 @@ def test_bill_lists_ten_of_each_part(sweeps: int, more: str) -> None:
     assert listed[0].startswith(f"• `lr-{sweeps - 1}`: {sweeps} GPU-h")
     assert len(listed) == 10 + bool(more)
     assert not more or listed[-1] == more
+    long = [
+        use(DAY, f"lr-{n}", 1, sweep=f"lr-{n}-{'x' * 200}", owner=f"U{n}", team=f"t{n}") for n in range(9)
+    ]
+    message = bill(ParsedCommand(view="bill"), totals([hour(DAY, *long)]), PRICES, "$", NOW)
+    assert message.endswith("_Measured: 0% of the month so far. Months in UTC._")
+    assert 2600 < len(message) <= MAX_ANSWER + 1
 
 
 def test_bill_has_unused_reservations_as_their_own_line() -> None:
@@ -262,6 +277,7 @@ def test_bill_file_adds_up_and_has_a_column_for_several_clusters() -> None:
         ("last", "2026-10-01", "2026-11-01"),
         ("2026-12", "2026-12-01", "2027-01-01"),
         ("10", "2026-10-01", "2026-11-01"),
+        ("11", "2026-11-01", "2026-12-01"),
         ("12", "2025-12-01", "2026-01-01"),
     ],
 )

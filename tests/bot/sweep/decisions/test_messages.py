@@ -13,6 +13,7 @@ from bot.platform.slack.mrkdwn import MAX_CODE_SIZE, block, code, link, place, p
 from bot.sweep.answers.messages import listing, status
 from bot.sweep.decisions.parent_message import Links, parent, summary
 from bot.sweep.lifecycle.texts import build_failed
+from bot.sweep.model.progress import finished_trials
 from local.slack.validation import complaints
 from tests.bot.factories import PLAN, REQUEST, a_sweep
 
@@ -57,9 +58,10 @@ def test_parent_of_a_finished_sweep_shows_reason_best_result_and_counts():
         "🟥🟥⬜⬜⬜⬜⬜⬜⬜⬜  1 of 4 trials · 1 failed",
     ]
     assert "\nBest: `val_loss` *0.03125*" in shown(replace(RUNNING, phase=Phase.CANCELLED))
-    done = Progress(succeeded=3, failed=1, best=BEST)
-    ended = a_sweep(Phase.SUCCEEDED, submitted=True, progress=done, reason="4 trials done (1 failed)")
-    assert parent(ended, Links()).text.endswith("lr-brave-otter: Finished, 4 of 4 trials · 1 failed")
+    done = Progress(succeeded=1, failed=1, killed=1, stopped_early=1, best=BEST)
+    ended = a_sweep(Phase.SUCCEEDED, submitted=True, progress=done, reason=finished_trials(done))
+    counts = "4 of 4 trials · 1 failed · 1 stopped · 1 stopped early"
+    assert parent(ended, Links()).text.endswith(f"lr-brave-otter: Finished, {counts}")
     assert shown(ended).splitlines()[0] == ":white_check_mark: *lr-brave-otter* · Finished"
     assert "Finished: target reached" in shown(replace(ended, reason="target reached"))
     refused = a_sweep(Phase.REFUSED, plan=None, reason="branch=mian isn't in digits.")

@@ -18,6 +18,7 @@ def test_figures_of_a_day_add_up() -> None:
     found = of()
     total = found.total
     assert (total.allocated, total.used, total.idle, total.unknown) == pytest.approx((168, 67.2, 72, 12))
+    assert total.pauses == pytest.approx(168 - 67.2 - 72 - 12)
     assert (found.capacity, found.free, found.unhealthy, found.waited) == (360, 192, 24, 48)
     assert (total.cost, total.wasted, total.unpriced) == (360, 180, {"NVIDIA A10"})
     assert [(row.name, row.sums.idle, row.usual) for row in found.rows] == [

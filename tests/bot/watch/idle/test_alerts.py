@@ -17,6 +17,7 @@ from bot.watch.idle.alerts import (
     update_alerts,
 )
 from bot.watch.idle.detector import Kind, allocations, first_alert_after
+from k8s.nodes.dcgm import Load
 from tests.bot.factories import NOW
 from tests.bot.watch.idle.test_detector import BUSY, QUIET, a_pod
 
@@ -53,10 +54,13 @@ def test_new_alert_is_not_posted_so_far() -> None:
     [alert] = after((), 0, Kind.IDLE)
     assert (alert.level, alert.due_level({}, NOW)) == (0, 1)
     assert alert.due_level(snoozed(4), NOW) == 0
+    assert (alert.due({}, NOW), alert.due(snoozed(4), NOW)) == (True, False)
     [held] = found(Kind.IDLE).values()
     asked = question(held, "U1", NOW)
     later = replace(asked, items=tuple(replace(item, level=4) for item in asked.items))
     assert later.due_level({}, NOW) == 1, "isn't asked again"
+    [answered] = update_alerts([asked], found(Kind.FINE), {}, NOW)
+    assert (asked.over, answered.over) == (False, True)
     for kind in (Kind.IDLE, Kind.WAITING, Kind.LOW, Kind.FULL, Kind.SPARE):
         [alert] = after((), 0, kind)
         assert (alert.items[0].mean is not None) is (kind in {Kind.LOW, Kind.FULL, Kind.SPARE})
@@ -88,15 +92,37 @@ def test_level_rises_after_one_and_two_hours() -> None:
         lasted.append(alerts[0].items[0].lasted / MINUTE)
     assert lasted == [30, 60, 60, 120, 300]
     assert [item.level for item in alerts[0].items] == [4]
+    two = replace(alerts[0], items=(*alerts[0].items, replace(alerts[0].items[0], level=1)))
+    assert two.due_level({}, NOW) == 4
     posted = replace(alerts[0], level=2, posted=NOW)
     assert (posted.due({}, NOW), replace(posted, level=4).due({}, NOW)) == (True, False)
     [low] = after(after((), 0, Kind.LOW), 900, Kind.LOW)
     assert (low.items[0].level, low.items[0].lasted) == (1, 120 * MINUTE), "is posted once"
 
 
+def test_load_is_shown_as_at_the_last_post_and_is_measured_anew_after_a_recovery() -> None:
+    def loaded(memory: float) -> dict[str, Assessment]:
+        [(key, each)] = found(Kind.IDLE).items()
+        gpus = tuple(replace(gpu, load=Load(memory=memory)) for gpu in each.allocation.gpus)
+        return {key: replace(each, allocation=replace(each.allocation, gpus=gpus))}
+
+    alerts, shown = (), []
+    for minutes, now in (
+        (0, loaded(1)),
+        (10, loaded(2)),
+        (30, loaded(3)),
+        (35, found(Kind.FINE)),
+        (40, loaded(4)),
+    ):
+        alerts = update_alerts(alerts, now, {}, NOW + minutes * MINUTE)
+        shown.append(alerts[0].items[0].load.memory)
+    assert shown == [1, 1, 3, 3, 4]
+
+
 def test_recovery_keeps_the_idle_duration() -> None:
     alerts = after(after((), 0, Kind.IDLE), 12, Kind.FINE)
     assert states(alerts) == [(Kind.IDLE, [Kind.FINE])]
+    assert not alerts[0].over, "it can be idle again"
     assert alerts[0].items[0].lasted == 42 * MINUTE
     assert after(alerts, 20, Kind.FINE) == alerts
 
@@ -195,6 +221,19 @@ def test_trial_that_joins_a_group_alert_leaves_the_others_in_place() -> None:
     assert [(alert.thread, len(alert.items)) for alert in later] == [("0.1", 1), ("1.1", 5), ("2.2", 1)]
 
 
+def test_pods_outside_sweeps_share_a_group_alert_only_with_those_of_their_team() -> None:
+    """Members of the alert's team can snooze it: two teams can have one channel."""
+
+    def pods(team: str, number: int) -> dict[str, Assessment]:
+        some = (a_pod(QUIET, sweep="", trial="", pod=f"{team}-{n}", team=team) for n in range(number))
+        known = {"kind": Kind.IDLE, "thresholds": IdleThresholds(), "channel": "C1"}
+        return {key: Assessment(allocation=each, **known) for key, each in allocations(some).items()}  # type: ignore[arg-type]
+
+    alerts = update_alerts((), pods("speech", 4) | pods("vision", 4), {}, NOW)
+    later = update_alerts(alerts, pods("speech", 5) | pods("vision", 6) | pods("audio", 1), {}, NOW)
+    assert [(alert.team, len(alert.items)) for alert in later] == [("speech", 5), ("vision", 6), ("audio", 1)]
+
+
 def test_sweeps_never_share_a_group_alert() -> None:
     other = found(*[Kind.IDLE] * 4, names="klmn", thread="2.2")
     alerts = update_alerts((), found(*[Kind.IDLE] * 4) | other, {}, NOW)
@@ -209,6 +248,59 @@ def test_snoozed_allocation_is_not_due_until_the_snooze_expires() -> None:
     assert update_alerts((), found(Kind.IDLE), snoozed(4), NOW) == ()
     [alert] = update_alerts((), found(Kind.IDLE), snoozed(4), NOW + timedelta(hours=4))
     assert alert.open
+
+
+def stoppable(*kinds: Kind, **changes: object) -> dict[str, Assessment]:
+    """Trials that are stopped an hour after their warning."""
+    hour = IdleThresholds(stop_minutes=60)
+    return {
+        key: replace(each, thresholds=hour, allocation=replace(each.allocation, **changes))  # type: ignore[arg-type]
+        for key, each in found(*kinds).items()
+    }
+
+
+def test_trial_that_joins_a_warning_is_stopped_an_hour_after_the_post_that_names_it() -> None:
+    four = [Kind.IDLE] * 4
+    [(key, snooze)] = snoozed(9).items()
+    late, second = {key.replace("-a", "-e"): snooze}, {key.replace("-a", "-b"): snooze}
+
+    def stopped(alert: Alert, minutes: float, now: dict[str, Assessment], **snoozes: Snooze) -> str:
+        return "".join(each.name[-1] for each in alert.to_stop(now, snoozes, NOW + minutes * MINUTE))
+
+    def checked(alert: Alert, minutes: float, *kinds: Kind) -> Alert:
+        [alert] = update_alerts([alert], stoppable(*kinds), {}, NOW + minutes * MINUTE)
+        return alert
+
+    [alert] = update_alerts((), stoppable(*four), {}, NOW)
+    assert alert.to_stop(stoppable(*four), {}, NOW + 600 * MINUTE) == [], "it isn't posted yet"
+    alert = replace(alert.after_post("1.1", NOW), level=1, posted=NOW)
+    alert = checked(checked(alert, 5, *four), 10, Kind.FINE, *four)
+    assert not alert.due({}, NOW + 59 * MINUTE)
+    assert alert.due({}, NOW + 60 * MINUTE)
+    assert not alert.due(late, NOW + 60 * MINUTE)
+    assert not replace(alert, last_post=NOW + MINUTE).due({}, NOW + 60 * MINUTE)
+    now = stoppable(Kind.FINE, *four)
+    assert [stopped(alert, minutes, now) for minutes in (59, 60)] == ["", "bcd"]
+    assert stopped(alert, 60, stoppable(Kind.FINE, Kind.IDLE, Kind.UNKNOWN)) == "b"
+    assert stopped(alert, 60, now, **second) == "cd"
+    [woken] = update_alerts([alert], now, second, NOW + 20 * MINUTE)
+    assert [stopped(woken, minutes, now) for minutes in (79, 80)] == ["cd", "bcd"], "anew after a snooze"
+    assert stopped(replace(alert, level=0), 60, now) == ""
+    alert = alert.after_post("2.2", NOW + 60 * MINUTE)
+    assert [item.joined for item in alert.items] == [False] * 5
+    assert [stopped(alert, minutes, now) for minutes in (119, 120)] == ["bcd", "bcde"]
+    again = checked(alert, 90, Kind.IDLE, *four)
+    assert [item.joined for item in again.items] == [True, *[False] * 4], "it is idle again"
+
+
+@pytest.mark.parametrize(
+    ("kind", "changes"), [(Kind.PARTIAL, {}), (Kind.IDLE, {"what": "8 CPUs"}), (Kind.IDLE, {"sweep": ""})]
+)
+def test_only_idle_gpus_of_trials_are_stopped(kind: Kind, changes: dict[str, str]) -> None:
+    [alert] = update_alerts((), stoppable(kind, **changes), {}, NOW)
+    assert alert.items[0].stop_after == timedelta(0)
+    [slices] = update_alerts((), stoppable(kind, allocated=1, **changes), {}, NOW)
+    assert slices.items[0].gpus == 2, "as many as were measured"
 
 
 def test_allocation_without_a_channel_has_no_alert() -> None:

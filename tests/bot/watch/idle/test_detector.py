@@ -60,7 +60,7 @@ def judged(*pods: PodUse, **watch: float) -> Kind:
             a_pod(QUIET, busy_ever=None),
             Kind.IDLE,
         ),  # gaps can hide activity, but not that of the last half hour
-        (a_pod(QUIET, age=31, busy_ever=False), Kind.UNUSED),
+        (a_pod(QUIET, age=30, busy_ever=False), Kind.UNUSED),
         (a_pod(QUIET, age=29, busy_ever=False), Kind.FINE),  # the trial can still be loading its data
         (a_pod(QUIET, age=39), Kind.UNKNOWN),
         (a_pod(QUIET, age=41), Kind.IDLE),
@@ -94,7 +94,9 @@ def test_classify_without_data_is_unknown(pod: PodUse) -> None:
     ("gpu", "age", "kind"),
     [
         ((0.6, 0.1, 0.4), 300, Kind.LOW),
-        ((0.6, 0.16, 0.4), 300, Kind.FINE),
+        ((0.6, 0.149, 0.4), 300, Kind.LOW),
+        ((0.6, 0.15, 0.4), 300, Kind.FINE),
+        ((0.6, 0.1, 0.5), 300, Kind.FINE),
         ((0.9, 0.1, 0.8), 300, Kind.FINE),  # work in bursts
         ((0.6, 0.1, 0.4), 230, Kind.FINE),  # not yet four GPU-hours
         ((0.6, None, None), 300, Kind.MAYBE_LOW),
@@ -103,6 +105,11 @@ def test_classify_without_data_is_unknown(pod: PodUse) -> None:
 def test_classify_low_only_from_four_gpu_hours(gpu: Any, age: float, kind: Kind) -> None:
     assert judged(a_pod(gpu, age=age)) is kind
     assert judged(a_pod((0.9, 0.2, 0.8), (0.6, 0.0, 0.0), age=300)) is Kind.FINE, "one works in bursts"
+    [held] = allocations([a_pod(BUSY, BUSY, age=300)]).values()
+    [half] = allocations([a_pod((0.6, 0.1, 0.4), age=300, allocated=2)]).values()
+    assert classify(held, half, IdleThresholds(), NOW) is Kind.MAYBE_LOW, (
+        "one has no samples of the last hours"
+    )
 
 
 SPIN = Load(sm=0.02, watts=110, memory=70)
@@ -112,8 +119,8 @@ SPIN = Load(sm=0.02, watts=110, memory=70)
     ("loads", "age", "watch", "kind"),
     [
         ([SPIN], 300, {}, Kind.WAITING),
-        ([SPIN, SPIN], 150, {}, Kind.WAITING),
-        ([SPIN], 119, {}, Kind.FINE),
+        ([SPIN, SPIN], 120, {}, Kind.WAITING),
+        ([SPIN, SPIN, SPIN], 119, {}, Kind.FINE),
         ([SPIN], 230, {}, Kind.FINE),  # not yet four GPU-hours
         ([SPIN], 300, {"low_percent": 0}, Kind.FINE),
         ([SPIN, replace(SPIN, sm=0.6)], 300, {}, Kind.FINE),
@@ -147,6 +154,10 @@ def test_allocations_group_pods_by_trial() -> None:
     assert later.began == NOW
     assert judged(one, two) is Kind.PARTIAL
     assert judged(one, replace(two, started=None)) is Kind.UNKNOWN
+    assert judged(one, replace(two, started=NOW)) is Kind.UNKNOWN, "one of them loads its data again"
+    for changes in ({"sweep": ""}, {"trial": ""}):
+        alone = allocations([replace(one, **changes), replace(two, **changes)])
+        assert list(alone) == ["sweeps/lr-brave-otter-x-1", "sweeps/lr-brave-otter-x-2"]
 
 
 def test_classify_threshold_zero_turns_a_warning_off() -> None:
@@ -167,4 +178,6 @@ def test_classify_threshold_zero_turns_a_warning_off() -> None:
 def test_always_busy_needs_age_and_utilization(pod: PodUse, always: bool) -> None:
     [held] = allocations([pod]).values()
     assert always_busy(held, IdleThresholds(), NOW) is always
+    for longer in (IdleThresholds(stuck_minutes=50), IdleThresholds(idle_minutes=50)):
+        assert not always_busy(held, longer, NOW), "of an hour, a quarter is the start"
     assert not always_busy(held, IdleThresholds(stuck_minutes=0), NOW)

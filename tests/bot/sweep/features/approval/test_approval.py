@@ -252,6 +252,8 @@ def test_sweep_can_be_extended_only_to_what_is_left_of_a_known_forecast():
     assert "the forecast is unknown" in extended(sweep, 11).outbox[-1].text
     assert "the forecast is unknown" in extended(sweep, 11, user=ADMIN, via=API).outbox[-1].text
     assert extended(sweep, 11, user=ADMIN).plan.space.max_trials == 11
+    running = replace(sweep, phase=Phase.RUNNING)
+    assert decided(running, Action.DRAIN, OWNER).draining, "it uses no more"
 
 
 @pytest.mark.features("pause")

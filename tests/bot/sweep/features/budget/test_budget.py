@@ -283,6 +283,9 @@ def test_message_says_why_one_trial_runs_at_a_time_and_then_why_fewer_do():
     full = (*pods, ran("t2", 1)), (*trials, a_trial("t2"))
     two = seen(*full[0], trials=full[1], sweep=a_budget_sweep(Budget(gpu_hours=6), trials=9))
     assert (two.draining, "Fewer trials" in text(two)) == ("", False), "no more would run in parallel"
+    # Of the 16 left, the running one can need 4 more, and each other 5; the last of them only the usual 1.
+    three = seen(*pods, trials=trials, sweep=a_budget_sweep(Budget(gpu_hours=18), trials=9))
+    assert three.trials_now == len(trials) + 3
     enough = seen(*pods, trials=trials, sweep=a_budget_sweep(Budget(gpu_hours=100), trials=9))
     assert (enough.trials_now, "trials run at once" in text(enough)) == (0, False)
 

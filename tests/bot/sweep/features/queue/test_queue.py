@@ -23,8 +23,8 @@ QUEUED = replace(CONFIG, **vars(POLICY))
 SEEN = Observation().put(QueueSeen(priority_values=CLASSES))
 
 
-def asked(action, priority, seen=SEEN):
-    plan = replace(PLAN, queue="research", priority=priority)
+def asked(action, priority, seen=SEEN, queue="research"):
+    plan = replace(PLAN, queue=queue, priority=priority)
     sweep = a_sweep(Phase.RUNNING, submitted=True, plan=plan)
     return apply_command(sweep, Command(action=action, user=ADMIN, user_name="x"), seen, QUEUED, NOW)
 
@@ -59,6 +59,12 @@ def test_last_priority_cannot_change_further(action, priority, text):
     after = asked(action, priority)
     assert text in after.outbox[0].text
     assert after.of(QueueState) == QueueState()
+
+
+@pytest.mark.parametrize("action", [Action.RAISE, Action.HOLD])
+def test_sweep_outside_kueue_has_no_place_to_change(action):
+    [event] = asked(action, "", queue="").outbox
+    assert event.text.startswith("`lr-brave-otter` isn't in a Kueue queue, so its place can't change. *Fix:*")
 
 
 def test_priority_whose_class_cannot_be_read_is_refused():
@@ -185,6 +191,7 @@ def test_move_is_for_new_trials_and_waiting_ones():
     waits = Observation(jobs=(a_queued_job("waits", "low", suspended=True),))
     [patch] = changes(moved, moved.plan, waits, NOW).patch
     assert (patch.ref.name, patch.body) == ("waits", relabeled({QUEUE_LABEL: "urgent"}))
+    assert patch.optional, "Kueue can have admitted it meanwhile"
     done = Observation(jobs=(a_job("waits", suspended=True, kueue_labels={QUEUE_LABEL: "urgent"}),))
     assert changes(moved, moved.plan, done, NOW).patch == ()
 

@@ -418,6 +418,14 @@ async def test_crash_at_any_call_loses_no_event(redis, receiver, monkeypatch):
         await calls_of_life(dies_at)
 
 
+def test_start_is_reported_once_the_sweep_has_its_thread_and_waits_for_no_approval():
+    waits = a_sweep(Phase.OPENING, WebhooksState(hooks=("alerts",)), holds=("approval",))
+    starts = replace(waits, thread="1.1", holds=())
+    records = (waits, replace(waits, thread="1.1"), replace(starts, thread=None), starts)
+    found = [decide.follow(each, None, NOW).outbox for each in records]
+    assert [tuple(each.kind for each in events) for events in found] == [(), (), (), (STARTED,)]
+
+
 def test_sweep_without_a_webhook_of_its_channel_and_team_reports_nothing():
     hooks = (
         Webhook(name="other-channel", url="https://x.example", channels=("C9",)),
