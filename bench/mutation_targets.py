@@ -53,7 +53,11 @@ IDLE = (
     "tests/bot/watch/idle/test_messages.py",
 )
 QUEUED = ("tests/scenarios/test_queues.py",)
-ENVIRONMENTS = ("tests/bot/workspaces/environments/test_lifecycle.py",)
+ENVIRONMENTS = (
+    "tests/bot/workspaces/environments/test_lifecycle.py",
+    "tests/bot/workspaces/environments/test_denials.py",
+    "tests/bot/workspaces/environments/test_services.py",
+)
 API = ("tests/handlers/api/test_sweeps.py",)
 CI_TOKENS = ("tests/handlers/api/test_ci_tokens.py",)
 SPEECH = ("tests/bot/test_phrasings.py", "tests/scenarios/test_any_wording.py")
@@ -198,11 +202,14 @@ TARGETS = {  # file -> the tests that must fail
     "bot/workspaces/environments/idle.py": ("tests/bot/workspaces/environments/test_idle_decisions.py",),
     "bot/workspaces/environments/idle_job.py": ("tests/bot/workspaces/environments/test_idle.py",),
     "bot/workspaces/environments/permissions.py": ("tests/bot/workspaces/environments/test_permissions.py",),
-    "bot/workspaces/environments/reconciler.py": ENVIRONMENTS,
+    "bot/workspaces/environments/reconciler.py": (
+        *ENVIRONMENTS,
+        "tests/bot/workspaces/environments/test_informer.py",
+        "tests/bot/workspaces/environments/test_machines.py",
+    ),
     "bot/workspaces/environments/request_job.py": (
         *ENVIRONMENTS,
-        "tests/bot/workspaces/environments/test_denials.py",
-        "tests/bot/workspaces/environments/test_services.py",
+        "tests/bot/workspaces/environments/test_requests.py",
     ),
     "bot/operate/causes.py": ("tests/bot/operate/test_causes.py",),
     "bot/workspaces/reservations/models.py": (

@@ -199,7 +199,9 @@ async def test_gpus_of_a_profile_are_held_as_its_resource_on_its_machines(machin
     assert "Reserved: 2 GPUs (profile amd) for team vision until" in await reserved_line(machines.clients)
 
 
-async def test_reservation_of_a_profile_waits_for_machines_with_its_labels(machines):
+async def test_reservation_of_a_profile_waits_for_machines_with_its_and_the_teams_labels(machines):
+    teams = (Team(name="speech", nodes={"room": "2"}), replace(TEAM, nodes={"room": "1"}))
+    machines.clients = replace(machines.clients, config=replace(machines.clients.config, teams=teams))
     await machines.asks("reserve team=vision gpus=1 until=48h profile=h100")
     await machines.holds()
     [job] = machines.placeholders()
@@ -207,7 +209,7 @@ async def test_reservation_of_a_profile_waits_for_machines_with_its_labels(machi
     [term] = pod["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"][
         "nodeSelectorTerms"
     ]
-    assert pod["nodeSelector"] == {"rack": "a"}
+    assert pod["nodeSelector"] == {"rack": "a", "room": "1"}
     assert term["matchExpressions"] == [{"key": "gpu", "operator": "In", "values": ["h100", "h200"]}]
     assert "podAffinity" not in pod["affinity"]
 

@@ -23,7 +23,7 @@ class Observed:
     """What the cluster shows of an environment."""
 
     stage: Stage = Stage.NODE
-    has_pod: bool = False
+    has_pod: bool = False  # set if it shall stop
     node: str = ""
     problem: Diagnosis | None = None
     ready: int = 0  # pods of a service; the rest is set for services only

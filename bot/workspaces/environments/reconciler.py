@@ -132,7 +132,7 @@ class EnvironmentReconciler:
         if pod and is_ready:
             return _ready(pod, durations(pod, evidence.events, environment.record.since))
         stage = Stage.NODE if leaving else stage_of(pod, evidence.events)
-        return Observed(stage=stage, has_pod=pod is not None, problem=diagnosis.diagnose(evidence))
+        return Observed(stage=stage, problem=diagnosis.diagnose(evidence))
 
     async def _note(self, environment: Environment, seen: Observed) -> Environment:
         """Record when it became ready, and where it runs."""
@@ -161,7 +161,7 @@ class EnvironmentReconciler:
 
 def _ready(pod: Manifest, took: dict[str, float]) -> Observed:
     node = str(pod["spec"].get("nodeName", ""))
-    return Observed(stage=Stage.READY, has_pod=True, node=node, took=took)
+    return Observed(stage=Stage.READY, node=node, took=took)
 
 
 class EnvironmentInformer:

@@ -145,11 +145,11 @@ class RequestJob:
             await start_service(request, request.service, everything, self.clients)
             return ""
         _allow(request, request.name, start_denial(request.user, request.channel, self.clients.config))
-        existing = next((each for each in everything if each.record.name == request.name), None)
-        if existing is None and not request.name:  # repeated after a crash, it can have created one
-            repeated = (each for each in everything if each.record.request_id == request.request_id)
-            existing = next(repeated, None)
-        if existing:
+        if request.name:
+            same = (each for each in everything if each.record.name == request.name)
+        else:  # repeated after a crash, it can have created one
+            same = (each for each in everything if each.record.request_id == request.request_id)
+        if existing := next(same, None):
             return await self._start_again(request, _readable(existing), everything)
         record = await self._new(request, everything)
         self._check_size(request, record, everything)

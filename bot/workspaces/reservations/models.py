@@ -100,4 +100,4 @@ def shape_of(one: Reservation, config: Config) -> PodShape:
     """Return where its team's trials with this profile run. A profile that was removed has no machines."""
     profile = next((each for each in config.profiles if each.name == one.profile), None)
     team = next((each for each in config.teams if each.name == one.team), None)
-    return on_machines_of(team, shaped(config.trials, profile, profile.gpus if profile else 0))
+    return on_machines_of(team, shaped(config.trials, profile, profile.gpus) if profile else config.trials)

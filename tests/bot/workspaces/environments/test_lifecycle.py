@@ -3,6 +3,7 @@
 import base64
 import json
 import re
+from datetime import timedelta
 
 import pytest
 from redis.exceptions import ConnectionError as RedisConnectionError
@@ -17,10 +18,12 @@ from bot.workspaces.environments.record import Wanted
 from bot.workspaces.environments.request_job import RequestJob
 from bot.workspaces.environments.requests import ITEM, EnvironmentRequest, Verb
 from bot.workspaces.environments.spec import login
+from k8s.api.errors import ApiError
 from k8s.environments import RECORD
 from local.kubernetes.apiserver.kinds import timestamp
 from tests.bot.factories import ADMIN, OWNER, STRANGER
 from tests.bot.workspaces.environments.world import NAMESPACE, World
+from tests.scenarios.fakes import DirectCluster
 
 HOME = ("PersistentVolumeClaim", "home-lab")
 
@@ -32,10 +35,18 @@ async def test_environment_lives_from_start_to_delete_and_its_home_survives(worl
     await world.ready()
     assert world.slack.texts() == ["lab: Running"]
     assert await EnvironmentReconciler(world.clients).run("lab") is None
+    until = world.now + timedelta(hours=24)
+    await world.ask(Verb.KEEP, hours=24)
+    assert world.record().keep_until == until
     await world.ask(Verb.STOP, name="")
     assert world.slack.texts() == [f"lab: Stopping by <@{OWNER}>"]
+    assert await EnvironmentReconciler(world.clients).run("lab") == POLL
     await world.end_pod()
     assert world.slack.texts() == [f"lab: Stopped by <@{OWNER}>"]
+    assert await EnvironmentReconciler(world.clients).run("lab") is None
+    for verb in (Verb.STOP, Verb.KEEP):
+        await world.ask(verb, hours=24, request_id="late")
+        assert world.slack.answers.pop() == (OWNER, "`lab` isn't running.")
     await world.ask(Verb.START, request_id="again")
     await world.ready()
     assert world.slack.texts() == ["lab: Running"]
@@ -54,6 +65,7 @@ async def test_start_with_the_same_request_twice_creates_one_environment(world):
         await world.ask(Verb.START, name="", suggested="ada-brave-otter", request_id="once")
     assert len(world.slack.messages) == 1
     assert [kind for kind, _ in world.objects()].count("StatefulSet") == 1
+    assert world.slack.answers == []
 
 
 async def test_stages_and_their_shares_are_shown(world):
@@ -167,6 +179,11 @@ async def test_stop_and_start_at_once_replace_the_pod_and_its_login(world):
     for verb in (Verb.STOP, Verb.START):
         options = {"name": "lab", "channel": "C1", "request_id": f"{verb}-again"}
         await world.add(EnvironmentRequest(verb=verb, user=OWNER, **options))
+    await world.controllers.close()
+    await world.round()
+    [waiting] = world.kubernetes.list("StatefulSet")
+    assert waiting["spec"]["replicas"] == 0, "its controller would keep the pod"
+    world.controllers.start()
     await world.rounds(3)
     await world.end_pod()
     await world.ready()
@@ -174,6 +191,32 @@ async def test_stop_and_start_at_once_replace_the_pod_and_its_login(world):
     uid = world.kubernetes.get("StatefulSet", NAMESPACE, "env-lab")["metadata"]["uid"]
     secret = world.kubernetes.get("Secret", NAMESPACE, "env-lab")
     assert base64.b64decode(secret["data"]["login"]).decode() == login("xoxb-1", uid, 2)
+
+
+async def test_start_that_the_cluster_rejects_stops_with_its_words_and_is_repeated_after_an_outage(
+    world, monkeypatch
+):
+    create = DirectCluster.create
+    error = ApiError(500, "InternalError", "a webhook timed out")
+
+    async def refused(cluster, manifest):
+        if error and manifest["kind"] == "Secret":
+            raise error
+        return await create(cluster, manifest)
+
+    monkeypatch.setattr(DirectCluster, "create", refused)
+    with pytest.raises(ApiError, match="a webhook timed out"):
+        await world.ask(Verb.START)
+    assert world.record().wanted is Wanted.RUNNING
+    error = ApiError(403, "Forbidden", "denied by policy, token xoxb-1234567890")
+    await world.rounds(1)
+    [text] = world.slack.texts()
+    assert text.startswith("lab: Stopped: the cluster rejected it (denied by policy, token ")
+    assert "xoxb" not in text
+    error = None
+    await world.ask(Verb.START, request_id="again")
+    await world.ready()
+    assert world.slack.texts() == ["lab: Running"]
 
 
 async def test_change_after_a_read_is_never_overwritten(world):

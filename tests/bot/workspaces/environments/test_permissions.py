@@ -20,6 +20,7 @@ ALLOWING = replace(CONFIG, environments=replace(ENVIRONMENTS, limits=LIMITS))
 WANTED = EnvironmentRecord(
     name="new", owner=OWNER, team="vision", channel="C1", request_id="1", image="jupyter", gpus=2, since=NOW
 )
+ASK = f"*Fix:* Ask <@{ADMIN}>"
 VISION = (Team(name="vision", members=(OWNER, STRANGER)),)
 
 
@@ -39,7 +40,11 @@ def refused(wanted, there=(), user=OWNER, config=ALLOWING):
     [
         (Launch(), STRANGER, ""),
         (Launch(people=(OWNER,)), OWNER, ""),
-        (Launch(people=(OWNER,)), STRANGER, "You don't have permission to start environments."),
+        (
+            Launch(people=(OWNER,)),
+            STRANGER,
+            f"You don't have permission to start environments. {ASK} to add you to `launch.people`.",
+        ),
         (Launch(people=(OWNER,)), ADMIN, ""),
         (Launch(channels=("C1",)), STRANGER, ""),
         (Launch(channels=("C2", "C3")), STRANGER, "Environments can only be started in <#C2> or <#C3>."),
@@ -47,9 +52,12 @@ def refused(wanted, there=(), user=OWNER, config=ALLOWING):
     ],
 )
 def test_start_is_for_the_people_and_channels_of_launches(launch, user, refusal):
-    found = start_denial(user, "C1", replace(ALLOWING, launch=launch))
-    assert found.startswith(refusal)
-    assert bool(found) == bool(refusal)
+    assert start_denial(user, "C1", replace(ALLOWING, launch=launch)) == refusal
+
+
+def test_start_denial_without_admins_still_says_whom_to_ask():
+    config = replace(ALLOWING, launch=Launch(people=(OWNER,)), admins=())
+    assert "*Fix:* Ask an admin to add you" in start_denial(STRANGER, "C1", config)
 
 
 def test_start_without_configuration_says_what_to_add():
@@ -71,7 +79,8 @@ def test_changes_are_for_owner_admins_and_teammates_by_setting_and_opening_for_t
     config = replace(ALLOWING, teams=VISION, teammates_can_act=mates)
     for verb in (Verb.STOP, Verb.KEEP, Verb.DELETE):
         assert (denial(user, verb, WANTED, config) == "") == can_change
-    assert (denial(user, Verb.OPEN, WANTED, config) == "") == can_open
+    personal = f"Only <@{OWNER}> (owner) can open `new`: its credentials are personal."
+    assert denial(user, Verb.OPEN, WANTED, config) == ("" if can_open else personal)
 
 
 def test_change_denial_names_teammates_only_if_they_can_act():
@@ -108,6 +117,28 @@ def test_size_is_limited_per_environment_person_and_team(gpus, there, refusal):
     assert found.startswith(refusal)
     assert bool(found) == bool(refusal)
     assert refused(wanted, there, user=ADMIN) == ""
+
+
+MINE = f"{OWNER.lower()}-0"
+PER_PERSON = "The limit is 6 GPUs in running environments per person."
+STOP = "*Fix:* Stop one"
+
+
+@cases(
+    ("gpus", "there", "refusal"),
+    [
+        (9, [], f"The limit is 8 GPUs per environment; got gpus=9. {ASK}, or request fewer."),
+        (
+            3,
+            others(4),
+            f"{PER_PERSON} This environment requests 3; in use: `{MINE}` (4). {STOP}, or request fewer GPUs.",
+        ),
+        (7, others(0), f"{PER_PERSON} This environment requests 7. *Fix:* Request fewer GPUs."),
+    ],
+)
+def test_size_denial_says_what_is_in_use_and_what_to_do(gpus, there, refusal):
+    config = replace(ALLOWING, environments=replace(ENVIRONMENTS, limits=replace(LIMITS, gpus=8)))
+    assert refused(replace(WANTED, gpus=gpus), there, config=config) == refusal
 
 
 def test_people_without_a_team_share_no_limit():

@@ -99,5 +99,5 @@ def test_trials_count_toward_reservations_of_their_resource_only():
 
 def test_profile_that_claims_gpus_by_a_device_class_cannot_be_reserved():
     claims = Profile(name="claims", gpus=1, device_class="gpu.nvidia.com")
-    with pytest.raises(UserError, match="profile=claims claims GPUs, which queues don't count"):
+    with pytest.raises(UserError, match=r"claims GPUs, which queues don't count\. Add one with GPUs\."):
         profile_of("claims", replace(CONFIG, profiles=(claims,)))
