@@ -412,6 +412,14 @@ EQUIVALENT = {
         "is_late = state.now and now - since >= stuck_timeout(sweep)",
     ): "a time of about this length",
     (
+        "bot/platform/commands/intents.py",
+        "near = get_close_matches(word, heads, 2, SIMILARITY) if is_compared else []",
+    ): "no slip of one letter makes a command's name like two",
+    (
+        "bot/sweep/features/webhooks/deliver.py",
+        'return f"{ITEM}/{hook.name} {why} {hashlib.sha256(hook.url.encode()).hexdigest()[:17]}"',
+    ): "a length of about this size",
+    (
         "bot/watch/idle/alerts.py",
         "if _same_group(one, alert) and len(one.items) > 2 and one.open:",
     ): "a group alert has more than three",
