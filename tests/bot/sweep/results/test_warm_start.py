@@ -64,6 +64,7 @@ async def test_best_points_of_the_named_sweep_are_handed_over_by_rank(kept):
         (Parameter(name="optimizer", values=("adam", "sgd")), "lion sgd adam sgd", "sgd adam"),
         (Parameter(name="layers", min=0, max=10, integer=True), "-1 1.5 0 1 11", "0 1"),
         (Parameter(name="layers", min=-5, max=0, step=0.5), "1 -0.2 nan 0 -1.5 -5", "0 -1.5 -5"),
+        (Parameter(name="lr", min=0.1, max=1, step=0.3), "0.2 0.7 0.1", "0.7 0.1"),
     ],
 )
 async def test_points_are_values_of_the_new_space_a_tenth_of_its_range_apart(kept, parameter, tried, points):
