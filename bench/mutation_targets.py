@@ -294,6 +294,14 @@ EQUIVALENT = {
     ): "two readings of the clock are hardly ever equal",
     ("bot/platform/storage/work_queue.py", "self._due = monotonic() - float(found[5])"): "looks once more",
     (
+        "bot/platform/storage/work_queue.py",
+        "return str(lease.item), lease.token, due - now, is_odd, int(self._looks < due - 0.01)",
+    ): "wakes a worker that wakes in that moment anyway",
+    (
+        "bot/platform/storage/work_queue.py",
+        "return str(lease.item), lease.token, due - now, is_odd, int(self._looks <= due + 0.01)",
+    ): "two readings of the clock are hardly ever equal",
+    (
         "bot/workspaces/environments/reconciler.py",
         "POLL = timedelta(seconds=11)  # while it starts or stops: events aren't watched",
     ): "a time of about this length",
