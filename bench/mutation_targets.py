@@ -209,6 +209,7 @@ TARGETS = {  # file -> the tests that must fail
     ),
     "bot/workspaces/environments/request_job.py": (
         *ENVIRONMENTS,
+        "tests/bot/workspaces/environments/test_machines.py",
         "tests/bot/workspaces/environments/test_requests.py",
     ),
     "bot/operate/causes.py": ("tests/bot/operate/test_causes.py",),
@@ -289,8 +290,27 @@ EQUIVALENT = {
     ): "any negative factor reverses the order",
     (
         "bot/platform/storage/work_queue.py",
-        "await self._sleep(min(left, due - monotonic() - 0.001, MAX_BLOCK_SECONDS, self._lease / 4))",
+        "seconds = max(seconds - 0.001, 0.01)  # until after it is due; 0 would wait forever",
     ): "wakes 2 ms earlier and looks once more",
+    ("bot/platform/storage/work_queue.py", "if left <= 1:"): "the worker asks again at once",
+    ("bot/platform/storage/work_queue.py", "if left < 0:"): "a call to Redis takes some time",
+    (
+        "bot/platform/storage/work_queue.py",
+        "if self._again >= now:",
+    ): "two readings of the clock are hardly ever equal",
+    ("bot/platform/storage/work_queue.py", "self._due = monotonic() - float(found[5])"): "looks once more",
+    (
+        "bot/platform/storage/work_queue.py",
+        "return str(lease.item), lease.token, due - now, is_odd, int(self._looks < due - 0.01)",
+    ): "wakes a worker that wakes in that moment anyway",
+    (
+        "bot/platform/storage/work_queue.py",
+        "return str(lease.item), lease.token, due - now, is_odd, int(self._looks <= due + 0.01)",
+    ): "two readings of the clock are hardly ever equal",
+    (
+        "bot/workspaces/environments/reconciler.py",
+        "POLL = timedelta(seconds=11)  # while it starts or stops: events aren't watched",
+    ): "a time of about this length",
     (
         "bot/sweep/features/pause/decide.py",
         "pause = now - state.at if state.at else timedelta(1)",
@@ -461,7 +481,7 @@ EQUIVALENT = {
     ): "no candidate is measured here, so all have 0 GPUs free",
     (
         "bot/platform/storage/work_queue.py",
-        "await self._sleep(min(left, due - monotonic() + 0.001, MAX_BLOCK_SECONDS, self._lease / 5))",
+        "await self._sleep(min(left, due - monotonic(), MAX_BLOCK_SECONDS, self._lease / 5))",
     ): "looks more often",
     (
         "bot/platform/storage/work_queue.py",
@@ -486,6 +506,13 @@ EQUIVALENT = {
             "  # noqa: S311 - spreads load, guards nothing"
         ),
     ): "asks more often",
+    (
+        "bot/platform/storage/leader.py",
+        (
+            "await asyncio.sleep(ttl / 3 / random.uniform(0.8, 1.2))"
+            "  # noqa: S311 - spreads load, guards nothing"
+        ),
+    ): "spreads as much",
     (
         "bot/sweep/model/time_left.py",
         "step = next((step for limit, step in ROUNDING if minutes < limit), COARSE)",

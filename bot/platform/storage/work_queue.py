@@ -26,7 +26,7 @@ that only ran next to the culprit can finish. If Redis loses its data, counting 
 
 import asyncio
 import math
-import secrets
+import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
@@ -94,7 +94,7 @@ class Queue:
         self._redis = redis
         self.prefix = prefix
         self._lease, self._most_starts = lease, most_starts
-        self._worker = secrets.token_hex(8)
+        self._worker = uuid.uuid4().hex
         self._due = 0.0  # when `get` has to look again if no other process adds an item: monotonic
         self._looks = math.inf  # when the BLPOP that runs now ends: monotonic
         self._again = 0.0  # the next time, if it is still to come, at which an item finished here is due
@@ -136,7 +136,7 @@ class Queue:
             left = until - monotonic()
             if left <= 0:
                 return None
-            await self._sleep(min(left, due - monotonic() + 0.001, MAX_BLOCK_SECONDS, self._lease / 4))
+            await self._sleep(min(left, due - monotonic(), MAX_BLOCK_SECONDS, self._lease / 4))
             due = 0.0
 
     async def heartbeat(self, lease: Lease) -> bool:
@@ -239,8 +239,8 @@ class Queue:
     async def _sleep(self, seconds: float) -> None:
         now = monotonic()
         if self._again > now:
-            seconds = min(seconds, self._again - now + 0.001)
-        seconds = max(seconds, 0.01)  # 0 would wait forever
+            seconds = min(seconds, self._again - now)
+        seconds = max(seconds + 0.001, 0.01)  # until after it is due; 0 would wait forever
         self._looks = now + seconds
         try:
             await self._redis.blpop([f"{self.prefix}:wake"], timeout=seconds)
@@ -292,7 +292,7 @@ async def _renew(ttl: float, renew: Callable[[], Awaitable[bool]], limit: asynci
 
 
 def _new_token() -> str:
-    return secrets.token_hex(16)
+    return uuid.uuid4().hex
 
 
 def _delay() -> tuple[float, float, float, float]:

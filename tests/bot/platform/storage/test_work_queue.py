@@ -53,6 +53,33 @@ async def test_item_delayed_to_the_end_of_a_wait_wakes_no_worker(queue, redis, w
     await queue.done(await waiting)
 
 
+@pytest.mark.parametrize("order", [("soon", "later"), ("later", "soon")])
+async def test_idle_worker_waits_for_the_first_item_that_it_or_another_delayed(redis, monkeypatch, order):
+    monkeypatch.setattr(queue_module, "MAX_BLOCK_SECONDS", 1000)
+    queue, slept = Queue(redis, lease=4000), []
+
+    async def blpop(_, **how):
+        slept.append(how["timeout"])
+        await queue.add(sweep("soon"))
+
+    monkeypatch.setattr(redis, "blpop", blpop)
+    for item in order:
+        await queue.add(sweep(item))
+    leases = {lease.item.key: lease for lease in (await got(queue), await got(queue))}
+    for item in order:
+        await queue.done(leases[item], again_after=100 if item == "soon" else 900)
+    await queue.done(await got(queue, wait=1000))
+    assert len(slept) == 1
+    assert 50 < slept[0] < 101
+    await queue.add_after(sweep("soon"), 50)
+    other = Queue(redis, lease=4000)
+    await other.done(await got(other, wait=1000))
+    assert len(slept) == 2
+    assert 0 < slept[1] < 51
+    await queue.add(sweep("later"))
+    assert await drain(queue) == ["later"]
+
+
 async def test_get_reports_the_seconds_since_the_item_was_due(queue, redis):
     await queue.add(sweep("a"))
     await redis.zincrby("sweepbot:queue:ready", -60_000, "a")
@@ -76,6 +103,7 @@ async def test_hurry_applies_to_failed_items_and_not_to_delayed_ones(queue):
         await queue.fail(await got(queue))
     await queue.add_after(sweep("later"), 60)
     assert await drain(queue) == []
+    assert [await queue.is_due(sweep(item)) for item in ("failed", "later", "none")] == [True, False, False]
     await queue.hurry()
     assert await drain(queue) == ["failed"]
     await queue.add(sweep("later"))
@@ -169,9 +197,9 @@ async def test_delayed_item_wakes_a_sleeping_worker_when_due(queue, redis, wait_
 
 async def test_sleeping_worker_checks_for_expired_leases_four_times_per_lease(redis, monkeypatch):
     """So the item of a dead worker runs again within 1.25 leases: nothing announces a death."""
-    queue, slept = Queue(redis, lease=4), []
-    await queue.add(sweep("a"))
-    held = await got(queue)
+    first, queue, slept = Queue(redis, lease=4), Queue(redis, lease=4), []
+    await first.add(sweep("a"))
+    held = await got(first)
 
     async def sleep(seconds):
         slept.append(seconds)
@@ -181,7 +209,7 @@ async def test_sleeping_worker_checks_for_expired_leases_four_times_per_lease(re
     monkeypatch.setattr(queue, "_sleep", sleep)
     again = await got(queue)
     assert (again.item.key, len(slept)) == ("a", 1)
-    assert slept[0] <= 4 / 4
+    assert 0 < slept[0] <= 4 / 4
     await queue.done(held)
     await queue.done(again)
 
@@ -192,6 +220,8 @@ async def test_add_with_two_delays_keeps_the_shorter(queue, redis):
     second, _ = await redis.time()
     assert await redis.zscore("sweepbot:queue:delayed", "a") < (second + 11) * 1000
     await queue.add(sweep("a"))
+    assert await drain(queue) == ["a"]
+    await queue.add_after(sweep("a"), 0)
     assert await drain(queue) == ["a"]
 
 

@@ -89,6 +89,12 @@ async def test_restart_keeps_all_options_but_those_it_sets(world):
     assert (record.owner_name, record.starts) == ("ada", 4)
 
 
+async def test_new_environment_has_the_first_image_and_size(world):
+    await world.ask(Verb.START)
+    record, config = world.record(), world.clients.config.environments
+    assert (record.image, record.size) == (config.images[0].name, config.sizes[0].name)
+
+
 async def test_request_without_a_name_means_the_only_environment_of_its_user(world):
     assert await answer(world, Verb.STOP, name="") == "You have no environment. `/env start` starts one."
     await world.ask(Verb.START)
