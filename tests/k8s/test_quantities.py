@@ -56,7 +56,15 @@ def test_any_amount_of_something_else_raises(text):
 
 @pytest.mark.parametrize(
     ("quantity", "written"),
-    [("0.5Gi", "512Mi"), ("1024Mi", "1Gi"), ("1000m", "1"), ("1.5", "1500m"), ("1000", "1k"), ("0", "0")],
+    [
+        ("0.5Gi", "512Mi"),
+        ("1024Mi", "1Gi"),
+        ("1000m", "1"),
+        ("1.5", "1500m"),
+        ("1000", "1k"),
+        ("0", "0"),
+        ("0.5Ki", "512"),
+    ],
 )
 def test_canonical_is_what_the_api_server_writes(quantity, written):
     assert canonical(quantity) == written
