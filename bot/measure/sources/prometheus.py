@@ -101,11 +101,12 @@ class Prometheus:
         In parts, Prometheus takes twice the CPU time and more, and doesn't need them.
         """
         while True:
-            parts = await asyncio.to_thread(parts_of, query, names, self._longest)  # slow: 10,000 names
+            longest = self._longest  # queries that run at once are all refused
+            parts = await asyncio.to_thread(parts_of, query, names, longest)  # slow: 10,000 names
             try:
                 return [row for part in parts for row in await ask(part)]
             except LongQueryError:
-                if self._longest <= LONGEST_QUERY:
+                if longest <= LONGEST_QUERY:
                     raise
                 self._longest = LONGEST_QUERY
 

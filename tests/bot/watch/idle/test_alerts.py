@@ -284,7 +284,9 @@ def test_trial_that_joins_a_warning_is_stopped_an_hour_after_the_post_that_names
     assert stopped(alert, 60, stoppable(Kind.FINE, Kind.IDLE, Kind.UNKNOWN)) == "b"
     assert stopped(alert, 60, now, **second) == "cd"
     [woken] = update_alerts([alert], now, second, NOW + 20 * MINUTE)
-    assert [stopped(woken, minutes, now) for minutes in (79, 80)] == ["cd", "bcd"], "anew after a snooze"
+    assert [stopped(woken, minutes, now) for minutes in (79, 80)] == ["cd", "bcd"], (
+        "counted from the end of the snooze"
+    )
     assert stopped(replace(alert, level=0), 60, now) == ""
     alert = alert.after_post("2.2", NOW + 60 * MINUTE)
     assert [item.joined for item in alert.items] == [False] * 5
