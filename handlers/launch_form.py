@@ -18,9 +18,9 @@ from bot.platform.config.permissions import launch_denial
 from bot.platform.config.policy import Config, repository
 from bot.platform.runtime.audit import write_entry
 from bot.platform.runtime.parser_thread import run_in_parser_thread
-from bot.platform.slack.blocks import user_name
+from bot.platform.slack.blocks import SUBMISSION_DELAY, user_name
 from bot.platform.slack.mrkdwn import plain
-from bot.sweep.form.drafts import PREVIEW_DELAY, SubmittedForm, item
+from bot.sweep.form.drafts import SubmittedForm, item
 from bot.sweep.form.preview import previewed_commit
 from bot.sweep.form.view import (
     BRANCH_MENU,
@@ -201,7 +201,7 @@ async def _queue_check(context: HandlerContext, view_id: str, filled: SubmittedF
     try:
         async with asyncio.timeout(ACK_TIMEOUT):
             await context.drafts.save(view_id, filled)
-            await context.queue.add_after(item(view_id), PREVIEW_DELAY)
+            await context.queue.add_after(item(view_id), SUBMISSION_DELAY)
     except (RedisError, TimeoutError) as error:
         log.exception("failed to queue a form")
         return form(filled.draft, context.config, {"": unconfirmed_reply(error)})

@@ -261,7 +261,7 @@ async def test_money_counts_hours_of_unknown_models_at_the_highest_price(redis, 
     ],
 )
 async def test_preview_shows_the_forecast_and_whether_someone_must_approve(redis, monkeypatch, space, fact):
-    monkeypatch.setattr("handlers.launch_form.PREVIEW_DELAY", 0)
+    monkeypatch.setattr("handlers.launch_form.SUBMISSION_DELAY", 0)
     async with a_slack_user(redis, BUDGETED) as ada:
         ada.git.spaces["lr"] = space
         await ada.slack.command("ada", "sweeps", "/sweep", "branch=main")

@@ -14,7 +14,7 @@ from tests.scenarios.slack_user import ADA, SPACE, a_slack_user
 
 @pytest.fixture(autouse=True)
 def slack_shows_answers_at_once(monkeypatch):
-    monkeypatch.setattr("handlers.launch_form.PREVIEW_DELAY", 0)
+    monkeypatch.setattr("handlers.launch_form.SUBMISSION_DELAY", 0)
 
 
 @pytest.fixture

@@ -8,6 +8,7 @@ from bot.platform.slack.mrkdwn import cut, direct, place
 MAX_OPTIONS = 100  # options of a menu
 MAX_OPTION_TEXT, MAX_VALUE = 75, 150  # characters of an option
 MAX_BUTTON_VALUE = 2000  # characters
+SUBMISSION_DELAY = 0.6  # seconds: an update before Slack has shown the response to the submission is lost
 NOTHING = "-"  # the value of an option that selects nothing
 
 Option = dict[str, Any]

@@ -26,6 +26,7 @@ from bot.platform.config.personal import Personal
 from bot.platform.config.policy import Config
 from bot.platform.config.teams import team_of
 from bot.platform.runtime.audit import audit
+from bot.platform.slack.blocks import SUBMISSION_DELAY
 from bot.platform.slack.client import MessageRejectedError, NotInChannelError
 from bot.platform.slack.message import Message
 from bot.platform.slack.mrkdwn import code
@@ -233,6 +234,7 @@ class SetupWriter:
             await self._write(request.channel, request.settings)
             if request.view:
                 view = saved(request.channel, request.settings)
+                await asyncio.sleep(SUBMISSION_DELAY)
                 await self._try_to_send(self._clients.slack.update_view(request.view, view))
             return
         if request.own:

@@ -15,7 +15,6 @@ from bot.core.work_item import ItemKind, WorkItem
 from bot.platform.storage.sweeps import ExpiringValue
 from bot.sweep.form.view import Draft, options_of
 
-PREVIEW_DELAY = 0.6  # seconds: an update before Slack has shown the response to the submission is lost
 DRAFT_TTL, LAST_LAUNCH_TTL = timedelta(hours=1), timedelta(days=90)
 
 
