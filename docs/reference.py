@@ -1,8 +1,9 @@
-"""Write docs/configuration.md, docs/schemas/, and .env.example from the fields that are read.
+"""Write docs/configuration.md, docs/schemas/, .env.example, and the list in docs/architecture.md from the code.
 
 Run `make reference`; a test fails when a file is out of date.
 """
 
+import ast
 from collections.abc import Iterator, Sequence
 from itertools import chain
 from pathlib import Path
@@ -127,6 +128,14 @@ ENV_HEAD = """\
 # Written by `make reference`. Settings that are commented out show their default, or an example; an empty
 # value means the default.
 """
+LIST_HEAD = """\
+## All files
+
+<!-- Written by `make reference` from the files. Don't edit this list. -->
+
+The first sentence of each file, to search in.
+"""
+PACKAGES = ("handlers", "bot", "k8s", "reader", "search")
 
 
 def files() -> dict[Path, str]:
@@ -149,7 +158,24 @@ def files() -> dict[Path, str]:
     ]
     found[HERE / "configuration.md"] = "\n".join(parts)
     found[HERE.parent / ".env.example"] = ENV_HEAD + "".join(_environment_example())
+    page = HERE / "architecture.md"
+    written, _, _ = page.read_text().partition(LIST_HEAD)
+    found[page] = written + LIST_HEAD + "".join(chain.from_iterable(map(_package, PACKAGES)))
     return found
+
+
+def _package(name: str) -> Iterator[str]:
+    """Yield a list of the package's files for each of its folders."""
+    for folder in sorted({path.parent for path in (HERE.parent / name).rglob("*.py")}):
+        place = folder.relative_to(HERE.parent)
+        yield f"\n`{place}/`: {_first_sentence(folder / '__init__.py')}\n\n"
+        for path in sorted(set(folder.glob("*.py")) - {folder / "__init__.py"}):
+            yield f"- `{place}/{path.name}`: {_first_sentence(path)}\n"
+
+
+def _first_sentence(path: Path) -> str:
+    text = ast.get_docstring(ast.parse(path.read_text())) or ""
+    return " ".join(text.split("\n\n")[0].split()).partition(". ")[0].removesuffix(".") + "."
 
 
 def _formats() -> Iterator[str]:
