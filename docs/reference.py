@@ -1,4 +1,4 @@
-"""Write docs/configuration.md, docs/schemas/, .env.example, and the list in docs/architecture.md from the code.
+"""Write docs/configuration.md, docs/schemas/, .env.example, and the list in docs/architecture.md.
 
 Run `make reference`; a test fails when a file is out of date.
 """
