@@ -9,7 +9,7 @@ from bot.platform.config.environments import EnvironmentLimits
 from bot.platform.config.permissions import controls
 from bot.platform.config.policy import Config
 from bot.platform.config.teams import team_of
-from bot.platform.slack.mrkdwn import mention
+from bot.platform.slack.mrkdwn import code, mention
 from bot.text.wording import counted, listed
 from bot.workspaces.environments.record import EnvironmentRecord, Wanted
 from bot.workspaces.environments.requests import Verb
@@ -57,6 +57,11 @@ def denial(user: str, verb: Verb, environment: EnvironmentRecord, config: Config
         return f"Only {owner} (owner) can open `{name}`: its credentials are personal."
     mates = config.teammates_can_act and team_of(config.teams, "", environment.owner)
     return f"Only {owner} (owner){', a teammate,' if mates else ''} or an admin can {verb.value} `{name}`."
+
+
+def home_denial(user: str, home: str, owner: str) -> str:
+    """Return why `user` can't delete the home with its files: only its owner can."""
+    return "" if user == owner else f"Only {mention(owner)} (owner) can delete home {code(home)}."
 
 
 def size_denial(

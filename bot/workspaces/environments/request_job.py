@@ -18,12 +18,12 @@ from bot.platform.clients import Clients
 from bot.platform.config.environments import NAME
 from bot.platform.config.teams import team_of
 from bot.platform.slack.client import MessageRejectedError, NotInChannelError
-from bot.platform.slack.mrkdwn import code, mention, plain
+from bot.platform.slack.mrkdwn import code, plain
 from bot.text.wording import did_you_mean, listed
 from bot.workspaces.environments import access, cluster
 from bot.workspaces.environments.idle import unwarned
 from bot.workspaces.environments.listings import answer_list
-from bot.workspaces.environments.permissions import denial, size_denial, start_denial
+from bot.workspaces.environments.permissions import denial, home_denial, size_denial, start_denial
 from bot.workspaces.environments.record import Environment, EnvironmentRecord, Wanted
 from bot.workspaces.environments.requests import ITEM, EnvironmentRequest, Verb, load, write_audit
 from bot.workspaces.environments.spec import checked_gpus, still_configured
@@ -241,10 +241,9 @@ class RequestJob:
         found = await self.clients.cluster.get(ref)
         if found is None or "deletionTimestamp" in found["metadata"]:
             return f"No home {code(request.name)}. `/env list` shows yours."
-        owner = cluster.owner_of(found)
-        if owner != request.user:
-            write_audit(request, request.name, "not the owner")
-            return f"Only {mention(owner)} (owner) can delete home {code(request.name)}."
+        if refusal := home_denial(request.user, request.name, cluster.owner_of(found)):
+            write_audit(request, request.name, refusal)
+            return refusal
         if users:
             used = f"Home {code(request.name)} is used by environment {code(users[0])}."
             return f"{used} Delete that environment first."
