@@ -12,9 +12,17 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 SETTING_INSTRUCTIONS = {"ENV", "LABEL", "WORKDIR", "ENTRYPOINT", "CMD", "EXPOSE", "STOPSIGNAL", "HEALTHCHECK"}
-BELOW, ABOVE = SETTING_INSTRUCTIONS | {"FROM", "ARG", "RUN", "COPY", "SHELL"}, SETTING_INSTRUCTIONS | {"USER"}
+COPIES = {"COPY", "ADD"}  # the same for a directory; ADD also unpacks archives, which aren't text
+BELOW = SETTING_INSTRUCTIONS | COPIES | {"FROM", "ARG", "RUN", "SHELL"}
+ABOVE = SETTING_INSTRUCTIONS | {"USER"}
 # A directory in the code's layer replaces the one below with its own owner and mode, and replaces symlinks.
-DELICATE = re.compile(r"\b(chown|chmod|umask|ln|useradd|adduser)\b|\binstall -[^-]*[dDmog]\b|--mount|<<")
+# All directories above the code's are in that layer, too.
+DELICATE = re.compile(
+    r"\b(chown|chgrp|chmod|umask|ln|useradd|adduser)\b|\bmkdir\s+(-[pv]+\s+)?(-\w*m|--mode)"
+    r"|(^\w+|[;&|({]|\b(then|else|do|sudo))\s*install\s|--mount=(?!type=cache)|<<"
+)
+SPECIAL = re.compile(r"/(bin|boot|dev|etc|home|lib\w*|media|mnt|proc|root|run|sbin|sys|tmp|var)(/|$)")
+OPEN_WORKSPACE = re.compile(r"(FROM|ARG)\b.*nvidia/(?!cuda)", re.IGNORECASE)  # all users can write to it
 NUMBERS = re.compile(r"--chown=\d+(:\d+)?")
 
 
@@ -72,8 +80,8 @@ def _copies_all(line: str) -> bool:
 
 
 def _copy(line: str) -> tuple[list[str], list[str]]:
-    """Return the flags and paths of a COPY; empty for other instructions, and with quotes or patterns."""
-    if _word(line) != "COPY" or re.search(r"[\[\"'$*?\\]", line):
+    """Return the flags and paths of a copy; empty for other instructions, and with quotes or patterns."""
+    if _word(line) not in COPIES or re.search(r"[\[\"'$*?\\]", line):
         return [], []
     words = _rest(line).split()
     return [x for x in words if x.startswith("--")], [x for x in words if not x.startswith("--")]
@@ -81,7 +89,7 @@ def _copy(line: str) -> tuple[list[str], list[str]]:
 
 def _sources(before: list[str]) -> tuple[str, ...] | None:
     """Return the files that are copied by name; None if they can't be determined."""
-    copies = [_copy(line) for line in before if _word(line) == "COPY"]
+    copies = [_copy(line) for line in before if _word(line) in COPIES]
     if any(flags or len(paths) < 2 for flags, paths in copies):
         return None
     found = [posixpath.normpath(path) for _, paths in copies for path in paths[:-1]]
@@ -97,5 +105,7 @@ def _code(copy: str, before: list[str]) -> str | None:
             place = posixpath.join(place, _rest(line))
     place = posixpath.normpath(posixpath.join(place, target))
     if not re.fullmatch(r"/[\w./-]+", place) or not all(map(NUMBERS.fullmatch, flags)):
+        return None
+    if SPECIAL.match(place) or (place.startswith("/workspace") and any(map(OPEN_WORKSPACE.match, before))):
         return None
     return " ".join(["FROM scratch\nCOPY", *flags, ".", f"{place}\n"])

@@ -32,7 +32,6 @@ def test_split_separates_the_code_of_a_usual_dockerfile():
     ]
     assert found.sources == ("requirements.txt", "constraints.txt")
     assert found.code == "FROM scratch\nCOPY . /app\n"
-    assert split("FROM x\nRUN apt-get install -y git && pip install torch\nCOPY . /app\n")
 
 
 @pytest.mark.parametrize(
@@ -41,11 +40,27 @@ def test_split_separates_the_code_of_a_usual_dockerfile():
         ("WORKDIR /srv\nWORKDIR code", "COPY ./ ./src/", "COPY . /srv/code/src"),
         ("", "COPY . /app", "COPY . /app"),
         ("", "copy --chown=1000:1000 . /app", "COPY --chown=1000:1000 . /app"),
+        ("ADD requirements.txt /", "ADD . /app", "COPY . /app"),
+        ("ARG A=nvidia/cuda:12.8.0-base-ubuntu24.04", "COPY . /workspace/x", "COPY . /workspace/x"),
         ('ARG A=1\nENV B=$A\nSHELL ["bash", "-c"]\nRUN make $B', "COPY . /app", "COPY . /app"),
     ],
 )
 def test_split_copies_the_code_to_its_original_path(before, copy, code):
     assert split(f"FROM x\n{before}\n{copy}\n").code == f"FROM scratch\n{code}\n"
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "apt-get install -y ffmpeg sudo vim",
+        "apt-get update && apt-get install -y sox && rm -rf /var/lib/apt/lists/*",
+        "pip install -U tqdm",
+        "mkdir -p /app/data",
+        "--mount=type=cache,target=/root/.cache/pip pip install torch",
+    ],
+)
+def test_split_allows_commands_that_give_no_directory_an_owner_or_mode(command):
+    assert split(f"FROM x\nRUN {command}\nCOPY . /app\n")
 
 
 DOUBTFUL = {
@@ -61,10 +76,15 @@ DOUBTFUL = {
     "files of a list": 'FROM x\nCOPY ["a", "b"]\nCOPY . /app\n',
     "files of another stage": "FROM x\nCOPY --from=y a b\nCOPY . /app\n",
     "a file above the context": "FROM x\nCOPY ../a b\nCOPY . /app\n",
-    "an archive": "FROM x\nADD a.tar /\nCOPY . /app\n",
     "an owner by name": "FROM x\nCOPY --chown=ada . /app\n",
     "another owner of the folder": "FROM x\nRUN mkdir /app && chown ada /app\nCOPY . /app\n",
     "another mode of the folder": "FROM x\nRUN install -d -m 777 /app\nCOPY . /app\n",
+    "another mode of a new folder": "FROM x\nRUN mkdir -p -m 777 /app\nCOPY . /app\n",
+    "another group of the folder": "FROM x\nRUN chgrp 100 /app\nCOPY . /app\n",
+    "a folder in one that all users write": "FROM x\nCOPY . /tmp/code\n",
+    "a folder in a home": "FROM jupyter/base-notebook\nWORKDIR /home/jovyan/code\nCOPY . .\n",
+    "a folder of the system": "FROM x\nCOPY . /lib/code\n",
+    "NVIDIA's folder that all users write": "FROM nvcr.io/nvidia/pytorch:25.01-py3\nCOPY . /workspace\n",
     "a link": "FROM x\nRUN ln -s /data /app/data\nCOPY . /app\n",
     "another user": "FROM x\nUSER 1000\nWORKDIR /app\nCOPY . .\n",
     "the repository in a RUN": "FROM x\nRUN --mount=type=bind,target=/s make\nCOPY . /app\n",
