@@ -58,6 +58,15 @@ def has_dependencies(project: Mapping[str, Any]) -> bool:
     return "dependencies" in project.get("project", {})
 
 
+def from_repository(project: Mapping[str, Any]) -> str:
+    """Return the first package that uv takes from the repository; "" if there is none."""
+    for name, source in _table(project, "tool.uv.sources").items():
+        each = source if isinstance(source, list) else [source]
+        if any({"path", "workspace"} & one.keys() for one in each):
+            return str(name)
+    return ""
+
+
 def only_poetry(project: Mapping[str, Any]) -> bool:
     """Return whether only Poetry's build backend can read the dependencies."""
     poetry = _table(project, "tool.poetry")
@@ -76,12 +85,9 @@ def why_install(project: Mapping[str, Any], setup: str = "", cfg: str = "") -> s
             return f"`pyproject.toml` has {words} ([{where}])"
     if hooks := _hooks(project):
         return f"`pyproject.toml` has the build hook {hooks[0]} ([tool.hatch])"
-    about = project.get("project", {})
     backend = project.get("build-system", {}).get("build-backend", "setuptools")
     if not PURE.match(backend):
         return f"the build backend {backend} can compile code"
-    if "dependencies" in about.get("dynamic", []):
-        return "`pyproject.toml` has dynamic dependencies"
     if match := re.search(r"ext_modules|entry_points", setup):
         return f"`setup.py` has {match[0]}"
     return "`setup.cfg` has [options.entry_points]" if "[options.entry_points]" in cfg else ""

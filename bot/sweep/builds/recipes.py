@@ -153,14 +153,18 @@ class _RecipeBuilder:
             return self._pyproject(why)
         if file := next((name for name in requirements.CONDA_FILES if name in self.files), ""):
             return self._conda(file, why)
+        if "dependencies" in self.project.get("project", {}).get("dynamic", []):
+            return self._pyproject(why or "`pyproject.toml` has dynamic dependencies")
         if self.project.get("project") and why:
             return self._pyproject(why)
         if pyproject.only_poetry(self.project):
             return self._pyproject("only Poetry can read its dependencies (latest versions)")
+        fix = "Add one at the repository root."
+        if "setup.py" in self.files:
+            fix = "Add a `requirements.txt` with the line `-e .`, which installs what `setup.py` names."
         raise UserError(
             f"{self.repository.name} can't be built: no Dockerfile, uv.lock, requirements.txt, "
-            "pyproject.toml with [project] dependencies, or environment.yml. *Fix:* Add one at the "
-            "repository root."
+            f"pyproject.toml with [project] dependencies, or environment.yml. *Fix:* {fix}"
         )
 
     def _uv_lock(self, why: str) -> Recipe:
@@ -196,6 +200,8 @@ class _RecipeBuilder:
         if why:
             return self._one_job("pyproject.toml", why, f"{VENV} && {INSTALL} .")
         install = f"{VENV} && {INSTALL} -r pyproject.toml"
+        if local := pyproject.from_repository(self.project):
+            return self._one_job("pyproject.toml", f"the package {local} is in the repository", install)
         found = self._separate("pyproject.toml", ("pyproject.toml",), install, FrameworkPins())
         return Recipe(steps=found.steps, words=f"{found.words} (no lock file: latest versions)")
 

@@ -125,6 +125,14 @@ POETRY += f'{BUILD}"poetry.core.masonry.api"\n'
             {"pyproject.toml": '[project]\nname = "a"\ndynamic = ["dependencies"]\n'},
             "has dynamic dependencies",
         ),
+        (
+            {"pyproject.toml": PROJECT + "[tool.uv.sources]\nlib = { workspace = true }\n"},
+            "the package lib is in the repository",
+        ),
+        (
+            {"pyproject.toml": PROJECT + '[tool.uv.sources]\nlib = [{ path = "libs/lib" }]\n'},
+            "the package lib is in the repository",
+        ),
     ],
 )
 def test_recipe_of_an_installable_project_is_one_job_with_the_reason(files, why):
@@ -140,6 +148,20 @@ def test_recipe_of_an_installable_project_is_one_job_with_the_reason(files, why)
 )
 def test_recipe_does_not_install_a_package_of_python_files(backend):
     assert len(made({**UV, "pyproject.toml": f'{PROJECT}{BUILD}"{backend}"\n'}).steps) == 2
+
+
+@pytest.mark.parametrize("file", ["requirements.txt", "environment.yml"])
+def test_recipe_installs_nothing_for_dynamic_dependencies_that_it_takes_from_another_file(file):
+    files = {
+        "pyproject.toml": '[project]\nname = "a"\ndynamic = ["dependencies"]\n',
+        file: "dependencies: [a]",
+    }
+    assert roles(made(files)) == [Role.DEPENDENCIES, Role.CODE]
+
+
+def test_recipe_without_build_files_says_how_to_use_a_setup_py():
+    with pytest.raises(UserError, match=r"\*Fix:\* Add a `requirements\.txt` with the line `-e \.`, which"):
+        made({"setup.py": "setup(install_requires=['a'])"})
 
 
 @pytest.mark.parametrize(
