@@ -62,7 +62,8 @@ def local_requirement(files: Mapping[str, str]) -> str:
             what = re.sub(r"^(-e|--editable|-f|--find-links)[\s=]*|^[\w.\[\]-]+\s*@\s*", "", line)
             if what.startswith((".", "/", "file:")) or (what != line and "://" not in what):
                 return f"`{line}` in {path}"
-            if not what.startswith("-") and what.endswith((".whl", ".tar.gz", ".zip")) and "://" not in what:
+            is_path = "/" in what.partition(" ")[0] or what.endswith((".whl", ".tar.gz", ".zip"))
+            if is_path and not what.startswith("-") and "://" not in what:
                 return f"`{line}` in {path}"
     return ""
 

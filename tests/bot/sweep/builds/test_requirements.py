@@ -77,6 +77,9 @@ def test_recipe_puts_a_pinned_framework_in_its_own_layer_and_installs_no_constra
         ("wheels/x-1-py3-none-any.whl", True),
         ("--find-links ./wheels", True),
         ("-f wheels", True),
+        ("libs/grasp", True),
+        ("envs/arm[mujoco]  # ours", True),
+        ("numpy==2 --config-settings=a=/b", False),
     ],
 )
 def test_local_requirement_finds_lines_that_need_the_repository(line, local):
