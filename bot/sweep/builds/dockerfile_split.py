@@ -19,7 +19,7 @@ ABOVE = SETTING_INSTRUCTIONS | {"USER"}
 # All directories above the code's are in that layer, too.
 DELICATE = re.compile(
     r"\b(chown|chgrp|chmod|umask|ln|useradd|adduser)\b|\bmkdir\s+(-[pv]+\s+)?(-\w*m|--mode)"
-    r"|(^\w+|[;&|({]|\b(then|else|do|sudo))\s*install\s|--mount=(?!type=cache)|<<"
+    r"|\binstall\s+(-\w+\s+)?(-[A-Za-z]*[dDmog]|--(mode|owner|group))|--mount=(?!type=cache)|<<"
 )
 SPECIAL = re.compile(r"/(bin|boot|dev|etc|home|lib\w*|media|mnt|proc|root|run|sbin|sys|tmp|var)(/|$)")
 OPEN_WORKSPACE = re.compile(r"(FROM|ARG)\b.*nvidia/(?!cuda)", re.IGNORECASE)  # all users can write to it
@@ -37,7 +37,7 @@ def split(text: str) -> Split | None:
     """Return the two Dockerfiles; None if it can't be split safely."""
     lines = list(_instructions(text))
     whole = [number for number, line in enumerate(lines) if _copies_all(line)]
-    if len(whole) != 1 or re.match(r"#\s*escape\s*=", text, re.IGNORECASE):
+    if len(whole) != 1 or re.search(r"^[ \t]*#[ \t]*escape[ \t]*=", text, re.IGNORECASE | re.MULTILINE):
         return None
     [at] = whole
     before, after = lines[:at], lines[at + 1 :]
@@ -104,7 +104,7 @@ def _code(copy: str, before: list[str]) -> str | None:
         if _word(line) == "WORKDIR":
             place = posixpath.join(place, _rest(line))
     place = posixpath.normpath(posixpath.join(place, target))
-    if not re.fullmatch(r"/[\w./-]+", place) or not all(map(NUMBERS.fullmatch, flags)):
+    if not re.fullmatch(r"/\w[\w./-]*", place) or not all(map(NUMBERS.fullmatch, flags)):
         return None
     if SPECIAL.match(place) or (place.startswith("/workspace") and any(map(OPEN_WORKSPACE.match, before))):
         return None
