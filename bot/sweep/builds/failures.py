@@ -114,8 +114,8 @@ CAUSES = (
     (
         r"No interpreter found for Python (.{1,100}?) in ",
         (
-            "The base image has no Python {}. *Fix:* Change `requires-python`, or ask an admin to change "
-            "BASE_IMAGE."
+            "The base image has no Python {}. *Fix:* Change `requires-python` or `.python-version`, or ask "
+            "an admin to change BASE_IMAGE."
         ),
     ),
     (

@@ -32,7 +32,9 @@ BUILT_FROM = (
     *requirements.CONDA_FILES,
 )
 UV = "0.13.9"  # installed if the base image has none
-IGNORED = ("**/__pycache__", "**/*.pyc", ".venv")  # and .git, whatever the repository's .dockerignore says
+# And .git, whatever the repository's .dockerignore says. uv insists on the version in .python-version, even
+# if requires-python allows the base image's.
+IGNORED = ("**/__pycache__", "**/*.pyc", ".venv", ".python-version")
 UV_SETUP = f"""\
 ENV UV_PROJECT_ENVIRONMENT=/opt/venv UV_LINK_MODE=copy UV_NO_CACHE=1 UV_PYTHON_DOWNLOADS=never
 RUN command -v uv || pip install --no-cache-dir uv=={UV}

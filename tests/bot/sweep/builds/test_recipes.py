@@ -55,11 +55,17 @@ def test_recipe_keeps_ignore_rules_and_never_copies_the_git_history():
         "**/__pycache__",
         "**/*.pyc",
         ".venv",
+        ".python-version",
         "uv.lock",
         "data",
         "!.git",
         ".git",
     ]
+
+
+def test_recipe_in_one_job_uses_the_python_of_the_base_image():
+    [step] = made(UV, install=True).steps
+    assert ".python-version" in step.ignore.splitlines(), "uv sync would fail without exactly that Python"
 
 
 def test_recipe_of_a_pyproject_says_how_it_is_installed():
