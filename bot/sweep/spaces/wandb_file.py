@@ -98,11 +98,11 @@ def _command(
         for node in filter(None, (program, command)):
             found.note(node, "not used: cmd= is the command")
         return {}
-    if program is None and command is None:
-        root.error("missing key: program. Add it, or set cmd=.")
-        return {"command": scalar(root, "-")}
     default = ["${env}", "${interpreter}", "${program}", "${args}"]
     words = command.items() if command else [scalar(root, word) for word in default]
+    if program is None and "${program}" in map(text, words):
+        root.error("missing key: program. Add it, or set cmd=.")
+        return {"command": scalar(root, "-")}
     file = text(program) if program else ""
     replaced = {"${env}": "", "${interpreter}": "python", "${program}": file}
     shown, style, booleans = [], "", ""
@@ -134,6 +134,8 @@ def _parameters(node: Node, has_switches: bool) -> dict[str, Node]:
 
 def _parameter(node: Node, has_switches: bool) -> Node:
     keys = entries(node)
+    if not isinstance(node.value, dict):
+        return node
     if "parameters" in keys:
         group = keys.pop("parameters")
         unknown(keys, TOOL)

@@ -116,6 +116,8 @@ def test_wandb_example_becomes_a_space_with_its_flags():
     assert "missing key: metric" in errors(text)
     assert "missing key: program" in errors(text)
     assert "missing key: command" not in errors(text)
+    assert "missing key: program" in errors(f"{text}command: ['${{program}}', '${{args}}']\n")
+    assert "a: missing key" not in errors(f"{WANDB}parameters: {{a: 5}}")
     request = replace(WITH_CMD, metric="acc", goal="maximize", trials=3)
     assert parsed(text, request).metric == "acc"
 
