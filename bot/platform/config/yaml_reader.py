@@ -20,7 +20,7 @@ from bot.text.wording import counted, did_you_mean, listed, shortened
 
 MAX_CHARACTERS = 64_000
 MAX_NODES = 5_000  # after aliases are expanded: nine lines of anchors can mean a billion values
-MAX_DEPTH = 12
+MAX_DEPTH = 20  # Katib Experiments with a TFJob have up to 15
 MAX_ERRORS = 20  # shown for a file
 MAX_NUMBER = 1_000  # characters; longer scalars are not matched against the number patterns
 YAML = "tag:yaml.org,2002:"

@@ -41,13 +41,14 @@ class LogCause:
     kind: str = ""  # what equal failures have in common: an exception's class, or the message without numbers
 
 
-# torchrun, Ray, mpirun, srun --label, and Docker's builder put the process before each line.
+# torchrun, Ray, mpirun, srun --label, and Docker's builder put the process before each line. A progress bar
+# has no end of its line when the process dies.
 PREFIX = re.compile(
     r"\[(?:default|rank|trainer|worker)?(\d{1,5})\]:\s?"
     r"|\((?:\w[\w.]{0,60} )?pid=(\d{1,9})(?:, ip=[\w.:]{1,45})?\)\s?"
     r"|([\w-]{1,40}-\d{1,5}): (?=\s|[A-Z]\w)|\[\d{1,5},(\d{1,5})\]<std(?:err|out)>:\s?|(\d{1,4}): (?=\s"
     r"|[A-Z]\w)|#\d{1,4} [\d.]{1,9}\s"
-    r"|\d{1,4}\.\d{1,3} (?=\s|[a-zA-Z])"
+    r"|\d{1,4}\.\d{1,3} (?=\s|[a-zA-Z])|.{0,300}?(?:it/s|s/it)[^\]]{0,100}\](?=[A-Za-z])"
 )
 TRACEBACK = re.compile(r"Traceback \(most recent call last\)")
 # Python's frames, and those of rich.
@@ -91,7 +92,8 @@ FATAL = re.compile(
     r"|Fatal Python error: (?!Aborted)|\*\*\* stack smashing|double free or corruption"
     r"|corrupted (?:top size|double)"
     r"|^\s*what\(\):\s|Assertion [`'\"]|Check failed: |^panic: "
-    r"|^[\w./-]{1,200}: error: (?!command|subprocess|metadata)|[Nn]o such option|[Mm]issing (?:option"
+    r"|^[\w./-]{1,200}: error: (?!command|subprocess|metadata)|[Nn]o such option"
+    r"|[Uu]nrecognized (?:or misplaced )?options: |[Mm]issing (?:option"
     r"|argument|parameter)"
     r"|: (?:command )?not found$|can't open file|executable file not found|^exec .{1,300}: "
     r"|CANCELLED AT|DUE TO TIME LIMIT|oom[-_]kill|Out of memory: Kill"
@@ -157,7 +159,7 @@ PLACE_OF_CODE = re.compile(
     r" in: \S{1,300}\.(?:cpp|cu|cc|h|hpp):\d{1,9},|^\S{0,200}/\S{1,200}\.\w{1,4}:\d{1,9}(?::\d{1,9})?: "
 )
 LOG_MARK = re.compile(
-    r"^\[?[EFIW]\d{4} \S{1,20}\s{1,6}(?:\d{1,9} )?\S{1,60}\] |^\[[EF] ?\S{1,60}\] (?:\[c10d\] )?"
+    r"^\[?[EFIW]\d{4} \S{1,20}\s{1,6}(?:\d{1,9} )?\S{1,120}\] |^\[[EF] ?\S{1,60}\] (?:\[c10d\] )?"
     r"|^\d{4}-\d\d-\d\d[ T][\d:.,]{5,20}Z? |^traceback\s{1,4}: "
 )
 SENTENCE_END = re.compile(r"[.;] (?=[A-Z])")
@@ -323,6 +325,8 @@ def _message(found: _Candidate, rows: Sequence[str]) -> str:
     if "Graph execution error" in text:  # of TensorFlow: what failed is above the name of the node
         node = next((n for n, row in enumerate(rows) if n > found.number and "[[{{node" in row), 0)
         return rows[node - 1].strip() if node else text
+    if "root error(s) found" in text and told:  # of TensorFlow: "(0) Resource exhausted: …"
+        return told[0].removeprefix("(0) ")
     if text.endswith(":") and told:
         if inner := next((row.strip() for row in rest if EXCEPTION.match(row)), ""):
             return inner

@@ -185,7 +185,7 @@ def _command(found: Foreign, root: Node, node: Node | None, request: SweepReques
     container = _container(template)
     if container is None:
         node.error("has no container that Sweepbot can read a command from. Set cmd= in the command.")
-        return {}
+        return {"command": scalar(root, "-")}
     found.note(node, "only the command of its container is used: Sweepbot builds the image and makes the pod")
     references = {
         text(one["name"]): text(one["reference"])
@@ -193,7 +193,9 @@ def _command(found: Foreign, root: Node, node: Node | None, request: SweepReques
         if {"name", "reference"} <= one.keys()
     }
     items = [word for key in ("command", "args") if key in container for word in container[key].items()]
-    first = next((text(item) for item in items if PLACEHOLDER.search(text(item))), "--")
+    first = next((text(item) for item in items if PLACEHOLDER.search(text(item))), "")
+    if not first:
+        node.error("passes no parameter as an argument. Set cmd= (and flags= for another style).")
     style = FlagStyle.DOTS if first.startswith("--") else FlagStyle.HYDRA
     command = scalar(node, " ".join(_words(items, references, style)))
     return {"command": command, "flags": scalar(node, style.value)}

@@ -11,7 +11,7 @@ from functools import partial
 
 from bot.core.request import SweepRequest
 from bot.platform.config.yaml_reader import Node
-from bot.sweep.spaces.foreign import Foreign, entries, mapping, number, scalar, text, unknown
+from bot.sweep.spaces.foreign import Foreign, entries, mapping, number, scalar, sequence, text, unknown
 from bot.text.wording import shortened
 
 TOOL = "W&B sweep file"
@@ -21,7 +21,6 @@ ARGUMENTS = {
     "${args_no_equals}": ("--a.b 1", ""),
     "${args_no_hyphens}": ("a.b=1", ""),
     "${args_no_boolean_flags}": ("--a.b=1", "switch"),
-    "${args_append_hydra}": ("a.b=1", ""),
     "${args_override_hydra}": ("a.b=1", ""),
 }
 UNUSED = ("name", "project", "entity", "job", "image_uri", "controller", "settings")
@@ -33,14 +32,16 @@ def convert(root: Node, request: SweepRequest) -> Foreign:
     values: dict[str, Node] = {}
     method = keys.pop("method")
     parameters = keys.pop("parameters", None)
+    command = _command(found, root, keys, request)
+    has_switches = bool(command.get("booleans"))
     found.put(
         values,
         algorithm=_method(found, method),
         objective=_objective(found, root, keys.pop("metric", None), request),
         description=keys.pop("description", None),
-        parameters=parameters and mapping(parameters, _parameters(parameters)),
+        parameters=parameters and mapping(parameters, _parameters(parameters, has_switches)),
         metrics=scalar(root, "stdout"),
-        **_command(found, root, keys, request),
+        **command,
     )
     if not request.metrics:
         found.note(root, "Katib can't read wandb.log: print metrics such as loss=0.1, or set metrics=")
@@ -97,11 +98,11 @@ def _command(
         for node in filter(None, (program, command)):
             found.note(node, "not used: cmd= is the command")
         return {}
-    if program is None and command is None:
-        root.error("missing key: program. Add it, or set cmd=.")
-        return {}
     default = ["${env}", "${interpreter}", "${program}", "${args}"]
     words = command.items() if command else [scalar(root, word) for word in default]
+    if program is None and "${program}" in map(text, words):
+        root.error("missing key: program. Add it, or set cmd=.")
+        return {"command": scalar(root, "-")}
     file = text(program) if program else ""
     replaced = {"${env}": "", "${interpreter}": "python", "${program}": file}
     shown, style, booleans = [], "", ""
@@ -114,6 +115,11 @@ def _command(
             word.error("isn't supported. Use ${args}, or set cmd=.")
         else:
             shown.append(shlex.quote(replaced.get(text(word), text(word))) if text(word) != "${env}" else "")
+    if command and not style:
+        command.error(
+            "has no ${args}: Sweepbot passes parameters as arguments and sets no wandb.config. "
+            "Add ${args} as the last word, or set cmd=."
+        )
     origin = command or program or root
     return {
         "command": scalar(origin, " ".join(filter(None, shown))),
@@ -122,28 +128,39 @@ def _command(
     }
 
 
-def _parameters(node: Node) -> dict[str, Node]:
-    return {name: _parameter(each) for name, each in entries(node).items()}
+def _parameters(node: Node, has_switches: bool) -> dict[str, Node]:
+    return {name: _parameter(each, has_switches) for name, each in entries(node).items()}
 
 
-def _parameter(node: Node) -> Node:
+def _parameter(node: Node, has_switches: bool) -> Node:
     keys = entries(node)
+    if not isinstance(node.value, dict):
+        return node
     if "parameters" in keys:
         group = keys.pop("parameters")
         unknown(keys, TOOL)
-        return mapping(group, _parameters(group))
+        return mapping(group, _parameters(group, has_switches))
     how = keys.pop("distribution", None)
     if "probabilities" in keys:
         keys.pop("probabilities").error(
             "isn't supported: values are sampled with equal probability. Remove it."
         )
     if "value" in keys or "values" in keys:
-        found = keys.pop("value", None) or keys.pop("values")
+        one = keys.pop("value", None)
+        values = [one] if one else keys.pop("values").items()
         if how and text(how) not in {"constant", "categorical"}:
             how.error(f"must be categorical or constant next to a list of values; got {shortened(text(how))}")
         unknown(keys, TOOL)
-        return found
+        said = [_said(each, has_switches) for each in values]
+        return said[0] if one and not isinstance(one.value, list | dict) else sequence(one or node, said)
     return _range(node, keys, how)
+
+
+def _said(node: Node, has_switches: bool) -> Node:
+    """Return a value as W&B's agent passes it: with Python's words, unless booleans are switches."""
+    if isinstance(node.value, bool):
+        return scalar(node, node.value) if has_switches else scalar(node, str(node.value))
+    return scalar(node, "None") if node.value is None else node
 
 
 def _range(node: Node, keys: dict[str, Node], how: Node | None) -> Node:

@@ -3,9 +3,10 @@
 from bot.platform.pod_health.evidence import TrialEvidence
 
 DEBUG = "Run the command locally to debug it."
-# Lines of Python, argparse, click, absl, and numpy.
+# Lines of Python, argparse, jsonargparse, click, tyro, absl, fire, Hydra, and numpy.
 FIXES = {
-    r"unrecognized arguments:|[Nn]o such option|Unknown command line flag": (
+    r"[Uu]nrecognized (arguments|options|or misplaced options):|[Nn]o such option|Unknown command line flag"
+    r"|Could not consume arg:|^Could not override": (
         "Add the argument shown in the log to the program, or change `command:`, `parameters:`, or "
         "`flags:` in the space file."
     ),
@@ -18,7 +19,7 @@ FIXES = {
     r"^ModuleNotFoundError|: No module named ": (
         "Add the package to the build file, for example `requirements.txt`."
     ),
-    r"^MemoryError|Unable to allocate .{1,40} for an array": (
+    r"^MemoryError|Unable to allocate .{1,40} for an array|^std::bad_alloc|DefaultCPUAllocator: ": (
         "Keep less data in memory, or request more memory with a larger `profile=` or `gpus=`."
     ),
 }

@@ -20,8 +20,9 @@ from k8s.objects import Manifest
 from k8s.pods import read_trial_pod
 
 OUT_OF_GPU = (
-    r"CUDA out of memory|OutOfMemoryError|CUBLAS_STATUS_ALLOC_FAILED|CUDA_ERROR_OUT_OF_MEMORY"
-    r"|OOM when allocating tensor|RESOURCE_EXHAUSTED: Out of memory|Cuda failure .{0,20}out of memory"
+    r"(CUDA|HIP) (error: )?out of memory|OutOfMemoryError|CUBLAS_STATUS_ALLOC_FAILED|CUDA_ERROR_OUT_OF_MEMORY"
+    r"|OOM when allocating tensor|RESOURCE_EXHAUSTED: (Out of memory|Failed to allocate)"
+    r"|Cuda failure .{0,20}out of memory"
 )
 GPU_MISSING = (
     r"no CUDA-capable device|driver version is insufficient|driver on your system is too old"

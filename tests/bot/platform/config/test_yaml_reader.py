@@ -87,7 +87,7 @@ LAUGHS = "a0: &a0 [x, x]\n" + "".join(f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] *
         ('a: 1\nb: ["\\0"]', "x.yaml:2: character not allowed (NUL, or half of a surrogate pair)"),
         ('a: !!int "x\\ud800"', "x.yaml:1: character not allowed (NUL, or half of a surrogate pair)"),
         ('"\\udfff": 1', "x.yaml:1: character not allowed (NUL, or half of a surrogate pair)"),
-        ("[" * 9000, "x.yaml:1: invalid YAML: nested more than 12 levels deep"),
+        ("[" * 9000, "x.yaml:1: invalid YAML: nested more than 20 levels deep"),
         ("a: " + "x" * 70_000, "x.yaml: too long (the limit is 64,000 characters)"),
     ],
 )

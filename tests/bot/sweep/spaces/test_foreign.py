@@ -83,6 +83,12 @@ def test_katib_example_becomes_a_space():
     text = (FILES / "katib.yaml").read_text().replace("--lr=$", "--rate=$")
     assert "must be --lr=VALUE, which is how Sweepbot passes it" in errors(text)
     assert parsed(text, WITH_CMD).command == "python t.py"
+    text = re.sub(r"(--[\w.]+=)\$.*", r"\g<1>1", (FILES / "katib.yaml").read_text())
+    assert "trialTemplate: passes no parameter as an argument" in errors(text)
+    text = text.replace("containers:", "initContainers:")
+    assert errors(text).partition("trialTemplate: ")[2].startswith("has no container")
+    assert "missing key" not in errors(text)
+    assert katib(more=f"  trialTemplate: {'{a: ' * 13}1{'}' * 13}\n").command == "python t.py"
 
 
 def test_wandb_example_becomes_a_space_with_its_flags():
@@ -103,11 +109,15 @@ def test_wandb_example_becomes_a_space_with_its_flags():
         ("${args_no_equals}", FlagStyle.WORDS, False),
         ("${args_no_boolean_flags}", FlagStyle.DOTS, True),
     ):
-        space = wandb("{a: {values: [1]}}", f"command: ['${{env}}', python3, -m, train, '{words}']\n")
-        assert (space.command, space.flags, space.switches) == ("python3 -m train", style, switches)
+        space = wandb("{a: {value: false}, b: {values: [1]}}", f"command: ['${{env}}', python3, '{words}']\n")
+        assert (space.command, space.flags, space.switches) == ("python3", style, switches)
+        assert space.fixed == {"a": "false" if switches else "False"}  # as W&B's agent writes them
     text = "method: random\nparameters: {a: {values: [1]}}\n"
     assert "missing key: metric" in errors(text)
     assert "missing key: program" in errors(text)
+    assert "missing key: command" not in errors(text)
+    assert "missing key: program" in errors(f"{text}command: ['${{program}}', '${{args}}']\n")
+    assert "a: missing key" not in errors(f"{WANDB}parameters: {{a: 5}}")
     request = replace(WITH_CMD, metric="acc", goal="maximize", trials=3)
     assert parsed(text, request).metric == "acc"
 
@@ -215,7 +225,8 @@ LOG_TO_ROOT_E = Parameter(name="a", min=1.0, max=math.exp(0.5), log=True)
             "{distribution: inv_log_uniform, min: -0.5, max: 0}",
             LOG_TO_ROOT_E,
         ),
-        ("{values: [1, true, x]}", Parameter(name="a", values=("1", "true", "x"))),
+        ("{values: [1, true, null, x]}", Parameter(name="a", values=("1", "True", "None", "x"))),
+        ("{value: [64, 32]}", Parameter(name="a", values=("[64,32]",))),
         ("{distribution: categorical, values: [1]}", Parameter(name="a", values=("1",))),
     ],
 )
@@ -229,6 +240,8 @@ def test_wandb_distributions_are_searched_alike(parameter, found):
         ("{distribution: normal, mu: 0, sigma: 1}", "distribution normal isn't supported"),
         ("{distribution: beta, a: 1, b: 2, min: 0, max: 1}", "distribution beta isn't supported"),
         ("{values: [1, 2], probabilities: [0.5, 0.5]}", "values are sampled with equal probability"),
+        ("{value: {min: 0, max: 1}}", "can only contain letters, digits"),
+        ("{values: {min: 0, max: 1}}", "values: must be a list"),
         ("{min: 1}", "needs values, value, or min and max"),
         ("{min: 1, max: 2, q: 1}", "needs a distribution that starts with q_"),
         ("{distribution: log_uniform, min: 0, max: 1e6}", "must be an exponent from -691 to 691"),
@@ -248,7 +261,9 @@ def test_wandb_parameters_that_cannot_be_searched_are_reported(parameter, messag
         ("scheduler: {}\n", ":6: scheduler: isn't supported"),
         ("polling: 1\n", ":6: polling: unknown key of a W&B sweep file"),
         ("command: ['${program}', '${args_json}']\n", "command[1]: isn't supported. Use ${args}"),
+        ("command: ['${program}', '${args_append_hydra}']\n", "command[1]: isn't supported. Use ${args}"),
         ("command: ['${args}', '${program}']\n", "command[0]: must be the last word"),
+        ("command: ['${interpreter}', '${program}']\n", ":6: command: has no ${args}"),
     ],
 )
 def test_wandb_keys_that_cannot_be_mapped_are_reported_with_their_line(more, message):

@@ -74,7 +74,7 @@ def test_all_keys_are_read():
         (LEAST + "volumes: {a: /a, b: /a}\n", "mount path is used twice"),
         ("!!python/object/apply:os.system [id]\n", "must be a mapping"),
         (LEAST + "name2: !!python/name:os.system x\n", "a tag isn't allowed"),
-        ("a: " + "[" * 50 + "\n", "nested more than 12 levels deep"),
+        ("a: " + "[" * 50 + "\n", "nested more than 20 levels deep"),
         (LEAST + "env: {A: " + "x" * 3000 + "}\n", "The YAML is too long (3,0"),
         ("just text", "must be a mapping"),
     ],

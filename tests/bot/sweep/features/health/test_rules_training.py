@@ -100,6 +100,11 @@ RATE = "Lower the learning rate's `max` in the space file; a high learning rate 
         (real_messages.CUDA_OOM, ("gpu-memory", "Out of GPU memory (23.65 GiB).", BATCH)),
         (real_messages.OLD_CUDA_OOM, ("gpu-memory", "Out of GPU memory (10.92 GiB).", BATCH)),
         ("cublas: CUBLAS_STATUS_ALLOC_FAILED", ("gpu-memory", "Out of GPU memory.", BATCH)),
+        ("RuntimeError: CUDA error: out of memory", ("gpu-memory", "Out of GPU memory.", BATCH)),
+        (
+            "jax.errors.JaxRuntimeError: RESOURCE_EXHAUSTED: Failed to allocate request for 2.99GiB",
+            ("gpu-memory", "Out of GPU memory.", BATCH),
+        ),
         (real_messages.NO_DRIVER, ("cuda", "The training found no usable GPU.", CUDA)),
         (real_messages.OLD_DRIVER, ("cuda", INCOMPATIBLE, CUDA)),
         ("The NVIDIA driver on your system is too old (found version 11040).", ("cuda", INCOMPATIBLE, CUDA)),
@@ -164,11 +169,16 @@ def test_crash_names_exit_code_and_signal(code, text):
     ("last", "fix"),
     [
         ("train.py: error: unrecognized arguments: --lr=0.1", "Add the argument shown in the log"),
+        ("error: Unrecognized arguments: --lr=0.1", "Add the argument shown in the log"),
+        ("Unrecognized or misplaced options: --lr", "Add the argument shown in the log"),
+        ("ERROR: Could not consume arg: --lr=0.1", "Add the argument shown in the log"),
+        ("Could not override 'lr'.", "Add the argument shown in the log"),
         ("train.py: error: the following arguments are required: --data", "Add the argument to `command:`"),
         ("python: can't open file '/app/trian.py': [Errno 2] No such file or directory", "Correct the path"),
         ("ModuleNotFoundError: No module named 'einops'", "Add the package to the build file"),
         ("/usr/bin/python: No module named trian", "Add the package to the build file"),
         ("MemoryError", "Keep less data in memory"),
+        ("  what():  std::bad_alloc", "Keep less data in memory"),
         ("ValueError: unknown optimizer 'adamw'", "Run the command locally"),
     ],
 )
