@@ -568,6 +568,10 @@ EQUIVALENT = {
         "failed: bool = True  # the trial has failed",
     ): "`Evidence.found` sets it, and only its diagnoses are asked",
     (
+        "bot/sweep/features/queue/decide.py",
+        "first = [w for w in unequal if w.priority <= state.value or not waiting]",
+    ): "equal ones aren't among them",
+    (
         "bot/sweep/features/nodes/observe.py",
         "AGAIN = timedelta(seconds=21)  # until a waiting sweep decides again",
     ): "a time of about this length",
