@@ -68,6 +68,7 @@ TARGETS = {  # file -> the tests that must fail
         *PAUSE,
         "tests/bot/sweep/features/approval/test_approval.py",
         "tests/bot/sweep/features/auto_parallel/test_auto_parallel.py",
+        *GATE,
     ),
     "bot/sweep/decisions/commands.py": (*COMMANDS, *PAUSE, *QUEUED),
     "bot/core/events.py": ("tests/bot/core/test_outbox.py", "tests/bot/sweep/decisions/test_messages.py"),
@@ -175,6 +176,7 @@ TARGETS = {  # file -> the tests that must fail
         "tests/bot/sweep/launch/test_nodes.py",
     ),
     "bot/sweep/launch/spending.py": (
+        "tests/bot/sweep/launch/test_usual.py",
         "tests/bot/sweep/features/approval/test_approval.py",
         "tests/scenarios/test_approval.py",
     ),
@@ -196,7 +198,7 @@ TARGETS = {  # file -> the tests that must fail
         *CI_TOKENS,
     ),
     "handlers/api/sweeps.py": (*API, *CI_TOKENS),
-    "bot/remote/api.py": ("tests/bot/remote/test_api.py",),
+    "bot/remote/api.py": ("tests/bot/remote/test_api.py", "tests/bot/remote/test_client.py"),
     "bot/remote/ci_verdict.py": ("tests/bot/remote/test_ci.py",),
     "bot/remote/client.py": ("tests/bot/remote/test_client.py", "tests/bot/remote/test_credentials.py"),
     "bot/workspaces/environments/idle.py": ("tests/bot/workspaces/environments/test_idle_decisions.py",),
@@ -241,6 +243,7 @@ TARGETS = {  # file -> the tests that must fail
         *PAUSE,
     ),
     "k8s/katib/status.py": (
+        "tests/k8s/api/test_cache.py",
         "tests/k8s/katib/test_katib.py",
         "tests/k8s/katib/test_ending.py",
         "tests/k8s/katib/test_multi_node.py",
@@ -543,4 +546,42 @@ EQUIVALENT = {
         "preempts: bool = False  # by itself: the scheduler nominates a node when that helps",
     ): "`read_scheduled` sets it",
     ("bot/platform/storage/work_queue.py", "if due < monotonic():"): "the clock doesn't stop at that moment",
+    (
+        "bot/sweep/features/interruptions/decide.py",
+        "nodes = sweep.plan.nodes if sweep.plan else 2",
+    ): "a running sweep has a plan",
+    (
+        "k8s/nodes/devices.py",
+        'unit=(driver, pool, max(counters, default=each["name"])),',
+    ): "any of a GPU's counter sets identifies it",
+    (
+        "bot/sweep/model/time_left.py",
+        "ROUNDING = ((60, 5), (4 * 60, 15), (25 * 60, 60))",
+    ): "a limit of about this size",
+    (
+        "bot/sweep/features/budget/decide.py",
+        "return math.floor(left / longest) + 1 if left >= 0 and seconds > 1 else 0",
+    ): "a time of about this length",
+    ("bot/remote/client.py", "MAX_ANSWER = 65 * 2**20  # bytes"): "a limit of about this size",
+    (
+        "bot/platform/pod_health/diagnosis.py",
+        "failed: bool = True  # the trial has failed",
+    ): "`Evidence.found` sets it, and only its diagnoses are asked",
+    (
+        "bot/sweep/features/queue/decide.py",
+        "first = [w for w in unequal if w.priority <= state.value or not waiting]",
+    ): "equal ones aren't among them",
+    (
+        "bot/sweep/features/nodes/observe.py",
+        "AGAIN = timedelta(seconds=21)  # until a waiting sweep decides again",
+    ): "a time of about this length",
+    ("bot/workspaces/elastic/scaler.py", "NODES_STALE = timedelta(minutes=4)"): "a time of about this length",
+    (
+        "bot/platform/storage/queue_scripts.py",
+        '_BLOCK = f"local BLOCK = {MAX_BLOCK_SECONDS * 1001:g}"',
+    ): "a thousandth longer",
+    (
+        "handlers/api/callers.py",
+        'return f"api/{sha256(about.encode()).hexdigest()[:33]}"',
+    ): "a length of about this size",
 }

@@ -41,11 +41,11 @@ class GpuPod:
     wanted: int  # GPUs that it requests while it has no node
     created: datetime | None
     exports: bool  # the metrics of its node's GPUs
+    lacks_gpus: bool  # by the scheduler's last attempt, free GPUs could help
     sizes: Mapping[str, int] = field(default_factory=dict)  # its GPUs by resource, such as a MIG profile
     labels: Mapping[str, str] = field(default_factory=dict)
     spec: Manifest = field(default_factory=dict)  # while it has no node: where it can run, and:
     needs: Sizes = field(default_factory=dict)  # all that it requests of a node, in thousandths
-    lacks_gpus: bool = False  # by the scheduler's last attempt, free GPUs could help
 
 
 def is_placeholder(name: str) -> bool:

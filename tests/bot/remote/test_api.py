@@ -98,7 +98,7 @@ def test_frame_keeps_parameters_that_are_named_like_columns_apart(server, sweepb
 def test_frame_of_a_sweep_without_trials_is_empty(server, sweepbot):
     server.answers = [(200, {}, '{"trials": []}')]
     frame = sweepbot.frame("lr-brave-otter")
-    assert (frame.empty, frame["value"].dtype) == (True, float)
+    assert (frame.empty, frame["value"].dtype, str(frame["ended"].dt.tz)) == (True, float, "UTC")
 
 
 def test_frame_without_pandas_says_what_to_install(sweepbot, monkeypatch):

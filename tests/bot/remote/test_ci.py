@@ -257,6 +257,7 @@ def test_rule_needs_the_whole_interval(new, goal, state):
     assert (decided.text.split("*")[2], decided.passed) == (state, state == "Passed")
     helps = state == "Undecided" and len(new) > 2
     assert ("More seeds or trials narrow the interval." in decided.text) is helps
+    assert verdict(pairs(trials(BASE), trials(BASE)), goal, "main", 0.0).passed, "the same isn't worse"
 
 
 @pytest.mark.parametrize("scale", [0.01, 100])

@@ -3,6 +3,7 @@
 import json
 import re
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -44,7 +45,6 @@ def run(server, monkeypatch, capsys):
     """`run(*words)`: exit code, standard output, and standard error of a command, logged in to the server."""
     monkeypatch.setattr(log_format, "start", lambda *_: None)  # the tests' own logging stays
     monkeypatch.setattr(client, "RETRY", Retry(base=0, attempts=3))
-    monkeypatch.setattr(client, "LOOK_SECONDS", 0)
     monkeypatch.setenv("SWEEPBOT_URL", f"http://127.0.0.1:{server.server_port}")
     monkeypatch.setenv("SWEEPBOT_TOKEN", TOKEN)
 
@@ -156,13 +156,16 @@ def test_watch_continues_when_the_connection_is_closed(server, run):
     assert "closed the connection. Retrying." in err
 
 
-def test_watch_looks_again_while_the_token_has_no_stream_left(server, run):
+def test_watch_looks_again_while_the_token_has_no_stream_left(server, run, monkeypatch):
+    pauses = []
+    monkeypatch.setattr(client, "time", SimpleNamespace(sleep=pauses.append))
     busy = problem(429, "Too many open event streams; a token can have 4.", **{"Retry-After": "0"})
     looks = [(200, {}, json.dumps(SWEEP | {"ended": None}))] * 7
     end = (200, {}, json.dumps(SWEEP | {"state": "succeeded", "ended": "now"}))
     server.answers = [each for look in (*looks, end) for each in (busy, look)]
     code, out, _ = run("watch", "lr-brave-otter")
     assert (code, out.splitlines()[1].split(",")[0]) == (0, "lr-brave-otter: succeeded")
+    assert set(pauses) == {30.0}
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,13 @@ import pytest
 from k8s.engine import End, ExperimentState, TrialState
 from k8s.katib.experiment import experiment, training_runtime
 from k8s.katib.manifest import first_pod, ui_link, with_image
-from k8s.katib.patches import kill_trial, pause_experiment, resume_experiment, stop_experiment
+from k8s.katib.patches import (
+    drain_experiment,
+    kill_trial,
+    pause_experiment,
+    resume_experiment,
+    stop_experiment,
+)
 from k8s.katib.pod_shape import PodShape
 from k8s.katib.reader import Reader
 from k8s.katib.spec import ExperimentSpec, Feasible
@@ -328,6 +334,9 @@ def test_close_patch_puts_failed_last_and_a_completion_time():
     assert kinds[-1] == ("Failed", "True")
     assert ("Running", "False") in kinds
     assert patch["status"]["completionTime"] == "2026-11-21T14:00:00Z"
+    drained = drain_experiment(obj, "Sweepbot: drained", NOW)
+    done = read_experiment(obj | {"status": obj["status"] | drained["status"]})
+    assert (done.state, done.end) == (ExperimentState.SUCCEEDED, End.DRAINED)
 
 
 def load(name):

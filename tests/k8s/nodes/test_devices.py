@@ -148,6 +148,8 @@ def test_pod_that_waits_wants_what_its_claim_requests():
     waiting["status"]["conditions"] = [no]
     [found] = held([waiting], [claim("c1", count=2)])
     assert (found.holder, found.wanted, found.lacks_gpus) == (None, 2, True)
+    [found] = held([waiting], [claim("c1", count=None, allocationMode="All")])
+    assert found.wanted == 1, "a node's number is unknown"
 
 
 def test_shared_claim_counts_for_the_first_pod_only():

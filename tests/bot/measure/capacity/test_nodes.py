@@ -109,7 +109,7 @@ def test_pods_of_others_that_wait_take_what_is_free_first_or_lack_it():
         [a_pod("mine-1", 4, "n1", sweep="mine"), a_pod("other", 2, since=JUST_NOW)],
     )
     found = free(nodes, pods)
-    assert (found.trials, found.to_yield) == (2, 0)
+    assert (found.trials, found.to_yield, found.who, found.requested) == (2, 0, "", 0)
     nodes = [a_node("n1", 2), a_node("n2", 4)]
     assert free(nodes, [a_pod("other", 2)], a_request(gpus=4)).trials == 1
     nodes = [a_node("n1", 3), a_node("n2", 4)]

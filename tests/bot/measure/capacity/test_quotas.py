@@ -94,6 +94,7 @@ def test_reserved_gpus_of_a_node_are_those_of_the_queues_placeholders():
         wanted=0,
         created=None,
         exports=False,
+        lacks_gpus=False,
         sizes={GPU: 1},
         labels={JOB_LABEL: HELD.job},
     )

@@ -70,6 +70,9 @@ def test_waiting_build_is_reported_once_per_cause_and_shown_while_it_waits():
     assert waits.sent_keys == ("build_waiting/queued",)
     assert after(waits, **building(job, trouble=WAITS)) == waits
     assert after(waits, **building(job)).building.trouble == ""
+    runs = after(replace(waits, sent_keys=("a", *waits.sent_keys)), **building(job, started=True))
+    assert (runs.building.trouble, runs.sent_keys, runs.outbox) == ("", ("a",), (event, texts.BUILD_RUNS))
+    assert after(runs, **building(job, started=True)) == runs
     other = after(waits, **building(job, trouble=Diagnosis(key="mount", text="No volume.")))
     assert (other.building.trouble, len(other.outbox)) == ("No volume.", 2)
     done = building(a_job(MAKES.ref.name, JobState.COMPLETE), there=True, trouble=WAITS)

@@ -69,6 +69,9 @@ def test_stopped_trial_is_reported_when_its_gpus_are_free():
     assert (kinds(gone), gone.to_kill) == (["trial_killed"], {})
     trials = (a_trial("t1", TrialState.KILLED), a_trial("t2", TrialState.SUCCEEDED, 0.5))
     assert after(STOPPING, trials=trials, experiment=FAILED).progress.killed == 1
+    trials = (*trials, *(a_trial(name, TrialState.STOPPED_EARLY) for name in ("t3", "t4")))
+    judged = after(replace(STOPPING, stopped_values={"t4": 0.25}), trials=trials, experiment=FAILED)
+    assert (judged.progress.best.trial, judged.progress.best.value) == ("t4", 0.25)
 
 
 def test_cancel_stops_with_one_event_and_opened_thread_requeues_at_once():

@@ -384,11 +384,22 @@ async def test_with_cluster_leaves_out_what_the_configuration_excludes(two, west
     assert (found.cluster, reason in found.cluster_reason) == ("main", True)
 
 
-async def test_with_cluster_without_permission_to_list_pods_knows_no_free_gpus(two, monkeypatch):
-    async def forbidden(*_, **__):
-        raise ApiError(403, "Forbidden", "pods is forbidden")
+@pytest.mark.parametrize(
+    ("error", "west"),
+    [
+        (ApiError(403, "Forbidden", "pods is forbidden"), "west: free GPUs unknown, 0 waiting"),
+        (ApiError(500, "", "etcdserver: no leader"), "west: its API server returns errors"),
+    ],
+)
+async def test_with_cluster_without_permission_to_list_pods_knows_no_free_gpus(two, monkeypatch, error, west):
+    async def refused(*_, **__):
+        raise error
 
-    monkeypatch.setattr(two.cluster, "list", forbidden)
+    monkeypatch.setattr(two.cluster, "list", refused)
+    with monkeypatch.context() as patch:
+        patch.setattr(two.west, "list", refused)
+        first = await with_cluster(order(), two.clients)
+        assert (first.cluster, west in first.cluster_reason) == ("main", True)
     found = await with_cluster(order(cluster="main"), two.clients)
     assert found.cluster == "main"
     best = await with_cluster(order(), two.clients)

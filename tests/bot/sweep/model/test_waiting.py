@@ -38,8 +38,9 @@ def test_waits_for_names_the_cause_of_a_pod(pod, needs):
 
 def test_waits_for_names_each_cause_once_and_no_numbers():
     queued = [a_job(f"t{n}", suspended=True, kueue_labels={QUEUE_LABEL: "research"}) for n in (1, 2)]
+    admitted = a_job("t5", kueue_labels={QUEUE_LABEL: "urgent"})
     pods = [a_pod(f"t{n}", unschedulable=FULL) for n in (3, 4)]
-    assert waits_for(seen(*pods, jobs=tuple(queued))) == (
+    assert waits_for(seen(*pods, jobs=(*queued, admitted))) == (
         "free GPUs and quota in queue `research` (`/sweep queue` shows their place)"
     )
     assert waits_for(Observation()) == ""

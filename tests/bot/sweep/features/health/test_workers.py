@@ -53,6 +53,10 @@ def test_explaining_pod_is_the_one_that_failed_first_and_not_for_anothers_failur
     assert explaining([], 2) is None
     assert explaining([worker(0, running())], 2) is None
     assert explaining([worker(0, ended(0))], 2)
+    done = failed_at(10, 0)
+    done["status"]["phase"] = "Succeeded"
+    assert index_of(worker(0, done), worker(1, failed_at(20))) == 1
+    assert explaining([worker(0, done)], 2), "it doesn't run any more"
     before, after = worker(0, failed_at(10)), worker(0, running(), name="t1-0-zzzzz")
     assert explaining([before, after], 1)["metadata"]["name"] == "t1-0-zzzzz"
 

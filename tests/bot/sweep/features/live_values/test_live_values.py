@@ -142,6 +142,10 @@ def test_time_left_is_unknown_or_the_smallest_step_and_without_waits():
     pods = (*PODS, a_pod("c", finished=True, seconds=1800.0))
     facts = {"trials": (*TWO, *seen["trials"]), "jobs": seen["jobs"], "pods": pods}
     assert after(RUNNING, **SEEN | facts).progress.minutes_left == 35
+    others = {"trials": (*TWO, *seen["trials"]), "jobs": seen["jobs"], "pods": pods}
+    shorter = done("d", 600.0)
+    mean = {key: value + shorter.get(key, ()) for key, value in others.items()}
+    assert after(replace(RUNNING, draining="drained"), **SEEN | mean).progress.minutes_left == 10
 
 
 @pytest.mark.parametrize(("minutes", "text"), [(5, "5 min"), (60, "1 h"), (75, "1 h 15 min"), (600, "10 h")])
