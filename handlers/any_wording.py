@@ -273,7 +273,7 @@ async def _form(
 def _check_names_one(
     meant: Meaning, command: Fields, text: str, names: Names, sweeps: list[SweepSummary], config: Config
 ) -> None:
-    """Raise UserError if a text names several sweeps for a command that changes one, or no trial of one."""
+    """Raise UserError if a text names several sweeps for a command that changes one, or a trial unclearly."""
     options = meant.parsed.options
     if meant.command.does is Action.CANCEL and "trial" not in options and ONE_TRIAL.search(text):
         raise UserError(f"Which trial? Usage: {meant.table.usage(meant.command)}.")

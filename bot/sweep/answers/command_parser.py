@@ -40,7 +40,7 @@ def _sweep(_key: str, text: str, _context: Any) -> str:
 
 def _trial(_key: str, text: str, _context: Any) -> str:
     """Read a trial's name or its end; Katib's ends have no vowel, so a word of a sentence is none."""
-    if not re.search(r"[0-9-]|^[^aeiou]+$", text.lower()):
+    if not re.fullmatch(r"(?=.*[0-9-]|[^aeiou]+$)[a-z0-9-]+", text.lower()):
         raise UserError(f"`{shortened(text).replace('`', '')}` isn't a trial.")
     return text.lower()
 
