@@ -57,6 +57,7 @@ async def serve(process: Process) -> None:
         gpus=GPUS,
         tokens=None if settings.sweepbot_api_port is None else ApiTokens(process.redis),
         namespace=settings.k8s_namespace,
+        mask=settings.mask,
         now=now,
     )
     api = _api(process, context, web, identity)

@@ -64,6 +64,7 @@ NO_COMMAND = (
 )
 FIELD = re.compile(r"[\s*_•>-]*\w+[*_\s]*[:=]")  # `• branch: main`
 MIN_FIELDS = 2  # lines like that make a message one request
+ONE_TRIAL = re.compile(r"\btrial\b", re.IGNORECASE)  # no wish for the end of all
 TOTAL = re.compile(r"\b(?:to|total|until|up to)\b|trials[=:]")
 MORE = re.compile(r"^extend\b|\b(?:more|extra|additional)\b", re.IGNORECASE)
 OWN = re.compile(
@@ -272,8 +273,10 @@ async def _form(
 def _check_names_one(
     meant: Meaning, command: Fields, text: str, names: Names, sweeps: list[SweepSummary], config: Config
 ) -> None:
-    """Raise UserError if a text names several sweeps for a command that changes one."""
+    """Raise UserError if a text names several sweeps for a command that changes one, or a trial unclearly."""
     options = meant.parsed.options
+    if meant.command.does is Action.CANCEL and "trial" not in options and ONE_TRIAL.search(text):
+        raise UserError(f"Which trial? Usage: {meant.table.usage(meant.command)}.")
     keys = [each for each in ("sweep", "mute", "unmute") if each in options]
     if meant.command.answers or len(keys) != 1:  # `mute fox, unmute otter` is one command
         return

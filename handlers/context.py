@@ -31,6 +31,7 @@ from bot.sweep.channels.store import SetupReader
 from bot.sweep.form.drafts import Drafts, last_launch
 from bot.sweep.launch.create import start
 from bot.sweep.sweeps.unconfirmed import TTL, UnconfirmedRequests
+from bot.text.masking import Mask
 from bot.watch.digests.latest import LatestDigest
 
 log = logging.getLogger(__name__)
@@ -93,6 +94,7 @@ class HandlerContext:
     unconfirmed: UnconfirmedRequests
     gpus: Table  # the commands of /gpus
     namespace: str
+    mask: Mask  # of what this process shows of sweeps
     now: Callable[[], datetime]
     tokens: ApiTokens | None = None  # of the HTTP API; None: it is off
     background: BackgroundTasks = field(default_factory=BackgroundTasks)

@@ -11,6 +11,7 @@ from slack_sdk.web.async_client import AsyncWebClient
 
 from bot.measure.gpus.command import LOADING, SNAPSHOT_MAX_AGE
 from bot.measure.gpus.snapshot_store import HOME_TAB, ITEM, QUERY_TTL, GpuQuery, dump_query
+from bot.platform.slack.blocks import masked
 from bot.watch.home.view import NEW_SWEEP, REFRESH, HomeLoader
 from handlers.context import ACK_TIMEOUT, SLACK_ERRORS, Body, HandlerContext
 from handlers.launch_form import open_form
@@ -58,7 +59,7 @@ def showing(context: HandlerContext) -> Show:
                     config=context.config,
                 )
                 view = await loader.view(user, latest, note, cancelled)
-                await client.views_publish(user_id=user, view=view)
+                await client.views_publish(user_id=user, view=masked(view, context.mask))
                 if not fresh:  # queued after publishing, which the worker's newer view must replace
                     query = dump_query(GpuQuery(user=user, channel="", text=HOME_TAB, at=context.now()))
                     await context.store.add_request(str(ITEM), query, queue=context.queue, ttl=QUERY_TTL)

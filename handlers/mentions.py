@@ -11,7 +11,7 @@ import re
 from typing import Any
 
 from redis.exceptions import RedisError
-from slack_bolt.async_app import AsyncApp
+from slack_bolt.async_app import AsyncApp, AsyncBoltRequest
 from slack_sdk.web.async_client import AsyncWebClient
 
 from bot.platform.commands.grammar import unformatted
@@ -25,18 +25,18 @@ from handlers.sweep_commands import HELP, sweep_in
 
 log = logging.getLogger(__name__)
 
-SELF = re.compile(r"<@[UW][A-Z0-9]+(\|[^<>]*)?>")
 PREFIX = re.compile(r"(/\w+)(?:\s+|$)")
 THREAD_COMMANDS = ", ".join(each.name for each in COMMANDS if each.name.isalpha() and each.name != "list")
 THREAD_HELP = f"In this thread, mention me with a command: {THREAD_COMMANDS}."
 
 
 def add_mentions(app: AsyncApp, context: HandlerContext) -> None:
-    async def said(body: dict[str, Any], client: AsyncWebClient) -> None:
-        event = body["event"]
+    async def said(req: AsyncBoltRequest, client: AsyncWebClient) -> None:
+        body, event = req.body, req.body["event"]
         if not is_said(event):
             return
         try:
+            event = without_mentions_of(req.context.bot_user_id, event)
             reply = await _answer(context, event, body["event_id"], client)
             # The command itself may have been stored with the event's id.
             reply = reply if reply and await context.store.is_new(f"reply/{body['event_id']}") else ""
@@ -56,7 +56,7 @@ async def _answer(
     """Return the immediate reply; "" if the answer will appear in the thread."""
     thread = event.get("thread_ts", "")
     sweep = await sweep_in(context, event["channel"], thread) if thread else None
-    text = unformatted(SELF.sub("", event.get("text", "")))
+    text = unformatted(event["text"])
     prefix = PREFIX.match(text)
     command = {
         "command": prefix[1].lower() if prefix and prefix[1].lower() in context.spoken else "/sweep",
@@ -70,6 +70,12 @@ async def _answer(
     }
     reply = await reply_to(context, command, client)
     return THREAD_HELP if sweep and reply == HELP else reply
+
+
+def without_mentions_of(own: str | None, event: dict[str, Any]) -> dict[str, Any]:
+    """Remove the mentions of the app itself: `cancel @bob` isn't `cancel`, which is about one's own sweep."""
+    mention = rf"<@{own or '[UW][A-Z0-9]+'}(\|[^<>]*)?>"
+    return event | {"text": re.sub(mention, "", event.get("text", ""))}
 
 
 async def _name(client: AsyncWebClient, user: str) -> str:

@@ -85,7 +85,7 @@ async def handle_command(context: HandlerContext, text: str, who: Sender) -> str
     parsed = choose(command, who.user, sweeps, context.config)
     sweep = parsed.sweep
     if parsed.action is Action.STATUS and (record := await _record(context, sweep)):
-        return messages.status(record)
+        return context.mask(messages.status(record))
     queued = who.command(
         parsed.action,
         trial=parsed.trial,

@@ -28,7 +28,8 @@ URL_PASSWORD = re.compile(r"[?&](?:sentinel_)?password=([^&\s\"']+)")
 
 # Between a name and its value, in JSON, YAML, shells and URLs.
 SEPARATOR = r"\\?[\"']?[ \t]{0,2}[:=][ \t]{0,2}\\?[\"']?"
-PLAIN_VALUE = r"[^\s\"'`,;&\\]{6,}"
+# Within quotes, a generated password can have any sign, and a passphrase has spaces.
+PLAIN_VALUE = r"(?:(?<=\")[^\"\\\n]{6,200}(?=\\?\")|(?<=')[^'\\\n]{6,200}(?=\\?')|[^\s\"'`,;&\\]{6,})"
 # `password: must be set` is prose: after a colon and a space, a lowercase word isn't a secret.
 SECRET_AFTER_NAME = rf"(?:(?<!: )|(?![a-z]{{1,200}}(?:[\s.,;:!?)]|\Z))){PLAIN_VALUE}"
 # Long, with a digit and a letter: `tokens=2048` and `eos_token: <|endoftext|>` aren't secrets.
@@ -57,8 +58,8 @@ def _forms(name: str, *patterns: str) -> list[Form]:
 FORMS = (
     *_forms(
         "private keys",
-        r"()-----BEGIN [A-Z ]{0,40}PRIVATE KEY-----(?:[^-]|-(?!----)){0,20000}"
-        r"(?:-----END [A-Z ]{0,40}PRIVATE KEY-----)?",
+        r"()-----BEGIN [A-Z ]{0,40}PRIVATE KEY(?: BLOCK)?-----(?:[^-]|-(?!----)){0,20000}"
+        r"(?:-----END [A-Z ]{0,40}PRIVATE KEY(?: BLOCK)?-----)?",
     ),
     *_forms("user and password in a URL", r"(://)(?!git@)[^\s/|<>\"']{1,500}(?=@)"),
     *_forms(
@@ -93,8 +94,8 @@ FORMS = (
     *_forms("JSON Web Tokens", r"()eyJ(?<![\w-]eyJ)[\w-]{8,}\.[\w-]{8,}\.[\w-]*"),
     *_forms(
         "signatures in URLs",
-        r"(X-Amz-(?:Signature|Security-Token|Credential)=)[^&\s]+",
-        r"([?&]sig=)[\w%+/=-]{16,}",
+        r"(X-(?:Amz|Goog)-(?:Signature|Security-Token|Credential)=)[^&\s]+",
+        r"([?&](?:sig|Signature)=)[\w%+/=~-]{16,}",
     ),
     *_forms(
         "values named password, passphrase, or secret",

@@ -58,7 +58,7 @@ class Api:
         self._context, self._callers, self._tokens = context, callers, tokens
         self._questions = questions
         self._running = Counter[str]()  # calls by user
-        self._streams = Streams(context.store, stop)
+        self._streams = Streams(context.store, context.mask, stop)
         self._app = self._made()
         self._agents = mcp.AgentDoor(self._app)
 
@@ -127,7 +127,7 @@ class Api:
         if query.wait:
             sweep = await self._streams.waited(sweep, caller.token, query.wait)
             sweep = await record_of(self._context, sweep.id) if new_name(sweep) else sweep
-        return shown(sweep)
+        return shown(sweep, self._context.mask)
 
     async def events(self, caller: Caller, _query: models.RequestModel, sweep_id: str) -> Response:
         return self._streams.open(await record_of(self._context, sweep_id), caller)

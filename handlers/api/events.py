@@ -17,6 +17,7 @@ from starlette.types import Receive, Scope, Send
 from bot.core.record import Phase, SweepRecord
 from bot.platform.storage.sweeps import Store
 from bot.sweep.model.api_sweep import awaits_approval, shown
+from bot.text.masking import Mask
 from handlers.api.callers import Caller
 from handlers.api.sweeps import new_name
 from handlers.context import ACK_TIMEOUT
@@ -29,8 +30,8 @@ AWAITS_PERSON = {Phase.HELD, Phase.PAUSED}  # only a command ends them
 
 
 class Streams:
-    def __init__(self, store: Store, stop: asyncio.Event) -> None:
-        self._store, self._stop = store, stop
+    def __init__(self, store: Store, mask: Mask, stop: asyncio.Event) -> None:
+        self._store, self._mask, self._stop = store, mask, stop
         self._by_token, self._by_sweep = Counter[str](), Counter[str]()  # open ones
         self._sweeps: dict[str, SweepRecord] = {}  # those that are followed, as last seen
         self._look: asyncio.Task[None] | None = None  # the next one
@@ -72,14 +73,15 @@ class Streams:
 
     async def _events(self, sweep_id: str, caller: Caller) -> AsyncIterator[str]:
         sent, began = "", monotonic()
-        commented = began
+        commented, seen = began, None
         while True:
             sweep = self._sweeps[sweep_id]
             if new_name(sweep) or monotonic() - began > MAX_SECONDS:
                 return
-            if (data := shown(sweep).model_dump_json()) != sent:
+            if sweep is not seen and (data := shown(sweep, self._mask).model_dump_json()) != sent:
                 sent = data
                 yield f"event: sweep\ndata: {data}\n\n"
+            seen = sweep  # masking takes a while
             if sweep.phase.final:
                 return
             if monotonic() - commented >= COMMENT_SECONDS:

@@ -21,6 +21,7 @@ from bot.sweep.form.drafts import Drafts
 from bot.sweep.model.texts import CANCEL
 from bot.sweep.sweeps.unconfirmed import UnconfirmedRequests
 from bot.sweep.sweeps.unconfirmed_file import UnconfirmedFile
+from bot.text.masking import Mask
 from bot.watch.digests.latest import latest_digest
 from bot.workspace_table import GPUS
 from handlers.context import HandlerContext
@@ -40,6 +41,7 @@ def a_context(redis: Redis, **changes: Any) -> HandlerContext:
         "last_digest": partial(latest_digest, redis),
         "gpus": GPUS,
         "namespace": "sweeps",
+        "mask": Mask(),
         "now": lambda: NOW,
     }
     parts["has_worker"] = QueueReader(redis).has_worker

@@ -12,6 +12,7 @@ from slack_sdk.web.async_client import AsyncWebClient
 
 from bot.core.commands import Action
 from bot.core.record import Phase
+from bot.core.request import Requester
 from bot.core.work_item import DOCTOR
 from bot.platform.commands import grammar
 from bot.platform.runtime.log_format import JsonLines
@@ -175,6 +176,25 @@ async def test_mention_with_a_command_outside_a_sweeps_thread_runs_as_typed(app,
     await app.async_dispatch(AsyncBoltRequest(mode="socket_mode", body=body))
     await context.background.finish(5)
     assert reported == ["No sweep named `otter`."]
+
+
+async def test_mention_of_a_colleague_is_not_left_out_of_a_command(app, context, monkeypatch):
+    """`cancel @grace` would otherwise cancel one's own sweep."""
+    reported = []
+
+    async def post(_, **message):
+        reported.append(message["text"])
+
+    monkeypatch.setattr(AsyncWebClient, "chat_postEphemeral", post)
+    owner = Requester(user="U1", user_name="ada", channel="C1")
+    sweep = a_sweep(Phase.RUNNING, requester=owner)
+    await context.store.create(sweep, [sweep.id], sweep.request_id)
+    event = {"type": "app_mention", "user": "U1", "channel": "C1", "text": "<@U01SWEEPBOT> cancel <@UGRACE>"}
+    body = {"type": "event_callback", "event_id": "Ev1", "team_id": TEAM["id"], "event": event}
+    await app.async_dispatch(AsyncBoltRequest(mode="socket_mode", body=body))
+    await context.background.finish(5)
+    assert await context.store.commands(sweep.id) == []
+    assert len(reported) == 1
 
 
 async def test_user_text_is_escaped_once(app):

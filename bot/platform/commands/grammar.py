@@ -25,7 +25,7 @@ MAX_SUGGESTIONS = 10  # unknown options compared with all known ones; a command 
 SIMILARITY = 0.7  # 0 to 1, for commands: `cancle` is cancel, but `main` isn't drain
 # A link as Slack sends it: after repo=, use its URL, elsewhere its label, which is what the user typed.
 _LINK = re.compile(r"""((?i:repo)=["']?)?<((?:https?://|mailto:)[^|<>]+)(?:\|([^<>]*))?>""")
-_MARKS = ("```", "`", "*", "_", "~")  # code, bold, italic, and struck through
+_MARKS = ("```", "`", "*", "_")  # code, bold, and italic; what is struck through isn't meant
 _AHEAD = re.compile(
     r"(?:[\s,;•>]|&gt;|-\s)+|(?:hi|hey|hello|sweepbot|please|pls|(?:can|could|would) you)\b[\s,!]*(?=\S)",
     re.IGNORECASE,
@@ -53,7 +53,7 @@ def _typed(link: re.Match[str]) -> str:
 
 
 def unformatted(text: str) -> str:
-    """Remove what Slack's formatting puts around a text: code, bold, italic, and struck through."""
+    """Remove what Slack's formatting puts around a text: code, bold, and italic."""
     text = text.strip()
     for mark in _MARKS:
         is_around = text.startswith(mark) and text.endswith(mark) and text.count(mark) == 2

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from bot.platform.slack.mrkdwn import cut, direct, place
+from bot.text.masking import Mask
 
 MAX_OPTIONS = 100  # options of a menu
 MAX_OPTION_TEXT, MAX_VALUE = 75, 150  # characters of an option
@@ -111,3 +112,15 @@ def where_shown(what: str, channel: str) -> str:
 def user_name(user: Mapping[str, str]) -> str:
     """Return the name in an interaction's `user`; "" without one."""
     return user.get("username") or user.get("name", "")
+
+
+def masked(shown: Any, mask: Mask) -> Any:
+    """Return blocks or a view with visible text masked; values, ids, and typed text stay."""
+    if isinstance(shown, Mapping):
+        return {
+            key: cut(mask(each), MAX_SECTION)
+            if key == "text" and isinstance(each, str)
+            else masked(each, mask)
+            for key, each in shown.items()
+        }
+    return [masked(each, mask) for each in shown] if isinstance(shown, list | tuple) else shown

@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import json
 import logging
-from collections.abc import AsyncIterator, Container, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Container, Iterable, Sequence
 from time import monotonic
 from typing import Any, Protocol
 
@@ -18,7 +18,7 @@ from bot.core.errors import RetryAfterError
 from bot.core.finding import with_fix
 from bot.core.metrics import measured, slack_called
 from bot.core.request import is_team
-from bot.platform.slack.blocks import MAX_SECTION
+from bot.platform.slack.blocks import masked
 from bot.platform.slack.message import File, Message
 from bot.platform.slack.mrkdwn import MENTION, code, cut, direct, unmentioned
 from bot.platform.slack.rate_limit import EDITS, POSTS, Rate, RateLimiter
@@ -313,12 +313,12 @@ class Slack:
 
     async def publish_home(self, user: str, view: dict[str, Any]) -> None:
         async with self._classified("homes"):
-            await self._web.views_publish(user_id=user, view=self._masked(view))
+            await self._web.views_publish(user_id=user, view=masked(view, self._mask))
 
     async def update_view(self, view: str, content: dict[str, Any]) -> None:
         """Replace the content of an open modal; do nothing if it was closed."""
         async with self._classified("views", {"not_found"}):
-            await self._web.views_update(view_id=view, view=self._masked(content))
+            await self._web.views_update(view_id=view, view=masked(content, self._mask))
 
     async def _try_ephemeral(self, user: str, channel: str, thread: str, shown: dict[str, Any]) -> bool:
         """Return whether it was posted; False if the bot or the user isn't in the channel."""
@@ -391,21 +391,9 @@ class Slack:
         if isinstance(message, str):
             return {"text": cut(self._mask(message))}
         text = {"text": cut(self._mask(message.text))}
-        return text | ({"blocks": self._masked(list(message.blocks[:MAX_BLOCKS]))} if message.blocks else {})
-
-    def _masked(self, shown: Any) -> Any:
-        """Return blocks or a view with visible text masked; values, ids, and typed text stay."""
-        if isinstance(shown, Mapping):
-            return {
-                key: self._masked_text(each)
-                if key == "text" and isinstance(each, str)
-                else self._masked(each)
-                for key, each in shown.items()
-            }
-        return [self._masked(each) for each in shown] if isinstance(shown, list | tuple) else shown
-
-    def _masked_text(self, text: str) -> str:
-        return cut(self._mask(text), MAX_SECTION)
+        return text | (
+            {"blocks": masked(list(message.blocks[:MAX_BLOCKS]), self._mask)} if message.blocks else {}
+        )
 
     async def _uploaded(self, file: File) -> dict[str, Any]:
         """Return slack_sdk's form of a file."""

@@ -40,7 +40,7 @@ def _sweep(_key: str, text: str, _context: Any) -> str:
 
 def _trial(_key: str, text: str, _context: Any) -> str:
     """Read a trial's name or its end; Katib's ends have no vowel, so a word of a sentence is none."""
-    if not re.search(r"[0-9-]|^[^aeiou]+$", text.lower()):
+    if not re.fullmatch(r"(?=.*[0-9-]|[^aeiou]+$)[a-z0-9-]+", text.lower()):
         raise UserError(f"`{shortened(text).replace('`', '')}` isn't a trial.")
     return text.lower()
 
@@ -135,7 +135,10 @@ OF_DRAIN = (
     "no-further-trial finish-current finish-run stop-new stop-launch-new stop-start-new stop-schedule "
     "(dont-start no new more trial finish after current running stop)"
 )
-OF_OPEN = "gate all-trial skip-gate release-rest start-rest (start run trial all now anyway skip rest)"
+OF_OPEN = (
+    "gate start-all run-all launch-all open-all skip-gate release-rest start-rest "
+    "(start run trial all now anyway skip rest)"
+)
 OF_HISTORY = (
     "best trend record improve ever our-best over-time all-time best-week best-month "
     "best-result-week ever-tried we-tried tried-before last-time-we we-get historically so-far-this history "

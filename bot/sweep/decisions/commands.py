@@ -17,6 +17,7 @@ from bot.sweep.model.texts import CANCEL, display_name, private
 from k8s.engine import Trial
 
 REPEATED = timedelta(minutes=1)  # after the first: a second click may have waited in the queue
+MIN_END = 3  # characters of a trial's end: `trial 5` is a number, which some trial's name ends with by chance
 STEPS = {Action.RAISE, Action.LOWER}  # from where the sweep is: who repeats one means the next step
 
 
@@ -140,7 +141,8 @@ def _killed(sweep: SweepRecord, command: Command, seen: Observation, *_: object)
 
 def named(trials: tuple[Trial, ...], name: str) -> list[Trial]:
     """Return the trials with this name, or whose name ends with it."""
-    return [t for t in trials if name and t.name.endswith(name)]
+    is_end = len(name) >= MIN_END
+    return [t for t in trials if t.name == name or (is_end and t.name.endswith(name))]
 
 
 RULES: dict[Action, CommandRule] = {

@@ -1,4 +1,4 @@
-"""A sweep as the HTTP API and webhooks show it. Pure."""
+"""A sweep as the HTTP API and webhooks show it, with secrets masked. Pure."""
 
 from datetime import datetime
 from typing import Annotated, Any
@@ -8,6 +8,7 @@ from pydantic_core import CoreSchema
 
 from bot.core.record import APPROVAL, Phase, SweepRecord
 from bot.platform.config.docstrings import docstrings
+from bot.text.masking import Mask
 
 COMMANDS_SHOWN = 12  # of a sweep, the latest
 
@@ -85,11 +86,11 @@ def awaits_approval(sweep: SweepRecord) -> bool:
     return sweep.phase is Phase.OPENING and APPROVAL in sweep.holds and bool(sweep.reason)
 
 
-def shown(sweep: SweepRecord) -> Sweep:
+def shown(sweep: SweepRecord, mask: Mask) -> Sweep:
     """Return what the API shows of one sweep; None where unknown. Pure."""
     progress, plan, requester = sweep.progress, sweep.plan, sweep.requester
     best, waits = progress.best, "Waiting for approval: " if awaits_approval(sweep) else ""
-    return Sweep(
+    found = Sweep(
         id=sweep.id,
         state=sweep.phase.name.lower(),
         owner=requester.user_name or requester.user,
@@ -121,3 +122,12 @@ def shown(sweep: SweepRecord) -> Sweep:
             for each in sweep.audit_log[-COMMANDS_SHOWN:]
         ],
     )
+    return Sweep.model_validate(_masked(found.model_dump(), mask))
+
+
+def _masked(value: Any, mask: Mask) -> Any:
+    if isinstance(value, dict):
+        return {key: _masked(each, mask) for key, each in value.items()}
+    if isinstance(value, list):
+        return [_masked(each, mask) for each in value]
+    return mask(value) if isinstance(value, str) else value

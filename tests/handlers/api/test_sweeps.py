@@ -1,17 +1,20 @@
 """Sweeps by the HTTP API: start, list, show, and change them, as the person whose token it is."""
 
 import asyncio
+import json
 from dataclasses import replace
 
 import pytest
 from redis.exceptions import RedisError
 
-from bot.core.commands import Action
+from bot.core.commands import Action, AuditEntry
+from bot.core.events import Progress, Result
 from bot.core.record import Phase
 from bot.core.request import Requester
 from bot.sweep.questions.job import _trials
 from bot.sweep.questions.store import Answer
 from bot.text.masking import Mask
+from handlers.home_tab import showing
 from tests.bot.factories import ADMIN, OWNER, a_sweep
 from tests.bot.sweep.results.factories import a_result, some_results
 
@@ -313,3 +316,27 @@ async def test_admin_can_change_the_sweeps_of_others(call, context, typed):
     sweep = await stored(context, Phase.RUNNING)
     theirs = (await typed("token", user_id=ADMIN)).split("`")[1]
     assert (await call("POST", f"/sweeps/{sweep.id}/commands", "drain", key="k", by=theirs))[0] == 202
+
+
+async def test_secrets_of_trials_are_masked_wherever_this_process_shows_a_sweep(
+    call, context, typed, api, token
+):
+    """A worker masks what it posts, and Slack's acknowledgments and the API aren't posted by one."""
+    login, shown = "https://ada:hunter2secret@data.example", []
+
+    class Web:
+        async def views_publish(self, **view):
+            shown.append(json.dumps(view))
+
+    best = Result(trial="t", value=0.5, parameters={"data": f"{login}/mnist"})
+    entry = AuditEntry(at=context.now(), user="U1", action=Action.DECLINE, about=f"see {login}")
+    sweep = await stored(
+        context, Phase.SUCCEEDED, submitted=True, progress=Progress(best=best), audit_log=(entry,)
+    )
+    shown.append(await typed(f"status {sweep.id}"))
+    await showing(context)(Web(), "U1")
+    shown.append(json.dumps((await call("GET", f"/sweeps/{sweep.id}"))[1]))
+    path, headers = f"/api/v1/sweeps/{sweep.id}/events", {"Authorization": f"Bearer {token}"}
+    async with api.get(path, headers=headers) as stream:
+        shown.append(await stream.text())
+    assert [("hunter2" in each, "https://***@data.example" in each) for each in shown] == [(False, True)] * 4

@@ -20,7 +20,6 @@ import os
 from datetime import datetime, timedelta
 from email.utils import parsedate_to_datetime
 from time import monotonic
-from typing import Any
 
 import aiohttp
 
@@ -34,7 +33,6 @@ from bot.platform.storage.work_queue import Lease, text
 from bot.sweep.clients import SweepClients
 from bot.sweep.features.webhooks.decide import WebhooksState
 from bot.sweep.model.api_sweep import shown
-from bot.text.masking import Mask
 
 log = logging.getLogger(__name__)
 
@@ -78,7 +76,7 @@ async def store(sweep: SweepRecord, event: Event, clients: SweepClients) -> None
     that this worker doesn't know is new, or was removed: `run` decides.
     """
     message_id = hashlib.sha256(f"{sweep.request_id} {event.kind} {event.text}".encode()).hexdigest()[:32]
-    data = _masked(shown(sweep).model_dump(mode="json", exclude={"commands"}), clients.mask)
+    data = shown(sweep, clients.mask).model_dump(mode="json", exclude={"commands"})
     body = json.dumps({"type": event.kind, "timestamp": clients.now().isoformat(), "data": data})
     known = {each.name: each for each in clients.config.webhooks}
     hooks = sweep.of(WebhooksState).hooks
@@ -95,12 +93,6 @@ async def store(sweep: SweepRecord, event: Event, clients: SweepClients) -> None
             await _drop_old(item, await _stored(item, clients), clients)
         else:
             await clients.queue.retry(item)
-
-
-def _masked(value: Any, mask: Mask) -> Any:
-    if isinstance(value, dict):
-        return {key: _masked(each, mask) for key, each in value.items()}
-    return mask(value) if isinstance(value, str) else value
 
 
 async def run(lease: Lease, clients: SweepClients) -> timedelta | None:

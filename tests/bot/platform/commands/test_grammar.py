@@ -79,7 +79,7 @@ def parsed(text, **given):
         ("gpus: 2, color:red", "build", {"gpus": 2, "color": "red"}),
         ("gpus = 2 color =red text= b", "build", {"gpus": 2, "color": "red", "text": "b"}),
         ('"gpus": "2", "color": "red"', "build", {"gpus": 2, "color": "red"}),
-        ("_gpus=2_ ~color=red~", "build", {"gpus": 2, "color": "red"}),
+        ("_gpus=2_ *color=red*", "build", {"gpus": 2, "color": "red"}),
         ("&gt; gpus=2", "build", {"gpus": 2}),
         ("• gpus=2", "build", {"gpus": 2}),
         ("hi, can you please sail otter, thanks!", "sail", {"name": "otter"}),

@@ -261,3 +261,10 @@ def test_unknown_name_is_reported(text, user, answer):
 def test_usage_of_compare_does_not_say_that_a_sweep_can_be_omitted():
     with pytest.raises(UserError, match=r"2 to 6 ended sweeps\. SWEEP is a sweep's name, or a part of it\.$"):
         parse_command("compare lr-brave-otter")
+
+
+@pytest.mark.parametrize("word", ["lr-a-b.", "#4", "/s", "!", "why?no"])
+def test_word_that_names_no_trial_is_not_sent_as_one(word):
+    """`cancel lr-a-b.` in its thread is offered without the period, not answered with a list of trials."""
+    with pytest.raises(UserError, match="isn't a trial"):
+        parse_command(f"cancel {word}", "lr-a-b")

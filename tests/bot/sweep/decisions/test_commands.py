@@ -128,12 +128,13 @@ def test_kill_names_one_trial_by_its_end():
     done = (*LIVE, replace(ABC, name="otter-old", state=TrialState.SUCCEEDED))
     denied = denial_of(RUNNING, a_command(Action.KILL, trial="old"), seen=Observation(trials=done))
     assert denied.endswith("Active: `otter-abc`, `otter-xyz`.")
-    same = tuple(replace(trial, name=f"{trial.name}-1") for trial in LIVE)
+    same = tuple(replace(trial, name=f"{trial.name}-end") for trial in LIVE)
     assert "isn't an active trial" in denial_of(
-        RUNNING, a_command(Action.KILL, trial="-1"), seen=Observation(trials=same)
+        RUNNING, a_command(Action.KILL, trial="end"), seen=Observation(trials=same)
     )
     assert [trial.name for trial in named(LIVE, "xyz")] == ["otter-xyz"]
     assert named(LIVE, "") == named(LIVE, "otter") == []
+    assert named(LIVE, "z") == named(LIVE, "yz") == []  # `cancel 5` is about a number, not about an end
     sweep = applied(replace(RUNNING, first_only=True), a_command(Action.KILL, trial="xyz"))
     [event] = sweep.outbox
     assert event.text.startswith(":no_entry_sign: *ada* cancelled the first trial, `otter-xyz`. ")
