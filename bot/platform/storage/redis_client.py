@@ -30,8 +30,8 @@ NO_CLUSTER = (
     "for failover, replicas with Sentinel: redis+sentinel://HOST:26379/NAME."
 )
 INVALID = (
-    "REDIS_URL isn't a valid URL. Write redis://:PASSWORD@HOST:6379/0, and percent-encode special characters "
-    "in the password: / as %2F, for example."
+    "REDIS_URL must be a URL such as redis://host:6379/0, with special characters of a password "
+    "percent-encoded: / as %2F, for example."
 )
 SCHEMES = ("redis+sentinel", "rediss+sentinel")
 DEFAULT_PORT = 26379
