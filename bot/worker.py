@@ -79,6 +79,8 @@ class Worker:
         self._queue, self._handlers, self._suspect = queue, handlers, suspect
         self._running = [("", monotonic())] * concurrency  # each loop's item ("": idle), and since when
         self._waiting = asyncio.Lock()
+        self._redis_failed = False  # since the last check of it
+        self._unended: list[Lease] = []  # of items in which a call to Redis failed
         self._failing: dict[str, str] = {}  # by item: the error that was logged
 
     async def run(self, stop: asyncio.Event) -> None:
@@ -107,14 +109,31 @@ class Worker:
                     with about(str(lease.item)):
                         lease = await (self._release(lease) if stop.is_set() else self._take(lease, stop))
             except RedisError as error:
-                lease = None
-                log.warning("Redis is unreachable: %s", error)
+                if lease:
+                    self._unended.append(lease)
+                lease, self._redis_failed = None, True
+                log.warning("a call to Redis failed: %s", error)
                 await asyncio.sleep(REDIS_RETRY.seconds())
 
     async def _next(self, stop: asyncio.Event) -> Lease | None:
         """Wait for an item: one loop in Redis, the others for that loop, so that an item wakes only one."""
         async with self._waiting:
-            return None if stop.is_set() else await self._queue.get()
+            if stop.is_set():
+                return None
+            if self._redis_failed:
+                await self._check_redis()
+            return await self._queue.get()
+
+    async def _check_redis(self) -> None:
+        """End the items in which a call to Redis failed. Raise RedisError while it stores nothing.
+
+        A full Redis leases items: they would run again and again, and starts without an end quarantine them.
+        """
+        self._redis_failed = False  # unless one of these calls fails
+        while self._unended:
+            await self._queue.fail(self._unended[0])
+            del self._unended[0]
+        await self._queue.check_writable()
 
     async def _take(self, lease: Lease, stop: asyncio.Event | None = None) -> Lease | None:
         """Run the item. Until `stop`, return the next one, which comes with the same call to Redis."""

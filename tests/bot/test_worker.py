@@ -325,6 +325,43 @@ async def test_failure_is_logged_once_per_item_and_cause(queue, caplog):
     ]
 
 
+async def test_full_redis_stops_the_worker_and_counts_no_start(queue, redis, monkeypatch, wait_until):
+    """Redis leases items when it is full, and stores nothing: otherwise, all would be quarantined."""
+    runs, checks, check = [], [], queue.check_writable
+
+    async def handle(lease):
+        runs.append(lease.quarantined)
+        await redis.set("found", "x", ex=60)
+
+    async def checked():
+        checks.append(len(runs))
+        await check()
+
+    monkeypatch.setattr(queue, "check_writable", checked)
+    monkeypatch.setattr(worker, "REDIS_RETRY", replace(worker.REDIS_RETRY, base=0.001))
+    await queue.add(WorkItem.sweep(SWEEP))
+    await redis.config_set("maxmemory", 1)
+    try:
+        running = Running(queue, handle, places=2)
+        await wait_until(lambda: len(checks) > 2, "it has looked whether Redis stores values")
+        assert await redis.hget("sweepbot:queue:starts", SWEEP) is None
+        due = await redis.zscore("sweepbot:queue:delayed", SWEEP)
+
+        async def is_due():
+            return (await redis.time())[0] * 1000 > due
+
+        await wait_until(is_due, "it would run again")
+        seen = len(checks)
+        await wait_until(lambda: len(checks) > seen + 2, "it has looked again")
+        assert runs == [""]
+    finally:
+        await redis.config_set("maxmemory", 0)
+    await wait_until(lambda: len(runs) == 2, "it continues")
+    running.stop.set()
+    await running.task
+    assert (runs, await queue.quarantined()) == (["", ""], {})
+
+
 async def test_busy_api_server_is_retried_and_counts_no_failure(queue, wait_until, redis):
     async def throttled(lease):
         raise ApiError(429, "TooManyRequests", "storage is (re)initializing", wait=7)

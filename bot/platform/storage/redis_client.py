@@ -29,6 +29,10 @@ NO_CLUSTER = (
     "REDIS_URL: the server is part of a cluster, which can't run Sweepbot's scripts. Use a single primary; "
     "for failover, replicas with Sentinel: redis+sentinel://HOST:26379/NAME."
 )
+INVALID = (
+    "REDIS_URL must be a URL such as redis://host:6379/0, with special characters of a password "
+    "percent-encoded: / as %2F, for example."
+)
 SCHEMES = ("redis+sentinel", "rediss+sentinel")
 DEFAULT_PORT = 26379
 
@@ -40,9 +44,14 @@ def connect(url: str, **options: Any) -> Redis:
     the call succeeds (https://github.com/python/cpython/issues/86296): a loop of calls would never end.
     It also starts a task for each command, a fifth of the client's CPU time.
     Python 3.12 does neither.
+
+    Raises UserError for an invalid URL.
     """
-    with_sentinel = urlsplit(url).scheme in SCHEMES
-    redis = _connect_primary(url, **options) if with_sentinel else Redis.from_url(url, **options)
+    try:
+        with_sentinel = urlsplit(url).scheme in SCHEMES
+        redis = _connect_primary(url, **options) if with_sentinel else Redis.from_url(url, **options)
+    except ValueError:  # with a part of a password that isn't encoded
+        raise UserError(INVALID) from None
     pool = redis.connection_pool
     pool.connection_class = _cancellable(pool.connection_class)
     return redis

@@ -97,7 +97,7 @@ class Queue:
         self._worker = uuid.uuid4().hex
         self._due = 0.0  # when `get` has to look again if no other process adds an item: monotonic
         self._looks = math.inf  # when the BLPOP that runs now ends: monotonic
-        self._again = 0.0  # the next time, if it is still to come, at which an item finished here is due
+        self._again = math.inf  # the next time at which an item finished here is due, until `_taking` then
         self._scripts = {body: redis.register_script(body) for body in queue_scripts.ALL}
 
     async def add(self, item: WorkItem) -> None:
@@ -138,6 +138,10 @@ class Queue:
                 return None
             await self._sleep(min(left, due - monotonic(), MAX_BLOCK_SECONDS, self._lease / 4))
             due = 0.0
+
+    async def check_writable(self) -> None:
+        """Raise RedisError if Redis stores nothing, because it is full, or a replica."""
+        await self._redis.set(f"{self.prefix}:written", b"", px=1)
 
     async def heartbeat(self, lease: Lease) -> bool:
         """Renew the lease. Returns False if it is lost."""
@@ -226,6 +230,8 @@ class Queue:
         return Lease(item, token, int(found[1]), quarantined, key=key, since=since, waited=waited)
 
     def _taking(self, token: str) -> tuple[str, str, float, int]:
+        if self._again <= monotonic():
+            self._again = math.inf
         return self._worker, token, self._lease, self._most_starts
 
     def _finished(self, lease: Lease, again_after: float | None) -> tuple[str, str, str | float, int, int]:
@@ -233,14 +239,12 @@ class Queue:
         if again_after is None:
             return str(lease.item), lease.token, "", is_odd, 0
         due = now + max(again_after, 0)
-        self._again = min(due, self._again if self._again > now else due)
+        self._again = min(due, self._again)
         return str(lease.item), lease.token, due - now, is_odd, int(self._looks < due + 0.01)
 
     async def _sleep(self, seconds: float) -> None:
         now = monotonic()
-        if self._again > now:
-            seconds = min(seconds, self._again - now)
-        seconds = max(seconds + 0.001, 0.01)  # until after it is due; 0 would wait forever
+        seconds = max(min(seconds, self._again - now) + 0.001, 0.01)  # until after it is due; 0: for ever
         self._looks = now + seconds
         try:
             await self._redis.blpop([f"{self.prefix}:wake"], timeout=seconds)

@@ -174,3 +174,10 @@ def test_sentinel_url_sets_servers_name_database_and_tls() -> None:
     assert connection.ssl_context.ca_certs == "/ca.pem"
     with pytest.raises(UserError, match=r"must name Sentinel's primary: redis\+sentinel://HOST:26379/NAME"):
         connect("redis+sentinel://one:26379")
+
+
+@pytest.mark.parametrize("scheme", ["redis", "rediss+sentinel"])
+def test_url_with_a_password_that_is_not_encoded_is_refused_without_it(scheme):
+    with pytest.raises(UserError, match="percent-encode") as refused:
+        connect(f"{scheme}://:hush/secret@redis:6379/0?socket_timeout=x")
+    assert "hush" not in str(refused.value)

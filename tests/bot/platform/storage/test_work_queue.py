@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from bot.platform.storage import queue_scripts
 from bot.platform.storage import work_queue as queue_module
 from bot.platform.storage.redis_client import connect
 from bot.platform.storage.work_queue import Queue
@@ -78,6 +79,37 @@ async def test_idle_worker_waits_for_the_first_item_that_it_or_another_delayed(r
     assert 0 < slept[1] < 51
     await queue.add(sweep("later"))
     assert await drain(queue) == ["later"]
+
+
+async def test_idle_worker_looks_again_for_an_item_whose_delay_passed_while_it_looked(redis, monkeypatch):
+    """That item rings for no one: it was finished while this worker waited for less than its delay."""
+    monkeypatch.setattr(queue_module, "MAX_BLOCK_SECONDS", 0.05)
+    queue, slept, late = Queue(redis, lease=4000), [], asyncio.Event()
+    run, finishing = queue._run, []
+
+    async def blpop(_, **how):
+        slept.append(how["timeout"])
+        if not finishing:
+            finishing.append(asyncio.create_task(queue.done(lease, again_after=0.1)))
+            await asyncio.sleep(0)
+
+    async def slow(script, *args):
+        if script is queue_scripts.DONE:
+            await late.wait()
+        answer = await run(script, *args)
+        if script is queue_scripts.TAKE and finishing and not late.is_set():
+            monkeypatch.setattr(queue_module, "MAX_BLOCK_SECONDS", 1000)
+            await asyncio.sleep(0.11)
+            late.set()
+            await finishing[0]
+        return answer
+
+    await queue.add(sweep("a"))
+    lease = await got(queue)
+    monkeypatch.setattr(redis, "blpop", blpop)
+    monkeypatch.setattr(queue, "_run", slow)
+    await queue.done(await got(queue, wait=1000))
+    assert max(slept[1:]) < 1
 
 
 async def test_get_reports_the_seconds_since_the_item_was_due(queue, redis):
