@@ -102,7 +102,7 @@ class Outage:
     """A service that the sweep needs, and that can't be reached."""
 
     what: str = ""  # the registry or git server, and why
-    since: datetime | None = None  # received: when git or the registry first failed; None: didn't
+    since: datetime | None = None  # when a git host, registry, or right first lacked; None: none
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -51,6 +51,14 @@ class ApiError(SweepbotError):
         return self.status >= 500
 
     @property
+    def denied(self) -> bool:
+        """The caller lacks a permission, or the server has just started and hasn't read all roles yet.
+
+        The latter can take minutes (kubernetes#121635).
+        """
+        return self.status == 403 and '" cannot ' in self.message
+
+    @property
     def permanent(self) -> bool:
         """Retries fail until the cause is fixed.
 

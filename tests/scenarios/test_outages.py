@@ -1,6 +1,7 @@
 """Other systems fail, have old objects, or reject requests: the thread stays readable."""
 
 from dataclasses import replace
+from datetime import timedelta
 
 import pytest
 
@@ -9,7 +10,7 @@ from bot.core.record import Phase
 from bot.platform.slack.client import MessageRejectedError, NotInChannelError
 from bot.platform.storage import sweep_configmap
 from k8s.api.errors import ApiError, UnreachableError
-from tests.bot.factories import ADMIN, OWNER, PLAN, a_sweep
+from tests.bot.factories import ADMIN, NOW, OWNER, PLAN, a_sweep
 from tests.scenarios.sweep_in_memory import SWEEP, Clock, SimulatedSweep
 
 
@@ -128,13 +129,39 @@ async def test_older_experiment_of_the_same_name_is_not_adopted(simulation):
 
 async def test_rejected_record_is_reported_and_leaves_nothing(simulation):
     async def forbidden(manifest):
-        raise ApiError(403, "Forbidden", 'configmaps is forbidden: User "sweepbot" cannot create')
+        raise ApiError(403, "Forbidden", "configmaps is forbidden: exceeded quota")
 
     simulation.cluster.create = forbidden
     await rounds(simulation, 5)
     [(user, text)] = simulation.slack.ephemeral_messages
     assert (user, "configmaps is forbidden" in text) == (OWNER, True)
     assert (await simulation.record()).phase is Phase.REFUSED
+
+
+@pytest.mark.parametrize("kind", ["ConfigMap", "Job", "Experiment"])
+@pytest.mark.parametrize("granted", [False, True])
+async def test_rights_that_are_missing_for_a_moment_end_no_sweep(simulation, kind, granted):
+    """An API server that has just started denies everything until it has read all roles."""
+    create, now = simulation.cluster.create, [NOW]
+    simulation.clients = replace(simulation.clients, now=lambda: now[0])
+
+    async def denied(manifest):
+        if manifest["kind"] == kind:
+            raise ApiError(403, "Forbidden", 'x is forbidden: User "sweepbot" cannot create resource "x"')
+        return await create(manifest)
+
+    if kind == "Experiment":
+        await has_its_image(simulation)
+    simulation.cluster.create = denied
+    await rounds(simulation, 12)
+    assert (await simulation.record()).phase in {Phase.RECEIVED, Phase.BUILDING, Phase.PENDING}
+    now[0] += timedelta(minutes=1 if granted else 3)
+    if granted:
+        simulation.cluster.create = create
+    await rounds(simulation, 12)
+    record = await simulation.record()
+    assert record.phase in ({Phase.BUILDING, Phase.RUNNING} if granted else {Phase.REFUSED, Phase.FAILED})
+    assert record.outage.since is None or not granted
 
 
 @pytest.mark.parametrize("error", [NotInChannelError("C1"), MessageRejectedError("invalid_blocks")])
@@ -228,6 +255,18 @@ async def test_deleted_experiment_ends_the_sweep_and_releases_its_gpus(simulatio
     assert (await simulation.record()).phase is Phase.FAILED
     assert "The Katib experiment was deleted" in simulation.slack.posted[-1]
     assert simulation.gpus_held() == []
+    assert (await simulation.record()).progress.running == 0
+
+
+async def test_experiment_without_its_annotations_is_still_stopped(simulation):
+    await has_its_image(simulation)
+    await rounds(simulation, 8)
+    simulation.kubernetes.patch("Experiment", "sweeps", SWEEP, {"metadata": {"annotations": None}})
+    await rounds(simulation, 3)
+    assert (await simulation.record()).phase is Phase.RUNNING
+    await cancel(simulation)
+    await rounds(simulation, 8)
+    assert ((await simulation.record()).phase, simulation.gpus_held()) == (Phase.CANCELLED, [])
 
 
 async def test_deleted_trial_job_is_created_again_by_katib_and_the_sweep_succeeds(simulation):

@@ -131,6 +131,9 @@ def _stopping(sweep: SweepRecord, seen: Observation, config: Config, now: dateti
         return sweep
     if not gpus_free(sweep, seen):
         return report_stuck(sweep, seen) if now - sweep.since > stuck_timeout(sweep) else sweep
+    # Trials that were deleted with their experiment are still counted as running.
+    progress = replace(sweep.progress, running=0, waiting=0, waits_for="", finishing=0)
+    sweep = replace(sweep, progress=progress)
     for feature in FEATURES:
         sweep = feature.ended(sweep, seen, config) if feature.ended else sweep
     saved = [line for each in FEATURES if each.saved and (line := each.saved(sweep))]

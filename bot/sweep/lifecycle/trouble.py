@@ -69,7 +69,8 @@ def resolve_trouble(sweep: SweepRecord) -> SweepRecord:
     if not (over or sweep.outage.since):
         return sweep
     in_thread = any(not key.endswith(EPHEMERAL) for key in over) and not sweep.phase.final
-    text = ":white_check_mark: Error resolved; the sweep continues."
+    next_ = "stopping" if sweep.phase is Phase.STOPPING else "the sweep"
+    text = f":white_check_mark: Error resolved; {next_} continues."
     event = (Event(kind="trouble_over", text=text),) if in_thread else ()
     left = tuple(key for key in sweep.sent_keys if key not in over)
     return sweep.enqueue(*event, sent_keys=left, outage=Outage())

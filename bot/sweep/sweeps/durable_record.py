@@ -13,6 +13,7 @@ from bot.sweep.clients import SweepClients
 from bot.sweep.decisions.advance import apply_cancels
 from bot.sweep.lifecycle.building import refuse
 from bot.sweep.lifecycle.trouble import report_restored
+from bot.sweep.sweeps.transient_errors import is_final
 from k8s.api.errors import ApiError
 from k8s.objects import SWEEP_LABEL, Manifest
 
@@ -43,7 +44,7 @@ class DurableRecord:
         try:
             found = await self._create(ours)
         except ApiError as error:
-            if not error.permanent:
+            if not is_final(error, sweep, self._clients.now()):
                 raise
             return await self._save(self._refused(sweep, error))
         if found is None:
@@ -81,9 +82,10 @@ class DurableRecord:
                 return sweep
             return await self._write(sweep)
         except ApiError as error:
-            if not error.permanent:
+            is_new = sweep.phase is Phase.OPENING  # it has created nothing
+            if not (is_final(error, sweep, self._clients.now()) if is_new else error.permanent):
                 raise
-            if sweep.phase is Phase.OPENING:  # it has created nothing
+            if is_new:
                 return await self._save(self._refused(sweep, error))
             log.error("can't write the ConfigMap of %s: %s", sweep.id, error)  # noqa: TRY400 - each reconcile retries
             return sweep

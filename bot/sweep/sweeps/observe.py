@@ -118,8 +118,8 @@ async def _experiment(
         reader.list(plan_.trial_kind.kind, namespace, labels=ours),
         reader.list("Pod", namespace, labels=ours),
     )
-    if experiment and experiment.request_id != sweep.request_id:
-        # The objects are of an older sweep with this name.
+    if experiment and experiment.request_id not in {sweep.request_id, "" if sweep.submitted else None}:
+        # The objects are of an older sweep with this name; a user can remove the annotation of this one's.
         return Observation(commands=commands, foreign=True, cached=reader.cached)
     return Observation(
         commands=commands,

@@ -12,7 +12,8 @@ from bot.platform.config.permissions import OtherPeaks
 from bot.sweep.clients import SweepClients
 from bot.sweep.launch.user_limits import limit_group, limited_sweeps, other_peaks
 
-PLAN_TIMEOUT = timedelta(minutes=2)  # of a git host or registry that keeps failing; then the sweep is refused
+# Of a git host or registry that keeps failing, or missing rights in the cluster; then the sweep is refused.
+PLAN_TIMEOUT = timedelta(minutes=2)
 
 
 async def observe_others(

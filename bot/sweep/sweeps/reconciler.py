@@ -41,7 +41,7 @@ from bot.sweep.sweeps.both import both
 from bot.sweep.sweeps.durable_record import DurableRecord
 from bot.sweep.sweeps.notifier import Notifier, open_thread, rename
 from bot.sweep.sweeps.observe import observe
-from bot.sweep.sweeps.transient_errors import TRANSIENT_ERRORS, report_error
+from bot.sweep.sweeps.transient_errors import TRANSIENT_ERRORS, is_final, report_error
 from bot.sweep.sweeps.unconfirmed import CHECK_SECONDS
 from bot.sweep.sweeps.unreachable import report_unreachable
 from k8s.api.errors import ApiError, ClusterUnreachableError
@@ -288,9 +288,10 @@ class _Reconcile:
 
     def _given_up(self, sweep: SweepRecord, seen: Observation, error: ApiError) -> SweepRecord | None:
         """Return the record without what needed a patch that the cluster rejected; None: try it again."""
-        if not error.permanent:
+        now = self.clients.now()
+        if not is_final(error, sweep, now):
             return None
-        why, now = self.clients.mask(error.message), self.clients.now()
+        why = self.clients.mask(error.message)
         own = (each.rejected(sweep, seen, why, now) for each in FEATURES if each.rejected)
         return next((record for record in own if record), None)
 
@@ -306,11 +307,11 @@ class _Reconcile:
         except ApiError as error:
             if error.exists:
                 return sweep  # created by an earlier reconcile or another sweep; observed next
-            if not error.permanent:
+            now = self.clients.now()
+            if not is_final(error, sweep, now):
                 raise
             event = texts.submit_refused(manifest["kind"], self.clients.mask(error.message))
-            why = f"The cluster rejected the {manifest['kind']}"
-            return await self.save(sweep.fail(why, self.clients.now(), event))
+            return await self.save(sweep.fail(f"The cluster rejected the {manifest['kind']}", now, event))
         if is_build:
             uids = {manifest["metadata"]["name"]: made["metadata"]["uid"]}
             return await self.save(built(sweep, uids=sweep.building.uids | uids))

@@ -47,7 +47,7 @@ def report_error(
     """
     is_service = isinstance(error, RegistryError | GitUnavailableError)
     planned = is_service and sweep.phase is Phase.RECEIVED
-    if planned:
+    if planned or (isinstance(error, ApiError) and error.denied):
         sweep = replace(sweep, outage=replace(sweep.outage, since=sweep.outage.since or now))
     if failures < (PLAN_REPORTED_AFTER if planned else REPORTED_AFTER):
         return sweep
@@ -57,6 +57,11 @@ def report_error(
     if isinstance(error, TRANSIENT_ERRORS):
         return report_trouble(sweep, mask(str(error) or type(error).__name__))
     return sweep
+
+
+def is_final(error: ApiError, sweep: SweepRecord, now: datetime) -> bool:
+    """Return whether the cluster rejects for good what this sweep needs."""
+    return error.permanent and not (error.denied and now - (sweep.outage.since or now) < PLAN_TIMEOUT)
 
 
 def refusal(error: RegistryError | GitUnavailableError) -> str:

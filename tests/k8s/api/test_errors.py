@@ -3,7 +3,7 @@
 from k8s.api.errors import ApiError
 from tests.cases import cases
 
-KINDS = ("absent", "exists", "stale", "expired", "throttled", "outage", "permanent")
+KINDS = ("absent", "exists", "stale", "expired", "throttled", "outage", "denied", "permanent")
 
 
 @cases(
@@ -11,6 +11,10 @@ KINDS = ("absent", "exists", "stale", "expired", "throttled", "outage", "permane
     [
         (ApiError(400, "BadRequest", "a webhook denied it"), {"permanent"}),
         (ApiError(403, "Forbidden", "exceeded quota"), {"permanent"}),
+        (
+            ApiError(403, "Forbidden", 'jobs is forbidden: User "x" cannot create resource "jobs"'),
+            {"denied", "permanent"},
+        ),
         (ApiError(404, "NotFound", "pods x not found"), {"absent", "permanent"}),
         (ApiError(404, "", "404 page not found"), {"permanent"}),  # the kind isn't installed
         (ApiError(409, "AlreadyExists", "jobs x already exists"), {"exists"}),

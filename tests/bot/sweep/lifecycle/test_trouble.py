@@ -59,6 +59,8 @@ def test_trouble_is_reported_once_per_phase_and_its_end_where_it_was_reported():
     resolved = resolve_trouble(kept)
     over = Event(kind="trouble_over", text=":white_check_mark: Error resolved; the sweep continues.")
     assert (resolved.sent_keys, resolved.outbox) == (("build_waiting/queued",), (over,))
+    stopping = resolve_trouble(replace(once, phase=Phase.STOPPING)).outbox[0]
+    assert stopping.text == ":white_check_mark: Error resolved; stopping continues."
     ended = resolve_trouble(replace(once, phase=Phase.FAILED))
     assert (ended.sent_keys, ended.outbox) == ((), ())
     private = replace(report_trouble(a_sweep(Phase.RECEIVED), "no answer"), outbox=())
