@@ -1,15 +1,24 @@
 """Find the sweep of a command: by its name, a part of it, or as the only match."""
 
-from dataclasses import replace
+from dataclasses import fields, replace
 
 import pytest
 
-from bot.core.commands import Action
+from bot.core.commands import Action, Command
 from bot.core.errors import UserError
 from bot.core.record import Phase
 from bot.core.sweep_summary import SweepSummary
 from bot.platform.config.teams import Team
-from bot.sweep.answers.command_parser import TABLE, ParsedCommand, choose, parse_command, selected
+from bot.sweep.answers.command_parser import (
+    COMMANDS,
+    TABLE,
+    ParsedCommand,
+    choose,
+    parse_command,
+    selected,
+)
+from bot.sweep.answers.messages import HISTORY_VERBS
+from bot.sweep.decisions.commands import RULES
 from bot.sweep.launch.options import LAUNCH
 from tests.bot.factories import ADMIN, CONFIG
 from tests.cases import cases
@@ -261,3 +270,13 @@ def test_unknown_name_is_reported(text, user, answer):
 def test_usage_of_compare_does_not_say_that_a_sweep_can_be_omitted():
     with pytest.raises(UserError, match=r"2 to 6 ended sweeps\. SWEEP is a sweep's name, or a part of it\.$"):
         parse_command("compare lr-brave-otter")
+
+
+@pytest.mark.parametrize("command", [each for each in COMMANDS if each.does and not each.does.starts_sweep])
+def test_command_has_a_field_for_each_option(command):
+    known = {"sweep", "mode", *(each.name for each in fields(Command))}  # the mode becomes the action
+    assert command.by_key.keys() <= known
+
+
+def test_history_words_each_command_that_changes_a_sweep():
+    assert RULES.keys() <= HISTORY_VERBS.keys()
