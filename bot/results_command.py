@@ -62,7 +62,9 @@ async def _read(sweep: str, namespace: str) -> SweepResults:
     try:
         cluster = await KubernetesClient.connect()
     except ConfigException as error:
-        raise UserError(f"No access to a cluster: {error}. *Fix:* Set KUBECONFIG.") from None
+        raise UserError(
+            f"No access to a cluster: {error}. *Fix:* Log in with sweepbot login URL, or set KUBECONFIG."
+        ) from None
     try:
         found = await ResultsStore(cluster, namespace).get(sweep)
     except (ApiError, UnreachableError, ValueError) as error:

@@ -39,6 +39,7 @@ from bot.sweep.answers.command_parser import (
 )
 from bot.sweep.answers.meaning import Meaning, branch_names, meaning, space_names, sweep_names
 from bot.sweep.form.view import Draft
+from bot.sweep.launch.command_line import parse_options
 from bot.sweep.launch.options import LAUNCH
 from bot.sweep.model.texts import linked
 from bot.text.wording import listed
@@ -260,14 +261,24 @@ async def _form(
     if refusal := refused_launch(context, user, channel):
         return refusal
     options = dict(meant.parsed.options)
+    note = meant.note or _conflict(command["text"], error)
     if not (trigger := command.get("trigger_id")):
         understood = (
             f"Understood: {code(meant.parsed.typed)}." if options else "To start a sweep, open the form."
         )
-        text = f"{understood} {plain(meant.note)}".strip()
+        text = f"{understood} {plain(note)}".strip()
         return _offer(text, "Open form", f"{command['command']} {command['text']}")
-    failed = await open_form(context, client, trigger, user, channel, options, meant.note)
+    failed = await open_form(context, client, trigger, user, channel, options, note)
     return f"{plain(str(error))}\n{failed}" if failed else ""
+
+
+def _conflict(text: str, error: UserError) -> str:
+    """Return the error of options of which each was understood; "" for a sentence."""
+    try:
+        parse_options(text)
+    except UserError:
+        return ""
+    return str(error)
 
 
 def _check_names_one(

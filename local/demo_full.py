@@ -33,7 +33,7 @@ CONFIG: Object = {
     "environments": ENVIRONMENTS["environments"] | {"services": {"images": [IMAGE]}},
 }
 TO_TRY = f"""
-  Queues    Kueue admits 2 of the 4 GPUs. Run   /sweep branch=main repo=digits space=idle gate=false
+  Queues    Kueue admits 2 of the 4 GPUs. Run   /sweep branch=main repo=digits space=idle gate=off
             until two trials run. Then /sweep branch=main repo=digits space=lr priority=high preempts one;
             /sweep queue shows the order
   Profiles  profile=h100 chooses gpu-2, and profile=mig slices of a GPU; profile=8xh100 is refused

@@ -213,6 +213,29 @@ async def test_form_that_slack_rejects_is_reported_with_an_alternative(app, monk
 
 
 @pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("branch=main,dev seeds=3 cmd=./train", "seeds= runs one branch"),
+        ("branch=main seeds=3", "seeds= needs a command"),
+        ("branch=main space=lr seeds=3 cmd=./train", "Remove seeds= or space="),
+    ],
+)
+async def test_form_for_options_that_exclude_each_other_says_why_no_sweep_started(
+    app, context, monkeypatch, text, reason
+):
+    opened = []
+
+    async def shown(_, *, trigger_id, view):
+        opened.append(json.dumps(view))
+
+    monkeypatch.setattr(AsyncWebClient, "views_open", shown)
+    await app.async_dispatch(a_command(text))
+    [view] = opened
+    assert reason in view
+    assert await context.store.active() == set()
+
+
+@pytest.mark.parametrize(
     ("text", "asked"),
     [
         ("cancel lr-brave-otter", (Action.CANCEL, "", 0)),

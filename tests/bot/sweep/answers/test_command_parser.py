@@ -1,15 +1,24 @@
 """Find the sweep of a command: by its name, a part of it, or as the only match."""
 
-from dataclasses import replace
+from dataclasses import fields, replace
 
 import pytest
 
-from bot.core.commands import Action
+from bot.core.commands import Action, Command
 from bot.core.errors import UserError
 from bot.core.record import Phase
 from bot.core.sweep_summary import SweepSummary
 from bot.platform.config.teams import Team
-from bot.sweep.answers.command_parser import TABLE, ParsedCommand, choose, parse_command, selected
+from bot.sweep.answers.command_parser import (
+    COMMANDS,
+    TABLE,
+    ParsedCommand,
+    choose,
+    parse_command,
+    selected,
+)
+from bot.sweep.answers.messages import HISTORY_VERBS
+from bot.sweep.decisions.commands import RULES
 from bot.sweep.launch.options import LAUNCH
 from tests.bot.factories import ADMIN, CONFIG
 from tests.cases import cases
@@ -268,3 +277,13 @@ def test_word_that_names_no_trial_is_not_sent_as_one(word):
     """`cancel lr-a-b.` in its thread is offered without the period, not answered with a list of trials."""
     with pytest.raises(UserError, match="isn't a trial"):
         parse_command(f"cancel {word}", "lr-a-b")
+
+
+@pytest.mark.parametrize("command", [each for each in COMMANDS if each.does and not each.does.starts_sweep])
+def test_command_has_a_field_for_each_option(command):
+    known = {"sweep", "mode", *(each.name for each in fields(Command))}  # the mode becomes the action
+    assert command.by_key.keys() <= known
+
+
+def test_history_words_each_command_that_changes_a_sweep():
+    assert RULES.keys() <= HISTORY_VERBS.keys()
