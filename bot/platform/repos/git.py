@@ -24,7 +24,7 @@ from bot.platform.repos.git_commands import (
     OutputTooLongError,
 )
 from bot.platform.repos.listings import Listings
-from bot.text.wording import did_you_mean, listed
+from bot.text.wording import did_you_mean
 
 # A server without filter support makes git warn and sends everything.
 FETCH_COMMIT = ("fetch", "--quiet", "--depth=1", "--filter=blob:none", "--no-tags", "--no-auto-gc")
@@ -35,7 +35,7 @@ FETCH_FILES = (
 )
 FETCH_HISTORY = ("fetch", "--quiet", "--filter=tree:0", "--no-tags", "--no-auto-gc")
 # Answers of a host that lacks a commit, which another replica of it can have.
-LOST = re.compile("not our ref|unadvertised object")
+LOST = re.compile("(?:not our ref|unadvertised object) ([0-9a-f]{8})")
 
 SUBMODULE = "160000"  # its mode in a tree
 MAX_FILE = MIB  # bytes of a file that is read
@@ -202,10 +202,9 @@ class Git(GitCommands):
             try:
                 await self._run(url, "-C", repository, *FETCH_HISTORY, "--", "origin", *commits)
             except GitUnavailableError as error:
-                if not LOST.search(str(error)):
+                if not (lost := LOST.search(str(error))):
                     raise
-                short = listed(each[:8] for each in commits)
-                raise UserError(f"{url} no longer has {short}: a force-push removed it.") from None
+                raise UserError(f"{url} no longer has {lost[1]}: a force-push removed it.") from None
             yield repository
 
     async def commits(self, url: str, old: str, new: str) -> tuple[str, list[Commit]]:
