@@ -37,6 +37,7 @@ FETCH_HISTORY = ("fetch", "--quiet", "--filter=tree:0", "--no-tags", "--no-auto-
 # Answers of a host that lacks a commit, which another replica of it can have.
 LOST = re.compile("(?:not our ref|unadvertised object) ([0-9a-f]{8})")
 
+SHA1 = 40  # hexadecimal digits
 SUBMODULE = "160000"  # its mode in a tree
 MAX_FILE = MIB  # bytes of a file that is read
 MAX_HISTORY = 64 * MIB  # 1.6 million commits
@@ -251,7 +252,12 @@ class Git(GitCommands):
     async def _refs(self, url: str, *patterns: str) -> dict[str, str]:
         listing = await self._run(url, "ls-remote", "--heads", "--tags", "--", url, *patterns)
         pairs = (line.partition("\t") for line in _lines(listing))
-        return {ref: commit for commit, _, ref in pairs}
+        refs = {ref: commit for commit, _, ref in pairs}
+        if any(len(commit) > SHA1 for commit in refs.values()):
+            raise UserError(
+                f"{url} has SHA-256 commits, which builds don't support. *Fix:* Use one with SHA-1."
+            )
+        return refs
 
     async def _files(self, url: str, repository: Path, commit: str, *paths: str) -> dict[str, str]:
         """Return regular files by path with their object names; of the root without a path."""

@@ -1,6 +1,7 @@
 """Reading a repository over smart HTTP, as from GitHub."""
 
 import asyncio
+import shutil
 import tracemalloc
 from pathlib import Path
 from typing import Any
@@ -153,6 +154,16 @@ async def test_fetch_recovers_after_a_killed_fetch(repo: Repo, url: str, git: Gi
 async def test_missing_repository_is_a_user_error(url: str, git: Git) -> None:
     with pytest.raises(UserError, match=r"not found\. Check that the repository exists"):
         await git.resolve(url.replace("digits", "digitz"), "main")
+
+
+async def test_repository_with_sha256_commits_is_a_user_error(repo: Repo, url: str, git: Git) -> None:
+    shutil.rmtree(repo.bare)
+    repo.git("init", "--quiet", "--bare", "--object-format=sha256", str(repo.bare), at=repo.work)
+    tree = repo.git("hash-object", "-t", "tree", "-w", "/dev/null", at=repo.bare)
+    commit = repo.git("commit-tree", "-m", "Begin", tree, at=repo.bare)
+    repo.git("update-ref", "refs/heads/main", commit, at=repo.bare)
+    with pytest.raises(UserError, match="SHA-256 commits"):
+        await git.resolve(url, "main")
 
 
 async def test_unreachable_host_is_retried(git: Git, unused_port: int) -> None:
