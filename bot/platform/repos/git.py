@@ -24,7 +24,7 @@ from bot.platform.repos.git_commands import (
     OutputTooLongError,
 )
 from bot.platform.repos.listings import Listings
-from bot.text.wording import did_you_mean, listed
+from bot.text.wording import did_you_mean
 
 # A server without filter support makes git warn and sends everything.
 FETCH_COMMIT = ("fetch", "--quiet", "--depth=1", "--filter=blob:none", "--no-tags", "--no-auto-gc")
@@ -35,8 +35,9 @@ FETCH_FILES = (
 )
 FETCH_HISTORY = ("fetch", "--quiet", "--filter=tree:0", "--no-tags", "--no-auto-gc")
 # Answers of a host that lacks a commit, which another replica of it can have.
-LOST = re.compile("not our ref|unadvertised object")
+LOST = re.compile("(?:not our ref|unadvertised object) ([0-9a-f]{8})")
 
+SHA1 = 40  # hexadecimal digits
 SUBMODULE = "160000"  # its mode in a tree
 MAX_FILE = MIB  # bytes of a file that is read
 MAX_HISTORY = 64 * MIB  # 1.6 million commits
@@ -202,10 +203,9 @@ class Git(GitCommands):
             try:
                 await self._run(url, "-C", repository, *FETCH_HISTORY, "--", "origin", *commits)
             except GitUnavailableError as error:
-                if not LOST.search(str(error)):
+                if not (lost := LOST.search(str(error))):
                     raise
-                short = listed(each[:8] for each in commits)
-                raise UserError(f"{url} no longer has {short}: a force-push removed it.") from None
+                raise UserError(f"{url} no longer has {lost[1]}: a force-push removed it.") from None
             yield repository
 
     async def commits(self, url: str, old: str, new: str) -> tuple[str, list[Commit]]:
@@ -252,7 +252,12 @@ class Git(GitCommands):
     async def _refs(self, url: str, *patterns: str) -> dict[str, str]:
         listing = await self._run(url, "ls-remote", "--heads", "--tags", "--", url, *patterns)
         pairs = (line.partition("\t") for line in _lines(listing))
-        return {ref: commit for commit, _, ref in pairs}
+        refs = {ref: commit for commit, _, ref in pairs}
+        if any(len(commit) > SHA1 for commit in refs.values()):
+            raise UserError(
+                f"{url} has SHA-256 commits, which builds don't support. *Fix:* Use one with SHA-1."
+            )
+        return refs
 
     async def _files(self, url: str, repository: Path, commit: str, *paths: str) -> dict[str, str]:
         """Return regular files by path with their object names; of the root without a path."""

@@ -33,7 +33,8 @@ PASSED_VARIABLES = (
 # Errors that a retry won't fix; all others can be temporary.
 PERMANENT_FAILURES = re.compile(
     r"authentication failed|could not read (username|password)|not found|access denied|permission denied"
-    r"|requested url returned error: 40[0134]|is this a git repository|not a git repository",
+    r"|requested url returned error: 4(?:0[0134]|10|51)|is this a git repository|not a git repository"
+    r"|unable to update url base from redirection",  # to a login page
     re.IGNORECASE,
 )
 
@@ -193,7 +194,7 @@ async def _last_bytes(stream: asyncio.StreamReader | None) -> bytes:
 def _failure(url: str, errors: str) -> Exception:
     lines = [line for line in errors.splitlines() if line.strip()] or ["git failed without a message"]
     fatal = [line for line in lines if line.startswith("fatal: ")] or lines
-    sentence = f"{url}: {fatal[-1][:200].removeprefix('fatal: ')}"
+    sentence = f"{url}: {fatal[-1][:200].removeprefix('fatal: ').removesuffix(':')}"
     if PERMANENT_FAILURES.search(errors):
         return UserError(f"{sentence}. Check that the repository exists and Sweepbot has read access.")
     return GitUnavailableError(sentence)

@@ -28,7 +28,7 @@ CURVES_PER_REQUEST = 20  # 20 curves of MAX_POINTS have 5 MiB
 MAX_POINTS = 2_500  # of one curve, the limit of MLflow's server, which samples longer ones evenly
 MAX_STEP = 2**63
 MAX_NAMES = 50  # metrics of a run that are named
-ABSENT = "RESOURCE_DOES_NOT_EXIST"
+ABSENT = b"RESOURCE_DOES_NOT_EXIST"
 TRIAL_NAME_RULE = re.compile(r"[a-z0-9][a-z0-9-]{0,252}")  # other runs of the experiment aren't trials
 
 
@@ -126,12 +126,12 @@ class TrackingApi:
         try:
             with measured("mlflow", operation=f"{method} {endpoint}"):
                 status, body = self._answer(method, f"/api/2.0/mlflow/{endpoint}", query)
-            answer = json.loads(body) if status in {200, 404} else {}
+            answer = json.loads(body) if status == 200 or (status == 404 and ABSENT in body) else {}
         except TrackingError:
             raise
         except Exception as error:  # MLflow's functions raise whatever their transports raise
             raise TrackingError(f"{type(error).__name__}: {error}") from error
-        if status == 404 and isinstance(answer, dict) and answer.get("error_code") == ABSENT:
+        if status == 404 and isinstance(answer, dict) and answer.get("error_code") == ABSENT.decode():
             return {}
         if status != 200 or not isinstance(answer, dict):
             raise TrackingError(f"MLflow answered {endpoint} with HTTP {status}")

@@ -1,6 +1,7 @@
 """Reading a repository over smart HTTP, as from GitHub."""
 
 import asyncio
+import shutil
 import tracemalloc
 from pathlib import Path
 from typing import Any
@@ -82,6 +83,9 @@ async def test_between_lists_added_and_dropped_commits(repo: Repo, url: str, git
     assert (found.added.count, len(found.added.shown), found.added.shown[0][1]) == (17, 15, "Add 16")
     assert found.dropped.shown == ((old[:8], "Drop <me>, password=***"),)
     assert (await git.between(url, base, base)).added.count == 0
+    lost = repo.git("commit-tree", "-m", "Lost", f"{base}^{{tree}}")
+    with pytest.raises(UserError, match=rf"no longer has {lost[:8]}: a force-push removed it\.$"):
+        await git.between(url, new, lost)
 
 
 async def test_contains_is_true_until_the_branch_is_rewritten(repo: Repo, url: str, git: Git) -> None:
@@ -152,6 +156,16 @@ async def test_missing_repository_is_a_user_error(url: str, git: Git) -> None:
         await git.resolve(url.replace("digits", "digitz"), "main")
 
 
+async def test_repository_with_sha256_commits_is_a_user_error(repo: Repo, url: str, git: Git) -> None:
+    shutil.rmtree(repo.bare)
+    repo.git("init", "--quiet", "--bare", "--object-format=sha256", str(repo.bare), at=repo.work)
+    tree = repo.git("hash-object", "-t", "tree", "-w", "/dev/null", at=repo.bare)
+    commit = repo.git("commit-tree", "-m", "Begin", tree, at=repo.bare)
+    repo.git("update-ref", "refs/heads/main", commit, at=repo.bare)
+    with pytest.raises(UserError, match="SHA-256 commits"):
+        await git.resolve(url, "main")
+
+
 async def test_unreachable_host_is_retried(git: Git, unused_port: int) -> None:
     with pytest.raises(GitUnavailableError, match="unable to access"):
         await git.resolve(f"http://127.0.0.1:{unused_port}/acme/digits.git", "main")
@@ -178,6 +192,8 @@ async def test_other_protocols_are_rejected(git: Git, url: str) -> None:
         ("fatal: could not read Username for 'https://x': terminal prompts disabled", UserError),
         ("remote: Not Found\nfatal: repository 'https://x/y.git/' not found", UserError),
         ("fatal: unable to access 'https://x/': The requested URL returned error: 403", UserError),
+        ("fatal: unable to access 'https://x/': The requested URL returned error: 451", UserError),
+        ("fatal: unable to access 'https://x/': The requested URL returned error: 429", GitUnavailableError),
         ("fatal: unable to access 'https://x/': The requested URL returned error: 503", GitUnavailableError),
         ("fatal: unable to access 'https://x/': Could not resolve host: x", GitUnavailableError),
         ("fatal: early EOF\nfatal: fetch-pack: invalid index-pack output", GitUnavailableError),
@@ -186,6 +202,22 @@ async def test_other_protocols_are_rejected(git: Git, url: str) -> None:
 )
 def test_only_permanent_failures_are_user_errors(stderr: str, kind: type[Exception]) -> None:
     assert type(_failure("https://x/y.git", stderr)) is kind
+
+
+def test_redirect_to_a_login_page_is_a_user_error_without_its_address() -> None:
+    stderr = "\n".join(
+        (
+            "fatal: unable to update url base from redirection:",
+            "  asked for: https://x/y.git/info/refs?service=git-upload-pack",
+            "   redirect: https://login.example/signin?ticket=abc",
+        )
+    )
+    found = _failure("https://x/y.git", stderr)
+    assert type(found) is UserError
+    assert str(found) == (
+        "https://x/y.git: unable to update url base from redirection. Check that the repository exists and "
+        "Sweepbot has read access."
+    )
 
 
 def test_failure_text_contains_no_passwords() -> None:

@@ -160,7 +160,7 @@ def test_invalid_run_is_skipped(hostile, run):
     [
         ((500, b"oops"), "HTTP 500"),
         ((403, {"error_code": "PERMISSION_DENIED"}), "HTTP 403"),
-        ((404, b"<html>"), "JSON"),
+        ((404, b"<html>"), "runs/search with HTTP 404"),  # another path, or an older server
         ((200, b"<html>please log in</html>"), "JSON"),
         ((200, [1]), "HTTP 200"),
         ((200, b"[" * 100_000), "Recursion"),
