@@ -48,7 +48,7 @@ EVICTED = "The node evicted the build. *Fix:* Start the sweep again."
 DISK_FULL = r"[Nn]o space left on device"
 PUSH = r"\A(?:Error: )?error (?:checking push permission|pushing image)"
 PULLED_TOO_OFTEN = "TOOMANYREQUESTS|429 Too Many Requests"
-REFUSED = "UNAUTHORIZED|DENIED|unauthorized: |status code 40[13] "
+REFUSED = r"UNAUTHORIZED|DENIED|unauthorized: |status code 40[13]\b"
 NO_INDEX_FIX = (
     "*Fix:* Ask an admin to check the network, proxy, and package index of builds (docs/builds.md)."
 )
@@ -125,7 +125,7 @@ KANIKO_CAUSES = (
         "The base image doesn't exist, or requires credentials. *Fix:* Check the name after FROM.",
     ),
     (
-        r"MANIFEST_UNKNOWN|NAME_UNKNOWN|status code 404 ",
+        r"MANIFEST_UNKNOWN|NAME_UNKNOWN|status code 404\b",
         "The base image doesn't exist. *Fix:* Check the name and the tag after FROM.",
     ),
     (
