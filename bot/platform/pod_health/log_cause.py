@@ -71,7 +71,7 @@ EXCEPTION = re.compile(
 WRAPPER = re.compile(
     r"Process(?:Raised|Exited)Exception|CalledProcessError|TrainingFailedError|WorkerCrashedError"
     r"|RayTaskError\(|ActorDiedError|BrokenProcessPool|BrokenExecutor|DatasetGenerationError"
-    r"|InstantiationException|Error building extension"
+    r"|InstantiationException|Error (?:building|compiling objects for) extension"
     r"|exited unexpectedly|multiarray failed to import|device-side assert|SystemExit"
     r"|because of the following error|Traceback \(most recent call last\)|Caught \w{1,60} in \w"
     r"|cuda runtime error \(59\)|Job failed|Failed to initialize the distributed"
@@ -153,7 +153,7 @@ NOISE = re.compile(
 WRONG = re.compile(
     r"(?i)\b(?:not|no|cannot|can't|couldn't|fail\w{0,4}|invalid|missing|unable|expected|must|unknown"
     r"|unsupported|abort\w{0,4}"
-    r"|denied|refused|exceed\w{0,3}|mismatch|diverged|corrupt\w{0,3}|unreachable|timed out|already)\b"
+    r"|denied|refused|expired|exceed\w{0,3}|mismatch|diverged|corrupt\w{0,3}|unreachable|timed out|already)\b"
 )
 PLACE_OF_CODE = re.compile(
     r" in: \S{1,300}\.(?:cpp|cu|cc|h|hpp):\d{1,9},|^\S{0,200}/\S{1,200}\.\w{1,4}:\d{1,9}(?::\d{1,9})?: "

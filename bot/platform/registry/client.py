@@ -5,7 +5,7 @@ Hand-written on aiohttp: the Python clients that exist are synchronous, and push
 
 import json
 import re
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from time import monotonic
 from typing import Any
@@ -74,7 +74,10 @@ class Registry:
         self._url = URL(f"{'http' if insecure else 'https'}://{self._host}")
         self._credentials = credentials
         self._authorizations: dict[str, tuple[str, float]] = {}  # scope -> header, monotonic expiry
-        self._session = aiohttp.ClientSession(timeout=REQUEST_TIMEOUT, trust_env=True)
+        # No cookies: Harbor takes a client that returns its cookie for a browser, and wants a CSRF token.
+        self._session = aiohttp.ClientSession(
+            timeout=REQUEST_TIMEOUT, trust_env=True, cookie_jar=aiohttp.DummyCookieJar()
+        )
 
     async def close(self) -> None:
         await self._session.close()
@@ -91,9 +94,13 @@ class Registry:
             if answer.status != 200:
                 raise self._error(f"{answer.status} for {repository}:{tag}")
             found = answer.headers.get("Docker-Content-Digest", "")
-            if not DIGEST.fullmatch(found):
-                raise self._error(f"no digest for {repository}:{tag}")
-            return found
+        if not found:  # optional: some versions of Nexus, Red Hat's registries, and static ones don't send it
+            async with self._request("GET", path, _pull(repository), headers={"Accept": MANIFESTS}) as answer:
+                document = await self._document(answer)
+                found = digest_of(document) if answer.status == 200 and _object(document) else ""
+        if not DIGEST.fullmatch(found):
+            raise self._error(f"no digest for {repository}:{tag}")
+        return found
 
     async def tags(self, repository: str) -> list[str]:
         """Return all tags; [] if the repository doesn't exist. Raises RegistryError."""
@@ -252,6 +259,8 @@ class Registry:
         try:
             with self._as_expected():
                 url = self._url.join(URL(path, encoded=True))
+                if url.host == self._url.host and not self._insecure:
+                    url = url.with_scheme("https")  # behind a TLS proxy, a registry can call itself http://
                 how = {"data": data, "timeout": timeout, "allow_redirects": method in {"GET", "HEAD"}}
                 authorization = self._cached_authorization(scope, url)
                 with measured("registry", operation=f"{method} {url.path}"):
@@ -259,9 +268,9 @@ class Registry:
                         method, url, headers={**(headers or {}), **authorization}, **how
                     )
                 if answer.status == 401 and url.host == self._url.host:
-                    challenge = answer.headers.get("WWW-Authenticate", "")
+                    challenges = answer.headers.getall("WWW-Authenticate", [])
                     answer.release()
-                    authorization = {"Authorization": await self._authorize(challenge, scope)}
+                    authorization = {"Authorization": await self._authorize(challenges, scope)}
                     answer = await self._session.request(
                         method, url, headers={**(headers or {}), **authorization}, **how
                     )
@@ -281,21 +290,25 @@ class Registry:
         valid = header and monotonic() < until and url.host == self._url.host
         return {"Authorization": header} if valid else {}
 
-    async def _authorize(self, challenge: str, scope: str) -> str:
-        """Return the Authorization header for the WWW-Authenticate challenge of a 401."""
-        scheme, _, rest = challenge.partition(" ")
-        parameters = dict(re.findall(r'\b(\w{1,20})="([^"]*)"', rest))
+    async def _authorize(self, challenges: Sequence[str], scope: str) -> str:
+        """Return the Authorization header for the first challenge of a 401 that it can answer.
+
+        Proxies add others, such as Negotiate.
+        """
         login = await self._credentials() if self._credentials else None
         basic = aiohttp.encode_basic_auth(*login) if login else ""
-        if scheme.lower() == "basic" and basic:
-            header, seconds = basic, float(BASIC_LIFE)
-        elif scheme.lower() == "bearer" and "realm" in parameters:
-            header, seconds = await self._token(parameters, scope, basic)
-        else:
-            repository = scope.split(":")[1]
-            raise self._error(f"401 for {repository}: credentials are missing or wrong")
-        self._authorizations[scope] = header, monotonic() + seconds
-        return header
+        for challenge in challenges:
+            scheme, _, rest = challenge.partition(" ")
+            parameters = dict(re.findall(r'\b(\w{1,20})="([^"]*)"', rest))
+            if scheme.lower() == "basic" and basic:
+                header, seconds = basic, float(BASIC_LIFE)
+            elif scheme.lower() == "bearer" and "realm" in parameters:
+                header, seconds = await self._token(parameters, scope, basic)
+            else:
+                continue
+            self._authorizations[scope] = header, monotonic() + seconds
+            return header
+        raise self._error(f"401 for {scope.split(':')[1]}: credentials are missing or wrong")
 
     async def _token(self, parameters: dict[str, str], scope: str, basic: str) -> tuple[str, float]:
         """Return a bearer token and its seconds; public images of large registries need an anonymous one."""
@@ -307,10 +320,10 @@ class Registry:
             if answer.status != 200:
                 raise self._error(f"{answer.status} from its token service {answer.url.host}")
             body = _object(await self._document(answer))
-        if body is None:
+        token = body and (body.get("token") or body.get("access_token"))
+        if not body or not token:
             raise self._error(f"without a token from {parameters['realm']}")
-        seconds = float(body.get("expires_in") or TOKEN_LIFE)
-        return f"Bearer {body.get('token') or body.get('access_token')}", 0.8 * seconds
+        return f"Bearer {token}", 0.8 * float(body.get("expires_in") or TOKEN_LIFE)
 
     @contextmanager
     def _as_expected(self) -> Iterator[None]:

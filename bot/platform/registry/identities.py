@@ -56,7 +56,8 @@ class CloudLogin:
 def _aws(host: str) -> tuple[str, str, datetime]:
     import boto3  # noqa: PLC0415
 
-    region = host.split(".")[3]  # ACCOUNT.dkr.ecr.REGION.amazonaws.com
+    # ACCOUNT.dkr.ecr.REGION.amazonaws.com, or with IPv6 ACCOUNT.dkr-ecr.REGION.on.aws
+    region = host.replace("dkr-ecr", "dkr.ecr").split(".")[3]
     answer = boto3.client("ecr", region_name=region).get_authorization_token()
     found = answer["authorizationData"][0]
     user, _, token = b64decode(found["authorizationToken"]).decode().partition(":")

@@ -5,10 +5,11 @@ registries), pip, uv, and the kernel.
 """
 
 import re
+from collections import deque
 from collections.abc import Iterable
 
 from bot.platform.pod_health.diagnosis import Diagnosis
-from bot.platform.pod_health.log_cause import find_cause, quoted
+from bot.platform.pod_health.log_cause import LogCause, find_cause, quoted
 from k8s.jobs import Job
 from k8s.pods import Pod
 
@@ -20,7 +21,14 @@ NOISE = re.compile(
 )
 # The executor prints its 82 lines of flags below an error that precedes the build.
 EXECUTOR_USAGE = re.compile(r"^Usage:\n  executor \[flags\]$.*", re.MULTILINE | re.DOTALL)
-OUT_OF_MEMORY = "Out of memory (builds get 8 GiB). *Fix:* Split the RUN that installs packages into several."
+# Kaniko's own error, at its log's end. What a RUN prints, and warnings that Kaniko survived, are none of it.
+OWN_ERROR = re.compile(r"^(?:Error: )?error (?:build|check|execut|push|resolv)ing ", re.MULTILINE)
+MAX_OWN_ERROR = 5000  # characters: it can quote a registry's page
+SURVIVED = re.compile(r"(?:INFO|WARN|ERRO)\[\d")
+OUT_OF_MEMORY = (
+    "Out of memory (builds get 8 GiB). *Fix:* Split the RUN that installs packages into several; "
+    "if it compiles, set `MAX_JOBS=1` in it."
+)
 DISK = "Out of disk (builds get 60 GiB). *Fix:* Disable caches (`--no-cache-dir`) or install less."
 NO_CA = (
     "The builder doesn't trust your company's CA certificate. *Fix:* Ask an admin to set BUILD_CA_CONFIGMAP "
@@ -37,15 +45,22 @@ CHECK_ADDRESS = (
 COMMAND_FAILED = "The command failed with exit code"
 EVICTED = "The node evicted the build. *Fix:* Start the sweep again."
 
+DISK_FULL = r"[Nn]o space left on device"
+PUSH = r"\A(?:Error: )?error (?:checking push permission|pushing image)"
+PULLED_TOO_OFTEN = "TOOMANYREQUESTS|429 Too Many Requests"
+REFUSED = r"UNAUTHORIZED|DENIED|unauthorized: |status code 40[13]\b"
+NO_INDEX_FIX = (
+    "*Fix:* Ask an admin to check the network, proxy, and package index of builds (docs/builds.md)."
+)
+
 # (pattern in the log, cause and fix). The first match counts; {} is the pattern's group.
 # Repetitions are bounded, so that a hostile log can't make the search slow.
-CAUSES = (
+KANIKO_CAUSES = (
     (r"x509: certificate signed by unknown authority", NO_CA),
     (
-        r"peer certificate: UnknownIssuer|CERTIFICATE_VERIFY_FAILED|(?i:certificate verification failed)",
-        NO_CA_IN_BASE,
+        r"x509: (certificate .{1,200})",
+        "A server's certificate isn't valid: {}. *Fix:* Ask an admin to correct the certificate.",
     ),
-    (r"SSL certificate problem", NO_CA_IN_BASE),
     (
         r"resolving source context: .{0,500}(?:couldn't find remote ref|reference not found)",
         "The branch no longer exists on the git host. *Fix:* Push it again.",
@@ -75,11 +90,18 @@ CAUSES = (
         ),
     ),
     (
-        r'"https?://([^/"]+)/v2/[^"]*": (?:dial tcp|net/http: TLS handshake timeout|context deadline)',
+        (
+            r'"https?://([^/"]{1,300})/[^"]{0,1000}": (?:dial tcp|proxyconnect|Proxy Authentication'
+            r"|net/http: (?:TLS handshake timeout|request canceled)|context deadline)"
+        ),
         f"The registry {{}} can't be reached from the cluster. {CHECK_ADDRESS}",
     ),
     (
-        r"TOOMANYREQUESTS",
+        rf"{PUSH}.{{0,2000}}?(?:{PULLED_TOO_OFTEN})",
+        "The registry limits how often it can be called. *Fix:* Start the sweep again later.",
+    ),
+    (
+        PULLED_TOO_OFTEN,
         "The base image's registry limits how often it can be pulled. *Fix:* Mirror it in your own registry.",
     ),
     (
@@ -90,23 +112,79 @@ CAUSES = (
         ),
     ),
     (
-        r"checking push permission",
+        rf"checking push permission.{{0,2000}}?(?:{REFUSED})",
         "The registry rejected the push. *Fix:* Ask an admin to check IMAGE_REGISTRY_PUSH and its Secret.",
     ),
     (
-        r"failed to push|pushing image",
-        "The push to the registry failed. *Fix:* Ask an admin to check the registry.",
+        rf"{PUSH}.{{0,2000}}https?://\S{{1,2000}}:\s(.{{1,300}}?)(?:: <|$)",
+        "The push to the registry failed: {}. *Fix:* Ask an admin to check the registry.",
     ),
+    (PUSH, "The push to the registry failed. *Fix:* Ask an admin to check the registry."),
     (
-        r"(?:UNAUTHORIZED|DENIED).*|unauthorized: .*",
+        REFUSED,
         "The base image doesn't exist, or requires credentials. *Fix:* Check the name after FROM.",
     ),
     (
-        r"(?:MANIFEST_UNKNOWN|NAME_UNKNOWN)",
+        r"MANIFEST_UNKNOWN|NAME_UNKNOWN|status code 404\b",
         "The base image doesn't exist. *Fix:* Check the name and the tag after FROM.",
     ),
-    (r"[Nn]o space left on device", DISK),
-    (r"signal: killed|Cannot allocate memory|MemoryError", OUT_OF_MEMORY),
+    (
+        r"no child with platform|exec format error",
+        "The base image isn't for linux/amd64. *Fix:* Name another after FROM.",
+    ),
+    (
+        r"(status code 5\d\d|connection reset by peer|stream error|unexpected EOF|\bEOF$)",
+        "The base image's registry failed ({}). *Fix:* Start the sweep again.",
+    ),
+    (DISK_FULL, DISK),
+    (
+        r"lstat \S{0,200}/buildcontext/(\S{1,200}): no such file",
+        (
+            "`{}` isn't in the repository, or `.dockerignore` excludes it. *Fix:* Commit it, or correct "
+            "`.dockerignore`."
+        ),
+    ),
+    (
+        r"parse error on line (\d{1,9}): (.{0,500})",
+        "Dockerfile syntax error on line {}. *Fix:* Correct that line.",
+    ),
+    (r"^(?:Error: )?error [a-z ]{1,40}: (?:error building stage: )?(.{1,300})", "Kaniko failed: {}."),
+)
+STEP_CAUSES = (
+    (
+        (
+            r"peer certificate: UnknownIssuer|(?i:server certificate verification failed)"
+            r"|(?:CERTIFICATE_VERIFY_FAILED|SSL certificate problem)"
+            r"(?!.{0,60}(?:expired|not yet valid|[Hh]ostname|address mismatch))"
+        ),
+        NO_CA_IN_BASE,
+    ),
+    (DISK_FULL, DISK),
+    (
+        (
+            r"signal: killed|Cannot allocate memory|\bMemoryError|runtime: out of memory|std::bad_alloc"
+            r"|Killed signal terminated|\(Kill signal\)|\bKilled(?:$|\s{3})"
+        ),
+        OUT_OF_MEMORY,
+    ),
+    (
+        (
+            r"Credentials not correct for .{1,500}\n\s{0,20}ERROR: Could not find"
+            r"|lack of valid authentication credentials"
+        ),
+        (
+            "The package index requires credentials. *Fix:* Ask an admin to set BUILD_NETWORK_SECRET "
+            "(docs/builds.md)."
+        ),
+    ),
+    (
+        r"connection broken by .{1,1000}\n(?:.{0,1000}\n)?\s{0,20}ERROR: Could not find",
+        f"The package index can't be reached; see below. {NO_INDEX_FIX}",
+    ),
+    (
+        r"Temporary failure resolving|dns error",
+        f"A host name doesn't resolve; see below. {NO_INDEX_FIX}",
+    ),
     (
         r"No matching distribution found for (\S{1,200})|Because (\S{1,200}) was not found in the pack",
         "No matching package: {}. *Fix:* Check its name, its version, and the base image's Python.",
@@ -146,17 +224,6 @@ CAUSES = (
         "`uv.lock` is out of date. *Fix:* Run `uv lock` and commit both files.",
     ),
     (
-        r"lstat \S{0,200}/buildcontext/(\S{1,200}): no such file",
-        (
-            "`{}` isn't in the repository, or `.dockerignore` excludes it. *Fix:* Commit it, or correct "
-            "`.dockerignore`."
-        ),
-    ),
-    (
-        r"parse error on line (\d{1,9}): (.{0,500})",
-        "Dockerfile syntax error on line {}. *Fix:* Correct that line.",
-    ),
-    (
         r"process to exit: exit status (\d{1,9})",
         f"{COMMAND_FAILED} {{}}; its last lines are below. *Fix:* Correct what they name.",
     ),
@@ -172,7 +239,8 @@ def explain(log: str, job: Job, pod: Pod | None) -> Diagnosis:
     cause = _from_status(job, pod) or _from_log(lines) or _fallback(job, pod)
     step = _step(lines)
     shown = "\n".join([line for line in lines if not NOISE.match(line)] or lines)
-    named = find_cause(shown)
+    printed, own = _parted(shown)
+    named = LogCause() if own else find_cause(printed)
     text = f"`{step[:200]}` failed. {cause}" if step else cause
     brief = named.text if cause.startswith(COMMAND_FAILED) and named.text else cause.partition(" *Fix:*")[0]
     return Diagnosis(key="build", text=text, detail=quoted(shown, named), cause=brief.rstrip(".:"))
@@ -197,11 +265,21 @@ def _fallback(job: Job, pod: Pod | None) -> str:
 
 
 def _from_log(lines: Iterable[str]) -> str:
-    text = "\n".join(line for line in lines if not line.startswith("INFO["))
-    for pattern, words in CAUSES:
-        if match := re.search(pattern, text, re.MULTILINE):
-            return words.format(": ".join(filter(None, match.groups())))
+    text = "\n".join(line for line in lines if not SURVIVED.match(line))
+    _, own = _parted(text)
+    for pattern, words in KANIKO_CAUSES if own else STEP_CAUSES:
+        if match := re.search(pattern, own or text, re.MULTILINE):
+            return words.format(": ".join(filter(None, match.groups())).rstrip("."))
     return ""
+
+
+def _parted(text: str) -> tuple[str, str]:
+    """Return what is above Kaniko's own error, and that error: "" if a RUN failed, which says why."""
+    if not (last := deque(OWN_ERROR.finditer(text), 1)):
+        return text, ""
+    start = last[0].start()
+    own = text[start:][:MAX_OWN_ERROR]
+    return text[:start], "" if "waiting for process to exit: " in own else own
 
 
 def _step(lines: list[str]) -> str:

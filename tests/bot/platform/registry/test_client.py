@@ -9,7 +9,7 @@ from aiohttp import web
 from bot.platform.registry import client
 from bot.platform.registry.auth import RegistryError
 from bot.platform.registry.client import MANIFESTS, Registry
-from bot.platform.registry.images import ImageRef
+from bot.platform.registry.images import ImageRef, digest_of
 from tests.bot.platform.registry.registries import knows
 
 DIGEST = "sha256:" + "ab" * 32
@@ -72,6 +72,11 @@ async def test_digest_that_is_missing_or_of_another_form_is_an_error(asked):
 
     assert await asked(silent) == "the registry HOST answered no digest for team/lr:v1"
 
+    async def nexus(_):
+        return web.json_response({"schemaVersion": 2}, content_type=OCI)
+
+    assert await asked(nexus) == digest_of(b'{"schemaVersion": 2}')
+
     async def odd(_):
         return web.Response(headers={"Docker-Content-Digest": "latest evil"})
 
@@ -85,6 +90,32 @@ async def test_basic_credentials_are_sent_when_requested(asked):
     assert await asked(htpasswd, ("bot", "secret")) == DIGEST
     assert await asked(htpasswd) == f"{HOST_401}: credentials are missing or wrong"
     assert await asked(htpasswd, ("bot", "wrong")) == f"{HOST_401}:v1"
+
+
+async def test_challenge_of_a_proxy_is_passed_over(asked):
+    async def kerberos(request):
+        if request.headers.get("Authorization") == BASIC:
+            return found()
+        answer = challenge("Negotiate")
+        answer.headers.add("WWW-Authenticate", 'BASIC realm="Sonatype Nexus Repository Manager"')
+        return answer
+
+    assert await asked(kerberos, ("bot", "secret")) == DIGEST
+
+
+async def test_cookies_of_a_registry_are_not_sent_back(toy):
+    async def harbor(request):
+        """Take a client with a session for a browser, as Harbor does."""
+        if request.cookies and request.method != "HEAD":
+            return web.Response(status=403, text="CSRF token not found in request")
+        answer = found() if request.method == "HEAD" else web.Response(status=202)
+        answer.set_cookie("sid", "1")
+        return answer
+
+    host = (await toy(harbor)).replace("127.0.0.1", "localhost")  # aiohttp takes no cookies from addresses
+    registry = Registry(host, insecure=True)
+    assert await registry.delete(ImageRef("team/lr", "v1"))
+    await registry.close()
 
 
 @pytest.mark.parametrize("field", ["token", "access_token"])
@@ -109,6 +140,13 @@ async def test_token_that_is_rejected_or_has_no_possible_service_is_an_error(ask
         return challenge(f'Bearer realm="http://{request.host}/token",service="hub"')
 
     assert await asked(bearer) == "the registry HOST answered 403 from its token service 127.0.0.1"
+
+    async def bearer(request):
+        if request.path == "/token":
+            return web.json_response({"details": "incorrect username or password"})
+        return challenge(f'Bearer realm="http://{request.host}/token",service="hub"')
+
+    assert await asked(bearer) == "the registry HOST answered without a token from http://HOST/token"
 
     async def bearer(_):
         return challenge(f'Bearer realm="{LONG_LABEL}"')
@@ -186,6 +224,25 @@ async def test_upload_without_a_location_is_an_error(toy):
     registry = Registry(await toy(accepted), insecure=True)
     with pytest.raises(RegistryError, match="answered something unexpected"):
         await registry._upload("a", DIGEST, b"x")
+    await registry.close()
+
+
+async def test_upload_to_the_http_address_of_a_registry_with_tls_stays_encrypted(monkeypatch):
+    """A registry behind a TLS proxy takes the scheme from its own request."""
+    registry, asked = Registry("registry.example:5000"), []
+
+    async def unreachable(method, url, **_):
+        asked.append(str(url))
+        raise OSError("unreachable")
+
+    monkeypatch.setattr(registry._session, "request", unreachable)
+    for place in ("http://registry.example:5000/v2/a?_state=x%2F", "http://storage.example/a"):
+        with pytest.raises(RegistryError, match="unreachable"):
+            await registry._send(place, "repository:a:push", DIGEST, b"x")
+    assert asked == [
+        f"https://registry.example:5000/v2/a?_state=x%2F&digest={DIGEST}",
+        f"http://storage.example/a?digest={DIGEST}",
+    ]
     await registry.close()
 
 

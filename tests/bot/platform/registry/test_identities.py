@@ -27,6 +27,7 @@ SELF_SIGNED = [
     "/CN=localhost",
 ]
 ECR = "123456789012.dkr.ecr.eu-west-1.amazonaws.com"
+ECR_IPV6 = "123456789012.dkr-ecr.eu-west-1.on.aws"
 
 
 @pytest.fixture
@@ -44,7 +45,8 @@ def masked():
     return []
 
 
-async def test_aws_logs_in_by_the_role_of_the_service_account(toy, tmp_path, monkeypatch, masked):
+@pytest.mark.parametrize("host", [ECR, ECR_IPV6])
+async def test_aws_logs_in_by_the_role_of_the_service_account(toy, tmp_path, monkeypatch, masked, host):
     """As on EKS: the token of the ServiceAccount for a role, and the role for ECR's password."""
     (tmp_path / "token").write_text("service-account-token")
     ends = [datetime.now(UTC) + timedelta(hours=hours) for hours in (0, 12)]
@@ -79,7 +81,7 @@ async def test_aws_logs_in_by_the_role_of_the_service_account(toy, tmp_path, mon
         "AWS_EC2_METADATA_DISABLED": "true",
     }.items():
         monkeypatch.setenv(name, value)
-    login = CloudLogin("aws", ECR, masked.extend)
+    login = CloudLogin("aws", host, masked.extend)
     assert await login() == ("AWS", "password-2")
     assert await login() == ("AWS", "password-1"), "the first one has ended"
     assert await login() == ("AWS", "password-1"), "this one is valid for 12 h"

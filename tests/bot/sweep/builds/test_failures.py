@@ -39,7 +39,115 @@ DATA = "/kaniko/buildcontext/data.csv"
 FULL = "OSError: [Errno 28] No space left on device"
 UNKNOWN = "tls: failed to verify certificate: x509: certificate signed by unknown authority"
 CONDA = "error    libmamba Could not solve for environment specs\n"
+BASE = "error building image: "
+PULL = f"{BASE}GET https://index.docker.io/v2/library/x/manifests/1: "
+UPLOAD = (
+    "error pushing image: failed to push to destination reg/x:1: "
+    "PATCH https://reg/v2/x/blobs/uploads/e9?_state=REDACTED: "
+)
+UNSENT = "WARN[0091] Error uploading layer to cache: failed to push to destination reg/x:1: status code 413\n"
+UNREAD = f"ERRO[0000] Error while retrieving image from cache: python:3.11 {LIMIT}\n"
+NO_PACKAGE = (
+    "ERROR: Could not find a version that satisfies the requirement torch (from versions: none)\n"
+    "ERROR: No matching distribution found for torch"
+)
+RETRY = (
+    "WARNING: Retrying (Retry(total=0, connect=None, read=None, redirect=None, status=None)) after "
+    "connection broken by 'NewConnectionError('<HTTPSConnection object at 0x7f1d>: Failed to establish a new "
+    "connection: [Errno -3] Temporary failure in name resolution')': /simple/torch/\n"
+)
+REALLY = "The command failed with exit code 1; its last lines"
 CASES = {
+    "a RUN that speaks of registries": (
+        f"{STARTED}ERROR: PERMISSION_DENIED: MANIFEST_UNKNOWN: failed to push\n{STAGE}exit status 1",
+        REALLY,
+    ),
+    "warnings that Kaniko survived": (f"{UNREAD}{STARTED}{UNSENT}oh no\n{STAGE}exit status 1", REALLY),
+    "an index that can't be reached": (
+        f"{STARTED}{RETRY}{NO_PACKAGE}\n{STAGE}exit status 1",
+        "The package index can't be reached",
+    ),
+    "a package that is missing after a retry": (
+        f"{STARTED}{RETRY}Collecting numpy\n  Downloading numpy\n{NO_PACKAGE}\n{STAGE}exit status 1",
+        "No matching package: torch.",
+    ),
+    "an index that wants a login": (
+        (
+            f"{STARTED}WARNING: 401 Error, Credentials not correct for https://i/simple/torch/\n{NO_PACKAGE}\n"
+            f"{STAGE}exit status 1"
+        ),
+        "The package index requires credentials.",
+    ),
+    "an index that wants a login, uv": (
+        (
+            f"{STARTED}Because torch was not found in the package registry and you require torch\n"
+            "      hint: An index URL (https://i/simple) could not be queried due to a lack of valid "
+            f"authentication credentials (401 Unauthorized).\n{STAGE}exit status 1"
+        ),
+        "The package index requires credentials.",
+    ),
+    "a name that doesn't resolve, apt": (
+        (
+            f"{STARTED}W: Failed to fetch http://deb/x  Temporary failure resolving 'deb'\n"
+            f"E: Unable to locate package git\n{STAGE}exit status 100"
+        ),
+        "A host name doesn't resolve; see below.",
+    ),
+    "a compiler that is killed": (
+        f"{STARTED}c++: fatal error: Killed signal terminated program cc1plus\n{STAGE}exit status 1",
+        "set `MAX_JOBS=1` in it",
+    ),
+    "an expired certificate, for curl": (
+        f"{STARTED}curl: (60) SSL certificate problem: certificate has expired\n{STAGE}exit status 60",
+        "The command failed with exit code 60",
+    ),
+    "an expired certificate, for the registry": (
+        f'{PUSH}Get "https://reg:5000/v2/": tls: failed to verify certificate: x509: certificate has expired',
+        "A server's certificate isn't valid: certificate has expired. *Fix:* Ask an admin",
+    ),
+    "a registry that is down, at the check": (
+        (
+            f"{PUSH}POST https://reg:5000/v2/x/blobs/uploads/: unexpected status code 503 Service Unavailable"
+            ": <html>\n<h1>503</h1>"
+        ),
+        "The push to the registry failed: unexpected status code 503 Service Unavailable. *Fix:*",
+    ),
+    "a registry behind a proxy that is down": (
+        f'{PUSH}{CHECK}Get "https://reg:5000/v2/": proxyconnect tcp: dial tcp 10.0.0.1:3128: refused',
+        "The registry reg:5000 can't be reached",
+    ),
+    "a registry that has had enough pushes": (
+        f"{PUSH}POST https://reg:5000/v2/x/blobs/uploads/: TOOMANYREQUESTS: Rate exceeded",
+        "The registry limits how often it can be called.",
+    ),
+    "a registry that is full": (
+        f"{UPLOAD}DENIED: adding 1 GiB of storage resource will exceed the configured upper limit of 1 GiB.",
+        "The push to the registry failed: DENIED: adding 1 GiB of storage resource will exceed the",
+    ),
+    "a token service out of reach": (
+        f'{BASE}Get "https://auth.docker.io/token?scope=x": dial tcp: lookup auth.docker.io: no such host',
+        "The registry auth.docker.io can't be reached",
+    ),
+    "a base whose registry is down": (
+        f"{PULL}unexpected status code 500 Internal Server Error",
+        "The base image's registry failed (status code 500). *Fix:* Start the sweep again.",
+    ),
+    "a base whose registry has had enough, as text": (
+        f"{PULL}unexpected status code 429 Too Many Requests: x",
+        "limits how often it can be pulled",
+    ),
+    "a base that a registry hides": (
+        f"{PULL}unexpected status code 403 Forbidden: x",
+        "or requires credentials",
+    ),
+    "a base for other processors": (
+        f"{BASE}no child with platform linux/amd64 in index docker.io/arm64v8/python:3.11",
+        "The base image isn't for linux/amd64.",
+    ),
+    "any other error of Kaniko": (
+        f"{BASE}error building stage: failed to take snapshot: archive/tar: write too long",
+        "Kaniko failed: failed to take snapshot: archive/tar: write too long.",
+    ),
     "an exit code": (
         f"{STARTED}oh no\n{STAGE}exit status 2",
         "`RUN pip install -r requirements.txt` failed. The",
@@ -205,6 +313,15 @@ def test_failure_is_reported_with_its_fix(case):
 )
 def test_failure_without_a_usable_log_has_no_cause(pod, job, reported):
     assert reported in explain("", job, pod).text
+
+
+def test_failed_command_without_a_named_cause_is_not_blamed_on_kaniko():
+    assert explained(f"{STARTED}Collecting x\n{STAGE}exit status 9", JOB, None).cause == (
+        "The command failed with exit code 9; its last lines are below"
+    )
+    log = f"{STARTED}nvcc fatal   : Unsupported gpu architecture 'compute_89'\n"
+    log += f"RuntimeError: Error compiling objects for extension\n{STAGE}exit status 1"
+    assert explained(log, JOB, None).cause == "nvcc fatal : Unsupported gpu architecture 'compute_89'"
 
 
 def test_failure_shows_the_last_lines_of_the_step():
