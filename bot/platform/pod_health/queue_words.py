@@ -11,7 +11,20 @@ NEVER = re.compile(
     r"maximum capacity \((?:[^()]{1,200} > )?([^\s()]{1,40})\)"  # an older Kueue ends with `(24 > 16)`
 )
 NO_QUOTA_FOR = re.compile(r"resource (\S{1,300}) unavailable in ClusterQueue")
-STOPPED = re.compile(r"(?:Local|Cluster)Queue (\S{1,300}) is inactive")
+STOPPED = re.compile(r"(?:Local|Cluster)Queue (\S{1,300}) is (?:inactive|stopped)")
+NO_QUEUE = re.compile(r"Queue \S{1,300} (?:doesn't exist|is terminating or missing|not found)")
+# What no other trial's end changes; Kueue: pkg/scheduler/flavorassigner, pkg/workload/resources.go
+REFUSALS = (
+    (
+        r"flavor \S{1,300} doesn't match node affinity",
+        "no flavor of its queue has nodes that match its node selector",
+    ),
+    (r"untolerated taint .{1,300} in flavor", "it doesn't tolerate the taints of its queue's flavors"),
+    (r"(?i)namespace doesn't match ClusterQueue selector", "its ClusterQueue doesn't accept this namespace"),
+    (r"LimitRange constraints", "its pods violate the namespace's LimitRange"),
+    (r"resources validation failed", "its pods request more than their limits"),
+    (r"flavor \S{1,300} not found", "its queue uses a flavor that doesn't exist"),
+)
 MAX_WORDS = 200  # characters of a message that isn't known
 
 
@@ -26,6 +39,18 @@ def lacking(words: str) -> tuple[str, str, str] | None:
     """
     found: list[tuple[str, str, str]] = _LACKS.findall(words)
     return next((each for each in reversed(found) if each[:2] == found[0][:2]), None)
+
+
+def can_change(words: str) -> bool:
+    """Return whether some flavor fits the Workload once others release quota or nodes."""
+    return "unused quota" in words or 'topology "' in words
+
+
+def refused(words: str) -> str:
+    """Return why a Workload can't start as it is; "" if it can, or it isn't known."""
+    if can_change(words):
+        return ""
+    return next((why for pattern, why in REFUSALS if re.search(pattern, words)), "")
 
 
 def why_waiting(workload: Workload) -> str:
@@ -45,8 +70,10 @@ def why_waiting(workload: Workload) -> str:
         return f"can never start: the quota is {number} {resource_name(resource, number)} in {flavor}"
     if no_quota := NO_QUOTA_FOR.search(words):
         return f"can't start: the ClusterQueue has no quota for {no_quota[1]}"
-    if "doesn't exist" in words:
+    if why := refused(words):
+        return f"can't start: {why}"
+    if NO_QUEUE.search(words):
         return f"can't start: {words[:MAX_WORDS]}"
     if stopped := STOPPED.search(words):
-        return f"its queue {stopped[1]} is stopped"
+        return f"its queue {stopped[1]} is stopped or misconfigured"
     return words[:MAX_WORDS]
