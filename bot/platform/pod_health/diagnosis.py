@@ -85,7 +85,7 @@ def unschedulable_text(found: Counter[str]) -> str:
     if kind == LABELS:
         return f"The pod can't be scheduled: its node selector excludes {nodes}."
     if kind == VOLUME:
-        return f"The pod can't be scheduled: its volume can't be used on {nodes}, as in another zone."
+        return f"The pod can't be scheduled: its volume can't be used on {nodes}."
     if not kind or " " in kind:  # such as `node(s) were unschedulable`
         return f"The pod can't be scheduled yet{f' ({found[kind]} {kind})' if kind else ''}."
     lacks = RESOURCES.get(kind, kind)

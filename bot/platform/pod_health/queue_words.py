@@ -2,7 +2,7 @@
 
 import re
 
-from k8s.kueue import Workload
+from k8s.kueue import Workload, has_fitting_flavor
 from k8s.objects import GPU
 
 _LACKS = re.compile(r"unused quota for (\S{1,300}) in flavor (\S{1,300}), (\S{1,40}) more needed")
@@ -41,14 +41,9 @@ def lacking(words: str) -> tuple[str, str, str] | None:
     return next((each for each in reversed(found) if each[:2] == found[0][:2]), None)
 
 
-def can_change(words: str) -> bool:
-    """Return whether some flavor fits the Workload once others release quota or nodes."""
-    return "unused quota" in words or 'topology "' in words
-
-
 def refused(words: str) -> str:
     """Return why a Workload can't start as it is; "" if it can, or it isn't known."""
-    if can_change(words):
+    if has_fitting_flavor(words):
         return ""
     return next((why for pattern, why in REFUSALS if re.search(pattern, words)), "")
 
@@ -65,7 +60,7 @@ def why_waiting(workload: Workload) -> str:
     if lacks := lacking(words):
         resource, flavor, number = lacks
         return f"needs {number} more {resource_name(resource, number)} in {flavor}"
-    if never := NEVER.search(words):
+    if (never := NEVER.search(words)) and not has_fitting_flavor(words):
         resource, flavor, number = never.groups()
         return f"can never start: the quota is {number} {resource_name(resource, number)} in {flavor}"
     if no_quota := NO_QUOTA_FOR.search(words):

@@ -14,7 +14,6 @@ from bot.platform.pod_health.queue_words import (
     NO_QUEUE,
     NO_QUOTA_FOR,
     STOPPED,
-    can_change,
     lacking,
     refused,
     resource_name,
@@ -22,7 +21,7 @@ from bot.platform.pod_health.queue_words import (
 from bot.text.wording import trial_size
 from k8s.engine import Experiment, ExperimentState
 from k8s.katib.training import INJECTION_LABEL
-from k8s.kueue import PRIORITY_LABEL, read_workload
+from k8s.kueue import PRIORITY_LABEL, has_fitting_flavor, read_workload
 from k8s.objects import Manifest, condition, conditions, true_conditions
 from k8s.quantities import any_amount
 from k8s.trial_kinds import PYTORCH_JOB, TRAIN_JOB, is_suspended
@@ -305,7 +304,7 @@ def _out_of_memory(evidence: TrialEvidence) -> bool:
 def _exceeds_quota(words: str) -> str:
     """Return a text if the request exceeds every flavor's quota. An older Kueue ends with `(24 > 16)`."""
     most = NEVER.findall(words)
-    if not most or can_change(words):
+    if not most or has_fitting_flavor(words):
         return ""
     quota = " and ".join(
         f"{number} {resource_name(resource, number)} in {flavor}" for resource, flavor, number in most

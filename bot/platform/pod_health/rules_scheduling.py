@@ -28,7 +28,7 @@ def too_large(evidence: TrialEvidence) -> Diagnosis | None:
     """R32: the trial doesn't fit the nodes, even without other pods. Its other workers can have GPUs."""
     condition, gpus, workers = evidence.unscheduled, evidence.gpus, evidence.workers
     has = [_gpus(node, evidence) for node in evidence.nodes]
-    if condition is None or _about_claims(condition) or _can_change(condition, evidence):
+    if condition is None or about_claims(condition) or _can_change(condition, evidence):
         return None
     if not gpus or not any(has):
         return None
@@ -54,7 +54,7 @@ def _never(
 def unschedulable(evidence: TrialEvidence) -> Diagnosis | None:
     """R6: the scheduler finds no node: all are full or tainted, or none has GPUs."""
     condition = evidence.unscheduled
-    if condition is None or _about_claims(condition):
+    if condition is None or about_claims(condition):
         return None
     words, at = condition.get("message") or condition.get("reason", ""), since(condition, later=WAIT_GRACE)
     if condition.get("reason") == "SchedulingGated":
@@ -82,7 +82,7 @@ def unschedulable(evidence: TrialEvidence) -> Diagnosis | None:
 def no_volume(evidence: TrialEvidence) -> Diagnosis | None:
     """R7: a PersistentVolumeClaim is missing or unbound. WaitForFirstConsumer is normal."""
     condition = evidence.unscheduled
-    if condition is None or not _about_claims(condition):
+    if condition is None or not about_claims(condition):
         return None
     words = condition.get("message", "")
     why = evidence.last("ProvisioningFailed", "FailedBinding")
@@ -129,7 +129,7 @@ def _fix(evidence: TrialEvidence, words: str, found: Counter[str]) -> str:
     names = ", ".join(f"`{t}`" for t in taints)
     tainted = f"{'Taint' if len(taints) == 1 else 'Taints'} {names} on {which}. " if taints else ""
     if main_reason(found) == VOLUME:
-        return f"{tainted}Ask an admin to check the volume's zone and the nodes'."
+        return f"{tainted}Ask an admin to check the volume, such as its zone."
     if main_reason(found) == TAINT and all(taint.startswith(PASSING_TAINTS) for taint in taints or ("",)):
         return f"{tainted}Ask an admin to check these nodes."
     if main_reason(found) in {TAINT, LABELS}:
@@ -149,8 +149,10 @@ def _is_scaling(evidence: TrialEvidence) -> bool:
     return event is not None and event["reason"] in SCALES
 
 
-def _about_claims(condition: Manifest) -> bool:
-    return "persistentvolumeclaim" in condition.get("message", "").lower()
+def about_claims(condition: Manifest) -> bool:
+    """Return whether PodScheduled names a claim, or volumes that are being provisioned for claims."""
+    words = condition.get("message", "")
+    return "persistentvolumeclaim" in words.lower() or "binding volumes:" in words
 
 
 def _gpus(node: Manifest, evidence: TrialEvidence) -> int:

@@ -143,7 +143,7 @@ def test_unschedulable_while_an_autoscaler_adds_a_node_is_not_too_large():
             "The pod can't be scheduled yet (1 node(s) were unschedulable).",
             "",
         ),
-        (real_messages.OTHER_ZONE, [], "its volume can't be used on 4 nodes, as in another zone.", "zone"),
+        (real_messages.OTHER_ZONE, [], "its volume can't be used on 4 nodes.", "zone"),
         (
             real_messages.NODES_NOT_READY,
             [],
@@ -241,6 +241,8 @@ def test_no_volume_unbound_claim_is_a_wait_and_a_missing_one_reported_at_once():
     text = "PersistentVolumeClaim `data, cache` isn't bound."
     assert wait == expected("volume", text, ADMIN, real_messages.UNBOUND, soft=True, due=-5)
     assert found(unscheduled(real_messages.UNBOUND, 60)).text == "PersistentVolumeClaim isn't bound."
+    slow = 'running PreBind plugin "VolumeBinding": binding volumes: context deadline exceeded'
+    assert found(claiming(slow, "data")).text == "PersistentVolumeClaim `data` isn't bound."
     text = "PersistentVolumeClaim `rc-definitely-missing-pvc` doesn't exist."
     pod = unscheduled(real_messages.NO_CLAIM, 1)
     assert found(pod) == expected("no-volume", text, ADMIN, real_messages.NO_CLAIM)
