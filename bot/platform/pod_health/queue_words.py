@@ -25,6 +25,7 @@ REFUSALS = (
     (r"resources validation failed", "its pods request more than their limits"),
     (r"flavor \S{1,300} not found", "its queue uses a flavor that doesn't exist"),
 )
+_NO_ROOM = re.compile(r'topology "([^"]{1,253})" (?:doesn\'t allow|allows) to fit')
 MAX_WORDS = 200  # characters of a message that isn't known
 
 
@@ -39,6 +40,12 @@ def lacking(words: str) -> tuple[str, str, str] | None:
     """
     found: list[tuple[str, str, str]] = _LACKS.findall(words)
     return next((each for each in reversed(found) if each[:2] == found[0][:2]), None)
+
+
+def no_room(words: str) -> str:
+    """Return a clause if the quota suffices, but not the nodes of Kueue's topology; else ""."""
+    found = _NO_ROOM.search(words)
+    return f"the nodes of topology {found[1]} have no room for all its pods" if found else ""
 
 
 def refused(words: str) -> str:
@@ -71,4 +78,4 @@ def why_waiting(workload: Workload) -> str:
         return f"can't start: {words[:MAX_WORDS]}"
     if stopped := STOPPED.search(words):
         return f"its queue {stopped[1]} is stopped or misconfigured"
-    return words[:MAX_WORDS]
+    return no_room(words) or words[:MAX_WORDS]

@@ -15,6 +15,7 @@ from bot.platform.pod_health.queue_words import (
     NO_QUOTA_FOR,
     STOPPED,
     lacking,
+    no_room,
     refused,
     resource_name,
 )
@@ -142,6 +143,7 @@ def queued(evidence: TrialEvidence) -> Diagnosis | None:
         return evidence.found("checks", text, "", found.checks, soft=True, report_at=late)
     lacks = lacking(words)
     need = f": needs {lacks[2]} more {resource_name(lacks[0], lacks[2])} in {lacks[1]}" if lacks else ""
+    need = need or (f": {no_room(words)}" if no_room(words) else "")
     fix = "None needed; the trial starts when quota is released." if lacks else ""
     return evidence.found("queued", f"Queued by Kueue{need}{place}.", fix, words, soft=True, report_at=late)
 

@@ -93,7 +93,7 @@ PULLS = (
         "missing registry credentials",
         "login",
     ),
-    ("x509|certificate", "image-tls", "it doesn't trust the registry's certificate", "certificate"),
+    ("x509|tls: ", "image-tls", "it doesn't trust the registry's certificate", "certificate"),
     ("no match for platform|no image found in", "image-platform", "not built for its CPU type", "platform"),
     ("short.name", "image-name", "its name has no registry", "name"),
     ("no space left on device", "image-disk", "the node's disk is full", "disk"),

@@ -368,7 +368,11 @@ FLAVORS = "couldn't assign flavors to pod set main: "
             "needs 2 more GPUs in gpu-a100.",
         ),
         ("Workload namespace doesn't match ClusterQueue selector", "queue-refuses", "this namespace."),
-        (f"{real_messages.TOO_MUCH}, {real_messages.TOPOLOGY}", "queued", "Queued by Kueue."),
+        (
+            f"{real_messages.TOO_MUCH}, {real_messages.TOPOLOGY}",
+            "queued",
+            "Queued by Kueue: the nodes of topology default have no room for all its pods.",
+        ),
     ],
 )
 def test_queued_says_whether_waiting_helps(message, cause, text):

@@ -96,6 +96,11 @@ def test_image_real_message_names_the_cause(cause):
     )
 
 
+def test_image_whose_name_looks_like_a_cause_is_not_that_cause():
+    words = real_messages.PULLS["image-pull"].replace("lab/x", "lab/certificates")
+    assert key(waiting("ErrImagePull", words)) == "image-pull"
+
+
 @pytest.mark.parametrize("cause", real_messages.PULLS)
 def test_image_of_an_older_kubelet_reads_the_event(cause):
     events = (
