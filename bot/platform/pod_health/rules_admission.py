@@ -44,7 +44,10 @@ REFUSALS = (
     (r'violates PodSecurity "([^"]{1,80})"', "the namespace's Pod Security level `{}` doesn't allow it"),
     (r'admission webhook "([^"]{1,253})" denied', "the policy of webhook `{}` doesn't allow it"),
     (r"ValidatingAdmissionPolicy '([^']{1,253})'", "the policy `{}` doesn't allow it"),
-    (r"(\w+ [\w./-]{1,300} usage per \w+ is [^,]{1,40}, but \w+ is \w+)", "the namespace's LimitRange: {}"),
+    (
+        r"(m(?:ax|in)imum \S{1,300} usage per \w{1,20} is [^,]{1,40}, but \w{1,20} is \w{1,40})",
+        "the namespace's LimitRange: {}",
+    ),
     (r"must specify ([\w., /-]{1,300}) for:", "the namespace's quota requires `{}` to be set"),
     (r'serviceaccount "([^"]{1,253})" not found', "service account `{}` doesn't exist"),
     (r"no PriorityClass with name (\S{1,253})", "PriorityClass `{}` doesn't exist"),
