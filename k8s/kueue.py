@@ -94,7 +94,13 @@ def unfinished(obj: Manifest) -> bool:
 
 def fits_quota(workload: Workload) -> bool:
     """Return whether a Workload waits for quota that it can get at some time."""
-    return workload.waiting and workload.active and "maximum capacity" not in workload.waits
+    never = "maximum capacity" in workload.waits and not has_fitting_flavor(workload.waits)
+    return workload.waiting and workload.active and not never
+
+
+def has_fitting_flavor(words: str) -> bool:
+    """Return whether a message names a flavor that fits the Workload once others release quota or nodes."""
+    return "unused quota" in words or 'topology "' in words
 
 
 def queue_order(workloads: Iterable[Workload]) -> list[Workload]:

@@ -66,7 +66,7 @@ def test_pod_waiting_reason_is_read(recording, key):
             real_messages.TAINTED_NOW,
             "The pod can't be scheduled: untolerated taints on 34 nodes.",
         ),
-        (real_messages.CORDONED, "The pod can't be scheduled yet."),
+        (real_messages.CORDONED, "The pod can't be scheduled yet (1 node(s) were unschedulable)."),
     ],
 )
 def test_waiting_of_a_build_pod_names_no_gpus(scheduler_message, text):

@@ -5,8 +5,9 @@ from types import SimpleNamespace
 import pytest
 
 from k8s.api.errors import ApiError
-from k8s.kueue import pending_workloads, read_workload, unfinished
+from k8s.kueue import fits_quota, pending_workloads, read_workload, unfinished
 from k8s.objects import GPU
+from tests.bot.sweep.features.health import real_messages
 
 
 @pytest.mark.parametrize(
@@ -31,6 +32,22 @@ def test_gpus_of_a_workload_are_a_quantity(limit, gpus):
 )
 def test_unfinished_workloads_are_kept(conditions, kept):
     assert unfinished({"metadata": {"name": "w"}, "status": {"conditions": conditions}}) is kept
+
+
+@pytest.mark.parametrize(
+    ("message", "fits"),
+    [
+        (real_messages.NO_QUOTA, True),
+        (real_messages.TOO_MUCH, False),
+        (real_messages.ONE_FLAVOR_TOO_SMALL, True),
+        (f"{real_messages.TOO_MUCH}, {real_messages.TOPOLOGY}", True),
+    ],
+)
+def test_workload_that_is_too_large_for_one_of_its_flavors_can_get_quota_in_another(message, fits):
+    reserved = {"type": "QuotaReserved", "status": "False", "message": message}
+    assert (
+        fits_quota(read_workload({"metadata": {"name": "w"}, "status": {"conditions": [reserved]}})) is fits
+    )
 
 
 @pytest.mark.parametrize(

@@ -107,7 +107,7 @@ async def test_job_that_katib_cannot_create_is_reported(redis):
         (real_messages.NO_QUOTA, MINUTE, "Queued by Kueue: needs 2 more GPUs in gpu-a100"),
         (real_messages.NO_QUEUE, NOW, "The trial's Kueue queue doesn't exist"),
         (real_messages.TOO_MUCH, NOW, "The trial can never be admitted"),
-        (real_messages.STOPPED_QUEUE, MINUTE, "`team-cq` is stopped"),
+        (real_messages.STOPPED_QUEUE, MINUTE, "`team-cq` is stopped or misconfigured"),
         (None, MINUTE, "Kueue gives no reason"),
     ],
 )

@@ -13,7 +13,11 @@ from k8s.nodes.gpus import UNALLOCATABLE
 from k8s.objects import GPU
 from k8s.pods import STARTING, Pod
 
-TAINT, LABELS = "taint", "labels"
+TAINT, LABELS, VOLUME = "taint", "labels", "volume"
+# kube-scheduler, volumebinding and nodevolumelimits plugins; the second since 1.35
+VOLUME_REASONS = re.compile(
+    r"volume node affinity|PersistentVolume's node affinity|persistent volumes to bind|non-existent pv"
+)
 RESOURCES = {GPU: "GPUs", "cpu": "CPU"}
 
 
@@ -54,7 +58,7 @@ def waiting(pod: Pod) -> Diagnosis | None:
 
 
 def refusals(message: str) -> Counter[str]:
-    """Count the nodes per reason of a FailedScheduling message: a resource, TAINT, LABELS, or other words.
+    """Count the nodes per reason of a FailedScheduling message: a resource, a kind, or other words.
 
     `0/5 nodes are available: 3 Insufficient cpu, 2 node(s) had untolerated taint(s). preemption: ...`
     """
@@ -62,14 +66,14 @@ def refusals(message: str) -> Counter[str]:
     found: Counter[str] = Counter()
     for nodes, why in re.findall(r"(?:^|, )(\d{1,9}) (.+?)(?=, \d{1,9} |$)", reasons):
         kind = TAINT if " taint" in why else LABELS if "selector" in why else why
-        kind = GPU if why == UNALLOCATABLE else kind
+        kind = GPU if why == UNALLOCATABLE else VOLUME if VOLUME_REASONS.search(why) else kind
         found[kind.removeprefix("Insufficient ")] += int(nodes)
     return found
 
 
 def main_reason(found: Counter[str]) -> str:
     """Return the reason of most nodes; of equal ones, first what other pods can release."""
-    rank = {GPU: 2, TAINT: 0, LABELS: 0}
+    rank = {GPU: 2, TAINT: 0, LABELS: 0, VOLUME: 0}
     return max(found, key=lambda kind: (found[kind], rank.get(kind, 1)), default="")
 
 
@@ -80,8 +84,10 @@ def unschedulable_text(found: Counter[str]) -> str:
         return f"The pod can't be scheduled: untolerated taints on {nodes}."
     if kind == LABELS:
         return f"The pod can't be scheduled: its node selector excludes {nodes}."
+    if kind == VOLUME:
+        return f"The pod can't be scheduled: its volume can't be used on {nodes}."
     if not kind or " " in kind:  # such as `node(s) were unschedulable`
-        return "The pod can't be scheduled yet."
+        return f"The pod can't be scheduled yet{f' ({found[kind]} {kind})' if kind else ''}."
     lacks = RESOURCES.get(kind, kind)
     until = "GPUs are" if kind == GPU else f"{lacks} is"
     return f"The pod is pending: not enough free {lacks} on {nodes}. It starts when {until} released."

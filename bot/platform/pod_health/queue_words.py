@@ -2,7 +2,7 @@
 
 import re
 
-from k8s.kueue import Workload
+from k8s.kueue import Workload, has_fitting_flavor
 from k8s.objects import GPU
 
 _LACKS = re.compile(r"unused quota for (\S{1,300}) in flavor (\S{1,300}), (\S{1,40}) more needed")
@@ -11,7 +11,21 @@ NEVER = re.compile(
     r"maximum capacity \((?:[^()]{1,200} > )?([^\s()]{1,40})\)"  # an older Kueue ends with `(24 > 16)`
 )
 NO_QUOTA_FOR = re.compile(r"resource (\S{1,300}) unavailable in ClusterQueue")
-STOPPED = re.compile(r"(?:Local|Cluster)Queue (\S{1,300}) is inactive")
+STOPPED = re.compile(r"(?:Local|Cluster)Queue (\S{1,300}) is (?:inactive|stopped)")
+NO_QUEUE = re.compile(r"Queue \S{1,300} (?:doesn't exist|is terminating or missing|not found)")
+# What no other trial's end changes; Kueue: pkg/scheduler/flavorassigner, pkg/workload/resources.go
+REFUSALS = (
+    (
+        r"flavor \S{1,300} doesn't match node affinity",
+        "no flavor of its queue has nodes that match its node selector",
+    ),
+    (r"untolerated taint .{1,300} in flavor", "it doesn't tolerate the taints of its queue's flavors"),
+    (r"(?i)namespace doesn't match ClusterQueue selector", "its ClusterQueue doesn't accept this namespace"),
+    (r"LimitRange constraints", "its pods violate the namespace's LimitRange"),
+    (r"resources validation failed", "its pods request more than their limits"),
+    (r"flavor \S{1,300} not found", "its queue uses a flavor that doesn't exist"),
+)
+_NO_ROOM = re.compile(r'topology "([^"]{1,253})" (?:doesn\'t allow|allows) to fit')
 MAX_WORDS = 200  # characters of a message that isn't known
 
 
@@ -28,6 +42,19 @@ def lacking(words: str) -> tuple[str, str, str] | None:
     return next((each for each in reversed(found) if each[:2] == found[0][:2]), None)
 
 
+def no_room(words: str) -> str:
+    """Return a clause if the quota suffices, but not the nodes of Kueue's topology; else ""."""
+    found = _NO_ROOM.search(words)
+    return f"the nodes of topology {found[1]} have no room for all its pods" if found else ""
+
+
+def refused(words: str) -> str:
+    """Return why a Workload can't start as it is; "" if it can, or it isn't known."""
+    if has_fitting_flavor(words):
+        return ""
+    return next((why for pattern, why in REFUSALS if re.search(pattern, words)), "")
+
+
 def why_waiting(workload: Workload) -> str:
     """Return a clause such as "needs 2 more GPUs in gpu-a100"; "" if Kueue hasn't looked at it."""
     words = workload.waits
@@ -40,13 +67,15 @@ def why_waiting(workload: Workload) -> str:
     if lacks := lacking(words):
         resource, flavor, number = lacks
         return f"needs {number} more {resource_name(resource, number)} in {flavor}"
-    if never := NEVER.search(words):
+    if (never := NEVER.search(words)) and not has_fitting_flavor(words):
         resource, flavor, number = never.groups()
         return f"can never start: the quota is {number} {resource_name(resource, number)} in {flavor}"
     if no_quota := NO_QUOTA_FOR.search(words):
         return f"can't start: the ClusterQueue has no quota for {no_quota[1]}"
-    if "doesn't exist" in words:
+    if why := refused(words):
+        return f"can't start: {why}"
+    if NO_QUEUE.search(words):
         return f"can't start: {words[:MAX_WORDS]}"
     if stopped := STOPPED.search(words):
-        return f"its queue {stopped[1]} is stopped"
-    return words[:MAX_WORDS]
+        return f"its queue {stopped[1]} is stopped or misconfigured"
+    return no_room(words) or words[:MAX_WORDS]

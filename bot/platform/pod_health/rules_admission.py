@@ -9,12 +9,22 @@ from typing import TypeGuard
 
 from bot.platform.pod_health.diagnosis import Diagnosis
 from bot.platform.pod_health.evidence import TrialEvidence, created_at, event_time, since
-from bot.platform.pod_health.queue_words import NEVER, NO_QUOTA_FOR, STOPPED, lacking, resource_name
+from bot.platform.pod_health.queue_words import (
+    NEVER,
+    NO_QUEUE,
+    NO_QUOTA_FOR,
+    STOPPED,
+    lacking,
+    no_room,
+    refused,
+    resource_name,
+)
 from bot.text.wording import trial_size
 from k8s.engine import Experiment, ExperimentState
 from k8s.katib.training import INJECTION_LABEL
-from k8s.kueue import PRIORITY_LABEL, read_workload
+from k8s.kueue import PRIORITY_LABEL, has_fitting_flavor, read_workload
 from k8s.objects import Manifest, condition, conditions, true_conditions
+from k8s.quantities import any_amount
 from k8s.trial_kinds import PYTORCH_JOB, TRAIN_JOB, is_suspended
 
 ADMIN = "Ask an admin to check."
@@ -29,6 +39,21 @@ OPERATORS = {
     ),
 }
 KUEUE_SERVICE = re.compile(r"//kueue-webhook-service\.([a-z0-9-]{1,63})\.svc[:/]")
+# What the API server says of a pod that it refuses, and what that is in words
+REFUSALS = (
+    (r'violates PodSecurity "([^"]{1,80})"', "the namespace's Pod Security level `{}` doesn't allow it"),
+    (r'admission webhook "([^"]{1,253})" denied', "the policy of webhook `{}` doesn't allow it"),
+    (r"ValidatingAdmissionPolicy '([^']{1,253})'", "the policy `{}` doesn't allow it"),
+    (
+        r"(m(?:ax|in)imum \S{1,300} usage per \w{1,20} is [^,]{1,40}, but \w{1,20} is \w{1,40})",
+        "the namespace's LimitRange: {}",
+    ),
+    (r"must specify ([\w., /-]{1,300}) for:", "the namespace's quota requires `{}` to be set"),
+    (r'serviceaccount "([^"]{1,253})" not found', "service account `{}` doesn't exist"),
+    (r"no PriorityClass with name (\S{1,253})", "PriorityClass `{}` doesn't exist"),
+    (r'RuntimeClass "([^"]{1,253})" not found', "RuntimeClass `{}` doesn't exist"),
+)
+AMOUNT = re.compile(r"([\w./-]{1,300})=(\d{1,20}(?:[KMGTPE]i|[mkMGTPE])?)(?![\w.])")  # of a quota
 CONFLICT = "the object has been modified"  # optimistic locking: the controller retries
 
 
@@ -94,11 +119,11 @@ def queued(evidence: TrialEvidence) -> Diagnosis | None:
         text = "The trial's Job is suspended, and Kueue gives no reason."
         return evidence.found("suspended", text, _class_fix(evidence), soft=True, report_at=late)
     words = condition(evidence.workload, "QuotaReserved", "False").get("message", "")
-    if "doesn't exist" in words:
+    if NO_QUEUE.search(words):
         text = "The trial's Kueue queue doesn't exist."
         return evidence.found("no-queue", text, "Use an existing queue, or ask an admin.", words)
     if stopped := STOPPED.search(words):
-        text = f"The trial's Kueue queue `{stopped[1]}` is stopped."
+        text = f"The trial's Kueue queue `{stopped[1]}` is stopped or misconfigured."
         return evidence.found("queue-stopped", text, ADMIN, words, report_at=late)
     if too_much := _exceeds_quota(words):
         fix = f"Request {fewer(evidence)}, or ask an admin for more quota."
@@ -107,16 +132,21 @@ def queued(evidence: TrialEvidence) -> Diagnosis | None:
         text = f"The trial can't start: its Kueue queue has no quota for {no_quota[1]}."
         fix = f"Ask an admin to add {no_quota[1]} to the ClusterQueue."
         return evidence.found("queue-lacks", text, fix, words)
+    if refused(words):
+        text = f"Kueue can't start the trial: {refused(words)}."
+        return evidence.found("queue-refuses", text, ADMIN, words, report_at=late)
     found, place = read_workload(evidence.workload), _place(evidence.position)
     if not found.active:
         text = "Held in its queue: the Workload is inactive."
         fix = "If the sweep is held, run `/sweep queue release`; otherwise, ask an admin."
-        return evidence.found("parked", text, fix, words, soft=True, report_at=late)
+        why = found.eviction[1] or words  # such as too many retries
+        return evidence.found("parked", text, fix, why, soft=True, report_at=late)
     if found.checks:
         text = "Kueue reserved quota and waits for machines."
         return evidence.found("checks", text, "", found.checks, soft=True, report_at=late)
     lacks = lacking(words)
     need = f": needs {lacks[2]} more {resource_name(lacks[0], lacks[2])} in {lacks[1]}" if lacks else ""
+    need = need or (f": {no_room(words)}" if no_room(words) else "")
     fix = "None needed; the trial starts when quota is released." if lacks else ""
     return evidence.found("queued", f"Queued by Kueue{need}{place}.", fix, words, soft=True, report_at=late)
 
@@ -150,7 +180,9 @@ def refused_pod(evidence: TrialEvidence) -> Diagnosis | None:
     if "Unable to find primary container" in words:
         text = "Katib rejected the trial's pod: it didn't find the training container."
         return evidence.found("no-pod", text, ADMIN, words)
-    text = f"Kubernetes rejected the {evidence.noun}'s pod."
+    matches = ((re.search(pattern, words), why) for pattern, why in REFUSALS)
+    why = next((f": {why.format(match[1])}" for match, why in matches if match), "")
+    text = f"Kubernetes rejected the {evidence.noun}'s pod{why}."
     return evidence.found("no-pod", text, ADMIN, words, report_at=again(event))
 
 
@@ -277,7 +309,7 @@ def _out_of_memory(evidence: TrialEvidence) -> bool:
 def _exceeds_quota(words: str) -> str:
     """Return a text if the request exceeds every flavor's quota. An older Kueue ends with `(24 > 16)`."""
     most = NEVER.findall(words)
-    if not most or "unused quota" in words:
+    if not most or has_fitting_flavor(words):
         return ""
     quota = " and ".join(
         f"{number} {resource_name(resource, number)} in {flavor}" for resource, flavor, number in most
@@ -294,7 +326,7 @@ def _quota(words: str, evidence: TrialEvidence) -> tuple[str, str]:
     noun, workers = evidence.noun, evidence.workers
     more = f"request {fewer(evidence)}, or ask an admin for more quota."
     if not all(numbers):
-        return "The namespace's quota is used up.", f"Wait for running jobs to finish, {more}"
+        return _other_quota(words, evidence)
     requested, used, limit = (int(n[1]) for n in numbers if n)
     requests = trial_size(workers, requested)
     if requested * workers > limit:
@@ -302,6 +334,21 @@ def _quota(words: str, evidence: TrialEvidence) -> tuple[str, str]:
         return text, f"{more[0].upper()}{more[1:]}"
     text = f"Over quota: the {noun} requests {requests}; {used} of the namespace's {limit} are in use."
     return text, f"Wait for running jobs to finish, {more}"
+
+
+def _other_quota(words: str, evidence: TrialEvidence) -> tuple[str, str]:
+    """Return text and fix for a quota of other resources, such as `limits.memory`."""
+    before, _, after = words.partition(", used: ")
+    requested, limits = (dict(AMOUNT.findall(part)) for part in (before, after.partition("limited: ")[2]))
+    for name, wanted in requested.items():
+        if name in limits and any_amount(wanted) > any_amount(limits[name]):
+            text = (
+                f"The {evidence.noun} can never start: it requests {name}={wanted}, and the namespace quota"
+            )
+            return f"{text} is {limits[name]}.", "Ask an admin for more quota, or for smaller trials."
+    names = f" of {', '.join(requested)}" if requested else ""
+    fix = "Wait for running jobs to finish, or ask an admin for more quota."
+    return f"The namespace's quota{names} is used up.", fix
 
 
 def fewer(evidence: TrialEvidence) -> str:

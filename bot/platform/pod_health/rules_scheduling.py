@@ -7,6 +7,7 @@ from datetime import datetime
 from bot.platform.pod_health.diagnosis import (
     LABELS,
     TAINT,
+    VOLUME,
     Diagnosis,
     main_reason,
     refusals,
@@ -16,15 +17,18 @@ from bot.platform.pod_health.evidence import TrialEvidence, since
 from bot.platform.pod_health.rules_admission import ADMIN, WAIT_GRACE, fewer
 from bot.text.wording import counted, trial_size
 from k8s.katib.device_claims import device_class
-from k8s.nodes.machines import unmatched, untolerated
+from k8s.nodes.machines import PASSING_TAINTS, unmatched, untolerated
 from k8s.objects import GPU, Manifest
+
+SCALES = {"TriggeredScaleUp", "Nominated"}  # a node is added: events of cluster-autoscaler and of Karpenter
+SCALE_EVENTS = (*SCALES, "FailedScaleUp", "NotTriggerScaleUp")  # the third is GKE's
 
 
 def too_large(evidence: TrialEvidence) -> Diagnosis | None:
     """R32: the trial doesn't fit the nodes, even without other pods. Its other workers can have GPUs."""
     condition, gpus, workers = evidence.unscheduled, evidence.gpus, evidence.workers
     has = [_gpus(node, evidence) for node in evidence.nodes]
-    if condition is None or _about_claims(condition) or _can_change(condition, evidence):
+    if condition is None or about_claims(condition) or _can_change(condition, evidence):
         return None
     if not gpus or not any(has):
         return None
@@ -50,13 +54,13 @@ def _never(
 def unschedulable(evidence: TrialEvidence) -> Diagnosis | None:
     """R6: the scheduler finds no node: all are full or tainted, or none has GPUs."""
     condition = evidence.unscheduled
-    if condition is None or _about_claims(condition):
+    if condition is None or about_claims(condition):
         return None
     words, at = condition.get("message") or condition.get("reason", ""), since(condition, later=WAIT_GRACE)
     if condition.get("reason") == "SchedulingGated":
         text = "A scheduling gate is holding the pod (usually set by a queue)."
         return evidence.found("gated", text, ADMIN, words, soft=True, report_at=at)
-    if evidence.last("TriggeredScaleUp"):
+    if _is_scaling(evidence):
         text = "No node has room; the autoscaler is adding one. This takes a few minutes."
         fix = f"If it takes too long, request {fewer(evidence)}."
         return evidence.found("unschedulable", text, fix, words, soft=True, report_at=at)
@@ -66,6 +70,10 @@ def unschedulable(evidence: TrialEvidence) -> Diagnosis | None:
         text = f"No node has GPUs; the {evidence.noun} requests {evidence.gpus}."
         fix = "Ask an admin to check the GPU nodes and the device plugin."
         return evidence.found("no-gpus", text, fix, words, soft=True, report_at=at)
+    if (event := evidence.last(*SCALE_EVENTS)) and event["reason"] == "FailedScaleUp":
+        text = "No node has room, and the autoscaler couldn't add one."
+        fix = "Wait, or ask an admin to check the cloud's quota and capacity."
+        return evidence.found("unschedulable", text, fix, event["message"], soft=True, report_at=at)
     found = _by_nodes(evidence) or refusals(words)
     fix = _fix(evidence, words, found)
     return evidence.found("unschedulable", unschedulable_text(found), fix, words, soft=True, report_at=at)
@@ -74,7 +82,7 @@ def unschedulable(evidence: TrialEvidence) -> Diagnosis | None:
 def no_volume(evidence: TrialEvidence) -> Diagnosis | None:
     """R7: a PersistentVolumeClaim is missing or unbound. WaitForFirstConsumer is normal."""
     condition = evidence.unscheduled
-    if condition is None or not _about_claims(condition):
+    if condition is None or not about_claims(condition):
         return None
     words = condition.get("message", "")
     why = evidence.last("ProvisioningFailed", "FailedBinding")
@@ -120,6 +128,10 @@ def _fix(evidence: TrialEvidence, words: str, found: Counter[str]) -> str:
     which = counted((refusals(words) | found)[TAINT], "node")
     names = ", ".join(f"`{t}`" for t in taints)
     tainted = f"{'Taint' if len(taints) == 1 else 'Taints'} {names} on {which}. " if taints else ""
+    if main_reason(found) == VOLUME:
+        return f"{tainted}Ask an admin to check the volume, such as its zone."
+    if main_reason(found) == TAINT and all(taint.startswith(PASSING_TAINTS) for taint in taints or ("",)):
+        return f"{tainted}Ask an admin to check these nodes."
     if main_reason(found) in {TAINT, LABELS}:
         admin = "Ask an admin to set `tolerations` or `nodes` under `trials:` in Sweepbot's configuration."
         return f"{tainted}{admin}"
@@ -129,11 +141,18 @@ def _fix(evidence: TrialEvidence, words: str, found: Counter[str]) -> str:
 
 def _can_change(condition: Manifest, evidence: TrialEvidence) -> bool:
     """Return whether a queue or an autoscaler is about to change what the scheduler found."""
-    return condition.get("reason") == "SchedulingGated" or evidence.last("TriggeredScaleUp") is not None
+    return condition.get("reason") == "SchedulingGated" or _is_scaling(evidence)
 
 
-def _about_claims(condition: Manifest) -> bool:
-    return "persistentvolumeclaim" in condition.get("message", "").lower()
+def _is_scaling(evidence: TrialEvidence) -> bool:
+    event = evidence.last(*SCALE_EVENTS)
+    return event is not None and event["reason"] in SCALES
+
+
+def about_claims(condition: Manifest) -> bool:
+    """Return whether PodScheduled names a claim, or volumes that are being provisioned for claims."""
+    words = condition.get("message", "")
+    return "persistentvolumeclaim" in words.lower() or "binding volumes:" in words
 
 
 def _gpus(node: Manifest, evidence: TrialEvidence) -> int:

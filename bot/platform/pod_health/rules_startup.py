@@ -2,20 +2,23 @@
 
 import re
 from datetime import timedelta
+from itertools import chain
 
 from bot.platform.pod_health.diagnosis import Diagnosis
 from bot.platform.pod_health.evidence import TrialEvidence, created_at, event_time, since
 from bot.platform.pod_health.rules_admission import ADMIN, RETRY_GRACE, WAIT_GRACE, after, again
 from k8s.objects import Manifest, conditions, parse_time
+from k8s.pods import STARTING
 
 DELETION_TIMEOUT = timedelta(minutes=2)  # after deletionTimestamp, which includes the grace period
 DEAD_NODE = "node"  # key
 READY = {"Pulling", "Pulled"}  # the sandbox is there, and every volume is mounted
+UNMOUNTED = "Unable to attach or mount volumes"  # the kubelet's summary every 2 min, without the cause
 
 
 def mount(evidence: TrialEvidence) -> Diagnosis | None:
     """R8: the node can't mount a volume of the pod."""
-    event = _last(evidence, "FailedMount", "FailedAttachVolume")
+    event = _last(evidence, "FailedMount", "FailedAttachVolume", "FailedMapVolume")
     if event is None or not evidence.starting:
         return None
     words, first = event.get("message", ""), event_time(event, first=True)
@@ -30,14 +33,15 @@ def mount(evidence: TrialEvidence) -> Diagnosis | None:
 
 
 def sandbox(evidence: TrialEvidence) -> Diagnosis | None:
-    """R9: the node's network or container runtime fails; the kubelet retries."""
-    event = _last(evidence, "FailedCreatePodSandBox")
+    """R9: the node's network, container runtime, or DRA driver fails; the kubelet retries."""
+    event = _last(evidence, "FailedCreatePodSandBox", "NetworkNotReady", "FailedPrepareDynamicResources")
     if event is None or not evidence.starting:
         return None
     words, node = event.get("message", ""), evidence.pod["spec"].get("nodeName", "") if evidence.pod else ""
     what = (
         "container runtime" if "no runtime for" in words else "network" if "network" in words else "runtime"
     )
+    what = "device driver" if event["reason"] == "FailedPrepareDynamicResources" else what
     text = f"Node `{node}` can't start the pod: {what} error."
     return evidence.found("sandbox", text, ADMIN, words, report_at=again(event))
 
@@ -64,9 +68,11 @@ def device(evidence: TrialEvidence) -> Diagnosis | None:
         text = f"Node `{node}` ran out of capacity while the pod was starting ({reason})."
         fix = "None needed; the next trial goes to another node."
         return evidence.found("out-of", text, fix, evidence.status.get("message", ""))
-    text = f"Node `{node}` couldn't allocate GPUs; one may be faulty."
+    words = evidence.status.get("message", "")
+    cpus = "not enough cpus" in words  # of the kubelet's CPU manager
+    what = "the pod's CPUs" if cpus else "GPUs; one may be faulty"
     fix = f"{ADMIN} The next trial can go to another node."
-    return evidence.found("device", text, fix, evidence.status.get("message", ""))
+    return evidence.found("device", f"Node `{node}` couldn't allocate {what}.", fix, words)
 
 
 IMAGE_ERRORS = {
@@ -75,6 +81,8 @@ IMAGE_ERRORS = {
     "InvalidImageName",
     "ErrImageNeverPull",
     "ImageInspectError",
+    "RegistryUnavailable",
+    "SignatureValidationFailed",
 }
 # (pattern of the message, key, cause, key of FIXES); the first match counts.
 PULLS = (
@@ -85,9 +93,12 @@ PULLS = (
         "missing registry credentials",
         "login",
     ),
-    ("x509|certificate", "image-tls", "it doesn't trust the registry's certificate", "certificate"),
+    ("x509|tls: ", "image-tls", "it doesn't trust the registry's certificate", "certificate"),
+    ("no match for platform|no image found in", "image-platform", "not built for its CPU type", "platform"),
+    ("short.name", "image-name", "its name has no registry", "name"),
+    ("no space left on device", "image-disk", "the node's disk is full", "disk"),
     ("no such host|server misbehaving", "image-dns", "it can't resolve the registry's name", "dns"),
-    ("not found|manifest unknown|NotFound", "image-missing", "not found in the registry", "tag"),
+    ("not found|manifest unknown|name unknown|NotFound", "image-missing", "not found in the registry", "tag"),
     (
         "http: server gave HTTP response",
         "image-tls",
@@ -100,6 +111,9 @@ FIXES = {
     "login": "Ask an admin to add a pull secret for this registry to the namespace.",
     "tag": "If you set `image=`, check its tag. Otherwise, start the sweep again to rebuild the image.",
     "certificate": "Ask an admin to add the registry's CA certificate to the node's container runtime.",
+    "platform": "Build the image for the nodes' CPU type, such as `linux/amd64`.",
+    "name": "Write the image's name with its registry, such as `docker.io/lab/name:tag`.",
+    "disk": "Ask an admin to free space on the node. A smaller image helps, too.",
     "dns": "Ask an admin to check the registry's name and the node's DNS.",
     "http": "Ask an admin to serve HTTPS, or allow HTTP for it in the node's container runtime.",
 }
@@ -132,8 +146,8 @@ def image(evidence: TrialEvidence) -> Diagnosis | None:
     return evidence.found("image-pull", text, ADMIN, words, report_at=at)
 
 
-CONFIGS = {"CreateContainerConfigError", "CreateContainerError", "RunContainerError"}
 NO_START = {"StartError", "ContainerCannotRun"}
+NO_COMMAND = r"(?<!version: )exec: |executable file|exec format error|no command specified|chdir to cwd"
 
 
 def config(evidence: TrialEvidence) -> Diagnosis | None:
@@ -142,17 +156,14 @@ def config(evidence: TrialEvidence) -> Diagnosis | None:
     Init containers of a trial come from webhooks, such as Istio's in a Kubeflow profile's namespace.
     """
     reason, message = evidence.waiting
-    if reason in CONFIGS:
-        missing = re.search(r'(secret|configmap)s? "([^"]+)" not found', message)
-        what = f"{missing[1]} `{missing[2]}` doesn't exist" if missing else reason
-        return evidence.found("config", f"The container can't start: {what}.", ADMIN, message)
+    if reason not in {*STARTING, "CrashLoopBackOff"}:  # CreateContainerConfigError, RunContainerError ...
+        return _no_start(evidence, reason, message)
     if name := evidence.init_failed:
         text = f"Init container `{name}` failed, so the training didn't start."
         return evidence.found("init", text, ADMIN, evidence.status.get("message", ""))
     over = evidence.exit or {}
     if over.get("reason") in NO_START:
-        text, fix = "The container couldn't start the command.", "Check `command` and the Dockerfile."
-        return evidence.found("command", text, fix, over.get("message", ""))
+        return _no_start(evidence, over["reason"], over.get("message", ""))
     if over.get("exitCode") in {126, 127}:
         found = "not executable" if over["exitCode"] == 126 else "not found"
         text = f"Command {found} in the image (exit code {over['exitCode']})."
@@ -160,9 +171,34 @@ def config(evidence: TrialEvidence) -> Diagnosis | None:
     return None
 
 
+def _no_start(evidence: TrialEvidence, reason: str, words: str) -> Diagnosis:
+    """Return why the runtime can't start the container: NVIDIA's hooks run before the command."""
+    if "unsatisfied condition: cuda" in words:
+        text = "The image's CUDA is newer than the node's driver supports."
+        fix = "Use a base image with an older CUDA, or ask an admin to update the node's driver."
+        return evidence.found("cuda", text, fix, words)
+    if re.search(r"nvidia-container-cli|CDI device", words):
+        text = "The node couldn't give the container its GPUs."
+        return evidence.found("device", text, f"{ADMIN} The next trial can go to another node.", words)
+    if re.search(NO_COMMAND, words):
+        text, fix = "The container couldn't start the command.", "Check `command` and the Dockerfile."
+        return evidence.found("command", text, fix, words)
+    what = reason
+    if missing := re.search(r'(secret|configmap)s? "([^"]+)" not found', words):
+        what = f"{missing[1]} `{missing[2]}` doesn't exist"
+    elif missing := re.search(r"couldn't find key (\S+) in (Secret|ConfigMap) (\S+)", words):
+        what = f"{missing[2]} `{missing[3]}` has no key `{missing[1]}`"
+    return evidence.found("config", f"The container can't start: {what}.", ADMIN, words)
+
+
 def _last(evidence: TrialEvidence, *reasons: str) -> Manifest | None:
-    """Return the latest event with one of these reasons, unless a later one shows that it is resolved."""
-    event = evidence.last(*reasons)
+    """Return the latest event with one of these reasons, unless a later one shows that it is resolved.
+
+    The kubelet's summary, which names no cause, is returned only without an event that does.
+    """
+    found = [each for each in reversed(evidence.events) if each.get("reason") in reasons]
+    told = (each for each in found if UNMOUNTED not in each.get("message", ""))
+    event = next(chain(told, found), None)
     volume = re.search(r'volume "[^"]+"', event.get("message", "")) if event else None
     for later in reversed(evidence.events if event else ()):
         if later is event:

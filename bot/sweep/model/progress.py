@@ -7,7 +7,7 @@ from dataclasses import replace
 from bot.core.events import Progress, Result
 from bot.core.record import SweepRecord
 from bot.core.space import Goal, SearchSpace
-from bot.platform.pod_health.diagnosis import LABELS, RESOURCES, TAINT, main_reason, refusals
+from bot.platform.pod_health.diagnosis import LABELS, RESOURCES, TAINT, VOLUME, main_reason, refusals
 from bot.sweep.model.observation import Observation
 from bot.sweep.results.ranking import best
 from bot.text.wording import counted, listed, shortened
@@ -75,7 +75,11 @@ def finished_trials(progress: Progress) -> str:
     return f"{counted(progress.finished, 'trial')} done{f' ({parts})' if parts else ''}"
 
 
-NODES = {TAINT: "a node whose taints they tolerate", LABELS: "a node that matches their node selector"}
+NODES = {
+    TAINT: "a node whose taints they tolerate",
+    LABELS: "a node that matches their node selector",
+    VOLUME: "a node that can use their volume",
+}
 PULL_FAILURES = {"ErrImagePull", "ImagePullBackOff"}
 
 

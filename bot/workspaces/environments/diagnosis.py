@@ -104,7 +104,7 @@ async def _events(environment: Environment, evidence: TrialEvidence, clients: Cl
     else:
         found = await _replica_set_events(namespace, meta["name"], clients)
     found = [each for each in found if _is_recent(each, environment.record.since)]
-    if environment.record.home and "claim" in (evidence.unscheduled or {}).get("message", "").lower():
+    if environment.record.home and scheduling.about_claims(evidence.unscheduled or {}):
         claim = home_ref(namespace, environment.record.home).name
         found += await list_events("PersistentVolumeClaim", namespace, claim, clients)
     return sorted(found, key=lambda event: str(event_time(event)))

@@ -73,7 +73,7 @@ def test_main_reason_is_of_most_nodes_and_then_what_pods_can_release(counts, rea
         ({LABELS: 1}, "its node selector excludes 1 node."),
         ({GPU: 3}, "not enough free GPUs on 3 nodes. It starts when GPUs are released."),
         ({"cpu": 1}, "not enough free CPU on 1 node. It starts when CPU is released."),
-        ({"node(s) were unschedulable": 1}, "can't be scheduled yet."),
+        ({"node(s) were unschedulable": 1}, "can't be scheduled yet (1 node(s) were unschedulable)."),
         ({}, "can't be scheduled yet."),
     ],
 )

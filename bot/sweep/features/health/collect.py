@@ -16,6 +16,7 @@ from bot.platform.clients import Clients
 from bot.platform.pod_health.cluster_events import find_workload, list_events, nodes_if_allowed
 from bot.platform.pod_health.diagnosis import Diagnosis
 from bot.platform.pod_health.evidence import TrialEvidence, created_at, event_time
+from bot.platform.pod_health.rules_scheduling import about_claims
 from bot.platform.pod_health.rules_startup import DEAD_NODE
 from bot.sweep.features.health.rules import diagnose, due, next_due
 from bot.sweep.features.health.state import HealthState, HealthStatus
@@ -171,7 +172,7 @@ class EvidenceCollector:
         if evidence.pod is None or not unclear:
             return []
         found = await self._events("Pod", _name(evidence.pod), created_at(evidence.pod))
-        if evidence.unscheduled and "claim" in evidence.unscheduled.get("message", "").lower():
+        if evidence.unscheduled and about_claims(evidence.unscheduled):
             for volume in evidence.pod["spec"].get("volumes") or ():
                 if claim := volume.get("persistentVolumeClaim"):
                     found += await self._events("PersistentVolumeClaim", claim["claimName"])

@@ -18,6 +18,7 @@ from k8s.jobs import JobState, read_job
 from k8s.katib.training import COLLECTOR_VARIABLE, INJECTION_LABEL
 from k8s.objects import Manifest
 from k8s.pods import read_trial_pod
+from k8s.quantities import amount
 
 OUT_OF_GPU = (
     r"(CUDA|HIP) (error: )?out of memory|OutOfMemoryError|CUBLAS_STATUS_ALLOC_FAILED|CUDA_ERROR_OUT_OF_MEMORY"
@@ -48,6 +49,8 @@ LAST_SIGNAL = 64  # of Linux; exit(-1) is 255
 LOST = "Unknown"
 BY_NODE = {"Evicted", "Preempting", "Preempted", "NodeShutdown", "Shutdown", "Terminated", "NodeAffinity"}
 OVER_TIME = "over-time"  # key
+# kubelet, pkg/kubelet/eviction/helpers.go: it lists the containers that use more than they request
+USED_MEMORY = r"Container (\S{1,63}) was using (\d{1,15}(?:[KMG]i)?),"
 
 
 def out_of_memory(evidence: TrialEvidence) -> Diagnosis | None:
@@ -87,6 +90,12 @@ def evicted(evidence: TrialEvidence) -> Diagnosis | None:
         text = "The node evicted the pod: the disk is full."
         fix = f"Write less to the container's disk{'' if disrupted else ', then start the sweep again'}."
         return evidence.found("disk", text, fix, words)
+    used = dict(re.findall(USED_MEMORY, words)).get(evidence.container)
+    if used and "low on resource: memory" in words:  # not soft: the next pod uses as much
+        size = f"{float(amount(used) / 2**30):.3g} GiB"
+        text = f"The node ran out of memory (RAM), and the training used more than it requests ({size})."
+        fix = "Use fewer data-loader workers, keep less data in memory, or ask an admin for a higher request."
+        return evidence.found("memory", text, fix, words)
     text = "The node terminated the pod. This isn't caused by your code."
     if evidence.disrupted.startswith("EvictionByEvictionAPI"):
         text = "The pod was evicted, as when a node is drained. This isn't caused by your code."

@@ -37,6 +37,20 @@ TAINTED_AND_FULL = (
     "claims to deallocate, preemption: 0/3 nodes are available: 3 Preemption is not helpful for scheduling."
 )
 CORDONED = "0/1 nodes are available: 1 node(s) were unschedulable. preemption: 0/1 nodes are available: 1 Preemption is not helpful for scheduling."
+# kube-scheduler, volumebinding, since 1.35; tainttoleration before it
+OTHER_ZONE = (
+    "0/6 nodes are available: 2 Insufficient nvidia.com/gpu, 4 node(s) didn't match PersistentVolume's node affinity. no "
+    "new claims to deallocate, preemption: 0/6 nodes are available: 6 Preemption is not helpful for scheduling."
+)
+NODES_NOT_READY = (
+    "0/5 nodes are available: 5 node(s) had untolerated taint {node.kubernetes.io/not-ready: }. preemption: 0/5 nodes are "
+    "available: 5 Preemption is not helpful for scheduling."
+)
+# GKE's autoscaler, about the pod
+NO_CAPACITY = (
+    "Node scale up in zones us-central1-a associated with this pod failed: GCE out of resources. Pod is at risk of not "
+    "being scheduled."
+)
 # kube-scheduler, schedulinggates plugin
 GATED = "Scheduling is blocked due to non-empty scheduling gates"
 # cluster-autoscaler
@@ -59,6 +73,7 @@ NO_QUOTA = (
 )
 NO_QUEUE = "LocalQueue research-lq doesn't exist"
 STOPPED_QUEUE = "ClusterQueue team-cq is inactive"
+TOPOLOGY = 'topology "default" doesn\'t allow to fit any of 1 pod(s). Total nodes: 4; excluded: resource "nvidia.com/gpu": 4'
 # Kueue, flavorassigner.go:1354; until 0.13 the second form, here of two flavors (SageMaker HyperPod's documentation)
 TOO_MUCH = (
     "couldn't assign flavors to pod set main: insufficient quota for nvidia.com/gpu in flavor gpu-a100, previously "
@@ -81,6 +96,23 @@ QUOTA = (
 SMALL_QUOTA = (
     'pods "{pod}" is forbidden: exceeded quota: team-quota, requested: requests.nvidia.com/gpu=8, '
     "used: requests.nvidia.com/gpu=0, limited: requests.nvidia.com/gpu=4"
+)
+MEMORY_QUOTA = (
+    'pods "t1-abcde" is forbidden: exceeded quota: team, requested: limits.memory=512Gi,requests.cpu=4, '
+    "used: limits.memory=0,requests.cpu=64, limited: limits.memory=256Gi,requests.cpu=64"
+)
+# kube-apiserver: rancher/k3k#294; plugin/pkg/admission/limitranger; Gatekeeper's library, containerlimits
+POD_SECURITY = (
+    'pods "t1-abcde" is forbidden: violates PodSecurity "restricted:latest": allowPrivilegeEscalation != false '
+    '(container "main" must set securityContext.allowPrivilegeEscalation=false)'
+)
+LIMIT_RANGE = (
+    'pods "t1-abcde" is forbidden: [maximum memory usage per Container is 16Gi, but limit is 64Gi, maximum cpu usage '
+    "per Container is 8, but limit is 16]"
+)
+GATEKEEPER = (
+    'admission webhook "validation.gatekeeper.sh" denied the request: [container-limits] container <main> memory limit '
+    "<64Gi> is higher than the maximum allowed of <32Gi>"
 )
 # Katib, pkg/webhook/v1beta1/pod (katib#1544)
 NO_PRIMARY = (
@@ -115,6 +147,11 @@ NO_SECRET = 'MountVolume.SetUp failed for volume "secret-volume" : secret "compc
 MULTI_ATTACH = (
     'Multi-Attach error for volume "pvc-8837384d-69d7-40b2-b2e6-5df86943eef9" Volume is already exclusively '
     "attached to one node and can't be attached to another"
+)
+# kubelet, pkg/kubelet/volumemanager: aws-efs-csi-driver#262
+UNMOUNTED = (
+    "Unable to attach or mount volumes: unmounted volumes=[persistent-storage], unattached volumes=[persistent-storage "
+    "default-token-sjfzc]: timed out waiting for the condition"
 )
 ATTACHED = 'AttachVolume.Attach succeeded for volume "pvc-8837384d-69d7-40b2-b2e6-5df86943eef9"'
 OTHER_ATTACHED = 'AttachVolume.Attach succeeded for volume "pvc-600fced1-bc07-49c9-ba69-4d33622583ce"'
@@ -159,6 +196,15 @@ PULLS = {
         f'{PULL}failed to do request: Head "https://registry.k8s.io/v2/coredns/coredns/manifests/v1.11.1": '
         "tls: failed to verify certificate: x509: certificate signed by unknown authority"
     ),
+    "image-platform": 'failed to pull and unpack image "reg.example/lab/x:1": no match for platform in manifest: not found',
+    "image-name": (
+        'Failed to inspect image "": rpc error: code = Unknown desc = short name mode is enforcing, but image name lab/x:1 '
+        "returns ambiguous list"
+    ),
+    "image-disk": (
+        'failed to pull and unpack image "reg.example/lab/x:1": failed to extract layer sha256:ab: write '
+        "/var/lib/containerd/io.containerd.snapshotter.v1.overlayfs/snapshots/1/fs/x.so: no space left on device: unknown"
+    ),
     "image-dns": (
         f'{PULL}failed to do request: Head "https://reg.example/v2/lab/x/manifests/1": dial tcp: lookup '
         "reg.example on 192.168.5.1:53: no such host"
@@ -186,6 +232,26 @@ NO_KEY = "couldn't find key VALUE in Secret default/aegis-secret-aegis-workload-
 NO_COMMAND = (
     "failed to create containerd task: failed to create shim task: OCI runtime create failed: runc create "
     'failed: unable to start container process: exec: "curl": executable file not found in $PATH: unknown'
+)
+# the same in CRI-O; NVIDIA's hook and CDI: nvidia-docker#1648, nvidia-container-toolkit#1239; libnvidia-container
+CRIO_NO_COMMAND = (
+    'container create failed: time="2026-01-02T03:04:05Z" level=error msg="runc create failed: unable to start '
+    'container process: exec: \\"curl\\": executable file not found in $PATH"'
+)
+_HOOK = (
+    "failed to create shim task: OCI runtime create failed: runc create failed: unable to start container process: "
+    "error during container init: error running hook #0: error running hook: exit status 1, stdout: , stderr: "
+    "Auto-detected mode as 'legacy'\nnvidia-container-cli: "
+)
+NO_GPU_HOOK = f"{_HOOK}initialization error: driver rpc error: timed out: unknown"
+NEW_CUDA = (
+    f"{_HOOK}requirement error: unsatisfied condition: cuda>=12.6, please update your driver to a newer version, or use "
+    "an earlier cuda container: unknown"
+)
+NO_CDI = (
+    "failed to create containerd task: failed to create shim task: OCI runtime create failed: could not apply required "
+    "modification to OCI specification: error modifying OCI spec: failed to inject CDI devices: unresolvable CDI devices "
+    "management.nvidia.com/gpu=GPU-e78e68c0-4e6a-737e-f9cc-4223fe50aead"
 )
 # dash, busybox
 NO_PYTHON = "sh: 1: python: not found"
@@ -259,6 +325,11 @@ RuntimeError: DataLoader worker (pid 61138) is killed by signal: Killed. """
 EVICTED = (
     "The node was low on resource: ephemeral-storage. Threshold quantity: 24068434671, available: 23201836Ki. "
     "Container manager was using 106848Ki, request is 0, has larger consumption of ephemeral-storage. "
+)
+EVICTED_MEMORY = (
+    "The node was low on resource: memory. Threshold quantity: 100Mi, available: 52640Ki. Container sidecar was using "
+    "90Mi, request is 10Mi, has larger consumption of memory. Container main was using 61440000Ki, request is 8Gi, has "
+    "larger consumption of memory. "
 )
 # kubelet, pkg/kubelet/eviction/eviction_manager.go
 OVER_DISK = "Pod ephemeral local storage usage exceeds the total limit of containers 1Gi. "

@@ -44,7 +44,7 @@ def kueue(message, **known):
             False,
             "its queue's quota is 16 GPUs in gpu-flavor, less",
         ),
-        (real_messages.STOPPED_QUEUE, "queue-stopped", False, "`team-cq` is stopped."),
+        (real_messages.STOPPED_QUEUE, "queue-stopped", False, "`team-cq` is stopped or misconfigured."),
         (real_messages.NO_QUEUE, "no-queue", False, "doesn't exist"),
         ("", "suspended", True, "Kueue gives no reason"),
     ],
@@ -68,7 +68,7 @@ def test_queued_names_what_is_missing_and_who_can_change_it():
     workload = {"metadata": META, "spec": {"active": False}}
     diagnosis = found(job=job, workload=workload)
     assert (diagnosis.key, diagnosis.soft) == ("parked", True)
-    text = "The trial's Kueue queue `team-cq` is stopped."
+    text = "The trial's Kueue queue `team-cq` is stopped or misconfigured."
     assert kueue(real_messages.STOPPED_QUEUE) == expected(
         "queue-stopped", text, ADMIN, real_messages.STOPPED_QUEUE, due=25
     )
@@ -162,6 +162,9 @@ RESTORE_KATIB = (  # its webhook rejects the controller's own new pod while the 
     f"Ask an admin to restore Katib, such as by `{LABEL}- && "
     "kubectl -n kubeflow rollout restart deployment katib-controller && "
     f"kubectl -n kubeflow rollout status deployment katib-controller && {LABEL}=enabled`"
+)
+NEVER_ENOUGH_MEMORY = (
+    "The trial can never start: it requests limits.memory=512Gi, and the namespace quota is 256Gi."
 )
 NEVER_ADMITTED = (
     "The trial can never be admitted: its queue's quota is 8 GPUs in gpu-a100, less than the trial requests."
@@ -283,8 +286,16 @@ def refused(message, **known):
             real_messages.QUOTA.replace("nvidia.com/gpu", "cpu"),
             (
                 "quota",
-                "The namespace's quota is used up.",
-                "Wait for running jobs to finish, request fewer GPUs, or ask an admin for more quota.",
+                "The namespace's quota of requests.cpu is used up.",
+                "Wait for running jobs to finish, or ask an admin for more quota.",
+            ),
+        ),
+        (
+            real_messages.MEMORY_QUOTA,
+            (
+                "quota",
+                NEVER_ENOUGH_MEMORY,
+                "Ask an admin for more quota, or for smaller trials.",
             ),
         ),
         (
@@ -311,6 +322,74 @@ def refused(message, **known):
 )
 def test_refused_pod_names_who_rejected_it(message, diagnosis):
     assert refused(message) == expected(*diagnosis, message)
+
+
+@pytest.mark.parametrize(
+    ("message", "why"),
+    [
+        (
+            real_messages.POD_SECURITY,
+            "the namespace's Pod Security level `restricted:latest` doesn't allow it",
+        ),
+        (
+            real_messages.LIMIT_RANGE,
+            "the namespace's LimitRange: maximum memory usage per Container is 16Gi, but limit is 64Gi",
+        ),
+        (real_messages.GATEKEEPER, "the policy of webhook `validation.gatekeeper.sh` doesn't allow it"),
+    ],
+)
+def test_refused_pod_names_the_policy(message, why):
+    text = f"Kubernetes rejected the trial's pod: {why}."
+    assert refused(message) == expected("no-pod", text, ADMIN, message, due=-20)
+
+
+@pytest.mark.parametrize("amount", ["9e9", "x", "1" * 40])
+def test_refused_pod_with_an_unreadable_quota_is_reported_without_it(amount):
+    message = f"exceeded quota: team, requested: limits.memory={amount}, used: a=1, limited: limits.memory=1"
+    assert refused(message).text == "The namespace's quota is used up."
+
+
+FLAVORS = "couldn't assign flavors to pod set main: "
+
+
+@pytest.mark.parametrize(
+    ("message", "cause", "text"),
+    [
+        ("ClusterQueue team-cq is stopped", "queue-stopped", "`team-cq` is stopped or misconfigured."),
+        ("LocalQueue lab is terminating or missing", "no-queue", "doesn't exist."),
+        (
+            f"{FLAVORS}flavor a100 doesn't match node affinity",
+            "queue-refuses",
+            "no flavor of its queue has nodes that match its node selector.",
+        ),
+        (
+            f"{FLAVORS}flavor a100 doesn't match node affinity, {real_messages.NO_QUOTA}",
+            "queued",
+            "needs 2 more GPUs in gpu-a100.",
+        ),
+        ("Workload namespace doesn't match ClusterQueue selector", "queue-refuses", "this namespace."),
+        (
+            f"{real_messages.TOO_MUCH}, {real_messages.TOPOLOGY}",
+            "queued",
+            "Queued by Kueue: the nodes of topology default have no room for all its pods.",
+        ),
+    ],
+)
+def test_queued_says_whether_waiting_helps(message, cause, text):
+    diagnosis = kueue(message)
+    assert (diagnosis.key, diagnosis.soft) == (cause, cause == "queued")
+    assert diagnosis.text.endswith(text)
+
+
+def test_deactivated_workload_quotes_why():
+    why = "The workload is deactivated due to exceeding the maximum number of re-queuing retries"
+    evicted = {"type": "Evicted", "status": "True", "reason": "DeactivatedDueToRequeuingLimitExceeded"}
+    workload = {
+        "metadata": META,
+        "spec": {"active": False},
+        "status": {"conditions": [evicted | {"message": why}]},
+    }
+    assert found(job={**JOB, "spec": {"suspend": True}}, workload=workload).detail == why
 
 
 @pytest.mark.parametrize(("seconds", "reported"), [(60, []), (5, ["quota"])])

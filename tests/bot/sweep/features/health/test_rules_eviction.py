@@ -27,6 +27,7 @@ def test_out_of_memory_names_the_limit(pod, what):
 
 
 NOT_YOURS = "This isn't caused by your code."
+LESS_MEMORY = "Use fewer data-loader workers, keep less data in memory, or ask an admin for a higher request."
 NODE = f"The node terminated the pod. {NOT_YOURS}"
 PREEMPTED = f"The pod was preempted by a higher-priority one. {NOT_YOURS}"
 NONE = "None needed; Kubernetes restarts the trial."
@@ -69,6 +70,26 @@ def terminated(reason, message):
                 PREEMPTED,
                 "Start the sweep again.",
                 "Preempted in order to admit critical pod",
+                failed=True,
+            ),
+        ),
+        (
+            terminated("Evicted", real_messages.EVICTED_MEMORY),
+            expected(
+                "memory",
+                "The node ran out of memory (RAM), and the training used more than it requests (58.6 GiB).",
+                LESS_MEMORY,
+                real_messages.EVICTED_MEMORY,
+                failed=True,
+            ),
+        ),
+        (
+            terminated("Evicted", real_messages.EVICTED_MEMORY.replace("Container main", "Container other")),
+            expected(
+                "evicted",
+                NODE,
+                "Start the sweep again.",
+                real_messages.EVICTED_MEMORY.replace("Container main", "Container other"),
                 failed=True,
             ),
         ),

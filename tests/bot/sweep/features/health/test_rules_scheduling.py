@@ -64,6 +64,30 @@ def test_unschedulable_that_may_pass_is_a_wait():
     assert "not enough free GPUs" in found(pod, nodes=(bare,)).text
 
 
+def test_unschedulable_while_an_autoscaler_adds_a_node_is_not_too_large():
+    """Karpenter can add a larger node than any that is there; a failed scale-up isn't promised."""
+    events = {
+        reason: an_event(reason, message)
+        for reason, message in (
+            ("TriggeredScaleUp", real_messages.SCALE_UP),
+            ("Nominated", "Pod should schedule on: nodeclaim/gpu-x7k2p"),
+            ("FailedScaleUp", real_messages.NO_CAPACITY),
+            ("NotTriggerScaleUp", "pod didn't trigger scale-up: 3 max node group size reached"),
+        )
+    }
+
+    def text(*reasons, gpus):
+        pod = unscheduled(real_messages.UNSCHEDULABLE, 61)
+        return found(pod, gpus=gpus, nodes=(a_node(4),), events=tuple(events[r] for r in reasons)).text
+
+    assert text("Nominated", gpus=8) == text("TriggeredScaleUp", gpus=8)
+    assert text("Nominated", gpus=8).startswith("No node has room; the autoscaler is adding one.")
+    failed = "No node has room, and the autoscaler couldn't add one."
+    assert text("TriggeredScaleUp", "FailedScaleUp", gpus=4) == failed
+    assert text("TriggeredScaleUp", "NotTriggerScaleUp", gpus=4) == FULL
+    assert text("FailedScaleUp", "TriggeredScaleUp", gpus=8) == text("Nominated", gpus=8)
+
+
 @cases(
     ("message", "nodes", "text", "fix"),
     [
@@ -113,7 +137,19 @@ def test_unschedulable_that_may_pass_is_a_wait():
             "",
         ),
         (real_messages.TAINTED_AND_FULL, [], "not enough free CPU on 2 nodes", ""),
-        (real_messages.CORDONED, [a_node(8, CORDON)], "The pod can't be scheduled yet.", ""),
+        (
+            real_messages.CORDONED,
+            [a_node(8, CORDON)],
+            "The pod can't be scheduled yet (1 node(s) were unschedulable).",
+            "",
+        ),
+        (real_messages.OTHER_ZONE, [], "its volume can't be used on 4 nodes.", "zone"),
+        (
+            real_messages.NODES_NOT_READY,
+            [],
+            "untolerated taints on 5 nodes.",
+            "Ask an admin to check these nodes.",
+        ),
     ],
 )
 def test_unschedulable_real_message_names_the_cause(message, nodes, text, fix):
@@ -205,6 +241,8 @@ def test_no_volume_unbound_claim_is_a_wait_and_a_missing_one_reported_at_once():
     text = "PersistentVolumeClaim `data, cache` isn't bound."
     assert wait == expected("volume", text, ADMIN, real_messages.UNBOUND, soft=True, due=-5)
     assert found(unscheduled(real_messages.UNBOUND, 60)).text == "PersistentVolumeClaim isn't bound."
+    slow = 'running PreBind plugin "VolumeBinding": binding volumes: context deadline exceeded'
+    assert found(claiming(slow, "data")).text == "PersistentVolumeClaim `data` isn't bound."
     text = "PersistentVolumeClaim `rc-definitely-missing-pvc` doesn't exist."
     pod = unscheduled(real_messages.NO_CLAIM, 1)
     assert found(pod) == expected("no-volume", text, ADMIN, real_messages.NO_CLAIM)

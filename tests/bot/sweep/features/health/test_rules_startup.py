@@ -96,6 +96,11 @@ def test_image_real_message_names_the_cause(cause):
     )
 
 
+def test_image_whose_name_looks_like_a_cause_is_not_that_cause():
+    words = real_messages.PULLS["image-pull"].replace("lab/x", "lab/certificates")
+    assert key(waiting("ErrImagePull", words)) == "image-pull"
+
+
 @pytest.mark.parametrize("cause", real_messages.PULLS)
 def test_image_of_an_older_kubelet_reads_the_event(cause):
     events = (
@@ -162,6 +167,26 @@ def creating(*events, **known):
 def test_mount_names_the_cause(reason, message, text, wait):
     assert creating((reason, message)) == expected("mount", text, ADMIN, message, **wait)
     assert key(running(), events=(an_event(reason, message),)) is None
+
+
+@pytest.mark.parametrize(
+    "cause", [("FailedMount", real_messages.NO_SECRET), ("FailedAttachVolume", real_messages.MULTI_ATTACH)]
+)
+def test_mount_keeps_the_cause_when_the_kubelet_sums_up(cause):
+    """The summary repeats every 2 min; the message in Slack alternated with it."""
+    assert creating(cause, ("FailedMount", real_messages.UNMOUNTED)) == creating(cause)
+    assert creating(("FailedMount", real_messages.UNMOUNTED)).key == "mount"
+
+
+@pytest.mark.parametrize(
+    ("reason", "what"), [("NetworkNotReady", "network"), ("FailedPrepareDynamicResources", "device driver")]
+)
+def test_sandbox_that_is_never_tried(reason, what):
+    message = {
+        "NetworkNotReady": "network is not ready: cni plugin not initialized",
+        "FailedPrepareDynamicResources": "Failed to prepare dynamic resources: NodePrepareResources failed",
+    }[reason]
+    assert creating((reason, message, 2)).text == f"Node `n1` can't start the pod: {what} error."
 
 
 @pytest.mark.parametrize(
@@ -257,9 +282,13 @@ def test_image_that_is_never_pulled_names_the_cause(reason, message, why):
             real_messages.NO_ENV_SECRET,
             "secret `secretpostgresql` doesn't exist",
         ),
-        ("CreateContainerConfigError", real_messages.NO_KEY, "CreateContainerConfigError"),
+        (
+            "CreateContainerConfigError",
+            real_messages.NO_KEY,
+            "Secret `default/aegis-secret-aegis-workload-demo` has no key `VALUE`",
+        ),
         ("CreateContainerError", "context deadline exceeded", "CreateContainerError"),
-        ("RunContainerError", real_messages.NO_COMMAND, "RunContainerError"),
+        ("PostStartHookError", "exit status 1", "PostStartHookError"),
     ],
 )
 def test_config_names_what_is_missing(reason, message, what):
@@ -285,6 +314,28 @@ def test_config_command_that_the_runtime_rejects(reason):
     pod["status"]["containerStatuses"][0]["state"]["terminated"]["message"] = real_messages.NO_COMMAND
     text, fix = "The container couldn't start the command.", "Check `command` and the Dockerfile."
     assert found(pod) == expected("command", text, fix, real_messages.NO_COMMAND, failed=True)
+
+
+@pytest.mark.parametrize(
+    ("message", "cause", "text"),
+    [
+        (real_messages.NO_GPU_HOOK, "device", "The node couldn't give the container its GPUs."),
+        (real_messages.NO_CDI, "device", "The node couldn't give the container its GPUs."),
+        (real_messages.NEW_CUDA, "cuda", "The image's CUDA is newer than the node's driver supports."),
+        (real_messages.CRIO_NO_COMMAND, "command", "The container couldn't start the command."),
+        ("context deadline exceeded", "config", "The container can't start: {}."),
+    ],
+)
+def test_config_a_runtime_that_fails_is_not_the_commands_fault(message, cause, text):
+    ran = ended(128, "StartError")
+    ran["status"]["containerStatuses"][0]["state"]["terminated"]["message"] = message
+    for reason, pod in (
+        ("StartError", ran),
+        ("CreateContainerError", waiting("CreateContainerError", message)),
+    ):
+        diagnosis = found(pod)
+        assert (diagnosis.key, diagnosis.text) == (cause, text.format(reason))
+        assert ("Dockerfile" in diagnosis.fix) == (cause == "command")
 
 
 @pytest.mark.parametrize(("code", "what"), [(126, "not executable"), (127, "not found")])
