@@ -219,6 +219,22 @@ def last_models(nodes: Collection[str]) -> str:
     return f"last_over_time(({_devices(' or '.join(seen))})[7d:30m])"
 
 
+def nodes_of(hosts: Collection[str]) -> str:
+    """Return the nodes of hosts that are exporters' pods, as before 2023, or nodes' addresses.
+
+    An exporter that reads another host's engine calls its GPUs' host by the address that it was given.
+    """
+    names = any_of(hosts)
+    pods = f"last_over_time(kube_pod_info{{pod=~{names}}}[{HOUR_WINDOW}])"
+    renamed = f"last_over_time(kube_pod_info{{exported_pod=~{names}}}[{HOUR_WINDOW}])"
+    addresses = f"last_over_time(kube_node_info{{internal_ip=~{names}}}[{HOUR_WINDOW}])"
+    found = (
+        f'label_replace({original(series, "pod", "node")}, "host", "$1", "{label}", "(.+)")'
+        for label, series in (("pod", f"({renamed} or {pods})"), ("internal_ip", addresses))
+    )
+    return f"max by (host, node) ({' or '.join(found)})"
+
+
 _GPU = "exported_namespace, exported_pod, namespace, pod, UUID, gpu, modelName, Hostname, hostname"
 ERRORS = f"max by ({_GPU}) ({XIDS})"
 
