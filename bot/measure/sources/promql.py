@@ -238,6 +238,11 @@ def nodes_of(hosts: Collection[str]) -> str:
 _GPU = "exported_namespace, exported_pod, namespace, pod, UUID, gpu, modelName, Hostname, hostname"
 ERRORS = f"max by ({_GPU}) ({XIDS})"
 
+_HOLDERS = f"(({ALLOCATED}) and on (namespace, pod) {_in_phase('Running')})"
+_MEASURED = f"max by (namespace, pod) ({original(f'({UTIL} or {ENGINE})')})"
+# How many pods hold GPUs; nothing if there are metrics of one of them.
+UNNAMED_HOLDERS = f"count({_HOLDERS}) unless on () count({_HOLDERS} and on (namespace, pod) {_MEASURED})"
+
 # Arithmetic drops unmatched series: `or 0 *` keeps nodes without allocations.
 _FREE = f"{ALLOCATABLE} - on (node) (sum by (node) ({ALLOCATED}) or 0 * {ALLOCATABLE})"
 _CLOSED = f"clamp_min({_FREE}, 0) and on (node) (({CORDONED}) or ({NOT_READY}))"

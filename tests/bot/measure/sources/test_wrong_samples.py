@@ -1,5 +1,6 @@
 """A real Prometheus with what DCGM exports wrongly: millions of percent, and GR_ENGINE_ACTIVE stuck at 0."""
 
+import re
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 
@@ -9,6 +10,7 @@ from redis.asyncio import Redis
 from bot.measure.gpus.models import HALF_HOUR, HOUR
 from bot.measure.gpus.pod_owners import OwnerStore
 from bot.measure.sources.prometheus_source import PrometheusSource
+from bot.measure.sources.promql import UNNAMED_HOLDERS
 from k8s.nodes.dcgm import ENGINE, UTIL
 from tests.bot.measure.sources.prometheus_server import NEEDS_PROMETHEUS, asking, serving
 
@@ -64,3 +66,17 @@ async def test_no_wrong_sample_makes_an_idle_gpu_busy_or_a_busy_one_idle(
     seen = pytest.approx(1 - lost / 120)
     assert uses["idle"] == (seen, 0, seen)
     assert uses["busy"] == (seen, pytest.approx(0.5 * (1 - lost / 120)), 0)
+
+
+@pytest.mark.parametrize("named", [True, False])
+async def test_doctor_can_tell_that_no_series_names_a_pod_with_gpus(
+    named: bool, tmp_path, wait_until
+) -> None:
+    text = history("stuck")
+    if not named:  # as scraped from an exporter that doesn't know Kubernetes
+        its = re.compile(r'^(DCGM_.*)namespace="a",pod="\w+"', re.MULTILINE)
+        text = its.sub(r'\1namespace="gpu-operator",pod="dcgm-exporter-x7"', text)
+    with serving(tmp_path, text) as address:
+        async with asking(address, wait_until) as client:
+            found = await client.query(UNNAMED_HOLDERS, START + HOUR)
+    assert [row.value for row in found] == ([] if named else [2])
