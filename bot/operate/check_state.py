@@ -20,7 +20,7 @@ from bot.core.stored_format import NewerFormatError
 from bot.measure.gpus.models import NoGpuDataError
 from bot.measure.sources.cpu_use import CPU, RAM
 from bot.measure.sources.prometheus import Prometheus
-from bot.measure.sources.promql import GPUS
+from bot.measure.sources.promql import GPUS, UNNAMED_HOLDERS
 from bot.operate.check_services import PROBE_TIMEOUT, Installation, ServiceCheck
 from bot.platform.storage.redis_client import connect
 from bot.platform.storage.sweeps import Store
@@ -149,6 +149,7 @@ async def _prometheus(target: Installation) -> list[Finding]:
         now = datetime.now(UTC)
         queries = METRIC_QUERIES | CPU_METRIC_QUERIES
         rows = {name: await client.query(query, now) for name, query in queries.items()}
+        unnamed = await client.query(UNNAMED_HOLDERS, now)
         pods = await client.query("count(sweepbot_redis_up)", now)
         alerts = await client.alerts()
     except NoGpuDataError as error:
@@ -158,17 +159,27 @@ async def _prometheus(target: Installation) -> list[Finding]:
     counts = {name: round(sum(row.value for row in found)) for name, found in rows.items()}
     used = {name: counts.pop(name) for name in CPU_METRIC_QUERIES}
     return [
-        prometheus(url, counts),
+        prometheus(url, counts, round(sum(row.value for row in unnamed))),
         cpu_use(url, used),
         monitoring(round(sum(row.value for row in pods)), alerts),
     ]
 
 
-def prometheus(url: str, counts: Mapping[str, int]) -> Finding:
-    """Evaluate how many series Prometheus has, by exporter or metric."""
+def prometheus(url: str, counts: Mapping[str, int], unnamed: int = 0) -> Finding:
+    """Evaluate how many series Prometheus has, by exporter or metric.
+
+    Args:
+        unnamed: running pods with GPUs, if no series of a GPU names one of them.
+    """
     if missing := [name for name, count in counts.items() if not count]:
         fix = f"open {url}/targets  # check that {listed(missing)} is scraped and up"
         return broken("Prometheus", f"no series from {listed(missing)}; GPU use is unknown", fix)
+    if unnamed:
+        what = (
+            f"{counted(unnamed, 'pod')} with GPUs, none named by dcgm-exporter's series; GPU use is unknown"
+        )
+        fix = "DCGM_EXPORTER_KUBERNETES=true, and mount /var/lib/kubelet/pod-resources  # for dcgm-exporter"
+        return warning("Prometheus", what, fix)
     return ok("Prometheus", ", ".join(f"{count} series from {name}" for name, count in counts.items()))
 
 

@@ -18,6 +18,7 @@ EXPORTER_PORT, EXPORTER_PATH = 9400, "metrics"
 ENGINE, UTIL = "DCGM_FI_PROF_GR_ENGINE_ACTIVE", "DCGM_FI_DEV_GPU_UTIL"  # 0 to 1, 0 to 100
 SM, POWER, MEMORY = "DCGM_FI_PROF_SM_ACTIVE", "DCGM_FI_DEV_POWER_USAGE", "DCGM_FI_DEV_FB_USED"
 XIDS = "DCGM_FI_DEV_XID_ERRORS"
+MOST = 1.1  # utilization; a GPU_UTIL of thousands of percent is a fault of DCGM, seen on idle GPUs, too
 MIB_PER_GIB = 1024
 LOAD = {SM: ("sm", 1), POWER: ("watts", 1), MEMORY: ("memory", MIB_PER_GIB)}  # fields of `Load`, and divisors
 MAX_LINE = 8192  # characters; the parser takes quadratic time
@@ -66,7 +67,10 @@ def is_exporter(pod: Manifest) -> bool:
 
 
 def read_exporter(text: str) -> list[Reading]:
-    """Read the graphics engine's counter, which covers MIG; else utilization, which doesn't."""
+    """Read the graphics engine's counter, which covers MIG; else utilization, which doesn't.
+
+    The counter can read 0 for weeks while the GPU is busy, until its exporter restarts.
+    """
     shares: dict[_Key, dict[str, Reading]] = defaultdict(dict)
     loads: dict[_Key, dict[str, float]] = defaultdict(dict)
     for metric, labels, value in _samples(text, ENGINE, UTIL, *LOAD):
@@ -77,10 +81,15 @@ def read_exporter(text: str) -> list[Reading]:
         if metric in LOAD:
             name, divisor = LOAD[metric]
             loads[key][name] = value / divisor
-        else:
-            shares[key][metric] = _reading(key, labels, value / (1 if metric == ENGINE else 100))
-    found = ((key, each.get(ENGINE) or each[UTIL]) for key, each in shares.items())
+        elif (share := value / (1 if metric == ENGINE else 100)) <= MOST:
+            shares[key][metric] = _reading(key, labels, share)
+    found = ((key, _counted(each)) for key, each in shares.items())
     return [replace(reading, load=Load(**loads[key])) if key in loads else reading for key, reading in found]
+
+
+def _counted(by_metric: dict[str, Reading]) -> Reading:
+    engine = by_metric.get(ENGINE)
+    return engine if engine and engine.share else by_metric.get(UTIL) or by_metric[ENGINE]
 
 
 def read_errors(text: str) -> list[LastError]:

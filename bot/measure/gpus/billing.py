@@ -9,7 +9,7 @@ from bot.measure.gpus.sums import ELASTIC, RESERVED, Sums, Totals, UsageSum, gro
 from bot.platform.config.teams import Price
 from bot.platform.slack.mrkdwn import code, mention, quoted
 from bot.text.number_format import as_csv, hours, money, percent
-from bot.text.wording import fitting
+from bot.text.wording import fitting, listed
 
 ENVIRONMENTS = "Environments"  # in place of a sweep; no sweep has this name
 PURPOSES = {
@@ -65,11 +65,13 @@ def bill(
     ):
         if not (parsed.team and title == "By team"):
             lines += _part(title, grouped(uses, prices, key), named, currency)
-    total = _line(f"*{begin:%B %Y}{team}*", _all(uses, prices), currency).removeprefix("• ")
+    sums = _all(uses, prices)
+    total = _line(f"*{begin:%B %Y}{team}*", sums, currency).removeprefix("• ")
     expected = round((min(end, now) - begin) / HOUR)  # of a month with uses, so it has begun
     share = percent(min(totals.coverage, expected), expected)
     so_far = " so far" if now < end else ""
-    last = f"_Measured: {share} of the month{so_far}. Months in UTC._"
+    unpriced = f" No price for {quoted(listed(sorted(sums.unpriced)))}." if prices and sums.unpriced else ""
+    last = f"_Measured: {share} of the month{so_far}. Months in UTC._{unpriced}"
     return "\n".join([*fitting([total, *lines], MAX_ANSWER - len(last)), last])
 
 

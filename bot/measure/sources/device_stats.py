@@ -14,7 +14,7 @@ from bot.measure.sources import promql
 from bot.measure.sources.prometheus import Device, Prometheus, Recent, Row
 from bot.measure.sources.scrape_interval import ScrapeIntervals
 from bot.measure.sources.series_kinds import LOADS_IN_USE, NAMINGS_IN_USE, SeriesKinds, namings_in_use
-from k8s.nodes.dcgm import LOAD, MIB_PER_GIB, Load
+from k8s.nodes.dcgm import LOAD, MIB_PER_GIB, MOST, Load
 
 SECONDS_PER_DAY = 86400  # seconds
 
@@ -77,9 +77,14 @@ class DeviceQueries:
             self._loads(at, seconds, kinds, counted=p95),
             asyncio.gather(*(self._by_device(query, at) for query in queries)),
         )
-        if broken := samples.keys() - total.keys():
-            samples |= await self._finite("count", at, seconds, intervals, broken)
-            total |= await self._finite("sum", at, seconds, intervals, broken)
+        wrong = {device for device, share in peak.items() if share > MOST}
+        if broken := wrong | (samples.keys() - total.keys()):
+            functions = *("count_over_time(", "max_over_time(", "sum_over_time("), promql.P95
+            for values, over in zip((samples, peak, total, *rest), functions, strict=False):
+                true = await self._true(over, at, seconds, intervals, broken)
+                for device in broken:
+                    values.pop(device, None)
+                values.update(true)
         return await asyncio.to_thread(_by_pod, samples, peak, total, rest[0] if rest else None, loads)
 
     async def _query_kinds(self, at: datetime) -> SeriesKinds:
@@ -90,14 +95,14 @@ class DeviceQueries:
         names = frozenset(row.labels.get("__name__", "") for row in loads)
         return SeriesKinds(engine_only, namings, names & LOAD.keys())
 
-    async def _finite(
-        self, function: str, at: datetime, seconds: int, intervals: ScrapeIntervals, broken: set[Device]
+    async def _true(
+        self, over: str, at: datetime, seconds: int, intervals: ScrapeIntervals, broken: set[Device]
     ) -> dict[Device, float]:
-        """Query GPUs with a NaN sample, which turns every sum into NaN, without those samples."""
+        """Query GPUs with NaN or wrong samples, which make every sum NaN or too large, without those."""
         found: dict[Device, float] = {}
         for step in {intervals.of(device[2]) for device in broken}:
             which = {uuid(device[2]) for device in broken if intervals.of(device[2]) == step}
-            query = partial(promql.finite_samples, function, seconds, step)
+            query = partial(promql.true_samples, over, seconds, step)
             answer = await self._by_names(query, which, at)
             found |= {device: value for device, value in answer.items() if device in broken}
         return found

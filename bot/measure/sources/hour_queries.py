@@ -81,7 +81,7 @@ class HourQueries:
         """Return the hours of the GPUs of pods, each queried at its own scrape interval, and all series."""
         end, found, series = start + HOUR, GpuHours(), list[Row]()
         partly = [] if engine_only else await self._query(promql.HOUR_UTIL_PARTLY, end)
-        uneven = {row.device for row in partly}
+        uneven = {row.device for row in partly + await self._query(promql.HOUR_WRONG, end)}
         for step in intervals.steps:
             halves = start + HALF_HOUR, end
             sums, few = await asyncio.gather(
@@ -126,7 +126,7 @@ def _alone(
     """Add the hours of pods' GPUs with one series; return the others: several, or NaN in the sum.
 
     Args:
-        uneven: GPUs that also have samples at other intervals.
+        uneven: GPUs that also have samples at other intervals, or wrong ones.
         few: those with less than all samples in a half hour.
         idle: those of which the sum doesn't show it.
     """

@@ -217,8 +217,12 @@ class PrometheusSource:
         return await self._devices_of(await self._query(promql.MODELS, at), at, nodes)
 
     async def _devices_of(self, rows: list[Row], at: datetime, nodes: set[str]) -> Devices:
-        """Return the devices of series by node, which dcgm-exporter calls the host name."""
+        """Return the devices of series by node, which most exporters call the host name."""
         known = await asyncio.to_thread(_devices, rows)
+        if nodes - known.keys() - {""} and (others := known.keys() - nodes - {""}):
+            places = await self._each(promql.nodes_of, others, at)
+            named = {row.labels.get("host", ""): row.labels.get("node", "") for row in places}
+            known |= {named[host]: known[host] for host in named.keys() & known.keys()}
         if missing := nodes - known.keys() - {""}:
             known |= _devices(await self._each(promql.last_models, missing, at))
         return known

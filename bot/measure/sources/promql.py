@@ -10,10 +10,12 @@ results for these reasons:
   its image does. After a restart each series exists twice for a while, hence `max by` first.
 - Two exporters overlap in a rollout, so sums over time first combine them into one series per GPU, from
   samples no older than one scrape: see `_utilization`. Otherwise samples count twice.
-- NaN turns every sum into NaN: `>= 0` leaves it out.
+- NaN turns every sum into NaN: `>= 0` leaves it out. One GPU_UTIL of a million percent, which DCGM exports
+  at times, counts as hours: see `_utilization`.
 - Some relabeling drops UUID: then host and index identify a GPU.
 - GPU_UTIL doesn't support MIG: for a slice it is absent or 0. GR_ENGINE_ACTIVE does, but some GPUs lack it:
-  then GPU_UTIL is used, and the utilization of slices is unknown.
+  then GPU_UTIL is used, and the utilization of slices is unknown. It can read 0 for weeks while GPUs are
+  busy: then GPU_UTIL counts, too.
 - Prometheus 2 includes both ends of a range, 3 only the later: ranges end a second before the next point.
 """
 
@@ -23,7 +25,7 @@ from collections.abc import Callable, Collection, Iterable
 
 from bot.measure.gpus.models import BUSY, MIN_COVERAGE
 from bot.measure.sources.series_kinds import ALL_KINDS, Naming, SeriesKinds
-from k8s.nodes.dcgm import ENGINE, MEMORY, POWER, SM, UTIL, XIDS
+from k8s.nodes.dcgm import ENGINE, MEMORY, MOST, POWER, SM, UTIL, XIDS
 from k8s.pods import COLLECTORS
 
 DEVICE = "GPU_I_ID, GPU_I_PROFILE, modelName"
@@ -32,6 +34,7 @@ SIDECARS = "|".join(sorted(COLLECTORS))
 TRAINING = f'container!="",container!="POD",container!~"{SIDECARS}",exported_container!~"{SIDECARS}"'
 POD_LABELS = "label_sweepbot_owner, label_sweepbot_team, label_sweepbot_sweep, label_katib_kubeflow_org_trial"
 HOUR_WINDOW, HALF_HOUR_WINDOW = "3599s", "1799s"  # ranges
+P95 = "quantile_over_time(0.95, "
 RENAMED = 'kube_node_status_allocatable{exported_node!=""}'  # exists: every `node` is the scraped pod's
 
 
@@ -216,8 +219,29 @@ def last_models(nodes: Collection[str]) -> str:
     return f"last_over_time(({_devices(' or '.join(seen))})[7d:30m])"
 
 
+def nodes_of(hosts: Collection[str]) -> str:
+    """Return the nodes of hosts that are exporters' pods, as before 2023, or nodes' addresses.
+
+    An exporter that reads another host's engine calls its GPUs' host by the address that it was given.
+    """
+    names = any_of(hosts)
+    pods = f"last_over_time(kube_pod_info{{pod=~{names}}}[{HOUR_WINDOW}])"
+    renamed = f"last_over_time(kube_pod_info{{exported_pod=~{names}}}[{HOUR_WINDOW}])"
+    addresses = f"last_over_time(kube_node_info{{internal_ip=~{names}}}[{HOUR_WINDOW}])"
+    found = (
+        f'label_replace({original(series, "pod", "node")}, "host", "$1", "{label}", "(.+)")'
+        for label, series in (("pod", f"({renamed} or {pods})"), ("internal_ip", addresses))
+    )
+    return f"max by (host, node) ({' or '.join(found)})"
+
+
 _GPU = "exported_namespace, exported_pod, namespace, pod, UUID, gpu, modelName, Hostname, hostname"
 ERRORS = f"max by ({_GPU}) ({XIDS})"
+
+_HOLDERS = f"(({ALLOCATED}) and on (namespace, pod) {_in_phase('Running')})"
+_MEASURED = f"max by (namespace, pod) ({original(f'({UTIL} or {ENGINE})')})"
+# How many pods hold GPUs; nothing if there are metrics of one of them.
+UNNAMED_HOLDERS = f"count({_HOLDERS}) unless on () count({_HOLDERS} and on (namespace, pod) {_MEASURED})"
 
 # Arithmetic drops unmatched series: `or 0 *` keeps nodes without allocations.
 _FREE = f"{ALLOCATABLE} - on (node) (sum by (node) ({ALLOCATED}) or 0 * {ALLOCATABLE})"
@@ -248,13 +272,14 @@ def _engine_or_util(
     devices: Collection[str] | None,
     kinds: SeriesKinds,
 ) -> str:
-    """Use GR_ENGINE_ACTIVE, or else GPU_UTIL; `over` is a function over the window."""
+    """Use GR_ENGINE_ACTIVE, or GPU_UTIL if that is 0 or absent; `over` is a function over the window."""
     which = f"UUID=~{any_of(devices)}," if devices is not None else ""
     engine, util = (
         _by_gpu(function, f"{over}{metric}{{{which}{but}", f"}}[{window}])", kinds.namings)
         for metric, but in ((ENGINE, ""), (UTIL, 'GPU_I_ID="",'))
     )
-    return f"({engine}) >= 0" if kinds.engine_only else f"(({engine}) >= 0) or (({util}){scale} >= 0)"
+    known = f"({engine}) >= 0"
+    return known if kinds.engine_only else f"(({engine}) > 0) or (({util}){scale} >= 0) or ({known})"
 
 
 def _by_gpu(function: str, start: str, end: str, namings: Iterable[Naming]) -> str:
@@ -264,12 +289,22 @@ def _by_gpu(function: str, start: str, end: str, namings: Iterable[Naming]) -> s
     )
 
 
+def _stuck(window: str) -> str:
+    """Return the GPUs that are busy by GPU_UTIL, while GR_ENGINE_ACTIVE reads 0."""
+    return f'(max_over_time({UTIL}{{GPU_I_ID=""}}[{window}]) > 0 and max_over_time({ENGINE}[{window}]) == 0)'
+
+
 # GPUs that are measured by GPU_UTIL alone. Without any, `engine_only` halves the time of a query.
-UTIL_ONLY = f'count({UTIL}{{GPU_I_ID=""}} unless {ENGINE})'
+UTIL_ONLY = f'count(({UTIL}{{GPU_I_ID=""}} unless {ENGINE}) or {_stuck("15m")})'
 _UTIL_SAMPLES, _ENGINE_SAMPLES = (
     f"count_over_time({metric}[{HOUR_WINDOW}])" for metric in (f'{UTIL}{{GPU_I_ID=""}}', ENGINE)
 )
-HOUR_UTIL_PARTLY = f"{_ENGINE_SAMPLES} < {_UTIL_SAMPLES}"  # GPUs with GR_ENGINE_ACTIVE for a part of the hour
+# GPUs whose samples must be read one by one: with GR_ENGINE_ACTIVE for a part of the hour; with wrong ones.
+HOUR_UTIL_PARTLY = f"{_ENGINE_SAMPLES} < {_UTIL_SAMPLES}"
+HOUR_WRONG = (
+    f"{_stuck(HOUR_WINDOW)} or max_over_time({ENGINE}[{HOUR_WINDOW}]) > {MOST}"
+    f' or max_over_time({UTIL}{{GPU_I_ID=""}}[{HOUR_WINDOW}]) > {100 * MOST:g}'
+)
 
 
 def peak(window: int, devices: Collection[str] | None = None, kinds: SeriesKinds = ALL_KINDS) -> str:
@@ -278,7 +313,7 @@ def peak(window: int, devices: Collection[str] | None = None, kinds: SeriesKinds
 
 
 def p95(window: int, kinds: SeriesKinds = ALL_KINDS) -> str:
-    return _engine_or_util("quantile_over_time(0.95, ", f"{window}s", "max", " / 100", None, kinds)
+    return _engine_or_util(P95, f"{window}s", "max", " / 100", None, kinds)
 
 
 def total(window: int, kinds: SeriesKinds = ALL_KINDS) -> str:
@@ -313,8 +348,9 @@ def loads(window: int, kinds: SeriesKinds, *, counted: bool) -> str:
 
 
 def _utilization(function: str, step: int, devices: Collection[str] | None) -> str:
-    """Return the last scrape's utilization, at most `step` seconds old."""
-    return _engine_or_util(f"{function}_over_time(", scrape(step), "max", " / 100", devices, ALL_KINDS)
+    """Return the last scrape's utilization, at most `step` seconds old, unless it can't be true."""
+    shares = _engine_or_util(f"{function}_over_time(", scrape(step), "max", " / 100", devices, ALL_KINDS)
+    return f"({shares}) <= {MOST}"
 
 
 def scrape(step: int) -> str:
@@ -322,9 +358,9 @@ def scrape(step: int) -> str:
     return f"{step * 1000 - 1}ms"
 
 
-def finite_samples(function: str, window: int, step: int, devices: Collection[str]) -> str:
-    """Return the `count` or `sum` over `window` seconds of samples that aren't NaN."""
-    return f"{function}_over_time(({_utilization('avg', step, devices)})[{window - 1}s:{step}s])"
+def true_samples(over: str, window: int, step: int, devices: Collection[str]) -> str:
+    """Return a function over `window` seconds of samples that aren't NaN, nor more than a GPU can do."""
+    return f"{over}({_utilization('avg', step, devices)})[{window - 1}s:{step}s])"
 
 
 def used_hours(step: int, devices: Collection[str] | None) -> str:

@@ -26,9 +26,10 @@ from bot.platform.config.value_types import (
 from bot.platform.config.yaml_reader import Node
 from k8s.nodes.gpu_kinds import SHARE
 
-SLICE = re.compile(r" MIG (\d+)g\.")
-QUARTERED = re.compile(r".*\b(A30|RTX PRO 6000)\b")  # largest MIG profile 4g; 7g for all others
+SLICE = re.compile(r"[ -]MIG[ -](\d+)g\.")
+QUARTERED = re.compile(r".*\b(A30|RTX[ -]PRO[ -]6000)\b")  # largest MIG profile 4g; 7g for all others
 ANYTHING = re.compile(r"(?<!\\)(\.[*+]\??)+$")  # `.*` and the like at a pattern's end
+BLANK = re.compile(r"\\? (?![^\[]*\])")  # outside of brackets
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -127,8 +128,9 @@ def prices_for(prices: tuple[Price, ...], team: str) -> tuple[Price, ...]:
 def price_of(prices: tuple[Price, ...], model: str) -> float | None:
     """Return the price of one GPU for an hour, or None if no pattern matches.
 
-    The pattern that matches most of the name wins. A MIG slice costs its share of the card's compute slices,
-    unless a pattern names the slice itself, and a shared GPU is divided by the number of its shares.
+    The pattern that matches most of the name wins; its blanks match dashes, too, which node labels have in
+    their place. A MIG slice costs its share of the card's compute slices, unless a pattern names the slice
+    itself, and a shared GPU is divided by the number of its shares.
     """
     if shared := SHARE.search(model):
         whole = price_of(prices, model[: shared.start()])
@@ -144,6 +146,7 @@ def price_of(prices: tuple[Price, ...], model: str) -> float | None:
 
 def _matched(pattern: str, model: str) -> int | None:
     """Return how many characters the pattern matches without a final `.*`; None if it doesn't match."""
+    pattern = BLANK.sub("[ -]", pattern)
     if not re.match(rf"(?:{pattern})(?!\w)", model):
         return None
     start = re.match(ANYTHING.sub("", pattern), model)

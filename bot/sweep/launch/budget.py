@@ -41,7 +41,7 @@ def with_budget(order: Order, config: Config) -> Order:
 def _highest(prices: tuple[Price, ...], shape: PodShape) -> float:
     """Return the highest price of the GPUs on which the pods can run; of all, unless labels name them."""
     named = shape.node_choices.get(MODEL_LABEL, ()) or filter(None, [shape.nodes.get(MODEL_LABEL, "")])
-    known = [price_of(prices, label.replace("-", " ")) for label in named]
+    known = [price_of(prices, label) for label in named]
     if known and None not in known:
         return max(filter(None, known), default=0.0)
     return max((price.hourly for price in prices), default=0.0)

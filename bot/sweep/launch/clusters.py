@@ -153,7 +153,7 @@ def highest_price(nodes: Iterable[OpenNode], order: Order, config: Config) -> fl
     able = (each for each in nodes if each.sizes.get(resource, 0) >= 1000 * gpus)
     models = {node.labels.get(MODEL_LABEL, "") for node in able if admits(node, where, resource)}
     prices = prices_for(config.prices, order.team or team_of(config.teams, order.namespace, order.owner))
-    found = [price_of(prices, _offered(model.replace("-", " "), resource)) for model in models]
+    found = [price_of(prices, _offered(model.replace("-MIG-", SLICE), resource)) for model in models]
     return None if None in found else max(filter(None, found), default=0.0 if found else None)
 
 

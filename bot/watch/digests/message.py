@@ -45,6 +45,7 @@ class DigestContext:
     """What a digest shows in addition to the day's figures."""
 
     currency: str = "$"
+    has_prices: bool = False
     names: Mapping[str, str] = field(default_factory=dict)  # Slack user id -> display name
     links: Mapping[str, str] = field(default_factory=dict)  # sweep -> URL of its thread
     nodes: tuple[NodeUse, ...] | None = None  # None: no GPU data
@@ -319,7 +320,9 @@ def _footer(figures: Figures, now: DigestContext) -> str:
         "In parentheses: change from the 7-day average." if compared else "",
         f"{window}, {percent(figures.coverage, 1)} measured.",
         _prices(figures, now),
-        f"No price for {quoted(listed(unpriced))}." if unpriced and figures.total.cost else "",
+        f"No price for {quoted(listed(unpriced))}."
+        if unpriced and (figures.total.cost or now.has_prices)
+        else "",
         *corrected(now),
         *_missed(now),
         "Live: `/gpus`",

@@ -302,6 +302,7 @@ class Digests:
         people |= {row.name for row in found.people[:MAX_PEOPLE]}
         return DigestContext(
             currency=self.clients.config.currency,
+            has_prices=bool(self.clients.config.prices),
             names={one.requester.user: one.requester.user_name for one in shown}
             | await self._display_names(people),
             links={one.id: one.permalink for one in shown if one.permalink},

@@ -325,6 +325,9 @@ def test_prometheus_without_series_is_an_error():
     finding = prometheus("http://prometheus", {"dcgm-exporter": 0, "kube-state-metrics": 4})
     assert (finding.level, finding.text) == (Level.BROKEN, "no series from dcgm-exporter; GPU use is unknown")
     assert prometheus("http://prometheus", {"dcgm-exporter": 8}).text == ("8 series from dcgm-exporter")
+    finding = prometheus("http://prometheus", {"dcgm-exporter": 8}, 2)
+    assert finding.level is Level.WARNING
+    assert finding.text == "2 pods with GPUs, none named by dcgm-exporter's series; GPU use is unknown"
 
 
 def test_prometheus_without_cadvisor_has_no_warnings_about_cpus():

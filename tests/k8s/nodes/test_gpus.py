@@ -127,9 +127,11 @@ def test_invalid_line_hides_no_other(text: str, shares: list[float]) -> None:
     assert [reading.share for reading in read_exporter(text)] == pytest.approx(shares)
 
 
-def test_utilization_that_is_nan_is_read_from_the_other_metric() -> None:
-    engine = util("NaN").replace("DEV_GPU_UTIL", "PROF_GR_ENGINE_ACTIVE")
+@pytest.mark.parametrize("value", ["NaN", "0.000000", "140737488355328.0"])
+def test_engine_that_reads_no_use_is_read_from_the_other_metric(value: str) -> None:
+    engine = util(value).replace("DEV_GPU_UTIL", "PROF_GR_ENGINE_ACTIVE")
     assert [reading.share for reading in read_exporter(util("50", engine))] == [0.5]
+    assert [reading.share for reading in read_exporter(util("218322032", util("40")))] == [0.4]
 
 
 def test_label_escapes_are_decoded() -> None:

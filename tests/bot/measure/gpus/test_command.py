@@ -198,7 +198,7 @@ def test_bill_shows_allocated_and_used_hours() -> None:
         "*By sweep*\n"
         "• `lr-brave-otter`: 96 GPU-h allocated, 24 used (25%), $240\n"
         "• not from a sweep: 72 GPU-h allocated, 43.2 used (72%), 12 unknown, at least $120\n"
-        "_Measured: 5% of the month so far. Months in UTC._"
+        "_Measured: 5% of the month so far. Months in UTC._ No price for NVIDIA A10."
     )
     one = bill(
         ParsedCommand(view="bill", team="speech"), totals(lazy(DAY, DAY + HOUR)), PRICES, "EUR", DAY + HOUR

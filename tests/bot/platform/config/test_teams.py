@@ -127,6 +127,17 @@ def test_price_of_prefers_the_longest_match(model: str, hourly: float | None) ->
     expected = hourly if hourly is None else pytest.approx(hourly)
     assert price_of(prices, model) == expected
     assert price_of(prices[::-1], model) == expected
+    # Nodes' labels, and dcgm-exporter's --replace-blanks-in-model-name; shares are no part of it.
+    name, shared, share = model.partition(" shared ")
+    assert price_of(prices, name.replace(" ", "-") + shared + share) == expected
+
+
+@pytest.mark.parametrize(
+    "pattern", ["NVIDIA RTX A[0-9]+", r"NVIDIA\ RTX\ A6000", "NVIDIA[ _]RTX A6000", "NVIDIA RTX [ A]6000"]
+)
+def test_price_of_takes_blanks_in_any_pattern(pattern: str) -> None:
+    prices = (Price(model=pattern, hourly=1.0),)
+    assert price_of(prices, "NVIDIA RTX A6000") == 1.0
 
 
 def test_price_of_equal_matches_is_the_first() -> None:

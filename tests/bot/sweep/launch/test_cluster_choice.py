@@ -226,7 +226,7 @@ async def test_with_cluster_compares_the_prices_of_the_gpus_that_the_trials_can_
 
 @pytest.mark.parametrize("product", ["NVIDIA-A100-SXM4-40GB", "NVIDIA-A100-SXM4-40GB-MIG-1g.5gb"])
 def test_highest_price_of_slices_is_their_share_of_the_cards_however_nodes_name_them(product):
-    config = parse_config(f"{TWO}prices: {{NVIDIA A100: 7}}", "c.yaml")
+    config = parse_config(f"{TWO}prices: {{NVIDIA A100: 3, NVIDIA A100-SXM4-40GB: 7}}", "c.yaml")
     shaped = replace(order(gpus=1), shape=PodShape(resource="nvidia.com/mig-1g.5gb"))
     sizes = {"nvidia.com/mig-1g.5gb": 7000}
     made = OpenNode(name="n", sizes=sizes, labels={"nvidia.com/gpu.product": product})

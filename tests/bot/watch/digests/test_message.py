@@ -142,6 +142,9 @@ def test_headline_has_cost_and_free_gpus() -> None:
         "8 of 15 GPUs free now."
     )
     assert "$" not in headline(of(prices=()), now)
+    assert "No price for" not in str(message(of(prices=()), now).blocks)
+    priced = message(of(prices=(Price(model="A100", hourly=1),)), replace(now, has_prices=True))
+    assert "No price for NVIDIA A10 and NVIDIA H100 80GB HBM3." in str(priced.blocks), "key in no name"
 
 
 def test_message_of_an_underused_day_names_every_part() -> None:
