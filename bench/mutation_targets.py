@@ -195,12 +195,17 @@ TARGETS = {  # file -> the tests that must fail
     "handlers/api/callers.py": (
         "tests/handlers/api/test_tokens.py",
         "tests/handlers/api/test_rights.py",
+        *API,
         *CI_TOKENS,
     ),
     "handlers/api/sweeps.py": (*API, *CI_TOKENS),
     "bot/remote/api.py": ("tests/bot/remote/test_api.py", "tests/bot/remote/test_client.py"),
     "bot/remote/ci_verdict.py": ("tests/bot/remote/test_ci.py",),
-    "bot/remote/client.py": ("tests/bot/remote/test_client.py", "tests/bot/remote/test_credentials.py"),
+    "bot/remote/client.py": (
+        "tests/bot/remote/test_api.py",
+        "tests/bot/remote/test_client.py",
+        "tests/bot/remote/test_credentials.py",
+    ),
     "bot/workspaces/environments/idle.py": ("tests/bot/workspaces/environments/test_idle_decisions.py",),
     "bot/workspaces/environments/idle_job.py": ("tests/bot/workspaces/environments/test_idle.py",),
     "bot/workspaces/environments/permissions.py": ("tests/bot/workspaces/environments/test_permissions.py",),
@@ -293,13 +298,13 @@ EQUIVALENT = {
     ): "any negative factor reverses the order",
     (
         "bot/platform/storage/work_queue.py",
-        "seconds = max(seconds - 0.001, 0.01)  # until after it is due; 0 would wait forever",
+        "seconds = max(min(seconds, self._again - now) - 0.001, 0.01)  # until after it is due; 0: for ever",
     ): "wakes 2 ms earlier and looks once more",
     ("bot/platform/storage/work_queue.py", "if left <= 1:"): "the worker asks again at once",
     ("bot/platform/storage/work_queue.py", "if left < 0:"): "a call to Redis takes some time",
     (
         "bot/platform/storage/work_queue.py",
-        "if self._again >= now:",
+        "if self._again < monotonic():",
     ): "two readings of the clock are hardly ever equal",
     ("bot/platform/storage/work_queue.py", "self._due = monotonic() - float(found[5])"): "looks once more",
     (
@@ -583,5 +588,17 @@ EQUIVALENT = {
     (
         "handlers/api/callers.py",
         'return f"api/{sha256(about.encode()).hexdigest()[:33]}"',
+    ): "a length of about this size",
+    (
+        "bot/workspaces/environments/idle.py",
+        "return int(number) * CPU_UNITS.get(unit, 1.0) if number.isdecimal() and len(number) < 21 else None",
+    ): "a length of about this size",
+    (
+        "bot/platform/storage/work_queue.py",
+        'return str(lease.item), lease.token, "", is_odd, 1',
+    ): "counts only for an item that is to be ready again",
+    (
+        "bot/platform/storage/requests.py",
+        'return self._key("handled", blake2b(b"%b %b" % (to.encode(), request), digest_size=17).hexdigest())',
     ): "a length of about this size",
 }

@@ -232,6 +232,8 @@ async def test_sweep_that_just_ended_counts_with_its_results_or_until_they_are_k
         for name in ("lr-a-a", "lr-b-b"):
             record = a_sweep(Phase.SUCCEEDED, plan=plan, outbox=(Event(kind="succeeded", text="Done"),))
             await story.store.create(record, [name], name)
+        told = a_sweep(Phase.SUCCEEDED, plan=plan)
+        await story.store.create(told, ["lr-c-c"], "lr-c-c")  # its results were kept too long ago
         [found] = await allowances(REQUESTER, story.clients, excluded=SWEEP)
         assert (found.used, found.expected) == (3, plan.space.max_trials)
 

@@ -97,7 +97,7 @@ def _placed(pod: GpuPod, capacity: NodeCapacity) -> Shortage | None:
 
     Return None if no node could run it, even an empty one.
     """
-    resource, gpus = next(iter(pod.sizes.items()), ("", 0))
+    resource, gpus = next(iter(pod.sizes.items()))
     nodes = [node for node in _candidates(pod.spec, resource, capacity) if _holds(node.open, pod)]
     if not (nodes and gpus):
         return None

@@ -109,8 +109,8 @@ def test_frame_without_pandas_says_what_to_install(sweepbot, monkeypatch):
 
 def test_wait_returns_a_sweep_that_needs_a_person(server, sweepbot):
     sweeps = [
-        {"id": "lr-brave-otter", "state": state, "reason": None, "ended": None}
-        for state in ("running", "held")
+        {"id": "lr-brave-otter", "state": state, "reason": None, "ended": ended}
+        for state, ended in (("running", None), ("held", None), ("failed", "now"))
     ]
     server.answers = [(200, {}, "".join(f"data: {json.dumps(each)}\n\n" for each in sweeps))]
     assert sweepbot.wait("lr-brave-otter")["state"] == "held"

@@ -6,6 +6,7 @@ from datetime import timedelta
 import pytest
 
 from bot.core.events import Event
+from bot.core.plan import BranchImage
 from bot.core.record import Building, Phase
 from bot.platform.pod_health.diagnosis import Diagnosis
 from bot.sweep.decisions.required_changes import RequiredChanges, required_changes
@@ -33,6 +34,15 @@ def test_building_uses_an_image_that_exists_at_once():
     assert sweep.steps["image"] == "✓ Image reused from the registry"
     seen = building(COMPLETE_JOB, there=True)
     assert required_changes(a_sweep(Phase.BUILDING), Observation(**seen), NOW) == RequiredChanges()
+
+
+def test_building_builds_the_image_of_each_branch_before_it_submits():
+    built = {name: getattr(PLAN, name) for name in ("commit", "subject", "recipe", "builds")}
+    branches = tuple(BranchImage(label=b, branch=b, tag=b, **built) for b in ("main", "wider"))
+    sweep = after(a_sweep(Phase.BUILDING, plan=replace(PLAN, branches=branches)), digest="sha256:a")
+    assert (sweep.phase, sweep.plan.image_tag) == (Phase.BUILDING, "wider")
+    sweep = after(sweep, digest="sha256:b")
+    assert (sweep.phase, sweep.plan.image_tag) == (Phase.PENDING, "main")
 
 
 def test_building_reports_its_start_once_and_remembers_jobs_and_parts():

@@ -50,6 +50,7 @@ def test_explaining_pod_is_the_one_that_failed_first_and_not_for_anothers_failur
     assert explaining([worker(0, failed_at(10, 143), **gone), worker(1, running(), **gone)], 2) is None
     assert index_of(worker(0, running()), worker(1, a_pod(phase="Pending")), worker(2, running())) == 1
     assert index_of(worker(1, running()), worker(0, running())) == 0
+    assert index_of(worker(0, running()), worker(1, a_pod(phase="Failed"))) == 1
     assert explaining([], 2) is None
     assert explaining([worker(0, running())], 2) is None
     assert explaining([worker(0, ended(0))], 2)

@@ -143,6 +143,11 @@ def test_time_left_is_unknown_or_the_smallest_step_and_without_waits():
     facts = {"trials": (*TWO, *seen["trials"]), "jobs": seen["jobs"], "pods": pods}
     assert after(RUNNING, **SEEN | facts).progress.minutes_left == 35
     others = {"trials": (*TWO, *seen["trials"]), "jobs": seen["jobs"], "pods": pods}
+    uncounted = {
+        "trials": (*others["trials"], a_trial("d")),
+        "pods": (*pods, a_pod("d", finished=True, exit=(0, "", ""))),
+    }
+    assert after(RUNNING, **SEEN | others | uncounted).progress.minutes_left == 20, "no more start"
     shorter = done("d", 600.0)
     mean = {key: value + shorter.get(key, ()) for key, value in others.items()}
     assert after(replace(RUNNING, draining="drained"), **SEEN | mean).progress.minutes_left == 10

@@ -167,6 +167,8 @@ def test_pause_closes_the_experiment_before_it_stops_a_trial():
     assert close.body["status"]["conditions"][-1]["reason"] == "SweepbotPaused"
     [kill] = changes(PAUSING_NOW, experiment=CLOSED, **ACTIVE).patch
     assert (kill.ref.name, kill.body["status"]["conditions"][0]["type"]) == ("t1", "Killed")
+    cancelled = replace(PAUSING_NOW, to_kill={"t1": OWNER})
+    assert changes(cancelled, experiment=CLOSED, **ACTIVE).patch == (kill,)
     assert changes(PAUSING, experiment=CLOSED, **ACTIVE).patch == ()
     assert changes(STOPPED, experiment=CLOSED).patch == ()
 
