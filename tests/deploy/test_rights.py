@@ -22,6 +22,7 @@ from bot.core.work_item import QUEUE
 from bot.platform.config.policy import parse_config
 from bot.sweep.answers import queue_job
 from bot.sweep.sweeps.informer import SweepInformer, watched_in_trials
+from bot.sweep.sweeps.observe_limits import PLAN_TIMEOUT
 from bot.sweep.sweeps.retention import SweepGc
 from k8s.api.client import KubernetesClient
 from k8s.objects import BUILD_LABEL
@@ -355,6 +356,14 @@ async def test_role_is_sufficient_for_a_sweep(redis: Redis, folder: Path) -> Non
 async def test_role_without_any_one_verb_stops_a_sweep(redis: Redis, folder: Path) -> None:
     rules = role()["rules"]
     next(rule for rule in rules if rule["resources"] == ["jobs"])["verbs"].remove("create")
-    simulation = await Guarded(redis, folder, rules).run()
-    assert simulation.last.phase is Phase.FAILED
+    simulation = Guarded(redis, folder, rules)
+    async with simulation.started():
+        while not (await simulation.record()).outage.since:
+            await simulation.round()
+        # Until then, the server could just have started.
+        late = simulation.clients.now() + PLAN_TIMEOUT
+        simulation.clients = replace(simulation.clients, now=lambda: late)
+        while not (await simulation.record()).phase.final:
+            await simulation.round()
+    assert (await simulation.record()).phase is Phase.FAILED
     assert any('cannot create resource "jobs" in API group "batch"' in text for text in simulation.texts())
