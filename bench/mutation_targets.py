@@ -325,7 +325,7 @@ EQUIVALENT = {
     ): "only paused sweeps are resumed",
     (
         "bot/platform/pod_health/diagnosis.py",
-        "rank = {GPU: 3, TAINT: 0, LABELS: 0}",
+        "rank = {GPU: 3, TAINT: 0, LABELS: 0, VOLUME: 0}",
     ): "any rank above the others' 1 is first",
     (
         "bot/workspaces/environments/idle_job.py",
