@@ -22,8 +22,8 @@ from bot.core.work_item import QUEUE
 from bot.platform.config.policy import parse_config
 from bot.sweep.answers import queue_job
 from bot.sweep.sweeps.informer import SweepInformer, watched_in_trials
-from bot.sweep.sweeps.observe_limits import PLAN_TIMEOUT
 from bot.sweep.sweeps.retention import SweepGc
+from bot.sweep.sweeps.transient_errors import PLAN_TIMEOUT
 from k8s.api.client import KubernetesClient
 from k8s.objects import BUILD_LABEL
 from k8s.rbac import FOR_BUILDS, FOR_RECORDS, FOR_TRIALS

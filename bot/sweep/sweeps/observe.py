@@ -24,8 +24,8 @@ from bot.sweep.model import engine
 from bot.sweep.model.observation import Observation, RawObjects
 from bot.sweep.results.warm_start import with_past
 from bot.sweep.sweeps.observe_builds import left_builds, observe_builds, with_prebuilt_image
-from bot.sweep.sweeps.observe_limits import PLAN_TIMEOUT, observe_older, observe_others
-from bot.sweep.sweeps.transient_errors import refusal
+from bot.sweep.sweeps.observe_limits import observe_older, observe_others
+from bot.sweep.sweeps.transient_errors import PLAN_TIMEOUT, refusal
 from bot.text.masking import Mask
 from k8s.api.cache import CacheReader, Caches
 from k8s.api.client import Manifests

@@ -5,15 +5,11 @@ to save. So the group's last check is read before the other sweeps are, and the 
 another one since. Nothing is locked: a worker that dies between the two holds up no other sweep.
 """
 
-from datetime import timedelta
-
 from bot.core.record import LimitCheck, SweepRecord
 from bot.platform.config.permissions import OtherPeaks
 from bot.sweep.clients import SweepClients
 from bot.sweep.launch.user_limits import limit_group, limited_sweeps, other_peaks
-
-# Of a git host or registry that keeps failing, or missing rights in the cluster; then the sweep is refused.
-PLAN_TIMEOUT = timedelta(minutes=2)
+from bot.sweep.sweeps.transient_errors import PLAN_TIMEOUT
 
 
 async def observe_others(

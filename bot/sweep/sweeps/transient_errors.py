@@ -15,10 +15,11 @@ from bot.platform.slack.client import SlackBusyError
 from bot.platform.storage.sweeps import StaleRecordError
 from bot.platform.storage.work_queue import LeaseLostError
 from bot.sweep.lifecycle.trouble import report_trouble, report_unavailable
-from bot.sweep.sweeps.observe_limits import PLAN_TIMEOUT
 from bot.text.masking import Mask
 from k8s.api.errors import ApiError, UnreachableError
 
+# Of a git host or registry that keeps failing, or missing rights in the cluster; then the sweep is refused.
+PLAN_TIMEOUT = timedelta(minutes=2)
 # Errors of other systems, which a retry can fix. Any other is a bug and would repeat.
 TRANSIENT_ERRORS = (
     ApiError,
