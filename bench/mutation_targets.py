@@ -179,6 +179,7 @@ TARGETS = {  # file -> the tests that must fail
         "tests/bot/sweep/launch/test_usual.py",
         "tests/bot/sweep/features/approval/test_approval.py",
         "tests/scenarios/test_approval.py",
+        "tests/scenarios/test_limits_at_once.py",
     ),
     "bot/sweep/launch/user_limits.py": (
         "tests/bot/sweep/launch/test_user_limits.py",
@@ -243,6 +244,7 @@ TARGETS = {  # file -> the tests that must fail
         "tests/k8s/katib/test_paced_counts.py",
         "tests/k8s/katib/test_katib.py",
         "tests/bot/sweep/features/early_stopping/test_early_stopping.py",
+        "tests/bot/sweep/features/interruptions/test_disruptions.py",
         *GATE,
         *EXTENSION,
         *PAUSE,
@@ -406,6 +408,18 @@ EQUIVALENT = {
         "k8s/katib/status.py",
         '"spec": {"parameterAssignments": {"name": False, "value": True}},',
     ): "texts are copied either way",
+    (
+        "k8s/katib/status.py",
+        '"spec": {"parameterAssignments": {"name": True, "value": False}},',
+    ): "texts are copied either way",
+    (
+        "k8s/quantities.py",
+        "MAX_POWER = 100  # of ten: what is larger is beyond the limits, whatever stands before it",
+    ): "a limit of about this size",
+    (
+        "bot/workspaces/environments/idle_job.py",
+        "CALL_TIMEOUT = aiohttp.ClientTimeout(total=6)",
+    ): "a time of about this length",
     (
         "bot/measure/gpus/overrequest.py",
         "if ram is not None and ram >= need.ram_requested:",
@@ -580,6 +594,21 @@ EQUIVALENT = {
         "bot/sweep/features/nodes/observe.py",
         "AGAIN = timedelta(seconds=21)  # until a waiting sweep decides again",
     ): "a time of about this length",
+    (
+        "bot/sweep/features/nodes/observe.py",
+        (
+            "measured = free is not None and now - free.at <= MEASURED_WITHIN and ahead.keys() <= "
+            "set(free.beside)"
+        ),
+    ): "a time of about this length",
+    (
+        "bot/sweep/features/nodes/observe.py",
+        "before = sorted(each for each in waiting if each <= (sweep.since, sweep.id))",
+    ): "the sweep itself isn't among them",
+    (
+        "bot/sweep/features/queue/decide.py",
+        "value: int = 1  # of the changed priority's class",
+    ): "read only after a change of the priority, which sets it",
     ("bot/workspaces/elastic/scaler.py", "NODES_STALE = timedelta(minutes=4)"): "a time of about this length",
     (
         "bot/platform/storage/queue_scripts.py",

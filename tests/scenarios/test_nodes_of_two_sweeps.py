@@ -221,8 +221,11 @@ async def test_wait_of_a_resumed_sweep_does_not_count_toward_max_hours(redis):
         await story.asks(Action.RESUME)
         await story.both(2)
         resumed = story.time
-        await story.asks(Action.CANCEL, SECOND)
+        for name in ("n5", "n6"):
+            story.nodes.append(name)
+            story.add_node(name, 8)
         await story.until_both(lambda: story.runs(SWEEP))
+        assert story.runs(SECOND)
         assert story.last.deadline - resumed > before - timedelta(minutes=1)
 
 

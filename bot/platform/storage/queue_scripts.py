@@ -52,7 +52,7 @@ end
 _ADDING = """
 local function add(due)
   if call('ZSCORE', running, item) then call('ZADD', again, 'LT', due, item)
-  elseif due <= now or not call('ZSCORE', ready, item) then schedule(due) end
+  elseif not call('ZSCORE', ready, item) then schedule(due) end
 end
 """
 

@@ -66,6 +66,7 @@ def test_throttle_lets_at_most_one_more_start_and_then_shrinks_to_the_target():
         most = spec["maxTrialCount"]
         active += starts(spec, ended, active)
         assert active == min(3, 20 - ended)
+        assert patched(an_experiment(8, most, ended, active), running=3)["maxTrialCount"] == most
 
 
 def test_experiment_that_ended_at_a_lowered_maximum_is_continued():

@@ -12,7 +12,7 @@ pytestmark = pytest.mark.usefixtures("no_litter")
 
 async def crash(queue, redis, item="a"):
     """Take the item with a worker that then dies."""
-    lease = await got(queue)
+    lease = await got(queue, wait=0)
     assert lease.item.key == item
     await redis.zadd("sweepbot:queue:running", {item: 1})
     return lease
@@ -21,7 +21,7 @@ async def crash(queue, redis, item="a"):
 async def test_item_that_kills_five_workers_is_quarantined_and_reported_once(queue, redis):
     await queue.add(sweep("a"))
     assert [(await crash(queue, redis)).quarantined for _ in range(5)] == [""] * 5
-    lease = await got(queue)
+    lease = await got(queue, wait=0)
     assert lease.quarantined == "the worker died"
     await queue.add(sweep("a"))
     await queue.done(lease)
@@ -41,18 +41,18 @@ async def test_successful_run_resets_the_start_counter(queue, redis):
     for ends in (queue.done, queue.fail):
         for _ in range(MAX_STARTS - 1):
             await crash(queue, redis)
-        await ends(await got(queue))
+        await ends(await got(queue, wait=0))
         await queue.add(sweep("a"))
     assert (await crash(queue, redis)).quarantined == ""
-    await queue.done(await got(queue))
+    await queue.done(await got(queue, wait=0))
 
 
 async def test_repeated_permanent_errors_quarantine_with_their_text(queue):
     await queue.add(sweep("a"))
     for _ in range(MAX_STARTS):
-        await queue.fail(await got(queue), permanent="KeyError: 'x'")
+        await queue.fail(await got(queue, wait=0), permanent="KeyError: 'x'")
         await queue.add(sweep("a"))
-    lease = await got(queue)
+    lease = await got(queue, wait=0)
     assert lease.quarantined == "KeyError: 'x'"
     await queue.done(lease)
     assert (await queue.quarantined())["a"].why == "KeyError: 'x'"
@@ -63,9 +63,9 @@ async def test_repeated_permanent_errors_quarantine_with_their_text(queue):
 async def test_long_permanent_error_is_stored_to_500_characters(queue):
     await queue.add(sweep("a"))
     for _ in range(MAX_STARTS):
-        await queue.fail(await got(queue), permanent="x" * 999)
+        await queue.fail(await got(queue, wait=0), permanent="x" * 999)
         await queue.add(sweep("a"))
-    lease = await got(queue)
+    lease = await got(queue, wait=0)
     assert lease.quarantined == "x" * 500
     await queue.done(lease)
     await queue.retry(sweep("a"))
@@ -77,14 +77,14 @@ async def test_report_of_a_quarantine_is_retried_and_given_up_if_it_kills_too(qu
     for _ in range(MAX_STARTS):
         await crash(queue, redis)
     for _ in range(10):
-        await queue.fail(await got(queue))
+        await queue.fail(await got(queue, wait=0))
         await queue.add(sweep("a"))
     for _ in range(3):
         assert (await crash(queue, redis)).quarantined
     assert await queue.get(wait=0) is None
     await queue.retry(sweep("a"), starts=1)
     assert (await crash(queue, redis)).quarantined == ""
-    await queue.done(await got(queue))
+    await queue.done(await got(queue, wait=0))
     assert list(await queue.quarantined()) == ["a"], "one start was all it got"
     await queue.retry(sweep("a"))
     assert await drain(queue) == ["a"]
@@ -116,10 +116,16 @@ async def test_suspect_beside_a_running_suspect_waits_a_second(queue, redis):
     for item in ("a", "b"):
         await queue.add(sweep(item))
         await redis.hset("sweepbot:queue:starts", item, 3)
-    lease = await got(queue)
+    lease = await got(queue, wait=0)
     second, _ = await redis.time()
     assert await queue.get(wait=0) is None
     assert await redis.zscore("sweepbot:queue:delayed", "b") >= (second + 1) * 1000
     await queue.done(lease)
     await queue.add(sweep("b"))
+    for _ in range(MAX_STARTS - 3):
+        await crash(queue, redis, "b")
+    lease = await got(queue, wait=0)
+    assert lease.quarantined, "the wait forgets no start"
+    await queue.done(lease)
+    await queue.retry(sweep("b"))
     assert await drain(queue) == ["b"]

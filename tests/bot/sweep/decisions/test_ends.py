@@ -150,6 +150,7 @@ def test_stuck_names_ten_pods_and_is_empty_without_a_pod_or_a_plan():
         (Phase.RUNNING, Phase.RUNNING, None, 300),
         (Phase.BUILDING, Phase.BUILDING, None, 300),
         (Phase.HELD, Phase.HELD, None, 300),
+        (Phase.PAUSED, Phase.PAUSED, None, 300),
         (Phase.PENDING, Phase.PENDING, None, 20),
         (Phase.STOPPING, Phase.STOPPING, None, 20),
         (Phase.RUNNING, Phase.RUNNING, 10, 10),
