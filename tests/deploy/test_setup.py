@@ -25,6 +25,7 @@ from bot.operate.setup.secrets import LOGINS
 from bot.platform.config import package
 from bot.platform.registry.auth import login
 from k8s.nodes.devices import read_devices, with_devices
+from k8s.objects import GPU
 from local import cluster_fixtures
 from local.kubernetes.apiserver.api import TOKEN, serve
 from local.kubernetes.apiserver.kinds import KINDS
@@ -219,6 +220,25 @@ async def test_person_without_a_cluster_is_told_so_before_any_question(tmp_path,
 def test_gpus_that_only_a_device_class_has_get_a_profile(published, profiles):
     config = suggested_config(with_devices([node("n1", 0)], read_devices(*published)))
     assert (config["limits"], config.get("profiles")) == ({"gpus_per_trial": 4}, profiles)
+
+
+@pytest.mark.parametrize(
+    ("offered", "limit", "resource"),
+    [
+        (
+            {GPU: "0", "nvidia.com/mig-1g.5gb": "14", "nvidia.com/mig-3g.20gb": "4"},
+            14,
+            "nvidia.com/mig-1g.5gb",
+        ),
+        ({"nvidia.com/gpu.shared": "40"}, 40, "nvidia.com/gpu.shared"),
+        ({GPU: "4", "nvidia.com/mig-1g.5gb": "28"}, 4, ""),
+    ],
+)
+def test_limit_is_of_the_resource_that_trials_request(offered, limit, resource):
+    """With the strategy `mixed`, a node offers MIG slices apart from whole GPUs."""
+    gpus = node("n1", 0) | {"status": {"capacity": offered, "allocatable": offered}}
+    profiles = {"profiles": {"gpu": {"gpus": 1, "resource": resource}}} if resource else {}
+    assert suggested_config([gpus, node("cpu", 0)]) == {"limits": {"gpus_per_trial": limit}} | profiles
 
 
 def test_directory_differs_from_the_base_only_where_the_answers_say(write, tmp_path):

@@ -14,9 +14,9 @@ from bot.text.wording import listed
 from k8s.api.client import KubernetesClient, Manifests
 from k8s.api.errors import ApiError, UnreachableError
 from k8s.katib.device_claims import device_class
-from k8s.nodes.gpus import node_sizes, read_node
+from k8s.nodes.gpus import node_sizes
 from k8s.nodes.machines import read_machine, untolerated
-from k8s.objects import Manifest, Ref
+from k8s.objects import GPU, Manifest, Ref
 
 INSTALL = "name yours below, or install one: docs/install.md, step {}"
 ENFORCE = "pod-security.kubernetes.io/enforce"
@@ -105,23 +105,25 @@ async def _ingress(cluster: KubernetesClient) -> Findings:
 def suggested_config(nodes: Manifests) -> dict[str, Any]:
     """Return the GPUs of the largest node as a limit, and tolerations for taints that all GPU nodes have.
 
-    If no device plugin offers GPUs, a profile claims those of the DeviceClass with the most.
+    Trials request nvidia.com/gpu. If no node offers it, a profile requests what they offer most of: a MIG
+    profile, shared GPUs, or those of a DeviceClass.
     """
-    having = {found.node: found.allocatable for node in nodes if (found := read_node(node))}
-    if not any(having.values()):
-        return {}
-    limits = {"limits": {"gpus_per_trial": max(having.values())}}
-    first, *others = [_tolerations(node) for node in nodes if node["metadata"]["name"] in having]
-    shared = [each for each in first if all(each in other for other in others)]
-    return limits | ({"trials": {"tolerations": shared}} if shared else {}) | _profiles(nodes)
-
-
-def _profiles(nodes: Manifests) -> dict[str, Any]:
-    sizes = Counter[str]()
+    left = Counter[str]()
     for node in nodes:
-        sizes.update({name: size for name, (_, size) in node_sizes(node).items()})
-    classes = [device_class(name) for name, _ in sizes.most_common()]
-    return {"profiles": {"gpu": {"gpus": 1, "device_class": classes[0]}}} if all(classes) else {}
+        left.update({name: each for name, (_, each) in node_sizes(node).items()})
+    if not left.total():
+        return {}
+    resource = GPU if left[GPU] else left.most_common(1)[0][0]
+    having = [(sizes[resource][1], node) for node in nodes if resource in (sizes := node_sizes(node))]
+    first, *others = [_tolerations(node) for _, node in having]
+    shared = [each for each in first if all(each in other for other in others)]
+    name = device_class(resource)
+    profile = {"gpus": 1, **({"device_class": name} if name else {"resource": resource})}
+    return {
+        "limits": {"gpus_per_trial": max(size for size, _ in having)},
+        **({"trials": {"tolerations": shared}} if shared else {}),
+        **({} if resource == GPU else {"profiles": {"gpu": profile}}),
+    }
 
 
 def _tolerations(node: Manifest) -> list[Manifest]:
