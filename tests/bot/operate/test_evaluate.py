@@ -10,6 +10,7 @@ from bot.measure.sources import promql
 from bot.measure.sources.cpu_use import CPU, RAM
 from bot.operate.check_cluster import (
     DEFAULT_CLASS,
+    OLD_DEFAULT_CLASS,
     evaluate_build_namespace,
     evaluate_namespace,
     granted,
@@ -56,8 +57,8 @@ def katib(**ready):
     return [a_workload(name, {"readyReplicas": n} if n else {}) for name, n in names.items() if n is not None]
 
 
-def a_class(name, mark=None):
-    return {"metadata": {"name": name, "annotations": {DEFAULT_CLASS: mark} if mark else {}}}
+def a_class(name, mark=None, annotation=DEFAULT_CLASS):
+    return {"metadata": {"name": name, "annotations": {annotation: mark} if mark else {}}}
 
 
 def hooks(bundle="Y2E=", **config):
@@ -145,6 +146,7 @@ def test_scopes_equal_those_of_the_app_manifest(mode):
             f"katib-controller && kubectl label namespace kubeflow {INJECTION_LABEL}=enabled",
         ),
         (*storage_class([a_class("local-path", "true")]), "ok", "local-path", ""),
+        (*storage_class([a_class("oci", "true", OLD_DEFAULT_CLASS)]), "ok", "oci", ""),
         (
             *storage_class([]),
             "broken",
