@@ -513,7 +513,7 @@ async def test_what_a_cluster_has_and_what_the_directory_would_break_is_reported
     )
     changed = {
         "registry": "http://registry.images.svc:5000",
-        "mlflow": "http://mlflow.ml.svc.cluster.local:80",
+        "mlflow": "http://mlflow.ml.svc.k8s.example:80",
     }
     done = await setup(tmp_path / "mine", *answered(tmp_path, **changed))
     assert "warning  namespaces: Pod Security changes to baseline in sweeps\n" in done.stdout
