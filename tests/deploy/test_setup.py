@@ -19,7 +19,7 @@ import yaml
 from bot import __version__, setup_command
 from bot.core.errors import UserError
 from bot.operate.setup.answers import Answers
-from bot.operate.setup.cluster import suggested_config
+from bot.operate.setup.cluster import address, suggested_config
 from bot.operate.setup.files import Secrets, files
 from bot.operate.setup.secrets import LOGINS
 from bot.platform.config import package
@@ -239,6 +239,22 @@ def test_limit_is_of_the_resource_that_trials_request(offered, limit, resource):
     gpus = node("n1", 0) | {"status": {"capacity": offered, "allocatable": offered}}
     profiles = {"profiles": {"gpu": {"gpus": 1, "resource": resource}}} if resource else {}
     assert suggested_config([gpus, node("cpu", 0)]) == {"limits": {"gpus_per_trial": limit}} | profiles
+
+
+@pytest.mark.parametrize(
+    ("what", "name", "namespace", "port"),
+    [
+        ("registry", "image-registry", "openshift-image-registry", 5000),
+        ("Prometheus", "prometheus-operated", "openshift-monitoring", 9090),
+        ("MLflow", "mlflow-minio", "mlflow", 80),
+    ],
+)
+def test_service_that_only_looks_right_is_not_suggested(what, name, namespace, port):
+    meta, spec = {"namespace": namespace, "name": name}, {"ports": [{"port": port}]}
+    right = {"namespace": "own", "name": f"{what.lower()}-tracking"}
+    services = [{"metadata": meta, "spec": spec}, {"metadata": right, "spec": spec}]
+    assert address(services, what) == f"{what.lower()}-tracking.own.svc:{port}"
+    assert address(services[:1], what) == ""
 
 
 def test_directory_differs_from_the_base_only_where_the_answers_say(write, tmp_path):
