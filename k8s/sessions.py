@@ -86,7 +86,7 @@ def _set_proxy(configuration: "Configuration") -> None:
 
 
 def _in_networks(host: str, no_proxy: str) -> bool:
-    """Return whether this address is in a network of $NO_PROXY, such as 10.0.0.0/8: urllib reads only names."""
+    """Return whether $NO_PROXY has a network with this address: urllib doesn't read 10.0.0.0/8."""
     for each in no_proxy.split(","):
         with suppress(ValueError):
             if ip_address(host) in ip_network(each.strip(), strict=False):
