@@ -7,7 +7,7 @@ from typing import Any
 
 from bot.core.finding import Finding, broken, ok, warning
 from bot.operate.check_cluster import KATIB, default_storage_class, listed_unless
-from bot.operate.check_gpus import GPUS, USE, gpu_use
+from bot.operate.check_gpus import USE, gpu_checks, gpu_use
 from bot.operate.check_trial_kinds import has_sidecars
 from bot.operate.concurrently import API_FIX, Findings, Named, run_all
 from bot.text.wording import listed
@@ -68,7 +68,7 @@ def _unreached(why: str) -> Seen:
 
 
 def _checks(cluster: KubernetesClient) -> Iterable[Named]:
-    for name, check in (KATIB | GPUS).items():
+    for name, check in (KATIB | gpu_checks()).items():
         yield name, check(cluster)
     yield USE, gpu_use(cluster, scrapes=False)
     yield "default StorageClass", default_storage_class(cluster)

@@ -19,7 +19,13 @@ from bot.operate.check_cluster import (
     katib_webhook,
     storage_class,
 )
-from bot.operate.check_gpus import device_plugins, exporters, gpu_nodes, unreachable_kubelet
+from bot.operate.check_gpus import (
+    device_plugins,
+    exporters,
+    gpu_checks,
+    gpu_nodes,
+    unreachable_kubelet,
+)
 from bot.operate.check_services import GROUPS_SCOPE, SCOPES, mlflow, scopes
 from bot.operate.check_state import (
     METRIC_QUERIES,
@@ -31,6 +37,7 @@ from bot.operate.check_state import (
     prometheus,
     redis_version,
 )
+from bot.platform.config.policy import parse_config
 from k8s.katib.training import INJECTION_LABEL
 from k8s.objects import GPU
 from tests.cases import cases
@@ -233,6 +240,21 @@ def test_plugin_helper_without_matching_nodes_is_no_error():
 )
 def test_nodes_report_unavailable_gpus(nodes, found):
     assert [(f.level, f.text) for f in gpu_nodes(nodes)] == found
+
+
+@pytest.mark.parametrize(("pool", "levels"), [("{gpus: 8}", ["ok"]), ("{cpu: 8}", ["broken", "broken"])])
+async def test_autoscaled_gpus_can_be_away(pool, levels):
+    """Its DaemonSet matches no node while the pool is scaled to zero."""
+    kinds = {"Node": [a_node("cpu", 0, 0)], "DaemonSet": [a_workload("nvdp", {}, PLUGIN)]}
+
+    class Scaled:
+        async def list(self, kind, _namespace):
+            return kinds.get(kind, [])
+
+    repositories = "repositories: {d: {url: https://git.example/d.git}}\n"
+    pools = parse_config(f"{repositories}pools: {{h100: {pool}}}\n", "config.yaml").pools
+    found = [one for check in gpu_checks(pools).values() for one in await check(Scaled())]
+    assert [each.level for each in found] == levels
 
 
 def a_mig_node(**sizes):
