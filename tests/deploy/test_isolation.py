@@ -96,6 +96,7 @@ CONNECTIONS = (
     (("kube-system", {"k8s-app": "node-local-dns"}), 53, True, True, True),  # of GKE's Dataplane V2
     (("openshift-dns", {"dns.operator.openshift.io/daemonset-dns": "default"}), 5353, True, True, True),
     ("169.254.20.10", 53, True, True, True),
+    ("169.254.25.10", 53, True, True, True),  # NodeLocal DNSCache of Kubespray
     ("169.254.169.254", 53, True, True, True),  # GKE's Cloud DNS
     ("140.82.112.3", 443, True, True, True),
     ("2606:50c0:8000::153", 443, True, True, True),
