@@ -27,6 +27,8 @@ GC_THRESHOLD = 10_000
 def main() -> int:
     arguments, mask = _arguments(), Mask(secrets_in_environment(os.environ))
     log_format.start("WARNING", "text", mask)  # until the settings are read
+    if bundle := os.environ.get("SSL_CERT_FILE"):  # requests, MLflow's client, doesn't read it
+        os.environ.setdefault("REQUESTS_CA_BUNDLE", bundle)
     try:
         return arguments.run(arguments)  # type: ignore[no-any-return]
     except ModuleNotFoundError as error:  # of a package that few commands need

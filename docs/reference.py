@@ -84,8 +84,8 @@ Set these for `sweepbot serve`, `work`, and `all`. An empty value means the defa
 same list.
 
 For each repository with a `secret`, also set `GIT_USERNAME_<SECRET>` and `GIT_PASSWORD_<SECRET>`, with the
-Secret's name in capitals and `_` for `-` and `.`, and for each webhook `WEBHOOK_<NAME>_SECRET`. Git also
-reads `HTTPS_PROXY`, `NO_PROXY`, and `SSL_CERT_FILE`.
+Secret's name in capitals and `_` for `-` and `.`, and for each webhook `WEBHOOK_<NAME>_SECRET`. Proxies are
+set by `HTTPS_PROXY` and `NO_PROXY`, and your own CA by `SSL_CERT_FILE`: a mounted file with all trusted CAs.
 """
 SPACE = """\
 A space file is `sweeps/NAME.yaml` in your repository; `space=NAME` selects it. `NAME` in a key stands for a

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from k8s.objects import BUILD_LABEL, MANAGED_BY, Manifest, label_value
+from k8s.objects import BUILD_LABEL, MANAGED_BY, WITHOUT_PROXY, Manifest, label_value
 from k8s.pods import read_pod
 
 BUILD_CONTAINER = "kaniko"
@@ -59,7 +59,7 @@ class BuildSpec:
 def build_job(spec: BuildSpec) -> Manifest:
     """Return the Job that builds spec.commit and pushes it to spec.destination."""
     labels = {MANAGED_BY: "sweepbot", BUILD_LABEL: spec.name, "sweepbot/commit": label_value(spec.commit)}
-    of_pod = labels | (AZURE_IDENTITY if spec.service_account else {})
+    of_pod = labels | WITHOUT_PROXY | (AZURE_IDENTITY if spec.service_account else {})
     return {
         "apiVersion": "batch/v1",
         "kind": "Job",

@@ -20,6 +20,8 @@ BUILD_LABEL = "sweepbot/build"  # on build Jobs, which several sweeps can share
 ENVIRONMENT_LABEL = "sweepbot/env"  # on the objects and pods of a research environment
 SERVICE_LABEL = "sweepbot/service"  # as well, on those of a service
 HOME_LABEL = "sweepbot/home"  # on the claims of homes, which survive their environments
+# Of pods that end: Istio's proxy, as in namespaces of Kubeflow profiles, would outlive the rest (katib#1042).
+WITHOUT_PROXY = {"sidecar.istio.io/inject": "false"}
 GPU = "nvidia.com/gpu"  # the resource that trials request
 CLASS_PREFIX = "deviceclass.resource.kubernetes.io/"  # and a DeviceClass: its name as a resource (KEP-5004)
 OURS = f"{MANAGED_BY}=sweepbot"

@@ -6,6 +6,8 @@ without.
 
 import asyncio
 import logging
+from contextlib import suppress
+from ipaddress import ip_address, ip_network
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 from urllib.request import getproxies, proxy_bypass
@@ -76,9 +78,20 @@ def _set_proxy(configuration: "Configuration") -> None:
     """
     configuration.client_session_kwargs = {"trust_env": False}
     server = urlsplit(configuration.host)
+    host, proxies = server.hostname or "", getproxies()
     # $NO_PROXY can have the port; an IPv6 address there has no brackets.
-    if not (configuration.proxy or proxy_bypass(server.netloc) or proxy_bypass(server.hostname or "")):
-        configuration.proxy = getproxies().get(server.scheme)
+    direct = proxy_bypass(server.netloc) or proxy_bypass(host) or _in_networks(host, proxies.get("no", ""))
+    if not (configuration.proxy or direct):
+        configuration.proxy = proxies.get(server.scheme)
+
+
+def _in_networks(host: str, no_proxy: str) -> bool:
+    """Return whether $NO_PROXY has a network with this address: urllib doesn't read 10.0.0.0/8."""
+    for each in no_proxy.split(","):
+        with suppress(ValueError):
+            if ip_address(host) in ip_network(each.strip(), strict=False):
+                return True
+    return False
 
 
 async def _renew(loader: Any, configuration: Any) -> None:

@@ -27,6 +27,7 @@ INSTALL_KATIB = "install Katib: docs/install.md"
 CRDS = tuple(f"{kind}.kubeflow.org" for kind in ("experiments", "trials", "suggestions"))
 WEBHOOKS = ("ValidatingWebhookConfiguration", "MutatingWebhookConfiguration")
 DEFAULT_CLASS = "storageclass.kubernetes.io/is-default-class"
+OLD_DEFAULT_CLASS = "storageclass.beta.kubernetes.io/is-default-class"  # counts, too
 MYSQL_LIVENESS = (
     ". The stock liveness probe kills MySQL after about a minute, before its first initialization finishes"
 )
@@ -212,8 +213,9 @@ def katib_webhook(kind: str, config: Manifest | None, slices: Iterable[Manifest]
 def storage_class(classes: Iterable[Manifest]) -> list[Finding]:
     check = "default StorageClass"
     patch = """kubectl patch storageclass {} -p '{{"metadata":{{"annotations":{{"%s":"%s"}}}}}}'"""
-    names = {c["metadata"]["name"]: c["metadata"].get("annotations", {}).get(DEFAULT_CLASS) for c in classes}
-    defaults = [name for name, mark in names.items() if mark == "true"]
+    names = {c["metadata"]["name"]: c["metadata"].get("annotations", {}) for c in classes}
+    marks = (DEFAULT_CLASS, OLD_DEFAULT_CLASS)
+    defaults = [name for name, found in names.items() if "true" in map(found.get, marks)]
     if not names:
         fix = "install a storage provisioner: docs/install.md, step 4"
         return [broken(check, "no StorageClass exists", fix)]

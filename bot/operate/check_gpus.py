@@ -7,6 +7,7 @@ import asyncio
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from functools import partial
 
 from bot.core.finding import Finding, Level, broken, ok, warning
 from bot.operate.check_cluster import GRANT_READ, ClusterCheck, allowed, listed_unless, of_lists
@@ -14,8 +15,9 @@ from bot.text.wording import counted, listed
 from k8s.api.client import KubernetesClient
 from k8s.api.errors import ApiError
 from k8s.nodes.dcgm import is_exporter
-from k8s.nodes.gpus import GpuNode, read_node
+from k8s.nodes.gpus import GPU_RESOURCE, GpuNode, read_node
 from k8s.nodes.listed import list_nodes
+from k8s.nodes.machines import Machine
 from k8s.objects import GPU, Manifest
 from k8s.rbac import FOR_DEVICES, FOR_GPU_USE
 
@@ -25,16 +27,21 @@ PLUGIN, NODES, USE, LOGS = "GPU device plugin", "GPU nodes", "GPU use", "kubelet
 KUBELET_TIMEOUT = 5.0  # seconds for one line of a log
 
 
-def device_plugins(daemonsets: Iterable[Manifest], nodes: Iterable[Manifest]) -> list[Finding]:
+def device_plugins(
+    daemonsets: Iterable[Manifest], nodes: Iterable[Manifest], *, scaled: bool = False
+) -> list[Finding]:
     """Count ready pods. A GPU-sharing helper that matches no node is ignored if another plugin matches.
 
     Nodes can have GPUs without a known DaemonSet: the plugin runs on the host, or has another name.
+    `scaled`: an autoscaler can add them, and there can be none now.
     """
     plugins = [each for each in daemonsets if _is_plugin(each)]
     placed = [each for each in plugins if each.get("status", {}).get("desiredNumberScheduled")]
     able = [] if placed else [node for node in nodes if has_usable_gpus(node)]
     if able:
         return [ok(PLUGIN, f"no known DaemonSet, but {counted(len(able), 'node')} with allocatable GPUs")]
+    if scaled and not placed:
+        return []  # gpu_nodes() reports it
     if not plugins:
         return [broken(PLUGIN, "not found; nodes have no allocatable GPUs", "install one: docs/install.md")]
     if not placed:
@@ -59,14 +66,17 @@ def _is_plugin(daemonset: Manifest) -> bool:
     return any(DEVICE_PLUGIN.search(name) for name in names)
 
 
-def gpu_nodes(nodes: Iterable[Manifest]) -> list[Finding]:
+def gpu_nodes(nodes: Iterable[Manifest], *, scaled: bool = False) -> list[Finding]:
     """Return one finding if all GPU nodes are healthy, otherwise one for each that isn't.
 
     A MIG slice counts as one GPU.
     """
     found = [each for node in nodes if (each := read_node(node))]
+    if not found and scaled:
+        return [ok(NODES, "none now; an autoscaler adds those of pools:")]
     if not found:
-        return [broken(NODES, f"no node has {GPU}", "kubectl describe nodes | grep -A9 Capacity")]
+        fix = "kubectl describe nodes | grep -A9 Capacity  # autoscaled ones: pools: in docs/machines.md"
+        return [broken(NODES, f"no node has {GPU}", fix)]
     faults = [fault for node in found if (fault := _node_fault(node))]
     if not any(map(_usable, found)):
         return [replace(fault, level=Level.BROKEN) for fault in faults]
@@ -202,7 +212,11 @@ def _log_unreadable(node: str, denied: Sequence[str]) -> Finding:
     return warning(LOGS, f"{node}: unknown; no permission to read logs in {listed(denied)}{move}", GRANT_READ)
 
 
-GPUS: dict[str, ClusterCheck] = {
-    PLUGIN: of_lists(device_plugins, "DaemonSet", "Node"),
-    NODES: of_lists(gpu_nodes, "Node"),
-}
+def gpu_checks(pools: Iterable[Machine] = ()) -> dict[str, ClusterCheck]:
+    """`pools`: what an autoscaler can add."""
+    sizes = (each for pool in pools for each in pool.resources.items())
+    scaled = any(size and GPU_RESOURCE.fullmatch(name) for name, size in sizes)
+    return {
+        PLUGIN: of_lists(partial(device_plugins, scaled=scaled), "DaemonSet", "Node"),
+        NODES: of_lists(partial(gpu_nodes, scaled=scaled), "Node"),
+    }

@@ -16,7 +16,7 @@ from bot.core.work_item import DOCTOR
 from bot.operate import check_cluster, check_queues, check_services
 from bot.operate.check_cluster import KATIB, granted
 from bot.operate.check_devices import CHECK, device_classes
-from bot.operate.check_gpus import GPUS, LOGS, USE, gpu_use, kubelets
+from bot.operate.check_gpus import LOGS, USE, gpu_checks, gpu_use, kubelets
 from bot.operate.check_services import SERVICES, Installation
 from bot.operate.check_state import AROUND, STATE
 from bot.operate.check_trial_kinds import check_name, event_reader, operators, several_nodes
@@ -111,7 +111,7 @@ def _checks(api: KubernetesClient, settings: Settings, config: Config) -> Iterab
     home, builds = settings.k8s_namespace, settings.builds_in
     yield "RBAC", check_cluster.own_permissions(api, home)
     yield "namespace", check_cluster.trial_namespace(api, home)
-    for name, check in (KATIB | GPUS).items():
+    for name, check in (KATIB | gpu_checks(config.pools)).items():
         yield name, check(api)
     yield LOGS, kubelets(api, home)
     yield "default StorageClass", check_cluster.default_storage_class(api)
@@ -158,7 +158,7 @@ def _remote_checks(
     for each in places:
         yield f"RBAC in {each}", check_cluster.trial_permissions(api, each, "  # in that cluster")
         yield f"namespace {each}", check_cluster.trial_namespace(api, each)
-    for name, check in (KATIB | GPUS).items():
+    for name, check in (KATIB | gpu_checks(config.pools)).items():
         yield name, check(api)
     yield "Kueue", check_queues.queues(api, there, replace(config, namespaces=places[1:]))
     yield check_name(config), operators(api, config)

@@ -12,7 +12,7 @@ from k8s.katib.multi_node import MULTI_LABEL, conditions, job_fields
 from k8s.katib.spec import ExperimentSpec
 from k8s.katib.training import metrics_collector_spec
 from k8s.katib.trial_pod import trial_pod
-from k8s.objects import MANAGED_BY, SWEEP_LABEL, Manifest
+from k8s.objects import MANAGED_BY, SWEEP_LABEL, WITHOUT_PROXY, Manifest
 from k8s.trial_kinds import INDEX_LABEL, PYTORCH_JOB, TRAIN_JOB, TrialKind
 
 # Katib creates a Job again if it is deleted before its metrics arrived, so Jobs are kept for days.
@@ -129,7 +129,7 @@ def _job_spec(spec: ExperimentSpec) -> Manifest:
 def _pod_template(spec: ExperimentSpec) -> Manifest:
     several = {MULTI_LABEL: "true"} if spec.nodes > 1 else {}
     # Katib's webhook also labels pods, unless it is down and its failure policy ignores that.
-    return {"metadata": {"labels": _labels(spec) | several}, "spec": trial_pod(spec)}
+    return {"metadata": {"labels": _labels(spec) | several | WITHOUT_PROXY}, "spec": trial_pod(spec)}
 
 
 def _labels(spec: ExperimentSpec) -> dict[str, str]:

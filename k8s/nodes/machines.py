@@ -9,11 +9,16 @@ from k8s.katib.trial_pod import placement, requests
 from k8s.objects import Manifest
 from k8s.quantities import amount
 
-# Set by Kubernetes, cloud providers, and autoscalers while a node is away, new, or leaving.
+# Set by Kubernetes, clouds, autoscalers, and plugins while a node is away, new, or leaving.
 PASSING_TAINTS = (
     "node.kubernetes.io/",
     "node.cloudprovider.kubernetes.io/",
     "ToBeDeletedByClusterAutoscaler",
+    "karpenter.sh/",
+    "aws-node-termination-handler/",
+    "cloud.google.com/impending-node-termination",
+    "node.cilium.io/agent-not-ready",
+    "ebs.csi.aws.com/agent-not-ready",
 )
 BLOCKING = {"NoSchedule", "NoExecute"}  # effects of taints
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"

@@ -1,6 +1,7 @@
 """What deploy/isolation lets builds, trials, and environments reach, as a network plugin decides."""
 
 from dataclasses import replace
+from functools import partial
 from ipaddress import ip_address, ip_network
 from typing import Any
 
@@ -43,9 +44,14 @@ def policies() -> list[Object]:
 
 
 def matches(selector: Object, labels: dict[str, str]) -> bool:
-    wanted = {each["key"]: each["operator"] == "Exists" for each in selector.get("matchExpressions", [])}
-    exist = all((key in labels) is present for key, present in wanted.items())
-    return exist and selector.get("matchLabels", {}).items() <= labels.items()
+    labelled = selector.get("matchLabels", {}).items() <= labels.items()
+    return labelled and all(map(partial(admits, labels), selector.get("matchExpressions", [])))
+
+
+def admits(labels: dict[str, str], rule: Object) -> bool:
+    if rule["operator"] == "In":
+        return labels.get(rule["key"]) in rule["values"]
+    return (rule["key"] in labels) is (rule["operator"] == "Exists")
 
 
 def selecting(
@@ -87,7 +93,11 @@ def can_call(policies: list[Object], labels: dict[str, str], to: Any, port: int,
 # An address, a port, and whether builds, trials, and environments reach it.
 CONNECTIONS = (
     (("kube-system", DNS), 53, True, True, True),
+    (("kube-system", {"k8s-app": "node-local-dns"}), 53, True, True, True),  # of GKE's Dataplane V2
+    (("openshift-dns", {"dns.operator.openshift.io/daemonset-dns": "default"}), 5353, True, True, True),
     ("169.254.20.10", 53, True, True, True),
+    ("169.254.25.10", 53, True, True, True),  # NodeLocal DNSCache of Kubespray
+    ("169.254.169.254", 53, True, True, True),  # GKE's Cloud DNS
     ("140.82.112.3", 443, True, True, True),
     ("2606:50c0:8000::153", 443, True, True, True),
     (("registry", {}), 5000, True, False, False),

@@ -19,12 +19,13 @@ import yaml
 from bot import __version__, setup_command
 from bot.core.errors import UserError
 from bot.operate.setup.answers import Answers
-from bot.operate.setup.cluster import suggested_config
+from bot.operate.setup.cluster import address, suggested_config
 from bot.operate.setup.files import Secrets, files
 from bot.operate.setup.secrets import LOGINS
 from bot.platform.config import package
 from bot.platform.registry.auth import login
 from k8s.nodes.devices import read_devices, with_devices
+from k8s.objects import GPU
 from local import cluster_fixtures
 from local.kubernetes.apiserver.api import TOKEN, serve
 from local.kubernetes.apiserver.kinds import KINDS
@@ -219,6 +220,41 @@ async def test_person_without_a_cluster_is_told_so_before_any_question(tmp_path,
 def test_gpus_that_only_a_device_class_has_get_a_profile(published, profiles):
     config = suggested_config(with_devices([node("n1", 0)], read_devices(*published)))
     assert (config["limits"], config.get("profiles")) == ({"gpus_per_trial": 4}, profiles)
+
+
+@pytest.mark.parametrize(
+    ("offered", "limit", "resource"),
+    [
+        (
+            {GPU: "0", "nvidia.com/mig-1g.5gb": "14", "nvidia.com/mig-3g.20gb": "4"},
+            14,
+            "nvidia.com/mig-1g.5gb",
+        ),
+        ({"nvidia.com/gpu.shared": "40"}, 40, "nvidia.com/gpu.shared"),
+        ({GPU: "4", "nvidia.com/mig-1g.5gb": "28"}, 4, ""),
+    ],
+)
+def test_limit_is_of_the_resource_that_trials_request(offered, limit, resource):
+    """With the strategy `mixed`, a node offers MIG slices apart from whole GPUs."""
+    gpus = node("n1", 0) | {"status": {"capacity": offered, "allocatable": offered}}
+    profiles = {"profiles": {"gpu": {"gpus": 1, "resource": resource}}} if resource else {}
+    assert suggested_config([gpus, node("cpu", 0)]) == {"limits": {"gpus_per_trial": limit}} | profiles
+
+
+@pytest.mark.parametrize(
+    ("what", "name", "namespace", "port"),
+    [
+        ("registry", "image-registry", "openshift-image-registry", 5000),
+        ("Prometheus", "prometheus-operated", "openshift-monitoring", 9090),
+        ("MLflow", "mlflow-minio", "mlflow", 80),
+    ],
+)
+def test_service_that_only_looks_right_is_not_suggested(what, name, namespace, port):
+    meta, spec = {"namespace": namespace, "name": name}, {"ports": [{"port": port}]}
+    right = {"namespace": "own", "name": f"{what.lower()}-tracking"}
+    services = [{"metadata": meta, "spec": spec}, {"metadata": right, "spec": spec}]
+    assert address(services, what) == f"{what.lower()}-tracking.own.svc:{port}"
+    assert address(services[:1], what) == ""
 
 
 def test_directory_differs_from_the_base_only_where_the_answers_say(write, tmp_path):
@@ -493,7 +529,7 @@ async def test_what_a_cluster_has_and_what_the_directory_would_break_is_reported
     )
     changed = {
         "registry": "http://registry.images.svc:5000",
-        "mlflow": "http://mlflow.ml.svc.cluster.local:80",
+        "mlflow": "http://mlflow.ml.svc.k8s.example:80",
     }
     done = await setup(tmp_path / "mine", *answered(tmp_path, **changed))
     assert "warning  namespaces: Pod Security changes to baseline in sweeps\n" in done.stdout

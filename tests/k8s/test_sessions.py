@@ -63,7 +63,7 @@ async def test_session_uses_the_proxy_of_the_environment(proxy, version, request
     assert requests == [(f"{FAR}/version", "Basic YWRhOnNlY3JldA==")]
 
 
-@pytest.mark.parametrize("bypass", ["example,127.0.0.1", "{server}", "*"])
+@pytest.mark.parametrize("bypass", ["example,127.0.0.1", "{server}", "*", ".svc, 127.0.0.0/8"])
 async def test_session_with_no_proxy_connects_directly(proxy, version, requests, monkeypatch, bypass):
     monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:1")
     monkeypatch.setenv("NO_PROXY", bypass.format(server=proxy))

@@ -7,16 +7,16 @@ from typing import Any
 
 from bot.core.finding import Finding, broken, ok, warning
 from bot.operate.check_cluster import KATIB, default_storage_class, listed_unless
-from bot.operate.check_gpus import GPUS, USE, gpu_use
+from bot.operate.check_gpus import USE, gpu_checks, gpu_use
 from bot.operate.check_trial_kinds import has_sidecars
 from bot.operate.concurrently import API_FIX, Findings, Named, run_all
 from bot.text.wording import listed
 from k8s.api.client import KubernetesClient, Manifests
 from k8s.api.errors import ApiError, UnreachableError
 from k8s.katib.device_claims import device_class
-from k8s.nodes.gpus import node_sizes, read_node
+from k8s.nodes.gpus import node_sizes
 from k8s.nodes.machines import read_machine, untolerated
-from k8s.objects import Manifest, Ref
+from k8s.objects import GPU, Manifest, Ref
 
 INSTALL = "name yours below, or install one: docs/install.md, step {}"
 ENFORCE = "pod-security.kubernetes.io/enforce"
@@ -68,7 +68,7 @@ def _unreached(why: str) -> Seen:
 
 
 def _checks(cluster: KubernetesClient) -> Iterable[Named]:
-    for name, check in (KATIB | GPUS).items():
+    for name, check in (KATIB | gpu_checks()).items():
         yield name, check(cluster)
     yield USE, gpu_use(cluster, scrapes=False)
     yield "default StorageClass", default_storage_class(cluster)
@@ -105,23 +105,25 @@ async def _ingress(cluster: KubernetesClient) -> Findings:
 def suggested_config(nodes: Manifests) -> dict[str, Any]:
     """Return the GPUs of the largest node as a limit, and tolerations for taints that all GPU nodes have.
 
-    If no device plugin offers GPUs, a profile claims those of the DeviceClass with the most.
+    Trials request nvidia.com/gpu. If no node offers it, a profile requests what they offer most of: a MIG
+    profile, shared GPUs, or those of a DeviceClass.
     """
-    having = {found.node: found.allocatable for node in nodes if (found := read_node(node))}
-    if not any(having.values()):
-        return {}
-    limits = {"limits": {"gpus_per_trial": max(having.values())}}
-    first, *others = [_tolerations(node) for node in nodes if node["metadata"]["name"] in having]
-    shared = [each for each in first if all(each in other for other in others)]
-    return limits | ({"trials": {"tolerations": shared}} if shared else {}) | _profiles(nodes)
-
-
-def _profiles(nodes: Manifests) -> dict[str, Any]:
-    sizes = Counter[str]()
+    left = Counter[str]()
     for node in nodes:
-        sizes.update({name: size for name, (_, size) in node_sizes(node).items()})
-    classes = [device_class(name) for name, _ in sizes.most_common()]
-    return {"profiles": {"gpu": {"gpus": 1, "device_class": classes[0]}}} if all(classes) else {}
+        left.update({name: each for name, (_, each) in node_sizes(node).items()})
+    if not left.total():
+        return {}
+    resource = GPU if left[GPU] else left.most_common(1)[0][0]
+    having = [(sizes[resource][1], node) for node in nodes if resource in (sizes := node_sizes(node))]
+    first, *others = [_tolerations(node) for _, node in having]
+    shared = [each for each in first if all(each in other for other in others)]
+    name = device_class(resource)
+    profile = {"gpus": 1, **({"device_class": name} if name else {"resource": resource})}
+    return {
+        "limits": {"gpus_per_trial": max(size for size, _ in having)},
+        **({"trials": {"tolerations": shared}} if shared else {}),
+        **({} if resource == GPU else {"profiles": {"gpu": profile}}),
+    }
 
 
 def _tolerations(node: Manifest) -> list[Manifest]:
@@ -153,9 +155,15 @@ def address(services: Manifests, what: str) -> str:
         (len(each["metadata"]["name"]), each["metadata"]["namespace"], each["metadata"]["name"], port["port"])
         for each in services
         for port in each["spec"].get("ports", ())
-        if what.lower() in each["metadata"]["name"] and port["port"] in usual
+        if _looks_like(what, each["metadata"]) and port["port"] in usual
     ]
     if not found:
         return ""
     _, namespace, name, port = min(found)
     return f"{name}.{namespace}.svc:{port}"
+
+
+def _looks_like(what: str, service: Manifest) -> bool:
+    """OpenShift's own have TLS at these ports; MLflow's chart of Bitnami adds `mlflow-minio`."""
+    own = service["namespace"].startswith("openshift-") or "minio" in service["name"]
+    return what.lower() in service["name"] and not own

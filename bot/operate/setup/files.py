@@ -21,9 +21,7 @@ KUSTOMIZATION = """\
 # overlays/replicas in place of small runs several pods. Leave isolation out if the network plugin ignores
 # NetworkPolicy. Each variable of .env.example can be one of the literals.
 """
-SERVICE = re.compile(
-    r"(?P<name>[^.:/]+)\.(?P<namespace>[^.:/]+)\.svc(\.cluster\.local)?(:(?P<port>\d+))?(?=/|$)"
-)
+SERVICE = re.compile(r"(?P<name>[^.:/]+)\.(?P<namespace>[^.:/]+)\.svc(\.[^:/]+)?(:(?P<port>\d+))?(?=/|$)")
 # The first sweep is the test of a build, a push, a node's pull, and a trial.
 IN_SLACK = "in Slack: /invite @sweepbot, and /sweep branch=main space=NAME trials=1"
 CONFIG = """\

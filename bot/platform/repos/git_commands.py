@@ -28,7 +28,6 @@ PASSED_VARIABLES = (
     "http_proxy",
     "NO_PROXY",
     "no_proxy",
-    "SSL_CERT_FILE",
 )
 # Errors that a retry won't fix; all others can be temporary.
 PERMANENT_FAILURES = re.compile(
@@ -120,13 +119,15 @@ class GitCommands:
         return output
 
     def _environment(self, url: str) -> dict[str, str]:
-        home, settings, secrets = self.cache / "home", MEMORY_SETTINGS, dict[str, str]()
+        home, settings, own = self.cache / "home", MEMORY_SETTINGS, dict[str, str]()
         home.mkdir(exist_ok=True)
         if url in self.logins:
             user, password = self.logins[url]
-            secrets = {"SWEEPBOT_GIT_USERNAME": user, "SWEEPBOT_GIT_PASSWORD": password}
+            own = {"SWEEPBOT_GIT_USERNAME": user, "SWEEPBOT_GIT_PASSWORD": password}
             host = "/".join(url.split("/", 3)[:3])  # a redirect to another host gets no credentials
             settings = settings | {f"credential.{host}.helper": CREDENTIAL_HELPER}
+        if bundle := os.environ.get("SSL_CERT_FILE"):  # OpenSSL's; Debian's git doesn't use it
+            own["GIT_SSL_CAINFO"] = bundle
         return {key: os.environ[key] for key in PASSED_VARIABLES if key in os.environ} | {
             "HOME": str(home),
             "GIT_CONFIG_NOSYSTEM": "1",
@@ -135,7 +136,7 @@ class GitCommands:
             "GIT_LITERAL_PATHSPECS": "1",
             "LC_ALL": "C",  # PERMANENT_FAILURES matches English messages
             **_settings(settings),
-            **secrets,
+            **own,
         }
 
 

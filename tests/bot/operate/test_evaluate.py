@@ -10,6 +10,7 @@ from bot.measure.sources import promql
 from bot.measure.sources.cpu_use import CPU, RAM
 from bot.operate.check_cluster import (
     DEFAULT_CLASS,
+    OLD_DEFAULT_CLASS,
     evaluate_build_namespace,
     evaluate_namespace,
     granted,
@@ -18,7 +19,13 @@ from bot.operate.check_cluster import (
     katib_webhook,
     storage_class,
 )
-from bot.operate.check_gpus import device_plugins, exporters, gpu_nodes, unreachable_kubelet
+from bot.operate.check_gpus import (
+    device_plugins,
+    exporters,
+    gpu_checks,
+    gpu_nodes,
+    unreachable_kubelet,
+)
 from bot.operate.check_services import GROUPS_SCOPE, SCOPES, mlflow, scopes
 from bot.operate.check_state import (
     METRIC_QUERIES,
@@ -30,6 +37,7 @@ from bot.operate.check_state import (
     prometheus,
     redis_version,
 )
+from bot.platform.config.policy import parse_config
 from k8s.katib.training import INJECTION_LABEL
 from k8s.objects import GPU
 from tests.cases import cases
@@ -56,8 +64,8 @@ def katib(**ready):
     return [a_workload(name, {"readyReplicas": n} if n else {}) for name, n in names.items() if n is not None]
 
 
-def a_class(name, mark=None):
-    return {"metadata": {"name": name, "annotations": {DEFAULT_CLASS: mark} if mark else {}}}
+def a_class(name, mark=None, annotation=DEFAULT_CLASS):
+    return {"metadata": {"name": name, "annotations": {annotation: mark} if mark else {}}}
 
 
 def hooks(bundle="Y2E=", **config):
@@ -145,6 +153,7 @@ def test_scopes_equal_those_of_the_app_manifest(mode):
             f"katib-controller && kubectl label namespace kubeflow {INJECTION_LABEL}=enabled",
         ),
         (*storage_class([a_class("local-path", "true")]), "ok", "local-path", ""),
+        (*storage_class([a_class("oci", "true", OLD_DEFAULT_CLASS)]), "ok", "oci", ""),
         (
             *storage_class([]),
             "broken",
@@ -231,6 +240,21 @@ def test_plugin_helper_without_matching_nodes_is_no_error():
 )
 def test_nodes_report_unavailable_gpus(nodes, found):
     assert [(f.level, f.text) for f in gpu_nodes(nodes)] == found
+
+
+@pytest.mark.parametrize(("pool", "levels"), [("{gpus: 8}", ["ok"]), ("{cpu: 8}", ["broken", "broken"])])
+async def test_autoscaled_gpus_can_be_away(pool, levels):
+    """Its DaemonSet matches no node while the pool is scaled to zero."""
+    kinds = {"Node": [a_node("cpu", 0, 0)], "DaemonSet": [a_workload("nvdp", {}, PLUGIN)]}
+
+    class Scaled:
+        async def list(self, kind, _namespace):
+            return kinds.get(kind, [])
+
+    repositories = "repositories: {d: {url: https://git.example/d.git}}\n"
+    pools = parse_config(f"{repositories}pools: {{h100: {pool}}}\n", "config.yaml").pools
+    found = [one for check in gpu_checks(pools).values() for one in await check(Scaled())]
+    assert [each.level for each in found] == levels
 
 
 def a_mig_node(**sizes):

@@ -188,7 +188,7 @@ def test_experiment_has_the_expected_manifest():
                             ]
                         },
                         "template": {
-                            "metadata": {"labels": ours},
+                            "metadata": {"labels": ours | {"sidecar.istio.io/inject": "false"}},
                             "spec": {
                                 "restartPolicy": "Never",
                                 "automountServiceAccountToken": False,

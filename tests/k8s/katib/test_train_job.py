@@ -93,6 +93,7 @@ def test_runtime_has_the_pod_but_nothing_that_the_train_job_sets():
         "app.kubernetes.io/managed-by": "sweepbot",
         "sweepbot/sweep": SPEC.sweep,
         MULTI_LABEL: "true",
+        "sidecar.istio.io/inject": "false",
     }
     assert pod["spec"]["runtimeClassName"] == "nvidia"
     assert "subdomain" not in pod["spec"]
