@@ -36,13 +36,16 @@ NOT_EDITABLE = {"message_not_found", "cant_update_message", "edit_window_closed"
 
 # Outages and configuration errors: the same message can succeed later.
 TRANSIENT = {
+    "accesslimited",
     "account_inactive",
+    "external_channel_migrating",
     "fatal_error",
     "internal_error",
     "invalid_auth",
     "message_limit_exceeded",
     "missing_scope",
     "not_authed",
+    "org_login_required",
     "request_timeout",
     "service_unavailable",
     "team_added_to_org",
@@ -83,7 +86,7 @@ class Quiet(Protocol):
 
 
 class NotInChannelError(SweepbotError):
-    """The bot can't post in this channel until someone invites it."""
+    """The bot can't post in this channel until someone invites it; the text is Slack's error code."""
 
 
 class MessageRejectedError(SweepbotError):
@@ -430,7 +433,7 @@ class Slack:
                 await self._limiter.hold(line, seconds)
             return SlackBusyError(seconds)
         if word in NO_ACCESS:
-            return NotInChannelError(line)
+            return NotInChannelError(word)
         return (
             error
             if word in TRANSIENT or word.startswith("HTTP ") or status >= 500
