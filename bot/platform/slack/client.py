@@ -202,6 +202,8 @@ class Slack:
         try:
             profile = (await self._web.users_info(user=user))["user"].get("profile", {})
         except SlackApiError as error:
+            if not _is_answer(error) and error_code(error) != "missing_scope":
+                raise await self._exception(error, "users") from error
             log.info("unknown user %s: %s", user, error_code(error))
             return "", ""
         return profile.get("real_name") or "", profile.get("email") or ""
