@@ -60,6 +60,7 @@ RETRY = Retry(base=5.0)  # of calls that Slack limits without a Retry-After head
 # Don't turn URLs in user text into links; by default, chat.update would also link channel and user names.
 PARSE_NONE = "none"
 MAX_BLOCKS = 50  # of a message
+MAX_ALT = 1_000  # characters of a picture's description: a longer one rejects the upload
 # Errors about the blocks; the text alone can still be posted.
 INVALID_BLOCKS = {"invalid_blocks", "invalid_blocks_format", "invalid_attachments", "msg_blocks_too_long"}
 # An upload is three calls, one of them to another host; Slack documents dozens of errors for them.
@@ -405,7 +406,7 @@ class Slack:
         content = file.content
         if isinstance(content, str):  # can be a whole log
             content = await asyncio.to_thread(self._mask, content)
-        return {"filename": file.name, "content": content, "alt_txt": self._mask(file.alt) or None}
+        return {"filename": file.name, "content": content, "alt_txt": self._mask(file.alt)[:MAX_ALT] or None}
 
     async def _reserve(self, line: str, who: str, rate: Rate) -> None:
         """Raises SlackBusyError if the rate limit has no slot for this call yet."""

@@ -136,6 +136,12 @@ async def test_text_is_posted_when_only_the_file_host_is_unreachable(workspace, 
     )
 
 
+async def test_picture_of_many_parameters_is_uploaded_with_a_shorter_description(workspace, slack):
+    parent = await slack.reply("C01SWEEPS00", "", "A sweep")
+    picture = File(name="lr.png", content=b"png", alt="width=1, " * 200)
+    assert len(await slack.upload_files("C01SWEEPS00", parent, "Results", [picture, TRIALS])) == 2
+
+
 async def test_ephemeral_file_that_slack_rejects_is_replaced_by_text(workspace, slack):
     workspace.stumble("files.completeUploadExternal", "a_word_of_tomorrow")
     await slack.send_file("U01ADALOVEL", "All trials", TRIALS)
