@@ -346,7 +346,7 @@ class Slack:
             cause, fix = f"Slack error {code(word)}", UPLOAD_FIXES.get(word, "")
         log.warning("can't upload %s: %s", name, error)
         note = with_fix(f"Couldn't attach {code(name)}: {cause}.", fix)
-        await self._post_now(channel, {"text": f"{text}\n{note}"}, **more)
+        await self._post_now(channel, {"text": f"{cut(self._mask(text))}\n{note}"}, **more)
 
     async def _post(self, channel: str, message: Message | str, **more: Any) -> str:
         shown = self._content(message)

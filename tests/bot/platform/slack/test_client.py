@@ -208,6 +208,18 @@ async def test_every_text_is_masked():
     assert "'private_metadata': 'stays'" in web.taken[-2]
 
 
+async def test_text_whose_file_is_rejected_is_masked_and_cut(workspace, slack):
+    slack, words = Slack(slack._web, mask=Mask(["planted-own"])), "planted-own " * 500
+    parent = await slack.reply("C01SWEEPS00", "", "A sweep")
+    workspace.stumble("files.completeUploadExternal", "missing_scope", "missing_scope")
+    await slack.upload_files("C01SWEEPS00", parent, words, [BUILD_LOG])
+    await slack.send_file("U01ADALOVEL", words, BUILD_LOG)
+    for place, thread in (("sweeps", parent), ("D01ADALOVEL", None)):
+        sent = workspace.messages(place, thread)[-1]["text"]
+        assert (sent.count("planted"), sent.count("Couldn't attach `build.log`")) == (0, 1)
+        assert len(sent) < 4_300
+
+
 async def test_texts_are_cut_to_slacks_limits(workspace, slack):
     words, lines = "&amp; <@U01ADALOVEL> " * 2_000, [{"type": "divider"}] * 80
     part = {"type": "section", "text": {"type": "mrkdwn", "text": words}}
