@@ -327,10 +327,13 @@ class Slack:
             await self._web.views_update(view_id=view, view=masked(content, self._mask))
 
     async def _try_ephemeral(self, user: str, channel: str, thread: str, shown: dict[str, Any]) -> bool:
-        """Return whether it was posted; False if the bot or the user isn't in the channel."""
-        async with self._classified("ephemerals", NO_ACCESS | {"user_not_in_channel"}):
-            await self._web.chat_postEphemeral(channel=channel, user=user, thread_ts=thread or None, **shown)
-            return True
+        """Return whether it was posted; False if Slack rejects it, as when the user isn't in the channel."""
+        with contextlib.suppress(NotInChannelError, MessageRejectedError):
+            async with self._classified("ephemerals"):
+                await self._web.chat_postEphemeral(
+                    channel=channel, user=user, thread_ts=thread or None, **shown
+                )
+                return True
         return False
 
     async def _post_without_file(

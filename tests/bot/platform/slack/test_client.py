@@ -149,6 +149,13 @@ async def test_ephemeral_file_that_slack_rejects_is_replaced_by_text(workspace, 
     assert sent["text"] == "All trials\nCouldn't attach `trials.csv`: Slack error `a_word_of_tomorrow`."
 
 
+@pytest.mark.parametrize("word", ["user_not_in_channel", "cannot_reply_to_message", "invalid_blocks"])
+async def test_ephemeral_message_that_slack_rejects_is_sent_directly(workspace, slack, word):
+    workspace.stumble("chat.postEphemeral", word)
+    await slack.post_ephemeral("U01ADALOVEL", "Only its owner can.", "", "C01SWEEPS00", "1700000000.000000")
+    assert [each["text"] for each in workspace.messages("D01ADALOVEL")] == ["Only its owner can."]
+
+
 async def test_account_of_a_team_is_shown_nothing(workspace, slack):
     for channel in ("", "C01SWEEPS00"):
         await slack.post_ephemeral("team-vision", "Only admins can do that.", channel=channel)
