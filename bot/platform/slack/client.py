@@ -434,7 +434,8 @@ class Slack:
         """Return the exception to raise. A rate limit blocks `line`, and no other calls, for all workers."""
         word, status = error_code(error), _status(error)
         if word in RATE_LIMITED or status == 429:
-            seconds = float(error.response.headers.get("Retry-After", RETRY.seconds()))
+            header = error.response.headers.get("Retry-After", "")
+            seconds = float(header) if header.isdecimal() else RETRY.seconds()
             if self._limiter:
                 await self._limiter.hold(line, seconds)
             return SlackBusyError(seconds)

@@ -76,6 +76,7 @@ async def test_transient_error_is_raised_for_a_retry(reported, status, kind, bod
         (429, "text/plain", "slower", {"Retry-After": "30"}, 30),
         (429, "text/html", PAGE, {"Retry-After": "30"}, 30),
         (429, "application/json", "", {"Retry-After": "30"}, 30),
+        (429, "text/html", PAGE, {"Retry-After": "Sun, 29 Nov 2026 06:00:00 GMT"}, 5.0),
     ],
 )
 async def test_rate_limit_is_recognized_in_every_form(reported, status, kind, body, headers, seconds):
