@@ -111,7 +111,7 @@ async def accepted(token: str, call: Awaitable[Answer]) -> Answer:
     try:
         return await call
     except SlackApiError as error:
-        raise UserError(f"{token}: Slack rejected it ({error_code(error)}).") from None
+        raise UserError(f"{token}: Slack answered {error_code(error)}.") from None
 
 
 async def _redis(redis: Redis) -> str:
