@@ -29,9 +29,10 @@ from k8s.retry import Retry
 log = logging.getLogger(__name__)
 
 # Slack's errors when the bot isn't in the channel; a private channel is "not found" then.
-NO_ACCESS = {"not_in_channel", "channel_not_found", "is_archived", "restricted_action"}
+# In an archived channel, an edit is "inactive".
+NO_ACCESS = {"not_in_channel", "channel_not_found", "is_archived", "is_inactive", "restricted_action"}
 # The message is gone or closed to edits; a retry can't fix that.
-NOT_EDITABLE = {"message_not_found", "cant_update_message", "edit_window_closed", "is_inactive"}
+NOT_EDITABLE = {"message_not_found", "cant_update_message", "edit_window_closed"}
 
 
 # Outages and configuration errors: the same message can succeed later.

@@ -157,6 +157,13 @@ async def test_ephemeral_message_that_slack_rejects_is_sent_directly(workspace, 
     assert [each["text"] for each in workspace.messages("D01ADALOVEL")] == ["Only its owner can."]
 
 
+async def test_edit_in_an_archived_channel_can_succeed_later_and_of_a_deleted_message_never(workspace, slack):
+    workspace.stumble("chat.update", "is_inactive", "message_not_found")
+    with pytest.raises(NotInChannelError):
+        await slack.update("C01SWEEPS00", "1700000000.000000", Message(text="Finished"))
+    await slack.update("C01SWEEPS00", "1700000000.000000", Message(text="Finished"))
+
+
 async def test_account_of_a_team_is_shown_nothing(workspace, slack):
     for channel in ("", "C01SWEEPS00"):
         await slack.post_ephemeral("team-vision", "Only admins can do that.", channel=channel)
