@@ -4,6 +4,7 @@ import contextlib
 from dataclasses import replace
 
 import pytest
+from slack_sdk.errors import SlackApiError
 
 from bot.platform.config.live_policy import LivePolicy
 from bot.platform.config.teams import Team, team_of
@@ -170,11 +171,13 @@ async def test_team_follows_a_user_group_of_slack(ada, redis, caplog):
     assert "user group S0HEAR of a team has no members, or doesn't exist" in caplog.text
 
 
-async def test_greeting_waits_while_slack_limits_the_look_up_of_the_address(ada):
+async def test_greeting_waits_while_slack_limits_the_look_up_of_the_address_or_is_down(ada):
     await ada.slack.command("grace", "sweeps", "/sweep", "help")
     ada.slack.stumble("users.info", "ratelimited")
-    with pytest.raises(SlackBusyError):
-        await ada.setups.run("U01GRACEHOP")
+    ada.slack.stumble("chat.postMessage", "internal_error")
+    for error in (SlackBusyError, SlackApiError):
+        with pytest.raises(error):
+            await ada.setups.run("U01GRACEHOP")
     assert "D01GRACEHOP" not in ada.slack.workspace.channels
     await ada.setups.run("U01GRACEHOP")
     assert len(ada.slack.messages("D01GRACEHOP")) == 1
