@@ -17,6 +17,7 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import TypeVar
 
+from aiohttp import ClientError
 from redis.asyncio import Redis
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
@@ -107,11 +108,13 @@ def _exit_after(seconds: float) -> None:
 
 
 async def accepted(token: str, call: Awaitable[Answer]) -> Answer:
-    """Make the first call with a token, and return its answer. Raises UserError if Slack rejects it."""
+    """Make the first call with a token, and return its answer. Raises UserError if that fails."""
     try:
         return await call
     except SlackApiError as error:
-        raise UserError(f"{token}: Slack rejected it ({error_code(error)}).") from None
+        raise UserError(f"{token}: Slack answered {error_code(error)}.") from None
+    except (ClientError, TimeoutError) as error:
+        raise UserError(f"Slack can't be reached: {str(error) or 'no answer'}. Allow HTTPS to it.") from None
 
 
 async def _redis(redis: Redis) -> str:

@@ -63,8 +63,9 @@ class Admission(AsyncMiddleware):
 
 
 def is_said(event: Body) -> bool:
-    """Return whether a person said this: Slack also reports edits, and what bots post."""
-    return not (event.get("bot_id") or event.get("edited") or event.get("subtype"))
+    """Return whether a person said this: Slack also reports edits, what bots post, and its own notes."""
+    is_note = event.get("subtype") not in {None, "file_share", "thread_broadcast"}
+    return not (event.get("bot_id") or event.get("edited") or is_note)
 
 
 def visitor(body: Body) -> Visitor:

@@ -16,6 +16,7 @@ from bot.text.wording import counted
 SLOW = timedelta(minutes=1)  # after which a deletion, a wait for a worker, or a missing pod is a problem
 POSTING_REFUSED = {
     "is_archived": "the channel is archived",
+    "is_inactive": "the channel is archived",  # of an edit
     "not_in_channel": "the bot isn't in the channel",
     "channel_not_found": "the channel is gone, or private without the bot",
     "restricted_action": "the channel's settings don't let the bot post",

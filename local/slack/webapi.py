@@ -28,6 +28,7 @@ SCOPES = (
 )
 DOWN = "<!DOCTYPE html><html><head><title>Server Error | Slack</title></head></html>"
 TEXT_LONGEST, UPDATE_LONGEST = 40_000, 4_000  # a post is truncated, an update rejected
+ALT_LONGEST = 1_000  # characters
 
 
 @dataclass(frozen=True)
@@ -198,6 +199,8 @@ class WebApi:
     def _files_getuploadurlexternal(self, arguments: Json, site: str) -> Json:
         if not arguments.get("filename") or not str(arguments.get("length", "")).isdecimal():
             raise Refusal("invalid_arguments")
+        if len(str(arguments.get("alt_txt", ""))) > ALT_LONGEST:
+            raise Refusal("alt_txt_too_large")
         file = self.workspace.new_file(str(arguments["filename"]), int(arguments["length"]))
         return {"upload_url": f"{site}/upload/{file['id']}", "file_id": file["id"]}
 

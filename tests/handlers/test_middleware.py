@@ -103,6 +103,8 @@ async def test_other_workspace_is_told_the_reason_and_whom_to_ask(redis, slack):
         (click(OURS, ADA.id), {}),
         (mention(OURS, ADA.id), {}),
         (mention(OURS, ADA.id, user_team=OURS), {}),
+        (mention(OURS, ADA.id, type="message", subtype="file_share", text="branch=main space=lr"), {}),
+        (mention(OURS, ADA.id, type="message", subtype="thread_broadcast", text="branch=main space=lr"), {}),
     ],
 )
 async def test_own_and_configured_workspaces_are_accepted(redis, slack, body, config):

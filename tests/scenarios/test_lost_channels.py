@@ -1,8 +1,10 @@
 """A sweep whose channel is archived, or left by the bot, and files that wait while the sweep continues."""
 
+import pytest
+
 from bot.core.commands import Action, Command
 from bot.core.record import Phase
-from bot.platform.slack.client import NotInChannelError
+from bot.platform.slack.client import MessageRejectedError, NotInChannelError
 from tests.bot.factories import OWNER
 from tests.scenarios.sweep_in_memory import SWEEP, Clock, SimulatedSweep
 from tests.scenarios.test_end_results import SlowPictures
@@ -13,8 +15,8 @@ async def test_owner_gets_the_end_directly_and_the_parent_is_repaired_later(redi
     slack = simulation.slack
     there = slack.reply, slack.update
 
-    async def lost(channel, *_, **__):
-        raise NotInChannelError(channel)
+    async def lost(*_, **__):
+        raise NotInChannelError("is_archived")
 
     async with simulation.started():
         while (await simulation.record()).phase is not Phase.RUNNING:
@@ -25,11 +27,47 @@ async def test_owner_gets_the_end_directly_and_the_parent_is_repaired_later(redi
         [(user, text)] = slack.ephemeral_messages
         name = f"*<{simulation.last.permalink}|{SWEEP}>* in <#C1>"
         assert (user, text.startswith(f":white_check_mark: {name} · Finished: ")) == (OWNER, True)
-        assert text.endswith("I can't post in that channel: it's archived, or I'm not in it.")
+        assert text.endswith("\nSweepbot can't post in that thread (Slack error `is_archived`).")
         assert "Finished" not in slack.parents[-1].text
         slack.reply, slack.update = there
         await simulation.round()
         assert "Finished, 3 of 3 trials" in slack.parents[-1].text
+
+
+@pytest.mark.parametrize("owner_is_there", [True, False])
+async def test_end_in_a_locked_thread_goes_to_the_owner_who_can_have_left(redis, owner_is_there):
+    simulation = SimulatedSweep(redis, Clock(None), image=True)
+
+    async def locked(*_, **__):
+        raise MessageRejectedError("restricted_action_thread_locked")
+
+    async def gone(*_, **__):
+        raise MessageRejectedError("user_disabled")
+
+    async with simulation.started():
+        while (await simulation.record()).phase is not Phase.RUNNING:
+            await simulation.round()
+        simulation.slack.reply = locked
+        if not owner_is_there:
+            simulation.slack.notify = gone
+        while not (await simulation.record()).phase.final or simulation.last.outbox:
+            await simulation.round()
+        told = ["Finished" in text for _, text in simulation.slack.ephemeral_messages]
+        assert told == [True] * owner_is_there
+
+
+async def test_sweep_in_a_channel_where_only_some_can_post_is_refused_at_once(redis):
+    simulation = SimulatedSweep(redis, Clock(None), image=True)
+
+    async def read_only(*_, **__):
+        raise MessageRejectedError("restricted_action_read_only_channel")
+
+    simulation.slack.open_thread = read_only
+    async with simulation.started():
+        while not (await simulation.record()).phase.final or simulation.last.outbox:
+            await simulation.round()
+        [(_, text)] = simulation.slack.ephemeral_messages
+        assert "can't post in that channel (Slack error `restricted_action_read_only_channel`)" in text
 
 
 async def test_other_messages_pass_files_that_wait(redis):

@@ -264,9 +264,13 @@ async def test_http_mode_serves_signed_requests_until_the_end(instance, wait_unt
 @pytest.mark.parametrize(
     ("env", "sentence"),
     [
-        ({"SLACK_BOT_TOKEN": "xoxb-0-wrong"}, "SLACK_BOT_TOKEN: Slack rejected it (invalid_auth)."),
-        ({"SLACK_APP_TOKEN": "xapp-0-wrong"}, "SLACK_APP_TOKEN: Slack rejected it (invalid_auth)."),
+        ({"SLACK_BOT_TOKEN": "xoxb-0-wrong"}, "SLACK_BOT_TOKEN: Slack answered invalid_auth."),
+        ({"SLACK_APP_TOKEN": "xapp-0-wrong"}, "SLACK_APP_TOKEN: Slack answered invalid_auth."),
         ({"SLACK_APP_TOKEN": ""}, "SLACK_APP_TOKEN isn't set ("),
+        (
+            {"SLACK_API_URL": "http://127.0.0.1:9/api"},
+            "Slack can't be reached: Cannot connect to host 127.0.0.1:9",
+        ),
         ({"HTTP_HOST": "192.0.2.1"}, "HTTP_HOST, HTTP_PORT: can't listen on 192.0.2.1"),
         (
             {"REDIS_URL": ":hunter2-p@ss@redis"},

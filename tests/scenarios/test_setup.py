@@ -4,9 +4,11 @@ import contextlib
 from dataclasses import replace
 
 import pytest
+from slack_sdk.errors import SlackApiError
 
 from bot.platform.config.live_policy import LivePolicy
 from bot.platform.config.teams import Team, team_of
+from bot.platform.slack.client import SlackBusyError
 from bot.sweep.channels.models import ChannelSetup, Person, Setup, applied, entry
 from bot.sweep.channels.store import CONFIGMAP_NAME, REQUESTS, SetupReader, SetupRequest, SetupWriter, dump
 from k8s.objects import Ref
@@ -167,6 +169,19 @@ async def test_team_follows_a_user_group_of_slack(ada, redis, caplog):
     del groups["S0HEAR"]
     assert await team_now() == ""
     assert "user group S0HEAR of a team has no members, or doesn't exist" in caplog.text
+
+
+async def test_greeting_waits_while_slack_limits_the_look_up_of_the_address_or_is_down(ada):
+    await ada.slack.command("grace", "sweeps", "/sweep", "help")
+    ada.slack.stumble("users.info", "ratelimited")
+    ada.slack.stumble("chat.postMessage", "internal_error")
+    for error in (SlackBusyError, SlackApiError):
+        with pytest.raises(error):
+            await ada.setups.run("U01GRACEHOP")
+    assert "D01GRACEHOP" not in ada.slack.workspace.channels
+    await ada.setups.run("U01GRACEHOP")
+    assert len(ada.slack.messages("D01GRACEHOP")) == 1
+    assert ada.setups.setup.people == {"U01GRACEHOP": GRACE}
 
 
 async def test_user_without_a_team_chooses_one(ada):

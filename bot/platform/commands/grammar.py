@@ -24,7 +24,7 @@ MAX_ERRORS_TEXT = 2_500  # characters of all errors together
 MAX_SUGGESTIONS = 10  # unknown options compared with all known ones; a command has room for 2,000
 SIMILARITY = 0.7  # 0 to 1, for commands: `cancle` is cancel, but `main` isn't drain
 # A link as Slack sends it: after repo=, use its URL, elsewhere its label, which is what the user typed.
-_LINK = re.compile(r"""((?i:repo)=["']?)?<((?:https?://|mailto:)[^|<>]+)(?:\|([^<>]*))?>""")
+_LINK = re.compile(r"""((?i:repo)=["']?)?<([a-z][a-z0-9+.-]*:[^|<>]+)(?:\|([^<>]*))?>""")
 _MARKS = ("```", "`", "*", "_")  # code, bold, and italic; what is struck through isn't meant
 _AHEAD = re.compile(
     r"(?:[\s,;•>]|&gt;|-\s)+|(?:hi|hey|hello|sweepbot|please|pls|(?:can|could|would) you)\b[\s,!]*(?=\S)",
@@ -35,7 +35,8 @@ _SMILE = re.compile(r":[a-z0-9_+-]+:|[:;]-?\)")  # an emoji as Slack sends it, o
 MAX_AHEAD = 5  # such words before or after a command
 _PAIR = re.compile(r"(-{0,2})([^\s=:]*?)\s*([=:])(.*)", re.DOTALL)
 _APOSTROPHE = re.compile(r"(?<=\w)'(?=\w)")
-_QUOTES = str.maketrans("“”„‟‘’‚‛\u00a0", "\"\"\"\"'''' ")  # and no-break spaces
+# And no-break spaces. Invisible characters, which pasted text can have, are removed.
+_QUOTES = str.maketrans("“”„‟‘’‚‛\u00a0", "\"\"\"\"'''' ", "\u200b\u200e\u200f\u2060\ufeff")
 
 
 def unescape(text: str) -> str:

@@ -29,20 +29,24 @@ from k8s.retry import Retry
 log = logging.getLogger(__name__)
 
 # Slack's errors when the bot isn't in the channel; a private channel is "not found" then.
-NO_ACCESS = {"not_in_channel", "channel_not_found", "is_archived", "restricted_action"}
+# In an archived channel, an edit is "inactive".
+NO_ACCESS = {"not_in_channel", "channel_not_found", "is_archived", "is_inactive", "restricted_action"}
 # The message is gone or closed to edits; a retry can't fix that.
-NOT_EDITABLE = {"message_not_found", "cant_update_message", "edit_window_closed", "is_inactive"}
+NOT_EDITABLE = {"message_not_found", "cant_update_message", "edit_window_closed"}
 
 
 # Outages and configuration errors: the same message can succeed later.
 TRANSIENT = {
+    "accesslimited",
     "account_inactive",
+    "external_channel_migrating",
     "fatal_error",
     "internal_error",
     "invalid_auth",
     "message_limit_exceeded",
     "missing_scope",
     "not_authed",
+    "org_login_required",
     "request_timeout",
     "service_unavailable",
     "team_added_to_org",
@@ -57,6 +61,7 @@ RETRY = Retry(base=5.0)  # of calls that Slack limits without a Retry-After head
 # Don't turn URLs in user text into links; by default, chat.update would also link channel and user names.
 PARSE_NONE = "none"
 MAX_BLOCKS = 50  # of a message
+MAX_ALT = 1_000  # characters of a picture's description: a longer one rejects the upload
 # Errors about the blocks; the text alone can still be posted.
 INVALID_BLOCKS = {"invalid_blocks", "invalid_blocks_format", "invalid_attachments", "msg_blocks_too_long"}
 # An upload is three calls, one of them to another host; Slack documents dozens of errors for them.
@@ -83,7 +88,7 @@ class Quiet(Protocol):
 
 
 class NotInChannelError(SweepbotError):
-    """The bot can't post in this channel until someone invites it."""
+    """The bot can't post in this channel until someone invites it; the text is Slack's error code."""
 
 
 class MessageRejectedError(SweepbotError):
@@ -199,6 +204,8 @@ class Slack:
         try:
             profile = (await self._web.users_info(user=user))["user"].get("profile", {})
         except SlackApiError as error:
+            if not _is_answer(error) and error_code(error) != "missing_scope":
+                raise await self._exception(error, "users") from error
             log.info("unknown user %s: %s", user, error_code(error))
             return "", ""
         return profile.get("real_name") or "", profile.get("email") or ""
@@ -321,10 +328,13 @@ class Slack:
             await self._web.views_update(view_id=view, view=masked(content, self._mask))
 
     async def _try_ephemeral(self, user: str, channel: str, thread: str, shown: dict[str, Any]) -> bool:
-        """Return whether it was posted; False if the bot or the user isn't in the channel."""
-        async with self._classified("ephemerals", NO_ACCESS | {"user_not_in_channel"}):
-            await self._web.chat_postEphemeral(channel=channel, user=user, thread_ts=thread or None, **shown)
-            return True
+        """Return whether it was posted; False if Slack rejects it, as when the user isn't in the channel."""
+        with contextlib.suppress(NotInChannelError, MessageRejectedError):
+            async with self._classified("ephemerals"):
+                await self._web.chat_postEphemeral(
+                    channel=channel, user=user, thread_ts=thread or None, **shown
+                )
+                return True
         return False
 
     async def _post_without_file(
@@ -340,7 +350,7 @@ class Slack:
             cause, fix = f"Slack error {code(word)}", UPLOAD_FIXES.get(word, "")
         log.warning("can't upload %s: %s", name, error)
         note = with_fix(f"Couldn't attach {code(name)}: {cause}.", fix)
-        await self._post_now(channel, {"text": f"{text}\n{note}"}, **more)
+        await self._post_now(channel, {"text": f"{cut(self._mask(text))}\n{note}"}, **more)
 
     async def _post(self, channel: str, message: Message | str, **more: Any) -> str:
         shown = self._content(message)
@@ -400,7 +410,7 @@ class Slack:
         content = file.content
         if isinstance(content, str):  # can be a whole log
             content = await asyncio.to_thread(self._mask, content)
-        return {"filename": file.name, "content": content, "alt_txt": self._mask(file.alt) or None}
+        return {"filename": file.name, "content": content, "alt_txt": self._mask(file.alt)[:MAX_ALT] or None}
 
     async def _reserve(self, line: str, who: str, rate: Rate) -> None:
         """Raises SlackBusyError if the rate limit has no slot for this call yet."""
@@ -425,12 +435,13 @@ class Slack:
         """Return the exception to raise. A rate limit blocks `line`, and no other calls, for all workers."""
         word, status = error_code(error), _status(error)
         if word in RATE_LIMITED or status == 429:
-            seconds = float(error.response.headers.get("Retry-After", RETRY.seconds()))
+            header = error.response.headers.get("Retry-After", "")
+            seconds = float(header) if header.isdecimal() else RETRY.seconds()
             if self._limiter:
                 await self._limiter.hold(line, seconds)
             return SlackBusyError(seconds)
         if word in NO_ACCESS:
-            return NotInChannelError(line)
+            return NotInChannelError(word)
         return (
             error
             if word in TRANSIENT or word.startswith("HTTP ") or status >= 500

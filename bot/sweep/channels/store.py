@@ -10,6 +10,7 @@ import json
 import logging
 import re
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from typing import TYPE_CHECKING
@@ -270,7 +271,8 @@ class SetupWriter:
         if known and not (own or mail):  # Slack doesn't return it now
             return
         if known is None:
-            await self._post(user, greeting(name, own or by_mail, self._base))
+            with suppress(NotInChannelError, MessageRejectedError):  # greeted later while Slack is down
+                await self._clients.slack.post_ephemeral(user, greeting(name, own or by_mail, self._base))
         matched = bool(by_mail) and not own
         await self._write(user, Person(team=by_mail, mail=mail.lower()) if matched else Person())
 

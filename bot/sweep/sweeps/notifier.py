@@ -20,7 +20,7 @@ from bot.platform.config.policy import muting
 from bot.platform.slack.blocks import section
 from bot.platform.slack.client import MessageRejectedError, NotInChannelError, SlackBusyError
 from bot.platform.slack.message import File, Message
-from bot.platform.slack.mrkdwn import unmentioned
+from bot.platform.slack.mrkdwn import code, unmentioned
 from bot.sweep.clients import SweepClients
 from bot.sweep.decisions.advance import advance
 from bot.sweep.decisions.parent_message import Links, duplicate, parent
@@ -45,9 +45,9 @@ STEPS = {Phase.OPENING, Phase.BUILDING, Phase.PENDING}
 # Slack accepts about 50 edits a minute from an app. While these are scarce, each sweep has its share of them.
 UPDATE_SHARE = timedelta(seconds=1.2)
 
-NOT_IN_CHANNEL = (
-    "Sweepbot isn't in that channel. Run `/invite @sweepbot` there (the app's name can differ), then try "
-    "again."
+NOT_POSTED = (
+    "Sweepbot can't post in that channel (Slack error `{}`). *Fix:* Run `/invite @sweepbot` there (the app's "
+    "name can differ), or start the sweep in another channel."
 )
 # How long to wait before editing the message in a channel again that doesn't admit the bot.
 LOST = RetryAfterError("not in the channel", 3600.0)
@@ -76,7 +76,7 @@ class Notifier:
         return await self.update_parent(await self._update_live(await self.post_outbox(sweep)))
 
     async def post_outbox(self, sweep: SweepRecord) -> SweepRecord:
-        """Post the events in order. One that Slack rejects is only logged: the sweep must continue.
+        """Post the events in order. One that Slack rejects is dropped: the sweep must continue.
 
         Others don't wait for files that wait for MLflow, or for their picture.
         """
@@ -88,11 +88,9 @@ class Notifier:
             ts, live = "", _live(sweep, event)
             try:
                 ts = await self._post(sweep, event)
-            except MessageRejectedError as error:
+            except (NotInChannelError, MessageRejectedError) as error:
                 log.warning("can't post %s of %s: %s", event.kind, sweep.id, error)
-            except NotInChannelError as error:
-                log.warning("can't post %s of %s: %s", event.kind, sweep.id, error)
-                await self._tell_owner(sweep, event)
+                await self._tell_owner(sweep, event, str(error))
             except SlackBusyError as busy:
                 self._wait(busy)
                 return sweep
@@ -139,16 +137,19 @@ class Notifier:
             return await slack.reply(channel, sweep.thread, message, broadcast=is_loud)
         return ""
 
-    async def _tell_owner(self, sweep: SweepRecord, event: Event) -> None:
-        """Send the first failure and the end directly: the channel is archived, or the bot isn't in it."""
+    async def _tell_owner(self, sweep: SweepRecord, event: Event, why: str) -> None:
+        """Send the first failure and the end directly, such as when the channel is archived."""
         is_failure = event.kind == "health" and bool(sweep.cause)
         owner = sweep.requester.user
-        has_none = is_team(owner) or owner in muting(sweep.id, self._clients.config)
+        has_none = event.to_user or is_team(owner) or owner in muting(sweep.id, self._clients.config)
         if has_none or sweep.request.notify is Notify.DM or not (event.kind in ENDS or is_failure):
             return
         direct = direct_end(sweep, event, owner)
-        note = "I can't post in that channel: it's archived, or I'm not in it."
-        await self._clients.slack.notify(direct.to_user, f"{direct.text}\n{note}")
+        note = f"Sweepbot can't post in that thread (Slack error {code(why)})."
+        try:
+            await self._clients.slack.notify(direct.to_user, f"{direct.text}\n{note}")
+        except (NotInChannelError, MessageRejectedError) as error:  # such as of a deactivated user
+            log.warning("can't notify %s about %s: %s", owner, sweep.id, error)
 
     async def _whole_log(self, sweep: SweepRecord, event: Event) -> str:
         builds = sweep.plan.builds if sweep.plan else ()
@@ -251,8 +252,8 @@ async def open_thread(
     message = parent(sweep, Links())
     try:
         ts = await clients.slack.open_thread(sweep.requester.channel, message)
-    except NotInChannelError:
-        return await save(refuse(sweep, NOT_IN_CHANNEL, clients.now()))
+    except (NotInChannelError, MessageRejectedError) as error:
+        return await save(refuse(sweep, NOT_POSTED.format(error), clients.now()))
     # The older phase makes this reconcile write the ConfigMap again at its end: a restored record without its
     # thread would open a second one.
     shown = Shown(fingerprint=message.fingerprint, at=clients.now(), phase=sweep.phase)

@@ -32,7 +32,7 @@ from bot.platform.config.digest_times import DigestSchedule
 from bot.platform.config.teams import team_of
 from bot.platform.slack.client import MessageRejectedError, NotInChannelError, SlackBusyError
 from bot.platform.slack.message import File, Message
-from bot.platform.slack.mrkdwn import place
+from bot.platform.slack.mrkdwn import code, place
 from bot.platform.storage.configmaps import ConfigMapStore
 from bot.sweep.results.store import ResultsStore
 from bot.sweep.results.week import week_page, week_sweep
@@ -193,7 +193,7 @@ class Digests:
             ts = await self.clients.slack.open_thread(channel, message(found, now))
         except (NotInChannelError, MessageRejectedError) as error:
             log.warning("can't post the digest in %s: %s", channel, error)
-            await self._tell_admins(channel)
+            await self._tell_admins(channel, f"{place(channel)} ({code(str(error))})")
             return await self._save(saved, tries=before.state.tries)
         except (SlackBusyError, SlackApiError, ClientConnectorError):
             # Slack refused it or was never reached: nothing was posted.
@@ -209,8 +209,8 @@ class Digests:
         latest = LatestDigest(day=found.day, headline=words, link=link)
         await save_latest(self.redis, saved.channel, latest)
 
-    async def _tell_admins(self, channel: str) -> None:
-        admins, where = self.clients.config.admin_channel, place(channel)
+    async def _tell_admins(self, channel: str, where: str) -> None:
+        admins = self.clients.config.admin_channel
         text = f":warning: The GPU digest can't be posted in {where}. *Fix:* Run `/invite @sweepbot` there."
         if admins and admins != channel:
             with contextlib.suppress(NotInChannelError, MessageRejectedError):

@@ -76,6 +76,7 @@ async def test_transient_error_is_raised_for_a_retry(reported, status, kind, bod
         (429, "text/plain", "slower", {"Retry-After": "30"}, 30),
         (429, "text/html", PAGE, {"Retry-After": "30"}, 30),
         (429, "application/json", "", {"Retry-After": "30"}, 30),
+        (429, "text/html", PAGE, {"Retry-After": "Sun, 29 Nov 2026 06:00:00 GMT"}, 5.0),
     ],
 )
 async def test_rate_limit_is_recognized_in_every_form(reported, status, kind, body, headers, seconds):
@@ -136,11 +137,31 @@ async def test_text_is_posted_when_only_the_file_host_is_unreachable(workspace, 
     )
 
 
+async def test_picture_of_many_parameters_is_uploaded_with_a_shorter_description(workspace, slack):
+    parent = await slack.reply("C01SWEEPS00", "", "A sweep")
+    picture = File(name="lr.png", content=b"png", alt="width=1, " * 200)
+    assert len(await slack.upload_files("C01SWEEPS00", parent, "Results", [picture, TRIALS])) == 2
+
+
 async def test_ephemeral_file_that_slack_rejects_is_replaced_by_text(workspace, slack):
     workspace.stumble("files.completeUploadExternal", "a_word_of_tomorrow")
     await slack.send_file("U01ADALOVEL", "All trials", TRIALS)
     [sent] = workspace.workspace.channels["D01ADALOVEL"].messages.values()
     assert sent["text"] == "All trials\nCouldn't attach `trials.csv`: Slack error `a_word_of_tomorrow`."
+
+
+@pytest.mark.parametrize("word", ["user_not_in_channel", "cannot_reply_to_message", "invalid_blocks"])
+async def test_ephemeral_message_that_slack_rejects_is_sent_directly(workspace, slack, word):
+    workspace.stumble("chat.postEphemeral", word)
+    await slack.post_ephemeral("U01ADALOVEL", "Only its owner can.", "", "C01SWEEPS00", "1700000000.000000")
+    assert [each["text"] for each in workspace.messages("D01ADALOVEL")] == ["Only its owner can."]
+
+
+async def test_edit_in_an_archived_channel_can_succeed_later_and_of_a_deleted_message_never(workspace, slack):
+    workspace.stumble("chat.update", "is_inactive", "message_not_found")
+    with pytest.raises(NotInChannelError):
+        await slack.update("C01SWEEPS00", "1700000000.000000", Message(text="Finished"))
+    await slack.update("C01SWEEPS00", "1700000000.000000", Message(text="Finished"))
 
 
 async def test_account_of_a_team_is_shown_nothing(workspace, slack):
@@ -200,6 +221,18 @@ async def test_every_text_is_masked():
     assert [call for call in web.taken if "planted" in call] == []
     assert sum("***" in call for call in web.taken) == 10
     assert "'private_metadata': 'stays'" in web.taken[-2]
+
+
+async def test_text_whose_file_is_rejected_is_masked_and_cut(workspace, slack):
+    slack, words = Slack(slack._web, mask=Mask(["planted-own"])), "planted-own " * 500
+    parent = await slack.reply("C01SWEEPS00", "", "A sweep")
+    workspace.stumble("files.completeUploadExternal", "missing_scope", "missing_scope")
+    await slack.upload_files("C01SWEEPS00", parent, words, [BUILD_LOG])
+    await slack.send_file("U01ADALOVEL", words, BUILD_LOG)
+    for place, thread in (("sweeps", parent), ("D01ADALOVEL", None)):
+        sent = workspace.messages(place, thread)[-1]["text"]
+        assert (sent.count("planted"), sent.count("Couldn't attach `build.log`")) == (0, 1)
+        assert len(sent) < 4_300
 
 
 async def test_texts_are_cut_to_slacks_limits(workspace, slack):

@@ -73,6 +73,8 @@ LR = SweepRequest(branch="main", space="lr")
         ),
         ("branch=<http://fix.io|fix.io> space=lr", SweepRequest(branch="fix.io", space="lr")),
         ("branch=<mailto:ada@x.org|ada@x.org> space=lr", SweepRequest(branch="ada@x.org", space="lr")),
+        ("branch=<tel:5551234567|555-123-4567> space=lr", SweepRequest(branch="555-123-4567", space="lr")),
+        ("\u200fbranch=main\u2060 space=\ufefflr", SweepRequest(branch="main", space="lr")),
     ],
 )
 def test_parse_reads_a_request(text: str, request_: SweepRequest) -> None:

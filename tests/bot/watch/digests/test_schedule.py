@@ -26,12 +26,12 @@ async def test_missed_days_are_in_the_next_digest(redis: Redis) -> None:
     here = Place(redis)
     await here.measured(DAY, DAY + timedelta(days=3))
     await here.run_until_done(item("C1", DAY))
-    here.slack.errors = [NotInChannelError("C1")]
+    here.slack.errors = [NotInChannelError("not_in_channel")]
     here.now += timedelta(days=3)
     await here.run_until_done(item("C1", DAY + timedelta(days=2)))
     await here.run_until_done(item("C1", DAY + timedelta(days=3)))
     [(channel, note)] = here.slack.notes
-    assert (channel, "The GPU digest can't be posted in <#C1>. *Fix:* Run `/invite" in note) == (
+    assert (channel, "can't be posted in <#C1> (`not_in_channel`). *Fix:* Run `/invite" in note) == (
         "CADMIN",
         True,
     )
