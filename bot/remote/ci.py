@@ -23,7 +23,7 @@ ENDED_BADLY = {"failed", "cancelled", "refused"}
 
 def run_ci(arguments: argparse.Namespace) -> int:
     """Run the sweeps, keep the comment, and return 0 if the rule holds. Raises UserError."""
-    client, pull = connect(), pull_request(os.environ)
+    pull, client = pull_request(os.environ), connect()  # a fork's job has no token
     options = TABLE.read(LAUNCH, typed(arguments.request))
     marker = f"<!-- sweepbot ci {_digest(arguments.name)} -->"
     try:

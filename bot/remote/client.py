@@ -134,7 +134,7 @@ class Client:
                 detail = self._detail(error)
             if error.code == 429 or error.code >= 500:
                 kind = _TooManyError if error.code == 429 else RetryAfterError
-                raise kind(detail, _seconds(error.headers.get("Retry-After"))) from None
+                raise kind(detail, retry_after(error)) from None
             raise UserError(detail) from None
         return response
 
@@ -197,5 +197,6 @@ def _messages(stream: HTTPResponse) -> Iterator[str]:
             data = []
 
 
-def _seconds(text: str | None) -> float:
+def retry_after(error: HTTPError) -> float:
+    text = error.headers.get("Retry-After")
     return float(text) if text and text.isdecimal() else 0.0

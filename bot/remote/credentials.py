@@ -59,7 +59,8 @@ def current(environ: Mapping[str, str]) -> Credentials | JobCredentials | None:
 
     The stored token is sent only to the URL that it was stored with.
     """
-    url, token = environ.get("SWEEPBOT_URL", "").rstrip("/"), environ.get("SWEEPBOT_TOKEN", "")
+    url = environ.get("SWEEPBOT_URL", "").strip().rstrip("/")
+    token = environ.get("SWEEPBOT_TOKEN", "").strip()  # secrets are often pasted with a newline
     if url and token:
         return Credentials(url, token)
     known = stored()
