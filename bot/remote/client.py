@@ -23,6 +23,7 @@ EVENTS_TIMEOUT = 45.0  # the same while nothing changes: three of the server's c
 MAX_ANSWER = 64 * 2**20  # bytes
 MAX_LINE = 2**20  # bytes of a line of events
 MAX_WAIT = 60.0  # seconds, whatever Retry-After says
+MAX_KEY = 200  # characters of an idempotency key
 LOOK_SECONDS = 30.0  # between looks at a sweep while the token has no event stream left
 RETRY = Retry(base=1, factor=2, max=16, jitter=0.5, attempts=6)  # for half a minute, as a rollout takes
 
@@ -49,6 +50,8 @@ class NoRedirect(HTTPRedirectHandler):
 class Client:
     """`note` is called with a sentence when the first attempt of a call fails."""
 
+    patience = MAX_WAIT  # seconds; a call that can only be repeated later fails
+
     def __init__(self, credentials: Credentials | JobCredentials, note: Callable[[str], None]) -> None:
         self._credentials, self._note = credentials, note
         self._opener = build_opener(NoRedirect)
@@ -63,6 +66,8 @@ class Client:
 
     def post(self, path: str, body: dict[str, Any], key: str = "") -> Any:
         """Send a body and return the answer. `key`: the same is the same request. Raises UserError."""
+        if key:
+            check_key("key", key)
         headers = {"Content-Type": "application/json"} | ({"Idempotency-Key": key} if key else {})
         return self._parsed(self._answer(self._request(path, {}, json.dumps(body).encode(), headers)))
 
@@ -158,11 +163,17 @@ class Client:
         else:
             cause = getattr(error, "reason", error)
             reason, seconds = f"{self._credentials.url} can't be reached: {cause}.", 0.0
-        if RETRY.exhausted(failures):
+        if RETRY.exhausted(failures) or seconds > self.patience:
             raise UnavailableError(reason)
         if failures == 1:
             self._note(f"{reason} Retrying.")
         time.sleep(max(RETRY.seconds(failures), seconds))
+
+
+def check_key(name: str, key: str) -> None:
+    """Raise UserError for an idempotency key that can't be sent."""
+    if not (0 < len(key) <= MAX_KEY and key.isascii() and key.isprintable()):
+        raise UserError(f"{name} must be 1 to {MAX_KEY} printable ASCII characters.")
 
 
 def of(sweep: str) -> str:
