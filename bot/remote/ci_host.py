@@ -71,12 +71,13 @@ def _github(environ: Mapping[str, str]) -> PullRequest:
 
 def _gitlab(environ: Mapping[str, str]) -> PullRequest:
     try:
-        if environ.get("CI_MERGE_REQUEST_SOURCE_PROJECT_ID") != environ["CI_PROJECT_ID"]:
+        project = environ["CI_MERGE_REQUEST_PROJECT_ID"]  # a fork's pipeline is the fork's
+        if environ.get("CI_MERGE_REQUEST_SOURCE_PROJECT_ID") != project:
             raise UserError(
                 "The merge request is from a fork, whose branch Sweepbot's repository doesn't have."
             )
-        project, number = quote(environ["CI_PROJECT_ID"], safe=""), int(environ["CI_MERGE_REQUEST_IID"])
-        notes = f"{environ['CI_API_V4_URL']}/projects/{project}/merge_requests/{number}/notes"
+        of_project = f"{environ['CI_API_V4_URL']}/projects/{quote(project, safe='')}"
+        notes = f"{of_project}/merge_requests/{int(environ['CI_MERGE_REQUEST_IID'])}/notes"
         return PullRequest(
             branch=environ["CI_MERGE_REQUEST_SOURCE_BRANCH_NAME"],
             base=environ["CI_MERGE_REQUEST_TARGET_BRANCH_NAME"],

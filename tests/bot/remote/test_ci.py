@@ -134,7 +134,8 @@ def github(monkeypatch, tmp_path, url, *, fork=False):
 def gitlab(monkeypatch, _, url, *, fork=False):
     for name, value in {
         "CI_MERGE_REQUEST_IID": "7",
-        "CI_PROJECT_ID": "12",
+        "CI_PROJECT_ID": "13" if fork else "12",
+        "CI_MERGE_REQUEST_PROJECT_ID": "12",
         "CI_MERGE_REQUEST_SOURCE_PROJECT_ID": "13" if fork else "12",
         "CI_MERGE_REQUEST_SOURCE_BRANCH_NAME": "nets",
         "CI_MERGE_REQUEST_TARGET_BRANCH_NAME": "main",

@@ -52,7 +52,7 @@ async def test_error_is_what_the_server_says(server, call):
 
 
 async def test_key_that_can_not_be_sent_is_named(server, call):
-    for key in ("try–7", "try\n7"):  # noqa: RUF001 - as models write it
+    for key in ("try–7", "try\n7"):
         failed, text = await call("launch", command="branch=main space=lr", key=key)
         assert (failed, "key must be 1 to 200 printable ASCII characters." in text) == (True, True), text
     assert server.calls == []
