@@ -7,6 +7,7 @@ import json
 import time
 from collections.abc import Callable, Iterator
 from http.client import HTTPException, HTTPResponse, IncompleteRead
+from ssl import SSLCertVerificationError
 from typing import Any
 from urllib.error import HTTPError
 from urllib.parse import quote, urlencode
@@ -163,6 +164,8 @@ class Client:
         else:
             cause = getattr(error, "reason", error)
             reason, seconds = f"{self._credentials.url} can't be reached: {cause}.", 0.0
+            if isinstance(cause, SSLCertVerificationError):
+                reason += " *Fix:* Set SSL_CERT_FILE to your certificate authority's file."
         if RETRY.exhausted(failures) or seconds > self.patience:
             raise UnavailableError(reason)
         if failures == 1:

@@ -231,6 +231,15 @@ def test_comment_is_edited_once_its_host_answers_again(host, job, monkeypatch, f
     assert [each >= 60 for each in waits] == [failure[0] != 502] * 3
 
 
+def test_job_that_is_cancelled_while_its_comment_waits_ends_quietly(host, job, monkeypatch):
+    def cancelled(_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(ci_host.time, "sleep", cancelled)
+    host.failing = [(502, {})]
+    assert run() == 130
+
+
 def test_comment_of_a_host_that_does_not_answer_is_given_up(host, job, monkeypatch, capsys):
     monkeypatch.setattr(ci_host, "RETRY", Retry(base=0, attempts=2))
     host.failing = [(502, {})] * 2

@@ -3,7 +3,9 @@
 import json
 import re
 from pathlib import Path
+from ssl import SSLCertVerificationError
 from types import SimpleNamespace
+from urllib.error import URLError
 
 import pytest
 
@@ -89,6 +91,15 @@ def test_refusal_is_printed_once_without_control_characters(server, run):
     assert (code, out, len(server.calls)) == (2, "", 1)
     assert err.startswith("Fix: ask ada")
     assert err.rstrip("\n").isprintable()
+
+
+def test_unknown_certificate_authority_is_named_with_the_fix(run, monkeypatch):
+    def refused(*_):
+        raise URLError(SSLCertVerificationError(1, "certificate verify failed: self-signed certificate"))
+
+    monkeypatch.setattr(client.Client, "_open", refused)
+    code, _, err = run("list")
+    assert (code, err.count("Fix: Set SSL_CERT_FILE to your certificate authority's file.")) == (3, 2)
 
 
 def test_redirect_does_not_get_the_token(server, run):
