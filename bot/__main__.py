@@ -7,6 +7,7 @@ import os
 import sys
 from collections.abc import Callable
 from importlib import import_module
+from io import TextIOWrapper
 
 from bot import __version__
 from bot.core.errors import UserError
@@ -206,9 +207,14 @@ def _imported(module: str, function: str) -> Run:
 
 
 def _printing(run: Run) -> Run:
-    """Return the command without an error if the reader of its output has ended, such as `head`."""
+    """Return the command without an error if the reader of its output has ended, such as `head`.
+
+    A file or pipe that isn't UTF-8, as on Windows, gets escapes.
+    """
 
     def quietly(arguments: argparse.Namespace) -> int:
+        if isinstance(sys.stdout, TextIOWrapper):
+            sys.stdout.reconfigure(errors="backslashreplace")
         try:
             code = run(arguments)
             sys.stdout.flush()

@@ -23,23 +23,23 @@ ENDED_BADLY = {"failed", "cancelled", "refused"}
 
 def run_ci(arguments: argparse.Namespace) -> int:
     """Run the sweeps, keep the comment, and return 0 if the rule holds. Raises UserError."""
-    client, pull = connect(), pull_request(os.environ)
+    pull, client = pull_request(os.environ), connect()  # a fork's job has no token
     options = TABLE.read(LAUNCH, typed(arguments.request))
     marker = f"<!-- sweepbot ci {_digest(arguments.name)} -->"
     try:
         new, base = _launched(client, options, pull)
         follow(client.events(new), as_json=False)
         follow(client.events(base), as_json=False)
+        ended = client.show(new), client.show(base)
+        decided = _decided(client, *ended, arguments.max_worse)
+        text = Mask(secrets_in_environment(os.environ))(report(arguments.name, *ended, decided))
+        print(text)
+        try:
+            comment(pull, marker, text)
+        except UserError as error:  # the job's result doesn't depend on it
+            say(str(error))
     except KeyboardInterrupt:
         return INTERRUPTED
-    ended = client.show(new), client.show(base)
-    decided = _decided(client, *ended, arguments.max_worse)
-    text = Mask(secrets_in_environment(os.environ))(report(arguments.name, *ended, decided))
-    print(text)
-    try:
-        comment(pull, marker, text)
-    except UserError as error:  # the job's result doesn't depend on it
-        say(str(error))
     return 0 if decided.passed else FAILED
 
 

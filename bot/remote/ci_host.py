@@ -1,6 +1,7 @@
 """The pull request that a CI job is for, on GitHub or GitLab, and the comment that Sweepbot keeps there."""
 
 import json
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from http.client import HTTPException
@@ -10,12 +11,13 @@ from urllib.error import HTTPError
 from urllib.parse import quote
 from urllib.request import Request, build_opener
 
-from bot.core.errors import UserError
-from bot.remote.client import NoRedirect
+from bot.core.errors import RetryAfterError, UserError
+from bot.remote.client import MAX_WAIT, RETRY, NoRedirect, retry_after
+from bot.text.wording import printable
 
 TIMEOUT = 30.0  # seconds
 PER_PAGE, MAX_PAGES = 100, 10  # of comments
-MAX_ANSWER = 16 * 2**20  # bytes
+MAX_ANSWER, MAX_SAID = 16 * 2**20, 200  # bytes, and characters of an error
 NO_JOB = (
     "sweepbot ci runs in a job for a pull request of GitHub Actions, or for a merge request of GitLab. "
     "Elsewhere: sweepbot launch --wait"
@@ -60,7 +62,7 @@ def _github(environ: Mapping[str, str]) -> PullRequest:
             comments=f"{here}/{int(pull['number'])}/comments",
             edits=f"{here}/comments",
             edit_method="PATCH",
-            headers={"Authorization": f"Bearer {environ.get('GITHUB_TOKEN', '')}"},
+            headers={"Authorization": f"Bearer {environ.get('GITHUB_TOKEN', '').strip()}"},
             fix="Give the job `permissions: {pull-requests: write}`, and set GITHUB_TOKEN.",
         )
     except (OSError, ValueError, KeyError, TypeError):
@@ -69,12 +71,13 @@ def _github(environ: Mapping[str, str]) -> PullRequest:
 
 def _gitlab(environ: Mapping[str, str]) -> PullRequest:
     try:
-        if environ.get("CI_MERGE_REQUEST_SOURCE_PROJECT_ID") != environ["CI_PROJECT_ID"]:
+        project = environ["CI_MERGE_REQUEST_PROJECT_ID"]  # a fork's pipeline is the fork's
+        if environ.get("CI_MERGE_REQUEST_SOURCE_PROJECT_ID") != project:
             raise UserError(
                 "The merge request is from a fork, whose branch Sweepbot's repository doesn't have."
             )
-        project, number = quote(environ["CI_PROJECT_ID"], safe=""), int(environ["CI_MERGE_REQUEST_IID"])
-        notes = f"{environ['CI_API_V4_URL']}/projects/{project}/merge_requests/{number}/notes"
+        of_project = f"{environ['CI_API_V4_URL']}/projects/{quote(project, safe='')}"
+        notes = f"{of_project}/merge_requests/{int(environ['CI_MERGE_REQUEST_IID'])}/notes"
         return PullRequest(
             branch=environ["CI_MERGE_REQUEST_SOURCE_BRANCH_NAME"],
             base=environ["CI_MERGE_REQUEST_TARGET_BRANCH_NAME"],
@@ -83,7 +86,7 @@ def _gitlab(environ: Mapping[str, str]) -> PullRequest:
             comments=notes,
             edits=notes,
             edit_method="PUT",
-            headers={"PRIVATE-TOKEN": environ.get("GITLAB_TOKEN", "")},
+            headers={"PRIVATE-TOKEN": environ.get("GITLAB_TOKEN", "").strip()},
             fix="Set GITLAB_TOKEN to a project access token with the scope api: a job's own can't comment.",
         )
     except (ValueError, KeyError):
@@ -93,8 +96,21 @@ def _gitlab(environ: Mapping[str, str]) -> PullRequest:
 def comment(pull: PullRequest, marker: str, body: str) -> None:
     """Edit the comment that begins with this marker, or write it. Raises UserError.
 
-    Others can write the marker, too: a comment that can't be edited isn't ours.
+    After a failure all is looked at again: a comment whose answer was lost is there.
     """
+    failures = 0
+    while True:
+        try:
+            return _comment(pull, marker, body)
+        except RetryAfterError as error:
+            failures += 1
+            if RETRY.exhausted(failures):
+                raise UserError(f"The comment can't be written: {error}") from None
+            time.sleep(max(RETRY.seconds(failures), min(error.seconds, MAX_WAIT)))
+
+
+def _comment(pull: PullRequest, marker: str, body: str) -> None:
+    """Others can write the marker, too: a comment that can't be edited isn't ours."""
     text = {"body": f"{marker}\n{body}"}
     for number in _marked(pull, marker):
         try:
@@ -126,7 +142,7 @@ def _marked(pull: PullRequest, marker: str) -> list[int]:
 
 
 def _call(pull: PullRequest, method: str, url: str, body: object = None) -> Any:
-    """Return the answer. Raises _RefusedError, and UserError for other failures."""
+    """Return the answer. Raises _RefusedError, RetryAfterError, and UserError for other failures."""
     data = None if body is None else json.dumps(body).encode()
     known = {"Content-Type": "application/json", "User-Agent": "sweepbot", "Accept": "application/json"}
     host = url.split("/")[2]
@@ -138,9 +154,26 @@ def _call(pull: PullRequest, method: str, url: str, body: object = None) -> Any:
             return json.loads(response.read(MAX_ANSWER))
     except HTTPError as error:
         with error:
-            text = f"{host} answers with status {error.code}."
+            text = f"{host} answers with status {error.code}{_detail(error)}."
+        # GitHub's limits are 403, too, and not all of them have Retry-After: then it asks for a minute.
+        is_limit = error.code == 429 or "rate limit" in text.lower()
+        if is_limit or error.code >= 500:
+            seconds = retry_after(error) or (MAX_WAIT if is_limit else 0.0)
+            raise RetryAfterError(text, seconds) from None
         if error.code in {401, 403, 404}:
             raise _RefusedError(text) from None
         raise UserError(text) from None
-    except (OSError, HTTPException, ValueError) as error:
-        raise UserError(f"{host} doesn't answer: {getattr(error, 'reason', error)}.") from None
+    except ValueError as error:
+        raise UserError(f"{host} doesn't answer: {error}.") from None
+    except (OSError, HTTPException) as error:
+        raise RetryAfterError(f"{host} doesn't answer: {getattr(error, 'reason', error)}.", 0) from None
+
+
+def _detail(error: HTTPError) -> str:
+    """Return what the host says, such as `: Resource not accessible by integration`; "" if nothing."""
+    try:
+        found = json.loads(error.read(MAX_ANSWER))
+        said = found.get("message") or found.get("error_description")
+    except (OSError, HTTPException, ValueError, AttributeError):
+        return ""
+    return f": {printable(str(said))[:MAX_SAID].rstrip('.')}" if said else ""

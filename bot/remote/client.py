@@ -7,6 +7,7 @@ import json
 import time
 from collections.abc import Callable, Iterator
 from http.client import HTTPException, HTTPResponse, IncompleteRead
+from ssl import SSLCertVerificationError
 from typing import Any
 from urllib.error import HTTPError
 from urllib.parse import quote, urlencode
@@ -23,6 +24,7 @@ EVENTS_TIMEOUT = 45.0  # the same while nothing changes: three of the server's c
 MAX_ANSWER = 64 * 2**20  # bytes
 MAX_LINE = 2**20  # bytes of a line of events
 MAX_WAIT = 60.0  # seconds, whatever Retry-After says
+MAX_KEY = 200  # characters of an idempotency key
 LOOK_SECONDS = 30.0  # between looks at a sweep while the token has no event stream left
 RETRY = Retry(base=1, factor=2, max=16, jitter=0.5, attempts=6)  # for half a minute, as a rollout takes
 
@@ -49,6 +51,8 @@ class NoRedirect(HTTPRedirectHandler):
 class Client:
     """`note` is called with a sentence when the first attempt of a call fails."""
 
+    patience = MAX_WAIT  # seconds; a call that can only be repeated later fails
+
     def __init__(self, credentials: Credentials | JobCredentials, note: Callable[[str], None]) -> None:
         self._credentials, self._note = credentials, note
         self._opener = build_opener(NoRedirect)
@@ -63,6 +67,8 @@ class Client:
 
     def post(self, path: str, body: dict[str, Any], key: str = "") -> Any:
         """Send a body and return the answer. `key`: the same is the same request. Raises UserError."""
+        if key:
+            check_key("key", key)
         headers = {"Content-Type": "application/json"} | ({"Idempotency-Key": key} if key else {})
         return self._parsed(self._answer(self._request(path, {}, json.dumps(body).encode(), headers)))
 
@@ -134,7 +140,7 @@ class Client:
                 detail = self._detail(error)
             if error.code == 429 or error.code >= 500:
                 kind = _TooManyError if error.code == 429 else RetryAfterError
-                raise kind(detail, _seconds(error.headers.get("Retry-After"))) from None
+                raise kind(detail, retry_after(error)) from None
             raise UserError(detail) from None
         return response
 
@@ -158,11 +164,19 @@ class Client:
         else:
             cause = getattr(error, "reason", error)
             reason, seconds = f"{self._credentials.url} can't be reached: {cause}.", 0.0
-        if RETRY.exhausted(failures):
+            if isinstance(cause, SSLCertVerificationError):
+                reason += " *Fix:* Set SSL_CERT_FILE to your certificate authority's file."
+        if RETRY.exhausted(failures) or seconds > self.patience:
             raise UnavailableError(reason)
         if failures == 1:
             self._note(f"{reason} Retrying.")
         time.sleep(max(RETRY.seconds(failures), seconds))
+
+
+def check_key(name: str, key: str) -> None:
+    """Raise UserError for an idempotency key that can't be sent."""
+    if not (0 < len(key) <= MAX_KEY and key.isascii() and key.isprintable()):
+        raise UserError(f"{name} must be 1 to {MAX_KEY} printable ASCII characters.")
 
 
 def of(sweep: str) -> str:
@@ -197,5 +211,6 @@ def _messages(stream: HTTPResponse) -> Iterator[str]:
             data = []
 
 
-def _seconds(text: str | None) -> float:
+def retry_after(error: HTTPError) -> float:
+    text = error.headers.get("Retry-After")
     return float(text) if text and text.isdecimal() else 0.0

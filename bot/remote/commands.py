@@ -10,14 +10,13 @@ from uuid import uuid4
 
 from bot.core.errors import UserError
 from bot.remote.api import Sweepbot, connect, say
-from bot.remote.client import UnavailableError
+from bot.remote.client import UnavailableError, check_key
 from bot.remote.credentials import Credentials, store
 from bot.remote.progress import details, follow, line, listed, planned
 from bot.text.terminal import typed, without_markup
 from bot.text.wording import printable
 
 FAILED, INTERRUPTED = 1, 130  # exit codes: the sweep didn't succeed; Ctrl-C, as shells have it
-MAX_KEY = 200  # characters of an idempotency key
 
 
 def run_remote(arguments: argparse.Namespace) -> int:
@@ -50,8 +49,7 @@ def launch(arguments: argparse.Namespace) -> int:
         _print(plan, arguments, planned(plan))
         return 0
     key = uuid4().hex if arguments.key is None else arguments.key
-    if not (0 < len(key) <= MAX_KEY and key.isascii() and key.isprintable()):
-        raise UserError(f"--key must be 1 to {MAX_KEY} printable ASCII characters.")
+    check_key("--key", key)
     try:
         made = client.launch(command, key)
     except (UnavailableError, KeyboardInterrupt):

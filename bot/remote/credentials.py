@@ -59,7 +59,8 @@ def current(environ: Mapping[str, str]) -> Credentials | JobCredentials | None:
 
     The stored token is sent only to the URL that it was stored with.
     """
-    url, token = environ.get("SWEEPBOT_URL", "").rstrip("/"), environ.get("SWEEPBOT_TOKEN", "")
+    url = environ.get("SWEEPBOT_URL", "").strip().rstrip("/")
+    token = environ.get("SWEEPBOT_TOKEN", "").strip()  # secrets are often pasted with a newline
     if url and token:
         return Credentials(url, token)
     known = stored()
@@ -67,7 +68,8 @@ def current(environ: Mapping[str, str]) -> Credentials | JobCredentials | None:
         check_url(url)
         return JobCredentials(url, environ)
     if url and (known is None or known.url != url):
-        raise UserError(f"SWEEPBOT_URL is set, but no token for {url}. *Fix:* Set SWEEPBOT_TOKEN, too.")
+        fix = "*Fix:* Set SWEEPBOT_TOKEN, too, or give a GitHub job `permissions: id-token: write`."
+        raise UserError(f"SWEEPBOT_URL is set, but no token for {url}. {fix}")
     if token and known is None:
         raise UserError("SWEEPBOT_TOKEN is set, but no URL. *Fix:* Set SWEEPBOT_URL, too.")
     return Credentials(known.url, token or known.token) if known else None

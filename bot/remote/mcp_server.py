@@ -18,11 +18,15 @@ def run_mcp(_arguments: argparse.Namespace) -> int:
     return 0
 
 
+PATIENCE = 10.0  # seconds; agents give up after 60, and then repeat what would still be sent here, too
+
+
 class Remote:
     """The calls by HTTP, each in a thread."""
 
     def __init__(self, client: Client) -> None:
         self._client = client
+        client.patience = PATIENCE
 
     async def get(self, path: str, **query: object) -> Any:
         return await asyncio.to_thread(self._client.json, path, **query)

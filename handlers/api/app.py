@@ -36,6 +36,7 @@ log = logging.getLogger(__name__)
 
 CALLS_AT_ONCE = 8  # of one person: each can take one of the process's connections to Redis from Slack's users
 NEWER = "The sweep was last changed by a newer version of Sweepbot than this one. Try again after the update."
+NO_CALL = f"The API has no such path. *Fix:* Check the URL; `GET {PREFIX}/openapi.json` describes all calls."
 WORKER_TIMEOUT = 25.0  # seconds for a worker to answer; the clients of the API wait 30
 FIRST_POLL, MAX_POLL = 0.1, 1.0  # seconds: hundreds of waiting callers must leave this process time for Slack
 LATE = (
@@ -195,8 +196,10 @@ async def answered(questions: Questions, question: Question) -> bytes:
     return found.body
 
 
-async def _failed(_request: Request, error: Exception) -> Response:
+async def _failed(request: Request, error: Exception) -> Response:
     match error:
+        case HTTPException(status_code=404) if "endpoint" not in request.scope:
+            return _problem(404, NO_CALL)
         case HTTPException():
             return _problem(error.status_code, error.detail, dict(error.headers or {}))
         case UserError():

@@ -9,9 +9,11 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import pytest
 
 from bot.core.errors import UserError
+from bot.remote import ci_host
 from bot.remote.ci import run_ci
 from bot.remote.ci_host import pull_request
 from bot.remote.ci_verdict import code, pairs, verdict
+from k8s.retry import Retry
 
 TOKEN = f"swb_{'a' * 43}"
 BASE = (1.0, 1.1, 0.9, 1.0, 1.05)
@@ -31,6 +33,7 @@ class Host(ThreadingHTTPServer):
         self.states, self.goal = {}, "minimize"
         self.cancelled = set()  # branches whose first sweep was
         self.comments, self.foreign, self.denied, self.calls = {}, set(), False, []
+        self.failing = []  # answers of the next calls about comments
 
     def sweep(self, name):
         branch = self.launched[name]
@@ -63,8 +66,10 @@ class Host(ThreadingHTTPServer):
                 return 200, {"trials": trials(self.values[self.launched[found[1]]])}
             return 200, self.sweep(found[1])
         number = path.partition("?")[0].rpartition("/")[2]
+        if self.failing and method != "GET":
+            return self.failing.pop(0)
         if self.denied:
-            return 403, {}
+            return 403, {"message": "Resource not accessible by integration"}
         if method == "GET":
             return 200, [{"id": n, "body": text} for n, text in self.comments.items()]
         if method == "POST":
@@ -129,7 +134,8 @@ def github(monkeypatch, tmp_path, url, *, fork=False):
 def gitlab(monkeypatch, _, url, *, fork=False):
     for name, value in {
         "CI_MERGE_REQUEST_IID": "7",
-        "CI_PROJECT_ID": "12",
+        "CI_PROJECT_ID": "13" if fork else "12",
+        "CI_MERGE_REQUEST_PROJECT_ID": "12",
         "CI_MERGE_REQUEST_SOURCE_PROJECT_ID": "13" if fork else "12",
         "CI_MERGE_REQUEST_SOURCE_BRANCH_NAME": "nets",
         "CI_MERGE_REQUEST_TARGET_BRANCH_NAME": "main",
@@ -204,9 +210,42 @@ def test_token_that_can_not_comment_changes_no_result(host, job, capsys):
     host.denied = True
     assert run() == 0
     said = capsys.readouterr().err
+    assert "answers with status 403: Resource not accessible by integration. Fix: " in said
     assert "The comments can't be read: 127.0.0.1" in said
     assert "Fix: " in said
     assert "secret123" not in said
+
+
+@pytest.mark.parametrize(
+    "failure",
+    [(403, {"message": "You have exceeded a secondary rate limit."}), (429, {}), (502, {})],
+)
+def test_comment_is_edited_once_its_host_answers_again(host, job, monkeypatch, failure):
+    waits = []
+    monkeypatch.setattr(ci_host.time, "sleep", waits.append)
+    host.failing = [failure]
+    assert run() == 0
+    host.failing = [failure, failure]
+    assert run() == 0
+    assert len(host.comments) == 1
+    assert [each >= 60 for each in waits] == [failure[0] != 502] * 3
+
+
+def test_job_that_is_cancelled_while_its_comment_waits_ends_quietly(host, job, monkeypatch):
+    def cancelled(_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(ci_host.time, "sleep", cancelled)
+    host.failing = [(502, {})]
+    assert run() == 130
+
+
+def test_comment_of_a_host_that_does_not_answer_is_given_up(host, job, monkeypatch, capsys):
+    monkeypatch.setattr(ci_host, "RETRY", Retry(base=0, attempts=2))
+    host.failing = [(502, {})] * 2
+    assert run() == 0
+    assert "The comment can't be written: 127.0.0.1:" in capsys.readouterr().err
+    assert host.comments == {}
 
 
 def test_failed_sweep_fails_the_job_with_its_reason(host, job):
@@ -230,6 +269,7 @@ def test_sweep_of_the_base_that_ended_badly_is_not_shared(host, monkeypatch, tmp
 @pytest.mark.parametrize("of", [github, gitlab])
 def test_fork_is_refused_before_anything_is_launched(host, monkeypatch, tmp_path, of):
     of(monkeypatch, tmp_path, host.url, fork=True)
+    monkeypatch.delenv("SWEEPBOT_TOKEN")  # secrets aren't passed to it
     with pytest.raises(UserError, match="fork"):
         run()
     assert host.calls == []

@@ -2,8 +2,11 @@
 
 import json
 import re
+from io import BytesIO, TextIOWrapper
 from pathlib import Path
+from ssl import SSLCertVerificationError
 from types import SimpleNamespace
+from urllib.error import URLError
 
 import pytest
 
@@ -89,6 +92,23 @@ def test_refusal_is_printed_once_without_control_characters(server, run):
     assert (code, out, len(server.calls)) == (2, "", 1)
     assert err.startswith("Fix: ask ada")
     assert err.rstrip("\n").isprintable()
+
+
+def test_unknown_certificate_authority_is_named_with_the_fix(run, monkeypatch):
+    def refused(*_):
+        raise URLError(SSLCertVerificationError(1, "certificate verify failed: self-signed certificate"))
+
+    monkeypatch.setattr(client.Client, "_open", refused)
+    code, _, err = run("list")
+    assert (code, err.count("Fix: Set SSL_CERT_FILE to your certificate authority's file.")) == (3, 2)
+
+
+def test_output_that_is_not_utf_8_has_escapes(server, run, monkeypatch):
+    file = BytesIO()
+    monkeypatch.setattr("sys.stdout", TextIOWrapper(file, encoding="cp1252"))
+    server.answers = [(200, {}, json.dumps({"source": "trial t", "log": "Grüße █ 50%"}))]
+    assert run("logs", "lr-brave-otter")[0] == 0
+    assert file.getvalue().rstrip() == b"Gr\xfc\xdfe \\u2588 50%"
 
 
 def test_redirect_does_not_get_the_token(server, run):

@@ -36,6 +36,7 @@ def test_environment_wins(file):
     assert current({"SWEEPBOT_URL": f"{URL}/"}) == Credentials(URL, TOKEN)
     both = {"SWEEPBOT_URL": "http://localhost:8090", "SWEEPBOT_TOKEN": OTHER}
     assert current(both) == Credentials("http://localhost:8090", OTHER)
+    assert current({"SWEEPBOT_URL": f"{URL}\n", "SWEEPBOT_TOKEN": f"{OTHER}\n"}) == Credentials(URL, OTHER)
 
 
 def test_stored_token_is_not_sent_to_another_url(file):

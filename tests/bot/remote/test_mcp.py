@@ -51,6 +51,20 @@ async def test_error_is_what_the_server_says(server, call):
     assert (await call("status", sweep="lr-brave-otter"))[1].endswith("Redis doesn't respond.")
 
 
+async def test_key_that_can_not_be_sent_is_named(server, call):
+    for key in ("try–7", "try\n7"):
+        failed, text = await call("launch", command="branch=main space=lr", key=key)
+        assert (failed, "key must be 1 to 200 printable ASCII characters." in text) == (True, True), text
+    assert server.calls == []
+
+
+async def test_command_is_not_sent_after_its_agent_has_given_up(server, call):
+    """With another key, the agent's own repetition would extend the sweep twice."""
+    server.answers = [problem(503, "No worker has answered.", **{"Retry-After": "60"}), ok({}, 202)]
+    failed, text = await call("command", sweep="lr-brave-otter", text="extend trials=30")
+    assert (failed, text.endswith("No worker has answered."), len(server.calls)) == (True, True, 1)
+
+
 @pytest.mark.parametrize("change", [{"state": "succeeded", "ended": "now"}, {"state": "held"}])
 async def test_wait_returns_when_the_sweep_ended_or_needs_a_decision(server, call, change):
     server.answers = [ok(SWEEP), ok(SWEEP), ok(SWEEP | change)]

@@ -292,7 +292,8 @@ async def test_renamed_sweep_is_shown_and_followed_under_its_new_name(call, cont
     assert (await call("GET", "/sweeps/lr-brave-otter/results"))[0] == 200
     assert (await working)[0].subject == new.id
     assert (await call("POST", "/sweeps/lr-brave-otter/commands", "cancel", key="k"))[1]["id"] == new.id
-    assert (await call("GET", "/sweeps/"))[0] == 404, "not redirected"
+    status, found = await call("GET", "/sweeps/")
+    assert (status, "*Fix:* Check the URL" in found["detail"]) == (404, True), "not redirected"
 
 
 async def test_results_without_a_worker_are_unavailable(call, context, monkeypatch):
