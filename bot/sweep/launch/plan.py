@@ -33,6 +33,8 @@ from k8s.katib.spec import INACTIVE, REQUEST_ID, STOPPED_STRATEGIES, ExperimentS
 from k8s.katib.training import TENSORBOARD_DIR, TRIAL_NAME
 from k8s.objects import OWNER_LABEL, TEAM_LABEL, label_value
 
+# Text of a command in which ; & and | don't end a program.
+NO_OPERATOR = re.compile(r"""'[^']*'|"(?:\\.|[^"\\])*"|`[^`]*`|\\.|\$\(.*?\)|[<>]&|&>|>\|""")
 DIGEST = "sha256:DIGEST-OF-THE-BUILD"  # placeholder in the plan until the image is built
 
 
@@ -70,7 +72,7 @@ class Order:
 
 def plan(order: Order, settings: PlanSettings) -> SweepPlan:
     """Raise UserError if the command can't be wrapped safely or there is nothing to build from."""
-    check_command(order.space.command)
+    check_command(order.space)
     check_mounts(order.space, order.shape)
     check_live_values(order.space, order.source, settings)
     source, ready = order.source, order.space.image
@@ -238,8 +240,9 @@ def _feasible(parameter: Parameter) -> Feasible:
     return Feasible(name=parameter.name, type="int" if parameter.integer else "double", space=space)
 
 
-def check_command(command: str) -> None:
+def check_command(space: SearchSpace) -> None:
     """Raise UserError unless flags can be appended to the command, inside `sh -c` and Katib's template."""
+    command = space.command
     try:
         shlex.split(command)
     except ValueError:
@@ -247,6 +250,12 @@ def check_command(command: str) -> None:
     if re.search(r"(^|\s)#", command) or "\n" in command:
         raise UserError(
             f"command must be one line without a comment, because flags are appended to it; got `{command}`."
+        )
+    *before, last = re.split("[;&|]", NO_OPERATOR.sub("_", command))
+    if before and space.flags is not FlagStyle.ENV and re.match(r"\s*((tee|echo|true|:)(\s|$)|$)", last):
+        raise UserError(
+            f"command must end with the training, because flags are appended to its end; got `{command}`. "
+            "Remove what follows the training; the log is kept without `tee`."
         )
     if "${trial" in command:
         raise UserError(

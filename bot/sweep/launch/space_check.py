@@ -28,7 +28,7 @@ def read_space(
     request = SweepRequest(**values)
     space = parse_space(text, file, request, config.limits)
     request = replace(request, nodes=nodes_of(request, space, config))
-    check_command(space.command)
+    check_command(space)
     if on_cluster:
         space = with_output(space, "SWEEP", config)
         pods = pods_of(request, space, "", config)

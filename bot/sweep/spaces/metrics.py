@@ -24,7 +24,9 @@ FILE_PATH = re.compile(r"/[A-Za-z0-9_./-]{1,200}")
 MAX_ADDITIONAL = 8  # columns of a table in Slack
 MAX_OBJECTIVES = 3  # of more, hardly a trial is worse than another in all
 TAG_RULE = "a TensorBoard tag of letters, digits, dashes, and underscores, without a slash"
+OTHER_WAY = "Log it by such a tag, or print it and set metrics: stdout."  # most frameworks' tags have slashes
 NAME_RULE = "a name of up to 100 letters, digits, and _./- characters"
+QUOTE = """["']?"""
 NUMBER_IN_LINE = r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[Ee][+-]?\d+)?"
 
 Strategy = Annotated[Text, OneOf(STRATEGIES)]
@@ -194,15 +196,16 @@ def _read_one(node: Node | None, request: SweepRequest, source: MetricSource) ->
 
 def _check_name(node: Node, name: str, source: MetricSource) -> None:
     # Katib reads a/b as tags that start with b in a directory a.
-    rule, pattern = (TAG_RULE, TAG) if source is MetricSource.TENSORBOARD else (NAME_RULE, METRIC_NAME)
-    if not pattern.fullmatch(name):
-        node.error(f'must be {rule}; got "{shortened(name)}"')
+    if source is MetricSource.TENSORBOARD and not TAG.fullmatch(name):
+        node.error(f'must be {TAG_RULE}; got "{shortened(name)}". {OTHER_WAY}')
+    elif source is not MetricSource.TENSORBOARD and not METRIC_NAME.fullmatch(name):
+        node.error(f'must be {NAME_RULE}; got "{shortened(name)}"')
 
 
 def metric_objection(name: str, source: MetricSource) -> str:
     """Return why the source can't have a metric of this name; "" if it can."""
     if source is MetricSource.TENSORBOARD and not TAG.fullmatch(name):
-        return f'metric= must be {TAG_RULE}; got "{shortened(name)}".'
+        return f'metric= must be {TAG_RULE}; got "{shortened(name)}". {OTHER_WAY}'
     return ""
 
 
@@ -237,7 +240,8 @@ def collector(space: SearchSpace, reader: Reader | None = None) -> Collector:
 def line_filter(names: Iterable[str]) -> str:
     """Return the regular expression for `loss=0.1`, `loss: 0.1`, and `{"loss": 0.1}` in Go's syntax.
 
+    Hugging Face's Trainer prints Python's dicts: `{'loss': 0.1}`, and newer ones `{'loss': '0.1'}`.
     Katib's default reads `val/loss=0.1` as `loss`, `loss: 0.1` not at all, and `loss=nan` as an empty value.
     """
     known = "|".join(re.sub(r"([.])", r"\\\1", name) for name in names)
-    return rf'(?:^|[^\w/.-])"?({known})"?\s*[:=]\s*"?({NUMBER_IN_LINE})'
+    return rf"(?:^|[^\w/.-]){QUOTE}({known}){QUOTE}\s*[:=]\s*{QUOTE}({NUMBER_IN_LINE})"

@@ -48,7 +48,7 @@ def parse_space(text: str, file: str, request: SweepRequest, limits: Limits) -> 
         parameters = bounded(parameters, request.where)
     grid = _grid(root, parameters, limits) if algorithm == "grid" else None
     counts, trials = read_trials(root, space.trials, request, limits, grid)
-    command = request.cmd or space.command
+    command = request.cmd or space.command.strip()  # YAML's > and | leave a line break
     early = read_early_stopping(space.early_stopping, source, command, counts.max)
     if goals and early:
         keys["early_stopping"].error("judges by one metric; remove it, or the other objectives")

@@ -23,6 +23,8 @@ def values(tmp_path, text, *filters, form="TEXT", names=("loss",)):
         ("loss: 0.1", None, "0.1"),
         ('{"step": 3, "loss": 1e-3}', None, "1e-3"),
         ('{"loss": "0.5"}', None, "0.5"),
+        ("{'loss': 0.5, 'epoch': 1.0}", None, "0.5"),
+        ("{'eval_loss': '0.9', 'loss': '0.5'}", None, "0.5"),
         ("epoch 3 loss = -.5, acc=1", "-.5", "-.5"),
         ("loss=1.", "1", "1."),
         ("val/loss=0.1", "0.1", None),

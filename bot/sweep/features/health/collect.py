@@ -203,7 +203,8 @@ class EvidenceCollector:
         return f"{previous}\n{log}".strip()
 
     async def _collector_log(self, evidence: TrialEvidence, *, read: bool) -> str:
-        follows = read and evidence.running and evidence.collector == READER
+        unmeasured = evidence.trial is not None and evidence.trial.state is TrialState.NO_METRICS
+        follows = ((read and evidence.running) or unmeasured) and evidence.collector == READER
         failed = (evidence.collector_exit or {}).get("exitCode") and not (evidence.exit or {}).get("exitCode")
         if evidence.pod is None or not (failed or follows):
             return ""

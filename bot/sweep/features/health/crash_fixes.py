@@ -3,12 +3,12 @@
 from bot.platform.pod_health.evidence import TrialEvidence
 
 DEBUG = "Run the command locally to debug it."
-# Lines of Python, argparse, jsonargparse, click, tyro, absl, fire, Hydra, and numpy.
+# Lines of Python, argparse, jsonargparse, click, tyro, absl, fire, Hydra, Hugging Face, nanoGPT, and numpy.
 FIXES = {
     r"[Uu]nrecognized (arguments|options|or misplaced options):|[Nn]o such option|Unknown command line flag"
-    r"|Could not consume arg:|^Could not override": (
-        "Add the argument shown in the log to the program, or change `command:`, `parameters:`, or "
-        "`flags:` in the space file."
+    r"|Could not consume arg:|^Could not override|are not used by the HfArgumentParser|Unknown config key:": (
+        "Add the argument shown in the log to the program, or change `command:`, `parameters:`, `flags:`, or "
+        "`booleans:` in the space file."
     ),
     r"arguments are required:|Missing (option|argument)": (
         "Add the argument to `command:` in the space file, or give it a default in the program."

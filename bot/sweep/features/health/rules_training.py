@@ -13,6 +13,8 @@ from bot.platform.pod_health.evidence import OVER_DISK, TrialEvidence
 from bot.platform.pod_health.rules_admission import ADMIN, WAIT_GRACE
 from bot.platform.pod_health.rules_startup import DEAD_NODE
 from bot.sweep.features.health.crash_fixes import crash_fix
+from bot.sweep.spaces.metrics import QUOTE
+from bot.text.wording import did_you_mean
 from k8s.engine import TrialState
 from k8s.jobs import JobState, read_job
 from k8s.katib.training import COLLECTOR_VARIABLE, INJECTION_LABEL
@@ -43,6 +45,10 @@ LOADER = (
     r"|Unexpected bus error encountered in worker"
 )
 GPU_MEMORY_SIZE = r"total capac\w{1,9} of ([\d.]{1,12} [GM]iB)|([\d.]{1,12} [GM]iB) total capacity"
+# A metric in a line of the output, and in one of the reader (reader/series.py).
+PRINTED = rf"(?<![\w./-])([A-Za-z_][\w./-]{{0,99}}){QUOTE}\s?[:=]\s?{QUOTE}[+-]?\.?\d"
+LOGGED = r'(?m)^{"metric": "([\w./ ()-]{1,100})"'
+MAX_REPORTED = 12  # names that are listed
 PLACE = r"(?i)(epoch|iter\w{0,20}|step)\W{0,3}(\d{1,12})"
 LAST_SIGNAL = 64  # of Linux; exit(-1) is 255
 # containerd, internal/cri/server/restart.go: the reason for a container that it lost, with code 255
@@ -207,7 +213,15 @@ def no_metrics(evidence: TrialEvidence) -> Diagnosis | None:
     missing, fix = _missing_metric(evidence)
     text = f"The trial finished but {missing}, so it counts as failed."
     fix += " If the training reports another metric, start the sweep with it: `metric=NAME goal=minimize`."
+    fix += did_you_mean(evidence.metric, _reported(evidence))
     return evidence.found("no-metrics", text, fix, "\n".join(evidence.log.splitlines()[-5:]))
+
+
+def _reported(evidence: TrialEvidence) -> list[str]:
+    """Return names of other metrics, the last ones first: of the printed lines, or from the reader's log."""
+    found = re.findall(PRINTED, evidence.log) if evidence.source is MetricSource.STDOUT else []
+    found += re.findall(LOGGED, evidence.collector_log)
+    return [*dict.fromkeys(reversed(found))][:MAX_REPORTED]
 
 
 def _missing_metric(evidence: TrialEvidence) -> tuple[str, str]:

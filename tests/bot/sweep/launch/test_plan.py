@@ -8,6 +8,7 @@ from dataclasses import replace
 import pytest
 
 from bot.core.errors import UserError
+from bot.core.flags import FlagStyle
 from bot.core.ids import candidates
 from bot.core.space import MetricSource, command_line
 from bot.core.stopping import StoppingRule
@@ -107,11 +108,31 @@ def test_early_stopping_that_no_value_can_reach_is_refused_before_the_build(file
         ("python train.py # fast", "without a comment"),
         ("python train.py\necho done", "one line"),
         ("python train.py --n ${trialSpec.Name}", "placeholders"),
+        ("python train.py | tee log.txt", "end with the training"),
+        ("python train.py 2>&1 | tee -a log.txt", "end with the training"),
+        ("python train.py; echo done", "end with the training"),
+        ("python train.py || true", "end with the training"),
+        ("python train.py &", "end with the training"),
     ],
 )
 def test_plan_rejects_commands_that_break_the_wrapper(command, complaint):
     with pytest.raises(UserError, match=complaint):
-        check_command(command)
+        check_command(replace(SPACE, command=command))
+
+
+@pytest.mark.parametrize(
+    ("command", "flags"),
+    [
+        ("set -e; cd src && python train.py", FlagStyle.DOTS),
+        ("yes | python train.py > log.txt 2>&1", FlagStyle.DOTS),
+        ("python train.py --note='a; echo b' --then \"| tee\" --at=$(date | tee x)", FlagStyle.DOTS),
+        ("python train.py 2>& 1", FlagStyle.DOTS),
+        ("echo", FlagStyle.DOTS),
+        ("python train.py | tee log.txt", FlagStyle.ENV),
+    ],
+)
+def test_plan_accepts_commands_whose_last_program_gets_the_parameters(command, flags):
+    check_command(replace(SPACE, command=command, flags=flags))
 
 
 @pytest.mark.parametrize(

@@ -129,7 +129,7 @@ def test_read_space_invalid_parameter_names_its_line(line: str, reported: str) -
         (SHORT.replace("metric: acc, ", ""), ":2: objective: missing key: metric"),
         (
             SHORT.replace("acc", "val/acc"),
-            'a TensorBoard tag of letters, digits, dashes, and underscores, without a slash; got "val/acc"',
+            'without a slash; got "val/acc". Log it by such a tag, or print it and set metrics: stdout.',
         ),
         (
             SHORT.replace("maximize", "maximize, target: high"),
@@ -216,6 +216,11 @@ def test_read_space_reports_all_errors_in_file_order_and_each_once() -> None:
 
 
 GRID = SHORT.replace("{lr: [1, 2]}", "{lr: [1, 2], layers: {min: 1, max: 3}}") + "algorithm: grid\n"
+
+
+@pytest.mark.parametrize("folded", [">\n  python train.py\n  --epochs=3", "|\n  python train.py --epochs=3"])
+def test_command_of_a_yaml_block_has_no_line_break(folded: str) -> None:
+    assert space(SHORT.replace("python train.py", folded)).command == "python train.py --epochs=3"
 
 
 def test_grid_has_the_trials_of_its_combinations() -> None:

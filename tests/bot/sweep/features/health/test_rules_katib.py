@@ -98,6 +98,23 @@ def test_no_metrics_names_the_source_that_brought_nothing_and_its_fix(source, mi
     assert fix in diagnosis.fix
 
 
+@pytest.mark.parametrize(
+    ("known", "hint"),
+    [
+        (
+            {"source": MetricSource.STDOUT, "log": "12:30:01 start\n{'eval_loss': '0.4', 'epoch': 1.0}"},
+            "Did you mean eval_loss?",
+        ),
+        ({"source": MetricSource.STDOUT, "log": "lr: 0.1 at 12:30\nAcc=98.4%"}, "Available: Acc and lr."),
+        ({"source": MetricSource.STDOUT, "log": "step 9, loss 0.4"}, "goal=minimize`."),
+        ({"collector_log": '{"metric": "eval/loss", "points": [[1, 0.4, 1.0, 0.4, 0.4]]}'}, "eval/loss?"),
+    ],
+)
+def test_no_metrics_names_the_metrics_that_were_reported(known, hint):
+    fix = found(in_state(DONE), trial=of_trial("MetricsUnavailable"), **known).fix
+    assert fix.endswith(hint)
+
+
 def with_reader(pod, **labels):
     spec = pod["spec"] | {"containers": [{"name": "main"}], "initContainers": [{"name": "metrics-reader"}]}
     meta = pod["metadata"]

@@ -173,6 +173,11 @@ def test_crash_names_exit_code_and_signal(code, text):
         ("Unrecognized or misplaced options: --lr", "Add the argument shown in the log"),
         ("ERROR: Could not consume arg: --lr=0.1", "Add the argument shown in the log"),
         ("Could not override 'lr'.", "Add the argument shown in the log"),
+        (
+            "ValueError: Some specified arguments are not used by the HfArgumentParser: ['--lr=1']",
+            "Add the arg",
+        ),
+        ("ValueError: Unknown config key: lr", "Add the argument shown in the log"),
         ("train.py: error: the following arguments are required: --data", "Add the argument to `command:`"),
         ("python: can't open file '/app/trian.py': [Errno 2] No such file or directory", "Correct the path"),
         ("ModuleNotFoundError: No module named 'einops'", "Add the package to the build file"),
