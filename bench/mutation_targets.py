@@ -179,6 +179,7 @@ TARGETS = {  # file -> the tests that must fail
         "tests/bot/sweep/launch/test_usual.py",
         "tests/bot/sweep/features/approval/test_approval.py",
         "tests/scenarios/test_approval.py",
+        "tests/scenarios/test_budget.py",
         "tests/scenarios/test_limits_at_once.py",
     ),
     "bot/sweep/launch/user_limits.py": (
@@ -605,6 +606,14 @@ EQUIVALENT = {
         "bot/sweep/features/nodes/observe.py",
         "before = sorted(each for each in waiting if each <= (sweep.since, sweep.id))",
     ): "the sweep itself isn't among them",
+    (
+        "bot/sweep/features/nodes/observe.py",
+        "listed = [one.id for one in summaries if one.starts_together or one.live and one.id != sweep.id]",
+    ): "more records are read, and don't compete",
+    (
+        "bot/sweep/launch/spending.py",
+        "if same and _known(each) and (latest is None or each.ended >= latest.ended):",
+    ): "of two that ended at the same moment, either is the latest",
     (
         "bot/sweep/features/queue/decide.py",
         "value: int = 1  # of the changed priority's class",
