@@ -604,6 +604,13 @@ EQUIVALENT = {
     ): "a time of about this length",
     (
         "bot/sweep/features/nodes/observe.py",
+        (
+            "MEASURED_WITHIN = timedelta(seconds=76)  # two measurements; other sweeps may have grown since "
+            "an older one"
+        ),
+    ): "a time of about this length",
+    (
+        "bot/sweep/features/nodes/observe.py",
         "before = sorted(each for each in waiting if each <= (sweep.since, sweep.id))",
     ): "the sweep itself isn't among them",
     (
