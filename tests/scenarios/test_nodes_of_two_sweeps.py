@@ -220,13 +220,18 @@ async def test_wait_of_a_resumed_sweep_does_not_count_toward_max_hours(redis):
         await story.both(2)
         await story.asks(Action.RESUME)
         await story.both(2)
-        resumed = story.time
+        resumed, waiting = story.time, story.last
         for name in ("n5", "n6"):
             story.nodes.append(name)
             story.add_node(name, 8)
         await story.until_both(lambda: story.runs(SWEEP))
         assert story.runs(SECOND)
         assert story.last.deadline - resumed > before - timedelta(minutes=1)
+        async with story.leased(SWEEP) as lease:
+            older = replace(waiting, version=story.last.version)
+            await story.store.save(older, lease)  # as after a failover of Redis to an older replica
+        await story.both()
+        assert story.last.of(NodesState).wait == "", "its trial runs"
 
 
 @pytest.mark.features("extension")
@@ -275,6 +280,7 @@ async def test_smaller_sweep_does_not_take_the_nodes_that_an_earlier_one_waits_f
         four.add_node(name, 8)
     await four.until_both(lambda: four.trials_of(SECOND))
     assert four.trials_of(THIRD) == [], "the free nodes are measured again first"
+    assert (await four.store.get(THIRD)).of(NodesState).wait.startswith("Waiting for 2 nodes")
     await four.redis.delete(f"capacity:main:growth:{GPU}")  # Redis does it after GROWTH_LOCK
     await four.until_both(lambda: four.trials_of(THIRD))
 
@@ -314,10 +320,13 @@ async def test_waiting_sweep_whose_reconciles_keep_failing_holds_up_no_other(fou
     await four.until_both(lambda: four.trials_of(THIRD))
 
 
-async def test_sweep_waits_for_none_in_another_cluster(four):
+@pytest.mark.parametrize(("cluster", "queue"), [("west", ""), ("", "gpus")])
+async def test_sweep_waits_for_none_in_another_cluster_or_in_a_queue(four, cluster, queue):
     await four.both(6)
     async with four.leased(SWEEP) as lease:
-        await four.store.save(replace(await four.store.get(SWEEP), cluster="west"), lease)
+        first = await four.store.get(SWEEP)
+        elsewhere = replace(first, cluster=cluster or first.cluster, plan=replace(first.plan, queue=queue))
+        await four.store.save(elsewhere, lease)
     four.sweeps = [SECOND]
     await four.until_both(lambda: four.trials_of(SECOND))
 

@@ -9,6 +9,7 @@ import pytest
 
 from k8s.katib.patches import paced
 from k8s.slim import slim
+from tests.cases import cases
 
 
 def an_experiment(parallel, most, ended=0, active=0, failed=None):
@@ -30,8 +31,8 @@ def starts(spec, ended, active):
 
 @pytest.mark.parametrize("max_failed", [0, 3, 20])
 def test_patch_obeys_the_webhook_and_never_lowers_parallel(max_failed):
-    cases = product(range(0, 12, 3), range(1, 9), range(1, 9), range(8, 21))
-    for ended, active, running, most in (case for case in cases if case[3] >= case[0] + case[1]):
+    every = product(range(0, 12, 3), range(1, 9), range(1, 9), range(8, 21))
+    for ended, active, running, most in (case for case in every if case[3] >= case[0] + case[1]):
         old = an_experiment(8, most, ended, active)
         patch = paced(old, total=20, allowed=20, running=running, max_failed=max_failed)
         spec = patched(old, running, max_failed=max_failed)
@@ -87,17 +88,17 @@ def test_throttled_experiment_with_active_trials_is_left_as_it_is():
     assert paced(experiment, total=20, allowed=20, running=1, max_failed=3) == {}
 
 
-def test_experiment_with_all_trials_created_needs_no_patch():
-    assert (
-        paced(an_experiment(8, 20, ended=16, active=4), total=20, allowed=20, running=1, max_failed=3) == {}
-    )
+@cases("active", [4, 0])
+def test_experiment_with_all_trials_created_needs_no_patch(active):
+    created = an_experiment(8, 20, ended=20 - active, active=active)
+    assert paced(created, total=20, allowed=20, running=1, max_failed=3) == {}
 
 
 def test_failures_count_again_once_the_maximum_allows_them():
-    throttled = patched(an_experiment(4, 20, ended=1, active=4, failed=15), running=1, max_failed=15)
+    throttled = patched(an_experiment(4, 20, ended=1, active=4, failed=20), running=1, max_failed=20)
     assert "maxFailedTrialCount" not in throttled
-    assert patched({"spec": throttled, "status": {"trials": 6}}, running=4, max_failed=15) == {
+    assert patched({"spec": throttled, "status": {"trials": 6}}, running=4, max_failed=20) == {
         "parallelTrialCount": 4,
         "maxTrialCount": 20,
-        "maxFailedTrialCount": 15,
+        "maxFailedTrialCount": 20,
     }

@@ -130,6 +130,10 @@ def test_gated_experiment_gets_all_of_its_counts():
     [patch] = required_changes(opened, gated, NOW).patch
     assert (patch.ref, patch.body, patch.subresource) == (PLAN.experiment_ref, {"spec": COUNTS}, "")
     assert required_changes(replace(opened, extending=False), gated, NOW).patch == ()
+    strict = replace(opened, plan=replace(PLAN, space=replace(PLAN.space, max_failed=1)))
+    throttled = an_experiment(RAW | {"spec": {"maxTrialCount": 3, "parallelTrialCount": 2}})
+    [patch] = required_changes(strict, Observation(experiment=throttled), NOW).patch
+    assert patch.body["spec"] == {"maxTrialCount": 4, "maxFailedTrialCount": 1}
 
 
 def test_rejected_extension_ends_the_sweep_again_as_before():
