@@ -66,6 +66,7 @@ function welcome(start) {
   }
   showViews(start.views, names, send);
   paint();
+  $("write").elements[0].oninput(); // hints at the commands also for what was typed before they were known
 }
 
 const names = (id) => state.people[id]?.name ?? state.channels[id]?.name;
