@@ -65,7 +65,7 @@ NO_COMMAND = (
 )
 FIELD = re.compile(r"[\s*_•>-]*\w+[*_\s]*[:=]")  # `• branch: main`
 MIN_FIELDS = 2  # lines like that make a message one request
-ONE_TRIAL = re.compile(r"\btrial\b", re.IGNORECASE)  # no wish for the end of all
+ONE_TRIAL = re.compile(r"\btrial\b", re.IGNORECASE)  # one of them, not the whole sweep
 TOTAL = re.compile(r"\b(?:to|total|until|up to)\b|trials[=:]")
 MORE = re.compile(r"^extend\b|\b(?:more|extra|additional)\b", re.IGNORECASE)
 OWN = re.compile(

@@ -60,11 +60,17 @@ def has_dependencies(project: Mapping[str, Any]) -> bool:
 
 def from_repository(project: Mapping[str, Any]) -> str:
     """Return the first package that uv takes from the repository; "" if there is none."""
-    for name, source in _table(project, "tool.uv.sources").items():
+    sources = _table(project, "tool.uv.sources")
+    for name, source in sources.items() if isinstance(sources, Mapping) else ():
         each = source if isinstance(source, list) else [source]
-        if any({"path", "workspace"} & one.keys() for one in each):
+        if any(isinstance(one, Mapping) and {"path", "workspace"} & one.keys() for one in each):
             return str(name)
     return ""
+
+
+def has_dynamic_dependencies(project: Mapping[str, Any]) -> bool:
+    dynamic = _table(project, "project.dynamic")
+    return isinstance(dynamic, list) and "dependencies" in dynamic
 
 
 def only_poetry(project: Mapping[str, Any]) -> bool:

@@ -155,7 +155,7 @@ class _RecipeBuilder:
             return self._pyproject(why)
         if file := next((name for name in requirements.CONDA_FILES if name in self.files), ""):
             return self._conda(file, why)
-        if "dependencies" in self.project.get("project", {}).get("dynamic", []):
+        if pyproject.has_dynamic_dependencies(self.project):
             return self._pyproject(why or "`pyproject.toml` has dynamic dependencies")
         if self.project.get("project") and why:
             return self._pyproject(why)

@@ -241,11 +241,21 @@ def test_recipe_searches_a_file_line_by_line(monkeypatch):
         UV | {"pyproject.toml": "project = 1"},
         UV | {"pyproject.toml": "[project]\nname = 1\ndependencies = 2"},
         {"pyproject.toml": "[build-system]\nbuild-backend = 1"},
+        {"pyproject.toml": "project = 'x'"},
+        {"pyproject.toml": "[project]\nname = 'x'\ndynamic = 1"},
     ],
 )
 def test_recipe_reports_values_of_the_wrong_type(files):
     with pytest.raises(UserError):
         made(files)
+
+
+@pytest.mark.parametrize(
+    "sources", ["sources = []", "sources = {torch = 'x'}", "sources = {torch = ['x', 1]}"]
+)
+def test_recipe_leaves_sources_of_the_wrong_type_to_uv(sources):
+    text = f"[project]\nname = 'x'\nversion = '1'\ndependencies = ['torch']\n[tool.uv]\n{sources}"
+    assert "pyproject.toml" in made({"pyproject.toml": text}).words
 
 
 CONDA = "channels: [conda-forge]\ndependencies:\n- python=3.11\n- pytorch\n- pip\n- pip: [tensorboardX]\n"
