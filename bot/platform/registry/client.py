@@ -270,7 +270,7 @@ class Registry:
                 if url.host == self._url.host and not self._insecure:
                     url = url.with_scheme("https")  # behind a TLS proxy, a registry can call itself http://
                 again = data if callable(data) else lambda: data
-                how = {"timeout": timeout, "allow_redirects": method in {"GET", "HEAD"}}
+                how: dict[str, Any] = {"timeout": timeout, "allow_redirects": method in {"GET", "HEAD"}}
                 authorization = self._cached_authorization(scope, url)
                 with measured("registry", operation=f"{method} {url.path}"):
                     answer = await self._session.request(
