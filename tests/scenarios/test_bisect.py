@@ -17,6 +17,7 @@ from bot.sweep.lifecycle.texts import RESULTS
 from bot.sweep.lifecycle.trials import ended
 from bot.sweep.model.observation import Observation
 from bot.sweep.reports import bisect
+from bot.sweep.reports.bisect_evidence import _nearest_change
 from bot.sweep.results.models import TrialResult
 from bot.sweep.sweeps.notifier import POSTERS
 from k8s.engine import TrialState
@@ -155,6 +156,23 @@ async def test_bisect_finds_a_planted_commit(redis, repo, url, git, broken, comm
     )
     assert f"of {commits} commits, found with {trials} trials" in text
     assert text.endswith('\n`src/train.py:9` `+raise ValueError("too deep")`'), "not the other changed line"
+
+
+LONG = [f"x = {number}" for number in range(2_500)]
+
+
+@pytest.mark.parametrize(
+    ("changed", "row", "found"),
+    [
+        ({2_300: "x = 0"}, 2_301, ("a.py:2301", "+x = 0")),
+        ({0: "import y\nx = 0"}, 2_000, ("a.py:1", "+import y")),
+        ({5: "x = 0", 2_300: "x = 0"}, 2_301, None),  # too far apart to be compared in time
+        ({}, 1, None),
+    ],
+)
+def test_changed_line_of_a_long_file_is_found_between_its_first_and_its_last_change(changed, row, found):
+    after = [changed.get(number, line) for number, line in enumerate(LONG)]
+    assert _nearest_change("a.py", "\n".join(LONG), "\n".join(after), row) == found
 
 
 async def test_two_bisects_begun_by_clicks_have_steps_of_their_own(redis, repo, url, git):  # noqa: F811
