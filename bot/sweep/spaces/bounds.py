@@ -61,22 +61,16 @@ def _bounded(parameter: Parameter, sign: str, text: str) -> Parameter | None:
         return replace(parameter, values=left) if left else None
     if bound is None or sign == "!=":
         return None
-    if parameter.integer:  # the first number that fits
-        bound = {"<": math.ceil(bound) - 1, "<=": math.floor(bound), ">": math.floor(bound) + 1}.get(
-            sign, math.ceil(bound)
-        )
-    if sign.startswith("<"):
-        high = min(high, bound)
-    elif bound > low:
-        low = (
-            bound
-            if parameter.step is None
-            else low + math.ceil((bound - low) / parameter.step) * parameter.step
-        )
-    if low < high:
-        step = parameter.step if parameter.step is None or parameter.step <= high - low else None
-        return replace(parameter, min=low, max=high, step=step)
-    return Parameter(name=parameter.name, values=(str(low),)) if low == high else None
+    step = parameter.step or (1 if parameter.integer else None)
+    if step:  # the first, or the last, of the range's values that fits
+        at = round(min(max((bound - low) / step, -1), (high - low) / step + 1), 9)
+        fits = {"<": math.ceil(at) - 1, "<=": math.floor(at), ">": math.floor(at) + 1}
+        bound = low + fits.get(sign, math.ceil(at)) * step
+    low, high = (low, min(high, bound)) if sign.startswith("<") else (max(low, bound), high)
+    if low < high and (step is None or round((high - low) / step, 9) >= 1):
+        return replace(parameter, min=low, max=high)
+    is_left = low <= high and (low < high or step or "=" in sign)
+    return Parameter(name=parameter.name, values=(str(low),)) if is_left else None
 
 
 def _fits(value: str, sign: str, text: str) -> bool:

@@ -3,6 +3,7 @@
 import pytest
 
 from bot.core.errors import UserError
+from bot.core.space import Parameter
 from bot.sweep.spaces.bounds import bounded
 from tests.bot.factories import SPACE
 
@@ -21,9 +22,29 @@ def test_where_bounds_ranges_and_leaves_out_values():
 
 
 @pytest.mark.parametrize(
+    ("where", "values", "left"),
+    [
+        ("x>=0.8", (0.2, 1.0, 0.1), (0.8, 1.0, 0.1)),  # (0.8 - 0.2) / 0.1 is above 6
+        ("x>0.3", (0.1, 1.0, 0.1), (0.4, 1.0, 0.1)),
+        ("x<0.5", (0.1, 1.0, 0.1), (0.1, 0.4, 0.1)),
+        ("x<100", (8, 64, 8), (8, 64, 8)),
+        ("x>=20", (8, 64, 8), (24, 64, 8)),
+        ("x<12", (8, 64, 8), ("8",)),  # 9 to 11 were never values
+    ],
+)
+def test_where_keeps_the_values_of_a_range_with_steps(where, values, left):
+    low, high, step = values
+    whole = Parameter(name="x", min=low, max=high, step=step, integer=isinstance(low, int))
+    [found] = bounded((whole,), where)
+    assert (found.values or (found.min, found.max, found.step)) == left
+
+
+@pytest.mark.parametrize(
     ("where", "words"),
     [
         ("layers<1", "leaves no value of layers"),
+        ("lr>0.1", "leaves no value of lr"),
+        ("lr<0.0001", "leaves no value of lr"),
         ("optimizer!=sgd,optimizer!=adam", "leaves no value of optimizer"),
         ("lr!=0.1", "leaves no value of lr"),
         ("layer<3", "isn't a parameter of the space. Did you mean layers?"),
