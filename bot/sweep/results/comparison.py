@@ -140,8 +140,8 @@ def _facts(space: SearchSpace) -> Mapping[str, str]:
         "algorithm": space.algorithm,
         "trials": str(space.max_trials),
     }
-    facts |= {parameter.name: _range(parameter) for parameter in space.parameters}
-    return facts | dict(space.fixed)
+    values = {parameter.name: _range(parameter) for parameter in space.parameters} | space.fixed
+    return facts | {f"params.{name}" if name in facts else name: text for name, text in values.items()}
 
 
 def _range(parameter: Parameter) -> str:

@@ -85,6 +85,18 @@ def test_a_late_difference_of_a_parameter_is_shown(old, new, shown):
     assert shown in comparison(both, [Commits()], str).text
 
 
+def test_a_parameter_can_be_named_like_a_key_of_the_space():
+    space = replace(SPACE, parameters=(Parameter(name="algorithm", values=("ppo", "dqn")),))
+    both = [
+        ended("lr-old-otter", 0.5, space=space),
+        ended(
+            "lr-new-otter", 0.5, space=replace(space, algorithm="tpe", fixed={"objective": "reg:logistic"})
+        ),
+    ]
+    text = comparison(both, [Commits()], str).text
+    assert "• `algorithm`: `random` → `tpe`\n• `params.objective`: `none` → `reg:logistic`" in text
+
+
 def test_picture_shows_the_best_so_far_of_each_sweep():
     assert best_so_far(OLD) == [0.5, 0.4, 0.4]
     assert best_so_far(ended("x")) == []
