@@ -90,6 +90,8 @@ def test_parse_command_reads_words(text, here, parsed):
         (Action.RESULTS, "gone-since-long", "UADA", "gone-since-long"),
         (Action.CANCEL, "otter", "ULINUS", "lr-brave-otter"),
         (Action.EXTEND, "lr-calm", "UGRACE", "lr-calm-otter"),
+        (Action.PROMOTE, "lr-calm", "UGRACE", "lr-calm-otter"),
+        (Action.COMPARE, "lr-calm", "UADA", "lr-calm-otter"),
         (Action.CANCEL, "lr", "UADA", "lr-brave-otter"),
         (Action.CANCEL, "brave", "UADA", "lr-brave-otter"),
         (Action.LOGS, "lr", "UADA", "lr-brave-otter"),
@@ -115,6 +117,12 @@ def test_command_resolves_the_named_sweep(action, named, user, chosen):
 def test_command_without_a_unique_sweep_lists_the_choices(action, named, user, answer):
     with pytest.raises(UserError, match=answer):
         choose(ParsedCommand(action=action, sweep=named), user, SWEEPS, CONFIG)
+
+
+def test_compared_sweeps_differ():
+    for text in ("compare lr-calm lr-calm-otter", "compare yak otter lr-calm"):
+        with pytest.raises(UserError, match="Two of the names mean `lr-calm-otter`"):
+            choose(parse_command(text), "UGRACE", SWEEPS, CONFIG)
 
 
 STATES = [
