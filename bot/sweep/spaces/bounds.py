@@ -70,7 +70,8 @@ def _bounded(parameter: Parameter, sign: str, text: str) -> Parameter | None:
     if low < high and (step is None or round((high - low) / step, 9) >= 1):
         return replace(parameter, min=low, max=high)
     is_left = low <= high and (low < high or step or "=" in sign)
-    return Parameter(name=parameter.name, values=(str(low),)) if is_left else None
+    one = Parameter(name=parameter.name, values=(str(low),), when=parameter.when)
+    return one if is_left else None
 
 
 def _fits(value: str, sign: str, text: str) -> bool:

@@ -34,9 +34,11 @@ def test_where_bounds_ranges_and_leaves_out_values():
 )
 def test_where_keeps_the_values_of_a_range_with_steps(where, values, left):
     low, high, step = values
-    whole = Parameter(name="x", min=low, max=high, step=step, integer=isinstance(low, int))
+    when = ("optimizer", "sgd")
+    whole = Parameter(name="x", min=low, max=high, step=step, integer=isinstance(low, int), when=when)
     [found] = bounded((whole,), where)
     assert (found.values or (found.min, found.max, found.step)) == left
+    assert found.when == whole.when
 
 
 @pytest.mark.parametrize(
