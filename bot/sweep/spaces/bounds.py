@@ -48,7 +48,9 @@ def bounded(parameters: tuple[Parameter, ...], where: str | None) -> tuple[Param
             )
         left = _bounded(by_name[name], sign, value)
         if left is None:
-            raise UserError(f"where={name}{sign}{value} leaves no value of {name}.", field="where")
+            is_range = by_name[name].min is not None and sign == "!="
+            why = f"can't bound {name}, a range. Use < or >." if is_range else f"leaves no value of {name}."
+            raise UserError(f"where={name}{sign}{value} {why}", field="where")
         by_name[name] = left
     return tuple(by_name.values())
 

@@ -48,7 +48,7 @@ def test_where_keeps_the_values_of_a_range_with_steps(where, values, left):
         ("lr>0.1", "leaves no value of lr"),
         ("lr<0.0001", "leaves no value of lr"),
         ("optimizer!=sgd,optimizer!=adam", "leaves no value of optimizer"),
-        ("lr!=0.1", "leaves no value of lr"),
+        ("lr!=0.1", "where=lr!=0.1 can't bound lr, a range"),
         ("layer<3", "isn't a parameter of the space. Did you mean layers?"),
         ("layers", "must be up to 20 bounds"),
         ("a<1," * 30, "must be up to 20 bounds"),
