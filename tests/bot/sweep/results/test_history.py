@@ -47,7 +47,9 @@ def test_history_shows_the_best_of_each_week_of_the_latest_objective():
 def test_history_of_years_is_limited():
     sweeps = [
         replace(
-            past("lr-a", 0.5, 1), name=f"lr-{n}", ended=datetime(2020 + n // 12, n % 12 + 1, 3, tzinfo=UTC)
+            past("lr-a", 0.5, 1, subject="Use cosine " * 9),
+            name=f"lr-{n}",
+            ended=datetime(2020 + n // 12, n % 12 + 1, 3, tzinfo=UTC),
         )
         for n in range(60)
     ]
