@@ -100,7 +100,9 @@ def command(arguments: argparse.Namespace) -> int:
     """Send a command of a sweep's thread."""
     sweep, words = arguments.sweep, typed(arguments.command)
     answer = connect().command(sweep, words)
-    _print(answer, arguments, f"Request sent to {answer['id']}. Its result appears in sweepbot status {sweep}")
+    _print(
+        answer, arguments, f"Request sent to {answer['id']}. Its result appears in sweepbot status {sweep}"
+    )
     return 0
 
 

@@ -153,6 +153,15 @@ def test_login_to_another_server_is_refused(server, run, monkeypatch, tmp_path, 
     assert "isn't Sweepbot's API" in err
 
 
+def test_user_without_a_home_needs_a_login(run, monkeypatch):
+    """As in a container with any user's number."""
+    for name in ("HOME", "SWEEPBOT_URL", "SWEEPBOT_TOKEN"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr("pwd.getpwuid", {}.__getitem__)
+    code, _, err = run("list")
+    assert (code, err.partition(".")[0]) == (2, "You aren't logged in")
+
+
 def test_list_has_the_sweeps_of_all_pages(server, run):
     summary = {key: SWEEP[key] for key in ("id", "state", "owner", "trials")} | {"best": 0.25}
     other = {**summary, "id": "wd-calm-eel", "state": "failed", "owner": "grace\x1b[2J", "best": None}

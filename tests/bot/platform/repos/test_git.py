@@ -220,6 +220,13 @@ def test_redirect_to_a_login_page_is_a_user_error_without_its_address() -> None:
     )
 
 
+def test_reason_of_the_other_side_is_the_failures() -> None:
+    stderr = (
+        "fatal: detected dubious ownership in repository\nfatal: Could not read from remote repository.\n"
+    )
+    assert str(_failure("file:///x", stderr)) == "file:///x: detected dubious ownership in repository"
+
+
 def test_failure_text_contains_no_passwords() -> None:
     stderr = Mask()("fatal: unable to access 'https://ada:secret@x/y.git/': oops")
     assert (
