@@ -78,10 +78,12 @@ def _check(url: str) -> None:
     is_socket = parts.scheme == "unix"
     if is_socket and not parts.path:
         raise ValueError
-    if not is_socket and "@" in parts.path + parts.query + parts.fragment:  # a part of a password
+    if not is_socket and "@" in parts.path + parts.fragment:  # a part of a password
         raise ValueError
     for name, value in parse_qsl(parts.query):
         if name not in PARAMETERS:
+            if "@" in parts.query:  # a part of a password, too
+                raise ValueError
             raise UserError(f'REDIS_URL: unknown parameter "{name}". Available: {", ".join(PARAMETERS)}.')
         if name.startswith("ssl_") and not parts.scheme.startswith("rediss"):
             raise UserError(f"REDIS_URL: {name} needs TLS, that is, a URL that starts with rediss.")
