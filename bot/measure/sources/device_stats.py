@@ -92,7 +92,7 @@ class DeviceQueries:
         rows = await self._prometheus.query(NAMINGS_IN_USE, at)
         namings = namings_in_use({row.labels.get("naming", "") for row in rows})
         loads = await self._prometheus.query(LOADS_IN_USE, at)
-        names = frozenset(row.labels.get("__name__", "") for row in loads)
+        names = frozenset(row.labels.get("metric", "") for row in loads)
         return SeriesKinds(engine_only, namings, names & LOAD.keys())
 
     async def _true(
@@ -118,8 +118,9 @@ class DeviceQueries:
         which = {uuid(gpu.device[2]) for pod in quiet for gpu in stats[pod]}
         peak, samples = {}, {}
         if quiet:
-            peak = await self._by_names(partial(promql.peak, life), which, at)
-            samples = await self._by_names(partial(promql.samples, life), which, at)
+            kinds = SeriesKinds(namings=(await self._kinds.get(at, lambda: self._query_kinds(at))).namings)
+            peak = await self._by_names(partial(promql.peak, life, kinds=kinds), which, at)
+            samples = await self._by_names(partial(promql.samples, life, kinds=kinds), which, at)
 
         def ever(pod: PodKey) -> bool | None:
             devices = [gpu.device for gpu in stats[pod]]

@@ -26,7 +26,8 @@ def samples(fault: str, second: int) -> Iterator[tuple[str, str, float]]:
     for name, share in PODS.items():
         engine, util = share, 100 * share
         if second in GARBAGE:
-            engine, util = (BLANK if fault == "blank" else engine), (218322032 if fault == "util" else util)
+            engine = {"blank": BLANK, "negative": -BLANK}.get(fault, engine)
+            util = 218322032 if fault == "util" else util
         pod, gpu = (
             f'namespace="a",pod="{name}"',
             f'UUID="GPU-{name}",gpu="0",Hostname="n1",modelName="NVIDIA A40"',
@@ -52,7 +53,7 @@ def history(fault: str) -> str:
     return "\n".join([*text, "# EOF", ""])
 
 
-@pytest.mark.parametrize(("fault", "lost"), [("util", 2), ("blank", 2), ("stuck", 0)])
+@pytest.mark.parametrize(("fault", "lost"), [("util", 2), ("blank", 2), ("negative", 0), ("stuck", 0)])
 async def test_no_wrong_sample_makes_an_idle_gpu_busy_or_a_busy_one_idle(
     fault: str, lost: int, tmp_path, redis: Redis, wait_until
 ) -> None:
