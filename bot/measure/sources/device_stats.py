@@ -14,7 +14,7 @@ from bot.measure.sources import promql
 from bot.measure.sources.prometheus import Device, Prometheus, Recent, Row
 from bot.measure.sources.scrape_interval import ScrapeIntervals
 from bot.measure.sources.series_kinds import LOADS_IN_USE, NAMINGS_IN_USE, SeriesKinds, namings_in_use
-from k8s.nodes.dcgm import LOAD, MIB_PER_GIB, MOST, Load
+from k8s.nodes.dcgm import LOAD, MOST, Load
 
 SECONDS_PER_DAY = 86400  # seconds
 
@@ -182,16 +182,13 @@ def _by_pod(
 
 def _load(measures: Mapping[str, float], samples: float, *, is_slice: bool) -> Load:
     """Return a mean only if it has about as many samples as utilization, as far as they were counted."""
-
-    def mean(measure: str) -> float | None:
-        known = measures.get(f"{measure}_samples", samples)
-        return measures.get(measure) if known >= MIN_COVERAGE * samples else None
-
-    memory = measures.get("memory")
+    found: dict[str, float] = {}
+    for name, divisor, most in LOAD.values():
+        value = measures.get(name, math.inf) / divisor
+        if value <= most and measures.get(f"{name}_samples", samples) >= MIN_COVERAGE * samples:
+            found[name] = value
     return Load(
-        sm=mean("sm"),
-        watts=None if is_slice else mean("watts"),
-        memory=None if memory is None else memory / MIB_PER_GIB,
+        sm=found.get("sm"), watts=None if is_slice else found.get("watts"), memory=found.get("memory")
     )
 
 
