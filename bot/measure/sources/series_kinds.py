@@ -15,7 +15,8 @@ POD_NAMES = {
     "exported_namespace, pod": 'exported_namespace!="",exported_pod="",pod!=""',
     "namespace, exported_pod": 'exported_namespace="",exported_pod!=""',
 }
-GPU_NAMES = {"UUID": 'UUID!=""', "gpu, Hostname, hostname": 'UUID=""'}
+POD, BY_HOST = ("namespace", "pod"), "gpu, Hostname, hostname"
+GPU_NAMES = {"UUID": 'UUID!=""', BY_HOST: 'UUID=""'}
 
 
 class Naming(NamedTuple):
@@ -51,11 +52,15 @@ ALL_KINDS = SeriesKinds()
 
 
 def namings_of(series: Iterable[Row]) -> tuple[Naming, ...]:
-    """Return how to combine the series of each GPU: two scrapes of one can name its pod by other labels."""
-    found: dict[Device, set[tuple[bool, ...]]] = defaultdict(set)
+    """Return those of these series; `RESTORED` if two scrapes of one GPU name its pod by other labels."""
+    found: dict[Device, set[str]] = defaultdict(set)
     for row in series:
-        found[row.device].add(tuple(f"exported_{each}" in row.labels for each in ("namespace", "pod")))
-    return RESTORED if any(len(each) > 1 for each in found.values()) else NAMINGS
+        its = (f"exported_{each}" if f"exported_{each}" in row.labels else each for each in POD)
+        found[row.device].add(", ".join(["UUID" if row.labels.get("UUID") else BY_HOST, *its]))
+    if any(len(each) > 1 for each in found.values()):
+        return RESTORED
+    used = set[str]().union(*found.values())
+    return tuple(each for each in NAMINGS if each.labels in used)
 
 
 def namings_in_use(indexes: set[str]) -> tuple[Naming, ...]:
