@@ -154,7 +154,7 @@ PIECES = {
         *('File "', "Traceback (most recent call last):\n", "a: E\n", "ValueError: a \n", "nan loss ", "\n"),
     ),
     parse_options: ("<http://", "<http://a|", "repo=<mailto:a", "—", '"', "a=b ", "&lt;", "\\", "a/"),
-    description: ("description: ", "description:\n", "#", "# ", "\n"),
+    description: ("description: ", "description:\n", "description: [", "\n [", "#", "# ", "\n"),
     refusal: (", 1 a", "1", "insufficient quota for a in flavor b, maximum capacity (", "1 > ", "used: "),
     Mask(["secret"]): (
         *(

@@ -132,6 +132,7 @@ COMMAND = (
 NAME, REASON, TWO = "*lr-brave-otter*", "4 trials &lt;done&gt;", "2 trials done (2 failed)"
 FREE = f":no_entry_sign: {NAME} · Cancelled. All pods are gone and the GPUs are free."
 KEPT = "Finished trials keep their results in Katib and MLflow."
+NO_GPUS = replace(PLAN, gpus=0)
 LOUD = a_sweep(Phase.STOPPING, reason="4 trials <done>", progress=Progress(best=BEST))
 DONE = replace(LOUD, request=replace(REQUEST, notify=Notify.NONE))
 
@@ -168,6 +169,7 @@ DONE = replace(LOUD, request=replace(REQUEST, notify=Notify.NONE))
             True,
         ),
         (replace(LOUD, cancelled_by=OWNER, progress=Progress()), "cancelled", f"{FREE} Much.", False),
+        (replace(DONE, plan=NO_GPUS), "cancelled", f"{FREE.replace('GPU', 'CPU')} Much. {COMMAND}", False),
     ],
 )
 def test_end_says_why_and_how_to_train_the_best_trial(sweep, ending, text, loud):
