@@ -39,8 +39,8 @@ class Row:
     @property
     def pod(self) -> PodKey:
         """Return namespace and pod; scraped without honorLabels, they are `exported_…`."""
-        prefix = "exported_" if self.labels.get("exported_pod") else ""
-        return self.labels.get(f"{prefix}namespace", ""), self.labels.get(f"{prefix}pod", "")
+        get = self.labels.get
+        return get("exported_namespace") or get("namespace", ""), get("exported_pod") or get("pod", "")
 
     @property
     def gpu(self) -> str:
