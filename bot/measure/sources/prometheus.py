@@ -138,7 +138,7 @@ class Prometheus:
                 return {str(rule["name"]) for group in groups for rule in group["rules"]}
         except (aiohttp.ClientError, OSError) as error:
             raise _unreachable(error) from error
-        except (KeyError, TypeError, ValueError):
+        except (KeyError, RecursionError, TypeError, ValueError):
             return None
 
     async def _answer(self, query: str, at: datetime) -> tuple[int, bytes]:
