@@ -5,8 +5,9 @@ import pytest
 from bot.core.commands import Action, Command
 from bot.core.record import Phase
 from bot.platform.slack.client import MessageRejectedError, NotInChannelError
-from tests.bot.factories import OWNER
+from tests.bot.factories import ADMIN, OWNER
 from tests.scenarios.sweep_in_memory import SWEEP, Clock, SimulatedSweep
+from tests.scenarios.test_approval import Approved
 from tests.scenarios.test_end_results import SlowPictures
 
 
@@ -54,6 +55,19 @@ async def test_end_in_a_locked_thread_goes_to_the_owner_who_can_have_left(redis,
             await simulation.round()
         told = ["Finished" in text for _, text in simulation.slack.ephemeral_messages]
         assert told == [True] * owner_is_there
+
+
+async def test_request_for_approval_that_the_channel_refuses_goes_to_the_approver(redis):
+    simulation = Approved(redis, used=4.5)
+
+    async def archived(*_, **__):
+        raise NotInChannelError("is_archived")
+
+    simulation.slack.reply = archived
+    await simulation.ends(rounds=6)
+    [(user, text)] = simulation.slack.ephemeral_messages
+    assert (user, f"{SWEEP}>* in <#C1> · Waiting for approval by <@{ADMIN}>: the" in text) == (ADMIN, True)
+    assert text.endswith(f"error `is_archived`). To approve it, run `/sweep approve {SWEEP}`.")
 
 
 async def test_sweep_in_a_channel_where_only_some_can_post_is_refused_at_once(redis):

@@ -20,7 +20,7 @@ from bot.platform.config.policy import muting
 from bot.platform.slack.blocks import section
 from bot.platform.slack.client import MessageRejectedError, NotInChannelError, SlackBusyError
 from bot.platform.slack.message import File, Message
-from bot.platform.slack.mrkdwn import code, unmentioned
+from bot.platform.slack.mrkdwn import MENTION, code, unmentioned
 from bot.sweep.clients import SweepClients
 from bot.sweep.decisions.advance import advance
 from bot.sweep.decisions.parent_message import Links, duplicate, parent
@@ -90,7 +90,7 @@ class Notifier:
                 ts = await self._post(sweep, event)
             except (NotInChannelError, MessageRejectedError) as error:
                 log.warning("can't post %s of %s: %s", event.kind, sweep.id, error)
-                await self._tell_owner(sweep, event, str(error))
+                await self._tell_directly(sweep, event, str(error))
             except SlackBusyError as busy:
                 self._wait(busy)
                 return sweep
@@ -137,19 +137,22 @@ class Notifier:
             return await slack.reply(channel, sweep.thread, message, broadcast=is_loud)
         return ""
 
-    async def _tell_owner(self, sweep: SweepRecord, event: Event, why: str) -> None:
-        """Send the first failure and the end directly, such as when the channel is archived."""
-        is_failure = event.kind == "health" and bool(sweep.cause)
-        owner = sweep.requester.user
-        has_none = event.to_user or is_team(owner) or owner in muting(sweep.id, self._clients.config)
-        if has_none or sweep.request.notify is Notify.DM or not (event.kind in ENDS or is_failure):
-            return
-        direct = direct_end(sweep, event, owner)
+    async def _tell_directly(self, sweep: SweepRecord, event: Event, why: str) -> None:
+        """Send the owner the first failure and the end, and a request to those whom it mentions.
+
+        Such as when the channel is archived.
+        """
+        owner, is_failure = sweep.requester.user, event.kind == "health" and bool(sweep.cause)
+        users = MENTION.findall(event.text) or [owner] if event.kind in CALLS else []
+        if (event.kind in ENDS or is_failure) and not (event.to_user or sweep.request.notify is Notify.DM):
+            users = [owner] if owner not in muting(sweep.id, self._clients.config) else []
         note = f"Sweepbot can't post in that thread (Slack error {code(why)})."
-        try:
-            await self._clients.slack.notify(direct.to_user, f"{direct.text}\n{note}")
-        except (NotInChannelError, MessageRejectedError) as error:  # such as of a deactivated user
-            log.warning("can't notify %s about %s: %s", owner, sweep.id, error)
+        note += f" To approve it, run `/sweep approve {sweep.id}`." if event.kind in CALLS else ""
+        for user in dict.fromkeys(each for each in users if not is_team(each)):
+            try:
+                await self._clients.slack.notify(user, f"{direct_end(sweep, event, user).text}\n{note}")
+            except (NotInChannelError, MessageRejectedError) as error:  # such as of a deactivated user
+                log.warning("can't notify %s about %s: %s", user, sweep.id, error)
 
     async def _whole_log(self, sweep: SweepRecord, event: Event) -> str:
         builds = sweep.plan.builds if sweep.plan else ()
