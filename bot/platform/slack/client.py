@@ -32,8 +32,9 @@ log = logging.getLogger(__name__)
 # Slack's errors when the bot isn't in the channel; a private channel is "not found" then.
 # In an archived channel, an edit is "inactive".
 NO_ACCESS = {"not_in_channel", "channel_not_found", "is_archived", "is_inactive", "restricted_action"}
-# The message is gone or closed to edits; a retry can't fix that.
-NOT_EDITABLE = {"message_not_found", "cant_update_message", "edit_window_closed"}
+# The message was deleted, or Slack has its own in its place, above replies; or it is closed to edits.
+GONE = {"message_not_found", "cant_update_message"}
+NOT_EDITABLE = GONE | {"edit_window_closed"}
 
 
 # Outages and configuration errors: the same message can succeed later.
@@ -257,8 +258,8 @@ class Slack:
         await self._keep(quiet, self._mask(text), channel, thread, thread)
         return found
 
-    async def update(self, channel: str, ts: str, message: Message) -> None:
-        """Replace a message's content; do nothing if the message was deleted or is closed to edits.
+    async def update(self, channel: str, ts: str, message: Message) -> bool:
+        """Replace a message's content. Return whether it was deleted; do nothing if it is closed to edits.
 
         Raises NotInChannelError.
         """
@@ -266,8 +267,9 @@ class Slack:
         shown = json.dumps(self._content(message))
         written, _ = self._unmentioned(shown, channel)  # edits don't notify: nothing to keep
         edit = partial(self._web.chat_update, channel=channel, ts=ts, parse=PARSE_NONE, blocks=[])
-        async with self._classified("edits", NOT_EDITABLE, "a message can't be edited"):
+        async with self._classified("edits", NOT_EDITABLE, "a message can't be edited") as ignored:
             await _sent(edit, json.loads(written))
+        return not GONE.isdisjoint(ignored)
 
     async def until_room_for_edits(self) -> float:
         """Return the seconds until one more edit hardly delays others. Redis isn't asked again before."""
@@ -419,15 +421,20 @@ class Slack:
     @contextlib.asynccontextmanager
     async def _classified(
         self, line: str, ignored: Container[str] = (), what: str = ""
-    ) -> AsyncIterator[None]:
-        """Raise what callers expect of Slack's errors (`_exception`). Of the ignored ones, log `what`."""
+    ) -> AsyncIterator[list[str]]:
+        """Raise what callers expect of Slack's errors (`_exception`). Of the ignored ones, log `what`.
+
+        Yields a list, which gets the ignored one.
+        """
+        found = list[str]()
         try:
-            yield
+            yield found
         except SlackApiError as error:
-            if error_code(error) not in ignored:
+            found.append(error_code(error))
+            if found[0] not in ignored:
                 raise await self._exception(error, line) from error
             if what:
-                log.warning("%s: %s", what, error_code(error))
+                log.warning("%s: %s", what, found[0])
 
     async def _exception(self, error: SlackApiError, line: str) -> Exception:
         """Return the exception to raise. A rate limit blocks `line`, and no other calls, for all workers."""

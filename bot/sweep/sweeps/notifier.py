@@ -45,6 +45,7 @@ STEPS = {Phase.OPENING, Phase.BUILDING, Phase.PENDING}
 # Slack accepts about 50 edits a minute from an app. While these are scarce, each sweep has its share of them.
 UPDATE_SHARE = timedelta(seconds=1.2)
 
+MOVED = "moved"  # in `sent_keys`: the parent message was posted again
 NOT_POSTED = (
     "Sweepbot can't post in that channel (Slack error `{}`). *Fix:* Run `/invite @sweepbot` there (the app's "
     "name can differ), or start the sweep in another channel."
@@ -195,7 +196,8 @@ class Notifier:
             if interval == UPDATE_INTERVAL:  # after a pause of two, the next edit needn't wait
                 at = max(sweep.shown.at + interval, now - interval)
         try:
-            await self._clients.slack.update(sweep.requester.channel, sweep.thread, message)
+            if await self._clients.slack.update(sweep.requester.channel, sweep.thread, message):
+                sweep = await self._moved(sweep, message)
         except NotInChannelError:  # until the channel is back; an ended sweep has no other reason to run
             self._wait(LOST)
             return sweep
@@ -206,6 +208,19 @@ class Notifier:
             return sweep
         shown = Shown(fingerprint=message.fingerprint, at=at, phase=sweep.phase)
         return await self._save(replace(sweep, shown=shown))
+
+    async def _moved(self, sweep: SweepRecord, message: Message) -> SweepRecord:
+        """Post the parent message again, once, if it was deleted before it showed the end.
+
+        Slack posts replies to a deleted message into the channel.
+        """
+        if MOVED in sweep.sent_keys or (sweep.shown.phase and sweep.shown.phase.final):
+            return sweep
+        channel = sweep.requester.channel
+        ts = await self._clients.slack.open_thread(channel, message)
+        link, sent = await self._clients.slack.permalink(channel, ts), (*sweep.sent_keys, MOVED)
+        # As in `open_thread`, the older phase makes this reconcile write the ConfigMap.
+        return replace(sweep, thread=ts, permalink=link, sent_keys=sent, durable_phase=Phase.RECEIVED)
 
     async def _interval(self, sweep: SweepRecord) -> tuple[timedelta, timedelta]:
         """Return the time from one edit of the parent message to the next, and when to ask for it again."""
