@@ -27,7 +27,7 @@ from bot.sweep.launch.command_line import parse_options
 from bot.sweep.spaces.space import parse_space
 from bot.text.terminal import without_markup
 from bot.text.wording import did_you_mean
-from handlers.mentions import without_mentions_of
+from handlers.mentions import own_words
 from k8s.jobs import Job, JobState
 from tests.bot.factories import NOW
 from tests.cases import cases
@@ -183,7 +183,7 @@ PIECES = {
     shown: ("`", "```", "&", "<", "\r", "\n", "\u202e", " "),
 }
 PIECES |= {
-    lambda text: without_mentions_of("U1", {"text": text}): ("<@U1|",),
+    lambda text: own_words("U1", {"text": text}): ("<@U1|", "&gt;", "&gt;a\n"),
     IMAGE_NAME.fullmatch: ("a:",),
     lambda text: _failure("url", text): ("//a",),
     lambda text: did_you_mean(text, [text[::-1]]): ("ab",),
