@@ -15,7 +15,7 @@ from bot.platform.pod_health.evidence import OVER_DISK, TrialEvidence
 from bot.platform.pod_health.rules_admission import ADMIN, WAIT_GRACE
 from bot.platform.pod_health.rules_startup import DEAD_NODE
 from bot.sweep.features.health.crash_fixes import crash_fix
-from bot.sweep.spaces.metrics import OTHER_WAY, QUOTE, TAG_RULE, metric_objection
+from bot.sweep.spaces.metrics import OTHER_WAY, QUOTE, TAG_RULE, WRAPPER, metric_objection
 from bot.text.wording import did_you_mean
 from k8s.engine import TrialState
 from k8s.jobs import JobState, read_job
@@ -48,7 +48,7 @@ LOADER = (
 )
 GPU_MEMORY_SIZE = r"total capac\w{1,9} of ([\d.]{1,12} [GM]iB)|([\d.]{1,12} [GM]iB) total capacity"
 # A metric in a line of the output, and in one of the reader (reader/series.py).
-PRINTED = rf"(?<![\w./-])([A-Za-z_][\w./-]{{0,99}}){QUOTE}\s?[:=]\s?{QUOTE}[+-]?\.?\d"
+PRINTED = rf"(?<![\w./-])([A-Za-z_][\w./-]{{0,99}}){QUOTE}\s?[:=]\s?{QUOTE}{WRAPPER}[+-]?\.?\d"
 LOGGED = r'(?m)^{"metric": "([\w./ ()-]{1,100})"(?:, "tag": "([\w./ ()-]{1,100})")?'
 MAX_REPORTED = 12  # names that are listed
 PLACE = r"(?i)(epoch|iter\w{0,20}|step)\W{0,3}(\d{1,12})"

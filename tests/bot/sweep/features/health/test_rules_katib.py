@@ -114,7 +114,10 @@ NOT_A_METRIC = f"can't be the metric, which must be {TAG_RULE}. {OTHER_WAY}"
             {"source": MetricSource.STDOUT, "log": "12:30:01 start\n{'eval_loss': '0.4', 'epoch': 1.0}"},
             "Did you mean eval_loss?",
         ),
-        ({"source": MetricSource.STDOUT, "log": "lr: 0.1 at 12:30\nAcc=98.4%"}, "Available: Acc and lr."),
+        (
+            {"source": MetricSource.STDOUT, "log": "lr: 0.1 at 12:30\nAcc=tensor(98.4)"},
+            "Available: Acc and lr.",
+        ),
         ({"source": MetricSource.STDOUT, "log": "step 9, loss 0.4"}, "goal=minimize`."),
         ({"collector_log": LIGHTNING}, "Did you mean val_loss?"),
         (
