@@ -27,7 +27,7 @@ TAG_RULE = "a TensorBoard tag of letters, digits, dashes, and underscores, witho
 OTHER_WAY = "Log it by such a tag, or print it and set metrics: stdout."  # most frameworks' tags have slashes
 NAME_RULE = "a name of up to 100 letters, digits, and _./- characters"
 QUOTE = """["']?"""
-WRAPPER = r"(?:(?:np\.float\d+|tensor|Array)\()?"  # as dicts print numpy's, PyTorch's, and JAX's numbers
+WRAPPER = r"(?:(?:np\.float\d{2,3}|tensor|Array)\()?"  # as dicts print numpy's, PyTorch's, and JAX's numbers
 NUMBER_IN_LINE = r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[Ee][+-]?\d+)?"
 
 Strategy = Annotated[Text, OneOf(STRATEGIES)]
