@@ -15,6 +15,7 @@ from bot.platform.pod_health.rules_admission import _exceeds_quota, _quota
 from bot.platform.registry.images import IMAGE_NAME
 from bot.platform.repos.catalog import description
 from bot.platform.repos.git_commands import _failure
+from bot.platform.repos.submodules import modules
 from bot.platform.runtime.log_format import Mask
 from bot.platform.slack.mrkdwn import block, code, quoted
 from bot.sweep.builds import uv_lock
@@ -57,6 +58,10 @@ def requirements(text):
     local_requirement(files)
     if "-r" not in text:
         framework_pins(files)
+
+
+def setting(text):
+    modules(f'[submodule "a"]\nurl={text}"')
 
 
 def build_log(text):
@@ -110,6 +115,7 @@ PIECES = {
         " #\n",
         "WORKDIR a\n",
     ),
+    setting: (" ", "a", "=", "a ="),
     build_log: (
         *(
             "resolving source context: ",
