@@ -7,7 +7,6 @@ from bot.core.space import Parameter
 from bot.sweep.spaces.bounds import bounded
 from tests.bot.factories import SPACE
 
-
 PARAMETERS = (*SPACE.parameters, Parameter(name="decay", min=0.0, max=1.0, step=5e-324))
 
 
