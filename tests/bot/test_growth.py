@@ -28,6 +28,7 @@ from bot.sweep.launch.command_line import parse_options
 from bot.sweep.spaces.space import parse_space
 from bot.text.terminal import without_markup
 from bot.text.wording import did_you_mean
+from handlers.any_wording import _for_one
 from handlers.mentions import without_mentions_of
 from k8s.jobs import Job, JobState
 from tests.bot.factories import NOW
@@ -190,6 +191,7 @@ PIECES = {
 }
 PIECES |= {
     lambda text: without_mentions_of("U1", {"text": text}): ("<@U1|",),
+    lambda text: _for_one({"text": text}): ("_", "_ ", "a_", "*", "•", "- ", "a ", "| a "),
     IMAGE_NAME.fullmatch: ("a:",),
     lambda text: _failure("url", text): ("//a",),
     lambda text: did_you_mean(text, [text[::-1]]): ("ab",),
