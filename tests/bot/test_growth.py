@@ -29,7 +29,7 @@ from bot.sweep.spaces.space import parse_space
 from bot.text.terminal import without_markup
 from bot.text.wording import did_you_mean
 from handlers.any_wording import _for_one
-from handlers.mentions import without_mentions_of
+from handlers.mentions import own_words
 from k8s.jobs import Job, JobState
 from tests.bot.factories import NOW
 from tests.cases import cases
@@ -161,7 +161,7 @@ PIECES = {
         *('File "', "Traceback (most recent call last):\n", "a: E\n", "ValueError: a \n", "nan loss ", "\n"),
     ),
     parse_options: ("<http://", "<http://a|", "repo=<mailto:a", "—", '"', "a=b ", "&lt;", "\\", "a/"),
-    description: ("description: ", "description:\n", "#", "# ", "\n"),
+    description: ("description: ", "description:\n", "description: [", "\n [", "#", "# ", "\n"),
     refusal: (", 1 a", "1", "insufficient quota for a in flavor b, maximum capacity (", "1 > ", "used: "),
     Mask(["secret"]): (
         *(
@@ -190,7 +190,7 @@ PIECES = {
     shown: ("`", "```", "&", "<", "\r", "\n", "\u202e", " "),
 }
 PIECES |= {
-    lambda text: without_mentions_of("U1", {"text": text}): ("<@U1|",),
+    lambda text: own_words("U1", {"text": text}): ("<@U1|", "&gt;", "&gt;a\n"),
     lambda text: _for_one({"text": text}): ("_", "_ ", "a_", "*", "•", "- ", "a ", "| a "),
     IMAGE_NAME.fullmatch: ("a:",),
     lambda text: _failure("url", text): ("//a",),

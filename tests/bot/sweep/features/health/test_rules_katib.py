@@ -251,6 +251,7 @@ NOT_READY = an_event("NodeNotReady", real_messages.NODE_NOT_READY)
         (running(), {"events": (NOT_READY,)}, real_messages.NODE_NOT_READY),
         (running(reason="NodeLost", message="lost"), {}, "lost"),
         (running(reason="NodeLost"), {"nodes": (a_node(status="True", message="ready"),)}, "ready"),
+        (running(), {"nodes": (a_node(),), "collector_log": BUFFERED}, real_messages.NO_KUBELET),
     ],
 )
 def test_dead_node_is_named(pod, known, words):
