@@ -133,7 +133,7 @@ LIST_HEAD = """\
 
 <!-- Written by `make reference` from the files. Don't edit this list. -->
 
-The first sentence of each file, to search in.
+The first sentence of each file, and the names of its limits and times, to search in.
 """
 PACKAGES = ("handlers", "bot", "k8s", "reader", "search")
 
@@ -167,15 +167,41 @@ def files() -> dict[Path, str]:
 def _package(name: str) -> Iterator[str]:
     """Yield a list of the package's files for each of its folders."""
     for folder in sorted({path.parent for path in (HERE.parent / name).rglob("*.py")}):
-        place = folder.relative_to(HERE.parent)
-        yield f"\n`{place}/`: {_first_sentence(folder / '__init__.py')}\n\n"
+        yield f"\n`{folder.relative_to(HERE.parent)}/`: {_about(folder / '__init__.py')}\n\n"
         for path in sorted(set(folder.glob("*.py")) - {folder / "__init__.py"}):
-            yield f"- `{place}/{path.name}`: {_first_sentence(path)}\n"
+            yield f"- `{path.relative_to(HERE.parent)}`: {_about(path)}\n"
 
 
-def _first_sentence(path: Path) -> str:
-    text = ast.get_docstring(ast.parse(path.read_text())) or ""
-    return " ".join(text.split("\n\n")[0].split()).partition(". ")[0].removesuffix(".") + "."
+def _about(path: Path) -> str:
+    """Return the file's first sentence, and the names of its numbers."""
+    module = ast.parse(path.read_text())
+    text = " ".join((ast.get_docstring(module) or "").split("\n\n")[0].split())
+    numbers = ", ".join(f"`{name}`" for line in module.body for name in _numbers(line))
+    return f"{text.partition('. ')[0].removesuffix('.')}.{f' {numbers}' if numbers else ''}"
+
+
+def _numbers(line: ast.stmt) -> Iterator[str]:
+    match line:
+        case ast.Assign(targets=[ast.Tuple(elts=names)], value=ast.Tuple(elts=values)):
+            pairs = list(zip(names, values, strict=False))
+        case ast.Assign(targets=[target], value=value):
+            pairs = [(target, value)]
+        case _:
+            return
+    for target, value in pairs:
+        if isinstance(target, ast.Name) and target.id.isupper() and _is_number(value):
+            yield target.id
+
+
+def _is_number(value: ast.expr) -> bool:
+    match value:
+        case ast.Constant(value=int() | float()):
+            return not isinstance(value.value, bool)
+        case ast.BinOp(left=left, right=right):
+            return _is_number(left) and _is_number(right)
+        case ast.Call(func=ast.Name(id="timedelta")):
+            return True
+    return False
 
 
 def _formats() -> Iterator[str]:

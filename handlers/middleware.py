@@ -125,7 +125,8 @@ async def _send(body: Body, client: AsyncWebClient, respond: AsyncRespond | None
                 view = {"type": "home", "blocks": [section(refusal)]}
                 await client.views_publish(user_id=event["user"], view=view)
             elif event.get("type") in {"app_mention", "message"}:
-                await client.chat_postEphemeral(channel=event["channel"], user=event["user"], text=refusal)
+                where = {"channel": event["channel"], "thread_ts": event.get("thread_ts")}
+                await client.chat_postEphemeral(**where, user=event["user"], text=refusal)
             elif body.get("type") == "block_actions" and body.get("response_url") and respond:
                 await respond(text=refusal, response_type="ephemeral", replace_original=False)
     except SLACK_ERRORS as error:

@@ -112,7 +112,8 @@ def object_facts(obj: Manifest, kind: str) -> ObjectFacts:
 def _state(obj: Manifest, kind: str) -> str:
     status = obj.get("status") or {}
     if kind in PODS:
-        return ": ".join(filter(None, (status.get("phase", "unknown"), _not_running(obj))))
+        why = _not_running(obj) or _failure(status)
+        return ": ".join(filter(None, (status.get("phase", "unknown"), why)))
     if is_suspended(obj):
         return "suspended"
     if kind == "Job":
@@ -124,7 +125,7 @@ def _state(obj: Manifest, kind: str) -> str:
 
 
 def _not_running(pod: Manifest) -> str:
-    """Return the reason and message of the first container that waits, or was killed."""
+    """Return the reason and message of the first container that waits, and why it was killed."""
     status = pod.get("status") or {}
     for group in ("initContainerStatuses", "containerStatuses"):
         for each in status.get(group) or ():
@@ -137,6 +138,16 @@ def _not_running(pod: Manifest) -> str:
         if each.get("type") == "PodScheduled" and each.get("status") == "False":
             return str(each.get("message", ""))
     return ""
+
+
+def _failure(status: Manifest) -> str:
+    """Return why a pod was evicted, or its first failed container's reason."""
+    if why := status.get("reason"):
+        return f"{why}: {status.get('message', '')}"
+    ends = (
+        (each.get("state") or {}).get("terminated") or {} for each in status.get("containerStatuses") or ()
+    )
+    return next((str(end.get("reason", "")) for end in ends if end.get("exitCode")), "")
 
 
 def phase_name(phase: Phase) -> str:

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from decimal import Decimal
 from statistics import fmean
 from typing import Any
 
@@ -61,12 +62,9 @@ def verdict(found: Sequence[Pair], goal: str, base: str, max_percent: float) -> 
         )
     low, high = (100 * each / mean for each in worse.interval)
     middle = 100 * worse.mean / mean
-    word = "better" if middle < 0 else "worse"
-    span = f"{-high:+.2f}% to {-low:+.2f}%"
-    text = (
-        f"{abs(middle):.2f}% {word} than {name} on average of {len(found)} pairs (95% interval {span}; + is "
-        "better)."
-    )
+    size = f"{abs(middle):.2f}% {'better' if middle < 0 else 'worse'} than" if middle else "The same as"
+    span = f"{0.0 - high:+.2f}% to {0.0 - low:+.2f}%"
+    text = f"{size} {name} on average of {len(found)} pairs (95% interval {span}; + is better)."
     state = "Passed" if high <= max_percent else "Worse" if low > max_percent else "Undecided"
     more = " More seeds or trials narrow the interval." if state == "Undecided" else ""
     return Verdict(passed=state == "Passed", text=f"**{state}**: {text}{more}\n\n{rule}", pairs=tuple(found))
@@ -94,9 +92,9 @@ def report(title: str, new: Mapping[str, Any], base: Mapping[str, Any] | None, d
 
 
 def _picture(found: Sequence[Pair], new: Mapping[str, Any], base: Mapping[str, Any]) -> list[str]:
-    """GitHub and GitLab draw Mermaid; neither takes a file from a job."""
+    """GitHub and GitLab draw Mermaid, whose numbers have no exponents; neither takes a file from a job."""
     shown = found[:MAX_ROWS]
-    olds, news = [f"{old:.6g}" for _, old, _ in shown], [f"{value:.6g}" for _, _, value in shown]
+    olds, news = ([f"{Decimal(f'{each[of]:.6g}'):f}" for each in shown] for of in (1, 2))
     numbers = ", ".join(str(number) for number in range(1, len(shown) + 1))
     return [
         "```mermaid",

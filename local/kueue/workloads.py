@@ -87,6 +87,8 @@ def preempt(store: Store, victim: Object, by: Object) -> None:
     """Evict an admitted Workload: its job is suspended again, and it waits in its queue."""
     uids = f"UID: {by['metadata']['uid']}, JobUID: {by['metadata']['labels'][JOB]}"
     why = f"Preempted to accommodate a workload ({uids}) due to prioritization in the ClusterQueue"
+    above, below = ((cluster_queue(store, each) or {})["metadata"]["name"] for each in (by, victim))
+    why += f"; preemptor path: /{above}; preemptee path: /{below}"  # since Kueue 0.15
     _set(
         store,
         victim,

@@ -76,6 +76,18 @@ async def kept(redis):
     return [key async for key in redis.scan_iter()]
 
 
+async def test_denial_of_a_mention_in_a_thread_is_shown_there(redis, slack, monkeypatch):
+    here, shown = Place(redis, slack), []
+
+    async def post(_, **arguments):
+        shown.append((arguments["channel"], arguments["thread_ts"]))
+
+    monkeypatch.setattr(AsyncWebClient, "chat_postEphemeral", post)
+    await here.sends(mention(THEIRS, ADA.id, thread_ts="1"))
+    await here.sends(mention(THEIRS, ADA.id))
+    assert shown == [("C1", "1"), ("C1", None)]
+
+
 @pytest.mark.parametrize("way", REQUESTS)
 async def test_other_workspace_is_rejected_and_stores_nothing(redis, slack, way, caplog):
     caplog.set_level("INFO")

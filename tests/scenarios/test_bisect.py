@@ -10,6 +10,7 @@ from bot.core.errors import UserError
 from bot.core.events import Event, Progress
 from bot.core.record import Building, Phase
 from bot.core.request import Bisection
+from bot.platform.slack.client import NotInChannelError
 from bot.platform.slack.mrkdwn import code
 from bot.platform.storage.sweeps import Store
 from bot.platform.storage.work_queue import Queue
@@ -17,6 +18,7 @@ from bot.sweep.lifecycle.texts import RESULTS
 from bot.sweep.lifecycle.trials import ended
 from bot.sweep.model.observation import Observation
 from bot.sweep.reports import bisect
+from bot.sweep.reports.bisect_evidence import _nearest_change
 from bot.sweep.results.models import TrialResult
 from bot.sweep.sweeps.notifier import POSTERS
 from k8s.engine import TrialState
@@ -155,6 +157,23 @@ async def test_bisect_finds_a_planted_commit(redis, repo, url, git, broken, comm
     )
     assert f"of {commits} commits, found with {trials} trials" in text
     assert text.endswith('\n`src/train.py:9` `+raise ValueError("too deep")`'), "not the other changed line"
+
+
+LONG = [f"x = {number}" for number in range(2_500)]
+
+
+@pytest.mark.parametrize(
+    ("changed", "row", "found"),
+    [
+        ({2_300: "x = 0"}, 2_301, ("a.py:2301", "+x = 0")),
+        ({0: "import y\nx = 0"}, 2_000, ("a.py:1", "+import y")),
+        ({5: "x = 0", 2_300: "x = 0"}, 2_301, None),  # too far apart to be compared in time
+        ({}, 1, None),
+    ],
+)
+def test_changed_line_of_a_long_file_is_found_between_its_first_and_its_last_change(changed, row, found):
+    after = [changed.get(number, line) for number, line in enumerate(LONG)]
+    assert _nearest_change("a.py", "\n".join(LONG), "\n".join(after), row) == found
 
 
 async def test_two_bisects_begun_by_clicks_have_steps_of_their_own(redis, repo, url, git):  # noqa: F811
@@ -297,6 +316,19 @@ async def test_answer_waits_for_the_end_of_its_last_step(redis, repo, url, git):
     await here.store.save(replace(await here.store.get(step), outbox=()))
     assert await bisect.follow(step, here) is None
     assert len(here.slack.posted) == 1
+
+
+async def test_answer_that_the_thread_refuses_is_sent_to_who_asked(redis, repo, url, git):  # noqa: F811
+    here, _, step = await begun(redis, repo, url, git, broken=1, commits=2)
+
+    async def archived(*_):
+        raise NotInChannelError("is_archived")
+
+    here.slack.reply = archived
+    await here.ends(step, Phase.FAILED, failed=1)
+    [(user, text)] = here.slack.ephemeral_messages
+    assert (user, text.startswith(":white_check_mark: First failing commit: ")) == (OWNER, True)
+    assert text.endswith(f"\nSweepbot can't post in the thread of `{ORIGIN}` (Slack error `is_archived`).")
 
 
 async def test_bisect_needs_an_earlier_trial_with_the_same_values(redis, repo, url, git):  # noqa: F811

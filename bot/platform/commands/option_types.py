@@ -18,6 +18,7 @@ IN_HOURS = {
     "h": 1,
     "hour": 1,
     "hours": 1,
+    "hr": 1,
     "hrs": 1,
     "day": 24,
     "days": 24,

@@ -243,7 +243,7 @@ def webhook_away(words: str, what: str = "every pod in this namespace") -> tuple
     text = f"The webhook `{hook[1]}` isn't responding, so Kubernetes rejects {what}."
     if not hook[1].endswith(".katib.kubeflow.org"):
         return text, "Ask an admin to restore the webhook; the pod then starts without further action."
-    return text, f"Ask an admin to restore Katib, such as by `{katib_restart('kubeflow')}`"
+    return text, f"Ask an admin to restore Katib, such as by `{katib_restart('kubeflow')}`."
 
 
 def katib_restart(namespace: str) -> str:

@@ -7,6 +7,7 @@ import json
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
+from functools import partial
 from time import monotonic
 from typing import Any
 
@@ -154,7 +155,7 @@ class Registry:
             # have several codes for it.
             for place, image in ((below, under), (above, over)):
                 for layer in image.manifest["layers"]:
-                    await self._mount(to.repository, layer["digest"], place.repository)
+                    await self._mount(to.repository, layer, place.repository)
             if not await self._put(to, under.type, manifest):
                 raise self._error(f"that {to} isn't valid, right after its layers were mounted")
         return digest_of(manifest)
@@ -227,23 +228,29 @@ class Registry:
             if answer.status != 201:
                 raise self._error(f"{answer.status} to an upload")
 
-    async def _mount(self, repository: str, digest: str, source: str) -> None:
+    async def _mount(self, repository: str, layer: Json, source: str) -> None:
         """Mount a layer into a repository; if the registry doesn't support that, copy it."""
         if source == repository:
             return
+        with self._as_expected():
+            digest, size = str(layer["digest"]), {"Content-Length": str(int(layer["size"]))}
         path = f"/v2/{repository}/blobs/uploads/?mount={digest}&from={source}"
-        async with self._request("POST", path, f"{_push(repository)} {_pull(source)}") as answer:
+        scope = f"{_push(repository)} {_pull(source)}"
+        async with self._request("POST", path, scope) as answer:
             if answer.status == 201:
                 return
             if answer.status != 202:
                 raise self._error(f"{answer.status} to a layer of {source} for {repository}")
             place = answer.headers["Location"]
+        await self._send(place, scope, digest, partial(self._layer, digest, source), size)
+
+    async def _layer(self, digest: str, source: str) -> AsyncIterator[bytes]:
         blob = f"/v2/{source}/blobs/{digest}"
         async with self._request("GET", blob, _pull(source), timeout=LAYER_TIMEOUT) as layer:
             if layer.status != 200:
                 raise self._error(f"{layer.status} for a layer of {source}")
-            size = {key: layer.headers[key] for key in ("Content-Length",) if key in layer.headers}
-            await self._send(place, _push(repository), digest, layer.content.iter_chunked(2**20), size)
+            async for part in layer.content.iter_chunked(2**20):
+                yield part
 
     @asynccontextmanager
     async def _request(
@@ -256,23 +263,25 @@ class Registry:
         headers: Mapping[str, str] | None = None,
         timeout: aiohttp.ClientTimeout = REQUEST_TIMEOUT,  # noqa: ASYNC109 - aiohttp's own
     ) -> AsyncIterator[aiohttp.ClientResponse]:
+        """Yield the answer. `data`: what to send, or a function that yields it, called again after a 401."""
         try:
             with self._as_expected():
                 url = self._url.join(URL(path, encoded=True))
                 if url.host == self._url.host and not self._insecure:
                     url = url.with_scheme("https")  # behind a TLS proxy, a registry can call itself http://
-                how = {"data": data, "timeout": timeout, "allow_redirects": method in {"GET", "HEAD"}}
+                again = data if callable(data) else lambda: data
+                how: dict[str, Any] = {"timeout": timeout, "allow_redirects": method in {"GET", "HEAD"}}
                 authorization = self._cached_authorization(scope, url)
                 with measured("registry", operation=f"{method} {url.path}"):
                     answer = await self._session.request(
-                        method, url, headers={**(headers or {}), **authorization}, **how
+                        method, url, data=again(), headers={**(headers or {}), **authorization}, **how
                     )
                 if answer.status == 401 and url.host == self._url.host:
                     challenges = answer.headers.getall("WWW-Authenticate", [])
                     answer.release()
                     authorization = {"Authorization": await self._authorize(challenges, scope)}
                     answer = await self._session.request(
-                        method, url, headers={**(headers or {}), **authorization}, **how
+                        method, url, data=again(), headers={**(headers or {}), **authorization}, **how
                     )
                 async with answer:
                     yield answer

@@ -19,7 +19,7 @@ from bot.core.errors import UserError
 from bot.core.space import FOLDER
 from bot.core.stored_format import cached, late_adapter
 from bot.core.work_item import ItemKind, WorkItem
-from bot.platform.config.yaml_reader import MAX_CHARACTERS
+from bot.platform.config.yaml_reader import MAX_CHARACTERS, read
 from bot.platform.repos.git import Git, named_branches
 from bot.platform.repos.git_commands import GitUnavailableError
 from bot.platform.storage.work_queue import Queue
@@ -45,7 +45,7 @@ RETENTION = timedelta(days=1)
 FIRST_RESULT_TIMEOUT = 1.5  # seconds
 MAX_DESCRIBED = 50  # spaces whose descriptions are read
 MAX_GIT_NAMES = 3_000  # per repository: menus read all of them for each typed letter
-MAX_DESCRIPTION = 100  # characters; a menu shows 75
+MAX_WRITTEN, MAX_DESCRIPTION = 1_000, 100  # characters in the file; shown, of which a menu shows 75
 _NAMES = late_adapter(GitNames)
 
 
@@ -110,8 +110,12 @@ async def _about(git: Git, url: str, commit: str, stem: str) -> str:
 
 def description(text: str) -> str:
     """Return a space file's `description:`, or else its first comment."""
-    if written := re.search(r"^description:[ \t]*(.+)$", text, re.MULTILINE):
-        return written[1].strip().strip("\"'")[:MAX_DESCRIPTION]
+    if written := re.search(r"^description:.*(\n[ \t].*)*", text, re.MULTILINE):  # the rest can be long
+        try:
+            found = read(written[0][:MAX_WRITTEN], FOLDER).mapping()["description"]
+            return found.raw.strip()[:MAX_DESCRIPTION]
+        except UserError:  # the launch says what is wrong
+            return ""
     first = re.match(r"\s*#+[ \t]*(.*)", text)
     return first[1].strip()[:MAX_DESCRIPTION] if first else ""
 

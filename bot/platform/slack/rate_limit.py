@@ -8,11 +8,13 @@ from dataclasses import dataclass
 
 from redis.asyncio import Redis
 
-# KEYS: the line (calls that share a limit), and the caller's reservation, which expires 1 min after its time.
+# KEYS: the line (calls that share a limit), the caller's reservation, which expires 1 min after its time, and
+# the end of the line's last hold: a place before it is lost.
 _TAKE = """
 local time = redis.call('TIME')
 local now, gap, burst = time[1] * 1000 + math.floor(time[2] / 1000), tonumber(ARGV[1]), tonumber(ARGV[2])
-local place = tonumber(redis.call('GET', KEYS[2]))
+local place, held = tonumber(redis.call('GET', KEYS[2])), tonumber(redis.call('GET', KEYS[3]) or 0)
+if place and place <= held then place = nil end
 if place and place > now then return place - now end
 if place then
   redis.call('DEL', KEYS[2])
@@ -38,6 +40,7 @@ local time = redis.call('TIME')
 local now, pause = time[1] * 1000 + math.floor(time[2] / 1000), tonumber(ARGV[1])
 local last = math.max(tonumber(redis.call('GET', KEYS[1]) or 0), now + pause)
 redis.call('SET', KEYS[1], last, 'PX', last - now + 1000)
+redis.call('SET', KEYS[2], now + pause, 'PX', pause + 60000)
 """
 
 
@@ -65,7 +68,7 @@ class RateLimiter:
         Args:
             line: calls that share a limit, such as the posts in one channel.
         """
-        keys = [f"sweepbot:pace:{line}", f"sweepbot:pace:{line}:{who}"]
+        keys = [f"sweepbot:pace:{line}", f"sweepbot:pace:{line}:{who}", f"sweepbot:held:{line}"]
         return float(await self._take(keys, [round(rate.gap * 1000), rate.burst])) / 1000
 
     async def until_half_free(self, line: str, rate: Rate) -> float:
@@ -78,4 +81,4 @@ class RateLimiter:
 
     async def hold(self, line: str, seconds: float) -> None:
         """Block a line for Slack's Retry-After; other lines continue."""
-        await self._hold([f"sweepbot:pace:{line}"], [round(seconds * 1000)])
+        await self._hold([f"sweepbot:pace:{line}", f"sweepbot:held:{line}"], [round(seconds * 1000)])

@@ -13,7 +13,7 @@ from bot.platform.slack.message import Message
 from bot.platform.slack.mrkdwn import block, code, local_time, mention, place, quoted
 from bot.sweep.decisions.parent_message import PHASES, summary
 from bot.sweep.model.observation import Observation
-from bot.sweep.model.texts import flags, name_link
+from bot.sweep.model.texts import devices, flags, name_link
 from bot.sweep.results.csv_file import ordered
 from bot.sweep.results.models import SweepResults
 from bot.sweep.results.table import STATES, filled, parameter_columns, trial_cells
@@ -153,7 +153,7 @@ def _trial(sweep: SweepRecord, trial: Trial, state: str) -> Block:
     text = f"*{quoted(short_name)}* · {state}\n{flags(trial.parameters)}"
     if state == CANCELLING:
         return section(text)
-    effect = f"Stops {short_name[:200]} and frees its GPUs. The sweep continues."
+    effect = f"Stops {short_name[:200]} and frees its {devices(sweep.plan)}. The sweep continues."
     confirm = {
         "title": plain_text("Cancel this trial?"),
         "text": plain_text(effect),

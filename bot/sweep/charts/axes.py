@@ -31,7 +31,7 @@ def objective_range(goal: Goal, finite: Sequence[float]) -> tuple[float, float]:
     On the bad side, the range ends two interquartile ranges from the quartile; values beyond are drawn there.
     """
     values = sorted(clipped(value) for value in finite)
-    first, third = values[len(values) // 4], values[(3 * len(values)) // 4]
+    first, third = values[len(values) // 4], values[-1 - len(values) // 4]
     far = 2 * (third - first)
     if goal is Goal.MAXIMIZE:
         return (max(values[0], first - far) if far else values[0]), values[-1]
@@ -128,9 +128,9 @@ class Scale:
 def _tick(value: float) -> str:
     """Format a number in few characters: `0.01`, `254`, `1e-4`."""
     size = abs(value)
-    if 100 <= size < 100_000:
+    if 99.5 <= size < 99_999.5:
         return f"{value:.0f}"
-    text = f"{value:.2g}" if not value or 0.001 <= size < 100 else f"{value:.1e}"
+    text = f"{value:.2g}" if not value or 0.001 <= size < 99.5 else f"{value:.1e}"
     return text.replace(".0e", "e").replace("e-0", "e-").replace("e+0", "e")
 
 

@@ -15,6 +15,7 @@ BLUE, SKY, GREEN, ORANGE, VERMILION, PURPLE = (
 )
 LINE, BEST, OUTLIER = BLUE, ORANGE, VERMILION
 TEXT, NOTE, MUTED, OTHERS, AXIS, GRID = "#222222", "#555555", "#999999", "#c4c4c4", "#cccccc", "#e5e5e5"
+PALE_GREEN, WHITE, DARK, HATCH, HATCH_ON_DARK = "#b5dccb", "#ffffff", "#333333", "#888888", "#bbbbbb"
 # Of lines that are compared: color and style.
 STYLES = (
     (BLUE, "-"),

@@ -342,7 +342,7 @@ OPTIONS = (
         "for the whole sweep",
         "Max hours",
         HOURS_HINT,
-        said=("hours", "hour", "h", "hrs"),
+        said=("hours", "hour", "h", "hr", "hrs"),
         means={"hour": "1", "half hour": "0.5", "day": "24"},
         units=TIMES,
     ),

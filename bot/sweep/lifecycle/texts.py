@@ -16,6 +16,7 @@ from bot.sweep.model.progress import finished_trials
 from bot.sweep.model.texts import (
     TOLD_DIRECTLY,
     TOLD_IN_CHANNEL,
+    devices,
     display_name,
     loud,
     name_link,
@@ -119,10 +120,11 @@ def trial_killed(sweep: SweepRecord, trial: str, user: str) -> Event:
         OUT_OF_BUDGET: ": the sweep was over its budget by as much as its longest trial",
     }.get(user, "")
     who = "Sweepbot stopped" if because else f"{display_name(sweep, user)} cancelled"
+    held = devices(sweep.plan)
     return Event(
         kind="trial_killed",
-        text=f":no_entry_sign: {who} trial {code(trial)}{because}. Its GPUs are free.",
-        many=f":no_entry_sign: {who} {code(trial)} and {{more}}{because}. Their GPUs are free.",
+        text=f":no_entry_sign: {who} trial {code(trial)}{because}. Its {held} are free.",
+        many=f":no_entry_sign: {who} {code(trial)} and {{more}}{because}. Their {held} are free.",
         group=f"trial_killed/{user}",
     )
 
@@ -173,7 +175,7 @@ def ended(sweep: SweepRecord, ending: Phase, saved: str) -> Event:
         case _:
             has_results = sweep.submitted and sweep.progress.succeeded
             kept = " Finished trials keep their results in Katib and MLflow." if has_results else ""
-            done = "Cancelled. All pods are gone and the GPUs are free."
+            done = f"Cancelled. All pods are gone and the {devices(sweep.plan)} are free."
             text = f":no_entry_sign: {name} · {done}{kept} {saving}{best}"
     has_more = sweep.submitted or sweep.request.bisects  # the table, or the next step
     event = Event(kind=RESULTS if has_more else str(ending), text=text.strip(), shown=shown)

@@ -7,6 +7,7 @@ from typing import Any
 
 from bot.core.commands import Command
 from bot.core.events import Event, Result
+from bot.core.plan import SweepPlan
 from bot.core.record import SweepRecord
 from bot.core.request import Notify
 from bot.core.sweep_summary import SweepSummary
@@ -38,6 +39,11 @@ def linked(text: str, sweeps: Iterable[SweepRecord | SweepSummary]) -> str:
     """Link the names of sweeps in a text that isn't in their thread, where each stands as code."""
     links = {each.id: name_link(each) for each in sweeps if each.permalink}
     return CODED.sub(lambda found: links.get(found[1], found[0]), text)
+
+
+def devices(plan: SweepPlan | None) -> str:
+    """Name what its trials hold."""
+    return "CPUs" if plan and not plan.gpus else "GPUs"
 
 
 def result_text(sweep: SweepRecord, result: Result) -> str:

@@ -2,6 +2,7 @@
 
 import asyncio
 import re
+from collections.abc import Sequence
 from difflib import SequenceMatcher
 from pathlib import PurePosixPath
 
@@ -15,7 +16,7 @@ from k8s.pods import Pod, is_trial_pod, read_trial_pod
 
 LOG_LINES = 400
 MAX_LINE = 200  # characters of a changed line
-MAX_DIFF = 2_000  # lines of a file that are compared
+MAX_DIFF = 2_000  # lines from a file's first change to its last
 
 
 async def latest_pods(sweep: SweepRecord, trial: str, clients: SweepClients) -> list[Pod]:
@@ -67,13 +68,24 @@ async def changed_line(bisection: Bisection, clients: SweepClients) -> tuple[str
 
 def _nearest_change(path: str, before: str, after: str, row: int) -> tuple[str, str] | None:
     """Return the change nearest to a line of the later version."""
-    old, new = before.splitlines()[:MAX_DIFF], after.splitlines()[:MAX_DIFF]
+    old, new = before.splitlines(), after.splitlines()
+    above = _same(old, new)
+    below = _same(old[above:][::-1], new[above:][::-1])
+    old, new = old[above : len(old) - below], new[above : len(new) - below]
+    if max(len(old), len(new)) > MAX_DIFF:
+        return None
     found: list[tuple[int, str]] = []
     for kind, low, _, start_at, end_at in SequenceMatcher(None, old, new).get_opcodes():
         if kind != "equal":
-            added = [(number + 1, f"+{new[number]}") for number in range(start_at, end_at)]
-            found += added or [(start_at + 1, f"-{old[low]}")]
+            added = [(above + number + 1, f"+{new[number]}") for number in range(start_at, end_at)]
+            found += added or [(above + start_at + 1, f"-{old[low]}")]
     if not found:
         return None
     place, line = min(found, key=lambda each: abs(each[0] - row))
     return f"{path}:{place}", line[:MAX_LINE]
+
+
+def _same(old: Sequence[str], new: Sequence[str]) -> int:
+    """Return how many lines are the same at the beginning."""
+    pairs = enumerate(zip(old, new, strict=False))
+    return next((number for number, (one, other) in pairs if one != other), min(len(old), len(new)))

@@ -7,6 +7,7 @@ from itertools import pairwise
 from bot.core.errors import UserError
 from bot.platform.repos.git_commands import GitUnavailableError
 from bot.platform.slack.message import Message
+from bot.platform.slack.mrkdwn import code
 from bot.sweep.charts.comparison import alt_text, png
 from bot.sweep.clients import SweepClients
 from bot.sweep.model.texts import linked
@@ -22,7 +23,7 @@ async def compare(ids: Sequence[str], clients: SweepClients) -> tuple[Message, P
     sweeps, message = await comparison_of(ids, clients, link)
     if not comparable(sweeps) or not all(each.space.names_best for each in sweeps):
         return message, None
-    text = f"Best {sweeps[0].space.metric} so far of {', '.join(f'`{each}`' for each in ids)}"
+    text = f"Best {code(sweeps[0].space.metric)} so far of {', '.join(f'`{each}`' for each in ids)}"
     return message, Picture(text=link(text), alt=alt_text(sweeps), png=await png(sweeps))
 
 

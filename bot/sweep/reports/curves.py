@@ -47,6 +47,7 @@ async def draw_curves(
     if query and not curves:  # the pods are gone, but not the runs
         with suppress(UserError):
             curves, names = await _of_mlflow(plan, metric, clients)
+            where = "MLflow" if curves else where
     if not curves:
         raise UserError(_nothing(sweep.id, space.metric, metric, where, names))
     chart = CurvesChart(

@@ -4,11 +4,16 @@ from typing import Any
 
 from bot.sweep.charts.palette import (
     BLUE,
+    DARK,
+    HATCH,
+    HATCH_ON_DARK,
     LABEL_SIZE,
     ORANGE,
+    PALE_GREEN,
     PURPLE,
     SKY,
     TITLE_SIZE,
+    WHITE,
     drawn,
     legend_below,
     new_figure,
@@ -20,10 +25,10 @@ SERIES: tuple[tuple[str, str, dict[str, Any]], ...] = (
     ("used", "used", {"facecolor": BLUE}),
     ("pauses", "pauses", {"facecolor": SKY}),
     ("idle", "idle", {"facecolor": ORANGE}),
-    ("unknown", "unknown", {"facecolor": "#ffffff", "edgecolor": "#888888", "hatch": "///"}),
+    ("unknown", "unknown", {"facecolor": WHITE, "edgecolor": HATCH, "hatch": "///"}),
     ("reserved", "reserved", {"facecolor": PURPLE}),
-    ("free", "free", {"facecolor": "#b5dccb"}),
-    ("unhealthy", "unhealthy", {"facecolor": "#333333", "edgecolor": "#bbbbbb", "hatch": "xx"}),
+    ("free", "free", {"facecolor": PALE_GREEN}),
+    ("unhealthy", "unhealthy", {"facecolor": DARK, "edgecolor": HATCH_ON_DARK, "hatch": "xx"}),
 )
 HEIGHT = 5.6  # inches
 OF_ALL = "GPUs of all teams"  # also in a team's digest: free ones belong to no team

@@ -12,7 +12,7 @@ from bot.core.errors import UserError
 from bot.remote import ci_host
 from bot.remote.ci import run_ci
 from bot.remote.ci_host import pull_request
-from bot.remote.ci_verdict import code, pairs, verdict
+from bot.remote.ci_verdict import Verdict, code, pairs, report, verdict
 from k8s.retry import Retry
 
 TOKEN = f"swb_{'a' * 43}"
@@ -164,7 +164,7 @@ def test_sweeps_of_branch_and_base_are_compared_and_the_comment_is_edited(host, 
     assert commands == ["gate=off space=lr trials=5 branch=nets", "gate=off space=lr trials=5 branch=main"]
     [text] = host.comments.values()
     assert text.startswith("<!-- sweepbot ci ")
-    assert "### Sweep\n\n**Passed**: 0.00% worse than `main` on average of 5 pairs" in text
+    assert "### Sweep\n\n**Passed**: The same as `main` on average of 5 pairs" in text
     assert "- `nets` @ `01234567`: `lr-nets` succeeded, best 0.9 ([thread](https://lab.slack.com/1))" in text
     assert '    x-axis [1, 2, 3, 4, 5]\n    y-axis "val_loss"\n' in text
     assert "    bar [1, 1.1, 0.9, 1, 1.05]\n    line [1, 1.1, 0.9, 1, 1.05]" in text
@@ -299,7 +299,9 @@ def test_rule_needs_the_whole_interval(new, goal, state):
     assert (decided.text.split("*")[2], decided.passed) == (state, state == "Passed")
     helps = state == "Undecided" and len(new) > 2
     assert ("More seeds or trials narrow the interval." in decided.text) is helps
-    assert verdict(pairs(trials(BASE), trials(BASE)), goal, "main", 0.0).passed, "the same isn't worse"
+    same = verdict(pairs(trials(BASE), trials(BASE)), goal, "main", 0.0)
+    assert same.passed, "the same isn't worse"
+    assert "The same as `main` on average of 5 pairs (95% interval +0.00% to +0.00%;" in same.text
 
 
 @pytest.mark.parametrize("scale", [0.01, 100])
@@ -313,6 +315,22 @@ def test_rule_is_relative_to_the_mean(scale):
     }
     assert len(texts) == 1
     assert "0.99% worse than `main` on average of 5 pairs (95% interval -20.62% to +18.64%;" in texts.pop()
+
+
+def test_picture_of_tiny_and_huge_values_has_no_exponents():
+    sweep = {
+        "id": "a",
+        "state": "succeeded",
+        "best": None,
+        "thread": "",
+        "commit": "",
+        "branch": "b",
+        "reason": "",
+    }
+    sweep["objective"] = {"metric": "loss"}
+    found = [("lr=1", 1e-5, 2.5e-7), ("lr=2", 1234567.0, 1e20)]
+    shown = report("t", sweep, sweep, Verdict(passed=True, text="", pairs=tuple(found)))
+    assert "bar [0.00001, 1234570]\n    line [0.00000025, 100000000000000000000]" in shown
 
 
 def test_pairs_are_trials_with_the_same_parameters_and_a_value():

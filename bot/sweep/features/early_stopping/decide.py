@@ -22,6 +22,7 @@ from bot.sweep.clients import SweepClients
 from bot.sweep.model import engine
 from bot.sweep.model.changes import RequiredChanges, deletions
 from bot.sweep.model.observation import Observation
+from bot.sweep.model.texts import devices
 from bot.sweep.model.time_left import run_times, usual_seconds
 from bot.text.wording import counted, fitting
 from k8s.engine import TrialState
@@ -64,9 +65,9 @@ def stopped(plan: SweepPlan, stops: Mapping[str, EarlyStop], seen: Observation) 
     if rule and rule.dry_run:
         text = f"Dry run: {rule.name} would have stopped {trials} early.\n{shown}"
     else:
-        gpus = "Its GPUs are" if len(stops) == 1 else "Their GPUs are"
+        whose = "Its" if len(stops) == 1 else "Their"
         name = rule.name if rule else "early stopping"
-        text = f"Sweepbot stopped {trials} early ({name}). {gpus} free.\n{shown}"
+        text = f"Sweepbot stopped {trials} early ({name}). {whose} {devices(plan)} are free.\n{shown}"
     return Event(kind="stopped_early", text=f":black_square_for_stop: {text}")
 
 

@@ -5,6 +5,13 @@ from bot.platform.pod_health.evidence import TrialEvidence
 DEBUG = "Run the command locally to debug it."
 # Lines of Python, argparse, jsonargparse, click, tyro, absl, fire, Hydra, Hugging Face, nanoGPT, and numpy.
 FIXES = {
+    r"(?i)(unrecognized|no such|unknown|consume|override|not used).{1,300}tensorboard[_-]dir\b": (
+        "Add the arguments shown in the log to the program. `--tensorboard_dir` isn't passed with "
+        "`metrics: stdout`, which reads the metric from the output."
+    ),
+    r"ignored explicit argument|does not take a value|^Unrecognized options: (true|false)$": (
+        "This flag takes no value: set `booleans: switch` in the space file."
+    ),
     r"[Uu]nrecognized (arguments|options|or misplaced options):|[Nn]o such option|Unknown command line flag"
     r"|Could not consume arg:|^Could not override|are not used by the HfArgumentParser|Unknown config key:": (
         "Add the argument shown in the log to the program, or change `command:`, `parameters:`, `flags:`, or "

@@ -31,7 +31,7 @@ BY_KUEUE = {
     "LocalQueueStopped": "its LocalQueue was stopped",
     "NodeFailures": "its node failed",
 }
-CAUSE = re.compile(r"due to (.{1,100})$")
+CAUSE = re.compile(r"due to ([^;]{1,100})(?:;|$)")  # Kueue 0.15 adds the paths of both queues
 
 
 def queue_interruption(trial: str, workload: Workload | None, by: Workload | None) -> Interruption:

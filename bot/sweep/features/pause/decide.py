@@ -25,7 +25,7 @@ from bot.sweep.model.experiment import EXPERIMENT_DELETED, ended_by_lowered_coun
 from bot.sweep.model.limits import restart_denial
 from bot.sweep.model.observation import Observation
 from bot.sweep.model.terminating import report_stuck, stuck_timeout
-from bot.sweep.model.texts import confirmation, display_name
+from bot.sweep.model.texts import confirmation, devices, display_name
 from bot.text.wording import counted
 from k8s.engine import End, Experiment
 
@@ -67,10 +67,9 @@ def buttons(sweep: SweepRecord) -> list[dict[str, Any]]:
         return [_resume_button(sweep)]
     if sweep.phase not in ACTIVE or sweep.first_only or sweep.draining or not sweep.submitted:
         return []
-    finish = (
-        "No new trials start. Running trials finish; then the GPUs are free until someone resumes the sweep."
-    )
-    stop = "Stops all running trials and frees their GPUs. Stopped trials aren't run again."
+    held = devices(sweep.plan)
+    finish = f"No new trials start. Running trials finish; then the {held} are free until a resume."
+    stop = f"Stops all running trials and frees their {held}. Stopped trials aren't run again."
     pause = confirmation("Pause this sweep?", finish, "Pause", "Keep running")
     now = confirmation("Pause now?", stop, "Pause now", "Keep running")
     now_button = button(PAUSE_NOW, "Pause now", sweep.id, confirm=now)
@@ -191,7 +190,8 @@ def follow(sweep: SweepRecord, seen: Observation, now: datetime) -> SweepRecord:
     since = state.at or now
     sweep = sweep.change(PauseState, at=since).hold(PAUSING)
     if not seen.held:
-        text = f"Paused. All pods are gone and the GPUs are free. To continue: `/sweep resume {sweep.id}`."
+        held = devices(sweep.plan)
+        text = f"Paused. All pods are gone and the {held} are free. To continue: `/sweep resume {sweep.id}`."
         event = Event(kind="paused", text=f":zzz: {text}")
         return sweep.change(PauseState, phase=sweep.phase).to(Phase.PAUSED, now, event)
     is_late = state.now and now - since > stuck_timeout(sweep)

@@ -177,12 +177,17 @@ async def test_compose_requests_no_token_over_http():
     await registry.close()
 
 
-async def test_compose_copies_layers_if_mounting_fails(toy, address):
+async def test_compose_copies_layers_if_mounting_fails_and_sends_one_again_whose_login_expired(toy, address):
     push = Pusher(address)
     await push.image("lab/shared", "deps", TYPES[DOCKER], [b"base"], {})
     await push.image("lab/lr", "code", TYPES[DOCKER], [b"code"], {})
 
+    challenge = {"WWW-Authenticate": 'Basic realm="r"'}
+    expired = [web.Response(status=401, headers=challenge)]
+
     async def unwilling(request):
+        if request.method == "PUT" and expired and not (await request.read()).startswith(b"{"):  # a layer
+            return expired.pop()
         passed = {k: v for k, v in request.headers.items() if k in {"Accept", "Content-Type"}}
         where = str(request.rel_url).removeprefix("/v2/").partition("?mount=")[0]
         status, headers, body = await push.call(request.method, where, await request.read() or None, **passed)
@@ -192,10 +197,13 @@ async def test_compose_copies_layers_if_mounting_fails(toy, address):
         kind = {"Content-Type": headers.get("Content-Type", "text/plain")}
         return web.Response(status=status, body=body, headers=kind | back)
 
-    registry = Registry(await toy(unwilling), insecure=True)
+    async def login():
+        return "u", "p"
+
+    registry = Registry(await toy(unwilling), insecure=True, credentials=login)
     await registry.compose(TO, ImageRef("lab/shared", "deps"), CODE)
     await registry.close()
-    assert len((await read(address, TO))["layers"]) == 2
+    assert (len((await read(address, TO))["layers"]), expired) == (2, [])
 
 
 @pytest.mark.parametrize(

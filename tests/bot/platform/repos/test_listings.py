@@ -1,8 +1,9 @@
-"""Listings of commits that are kept in memory."""
+"""Listings of commits that are kept in memory, and the descriptions of listed spaces."""
 
 import pytest
 
 from bot.platform.repos import listings
+from bot.platform.repos.catalog import description
 from bot.platform.repos.listings import Listings
 
 FILE, FOLDER = ("100644", "a1"), ("040000", "b2")
@@ -35,3 +36,20 @@ def test_listings_drop_the_oldest_commit(monkeypatch):
         True,
         True,
     ]
+
+
+@pytest.mark.parametrize(
+    ("file", "shown"),
+    [
+        ("# of the paper\ndescription: lr  # and more\ntrials: 3", "lr"),
+        ('description: "lr and wd"  # for the paper\n', "lr and wd"),
+        ("description: >\n  lr and\n  depth\ntrials: 3", "lr and depth"),
+        ("description: 'it''s'\n", "it's"),
+        ("description: [\ntrials: 3", ""),
+        ("description: {a: b}", ""),
+        ("#  of the paper\ntrials: 3", "of the paper"),
+        ("trials: 3", ""),
+    ],
+)
+def test_description_is_read_as_yaml(file, shown):
+    assert description(file) == shown

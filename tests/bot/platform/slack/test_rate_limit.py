@@ -31,6 +31,7 @@ async def test_burst_is_sent_at_once_and_the_rest_spaced_in_its_channel_only(pac
     assert [round(wait, -1) for wait in waits[2:]] == [10, 20, 30]
     await pace.hold("c", 60)
     assert await pace.wait("c", "s", QUICK) > 59
+    assert await pace.wait("c", "s2", SLOW) > 60, "a place that was given before the hold"
     assert await pace.wait("d", "s", QUICK) == 0
 
 

@@ -9,7 +9,7 @@ from PIL import Image
 
 from bot.core.curves import Point
 from bot.core.space import Goal, Parameter
-from bot.sweep.charts.axes import POINTS_MAX, Scale, objective_range, shown
+from bot.sweep.charts.axes import POINTS_MAX, Scale, _tick, objective_range, shown
 from bot.sweep.charts.picture import MAX_ALT, Content, _figure, alt_text, png
 from k8s.engine import TrialState
 from tests.bot.factories import NOW, SPACE
@@ -130,11 +130,28 @@ def test_alt_text_has_the_facts_and_without_a_finite_value_there_is_no_picture()
 
 
 @pytest.mark.parametrize(("goal", "sign"), [(Goal.MINIMIZE, 1), (Goal.MAXIMIZE, -1)])
-def test_diverged_trial_does_not_flatten_the_others(goal, sign):
-    content = Content(spread([sign * value for value in (0.1, 0.2, 0.3, 0.4, 0.5, 1e9)], goal=goal))
+@pytest.mark.parametrize("values", [(0.1, 0.2, 0.3, 0.4, 0.5, 1e9), (0.1, 0.2, 0.3, 1e9)])
+def test_diverged_trial_does_not_flatten_the_others(goal, sign, values):
+    content = Content(spread([sign * value for value in values], goal=goal))
     low, high = objective_range(content.space.goal, content.values)
     assert sign * 0.1 in (low, high)
     assert high - low < 2
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (99.4, "99"),
+        (99.7, "100"),
+        (254.2, "254"),
+        (99_999.7, "1e5"),
+        (1e-4, "1e-4"),
+        (0.01, "0.01"),
+        (0, "0"),
+    ],
+)
+def test_ends_of_a_scale_are_short(value, text):
+    assert _tick(value) == text
 
 
 def test_scale_keeps_the_order_of_the_space_and_cuts_long_names():

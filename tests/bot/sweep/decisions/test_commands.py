@@ -180,6 +180,8 @@ def test_idle_trial_is_stopped_by_sweepbot_alone_and_a_late_stop_is_silent():
         ":no_entry_sign: Sweepbot stopped trial `otter-abc`: its GPUs were idle, and the warning "
         "wasn't snoozed. Its GPUs are free."
     )
+    without = replace(after, plan=replace(after.plan, gpus=0))
+    assert texts.trial_killed(without, "otter-abc", ADMIN).text.endswith("Its CPUs are free.")
     assert (
         denial_of(replace(after, audit_log=()), a_command(Action.KILL, trial="otter-abc"))
         == "Sweepbot already cancelled `otter-abc`."

@@ -84,7 +84,7 @@ def test_end_of_a_build_names_images_and_times_or_the_cause():
     assert step(BUILDING, *builds, digest="sha256:a") == "✓ Image reused from the registry"
     one = a_sweep(Phase.BUILDING)
     [made] = PLAN.builds
-    assert step(one, a_build(made, there=False)) == "○ Building image from `Dockerfile`"
+    assert step(one, a_build(made, there=False)) == f"○ Building image {PLAN.recipe}"
     ours = replace(one, building=Building(started=NOW, uids={made.ref.name: f"u-{made.role}"}))
     assert step(ours, a_build(made, JobState.COMPLETE, 3.2), digest="sha256:a") == "✓ Image built in 3 s"
     trouble = Diagnosis(key="build", text="RUN failed.", detail="no such file")
@@ -132,6 +132,7 @@ COMMAND = (
 NAME, REASON, TWO = "*lr-brave-otter*", "4 trials &lt;done&gt;", "2 trials done (2 failed)"
 FREE = f":no_entry_sign: {NAME} · Cancelled. All pods are gone and the GPUs are free."
 KEPT = "Finished trials keep their results in Katib and MLflow."
+NO_GPUS = replace(PLAN, gpus=0)
 LOUD = a_sweep(Phase.STOPPING, reason="4 trials <done>", progress=Progress(best=BEST))
 DONE = replace(LOUD, request=replace(REQUEST, notify=Notify.NONE))
 
@@ -168,6 +169,7 @@ DONE = replace(LOUD, request=replace(REQUEST, notify=Notify.NONE))
             True,
         ),
         (replace(LOUD, cancelled_by=OWNER, progress=Progress()), "cancelled", f"{FREE} Much.", False),
+        (replace(DONE, plan=NO_GPUS), "cancelled", f"{FREE.replace('GPU', 'CPU')} Much. {COMMAND}", False),
     ],
 )
 def test_end_says_why_and_how_to_train_the_best_trial(sweep, ending, text, loud):

@@ -174,6 +174,15 @@ def test_crash_names_exit_code_and_signal(code, text):
         ("ERROR: Could not consume arg: --lr=0.1", "Add the argument shown in the log"),
         ("Could not override 'lr'.", "Add the argument shown in the log"),
         (
+            "Could not override 'tensorboard_dir'.",
+            "Add the arguments shown in the log to the",
+        ),
+        ("train.py: error: argument --bn: ignored explicit argument 'true'", "This flag takes no value: set"),
+        (
+            "╭─ Error ───╮\n│ Option '--bn' does not take a value. │\n╰───╯",
+            "This flag takes no value: set `booleans: switch`",
+        ),
+        (
             "ValueError: Some specified arguments are not used by the HfArgumentParser: ['--lr=1']",
             "Add the arg",
         ),
