@@ -77,9 +77,10 @@ class KubernetesClient:
 
         Raises kubernetes.aio.config.ConfigException if none of them exists.
         """
-        if "KUBECONFIG" not in os.environ and "KUBERNETES_SERVICE_HOST" in os.environ:
+        file = os.environ.get("KUBECONFIG")
+        if not file and "KUBERNETES_SERVICE_HOST" in os.environ:
             return cls(in_cluster(), measured)
-        return cls(await by_kubeconfig(os.environ.get("KUBECONFIG") or "~/.kube/config"), measured)
+        return cls(await by_kubeconfig(file or "~/.kube/config"), measured)
 
     async def close(self) -> None:
         await self._client.close()  # type: ignore[no-untyped-call]

@@ -216,6 +216,18 @@ if holds(ARGV[2]) then
 end
 """
 
+# Makes the item ready that was taken with a token, of which the worker doesn't know.
+UNDO = f"""
+{_COMMON}
+for _, name in ipairs(call('ZRANGE', running, 0, -1)) do
+  item = name
+  if holds(ARGV[2]) then
+    if call('HINCRBY', starts, item, -1) < 1 then call('HDEL', starts, item) end
+    return finish(now)
+  end
+end
+"""
+
 _FAILING = """
 local function end_start()
   if call('HEXISTS', quarantine, item) == 1 then call('HINCRBY', starts, item, -1)
@@ -269,4 +281,4 @@ end
 call('SET', hurried, now, 'PX', ARGV[1] * 1000)
 """
 
-ALL = (ADD, WAKE, TAKE, HEARTBEAT, DONE, DONE_AND_TAKE, RELEASE, FAIL, LEAVE, HURRY, RETRY_QUARANTINED)
+ALL = (ADD, WAKE, TAKE, UNDO, HEARTBEAT, DONE, DONE_AND_TAKE, RELEASE, FAIL, LEAVE, HURRY, RETRY_QUARANTINED)

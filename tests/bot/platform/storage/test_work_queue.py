@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from redis.exceptions import RedisError
 
 from bot.platform.storage import queue_scripts
 from bot.platform.storage import work_queue as queue_module
@@ -278,6 +279,32 @@ async def test_add_during_a_failing_run_is_not_delayed(queue):
     await queue.add(sweep("a"))
     assert await queue.fail(lease) == 0
     assert await drain(queue) == ["a"]
+
+
+@pytest.mark.parametrize("is_next", [False, True])
+async def test_item_whose_take_got_no_answer_is_ready_at_the_next_call_and_not_a_start_more(
+    redis, monkeypatch, is_next
+):
+    queue = Queue(redis, lease=1000)
+    await queue.add(sweep("first"))
+    first = await got(queue)
+    await queue.add(sweep("a"))
+    run = queue._run
+
+    async def lost(*args):
+        await run(*args)
+        raise RedisError("Connection closed by server.")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(queue, "_run", lost)
+        with pytest.raises(RedisError):
+            await (queue.done_and_get(first) if is_next else queue.get(wait=0))
+    assert await state_of(redis, queue, "a") == "running"
+    again = await queue.get(wait=0)
+    assert again.item == sweep("a")
+    assert await redis.hget(f"{queue.prefix}:starts", "a") == b"1"
+    for lease in (first, again):
+        await queue.done(lease)
 
 
 async def test_release_hands_the_item_over_at_once_and_counts_no_failure(queue, redis):
