@@ -64,7 +64,7 @@ def _bounded(parameter: Parameter, sign: str, text: str) -> Parameter | None:
     if bound is None or sign == "!=":
         return None
     step = parameter.step or (1 if parameter.integer else None)
-    if step:  # the first, or the last, of the range's values that fits
+    if step and math.isfinite((high - low) / step):  # the first, or the last, of its values that fits
         at = round(min(max((bound - low) / step, -1), (high - low) / step + 1), 9)
         fits = {"<": math.ceil(at) - 1, "<=": math.floor(at), ">": math.floor(at) + 1}
         bound = low + fits.get(sign, math.ceil(at)) * step
