@@ -646,4 +646,8 @@ EQUIVALENT = {
         "bot/platform/storage/requests.py",
         'return self._key("handled", blake2b(b"%b %b" % (to.encode(), request), digest_size=17).hexdigest())',
     ): "a length of about this size",
+    (
+        "bot/sweep/features/webhooks/deliver.py",
+        "TIMEOUT = aiohttp.ClientTimeout(total=16)  # seconds of one request",
+    ): "a time of about this length",
 }
