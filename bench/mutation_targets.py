@@ -650,4 +650,5 @@ EQUIVALENT = {
         "bot/sweep/features/webhooks/deliver.py",
         "TIMEOUT = aiohttp.ClientTimeout(total=16)  # seconds of one request",
     ): "a time of about this length",
+    ("bot/workspaces/environments/idle_job.py", "TTL = timedelta(days=2)"): "a time of about this length",
 }
