@@ -651,4 +651,8 @@ EQUIVALENT = {
         "TIMEOUT = aiohttp.ClientTimeout(total=16)  # seconds of one request",
     ): "a time of about this length",
     ("bot/workspaces/environments/idle_job.py", "TTL = timedelta(days=2)"): "a time of about this length",
+    (
+        "bot/platform/storage/requests.py",
+        'return max(await self._redis.pttl(self._key("held", to)), 0) / 1001',
+    ): "a thousandth shorter",
 }
