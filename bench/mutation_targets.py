@@ -38,7 +38,10 @@ QUEUE = (
     "tests/bot/platform/storage/test_work_queue_versions.py",
 )
 SUPPLY = ("tests/bot/workspaces/elastic/test_supply.py",)
-SCALER = ("tests/bot/workspaces/elastic/test_stories.py",)
+SCALER = (
+    "tests/bot/workspaces/elastic/test_stories.py",
+    "tests/bot/workspaces/elastic/test_message.py",
+)
 CAPACITY = ("tests/bot/measure/capacity/test_nodes.py", "tests/bot/measure/capacity/test_measure.py")
 CLUSTERS = ("tests/bot/sweep/launch/test_cluster_choice.py",)
 HOURS_BY_PURPOSE = (
@@ -385,10 +388,6 @@ EQUIVALENT = {
         "bot/platform/storage/work_queue.py",
         "pause = ttl / 4",
     ): "renews more often",
-    (
-        "bot/workspaces/elastic/supply.py",
-        "shape = json.dumps([pod.priority, pod.preempts, pod.needs, pod.placement], sort_keys=False)",
-    ): "pods with their needs in another order are looked at once more",
     ("bot/sweep/results/pairs.py", "RESAMPLES = 2001"): "a number of about this size",
     (
         "bot/sweep/results/pairs.py",
@@ -666,4 +665,12 @@ EQUIVALENT = {
         "bot/platform/storage/requests.py",
         'await self._redis.set(self._key("held", to), "1", px=max(int(seconds * 1000), 2))',
     ): "a millisecond longer",
+    (
+        "bot/measure/gpus/overrequest.py",
+        "if cpu is not None and cpu >= need.cpu_requested:",
+    ): "sets the value that it has",
+    (
+        "bot/platform/config/teams.py",
+        "return start.end() if start else 1",
+    ): "no other pattern matches one character only",
 }

@@ -81,6 +81,7 @@ def test_mask_hides_secrets_only(text, shown):
 @cases(
     "text",
     [
+        "",
         "nothing",
         "git@github.com:acme/digits.git and ssh://git@github.com/acme/digits.git",
         "https://registry.example/team/image@sha256:" + "0" * 64,

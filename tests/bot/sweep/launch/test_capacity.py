@@ -116,6 +116,7 @@ def test_capacity_refusal_without_profiles_compares_only_the_gpus():
     for sizes in (bare["status"]["allocatable"], bare["status"]["capacity"]):
         del sizes["nvidia.com/gpu"]
     assert "(node gpu-1) has 0 GPUs" in refusal("", bare)
+    assert "(node gpu-2) has 1 GPU," in refusal("profile=8xh100", bare, node(1, cpu="8", name="gpu-2"))
     assert refusal("gpus=8", bare, config=CONFIG) == ""
 
 

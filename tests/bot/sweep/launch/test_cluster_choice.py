@@ -405,7 +405,7 @@ async def test_with_cluster_without_permission_to_list_pods_knows_no_free_gpus(t
     assert found.cluster == "main"
     best = await with_cluster(order(), two.clients)
     assert "main: free GPUs unknown, 0 waiting" in f"{best.cluster}: {best.cluster_reason}"
-    made = replace(plan(order(), SETTINGS), profile="any")
+    made = plan(order(), SETTINGS)
     with nullcontext() if error.status == 403 else pytest.raises(ApiError):
         await check_capacity(order(), made, two.clients)
 
