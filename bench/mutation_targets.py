@@ -149,6 +149,7 @@ TARGETS = {  # file -> the tests that must fail
     "bot/text/masking.py": ("tests/bot/text/test_masking.py",),
     "bot/platform/config/permissions.py": (
         "tests/bot/platform/config/test_permissions.py",
+        "tests/bot/platform/config/test_team_limits.py",
         "tests/bot/sweep/features/approval/test_approval.py",
     ),
     "bot/platform/config/teams.py": (
@@ -678,4 +679,8 @@ EQUIVALENT = {
         "bot/sweep/features/budget/decide.py",
         "return timedelta(seconds=max(1.0, left / pods)) if left >= 0 and pods else None",
     ): "what is left is hardly ever exactly nothing",
+    (
+        "bot/sweep/results/warm_start.py",
+        "if best is None or rank >= best:",
+    ): "of two that ended at the same moment, either is the latest",
 }
