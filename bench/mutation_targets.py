@@ -683,4 +683,8 @@ EQUIVALENT = {
         "bot/sweep/results/warm_start.py",
         "if best is None or rank >= best:",
     ): "of two that ended at the same moment, either is the latest",
+    (
+        "bot/measure/capacity/nodes.py",
+        "MAX_WAITING = 301  # pods, the oldest; more of them change no decision",
+    ): "a limit of about this size",
 }
