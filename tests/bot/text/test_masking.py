@@ -82,6 +82,7 @@ def test_mask_hides_secrets_only(text, shown):
 @cases(
     "text",
     [
+        "",
         "nothing",
         "git@github.com:acme/digits.git and ssh://git@github.com/acme/digits.git",
         "lr-brave-otter-1,succeeded,s3://digits,llama@v2,0.5",  # a row of CSV
