@@ -31,6 +31,8 @@ DOCS = Path(__file__).parents[3] / "docs" / "security.md"
         ("https://ada:hun,ter2@index,llama@v2", "https://***@v2"),
         (f"key: whsec_{LONG}=", "key: ***"),
         (f"remote: ghp_{LONG} refused", "remote: *** refused"),
+        (f"remote: ghs_{LONG} refused", "remote: *** refused"),
+        (f"ghs_123456_eyJhbGciOiJS.eyJpc3MiOiIx.{LONG}-_ refused", "*** refused"),
         (f"github_pat_{LONG}", "***"),
         ("glpat-abcdEFGH12345678", "***"),
         (f"hf_{LONG}", "***"),
