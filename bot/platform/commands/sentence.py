@@ -26,6 +26,7 @@ from bot.platform.commands.words import (
     clean,
     stem,
     unquoted,
+    whole_numbers,
     words_of,
 )
 from bot.text.wording import did_you_mean, fitting, listed, shortened
@@ -183,7 +184,7 @@ class _Reader:
     def read(self, typed: list[str]) -> None:
         """Take the words between typed options."""
         words = [word if " " in word.strip() else clean(word) for each in typed for word in self._parts(each)]
-        words = [word for word in words if word and word.lower() not in ARTICLES]
+        words = whole_numbers(word for word in words if word and word.lower() not in ARTICLES)
         lower = [word.lower() for word in words]
         place, hints, last = 0, list[str](), ""  # last: the key that the word before was a value of
         while place < len(words):
