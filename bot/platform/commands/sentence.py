@@ -261,7 +261,8 @@ class _Reader:
         key, factor = self._keys.get(phrase, ""), FACTORS.get(lower[place])
         if not (key and factor and self._names.last.get(key, "").isdecimal()):
             return 0
-        self._set(key, str(max(1, int(int(self._names.last[key]) * factor))))
+        last = int(self._names.last[key])
+        self._set(key, str(max(min(1, last), int(last * factor))))
         return start - place + size
 
     def _number(self, word: str) -> str:

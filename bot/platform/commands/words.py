@@ -34,7 +34,7 @@ NUMBERS |= {
     for one in ONES[1:10]
 }
 NUMBERS |= {"single": "1", "couple": "2", "half dozen": "6", "dozen": "12", "hundred": "100"}
-THOUSANDS = re.compile("[0-9]{1,3}(?:,[0-9]{3})+")
+THOUSANDS = re.compile("[$€£]?[0-9]{1,3}(?:,[0-9]{3})+")
 FACTORS = {
     "half": 0.5,
     "halve": 0.5,
@@ -105,7 +105,7 @@ def clean(word: str) -> str:
 
 
 def whole_numbers(words: Iterable[str]) -> list[str]:
-    """Return the words with each number as one: `two hundred` is 200, and `1,000` is 1000."""
+    """Return the words with each number as one: `two hundred` is 200, and `$1,000` is $1000."""
     found = list[str]()
     for word in words:
         pair = NUMBERS.get(f"{found[-1]} {word}".lower()) if found else None
